@@ -1,0 +1,325 @@
+package framing_test
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var (
+	update     = flag.Bool("update", false, "capture testdata again from the kube-apiserver of -devcluster")
+	devcluster = flag.String("devcluster", "../bin/devcluster", "the `binary` built from deploy/devcluster")
+)
+
+// specimen is one kind to capture.
+type specimen struct {
+	file       string
+	collection string // path
+	object     string // JSON of an object, but for metadata
+	change     string // a merge patch that changes more than metadata
+}
+
+var specimens = []specimen{
+	{"configmap", "/api/v1/namespaces/golden/configmaps",
+		`"data":{"b":"2 < 3 & \"x\" \u2028 ☃","a":"one\ntwo"},"binaryData":{"z":"AAECAw=="}`, `{"data":{"a":"three"}}`},
+	{"pod", "/api/v1/namespaces/golden/pods",
+		`"spec":{"nodeName":"n1","serviceAccountName":"sa","automountServiceAccountToken":false,"containers":[{"name":"c","image":"busybox","env":[{"name":"E","value":"v"}],"resources":{"limits":{"cpu":"100m"}}}]}`,
+		`{"spec":{"activeDeadlineSeconds":600}}`},
+	{"node", "/api/v1/nodes", `"spec":{"podCIDR":"10.0.0.0/24"}`, `{"spec":{"unschedulable":true}}`},
+	{"deployment", "/apis/apps/v1/namespaces/golden/deployments",
+		`"spec":{"replicas":2,"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"busybox"}]}}}`,
+		`{"spec":{"replicas":3}}`},
+	{"daemonset", "/apis/apps/v1/namespaces/golden/daemonsets",
+		`"spec":{"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"busybox"}]}}}`,
+		`{"spec":{"minReadySeconds":3}}`},
+	{"event", "/api/v1/namespaces/golden/events",
+		`"involvedObject":{"kind":"Pod","namespace":"golden","name":"p"},"reason":"Tested","message":"m","type":"Normal","source":{"component":"test"},"firstTimestamp":"2026-01-02T03:04:05Z","lastTimestamp":"2026-01-02T03:04:05Z","count":1`,
+		`{"count":2}`},
+	{"lease", "/apis/coordination.k8s.io/v1/namespaces/golden/leases",
+		`"spec":{"holderIdentity":"h","leaseDurationSeconds":40,"renewTime":"2026-01-02T03:04:05.000006Z"}`,
+		`{"spec":{"renewTime":"2026-01-02T03:04:15.000006Z"}}`},
+	{"endpointslice", "/apis/discovery.k8s.io/v1/namespaces/golden/endpointslices",
+		`"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":true}}],"ports":[{"name":"","port":80,"protocol":"TCP"}]`,
+		`{"endpoints":[]}`},
+	{"clusterrolebinding", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		`"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"u"}],"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"}`,
+		`{"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"w"}]}`},
+	{"customresource", "/apis/ex.io/v1/namespaces/golden/foos",
+		`"Zed":{"first":true},"spec":{"c":"red","n":9007199254740993,"on":true},"list":[{"v":"x<y"}]`, `{"spec":{"c":"blue"}}`},
+}
+
+const customResourceDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"foos.ex.io"},
+"spec":{"group":"ex.io","scope":"Namespaced","names":{"plural":"foos","singular":"foo","kind":"Foo","listKind":"FooList"},
+"versions":[{"name":"v1","served":true,"storage":true,
+"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"spec":{"type":"object","properties":{"c":{"type":"string"},"n":{"type":"integer"},"on":{"type":"boolean"}}}}}},
+"selectableFields":[{"jsonPath":".spec.c"},{"jsonPath":".spec.n"},{"jsonPath":".spec.on"}]}]}}`
+
+// rawData is copied by kube-apiserver as it stands: repeated names, invalid UTF-8 and half a surrogate pair.
+const rawData = `"revision":1,"data":{"name":"\ud800","twice":1,"twice":{"x":"` + "\xff\xfe" + `"}}`
+
+// TestCapture is not a test: with -update it writes testdata.
+func TestCapture(t *testing.T) {
+	if !*update {
+		t.Skip("only with -update")
+	}
+	c := startDevcluster(t)
+	c.must("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", customResourceDefinition)
+	c.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"golden"}}`)
+	// Started again, the watch caches know nothing of resourceVersion 1.
+	if out, err := exec.Command(*devcluster, "restart-apiserver", "--dir", c.dir).CombinedOutput(); err != nil {
+		t.Fatalf("restart-apiserver: %v: %s", err, out)
+	}
+	c.eventually("/apis/ex.io/v1/namespaces/golden/foos")
+	for _, s := range specimens {
+		t.Log(s.file)
+		write(t, s.file, c.scenario(s))
+	}
+	raw := specimen{"raw", "/apis/apps/v1/namespaces/golden/controllerrevisions", rawData, ""}
+	c.create(raw, "a", `{"set":"golden"}`)
+	write(t, raw.file, []section{
+		{"initial", c.watch(raw.collection, initialQuery, 2)()},
+		{"list", c.must("GET", raw.collection, "")},
+	})
+}
+
+const (
+	inSet        = "labelSelector=set%3Dgolden"
+	inNone       = "labelSelector=set%3Dnone"
+	inSelector   = "labelSelector=set%3Dgolden,sel%3D1"
+	initialQuery = inSet + "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+)
+
+type section struct {
+	name  string
+	bytes []byte
+}
+
+// scenario takes object a through the selector sel=1 and out of it, adds b, and deletes both.
+func (c *cluster) scenario(s specimen) []section {
+	path := s.collection
+	empty := c.must("GET", path+"?"+inNone, "")
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	if err := json.Unmarshal(empty, &list); err != nil {
+		c.t.Fatal(err)
+	}
+	from := "&resourceVersion=" + list.Metadata.ResourceVersion
+	all := c.watch(path, inSet+from, 8)
+	selected := c.watch(path, inSelector+from, 7)
+
+	c.create(s, "a", `{"set":"golden"}`)
+	patch := func(body string) { c.must("PATCH", path+"/a", body) }
+	patch(`{"metadata":{"labels":{"sel":"1"}}}`)
+	patch(s.change)
+	patch(`{"metadata":{"labels":{"sel":null}}}`)
+	patch(`{"metadata":{"labels":{"sel":"1"}}}`)
+	c.create(s, "b", `{"set":"golden","sel":"1"}`)
+	full := c.must("GET", path+"?"+inSet, "")
+	page := c.must("GET", path+"?limit=1", "")
+	initial := c.watch(path, initialQuery, 3)()
+	// Of a watch that sees nothing of what happens: one that has needs no bookmark.
+	bookmark := c.watch(path, "allowWatchBookmarks=true&timeoutSeconds=5&"+inNone+from, 1)
+	for _, name := range []string{"a", "b"} {
+		c.must("DELETE", path+"/"+name+"?gracePeriodSeconds=0", "")
+	}
+	sections := []section{
+		{"all", all()},
+		{"selected", selected()},
+		{"initial", initial},
+	}
+	if s.file != "event" { // which has no watch cache, so no bookmarks
+		expired := c.watch(path, "resourceVersion=1", 1)
+		sections = append(sections, section{"bookmark", bookmark()}, section{"expired", expired()})
+	}
+	return append(sections, section{"empty", empty}, section{"list", full}, section{"page", page})
+}
+
+func write(t *testing.T, file string, sections []section) {
+	var b bytes.Buffer
+	for _, s := range sections {
+		fmt.Fprintf(&b, "-- %s --\n%s", s.name, s.bytes)
+	}
+	if err := os.WriteFile(filepath.Join("testdata", file+".txt"), b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cluster is a running devcluster, talked to as its admin.
+type cluster struct {
+	t               *testing.T
+	dir, url, token string
+	client          *http.Client
+}
+
+func startDevcluster(t *testing.T) *cluster {
+	dir := t.TempDir()
+	cmd := exec.Command(*devcluster, "up", "--memory", "--dir", dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), "devcluster ready: "); ok {
+			token, err := os.ReadFile(filepath.Join(dir, "admin.token"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = io.Copy(io.Discard, out) }()
+			return &cluster{
+				t: t, dir: dir, url: strings.Fields(rest)[0], token: strings.TrimSpace(string(token)),
+				// Loopback, and a certificate made a second ago.
+				client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}},
+			}
+		}
+	}
+	t.Fatal("devcluster ended before it was ready")
+	return nil
+}
+
+func (c *cluster) do(ctx context.Context, method, path, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	req.Header.Set("Accept", "application/json")
+	if method == "PATCH" {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	resp, err := c.client.Do(req)
+	if err == nil && resp.StatusCode >= 300 {
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
+	}
+	return resp, err
+}
+
+func (c *cluster) must(method, path, body string) []byte {
+	c.t.Helper()
+	resp, err := c.do(c.t.Context(), method, path, body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return text
+}
+
+// eventually waits until path is served.
+func (c *cluster) eventually(path string) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		resp, err := c.do(c.t.Context(), "GET", path, "")
+		if err == nil {
+			resp.Body.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func (c *cluster) create(s specimen, name, labels string) {
+	u, err := url.Parse(s.collection)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"metadata":{"name":%q,"labels":%s},%s}`, name, labels, s.object)
+	if strings.HasPrefix(u.Path, "/apis/ex.io") {
+		body = `{"apiVersion":"ex.io/v1","kind":"Foo",` + body[1:]
+	}
+	c.must("POST", s.collection, body)
+}
+
+// watch opens a watch and returns a func that waits for its first n events.
+func (c *cluster) watch(path, query string, n int) (events func() []byte) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	resp, err := c.do(ctx, "GET", path+"?watch=1&"+query, "")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return func() []byte {
+		defer cancel()
+		defer resp.Body.Close()
+		var lines []byte
+		r := bufio.NewReader(resp.Body)
+		for range n {
+			line, err := r.ReadBytes('\n')
+			if err != nil {
+				c.t.Fatalf("watch %s?%s: %v after %s", path, query, err, lines)
+			}
+			lines = append(lines, line...)
+		}
+		return lines
+	}
+}
+
+// captured is the sections of one file of testdata.
+type captured struct {
+	file     string
+	sections map[string][]byte
+}
+
+// lines returns a section's lines with their newlines.
+func (c captured) lines(section string) [][]byte {
+	lines := bytes.SplitAfter(c.sections[section], []byte("\n"))
+	return lines[:len(lines)-1]
+}
+
+// readTestdata returns all files, at least as many as there are specimens.
+func readTestdata(t testing.TB) []captured {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) < len(specimens) {
+		t.Fatalf("found %d files in testdata, want %d or more: %v", len(paths), len(specimens), err)
+	}
+	var files []captured
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := captured{file: strings.TrimSuffix(filepath.Base(path), ".txt"), sections: make(map[string][]byte)}
+		name := ""
+		for line := range bytes.Lines(data) {
+			if rest, ok := bytes.CutPrefix(line, []byte("-- ")); ok {
+				name = string(bytes.TrimSuffix(rest, []byte(" --\n")))
+				continue
+			}
+			c.sections[name] = append(c.sections[name], line...)
+		}
+		files = append(files, c)
+	}
+	slices.SortFunc(files, func(a, b captured) int { return cmp.Compare(a.file, b.file) })
+	return files
+}

@@ -1,0 +1,111 @@
+package framing
+
+import "strconv"
+
+// EventType is the type of a watch event.
+type EventType uint8
+
+// The event types of the watch API
+// (k8s.io/apimachinery/pkg/watch, type EventType).
+const (
+	Added EventType = iota + 1
+	Modified
+	Deleted
+	Bookmark
+	Error
+)
+
+var eventTypes = [...]string{Added: "ADDED", Modified: "MODIFIED", Deleted: "DELETED", Bookmark: "BOOKMARK", Error: "ERROR"}
+
+// String returns the type as it stands on the wire.
+func (t EventType) String() string {
+	if int(t) < len(eventTypes) && eventTypes[t] != "" {
+		return eventTypes[t]
+	}
+	return "EventType(" + strconv.Itoa(int(t)) + ")"
+}
+
+// Frame is one watch event ready to be written: a complete HTTP/1.1 chunk that
+// holds one JSON event and its newline.
+//
+// The chunk is Head followed by Body. Head is empty when the chunk is
+// contiguous. Both are immutable and shared by all clients; they stay valid for
+// as long as somebody holds them.
+type Frame struct {
+	Head, Body []byte
+}
+
+// Len is the number of bytes that the frame takes on the wire.
+func (f Frame) Len() int { return len(f.Head) + len(f.Body) }
+
+// Payload appends the event without its chunk framing to dst and returns the
+// extended slice.
+func (f Frame) Payload(dst []byte) []byte {
+	start := len(dst)
+	dst = append(append(dst, f.Head...), f.Body...)
+	chunk := dst[start:]
+	for i, c := range chunk {
+		if c == '\n' {
+			n := copy(chunk, chunk[i+1:len(chunk)-len(crlf)])
+			return dst[:start+n]
+		}
+	}
+	return dst[:start]
+}
+
+const (
+	crlf       = "\r\n"
+	typeOpen   = `{"type":"`
+	objectOpen = `","object":`
+	eventEnd   = "}\n"
+	frameTail  = eventEnd + crlf
+
+	// LastChunk ends a chunked body without trailers (RFC 9112, section 7.1).
+	LastChunk = "0\r\n\r\n"
+)
+
+// headLen is the number of bytes that appendHead appends.
+func headLen(t EventType, objectLen int) int {
+	event := len(typeOpen) + len(t.String()) + len(objectOpen)
+	digits := 1
+	for n := event + objectLen + len(eventEnd); n >= 16; n >>= 4 {
+		digits++
+	}
+	return digits + len(crlf) + event
+}
+
+// appendHead appends the chunk size and the event's opening, up to where the
+// object's bytes begin:
+//
+//	<size in hex> CRLF {"type":"ADDED","object":
+func appendHead(dst []byte, t EventType, objectLen int) []byte {
+	size := len(typeOpen) + len(t.String()) + len(objectOpen) + objectLen + len(eventEnd)
+	dst = strconv.AppendInt(dst, int64(size), 16)
+	dst = append(dst, crlf...)
+	dst = append(dst, typeOpen...)
+	dst = append(dst, t.String()...)
+	return append(dst, objectOpen...)
+}
+
+// newFrame frames an object as an event of the given type in one allocation.
+func newFrame(t EventType, object ...[]byte) Frame {
+	n := 0
+	for _, part := range object {
+		n += len(part)
+	}
+	buf := make([]byte, 0, headLen(t, n)+n+len(frameTail))
+	buf = appendHead(buf, t, n)
+	for _, part := range object {
+		buf = append(buf, part...)
+	}
+	return Frame{Body: append(buf, frameTail...)}
+}
+
+// ErrorFrame frames a JSON Status as an ERROR event, after which a watch ends.
+// A trailing newline of status is dropped.
+func ErrorFrame(status []byte) Frame {
+	if n := len(status); n > 0 && status[n-1] == '\n' {
+		status = status[:n-1]
+	}
+	return newFrame(Error, status)
+}

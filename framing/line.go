@@ -1,0 +1,59 @@
+package framing
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// MaxLine is the most bytes of one event that a [LineReader] accepts: 16 MiB, the most
+// that client-go reads (k8s.io/apimachinery/pkg/runtime/serializer/streaming).
+// etcd accepts objects of 1.5 MiB unless told otherwise.
+const MaxLine = 16 << 20
+
+// ErrLineTooLong is returned for an event of more than MaxLine bytes.
+var ErrLineTooLong = errors.New("event of more than 16 MiB")
+
+// LineReader cuts a watch stream into its lines. It holds one buffer, which
+// shrinks again after a large line, and is used by one goroutine at a time.
+type LineReader struct {
+	r    *bufio.Reader
+	long []byte
+}
+
+// NewLineReader returns a LineReader of r.
+func NewLineReader(r io.Reader) *LineReader {
+	return &LineReader{r: bufio.NewReaderSize(r, 32<<10)}
+}
+
+// Next returns the next line with its newline, valid until the next call. It
+// returns io.EOF at the end of the stream, io.ErrUnexpectedEOF where the stream
+// ends within a line, and [ErrLineTooLong].
+func (l *LineReader) Next() ([]byte, error) {
+	if cap(l.long) > 1<<20 {
+		l.long = nil
+	}
+	l.long = l.long[:0]
+	for {
+		part, err := l.r.ReadSlice('\n')
+		if err == nil && len(l.long) == 0 {
+			return part, nil
+		}
+		if len(l.long)+len(part) > MaxLine {
+			return nil, ErrLineTooLong
+		}
+		l.long = append(l.long, part...)
+		switch {
+		case err == nil:
+			return l.long, nil
+		case err == io.EOF && len(l.long) > 0:
+			return nil, fmt.Errorf("stream ended within an event: %w", io.ErrUnexpectedEOF)
+		case err != bufio.ErrBufferFull:
+			return nil, err
+		}
+	}
+}
+
+// Buffered reports whether a further line may be had without waiting.
+func (l *LineReader) Buffered() bool { return l.r.Buffered() > 0 }

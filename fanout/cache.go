@@ -1,0 +1,429 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/btree"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// Limits are the bounds of a cache and of its subscriptions.
+type Limits struct {
+	// HistoryEvents and HistoryBytes bound the changes that a client can come back to.
+	HistoryEvents int
+	HistoryBytes  int64
+	// ClientFrames and ClientBytes bound how far a subscription may be behind. One
+	// that falls past either is ended with [Evicted].
+	ClientFrames int
+	ClientBytes  int64
+}
+
+// Errors of a cache.
+var (
+	// ErrExpired: the history no longer, or not yet, reaches back to the resourceVersion that
+	// was asked for. The caller replays what is missing with [Cache.Extend], or asks upstream.
+	ErrExpired = errors.New("resourceVersion is older than the history")
+	// ErrUndecidable: what a selector's client would get depends on versions from before a
+	// replay. The caller asks upstream.
+	ErrUndecidable = errors.New("history does not tell which objects matched before")
+	// ErrNotFresh: the cache is not, or no longer, in the state that a proof was about. The
+	// caller proves it again.
+	ErrNotFresh = errors.New("cache is not known to be as new as asked")
+	// ErrClosed: the cache has ended.
+	ErrClosed = errors.New("cache is closed")
+	// ErrBackwards: upstream went back in time, or repeated itself. The caller lists again.
+	ErrBackwards = errors.New("resourceVersion did not increase")
+)
+
+// Cache is the watch cache of one lane: the snapshot of its objects, the history
+// of its recent changes and the subscriptions that follow it.
+//
+// Apply, Replace and Reset are called by one writer, the lane's reflector. All
+// other methods may be called from any goroutine. The mutex is held for the
+// constant-time work of one change or one subscription and never while anything is
+// written to a client; no client can make the writer, or another client, wait.
+type Cache struct {
+	limits  Limits
+	flusher *Flusher
+
+	// progress is the resourceVersion up to which every change has been applied and
+	// appended to the groups: it is stored behind them, so who loads it first and then reads
+	// a group to its end has read everything up to it.
+	progress atomic.Uint64
+	// form is how bookmarks are written; nil until known.
+	form atomic.Pointer[framing.BookmarkForm]
+
+	mu      sync.Mutex
+	tree    *btree.BTreeG[*framing.Object]
+	shared  *btree.BTreeG[*framing.Object] // clone of tree as it is now, handed out as snapshots; nil if none was asked for
+	bytes   int64                          // of the objects in tree
+	history history
+	groups  map[string]*group
+	index   index
+	changed chan struct{} // closed and replaced when progress moves and somebody waits; nil if nobody does
+	epoch   uint64        // counts Replace and Reset
+	closed  *Ending
+}
+
+// NewCache returns an empty cache whose subscriptions are served by flusher.
+// Nothing can be read from it before the first Replace.
+func NewCache(limits Limits, flusher *Flusher) *Cache {
+	return &Cache{
+		limits:  limits,
+		flusher: flusher,
+		tree:    newTree(),
+		history: history{maxEvents: limits.HistoryEvents, maxBytes: limits.HistoryBytes},
+		groups:  make(map[string]*group),
+	}
+}
+
+// Progress is the resourceVersion up to which the cache is known to hold every change; 0 before
+// the first Replace.
+func (c *Cache) Progress() uint64 { return c.progress.Load() }
+
+// SetBookmarkForm tells how bookmarks are written. Until then none are sent.
+func (c *Cache) SetBookmarkForm(f framing.BookmarkForm) {
+	if old := c.form.Load(); old != nil && old.HasEnd() {
+		return // a plain bookmark tells less
+	}
+	c.form.Store(&f)
+}
+
+// HasBookmarks reports whether the bookmark that ends initial events can be sent.
+func (c *Cache) HasBookmarks() bool {
+	f := c.form.Load()
+	return f != nil && f.HasEnd()
+}
+
+// Stats describes a cache at one instant.
+type Stats struct {
+	ResourceVersion uint64
+	Objects         int
+	Bytes           int64 // of the objects
+	HistoryEvents   int
+	HistoryBytes    int64
+	Oldest          uint64 // resourceVersions from here on can be resumed from
+	Groups          int
+	Subscriptions   int
+}
+
+// Stats returns the cache's figures.
+func (c *Cache) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := Stats{
+		ResourceVersion: c.Progress(),
+		Objects:         c.tree.Len(),
+		Bytes:           c.bytes,
+		HistoryEvents:   int(c.history.next-c.history.first) + len(c.history.replayed),
+		HistoryBytes:    c.history.bytes,
+		Oldest:          c.history.after,
+		Groups:          len(c.groups),
+	}
+	for _, g := range c.groups {
+		s.Subscriptions += g.members
+	}
+	return s
+}
+
+// Apply applies one change from the upstream watch and wakes whom it concerns.
+// It returns [ErrBackwards], and changes nothing, if the change is not newer than what is known.
+func (c *Cache) Apply(ev framing.Event, received time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := ev.Object
+	prev, had := c.tree.Get(o)
+	if rv := c.Progress(); o.ResourceVersion < rv || o.ResourceVersion == rv && !c.sharesRevision(o, ev.Type) {
+		return fmt.Errorf("%w: %d after %d", ErrBackwards, o.ResourceVersion, rv)
+	}
+	e := &Event{Type: ev.Type, Object: o, Prev: prev, Received: received.UnixNano()}
+	switch {
+	case ev.Type == framing.Deleted && !had:
+		c.advanceLocked(o.ResourceVersion)
+		return nil // never shown to anyone
+	case ev.Type != framing.Deleted && had:
+		e.Type = framing.Modified
+	case ev.Type != framing.Deleted:
+		e.Type = framing.Added
+	}
+	c.commitLocked(e)
+	c.advanceLocked(o.ResourceVersion)
+	return nil
+}
+
+// sharesRevision reports whether a change with the resourceVersion of the last one may be
+// another change made by the same etcd revision, as the expiry of a lease is, and not a repeat.
+func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
+	if t != framing.Deleted || c.history.next == c.history.first {
+		return false
+	}
+	last := c.history.at(c.history.next - 1)
+	return last.Type == framing.Deleted && last.Object.ResourceVersion == o.ResourceVersion && c.tree.Has(o)
+}
+
+// commitLocked makes a change part of the snapshot, the history and the groups' lists.
+func (c *Cache) commitLocked(e *Event) {
+	c.shared = nil
+	if e.Prev != nil {
+		c.bytes -= int64(e.Prev.Size())
+	}
+	if e.Type == framing.Deleted {
+		c.tree.Delete(e.Object)
+	} else {
+		c.tree.ReplaceOrInsert(e.Object)
+		c.bytes += int64(e.Object.Size())
+	}
+	c.history.append(e)
+	c.index.concerned(e, func(g *group) {
+		if f, ok := e.frameFor(g.filter); ok {
+			g.append(f, e.Object.ResourceVersion, e.Received)
+			g.wake()
+		}
+	})
+}
+
+// Advance tells that nothing changed up to resourceVersion rv behind what has been applied. A
+// resourceVersion that is not newer is ignored.
+func (c *Cache) Advance(rv uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.advanceLocked(rv)
+}
+
+// AdvanceFrom is Advance if the cache still stands at resourceVersion at or has gone
+// further without being replaced since epoch; it reports whether it did.
+func (c *Cache) AdvanceFrom(epoch, at, rv uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.epoch != epoch || c.Progress() < at {
+		return false
+	}
+	c.advanceLocked(rv)
+	return true
+}
+
+func (c *Cache) advanceLocked(rv uint64) {
+	if rv <= c.Progress() {
+		return
+	}
+	c.progress.Store(rv)
+	c.notifyLocked()
+}
+
+func (c *Cache) notifyLocked() {
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+}
+
+// Changed returns a channel that is closed when Progress next moves or the cache closes.
+func (c *Cache) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+		if c.closed != nil {
+			c.notifyLocked()
+			return closedChan
+		}
+	}
+	return c.changed
+}
+
+var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// WaitFor waits until Progress is at least rv.
+func (c *Cache) WaitFor(ctx context.Context, rv uint64) error {
+	for {
+		changed := c.Changed()
+		if c.Progress() >= rv {
+			return nil
+		}
+		select {
+		case <-changed:
+			if c.isClosed() {
+				return ErrClosed
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (c *Cache) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed != nil
+}
+
+// Replace makes the cache hold exactly objects, the collection as of resourceVersion rv. If it held
+// something before, the differences, and only they, go to the subscriptions: the versions
+// of the list in resourceVersion order, then the objects that are gone, as
+// deletions at rv. It returns the number of differences, and
+// [ErrBackwards] if rv is older than what has been shown already: then the caller must Reset.
+//
+// The history goes on across it, so a client that resumes finds the differences there. Objects
+// may have had versions in between that are in no list; nobody sees those.
+func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time) (differences int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.Progress() == 0 {
+		c.resetLocked(objects, rv)
+		return 0, nil
+	}
+	before := c.Progress()
+	if rv < before {
+		return 0, fmt.Errorf("%w: list of %d after %d", ErrBackwards, rv, before)
+	}
+	events, err := c.diffLocked(objects, rv, received)
+	if err != nil {
+		return 0, err
+	}
+	c.epoch++
+	for _, e := range events {
+		c.commitLocked(e)
+		c.advanceLocked(e.Object.ResourceVersion)
+	}
+	c.advanceLocked(rv)
+	return len(events), nil
+}
+
+func (c *Cache) diffLocked(objects []*framing.Object, rv uint64, received time.Time) ([]*Event, error) {
+	var events []*Event
+	before := c.Progress()
+	present := make(map[string]struct{}, len(objects))
+	for _, o := range objects {
+		present[o.Key] = struct{}{}
+		prev, had := c.tree.Get(o)
+		if had && prev.ResourceVersion == o.ResourceVersion {
+			continue
+		}
+		if o.ResourceVersion <= before || o.ResourceVersion > rv {
+			return nil, fmt.Errorf("%w: object %d in a list of %d after %d", ErrBackwards, o.ResourceVersion, rv, before)
+		}
+		e := &Event{Type: framing.Added, Object: o, Prev: prev, Received: received.UnixNano()}
+		if had {
+			e.Type = framing.Modified
+		}
+		events = append(events, e)
+	}
+	slices.SortFunc(events, func(a, b *Event) int {
+		if a.Object.ResourceVersion < b.Object.ResourceVersion {
+			return -1
+		}
+		return 1
+	})
+	c.tree.Ascend(func(o *framing.Object) bool {
+		if _, ok := present[o.Key]; !ok {
+			events = append(events, &Event{Type: framing.Deleted, Object: o.Deleted(rv), Prev: o, Received: received.UnixNano()})
+		}
+		return true
+	})
+	return events, nil
+}
+
+// Reset makes the cache hold objects as of resourceVersion rv, whatever it showed
+// before, forgets the history and ends every subscription with ending.
+func (c *Cache) Reset(objects []*framing.Object, rv uint64, ending Ending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLocked(ending)
+	c.resetLocked(objects, rv)
+}
+
+func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
+	c.epoch++
+	c.tree, c.shared, c.bytes = newTree(), nil, 0
+	for _, o := range objects {
+		c.tree.ReplaceOrInsert(o)
+		c.bytes += int64(o.Size())
+	}
+	c.history.reset(rv)
+	c.progress.Store(rv)
+	c.notifyLocked()
+}
+
+// Close ends every subscription with ending and lets no other begin.
+func (c *Cache) Close(ending Ending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed != nil {
+		return
+	}
+	c.closed = &ending
+	c.endLocked(ending)
+	c.notifyLocked()
+}
+
+// endLocked ends the subscriptions and forgets their groups: who subscribes next begins a new one.
+func (c *Cache) endLocked(ending Ending) {
+	for _, g := range c.groups {
+		c.index.remove(g)
+		for i := range g.parts {
+			if p := g.parts[i].Load(); p != nil {
+				p.end(ending)
+			}
+		}
+	}
+	c.groups = make(map[string]*group)
+}
+
+// Snapshot returns the collection as it is.
+func (c *Cache) Snapshot() Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.snapshotLocked()
+}
+
+func (c *Cache) snapshotLocked() Snapshot {
+	if c.shared == nil {
+		c.shared = c.tree.Clone()
+	}
+	return Snapshot{ResourceVersion: c.Progress(), tree: c.shared}
+}
+
+// Epoch counts the times that the cache has been filled from a list.
+func (c *Cache) Epoch() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.epoch
+}
+
+// Extend makes the history begin behind resourceVersion after: events are all changes from there up to
+// until, which is where it began so far, in order. It reports whether they fit; they do not if the
+// history has forgotten something meanwhile.
+func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
+	known := make(map[string]*framing.Object)
+	replayed := make([]*Event, 0, len(events))
+	var bytes int64
+	for _, ev := range events {
+		e := &Event{Type: ev.Type, Object: ev.Object, Prev: known[ev.Object.Key]}
+		e.PrevUnknown = e.Prev == nil && ev.Type != framing.Added
+		known[ev.Object.Key] = ev.Object
+		if ev.Type == framing.Deleted {
+			delete(known, ev.Object.Key)
+		}
+		bytes += e.size()
+		replayed = append(replayed, e)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := &c.history
+	if h.after != until || after >= until || h.bytes+bytes > h.maxBytes || len(replayed) > h.maxEvents {
+		return false
+	}
+	h.replayed = append(replayed, h.replayed...)
+	h.after = after
+	return true
+}
+
+// Limits returns the cache's bounds.
+func (c *Cache) Limits() Limits { return c.limits }

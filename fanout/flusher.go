@@ -1,0 +1,398 @@
+package fanout
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Flusher writes frames to clients. It has a few shards, each one goroutine that owns its share of the
+// subscriptions: it takes what has come for a client since it last wrote to it, and writes it in one call.
+// Under light load that is one event at once; under heavy load batches grow by
+// themselves.
+//
+// A client whose socket takes no more is put aside at its place in the list, with the rest of one batch, until
+// the socket drains; nothing is queued for it and nobody waits for it.
+type Flusher struct {
+	shards []*shard
+	next   atomic.Uint32
+}
+
+// NewFlusher returns a Flusher with n shards; one for each processor is right.
+func NewFlusher(n int) *Flusher {
+	f := &Flusher{}
+	for i := range n {
+		f.shards = append(f.shards, &shard{index: i, wakec: make(chan struct{}, 1), parts: make(map[*group]*part)})
+	}
+	return f
+}
+
+func (f *Flusher) size() int { return len(f.shards) }
+
+// Run serves subscriptions until ctx ends, which should be after all of them have ended; those
+// that have not are ended without their last bytes. When it returns it has left nothing behind.
+func (f *Flusher) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, sh := range f.shards {
+		wg.Go(func() { sh.run(ctx) })
+	}
+	wg.Wait()
+}
+
+// Start has a subscription served through sink until it ends. Each subscription is started once.
+func (f *Flusher) Start(s *Subscription, sink Sink) {
+	s.sink = sink
+	sh := f.shards[int(f.next.Add(1))%len(f.shards)]
+	s.shard.Store(sh)
+	subscriptions.Inc()
+	sh.post(s)
+}
+
+// part is a group's members in one shard.
+type part struct {
+	shard   *shard
+	group   *group
+	queued  atomic.Bool
+	members []*Subscription // owned by the shard
+}
+
+// wake has the shard serve the part's members. It costs the writer one atomic operation while the
+// shard is still busy with an earlier call.
+func (p *part) wake() {
+	if p.queued.CompareAndSwap(false, true) {
+		p.shard.mu.Lock()
+		p.shard.ready = append(p.shard.ready, p)
+		p.shard.mu.Unlock()
+		p.shard.wake()
+	}
+}
+
+// end asks the shard to end all members.
+func (p *part) end(e Ending) {
+	p.shard.mu.Lock()
+	p.shard.endings = append(p.shard.endings, partEnding{p, e})
+	p.shard.mu.Unlock()
+	p.shard.wake()
+}
+
+type partEnding struct {
+	part   *part
+	ending Ending
+}
+
+// drained is a parked subscription whose sink has no rest any more, or is broken.
+type drained struct {
+	subscription *Subscription
+	err          error
+}
+
+type shard struct {
+	index int
+	wakec chan struct{} // one token: there is something to take; never closed
+
+	mu      sync.Mutex // guards the queues, which anybody fills and run empties
+	ready   []*part
+	posted  []*Subscription // new, or ending
+	drained []drained
+	endings []partEnding
+	stopped bool
+
+	// Owned by run.
+	subs     []*Subscription
+	parts    map[*group]*part
+	again    []*Subscription // have more to send than fitted into one batch
+	batch    batch
+	scratch  []*Event
+	drainers sync.WaitGroup
+	measured bool // this round's latency has been observed
+}
+
+func (sh *shard) wake() {
+	select {
+	case sh.wakec <- struct{}{}:
+	default:
+	}
+}
+
+// post has run look at a subscription.
+func (sh *shard) post(s *Subscription) {
+	sh.mu.Lock()
+	sh.posted = append(sh.posted, s)
+	sh.mu.Unlock()
+	sh.wake()
+}
+
+// sweepEvery is how exactly timeouts and bookmarks keep time; kube-apiserver's bookmarks have a timer of 1 to 1.25 s.
+const sweepEvery = 100 * time.Millisecond
+
+// stallTimeout is how long a subscription that is ending may take to accept its last bytes.
+const stallTimeout = 5 * time.Second
+
+func (sh *shard) run(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	var (
+		ready   []*part
+		posted  []*Subscription
+		unpark  []drained
+		endings []partEnding
+	)
+	for {
+		if len(sh.again) == 0 {
+			select {
+			case <-sh.wakec:
+			case now := <-tick.C:
+				sh.sweep(now)
+			case <-ctx.Done():
+				sh.stop()
+				return
+			}
+		} else {
+			select {
+			case now := <-tick.C:
+				sh.sweep(now)
+			case <-ctx.Done():
+				sh.stop()
+				return
+			default:
+			}
+		}
+		sh.mu.Lock()
+		ready, sh.ready = sh.ready, ready[:0]
+		posted, sh.posted = sh.posted, posted[:0]
+		unpark, sh.drained = sh.drained, unpark[:0]
+		endings, sh.endings = sh.endings, endings[:0]
+		sh.mu.Unlock()
+
+		sh.measured = false
+		for _, p := range ready {
+			p.queued.Store(false)
+			for i := len(p.members) - 1; i >= 0; i-- {
+				sh.serve(p.members[i])
+			}
+		}
+		for _, s := range posted {
+			sh.look(s)
+		}
+		for _, d := range unpark {
+			sh.unpark(d)
+		}
+		for _, e := range endings {
+			for i := len(e.part.members) - 1; i >= 0; i-- {
+				s := e.part.members[i]
+				s.ending.CompareAndSwap(nil, &e.ending)
+				sh.look(s)
+			}
+		}
+		clear(ready)
+		clear(posted)
+		clear(unpark)
+		clear(endings)
+
+		again := sh.again
+		sh.again = nil
+		for _, s := range again {
+			s.queued = false
+			sh.serve(s)
+		}
+	}
+}
+
+// look does what a posted subscription is posted for.
+func (sh *shard) look(s *Subscription) {
+	if s.sink == nil {
+		return // ended already
+	}
+	if s.inShard == 0 {
+		sh.adopt(s)
+	}
+	sh.serve(s)
+}
+
+// adopt makes the shard own a subscription. The part is published before the list is first
+// read, so a frame appended meanwhile is seen by one or the other.
+func (sh *shard) adopt(s *Subscription) {
+	sh.subs = append(sh.subs, s)
+	s.inShard = len(sh.subs)
+	p := sh.parts[s.group]
+	if p == nil {
+		p = &part{shard: sh, group: s.group}
+		sh.parts[s.group] = p
+		s.group.parts[sh.index].Store(p)
+	}
+	s.inPart = len(p.members)
+	p.members = append(p.members, s)
+}
+
+// serve writes one batch to a subscription, if there is one and its sink takes it.
+func (sh *shard) serve(s *Subscription) {
+	if s.blocked || s.queued {
+		return
+	}
+	if e := s.ending.Load(); e != nil {
+		sh.last(s, *e)
+		return
+	}
+	// Loaded before the list is read: see Cache.progress.
+	progress := s.cache.Progress()
+	sh.batch.reset()
+	more, ok := s.fill(&sh.batch, sh.scratch)
+	if !ok {
+		s.ending.CompareAndSwap(nil, &Ending{Reason: Forgotten})
+		sh.last(s, *s.ending.Load())
+		return
+	}
+	if !more && s.bookmarks {
+		if now := time.Now(); !now.Before(s.nextBookmark) {
+			s.bookmark(&sh.batch, progress, now)
+		}
+	}
+	if sh.batch.frames > 0 && !sh.write(s) {
+		return
+	}
+	if more {
+		s.queued = true
+		sh.again = append(sh.again, s)
+	}
+}
+
+// write writes the batch. It reports whether the subscription can go on at once.
+func (sh *shard) write(s *Subscription) bool {
+	blocked, err := s.sink.Write(sh.batch.slices)
+	if err != nil {
+		sh.fail(s, Ending{Reason: Gone})
+		return false
+	}
+	framesSent.Add(sh.batch.frames)
+	bytesSent.Add(sh.batch.bytes)
+	flushes.Inc()
+	if sh.batch.oldest != 0 && !sh.measured {
+		sh.measured = true
+		deliverySeconds.observe(float64(time.Now().UnixNano()-sh.batch.oldest) / 1e9)
+	}
+	if blocked {
+		sh.park(s)
+	}
+	return !blocked
+}
+
+// park puts a subscription aside until its sink has drained.
+func (sh *shard) park(s *Subscription) {
+	s.blocked = true
+	parks.Inc()
+	parked.Inc()
+	sink := s.sink
+	sh.drainers.Go(func() {
+		err := sink.Drain()
+		parked.Dec()
+		sh.mu.Lock()
+		sh.drained = append(sh.drained, drained{s, err})
+		sh.mu.Unlock()
+		sh.wake()
+	})
+}
+
+// unpark takes a subscription up again whose sink has drained, or broken.
+func (sh *shard) unpark(d drained) {
+	s := d.subscription
+	if s.sink == nil {
+		return // ended meanwhile
+	}
+	s.blocked = false
+	if d.err != nil {
+		sh.fail(s, Ending{Reason: Gone})
+		return
+	}
+	sh.serve(s)
+}
+
+// sweep does what time demands.
+func (sh *shard) sweep(now time.Time) {
+	for i := len(sh.subs) - 1; i >= 0; i-- {
+		s := sh.subs[i]
+		switch {
+		case s.ending.Load() != nil:
+			if s.endingSince.IsZero() {
+				s.endingSince = now
+			} else if now.Sub(s.endingSince) > stallTimeout {
+				sh.finish(s, Ending{Reason: Stalled}, false)
+			}
+		case !now.Before(s.deadline):
+			s.ending.CompareAndSwap(nil, &Ending{Reason: TimedOut})
+			sh.serve(s)
+		case s.pastBounds():
+			s.ending.CompareAndSwap(nil, &Ending{Reason: Evicted})
+			s.cursor = s.group.tail.Load() // lets go of what it held
+			s.prelude = prelude{}
+			sh.serve(s)
+		case s.bookmarks && !now.Before(s.nextBookmark):
+			sh.serve(s)
+		}
+	}
+}
+
+// last sends an ending subscription's last frame, if it has one, and finishes it once the client has taken
+// everything.
+func (sh *shard) last(s *Subscription, e Ending) {
+	if len(e.Last.Body) > 0 && !s.lastSent {
+		s.lastSent = true
+		sh.batch.reset()
+		sh.batch.add(e.Last)
+		if !sh.write(s) {
+			return
+		}
+	}
+	sh.finish(s, e, true)
+}
+
+// fail ends a subscription at once.
+func (sh *shard) fail(s *Subscription, e Ending) {
+	s.ending.CompareAndSwap(nil, &e)
+	sh.finish(s, *s.ending.Load(), false)
+}
+
+// finish forgets a subscription and tells its sink.
+func (sh *shard) finish(s *Subscription, e Ending, complete bool) {
+	moved := sh.subs[len(sh.subs)-1]
+	sh.subs[s.inShard-1], moved.inShard = moved, s.inShard
+	sh.subs = dropLast(sh.subs)
+
+	p := sh.parts[s.group]
+	moved = p.members[len(p.members)-1]
+	p.members[s.inPart], moved.inPart = moved, s.inPart
+	p.members = dropLast(p.members)
+	if len(p.members) == 0 {
+		delete(sh.parts, s.group)
+		s.group.parts[sh.index].Store(nil)
+	}
+
+	sink := s.sink
+	s.sink, s.cursor, s.prelude = nil, nil, prelude{}
+	s.cache.leave(s)
+	subscriptions.Dec()
+	ended[e.Reason].Inc()
+	sink.End(e.Reason, complete)
+}
+
+func dropLast(s []*Subscription) []*Subscription {
+	s[len(s)-1] = nil
+	return s[:len(s)-1]
+}
+
+// stop ends what is left, without a proper end of stream.
+func (sh *shard) stop() {
+	sh.mu.Lock()
+	sh.stopped = true
+	posted := sh.posted
+	sh.mu.Unlock()
+	for _, s := range posted {
+		if s.sink != nil && s.inShard == 0 {
+			sh.adopt(s)
+		}
+	}
+	for len(sh.subs) > 0 {
+		sh.fail(sh.subs[len(sh.subs)-1], Ending{Reason: ShutDown})
+	}
+	sh.drainers.Wait()
+}

@@ -1,0 +1,72 @@
+package fanout
+
+import (
+	"sync/atomic"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// group is the subscriptions that share a filter, and the frames they get: a
+// singly linked list with one writer and any number of readers.
+//
+//  1. Only the cache's writer, under the cache's mutex, appends. It fills a node completely,
+//     then stores it as its predecessor's next, then as the tail.
+//  2. A reader holds the node that it consumed last and goes on to next. A load that sees a
+//     node sees all of it, and the nodes before it in order: readers take no lock, and a
+//     reader that finds no next has everything.
+//  3. Nothing points backwards. What every reader has passed is garbage, so a group
+//     holds exactly what its slowest reader has not read, and that reader's bounds
+//     ([Limits]) limit it.
+//
+// TestGroupStress exercises 1 and 2 under the race detector, TestSlowReaderBound 3.
+type group struct {
+	filter *Filter
+
+	// Guarded by the cache's mutex.
+	members int
+	seen    uint64 // index.event when last looked at
+
+	tail atomic.Pointer[node]
+
+	// parts are the members by shard, for waking; nil where a shard has none.
+	parts []atomic.Pointer[part]
+}
+
+// node is one frame of a group's list. All but next is immutable.
+type node struct {
+	frame           framing.Frame
+	resourceVersion uint64
+	received        int64  // see Event.Received
+	frames, bytes   uint64 // in the list up to and including this node
+
+	next atomic.Pointer[node]
+}
+
+func newGroup(f *Filter, shards int) *group {
+	g := &group{filter: f, parts: make([]atomic.Pointer[part], shards)}
+	g.tail.Store(&node{})
+	return g
+}
+
+// append adds a frame to the list; see 1.
+func (g *group) append(f framing.Frame, rv uint64, received int64) {
+	last := g.tail.Load()
+	n := &node{
+		frame:           f,
+		resourceVersion: rv,
+		received:        received,
+		frames:          last.frames + 1,
+		bytes:           last.bytes + uint64(f.Len()),
+	}
+	last.next.Store(n)
+	g.tail.Store(n)
+}
+
+// wake tells each shard with members that the list has grown.
+func (g *group) wake() {
+	for i := range g.parts {
+		if p := g.parts[i].Load(); p != nil {
+			p.wake()
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package fanout
+
+import (
+	"slices"
+	"time"
+)
+
+// history is the recent changes of a collection in resourceVersion order: what
+// a client that comes back with an older resourceVersion is served from. It is a ring
+// that grows while its oldest event is younger than window, as kube-apiserver's
+// does (k8s.io/apiserver/pkg/storage/cacher/watch_cache_history.go), within
+// bounds of events and bytes. The cache's mutex guards it.
+type history struct {
+	maxEvents int
+	maxBytes  int64
+
+	// ring holds events first, first+1, … next-1 at their number modulo its length.
+	ring        []*Event
+	first, next uint64
+	bytes       int64
+
+	// replayed are changes from before the ring's first, fetched for a client that needed
+	// them; dropped as soon as the ring itself forgets anything.
+	replayed []*Event
+
+	// after is the resourceVersion behind which nothing is missing.
+	after uint64
+}
+
+const (
+	// window is how long kube-apiserver keeps events under load by default.
+	window     = 75 * time.Second
+	minHistory = 128
+)
+
+func (h *history) append(e *Event) {
+	if h.ring == nil {
+		h.ring = make([]*Event, minHistory)
+	}
+	if int(h.next-h.first) == len(h.ring) {
+		oldest := h.ring[h.first%uint64(len(h.ring))]
+		if len(h.ring) < h.maxEvents && e.Received-oldest.Received < int64(window) {
+			h.resize(len(h.ring) * 2)
+		} else {
+			h.forget()
+		}
+	}
+	h.ring[h.next%uint64(len(h.ring))] = e
+	h.next++
+	h.bytes += e.size()
+	for h.bytes > h.maxBytes && h.next-h.first > 1 {
+		h.forget()
+	}
+}
+
+func (h *history) resize(n int) {
+	ring := make([]*Event, n)
+	for i := h.first; i < h.next; i++ {
+		ring[i%uint64(n)] = h.ring[i%uint64(len(h.ring))]
+	}
+	h.ring = ring
+}
+
+// forget drops the oldest event.
+func (h *history) forget() {
+	slot := &h.ring[h.first%uint64(len(h.ring))]
+	h.after = (*slot).Object.ResourceVersion
+	h.bytes -= (*slot).size()
+	*slot = nil
+	h.first++
+	h.replayed = nil
+}
+
+// reset forgets everything; nothing is missing behind resourceVersion rv.
+func (h *history) reset(rv uint64) {
+	*h = history{maxEvents: h.maxEvents, maxBytes: h.maxBytes, first: h.next, next: h.next, after: rv}
+}
+
+// at returns the event with number n, which is in [first, next).
+func (h *history) at(n uint64) *Event { return h.ring[n%uint64(len(h.ring))] }
+
+// seek returns the number of the first event with a resourceVersion greater than rv.
+func (h *history) seek(rv uint64) uint64 {
+	lo, hi := h.first, h.next
+	for lo < hi {
+		if mid := lo + (hi-lo)/2; h.at(mid).Object.ResourceVersion > rv {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}
+
+// read appends to dst at most max events behind resourceVersion rv and before
+// the event numbered end. It does not part events that share a resourceVersion, so the last
+// one's tells where to go on. ok is false if some of them have been forgotten.
+func (h *history) read(dst []*Event, rv, end uint64, max int) (events []*Event, ok bool) {
+	if rv < h.after {
+		return dst, false
+	}
+	full := func(next *Event) bool {
+		n := len(dst)
+		return n >= max && dst[n-1].Object.ResourceVersion != next.Object.ResourceVersion
+	}
+	from, _ := slices.BinarySearchFunc(h.replayed, rv+1, func(e *Event, rv uint64) int {
+		if e.Object.ResourceVersion < rv {
+			return -1
+		}
+		return 1
+	})
+	for _, e := range h.replayed[from:] {
+		if full(e) {
+			return dst, true
+		}
+		dst = append(dst, e)
+	}
+	for n := h.seek(rv); n < end && n < h.next; n++ {
+		e := h.at(n)
+		if full(e) {
+			return dst, true
+		}
+		dst = append(dst, e)
+	}
+	return dst, true
+}

@@ -1,0 +1,69 @@
+package fanout
+
+import (
+	"github.com/google/btree"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// Snapshot is the collection as of one resourceVersion. It is immutable, shares
+// its objects with the cache and with other snapshots, and may be used from any
+// goroutine for as long as it is wanted.
+type Snapshot struct {
+	// ResourceVersion is what a list of this snapshot is as of.
+	ResourceVersion uint64
+
+	tree *btree.BTreeG[*framing.Object]
+}
+
+// degree is the B-tree's: a change copies a few nodes of up to 63 pointers while
+// a snapshot is held.
+const degree = 32
+
+func newTree() *btree.BTreeG[*framing.Object] {
+	return btree.NewG(degree, func(a, b *framing.Object) bool { return a.Key < b.Key })
+}
+
+// Len is the number of objects in the snapshot, whatever their namespace.
+func (s Snapshot) Len() int { return s.tree.Len() }
+
+// Get returns the object with the given key ([framing.Object.Key]).
+func (s Snapshot) Get(key string) (*framing.Object, bool) {
+	return s.tree.Get(&framing.Object{Key: key})
+}
+
+// Ascend calls yield for each object that f selects, in key order, beginning
+// behind the key after ("" for the first), until yield returns false.
+func (s Snapshot) Ascend(f *Filter, after string, yield func(*framing.Object) bool) {
+	if f.nothing {
+		return
+	}
+	if f.name != "" && f.namespace != "" {
+		key := f.namespace + "/" + f.name
+		if o, ok := s.Get(key); ok && key > after && f.Match(o) {
+			yield(o)
+		}
+		return
+	}
+	visit := func(o *framing.Object) bool {
+		if f.namespace != "" && o.Namespace != f.namespace {
+			return false // past the namespace, whose keys stand together
+		}
+		if o.Key == after || !f.Match(o) {
+			return true
+		}
+		return yield(o)
+	}
+	from := after
+	if f.namespace != "" && from < f.namespace+"/" {
+		from = f.namespace + "/"
+	}
+	if from == "" {
+		s.tree.Ascend(visit)
+		return
+	}
+	s.tree.AscendGreaterOrEqual(&framing.Object{Key: from}, visit)
+}
+
+// All calls yield for each object in key order until yield returns false.
+func (s Snapshot) All(yield func(*framing.Object) bool) { s.tree.Ascend(yield) }

@@ -1,0 +1,364 @@
+package fanout
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// Reason is why a subscription ended: the log field and the metric label.
+type Reason string
+
+// The reasons. Each subscription ends for exactly one.
+const (
+	TimedOut   Reason = "timeout"      // its timeoutSeconds passed
+	Gone       Reason = "client_gone"  // the client closed the connection, or it broke
+	Evicted    Reason = "evicted"      // it fell past its bounds
+	Forgotten  Reason = "expired"      // the history dropped events that it had yet to read
+	Stalled    Reason = "stalled"      // it did not take its last bytes in time
+	ShutDown   Reason = "shutdown"     // the process ends
+	Backwards  Reason = "backwards"    // upstream went back in time
+	LaneClosed Reason = "lane_stopped" // the resource is no longer served
+	Revoked    Reason = "revoked"      // the client may no longer read
+)
+
+// Reasons lists all reasons.
+var Reasons = []Reason{TimedOut, Gone, Evicted, Forgotten, Stalled, ShutDown, Backwards, LaneClosed, Revoked}
+
+// Ending is how a subscription ends.
+type Ending struct {
+	Reason Reason
+	// Last is written before the stream's end, if the client can still take it: an ERROR event, or nothing.
+	Last framing.Frame
+}
+
+// Start says where a subscription begins.
+type Start uint8
+
+const (
+	// FromNow begins with the next change.
+	FromNow Start = iota
+	// FromSnapshot begins with the current objects as ADDED events.
+	FromSnapshot
+	// FromVersion begins behind Request.ResourceVersion.
+	FromVersion
+)
+
+// Request is what a subscription asks for.
+type Request struct {
+	Filter *Filter
+	Start  Start
+	// ResourceVersion is where FromVersion begins. It may be in the future: then nothing up to and
+	// including it is sent.
+	ResourceVersion uint64
+	// Bookmarks asks for bookmarks each minute, and with FromSnapshot, if EndBookmark is set, for
+	// the one that ends the initial events.
+	Bookmarks, EndBookmark bool
+	// Timeout ends the subscription; it must be positive.
+	Timeout time.Duration
+	// Proof is what a FromSnapshot or FromNow subscription must be as new as; the zero Proof
+	// asks for nothing.
+	Proof Proof
+}
+
+// Proof says that the cache's state was at one instant the collection's state as of a
+// resourceVersion: what it held at resourceVersion At of epoch Epoch is what upstream held as of AsOf, which
+// may be later because changes in between, if any, undid each other.
+type Proof struct {
+	Epoch    uint64
+	At, AsOf uint64
+}
+
+// holds reports whether the proof is about the cache as it is now, or about one it has passed.
+func (p Proof) holds(epoch, progress uint64) bool {
+	return p.AsOf <= progress || p.Epoch == epoch && p.At == progress
+}
+
+// Sink is one client's way out. The flusher calls its methods one at a time.
+type Sink interface {
+	// Write takes a batch of shared, immutable slices. It writes what goes without waiting and keeps
+	// the rest; blocked reports that there is a rest. It must not keep the outer slice.
+	Write(batch [][]byte) (blocked bool, err error)
+	// Drain waits until the rest has been written. It is called from a goroutine of its own.
+	Drain() error
+	// End is called once, last: complete means that everything before was written and the stream is to end
+	// properly. It must not wait.
+	End(reason Reason, complete bool)
+}
+
+// Subscription is one client's watch: a place in its group's list and what to do before it gets
+// there. It costs no goroutine and no timer.
+type Subscription struct {
+	// Immutable after Subscribe.
+	cache     *Cache
+	group     *group
+	bookmarks bool
+	deadline  time.Time
+	skip      uint64 // changes up to and including this resourceVersion are not sent
+
+	// ending is set once, by whoever ends the subscription first.
+	ending atomic.Pointer[Ending]
+	shard  atomic.Pointer[shard] // set by Flusher.Start
+
+	// Owned by the shard from Flusher.Start on.
+	sink         Sink
+	prelude      prelude
+	cursor       *node  // consumed last
+	sent         uint64 // resourceVersion that the client has seen, or started from
+	nextBookmark time.Time
+	blocked      bool      // the sink drains
+	queued       bool      // in shard.again
+	inPart       int       // index in its part's members
+	inShard      int       // index in the shard's subscriptions, plus 1; 0 = not yet owned
+	endingSince  time.Time // when a sweep first saw it ending
+	lastSent     bool      // Ending.Last has been given to the sink
+}
+
+// prelude is what a subscription sends before its group's list.
+type prelude struct {
+	snapshot    *Snapshot // initial events; nil when done
+	after       string    // key of the last one
+	endBookmark bool      // to be sent behind them
+	endVersion  uint64    // with this resourceVersion
+
+	replay bool   // history, behind version and before the event numbered end
+	from   uint64 // resourceVersion
+	end    uint64
+}
+
+// Subscribe begins a subscription as of now: what happens from here on will reach it once it
+// is given to [Flusher.Start]. The caller must do that, or call Cancel.
+//
+// It returns [ErrExpired], [ErrUndecidable], [ErrNotFresh] or [ErrClosed].
+func (c *Cache) Subscribe(r Request) (*Subscription, error) {
+	now := time.Now()
+	s := &Subscription{
+		cache:     c,
+		bookmarks: r.Bookmarks,
+		deadline:  now.Add(r.Timeout),
+	}
+	s.scheduleBookmark(now)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed != nil {
+		return nil, ErrClosed
+	}
+	progress := c.Progress()
+	if !r.Proof.holds(c.epoch, progress) {
+		return nil, ErrNotFresh
+	}
+	s.sent = max(progress, r.Proof.AsOf)
+	switch r.Start {
+	case FromNow:
+		s.skip = r.Proof.AsOf
+	case FromSnapshot:
+		snapshot := c.snapshotLocked()
+		s.skip = r.Proof.AsOf
+		s.prelude = prelude{snapshot: &snapshot, endBookmark: r.EndBookmark && r.Bookmarks, endVersion: s.sent}
+	case FromVersion:
+		s.sent = r.ResourceVersion
+		switch {
+		case r.ResourceVersion >= progress:
+			s.skip = r.ResourceVersion
+		case r.ResourceVersion < c.history.after:
+			return nil, fmt.Errorf("%w: %d, oldest %d", ErrExpired, r.ResourceVersion, c.history.after)
+		case c.undecidableLocked(r.Filter, r.ResourceVersion):
+			return nil, ErrUndecidable
+		default:
+			s.prelude = prelude{replay: true, from: r.ResourceVersion, end: c.history.next}
+		}
+	}
+	s.group = c.groups[r.Filter.key]
+	if s.group == nil {
+		s.group = newGroup(r.Filter, c.flusher.size())
+		c.groups[r.Filter.key] = s.group
+		c.index.add(s.group)
+	}
+	s.group.members++
+	s.cursor = s.group.tail.Load()
+	return s, nil
+}
+
+func (c *Cache) undecidableLocked(f *Filter, rv uint64) bool {
+	for _, e := range c.history.replayed {
+		if e.Object.ResourceVersion > rv && e.undecidable(f) {
+			return true
+		}
+	}
+	return false
+}
+
+// leave takes a subscription that has ended out of its group.
+func (c *Cache) leave(s *Subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.group.members--
+	if key := s.group.filter.key; s.group.members == 0 && c.groups[key] == s.group {
+		delete(c.groups, key)
+		c.index.remove(s.group)
+	}
+}
+
+// Cancel gives up a subscription that was never started.
+func (s *Subscription) Cancel() { s.cache.leave(s) }
+
+// End ends the subscription; the first call decides how. It may be called from any goroutine, once
+// the subscription has been started. The sink is told soon after, by the flusher.
+func (s *Subscription) End(e Ending) {
+	if s.ending.CompareAndSwap(nil, &e) {
+		s.shard.Load().post(s)
+	}
+}
+
+const (
+	// bookmarkEvery and bookmarkBefore are kube-apiserver's: each minute, and two seconds before the
+	// timeout (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
+	bookmarkEvery  = time.Minute
+	bookmarkBefore = 2 * time.Second
+)
+
+func (s *Subscription) scheduleBookmark(now time.Time) {
+	s.nextBookmark = now.Add(bookmarkEvery)
+	if last := s.deadline.Add(-bookmarkBefore); last.After(now) && last.Before(s.nextBookmark) {
+		s.nextBookmark = last
+	}
+}
+
+// batch collects what is written to one client at once. A shard reuses it.
+type batch struct {
+	slices [][]byte
+	bytes  int
+	frames int
+	oldest int64 // Event.Received of the first live frame; 0 for none
+}
+
+const (
+	// maxBatchFrames and maxBatchBytes bound one write, so that the clients of a shard take turns. 512
+	// frames of at most two slices are a writev's most (IOV_MAX is 1,024).
+	maxBatchFrames = 512
+	maxBatchBytes  = 256 << 10
+)
+
+func (b *batch) reset() {
+	clear(b.slices)
+	*b = batch{slices: b.slices[:0]}
+}
+
+func (b *batch) add(f framing.Frame) {
+	if len(f.Head) > 0 {
+		b.slices = append(b.slices, f.Head)
+	}
+	b.slices = append(b.slices, f.Body)
+	b.bytes += f.Len()
+	b.frames++
+}
+
+func (b *batch) full() bool { return b.frames >= maxBatchFrames || b.bytes >= maxBatchBytes }
+
+// fill takes the next frames, as many as fit, and moves the subscription's place behind them.
+// more reports whether there are others. It returns false in ok if the history has forgotten some.
+func (s *Subscription) fill(b *batch, scratch []*Event) (more, ok bool) {
+	if s.prelude.snapshot != nil && !s.fillSnapshot(b) {
+		return true, true
+	}
+	if s.prelude.replay {
+		if done, ok := s.fillReplay(b, scratch); !ok || !done {
+			return true, ok
+		}
+	}
+	for !b.full() {
+		n := s.cursor.next.Load()
+		if n == nil {
+			return false, true
+		}
+		s.cursor = n
+		if n.resourceVersion <= s.skip {
+			continue
+		}
+		if b.oldest == 0 {
+			b.oldest = n.received
+		}
+		b.add(n.frame)
+		s.sent = n.resourceVersion
+	}
+	return s.cursor.next.Load() != nil, true
+}
+
+// fillSnapshot adds initial events and reports whether those were the last.
+func (s *Subscription) fillSnapshot(b *batch) (done bool) {
+	done = true
+	s.prelude.snapshot.Ascend(s.group.filter, s.prelude.after, func(o *framing.Object) bool {
+		if b.full() {
+			done = false
+			return false
+		}
+		b.add(o.Frame(framing.Added))
+		s.prelude.after = o.Key
+		return true
+	})
+	if !done {
+		return false
+	}
+	s.prelude.snapshot = nil
+	if form := s.cache.form.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
+		b.add(form.Frame(s.prelude.endVersion, true))
+	}
+	return true
+}
+
+// fillReplay adds changes from the history and reports whether those were the last.
+func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
+	for !b.full() {
+		events, ok := s.cache.replay(scratch[:0], s.prelude.from, s.prelude.end)
+		if !ok {
+			return false, false
+		}
+		if len(events) == 0 {
+			s.prelude.replay = false
+			return true, true
+		}
+		for _, e := range events {
+			s.prelude.from = e.Object.ResourceVersion
+			if f, ok := e.frameFor(s.group.filter); ok {
+				b.add(f)
+				s.sent = e.Object.ResourceVersion
+			}
+		}
+	}
+	return false, true
+}
+
+// replayStep is how many events are read from the history at once.
+const replayStep = 64
+
+func (c *Cache) replay(dst []*Event, from, end uint64) ([]*Event, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.history.read(dst, from, end, replayStep)
+}
+
+// bookmark adds a bookmark with resourceVersion rv, if it is due and tells something new. All changes up to rv must
+// have been sent.
+func (s *Subscription) bookmark(b *batch, rv uint64, now time.Time) {
+	if !s.bookmarks || now.Before(s.nextBookmark) || rv <= s.sent {
+		return
+	}
+	if form := s.cache.form.Load(); form != nil && form.HasPlain() {
+		b.add(form.Frame(rv, false))
+		s.scheduleBookmark(now)
+	}
+}
+
+// behind reports how far the subscription is behind its group's list.
+func (s *Subscription) behind() (frames, bytes uint64) {
+	tail := s.group.tail.Load()
+	return tail.frames - s.cursor.frames, tail.bytes - s.cursor.bytes
+}
+
+func (s *Subscription) pastBounds() bool {
+	frames, bytes := s.behind()
+	return frames > uint64(s.cache.limits.ClientFrames) || bytes > uint64(s.cache.limits.ClientBytes)
+}

@@ -1,0 +1,436 @@
+package proxy
+
+import (
+	"bytes"
+	"cmp"
+	"container/list"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// identity is who a request is made as. Its token is a secret: it goes into the
+// Authorization header of requests to kube-apiserver and nowhere else.
+type identity struct {
+	own   bool   // the proxy itself
+	token string // the client's bearer token, if not own
+}
+
+// String keeps tokens out of logs and messages.
+func (id identity) String() string {
+	if id.own {
+		return "own"
+	}
+	return "bearer token"
+}
+
+// identify returns who the request of ctx is to be made as: whoever presents a
+// bearer token is its owner, on either port, and never gets more rights than
+// that; whoever presents nothing is the proxy itself, but only where secure is
+// false. It reports false for everything else, which is to be answered with 401.
+// Tokens are read as k8s.io/apiserver pkg/authentication/request/bearertoken does.
+func identify(ctx *fasthttp.RequestCtx, secure bool) (id identity, ok bool) {
+	header, present := firstHeader(&ctx.Request.Header, fasthttp.HeaderAuthorization)
+	if !present {
+		return identity{own: !secure}, !secure
+	}
+	parts := strings.SplitN(strings.TrimSpace(header), " ", 3)
+	if len(parts) < 2 || !strings.EqualFold(parts[0], "bearer") || parts[1] == "" {
+		return identity{}, false
+	}
+	return identity{token: parts[1]}, true
+}
+
+const (
+	// verdictTTL is how long kube-apiserver's own delegating servers believe a
+	// review, yes or no (k8s.io/apiserver pkg/server/options/authorization.go).
+	verdictTTL    = 10 * time.Second
+	maxVerdicts   = 8192
+	reviewTimeout = 10 * time.Second
+
+	reviewPath     = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	maxReviewBytes = 1 << 20
+
+	// Open watches are asked about again every grantInterval and up to a tenth
+	// more, by at most grantReviews requests at a time. One that has had no
+	// yes for maxGrantAge ends: five intervals in which nobody could say.
+	grantInterval = time.Minute
+	maxGrantAge   = 6 * grantInterval
+	grantReviews  = 16
+)
+
+// verdict is kube-apiserver's answer to a review.
+type verdict int
+
+const (
+	verdictNone verdict = iota
+	verdictNo
+	verdictYes
+)
+
+// authorizer decides who may read cached data by asking kube-apiserver with the
+// client's own token (SelfSubjectAccessReview), so that the cluster's own
+// authorizers decide with all attributes they would see without the proxy. Its
+// methods may be called from any goroutine.
+type authorizer struct {
+	upstream doer
+	calls    coalescer[question, verdict]
+
+	mu       sync.Mutex
+	verdicts map[question]*list.Element // of *answer
+	recent   *list.List                 // the answers, the last used one first
+	grants   map[question]*grant
+}
+
+// question is the hash of a token and of what its owner wants to do. It is what
+// maps hold in place of the token.
+type question [sha256.Size]byte
+
+type answer struct {
+	question question
+	verdict  verdict
+	expires  time.Time
+}
+
+// grant is the permission that the open watches asking one question live on.
+type grant struct {
+	// Immutable. The token is kept because the question will be asked again.
+	question question
+	id       identity
+	review   []byte
+
+	// Guarded by authorizer.mu.
+	watches map[*openWatch]struct{}
+	lastYes time.Time
+	next    time.Time // when to ask again
+}
+
+type openWatch struct{ revoke func() }
+
+func newAuthorizer(upstream doer) *authorizer {
+	return &authorizer{
+		upstream: upstream,
+		verdicts: make(map[question]*list.Element),
+		recent:   list.New(),
+		grants:   make(map[question]*grant),
+	}
+}
+
+// allowed reports whether id may do what req asks for. Whatever is not a clear
+// yes, an error or the end of ctx included, is false: the caller then passes the
+// request through, and kube-apiserver itself answers it.
+func (a *authorizer) allowed(ctx context.Context, id identity, req *request) bool {
+	if id.own {
+		return true
+	}
+	q, review := reviewFor(id, req)
+	if v, ok := a.remembered(q); ok {
+		return v == verdictYes
+	}
+	v, ok := a.calls.do(ctx, q, reviewTimeout, func(ctx context.Context) verdict {
+		v := a.review(ctx, id, review)
+		a.remember(q, v)
+		return v
+	})
+	return ok && v == verdictYes
+}
+
+// watchGrant keeps asking, while Run runs, whether id may do what req asks for,
+// and calls revoke when it may not any longer, or when nobody has been able to
+// say so for maxGrantAge. revoke is called at most once, by a goroutine of Run,
+// and must not block. The caller calls release when the watch has ended; revoke
+// is not called after that, except for a call that is under way. Open watches
+// that ask the same question share one review. The proxy's own watches need none.
+func (a *authorizer) watchGrant(id identity, req *request, revoke func()) (release func()) {
+	if id.own {
+		return func() {}
+	}
+	q, review := reviewFor(id, req)
+	w := &openWatch{revoke: revoke}
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.grants[q]
+	if g == nil {
+		now := time.Now()
+		g = &grant{question: q, id: id, review: review, watches: make(map[*openWatch]struct{}), lastYes: now, next: nextReview(now)}
+		a.grants[q] = g
+	}
+	g.watches[w] = struct{}{}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(g.watches, w)
+		if len(g.watches) == 0 && a.grants[q] == g {
+			delete(a.grants, q)
+		}
+	}
+}
+
+func nextReview(now time.Time) time.Time {
+	return now.Add(grantInterval + rand.N(grantInterval/10))
+}
+
+// Run asks about open watches until ctx ends. The reviews are spread over the
+// interval, each watch's by when it began.
+func (a *authorizer) Run(ctx context.Context) error {
+	var reviews sync.WaitGroup
+	defer reviews.Wait()
+	free := make(chan struct{}, grantReviews)
+	tick := time.NewTicker(grantInterval / 60)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		due, expired := a.dueGrants(time.Now(), cap(free)-len(free))
+		for _, g := range expired {
+			a.revoke(g)
+		}
+		for _, g := range due {
+			free <- struct{}{} // never blocks: only this loop adds, and due is no longer than what was free
+			reviews.Go(func() {
+				defer func() { <-free }()
+				a.renew(ctx, g)
+			})
+		}
+	}
+}
+
+// dueGrants returns at most n of the grants whose time has come, those that have
+// waited longest first, and all that have gone without an answer for too long.
+func (a *authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, g := range a.grants {
+		switch {
+		case now.Sub(g.lastYes) >= maxGrantAge:
+			expired = append(expired, g)
+		case !now.Before(g.next):
+			due = append(due, g)
+		}
+	}
+	slices.SortFunc(due, func(g, h *grant) int { return cmp.Compare(g.next.UnixNano(), h.next.UnixNano()) })
+	due = due[:min(n, len(due))]
+	for _, g := range due {
+		g.next = nextReview(now)
+	}
+	return due, expired
+}
+
+// renew asks a grant's question again.
+func (a *authorizer) renew(ctx context.Context, g *grant) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	v := a.review(ctx, g.id, g.review)
+	a.remember(g.question, v)
+	switch v {
+	case verdictYes:
+		a.mu.Lock()
+		g.lastYes = time.Now()
+		a.mu.Unlock()
+	case verdictNo:
+		a.revoke(g)
+	}
+}
+
+// revoke ends the watches that live on g.
+func (a *authorizer) revoke(g *grant) {
+	a.mu.Lock()
+	watches := g.watches
+	g.watches = nil
+	if a.grants[g.question] == g {
+		delete(a.grants, g.question)
+	}
+	a.mu.Unlock()
+	for w := range watches {
+		w.revoke()
+	}
+}
+
+// remembered returns an answer that is still good.
+func (a *authorizer) remembered(q question) (verdict, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.verdicts[q]
+	if e == nil || !time.Now().Before(e.Value.(*answer).expires) {
+		return verdictNone, false
+	}
+	a.recent.MoveToFront(e)
+	return e.Value.(*answer).verdict, true
+}
+
+// remember keeps a yes or a no.
+func (a *authorizer) remember(q question, v verdict) {
+	if v == verdictNone {
+		return
+	}
+	ans := &answer{question: q, verdict: v, expires: time.Now().Add(verdictTTL)}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.verdicts[q]; e != nil {
+		e.Value = ans
+		a.recent.MoveToFront(e)
+		return
+	}
+	a.verdicts[q] = a.recent.PushFront(ans)
+	if a.recent.Len() > maxVerdicts {
+		oldest := a.recent.Remove(a.recent.Back()).(*answer)
+		delete(a.verdicts, oldest.question)
+	}
+}
+
+// review asks kube-apiserver. A token that it does not take (401), or whose owner
+// may not even ask (403), is denied.
+func (a *authorizer) review(ctx context.Context, id identity, review []byte) verdict {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.upstream.URL(reviewPath, "").String(), bytes.NewReader(review))
+	if err != nil {
+		return verdictNone
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	resp, err := a.upstream.DoAs(id, req)
+	if err != nil {
+		return verdictNone
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusCreated, http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return verdictNo
+	default:
+		return verdictNone
+	}
+	var reviewed struct {
+		Kind   string
+		Status struct{ Allowed, Denied bool }
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxReviewBytes))
+	switch {
+	case err != nil || json.Unmarshal(body, &reviewed) != nil || reviewed.Kind != "SelfSubjectAccessReview":
+		return verdictNone
+	case reviewed.Status.Allowed && !reviewed.Status.Denied:
+		return verdictYes
+	}
+	return verdictNo
+}
+
+// accessReview is what we send of authorization.k8s.io/v1
+// SelfSubjectAccessReview, field by field what k8s.io/api has: its package would
+// bring a quarter of the API with it.
+type accessReview struct {
+	APIVersion string           `json:"apiVersion"`
+	Kind       string           `json:"kind"`
+	Spec       accessReviewSpec `json:"spec"`
+}
+
+type accessReviewSpec struct {
+	ResourceAttributes resourceAttributes `json:"resourceAttributes"`
+}
+
+type resourceAttributes struct {
+	Namespace     string              `json:"namespace,omitempty"`
+	Verb          string              `json:"verb"`
+	Group         string              `json:"group,omitempty"`
+	Version       string              `json:"version"`
+	Resource      string              `json:"resource"`
+	Name          string              `json:"name,omitempty"`
+	FieldSelector *selectorAttributes `json:"fieldSelector,omitempty"`
+	LabelSelector *selectorAttributes `json:"labelSelector,omitempty"`
+}
+
+type selectorAttributes struct {
+	Requirements []requirementAttributes `json:"requirements"`
+}
+
+type requirementAttributes struct {
+	Key      string   `json:"key"`
+	Operator string   `json:"operator"`
+	Values   []string `json:"values,omitempty"`
+}
+
+// reviewFor returns the review that id has to pass for req, with the attributes that
+// kube-apiserver itself would authorize it by (k8s.io/apiserver
+// pkg/endpoints/filters/authorization.go), and the question it stands for.
+func reviewFor(id identity, req *request) (question, []byte) {
+	attributes := resourceAttributes{
+		Namespace: req.namespace,
+		Verb:      req.verb,
+		Group:     req.gvr.Group,
+		Version:   req.gvr.Version,
+		Resource:  req.gvr.Resource,
+		Name:      cmp.Or(req.name, req.selectorName),
+	}
+	if !req.legacyWatch && req.verb != "get" {
+		attributes.FieldSelector = fieldAttributes(req.fields)
+		attributes.LabelSelector = labelAttributes(req.labels)
+	}
+	review, err := json.Marshal(accessReview{
+		APIVersion: "authorization.k8s.io/v1",
+		Kind:       "SelfSubjectAccessReview",
+		Spec:       accessReviewSpec{ResourceAttributes: attributes},
+	})
+	if err != nil {
+		panic(err) // strings and slices of them cannot fail
+	}
+	token := sha256.Sum256([]byte(id.token))
+	return sha256.Sum256(append(token[:], review...)), review
+}
+
+func fieldAttributes(sel fields.Selector) *selectorAttributes {
+	var attributes selectorAttributes
+	for _, r := range sel.Requirements() {
+		attributes.add(r.Field, r.Operator, []string{r.Value})
+	}
+	return attributes.orNil()
+}
+
+func labelAttributes(sel labels.Selector) *selectorAttributes {
+	var attributes selectorAttributes
+	requirements, _ := sel.Requirements()
+	for _, r := range requirements {
+		attributes.add(r.Key(), r.Operator(), r.ValuesUnsorted())
+	}
+	return attributes.orNil()
+}
+
+// add adds a requirement, unless it is one that a review cannot express (a
+// label's > and <): leaving it out asks for more, never for less.
+func (s *selectorAttributes) add(key string, op selection.Operator, values []string) {
+	r := requirementAttributes{Key: key, Values: values}
+	switch op {
+	case selection.Equals, selection.DoubleEquals, selection.In:
+		r.Operator = "In"
+	case selection.NotEquals, selection.NotIn:
+		r.Operator = "NotIn"
+	case selection.Exists:
+		r.Operator, r.Values = "Exists", nil
+	case selection.DoesNotExist:
+		r.Operator, r.Values = "DoesNotExist", nil
+	default:
+		return
+	}
+	slices.Sort(r.Values)
+	s.Requirements = append(s.Requirements, r)
+}
+
+func (s *selectorAttributes) orNil() *selectorAttributes {
+	if len(s.Requirements) == 0 {
+		return nil
+	}
+	return s
+}

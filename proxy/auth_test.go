@@ -1,0 +1,373 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestIdentify(t *testing.T) {
+	f := func(want string, wantSecure string, headers ...string) {
+		t.Helper()
+		for _, secure := range []bool{false, true} {
+			id, ok := identify(mustRead(t, "/api/v1/pods", headers...), secure)
+			got := "401"
+			switch {
+			case ok && id.own && id.token == "":
+				got = "own"
+			case ok && !id.own:
+				got = id.token
+			}
+			want := want
+			if secure {
+				want = wantSecure
+			}
+			if got != want {
+				t.Errorf("secure=%v %q: got %s, want %s", secure, headers, got, want)
+			}
+		}
+	}
+	f("own", "401")
+	f("t1", "t1", "Authorization: Bearer t1")
+	f("t1", "t1", "authorization: bEARER t1")
+	f("t1", "t1", "AUTHORIZATION:   bearer t1  ")
+	f("t1", "t1", "Authorization: Bearer t1 rest")
+	f("t1", "t1", "Authorization: Bearer t1", "Authorization: Bearer t2")
+	f("401", "401", "Authorization:")
+	f("401", "401", "Authorization: Bearer")
+	f("401", "401", "Authorization: Bearer ")
+	f("401", "401", "Authorization: Bearer  t1")
+	f("401", "401", "Authorization: Bearert1")
+	f("401", "401", "Authorization: Basic dTpw")
+	f("401", "401", "Authorization: Negotiate x", "Authorization: Bearer t1")
+}
+
+func TestIdentityHidesToken(t *testing.T) {
+	for _, format := range []string{"%v", "%s", "%+v"} {
+		if got := fmt.Sprintf(format, identity{token: "secret"}); strings.Contains(got, "secret") {
+			t.Errorf("%s: got %s", format, got)
+		}
+	}
+}
+
+// The attributes are those kube-apiserver authorizes by.
+func TestReviewAttributes(t *testing.T) {
+	f := func(line, want string) {
+		t.Helper()
+		_, review := reviewFor(identity{token: "t"}, mustParse(t, line))
+		var got struct {
+			APIVersion, Kind string
+			Spec             struct{ ResourceAttributes json.RawMessage }
+		}
+		if err := json.Unmarshal(review, &got); err != nil || got.APIVersion != "authorization.k8s.io/v1" || got.Kind != "SelfSubjectAccessReview" {
+			t.Errorf("%s: %v %s", line, err, review)
+		}
+		if string(got.Spec.ResourceAttributes) != want {
+			t.Errorf("%s:\n got %s\nwant %s", line, got.Spec.ResourceAttributes, want)
+		}
+	}
+	f("/api/v1/pods", `{"verb":"list","version":"v1","resource":"pods"}`)
+	f("/apis/apps/v1/namespaces/a/deployments?watch=1", `{"namespace":"a","verb":"watch","group":"apps","version":"v1","resource":"deployments"}`)
+	f("/api/v1/namespaces/a/pods/x?labelSelector=a", `{"namespace":"a","verb":"get","version":"v1","resource":"pods","name":"x"}`)
+	f("/api/v1/namespaces/foo", `{"namespace":"foo","verb":"get","version":"v1","resource":"namespaces","name":"foo"}`)
+	f("/api/v1/pods?watch=1&fieldSelector=spec.host%3Dn,metadata.name%3Dx,status.phase!%3Da",
+		`{"verb":"watch","version":"v1","resource":"pods","name":"x","fieldSelector":{"requirements":[`+
+			`{"key":"metadata.name","operator":"In","values":["x"]},{"key":"spec.host","operator":"In","values":["n"]},{"key":"status.phase","operator":"NotIn","values":["a"]}]}}`)
+	f("/api/v1/pods?fieldSelector=metadata.namespace%3Da",
+		`{"verb":"list","version":"v1","resource":"pods","fieldSelector":{"requirements":[{"key":"metadata.namespace","operator":"In","values":["a"]}]}}`)
+	f("/api/v1/pods?labelSelector=a%3D1,b+in+(y,x),c!%3D2,d+notin+(3),e,!f,g%3E5",
+		`{"verb":"list","version":"v1","resource":"pods","labelSelector":{"requirements":[`+
+			`{"key":"a","operator":"In","values":["1"]},{"key":"b","operator":"In","values":["x","y"]},{"key":"c","operator":"NotIn","values":["2"]},`+
+			`{"key":"d","operator":"NotIn","values":["3"]},{"key":"e","operator":"Exists"},{"key":"f","operator":"DoesNotExist"}]}}`)
+	f("/api/v1/pods?labelSelector=g%3E5", `{"verb":"list","version":"v1","resource":"pods"}`)
+	f("/api/v1/watch/namespaces/a/pods?fieldSelector=metadata.name%3Dx&labelSelector=a",
+		`{"namespace":"a","verb":"watch","version":"v1","resource":"pods"}`)
+	f("/api/v1/watch/namespaces/a/pods/x", `{"namespace":"a","verb":"watch","version":"v1","resource":"pods","name":"x"}`)
+}
+
+// fakeReviews answers reviews by token: "yes", "no", or an HTTP code.
+type fakeReviews map[string]string
+
+func (r fakeReviews) answer(id identity, path string, body []byte) (int, string, error) {
+	if path != reviewPath || id.own {
+		return 500, "", nil
+	}
+	status := func(s string) string { return `{"kind":"SelfSubjectAccessReview","status":` + s + `}` }
+	switch r[id.token] {
+	case "yes":
+		return 201, status(`{"allowed":true}`), nil
+	case "no":
+		return 201, status(`{"allowed":false}`), nil
+	case "contradictory":
+		return 201, status(`{"allowed":true,"denied":true}`), nil
+	case "no status":
+		return 201, `{"kind":"SelfSubjectAccessReview"}`, nil
+	case "garbage":
+		return 201, `{"kind":`, nil
+	case "other kind":
+		return 200, `{"kind":"Status","status":{"allowed":true}}`, nil
+	case "unreachable":
+		return 0, "", errors.New("connection refused")
+	}
+	var code int
+	fmt.Sscan(r[id.token], &code)
+	return code, status(`{"allowed":true}`), nil
+}
+
+func newTestAuthorizer(r fakeReviews) (*authorizer, *fakeUpstream) {
+	up := &fakeUpstream{answer: r.answer}
+	return newAuthorizer(up), up
+}
+
+func TestAllowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := mustParse(t, "/api/v1/pods")
+		for answer, want := range map[string]bool{
+			"yes": true, "no": false, "contradictory": false, "no status": false, "garbage": false, "other kind": false, "unreachable": false,
+			"401": false, "403": false, "404": false, "422": false, "429": false, "500": false, "301": false,
+		} {
+			a, _ := newTestAuthorizer(fakeReviews{"t": answer})
+			if got := a.allowed(t.Context(), identity{token: "t"}, list); got != want {
+				t.Errorf("%s: got %v", answer, got)
+			}
+		}
+		a, up := newTestAuthorizer(fakeReviews{})
+		if !a.allowed(t.Context(), identity{own: true}, list) || up.count() != 0 {
+			t.Error("own identity: not allowed, or asked")
+		}
+		if a.allowed(t.Context(), identity{}, list) {
+			t.Error("no identity: allowed")
+		}
+	})
+}
+
+func TestAllowedRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reviews := fakeReviews{"good": "yes", "bad": "no", "ill": "500"}
+		a, up := newTestAuthorizer(reviews)
+		list, watch := mustParse(t, "/api/v1/pods"), mustParse(t, "/api/v1/pods?watch=1")
+		f := func(token string, req *request, want bool, wantAsked int) {
+			t.Helper()
+			before := up.count()
+			if got := a.allowed(t.Context(), identity{token: token}, req); got != want {
+				t.Errorf("%s: got %v, want %v", token, got, want)
+			}
+			if got := up.count() - before; got != wantAsked {
+				t.Errorf("%s: asked %d times, want %d", token, got, wantAsked)
+			}
+		}
+		f("good", list, true, 1)
+		f("bad", list, false, 1)
+		f("good", list, true, 0)
+		f("bad", list, false, 0)
+		f("good", watch, true, 1) // another question
+		f("good", mustParse(t, "/api/v1/pods?limit=5&resourceVersion=0"), true, 0)
+		f("ill", list, false, 1) // no answer, nothing to remember
+		f("ill", list, false, 1)
+		f("nobody", list, false, 1)
+
+		time.Sleep(verdictTTL - time.Millisecond)
+		reviews["good"], reviews["bad"] = "no", "yes"
+		f("good", list, true, 0)
+		f("bad", list, false, 0)
+		time.Sleep(time.Millisecond)
+		f("good", list, false, 1)
+		f("bad", list, true, 1)
+	})
+}
+
+func TestAllowedCoalesces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, up := newTestAuthorizer(fakeReviews{"t": "yes", "u": "no"})
+		up.delay = time.Second
+		list := mustParse(t, "/api/v1/pods")
+		var callers sync.WaitGroup
+		for i := range 100 {
+			callers.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if i%10 == 1 { // leaves before the answer
+					ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
+					defer cancel()
+				}
+				token, want := "t", i%10 != 1
+				if i%2 == 0 {
+					token, want = "u", false
+				}
+				if got := a.allowed(ctx, identity{token: token}, list); got != want {
+					t.Errorf("caller %d: got %v, want %v", i, got, want)
+				}
+			})
+		}
+		callers.Wait()
+		if got := up.count(); got != 2 {
+			t.Errorf("asked %d times, want 2", got)
+		}
+	})
+}
+
+// A kube-apiserver that does not answer holds a request up for reviewTimeout.
+func TestAllowedTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
+		up.delay = time.Hour
+		start := time.Now()
+		if a.allowed(t.Context(), identity{token: "t"}, mustParse(t, "/api/v1/pods")) {
+			t.Error("allowed")
+		}
+		if got := time.Since(start); got != reviewTimeout {
+			t.Errorf("waited %v", got)
+		}
+	})
+}
+
+func TestVerdictsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
+		list := mustParse(t, "/api/v1/pods")
+		id := identity{token: "t"}
+		a.allowed(t.Context(), id, list)
+		for i := range maxVerdicts + 100 {
+			a.remember(question{byte(i), byte(i >> 8), 1}, verdictNo)
+			a.allowed(t.Context(), id, list) // the one in use stays
+		}
+		if got := up.count(); got != 1 {
+			t.Errorf("asked %d times, want 1", got)
+		}
+		if len(a.verdicts) != maxVerdicts || a.recent.Len() != maxVerdicts {
+			t.Errorf("got %d verdicts, %d in the list", len(a.verdicts), a.recent.Len())
+		}
+	})
+}
+
+// watches opens n watches by token and returns how many of them are revoked.
+func watches(t *testing.T, a *authorizer, token, line string, n int) (revoked func() int, release func()) {
+	var mu sync.Mutex
+	count := 0
+	var releases []func()
+	for range n {
+		releases = append(releases, a.watchGrant(identity{token: token}, mustParse(t, line), func() {
+			mu.Lock()
+			defer mu.Unlock()
+			count++
+		}))
+	}
+	revoked = func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return count
+	}
+	return revoked, func() {
+		for _, r := range releases {
+			r()
+		}
+	}
+}
+
+func TestWatchGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reviews := fakeReviews{"a": "yes", "b": "yes"}
+		a, up := newTestAuthorizer(reviews)
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error)
+		go func() { ran <- a.Run(ctx) }()
+
+		const line = "/api/v1/pods?watch=1"
+		revokedA, _ := watches(t, a, "a", line, 100)
+		revokedB, releaseB := watches(t, a, "b", line, 10)
+		revokedA2, _ := watches(t, a, "a", line+"&labelSelector=x", 5)
+		a.watchGrant(identity{own: true}, mustParse(t, line), func() { t.Error("own watch revoked") })()
+
+		// One review per question and interval, however many watches there are.
+		time.Sleep(10 * grantInterval)
+		if got := up.count(); got < 3*9 || got > 3*10 {
+			t.Errorf("asked %d times in 10 intervals for 3 questions", got)
+		}
+		up.mu.Lock()
+		reviews["a"] = "no"
+		up.mu.Unlock()
+		time.Sleep(grantInterval + grantInterval/5)
+		if revokedA() != 100 || revokedA2() != 5 || revokedB() != 0 {
+			t.Errorf("revoked: got %d, %d and %d, want 100, 5 and 0", revokedA(), revokedA2(), revokedB())
+		}
+		if a.allowed(t.Context(), identity{token: "a"}, mustParse(t, line)) {
+			t.Error("still allowed")
+		}
+
+		// Watches that have ended are not asked about.
+		releaseB()
+		releaseB()
+		before := up.count()
+		time.Sleep(10 * grantInterval)
+		if got := up.count(); got != before {
+			t.Errorf("asked %d times about nothing", got-before)
+		}
+		if len(a.grants) != 0 {
+			t.Errorf("%d grants left over", len(a.grants))
+		}
+		cancel()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// No answer is not a no, until nobody has been able to say for five intervals.
+func TestWatchGrantsFailClosed(t *testing.T) {
+	for _, answer := range []string{"unreachable", "500", "429", "garbage"} {
+		synctest.Test(t, func(t *testing.T) {
+			reviews := fakeReviews{"t": "yes"}
+			a, up := newTestAuthorizer(reviews)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go a.Run(ctx)
+			revoked, _ := watches(t, a, "t", "/api/v1/pods?watch=1", 3)
+			set := func(answer string) {
+				up.mu.Lock()
+				defer up.mu.Unlock()
+				reviews["t"] = answer
+			}
+
+			set(answer)
+			time.Sleep(5 * grantInterval)
+			set("yes")
+			time.Sleep(2 * grantInterval)
+			if revoked() != 0 {
+				t.Fatalf("%s: revoked after less than five intervals", answer)
+			}
+			set(answer)
+			time.Sleep(maxGrantAge + grantInterval/30)
+			if revoked() != 3 {
+				t.Errorf("%s: revoked %d, want 3", answer, revoked())
+			}
+		})
+	}
+}
+
+// A kube-apiserver that does not answer at all delays no revocation.
+func TestWatchGrantsFailClosedWhenSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, up := newTestAuthorizer(fakeReviews{})
+		up.delay = time.Hour
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go a.Run(ctx)
+		var counts []func() int
+		for i := range 50 * grantReviews {
+			revoked, _ := watches(t, a, fmt.Sprint(i), "/api/v1/pods?watch=1", 1)
+			counts = append(counts, revoked)
+		}
+		time.Sleep(maxGrantAge + grantInterval/30)
+		for i, revoked := range counts {
+			if revoked() != 1 {
+				t.Fatalf("watch %d: not revoked", i)
+			}
+		}
+	})
+}

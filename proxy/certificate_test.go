@@ -1,0 +1,84 @@
+package proxy_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy"
+)
+
+func TestSelfSignedCertificate(t *testing.T) {
+	dir := t.TempDir() + "/new"
+	certFile, keyFile, err := proxy.SelfSigned(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(keyFile); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("private key: got mode %v, %v, want 0600", info.Mode(), err)
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"localhost", "127.0.0.1", "::1"} {
+		if err := pair.Leaf.VerifyHostname(host); err != nil {
+			t.Error(err)
+		}
+	}
+	before, _ := os.ReadFile(certFile)
+	if _, _, err := proxy.SelfSigned(dir); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := os.ReadFile(certFile); !bytes.Equal(before, after) {
+		t.Error("a valid certificate was replaced")
+	}
+	if err := os.WriteFile(certFile, []byte("broken"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := proxy.SelfSigned(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tls.LoadX509KeyPair(certFile, keyFile); err != nil {
+		t.Errorf("a broken certificate was kept: %v", err)
+	}
+}
+
+func TestCertificateReload(t *testing.T) {
+	certFile, keyFile, err := proxy.SelfSigned(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := proxy.NewCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := c.Get()
+
+	// Half replaced: the old pair stays.
+	newCert, newKey, err := proxy.SelfSigned(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(from, to string, age time.Duration) {
+		content, _ := os.ReadFile(from)
+		if err := os.WriteFile(to, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		when := time.Now().Add(age)
+		os.Chtimes(to, when, when)
+	}
+	replace(newCert, certFile, time.Second)
+	c.Recheck()
+	if !bytes.Equal(c.Get(), old) {
+		t.Error("a certificate without its key is in use")
+	}
+	replace(newKey, keyFile, time.Second)
+	c.Recheck()
+	if got := c.Get(); got == nil || bytes.Equal(got, old) {
+		t.Error("the new certificate is not in use")
+	}
+}

@@ -1,0 +1,74 @@
+package proxy
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// coalescer lets callers that want the same thing at the same time share one
+// call. The zero value is ready for use, by any number of goroutines.
+type coalescer[K comparable, V any] struct {
+	mu    sync.Mutex
+	calls map[K]*call[V] // those under way
+}
+
+type call[V any] struct {
+	cancel context.CancelFunc
+	donec  chan struct{} // closed when value is set; never sent on
+	value  V
+
+	waiters int // guarded by coalescer.mu
+}
+
+// do returns the value of fn, or of a call of fn for the same key that is
+// already under way. A caller whose ctx ends leaves, and do reports false; the
+// call goes on for the others and is cancelled when the last one has left, or
+// after timeout. fn runs on a goroutine of its own and gets none of ctx's values.
+func (c *coalescer[K, V]) do(ctx context.Context, key K, timeout time.Duration, fn func(context.Context) V) (value V, ok bool) {
+	c.mu.Lock()
+	cl := c.calls[key]
+	if cl == nil {
+		cl = c.startLocked(key, timeout, fn)
+	}
+	cl.waiters++
+	c.mu.Unlock()
+
+	select {
+	case <-cl.donec:
+		return cl.value, true
+	case <-ctx.Done():
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if cl.waiters--; cl.waiters == 0 {
+			c.endLocked(key, cl)
+		}
+		return value, false
+	}
+}
+
+func (c *coalescer[K, V]) startLocked(key K, timeout time.Duration, fn func(context.Context) V) *call[V] {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	cl := &call[V]{cancel: cancel, donec: make(chan struct{})}
+	if c.calls == nil {
+		c.calls = make(map[K]*call[V])
+	}
+	c.calls[key] = cl
+	go func() {
+		cl.value = fn(ctx)
+		c.mu.Lock()
+		c.endLocked(key, cl)
+		c.mu.Unlock()
+		close(cl.donec)
+	}()
+	return cl
+}
+
+// endLocked cancels a call that has returned or that nobody waits for. Its key
+// may already belong to a later call.
+func (c *coalescer[K, V]) endLocked(key K, cl *call[V]) {
+	cl.cancel()
+	if c.calls[key] == cl {
+		delete(c.calls, key)
+	}
+}

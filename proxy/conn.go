@@ -1,0 +1,288 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// maxKept is how many bytes a client may send ahead while its connection is taken over: one request's head.
+// A client that sends more is treated as gone.
+const maxKept = 64 << 10
+
+// longAgo as a read deadline makes a blocked Read return at once.
+var longAgo = time.Unix(1, 0)
+
+// connections knows every client connection, whether fasthttp reads it or we have taken it over, so that shutdown can
+// wait for all of them and leave none behind.
+type connections struct {
+	server *fasthttp.Server // immutable once serving
+
+	emptyOnce sync.Once
+	empty     chan struct{} // closed once closing is set and open is empty; never sent on
+
+	mu      sync.Mutex
+	open    map[net.Conn]fasthttp.ConnState // keyed by the accepted connection
+	closing bool                            // no new request is served on a kept-alive connection
+}
+
+func newConnections(s *fasthttp.Server) *connections {
+	cs := &connections{server: s, open: make(map[net.Conn]fasthttp.ConnState), empty: make(chan struct{})}
+	s.ConnState = cs.stateChanged
+	return cs
+}
+
+// stateChanged is fasthttp's ConnState hook.
+func (cs *connections) stateChanged(c net.Conn, state fasthttp.ConnState) {
+	if state == fasthttp.StateIdle {
+		// fasthttp leaves the last response's write deadline in place, which would fail a later "100 Continue".
+		_ = c.SetWriteDeadline(time.Time{})
+	}
+	c = accepted(c)
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	switch {
+	case state == fasthttp.StateClosed:
+		cs.removeLocked(c)
+	case state == fasthttp.StateHijacked:
+		// hijack noted it earlier, and its owner may have closed it already.
+	default:
+		cs.open[c] = state
+		if cs.closing && state == fasthttp.StateNew {
+			_ = c.Close()
+		}
+	}
+}
+
+func (cs *connections) removeLocked(c net.Conn) {
+	if _, ok := cs.open[c]; !ok {
+		return
+	}
+	delete(cs.open, c)
+	cs.checkEmptyLocked()
+}
+
+func (cs *connections) checkEmptyLocked() {
+	if cs.closing && len(cs.open) == 0 {
+		cs.emptyOnce.Do(func() { close(cs.empty) })
+	}
+}
+
+// hijack takes the connection of ctx from fasthttp once its handler has returned, without a response, and calls serve on a
+// goroutine of its own. serve must end in Resume or Close. Nothing of ctx may be used in serve.
+func (cs *connections) hijack(ctx *fasthttp.RequestCtx, serve func(*hijacked)) {
+	c := accepted(ctx.Conn())
+	cs.mu.Lock()
+	cs.open[c] = fasthttp.StateHijacked
+	cs.mu.Unlock()
+	ctx.HijackSetNoResponse(true)
+	// A new goroutine, because fasthttp's keeps the request context and a read buffer alive until the handler returns.
+	ctx.Hijack(func(c net.Conn) {
+		h := cs.takeOver(c)
+		go serve(h)
+	})
+}
+
+// takeOver makes c, the connection given to a hijack handler, ours. It keeps what the client has already sent beyond
+// the request, and drops fasthttp's buffer.
+func (cs *connections) takeOver(c net.Conn) *hijacked {
+	conn := c
+	if u, ok := c.(interface{ UnsafeConn() net.Conn }); ok {
+		conn = u.UnsafeConn()
+	}
+	h := &hijacked{cs: cs, conn: accepted(conn)}
+	// With the deadline in the past, reads return what is buffered and then fail, without touching the network.
+	_ = conn.SetReadDeadline(longAgo)
+	for err := error(nil); err == nil && len(h.kept) < maxKept; {
+		h.kept = slices.Grow(h.kept, 512)
+		var n int
+		n, err = c.Read(h.kept[len(h.kept):cap(h.kept)])
+		h.kept = h.kept[:len(h.kept)+n]
+	}
+	if len(h.kept) == 0 {
+		h.kept = nil
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return h
+}
+
+// beginClosing closes the connections on which nothing is happening; the others end with their current request.
+func (cs *connections) beginClosing() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.closing {
+		return
+	}
+	cs.closing = true
+	for c, state := range cs.open {
+		if state == fasthttp.StateNew || state == fasthttp.StateIdle {
+			_ = c.Close()
+		}
+	}
+	cs.checkEmptyLocked()
+}
+
+// closeAll closes what is left and reports how many connections that were.
+func (cs *connections) closeAll() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for c := range cs.open {
+		_ = c.Close()
+	}
+	return len(cs.open)
+}
+
+// hijacked is a client connection that fasthttp has given up to us. Conn may be written by one goroutine while another is in
+// WaitRead; the other methods are for the goroutine that owns the connection.
+type hijacked struct {
+	cs   *connections
+	conn net.Conn // as accepted
+
+	stopped atomic.Bool // set by StopRead: WaitRead is to return, or not to begin
+
+	reading sync.Mutex // held while WaitRead reads; guards kept
+	kept    []byte     // what the client has sent beyond the current request; at most about maxKept
+}
+
+// Conn returns the connection as it was accepted: a *net.TCPConn or a *tls.Conn.
+func (h *hijacked) Conn() net.Conn { return h.conn }
+
+// WaitRead reads the connection, keeping what it reads for Resume, until StopRead is called or the client is gone; then,
+// and only then, it calls onGone. It blocks, for as long as the request lasts: call it on a goroutine that has nothing else to do.
+// As in net/http, a client that closes its sending side is gone.
+func (h *hijacked) WaitRead(onGone func()) {
+	if !h.readUntilGone() {
+		onGone()
+	}
+}
+
+// readUntilGone reports whether it was stopped, rather than left by the client.
+func (h *hijacked) readUntilGone() (stopped bool) {
+	h.reading.Lock()
+	defer h.reading.Unlock()
+	for !h.stopped.Load() {
+		if len(h.kept) >= maxKept {
+			return false
+		}
+		h.kept = slices.Grow(h.kept, 16)
+		n, err := h.conn.Read(h.kept[len(h.kept):cap(h.kept)])
+		h.kept = h.kept[:len(h.kept)+n]
+		if err != nil {
+			return errors.Is(err, os.ErrDeadlineExceeded) && h.stopped.Load()
+		}
+	}
+	return true
+}
+
+// stopReading makes WaitRead return soon. It may be called from any goroutine and does not wait.
+func (h *hijacked) stopReading() {
+	h.stopped.Store(true)
+	_ = h.conn.SetReadDeadline(longAgo)
+}
+
+// StopRead makes WaitRead return and waits until it has. Afterwards only the caller reads the connection.
+func (h *hijacked) StopRead() {
+	h.stopReading()
+	h.reading.Lock()
+	defer h.reading.Unlock()
+	_ = h.conn.SetReadDeadline(time.Time{})
+}
+
+// Read returns what the client has already sent, then reads the connection. StopRead must have been called.
+func (h *hijacked) Read(p []byte) (int, error) {
+	if len(h.kept) > 0 {
+		n := copy(p, h.kept)
+		h.kept = h.kept[n:]
+		return n, nil
+	}
+	return h.conn.Read(p)
+}
+
+// Resume gives the connection back to the server for the client's next request. The response must have been complete.
+// It blocks until the connection is closed or taken over again.
+func (h *hijacked) Resume() {
+	h.StopRead()
+	_ = h.conn.SetDeadline(time.Time{})
+	h.cs.mu.Lock()
+	closing := h.cs.closing
+	if !closing {
+		h.cs.open[h.conn] = fasthttp.StateIdle
+	}
+	h.cs.mu.Unlock()
+	if closing {
+		h.Close()
+		return
+	}
+	c := h.conn
+	if len(h.kept) > 0 {
+		c = withKept(h.conn, h.kept)
+	}
+	if err := h.cs.server.ServeConn(c); err == fasthttp.ErrConcurrencyLimit {
+		h.Close() // the one error that stateChanged is not told of
+	}
+}
+
+// Close closes the connection. It may be called from any goroutine, and more than once.
+func (h *hijacked) Close() {
+	_ = h.conn.Close()
+	h.cs.mu.Lock()
+	defer h.cs.mu.Unlock()
+	h.cs.removeLocked(h.conn)
+}
+
+// keptConn replays kept bytes before it reads on.
+type keptConn struct {
+	net.Conn
+	kept []byte
+}
+
+// keptTLSConn is keptConn over TLS, so that fasthttp still sees a TLS connection.
+type keptTLSConn struct {
+	tlsConn
+	kept []byte
+}
+
+type tlsConn interface {
+	net.Conn
+	Handshake() error
+	ConnectionState() tls.ConnectionState
+}
+
+func withKept(c net.Conn, kept []byte) net.Conn {
+	if t, ok := c.(tlsConn); ok {
+		return &keptTLSConn{tlsConn: t, kept: kept}
+	}
+	return &keptConn{Conn: c, kept: kept}
+}
+
+func (c *keptConn) Read(p []byte) (int, error)    { return readKept(c.Conn, &c.kept, p) }
+func (c *keptTLSConn) Read(p []byte) (int, error) { return readKept(c.tlsConn, &c.kept, p) }
+
+func readKept(c net.Conn, kept *[]byte, p []byte) (int, error) {
+	if len(*kept) == 0 {
+		return c.Read(p)
+	}
+	n := copy(p, *kept)
+	if *kept = (*kept)[n:]; len(*kept) == 0 {
+		*kept = nil
+	}
+	return n, nil
+}
+
+// accepted returns the connection that the listener gave, under whatever replays kept bytes on top.
+func accepted(c net.Conn) net.Conn {
+	switch c := c.(type) {
+	case *keptConn:
+		return c.Conn
+	case *keptTLSConn:
+		return c.tlsConn
+	}
+	return c
+}

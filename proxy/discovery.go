@@ -1,0 +1,314 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// doer sends requests to kube-apiserver as somebody.
+type doer interface {
+	// DoAs sends req with the credentials of id, and no others.
+	DoAs(id identity, req *http.Request) (*http.Response, error)
+	// URL returns kube-apiserver's address of a path.
+	URL(path, rawQuery string) *url.URL
+}
+
+// resourceInfo is what discovery says of one resource.
+type resourceInfo struct {
+	gvr        schema.GroupVersionResource
+	kind       string
+	namespaced bool
+	watchable  bool // it can be listed and watched
+}
+
+const (
+	// discoveryTTL is how long a resource is believed to exist, and
+	// discoveryRetry when to ask again after an answer that was no answer.
+	discoveryTTL   = 10 * time.Minute
+	discoveryRetry = time.Minute
+	// missTTL is how long a resource is believed not to exist: a new
+	// CustomResourceDefinition is noticed that soon.
+	missTTL          = 2 * time.Second
+	discoveryTimeout = 10 * time.Second
+
+	// maxUnknownVersions bounds the group versions that are remembered as not
+	// existing, which is what anyone can ask for.
+	maxUnknownVersions = 256
+	maxDiscoveryBytes  = 16 << 20
+)
+
+var errNotFound = errors.New("not found")
+
+// discovery knows which resources kube-apiserver has. It asks about a group
+// version when somebody first asks for it, with the proxy's own identity, and
+// never twice at a time. Its methods may be called from any goroutine.
+type discovery struct {
+	upstream doer
+	log      *slog.Logger
+	calls    coalescer[schema.GroupVersion, error]
+
+	mu       sync.Mutex
+	versions map[schema.GroupVersion]*versionInfo
+}
+
+// versionInfo is what is known of one group version. It is immutable.
+type versionInfo struct {
+	resources map[string]resourceInfo // nil if nothing is known to exist
+	asked     time.Time               // when; what is not in resources is a miss until missTTL later
+	expires   time.Time               // what is in resources is a hit until then
+	failing   bool                    // the last answer was none
+}
+
+func newDiscovery(upstream doer, log *slog.Logger) *discovery {
+	return &discovery{upstream: upstream, log: log, versions: make(map[schema.GroupVersion]*versionInfo)}
+}
+
+// lookup returns what is known of a resource, asking if need be. It reports
+// false if there is no such resource, and if kube-apiserver does not say before
+// ctx ends. What was once seen to exist does so until kube-apiserver says
+// otherwise: an upstream that is down takes no resource away.
+func (d *discovery) lookup(ctx context.Context, gvr schema.GroupVersionResource) (resourceInfo, bool) {
+	info, found, current := d.known(gvr)
+	if current {
+		return info, found
+	}
+	_ = d.refresh(ctx, gvr.GroupVersion())
+	info, found, _ = d.known(gvr)
+	return info, found
+}
+
+// forget makes the next lookup in gv ask again.
+func (d *discovery) forget(gv schema.GroupVersion) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.versions, gv)
+}
+
+// known returns what is known of a resource, and whether that is current.
+func (d *discovery) known(gvr schema.GroupVersionResource) (info resourceInfo, found, current bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v := d.versions[gvr.GroupVersion()]
+	if v == nil {
+		return resourceInfo{}, false, false
+	}
+	info, found = v.resources[gvr.Resource]
+	if found {
+		return info, true, time.Now().Before(v.expires)
+	}
+	return info, false, time.Since(v.asked) < missTTL
+}
+
+// refresh asks about gv and remembers the answer.
+func (d *discovery) refresh(ctx context.Context, gv schema.GroupVersion) error {
+	err, ok := d.calls.do(ctx, gv, discoveryTimeout, func(ctx context.Context) error {
+		resources, err := d.fetch(ctx, gv)
+		if ctx.Err() != context.Canceled { // nobody waits any longer
+			d.remember(gv, resources, err)
+		}
+		return err
+	})
+	if !ok {
+		return ctx.Err()
+	}
+	return err
+}
+
+func (d *discovery) remember(gv schema.GroupVersion, resources map[string]resourceInfo, err error) {
+	now := time.Now()
+	v := &versionInfo{resources: resources, asked: now, expires: now.Add(discoveryTTL)}
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old := d.versions[gv]
+	if old == nil {
+		old = &versionInfo{}
+	}
+	switch {
+	case errors.Is(err, errNotFound):
+		v.resources = nil
+	case err != nil:
+		v.resources, v.expires, v.failing = old.resources, now.Add(discoveryRetry), true
+		if !old.failing && old.resources != nil {
+			d.log.Warn("Discovery of a known API version stopped working", "groupVersion", gv, "err", err)
+		}
+	case old.failing && old.resources != nil:
+		d.log.Info("Discovery of a known API version worked again", "groupVersion", gv)
+	}
+	if v.resources == nil && !d.makeRoomLocked(now) {
+		delete(d.versions, gv)
+		return
+	}
+	d.versions[gv] = v
+}
+
+// makeRoomLocked reports whether one more unknown group version can be
+// remembered.
+func (d *discovery) makeRoomLocked(now time.Time) bool {
+	unknown := 0
+	for gv, v := range d.versions {
+		switch {
+		case v.resources != nil:
+		case now.Sub(v.asked) >= missTTL:
+			delete(d.versions, gv)
+		default:
+			unknown++
+		}
+	}
+	return unknown < maxUnknownVersions
+}
+
+// fetch asks for the resources of gv. The error is errNotFound if kube-apiserver
+// says that there are none.
+func (d *discovery) fetch(ctx context.Context, gv schema.GroupVersion) (map[string]resourceInfo, error) {
+	path := "/apis/" + gv.Group + "/" + gv.Version
+	if gv.Group == "" {
+		path = "/api/" + gv.Version
+	}
+	var list metav1.APIResourceList
+	if err := d.get(ctx, path, &list); err != nil {
+		return nil, err
+	}
+	if list.Kind != "APIResourceList" {
+		return nil, fmt.Errorf("get %s: got kind %q", path, list.Kind)
+	}
+	resources := make(map[string]resourceInfo, len(list.APIResources))
+	for _, r := range list.APIResources {
+		if strings.Contains(r.Name, "/") {
+			continue // a subresource
+		}
+		resources[r.Name] = resourceInfo{
+			gvr:        gv.WithResource(r.Name),
+			kind:       r.Kind,
+			namespaced: r.Namespaced,
+			watchable:  slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch"),
+		}
+	}
+	return resources, nil
+}
+
+// get decodes the JSON at path into v.
+func (d *discovery) get(ctx context.Context, path string, v any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.upstream.URL(path, "").String(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := d.upstream.DoAs(identity{own: true}, req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return fmt.Errorf("get %s: %w", path, errNotFound)
+	default:
+		return fmt.Errorf("get %s: %s", path, resp.Status)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscoveryBytes))
+	if err == nil {
+		err = json.Unmarshal(body, v)
+	}
+	if err != nil {
+		return fmt.Errorf("get %s: %w", path, err)
+	}
+	return nil
+}
+
+// resolve finds the resource that an operator calls s, which must be one that
+// can be listed and watched: "pods" (of the core group), "deployments.apps" (in
+// the group's preferred version), "deployments.v1.apps" or "apps/v1/deployments".
+func (d *discovery) resolve(ctx context.Context, s string) (schema.GroupVersionResource, error) {
+	gvr, err := d.named(ctx, s)
+	if err != nil {
+		return schema.GroupVersionResource{}, fmt.Errorf("resolve %q: %w", s, err)
+	}
+	info, ok := d.lookup(ctx, gvr)
+	switch {
+	case !ok:
+		err = d.whyNot(ctx, gvr)
+	case !info.watchable:
+		err = errors.New("cannot be listed and watched")
+	default:
+		return gvr, nil
+	}
+	return schema.GroupVersionResource{}, fmt.Errorf("resolve %q: %s: %w", s, gvr.GroupVersion(), err)
+}
+
+// named reads the spellings of resolve.
+func (d *discovery) named(ctx context.Context, s string) (gvr schema.GroupVersionResource, err error) {
+	if parts := strings.Split(s, "/"); len(parts) > 1 {
+		switch len(parts) {
+		case 2:
+			gvr.Version, gvr.Resource = parts[0], parts[1]
+		case 3:
+			gvr.Group, gvr.Version, gvr.Resource = parts[0], parts[1], parts[2]
+		}
+	} else if resource, group, dotted := strings.Cut(s, "."); !dotted {
+		gvr.Version, gvr.Resource = "v1", resource
+	} else {
+		gvr.Resource = resource
+		gvr.Group = group
+		if gvr.Version, err = d.preferredVersion(ctx, group, resource); errors.Is(err, errNotFound) {
+			if version, group, dotted := strings.Cut(group, "."); dotted && apiVersion(version) {
+				gvr.Group, gvr.Version, err = group, version, nil
+			}
+		}
+	}
+	if err == nil && (gvr.Version == "" || gvr.Resource == "" || !apiName(gvr.Group) || !apiName(gvr.Version) || !apiName(gvr.Resource)) {
+		err = errors.New("want RESOURCE, RESOURCE.GROUP, RESOURCE.VERSION.GROUP or GROUP/VERSION/RESOURCE")
+	}
+	return gvr, err
+}
+
+// apiVersion reports whether s looks like "v1" or "v2beta1", and not like a part
+// of a group's name.
+func apiVersion(s string) bool {
+	return len(s) >= 2 && s[0] == 'v' && '1' <= s[1] && s[1] <= '9'
+}
+
+// preferredVersion returns the version in which a group prefers to serve a
+// resource.
+func (d *discovery) preferredVersion(ctx context.Context, group, resource string) (string, error) {
+	if !apiName(group) {
+		return "", errNotFound
+	}
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
+	defer cancel()
+	var g metav1.APIGroup
+	if err := d.get(ctx, "/apis/"+group, &g); err != nil {
+		return "", err
+	}
+	versions := []string{g.PreferredVersion.Version}
+	for _, v := range g.Versions {
+		versions = append(versions, v.Version)
+	}
+	for _, version := range versions {
+		if _, ok := d.lookup(ctx, schema.GroupVersionResource{Group: group, Version: version, Resource: resource}); ok {
+			return version, nil
+		}
+	}
+	return "", fmt.Errorf("%s has no resource %s: %w", group, resource, errNotFound)
+}
+
+// whyNot returns the reason why lookup has just reported false.
+func (d *discovery) whyNot(ctx context.Context, gvr schema.GroupVersionResource) error {
+	if err := d.refresh(ctx, gvr.GroupVersion()); err != nil {
+		return err
+	}
+	return errNotFound
+}

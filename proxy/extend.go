@@ -1,0 +1,85 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// extendTimeout bounds one replay from upstream; kube-apiserver sends its bookmark, which tells that the replay is
+// complete, after little more than a second.
+const extendTimeout = 5 * time.Second
+
+var errTooOld = errors.New("upstream has no history from there")
+
+// extend makes the lane's history reach back to resourceVersion rv, by one upstream watch from there up to where the history
+// begins. Clients that wait for it at the same time share it: it goes back to the oldest that any of them wants.
+func (l *lane) extend(ctx context.Context, rv uint64) error {
+	for {
+		old := l.wanted.Load()
+		if old != 0 && old <= rv || l.wanted.CompareAndSwap(old, rv) {
+			break
+		}
+	}
+	if err := l.extending.acquire(ctx); err != nil {
+		return err
+	}
+	defer l.extending.release()
+	until := l.cache.Stats().Oldest
+	if rv >= until {
+		return nil // somebody else has fetched it
+	}
+	if rv <= l.tooOld.Load() {
+		return errTooOld
+	}
+	if wanted := l.wanted.Swap(0); wanted != 0 && wanted < rv && wanted > l.tooOld.Load() {
+		if l.replay(ctx, wanted, until) == nil {
+			return nil
+		}
+	}
+	return l.replay(ctx, rv, until)
+}
+
+// replay fetches the changes behind from, up to and including until.
+func (l *lane) replay(ctx context.Context, from, until uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, extendTimeout)
+	defer cancel()
+	started := time.Now()
+	var (
+		events []framing.Event
+		size   int64
+		limits = l.cache.Limits()
+	)
+	err := l.readWatch(ctx, query(
+		"watch", "true",
+		"resourceVersion", strconv.FormatUint(from, 10),
+		"allowWatchBookmarks", "true",
+		"timeoutSeconds", "3",
+	), func(ev framing.Event) bool {
+		if ev.ResourceVersion > until || ev.Type == framing.Bookmark && ev.ResourceVersion >= until {
+			return false
+		}
+		if ev.Type != framing.Bookmark {
+			events = append(events, ev)
+			size += int64(ev.Object.Size())
+		}
+		return len(events) <= limits.HistoryEvents && size <= limits.HistoryBytes
+	})
+	var status *statusError
+	if errors.As(err, &status) && status.expired() {
+		l.tooOld.Store(max(from, l.tooOld.Load()))
+		return errTooOld
+	}
+	if err != nil {
+		return fmt.Errorf("extend history of %s from %d: %w", l, from, err)
+	}
+	if !l.cache.Extend(events, from, until) {
+		return fmt.Errorf("extend history of %s from %d: it does not fit", l, from)
+	}
+	l.log.Info("Extended history", "from", from, "to", until, "events", len(events), "elapsed", time.Since(started).Round(time.Millisecond))
+	return nil
+}

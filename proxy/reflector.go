@@ -1,0 +1,375 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// reflector follows one resource upstream: it fills the lane's cache from a list, then applies what the watch brings. A
+// broken watch goes on from the last resourceVersion; where upstream has lost the history, one more list is compared with the cache and
+// only the differences go to clients, whose streams stay open.
+type reflector struct {
+	lane    *lane
+	scanner *framing.Scanner
+
+	relist bool // the cache can't be brought up to date by a watch
+	typed  []byte
+}
+
+// Times of the reflector. The watch timeout is client-go's range (client-go/tools/cache/reflector.go, minWatchTimeout).
+const (
+	minWatchTimeout = 5 * time.Minute
+	minBackoff      = 100 * time.Millisecond
+	maxBackoff      = 15 * time.Second
+	listPage        = "500"
+	listTimeout     = time.Minute
+)
+
+var errGone = errors.New("upstream no longer serves the resource")
+
+// run follows the resource until ctx ends or upstream no longer serves it.
+func (r *reflector) run(ctx context.Context) {
+	l := r.lane
+	started := time.Now()
+	l.log.Info("Started lane")
+	backoff := minBackoff
+	for {
+		began := time.Now()
+		err := r.follow(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if !l.synced() {
+			select {
+			case <-l.failedc:
+			default:
+				close(l.failedc)
+			}
+		}
+		var status *statusError
+		if errors.As(err, &status) && status.Code == http.StatusNotFound || errors.Is(err, errGone) {
+			l.log.Info("Stopped lane, upstream does not serve the resource")
+			return
+		}
+		if time.Since(began) > 10*time.Second {
+			backoff = minBackoff
+		}
+		if err == nil && time.Since(began) > time.Second {
+			continue // a watch that came to its timeout
+		}
+		wait := backoff + rand.N(backoff)
+		if status != nil && status.retryAfter > wait {
+			wait = status.retryAfter + rand.N(backoff)
+		}
+		if err == nil {
+			err = errors.New("watch ended at once")
+		}
+		l.metrics.breaks.Inc()
+		l.log.Warn("Upstream watch broke", "err", err, "relist", r.relist, "retryIn", wait.Round(time.Millisecond))
+		backoff = min(backoff*2, maxBackoff)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+	l.log.Info("Stopped lane", "after", time.Since(started).Round(time.Second))
+}
+
+// follow brings the cache up to date and applies one upstream watch. nil means that the watch came to a proper end.
+func (r *reflector) follow(ctx context.Context) error {
+	l := r.lane
+	if l.form.Load() == nil {
+		if err := r.learnForm(ctx); err != nil {
+			return err
+		}
+	}
+	if l.cache.Progress() != 0 && !r.relist {
+		return r.watch(ctx, l.cache.Progress())
+	}
+	err := r.watchList(ctx)
+	if errors.Is(err, errNoWatchList) {
+		if err := r.list(ctx); err != nil {
+			return err
+		}
+		return r.watch(ctx, l.cache.Progress())
+	}
+	return err
+}
+
+// get sends a request for the collection. Any other answer than 200 is a *statusError.
+func (l *lane) get(ctx context.Context, query string) (*http.Response, error) {
+	req := (&http.Request{
+		Method: http.MethodGet,
+		URL:    l.upstream.URL(l.path, query),
+		Header: http.Header{"Accept": {"application/json"}},
+	}).WithContext(ctx)
+	resp, err := l.upstream.DoAs(identity{own: true}, req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, readStatus(resp)
+	}
+	return resp, nil
+}
+
+// statusError is a request that upstream refused, or an ERROR event.
+type statusError struct {
+	framing.Status
+	retryAfter time.Duration
+}
+
+func (e *statusError) Error() string {
+	if e.Reason == "" {
+		return fmt.Sprintf("upstream: %d %s", e.Code, http.StatusText(e.Code))
+	}
+	return fmt.Sprintf("upstream: %d %s: %.200s", e.Code, e.Reason, e.Message)
+}
+
+func (e *statusError) expired() bool { return e.Code == http.StatusGone }
+
+func readStatus(resp *http.Response) error {
+	e := &statusError{}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // what can't be read is not said
+	if json.Unmarshal(body, &e.Status) != nil {
+		e.Status = framing.Status{}
+	}
+	e.Code = resp.StatusCode
+	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+	e.retryAfter = min(time.Duration(max(seconds, 0))*time.Second, time.Minute)
+	return e
+}
+
+// matchesNothing is a field selector that no object can have: its name is not a legal one.
+const matchesNothing = "metadata.name=-"
+
+// learnForm asks for an empty list, to see how upstream writes it.
+func (r *reflector) learnForm(ctx context.Context) error {
+	l := r.lane
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	resp, err := l.get(ctx, query("resourceVersion", "0", "fieldSelector", matchesNothing))
+	if err != nil {
+		return fmt.Errorf("list %s: %w", l, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, framing.MaxLine))
+	if err != nil {
+		return fmt.Errorf("list %s: %w", l, err)
+	}
+	form, _, err := framing.ParseListForm(body)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", l, err)
+	}
+	r.typed = form.TypeMeta(l.info.kind)
+	warnings := resp.Header.Values("Warning")
+	l.warnings.Store(&warnings)
+	l.form.Store(&form)
+	return nil
+}
+
+var errNoWatchList = errors.New("upstream does not serve sendInitialEvents")
+
+// watchList fills the cache from the initial events of a watch, then applies what follows on the same stream.
+func (r *reflector) watchList(ctx context.Context) error {
+	l := r.lane
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	started := time.Now()
+	resp, err := l.get(ctx, query(
+		"watch", "true",
+		"sendInitialEvents", "true",
+		"resourceVersionMatch", "NotOlderThan",
+		"allowWatchBookmarks", "true",
+		"timeoutSeconds", watchTimeout(),
+	))
+	if err != nil {
+		var status *statusError
+		if errors.As(err, &status) && status.Code == http.StatusUnprocessableEntity {
+			return errNoWatchList
+		}
+		return fmt.Errorf("watch %s: %w", l, err)
+	}
+	defer resp.Body.Close()
+	lines := framing.NewLineReader(resp.Body)
+
+	var objects []*framing.Object
+	for {
+		line, err := lines.Next()
+		if err != nil {
+			return fmt.Errorf("watch %s: initial events: %w", l, err)
+		}
+		ev, err := r.scanner.Event(line)
+		if err != nil {
+			return fmt.Errorf("watch %s: initial events: %w", l, err)
+		}
+		switch {
+		case ev.Type == framing.Error:
+			return fmt.Errorf("watch %s: %w", l, eventError(ev))
+		case ev.Type == framing.Added:
+			objects = append(objects, ev.Object)
+			continue
+		case !ev.InitialEventsEnd:
+			return fmt.Errorf("watch %s: %s among the initial events", l, ev.Type)
+		}
+		l.watchList.Store(true)
+		l.cache.SetBookmarkForm(ev.Form)
+		if err := r.fill(objects, ev.ResourceVersion, started); err != nil {
+			return err
+		}
+		return r.apply(lines)
+	}
+}
+
+func eventError(ev framing.Event) error {
+	return &statusError{Status: ev.Status, retryAfter: time.Duration(min(max(ev.Status.Details.RetryAfterSeconds, 0), 60)) * time.Second}
+}
+
+// list fills the cache from a list, page by page, where upstream has no sendInitialEvents.
+func (r *reflector) list(ctx context.Context) error {
+	l := r.lane
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	started := time.Now()
+	var objects []*framing.Object
+	token := ""
+	for {
+		resp, err := l.get(ctx, query("limit", listPage, "continue", token))
+		if err != nil {
+			return fmt.Errorf("list %s: %w", l, err)
+		}
+		meta, err := r.page(resp.Body, &objects)
+		resp.Body.Close()
+		if err != nil {
+			return fmt.Errorf("list %s: %w", l, err)
+		}
+		if token = meta.Continue; token == "" {
+			return r.fill(objects, meta.ResourceVersion, started)
+		}
+	}
+}
+
+func (r *reflector) page(body io.Reader, objects *[]*framing.Object) (framing.ListMeta, error) {
+	list := framing.NewListReader(body)
+	for {
+		raw, err := list.Next()
+		if err == io.EOF {
+			return list.Metadata()
+		}
+		if err != nil {
+			return framing.ListMeta{}, err
+		}
+		o, err := r.scanner.Item(raw, r.typed)
+		if err != nil {
+			return framing.ListMeta{}, err
+		}
+		*objects = append(*objects, o)
+	}
+}
+
+// fill makes the cache hold a list.
+func (r *reflector) fill(objects []*framing.Object, rv uint64, started time.Time) error {
+	l := r.lane
+	differences, err := l.cache.Replace(objects, rv, time.Now())
+	if errors.Is(err, fanout.ErrBackwards) {
+		l.log.Error("Upstream went back in time, all clients start anew", "err", err)
+		l.metrics.resets.Inc()
+		l.cache.Reset(objects, rv, fanout.Ending{
+			Reason: fanout.Backwards,
+			Last:   framing.ErrorFrame(encodeStatus(expired(l.cache.Progress(), rv))),
+		})
+	} else if err != nil {
+		return fmt.Errorf("list %s: %w", l, err)
+	}
+	relisted := l.synced()
+	r.relist = false
+	if relisted {
+		l.metrics.relists.Inc()
+	} else {
+		close(l.syncedc)
+	}
+	l.log.Info("Listed", "objects", len(objects), "resourceVersion", rv, "relisted", relisted, "differences", differences,
+		"elapsed", time.Since(started).Round(time.Millisecond))
+	return nil
+}
+
+// watch applies what happened behind resourceVersion rv, and what happens.
+func (r *reflector) watch(ctx context.Context, rv uint64) error {
+	l := r.lane
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := l.get(ctx, query(
+		"watch", "true",
+		"resourceVersion", strconv.FormatUint(rv, 10),
+		"allowWatchBookmarks", "true",
+		"timeoutSeconds", watchTimeout(),
+	))
+	if err != nil {
+		var status *statusError
+		r.relist = errors.As(err, &status) && status.expired()
+		return fmt.Errorf("watch %s from %d: %w", l, rv, err)
+	}
+	defer resp.Body.Close()
+	return r.apply(framing.NewLineReader(resp.Body))
+}
+
+// apply applies a watch until it ends. Whatever makes its content doubtful has the collection listed anew.
+func (r *reflector) apply(lines *framing.LineReader) error {
+	l := r.lane
+	l.metrics.watches.Inc()
+	defer l.metrics.watches.Dec()
+	var last uint64 // of this stream; the cache may have been proved to be further
+	for {
+		line, err := lines.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			r.relist = errors.Is(err, framing.ErrLineTooLong)
+			return fmt.Errorf("watch %s: %w", l, err)
+		}
+		received := time.Now()
+		ev, err := r.scanner.Event(line)
+		if err != nil {
+			r.relist = true
+			return fmt.Errorf("watch %s: %w", l, err)
+		}
+		switch ev.Type {
+		case framing.Error:
+			err := eventError(ev)
+			var status *statusError
+			r.relist = errors.As(err, &status) && status.expired()
+			return fmt.Errorf("watch %s: %w", l, err)
+		case framing.Bookmark:
+			if ev.ResourceVersion < last {
+				r.relist = true
+				return fmt.Errorf("watch %s: bookmark %d after %d", l, ev.ResourceVersion, last)
+			}
+			last = ev.ResourceVersion
+			l.cache.SetBookmarkForm(ev.Form)
+			l.cache.Advance(ev.ResourceVersion)
+			continue
+		}
+		last = max(last, ev.ResourceVersion)
+		l.metrics.events.Inc()
+		if err := l.cache.Apply(ev, received); err != nil {
+			r.relist = true
+			return fmt.Errorf("watch %s: %w", l, err)
+		}
+	}
+}
+
+func watchTimeout() string {
+	return strconv.Itoa(int((minWatchTimeout + rand.N(minWatchTimeout)).Seconds()))
+}

@@ -1,0 +1,371 @@
+package proxy
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// request is one get, list or watch that may be answered from a cache. Every
+// field is as the client sent it: the defaults of kube-apiserver (a watch from
+// resourceVersion "" that becomes a WatchList, say) are not applied yet. It owns
+// its memory and is immutable once parsed.
+type request struct {
+	verb         string // "get", "list" or "watch"
+	gvr          schema.GroupVersionResource
+	namespace    string // from the path; "" is all namespaces, or cluster scope; see scope
+	name         string // from the path: always for "get", never for "list"
+	selectorName string // the value of a metadata.name= term, what an authorizer sees as the name
+	legacyWatch  bool   // the deprecated /watch/ prefix
+
+	resourceVersion      string // "" or a decimal number without leading zeros
+	resourceVersionMatch string
+	continueToken        string
+	limit                int64 // 0 is no limit; never negative
+	allowWatchBookmarks  bool
+	sendInitialEvents    *bool         // nil if not sent; set on watches only
+	timeoutSeconds       *int64        // nil if not sent; may be negative; means something on watches only
+	timeout              time.Duration // 0 if not sent; never negative; get and list only
+
+	labels    labels.Selector // never nil
+	fields    fields.Selector // never nil; names the object of a /watch/…/NAME path
+	rawLabels string
+	rawFields string
+
+	pretty  bool   // indent the answer; get and list only
+	gzip    bool   // the client takes gzip
+	auditID string // the Audit-ID header, or ""
+}
+
+// parseRequest reads ctx as a get, list or watch whose answer is plain JSON.
+//
+// It reports false for everything it does not positively recognise, among it
+// every request that kube-apiserver would refuse: such a request is passed
+// through, and kube-apiserver chooses the words. It looks at the raw request
+// line, never at fasthttp's normalised path, so that what was recognised here is
+// what kube-apiserver would have recognised. The rules are those of
+// k8s.io/apiserver pkg/endpoints/request/requestinfo.go and
+// k8s.io/apimachinery pkg/apis/meta/internalversion/validation.
+func parseRequest(ctx *fasthttp.RequestCtx) (*request, bool) {
+	h := &ctx.Request.Header
+	if !h.IsGet() || !h.IsHTTP11() || !plainHeaders(h) {
+		return nil, false
+	}
+	path, rawQuery, _ := strings.Cut(string(h.RequestURI()), "?")
+	req, ok := parsePath(path)
+	if !ok {
+		return nil, false
+	}
+	query, ok := parseQuery(rawQuery)
+	if !ok || !req.parseOptions(query) {
+		return nil, false
+	}
+
+	accept, _ := firstHeader(h, fasthttp.HeaderAccept)
+	pretty, ok := negotiateJSON(accept)
+	if !ok {
+		return nil, false
+	}
+	if req.verb != "watch" {
+		userAgent, _ := firstHeader(h, fasthttp.HeaderUserAgent)
+		req.pretty = pretty || wantsPretty(rawQuery, query, userAgent)
+	}
+	acceptEncoding, _ := firstHeader(h, fasthttp.HeaderAcceptEncoding)
+	req.gzip = acceptsGzip(acceptEncoding)
+	req.auditID, _ = firstHeader(h, "Audit-ID")
+	return req, true
+}
+
+// plainHeaders reports whether no header asks for anything but a plain answer
+// to the one who sends it. Browsers' cross-origin requests carry Origin, and
+// their answers headers that only kube-apiserver's flags decide.
+func plainHeaders(h *fasthttp.RequestHeader) bool {
+	if n := h.ContentLength(); n > 0 || n == -1 {
+		return false // a body; -1 is chunked
+	}
+	const impersonate = "Impersonate-"
+	for k := range h.All() {
+		switch {
+		case headerIs(k, fasthttp.HeaderUpgrade),
+			headerIs(k, fasthttp.HeaderExpect),
+			headerIs(k, fasthttp.HeaderOrigin),
+			len(k) >= len(impersonate) && headerIs(k[:len(impersonate)], impersonate):
+			return false
+		}
+	}
+	return true
+}
+
+func headerIs(key []byte, name string) bool {
+	return len(key) == len(name) && strings.EqualFold(string(key), name)
+}
+
+// firstHeader returns the first line of a header, as http.Header.Get does, and
+// whether there is one. It finds a header however its name is spelt.
+func firstHeader(h *fasthttp.RequestHeader, name string) (string, bool) {
+	for k, v := range h.All() {
+		if headerIs(k, name) {
+			return string(v), true
+		}
+	}
+	return "", false
+}
+
+// parsePath reads the forms
+//
+//	/api/V/…   /apis/G/V/…   then   [watch/] [namespaces/NS/] RESOURCE [/NAME] [/]
+//
+// into a request that has its verb, except that "list" may yet become "watch".
+// In namespaces/NS alone, NS is both the namespace and the name.
+func parsePath(path string) (*request, bool) {
+	path, rooted := strings.CutPrefix(strings.TrimSuffix(path, "/"), "/")
+	if !rooted || !plainPath(path) {
+		return nil, false
+	}
+	parts := strings.Split(path, "/")
+	for _, part := range parts {
+		if part == "" || part == "." || part == ".." {
+			return nil, false
+		}
+	}
+
+	req := &request{verb: "list", labels: labels.Everything(), fields: fields.Everything()}
+	switch {
+	case parts[0] == "api" && len(parts) >= 3:
+		req.gvr.Version, parts = parts[1], parts[2:]
+	case parts[0] == "apis" && len(parts) >= 4:
+		req.gvr.Group, req.gvr.Version, parts = parts[1], parts[2], parts[3:]
+	default:
+		return nil, false
+	}
+
+	switch {
+	case parts[0] == "proxy":
+		return nil, false
+	case parts[0] == "watch" && len(parts) == 1:
+		return nil, false
+	case parts[0] == "watch":
+		req.legacyWatch, parts = true, parts[1:]
+	}
+
+	if parts[0] == "namespaces" && len(parts) > 1 {
+		req.namespace = parts[1]
+		if len(parts) > 2 {
+			parts = parts[2:]
+			if parts[0] == "status" || parts[0] == "finalize" || parts[0] == "namespaces" {
+				return nil, false
+			}
+		}
+	}
+	req.gvr.Resource = parts[0]
+	switch len(parts) {
+	case 1:
+	case 2:
+		req.name = parts[1]
+		req.verb = "get"
+	default:
+		return nil, false // a subresource
+	}
+	if req.legacyWatch {
+		req.verb = "watch"
+	}
+	return req, apiName(req.gvr.Group) && apiName(req.gvr.Version) && apiName(req.gvr.Resource)
+}
+
+// plainPath reports whether every byte of path stands for itself in any reader
+// of URLs.
+func plainPath(path string) bool {
+	for _, c := range []byte(path) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte("-._~:@/", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// apiName reports whether s can be an API group, version or resource.
+func apiName(s string) bool {
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return s != "." && s != ".."
+}
+
+// parseQuery is url.ParseQuery for queries that every reader understands alike.
+// kube-apiserver drops pairs it cannot read; we leave the request to it.
+func parseQuery(raw string) (url.Values, bool) {
+	if raw == "" {
+		return nil, true
+	}
+	for _, c := range []byte(raw) {
+		if c <= ' ' || c >= 0x7f || c == '#' {
+			return nil, false
+		}
+	}
+	query, err := url.ParseQuery(raw)
+	return query, err == nil
+}
+
+// parseOptions reads the query into req and decides between list and watch. It
+// reports false if kube-apiserver would refuse a parameter.
+func (req *request) parseOptions(query url.Values) bool {
+	if query.Has("shardSelector") || query.Has("export") {
+		return false
+	}
+	req.resourceVersion = query.Get("resourceVersion")
+	if !plainResourceVersion(req.resourceVersion) {
+		return false
+	}
+	if req.verb == "get" { // the rest means nothing to it, watch and selectors included
+		return req.parseTimeout(query.Get("timeout"))
+	}
+
+	watch := boolParameter(query, "watch")
+	switch {
+	case watch && req.legacyWatch:
+		return false
+	case watch:
+		req.verb = "watch"
+	case req.verb == "list" && !req.parseTimeout(query.Get("timeout")):
+		return false
+	}
+	req.allowWatchBookmarks = boolParameter(query, "allowWatchBookmarks")
+	if query.Has("sendInitialEvents") {
+		b := boolParameter(query, "sendInitialEvents")
+		req.sendInitialEvents = &b
+	}
+	req.resourceVersionMatch = query.Get("resourceVersionMatch")
+	req.continueToken = query.Get("continue")
+	return req.parseNumbers(query) && req.parseSelectors(query) && req.valid()
+}
+
+// boolParameter decodes a boolean as kube-apiserver does: whatever is sent and
+// is not "0" or "false" is true, the empty string included
+// (k8s.io/apimachinery pkg/runtime/conversion.go).
+func boolParameter(query url.Values, key string) bool {
+	if !query.Has(key) {
+		return false
+	}
+	v := query.Get(key)
+	return v != "0" && !strings.EqualFold(v, "false")
+}
+
+func (req *request) parseTimeout(s string) bool {
+	if s == "" {
+		return true
+	}
+	d, err := time.ParseDuration(s)
+	req.timeout = max(d, 0)
+	return err == nil
+}
+
+func (req *request) parseNumbers(query url.Values) bool {
+	if query.Has("limit") {
+		n, err := strconv.ParseInt(query.Get("limit"), 10, 64)
+		if err != nil {
+			return false
+		}
+		req.limit = max(n, 0)
+	}
+	if query.Has("timeoutSeconds") {
+		n, err := strconv.ParseInt(query.Get("timeoutSeconds"), 10, 64)
+		if err != nil {
+			return false
+		}
+		req.timeoutSeconds = &n
+	}
+	return true
+}
+
+func (req *request) parseSelectors(query url.Values) bool {
+	req.rawLabels = query.Get("labelSelector")
+	req.rawFields = query.Get("fieldSelector")
+	var err error
+	if req.labels, err = labels.Parse(req.rawLabels); err != nil {
+		return false
+	}
+	if req.fields, err = fields.ParseSelector(req.rawFields); err != nil {
+		return false
+	}
+
+	name, exact := req.fields.RequiresExactMatch(metav1.ObjectNameField)
+	switch {
+	case req.name == "" && !req.legacyWatch:
+		if exact && len(content.IsPathSegmentName(name)) == 0 {
+			req.selectorName = name
+		}
+	case req.name == "":
+	case req.fields.Empty():
+		req.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, req.name)
+	case name != req.name:
+		return false // 400: metadata.name doesn't match requested name
+	}
+	return true
+}
+
+// valid reports whether kube-apiserver accepts the parameters together. A
+// /watch/ path is validated as a list there and knows no sendInitialEvents.
+func (req *request) valid() bool {
+	match := metav1.ResourceVersionMatch(req.resourceVersionMatch)
+	initial := req.sendInitialEvents != nil
+	switch {
+	case req.legacyWatch:
+		return match == "" && !initial
+	case req.verb == "watch":
+		if !initial {
+			return match == ""
+		}
+		return match == metav1.ResourceVersionMatchNotOlderThan && req.continueToken == ""
+	case initial:
+		return false
+	}
+
+	rv := req.resourceVersion
+	if req.continueToken != "" {
+		return match == "" && (rv == "" || rv == "0")
+	}
+	switch match {
+	case "":
+		return true
+	case metav1.ResourceVersionMatchNotOlderThan:
+		return rv != ""
+	case metav1.ResourceVersionMatchExact:
+		return rv != "" && rv != "0"
+	}
+	return false
+}
+
+func plainResourceVersion(rv string) bool {
+	if rv == "" || rv == "0" {
+		return true
+	}
+	_, err := strconv.ParseUint(rv, 10, 64)
+	return err == nil && rv[0] != '0'
+}
+
+// scope returns the namespace whose objects req concerns, "" for all or for a
+// cluster-scoped resource. It reports false if the path does not exist for a
+// resource of that scope, such as namespaces/NS/nodes or pods/NAME.
+func (req *request) scope(info resourceInfo) (namespace string, ok bool) {
+	switch {
+	case info.namespaced:
+		return req.namespace, req.namespace != "" || req.name == ""
+	case req.namespace == "":
+		return "", true
+	default: // namespaces/NS itself, which carries its own namespace for authorization
+		return "", req.gvr.Group == "" && req.gvr.Resource == "namespaces" && req.name == req.namespace
+	}
+}

@@ -1,0 +1,399 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Limits of the front, for every client.
+const (
+	headerTimeout  = 32 * time.Second // for a request's head; kube-apiserver's ReadHeaderTimeout
+	idleTimeout    = 90 * time.Second // between requests; kube-apiserver's
+	maxHeaderBytes = 64 << 10
+	maxConnections = 1 << 20
+)
+
+// Server serves the Kubernetes API of one cluster: what it can from its own state, everything else from kube-apiserver.
+type Server struct {
+	// Immutable after New.
+	opts        Options
+	log         *slog.Logger
+	upstream    *Upstream
+	discovery   *discovery
+	authorizer  *authorizer
+	passthrough *passthrough
+	cached      *cachedReads
+	health      *health
+	front       *fasthttp.Server // the insecure and the secure port
+	conns       *connections     // the front's
+	admin       *fasthttp.Server
+
+	stopping atomic.Bool // set first of all when Run's context ends
+
+	// ctx is cancelled when nothing may go on: after the last client, or after ShutdownTimeout. Lanes live in it.
+	ctx        context.Context
+	cancel     context.CancelFunc
+	endStreams context.CancelFunc // ends the passed-through watches, logs and upgrades
+
+	// Set by Listen; nil where a port is off.
+	insecureLn, secureLn, adminLn net.Listener
+}
+
+// New returns a server that opts describe. It reads the kubeconfig and the certificates, and neither listens nor connects yet.
+func New(opts Options, log *slog.Logger) (*Server, error) {
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	cfg, err := upstreamConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	upstream, err := NewUpstream(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		opts:       opts,
+		log:        log,
+		upstream:   upstream,
+		discovery:  newDiscovery(upstream, log),
+		authorizer: newAuthorizer(upstream),
+		health:     &health{profiling: opts.Profiling},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	var streams context.Context
+	streams, s.endStreams = context.WithCancel(s.ctx)
+
+	s.front = frontServer(s.serve, log)
+	s.conns = newConnections(s.front)
+	s.passthrough = &passthrough{upstream: upstream, conns: s.conns, log: log, requests: s.ctx, streams: streams}
+	s.cached = newCachedReads(s)
+	s.health.add("resident-resources", s.cached.residentSynced)
+	s.admin = &fasthttp.Server{
+		Handler:               s.health.handle,
+		Logger:                fasthttpLogger{log},
+		ReadTimeout:           headerTimeout,
+		IdleTimeout:           idleTimeout,
+		NoDefaultServerHeader: true,
+		CloseOnShutdown:       true,
+	}
+	s.health.add("shutdown", func() error {
+		if s.stopping.Load() {
+			return errors.New("shutting down")
+		}
+		return nil
+	})
+	return s, nil
+}
+
+// frontServer is fasthttp's server with the limits and the manners of kube-apiserver.
+func frontServer(handler fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Server {
+	return &fasthttp.Server{
+		Handler:      handler,
+		ErrorHandler: rejectMalformed,
+		Logger:       fasthttpLogger{log},
+
+		ReadBufferSize: maxHeaderBytes, // also the limit of a request's head
+		ReadTimeout:    headerTimeout,
+		WriteTimeout:   stallTimeout, // for a response that is not streamed; kube-apiserver's --request-timeout
+		IdleTimeout:    idleTimeout,
+		Concurrency:    maxConnections,
+
+		StreamRequestBody:            true,
+		DisablePreParseMultipartForm: true,
+		KeepHijackedConns:            true,
+		CloseOnShutdown:              true,
+
+		NoDefaultServerHeader: true,
+		NoDefaultContentType:  true,
+		SecureErrorLogMessage: true, // heads hold tokens
+	}
+}
+
+// upstreamConfig finds the cluster by client-go's rules.
+func upstreamConfig(opts Options) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = opts.Kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: opts.Context}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no cluster is configured: give --kubeconfig, set $KUBECONFIG, or run in a pod with a service account")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return cfg, nil
+}
+
+// Listen opens the ports. Run does so if it has not been done.
+func (s *Server) Listen() error {
+	if s.insecureLn != nil || s.secureLn != nil {
+		return nil
+	}
+	err := s.listen()
+	if err != nil {
+		s.closeListeners(s.adminLn)
+	}
+	return err
+}
+
+// closeListeners closes the front's ports, and also.
+func (s *Server) closeListeners(also ...net.Listener) {
+	for _, ln := range append(also, s.insecureLn, s.secureLn) {
+		if ln != nil {
+			_ = ln.Close()
+		}
+	}
+}
+
+func (s *Server) listen() error {
+	listen := func(ip string, port int, flag string) (net.Listener, error) {
+		ln, err := net.Listen("tcp", listenAddress(ip, port))
+		if err != nil {
+			return nil, fmt.Errorf("%w (choose another port with %s, 0 for none)", err, flag)
+		}
+		return patientListener{ln}, nil
+	}
+	var err error
+	if s.opts.InsecurePort != 0 {
+		if s.insecureLn, err = listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port"); err != nil {
+			return err
+		}
+		s.log.Info("Serving plaintext with the proxy's own identity", "addr", s.insecureLn.Addr().String())
+	}
+	if s.opts.SecurePort != 0 {
+		certFile, keyFile := s.opts.TLSCertFile, s.opts.TLSPrivateKeyFile
+		if certFile == "" {
+			if certFile, keyFile, err = selfSigned(s.opts.CertDir); err != nil {
+				return err
+			}
+		}
+		cert, err := newCertificate(certFile, keyFile, s.log)
+		if err != nil {
+			return err
+		}
+		ln, err := listen(s.opts.BindAddress, s.opts.SecurePort, "--secure-port")
+		if err != nil {
+			return err
+		}
+		s.secureLn = tls.NewListener(gatherListener{ln}, &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			NextProtos:     []string{"http/1.1"},
+			GetCertificate: cert.get,
+
+			DynamicRecordSizingDisabled: true, // batches leave in as few records as possible
+		})
+		s.log.Info("Serving TLS with each client's bearer token", "addr", s.secureLn.Addr().String(), "certificate", certFile)
+	}
+	if s.opts.AdminPort != 0 {
+		if s.adminLn, err = listen(s.opts.AdminBindAddress, s.opts.AdminPort, "--admin-port"); err != nil {
+			return err
+		}
+		s.log.Info("Serving health and metrics", "addr", s.adminLn.Addr().String())
+	}
+	return s.writePortsFile()
+}
+
+func (s *Server) writePortsFile() error {
+	if s.opts.PortsFile == "" {
+		return nil
+	}
+	content, err := json.Marshal(struct {
+		Insecure string `json:"insecure,omitempty"`
+		Secure   string `json:"secure,omitempty"`
+		Admin    string `json:"admin,omitempty"`
+		PID      int    `json:"pid"`
+	}{s.InsecureAddr(), s.SecureAddr(), s.AdminAddr(), os.Getpid()})
+	if err == nil {
+		err = writeFile(s.opts.PortsFile, append(content, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write --ports-file: %w", err)
+	}
+	return nil
+}
+
+// InsecureAddr returns the host and port of the insecure port, "" before Listen or when it is off. SecureAddr and AdminAddr are alike.
+func (s *Server) InsecureAddr() string { return addr(s.insecureLn) }
+func (s *Server) SecureAddr() string   { return addr(s.secureLn) }
+func (s *Server) AdminAddr() string    { return addr(s.adminLn) }
+
+func addr(ln net.Listener) string {
+	if ln == nil {
+		return ""
+	}
+	return ln.Addr().String()
+}
+
+// Run serves until ctx ends, then stops in this order: /readyz fails, ShutdownDelayDuration passes, the ports close, watches end,
+// the other requests end or ShutdownTimeout does, what is left is cut off. It returns nil after that, and leaves no goroutine behind.
+// A Server runs once.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.cancel()
+	if err := s.Listen(); err != nil {
+		return err
+	}
+	var background sync.WaitGroup
+	check := newUpstreamCheck(s.upstream, s.log)
+	s.health.add("upstream", check.ok)
+	background.Go(func() { check.run(s.ctx) })
+	background.Go(s.cached.run)
+
+	failed := make(chan error, 3)
+	serve := func(server *fasthttp.Server, ln net.Listener) {
+		if ln == nil {
+			return
+		}
+		background.Go(func() {
+			if err := server.Serve(ln); err != nil {
+				failed <- fmt.Errorf("serve %s: %w", ln.Addr(), err)
+			}
+		})
+	}
+	serve(s.front, s.insecureLn)
+	serve(s.front, s.secureLn)
+	serve(s.admin, s.adminLn)
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	s.shutdown()
+	background.Wait()
+	s.upstream.CloseIdleConnections()
+	return err
+}
+
+func (s *Server) shutdown() {
+	begin := time.Now()
+	s.stopping.Store(true)
+	s.log.Info("Stopping", "delay", s.opts.ShutdownDelayDuration, "timeout", s.opts.ShutdownTimeout)
+	time.Sleep(s.opts.ShutdownDelayDuration)
+
+	timeout, cancel := context.WithTimeout(context.Background(), s.opts.ShutdownTimeout)
+	defer cancel()
+	s.closeListeners() // fasthttp does not know one that it has not begun to serve
+	var servers sync.WaitGroup
+	servers.Go(func() { _ = s.front.ShutdownWithContext(timeout) })
+	s.conns.beginClosing()
+	s.cached.end()
+	s.endStreams()
+	select {
+	case <-s.conns.empty:
+	case <-timeout.Done():
+	}
+	s.cancel()
+	cut := s.conns.closeAll()
+	servers.Wait()
+
+	timeout, cancel = context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s.closeListeners(s.adminLn)
+	_ = s.admin.ShutdownWithContext(timeout)
+	s.log.Info("Stopped", "elapsed", time.Since(begin).Round(time.Millisecond), "connectionsCut", cut)
+}
+
+// serve is the front's handler: handle, kept from taking the process down, and the request's body brought to its end.
+func (s *Server) serve(ctx *fasthttp.RequestCtx) {
+	defer func() {
+		if p := recover(); p != nil {
+			handlerPanics.Inc()
+			s.log.Error("Handler panicked", "panic", p, "stack", string(debug.Stack()))
+			ctx.Hijack(nil)
+			writeStatus(ctx, failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, "internal error, see the proxy's log"))
+			ctx.SetConnectionClose()
+		}
+	}()
+	if s.handle(ctx, ctx.IsTLS()) {
+		return
+	}
+	// Not passed through, so the body has not been read, and the client's next request begins after it.
+	if body := ctx.RequestBodyStream(); body != nil && !discardBody(ctx.Conn(), body) {
+		ctx.SetConnectionClose()
+	}
+}
+
+// handle answers one request, here or from kube-apiserver, and reports whether it was passed through.
+func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
+	if !secure && !local(ctx) {
+		rejectedForeignHost.Inc()
+		writeStatus(ctx, failure(http.StatusForbidden, metav1.StatusReasonForbidden,
+			"this port serves requests to localhost only, and not those of web pages from elsewhere"))
+		return false
+	}
+	id, ok := identify(ctx, secure)
+	if !ok {
+		rejectedUnauthorized.Inc()
+		writeStatus(ctx, unauthorized())
+		return false
+	}
+	if req, ok := parseRequest(ctx); ok && s.cached.serve(ctx, id, req) {
+		return false
+	}
+	s.passthrough.serve(ctx, id)
+	return true
+}
+
+// local reports whether a request to the insecure port comes from a client on this host rather than from a web page that a browser on this
+// host shows: such a page can make its own name resolve to 127.0.0.1, or send requests to 127.0.0.1 that carry its origin.
+func local(ctx *fasthttp.RequestCtx) bool {
+	if !localHost(string(ctx.Host())) {
+		return false
+	}
+	origin := ctx.Request.Header.Peek("Origin")
+	if len(origin) == 0 {
+		return true
+	}
+	u, err := url.Parse(string(origin))
+	return err == nil && u.Host != "" && localHost(u.Host)
+}
+
+func localHost(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback() || hostport == ""
+}
+
+// rejectMalformed answers a request that fasthttp could not read; it closes the connection afterwards.
+func rejectMalformed(ctx *fasthttp.RequestCtx, err error) {
+	rejectedMalformed.Inc()
+	var tooLong *fasthttp.ErrSmallBuffer
+	var network net.Error
+	switch {
+	case errors.As(err, &tooLong):
+		writeStatus(ctx, failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
+			fmt.Sprintf("the request's header is longer than %d bytes", maxHeaderBytes)))
+	case errors.As(err, &network) && network.Timeout():
+		writeStatus(ctx, failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the request did not arrive in time"))
+	default:
+		writeStatus(ctx, badRequest("the request could not be read as HTTP/1.1"))
+	}
+}
+
+// fasthttpLogger takes fasthttp's own lines, which are about single connections.
+type fasthttpLogger struct{ log *slog.Logger }
+
+func (l fasthttpLogger) Printf(format string, args ...any) {
+	l.log.Debug("Connection failed", "err", fmt.Sprintf(format, args...))
+}

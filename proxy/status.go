@@ -1,0 +1,157 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// failure returns a Status as kube-apiserver's own errors have it.
+func failure(code int32, reason metav1.StatusReason, message string) *metav1.Status {
+	return &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure,
+		Message:  message,
+		Reason:   reason,
+		Code:     code,
+	}
+}
+
+// unauthorized answers a request that names nobody.
+func unauthorized() *metav1.Status {
+	return failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
+}
+
+func badRequest(message string) *metav1.Status {
+	return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
+}
+
+// notFound answers a GET of an object that does not exist: `pods "web" not found`.
+func notFound(gvr schema.GroupVersionResource, name string) *metav1.Status {
+	st := apierrors.NewNotFound(gvr.GroupResource(), name).Status()
+	st.Kind, st.APIVersion = "Status", "v1"
+	return &st
+}
+
+// serviceUnavailable answers what we cannot serve just now; the client may retry after a second.
+func serviceUnavailable(message string) *metav1.Status {
+	st := failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
+	st.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return st
+}
+
+// expired ends a watch whose resourceVersion is older than the history. oldest is the oldest one a watch may start from.
+func expired(rv, oldest uint64) *metav1.Status {
+	return failure(http.StatusGone, metav1.StatusReasonExpired, fmt.Sprintf("too old resource version: %d (%d)", rv, oldest))
+}
+
+// tooLarge answers a request for a resourceVersion that has not come within the freshness timeout.
+func tooLarge(want, have uint64) *metav1.Status {
+	st := failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
+		fmt.Sprintf("Timeout: Too large resource version: %d, current: %d", want, have))
+	st.Details = &metav1.StatusDetails{
+		Causes:            []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}},
+		RetryAfterSeconds: 1,
+	}
+	return st
+}
+
+// encodeStatus returns st as kube-apiserver writes it, with a newline.
+func encodeStatus(st *metav1.Status) []byte {
+	body, err := json.Marshal(st)
+	if err != nil {
+		panic("encode Status: " + err.Error()) // it holds strings and numbers only
+	}
+	return append(body, '\n')
+}
+
+// encodeStatusFor is encodeStatus for a body, which is indented, without a newline, for clients who read it with their own eyes.
+func encodeStatusFor(st *metav1.Status, pretty bool) []byte {
+	body := encodeStatus(st)
+	if !pretty {
+		return body
+	}
+	var b bytes.Buffer
+	_ = json.Indent(&b, bytes.TrimSuffix(body, []byte("\n")), "", "  ")
+	return b.Bytes()
+}
+
+// writeStatus makes st the response of ctx.
+func writeStatus(ctx *fasthttp.RequestCtx, st *metav1.Status) {
+	ctx.Response.Reset()
+	ctx.SetStatusCode(int(st.Code))
+	commonHeaders(ctx)
+	ctx.Response.Header.SetContentType("application/json")
+	if after := retryAfter(st); after != "" {
+		ctx.Response.Header.Set("Retry-After", after)
+	}
+	ctx.SetBody(encodeStatusFor(st, prettyStatus(ctx)))
+}
+
+// statusResponse is writeStatus for a connection that is taken over. auditID and pretty are those of the request.
+func statusResponse(st *metav1.Status, auditID string, pretty bool) *http.Response {
+	body := encodeStatusFor(st, pretty)
+	header := http.Header{
+		"Audit-Id":      {auditID},
+		"Cache-Control": {"no-cache, private"},
+		"Content-Type":  {"application/json"},
+	}
+	if after := retryAfter(st); after != "" {
+		header.Set("Retry-After", after)
+	}
+	return &http.Response{
+		StatusCode:    int(st.Code),
+		Header:        header,
+		ContentLength: int64(len(body)),
+		Body:          io.NopCloser(bytes.NewReader(body)),
+	}
+}
+
+func retryAfter(st *metav1.Status) string {
+	if st.Details == nil || st.Details.RetryAfterSeconds <= 0 {
+		return ""
+	}
+	return strconv.Itoa(int(st.Details.RetryAfterSeconds))
+}
+
+// commonHeaders sets what every response of kube-apiserver carries.
+func commonHeaders(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.Set("Audit-Id", auditID(ctx))
+	ctx.Response.Header.Set("Cache-Control", "no-cache, private")
+}
+
+// auditID returns the request's Audit-ID, or a new one.
+func auditID(ctx *fasthttp.RequestCtx) string {
+	if id := ctx.Request.Header.Peek("Audit-Id"); len(id) > 0 {
+		return string(id)
+	}
+	return string(uuid.NewUUID())
+}
+
+// prettyStatus reports whether the client reads bodies with its own eyes, by kube-apiserver's rules: the pretty parameter,
+// else the Accept header, else a User-Agent known to be a terminal or a browser.
+func prettyStatus(ctx *fasthttp.RequestCtx) bool {
+	if pretty := ctx.QueryArgs().Peek("pretty"); len(pretty) > 0 {
+		on, err := strconv.ParseBool(string(pretty))
+		return err == nil && on
+	}
+	if strings.Contains(string(ctx.Request.Header.Peek("Accept")), "pretty=1") {
+		return true
+	}
+	for _, agent := range []string{"curl", "Wget", "Mozilla/5.0"} {
+		if bytes.HasPrefix(ctx.UserAgent(), []byte(agent)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,36 @@
+package proxy
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+// maxIovecs is the most slices that one writev takes (IOV_MAX).
+const maxIovecs = 1024
+
+// writev writes as much of bufs as the non-blocking socket fd takes and returns the rest, which shares bufs' memory.
+func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
+	var few [16]syscall.Iovec
+	for len(bufs) > 0 {
+		iovecs := few[:0]
+		for _, b := range bufs[:min(len(bufs), maxIovecs)] {
+			if len(b) > 0 {
+				iovecs = append(iovecs, syscall.Iovec{Base: &b[0], Len: uint64(len(b))})
+			}
+		}
+		if len(iovecs) == 0 {
+			return nil, nil
+		}
+		n, _, errno := syscall.Syscall(syscall.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(iovecs)))
+		switch errno {
+		case 0:
+			bufs = advance(bufs, int(n))
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return bufs, nil
+		default:
+			return bufs, errno
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,80 @@
+# Everything here needs Go and a shell. What else a target needs, it builds.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO ?= go
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+BENCHSTAT := golang.org/x/perf/cmd/benchstat@latest
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+# The race detector needs a C compiler.
+RACE := $(shell command -v gcc cc >/dev/null 2>&1 && echo -race)
+PACKAGES := ./...
+SOURCES := go.mod go.sum main.go $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
+DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
+
+.PHONY: help build devcluster run demo test unit e2e race fuzz lint microbench bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+build: bin/watchfan ## build bin/watchfan
+
+run: bin/watchfan ## run in front of the current kubeconfig's cluster, or of a dev cluster (always with WATCHFAN_DEV=1)
+	@deploy/run.sh
+
+demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of updates, live in the terminal (DURATION=30s to limit it)
+	@bin/bench demo --watchfan bin/watchfan --devcluster bin/devcluster $(if $(DURATION),--duration $(DURATION))
+
+devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and kube-apiserver (4 minutes the first time)
+
+test: lint unit e2e ## everything: formatting, vet, staticcheck, unit tests, the end-to-end suite against a real kube-apiserver
+
+unit: ## unit tests and fuzz seeds, with the race detector
+	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v /proxy/e2e)
+
+e2e: bin/watchfan-race bin/devcluster bin/kubectl ## the built binary between a real kube-apiserver and real clients
+	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
+		$(GO) test -timeout 20m -count=1 ./proxy/e2e/...
+	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
+
+fuzz: ## every fuzz target for FUZZTIME (default 20s)
+	@for package in $$($(GO) list $(PACKAGES)); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $${FUZZTIME:-20s} $$package; \
+		done; \
+	done
+
+lint: ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "not gofmt-clean: $$unformatted"; exit 1; }
+	$(GO) vet $(PACKAGES)
+	$(GO) run $(STATICCHECK) $(PACKAGES)
+
+microbench: ## go test -bench of framing and fanout
+	$(GO) test -run '^$$' -bench . -benchmem ./framing ./fanout
+
+bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver: CPU, latency, memory, writes/s (about 5 minutes)
+	bin/bench run --watchfan bin/watchfan --devcluster bin/devcluster $(BENCHFLAGS)
+
+clean: ## remove what was built
+	rm -rf bin
+
+bin/watchfan: $(SOURCES)
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ .
+
+bin/watchfan-race: $(SOURCES)
+	$(GO) build $(RACE) -o $@ .
+
+bin/bench: $(SOURCES) $(shell find bench -name '*.go' 2>/dev/null)
+	$(GO) build -o $@ ./bench
+
+# Shows that a long command is alive.
+alive = ( while sleep 15; do echo "  ... still building, $$SECONDS s"; done ) & alive=$$!; trap "kill $$alive" EXIT;
+
+bin/devcluster: $(DEVCLUSTER)
+	@echo "Building etcd and kube-apiserver from their Go modules: about 4 minutes the first time, seconds afterwards."
+	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ . && echo "Built $@ in $$SECONDS s."
+
+bin/kubectl: $(DEVCLUSTER)
+	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ ./cmd/kubectl && echo "Built $@ in $$SECONDS s."

@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 insecure=${INSECURE_PORT:-8001} secure=${SECURE_PORT:-8443} admin=${ADMIN_PORT:-8002}
-state=$(mktemp -d)
+# In memory where that can be had: etcd waits for its disk.
+state=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")")
 children=()
 
 stop() {
@@ -51,7 +52,7 @@ if [ "${WATCHFAN_DEV:-}" = 1 ] || ! serve; then
 		children=()
 	fi
 	make --no-print-directory bin/devcluster bin/kubectl
-	bin/devcluster up --dir "$state/cluster" --memory --unsafe-no-fsync &
+	bin/devcluster up --dir "$state/cluster" --unsafe-no-fsync &
 	children+=($!)
 	until [ -e "$state/cluster/ready" ]; do
 		kill -0 "${children[0]}" 2>/dev/null || { echo "The dev cluster did not start."; exit 1; }

@@ -67,6 +67,7 @@ type Cache struct {
 	history history
 	groups  map[string]*group
 	index   index
+	members int           // of all groups
 	changed chan struct{} // closed and replaced when progress moves and somebody waits; nil if nobody does
 	epoch   uint64        // counts Replace and Reset
 	closed  *Ending
@@ -118,7 +119,7 @@ type Stats struct {
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Stats{
+	return Stats{
 		ResourceVersion: c.Progress(),
 		Objects:         c.tree.Len(),
 		Bytes:           c.bytes,
@@ -126,11 +127,8 @@ func (c *Cache) Stats() Stats {
 		HistoryBytes:    c.history.bytes,
 		Oldest:          c.history.after,
 		Groups:          len(c.groups),
+		Subscriptions:   c.members,
 	}
-	for _, g := range c.groups {
-		s.Subscriptions += g.members
-	}
-	return s
 }
 
 // Apply applies one change from the upstream watch and wakes whom it concerns.

@@ -40,13 +40,25 @@ func (f *Flusher) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Start has a subscription served through sink until it ends. Each subscription is started once.
+// Start has a subscription served through sink until it ends; at once, if the Flusher has stopped. Each
+// subscription is started once.
 func (f *Flusher) Start(s *Subscription, sink Sink) {
 	s.sink = sink
 	sh := f.shards[int(f.next.Add(1))%len(f.shards)]
 	s.shard.Store(sh)
-	subscriptions.Inc()
-	sh.post(s)
+	sh.mu.Lock()
+	stopped := sh.stopped
+	if !stopped {
+		subscriptions.Inc()
+		sh.posted = append(sh.posted, s)
+	}
+	sh.mu.Unlock()
+	if stopped {
+		s.cache.leave(s)
+		sink.End(ShutDown, false)
+		return
+	}
+	sh.wake()
 }
 
 // part is a group's members in one shard.

@@ -178,6 +178,7 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 		c.index.add(s.group)
 	}
 	s.group.members++
+	c.members++
 	s.cursor = s.group.tail.Load()
 	return s, nil
 }
@@ -196,6 +197,7 @@ func (c *Cache) leave(s *Subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.group.members--
+	c.members--
 	if key := s.group.filter.key; s.group.members == 0 && c.groups[key] == s.group {
 		delete(c.groups, key)
 		c.index.remove(s.group)

@@ -49,7 +49,7 @@ func TestIdentify(t *testing.T) {
 }
 
 func TestIdentityHidesToken(t *testing.T) {
-	for _, format := range []string{"%v", "%s", "%+v"} {
+	for _, format := range []string{"%v", "%s", "%+v", "%#v"} {
 		if got := fmt.Sprintf(format, identity{token: "secret"}); strings.Contains(got, "secret") {
 			t.Errorf("%s: got %s", format, got)
 		}

@@ -48,17 +48,24 @@ func (cs *connections) stateChanged(c net.Conn, state fasthttp.ConnState) {
 	c = accepted(c)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	switch {
-	case state == fasthttp.StateClosed:
+	switch state {
+	case fasthttp.StateClosed:
 		cs.removeLocked(c)
-	case state == fasthttp.StateHijacked:
-		// hijack noted it earlier, and its owner may have closed it already.
-	default:
+	case fasthttp.StateNew, fasthttp.StateIdle:
 		cs.open[c] = state
-		if cs.closing && state == fasthttp.StateNew {
+		if cs.closing {
 			_ = c.Close()
 		}
 	}
+	// StateActive comes before the first byte of a connection's first request, so serving notes it instead; and
+	// StateHijacked after hijack, when the connection's new owner may have closed it already.
+}
+
+// serving notes that the handler is at work on c.
+func (cs *connections) serving(c net.Conn) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.open[accepted(c)] = fasthttp.StateActive
 }
 
 func (cs *connections) removeLocked(c net.Conn) {

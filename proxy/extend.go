@@ -19,6 +19,9 @@ var errTooOld = errors.New("upstream has no history from there")
 // extend makes the lane's history reach back to resourceVersion rv, by one upstream watch from there up to where the history
 // begins. Clients that wait for it at the same time share it: it goes back to the oldest that any of them wants.
 func (l *lane) extend(ctx context.Context, rv uint64) error {
+	if l.uncached() {
+		return errTooOld // its watch would not tell when the replay is complete
+	}
 	for {
 		old := l.wanted.Load()
 		if old != 0 && old <= rv || l.wanted.CompareAndSwap(old, rv) {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -171,8 +172,12 @@ func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.R
 	if err != nil {
 		passthroughInFlight.Add(-1)
 		whole := body.release()
-		p.failed(req, err)
-		writeStatus(ctx, unreachable(req, err))
+		if st := body.failure(); st != nil {
+			writeStatus(ctx, st)
+		} else {
+			p.failed(req, err)
+			writeStatus(ctx, unreachable(req, err))
+		}
 		if !whole {
 			ctx.SetConnectionClose()
 		}
@@ -248,9 +253,10 @@ type requestBody struct {
 
 	releasing atomic.Bool
 
-	mu     sync.Mutex
-	stream io.Reader // nil once released
-	err    error     // what stream ended with
+	mu          sync.Mutex
+	stream      io.Reader // nil once released
+	err         error     // what stream ended with
+	interrupted bool      // err is release's doing
 }
 
 var errBodyReleased = errors.New("request body released: the response is complete")
@@ -272,6 +278,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	if err != nil {
 		b.err = err
 		b.atEnd.Store(err == io.EOF)
+		b.interrupted = b.releasing.Load()
 	}
 	return n, err
 }
@@ -293,6 +300,19 @@ func (b *requestBody) release() (whole bool) {
 	}
 	b.stream = nil
 	return whole || b.atEnd.Load()
+}
+
+// failure says what was wrong with the client's body, nil if nothing was.
+func (b *requestBody) failure() *metav1.Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.err == nil || b.err == io.EOF || b.interrupted:
+		return nil
+	case errors.Is(b.err, os.ErrDeadlineExceeded):
+		return failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the request's body did not arrive in time")
+	}
+	return badRequest("the request's body could not be read")
 }
 
 // discardBody reads what is left of a body, if that is little and comes soon, and reports whether that was all of it.

@@ -322,6 +322,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 			ctx.SetConnectionClose()
 		}
 	}()
+	s.conns.serving(ctx.Conn())
 	if s.handle(ctx, ctx.IsTLS()) {
 		return
 	}

@@ -40,7 +40,8 @@ func run(args []string) int {
 		proxy.PrintFlags(os.Stdout, fs)
 		return 0
 	case err != nil:
-		return 2 // flag has said why
+		fmt.Fprintln(os.Stderr, "see watchfan --help") // flag has said why
+		return 2
 	case *showVersion:
 		fmt.Println("watchfan", versionString())
 		return 0

@@ -19,8 +19,9 @@ type Limits struct {
 	// HistoryEvents and HistoryBytes bound the changes that a client can come back to.
 	HistoryEvents int
 	HistoryBytes  int64
-	// ClientFrames and ClientBytes bound how far a subscription may be behind. One
-	// that falls past either is ended with [Evicted].
+	// ClientFrames and ClientBytes bound how far a subscription may be behind whose client does not take
+	// what is written to it. One that falls past either is ended with [Evicted]; so is one that falls
+	// many times as far behind although its client reads.
 	ClientFrames int
 	ClientBytes  int64
 }

@@ -138,6 +138,10 @@ func (sh *shard) post(s *Subscription) {
 // sweepEvery is how exactly timeouts and bookmarks keep time; kube-apiserver's bookmarks have a timer of 1 to 1.25 s.
 const sweepEvery = 100 * time.Millisecond
 
+// overload is how many times its bounds a subscription may be behind while its client does take what is written: then it is we
+// who are slow, after a relist say, and it will catch up.
+const overload = 8
+
 // stallTimeout is how long a subscription that is ending may take to accept its last bytes.
 const stallTimeout = 5 * time.Second
 
@@ -333,7 +337,7 @@ func (sh *shard) sweep(now time.Time) {
 		case !now.Before(s.deadline):
 			s.ending.CompareAndSwap(nil, &Ending{Reason: TimedOut})
 			sh.serve(s)
-		case s.pastBounds():
+		case s.blocked && s.pastBounds(1) || s.pastBounds(overload):
 			s.ending.CompareAndSwap(nil, &Ending{Reason: Evicted})
 			s.cursor = s.group.tail.Load() // lets go of what it held
 			s.prelude = prelude{}

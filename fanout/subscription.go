@@ -360,7 +360,9 @@ func (s *Subscription) behind() (frames, bytes uint64) {
 	return tail.frames - s.cursor.frames, tail.bytes - s.cursor.bytes
 }
 
-func (s *Subscription) pastBounds() bool {
+// pastBounds reports whether the subscription is more than times its bounds behind.
+func (s *Subscription) pastBounds(times uint64) bool {
 	frames, bytes := s.behind()
-	return frames > uint64(s.cache.limits.ClientFrames) || bytes > uint64(s.cache.limits.ClientBytes)
+	limits := &s.cache.limits
+	return frames > times*uint64(limits.ClientFrames) || bytes > times*uint64(limits.ClientBytes)
 }

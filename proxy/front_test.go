@@ -432,19 +432,32 @@ func TestConnectionServesOnAfterStream(t *testing.T) {
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
 		flush(w)
 		io.WriteString(w, r.URL.String())
-	}))
+	}), func(o *proxy.Options, _ *clientcmdapi.Config) {
+		o.SecurePort, o.BindAddress = proxy.AnyPort, "127.0.0.1"
+	})
 	requests := []string{followLog, "/api/v1/nodes/n/proxy/x", "/version", followLog}
-	for _, tc := range []string{"one by one", "pipelined"} {
-		t.Run(tc, func(t *testing.T) {
-			c := f.dial()
-			if tc == "pipelined" {
-				for _, path := range requests {
-					c.send("GET %s HTTP/1.1\nHost: localhost\n\n", path)
-				}
+	for _, tc := range []struct {
+		name      string
+		dial      func() *rawConn
+		pipelined bool
+	}{
+		{"one by one", f.dial, false},
+		{"one by one over TLS", f.dialTLS, false},
+		{"pipelined", f.dial, true},
+		{"pipelined over TLS", f.dialTLS, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := tc.dial()
+			var ahead strings.Builder
+			for _, path := range requests {
+				fmt.Fprintf(&ahead, "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer t\r\n\r\n", path)
+			}
+			if tc.pipelined {
+				c.send("%s", ahead.String())
 			}
 			for _, path := range requests {
-				if tc != "pipelined" {
-					c.send("GET %s HTTP/1.1\nHost: localhost\n\n", path)
+				if !tc.pipelined {
+					c.send("GET %s HTTP/1.1\nHost: localhost\nAuthorization: Bearer t\n\n", path)
 				}
 				if _, body := c.response(); body != path {
 					t.Errorf("got %q, want %q", body, path)
@@ -452,6 +465,24 @@ func TestConnectionServesOnAfterStream(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a client sends while its stream lasts is kept for later, up to a bound.
+func TestFloodDuringStream(t *testing.T) {
+	ended := make(chan struct{})
+	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/log") {
+			return
+		}
+		flush(w)
+		<-r.Context().Done()
+		close(ended)
+	}))
+	c := f.dial()
+	c.send("GET %s HTTP/1.1\nHost: localhost\n\n", followLog)
+	c.head("GET")
+	go c.Write(make([]byte, 1<<20))
+	within(t, 2*time.Second, "the stream's end", ended)
 }
 
 // Bodies that nobody reads must not be taken for the next request.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -93,7 +94,7 @@ func defaultCertDir() string {
 	if err != nil {
 		cache = os.TempDir()
 	}
-	return cache + "/watchfan"
+	return filepath.Join(cache, "watchfan")
 }
 
 // AddFlags adds a flag for each option to fs; the options' present values are the defaults.

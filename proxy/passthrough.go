@@ -92,14 +92,16 @@ func (p *passthrough) target(requestURI []byte) (*url.URL, error) {
 		}
 		target = rest[slash:]
 	}
-	path, query, _ := strings.Cut(target, "?")
+	path, query, asked := strings.Cut(target, "?")
 	if !strings.HasPrefix(path, "/") {
 		return nil, errors.New("the request target must be a path")
 	}
 	if _, err := url.PathUnescape(path); err != nil {
 		return nil, err
 	}
-	return p.upstream.URL(path, query), nil
+	to := p.upstream.URL(path, query)
+	to.ForceQuery = asked
+	return to, nil
 }
 
 // mayLast reports whether the request may be one that kube-apiserver answers for as long as the client stays: a watch, a log, or

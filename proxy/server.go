@@ -378,14 +378,17 @@ func localHost(hostport string) bool {
 
 // rejectMalformed answers a request that fasthttp could not read; it closes the connection afterwards.
 func rejectMalformed(ctx *fasthttp.RequestCtx, err error) {
-	rejectedMalformed.Inc()
 	var tooLong *fasthttp.ErrSmallBuffer
 	var network net.Error
+	if errors.As(err, &network) && !network.Timeout() {
+		return // the client is gone
+	}
+	rejectedMalformed.Inc()
 	switch {
 	case errors.As(err, &tooLong):
 		writeStatus(ctx, failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
 			fmt.Sprintf("the request's header is longer than %d bytes", maxHeaderBytes)))
-	case errors.As(err, &network) && network.Timeout():
+	case network != nil:
 		writeStatus(ctx, failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the request did not arrive in time"))
 	default:
 		writeStatus(ctx, badRequest("the request could not be read as HTTP/1.1"))

@@ -15,25 +15,20 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// stream serves a subscription over a connection that is ours, and returns when both are done with: the watch's one
-// goroutine, which until then only waits for the client to leave.
-func (c *cachedReads) stream(h *hijacked, id identity, req *request, sub *fanout.Subscription, head []byte) {
+// stream serves a subscription over a connection that is ours until it ends, and reports whether the response is complete: the watch's
+// one goroutine, which until then only waits for the client to leave.
+func (c *cachedReads) stream(h *hijacked, id identity, req *request, sub *fanout.Subscription, head []byte) (complete bool) {
 	sink := newSink(h.Conn(), h.stopReading)
 	if err := sink.begin(head); err != nil {
 		sub.Cancel()
-		h.Close()
-		return
+		return false
 	}
 	c.flusher.Start(sub, sink)
 	release := c.auth.watchGrant(id, req, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
 	h.WaitRead(func() { sub.End(fanout.Ending{Reason: fanout.Gone}) })
 	<-sink.donec
 	release()
-	if sink.complete {
-		h.Resume()
-	} else {
-		h.Close()
-	}
+	return sink.complete
 }
 
 // watchHead is the response head of a watch, as kube-apiserver's
@@ -194,8 +189,8 @@ func (s *sink) End(_ fanout.Reason, complete bool) {
 		s.gather.release()
 	}
 	s.complete = complete
+	s.stopped() // before donec, after which the connection's reader is another
 	close(s.donec)
-	s.stopped()
 }
 
 // gatherConn is the connection under TLS. While it holds, what TLS seals is gathered and written without waiting, so that

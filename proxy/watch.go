@@ -26,8 +26,13 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, id identity, req *req
 	}
 	head := watchHead(auditID(ctx), l.responseWarnings())
 	c.conns.hijack(ctx, func(h *hijacked) {
-		defer c.lanes.release(l)
-		c.stream(h, id, req, sub, head)
+		complete := c.stream(h, id, req, sub, head)
+		c.lanes.release(l)
+		if complete {
+			h.Resume()
+		} else {
+			h.Close()
+		}
 	})
 	return true
 }

@@ -1,0 +1,105 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// A child is a server started for a session. It ends with this program, however that ends: the kernel sends it SIGTERM
+// when its parent thread dies. A Ctrl-C at the terminal does not reach it directly.
+type child struct {
+	name string
+	cmd  *exec.Cmd
+	log  string        // where its output goes
+	exit chan struct{} // closed when it has ended; err is set then
+	err  error
+}
+
+// startChild runs a command whose output goes to dir/<name>.log.
+func startChild(dir, name, path string, args ...string) (*child, error) {
+	c := &child{name: name, cmd: exec.Command(path, args...), log: filepath.Join(dir, name+".log"), exit: make(chan struct{})}
+	output, err := os.Create(c.log)
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	c.cmd.Stdout, c.cmd.Stderr = output, output
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread that Pdeathsig is about lives as long as this goroutine
+		err := c.cmd.Start()
+		started <- err
+		if err == nil {
+			c.err = c.cmd.Wait()
+			close(c.exit)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// stop asks the child to end, insists after a while, and returns when it has ended.
+func (c *child) stop() {
+	c.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-c.exit:
+	case <-time.After(15 * time.Second):
+		c.cmd.Process.Kill()
+		<-c.exit
+	}
+}
+
+// await waits until the child has written path as JSON, and decodes it into v.
+func (c *child) await(ctx context.Context, path string, v any) error {
+	const patience = 2 * time.Minute
+	for deadline := time.Now().Add(patience); ; {
+		data, err := os.ReadFile(path)
+		if err == nil && json.Valid(data) {
+			return json.Unmarshal(data, v)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s was not ready after %v: %s", c.name, patience, c.tail())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.exit:
+			return fmt.Errorf("%s ended before it was ready: %v: %s", c.name, c.err, c.tail())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// alive reports an error if the child has ended.
+func (c *child) alive() error {
+	select {
+	case <-c.exit:
+		return fmt.Errorf("%s ended: %v: %s", c.name, c.err, c.tail())
+	default:
+		return nil
+	}
+}
+
+// tail returns the end of the child's output.
+func (c *child) tail() []byte {
+	data, _ := os.ReadFile(c.log)
+	return bytes.TrimSpace(data[max(len(data)-600, 0):])
+}

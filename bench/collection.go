@@ -1,0 +1,63 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// A collection is the ConfigMaps of one namespace: what the writer updates and the watchers watch. Object o carries
+// the labels group=g<o mod 10> and app=bench.
+//
+// Writes are numbered so that a watcher can tell from one number which object it saw and whether it missed something:
+// the n-th write of object o (its creation is the 0th) has number n × objects + o.
+type collection struct {
+	namespace string
+	objects   int
+	pad       int // bytes of payload in each object
+}
+
+const groups = 10
+
+func (c *collection) path() string { return "/api/v1/namespaces/" + c.namespace + "/configmaps" }
+
+func (c *collection) name(object int) string { return fmt.Sprintf("object-%04d", object) }
+
+// body returns object o as write number seq leaves it. Its length is the same for all numbers of ten digits or fewer.
+func (c *collection) body(o int, seq uint64) string {
+	return fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"%s","namespace":"%s",`+
+		`"labels":{"app":"bench","group":"g%d"},"annotations":{"%s":"%d"}},"data":{"pad":"%010d%s"}}`,
+		c.name(o), c.namespace, o%groups, seqAnnotation, seq, seq, strings.Repeat("x", c.pad))
+}
+
+// A filter is what one watcher asks for, and which objects that must bring it.
+type filter struct {
+	query string // as in the watch's URL: "" or "&labelSelector=…"
+	match func(object int) bool
+}
+
+var everything = filter{match: func(int) bool { return true }}
+
+// filters returns the filters that watchers take in turn: all the same one, or a mix in which half of the watchers see
+// everything and the others a tenth, two tenths, nine tenths, or one object.
+func (c *collection) filters(mixed bool) []filter {
+	if !mixed {
+		return []filter{everything}
+	}
+	label := func(selector string, match func(group int) bool) filter {
+		return filter{"&labelSelector=" + url.QueryEscape(selector), func(o int) bool { return match(o % groups) }}
+	}
+	var mix []filter
+	for g := range groups {
+		next := (g + 1) % groups
+		only := g * 7 % c.objects
+		mix = append(mix, everything, everything, everything, everything,
+			label(fmt.Sprintf("group=g%d", g), func(o int) bool { return o == g }),
+			label(fmt.Sprintf("group in (g%d,g%d),app", g, next), func(o int) bool { return o == g || o == next }),
+			label(fmt.Sprintf("group!=g%d", g), func(o int) bool { return o != g }),
+			filter{"&fieldSelector=" + url.QueryEscape("metadata.name="+c.name(only)), func(o int) bool { return o == only }})
+	}
+	return mix
+}

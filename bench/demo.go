@@ -1,0 +1,187 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// runDemo is `bench demo`: one peer under a steady load, seen live until Ctrl-C.
+func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o := defaults()
+	o.Rounds = 1
+	fs := flag.NewFlagSet("bench demo", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	o.addServerFlags(fs)
+	clients := fs.Int("clients", 1000, "number of watchers")
+	updates := fs.Float64("rate", 50, "updates per second")
+	duration := fs.Duration("duration", 0, "how long it runs; 0 is until Ctrl-C")
+	secure := fs.Bool("tls", false, "watch over TLS, with a bearer token")
+	atServer := fs.Bool("direct", false, "watch kube-apiserver itself (over TLS), for comparison")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	o.Peers = []peer{watchfanBare}
+	switch {
+	case *atServer:
+		o.Peers[0] = direct
+	case *secure:
+		o.Peers[0] = watchfanTLS
+	}
+	o.Clients, o.Rates = []int{*clients}, []rate{rate(*updates)}
+	if *clients < 1 || !(*updates > 0 && *updates <= 1e6) || *duration < 0 {
+		return errors.New("--clients and --rate must be positive, --duration not negative")
+	}
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(max(runtime.NumCPU(), o.Readers+2)) // as in runBench
+	d := &demo{opts: o, peer: o.Peers[0], out: stdout, live: isTerminal(stdout), say: func(format string, args ...any) {
+		fmt.Fprintf(stderr, format+"\n", args...)
+	}}
+	err := d.run(ctx, *duration)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // Ctrl-C is how it ends
+	}
+	return err
+}
+
+// A demo is one peer under load and what is shown of it.
+type demo struct {
+	opts *Options
+	peer peer
+	out  io.Writer
+	live bool // out is a terminal: draw in place
+	say  func(format string, args ...any)
+
+	stage *stage
+	fleet *fleet
+	drawn int // lines on the screen
+}
+
+// run starts everything, shows it, ends everything, and sums up.
+func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
+	d.say("Starting a dev cluster (etcd and kube-apiserver) and %s …", d.peer.name)
+	if d.stage, err = newStage(ctx, d.opts, d.peer); err != nil {
+		return err
+	}
+	defer d.stage.stop()
+	own, err := upstreamWatches(ctx, d.stage.cluster.endpoint)
+	if err != nil {
+		return err
+	}
+	st := d.stage
+	if d.fleet, err = newFleet(st.endpoint(), st.coll, st.coll.filters(d.opts.Mixed), st.acks, d.opts.Readers); err != nil {
+		return err
+	}
+	defer d.fleet.close()
+	d.say("Connecting %d watchers to %v …", d.opts.Clients[0], d.peer)
+	if err := d.fleet.grow(ctx, d.opts.Clients[0], st.writer.seqs); err != nil {
+		return err
+	}
+	start, begun := time.Now(), d.fleet.read()
+	stop := st.load(ctx, d.fleet, d.opts.Rates[0])
+	err = d.show(ctx, start, duration, own)
+	err = errors.Join(err, stop())
+	if errDrain := d.fleet.drain(context.WithoutCancel(ctx), 10*time.Second); errDrain != nil {
+		err = errors.Join(err, errDrain)
+	}
+	got := d.fleet.read()
+	got.sub(begun)
+	fmt.Fprintf(d.out, "%s deliveries of %s updates to %d watchers in %v; latency p50 %s, p99 %s; %d watchers lost\n",
+		human(float64(got.deliveries)), human(float64(st.writer.acked.Load())), d.opts.Clients[0], time.Since(start).Round(time.Second),
+		milliseconds(got.latency.quantile(0.5)), milliseconds(got.latency.quantile(0.99)), d.fleet.lost.Load())
+	return err
+}
+
+// show refreshes the view each second until ctx or duration ends, or something breaks.
+func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration, own int) error {
+	servers := append(d.stage.processes, process{"bench", os.Getpid()})
+	used, err := readCosts(servers)
+	if err != nil {
+		return err
+	}
+	got, acked, at := d.fleet.read(), d.stage.writer.acked.Load(), time.Now()
+	watches, scraped := -1, time.Time{}
+	for duration == 0 || time.Since(start) < duration {
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		if time.Since(scraped) > 5*time.Second { // the page has thousands of lines, so not each second
+			if n, err := upstreamWatches(ctx, d.stage.cluster.endpoint); err == nil {
+				watches, scraped = n-own, time.Now()
+			}
+		}
+		now, err := readCosts(servers)
+		if err != nil {
+			return errors.Join(err, d.stage.alive())
+		}
+		gotNow, ackedNow, atNow := d.fleet.read(), d.stage.writer.acked.Load(), time.Now()
+		since := *gotNow
+		since.sub(got)
+		d.draw(&view{
+			elapsed: atNow.Sub(start), period: atNow.Sub(at), got: &since, writes: ackedNow - acked,
+			clients: len(d.fleet.watchers), lost: int(d.fleet.lost.Load()), watches: watches,
+			servers: servers, cpu: now.cpuSince(used), others: now.othersSince(used), rss: now.rss,
+		})
+		got, acked, at, used = gotNow, ackedNow, atNow, now
+		if err := d.fleet.err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draw writes the view over the last one on a terminal, and as one line anywhere else.
+func (d *demo) draw(v *view) {
+	if !d.live {
+		fmt.Fprintln(d.out, v.line())
+		return
+	}
+	screen := fmt.Sprintf("%v, %v updates/s of %d ConfigMaps · %s · Ctrl-C ends it\n%s",
+		d.peer, d.opts.Rates[0], d.opts.Objects, clock(v.elapsed), v.screen())
+	if d.drawn > 0 {
+		fmt.Fprintf(d.out, "\x1b[%dA", d.drawn) // up to the first line
+	}
+	for line := range strings.Lines(screen) {
+		fmt.Fprintf(d.out, "%s\x1b[K\n", strings.TrimSuffix(line, "\n")) // and clear what the old line had more
+	}
+	d.drawn = strings.Count(screen, "\n")
+}
+
+// upstreamWatches returns how many watches of configmaps a kube-apiserver is serving, by its own count. Some are its own.
+func upstreamWatches(ctx context.Context, server endpoint) (int, error) {
+	page, err := server.get(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	return parseWatches(string(page))
+}
+
+// parseWatches adds up the lines of
+//
+//	apiserver_longrunning_requests{…,resource="configmaps",…,verb="WATCH",version="v1"} 3
+func parseWatches(page string) (sum int, err error) {
+	for line := range strings.Lines(page) {
+		labels, ok := strings.CutPrefix(line, "apiserver_longrunning_requests{")
+		if !ok || !strings.Contains(labels, `resource="configmaps"`) || !strings.Contains(labels, `verb="WATCH"`) {
+			continue
+		}
+		_, value, _ := strings.Cut(labels, "} ")
+		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %.200q: %w", line, err)
+		}
+		sum += int(n)
+	}
+	return sum, nil
+}

@@ -1,0 +1,88 @@
+//go:build linux
+
+package main
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// A histogram counts durations in buckets whose width grows with the value: 64 per power of two, so a quantile is
+// exact to 1.6 % whatever its size, from 1 ns to 2^40 ns (18 minutes; longer counts as that).
+//
+//	value        0 … 63   64 … 127   128 … 255   256 … 511
+//	bucket is    1 ns     1 ns       2 ns        4 ns wide
+//
+// It is written by one goroutine and may be copied by others at any time (snapshot): buckets are atomics because the
+// readers of a watch must not stop while the report looks at them. The zero value is empty and ready.
+type histogram struct {
+	buckets [numBuckets]atomic.Uint64
+}
+
+const (
+	subBits    = 6 // 1<<subBits buckets per power of two
+	maxBits    = 40
+	numBuckets = (maxBits - subBits + 1) << subBits
+)
+
+// bucketOf returns the bucket that d belongs to. Negative durations belong to bucket 0.
+func bucketOf(d time.Duration) int {
+	if d < 0 {
+		return 0
+	}
+	v := min(uint64(d), 1<<maxBits-1)
+	exp := max(bits.Len64(v)-subBits-1, 0)
+	return exp<<subBits + int(v>>exp)
+}
+
+// bucketMid returns the middle of bucket i, which is what a quantile in it is reported as.
+func bucketMid(i int) time.Duration {
+	exp := max(i>>subBits-1, 0)
+	low := uint64(i-exp<<subBits) << exp
+	return time.Duration(low + 1<<exp/2)
+}
+
+// record counts d. One goroutine at a time.
+func (h *histogram) record(d time.Duration) {
+	h.buckets[bucketOf(d)].Add(1)
+}
+
+// distribution is a histogram at rest: what a window of time recorded.
+type distribution struct {
+	buckets [numBuckets]uint64
+	count   uint64
+}
+
+// add counts everything h holds now.
+func (d *distribution) add(h *histogram) {
+	for i := range h.buckets {
+		n := h.buckets[i].Load()
+		d.buckets[i] += n
+		d.count += n
+	}
+}
+
+// sub takes away an earlier reading, leaving what was recorded since.
+func (d *distribution) sub(earlier *distribution) {
+	for i, n := range earlier.buckets {
+		d.buckets[i] -= n
+	}
+	d.count -= earlier.count
+}
+
+// quantile returns the smallest recorded value (to the precision of its bucket) that at least q of all values do not
+// exceed, or 0 if nothing was recorded.
+func (d *distribution) quantile(q float64) time.Duration {
+	if d.count == 0 {
+		return 0
+	}
+	rank := min(uint64(q*float64(d.count)), d.count-1)
+	for i, n := range d.buckets {
+		if rank < n {
+			return bucketMid(i)
+		}
+		rank -= n
+	}
+	return bucketMid(numBuckets - 1)
+}

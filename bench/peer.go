@@ -1,0 +1,261 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A peer is what the watchers watch: kube-apiserver itself, or a proxy before it.
+type peer struct {
+	name string // as in results
+	tls  bool
+}
+
+func (p peer) String() string {
+	if p.tls {
+		return p.name + "/tls"
+	}
+	return p.name + "/plain"
+}
+
+// peers are those this program can start.
+var (
+	direct       = peer{"kube-apiserver", true}
+	watchfanTLS  = peer{"watchfan", true}
+	watchfanBare = peer{"watchfan", false}
+	peers        = []peer{direct, watchfanTLS, watchfanBare}
+)
+
+// An endpoint is where and how to speak to a server.
+type endpoint struct {
+	addr  netip.AddrPort
+	tls   *tls.Config // nil is plaintext
+	token string      // bearer token; "" is none
+}
+
+func (e endpoint) url() string {
+	if e.tls != nil {
+		return "https://" + e.addr.String()
+	}
+	return "http://" + e.addr.String()
+}
+
+// get returns the body of a 200 answer to a GET.
+func (e endpoint) get(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, "GET", e.url()+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if e.token != "" {
+		req.Header.Set("Authorization", "Bearer "+e.token)
+	}
+	client := e.client()
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("get %s: %s: %.200s", path, resp.Status, body)
+	}
+	return body, err
+}
+
+// client returns a net/http client for e, speaking HTTP/2 where the server does.
+func (e endpoint) client() *http.Client {
+	transport := &http.Transport{ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100}
+	if e.tls != nil {
+		transport.TLSClientConfig = e.tls.Clone()
+		transport.TLSClientConfig.NextProtos = nil // net/http offers h2 and http/1.1
+	}
+	return &http.Client{Transport: transport}
+}
+
+// A cluster is a dev cluster of its own: etcd, kube-apiserver, and nothing else.
+type cluster struct {
+	endpoint
+	child      *child
+	dir        string
+	kubeconfig string
+	processes  []process // kube-apiserver and etcd
+}
+
+// startCluster runs a fresh dev cluster, all in memory, and waits until it is ready. Its directory is gone after stop.
+func startCluster(ctx context.Context, devcluster string) (*cluster, error) {
+	memory := "/dev/shm"
+	if _, err := os.Stat(memory); err != nil {
+		memory = ""
+	}
+	dir, err := os.MkdirTemp(memory, "watchfan-bench-")
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{dir: dir}
+	state := filepath.Join(dir, "cluster")
+	c.child, err = startChild(dir, "devcluster", devcluster, "up", "--dir", state, "--memory", "--unsafe-no-fsync")
+	if err == nil {
+		err = c.await(ctx, filepath.Join(state, "ready"))
+	}
+	if err != nil {
+		c.stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// await waits for the file that deploy/devcluster writes when it is ready.
+func (c *cluster) await(ctx context.Context, path string) error {
+	var ready struct {
+		Server, CAFile          string
+		Kubeconfigs, TokenFiles map[string]string
+		Pids                    map[string]int
+	}
+	if err := c.child.await(ctx, path, &ready); err != nil {
+		return err
+	}
+	var err error
+	if c.addr, err = loopback(ready.Server); err != nil {
+		return err
+	}
+	ca, err := os.ReadFile(ready.CAFile)
+	if err != nil {
+		return err
+	}
+	token, err := os.ReadFile(ready.TokenFiles["admin"])
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return fmt.Errorf("no certificate in %s", ready.CAFile)
+	}
+	c.tls, c.token = tlsConfig(c.addr, roots), strings.TrimSpace(string(token))
+	c.kubeconfig = ready.Kubeconfigs["admin"]
+	for _, name := range []string{"kube-apiserver", "etcd"} {
+		c.processes = append(c.processes, process{name, ready.Pids[name]})
+	}
+	return nil
+}
+
+func (c *cluster) stop() {
+	if c.child != nil {
+		c.child.stop()
+	}
+	os.RemoveAll(c.dir)
+}
+
+// A proxy is a watchfan before a cluster.
+type proxy struct {
+	child             *child
+	plain, tls, admin endpoint
+	process           process
+}
+
+// startProxy runs watchfan in front of c, on free ports, with a certificate made for the occasion.
+func startProxy(ctx context.Context, watchfan string, c *cluster) (*proxy, error) {
+	certFile, keyFile, pool, err := makeCertificate(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	portsFile := filepath.Join(c.dir, "watchfan-ports.json")
+	os.Remove(portsFile)
+	p := new(proxy)
+	p.child, err = startChild(c.dir, "watchfan", watchfan, "--kubeconfig", c.kubeconfig,
+		"--bind-address=127.0.0.1", "--insecure-port=-1", "--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile,
+		"--tls-cert-file", certFile, "--tls-private-key-file", keyFile)
+	if err != nil {
+		return nil, err
+	}
+	var ports struct{ Insecure, Secure, Admin string }
+	if err = p.child.await(ctx, portsFile, &ports); err == nil {
+		var errs [3]error
+		p.plain.addr, errs[0] = netip.ParseAddrPort(ports.Insecure)
+		p.tls.addr, errs[1] = netip.ParseAddrPort(ports.Secure)
+		p.admin.addr, errs[2] = netip.ParseAddrPort(ports.Admin)
+		err = errors.Join(errs[:]...)
+	}
+	if err != nil {
+		p.child.stop()
+		return nil, fmt.Errorf("watchfan: %w", err)
+	}
+	p.tls.tls, p.tls.token = tlsConfig(p.tls.addr, pool), c.token
+	p.process = process{"watchfan", p.child.cmd.Process.Pid}
+	return p, nil
+}
+
+// endpoint returns where the watchers of a peer go.
+func (p *proxy) endpoint(of peer) endpoint {
+	if of.tls {
+		return p.tls
+	}
+	return p.plain
+}
+
+// tlsConfig is that of an HTTP/1.1 client.
+func tlsConfig(addr netip.AddrPort, roots *x509.CertPool) *tls.Config {
+	return &tls.Config{ServerName: addr.Addr().String(), RootCAs: roots, NextProtos: []string{"http/1.1"}}
+}
+
+// loopback parses the address of a server on this machine.
+func loopback(server string) (netip.AddrPort, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	addr, err := netip.ParseAddrPort(u.Host)
+	if err != nil || !addr.Addr().IsLoopback() {
+		return netip.AddrPort{}, fmt.Errorf("server %s: not an address on loopback with a port", server)
+	}
+	return addr, nil
+}
+
+// makeCertificate writes a self-signed certificate for loopback.
+func makeCertificate(dir string) (certFile, keyFile string, pool *x509.CertPool, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", "", nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "watchfan bench"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, DNSNames: []string{"localhost"},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return "", "", nil, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return "", "", nil, err
+	}
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+	certFile, keyFile = filepath.Join(dir, "watchfan.crt"), filepath.Join(dir, "watchfan.key")
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(certPEM)
+	return certFile, keyFile, pool, errors.Join(os.WriteFile(certFile, certPEM, 0o600), os.WriteFile(keyFile, keyPEM, 0o600))
+}

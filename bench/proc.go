@@ -1,0 +1,143 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+)
+
+// A process is one server whose costs are counted.
+type process struct {
+	name string
+	pid  int
+}
+
+// tick is the unit of times in /proc: USER_HZ is 100 on every Linux that Go runs on.
+const tick = time.Second / 100
+
+// cpu returns the user and system time the process has used, in steps of 10 ms.
+func (p process) cpu() (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseCPU(stat)
+}
+
+// parseCPU adds utime and stime, fields 14 and 15 of proc_pid_stat(5). The command name, field 2, is in parentheses and
+// may hold anything, parentheses too.
+func parseCPU(stat []byte) (time.Duration, error) {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("short /proc stat: %.60q", stat)
+	}
+	var ticks uint64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseUint(string(field), 10, 63)
+		if err != nil {
+			return 0, fmt.Errorf("/proc stat: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * tick, nil
+}
+
+// rss returns the process's resident memory in bytes.
+func (p process) rss() (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseRSS(status)
+}
+
+// parseRSS finds "VmRSS:	   12345 kB" in proc_pid_status(5).
+func parseRSS(status []byte) (int64, error) {
+	_, rest, ok := bytes.Cut(status, []byte("\nVmRSS:"))
+	if !ok {
+		return 0, fmt.Errorf("no VmRSS in /proc status: the process has ended")
+	}
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	fields := bytes.Fields(line)
+	if len(fields) != 2 || string(fields[1]) != "kB" {
+		return 0, fmt.Errorf("VmRSS of /proc status: %q", line)
+	}
+	n, err := strconv.ParseInt(string(fields[0]), 10, 50)
+	return n << 10, err
+}
+
+// busy returns the time that all processors have spent on anything but idling since the machine started, time stolen
+// by its host included.
+func busy() (time.Duration, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	return parseBusy(stat)
+}
+
+// parseBusy adds up the first line of proc_stat(5), "cpu  user nice system idle iowait irq softirq steal guest …", but
+// for idle and iowait, and for the guests, who are counted as users already.
+func parseBusy(stat []byte) (time.Duration, error) {
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	fields := bytes.Fields(line)
+	if len(fields) < 9 || string(fields[0]) != "cpu" {
+		return 0, fmt.Errorf("/proc/stat: %.60q", line)
+	}
+	var ticks uint64
+	for _, i := range []int{1, 2, 3, 6, 7, 8} {
+		n, err := strconv.ParseUint(string(fields[i]), 10, 63)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * tick, nil
+}
+
+// costs are what processes have used: by name, CPU time so far and resident memory now.
+type costs struct {
+	cpu  map[string]time.Duration
+	rss  map[string]int64
+	busy time.Duration // CPU time of the whole machine so far
+}
+
+func readCosts(processes []process) (costs, error) {
+	c := costs{cpu: make(map[string]time.Duration), rss: make(map[string]int64)}
+	for _, p := range processes {
+		cpu, err := p.cpu()
+		if err != nil {
+			return costs{}, fmt.Errorf("%s: %w", p.name, err)
+		}
+		rss, err := p.rss()
+		if err != nil {
+			return costs{}, fmt.Errorf("%s: %w", p.name, err)
+		}
+		c.cpu[p.name], c.rss[p.name] = cpu, rss
+	}
+	var err error
+	c.busy, err = busy()
+	return c, err
+}
+
+// cpuSince returns the CPU time used between an earlier reading and c.
+func (c costs) cpuSince(earlier costs) map[string]time.Duration {
+	used := make(map[string]time.Duration)
+	for name, cpu := range c.cpu {
+		used[name] = cpu - earlier.cpu[name]
+	}
+	return used
+}
+
+// othersSince returns the CPU time that everything else on the machine used between an earlier reading and c.
+func (c costs) othersSince(earlier costs) time.Duration {
+	others := c.busy - earlier.busy
+	for _, cpu := range c.cpuSince(earlier) {
+		others -= cpu
+	}
+	return max(others, 0)
+}

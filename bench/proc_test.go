@@ -1,0 +1,76 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+func TestParseCPU(t *testing.T) {
+	f := func(stat string, want time.Duration, wantErr bool) {
+		t.Helper()
+		got, err := parseCPU([]byte(stat))
+		if got != want || (err != nil) != wantErr {
+			t.Errorf("parseCPU(%q): got %v, %v want %v, error %v", stat, got, err, want, wantErr)
+		}
+	}
+	f("7 (etcd) S 1 7 7 0 -1 4194560 1 2 3 4 150 50 9 9 20 0 8 0 100 1 1 1", 2*time.Second, false)
+	f("7 (a) b) S) S 1 7 7 0 -1 4194560 1 2 3 4 1 0 9 9 20 0", tick, false)
+	f("7 (etcd) S 1 7", 0, true)
+	f("7 (etcd) S 1 7 7 0 -1 4194560 1 2 3 4 x 50 9 9", 0, true)
+	f("", 0, true)
+}
+
+func TestParseRSS(t *testing.T) {
+	f := func(status string, want int64, wantErr bool) {
+		t.Helper()
+		got, err := parseRSS([]byte(status))
+		if got != want || (err != nil) != wantErr {
+			t.Errorf("parseRSS(%q): got %v, %v want %v, error %v", status, got, err, want, wantErr)
+		}
+	}
+	f("Name:\tx\nVmHWM:\t  9 kB\nVmRSS:\t    2048 kB\nThreads:\t1\n", 2<<20, false)
+	f("Name:\tx\nState:\tZ (zombie)\n", 0, true)
+	f("Name:\tx\nVmRSS:\t2048 MB\n", 0, true)
+	f("Name:\tx\nVmRSS:\tmany kB\n", 0, true)
+}
+
+func TestParseBusy(t *testing.T) {
+	f := func(stat string, want time.Duration, wantErr bool) {
+		t.Helper()
+		got, err := parseBusy([]byte(stat))
+		if got != want || (err != nil) != wantErr {
+			t.Errorf("parseBusy(%q): got %v, %v want %v, error %v", stat, got, err, want, wantErr)
+		}
+	}
+	f("cpu  1 2 4 1000 1000 8 16 32 1000 1000\ncpu0 1 1 1 1\n", 63*tick, false)
+	f("cpu  1 2 4 1000", 0, true)
+	f("cpu  1 2 4 1000 1000 8 x 32 1000 1000", 0, true)
+	f("intr 1 2 4 1000 1000 8 16 32 1000 1000", 0, true)
+}
+
+// TestOwnCosts checks the parsers against the kernel, with a process whose use is known: this one.
+func TestOwnCosts(t *testing.T) {
+	self := []process{{"self", os.Getpid()}}
+	before, err := readCosts(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for start := time.Now(); time.Since(start) < 300*time.Millisecond; {
+	}
+	after, err := readCosts(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.cpuSince(before)["self"]; got < tick || got > 2*time.Second {
+		t.Errorf("300 ms of spinning took %v of CPU", got)
+	}
+	if after.rss["self"] < 1<<20 {
+		t.Errorf("got %d bytes resident", after.rss["self"])
+	}
+	if _, err := readCosts([]process{{"gone", 1 << 30}}); err == nil {
+		t.Error("reading a process that does not exist: no error")
+	}
+}

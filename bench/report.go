@@ -1,0 +1,125 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strconv"
+)
+
+// A metric is one figure of a result, in a unit that benchstat understands: ns, B and /s are scaled by it.
+type metric struct {
+	unit  string
+	value float64
+}
+
+// Units that the tables ask for by name.
+const (
+	unitCPU        = "cpu-ns/delivery"     // of the server that delivers
+	unitAllCPU     = "all-cpu-ns/delivery" // of all servers
+	unitNetCPU     = "net-cpu-ns/delivery" // of all servers, less what the same writes cost without a watcher
+	unitWriteCPU   = "all-cpu-ns/write"    // of all servers, with no watcher
+	unitDeliveries = "deliveries/s"
+	unitWrites     = "writes/s"
+	unitP50        = "p50-ns"
+	unitP99        = "p99-ns"
+	unitP999       = "p99.9-ns"
+	unitMemory     = "B/watcher"
+)
+
+// metrics returns the figures of a result that has no error.
+func (r *result) metrics() []metric {
+	if r.idle {
+		return []metric{{unitMemory, r.grew[r.peer.name]}, {"RSS-B", float64(r.rss[r.peer.name])}}
+	}
+	all := r.servers()
+	seconds := r.window.Seconds()
+	var m []metric
+	if n := float64(r.got.deliveries); n > 0 {
+		m = append(m,
+			metric{unitCPU, float64(r.cpu[r.peer.name]) / n},
+			metric{unitAllCPU, float64(all) / n},
+			metric{unitDeliveries, n / seconds},
+			metric{unitP50, float64(r.got.latency.quantile(0.50))},
+			metric{unitP99, float64(r.got.latency.quantile(0.99))},
+			metric{unitP999, float64(r.got.latency.quantile(0.999))},
+			metric{"early-%", 100 * float64(r.got.early) / n},
+			metric{"B/delivery", float64(r.got.bytes) / n},
+			metric{"RSS-B", float64(r.rss[r.peer.name])})
+		if r.plain > 0 {
+			m = append(m, metric{unitNetCPU, float64(all-r.plain) / n})
+		}
+	} else if r.writes > 0 {
+		m = append(m, metric{unitWriteCPU, float64(all) / float64(r.writes)})
+	}
+	m = append(m, metric{unitWrites, float64(r.writes) / seconds}, metric{"late-ns", float64(r.late)})
+	for _, name := range sortedKeys(r.cpu) {
+		m = append(m, metric{name + "-cpu-%", 100 * r.cpu[name].Seconds() / seconds})
+	}
+	return append(m, metric{"others-cpu-%", 100 * r.others.Seconds() / seconds})
+}
+
+// get returns the value of one metric.
+func (r *result) get(unit string) (float64, bool) {
+	if r.err != nil {
+		return 0, false
+	}
+	for _, m := range r.metrics() {
+		if m.unit == unit {
+			return m.value, true
+		}
+	}
+	return 0, false
+}
+
+// name is the result's benchmark: the same in every round.
+func (r *result) name() string {
+	who := fmt.Sprintf("peer=%s/tls=%t/clients=%d", r.peer.name, r.peer.tls, r.clients)
+	if r.idle {
+		return "BenchmarkIdle/" + who
+	}
+	return fmt.Sprintf("BenchmarkFanout/%s/rate=%v", who, r.rate)
+}
+
+// writeBenchmarks writes one line of the Go benchmark format for each result (proposal 14313), which benchstat turns
+// into medians, spreads and comparisons. A case that failed is a comment: it has no figures.
+func writeBenchmarks(w io.Writer, results []result) {
+	for _, r := range results {
+		if r.err != nil {
+			fmt.Fprintf(w, "# %s round %d FAILED: %v\n", r.name(), r.round, r.err)
+			continue
+		}
+		fmt.Fprintf(w, "%s-%d\t1", r.name(), runtime.NumCPU())
+		for _, m := range r.metrics() {
+			fmt.Fprintf(w, "\t%s %s", strconv.FormatFloat(m.value, 'f', decimals(m.value), 64), m.unit)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// decimals keeps four significant digits.
+func decimals(v float64) int {
+	switch {
+	case v == 0 || v >= 1000 || v <= -1000:
+		return 0
+	case v >= 100:
+		return 1
+	case v >= 10:
+		return 2
+	default:
+		return 4
+	}
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	var keys []K
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

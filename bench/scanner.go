@@ -1,0 +1,183 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// A scanner finds the watch events in the body of an HTTP/1.1 response, as it comes off the wire and cut anywhere:
+//
+//	7a3 CRLF  {"type":"MODIFIED","object":{…}} LF  CRLF  7a3 CRLF …
+//	chunk     └──────────── one event ──────────┘
+//
+// Chunks and events need not coincide: a chunk may hold half an event, or several. Bytes of an event that is whole in
+// one read are not copied. The zero value is ready for the first byte after the response's head.
+type scanner struct {
+	state scanState
+	left  int    // bytes of the chunk's size line or data still to come; meaning depends on state
+	held  []byte // the beginning of an event whose end has not come yet
+}
+
+type scanState uint8
+
+const (
+	inSize scanState = iota // the hexadecimal digits of a chunk's size
+	inExt                   // chunk extension and the CR LF after the size
+	inData                  // left bytes of data
+	inTail                  // the CR LF after the data
+)
+
+const (
+	maxChunk = 1 << 30
+	maxEvent = 64 << 20
+)
+
+// errEnded is a watch that came to its last chunk: well formed, and still not what a watcher of this program wants.
+var errEnded = errors.New("the server ended the stream")
+
+// feed takes the next bytes of the response body and calls event with each whole event, without its line feed. The
+// slice is valid during the call only. After an error the scanner is not to be used.
+func (s *scanner) feed(p []byte, event func(line []byte) error) error {
+	for len(p) > 0 {
+		switch s.state {
+		case inSize:
+			if digit, ok := unhex(p[0]); ok {
+				if s.left = s.left<<4 | digit; s.left > maxChunk {
+					return errors.New("chunk of more than 1 GiB")
+				}
+				p = p[1:]
+				continue
+			}
+			if c := p[0]; c != '\r' && c != ';' && c != ' ' {
+				return fmt.Errorf("byte %q in a chunk's size", c)
+			}
+			s.state = inExt
+		case inExt:
+			i := bytes.IndexByte(p, '\n')
+			if i < 0 {
+				return nil
+			}
+			if p = p[i+1:]; s.left == 0 {
+				return errEnded
+			}
+			s.state = inData
+		case inData:
+			n := min(s.left, len(p))
+			if err := s.lines(p[:n], event); err != nil {
+				return err
+			}
+			p = p[n:]
+			if s.left -= n; s.left == 0 {
+				s.state = inTail
+			}
+		case inTail:
+			switch p[0] {
+			case '\r':
+			case '\n':
+				s.state = inSize
+			default:
+				return fmt.Errorf("byte %q after a chunk", p[0])
+			}
+			p = p[1:]
+		}
+	}
+	return nil
+}
+
+// lines cuts body bytes at line feeds.
+func (s *scanner) lines(p []byte, event func([]byte) error) error {
+	for len(p) > 0 {
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			if len(s.held)+len(p) > maxEvent {
+				return errors.New("event of more than 64 MiB")
+			}
+			s.held = append(s.held, p...)
+			return nil
+		}
+		line := p[:i]
+		if len(s.held) > 0 {
+			line = append(s.held, line...)
+			s.held = nil // most streams are rarely cut inside an event, and there are thousands of them
+		}
+		if err := event(line); err != nil {
+			return err
+		}
+		p = p[i+1:]
+	}
+	return nil
+}
+
+func unhex(c byte) (int, bool) {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0'), true
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10, true
+	case 'A' <= c && c <= 'F':
+		return int(c-'A') + 10, true
+	}
+	return 0, false
+}
+
+// seqAnnotation is the annotation in which the writer numbers its writes, and seqMark how its beginning looks in an
+// event. The field managers' list of the same object has it as "f:bench-seq", and a string in JSON has its quotes
+// escaped, so the mark occurs once.
+const (
+	seqAnnotation = "bench-seq"
+	seqMark       = `"` + seqAnnotation + `":"`
+)
+
+// seqOf returns the number of the write that an event reports. ok is false for a bookmark, which reports none.
+// It looks at no more of the event than it must; an event that is not spelled as kube-apiserver spells it is decoded.
+func seqOf(line []byte) (seq uint64, ok bool, err error) {
+	const modified = `{"type":"MODIFIED"`
+	if !bytes.HasPrefix(line, []byte(modified)) {
+		return seqOfUnusual(line)
+	}
+	i := bytes.Index(line, []byte(seqMark))
+	if i < 0 {
+		return seqOfUnusual(line)
+	}
+	digits := line[i+len(seqMark):]
+	for j, c := range digits {
+		if c == '"' && j > 0 {
+			return seq, true, nil
+		}
+		if c < '0' || c > '9' || j > 18 {
+			break
+		}
+		seq = seq*10 + uint64(c-'0')
+	}
+	return seqOfUnusual(line)
+}
+
+// seqOfUnusual is seqOf by the long way: with encoding/json.
+func seqOfUnusual(line []byte) (uint64, bool, error) {
+	var event struct {
+		Type   string
+		Object struct {
+			Metadata struct{ Annotations map[string]string }
+		}
+	}
+	if err := json.Unmarshal(line, &event); err != nil {
+		return 0, false, fmt.Errorf("event %.80q: %w", line, err)
+	}
+	switch event.Type {
+	case "BOOKMARK":
+		return 0, false, nil
+	case "MODIFIED":
+		seq, err := strconv.ParseUint(event.Object.Metadata.Annotations[seqAnnotation], 10, 64)
+		if err != nil {
+			return 0, false, fmt.Errorf("event without a number: %.80q", line)
+		}
+		return seq, true, nil
+	}
+	// Nothing is created or deleted while watchers watch, so ADDED and DELETED are as wrong as ERROR.
+	return 0, false, fmt.Errorf("unexpected event: %.300q", line)
+}

@@ -1,0 +1,189 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+)
+
+// A result is one measured case: one peer, one number of watchers, one rate, one round.
+type result struct {
+	peer    peer
+	clients int
+	rate    rate // of idle, meaningless
+	idle    bool // the case measured memory, not traffic
+	round   int
+	err     error // why the figures are not to be used
+
+	window time.Duration
+	writes uint64                   // acknowledged
+	late   time.Duration            // how far behind its timetable the writer fell at worst
+	got    reading                  // what the watchers received
+	cpu    map[string]time.Duration // by process, bench among them
+	others time.Duration            // CPU time of everything else on the machine
+	plain  time.Duration            // CPU time of the servers for as many writes without a watcher; 0 if not measured
+
+	rss  map[string]int64   // by process, at the end
+	grew map[string]float64 // bytes per watcher, by process; idle only
+}
+
+// servers returns the CPU time of all servers.
+func (r *result) servers() (sum time.Duration) {
+	for name, cpu := range r.cpu {
+		if name != "bench" {
+			sum += cpu
+		}
+	}
+	return sum
+}
+
+// subtractWrites sets plain in the results of paced cases: what the servers used for the same writes, in the same round
+// of the same run, without any watcher. Where the pace is the watchers' own there is no such twin.
+func subtractWrites(results []result) {
+	for i := range results {
+		for j := range results {
+			r, twin := &results[i], &results[j]
+			if twin.peer == direct && twin.clients == 0 && twin.err == nil && !r.idle && r.clients > 0 && r.rate != unpaced &&
+				twin.rate == r.rate && twin.round == r.round {
+				r.plain = time.Duration(float64(twin.servers()) / float64(twin.writes) * float64(r.writes))
+			}
+		}
+	}
+}
+
+// A session is one peer's turn in one round.
+type session struct {
+	*stage
+	opts  *Options
+	round int
+	say   func(format string, args ...any)
+	fleet *fleet
+	done  []result
+}
+
+// runSession measures all of one peer's cases and returns their results. It returns an error if it could not go on at
+// all; a case that failed is a result with an error, and the next case starts with new watchers.
+func runSession(ctx context.Context, o *Options, p peer, round int, say func(string, ...any)) ([]result, error) {
+	say("starting")
+	st, err := newStage(ctx, o, p)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", p, err)
+	}
+	defer st.stop()
+	s := &session{stage: st, opts: o, round: round, say: say}
+	defer func() {
+		if s.fleet != nil {
+			s.fleet.close()
+		}
+	}()
+	for i, clients := range o.Clients {
+		if clients == 0 && p != direct {
+			continue // writes do not pass through proxies: there is nothing of theirs to measure
+		}
+		if err := s.gather(ctx, clients, i == 0); err != nil {
+			return s.done, fmt.Errorf("%v: %w", p, err)
+		}
+		for _, r := range o.Rates {
+			say("%d watchers, %v writes/s", clients, r)
+			res := s.measure(ctx, clients, r)
+			if ctx.Err() != nil {
+				return s.done, ctx.Err()
+			}
+			s.done = append(s.done, res)
+			if res.err != nil {
+				say("FAILED: %v", res.err)
+				if err := s.gather(ctx, clients, false); err != nil {
+					return s.done, fmt.Errorf("%v: %w", p, err)
+				}
+			}
+		}
+	}
+	return s.done, nil
+}
+
+// gather makes sure of a fleet of n healthy watchers, and measures what they cost idle the first time.
+func (s *session) gather(ctx context.Context, n int, first bool) (err error) {
+	if s.fleet != nil && s.fleet.err() == nil && n <= len(s.fleet.watchers) {
+		s.fleet.shrink(n)
+		return nil
+	}
+	if s.fleet != nil {
+		s.fleet.close()
+	}
+	s.fleet, err = newFleet(s.endpoint(), s.coll, s.coll.filters(s.opts.Mixed), s.acks, s.opts.Readers)
+	if err != nil || n == 0 {
+		return err
+	}
+	if !first {
+		return s.fleet.grow(ctx, n, s.writer.seqs)
+	}
+	return s.measureIdle(ctx, n)
+}
+
+// measureIdle connects n watchers and records what they add to the memory of servers at rest. One watcher is there
+// before, with whatever a server keeps for the resource once.
+func (s *session) measureIdle(ctx context.Context, n int) error {
+	s.say("settling")
+	if err := s.fleet.grow(ctx, 1, s.writer.seqs); err != nil {
+		return err
+	}
+	before, err := s.rest(ctx)
+	if err != nil {
+		return err
+	}
+	s.say("connecting %d watchers", n)
+	start := time.Now()
+	if err := s.fleet.grow(ctx, n, s.writer.seqs); err != nil {
+		return err
+	}
+	s.say("connected in %v; settling", time.Since(start).Round(10*time.Millisecond))
+	after, err := s.rest(ctx)
+	if err != nil || n == 1 {
+		return err
+	}
+	r := result{peer: s.peer, clients: n, idle: true, round: s.round, rss: after.rss, grew: make(map[string]float64)}
+	for name, rss := range after.rss {
+		r.grew[name] = float64(rss-before.rss[name]) / float64(n-1)
+	}
+	s.done = append(s.done, r)
+	return s.fleet.err()
+}
+
+// measure runs one case. Its figures are of the window alone; that every watcher got everything is checked for the
+// whole of it.
+func (s *session) measure(ctx context.Context, clients int, rt rate) result {
+	r := result{peer: s.peer, clients: clients, rate: rt, round: s.round}
+	all := append([]process{{"bench", os.Getpid()}}, s.processes...)
+	s.writer.lateNs.Store(0)
+	stop := s.load(ctx, s.fleet, rt)
+	r.err = sleep(ctx, s.opts.Warmup)
+	before, err := readCosts(all)
+	start, writes, got := time.Now(), s.writer.acked.Load(), s.fleet.read()
+	if r.err == nil {
+		r.err = err
+	}
+	if r.err == nil {
+		r.err = sleep(ctx, s.opts.Window)
+	}
+	after, err := readCosts(all)
+	r.window, r.writes, r.got = time.Since(start), s.writer.acked.Load()-writes, *s.fleet.read()
+	r.got.sub(got)
+	if r.err == nil {
+		r.err = err
+	}
+	if err := stop(); r.err == nil {
+		r.err = err
+	}
+	r.late = time.Duration(s.writer.lateNs.Load())
+	r.cpu, r.rss, r.others = after.cpuSince(before), after.rss, after.othersSince(before)
+	if err := s.fleet.drain(ctx, time.Minute); r.err == nil {
+		r.err = err
+	}
+	if r.err == nil && r.writes == 0 {
+		r.err = fmt.Errorf("no write was acknowledged")
+	}
+	return r
+}

@@ -1,0 +1,153 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A stage is everything one peer is measured on: a fresh dev cluster, the proxy if the peer is one, objects to write
+// and a writer. Fresh each time, so that no peer inherits another's heap or watchers.
+type stage struct {
+	peer      peer
+	cluster   *cluster
+	proxy     *proxy // nil if watchers go to kube-apiserver
+	coll      *collection
+	acks      *acks
+	writer    *writer
+	processes []process // the servers
+}
+
+// newStage starts all of it. stop must be called.
+func newStage(ctx context.Context, o *Options, p peer) (*stage, error) {
+	s := &stage{peer: p, coll: &collection{namespace: "bench", objects: o.Objects}, acks: newAcks()}
+	if err := s.start(ctx, o); err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *stage) start(ctx context.Context, o *Options) (err error) {
+	if s.cluster, err = startCluster(ctx, o.Devcluster); err != nil {
+		return err
+	}
+	s.processes = append(s.processes, s.cluster.processes...)
+	if s.writer, err = newWriter(ctx, s.cluster, s.coll, s.acks, o); err != nil {
+		return err
+	}
+	if s.peer.name != direct.name {
+		if s.proxy, err = startProxy(ctx, o.Watchfan, s.cluster); err != nil {
+			return err
+		}
+		s.processes = append(s.processes, s.proxy.process)
+	}
+	return nil
+}
+
+// stop ends the servers, proxy first.
+func (s *stage) stop() {
+	if s.writer != nil {
+		s.writer.client.CloseIdleConnections()
+	}
+	if s.proxy != nil {
+		s.proxy.child.stop()
+	}
+	if s.cluster != nil {
+		s.cluster.stop()
+	}
+}
+
+// endpoint is where the peer's watchers go.
+func (s *stage) endpoint() endpoint {
+	if s.proxy == nil {
+		return s.cluster.endpoint
+	}
+	return s.proxy.endpoint(s.peer)
+}
+
+// alive reports an error if a server has ended.
+func (s *stage) alive() error {
+	err := s.cluster.child.alive()
+	if s.proxy != nil {
+		err = errors.Join(err, s.proxy.child.alive())
+	}
+	return err
+}
+
+// rest waits until the peer and the servers behind it have come to rest: it collects their garbage, so that memory they
+// needed before says nothing about what they need now, and waits for a second in which they together used less than a
+// tenth of a core and changed their resident memory by less than half a percent. It does so without complaint for at
+// most a quarter of a minute, and returns what they then use.
+func (s *stage) rest(ctx context.Context) (costs, error) {
+	const step, patience = time.Second, 15 * time.Second
+	if err := s.collectGarbage(ctx); err != nil {
+		return costs{}, err
+	}
+	before, err := readCosts(s.processes)
+	for start := time.Now(); err == nil; {
+		if err = sleep(ctx, step); err != nil {
+			break
+		}
+		var now costs
+		if now, err = readCosts(s.processes); err != nil {
+			break
+		}
+		quiet := true
+		var used time.Duration
+		for name, cpu := range now.cpuSince(before) {
+			used += cpu
+			change := float64(now.rss[name]-before.rss[name]) / float64(before.rss[name])
+			quiet = quiet && change < 0.005 && change > -0.005
+		}
+		if quiet && used < step/10 || time.Since(start) > patience {
+			return now, nil
+		}
+		before = now
+	}
+	return costs{}, errors.Join(err, s.alive())
+}
+
+// collectGarbage makes kube-apiserver and the proxy run a garbage collection, twice because the first one only marks
+// what finalizers and pools hold.
+func (s *stage) collectGarbage(ctx context.Context) error {
+	for range 2 {
+		if _, err := s.cluster.get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
+			return err
+		}
+		if s.proxy != nil {
+			if _, err := s.proxy.admin.get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// load runs the writer in the background, before the eyes of fleet. The returned function stops it and returns when its last write has been
+// answered, with the error that stopped it earlier, if one did.
+func (s *stage) load(ctx context.Context, f *fleet, r rate) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	errc := make(chan error, 1)
+	go func() { errc <- s.writer.run(ctx, f, float64(r)) }()
+	return func() error {
+		cancel()
+		if err := <-errc; err != nil {
+			return fmt.Errorf("writer: %w", err)
+		}
+		return nil
+	}
+}

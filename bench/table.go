@@ -1,0 +1,214 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// A column is one figure of the table: how to find and to print it.
+type column struct {
+	title string
+	unit  string
+	scale float64 // what to multiply the unit with
+}
+
+var columns = []column{
+	{"writes/s", unitWrites, 1},
+	{"deliveries/s", unitDeliveries, 1},
+	{"CPU µs/delivery", unitCPU, 1e-3},
+	{"all servers", unitAllCPU, 1e-3},
+	{"net of writes", unitNetCPU, 1e-3},
+	{"p50 ms", unitP50, 1e-6},
+	{"p99 ms", unitP99, 1e-6},
+	{"p99.9 ms", unitP999, 1e-6},
+}
+
+// writeTables writes what a person wants to see: medians over the rounds, with the smallest and the largest round
+// behind them, and for each proxy its ratio to kube-apiserver.
+func writeTables(w io.Writer, results []result) {
+	cases := group(results)
+	table(w, "Traffic: median of rounds (smallest–largest)", func(row func(...string)) {
+		header := []string{"peer", "watchers", "asked/s"}
+		for _, c := range columns {
+			header = append(header, c.title)
+		}
+		row(header...)
+		for _, rounds := range cases {
+			first := &rounds[0]
+			if first.idle {
+				continue
+			}
+			cells := []string{first.peer.String(), strconv.Itoa(first.clients), first.rate.String()}
+			for _, c := range columns {
+				cells = append(cells, summarise(values(rounds, c.unit), c.scale))
+			}
+			row(append(cells, failures(rounds))...)
+		}
+	})
+	table(w, "Ratio to kube-apiserver in the same round: median (smallest–largest)", func(row func(...string)) {
+		header := []string{"peer", "watchers", "asked/s"}
+		for _, c := range columns {
+			header = append(header, c.title)
+		}
+		row(header...)
+		for _, rounds := range cases {
+			first := &rounds[0]
+			if first.idle || first.peer == direct {
+				continue
+			}
+			cells := []string{first.peer.String(), strconv.Itoa(first.clients), first.rate.String()}
+			for _, c := range columns {
+				cells = append(cells, summarise(ratios(rounds, results, c.unit), 1))
+			}
+			row(cells...)
+		}
+	})
+	table(w, "Memory: resident KiB per idle watcher", func(row func(...string)) {
+		row("peer", "watchers", "KiB/watcher", "ratio to kube-apiserver")
+		for _, rounds := range cases {
+			if first := &rounds[0]; first.idle {
+				row(first.peer.String(), strconv.Itoa(first.clients), summarise(values(rounds, unitMemory), 1.0/1024),
+					summarise(ratios(rounds, results, unitMemory), 1))
+			}
+		}
+	})
+	table(w, "Writes without any watcher: CPU of all servers, to subtract where a case is about few deliveries", func(row func(...string)) {
+		row("asked/s", "writes/s", "CPU µs/write")
+		for _, rounds := range cases {
+			if first := &rounds[0]; !first.idle && first.clients == 0 {
+				row(first.rate.String(), summarise(values(rounds, unitWrites), 1), summarise(values(rounds, unitWriteCPU), 1e-3))
+			}
+		}
+	})
+	var disturbed []float64
+	for _, r := range results {
+		if !r.idle && r.window > 0 {
+			disturbed = append(disturbed, 100*r.others.Seconds()/r.window.Seconds())
+		}
+	}
+	fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. More than a few spoils the figures.\n", summarise(disturbed, 1))
+	for _, r := range results {
+		if r.err != nil {
+			fmt.Fprintf(w, "FAILED  %s, round %d: %v\n", r.name(), r.round, r.err)
+		}
+	}
+}
+
+// table writes an aligned table, or nothing if there is no row beneath its header.
+func table(w io.Writer, title string, fill func(row func(...string))) {
+	var text strings.Builder
+	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	rows := 0
+	fill(func(cells ...string) {
+		rows++
+		fmt.Fprintln(tw, "  "+strings.Join(cells, "\t"))
+	})
+	if tw.Flush(); rows > 1 {
+		fmt.Fprintf(w, "%s\n%s\n", title, text.String())
+	}
+}
+
+// group collects the rounds of each case, in the order in which cases were first measured.
+func group(results []result) (cases [][]result) {
+	at := make(map[string]int)
+	for _, r := range results {
+		i, ok := at[r.name()]
+		if !ok {
+			i = len(cases)
+			at[r.name()] = i
+			cases = append(cases, nil)
+		}
+		cases[i] = append(cases[i], r)
+	}
+	return cases
+}
+
+func values(rounds []result, unit string) (v []float64) {
+	for i := range rounds {
+		if value, ok := rounds[i].get(unit); ok {
+			v = append(v, value)
+		}
+	}
+	return v
+}
+
+// ratios compares each round of a case with kube-apiserver's in the same round.
+func ratios(rounds, results []result, unit string) (v []float64) {
+	for i := range rounds {
+		r := &rounds[i]
+		ours, ok := r.get(unit)
+		if !ok {
+			continue
+		}
+		for j := range results {
+			twin := &results[j]
+			if twin.peer == direct && twin.idle == r.idle && twin.round == r.round && twin.clients == r.clients && twin.rate == r.rate {
+				if theirs, ok := twin.get(unit); ok && theirs > 0 {
+					v = append(v, ours/theirs)
+				}
+			}
+		}
+	}
+	return v
+}
+
+// summarise returns "median (smallest–largest)", the median alone if there is one value, or a dash.
+func summarise(v []float64, scale float64) string {
+	if len(v) == 0 {
+		return "–"
+	}
+	v = slices.Sorted(slices.Values(v))
+	format := func(x float64) string { return human(x * scale) }
+	if len(v) == 1 {
+		return format(v[0])
+	}
+	return fmt.Sprintf("%s (%s–%s)", format(median(v)), format(v[0]), format(v[len(v)-1]))
+}
+
+// median of sorted values.
+func median(v []float64) float64 {
+	n := len(v)
+	return (v[(n-1)/2] + v[n/2]) / 2
+}
+
+// human writes three significant digits, and thousands apart.
+func human(v float64) string {
+	switch {
+	case v < 0:
+		return "-" + human(-v)
+	case v >= 1000:
+		s := strconv.FormatFloat(v, 'f', 0, 64)
+		for i := len(s) - 3; i > 0; i -= 3 {
+			s = s[:i] + "," + s[i:]
+		}
+		return s
+	case v >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case v >= 0.1 || v == 0:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	default:
+		return strconv.FormatFloat(v, 'g', 2, 64)
+	}
+}
+
+// failures says how many of a case's rounds have no figures.
+func failures(rounds []result) string {
+	n := 0
+	for _, r := range rounds {
+		if r.err != nil {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d rounds FAILED", n, len(rounds))
+}

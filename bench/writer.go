@@ -1,0 +1,198 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A writer updates the objects of a collection, always at kube-apiserver itself, over one HTTP/2 connection. Each of
+// its workers has its own objects and writes one at a time, so the writes of one object come in order of their numbers.
+type writer struct {
+	client *http.Client
+	server string // URL of kube-apiserver
+	token  string
+	coll   *collection
+	acks   *acks
+
+	workers int // writes in flight at most
+	behind  int // writes that watchers may have yet to see when the next is sent without timetable; 0 is any number
+
+	// Owned by the worker of an object while run runs, and by run's caller otherwise.
+	seqs []uint64 // for each object, the number of its latest write
+
+	acked  atomic.Uint64 // writes acknowledged
+	lateNs atomic.Int64  // the latest start behind the timetable, so far
+	gate   sync.Mutex    // held by the worker that looks whether watchers have caught up
+}
+
+// newWriter creates the collection's namespace and objects, and sizes their payload so that one watch event takes
+// o.EventSize bytes.
+func newWriter(ctx context.Context, cluster *cluster, coll *collection, a *acks, o *Options) (*writer, error) {
+	w := &writer{
+		client: cluster.client(), server: cluster.url(), token: cluster.token, coll: coll, acks: a,
+		workers: min(o.Writers, coll.objects), behind: o.Behind, seqs: make([]uint64, coll.objects),
+	}
+	namespace := fmt.Sprintf(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"%s"}}`, coll.namespace)
+	if _, err := w.send(ctx, "POST", "/api/v1/namespaces", namespace); err != nil {
+		return nil, err
+	}
+	for object := range coll.objects {
+		w.seqs[object] = uint64(object)
+		if _, err := w.send(ctx, "POST", coll.path(), coll.body(object, w.seqs[object])); err != nil {
+			return nil, err
+		}
+		if object > 0 {
+			continue
+		}
+		// The answer to an update is the object as events will carry it.
+		answer, err := w.send(ctx, "PUT", coll.path()+"/"+coll.name(0), coll.body(0, 0))
+		if err != nil {
+			return nil, err
+		}
+		without := len(bytes.TrimSpace(answer)) + len(`{"type":"MODIFIED","object":}`) + len("\n")
+		coll.pad = max(coll.pad+o.EventSize-without, 0)
+	}
+	return w, nil
+}
+
+// send makes one request and returns the body of a 2xx answer. The write counts as acknowledged when the answer's head
+// is there; onAck, if any, is called then.
+func (w *writer) send(ctx context.Context, method, path, body string, onAck ...func()) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, w.server+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+w.token)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "bench")
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 == 2 {
+		for _, f := range onAck {
+			f()
+		}
+	}
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("%s %s: %s: %.200s", method, path, resp.Status, answer)
+	}
+	return answer, nil
+}
+
+// run updates objects in turn until ctx ends: rate times a second whatever becomes of them, or with a rate of 0 as fast
+// as the server answers and the watchers of fleet keep up. It returns when every write it sent has been answered; the
+// first that was refused stops it.
+func (w *writer) run(ctx context.Context, f *fleet, rate float64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timetable := pace{start: time.Now(), rate: rate}
+	var wg sync.WaitGroup
+	for k := range w.workers {
+		wg.Go(func() {
+			if err := w.work(ctx, f, timetable, k); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// work is worker k of run: it does operations k, k+workers, k+2·workers … on objects k, k+workers, k+2·workers …
+func (w *writer) work(ctx context.Context, f *fleet, timetable pace, k int) error {
+	object := k
+	for i := uint64(k); ; i += uint64(w.workers) {
+		late, err := timetable.wait(ctx, i)
+		if err == nil && timetable.rate == 0 {
+			err = w.waitFor(ctx, f)
+		}
+		if err != nil {
+			return nil
+		}
+		w.noteLate(late)
+		f.expect(object)
+		if err := w.update(object); err != nil {
+			return err
+		}
+		if object += w.workers; object >= w.coll.objects {
+			object = k
+		}
+	}
+}
+
+// waitFor waits until the watchers are less than w.behind writes behind, on average. Without that, kube-apiserver under
+// more writes than it can deliver ends the watches, and there is nothing to measure.
+func (w *writer) waitFor(ctx context.Context, f *fleet) error {
+	w.gate.Lock()
+	defer w.gate.Unlock()
+	for w.behind > 0 && f.err() == nil && f.owed() > int64(w.behind)*int64(len(f.watchers)) {
+		if err := sleep(ctx, time.Millisecond/2); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// update makes the next write of an object. It is not cut short when the load stops: a write whose fate is unknown
+// would leave the watchers' count in doubt.
+func (w *writer) update(object int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	seq := w.seqs[object] + uint64(w.coll.objects)
+	w.seqs[object] = seq
+	w.acks.begin(seq)
+	_, err := w.send(ctx, "PUT", w.coll.path()+"/"+w.coll.name(object), w.coll.body(object, seq), func() {
+		w.acks.done(seq)
+		w.acked.Add(1)
+	})
+	return err
+}
+
+func (w *writer) noteLate(late time.Duration) {
+	for {
+		worst := w.lateNs.Load()
+		if int64(late) <= worst || w.lateNs.CompareAndSwap(worst, int64(late)) {
+			return
+		}
+	}
+}
+
+// listVersion lists the collection at an endpoint, as a client does before it watches, and returns the list's
+// resourceVersion.
+func listVersion(ctx context.Context, e endpoint, coll *collection) (string, error) {
+	body, err := e.get(ctx, coll.path())
+	if err != nil {
+		return "", err
+	}
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+		Items    []json.RawMessage
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return "", fmt.Errorf("list %s: %w", coll.path(), err)
+	}
+	if len(list.Items) != coll.objects {
+		return "", fmt.Errorf("list %s: %d objects, want %d", coll.path(), len(list.Items), coll.objects)
+	}
+	return list.Metadata.ResourceVersion, nil
+}

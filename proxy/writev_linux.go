@@ -21,7 +21,8 @@ func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
 		if len(iovecs) == 0 {
 			return nil, nil
 		}
-		n, _, errno := syscall.Syscall(syscall.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(iovecs)))
+		// Raw, because it can't block: telling the scheduler costs a tenth of an unbatched delivery.
+		n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(iovecs)))
 		switch errno {
 		case 0:
 			bufs = advance(bufs, int(n))

@@ -123,7 +123,11 @@ func (l *ListReader) Next() ([]byte, error) {
 	for {
 		if l.inItems {
 			if l.dec.PeekKind() != ']' {
-				return l.value()
+				v, err := l.value()
+				if err != nil {
+					return nil, fmt.Errorf("read list: %w", err)
+				}
+				return v, nil
 			}
 			l.inItems = false
 			if _, err := l.dec.ReadToken(); err != nil {

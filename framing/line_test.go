@@ -1,0 +1,163 @@
+package framing_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+func TestLineReader(t *testing.T) {
+	f := func(stream string, end error, want ...string) {
+		t.Helper()
+		r := framing.NewLineReader(strings.NewReader(stream))
+		for _, w := range want {
+			if line, err := r.Next(); string(line) != w || err != nil {
+				t.Errorf("%.40q: got %.40q, %v, want %.40q", stream, line, err, w)
+			}
+		}
+		if line, err := r.Next(); line != nil || !errors.Is(err, end) {
+			t.Errorf("%.40q: ended with %.40q, %v, want %v", stream, line, err, end)
+		}
+	}
+	long := strings.Repeat("x", 100_000) + "\n"
+	f("", io.EOF)
+	f("a\n", io.EOF, "a\n")
+	f("a\n\nb\n", io.EOF, "a\n", "\n", "b\n")
+	f("a\nb", io.ErrUnexpectedEOF, "a\n")
+	f(long+"a\n"+long, io.EOF, long, "a\n", long)
+	f(long+long[:50_000], io.ErrUnexpectedEOF, long)
+}
+
+// A connection that breaks within an event is not taken for the end of the stream.
+func TestLineReaderError(t *testing.T) {
+	broken := errors.New("broken")
+	r := framing.NewLineReader(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(broken)))
+	if line, err := r.Next(); string(line) != "a\n" || err != nil {
+		t.Errorf("got %q, %v", line, err)
+	}
+	if line, err := r.Next(); line != nil || err != broken {
+		t.Errorf("got %q, %v, want %v", line, err, broken)
+	}
+}
+
+// What one event may take is bounded, and is let go of before the next one is waited for.
+func TestLineReaderBound(t *testing.T) {
+	line := func(n int) io.Reader {
+		return io.MultiReader(io.LimitReader(zeros{}, int64(n-1)), strings.NewReader("\n"))
+	}
+	most := framing.NewLineReader(line(framing.MaxLine))
+	if l, err := most.Next(); len(l) != framing.MaxLine || err != nil {
+		t.Errorf("got %d bytes, %v, want %d", len(l), err, framing.MaxLine)
+	}
+	over := framing.NewLineReader(line(framing.MaxLine + 1))
+	if l, err := over.Next(); l != nil || err != framing.ErrLineTooLong {
+		t.Errorf("got %d bytes, %v, want %v", len(l), err, framing.ErrLineTooLong)
+	}
+	endless := framing.NewLineReader(zeros{})
+	if l, err := endless.Next(); l != nil || err != framing.ErrLineTooLong {
+		t.Errorf("got %d bytes, %v, want %v", len(l), err, framing.ErrLineTooLong)
+	}
+	runtime.KeepAlive(over)
+
+	const large = 10 << 20
+	before := heap()
+	r := framing.NewLineReader(io.MultiReader(line(large), strings.NewReader("a\n")))
+	if l, err := r.Next(); len(l) != large || err != nil {
+		t.Fatalf("got %d bytes, %v, want %d", len(l), err, large)
+	}
+	if held := heap() - before; held < large {
+		t.Errorf("%d bytes held with the large event: this test measures nothing", held)
+	}
+	if l, err := r.Next(); string(l) != "a\n" || err != nil {
+		t.Fatalf("got %q, %v", l, err)
+	}
+	if held := heap() - before; held > 1<<20 {
+		t.Errorf("%d bytes held after the large event", held)
+	}
+	runtime.KeepAlive(r)
+}
+
+// heap returns the bytes that are reachable.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '0'
+	}
+	return len(p), nil
+}
+
+func TestLineReaderBuffered(t *testing.T) {
+	r := framing.NewLineReader(io.MultiReader(strings.NewReader("a\nb\n"), strings.NewReader("c\n")))
+	for _, want := range []struct {
+		line     string
+		buffered bool
+	}{{"a\n", true}, {"b\n", false}, {"c\n", false}} {
+		line, err := r.Next()
+		if string(line) != want.line || err != nil || r.Buffered() != want.buffered {
+			t.Errorf("got %q, %v, Buffered() %v, want %+v", line, err, r.Buffered(), want)
+		}
+	}
+}
+
+// FuzzLineReader compares with bufio.Reader.ReadBytes, however the stream is cut up.
+func FuzzLineReader(f *testing.F) {
+	for _, c := range readTestdata(f)[:2] {
+		f.Add(c.sections["all"], uint64(1))
+		f.Add(c.sections["all"][:500], uint64(2))
+	}
+	f.Add(bytes.Repeat([]byte("0123456789abcdef"), 5000), uint64(3))
+	f.Add([]byte("\n\n"), uint64(4))
+	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
+		r := framing.NewLineReader(&uneven{stream, rand.New(rand.NewPCG(seed, 0))})
+		twin := bufio.NewReader(bytes.NewReader(stream))
+		for {
+			want, end := twin.ReadBytes('\n')
+			got, err := r.Next()
+			if end == nil {
+				if err != nil || !bytes.Equal(got, want) {
+					t.Fatalf("got %q, %v, want %q", got, err, want)
+				}
+				continue
+			}
+			if len(want) > 0 {
+				end = io.ErrUnexpectedEOF
+			}
+			if got != nil || !errors.Is(err, end) {
+				t.Fatalf("ended with %q, %v, want %v", got, err, end)
+			}
+			return
+		}
+	})
+}
+
+// uneven reads random amounts, sometimes nothing.
+type uneven struct {
+	rest []byte
+	rng  *rand.Rand
+}
+
+func (u *uneven) Read(p []byte) (int, error) {
+	if len(u.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), u.rng.IntN(1<<u.rng.IntN(16)+1))], u.rest)
+	u.rest = u.rest[n:]
+	return n, nil
+}

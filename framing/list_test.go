@@ -1,0 +1,231 @@
+package framing_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+func TestListEnvelope(t *testing.T) {
+	f := func(empty string, m framing.ListMeta, want string) {
+		t.Helper()
+		form, _, err := framing.ParseListForm([]byte(empty))
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, tail := form.Envelope(m)
+		if got := string(head) + string(tail); got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	}
+	const builtIn = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}` + "\n"
+	const custom = `{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"","resourceVersion":"7"}}` + "\n"
+	f(builtIn, framing.ListMeta{ResourceVersion: 1 << 63},
+		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9223372036854775808"},"items":[]}`+"\n")
+	f(builtIn, framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2=", RemainingItemCount: 3},
+		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"8","continue":"eyJ2=","remainingItemCount":3},"items":[]}`+"\n")
+	f(custom, framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2="},
+		`{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"eyJ2=","resourceVersion":"8"}}`+"\n")
+	f(custom, framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2=", RemainingItemCount: 3},
+		`{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"eyJ2=","remainingItemCount":3,"resourceVersion":"8"}}`+"\n")
+}
+
+// A form that could not be reproduced is refused rather than changed.
+func TestParseListFormErrors(t *testing.T) {
+	f := func(body, want string) {
+		t.Helper()
+		if _, _, err := framing.ParseListForm([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", body, err, want)
+		}
+	}
+	f(``, "read list")
+	f(`{}`, "resourceVersion")
+	f(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":""},"items":[]}`+"\n", "resourceVersion")
+	f(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`, "unknown form") // no newline
+	f(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","shardInfo":{}},"items":[]}`+"\n", "unknown form")
+	f(`{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{"resourceVersion":"7"}}`+"\n", "unknown form")
+	f(`{"kind": "PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`+"\n", "unknown form")
+}
+
+func TestListReader(t *testing.T) {
+	f := func(body, meta string, want ...string) {
+		t.Helper()
+		r := framing.NewListReader(iotest.HalfReader(strings.NewReader(body)))
+		var got []string
+		for {
+			item, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Errorf("%s: %v", body, err)
+				return
+			}
+			got = append(got, string(item))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: items %q, want %q", body, got, want)
+		}
+		m, err := r.Metadata()
+		text, _ := json.Marshal(m)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		if string(text) != meta {
+			t.Errorf("%s: metadata %s, want %s", body, text, meta)
+		}
+	}
+	const seven = `{"ResourceVersion":7,"Continue":"","RemainingItemCount":0}`
+	f(`{"metadata":{"resourceVersion":"7"},"items":[{"a":1},{"b":[2]}]}`, seven, `{"a":1}`, `{"b":[2]}`)
+	f(`{"items":[{"a":1}],"metadata":{"continue":"c","resourceVersion":"7"}}`+"\n", `{"ResourceVersion":7,"Continue":"c","RemainingItemCount":0}`, `{"a":1}`)
+	f(` { "kind" : "L" , "items" : [ 1 , [ ] ] , "metadata" : { "resourceVersion" : "7" } } `, seven, `1`, `[ ]`)
+	f(`{"items":null,"metadata":{"resourceVersion":"7"}}`, seven)
+	f(`{"metadata":{"resourceVersion":"7"}}`, seven)
+	f(`{"items":[]}`, `read list: resourceVersion ""`)
+}
+
+// A list that ends early is an error, wherever it ends: taken as whole, it would delete objects.
+func TestListReaderTruncated(t *testing.T) {
+	for _, c := range readTestdata(t) {
+		if c.file != "configmap" && c.file != "customresource" {
+			continue
+		}
+		body := bytes.TrimSuffix(c.sections["list"], []byte("\n"))
+		for n := range len(body) {
+			r := framing.NewListReader(bytes.NewReader(body[:n]))
+			err := error(nil)
+			for err == nil {
+				_, err = r.Next()
+			}
+			if err == io.EOF {
+				t.Fatalf("%s: the first %d of %d bytes were taken for a list", c.file, n, len(body))
+			}
+		}
+	}
+	broken := errors.New("broken")
+	r := framing.NewListReader(io.MultiReader(strings.NewReader(`{"items":[{}`), iotest.ErrReader(broken)))
+	if _, err := r.Next(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Next(); !errors.Is(err, broken) {
+		t.Errorf("error %v, want %v", err, broken)
+	}
+}
+
+func TestListReaderErrors(t *testing.T) {
+	f := func(body, want string) {
+		t.Helper()
+		r := framing.NewListReader(strings.NewReader(body))
+		var err error
+		for err == nil {
+			_, err = r.Next()
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", body, err, want)
+		}
+	}
+	f(``, "unexpected EOF")
+	f(`[]`, "expected an object")
+	f(`{"items":{}}`, "expected items")
+	f(`{"items":[],"metadata":1}`, "cannot unmarshal")
+	f(`{"items":[]}{}`, "data behind the list")
+	f(`{"items":[1 2]}`, "read list")
+}
+
+func FuzzListReader(f *testing.F) {
+	for _, c := range readTestdata(f) {
+		for _, section := range []string{"empty", "list", "page"} {
+			f.Add(c.sections[section], uint64(1))
+		}
+	}
+	f.Add([]byte(` { "items" : [ 1 , [ ] ] , "metadata" : null } `), uint64(2))
+	f.Fuzz(func(t *testing.T, body []byte, seed uint64) {
+		r := framing.NewListReader(&uneven{body, rand.New(rand.NewPCG(seed, 0))})
+		var items []string
+		var err error
+		for {
+			var item []byte
+			if item, err = r.Next(); err != nil {
+				break
+			}
+			items = append(items, string(item))
+		}
+		if !jsontext.Value(body).IsValid() {
+			return
+		}
+		var list map[string]json.RawMessage
+		var want []json.RawMessage
+		var meta struct{ ResourceVersion, Continue string }
+		ok := json.Unmarshal(body, &list) == nil && list != nil
+		if raw, found := list["items"]; ok && found {
+			ok = json.Unmarshal(raw, &want) == nil
+		}
+		if raw, found := list["metadata"]; ok && found {
+			ok = json.Unmarshal(raw, &meta) == nil
+		}
+		if ok != (err == io.EOF) {
+			t.Fatalf("ended with %v, but the twin says ok=%v", err, ok)
+		}
+		if !ok {
+			return
+		}
+		if !slices.EqualFunc(items, want, func(a string, b json.RawMessage) bool { return a == string(b) }) {
+			t.Fatalf("items %q, want %q", items, want)
+		}
+		if m, err := r.Metadata(); err == nil && m.Continue != meta.Continue {
+			t.Fatalf("metadata %+v, want %+v", m, meta)
+		}
+	})
+}
+
+// FuzzListForm: a form that is accepted gives back the list that it was taken from.
+func FuzzListForm(f *testing.F) {
+	for _, c := range readTestdata(f) {
+		for _, section := range []string{"empty", "list", "page"} {
+			f.Add(c.sections[section])
+		}
+	}
+	f.Add([]byte(`{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"x","resourceVersion":"7"}}]}` + "\n"))
+	s := framing.NewScanner(nil)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		form, meta, err := framing.ParseListForm(body)
+		if err != nil || !jsontext.Value(body).IsValid() {
+			return
+		}
+		typeMeta := form.TypeMeta("Kind")
+		var objects []*framing.Object
+		r := framing.NewListReader(bytes.NewReader(body))
+		for {
+			raw, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := s.Item(raw, typeMeta)
+			if err != nil || typeMeta != nil && (bytes.Contains(raw, []byte(`"kind"`)) || bytes.Contains(raw, []byte(`"apiVersion"`))) {
+				return
+			}
+			objects = append(objects, o)
+			checkFrame(t, "added", o.Frame(framing.Added), slices.Concat([]byte(`{"type":"ADDED","object":{`), typeMeta, raw[1:], []byte("}\n")))
+		}
+		want := jsontext.Value(bytes.Clone(body))
+		if want.Compact() != nil || string(want) != strings.TrimSuffix(string(body), "\n") {
+			return // with spaces, which no encoder writes
+		}
+		if got := assemble(form, meta, objects); !bytes.Equal(got, body) {
+			t.Fatalf("list %s\nwant %s", got, body)
+		}
+	})
+}

@@ -1,0 +1,344 @@
+package framing_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// raceEnabled is true under the race detector, which allocates on its own account.
+var raceEnabled bool
+
+func TestScannerKeyAndLabels(t *testing.T) {
+	f := func(metadata, key, namespace, name string, labels map[string]string) {
+		t.Helper()
+		o := scan(t, []byte(`{"type":"ADDED","object":{"metadata":{`+metadata+`,"resourceVersion":"7"}}}`)).Object
+		if o.Key != key || o.Namespace != namespace || o.Name != name {
+			t.Errorf("%s: key %q, namespace %q, name %q, want %q, %q, %q", metadata, o.Key, o.Namespace, o.Name, key, namespace, name)
+		}
+		if !maps.Equal(o.Labels, labels) {
+			t.Errorf("%s: labels %v, want %v", metadata, o.Labels, labels)
+		}
+	}
+	f(`"name":"x"`, "x", "", "x", nil)
+	f(`"name":"x","namespace":"a"`, "a/x", "a", "x", nil)
+	f(`"namespace":"a","name":"a"`, "a/a", "a", "a", nil)
+	f(`"name":"x","labels":{}`, "x", "", "x", nil)
+	f(`"name":"x","labels":null`, "x", "", "x", nil)
+	f(`"name":"x","labels":{"a":"1","b":"","c":null}`, "x", "", "x", map[string]string{"a": "1", "b": "", "c": ""})
+	f(`"name":"\u0078\"","labels":{"\u0061":"\u0026"}`, `x"`, "", `x"`, map[string]string{"a": "&"})
+	f(`"ownerReferences":[{"name":"other","resourceVersion":"1"}],"name":"x"`, "x", "", "x", nil)
+}
+
+// A field's value is the first path's that has one, else the default.
+func TestScannerFields(t *testing.T) {
+	fields := append(slices.Clone(podFields),
+		framing.Field{Label: "none", Default: "d"},
+		framing.Field{Label: "deep", Paths: [][]string{{"x", "[0]", "[0]", "y"}}, Default: "0"},
+		framing.Field{Label: "type", Paths: [][]string{{"type"}}},
+	)
+	f := func(object string, want ...string) {
+		t.Helper()
+		s := framing.NewScanner(fields)
+		for range 2 { // the second time, nothing of the first is left over
+			ev, err := s.Event([]byte(`{"type":"ADDED","object":{` + object + `,"metadata":{"name":"n","resourceVersion":"7"}}}`))
+			if err != nil {
+				t.Fatalf("%s: %v", object, err)
+			}
+			if got := ev.Object.Fields; !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", object, got, want)
+			}
+			full := `{"spec":{"nodeName":"other","hostNetwork":true,"restartPolicy":"r"},"status":{"phase":"p","podIP":"i"},"type":"T",
+				"x":[[{"y":9}]],"metadata":{"name":"n","resourceVersion":"7"}}`
+			if _, err := s.Item([]byte(full), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	f(`"kind":"Pod"`, "", "false", "", "", "", "d", "0", "")
+	f(`"spec":{"nodeName":"n1","hostNetwork":true}`, "n1", "true", "", "", "", "d", "0", "")
+	f(`"spec":{"nodeName":null,"hostNetwork":null}`, "", "false", "", "", "", "d", "0", "")
+	f(`"spec":null,"status":[1]`, "", "false", "", "", "", "d", "0", "")
+	f(`"spec":{"nodeName":{"a":1},"restartPolicy":["x"]}`, "", "false", "", "", "", "d", "0", "")
+	f(`"status":{"podIP":"1","podIPs":[{"ip":"2"},{"ip":"3"}]}`, "", "false", "", "", "2", "d", "0", "")
+	f(`"status":{"podIPs":[{"ip":""},{"ip":"3"}],"podIP":"1"}`, "", "false", "", "", "1", "d", "0", "")
+	f(`"status":{"podIPs":[],"podIP":"1","phase":"a\u002fb"}`, "", "false", "", "a/b", "1", "d", "0", "")
+	f(`"x":[[{"z":1,"y":12.50},{"y":2}],[{"y":3}]]`, "", "false", "", "", "", "d", "12.50", "")
+	f(`"spec":{"type":"inner"},"type":"Opaque"`, "", "false", "", "", "", "d", "0", "Opaque")
+}
+
+// Whatever is not a watch event is an error, because the stream can no longer be trusted.
+func TestScannerErrors(t *testing.T) {
+	f := func(line, want string) {
+		t.Helper()
+		ev, err := framing.NewScanner(podFields).Event([]byte(line))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %+v, error %v, want %q", line, ev, err, want)
+		}
+	}
+	object := func(metadata string) string { return `{"type":"ADDED","object":{"metadata":{` + metadata + `}}}` }
+	f(``, "unexpected EOF")
+	f(`{`, "EOF")
+	f(`[]`, "expected an object")
+	f(`{"type":"ADDED"}`, "no object")
+	f(`{"type":"ADDED","object":null}`, "expected an object")
+	f(`{"type":1,"object":{}}`, "expected a string")
+	f(`{"type":"MOVED","object":{}}`, `unknown type "MOVED"`)
+	f(`{"object":{}}`, `unknown type ""`)
+	f(`{"type":"ADDED","object":{}}`, "without metadata.name")
+	f(`{"type":"ADDED","object":{"metadata":null}}`, "expected an object")
+	f(object(`"name":"x"`), "without metadata.resourceVersion")
+	f(object(`"name":1,"resourceVersion":"1"`), "expected a string")
+	f(object(`"name":"x","resourceVersion":"0"`), "resourceVersion")
+	f(object(`"name":"x","resourceVersion":""`), "resourceVersion")
+	f(object(`"name":"x","resourceVersion":5`), "resourceVersion")
+	f(object(`"name":"x","resourceVersion":"-5"`), "resourceVersion")
+	f(object(`"name":"x","resourceVersion":"18446744073709551616"`), "resourceVersion")
+	f(object(`"name":"x","resourceVersion":"1","labels":{"a":{}}`), "expected a string")
+	f(object(`"name":"x","resourceVersion":"1"`)+`{}`, "after")
+	f(object(`"name":"x","resourceVersion":"1"`)+"\n{", "")
+	f(`{"type":"BOOKMARK","object":{"metadata":{}}}`, "BOOKMARK without resourceVersion")
+	f(`{"type":"ERROR","object":{"code":"x"}}`, "ERROR")
+	f(strings.Repeat(`{"object":`, 20_000), "depth")
+}
+
+// kube-apiserver passes raw JSON on as somebody wrote it. One such object must not end the watch of all.
+func TestScannerTakesWhatIsSent(t *testing.T) {
+	for _, raw := range []string{
+		`"twice":1,"twice":{"a":1,"a":2}`,
+		`"bytes":"` + "\xff\xfe" + `"`,
+		`"half":"\ud800"`,
+	} {
+		line := []byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"},"data":{` + raw + `}}}` + "\n")
+		checkFrame(t, raw, scan(t, line).Object.Frame(framing.Added), line)
+
+		item := line[len(`{"type":"ADDED","object":`) : len(line)-2]
+		list := `{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[` + string(item) + "]}\n"
+		form, _, err := framing.ParseListForm([]byte(list))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if items, _ := readList(t, form, []byte(list)); len(items) != 1 {
+			t.Errorf("%s: %d items, want 1", raw, len(items))
+		}
+	}
+}
+
+// An event shares no memory with the line, which the reader uses again.
+func TestScannerCopies(t *testing.T) {
+	line := bytes.Clone(readTestdata(t)[0].lines("all")[0])
+	s := framing.NewScanner(podFields)
+	ev, err := s.Event(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := scan(t, bytes.Clone(line))
+	for i := range line {
+		line[i] = 'x'
+	}
+	if !reflect.DeepEqual(ev, want) {
+		t.Errorf("event changed with the line: %+v, want %+v", ev, want)
+	}
+}
+
+func TestScannerAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("counts are those without the race detector")
+	}
+	f := func(file string, most float64) {
+		t.Helper()
+		for _, c := range readTestdata(t) {
+			if c.file != file {
+				continue
+			}
+			line := c.lines("all")[2]
+			s := framing.NewScanner(podFields)
+			if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(line) }); n > most {
+				t.Errorf("%s: %v allocations, want at most %v", file, n, most)
+			}
+		}
+	}
+	f("configmap", 11)
+	f("pod", 14)
+}
+
+// The twin: encoding/json, maps and reflection.
+type twin struct {
+	typ             string
+	object          json.RawMessage
+	namespace, name string
+	rv              uint64
+	labels          map[string]string
+	end             bool
+	fields          []string
+}
+
+var decimal = regexp.MustCompile(`^"[0-9]+"$`)
+
+func twinOf(line []byte, fields []framing.Field) (tw twin, ok bool) {
+	var ev, object, metadata map[string]json.RawMessage
+	if json.Unmarshal(line, &ev) != nil || ev == nil || json.Unmarshal(ev["type"], &tw.typ) != nil {
+		return tw, false
+	}
+	if tw.object = ev["object"]; json.Unmarshal(tw.object, &object) != nil || object == nil {
+		return tw, false
+	}
+	if raw, ok := object["metadata"]; ok && (json.Unmarshal(raw, &metadata) != nil || metadata == nil) {
+		return tw, false
+	}
+	member := func(name string, v any) bool {
+		raw, ok := metadata[name]
+		return !ok || json.Unmarshal(raw, v) == nil
+	}
+	var annotations map[string]json.RawMessage
+	if !member("namespace", &tw.namespace) || !member("name", &tw.name) || !member("labels", &tw.labels) || !member("annotations", &annotations) {
+		return tw, false
+	}
+	tw.end = string(annotations[framing.InitialEventsEnd]) == `"true"`
+	if raw, ok := metadata["resourceVersion"]; ok {
+		if !decimal.Match(raw) {
+			return tw, false
+		}
+		tw.rv, _ = strconv.ParseUint(string(raw[1:len(raw)-1]), 10, 64)
+		if tw.rv == 0 {
+			return tw, false
+		}
+	}
+	dec := json.NewDecoder(bytes.NewReader(tw.object))
+	dec.UseNumber()
+	var tree any
+	if dec.Decode(&tree) != nil {
+		return tw, false
+	}
+	for _, f := range fields {
+		value := f.Default
+		for _, path := range f.Paths {
+			if v := leaf(tree, path); v != "" {
+				value = v
+				break
+			}
+		}
+		tw.fields = append(tw.fields, value)
+	}
+	return tw, true
+}
+
+func leaf(tree any, path []string) string {
+	for _, name := range path {
+		switch t := tree.(type) {
+		case map[string]any:
+			if name == "[0]" {
+				return ""
+			}
+			tree = t[name]
+		case []any:
+			if name != "[0]" || len(t) == 0 {
+				return ""
+			}
+			tree = t[0]
+		default:
+			return ""
+		}
+	}
+	switch t := tree.(type) {
+	case string:
+		return t
+	case bool:
+		return strconv.FormatBool(t)
+	case json.Number:
+		return t.String()
+	}
+	return ""
+}
+
+// escapedName finds a member name that is written with an escape, which no encoder does.
+var escapedName = regexp.MustCompile(`\\(?:[^"\\]|\\.)*"\s*:`)
+
+// ordinary reports whether a line is JSON as typed objects are encoded: UTF-8, and no name twice or with escapes.
+func ordinary(line []byte) bool {
+	return jsontext.Value(line).IsValid() && !escapedName.Match(line)
+}
+
+func FuzzEvent(f *testing.F) {
+	for _, c := range readTestdata(f) {
+		for _, section := range []string{"all", "initial", "bookmark", "expired"} {
+			for i, line := range c.lines(section) {
+				if i < 3 {
+					f.Add(line)
+				}
+			}
+		}
+	}
+	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"}}}`))
+	f.Add([]byte(`{"object":{"metadata":{"labels":{"a":"\u0026"},"resourceVersion":"007","namespace":"n","name":"x"},` +
+		`"spec":{"nodeName":"n1","hostNetwork":true},"status":{"podIPs":[{"ip":1.50}],"podIP":"1"}},"type":"DELETED"}`))
+	s := framing.NewScanner(podFields)
+	f.Fuzz(func(t *testing.T, line []byte) {
+		ev, err := s.Event(line)
+		if !ordinary(line) {
+			if err == nil && ev.Object != nil {
+				ev.Object.Left(1)
+				ev.Object.Deleted(1).As(framing.Modified)
+			}
+			return
+		}
+		tw, ok := twinOf(line, podFields)
+		ok = ok && slices.Contains([]string{"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"}, tw.typ)
+		switch tw.typ {
+		case "BOOKMARK":
+			ok = ok && tw.rv != 0
+		case "ERROR":
+			ok = ok && json.Unmarshal(tw.object, &framing.Status{}) == nil
+		default:
+			ok = ok && tw.rv != 0 && tw.name != ""
+		}
+		if ok != (err == nil) {
+			t.Fatalf("error %v, but the twin says ok=%v", err, ok)
+		}
+		if !ok {
+			return
+		}
+		if ev.Type.String() != tw.typ || tw.typ != "ERROR" && ev.ResourceVersion != tw.rv || ev.Type == framing.Bookmark && ev.InitialEventsEnd != tw.end {
+			t.Fatalf("read %+v, want %+v", ev, tw)
+		}
+		if o := ev.Object; o != nil {
+			checkObject(t, o, tw)
+		}
+	})
+}
+
+func checkObject(t *testing.T, o *framing.Object, want twin) {
+	key := want.name
+	if want.namespace != "" {
+		key = want.namespace + "/" + want.name
+	}
+	if o.Key != key || o.Namespace != want.namespace || o.Name != want.name || o.ResourceVersion != want.rv ||
+		!maps.Equal(o.Labels, want.labels) || !slices.Equal(o.Fields, want.fields) || !bytes.Equal(o.JSON(), want.object) {
+		t.Fatalf("read %+v\nwant %+v", o, want)
+	}
+	for _, typ := range []framing.EventType{framing.Added, framing.Modified, framing.Deleted} {
+		line := `{"type":"` + typ.String() + `","object":` + string(want.object) + "}\n"
+		checkFrame(t, typ.String(), o.Frame(typ), []byte(line))
+	}
+	const rv = 12345678901234567
+	for _, f := range []framing.Frame{o.Left(rv), o.Deleted(rv).Frame(framing.Deleted), o.Deleted(1).Left(rv)} {
+		left, ok := twinOf(payload(t, f), podFields)
+		if !ok || left.typ != "DELETED" || left.rv != rv {
+			t.Fatalf("left as %+v", left)
+		}
+		left.typ, left.rv, left.object = want.typ, want.rv, want.object
+		if !reflect.DeepEqual(left, want) {
+			t.Fatalf("left as %+v, want %+v", left, want)
+		}
+	}
+}

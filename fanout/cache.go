@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,7 @@ func (c *Cache) Progress() uint64 { return c.progress.Load() }
 
 // SetBookmarkForm tells how bookmarks are written. Until then none are sent.
 func (c *Cache) SetBookmarkForm(f framing.BookmarkForm) {
-	if old := c.form.Load(); old != nil && old.HasEnd() {
+	if old := c.form.Load(); old != nil && old.HasEnd() && !f.HasEnd() {
 		return // a plain bookmark tells less
 	}
 	c.form.Store(&f)
@@ -125,7 +126,7 @@ func (c *Cache) Stats() Stats {
 		Objects:         c.tree.Len(),
 		Bytes:           c.bytes,
 		HistoryEvents:   int(c.history.next-c.history.first) + len(c.history.replayed),
-		HistoryBytes:    c.history.bytes,
+		HistoryBytes:    c.history.bytes + c.history.replayedBytes,
 		Oldest:          c.history.after,
 		Groups:          len(c.groups),
 		Subscriptions:   c.members,
@@ -149,6 +150,7 @@ func (c *Cache) Apply(ev framing.Event, received time.Time) error {
 		return nil // never shown to anyone
 	case ev.Type != framing.Deleted && had:
 		e.Type = framing.Modified
+		e.Object = o.As(framing.Modified)
 	case ev.Type != framing.Deleted:
 		e.Type = framing.Added
 	}
@@ -311,14 +313,12 @@ func (c *Cache) diffLocked(objects []*framing.Object, rv uint64, received time.T
 		e := &Event{Type: framing.Added, Object: o, Prev: prev, Received: received.UnixNano()}
 		if had {
 			e.Type = framing.Modified
+			e.Object = o.As(framing.Modified)
 		}
 		events = append(events, e)
 	}
 	slices.SortFunc(events, func(a, b *Event) int {
-		if a.Object.ResourceVersion < b.Object.ResourceVersion {
-			return -1
-		}
-		return 1
+		return cmp.Compare(a.Object.ResourceVersion, b.Object.ResourceVersion)
 	})
 	c.tree.Ascend(func(o *framing.Object) bool {
 		if _, ok := present[o.Key]; !ok {
@@ -366,6 +366,7 @@ func (c *Cache) Close(ending Ending) {
 func (c *Cache) endLocked(ending Ending) {
 	for _, g := range c.groups {
 		c.index.remove(g)
+		g.ending.Store(&ending)
 		for i := range g.parts {
 			if p := g.parts[i].Load(); p != nil {
 				p.end(ending)
@@ -416,10 +417,11 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := &c.history
-	if h.after != until || after >= until || h.bytes+bytes > h.maxBytes || len(replayed) > h.maxEvents {
+	if h.after != until || after >= until || h.bytes+h.replayedBytes+bytes > h.maxBytes || len(h.replayed)+len(replayed) > h.maxEvents {
 		return false
 	}
 	h.replayed = append(replayed, h.replayed...)
+	h.replayedBytes += bytes
 	h.after = after
 	return true
 }

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -47,6 +48,9 @@ func NewFilter(namespace string, ls labels.Selector, fs fields.Selector, fieldLa
 	if fs == nil {
 		fs = fields.Everything()
 	}
+	// Selectors of nothing have no requirements to tell them by.
+	_, selectable := f.labels.Requirements()
+	f.nothing = !selectable || len(fs.Requirements()) == 0 && !fs.Empty()
 	for _, r := range fs.Requirements() {
 		t := term{value: r.Value, negate: r.Operator == selection.NotEquals}
 		switch r.Field {
@@ -61,24 +65,48 @@ func NewFilter(namespace string, ls labels.Selector, fs fields.Selector, fieldLa
 		}
 		f.add(t)
 	}
-	var key strings.Builder
-	for _, part := range []string{f.namespace, f.name, f.labels.String()} {
-		key.WriteString(part)
-		key.WriteByte(0)
-	}
 	slices.SortFunc(f.terms, func(a, b term) int {
 		return strings.Compare(a.String(fieldLabels), b.String(fieldLabels))
 	})
 	f.terms = slices.Compact(f.terms)
-	for _, t := range f.terms {
-		key.WriteString(t.String(fieldLabels))
-		key.WriteByte(0)
-	}
-	if f.nothing {
-		key.WriteString("nothing")
-	}
-	f.key = key.String()
+	f.key = f.canonical(fieldLabels)
 	return f, true
+}
+
+// canonical returns the filter's key. Values come from clients and may hold any byte, so each part is quoted.
+func (f *Filter) canonical(fieldLabels []string) string {
+	if f.nothing {
+		return "nothing"
+	}
+	key := fmt.Appendf(nil, "%q/%q", f.namespace, f.name)
+	for _, r := range canonicalLabels(f.labels) {
+		key = fmt.Appendf(key, " label %q", r)
+	}
+	for _, t := range f.terms {
+		key = fmt.Appendf(key, " field %q", t.String(fieldLabels))
+	}
+	return string(key)
+}
+
+// canonicalLabels returns a selector's requirements, sorted and each in one form: a selector's own String keeps the
+// client's order, and tells a=b, a==b and a in (b) apart.
+func canonicalLabels(ls labels.Selector) []string {
+	requirements, _ := ls.Requirements()
+	var forms []string
+	for _, r := range requirements {
+		values := r.ValuesUnsorted()
+		slices.Sort(values)
+		op := r.Operator()
+		switch op {
+		case selection.Equals, selection.DoubleEquals:
+			op = selection.In
+		case selection.NotEquals:
+			op = selection.NotIn
+		}
+		forms = append(forms, r.Key()+" "+string(op)+" "+strings.Join(slices.Compact(values), ","))
+	}
+	slices.Sort(forms)
+	return slices.Compact(forms)
 }
 
 // add adds a requirement; those that name one object or namespace narrow the
@@ -92,7 +120,7 @@ func (f *Filter) add(t term) {
 		own = &f.namespace
 	}
 	switch {
-	case own == nil || t.negate:
+	case own == nil || t.negate || t.slot == slotNamespace && t.value == "": // which in cluster scope is everything
 		f.terms = append(f.terms, t)
 	case t.value == "" || *own != "" && *own != t.value:
 		f.nothing = true

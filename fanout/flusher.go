@@ -23,7 +23,12 @@ type Flusher struct {
 func NewFlusher(n int) *Flusher {
 	f := &Flusher{}
 	for i := range n {
-		f.shards = append(f.shards, &shard{index: i, wakec: make(chan struct{}, 1), parts: make(map[*group]*part)})
+		f.shards = append(f.shards, &shard{
+			index:   i,
+			wakec:   make(chan struct{}, 1),
+			parts:   make(map[*group]*part),
+			scratch: make([]*Event, 0, replayStep),
+		})
 	}
 	return f
 }
@@ -239,6 +244,9 @@ func (sh *shard) adopt(s *Subscription) {
 	}
 	s.inPart = len(p.members)
 	p.members = append(p.members, s)
+	if e := s.group.ending.Load(); e != nil {
+		s.ending.CompareAndSwap(nil, e)
+	}
 }
 
 // serve writes one batch to a subscription, if there is one and its sink takes it.

@@ -28,6 +28,10 @@ type group struct {
 
 	tail atomic.Pointer[node]
 
+	// ending is set when the cache has ended the group's subscriptions and forgotten the group. It is stored before
+	// parts are read, and adopt loads it after it has stored one: who is too late for one is in time for the other.
+	ending atomic.Pointer[Ending]
+
 	// parts are the members by shard, for waking; nil where a shard has none.
 	parts []atomic.Pointer[part]
 }

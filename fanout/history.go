@@ -21,7 +21,8 @@ type history struct {
 
 	// replayed are changes from before the ring's first, fetched for a client that needed
 	// them; dropped as soon as the ring itself forgets anything.
-	replayed []*Event
+	replayed      []*Event
+	replayedBytes int64
 
 	// after is the resourceVersion behind which nothing is missing.
 	after uint64
@@ -35,12 +36,12 @@ const (
 
 func (h *history) append(e *Event) {
 	if h.ring == nil {
-		h.ring = make([]*Event, minHistory)
+		h.ring = make([]*Event, max(1, min(minHistory, h.maxEvents)))
 	}
 	if int(h.next-h.first) == len(h.ring) {
 		oldest := h.ring[h.first%uint64(len(h.ring))]
 		if len(h.ring) < h.maxEvents && e.Received-oldest.Received < int64(window) {
-			h.resize(len(h.ring) * 2)
+			h.resize(min(len(h.ring)*2, h.maxEvents))
 		} else {
 			h.forget()
 		}
@@ -48,7 +49,7 @@ func (h *history) append(e *Event) {
 	h.ring[h.next%uint64(len(h.ring))] = e
 	h.next++
 	h.bytes += e.size()
-	for h.bytes > h.maxBytes && h.next-h.first > 1 {
+	for h.bytes+h.replayedBytes > h.maxBytes && h.next-h.first > 1 {
 		h.forget()
 	}
 }
@@ -68,7 +69,7 @@ func (h *history) forget() {
 	h.bytes -= (*slot).size()
 	*slot = nil
 	h.first++
-	h.replayed = nil
+	h.replayed, h.replayedBytes = nil, 0
 }
 
 // reset forgets everything; nothing is missing behind resourceVersion rv.

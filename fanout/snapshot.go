@@ -16,6 +16,21 @@ type Snapshot struct {
 	tree *btree.BTreeG[*framing.Object]
 }
 
+// keyOf returns the one key that a filter can select; "" if it may select others. In cluster scope that is the name,
+// and all objects have the same scope.
+func (s Snapshot) keyOf(f *Filter) string {
+	switch {
+	case f.name == "":
+		return ""
+	case f.namespace != "":
+		return f.namespace + "/" + f.name
+	}
+	if o, ok := s.tree.Min(); ok && o.Namespace == "" {
+		return f.name
+	}
+	return ""
+}
+
 // degree is the B-tree's: a change copies a few nodes of up to 63 pointers while
 // a snapshot is held.
 const degree = 32
@@ -38,8 +53,7 @@ func (s Snapshot) Ascend(f *Filter, after string, yield func(*framing.Object) bo
 	if f.nothing {
 		return
 	}
-	if f.name != "" && f.namespace != "" {
-		key := f.namespace + "/" + f.name
+	if key := s.keyOf(f); key != "" {
 		if o, ok := s.Get(key); ok && key > after && f.Match(o) {
 			yield(o)
 		}

@@ -76,7 +76,8 @@ func (p Proof) holds(epoch, progress uint64) bool {
 	return p.AsOf <= progress || p.Epoch == epoch && p.At == progress
 }
 
-// Sink is one client's way out. The flusher calls its methods one at a time.
+// Sink is one client's way out. The flusher calls its methods one at a time, but for an End that comes while Drain
+// waits: it must make Drain return.
 type Sink interface {
 	// Write takes a batch of shared, immutable slices. It writes what goes without waiting and keeps
 	// the rest; blocked reports that there is a rest. It must not keep the outer slice.
@@ -147,7 +148,7 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 		return nil, ErrClosed
 	}
 	progress := c.Progress()
-	if !r.Proof.holds(c.epoch, progress) {
+	if progress == 0 || !r.Proof.holds(c.epoch, progress) {
 		return nil, ErrNotFresh
 	}
 	s.sent = max(progress, r.Proof.AsOf)
@@ -323,12 +324,16 @@ func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
 			return true, true
 		}
 		for _, e := range events {
+			if b.full() && e.Object.ResourceVersion != s.prelude.from {
+				break // read again next time
+			}
 			s.prelude.from = e.Object.ResourceVersion
 			if f, ok := e.frameFor(s.group.filter); ok {
 				b.add(f)
 				s.sent = e.Object.ResourceVersion
 			}
 		}
+		clear(events)
 	}
 	return false, true
 }

@@ -1,0 +1,108 @@
+package fanout
+
+import (
+	"time"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// What the tests see of the inside.
+
+const (
+	BookmarkEvery  = bookmarkEvery
+	BookmarkBefore = bookmarkBefore
+	SweepEvery     = sweepEvery
+	StallTimeout   = stallTimeout
+	MaxBatchFrames = maxBatchFrames
+	MaxBatchBytes  = maxBatchBytes
+	Overload       = overload
+	Window         = window
+)
+
+func (f *Filter) Key() string { return f.key }
+
+func (e *Event) FrameFor(f *Filter) (framing.Frame, bool) { return e.frameFor(f) }
+
+func (e *Event) Undecidable(f *Filter) bool { return e.undecidable(f) }
+
+// Index is the index of groups, by their filters.
+type Index struct {
+	index
+	groups map[*Filter]*group
+}
+
+func (x *Index) Add(f *Filter) {
+	if x.groups == nil {
+		x.groups = make(map[*Filter]*group)
+	}
+	x.groups[f] = newGroup(f, 0)
+	x.add(x.groups[f])
+}
+
+func (x *Index) Remove(f *Filter) { x.remove(x.groups[f]) }
+
+// Concerned counts the visits to each filter.
+func (x *Index) Concerned(e *Event) map[*Filter]int {
+	visits := make(map[*Filter]int)
+	x.concerned(e, func(g *group) { visits[g.filter]++ })
+	return visits
+}
+
+func (x *Index) Empty() bool { return len(x.every) == 0 && len(x.by) == 0 }
+
+// History is the ring of recent changes.
+type History struct{ history }
+
+func NewHistory(maxEvents int, maxBytes int64, after uint64) *History {
+	h := &History{history{maxEvents: maxEvents, maxBytes: maxBytes}}
+	h.reset(after)
+	return h
+}
+
+func (h *History) Append(e *Event)    { h.append(e) }
+func (h *History) Reset(after uint64) { h.reset(after) }
+func (h *History) After() uint64      { return h.after }
+func (h *History) Next() uint64       { return h.next }
+func (h *History) Len() int           { return int(h.next - h.first) }
+func (h *History) Cap() int           { return len(h.ring) }
+func (h *History) Bytes() int64       { return h.bytes }
+func (h *History) Size(e *Event) int64 {
+	return e.size()
+}
+func (h *History) Read(rv, end uint64, max int) ([]*Event, bool) { return h.read(nil, rv, end, max) }
+
+// Histories of a cache's, as a replay sees them.
+func (c *Cache) HistorySince(rv uint64) (events []*Event, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.history.read(nil, rv, c.history.next, 1<<30)
+}
+
+// Adopt has a Flusher own subscriptions without running, so that a benchmark can sweep them.
+func (f *Flusher) Adopt() {
+	for _, sh := range f.shards {
+		for _, s := range sh.posted {
+			sh.look(s)
+		}
+		sh.posted = nil
+	}
+}
+
+func (f *Flusher) Sweep(now time.Time) {
+	for _, sh := range f.shards {
+		sh.sweep(now)
+	}
+}
+
+// IsIdle reports whether no shard has anything to do.
+func (f *Flusher) IsIdle() bool {
+	for _, sh := range f.shards {
+		sh.mu.Lock()
+		n := len(sh.ready) + len(sh.posted) + len(sh.drained) + len(sh.endings)
+		sh.mu.Unlock()
+		if n > 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,447 @@
+package fanout_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// stuck is a Sink whose client stops reading after so many bytes, until it reads again or leaves.
+type stuck struct {
+	recorder
+	mu     sync.Mutex
+	room   int // bytes that the socket still takes
+	rest   []byte
+	drains int
+	reads  chan error // what Drain returns; never closed
+	broken error      // what Write returns
+}
+
+func newStuck(room int) *stuck {
+	return &stuck{recorder: recorder{endc: make(chan struct{})}, room: room, reads: make(chan error, 1)}
+}
+
+func (s *stuck) Write(batch [][]byte) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken != nil {
+		return false, s.broken
+	}
+	if len(s.rest) > 0 {
+		panic("Write before Drain has returned")
+	}
+	all := slices.Concat(batch...)
+	n := min(len(all), s.room)
+	s.room -= n
+	s.rest = all[n:]
+	_, _ = s.recorder.Write([][]byte{all[:n]})
+	return len(s.rest) > 0, nil
+}
+
+func (s *stuck) Drain() error {
+	s.mu.Lock()
+	s.drains++
+	s.mu.Unlock()
+	if err := <-s.reads; err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.recorder.Write([][]byte{s.rest})
+	s.rest = nil
+	return nil
+}
+
+func (s *stuck) End(reason fanout.Reason, complete bool) {
+	s.recorder.End(reason, complete)
+	select {
+	case s.reads <- errors.New("ended"): // as a closed connection does
+	default:
+	}
+}
+
+// "timeoutSeconds=N: exactly N s; a clean end" (contract 3.4).
+func TestTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		for _, timeout := range []time.Duration{time.Nanosecond, time.Second, 5 * time.Second, 1800 * time.Second} {
+			start := time.Now()
+			_, r := w.client(everything(t), fanout.Request{Timeout: timeout, Bookmarks: true})
+			<-r.endc
+			if got := time.Since(start); got < timeout || got > timeout+fanout.SweepEvery {
+				t.Errorf("ended after %v, want %v", got, timeout)
+			}
+			r.wantEnd(t, fanout.TimedOut, true)
+			r.wantLines(t)
+		}
+	})
+}
+
+// "First and every 60 s after start, or deadline − 2 s, whichever is earlier; timeoutSeconds ≤ 2: never due" (contract 3.3).
+func TestBookmarkSchedule(t *testing.T) {
+	f := func(timeout time.Duration, want ...time.Duration) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, roomy)
+			start := time.Now()
+			b := &bookmarks{recorder: newRecorder()}
+			w.flusher.Start(w.subscribe(sel(t, "none", "", ""), fanout.Request{Bookmarks: true, Timeout: timeout}), b)
+			for !b.ended() {
+				time.Sleep(10 * time.Millisecond)
+				w.advance(1)
+			}
+			if len(b.at) != len(want) {
+				t.Errorf("timeout %v: %d bookmarks, want %d: %v", timeout, len(b.at), len(want), b.at)
+				return
+			}
+			for i, at := range b.at {
+				if d := at.Sub(start) - want[i]; d < 0 || d > 2*fanout.SweepEvery {
+					t.Errorf("timeout %v: bookmark %d after %v, want %v", timeout, i, at.Sub(start), want[i])
+				}
+			}
+		})
+	}
+	f(1 * time.Second)
+	f(2 * time.Second)
+	f(5*time.Second, 3*time.Second)
+	f(61*time.Second, 59*time.Second)
+	f(70*time.Second, 60*time.Second, 68*time.Second)
+	f(185*time.Second, 60*time.Second, 120*time.Second, 180*time.Second, 183*time.Second)
+}
+
+// bookmarks remembers when it was written to.
+type bookmarks struct {
+	*recorder
+	at []time.Time
+}
+
+func (b *bookmarks) Write(batch [][]byte) (bool, error) {
+	b.at = append(b.at, time.Now())
+	return b.recorder.Write(batch)
+}
+
+// "Suppressed if RV ≤ the RV the watch started from: an idle watch started at now gets none" (contract 3.3). As soon as
+// there is something to tell, the one that is overdue goes out.
+func TestBookmarkTellsNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		_, idle := w.client(everything(t), fanout.Request{Bookmarks: true})
+		_, unasked := w.client(everything(t), fanout.Request{})
+		_, other := w.client(sel(t, "b", "", ""), fanout.Request{Bookmarks: true})
+		_, initial := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true})
+		time.Sleep(10 * time.Minute)
+		for _, r := range []*recorder{idle, unasked, other, initial} {
+			r.wantLines(t)
+		}
+		rv := w.put(named("x"))
+		x := named("x")
+		time.Sleep(time.Second)
+		idle.wantLines(t, line("ADDED", x.at(rv)))
+		unasked.wantLines(t, line("ADDED", x.at(rv)))
+		other.wantLines(t, bookmark(rv, false))
+		at := w.advance(5)
+		time.Sleep(time.Second)
+		idle.wantLines(t, line("ADDED", x.at(rv)), bookmark(at, false))
+		unasked.wantLines(t, line("ADDED", x.at(rv)))
+		other.wantLines(t, bookmark(rv, false)) // not due again
+		time.Sleep(time.Minute)
+		other.wantLines(t, bookmark(rv, false), bookmark(at, false))
+	})
+}
+
+// The end of initial events is told at once, with the resourceVersion of the state that was sent.
+func TestBookmarkEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		w.put(named("x"))
+		at := w.advance(7)
+		_, r := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
+		_, none := w.client(sel(t, "b", "", ""), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
+		synctest.Wait()
+		x := named("x")
+		r.wantLines(t, line("ADDED", x.at(101)), bookmark(at, true))
+		none.wantLines(t, bookmark(at, true))
+	})
+}
+
+// What a client is sent at once is bounded, so that the clients of a shard take turns.
+func TestBatchBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := roomy
+		w := newWorld(t, limits)
+		const size = 3000
+		var want []string
+		for i := range 2000 {
+			o := thing{namespace: "a", name: fmt.Sprintf("x%05d", i)}
+			if i%2 == 0 {
+				o.data = strings.Repeat("d", size)
+			}
+			w.put(o)
+		}
+		want = w.since(everything(t), 0)
+		s, shuffled := everything(t), w.initial(everything(t), w.rv)
+		_, replay := w.client(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: 100})
+		_, snapshot := w.client(s, fanout.Request{Start: fanout.FromSnapshot})
+		held := newStuck(0)
+		w.flusher.Start(w.subscribe(s, fanout.Request{Start: fanout.FromNow}), held)
+		synctest.Wait()
+		replay.wantLines(t, want...)
+		snapshot.wantLines(t, shuffled...)
+		from := w.rv
+		w.put(named("first")) // held is blocked by this one, and has all others to catch up with
+		synctest.Wait()
+		for i := range 2000 {
+			w.put(named(fmt.Sprintf("y%05d", i)))
+		}
+		held.mu.Lock()
+		held.room = 1 << 30
+		held.mu.Unlock()
+		held.reads <- nil
+		synctest.Wait()
+		diff(t, held.lines(t), w.since(s, from))
+		for name, r := range map[string]*recorder{"replay": replay, "snapshot": snapshot, "live": &held.recorder} {
+			if r.most[0] > 2*fanout.MaxBatchFrames || r.most[1] > fanout.MaxBatchBytes+size+1000 {
+				t.Errorf("%s: a write of %d slices and %d bytes", name, r.most[0], r.most[1])
+			}
+			if r.writes < 4 {
+				t.Errorf("%s: %d writes: this test measures nothing", name, r.writes)
+			}
+		}
+	})
+}
+
+// A client that does not read is put aside, and goes on where it was; others do not wait for it.
+func TestPark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		slow := newStuck(10)
+		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Bookmarks: true}), slow)
+		_, quick := w.client(everything(t), fanout.Request{})
+		for range 50 {
+			w.put(named("x"))
+			time.Sleep(time.Second)
+		}
+		w.advance(1)
+		time.Sleep(time.Minute) // with a bookmark due
+		want := w.since(everything(t), 100)
+		quick.wantLines(t, want...)
+		slow.mu.Lock()
+		if slow.wireLen() != 10 || slow.drains != 1 {
+			t.Errorf("%d bytes, drained %d times, want 10, once", slow.wireLen(), slow.drains)
+		}
+		slow.room = 1 << 20
+		slow.mu.Unlock()
+		slow.reads <- nil
+		synctest.Wait()
+		slow.wantLines(t, append(want, bookmark(w.rv, false))...)
+	})
+}
+
+// A connection that breaks ends its subscription at once, whoever notices.
+func TestBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		inWrite, inDrain, left, leftBlocked := newStuck(0), newStuck(0), newStuck(1<<20), newStuck(0)
+		inWrite.broken = errors.New("broken pipe")
+		var subs []*fanout.Subscription
+		for _, s := range []*stuck{inWrite, inDrain, left, leftBlocked} {
+			subs = append(subs, w.subscribe(everything(t), fanout.Request{}))
+			w.flusher.Start(subs[len(subs)-1], s)
+		}
+		_, r := w.client(everything(t), fanout.Request{})
+		w.put(named("x"))
+		synctest.Wait()
+		inWrite.wantEnd(t, fanout.Gone, false)
+		inDrain.reads <- errors.New("reset by peer")
+		inDrain.wantEnd(t, fanout.Gone, false)
+		subs[2].End(fanout.Ending{Reason: fanout.Gone})
+		left.wantEnd(t, fanout.Gone, true)
+		subs[3].End(fanout.Ending{Reason: fanout.Gone})
+		leftBlocked.reads <- errors.New("reset by peer")
+		leftBlocked.wantEnd(t, fanout.Gone, false)
+		w.put(named("x"))
+		r.wantLines(t, w.since(everything(t), 100)...)
+		if s := w.cache.Stats(); s.Subscriptions != 1 {
+			t.Errorf("%d subscriptions left, want 1", s.Subscriptions)
+		}
+	})
+}
+
+// The last bytes are written before the end, behind what was under way; what is not yet under way is not sent.
+func TestEnd(t *testing.T) {
+	const status = `{"kind":"Status","code":410}`
+	last := `{"type":"ERROR","object":` + status + "}\n"
+	ending := fanout.Ending{Reason: fanout.Revoked, Last: framing.ErrorFrame([]byte(status))}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		sub, r := w.client(everything(t), fanout.Request{})
+		slow, stalled := newStuck(10), newStuck(10)
+		slowSub, stalledSub := w.subscribe(everything(t), fanout.Request{}), w.subscribe(everything(t), fanout.Request{})
+		w.flusher.Start(slowSub, slow)
+		w.flusher.Start(stalledSub, stalled)
+		rv := w.put(named("x"))
+		x := named("x")
+		synctest.Wait()
+		for _, s := range []*fanout.Subscription{sub, slowSub, stalledSub} {
+			s.End(ending)
+			s.End(fanout.Ending{Reason: fanout.Gone}) // the first decides
+		}
+		w.put(named("y"))
+		start := time.Now()
+		r.wantEnd(t, fanout.Revoked, true)
+		r.wantLines(t, line("ADDED", x.at(rv)), last)
+		time.Sleep(fanout.StallTimeout / 2)
+		if slow.ended() {
+			t.Error("ended before its last bytes were written")
+		}
+		slow.mu.Lock()
+		slow.room = 1 << 20
+		slow.mu.Unlock()
+		slow.reads <- nil
+		slow.wantEnd(t, fanout.Revoked, true)
+		slow.wantLines(t, line("ADDED", x.at(rv)), last)
+
+		stalled.wantEnd(t, fanout.Stalled, false)
+		if d := time.Since(start); d < fanout.StallTimeout || d > fanout.StallTimeout+3*fanout.SweepEvery {
+			t.Errorf("stalled for %v, want %v", d, fanout.StallTimeout)
+		}
+	})
+}
+
+// Whoever ends a subscription, and however many do at once, its sink is told once.
+func TestEndRaces(t *testing.T) {
+	for round := range 30 {
+		ctx, cancel := context.WithCancel(t.Context())
+		f := fanout.NewFlusher(3)
+		stopped := make(chan struct{})
+		go func() { f.Run(ctx); close(stopped) }()
+		c := fanout.NewCache(roomy, f)
+		if _, err := c.Replace(nil, 100, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		w := &world{t: t, cache: c, flusher: f, rv: 100, things: make(map[string]*thing)}
+		type client struct {
+			sub  *fanout.Subscription
+			sink interface {
+				fanout.Sink
+				ended() bool
+			}
+			endc chan struct{}
+		}
+		var clients []client
+		for i := range 60 {
+			s := sel(t, []string{"", "a", "b"}[i%3], "", "")
+			if i%2 == 0 {
+				r := newRecorder()
+				clients = append(clients, client{w.subscribe(s, fanout.Request{}), r, r.endc})
+			} else {
+				r := newStuck(i * 10)
+				clients = append(clients, client{w.subscribe(s, fanout.Request{}), r, r.endc})
+			}
+		}
+		var wg sync.WaitGroup
+		for i, cl := range clients {
+			wg.Go(func() {
+				f.Start(cl.sub, cl.sink)
+				for range 3 {
+					wg.Go(func() { cl.sub.End(fanout.Ending{Reason: fanout.Gone}) })
+				}
+				if s, ok := cl.sink.(*stuck); ok && i%3 == 0 {
+					select {
+					case s.reads <- nil:
+					default:
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			for range 20 {
+				w.put(named("x"))
+			}
+		})
+		if round%3 != 0 {
+			wg.Go(func() { c.Close(fanout.Ending{Reason: fanout.LaneClosed, Last: framing.ErrorFrame([]byte("{}"))}) })
+		}
+		if round%3 != 1 {
+			wg.Go(cancel)
+		}
+		wg.Wait()
+		for i, cl := range clients {
+			if s, ok := cl.sink.(*stuck); ok && round%3 == 1 { // nobody stops the Flusher: let them drain, or break
+				select {
+				case s.reads <- errors.New("reset by peer"):
+				default:
+				}
+			}
+			select {
+			case <-cl.endc:
+			case <-time.After(20 * time.Second):
+				t.Fatalf("round %d: client %d was never told", round, i)
+			}
+		}
+		cancel()
+		<-stopped
+		if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 {
+			t.Fatalf("round %d: left over: %+v", round, s)
+		}
+	}
+}
+
+// A Flusher that stops ends what is left, also what it has not looked at, and what is started later.
+func TestFlusherStop(t *testing.T) {
+	f := fanout.NewFlusher(2)
+	c := fanout.NewCache(roomy, f)
+	if _, err := c.Replace(nil, 100, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, cache: c, flusher: f, rv: 100, things: make(map[string]*thing)}
+	before, served, parked, after := newRecorder(), newRecorder(), newStuck(5), newRecorder()
+	late := w.subscribe(everything(t), fanout.Request{})
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() { f.Run(ctx); close(stopped) }()
+	f.Start(w.subscribe(everything(t), fanout.Request{}), served)
+	f.Start(w.subscribe(everything(t), fanout.Request{}), parked)
+	w.put(named("x"))
+	served.wantLines(t, w.since(everything(t), 100)...)
+	for parked.wireLen() < 5 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	f.Start(w.subscribe(everything(t), fanout.Request{}), before) // before or behind the stop
+	<-stopped
+	f.Start(late, after)
+	for _, r := range []*recorder{before, served, &parked.recorder, after} {
+		r.wantEnd(t, fanout.ShutDown, false)
+	}
+	w.put(named("x"))
+	late.End(fanout.Ending{Reason: fanout.Gone})
+	c.Close(fanout.Ending{Reason: fanout.LaneClosed})
+	if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 {
+		t.Errorf("left over: %+v", s)
+	}
+}
+
+func (r *recorder) wireLen() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wire.Len()
+}
+
+// A Flusher's goroutines are its shards and those that wait in Drain.
+func TestFlusherRunReturns(t *testing.T) {
+	for _, n := range []int{1, 4} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		fanout.NewFlusher(n).Run(ctx) // TestMain looks for what is left
+	}
+}

@@ -1,0 +1,460 @@
+package fanout_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http/httputil"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// raceEnabled is true under the race detector, which allocates on its own account and is slow.
+var raceEnabled bool
+
+// The selectable fields of the kind that the tests use.
+var (
+	fieldLabels = []string{"spec.node", "spec.on"}
+	fieldPaths  = []framing.Field{
+		{Label: "spec.node", Paths: [][]string{{"spec", "node"}}},
+		{Label: "spec.on", Paths: [][]string{{"spec", "on"}}, Default: "false"},
+	}
+)
+
+// thing is one version of an object as the tests think of it: the dumb twin of framing.Object. A thing is not changed
+// once made.
+type thing struct {
+	namespace, name string
+	rv              uint64
+	labels          map[string]string
+	node            string
+	on              bool
+	data            string
+}
+
+func (o *thing) key() string {
+	if o.namespace == "" {
+		return o.name
+	}
+	return o.namespace + "/" + o.name
+}
+
+// at returns the same thing with another resourceVersion.
+func (o *thing) at(rv uint64) *thing {
+	c := *o
+	c.rv = rv
+	return &c
+}
+
+func (o *thing) json() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"kind":"Thing","apiVersion":"v1","metadata":{"name":%q,`, o.name)
+	if o.namespace != "" {
+		fmt.Fprintf(&b, `"namespace":%q,`, o.namespace)
+	}
+	fmt.Fprintf(&b, `"resourceVersion":"%d"`, o.rv)
+	if o.labels != nil {
+		b.WriteString(`,"labels":{`)
+		for i, k := range slices.Sorted(maps.Keys(o.labels)) {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, "%q:%q", k, o.labels[k])
+		}
+		b.WriteByte('}')
+	}
+	fmt.Fprintf(&b, `},"spec":{"node":%q,"on":%v},"data":%q}`, o.node, o.on, o.data)
+	return b.String()
+}
+
+// line is a watch event as a client reads it.
+func line(typ string, o *thing) string {
+	return `{"type":"` + typ + `","object":` + o.json() + "}\n"
+}
+
+func bookmark(rv uint64, end bool) string {
+	annotation := ""
+	if end {
+		annotation = `,"annotations":{"k8s.io/initial-events-end":"true"}`
+	}
+	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"Thing","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"spec":{}}}`+"\n", rv, annotation)
+}
+
+// event returns what upstream would send.
+func event(typ string, o *thing) framing.Event {
+	ev, err := framing.NewScanner(fieldPaths).Event([]byte(line(typ, o)))
+	if err != nil {
+		panic(err)
+	}
+	return ev
+}
+
+func object(o *thing) *framing.Object { return event("ADDED", o).Object }
+
+// selector is a filter and its twin: the selectors of k8s.io/apimachinery, asked for each object.
+type selector struct {
+	namespace string
+	labels    labels.Selector
+	fields    fields.Selector
+}
+
+func (s selector) String() string { return fmt.Sprintf("%q, %q, %q", s.namespace, s.labels, s.fields) }
+
+// sel parses a namespace, a label selector and a field selector.
+func sel(t testing.TB, namespace, ls, fs string) selector {
+	t.Helper()
+	l, err := labels.Parse(ls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fields.ParseSelector(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return selector{namespace, l, f}
+}
+
+func (s selector) filter(t testing.TB) *fanout.Filter {
+	t.Helper()
+	f, ok := fanout.NewFilter(s.namespace, s.labels, s.fields, fieldLabels)
+	if !ok {
+		t.Fatalf("no filter for %v", s)
+	}
+	return f
+}
+
+func (s selector) matches(o *thing) bool {
+	set := fields.Set{
+		"metadata.name": o.name, "metadata.namespace": o.namespace,
+		"spec.node": o.node, "spec.on": strconv.FormatBool(o.on),
+	}
+	return (s.namespace == "" || s.namespace == o.namespace) && s.labels.Matches(labels.Set(o.labels)) && s.fields.Matches(set)
+}
+
+// change is one event of the twin: what came before, what came of it.
+type change struct {
+	rv            uint64
+	before, after *thing // nil for an object that is not there
+}
+
+// line returns what a client with selector s gets of the change (contract 3.2); "" for nothing.
+func (c change) line(s selector) string {
+	old := c.before != nil && s.matches(c.before)
+	cur := c.after != nil && s.matches(c.after)
+	switch {
+	case cur && old:
+		return line("MODIFIED", c.after)
+	case cur:
+		return line("ADDED", c.after)
+	case old:
+		return line("DELETED", c.before.at(c.rv))
+	}
+	return ""
+}
+
+// world is a cache with a Flusher that runs, and a twin that remembers everything.
+type world struct {
+	t       testing.TB
+	cache   *fanout.Cache
+	flusher *fanout.Flusher
+
+	mu      sync.Mutex // held around what must be seen at one instant; guards the rest
+	rv      uint64
+	things  map[string]*thing
+	history []change
+}
+
+// roomy are limits that no test reaches by accident.
+var roomy = fanout.Limits{HistoryEvents: 1 << 20, HistoryBytes: 1 << 30, ClientFrames: 1 << 20, ClientBytes: 1 << 30}
+
+// newWorld returns a world at resourceVersion 100, with nothing in it. The Flusher stops with the test.
+func newWorld(t testing.TB, limits fanout.Limits) *world {
+	flusher := fanout.NewFlusher(2)
+	w := &world{t: t, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: 100, things: make(map[string]*thing)}
+	run(t, flusher)
+	if _, err := w.cache.Replace(nil, w.rv, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	form, err := framing.NewScanner(nil).Event([]byte(bookmark(1, true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.cache.SetBookmarkForm(form.Form)
+	return w
+}
+
+// run runs a Flusher until the test ends.
+func run(t testing.TB, f *fanout.Flusher) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { f.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// put creates or changes an object, by way of the watch.
+func (w *world) put(o thing) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rv++
+	after := o.at(w.rv)
+	typ, before := "ADDED", w.things[o.key()]
+	if before != nil {
+		typ = "MODIFIED"
+	}
+	w.commit(change{w.rv, before, after})
+	if err := w.cache.Apply(event(typ, after), time.Now()); err != nil {
+		w.t.Error(err)
+	}
+	return w.rv
+}
+
+// del deletes an object, by way of the watch.
+func (w *world) del(key string) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rv++
+	before := w.things[key]
+	w.commit(change{w.rv, before, nil})
+	if err := w.cache.Apply(event("DELETED", before.at(w.rv)), time.Now()); err != nil {
+		w.t.Error(err)
+	}
+	return w.rv
+}
+
+func (w *world) commit(c change) {
+	w.history = append(w.history, c)
+	if c.after != nil {
+		w.things[c.after.key()] = c.after
+	} else {
+		delete(w.things, c.before.key())
+	}
+}
+
+// advance is a bookmark from upstream.
+func (w *world) advance(by uint64) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rv += by
+	w.cache.Advance(w.rv)
+	return w.rv
+}
+
+// relist is a list that shows things as they are now, after changes that no watch has shown. It puts the differences
+// into the history: the versions in the list by resourceVersion, then what is gone, by key, at the list's.
+func (w *world) relist(change1 func(things map[string]*thing, rv uint64) uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := maps.Clone(w.things)
+	w.rv = change1(now, w.rv)
+	var changed, gone []change
+	var list []*framing.Object
+	for _, key := range slices.Sorted(maps.Keys(now)) {
+		o := now[key]
+		list = append(list, object(o))
+		if before := w.things[key]; before == nil || before.rv != o.rv {
+			changed = append(changed, change{o.rv, before, o})
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(w.things)) {
+		if now[key] == nil {
+			gone = append(gone, change{w.rv, w.things[key], nil})
+		}
+	}
+	slices.SortFunc(changed, func(a, b change) int { return cmp.Compare(a.rv, b.rv) })
+	for _, c := range append(changed, gone...) {
+		w.commit(c)
+	}
+	n, err := w.cache.Replace(list, w.rv, time.Now())
+	if err != nil || n != len(changed)+len(gone) {
+		w.t.Errorf("Replace = %d, %v, want %d differences", n, err, len(changed)+len(gone))
+	}
+}
+
+// stateAt returns the things as of a resourceVersion, by key.
+func (w *world) stateAt(rv uint64) []*thing {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	state := make(map[string]*thing)
+	for _, c := range w.history {
+		switch {
+		case c.rv > rv:
+		case c.after != nil:
+			state[c.after.key()] = c.after
+		default:
+			delete(state, c.before.key())
+		}
+	}
+	var things []*thing
+	for _, key := range slices.Sorted(maps.Keys(state)) {
+		things = append(things, state[key])
+	}
+	return things
+}
+
+// initial returns the initial events of a watch as of a resourceVersion.
+func (w *world) initial(s selector, rv uint64) []string {
+	var lines []string
+	for _, o := range w.stateAt(rv) {
+		if s.matches(o) {
+			lines = append(lines, line("ADDED", o))
+		}
+	}
+	return lines
+}
+
+// since returns what a client with selector s gets behind a resourceVersion.
+func (w *world) since(s selector, rv uint64) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var lines []string
+	for _, c := range w.history {
+		if l := c.line(s); c.rv > rv && l != "" {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
+// subscribe begins a subscription that never times out in a test, unless r says so.
+func (w *world) subscribe(s selector, r fanout.Request) *fanout.Subscription {
+	w.t.Helper()
+	r.Filter = s.filter(w.t)
+	if r.Timeout == 0 {
+		r.Timeout = 1000 * time.Hour
+	}
+	sub, err := w.cache.Subscribe(r)
+	if err != nil {
+		w.t.Fatalf("subscribe %v: %v", s, err)
+	}
+	return sub
+}
+
+// client subscribes and starts with a recorder.
+func (w *world) client(s selector, r fanout.Request) (*fanout.Subscription, *recorder) {
+	w.t.Helper()
+	sub, rec := w.subscribe(s, r), newRecorder()
+	w.flusher.Start(sub, rec)
+	return sub, rec
+}
+
+// recorder is a Sink that takes everything at once, and remembers it.
+type recorder struct {
+	mu       sync.Mutex
+	wire     bytes.Buffer
+	frames   int
+	writes   int
+	most     [2]int // slices and bytes of the largest write
+	endc     chan struct{}
+	reason   fanout.Reason
+	complete bool
+	ends     int
+}
+
+func newRecorder() *recorder { return &recorder{endc: make(chan struct{})} }
+
+func (r *recorder) Write(batch [][]byte) (blocked bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, b := range batch {
+		r.wire.Write(b)
+		n += len(b)
+	}
+	r.writes++
+	r.most = [2]int{max(r.most[0], len(batch)), max(r.most[1], n)}
+	return false, nil
+}
+
+func (r *recorder) Drain() error { panic("Drain of a sink that never blocks") }
+
+func (r *recorder) End(reason fanout.Reason, complete bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reason, r.complete = reason, complete
+	r.ends++
+	close(r.endc) // panics if called twice
+}
+
+// lines returns the events received.
+func (r *recorder) lines(t testing.TB) []string {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return unchunk(t, r.wire.Bytes())
+}
+
+// unchunk returns the lines of a chunked body without its end.
+func unchunk(t testing.TB, wire []byte) []string {
+	t.Helper()
+	body, err := io.ReadAll(httputil.NewChunkedReader(io.MultiReader(bytes.NewReader(wire), strings.NewReader(framing.LastChunk))))
+	if err != nil {
+		t.Errorf("not whole chunks: %v", err)
+	}
+	lines := strings.SplitAfter(string(body), "\n")
+	return lines[:len(lines)-1]
+}
+
+// wantEnd waits for the end of a subscription.
+func (r *recorder) wantEnd(t testing.TB, reason fanout.Reason, complete bool) {
+	t.Helper()
+	select {
+	case <-r.endc:
+	case <-time.After(time.Minute):
+		t.Fatalf("no end, want %s", reason)
+	}
+	if r.reason != reason || r.complete != complete {
+		t.Errorf("ended with %s, complete=%v, want %s, %v", r.reason, r.complete, reason, complete)
+	}
+}
+
+func (r *recorder) ended() bool {
+	select {
+	case <-r.endc:
+		return true
+	default:
+		return false
+	}
+}
+
+// wantLines waits until as many lines have come as are wanted, and compares.
+func (r *recorder) wantLines(t testing.TB, want ...string) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	got := r.lines(t)
+	for len(got) < len(want) && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+		got = r.lines(t)
+	}
+	diff(t, got, want)
+}
+
+// diff reports the first difference of two sequences.
+func diff(t testing.TB, got, want []string) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		g, w := "nothing", "nothing"
+		if i < len(got) {
+			g = got[i]
+		}
+		if i < len(want) {
+			w = want[i]
+		}
+		if g != w {
+			t.Errorf("event %d of %d, want %d:\n got %s\nwant %s", i, len(got), len(want), g, w)
+			return
+		}
+	}
+}

@@ -51,6 +51,7 @@ func newCachedReads(s *Server) *cachedReads {
 			},
 			idle:  s.opts.IdleTimeout,
 			log:   s.log,
+			ctx:   s.ctx,
 			byGVR: make(map[schema.GroupVersionResource]*lane),
 		},
 	}
@@ -171,7 +172,7 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request)
 func (c *cachedReads) serves(req *request) bool {
 	switch {
 	case req.verb == "watch":
-		return true
+		return req.timeoutSeconds == nil || *req.timeoutSeconds >= 0 // a negative one ends the watch before it begins
 	case req.pretty, req.resourceVersion == "", req.continueToken != "":
 		return false // pretty and consistent reads, and the pages behind the first
 	case req.verb == "list" && req.resourceVersionMatch == "Exact":

@@ -148,17 +148,14 @@ func (l *lane) proveByList(ctx context.Context) (fanout.Proof, error) {
 		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
 	for {
-		changed := l.cache.Changed()
 		epoch := l.cache.Epoch()
 		snapshot := l.cache.Snapshot()
 		if snapshot.ResourceVersion >= meta.ResourceVersion || sameVersions(snapshot, versions) {
 			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: meta.ResourceVersion}, nil
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if err := l.cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
 			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: at %d, upstream at %d: %w",
-				l, snapshot.ResourceVersion, meta.ResourceVersion, context.Cause(ctx))
+				l, snapshot.ResourceVersion, meta.ResourceVersion, err)
 		}
 	}
 }

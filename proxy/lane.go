@@ -114,12 +114,12 @@ type lanes struct {
 	running sync.WaitGroup // the reflectors
 
 	mu    sync.Mutex
-	ctx   context.Context // of the reflectors; nil before run and once closed
+	ctx   context.Context // of the reflectors; nil once no more are to start
 	byGVR map[schema.GroupVersionResource]*lane
 }
 
 // acquire returns the lane of a resource, starting it if need be, and counts the caller as its user until it
-// calls release. ok is false while the server is not running.
+// calls release. ok is false once the server stops.
 func (ls *lanes) acquire(info resourceInfo) (l *lane, ok bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -162,7 +162,7 @@ func (ls *lanes) newLane(info resourceInfo) *lane {
 	return l
 }
 
-// spawn runs f on a goroutine that run waits for. It reports false, and does not, while the server is not running.
+// spawn runs f on a goroutine that run waits for. It reports false, and does not, once the server stops.
 func (ls *lanes) spawn(f func(context.Context)) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -196,9 +196,6 @@ func (ls *lanes) remove(l *lane) {
 
 // run stops idle lanes until ctx ends, then all of them, and returns when no reflector is left.
 func (ls *lanes) run(ctx context.Context) {
-	ls.mu.Lock()
-	ls.ctx = ctx
-	ls.mu.Unlock()
 	tick := time.NewTicker(max(ls.idle/10, time.Second))
 	defer tick.Stop()
 	for {
@@ -232,6 +229,7 @@ func (ls *lanes) stopIdle() {
 func (ls *lanes) endWatches(e fanout.Ending) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	ls.ctx = nil
 	for _, l := range ls.byGVR {
 		l.cache.Close(e)
 	}

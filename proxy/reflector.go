@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -94,7 +95,7 @@ func (r *reflector) follow(ctx context.Context) error {
 		}
 	}
 	if l.cache.Progress() != 0 && !r.relist {
-		return r.watch(ctx, l.cache.Progress())
+		return r.resume(ctx)
 	}
 	err := r.watchList(ctx)
 	if errors.Is(err, errNoWatchList) {
@@ -204,6 +205,8 @@ func (r *reflector) watchList(ctx context.Context) error {
 	defer resp.Body.Close()
 	lines := framing.NewLineReader(resp.Body)
 
+	late := time.AfterFunc(listTimeout, cancel)
+	defer late.Stop()
 	var objects []*framing.Object
 	for {
 		line, err := lines.Next()
@@ -223,6 +226,7 @@ func (r *reflector) watchList(ctx context.Context) error {
 		case !ev.InitialEventsEnd:
 			return fmt.Errorf("watch %s: %s among the initial events", l, ev.Type)
 		}
+		late.Stop()
 		l.watchList.Store(true)
 		l.cache.SetBookmarkForm(ev.Form)
 		if err := r.fill(objects, ev.ResourceVersion, started); err != nil {
@@ -281,6 +285,9 @@ func (r *reflector) page(body io.Reader, objects *[]*framing.Object) (framing.Li
 // fill makes the cache hold a list.
 func (r *reflector) fill(objects []*framing.Object, rv uint64, started time.Time) error {
 	l := r.lane
+	if rv == 0 || slices.ContainsFunc(objects, func(o *framing.Object) bool { return o.ResourceVersion > rv }) {
+		return fmt.Errorf("list %s: it is as of %d, and some objects are newer", l, rv)
+	}
 	differences, err := l.cache.Replace(objects, rv, time.Now())
 	if errors.Is(err, fanout.ErrBackwards) {
 		l.log.Error("Upstream went back in time, all clients start anew", "err", err)
@@ -302,6 +309,42 @@ func (r *reflector) fill(objects []*framing.Object, rv uint64, started time.Time
 	l.log.Info("Listed", "objects", len(objects), "resourceVersion", rv, "relisted", relisted, "differences", differences,
 		"elapsed", time.Since(started).Round(time.Millisecond))
 	return nil
+}
+
+// resume watches on from where the cache stands, unless upstream is not there yet: an etcd that was restored from a
+// backup accepts a watch from its future and then says nothing.
+func (r *reflector) resume(ctx context.Context) error {
+	l := r.lane
+	rv := l.cache.Progress()
+	now, err := l.listedVersion(ctx)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", l, err)
+	}
+	if now < rv {
+		r.relist = true
+		return fmt.Errorf("watch %s from %d: upstream is at %d", l, rv, now)
+	}
+	return r.watch(ctx, rv)
+}
+
+// listedVersion asks for the collection's current resourceVersion, by as short a list as there is.
+func (l *lane) listedVersion(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	resp, err := l.get(ctx, query("limit", "1"))
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	list := framing.NewListReader(resp.Body)
+	for err == nil {
+		_, err = list.Next()
+	}
+	if err != io.EOF {
+		return 0, err
+	}
+	meta, err := list.Metadata()
+	return meta.ResourceVersion, err
 }
 
 // watch applies what happened behind resourceVersion rv, and what happens.

@@ -325,8 +325,8 @@ func (req *request) valid() bool {
 	case req.legacyWatch:
 		return match == "" && !initial
 	case req.verb == "watch":
-		if !initial {
-			return match == ""
+		if !initial { // where it defaults to true, kube-apiserver refuses a continue token
+			return match == "" && (req.continueToken == "" || req.resourceVersion != "" && req.resourceVersion != "0")
 		}
 		return match == metav1.ResourceVersionMatchNotOlderThan && req.continueToken == ""
 	case initial:

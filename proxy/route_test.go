@@ -198,7 +198,10 @@ func TestParseOptions(t *testing.T) {
 		"resourceVersion=&limit=0":     with(func(r *request) {}),
 		"allowWatchBookmarks=x":        with(func(r *request) { r.allowWatchBookmarks = true }),
 		"continue=x&resourceVersion=0": with(func(r *request) { r.continueToken, r.resourceVersion = "x", "0" }),
-		"watch=1&limit=2&continue=x":   with(func(r *request) { r.verb, r.limit, r.continueToken = "watch", 2, "x" }),
+		"watch=1&limit=2&continue=x":   nil,
+		"watch=1&limit=2&continue=x&resourceVersion=5": with(func(r *request) {
+			r.verb, r.limit, r.continueToken, r.resourceVersion = "watch", 2, "x", "5"
+		}),
 		"resourceVersion=12&resourceVersionMatch=Exact": with(func(r *request) {
 			r.resourceVersion, r.resourceVersionMatch = "12", "Exact"
 		}),

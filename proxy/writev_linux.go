@@ -13,9 +13,14 @@ func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
 	var few [16]syscall.Iovec
 	for len(bufs) > 0 {
 		iovecs := few[:0]
-		for _, b := range bufs[:min(len(bufs), maxIovecs)] {
+		for _, b := range bufs {
+			if len(iovecs) == maxIovecs {
+				break
+			}
 			if len(b) > 0 {
-				iovecs = append(iovecs, syscall.Iovec{Base: &b[0], Len: uint64(len(b))})
+				v := syscall.Iovec{Base: &b[0]}
+				v.SetLen(len(b))
+				iovecs = append(iovecs, v)
 			}
 		}
 		if len(iovecs) == 0 {

@@ -1,0 +1,115 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+const since = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=%d"
+
+// older makes a history that ends before the lane starts, at 106, and starts the lane.
+func older(f *fan) {
+	f.cms.Put("ns", "a", "1")             // 101
+	f.cms.Put("ns", "b", "1", "app", "x") // 102
+	f.cms.Put("ns", "a", "2", "app", "x") // 103
+	f.cms.Put("ns", "b", "2")             // 104
+	f.cms.Delete("ns", "b")               // 105
+	f.cms.Put("other", "c", "1")          // 106
+	f.watch(anyState).Await(3)
+}
+
+// Clients that were there before the lane are served from one replay.
+func TestExtend(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	older(f)
+	f.up.SetBookmarkAfter(-1) // the history's end is known by an event behind it
+	rv := f.cms.Put("ns", "z", "1")
+	var watches []<-chan *proxytest.Watcher
+	for i := range 20 {
+		watches = append(watches, f.later(fmt.Sprintf(since, 101+i%3)))
+	}
+	all := []string{"ADDED ns/b 102", "MODIFIED ns/a 103", "MODIFIED ns/b 104", "DELETED ns/b 105", "ADDED other/c 106", "ADDED ns/z 107"}
+	for i, c := range watches {
+		wantStrings(t, fmt.Sprintf("watch from %d", 101+i%3), proxytest.Strings(f.awaitOpen(c).AwaitVersion(rv)), all[i%3:]...)
+	}
+	if n := f.up.Count(proxytest.Short); n > 4 {
+		t.Errorf("%d replays for 20 watches", n)
+	}
+	// Namespaces and names are decided by a replay, too.
+	wantStrings(t, "one namespace", proxytest.Strings(f.watch("/api/v1/namespaces/other/configmaps?watch=1&resourceVersion=101").Await(1)), "ADDED other/c 106")
+	wantStrings(t, "one name", proxytest.Strings(f.watch(cmsPath+"?watch=1&resourceVersion=101&fieldSelector=metadata.name%%3Db").Await(3)),
+		"ADDED ns/b 102", "MODIFIED ns/b 104", "DELETED ns/b 105")
+	f.passed(0)
+}
+
+// A quiet collection's replay is complete at its bookmark.
+func TestExtendQuiet(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	older(f)
+	f.up.Bump(1)
+	w := f.watch(since, 104)
+	wantStrings(t, "watch", proxytest.Strings(w.Await(2)), "DELETED ns/b 105", "ADDED other/c 106")
+	f.passed(0)
+}
+
+// What a selector's client gets may depend on versions from before the replay: upstream knows them.
+func TestExtendUndecidable(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	older(f)
+	f.cms.Put("ns", "z", "1")
+	f.watch(since+"&labelSelector=app", 102).Await(1) // did a and b have the label at 102?
+	f.passed(1)
+
+	f = startFan(t, proxytest.NewServer(t))
+	older(f)
+	f.cms.Put("ns", "z", "1")
+	w := f.watch(since+"&labelSelector=app", 100) // all of their versions are in the replay
+	wantStrings(t, "watch", proxytest.Strings(w.Await(3)), "ADDED ns/b 102", "ADDED ns/a 103", "DELETED ns/b 104")
+	f.passed(0)
+}
+
+// Where upstream has no history either, it says so itself.
+func TestExtendTooOld(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	f.cms.Put("ns", "q", "1")
+	f.up.Bump(50)
+	f.cms.Compact()
+	f.watch(anyState).Await(2)
+	for i := range 3 {
+		w := f.watch(since, 120-i)
+		if got := w.Await(1)[0]; got.Code != http.StatusGone || w.Ended() != nil {
+			t.Errorf("got %s", got)
+		}
+		f.passed(i + 1)
+	}
+	if n := f.up.Count(proxytest.Short); n != 1 {
+		t.Errorf("%d replays, want one that tells how far back there is history", n)
+	}
+}
+
+// A replay that can't be had passes the watch through.
+func TestExtendFails(t *testing.T) {
+	for name, answer := range map[string]func(*proxytest.Call){
+		"refused": func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) },
+		"ends":    func(c *proxytest.Call) { c.Write(proxytest.ConfigMaps.Event("MODIFIED", "ns", "b", 104)) },
+		"breaks":  func(c *proxytest.Call) { c.Write(proxytest.ConfigMaps.Event("MODIFIED", "ns", "b", 104)); c.Abort() },
+		"garbage": func(c *proxytest.Call) { c.Write("garbage\n") },
+		"hangs":   (*proxytest.Call).Hang,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFan(t, proxytest.NewServer(t), impatient)
+			older(f)
+			f.up.Bump(1)
+			f.up.On(proxytest.Short, 1, answer)
+			want := []string{"MODIFIED ns/b 104", "DELETED ns/b 105", "ADDED other/c 106"}
+			wantStrings(t, "watch", proxytest.Strings(f.watch(since, 103).Await(3)), want...)
+			f.passed(1)
+			wantStrings(t, "the next watch", proxytest.Strings(f.watch(since, 103).Await(3)), want...)
+			f.passed(1)
+		})
+	}
+}

@@ -1,0 +1,405 @@
+package proxy_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// large is the data of an object that makes a collection too large to be listed for a proof.
+var large = strings.Repeat("x", 300<<10)
+
+func impatient(o *proxy.Options) { o.FreshnessTimeout = 700 * time.Millisecond }
+
+// later opens a watch on a goroutine of its own.
+func (f *fan) later(path string) <-chan *proxytest.Watcher {
+	c := make(chan *proxytest.Watcher, 1)
+	go func() {
+		w, err := proxytest.TryOpen(f.t, f.insecure+path)
+		if err != nil {
+			f.t.Error(err)
+			w = nil
+		}
+		c <- w
+	}()
+	return c
+}
+
+func (f *fan) awaitOpen(c <-chan *proxytest.Watcher) *proxytest.Watcher {
+	f.t.Helper()
+	select {
+	case w := <-c:
+		if w == nil {
+			f.t.FailNow()
+		}
+		return w
+	case <-time.After(15 * time.Second):
+		f.t.Fatal("watch was not answered")
+	}
+	return nil
+}
+
+func (f *fan) notYet(what string, c <-chan *proxytest.Watcher) {
+	f.t.Helper()
+	select {
+	case w := <-c:
+		f.t.Fatalf("%s: watch was answered: %s", what, w.Strings())
+	case <-time.After(150 * time.Millisecond):
+	}
+}
+
+// One proof serves all who asked before it began; who asks later waits for the next one.
+func TestProofsAreShared(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	f.cms.Put("ns", "a", "1")
+	f.watch(anyState).Await(2)
+	st := f.up.Reflector()
+	st.Hold()
+	release := make(chan struct{})
+	f.up.On(proxytest.List, 1, func(c *proxytest.Call) {
+		c.Serve()
+		<-release
+	})
+	first := f.later(fresh)
+	f.up.AwaitCount(proxytest.List, 1)
+	time.Sleep(50 * time.Millisecond) // the list's state is taken
+	f.cms.Put("ns", "b", "1")         // which the first need not see, and the others must
+	var others []<-chan *proxytest.Watcher
+	for range 20 {
+		others = append(others, f.later(fresh))
+	}
+	time.Sleep(100 * time.Millisecond)
+	close(release)
+	wantStrings(t, "the first watch", proxytest.Strings(f.awaitOpen(first).Await(2)), "ADDED ns/a 101", "END 101")
+	f.notYet("before the write has come", others[0])
+	st.Release()
+	for _, c := range others {
+		wantStrings(t, "a later watch", proxytest.Strings(f.awaitOpen(c).Await(3)), "ADDED ns/a 101", "ADDED ns/b 102", "END 102")
+	}
+	if n := f.up.Count(proxytest.List); n > 3 {
+		t.Errorf("%d lists for 21 watches", n)
+	}
+	f.passed(0)
+}
+
+// Changes that undid each other between the cache and the list that proves it are not shown to whom the proof was for.
+func TestProofByListSkipsChurn(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	f.cms.Put("ns", "a", "1")
+	old := f.watch(anyState)
+	old.Await(2)
+	st := f.up.Reflector()
+	st.Hold()
+	f.cms.Put("ns", "b", "1")
+	f.cms.Delete("ns", "b")
+	w, none := f.watch(fresh), f.watch(cmsPath+"?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	wantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "END 103")
+	st.Release()
+	f.cms.Put("ns", "c", "1")
+	wantStrings(t, "watch", proxytest.Strings(w.Await(3)), "ADDED ns/a 101", "END 103", "ADDED ns/c 104")
+	wantStrings(t, "watch from now", proxytest.Strings(none.Await(1)), "ADDED ns/c 104")
+	wantStrings(t, "older watch", proxytest.Strings(old.Await(5)), "ADDED ns/a 101", "END 101", "ADDED ns/b 102", "DELETED ns/b 103", "ADDED ns/c 104")
+	f.passed(0)
+}
+
+// A state that is older than the question is not shown: the watch waits for the lane's own stream, and is passed through when that does
+// not come in time.
+func TestProofWaits(t *testing.T) {
+	for name, data := range map[string]string{"list": "1", "watch": large} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFan(t, proxytest.NewServer(t))
+			f.cms.Put("ns", "a", data)
+			f.watch(anyState).Await(2)
+			st := f.up.Reflector()
+			st.Hold()
+			f.cms.Put("ns", "b", "1")
+			f.up.Bump(3)
+			c := f.later(fresh)
+			f.notYet("with a stream that lags behind", c)
+			st.Release()
+			w := f.awaitOpen(c)
+			rv := f.cms.Put("ns", "c", "1")
+			events := w.AwaitVersion(rv)
+			if events[2].RV < 102 {
+				t.Errorf("end bookmark at %d", events[2].RV)
+			}
+			got := proxytest.Strings(slices.Delete(slices.Clone(events), 2, 3))
+			wantStrings(t, "watch", got, "ADDED ns/a 101", "ADDED ns/b 102", "ADDED ns/c 106")
+			f.passed(0)
+		})
+		t.Run(name+" in vain", func(t *testing.T) {
+			t.Parallel()
+			f := startFan(t, proxytest.NewServer(t), impatient)
+			f.cms.Put("ns", "a", data)
+			f.watch(anyState).Await(2)
+			f.up.Reflector().Hold()
+			f.cms.Put("ns", "b", "1")
+			wantStrings(t, "watch", proxytest.Strings(f.watch(fresh).Await(3)), "ADDED ns/a 101", "ADDED ns/b 102", "END 102")
+			f.passed(1)
+		})
+	}
+}
+
+// A large quiet collection is proved by a second watch's bookmark.
+func TestProofByWatch(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	f.cms.Put("ns", "a", large)
+	old := f.watch(anyState)
+	old.Await(2)
+	f.up.Bump(5)
+	var watches []<-chan *proxytest.Watcher
+	for range 10 {
+		watches = append(watches, f.later(fresh))
+	}
+	for _, c := range watches {
+		w := f.awaitOpen(c)
+		wantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "END 106")
+	}
+	if p, s, l := f.up.Count(proxytest.Probe), f.up.Count(proxytest.Short), f.up.Count(proxytest.List); p > 3 || s > 3 || l != 0 {
+		t.Errorf("%d probes, %d second watches, %d lists for 10 watches", p, s, l)
+	}
+	f.up.Reflector().Abort() // what was proved is known
+	f.up.AwaitCount(proxytest.Watch, 1)
+	if rv := f.up.Requests(proxytest.Watch)[0].Query.Get("resourceVersion"); rv != "106" {
+		t.Errorf("resumed from %s, want 106", rv)
+	}
+	f.passed(0)
+}
+
+// A proof that fails passes the watch through.
+func TestProofFails(t *testing.T) {
+	cms := proxytest.ConfigMaps
+	for name, test := range map[string]struct {
+		data   string
+		kind   proxytest.Kind
+		answer func(*proxytest.Call)
+	}{
+		"list refused":          {"1", proxytest.List, func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) }},
+		"list breaks":           {"1", proxytest.List, func(c *proxytest.Call) { c.Write(`{"kind":`); c.Abort() }},
+		"list hangs":            {"1", proxytest.List, (*proxytest.Call).Hang},
+		"list of garbage":       {"1", proxytest.List, func(c *proxytest.Call) { c.Write(cms.ListBody("106", "", `{}`)) }},
+		"list at ''":            {"1", proxytest.List, func(c *proxytest.Call) { c.Write(cms.ListBody("", "")) }},
+		"probe refused":         {large, proxytest.Probe, func(c *proxytest.Call) { c.Fail(422, "Invalid", "no", 0) }},
+		"probe ends":            {large, proxytest.Probe, func(c *proxytest.Call) { c.Write("") }},
+		"probe hangs":           {large, proxytest.Probe, (*proxytest.Call).Hang},
+		"probe fails":           {large, proxytest.Probe, func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(504, "Timeout", "")) }},
+		"second watch refused":  {large, proxytest.Short, func(c *proxytest.Call) { c.Fail(429, "TooManyRequests", "no", 1) }},
+		"second watch too old":  {large, proxytest.Short, func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(410, "Expired", "")) }},
+		"second watch ends":     {large, proxytest.Short, func(c *proxytest.Call) { c.Write("") }},
+		"second watch hangs":    {large, proxytest.Short, (*proxytest.Call).Hang},
+		"bookmark too old":      {large, proxytest.Short, func(c *proxytest.Call) { c.Write(cms.Bookmark(105, false)) }},
+		"an event we never get": {large, proxytest.Short, func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "q", 105), cms.Bookmark(106, false)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFan(t, proxytest.NewServer(t), impatient)
+			f.cms.Put("ns", "a", test.data)
+			f.watch(anyState).Await(2)
+			f.up.Bump(5)
+			f.up.On(test.kind, 1, test.answer)
+			wantStrings(t, "watch", proxytest.Strings(f.watch(fresh).Await(2)), "ADDED ns/a 101", "END 106")
+			f.passed(1)
+			if f.up.Count(test.kind) != 1 {
+				t.Errorf("%d requests of kind %s, want 1", f.up.Count(test.kind), test.kind)
+			}
+			f.watch(fresh).Await(2) // and the next one comes about
+			f.passed(1)
+		})
+	}
+}
+
+// A relist while a proof is under way.
+func TestProofDuringRelist(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	f.cms.Put("ns", "a", large)
+	f.watch(anyState).Await(2)
+	f.up.Bump(5)
+	release := make(chan struct{})
+	f.up.On(proxytest.Short, 1, func(c *proxytest.Call) {
+		<-release
+		c.Serve()
+	})
+	f.up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { // the relist lags behind what was probed
+		c.Write(f.cms.Event("ADDED", "ns", "a", 101), f.cms.Bookmark(103, true))
+		c.Hang()
+	})
+	c := f.later(fresh)
+	f.up.AwaitCount(proxytest.Short, 1)
+	f.up.Reflector().Send("garbage\n")
+	f.awaitLog("relisted=true")
+	close(release)
+	w := f.awaitOpen(c)
+	wantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "END 106")
+}
+
+// "a state at least as fresh as the resourceVersion": a WatchList from a version that the cache has not reached.
+func TestWatchListNotOlderThan(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t), impatient)
+	f.cms.Put("ns", "a", "1")
+	f.watch(anyState).Await(2)
+	rv := f.up.Bump(5)
+	const path = cmsPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=%d"
+	wantStrings(t, "behind", proxytest.Strings(f.watch(path, 100).Await(2)), "ADDED ns/a 101", "END 101")
+	if f.up.Count(proxytest.List) != 0 {
+		t.Error("a version that the cache has passed was proved")
+	}
+	wantStrings(t, "ahead", proxytest.Strings(f.watch(path, rv).Await(2)), "ADDED ns/a 101", "END 106")
+	f.passed(0)
+	f.watch(path, rv+1000).Await(2)
+	f.passed(1)
+}
+
+// A resource without a watch cache upstream is never proved.
+func TestUncachedIsNotProved(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	events := f.up.Collection(proxytest.Events)
+	events.Put("ns", "e", "1")
+	path := "/api/v1/events?watch=1&allowWatchBookmarks=true"
+	f.watch("%s&resourceVersion=0", path).Await(2)
+	f.passed(0)
+	f.watch("%s", path).Await(2)
+	f.passed(1)
+}
+
+// Freshness in motion: a writer, streams that lag and break, and clients that ask for the state as of now. Each is shown one
+// state that upstream had at or after the question, and then everything that followed.
+func TestFreshnessSimulation(t *testing.T) {
+	for name, data := range map[string]string{"list": "1", "watch": large} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			up := proxytest.NewServer(t)
+			up.SetBookmarkAfter(20 * time.Millisecond)
+			up.SetDelay(func(proxytest.Kind) time.Duration {
+				if rand.N(30) == 0 {
+					return 60 * time.Millisecond
+				}
+				return rand.N(4 * time.Millisecond)
+			})
+			f := startFan(t, up)
+			f.cms.Put("ns", "large", data)
+			f.watch(anyState).Await(2)
+
+			var (
+				mu     sync.Mutex
+				states = map[uint64]map[string]uint64{} // upstream's, by resourceVersion
+			)
+			note := func() {
+				state, rv := f.cms.State()
+				mu.Lock()
+				states[rv] = state
+				mu.Unlock()
+			}
+			note()
+			stop := make(chan struct{})
+			var writer, readers sync.WaitGroup
+			writer.Go(func() { // the only one, so that a state is noted before the next write
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(rand.N(8 * time.Millisecond)):
+					}
+					name := fmt.Sprintf("o%d", rand.N(6))
+					state, _ := f.cms.State()
+					switch _, exists := state["ns/"+name]; {
+					case rand.N(10) == 0:
+						up.Bump(1)
+					case exists && rand.N(2) == 0:
+						f.cms.Delete("ns", name)
+					default:
+						f.cms.Put("ns", name, "1")
+					}
+					note()
+					switch i { // few, because the reflector takes longer each time
+					case 50:
+						up.Reflector().Abort()
+					case 100:
+						up.Reflector().Send("garbage\n")
+					}
+					if rand.N(15) == 0 { // quiet for a while, here
+						up.Bump(1)
+						note()
+						time.Sleep(150 * time.Millisecond)
+					}
+				}
+			})
+
+			var watchers []*proxytest.Watcher
+			for range 3 {
+				readers.Go(func() {
+					for range 25 {
+						_, asked := f.cms.State()
+						w, err := proxytest.TryOpen(t, f.insecure+fresh)
+						if err != nil || w.Code != http.StatusOK {
+							t.Errorf("watch: %v", err)
+							return
+						}
+						for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+							if events := w.Events(); slices.ContainsFunc(events, func(e proxytest.Event) bool { return e.End }) {
+								if end := events[endOf(events)].RV; end < asked {
+									t.Errorf("asked at %d, got the state as of %d", asked, end)
+								}
+								break
+							}
+							if time.Now().After(deadline) {
+								t.Errorf("no end of the initial events in %s", w.Strings())
+								return
+							}
+						}
+						mu.Lock()
+						watchers = append(watchers, w)
+						mu.Unlock()
+						time.Sleep(rand.N(50 * time.Millisecond))
+					}
+				})
+			}
+			readers.Wait()
+			close(stop)
+			writer.Wait()
+			last := f.cms.Put("ns", "last", "1")
+			note()
+			final, _ := f.cms.State()
+			for _, w := range watchers {
+				events := w.AwaitVersion(last)
+				n := endOf(events)
+				end := events[n].RV
+				mu.Lock()
+				at := end
+				for states[at] == nil {
+					at--
+				}
+				if got := proxytest.Fold(events[:n]); !maps.Equal(got, states[at]) {
+					t.Errorf("initial events as of %d: got %v, upstream had %v", end, got, states[at])
+				}
+				mu.Unlock()
+				seen := end
+				for _, e := range events[n+1:] {
+					if e.RV < seen || e.RV == seen && e.Type != "DELETED" { // the deletions of a relist share its resourceVersion
+						t.Errorf("%s after %d, all: %s", e, seen, proxytest.Strings(events))
+					}
+					seen = e.RV
+				}
+				if got := proxytest.Fold(events); !maps.Equal(got, final) {
+					t.Errorf("watch from %d ends with %v, upstream has %v; got %s", end, got, final, proxytest.Strings(events))
+				}
+			}
+			t.Logf("%d watches, %d passed through; %d lists, %d probes, %d second watches, %d relists, %d resumed", len(watchers),
+				up.Count(proxytest.Client), up.Count(proxytest.List), up.Count(proxytest.Probe), up.Count(proxytest.Short), up.Count(proxytest.WatchList)-1, up.Count(proxytest.Watch))
+		})
+	}
+}
+
+// endOf returns the index of the bookmark that ends the initial events.
+func endOf(events []proxytest.Event) int {
+	return slices.IndexFunc(events, func(e proxytest.Event) bool { return e.End })
+}

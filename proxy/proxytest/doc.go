@@ -1,0 +1,19 @@
+// Package proxytest is for tests of watchfan: a scripted kube-apiserver for the faults that no real one makes on
+// demand, and a watch client that records what it gets.
+//
+// # The server
+//
+// [Server] keeps a few collections in memory under one resourceVersion and serves them as kube-apiserver does:
+// discovery, consistent and paginated lists, watches from a resourceVersion, WatchLists with their end bookmark, the
+// bookmark of a short watch, SelfSubjectAccessReviews. What a test wants to go wrong it says in one of two ways:
+//
+//	up.On(proxytest.List, 1, func(c *proxytest.Call) { c.Fail(503, "", "busy", 2) })   // the next list
+//	up.Stream(proxytest.Watch).Send("garbage\n")                                       // an open watch
+//
+// Every request is noted by [Kind], so that a test can prove that its fault happened and count what it led to.
+//
+// # The client
+//
+// [Open] starts a watch and returns a [Watcher], which parses no more of each event than a test asks about and keeps
+// the bytes.
+package proxytest

@@ -1,0 +1,241 @@
+package proxytest
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Event is one watch event as a client got it.
+type Event struct {
+	Type string
+	Key  string // namespace/name
+	RV   uint64
+	End  bool // the bookmark that ends the initial events
+	Code int  // of an ERROR event's Status
+	Raw  string
+}
+
+// String is the event in a form for comparisons: "ADDED ns/a 7", "END 9", "ERROR 410".
+func (e Event) String() string {
+	switch {
+	case e.End:
+		return fmt.Sprintf("END %d", e.RV)
+	case e.Type == "BOOKMARK":
+		return fmt.Sprintf("BOOKMARK %d", e.RV)
+	case e.Type == "ERROR":
+		return fmt.Sprintf("ERROR %d", e.Code)
+	}
+	return fmt.Sprintf("%s %s %d", e.Type, e.Key, e.RV)
+}
+
+// ParseEvent reads one line of a watch.
+func ParseEvent(line string) (Event, error) {
+	var ev struct {
+		Type   string
+		Object struct {
+			Code     int
+			Metadata struct {
+				Namespace, Name, ResourceVersion string
+				Annotations                      map[string]string
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(line), &ev); err != nil {
+		return Event{}, fmt.Errorf("%w: %.200q", err, line)
+	}
+	m := ev.Object.Metadata
+	e := Event{Type: ev.Type, Code: ev.Object.Code, Raw: line, End: m.Annotations["k8s.io/initial-events-end"] == "true"}
+	if m.Name != "" {
+		e.Key = m.Namespace + "/" + m.Name
+	}
+	e.RV, _ = strconv.ParseUint(m.ResourceVersion, 10, 64)
+	return e, nil
+}
+
+// Watcher is a watch client that records. Its methods may be called from any goroutine.
+type Watcher struct {
+	Code   int
+	Header http.Header
+	t      testing.TB
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	events  []Event
+	changed chan struct{} // closed and replaced with every event
+	donec   chan struct{} // closed at the end
+	err     error         // why the stream ended; nil for a proper end
+}
+
+// Open starts a watch, or any other GET, at url, with pairs of header names and values, and returns when the
+// response's head is there. It ends with the test.
+func Open(t testing.TB, url string, header ...string) *Watcher {
+	t.Helper()
+	w, err := TryOpen(t, url, header...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// TryOpen is Open for any goroutine.
+func TryOpen(t testing.TB, url string, header ...string) (*Watcher, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	req.Header.Set("User-Agent", ClientAgent)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	transport := &http.Transport{
+		DisableCompression: true,
+		DisableKeepAlives:  true,
+		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	w := &Watcher{Code: resp.StatusCode, Header: resp.Header, t: t, cancel: cancel, changed: make(chan struct{}), donec: make(chan struct{})}
+	go w.read(resp.Body)
+	t.Cleanup(w.Close)
+	return w, nil
+}
+
+func (w *Watcher) read(body io.ReadCloser) {
+	defer close(w.donec)
+	defer body.Close()
+	r := bufio.NewReaderSize(body, 64<<10)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			if err == io.EOF && line == "" {
+				err = nil
+			}
+			w.err = err
+			return
+		}
+		ev, err := ParseEvent(line)
+		if err != nil {
+			w.err = err
+			return
+		}
+		w.mu.Lock()
+		w.events = append(w.events, ev)
+		close(w.changed)
+		w.changed = make(chan struct{})
+		w.mu.Unlock()
+	}
+}
+
+// Close leaves, and waits until the watch's goroutine has.
+func (w *Watcher) Close() {
+	w.cancel()
+	<-w.donec
+}
+
+// Events returns what has come so far.
+func (w *Watcher) Events() []Event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events[:len(w.events):len(w.events)]
+}
+
+// Strings is Events, each as a string.
+func (w *Watcher) Strings() []string { return Strings(w.Events()) }
+
+// Strings returns events as strings.
+func Strings(events []Event) []string {
+	s := make([]string, len(events))
+	for i, e := range events {
+		s[i] = e.String()
+	}
+	return s
+}
+
+// Await waits until n events have come, and returns all.
+func (w *Watcher) Await(n int) []Event {
+	w.t.Helper()
+	return w.Until(fmt.Sprintf("%d events", n), func(events []Event) bool { return len(events) >= n })
+}
+
+// AwaitVersion waits for an event or bookmark with at least resourceVersion rv.
+func (w *Watcher) AwaitVersion(rv uint64) []Event {
+	w.t.Helper()
+	return w.Until(fmt.Sprintf("event at %d", rv), func(events []Event) bool {
+		return len(events) > 0 && events[len(events)-1].RV >= rv
+	})
+}
+
+// Until waits until the events so far are as wanted, and returns them.
+func (w *Watcher) Until(what string, wanted func([]Event) bool) []Event {
+	w.t.Helper()
+	deadline := time.After(patience)
+	for {
+		w.mu.Lock()
+		events, changed := w.events[:len(w.events):len(w.events)], w.changed
+		w.mu.Unlock()
+		if wanted(events) {
+			return events
+		}
+		select {
+		case <-changed:
+		case <-w.donec:
+			if events = w.Events(); wanted(events) {
+				return events
+			}
+			w.t.Fatalf("stream ended (%v) before %s; got %s", w.err, what, strings.Join(Strings(events), ", "))
+		case <-deadline:
+			w.t.Fatalf("no %s within %s; got %s", what, patience, strings.Join(Strings(events), ", "))
+		}
+	}
+}
+
+// Ended waits until the stream ends and returns nil for a proper end.
+func (w *Watcher) Ended() error {
+	w.t.Helper()
+	select {
+	case <-w.donec:
+		return w.err
+	case <-time.After(patience):
+		w.t.Fatalf("stream did not end within %s; got %s", patience, strings.Join(w.Strings(), ", "))
+		return nil
+	}
+}
+
+// Open reports whether the stream has not ended.
+func (w *Watcher) Open() bool {
+	select {
+	case <-w.donec:
+		return false
+	default:
+		return true
+	}
+}
+
+// Fold returns the state that a client holds after events: each object's resourceVersion by key.
+func Fold(events []Event) map[string]uint64 {
+	state := make(map[string]uint64)
+	for _, e := range events {
+		switch e.Type {
+		case "ADDED", "MODIFIED":
+			state[e.Key] = e.RV
+		case "DELETED":
+			delete(state, e.Key)
+		}
+	}
+	return state
+}

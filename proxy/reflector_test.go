@@ -1,0 +1,377 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// Whatever happens upstream stays upstream: clients get exactly the changes, or after a relist exactly the differences, in
+// resourceVersion order with the deletions last, and their streams stay open.
+func TestReflectorFaults(t *testing.T) {
+	const a, b, c = "ADDED ns/a 101", "ADDED ns/b 102", "ADDED ns/c 103"
+	cms := proxytest.ConfigMaps
+	resumed := []string{a, b, c, "END 103", "MODIFIED ns/a 104", "MODIFIED ns/b 105", "DELETED ns/c 106", "ADDED ns/d 107", "ADDED ns/e 108"}
+	relisted := []string{a, b, c, "END 103", "MODIFIED ns/a 104", "MODIFIED ns/b 105", "ADDED ns/d 107", "DELETED ns/c 107", "ADDED ns/e 108"}
+
+	relist := func(answer func(*proxytest.Call)) func(*fan, *proxytest.Stream) {
+		return func(f *fan, st *proxytest.Stream) {
+			f.up.On(proxytest.WatchList, 1, answer)
+			st.Send("garbage\n")
+		}
+	}
+	for _, test := range []struct {
+		name  string
+		fault func(f *fan, st *proxytest.Stream) // what breaks the reflector's stream st
+		log   string                             // logged
+		want  []string
+	}{
+		{"connection breaks", func(f *fan, st *proxytest.Stream) { st.Abort() }, "relist=false", resumed},
+		{"stream ends", func(f *fan, st *proxytest.Stream) { st.End() }, "", resumed},
+		{"half an event, then the end", func(f *fan, st *proxytest.Stream) {
+			st.Send(`{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"`)
+			st.End()
+		}, "stream ended within an event", resumed},
+		{"garbage", func(f *fan, st *proxytest.Stream) { st.Send("garbage\n") }, "read watch event", relisted},
+		{"empty line", func(f *fan, st *proxytest.Stream) { st.Send("\n") }, "read watch event", relisted},
+		{"two events in a line", func(f *fan, st *proxytest.Stream) {
+			st.Send(strings.TrimSuffix(cms.Event("ADDED", "ns", "q", 200), "\n") + cms.Event("ADDED", "ns", "q", 201))
+		}, "read watch event", relisted},
+		{"unknown event type", func(f *fan, st *proxytest.Stream) { st.Send(cms.Event("RENAMED", "ns", "q", 200)) }, "unknown type", relisted},
+		{"object without metadata", func(f *fan, st *proxytest.Stream) {
+			st.Send(`{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1"}}` + "\n")
+		}, "without metadata.name", relisted},
+		{"object without resourceVersion", func(f *fan, st *proxytest.Stream) {
+			st.Send(`{"type":"ADDED","object":{"metadata":{"name":"q","namespace":"ns"}}}` + "\n")
+		}, "without metadata.resourceVersion", relisted},
+		{"no object", func(f *fan, st *proxytest.Stream) { st.Send(`{"type":"ADDED"}` + "\n") }, "no object", relisted},
+		{"event of 17 MB", func(f *fan, st *proxytest.Stream) {
+			st.Send(`{"type":"ADDED","object":{"metadata":{"name":"q","resourceVersion":"200"},"data":{"v":"` + strings.Repeat("x", 17<<20) + `"}}}` + "\n")
+		}, "16 MiB", relisted},
+		{"resourceVersion goes backwards", func(f *fan, st *proxytest.Stream) { st.Send(cms.Event("MODIFIED", "ns", "a", 50)) }, "did not increase: 50 after 104", relisted},
+		{"resourceVersion repeats", func(f *fan, st *proxytest.Stream) { st.Send(cms.Event("MODIFIED", "ns", "a", 104)) }, "did not increase: 104 after 104", relisted},
+		{"deletion of another object at the same resourceVersion", func(f *fan, st *proxytest.Stream) {
+			st.Send(cms.Event("DELETED", "ns", "c", 104))
+		}, "did not increase: 104 after 104", relisted},
+		{"bookmark goes backwards", func(f *fan, st *proxytest.Stream) { st.Send(cms.Bookmark(50, false)) }, "bookmark 50 after 104", relisted},
+		{"bookmark without resourceVersion", func(f *fan, st *proxytest.Stream) {
+			st.Send(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{}}}` + "\n")
+		}, "BOOKMARK without resourceVersion", relisted},
+		{"ERROR 410", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(410, "Expired", "too old")) }, "410 Expired: too old", relisted},
+		{"ERROR 500", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(500, "InternalError", "oh")) }, "500 InternalError: oh", resumed},
+		{"ERROR with garbage", func(f *fan, st *proxytest.Stream) { st.Send(`{"type":"ERROR","object":"what"}` + "\n") }, "expected an object", relisted},
+		{"ERROR without Status", func(f *fan, st *proxytest.Stream) { st.Send(`{"type":"ERROR","object":{}}` + "\n") }, "upstream: 0", resumed},
+		{"410 as the watch begins", func(f *fan, st *proxytest.Stream) {
+			f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(410, "Expired", "too old", 0) })
+			st.Abort()
+		}, "from 104: upstream: 410 Expired", relisted},
+		{"ERROR 410 as the watch begins", func(f *fan, st *proxytest.Stream) {
+			f.cms.Compact()
+			st.Abort()
+		}, "too old resource version: 104 (107)", relisted},
+		{"503, then half a line", func(f *fan, st *proxytest.Stream) {
+			f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(503, "ServiceUnavailable", "busy", 0) })
+			f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Write("oops") })
+			st.Abort()
+		}, "503 ServiceUnavailable: busy", resumed},
+		{"the relist breaks", relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104), `{"type":`); c.Abort() }), "initial events", relisted},
+		{"the relist is garbage", relist(func(c *proxytest.Call) { c.Write("\x00\n") }), "initial events: read watch event", relisted},
+		{"the relist is no list", relist(func(c *proxytest.Call) {
+			c.Write(cms.Event("MODIFIED", "ns", "a", 104), cms.Bookmark(500, true))
+		}), "MODIFIED among the initial events", relisted},
+		{"the relist lacks its end", relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104)) }), "initial events: EOF", relisted},
+		{"the relist has another bookmark", relist(func(c *proxytest.Call) { c.Write(cms.Bookmark(500, false)) }), "BOOKMARK among the initial events", relisted},
+		{"the relist fails", relist(func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(429, "TooManyRequests", "busy")) }), "429 TooManyRequests", relisted},
+		{"the relist is older than its objects", relist(func(c *proxytest.Call) {
+			c.Write(cms.Event("ADDED", "ns", "q", 300), cms.Bookmark(200, true))
+		}), "some objects are newer", relisted},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := startFan(t, proxytest.NewServer(t))
+			f.cms.Put("ns", "a", "1")
+			f.cms.Put("ns", "b", "1", "app", "x")
+			f.cms.Put("ns", "c", "1")
+			all, app := f.watch(anyState), f.watch(anyState+"&labelSelector=app%%3Dx")
+			all.Await(4)
+			app.Await(2)
+			st := f.up.Reflector()
+			f.cms.Put("ns", "a", "2")
+			all.Await(5)
+
+			st.Hold()
+			f.cms.Put("ns", "b", "2")
+			f.cms.Delete("ns", "c")
+			f.cms.Put("ns", "d", "2", "app", "x")
+			test.fault(f, st)
+			all.Await(len(test.want) - 1)
+			f.cms.Put("ns", "e", "2")
+			all.Await(len(test.want))
+			app.Await(4)
+
+			wantStrings(t, "watch of all", all.Strings(), test.want...)
+			wantStrings(t, "watch with a selector", app.Strings(), b, "END 103", "DELETED ns/b 105", "ADDED ns/d 107")
+			if !all.Open() || !app.Open() {
+				t.Error("a client's stream ended")
+			}
+			if test.log != "" && len(f.log.with(test.log)) == 0 {
+				t.Errorf("nothing logged with %q", test.log)
+			}
+			if got := f.up.Count(proxytest.WatchList) > 1; got != slices.Equal(test.want, relisted) {
+				t.Errorf("listed anew: %t", got)
+			}
+			for _, r := range f.up.Requests(proxytest.Watch)[:min(1, f.up.Count(proxytest.Watch))] {
+				if rv := r.Query.Get("resourceVersion"); rv != "104" {
+					t.Errorf("resumed from %s, want 104", rv)
+				}
+			}
+			f.passed(0)
+		})
+	}
+}
+
+// Differences reach clients that resume from before them, too.
+func TestReflectorRelistIsHistory(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	f.cms.Put("ns", "a", "1")
+	f.cms.Put("ns", "b", "1")
+	f.watch(anyState).Await(3)
+	st := f.up.Reflector()
+	st.Hold()
+	f.cms.Put("ns", "c", "1")
+	f.cms.Delete("ns", "a")
+	f.cms.Compact()
+	st.Abort()
+	f.awaitLog("relisted=true", "differences=2")
+	w := f.watch(cmsPath + "?watch=1&resourceVersion=102")
+	wantStrings(t, "watch from before the relist", proxytest.Strings(w.Await(2)), "ADDED ns/c 103", "DELETED ns/a 104")
+	f.passed(0)
+}
+
+// An etcd that was restored from a backup has every client start anew: 410 in the stream, then its proper end.
+func TestReflectorBackwards(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	for _, name := range []string{"a", "b", "c"} {
+		f.cms.Put("ns", name, "1")
+	}
+	watchers := []*proxytest.Watcher{f.watch(anyState), f.watch(cmsPath + "?watch=1&resourceVersion=102"), f.watch(anyState + "&labelSelector=none")}
+	watchers[0].Await(4)
+	f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(410, "Expired", "too old", 0) })
+	f.cms.Restore(60, "a", "z")
+	for _, w := range watchers {
+		if err := w.Ended(); err != nil {
+			t.Errorf("stream ended with %v", err)
+		}
+		events := w.Strings()
+		if last := events[len(events)-1]; last != "ERROR 410" {
+			t.Errorf("last event is %s, want ERROR 410; all: %s", last, events)
+		}
+	}
+	if raw := watchers[2].Events()[1].Raw; !strings.HasPrefix(raw, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: `) ||
+		!strings.HasSuffix(raw, `,"reason":"Expired","code":410}}`+"\n") {
+		t.Errorf("got %s", raw)
+	}
+	f.awaitLog("level=ERROR", "went back in time")
+
+	w := f.watch(fresh)
+	wantStrings(t, "watch after the restore", proxytest.Strings(w.Await(3)), "ADDED ns/a 60", "ADDED ns/z 59", "END 60")
+	f.cms.Put("ns", "n", "1")
+	w.AwaitVersion(61)
+	f.passed(0)
+}
+
+// A restored etcd accepts a watch from the future and says nothing: that is noticed as the watch is resumed.
+func TestReflectorBackwardsUnnoticed(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	f.cms.Put("ns", "a", "1")
+	w := f.watch(anyState)
+	w.Await(2)
+	f.cms.Restore(60, "a")
+	if err := w.Ended(); err != nil {
+		t.Errorf("stream ended with %v", err)
+	}
+	w = f.watch(anyState)
+	wantStrings(t, "watch after the restore", proxytest.Strings(w.Await(2)), "ADDED ns/a 60", "END 60")
+	f.cms.Put("ns", "a", "2")
+	w.AwaitVersion(61)
+}
+
+// Upstream is not hammered, whatever it does.
+func TestReflectorBackoff(t *testing.T) {
+	for name, answer := range map[string]func(*proxytest.Call){
+		"refuses":     func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) },
+		"ends":        func(c *proxytest.Call) { c.Write("") },
+		"breaks":      (*proxytest.Call).Abort,
+		"garbage":     func(c *proxytest.Call) { c.Write("garbage\n") },
+		"error event": func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(410, "Expired", "")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFan(t, proxytest.NewServer(t))
+			f.watch(anyState).Await(1)
+			f.up.On(proxytest.Watch, 1000, answer)
+			f.up.On(proxytest.WatchList, 1000, answer)
+			f.up.Reflector().Abort()
+			time.Sleep(2 * time.Second)
+			if n := f.up.Count(proxytest.Watch) + f.up.Count(proxytest.WatchList); n < 3 || n > 15 { // at 0.1 to 0.2 s, then 0.3 to 0.6, 0.7 to 1.4, …; net/http repeats some
+				t.Errorf("%d requests in 2 s", n)
+			}
+			f.watch(anyState).Await(1) // the cache is served meanwhile
+			f.passed(0)
+		})
+	}
+}
+
+func TestReflectorRetryAfter(t *testing.T) {
+	for name, busy := range map[string]func(*proxytest.Call){
+		"429": func(c *proxytest.Call) { c.Fail(429, "TooManyRequests", "busy", 1) },
+		"503": func(c *proxytest.Call) { c.Fail(503, "ServiceUnavailable", "busy", 1) },
+		"ERROR": func(c *proxytest.Call) {
+			c.Write(`{"type":"ERROR","object":{"code":429,"details":{"retryAfterSeconds":1}}}` + "\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFan(t, proxytest.NewServer(t))
+			f.watch(anyState).Await(1)
+			f.up.On(proxytest.Watch, 1, busy)
+			f.up.Reflector().Abort()
+			f.up.AwaitCount(proxytest.Watch, 2)
+			if r := f.up.Requests(proxytest.Watch); r[1].At.Sub(r[0].At) < time.Second {
+				t.Errorf("came back after %s, was told to wait 1 s", r[1].At.Sub(r[0].At))
+			}
+		})
+	}
+}
+
+// A bookmark moves the resourceVersion from which a broken watch is resumed.
+func TestReflectorResumesFromBookmark(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	f.watch(anyState).Await(1)
+	f.up.Bump(50)
+	f.cms.SendBookmark(proxytest.WatchList)
+	f.until("list at the bookmark", func() bool {
+		_, body := f.get(cmsPath + "?resourceVersion=0")
+		return strings.Contains(body, `"resourceVersion":"150"`)
+	})
+	f.up.Reflector().Abort()
+	f.up.AwaitCount(proxytest.Watch, 1)
+	if rv := f.up.Requests(proxytest.Watch)[0].Query.Get("resourceVersion"); rv != "150" {
+		t.Errorf("resumed from %s, want 150", rv)
+	}
+}
+
+func TestReflectorLargeEvent(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	w := f.watch(anyState)
+	w.Await(1)
+	f.cms.Put("ns", "a", strings.Repeat("x", 10<<20))
+	f.cms.Put("ns", "b", "1")
+	events := w.Await(3)
+	wantStrings(t, "watch", proxytest.Strings(events), "END 100", "ADDED ns/a 101", "ADDED ns/b 102")
+	if len(events[1].Raw) < 10<<20 {
+		t.Errorf("event of %d bytes", len(events[1].Raw))
+	}
+}
+
+// Where upstream has no sendInitialEvents, the reflector lists page by page, and no end bookmark is promised.
+func TestReflectorWithoutWatchList(t *testing.T) {
+	up := proxytest.NewServer(t)
+	up.SetWatchList(false)
+	f := startFan(t, up)
+	for i := range 1100 {
+		f.cms.Put("ns", fmt.Sprintf("o%04d", i), "1")
+	}
+	f.up.On(proxytest.List, 1, (*proxytest.Call).Serve)
+	f.up.On(proxytest.List, 1, func(c *proxytest.Call) { c.Fail(410, "Expired", "continue too old", 0) })
+
+	w := f.watch(anyState) // passed through: the first attempt fails
+	w.Await(1100)
+	f.awaitLog("objects=1100")
+	w = f.watch(anyState)
+	f.cms.Put("ns", "z", "1")
+	events := w.Await(1101)
+	if got := events[1100].String(); got != "ADDED ns/z 1201" {
+		t.Errorf("behind the initial events came %s", got)
+	}
+	lists := f.up.Requests(proxytest.List)
+	if len(lists) != 5 { // a page, a failing page, three pages
+		t.Errorf("%d list requests, want 5", len(lists))
+	}
+	if q := lists[0].Query; q.Get("limit") != "500" || q.Get("resourceVersion") != "" {
+		t.Errorf("listed with %v", q)
+	}
+	if rv := f.up.Requests(proxytest.Watch)[0].Query.Get("resourceVersion"); rv != "1200" {
+		t.Errorf("watched from %s, want 1200", rv)
+	}
+	f.passed(1)
+	// Upstream says in its own words that it has no sendInitialEvents.
+	if resp, _ := f.get(cmsPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"); resp.StatusCode != http.StatusUnprocessableEntity {
+		t.Errorf("got status %s", resp.Status)
+	}
+}
+
+// Lists that make no sense fill no cache.
+func TestReflectorBadList(t *testing.T) {
+	item := func(rv string) string {
+		return `{"metadata":{"name":"a","namespace":"ns","resourceVersion":"` + rv + `"}}`
+	}
+	cms := proxytest.ConfigMaps
+	for name, body := range map[string]string{
+		"empty resourceVersion":        cms.ListBody("", "", item("7")),
+		"resourceVersion 0":            cms.ListBody("0", "", item("7")),
+		"resourceVersion no number":    cms.ListBody("seven", "", item("7")),
+		"item without metadata":        cms.ListBody("7", "", `{"data":{}}`),
+		"item without resourceVersion": cms.ListBody("7", "", item("")),
+		"item newer than the list":     cms.ListBody("7", "", item("8")),
+		"items that are no array":      strings.Replace(cms.ListBody("7", ""), "[]", "{}", 1),
+		"truncated":                    strings.TrimSuffix(cms.ListBody("7", "", item("7")), "]}\n"),
+		"two lists":                    cms.ListBody("7", "") + cms.ListBody("7", ""),
+		"html":                         "<html>",
+		"an array":                     "[]",
+		"nothing":                      "",
+		"null":                         "null",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			up := proxytest.NewServer(t)
+			up.SetWatchList(false)
+			f := startFan(t, up, func(o *proxy.Options) { o.Resident = nil })
+			f.cms.Put("ns", "real", "1")
+			f.up.On(proxytest.List, 1, func(c *proxytest.Call) { c.Write(body) })
+			f.watch(anyState)
+			f.awaitLog("msg=Listed")
+			if len(f.log.with("Upstream watch broke", "list v1/configmaps")) == 0 {
+				t.Error("the list was believed")
+			}
+			if _, body := f.get(cmsPath + "?resourceVersion=0"); !strings.Contains(body, `"real"`) || strings.Contains(body, `"a"`) {
+				t.Errorf("got %s", body)
+			}
+			f.passed(1)
+		})
+	}
+}
+
+// A list whose initial events never end is given up.
+func TestReflectorEmptyListForm(t *testing.T) {
+	for name, body := range map[string]string{
+		"html":             "<html>",
+		"nothing":          "",
+		"unknown form":     `{"kind":"ConfigMapList", "metadata":{"resourceVersion":"7"},"items":[]}`,
+		"resourceVersion ": proxytest.ConfigMaps.ListBody("", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := startFan(t, proxytest.NewServer(t))
+			f.up.On(proxytest.Form, 1, func(c *proxytest.Call) { c.Write(body) })
+			f.watch(anyState).Await(1)
+			f.passed(1)
+			f.awaitLog("msg=Listed")
+		})
+	}
+}

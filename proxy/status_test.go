@@ -1,0 +1,31 @@
+package proxy
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// The bodies are those of kube-apiserver v1.36.3, byte for byte.
+func TestStatusBodies(t *testing.T) {
+	const head = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`
+	f := func(st *metav1.Status, want string) {
+		t.Helper()
+		if got := string(encodeStatus(st)); got != head+want+"\n" {
+			t.Errorf("got  %swant %s", got, head+want)
+		}
+	}
+	f(unauthorized(), `"message":"Unauthorized","reason":"Unauthorized","code":401}`)
+	f(expired(1, 231), `"message":"too old resource version: 1 (231)","reason":"Expired","code":410}`)
+	f(tooLarge(999999999, 245), `"message":"Timeout: Too large resource version: 999999999, current: 245","reason":"Timeout",`+
+		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}`)
+	f(notFound(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "web"),
+		`"message":"deployments.apps \"web\" not found","reason":"NotFound","details":{"name":"web","group":"apps","kind":"deployments"},"code":404}`)
+	f(serviceUnavailable("a<b"), `"message":"a\u003cb","reason":"ServiceUnavailable","details":{"retryAfterSeconds":1},"code":503}`)
+
+	want := "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {},\n  \"status\": \"Failure\",\n  \"message\": \"Unauthorized\",\n  \"reason\": \"Unauthorized\",\n  \"code\": 401\n}"
+	if got := string(encodeStatusFor(unauthorized(), true)); got != want {
+		t.Errorf("pretty: got %s, want %s", got, want)
+	}
+}

@@ -69,9 +69,10 @@ type Cache struct {
 	history history
 	groups  map[string]*group
 	index   index
-	members int           // of all groups
-	changed chan struct{} // closed and replaced when progress moves and somebody waits; nil if nobody does
-	epoch   uint64        // counts Replace and Reset
+	ahead   map[*Subscription]struct{} // those that began behind a resourceVersion that was yet to come
+	members int                        // of all groups
+	changed chan struct{}              // closed and replaced when progress moves and somebody waits; nil if nobody does
+	epoch   uint64                     // counts Replace and Reset
 	closed  *Ending
 }
 
@@ -272,7 +273,8 @@ func (c *Cache) isClosed() bool {
 // [ErrBackwards] if rv is older than what has been shown already: then the caller must Reset.
 //
 // The history goes on across it, so a client that resumes finds the differences there. Objects
-// may have had versions in between that are in no list; nobody sees those.
+// may have had versions in between that are in no list; nobody sees those. Who may have seen some elsewhere, because the resourceVersion
+// it comes back with is in between, is not served: ErrExpired.
 func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time) (differences int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,12 +291,26 @@ func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time
 		return 0, err
 	}
 	c.epoch++
+	c.leapLocked(gap{before, rv})
 	for _, e := range events {
 		c.commitLocked(e)
 		c.advanceLocked(e.Object.ResourceVersion)
 	}
 	c.advanceLocked(rv)
 	return len(events), nil
+}
+
+// leapLocked notes that what happened in g is known by its outcome only, and ends the subscriptions that began ahead of the
+// cache, in g.
+func (c *Cache) leapLocked(g gap) {
+	if g.to-g.from > 1 {
+		c.history.gaps = append(c.history.gaps, g)
+	}
+	for s := range c.ahead {
+		if g.has(s.skip) {
+			s.End(Ending{Reason: Forgotten})
+		}
+	}
 }
 
 func (c *Cache) diffLocked(objects []*framing.Object, rv uint64, received time.Time) ([]*Event, error) {

@@ -59,19 +59,18 @@ func NewHistory(maxEvents int, maxBytes int64, after uint64) *History {
 	return h
 }
 
-func (h *History) Append(e *Event)    { h.append(e) }
-func (h *History) Reset(after uint64) { h.reset(after) }
-func (h *History) After() uint64      { return h.after }
-func (h *History) Next() uint64       { return h.next }
-func (h *History) Len() int           { return int(h.next - h.first) }
-func (h *History) Cap() int           { return len(h.ring) }
-func (h *History) Bytes() int64       { return h.bytes }
-func (h *History) Size(e *Event) int64 {
-	return e.size()
-}
+func (h *History) Append(e *Event)     { h.append(e) }
+func (h *History) Reset(after uint64)  { h.reset(after) }
+func (h *History) After() uint64       { return h.after }
+func (h *History) Next() uint64        { return h.next }
+func (h *History) Len() int            { return int(h.next - h.first) }
+func (h *History) Cap() int            { return len(h.ring) }
+func (h *History) Bytes() int64        { return h.bytes }
+func (h *History) Size(e *Event) int64 { return e.size() }
+
 func (h *History) Read(rv, end uint64, max int) ([]*Event, bool) { return h.read(nil, rv, end, max) }
 
-// Histories of a cache's, as a replay sees them.
+// HistorySince returns the changes behind resourceVersion rv, as a replay sees them.
 func (c *Cache) HistorySince(rv uint64) (events []*Event, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,15 +93,5 @@ func (f *Flusher) Sweep(now time.Time) {
 	}
 }
 
-// IsIdle reports whether no shard has anything to do.
-func (f *Flusher) IsIdle() bool {
-	for _, sh := range f.shards {
-		sh.mu.Lock()
-		n := len(sh.ready) + len(sh.posted) + len(sh.drained) + len(sh.endings)
-		sh.mu.Unlock()
-		if n > 0 {
-			return false
-		}
-	}
-	return true
-}
+// Appended is the resourceVersion of the last frame in the list of a subscription's group.
+func (s *Subscription) Appended() uint64 { return s.group.tail.Load().resourceVersion }

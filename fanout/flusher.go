@@ -339,16 +339,16 @@ func (sh *shard) sweep(now time.Time) {
 		case s.ending.Load() != nil:
 			if s.endingSince.IsZero() {
 				s.endingSince = now
+				s.cursor, s.prelude = nil, prelude{} // lets go of what it will not read
 			} else if now.Sub(s.endingSince) > stallTimeout {
-				sh.finish(s, Ending{Reason: Stalled}, false)
+				sh.finish(s, *s.ending.Load(), false)
 			}
 		case !now.Before(s.deadline):
 			s.ending.CompareAndSwap(nil, &Ending{Reason: TimedOut})
 			sh.serve(s)
 		case s.blocked && s.pastBounds(1) || s.pastBounds(overload):
 			s.ending.CompareAndSwap(nil, &Ending{Reason: Evicted})
-			s.cursor = s.group.tail.Load() // lets go of what it held
-			s.prelude = prelude{}
+			s.cursor, s.prelude = nil, prelude{}
 			sh.serve(s)
 		case s.bookmarks && !now.Before(s.nextBookmark):
 			sh.serve(s)

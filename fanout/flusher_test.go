@@ -145,15 +145,16 @@ func TestBookmarkTellsNews(t *testing.T) {
 		rv := w.put(named("x"))
 		x := named("x")
 		time.Sleep(time.Second)
-		idle.wantLines(t, line("ADDED", x.at(rv)))
+		idle.wantLines(t, line("ADDED", x.at(rv)), bookmark(rv, false))
 		unasked.wantLines(t, line("ADDED", x.at(rv)))
 		other.wantLines(t, bookmark(rv, false))
 		at := w.advance(5)
 		time.Sleep(time.Second)
-		idle.wantLines(t, line("ADDED", x.at(rv)), bookmark(at, false))
-		unasked.wantLines(t, line("ADDED", x.at(rv)))
-		other.wantLines(t, bookmark(rv, false)) // not due again
+		idle.wantLines(t, line("ADDED", x.at(rv)), bookmark(rv, false)) // not due again
+		other.wantLines(t, bookmark(rv, false))
 		time.Sleep(time.Minute)
+		idle.wantLines(t, line("ADDED", x.at(rv)), bookmark(rv, false), bookmark(at, false))
+		unasked.wantLines(t, line("ADDED", x.at(rv)))
 		other.wantLines(t, bookmark(rv, false), bookmark(at, false))
 	})
 }
@@ -284,14 +285,16 @@ func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
 		sub, r := w.client(everything(t), fanout.Request{})
-		slow, stalled := newStuck(10), newStuck(10)
-		slowSub, stalledSub := w.subscribe(everything(t), fanout.Request{}), w.subscribe(everything(t), fanout.Request{})
+		x := named("x")
+		// These three block within the event, within the event and for good, and within the last bytes.
+		slow, stalled, inLast := newStuck(10), newStuck(10), newStuck(len(line("ADDED", x.at(101)))+20)
+		slowSub, stalledSub, inLastSub := w.subscribe(everything(t), fanout.Request{}), w.subscribe(everything(t), fanout.Request{}), w.subscribe(everything(t), fanout.Request{})
 		w.flusher.Start(slowSub, slow)
 		w.flusher.Start(stalledSub, stalled)
+		w.flusher.Start(inLastSub, inLast)
 		rv := w.put(named("x"))
-		x := named("x")
 		synctest.Wait()
-		for _, s := range []*fanout.Subscription{sub, slowSub, stalledSub} {
+		for _, s := range []*fanout.Subscription{sub, slowSub, stalledSub, inLastSub} {
 			s.End(ending)
 			s.End(fanout.Ending{Reason: fanout.Gone}) // the first decides
 		}
@@ -309,8 +312,11 @@ func TestEnd(t *testing.T) {
 		slow.reads <- nil
 		slow.wantEnd(t, fanout.Revoked, true)
 		slow.wantLines(t, line("ADDED", x.at(rv)), last)
+		inLast.reads <- nil
+		inLast.wantEnd(t, fanout.Revoked, true)
+		inLast.wantLines(t, line("ADDED", x.at(rv)), last)
 
-		stalled.wantEnd(t, fanout.Stalled, false)
+		stalled.wantEnd(t, fanout.Revoked, false)
 		if d := time.Since(start); d < fanout.StallTimeout || d > fanout.StallTimeout+3*fanout.SweepEvery {
 			t.Errorf("stalled for %v, want %v", d, fanout.StallTimeout)
 		}

@@ -26,6 +26,19 @@ type history struct {
 
 	// after is the resourceVersion behind which nothing is missing.
 	after uint64
+
+	// gaps are the relists behind after.
+	gaps []gap
+}
+
+// gap is what a relist leapt over, both ends exclusive: objects may have come and gone there that are in no event.
+type gap struct{ from, to uint64 }
+
+func (g gap) has(rv uint64) bool { return g.from < rv && rv < g.to }
+
+// inGap reports whether a client that has seen the state as of rv may have seen what no event here undoes.
+func (h *history) inGap(rv uint64) bool {
+	return slices.ContainsFunc(h.gaps, func(g gap) bool { return g.has(rv) })
 }
 
 const (
@@ -70,6 +83,7 @@ func (h *history) forget() {
 	*slot = nil
 	h.first++
 	h.replayed, h.replayedBytes = nil, 0
+	h.gaps = slices.DeleteFunc(h.gaps, func(g gap) bool { return g.to <= h.after })
 }
 
 // reset forgets everything; nothing is missing behind resourceVersion rv.

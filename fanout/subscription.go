@@ -17,7 +17,6 @@ const (
 	Gone       Reason = "client_gone"  // the client closed the connection, or it broke
 	Evicted    Reason = "evicted"      // it fell past its bounds
 	Forgotten  Reason = "expired"      // the history dropped events that it had yet to read
-	Stalled    Reason = "stalled"      // it did not take its last bytes in time
 	ShutDown   Reason = "shutdown"     // the process ends
 	Backwards  Reason = "backwards"    // upstream went back in time
 	LaneClosed Reason = "lane_stopped" // the resource is no longer served
@@ -25,7 +24,7 @@ const (
 )
 
 // Reasons lists all reasons.
-var Reasons = []Reason{TimedOut, Gone, Evicted, Forgotten, Stalled, ShutDown, Backwards, LaneClosed, Revoked}
+var Reasons = []Reason{TimedOut, Gone, Evicted, Forgotten, ShutDown, Backwards, LaneClosed, Revoked}
 
 // Ending is how a subscription ends.
 type Ending struct {
@@ -107,7 +106,8 @@ type Subscription struct {
 	sink         Sink
 	prelude      prelude
 	cursor       *node  // consumed last
-	sent         uint64 // resourceVersion that the client has seen, or started from
+	began        uint64 // resourceVersion behind which its live changes begin: what it asked for, or was shown
+	sent         uint64 // resourceVersion of the last live change; 0 before the first
 	nextBookmark time.Time
 	blocked      bool      // the sink drains
 	queued       bool      // in shard.again
@@ -151,20 +151,20 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	if progress == 0 || !r.Proof.holds(c.epoch, progress) {
 		return nil, ErrNotFresh
 	}
-	s.sent = max(progress, r.Proof.AsOf)
+	s.began = max(progress, r.Proof.AsOf)
 	switch r.Start {
 	case FromNow:
 		s.skip = r.Proof.AsOf
 	case FromSnapshot:
 		snapshot := c.snapshotLocked()
 		s.skip = r.Proof.AsOf
-		s.prelude = prelude{snapshot: &snapshot, endBookmark: r.EndBookmark && r.Bookmarks, endVersion: s.sent}
+		s.prelude = prelude{snapshot: &snapshot, endBookmark: r.EndBookmark && r.Bookmarks, endVersion: s.began}
 	case FromVersion:
-		s.sent = r.ResourceVersion
+		s.began = r.ResourceVersion
 		switch {
 		case r.ResourceVersion >= progress:
 			s.skip = r.ResourceVersion
-		case r.ResourceVersion < c.history.after:
+		case r.ResourceVersion < c.history.after, c.history.inGap(r.ResourceVersion):
 			return nil, fmt.Errorf("%w: %d, oldest %d", ErrExpired, r.ResourceVersion, c.history.after)
 		case c.undecidableLocked(r.Filter, r.ResourceVersion):
 			return nil, ErrUndecidable
@@ -181,6 +181,12 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	s.group.members++
 	c.members++
 	s.cursor = s.group.tail.Load()
+	if r.Start == FromVersion && s.skip > progress {
+		if c.ahead == nil {
+			c.ahead = make(map[*Subscription]struct{})
+		}
+		c.ahead[s] = struct{}{}
+	}
 	return s, nil
 }
 
@@ -199,6 +205,7 @@ func (c *Cache) leave(s *Subscription) {
 	defer c.mu.Unlock()
 	s.group.members--
 	c.members--
+	delete(c.ahead, s)
 	if key := s.group.filter.key; s.group.members == 0 && c.groups[key] == s.group {
 		delete(c.groups, key)
 		c.index.remove(s.group)
@@ -208,11 +215,13 @@ func (c *Cache) leave(s *Subscription) {
 // Cancel gives up a subscription that was never started.
 func (s *Subscription) Cancel() { s.cache.leave(s) }
 
-// End ends the subscription; the first call decides how. It may be called from any goroutine, once
-// the subscription has been started. The sink is told soon after, by the flusher.
+// End ends the subscription; the first call decides how. It may be called from any goroutine. The sink is told soon
+// after, by the flusher, or as soon as the subscription is started.
 func (s *Subscription) End(e Ending) {
 	if s.ending.CompareAndSwap(nil, &e) {
-		s.shard.Load().post(s)
+		if sh := s.shard.Load(); sh != nil {
+			sh.post(s)
+		}
 	}
 }
 
@@ -221,6 +230,7 @@ const (
 	// timeout (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
 	bookmarkEvery  = time.Minute
 	bookmarkBefore = 2 * time.Second
+	bookmarkRetry  = time.Second // its timer has 1 to 1.25 s
 )
 
 func (s *Subscription) scheduleBookmark(now time.Time) {
@@ -330,7 +340,7 @@ func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
 			s.prelude.from = e.Object.ResourceVersion
 			if f, ok := e.frameFor(s.group.filter); ok {
 				b.add(f)
-				s.sent = e.Object.ResourceVersion
+				s.began = e.Object.ResourceVersion
 			}
 		}
 		clear(events)
@@ -347,16 +357,20 @@ func (c *Cache) replay(dst []*Event, from, end uint64) ([]*Event, bool) {
 	return c.history.read(dst, from, end, replayStep)
 }
 
-// bookmark adds a bookmark with resourceVersion rv, if it is due and tells something new. All changes up to rv must
-// have been sent.
-func (s *Subscription) bookmark(b *batch, rv uint64, now time.Time) {
-	if !s.bookmarks || now.Before(s.nextBookmark) || rv <= s.sent {
+// bookmark adds a bookmark, if one is due. All changes up to resourceVersion progress must have been sent. A subscription that
+// still stands where it began has nothing to be told, and gets none yet.
+func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
+	if !s.bookmarks || now.Before(s.nextBookmark) {
 		return
 	}
-	if form := s.cache.form.Load(); form != nil && form.HasPlain() {
-		b.add(form.Frame(rv, false))
-		s.scheduleBookmark(now)
+	rv := max(progress, s.sent)
+	form := s.cache.form.Load()
+	if rv <= s.began || form == nil || !form.HasPlain() {
+		s.nextBookmark = now.Add(bookmarkRetry)
+		return
 	}
+	b.add(form.Frame(rv, false))
+	s.scheduleBookmark(now)
 }
 
 // behind reports how far the subscription is behind its group's list.

@@ -175,6 +175,7 @@ type world struct {
 	rv      uint64
 	things  map[string]*thing
 	history []change
+	gaps    [][2]uint64 // what relists leapt over, both ends exclusive
 }
 
 // roomy are limits that no test reaches by accident.
@@ -257,8 +258,9 @@ func (w *world) advance(by uint64) uint64 {
 func (w *world) relist(change1 func(things map[string]*thing, rv uint64) uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := maps.Clone(w.things)
+	now, before := maps.Clone(w.things), w.rv
 	w.rv = change1(now, w.rv)
+	w.gaps = append(w.gaps, [2]uint64{before, w.rv})
 	var changed, gone []change
 	var list []*framing.Object
 	for _, key := range slices.Sorted(maps.Keys(now)) {

@@ -47,6 +47,12 @@ func TestFrameAllocs(t *testing.T) {
 				t.Errorf("%s as %s: not shared", ev.Type, typ)
 			}
 		}
+		for _, typ := range []framing.EventType{framing.Added, framing.Modified, framing.Deleted} {
+			as := o.As(typ)
+			if a, b := as.Frame(typ), as.Frame(typ); &a.Body[0] != &b.Body[0] {
+				t.Errorf("%s made to be %s: not shared", ev.Type, typ)
+			}
+		}
 		if f := o.Frame(ev.Type); len(f.Head) != 0 {
 			t.Errorf("%s: the live event is not contiguous", ev.Type)
 		}

@@ -3,6 +3,7 @@ package framing_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http/httputil"
 	"strings"
@@ -150,7 +151,8 @@ func TestGoldenDeleted(t *testing.T) {
 				checkFrame(t, "deleted twice", longer.Deleted(rv).Frame(framing.Deleted), line)
 				checkFrame(t, "left", longer.Left(rv), line)
 				_, want := form.Item(last, true)
-				if _, got := form.Item(longer.Deleted(last.ResourceVersion), true); !bytes.Equal(got, want) {
+				want = bytes.Replace(want, fmt.Appendf(nil, "%q", fmt.Sprint(last.ResourceVersion)), fmt.Appendf(nil, "%q", fmt.Sprint(1<<60)), 1)
+				if _, got := form.Item(longer, true); !bytes.Equal(got, want) {
 					t.Errorf("item %s\nwant %s", got, want)
 				}
 			}

@@ -111,9 +111,6 @@ func (o *Object) Deleted(rv uint64) *Object {
 	json := o.JSON()
 	d.ResourceVersion = rv
 	d.rvEnd = d.rvStart + int32(len(digits))
-	if grown := int32(len(digits)) - (o.rvEnd - o.rvStart); d.item > d.rvStart {
-		d.item += grown
-	}
 	d.frame(Deleted, json[:o.rvStart], digits, json[o.rvEnd:])
 	return &d
 }

@@ -1,0 +1,290 @@
+package fanout_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// prepare returns n changes of one object of about 2 KiB behind resourceVersion rv. They share the bytes of one, whose
+// resourceVersion is wrong then; nobody here reads it.
+func prepare(rv uint64, n int) []framing.Event {
+	events := make([]framing.Event, n)
+	template := event("MODIFIED", (&thing{namespace: "a", name: "x", node: "n1", data: strings.Repeat("d", 1800)}).at(rv+1))
+	for i := range events {
+		events[i] = again(template, rv+1+uint64(i))
+	}
+	return events
+}
+
+func again(template framing.Event, rv uint64) framing.Event {
+	o := *template.Object
+	o.ResourceVersion = rv
+	template.Object, template.ResourceVersion = &o, rv
+	return template
+}
+
+func apply(t testing.TB, c *fanout.Cache, ev framing.Event) {
+	if err := c.Apply(ev, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits until a sink has n frames.
+func await(s *counter, n int) {
+	for spins := 0; s.count() < n; spins++ {
+		if spins < 1000 {
+			runtime.Gosched()
+		} else {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+}
+
+// bench runs a cache with clients.
+type bench struct {
+	*world
+	sinks  []*counter
+	events int // delivered to each sink
+}
+
+func newBench(b *testing.B, clients int, request func(i int) (selector, fanout.Request)) *bench {
+	limits := roomy
+	limits.HistoryEvents, limits.HistoryBytes = 10_000, 64<<20
+	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { flusher.Run(ctx); close(done) }()
+	b.Cleanup(func() { cancel(); <-done })
+	w := &world{t: b, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: 100}
+	if _, err := w.cache.Replace(nil, w.rv, time.Now()); err != nil {
+		b.Fatal(err)
+	}
+	bm := &bench{world: w}
+	for i := range clients {
+		s, r := request(i)
+		sink := &counter{}
+		w.flusher.Start(w.subscribe(s, r), sink)
+		bm.sinks = append(bm.sinks, sink)
+	}
+	return bm
+}
+
+// drained waits until all sinks have n frames each, and fails the benchmark if one got more or has ended.
+func (bm *bench) drained(b *testing.B, n int) {
+	for i, s := range bm.sinks {
+		await(s, n)
+		if s.count() != n || s.ended.Load() {
+			b.Fatalf("client %d got %d events, want %d; ended %v", i, s.count(), n, s.ended.Load())
+		}
+	}
+}
+
+// BenchmarkApply is one event's way to all clients of one filter, but for the system calls. pace=each waits for the
+// delivery before the next event; pace=burst does not, so that batches grow.
+func BenchmarkApply(b *testing.B) {
+	for _, clients := range []int{1, 1000, 10_000} {
+		for _, pace := range []string{"each", "burst"} {
+			b.Run(fmt.Sprintf("clients=%d/pace=%s", clients, pace), func(b *testing.B) {
+				all := everything(b)
+				bm := newBench(b, clients, func(int) (selector, fanout.Request) { return all, fanout.Request{} })
+				template := prepare(bm.rv, 1)[0]
+				n := 0
+				b.ReportAllocs()
+				for b.Loop() {
+					bm.rv++
+					apply(b, bm.cache, again(template, bm.rv))
+					n++
+					if pace == "each" {
+						bm.drained(b, n)
+					} else if n%256 == 0 { // an unbounded backlog would measure the garbage collector
+						await(bm.sinks[0], n-128)
+					}
+				}
+				bm.drained(b, n)
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n*clients), "ns/delivery")
+			})
+		}
+	}
+}
+
+// BenchmarkDispatch is an event that concerns one of many filters, or that all of them must be asked about.
+func BenchmarkDispatch(b *testing.B) {
+	bench := func(name string, filters int, request func(i int) selector) {
+		b.Run(fmt.Sprintf("index=%s/filters=%d", name, filters), func(b *testing.B) {
+			bm := newBench(b, filters, func(i int) (selector, fanout.Request) { return request(i), fanout.Request{} })
+			bm.sinks = bm.sinks[min(1, filters-1):][:1] // the one that the event concerns
+			template := prepare(bm.rv, 1)[0]
+			n := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				bm.rv++
+				apply(b, bm.cache, again(template, bm.rv))
+				n++
+				if n%256 == 0 {
+					await(bm.sinks[0], n-128)
+				}
+			}
+			bm.drained(b, n)
+		})
+	}
+	node := func(i int) selector { return sel(b, "", "", fmt.Sprintf("spec.node=n%d", i)) }
+	bench("field", 1, func(int) selector { return node(1) })
+	bench("field", 5000, node)
+	bench("field", 100_000, node)
+	for _, filters := range []int{100, 1000} {
+		bench("none", filters, func(i int) selector {
+			if i == 1 {
+				return everything(b)
+			}
+			return sel(b, "", fmt.Sprintf("!l%d,l%d", i, i), "")
+		})
+	}
+}
+
+// BenchmarkJoin is a client that comes, gets its initial events from a collection of 10,000 objects, and leaves.
+func BenchmarkJoin(b *testing.B) {
+	const objects = 10_000
+	bench := func(name string, s selector, r fanout.Request, frames int) {
+		b.Run("start="+name, func(b *testing.B) {
+			bm := newBench(b, 0, nil)
+			var list []*framing.Object
+			for i := range objects {
+				o := thing{namespace: fmt.Sprintf("ns%d", i%100), name: fmt.Sprintf("x%05d", i), node: fmt.Sprintf("n%d", i%1000), data: strings.Repeat("d", 500)}
+				list = append(list, object(o.at(uint64(101+i))))
+			}
+			bm.rv = 101 + objects
+			if _, err := bm.cache.Replace(list, bm.rv, time.Now()); err != nil {
+				b.Fatal(err)
+			}
+			end, err := framing.NewScanner(nil).Event([]byte(bookmark(1, true)))
+			if err != nil {
+				b.Fatal(err)
+			}
+			bm.cache.SetBookmarkForm(end.Form)
+			if r.Start == fanout.FromSnapshot { // which is over with the bookmark
+				r.Bookmarks, r.EndBookmark = true, true
+				frames++
+			}
+			for _, ev := range prepare(bm.rv, 500) {
+				apply(b, bm.cache, ev)
+			}
+			if r.Start == fanout.FromVersion {
+				r.ResourceVersion = bm.rv
+			}
+			r.Filter, r.Timeout = s.filter(b), time.Hour
+			b.ReportAllocs()
+			for b.Loop() {
+				sub, err := bm.cache.Subscribe(r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				sink := &counter{}
+				bm.flusher.Start(sub, sink)
+				await(sink, frames)
+				sub.End(fanout.Ending{Reason: fanout.Gone})
+				for !sink.ended.Load() {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	bench("now", everything(b), fanout.Request{Start: fanout.FromNow}, 0)
+	bench("snapshot/selects=all", everything(b), fanout.Request{Start: fanout.FromSnapshot}, objects+1)
+	bench("snapshot/selects=namespace", sel(b, "ns7", "", ""), fanout.Request{Start: fanout.FromSnapshot}, objects/100)
+	bench("snapshot/selects=name", sel(b, "ns7", "", "metadata.name=x00007"), fanout.Request{Start: fanout.FromSnapshot}, 1)
+	bench("snapshot/selects=field", sel(b, "", "", "spec.node=n7"), fanout.Request{Start: fanout.FromSnapshot}, objects/1000)
+	bench("snapshot/selects=label", sel(b, "", "l=1", ""), fanout.Request{Start: fanout.FromSnapshot}, 0)
+	bench("version/events=500", everything(b), fanout.Request{Start: fanout.FromVersion}, 500)
+}
+
+// BenchmarkIdle is what a subscription costs that gets nothing: bytes of memory, and time for each look at the clock.
+func BenchmarkIdle(b *testing.B) {
+	const clients = 20_000
+	bench := func(name string, s func(i int) selector, bookmarks bool) {
+		b.Run(fmt.Sprintf("clients=%d/filters=%s/overdue=%v", clients, name, bookmarks), func(b *testing.B) {
+			flusher := fanout.NewFlusher(1)
+			cache := fanout.NewCache(roomy, flusher)
+			if _, err := cache.Replace(nil, 100, time.Now()); err != nil {
+				b.Fatal(err)
+			}
+			before := heap()
+			sink := &counter{}
+			for i := range clients {
+				sub, err := cache.Subscribe(fanout.Request{Filter: s(i).filter(b), Timeout: time.Hour, Bookmarks: bookmarks})
+				if err != nil {
+					b.Fatal(err)
+				}
+				flusher.Start(sub, sink)
+			}
+			flusher.Adopt()
+			held := heap() - before
+			now := time.Now()
+			if bookmarks {
+				now = now.Add(2 * time.Minute) // due, but there is nothing to tell
+			}
+			for b.Loop() {
+				flusher.Sweep(now)
+			}
+			b.ReportMetric(float64(held)/clients, "heap-B/client")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/clients, "ns/client")
+			runtime.KeepAlive(cache)
+		})
+	}
+	all := everything(b)
+	own := make([]selector, clients)
+	for i := range own {
+		own[i] = sel(b, "", "", fmt.Sprintf("spec.node=node-%05d", i))
+	}
+	bench("1", func(int) selector { return all }, false)
+	bench("1", func(int) selector { return all }, true)
+	bench("own", func(i int) selector { return own[i] }, false)
+}
+
+// heap returns the bytes that are reachable.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// BenchmarkReplace is a relist of 10,000 objects of which one in ten has changed, in front of a client.
+func BenchmarkReplace(b *testing.B) {
+	const objects = 10_000
+	all := everything(b)
+	bm := newBench(b, 1, func(int) (selector, fanout.Request) { return all, fanout.Request{} })
+	var templates []framing.Event
+	list := make([]*framing.Object, objects)
+	for i := range objects {
+		o := thing{namespace: fmt.Sprintf("ns%d", i%100), name: fmt.Sprintf("x%05d", i), data: strings.Repeat("d", 500)}
+		templates = append(templates, event("ADDED", o.at(uint64(101+i))))
+		list[i] = templates[i].Object
+	}
+	bm.rv = 101 + objects
+	if _, err := bm.cache.Replace(list, bm.rv, time.Now()); err != nil {
+		b.Fatal(err)
+	}
+	frames := objects
+	bm.drained(b, frames)
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := 0; i < objects; i += 10 {
+			bm.rv++
+			list[i] = again(templates[i], bm.rv).Object
+		}
+		n, err := bm.cache.Replace(list, bm.rv, time.Now())
+		if err != nil || n != objects/10 {
+			b.Fatal(n, err)
+		}
+		frames += n
+	}
+	bm.drained(b, frames)
+}

@@ -1,0 +1,530 @@
+package fanout_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// moody is a Sink that takes as much as it likes, drains when it likes, and breaks sometimes.
+type moody struct {
+	recorder
+	mu     sync.Mutex
+	rng    *rand.Rand
+	blocks float64 // how often a Write does not go through
+	breaks float64 // how often a Drain fails
+	pause  time.Duration
+	rest   []byte
+	parks  int
+}
+
+func (m *moody) Write(batch [][]byte) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.rest) > 0 {
+		panic("Write before Drain has returned")
+	}
+	if m.rng.Float64() >= m.blocks {
+		return m.recorder.Write(batch)
+	}
+	m.parks++
+	all := slices.Concat(batch...)
+	n := m.rng.IntN(len(all))
+	m.rest = all[n:]
+	_, _ = m.recorder.Write([][]byte{all[:n]})
+	return true, nil
+}
+
+func (m *moody) Drain() error {
+	m.mu.Lock()
+	pause, breaks := time.Duration(m.rng.Int64N(int64(m.pause))), m.rng.Float64() < m.breaks
+	m.mu.Unlock()
+	switch {
+	case m.pause < time.Millisecond:
+		runtime.Gosched()
+	default:
+		select {
+		case <-time.After(pause):
+		case <-m.endc:
+			return errors.New("ended")
+		}
+	}
+	if breaks {
+		return errors.New("broken pipe")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, _ = m.recorder.Write([][]byte{m.rest})
+	m.rest = nil
+	return nil
+}
+
+// watcher is a client and what it must get.
+type watcher struct {
+	name     string
+	selector selector
+	request  fanout.Request
+	sink     *moody
+	sub      *fanout.Subscription
+
+	// As of the instant of Subscribe.
+	rv      uint64
+	changes int // in the world's history
+	initial []string
+}
+
+// want returns the events in order, and the resourceVersion behind which each is: 0 for initial ones.
+func (c *watcher) want(w *world) (lines []string, rvs []uint64) {
+	lines = slices.Clone(c.initial)
+	if c.request.Start == fanout.FromSnapshot && c.request.Bookmarks && c.request.EndBookmark {
+		lines = append(lines, bookmark(c.rv, true))
+	}
+	rvs = make([]uint64, len(lines))
+	for i, change := range w.history {
+		if c.request.Start == fanout.FromVersion && change.rv <= c.request.ResourceVersion || c.request.Start != fanout.FromVersion && i < c.changes {
+			continue
+		}
+		if l := change.line(c.selector); l != "" {
+			lines, rvs = append(lines, l), append(rvs, change.rv)
+		}
+	}
+	return lines, rvs
+}
+
+// check compares what the client got with what it must get: all of it, or the beginning if the stream has ended. It returns the
+// number of events and of periodic bookmarks.
+func (c *watcher) check(t *testing.T, w *world) (events, bookmarks int) {
+	lines, rvs := c.want(w)
+	wire := c.sink.wire.Bytes()
+	whole := !c.sink.ended() || c.sink.complete
+	if !whole { // cut anywhere
+		if at := bytes.LastIndex(wire, []byte("}\n\r\n")); at >= 0 {
+			wire = wire[:at+4]
+		} else {
+			wire = nil
+		}
+	}
+	started := c.request.ResourceVersion
+	if c.request.Start != fanout.FromVersion {
+		started = c.rv
+	}
+	for _, got := range unchunk(t, wire) {
+		if strings.HasPrefix(got, `{"type":"BOOKMARK"`) && !strings.Contains(got, framing.InitialEventsEnd) {
+			bookmarks++
+			rv := versionIn(t, got)
+			if !c.request.Bookmarks || rv <= started {
+				t.Errorf("%s: bookmark %d, started from %d, asked %v", c.name, rv, started, c.request.Bookmarks)
+			}
+			// "Every event ≤ B that this stream should carry has already been written to it."
+			if events < len(rvs) && rvs[events] <= rv {
+				t.Errorf("%s: bookmark %d before the event at %d", c.name, rv, rvs[events])
+			}
+			if events > 0 && rvs[events-1] > rv {
+				t.Errorf("%s: bookmark %d behind the event at %d", c.name, rv, rvs[events-1])
+			}
+			continue
+		}
+		if events == len(lines) || lines[events] != got {
+			want := "nothing"
+			if events < len(lines) {
+				want = lines[events]
+			}
+			t.Errorf("%s: event %d of %d:\n got %swant %s", c.name, events, len(lines), got, want)
+			return events, bookmarks
+		}
+		events++
+	}
+	if !c.sink.ended() && events != len(lines) {
+		t.Errorf("%s: has %d of %d events, and still runs", c.name, events, len(lines))
+	}
+	return events, bookmarks
+}
+
+func versionIn(t *testing.T, line string) (rv uint64) {
+	var ev struct {
+		Object struct {
+			Metadata struct{ ResourceVersion string }
+		}
+	}
+	if err := json.Unmarshal([]byte(line), &ev); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscan(ev.Object.Metadata.ResourceVersion, &rv); err != nil {
+		t.Fatal(err)
+	}
+	return rv
+}
+
+// Whoever joins, whenever and from wherever, with whatever selector, and however badly it reads, gets exactly the
+// events that are its, in order, without gap or repetition; and no bookmark before what it stands for.
+func TestDelivery(t *testing.T) {
+	tight := fanout.Limits{HistoryEvents: 300, HistoryBytes: 1 << 30, ClientFrames: 30, ClientBytes: 1 << 20}
+	for name, limits := range map[string]fanout.Limits{"roomy": roomy, "tight": tight} {
+		t.Run(name, func(t *testing.T) {
+			for range 5 {
+				seed := rand.Uint64()
+				t.Logf("seed %d", seed)
+				synctest.Test(t, func(t *testing.T) { deliver(t, limits, seed) })
+			}
+		})
+	}
+}
+
+func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	w := newWorld(t, limits)
+	const clients, steps = 120, 1200
+	const long = 10 * time.Minute // about what steps take
+
+	watchers := make([]*watcher, clients)
+	var joins sync.WaitGroup
+	for i := range watchers {
+		c := &watcher{selector: randomSelector(t, rng)}
+		c.sink = &moody{recorder: recorder{endc: make(chan struct{})}, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)), pause: 20 * time.Second}
+		if rng.IntN(2) == 0 {
+			c.sink.blocks = 0.3 * rng.Float64()
+			c.sink.breaks = 0.03
+		}
+		c.request = fanout.Request{
+			Start:     fanout.Start(rng.IntN(3)),
+			Bookmarks: rng.IntN(3) > 0, EndBookmark: rng.IntN(4) > 0,
+			Timeout: 2 * time.Hour,
+		}
+		if rng.IntN(3) == 0 {
+			c.request.Timeout = time.Duration(1+rng.IntN(300)) * time.Second
+		}
+		wait, hesitate, leave := time.Duration(rng.Int64N(int64(long))), time.Duration(rng.IntN(3))*time.Second, time.Duration(0)
+		if rng.IntN(4) == 0 {
+			leave = time.Duration(rng.Int64N(int64(long)))
+		}
+		watchers[i] = c
+		joins.Go(func() {
+			time.Sleep(wait)
+			if !c.join(t, w) {
+				return
+			}
+			c.name = fmt.Sprintf("client %d, %v, start %d at %d of %d", i, c.selector, c.request.Start, c.request.ResourceVersion, c.rv)
+			time.Sleep(hesitate) // and others happen between Subscribe and Start
+			w.flusher.Start(c.sub, c.sink)
+			if leave > 0 {
+				time.Sleep(leave)
+				c.sub.End(fanout.Ending{Reason: fanout.Gone})
+			}
+		})
+	}
+	for range steps {
+		switch rng.IntN(40) {
+		case 0, 1, 2:
+			w.advance(1 + uint64(rng.IntN(3)))
+		case 3:
+			w.relist(func(things map[string]*thing, rv uint64) uint64 {
+				for range rng.IntN(8) {
+					o := randomThing(rng)
+					rv += 1 + uint64(rng.IntN(2))
+					if rng.IntN(3) > 0 {
+						things[o.key()] = o.at(rv)
+					} else {
+						delete(things, o.key())
+					}
+				}
+				return rv + uint64(rng.IntN(3))
+			})
+		case 4, 5, 6, 7, 8:
+			o := randomThing(rng)
+			if w.things[o.key()] != nil {
+				w.del(o.key())
+			}
+		default:
+			w.put(randomThing(rng))
+		}
+		if rng.IntN(3) > 0 { // else a burst
+			time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
+		}
+	}
+	joins.Wait()
+	for _, c := range watchers { // all take what there is, in the end
+		c.sink.mu.Lock()
+		c.sink.blocks, c.sink.breaks = 0, 0
+		c.sink.mu.Unlock()
+	}
+	time.Sleep(10 * time.Minute)
+	synctest.Wait()
+
+	var events, bookmarks, parks, running int
+	reasons := make(map[fanout.Reason]int)
+	for _, c := range watchers {
+		if c.sub == nil {
+			continue
+		}
+		e, b := c.check(t, w)
+		events, bookmarks, parks = events+e, bookmarks+b, parks+c.sink.parks
+		if c.sink.ended() {
+			reasons[c.sink.reason]++
+		} else {
+			running++
+		}
+	}
+	t.Logf("%d changes, %d events delivered, %d bookmarks, %d parks, %d running, ended %v", len(w.history), events, bookmarks, parks, running, reasons)
+	if events < 1000 || bookmarks == 0 || parks == 0 || running == 0 || reasons[fanout.TimedOut] == 0 || reasons[fanout.Gone] == 0 {
+		t.Error("not everything happened")
+	}
+	if s := w.cache.Stats(); s.Subscriptions != running {
+		t.Errorf("%d subscriptions, want %d", s.Subscriptions, running)
+	}
+	if limits == roomy && reasons[fanout.Evicted] > 0 {
+		t.Errorf("%d evicted within the bounds", reasons[fanout.Evicted])
+	}
+}
+
+// join subscribes, and remembers the instant; it reports false if the history does not reach back, or leaps over it.
+func (c *watcher) join(t *testing.T, w *world) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.rv, c.changes = w.rv, len(w.history)
+	if c.request.Start == fanout.FromVersion {
+		oldest := w.cache.Stats().Oldest
+		c.request.ResourceVersion = oldest + c.sink.rng.Uint64N(w.rv-oldest+20) // up to the future
+		if c.sink.rng.IntN(10) == 0 {
+			c.request.ResourceVersion = c.sink.rng.Uint64N(oldest)
+		}
+	}
+	if c.request.Start == fanout.FromSnapshot {
+		var keys []string
+		for key, o := range w.things {
+			if c.selector.matches(o) {
+				keys = append(keys, key)
+			}
+		}
+		slices.Sort(keys)
+		for _, key := range keys {
+			c.initial = append(c.initial, line("ADDED", w.things[key]))
+		}
+	}
+	c.request.Filter = c.selector.filter(t)
+	sub, err := w.cache.Subscribe(c.request)
+	inGap := slices.ContainsFunc(w.gaps, func(g [2]uint64) bool { return g[0] < c.request.ResourceVersion && c.request.ResourceVersion < g[1] })
+	if errors.Is(err, fanout.ErrExpired) && (inGap || c.request.ResourceVersion < w.cache.Stats().Oldest) {
+		return false
+	}
+	if err != nil || inGap {
+		t.Errorf("subscribe from %d of %d: %v", c.request.ResourceVersion, w.rv, err)
+		return false
+	}
+	c.sub = sub
+	return true
+}
+
+// One writer and a thousand readers of a few groups, on real processors: invariants 1 and 2 of type group.
+func TestGroupStress(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	clients, changes := 1000, 1000
+	if raceEnabled {
+		changes = 300
+	}
+	w := newWorld(t, roomy)
+	selectors := []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "", "", "spec.node=n1"), sel(t, "a", "l!=2", "")}
+	watchers := make([]*watcher, clients)
+	var joins sync.WaitGroup
+	for i := range watchers {
+		c := &watcher{name: fmt.Sprint("client ", i), selector: selectors[i%len(selectors)]}
+		c.sink = &moody{recorder: recorder{endc: make(chan struct{})}, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)), pause: 500 * time.Microsecond, blocks: 0.1 * rng.Float64()}
+		c.request = fanout.Request{Start: fanout.Start(i / len(selectors) % 3), EndBookmark: true, Bookmarks: i%2 == 0, Timeout: time.Hour}
+		watchers[i] = c
+	}
+	for i := range 8 {
+		joins.Go(func() {
+			for j := i; j < clients; j += 8 {
+				if watchers[j].join(t, w) {
+					w.flusher.Start(watchers[j].sub, watchers[j].sink)
+				}
+				runtime.Gosched()
+			}
+		})
+	}
+	for range changes {
+		w.put(randomThing(rng))
+		for range rng.IntN(20) {
+			runtime.Gosched()
+		}
+	}
+	joins.Wait()
+	watchers = slices.DeleteFunc(watchers, func(c *watcher) bool { return c.sub == nil }) // from before the history
+	deadline := time.Now().Add(time.Minute)
+	for _, c := range watchers {
+		lines, _ := c.want(w)
+		total := 0
+		for _, l := range lines {
+			total += len(l)
+		}
+		for c.sink.wireLen() < total && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	events := 0
+	for _, c := range watchers {
+		lines, _ := c.want(w)
+		diff(t, c.sink.lines(t), lines)
+		events += len(lines)
+	}
+	t.Logf("%d events delivered", events)
+}
+
+// Who loads progress, and then reads a group's list, finds everything up to it there: the order on which bookmarks rest.
+func TestProgressBehindList(t *testing.T) {
+	w := newWorld(t, roomy)
+	sub := w.subscribe(everything(t), fanout.Request{})
+	defer sub.Cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, ev := range prepare(w.rv, 20_000) {
+			apply(t, w.cache, ev)
+		}
+	}()
+	for looks := 0; ; looks++ {
+		rv := w.cache.Progress()
+		if last := sub.Appended(); last < rv && rv > 100 {
+			t.Fatalf("progress %d, but the list ends at %d", rv, last)
+		}
+		select {
+		case <-done:
+			t.Logf("%d looks", looks)
+			return
+		default:
+		}
+	}
+}
+
+// What a client has not read is kept for it up to its bounds, and no longer: invariant 3 of type group. Others are not touched.
+func TestSlowReaderBound(t *testing.T) {
+	for name, limits := range map[string]fanout.Limits{
+		"frames": {HistoryEvents: 5, HistoryBytes: 1 << 30, ClientFrames: 50, ClientBytes: 1 << 30},
+		"bytes":  {HistoryEvents: 5, HistoryBytes: 1 << 30, ClientFrames: 1 << 20, ClientBytes: 50 * 1150},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, limits)
+				slow, quick := newStuck(10), &counter{}
+				w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), slow)
+				w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), quick)
+				var frames []weak.Pointer[byte]
+				change := func() {
+					w.rv++
+					o := named("x")
+					o.data = strings.Repeat("d", 1000)
+					ev := event("MODIFIED", o.at(w.rv))
+					frames = append(frames, weak.Make(&ev.Object.Frame(framing.Modified).Body[0]))
+					if err := w.cache.Apply(ev, time.Now()); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(2 * fanout.SweepEvery)
+				}
+				alive := func() (n int) {
+					synctest.Wait()
+					runtime.GC()
+					for _, f := range frames {
+						if f.Value() != nil {
+							n++
+						}
+					}
+					return n
+				}
+				for range 48 {
+					change()
+				}
+				if n := alive(); n < 45 || slow.ended() {
+					t.Errorf("%d of %d frames kept for the slow client: this test measures nothing", n, len(frames))
+				}
+				for range 10 {
+					change()
+				}
+				// Past its bounds it is evicted, although its socket still takes nothing, and holds no frame any more.
+				if n := alive(); n > limits.HistoryEvents+2 {
+					t.Errorf("%d frames kept, want at most those of the history and the last one", n)
+				}
+				slow.wantEnd(t, fanout.Evicted, false)
+				for range 50 {
+					change()
+				}
+				if n := alive(); n > limits.HistoryEvents+2 {
+					t.Errorf("%d frames kept, want at most those of the history and the last one", n)
+				}
+				if got := quick.count(); got != len(frames) || quick.ended.Load() {
+					t.Errorf("the quick client got %d events, want %d", got, len(frames))
+				}
+			})
+		})
+	}
+}
+
+// A client that reads, but slowly, is evicted with a proper end, at a place from which it can resume.
+func TestEvict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := roomy
+		limits.ClientFrames = 20
+		w := newWorld(t, limits)
+		slow := newStuck(10)
+		w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), slow)
+		for i := range 30 {
+			w.put(named(fmt.Sprint(i)))
+			time.Sleep(2 * fanout.SweepEvery)
+		}
+		slow.mu.Lock()
+		slow.room = 1 << 20
+		slow.mu.Unlock()
+		slow.reads <- nil
+		slow.wantEnd(t, fanout.Evicted, true)
+		got := slow.lines(t)
+		all := w.since(everything(t), 100)
+		diff(t, got, all[:len(got)])
+		last := versionIn(t, got[len(got)-1])
+		_, again := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: last})
+		again.wantLines(t, all[len(got):]...)
+	})
+}
+
+// A client that comes back while the history moves on gets the beginning of what it missed, and then the end of its stream.
+func TestForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := roomy
+		limits.HistoryEvents = 200
+		w := newWorld(t, limits)
+		for range 200 {
+			o := named("x")
+			o.data = strings.Repeat("d", 4000)
+			w.put(o)
+		}
+		want := w.since(everything(t), 100)
+		slow := newStuck(10)
+		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 100}), slow)
+		synctest.Wait() // blocked in the first batch
+		for range 200 {
+			w.put(named("x"))
+		}
+		slow.mu.Lock()
+		slow.room = 1 << 30
+		slow.mu.Unlock()
+		slow.reads <- nil
+		slow.wantEnd(t, fanout.Forgotten, true)
+		got := slow.lines(t)
+		if len(got) == 0 || len(got) >= len(want) {
+			t.Fatalf("got %d of %d events: this test measures nothing", len(got), len(want))
+		}
+		diff(t, got, want[:len(got)])
+	})
+}

@@ -121,6 +121,7 @@ func (l *lane) waitFor(ctx context.Context, rv uint64, d time.Duration) bool {
 
 // proveByList lists the collection and waits until the cache holds the same, or is newer.
 func (l *lane) proveByList(ctx context.Context) (fanout.Proof, error) {
+	before := l.cache.Progress()
 	resp, err := l.get(ctx, "")
 	if err != nil {
 		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
@@ -147,6 +148,10 @@ func (l *lane) proveByList(ctx context.Context) (fanout.Proof, error) {
 	if err != nil {
 		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
+	if meta.ResourceVersion < before {
+		l.suspect() // which finds out whether upstream went back in time
+		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: upstream is at %d, the cache at %d", l, meta.ResourceVersion, before)
+	}
 	for {
 		epoch := l.cache.Epoch()
 		snapshot := l.cache.Snapshot()
@@ -154,6 +159,7 @@ func (l *lane) proveByList(ctx context.Context) (fanout.Proof, error) {
 			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: meta.ResourceVersion}, nil
 		}
 		if err := l.cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
+			l.suspect()
 			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: at %d, upstream at %d: %w",
 				l, snapshot.ResourceVersion, meta.ResourceVersion, err)
 		}
@@ -226,7 +232,9 @@ func (l *lane) proveByWatch(ctx context.Context, epoch, rv uint64) error {
 		err = fmt.Errorf("bookmark %d is older than %d", bookmark, rv)
 	}
 	if err == nil {
-		err = l.cache.WaitFor(ctx, last)
+		if err = l.cache.WaitFor(ctx, last); err != nil {
+			l.suspect()
+		}
 	}
 	if err == nil && !l.cache.AdvanceFrom(epoch, last, bookmark) {
 		err = errors.New("listed anew meanwhile")

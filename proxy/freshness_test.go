@@ -18,7 +18,7 @@ import (
 // large is the data of an object that makes a collection too large to be listed for a proof.
 var large = strings.Repeat("x", 300<<10)
 
-func impatient(o *proxy.Options) { o.FreshnessTimeout = 700 * time.Millisecond }
+func impatient(o *proxy.Options) { o.FreshnessTimeout = 1500 * time.Millisecond }
 
 // later opens a watch on a goroutine of its own.
 func (f *fan) later(path string) <-chan *proxytest.Watcher {
@@ -274,6 +274,7 @@ func TestUncachedIsNotProved(t *testing.T) {
 // Freshness in motion: a writer, streams that lag and break, and clients that ask for the state as of now. Each is shown one
 // state that upstream had at or after the question, and then everything that followed.
 func TestFreshnessSimulation(t *testing.T) {
+	t.Parallel()
 	for name, data := range map[string]string{"list": "1", "watch": large} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -54,6 +54,7 @@ func (h *health) handle(ctx *fasthttp.RequestCtx) {
 		ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 		metrics.WritePrometheus(ctx, true)
 	case h.profiling && strings.HasPrefix(path, "/debug/pprof"):
+		ctx.URI().SetPath(strings.TrimSuffix(path, "/")) // fasthttp's handler knows its index without the slash only
 		pprofhandler.PprofHandler(ctx)
 	default:
 		ctx.SetContentType("text/plain; charset=utf-8")

@@ -37,6 +37,11 @@ type lane struct {
 	// warnings are the Warning headers that upstream adds to each response, as for deprecated
 	// resources; set before syncedc is closed.
 	warnings atomic.Pointer[[]string]
+	// cut breaks the upstream watch that is under way; see suspect.
+	cut atomic.Pointer[context.CancelFunc]
+	// suspected is when that was last done, in nanoseconds since the Unix epoch.
+	suspected atomic.Int64
+
 	// watchList reports whether upstream serves sendInitialEvents (KEP-3157).
 	watchList atomic.Bool
 
@@ -240,6 +245,19 @@ func (ls *lanes) has(l *lane) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.byGVR[l.info.gvr] == l
+}
+
+// suspect breaks the lane's upstream watch, to begin another where it stands: upstream has shown changes in time that this one did
+// not bring, so it may hang. At most twice a minute, for upstream may just be slow.
+func (l *lane) suspect() {
+	const interval = 30 * time.Second
+	now, last := time.Now().UnixNano(), l.suspected.Load()
+	cut := l.cut.Load()
+	if cut == nil || now-last < int64(interval) || !l.suspected.CompareAndSwap(last, now) {
+		return
+	}
+	l.log.Warn("Broke off an upstream watch that does not bring what upstream has", "resourceVersion", l.cache.Progress())
+	(*cut)()
 }
 
 // semaphore is a mutex that can be waited for with a context.

@@ -216,6 +216,7 @@ func TestLaneOneUpstreamWatch(t *testing.T) {
 
 // A lane without clients stops; the next client starts it again.
 func TestLaneStopsWhenIdle(t *testing.T) {
+	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.IdleTimeout = 10 * time.Millisecond })
 	w := f.watch(anyState)
 	w.Await(1)
@@ -233,6 +234,7 @@ func TestLaneStopsWhenIdle(t *testing.T) {
 
 // A watch that has ended holds its lane no longer, although the client keeps its connection.
 func TestLaneStopsWithConnectionsKept(t *testing.T) {
+	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.IdleTimeout = 10 * time.Millisecond })
 	c := (&front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://")}).dial()
 	c.send("GET %s&timeoutSeconds=1 HTTP/1.1\nHost: localhost\n\n", anyState)

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 
 // TestMain fails when a test leaves a goroutine of ours behind.
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // they mostly wait
 	code := m.Run()
 	if code == 0 {
 		if left := leftover(5 * time.Second); left != "" {

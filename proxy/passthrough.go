@@ -454,9 +454,12 @@ func (p *passthrough) writeResponse(h *hijacked, resp *http.Response, x *exchang
 	// One buffer: room for a chunk's length, the bytes, room for its line end.
 	const room = 16
 	buf := make([]byte, room+copyBufferSize+2)
+	whole := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") // what was written is whole events
+	lines := whole
 	for {
 		n, readErr := resp.Body.Read(buf[room : room+copyBufferSize])
 		if n > 0 {
+			whole = lines && buf[room+n-1] == '\n'
 			from, to := room, room+n
 			if chunked {
 				length := strconv.AppendInt(nil, int64(n), 16)
@@ -477,7 +480,11 @@ func (p *passthrough) writeResponse(h *hijacked, resp *http.Response, x *exchang
 			if !errors.Is(readErr, context.Canceled) {
 				passthroughBroken.Inc()
 			}
-			return false
+			if !whole || p.streams.Err() == nil {
+				return false
+			}
+			keepAlive = false // we are stopping: the watch ends properly
+			break
 		}
 	}
 	if chunked {

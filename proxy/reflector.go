@@ -31,12 +31,10 @@ type reflector struct {
 const (
 	minWatchTimeout = 5 * time.Minute
 	minBackoff      = 100 * time.Millisecond
-	maxBackoff      = 15 * time.Second
+	maxBackoff      = 5 * time.Second
 	listPage        = "500"
-	listTimeout     = time.Minute
+	listTimeout     = time.Minute // for a page of a list, or for initial events to go on
 )
-
-var errGone = errors.New("upstream no longer serves the resource")
 
 // run follows the resource until ctx ends or upstream no longer serves it.
 func (r *reflector) run(ctx context.Context) {
@@ -45,7 +43,7 @@ func (r *reflector) run(ctx context.Context) {
 	l.log.Info("Started lane")
 	backoff := minBackoff
 	for {
-		began := time.Now()
+		began, progress, relisting := time.Now(), l.cache.Progress(), r.relist
 		err := r.follow(ctx)
 		if ctx.Err() != nil {
 			break
@@ -58,11 +56,11 @@ func (r *reflector) run(ctx context.Context) {
 			}
 		}
 		var status *statusError
-		if errors.As(err, &status) && status.Code == http.StatusNotFound || errors.Is(err, errGone) {
+		if errors.As(err, &status) && status.Code == http.StatusNotFound {
 			l.log.Info("Stopped lane, upstream does not serve the resource")
 			return
 		}
-		if time.Since(began) > 10*time.Second {
+		if time.Since(began) > 10*time.Second || l.cache.Progress() > progress {
 			backoff = minBackoff
 		}
 		if err == nil && time.Since(began) > time.Second {
@@ -71,6 +69,9 @@ func (r *reflector) run(ctx context.Context) {
 		wait := backoff + rand.N(backoff)
 		if status != nil && status.retryAfter > wait {
 			wait = status.retryAfter + rand.N(backoff)
+		}
+		if r.relist && !relisting {
+			wait = rand.N(minBackoff) // upstream answers, and clients' state is old until it has been listed
 		}
 		if err == nil {
 			err = errors.New("watch ended at once")
@@ -89,6 +90,9 @@ func (r *reflector) run(ctx context.Context) {
 // follow brings the cache up to date and applies one upstream watch. nil means that the watch came to a proper end.
 func (r *reflector) follow(ctx context.Context) error {
 	l := r.lane
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l.cut.Store(&cancel)
 	if l.form.Load() == nil {
 		if err := r.learnForm(ctx); err != nil {
 			return err
@@ -221,7 +225,9 @@ func (r *reflector) watchList(ctx context.Context) error {
 		case ev.Type == framing.Error:
 			return fmt.Errorf("watch %s: %w", l, eventError(ev))
 		case ev.Type == framing.Added:
-			objects = append(objects, ev.Object)
+			if objects = append(objects, ev.Object); len(objects)%1000 == 0 {
+				late.Reset(listTimeout)
+			}
 			continue
 		case !ev.InitialEventsEnd:
 			return fmt.Errorf("watch %s: %s among the initial events", l, ev.Type)
@@ -243,18 +249,11 @@ func eventError(ev framing.Event) error {
 // list fills the cache from a list, page by page, where upstream has no sendInitialEvents.
 func (r *reflector) list(ctx context.Context) error {
 	l := r.lane
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
 	started := time.Now()
 	var objects []*framing.Object
 	token := ""
 	for {
-		resp, err := l.get(ctx, query("limit", listPage, "continue", token))
-		if err != nil {
-			return fmt.Errorf("list %s: %w", l, err)
-		}
-		meta, err := r.page(resp.Body, &objects)
-		resp.Body.Close()
+		meta, err := r.page(ctx, token, &objects)
 		if err != nil {
 			return fmt.Errorf("list %s: %w", l, err)
 		}
@@ -264,8 +263,15 @@ func (r *reflector) list(ctx context.Context) error {
 	}
 }
 
-func (r *reflector) page(body io.Reader, objects *[]*framing.Object) (framing.ListMeta, error) {
-	list := framing.NewListReader(body)
+func (r *reflector) page(ctx context.Context, token string, objects *[]*framing.Object) (framing.ListMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	resp, err := r.lane.get(ctx, query("limit", listPage, "continue", token))
+	if err != nil {
+		return framing.ListMeta{}, err
+	}
+	defer resp.Body.Close()
+	list := framing.NewListReader(resp.Body)
 	for {
 		raw, err := list.Next()
 		if err == io.EOF {

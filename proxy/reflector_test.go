@@ -15,6 +15,7 @@ import (
 // Whatever happens upstream stays upstream: clients get exactly the changes, or after a relist exactly the differences, in
 // resourceVersion order with the deletions last, and their streams stay open.
 func TestReflectorFaults(t *testing.T) {
+	t.Parallel()
 	const a, b, c = "ADDED ns/a 101", "ADDED ns/b 102", "ADDED ns/c 103"
 	cms := proxytest.ConfigMaps
 	resumed := []string{a, b, c, "END 103", "MODIFIED ns/a 104", "MODIFIED ns/b 105", "DELETED ns/c 106", "ADDED ns/d 107", "ADDED ns/e 108"}
@@ -204,6 +205,7 @@ func TestReflectorBackwardsUnnoticed(t *testing.T) {
 
 // Upstream is not hammered, whatever it does.
 func TestReflectorBackoff(t *testing.T) {
+	t.Parallel()
 	for name, answer := range map[string]func(*proxytest.Call){
 		"refuses":     func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) },
 		"ends":        func(c *proxytest.Call) { c.Write("") },
@@ -229,6 +231,7 @@ func TestReflectorBackoff(t *testing.T) {
 }
 
 func TestReflectorRetryAfter(t *testing.T) {
+	t.Parallel()
 	for name, busy := range map[string]func(*proxytest.Call){
 		"429": func(c *proxytest.Call) { c.Fail(429, "TooManyRequests", "busy", 1) },
 		"503": func(c *proxytest.Call) { c.Fail(503, "ServiceUnavailable", "busy", 1) },
@@ -319,6 +322,7 @@ func TestReflectorWithoutWatchList(t *testing.T) {
 
 // Lists that make no sense fill no cache.
 func TestReflectorBadList(t *testing.T) {
+	t.Parallel()
 	item := func(rv string) string {
 		return `{"metadata":{"name":"a","namespace":"ns","resourceVersion":"` + rv + `"}}`
 	}
@@ -374,4 +378,33 @@ func TestReflectorEmptyListForm(t *testing.T) {
 			f.awaitLog("msg=Listed")
 		})
 	}
+}
+
+// What happened and was undone between two states that a relist compares is in no history. Who was shown a state in between, by
+// another replica or by upstream itself, is not served from ours: such a client would never hear of the end of what it saw.
+func TestReflectorRelistGap(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	f.cms.Put("ns", "a", "1")
+	f.watch(anyState).Await(2)
+	st := f.up.Reflector()
+	st.Hold()
+	f.cms.Put("ns", "x", "1")
+	f.cms.Put("ns", "y", "1")
+	ahead, behind := f.watch(cmsPath+"?watch=1&resourceVersion=102"), f.watch(cmsPath+"?watch=1&resourceVersion=101")
+	f.cms.Delete("ns", "x")
+	f.cms.Put("ns", "z", "1")
+	st.Send("garbage\n")
+	f.awaitLog("relisted=true")
+
+	behind.Await(2)
+	wantStrings(t, "watch from before the gap", behind.Strings(), "ADDED ns/y 103", "ADDED ns/z 105")
+	if err := ahead.Ended(); err != nil || len(ahead.Events()) != 0 {
+		t.Errorf("watch from within the gap, begun before it: got %s, %v", ahead.Strings(), err)
+	}
+	f.passed(0)
+	w := f.watch(cmsPath + "?watch=1&resourceVersion=102")
+	wantStrings(t, "watch from within the gap", proxytest.Strings(w.Await(3)), "ADDED ns/y 103", "DELETED ns/x 104", "ADDED ns/z 105")
+	f.passed(1)
+	f.watch(cmsPath + "?watch=1&resourceVersion=105")
+	f.passed(1)
 }

@@ -186,7 +186,7 @@ func (s *sink) End(_ fanout.Reason, complete bool) {
 		complete = !blocked && err == nil
 	}
 	if s.gather != nil {
-		s.gather.release()
+		s.gather.release(complete)
 	}
 	s.complete = complete
 	s.stopped() // before donec, after which the connection's reader is another
@@ -222,10 +222,12 @@ func (g *gatherConn) hold() {
 	g.holding = true
 }
 
-func (g *gatherConn) release() {
+// release drops what is left. Unless the connection goes on, it holds on, so that TLS's farewell to a client that
+// does not read is not waited for when the connection is closed.
+func (g *gatherConn) release(goesOn bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.holding, g.sealed = false, nil
+	g.holding, g.sealed = !goesOn, nil
 }
 
 // flush writes what goes without waiting.

@@ -57,9 +57,13 @@ func TestWatchStart(t *testing.T) {
 	f.cms.Delete("ns", "b")
 	first.AwaitVersion(104)
 	started := time.Now()
-	var watchers []*proxytest.Watcher
+	var opening []<-chan *proxytest.Watcher
 	for _, test := range tests {
-		watchers = append(watchers, f.watch("%s", cmsPath+"?watch=1"+test.query+"&timeoutSeconds=2"))
+		opening = append(opening, f.later(cmsPath+"?watch=1"+test.query+"&timeoutSeconds=2")) // too short for other bookmarks
+	}
+	var watchers []*proxytest.Watcher
+	for _, c := range opening {
+		watchers = append(watchers, f.awaitOpen(c))
 	}
 	f.up.Bump(1)
 	f.cms.Put("ns", "n", "1")
@@ -77,6 +81,7 @@ func TestWatchStart(t *testing.T) {
 
 // The deprecated /watch/ prefix begins with the state as it is, and promises nothing.
 func TestWatchLegacyPrefix(t *testing.T) {
+	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
 	f.watch(anyState).Await(2)
@@ -132,16 +137,18 @@ func TestWatchBytes(t *testing.T) {
 	f.watch(anyState).Await(1)
 	c := (&front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://")}).dial()
 	c.send("GET %s&timeoutSeconds=1 HTTP/1.1\nHost: localhost\nAudit-ID: my-id\n\n", anyState)
-	f.cms.Put("ns", "a", "1")
 	got := new(strings.Builder)
-	if _, err := io.CopyN(got, c.r, 1); err != nil {
-		t.Fatal(err)
-	}
-	for !strings.HasSuffix(got.String(), "\r\n0\r\n\r\n") {
-		if _, err := io.CopyN(got, c.r, 1); err != nil {
-			t.Fatal(err, got)
+	readTo := func(suffix string) {
+		t.Helper()
+		for !strings.HasSuffix(got.String(), suffix) {
+			if _, err := io.CopyN(got, c.r, 1); err != nil {
+				t.Fatal(err, got)
+			}
 		}
 	}
+	readTo("}\n\r\n")
+	f.cms.Put("ns", "a", "1")
+	readTo("\r\n0\r\n\r\n")
 	chunk := func(line string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(line), line) }
 	cms := proxytest.ConfigMaps
 	body := chunk(cms.Bookmark(100, true)) + chunk(`{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"ns","resourceVersion":"101","uid":"u1"},"data":{"v":"1"}}}`+"\n")
@@ -154,6 +161,7 @@ func TestWatchBytes(t *testing.T) {
 
 // The connection goes on: a second watch, sent while the first one lasts, and an ordinary request after it, on both ports.
 func TestWatchKeepAlive(t *testing.T) {
+	t.Parallel()
 	for _, port := range []string{"plaintext", "TLS"} {
 		t.Run(port, func(t *testing.T) {
 			t.Parallel()

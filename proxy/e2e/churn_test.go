@@ -1,0 +1,161 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// churn writes ConfigMaps straight to kube-apiserver: it creates, relabels, updates and deletes them.
+type churn struct {
+	target     *target
+	namespaces []string
+	rate       int // writes per second
+	names      int // per namespace
+	seed       uint64
+	tolerant   bool // of errors, where kube-apiserver is to be restarted
+
+	last    atomic.Uint64 // resourceVersion of the last acknowledged write
+	writes  atomic.Int64
+	errors  atomic.Int64
+	creates atomic.Int64
+	relabel atomic.Int64
+	updates atomic.Int64
+	deletes atomic.Int64
+}
+
+// run writes until stop is closed, and reports what went wrong.
+func (c *churn) run(stop <-chan struct{}) error {
+	const workers = 4
+	tick := make(chan struct{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	for w := range workers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(c.seed, uint64(w)))
+			exists := make(map[string]bool)
+			for range tick {
+				if err := c.write(rng, exists, w, workers); err != nil {
+					c.errors.Add(1)
+					if !c.tolerant {
+						mu.Lock()
+						failed = errors.Join(failed, err)
+						mu.Unlock()
+					}
+				}
+			}
+		})
+	}
+	ticker := time.NewTicker(time.Second / time.Duration(c.rate))
+	defer ticker.Stop()
+	for running := true; running; {
+		select {
+		case <-stop:
+			running = false
+		case <-ticker.C:
+			select {
+			case tick <- struct{}{}:
+			case <-stop:
+				running = false
+			}
+		}
+	}
+	close(tick)
+	wg.Wait()
+	return failed
+}
+
+// write makes one write to an object that only this worker writes.
+func (c *churn) write(rng *rand.Rand, exists map[string]bool, worker, workers int) error {
+	n := rng.IntN(c.names)
+	n -= n % workers
+	name := fmt.Sprintf("cm-%d", (n+worker)%max(c.names, workers))
+	uri := "/api/v1/namespaces/" + c.namespaces[rng.IntN(len(c.namespaces))] + "/configmaps"
+	one := uri + "/" + name
+	var rv uint64
+	var err error
+	switch p := rng.IntN(100); {
+	case !exists[one]:
+		rv, err = c.target.write(http.MethodPost, uri, "application/json", c.body(rng, name))
+		exists[one] = err == nil || strings.Contains(err.Error(), "AlreadyExists")
+		c.creates.Add(1)
+	case p < 15:
+		_, err = c.target.write(http.MethodDelete, one, "application/json", "")
+		if err == nil || strings.Contains(err.Error(), "NotFound") {
+			delete(exists, one)
+		}
+		c.deletes.Add(1)
+	case p < 55:
+		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json", `{"metadata":{"labels":`+labelPatch(rng)+`}}`)
+		c.relabel.Add(1)
+	default:
+		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json", fmt.Sprintf(`{"data":{"n":"%d <&>\u2028é"}}`, rng.Uint64()))
+		c.updates.Add(1)
+	}
+	if err != nil && strings.Contains(err.Error(), "NotFound") {
+		delete(exists, one)
+	}
+	c.writes.Add(1)
+	for old := c.last.Load(); rv > old && !c.last.CompareAndSwap(old, rv); old = c.last.Load() {
+	}
+	return err
+}
+
+// choices are the values of each label; "" is its absence.
+var choices = map[string][]string{"app": {"a", "b", "c", ""}, "tier": {"x", "y", ""}, "num": {"3", "7", "12", ""}}
+
+func pick(rng *rand.Rand) map[string]string {
+	picked := make(map[string]string)
+	for _, k := range slices.Sorted(maps.Keys(choices)) {
+		picked[k] = choices[k][rng.IntN(len(choices[k]))]
+	}
+	return picked
+}
+
+func labelPatch(rng *rand.Rand) string {
+	var parts []string
+	for k, v := range pick(rng) {
+		value := "null"
+		if v != "" {
+			value = fmt.Sprintf("%q", v)
+		}
+		parts = append(parts, fmt.Sprintf("%q:%s", k, value))
+	}
+	return "{" + strings.Join(parts, ",") + "}"
+}
+
+func (c *churn) body(rng *rand.Rand, name string) string {
+	var parts []string
+	for k, v := range pick(rng) {
+		if v != "" {
+			parts = append(parts, fmt.Sprintf("%q:%q", k, v))
+		}
+	}
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{%s}},"data":{"a":"<&>","n":"%d","pad":%q}}`,
+		name, strings.Join(parts, ","), rng.Uint64(), strings.Repeat("x", rng.IntN(600)))
+}
+
+// check proves that the churn was one: each kind of write happened, and about as many as asked for.
+func (c *churn) check(t testing.TB, lasted time.Duration) {
+	t.Helper()
+	rate := float64(c.writes.Load()) / lasted.Seconds()
+	t.Logf("churn (seed %d): %d writes in %s, %.0f/s: %d creates, %d relabels, %d updates, %d deletes, %d errors", c.seed, c.writes.Load(),
+		lasted.Round(time.Millisecond), rate, c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load(), c.errors.Load())
+	for _, n := range []int64{c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load()} {
+		if n < 5 {
+			t.Errorf("churn was not of every kind")
+		}
+	}
+	if rate < float64(c.rate)/4 {
+		t.Errorf("churn made %.0f writes/s, want about %d", rate, c.rate)
+	}
+}

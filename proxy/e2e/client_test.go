@@ -1,0 +1,172 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// target is one way to the Kubernetes API: straight to kube-apiserver, or through a port of watchfan. It speaks HTTP/1.1
+// and touches nothing: no compression of its own, no redirects, no User-Agent but ours.
+type target struct {
+	name  string
+	base  string
+	token string
+	http  *http.Client
+}
+
+func newTarget(name, base string, config *tls.Config) *target {
+	return &target{name: name, base: base, http: &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig:     config,
+			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
+			DisableCompression:  true,
+			MaxIdleConnsPerHost: 64,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+func (d *target) close() { d.http.CloseIdleConnections() }
+
+// response is a whole answer.
+type response struct {
+	status int
+	header http.Header
+	body   []byte
+	took   time.Duration
+}
+
+// open sends a request and returns the answer, its body unread.
+func (d *target) open(ctx context.Context, method, uri string, header http.Header, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, d.base+uri, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if path, query, _ := strings.Cut(uri, "?"); strings.Contains(path, "//") {
+		req.URL = &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Opaque: "//" + req.URL.Host + path, RawQuery: query}
+	}
+	if body == "" {
+		req.Body, req.ContentLength = nil, 0
+	}
+	req.Header.Set("User-Agent", "lab/1")
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if d.token != "" {
+		req.Header.Set("Authorization", "Bearer "+d.token)
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	return d.http.Do(req)
+}
+
+// try sends a request and reads the answer.
+func (d *target) try(method, uri string, header http.Header, body string) (response, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	begin := time.Now()
+	resp, err := d.open(ctx, method, uri, header, body)
+	if err != nil {
+		return response{}, err
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return response{}, fmt.Errorf("read answer from %s to %s %s: %w", d.name, method, uri, err)
+	}
+	return response{resp.StatusCode, resp.Header, content, time.Since(begin)}, nil
+}
+
+// do is try, and fails the test on any error of the network.
+func (d *target) do(t testing.TB, method, uri string, header http.Header, body string) response {
+	t.Helper()
+	resp, err := d.try(method, uri, header, body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, uri, err)
+	}
+	return resp
+}
+
+func (d *target) get(t testing.TB, uri string) response {
+	t.Helper()
+	return d.do(t, http.MethodGet, uri, nil, "")
+}
+
+// write sends a write and returns the resourceVersion that it made.
+func (d *target) write(method, uri, contentType, body string) (uint64, error) {
+	resp, err := d.try(method, uri, http.Header{"Content-Type": {contentType}}, body)
+	if err != nil {
+		return 0, err
+	}
+	if resp.status >= 300 {
+		return 0, fmt.Errorf("%s %s: %d: %s", method, uri, resp.status, resp.body)
+	}
+	var o struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	if err := json.Unmarshal(resp.body, &o); err != nil {
+		return 0, err
+	}
+	rv, _ := strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64) // the Status after some deletions has none
+	return rv, nil
+}
+
+func (d *target) must(t testing.TB, method, uri, contentType, body string) uint64 {
+	t.Helper()
+	rv, err := d.write(method, uri, contentType, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rv
+}
+
+func (d *target) create(t testing.TB, uri, body string) uint64 {
+	t.Helper()
+	return d.must(t, http.MethodPost, uri, "application/json", body)
+}
+
+// patch applies a JSON merge patch.
+func (d *target) patch(t testing.TB, uri, body string) uint64 {
+	t.Helper()
+	return d.must(t, http.MethodPatch, uri, "application/merge-patch+json", body)
+}
+
+func (d *target) remove(t testing.TB, uri string) uint64 {
+	t.Helper()
+	return d.must(t, http.MethodDelete, uri+"?gracePeriodSeconds=0", "application/json", "")
+}
+
+// version returns the resourceVersion of a collection now.
+func (d *target) version(t testing.TB, uri string) uint64 {
+	t.Helper()
+	resp := d.get(t, uri+"?limit=1")
+	if resp.status != http.StatusOK {
+		t.Fatalf("GET %s: %d: %s", uri, resp.status, resp.body)
+	}
+	return listVersion(t, resp.body)
+}
+
+func listVersion(t testing.TB, body []byte) uint64 {
+	t.Helper()
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		t.Fatalf("list %.200q: %v", body, err)
+	}
+	rv, err := strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64)
+	if err != nil {
+		t.Fatalf("list %.200q: %v", body, err)
+	}
+	return rv
+}

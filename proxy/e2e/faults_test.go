@@ -1,0 +1,589 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// fold returns the objects that a stream's events leave, and an error if an event does not fit what came before it: each is a
+// difference, told once.
+func fold(events []event) (map[string]string, error) {
+	objects, versions := make(map[string]string), make(map[string]uint64)
+	last := uint64(0)
+	initial := slices.IndexFunc(events, func(e event) bool { return e.end })
+	for i, e := range events {
+		_, known := objects[e.key]
+		switch e.typ {
+		case "ADDED", "MODIFIED":
+			if known == (e.typ == "ADDED") {
+				return nil, fmt.Errorf("%s, and known: %v", e, known)
+			}
+			if e.rv <= versions[e.key] || i > initial && e.rv <= last {
+				return nil, fmt.Errorf("%s behind %d of the object and %d of the stream", e, versions[e.key], last)
+			}
+			objects[e.key] = strings.TrimPrefix(e.line, `{"type":"`+e.typ+`"`)
+		case "DELETED":
+			if !known {
+				return nil, fmt.Errorf("%s of an unknown object", e)
+			}
+			if e.rv < last { // several deletions learnt from one list have its resourceVersion
+				return nil, fmt.Errorf("%s behind %d", e, last)
+			}
+			delete(objects, e.key)
+		case "BOOKMARK":
+		default:
+			return nil, fmt.Errorf("%s", e.line)
+		}
+		versions[e.key] = e.rv
+		if i >= initial {
+			last = e.rv
+		}
+	}
+	return objects, nil
+}
+
+// TestUpstreamRestarts: "A broken watch resumes from its last resourceVersion; a 410 upstream means one relist … and only the
+// differences go out. Clients keep their streams." (design.md)
+func TestUpstreamRestarts(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t, endWatches...)
+	p := privateWatchfan(t, c)
+	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
+	ns := []string{"restart", "restart-b"}
+	createNamespaces(t, direct, ns...)
+	p.waitReady(t)
+	var streams []*recording
+	all := selections(ns)[:20]
+	for i := range 50 {
+		s := all[i%len(all)]
+		streams = append(streams, ours.watch(t, fmt.Sprintf("%s?watch=1&%s&allowWatchBookmarks=1&timeoutSeconds=300", s.path, s.query)))
+	}
+	work := &churn{target: direct, namespaces: ns, rate: 60, names: 24, seed: *seed, tolerant: true}
+	write := func() (stop func()) {
+		stopc, done := make(chan struct{}), make(chan error, 1)
+		go func() { done <- work.run(stopc) }()
+		return func() { close(stopc); <-done }
+	}
+	breaks := func() float64 {
+		return admin.metric(t, "watchfan_upstream_watch_breaks_total", `resource="configmaps"`)
+	}
+	relists := func() float64 { return admin.metric(t, "watchfan_upstream_relists_total", `resource="configmaps"`) }
+	count := func() (n int) {
+		for _, s := range streams {
+			n += len(s.all())
+		}
+		return n
+	}
+	// settled waits until the cache is what the cluster is, then compares all streams with it.
+	settled := func(after string) {
+		t.Helper()
+		eventually(t, 30*time.Second, "streams hold the cluster's state after "+after, func() error {
+			for i, s := range streams {
+				if !s.open() {
+					t.Fatalf("after %s %s has ended: %v", after, s.uri, s.err)
+				}
+				got, err := fold(s.all())
+				if err != nil {
+					t.Fatalf("after %s %s: %v", after, s.uri, err)
+				}
+				if i >= len(all) {
+					continue // the same selection again
+				}
+				sel := all[i]
+				state := direct.watch(t, sel.path+"?watch=1&"+sel.query+"&allowWatchBookmarks=1&timeoutSeconds=20")
+				want := make(map[string]string)
+				for n := 1; ; n++ {
+					e := state.wait(t, n)[n-1]
+					if e.end {
+						break
+					}
+					want[e.key] = strings.TrimPrefix(e.line, `{"type":"ADDED"`)
+				}
+				state.stop()
+				if len(got) != len(want) {
+					return fmt.Errorf("%s holds %d objects, want %d", s.uri, len(got), len(want))
+				}
+				for k, o := range want {
+					if strings.TrimPrefix(got[k], `{"type":"MODIFIED"`) != o {
+						return fmt.Errorf("%s holds\n%s\nwant\n%s", s.uri, got[k], o)
+					}
+				}
+			}
+			return nil
+		})
+	}
+	stop := write()
+	time.Sleep(time.Second)
+	stop()
+	settled("writes")
+
+	events, before := count(), breaks()
+	c.restart(t)
+	eventually(t, 20*time.Second, "the lane's watch after a restart", func() error {
+		if n := admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); n != 1 || breaks() == before {
+			return fmt.Errorf("%v watches, %v breaks", n, breaks())
+		}
+		return nil
+	})
+	time.Sleep(500 * time.Millisecond)
+	if n := count(); n != events {
+		t.Errorf("a restart in which nothing was written brought %d events", n-events)
+	}
+
+	for _, fault := range []struct {
+		name string
+		do   func()
+	}{
+		{"a clean restart", func() { c.restart(t) }},
+		{"kill -9", func() { c.restart(t, "--kill") }},
+		{"410", func() {
+			// Stopped and cut off, watchfan misses what is written; the next kube-apiserver does not know it any more, nor does etcd.
+			if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			c.restart(t, "--kill")
+			missed := work.writes.Load() - work.errors.Load()
+			time.Sleep(time.Second)
+			missed = work.writes.Load() - work.errors.Load() - missed
+			c.command(t, "compact")
+			c.restart(t, "--kill")
+			if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			if missed < 10 {
+				t.Errorf("only %d writes were missed", missed)
+			}
+		}},
+	} {
+		before, lists := breaks(), relists()
+		stop := write()
+		time.Sleep(300 * time.Millisecond)
+		fault.do()
+		time.Sleep(time.Second)
+		stop()
+		if breaks() == before {
+			t.Errorf("%s: the lane's watch did not break", fault.name)
+		}
+		settled(fault.name)
+		if fault.name == "410" && relists() == lists {
+			t.Errorf("the lane did not list again")
+		}
+		t.Logf("%s: %v breaks, %v relists, %d events so far, %d writes failed", fault.name, breaks()-before, relists()-lists, count(), work.errors.Load())
+	}
+	for _, s := range streams {
+		s.stop()
+	}
+}
+
+// TestUpstreamAway: without kube-apiserver /readyz fails, what may be stale is served from the cache and what must be current is
+// not (contract.md L31); the streams go on when it is back.
+func TestUpstreamAway(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t, endWatches...)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "away")
+	if err := c.halt(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := direct.try(http.MethodGet, "/version", nil, ""); err == nil {
+		t.Fatal("kube-apiserver still answers")
+	}
+	p := privateWatchfan(t, c)
+	ours, admin := p.plain(t), p.admin(t)
+	if resp := admin.get(t, "/readyz"); resp.status != http.StatusInternalServerError {
+		t.Errorf("/readyz without kube-apiserver: %d %s", resp.status, resp.body)
+	}
+	if resp := admin.get(t, "/livez"); resp.status != http.StatusOK {
+		t.Errorf("/livez without kube-apiserver: %d", resp.status)
+	}
+	if resp := ours.get(t, "/api/v1/configmaps"); resp.status < 500 {
+		t.Errorf("a list without kube-apiserver: %d %s", resp.status, resp.body)
+	}
+	if err := c.begin(); err != nil {
+		t.Fatal(err)
+	}
+	p.waitReady(t)
+
+	uri := "/api/v1/namespaces/away/configmaps"
+	makeConfigMap(t, direct, "away", "x", "")
+	stream := ours.watch(t, uri+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=200")
+	stream.wait(t, 2)
+	if err := c.halt(); err != nil {
+		t.Fatal(err)
+	}
+	if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK || !strings.Contains(string(resp.body), `"name":"x"`) {
+		t.Errorf("a list at 0 from the cache: %d %s", resp.status, resp.body)
+	}
+	if resp := ours.get(t, uri); resp.status < 500 {
+		t.Errorf("a consistent list without kube-apiserver: %d %s", resp.status, resp.body)
+	}
+	eventually(t, 15*time.Second, "/readyz fails", func() error {
+		if resp := admin.get(t, "/readyz"); resp.status == http.StatusOK {
+			return fmt.Errorf("%s", resp.body)
+		}
+		return nil
+	})
+	if err := c.begin(); err != nil {
+		t.Fatal(err)
+	}
+	rv := direct.patch(t, uri+"/x", `{"data":{"k":"1"}}`)
+	eventually(t, 40*time.Second, "the stream goes on", func() error {
+		events := stream.all()
+		if last := events[len(events)-1]; last.rv < rv || !stream.open() {
+			return fmt.Errorf("last %s, want %d; open: %v", last, rv, stream.open())
+		}
+		return nil
+	})
+	p.waitReady(t)
+	stream.stop()
+}
+
+// TestShutdown: "SIGTERM ends watches with a proper last chunk and exits 0 within the timeout", a client that does not read and one
+// that never finishes its request among them.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c, "--shutdown-timeout=5s")
+	p.waitReady(t)
+	var streams []*recording
+	for _, way := range []*target{p.plain(t), p.secure(t, c.token(t, "reader"))} {
+		for _, uri := range []string{"/api/v1/configmaps?watch=1", "/api/v1/pods?watch=1&resourceVersion=0", "/api/v1/configmaps?watch=1&allowWatchBookmarks=true", "/apis/apps/v1/deployments?watch=1"} {
+			for range 5 {
+				streams = append(streams, way.watch(t, uri))
+			}
+		}
+		passed, err := way.tryWatch(t.Context(), "/api/v1/configmaps?watch=1", http.Header{"Accept": {partial}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, passed)
+	}
+	for _, head := range []string{"GET /api/v1/configmaps?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /api/v1/conf"} {
+		conn, err := net.Dial("tcp", p.ports.Insecure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, head); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(300 * time.Millisecond)
+	begin := time.Now()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range streams {
+		select {
+		case <-s.done:
+		case <-time.After(8 * time.Second):
+			t.Fatalf("watch %d, %s at %s, is still open", i, s.uri, s.target.name)
+		}
+		if s.err != nil {
+			t.Errorf("watch %d, %s at %s: %v", i, s.uri, s.target.name, s.err)
+		}
+	}
+	ended := time.Since(begin)
+	select {
+	case <-p.exited:
+	case <-time.After(8 * time.Second):
+		t.Fatal("watchfan has not exited")
+	}
+	t.Logf("%d watches ended within %s of SIGTERM, watchfan within %s", len(streams), ended.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestSlowClient: "a slow client may lose its stream, never an event in the middle", at bounded memory and with no effect on others
+// (contract.md 3.12, W29).
+func TestSlowClient(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c, "--client-buffer-frames=200")
+	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
+	createNamespaces(t, direct, "slow")
+	p.waitReady(t)
+	uri := "/api/v1/namespaces/slow/configmaps"
+	direct.create(t, uri, fmt.Sprintf(`{"metadata":{"name":"x"},"data":{"pad":%q}}`, strings.Repeat("x", 40_000)))
+	rv := direct.version(t, uri)
+	query := fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, rv)
+
+	var slow []*net.TCPConn
+	for range 5 {
+		dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+			return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+		}}
+		conn, err := dialer.DialContext(t.Context(), "tcp", p.ports.Insecure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", query); err != nil {
+			t.Fatal(err)
+		}
+		slow = append(slow, conn.(*net.TCPConn))
+	}
+	fast, twin := ours.watch(t, query), direct.watch(t, query)
+	eventually(t, 5*time.Second, "watchfan_watchers", func() error {
+		if n := admin.metric(t, "watchfan_watchers"); n != 6 {
+			return fmt.Errorf("%v", n)
+		}
+		return nil
+	})
+	memory := p.residentMemory(t)
+	const n = 500
+	parked := 0.0
+	for i := range n {
+		direct.patch(t, uri+"/x", fmt.Sprintf(`{"data":{"n":"%d"}}`, i))
+		if i%50 == 0 {
+			parked = max(parked, admin.metric(t, "watchfan_parked_watchers"))
+		}
+	}
+	want := twin.wait(t, n)
+	if err := compare(fast.wait(t, n), want); err != nil {
+		t.Errorf("a fast client beside slow ones: %v", err)
+	}
+	if parked == 0 {
+		t.Errorf("no client was slow enough")
+	}
+	eventually(t, 20*time.Second, "slow clients are evicted", func() error {
+		text := string(admin.get(t, "/metrics").body)
+		if e := sumMetric(text, "watchfan_watches_ended_total", `reason="evicted"`); e != 5 {
+			return fmt.Errorf("%v of 5", e)
+		}
+		return nil
+	})
+	grown := p.residentMemory(t) - memory
+	t.Logf("%v of 5 slow clients were parked; RSS grew by %d MB over %d MB of events", parked, grown>>20, n*40_000>>20)
+	if grown > 400<<20 {
+		t.Errorf("RSS grew by %d MB", grown>>20)
+	}
+	// What the slow ones do get is a prefix of what they should, event by event.
+	_ = slow[0].SetReadDeadline(time.Now().Add(15 * time.Second))
+	content, _ := io.ReadAll(slow[0])
+	got := 0
+	for i, e := range want {
+		if !bytes.Contains(content, []byte(strings.TrimSuffix(e.line, "\n"))) {
+			got = i
+			break
+		}
+	}
+	for i, e := range want[got:] {
+		if bytes.Contains(content, []byte(strings.TrimSuffix(e.line, "\n"))) {
+			t.Errorf("a slow client lacks event %d and has event %d", got, got+i)
+			break
+		}
+	}
+	t.Logf("a slow client has the first %d of %d events", got, n)
+	fast.stop()
+	twin.stop()
+}
+
+// TestVanishingClients: a client that breaks its connection frees its place.
+func TestVanishingClients(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	admin := p.admin(t)
+	var conns []*net.TCPConn
+	for i := range 100 {
+		conn, err := net.Dial("tcp", p.ports.Insecure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(conn, "GET /api/v1/configmaps?watch=1&resourceVersion=0&labelSelector=i%%3D%d HTTP/1.1\r\nHost: localhost\r\n\r\n", i); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn.(*net.TCPConn))
+	}
+	watchers := func(want float64) {
+		t.Helper()
+		eventually(t, 10*time.Second, "watchfan_watchers", func() error {
+			if n := admin.metric(t, "watchfan_watchers"); n != want {
+				return fmt.Errorf("%v, want %v", n, want)
+			}
+			return nil
+		})
+	}
+	watchers(100)
+	for i, conn := range conns {
+		if i%2 == 0 {
+			_ = conn.SetLinger(0) // RST
+		}
+		conn.Close()
+	}
+	watchers(0)
+	if n := admin.metric(t, "watchfan_lane_watchers", `resource="configmaps"`); n != 0 {
+		t.Errorf("the lane counts %v watchers", n)
+	}
+}
+
+// TestBadHeads: heads that are too long or never end are refused, and others notice nothing.
+func TestBadHeads(t *testing.T) {
+	t.Parallel()
+	p := sharedWatchfan(t)
+	p.waitReady(t)
+	resp := p.plain(t).do(t, http.MethodGet, "/version", http.Header{"X-Long": {strings.Repeat("x", 100_000)}}, "")
+	if resp.status != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a head of 100 kB: %d", resp.status)
+	}
+	for _, garbage := range []string{"\x16\x03\x01\x02\x00", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "\r\n\r\n\r\n\r\n", "GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"POST /api HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n"} {
+		conn, err := net.Dial("tcp", p.ports.Insecure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, garbage)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.ReadAll(conn); os.IsTimeout(err) {
+			t.Errorf("%q is neither answered nor refused", garbage)
+		}
+		conn.Close()
+	}
+	begin := time.Now()
+	var slow []net.Conn
+	for range 200 {
+		conn, err := net.Dial("tcp", p.ports.Insecure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "GET /version HTTP/1.1\r\nHost: loc")
+		slow = append(slow, conn)
+	}
+	if resp := p.plain(t).get(t, "/version"); resp.status != http.StatusOK || resp.took > 2*time.Second {
+		t.Errorf("beside 200 slow heads: %d after %s", resp.status, resp.took)
+	}
+	_ = slow[0].SetReadDeadline(begin.Add(45 * time.Second))
+	answer, err := io.ReadAll(slow[0])
+	if os.IsTimeout(err) {
+		t.Fatal("a head that never ends is waited for longer than 45 s")
+	}
+	t.Logf("a head that never ends: %q after %s", strings.SplitN(string(answer), "\r\n", 2)[0], time.Since(begin).Round(time.Second))
+}
+
+// TestCRDDeleted: "CRD deleted: DELETED events or clean end; then 404" (contract.md W33), and the lane goes with it.
+func TestCRDDeleted(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := sharedWatchfan(t)
+	p.waitReady(t)
+	direct, ours := c.direct(t), p.plain(t)
+	createNamespaces(t, direct, "gone")
+	createCRD(t, direct, "gone.example.com", "Goner", "Namespaced")
+	uri := "/apis/gone.example.com/v1/goners"
+	direct.create(t, "/apis/gone.example.com/v1/namespaces/gone/goners", `{"apiVersion":"gone.example.com/v1","kind":"Goner","metadata":{"name":"g"}}`)
+	var stream *recording
+	eventually(t, 20*time.Second, "a watch of a new custom resource", func() (err error) {
+		stream, err = ours.tryWatch(t.Context(), uri+"?watch=1&timeoutSeconds=120", nil)
+		if err == nil && stream.status != http.StatusOK {
+			err = fmt.Errorf("%d", stream.status)
+		}
+		return err
+	})
+	stream.wait(t, 1)
+	if n := p.admin(t).metric(t, "watchfan_upstream_watches", `resource="goners"`); n != 1 {
+		t.Errorf("the custom resource is not served from a cache")
+	}
+	direct.remove(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/goners.gone.example.com")
+	events := stream.finish(t, 60*time.Second)
+	if types(events) != "ADDED DELETED" {
+		t.Errorf("the watch brought %s", types(events))
+	}
+	eventually(t, 20*time.Second, "404", func() error {
+		for _, query := range []string{"", "?resourceVersion=0", "?watch=1&timeoutSeconds=1"} {
+			if resp := ours.get(t, uri+query); resp.status != http.StatusNotFound {
+				return fmt.Errorf("%d", resp.status)
+			}
+		}
+		return nil
+	})
+	// And comes again with the same name, of which nothing old may be left.
+	createCRD(t, direct, "gone.example.com", "Goner", "Namespaced")
+	eventually(t, 20*time.Second, "the custom resource again", func() error {
+		resp := ours.get(t, uri+"?resourceVersion=0")
+		if resp.status != http.StatusOK || !bytes.Contains(resp.body, []byte(`"items":[]`)) {
+			return fmt.Errorf("%d %s", resp.status, resp.body)
+		}
+		return nil
+	})
+}
+
+// TestRush: 500 clients that connect at once, each with its own node's pods as a kubelet, are all served, from one watch upstream.
+func TestRush(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "rush")
+	direct.create(t, "/api/v1/namespaces/rush/pods", podBody("p", "rush-7"))
+	begin := time.Now()
+	const n = 500
+	rush := gather(t, p.plain(t), n, func(i int) string {
+		return fmt.Sprintf("/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&fieldSelector=spec.nodeName%%3Drush-%d", i)
+	})
+	opened := time.Since(begin)
+	eventually(t, 10*time.Second, "initial events", func() error {
+		if left := rush.silent.Load(); left > 0 {
+			return fmt.Errorf("%d have none yet", left)
+		}
+		return nil
+	})
+	t.Logf("%d opened within %s, all synced within %s", n, opened.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	if served := p.admin(t).metric(t, "watchfan_watchers"); served < n {
+		t.Errorf("%v of %d are served from the cache", served, n)
+	}
+	rush.leave()
+}
+
+// TestHealth: /livez, /readyz, /metrics, /debug/pprof, --resident-resources.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c, "--resident-resources=configmaps,apps/v1/deployments")
+	p.waitReady(t)
+	admin := p.admin(t)
+	for _, resource := range []string{"configmaps", "deployments"} {
+		if n := admin.metric(t, "watchfan_upstream_watches", fmt.Sprintf("resource=%q", resource)); n != 1 {
+			t.Errorf("%s is resident and has %v watches", resource, n)
+		}
+	}
+	for uri, want := range map[string]string{"/livez": "ok", "/readyz": "ok", "/readyz?verbose": "[+]upstream ok", "/metrics": "watchfan_watchers 0", "/debug/pprof/": "goroutine",
+		"/debug/pprof/goroutine?debug=1": "goroutine profile"} {
+		if resp := admin.get(t, uri); resp.status != http.StatusOK || !strings.Contains(string(resp.body), want) {
+			t.Errorf("%s: %d %.200s", uri, resp.status, resp.body)
+		}
+	}
+	if resp := admin.get(t, "/nosuch"); resp.status != http.StatusNotFound {
+		t.Errorf("/nosuch: %d", resp.status)
+	}
+	// The admin port is not the API, and the API ports do not tell what the admin port does.
+	if resp := admin.get(t, "/api/v1/secrets"); resp.status != http.StatusNotFound {
+		t.Errorf("the admin port answers /api/v1/secrets with %d", resp.status)
+	}
+	if resp := p.secure(t, "").get(t, "/metrics"); resp.status != http.StatusUnauthorized {
+		t.Errorf("the secure port answers /metrics with %d to nobody", resp.status)
+	}
+
+	lacking := privateWatchfan(t, c, "--resident-resources=nosuches", "--profiling=false")
+	time.Sleep(time.Second)
+	if resp := lacking.admin(t).get(t, "/readyz"); resp.status != http.StatusInternalServerError || !strings.Contains(string(resp.body), "nosuches") {
+		t.Errorf("/readyz without a resident resource: %d %s", resp.status, resp.body)
+	}
+	if resp := lacking.admin(t).get(t, "/debug/pprof/"); resp.status != http.StatusNotFound {
+		t.Errorf("/debug/pprof without --profiling: %d", resp.status)
+	}
+}

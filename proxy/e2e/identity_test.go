@@ -1,0 +1,189 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestIdentity: each request through the TLS port has its token's rights and gets kube-apiserver's own words for what it has not
+// (contract.md A01–A03, A07, 6.4), whether or not the answer is in our cache.
+func TestIdentity(t *testing.T) {
+	direct, _ := fixtures(t)
+	c := sharedCluster(t)
+	p := sharedWatchfan(t)
+	p.waitReady(t)
+	for _, uri := range []string{"/api/v1/configmaps", "/api/v1/secrets", "/apis/ex.io/v1/foos", "/api/v1/pods"} { // all cached before anybody asks
+		p.plain(t).get(t, uri+"?resourceVersion=0")
+	}
+	if n := p.admin(t).metric(t, "watchfan_upstream_watches", `resource="secrets"`); n != 1 {
+		t.Fatalf("secrets are not cached: %v", n)
+	}
+	uris := []string{
+		"/api/v1/configmaps", "/api/v1/namespaces/a/configmaps", "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx", "/api/v1/namespaces/a/configmaps/x",
+		"/api/v1/secrets", "/api/v1/namespaces/a/secrets", "/api/v1/namespaces/a/secrets/s", "/apis/ex.io/v1/foos", "/apis/ex.io/v1/namespaces/a/foos/f1",
+		"/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p/status", "/foo", "/api/v1/nosuch", "/api/v1/watch/secrets", "/api/v1/watch/namespaces/a/configmaps",
+		"/api/v1/configmaps?timeout=abc", "/api/v1/configmaps?limit=abc", "/api/v1/configmaps?fieldSelector=a%3Db%3Dc",
+	}
+	var wg sync.WaitGroup
+	gate := make(chan struct{}, 12)
+	for _, user := range []string{"user", "reader"} {
+		ours, theirs := p.secure(t, c.token(t, user)), c.as(t, user)
+		plain := p.plain(t)
+		plain.token = ours.token // whoever presents a token is its owner, on either port
+		for _, uri := range uris {
+			for _, query := range []string{"", "resourceVersion=0", "watch=1&timeoutSeconds=1"} {
+				if strings.Contains(uri, "/watch/") {
+					query += "&timeoutSeconds=1"
+				}
+				sep := "?"
+				if strings.Contains(uri, "?") {
+					sep = "&"
+				}
+				r := row{method: http.MethodGet, uri: strings.TrimSuffix(uri+sep+query, sep)}
+				for _, way := range []*target{ours, plain} {
+					wg.Go(func() {
+						gate <- struct{}{}
+						defer func() { <-gate }()
+						var err error
+						for range 3 {
+							if err = r.compare(t, way, theirs); err == nil {
+								return
+							}
+						}
+						t.Errorf("%s as %s: %v", r.uri, user, err)
+					})
+				}
+			}
+		}
+		post := row{method: http.MethodPost, uri: "/api/v1/namespaces/a/configmaps", body: `{"metadata":{"name":"never"}}`}
+		if err := post.compare(t, ours, theirs); err != nil {
+			t.Errorf("create as %s: %v", user, err)
+		}
+	}
+
+	wg.Wait()
+
+	want := c.as(t, "user")
+	want.token = "bad"
+	for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0", "/api/v1/configmaps?watch=1", "/version", "/foo"} {
+		none := p.secure(t, "").do(t, http.MethodGet, uri, nil, "")
+		bad := p.secure(t, "bad").do(t, http.MethodGet, uri, nil, "")
+		upstream := want.get(t, uri)
+		if none.status != http.StatusUnauthorized || !bytes.Equal(none.body, upstream.body) {
+			t.Errorf("%s without a token: %d %s", uri, none.status, none.body)
+		}
+		if bad.status != upstream.status || !bytes.Equal(bad.body, upstream.body) {
+			t.Errorf("%s with a bad token: %d %s, want %d %s", uri, bad.status, bad.body, upstream.status, upstream.body)
+		}
+	}
+	basic := p.secure(t, "").do(t, http.MethodGet, "/version", http.Header{"Authorization": {"Basic eDp5"}}, "")
+	if basic.status != http.StatusUnauthorized {
+		t.Errorf("basic authentication: %d", basic.status)
+	}
+
+	// A07, A08
+	admin, user := p.secure(t, c.token(t, "admin")), p.secure(t, c.token(t, "user"))
+	for _, r := range []row{
+		{uri: "/api/v1/configmaps?resourceVersion=0", header: http.Header{"Impersonate-User": {"dev-user"}}},
+		{uri: "/api/v1/configmaps?resourceVersion=0", header: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"g", "system:masters"}, "Impersonate-Extra-K": {"v"}}},
+		{uri: "/api/v1/configmaps?watch=1&timeoutSeconds=1", header: http.Header{"Impersonate-User": {"dev-user"}}},
+		{uri: "/api/v1/configmaps?resourceVersion=0", header: http.Header{"Impersonate-Group": {"g"}}},
+		{uri: "/apis/authentication.k8s.io/v1/selfsubjectreviews", method: http.MethodPost, body: `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`, header: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"g"}}},
+		{uri: "/api/v1/secrets?resourceVersion=0", header: http.Header{"X-Remote-User": {"dev-admin"}, "X-Remote-Group": {"system:masters"}}},
+	} {
+		if r.method == "" {
+			r.method = http.MethodGet
+		}
+		for way, straight := range map[*target]*target{admin: direct, user: c.as(t, "user")} {
+			if err := r.compare(t, way, straight); err != nil && r.compare(t, way, straight) != nil {
+				t.Errorf("%s with %v: %v", r.uri, r.header, err)
+			}
+		}
+	}
+}
+
+// TestIdentityFromCache: "cached reads for a token are allowed by asking the cluster, never by default": the reader's read comes from
+// the cache, the user's does not get there; interleaved, nothing leaks (A09).
+func TestIdentityFromCache(t *testing.T) {
+	_, _ = fixtures(t)
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	reader, user, admin := p.secure(t, c.token(t, "reader")), p.secure(t, c.token(t, "user")), p.admin(t)
+	reader.get(t, "/api/v1/namespaces/a/configmaps?resourceVersion=0")
+	passed := admin.metric(t, "watchfan_passthrough_requests_total")
+	for range 20 {
+		if resp := reader.get(t, "/api/v1/namespaces/a/configmaps?resourceVersion=0"); resp.status != http.StatusOK {
+			t.Fatalf("reader: %d", resp.status)
+		}
+	}
+	if n := admin.metric(t, "watchfan_passthrough_requests_total"); n != passed {
+		t.Errorf("%v of 20 reads that a token may do were passed through", n-passed)
+	}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 25 {
+				way, want := reader, http.StatusOK
+				if i%2 == 1 {
+					way, want = user, http.StatusForbidden
+				}
+				resp := way.get(t, "/api/v1/namespaces/a/configmaps?resourceVersion=0")
+				if resp.status != want {
+					t.Errorf("%d, want %d: %s", resp.status, want, resp.body)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	forbidden := sumMetric(string(admin.get(t, "/metrics").body), "watchfan_passthrough_requests_total", `code="403"`)
+	if forbidden < 100 {
+		t.Errorf("%v of 100 refusals came from kube-apiserver", forbidden)
+	}
+}
+
+// TestRevocation: a grant taken back is effective "in the order of 10 s" (contract.md 6.6, A10), and one given after a denial too
+// (A14); the open watch goes on or ends cleanly.
+func TestRevocation(t *testing.T) {
+	t.Parallel()
+	direct := sharedCluster(t).direct(t)
+	c := sharedCluster(t)
+	p := sharedWatchfan(t)
+	createNamespaces(t, direct, "revoked")
+	roles := "/apis/rbac.authorization.k8s.io/v1/namespaces/revoked/"
+	direct.create(t, roles+"roles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
+	user := p.secure(t, c.token(t, "user"))
+	uri := "/api/v1/namespaces/revoked/configmaps"
+	if resp := user.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusForbidden {
+		t.Fatalf("without a binding: %d", resp.status)
+	}
+	direct.create(t, roles+"rolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"dev-user"}]}`)
+	begin := time.Now()
+	eventually(t, 15*time.Second, "a grant", func() error {
+		if resp := user.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK {
+			return fmt.Errorf("%d", resp.status)
+		}
+		return nil
+	})
+	granted := time.Since(begin)
+	open := user.watch(t, uri+"?watch=1&resourceVersion=0&timeoutSeconds=60")
+	direct.remove(t, roles+"rolebindings/b")
+	begin = time.Now()
+	eventually(t, 15*time.Second, "a revocation", func() error {
+		list, watch := user.get(t, uri+"?resourceVersion=0"), user.get(t, uri+"?watch=1&timeoutSeconds=1")
+		if list.status != http.StatusForbidden || watch.status != http.StatusForbidden {
+			return fmt.Errorf("list %d, watch %d", list.status, watch.status)
+		}
+		return nil
+	})
+	t.Logf("granted after %s, revoked after %s; the open watch is open: %v", granted.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond), open.open())
+	if !open.open() && open.err != nil {
+		t.Errorf("the open watch broke: %v", open.err)
+	}
+	open.stop()
+}

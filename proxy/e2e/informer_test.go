@@ -1,0 +1,264 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// requestLog is a transport that notes the collection reads of an informer.
+type requestLog struct {
+	next http.RoundTripper
+
+	mu       sync.Mutex
+	requests []string
+}
+
+func (l *requestLog) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(req)
+	result := "error"
+	if err == nil {
+		result = fmt.Sprint(resp.StatusCode)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.requests = append(l.requests, result+" "+req.URL.RequestURI())
+	return resp, err
+}
+
+// reads counts a resource's syncs: lists, and watches with initial events; the inconsistency detector's own lists are not among them.
+func (l *requestLog) reads(resource string) (syncs, watches int, all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.requests {
+		path, query, _ := strings.Cut(r, "?")
+		if !strings.HasSuffix(path, "/"+resource) || strings.Contains(query, "resourceVersionMatch=Exact") {
+			continue
+		}
+		all = append(all, r)
+		switch {
+		case !strings.Contains(query, "watch=true"), strings.Contains(query, "sendInitialEvents=true"):
+			syncs++
+		default:
+			watches++
+		}
+	}
+	return syncs, watches, all
+}
+
+// informerSet is a real client: a SharedInformer each for ConfigMaps and Pods.
+type informerSet struct {
+	name       string
+	log        *requestLog
+	configMaps cache.SharedIndexInformer
+	pods       cache.SharedIndexInformer
+}
+
+// startInformers starts informers as any controller does.
+func startInformers(t *testing.T, name string, config *rest.Config) *informerSet {
+	t.Helper()
+	s := &informerSet{name: name, log: new(requestLog)}
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { s.log.next = next; return s.log })
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
+	s.configMaps, s.pods = factory.Core().V1().ConfigMaps().Informer(), factory.Core().V1().Pods().Informer()
+	factory.Start(t.Context().Done())
+	return s
+}
+
+func (s *informerSet) waitSynced(t *testing.T) {
+	t.Helper()
+	eventually(t, 20*time.Second, s.name+" sync", func() error {
+		if !s.configMaps.HasSynced() || !s.pods.HasSynced() {
+			_, _, all := s.log.reads("configmaps")
+			return fmt.Errorf("not synced after %q", all)
+		}
+		return nil
+	})
+}
+
+// holds compares the store of an informer with the cluster's state, and that with other, an informer of kube-apiserver itself.
+func holds[T any](informer cache.SharedIndexInformer, list []T) error {
+	want := make(map[string]any)
+	for i := range list {
+		o := any(&list[i]).(runtime.Object)
+		key, err := cache.MetaNamespaceKeyFunc(o)
+		if err != nil {
+			return err
+		}
+		want[key] = o
+	}
+	for _, key := range informer.GetStore().ListKeys() {
+		if want[key] == nil {
+			return fmt.Errorf("holds %s, which the cluster does not", key)
+		}
+	}
+	for key, o := range want {
+		got, ok, _ := informer.GetStore().GetByKey(key)
+		if !ok {
+			return fmt.Errorf("lacks %s", key)
+		}
+		if !equality.Semantic.DeepEqual(got, o) {
+			return fmt.Errorf("holds %s as\n%+v, want\n%+v", key, got, o)
+		}
+	}
+	return nil
+}
+
+// podChurn creates, binds, moves through phases and deletes pods.
+func podChurn(t *testing.T, d *target, namespace string, stop <-chan struct{}) (writes int) {
+	uri := "/api/v1/namespaces/" + namespace + "/pods"
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return writes
+		case <-time.After(40 * time.Millisecond):
+		}
+		name := fmt.Sprintf("p-%d", i%7)
+		one := uri + "/" + name
+		for _, w := range []struct{ method, uri, contentType, body string }{
+			{http.MethodPost, uri, "application/json", podBody(name, "")},
+			{http.MethodPost, one + "/binding", "application/json", fmt.Sprintf(`{"apiVersion":"v1","kind":"Binding","metadata":{"name":%q},"target":{"apiVersion":"v1","kind":"Node","name":"node-%d"}}`, name, i%3)},
+			{http.MethodPatch, one + "/status", "application/merge-patch+json", `{"status":{"phase":"Running"}}`},
+			{http.MethodDelete, one + "?gracePeriodSeconds=0", "application/json", ""},
+		}[:2+i%3] {
+			if _, err := d.write(w.method, w.uri, w.contentType, w.body); err == nil {
+				writes++
+			}
+		}
+	}
+}
+
+func podBody(name, node string) string {
+	spec := `"containers":[{"name":"c","image":"i"}]`
+	if node != "" {
+		spec += fmt.Sprintf(`,"nodeName":%q`, node)
+	}
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"l":"1"}},"spec":{%s}}`, name, spec)
+}
+
+// TestInformers: "A client-go SharedInformer for ConfigMaps and one for Pods sync through the proxy and hold exactly the cluster's
+// state after churn and after kube-apiserver is restarted in the middle, with no relist caused by us." Each mode is a
+// process of its own, because client-go reads its feature gates from the environment once.
+func TestInformers(t *testing.T) {
+	for _, mode := range []struct{ name, environment, restart string }{
+		{"WatchListClient, inconsistency detector, clean restart", "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true", "clean"},
+		{"no WatchListClient, kill -9", "KUBE_FEATURE_WatchListClient=false", "kill"},
+	} {
+		t.Run(mode.name, func(t *testing.T) {
+			t.Parallel()
+			binary(t, "DEVCLUSTER_BIN", "devcluster")
+			binary(t, "WATCHFAN_BIN", "watchfan")
+			args := []string{"-test.run=^TestInformerProcess$", "-test.v", "-churn=" + churnFor.String(), fmt.Sprintf("-writes=%d", *writes/2), fmt.Sprintf("-seed=%d", *seed)}
+			cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+			cmd.Env = append(os.Environ(), mode.environment, "E2E_INFORMER_PROCESS="+mode.restart)
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			err := cmd.Run()
+			if err != nil || !strings.Contains(out.String(), "--- PASS: TestInformerProcess") {
+				t.Fatalf("%v\n%s", err, out.String())
+			}
+			for line := range strings.Lines(out.String()) {
+				if strings.Contains(line, "_test.go:") {
+					t.Log(strings.TrimSpace(line))
+				}
+			}
+		})
+	}
+}
+
+// TestInformerProcess is what TestInformers starts.
+func TestInformerProcess(t *testing.T) {
+	if os.Getenv("E2E_INFORMER_PROCESS") == "" {
+		t.Skip("TestInformers runs this in processes of its own")
+	}
+	c := privateCluster(t, endWatches...)
+	p := privateWatchfan(t, c)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "informed", "informed-b")
+	p.waitReady(t)
+
+	plain := &rest.Config{Host: "http://" + p.ports.Insecure, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	protobuf := &rest.Config{Host: "http://" + p.ports.Insecure, ContentConfig: rest.ContentConfig{
+		AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json", ContentType: "application/vnd.kubernetes.protobuf"}}
+	secure := &rest.Config{Host: "https://" + p.ports.Secure, BearerToken: c.token(t, "reader"), TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+
+	work := &churn{target: direct, namespaces: []string{"informed", "informed-b"}, rate: *writes, names: 24, seed: *seed, tolerant: true}
+	stop, written, pods := make(chan struct{}), make(chan error, 1), make(chan int, 1)
+	begin := time.Now()
+	go func() { written <- work.run(stop) }()
+	go func() { pods <- podChurn(t, direct, "informed", stop) }()
+	time.Sleep(time.Second)
+	cached := []*informerSet{startInformers(t, "plain", plain), startInformers(t, "secure", secure)}
+	passed := startInformers(t, "protobuf", protobuf)
+	for _, s := range append(cached, passed) {
+		s.waitSynced(t)
+	}
+	time.Sleep(*churnFor / 3)
+	if os.Getenv("E2E_INFORMER_PROCESS") == "kill" {
+		c.restart(t, "--kill")
+	} else {
+		c.restart(t)
+	}
+	time.Sleep(*churnFor * 2 / 3)
+	close(stop)
+	<-written
+	podWrites := <-pods
+	work.check(t, time.Since(begin))
+	if podWrites < 20 {
+		t.Errorf("pods were written %d times only", podWrites)
+	}
+
+	var configMaps corev1.ConfigMapList
+	var podList corev1.PodList
+	for uri, list := range map[string]any{"/api/v1/configmaps": &configMaps, "/api/v1/pods": &podList} {
+		if err := json.Unmarshal(direct.get(t, uri).body, list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range append(cached, passed) {
+		patience := 10 * time.Second
+		if s == passed {
+			patience = 40 * time.Second // its watch broke, and client-go's backoff is in between
+		}
+		eventually(t, patience, s.name+" holds the cluster's state", func() error {
+			if err := holds(s.configMaps, configMaps.Items); err != nil {
+				return fmt.Errorf("configmaps: %w", err)
+			}
+			return holds(s.pods, podList.Items)
+		})
+	}
+	for _, s := range cached {
+		for _, resource := range []string{"configmaps", "pods"} {
+			if syncs, watches, all := s.log.reads(resource); syncs != 1 || watches > 1 {
+				t.Errorf("%s: %d syncs and %d watches of %s, want one, and the watch that follows a list:\n%s", s.name, syncs, watches, resource, strings.Join(all, "\n"))
+			}
+		}
+	}
+	// What is passed through breaks with kube-apiserver, as it would without us.
+	syncs, watches, _ := passed.log.reads("configmaps")
+	t.Logf("%d configmaps and %d pods held; %d pod writes; protobuf: %d syncs, %d watches", len(configMaps.Items), len(podList.Items), podWrites, syncs, watches)
+	if configMaps.Items == nil || podList.Items == nil {
+		t.Errorf("nothing is left to hold")
+	}
+}

@@ -1,0 +1,164 @@
+// Package e2e_test runs the built binary between a real kube-apiserver and real clients. Nearly every test is
+// differential: the same request goes straight to kube-apiserver and through watchfan, and the answers must be the same bytes.
+//
+// It needs three binaries that make test builds, looked for in ../../bin or where WATCHFAN_BIN, DEVCLUSTER_BIN and KUBECTL_BIN
+// say. Without them the tests skip, except where CI=true.
+//
+// The files: cluster_test.go, watchfan_test.go and client_test.go start and speak to things; recording_test.go and model_test.go
+// say what a watch brought and what it should have brought; churn_test.go writes. The others are the promises.
+package e2e_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+var (
+	churnFor = flag.Duration("churn", 8*time.Second, "how long writers write in the oracle and informer tests; the long mode is 30s")
+	watchers = flag.Int("watchers", 60, "watchers of the oracle, each with a twin at kube-apiserver")
+	fanOut   = flag.Int("fan-out", 1000, "watchers that must cost kube-apiserver one")
+	writes   = flag.Int("writes", 100, "writes per second of the oracle and informer tests")
+	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of everything random, logged by the tests that use it")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait more than they work
+	code := m.Run()
+	if err := shared.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// binary returns the path of a program that make test builds.
+func binary(t testing.TB, env, name string) string {
+	t.Helper()
+	path := os.Getenv(env)
+	if path == "" {
+		path = filepath.Join("..", "..", "bin", name)
+	}
+	path, err := filepath.Abs(path)
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%s is not built (%v), and in CI the end-to-end tests must run: make test builds it", name, err)
+		}
+		t.Skipf("%s is not built (%v): run make test, which builds it, or set %s", name, err, env)
+	}
+	return path
+}
+
+// shared are the cluster and the watchfan that most tests use, started by the first that asks.
+var shared sharedProcesses
+
+type sharedProcesses struct {
+	mu      sync.Mutex
+	cluster *cluster
+	proxy   *watchfan
+	dir     string // of the watchfan
+}
+
+func sharedCluster(t testing.TB) *cluster {
+	t.Helper()
+	binary(t, "DEVCLUSTER_BIN", "devcluster")
+	binary(t, "WATCHFAN_BIN", "watchfan")
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	return shared.clusterLocked(t)
+}
+
+func (s *sharedProcesses) clusterLocked(t testing.TB) *cluster {
+	t.Helper()
+	if s.cluster == nil {
+		c, err := startCluster(binary(t, "DEVCLUSTER_BIN", "devcluster"))
+		if err != nil {
+			t.Fatalf("start devcluster: %v", err)
+		}
+		s.cluster = c
+	}
+	return s.cluster
+}
+
+// sharedWatchfan returns the watchfan in front of the shared cluster.
+func sharedWatchfan(t testing.TB) *watchfan {
+	t.Helper()
+	path := binary(t, "WATCHFAN_BIN", "watchfan")
+	binary(t, "DEVCLUSTER_BIN", "devcluster")
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	c := shared.clusterLocked(t)
+	if shared.proxy == nil {
+		dir, err := os.MkdirTemp("", "watchfan-e2e-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := startWatchfan(path, dir, c.ready.Kubeconfigs["admin"])
+		if err != nil {
+			t.Fatalf("start watchfan: %v", err)
+		}
+		shared.proxy, shared.dir = p, dir
+	}
+	return shared.proxy
+}
+
+func (s *sharedProcesses) stop() error {
+	var failed error
+	if s.proxy != nil {
+		failed = s.proxy.stop()
+		os.RemoveAll(s.dir)
+	}
+	if s.cluster != nil {
+		if err := s.cluster.stop(); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// launch starts a process so that it dies with this one. The kernel ties that to the thread that forked, so one thread
+// does all of it and never ends.
+func launch(start func() error) error {
+	launcher.once.Do(func() {
+		launcher.c = make(chan func())
+		go func() {
+			runtime.LockOSThread()
+			for f := range launcher.c {
+				f()
+			}
+		}()
+	})
+	errc := make(chan error)
+	launcher.c <- func() { errc <- start() }
+	return <-errc
+}
+
+var launcher struct {
+	once sync.Once
+	c    chan func()
+}
+
+// eventually fails the test unless f returns nil within patience.
+func eventually(t testing.TB, patience time.Duration, what string, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s: %v", what, patience, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

@@ -1,0 +1,254 @@
+package e2e_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// model is a collection's history as one unfiltered watch at kube-apiserver told it. It says what any other watch must bring. That
+// it understands kube-apiserver's rules is shown by the twins: it must explain kube-apiserver's own streams too.
+type model struct {
+	at    uint64            // resourceVersion of state
+	state map[string]object // as of at
+	log   []change          // behind at
+	views map[string][]told // by filter
+}
+
+// object is one version of an object.
+type object struct {
+	json      string // as watch events carry it
+	rv        uint64
+	namespace string
+	name      string
+	labels    labels.Set
+}
+
+// change is one event of the reference.
+type change struct {
+	event
+	old, new *object // new is nil for a deletion
+}
+
+// newModel reads the events of a reference watch with initial events and their end bookmark.
+func newModel(events []event) (*model, error) {
+	m := &model{state: make(map[string]object), views: make(map[string][]told)}
+	now := make(map[string]object)
+	for _, e := range events {
+		if e.typ == "BOOKMARK" {
+			if e.end {
+				m.at = e.rv
+			}
+			continue
+		}
+		o := readObject(e)
+		if m.at == 0 {
+			m.state[e.key], now[e.key] = o, o
+			continue
+		}
+		c := change{event: e}
+		if old, ok := now[e.key]; ok {
+			c.old = &old
+		}
+		switch e.typ {
+		case "ADDED", "MODIFIED":
+			c.new = &o
+			now[e.key] = o
+		case "DELETED":
+			delete(now, e.key)
+		default:
+			return nil, fmt.Errorf("reference holds %s", e.line)
+		}
+		m.log = append(m.log, c)
+	}
+	if m.at == 0 {
+		return nil, errors.New("reference has no end bookmark")
+	}
+	return m, nil
+}
+
+func readObject(e event) object {
+	var body struct {
+		Object json.RawMessage
+	}
+	var meta struct {
+		Metadata struct {
+			Namespace, Name string
+			Labels          labels.Set
+		}
+	}
+	if err := json.Unmarshal([]byte(e.line), &body); err != nil {
+		panic(err) // parseEvent has read it before
+	}
+	if err := json.Unmarshal(body.Object, &meta); err != nil {
+		panic(err)
+	}
+	return object{string(body.Object), e.rv, meta.Metadata.Namespace, meta.Metadata.Name, meta.Metadata.Labels}
+}
+
+// filter is what a watch selects.
+type filter struct {
+	namespace string
+	labels    labels.Selector
+	fields    fields.Selector
+}
+
+func (f filter) match(o *object) bool {
+	return o != nil && (f.namespace == "" || f.namespace == o.namespace) && f.labels.Matches(o.labels) &&
+		f.fields.Matches(fields.Set{"metadata.name": o.name, "metadata.namespace": o.namespace})
+}
+
+func (f filter) line(c change) string {
+	old, cur := f.match(c.old), f.match(c.new)
+	switch {
+	case cur && old:
+		return line("MODIFIED", c.new.json)
+	case cur:
+		return line("ADDED", c.new.json)
+	case old && c.typ == "DELETED":
+		return c.event.line
+	case old:
+		return line("DELETED", strings.Replace(c.old.json, fmt.Sprintf(`"resourceVersion":"%d"`, c.old.rv), fmt.Sprintf(`"resourceVersion":"%d"`, c.rv), 1))
+	}
+	return ""
+}
+
+func line(typ, object string) string { return `{"type":"` + typ + `","object":` + object + "}\n" }
+
+// told is one event of a watch.
+type told struct {
+	rv   uint64
+	line string
+}
+
+// told returns what a watch with filter f brings that begins before the log.
+func (m *model) told(f filter) []told {
+	key := f.namespace + "|" + f.labels.String() + "|" + f.fields.String()
+	if all, ok := m.views[key]; ok {
+		return all
+	}
+	var all []told
+	for _, c := range m.log {
+		if l := f.line(c); l != "" {
+			all = append(all, told{c.rv, l})
+		}
+	}
+	m.views[key] = all
+	return all
+}
+
+// behind returns what a watch with filter f brings behind resourceVersion rv.
+func (m *model) behind(f filter, rv uint64) []string {
+	all := m.told(f)
+	from, _ := slices.BinarySearchFunc(all, rv+1, func(t told, rv uint64) int { return cmp.Compare(t.rv, rv) })
+	lines := make([]string, 0, len(all)-from)
+	for _, t := range all[from:] {
+		lines = append(lines, t.line)
+	}
+	return lines
+}
+
+// stateAt returns the matching objects as of rv, as initial events.
+func (m *model) stateAt(f filter, rv uint64) []string {
+	now := make(map[string]*object)
+	for k, o := range m.state {
+		now[k] = &o
+	}
+	for _, c := range m.log {
+		if c.rv > rv {
+			break
+		}
+		now[c.key] = c.new
+	}
+	var keys []string
+	for k, o := range now {
+		if f.match(o) {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	lines := make([]string, len(keys))
+	for i, k := range keys {
+		lines[i] = line("ADDED", now[k].json)
+	}
+	return lines
+}
+
+// explain returns an error unless the events are what a watch brings that begins at some resourceVersion, least or later: the state
+// then, if initial is true, and all that came behind it. With an end bookmark it is the bookmark's. It counts the initial events.
+func (m *model) explain(f filter, events []event, initial bool, least uint64) (int, error) {
+	var got []string
+	for _, e := range events {
+		if e.end {
+			if e.rv < least {
+				return 0, fmt.Errorf("end bookmark %d is older than %d", e.rv, least)
+			}
+			if err := same(got, m.stateAt(f, e.rv)); err != nil {
+				return 0, fmt.Errorf("initial events as of %d: %w", e.rv, err)
+			}
+			rest := slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.typ == "BOOKMARK" })[len(got):]
+			if err := same(lines(rest), m.behind(f, e.rv)); err != nil {
+				return 0, fmt.Errorf("events behind %d: %w", e.rv, err)
+			}
+			return len(got), nil
+		}
+		if e.typ != "BOOKMARK" {
+			got = append(got, e.line)
+		}
+	}
+	n, err := m.explainAt(f, got, initial, least)
+	if err == nil {
+		return n, nil
+	}
+	for _, c := range m.log {
+		if c.rv > least {
+			if n, err := m.explainAt(f, got, initial, c.rv); err == nil {
+				return n, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("no beginning at or behind %d explains it; at %d: %w", least, least, err)
+}
+
+func (m *model) explainAt(f filter, got []string, initial bool, rv uint64) (int, error) {
+	live := m.behind(f, rv)
+	if !initial {
+		return 0, same(got, live)
+	}
+	n := len(got) - len(live)
+	if n < 0 { // cheaper than the state
+		return 0, fmt.Errorf("got %d events, want %d and the initial ones", len(got), len(live))
+	}
+	if err := same(got[n:], live); err != nil {
+		return 0, err
+	}
+	return n, same(got[:n], m.stateAt(f, rv))
+}
+
+func lines(events []event) []string {
+	out := make([]string, len(events))
+	for i, e := range events {
+		out[i] = e.line
+	}
+	return out
+}
+
+func same(got, want []string) error {
+	for i := range max(len(got), len(want)) {
+		switch {
+		case i >= len(got):
+			return fmt.Errorf("event %d of %d is missing: %s", i, len(want), want[i])
+		case i >= len(want):
+			return fmt.Errorf("event %d is too many, want %d: %s", i, len(want), got[i])
+		case got[i] != want[i]:
+			return fmt.Errorf("event %d is\n%swant\n%s", i, got[i], want[i])
+		}
+	}
+	return nil
+}

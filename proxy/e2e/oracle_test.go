@@ -1,0 +1,272 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// selection is one way to select ConfigMaps.
+type selection struct {
+	path   string // of the collection
+	query  string
+	legacy bool // the deprecated /watch/ prefix
+	filter filter
+}
+
+func newSelection(path, labelSelector, fieldSelector string) selection {
+	q := make(url.Values)
+	if labelSelector != "" {
+		q.Set("labelSelector", labelSelector)
+	}
+	if fieldSelector != "" {
+		q.Set("fieldSelector", fieldSelector)
+	}
+	s := selection{path: path, query: q.Encode(), legacy: strings.Contains(path, "/watch/")}
+	s.filter.labels, _ = labels.Parse(labelSelector)
+	s.filter.fields = fields.ParseSelectorOrDie(fieldSelector)
+	parts := strings.Split(strings.TrimPrefix(path, "/api/v1/"), "/")
+	if s.legacy {
+		parts = parts[1:]
+	}
+	if parts[0] == "namespaces" {
+		s.filter.namespace, parts = parts[1], parts[2:]
+	}
+	if len(parts) == 2 { // …/watch/namespaces/NS/configmaps/NAME
+		s.filter.fields = fields.OneTermEqualSelector("metadata.name", parts[1])
+	}
+	return s
+}
+
+func selections(ns []string) []selection {
+	all, one, other := "/api/v1/configmaps", "/api/v1/namespaces/"+ns[0]+"/configmaps", "/api/v1/namespaces/"+ns[1]+"/configmaps"
+	return []selection{
+		newSelection(all, "", ""),
+		newSelection(all, "app=a", ""),
+		newSelection(all, "app in (a,b)", ""),
+		newSelection(all, "app!=a", ""),
+		newSelection(all, "app notin (a,c),tier", ""),
+		newSelection(all, "tier", ""),
+		newSelection(all, "!tier", ""),
+		newSelection(all, "app=b,tier=x", ""),
+		newSelection(all, "num>5", ""),
+		newSelection(all, "num<7,app", ""),
+		newSelection(one, "", ""),
+		newSelection(other, "", ""),
+		newSelection(one, "app==c", ""),
+		newSelection(other, "app in (b,c),!num", ""),
+		newSelection(all, "", "metadata.name=cm-3"),
+		newSelection(one, "", "metadata.name=cm-4"),
+		newSelection(one, "tier=y", "metadata.name=cm-5"),
+		newSelection(all, "", "metadata.name!=cm-3"),
+		newSelection(all, "", "metadata.namespace="+ns[1]),
+		newSelection(all, "app", "metadata.namespace!="+ns[0]+",metadata.name!=cm-1"),
+		newSelection("/api/v1/watch/configmaps", "", ""),
+		newSelection("/api/v1/watch/configmaps", "app=a", ""),
+		newSelection("/api/v1/watch/namespaces/"+ns[0]+"/configmaps", "tier", ""),
+		newSelection("/api/v1/watch/namespaces/"+ns[0]+"/configmaps/cm-6", "", ""),
+	}
+}
+
+// start is one way to begin a watch.
+type start struct {
+	name    string
+	query   string // RV is replaced
+	initial bool   // with the state
+	exact   bool   // at the resourceVersion that was asked for, so that two such streams are equal
+	fresh   bool   // as new as the request
+	modern  bool   // not under the /watch/ prefix
+}
+
+var starts = []start{
+	{name: "RV", query: "resourceVersion=RV", exact: true},
+	{name: "RV with bookmarks", query: "resourceVersion=RV&allowWatchBookmarks=true", exact: true},
+	{name: "SIE with bookmarks", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", initial: true, fresh: true, modern: true},
+	{name: "SIE without bookmarks", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", initial: true, fresh: true, modern: true},
+	{name: "SIE from RV", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=RV", initial: true, modern: true},
+	{name: "RV 0", query: "resourceVersion=0", initial: true},
+	{name: "RV unset", query: "allowWatchBookmarks=true", initial: true},
+	{name: "SIE from 0", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0&allowWatchBookmarks=1", initial: true, modern: true},
+	{name: "SIE=false from RV", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=RV", exact: true, modern: true},
+	{name: "from now", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan", fresh: true, modern: true},
+	{name: "from 0", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0", modern: true},
+}
+
+// pair is a watch through watchfan and its twin at kube-apiserver.
+type pair struct {
+	selection selection
+	start     start
+	rv, least uint64 // where they begin, or what they may not be older than
+	lasting   time.Duration
+	ours      *recording
+	theirs    *recording
+}
+
+func (p *pair) String() string { return p.ours.uri }
+
+// startPair begins both watches at about the same time; they end by themselves.
+func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, acknowledged uint64, lasting time.Duration) *pair {
+	t.Helper()
+	p := &pair{selection: s, start: st, rv: rv, lasting: lasting.Truncate(time.Second)}
+	switch {
+	case st.exact:
+		p.least = rv
+	case st.fresh:
+		p.least = acknowledged
+	}
+	query := strings.ReplaceAll(st.query, "RV", fmt.Sprint(rv))
+	uri := fmt.Sprintf("%s?%s&%s&timeoutSeconds=%d", s.path, s.query, query, int(lasting.Seconds()))
+	if !s.legacy {
+		uri += "&watch=true"
+	}
+	var wg sync.WaitGroup
+	var errs [2]error
+	wg.Go(func() { p.ours, errs[0] = ours.tryWatch(t.Context(), uri, nil) })
+	wg.Go(func() { p.theirs, errs[1] = theirs.tryWatch(t.Context(), uri, nil) })
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Errorf("watch %s: %v", uri, err)
+		return nil
+	}
+	return p
+}
+
+// check compares the two, and each with the model.
+func (p *pair) check(m *model) error {
+	for _, r := range []*recording{p.ours, p.theirs} {
+		events := r.all()
+		initial, err := m.explain(p.selection.filter, events, p.start.initial, max(p.least, m.at))
+		if err == nil {
+			err = checkOrder(events, initial)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.target.name, err)
+		}
+	}
+	if p.start.exact {
+		return compare(p.ours.objects(), p.theirs.objects())
+	}
+	ends := func(r *recording) (n int) {
+		for _, e := range r.all() {
+			if e.end {
+				n++
+			}
+		}
+		return n
+	}
+	if ours, theirs := ends(p.ours), ends(p.theirs); ours != theirs {
+		return fmt.Errorf("%d end bookmarks, kube-apiserver sends %d", ours, theirs)
+	}
+	return nil
+}
+
+// TestOracle is the promise of the whole: "each watcher gets exactly the events, byte for byte and in order, that a watcher with
+// the same selector gets from kube-apiserver itself".
+func TestOracle(t *testing.T) {
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c)
+	ours, theirs := p.plain(t), c.direct(t)
+	tls := p.secure(t, c.token(t, "reader"))
+	rng := rand.New(rand.NewPCG(*seed, 0))
+	ns := []string{"oracle", "oracle-b", "zoracle"}
+	createNamespaces(t, theirs, ns...)
+	p.waitReady(t)
+
+	lasting := *churnFor + 6*time.Second + time.Duration(*watchers)*20*time.Millisecond
+	reference := theirs.watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d", int(lasting.Seconds())+4))
+	reference.wait(t, 1)
+	work := &churn{target: theirs, namespaces: ns, rate: *writes, names: 24, seed: *seed}
+	stop, written := make(chan struct{}), make(chan error, 1)
+	begin := time.Now()
+	go func() { written <- work.run(stop) }()
+	time.Sleep(500 * time.Millisecond)
+
+	// A third of the pairs begin at once, the others at random moments and from random resourceVersions of the past.
+	all := selections(ns)
+	pairs := make([]*pair, *watchers)
+	var opening sync.WaitGroup
+	gate := make(chan struct{}, 8)
+	for i := range pairs {
+		s, st := all[i%len(all)], starts[(i*7+i/len(all))%len(starts)]
+		if s.legacy && st.modern {
+			st = starts[i%2]
+		}
+		if i >= *watchers/3 {
+			pause := (*churnFor - time.Since(begin) - time.Second) / time.Duration(*watchers-i)
+			time.Sleep(time.Duration(rng.Int64N(int64(max(2*pause, 1)))))
+		}
+		now := work.last.Load()
+		first := reference.all()[0].rv // at or before the churn
+		rv := now
+		if i%2 == 1 && now > first {
+			rv = now - rng.Uint64N(min(now-first, 300))
+		}
+		way := ours
+		if i%4 == 3 {
+			way = tls
+		}
+		gate <- struct{}{}
+		opening.Go(func() {
+			defer func() { <-gate }()
+			pairs[i] = startPair(t, way, theirs, s, st, rv, now, lasting-time.Since(begin))
+		})
+	}
+	opening.Wait()
+	time.Sleep(*churnFor - time.Since(begin))
+	close(stop)
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	wrote := time.Since(begin)
+	work.check(t, wrote)
+	if wrote > lasting-2*time.Second {
+		t.Fatalf("the machine took %s to begin %d pairs, whose watches last %s from the beginning", wrote, len(pairs), lasting)
+	}
+
+	reference.finish(t, lasting+10*time.Second)
+	reference.complete(t, lasting+4*time.Second)
+	m, err := newModel(reference.all())
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, failed, cut := 0, 0, 0
+	for _, p := range pairs {
+		if p == nil {
+			continue
+		}
+		p.ours.finish(t, lasting)
+		p.theirs.finish(t, lasting)
+		if d := p.ours.lasted() - p.lasting; d.Abs() > 1500*time.Millisecond {
+			t.Errorf("%s lasted %s, want %s", p, p.ours.lasted(), p.lasting)
+		}
+		if p.theirs.complete(t, p.lasting) {
+			cut++
+		}
+		events += len(p.ours.all())
+		if err := p.check(m); err != nil {
+			failed++
+			if failed <= 5 {
+				t.Errorf("%s (%s): %v", p, p.start.name, err)
+			}
+		}
+	}
+	t.Logf("%d pairs, %d events through watchfan, %d changes in the reference, %d pairs differ; kube-apiserver ended %d early", len(pairs), events, len(m.log), failed, cut)
+	if events < len(pairs)*10 {
+		t.Errorf("%d events through watchfan are too few to show anything", events)
+	}
+	admin := p.admin(t)
+	if watches := admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); watches != 1 {
+		t.Errorf("watchfan_upstream_watches of configmaps is %v, want 1", watches)
+	}
+	if n := admin.metric(t, "watchfan_passthrough_requests_total"); n > 0 {
+		t.Logf("%v requests were passed through", n)
+	}
+}

@@ -1,0 +1,402 @@
+package e2e_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fixtures are those of contract.md 8.1, made once in the shared cluster. They are never written again.
+func fixtures(t *testing.T) (d *target, r0 uint64) {
+	t.Helper()
+	c := sharedCluster(t)
+	d = c.direct(t)
+	fixturesOnce.Do(func() {
+		createNamespaces(t, d, "a", "a-b", "b", "big")
+		for _, ns := range []string{"b", "a", "a-b"} {
+			for _, name := range []string{"y", "x"} {
+				d.create(t, "/api/v1/namespaces/"+ns+"/configmaps",
+					fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"l":"1","n":"%d"}},"data":{"k":"<&>\u2028é😀","e":""},"binaryData":{"b":"AAEC/w=="}}`, name, len(ns)))
+			}
+		}
+		for _, n := range []int{129_000, 130_900, 200_000} { // around the threshold of compression
+			d.create(t, "/api/v1/namespaces/big/configmaps", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"big-%d"},"data":{"k":%q}}`, n, strings.Repeat("x", n)))
+		}
+		d.create(t, "/api/v1/namespaces/a/endpoints", `{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":"e"}}`)
+		d.create(t, "/api/v1/namespaces/a/pods", podBody("p", "n1"))
+		createCRD(t, d, "ex.io", "Foo", "Namespaced")
+		for _, name := range []string{"f1", "f2"} {
+			d.create(t, "/apis/ex.io/v1/namespaces/a/foos", fmt.Sprintf(`{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":%q},"spec":{"c":"red","n":9007199254740993}}`, name))
+		}
+	})
+	return d, d.version(t, "/api/v1/configmaps")
+}
+
+var fixturesOnce sync.Once
+
+const (
+	jsonType  = "application/json"
+	protoType = "application/vnd.kubernetes.protobuf"
+	tableType = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	partial   = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	partials  = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+)
+
+// row is one request of contract.md 8, sent both ways.
+type row struct {
+	id     string
+	method string // GET if empty
+	uri    string // C, Ca, F and R0 as there
+	header http.Header
+	body   string
+	table  bool // ages differ
+
+}
+
+func accept(types ...string) http.Header { return http.Header{"Accept": {strings.Join(types, ",")}} }
+
+func rows() []row {
+	var rows []row
+	add := func(id, uri string, header ...http.Header) {
+		r := row{id: id, uri: uri}
+		if len(header) > 0 {
+			r.header = header[0]
+		}
+		rows = append(rows, r)
+	}
+	add("C01", "C")
+	add("C02", "C/")
+	add("C02", "/api/v1/namespaces/a/configmaps/x/")
+	add("C03", "Ca/x?watch=1")
+	add("C04", "C?watch=&resourceVersion=R0&timeoutSeconds=1")
+	add("C05", "C?watch=banana&resourceVersion=R0&timeoutSeconds=1")
+	add("C06", "C?watch=False")
+	add("C06", "C?watch=0")
+	add("C07", "C?watch=false&watch=true")
+	add("C08", "C?foo=bar&Watch=true")
+	add("C09", "C?limit=1;labelSelector=zz")
+	add("C10", "/api/v1/watch/configmaps?timeoutSeconds=1&labelSelector=l%3D1")
+	add("C11", "/api/v1/watch/namespaces/a/configmaps/x?timeoutSeconds=1")
+	add("C12", "/api/v1/watch/namespaces/a/configmaps/x?fieldSelector=metadata.name%3Dy")
+	add("C13", "/api/v1/watch/configmaps?sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+	add("C14", "/apis/ex.io/v1/watch/foos?timeoutSeconds=1")
+	add("C15", "/api/v1/watch")
+	rows = append(rows, row{id: "C16", method: "HEAD", uri: "C"}, row{id: "C16", method: "HEAD", uri: "F"}, row{id: "C16", method: "HEAD", uri: "F?resourceVersion=0"},
+		row{id: "C17", method: "POST", uri: "/api/v1/watch/configmaps", body: "{}"})
+	add("C18", "/api/v1/nosuch")
+	add("C18", "/api/v1/nosuch?watch=1&timeoutSeconds=1")
+	add("C18", "/apis/nosuch.io/v1/x")
+	add("C18", "/apis/ex.io/v1/bars")
+	add("C19", "/api/v1/namespaces/zzz/configmaps")
+	add("C19", "/api/v1/namespaces/zzz/configmaps?resourceVersion=0")
+	add("C20", "/api/v1/namespaces/a/nodes")
+	add("C20", "/api/v1/namespaces/a/nodes?watch=1&timeoutSeconds=1")
+	add("C20", "/api/v1/configmaps/x?resourceVersion=0")
+	add("C21", "/api/v1/componentstatuses?watch=1")
+	for _, q := range []string{"", "?resourceVersion=0", "?resourceVersion=R0"} {
+		add("C22", "Ca/nope"+q)
+		add("C22", "/apis/ex.io/v1/namespaces/a/foos/nope"+q)
+		add("get", "Ca/x"+q)
+		add("get", "/apis/ex.io/v1/namespaces/a/foos/f1"+q)
+		add("get", "/api/v1/namespaces/a"+q)
+	}
+	for _, q := range []string{
+		"labelSelector=a+b", "labelSelector=a%3D%21", "labelSelector=a%3D-x", "fieldSelector=foo", "fieldSelector=a%3Db%5Cx", "fieldSelector=a%3Db%3Dc",
+		"fieldSelector=spec.x%3D1", "timeoutSeconds=abc", "limit=abc", "resourceVersion=abc", "resourceVersion=-1", "resourceVersion=007",
+		"resourceVersionMatch=Exact", "resourceVersionMatch=Foo&resourceVersion=1", "resourceVersionMatch=Exact&resourceVersion=0", "sendInitialEvents=true",
+		"resourceVersionMatch=NotOlderThan&sendInitialEvents=true", "continue=abc&resourceVersionMatch=Exact&resourceVersion=1", "continue=abc",
+		"continue=%21%21", "continue=abc&resourceVersion=5", "resourceVersion=0&resourceVersionMatch=Foo", "limit=-1", "timeout=abc", "resourceVersion=0&timeout=abc",
+		"resourceVersion=0&labelSelector=a+b", "resourceVersion=0&fieldSelector=spec.x%3D1", "resourceVersion=0&limit=x", "shardSelector=x",
+		"continue=" + token("meta.k8s.io/v1", 0, "a"), "continue=" + token("meta.k8s.io/v1", 5, ""), "continue=" + token("x", 5, "a"), "continue=" + token("meta.k8s.io/v1", 5, "../y"),
+	} {
+		add("C23/L13", "C?"+q)
+		if !strings.HasPrefix(q, "continue") {
+			add("C23", "C?watch=1&"+strings.Replace(q, "timeoutSeconds", "timeoutSeconds", 1)+"&timeoutSeconds=1")
+		}
+	}
+	add("C23", "C?watch=1&sendInitialEvents=true&timeoutSeconds=1")
+	add("C23", "C?watch=1&sendInitialEvents=true&resourceVersionMatch=Exact&timeoutSeconds=1")
+	add("C23", "C?watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=0&timeoutSeconds=1")
+	add("C23", "C?watch=1&resourceVersionMatch=NotOlderThan&sendInitialEvents=1&continue=x&timeoutSeconds=1")
+	add("C23", "Ca/x?resourceVersion=abc")
+	add("C23", "Ca/x?export=1")
+	add("C23", "F?fieldSelector=spec.x%3D1&resourceVersion=0")
+	add("C23", "/api/v1/pods?fieldSelector=spec.x%3D1&resourceVersion=0")
+	add("C25", "C?watch=1&resourceVersion=R0&timeoutSeconds=-5")
+	add("C27", "C?watch=1&timeout=abc&timeoutSeconds=1&labelSelector=l")
+	for _, uri := range []string{"C?resourceVersion=0", "C", "C?watch=1&timeoutSeconds=1&resourceVersion=R0", "Ca/nope", "Ca/nope?resourceVersion=0", "/api/v1/nosuch", "C?limit=x"} {
+		add("C28", uri, http.Header{"Audit-Id": {"my-id"}})
+	}
+	add("C29", "C?limit=-1&resourceVersion=0")
+	add("//", "/api//v1/configmaps")
+	add("//", "//api/v1/configmaps")
+	add("//", "/api/v1/namespaces//configmaps?resourceVersion=0")
+
+	add("L02", "C?resourceVersion=0&limit=2")
+	add("L03", "C?resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=2")
+	add("L05", "C?limit=2&labelSelector=l%3D1")
+	add("L05", "C?limit=2&labelSelector=l%3D1&resourceVersion=R0&resourceVersionMatch=NotOlderThan")
+	add("L14", "C?resourceVersion=R0&resourceVersionMatch=Exact")
+	add("L15", "C?resourceVersion=R0&limit=1")
+	add("L16", "C?resourceVersion=R0")
+	add("L17", "C?resourceVersion=R0&resourceVersionMatch=NotOlderThan&limit=1")
+	add("L17", "Ca?resourceVersion=R0&resourceVersionMatch=NotOlderThan&limit=1")
+	add("L18", "C?resourceVersion=99999999")
+	add("L19", "C?resourceVersion=99999999&resourceVersionMatch=Exact")
+	add("L19", "Ca/x?resourceVersion=99999999")
+	add("L20", "/api/v1/events?resourceVersion=99999999")
+	for _, rv := range []string{"", "&resourceVersion=0", "&resourceVersion=R0"} {
+		add("L22", "Ca?fieldSelector=metadata.name%3Dx&limit=1"+rv)
+		add("L23", "C?fieldSelector=metadata.name%3Dx"+rv)
+		add("L24", "C?fieldSelector=metadata.name%3Dx,metadata.namespace%3Da"+rv)
+		for _, f := range []string{"metadata.name%21%3Dx", "metadata.name%3D", "%2C", "metadata.name%3D.."} {
+			add("L25", "C?fieldSelector="+f+rv)
+		}
+		for _, l := range []string{"l", "%21l", "l%3D1", "l%3D%3D1", "l%21%3D1", "l+in+%281%2C2%29", "l+in+%28%29", "l+notin+%281%29", "l%3E0", "n%3E2", "n%3C2,l", "l%3D", ""} {
+			add("L26", "C?labelSelector="+l+rv)
+		}
+		add("L27", "F?fieldSelector=spec.c%3Dred"+rv)
+		add("L28", "F?x=y"+rv)
+		for _, f := range []string{"spec.nodeName%3Dn1", "spec.nodeName%21%3Dn1", "spec.host%3Dn1", "spec.restartPolicy%3DAlways", "spec.schedulerName%3Ddefault-scheduler",
+			"spec.serviceAccountName%3D", "spec.hostNetwork%3Dfalse", "status.phase%3DPending", "status.nominatedNodeName%3D", "status.podIP%3D", "status.podIPs%3D1.2.3.4", "status.podIPs%21%3D1.2.3.4"} {
+			add("L29", "/api/v1/pods?fieldSelector="+f+rv)
+		}
+		add("L30", "/apis/rbac.authorization.k8s.io/v1/clusterroles?fieldSelector=metadata.namespace%3Dfoo"+rv)
+		add("L30", "/api/v1/nodes?fieldSelector=metadata.namespace%3Dfoo"+rv)
+	}
+	add("L28", "F?limit=1")
+	add("L28", "F?limit=1&resourceVersion=R0&resourceVersionMatch=NotOlderThan")
+
+	for _, rv := range []string{"", "?resourceVersion=0"} {
+		for _, a := range []string{"*/*", jsonType, "application/json;charset=utf-8", "text/html,application/json", "application/json;q=0.5,application/yaml;q=0.9",
+			"*/*;q=1,application/yaml;q=0.1", "application/json;q=0,application/vnd.kubernetes.protobuf;q=0", "text/html", "application/*", protoType,
+			protoType + "," + jsonType, "application/yaml", "application/json;stream=watch", "application/cbor", "application/json;pretty=1", partials, partial,
+			"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Foo", "", "application/json;q=bad"} {
+			add("N01-N13", "C"+rv, accept(a))
+			add("N01-N13", "F"+rv, accept(a))
+		}
+		rows = append(rows,
+			row{id: "N14", uri: "C" + rv, header: accept(tableType), table: true},
+			row{id: "N14", uri: "F" + rv, header: accept(tableType), table: true},
+			row{id: "N14", uri: "/api/v1/pods" + rv, header: accept(tableType, jsonType), table: true})
+	}
+	add("N14", "C?includeObject=X", accept(tableType))
+	rows = append(rows, row{id: "N14", uri: "Ca/x", header: accept(tableType), table: true}, row{id: "N14", uri: "Ca?includeObject=Object", header: accept(tableType), table: true},
+		row{id: "N14", uri: "C?watch=1&timeoutSeconds=1&resourceVersion=0&includeObject=None", header: accept(tableType), table: true})
+	add("N06", "Ca/x?resourceVersion=0", accept(protoType))
+	add("N06", "Ca/nope", accept(protoType))
+	add("N06", "C?watch=1&timeoutSeconds=1&resourceVersion=1", accept(protoType))
+	add("N08", "C?watch=1&timeoutSeconds=1", accept("application/yaml"))
+	add("N09", "C?watch=1&timeoutSeconds=1&resourceVersion=R0", accept("application/json;stream=watch"))
+	add("N12", "Ca?watch=1&timeoutSeconds=1&allowWatchBookmarks=1&resourceVersion=0", accept(partial))
+	add("N13", "C?watch=1&timeoutSeconds=1", accept(partials))
+	add("N13", "Ca/x", accept(partials))
+	add("N16", "Ca/nope", accept(tableType))
+	add("N17", "Ca/nope", accept(tableType, jsonType))
+	for _, q := range []string{"resourceVersion=0", "resourceVersion=0&pretty=false", "resourceVersion=0&pretty=", "resourceVersion=x", "watch=1&timeoutSeconds=1&labelSelector=l"} {
+		add("N18", "C?"+q, http.Header{"User-Agent": {"curl/8"}})
+		add("N18", "Ca/x?"+q, http.Header{"User-Agent": {"Mozilla/5.0 x"}})
+	}
+	add("N18", "C?resourceVersion=0&pretty=true")
+	add("N18", "Ca/nope?resourceVersion=0&pretty=1")
+	add("N18", "Ca/nope?resourceVersion=0", http.Header{"User-Agent": {"curl/8"}})
+	for _, e := range []string{"gzip", "br, gzip", "gzip;q=1.0", "deflate", "", "gzip;q=0", "identity"} {
+		for _, uri := range []string{"C?resourceVersion=0", "C", "C?resourceVersion=0&fieldSelector=metadata.name%3Dx", "/api/v1/namespaces/big/configmaps/big-129000?resourceVersion=0",
+			"/api/v1/namespaces/big/configmaps/big-130900?resourceVersion=0", "/api/v1/namespaces/big/configmaps/big-200000?resourceVersion=0",
+			"/api/v1/namespaces/big/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Dbig-130900",
+			"/api/v1/namespaces/big/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Dbig-129000"} {
+			add("N19/N20", uri, http.Header{"Accept-Encoding": {e}})
+		}
+	}
+	add("N21", "C?watch=1&timeoutSeconds=1&allowWatchBookmarks=1", http.Header{"Accept-Encoding": {"gzip"}})
+	add("N24", "/api/v1/endpoints")
+	add("N24", "/api/v1/endpoints?resourceVersion=0")
+	add("N24", "/api/v1/namespaces/a/endpoints/e?resourceVersion=0")
+	add("N24", "/api/v1/namespaces/a/endpoints/nope?resourceVersion=0")
+	add("N24", "/api/v1/endpoints?watch=1&timeoutSeconds=1&resourceVersion=0")
+
+	add("W05", "C?watch=1&timeoutSeconds=1")
+	add("W06", "C?watch=1&allowWatchBookmarks=true&timeoutSeconds=1")
+	add("W07", "C?watch=1&resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=1&labelSelector=zz")
+	add("W10", "C?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1")
+	add("W13", "C?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0&timeoutSeconds=1")
+	add("W14", "C?watch=1&sendInitialEvents=&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=&timeoutSeconds=1")
+	add("W15", "C?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999999&allowWatchBookmarks=1&timeoutSeconds=10")
+	add("W16", "C?watch=1&resourceVersion=99999999&timeoutSeconds=2")
+	add("W17", "C?watch=1&resourceVersion=1&timeoutSeconds=2")
+	add("W18", "C?watch=1&resourceVersion=abc&timeoutSeconds=2")
+	add("W21", "C?watch=1&resourceVersion=NOW&allowWatchBookmarks=1&timeoutSeconds=4")
+	add("W24", "C?watch=1&resourceVersion=R0&allowWatchBookmarks=1&timeoutSeconds=1")
+	for _, q := range []string{"", "&resourceVersion=0", "&resourceVersion=R0", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"} {
+		add("W41", "C?watch=1&limit=1&continue=zz&timeoutSeconds=1"+q)
+	}
+	for _, uri := range []string{"/api/v1/pods", "/api/v1/secrets", "/api/v1/namespaces", "/api/v1/services", "/api/v1/nodes", "/api/v1/endpoints", "/api/v1/events", "/api/v1/persistentvolumeclaims",
+		"/apis/apps/v1/deployments", "/apis/apps/v1/replicasets", "/apis/apps/v1/daemonsets", "/apis/coordination.k8s.io/v1/leases", "/apis/discovery.k8s.io/v1/endpointslices",
+		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "/apis/batch/v1/jobs", "/apis/events.k8s.io/v1/events", "F"} {
+		add("W25", uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=zz")
+		add("W25", uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=zz", accept(protoType, jsonType))
+	}
+	for _, uri := range []string{"/", "/api", "/apis", "/version", "/api/v1", "/apis/apps/v1", "/healthz", "/openapi/v3", "/nosuch", "/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p/status",
+		"/api/v1/namespaces/a/configmaps/x?watch=1&resourceVersion=0"} {
+		add("O07", uri)
+	}
+	return rows
+}
+
+func token(v string, rv int, start string) string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"v":%q,"rv":%d,"start":%q}`, v, rv, start))
+}
+
+// TestReads sends each request of contract.md 8.2, 8.3 and 8.5 that needs no story both ways, through both ports, and compares the
+// answers by the rules of 8.1.
+func TestReads(t *testing.T) {
+	direct, r0 := fixtures(t)
+	c := sharedCluster(t)
+	p := sharedWatchfan(t)
+	p.waitReady(t)
+	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	names := strings.NewReplacer("R0", fmt.Sprint(r0), "NOW", fmt.Sprint(direct.version(t, "/api/v1/configmaps")))
+	all := rows()
+	t.Logf("%d requests, two ways each", len(all))
+	gate := make(chan struct{}, 16)
+	for _, r := range all {
+		uri := r.uri
+		for short, long := range map[string]string{"Ca": "/api/v1/namespaces/a/configmaps", "C": "/api/v1/configmaps", "F": "/apis/ex.io/v1/foos"} {
+			if rest, ok := strings.CutPrefix(r.uri, short); ok && (rest == "" || strings.ContainsAny(rest[:1], "/?")) {
+				uri = long + rest
+			}
+		}
+		r.uri = names.Replace(uri)
+		if r.method == "" {
+			r.method = http.MethodGet
+		}
+		t.Run(fmt.Sprintf("%s %s %s %s", r.id, r.method, r.uri, r.header), func(t *testing.T) {
+			t.Parallel()
+			gate <- struct{}{}
+			defer func() { <-gate }()
+			for _, way := range ways {
+				var err error
+				for range 3 { // what happens between the two requests shows in one only
+					if err = r.compare(t, way, direct); err == nil {
+						break
+					}
+				}
+				if err != nil {
+					t.Errorf("through %s: %v", way.name, err)
+				}
+			}
+		})
+	}
+}
+
+// compare sends r both ways and returns how the answers differ.
+func (r row) compare(t *testing.T, ours, theirs *target) error {
+	var got, want response
+	var wg sync.WaitGroup
+	var errs [2]error
+	wg.Go(func() { want, errs[0] = theirs.try(r.method, r.uri, r.header, r.body) })
+	wg.Go(func() { got, errs[1] = ours.try(r.method, r.uri, r.header, r.body) })
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	if got.status != want.status {
+		return fmt.Errorf("status %d, want %d\n%.500s\n%.500s", got.status, want.status, got.body, want.body)
+	}
+	for _, h := range []string{"Content-Type", "Warning", "Retry-After", "Vary", "Content-Encoding", "Cache-Control", "X-Content-Type-Options", "Www-Authenticate", "Allow", "Location"} {
+		if g, w := got.header.Values(h), want.header.Values(h); !slices.Equal(g, w) {
+			return fmt.Errorf("%s: %q, want %q (status %d)", h, g, w, got.status)
+		}
+	}
+	if asked := r.header.Get("Audit-Id"); got.header.Get("Audit-Id") == "" || asked != "" && got.header.Get("Audit-Id") != asked {
+		return fmt.Errorf("Audit-Id %q, want %q", got.header.Get("Audit-Id"), asked)
+	}
+	if d := got.took - want.took; d.Abs() > 1500*time.Millisecond {
+		return fmt.Errorf("took %s, kube-apiserver %s", got.took, want.took)
+	}
+	g, w := r.normal(got), r.normal(want)
+	if !bytes.Equal(g, w) {
+		i := 0
+		for i < len(g) && i < len(w) && g[i] == w[i] {
+			i++
+		}
+		from := max(0, i-100)
+		return fmt.Errorf("bodies of %d and %d bytes differ at %d:\n got …%q\nwant …%q", len(g), len(w), i, g[from:min(len(g), i+200)], w[from:min(len(w), i+200)])
+	}
+	return nil
+}
+
+var (
+	listHead     = regexp.MustCompile(`^(\{\s*"kind":\s?"\w+(?:List|Table)?",\s*"apiVersion":\s?"[^"]+",\s*"metadata":\s?\{\s*"resourceVersion":\s?)"\d+"`)
+	listTail     = regexp.MustCompile(`("kind":\s?"\w+List",\s*"metadata":\s?\{.*"resourceVersion":\s?)"\d+"([\s}]*)$`)
+	listYAML     = regexp.MustCompile(`(\nmetadata:\n(?:  continue: .*\n)?  resourceVersion: )"\d+"\n$`)
+	continues    = regexp.MustCompile(`"continue":\s?"([^"]+)"`)
+	bookmarks    = regexp.MustCompile(`(?m)^(\{"type":"BOOKMARK",.*"resourceVersion":)"\d+"`)
+	currentRV    = regexp.MustCompile(`current: \d+`)
+	ages         = regexp.MustCompile(`"(\d+[dhms])+"|"<unknown>"`)
+	protoVersion = regexp.MustCompile(`\x12.\d{1,9}(\x1a\x00|\x38\x00\x42\x00)`)
+)
+
+// normal returns the body without what may differ: the list's own resourceVersion, that of bookmarks, ages.
+func (r row) normal(resp response) []byte {
+	b := resp.body
+	if resp.header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(bytes.NewReader(b))
+		if err == nil {
+			b, err = io.ReadAll(z)
+		}
+		if err != nil {
+			return []byte(err.Error())
+		}
+	}
+	switch kind := resp.header.Get("Content-Type"); {
+	case strings.HasPrefix(kind, jsonType):
+		if bytes.Contains(b[:min(len(b), 40)], []byte("List")) || bytes.Contains(b[:min(len(b), 40)], []byte("Table")) {
+			b = listHead.ReplaceAll(b, []byte(`$1"RV"`))
+		} else {
+			b = listTail.ReplaceAll(b, []byte(`$1"RV"$2`))
+		}
+		b = continues.ReplaceAllFunc(b, func(m []byte) []byte {
+			raw, err := base64.RawURLEncoding.DecodeString(string(continues.FindSubmatch(m)[1]))
+			var tok map[string]any
+			if err == nil && json.Unmarshal(raw, &tok) == nil {
+				tok["rv"] = "RV"
+			}
+			return fmt.Appendf(nil, `"continue":%v`, tok)
+		})
+		b = bookmarks.ReplaceAll(b, []byte(`$1"RV"`))
+		b = onceMore(b) // the bookmark before the deadline may come twice (contract.md 3.3)
+		b = currentRV.ReplaceAll(b, []byte("current: N"))
+		if r.table {
+			b = ages.ReplaceAll(b, []byte(`"AGE"`))
+			b = regexp.MustCompile(`("resourceVersion":)"\d+"(,"annotations":\{"k8s.io/initial)`).ReplaceAll(b, []byte(`$1"RV"$2`))
+		}
+	case strings.HasPrefix(kind, "application/yaml"):
+		b = listYAML.ReplaceAll(b, []byte(`$1"RV"`))
+	case strings.HasPrefix(kind, protoType):
+		b = protoVersion.ReplaceAll(b, []byte("RV"))
+		b = currentRV.ReplaceAll(b, []byte("current: N"))
+	}
+	return b
+}
+
+// onceMore drops each line that repeats a bookmark before it.
+func onceMore(b []byte) []byte {
+	lines := bytes.SplitAfter(b, []byte("\n"))
+	lines = slices.CompactFunc(lines, func(x, y []byte) bool {
+		return bytes.Equal(x, y) && bytes.HasPrefix(x, []byte(`{"type":"BOOKMARK"`))
+	})
+	return bytes.Join(lines, nil)
+}

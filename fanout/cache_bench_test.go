@@ -39,10 +39,13 @@ func apply(t testing.TB, c *fanout.Cache, ev framing.Event) {
 // await waits until a sink has n frames.
 func await(s *counter, n int) {
 	for spins := 0; s.count() < n; spins++ {
-		if spins < 1000 {
+		switch {
+		case spins < 1000:
 			runtime.Gosched()
-		} else {
+		case spins < 1_000_000:
 			time.Sleep(100 * time.Microsecond)
+		default:
+			panic(fmt.Sprintf("lost events: %d of %d have come", s.count(), n))
 		}
 	}
 }
@@ -50,8 +53,7 @@ func await(s *counter, n int) {
 // bench runs a cache with clients.
 type bench struct {
 	*world
-	sinks  []*counter
-	events int // delivered to each sink
+	sinks []*counter
 }
 
 func newBench(b *testing.B, clients int, request func(i int) (selector, fanout.Request)) *bench {
@@ -168,6 +170,7 @@ func BenchmarkJoin(b *testing.B) {
 				b.Fatal(err)
 			}
 			bm.cache.SetBookmarkForm(end.Form)
+			r, frames := r, frames
 			if r.Start == fanout.FromSnapshot { // which is over with the bookmark
 				r.Bookmarks, r.EndBookmark = true, true
 				frames++

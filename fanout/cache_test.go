@@ -381,8 +381,8 @@ func TestSubscribeFuture(t *testing.T) {
 		_, r := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 103, Bookmarks: true})
 		w.put(named("x")) // 101
 		w.put(named("y"))
-		w.put(named("x")) // 103
-		time.Sleep(2 * time.Minute)
+		w.put(named("x"))                                // 103
+		time.Sleep(2*time.Minute + 350*time.Millisecond) // between two looks for something to tell
 		r.wantLines(t)
 		y := named("y")
 		w.put(y)
@@ -723,6 +723,13 @@ func TestWaitFor(t *testing.T) {
 		<-done
 		if err := w.cache.WaitFor(ctx, 1e6); err == nil || err.Error() != "too late" {
 			t.Errorf("got %v", err)
+		}
+		closed := make(chan error)
+		go func() { closed <- w.cache.WaitFor(t.Context(), 1e6) }()
+		synctest.Wait()
+		w.cache.Close(fanout.Ending{Reason: fanout.LaneClosed})
+		if err := <-closed; err != fanout.ErrClosed {
+			t.Errorf("got %v, want %v", err, fanout.ErrClosed)
 		}
 	})
 }

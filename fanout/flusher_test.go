@@ -220,6 +220,47 @@ func TestBatchBounds(t *testing.T) {
 	})
 }
 
+// Events that share a resourceVersion, as the deletions that a list shows do, are replayed all, however many batches they take.
+func TestReplayEqualVersions(t *testing.T) {
+	w := newWorld(t, roomy)
+	for i := range 3 * fanout.MaxBatchFrames {
+		w.put(named(fmt.Sprint(i)))
+	}
+	before := w.rv
+	w.relist(func(things map[string]*thing, rv uint64) uint64 {
+		clear(things)
+		return rv + 1
+	})
+	w.put(named("x"))
+	_, r := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before})
+	_, earlier := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before - 100})
+	r.wantLines(t, w.since(everything(t), before)...)
+	earlier.wantLines(t, w.since(everything(t), before-100)...)
+}
+
+// A bookmark that is due waits until all before it has been sent, however many batches that takes.
+func TestBookmarkWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		slow := newStuck(10)
+		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Bookmarks: true}), slow)
+		for i := range 3 * fanout.MaxBatchFrames {
+			w.put(named(fmt.Sprint(i)))
+			if i == 0 {
+				synctest.Wait() // it is blocked from here on
+			}
+		}
+		w.advance(1)
+		time.Sleep(fanout.BookmarkEvery)
+		slow.mu.Lock()
+		slow.room = 1 << 30
+		slow.mu.Unlock()
+		slow.reads <- nil
+		synctest.Wait()
+		slow.wantLines(t, append(w.since(everything(t), 100), bookmark(w.rv, false))...)
+	})
+}
+
 // A client that does not read is put aside, and goes on where it was; others do not wait for it.
 func TestPark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -242,8 +283,8 @@ func TestPark(t *testing.T) {
 		slow.room = 1 << 20
 		slow.mu.Unlock()
 		slow.reads <- nil
-		synctest.Wait()
-		slow.wantLines(t, append(want, bookmark(w.rv, false))...)
+		synctest.Wait() // and at once
+		diff(t, slow.lines(t), append(want, bookmark(w.rv, false)))
 	})
 }
 

@@ -356,7 +356,6 @@ func (w *world) client(s selector, r fanout.Request) (*fanout.Subscription, *rec
 type recorder struct {
 	mu       sync.Mutex
 	wire     bytes.Buffer
-	frames   int
 	writes   int
 	most     [2]int // slices and bytes of the largest write
 	endc     chan struct{}

@@ -1,0 +1,126 @@
+// Package fanout is the watch cache of one resource, and the subscriptions that follow it. One
+// writer brings each change once; every client gets what its selectors select, in order, from
+// shared bytes that nobody copies. It knows no HTTP.
+//
+//	            Replace, Apply, Advance                     Subscribe, Start
+//	reflector ──────────────────────────▶ Cache ◀──────────────────────────── clients' requests
+//	                                        │
+//	       ┌────────────────────────────────┼──────────────────────────┐
+//	       ▼                                ▼                          ▼
+//	Snapshot: the objects now        history: recent changes    index ─▶ group: one for each filter
+//	(copy-on-write B-tree)           (ring, both versions)               frame ▶ frame ▶ frame ▶ tail
+//	       │                                │                              ▲       ▲
+//	       └──── initial events ────────────┴── replay ──▶ Subscription ───┘       │ each is at its own place
+//	                                                       Subscription ───────────┘
+//	                                                            │
+//	                                                   shard of the Flusher ─▶ Sink: one write for a batch
+//
+// A change is put into the snapshot, the history and the list of each group whose filter it
+// concerns, which wakes the shards of the [Flusher] that have members of those groups. A shard
+// takes for each member what has come since it last wrote to it, as slices of shared frames, and
+// hands them to the member's [Sink] in one call.
+//
+// A subscription begins in front of its group's list: with the objects of a snapshot, with a replay
+// from the history, or with nothing. It is put at the list's tail at the same instant, under the
+// cache's mutex, so nothing is missing and nothing is twice where one goes over into the other.
+//
+// # Ordering
+//
+//   - A subscription gets the changes that its filter selects in the order in which the writer
+//     brought them, which is that of their resourceVersions; each once, and none is left out until
+//     the stream ends. Changes may share a resourceVersion: deletions by the expiry of a lease, and
+//     those that only a list has shown.
+//   - Initial events come in the order of keys, all of them before the first change, with the end
+//     bookmark in between.
+//   - A bookmark stands behind every change up to its resourceVersion: [Cache.Progress] is stored
+//     behind the appends to the lists, and loaded before a list is read to its end
+//     (TestProgressBehindList, TestDelivery).
+//   - What is appended to a group after its cache was closed or reset: nothing. All its
+//     subscriptions are ended, also those that were not started yet.
+//   - Not ordered: one subscription against another, even of the same filter and client, and one
+//     cache against another.
+//   - After a relist, versions that no list has shown are missing, and the resourceVersions in
+//     between can't be resumed from here: see [Cache.Replace].
+//
+// # Concurrency
+//
+// Cache: one goroutine writes (Apply, Replace, Reset); all else may be called from any.
+// Subscription.End and Flusher.Start may be called from any goroutine. A Sink is called by one
+// goroutine at a time, except for an End that overtakes a Drain.
+//
+// Who waits for whom:
+//
+//   - The writer waits for nobody who writes to a client. It takes the cache's mutex, and a shard's
+//     for the time of an append to a slice.
+//   - Readers of a list take no lock: see type group, whose invariants are proven there. Subscribe,
+//     the replay of up to 64 changes, and a subscription's leaving take the cache's mutex; so they
+//     wait while Replace compares a whole list, about half a microsecond for each object
+//     (BenchmarkReplace).
+//   - A client that reads slowly is waited for in Drain, on a goroutine of its own. Nobody else
+//     waits for it.
+//   - The clients of one shard take turns. A turn is one write of at most 512 frames and about 256
+//     KiB, or the search for the next initial events that a selector selects, which is not bounded:
+//     20 to 50 ns for each object that it passes over (BenchmarkJoin).
+//
+// Locks are taken in this order: the cache's mutex, then a shard's.
+//
+// # Goroutines
+//
+// There are two places that start some:
+//
+//   - [Flusher.Run] starts one for each shard. It returns when its context ends, and all of them
+//     have returned.
+//   - A shard starts one for a subscription whose Sink is blocked, which returns when Drain does.
+//     Run waits for these too.
+//
+// Constructors start none, and a client that reads has none.
+//
+// # Why a list for each filter
+//
+// Other servers keep one ring of changes and let each client filter what it reads, or copy each
+// change into a queue for each client. With a ring, 5,000 kubelets that each watch the Pods of
+// their node all wake for every change, to throw away 4,999 of 5,000. With queues, each change is
+// stored as often as it is delivered, and one bound must fit both a quick client and a slow one. A
+// list for each filter costs an event what it concerns: an index finds the groups by the name,
+// field, label or namespace that their filters demand, on the version before and the one after, and
+// a group appends one node however many members it has: two allocations for an event, for one
+// client and for 2,000 of one filter (TestDeliveryAllocs).
+//
+// A list, and not a ring for each group, because nobody has to say how long it should be: nodes
+// point forwards only, so what all members have passed is garbage, and what is kept is exactly what
+// the slowest still needs. The price is a pointer to chase for each frame, about 5 ns where many
+// are read at once (BenchmarkApply).
+//
+// Filters that no index can place, such as those with only !key or !=, are asked about each change:
+// about 55 ns each (BenchmarkDispatch).
+//
+// # Memory
+//
+// An idle subscription takes 275 bytes; one with a filter that no other has, 975 (BenchmarkIdle).
+// What its Sink takes comes on top. The frames are the objects' own bytes, once each, in the
+// snapshot, in the history and in the lists. Besides what [Stats] counts, the history holds the
+// version before each change, which at worst is as much again; a group holds its last frame; and a
+// DELETED frame for objects that leave a selector is made and kept once somebody needs it.
+// Snapshots share all but what has changed since: a client that is stuck within its initial events
+// holds the objects of that time.
+//
+// # Slow clients
+//
+// A Sink writes what goes without waiting and keeps the rest, of one batch. Its subscription is
+// then put aside at its place in the list. One that is more than [Limits].ClientFrames or
+// ClientBytes behind its group while its client does not read is ended with [Evicted], within a
+// tenth of a second, and lets go of its place: the stream ends cleanly between two frames if the
+// client takes the rest of that batch within five seconds, and is cut off if not. It has lost
+// nothing that it can't resume from the last resourceVersion that it has seen, as with
+// kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
+//
+// # Limits
+//
+//   - Timeouts, bookmarks and evictions keep time to a tenth of a second.
+//   - An object's fields must have been scanned with the field list that filters were made with.
+//   - The expiry of a lease deletes several objects at one resourceVersion, which only the events
+//     resource knows. A subscription that begins, or a bookmark that is sent, between two of them
+//     takes the second for known.
+//   - History is bounded by [Limits] and grows only while its oldest change is younger than 75
+//     seconds.
+package fanout

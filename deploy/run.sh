@@ -2,6 +2,7 @@
 # Runs watchfan in front of the current kubeconfig's cluster; where there is none that answers, or with
 # WATCHFAN_DEV=1, in front of a dev cluster of its own. Ctrl-C stops both.
 set -euo pipefail
+set -m # children in process groups of their own: Ctrl-C comes to us, and we stop them in order
 cd "$(dirname "$0")/.."
 insecure=${INSECURE_PORT:-8001} secure=${SECURE_PORT:-8443} admin=${ADMIN_PORT:-8002}
 # In memory where that can be had: etcd waits for its disk.
@@ -15,7 +16,7 @@ stop() {
 	done
 	rm -rf "$state"
 }
-trap 'stop; exit 130' INT TERM
+trap 'stop; exit 0' INT TERM
 trap stop EXIT
 
 # ready reports whether watchfan answers ok on its admin port.

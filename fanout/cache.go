@@ -32,6 +32,9 @@ var (
 	// ErrExpired: the history no longer, or not yet, reaches back to the resourceVersion that
 	// was asked for. The caller replays what is missing with [Cache.Extend], or asks upstream.
 	ErrExpired = errors.New("resourceVersion is older than the history")
+	// ErrLeapt is ErrExpired for a resourceVersion that a relist has leapt over: who was shown something from there may have missed
+	// a deletion that came before it, so only a list helps, wherever the client asks. The caller tells it 410 Gone.
+	ErrLeapt = fmt.Errorf("a relist has leapt over it: %w", ErrExpired)
 	// ErrUndecidable: what a selector's client would get depends on versions from before a
 	// replay. The caller asks upstream.
 	ErrUndecidable = errors.New("history does not tell which objects matched before")
@@ -274,7 +277,7 @@ func (c *Cache) isClosed() bool {
 //
 // The history goes on across it, so a client that resumes finds the differences there. Objects
 // may have had versions in between that are in no list; nobody sees those. Who may have seen some elsewhere, because the resourceVersion
-// it comes back with is in between, is not served: ErrExpired.
+// it comes back with is in between, is not served: [ErrLeapt].
 func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time) (differences int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

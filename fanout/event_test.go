@@ -12,7 +12,8 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// What a client with a selector is told of a change: contract 3.2.
+// What a client with a selector is told of a change
+// (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent).
 func TestEventMapping(t *testing.T) {
 	in := &thing{namespace: "a", name: "x", rv: 1, labels: map[string]string{"l": "1"}, data: "old"}
 	out := &thing{namespace: "a", name: "x", rv: 1, data: "old"}

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"maps"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -95,3 +96,19 @@ func (f *Flusher) Sweep(now time.Time) {
 
 // Appended is the resourceVersion of the last frame in the list of a subscription's group.
 func (s *Subscription) Appended() uint64 { return s.group.tail.Load().resourceVersion }
+
+// Indexed is the number of groups that events are matched with.
+func (c *Cache) Indexed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	indexed := maps.Clone(c.index.every)
+	if indexed == nil {
+		indexed = make(map[*group]struct{})
+	}
+	for _, values := range c.index.by {
+		for _, groups := range values {
+			maps.Copy(indexed, groups)
+		}
+	}
+	return len(indexed)
+}

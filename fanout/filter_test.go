@@ -13,7 +13,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// What selectors mean: contract 3.6 and 3.7.
+// What selectors mean (k8s.io/apimachinery/pkg/fields and pkg/labels, selector.go).
 func TestFilter(t *testing.T) {
 	things := map[string]*thing{
 		"a/x": {namespace: "a", name: "x", rv: 1, labels: map[string]string{"l": "1"}, node: "n1", on: true},

@@ -69,7 +69,7 @@ func (s *stuck) End(reason fanout.Reason, complete bool) {
 	}
 }
 
-// "timeoutSeconds=N: exactly N s; a clean end" (contract 3.4).
+// A watch ends after its timeoutSeconds, cleanly: nothing is written but what ends the stream.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -86,7 +86,8 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// "First and every 60 s after start, or deadline − 2 s, whichever is earlier; timeoutSeconds ≤ 2: never due" (contract 3.3).
+// Bookmarks are due each minute and two seconds before the end; a watch of two seconds or less gets none
+// (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
 func TestBookmarkSchedule(t *testing.T) {
 	f := func(timeout time.Duration, want ...time.Duration) {
 		t.Helper()
@@ -129,8 +130,7 @@ func (b *bookmarks) Write(batch [][]byte) (bool, error) {
 	return b.recorder.Write(batch)
 }
 
-// "Suppressed if RV ≤ the RV the watch started from: an idle watch started at now gets none" (contract 3.3). As soon as
-// there is something to tell, the one that is overdue goes out.
+// A watch gets no bookmark before there is something behind where it started. Then the one that is overdue is sent soon.
 func TestBookmarkTellsNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -437,7 +437,7 @@ func TestEndRaces(t *testing.T) {
 		}
 		cancel()
 		<-stopped
-		if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 {
+		if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 || c.Indexed() != 0 {
 			t.Fatalf("round %d: left over: %+v", round, s)
 		}
 	}
@@ -473,7 +473,7 @@ func TestFlusherStop(t *testing.T) {
 	w.put(named("x"))
 	late.End(fanout.Ending{Reason: fanout.Gone})
 	c.Close(fanout.Ending{Reason: fanout.LaneClosed})
-	if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 {
+	if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 || c.Indexed() != 0 {
 		t.Errorf("left over: %+v", s)
 	}
 }

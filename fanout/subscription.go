@@ -132,7 +132,7 @@ type prelude struct {
 // Subscribe begins a subscription as of now: what happens from here on will reach it once it
 // is given to [Flusher.Start]. The caller must do that, or call Cancel.
 //
-// It returns [ErrExpired], [ErrUndecidable], [ErrNotFresh] or [ErrClosed].
+// It returns [ErrExpired], [ErrLeapt], [ErrUndecidable], [ErrNotFresh] or [ErrClosed].
 func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	now := time.Now()
 	s := &Subscription{
@@ -164,7 +164,9 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 		switch {
 		case r.ResourceVersion >= progress:
 			s.skip = r.ResourceVersion
-		case r.ResourceVersion < c.history.after, c.history.inGap(r.ResourceVersion):
+		case c.history.inGap(r.ResourceVersion):
+			return nil, fmt.Errorf("%w: %d", ErrLeapt, r.ResourceVersion)
+		case r.ResourceVersion < c.history.after:
 			return nil, fmt.Errorf("%w: %d, oldest %d", ErrExpired, r.ResourceVersion, c.history.after)
 		case c.undecidableLocked(r.Filter, r.ResourceVersion):
 			return nil, ErrUndecidable

@@ -150,7 +150,7 @@ type change struct {
 	before, after *thing // nil for an object that is not there
 }
 
-// line returns what a client with selector s gets of the change (contract 3.2); "" for nothing.
+// line returns what a client with selector s gets of the change; "" for nothing.
 func (c change) line(s selector) string {
 	old := c.before != nil && s.matches(c.before)
 	cur := c.after != nil && s.matches(c.after)

@@ -94,8 +94,8 @@ func TestGoldenEvents(t *testing.T) {
 	}
 }
 
-// "A client may request to be told of only some objects": what entering and leaving a selector looks like is
-// taken from a real watcher of sel=1 and made from the events that a watcher of everything got (contract: old, cur).
+// What entering and leaving a selector looks like is taken from a real watcher of sel=1, and made from the events that a
+// watcher of everything got at the same time.
 func TestGoldenSelector(t *testing.T) {
 	for _, c := range readTestdata(t) {
 		if c.file == "raw" {

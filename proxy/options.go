@@ -9,11 +9,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // AnyPort as a port number lets the system choose a free one.
@@ -209,8 +209,10 @@ func (o *Options) Validate() error {
 	if o.SecurePort != 0 && o.TLSCertFile == "" && o.CertDir == "" {
 		wrong("--cert-dir is empty: name a writable directory for the self-signed certificate, give --tls-cert-file, or turn the secure port off with --secure-port=0")
 	}
-	if _, err := o.residentResources(); err != nil {
-		errs = append(errs, err)
+	for _, name := range o.Resident {
+		if !resourceName.MatchString(name) {
+			wrong("--resident-resources: %q is no resource: give plural names such as pods, deployments.apps or apps/v1/deployments", name)
+		}
 	}
 	for _, d := range []struct {
 		flag      string
@@ -243,27 +245,8 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// residentResources returns Resident, parsed.
-func (o *Options) residentResources() ([]schema.GroupVersionResource, error) {
-	var gvrs []schema.GroupVersionResource
-	for _, name := range o.Resident {
-		parts := strings.Split(name, "/")
-		var gvr schema.GroupVersionResource
-		switch len(parts) {
-		case 1:
-			gvr = schema.GroupVersionResource{Version: "v1", Resource: parts[0]}
-		case 2:
-			gvr = schema.GroupVersionResource{Version: parts[0], Resource: parts[1]}
-		case 3:
-			gvr = schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
-		}
-		if gvr.Version == "" || gvr.Resource == "" || len(parts) == 3 && gvr.Group == "" || gvr.Resource != strings.ToLower(gvr.Resource) {
-			return nil, fmt.Errorf("--resident-resources: %q is no resource: give plural names such as pods, v1/configmaps or apps/v1/deployments", name)
-		}
-		gvrs = append(gvrs, gvr)
-	}
-	return gvrs, nil
-}
+// resourceName is how --resident-resources names a resource; see discovery.resolve.
+var resourceName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*(/[a-z0-9.-]+){0,2}$`)
 
 // sizeValue is a flag of bytes, spelled as Kubernetes spells quantities.
 type sizeValue int64

@@ -55,17 +55,6 @@ func expired(rv, oldest uint64) *metav1.Status {
 	return failure(http.StatusGone, metav1.StatusReasonExpired, fmt.Sprintf("too old resource version: %d (%d)", rv, oldest))
 }
 
-// tooLarge answers a request for a resourceVersion that has not come within the freshness timeout.
-func tooLarge(want, have uint64) *metav1.Status {
-	st := failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
-		fmt.Sprintf("Timeout: Too large resource version: %d, current: %d", want, have))
-	st.Details = &metav1.StatusDetails{
-		Causes:            []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}},
-		RetryAfterSeconds: 1,
-	}
-	return st
-}
-
 // encodeStatus returns st as kube-apiserver writes it, with a newline.
 func encodeStatus(st *metav1.Status) []byte {
 	body, err := json.Marshal(st)

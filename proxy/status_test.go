@@ -18,8 +18,6 @@ func TestStatusBodies(t *testing.T) {
 	}
 	f(unauthorized(), `"message":"Unauthorized","reason":"Unauthorized","code":401}`)
 	f(expired(1, 231), `"message":"too old resource version: 1 (231)","reason":"Expired","code":410}`)
-	f(tooLarge(999999999, 245), `"message":"Timeout: Too large resource version: 999999999, current: 245","reason":"Timeout",`+
-		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}`)
 	f(notFound(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "web"),
 		`"message":"deployments.apps \"web\" not found","reason":"NotFound","details":{"name":"web","group":"apps","kind":"deployments"},"code":404}`)
 	f(serviceUnavailable("a<b"), `"message":"a\u003cb","reason":"ServiceUnavailable","details":{"retryAfterSeconds":1},"code":503}`)

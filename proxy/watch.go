@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
 )
 
 // serveWatch answers a watch from the lane's cache. It reports false, having done nothing, if the watch is to be
@@ -20,6 +22,11 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, id identity, req *req
 	defer cancel()
 
 	sub, err := c.subscribe(wait, req, l, want)
+	if errors.Is(err, fanout.ErrLeapt) {
+		c.serveExpired(ctx, req, l)
+		c.lanes.release(l)
+		return true
+	}
 	if err != nil {
 		c.log.Debug("Passed watch through", "resource", l.String(), "err", err)
 		return false
@@ -35,6 +42,17 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, id identity, req *req
 		}
 	})
 	return true
+}
+
+// serveExpired answers a watch from a resourceVersion that only a list can follow: a stream that holds nothing but the ERROR event, as
+// kube-apiserver answers a resourceVersion from before its cache was filled.
+func (c *cachedReads) serveExpired(ctx *fasthttp.RequestCtx, req *request, l *lane) {
+	rv, _ := parseVersion(req.resourceVersion) // it has been parsed before
+	commonHeaders(ctx)
+	ctx.Response.Header.SetContentType("application/json")
+	l.writeWarnings(ctx)
+	event := framing.ErrorFrame(encodeStatus(expired(rv, l.cache.Progress()))).Payload(nil)
+	ctx.Response.SetBodyStream(bytes.NewReader(event), -1)
 }
 
 // subscribe begins the subscription that a watch's parameters ask for, as kube-apiserver understands them
@@ -117,7 +135,7 @@ var errUnproven = errors.New("not known to be as new as asked")
 // subscribeFrom subscribes to what happened behind a resourceVersion, fetching the history if the client was there before us.
 func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := l.cache.Subscribe(want)
-	if !errors.Is(err, fanout.ErrExpired) {
+	if !errors.Is(err, fanout.ErrExpired) || errors.Is(err, fanout.ErrLeapt) {
 		return sub, err
 	}
 	if err := l.extend(ctx, want.ResourceVersion); err != nil {

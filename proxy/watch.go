@@ -56,7 +56,7 @@ func (c *cachedReads) serveExpired(ctx *fasthttp.RequestCtx, req *request, l *la
 }
 
 // subscribe begins the subscription that a watch's parameters ask for, as kube-apiserver understands them
-// (contract: k8s.io/apiserver/pkg/storage/cacher/cacher.go and
+// (k8s.io/apiserver/pkg/storage/cacher/cacher.go and
 // k8s.io/apimachinery/pkg/apis/meta/internalversion/defaults.go).
 //
 //	resourceVersion  sendInitialEvents  begins with

@@ -47,15 +47,9 @@ func startFront(t *testing.T, upstream *httptest.Server, change ...func(*proxy.O
 	return f
 }
 
-func startServer(t *testing.T, upstream *httptest.Server, prepare func(*proxy.Server), change ...func(*proxy.Options, *clientcmdapi.Config)) *front {
+// optionsFor returns options for a proxy before cluster, on ports of its own.
+func optionsFor(t *testing.T, cluster clientcmdapi.Cluster, change ...func(*proxy.Options, *clientcmdapi.Config)) proxy.Options {
 	t.Helper()
-	cluster := clientcmdapi.Cluster{Server: "http://127.0.0.1:1"}
-	if upstream != nil {
-		cluster.Server = upstream.URL
-		if upstream.TLS != nil {
-			cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw})
-		}
-	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &cluster
 	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: ownToken}
@@ -73,6 +67,19 @@ func startServer(t *testing.T, upstream *httptest.Server, prepare func(*proxy.Se
 	if err := clientcmd.WriteToFile(*config, opts.Kubeconfig); err != nil {
 		t.Fatal(err)
 	}
+	return opts
+}
+
+func startServer(t *testing.T, upstream *httptest.Server, prepare func(*proxy.Server), change ...func(*proxy.Options, *clientcmdapi.Config)) *front {
+	t.Helper()
+	cluster := clientcmdapi.Cluster{Server: "http://127.0.0.1:1"}
+	if upstream != nil {
+		cluster.Server = upstream.URL
+		if upstream.TLS != nil {
+			cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw})
+		}
+	}
+	opts := optionsFor(t, cluster, change...)
 	server, err := proxy.New(opts, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)

@@ -7,14 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/watchfan/watchfan/proxy"
@@ -38,23 +36,11 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 	if up.TLS != nil {
 		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: up.Certificate().Raw})
 	}
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &cluster
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: ownToken}
-	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	config.CurrentContext = "x"
-
-	opts := proxy.NewOptions()
-	opts.Kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	opts.InsecurePort, opts.SecurePort, opts.AdminPort = proxy.AnyPort, 0, 0
-	opts.CertDir = t.TempDir()
-	opts.ShutdownTimeout = 2 * time.Second
-	for _, c := range change {
-		c(&opts)
-	}
-	if err := clientcmd.WriteToFile(*config, opts.Kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	opts := optionsFor(t, cluster, func(o *proxy.Options, _ *clientcmdapi.Config) {
+		for _, c := range change {
+			c(o)
+		}
+	})
 	f := &fan{t: t, up: up, cms: up.Collection(proxytest.ConfigMaps), log: &logLines{out: t.Output()}}
 	server, err := proxy.New(opts, slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {

@@ -36,13 +36,13 @@ func TestBookmarkForm(t *testing.T) {
 func FuzzBookmarkForm(f *testing.F) {
 	for _, c := range readTestdata(f) {
 		for _, section := range []string{"initial", "bookmark"} {
-			for _, line := range c.lines(section) {
+			for _, line := range c.events(section) {
 				f.Add(line, uint64(1))
 			}
 		}
 	}
 	f.Add([]byte(`{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"7"}}}`), uint64(9))
-	s := framing.NewScanner(nil)
+	s := framing.NewScanner(framing.JSON, nil)
 	f.Fuzz(func(t *testing.T, line []byte, rv uint64) {
 		ev, err := s.Event(line)
 		if err != nil || ev.Type != framing.Bookmark {

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -20,12 +22,58 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/framing"
 )
 
 var (
 	update     = flag.Bool("update", false, "capture testdata again from the kube-apiserver of -devcluster")
 	devcluster = flag.String("devcluster", "../bin/devcluster", "the `binary` built from deploy/devcluster")
 )
+
+// representation is one way to ask for objects.
+type representation struct {
+	dir      string // in testdata
+	encoding framing.Encoding
+	accept   string
+	metadata bool // PartialObjectMetadata instead of the objects
+}
+
+var (
+	asJSON     = representation{"", framing.JSON, "application/json", false}
+	asProtobuf = representation{"protobuf", framing.Protobuf, "application/vnd.kubernetes.protobuf", false}
+	// These two are of a Go type that is the same for all kinds, so three kinds do.
+	asMetadata         = representation{"metadata", framing.JSON, asJSON.accept, true}
+	asProtobufMetadata = representation{"metadata-protobuf", framing.Protobuf, asProtobuf.accept, true}
+	// What is peculiar to CBOR is the same for all kinds, too.
+	asCBOR         = representation{"cbor", framing.CBOR, "application/cbor", false}
+	asCBORMetadata = representation{"metadata-cbor", framing.CBOR, asCBOR.accept, true}
+)
+
+// header returns the value of Accept. A list says suffix List.
+func (r representation) header(suffix string) string {
+	if r.metadata {
+		return r.accept + ";as=PartialObjectMetadata" + suffix + ";g=meta.k8s.io;v=v1"
+	}
+	return r.accept
+}
+
+// next reads the next event of a stream.
+func (r representation) next(stream *bufio.Reader) ([]byte, error) {
+	switch r.encoding {
+	case framing.JSON:
+		return stream.ReadBytes('\n')
+	case framing.CBOR:
+		return nextItem(stream)
+	}
+	prefix, err := stream.Peek(4)
+	if err != nil {
+		return nil, err
+	}
+	event := make([]byte, 4+binary.BigEndian.Uint32(prefix))
+	_, err = io.ReadFull(stream, event)
+	return event, err
+}
 
 // specimen is one kind to capture.
 type specimen struct {
@@ -65,6 +113,21 @@ var specimens = []specimen{
 		`"Zed":{"first":true},"spec":{"c":"red","n":9007199254740993,"on":true},"list":[{"v":"x<y"}]`, `{"spec":{"c":"blue"}}`, 0},
 }
 
+// representations returns how a kind can be had and is captured.
+func (s specimen) representations() []representation {
+	switch s.file {
+	case "customresource":
+		return []representation{asJSON, asMetadata, asProtobufMetadata, asCBOR, asCBORMetadata}
+	case "pod":
+		return []representation{asJSON, asProtobuf, asMetadata, asProtobufMetadata, asCBOR, asCBORMetadata}
+	case "daemonset":
+		return []representation{asJSON, asProtobuf, asMetadata, asProtobufMetadata}
+	case "configmap":
+		return []representation{asJSON, asProtobuf, asCBOR}
+	}
+	return []representation{asJSON, asProtobuf}
+}
+
 const customResourceDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"foos.ex.io"},
 "spec":{"group":"ex.io","scope":"Namespaced","names":{"plural":"foos","singular":"foo","kind":"Foo","listKind":"FooList"},
 "versions":[{"name":"v1","served":true,"storage":true,
@@ -89,14 +152,17 @@ func TestCapture(t *testing.T) {
 	c.eventually("/apis/ex.io/v1/namespaces/golden/foos")
 	for _, s := range specimens {
 		t.Log(s.file)
-		write(t, s.file, c.scenario(s))
+		c.scenario(s)
 	}
 	raw := specimen{"raw", "/apis/apps/v1/namespaces/golden/controllerrevisions", rawData, "", 0}
 	c.create(raw, "a", `{"set":"golden"}`)
-	write(t, raw.file, []section{
-		{"initial", c.watch(raw.collection, initialQuery, 2)()},
-		{"list", c.must("GET", raw.collection, "")},
-	})
+	for _, r := range raw.representations() {
+		write(t, r, raw.file, []section{
+			{"initial", c.watch(r, raw.collection, initialQuery, 2)()},
+			{"empty", c.list(r, raw.collection, inNone)},
+			{"list", c.list(r, raw.collection, "")},
+		})
+	}
 }
 
 const (
@@ -106,25 +172,38 @@ const (
 	initialQuery = inSet + "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 )
 
+// section is the events of a watch, or one list.
 type section struct {
 	name  string
-	bytes []byte
+	parts [][]byte
 }
 
-// scenario takes object a through the selector sel=1 and out of it, adds b, and deletes both.
-func (c *cluster) scenario(s specimen) []section {
+// scenario takes object a through the selector sel=1 and out of it, adds b, and deletes both, before the eyes of a client
+// of each representation.
+func (c *cluster) scenario(s specimen) {
 	path := s.collection
-	empty := c.must("GET", path+"?"+inNone, "")
 	var list struct {
 		Metadata struct{ ResourceVersion string }
 	}
-	if err := json.Unmarshal(empty, &list); err != nil {
+	if err := json.Unmarshal(c.must("GET", path+"?"+inNone, ""), &list); err != nil {
 		c.t.Fatal(err)
 	}
 	from := "&resourceVersion=" + list.Metadata.ResourceVersion
-	all := c.watch(path, inSet+from, 8+2*s.dying)
-	selected := c.watch(path, inSelector+from, 7+2*s.dying)
 
+	type client struct {
+		representation
+		all, selected, bookmark    func() [][]byte
+		initial, empty, list, page [][]byte
+	}
+	var clients []*client
+	for _, r := range s.representations() {
+		clients = append(clients, &client{
+			representation: r,
+			all:            c.watch(r, path, inSet+from, 8+2*s.dying),
+			selected:       c.watch(r, path, inSelector+from, 7+2*s.dying),
+			empty:          c.list(r, path, inNone),
+		})
+	}
 	c.create(s, "a", `{"set":"golden"}`)
 	patch := func(body string) { c.must("PATCH", path+"/a", body) }
 	patch(`{"metadata":{"labels":{"sel":"1"}}}`)
@@ -132,32 +211,43 @@ func (c *cluster) scenario(s specimen) []section {
 	patch(`{"metadata":{"labels":{"sel":null}}}`)
 	patch(`{"metadata":{"labels":{"sel":"1"}}}`)
 	c.create(s, "b", `{"set":"golden","sel":"1"}`)
-	full := c.must("GET", path+"?"+inSet, "")
-	page := c.must("GET", path+"?limit=1", "")
-	initial := c.watch(path, initialQuery, 3)()
-	// Of a watch that sees nothing of what happens: one that has needs no bookmark.
-	bookmark := c.watch(path, "allowWatchBookmarks=true&timeoutSeconds=5&"+inNone+from, 1)
+	for _, l := range clients {
+		l.list = c.list(l.representation, path, inSet)
+		l.page = c.list(l.representation, path, "limit=1")
+		l.initial = c.watch(l.representation, path, initialQuery, 3)()
+		// Of a watch that sees nothing of what happens: one that has needs no bookmark.
+		l.bookmark = c.watch(l.representation, path, "allowWatchBookmarks=true&timeoutSeconds=5&"+inNone+from, 1)
+	}
 	for _, name := range []string{"a", "b"} {
 		c.must("DELETE", path+"/"+name+"?gracePeriodSeconds=0", "")
 	}
-	sections := []section{
-		{"all", all()},
-		{"selected", selected()},
-		{"initial", initial},
+	for _, l := range clients {
+		sections := []section{{"all", l.all()}, {"selected", l.selected()}, {"initial", l.initial}}
+		if s.file != "event" { // which has no watch cache, so no bookmarks
+			expired := c.watch(l.representation, path, "resourceVersion=1", 1)
+			sections = append(sections, section{"bookmark", l.bookmark()}, section{"expired", expired()})
+		}
+		sections = append(sections, section{"empty", l.empty}, section{"list", l.list}, section{"page", l.page})
+		write(c.t, l.representation, s.file, sections)
 	}
-	if s.file != "event" { // which has no watch cache, so no bookmarks
-		expired := c.watch(path, "resourceVersion=1", 1)
-		sections = append(sections, section{"bookmark", bookmark()}, section{"expired", expired()})
-	}
-	return append(sections, section{"empty", empty}, section{"list", full}, section{"page", page})
 }
 
-func write(t *testing.T, file string, sections []section) {
+// write writes JSON as it is, and the others with each event or list as a line of base64.
+func write(t *testing.T, r representation, file string, sections []section) {
 	var b bytes.Buffer
 	for _, s := range sections {
-		fmt.Fprintf(&b, "-- %s --\n%s", s.name, s.bytes)
+		fmt.Fprintf(&b, "-- %s --\n", s.name)
+		for _, part := range s.parts {
+			if r.encoding != framing.JSON {
+				part = append(base64.StdEncoding.AppendEncode(nil, part), '\n')
+			}
+			b.Write(part)
+		}
 	}
-	if err := os.WriteFile(filepath.Join("testdata", file+".txt"), b.Bytes(), 0o666); err != nil {
+	if err := os.MkdirAll(filepath.Join("testdata", r.dir), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join("testdata", r.dir, file+".txt"), b.Bytes(), 0o666); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -171,7 +261,7 @@ type cluster struct {
 
 func startDevcluster(t *testing.T) *cluster {
 	dir := t.TempDir()
-	cmd := exec.Command(*devcluster, "up", "--memory", "--dir", dir)
+	cmd := exec.Command(*devcluster, "up", "--memory", "--dir", dir, "--apiserver-arg", "feature-gates=CBORServingAndStorage=true")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -203,13 +293,13 @@ func startDevcluster(t *testing.T) *cluster {
 	return nil
 }
 
-func (c *cluster) do(ctx context.Context, method, path, body string) (*http.Response, error) {
+func (c *cluster) do(ctx context.Context, method, path, accept, body string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
-	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept", accept)
 	if method == "PATCH" {
 		req.Header.Set("Content-Type", "application/merge-patch+json")
 	}
@@ -224,7 +314,17 @@ func (c *cluster) do(ctx context.Context, method, path, body string) (*http.Resp
 
 func (c *cluster) must(method, path, body string) []byte {
 	c.t.Helper()
-	resp, err := c.do(c.t.Context(), method, path, body)
+	return c.answer(method, path, asJSON.accept, body)
+}
+
+func (c *cluster) list(r representation, path, query string) [][]byte {
+	c.t.Helper()
+	return [][]byte{c.answer("GET", path+"?"+query, r.header("List"), "")}
+}
+
+func (c *cluster) answer(method, path, accept, body string) []byte {
+	c.t.Helper()
+	resp, err := c.do(c.t.Context(), method, path, accept, body)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -239,7 +339,7 @@ func (c *cluster) must(method, path, body string) []byte {
 // eventually waits until path is served.
 func (c *cluster) eventually(path string) {
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		resp, err := c.do(c.t.Context(), "GET", path, "")
+		resp, err := c.do(c.t.Context(), "GET", path, asJSON.accept, "")
 		if err == nil {
 			resp.Body.Close()
 			return
@@ -263,46 +363,66 @@ func (c *cluster) create(s specimen, name, labels string) {
 }
 
 // watch opens a watch and returns a func that waits for its first n events.
-func (c *cluster) watch(path, query string, n int) (events func() []byte) {
+func (c *cluster) watch(r representation, path, query string, n int) (events func() [][]byte) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
-	resp, err := c.do(ctx, "GET", path+"?watch=1&"+query, "")
+	resp, err := c.do(ctx, "GET", path+"?watch=1&"+query, r.header(""), "")
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return func() []byte {
+	return func() [][]byte {
 		defer cancel()
 		defer resp.Body.Close()
-		var lines []byte
-		r := bufio.NewReader(resp.Body)
+		var events [][]byte
+		stream := bufio.NewReader(resp.Body)
 		for range n {
-			line, err := r.ReadBytes('\n')
+			event, err := r.next(stream)
 			if err != nil {
-				c.t.Fatalf("watch %s?%s: %v after %s", path, query, err, lines)
+				c.t.Fatalf("watch %s?%s: %v after %q", path, query, err, events)
 			}
-			lines = append(lines, line...)
+			events = append(events, event)
 		}
-		return lines
+		return events
 	}
 }
 
 // captured is the sections of one file of testdata.
 type captured struct {
+	representation
 	file     string
-	sections map[string][]byte
+	sections map[string][][]byte
 }
 
-// lines returns a section's lines with their newlines.
-func (c captured) lines(section string) [][]byte {
-	lines := bytes.SplitAfter(c.sections[section], []byte("\n"))
-	return lines[:len(lines)-1]
+// String returns the file's name within testdata.
+func (c captured) String() string { return filepath.Join(c.dir, c.file) }
+
+// events returns the events of a section as they stood in the stream: lines with their newlines, or messages with their
+// lengths.
+func (c captured) events(section string) [][]byte { return c.sections[section] }
+
+// bytes returns all bytes of a section.
+func (c captured) bytes(section string) []byte { return bytes.Join(c.sections[section], nil) }
+
+// readTestdata returns what was captured as JSON.
+func readTestdata(t testing.TB) []captured { return asJSON.captured(t) }
+
+// readEverything returns what was captured in all representations.
+func readEverything(t testing.TB) []captured {
+	return slices.Concat(asJSON.captured(t), asProtobuf.captured(t), asMetadata.captured(t), asProtobufMetadata.captured(t),
+		asCBOR.captured(t), asCBORMetadata.captured(t))
 }
 
-// readTestdata returns all files, at least as many as there are specimens.
-func readTestdata(t testing.TB) []captured {
+// captured returns the files of a representation, one for each specimen that is had in it, or more.
+func (r representation) captured(t testing.TB) []captured {
 	t.Helper()
-	paths, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(paths) < len(specimens) {
-		t.Fatalf("found %d files in testdata, want %d or more: %v", len(paths), len(specimens), err)
+	want := 0
+	for _, s := range specimens {
+		if slices.Contains(s.representations(), r) {
+			want++
+		}
+	}
+	paths, err := filepath.Glob(filepath.Join("testdata", r.dir, "*.txt"))
+	if err != nil || len(paths) < want {
+		t.Fatalf("found %d files in testdata/%s, want %d or more: %v", len(paths), r.dir, want, err)
 	}
 	var files []captured
 	for _, path := range paths {
@@ -310,14 +430,19 @@ func readTestdata(t testing.TB) []captured {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := captured{file: strings.TrimSuffix(filepath.Base(path), ".txt"), sections: make(map[string][]byte)}
+		c := captured{r, strings.TrimSuffix(filepath.Base(path), ".txt"), make(map[string][][]byte)}
 		name := ""
 		for line := range bytes.Lines(data) {
 			if rest, ok := bytes.CutPrefix(line, []byte("-- ")); ok {
 				name = string(bytes.TrimSuffix(rest, []byte(" --\n")))
 				continue
 			}
-			c.sections[name] = append(c.sections[name], line...)
+			if r.encoding != framing.JSON {
+				if line, err = base64.StdEncoding.AppendDecode(nil, bytes.TrimSpace(line)); err != nil {
+					t.Fatalf("%s: %v", path, err)
+				}
+			}
+			c.sections[name] = append(c.sections[name], line)
 		}
 		files = append(files, c)
 	}

@@ -26,6 +26,46 @@
 // HTTP/1.1 chunks (RFC 9112, section 7.1), which every connection can send as
 // they stand; see [Frame].
 //
+// # Protobuf
+//
+// In protobuf (https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding)
+// an event is a WatchEvent behind its length, and in it is the object: a
+// runtime.Unknown behind a magic number, which tells the type and holds the
+// message of that type. The whole frame that adds the pod x at resourceVersion
+// 7, of which nothing else is known:
+//
+//	2c⏎                              chunk size: 44 bytes in hex
+//	00 00 00 28                      event: 40 bytes, big endian
+//	0a 05 ADDED                      WatchEvent.type
+//	12 1f 0a 1d                      WatchEvent.object.raw: 29 bytes, the object
+//	    k8s\0                          magic
+//	    0a 09 0a 02 v1 12 03 Pod       Unknown.typeMeta: apiVersion, kind
+//	    12 08                      ┐   Unknown.raw, the Pod
+//	        0a 06                  │     metadata
+//	            0a 01 x            │       name
+//	            32 01 7            ┘       resourceVersion
+//	    1a 00 22 00                    Unknown.contentEncoding, contentType
+//	⏎
+//
+// A list is an Unknown, too: its raw is ListMeta and then the items, each of
+// which is what is marked above with its tag and length, because Unknown.raw and
+// the items of every list happen to be field 2. A pod that was added shares its bytes with
+// the list of pods that holds it:
+//
+//	k8s\0                             magic
+//	0a 0d 0a 02 v1 12 07 PodList      Unknown.typeMeta
+//	12 13                             Unknown.raw, the PodList
+//	    0a 07 0a 00 12 01 7 1a 00       metadata: selfLink, resourceVersion, continue
+//	    12 08 0a 06 0a 01 x 32 01 7     the item
+//	1a 00 22 00
+//
+// A length stands before what it counts. So another resourceVersion, and an
+// annotation less, change the lengths of metadata and raw; those further out
+// belong to the event and are written anew for each. What stands around an
+// object is read only in the form above, without a byte more. Within the
+// object, fields may come in any order but for the metadata, which is first,
+// and what we do not know stays as it is.
+//
 // # What is synthesised
 //
 // Five things are not the upstream's bytes, and each is spliced from them:
@@ -39,8 +79,9 @@
 //
 // # Bounds
 //
-// A line is at most [MaxLine] bytes, which is also the most that client-go
-// accepts. Nesting is bounded by the JSON decoder (10,000 levels). Every parser
-// here returns an error for anything it does not understand and has a fuzz
-// target.
+// An event, and in protobuf an item of a list, has at most [MaxEvent] bytes, as
+// many as client-go accepts of an event. Nesting is bounded by the JSON decoder
+// (10,000 levels); messages of protobuf are entered only as deep as a selectable
+// field lies. Every parser here returns an error for anything it does not
+// understand and has a fuzz target.
 package framing

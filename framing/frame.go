@@ -26,7 +26,7 @@ func (t EventType) String() string {
 }
 
 // Frame is one watch event ready to be written: a complete HTTP/1.1 chunk that
-// holds one JSON event and its newline.
+// holds one event as it stands in a stream of its encoding.
 //
 // The chunk is Head followed by Body. Head is empty when the chunk is
 // contiguous. Both are immutable and shared by all clients; they stay valid for
@@ -58,54 +58,83 @@ const (
 	typeOpen   = `{"type":"`
 	objectOpen = `","object":`
 	eventEnd   = "}\n"
-	frameTail  = eventEnd + crlf
+
+	// In CBOR, a map of two entries.
+	typeEntry   = selfDescribed + "\xa2\x44type"
+	objectEntry = "\x46object"
 
 	// LastChunk ends a chunked body without trailers (RFC 9112, section 7.1).
 	LastChunk = "0\r\n\r\n"
 )
 
+// frameTail is what stands behind the object's bytes.
+func frameTail(e Encoding) string {
+	if e == JSON {
+		return eventEnd + crlf
+	}
+	return crlf
+}
+
+// eventLen is the number of bytes of an event, without its chunk framing, that
+// holds an object of objectLen bytes.
+func eventLen(e Encoding, t EventType, objectLen int) int {
+	switch e {
+	case Protobuf:
+		return protobufOpeningLen(t, objectLen) + objectLen
+	case CBOR:
+		return len(typeEntry) + 1 + len(t.String()) + len(objectEntry) + objectLen
+	}
+	return len(typeOpen) + len(t.String()) + len(objectOpen) + objectLen + len(eventEnd)
+}
+
 // headLen is the number of bytes that appendHead appends.
-func headLen(t EventType, objectLen int) int {
-	event := len(typeOpen) + len(t.String()) + len(objectOpen)
+func headLen(e Encoding, t EventType, objectLen int) int {
+	event := eventLen(e, t, objectLen)
 	digits := 1
-	for n := event + objectLen + len(eventEnd); n >= 16; n >>= 4 {
+	for n := event; n >= 16; n >>= 4 {
 		digits++
 	}
-	return digits + len(crlf) + event
+	return digits + len(crlf) + event - objectLen - (len(frameTail(e)) - len(crlf))
 }
 
 // appendHead appends the chunk size and the event's opening, up to where the
 // object's bytes begin:
 //
 //	<size in hex> CRLF {"type":"ADDED","object":
-func appendHead(dst []byte, t EventType, objectLen int) []byte {
-	size := len(typeOpen) + len(t.String()) + len(objectOpen) + objectLen + len(eventEnd)
-	dst = strconv.AppendInt(dst, int64(size), 16)
+func appendHead(dst []byte, e Encoding, t EventType, objectLen int) []byte {
+	dst = strconv.AppendInt(dst, int64(eventLen(e, t, objectLen)), 16)
 	dst = append(dst, crlf...)
+	switch e {
+	case Protobuf:
+		return appendProtobufOpening(dst, t, objectLen)
+	case CBOR:
+		dst = appendItems(append(dst, typeEntry...), t.String())
+		return append(dst, objectEntry...)
+	}
 	dst = append(dst, typeOpen...)
 	dst = append(dst, t.String()...)
 	return append(dst, objectOpen...)
 }
 
 // newFrame frames an object as an event of the given type in one allocation.
-func newFrame(t EventType, object ...[]byte) Frame {
+func newFrame(e Encoding, t EventType, object ...[]byte) Frame {
 	n := 0
 	for _, part := range object {
 		n += len(part)
 	}
-	buf := make([]byte, 0, headLen(t, n)+n+len(frameTail))
-	buf = appendHead(buf, t, n)
+	buf := make([]byte, 0, headLen(e, t, n)+n+len(frameTail(e)))
+	buf = appendHead(buf, e, t, n)
 	for _, part := range object {
 		buf = append(buf, part...)
 	}
-	return Frame{Body: append(buf, frameTail...)}
+	return Frame{Body: append(buf, frameTail(e)...)}
 }
 
-// ErrorFrame frames a JSON Status as an ERROR event, after which a watch ends.
-// A trailing newline of status is dropped.
-func ErrorFrame(status []byte) Frame {
-	if n := len(status); n > 0 && status[n-1] == '\n' {
+// ErrorFrame frames a Status of the given encoding as an ERROR event, after
+// which a watch ends. A trailing newline of a JSON status is dropped.
+func ErrorFrame(e Encoding, status []byte) Frame {
+	if n := len(status); e == JSON && n > 0 && status[n-1] == '\n' {
 		status = status[:n-1]
 	}
-	return newFrame(Error, status)
+	return newFrame(e, Error, status)
 }

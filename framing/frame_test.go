@@ -13,7 +13,7 @@ func TestFrameSizes(t *testing.T) {
 	for _, n := range []int{0, 1, 14, 15, 16, 17, 200, 4000, 4096, 65_500, 65_536, 1 << 20} {
 		for extra := range 80 {
 			status := `{"message":"` + strings.Repeat("x", n+extra) + `"}`
-			f := framing.ErrorFrame([]byte(status))
+			f := framing.ErrorFrame(framing.JSON, []byte(status))
 			if want := `{"type":"ERROR","object":` + status + "}\n"; extra < 3 || n < 1<<16 {
 				checkFrame(t, "error", f, []byte(want))
 			}
@@ -36,7 +36,7 @@ func TestEventTypeString(t *testing.T) {
 
 // The frames that clients get most cost nothing, and those who get the same one share its bytes.
 func TestFrameAllocs(t *testing.T) {
-	for _, line := range readTestdata(t)[1].lines("all") {
+	for _, line := range readTestdata(t)[1].events("all") {
 		ev := scan(t, line)
 		o := ev.Object
 		for _, typ := range []framing.EventType{framing.Added, ev.Type} {
@@ -67,9 +67,9 @@ func TestFrameAllocs(t *testing.T) {
 
 // A frame ends where it ends: appending to what a client was given cannot change another's.
 func TestFrameIsClipped(t *testing.T) {
-	o := scan(t, readTestdata(t)[1].lines("all")[1]).Object
+	o := scan(t, readTestdata(t)[1].events("all")[1]).Object
 	want := bytes.Clone(o.Frame(framing.Modified).Body)
-	for _, b := range [][]byte{o.Frame(framing.Added).Head, o.Frame(framing.Added).Body, o.JSON()} {
+	for _, b := range [][]byte{o.Frame(framing.Added).Head, o.Frame(framing.Added).Body, o.Bytes()} {
 		_ = append(b, "overwritten"...)
 	}
 	if got := o.Frame(framing.Modified).Body; !bytes.Equal(got, want) {

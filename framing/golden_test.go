@@ -2,30 +2,57 @@ package framing_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"io"
+	"maps"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/watchfan/watchfan/framing"
 )
 
 // podFields are selectable fields of a Pod: strings, a bool, and an array's first element with a fallback.
 var podFields = []framing.Field{
-	{Label: "spec.nodeName", Paths: [][]string{{"spec", "nodeName"}}},
-	{Label: "spec.hostNetwork", Paths: [][]string{{"spec", "hostNetwork"}}, Default: "false"},
-	{Label: "spec.restartPolicy", Paths: [][]string{{"spec", "restartPolicy"}}},
-	{Label: "status.phase", Paths: [][]string{{"status", "phase"}}},
-	{Label: "status.podIP", Paths: [][]string{{"status", "podIPs", "[0]", "ip"}, {"status", "podIP"}}},
+	{Label: "spec.nodeName", Paths: [][]string{{"spec", "nodeName"}}, Numbers: [][]int32{{2, 10}}},
+	{Label: "spec.hostNetwork", Paths: [][]string{{"spec", "hostNetwork"}}, Numbers: [][]int32{{2, 11}}, Default: "false"},
+	{Label: "spec.restartPolicy", Paths: [][]string{{"spec", "restartPolicy"}}, Numbers: [][]int32{{2, 3}}},
+	{Label: "status.phase", Paths: [][]string{{"status", "phase"}}, Numbers: [][]int32{{3, 1}}},
+	{Label: "status.podIP", Paths: [][]string{{"status", "podIPs", "[0]", "ip"}, {"status", "podIP"}}, Numbers: [][]int32{{3, 12, 1}, {3, 6}}},
 }
 
 func scan(t testing.TB, line []byte) framing.Event {
 	t.Helper()
-	ev, err := framing.NewScanner(podFields).Event(line)
+	ev, err := framing.NewScanner(framing.JSON, podFields).Event(line)
 	if err != nil {
 		t.Fatalf("%v\nin %.300s", err, line)
+	}
+	return ev
+}
+
+// scan reads an event as it stood in the stream.
+func (c captured) scan(t testing.TB, event []byte) framing.Event {
+	t.Helper()
+	var fields []framing.Field
+	if c.file == "pod" {
+		fields = podFields
+	}
+	r := framing.NewEventReader(c.encoding, bytes.NewReader(event))
+	read, err := r.Next()
+	if err != nil {
+		t.Fatalf("%v\nin %.300q", err, event)
+	}
+	ev, err := framing.NewScanner(c.encoding, fields).Event(read)
+	if err != nil {
+		t.Fatalf("%v\nin %.300q", err, event)
+	}
+	if _, err := r.Next(); err != io.EOF {
+		t.Fatalf("behind the event: %v", err)
 	}
 	return ev
 }
@@ -49,39 +76,76 @@ func payload(t testing.TB, f framing.Frame) []byte {
 
 func checkFrame(t testing.TB, what string, f framing.Frame, want []byte) {
 	t.Helper()
-	if got := payload(t, f); !bytes.Equal(got, want) {
-		t.Errorf("%s:\n got %s\nwant %s", what, got, want)
+	if got := payload(t, f); !sameBytes(t, got, want) {
+		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
 	}
 }
 
-// objectOf returns the object's bytes of a line.
-func objectOf(t testing.TB, line []byte) []byte {
+// objectOf returns the object's bytes of an event.
+func (c captured) objectOf(t testing.TB, event []byte) []byte {
 	t.Helper()
-	_, rest, ok := bytes.Cut(line, []byte(`,"object":`))
+	switch c.encoding {
+	case framing.Protobuf:
+		return decodeEvent(t, event).Object.Raw
+	case framing.CBOR:
+		return readCBOREvent(t, event).Object
+	}
+	_, rest, ok := bytes.Cut(event, []byte(`,"object":`))
 	if !ok || !bytes.HasSuffix(rest, []byte("}\n")) {
-		t.Fatalf("not a line of a watch: %s", line)
+		t.Fatalf("not a line of a watch: %s", event)
 	}
 	return rest[:len(rest)-2]
 }
 
+// retyped returns an event with another type.
+func (c captured) retyped(t testing.TB, event []byte, was, is framing.EventType) []byte {
+	t.Helper()
+	switch c.encoding {
+	case framing.Protobuf:
+		return encodeEvent(t, is.String(), decodeEvent(t, event).Object.Raw)
+	case framing.CBOR:
+		return cborEvent(is.String(), readCBOREvent(t, event).Object)
+	}
+	return bytes.Replace(event, []byte(`"`+was.String()+`"`), []byte(`"`+is.String()+`"`), 1)
+}
+
+func decodeEvent(t testing.TB, event []byte) metav1.WatchEvent {
+	t.Helper()
+	var ev metav1.WatchEvent
+	if len(event) < 4 || ev.Unmarshal(event[4:]) != nil {
+		t.Fatalf("not a WatchEvent: %q", event)
+	}
+	return ev
+}
+
+func encodeEvent(t testing.TB, typ string, object []byte) []byte {
+	t.Helper()
+	ev := metav1.WatchEvent{Type: typ, Object: runtime.RawExtension{Raw: object}}
+	message, err := ev.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...)
+}
+
 // Every event goes to clients in the bytes in which it came.
 func TestGoldenEvents(t *testing.T) {
-	for _, c := range readTestdata(t) {
-		t.Run(c.file, func(t *testing.T) {
+	for _, c := range readEverything(t) {
+		t.Run(c.String(), func(t *testing.T) {
 			events := 0
 			for _, section := range []string{"all", "selected", "initial"} {
-				for _, line := range c.lines(section) {
-					ev := scan(t, line)
+				for _, event := range c.events(section) {
+					ev := c.scan(t, event)
 					if ev.Type == framing.Bookmark {
 						continue
 					}
 					events++
-					checkFrame(t, section, ev.Object.Frame(ev.Type), line)
-					if got, want := ev.Object.JSON(), objectOf(t, line); !bytes.Equal(got, want) {
-						t.Errorf("JSON = %s\nwant %s", got, want)
+					checkFrame(t, section, ev.Object.Frame(ev.Type), event)
+					if got, want := ev.Object.Bytes(), c.objectOf(t, event); !sameBytes(t, got, want) {
+						t.Errorf("object %q\nwant %q", got, want)
 					}
 					for _, typ := range []framing.EventType{framing.Added, framing.Modified, framing.Deleted} {
-						want := bytes.Replace(line, []byte(`"`+ev.Type.String()+`"`), []byte(`"`+typ.String()+`"`), 1)
+						want := c.retyped(t, event, ev.Type, typ)
 						checkFrame(t, "as "+typ.String(), ev.Object.Frame(typ), want)
 						checkFrame(t, "made to be "+typ.String(), ev.Object.As(typ).Frame(typ), want)
 					}
@@ -94,25 +158,57 @@ func TestGoldenEvents(t *testing.T) {
 	}
 }
 
+// What is read of an object does not depend on how it is represented: these events were captured at the same time.
+func TestGoldenRepresentations(t *testing.T) {
+	compared := 0
+	for _, c := range readEverything(t) {
+		for _, j := range readTestdata(t) {
+			if j.file != c.file || c.representation == asJSON {
+				continue
+			}
+			for _, section := range []string{"all", "selected", "initial"} {
+				for i, event := range c.events(section) {
+					got, want := c.scan(t, event), j.scan(t, j.events(section)[i])
+					compared++
+					if got.Type != want.Type || got.InitialEventsEnd != want.InitialEventsEnd {
+						t.Errorf("%s %s: read %+v, want %+v", c, section, got, want)
+					}
+					if got.Type == framing.Bookmark {
+						continue // whose resourceVersion is that of its own watch
+					}
+					a, b := got.Object, want.Object
+					if a.Key != b.Key || a.Namespace != b.Namespace || a.Name != b.Name || a.ResourceVersion != b.ResourceVersion ||
+						!maps.Equal(a.Labels, b.Labels) || !c.metadata && !slices.Equal(a.Fields, b.Fields) {
+						t.Errorf("%s %s: read %+v, want %+v", c, section, a, b)
+					}
+				}
+			}
+		}
+	}
+	if compared < 100 {
+		t.Errorf("%d events compared", compared)
+	}
+}
+
 // What entering and leaving a selector looks like is taken from a real watcher of sel=1, and made from the events that a
 // watcher of everything got at the same time.
 func TestGoldenSelector(t *testing.T) {
-	for _, c := range readTestdata(t) {
+	for _, c := range readEverything(t) {
 		if c.file == "raw" {
 			continue
 		}
-		t.Run(c.file, func(t *testing.T) {
-			all, selected := c.lines("all"), c.lines("selected")
+		t.Run(c.String(), func(t *testing.T) {
+			all, selected := c.events("all"), c.events("selected")
 			if len(all) < 8 || len(selected) != len(all)-1 {
 				t.Fatalf("testdata has %d and %d events", len(all), len(selected))
 			}
-			version := func(i int) *framing.Object { return scan(t, all[i]).Object }
+			version := func(i int) *framing.Object { return c.scan(t, all[i]).Object }
 			checkFrame(t, "enters", version(1).Frame(framing.Added), selected[0])
 			checkFrame(t, "changes", version(2).Frame(framing.Modified), selected[1])
 			checkFrame(t, "leaves", version(2).Left(version(3).ResourceVersion), selected[2])
 			checkFrame(t, "enters again", version(4).Frame(framing.Added), selected[3])
 			for i := 5; i < len(all); i++ { // b, which was born in it, and both deletions
-				ev := scan(t, all[i])
+				ev := c.scan(t, all[i])
 				checkFrame(t, "later", ev.Object.Frame(ev.Type), selected[i-1])
 			}
 		})
@@ -121,19 +217,19 @@ func TestGoldenSelector(t *testing.T) {
 
 // A deletion that only a list has shown looks like the one that a watch would have shown.
 func TestGoldenDeleted(t *testing.T) {
-	for _, c := range readTestdata(t) {
+	for _, c := range readEverything(t) {
 		if c.file == "raw" {
 			continue
 		}
-		t.Run(c.file, func(t *testing.T) {
-			form, _, err := framing.ParseListForm(c.sections["empty"])
+		t.Run(c.String(), func(t *testing.T) {
+			form, _, err := framing.ParseListForm(c.encoding, c.bytes("empty"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			before := make(map[string]*framing.Object)
 			deletions := 0
-			for _, line := range c.lines("all") {
-				ev := scan(t, line)
+			for _, line := range c.events("all") {
+				ev := c.scan(t, line)
 				last := before[ev.Object.Key]
 				before[ev.Object.Key] = ev.Object
 				if ev.Type != framing.Deleted {
@@ -150,10 +246,14 @@ func TestGoldenDeleted(t *testing.T) {
 				longer := last.Deleted(1 << 60)
 				checkFrame(t, "deleted twice", longer.Deleted(rv).Frame(framing.Deleted), line)
 				checkFrame(t, "left", longer.Left(rv), line)
-				_, want := form.Item(last, true)
-				want = bytes.Replace(want, fmt.Appendf(nil, "%q", fmt.Sprint(last.ResourceVersion)), fmt.Appendf(nil, "%q", fmt.Sprint(1<<60)), 1)
-				if _, got := form.Item(longer, true); !bytes.Equal(got, want) {
-					t.Errorf("item %s\nwant %s", got, want)
+				// What has moved stands where it would be found.
+				found := c.scan(t, payload(t, longer.Frame(framing.Deleted))).Object
+				if found.ResourceVersion != 1<<60 {
+					t.Errorf("found resourceVersion %d, want %d", found.ResourceVersion, 1<<60)
+				}
+				_, got := form.Item(longer, true)
+				if _, want := form.Item(found, true); !bytes.Equal(got, want) {
+					t.Errorf("item %q\nwant %q", got, want)
 				}
 			}
 			if deletions != 2 {
@@ -166,25 +266,37 @@ func TestGoldenDeleted(t *testing.T) {
 // Both bookmarks are made, byte for byte, from the form of the one that ends the initial events, and the periodic one
 // also from itself.
 func TestGoldenBookmarks(t *testing.T) {
-	for _, c := range readTestdata(t) {
-		t.Run(c.file, func(t *testing.T) {
-			initial := c.lines("initial")
+	for _, c := range readEverything(t) {
+		t.Run(c.String(), func(t *testing.T) {
+			initial := c.events("initial")
 			line := initial[len(initial)-1]
-			end := scan(t, line)
+			end := c.scan(t, line)
 			if end.Type != framing.Bookmark || !end.InitialEventsEnd || !end.Form.HasEnd() || !end.Form.HasPlain() {
-				t.Fatalf("read as %+v: %s", end, line)
+				t.Fatalf("read as %+v: %q", end, line)
 			}
 			checkFrame(t, "end", end.Form.Frame(end.ResourceVersion, true), line)
 
-			for _, line := range c.lines("bookmark") {
-				plain := scan(t, line)
+			for _, line := range c.events("bookmark") {
+				plain := c.scan(t, line)
 				if plain.Type != framing.Bookmark || plain.InitialEventsEnd || plain.Form.HasEnd() || !plain.Form.HasPlain() {
 					t.Fatalf("read as %+v: %s", plain, line)
 				}
 				checkFrame(t, "periodic", end.Form.Frame(plain.ResourceVersion, false), line)
 				checkFrame(t, "periodic from its own form", plain.Form.Frame(plain.ResourceVersion, false), line)
+
+				// Lengths follow the number of digits.
+				for _, rv := range []uint64{1, 99, 1 << 32, 1<<64 - 1} {
+					for _, last := range []bool{false, true} {
+						frame := payload(t, end.Form.Frame(rv, last))
+						ev := c.scan(t, frame)
+						if ev.Type != framing.Bookmark || ev.ResourceVersion != rv || ev.InitialEventsEnd != last {
+							t.Errorf("bookmark for %d, last %v, reads as %+v", rv, last, ev)
+						}
+						checkFrame(t, "bookmark of another's form", ev.Form.Frame(plain.ResourceVersion, false), line)
+					}
+				}
 			}
-			if len(c.lines("bookmark")) == 0 && c.file != "event" && c.file != "raw" {
+			if len(c.events("bookmark")) == 0 && c.file != "event" && c.file != "raw" {
 				t.Error("no periodic bookmark in testdata")
 			}
 		})
@@ -193,19 +305,21 @@ func TestGoldenBookmarks(t *testing.T) {
 
 func TestGoldenError(t *testing.T) {
 	found := false
-	for _, c := range readTestdata(t) {
-		for _, line := range c.lines("expired") {
+	for _, c := range readEverything(t) {
+		for _, line := range c.events("expired") {
 			found = true
-			ev := scan(t, line)
+			ev := c.scan(t, line)
 			if ev.Type != framing.Error || ev.Status.Code != 410 || ev.Status.Reason != "Expired" || ev.Object != nil {
-				t.Errorf("read as %+v: %s", ev, line)
+				t.Errorf("read as %+v: %q", ev, line)
 			}
 			if !strings.HasPrefix(ev.Status.Message, "too old resource version: 1 (") {
 				t.Errorf("message %q", ev.Status.Message)
 			}
-			checkFrame(t, "error", framing.ErrorFrame(objectOf(t, line)), line)
-			withNewline := append(bytes.Clone(objectOf(t, line)), '\n')
-			checkFrame(t, "error with newline", framing.ErrorFrame(withNewline), line)
+			checkFrame(t, "error", framing.ErrorFrame(c.encoding, c.objectOf(t, line)), line)
+			if c.encoding == framing.JSON {
+				withNewline := append(bytes.Clone(c.objectOf(t, line)), '\n')
+				checkFrame(t, "error with newline", framing.ErrorFrame(framing.JSON, withNewline), line)
+			}
 		}
 	}
 	if !found {
@@ -215,32 +329,27 @@ func TestGoldenError(t *testing.T) {
 
 // A list is put together from the versions that a watch has brought, and read into what a watch would bring.
 func TestGoldenLists(t *testing.T) {
-	for _, c := range readTestdata(t) {
-		t.Run(c.file, func(t *testing.T) {
-			body := c.sections["list"]
-			empty := c.sections["empty"]
-			if empty == nil {
-				empty = body
-			}
-			form, meta, err := framing.ParseListForm(empty)
+	for _, c := range readEverything(t) {
+		t.Run(c.String(), func(t *testing.T) {
+			body := c.bytes("list")
+			empty := c.bytes("empty")
+			form, meta, err := framing.ParseListForm(c.encoding, empty)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.sections["empty"] != nil {
-				head, tail := form.Envelope(meta)
-				if got := string(head) + string(tail); got != string(empty) {
-					t.Errorf("empty list %s\nwant %s", got, empty)
-				}
+			head, tail := form.Envelope(meta, 0, 0)
+			if got := slices.Concat(head, tail); !sameBytes(t, got, empty) {
+				t.Errorf("empty list %q\nwant %q", got, empty)
 			}
 			var objects []*framing.Object
-			for _, line := range c.lines("initial") {
-				if ev := scan(t, line); ev.Type == framing.Added {
+			for _, line := range c.events("initial") {
+				if ev := c.scan(t, line); ev.Type == framing.Added {
 					objects = append(objects, ev.Object)
 				}
 			}
-			items, meta := readList(t, form, body)
-			if got := assemble(form, meta, objects); !bytes.Equal(got, body) {
-				t.Errorf("list %s\nwant %s", got, body)
+			items, meta := c.readList(t, form, body)
+			if got := assemble(form, meta, objects); !sameBytes(t, got, body) {
+				t.Errorf("list %q\nwant %q", got, body)
 			}
 			if len(items) != len(objects) {
 				t.Fatalf("%d items, want %d", len(items), len(objects))
@@ -249,27 +358,20 @@ func TestGoldenLists(t *testing.T) {
 				checkFrame(t, "item", items[i].Frame(framing.Added), payload(t, o.Frame(framing.Added)))
 				checkFrame(t, "item that left", items[i].Left(1), payload(t, o.Left(1)))
 			}
-			if got := assemble(form, meta, items); !bytes.Equal(got, body) {
-				t.Errorf("list of items %s\nwant %s", got, body)
+			if got := assemble(form, meta, items); !sameBytes(t, got, body) {
+				t.Errorf("list of items %q\nwant %q", got, body)
 			}
 
-			page := c.sections["page"]
-			if page == nil {
+			page := c.bytes("page")
+			if len(page) == 0 {
 				return
 			}
-			var counted struct {
-				Metadata struct{ RemainingItemCount int64 }
-			}
-			if err := json.Unmarshal(page, &counted); err != nil {
-				t.Fatal(err)
-			}
-			items, meta = readList(t, form, page)
-			meta.RemainingItemCount = counted.Metadata.RemainingItemCount
+			items, meta = c.readList(t, form, page)
 			if len(items) != 1 || meta.Continue == "" || meta.RemainingItemCount == 0 {
 				t.Errorf("page has %d items and %+v", len(items), meta)
 			}
-			if got := assemble(form, meta, items); !bytes.Equal(got, page) {
-				t.Errorf("page %s\nwant %s", got, page)
+			if got := assemble(form, meta, items); !sameBytes(t, got, page) {
+				t.Errorf("page %q\nwant %q", got, page)
 			}
 		})
 	}
@@ -277,10 +379,15 @@ func TestGoldenLists(t *testing.T) {
 
 func readList(t testing.TB, form framing.ListForm, body []byte) ([]*framing.Object, framing.ListMeta) {
 	t.Helper()
-	kind := kindOf(t, body)
-	s := framing.NewScanner(nil)
+	return captured{representation: asJSON}.readList(t, form, body)
+}
+
+func (c captured) readList(t testing.TB, form framing.ListForm, body []byte) ([]*framing.Object, framing.ListMeta) {
+	t.Helper()
+	typeMeta := form.TypeMeta(c.kindOf(t, body))
+	s := framing.NewScanner(c.encoding, nil)
 	// One byte at a time, so that no item is ever whole in the reader's buffer by luck.
-	r := framing.NewListReader(oneByte{bytes.NewReader(body)})
+	r := framing.NewListReader(c.encoding, oneByte{bytes.NewReader(body)})
 	var items []*framing.Object
 	for {
 		raw, err := r.Next()
@@ -290,7 +397,7 @@ func readList(t testing.TB, form framing.ListForm, body []byte) ([]*framing.Obje
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := s.Item(raw, form.TypeMeta(kind))
+		o, err := s.Item(raw, typeMeta)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +414,23 @@ type oneByte struct{ r io.Reader }
 
 func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
 
-func kindOf(t testing.TB, list []byte) string {
+// kindOf returns the kind of a resource of which a list was sent. Lists of metadata do not tell.
+func (c captured) kindOf(t testing.TB, list []byte) string {
+	t.Helper()
+	if c.metadata {
+		return "Pod"
+	}
+	switch c.encoding {
+	case framing.Protobuf:
+		var u runtime.Unknown
+		if err := u.Unmarshal(list[4:]); err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSuffix(u.Kind, "List")
+	case framing.CBOR:
+		kind, _ := decodeCBOR(t, list).(map[string]any)["kind"].(string)
+		return strings.TrimSuffix(kind, "List")
+	}
 	var l struct{ Kind string }
 	if err := json.Unmarshal(list, &l); err != nil {
 		t.Fatal(err)
@@ -316,10 +439,11 @@ func kindOf(t testing.TB, list []byte) string {
 }
 
 func assemble(form framing.ListForm, meta framing.ListMeta, objects []*framing.Object) []byte {
-	body, tail := form.Envelope(meta)
+	var items []byte
 	for i, o := range objects {
 		open, rest := form.Item(o, i == 0)
-		body = append(append(body, open...), rest...)
+		items = append(append(items, open...), rest...)
 	}
-	return append(body, tail...)
+	head, tail := form.Envelope(meta, len(objects), len(items))
+	return slices.Concat(head, items, tail)
 }

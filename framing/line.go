@@ -7,16 +7,15 @@ import (
 	"io"
 )
 
-// MaxLine is the most bytes of one event that a [LineReader] accepts: 16 MiB, the most
+// MaxEvent is the most bytes of one event that an [EventReader] accepts: 16 MiB, the most
 // that client-go reads (k8s.io/apimachinery/pkg/runtime/serializer/streaming).
 // etcd accepts objects of 1.5 MiB unless told otherwise.
-const MaxLine = 16 << 20
+const MaxEvent = 16 << 20
 
-// ErrLineTooLong is returned for an event of more than MaxLine bytes.
-var ErrLineTooLong = errors.New("event of more than 16 MiB")
+// ErrTooLong is returned for an event of more than MaxEvent bytes.
+var ErrTooLong = errors.New("event of more than 16 MiB")
 
-// LineReader cuts a watch stream into its lines. It holds one buffer, which
-// shrinks again after a large line, and is used by one goroutine at a time.
+// LineReader cuts a watch stream of JSON into its lines. It implements [EventReader].
 type LineReader struct {
 	r    *bufio.Reader
 	long []byte
@@ -29,7 +28,7 @@ func NewLineReader(r io.Reader) *LineReader {
 
 // Next returns the next line with its newline, valid until the next call. It
 // returns io.EOF at the end of the stream, io.ErrUnexpectedEOF where the stream
-// ends within a line, and [ErrLineTooLong].
+// ends within a line, and [ErrTooLong].
 func (l *LineReader) Next() ([]byte, error) {
 	if cap(l.long) > 1<<20 {
 		l.long = nil
@@ -40,8 +39,8 @@ func (l *LineReader) Next() ([]byte, error) {
 		if err == nil && len(l.long) == 0 {
 			return part, nil
 		}
-		if len(l.long)+len(part) > MaxLine {
-			return nil, ErrLineTooLong
+		if len(l.long)+len(part) > MaxEvent {
+			return nil, ErrTooLong
 		}
 		l.long = append(l.long, part...)
 		switch {

@@ -53,17 +53,17 @@ func TestLineReaderBound(t *testing.T) {
 	line := func(n int) io.Reader {
 		return io.MultiReader(io.LimitReader(zeros{}, int64(n-1)), strings.NewReader("\n"))
 	}
-	most := framing.NewLineReader(line(framing.MaxLine))
-	if l, err := most.Next(); len(l) != framing.MaxLine || err != nil {
-		t.Errorf("got %d bytes, %v, want %d", len(l), err, framing.MaxLine)
+	most := framing.NewLineReader(line(framing.MaxEvent))
+	if l, err := most.Next(); len(l) != framing.MaxEvent || err != nil {
+		t.Errorf("got %d bytes, %v, want %d", len(l), err, framing.MaxEvent)
 	}
-	over := framing.NewLineReader(line(framing.MaxLine + 1))
-	if l, err := over.Next(); l != nil || err != framing.ErrLineTooLong {
-		t.Errorf("got %d bytes, %v, want %v", len(l), err, framing.ErrLineTooLong)
+	over := framing.NewLineReader(line(framing.MaxEvent + 1))
+	if l, err := over.Next(); l != nil || err != framing.ErrTooLong {
+		t.Errorf("got %d bytes, %v, want %v", len(l), err, framing.ErrTooLong)
 	}
 	endless := framing.NewLineReader(zeros{})
-	if l, err := endless.Next(); l != nil || err != framing.ErrLineTooLong {
-		t.Errorf("got %d bytes, %v, want %v", len(l), err, framing.ErrLineTooLong)
+	if l, err := endless.Next(); l != nil || err != framing.ErrTooLong {
+		t.Errorf("got %d bytes, %v, want %v", len(l), err, framing.ErrTooLong)
 	}
 	runtime.KeepAlive(over)
 
@@ -119,8 +119,8 @@ func TestLineReaderBuffered(t *testing.T) {
 // FuzzLineReader compares with bufio.Reader.ReadBytes, however the stream is cut up.
 func FuzzLineReader(f *testing.F) {
 	for _, c := range readTestdata(f)[:2] {
-		f.Add(c.sections["all"], uint64(1))
-		f.Add(c.sections["all"][:500], uint64(2))
+		f.Add(c.bytes("all"), uint64(1))
+		f.Add(c.bytes("all")[:500], uint64(2))
 	}
 	f.Add(bytes.Repeat([]byte("0123456789abcdef"), 5000), uint64(3))
 	f.Add([]byte("\n\n"), uint64(4))

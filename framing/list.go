@@ -1,6 +1,7 @@
 package framing
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,14 +16,27 @@ import (
 //
 //	{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":…},…]}⏎
 //
+// lists of metadata have the same order, items with kind and apiVersion, and null for no items (seen on 1.36.3):
+//
+//	{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},"items":null}⏎
+//
 // custom resources have sorted keys and complete items:
 //
 //	{"apiVersion":"ex.io/v1","items":[{"apiVersion":…},…],"kind":"FooList","metadata":{"continue":"","resourceVersion":"7"}}⏎
 //
+// in protobuf the envelope is a runtime.Unknown, whose items have no type:
+//
+//	k8s\0 TypeMeta{v1, PodList} raw{ListMeta, item, …} contentEncoding contentType
+//
+// and in CBOR the members are the same as in JSON, in any order.
+//
 // A ListForm is immutable. Its zero value is not usable.
 type ListForm struct {
+	encoding         Encoding
 	kind, apiVersion string
-	sorted           bool
+	custom           bool // of custom resources: in JSON with sorted keys, in CBOR with an empty continue
+	typed            bool // items have kind and apiVersion
+	nullItems        bool // no items are null instead of []
 }
 
 // ListMeta is what varies in a list's metadata.
@@ -32,45 +46,86 @@ type ListMeta struct {
 	RemainingItemCount int64  // 0 where not known or nothing remains
 }
 
-// ParseListForm takes the form from a list that the server sent, which may be
-// empty. It fails on a form that it could not reproduce.
-func ParseListForm(body []byte) (ListForm, ListMeta, error) {
-	var list struct {
-		Kind       string `json:"kind"`
-		APIVersion string `json:"apiVersion"`
-		Metadata   struct {
-			ResourceVersion string `json:"resourceVersion"`
-		} `json:"metadata"`
+// listEnvelope is a list without its items, in JSON and CBOR.
+type listEnvelope struct {
+	Kind       string       `json:"kind"`
+	APIVersion string       `json:"apiVersion"`
+	Metadata   listMetadata `json:"metadata"`
+}
+
+type listMetadata struct {
+	ResourceVersion    string `json:"resourceVersion"`
+	Continue           string `json:"continue"`
+	RemainingItemCount int64  `json:"remainingItemCount"`
+}
+
+func (m listMetadata) parse() (ListMeta, error) {
+	rv, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
+	if err != nil {
+		return ListMeta{}, fmt.Errorf("resourceVersion %.30q", m.ResourceVersion)
 	}
+	return ListMeta{rv, m.Continue, m.RemainingItemCount}, nil
+}
+
+var errUnknownForm = errors.New("unknown form")
+
+// ParseListForm takes the form from an empty list that the server sent. It fails
+// on a form that it could not reproduce.
+func ParseListForm(e Encoding, body []byte) (ListForm, ListMeta, error) {
+	switch e {
+	case Protobuf:
+		return parseProtobufListForm(body)
+	case CBOR:
+		return parseCBORListForm(body)
+	}
+	var list listEnvelope
 	if err := json.Unmarshal(body, &list); err != nil {
 		return ListForm{}, ListMeta{}, fmt.Errorf("read list: %w", err)
 	}
-	rv, err := strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64)
+	meta, err := list.Metadata.parse()
 	if err != nil {
-		return ListForm{}, ListMeta{}, fmt.Errorf("read list: resourceVersion %.30q", list.Metadata.ResourceVersion)
+		return ListForm{}, ListMeta{}, fmt.Errorf("read list: %w", err)
 	}
 	f := ListForm{kind: list.Kind, apiVersion: list.APIVersion}
-	f.sorted = len(body) > 2 && body[2] == 'a'
-	meta := ListMeta{ResourceVersion: rv}
-	head, tail := f.Envelope(meta)
+	f.custom = len(body) > 2 && body[2] == 'a'
+	f.typed = f.custom || list.Kind == partialObjectMetadataList
+	f.nullItems = bytes.HasSuffix(body, []byte(nullItems))
+	head, tail := f.Envelope(meta, 0, 0)
 	if len(body) < len(head)+len(tail) || string(body[:len(head)]) != string(head) || string(body[len(body)-len(tail):]) != string(tail) {
-		return ListForm{}, ListMeta{}, errors.New("read list: unknown form")
+		return ListForm{}, ListMeta{}, fmt.Errorf("read list: %w", errUnknownForm)
 	}
 	return f, meta, nil
 }
 
 // TypeMeta returns the members that tell an item's type, where lists of this
-// form leave them out of their items, for [Scanner.Item]; nil otherwise.
+// form leave them out of their items, for [Scanner.Item]; nil otherwise. The
+// items of a PartialObjectMetadataList are of kind PartialObjectMetadata,
+// whatever their resource's kind is.
 func (f ListForm) TypeMeta(kind string) []byte {
-	if f.sorted {
+	if f.kind == partialObjectMetadataList {
+		kind = partialObjectMetadata
+	}
+	switch {
+	case f.encoding == Protobuf:
+		return protobufTypeMeta(f.apiVersion, kind)
+	case f.typed:
 		return nil
+	case f.encoding == CBOR:
+		return cborTypeMeta(f.apiVersion, kind)
 	}
 	return fmt.Appendf(nil, `"kind":%q,"apiVersion":%q,`, kind, f.apiVersion)
 }
 
-// Envelope returns the bytes of a list before its first and behind its last item.
-func (f ListForm) Envelope(m ListMeta) (head, tail []byte) {
-	if f.sorted {
+// Envelope returns the bytes of a list before its first and behind its last
+// item. Between them are the given number of items, in itemBytes bytes.
+func (f ListForm) Envelope(m ListMeta, items, itemBytes int) (head, tail []byte) {
+	switch f.encoding {
+	case Protobuf:
+		return f.protobufEnvelope(m, itemBytes)
+	case CBOR:
+		return f.cborEnvelope(m, items)
+	}
+	if f.custom {
 		head = fmt.Appendf(nil, `{"apiVersion":%q,"items":[`, f.apiVersion)
 		tail = fmt.Appendf(nil, `],"kind":%q,"metadata":{"continue":%q,`, f.kind, m.Continue)
 		if m.RemainingItemCount > 0 {
@@ -85,41 +140,55 @@ func (f ListForm) Envelope(m ListMeta) (head, tail []byte) {
 	if m.RemainingItemCount > 0 {
 		head = fmt.Appendf(head, `,"remainingItemCount":%d`, m.RemainingItemCount)
 	}
-	return append(head, `},"items":[`...), []byte("]}\n")
+	head = append(head, '}')
+	if f.nullItems && items == 0 {
+		return head, []byte(nullItems)
+	}
+	return append(head, `,"items":[`...), []byte("]}\n")
 }
+
+// nullItems ends a list whose items are null.
+const nullItems = `,"items":null}` + "\n"
 
 // Item returns the bytes of one item of the list, to be written as open and
 // then rest; the first item has no comma. Both are shared and read only.
 func (f ListForm) Item(o *Object, first bool) (open string, rest []byte) {
-	open = ",{"
+	item := o.Bytes()[o.item:o.itemEnd]
+	switch {
+	case f.encoding == CBOR:
+		return f.cborItem(o)
+	case f.encoding == Protobuf:
+		return "", item
+	case f.typed:
+		item = o.Bytes()[1:]
+	}
 	if first {
-		open = "{"
+		return "{", item
 	}
-	if f.sorted {
-		return open, o.JSON()[1:]
-	}
-	return open, o.JSON()[o.item:]
+	return ",{", item
 }
 
-// ListReader reads a list that upstream sends, item by item, in the memory of
-// its largest item.
-type ListReader struct {
+// partialObjectMetadataList is the kind of lists of metadata only, whose items
+// tell their type in struct order
+// (k8s.io/apimachinery/pkg/apis/meta/v1, type PartialObjectMetadataList).
+const (
+	partialObjectMetadata     = "PartialObjectMetadata"
+	partialObjectMetadataList = partialObjectMetadata + "List"
+)
+
+// jsonListReader is the [ListReader] of [JSON].
+type jsonListReader struct {
 	dec      *jsontext.Decoder
 	inItems  bool
-	metadata struct {
-		ResourceVersion string `json:"resourceVersion"`
-		Continue        string `json:"continue"`
-	}
+	metadata listMetadata
 }
 
-// NewListReader returns a reader of the list in r.
-func NewListReader(r io.Reader) *ListReader {
-	return &ListReader{dec: jsontext.NewDecoder(r, asSent...)}
+func newJSONListReader(r io.Reader) *jsonListReader {
+	return &jsonListReader{dec: jsontext.NewDecoder(r, asSent...)}
 }
 
-// Next returns the next item, which is valid until the next call, and io.EOF
-// behind the last one, when the whole list has been read and was well formed.
-func (l *ListReader) Next() ([]byte, error) {
+// Next implements [ListReader].
+func (l *jsonListReader) Next() ([]byte, error) {
 	for {
 		if l.inItems {
 			if l.dec.PeekKind() != ']' {
@@ -146,7 +215,7 @@ func (l *ListReader) Next() ([]byte, error) {
 var errListEnd = errors.New("end of list")
 
 // member reads on to the items, or one other member of the list.
-func (l *ListReader) member() error {
+func (l *jsonListReader) member() error {
 	if l.dec.StackDepth() == 0 {
 		tok, err := l.dec.ReadToken()
 		if err != nil {
@@ -187,17 +256,16 @@ func (l *ListReader) member() error {
 	return l.dec.SkipValue()
 }
 
-func (l *ListReader) value() ([]byte, error) {
+func (l *jsonListReader) value() ([]byte, error) {
 	v, err := l.dec.ReadValue()
 	return v, unexpectedEOF(err)
 }
 
-// Metadata returns the list's resourceVersion and continue token, once Next has
-// returned io.EOF.
-func (l *ListReader) Metadata() (ListMeta, error) {
-	rv, err := strconv.ParseUint(l.metadata.ResourceVersion, 10, 64)
+// Metadata implements [ListReader].
+func (l *jsonListReader) Metadata() (ListMeta, error) {
+	m, err := l.metadata.parse()
 	if err != nil {
-		return ListMeta{}, fmt.Errorf("read list: resourceVersion %.30q", l.metadata.ResourceVersion)
+		return ListMeta{}, fmt.Errorf("read list: %w", err)
 	}
-	return ListMeta{ResourceVersion: rv, Continue: l.metadata.Continue}, nil
+	return m, nil
 }

@@ -19,21 +19,24 @@ import (
 func TestListEnvelope(t *testing.T) {
 	f := func(empty string, m framing.ListMeta, want string) {
 		t.Helper()
-		form, _, err := framing.ParseListForm([]byte(empty))
+		form, _, err := framing.ParseListForm(framing.JSON, []byte(empty))
 		if err != nil {
 			t.Fatal(err)
 		}
-		head, tail := form.Envelope(m)
+		head, tail := form.Envelope(m, 0, 0)
 		if got := string(head) + string(tail); got != want {
 			t.Errorf("got %s\nwant %s", got, want)
 		}
 	}
 	const builtIn = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}` + "\n"
+	const metadata = `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},"items":null}` + "\n"
 	const custom = `{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"","resourceVersion":"7"}}` + "\n"
 	f(builtIn, framing.ListMeta{ResourceVersion: 1 << 63},
 		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9223372036854775808"},"items":[]}`+"\n")
 	f(builtIn, framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2=", RemainingItemCount: 3},
 		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"8","continue":"eyJ2=","remainingItemCount":3},"items":[]}`+"\n")
+	f(metadata, framing.ListMeta{ResourceVersion: 8},
+		`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"8"},"items":null}`+"\n")
 	f(custom, framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2="},
 		`{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"eyJ2=","resourceVersion":"8"}}`+"\n")
 	f(custom, framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2=", RemainingItemCount: 3},
@@ -44,7 +47,7 @@ func TestListEnvelope(t *testing.T) {
 func TestParseListFormErrors(t *testing.T) {
 	f := func(body, want string) {
 		t.Helper()
-		if _, _, err := framing.ParseListForm([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := framing.ParseListForm(framing.JSON, []byte(body)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", body, err, want)
 		}
 	}
@@ -60,7 +63,7 @@ func TestParseListFormErrors(t *testing.T) {
 func TestListReader(t *testing.T) {
 	f := func(body, meta string, want ...string) {
 		t.Helper()
-		r := framing.NewListReader(iotest.HalfReader(strings.NewReader(body)))
+		r := framing.NewListReader(framing.JSON, iotest.HalfReader(strings.NewReader(body)))
 		var got []string
 		for {
 			item, err := r.Next()
@@ -88,6 +91,7 @@ func TestListReader(t *testing.T) {
 	const seven = `{"ResourceVersion":7,"Continue":"","RemainingItemCount":0}`
 	f(`{"metadata":{"resourceVersion":"7"},"items":[{"a":1},{"b":[2]}]}`, seven, `{"a":1}`, `{"b":[2]}`)
 	f(`{"items":[{"a":1}],"metadata":{"continue":"c","resourceVersion":"7"}}`+"\n", `{"ResourceVersion":7,"Continue":"c","RemainingItemCount":0}`, `{"a":1}`)
+	f(`{"metadata":{"resourceVersion":"7","continue":"c","remainingItemCount":3},"items":[]}`, `{"ResourceVersion":7,"Continue":"c","RemainingItemCount":3}`)
 	f(` { "kind" : "L" , "items" : [ 1 , [ ] ] , "metadata" : { "resourceVersion" : "7" } } `, seven, `1`, `[ ]`)
 	f(`{"items":null,"metadata":{"resourceVersion":"7"}}`, seven)
 	f(`{"metadata":{"resourceVersion":"7"}}`, seven)
@@ -100,9 +104,9 @@ func TestListReaderTruncated(t *testing.T) {
 		if c.file != "configmap" && c.file != "customresource" {
 			continue
 		}
-		body := bytes.TrimSuffix(c.sections["list"], []byte("\n"))
+		body := bytes.TrimSuffix(c.bytes("list"), []byte("\n"))
 		for n := range len(body) {
-			r := framing.NewListReader(bytes.NewReader(body[:n]))
+			r := framing.NewListReader(framing.JSON, bytes.NewReader(body[:n]))
 			err := error(nil)
 			for err == nil {
 				_, err = r.Next()
@@ -113,7 +117,7 @@ func TestListReaderTruncated(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	r := framing.NewListReader(io.MultiReader(strings.NewReader(`{"items":[{}`), iotest.ErrReader(broken)))
+	r := framing.NewListReader(framing.JSON, io.MultiReader(strings.NewReader(`{"items":[{}`), iotest.ErrReader(broken)))
 	if _, err := r.Next(); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +129,7 @@ func TestListReaderTruncated(t *testing.T) {
 func TestListReaderErrors(t *testing.T) {
 	f := func(body, want string) {
 		t.Helper()
-		r := framing.NewListReader(strings.NewReader(body))
+		r := framing.NewListReader(framing.JSON, strings.NewReader(body))
 		var err error
 		for err == nil {
 			_, err = r.Next()
@@ -145,12 +149,12 @@ func TestListReaderErrors(t *testing.T) {
 func FuzzListReader(f *testing.F) {
 	for _, c := range readTestdata(f) {
 		for _, section := range []string{"empty", "list", "page"} {
-			f.Add(c.sections[section], uint64(1))
+			f.Add(c.bytes(section), uint64(1))
 		}
 	}
 	f.Add([]byte(` { "items" : [ 1 , [ ] ] , "metadata" : null } `), uint64(2))
 	f.Fuzz(func(t *testing.T, body []byte, seed uint64) {
-		r := framing.NewListReader(&uneven{body, rand.New(rand.NewPCG(seed, 0))})
+		r := framing.NewListReader(framing.JSON, &uneven{body, rand.New(rand.NewPCG(seed, 0))})
 		var items []string
 		var err error
 		for {
@@ -165,7 +169,10 @@ func FuzzListReader(f *testing.F) {
 		}
 		var list map[string]json.RawMessage
 		var want []json.RawMessage
-		var meta struct{ ResourceVersion, Continue string }
+		var meta struct {
+			ResourceVersion, Continue string
+			RemainingItemCount        int64
+		}
 		ok := json.Unmarshal(body, &list) == nil && list != nil
 		if raw, found := list["items"]; ok && found {
 			ok = json.Unmarshal(raw, &want) == nil
@@ -182,7 +189,7 @@ func FuzzListReader(f *testing.F) {
 		if !slices.EqualFunc(items, want, func(a string, b json.RawMessage) bool { return a == string(b) }) {
 			t.Fatalf("items %q, want %q", items, want)
 		}
-		if m, err := r.Metadata(); err == nil && m.Continue != meta.Continue {
+		if m, err := r.Metadata(); err == nil && (m.Continue != meta.Continue || m.RemainingItemCount != meta.RemainingItemCount) {
 			t.Fatalf("metadata %+v, want %+v", m, meta)
 		}
 	})
@@ -192,19 +199,19 @@ func FuzzListReader(f *testing.F) {
 func FuzzListForm(f *testing.F) {
 	for _, c := range readTestdata(f) {
 		for _, section := range []string{"empty", "list", "page"} {
-			f.Add(c.sections[section])
+			f.Add(c.bytes(section))
 		}
 	}
 	f.Add([]byte(`{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"x","resourceVersion":"7"}}]}` + "\n"))
-	s := framing.NewScanner(nil)
+	s := framing.NewScanner(framing.JSON, nil)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		form, meta, err := framing.ParseListForm(body)
+		form, meta, err := framing.ParseListForm(framing.JSON, body)
 		if err != nil || !jsontext.Value(body).IsValid() {
 			return
 		}
 		typeMeta := form.TypeMeta("Kind")
 		var objects []*framing.Object
-		r := framing.NewListReader(bytes.NewReader(body))
+		r := framing.NewListReader(framing.JSON, bytes.NewReader(body))
 		for {
 			raw, err := r.Next()
 			if err == io.EOF {

@@ -1,7 +1,5 @@
 package framing
 
-import "strconv"
-
 // Object is one version of one API object, held as the bytes in which
 // kube-apiserver sent it. It is immutable and may be shared between goroutines.
 type Object struct {
@@ -19,18 +17,18 @@ type Object struct {
 	// list that the Scanner was made with. Read only.
 	Fields []string
 
-	born  EventType // what live frames the object as
-	added Frame     // the object as an ADDED event
-	live  Frame     // the object as an event of type born
+	encoding Encoding
+	born     EventType // what live frames the object as
+	added    Frame     // the object as an ADDED event
+	live     Frame     // the object as an event of type born
 
-	length         int32 // of the object's JSON, which begins added.Body or ends before the tail
-	rvStart, rvEnd int32 // the resourceVersion's digits within the JSON
-	item           int32 // where the object's members begin, after any kind and apiVersion that lead it
+	length int32 // of the object's bytes, which begin added.Body or end before the tail
+	layout
 }
 
-// JSON returns the object as it stands in a watch event. Read only.
-func (o *Object) JSON() []byte {
-	end := len(o.added.Body) - len(frameTail)
+// Bytes returns the object as it stands in a watch event. Read only.
+func (o *Object) Bytes() []byte {
+	end := len(o.added.Body) - len(frameTail(o.encoding))
 	return o.added.Body[end-int(o.length) : end : end]
 }
 
@@ -47,7 +45,7 @@ func (o *Object) Frame(t EventType) Frame {
 	case Added:
 		return o.added
 	}
-	return newFrame(t, o.JSON())
+	return newFrame(o.encoding, t, o.Bytes())
 }
 
 // Left returns the DELETED event that a client gets when a change at
@@ -55,31 +53,32 @@ func (o *Object) Frame(t EventType) Frame {
 // version that matched, with the change's resourceVersion
 // (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent).
 func (o *Object) Left(rv uint64) Frame {
-	json := o.JSON()
-	return newFrame(Deleted, json[:o.rvStart], strconv.AppendUint(nil, rv, 10), json[o.rvEnd:])
+	_, parts := o.at(rv)
+	return newFrame(o.encoding, Deleted, parts...)
 }
 
 // frame lays the object out in one allocation, see the package comment, and
 // points its frames into it.
-func (o *Object) frame(t EventType, json ...[]byte) {
+func (o *Object) frame(t EventType, object ...[]byte) {
+	e := o.encoding
 	n := 0
-	for _, part := range json {
+	for _, part := range object {
 		n += len(part)
 	}
-	addedHead := headLen(Added, n)
+	addedHead := headLen(e, Added, n)
 	liveHead := 0
 	if t != Added {
-		liveHead = headLen(t, n)
+		liveHead = headLen(e, t, n)
 	}
-	buf := make([]byte, 0, addedHead+liveHead+n+len(frameTail))
-	buf = appendHead(buf, Added, n)
+	buf := make([]byte, 0, addedHead+liveHead+n+len(frameTail(e)))
+	buf = appendHead(buf, e, Added, n)
 	if t != Added {
-		buf = appendHead(buf, t, n)
+		buf = appendHead(buf, e, t, n)
 	}
-	for _, part := range json {
+	for _, part := range object {
 		buf = append(buf, part...)
 	}
-	buf = append(buf, frameTail...)
+	buf = append(buf, frameTail(e)...)
 
 	o.born = t
 	o.length = int32(n)
@@ -99,18 +98,24 @@ func (o *Object) As(t EventType) *Object {
 		return o
 	}
 	as := *o
-	as.frame(t, o.JSON())
+	as.frame(t, o.Bytes())
 	return &as
 }
 
 // Deleted returns the object as the last version before a deletion at
 // resourceVersion rv, which is what a DELETED event carries.
 func (o *Object) Deleted(rv uint64) *Object {
-	d := *o
-	digits := strconv.AppendUint(nil, rv, 10)
-	json := o.JSON()
-	d.ResourceVersion = rv
-	d.rvEnd = d.rvStart + int32(len(digits))
-	d.frame(Deleted, json[:o.rvStart], digits, json[o.rvEnd:])
+	d, parts := o.at(rv)
+	d.frame(Deleted, parts...)
 	return &d
+}
+
+// at returns the object with another resourceVersion: its description, which
+// still has the frames of o, and the parts of its bytes.
+func (o *Object) at(rv uint64) (Object, [][]byte) {
+	at := *o
+	at.ResourceVersion = rv
+	var parts [][]byte
+	at.layout, parts = o.layout.at(o.encoding, o.Bytes(), rv)
+	return at, parts
 }

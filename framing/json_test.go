@@ -49,7 +49,7 @@ func TestScannerFields(t *testing.T) {
 	)
 	f := func(object string, want ...string) {
 		t.Helper()
-		s := framing.NewScanner(fields)
+		s := framing.NewScanner(framing.JSON, fields)
 		for range 2 { // the second time, nothing of the first is left over
 			ev, err := s.Event([]byte(`{"type":"ADDED","object":{` + object + `,"metadata":{"name":"n","resourceVersion":"7"}}}`))
 			if err != nil {
@@ -81,7 +81,7 @@ func TestScannerFields(t *testing.T) {
 func TestScannerErrors(t *testing.T) {
 	f := func(line, want string) {
 		t.Helper()
-		ev, err := framing.NewScanner(podFields).Event([]byte(line))
+		ev, err := framing.NewScanner(framing.JSON, podFields).Event([]byte(line))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %+v, error %v, want %q", line, ev, err, want)
 		}
@@ -124,7 +124,7 @@ func TestScannerTakesWhatIsSent(t *testing.T) {
 
 		item := line[len(`{"type":"ADDED","object":`) : len(line)-2]
 		list := `{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[` + string(item) + "]}\n"
-		form, _, err := framing.ParseListForm([]byte(list))
+		form, _, err := framing.ParseListForm(framing.JSON, []byte(list))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,8 +136,8 @@ func TestScannerTakesWhatIsSent(t *testing.T) {
 
 // An event shares no memory with the line, which the reader uses again.
 func TestScannerCopies(t *testing.T) {
-	line := bytes.Clone(readTestdata(t)[0].lines("all")[0])
-	s := framing.NewScanner(podFields)
+	line := bytes.Clone(readTestdata(t)[0].events("all")[0])
+	s := framing.NewScanner(framing.JSON, podFields)
 	ev, err := s.Event(line)
 	if err != nil {
 		t.Fatal(err)
@@ -161,8 +161,8 @@ func TestScannerAllocs(t *testing.T) {
 			if c.file != file {
 				continue
 			}
-			line := c.lines("all")[2]
-			s := framing.NewScanner(podFields)
+			line := c.events("all")[2]
+			s := framing.NewScanner(framing.JSON, podFields)
 			if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(line) }); n > most {
 				t.Errorf("%s: %v allocations, want at most %v", file, n, most)
 			}
@@ -272,7 +272,7 @@ func ordinary(line []byte) bool {
 func FuzzEvent(f *testing.F) {
 	for _, c := range readTestdata(f) {
 		for _, section := range []string{"all", "initial", "bookmark", "expired"} {
-			for i, line := range c.lines(section) {
+			for i, line := range c.events(section) {
 				if i < 3 {
 					f.Add(line)
 				}
@@ -282,7 +282,7 @@ func FuzzEvent(f *testing.F) {
 	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"}}}`))
 	f.Add([]byte(`{"object":{"metadata":{"labels":{"a":"\u0026"},"resourceVersion":"007","namespace":"n","name":"x"},` +
 		`"spec":{"nodeName":"n1","hostNetwork":true},"status":{"podIPs":[{"ip":1.50}],"podIP":"1"}},"type":"DELETED"}`))
-	s := framing.NewScanner(podFields)
+	s := framing.NewScanner(framing.JSON, podFields)
 	f.Fuzz(func(t *testing.T, line []byte) {
 		ev, err := s.Event(line)
 		if !ordinary(line) {
@@ -323,7 +323,7 @@ func checkObject(t *testing.T, o *framing.Object, want twin) {
 		key = want.namespace + "/" + want.name
 	}
 	if o.Key != key || o.Namespace != want.namespace || o.Name != want.name || o.ResourceVersion != want.rv ||
-		!maps.Equal(o.Labels, want.labels) || !slices.Equal(o.Fields, want.fields) || !bytes.Equal(o.JSON(), want.object) {
+		!maps.Equal(o.Labels, want.labels) || !slices.Equal(o.Fields, want.fields) || !bytes.Equal(o.Bytes(), want.object) {
 		t.Fatalf("read %+v\nwant %+v", o, want)
 	}
 	for _, typ := range []framing.EventType{framing.Added, framing.Modified, framing.Deleted} {

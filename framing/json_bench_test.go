@@ -29,7 +29,7 @@ func kib(n int) string { return fmt.Sprintf("%dKiB", n>>10) }
 func BenchmarkScannerEvent(b *testing.B) {
 	bench := func(name string, fields []framing.Field, line []byte) {
 		b.Run(name, func(b *testing.B) {
-			s := framing.NewScanner(fields)
+			s := framing.NewScanner(framing.JSON, fields)
 			b.SetBytes(int64(len(line)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -45,7 +45,7 @@ func BenchmarkScannerEvent(b *testing.B) {
 	}
 	for _, c := range readTestdata(b) {
 		if c.file == "pod" {
-			line := c.lines("all")[4]
+			line := c.events("all")[4]
 			bench(fmt.Sprintf("kind=Pod/size=%dB/fields=0", len(line)), nil, line)
 			bench(fmt.Sprintf("kind=Pod/size=%dB/fields=%d", len(line), len(podFields)), podFields, line)
 		}
@@ -59,19 +59,19 @@ func BenchmarkListItem(b *testing.B) {
 	item = bytes.Replace(item, []byte(`"kind":"ConfigMap","apiVersion":"v1",`), nil, 1)
 	list := `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[` +
 		strings.Repeat(string(item)+",", items-1) + string(item) + "]}\n"
-	form, _, err := framing.ParseListForm([]byte(list))
+	form, _, err := framing.ParseListForm(framing.JSON, []byte(list))
 	if err != nil {
 		b.Fatal(err)
 	}
 	typeMeta := form.TypeMeta("ConfigMap")
-	s := framing.NewScanner(nil)
+	s := framing.NewScanner(framing.JSON, nil)
 	b.SetBytes(int64(len(item)))
 	b.ReportAllocs()
 	n := items
-	var r *framing.ListReader
+	var r framing.ListReader
 	for b.Loop() {
 		if n == items {
-			r, n = framing.NewListReader(strings.NewReader(list)), 0
+			r, n = framing.NewListReader(framing.JSON, strings.NewReader(list)), 0
 		}
 		raw, err := r.Next()
 		if err != nil {
@@ -87,7 +87,7 @@ func BenchmarkListItem(b *testing.B) {
 // BenchmarkListAssemble is what an object costs that is written into a list.
 func BenchmarkListAssemble(b *testing.B) {
 	o := scan(b, configMapEvent(2<<10)).Object
-	form, _, err := framing.ParseListForm([]byte(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}` + "\n"))
+	form, _, err := framing.ParseListForm(framing.JSON, []byte(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`+"\n"))
 	if err != nil {
 		b.Fatal(err)
 	}

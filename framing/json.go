@@ -11,71 +11,24 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// InitialEventsEnd is the annotation of the bookmark that ends the initial
-// events of a watch (k8s.io/apimachinery/pkg/apis/meta/v1,
-// InitialEventsAnnotationKey; KEP-3157).
-const InitialEventsEnd = "k8s.io/initial-events-end"
+// jsonScanner is the [Scanner] of [JSON].
+type jsonScanner struct {
+	pathFields
 
-// Event is one watch event as it came from upstream.
-type Event struct {
-	Type EventType
-	// Object is set for Added, Modified and Deleted.
-	Object *Object
-	// ResourceVersion is that of the object or bookmark; 0 for Error.
-	ResourceVersion uint64
-	// InitialEventsEnd reports whether this is the bookmark that ends the
-	// initial events.
-	InitialEventsEnd bool
-	// Form is how upstream writes bookmarks of this kind; set for Bookmark.
-	Form BookmarkForm
-	// Status is what the server said; set for Error.
-	Status Status
-}
-
-// Status is the part of a metav1.Status that an ERROR event's reader acts on.
-type Status struct {
-	Code    int    `json:"code"`
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-	Details struct {
-		RetryAfterSeconds int `json:"retryAfterSeconds"`
-	} `json:"details"`
-}
-
-// Scanner reads watch events and list items of one kind. It reuses its buffers
-// and may be used by one goroutine at a time.
-type Scanner struct {
-	fields []Field
-	tree   fieldTree
-	leaves int
-
-	input  bytes.Buffer
-	dec    *jsontext.Decoder
-	values []string // of the object being read, by leaf
+	input bytes.Buffer
+	dec   *jsontext.Decoder
 }
 
 // asSent lets the decoder read all that kube-apiserver sends. It copies raw JSON, such as the data of a
 // ControllerRevision, from whoever wrote it, with repeated names and invalid UTF-8 (seen on 1.36.3).
 var asSent = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-// NewScanner returns a Scanner that extracts the given fields of each object,
-// in this order, into [Object.Fields].
-func NewScanner(fields []Field) *Scanner {
-	s := &Scanner{fields: fields, dec: jsontext.NewDecoder(new(bytes.Buffer))}
-	for _, f := range fields {
-		for _, path := range f.Paths {
-			s.tree.add(path, s.leaves)
-			s.leaves++
-		}
-	}
-	s.values = make([]string, s.leaves)
-	return s
+func newJSONScanner(fields []Field) *jsonScanner {
+	return &jsonScanner{pathFields: newPathFields(fields), dec: jsontext.NewDecoder(new(bytes.Buffer))}
 }
 
-// Event reads one line of a watch stream, with or without its newline. The
-// result shares no memory with line. Any error means that the stream can no
-// longer be trusted.
-func (s *Scanner) Event(line []byte) (Event, error) {
+// Event implements [Scanner]. The line is read with or without its newline.
+func (s *jsonScanner) Event(line []byte) (Event, error) {
 	s.reset(line)
 	var (
 		typ    string
@@ -121,7 +74,7 @@ func (s *Scanner) Event(line []byte) (Event, error) {
 			Type:             Bookmark,
 			ResourceVersion:  object.rv,
 			InitialEventsEnd: object.initialEventsEnd,
-			Form:             newBookmarkForm(raw, object),
+			Form:             newBookmarkForm(JSON, raw, object, object.endMember(line)),
 		}, nil
 	case "ERROR":
 		ev := Event{Type: Error}
@@ -133,8 +86,8 @@ func (s *Scanner) Event(line []byte) (Event, error) {
 	return Event{}, fmt.Errorf("read watch event: unknown type %.20q", typ)
 }
 
-func (s *Scanner) changed(t EventType, found scanned, raw []byte) (Event, error) {
-	o, err := found.identify(s)
+func (s *jsonScanner) changed(t EventType, found scanned, raw []byte) (Event, error) {
+	o, err := found.identify(JSON, &s.fields)
 	if err != nil {
 		return Event{}, fmt.Errorf("read watch event: %s: %w", t, err)
 	}
@@ -142,11 +95,9 @@ func (s *Scanner) changed(t EventType, found scanned, raw []byte) (Event, error)
 	return Event{Type: t, Object: o, ResourceVersion: o.ResourceVersion}, nil
 }
 
-// Item reads one element of a list's items. Where the list leaves kind and
-// apiVersion to its envelope, as lists of built-in types do, typeMeta supplies
-// them ([ListForm.TypeMeta]), so that the result is what a watch would send.
-// The result shares no memory with raw.
-func (s *Scanner) Item(raw, typeMeta []byte) (*Object, error) {
+// Item implements [Scanner]. Lists of built-in types leave kind and apiVersion to
+// their envelope.
+func (s *jsonScanner) Item(raw, typeMeta []byte) (*Object, error) {
 	s.reset(raw)
 	found, err := s.object()
 	if err == nil {
@@ -155,7 +106,7 @@ func (s *Scanner) Item(raw, typeMeta []byte) (*Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read list item: %w", err)
 	}
-	o, err := found.identify(s)
+	o, err := found.identify(JSON, &s.fields)
 	if err != nil {
 		return nil, fmt.Errorf("read list item: %w", err)
 	}
@@ -164,77 +115,19 @@ func (s *Scanner) Item(raw, typeMeta []byte) (*Object, error) {
 		o.frame(Added, raw)
 		return o, nil
 	}
-	o.item = int32(1 + len(typeMeta))
-	o.rvStart += int32(len(typeMeta))
-	o.rvEnd += int32(len(typeMeta))
+	o.layout = o.moved(span{1, 1}, len(typeMeta))
 	o.frame(Added, raw[:1], typeMeta, raw[1:])
 	return o, nil
 }
 
-// scanned is what one walk over an object has found. Offsets are into the
-// input.
-type scanned struct {
-	start, end       int
-	namespace, name  string
-	rv               uint64
-	rvStart, rvEnd   int
-	labels           map[string]string
-	hasKind          bool
-	item             int // after a leading kind and apiVersion
-	initialEventsEnd bool
-	annotations      span // the whole member, with its name
-	endAnnotation    span // the InitialEventsEnd member within
-	annotationCount  int
-}
-
-// span is a range of bytes of the input.
-type span struct{ start, end int }
-
-func (f scanned) identify(s *Scanner) (*Object, error) {
-	if f.name == "" {
-		return nil, errors.New("object without metadata.name")
-	}
-	if f.rv == 0 {
-		return nil, errors.New("object without metadata.resourceVersion")
-	}
-	o := &Object{
-		ResourceVersion: f.rv,
-		Labels:          f.labels,
-		rvStart:         int32(f.rvStart - f.start),
-		rvEnd:           int32(f.rvEnd - f.start),
-		item:            int32(f.item - f.start),
-	}
-	o.Key = f.name
-	if f.namespace != "" {
-		o.Key = f.namespace + "/" + f.name
-		o.Namespace = o.Key[:len(f.namespace)]
-	}
-	o.Name = o.Key[len(o.Key)-len(f.name):]
-	if len(s.fields) > 0 {
-		o.Fields = make([]string, len(s.fields))
-		leaf := 0
-		for i, field := range s.fields {
-			o.Fields[i] = field.Default
-			taken := false
-			for range field.Paths {
-				if v := s.values[leaf]; v != "" && !taken {
-					o.Fields[i], taken = v, true
-				}
-				leaf++
-			}
-		}
-	}
-	return o, nil
-}
-
-func (s *Scanner) reset(input []byte) {
+func (s *jsonScanner) reset(input []byte) {
 	s.input = *bytes.NewBuffer(input)
 	s.dec.Reset(&s.input, asSent...)
-	clear(s.values)
+	s.fields.reset()
 }
 
 // atEnd reports anything but white space behind the value that was read.
-func (s *Scanner) atEnd() error {
+func (s *jsonScanner) atEnd() error {
 	if _, err := s.dec.ReadToken(); err != io.EOF {
 		if err == nil {
 			err = errors.New("data after the value")
@@ -244,11 +137,11 @@ func (s *Scanner) atEnd() error {
 	return nil
 }
 
-func (s *Scanner) offset() int { return int(s.dec.InputOffset()) }
+func (s *jsonScanner) offset() int { return int(s.dec.InputOffset()) }
 
 // members reads an object, calls f behind each member's name, which is quoted,
 // and returns where the object stands. f reads or skips the value.
-func (s *Scanner) members(f func(name []byte) error) (span, error) {
+func (s *jsonScanner) members(f func(name []byte) error) (span, error) {
 	tok, err := s.dec.ReadToken()
 	if err != nil {
 		return span{}, unexpectedEOF(err)
@@ -279,7 +172,7 @@ func unexpectedEOF(err error) error {
 }
 
 // text reads a string; null reads as "".
-func (s *Scanner) text() (string, error) {
+func (s *jsonScanner) text() (string, error) {
 	v, err := s.dec.ReadValue()
 	if err != nil {
 		return "", err
@@ -303,7 +196,7 @@ func unquote(v []byte) string {
 }
 
 // object reads an API object: its metadata, and the values of the fields.
-func (s *Scanner) object() (scanned, error) {
+func (s *jsonScanner) object() (scanned, error) {
 	f := scanned{item: -1}
 	leading := true // only kind and apiVersion so far
 	at, err := s.members(func(name []byte) error {
@@ -320,16 +213,17 @@ func (s *Scanner) object() (scanned, error) {
 			return s.metadata(&f)
 		}
 		leading = false
-		return s.walk(s.tree.members[string(name)])
+		return s.walk(s.tree.member(name))
 	})
 	f.start, f.end = at.start, at.end
 	if f.item < 0 || f.item >= f.end {
 		f.item = f.start + 1
 	}
+	f.itemEnd = f.end
 	return f, err
 }
 
-func (s *Scanner) metadata(f *scanned) error {
+func (s *jsonScanner) metadata(f *scanned) error {
 	_, err := s.members(func(name []byte) (err error) {
 		switch string(name) {
 		case `"namespace"`:
@@ -354,7 +248,7 @@ func (s *Scanner) metadata(f *scanned) error {
 
 // resourceVersion reads a decimal uint64 in a string, greater than 0: the
 // revision of etcd, by which events of one resource are ordered.
-func (s *Scanner) resourceVersion(f *scanned) (uint64, error) {
+func (s *jsonScanner) resourceVersion(f *scanned) (uint64, error) {
 	v, err := s.dec.ReadValue()
 	if err != nil {
 		return 0, err
@@ -371,7 +265,7 @@ func (s *Scanner) resourceVersion(f *scanned) (uint64, error) {
 	return rv, nil
 }
 
-func (s *Scanner) labels() (map[string]string, error) {
+func (s *jsonScanner) labels() (map[string]string, error) {
 	if s.dec.PeekKind() == 'n' {
 		return nil, s.dec.SkipValue()
 	}
@@ -386,7 +280,7 @@ func (s *Scanner) labels() (map[string]string, error) {
 }
 
 // annotations only looks for the mark of the end of initial events.
-func (s *Scanner) annotations(f *scanned) error {
+func (s *jsonScanner) annotations(f *scanned) error {
 	if s.dec.PeekKind() == 'n' {
 		return s.dec.SkipValue()
 	}
@@ -405,13 +299,13 @@ func (s *Scanner) annotations(f *scanned) error {
 }
 
 // walk reads a value and takes what the tree wants of it.
-func (s *Scanner) walk(t *fieldTree) error {
+func (s *jsonScanner) walk(t *fieldTree) error {
 	if t == nil {
 		return s.dec.SkipValue()
 	}
 	switch kind := s.dec.PeekKind(); {
 	case kind == '{' && t.members != nil:
-		_, err := s.members(func(name []byte) error { return s.walk(t.members[string(name)]) })
+		_, err := s.members(func(name []byte) error { return s.walk(t.member(name)) })
 		return err
 	case kind == '[' && t.first != nil:
 		return s.walkFirst(t.first)
@@ -429,14 +323,17 @@ func (s *Scanner) walk(t *fieldTree) error {
 	case 't', 'f', '0':
 		text = string(v)
 	}
-	for _, leaf := range t.leaves {
-		s.values[leaf] = text
-	}
+	s.found(t, text)
 	return nil
 }
 
+// member returns what is wanted of a member with that name, which is quoted.
+func (t *fieldTree) member(quoted []byte) *fieldTree {
+	return t.members[string(quoted[1:len(quoted)-1])]
+}
+
 // walkFirst reads an array and takes what t wants of its first element.
-func (s *Scanner) walkFirst(t *fieldTree) error {
+func (s *jsonScanner) walkFirst(t *fieldTree) error {
 	if _, err := s.dec.ReadToken(); err != nil {
 		return err
 	}

@@ -1,0 +1,309 @@
+package framing
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// The major types of data items, the upper three bits of their heads (RFC 8949, section 3.1).
+const (
+	majorNumber = 0 // not negative
+	majorBytes  = 2
+	majorText   = 3
+	majorArray  = 4
+	majorMap    = 5
+	majorTag    = 6
+)
+
+const (
+	// selfDescribed is the head of the tag before all that kube-apiserver writes, and before an event's object again
+	// (RFC 8949, section 3.4.6; k8s.io/apimachinery/pkg/runtime/serializer/cbor).
+	selfDescribed    = "\xd9\xd9\xf7"
+	tagSelfDescribed = 55799
+
+	null = 0xf6
+)
+
+// decoding reads the few items that become Go values. kube-apiserver writes all strings, names too, as byte strings.
+var decoding = func() cbor.DecMode {
+	mode, err := cbor.DecOptions{
+		ByteStringToString:    cbor.ByteStringToStringAllowedWithExpectedLaterEncoding,
+		DefaultByteStringType: reflect.TypeFor[string](),
+		DefaultMapType:        reflect.TypeFor[map[string]any](),
+		FieldNameByteString:   cbor.FieldNameByteStringAllowed,
+		FieldNameMatching:     cbor.FieldNameMatchingCaseSensitive,
+		IndefLength:           cbor.IndefLengthForbidden,
+	}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return mode
+}()
+
+var errIndefinite = errors.New("indefinite length")
+
+// itemHead reads the head of the data item that b begins with: its major type and its argument, which is a number, the
+// length of a string, how many elements or entries follow, or a tag. size is the head's length, 0 if b ends within it.
+// kube-apiserver writes no indefinite lengths.
+func itemHead(b []byte) (major byte, arg uint64, size int, err error) {
+	if len(b) == 0 {
+		return 0, 0, 0, nil
+	}
+	major, info := b[0]>>5, b[0]&0x1f
+	switch {
+	case info < 24:
+		return major, uint64(info), 1, nil
+	case info == 31:
+		return 0, 0, 0, errIndefinite
+	case info > 27:
+		return 0, 0, 0, fmt.Errorf("head %02x", b[0])
+	}
+	size = 1 + 1<<(info-24)
+	if len(b) < size {
+		return 0, 0, 0, nil
+	}
+	for _, c := range b[1:size] {
+		arg = arg<<8 | uint64(c)
+	}
+	return major, arg, size, nil
+}
+
+// appendItemHead appends the head of a data item.
+func appendItemHead(dst []byte, major byte, arg uint64) []byte {
+	size := 0 // of the argument, where it does not fit into the first byte
+	switch major <<= 5; {
+	case arg < 24:
+		return append(dst, major|byte(arg))
+	case arg <= math.MaxUint8:
+		dst, size = append(dst, major|24), 1
+	case arg <= math.MaxUint16:
+		dst, size = append(dst, major|25), 2
+	case arg <= math.MaxUint32:
+		dst, size = append(dst, major|26), 4
+	default:
+		dst, size = append(dst, major|27), 8
+	}
+	for size--; size >= 0; size-- {
+		dst = append(dst, byte(arg>>(8*size)))
+	}
+	return dst
+}
+
+// appendItems appends strings.
+func appendItems(dst []byte, texts ...string) []byte {
+	for _, s := range texts {
+		dst = append(appendItemHead(dst, majorBytes, uint64(len(s))), s...)
+	}
+	return dst
+}
+
+// itemEnd looks for the end of a data item, of whose bytes more and more may be known. As all lengths are definite, how
+// many items are still to come is all that it has to know of those it is within.
+type itemEnd struct {
+	at   int    // where the next head stands
+	left uint64 // heads that follow
+}
+
+func newItemEnd() itemEnd { return itemEnd{left: 1} }
+
+// find reports whether the item, with which b begins, ends within b. Then it ends at e.at.
+func (e *itemEnd) find(b []byte) (found bool, err error) {
+	for e.left > 0 && e.at < len(b) {
+		major, arg, size, err := itemHead(b[e.at:])
+		if err != nil || size == 0 {
+			return false, err
+		}
+		e.at += size
+		e.left--
+		if major >= majorBytes && major <= majorMap && arg > MaxEvent {
+			return false, ErrTooLong
+		}
+		switch major {
+		case majorBytes, majorText:
+			e.at += int(arg)
+		case majorArray:
+			e.left += arg
+		case majorMap:
+			e.left += 2 * arg
+		case majorTag:
+			e.left++
+		}
+		if e.left > MaxEvent {
+			return false, ErrTooLong // each has a byte or more
+		}
+	}
+	return e.left == 0 && e.at <= len(b), nil
+}
+
+// itemCursor is a walk over data items that stand in input, one behind the other. It ends at the first that is not as
+// expected, with err set.
+type itemCursor struct {
+	input []byte
+	at    int
+	err   error
+}
+
+func (c *itemCursor) fail(err error) {
+	if c.err == nil {
+		c.err = fmt.Errorf("byte %d: %w", c.at, err)
+	}
+}
+
+// skip reads an item, and returns it.
+func (c *itemCursor) skip() []byte {
+	if c.err != nil {
+		return nil
+	}
+	end := newItemEnd()
+	found, err := end.find(c.input[c.at:])
+	if err == nil && !found {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		c.fail(err)
+		return nil
+	}
+	item := c.input[c.at : c.at+end.at]
+	c.at += end.at
+	return item
+}
+
+// isNull reports whether null is next.
+func (c *itemCursor) isNull() bool {
+	return c.err == nil && c.at < len(c.input) && c.input[c.at] == null
+}
+
+// open reads an item's head, which is to be of major type want.
+func (c *itemCursor) open(want byte) (arg uint64) {
+	if c.err != nil {
+		return 0
+	}
+	major, arg, size, err := itemHead(c.input[c.at:])
+	switch {
+	case err != nil:
+		c.fail(err)
+	case size == 0:
+		c.fail(io.ErrUnexpectedEOF)
+	case major != want:
+		c.fail(fmt.Errorf("found major type %d, expected %d", major, want))
+	default:
+		c.at += size
+		return arg
+	}
+	return 0
+}
+
+// selfDescribed reads the tag before what kube-apiserver encodes as a whole.
+func (c *itemCursor) selfDescribed() {
+	if tag := c.open(majorTag); c.err == nil && tag != tagSelfDescribed {
+		c.fail(fmt.Errorf("tag %d, expected %d", tag, tagSelfDescribed))
+	}
+}
+
+// text reads a string, of bytes or of text; null reads as "".
+func (c *itemCursor) text() []byte {
+	if c.isNull() {
+		c.at++
+		return nil
+	}
+	major := byte(majorBytes)
+	if c.at < len(c.input) && c.input[c.at]>>5 == majorText {
+		major = majorText
+	}
+	n := c.open(major)
+	if c.err == nil && n > uint64(len(c.input)-c.at) {
+		c.fail(io.ErrUnexpectedEOF)
+	}
+	if c.err != nil {
+		return nil
+	}
+	c.at += int(n)
+	return c.input[c.at-int(n) : c.at]
+}
+
+// entries reads a map: for each entry its start and its name, behind which c then stands, to read or skip the value.
+// null reads as an empty map.
+func (c *itemCursor) entries() iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
+		if c.isNull() {
+			c.at++
+			return
+		}
+		for n := c.open(majorMap); n > 0 && c.err == nil; n-- {
+			start := c.at
+			if name := c.text(); c.err != nil || !yield(start, name) {
+				return
+			}
+		}
+	}
+}
+
+// itemReader reads a sequence of data items (RFC 8742). It is the [EventReader] of [CBOR].
+type itemReader struct {
+	r   io.Reader
+	buf []byte
+	at  int // what of buf has been returned
+}
+
+func newItemReader(r io.Reader) *itemReader { return &itemReader{r: r} }
+
+// Next implements [EventReader].
+func (s *itemReader) Next() ([]byte, error) {
+	if s.at == len(s.buf) && cap(s.buf) > 1<<20 {
+		s.buf, s.at = nil, 0
+	}
+	for end := newItemEnd(); ; {
+		found, err := end.find(s.buf[s.at:])
+		switch {
+		case err != nil:
+			return nil, err
+		case end.at > MaxEvent:
+			return nil, ErrTooLong
+		case found:
+			s.at += end.at
+			return s.buf[s.at-end.at : s.at], nil
+		}
+		if err := s.more(); err != nil {
+			if err == io.EOF && len(s.buf) > s.at {
+				err = fmt.Errorf("stream ended within an event: %w", io.ErrUnexpectedEOF)
+			}
+			return nil, err
+		}
+	}
+}
+
+// head reads a head alone.
+func (s *itemReader) head() (major byte, arg uint64, err error) {
+	for {
+		major, arg, size, err := itemHead(s.buf[s.at:])
+		if err != nil || size > 0 {
+			s.at += size
+			return major, arg, err
+		}
+		if err := s.more(); err != nil {
+			return 0, 0, err
+		}
+	}
+}
+
+// more reads more into the buffer, which doubles as it is full.
+func (s *itemReader) more() error {
+	s.buf = s.buf[:copy(s.buf, s.buf[s.at:])]
+	s.at = 0
+	if len(s.buf) == cap(s.buf) {
+		s.buf = slices.Grow(s.buf, max(32<<10, len(s.buf)))
+	}
+	n, err := s.r.Read(s.buf[len(s.buf):cap(s.buf)])
+	s.buf = s.buf[:len(s.buf)+n]
+	if n > 0 {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,197 @@
+package framing
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+)
+
+func parseCBORListForm(body []byte) (ListForm, ListMeta, error) {
+	fail := func(err error) (ListForm, ListMeta, error) {
+		return ListForm{}, ListMeta{}, fmt.Errorf("read list: %w", err)
+	}
+	var list map[string]any
+	var typed listEnvelope
+	if err := errors.Join(decoding.Unmarshal(body, &list), decoding.Unmarshal(body, &typed)); err != nil {
+		return fail(err)
+	}
+	meta, err := typed.Metadata.parse()
+	if err != nil {
+		return fail(err)
+	}
+	f := ListForm{encoding: CBOR, kind: typed.Kind, apiVersion: typed.APIVersion}
+	metadata, _ := list["metadata"].(map[string]any)
+	_, f.custom = metadata["continue"]
+	f.typed = f.custom || f.kind == partialObjectMetadataList
+	f.nullItems = list["items"] == nil
+	head, _ := f.Envelope(meta, 0, 0)
+	var again map[string]any
+	if err := decoding.Unmarshal(head, &again); err != nil || !reflect.DeepEqual(again, list) {
+		return fail(errUnknownForm)
+	}
+	return f, meta, nil
+}
+
+// cborTypeMeta returns the entries of an object that tell its type.
+func cborTypeMeta(apiVersion, kind string) []byte {
+	return appendItems(nil, "kind", kind, "apiVersion", apiVersion)
+}
+
+// cborEnvelope is Envelope for CBOR, where the number of items stands before them and nothing behind.
+func (f ListForm) cborEnvelope(m ListMeta, n int) (head, tail []byte) {
+	withContinue, entries := f.custom || m.Continue != "", uint64(1)
+	if withContinue {
+		entries++
+	}
+	if m.RemainingItemCount > 0 {
+		entries++
+	}
+	head = appendItemHead([]byte(selfDescribed), majorMap, 4)
+	head = append(head, cborTypeMeta(f.apiVersion, f.kind)...)
+	head = appendItemHead(appendItems(head, "metadata"), majorMap, entries)
+	head = appendItems(head, "resourceVersion", strconv.FormatUint(m.ResourceVersion, 10))
+	if withContinue {
+		head = appendItems(head, "continue", m.Continue)
+	}
+	if m.RemainingItemCount > 0 {
+		head = appendItemHead(appendItems(head, "remainingItemCount"), majorNumber, uint64(m.RemainingItemCount))
+	}
+	head = appendItems(head, "items")
+	if f.nullItems && n == 0 {
+		return append(head, null), nil
+	}
+	return appendItemHead(head, majorArray, uint64(n)), nil
+}
+
+// cborItem is Item for CBOR: without the type, and its entries counted anew, where the envelope tells it.
+func (f ListForm) cborItem(o *Object) (open string, rest []byte) {
+	whole := o.Bytes()[len(selfDescribed):]
+	if f.typed {
+		return "", whole
+	}
+	_, entries, _, _ := itemHead(whole)
+	var head [9]byte
+	return string(appendItemHead(head[:0], majorMap, entries-2)), o.Bytes()[o.item:o.itemEnd]
+}
+
+// cborListReader is the [ListReader] of [CBOR].
+type cborListReader struct {
+	itemReader
+	opened   bool
+	entries  uint64 // of the list, that follow
+	items    uint64 // that follow
+	metadata listMetadata
+	err      error // what Next has ended with
+}
+
+func newCBORListReader(r io.Reader) *cborListReader {
+	return &cborListReader{itemReader: *newItemReader(r)}
+}
+
+// Next implements [ListReader].
+func (l *cborListReader) Next() (item []byte, err error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	if item, err = l.next(); err != nil {
+		if err != errListEnd {
+			l.err = fmt.Errorf("read list: %w", unexpectedEOF(err))
+		} else {
+			l.err = io.EOF
+		}
+	}
+	return item, l.err
+}
+
+func (l *cborListReader) next() ([]byte, error) {
+	if !l.opened {
+		if err := l.open(); err != nil {
+			return nil, err
+		}
+		l.opened = true
+	}
+	for l.items == 0 {
+		if l.entries == 0 {
+			return nil, l.end()
+		}
+		l.entries--
+		if err := l.entry(); err != nil {
+			return nil, err
+		}
+	}
+	l.items--
+	return l.itemReader.Next()
+}
+
+// open reads up to the list's first entry.
+func (l *cborListReader) open() error {
+	tag, err := l.expect(majorTag)
+	if err == nil && tag != tagSelfDescribed {
+		err = fmt.Errorf("tag %d, expected %d", tag, tagSelfDescribed)
+	}
+	if err == nil {
+		l.entries, err = l.expect(majorMap)
+	}
+	return err
+}
+
+// entry reads on to the items, or one other entry of the list.
+func (l *cborListReader) entry() error {
+	item, err := l.itemReader.Next()
+	if err != nil {
+		return err
+	}
+	c := itemCursor{input: item}
+	name := string(c.text())
+	if c.err != nil {
+		return c.err
+	}
+	switch name {
+	case "items":
+		l.items, err = l.expect(majorArray)
+		return err
+	case "metadata":
+		if item, err = l.itemReader.Next(); err != nil {
+			return err
+		}
+		return decoding.Unmarshal(item, &l.metadata)
+	}
+	_, err = l.itemReader.Next()
+	return err
+}
+
+// expect reads the head of an item of major type want. null is an empty one.
+func (l *cborListReader) expect(want byte) (arg uint64, err error) {
+	major, arg, err := l.head()
+	switch {
+	case err != nil:
+		return 0, err
+	case major == null>>5 && arg == null&0x1f:
+		return 0, nil
+	case major != want:
+		return 0, fmt.Errorf("found major type %d, expected %d", major, want)
+	}
+	return arg, nil
+}
+
+// end returns errListEnd where nothing follows the list.
+func (l *cborListReader) end() error {
+	if _, _, err := l.head(); err != io.EOF {
+		if err == nil {
+			err = errors.New("data behind the list")
+		}
+		return err
+	}
+	return errListEnd
+}
+
+// Metadata implements [ListReader].
+func (l *cborListReader) Metadata() (ListMeta, error) {
+	m, err := l.metadata.parse()
+	if err != nil {
+		return ListMeta{}, fmt.Errorf("read list: %w", err)
+	}
+	return m, nil
+}

@@ -1,0 +1,307 @@
+package framing
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// cborScanner is the [Scanner] of [CBOR]. As maps come in any order, it puts an object's kind and apiVersion before all
+// else, so that what a list holds of it is the rest.
+type cborScanner struct {
+	pathFields
+	types []span   // of the object that is being read: its entries kind and apiVersion
+	parts [][]byte // of the object as it is to be kept
+}
+
+func newCBORScanner(fields []Field) *cborScanner {
+	return &cborScanner{pathFields: newPathFields(fields)}
+}
+
+// Event implements [Scanner].
+func (s *cborScanner) Event(event []byte) (Event, error) {
+	ev, err := s.event(event)
+	if err != nil {
+		return Event{}, fmt.Errorf("read watch event: %w", err)
+	}
+	return ev, nil
+}
+
+func (s *cborScanner) event(event []byte) (Event, error) {
+	var (
+		typ   []byte
+		found scanned
+		whole []byte // the object with its tag
+	)
+	c := itemCursor{input: event}
+	c.selfDescribed()
+	for _, name := range c.entries() {
+		switch string(name) {
+		case "type":
+			typ = c.text()
+		case "object":
+			start := c.at
+			c.selfDescribed()
+			found = s.object(&c)
+			whole = event[start:c.at]
+		default:
+			c.skip()
+		}
+	}
+	if err := c.atEnd(); err != nil {
+		return Event{}, err
+	}
+	if whole == nil {
+		return Event{}, errors.New("no object")
+	}
+	switch string(typ) {
+	case "ADDED":
+		return s.changed(Added, event, found)
+	case "MODIFIED":
+		return s.changed(Modified, event, found)
+	case "DELETED":
+		return s.changed(Deleted, event, found)
+	case "BOOKMARK":
+		return bookmarkOfCBOR(whole, found)
+	case "ERROR":
+		ev := Event{Type: Error}
+		if err := decoding.Unmarshal(whole, &ev.Status); err != nil {
+			return Event{}, fmt.Errorf("ERROR: %w", err)
+		}
+		return ev, nil
+	}
+	return Event{}, fmt.Errorf("unknown type %.20q", typ)
+}
+
+func (s *cborScanner) changed(t EventType, event []byte, found scanned) (Event, error) {
+	if len(s.types) != 2 {
+		return Event{}, fmt.Errorf("%s: %w", t, errType)
+	}
+	o, err := s.keep(t, event, found, nil)
+	if err != nil {
+		return Event{}, fmt.Errorf("%s: %w", t, err)
+	}
+	return Event{Type: t, Object: o, ResourceVersion: o.ResourceVersion}, nil
+}
+
+var errType = errors.New("object without kind or apiVersion, or with two")
+
+func bookmarkOfCBOR(whole []byte, found scanned) (Event, error) {
+	if found.rv == 0 {
+		return Event{}, errors.New("BOOKMARK without resourceVersion")
+	}
+	found.start -= len(selfDescribed)
+	// Where the annotation is the only one, none are left; either way its map has one entry less.
+	cut, inMap := found.endAnnotation, found.annotationsMap
+	if found.annotationCount == 1 {
+		cut, inMap = found.annotations, found.metadataMap
+	}
+	form := newBookmarkForm(CBOR, whole, found, cut)
+	if found.initialEventsEnd {
+		head := &form.plain.object[inMap-found.start]
+		if *head > majorMap<<5|23 {
+			return Event{}, errors.New("BOOKMARK with more than 23 annotations")
+		}
+		*head--
+	}
+	return Event{Type: Bookmark, ResourceVersion: found.rv, InitialEventsEnd: found.initialEventsEnd, Form: form}, nil
+}
+
+// Item implements [Scanner]. Lists of built-in types leave kind and apiVersion to their envelope.
+func (s *cborScanner) Item(raw, typeMeta []byte) (*Object, error) {
+	o, err := s.item(raw, typeMeta)
+	if err != nil {
+		return nil, fmt.Errorf("read list item: %w", err)
+	}
+	return o, nil
+}
+
+func (s *cborScanner) item(raw, typeMeta []byte) (*Object, error) {
+	c := itemCursor{input: raw}
+	found := s.object(&c)
+	if err := c.atEnd(); err != nil {
+		return nil, err
+	}
+	switch len(s.types) {
+	case 0:
+	case 2:
+		typeMeta = nil
+	default:
+		return nil, errType
+	}
+	return s.keep(Added, raw, found, typeMeta)
+}
+
+// atEnd returns how the walk has ended.
+func (c *itemCursor) atEnd() error {
+	if c.err == nil && c.at < len(c.input) {
+		c.fail(errors.New("data behind the value"))
+	}
+	return c.err
+}
+
+// keep returns the object that was found, with its type in front:
+//
+//	d9d9f7  <map>  kind apiVersion  ┆ the other entries
+//	                                └ item
+func (s *cborScanner) keep(t EventType, input []byte, found scanned, typeMeta []byte) (*Object, error) {
+	_, entries, size, _ := itemHead(input[found.start:])
+	if typeMeta != nil {
+		entries += 2
+	}
+	head := appendItemHead([]byte(selfDescribed), majorMap, entries)
+	item := len(head) + len(typeMeta)
+	s.parts = append(s.parts[:0], head, typeMeta)
+	first := found.start + size
+	moved := item - first // by which the resourceVersion moves
+	for _, at := range s.types {
+		s.parts = append(s.parts, input[at.start:at.end])
+		item += at.len()
+		if at.start > found.rvStart {
+			moved += at.len()
+		}
+	}
+	rest := first
+	for _, at := range s.types {
+		s.parts = append(s.parts, input[rest:at.start])
+		rest = at.end
+	}
+	s.parts = append(s.parts, input[rest:found.end])
+
+	length := 0
+	for _, part := range s.parts {
+		length += len(part)
+	}
+	found.start, found.end = 0, length
+	found.item, found.itemEnd = item, length
+	found.rvStart += moved
+	found.rvEnd += moved
+	o, err := found.identify(CBOR, &s.fields)
+	if err != nil {
+		return nil, err
+	}
+	o.frame(t, s.parts...)
+	clear(s.parts)
+	return o, nil
+}
+
+// object reads an API object: its metadata, its type, and the values of the fields.
+func (s *cborScanner) object(c *itemCursor) scanned {
+	s.fields.reset()
+	s.types = s.types[:0]
+	f := scanned{start: c.at}
+	for start, name := range c.entries() {
+		switch string(name) {
+		case "kind", "apiVersion":
+			c.skip()
+			s.types = append(s.types, span{start, c.at})
+		case "metadata":
+			objectMetaOfCBOR(c, &f)
+		default:
+			s.walk(c, s.tree.members[string(name)])
+		}
+	}
+	f.end = c.at
+	return f
+}
+
+var errSecond = errors.New("found for a second time")
+
+func objectMetaOfCBOR(c *itemCursor, f *scanned) {
+	if f.metadataMap != 0 {
+		c.fail(errSecond)
+	}
+	f.metadataMap = c.at
+	for start, name := range c.entries() {
+		switch string(name) {
+		case "name":
+			f.name = string(c.text())
+		case "namespace":
+			f.namespace = string(c.text())
+		case "resourceVersion":
+			resourceVersionOfCBOR(c, f)
+		case "labels":
+			f.labels = make(map[string]string)
+			for _, key := range c.entries() {
+				f.labels[string(key)] = string(c.text())
+			}
+		case "annotations":
+			if f.annotationsMap != 0 {
+				c.fail(errSecond)
+			}
+			f.annotationsMap = c.at
+			for start, key := range c.entries() {
+				f.annotationCount++
+				if string(key) != InitialEventsEnd {
+					c.skip()
+					continue
+				}
+				if f.endAnnotation.end != 0 {
+					c.fail(errSecond)
+				}
+				f.initialEventsEnd = string(c.text()) == "true"
+				f.endAnnotation = span{start, c.at}
+			}
+			f.annotations = span{start, c.at}
+		default:
+			c.skip()
+		}
+	}
+}
+
+// resourceVersionOfCBOR reads a decimal uint64, greater than 0, in a string of bytes behind a head of one byte.
+func resourceVersionOfCBOR(c *itemCursor, f *scanned) {
+	at := c.at
+	text := c.text()
+	if c.err != nil {
+		return
+	}
+	rv, err := strconv.ParseUint(string(text), 10, 64)
+	if err != nil || rv == 0 || len(text) > 20 || c.input[at]>>5 != majorBytes || len(text) != c.at-at-1 || f.rv != 0 {
+		c.at = at
+		c.fail(fmt.Errorf("resourceVersion %.30q", text))
+		return
+	}
+	f.rv, f.rvStart, f.rvEnd = rv, at+1, c.at
+}
+
+// walk reads an item and takes what the tree wants of it.
+func (s *cborScanner) walk(c *itemCursor, t *fieldTree) {
+	if t == nil || c.err != nil || c.at == len(c.input) {
+		c.skip()
+		return
+	}
+	switch major := c.input[c.at] >> 5; {
+	case major == majorMap && t.members != nil:
+		for _, name := range c.entries() {
+			s.walk(c, t.members[string(name)])
+		}
+	case major == majorArray && t.first != nil:
+		first := t.first
+		for n := c.open(majorArray); n > 0 && c.err == nil; n-- {
+			s.walk(c, first)
+			first = nil
+		}
+	case major == majorMap || major == majorArray || len(t.leaves) == 0:
+		c.skip()
+	default:
+		s.found(t, textOfCBOR(c))
+	}
+}
+
+// textOfCBOR reads a value as it stands in a field selector.
+func textOfCBOR(c *itemCursor) string {
+	switch c.input[c.at] >> 5 {
+	case majorBytes, majorText:
+		return string(c.text())
+	}
+	var value any
+	if item := c.skip(); c.err != nil || decoding.Unmarshal(item, &value) != nil {
+		return ""
+	}
+	switch value.(type) {
+	case string, bool, int64, uint64, float64:
+		return fmt.Sprint(value)
+	}
+	return ""
+}

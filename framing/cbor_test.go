@@ -1,0 +1,733 @@
+package framing_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// asKubernetes reads CBOR as clients of Kubernetes do (k8s.io/apimachinery/pkg/runtime/serializer/cbor).
+var asKubernetes = func() cbor.DecMode {
+	mode, err := cbor.DecOptions{
+		DupMapKey:             cbor.DupMapKeyEnforcedAPF,
+		MaxNestedLevels:       10000,
+		ByteStringToString:    cbor.ByteStringToStringAllowedWithExpectedLaterEncoding,
+		FieldNameByteString:   cbor.FieldNameByteStringAllowed,
+		FieldNameMatching:     cbor.FieldNameMatchingCaseSensitive,
+		DefaultByteStringType: reflect.TypeFor[string](),
+		DefaultMapType:        reflect.TypeFor[map[string]any](),
+		UnrecognizedTagToAny:  cbor.UnrecognizedTagContentToAny,
+		IntDec:                cbor.IntDecConvertSignedOrFail,
+		NaN:                   cbor.NaNDecodeForbidden,
+		Inf:                   cbor.InfDecodeForbidden,
+	}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return mode
+}()
+
+// nextItem reads one item of a sequence.
+func nextItem(stream *bufio.Reader) (item []byte, err error) {
+	for {
+		c, err := stream.ReadByte()
+		if err != nil {
+			return nil, err
+		}
+		if item = append(item, c); cbor.Wellformed(item) == nil {
+			return item, nil
+		}
+	}
+}
+
+func decodeCBOR(t testing.TB, item []byte) any {
+	t.Helper()
+	var v any
+	if err := asKubernetes.Unmarshal(item, &v); err != nil {
+		t.Fatalf("%v\nin %.300x", err, item)
+	}
+	return v
+}
+
+// sameBytes reports whether two events, objects or lists are the same: in CBOR, where kube-apiserver writes the entries
+// of maps in any order, whether they are the same to clients.
+func sameBytes(t testing.TB, a, b []byte) bool {
+	t.Helper()
+	if !bytes.HasPrefix(b, []byte(selfDescribed)) {
+		return bytes.Equal(a, b)
+	}
+	return bytes.HasPrefix(a, []byte(selfDescribed)) && len(a) == len(b) && reflect.DeepEqual(decodeCBOR(t, a), decodeCBOR(t, b))
+}
+
+const selfDescribed = "\xd9\xd9\xf7"
+
+type rawCBOREvent struct {
+	Type   string          `json:"type"`
+	Object cbor.RawMessage `json:"object"`
+}
+
+func readCBOREvent(t testing.TB, event []byte) (ev rawCBOREvent) {
+	t.Helper()
+	if err := asKubernetes.Unmarshal(event, &ev); err != nil {
+		t.Fatal(err)
+	}
+	ev.Object = tagged(ev.Object) // the decoder drops that tag
+	return ev
+}
+
+// cborMap is a map of these names and values, in this order.
+func cborMap(entries ...any) cbor.RawMessage {
+	m := []byte{0xa0 | byte(len(entries)/2)}
+	for _, e := range entries {
+		m = append(m, encodeCBOR(e)...)
+	}
+	return m
+}
+
+// encodeCBOR writes strings as kube-apiserver does.
+func encodeCBOR(v any) []byte {
+	b, err := cborStrings.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+var cborStrings, _ = cbor.EncOptions{String: cbor.StringToByteString, Sort: cbor.SortBytewiseLexical}.EncMode()
+
+func tagged(item []byte) []byte { return append([]byte(selfDescribed), item...) }
+
+func cborEvent(typ string, object []byte) []byte {
+	return tagged(cborMap("type", typ, "object", cbor.RawMessage(object)))
+}
+
+// cborPod is an object with these entries besides its type.
+func cborPod(entries ...any) []byte {
+	return tagged(cborMap(append([]any{"kind", "Pod", "apiVersion", "v1"}, entries...)...))
+}
+
+func scanCBOR(t testing.TB, event []byte) framing.Event {
+	t.Helper()
+	ev, err := framing.NewScanner(framing.CBOR, podFields).Event(event)
+	if err != nil {
+		t.Fatalf("%v\nin %x", err, event)
+	}
+	return ev
+}
+
+// What is needed is found wherever it stands, in strings of either kind.
+func TestCBOREvent(t *testing.T) {
+	text := func(s string) cbor.RawMessage { return append([]byte{0x60 | byte(len(s))}, s...) }
+	metadata := cborMap("labels", map[string]string{"a": "1", "b": ""}, "resourceVersion", "7", "uid", "u", "namespace", "n", "name", "x")
+	spec := map[string]any{"nodeName": "n1", "hostNetwork": true, "restartPolicy": -5, "more": []any{1, 2.5, nil, []byte{1}}}
+	f := func(event []byte, fields ...string) {
+		t.Helper()
+		o := scanCBOR(t, event).Object
+		if o.Key != "n/x" || o.Namespace != "n" || o.Name != "x" || o.ResourceVersion != 7 ||
+			!maps.Equal(o.Labels, map[string]string{"a": "1", "b": ""}) || !slices.Equal(o.Fields, fields) {
+			t.Errorf("read %+v, want fields %q", o, fields)
+		}
+		if !sameBytes(t, payload(t, o.Frame(framing.Added)), event) {
+			t.Errorf("frame %x\nof %x", payload(t, o.Frame(framing.Added)), event)
+		}
+		left := readCBOREvent(t, payload(t, o.Left(12345))).Object
+		want := bytes.Replace(readCBOREvent(t, event).Object, encodeCBOR("7"), encodeCBOR("12345"), 1)
+		if !sameBytes(t, left, want) {
+			t.Errorf("left as %x\nwant %x", left, want)
+		}
+	}
+	f(cborEvent("ADDED", cborPod("metadata", metadata)), "", "false", "", "", "")
+	f(tagged(cborMap("object", cbor.RawMessage(cborPod("metadata", metadata, "spec", spec)), "type", "ADDED")), "n1", "true", "-5", "", "")
+	f(cborEvent("ADDED", tagged(cborMap("metadata", metadata, "apiVersion", "v1", "kind", "Pod"))), "", "false", "", "", "")
+	f(cborEvent("ADDED", tagged(cborMap("apiVersion", "v1", "spec", spec, "metadata", metadata, "kind", "Pod"))), "n1", "true", "-5", "", "")
+	f(cborEvent("ADDED", tagged(cborMap("kind", "Pod", "metadata", metadata, "spec", spec, "apiVersion", "v1",
+		"status", cborMap("podIPs", []any{map[string]string{"ip": "1"}, map[string]string{"ip": "2"}}, "phase", 1.0, "podIP", "3")))),
+		"n1", "true", "-5", "1", "1")
+	f(cborEvent("ADDED", cborPod("metadata", metadata, "status", cborMap("podIPs", []any{}, "podIP", "3", "phase", 2.5), "spec", nil)), "", "false", "", "2.5", "3")
+	f(cborEvent("ADDED", cborPod(text("metadata"), metadata, text("spec"), cborMap(text("nodeName"), text("n1")))), "n1", "false", "", "", "")
+}
+
+func TestCBOREventErrors(t *testing.T) {
+	f := func(event []byte, want string) {
+		t.Helper()
+		_, err := framing.NewScanner(framing.CBOR, podFields).Event(event)
+		if err == nil || !strings.HasPrefix(err.Error(), "read watch event: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%x: error %v, want %q", event, err, want)
+		}
+	}
+	metadata := cborMap("name", "x", "resourceVersion", "7")
+	whole := cborEvent("ADDED", cborPod("metadata", metadata))
+	for n := range whole {
+		f(whole[:n], "byte ")
+	}
+	f(append(whole, 0), "data behind the value")
+	f(whole[3:], "found major type 5, expected 6")
+	f(tagged(encodeCBOR("ADDED")), "found major type 2, expected 5")
+	f(append([]byte{0xc1}, whole[3:]...), "tag 1, expected 55799")
+	f(cborEvent("ADDED", cborMap("metadata", metadata)), "found major type 5, expected 6")
+	f(tagged(cborMap("type", "ADDED")), "no object")
+	f(tagged(cborMap("object", cbor.RawMessage(cborPod("metadata", metadata)))), `unknown type ""`)
+	f(cborEvent("CHANGED", cborPod("metadata", metadata)), `unknown type "CHANGED"`)
+	f(tagged(cborMap("type", 1)), "found major type 0, expected 2")
+	f(tagged(cborMap(1, 1)), "found major type 0, expected 2")
+	f([]byte(selfDescribed+"\xbf\xff"), "indefinite length")
+	f([]byte(selfDescribed+"\xa1\x5f\xff"), "indefinite length")
+	f([]byte(selfDescribed+"\xbc"), "head bc")
+	f([]byte(selfDescribed+"\xa1\x5b\xff\xff\xff\xff\xff\xff\xff\xff"), "unexpected EOF")
+	f([]byte(selfDescribed+"\xbb\xff\xff\xff\xff\xff\xff\xff\xff"), "unexpected EOF")
+	f([]byte(selfDescribed+"\xa1\x41x\x9b\xff\xff\xff\xff\xff\xff\xff\xff"), "16 MiB")
+	f([]byte(selfDescribed+"\xa1\x41x\x7b\xff\xff\xff\xff\xff\xff\xff\xff"), "16 MiB")
+	f([]byte(selfDescribed+"\xa1\x41x"+strings.Repeat("\x9a\x00\x90\x00\x00", 2)), "16 MiB")
+
+	f(cborEvent("ADDED", cborPod()), "ADDED: object without metadata.name")
+	f(cborEvent("ADDED", cborPod("metadata", nil)), "ADDED: object without metadata.name")
+	f(cborEvent("ADDED", cborPod("metadata", "x")), "found major type 2, expected 5")
+	f(cborEvent("ADDED", cborPod("metadata", cborMap("name", "x"))), "ADDED: object without metadata.resourceVersion")
+	f(cborEvent("ADDED", cborPod("metadata", metadata, "metadata", metadata)), "found for a second time")
+	f(cborEvent("ADDED", cborPod("metadata", cborMap("name", "x", "resourceVersion", "7", "labels", cborMap("a", 1)))), "found major type 0, expected 2")
+	f(cborEvent("ADDED", tagged(cborMap("kind", "Pod", "metadata", metadata))), "ADDED: object without kind or apiVersion")
+	f(cborEvent("ADDED", cborPod("metadata", metadata, "kind", "Pod")), "ADDED: object without kind or apiVersion, or with two")
+	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap())), "BOOKMARK without resourceVersion")
+	for _, rv := range []any{"", "0", "-5", "x", "18446744073709551616", strings.Repeat("0", 22) + "7", cbor.RawMessage("\x58\x017"), cbor.RawMessage("\x617")} {
+		f(cborEvent("ADDED", cborPod("metadata", cborMap("name", "x", "resourceVersion", rv))), `: resourceVersion "`)
+	}
+	f(cborEvent("ADDED", cborPod("metadata", cborMap("resourceVersion", "7", "resourceVersion", "8"))), `resourceVersion "8"`)
+	mark := cborMap(framing.InitialEventsEnd, "true", framing.InitialEventsEnd, "true")
+	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", mark))), "found for a second time")
+	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", nil, "annotations", nil))), "found for a second time")
+	many := map[string]string{framing.InitialEventsEnd: "true"}
+	for i := range 23 {
+		many[strconv.Itoa(i)] = ""
+	}
+	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", many))), "more than 23 annotations")
+	f(cborEvent("ERROR", tagged(cborMap("code", "410"))), "ERROR: cbor: cannot unmarshal")
+}
+
+func TestCBORStatus(t *testing.T) {
+	ev := scanCBOR(t, cborEvent("ERROR", tagged(cborMap("kind", "Status", "metadata", cborMap(), "message", "m", "reason", "TooManyRequests",
+		"details", cborMap("name", "n", "retryAfterSeconds", 3), "code", 429))))
+	want := framing.Status{Code: 429, Reason: "TooManyRequests", Message: "m"}
+	want.Details.RetryAfterSeconds = 3
+	if ev.Type != framing.Error || ev.Status != want {
+		t.Errorf("read %+v, want status %+v", ev, want)
+	}
+}
+
+// The annotation is taken out of wherever it stands between others.
+func TestCBORBookmarkForm(t *testing.T) {
+	const end = framing.InitialEventsEnd
+	f := func(metadata func(rv string, end bool) cbor.RawMessage) {
+		t.Helper()
+		bookmark := func(rv string, end bool) []byte {
+			return cborEvent("BOOKMARK", cborPod("spec", cborMap(), "metadata", metadata(rv, end), "status", cborMap()))
+		}
+		form := scanCBOR(t, bookmark("7", true)).Form
+		for _, rv := range []uint64{1, 1<<64 - 1} {
+			for _, end := range []bool{true, false} {
+				if got, want := payload(t, form.Frame(rv, end)), bookmark(strconv.FormatUint(rv, 10), end); !bytes.Equal(got, want) {
+					t.Errorf("bookmark %q\nwant %q", got, want)
+				}
+			}
+		}
+	}
+	f(func(rv string, last bool) cbor.RawMessage {
+		if last {
+			return cborMap("resourceVersion", rv, "annotations", cborMap(end, "true"))
+		}
+		return cborMap("resourceVersion", rv)
+	})
+	f(func(rv string, last bool) cbor.RawMessage {
+		if last {
+			return cborMap("uid", "", "annotations", cborMap(end, "true"), "resourceVersion", rv)
+		}
+		return cborMap("uid", "", "resourceVersion", rv)
+	})
+	f(func(rv string, last bool) cbor.RawMessage {
+		if last {
+			return cborMap("annotations", cborMap("a", "1", end, "true", "z", "2"), "resourceVersion", rv)
+		}
+		return cborMap("annotations", cborMap("a", "1", "z", "2"), "resourceVersion", rv)
+	})
+	f(func(rv string, last bool) cbor.RawMessage {
+		if last {
+			return cborMap("resourceVersion", rv, "annotations", cborMap("a", "1", end, "true"), "uid", "")
+		}
+		return cborMap("resourceVersion", rv, "annotations", cborMap("a", "1"), "uid", "")
+	})
+}
+
+// An event shares no memory with the bytes that it was read from, which the reader uses again.
+func TestCBORCopies(t *testing.T) {
+	for _, c := range asCBOR.captured(t) {
+		for _, event := range slices.Concat(c.events("all"), c.events("initial")) {
+			s := framing.NewScanner(framing.CBOR, podFields)
+			read := bytes.Clone(event)
+			ev, err := s.Event(read)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := s.Event(event)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range read {
+				read[i] = 'x'
+			}
+			if !reflect.DeepEqual(ev, want) {
+				t.Errorf("event changed with the bytes: %+v, want %+v", ev, want)
+			}
+		}
+	}
+}
+
+func TestCBORAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("counts are those without the race detector")
+	}
+	for _, c := range asCBOR.captured(t) {
+		if c.file != "pod" {
+			continue
+		}
+		event := c.events("all")[2]
+		s := framing.NewScanner(framing.CBOR, podFields)
+		if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(event) }); n > 15 {
+			t.Errorf("%v allocations, want at most 15", n)
+		}
+	}
+}
+
+func TestCBORReader(t *testing.T) {
+	read := func(r io.Reader) (items [][]byte, err error) {
+		reader := framing.NewEventReader(framing.CBOR, r)
+		for {
+			item, err := reader.Next()
+			if err != nil {
+				return items, err
+			}
+			items = append(items, bytes.Clone(item))
+		}
+	}
+	items := [][]byte{
+		encodeCBOR("x"), {0x00}, {0xf9, 0x3c, 0x00}, tagged(cborMap("a", []any{1, map[string]string{}})), {0x80},
+		encodeCBOR(strings.Repeat("x", 1<<20)), encodeCBOR(slices.Repeat([]int{1000}, 1<<16)), {0xf6},
+		append(bytes.Repeat([]byte{0x81}, 1<<20), 0), // nested as deep as nobody reads it
+	}
+	stream := bytes.Join(items, nil)
+	for _, r := range []io.Reader{bytes.NewReader(stream), iotest.OneByteReader(bytes.NewReader(stream)), iotest.DataErrReader(bytes.NewReader(stream))} {
+		got, err := read(r)
+		if err != io.EOF || !slices.EqualFunc(got, items, bytes.Equal) {
+			t.Errorf("read %d items, %v, want %d", len(got), err, len(items))
+		}
+	}
+	f := func(stream []byte, want error) {
+		t.Helper()
+		if got, err := read(bytes.NewReader(stream)); len(got) != 1 || !errors.Is(err, want) {
+			t.Errorf("%.20x: read %d items, %v, want 1 and %v", stream, len(got), err, want)
+		}
+	}
+	f([]byte{0x00, 0x18}, io.ErrUnexpectedEOF)
+	f([]byte{0x00, 0x81}, io.ErrUnexpectedEOF)
+	f([]byte{0x00, 0x42, 0x00}, io.ErrUnexpectedEOF)
+	f([]byte{0x00, 0x5a, 0x01, 0x00, 0x00, 0x01}, framing.ErrTooLong)
+	f([]byte{0x00, 0x82, 0x5a, 0x00, 0xf0, 0x00, 0x00}, io.ErrUnexpectedEOF)
+	f(append([]byte{0x00, 0x5a, 0x01, 0x00, 0x00, 0x00}, make([]byte, 1<<24)...), framing.ErrTooLong)
+	f([]byte{0x00, 0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, framing.ErrTooLong)
+	f([]byte{0x00, 0xba, 0x00, 0x90, 0x00, 0x00}, framing.ErrTooLong)
+	broken := errors.New("broken")
+	if got, err := read(io.MultiReader(bytes.NewReader([]byte{0x00}), iotest.ErrReader(broken))); len(got) != 1 || err != broken {
+		t.Errorf("read %d items, %v", len(got), err)
+	}
+}
+
+// What a list of built-in types holds is the object without its type.
+func cborPodList(metadata cbor.RawMessage, items any) []byte {
+	return tagged(cborMap("items", items, "kind", "PodList", "metadata", metadata, "apiVersion", "v1"))
+}
+
+func TestCBORListEnvelope(t *testing.T) {
+	f := func(empty []byte, m framing.ListMeta, items int, want []byte) {
+		t.Helper()
+		form, _, err := framing.ParseListForm(framing.CBOR, empty)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, tail := form.Envelope(m, items, 2*items)
+		if got := slices.Concat(head, bytes.Repeat([]byte{0xa0}, items), tail); !sameBytes(t, got, want) {
+			t.Errorf("got %.200q\nwant %.200q", got, want)
+		}
+	}
+	empty := cborPodList(cborMap("resourceVersion", "7"), []any{})
+	f(empty, framing.ListMeta{ResourceVersion: 1<<64 - 1}, 0, cborPodList(cborMap("resourceVersion", "18446744073709551615"), []any{}))
+	f(empty, framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2=", RemainingItemCount: 300}, 1,
+		cborPodList(cborMap("resourceVersion", "8", "continue", "eyJ2=", "remainingItemCount", 300), []any{cborMap()}))
+	for _, n := range []int{23, 24, 255, 256, 1<<16 - 1, 1 << 16} {
+		f(empty, framing.ListMeta{ResourceVersion: 8}, n, cborPodList(cborMap("resourceVersion", "8"), slices.Repeat([]any{cborMap()}, n)))
+	}
+	null := cborPodList(cborMap("resourceVersion", "7"), nil)
+	f(null, framing.ListMeta{ResourceVersion: 8}, 0, cborPodList(cborMap("resourceVersion", "8"), nil))
+	f(null, framing.ListMeta{ResourceVersion: 8}, 1, cborPodList(cborMap("resourceVersion", "8"), []any{cborMap()}))
+	custom := cborPodList(cborMap("resourceVersion", "7", "continue", ""), []any{})
+	f(custom, framing.ListMeta{ResourceVersion: 8}, 0, cborPodList(cborMap("resourceVersion", "8", "continue", ""), []any{}))
+}
+
+// A form that could not be reproduced is refused rather than changed.
+func TestParseCBORListFormErrors(t *testing.T) {
+	f := func(body []byte, want string) {
+		t.Helper()
+		if _, _, err := framing.ParseListForm(framing.CBOR, body); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", body, err, want)
+		}
+	}
+	metadata := cborMap("resourceVersion", "7")
+	f(nil, "read list: EOF")
+	f(encodeCBOR("x"), "cannot unmarshal")
+	f(append(cborPodList(metadata, []any{}), 0), "extraneous data")
+	f(cborPodList(cborMap(), []any{}), `resourceVersion ""`)
+	f(cborPodList(cborMap("resourceVersion", "7", "shardInfo", nil), []any{}), "unknown form")
+	f(cborPodList(metadata, []any{cborMap()}), "unknown form")
+	f(tagged(cborMap("kind", "PodList", "metadata", metadata, "apiVersion", "v1", "more", 1, "items", []any{})), "unknown form")
+	f(tagged(cborMap("kind", "PodList", "metadata", metadata, "items", []any{})), "unknown form")
+}
+
+// Items have no type in a list of built-in ones, and one in any other.
+func TestCBORItem(t *testing.T) {
+	s := framing.NewScanner(framing.CBOR, nil)
+	metadata := cborMap("name", "x", "resourceVersion", "7")
+	f := func(list, item []byte, entries ...any) {
+		t.Helper()
+		form, _, err := framing.ParseListForm(framing.CBOR, list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := s.Item(item, form.TypeMeta("Pod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !sameBytes(t, o.Bytes(), cborPod(entries...)) {
+			t.Errorf("object %q\nwant %q", o.Bytes(), cborPod(entries...))
+		}
+		open, rest := form.Item(o, true)
+		if got := append([]byte(open), rest...); !sameBytes(t, tagged(got), tagged(item)) {
+			t.Errorf("item %q\nwant %q", got, item)
+		}
+	}
+	builtIn := cborPodList(cborMap("resourceVersion", "7"), []any{})
+	custom := cborPodList(cborMap("resourceVersion", "7", "continue", ""), []any{})
+	f(builtIn, cborMap("metadata", metadata, "spec", cborMap()), "metadata", metadata, "spec", cborMap())
+	f(custom, cborMap("metadata", metadata, "apiVersion", "v1", "spec", cborMap(), "kind", "Pod"), "metadata", metadata, "spec", cborMap())
+	var many []any // around where the head of a map becomes longer
+	for i := range 21 {
+		many = append(many, strconv.Itoa(i), i)
+	}
+	for range 3 {
+		many = append(many, "more"+strconv.Itoa(len(many)), nil)
+		entries := append([]any{"metadata", metadata}, many...)
+		item := append([]byte{0xb8, byte(len(entries) / 2)}, cborMap(entries...)[1:]...)
+		want := append([]byte(selfDescribed+"\xb8"), byte(len(entries)/2+2))
+		want = append(append(want, encodeCBOR("kind")...), encodeCBOR("Pod")...)
+		want = append(append(want, encodeCBOR("apiVersion")...), encodeCBOR("v1")...)
+		want = append(want, cborMap(entries...)[1:]...)
+		form, _, _ := framing.ParseListForm(framing.CBOR, builtIn)
+		o, err := s.Item(item, form.TypeMeta("Pod"))
+		if err != nil || !bytes.Equal(o.Bytes(), want) {
+			t.Fatalf("object %q, %v\nwant %q", o.Bytes(), err, want)
+		}
+		open, rest := form.Item(o, false)
+		if got := append([]byte(open), rest...); !reflect.DeepEqual(decodeCBOR(t, got), decodeCBOR(t, item)) {
+			t.Errorf("item %q\nwant %q", got, item)
+		}
+	}
+	for _, item := range [][]byte{cborMap("metadata", metadata, "kind", "Pod"), append(cborMap("metadata", metadata), 0), nil, encodeCBOR("x")} {
+		if _, err := s.Item(item, nil); err == nil || !strings.HasPrefix(err.Error(), "read list item: ") {
+			t.Errorf("%q: error %v", item, err)
+		}
+	}
+}
+
+func readCBORList(r io.Reader) (items [][]byte, meta framing.ListMeta, err error) {
+	list := framing.NewListReader(framing.CBOR, r)
+	for {
+		item, err := list.Next()
+		if err == io.EOF {
+			meta, err = list.Metadata()
+		}
+		if err != nil || item == nil {
+			return items, meta, err
+		}
+		items = append(items, bytes.Clone(item))
+	}
+}
+
+func TestCBORList(t *testing.T) {
+	a, b := cborMap("a", 1), cborMap("b", []int{2})
+	metadata := cborMap("resourceVersion", "7", "continue", "c", "remainingItemCount", 5)
+	f := func(list []byte, want ...[]byte) {
+		t.Helper()
+		for _, r := range []io.Reader{bytes.NewReader(list), iotest.OneByteReader(bytes.NewReader(list))} {
+			items, meta, err := readCBORList(r)
+			if err != nil || !slices.EqualFunc(items, want, bytes.Equal) || meta != (framing.ListMeta{ResourceVersion: 7, Continue: "c", RemainingItemCount: 5}) {
+				t.Errorf("read %q %+v, %v, want %q", items, meta, err, want)
+			}
+		}
+	}
+	f(tagged(cborMap("metadata", metadata, "items", []any{a, b})), a, b)
+	f(tagged(cborMap("items", []any{a, b}, "kind", "PodList", "metadata", metadata)), a, b)
+	f(tagged(cborMap("items", []any{}, "metadata", metadata)))
+	f(tagged(cborMap("items", nil, "metadata", metadata)))
+	f(tagged(cborMap("metadata", metadata)))
+
+	bad := func(list []byte, want string) {
+		t.Helper()
+		if _, _, err := readCBORList(bytes.NewReader(list)); err == nil || !strings.HasPrefix(err.Error(), "read list: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", list, err, want)
+		}
+	}
+	whole := tagged(cborMap("items", []any{a, b}, "metadata", metadata, "kind", "PodList"))
+	for n := range whole {
+		bad(whole[:n], "unexpected EOF")
+	}
+	bad(append(whole, 0), "data behind the list")
+	bad(whole[3:], "found major type 5, expected 6")
+	bad(append([]byte{0xc1}, whole[3:]...), "tag 1, expected 55799")
+	bad(tagged(cborMap("items", "x")), "found major type 2, expected 4")
+	bad(tagged(cborMap("metadata", "x")), "cannot unmarshal")
+	bad(tagged(cborMap("metadata", cborMap("resourceVersion", "x"))), `resourceVersion "x"`)
+	bad(tagged(cborMap(1, 1)), "found major type 0, expected 2")
+	bad([]byte(selfDescribed+"\xa1\x45items\x9f\xff"), "indefinite length")
+	bad([]byte(selfDescribed+"\xa1\x45items\x9b\xff\xff\xff\xff\xff\xff\xff\xff"), "unexpected EOF")
+}
+
+// FuzzCBORReader compares what is one item with another's understanding.
+func FuzzCBORReader(f *testing.F) {
+	for _, c := range asCBOR.captured(f) {
+		f.Add(c.bytes("empty"))
+		f.Add(c.events("all")[0])
+	}
+	f.Add([]byte{0x82, 0xc0, 0x61, 'x', 0xfb, 0, 0, 0, 0, 0, 0, 0, 0})
+	definite, err := cbor.DecOptions{IndefLength: cbor.IndefLengthForbidden, MaxNestedLevels: 65535, MaxArrayElements: 1 << 30, MaxMapPairs: 1 << 30}.DecMode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		var want cbor.RawMessage
+		_, wantErr := definite.UnmarshalFirst(stream, &want)
+		item, err := framing.NewEventReader(framing.CBOR, bytes.NewReader(stream)).Next()
+		if wantErr == nil && (err != nil || !bytes.HasSuffix(item, want)) { // it drops leading tags 55799
+			t.Fatalf("read %x, %v, want %x", item, err, want)
+		}
+		if err == nil && definite.Wellformed(item) != nil && !strings.Contains(definite.Wellformed(item).Error(), "invalid simple value") {
+			t.Fatalf("read %x: %v", item, definite.Wellformed(item))
+		}
+	})
+}
+
+// cborTwin is what another decoder makes of an event.
+type cborTwin struct {
+	Type   string         `json:"type"`
+	Object map[string]any `json:"object"`
+}
+
+func (tw cborTwin) metadata() map[string]any {
+	m, _ := tw.Object["metadata"].(map[string]any)
+	return m
+}
+
+// cborText is the value at a path, "" where there is none.
+func cborText(v any, path []string) string {
+	for _, name := range path {
+		if a, ok := v.([]any); ok && name == "[0]" && len(a) > 0 {
+			v = a[0]
+			continue
+		}
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	switch v.(type) {
+	case string, bool, int64, float64:
+		return fmt.Sprint(v)
+	}
+	return ""
+}
+
+// FuzzCBOREvent compares with another decoder, and sets another resourceVersion.
+func FuzzCBOREvent(f *testing.F) {
+	for _, c := range slices.Concat(asCBOR.captured(f), asCBORMetadata.captured(f)) {
+		for _, section := range []string{"all", "initial", "bookmark", "expired"} {
+			for i, event := range c.events(section) {
+				if i < 3 {
+					f.Add(event, uint64(1)<<(20*i))
+				}
+			}
+		}
+	}
+	metadata := cborMap("name", "x", "resourceVersion", "7", "annotations", cborMap("a", "", framing.InitialEventsEnd, "true"))
+	f.Add(cborEvent("ADDED", cborPod("metadata", metadata, "spec", cborMap("nodeName", "n1", "hostNetwork", true, "restartPolicy", -1.5))), uint64(1))
+	f.Add(cborEvent("BOOKMARK", cborPod("metadata", metadata)), uint64(1<<64-1))
+	tagless, err := cbor.DecOptions{TagsMd: cbor.TagsForbidden, MaxNestedLevels: 10000}.DecMode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	form, _, err := framing.ParseListForm(framing.CBOR, cborPodList(cborMap("resourceVersion", "7"), []any{}))
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := framing.NewScanner(framing.CBOR, podFields)
+	decode := func(event []byte) (tw cborTwin, ok bool) { return tw, asKubernetes.Unmarshal(event, &tw) == nil }
+	f.Fuzz(func(t *testing.T, event []byte, rv uint64) {
+		tw, ok := decode(event)
+		ev, err := s.Event(event)
+		if err != nil {
+			return
+		}
+		if ok && ev.Type.String() != tw.Type {
+			t.Fatalf("read %+v, want %+v", ev, tw)
+		}
+		rv = max(rv, 1)
+		m := tw.metadata()
+		switch ev.Type {
+		case framing.Error:
+			if ok && ev.Status.Message != cborText(tw.Object, []string{"message"}) {
+				t.Fatalf("read %+v, want %+v", ev.Status, tw)
+			}
+		case framing.Bookmark:
+			for _, end := range []bool{false, ev.InitialEventsEnd} {
+				made := payload(t, ev.Form.Frame(rv, end))
+				got, err := s.Event(made)
+				if err != nil || got.Type != framing.Bookmark || got.ResourceVersion != rv || got.InitialEventsEnd != end {
+					t.Fatalf("made %+v, %v, want resourceVersion %d, end %v", got, err, rv, end)
+				}
+				twin, fine := decode(made)
+				if !ok {
+					continue
+				}
+				m["resourceVersion"] = strconv.FormatUint(rv, 10)
+				if annotations, _ := m["annotations"].(map[string]any); ev.InitialEventsEnd && !end {
+					with := m["annotations"]
+					m["annotations"] = maps.Clone(annotations)
+					delete(m["annotations"].(map[string]any), framing.InitialEventsEnd)
+					if len(annotations) == 1 {
+						delete(m, "annotations")
+					}
+					if !fine || !reflect.DeepEqual(twin, tw) {
+						t.Fatalf("made %+v\nwant %+v", twin, tw)
+					}
+					m["annotations"] = with
+				} else if !fine || !reflect.DeepEqual(twin, tw) {
+					t.Fatalf("made %+v\nwant %+v", twin, tw)
+				}
+			}
+		default:
+			o := ev.Object
+			for _, left := range []framing.Frame{o.Left(rv), o.Deleted(rv).Frame(framing.Deleted), o.Deleted(1 << 63).Left(rv)} {
+				got, err := s.Event(payload(t, left))
+				if err != nil || got.Type != framing.Deleted || got.ResourceVersion != rv || got.Object.Key != o.Key ||
+					!maps.Equal(got.Object.Labels, o.Labels) || !slices.Equal(got.Object.Fields, o.Fields) {
+					t.Fatalf("left as %+v, %v", got, err)
+				}
+			}
+			if !ok {
+				return
+			}
+			if twin, fine := decode(payload(t, o.Frame(ev.Type))); !fine || !reflect.DeepEqual(twin, tw) {
+				t.Fatalf("framed as %+v\nwant %+v", twin, tw)
+			}
+			labels, _ := m["labels"].(map[string]any)
+			same := len(labels) == len(o.Labels)
+			for key, value := range labels {
+				text, _ := value.(string)
+				same = same && o.Labels[key] == text
+			}
+			if namespace, _ := m["namespace"].(string); !same || o.Name != m["name"] || o.Namespace != namespace ||
+				strconv.FormatUint(o.ResourceVersion, 10) != strings.TrimLeft(m["resourceVersion"].(string), "0") {
+				t.Fatalf("read %+v\nwant %+v", o, tw)
+			}
+			object := o.Bytes()[len(selfDescribed):]
+			var any any
+			if tagless.Unmarshal(object, &any) == nil {
+				for i, field := range podFields {
+					want := field.Default
+					for _, path := range slices.Backward(field.Paths) {
+						if v := cborText(tw.Object, path); v != "" {
+							want = v
+						}
+					}
+					if o.Fields[i] != want {
+						t.Fatalf("%s: %q, want %q", field.Label, o.Fields[i], want)
+					}
+				}
+			}
+			open, rest := form.Item(o, true)
+			var item map[string]interface{}
+			if err := asKubernetes.Unmarshal(append([]byte(open), rest...), &item); err != nil {
+				t.Fatal(err)
+			}
+			delete(tw.Object, "kind")
+			delete(tw.Object, "apiVersion")
+			if !reflect.DeepEqual(item, tw.Object) {
+				t.Fatalf("item %+v\nwant %+v", item, tw.Object)
+			}
+		}
+	})
+}
+
+// FuzzCBORList compares with another decoder.
+func FuzzCBORList(f *testing.F) {
+	for _, c := range slices.Concat(asCBOR.captured(f), asCBORMetadata.captured(f)) {
+		for _, section := range []string{"empty", "list", "page"} {
+			f.Add(c.bytes(section))
+		}
+	}
+	f.Add(tagged(cborMap("items", nil, "metadata", cborMap("resourceVersion", "7", "remainingItemCount", 3))))
+	s := framing.NewScanner(framing.CBOR, podFields)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if form, meta, err := framing.ParseListForm(framing.CBOR, body); err == nil {
+			head, tail := form.Envelope(meta, 0, 0)
+			if !reflect.DeepEqual(decodeCBOR(t, slices.Concat(head, tail)), decodeCBOR(t, body)) {
+				t.Fatalf("form of %x writes %x", body, head)
+			}
+		}
+		items, meta, err := readCBORList(bytes.NewReader(body))
+		if err != nil {
+			return
+		}
+		for _, item := range items {
+			_, _ = s.Item(item, []byte("\x44kind\x43Pod\x4aapiVersion\x42v1"))
+		}
+		var list struct {
+			Items    []any `json:"items"`
+			Metadata struct {
+				ResourceVersion    string `json:"resourceVersion"`
+				Continue           string `json:"continue"`
+				RemainingItemCount int64  `json:"remainingItemCount"`
+			} `json:"metadata"`
+		}
+		if asKubernetes.Unmarshal(body, &list) != nil {
+			return
+		}
+		rv, err := strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64)
+		if err != nil || meta != (framing.ListMeta{ResourceVersion: rv, Continue: list.Metadata.Continue, RemainingItemCount: list.Metadata.RemainingItemCount}) {
+			t.Fatalf("read %+v, want %+v", meta, list.Metadata)
+		}
+		if len(items) != len(list.Items) {
+			t.Fatalf("read %d items, want %d", len(items), len(list.Items))
+		}
+		for i, item := range items {
+			if got := decodeCBOR(t, item); !reflect.DeepEqual(got, list.Items[i]) {
+				t.Fatalf("item %v, want %v", got, list.Items[i])
+			}
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package framing
+
+import "strconv"
+
+// span is a range of bytes.
+type span struct{ start, end int }
+
+func (s span) len() int { return s.end - s.start }
+
+// layout is where in an object's bytes stands what can change.
+type layout struct {
+	rvStart, rvEnd int32 // the resourceVersion's digits
+	item           int32 // where a list's item begins; in JSON its opening brace stands before that, in CBOR its head
+	itemEnd        int32 // where it ends
+}
+
+// at returns the parts of object with resourceVersion rv, and where things stand
+// in them.
+func (l layout) at(e Encoding, object []byte, rv uint64) (layout, [][]byte) {
+	digits := strconv.AppendUint(make([]byte, 1, 24), rv, 10)
+	withLength := span{int(l.rvStart) - 1, int(l.rvEnd)}
+	switch e {
+	case Protobuf:
+		digits[0] = byte(len(digits) - 1)
+		return l.spliceProtobuf(object, withLength, digits)
+	case CBOR:
+		digits[0] = majorBytes<<5 | byte(len(digits)-1)
+		return l.splice(object, withLength, digits)
+	}
+	return l.splice(object, span{int(l.rvStart), int(l.rvEnd)}, digits[1:])
+}
+
+// without returns object, laid out as l, without the bytes of cut, which stand
+// in its metadata.
+func (l layout) without(e Encoding, object []byte, cut span) (layout, [][]byte) {
+	if e == Protobuf {
+		return l.spliceProtobuf(object, cut, nil)
+	}
+	return l.splice(object, cut, nil)
+}
+
+// splice returns the parts of object with the bytes of cut replaced, and where
+// things stand in them.
+func (l layout) splice(object []byte, cut span, with []byte) (layout, [][]byte) {
+	return l.moved(cut, len(with)-cut.len()), [][]byte{object[:cut.start], with, object[cut.end:]}
+}
+
+// spliceProtobuf is splice for the bytes of a protobuf object's metadata, whose
+// length and whose object's length stand before them:
+//
+//	… 12 <raw> 0a <metadata> ┆ … cut … ┆ …
+//	  └ item                 └ metadata
+func (l layout) spliceProtobuf(object []byte, cut span, with []byte) (layout, [][]byte) {
+	raw := mustOpen(object, int(l.item), tagRaw)
+	metadata := mustOpen(object, raw.start, tagMetadata)
+	grown := len(with) - cut.len()
+	metadataLen := metadata.len() + grown
+	rawLen := raw.len() + grown + headerLen(metadataLen) - (metadata.start - raw.start)
+	headers := appendHeader(make([]byte, 0, 16), tagRaw, rawLen)
+	headers = appendHeader(headers, tagMetadata, metadataLen)
+
+	old := span{int(l.item), metadata.start}
+	l = l.moved(cut, grown).moved(old, len(headers)-old.len())
+	return l, [][]byte{object[:old.start], headers, object[old.end:cut.start], with, object[cut.end:]}
+}
+
+// moved returns the layout after the bytes of cut have grown: what stands behind
+// them has moved.
+func (l layout) moved(cut span, grown int) layout {
+	for _, at := range []*int32{&l.rvStart, &l.rvEnd, &l.item, &l.itemEnd} {
+		if int(*at) >= cut.end {
+			*at += int32(grown)
+		}
+	}
+	return l
+}

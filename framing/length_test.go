@@ -1,0 +1,137 @@
+package framing_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// prefixed is n bytes behind their length.
+func prefixed(n int) io.Reader {
+	return io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(n))), io.LimitReader(zeros{}, int64(n)))
+}
+
+func TestLengthReader(t *testing.T) {
+	f := func(stream string, end error, want ...string) {
+		t.Helper()
+		r := framing.NewEventReader(framing.Protobuf, iotest.HalfReader(strings.NewReader(stream)))
+		for _, w := range want {
+			if event, err := r.Next(); string(event) != w || err != nil {
+				t.Errorf("%.40q: got %.40q, %v, want %.40q", stream, event, err, w)
+			}
+		}
+		if event, err := r.Next(); event != nil || !errors.Is(err, end) {
+			t.Errorf("%.40q: ended with %.40q, %v, want %v", stream, event, err, end)
+		}
+	}
+	text := strings.Repeat("x", 100_000)
+	long := "\x00\x01\x86\xa0" + text
+	f("", io.EOF)
+	f("\x00\x00\x00\x01a", io.EOF, "a")
+	f("\x00\x00\x00\x01a\x00\x00\x00\x00\x00\x00\x00\x02bc", io.EOF, "a", "", "bc")
+	f(long+"\x00\x00\x00\x01a"+long, io.EOF, text, "a", text)
+	f("\x00\x00\x00", io.ErrUnexpectedEOF)
+	f("\x00\x00\x00\x01", io.ErrUnexpectedEOF)
+	f("\x00\x00\x00\x02a", io.ErrUnexpectedEOF)
+	f(long+long[:4], io.ErrUnexpectedEOF, text)
+	f(long+long[:50_000], io.ErrUnexpectedEOF, text)
+	f("\x01\x00\x00\x01", framing.ErrTooLong)
+	f("\xff\xff\xff\xff", framing.ErrTooLong)
+}
+
+// A connection that breaks within an event is not taken for the end of the stream.
+func TestLengthReaderError(t *testing.T) {
+	broken := errors.New("broken")
+	for _, part := range []string{"", "\x00", "\x00\x00\x00\x02", "\x00\x00\x00\x02b", "\x00\x01\x00\x00b"} {
+		r := framing.NewEventReader(framing.Protobuf, io.MultiReader(strings.NewReader("\x00\x00\x00\x01a"+part), iotest.ErrReader(broken)))
+		if event, err := r.Next(); string(event) != "a" || err != nil {
+			t.Errorf("got %q, %v", event, err)
+		}
+		if event, err := r.Next(); event != nil || err != broken {
+			t.Errorf("%q: got %q, %v, want %v", part, event, err, broken)
+		}
+	}
+}
+
+// What one event may take is bounded, and is let go of before the next one is waited for.
+func TestLengthReaderBound(t *testing.T) {
+	most := framing.NewEventReader(framing.Protobuf, prefixed(framing.MaxEvent))
+	if event, err := most.Next(); len(event) != framing.MaxEvent || err != nil {
+		t.Errorf("got %d bytes, %v, want %d", len(event), err, framing.MaxEvent)
+	}
+	over := framing.NewEventReader(framing.Protobuf, prefixed(framing.MaxEvent+1))
+	if event, err := over.Next(); event != nil || err != framing.ErrTooLong {
+		t.Errorf("got %d bytes, %v, want %v", len(event), err, framing.ErrTooLong)
+	}
+
+	const large = 10 << 20
+	before := heap()
+	r := framing.NewEventReader(framing.Protobuf, io.MultiReader(prefixed(large), prefixed(1)))
+	if event, err := r.Next(); len(event) != large || err != nil {
+		t.Fatalf("got %d bytes, %v, want %d", len(event), err, large)
+	}
+	if held := heap() - before; held < large {
+		t.Errorf("%d bytes held with the large event: this test measures nothing", held)
+	}
+	if event, err := r.Next(); string(event) != "0" || err != nil {
+		t.Fatalf("got %q, %v", event, err)
+	}
+	if held := heap() - before; held > 1<<20 {
+		t.Errorf("%d bytes held after the large event", held)
+	}
+	runtime.KeepAlive(r)
+}
+
+// FuzzLengthReader compares with encoding/binary and io.ReadFull, however the stream is cut up.
+func FuzzLengthReader(f *testing.F) {
+	for _, c := range asProtobuf.captured(f)[:2] {
+		f.Add(c.bytes("all"), uint64(1))
+		f.Add(c.bytes("all")[:500], uint64(2))
+	}
+	f.Add(append([]byte{0, 1, 0, 0}, bytes.Repeat([]byte("0123456789abcdef"), 5000)...), uint64(3))
+	f.Add([]byte{0, 0, 0, 0, 0, 0}, uint64(4))
+	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
+		r := framing.NewEventReader(framing.Protobuf, &uneven{stream, rand.New(rand.NewPCG(seed, 0))})
+		twin := bytes.NewReader(stream)
+		for {
+			want, end := nextPrefixed(twin)
+			got, err := r.Next()
+			if end == nil {
+				if err != nil || !bytes.Equal(got, want) {
+					t.Fatalf("got %q, %v, want %q", got, err, want)
+				}
+				continue
+			}
+			if got != nil || !errors.Is(err, end) {
+				t.Fatalf("ended with %q, %v, want %v", got, err, end)
+			}
+			return
+		}
+	})
+}
+
+func nextPrefixed(r *bytes.Reader) ([]byte, error) {
+	if r.Len() == 0 {
+		return nil, io.EOF
+	}
+	var n uint32
+	switch err := binary.Read(r, binary.BigEndian, &n); {
+	case err != nil:
+		return nil, io.ErrUnexpectedEOF
+	case n > framing.MaxEvent:
+		return nil, framing.ErrTooLong
+	case int(n) > r.Len():
+		return nil, io.ErrUnexpectedEOF
+	}
+	event := make([]byte, n)
+	_, err := io.ReadFull(r, event)
+	return event, err
+}

@@ -1,0 +1,258 @@
+package framing
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The frame around every object in protobuf
+// (k8s.io/apimachinery/pkg/runtime/serializer/protobuf/protobuf.go), of which the
+// end is runtime.Unknown's contentEncoding and contentType, always empty and
+// always written.
+const (
+	magic      = "k8s\x00"
+	unknownEnd = "\x1a\x00\x22\x00"
+)
+
+// The tags of the fields that we take apart and write: number<<3 | wire type.
+const (
+	tagEventType   = 1<<3 | byte(protowire.BytesType) // WatchEvent.type
+	tagEventObject = 2<<3 | byte(protowire.BytesType) // WatchEvent.object
+	tagExtension   = 1<<3 | byte(protowire.BytesType) // RawExtension.raw
+
+	tagTypeMeta   = 1<<3 | byte(protowire.BytesType) // Unknown.typeMeta
+	tagAPIVersion = 1<<3 | byte(protowire.BytesType) // TypeMeta.apiVersion
+	tagKind       = 2<<3 | byte(protowire.BytesType) // TypeMeta.kind
+	tagRaw        = 2<<3 | byte(protowire.BytesType) // Unknown.raw
+	tagItem       = tagRaw                           // of any list
+
+	tagMetadata = 1<<3 | byte(protowire.BytesType) // of any object and list
+
+	tagSelfLink            = 1<<3 | byte(protowire.BytesType)  // ListMeta.selfLink
+	tagListResourceVersion = 2<<3 | byte(protowire.BytesType)  // ListMeta.resourceVersion
+	tagContinue            = 3<<3 | byte(protowire.BytesType)  // ListMeta.continue
+	tagRemainingItemCount  = 4<<3 | byte(protowire.VarintType) // ListMeta.remainingItemCount
+)
+
+// headerLen is the number of bytes that appendHeader appends.
+func headerLen(n int) int { return 1 + protowire.SizeVarint(uint64(n)) }
+
+// appendHeader appends what stands before the n bytes of a field.
+func appendHeader(dst []byte, tag byte, n int) []byte {
+	return protowire.AppendVarint(append(dst, tag), uint64(n))
+}
+
+// appendString appends a field that holds s.
+func appendString(dst []byte, tag byte, s string) []byte {
+	return append(appendHeader(dst, tag, len(s)), s...)
+}
+
+// prefixLen is the number of bytes of an event's length prefix
+// (k8s.io/apimachinery/pkg/util/framer).
+const prefixLen = 4
+
+// protobufOpeningLen is the number of bytes that appendProtobufOpening appends.
+func protobufOpeningLen(t EventType, objectLen int) int {
+	extension := headerLen(objectLen)
+	return prefixLen + headerLen(len(t.String())) + len(t.String()) + headerLen(extension+objectLen) + extension
+}
+
+// appendProtobufOpening appends an event up to where the object's bytes begin:
+//
+//	<length, 4 bytes> 0a <type> 12 <length> 0a <length>
+func appendProtobufOpening(dst []byte, t EventType, objectLen int) []byte {
+	dst = binary.BigEndian.AppendUint32(dst, uint32(protobufOpeningLen(t, objectLen)-prefixLen+objectLen))
+	dst = appendString(dst, tagEventType, t.String())
+	dst = appendHeader(dst, tagEventObject, headerLen(objectLen)+objectLen)
+	return appendHeader(dst, tagExtension, objectLen)
+}
+
+// open reads the header of the field at offset at of a message that ends at end,
+// and returns where its bytes stand. The header must be what appendHeader
+// writes.
+func open(input []byte, at, end int, tag byte) (span, error) {
+	if at >= end {
+		return span{}, fmt.Errorf("byte %d: message ends, expected tag %02x", at, tag)
+	}
+	if input[at] != tag {
+		return span{}, fmt.Errorf("byte %d: found tag %02x, expected %02x", at, input[at], tag)
+	}
+	n, size := protowire.ConsumeVarint(input[at+1 : end])
+	if size < 0 {
+		return span{}, fmt.Errorf("byte %d: %w", at+1, protowire.ParseError(size))
+	}
+	if size != protowire.SizeVarint(n) {
+		return span{}, fmt.Errorf("byte %d: length %d takes %d bytes", at+1, n, size)
+	}
+	start := at + 1 + size
+	if n > uint64(end-start) {
+		return span{}, fmt.Errorf("byte %d: length %d ends behind the message", at+1, n)
+	}
+	return span{start, start + int(n)}, nil
+}
+
+// openLast is open for the last field of a message.
+func openLast(input []byte, at, end int, tag byte) (span, error) {
+	s, err := open(input, at, end, tag)
+	if err == nil && s.end != end {
+		err = fmt.Errorf("byte %d: message goes on", s.end)
+	}
+	return s, err
+}
+
+// mustOpen is open for bytes that have been read before.
+func mustOpen(input []byte, at int, tag byte) span {
+	s, err := open(input, at, len(input), tag)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// unknown is where things stand in a runtime.Unknown behind its magic.
+type unknown struct {
+	apiVersion, kind span
+	item             int  // the tag of raw
+	raw              span // the object, without its type
+}
+
+// openUnknown takes apart the bytes of one object, which must be in the form
+// that kube-apiserver writes:
+//
+//	k8s\0 0a <TypeMeta> 12 <raw> 1a 00 22 00
+func openUnknown(input []byte, at span) (u unknown, err error) {
+	if object := input[at.start:at.end]; len(object) < len(magic) || string(object[:len(magic)]) != magic {
+		return u, fmt.Errorf("byte %d: no k8s\\0 before the object", at.start)
+	}
+	typeMeta, err := open(input, at.start+len(magic), at.end, tagTypeMeta)
+	if err != nil {
+		return u, err
+	}
+	if u.apiVersion, u.kind, err = openTypeMeta(input, typeMeta); err != nil {
+		return u, err
+	}
+	u.item = typeMeta.end
+	if u.raw, err = open(input, u.item, at.end, tagRaw); err != nil {
+		return u, err
+	}
+	if string(input[u.raw.end:at.end]) != unknownEnd {
+		return u, fmt.Errorf("byte %d: found % .8x behind the object, expected % x", u.raw.end, input[u.raw.end:at.end], unknownEnd)
+	}
+	return u, nil
+}
+
+func openTypeMeta(input []byte, at span) (apiVersion, kind span, err error) {
+	if apiVersion, err = open(input, at.start, at.end, tagAPIVersion); err == nil {
+		kind, err = openLast(input, apiVersion.end, at.end, tagKind)
+	}
+	return apiVersion, kind, err
+}
+
+// protobufTypeMeta returns the field of a runtime.Unknown that tells the type.
+func protobufTypeMeta(apiVersion, kind string) []byte {
+	typeMeta := appendString(nil, tagAPIVersion, apiVersion)
+	typeMeta = appendString(typeMeta, tagKind, kind)
+	return append(appendHeader(nil, tagTypeMeta, len(typeMeta)), typeMeta...)
+}
+
+// cursor walks over the fields of a message that stands in input, in the order
+// in which they come:
+//
+//	c := newCursor(input, message)
+//	for c.next() {
+//		switch c.number {
+//
+// After next has returned false, err is nil if the message has been read to its
+// end.
+type cursor struct {
+	input   []byte
+	at, end int // what is left of the message
+	err     error
+
+	// The field that next has read.
+	number protowire.Number
+	typ    protowire.Type
+	field  span   // with its tag
+	value  span   // without; of BytesType, without its length
+	varint uint64 // of VarintType
+}
+
+func newCursor(input []byte, message span) cursor {
+	return cursor{input: input, at: message.start, end: message.end}
+}
+
+// next reads the next field.
+func (c *cursor) next() bool {
+	if c.err != nil || c.at >= c.end {
+		return false
+	}
+	var n int
+	c.number, c.typ, n = protowire.ConsumeTag(c.input[c.at:c.end])
+	if n < 0 {
+		return c.fail(protowire.ParseError(n))
+	}
+	c.field.start = c.at
+	rest := c.input[c.at+n : c.end]
+	c.value.start = c.at + n
+	switch c.typ {
+	case protowire.BytesType:
+		var length uint64
+		if length, n = protowire.ConsumeVarint(rest); n >= 0 {
+			if length > uint64(len(rest)-n) {
+				return c.fail(fmt.Errorf("length %d ends behind the message", length))
+			}
+			c.value.start += n
+			n = int(length)
+		}
+	case protowire.VarintType:
+		c.varint, n = protowire.ConsumeVarint(rest)
+	default:
+		n = protowire.ConsumeFieldValue(c.number, c.typ, rest)
+	}
+	if n < 0 {
+		return c.fail(protowire.ParseError(n))
+	}
+	c.value.end = c.value.start + n
+	c.field.end = c.value.end
+	c.at = c.field.end
+	return true
+}
+
+var errWireType = errors.New("wrong wire type")
+
+// is reports whether the field has wire type typ. If not, the walk ends.
+func (c *cursor) is(typ protowire.Type) bool {
+	if c.typ == typ {
+		return true
+	}
+	c.at = c.field.start
+	return c.fail(fmt.Errorf("field %d: %w", c.number, errWireType))
+}
+
+// fail ends the walk at the field that is being read.
+func (c *cursor) fail(err error) bool {
+	c.err = fmt.Errorf("byte %d: %w", c.at, err)
+	return false
+}
+
+// bytes returns the value of a field of BytesType.
+func (c *cursor) bytes() []byte { return c.input[c.value.start:c.value.end] }
+
+// text returns the value of a string field.
+func (c *cursor) text() string {
+	if !c.is(protowire.BytesType) {
+		return ""
+	}
+	return string(c.bytes())
+}
+
+// integer returns the value of an integer field, which is not zigzag encoded.
+func (c *cursor) integer() int64 {
+	if !c.is(protowire.VarintType) {
+		return 0
+	}
+	return int64(c.varint)
+}

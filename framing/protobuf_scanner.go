@@ -1,0 +1,297 @@
+package framing
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// protobufScanner is the [Scanner] of [Protobuf]. It takes apart only what it
+// needs, and what stands around an object only in the one form that
+// kube-apiserver writes, so that whatever it accepts can be written again.
+type protobufScanner struct {
+	fields fieldValues
+	tree   numberTree
+}
+
+func newProtobufScanner(fields []Field) *protobufScanner {
+	s := &protobufScanner{fields: fieldValues{fields: fields}}
+	for i, f := range fields {
+		for _, path := range f.Numbers {
+			s.tree.add(path, s.fields.leaf(i))
+		}
+	}
+	return s
+}
+
+// Event implements [Scanner]. The event is read without its length prefix.
+func (s *protobufScanner) Event(event []byte) (Event, error) {
+	ev, err := s.event(event)
+	if err != nil {
+		return Event{}, fmt.Errorf("read watch event: %w", err)
+	}
+	return ev, nil
+}
+
+func (s *protobufScanner) event(event []byte) (Event, error) {
+	typ, err := open(event, 0, len(event), tagEventType)
+	if err != nil {
+		return Event{}, err
+	}
+	extension, err := openLast(event, typ.end, len(event), tagEventObject)
+	if err != nil {
+		return Event{}, err
+	}
+	object, err := openLast(event, extension.start, extension.end, tagExtension)
+	if err != nil {
+		return Event{}, err
+	}
+	u, err := openUnknown(event, object)
+	if err != nil {
+		return Event{}, err
+	}
+	switch string(event[typ.start:typ.end]) {
+	case "ADDED":
+		return s.changed(Added, event, object, u)
+	case "MODIFIED":
+		return s.changed(Modified, event, object, u)
+	case "DELETED":
+		return s.changed(Deleted, event, object, u)
+	case "BOOKMARK":
+		return s.bookmark(event, object, u)
+	case "ERROR":
+		status, err := protobufStatus(event, u.raw)
+		if err != nil {
+			return Event{}, fmt.Errorf("ERROR: %w", err)
+		}
+		return Event{Type: Error, Status: status}, nil
+	}
+	return Event{}, fmt.Errorf("unknown type %.20q", event[typ.start:typ.end])
+}
+
+func (s *protobufScanner) changed(t EventType, event []byte, object span, u unknown) (Event, error) {
+	found, err := s.object(event, u.raw)
+	if err != nil {
+		return Event{}, fmt.Errorf("%s: %w", t, err)
+	}
+	found.start, found.item, found.itemEnd = object.start, u.item, u.raw.end
+	o, err := found.identify(Protobuf, &s.fields)
+	if err != nil {
+		return Event{}, fmt.Errorf("%s: %w", t, err)
+	}
+	o.frame(t, event[object.start:object.end])
+	return Event{Type: t, Object: o, ResourceVersion: o.ResourceVersion}, nil
+}
+
+func (s *protobufScanner) bookmark(event []byte, object span, u unknown) (Event, error) {
+	found, err := s.object(event, u.raw)
+	if err != nil {
+		return Event{}, fmt.Errorf("BOOKMARK: %w", err)
+	}
+	if found.rv == 0 {
+		return Event{}, errors.New("BOOKMARK without resourceVersion")
+	}
+	found.start, found.item, found.itemEnd = object.start, u.item, u.raw.end
+	return Event{
+		Type:             Bookmark,
+		ResourceVersion:  found.rv,
+		InitialEventsEnd: found.initialEventsEnd,
+		Form:             newBookmarkForm(Protobuf, event[object.start:object.end], found, found.endAnnotation),
+	}, nil
+}
+
+// Item implements [Scanner]. An item is what stands in raw in a watch.
+func (s *protobufScanner) Item(raw, typeMeta []byte) (*Object, error) {
+	found, err := s.object(raw, span{0, len(raw)})
+	if err != nil {
+		return nil, fmt.Errorf("read list item: %w", err)
+	}
+	header := appendHeader(make([]byte, 0, 8), tagRaw, len(raw))
+	found.item, found.itemEnd = -len(header), len(raw)
+	found.start = found.item - len(typeMeta) - len(magic)
+	o, err := found.identify(Protobuf, &s.fields)
+	if err != nil {
+		return nil, fmt.Errorf("read list item: %w", err)
+	}
+	o.frame(Added, []byte(magic), typeMeta, header, raw, []byte(unknownEnd))
+	return o, nil
+}
+
+// object reads an API object without its type: its metadata, which must come
+// first, and the values of the fields.
+func (s *protobufScanner) object(input []byte, raw span) (scanned, error) {
+	s.fields.reset()
+	metadata, err := open(input, raw.start, raw.end, tagMetadata)
+	if err != nil {
+		return scanned{}, err
+	}
+	found, err := objectMeta(input, metadata)
+	if err != nil {
+		return scanned{}, err
+	}
+	return found, s.walk(input, span{metadata.end, raw.end}, &s.tree, true)
+}
+
+// The fields of ObjectMeta (k8s.io/apimachinery/pkg/apis/meta/v1, generated.proto) that we read.
+const (
+	metaName            = 1
+	metaNamespace       = 3
+	metaResourceVersion = 6
+	metaLabels          = 11
+	metaAnnotations     = 12
+)
+
+func objectMeta(input []byte, message span) (scanned, error) {
+	var f scanned
+	c := newCursor(input, message)
+	for c.next() {
+		switch c.number {
+		case metaName:
+			f.name = c.text()
+		case metaNamespace:
+			f.namespace = c.text()
+		case metaResourceVersion:
+			readResourceVersion(&c, &f)
+		case metaLabels:
+			if key, value := mapEntry(&c); c.err == nil {
+				if f.labels == nil {
+					f.labels = make(map[string]string)
+				}
+				f.labels[string(key)] = string(value)
+			}
+		case metaAnnotations:
+			if key, value := mapEntry(&c); c.err == nil && string(key) == InitialEventsEnd {
+				if f.endAnnotation.end != 0 {
+					c.fail(errors.New("second " + InitialEventsEnd))
+				}
+				f.initialEventsEnd = string(value) == "true"
+				f.endAnnotation = c.field
+			}
+		}
+	}
+	return f, c.err
+}
+
+// readResourceVersion reads a decimal uint64, greater than 0, before which stand
+// its tag and its length in one byte each.
+func readResourceVersion(c *cursor, f *scanned) {
+	if !c.is(protowire.BytesType) {
+		return
+	}
+	rv, err := strconv.ParseUint(string(c.bytes()), 10, 64)
+	if err != nil || rv == 0 || f.rv != 0 || c.value.start != c.field.start+2 {
+		c.at = c.field.start
+		c.fail(fmt.Errorf("resourceVersion %.30q", c.bytes()))
+		return
+	}
+	f.rv, f.rvStart, f.rvEnd = rv, c.value.start, c.value.end
+}
+
+// mapEntry reads an entry of a map of strings: a message of key and value.
+func mapEntry(c *cursor) (key, value []byte) {
+	if !c.is(protowire.BytesType) {
+		return nil, nil
+	}
+	e := newCursor(c.input, c.value)
+	for e.next() {
+		switch e.number {
+		case 1:
+			if e.is(protowire.BytesType) {
+				key = e.bytes()
+			}
+		case 2:
+			if e.is(protowire.BytesType) {
+				value = e.bytes()
+			}
+		}
+	}
+	c.err = e.err
+	return key, value
+}
+
+// walk reads a message and takes what the tree wants of it. Of a repeated field
+// that is the first element. The top level has no second metadata.
+func (s *protobufScanner) walk(input []byte, message span, t *numberTree, top bool) error {
+	for i := range t.children {
+		t.children[i].found = false
+	}
+	c := newCursor(input, message)
+	for c.next() {
+		if top && c.number == 1 {
+			c.at = c.field.start
+			c.fail(errors.New("metadata is not first"))
+		}
+		if child := t.child(c.number); child != nil && !child.found {
+			child.found = true
+			s.take(&c, child)
+		}
+	}
+	return c.err
+}
+
+// take reads the field that the cursor is at, which t wants.
+func (s *protobufScanner) take(c *cursor, t *numberTree) {
+	switch {
+	case len(t.children) > 0:
+		if c.is(protowire.BytesType) {
+			c.err = s.walk(c.input, c.value, t, false)
+		}
+	case c.typ == protowire.VarintType:
+		for _, leaf := range t.leaves {
+			f := s.fields.fields[s.fields.owner[leaf]]
+			s.fields.values[leaf] = varintText(c.varint, f)
+		}
+	case c.is(protowire.BytesType):
+		text := string(c.bytes())
+		for _, leaf := range t.leaves {
+			s.fields.values[leaf] = text
+		}
+	}
+}
+
+// varintText returns a number as f has it in selectors, which for a bool is
+// true or false.
+func varintText(v uint64, f Field) string {
+	if f.Default == "false" || f.Default == "true" {
+		return strconv.FormatBool(v != 0)
+	}
+	return strconv.FormatInt(int64(v), 10)
+}
+
+// The fields of Status and StatusDetails (k8s.io/apimachinery/pkg/apis/meta/v1, generated.proto) that we read.
+const (
+	statusMessage            = 3
+	statusReason             = 4
+	statusDetails            = 5
+	statusCode               = 6
+	detailsRetryAfterSeconds = 5
+)
+
+func protobufStatus(input []byte, message span) (Status, error) {
+	var status Status
+	c := newCursor(input, message)
+	for c.next() {
+		switch c.number {
+		case statusMessage:
+			status.Message = c.text()
+		case statusReason:
+			status.Reason = c.text()
+		case statusCode:
+			status.Code = int(int32(c.integer()))
+		case statusDetails:
+			if !c.is(protowire.BytesType) {
+				break
+			}
+			d := newCursor(input, c.value)
+			for d.next() {
+				if d.number == detailsRetryAfterSeconds {
+					status.Details.RetryAfterSeconds = int(int32(d.integer()))
+				}
+			}
+			c.err = d.err
+		}
+	}
+	return status, c.err
+}

@@ -1,0 +1,507 @@
+package framing_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// text is a field that holds a string.
+func text(number protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), s)
+}
+
+// message is a field that holds a message of these fields.
+func message(number protowire.Number, fields ...[]byte) []byte {
+	return text(number, string(slices.Concat(fields...)))
+}
+
+func varint(number protowire.Number, v uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), v)
+}
+
+// unknown is a whole object of these fields.
+func unknown(fields ...[]byte) []byte {
+	return slices.Concat([]byte("k8s\x00"), message(1, text(1, "v1"), text(2, "Pod")), message(2, fields...), text(3, ""), text(4, ""))
+}
+
+// protobufEvent is an event of an object of these fields, as an EventReader returns it.
+func protobufEvent(t testing.TB, typ string, fields ...[]byte) []byte {
+	return encodeEvent(t, typ, unknown(fields...))[4:]
+}
+
+func scanProtobuf(t testing.TB, event []byte) framing.Event {
+	t.Helper()
+	ev, err := framing.NewScanner(framing.Protobuf, podFields).Event(event)
+	if err != nil {
+		t.Fatalf("%v\nin %.300q", err, event)
+	}
+	return ev
+}
+
+// The bytes of the package comment.
+func TestProtobufBytes(t *testing.T) {
+	const pod = "\x0a\x06" + "\x0a\x01x" + "\x32\x017"
+	const event = "\x0a\x05ADDED" + "\x12\x1f\x0a\x1d" + "k8s\x00" + "\x0a\x09\x0a\x02v1\x12\x03Pod" + "\x12\x08" + pod + "\x1a\x00\x22\x00"
+	const list = "k8s\x00" + "\x0a\x0d\x0a\x02v1\x12\x07PodList" + "\x12\x13" + "\x0a\x07\x0a\x00\x12\x017\x1a\x00" +
+		"\x12\x08" + pod + "\x1a\x00\x22\x00"
+	o := scanProtobuf(t, []byte(event)).Object
+	if got, want := string(o.Frame(framing.Added).Body), "2c\r\n\x00\x00\x00\x28"+event+"\r\n"; got != want {
+		t.Errorf("frame %q\nwant %q", got, want)
+	}
+	empty := slices.Concat([]byte(list[:19]), []byte("\x12\x09"), []byte(list[21:30]), []byte(list[len(list)-4:]))
+	form, meta, err := framing.ParseListForm(framing.Protobuf, empty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := assemble(form, meta, []*framing.Object{o}); string(got) != list {
+		t.Errorf("list %q\nwant %q", got, list)
+	}
+}
+
+func TestProtobufKeyAndLabels(t *testing.T) {
+	rv := text(6, "7")
+	f := func(key, namespace, name string, labels map[string]string, metadata ...[]byte) {
+		t.Helper()
+		o := scanProtobuf(t, protobufEvent(t, "ADDED", message(1, metadata...))).Object
+		if o.Key != key || o.Namespace != namespace || o.Name != name || o.ResourceVersion != 7 {
+			t.Errorf("key %q, namespace %q, name %q at %d, want %q, %q, %q at 7", o.Key, o.Namespace, o.Name, o.ResourceVersion, key, namespace, name)
+		}
+		if !maps.Equal(o.Labels, labels) {
+			t.Errorf("labels %v, want %v", o.Labels, labels)
+		}
+	}
+	label := func(key, value string) []byte { return message(11, text(1, key), text(2, value)) }
+	f("x", "", "x", nil, text(1, "x"), text(3, ""), rv)
+	f("a/x", "a", "x", nil, text(1, "x"), text(3, "a"), rv)
+	f("a/x", "a", "x", nil, rv, text(3, "a"), varint(99, 1), text(1, "x"))
+	f("x", "", "x", map[string]string{"a": "1", "b": ""}, text(1, "x"), rv, label("a", "1"), label("b", ""))
+	f("x", "", "x", map[string]string{"a": ""}, text(1, "x"), rv, message(11, text(1, "a")))
+	f("x", "", "x", nil, text(1, "x"), rv, message(12, text(1, "a"), text(2, "1"))) // an annotation
+	f("x", "", "x", nil, text(1, "x"), rv, message(13, text(1, "v1"), text(3, "other"), text(6, "9")))
+}
+
+// A field's value is the first path's that has one, else the default; of a repeated field the first element counts.
+func TestProtobufFields(t *testing.T) {
+	fields := append(slices.Clone(podFields),
+		framing.Field{Label: "none", Default: "d"},
+		framing.Field{Label: "count", Numbers: [][]int32{{4, 1}}, Default: "0"},
+		framing.Field{Label: "type", Numbers: [][]int32{{5}}},
+	)
+	metadata := message(1, text(1, "n"), text(6, "7"))
+	full := slices.Concat(metadata,
+		message(2, text(3, "r"), text(10, "other"), varint(11, 1)),
+		message(3, text(1, "p"), text(6, "i"), message(12, text(1, "j"))), message(4, varint(1, 9)), text(5, "T"))
+	s := framing.NewScanner(framing.Protobuf, fields)
+	f := func(object [][]byte, want ...string) {
+		t.Helper()
+		ev, err := s.Event(protobufEvent(t, "ADDED", append([][]byte{metadata}, object...)...))
+		if err != nil {
+			t.Fatalf("%x: %v", object, err)
+		}
+		if got := ev.Object.Fields; !slices.Equal(got, want) {
+			t.Errorf("%x: %q, want %q", object, got, want)
+		}
+		if _, err := s.Item(full, nil); err != nil { // of which nothing is left over
+			t.Fatal(err)
+		}
+	}
+	f(nil, "", "false", "", "", "", "d", "0", "")
+	f([][]byte{message(2), message(3)}, "", "false", "", "", "", "d", "0", "")
+	f([][]byte{message(2, text(10, "n1"), varint(11, 1))}, "n1", "true", "", "", "", "d", "0", "")
+	f([][]byte{message(2, text(10, ""), varint(11, 0))}, "", "false", "", "", "", "d", "0", "")
+	f([][]byte{message(2, varint(11, 2))}, "", "true", "", "", "", "d", "0", "")
+	f([][]byte{message(3, text(6, "1"), message(12, text(1, "2")), message(12, text(1, "3")))}, "", "false", "", "", "2", "d", "0", "")
+	f([][]byte{message(3, message(12, text(1, "")), message(12, text(1, "3")), text(6, "1"))}, "", "false", "", "", "1", "d", "0", "")
+	f([][]byte{message(3, text(6, "1"), text(1, "a/b"))}, "", "false", "", "a/b", "1", "d", "0", "")
+	f([][]byte{message(4, varint(1, 42)), text(5, "Opaque")}, "", "false", "", "", "", "d", "42", "Opaque")
+	f([][]byte{message(4, varint(1, 1<<64-5))}, "", "false", "", "", "", "d", "-5", "")
+	f([][]byte{message(2, text(5, "inner")), text(5, "Opaque")}, "", "false", "", "", "", "d", "0", "Opaque")
+	f([][]byte{message(99, text(5, "inner")), varint(98, 1), protowire.AppendFixed64(protowire.AppendTag(nil, 97, protowire.Fixed64Type), 1)},
+		"", "false", "", "", "", "d", "0", "")
+}
+
+// Whatever could not be sent on in the form in which it came is an error, which says where.
+func TestProtobufErrors(t *testing.T) {
+	f := func(event []byte, want string) {
+		t.Helper()
+		ev, err := framing.NewScanner(framing.Protobuf, podFields).Event(event)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, error %v, want %q", event, ev.Type, err, want)
+		}
+	}
+	metadata := message(1, text(1, "x"), text(6, "7"))
+	object := func(fields ...[]byte) []byte { return protobufEvent(t, "ADDED", fields...) }
+	around := func(object []byte) []byte {
+		return slices.Concat(text(1, "ADDED"), message(2, text(1, string(object))))
+	}
+	typeMeta := message(1, text(1, "v1"), text(2, "Pod"))
+	magic, end := []byte("k8s\x00"), []byte("\x1a\x00\x22\x00")
+
+	f(nil, "byte 0: message ends, expected tag 0a")
+	f([]byte{0x0a}, "byte 1: unexpected EOF")
+	f([]byte{0x0a, 9, 'A'}, "byte 1: length 9 ends behind the message")
+	f([]byte{0x0a, 0x81, 0x00, 'A'}, "byte 1: length 1 takes 2 bytes")
+	f([]byte("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), "variable length integer overflow")
+	f([]byte("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "byte 1: length 18446744073709551615 ends behind the message")
+	f(text(1, "ADDED"), "byte 7: message ends, expected tag 12")
+	f(message(2, text(1, "")), "byte 0: found tag 12, expected 0a")
+	f(slices.Concat(text(1, "ADDED"), varint(2, 1)), "byte 7: found tag 10, expected 12")
+	f(slices.Concat(text(1, "ADDED"), message(2)), "byte 9: message ends, expected tag 0a")
+	f(slices.Concat(object(metadata), []byte{0}), "message goes on")
+	f(slices.Concat(text(1, "ADDED"), message(2, text(1, string(unknown(metadata))), text(2, ""))), "message goes on")
+	f(around(nil), "byte 11: no k8s\\0 before the object")
+	f(around([]byte("k8s\x01rest")), "byte 11: no k8s\\0 before the object")
+	f(around(magic), "byte 15: message ends, expected tag 0a")
+	f(around(slices.Concat(magic, message(1, text(1, "v1")), message(2, metadata), end)), "message ends, expected tag 12")
+	f(around(slices.Concat(magic, message(1, text(1, "v1"), text(2, "Pod"), text(3, "")), message(2, metadata), end)), "message goes on")
+	f(around(slices.Concat(magic, typeMeta, end)), "found tag 1a, expected 12")
+	f(around(slices.Concat(magic, typeMeta, message(2, metadata))), "behind the object")
+	f(around(slices.Concat(magic, typeMeta, message(2, metadata), []byte("\x1a\x00"))), "found 1a 00 behind the object, expected 1a 00 22 00")
+	f(around(slices.Concat(magic, typeMeta, message(2, metadata), text(3, "gzip"), text(4, ""))), "found 1a 04 67 7a 69 70 22 00 behind the object")
+	f(around(slices.Concat(magic, typeMeta, message(2, metadata), text(3, ""), text(4, "text/json"))), "behind the object")
+	f(around(slices.Concat(magic, typeMeta, message(2, metadata), end, end)), "behind the object")
+	f(protobufEvent(t, "MOVED", metadata), `unknown type "MOVED"`)
+	f(protobufEvent(t, "", metadata), `unknown type ""`)
+
+	f(object(), "byte 28: message ends, expected tag 0a")
+	f(object(text(2, "spec"), metadata), "byte 28: found tag 12, expected 0a")
+	f(object(varint(1, 5)), "byte 28: found tag 08, expected 0a")
+	f(object(metadata, metadata), "byte 36: metadata is not first")
+	f(object(metadata, []byte{0x12, 9}), "byte 36: length 9 ends behind the message")
+	f(object(metadata, []byte{0x00}), "invalid field number")
+	f(object(metadata, []byte{0x12}), "byte 36: unexpected EOF")
+	f(object(metadata, []byte{0x17}), "cannot parse reserved wire type")
+	f(object(metadata, []byte{0x14}), "mismatching end group marker")
+	f(object(metadata, varint(2, 1)), "byte 36: field 2: wrong wire type")
+	f(object(metadata, message(2, []byte{10<<3 | 1, 0, 0, 0, 0, 0, 0, 0, 0})), "byte 38: field 10: wrong wire type")
+	f(object(metadata, message(2, []byte{10<<3 | 2, 5})), "byte 38: length 5 ends behind the message")
+
+	f(object(message(1)), "ADDED: object without metadata.name")
+	f(object(message(1, text(1, "x"))), "ADDED: object without metadata.resourceVersion")
+	f(object(message(1, varint(1, 1))), "byte 30: field 1: wrong wire type")
+	f(object(message(1, text(1, "x"), varint(6, 7))), "byte 33: field 6: wrong wire type")
+	f(object(message(1, text(1, "x"), varint(11, 7))), "byte 33: field 11: wrong wire type")
+	f(object(message(1, text(1, "x"), message(11, varint(1, 7)))), "byte 35: field 1: wrong wire type")
+	for _, rv := range []string{"", "0", "-5", "x", "18446744073709551616", strings.Repeat("0", 130) + "7"} {
+		f(object(message(1, text(1, "x"), text(6, rv))), `byte `)
+		f(object(message(1, text(1, "x"), text(6, rv))), `: resourceVersion "`)
+	}
+	f(object(message(1, text(1, "x"), text(6, "7"), text(6, "8"))), `byte 36: resourceVersion "8"`)
+	f(object(message(1, text(1, "x"), []byte{6<<3 | 2, 0x81, 0x00, '7'})), `byte 33: resourceVersion "7"`)
+	f(protobufEvent(t, "BOOKMARK", message(1)), "BOOKMARK without resourceVersion")
+	f(protobufEvent(t, "BOOKMARK", text(2, "")), "BOOKMARK: byte 31: found tag 12")
+	mark := message(12, text(1, framing.InitialEventsEnd), text(2, "true"))
+	f(protobufEvent(t, "BOOKMARK", message(1, text(6, "7"), mark, mark)), "second "+framing.InitialEventsEnd)
+	f(protobufEvent(t, "ERROR", text(6, "410")), "ERROR: byte 28: field 6: wrong wire type")
+	f(protobufEvent(t, "ERROR", varint(5, 410)), "ERROR: byte 28: field 5: wrong wire type")
+}
+
+func TestProtobufStatus(t *testing.T) {
+	ev := scanProtobuf(t, protobufEvent(t, "ERROR", message(1, text(1, "")), text(2, "Failure"), text(3, "m"), text(4, "TooManyRequests"),
+		message(5, text(1, "n"), varint(5, 3)), varint(6, 429)))
+	want := framing.Status{Code: 429, Reason: "TooManyRequests", Message: "m"}
+	want.Details.RetryAfterSeconds = 3
+	if ev.Type != framing.Error || ev.Status != want {
+		t.Errorf("read %+v, want status %+v", ev, want)
+	}
+}
+
+// The annotation is taken out of wherever it stands between others.
+func TestProtobufBookmarkForm(t *testing.T) {
+	rv := text(6, "7")
+	annotation := func(key string) []byte { return message(12, text(1, key), text(2, "true")) }
+	end := annotation(framing.InitialEventsEnd)
+	f := func(metadata ...[]byte) {
+		t.Helper()
+		rest := message(2, text(10, strings.Repeat("x", 100))) // near where one more byte of length is needed
+		event := protobufEvent(t, "BOOKMARK", message(1, metadata...), rest)
+		form := scanProtobuf(t, event).Form
+		for _, digits := range []string{"7", "12345678901234567890"} {
+			at, _ := strconv.ParseUint(digits, 10, 64)
+			with := slices.Clone(metadata)
+			with[slices.IndexFunc(with, func(b []byte) bool { return bytes.Equal(b, rv) })] = text(6, digits)
+			checkFrame(t, "end", form.Frame(at, true), encodeEvent(t, "BOOKMARK", unknown(message(1, with...), rest)))
+			with = slices.DeleteFunc(with, func(b []byte) bool { return bytes.Equal(b, end) })
+			checkFrame(t, "plain", form.Frame(at, false), encodeEvent(t, "BOOKMARK", unknown(message(1, with...), rest)))
+		}
+	}
+	f(rv, end)
+	f(end, rv)
+	f(text(1, ""), text(3, ""), rv, varint(7, 0), end)
+	f(rv, annotation("a"), end, annotation("z"))
+	f(annotation("a"), end, annotation("z"), rv)
+	f(rv, text(2, strings.Repeat("x", 90)), end)
+}
+
+// An event shares no memory with the bytes that it was read from, which the reader uses again.
+func TestProtobufCopies(t *testing.T) {
+	for _, c := range asProtobuf.captured(t) {
+		for _, section := range []string{"all", "initial"} {
+			for _, event := range c.events(section) {
+				event = bytes.Clone(event[4:])
+				s := framing.NewScanner(framing.Protobuf, nil)
+				ev, err := s.Event(event)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := s.Event(bytes.Clone(event))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range event {
+					event[i] = 'x'
+				}
+				if !reflect.DeepEqual(ev, want) {
+					t.Errorf("event changed with the bytes: %+v, want %+v", ev, want)
+				}
+			}
+		}
+	}
+}
+
+func TestProtobufAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("counts are those without the race detector")
+	}
+	f := func(file string, fields []framing.Field, most float64) {
+		t.Helper()
+		for _, c := range asProtobuf.captured(t) {
+			if c.file != file {
+				continue
+			}
+			event := c.events("all")[2][4:]
+			s := framing.NewScanner(framing.Protobuf, fields)
+			if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(event) }); n > most {
+				t.Errorf("%s: %v allocations, want at most %v", file, n, most)
+			}
+		}
+	}
+	f("configmap", nil, 9)
+	f("pod", podFields, 13)
+}
+
+// protobufTwin is what apimachinery's own types make of an event.
+type protobufTwin struct {
+	typ      string
+	unknown  runtime.Unknown
+	metadata metav1.ObjectMeta
+	rest     []byte // of the object behind its metadata
+	// canonical says that kube-apiserver could have written it.
+	canonical bool
+}
+
+func protobufTwinOf(event []byte) (tw protobufTwin, ok bool) {
+	var ev metav1.WatchEvent
+	if ev.Unmarshal(event) != nil || len(ev.Object.Raw) < 4 || string(ev.Object.Raw[:4]) != "k8s\x00" {
+		return tw, false
+	}
+	tw.typ = ev.Type
+	again, err := ev.Marshal()
+	tw.canonical = err == nil && bytes.Equal(again, event)
+	if tw.unknown.Unmarshal(ev.Object.Raw[4:]) != nil {
+		return tw, false
+	}
+	again, err = tw.unknown.Marshal()
+	tw.canonical = tw.canonical && err == nil && bytes.Equal(again, ev.Object.Raw[4:]) &&
+		tw.unknown.ContentEncoding == "" && tw.unknown.ContentType == "" && tw.unknown.Raw != nil
+	if tw.typ == "ERROR" {
+		return tw, true
+	}
+	number, typ, n := protowire.ConsumeField(tw.unknown.Raw)
+	if n < 0 || number != 1 || typ != protowire.BytesType {
+		return tw, false
+	}
+	var object metav1.PartialObjectMetadata
+	if object.Unmarshal(tw.unknown.Raw[:n]) != nil {
+		return tw, false
+	}
+	tw.metadata, tw.rest = object.ObjectMeta, tw.unknown.Raw[n:]
+	again, err = object.Marshal()
+	tw.canonical = tw.canonical && err == nil && bytes.Equal(again, tw.unknown.Raw[:n])
+	return tw, true
+}
+
+// numbered returns the first field of that number in b, as a protowire decoder sees it.
+func numbered(b []byte, number protowire.Number) (typ protowire.Type, value []byte) {
+	for len(b) > 0 {
+		n, typ, size := protowire.ConsumeField(b)
+		if size < 0 {
+			return -1, nil
+		}
+		_, _, tag := protowire.ConsumeTag(b)
+		if n == number {
+			return typ, b[tag:size]
+		}
+		b = b[size:]
+	}
+	return -1, nil
+}
+
+// fieldText is the value at a path, "" where there is none.
+func fieldText(b []byte, path []int32, field framing.Field) string {
+	typ, value := numbered(b, protowire.Number(path[0]))
+	switch typ {
+	case protowire.BytesType:
+		content, _ := protowire.ConsumeBytes(value)
+		if len(path) > 1 {
+			return fieldText(content, path[1:], field)
+		}
+		return string(content)
+	case protowire.VarintType:
+		v, _ := protowire.ConsumeVarint(value)
+		if field.Default == "false" {
+			return strconv.FormatBool(v != 0)
+		}
+		return strconv.FormatInt(int64(v), 10)
+	}
+	return ""
+}
+
+// FuzzProtobufEvent compares with apimachinery's types, and sets another resourceVersion.
+func FuzzProtobufEvent(f *testing.F) {
+	for _, c := range slices.Concat(asProtobuf.captured(f), asProtobufMetadata.captured(f)) {
+		for _, section := range []string{"all", "initial", "bookmark", "expired"} {
+			for i, event := range c.events(section) {
+				if i < 3 {
+					f.Add(event[4:], uint64(1)<<(20*i))
+				}
+			}
+		}
+	}
+	f.Add(protobufEvent(f, "ADDED", message(1, text(1, "x"), text(6, "7"))), uint64(1))
+	f.Add(protobufEvent(f, "BOOKMARK", message(1, text(6, "007"), message(12, text(1, framing.InitialEventsEnd), text(2, "true")))), uint64(1<<64-1))
+	f.Add(protobufEvent(f, "DELETED", message(1, text(1, "x"), text(3, "n"), text(6, "7"), message(11, text(1, "a"))),
+		message(2, text(10, "n1"), varint(11, 1)), message(3, message(12, text(1, "1")), text(6, "2"))), uint64(100))
+	s := framing.NewScanner(framing.Protobuf, podFields)
+	fieldless := framing.NewScanner(framing.Protobuf, nil)
+	f.Fuzz(func(t *testing.T, event []byte, rv uint64) {
+		tw, ok := protobufTwinOf(event)
+		if _, err := fieldless.Event(event); err != nil && ok && tw.canonical && tw.acceptable() {
+			t.Fatalf("refused: %v", err)
+		}
+		ev, err := s.Event(event)
+		if err != nil {
+			return
+		}
+		if ok && ev.Type.String() != tw.typ {
+			t.Fatalf("read %+v, want %+v", ev, tw)
+		}
+		rv = max(rv, 1)
+		switch ev.Type {
+		case framing.Error:
+			var status metav1.Status
+			if ok && status.Unmarshal(tw.unknown.Raw) == nil && (ev.Status.Message != status.Message || ev.Status.Code != int(status.Code)) {
+				t.Fatalf("read %+v, want %+v", ev.Status, status)
+			}
+		case framing.Bookmark:
+			if ok && (strconv.FormatUint(ev.ResourceVersion, 10) != strings.TrimLeft(tw.metadata.ResourceVersion, "0") ||
+				ev.InitialEventsEnd != (tw.metadata.Annotations[framing.InitialEventsEnd] == "true")) {
+				t.Fatalf("read %+v, want %+v", ev, tw)
+			}
+			for _, end := range []bool{false, ev.InitialEventsEnd} {
+				got, err := s.Event(payload(t, ev.Form.Frame(rv, end))[4:])
+				if err != nil || got.Type != framing.Bookmark || got.ResourceVersion != rv || got.InitialEventsEnd != end {
+					t.Fatalf("made %+v, %v, want resourceVersion %d, end %v", got, err, rv, end)
+				}
+			}
+		default:
+			checkProtobufObject(t, s, ev, event, rv)
+			if ok {
+				checkProtobufTwin(t, ev.Object, tw, rv)
+			}
+		}
+	})
+}
+
+// acceptable reports whether a canonical event holds all that we need.
+func (tw protobufTwin) acceptable() bool {
+	switch tw.typ {
+	case "ERROR":
+		var status metav1.Status
+		if status.Unmarshal(tw.unknown.Raw) != nil {
+			return false
+		}
+		again, err := status.Marshal()
+		return err == nil && bytes.Equal(again, tw.unknown.Raw)
+	case "BOOKMARK":
+	case "ADDED", "MODIFIED", "DELETED":
+		if tw.metadata.Name == "" {
+			return false
+		}
+	default:
+		return false
+	}
+	rv, err := strconv.ParseUint(tw.metadata.ResourceVersion, 10, 64)
+	if err != nil || rv == 0 || len(tw.metadata.ResourceVersion) > 127 {
+		return false
+	}
+	for b := tw.rest; len(b) > 0; {
+		number, _, n := protowire.ConsumeField(b)
+		if n < 0 || number == 1 {
+			return false
+		}
+		b = b[n:]
+	}
+	return true
+}
+
+// checkProtobufObject checks what is made of an object against what the scanner makes of that in turn.
+func checkProtobufObject(t *testing.T, s framing.Scanner, ev framing.Event, event []byte, rv uint64) {
+	o := ev.Object
+	checkFrame(t, "as it came", o.Frame(ev.Type), append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...))
+	for _, f := range []framing.Frame{o.Left(rv), o.Deleted(rv).Frame(framing.Deleted), o.Deleted(1).Left(rv), o.Deleted(1 << 63).Left(rv)} {
+		got, err := s.Event(payload(t, f)[4:])
+		if err != nil || got.Type != framing.Deleted {
+			t.Fatalf("left as %+v: %v", got, err)
+		}
+		l := got.Object
+		if l.ResourceVersion != rv || l.Key != o.Key || !maps.Equal(l.Labels, o.Labels) || !slices.Equal(l.Fields, o.Fields) {
+			t.Fatalf("left as %+v, want %+v at %d", l, o, rv)
+		}
+	}
+	back, err := s.Event(payload(t, o.Left(o.ResourceVersion))[4:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFrame(t, "there and back", o.Deleted(rv).Left(o.ResourceVersion), payload(t, back.Object.Frame(framing.Deleted)))
+}
+
+func checkProtobufTwin(t *testing.T, o *framing.Object, tw protobufTwin, rv uint64) {
+	m := tw.metadata
+	if o.Name != m.Name || o.Namespace != m.Namespace || strconv.FormatUint(o.ResourceVersion, 10) != strings.TrimLeft(m.ResourceVersion, "0") ||
+		!maps.Equal(o.Labels, m.Labels) {
+		t.Fatalf("read %+v\nwant %+v", o, m)
+	}
+	for i, f := range podFields {
+		want := f.Default
+		for _, path := range f.Numbers {
+			if v := fieldText(tw.rest, path, f); v != "" {
+				want = v
+				break
+			}
+		}
+		if o.Fields[i] != want {
+			t.Fatalf("%s: %q, want %q", f.Label, o.Fields[i], want)
+		}
+	}
+	left, ok := protobufTwinOf(payload(t, o.Left(rv))[4:])
+	if !ok || left.metadata.ResourceVersion != strconv.FormatUint(rv, 10) {
+		t.Fatalf("left as %+v, want resourceVersion %d", left, rv)
+	}
+	left.metadata.ResourceVersion = m.ResourceVersion
+	if !reflect.DeepEqual(left.metadata, m) || !bytes.Equal(left.rest, tw.rest) || left.unknown.TypeMeta != tw.unknown.TypeMeta {
+		t.Fatalf("left as %+v\nwant %+v", left, tw)
+	}
+}

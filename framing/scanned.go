@@ -1,0 +1,56 @@
+package framing
+
+import "errors"
+
+// scanned is what one walk over an object has found. Offsets are into the
+// input.
+type scanned struct {
+	start, end      int
+	namespace, name string
+	rv              uint64
+	rvStart, rvEnd  int
+	labels          map[string]string
+	hasKind         bool // in JSON: the object tells its type
+	item, itemEnd   int  // see layout
+
+	initialEventsEnd bool
+	endAnnotation    span // the InitialEventsEnd annotation
+	annotations      span // in JSON and CBOR: the member that holds all, with its name
+	annotationCount  int  // in JSON and CBOR: how many it holds
+
+	metadataMap, annotationsMap int // in CBOR
+}
+
+// layout is where things stand in the object's own bytes.
+func (f scanned) layout() layout {
+	return layout{
+		rvStart: int32(f.rvStart - f.start),
+		rvEnd:   int32(f.rvEnd - f.start),
+		item:    int32(f.item - f.start),
+		itemEnd: int32(f.itemEnd - f.start),
+	}
+}
+
+// identify returns the object that was found, still without its bytes.
+func (f scanned) identify(e Encoding, fields *fieldValues) (*Object, error) {
+	if f.name == "" {
+		return nil, errors.New("object without metadata.name")
+	}
+	if f.rv == 0 {
+		return nil, errors.New("object without metadata.resourceVersion")
+	}
+	o := &Object{
+		Key:             f.name,
+		ResourceVersion: f.rv,
+		Labels:          f.labels,
+		Fields:          fields.chosen(),
+		encoding:        e,
+		layout:          f.layout(),
+	}
+	if f.namespace != "" {
+		o.Key = f.namespace + "/" + f.name
+		o.Namespace = o.Key[:len(f.namespace)]
+	}
+	o.Name = o.Key[len(o.Key)-len(f.name):]
+	return o, nil
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -76,6 +77,7 @@ type Cache struct {
 	members int                        // of all groups
 	changed chan struct{}              // closed and replaced when progress moves and somebody waits; nil if nobody does
 	epoch   uint64                     // counts Replace and Reset
+	shown   []Proof                    // the latest whose snapshots bear a resourceVersion that the cache has yet to reach
 	closed  *Ending
 }
 
@@ -407,6 +409,70 @@ func (c *Cache) snapshotLocked() Snapshot {
 		c.shared = c.tree.Clone()
 	}
 	return Snapshot{ResourceVersion: c.Progress(), tree: c.shared}
+}
+
+// SnapshotProved returns the collection as it is, with the resourceVersion as of which p proves it. It returns [ErrNotFresh] if p is
+// about another state.
+func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	progress := c.Progress()
+	if progress == 0 || !p.holds(c.epoch, progress) {
+		return Snapshot{}, ErrNotFresh
+	}
+	s := c.snapshotLocked()
+	if p.AsOf > progress {
+		s.ResourceVersion = p.AsOf
+		c.showLocked(p)
+	}
+	return s, nil
+}
+
+// showLocked remembers that a client has been shown the state at p.At as that of p.AsOf: it may ask for more of it.
+func (c *Cache) showLocked(p Proof) {
+	const most = 16
+	if slices.Contains(c.shown, p) {
+		return
+	}
+	if len(c.shown) == most {
+		c.shown = slices.Delete(c.shown, 0, 1)
+	}
+	c.shown = append(c.shown, p)
+}
+
+// SnapshotAt returns the collection as it was at resourceVersion rv, which is between what the cache holds and what its history
+// reaches back to. ok is false if it is not, or if that state is not known: a relist has leapt over it. It costs a
+// step for each change behind rv.
+func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
+	c.mu.Lock()
+	at := rv
+	for _, p := range c.shown {
+		if p.AsOf == rv && p.Epoch == c.epoch {
+			at = p.At
+		}
+	}
+	if at > c.Progress() || c.history.inGap(at) {
+		c.mu.Unlock()
+		return Snapshot{}, false
+	}
+	events, ok := c.history.read(nil, at, c.history.next, math.MaxInt)
+	tree := c.snapshotLocked().tree
+	if ok && len(events) > 0 {
+		tree = c.tree.Clone()
+	}
+	c.mu.Unlock()
+
+	for _, e := range slices.Backward(events) {
+		switch {
+		case e.PrevUnknown:
+			return Snapshot{}, false
+		case e.Prev != nil:
+			tree.ReplaceOrInsert(e.Prev)
+		default:
+			tree.Delete(e.Object)
+		}
+	}
+	return Snapshot{ResourceVersion: rv, tree: tree}, ok
 }
 
 // Epoch counts the times that the cache has been filled from a list.

@@ -165,7 +165,7 @@ func BenchmarkJoin(b *testing.B) {
 			if _, err := bm.cache.Replace(list, bm.rv, time.Now()); err != nil {
 				b.Fatal(err)
 			}
-			end, err := framing.NewScanner(nil).Event([]byte(bookmark(1, true)))
+			end, err := framing.NewScanner(framing.JSON, nil).Event([]byte(bookmark(1, true)))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -35,7 +36,7 @@ func named(name string, labels ...string) thing {
 func state(s fanout.Snapshot) []string {
 	var all []string
 	s.All(func(o *framing.Object) bool {
-		all = append(all, string(o.JSON()))
+		all = append(all, string(o.Bytes()))
 		return true
 	})
 	return all
@@ -269,7 +270,7 @@ func TestReset(t *testing.T) {
 	posted := w.subscribe(everything(t), fanout.Request{Start: fanout.FromNow})
 	const status = `{"kind":"Status","code":410}`
 	y := named("y")
-	w.cache.Reset([]*framing.Object{object(y.at(50))}, 60, fanout.Ending{Reason: fanout.Backwards, Last: framing.ErrorFrame([]byte(status))})
+	w.cache.Reset([]*framing.Object{object(y.at(50))}, 60, fanout.Ending{Reason: fanout.Backwards, Last: framing.ErrorFrame(framing.JSON, []byte(status))})
 	r.wantEnd(t, fanout.Backwards, true)
 	r.wantLines(t, `{"type":"ERROR","object":`+status+"}\n")
 	sub.End(fanout.Ending{Reason: fanout.Gone}) // too late
@@ -819,7 +820,7 @@ func TestStats(t *testing.T) {
 // A bookmark form that tells more is not replaced by one that tells less, but a newer server's is taken.
 func TestSetBookmarkForm(t *testing.T) {
 	form := func(l string) framing.BookmarkForm {
-		ev, err := framing.NewScanner(nil).Event([]byte(l))
+		ev, err := framing.NewScanner(framing.JSON, nil).Event([]byte(l))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -855,4 +856,98 @@ func TestSetBookmarkForm(t *testing.T) {
 	}
 	c.SetBookmarkForm(form(newer(3)))
 	diff(t, got(), []string{newer(100)})
+}
+
+// SnapshotAt is the state as of each resourceVersion that the history reaches back to, whatever has happened since, and nothing where that
+// is not known.
+func TestSnapshotAt(t *testing.T) {
+	limits := roomy
+	limits.HistoryEvents = 200
+	w := newWorld(t, limits)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	check := func(rv uint64) {
+		t.Helper()
+		inGap := slices.ContainsFunc(w.gaps, func(g [2]uint64) bool { return g[0] < rv && rv < g[1] })
+		known := rv >= w.cache.Stats().Oldest && rv <= w.cache.Progress() && !inGap
+		s, ok := w.cache.SnapshotAt(rv)
+		if ok != known {
+			t.Errorf("at %d of %d…%d, in a gap %v: %v", rv, w.cache.Stats().Oldest, w.cache.Progress(), inGap, ok)
+		}
+		if !ok {
+			return
+		}
+		var want []string
+		for _, o := range w.stateAt(rv) {
+			want = append(want, o.json())
+		}
+		if got := state(s); !slices.Equal(got, want) || s.ResourceVersion != rv {
+			t.Errorf("at %d: got %d %q, want %q", rv, s.ResourceVersion, got, want)
+		}
+	}
+	for i := range 600 {
+		name := fmt.Sprintf("o%d", rnd.IntN(20))
+		switch n := rnd.IntN(20); {
+		case n == 0:
+			w.advance(uint64(rnd.IntN(3)))
+		case i%150 == 100:
+			w.relist(func(things map[string]*thing, rv uint64) uint64 {
+				delete(things, "a/"+name)
+				o := named("relisted")
+				things["a/relisted"] = o.at(rv + 2)
+				return rv + 5
+			})
+		case n < 8 && w.things["a/"+name] != nil:
+			w.del("a/" + name)
+		default:
+			w.put(named(name, "i", strconv.Itoa(i)))
+		}
+		if i%50 == 49 {
+			for rv := w.rv - min(w.rv, 260); rv <= w.rv+2; rv++ {
+				check(rv)
+			}
+			if got, want := state(w.cache.Snapshot()), w.stateAt(w.rv); len(got) != len(want) {
+				t.Fatalf("looking back has changed the cache: %d objects, want %d", len(got), len(want))
+			}
+		}
+	}
+}
+
+// A state that was proved to be that of a later resourceVersion bears that, and can be asked for by it.
+func TestSnapshotProved(t *testing.T) {
+	w := newWorld(t, roomy)
+	at := w.put(named("x"))
+	p := fanout.Proof{Epoch: w.cache.Epoch(), At: at, AsOf: at + 10}
+	s, err := w.cache.SnapshotProved(p)
+	if err != nil || s.ResourceVersion != at+10 || len(state(s)) != 1 {
+		t.Fatalf("got %v as of %d, %v", state(s), s.ResourceVersion, err)
+	}
+	w.advance(10)
+	w.put(named("y"))
+	if s, ok := w.cache.SnapshotAt(at + 10); !ok || s.ResourceVersion != at+10 || len(state(s)) != 1 {
+		t.Errorf("as of what was proved: got %v as of %d, %v", state(s), s.ResourceVersion, ok)
+	}
+	if _, err := w.cache.SnapshotProved(fanout.Proof{Epoch: p.Epoch, At: at, AsOf: at + 100}); !errors.Is(err, fanout.ErrNotFresh) {
+		t.Errorf("a proof of another state: %v", err)
+	}
+	if s, err := w.cache.SnapshotProved(p); err != nil || s.ResourceVersion != w.rv || len(state(s)) != 2 {
+		t.Errorf("a proof of what has been passed: got %v as of %d, %v", state(s), s.ResourceVersion, err)
+	}
+	w.cache.Reset(nil, w.rv, fanout.Ending{Reason: fanout.Backwards})
+	if _, ok := w.cache.SnapshotAt(at + 10); ok {
+		t.Error("what was proved before a reset is still served")
+	}
+}
+
+// Snapshots are told apart by what they hold, not by what they are as of.
+func TestSnapshotIdentity(t *testing.T) {
+	w := newWorld(t, roomy)
+	w.put(named("x"))
+	a := w.cache.Snapshot()
+	w.advance(5)
+	b := w.cache.Snapshot()
+	w.put(named("y"))
+	c := w.cache.Snapshot()
+	if a.Identity() != b.Identity() || b.ResourceVersion != a.ResourceVersion+5 || a.Identity() == c.Identity() {
+		t.Errorf("%v, %v, %v", a.Identity(), b.Identity(), c.Identity())
+	}
 }

@@ -134,7 +134,7 @@ func readTestdata(t *testing.T) map[string]map[string][]string {
 func TestEventGolden(t *testing.T) {
 	for kind, sections := range readTestdata(t) {
 		t.Run(kind, func(t *testing.T) {
-			scanner := framing.NewScanner(nil)
+			scanner := framing.NewScanner(framing.JSON, nil)
 			var events []framing.Event
 			for _, l := range sections["all"] {
 				ev, err := scanner.Event([]byte(l))
@@ -192,7 +192,7 @@ func versionOf(t *testing.T, lines []string, rv uint64) (string, bool) {
 	if len(lines) == 0 {
 		return "", false
 	}
-	ev, err := framing.NewScanner(nil).Event([]byte(lines[0]))
+	ev, err := framing.NewScanner(framing.JSON, nil).Event([]byte(lines[0]))
 	if err != nil {
 		t.Fatal(err)
 	}

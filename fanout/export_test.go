@@ -20,8 +20,6 @@ const (
 	Window         = window
 )
 
-func (f *Filter) Key() string { return f.key }
-
 func (e *Event) FrameFor(f *Filter) (framing.Frame, bool) { return e.frameFor(f) }
 
 func (e *Event) Undecidable(f *Filter) bool { return e.undecidable(f) }

@@ -73,6 +73,9 @@ func NewFilter(namespace string, ls labels.Selector, fs fields.Selector, fieldLa
 	return f, true
 }
 
+// Key is the same for filters that mean the same.
+func (f *Filter) Key() string { return f.key }
+
 // canonical returns the filter's key. Values come from clients and may hold any byte, so each part is quoted.
 func (f *Filter) canonical(fieldLabels []string) string {
 	if f.nothing {

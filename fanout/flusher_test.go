@@ -322,7 +322,7 @@ func TestBroken(t *testing.T) {
 func TestEnd(t *testing.T) {
 	const status = `{"kind":"Status","code":410}`
 	last := `{"type":"ERROR","object":` + status + "}\n"
-	ending := fanout.Ending{Reason: fanout.Revoked, Last: framing.ErrorFrame([]byte(status))}
+	ending := fanout.Ending{Reason: fanout.Revoked, Last: framing.ErrorFrame(framing.JSON, []byte(status))}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
 		sub, r := w.client(everything(t), fanout.Request{})
@@ -416,7 +416,9 @@ func TestEndRaces(t *testing.T) {
 			}
 		})
 		if round%3 != 0 {
-			wg.Go(func() { c.Close(fanout.Ending{Reason: fanout.LaneClosed, Last: framing.ErrorFrame([]byte("{}"))}) })
+			wg.Go(func() {
+				c.Close(fanout.Ending{Reason: fanout.LaneClosed, Last: framing.ErrorFrame(framing.JSON, []byte("{}"))})
+			})
 		}
 		if round%3 != 1 {
 			wg.Go(cancel)

@@ -1,6 +1,8 @@
 package fanout
 
 import (
+	"weak"
+
 	"github.com/google/btree"
 
 	"github.com/watchfan/watchfan/framing"
@@ -37,6 +39,15 @@ const degree = 32
 
 func newTree() *btree.BTreeG[*framing.Object] {
 	return btree.NewG(degree, func(a, b *framing.Object) bool { return a.Key < b.Key })
+}
+
+// Identity is equal for snapshots that hold the same objects because nothing happened between them. It does not keep them in
+// memory.
+func (s Snapshot) Identity() Identity { return Identity{weak.Make(s.tree)} }
+
+// Identity tells snapshots apart. It is comparable.
+type Identity struct {
+	tree weak.Pointer[btree.BTreeG[*framing.Object]]
 }
 
 // Len is the number of objects in the snapshot, whatever their namespace.

@@ -20,11 +20,12 @@ const (
 	ShutDown   Reason = "shutdown"     // the process ends
 	Backwards  Reason = "backwards"    // upstream went back in time
 	LaneClosed Reason = "lane_stopped" // the resource is no longer served
+	Redefined  Reason = "redefined"    // the custom resource's definition changed
 	Revoked    Reason = "revoked"      // the client may no longer read
 )
 
 // Reasons lists all reasons.
-var Reasons = []Reason{TimedOut, Gone, Evicted, Forgotten, ShutDown, Backwards, LaneClosed, Revoked}
+var Reasons = []Reason{TimedOut, Gone, Evicted, Forgotten, ShutDown, Backwards, LaneClosed, Redefined, Revoked}
 
 // Ending is how a subscription ends.
 type Ending struct {

@@ -95,7 +95,7 @@ func bookmark(rv uint64, end bool) string {
 
 // event returns what upstream would send.
 func event(typ string, o *thing) framing.Event {
-	ev, err := framing.NewScanner(fieldPaths).Event([]byte(line(typ, o)))
+	ev, err := framing.NewScanner(framing.JSON, fieldPaths).Event([]byte(line(typ, o)))
 	if err != nil {
 		panic(err)
 	}
@@ -189,7 +189,7 @@ func newWorld(t testing.TB, limits fanout.Limits) *world {
 	if _, err := w.cache.Replace(nil, w.rv, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	form, err := framing.NewScanner(nil).Event([]byte(bookmark(1, true)))
+	form, err := framing.NewScanner(framing.JSON, nil).Event([]byte(bookmark(1, true)))
 	if err != nil {
 		t.Fatal(err)
 	}

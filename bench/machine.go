@@ -18,6 +18,20 @@ import (
 type conditions []string
 
 func newConditions(o *Options) conditions {
+	c := machineConditions()
+	c.add("event-bytes", fmt.Sprint(o.EventSize))
+	c.add("objects", fmt.Sprint(o.Objects))
+	c.add("writers", fmt.Sprint(o.Writers))
+	c.add("behind", fmt.Sprint(o.Behind))
+	c.add("readers", fmt.Sprint(o.Readers))
+	c.add("mixed-selectors", fmt.Sprint(o.Mixed))
+	c.add("window", o.Window.String())
+	c.add("rounds", fmt.Sprint(o.Rounds))
+	return c
+}
+
+// machineConditions are those that do not depend on what is measured.
+func machineConditions() conditions {
 	var c conditions
 	c.add("date", time.Now().UTC().Format(time.RFC3339))
 	c.add("commit", commit())
@@ -30,14 +44,6 @@ func newConditions(o *Options) conditions {
 	c.add("memory", field("/proc/meminfo", "MemTotal"))
 	c.add("kernel", firstLine("/proc/sys/kernel/osrelease"))
 	c.add("go", runtime.Version())
-	c.add("event-bytes", fmt.Sprint(o.EventSize))
-	c.add("objects", fmt.Sprint(o.Objects))
-	c.add("writers", fmt.Sprint(o.Writers))
-	c.add("behind", fmt.Sprint(o.Behind))
-	c.add("readers", fmt.Sprint(o.Readers))
-	c.add("mixed-selectors", fmt.Sprint(o.Mixed))
-	c.add("window", o.Window.String())
-	c.add("rounds", fmt.Sprint(o.Rounds))
 	return c
 }
 

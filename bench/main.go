@@ -4,6 +4,7 @@
 // itself and at watchfan in front of it, on this machine, in one run. README.md says what each number means.
 //
 //	bench run      measure, print tables and Go benchmark lines
+//	bench list     the same for lists of all pods
 //	bench demo     watch a thousand watchers live
 //
 // It starts the servers itself, on loopback, and ends them:
@@ -28,9 +29,10 @@ import (
 const usage = `bench measures what it costs to fan a Kubernetes watch out, next to kube-apiserver.
 
   bench run [flags]     measure, print tables and Go benchmark lines
+  bench list [flags]    the same for lists of all pods
   bench demo [flags]    watch a thousand watchers live
 
-bench run -h and bench demo -h list the flags.
+bench run -h, bench list -h and bench demo -h list the flags.
 `
 
 func main() {
@@ -49,6 +51,8 @@ func run(ctx context.Context, args []string) error {
 		switch args[0] {
 		case "run":
 			return runBench(ctx, args[1:], os.Stdout, os.Stderr)
+		case "list":
+			return runList(ctx, args[1:], os.Stdout, os.Stderr)
 		case "demo":
 			return runDemo(ctx, args[1:], os.Stdout, os.Stderr)
 		}

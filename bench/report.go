@@ -93,12 +93,16 @@ func writeBenchmarks(w io.Writer, results []result) {
 			fmt.Fprintf(w, "# %s round %d FAILED: %v\n", r.name(), r.round, r.err)
 			continue
 		}
-		fmt.Fprintf(w, "%s-%d\t1", r.name(), runtime.NumCPU())
-		for _, m := range r.metrics() {
-			fmt.Fprintf(w, "\t%s %s", strconv.FormatFloat(m.value, 'f', decimals(m.value), 64), m.unit)
-		}
-		fmt.Fprintln(w)
+		writeBenchmark(w, r.name(), r.metrics())
 	}
+}
+
+func writeBenchmark(w io.Writer, name string, metrics []metric) {
+	fmt.Fprintf(w, "%s-%d\t1", name, runtime.NumCPU())
+	for _, m := range metrics {
+		fmt.Fprintf(w, "\t%s %s", strconv.FormatFloat(m.value, 'f', decimals(m.value), 64), m.unit)
+	}
+	fmt.Fprintln(w)
 }
 
 // decimals keeps four significant digits.

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/report.golden")
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 // sample is a run of two rounds with all kinds of results.
 func sample() (results []result) {

@@ -1,0 +1,415 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// podsPath is what is listed.
+const podsPath = "/api/v1/pods"
+
+// runList is `bench list`: lists of all pods, in all forms, of every peer in turn, as often as there are rounds, and a
+// report of whatever was measured even if something failed.
+func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o := listDefaults()
+	fs := flag.NewFlagSet("bench list", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	o.AddFlags(fs)
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	cases := o.cases()
+	b, err := measureLists(ctx, o, cases, stderr)
+	if b == nil {
+		return err
+	}
+	failed := 0
+	for _, c := range cases {
+		failed += len(c.rounds) - len(c.good())
+	}
+	if failed > 0 {
+		err = errors.Join(err, fmt.Errorf("%d measurements failed", failed))
+	}
+	var report bytes.Buffer
+	o.conditions(b).write(&report)
+	if err != nil {
+		fmt.Fprintf(&report, "\nINCOMPLETE: %v\n", err)
+	}
+	fmt.Fprintln(&report)
+	writeListTables(&report, cases)
+	fmt.Fprintln(&report)
+	writeListBenchmarks(&report, cases)
+	stdout.Write(report.Bytes())
+	return errors.Join(err, publish(o.Out, report.Bytes()))
+}
+
+// listOptions say what is started, with what load, and how it is measured.
+type listOptions struct {
+	Devcluster string // path of deploy/devcluster's binary
+	Watchfan   string // path of watchfan's binary
+
+	Pods    int            // in the cluster
+	Clients int            // connections, each with one list at a time
+	Rounds  int            // how often every case has its turn
+	Window  time.Duration  // time after which a client begins no other list
+	Warmup  time.Duration  // the same, before it is measured
+	Only    *regexp.Regexp // cases to measure, by name
+	Out     string         // name of the published run in bench/results; "" prints only
+}
+
+func listDefaults() *listOptions {
+	return &listOptions{
+		Devcluster: "bin/devcluster", Watchfan: "bin/watchfan",
+		Pods: 5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second, Only: regexp.MustCompile(""),
+	}
+}
+
+// AddFlags adds the flags of `bench list`.
+func (o *listOptions) AddFlags(fs *flag.FlagSet) {
+	fs.StringVar(&o.Devcluster, "devcluster", o.Devcluster, "`path` of the dev cluster's binary")
+	fs.StringVar(&o.Watchfan, "watchfan", o.Watchfan, "`path` of watchfan's binary")
+	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster")
+	fs.IntVar(&o.Clients, "clients", o.Clients, "connections, each with one list at a time")
+	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case has its turn; results are medians of the rounds")
+	fs.DurationVar(&o.Window, "window", o.Window, "how long each case is measured")
+	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "how long each case runs before it is measured")
+	fs.Func("only", "measure the cases whose name this `regexp` matches, as 'format=json/.*/rv=0'", func(s string) (err error) {
+		o.Only, err = regexp.Compile(s)
+		return err
+	})
+	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
+	fs.BoolFunc("quick", "one round, about two minutes", func(string) error { o.Rounds, o.Window = 1, 2*time.Second; return nil })
+}
+
+// Validate reports what makes the options unusable on this machine.
+func (o *listOptions) Validate() error {
+	switch {
+	case o.Pods < 1 || o.Clients < 1 || o.Rounds < 1:
+		return errors.New("--pods, --clients and --rounds must be positive")
+	case o.Window < 100*time.Millisecond || o.Warmup < 0:
+		return errors.New("--window must be at least 100ms, --warmup not negative")
+	case strings.ContainsAny(o.Out, "/\\"):
+		return errors.New("--out is a name, not a path")
+	case len(o.cases()) == 0:
+		return fmt.Errorf("--only %s: no case has such a name", o.Only)
+	}
+	return errors.Join(executable(o.Devcluster, "make devcluster"), executable(o.Watchfan, "make build"), raiseFileLimit(o.Clients))
+}
+
+// A listCase is one peer asked in one form.
+type listCase struct {
+	peer   peer
+	form   form
+	direct *listCase // of kube-apiserver in the same form; nil if that is not measured
+	rounds []listResult
+}
+
+// name is the case's benchmark.
+func (c *listCase) name() string {
+	return fmt.Sprintf("BenchmarkList/peer=%s/tls=%t/%v", c.peer.name, c.peer.tls, c.form)
+}
+
+// cases returns what is to be measured, in the order in which it is: what is compared stands together.
+func (o *listOptions) cases() (cases []*listCase) {
+	for _, f := range forms {
+		var first *listCase
+		for _, p := range peers {
+			c := &listCase{peer: p, form: f, direct: first}
+			if !o.Only.MatchString(c.name()) {
+				continue
+			}
+			if cases = append(cases, c); p == direct {
+				first = c
+			}
+		}
+	}
+	return cases
+}
+
+// A listBench is one cluster with its pods, and watchfan in front of it. All cases share it: nothing is written while
+// lists are made, and who is not asked has nothing to do.
+type listBench struct {
+	opts      *listOptions
+	cluster   *cluster
+	proxy     *proxy
+	processes []process // the servers, and this program
+	listBytes int       // of a list in JSON
+}
+
+// measureLists starts the servers, measures all cases in turn, and ends the servers. It returns nil if it could not
+// begin to measure.
+func measureLists(ctx context.Context, o *listOptions, cases []*listCase, stderr io.Writer) (*listBench, error) {
+	start := time.Now()
+	say := func(format string, args ...any) {
+		fmt.Fprintf(stderr, "%s  %s\n", clock(time.Since(start)), fmt.Sprintf(format, args...))
+	}
+	b := &listBench{opts: o}
+	defer b.stop()
+	if err := b.start(ctx, say); err != nil {
+		return nil, err
+	}
+	for round := range o.Rounds {
+		for _, c := range cases {
+			r := b.measure(ctx, c)
+			if ctx.Err() != nil {
+				return b, ctx.Err()
+			}
+			c.rounds = append(c.rounds, r)
+			say("round %d/%d  %v %v: %s", round+1, o.Rounds, c.peer, c.form, r.String())
+			if r.err != nil {
+				if err := errors.Join(b.cluster.child.alive(), b.proxy.child.alive()); err != nil {
+					return b, err
+				}
+			}
+		}
+	}
+	return b, nil
+}
+
+func (b *listBench) start(ctx context.Context, say func(string, ...any)) (err error) {
+	say("starting a dev cluster")
+	if b.cluster, err = startCluster(ctx, b.opts.Devcluster); err != nil {
+		return err
+	}
+	w := &writer{client: b.cluster.client(), server: b.cluster.url(), token: b.cluster.token}
+	defer w.client.CloseIdleConnections()
+	if err := createPods(ctx, w, b.opts.Pods, say); err != nil {
+		return err
+	}
+	list, err := b.cluster.get(ctx, podsPath+"?resourceVersion=0")
+	if err != nil {
+		return err
+	}
+	b.listBytes = len(list)
+	if b.proxy, err = startProxy(ctx, b.opts.Watchfan, b.cluster); err != nil {
+		return err
+	}
+	b.processes = append(b.processes, b.cluster.processes...)
+	b.processes = append(b.processes, b.proxy.process, process{"bench", os.Getpid()})
+	return nil
+}
+
+func (b *listBench) stop() {
+	if b.proxy != nil {
+		b.proxy.child.stop()
+	}
+	if b.cluster != nil {
+		b.cluster.stop()
+	}
+}
+
+// endpoint is where a peer is asked.
+func (b *listBench) endpoint(p peer) endpoint {
+	if p == direct {
+		return b.cluster.endpoint
+	}
+	return b.proxy.endpoint(p)
+}
+
+// measure runs one case once. Clients begin together and finish what they have begun, so that all the work that is
+// counted belongs to whole lists.
+func (b *listBench) measure(ctx context.Context, c *listCase) (r listResult) {
+	listers, err := b.connect(c)
+	defer func() {
+		for _, l := range listers {
+			l.close()
+		}
+	}()
+	if err == nil {
+		err = b.check(listers[0])
+	}
+	if err == nil {
+		_, err = listFor(ctx, listers, b.opts.Warmup)
+	}
+	var before, after costs
+	var counts, countsAfter upstreamCounts
+	if err == nil {
+		counts, err = b.counts(ctx)
+	}
+	if err == nil {
+		before, err = readCosts(b.processes)
+	}
+	if err != nil {
+		return listResult{err: err}
+	}
+	start := time.Now()
+	r.lists, r.err = listFor(ctx, listers, b.opts.Window)
+	r.window = time.Since(start)
+	if after, err = readCosts(b.processes); r.err == nil {
+		r.err = err
+	}
+	if countsAfter, err = b.counts(ctx); r.err == nil {
+		r.err = err
+	}
+	r.cpu, r.rss, r.others = after.cpuSince(before), after.rss, after.othersSince(before)
+	r.upstream = upstreamCounts{countsAfter.lists - counts.lists, countsAfter.passed - counts.passed}
+	r.deliverer = c.peer.name
+	return r
+}
+
+func (b *listBench) connect(c *listCase) (listers []*lister, err error) {
+	for range b.opts.Clients {
+		l, err := newLister(b.endpoint(c.peer), c.form, podsPath)
+		if err != nil {
+			return listers, err
+		}
+		listers = append(listers, l)
+	}
+	return listers, nil
+}
+
+// check makes one list and decodes it: it must hold every pod.
+func (b *listBench) check(l *lister) error {
+	var body bytes.Buffer
+	if _, err := l.list(&body); err != nil {
+		return err
+	}
+	list, err := decodePods(l.form, &body)
+	if err != nil {
+		return fmt.Errorf("decode list: %w", err)
+	}
+	if len(list.Items) != b.opts.Pods {
+		return fmt.Errorf("list has %d pods, want %d", len(list.Items), b.opts.Pods)
+	}
+	return nil
+}
+
+// decodePods decodes a list of pods in the form f.
+func decodePods(f form, body io.Reader) (*corev1.PodList, error) {
+	if f.encoding == "gzip" {
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, err
+		}
+		body = z
+	}
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	list := new(corev1.PodList)
+	if f.format == "json" {
+		return list, json.Unmarshal(data, list)
+	}
+	// k8s.io/apimachinery/pkg/runtime/serializer/protobuf: four bytes, then an Unknown around the list.
+	data, ok := bytes.CutPrefix(data, []byte("k8s\x00"))
+	if !ok {
+		return nil, errors.New("not Kubernetes protobuf")
+	}
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(data); err != nil {
+		return nil, err
+	}
+	return list, list.Unmarshal(envelope.Raw)
+}
+
+// lists are what clients have received.
+type lists struct {
+	count   uint64
+	wire    uint64 // bytes
+	latency distribution
+}
+
+// listFor has each lister make lists, one at least, and begin none after d. It returns when all have ended.
+func listFor(ctx context.Context, listers []*lister, d time.Duration) (sum lists, err error) {
+	var mu sync.Mutex // guards sum and err
+	var wg sync.WaitGroup
+	start := time.Now()
+	for _, l := range listers {
+		wg.Go(func() {
+			var latency histogram
+			received := l.wire.received
+			var failed error
+			for first := true; failed == nil && (first || time.Since(start) < d); first = false {
+				var took time.Duration
+				if took, failed = l.list(io.Discard); failed == nil {
+					latency.record(took)
+					failed = ctx.Err()
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			sum.wire += l.wire.received - received
+			sum.latency.add(&latency)
+			if err == nil {
+				err = failed
+			}
+		})
+	}
+	wg.Wait()
+	sum.count = sum.latency.count
+	return sum, err
+}
+
+// upstreamCounts say what kube-apiserver and watchfan have done so far.
+type upstreamCounts struct {
+	lists  float64 // of pods that kube-apiserver has served, whoever asked
+	passed float64 // requests that watchfan has passed through
+}
+
+func (b *listBench) counts(ctx context.Context) (c upstreamCounts, err error) {
+	// A request is counted when its handler returns, which may be after its last byte has been read.
+	if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		return c, err
+	}
+	page, err := b.cluster.get(ctx, "/metrics")
+	if err != nil {
+		return c, err
+	}
+	if c.lists, err = sumSeries(string(page), "apiserver_request_total", `resource="pods"`, `verb="LIST"`); err != nil {
+		return c, err
+	}
+	if page, err = b.proxy.admin.get(ctx, "/metrics"); err != nil {
+		return c, err
+	}
+	c.passed, err = sumSeries(string(page), "watchfan_passthrough_requests_total")
+	return c, err
+}
+
+// sumSeries adds up the series of a metric that have all of the labels, on a page in the Prometheus text format:
+//
+//	name{label="value",…} 3
+func sumSeries(page, name string, labels ...string) (sum float64, err error) {
+	for line := range strings.Lines(page) {
+		rest, ok := strings.CutPrefix(line, name+"{")
+		set, value, complete := strings.Cut(rest, "} ")
+		if !ok || !hasAll(set, labels) {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if !complete || err != nil {
+			return 0, fmt.Errorf("metric %.200q: not a number", line)
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+func hasAll(set string, labels []string) bool {
+	for _, label := range labels {
+		if !strings.Contains(set, label) {
+			return false
+		}
+	}
+	return true
+}

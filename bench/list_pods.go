@@ -1,0 +1,102 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// podNamespaces is how many namespaces the pods are spread over.
+const podNamespaces = 50
+
+// A pod is one of those that lists are made of: running, with what a Deployment, the scheduler and a kubelet leave on
+// it, 3.7 KB of JSON in a list. What differs between real pods differs between these, so that they compress as well as
+// real ones.
+type pod struct{ namespace, name, json string }
+
+const podForm = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"$NAME","namespace":"$NAMESPACE",` +
+	`"labels":{"app":"$APP","pod-template-hash":"$HASH","team":"$NAMESPACE"},"annotations":{"checksum/config":"$CHECKSUM"},` +
+	`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"$APP-$HASH","uid":"$OWNER","controller":true,"blockOwnerDeletion":true}]},` +
+	`"spec":{"serviceAccountName":"$APP","nodeName":"$NODE",` +
+	`"containers":[{"name":"$APP","image":"registry.example.com/$NAMESPACE/$APP:$VERSION",` +
+	`"env":[{"name":"LOG_LEVEL","value":"info"}],"resources":{"requests":{"cpu":"100m","memory":"256Mi"}}}]},` +
+	`"status":{"phase":"Running","hostIP":"10.0.$A.$B","podIP":"10.2$A.$B.$C","startTime":"$TIME","conditions":[` +
+	`{"type":"Ready","status":"True","lastProbeTime":null,"lastTransitionTime":"$TIME"},` +
+	`{"type":"PodScheduled","status":"True","lastProbeTime":null,"lastTransitionTime":"$TIME"}],` +
+	`"containerStatuses":[{"name":"$APP","state":{"running":{"startedAt":"$TIME"}},"lastState":{},"ready":true,"started":true,"restartCount":0,` +
+	`"image":"registry.example.com/$NAMESPACE/$APP:$VERSION","imageID":"registry.example.com/$NAMESPACE/$APP@sha256:$DIGEST",` +
+	`"containerID":"containerd://$CONTAINER"}]}}`
+
+// newPod returns the i-th pod, the same in every run: one of ten replicas of its application.
+func newPod(i int) pod {
+	random := rand.NewChaCha8(seed(i))
+	app := rand.NewChaCha8(seed(-1 - i/10)) // what replicas have in common
+	appName, hash := fmt.Sprintf("service-%03d", i/10), hex(app, 5)
+	p := pod{namespace: fmt.Sprintf("team-%02d", i/10%podNamespaces), name: fmt.Sprintf("%s-%s-%s%d", appName, hash, hex(random, 2), i%10)}
+	p.json = strings.NewReplacer(
+		"$NAMESPACE", p.namespace, "$NAME", p.name, "$APP", appName, "$HASH", hash,
+		"$VERSION", fmt.Sprintf("v1.%d.%d", app.Uint64()%40, app.Uint64()%10), "$CHECKSUM", hex(app, 32), "$DIGEST", hex(app, 32),
+		"$OWNER", fmt.Sprintf("%s-%s-4%s-8%s-%s", hex(app, 4), hex(app, 2), hex(app, 2)[1:], hex(app, 2)[1:], hex(app, 6)),
+		"$NODE", fmt.Sprintf("node-%03d", random.Uint64()%100), "$CONTAINER", hex(random, 32),
+		"$A", fmt.Sprint(random.Uint64()%50), "$B", fmt.Sprint(random.Uint64()%250), "$C", fmt.Sprint(random.Uint64()%250),
+		"$TIME", time.Unix(1_790_000_000+int64(random.Uint64()%1_000_000), 0).UTC().Format(time.RFC3339),
+	).Replace(podForm)
+	return p
+}
+
+func seed(i int) (s [32]byte) {
+	binary.LittleEndian.PutUint64(s[:], uint64(i))
+	return s
+}
+
+// hex returns n random bytes in hexadecimal digits.
+func hex(r *rand.ChaCha8, n int) string {
+	p := make([]byte, n)
+	r.Read(p)
+	return fmt.Sprintf("%x", p)
+}
+
+// createPods creates n pods through the API, a few at once, and says how far it has come.
+func createPods(ctx context.Context, w *writer, n int, say func(format string, args ...any)) error {
+	const writers = 8
+	for i := range podNamespaces {
+		if _, err := w.send(ctx, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"team-%02d"}}`, i)); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := newPod(i).create(ctx, w); err != nil {
+					cancel(err)
+				}
+				if i%1000 == 0 {
+					say("creating pods: %d of %d", i, n)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// create creates the pod and gives it its status, which a create ignores.
+func (p pod) create(ctx context.Context, w *writer) error {
+	path := "/api/v1/namespaces/" + p.namespace + "/pods"
+	if _, err := w.send(ctx, "POST", path, p.json); err != nil {
+		return err
+	}
+	_, err := w.send(ctx, "PUT", path+"/"+p.name+"/status", p.json)
+	return err
+}

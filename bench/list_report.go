@@ -1,0 +1,220 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// A listResult is one case in one round.
+type listResult struct {
+	err error // why the figures are not to be used
+
+	deliverer string // name of the process that delivers
+	window    time.Duration
+	lists     lists
+	upstream  upstreamCounts
+	cpu       map[string]time.Duration // by process, bench among them
+	rss       map[string]int64         // by process, at the end
+	others    time.Duration            // CPU time of everything else on the machine
+}
+
+// String is one line for who waits.
+func (r *listResult) String() string {
+	if r.err != nil {
+		return "FAILED: " + r.err.Error()
+	}
+	return fmt.Sprintf("%s lists/s, %s ms of CPU each", human(float64(r.lists.count)/r.window.Seconds()), human(r.perList(r.servers())*1e-6))
+}
+
+// servers returns the CPU time of all servers.
+func (r *listResult) servers() (sum time.Duration) {
+	for name, cpu := range r.cpu {
+		if name != "bench" {
+			sum += cpu
+		}
+	}
+	return sum
+}
+
+func (r *listResult) perList(d time.Duration) float64 { return float64(d) / float64(r.lists.count) }
+
+// Units that the tables ask for by name; see also report.go.
+const (
+	unitLists       = "lists/s"
+	unitListCPU     = "cpu-ns/list"     // of the server that delivers
+	unitAllListCPU  = "all-cpu-ns/list" // of all servers
+	unitListsPerCPU = "lists/cpu-s"     // lists for a second of all servers' CPU
+	unitListBytes   = "B/list"          // on the wire
+	unitUpstream    = "upstream/list"   // lists of pods at kube-apiserver
+	unitPassed      = "passed/list"     // requests that watchfan passed through
+)
+
+// metrics returns the figures of a result that has no error.
+func (r *listResult) metrics() []metric {
+	n, seconds := float64(r.lists.count), r.window.Seconds()
+	m := []metric{
+		{unitLists, n / seconds},
+		{unitListCPU, r.perList(r.cpu[r.deliverer])},
+		{unitAllListCPU, r.perList(r.servers())},
+		{unitListsPerCPU, n / max(r.servers(), tick).Seconds()},
+		{unitP50, float64(r.lists.latency.quantile(0.50))},
+		{unitP99, float64(r.lists.latency.quantile(0.99))},
+		{unitListBytes, float64(r.lists.wire) / n},
+		{unitUpstream, r.upstream.lists / n},
+		{unitPassed, r.upstream.passed / n},
+		{"lists", n},
+		{"RSS-B", float64(r.rss[r.deliverer])},
+	}
+	for _, name := range sortedKeys(r.cpu) {
+		m = append(m, metric{name + "-cpu-%", 100 * r.cpu[name].Seconds() / seconds})
+	}
+	return append(m, metric{"others-cpu-%", 100 * r.others.Seconds() / seconds})
+}
+
+// get returns the value of one metric.
+func (r *listResult) get(unit string) (float64, bool) {
+	if r.err == nil {
+		for _, m := range r.metrics() {
+			if m.unit == unit {
+				return m.value, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// good returns the rounds that have figures.
+func (c *listCase) good() (rounds []*listResult) {
+	for i := range c.rounds {
+		if c.rounds[i].err == nil {
+			rounds = append(rounds, &c.rounds[i])
+		}
+	}
+	return rounds
+}
+
+func (c *listCase) values(unit string) (v []float64) {
+	for _, r := range c.good() {
+		if value, ok := r.get(unit); ok {
+			v = append(v, value)
+		}
+	}
+	return v
+}
+
+// ratios compares each round with kube-apiserver's.
+func (c *listCase) ratios(unit string) (v []float64) {
+	if c.direct == nil {
+		return nil
+	}
+	for i := range min(len(c.rounds), len(c.direct.rounds)) {
+		ours, ok := c.rounds[i].get(unit)
+		theirs, also := c.direct.rounds[i].get(unit)
+		if ok && also && theirs > 0 {
+			v = append(v, ours/theirs)
+		}
+	}
+	return v
+}
+
+// cells begin a row of the table.
+func (c *listCase) cells() []string {
+	version := c.form.version
+	if version == "" {
+		version = "unset"
+	}
+	return []string{version, c.form.format, c.form.encoding, c.peer.String()}
+}
+
+var listColumns = []column{
+	{"lists/s", unitLists, 1},
+	{"CPU ms/list", unitListCPU, 1e-6},
+	{"all servers", unitAllListCPU, 1e-6},
+	{"lists/CPU-s", unitListsPerCPU, 1},
+	{"p50 ms", unitP50, 1e-6},
+	{"p99 ms", unitP99, 1e-6},
+	{"MB/list", unitListBytes, 1e-6},
+	{"upstream", unitUpstream, 1},
+	{"passed", unitPassed, 1},
+}
+
+// writeListTables writes what a person wants to see, as writeTables does.
+func writeListTables(w io.Writer, cases []*listCase) {
+	header := []string{"version", "format", "encoding", "peer"}
+	table(w, "Lists: median of rounds (smallest–largest)", func(row func(...string)) {
+		titles := header
+		for _, col := range listColumns {
+			titles = append(titles, col.title)
+		}
+		row(titles...)
+		for _, c := range cases {
+			cells := c.cells()
+			for _, col := range listColumns {
+				cells = append(cells, summarise(c.values(col.unit), col.scale))
+			}
+			if failed := len(c.rounds) - len(c.good()); failed > 0 {
+				cells = append(cells, fmt.Sprintf("%d of %d rounds FAILED", failed, len(c.rounds)))
+			}
+			row(cells...)
+		}
+	})
+	table(w, "Ratio to kube-apiserver in the same round: median (smallest–largest)", func(row func(...string)) {
+		columns := listColumns[:len(listColumns)-2] // the last two are no costs
+		titles := header
+		for _, col := range columns {
+			titles = append(titles, col.title)
+		}
+		row(titles...)
+		for _, c := range cases {
+			if c.direct == nil {
+				continue
+			}
+			cells := c.cells()
+			for _, col := range columns {
+				cells = append(cells, summarise(c.ratios(col.unit), 1))
+			}
+			row(cells...)
+		}
+	})
+	var disturbed []float64
+	for _, c := range cases {
+		for _, r := range c.good() {
+			disturbed = append(disturbed, 100*r.others.Seconds()/r.window.Seconds())
+		}
+	}
+	fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. More than a few spoils the figures.\n", summarise(disturbed, 1))
+	for _, c := range cases {
+		for i, r := range c.rounds {
+			if r.err != nil {
+				fmt.Fprintf(w, "FAILED  %s, round %d: %v\n", c.name(), i+1, r.err)
+			}
+		}
+	}
+}
+
+// writeListBenchmarks writes one line of the Go benchmark format for each round of each case, as writeBenchmarks does.
+func writeListBenchmarks(w io.Writer, cases []*listCase) {
+	for _, c := range cases {
+		for i, r := range c.rounds {
+			if r.err != nil {
+				fmt.Fprintf(w, "# %s round %d FAILED: %v\n", c.name(), i+1, r.err)
+				continue
+			}
+			writeBenchmark(w, c.name(), r.metrics())
+		}
+	}
+}
+
+// conditions are what the figures cannot be judged without.
+func (o *listOptions) conditions(b *listBench) conditions {
+	c := machineConditions()
+	c.add("pods", fmt.Sprint(o.Pods))
+	c.add("list-bytes", fmt.Sprint(b.listBytes))
+	c.add("clients", fmt.Sprint(o.Clients))
+	c.add("window", o.Window.String())
+	c.add("rounds", fmt.Sprint(o.Rounds))
+	return c
+}

@@ -1,0 +1,311 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// serve runs handler for a test and returns where.
+func serve(t *testing.T, secure bool, handler http.HandlerFunc) endpoint {
+	server := httptest.NewUnstartedServer(handler)
+	if secure {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	e := endpoint{addr: netip.MustParseAddrPort(server.Listener.Addr().String()), token: "secret"}
+	if secure {
+		roots := x509.NewCertPool()
+		roots.AddCert(server.Certificate())
+		e.tls = tlsConfig(e.addr, roots)
+	}
+	return e
+}
+
+func connectLister(t *testing.T, e endpoint, f form) *lister {
+	t.Helper()
+	l, err := newLister(e, f, podsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.close)
+	return l
+}
+
+// podList is a list of n pods as a server would send it.
+func podList(t *testing.T, f form, n int) []byte {
+	list := &corev1.PodList{Items: make([]corev1.Pod, n)}
+	for i := range list.Items {
+		if err := json.Unmarshal([]byte(newPod(i).json), &list.Items[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body, err := json.Marshal(list)
+	if f.format == "protobuf" {
+		if body, err = list.Marshal(); err == nil {
+			body, err = (&runtime.Unknown{Raw: body}).Marshal()
+		}
+		body = append([]byte("k8s\x00"), body...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.encoding == "gzip" {
+		var zipped bytes.Buffer
+		z := gzip.NewWriter(&zipped)
+		z.Write(body)
+		z.Close()
+		body = zipped.Bytes()
+	}
+	return body
+}
+
+// Lists of every form, in chunks or with a length, arrive whole one after the other on one connection.
+func TestLister(t *testing.T) {
+	const pods = 100
+	for _, f := range forms {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v/tls=%t", f, secure), func(t *testing.T) {
+				body := podList(t, f, pods)
+				var connections sync.Map // by the client's address
+				e := serve(t, secure, func(w http.ResponseWriter, r *http.Request) {
+					connections.Store(r.RemoteAddr, true)
+					query := r.URL.Query()
+					if r.URL.Path != podsPath || query.Get("resourceVersion") != f.version || query.Has("resourceVersion") != (f.version != "") ||
+						r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Accept") != f.mediaType() ||
+						(r.Header.Get("Accept-Encoding") == "gzip") != (f.encoding == "gzip") {
+						t.Errorf("asked for %v with %v", r.URL, r.Header)
+					}
+					w.Header().Set("Content-Type", f.mediaType()+";charset=utf-8")
+					if f.encoding == "gzip" {
+						w.Header().Set("Content-Encoding", "gzip")
+					}
+					w.Write(body[:1])
+					w.(http.Flusher).Flush() // chunked from here on
+					w.Write(body[1:])
+				})
+				l := connectLister(t, e, f)
+				for range 3 {
+					var got bytes.Buffer
+					if _, err := l.list(&got); err != nil {
+						t.Fatal(err)
+					}
+					list, err := decodePods(f, &got)
+					if err != nil || len(list.Items) != pods || list.Items[7].Name != newPod(7).name {
+						t.Fatalf("got %d pods, %v", len(list.Items), err)
+					}
+				}
+				n := 0
+				connections.Range(func(any, any) bool { n++; return true })
+				if n != 1 {
+					t.Errorf("%d connections", n)
+				}
+				if least := uint64(3 * len(body)); l.wire.received < least || l.wire.received > least+least/5+5000 {
+					t.Errorf("%d bytes on the wire for %d of bodies", l.wire.received, least)
+				}
+			})
+		}
+	}
+}
+
+// An answer that is not the whole list, or not the one that was asked for, is an error and no fast list.
+func TestListerErrors(t *testing.T) {
+	asked := form{"json", "gzip", "0"}
+	f := func(want string, handler http.HandlerFunc) {
+		t.Helper()
+		l := connectLister(t, serve(t, false, handler), asked)
+		if _, err := l.list(io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	answer := func(mediaType, encoding string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", mediaType)
+			if encoding != "" {
+				w.Header().Set("Content-Encoding", encoding)
+			}
+		}
+	}
+	f("application/json, identity: want application/json, gzip", answer("application/json", ""))
+	f("application/vnd.kubernetes.protobuf, gzip: want", answer("application/vnd.kubernetes.protobuf", "gzip"))
+	f("403 Forbidden: nobody", func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		io.WriteString(w, "nobody")
+	})
+	f("connection that it closes", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		answer("application/json", "gzip")(w, r)
+	})
+	f("the server closed the connection", func(w http.ResponseWriter, r *http.Request) {
+		answer("application/json", "gzip")(w, r)
+		w.Write(make([]byte, 100<<10))
+		panic(http.ErrAbortHandler)
+	})
+}
+
+func TestDecodePodsErrors(t *testing.T) {
+	f := func(format, encoding, body string) {
+		t.Helper()
+		if _, err := decodePods(form{format, encoding, "0"}, strings.NewReader(body)); err == nil {
+			t.Errorf("%s, %s: decoded %q", format, encoding, body)
+		}
+	}
+	f("json", "identity", `{"items":[`)
+	f("json", "gzip", `{"items":[]}`)
+	f("protobuf", "identity", `{"items":[]}`)
+	f("protobuf", "identity", "k8s\x00\xff")
+}
+
+func TestListFor(t *testing.T) {
+	body := podList(t, forms[0], 3)
+	served := make(chan bool, 1000)
+	e := serve(t, false, func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(time.Millisecond)
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(body)
+		served <- true
+	})
+	listers := []*lister{connectLister(t, e, forms[0]), connectLister(t, e, forms[0])}
+	for _, d := range []time.Duration{0, 20 * time.Millisecond} {
+		got, err := listFor(t.Context(), listers, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.count < 2 || got.count != uint64(len(served)) || got.count != got.latency.count {
+			t.Errorf("%v: %d lists with %d latencies, the server made %d", d, got.count, got.latency.count, len(served))
+		}
+		if got.latency.quantile(0) < time.Millisecond || got.wire < got.count*uint64(len(body)) {
+			t.Errorf("%v: shortest %v, %d bytes", d, got.latency.quantile(0), got.wire)
+		}
+		for range got.count {
+			<-served
+		}
+	}
+	listers[1].close()
+	if _, err := listFor(t.Context(), listers, 0); err == nil {
+		t.Error("a lost connection went unnoticed")
+	}
+}
+
+// The pods differ, and are the same in every run.
+func TestNewPod(t *testing.T) {
+	names := make(map[string]bool)
+	for i := range 1000 {
+		p := newPod(i)
+		if again := newPod(i); p != again {
+			t.Fatalf("pod %d differs the second time", i)
+		}
+		var decoded corev1.Pod
+		d := json.NewDecoder(strings.NewReader(p.json))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&decoded); err != nil {
+			t.Fatalf("%v: %s", err, p.json)
+		}
+		if decoded.Name != p.name || decoded.Namespace != p.namespace || strings.Contains(p.json, "$") {
+			t.Fatalf("%+v", p)
+		}
+		names[p.namespace+"/"+p.name] = true
+	}
+	if len(names) != 1000 {
+		t.Errorf("%d names of 1000 pods", len(names))
+	}
+}
+
+func TestSumSeries(t *testing.T) {
+	const page = "# HELP apiserver_request_total …\n" +
+		`apiserver_request_total{code="200",resource="pods",verb="LIST"} 3` + "\n" +
+		`apiserver_request_total{code="504",resource="pods",verb="LIST"} 1e+02` + "\n" +
+		`apiserver_request_total{code="200",resource="pods",verb="GET"} 7` + "\n" +
+		`apiserver_request_total_bytes{resource="pods",verb="LIST"} 9` + "\n" +
+		`broken{resource="pods"} many` + "\n"
+	f := func(want float64, wantErr bool, name string, labels ...string) {
+		t.Helper()
+		got, err := sumSeries(page, name, labels...)
+		if got != want || (err != nil) != wantErr {
+			t.Errorf("%s%v: got %v, %v want %v", name, labels, got, err, want)
+		}
+	}
+	f(103, false, "apiserver_request_total", `resource="pods"`, `verb="LIST"`)
+	f(110, false, "apiserver_request_total")
+	f(0, false, "apiserver_request_total", `resource="nodes"`)
+	f(0, true, "broken")
+}
+
+// sampleLists is a run of two rounds in which watchfan failed once.
+func sampleLists() []*listCase {
+	o := listDefaults()
+	o.Only = regexp.MustCompile("format=json/encoding=identity")
+	cases := o.cases()
+	for i, c := range cases {
+		for round := range 2 {
+			r := listResult{deliverer: c.peer.name, window: 4 * time.Second, others: 40 * time.Millisecond,
+				lists: lists{count: 40, wire: 40 * 18_600_000}, rss: map[string]int64{c.peer.name: 300 << 20},
+				upstream: upstreamCounts{lists: float64(40 * (i % 2))},
+				cpu:      map[string]time.Duration{"bench": time.Second, c.peer.name: time.Duration(round+1) * time.Second, "etcd": 100 * time.Millisecond}}
+			if c.peer != direct {
+				r.lists.count = 400
+			}
+			var h histogram
+			h.record(100 * time.Millisecond)
+			r.lists.latency.add(&h)
+			if i == 1 && round == 1 {
+				r.err = errors.New("list answered 503")
+			}
+			c.rounds = append(c.rounds, r)
+		}
+	}
+	return cases
+}
+
+func TestListReport(t *testing.T) {
+	var got bytes.Buffer
+	writeListTables(&got, sampleLists())
+	writeListBenchmarks(&got, sampleLists())
+	text := regexp.MustCompile(`(?m)-\d+\t1\t`).ReplaceAllString(got.String(), "-2\t1\t") // this machine's cores
+	golden := filepath.Join("testdata", "list.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+	line := regexp.MustCompile(`^Benchmark[A-Z]\w*(/[a-z]+=[^\s/]+)+-2\t1(\t[-+.0-9]+ \S+)+$`)
+	lines := 0
+	for l := range strings.Lines(text) {
+		if strings.HasPrefix(l, "Benchmark") {
+			if lines++; !line.MatchString(strings.TrimSuffix(l, "\n")) {
+				t.Errorf("not in the Go benchmark format: %q", l)
+			}
+		}
+	}
+	if lines != 11 {
+		t.Errorf("%d benchmark lines of 12 results, one of which failed", lines)
+	}
+}

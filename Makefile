@@ -12,9 +12,9 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 RACE := $(shell command -v gcc cc >/dev/null 2>&1 && echo -race)
 PACKAGES := ./...
 SOURCES := go.mod go.sum main.go $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
-DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
+DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test unit e2e race fuzz lint microbench bench clean
+.PHONY: help build devcluster run demo test unit e2e conformance race fuzz lint microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,9 +35,13 @@ unit: ## unit tests and fuzz seeds, with the race detector
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v /proxy/e2e)
 
 e2e: bin/watchfan-race bin/devcluster bin/kubectl ## the built binary between a real kube-apiserver and real clients
-	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
+	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
 		$(GO) test -timeout 20m -count=1 ./proxy/e2e/...
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
+
+conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, straight and through watchfan (6 minutes)
+	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
+		CONFORMANCE_BIN=$(CURDIR)/bin/conformance $(GO) test -timeout 20m -count=1 -v ./cmd/conformance/e2e
 
 fuzz: ## every fuzz target for FUZZTIME (default 20s)
 	@for package in $$($(GO) list $(PACKAGES)); do \
@@ -49,6 +53,7 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "not gofmt-clean: $$unformatted"; exit 1; }
 	$(GO) vet $(PACKAGES)
+	cd proxy/e2e/informers && $(GO) vet .
 	$(GO) run $(STATICCHECK) $(PACKAGES)
 
 microbench: ## go test -bench of framing and fanout
@@ -75,6 +80,9 @@ alive = ( while sleep 15; do echo "  ... still building, $$SECONDS s"; done ) & 
 bin/devcluster: $(DEVCLUSTER)
 	@echo "Building etcd and kube-apiserver from their Go modules: about 4 minutes the first time, seconds afterwards."
 	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ . && echo "Built $@ in $$SECONDS s."
+
+bin/conformance: $(wildcard deploy/devcluster/cmd/conformance/*) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
+	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ ./cmd/conformance && echo "Built $@ in $$SECONDS s."
 
 bin/kubectl: $(DEVCLUSTER)
 	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ ./cmd/kubectl && echo "Built $@ in $$SECONDS s."

@@ -46,6 +46,9 @@ func (id identity) GoString() string { return id.String() }
 func identify(ctx *fasthttp.RequestCtx, secure bool) (id identity, ok bool) {
 	header, present := firstHeader(&ctx.Request.Header, fasthttp.HeaderAuthorization)
 	if !present {
+		if bearerSubprotocol(ctx) {
+			return identity{}, true // kube-apiserver reads the token from where it is
+		}
 		return identity{own: !secure}, !secure
 	}
 	parts := strings.SplitN(strings.TrimSpace(header), " ", 3)
@@ -53,6 +56,25 @@ func identify(ctx *fasthttp.RequestCtx, secure bool) (id identity, ok bool) {
 		return identity{}, false
 	}
 	return identity{token: parts[1]}, true
+}
+
+// bearerSubprotocol reports whether the request opens a WebSocket with a token among its subprotocols, as browsers must send it
+// (k8s.io/apiserver pkg/authentication/request/websocket).
+func bearerSubprotocol(ctx *fasthttp.RequestCtx) bool {
+	if !strings.EqualFold(upgradeType(ctx), "websocket") {
+		return false
+	}
+	for k, v := range ctx.Request.Header.All() {
+		if !headerIs(k, "Sec-Websocket-Protocol") {
+			continue
+		}
+		for protocol := range strings.SplitSeq(string(v), ",") {
+			if strings.HasPrefix(strings.TrimSpace(protocol), "base64url.bearer.authorization.k8s.io.") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 const (

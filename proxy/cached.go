@@ -12,18 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
 )
 
 // cachedReads answers gets, lists and watches from the lanes' caches.
 type cachedReads struct {
-	opts      *Options
-	discovery *discovery
-	auth      *authorizer
-	lanes     *lanes
-	flusher   *fanout.Flusher
-	conns     *connections
-	log       *slog.Logger
-	ctx       context.Context // ends when no more is to be served
+	opts        *Options
+	discovery   *discovery
+	offers      *offers
+	definitions *definitions
+	auth        *authorizer
+	pass        func(*fasthttp.RequestCtx, identity) // to kube-apiserver
+	lanes       *lanes
+	compressed  compressedLists
+	flusher     *fanout.Flusher
+	conns       *connections
+	log         *slog.Logger
+	ctx         context.Context // ends when no more is to be served
 
 	mu       sync.Mutex
 	resident map[string]*lane // by the name in --resident-resources
@@ -31,10 +36,12 @@ type cachedReads struct {
 
 func newCachedReads(s *Server) *cachedReads {
 	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0))
-	return &cachedReads{
+	c := &cachedReads{
 		opts:      &s.opts,
 		discovery: s.discovery,
+		offers:    &offers{upstream: s.upstream},
 		auth:      s.authorizer,
+		pass:      s.passthrough.serve,
 		flusher:   flusher,
 		conns:     s.conns,
 		log:       s.log,
@@ -49,12 +56,16 @@ func newCachedReads(s *Server) *cachedReads {
 				ClientFrames:  s.opts.ClientBufferFrames,
 				ClientBytes:   s.opts.ClientBufferBytes,
 			},
-			idle:  s.opts.IdleTimeout,
-			log:   s.log,
-			ctx:   s.ctx,
-			byGVR: make(map[schema.GroupVersionResource]*lane),
+			idle:       s.opts.IdleTimeout,
+			log:        s.log,
+			ctx:        s.ctx,
+			spareLists: s.opts.spareLists,
+			byKey:      make(map[laneKey]*lane),
+			defined:    make(map[schema.GroupResource]*definition),
 		},
 	}
+	c.definitions = &definitions{lanes: c.lanes, discovery: s.discovery, log: s.log}
+	return c
 }
 
 // run serves until the server's context ends and leaves no goroutine behind.
@@ -87,7 +98,8 @@ func (c *cachedReads) keep(name string) {
 			continue
 		}
 		info, _ := c.discovery.lookup(c.ctx, gvr)
-		if l, ok := c.lanes.acquire(info); ok {
+		info.definition, _ = c.definitions.of(c.ctx, gvr, true)
+		if l, ok := c.lanes.acquire(info, representation{}, true); ok {
 			kept = l
 			c.setResident(name, l)
 		}
@@ -122,63 +134,117 @@ func (c *cachedReads) end() { c.lanes.endWatches(fanout.Ending{Reason: fanout.Sh
 // laneWait is how long a request waits for a lane that is being filled, before it is passed through.
 const laneWait = 10 * time.Second
 
-// serve answers the request and reports true, or reports false and has done nothing.
-func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request) bool {
-	if !c.serves(req) {
-		return false
+// serve answers the request, from a cache if it can be.
+func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request) (passed bool) {
+	arrived := time.Now()
+	if !req.served() {
+		c.pass(ctx, id)
+		return true
 	}
 	wait, cancel := context.WithTimeout(c.ctx, laneWait)
 	defer cancel()
-	info, ok := c.discovery.lookup(wait, req.gvr)
+	r, ok := c.resolve(wait, id, req)
+	if !ok {
+		c.pass(ctx, id)
+		return true
+	}
+	defer r.release()
+	r.arrived = arrived
+	if !r.lane.ready(wait) {
+		c.pass(ctx, id)
+		return true
+	}
+	if done, ok := r.passAlone(c.opts.mostAlone); ok {
+		defer done()
+		c.pass(ctx, id)
+		return true
+	}
+	served := false
+	switch req.verb {
+	case "watch":
+		served = c.serveWatch(ctx, r)
+	case "list":
+		served = c.serveList(ctx, r)
+	default:
+		served = c.serveGet(ctx, r)
+	}
+	if !served {
+		c.pass(ctx, id)
+		return true
+	}
+	r.lane.metrics.served(req.verb)
+	return false
+}
+
+// cachedRead is a request that a lane may answer.
+type cachedRead struct {
+	*request
+	id        identity
+	lane      *lane
+	namespace string // "" for all and in cluster scope
+	filter    *fanout.Filter
+	arrived   time.Time
+	lanes     *lanes
+	kept      bool // by a watch, which releases the lane when it ends
+}
+
+// keep makes release leave the lane to whoever calls keep.
+func (r *cachedRead) keep() { r.kept = true }
+
+func (r *cachedRead) release() {
+	if !r.kept {
+		r.lanes.release(r.lane)
+	}
+}
+
+// resolve finds the lane that answers req, and makes sure that id may read what is asked for.
+func (c *cachedReads) resolve(ctx context.Context, id identity, req *request) (*cachedRead, bool) {
+	info, ok := c.discovery.lookup(ctx, req.gvr)
 	if !ok || !info.watchable {
-		return false
+		return nil, false
 	}
 	namespace, ok := req.scope(info)
 	if !ok {
-		return false
+		return nil, false
+	}
+	form, ok := c.offers.choose(ctx, req.gvr, req.accepts)
+	if !ok || req.verb != "watch" && form.encoding == framing.JSON && (req.pretty || form.pretty) {
+		return nil, false
+	}
+	startsLane := req.verb != "get" || req.resourceVersion != ""
+	if !startsLane && !c.lanes.started(laneKey{req.gvr, form.representation}) {
+		return nil, false
+	}
+	if info.definition, ok = c.definitions.of(ctx, req.gvr, req.verb == "watch"); !ok {
+		return nil, false
 	}
 	selector, ok := fieldSelector(info, req.fields)
+	if !ok || info.definition != nil && !c.definitions.selects(selector) {
+		return nil, false
+	}
+	if !c.auth.allowed(ctx, id, req) {
+		return nil, false // upstream says no in its own words
+	}
+	l, ok := c.lanes.acquire(info, form.representation, startsLane)
 	if !ok {
-		return false
+		return nil, false
 	}
-	if !c.auth.allowed(wait, id, req) {
-		return false // upstream says no in its own words
-	}
-	l, ok := c.lanes.acquire(info)
+	filter, ok := fanout.NewFilter(namespace, req.labels, selector, l.fieldLabels)
 	if !ok {
-		return false
+		c.lanes.release(l)
+		return nil, false
 	}
-	served := false
-	if l.ready(wait) {
-		filter, ok := fanout.NewFilter(namespace, req.labels, selector, l.fieldLabels)
-		switch {
-		case !ok:
-		case req.verb == "watch":
-			if c.serveWatch(ctx, id, req, l, filter) {
-				return true // which releases the lane when it ends
-			}
-		case req.verb == "list":
-			served = c.serveList(ctx, req, l, filter)
-		default:
-			served = c.serveGet(ctx, req, l, namespace)
-		}
-	}
-	c.lanes.release(l)
-	return served
+	return &cachedRead{request: req, id: id, lane: l, namespace: namespace, filter: filter, lanes: c.lanes}, true
 }
 
 // serves reports whether the request is of a kind that may be answered from a cache; this is decided before a lane is
 // started for it.
-func (c *cachedReads) serves(req *request) bool {
+func (req *request) served() bool {
 	switch {
 	case req.verb == "watch":
 		return req.timeoutSeconds == nil || *req.timeoutSeconds >= 0 // a negative one ends the watch before it begins
-	case req.pretty, req.resourceVersion == "", req.continueToken != "":
-		return false // pretty and consistent reads, and the pages behind the first
-	case req.verb == "list" && req.resourceVersionMatch == "Exact":
-		return false
-	case req.verb == "list" && req.limit > 0 && req.resourceVersion != "0" && req.resourceVersionMatch == "":
-		return false // a list of exactly this version
+	case req.continueToken != "" && req.selectorName != "":
+		return false // a page of what may be one object
 	}
 	return true
 }

@@ -32,6 +32,8 @@ type resourceInfo struct {
 	kind       string
 	namespaced bool
 	watchable  bool // it can be listed and watched
+
+	definition *definition // of a custom resource; nil where it is not known, and until cachedReads has asked for it
 }
 
 const (

@@ -114,17 +114,17 @@ func TestDiscoveryLookup(t *testing.T) {
 			}
 		}
 		core := schema.GroupVersion{Version: "v1"}
-		f(pods, resourceInfo{pods, "Pod", true, true}, true)
-		f(foos, resourceInfo{foos, "Foo", true, true}, true)
-		f(core.WithResource("nodes"), resourceInfo{core.WithResource("nodes"), "Node", false, true}, true)
-		f(core.WithResource("componentstatuses"), resourceInfo{core.WithResource("componentstatuses"), "ComponentStatus", false, false}, true)
+		f(pods, resourceInfo{pods, "Pod", true, true, nil}, true)
+		f(foos, resourceInfo{foos, "Foo", true, true, nil}, true)
+		f(core.WithResource("nodes"), resourceInfo{core.WithResource("nodes"), "Node", false, true, nil}, true)
+		f(core.WithResource("componentstatuses"), resourceInfo{core.WithResource("componentstatuses"), "ComponentStatus", false, false, nil}, true)
 		f(core.WithResource("pods/status"), resourceInfo{}, false)
 		f(core.WithResource("nosuch"), resourceInfo{}, false)
 		if got := up.count(); got != 2 {
 			t.Errorf("requests: got %d, want 2", got)
 		}
 		time.Sleep(discoveryTTL)
-		f(pods, resourceInfo{pods, "Pod", true, true}, true)
+		f(pods, resourceInfo{pods, "Pod", true, true, nil}, true)
 		if got := up.count(); got != 3 {
 			t.Errorf("requests after discoveryTTL: got %d, want 3", got)
 		}

@@ -8,7 +8,7 @@
 //	                              ▼ 401         └─────────▶ passthrough ◀─────────┘ ──▶ kube-apiserver
 //
 // A request is served from a cache only if it is positively recognised as a get, list or watch that a cache can answer
-// exactly as kube-apiserver would. Any doubt (a parameter kube-apiserver would refuse, another representation, a resource that is not
+// exactly as kube-apiserver would. Any doubt (a parameter kube-apiserver would refuse, a representation that is not cached, a resource that is not
 // there, a client that may not read it, a state that can't be proven fresh in time) passes the request through, and kube-apiserver
 // chooses the words. That is why hardly an error is written here.
 //
@@ -18,8 +18,8 @@
 //  2. After its initial events a watch's resourceVersions never decrease, no event of the watch is missing, and none comes twice. A
 //     watch that can't go on like this ends.
 //  3. A bookmark is sent behind every event up to its resourceVersion.
-//  4. A watch that begins with initial events and no resourceVersion shows a state at least as new as any write that was acknowledged
-//     before the request; see prover for how that is known.
+//  4. A list, a get, and a watch that begins with initial events, show without a resourceVersion a state at least as new as any write
+//     that was acknowledged before the request; see Freshness.
 //  5. Nothing is shown to a client that kube-apiserver would not let read it: the client's own token asks, and asks again each
 //     minute while a watch is open.
 //
@@ -27,6 +27,39 @@
 // last resourceVersion, or lists once and shows its clients the differences; their streams stay open. An object may then have had
 // versions that no client saw, but its latest is always shown. And a watch of a client whose permission is gone ends,
 // where kube-apiserver's would go on.
+//
+// # Representations
+//
+// Clients ask for JSON or protobuf, for whole objects or their metadata only. Each form of a resource has a lane of its own, filled with
+// the bytes that kube-apiserver itself sends in that form, because to make one form of another takes the resource's Go types. Tables, YAML
+// and indented JSON are made for people's eyes and pass through. What kube-apiserver offers of which resource is asked once; see offers.
+//
+// # Freshness
+//
+// A read without a resourceVersion promises a state at least as new as the request (KEP-2340; KEP-3157 for watches). Kube-apiserver asks etcd
+// for the current revision R and waits until its cache has come there. So do we, with kube-apiserver for etcd, and not once for each
+// read but once for all that wait.
+//
+// R is had from a list that is consistent, empty and all but free. That our own stream has brought everything up to R is harder to know,
+// because a quiet resource's stream says nothing, and what another connection has shown proves nothing of ours. One
+// of these proves it:
+//
+//   - The stream itself passes R. A busy resource's does within milliseconds.
+//   - A list of the collection, consistent by itself, has the same objects in the same versions as the cache. Then the cache's state is that of
+//     the list's resourceVersion, although the stream may have yet to bring changes that undid each other; who is served on this
+//     proof is not shown those (see fanout.Proof). Only the metadata is fetched. Small collections are always proved so, larger ones
+//     for a bounded part of the time.
+//   - A second watch from the cache's resourceVersion with a timeout of 3 s gets a bookmark B ≥ R after about a second: all that kube-apiserver
+//     sends short of a bookmark each minute. B says that the second watch has shown every change up to B. Once our own stream has brought
+//     the last of those, nothing is missing up to B.
+//
+// It does not matter which of several kube-apiservers answers: R and the list come out of quorum reads of etcd, whoever makes them, and a
+// bookmark speaks of the stream that it is on. A lane that was first filled by a list asked for after the request needs no proof. What can't be
+// proved within --freshness-timeout passes through.
+//
+// Where a read wants so little that kube-apiserver answers it as easily as it says R (a get, a list of a few objects), the first few at a time
+// are passed through, and only those beyond share a proof: nobody waits longer than without us, and kube-apiserver's work for a burst of
+// any size stays bounded.
 //
 // # One watch's life
 //
@@ -45,6 +78,7 @@
 //
 //   - Run: one for each listener, the upstream check, the lanes' keeper, the authorizer's re-checks;
 //   - one for each lane, its reflector; one more while freshness is being proven;
+//   - one while custom resources have lanes, which follows their definitions;
 //   - fanout's: one for each shard, and one for each client that does not read, until it does;
 //   - fasthttp's: one for each connection between two requests or being answered;
 //   - one for each watch or passed-through stream, which waits for the client to leave.

@@ -5,6 +5,12 @@ import "time"
 // SetHeaderTimeout changes the time that clients have for a request's head. Call it before Run.
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.ReadTimeout = d }
 
+// SpareLists has large collections never listed to prove freshness, as if they had just been.
+func SpareLists(o *Options) { o.spareLists = true }
+
+// NoneAlone has every consistent read answered from a cache that is proved to be new enough, however little it wants.
+func NoneAlone(o *Options) { o.mostAlone = 0 }
+
 var (
 	SelfSigned     = selfSigned
 	NewCertificate = newCertificate

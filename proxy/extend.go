@@ -57,6 +57,10 @@ func (l *lane) replay(ctx context.Context, from, until uint64) error {
 		size   int64
 		limits = l.cache.Limits()
 	)
+	// Having been asked, kube-apiserver knows that it is behind nothing up to until, and its bookmark says so.
+	if _, err := l.currentVersion(ctx); err != nil {
+		return fmt.Errorf("extend history of %s from %d: %w", l, from, err)
+	}
 	err := l.readWatch(ctx, query(
 		"watch", "true",
 		"resourceVersion", strconv.FormatUint(from, 10),
@@ -70,7 +74,7 @@ func (l *lane) replay(ctx context.Context, from, until uint64) error {
 			events = append(events, ev)
 			size += int64(ev.Object.Size())
 		}
-		return len(events) <= limits.HistoryEvents && size <= limits.HistoryBytes
+		return ev.ResourceVersion != until && len(events) <= limits.HistoryEvents && size <= limits.HistoryBytes
 	})
 	var status *statusError
 	if errors.As(err, &status) && status.expired() {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -19,58 +20,64 @@ type kindFields struct {
 }
 
 // defaultFields are those of every kind that is not in builtinFields: most
-// built-in kinds, and custom resources. The selectableFields of a custom
-// resource's definition are not among them; who selects by one is passed
-// through.
+// built-in kinds, and custom resources, which have those of their definition
+// besides.
 var defaultFields = kindFields{namespace: true}
 
 // builtinFields lists the kinds with field selectors of their own, as of
 // Kubernetes 1.36: which labels there are is said in k8s.io/kubernetes
 // pkg/apis/*/v*/conversion.go, what they select by in the strategy.go or
-// storage.go of pkg/registry/*/*.
+// storage.go of pkg/registry/*/*. The numbers are those of the generated.proto
+// of each version in k8s.io/api, where they never change.
 var builtinFields = map[schema.GroupVersionKind]kindFields{
 	coreKind("Pod"): {
 		namespace: true,
 		alias:     map[string]string{"spec.host": "spec.nodeName"},
 		selectable: []framing.Field{
-			plainField("spec", "nodeName"),
-			plainField("spec", "restartPolicy"),
-			plainField("spec", "schedulerName"),
-			plainField("spec", "serviceAccountName"),
-			fieldAt("spec.hostNetwork", "false", []string{"spec", "hostNetwork"}),
-			plainField("status", "phase"),
-			plainField("status", "podIP"), // always the first of status.podIPs
-			{Label: "status.podIPs"},      // accepted, and never filled
-			plainField("status", "nominatedNodeName"),
+			plainField("spec.nodeName", 2, 10),
+			plainField("spec.restartPolicy", 2, 3),
+			plainField("spec.schedulerName", 2, 19),
+			plainField("spec.serviceAccountName", 2, 8),
+			fieldAt("spec.hostNetwork", "false", at("spec.hostNetwork", 2, 11)),
+			plainField("status.phase", 3, 1),
+			plainField("status.podIP", 3, 6), // always the first of status.podIPs
+			{Label: "status.podIPs"},         // accepted, and never filled
+			plainField("status.nominatedNodeName", 3, 11),
 		},
 	},
 	coreKind("Node"): {selectable: []framing.Field{
-		fieldAt("spec.unschedulable", "false", []string{"spec", "unschedulable"}),
+		fieldAt("spec.unschedulable", "false", at("spec.unschedulable", 2, 4)),
 	}},
-	coreKind("Namespace"): {selectable: []framing.Field{plainField("status", "phase")}},
+	coreKind("Namespace"): {selectable: []framing.Field{plainField("status.phase", 3, 1)}},
 	coreKind("ReplicationController"): {
 		namespace:  true,
-		selectable: []framing.Field{fieldAt("status.replicas", "0", []string{"status", "replicas"})},
+		selectable: []framing.Field{fieldAt("status.replicas", "0", at("status.replicas", 3, 1))},
 	},
-	coreKind("Secret"): {namespace: true, selectable: []framing.Field{plainField("type")}},
+	coreKind("Secret"): {namespace: true, selectable: []framing.Field{plainField("type", 3)}},
 	coreKind("Service"): {namespace: true, selectable: []framing.Field{
-		plainField("spec", "clusterIP"),
-		plainField("spec", "type"),
+		plainField("spec.clusterIP", 2, 3),
+		plainField("spec.type", 2, 4),
 	}},
-	coreKind("Event"): {namespace: true, selectable: append(eventFields("involvedObject"),
-		plainField("reportingComponent"),
-		fieldAt("source", "", []string{"source", "component"}, []string{"reportingComponent"}),
+	coreKind("Event"): {namespace: true, selectable: append(objectReferenceFields("involvedObject", 2),
+		plainField("reason", 3),
+		plainField("type", 9),
+		plainField("reportingComponent", 14),
+		fieldAt("source", "", at("source.component", 5, 1), at("reportingComponent", 14)),
 	)},
-	{Group: "events.k8s.io", Version: "v1", Kind: "Event"}: {namespace: true, selectable: append(eventFields("regarding"),
-		plainField("reportingController"),
+	{Group: "events.k8s.io", Version: "v1", Kind: "Event"}: {namespace: true, selectable: append(objectReferenceFields("regarding", 8),
+		plainField("reason", 7),
+		plainField("type", 11),
+		plainField("reportingController", 4),
 	)},
 	{Group: "batch", Version: "v1", Kind: "Job"}: {
 		namespace:  true,
-		selectable: []framing.Field{fieldAt("status.successful", "0", []string{"status", "succeeded"})},
+		selectable: []framing.Field{fieldAt("status.successful", "0", at("status.succeeded", 3, 5))},
 	},
-	{Group: "certificates.k8s.io", Version: "v1", Kind: "CertificateSigningRequest"}: signerFields,
-	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "ClusterTrustBundle"}:  signerFields,
-	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "ClusterTrustBundle"}:   signerFields,
+	{Group: "certificates.k8s.io", Version: "v1", Kind: "CertificateSigningRequest"}: {selectable: []framing.Field{
+		plainField("spec.signerName", 2, 7),
+	}},
+	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "ClusterTrustBundle"}: trustBundleFields,
+	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "ClusterTrustBundle"}:  trustBundleFields,
 
 	// Namespaced, and yet it has no metadata.namespace.
 	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "PodCertificateRequest"}: podCertificateFields,
@@ -82,15 +89,15 @@ var builtinFields = map[schema.GroupVersionKind]kindFields{
 }
 
 var (
-	signerFields         = kindFields{selectable: []framing.Field{plainField("spec", "signerName")}}
+	trustBundleFields    = kindFields{selectable: []framing.Field{plainField("spec.signerName", 2, 1)}}
 	podCertificateFields = kindFields{selectable: []framing.Field{
-		plainField("spec", "signerName"),
-		plainField("spec", "podName"),
-		plainField("spec", "nodeName"),
+		plainField("spec.signerName", 2, 1),
+		plainField("spec.podName", 2, 2),
+		plainField("spec.nodeName", 2, 6),
 	}}
 	resourceSliceFields = kindFields{selectable: []framing.Field{
-		plainField("spec", "nodeName"),
-		plainField("spec", "driver"),
+		plainField("spec.nodeName", 2, 3),
+		plainField("spec.driver", 2, 1),
 	}}
 )
 
@@ -98,32 +105,40 @@ func coreKind(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Version: "v1", Kind: kind}
 }
 
-// plainField is the field whose label is its path.
-func plainField(path ...string) framing.Field {
-	label := path[0]
-	for _, name := range path[1:] {
-		label += "." + name
+// place is where a value stands in an object: by the names of JSON, and by the
+// field numbers of protobuf.
+type place struct {
+	path    []string
+	numbers []int32
+}
+
+func at(path string, numbers ...int32) place { return place{strings.Split(path, "."), numbers} }
+
+func fieldAt(label, value string, places ...place) framing.Field {
+	f := framing.Field{Label: label, Default: value}
+	for _, p := range places {
+		f.Paths = append(f.Paths, p.path)
+		f.Numbers = append(f.Numbers, p.numbers)
 	}
-	return fieldAt(label, "", path)
+	return f
 }
 
-func fieldAt(label, value string, paths ...[]string) framing.Field {
-	return framing.Field{Label: label, Paths: paths, Default: value}
+// plainField is the field whose label is its path.
+func plainField(path string, numbers ...int32) framing.Field {
+	return fieldAt(path, "", at(path, numbers...))
 }
 
-// eventFields are the fields that both kinds of events have, about being what
-// they call the object they are about.
-func eventFields(about string) []framing.Field {
+// objectReferenceFields are the fields of an event about the object that it is
+// about, which stands at field number.
+func objectReferenceFields(name string, number int32) []framing.Field {
 	return []framing.Field{
-		plainField(about, "kind"),
-		plainField(about, "namespace"),
-		plainField(about, "name"),
-		plainField(about, "uid"),
-		plainField(about, "apiVersion"),
-		plainField(about, "resourceVersion"),
-		plainField(about, "fieldPath"),
-		plainField("reason"),
-		plainField("type"),
+		plainField(name+".kind", number, 1),
+		plainField(name+".namespace", number, 2),
+		plainField(name+".name", number, 3),
+		plainField(name+".uid", number, 4),
+		plainField(name+".apiVersion", number, 5),
+		plainField(name+".resourceVersion", number, 6),
+		plainField(name+".fieldPath", number, 7),
 	}
 }
 
@@ -131,6 +146,7 @@ func fieldsOf(info resourceInfo) kindFields {
 	kf, ok := builtinFields[info.gvr.GroupVersion().WithKind(info.kind)]
 	if !ok {
 		kf = defaultFields
+		kf.selectable = info.definition.fields(info.gvr.Version)
 	}
 	// Cluster-scoped built-in kinds either refuse metadata.namespace or let it
 	// select nothing, custom ones refuse it: nothing to serve either way.

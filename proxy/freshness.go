@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,29 +14,22 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// prover proves that a lane's cache is as new as upstream was at some instant after the question, which is what a
-// WatchList without a resourceVersion promises (KEP-3157, KEP-2340). One proof serves all who asked before it began.
-//
-// A resourceVersion R that is current upstream is had easily; that our own stream has brought everything up to R is not, because a
-// quiet resource's stream says nothing. Three things prove it:
-//
-//   - the stream itself passes R: what a busy resource does within milliseconds;
-//   - a small collection is listed, and holds the same objects in the same versions as the cache. What may have
-//     happened between the cache's resourceVersion and the list's undid itself, and who subscribes on this proof is not
-//     shown it (see fanout.Proof);
-//   - a second watch from the cache's resourceVersion with a timeout of 3 s, which has kube-apiserver send a bookmark B after about
-//     a second. The bookmark means that the second watch has brought every change up to B. It is on another connection, so it
-//     proves nothing about ours; but it has shown which changes there are up to B, and once our own stream has
-//     brought the last of those, there is nothing between that one and B.
+// prover proves that a lane's cache is as new as upstream was at some instant after the question; the package comment says how.
+// One proof serves all who asked before it began.
 type prover struct {
 	lane *lane
 
 	mu      sync.Mutex
 	next    *proof // begins when the one under way has ended; nil if nobody waits
 	running bool
+
+	// Owned by loop.
+	served    []*proof      // those that the run under way is for
+	listTook  time.Duration // the last list of a large collection
+	listAgain time.Time     // when it may be listed again
 }
 
-// proof is one run of a prover.
+// proof is what those share who ask at the same time.
 type proof struct {
 	donec  chan struct{} // closed when result and err are set; never sent on
 	result fanout.Proof
@@ -43,9 +37,16 @@ type proof struct {
 }
 
 const (
-	// smallCollection is the size of a collection, in bytes, that is rather listed than waited for.
+	// smallCollection is the size of a collection, in bytes, that is always listed.
 	smallCollection = 256 << 10
-	// busyWait is how long a busy resource's own stream is given.
+	// mostListed is how many objects a larger one may have to be listed, and listShare the part of the time, as a
+	// divisor, that its lists may take: kube-apiserver is to be spared them. If that is a matter of listWait or more, a
+	// watch is sooner.
+	mostListed = 25_000
+	listShare  = 4
+	listWait   = time.Second
+	// busyFor is how long after a change a resource counts as busy, and busyWait how long its stream is given.
+	busyFor  = time.Second
 	busyWait = 30 * time.Millisecond
 )
 
@@ -77,25 +78,36 @@ func (p *prover) prove(ctx context.Context, timeout time.Duration) (fanout.Proof
 func (p *prover) loop(ctx context.Context, timeout time.Duration) {
 	for {
 		p.mu.Lock()
-		pr := p.next
-		p.next = nil
-		p.running = pr != nil
-		p.mu.Unlock()
-		if pr == nil {
+		if p.next == nil { // from here on another loop may run
+			p.running = false
+			p.mu.Unlock()
 			return
 		}
+		p.admitLocked()
+		p.mu.Unlock()
 		once, cancel := context.WithTimeout(ctx, timeout)
 		started := time.Now()
-		var method string
-		pr.result, method, pr.err = p.lane.provedState(once)
+		result, method, err := p.provedState(once)
 		cancel()
-		p.lane.metrics.proved(method, pr.err, time.Since(started))
-		close(pr.donec)
+		p.lane.metrics.proved(method, err, time.Since(started))
+		for _, pr := range p.served {
+			pr.result, pr.err = result, err
+			close(pr.donec)
+		}
+		p.served = nil
+	}
+}
+
+// admitLocked has the run under way serve those who have asked until now. Everything that it shows from here on must be newer.
+func (p *prover) admitLocked() {
+	if p.next != nil {
+		p.served, p.next = append(p.served, p.next), nil
 	}
 }
 
 // provedState makes one proof and tells by which method.
-func (l *lane) provedState(ctx context.Context) (fanout.Proof, string, error) {
+func (p *prover) provedState(ctx context.Context) (fanout.Proof, string, error) {
+	l := p.lane
 	if l.cache.Stats().Bytes <= smallCollection {
 		pr, err := l.proveByList(ctx)
 		return pr, "list", err
@@ -103,14 +115,35 @@ func (l *lane) provedState(ctx context.Context) (fanout.Proof, string, error) {
 	epoch := l.cache.Epoch()
 	rv, err := l.currentVersion(ctx)
 	if err != nil {
-		return fanout.Proof{}, "watch", err
+		return fanout.Proof{}, "stream", fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
 	pr := fanout.Proof{Epoch: epoch, At: rv, AsOf: rv}
-	if l.waitFor(ctx, rv, busyWait) {
+	if l.cache.Progress() >= rv || l.busy() && l.waitFor(ctx, rv, busyWait) {
 		return pr, "stream", nil
+	}
+	if wait := time.Until(p.listAgain); p.mayList(wait) {
+		if wait > 0 && l.waitFor(ctx, rv, wait) {
+			return pr, "stream", nil
+		}
+		p.mu.Lock()
+		p.admitLocked()
+		p.mu.Unlock()
+		began := time.Now()
+		pr, err := l.proveByList(ctx)
+		p.listTook = time.Since(began)
+		p.listAgain = time.Now().Add((listShare - 1) * p.listTook)
+		return pr, "list", err
 	}
 	return pr, "watch", l.proveByWatch(ctx, epoch, rv)
 }
+
+// mayList reports whether a large collection is rather listed, in a while, than watched.
+func (p *prover) mayList(wait time.Duration) bool {
+	return !p.lane.spareLists && p.lane.cache.Stats().Objects <= mostListed && wait+p.listTook < listWait
+}
+
+// busy reports whether the resource has changed lately.
+func (l *lane) busy() bool { return time.Since(time.Unix(0, l.lastChange.Load())) < busyFor }
 
 // waitFor reports whether the lane's own stream has passed rv within d.
 func (l *lane) waitFor(ctx context.Context, rv uint64, d time.Duration) bool {
@@ -122,46 +155,24 @@ func (l *lane) waitFor(ctx context.Context, rv uint64, d time.Duration) bool {
 // proveByList lists the collection and waits until the cache holds the same, or is newer.
 func (l *lane) proveByList(ctx context.Context) (fanout.Proof, error) {
 	before := l.cache.Progress()
-	resp, err := l.get(ctx, "")
+	versions, asOf, err := l.listVersions(ctx)
 	if err != nil {
 		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
-	defer resp.Body.Close()
-	versions := make(map[string]uint64)
-	list := framing.NewListReader(resp.Body)
-	scanner := framing.NewScanner(nil)
-	for {
-		raw, err := list.Next()
-		if err == io.EOF {
-			break
-		}
-		var o *framing.Object
-		if err == nil {
-			o, err = scanner.Item(raw, nil)
-		}
-		if err != nil {
-			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
-		}
-		versions[o.Key] = o.ResourceVersion
-	}
-	meta, err := list.Metadata()
-	if err != nil {
-		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
-	}
-	if meta.ResourceVersion < before {
+	if asOf < before {
 		l.suspect() // which finds out whether upstream went back in time
-		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: upstream is at %d, the cache at %d", l, meta.ResourceVersion, before)
+		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: upstream is at %d, the cache at %d", l, asOf, before)
 	}
 	for {
 		epoch := l.cache.Epoch()
 		snapshot := l.cache.Snapshot()
-		if snapshot.ResourceVersion >= meta.ResourceVersion || sameVersions(snapshot, versions) {
-			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: meta.ResourceVersion}, nil
+		if snapshot.ResourceVersion >= asOf || sameVersions(snapshot, versions) {
+			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}, nil
 		}
 		if err := l.cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
 			l.suspect()
 			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: at %d, upstream at %d: %w",
-				l, snapshot.ResourceVersion, meta.ResourceVersion, err)
+				l, snapshot.ResourceVersion, asOf, err)
 		}
 	}
 }
@@ -178,24 +189,63 @@ func sameVersions(s fanout.Snapshot, versions map[string]uint64) bool {
 	return same
 }
 
-// currentVersion asks upstream for its current resourceVersion: the bookmark of a consistent WatchList that matches nothing.
-func (l *lane) currentVersion(ctx context.Context) (uint64, error) {
-	var rv uint64
-	err := l.readWatch(ctx, query(
-		"watch", "true",
-		"sendInitialEvents", "true",
-		"resourceVersionMatch", "NotOlderThan",
-		"allowWatchBookmarks", "true",
-		"fieldSelector", matchesNothing,
-		"timeoutSeconds", "5",
-	), func(ev framing.Event) bool {
-		rv = ev.ResourceVersion
-		return ev.Type != framing.Bookmark
-	})
+// metadataOnly is the Accept header of a list whose objects' versions are all that matters. Whoever has not the first has the last.
+const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+// listVersions returns the resourceVersion of each object in the collection, by its key, and that of the collection.
+func (l *lane) listVersions(ctx context.Context) (versions map[string]uint64, asOf uint64, err error) {
+	resp, err := l.get(ctx, l.path, "", metadataOnly)
 	if err != nil {
-		return 0, fmt.Errorf("prove freshness of %s: %w", l, err)
+		return nil, 0, err
 	}
-	return rv, nil
+	defer resp.Body.Close()
+	encoding := framing.JSON
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
+		encoding = framing.Protobuf
+	}
+	versions = make(map[string]uint64)
+	list, scanner := framing.NewListReader(encoding, resp.Body), framing.NewScanner(encoding, nil)
+	for {
+		raw, err := list.Next()
+		if err == io.EOF {
+			meta, err := list.Metadata()
+			return versions, meta.ResourceVersion, err
+		}
+		var o *framing.Object
+		if err == nil {
+			o, err = scanner.Item(raw, nil)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		versions[o.Key] = o.ResourceVersion
+	}
+}
+
+// currentVersion asks upstream for its current resourceVersion, by a list that is consistent, empty and costs nothing: of a namespace
+// that can't exist, or of a name where there are no namespaces.
+func (l *lane) currentVersion(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	path, params := l.path, query("fieldSelector", matchesNothing)
+	if l.info.namespaced {
+		path, params = strings.TrimSuffix(l.path, l.gvr.Resource)+"namespaces/-/"+l.gvr.Resource, query("limit", "1")
+	}
+	resp, err := l.own(l.get(ctx, path, params, l.accept(true)))
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	list := framing.NewListReader(l.encoding, resp.Body)
+	for err == nil {
+		_, err = list.Next()
+	}
+	if err != io.EOF {
+		return 0, err
+	}
+	meta, err := list.Metadata()
+	return meta.ResourceVersion, err
 }
 
 // proveByWatch shows that there is nothing between what the lane's stream has brought and a bookmark of at least
@@ -252,13 +302,13 @@ func (l *lane) proveByWatch(ctx context.Context, epoch, rv uint64) error {
 func (l *lane) readWatch(ctx context.Context, query string, f func(framing.Event) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resp, err := l.get(ctx, query)
+	resp, err := l.watch(ctx, query)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	lines := framing.NewLineReader(resp.Body)
-	scanner := framing.NewScanner(l.fields)
+	lines := framing.NewEventReader(l.encoding, resp.Body)
+	scanner := framing.NewScanner(l.encoding, l.fields)
 	for {
 		line, err := lines.Next()
 		if err == io.EOF {

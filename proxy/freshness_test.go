@@ -1,15 +1,19 @@
 package proxy_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -117,7 +121,7 @@ func TestProofWaits(t *testing.T) {
 	for name, data := range map[string]string{"list": "1", "watch": large} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := startFan(t, proxytest.NewServer(t))
+			f := startFan(t, proxytest.NewServer(t), proxy.SpareLists)
 			f.cms.Put("ns", "a", data)
 			f.watch(anyState).Await(2)
 			st := f.up.Reflector()
@@ -139,7 +143,7 @@ func TestProofWaits(t *testing.T) {
 		})
 		t.Run(name+" in vain", func(t *testing.T) {
 			t.Parallel()
-			f := startFan(t, proxytest.NewServer(t), impatient)
+			f := startFan(t, proxytest.NewServer(t), impatient, proxy.SpareLists)
 			f.cms.Put("ns", "a", data)
 			f.watch(anyState).Await(2)
 			f.up.Reflector().Hold()
@@ -152,7 +156,7 @@ func TestProofWaits(t *testing.T) {
 
 // A large quiet collection is proved by a second watch's bookmark.
 func TestProofByWatch(t *testing.T) {
-	f := startFan(t, proxytest.NewServer(t))
+	f := startFan(t, proxytest.NewServer(t), proxy.SpareLists)
 	f.cms.Put("ns", "a", large)
 	old := f.watch(anyState)
 	old.Await(2)
@@ -190,9 +194,9 @@ func TestProofFails(t *testing.T) {
 		"list of garbage":       {"1", proxytest.List, func(c *proxytest.Call) { c.Write(cms.ListBody("106", "", `{}`)) }},
 		"list at ''":            {"1", proxytest.List, func(c *proxytest.Call) { c.Write(cms.ListBody("", "")) }},
 		"probe refused":         {large, proxytest.Probe, func(c *proxytest.Call) { c.Fail(422, "Invalid", "no", 0) }},
-		"probe ends":            {large, proxytest.Probe, func(c *proxytest.Call) { c.Write("") }},
+		"probe ends":            {large, proxytest.Probe, func(c *proxytest.Call) { c.Write(`{"kind":`) }},
 		"probe hangs":           {large, proxytest.Probe, (*proxytest.Call).Hang},
-		"probe fails":           {large, proxytest.Probe, func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(504, "Timeout", "")) }},
+		"probe fails":           {large, proxytest.Probe, func(c *proxytest.Call) { c.Fail(504, "Timeout", "", 1) }},
 		"second watch refused":  {large, proxytest.Short, func(c *proxytest.Call) { c.Fail(429, "TooManyRequests", "no", 1) }},
 		"second watch too old":  {large, proxytest.Short, func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(410, "Expired", "")) }},
 		"second watch ends":     {large, proxytest.Short, func(c *proxytest.Call) { c.Write("") }},
@@ -202,7 +206,7 @@ func TestProofFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := startFan(t, proxytest.NewServer(t), impatient)
+			f := startFan(t, proxytest.NewServer(t), impatient, proxy.SpareLists)
 			f.cms.Put("ns", "a", test.data)
 			f.watch(anyState).Await(2)
 			f.up.Bump(5)
@@ -220,7 +224,7 @@ func TestProofFails(t *testing.T) {
 
 // A relist while a proof is under way.
 func TestProofDuringRelist(t *testing.T) {
-	f := startFan(t, proxytest.NewServer(t))
+	f := startFan(t, proxytest.NewServer(t), proxy.SpareLists)
 	f.cms.Put("ns", "a", large)
 	f.watch(anyState).Await(2)
 	f.up.Bump(5)
@@ -275,9 +279,13 @@ func TestUncachedIsNotProved(t *testing.T) {
 // state that upstream had at or after the question, and then everything that followed.
 func TestFreshnessSimulation(t *testing.T) {
 	t.Parallel()
-	for name, data := range map[string]string{"list": "1", "watch": large} {
+	for name, spare := range map[string]bool{"list": false, "large list": false, "watch": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			data := large
+			if name == "list" {
+				data = "1"
+			}
 			up := proxytest.NewServer(t)
 			up.SetBookmarkAfter(20 * time.Millisecond)
 			up.SetDelay(func(proxytest.Kind) time.Duration {
@@ -286,7 +294,11 @@ func TestFreshnessSimulation(t *testing.T) {
 				}
 				return rand.N(4 * time.Millisecond)
 			})
-			f := startFan(t, up)
+			change := proxy.NoneAlone
+			if spare {
+				change = func(o *proxy.Options) { proxy.NoneAlone(o); proxy.SpareLists(o) }
+			}
+			f := startFan(t, up, change)
 			f.cms.Put("ns", "large", data)
 			f.watch(anyState).Await(2)
 
@@ -364,6 +376,24 @@ func TestFreshnessSimulation(t *testing.T) {
 					}
 				})
 			}
+			for range 3 {
+				readers.Go(func() {
+					for range 40 {
+						_, asked := f.cms.State()
+						got, rv := f.listVersions(cmsPath)
+						mu.Lock()
+						at := rv
+						for states[at] == nil {
+							at--
+						}
+						if rv < asked || !maps.Equal(got, states[at]) {
+							t.Errorf("asked at %d, got %v as of %d, upstream had %v", asked, got, rv, states[at])
+						}
+						mu.Unlock()
+						time.Sleep(rand.N(30 * time.Millisecond))
+					}
+				})
+			}
 			readers.Wait()
 			close(stop)
 			writer.Wait()
@@ -398,6 +428,24 @@ func TestFreshnessSimulation(t *testing.T) {
 				up.Count(proxytest.Client), up.Count(proxytest.List), up.Count(proxytest.Probe), up.Count(proxytest.Short), up.Count(proxytest.WatchList)-1, up.Count(proxytest.Watch))
 		})
 	}
+}
+
+// listVersions lists a collection and returns the objects' versions and the list's.
+func (f *fan) listVersions(path string) (versions map[string]uint64, rv uint64) {
+	_, body := f.get(path)
+	var list struct {
+		Metadata metav1.ListMeta
+		Items    []metav1.PartialObjectMetadata
+	}
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		f.t.Errorf("%v: %.200s", err, body)
+	}
+	versions = make(map[string]uint64)
+	for _, o := range list.Items {
+		versions[o.Namespace+"/"+o.Name], _ = strconv.ParseUint(o.ResourceVersion, 10, 64)
+	}
+	rv, _ = strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64)
+	return versions, rv
 }
 
 // endOf returns the index of the bookmark that ends the initial events.

@@ -17,6 +17,7 @@ import (
 // it to clients. It starts with its first client and stops when it has had none for a while.
 type lane struct {
 	// Immutable after newLane.
+	laneKey
 	info        resourceInfo
 	path        string // of the whole collection
 	fields      []framing.Field
@@ -27,20 +28,29 @@ type lane struct {
 	prover      *prover
 	metrics     laneMetrics
 	spawn       func(func(context.Context)) bool // lanes.spawn
+	spareLists  bool                             // Options.spareLists
 
 	// syncedc is closed when the cache is first filled; failedc when a first attempt to fill it has failed,
 	// from when on requests no longer wait for it. Both are closed by the reflector.
 	syncedc, failedc chan struct{}
 
+	// filled is when the list was asked for that first filled the cache; set before syncedc is closed.
+	filled time.Time
 	// form is how lists of this lane are written; set before syncedc is closed.
 	form atomic.Pointer[framing.ListForm]
 	// warnings are the Warning headers that upstream adds to each response, as for deprecated
 	// resources; set before syncedc is closed.
 	warnings atomic.Pointer[[]string]
+	// lastChange is when a change last came, in nanoseconds since the Unix epoch.
+	lastChange atomic.Int64
 	// cut breaks the upstream watch that is under way; see suspect.
 	cut atomic.Pointer[context.CancelFunc]
 	// suspected is when that was last done, in nanoseconds since the Unix epoch.
 	suspected atomic.Int64
+	// brokenSince is when the upstream watch last ended, in nanoseconds since the Unix epoch; 0 while there is one.
+	brokenSince atomic.Int64
+	// outdated is set when the resource has another definition than info has: the lane ends when its upstream watch does.
+	outdated atomic.Bool
 
 	// watchList reports whether upstream serves sendInitialEvents (KEP-3157).
 	watchList atomic.Bool
@@ -51,10 +61,19 @@ type lane struct {
 	tooOld    atomic.Uint64
 	wanted    atomic.Uint64
 
+	// alone counts the reads that are passed through because they want little; see cachedRead.passAlone.
+	alone atomic.Int32
+
 	// Guarded by lanes.mu.
 	users     int
 	idleSince time.Time
 	stop      context.CancelFunc
+}
+
+// laneKey tells lanes apart.
+type laneKey struct {
+	gvr schema.GroupVersionResource
+	representation
 }
 
 // collectionPath is where a resource's whole collection stands: /api/v1/pods, /apis/apps/v1/deployments.
@@ -65,18 +84,21 @@ func collectionPath(gvr schema.GroupVersionResource) string {
 	return "/apis/" + gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
 }
 
-// String names the lane in errors: apps/v1/deployments.
-func (l *lane) String() string {
-	if l.info.gvr.Group == "" {
-		return l.info.gvr.Version + "/" + l.info.gvr.Resource
+// String names the lane in errors: apps/v1/deployments (protobuf).
+func (l *lane) String() string { return l.resource() + " (" + l.representation.String() + ")" }
+
+// resource is the lane's resource, as logs name it: apps/v1/deployments.
+func (l *lane) resource() string {
+	if l.gvr.Group == "" {
+		return l.gvr.Version + "/" + l.gvr.Resource
 	}
-	return l.info.gvr.Group + "/" + l.info.gvr.Version + "/" + l.info.gvr.Resource
+	return l.gvr.Group + "/" + l.gvr.Version + "/" + l.gvr.Resource
 }
 
 // uncached reports whether kube-apiserver has no watch cache for the resource, so that its watch never tells how
 // far it has come (kubernetes/pkg/kubeapiserver/default_storage_factory_builder.go).
 func (l *lane) uncached() bool {
-	g := l.info.gvr
+	g := l.gvr
 	return g.Resource == "events" && (g.Group == "" || g.Group == "events.k8s.io")
 }
 
@@ -109,36 +131,48 @@ func (l *lane) synced() bool {
 
 // lanes is all lanes of a server.
 type lanes struct {
-	upstream  doer
-	discovery *discovery
-	flusher   *fanout.Flusher
-	limits    fanout.Limits
-	idle      time.Duration
-	log       *slog.Logger
+	upstream   doer
+	discovery  *discovery
+	flusher    *fanout.Flusher
+	limits     fanout.Limits
+	idle       time.Duration
+	log        *slog.Logger
+	spareLists bool
 
 	running sync.WaitGroup // the reflectors
 
-	mu    sync.Mutex
-	ctx   context.Context // of the reflectors; nil once no more are to start
-	byGVR map[schema.GroupVersionResource]*lane
+	mu      sync.Mutex
+	ctx     context.Context // of the reflectors; nil once no more are to start
+	byKey   map[laneKey]*lane
+	defined map[schema.GroupResource]*definition // see definitions; nil is none
 }
 
-// acquire returns the lane of a resource, starting it if need be, and counts the caller as its user until it
-// calls release. ok is false once the server stops.
-func (ls *lanes) acquire(info resourceInfo) (l *lane, ok bool) {
+// acquire returns the lane of a resource in a representation, starting it if need be and start is true, and counts the caller as
+// its user until it calls release. ok is false if there is none, if the resource has been redefined since info was had, and once the
+// server stops.
+func (ls *lanes) acquire(info resourceInfo, rep representation, start bool) (l *lane, ok bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.ctx == nil {
+	if ls.ctx == nil || ls.defined[info.gvr.GroupResource()] != info.definition {
 		return nil, false
 	}
-	l = ls.byGVR[info.gvr]
+	key := laneKey{info.gvr, rep}
+	l = ls.byKey[key]
+	if l != nil && l.info.definition != info.definition {
+		delete(ls.byKey, key)
+		l.stop()
+		l = nil
+	}
 	if l == nil {
-		l = ls.newLane(info)
-		ls.byGVR[info.gvr] = l
+		if !start {
+			return nil, false
+		}
+		l = ls.newLane(key, info)
+		ls.byKey[key] = l
 		ctx, cancel := context.WithCancel(ls.ctx)
 		l.stop = cancel
 		ls.running.Go(func() {
-			(&reflector{lane: l, scanner: framing.NewScanner(l.fields)}).run(ctx)
+			(&reflector{lane: l, scanner: framing.NewScanner(l.encoding, l.fields)}).run(ctx)
 			ls.remove(l)
 		})
 	}
@@ -146,22 +180,26 @@ func (ls *lanes) acquire(info resourceInfo) (l *lane, ok bool) {
 	return l, true
 }
 
-func (ls *lanes) newLane(info resourceInfo) *lane {
+func (ls *lanes) newLane(key laneKey, info resourceInfo) *lane {
 	l := &lane{
-		info:      info,
-		path:      collectionPath(info.gvr),
-		fields:    selectableFields(info),
-		upstream:  ls.upstream,
-		cache:     fanout.NewCache(ls.limits, ls.flusher),
-		syncedc:   make(chan struct{}),
-		failedc:   make(chan struct{}),
-		extending: newSemaphore(),
-		spawn:     ls.spawn,
+		laneKey:    key,
+		info:       info,
+		path:       collectionPath(key.gvr),
+		upstream:   ls.upstream,
+		cache:      fanout.NewCache(ls.limits, ls.flusher),
+		syncedc:    make(chan struct{}),
+		failedc:    make(chan struct{}),
+		extending:  newSemaphore(),
+		spawn:      ls.spawn,
+		spareLists: ls.spareLists,
+	}
+	if l.metadata == "" {
+		l.fields = selectableFields(info)
 	}
 	for _, f := range l.fields {
 		l.fieldLabels = append(l.fieldLabels, f.Label)
 	}
-	l.log = ls.log.With("resource", l.String())
+	l.log = ls.log.With("resource", l.resource(), "encoding", l.representation.String())
 	l.prover = &prover{lane: l}
 	l.metrics = newLaneMetrics(l)
 	return l
@@ -190,13 +228,17 @@ func (ls *lanes) release(l *lane) {
 // remove forgets a lane whose reflector has ended, and ends its clients.
 func (ls *lanes) remove(l *lane) {
 	ls.mu.Lock()
-	if ls.byGVR[l.info.gvr] == l {
-		delete(ls.byGVR, l.info.gvr)
+	if ls.byKey[l.laneKey] == l {
+		delete(ls.byKey, l.laneKey)
 	}
 	ls.mu.Unlock()
-	l.cache.Close(fanout.Ending{Reason: fanout.LaneClosed})
+	ending := fanout.Ending{Reason: fanout.LaneClosed}
+	if l.outdated.Load() {
+		ending.Reason = fanout.Redefined
+	}
+	l.cache.Close(ending)
 	l.metrics.unregister()
-	ls.discovery.forget(l.info.gvr.GroupVersion())
+	ls.discovery.forget(l.gvr.GroupVersion())
 }
 
 // run stops idle lanes until ctx ends, then all of them, and returns when no reflector is left.
@@ -221,10 +263,10 @@ func (ls *lanes) run(ctx context.Context) {
 func (ls *lanes) stopIdle() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for gvr, l := range ls.byGVR {
+	for key, l := range ls.byKey {
 		if l.users == 0 && time.Since(l.idleSince) >= ls.idle {
 			l.log.Info("Stopped idle lane", "idleTimeout", ls.idle)
-			delete(ls.byGVR, gvr)
+			delete(ls.byKey, key)
 			l.stop()
 		}
 	}
@@ -235,7 +277,7 @@ func (ls *lanes) endWatches(e fanout.Ending) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.ctx = nil
-	for _, l := range ls.byGVR {
+	for _, l := range ls.byKey {
 		l.cache.Close(e)
 	}
 }
@@ -244,7 +286,25 @@ func (ls *lanes) endWatches(e fanout.Ending) {
 func (ls *lanes) has(l *lane) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return ls.byGVR[l.info.gvr] == l
+	return ls.byKey[l.laneKey] == l
+}
+
+// started reports whether there is a lane.
+func (ls *lanes) started(key laneKey) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.byKey[key] != nil
+}
+
+// discard undoes one acquire, and stops the lane if nobody else uses it.
+func (ls *lanes) discard(l *lane) {
+	ls.release(l)
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l.users == 0 && ls.byKey[l.laneKey] == l {
+		delete(ls.byKey, l.laneKey)
+		l.stop()
+	}
 }
 
 // suspect breaks the lane's upstream watch, to begin another where it stands: upstream has shown changes in time that this one did

@@ -7,7 +7,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 )
 
-// laneMetrics are the metrics of one resource, registered while its lane lives.
+// laneMetrics are the metrics of one lane, registered while its lane lives.
 type laneMetrics struct {
 	set *metrics.Set
 
@@ -22,8 +22,8 @@ type laneMetrics struct {
 }
 
 func newLaneMetrics(l *lane) laneMetrics {
-	gvr := l.info.gvr
-	labels := fmt.Sprintf(`group=%q,version=%q,resource=%q`, gvr.Group, gvr.Version, gvr.Resource)
+	gvr := l.gvr
+	labels := fmt.Sprintf(`group=%q,version=%q,resource=%q,encoding=%q`, gvr.Group, gvr.Version, gvr.Resource, l.representation)
 	set := metrics.NewSet()
 	name := func(metric string) string { return "watchfan_" + metric + "{" + labels + "}" }
 	m := laneMetrics{

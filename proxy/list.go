@@ -1,150 +1,123 @@
 package proxy
 
 import (
-	"bufio"
-	"context"
-	"encoding/base64"
-	"encoding/json"
-	"errors"
-	"io"
+	"slices"
 	"strings"
-	"sync"
 
-	"github.com/klauspost/compress/gzip"
 	"github.com/valyala/fasthttp"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 )
 
-// gzipThreshold is the body size above which kube-apiserver compresses, at level 1, for clients that accept it
-// (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/writers.go).
-const (
-	gzipThreshold = 128 << 10
-	gzipLevel     = 1
-)
-
-// notOlderThan waits until the cache is known to be at resourceVersion rv, and returns a snapshot that is.
-func (c *cachedReads) notOlderThan(l *lane, rv string) (fanout.Snapshot, bool) {
-	least, err := parseVersion(rv)
-	if err != nil {
-		return fanout.Snapshot{}, false
-	}
-	if l.cache.Progress() < least {
-		ctx, cancel := context.WithTimeout(c.ctx, c.opts.FreshnessTimeout)
-		defer cancel()
-		if _, err := c.prove(ctx, l, least); err != nil || l.cache.Progress() < least {
-			return fanout.Snapshot{}, false
-		}
-	}
-	return l.cache.Snapshot(), true
-}
-
-// serveGet answers a get with a resourceVersion.
-func (c *cachedReads) serveGet(ctx *fasthttp.RequestCtx, req *request, l *lane, namespace string) bool {
-	snapshot, ok := c.notOlderThan(l, req.resourceVersion)
+// serveGet answers a get.
+func (c *cachedReads) serveGet(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
+	snapshot, ok := c.state(r)
 	if !ok {
 		return false
 	}
-	key := req.name
-	if namespace != "" {
-		key = namespace + "/" + key
+	key := r.name
+	if r.namespace != "" {
+		key = r.namespace + "/" + key
 	}
 	o, ok := snapshot.Get(key)
 	if !ok {
-		writeStatus(ctx, notFound(req.gvr, req.name))
-		l.writeWarnings(ctx)
+		if r.accepts[0] != (clause{}) {
+			return false // the form of the Status is negotiated apart from the object's
+		}
+		writeStatus(ctx, notFound(r.gvr, r.name))
+		r.lane.writeWarnings(ctx)
 		return true
 	}
-	body := object{o.JSON()}
-	c.writeBody(ctx, req, l, body.size(), body)
+	body := bodySlices{o.Bytes()}
+	if r.lane.encoding == framing.JSON {
+		body = append(body, []byte("\n"))
+	}
+	if r.gzip && body.size() > gzipThreshold {
+		writeCompressed(ctx, r, framing.Deflate(gzipLevel, slices.Values(body)))
+		return true
+	}
+	writeBody(ctx, r, body)
 	return true
 }
 
-// object is the body of a get.
-type object struct{ json []byte }
-
-func (o object) size() int { return len(o.json) + 1 }
-
-func (o object) writeTo(w io.Writer) error {
-	if _, err := w.Write(o.json); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
-}
-
-// serveList answers a list with a resourceVersion.
-func (c *cachedReads) serveList(ctx *fasthttp.RequestCtx, req *request, l *lane, filter *fanout.Filter) bool {
-	snapshot, ok := c.notOlderThan(l, req.resourceVersion)
+// serveList answers a list.
+func (c *cachedReads) serveList(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
+	snapshot, ok := c.state(r)
 	if !ok {
 		return false
 	}
-	limit := req.limit
-	if req.resourceVersion == "0" {
-		limit = 0 // as kube-apiserver's cache does
+	key := listKey{lane: r.lane.laneKey, filter: r.filter.Key(), limit: r.limit}
+	if r.resourceVersion == "0" {
+		key.limit = 0 // as kube-apiserver's cache does
 	}
-	list := newListBody(*l.form.Load(), snapshot, filter, int(limit), req)
-	c.writeBody(ctx, req, l, list.bytes, list)
+	if r.continueToken != "" {
+		key.after = r.namespacePrefix() + r.page.after
+	}
+	if r.gzip {
+		if extent, items, ok := c.compressed.get(key, snapshot.Identity()); ok {
+			head, tail := r.envelope(snapshot, extent)
+			writeCompressed(ctx, r, framing.Stored(head), items, framing.Stored(tail))
+			return true
+		}
+	}
+	items, extent := r.items(snapshot, key)
+	head, tail := r.envelope(snapshot, extent)
+	if r.gzip && len(head)+extent.bytes+len(tail) > gzipThreshold {
+		shared := c.compressed.add(key, snapshot.Identity(), extent, items)
+		writeCompressed(ctx, r, framing.Stored(head), shared, framing.Stored(tail))
+		return true
+	}
+	writeBody(ctx, r, slices.Concat(bodySlices{head}, items, bodySlices{tail}))
 	return true
 }
 
-// listBody is a list assembled from the items' own bytes.
-type listBody struct {
-	form       framing.ListForm
-	head, tail []byte
-	items      []*framing.Object
-	bytes      int
+// extent describes the items of a list.
+type extent struct {
+	items int
+	bytes int
+	last  string // the last one's key, if there is more behind it than the list may hold
+	more  int64  // how many keys are behind that, whether they match or not, as kube-apiserver counts
 }
 
-func newListBody(form framing.ListForm, snapshot fanout.Snapshot, filter *fanout.Filter, limit int, req *request) *listBody {
-	b := &listBody{form: form}
-	meta := framing.ListMeta{ResourceVersion: snapshot.ResourceVersion}
-	snapshot.Ascend(filter, "", func(o *framing.Object) bool {
-		if limit > 0 && len(b.items) == limit {
-			return false
+// items collects a list's items, as they stand in the list.
+func (r *cachedRead) items(snapshot fanout.Snapshot, key listKey) (items bodySlices, x extent) {
+	form := r.lane.form.Load()
+	last := ""
+	snapshot.Ascend(r.filter, key.after, func(o *framing.Object) bool {
+		open, item := form.Item(o, x.items == 0)
+		if open != "" {
+			items = append(items, []byte(open))
 		}
-		b.items = append(b.items, o)
+		items = append(items, item)
+		x.bytes += len(open) + len(item)
+		last = o.Key
+		x.items++
+		return int64(x.items) != key.limit
+	})
+	if x.items == 0 || int64(x.items) != key.limit {
+		return items, x
+	}
+	snapshot.Ascend(r.filter.Scope(), last, func(*framing.Object) bool {
+		x.more++
 		return true
 	})
-	if n := len(b.items); limit > 0 && n == limit {
-		last := b.items[n-1].Key
-		keys := 0 // that follow, whether they match or not, as kube-apiserver counts
-		snapshot.Ascend(filter.Scope(), last, func(*framing.Object) bool {
-			keys++
-			return true
-		})
-		if keys > 0 {
-			meta.Continue = continueToken(snapshot.ResourceVersion, strings.TrimPrefix(last, req.namespacePrefix()))
-			if req.rawLabels == "" && req.rawFields == "" {
-				meta.RemainingItemCount = int64(keys)
-			}
-		}
+	if x.more > 0 {
+		x.last = last
 	}
-	b.head, b.tail = form.Envelope(meta)
-	b.bytes = len(b.head) + len(b.tail)
-	for i, o := range b.items {
-		open, rest := form.Item(o, i == 0)
-		b.bytes += len(open) + len(rest)
-	}
-	return b
+	return items, x
 }
 
-func (b *listBody) writeTo(w io.Writer) error {
-	if _, err := w.Write(b.head); err != nil {
-		return err
-	}
-	for i, o := range b.items {
-		open, rest := b.form.Item(o, i == 0)
-		if _, err := io.WriteString(w, open); err != nil {
-			return err
-		}
-		if _, err := w.Write(rest); err != nil {
-			return err
+// envelope returns what is before and behind the items of a list.
+func (r *cachedRead) envelope(snapshot fanout.Snapshot, x extent) (head, tail []byte) {
+	meta := framing.ListMeta{ResourceVersion: snapshot.ResourceVersion}
+	if x.more > 0 {
+		meta.Continue = page{snapshot.ResourceVersion, strings.TrimPrefix(x.last, r.namespacePrefix())}.String()
+		if r.rawLabels == "" && r.rawFields == "" {
+			meta.RemainingItemCount = x.more
 		}
 	}
-	_, err := w.Write(b.tail)
-	return err
+	return r.lane.form.Load().Envelope(meta, x.items, x.bytes)
 }
 
 // namespacePrefix is what keys within the request's collection begin with.
@@ -153,86 +126,4 @@ func (req *request) namespacePrefix() string {
 		return ""
 	}
 	return req.namespace + "/"
-}
-
-// continueToken tells where the next page begins: behind key, as of resourceVersion rv. kube-apiserver reads it as its own
-// (k8s.io/apiserver/pkg/storage/continue.go).
-func continueToken(rv uint64, key string) string {
-	token, err := json.Marshal(struct {
-		APIVersion      string `json:"v"`
-		ResourceVersion uint64 `json:"rv"`
-		StartKey        string `json:"start"`
-	}{"meta.k8s.io/v1", rv, "/" + key + "\x00"})
-	if err != nil {
-		panic("encode continue token: " + err.Error()) // it holds a number and strings only
-	}
-	return base64.RawURLEncoding.EncodeToString(token)
-}
-
-// body is a response body whose size is known and whose bytes are shared.
-type body interface{ writeTo(io.Writer) error }
-
-// writeBody makes b, of the given size, the response.
-func (c *cachedReads) writeBody(ctx *fasthttp.RequestCtx, req *request, l *lane, size int, b body) {
-	commonHeaders(ctx)
-	ctx.Response.Header.SetContentType("application/json")
-	l.writeWarnings(ctx)
-	if req.gzip && size > gzipThreshold {
-		ctx.Response.Header.Set("Content-Encoding", "gzip")
-		ctx.Response.Header.Set("Vary", "Accept-Encoding")
-		b, size = compressed{b}, -1
-	}
-	ctx.Response.SetBodyStream(&bodyStream{b}, size)
-}
-
-// compressed is a body under gzip.
-type compressed struct{ body }
-
-func (c compressed) writeTo(w io.Writer) error {
-	buf := bufio.NewWriterSize(w, 32<<10) // each write below becomes a chunk
-	z := gzipWriters.Get().(*gzip.Writer)
-	defer gzipWriters.Put(z)
-	z.Reset(buf)
-	if err := c.body.writeTo(z); err != nil {
-		return err
-	}
-	if err := z.Close(); err != nil {
-		return err
-	}
-	return buf.Flush()
-}
-
-// gzipWriters are compressors of level gzipLevel.
-var gzipWriters = sync.Pool{New: func() any {
-	z, err := gzip.NewWriterLevel(nil, gzipLevel)
-	if err != nil {
-		panic("gzip: " + err.Error()) // only for a level that does not exist
-	}
-	return z
-}}
-
-// bodyStream is how fasthttp takes a body: it writes itself (fasthttp.BodyWriterTo) and is never read.
-type bodyStream struct{ body body }
-
-func (s *bodyStream) SupportsBodyWriteTo() bool { return true }
-
-func (s *bodyStream) WriteTo(w io.Writer) (int64, error) {
-	counter := &countingWriter{w: w}
-	err := s.body.writeTo(counter)
-	return counter.n, err
-}
-
-func (s *bodyStream) Read([]byte) (int, error) {
-	return 0, errors.New("a list body is written, not read")
-}
-
-type countingWriter struct {
-	w io.Writer
-	n int64
-}
-
-func (c *countingWriter) Write(p []byte) (int, error) {
-	n, err := c.w.Write(p)
-	c.n += int64(n)
-	return n, err
 }

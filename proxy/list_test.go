@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -181,17 +182,23 @@ func TestGet(t *testing.T) {
 	f.passed(0)
 }
 
-// A list that is newer than the cache waits for proof; consistent and exact ones are passed through.
+// A list that is newer than the cache waits for proof, and so does a consistent one; what a page can't tell is passed through.
 func TestListFresh(t *testing.T) {
-	f := startFan(t, proxytest.NewServer(t), impatient)
+	f := startFan(t, proxytest.NewServer(t), impatient, proxy.SpareLists)
 	w := f.watch(anyState)
 	w.AwaitVersion(f.cms.Put("ns", "a", large))
 	rv := f.up.Bump(5)
 	if _, body := f.get(fmt.Sprintf("%s?resourceVersion=%d", cmsPath, rv)); !strings.Contains(body, `"resourceVersion":"106"},"items":[{`) {
 		t.Errorf("got %.200s", body)
 	}
+	f.up.Bump(5)
+	for query, want := range map[string]int{"": 111, "?limit=5": 111, "?resourceVersion=106&limit=5": 106, "?resourceVersion=101&resourceVersionMatch=Exact": 101} {
+		if _, body := f.get(cmsPath + query); !strings.Contains(body, fmt.Sprintf(`"resourceVersion":"%d"},"items":[{`, want)) {
+			t.Errorf("%s: got %.200s", query, body)
+		}
+	}
 	f.passed(0)
-	for i, query := range []string{"", "?limit=5", "?resourceVersion=106&limit=5", "?resourceVersion=106&resourceVersionMatch=Exact", "?resourceVersion=0&pretty=1", "?resourceVersion=0&continue=x", "?resourceVersion=9999"} {
+	for i, query := range []string{"?resourceVersion=0&pretty=1", "?resourceVersion=0&continue=x", "?resourceVersion=9999"} {
 		f.get(cmsPath + query)
 		f.passed(i + 1)
 	}

@@ -1,15 +1,34 @@
 package proxy
 
 import (
+	"net/http"
 	"strconv"
 	"sync/atomic"
 
 	"github.com/VictoriaMetrics/metrics"
 )
 
-// How many requests are passed through, and what does kube-apiserver answer? Watches and logs are counted when they begin.
-func countPassthrough(code int) {
-	metrics.GetOrCreateCounter(`watchfan_passthrough_requests_total{code="` + strconv.Itoa(code) + `"}`).Inc()
+// How many requests are passed through, which of them might have been served here, and what does kube-apiserver answer? Watches and logs are
+// counted when they begin.
+func countPassthrough(req *http.Request, code int) {
+	metrics.GetOrCreateCounter(`watchfan_passthrough_requests_total{verb="` + requestVerb(req) + `",code="` + strconv.Itoa(code) + `"}`).Inc()
+}
+
+// requestVerb is get, list or watch for reads of objects, as kube-apiserver's metrics call them, and other for the rest.
+func requestVerb(req *http.Request) string {
+	r, ok := parsePath(req.URL.Path)
+	switch {
+	case !ok || req.Method != http.MethodGet:
+		return "other"
+	case r.verb == "list" && boolParameter(req.URL.Query(), "watch"):
+		return "watch"
+	}
+	return r.verb
+}
+
+// How many requests are answered from a lane's cache? Watches are counted when they begin.
+func (m laneMetrics) served(verb string) {
+	m.set.GetOrCreateCounter(`watchfan_cached_requests_total{` + m.labels + `,verb="` + verb + `"}`).Inc()
 }
 
 var (
@@ -29,6 +48,9 @@ var (
 	rejectedUnauthorized = metrics.NewCounter(`watchfan_rejected_requests_total{reason="unauthorized"}`)
 	rejectedForeignHost  = metrics.NewCounter(`watchfan_rejected_requests_total{reason="foreign_host"}`)
 	rejectedMalformed    = metrics.NewCounter(`watchfan_rejected_requests_total{reason="malformed"}`)
+
+	// How often do the definitions of custom resources change, which ends their watches?
+	definitionChanges = metrics.NewCounter(`watchfan_definition_changes_total`)
 
 	// Did a handler panic? Each one is a bug of ours, and logged.
 	handlerPanics = metrics.NewCounter(`watchfan_handler_panics_total`)

@@ -66,6 +66,11 @@ type Options struct {
 	ShutdownDelayDuration time.Duration
 	// ShutdownTimeout is how long requests may take to end after that. Default 10s.
 	ShutdownTimeout time.Duration
+
+	// spareLists keeps large collections from being listed to prove freshness; see prover.
+	spareLists bool
+	// mostAlone is how many small consistent reads of one lane are passed through at a time; see cachedRead.passAlone.
+	mostAlone int32
 }
 
 // NewOptions returns the defaults.
@@ -85,6 +90,7 @@ func NewOptions() Options {
 		HistoryBytes:       64 << 20,
 		ClientBufferFrames: 4096,
 		ClientBufferBytes:  32 << 20,
+		mostAlone:          4,
 		ShutdownTimeout:    10 * time.Second,
 	}
 }

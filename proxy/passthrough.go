@@ -185,7 +185,7 @@ func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.R
 		}
 		return
 	}
-	countPassthrough(resp.StatusCode)
+	countPassthrough(req, resp.StatusCode)
 	removeHopByHop(resp.Header)
 	noBody := !hasResponseBody(req.Method, resp)
 	if resp.ContentLength < 0 && !noBody && !ctx.Request.Header.IsHTTP11() {
@@ -426,7 +426,7 @@ func (p *passthrough) exchange(h *hijacked, x *exchange) (reusable bool) {
 		p.failed(x.req, err)
 		resp = statusResponse(unreachable(x.req, err), x.auditID, x.pretty)
 	} else {
-		countPassthrough(resp.StatusCode)
+		countPassthrough(x.req, resp.StatusCode)
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		p.tunnel(h, resp)

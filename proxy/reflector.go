@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -21,9 +22,10 @@ import (
 // only the differences go to clients, whose streams stay open.
 type reflector struct {
 	lane    *lane
-	scanner *framing.Scanner
+	scanner framing.Scanner
 
-	relist bool // the cache can't be brought up to date by a watch
+	relist bool      // the cache can't be brought up to date by a watch
+	began  time.Time // when the list that is under way was asked for
 	typed  []byte
 }
 
@@ -33,7 +35,8 @@ const (
 	minBackoff      = 100 * time.Millisecond
 	maxBackoff      = 5 * time.Second
 	listPage        = "500"
-	listTimeout     = time.Minute // for a page of a list, or for initial events to go on
+	listTimeout     = time.Minute     // for a page of a list, or for initial events to go on
+	beginTimeout    = 3 * time.Second // for which requests wait while upstream says that it is busy
 )
 
 // run follows the resource until ctx ends or upstream no longer serves it.
@@ -45,18 +48,22 @@ func (r *reflector) run(ctx context.Context) {
 	for {
 		began, progress, relisting := time.Now(), l.cache.Progress(), r.relist
 		err := r.follow(ctx)
+		var status *statusError
+		errors.As(err, &status)
+		if ctx.Err() != nil || !status.beginning() || time.Since(started) > beginTimeout {
+			l.failed()
+		}
 		if ctx.Err() != nil {
 			break
 		}
-		if !l.synced() {
-			select {
-			case <-l.failedc:
-			default:
-				close(l.failedc)
-			}
+		if err == nil && l.doubtful(began) {
+			l.outdated.Store(true)
 		}
-		var status *statusError
-		if errors.As(err, &status) && status.Code == http.StatusNotFound {
+		if l.outdated.Load() {
+			l.log.Info("Stopped lane, the resource's definition changed")
+			return
+		}
+		if status != nil && status.Code == http.StatusNotFound {
 			l.log.Info("Stopped lane, upstream does not serve the resource")
 			return
 		}
@@ -87,6 +94,18 @@ func (r *reflector) run(ctx context.Context) {
 	l.log.Info("Stopped lane", "after", time.Since(started).Round(time.Second))
 }
 
+// failed notes that an attempt to fill the cache has failed, if it has.
+func (l *lane) failed() {
+	if l.synced() {
+		return
+	}
+	select {
+	case <-l.failedc:
+	default:
+		close(l.failedc)
+	}
+}
+
 // follow brings the cache up to date and applies one upstream watch. nil means that the watch came to a proper end.
 func (r *reflector) follow(ctx context.Context) error {
 	l := r.lane
@@ -101,6 +120,7 @@ func (r *reflector) follow(ctx context.Context) error {
 	if l.cache.Progress() != 0 && !r.relist {
 		return r.resume(ctx)
 	}
+	r.began = time.Now()
 	err := r.watchList(ctx)
 	if errors.Is(err, errNoWatchList) {
 		if err := r.list(ctx); err != nil {
@@ -111,12 +131,34 @@ func (r *reflector) follow(ctx context.Context) error {
 	return err
 }
 
-// get sends a request for the collection. Any other answer than 200 is a *statusError.
-func (l *lane) get(ctx context.Context, query string) (*http.Response, error) {
+// list requests the collection in the lane's representation, and watch a watch of it. Any other answer than 200 is a
+// *statusError.
+func (l *lane) list(ctx context.Context, query string) (*http.Response, error) {
+	return l.own(l.get(ctx, l.path, query, l.accept(true)))
+}
+
+func (l *lane) watch(ctx context.Context, query string) (*http.Response, error) {
+	return l.own(l.get(ctx, l.path, query, l.accept(false)))
+}
+
+// own refuses a response that is not in the lane's encoding.
+func (l *lane) own(resp *http.Response, err error) (*http.Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, l.mediaType()) {
+		resp.Body.Close()
+		return nil, fmt.Errorf("upstream answered %.100q to %s", got, l.mediaType())
+	}
+	return resp, nil
+}
+
+// get sends a request upstream.
+func (l *lane) get(ctx context.Context, path, query, accept string) (*http.Response, error) {
 	req := (&http.Request{
 		Method: http.MethodGet,
-		URL:    l.upstream.URL(l.path, query),
-		Header: http.Header{"Accept": {"application/json"}},
+		URL:    l.upstream.URL(path, query),
+		Header: http.Header{"Accept": {accept}},
 	}).WithContext(ctx)
 	resp, err := l.upstream.DoAs(identity{own: true}, req)
 	if err != nil {
@@ -144,6 +186,9 @@ func (e *statusError) Error() string {
 
 func (e *statusError) expired() bool { return e.Code == http.StatusGone }
 
+// beginning reports whether upstream may just be filling its own cache, which is soon done; e may be nil.
+func (e *statusError) beginning() bool { return e != nil && e.Code == http.StatusTooManyRequests }
+
 func readStatus(resp *http.Response) error {
 	e := &statusError{}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // what can't be read is not said
@@ -164,16 +209,16 @@ func (r *reflector) learnForm(ctx context.Context) error {
 	l := r.lane
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	resp, err := l.get(ctx, query("resourceVersion", "0", "fieldSelector", matchesNothing))
+	resp, err := l.list(ctx, query("resourceVersion", "0", "fieldSelector", matchesNothing))
 	if err != nil {
 		return fmt.Errorf("list %s: %w", l, err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, framing.MaxLine))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, framing.MaxEvent))
 	if err != nil {
 		return fmt.Errorf("list %s: %w", l, err)
 	}
-	form, _, err := framing.ParseListForm(body)
+	form, _, err := framing.ParseListForm(l.encoding, body)
 	if err != nil {
 		return fmt.Errorf("list %s: %w", l, err)
 	}
@@ -192,7 +237,7 @@ func (r *reflector) watchList(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	started := time.Now()
-	resp, err := l.get(ctx, query(
+	resp, err := l.watch(ctx, query(
 		"watch", "true",
 		"sendInitialEvents", "true",
 		"resourceVersionMatch", "NotOlderThan",
@@ -207,7 +252,7 @@ func (r *reflector) watchList(ctx context.Context) error {
 		return fmt.Errorf("watch %s: %w", l, err)
 	}
 	defer resp.Body.Close()
-	lines := framing.NewLineReader(resp.Body)
+	lines := framing.NewEventReader(l.encoding, resp.Body)
 
 	late := time.AfterFunc(listTimeout, cancel)
 	defer late.Stop()
@@ -266,12 +311,12 @@ func (r *reflector) list(ctx context.Context) error {
 func (r *reflector) page(ctx context.Context, token string, objects *[]*framing.Object) (framing.ListMeta, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	resp, err := r.lane.get(ctx, query("limit", listPage, "continue", token))
+	resp, err := r.lane.list(ctx, query("limit", listPage, "continue", token))
 	if err != nil {
 		return framing.ListMeta{}, err
 	}
 	defer resp.Body.Close()
-	list := framing.NewListReader(resp.Body)
+	list := framing.NewListReader(r.lane.encoding, resp.Body)
 	for {
 		raw, err := list.Next()
 		if err == io.EOF {
@@ -300,7 +345,7 @@ func (r *reflector) fill(objects []*framing.Object, rv uint64, started time.Time
 		l.metrics.resets.Inc()
 		l.cache.Reset(objects, rv, fanout.Ending{
 			Reason: fanout.Backwards,
-			Last:   framing.ErrorFrame(encodeStatus(expired(l.cache.Progress(), rv))),
+			Last:   l.errorFrame(expired(l.cache.Progress(), rv)),
 		})
 	} else if err != nil {
 		return fmt.Errorf("list %s: %w", l, err)
@@ -310,6 +355,7 @@ func (r *reflector) fill(objects []*framing.Object, rv uint64, started time.Time
 	if relisted {
 		l.metrics.relists.Inc()
 	} else {
+		l.filled = r.began
 		close(l.syncedc)
 	}
 	l.log.Info("Listed", "objects", len(objects), "resourceVersion", rv, "relisted", relisted, "differences", differences,
@@ -322,7 +368,7 @@ func (r *reflector) fill(objects []*framing.Object, rv uint64, started time.Time
 func (r *reflector) resume(ctx context.Context) error {
 	l := r.lane
 	rv := l.cache.Progress()
-	now, err := l.listedVersion(ctx)
+	now, err := l.currentVersion(ctx)
 	if err != nil {
 		return fmt.Errorf("list %s: %w", l, err)
 	}
@@ -333,32 +379,12 @@ func (r *reflector) resume(ctx context.Context) error {
 	return r.watch(ctx, rv)
 }
 
-// listedVersion asks for the collection's current resourceVersion, by as short a list as there is.
-func (l *lane) listedVersion(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	resp, err := l.get(ctx, query("limit", "1"))
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	list := framing.NewListReader(resp.Body)
-	for err == nil {
-		_, err = list.Next()
-	}
-	if err != io.EOF {
-		return 0, err
-	}
-	meta, err := list.Metadata()
-	return meta.ResourceVersion, err
-}
-
 // watch applies what happened behind resourceVersion rv, and what happens.
 func (r *reflector) watch(ctx context.Context, rv uint64) error {
 	l := r.lane
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resp, err := l.get(ctx, query(
+	resp, err := l.watch(ctx, query(
 		"watch", "true",
 		"resourceVersion", strconv.FormatUint(rv, 10),
 		"allowWatchBookmarks", "true",
@@ -370,14 +396,18 @@ func (r *reflector) watch(ctx context.Context, rv uint64) error {
 		return fmt.Errorf("watch %s from %d: %w", l, rv, err)
 	}
 	defer resp.Body.Close()
-	return r.apply(framing.NewLineReader(resp.Body))
+	return r.apply(framing.NewEventReader(l.encoding, resp.Body))
 }
 
 // apply applies a watch until it ends. Whatever makes its content doubtful has the collection listed anew.
-func (r *reflector) apply(lines *framing.LineReader) error {
+func (r *reflector) apply(lines framing.EventReader) error {
 	l := r.lane
 	l.metrics.watches.Inc()
-	defer l.metrics.watches.Dec()
+	l.brokenSince.Store(0)
+	defer func() {
+		l.brokenSince.Store(time.Now().UnixNano())
+		l.metrics.watches.Dec()
+	}()
 	var last uint64 // of this stream; the cache may have been proved to be further
 	for {
 		line, err := lines.Next()
@@ -385,7 +415,7 @@ func (r *reflector) apply(lines *framing.LineReader) error {
 			return nil
 		}
 		if err != nil {
-			r.relist = errors.Is(err, framing.ErrLineTooLong)
+			r.relist = errors.Is(err, framing.ErrTooLong)
 			return fmt.Errorf("watch %s: %w", l, err)
 		}
 		received := time.Now()
@@ -411,6 +441,7 @@ func (r *reflector) apply(lines *framing.LineReader) error {
 			continue
 		}
 		last = max(last, ev.ResourceVersion)
+		l.lastChange.Store(received.UnixNano())
 		l.metrics.events.Inc()
 		if err := l.cache.Apply(ev, received); err != nil {
 			r.relist = true

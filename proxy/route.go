@@ -29,6 +29,7 @@ type request struct {
 	resourceVersion      string // "" or a decimal number without leading zeros
 	resourceVersionMatch string
 	continueToken        string
+	page                 page  // what continueToken says, on lists
 	limit                int64 // 0 is no limit; never negative
 	allowWatchBookmarks  bool
 	sendInitialEvents    *bool         // nil if not sent; set on watches only
@@ -40,12 +41,14 @@ type request struct {
 	rawLabels string
 	rawFields string
 
-	pretty  bool   // indent the answer; get and list only
-	gzip    bool   // the client takes gzip
-	auditID string // the Audit-ID header, or ""
+	accepts []clause // at least one; see negotiate
+	pretty  bool     // indent JSON, whatever the clause says; get and list only
+	gzip    bool     // the client takes gzip
+	auditID string   // the Audit-ID header, or ""
 }
 
-// parseRequest reads ctx as a get, list or watch whose answer is plain JSON.
+// parseRequest reads ctx as a get, list or watch whose answer has a form that
+// is served from caches.
 //
 // It reports false for everything it does not positively recognise, among it
 // every request that kube-apiserver would refuse: such a request is passed
@@ -70,13 +73,12 @@ func parseRequest(ctx *fasthttp.RequestCtx) (*request, bool) {
 	}
 
 	accept, _ := firstHeader(h, fasthttp.HeaderAccept)
-	pretty, ok := negotiateJSON(accept)
-	if !ok {
+	if req.accepts, ok = negotiate(accept, req.verb); !ok {
 		return nil, false
 	}
 	if req.verb != "watch" {
 		userAgent, _ := firstHeader(h, fasthttp.HeaderUserAgent)
-		req.pretty = pretty || wantsPretty(rawQuery, query, userAgent)
+		req.pretty = wantsPretty(rawQuery, query, userAgent)
 	}
 	acceptEncoding, _ := firstHeader(h, fasthttp.HeaderAcceptEncoding)
 	req.gzip = acceptsGzip(acceptEncoding)
@@ -249,6 +251,12 @@ func (req *request) parseOptions(query url.Values) bool {
 	}
 	req.resourceVersionMatch = query.Get("resourceVersionMatch")
 	req.continueToken = query.Get("continue")
+	if req.verb == "list" && req.continueToken != "" {
+		var ok bool
+		if req.page, ok = parsePage(req.continueToken); !ok {
+			return false
+		}
+	}
 	return req.parseNumbers(query) && req.parseSelectors(query) && req.valid()
 }
 

@@ -152,7 +152,7 @@ func TestParseMethodAndHeaders(t *testing.T) {
 
 func TestParseOptions(t *testing.T) {
 	no, yes, five, minus := false, true, int64(5), int64(-5)
-	everything := request{verb: "list", labels: labels.Everything(), fields: fields.Everything()}
+	everything := request{verb: "list", labels: labels.Everything(), fields: fields.Everything(), accepts: []clause{{}}}
 	with := func(change func(*request)) *request {
 		req := everything
 		req.gvr = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -174,31 +174,37 @@ func TestParseOptions(t *testing.T) {
 		return sel
 	}
 
+	token := page{9, "ns/a"}.String()
 	for query, want := range map[string]*request{
-		"":                             with(func(r *request) {}),
-		"foo=bar&Watch=true":           with(func(r *request) {}),
-		"watch=False":                  with(func(r *request) {}),
-		"watch=0":                      with(func(r *request) {}),
-		"watch=false&watch=true":       with(func(r *request) {}),
-		"watch=":                       with(func(r *request) { r.verb = "watch" }),
-		"watch":                        with(func(r *request) { r.verb = "watch" }),
-		"watch=banana":                 with(func(r *request) { r.verb = "watch" }),
-		"watch=true&watch=false":       with(func(r *request) { r.verb = "watch" }),
-		"w%61tch=1":                    with(func(r *request) { r.verb = "watch" }),
-		"limit=7&continue=abc":         with(func(r *request) { r.limit, r.continueToken = 7, "abc" }),
-		"limit=-1":                     with(func(r *request) {}),
-		"limit=%2B3":                   with(func(r *request) { r.limit = 3 }),
-		"timeoutSeconds=5":             with(func(r *request) { r.timeoutSeconds = &five }),
-		"timeout=3s":                   with(func(r *request) { r.timeout = 3 * time.Second }),
-		"timeout=-3s":                  with(func(r *request) {}),
-		"timeout=":                     with(func(r *request) {}),
-		"watch=1&timeout=abc":          with(func(r *request) { r.verb = "watch" }),
-		"watch=1&timeoutSeconds=-5":    with(func(r *request) { r.verb, r.timeoutSeconds = "watch", &minus }),
-		"resourceVersion=0":            with(func(r *request) { r.resourceVersion = "0" }),
-		"resourceVersion=&limit=0":     with(func(r *request) {}),
-		"allowWatchBookmarks=x":        with(func(r *request) { r.allowWatchBookmarks = true }),
-		"continue=x&resourceVersion=0": with(func(r *request) { r.continueToken, r.resourceVersion = "x", "0" }),
-		"watch=1&limit=2&continue=x":   nil,
+		"":                       with(func(r *request) {}),
+		"foo=bar&Watch=true":     with(func(r *request) {}),
+		"watch=False":            with(func(r *request) {}),
+		"watch=0":                with(func(r *request) {}),
+		"watch=false&watch=true": with(func(r *request) {}),
+		"watch=":                 with(func(r *request) { r.verb = "watch" }),
+		"watch":                  with(func(r *request) { r.verb = "watch" }),
+		"watch=banana":           with(func(r *request) { r.verb = "watch" }),
+		"watch=true&watch=false": with(func(r *request) { r.verb = "watch" }),
+		"w%61tch=1":              with(func(r *request) { r.verb = "watch" }),
+		"limit=7&continue=" + token: with(func(r *request) {
+			r.limit, r.continueToken, r.page = 7, token, page{9, "ns/a"}
+		}),
+		"limit=7&continue=abc":      nil,
+		"limit=-1":                  with(func(r *request) {}),
+		"limit=%2B3":                with(func(r *request) { r.limit = 3 }),
+		"timeoutSeconds=5":          with(func(r *request) { r.timeoutSeconds = &five }),
+		"timeout=3s":                with(func(r *request) { r.timeout = 3 * time.Second }),
+		"timeout=-3s":               with(func(r *request) {}),
+		"timeout=":                  with(func(r *request) {}),
+		"watch=1&timeout=abc":       with(func(r *request) { r.verb = "watch" }),
+		"watch=1&timeoutSeconds=-5": with(func(r *request) { r.verb, r.timeoutSeconds = "watch", &minus }),
+		"resourceVersion=0":         with(func(r *request) { r.resourceVersion = "0" }),
+		"resourceVersion=&limit=0":  with(func(r *request) {}),
+		"allowWatchBookmarks=x":     with(func(r *request) { r.allowWatchBookmarks = true }),
+		"resourceVersion=0&continue=" + token: with(func(r *request) {
+			r.continueToken, r.resourceVersion, r.page = token, "0", page{9, "ns/a"}
+		}),
+		"watch=1&limit=2&continue=x": nil,
 		"watch=1&limit=2&continue=x&resourceVersion=5": with(func(r *request) {
 			r.verb, r.limit, r.continueToken, r.resourceVersion = "watch", 2, "x", "5"
 		}),
@@ -362,8 +368,8 @@ func FuzzParseRequest(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q %q: recognised, but net/http: %v", uri, accept, err)
 		}
-		if !slowlyJSON(std.Header.Get("Accept")) {
-			t.Errorf("%q: recognised as JSON", accept)
+		if form := slowly(std.Header.Get("Accept"), req.verb, false, true); form != req.accepts[0].String() {
+			t.Errorf("%q: recognised as %s, is %s", accept, req.accepts[0], form)
 		}
 		want, opts := slowRequest(t, std)
 		got := fmt.Sprintf("%s %v %q %q %q %v", req.verb, req.gvr, req.namespace, req.name, req.selectorName, req.legacyWatch)

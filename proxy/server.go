@@ -346,8 +346,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 		writeStatus(ctx, unauthorized())
 		return false
 	}
-	if req, ok := parseRequest(ctx); ok && s.cached.serve(ctx, id, req) {
-		return false
+	if req, ok := parseRequest(ctx); ok {
+		return s.cached.serve(ctx, id, req)
 	}
 	s.passthrough.serve(ctx, id)
 	return true

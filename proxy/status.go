@@ -12,8 +12,12 @@ import (
 	"github.com/valyala/fasthttp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/watchfan/watchfan/framing"
 )
 
 // failure returns a Status as kube-apiserver's own errors have it.
@@ -73,6 +77,43 @@ func encodeStatusFor(st *metav1.Status, pretty bool) []byte {
 	var b bytes.Buffer
 	_ = json.Indent(&b, bytes.TrimSuffix(body, []byte("\n")), "", "  ")
 	return b.Bytes()
+}
+
+// errorFrame returns the ERROR event of a lane's watches that says st.
+func (l *lane) errorFrame(st *metav1.Status) framing.Frame {
+	encode := encodeStatus
+	switch l.encoding {
+	case framing.Protobuf:
+		encode = encodeStatusProtobuf
+	case framing.CBOR:
+		encode = encodeStatusCBOR
+	}
+	return framing.ErrorFrame(l.encoding, encode(st))
+}
+
+// encodeStatusCBOR returns st as kube-apiserver writes it in CBOR, behind the tag of self-described CBOR
+// (k8s.io/apimachinery/pkg/runtime/serializer/cbor).
+func encodeStatusCBOR(st *metav1.Status) []byte {
+	body, err := direct.Marshal(st)
+	if err != nil {
+		panic("encode Status: " + err.Error()) // it holds strings and numbers only
+	}
+	return append([]byte("\xd9\xd9\xf7"), body...)
+}
+
+// encodeStatusProtobuf returns st as kube-apiserver writes it in protobuf: a runtime.Unknown behind a magic number
+// (k8s.io/apimachinery/pkg/runtime/serializer/protobuf).
+func encodeStatusProtobuf(st *metav1.Status) []byte {
+	raw, err := st.Marshal()
+	if err != nil {
+		panic("encode Status: " + err.Error()) // it holds strings and numbers only
+	}
+	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: st.APIVersion, Kind: st.Kind}, Raw: raw}
+	body, err := unknown.Marshal()
+	if err != nil {
+		panic("encode Status: " + err.Error())
+	}
+	return append([]byte("k8s\x00"), body...)
 }
 
 // writeStatus makes st the response of ctx.

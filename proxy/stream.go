@@ -17,14 +17,14 @@ import (
 
 // stream serves a subscription over a connection that is ours until it ends, and reports whether the response is complete: the watch's
 // one goroutine, which until then only waits for the client to leave.
-func (c *cachedReads) stream(h *hijacked, id identity, req *request, sub *fanout.Subscription, head []byte) (complete bool) {
+func (c *cachedReads) stream(h *hijacked, r *cachedRead, sub *fanout.Subscription, head []byte) (complete bool) {
 	sink := newSink(h.Conn(), h.stopReading)
 	if err := sink.begin(head); err != nil {
 		sub.Cancel()
 		return false
 	}
 	c.flusher.Start(sub, sink)
-	release := c.auth.watchGrant(id, req, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
+	release := c.auth.watchGrant(r.id, r.request, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
 	h.WaitRead(func() { sub.End(fanout.Ending{Reason: fanout.Gone}) })
 	<-sink.donec
 	release()
@@ -33,9 +33,9 @@ func (c *cachedReads) stream(h *hijacked, id identity, req *request, sub *fanout
 
 // watchHead is the response head of a watch, as kube-apiserver's
 // (k8s.io/apiserver/pkg/endpoints/handlers/watch.go, HandleHTTP).
-func watchHead(auditID string, warnings []string) []byte {
+func watchHead(auditID, contentType string, warnings []string) []byte {
 	head := []byte("HTTP/1.1 200 OK\r\nAudit-Id: " + auditID +
-		"\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\nDate: ")
+		"\r\nCache-Control: no-cache, private\r\nContent-Type: " + contentType + "\r\nDate: ")
 	head = time.Now().UTC().AppendFormat(head, http.TimeFormat)
 	for _, w := range warnings {
 		head = append(head, "\r\nWarning: "+w...)

@@ -5,35 +5,34 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
 )
 
 // serveWatch answers a watch from the lane's cache. It reports false, having done nothing, if the watch is to be
 // passed through: always right, and what happens whenever something can't be had, or proved, in time.
-func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, id identity, req *request, l *lane, filter *fanout.Filter) bool {
-	want := fanout.Request{Filter: filter, Bookmarks: req.allowWatchBookmarks, Timeout: c.watchTimeout(req)}
+func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
+	l := r.lane
+	want := fanout.Request{Filter: r.filter, Bookmarks: r.allowWatchBookmarks, Timeout: c.watchTimeout(r.request)}
 	wait, cancel := context.WithTimeout(c.ctx, c.opts.FreshnessTimeout)
 	defer cancel()
 
-	sub, err := c.subscribe(wait, req, l, want)
+	sub, err := c.subscribe(wait, r, want)
 	if errors.Is(err, fanout.ErrLeapt) {
-		c.serveExpired(ctx, req, l)
-		c.lanes.release(l)
+		c.serveExpired(ctx, r)
 		return true
 	}
 	if err != nil {
-		c.log.Debug("Passed watch through", "resource", l.String(), "err", err)
+		c.log.Debug("Passed watch through", "resource", l.resource(), "err", err)
 		return false
 	}
-	head := watchHead(auditID(ctx), l.responseWarnings())
+	r.keep()
+	head := watchHead(auditID(ctx), l.contentType(true), l.responseWarnings())
 	c.conns.hijack(ctx, func(h *hijacked) {
-		complete := c.stream(h, id, req, sub, head)
+		complete := c.stream(h, r, sub, head)
 		c.lanes.release(l)
 		if complete {
 			h.Resume()
@@ -46,12 +45,13 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, id identity, req *req
 
 // serveExpired answers a watch from a resourceVersion that only a list can follow: a stream that holds nothing but the ERROR event, as
 // kube-apiserver answers a resourceVersion from before its cache was filled.
-func (c *cachedReads) serveExpired(ctx *fasthttp.RequestCtx, req *request, l *lane) {
-	rv, _ := parseVersion(req.resourceVersion) // it has been parsed before
+func (c *cachedReads) serveExpired(ctx *fasthttp.RequestCtx, r *cachedRead) {
+	l := r.lane
+	rv, _ := parseVersion(r.resourceVersion) // it has been parsed before
 	commonHeaders(ctx)
-	ctx.Response.Header.SetContentType("application/json")
+	ctx.Response.Header.SetContentType(l.contentType(true))
 	l.writeWarnings(ctx)
-	event := framing.ErrorFrame(encodeStatus(expired(rv, l.cache.Progress()))).Payload(nil)
+	event := l.errorFrame(expired(rv, l.cache.Progress())).Payload(nil)
 	ctx.Response.SetBodyStream(bytes.NewReader(event), -1)
 }
 
@@ -69,7 +69,8 @@ func (c *cachedReads) serveExpired(ctx *fasthttp.RequestCtx, req *request, l *la
 //
 // Where upstream has no sendInitialEvents, and under the deprecated /watch/ prefix, "" and "0" begin with the state as it is and
 // there is no end bookmark.
-func (c *cachedReads) subscribe(ctx context.Context, req *request, l *lane, want fanout.Request) (*fanout.Subscription, error) {
+func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.Request) (*fanout.Subscription, error) {
+	req, l := r.request, r.lane
 	rv, err := parseVersion(req.resourceVersion)
 	if err != nil {
 		return nil, err
@@ -97,15 +98,16 @@ func (c *cachedReads) subscribe(ctx context.Context, req *request, l *lane, want
 	default:
 		want.Start = fanout.FromNow
 	}
-	return c.subscribeFresh(ctx, l, want, rv, unset)
+	return c.subscribeFresh(ctx, r, want, rv, unset)
 }
 
 var errNoBookmarks = errors.New("upstream's bookmarks are not known yet")
 
-// subscribeFresh subscribes to a state that is not older than rv or, if current is true, than now.
-func (c *cachedReads) subscribeFresh(ctx context.Context, l *lane, want fanout.Request, rv uint64, current bool) (*fanout.Subscription, error) {
+// subscribeFresh subscribes to a state that is not older than rv or, if current is true, than the request.
+func (c *cachedReads) subscribeFresh(ctx context.Context, r *cachedRead, want fanout.Request, rv uint64, current bool) (*fanout.Subscription, error) {
+	l := r.lane
 	for {
-		if current || l.cache.Progress() < rv {
+		if current && !r.filledSince() || l.cache.Progress() < rv {
 			var err error
 			if want.Proof, err = c.prove(ctx, l, rv); err != nil {
 				return nil, err
@@ -117,20 +119,6 @@ func (c *cachedReads) subscribeFresh(ctx context.Context, l *lane, want fanout.R
 		}
 	}
 }
-
-// prove proves that the cache is as new as now, and not older than rv.
-func (c *cachedReads) prove(ctx context.Context, l *lane, rv uint64) (fanout.Proof, error) {
-	if l.uncached() {
-		return fanout.Proof{}, errUnproven
-	}
-	proof, err := l.prover.prove(ctx, c.opts.FreshnessTimeout)
-	if err == nil && proof.AsOf < rv {
-		err = errUnproven
-	}
-	return proof, err
-}
-
-var errUnproven = errors.New("not known to be as new as asked")
 
 // subscribeFrom subscribes to what happened behind a resourceVersion, fetching the history if the client was there before us.
 func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
@@ -154,11 +142,4 @@ func (c *cachedReads) watchTimeout(req *request) time.Duration {
 	}
 	least := c.opts.MinRequestTimeout
 	return least + rand.N(max(least, 1))
-}
-
-func parseVersion(rv string) (uint64, error) {
-	if rv == "" {
-		return 0, nil
-	}
-	return strconv.ParseUint(rv, 10, 64)
 }

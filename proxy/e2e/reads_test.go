@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
+	bigendian "encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -250,7 +251,32 @@ func rows() []row {
 		"/api/v1/namespaces/a/configmaps/x?watch=1&resourceVersion=0"} {
 		add("O07", uri)
 	}
-	return rows
+	return append(rows, inEveryForm(rows)...)
+}
+
+// inEveryForm repeats the reads that say nothing of their form in each that is served from caches, and as clients ask for it.
+func inEveryForm(rows []row) []row {
+	var more []row
+	for _, r := range rows {
+		// W21 wants a moment in which nothing happens in the whole cluster.
+		if r.header != nil || r.method != "" || strings.HasPrefix(r.id, "O") || strings.HasPrefix(r.id, "//") || r.id == "W21" {
+			continue
+		}
+		as := ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+		if list := regexp.MustCompile(`^(C|Ca|F|/apis?/.*s)/?(\?|$)`); list.MatchString(r.uri) && !strings.Contains(r.uri, "watch") {
+			as = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+		}
+		for form, accepted := range map[string]string{
+			"protobuf":             protoType + "," + jsonType,
+			"metadata":             jsonType + as,
+			"metadata in protobuf": protoType + as + "," + jsonType + as + "," + jsonType,
+		} {
+			r := r
+			r.id, r.header = r.id+" "+form, accept(accepted)
+			more = append(more, r)
+		}
+	}
+	return more
 }
 
 func token(v string, rv int, start string) string {
@@ -345,8 +371,10 @@ var (
 	continues    = regexp.MustCompile(`"continue":\s?"([^"]+)"`)
 	bookmarks    = regexp.MustCompile(`(?m)^(\{"type":"BOOKMARK",.*"resourceVersion":)"\d+"`)
 	currentRV    = regexp.MustCompile(`current: \d+`)
+	tokens       = regexp.MustCompile(`eyJ2Ijoi[\w-]+`)
 	ages         = regexp.MustCompile(`"(\d+[dhms])+"|"<unknown>"`)
-	protoVersion = regexp.MustCompile(`\x12.\d{1,9}(\x1a\x00|\x38\x00\x42\x00)`)
+	protoVersion = regexp.MustCompile(`^(k8s\x00(?s:.)*?\x0a\x00\x12.)\d{1,9}\x1a`) // of a list, whose metadata comes first
+	protoMark    = regexp.MustCompile(`(\x0a\x08BOOKMARK(?s:.)*?2.)\d{1,9}\x38\x00\x42\x00`)
 )
 
 // normal returns the body without what may differ: the list's own resourceVersion, that of bookmarks, ages.
@@ -386,10 +414,33 @@ func (r row) normal(resp response) []byte {
 	case strings.HasPrefix(kind, "application/yaml"):
 		b = listYAML.ReplaceAll(b, []byte(`$1"RV"`))
 	case strings.HasPrefix(kind, protoType):
-		b = protoVersion.ReplaceAll(b, []byte("RV"))
+		b = onceMoreProtobuf(b, strings.HasSuffix(kind, "stream=watch"))
+		b = protoVersion.ReplaceAll(b, []byte("${1}RV"))
+		b = tokens.ReplaceAllFunc(b, func(m []byte) []byte {
+			raw, _ := base64.RawURLEncoding.DecodeString(string(m))
+			return regexp.MustCompile(`"rv":\d+`).ReplaceAll(raw, []byte(`"rv":RV`))
+		})
 		b = currentRV.ReplaceAll(b, []byte("current: N"))
 	}
 	return b
+}
+
+// onceMoreProtobuf is onceMore for protobuf, with the resourceVersions of bookmarks taken out.
+func onceMoreProtobuf(b []byte, watch bool) []byte {
+	if !watch {
+		return b
+	}
+	var events [][]byte
+	for len(b) >= 4 {
+		n := min(4+int(bigendian.BigEndian.Uint32(b)), len(b))
+		events = append(events, protoMark.ReplaceAll(b[:n], []byte("${1}RV")))
+		b = b[n:]
+	}
+	events = append(events, b)
+	events = slices.CompactFunc(events, func(x, y []byte) bool {
+		return bytes.Equal(x, y) && bytes.Contains(x, []byte("BOOKMARK"))
+	})
+	return bytes.Join(events, nil)
 }
 
 // onceMore drops each line that repeats a bookmark before it.

@@ -26,8 +26,7 @@ const (
 	List      Kind = "list"      // a list, or a page of one
 	WatchList Kind = "watchlist" // the reflector's initial events and what follows
 	Watch     Kind = "watch"     // the reflector's watch from a resourceVersion
-	Check     Kind = "check"     // a list of one object, for the current resourceVersion
-	Probe     Kind = "probe"     // a WatchList that matches nothing, for the current resourceVersion
+	Probe     Kind = "probe"     // a list of a namespace that can't exist, for the current resourceVersion
 	Short     Kind = "short"     // a watch of a few seconds, for a bookmark or a replay
 	Review    Kind = "review"    // a SelfSubjectAccessReview
 	Client    Kind = "client"    // a client's request, passed through
@@ -48,6 +47,9 @@ var (
 	ConfigMaps = Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap"}
 	Foos       = Resource{Group: "ex.io", Version: "v1", Name: "foos", Kind: "Foo"}
 	Events     = Resource{Version: "v1", Name: "events", Kind: "Event"}
+
+	// Definitions is what says which resources are custom; see Server.Add.
+	Definitions = Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
 )
 
 // Path is where the resource's whole collection stands.
@@ -125,9 +127,18 @@ func newServer(t testing.TB) *Server {
 		allow:         func(_, _ string) bool { return true },
 	}
 	for _, r := range []Resource{ConfigMaps, Foos, Events} {
-		s.collections[r.Path()] = &Collection{s: s, Resource: r, objects: make(map[string]object)}
+		s.Add(r)
 	}
 	return s
+}
+
+// Add gives the server another resource, before the first request for it.
+func (s *Server) Add(r Resource) *Collection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &Collection{s: s, Resource: r, objects: make(map[string]object)}
+	s.collections[r.Path()] = c
+	return c
 }
 
 func (s *Server) stop() {
@@ -241,10 +252,16 @@ func (s *Server) Open(kind Kind) int {
 // Stream waits for the newest open stream of one of the kinds and returns it.
 func (s *Server) Stream(kinds ...Kind) *Stream {
 	s.t.Helper()
+	return s.stream(nil, kinds...)
+}
+
+// stream is Stream of one collection, or of any if c is nil.
+func (s *Server) stream(c *Collection, kinds ...Kind) *Stream {
+	s.t.Helper()
 	var newest *Stream
 	s.await(fmt.Sprintf("stream %v", kinds), func() bool {
 		for st := range s.streams {
-			if slices.Contains(kinds, st.Kind) && (newest == nil || st.number > newest.number) {
+			if slices.Contains(kinds, st.Kind) && (c == nil || st.collection == c) && (newest == nil || st.number > newest.number) {
 				newest = st
 			}
 		}
@@ -316,8 +333,6 @@ func kindOf(r *http.Request) Kind {
 		return Review
 	case strings.Count(strings.TrimPrefix(r.URL.Path, "/apis"), "/") < 3:
 		return Other
-	case watch && q.Get("fieldSelector") != "":
-		return Probe
 	case watch && q.Get("sendInitialEvents") == "true":
 		return WatchList
 	case watch && seconds < 60:
@@ -326,8 +341,8 @@ func kindOf(r *http.Request) Kind {
 		return Watch
 	case q.Get("fieldSelector") != "":
 		return Form
-	case q.Get("limit") == "1":
-		return Check
+	case strings.Contains(r.URL.Path, "/namespaces/-/"):
+		return Probe
 	}
 	return List
 }
@@ -437,9 +452,17 @@ type object struct {
 	labels               map[string]string
 	data                 string
 	rv                   uint64
+
+	generation int    // 0 for none
+	members    string // instead of data: members, as JSON
 }
 
-func (o object) key() string { return o.namespace + "/" + o.name }
+func (o object) key() string {
+	if o.namespace == "" {
+		return o.name
+	}
+	return o.namespace + "/" + o.name
+}
 
 // json is the object as r's watch sends it or, if item is true, as a list has it.
 func (o object) json(r Resource, item bool) string {
@@ -448,8 +471,11 @@ func (o object) json(r Resource, item bool) string {
 		b, _ := json.Marshal(o.labels) // a map of strings
 		labels = `"labels":` + string(b) + `,`
 	}
-	meta := fmt.Sprintf(`"metadata":{%s"name":%q,"namespace":%q,"resourceVersion":"%d","uid":%q}`, labels, o.name, o.namespace, o.rv, o.uid)
-	data := fmt.Sprintf(`"data":{"v":%q}`, o.data)
+	namespace, data := fmt.Sprintf(`"namespace":%q,`, o.namespace), fmt.Sprintf(`"data":{"v":%q}`, o.data)
+	if o.members != "" {
+		namespace, data = fmt.Sprintf(`"generation":%d,`, o.generation), o.members
+	}
+	meta := fmt.Sprintf(`"metadata":{%s"name":%q,%s"resourceVersion":"%d","uid":%q}`, labels, o.name, namespace, o.rv, o.uid)
 	switch {
 	case r.Group != "":
 		return fmt.Sprintf(`{"apiVersion":%q,%s,"kind":%q,%s}`, r.apiVersion(), data, r.Kind, meta)
@@ -513,6 +539,28 @@ func (c *Collection) Put(namespace, name, data string, labels ...string) uint64 
 		}
 		o.labels[labels[i]] = labels[i+1]
 	}
+	return c.putLocked(o)
+}
+
+// PutMembers writes an object in cluster scope that has a generation and, besides kind, apiVersion and metadata, the given members.
+func (c *Collection) PutMembers(name string, generation int, members string) uint64 {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.putLocked(object{name: name, generation: generation, members: members})
+}
+
+// Reform gives an object other data without writing it, as another definition does to a custom resource; that ends the history.
+func (c *Collection) Reform(namespace, name, data string) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	o := c.objects[namespace+"/"+name]
+	o.data = data
+	c.objects[o.key()] = o
+	c.s.rv++
+	c.history, c.floor = nil, c.s.rv
+}
+
+func (c *Collection) putLocked(o object) uint64 {
 	kind := "MODIFIED"
 	if old, ok := c.objects[o.key()]; ok {
 		o.uid = old.uid
@@ -532,7 +580,7 @@ func (c *Collection) Put(namespace, name, data string, labels ...string) uint64 
 func (c *Collection) Delete(namespace, name string) uint64 {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	o := c.objects[namespace+"/"+name]
+	o := c.objects[object{namespace: namespace, name: name}.key()]
 	delete(c.objects, o.key())
 	c.s.rv++
 	o.rv = c.s.rv
@@ -547,6 +595,12 @@ func (c *Collection) changedLocked(ch change) {
 			st.pushLocked(ch.line(c.Resource))
 		}
 	}
+}
+
+// Reflector waits for the newest stream by which the proxy follows this collection, and returns it.
+func (c *Collection) Reflector() *Stream {
+	c.s.t.Helper()
+	return c.s.stream(c, WatchList, Watch)
 }
 
 // SendBookmark sends each open stream of a kind a bookmark with the current resourceVersion.

@@ -1,0 +1,467 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// definitions knows the CustomResourceDefinitions of those custom resources that clients ask for: by which fields their objects can
+// be selected (KEP-4358), and when their form changes. It follows them by a lane like any other, with the proxy's own identity, for as
+// long as custom resources have lanes; its cache holds them all, whole. Where they can't be read, custom resources are served without:
+// who selects by their fields is passed through, and their lanes take a change of form for a broken watch.
+//
+// # What happens when a definition changes
+//
+// kube-apiserver serves each definition by a storage of its own (k8s.io/apiextensions-apiserver
+// pkg/apiserver/customresource_handler.go). When its informer sees another spec, other accepted names or another UID, requests go to
+// a new storage at once. The old one goes on for its watches for a second, and longer while other requests read from it; then it ends
+// them all, properly. History begins anew in the new storage, so it answers 410 to resourceVersions from before.
+//
+// A lane holds the bytes of the storage that it was filled from, and must never hold those of two. So, from when our own watch of the
+// definitions brings the change:
+//
+//  1. No request gets a lane of the old definition any more. This, and 2, hold because lanes.acquire compares under lanes.mu the
+//     definition that the request has been checked against with the current one.
+//  2. For settleTime no lane of the new definition starts, because kube-apiserver's informer, or that of another kube-apiserver, may
+//     be behind ours and a lane be filled from the old storage. New watches wait for that long; all else is passed through.
+//  3. The old lane brings its clients what its upstream watch still brings, the deletions by a definition's own deletion among it, and
+//     ends them, properly, when upstream ends that watch, or after settleTime.
+//  4. A watch that upstream ends early, and that began within doubtTime of the definition's first sight, may have been one of the old
+//     storage all the same: its lane is stopped too.
+//
+// What clients can see of the time between kube-apiserver's change and ours, which is that of one watch event: lists, gets and new
+// watches in the old form, from here, after others in the new form, from kube-apiserver itself; just as from two kube-apiservers behind
+// one address. A watch that began in it ends within settleTime. Should our watch of the definitions hang, the time is that of noticing a
+// dead connection, 45 s (see Upstream); while it is known to be broken, nobody is served by a custom field.
+type definitions struct {
+	lanes     *lanes
+	discovery *discovery
+	log       *slog.Logger
+
+	mu        sync.Mutex
+	following bool          // follow runs
+	knownc    chan struct{} // closed when lane is set, or follow has failed; replaced when it begins
+	lane      *lane         // of the definitions, and filled; nil while they are not followed
+	again     time.Time     // when to try again after a failure
+	retry     time.Duration // how long to wait after the next
+}
+
+var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+const (
+	// settleTime is how long after a change of a definition all kube-apiservers are believed to serve the new one: as long as they wait
+	// for each other themselves (customresource_handler.go, serveResource).
+	settleTime = 2 * time.Second
+	// doubtTime and doubtfulFor bound when a watch can have begun on the old storage after all, and how long it can last there:
+	// kube-apiserver waits for requests under way for at most twice its --request-timeout, 2 minutes.
+	doubtTime   = 10 * time.Second
+	doubtfulFor = 3 * time.Minute
+
+	// definitionsWait is how long a request waits for the definitions to be listed.
+	definitionsWait = 5 * time.Second
+	// staleAfter is for how long the definitions' upstream watch may be broken before they are not believed.
+	staleAfter = 5 * time.Second
+	// definitionsTick is how often it is looked whether the definitions are still needed.
+	definitionsTick    = 10 * time.Second
+	minDefinitionRetry = 2 * time.Second
+)
+
+// definition is what matters of one CustomResourceDefinition.
+type definition struct {
+	// Immutable.
+	uid           types.UID
+	generation    int64  // counts changes of the spec
+	acceptedNames string // JSON
+	versions      map[string]definedVersion
+	gone          bool      // it was deleted, or can't be read: nothing is served here
+	seen          time.Time // when it was first known here
+	settled       time.Time // when upstream is believed to serve it; zero if it was seen first like this
+
+	object *framing.Object // what it was last read from; guarded by definitions.mu
+}
+
+type definedVersion struct {
+	served bool
+	fields []framing.Field
+}
+
+// fields returns the selectable fields of a version; d may be nil.
+func (d *definition) fields(version string) []framing.Field {
+	if d == nil {
+		return nil
+	}
+	return d.versions[version].fields
+}
+
+// equal reports whether kube-apiserver would go on with the storage it has.
+func (d *definition) equal(e *definition) bool {
+	return d.uid == e.uid && d.generation == e.generation && d.acceptedNames == e.acceptedNames && d.gone == e.gone
+}
+
+// parseDefinition reads a CustomResourceDefinition (apiextensions.k8s.io/v1).
+func parseDefinition(raw []byte) (*definition, error) {
+	var crd struct {
+		Metadata struct {
+			UID        types.UID `json:"uid"`
+			Generation int64     `json:"generation"`
+		} `json:"metadata"`
+		Spec struct {
+			Versions []struct {
+				Name             string `json:"name"`
+				Served           bool   `json:"served"`
+				SelectableFields []struct {
+					JSONPath string `json:"jsonPath"`
+				} `json:"selectableFields"`
+			} `json:"versions"`
+		} `json:"spec"`
+		Status struct {
+			AcceptedNames json.RawMessage `json:"acceptedNames"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(raw, &crd); err != nil {
+		return nil, fmt.Errorf("read CustomResourceDefinition: %w", err)
+	}
+	d := &definition{
+		uid:           crd.Metadata.UID,
+		generation:    crd.Metadata.Generation,
+		acceptedNames: string(crd.Status.AcceptedNames),
+		versions:      make(map[string]definedVersion, len(crd.Spec.Versions)),
+	}
+	for _, v := range crd.Spec.Versions {
+		dv := definedVersion{served: v.Served}
+		for _, f := range v.SelectableFields {
+			if field, ok := selectableField(f.JSONPath); ok {
+				dv.fields = append(dv.fields, field)
+			}
+		}
+		d.versions[v.Name] = dv
+	}
+	return d, nil
+}
+
+// selectableField returns the field at a simple JSON path such as .spec.color, the only kind that kube-apiserver accepts there. It reports
+// false for names that mean something to a JSON path, or could be escaped in JSON: who selects by those is passed through.
+//
+// The value is what stands in the object's JSON, which is what kube-apiserver compares with as long as the object fits the
+// definition's schema: a string, an integer of 64 bits or a boolean.
+func selectableField(jsonPath string) (framing.Field, bool) {
+	path, dotted := strings.CutPrefix(jsonPath, ".")
+	if !dotted {
+		return framing.Field{}, false
+	}
+	for name := range strings.SplitSeq(path, ".") {
+		if !plainName(name) {
+			return framing.Field{}, false
+		}
+	}
+	return fieldAt(path, "", at(path)), true
+}
+
+func plainName(s string) bool {
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+// ownGroups are the API groups that kube-apiserver serves itself (k8s.io/kubernetes pkg/apis) and that have a dot in their names,
+// as those of all custom resources have.
+var ownGroups = func() map[string]bool {
+	groups := make(map[string]bool)
+	for _, name := range []string{
+		"admissionregistration", "apiextensions", "apiregistration", "authentication", "authorization", "certificates",
+		"coordination", "discovery", "events", "flowcontrol.apiserver", "internal.apiserver", "networking", "node",
+		"rbac.authorization", "resource", "scheduling", "storage", "storagemigration",
+	} {
+		groups[name+".k8s.io"] = true
+	}
+	return groups
+}()
+
+// mayBeCustom reports whether a resource of the group may have a CustomResourceDefinition.
+func mayBeCustom(group string) bool { return strings.Contains(group, ".") && !ownGroups[group] }
+
+// of returns the definition of a resource that exists; nil if it has none, or none can be had. ok is false if the request is to be
+// passed through: upstream does not serve the version, or is only about to. wait is whether the caller would rather wait for that, for as
+// long as ctx lasts.
+func (d *definitions) of(ctx context.Context, gvr schema.GroupVersionResource, wait bool) (def *definition, ok bool) {
+	if !mayBeCustom(gvr.Group) {
+		return nil, true
+	}
+	d.await(ctx)
+	for {
+		def := d.current(gvr.GroupResource())
+		if def == nil {
+			return nil, true
+		}
+		if def.gone || !def.versions[gvr.Version].served {
+			return nil, false
+		}
+		left := time.Until(def.settled)
+		if left <= 0 {
+			return def, true
+		}
+		if !wait {
+			return nil, false
+		}
+		select {
+		case <-time.After(left):
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+// await has the definitions followed, and waits until they are known or known not to be had.
+func (d *definitions) await(ctx context.Context) {
+	d.mu.Lock()
+	if !d.following && !time.Now().Before(d.again) {
+		d.knownc = make(chan struct{})
+		if d.following = d.lanes.spawn(d.follow); !d.following {
+			close(d.knownc)
+		}
+	}
+	knownc := d.knownc
+	d.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, definitionsWait)
+	defer cancel()
+	select {
+	case <-knownc:
+	case <-ctx.Done():
+	}
+}
+
+// current returns the resource's definition as far as it is known, which from then on is kept so.
+func (d *definitions) current(gr schema.GroupResource) *definition {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	def, kept := d.lanes.definition(gr)
+	if kept || d.lane == nil {
+		return def
+	}
+	if o, ok := d.lane.cache.Snapshot().Get(gr.String()); ok {
+		def = d.read(o)
+	}
+	d.lanes.redefine(gr, def)
+	return def
+}
+
+// selects reports whether a selector may be answered by custom fields as they are known: the definitions are being followed.
+func (d *definitions) selects(sel fields.Selector) bool {
+	custom := func(r fields.Requirement) bool { return !strings.HasPrefix(r.Field, "metadata.") }
+	if !slices.ContainsFunc(sel.Requirements(), custom) {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lane != nil && d.lane.brokenFor() < staleAfter
+}
+
+// follow follows the definitions for as long as custom resources have lanes.
+func (d *definitions) follow(ctx context.Context) {
+	l := d.open(ctx)
+	d.mu.Lock()
+	d.lane = l
+	if l == nil {
+		d.retry = min(max(2*d.retry, minDefinitionRetry), discoveryTTL)
+		d.again = time.Now().Add(d.retry)
+		d.log.Warn("Served custom resources without their definitions, which could not be listed and watched", "retryIn", d.retry)
+	} else {
+		d.retry = 0
+		d.scanLocked()
+	}
+	close(d.knownc)
+	d.mu.Unlock()
+	if l != nil {
+		d.watch(ctx, l)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lane, d.following = nil, false
+}
+
+// open returns the lane of the definitions, filled and to be released; nil if it can't be had.
+func (d *definitions) open(ctx context.Context) *lane {
+	ctx, cancel := context.WithTimeout(ctx, laneWait)
+	defer cancel()
+	info, ok := d.discovery.lookup(ctx, definitionsResource)
+	if !ok || !info.watchable {
+		return nil
+	}
+	l, ok := d.lanes.acquire(info, representation{}, true)
+	if !ok {
+		return nil
+	}
+	if !l.ready(ctx) {
+		d.lanes.discard(l)
+		return nil
+	}
+	return l
+}
+
+// watch scans the definitions when they change, until nobody needs them, or their lane ends.
+func (d *definitions) watch(ctx context.Context, l *lane) {
+	defer d.lanes.release(l)
+	for needed := time.Now(); ; {
+		tick, cancel := context.WithTimeout(ctx, definitionsTick)
+		at := l.cache.Progress()
+		d.mu.Lock()
+		d.scanLocked()
+		d.mu.Unlock()
+		err := l.cache.WaitFor(tick, at+1)
+		cancel()
+		switch {
+		case ctx.Err() != nil || errors.Is(err, fanout.ErrClosed):
+			return
+		case d.lanes.sweepDefinitions():
+			needed = time.Now()
+		case time.Since(needed) > d.lanes.idle && d.lanes.undefine():
+			return
+		}
+	}
+}
+
+// scanLocked looks for definitions that have changed among those that are kept.
+func (d *definitions) scanLocked() {
+	snapshot := d.lane.cache.Snapshot()
+	for gr, def := range d.lanes.definitions() {
+		o, _ := snapshot.Get(gr.String())
+		switch {
+		case def == nil && o == nil, def != nil && def.object == o:
+			continue
+		case def == nil:
+			def = &definition{}
+		}
+		next := d.read(o)
+		if next.equal(def) {
+			def.object = o
+			continue
+		}
+		d.change(gr, def, next)
+	}
+}
+
+// change has the resource served by another definition, once upstream is believed to.
+func (d *definitions) change(gr schema.GroupResource, from, to *definition) {
+	definitionChanges.Inc()
+	d.log.Info("A custom resource's definition changed", "resource", gr, "generation", to.generation, "served", !to.gone)
+	to.settled = to.seen.Add(settleTime)
+	d.lanes.redefine(gr, to)
+	forget := func() {
+		for _, versions := range []map[string]definedVersion{from.versions, to.versions} {
+			for version := range versions {
+				d.discovery.forget(schema.GroupVersion{Group: gr.Group, Version: version})
+			}
+		}
+	}
+	forget()
+	time.AfterFunc(settleTime, forget) // what discovery says may be a little behind
+}
+
+// read reads a definition, which is gone if o is nil.
+func (d *definitions) read(o *framing.Object) *definition {
+	def := &definition{gone: true}
+	if o != nil {
+		var err error
+		if def, err = parseDefinition(o.Bytes()); err != nil {
+			d.log.Warn("Passed custom resource through", "definition", o.Name, "err", err)
+			def = &definition{gone: true}
+		}
+	}
+	def.seen, def.object = time.Now(), o
+	return def
+}
+
+// The lanes' part: which definition each custom resource has, and which lanes are of another.
+
+// definition returns the definition that a resource has. kept is false if it is not kept up to date.
+func (ls *lanes) definition(gr schema.GroupResource) (def *definition, kept bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	def, kept = ls.defined[gr]
+	return def, kept
+}
+
+// definitions returns all that are kept; nil are those that do not exist.
+func (ls *lanes) definitions() map[schema.GroupResource]*definition {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return maps.Clone(ls.defined)
+}
+
+// redefine makes def the definition of a resource. Lanes of another are left to their clients until upstream ends their watches, or
+// settleTime has passed, and to nobody else.
+func (ls *lanes) redefine(gr schema.GroupResource, def *definition) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.defined[gr] = def
+	for _, l := range ls.byKey {
+		if l.gvr.GroupResource() == gr && l.info.definition != def {
+			l.outdated.Store(true)
+			time.AfterFunc(settleTime, l.stop)
+		}
+	}
+}
+
+// sweepDefinitions forgets the definitions that are gone for good, and reports whether there are lanes of others.
+func (ls *lanes) sweepDefinitions() (needed bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, l := range ls.byKey {
+		needed = needed || mayBeCustom(l.gvr.Group)
+	}
+	for gr, def := range ls.defined {
+		if def != nil && def.gone && time.Since(def.settled) > settleTime {
+			delete(ls.defined, gr)
+		}
+	}
+	return needed
+}
+
+// undefine forgets all definitions, unless there are lanes of custom resources; it reports whether it did.
+func (ls *lanes) undefine() bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, l := range ls.byKey {
+		if mayBeCustom(l.gvr.Group) {
+			return false
+		}
+	}
+	clear(ls.defined)
+	return true
+}
+
+// doubtful reports whether a watch that upstream has ended properly may have been one of an earlier definition.
+func (l *lane) doubtful(began time.Time) bool {
+	def := l.info.definition
+	return def != nil && began.Before(def.seen.Add(doubtTime)) && time.Since(began) < doubtfulFor
+}
+
+// brokenFor is for how long there has been no upstream watch.
+func (l *lane) brokenFor() time.Duration {
+	since := l.brokenSince.Load()
+	if since == 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, since))
+}

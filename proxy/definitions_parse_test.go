@@ -1,0 +1,124 @@
+package proxy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+func TestParseDefinition(t *testing.T) {
+	const whole = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"foos.ex.io","uid":"u1","generation":3,"managedFields":[{}]},
+"spec":{"group":"ex.io","versions":[
+ {"name":"v1","served":true,"selectableFields":[{"jsonPath":".spec.c"},{"jsonPath":".spec.a-b.c_D"},{"jsonPath":".top"}]},
+ {"name":"v2","served":false,"selectableFields":[{"jsonPath":".spec.n"}]},
+ {"name":"v3","served":true}]},
+"status":{"acceptedNames":{"plural":"foos"},"conditions":[]}}`
+	for _, c := range []struct{ name, raw, want string }{
+		{"whole", whole, `u1 3 {"plural":"foos"} v1 true spec.c spec.a-b.c_D top; v2 false spec.n; v3 true`},
+		{"not yet accepted", `{"metadata":{"uid":"u","generation":1},"spec":{"versions":[{"name":"v1","served":true}]}}`, `u 1  v1 true`},
+		{"fields that are none of ours", `{"spec":{"versions":[{"name":"v1","selectableFields":[{"jsonPath":"spec.c"},{"jsonPath":".spec.*"},{"jsonPath":"..c"},{"jsonPath":"."},{"jsonPath":".spec['c']"},
+{"jsonPath":".spec.é"},{"jsonPath":".spec.a\\.b"},{"jsonPath":".spec.c."},{"jsonPath":""},{"jsonPath":".spec.l[0]"},{"jsonPath":".spec.ok"}]}]}}`, ` 0  v1 false spec.ok`},
+		{"nothing", `{}`, ` 0  `},
+	} {
+		d, err := parseDefinition([]byte(c.raw))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		var versions []string
+		for _, name := range []string{"v1", "v2", "v3"} {
+			v, ok := d.versions[name]
+			if !ok {
+				continue
+			}
+			text := fmt.Sprintf("%s %t", name, v.served)
+			for _, f := range d.fields(name) {
+				text += " " + f.Label
+			}
+			versions = append(versions, text)
+		}
+		if got := fmt.Sprintf("%s %d %s %s", d.uid, d.generation, d.acceptedNames, strings.Join(versions, "; ")); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	for _, raw := range []string{``, `[]`, `{"spec":1}`, `{"metadata":{"generation":"1"}}`, `{"spec":{"versions":[{}]}`} {
+		if d, err := parseDefinition([]byte(raw)); err == nil {
+			t.Errorf("%q: got %+v, want an error", raw, d)
+		}
+	}
+	if f := (*definition)(nil).fields("v1"); f != nil {
+		t.Errorf("no definition has fields %v", f)
+	}
+}
+
+// What makes kube-apiserver serve a definition anew: another spec, other accepted names, another UID.
+func TestDefinitionEqual(t *testing.T) {
+	same := definition{uid: "u", generation: 1, acceptedNames: `{"plural":"foos"}`}
+	status := same
+	status.object = &framing.Object{}
+	if !same.equal(&status) {
+		t.Error("read from another object: changed")
+	}
+	for name, change := range map[string]func(*definition){
+		"uid":        func(d *definition) { d.uid = "v" },
+		"generation": func(d *definition) { d.generation++ },
+		"names":      func(d *definition) { d.acceptedNames = "" },
+		"gone":       func(d *definition) { d.gone = true },
+	} {
+		other := same
+		change(&other)
+		if same.equal(&other) || other.equal(&same) {
+			t.Errorf("%s: not changed", name)
+		}
+	}
+}
+
+func TestMayBeCustom(t *testing.T) {
+	for group, want := range map[string]bool{
+		"": false, "apps": false, "batch": false, "coordination.k8s.io": false, "apiextensions.k8s.io": false, "rbac.authorization.k8s.io": false,
+		"ex.io": true, "gateway.networking.k8s.io": true, "snapshot.storage.k8s.io": true, "metrics.k8s.io": true,
+	} {
+		if got := mayBeCustom(group); got != want {
+			t.Errorf("%q: got %t, want %t", group, got, want)
+		}
+	}
+	for gvk := range builtinFields {
+		if mayBeCustom(gvk.Group) {
+			t.Errorf("%s is built in", gvk)
+		}
+	}
+}
+
+// FuzzDefinition: whatever a definition says, its fields can be scanned, and each has the value at its label's path.
+func FuzzDefinition(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"uid":"u","generation":1},"spec":{"versions":[{"name":"v1","served":true,"selectableFields":[{"jsonPath":".spec.c"},{"jsonPath":".a"}]}]},"status":{"acceptedNames":{}}}`))
+	f.Add([]byte(`{"spec":{"versions":[{"selectableFields":[{"jsonPath":".[0].x"},{"jsonPath":".\"."}]}]}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		d, err := parseDefinition(raw)
+		if err != nil {
+			return
+		}
+		if !d.equal(d) {
+			t.Error("not equal to itself")
+		}
+		for version := range d.versions {
+			for _, field := range d.fields(version) {
+				name, object := field.Label, `"value"`
+				for _, part := range slices.Backward(strings.Split(name, ".")) {
+					object = `{"` + part + `":` + object + `}`
+				}
+				if strings.HasPrefix(name, "metadata") || strings.HasPrefix(name, "kind") || strings.HasPrefix(name, "apiVersion") {
+					continue // which kube-apiserver does not accept
+				}
+				line := `{"type":"ADDED","object":` + object[:len(object)-1] + `,"metadata":{"name":"n","resourceVersion":"1"}}}`
+				ev, err := framing.NewScanner(framing.JSON, []framing.Field{field}).Event([]byte(line))
+				if err != nil || ev.Object.Fields[0] != "value" {
+					t.Fatalf("%q in %s: %v %v", name, line, ev.Object, err)
+				}
+			}
+		}
+	})
+}

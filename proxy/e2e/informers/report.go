@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+)
+
+// report is the last line of output. Once made by newReport, the maps stay as they are.
+type report struct {
+	ClientGo  string               `json:"clientGo"` // version
+	Synced    bool                 `json:"synced"`
+	Resources map[string]*resource `json:"resources"`
+
+	mu     sync.Mutex // guards Errors and the counts of every resource
+	Errors []string   `json:"errors"`
+
+	byPath map[string]*resource // by the path of the collection over all namespaces
+}
+
+// resource is one informer and its requests.
+type resource struct {
+	Lists      int `json:"lists"`
+	Checks     int `json:"checks"`     // lists of exactly one version: those of the inconsistency detector
+	WatchLists int `json:"watchLists"` // watches that begin with the state
+	Watches    int `json:"watches"`    // other watches
+
+	Updates int `json:"updates"` // handled
+	Deletes int `json:"deletes"`
+
+	Objects map[string]object `json:"objects"` // what the store holds in the end, by its keys
+
+	gvr      schema.GroupVersionResource
+	informer cache.SharedIndexInformer
+	found    chan struct{} // closed when the handler is told of the object that is waited for
+}
+
+// object is what there is to compare of an object.
+type object struct {
+	ResourceVersion string `json:"resourceVersion"`
+	Digest          string `json:"digest"`
+}
+
+// newReport takes resources as the flag has them.
+func newReport(resources string) *report {
+	r := &report{ClientGo: clientGo(), Resources: make(map[string]*resource), Errors: []string{}, byPath: make(map[string]*resource)}
+	for name := range strings.SplitSeq(resources, ",") {
+		gvr := schema.ParseGroupResource(name).WithVersion("v1")
+		res := &resource{gvr: gvr, found: make(chan struct{})}
+		r.Resources[name] = res
+		root := "/api"
+		if gvr.Group != "" {
+			root = "/apis/" + gvr.Group
+		}
+		r.byPath[root+"/"+gvr.Version+"/"+gvr.Resource] = res
+	}
+	return r
+}
+
+// clientGo returns the version of client-go that this program is compiled with.
+func clientGo() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dep := range info.Deps {
+			if dep.Path == "k8s.io/client-go" {
+				return dep.Version
+			}
+		}
+	}
+	return "unknown"
+}
+
+// fail notes an error. It may be called from any goroutine.
+func (r *report) fail(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Errors = append(r.Errors, fmt.Sprintf(format, args...))
+}
+
+// count adds one to a count of a resource. It may be called from any goroutine.
+func (r *report) count(n *int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*n++
+}
+
+// follow has res filled by informer, which has not been started.
+func (r *report) follow(res *resource, informer cache.SharedIndexInformer, until string) error {
+	res.informer = informer
+	err := informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { r.fail("%s: %v", res.gvr.Resource, err) })
+	if err != nil {
+		return err
+	}
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) {
+			if m, err := meta.Accessor(o); err == nil && m.GetName() == until {
+				close(res.found)
+			}
+		},
+		UpdateFunc: func(any, any) { r.count(&res.Updates) },
+		DeleteFunc: func(any) { r.count(&res.Deletes) },
+	})
+	return err
+}
+
+// waitSynced waits until all informers have synced, and reports whether that was before ctx ended.
+func (r *report) waitSynced(ctx context.Context) bool {
+	var all []cache.InformerSynced
+	for _, res := range r.Resources {
+		all = append(all, res.informer.HasSynced)
+	}
+	r.Synced = cache.WaitForCacheSync(ctx.Done(), all...)
+	return r.Synced
+}
+
+// waitFound waits until all handlers have been told of the object that is waited for, and so of all that happened before it.
+func (r *report) waitFound(ctx context.Context) {
+	for name, res := range r.Resources {
+		select {
+		case <-res.found:
+		case <-ctx.Done():
+			r.fail("%s: the last object has not come in time", name)
+		}
+	}
+}
+
+// finish adds what the stores hold and returns the report as JSON.
+func (r *report) finish() ([]byte, error) {
+	for name, res := range r.Resources {
+		res.Objects = make(map[string]object)
+		for _, key := range res.informer.GetStore().ListKeys() {
+			o, _, err := res.informer.GetStore().GetByKey(key)
+			if err == nil {
+				res.Objects[key], err = describe(o)
+			}
+			if err != nil {
+				r.fail("%s %s: %v", name, key, err)
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return json.Marshal(r)
+}
+
+// describe digests all of an object but the apiVersion and kind of one that has a Go type: client-go fills them in or
+// clears them depending on how the object came.
+func describe(stored any) (object, error) {
+	o, ok := stored.(runtime.Object)
+	if !ok {
+		return object{}, fmt.Errorf("the store holds a %T", stored)
+	}
+	if _, ok := o.(*unstructured.Unstructured); !ok {
+		o = o.DeepCopyObject()
+		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return object{}, err
+	}
+	content, err := json.Marshal(o)
+	if err != nil {
+		return object{}, err
+	}
+	sum := sha256.Sum256(content)
+	return object{m.GetResourceVersion(), hex.EncodeToString(sum[:8])}, nil
+}

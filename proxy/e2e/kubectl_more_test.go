@@ -1,0 +1,253 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// kubectlWay is kubectl with one way to the cluster.
+type kubectlWay struct {
+	name string
+	kubectl
+}
+
+// kubectlWays returns the way straight to kube-apiserver, and those through each port.
+func kubectlWays(t *testing.T) []kubectlWay {
+	t.Helper()
+	program := binary(t, "KUBECTL_BIN", "kubectl")
+	c := sharedCluster(t)
+	p := sharedWatchfan(t)
+	home := t.TempDir()
+	empty := filepath.Join(home, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	way := func(name string, args ...string) kubectlWay {
+		return kubectlWay{name, kubectl{program, args, filepath.Join(home, name)}}
+	}
+	return []kubectlWay{
+		way("straight", "--kubeconfig", c.ready.Kubeconfigs["admin"]),
+		way("plain", "--kubeconfig", empty, "--server", "http://"+p.ports.Insecure),
+		way("secure", "--kubeconfig", empty, "--server", "https://"+p.ports.Secure, "--insecure-skip-tls-verify", "--token", c.token(t, "admin")),
+	}
+}
+
+// sameOutput masks what differs between two runs of one command: ages, how far they push the columns behind them, the names of temporary
+// files and their times, and whether the end of kubectl's own watch overtakes an event.
+func sameOutput(out string) string {
+	out = endedWatches.ReplaceAllString(out, "")
+	out = kubectlAges.ReplaceAllString(out, "AGE")
+	out = temporaryFiles.ReplaceAllString(out, "FILE")
+	return manyBlanks.ReplaceAllString(out, "  ")
+}
+
+var (
+	temporaryFiles = regexp.MustCompile(`/tmp/(LIVE|MERGED)-\S+(\t.*)?`)
+	endedWatches   = regexp.MustCompile(`(?m)^I\d{4} .*context canceled.*\n`)
+	manyBlanks     = regexp.MustCompile(` {2,}`)
+)
+
+// kubectlNamespace is a namespace with one object of each of some kinds.
+func kubectlNamespace(t *testing.T, direct *target, straight kubectl, ns string) {
+	t.Helper()
+	createNamespaces(t, direct, ns)
+	core := "/api/v1/namespaces/" + ns
+	makeConfigMap(t, direct, ns, "x", `"l":"1"`)
+	makeConfigMap(t, direct, ns, "y", `"l":"2"`)
+	direct.create(t, core+"/pods", podBody("p", "n1"))
+	direct.create(t, core+"/secrets", `{"metadata":{"name":"s"},"stringData":{"k":"v"}}`)
+	direct.create(t, core+"/services", `{"metadata":{"name":"v"},"spec":{"selector":{"l":"1"},"ports":[{"port":80}]}}`)
+	if out, code := straight.run(t, deployment("d", 2), "-n", ns, "apply", "--server-side", "-f", "-"); code != 0 {
+		t.Fatal(out)
+	}
+}
+
+// deployment returns a manifest.
+func deployment(name string, replicas int) string {
+	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%[1]q},"spec":{"replicas":%[2]d,"selector":{"matchLabels":{"app":%[1]q}},
+"template":{"metadata":{"labels":{"app":%[1]q}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`, name, replicas)
+}
+
+// rolledOut returns the status of a deployment with two replicas, so many of which are new and available.
+func rolledOut(updated, available int) string {
+	return fmt.Sprintf(`{"status":{"observedGeneration":1,"replicas":2,"updatedReplicas":%d,"readyReplicas":%[2]d,"availableReplicas":%[2]d}}`, updated, available)
+}
+
+// TestKubectlCommands: what kubectl says, and its exit code, are the same with us in between (contract.md O02, O07).
+func TestKubectlCommands(t *testing.T) {
+	t.Parallel()
+	ways := kubectlWays(t)
+	const ns = "kubectl-more"
+	direct := sharedCluster(t).direct(t)
+	kubectlNamespace(t, direct, ways[0].kubectl, ns)
+	deployments := "/apis/apps/v1/namespaces/" + ns + "/deployments"
+	direct.patch(t, deployments+"/d/status", rolledOut(2, 2))
+
+	for _, c := range []struct {
+		args  string
+		stdin string
+		reset string // what is deleted before each way, so that it finds the same state
+	}{
+		{args: "get all,configmaps,secrets -o wide"},
+		{args: "get pods -o wide --show-labels --all-namespaces -l l=1 --field-selector metadata.namespace=" + ns},
+		{args: "get configmaps --chunk-size=1 -o name"},
+		{args: "get configmaps x y nope"},
+		{args: "get pods,services -o custom-columns=KIND:.kind,NAME:.metadata.name"},
+		{args: "get deployment d -o yaml --show-managed-fields"},
+		{args: "get deployment d --subresource=status -o json"},
+		{args: "get pods --watch --request-timeout=1s -l none=1"},
+		{args: "describe pod p"},
+		{args: "describe deployment d"},
+		{args: "describe service v"},
+		{args: "describe configmaps"},
+		{args: "describe secret s"},
+		{args: "describe node nope"},
+		{args: "events"},
+		{args: "api-resources --api-group=apps -o wide"},
+		{args: "explain deployment.spec.strategy --recursive"},
+		{args: "explain pods --output=plaintext-openapiv2"},
+		{args: "explain nosuch"},
+		{args: "version -o json"},
+		{args: "auth can-i create pods"},
+		{args: "auth whoami"},
+		{args: "apply --server-side -f - --field-manager=tester", stdin: deployment("applied", 2), reset: deployments + "/applied"},
+		{args: "apply --server-side -f - --field-manager=other", stdin: deployment("d", 3)},
+		{args: "apply --server-side -f - --dry-run=server -o name", stdin: deployment("dry", 1)},
+		{args: "diff -f -", stdin: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":"changed"}}`},
+		{args: "rollout status deployment/d --timeout=5s"},
+		{args: "rollout history deployment/d"},
+		{args: "wait --for=create configmap/x --timeout=5s"},
+		{args: "wait --for=delete configmap/nope --timeout=5s"},
+		{args: "wait --for=condition=Available deployment/d --timeout=1s"},
+		{args: "logs p"},
+		{args: "logs p --previous --timestamps"},
+		{args: "logs p -c nope"},
+		{args: "logs nope"},
+		{args: "get --raw /api/v1/namespaces/" + ns + "/pods/p/log?follow=true&tailLines=1"},
+		{args: "port-forward pod/p 0:80"},
+	} {
+		var outputs []string
+		for _, k := range ways {
+			if c.reset != "" {
+				direct.do(t, http.MethodDelete, c.reset, nil, "")
+			}
+			out, code := k.run(t, c.stdin, append([]string{"-n", ns}, strings.Fields(c.args)...)...)
+			outputs = append(outputs, fmt.Sprintf("%s[exit %d]", sameOutput(out), code))
+		}
+		for i, k := range ways[1:] {
+			if outputs[i+1] != outputs[0] {
+				t.Errorf("kubectl %s through the %s port says\n%s\nwant\n%s", c.args, k.name, outputs[i+1], outputs[0])
+			}
+		}
+	}
+}
+
+// TestKubectlFollows: commands that wait for something see it happen, and say so in the same words. Those with -w are interrupted in the end.
+func TestKubectlFollows(t *testing.T) {
+	t.Parallel()
+	ways := kubectlWays(t)
+	const ns = "kubectl-follows"
+	direct := sharedCluster(t).direct(t)
+	kubectlNamespace(t, direct, ways[0].kubectl, ns)
+	commands := []struct{ args, last string }{ // last is what it says in the end; the first ones are silent until then
+		{"wait --for=condition=Ready pod/p --timeout=40s", "pod/p condition met"},
+		{"wait --for=jsonpath={.data.k}=9 configmap --all --timeout=40s", "configmap/y condition met"},
+		{"wait --for=delete service/v --timeout=40s", "service/v condition met"},
+		{"rollout status deployment/d --timeout=40s", "successfully rolled out"},
+		{"get deployment d -w", "2/2"},
+		{"get pods -w -o wide", "1.2.3.4"},
+		{"get services -w --output-watch-events", "DELETED"},
+	}
+	running := make([][]*follower, len(commands))
+	for i, c := range commands {
+		for _, k := range ways {
+			running[i] = append(running[i], startFollower(t, k.kubectl, append([]string{"-n", ns}, strings.Fields(c.args)...)))
+		}
+	}
+	eventually(t, 30*time.Second, "the first words of those that talk", func() error {
+		for i, c := range commands {
+			for _, f := range running[i] {
+				if !strings.HasPrefix(c.args, "wait") && f.said(t) == "" {
+					return fmt.Errorf("kubectl %s is silent", c.args)
+				}
+			}
+		}
+		return nil
+	})
+	time.Sleep(2 * time.Second) // those that wait began before; and a watch follows the first list
+	core := "/api/v1/namespaces/" + ns
+	for _, status := range []string{rolledOut(1, 0), rolledOut(2, 0), rolledOut(2, 1), rolledOut(2, 2)} {
+		direct.patch(t, "/apis/apps/v1/namespaces/"+ns+"/deployments/d/status", status)
+		time.Sleep(200 * time.Millisecond)
+	}
+	direct.patch(t, core+"/pods/p/status", `{"status":{"phase":"Running","podIP":"1.2.3.4","podIPs":[{"ip":"1.2.3.4"}],"conditions":[{"type":"Ready","status":"True"}]}}`)
+	direct.patch(t, core+"/configmaps/x", `{"data":{"k":"9"}}`)
+	time.Sleep(200 * time.Millisecond) // one after the other, on every way
+	direct.patch(t, core+"/configmaps/y", `{"data":{"k":"9"}}`)
+	direct.remove(t, core+"/services/v")
+	time.Sleep(time.Second)
+	for i, c := range commands {
+		var outputs []string
+		for _, f := range running[i] {
+			outputs = append(outputs, f.finish(t, strings.Contains(c.args, " -w")))
+		}
+		if !strings.Contains(outputs[0], c.last) {
+			t.Errorf("kubectl %s straight does not say %q but\n%s", c.args, c.last, outputs[0])
+		}
+		for j, k := range ways[1:] {
+			if outputs[j+1] != outputs[0] {
+				t.Errorf("kubectl %s through the %s port says\n%s\nwant\n%s", c.args, k.name, outputs[j+1], outputs[0])
+			}
+		}
+	}
+}
+
+// follower is a kubectl that is still running.
+type follower struct {
+	cmd *exec.Cmd
+	out string // file
+}
+
+func startFollower(t *testing.T, k kubectl, args []string) *follower {
+	t.Helper()
+	f := &follower{cmd: exec.CommandContext(t.Context(), k.program, append(k.args[:len(k.args):len(k.args)], args...)...)}
+	f.cmd.Env = []string{"HOME=" + k.home, "PATH=" + os.Getenv("PATH")}
+	out, err := os.CreateTemp(t.TempDir(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	f.out = out.Name()
+	f.cmd.Stdout, f.cmd.Stderr = out, out
+	if err := launch(f.cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// said returns what f has said so far.
+func (f *follower) said(t *testing.T) string {
+	t.Helper()
+	out, err := os.ReadFile(f.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// finish waits for the end, which an interrupt brings about where nothing else does, and returns what f said and its exit code.
+func (f *follower) finish(t *testing.T, interrupt bool) string {
+	t.Helper()
+	if interrupt {
+		_ = f.cmd.Process.Signal(os.Interrupt)
+	}
+	_ = f.cmd.Wait()
+	return fmt.Sprintf("%s[exit %d]", sameOutput(f.said(t)), f.cmd.ProcessState.ExitCode())
+}

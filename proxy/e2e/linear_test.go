@@ -1,0 +1,365 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// registers are objects that each have one writer, which counts up in an annotation and tells what has been acknowledged. Now and then
+// it deletes its object and creates it again.
+type registers struct {
+	ns string
+	// acked is the step that was acknowledged last, by register: 2n when it was written with the count n, 2n+1 when it was
+	// deleted behind that.
+	acked []atomic.Uint64
+}
+
+func (r *registers) uri() string { return "/api/v1/namespaces/" + r.ns + "/configmaps" }
+
+// write counts up one register until stop is closed. What kube-apiserver may or may not have done is done again.
+func (r *registers) write(d *target, i int, pad string, pause time.Duration, stop <-chan struct{}) {
+	name, every := fmt.Sprintf("r%d", i), pause
+	pause = time.Millisecond
+	step := func(n uint64, do func() bool) (goOn bool) {
+		for first := true; first || !do(); first = false {
+			select {
+			case <-stop:
+				return false
+			case <-time.After(pause/2 + rand.N(pause)):
+			}
+		}
+		r.acked[i].Store(n)
+		pause = every
+		return true
+	}
+	for n := uint64(1); ; n++ {
+		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"r":"%d"},"annotations":{"n":"%d"}},"data":{"pad":%q}}`, name, i%2, n, pad)
+		written := step(2*n, func() bool {
+			resp, err := d.try(http.MethodPut, r.uri()+"/"+name, nil, body)
+			if err == nil && resp.status == http.StatusNotFound {
+				resp, err = d.try(http.MethodPost, r.uri(), nil, body)
+			}
+			return err == nil && resp.status < 300
+		})
+		if !written || n%20 == 0 && !step(2*n+1, func() bool {
+			resp, err := d.try(http.MethodDelete, r.uri()+"/"+name, nil, "")
+			return err == nil && (resp.status < 300 || resp.status == http.StatusNotFound)
+		}) {
+			return
+		}
+	}
+}
+
+// counts is the steps that a read has shown, by register; those of registers that it did not show are missing.
+type counts map[int]uint64
+
+func countsOf(objects []metav1.PartialObjectMetadata) counts {
+	c := make(counts)
+	for _, o := range objects {
+		number, ok := strings.CutPrefix(o.Name, "r")
+		i, err := strconv.Atoi(number)
+		if !ok || err != nil {
+			continue
+		}
+		n, _ := strconv.ParseUint(o.Annotations["n"], 10, 64)
+		c[i] = 2 * n
+	}
+	return c
+}
+
+// reading is one way to read registers with an unset resourceVersion.
+type reading struct {
+	name  string
+	shows func(i int) bool
+	read  func(d *target) (c counts, rv uint64, err error)
+}
+
+func (r *registers) readings() []reading {
+	all := func(int) bool { return true }
+	list := func(uri, accept string) func(d *target) (counts, uint64, error) {
+		return func(d *target) (counts, uint64, error) {
+			resp, err := d.try(http.MethodGet, uri, http.Header{"Accept": {accept}}, "")
+			if err != nil || resp.status != http.StatusOK {
+				return nil, 0, fmt.Errorf("%d %w", resp.status, err)
+			}
+			var l struct {
+				Metadata metav1.ListMeta
+				Items    []metav1.PartialObjectMetadata
+			}
+			if err := json.Unmarshal(resp.body, &l); err != nil {
+				return nil, 0, err
+			}
+			rv, err := strconv.ParseUint(l.Metadata.ResourceVersion, 10, 64)
+			return countsOf(l.Items), rv, err
+		}
+	}
+	return []reading{
+		{"list", all, list(r.uri(), jsonType)},
+		{"list of all namespaces", all, list("/api/v1/configmaps", jsonType)},
+		{"list of metadata", all, list(r.uri(), partials)},
+		{"list with a selector", func(i int) bool { return i%2 == 1 }, list(r.uri()+"?labelSelector=r%3D1", jsonType)},
+		{"list of one", func(i int) bool { return i == 3 }, list(r.uri()+"?fieldSelector=metadata.name%3Dr3", jsonType)},
+		{"get", func(i int) bool { return i == 5 }, func(d *target) (counts, uint64, error) {
+			resp, err := d.try(http.MethodGet, r.uri()+"/r5", nil, "")
+			if err == nil && resp.status == http.StatusNotFound {
+				return counts{}, 0, nil
+			}
+			if err != nil || resp.status != http.StatusOK {
+				return nil, 0, fmt.Errorf("%d %w", resp.status, err)
+			}
+			var o metav1.PartialObjectMetadata
+			if err := json.Unmarshal(resp.body, &o); err != nil {
+				return nil, 0, err
+			}
+			return countsOf([]metav1.PartialObjectMetadata{o}), 0, nil
+		}},
+		{"pages", all, func(d *target) (c counts, rv uint64, err error) {
+			c = make(counts)
+			for next := ""; ; {
+				resp, err := d.try(http.MethodGet, r.uri()+"?limit=3&continue="+next, nil, "")
+				if err != nil || resp.status != http.StatusOK {
+					return nil, 0, fmt.Errorf("%d %w", resp.status, err)
+				}
+				var l struct {
+					Metadata metav1.ListMeta
+					Items    []metav1.PartialObjectMetadata
+				}
+				if err := json.Unmarshal(resp.body, &l); err != nil {
+					return nil, 0, err
+				}
+				maps.Copy(c, countsOf(l.Items))
+				version, err := strconv.ParseUint(l.Metadata.ResourceVersion, 10, 64)
+				if err != nil || rv != 0 && version != rv {
+					return nil, 0, fmt.Errorf("page as of %d behind one as of %d: %w", version, rv, err)
+				}
+				if rv, next = version, l.Metadata.Continue; next == "" {
+					return c, rv, nil
+				}
+			}
+		}},
+		{"WatchList", all, func(d *target) (counts, uint64, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			resp, err := d.open(ctx, http.MethodGet, r.uri()+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&timeoutSeconds=20", nil, "")
+			if err != nil {
+				return nil, 0, err
+			}
+			defer resp.Body.Close()
+			var objects []metav1.PartialObjectMetadata
+			for lines := json.NewDecoder(resp.Body); ; {
+				var ev struct {
+					Type   string
+					Object metav1.PartialObjectMetadata
+				}
+				if err := lines.Decode(&ev); err != nil {
+					return nil, 0, err
+				}
+				if ev.Type == "BOOKMARK" {
+					rv, err := strconv.ParseUint(ev.Object.ResourceVersion, 10, 64)
+					return countsOf(objects), rv, err
+				}
+				if ev.Type != "ADDED" {
+					return nil, 0, fmt.Errorf("event %s", ev.Type)
+				}
+				objects = append(objects, ev.Object)
+			}
+		}},
+	}
+}
+
+// TestLinearizable: reads without a resourceVersion are "at least as new as any write acknowledged before they arrived", whoever reads
+// and however, while 8 writers write at kube-apiserver, which is restarted in the middle.
+func TestLinearizable(t *testing.T) {
+	for _, way := range []struct {
+		name  string
+		pad   string        // of each object: whether the collection is small enough to be listed for a proof
+		pause time.Duration // of each writer: whether it is busy
+	}{
+		{"small and busy", "", 20 * time.Millisecond},
+		{"large and busy", strings.Repeat("x", 80<<10), 60 * time.Millisecond},
+		{"large and quiet", strings.Repeat("x", 80<<10), 20 * time.Second},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			linearizable(t, way.pad, way.pause)
+		})
+	}
+}
+
+func linearizable(t *testing.T, pad string, pause time.Duration) {
+	c := privateCluster(t, endWatches...)
+	p := privateWatchfan(t, c)
+	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
+	p.waitReady(t)
+	createNamespaces(t, direct, "linear")
+	direct.create(t, "/api/v1/namespaces/linear/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"}}`)
+	r := &registers{ns: "linear", acked: make([]atomic.Uint64, 8)}
+	stop := make(chan struct{})
+	var writers, readers sync.WaitGroup
+	for i := range r.acked {
+		writers.Go(func() { r.write(direct, i, pad, pause, stop) })
+	}
+	writers.Go(func() { // somebody else is always busy
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			_, _ = direct.try(http.MethodPut, "/api/v1/namespaces/linear/secrets/other", nil, fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"},"stringData":{"n":"%d"}}`, n))
+		}
+	})
+	eventually(t, 30*time.Second, "each register is written", func() error {
+		for i := range r.acked {
+			if r.acked[i].Load() == 0 {
+				return fmt.Errorf("register %d is not", i)
+			}
+		}
+		return nil
+	})
+
+	var reads, errs atomic.Int64
+	var mu sync.Mutex
+	took := make(map[string][]time.Duration)
+	for _, way := range r.readings() {
+		readers.Go(func() {
+			var newest uint64
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(rand.N(10 * time.Millisecond)):
+				}
+				before := make([]uint64, len(r.acked))
+				for i := range before {
+					before[i] = r.acked[i].Load()
+				}
+				begin := time.Now()
+				got, rv, err := way.read(ours)
+				elapsed := time.Since(begin)
+				if err != nil { // kube-apiserver is down, or a page too old for anybody
+					errs.Add(1)
+					time.Sleep(50 * time.Millisecond)
+					continue
+				}
+				reads.Add(1)
+				for i, want := range before {
+					n, shown := got[i]
+					switch {
+					case !way.shows(i):
+					case shown && n < want:
+						t.Errorf("%s shows step %d of register %d, and %d was acknowledged before", way.name, n, i, want)
+					case !shown && want%2 == 0 && r.acked[i].Load() <= want+1 && want%40 != 0:
+						t.Errorf("%s does not show register %d, whose step %d was acknowledged before", way.name, i, want)
+					}
+				}
+				if rv != 0 && rv < newest {
+					t.Errorf("%s goes back from %d to %d", way.name, newest, rv)
+				}
+				newest = max(newest, rv)
+				mu.Lock()
+				took[way.name] = append(took[way.name], elapsed)
+				mu.Unlock()
+			}
+		})
+	}
+	time.Sleep(*churnFor / 2)
+	c.restart(t)
+	time.Sleep(*churnFor / 2)
+	close(stop)
+	writers.Wait()
+	readers.Wait()
+
+	passed := admin.metric(t, "watchfan_passthrough_requests_total")
+	cached := admin.metric(t, "watchfan_cached_requests_total")
+	if cached == 0 || reads.Load() < 50 {
+		t.Errorf("%d reads, %v of them served from a cache", reads.Load(), cached)
+	}
+	writes := uint64(0)
+	for i := range r.acked {
+		writes += r.acked[i].Load() / 2
+	}
+	t.Logf("%d writes, %d reads, %d failed; %v served from a cache, %v passed through; proofs: %s", writes, reads.Load(), errs.Load(), cached, passed, proofs(t, admin))
+	for _, name := range slices.Sorted(maps.Keys(took)) {
+		t.Logf("%-24s %s", name, quantiles(took[name]))
+	}
+}
+
+// proofs tells how often freshness was proved, and how.
+func proofs(t *testing.T, admin *target) string {
+	var parts []string
+	for _, method := range []string{"stream", "list", "watch"} {
+		parts = append(parts, fmt.Sprintf("%s %v", method, admin.metric(t, "watchfan_freshness_proofs_total", fmt.Sprintf("method=%q", method), `result="ok"`)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func quantiles(all []time.Duration) string {
+	slices.Sort(all)
+	at := func(q float64) time.Duration { return all[int(q*float64(len(all)-1))].Round(100 * time.Microsecond) }
+	return fmt.Sprintf("%d reads: p50 %s, p90 %s, p99 %s, max %s", len(all), at(0.5), at(0.9), at(0.99), at(1))
+}
+
+// TestConsistentBurst: "Upstream requests per burst of N simultaneous consistent reads: O(1)", of a busy and of a quiet
+// collection, small and large.
+func TestConsistentBurst(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t)
+	p := privateWatchfan(t, c)
+	direct, ours := c.direct(t), p.plain(t)
+	p.waitReady(t)
+	createNamespaces(t, direct, "burst")
+	upstream := func(resource string) float64 {
+		return direct.metric(t, "apiserver_request_total", fmt.Sprintf("resource=%q", resource))
+	}
+	for _, way := range []struct {
+		resource, kind string
+		size           int
+	}{{"secrets", "Secret", 100}, {"configmaps", "ConfigMap", 40 << 10}} {
+		uri := "/api/v1/namespaces/burst/" + way.resource
+		for i := range 20 {
+			direct.create(t, uri, fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"o%d"},"data":{"k":%q}}`, way.kind, i, strings.Repeat("AAAA", way.size/4)))
+		}
+		if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK { // there is a lane
+			t.Fatalf("%d: %s", resp.status, resp.body)
+		}
+		for name, path := range map[string]func(i int) string{
+			"lists": func(int) string { return uri },
+			"gets":  func(i int) string { return fmt.Sprintf("%s/o%d", uri, i%20) },
+		} {
+			const n = 200
+			before := upstream(way.resource)
+			var wg sync.WaitGroup
+			begin := time.Now()
+			for i := range n {
+				wg.Go(func() {
+					resp, err := ours.try(http.MethodGet, path(i), nil, "")
+					if err != nil || resp.status != http.StatusOK {
+						t.Errorf("%s: %d %v", path(i), resp.status, err)
+					}
+				})
+			}
+			wg.Wait()
+			elapsed := time.Since(begin)
+			requests := upstream(way.resource) - before
+			// The few that are passed through while nobody else asks, and a proof for each time that it took to answer the rest.
+			if requests > n/4 {
+				t.Errorf("%v requests upstream for %d %s of %s", requests, n, name, way.resource)
+			}
+			t.Logf("%d %s of 20 %s of %d bytes: %v requests upstream, %s", n, name, way.resource, way.size, requests, elapsed.Round(time.Millisecond))
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package e2e_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestBookmarkSchedule: bookmarks come "first and every 60 s after start, or deadline − 2 s, whichever is earlier", the last one perhaps
+// twice (contract.md 3.3; W23), and the stream ends at its deadline, at kube-apiserver and through watchfan.
+func TestBookmarkSchedule(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := sharedWatchfan(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "schedule")
+	const uri = "/api/v1/namespaces/schedule/configmaps"
+	makeConfigMap(t, direct, "schedule", "x", "")
+	ways := []*target{direct, p.plain(t), p.secure(t, c.token(t, "admin"))}
+	var streams []*recording
+	for _, way := range ways {
+		streams = append(streams, way.watch(t, uri+"?watch=1&allowWatchBookmarks=1&resourceVersion=0&timeoutSeconds=70&labelSelector=none"))
+	}
+	for i := range 35 { // so that there is progress to tell of
+		time.Sleep(2 * time.Second)
+		direct.patch(t, uri+"/x", fmt.Sprintf(`{"data":{"k":"%d"}}`, i))
+	}
+	for _, s := range streams {
+		events := s.finish(t, 10*time.Second)
+		if len(events) < 3 || len(events) > 4 || !events[0].end {
+			t.Errorf("%s: %v, want the end of the initial events and two or three bookmarks", s.target.name, events)
+			continue
+		}
+		for i, e := range events {
+			after := e.at.Sub(s.opened)
+			if want := []time.Duration{0, 60 * time.Second, 68 * time.Second, 69 * time.Second}[i]; e.typ != "BOOKMARK" || after < want || after > want+2500*time.Millisecond {
+				t.Errorf("%s: %s after %s, want a bookmark after %s", s.target.name, e, after, want)
+			}
+			if i > 1 && e.rv < events[i-1].rv {
+				t.Errorf("%s: bookmarks go back: %v", s.target.name, events)
+			}
+		}
+		if took := s.ended.Sub(s.opened); took < 70*time.Second || took > 71*time.Second {
+			t.Errorf("%s: ended after %s", s.target.name, took)
+		}
+	}
+}
+
+// TestWriteThatChangesNothing makes no event (contract.md W47).
+func TestWriteThatChangesNothing(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "same")
+	const uri = "/api/v1/namespaces/same/configmaps"
+	rv := makeConfigMap(t, direct, "same", "x", "")
+	s := sharedWatchfan(t).plain(t).watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=20", uri, rv))
+	if again := direct.patch(t, uri+"/x", `{"data":{"k":"0"}}`); again != rv {
+		t.Fatalf("kube-apiserver made %d of %d", again, rv)
+	}
+	last := direct.patch(t, uri+"/x", `{"data":{"k":"1"}}`)
+	if first := s.wait(t, 1)[0]; first.rv != last {
+		t.Errorf("got %s, want the change of %d", first, last)
+	}
+	s.stop()
+}

@@ -1,0 +1,520 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// clientGoReleases are what the program informers is compiled against: the newest, the last in which watch-lists are off unless asked for,
+// and an old one that can be asked.
+var clientGoReleases = []struct{ name, modFile string }{
+	{"v0.37", "go.mod"},
+	{"v0.34", "v0.34.mod"},
+	{"v0.31", "v0.31.mod"},
+}
+
+// buildInformers returns the programs by release. The go command keeps what it compiled, and with INFORMERS_BIN, a directory,
+// what it linked.
+func buildInformers(t *testing.T) map[string]string {
+	t.Helper()
+	dir := os.Getenv("INFORMERS_BIN")
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	programs := make(map[string]string)
+	for _, r := range clientGoReleases {
+		begin := time.Now()
+		programs[r.name] = filepath.Join(dir, "informers-"+r.name)
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-modfile="+r.modFile, "-o", programs[r.name], ".")
+		cmd.Dir = "informers"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build informers with client-go %s: %v\n%s", r.name, err, out)
+		}
+		t.Logf("built informers with client-go %s in %s", r.name, time.Since(begin).Round(100*time.Millisecond))
+	}
+	return programs
+}
+
+// informerCase is one way to run the program.
+type informerCase struct {
+	release, client, representation string
+	watchList                       bool
+}
+
+// informerCases are all of them. There are no typed informers of custom resources, and no dynamic ones in protobuf.
+func informerCases() []informerCase {
+	var all []informerCase
+	for _, r := range clientGoReleases {
+		for _, kind := range [][2]string{{"typed", "json"}, {"typed", "protobuf"}, {"dynamic", "json"}, {"metadata", "json"}, {"metadata", "protobuf"}} {
+			for _, watchList := range []bool{false, true} {
+				all = append(all, informerCase{r.name, kind[0], kind[1], watchList})
+			}
+		}
+	}
+	return all
+}
+
+func (c informerCase) String() string {
+	way := "list"
+	if c.watchList {
+		way = "watch-list"
+	}
+	return c.kind() + "/" + way
+}
+
+// kind is c but for how it reads: what it holds in the end depends on no more.
+func (c informerCase) kind() string { return c.release + "/" + c.client + "/" + c.representation }
+
+// checked reports whether client-go compares a watch-list with a list, and panics if they differ. In the JSON of metadata
+// they do at kube-apiserver too: the items of a list have no kind there.
+func (c informerCase) checked() bool {
+	return c.watchList && (c.client != "metadata" || c.representation != "json")
+}
+
+// informerReport is what the program prints; see informers/report.go.
+type informerReport struct {
+	ClientGo  string
+	Synced    bool
+	Errors    []string
+	Resources map[string]*struct {
+		Lists, Checks, WatchLists, Watches int
+		Updates, Deletes                   int
+		Objects                            map[string]struct{ ResourceVersion, Digest string }
+	}
+}
+
+// informerProcess is a running program.
+type informerProcess struct {
+	cmd    *exec.Cmd
+	synced chan struct{} // closed when it is, or has ended
+	ended  chan struct{}
+	stderr bytes.Buffer
+	last   []byte // line of its output
+}
+
+// startInformerProcess runs c until it has seen the object lastObject of every collection. The way is to the server.
+func startInformerProcess(t *testing.T, program string, c informerCase, userAgent string, way []string) *informerProcess {
+	t.Helper()
+	p := &informerProcess{synced: make(chan struct{}), ended: make(chan struct{})}
+	p.cmd = exec.CommandContext(t.Context(), program, append([]string{"--client", c.client, "--representation", c.representation,
+		"--resources", strings.Join(collectionNames(c.client), ","), "--user-agent", userAgent, "--until", lastObject}, way...)...)
+	p.cmd.Env = append(os.Environ(), fmt.Sprintf("KUBE_FEATURE_WatchListClient=%t", c.watchList))
+	if c.checked() {
+		p.cmd.Env = append(p.cmd.Env, "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true")
+	}
+	p.cmd.Stderr = &p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := launch(p.cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		tellSynced := sync.OnceFunc(func() { close(p.synced) })
+		defer tellSynced()
+		lines := bufio.NewScanner(stdout)
+		lines.Buffer(nil, 16<<20)
+		for lines.Scan() {
+			if p.last = bytes.Clone(lines.Bytes()); string(p.last) == "synced" {
+				tellSynced()
+			}
+		}
+		_ = p.cmd.Wait()
+	}()
+	return p
+}
+
+// report waits for the end and returns what it brought. What client-go complained of on the way is an error as well.
+func (p *informerProcess) report() (*informerReport, error) {
+	<-p.ended
+	r := new(informerReport)
+	if err := json.Unmarshal(p.last, r); err != nil {
+		return nil, fmt.Errorf("no report but %q, %s: %s", p.last, p.cmd.ProcessState, p.stderr.Bytes())
+	}
+	for line := range strings.Lines(p.stderr.String()) {
+		if (line[0] == 'E' || line[0] == 'W') && !strings.Contains(line, "data consistency check") { // that it is enabled
+			r.Errors = append(r.Errors, strings.TrimSpace(line))
+		}
+	}
+	return r, nil
+}
+
+// collection is what informers follow, and an object to write to it.
+type collection struct {
+	name       string // RESOURCE or RESOURCE.GROUP
+	root       string // of its API group
+	namespaced bool
+	object     string // JSON, in which NAME stands for its name
+}
+
+const (
+	churned    = "churned" // namespace of what is written
+	lastObject = "last"    // name of the last object that is created in every collection
+	customFoos = "foos.versions.example.com"
+)
+
+var collections = []collection{
+	{"configmaps", "/api/v1", true, `{"metadata":{"name":"NAME"},"data":{"k":"<&> é"},"binaryData":{"b":"AAEC"}}`},
+	{"pods", "/api/v1", true, podBody("NAME", "")},
+	{"secrets", "/api/v1", true, `{"metadata":{"name":"NAME"},"stringData":{"k":"v"}}`},
+	{"nodes", "/api/v1", false, `{"metadata":{"name":"NAME"},"spec":{"podCIDR":"10.0.0.0/24"}}`},
+	{"namespaces", "/api/v1", false, `{"metadata":{"name":"NAME"}}`},
+	{"services", "/api/v1", true, `{"metadata":{"name":"NAME"},"spec":{"ports":[{"port":80}]}}`},
+	{"deployments.apps", "/apis/apps/v1", true, `{"metadata":{"name":"NAME"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`},
+	{"leases.coordination.k8s.io", "/apis/coordination.k8s.io/v1", true, `{"metadata":{"name":"NAME"},"spec":{"holderIdentity":"h","renewTime":"2026-01-02T03:04:05.000006Z"}}`},
+	{customFoos, "/apis/versions.example.com/v1", true, `{"apiVersion":"versions.example.com/v1","kind":"Foo","metadata":{"name":"NAME"},"spec":{"c":"red","n":9007199254740993,"z":"<&>","e":{}}}`},
+}
+
+// collectionNames returns what a client can follow.
+func collectionNames(client string) []string {
+	var names []string
+	for _, c := range collections {
+		if c.name != customFoos || client != "typed" {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// resource is the collection's name in paths.
+func (c collection) resource() string { resource, _, _ := strings.Cut(c.name, "."); return resource }
+
+// uri is where objects of the collection are created.
+func (c collection) uri() string {
+	if c.namespaced {
+		return c.root + "/namespaces/" + churned + "/" + c.resource()
+	}
+	return c.root + "/" + c.resource()
+}
+
+func (c collection) create(d *target, name string) error {
+	_, err := d.write(http.MethodPost, c.uri(), "application/json", strings.ReplaceAll(c.object, "NAME", name))
+	return err
+}
+
+// lasting reports whether objects are never deleted: nobody finalizes namespaces here.
+func (c collection) lasting() bool { return c.name == "namespaces" }
+
+// objectsEach is how many objects of each collection are written to.
+const objectsEach = 10
+
+func churnName(i int) string { return fmt.Sprintf("churned-%d", i%objectsEach) }
+
+// churnCollections updates objects, and deletes and recreates every fourth one, until stop is closed. It returns the number of turns.
+func churnCollections(d *target, stop <-chan struct{}) (turns int, err error) {
+	ticker := time.NewTicker(time.Second / time.Duration(*writes))
+	defer ticker.Stop()
+	for i := 0; err == nil; i++ {
+		select {
+		case <-stop:
+			return i, nil
+		case <-ticker.C:
+		}
+		c, turn := collections[i%len(collections)], i/len(collections)
+		one := c.uri() + "/" + churnName(turn)
+		if turn%4 != 3 || c.lasting() {
+			_, err = d.write(http.MethodPatch, one, "application/merge-patch+json", fmt.Sprintf(`{"metadata":{"labels":{"turn":"%d"}}}`, turn))
+			continue
+		}
+		if _, err = d.write(http.MethodDelete, one+"?gracePeriodSeconds=0", "application/json", ""); err == nil {
+			err = c.create(d, churnName(turn))
+		}
+	}
+	return 0, err
+}
+
+// versionsOf lists a collection at kube-apiserver: key to resourceVersion.
+func versionsOf(t *testing.T, direct *target, c collection) map[string]string {
+	t.Helper()
+	var list struct {
+		Items []struct {
+			Metadata struct{ Namespace, Name, ResourceVersion string }
+		}
+	}
+	if err := json.Unmarshal(direct.get(t, c.root+"/"+c.resource()).body, &list); err != nil {
+		t.Fatal(err)
+	}
+	versions := make(map[string]string)
+	for _, o := range list.Items {
+		versions[strings.TrimPrefix(o.Metadata.Namespace+"/"+o.Metadata.Name, "/")] = o.Metadata.ResourceVersion
+	}
+	return versions
+}
+
+// auditPolicy has kube-apiserver note every list and watch, and who came for it.
+const auditPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["ResponseStarted","ResponseComplete"],
+"rules":[{"level":"Metadata","verbs":["list","watch"]},{"level":"None"}]}`
+
+// auditedRead is a list or watch that reached kube-apiserver.
+type auditedRead struct{ Verb, RequestURI, UserAgent string }
+
+// isCheck reports whether it is the inconsistency detector's list, of exactly one version, which is kube-apiserver's to answer.
+func (r auditedRead) isCheck() bool {
+	return strings.Contains(r.RequestURI, "resourceVersionMatch=Exact")
+}
+
+// audited returns kube-apiserver's audit log.
+func audited(t *testing.T, log string) []auditedRead {
+	t.Helper()
+	content, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []auditedRead
+	for line := range bytes.Lines(content) {
+		var r auditedRead
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("audit log: %v: %s", err, line)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// TestInformersOfManyVersions: informers of three releases of client-go, of every kind of client and in every representation, sync
+// through the proxy and hold what kube-apiserver lists, to the byte what the same informer holds without us, and none of
+// their lists and watches reaches kube-apiserver. kube-apiserver's audit log says so, not only our own metrics.
+func TestInformersOfManyVersions(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	policy, auditLog := filepath.Join(dir, "policy"), filepath.Join(dir, "audit")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary(t, "WATCHFAN_BIN", "watchfan")
+	binary(t, "DEVCLUSTER_BIN", "devcluster")
+	programs := buildInformers(t)
+	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + auditLog}, endWatches...)...)
+	direct := c.direct(t)
+	createNamespaces(t, direct, churned)
+	createCRD(t, direct, "versions.example.com", "Foo", "Namespaced")
+	for _, col := range collections {
+		for i := range objectsEach {
+			if err := col.create(direct, churnName(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	watchesBefore := make(map[string]int)
+	for _, col := range collections {
+		watchesBefore[col.name] = upstreamWatches(t, direct, col.resource())
+	}
+	// What cannot be proved to be fresh in time is passed through, which says nothing where the machine is busy.
+	p := privateWatchfan(t, c, "--freshness-timeout=20s")
+	p.waitReady(t)
+
+	type churnResult struct {
+		turns int
+		err   error
+	}
+	stop, churning := make(chan struct{}), make(chan churnResult, 1)
+	go func() {
+		turns, err := churnCollections(direct, stop)
+		churning <- churnResult{turns, err}
+	}()
+	begin := time.Now()
+	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.ready.TokenFiles["admin"], "--ca-file", filepath.Join(filepath.Dir(p.log), "watchfan.crt")}
+	running := make(map[informerCase]*informerProcess)
+	for _, ic := range informerCases() {
+		running[ic] = startInformerProcess(t, programs[ic.release], ic, "through/"+ic.String(), through)
+	}
+	for _, r := range running {
+		<-r.synced
+	}
+	t.Logf("%d programs synced in %s", len(running), time.Since(begin).Round(100*time.Millisecond))
+	time.Sleep(*churnFor / 3)
+	checkUpstreamWatches(t, direct, watchesBefore)
+	close(stop)
+	churn := <-churning
+	if churn.err != nil {
+		t.Fatal(churn.err)
+	}
+	for _, col := range collections {
+		if err := col.create(direct, lastObject); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reports := make(map[informerCase]*informerReport)
+	for ic, r := range running {
+		report, err := r.report()
+		if err != nil {
+			t.Errorf("%s: %v", ic, err)
+			continue
+		}
+		reports[ic] = report
+	}
+	passed := make(map[string]int)
+	for _, verb := range []string{"list", "watch"} {
+		passed[verb] = int(p.admin(t).metric(t, "watchfan_passthrough_requests_total", fmt.Sprintf("verb=%q", verb)))
+	}
+	t.Logf("%d turns of churn; all reported after %s; passed through: %v", churn.turns, time.Since(begin).Round(100*time.Millisecond), passed)
+	versions := make(map[string]map[string]string)
+	for _, col := range collections {
+		versions[col.name] = versionsOf(t, direct, col)
+	}
+	twins := reportTwins(t, programs, []string{"--kubeconfig", c.ready.Kubeconfigs["admin"]})
+	t.Logf("all and their twins reported after %s", time.Since(begin).Round(100*time.Millisecond))
+
+	reads := make(map[string][]auditedRead) // by user agent
+	reached := map[string]int{"list": 0, "watch": 0}
+	for _, r := range audited(t, auditLog) {
+		reads[r.UserAgent] = append(reads[r.UserAgent], r)
+		if strings.HasPrefix(r.UserAgent, "through/") {
+			reached[r.Verb]++
+		}
+	}
+	if !maps.Equal(passed, reached) {
+		t.Errorf("watchfan_passthrough_requests_total is %v, and what reached kube-apiserver %v", passed, reached)
+	}
+	for _, ic := range informerCases() {
+		t.Run(ic.String(), func(t *testing.T) {
+			if reports[ic] == nil || twins[ic.kind()] == nil {
+				t.Fatal("no report")
+			}
+			checkInformers(t, ic, reports[ic])
+			checkStores(t, reports[ic], versions, twins[ic.kind()])
+			checkPassedThrough(t, reads["through/"+ic.String()])
+			if len(reads["twin/"+ic.kind()]) == 0 {
+				t.Error("the audit log has no read by the twin, which went straight to kube-apiserver")
+			}
+		})
+	}
+}
+
+// checkUpstreamWatches: kube-apiserver has at most one watch of each collection per representation, however many clients there are.
+func checkUpstreamWatches(t *testing.T, direct *target, before map[string]int) {
+	t.Helper()
+	const representations = 4 // objects and their metadata, in JSON and protobuf
+	wrong := make(map[string]int)
+	for range 10 { // short watches that prove freshness come and go
+		clear(wrong)
+		for _, col := range collections {
+			if n := upstreamWatches(t, direct, col.resource()) - before[col.name]; n < 1 || n > representations {
+				wrong[col.name] = n
+			}
+		}
+		if len(wrong) == 0 {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Errorf("kube-apiserver has so many watches for us, want from 1 to %d of each, one per representation: %v", representations, wrong)
+}
+
+// reportTwins runs one informer of each kind straight to kube-apiserver and returns what they hold.
+func reportTwins(t *testing.T, programs map[string]string, straight []string) map[string]*informerReport {
+	t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	twins := make(map[string]*informerReport)
+	gate := make(chan struct{}, 3)
+	for _, ic := range informerCases() {
+		if ic.watchList {
+			continue
+		}
+		wg.Go(func() {
+			gate <- struct{}{}
+			defer func() { <-gate }()
+			report, err := startInformerProcess(t, programs[ic.release], ic, "twin/"+ic.kind(), straight).report()
+			if err == nil && len(report.Errors) > 0 {
+				err = errors.New(strings.Join(report.Errors, "\n"))
+			}
+			if err != nil {
+				t.Errorf("%s straight to kube-apiserver: %v", ic, err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			twins[ic.kind()] = report
+		})
+	}
+	wg.Wait()
+	return twins
+}
+
+// checkInformers: they were of the release that was asked for, synced once and the way they were told to, followed what happened, and
+// complained of nothing.
+func checkInformers(t *testing.T, ic informerCase, r *informerReport) {
+	t.Helper()
+	if !strings.HasPrefix(r.ClientGo, ic.release+".") {
+		t.Errorf("client-go is %s, want %s", r.ClientGo, ic.release)
+	}
+	if !r.Synced || len(r.Errors) > 0 {
+		t.Errorf("synced: %t, errors: %s", r.Synced, strings.Join(r.Errors, "\n"))
+	}
+	want := [3]int{1, 0, 1}
+	if ic.watchList {
+		want = [3]int{0, 1, 0}
+	}
+	for _, name := range collectionNames(ic.client) {
+		res := r.Resources[name]
+		if got := [3]int{res.Lists, res.WatchLists, res.Watches}; got != want {
+			t.Errorf("%s: %v lists, watch-lists and other watches, want %v", name, got, want)
+		}
+		if ic.checked() && res.Checks == 0 {
+			t.Errorf("%s: the inconsistency detector was not there", name)
+		}
+		if res.Updates == 0 || res.Deletes == 0 && name != "namespaces" {
+			t.Errorf("%s: told of %d updates and %d deletes, want some of each", name, res.Updates, res.Deletes)
+		}
+	}
+}
+
+// checkStores compares what informers hold with kube-apiserver's lists and with what their twin holds.
+func checkStores(t *testing.T, r *informerReport, versions map[string]map[string]string, twin *informerReport) {
+	t.Helper()
+	for name, res := range r.Resources {
+		got := make(map[string]string)
+		for key, o := range res.Objects {
+			got[key] = o.ResourceVersion
+			if other := twin.Resources[name].Objects[key]; o != other && !renewed(name, key) {
+				t.Errorf("%s: holds %s as %v, its twin as %v", name, key, o, other)
+			}
+			if renewed(name, key) {
+				got[key] = versions[name][key]
+			}
+		}
+		if !maps.Equal(got, versions[name]) {
+			t.Errorf("%s: holds\n%v, want\n%v", name, got, versions[name])
+		}
+	}
+}
+
+// renewed reports whether an object is kube-apiserver's own lease, which changes whenever it likes.
+func renewed(collection, key string) bool {
+	return collection == "leases.coordination.k8s.io" && strings.HasPrefix(key, "kube-system/")
+}
+
+// checkPassedThrough: none of an informer's lists and watches has reached kube-apiserver.
+func checkPassedThrough(t *testing.T, reads []auditedRead) {
+	t.Helper()
+	verbs := make(map[string]int)
+	var examples []string
+	for _, r := range reads {
+		if !r.isCheck() {
+			verbs[r.Verb]++
+			examples = append(examples, r.RequestURI)
+		}
+	}
+	if len(verbs) > 0 {
+		slices.Sort(examples)
+		t.Errorf("passed through to kube-apiserver: %v, as %s", verbs, examples[0])
+	}
+}

@@ -1,0 +1,92 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// offers knows which resources kube-apiserver offers in which representations: protobuf of its own, not of custom resources, CBOR
+// where a feature gate is on, and either of those of aggregated servers as they like. It asks once for each resource and
+// representation. Its methods may be called from any goroutine.
+type offers struct {
+	upstream doer
+	calls    coalescer[laneKey, error]
+
+	mu    sync.Mutex
+	known map[laneKey]offer
+}
+
+type offer struct {
+	made    bool
+	expires time.Time
+}
+
+// choose returns the first of clauses that kube-apiserver serves of a resource. ok is false if it serves none, and if that
+// can't be told before ctx ends.
+func (o *offers) choose(ctx context.Context, gvr schema.GroupVersionResource, clauses []clause) (c clause, ok bool) {
+	for _, c := range clauses {
+		if c.everyKind() {
+			return c, true
+		}
+		offered, err := o.has(ctx, laneKey{gvr, c.representation})
+		if err != nil {
+			return clause{}, false
+		}
+		if offered {
+			return c, true
+		}
+	}
+	return clause{}, false
+}
+
+func (o *offers) has(ctx context.Context, key laneKey) (bool, error) {
+	if k, ok := o.lookup(key); ok {
+		return k.made, nil
+	}
+	err, ok := o.calls.do(ctx, key, discoveryTimeout, func(ctx context.Context) error { return o.ask(ctx, key) })
+	if !ok {
+		return false, ctx.Err()
+	}
+	k, _ := o.lookup(key)
+	return k.made, err
+}
+
+func (o *offers) lookup(key laneKey) (offer, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	k, ok := o.known[key]
+	return k, ok && time.Now().Before(k.expires)
+}
+
+// ask requests an empty list and remembers whether there is one.
+func (o *offers) ask(ctx context.Context, key laneKey) error {
+	req := (&http.Request{
+		Method: http.MethodGet,
+		URL:    o.upstream.URL(collectionPath(key.gvr), query("resourceVersion", "0", "fieldSelector", matchesNothing)),
+		Header: http.Header{"Accept": {key.accept(true)}},
+	}).WithContext(ctx)
+	resp, err := o.upstream.DoAs(identity{own: true}, req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // for the connection to be used again
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusNotAcceptable:
+	default:
+		return fmt.Errorf("list %s in %s: %s", key.gvr, key.representation, resp.Status)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.known == nil {
+		o.known = make(map[laneKey]offer)
+	}
+	o.known[key] = offer{made: resp.StatusCode == http.StatusOK, expires: time.Now().Add(discoveryTTL)}
+	return nil
+}

@@ -1,0 +1,140 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// state returns the collection as of the resourceVersion that a get or list asks for
+// (https://kubernetes.io/docs/reference/using-api/api-concepts/#resourceversion-in-metadata).
+//
+//	resourceVersion        is answered with
+//	""                     a state at least as new as the request
+//	"0"                    the state as it is
+//	N                      a state not older than N
+//	N, exact               the state as of N: with resourceVersionMatch=Exact, and with a limit and no match
+//	"" or "0", continue    the state as of the token
+//
+// ok is false if it can't be had, or not be proved, in time.
+func (c *cachedReads) state(r *cachedRead) (s fanout.Snapshot, ok bool) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.opts.FreshnessTimeout)
+	defer cancel()
+	cache := r.lane.cache
+	switch {
+	case r.continueToken != "":
+		return cache.SnapshotAt(r.page.resourceVersion)
+	case r.resourceVersion == "":
+		return c.current(ctx, r)
+	}
+	rv, err := parseVersion(r.resourceVersion)
+	if err != nil {
+		return s, false
+	}
+	if r.exact() {
+		if s, ok := cache.SnapshotAt(rv); ok {
+			return s, true
+		}
+		if s, ok := c.notOlderThan(ctx, r, rv); !ok || s.ResourceVersion == rv {
+			return s, ok
+		}
+		return cache.SnapshotAt(rv)
+	}
+	return c.notOlderThan(ctx, r, rv)
+}
+
+// exact reports whether a list wants the state as of its resourceVersion and no other.
+func (req *request) exact() bool {
+	return req.verb == "list" && req.resourceVersion != "0" &&
+		(req.resourceVersionMatch == "Exact" || req.limit > 0 && req.resourceVersionMatch == "")
+}
+
+// current returns a state at least as new as the request.
+func (c *cachedReads) current(ctx context.Context, r *cachedRead) (fanout.Snapshot, bool) {
+	if r.filledSince() {
+		return r.lane.cache.Snapshot(), true
+	}
+	return c.proved(ctx, r, 0)
+}
+
+// filledSince reports whether all that the lane holds is newer than the request.
+func (r *cachedRead) filledSince() bool { return r.lane.filled.After(r.arrived) }
+
+// notOlderThan returns a state that is not older than rv.
+func (c *cachedReads) notOlderThan(ctx context.Context, r *cachedRead, rv uint64) (fanout.Snapshot, bool) {
+	if s := r.lane.cache.Snapshot(); s.ResourceVersion >= rv {
+		return s, true
+	}
+	return c.proved(ctx, r, rv)
+}
+
+// proved returns a state that is as new as now, and not older than rv.
+func (c *cachedReads) proved(ctx context.Context, r *cachedRead, rv uint64) (fanout.Snapshot, bool) {
+	for {
+		proof, err := c.prove(ctx, r.lane, rv)
+		if err != nil {
+			c.log.Debug("Passed read through", "resource", r.lane.resource(), "err", err)
+			return fanout.Snapshot{}, false
+		}
+		s, err := r.lane.cache.SnapshotProved(proof)
+		if !errors.Is(err, fanout.ErrNotFresh) {
+			return s, err == nil
+		}
+	}
+}
+
+// prove proves that the cache is as new as now, and not older than rv.
+func (c *cachedReads) prove(ctx context.Context, l *lane, rv uint64) (fanout.Proof, error) {
+	if l.uncached() {
+		return fanout.Proof{}, errUnproven
+	}
+	proof, err := l.prover.prove(ctx, c.opts.FreshnessTimeout)
+	if err == nil && proof.AsOf < rv {
+		err = errUnproven
+	}
+	return proof, err
+}
+
+var errUnproven = errors.New("not known to be as new as asked")
+
+// smallAnswer is the size, in bytes, of an answer that kube-apiserver gives as easily as it tells how new it is.
+const smallAnswer = 32 << 10
+
+// passAlone reports whether a read is better answered by kube-apiserver itself: it wants the current state of little, and at most a few
+// others do at the moment, so that proving the cache current would cost more, and take longer, than the answer. The caller calls
+// done when it has been passed through.
+func (r *cachedRead) passAlone(most int32) (done func(), ok bool) {
+	if r.verb == "watch" || r.resourceVersion != "" || r.continueToken != "" || r.filledSince() || !r.wantsLittle() {
+		return nil, false
+	}
+	alone := &r.lane.alone
+	if alone.Add(1) > most {
+		alone.Add(-1)
+		return nil, false
+	}
+	return func() { alone.Add(-1) }, true
+}
+
+// wantsLittle reports whether the answer would be small, as the cache stands.
+func (r *cachedRead) wantsLittle() bool {
+	if r.verb == "get" {
+		return true
+	}
+	size, objects := 0, 0
+	r.lane.cache.Snapshot().Ascend(r.filter, "", func(o *framing.Object) bool {
+		size += len(o.Bytes())
+		objects++
+		return size <= smallAnswer && (r.limit == 0 || objects < int(r.limit))
+	})
+	return size <= smallAnswer
+}
+
+func parseVersion(rv string) (uint64, error) {
+	if rv == "" {
+		return 0, nil
+	}
+	return strconv.ParseUint(rv, 10, 64)
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -77,9 +78,8 @@ func (o *offers) ask(ctx context.Context, key laneKey) error {
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // for the connection to be used again
-	switch resp.StatusCode {
-	case http.StatusOK, http.StatusNotAcceptable:
-	default:
+	made := resp.StatusCode == http.StatusOK && strings.HasPrefix(resp.Header.Get("Content-Type"), key.mediaType())
+	if !made && resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotAcceptable {
 		return fmt.Errorf("list %s in %s: %s", key.gvr, key.representation, resp.Status)
 	}
 	o.mu.Lock()
@@ -87,6 +87,6 @@ func (o *offers) ask(ctx context.Context, key laneKey) error {
 	if o.known == nil {
 		o.known = make(map[laneKey]offer)
 	}
-	o.known[key] = offer{made: resp.StatusCode == http.StatusOK, expires: time.Now().Add(discoveryTTL)}
+	o.known[key] = offer{made: made, expires: time.Now().Add(discoveryTTL)}
 	return nil
 }

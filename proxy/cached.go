@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -136,39 +137,23 @@ const laneWait = 10 * time.Second
 
 // serve answers the request, from a cache if it can be.
 func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request) (passed bool) {
-	arrived := time.Now()
-	if !req.served() {
-		c.pass(ctx, id)
-		return true
-	}
 	wait, cancel := context.WithTimeout(c.ctx, laneWait)
 	defer cancel()
-	r, ok := c.resolve(wait, id, req)
-	if !ok {
-		c.pass(ctx, id)
-		return true
-	}
+	r := &cachedRead{request: req, id: id, arrived: time.Now(), lanes: c.lanes}
 	defer r.release()
-	r.arrived = arrived
-	if !r.lane.ready(wait) {
+	if !req.served() || !c.resolve(wait, r) {
 		c.pass(ctx, id)
 		return true
 	}
-	if done, ok := r.passAlone(c.opts.mostAlone); ok {
-		defer done()
-		c.pass(ctx, id)
-		return true
+	if r.acquire(false) {
+		if done, ok := r.passAlone(c.opts.mostAlone); ok {
+			defer done()
+			c.pass(ctx, id)
+			return true
+		}
 	}
-	served := false
-	switch req.verb {
-	case "watch":
-		served = c.serveWatch(ctx, r)
-	case "list":
-		served = c.serveList(ctx, r)
-	default:
-		served = c.serveGet(ctx, r)
-	}
-	if !served {
+	// If not allowed, upstream says no in its own words.
+	if !c.auth.allowed(wait, id, req) || !r.acquire(r.startsLane()) || !r.lane.ready(wait) || !c.serveFrom(ctx, r) {
 		c.pass(ctx, id)
 		return true
 	}
@@ -176,68 +161,89 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request)
 	return false
 }
 
+// serveFrom answers the request from its lane. It reports false, having done nothing, if it can't.
+func (c *cachedReads) serveFrom(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
+	switch r.verb {
+	case "watch":
+		return c.serveWatch(ctx, r)
+	case "list":
+		return c.serveList(ctx, r)
+	}
+	return c.serveGet(ctx, r)
+}
+
 // cachedRead is a request that a lane may answer.
 type cachedRead struct {
 	*request
-	id        identity
-	lane      *lane
+	id      identity
+	arrived time.Time
+	lanes   *lanes
+
+	// Set by resolve.
+	info      resourceInfo
+	form      representation
 	namespace string // "" for all and in cluster scope
-	filter    *fanout.Filter
-	arrived   time.Time
-	lanes     *lanes
-	kept      bool // by a watch, which releases the lane when it ends
+	selector  fields.Selector
+
+	// Set by acquire.
+	lane   *lane
+	filter *fanout.Filter
+	kept   bool // by a watch, which releases the lane when it ends
+}
+
+// startsLane reports whether the request is reason enough to follow the resource upstream: one object's current state is not.
+func (r *cachedRead) startsLane() bool { return r.verb != "get" || r.resourceVersion != "" }
+
+// acquire sets the lane, starting it if need be and start is true, and reports whether there is one.
+func (r *cachedRead) acquire(start bool) bool {
+	if r.lane != nil {
+		return true
+	}
+	l, ok := r.lanes.acquire(r.info, r.form, start)
+	if !ok {
+		return false
+	}
+	if r.filter, ok = fanout.NewFilter(r.namespace, r.labels, r.selector, l.fieldLabels); !ok {
+		r.lanes.release(l)
+		return false
+	}
+	r.lane = l
+	return true
 }
 
 // keep makes release leave the lane to whoever calls keep.
 func (r *cachedRead) keep() { r.kept = true }
 
 func (r *cachedRead) release() {
-	if !r.kept {
+	if r.lane != nil && !r.kept {
 		r.lanes.release(r.lane)
 	}
 }
 
-// resolve finds the lane that answers req, and makes sure that id may read what is asked for.
-func (c *cachedReads) resolve(ctx context.Context, id identity, req *request) (*cachedRead, bool) {
-	info, ok := c.discovery.lookup(ctx, req.gvr)
-	if !ok || !info.watchable {
-		return nil, false
+// resolve finds out what r asks for, and reports whether that is something lanes have.
+func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
+	if r.info, ok = c.discovery.lookup(ctx, r.gvr); !ok || !r.info.watchable {
+		return false
 	}
-	namespace, ok := req.scope(info)
-	if !ok {
-		return nil, false
+	if r.namespace, ok = r.scope(r.info); !ok {
+		return false
 	}
-	form, ok := c.offers.choose(ctx, req.gvr, req.accepts)
-	if !ok || req.verb != "watch" && form.encoding == framing.JSON && (req.pretty || form.pretty) {
-		return nil, false
+	chosen, ok := c.offers.choose(ctx, r.gvr, r.accepts)
+	if !ok || r.verb != "watch" && chosen.encoding == framing.JSON && (r.pretty || chosen.pretty) {
+		return false
 	}
-	startsLane := req.verb != "get" || req.resourceVersion != ""
-	if !startsLane && !c.lanes.started(laneKey{req.gvr, form.representation}) {
-		return nil, false
+	r.form = chosen.representation
+	if !r.startsLane() && !c.lanes.started(laneKey{r.gvr, r.form}) {
+		return false
 	}
-	if info.definition, ok = c.definitions.of(ctx, req.gvr, req.verb == "watch"); !ok {
-		return nil, false
+	if r.info.definition, ok = c.definitions.of(ctx, r.gvr, r.verb == "watch"); !ok {
+		return false
 	}
-	selector, ok := fieldSelector(info, req.fields)
-	if !ok || info.definition != nil && !c.definitions.selects(selector) {
-		return nil, false
-	}
-	if !c.auth.allowed(ctx, id, req) {
-		return nil, false // upstream says no in its own words
-	}
-	l, ok := c.lanes.acquire(info, form.representation, startsLane)
-	if !ok {
-		return nil, false
-	}
-	filter, ok := fanout.NewFilter(namespace, req.labels, selector, l.fieldLabels)
-	if !ok {
-		c.lanes.release(l)
-		return nil, false
-	}
-	return &cachedRead{request: req, id: id, lane: l, namespace: namespace, filter: filter, lanes: c.lanes}, true
+	r.selector, ok = fieldSelector(r.info, r.fields)
+	return ok && (r.info.definition == nil || c.definitions.selects(r.selector))
 }
 
-// serves reports whether the request is of a kind that may be answered from a cache; this is decided before a lane is
+// served reports whether the request is of a kind that may be answered from a cache; this is decided before a lane is
 // started for it.
 func (req *request) served() bool {
 	switch {

@@ -107,7 +107,10 @@ const smallAnswer = 32 << 10
 // others do at the moment, so that proving the cache current would cost more, and take longer, than the answer. The caller calls
 // done when it has been passed through.
 func (r *cachedRead) passAlone(most int32) (done func(), ok bool) {
-	if r.verb == "watch" || r.resourceVersion != "" || r.continueToken != "" || r.filledSince() || !r.wantsLittle() {
+	if r.verb == "watch" || r.resourceVersion != "" || r.continueToken != "" {
+		return nil, false
+	}
+	if !r.lane.synced() && r.verb == "list" || r.lane.synced() && (r.filledSince() || !r.wantsLittle()) {
 		return nil, false
 	}
 	alone := &r.lane.alone

@@ -295,8 +295,10 @@ func (s *itemReader) head() (major byte, arg uint64, err error) {
 
 // more reads more into the buffer, which doubles as it is full.
 func (s *itemReader) more() error {
-	s.buf = s.buf[:copy(s.buf, s.buf[s.at:])]
-	s.at = 0
+	if s.at > 0 {
+		s.buf = s.buf[:copy(s.buf, s.buf[s.at:])]
+		s.at = 0
+	}
 	if len(s.buf) == cap(s.buf) {
 		s.buf = slices.Grow(s.buf, max(32<<10, len(s.buf)))
 	}

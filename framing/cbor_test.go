@@ -160,6 +160,16 @@ func TestCBOREvent(t *testing.T) {
 	f(cborEvent("ADDED", cborPod(text("metadata"), metadata, text("spec"), cborMap(text("nodeName"), text("n1")))), "n1", "false", "", "", "")
 }
 
+// The frame that the package comment draws.
+func TestCBORFrame(t *testing.T) {
+	o := scanCBOR(t, cborEvent("ADDED", tagged(cborMap("metadata", cborMap("name", "x", "resourceVersion", "7"), "kind", "Pod", "apiVersion", "v1")))).Object
+	want := "54\r\n\xd9\xd9\xf7\xa2\x44type\x45ADDED\x46object\xd9\xd9\xf7\xa3\x44kind\x43Pod\x4aapiVersion\x42v1" +
+		"\x48metadata\xa2\x44name\x41x\x4fresourceVersion\x417\r\n"
+	if f := o.Frame(framing.Added); string(f.Head)+string(f.Body) != want {
+		t.Errorf("frame %q\nwant %q", f, want)
+	}
+}
+
 func TestCBOREventErrors(t *testing.T) {
 	f := func(event []byte, want string) {
 		t.Helper()

@@ -1,10 +1,14 @@
 package proxy
 
 import (
+	"reflect"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+
+	"github.com/watchfan/watchfan/framing"
 )
 
 // The bodies are those of kube-apiserver v1.36.3, byte for byte.
@@ -25,5 +29,27 @@ func TestStatusBodies(t *testing.T) {
 	want := "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {},\n  \"status\": \"Failure\",\n  \"message\": \"Unauthorized\",\n  \"reason\": \"Unauthorized\",\n  \"code\": 401\n}"
 	if got := string(encodeStatusFor(unauthorized(), true)); got != want {
 		t.Errorf("pretty: got %s, want %s", got, want)
+	}
+}
+
+// A watch ends with an ERROR event that clients of its encoding read.
+func TestErrorFrameCBOR(t *testing.T) {
+	l := &lane{laneKey: laneKey{representation: representation{encoding: framing.CBOR}}}
+	st := serviceUnavailable("a<b")
+	var ev struct {
+		Type   string         `json:"type"`
+		Object map[string]any `json:"object"`
+	}
+	if err := direct.Unmarshal(l.errorFrame(st).Payload(nil), &ev); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure", "message": "a<b",
+		"reason": "ServiceUnavailable", "details": map[string]any{"retryAfterSeconds": int64(1)}, "code": int64(503)}
+	if ev.Type != "ERROR" || !reflect.DeepEqual(ev.Object, want) {
+		t.Errorf("got %s %v, want %v", ev.Type, ev.Object, want)
+	}
+	read, err := framing.NewScanner(framing.CBOR, nil).Event(l.errorFrame(st).Payload(nil))
+	if err != nil || read.Type != framing.Error || read.Status.Code != 503 {
+		t.Errorf("read as %+v, %v", read, err)
 	}
 }

@@ -1,0 +1,471 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	cborType     = "application/cbor"
+	cborPartial  = cborType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	cborPartials = cborType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	// preferCBOR is what client-go's dynamic client sends.
+	preferCBOR = "application/json;q=0.9,application/cbor;q=1"
+)
+
+// cborItems returns the items of a sequence as clients of Kubernetes read them.
+func cborItems(sequence []byte) (items []any, err error) {
+	for len(sequence) > 0 {
+		var item cbor.RawMessage
+		if sequence, err = cbor.UnmarshalFirst(sequence, &item); err != nil {
+			return items, err
+		}
+		var v any
+		if err := direct.Unmarshal(item, &v); err != nil {
+			return items, err
+		}
+		items = append(items, v)
+	}
+	return items, nil
+}
+
+// at returns what stands at a path in v, nil if nothing does.
+func at(v any, path ...string) any {
+	for _, name := range path {
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	return v
+}
+
+// normalCBOR returns a list, an object or a watch with its maps in order, and without what may differ between two answers. The
+// bookmark before the deadline may come twice.
+func normalCBOR(b []byte) []byte {
+	items, err := cborItems(b)
+	if err != nil {
+		return fmt.Appendf(nil, "%v: %x", err, b)
+	}
+	var normal [][]byte
+	for _, v := range items {
+		var metadata map[string]any
+		switch {
+		case at(v, "type") == "BOOKMARK":
+			metadata, _ = at(v, "object", "metadata").(map[string]any)
+		case at(v, "kind") != nil && strings.HasSuffix(at(v, "kind").(string), "List"):
+			metadata, _ = at(v, "metadata").(map[string]any)
+		}
+		if metadata != nil {
+			metadata["resourceVersion"] = "RV"
+		}
+		if token, _ := metadata["continue"].(string); token != "" {
+			var fields map[string]any
+			raw, _ := base64.RawURLEncoding.DecodeString(token)
+			if json.Unmarshal(raw, &fields) == nil {
+				metadata["continue"] = fmt.Sprint(fields["v"], fields["start"])
+			}
+		}
+		if m, ok := v.(map[string]any); ok && m["kind"] == "Status" {
+			m["message"] = currentRV.ReplaceAllString(fmt.Sprint(m["message"]), "current: N")
+		}
+		line, err := direct.Marshal(v)
+		if err != nil {
+			line = []byte(err.Error())
+		}
+		if at(v, "type") != "BOOKMARK" || len(normal) == 0 || !bytes.Equal(line, normal[len(normal)-1]) {
+			normal = append(normal, line)
+		}
+	}
+	return bytes.Join(normal, []byte("\n"))
+}
+
+// cborCluster is a cluster whose kube-apiserver offers CBOR, with objects of several kinds in it.
+func cborCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := privateCluster(t, append([]string{"--apiserver-arg", "feature-gates=CBORServingAndStorage=true"}, endWatches...)...)
+	d := c.direct(t)
+	createNamespaces(t, d, "a", "b")
+	for _, ns := range []string{"b", "a"} {
+		for _, name := range []string{"y", "x"} {
+			d.create(t, "/api/v1/namespaces/"+ns+"/configmaps",
+				fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"l":%q}},"data":{"k":"<&>\u2028é😀","e":""},"binaryData":{"b":"AAEC/w=="}}`, name, name))
+		}
+	}
+	d.create(t, "/api/v1/namespaces/b/configmaps", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"big"},"data":{"k":%q}}`, strings.Repeat("x", 200_000)))
+	d.create(t, "/api/v1/namespaces/a/pods", podBody("p", "n1"))
+	createCRD(t, d, "ex.io", "Foo", "Namespaced")
+	for i, color := range []string{"red", "blue"} {
+		d.create(t, "/apis/ex.io/v1/namespaces/a/foos",
+			fmt.Sprintf(`{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":"f%d"},"spec":{"c":%q,"n":1.0,"big":9007199254740993,"deep":[{"f":1.5,"z":null}]}}`, i, color))
+	}
+	return c
+}
+
+// Where kube-apiserver offers CBOR (feature gate CBORServingAndStorage), it is served as JSON and protobuf are.
+func TestCBOR(t *testing.T) {
+	c := cborCluster(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	t.Run("reads", func(t *testing.T) { testCBORReads(t, c, p) })
+	t.Run("watches", func(t *testing.T) { testCBORWatches(t, c, p) })
+	t.Run("informers", func(t *testing.T) { testCBORInformers(t, c, p) })
+	if n := p.admin(t).metric(t, "watchfan_passthrough_requests_total", `verb="watch"`); n != 0 {
+		t.Errorf("%v watches were passed through", n)
+	}
+	t.Run("expired", func(t *testing.T) {
+		// Started again, kube-apiserver knows nothing of what was before, and neither does another watchfan.
+		c.restart(t)
+		row{uri: "/api/v1/configmaps?watch=1&resourceVersion=1&timeoutSeconds=1", header: accept(cborType)}.
+			check(t, privateWatchfan(t, c).plain(t), c.direct(t))
+	})
+}
+
+// check compares the answers to r, thrice if what happens between the two requests shows in one only.
+func (r row) check(t *testing.T, ours, theirs *target) {
+	t.Helper()
+	r.method = http.MethodGet
+	var err error
+	for range 3 {
+		if err = r.compare(t, ours, theirs); err == nil {
+			return
+		}
+	}
+	t.Errorf("%s %s through %s: %v", r.uri, r.header, ours.name, err)
+}
+
+func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
+	direct, admin := c.direct(t), p.admin(t)
+	const (
+		all  = "/api/v1/configmaps"
+		inA  = "/api/v1/namespaces/a/configmaps"
+		foos = "/apis/ex.io/v1/foos"
+	)
+	now := fmt.Sprint(direct.version(t, all))
+	token := func(page int) string {
+		var list struct{ Metadata struct{ Continue string } }
+		if err := json.Unmarshal(direct.get(t, fmt.Sprintf("%s?limit=%d", all, page)).body, &list); err != nil || list.Metadata.Continue == "" {
+			t.Fatalf("no page: %v", err)
+		}
+		return list.Metadata.Continue
+	}(2)
+	var rows []row
+	add := func(accepts []string, uris ...string) {
+		for _, a := range accepts {
+			for _, uri := range uris {
+				rows = append(rows, row{uri: uri, header: accept(a)})
+			}
+		}
+	}
+	lists := []string{all + "?resourceVersion=0", inA + "?resourceVersion=0", inA + "?resourceVersion=" + now,
+		all + "?resourceVersion=" + now + "&resourceVersionMatch=Exact", all + "?limit=2&resourceVersion=" + now, all + "?limit=1&resourceVersion=0",
+		all + "?continue=" + token, all + "?limit=1&continue=" + token, all + "?labelSelector=l%3Dx&resourceVersion=0", all + "?labelSelector=l%3Dnone&resourceVersion=0",
+		all + "?fieldSelector=metadata.name%3Dx&resourceVersion=0", "/api/v1/pods?resourceVersion=0", "/api/v1/nodes?resourceVersion=0",
+		foos + "?resourceVersion=0", foos + "?limit=1&resourceVersion=" + now, foos + "?labelSelector=l%3Dnone&resourceVersion=0"}
+	add([]string{cborPartials, cborPartials + ",application/json"}, lists...)
+	lists = append(lists, all, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&resourceVersion=0", "/api/v1/pods?fieldSelector=spec.hostNetwork%3Dtrue&resourceVersion=0",
+		foos+"?fieldSelector=spec.c%3Dred&resourceVersion=0", foos+"?fieldSelector=spec.c%3Dblue&resourceVersion=0")
+	add([]string{cborType, cborType + ";pretty=1", preferCBOR}, lists...)
+	add([]string{cborType, preferCBOR, cborPartial}, inA+"/x?resourceVersion=0", foos[:len(foos)-4]+"namespaces/a/foos/f0?resourceVersion=0", "/api/v1/namespaces/a?resourceVersion=0")
+	// Protobuf is not to be had of custom resources, and then CBOR is next.
+	add([]string{protoType + "," + cborType, cborType + ",*/*", "application/json;q=0.1," + cborType + ";q=0.5", cborType + ";q=0.5,application/json"},
+		all+"?resourceVersion=0", foos+"?resourceVersion=0")
+	for _, r := range slices.Clone(rows) {
+		r.header = r.header.Clone()
+		r.header.Set("Accept-Encoding", "gzip")
+		rows = append(rows, r)
+	}
+	for _, way := range []*target{p.plain(t), p.secure(t, c.token(t, "admin"))} {
+		for _, r := range rows {
+			before := admin.metric(t, "watchfan_passthrough_requests_total")
+			r.check(t, way, direct)
+			if admin.metric(t, "watchfan_passthrough_requests_total") != before {
+				t.Errorf("%s %s through %s was passed through", r.uri, r.header, way.name)
+			}
+		}
+	}
+	t.Logf("%d requests, two ways each", len(rows))
+
+	rows = nil // what is left to kube-apiserver
+	add([]string{cborType, preferCBOR}, inA+"/none", all+"?resourceVersion=x", all+"?limit=x", "/api/v1/nothing", foos+"/f0", inA, inA+"/x")
+	add([]string{cborType + ";as=Table;g=meta.k8s.io;v=v1", cborType + "-seq", cborPartial, "application/yaml," + cborType}, all)
+	for _, r := range rows {
+		r.check(t, p.plain(t), direct)
+	}
+}
+
+// cborWatch is a watch that is read once it has ended.
+type cborWatch struct {
+	resp   *http.Response
+	events []any
+}
+
+func openCBORWatch(t *testing.T, d *target, uri, accepts string) *cborWatch {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	resp, err := d.open(ctx, http.MethodGet, uri, accept(accepts), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || kind != "application/cbor-seq" {
+		t.Fatalf("%s %s: %d, Content-Type %q", d.name, uri, resp.StatusCode, kind)
+	}
+	return &cborWatch{resp: resp}
+}
+
+func (w *cborWatch) finish() error {
+	defer w.resp.Body.Close()
+	body, err := io.ReadAll(w.resp.Body)
+	if err == nil {
+		w.events, err = cborItems(body)
+	}
+	return err
+}
+
+// changes returns what the watch has brought but for periodic bookmarks, and the forms of those.
+func (w *cborWatch) changes() (changes []string, bookmarks map[string]bool) {
+	bookmarks = make(map[string]bool)
+	for _, ev := range w.events {
+		if at(ev, "type") == "BOOKMARK" {
+			at(ev, "object", "metadata").(map[string]any)["resourceVersion"] = "RV"
+		}
+		line := fmt.Sprintf("%#v", ev) // which has the entries of maps in order
+		if at(ev, "type") == "BOOKMARK" && at(ev, "object", "metadata", "annotations", "k8s.io/initial-events-end") == nil {
+			bookmarks[line] = true
+		} else {
+			changes = append(changes, line)
+		}
+	}
+	return changes, bookmarks
+}
+
+func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
+	direct := c.direct(t)
+	now := direct.version(t, "/api/v1/configmaps")
+	const lasting = "&timeoutSeconds=6"
+	var uris []string
+	for _, start := range []string{"", "&resourceVersion=0", fmt.Sprint("&resourceVersion=", now), "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+		"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1",
+		"&resourceVersion=0&allowWatchBookmarks=1"} {
+		for _, what := range []string{"/api/v1/configmaps?watch=1", "/api/v1/namespaces/a/configmaps?watch=1&labelSelector=l%3Dx", "/api/v1/configmaps?watch=1&fieldSelector=metadata.name%3Dlive",
+			"/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn2", "/apis/ex.io/v1/foos?watch=1&fieldSelector=spec.c%3Dred", "/apis/ex.io/v1/foos?watch=1", "/api/v1/watch/configmaps?"} {
+			if !strings.Contains(what, "/v1/watch/") || !strings.Contains(start, "sendInitial") {
+				uris = append(uris, what+start+lasting)
+			}
+		}
+	}
+	type pair struct {
+		uri, accept  string
+		ours, theirs *cborWatch
+	}
+	var pairs []pair
+	way := p.plain(t)
+	for i, uri := range uris {
+		a := []string{cborType, preferCBOR, cborPartial}[i%3]
+		if strings.Contains(uri, "spec.") {
+			a = cborType // metadata has no such fields
+		}
+		pairs = append(pairs, pair{uri, a, openCBORWatch(t, way, uri, a), openCBORWatch(t, direct, uri, a)})
+	}
+	for _, ns := range []string{"a", "b"} {
+		one := "/api/v1/namespaces/" + ns + "/configmaps/live"
+		direct.create(t, one[:len(one)-5], `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"live"},"binaryData":{"b":"AAEC/w=="}}`)
+		direct.patch(t, one, `{"metadata":{"labels":{"l":"x"}}}`)
+		direct.patch(t, one, `{"data":{"k":"v"}}`)
+		direct.patch(t, one, `{"metadata":{"labels":{"l":"y"}}}`)
+		direct.patch(t, one, `{"metadata":{"labels":{"l":"x"}}}`)
+		direct.remove(t, one)
+		foo := "/apis/ex.io/v1/namespaces/" + ns + "/foos/live"
+		direct.create(t, foo[:len(foo)-5], `{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":"live"},"spec":{"c":"red","n":2.0}}`)
+		direct.patch(t, foo, `{"spec":{"c":"blue","more":{"a":[1,2.5,null,true,"s"]}}}`)
+		direct.patch(t, foo, `{"spec":{"c":"red"}}`)
+		direct.remove(t, foo)
+		direct.create(t, "/api/v1/namespaces/"+ns+"/pods", podBody("live", "n2"))
+		direct.remove(t, "/api/v1/namespaces/"+ns+"/pods/live")
+	}
+	var wg sync.WaitGroup
+	events, bookmarked := 0, 0
+	for _, p := range pairs {
+		for _, w := range []*cborWatch{p.ours, p.theirs} {
+			wg.Go(func() {
+				if err := w.finish(); err != nil {
+					t.Errorf("%s: %v", p.uri, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for _, p := range pairs {
+		got, gotMarks := p.ours.changes()
+		want, wantMarks := p.theirs.changes()
+		events += len(want)
+		for i := range max(len(got), len(want)) {
+			if i >= len(got) || i >= len(want) || got[i] != want[i] {
+				t.Errorf("%s, %s: event %d of %d and %d:\n got %.1500s\nwant %.1500s", p.uri, p.accept, i, len(got), len(want), got[i:min(i+1, len(got))], want[i:min(i+1, len(want))])
+				break
+			}
+		}
+		for form := range gotMarks {
+			bookmarked++
+			if len(wantMarks) > 0 && !wantMarks[form] {
+				t.Errorf("%s, %s: bookmark %s, want %v", p.uri, p.accept, form, wantMarks)
+			}
+		}
+	}
+	t.Logf("%d watches, %d events, %d with periodic bookmarks", len(pairs), events, bookmarked)
+	if bookmarked == 0 {
+		t.Error("no watch got a periodic bookmark")
+	}
+}
+
+// testCBORInformers starts a process of its own, because client-go reads its feature gates from the environment once.
+func testCBORInformers(t *testing.T, c *cluster, p *watchfan) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCBORInformerProcess$", "-test.v")
+	cmd.Env = append(os.Environ(), "KUBE_FEATURE_ClientsAllowCBOR=true", "KUBE_FEATURE_ClientsPreferCBOR=true",
+		"E2E_CBOR_WATCHFAN="+p.ports.Insecure, "E2E_CBOR_SERVER="+c.ready.Server, "E2E_CBOR_TOKEN="+c.token(t, "admin"))
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestCBORInformerProcess") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// contentTypes is a transport that notes what the answers to reads are.
+type contentTypes struct {
+	next http.RoundTripper
+
+	mu    sync.Mutex
+	count map[string]int
+}
+
+func (l *contentTypes) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(req)
+	if err == nil && req.Method == http.MethodGet {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.count[resp.Header.Get("Content-Type")]++
+	}
+	return resp, err
+}
+
+// TestCBORInformerProcess is what TestCBOR starts: informers of the dynamic client, which prefers CBOR, hold the cluster's state.
+func TestCBORInformerProcess(t *testing.T) {
+	if os.Getenv("E2E_CBOR_WATCHFAN") == "" {
+		t.Skip("TestCBOR runs this in a process of its own")
+	}
+	log := &contentTypes{count: make(map[string]int)}
+	config := &rest.Config{Host: "http://" + os.Getenv("E2E_CBOR_WATCHFAN")}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { log.next = next; return log })
+	ours, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := dynamic.NewForConfig(&rest.Config{Host: os.Getenv("E2E_CBOR_SERVER"), BearerToken: os.Getenv("E2E_CBOR_TOKEN"), TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resources := []schema.GroupVersionResource{{Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "pods"}, {Group: "ex.io", Version: "v1", Resource: "foos"}}
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(ours, 0)
+	for _, gvr := range resources {
+		factory.ForResource(gvr).Informer()
+	}
+	factory.Start(t.Context().Done())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for gvr, ok := range factory.WaitForCacheSync(ctx.Done()) {
+		if !ok {
+			t.Fatalf("%v has not synced", gvr)
+		}
+	}
+	foos := theirs.Resource(resources[2]).Namespace("b")
+	list, err := theirs.Resource(resources[2]).Namespace("a").List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) == 0 {
+		t.Fatalf("no foos: %v", err)
+	}
+	for i := range 20 {
+		foo := list.Items[0].DeepCopy()
+		foo.Object["metadata"] = map[string]any{"name": fmt.Sprintf("made-%d", i), "labels": map[string]any{"i": fmt.Sprint(i)}}
+		if _, err := foos.Create(ctx, foo, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 10 {
+		if err := foos.Delete(ctx, fmt.Sprintf("made-%d", i), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, gvr := range resources {
+		want, err := theirs.Resource(gvr).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := factory.ForResource(gvr).Informer().GetStore()
+		eventually(t, 10*time.Second, gvr.Resource, func() error {
+			if got := len(store.ListKeys()); got != len(want.Items) {
+				return fmt.Errorf("holds %d, want %d", got, len(want.Items))
+			}
+			for i := range want.Items {
+				key, _ := cache.MetaNamespaceKeyFunc(&want.Items[i])
+				if got, _, _ := store.GetByKey(key); !equality.Semantic.DeepEqual(got, &want.Items[i]) {
+					return fmt.Errorf("holds %s as\n%v, want\n%v", key, got, want.Items[i])
+				}
+			}
+			return nil
+		})
+	}
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	if log.count["application/cbor-seq"] != len(resources) {
+		t.Errorf("the answers to informers are %v, want %d watches in CBOR", log.count, len(resources))
+	}
+}
+
+// Where kube-apiserver does not offer CBOR, who asks for it gets the next best, or 406.
+func TestCBORNotOffered(t *testing.T) {
+	c := sharedCluster(t)
+	d, r0 := fixtures(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	way, admin := p.plain(t), p.admin(t)
+	check := func(uri string, accepts ...string) {
+		t.Helper()
+		for _, a := range accepts {
+			row{uri: uri, header: accept(a)}.check(t, way, d)
+		}
+	}
+	const configMaps, foos = "/api/v1/namespaces/a/configmaps", "/apis/ex.io/v1/namespaces/a/foos"
+	for _, uri := range []string{configMaps, foos} {
+		for _, query := range []string{"?resourceVersion=0", "/none?resourceVersion=0", fmt.Sprint("?watch=1&timeoutSeconds=1&resourceVersion=", r0)} {
+			check(uri+query, cborType, cborPartials, cborType+","+cborPartial)
+		}
+	}
+	before := admin.metric(t, "watchfan_passthrough_requests_total")
+	for _, uri := range []string{configMaps, foos} {
+		for _, query := range []string{"?resourceVersion=0", fmt.Sprint("?watch=1&timeoutSeconds=1&resourceVersion=", r0)} {
+			check(uri+query, preferCBOR, cborType+",application/json", cborType+";q=1,*/*;q=0.1", cborType+","+protoType+",application/json")
+		}
+	}
+	if n := admin.metric(t, "watchfan_passthrough_requests_total") - before; n != 0 {
+		t.Errorf("%v requests were passed through that another representation answers", n)
+	}
+}

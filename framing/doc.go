@@ -66,6 +66,28 @@
 // object, fields may come in any order but for the metadata, which is first,
 // and what we do not know stays as it is.
 //
+// # CBOR
+//
+// Behind a feature gate (CBORServingAndStorage; KEP-4222), kube-apiserver also writes CBOR (RFC 8949): the members
+// that JSON has, in maps of any order, strings as byte strings. An event is one data item of a
+// sequence (RFC 8742) behind the tag of self-described CBOR, and its object has that tag again. The pod from above:
+//
+//	54⏎                                     chunk size: 84 bytes in hex
+//	d9d9f7 a2                               event: tag, a map of two entries
+//	    44 type 45 ADDED
+//	    46 object d9d9f7 a3                 object: tag, a map of three entries
+//	        44 kind 43 Pod              ┐
+//	        4a apiVersion 42 v1         ┘     its type
+//	        48 metadata a2              ┐
+//	            44 name 41 x            │
+//	            4f resourceVersion 41 7 ┘     the rest
+//	⏎
+//
+// Items of built-in types have the rest alone behind the head of a smaller map. That is why the scanner puts an object's type first;
+// all other entries stay in the order in which they came. Lengths of maps and arrays count entries and not
+// bytes, so nothing else changes with the resourceVersion. Indefinite lengths, which kube-apiserver does not write, are
+// refused.
+//
 // # What is synthesised
 //
 // Five things are not the upstream's bytes, and each is spliced from them:
@@ -79,9 +101,9 @@
 //
 // # Bounds
 //
-// An event, and in protobuf an item of a list, has at most [MaxEvent] bytes, as
+// An event, and in protobuf and CBOR an item of a list, has at most [MaxEvent] bytes, as
 // many as client-go accepts of an event. Nesting is bounded by the JSON decoder
-// (10,000 levels); messages of protobuf are entered only as deep as a selectable
+// (10,000 levels); messages of protobuf and maps of CBOR are entered only as deep as a selectable
 // field lies. Every parser here returns an error for anything it does not
 // understand and has a fuzz target.
 package framing

@@ -182,7 +182,12 @@ func TestOracle(t *testing.T) {
 
 	lasting := *churnFor + 6*time.Second + time.Duration(*watchers)*20*time.Millisecond
 	reference := theirs.watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d", int(lasting.Seconds())+4))
-	reference.wait(t, 1)
+	var first uint64 // at or before the churn, and what the reference begins with
+	for n := 1; first == 0; n++ {
+		if e := reference.wait(t, n)[n-1]; e.end {
+			first = e.rv
+		}
+	}
 	work := &churn{target: theirs, namespaces: ns, rate: *writes, names: 24, seed: *seed}
 	stop, written := make(chan struct{}), make(chan error, 1)
 	begin := time.Now()
@@ -204,7 +209,6 @@ func TestOracle(t *testing.T) {
 			time.Sleep(time.Duration(rng.Int64N(int64(max(2*pause, 1)))))
 		}
 		now := work.last.Load()
-		first := reference.all()[0].rv // at or before the churn
 		rv := now
 		if i%2 == 1 && now > first {
 			rv = now - rng.Uint64N(min(now-first, 300))

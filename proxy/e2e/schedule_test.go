@@ -7,7 +7,7 @@ import (
 )
 
 // TestBookmarkSchedule: bookmarks come "first and every 60 s after start, or deadline − 2 s, whichever is earlier", the last one perhaps
-// twice (contract.md 3.3; W23), and the stream ends at its deadline, at kube-apiserver and through watchfan.
+// repeated (contract.md 3.3; W23), and the stream ends at its deadline, at kube-apiserver and through watchfan.
 func TestBookmarkSchedule(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -27,13 +27,13 @@ func TestBookmarkSchedule(t *testing.T) {
 	}
 	for _, s := range streams {
 		events := s.finish(t, 10*time.Second)
-		if len(events) < 3 || len(events) > 4 || !events[0].end {
-			t.Errorf("%s: %v, want the end of the initial events and two or three bookmarks", s.target.name, events)
+		if len(events) < 3 || !events[0].end {
+			t.Errorf("%s: %v, want the end of the initial events and at least two bookmarks", s.target.name, events)
 			continue
 		}
 		for i, e := range events {
 			after := e.at.Sub(s.opened)
-			if want := []time.Duration{0, 60 * time.Second, 68 * time.Second, 69 * time.Second}[i]; e.typ != "BOOKMARK" || after < want-time.Second || after > want+2500*time.Millisecond {
+			if want := []time.Duration{0, 60 * time.Second, 68 * time.Second}[min(i, 2)]; e.typ != "BOOKMARK" || after < want-time.Second || after > want+2500*time.Millisecond {
 				t.Errorf("%s: %s after %s, want a bookmark after %s", s.target.name, e, after, want)
 			}
 			if i > 1 && e.rv < events[i-1].rv {

@@ -59,7 +59,7 @@ lint: ## gofmt, go vet, staticcheck
 microbench: ## go test -bench of framing and fanout
 	$(GO) test -run '^$$' -bench . -benchmem ./framing ./fanout
 
-bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver: CPU, latency, memory, writes/s (about 5 minutes)
+bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver and a bare writev: CPU, latency, memory, slow clients, resyncs (10 minutes; BENCHFLAGS=--full: 50)
 	bin/bench run --watchfan bin/watchfan --devcluster bin/devcluster $(BENCHFLAGS)
 
 clean: ## remove what was built

@@ -27,8 +27,8 @@ type child struct {
 	err  error
 }
 
-// startChild runs a command whose output goes to dir/<name>.log.
-func startChild(dir, name, path string, args ...string) (*child, error) {
+// startChild runs a command whose output goes to dir/<name>.log. A nil stdin is empty.
+func startChild(dir, name string, stdin *os.File, path string, args ...string) (*child, error) {
 	c := &child{name: name, cmd: exec.Command(path, args...), log: filepath.Join(dir, name+".log"), exit: make(chan struct{})}
 	output, err := os.Create(c.log)
 	if err != nil {
@@ -36,6 +36,9 @@ func startChild(dir, name, path string, args ...string) (*child, error) {
 	}
 	defer output.Close()
 	c.cmd.Stdout, c.cmd.Stderr = output, output
+	if stdin != nil {
+		c.cmd.Stdin = stdin
+	}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
 	go func() {

@@ -8,25 +8,48 @@ import (
 	"strings"
 )
 
-// A collection is the ConfigMaps of one namespace: what the writer updates and the watchers watch. Object o carries
-// the labels group=g<o mod 10> and app=bench.
+// A collection is what the writer updates and the watchers watch: the ConfigMaps of one namespace, where object o
+// carries the labels group=g<o mod 10> and app=bench, or all pods (list_pods.go), of which pod o runs on a node of its own and
+// gets a new status.
 //
 // Writes are numbered so that a watcher can tell from one number which object it saw and whether it missed something:
 // the n-th write of object o (its creation is the 0th) has number n × objects + o.
 type collection struct {
-	namespace string
+	namespace string // "" for pods
 	objects   int
-	pad       int // bytes of payload in each object
+	pad       int // bytes of payload in each ConfigMap
 }
 
 const groups = 10
 
-func (c *collection) path() string { return "/api/v1/namespaces/" + c.namespace + "/configmaps" }
+// path is where the collection is listed and watched.
+func (c *collection) path() string {
+	if c.pods() {
+		return podsPath
+	}
+	return "/api/v1/namespaces/" + c.namespace + "/configmaps"
+}
+
+func (c *collection) pods() bool { return c.namespace == "" }
+
+// objectPath is where object o is updated.
+func (c *collection) objectPath(o int) string {
+	if c.pods() {
+		return newPod(o).path() + "/status"
+	}
+	return c.path() + "/" + c.name(o)
+}
 
 func (c *collection) name(object int) string { return fmt.Sprintf("object-%04d", object) }
 
+// node is where pod o runs.
+func (c *collection) node(o int) string { return fmt.Sprintf("node-%05d", o) }
+
 // body returns object o as write number seq leaves it. Its length is the same for all numbers of ten digits or fewer.
 func (c *collection) body(o int, seq uint64) string {
+	if c.pods() {
+		return newPod(o).on(c.node(o)).written(seq, int(seq)/c.objects).json
+	}
 	return fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"%s","namespace":"%s",`+
 		`"labels":{"app":"bench","group":"g%d"},"annotations":{"%s":"%d"}},"data":{"pad":"%010d%s"}}`,
 		c.name(o), c.namespace, o%groups, seqAnnotation, seq, seq, strings.Repeat("x", c.pad))
@@ -60,4 +83,13 @@ func (c *collection) filters(mixed bool) []filter {
 			filter{"&fieldSelector=" + url.QueryEscape("metadata.name="+c.name(only)), func(o int) bool { return o == only }})
 	}
 	return mix
+}
+
+// nodeFilters returns the filters of n kubelets: each watches the pods of its own node, and pod o is on node o.
+func (c *collection) nodeFilters(n int) []filter {
+	filters := make([]filter, n)
+	for i := range filters {
+		filters[i] = filter{"&fieldSelector=" + url.QueryEscape("spec.nodeName="+c.node(i)), func(o int) bool { return o == i }}
+	}
+	return filters
 }

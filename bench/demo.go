@@ -80,7 +80,7 @@ func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 		return err
 	}
 	st := d.stage
-	if d.fleet, err = newFleet(st.endpoint(), st.coll, st.coll.filters(d.opts.Mixed), st.acks, d.opts.Readers); err != nil {
+	if d.fleet, err = st.newFleet(st.coll.filters(d.opts.Mixed), d.opts.Readers); err != nil {
 		return err
 	}
 	defer d.fleet.close()
@@ -105,7 +105,7 @@ func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 
 // show refreshes the view each second until ctx or duration ends, or something breaks.
 func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration, own int) error {
-	servers := append(d.stage.processes, process{"bench", os.Getpid()})
+	servers := append(d.stage.processes(), process{"bench", os.Getpid()})
 	used, err := readCosts(servers)
 	if err != nil {
 		return err

@@ -16,6 +16,8 @@ type fleet struct {
 	endpoint endpoint
 	coll     *collection
 	filters  []filter
+	gzip     bool               // ask for compression
+	dialer   func(i int) dialer // of watcher i; nil is the zero dialer for all
 	readers  []*reader
 
 	stop    atomic.Bool
@@ -92,7 +94,7 @@ func (f *fleet) grow(ctx context.Context, n int, seqs []uint64) error {
 	for range connectors {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				w, early, err := connect(f.endpoint, f.coll, rv, f.filters[int(i)%len(f.filters)])
+				w, early, err := f.request(int(i), rv).open()
 				if err == nil {
 					w.last = slices.Clone(seqs)
 					err = f.reader(int(i)).add(w, early)
@@ -109,6 +111,25 @@ func (f *fleet) grow(ctx context.Context, n int, seqs []uint64) error {
 	f.watchers = slices.DeleteFunc(grown, func(w *watcher) bool { return w == nil })
 	f.countFan()
 	return context.Cause(ctx)
+}
+
+// request is how watcher i asks.
+func (f *fleet) request(i int, rv string) watchRequest {
+	q := watchRequest{endpoint: f.endpoint, path: f.coll.path(), version: rv, filter: f.filters[i%len(f.filters)], gzip: f.gzip}
+	if f.dialer != nil {
+		q.dialer = f.dialer(i)
+	}
+	return q
+}
+
+// inflated returns how many watchers get a compressed stream.
+func (f *fleet) inflated() (n int) {
+	for _, w := range f.watchers {
+		if w.scan.inflate != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // shrink closes watches until there are n.

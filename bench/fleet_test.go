@@ -167,11 +167,11 @@ func TestFleetShrinks(t *testing.T) {
 
 func TestConnectRefused(t *testing.T) {
 	s, e := newScriptedServer(t, false)
-	if _, _, err := connect(e, s.coll, "6", everything); err == nil || !strings.Contains(err.Error(), "410 Gone") {
+	if _, _, err := (watchRequest{endpoint: e, path: s.coll.path(), version: "6", filter: everything}).open(); err == nil || !strings.Contains(err.Error(), "410 Gone") {
 		t.Errorf("watch from an old resourceVersion: got %v want 410 Gone", err)
 	}
 	away := endpoint{addr: netip.MustParseAddrPort("192.0.2.1:443")}
-	if _, _, err := connect(away, s.coll, "7", everything); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
+	if _, _, err := (watchRequest{endpoint: away, path: s.coll.path(), version: "7", filter: everything}).open(); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
 		t.Errorf("watch elsewhere: got %v want a refusal", err)
 	}
 	if _, err := loopback("https://192.0.2.1:443"); err == nil {
@@ -208,7 +208,7 @@ func TestWriter(t *testing.T) {
 		count++
 	}))
 	defer server.Close()
-	w := &writer{client: server.Client(), server: server.URL, coll: coll, acks: newAcks(), workers: 4, behind: 5, seqs: []uint64{0, 1, 2, 3, 4, 5}}
+	w := &writer{client: server.Client(), server: server.URL, coll: coll, ledger: newLedger(newAcks(), 6), workers: 4, behind: 5}
 	f := &fleet{coll: coll, fan: []int64{1, 1, 1, 1, 1, 1}, watchers: make([]*watcher, 1)} // whose one watcher reads nothing
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()

@@ -193,7 +193,7 @@ func (b *listBench) start(ctx context.Context, say func(string, ...any)) (err er
 	}
 	w := &writer{client: b.cluster.client(), server: b.cluster.url(), token: b.cluster.token}
 	defer w.client.CloseIdleConnections()
-	if err := createPods(ctx, w, b.opts.Pods, say); err != nil {
+	if err := createPods(ctx, w, b.opts.Pods, newPod, say); err != nil {
 		return err
 	}
 	list, err := b.cluster.get(ctx, podsPath+"?resourceVersion=0")
@@ -389,11 +389,18 @@ func (b *listBench) counts(ctx context.Context) (c upstreamCounts, err error) {
 // sumSeries adds up the series of a metric that have all of the labels, on a page in the Prometheus text format:
 //
 //	name{label="value",…} 3
+//	name 3
 func sumSeries(page, name string, labels ...string) (sum float64, err error) {
 	for line := range strings.Lines(page) {
-		rest, ok := strings.CutPrefix(line, name+"{")
-		set, value, complete := strings.Cut(rest, "} ")
-		if !ok || !hasAll(set, labels) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
+			continue
+		}
+		set, value, complete := strings.Cut(rest, " ")
+		if rest[0] == '{' { // values of labels may hold spaces
+			set, value, complete = strings.Cut(rest, "} ")
+		}
+		if !hasAll(set, labels) {
 			continue
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)

@@ -51,14 +51,7 @@ func (f form) request(e endpoint, path string) string {
 	if f.version != "" {
 		path += "?resourceVersion=" + f.version
 	}
-	head := "GET " + path + " HTTP/1.1\r\nHost: " + e.addr.String() + "\r\nUser-Agent: bench\r\nAccept: " + f.mediaType() + "\r\n"
-	if f.encoding != "identity" {
-		head += "Accept-Encoding: " + f.encoding + "\r\n"
-	}
-	if e.token != "" {
-		head += "Authorization: Bearer " + e.token + "\r\n"
-	}
-	return head + "\r\n"
+	return requestHead(e, path, f.mediaType(), f.encoding == "gzip")
 }
 
 // A lister makes lists one after the other over one connection. It takes as little as it can: large reads, no
@@ -76,7 +69,7 @@ type lister struct {
 // newLister connects to e, to list path in the form f.
 func newLister(e endpoint, f form, path string) (*lister, error) {
 	const readSize = 256 << 10
-	s, err := dial(e.addr, connectTimeout)
+	s, err := dialer{}.dial(e.addr, connectTimeout)
 	if err != nil {
 		return nil, err
 	}

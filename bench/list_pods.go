@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"path"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,6 +53,24 @@ func newPod(i int) pod {
 	return p
 }
 
+// path is where the pod is read and written.
+func (p pod) path() string { return "/api/v1/namespaces/" + p.namespace + "/pods/" + p.name }
+
+var podNode = regexp.MustCompile(`"nodeName":"[^"]*"`)
+
+// on returns the pod on another node.
+func (p pod) on(node string) pod {
+	p.json = podNode.ReplaceAllString(p.json, `"nodeName":"`+node+`"`)
+	return p
+}
+
+// written returns the pod as write number seq leaves it, after its container has restarted so often.
+func (p pod) written(seq uint64, restarts int) pod {
+	p.json = strings.NewReplacer(`"annotations":{`, fmt.Sprintf(`"annotations":{"%s":"%d",`, seqAnnotation, seq),
+		`"restartCount":0`, fmt.Sprintf(`"restartCount":%d`, restarts)).Replace(p.json)
+	return p
+}
+
 func seed(i int) (s [32]byte) {
 	binary.LittleEndian.PutUint64(s[:], uint64(i))
 	return s
@@ -63,8 +83,8 @@ func hex(r *rand.ChaCha8, n int) string {
 	return fmt.Sprintf("%x", p)
 }
 
-// createPods creates n pods through the API, a few at once, and says how far it has come.
-func createPods(ctx context.Context, w *writer, n int, say func(format string, args ...any)) error {
+// createPods creates n pods, as form makes them, through the API, a few at once, and says how far it has come.
+func createPods(ctx context.Context, w *writer, n int, form func(i int) pod, say func(format string, args ...any)) error {
 	const writers = 8
 	for i := range podNamespaces {
 		if _, err := w.send(ctx, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"team-%02d"}}`, i)); err != nil {
@@ -78,7 +98,7 @@ func createPods(ctx context.Context, w *writer, n int, say func(format string, a
 	for range writers {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if err := newPod(i).create(ctx, w); err != nil {
+				if err := form(i).create(ctx, w); err != nil {
 					cancel(err)
 				}
 				if i%1000 == 0 {
@@ -93,10 +113,9 @@ func createPods(ctx context.Context, w *writer, n int, say func(format string, a
 
 // create creates the pod and gives it its status, which a create ignores.
 func (p pod) create(ctx context.Context, w *writer) error {
-	path := "/api/v1/namespaces/" + p.namespace + "/pods"
-	if _, err := w.send(ctx, "POST", path, p.json); err != nil {
+	if _, err := w.send(ctx, "POST", path.Dir(p.path()), p.json); err != nil {
 		return err
 	}
-	_, err := w.send(ctx, "PUT", path+"/"+p.name+"/status", p.json)
+	_, err := w.send(ctx, "PUT", p.path()+"/status", p.json)
 	return err
 }

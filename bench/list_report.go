@@ -185,7 +185,7 @@ func writeListTables(w io.Writer, cases []*listCase) {
 			disturbed = append(disturbed, 100*r.others.Seconds()/r.window.Seconds())
 		}
 	}
-	fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. More than a few spoils the figures.\n", summarise(disturbed, 1))
+	writeDisturbance(w, disturbed)
 	for _, c := range cases {
 		for i, r := range c.rounds {
 			if r.err != nil {

@@ -27,6 +27,12 @@ func newConditions(o *Options) conditions {
 	c.add("mixed-selectors", fmt.Sprint(o.Mixed))
 	c.add("window", o.Window.String())
 	c.add("rounds", fmt.Sprint(o.Rounds))
+	c.add("parts", strings.Join(o.Parts, ","))
+	c.add("section-rounds", fmt.Sprint(o.SectionRounds))
+	c.add("offer", fmt.Sprint(o.Offer))
+	c.add("stalled-bound", fmt.Sprint(o.StalledBound))
+	c.add("pods", fmt.Sprint(o.Pods))
+	c.add("open-files", fmt.Sprint(roomFor()+otherFiles))
 	return c
 }
 

@@ -3,7 +3,7 @@
 // Command bench measures what it costs to fan a watch out: the same watchers and the same writes at kube-apiserver
 // itself and at watchfan in front of it, on this machine, in one run. README.md says what each number means.
 //
-//	bench run      measure, print tables and Go benchmark lines
+//	bench run      measure, print tables and Go benchmark lines (parts.go)
 //	bench list     the same for lists of all pods
 //	bench demo     watch a thousand watchers live
 //
@@ -55,6 +55,8 @@ func run(ctx context.Context, args []string) error {
 			return runList(ctx, args[1:], os.Stdout, os.Stderr)
 		case "demo":
 			return runDemo(ctx, args[1:], os.Stdout, os.Stderr)
+		case "floor": // not for people: run starts it
+			return runFloorServer(ctx, args[1:], os.Stdout, os.Stderr)
 		}
 	}
 	fmt.Fprint(os.Stderr, usage)

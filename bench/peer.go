@@ -43,6 +43,8 @@ var (
 	direct       = peer{"kube-apiserver", true}
 	watchfanTLS  = peer{"watchfan", true}
 	watchfanBare = peer{"watchfan", false}
+	floorTLS     = peer{"writev", true} // floor.go; has no cluster of its own and its turn after the others
+	floorBare    = peer{"writev", false}
 	peers        = []peer{direct, watchfanTLS, watchfanBare}
 )
 
@@ -114,7 +116,7 @@ func startCluster(ctx context.Context, devcluster string) (*cluster, error) {
 	}
 	c := &cluster{dir: dir}
 	state := filepath.Join(dir, "cluster")
-	c.child, err = startChild(dir, "devcluster", devcluster, "up", "--dir", state, "--memory", "--unsafe-no-fsync")
+	c.child, err = startChild(dir, "devcluster", nil, devcluster, "up", "--dir", state, "--memory", "--unsafe-no-fsync")
 	if err == nil {
 		err = c.await(ctx, filepath.Join(state, "ready"))
 	}
@@ -173,8 +175,8 @@ type proxy struct {
 	process           process
 }
 
-// startProxy runs watchfan in front of c, on free ports, with a certificate made for the occasion.
-func startProxy(ctx context.Context, watchfan string, c *cluster) (*proxy, error) {
+// startProxy runs watchfan in front of c, on free ports, with a certificate made for the occasion and more flags.
+func startProxy(ctx context.Context, watchfan string, c *cluster, flags ...string) (*proxy, error) {
 	certFile, keyFile, pool, err := makeCertificate(c.dir)
 	if err != nil {
 		return nil, err
@@ -182,9 +184,9 @@ func startProxy(ctx context.Context, watchfan string, c *cluster) (*proxy, error
 	portsFile := filepath.Join(c.dir, "watchfan-ports.json")
 	os.Remove(portsFile)
 	p := new(proxy)
-	p.child, err = startChild(c.dir, "watchfan", watchfan, "--kubeconfig", c.kubeconfig,
+	p.child, err = startChild(c.dir, "watchfan", nil, watchfan, append([]string{"--kubeconfig", c.kubeconfig,
 		"--bind-address=127.0.0.1", "--insecure-port=-1", "--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile,
-		"--tls-cert-file", certFile, "--tls-private-key-file", keyFile)
+		"--tls-cert-file", certFile, "--tls-private-key-file", keyFile}, flags...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -8,21 +8,6 @@ import (
 	"time"
 )
 
-func TestParseCPU(t *testing.T) {
-	f := func(stat string, want time.Duration, wantErr bool) {
-		t.Helper()
-		got, err := parseCPU([]byte(stat))
-		if got != want || (err != nil) != wantErr {
-			t.Errorf("parseCPU(%q): got %v, %v want %v, error %v", stat, got, err, want, wantErr)
-		}
-	}
-	f("7 (etcd) S 1 7 7 0 -1 4194560 1 2 3 4 150 50 9 9 20 0 8 0 100 1 1 1", 2*time.Second, false)
-	f("7 (a) b) S) S 1 7 7 0 -1 4194560 1 2 3 4 1 0 9 9 20 0", tick, false)
-	f("7 (etcd) S 1 7", 0, true)
-	f("7 (etcd) S 1 7 7 0 -1 4194560 1 2 3 4 x 50 9 9", 0, true)
-	f("", 0, true)
-}
-
 func TestParseRSS(t *testing.T) {
 	f := func(status string, want int64, wantErr bool) {
 		t.Helper()
@@ -64,7 +49,7 @@ func TestOwnCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := after.cpuSince(before)["self"]; got < tick || got > 2*time.Second {
+	if got := after.cpuSince(before)["self"]; got < 100*time.Millisecond || got > 2*time.Second {
 		t.Errorf("300 ms of spinning took %v of CPU", got)
 	}
 	if after.rss["self"] < 1<<20 {

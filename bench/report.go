@@ -28,13 +28,21 @@ const (
 	unitP50        = "p50-ns"
 	unitP99        = "p99-ns"
 	unitP999       = "p99.9-ns"
-	unitMemory     = "B/watcher"
+	unitPerCore    = "deliveries/core-s" // for a second of one core that the server that delivers uses
+	unitBatch      = "events/write"      // in one write to a watcher, on average
+	unitMemory     = "B/watcher"         // of the server that delivers
+	unitKernel     = "kernel-B/watcher"  // of both ends of the connection
+	unitBuffers    = "buffers-B/watcher" // the same in TCP's buffers
 )
 
 // metrics returns the figures of a result that has no error.
 func (r *result) metrics() []metric {
 	if r.idle {
-		return []metric{{unitMemory, r.grew[r.peer.name]}, {"RSS-B", float64(r.rss[r.peer.name])}}
+		n := float64(max(r.clients-1, 1))
+		return []metric{
+			{unitMemory, r.grew[r.peer.name]}, {unitKernel, float64(r.kernel.structures) / n}, {unitBuffers, float64(r.kernel.buffers) / n},
+			{"RSS-B", float64(r.rss[r.peer.name])},
+		}
 	}
 	all := r.servers()
 	seconds := r.window.Seconds()
@@ -43,6 +51,7 @@ func (r *result) metrics() []metric {
 		m = append(m,
 			metric{unitCPU, float64(r.cpu[r.peer.name]) / n},
 			metric{unitAllCPU, float64(all) / n},
+			metric{unitPerCore, n / r.cpu[r.peer.name].Seconds()},
 			metric{unitDeliveries, n / seconds},
 			metric{unitP50, float64(r.got.latency.quantile(0.50))},
 			metric{unitP99, float64(r.got.latency.quantile(0.99))},
@@ -50,6 +59,9 @@ func (r *result) metrics() []metric {
 			metric{"early-%", 100 * float64(r.got.early) / n},
 			metric{"B/delivery", float64(r.got.bytes) / n},
 			metric{"RSS-B", float64(r.rss[r.peer.name])})
+		if r.batch > 0 {
+			m = append(m, metric{unitBatch, r.batch})
+		}
 		if r.plain > 0 {
 			m = append(m, metric{unitNetCPU, float64(all-r.plain) / n})
 		}

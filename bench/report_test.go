@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// sample is a run of two rounds with all kinds of results.
-func sample() (results []result) {
+// sampleResults is a run of two rounds with all kinds of results.
+func sampleResults() (results []result) {
 	for round := 1; round <= 2; round++ {
 		for _, p := range []peer{direct, watchfanBare} {
 			factor := time.Duration(round)
@@ -25,7 +25,7 @@ func sample() (results []result) {
 				factor *= 3
 			}
 			results = append(results, result{peer: p, clients: 1000, idle: true, round: round,
-				rss: map[string]int64{p.name: 300 << 20}, grew: map[string]float64{p.name: 8192 * float64(factor)}})
+				rss: map[string]int64{p.name: 300 << 20}, grew: map[string]float64{p.name: 8192 * float64(factor)}, kernel: kernelMemory{10 << 20, 1 << 20}})
 			paced := result{peer: p, clients: 1000, rate: 50, round: round, window: 2 * time.Second, writes: 100, others: 10 * time.Millisecond,
 				rss: map[string]int64{p.name: 400 << 20},
 				got: reading{deliveries: 100_000, early: 1000, bytes: 186_000_000},
@@ -45,6 +45,11 @@ func sample() (results []result) {
 		}
 		results = append(results, result{peer: direct, clients: 0, rate: 50, round: round, window: 2 * time.Second, writes: 100,
 			cpu: map[string]time.Duration{"bench": time.Second, "etcd": 100 * time.Millisecond, "kube-apiserver": 200 * time.Millisecond}})
+		for _, twin := range floorTwins(results, floorBare, round, false) {
+			twin.peer, twin.batch = floorBare, 1.5
+			twin.cpu = map[string]time.Duration{"bench": time.Second, "writev": 300 * time.Millisecond}
+			results = append(results, twin)
+		}
 	}
 	subtractWrites(results)
 	return results
@@ -52,8 +57,8 @@ func sample() (results []result) {
 
 func TestReport(t *testing.T) {
 	var got bytes.Buffer
-	writeTables(&got, sample())
-	writeBenchmarks(&got, sample())
+	writeTables(&got, sampleResults())
+	writeBenchmarks(&got, sampleResults())
 	text := regexp.MustCompile(`(?m)-\d+\t1\t`).ReplaceAllString(got.String(), "-2\t1\t") // this machine's cores
 	golden := filepath.Join("testdata", "report.golden")
 	if *update {
@@ -75,7 +80,7 @@ func TestReport(t *testing.T) {
 func TestBenchmarkFormat(t *testing.T) {
 	line := regexp.MustCompile(`^Benchmark[A-Z]\w*(/[a-z]+=[^\s/]+)+-\d+\t1(\t[-+.0-9]+ \S+)+$`)
 	var out bytes.Buffer
-	writeBenchmarks(&out, sample())
+	writeBenchmarks(&out, sampleResults())
 	n := 0
 	for text := range strings.Lines(out.String()) {
 		if text = strings.TrimSuffix(text, "\n"); strings.HasPrefix(text, "# ") {
@@ -94,8 +99,8 @@ func TestBenchmarkFormat(t *testing.T) {
 			seen[unit] = true
 		}
 	}
-	if n != 12 {
-		t.Errorf("got %d benchmark lines want 12", n)
+	if n != 15 {
+		t.Errorf("got %d benchmark lines want 15", n)
 	}
 	conditionLine := regexp.MustCompile(`^[a-z][^\sA-Z]*: .+$`)
 	for _, c := range newConditions(defaults()) {
@@ -167,7 +172,29 @@ func TestOptions(t *testing.T) {
 	f("must not be negative", "--clients", "-1")
 	f("must be positive", "--rounds", "0")
 	f("not a path", "--out", "../x")
+	f("", "--parts", "nodes,dispatch", "--pods", "50", "--stalled", "5")
+	f("", "--full")
+	f("want one of traffic,dispatch,stalled,crowd,resync,egress,nodes", "--parts", "all")
+	f("percentages", "--stalled", "100")
+	f("--pods must be at least 50", "--pods", "49")
+	f("", "--pods", "49", "--parts", "resync")
 	f("raise the hard limit", "--clients", "100000000")
 	f("make devcluster", "--devcluster", "/nonexistent")
 	f("not a program", "--watchfan", "/etc/passwd")
+}
+
+func TestOffered(t *testing.T) {
+	o := defaults()
+	f := func(asked rate, watchers int, want rate) {
+		t.Helper()
+		if got := o.offered(asked, watchers); got != want {
+			t.Errorf("%v/s to %d watchers: got %v want %v", asked, watchers, got, want)
+		}
+	}
+	f(50, 1000, 50)
+	f(50, 100, 50)
+	f(50, 20_000, 2.5)
+	f(50, 19_000, 2.63)
+	f(50, 0, 50)
+	f(unpaced, 20_000, unpaced)
 }

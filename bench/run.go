@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -32,31 +33,75 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	// is fair, to share the cores between them.
 	runtime.GOMAXPROCS(max(runtime.NumCPU(), o.Readers+2))
 
-	results, err := measureAll(ctx, o, stderr)
-	if len(results) == 0 {
-		return err
+	start := time.Now()
+	var results []result
+	var err error
+	p := newProgram(o, nil)
+	if p.wants(partTraffic) {
+		results, err = measureAll(ctx, o, stderr)
 	}
-	subtractWrites(results)
-	failed := 0
+	if err == nil {
+		err = measureSections(ctx, p, start, stderr)
+	}
+	failed, cases := 0, len(results)
 	for _, r := range results {
 		if r.err != nil {
 			failed++
 		}
 	}
-	if failed > 0 {
-		err = errors.Join(err, fmt.Errorf("%d of %d cases failed", failed, len(results)))
+	for _, s := range p.inOrder() {
+		failed += s.failed()
+		cases += len(s.samples)
 	}
+	if cases == 0 {
+		return err
+	}
+	if failed > 0 {
+		err = errors.Join(err, fmt.Errorf("%d of %d cases failed", failed, cases))
+	}
+	subtractWrites(results)
 	var report bytes.Buffer
 	newConditions(o).write(&report)
+	fmt.Fprintf(&report, "took: %s\n", clock(time.Since(start)))
 	if err != nil {
 		fmt.Fprintf(&report, "\nINCOMPLETE: %v\n", err)
 	}
 	fmt.Fprintln(&report)
-	writeTables(&report, results)
+	if len(results) > 0 {
+		writeTables(&report, results)
+		fmt.Fprintln(&report)
+	}
+	var disturbed []float64
+	for _, s := range p.inOrder() {
+		s.writeTables(&report)
+		disturbed = append(disturbed, s.values("others-cpu-%")...)
+	}
+	writeDisturbance(&report, disturbed)
 	fmt.Fprintln(&report)
 	writeBenchmarks(&report, results)
+	for _, s := range p.inOrder() {
+		s.writeBenchmarks(&report)
+	}
 	stdout.Write(report.Bytes())
 	return errors.Join(err, publish(o.Out, report.Bytes()))
+}
+
+// measureSections measures the parts beside the traffic, as often as they are to be.
+func measureSections(ctx context.Context, p *program, start time.Time, stderr io.Writer) error {
+	guess := p.opts.sectionsEstimate()
+	for round := range p.opts.SectionRounds {
+		begun := time.Now()
+		p.say = func(format string, args ...any) {
+			left := max(guess-time.Since(begun), 0) + guess*time.Duration(p.opts.SectionRounds-round-1)
+			fmt.Fprintf(stderr, "%s elapsed, about %s left  round %d/%d  %s\n",
+				clock(time.Since(start)), clock(left), round+1, p.opts.SectionRounds, fmt.Sprintf(format, args...))
+		}
+		if err := p.run(ctx, round+1); err != nil {
+			return err
+		}
+		guess = time.Since(begun)
+	}
+	return nil
 }
 
 // publish keeps a report under bench/results.
@@ -71,26 +116,38 @@ func publish(name string, report []byte) error {
 	return os.WriteFile(filepath.Join(dir, time.Now().Format(time.DateOnly)+"-"+name+".txt"), report, 0o644)
 }
 
-// measureAll runs the sessions: A B C, A B C, … so that a machine that changes its mind does so for everyone.
+// measureAll runs the sessions: A B C, A B C, … so that a machine that changes its mind does so for everyone. The floors
+// come last in each round, when it is known what they are to be measured with.
 func measureAll(ctx context.Context, o *Options, stderr io.Writer) (results []result, err error) {
+	turns := slices.Clone(o.Peers)
+	for _, floor := range []peer{floorTLS, floorBare} {
+		if !o.Mixed && slices.Contains(o.Peers, peer{watchfanBare.name, floor.tls}) {
+			turns = append(turns, floor)
+		}
+	}
 	start := time.Now()
-	guess := make([]time.Duration, len(o.Peers)) // how long a peer's session takes
-	for i, p := range o.Peers {
+	guess := make([]time.Duration, len(turns)) // how long a peer's session takes
+	for i, p := range turns {
 		guess[i] = o.estimate(p)
 	}
-	for i := range o.Rounds * len(o.Peers) {
-		round, turn := 1+i/len(o.Peers), i%len(o.Peers)
-		var later time.Duration
-		for j := i + 1; j < o.Rounds*len(o.Peers); j++ {
-			later += guess[j%len(o.Peers)]
+	for i := range o.Rounds * len(turns) {
+		round, turn := 1+i/len(turns), i%len(turns)
+		later := o.sectionsEstimate() * time.Duration(o.SectionRounds)
+		for j := i + 1; j < o.Rounds*len(turns); j++ {
+			later += guess[j%len(turns)]
 		}
 		begun := time.Now()
 		say := func(format string, args ...any) {
 			left := max(guess[turn]-time.Since(begun), 0) + later
 			fmt.Fprintf(stderr, "%s elapsed, about %s left  round %d/%d  %v: %s\n",
-				clock(time.Since(start)), clock(left), round, o.Rounds, o.Peers[turn], fmt.Sprintf(format, args...))
+				clock(time.Since(start)), clock(left), round, o.Rounds, turns[turn], fmt.Sprintf(format, args...))
 		}
-		some, err := runSession(ctx, o, o.Peers[turn], round, say)
+		var some []result
+		if p := turns[turn]; p.name == floorBare.name {
+			some, err = runFloor(ctx, o, p, floorTwins(results, p, round, o.AllFloors), round, say)
+		} else {
+			some, err = runSession(ctx, o, p, round, say)
+		}
 		results = append(results, some...)
 		if err != nil {
 			return results, err
@@ -104,6 +161,9 @@ func measureAll(ctx context.Context, o *Options, stderr io.Writer) (results []re
 func (o *Options) estimate(p peer) time.Duration {
 	const start, perWatcher = 8 * time.Second, 2 * time.Millisecond
 	cases := 0
+	if p.name == floorBare.name {
+		return start/4 + time.Duration(len(o.Rates))*(o.Warmup+o.Window)
+	}
 	for _, n := range o.Clients {
 		if n > 0 || p == direct {
 			cases += len(o.Rates)

@@ -21,6 +21,8 @@ type scanner struct {
 	state scanState
 	left  int    // bytes of the chunk's size line or data still to come; meaning depends on state
 	held  []byte // the beginning of an event whose end has not come yet
+
+	inflate *inflater // for a body with Content-Encoding: gzip; nil otherwise
 }
 
 type scanState uint8
@@ -68,7 +70,7 @@ func (s *scanner) feed(p []byte, event func(line []byte) error) error {
 			s.state = inData
 		case inData:
 			n := min(s.left, len(p))
-			if err := s.lines(p[:n], event); err != nil {
+			if err := s.data(p[:n], event); err != nil {
 				return err
 			}
 			p = p[n:]
@@ -87,6 +89,16 @@ func (s *scanner) feed(p []byte, event func(line []byte) error) error {
 		}
 	}
 	return nil
+}
+
+// data takes bytes of the body.
+func (s *scanner) data(p []byte, event func([]byte) error) (err error) {
+	if s.inflate != nil {
+		if p, err = s.inflate.feed(p); err != nil {
+			return err
+		}
+	}
+	return s.lines(p, event)
 }
 
 // lines cuts body bytes at line feeds.

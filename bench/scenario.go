@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -34,6 +35,24 @@ type Options struct {
 	Readers   int  // goroutines that read watches
 	Mixed     bool // whether watchers have different selectors
 
+	Parts         []string // what is measured, of allParts
+	SectionRounds int      // how often, for parts other than traffic
+	AllFloors     bool     // whether every number of watchers is compared with the floor, and not the largest alone
+
+	Offer          int   // deliveries per second that a paced rate offers at most: more watchers get fewer events
+	StalledClients int   // watchers, of which
+	Stalled        []int // so many percent do not read
+	StalledBound   int   // events that watchfan may keep for one of them
+	Crowd          int   // idle plaintext watchers
+	Pods           int   // pods in the cluster
+	EgressClients  int   // watchers of all pods, which get
+	EgressRate     rate  // so many status updates a second
+	Nodes          int   // watchers of one node each; one of them gets each of
+	NodesRate      rate  // so many status updates a second
+	ResyncClients  int   // clients that resync at once,
+	ResyncDirect   int   // and so many at kube-apiserver
+	ResyncScale    int   // clients that are the question
+
 	Out string // name of the published run in bench/results; "" prints only
 }
 
@@ -55,12 +74,42 @@ func defaults() *Options {
 		Peers: slices.Clone(peers), Clients: []int{1000, 100, 0}, Rates: []rate{50, unpaced}, Rounds: 3,
 		Window: 3 * time.Second, Warmup: time.Second,
 		Objects: 96, EventSize: 1860, Writers: 16, Behind: 8, Readers: 1,
+		Parts: slices.Clone(allParts), SectionRounds: 1,
+		Offer: 50_000, StalledClients: 1000, Stalled: []int{0, 1, 10}, StalledBound: 64, Crowd: 50_000, Pods: 5000,
+		EgressClients: 1000, EgressRate: 20, Nodes: 5000, NodesRate: 300, ResyncClients: 500, ResyncDirect: 20, ResyncScale: 5000,
 	}
 }
 
-// quick is for a first look: everything once, in about a minute.
+// quick is for a first look: the traffic alone, once, in about a minute.
 func (o *Options) quick() {
-	o.Clients, o.Rounds, o.Window = []int{1000, 0}, 1, 2*time.Second
+	o.Clients, o.Rounds, o.Window, o.Parts = []int{1000, 0}, 1, 2*time.Second, []string{partTraffic}
+}
+
+// full is for publishing: everything three times, with as many watchers as the machine can hold.
+func (o *Options) full() {
+	o.Clients, o.SectionRounds, o.AllFloors, o.Window = []int{20_000, 5000, 1000, 100, 0}, 3, true, 5*time.Second
+	if room := roomFor(); room < o.Clients[0] {
+		o.Clients[0] = room / 1000 * 1000
+	}
+	o.ResyncClients, o.ResyncDirect = o.ResyncScale, 50
+}
+
+// offered is the rate at which so many watchers are offered events where r is asked for.
+func (o *Options) offered(r rate, watchers int) rate {
+	if r == unpaced || watchers == 0 || float64(r)*float64(watchers) <= float64(o.Offer) {
+		return r
+	}
+	return rate(max(math.Round(100*float64(o.Offer)/float64(watchers)), 1) / 100) // 0 is unpaced
+}
+
+// pace is the first rate that is one.
+func (o *Options) pace() rate {
+	for _, r := range o.Rates {
+		if r != unpaced {
+			return r
+		}
+	}
+	return 50
 }
 
 // AddFlags adds the flags of `bench run`.
@@ -73,7 +122,19 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.Window, "window", o.Window, "how long each case is measured")
 	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "how long each case runs before it is measured")
 	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
-	fs.BoolFunc("quick", "one round with 1,000 watchers and none, about a minute", func(string) error { o.quick(); return nil })
+	fs.Func("parts", "what is measured, of "+join(allParts)+", as `name,…` (default all)", list(&o.Parts, parsePart))
+	fs.IntVar(&o.SectionRounds, "section-rounds", o.SectionRounds, "how often the parts other than traffic are measured")
+	fs.IntVar(&o.Offer, "offer", o.Offer, "`deliveries` per second that a paced rate offers at most; with more watchers the rate is lower")
+	fs.Func("stalled", "`percentages` of watchers that do not read (default "+join(o.Stalled)+")", list(&o.Stalled, strconv.Atoi))
+	fs.IntVar(&o.StalledBound, "stalled-bound", o.StalledBound, "`events` that watchfan may keep for one of them; its own default takes minutes to reach")
+	fs.IntVar(&o.Crowd, "crowd", o.Crowd, "idle plaintext watchers, or as many as may be open")
+	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster for resync, egress and nodes")
+	fs.IntVar(&o.EgressClients, "egress-clients", o.EgressClients, "watchers of all pods")
+	fs.IntVar(&o.Nodes, "nodes", o.Nodes, "watchers that each select one node")
+	fs.IntVar(&o.ResyncClients, "resync-clients", o.ResyncClients, "clients that resync at once")
+	fs.IntVar(&o.ResyncDirect, "resync-direct", o.ResyncDirect, "clients that resync at once at kube-apiserver")
+	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute", func(string) error { o.quick(); return nil })
+	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about 50 minutes", func(string) error { o.full(); return nil })
 }
 
 // addServerFlags adds those that `bench demo` has too.
@@ -101,6 +162,14 @@ func (o *Options) Validate() error {
 		return errors.New("--objects, --writers and --readers must be positive")
 	case slices.Min(o.Clients) < 0 || slices.Min(o.Rates) < 0:
 		return errors.New("--clients and --rates must not be negative")
+	case o.SectionRounds < 1 || o.Offer < 1 || o.Crowd < 2 || o.StalledBound < 1:
+		return errors.New("--section-rounds, --offer and --stalled-bound must be positive, --crowd at least 2")
+	case len(o.Stalled) > 0 && (slices.Min(o.Stalled) < 0 || slices.Max(o.Stalled) > 99):
+		return errors.New("--stalled must be percentages from 0 to 99")
+	case o.Pods < 1 || o.EgressClients < 1 || o.Nodes < 1 || o.ResyncClients < 1 || o.ResyncDirect < 1:
+		return errors.New("--pods, --egress-clients, --nodes, --resync-clients and --resync-direct must be positive")
+	case slices.Contains(o.Parts, partNodes) && o.Pods < min(50, o.Nodes):
+		return errors.New("--pods must be at least 50, or --nodes if that is less: each write is for the pod of a node")
 	case strings.ContainsAny(o.Out, "/\\"):
 		return errors.New("--out is a name, not a path")
 	}
@@ -116,7 +185,21 @@ func (o *Options) Validate() error {
 			}
 		}
 	}
-	return raiseFileLimit(o.Clients[0])
+	return raiseFileLimit(o.mostClients())
+}
+
+// mostClients is how many connections are open at once at most, but for the crowd, which takes what it can get.
+func (o *Options) mostClients() int {
+	most := 0
+	for part, n := range map[string]int{
+		partTraffic: o.Clients[0], partStalled: o.StalledClients, partEgress: o.EgressClients,
+		partNodes: o.Nodes, partResync: max(o.ResyncClients, o.ResyncDirect),
+	} {
+		if slices.Contains(o.Parts, part) {
+			most = max(most, n)
+		}
+	}
+	return most
 }
 
 func executable(path, hint string) error {
@@ -130,14 +213,25 @@ func executable(path, hint string) error {
 	return nil
 }
 
+// otherFiles is how many open files a process needs beside its connections.
+const otherFiles = 256
+
+// roomFor is how many connections this process, and each server that it starts, may have.
+func roomFor() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int(min(limit.Max, 1<<30)) - otherFiles
+}
+
 // raiseFileLimit makes room for n connections here, and in the servers, which inherit the limit.
 func raiseFileLimit(n int) error {
-	const others = 256
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return os.NewSyscallError("getrlimit", err)
 	}
-	need := uint64(n + others)
+	need := uint64(n + otherFiles)
 	if limit.Max < need {
 		return fmt.Errorf("%d watchers need %d open files, and this process may have %d: raise the hard limit (ulimit -Hn) first", n, need, limit.Max)
 	}
@@ -152,6 +246,13 @@ func parsePeer(s string) (peer, error) {
 		}
 	}
 	return peer{}, fmt.Errorf("peer %q: want one of %s", s, join(peers))
+}
+
+func parsePart(s string) (string, error) {
+	if !slices.Contains(allParts, s) {
+		return "", fmt.Errorf("part %q: want one of %s", s, join(allParts))
+	}
+	return s, nil
 }
 
 func parseRate(s string) (rate, error) {

@@ -18,16 +18,18 @@ type result struct {
 	round   int
 	err     error // why the figures are not to be used
 
-	window time.Duration
+	window time.Duration            // in which what follows was counted; of idle, what connecting took
 	writes uint64                   // acknowledged
 	late   time.Duration            // how far behind its timetable the writer fell at worst
 	got    reading                  // what the watchers received
 	cpu    map[string]time.Duration // by process, bench among them
 	others time.Duration            // CPU time of everything else on the machine
 	plain  time.Duration            // CPU time of the servers for as many writes without a watcher; 0 if not measured
+	batch  float64                  // events in one write to a watcher, on average; 0 if not known
 
-	rss  map[string]int64   // by process, at the end
-	grew map[string]float64 // bytes per watcher, by process; idle only
+	rss    map[string]int64   // by process, at the end
+	grew   map[string]float64 // bytes per watcher, by process; idle only
+	kernel kernelMemory       // growth in bytes for all watchers, of both ends of their connections; idle only
 }
 
 // servers returns the CPU time of all servers.
@@ -46,7 +48,7 @@ func subtractWrites(results []result) {
 	for i := range results {
 		for j := range results {
 			r, twin := &results[i], &results[j]
-			if twin.peer == direct && twin.clients == 0 && twin.err == nil && !r.idle && r.clients > 0 && r.rate != unpaced &&
+			if twin.peer == direct && twin.clients == 0 && twin.err == nil && !r.idle && r.clients > 0 && r.rate != unpaced && r.peer.name != floorBare.name &&
 				twin.rate == r.rate && twin.round == r.round {
 				r.plain = time.Duration(float64(twin.servers()) / float64(twin.writes) * float64(r.writes))
 			}
@@ -74,11 +76,7 @@ func runSession(ctx context.Context, o *Options, p peer, round int, say func(str
 	}
 	defer st.stop()
 	s := &session{stage: st, opts: o, round: round, say: say}
-	defer func() {
-		if s.fleet != nil {
-			s.fleet.close()
-		}
-	}()
+	defer s.disband()
 	for i, clients := range o.Clients {
 		if clients == 0 && p != direct {
 			continue // writes do not pass through proxies: there is nothing of theirs to measure
@@ -87,6 +85,7 @@ func runSession(ctx context.Context, o *Options, p peer, round int, say func(str
 			return s.done, fmt.Errorf("%v: %w", p, err)
 		}
 		for _, r := range o.Rates {
+			r = o.offered(r, clients)
 			say("%d watchers, %v writes/s", clients, r)
 			res := s.measure(ctx, clients, r)
 			if ctx.Err() != nil {
@@ -113,38 +112,55 @@ func (s *session) gather(ctx context.Context, n int, first bool) (err error) {
 	if s.fleet != nil {
 		s.fleet.close()
 	}
-	s.fleet, err = newFleet(s.endpoint(), s.coll, s.coll.filters(s.opts.Mixed), s.acks, s.opts.Readers)
+	s.fleet, err = s.newFleet(s.coll.filters(s.opts.Mixed), s.opts.Readers)
 	if err != nil || n == 0 {
 		return err
 	}
 	if !first {
-		return s.fleet.grow(ctx, n, s.writer.seqs)
+		return s.fleet.grow(ctx, n, s.book().seqs)
 	}
 	return s.measureIdle(ctx, n)
+}
+
+// disband ends the fleet, if there is one.
+func (s *session) disband() {
+	if s.fleet != nil {
+		s.fleet.close()
+	}
+	s.fleet = nil
 }
 
 // measureIdle connects n watchers and records what they add to the memory of servers at rest. One watcher is there
 // before, with whatever a server keeps for the resource once.
 func (s *session) measureIdle(ctx context.Context, n int) error {
 	s.say("settling")
-	if err := s.fleet.grow(ctx, 1, s.writer.seqs); err != nil {
+	if err := s.fleet.grow(ctx, 1, s.book().seqs); err != nil {
 		return err
 	}
 	before, err := s.rest(ctx)
 	if err != nil {
 		return err
 	}
-	s.say("connecting %d watchers", n)
-	start := time.Now()
-	if err := s.fleet.grow(ctx, n, s.writer.seqs); err != nil {
+	kernel, err := readKernelMemory()
+	if err != nil {
 		return err
 	}
-	s.say("connected in %v; settling", time.Since(start).Round(10*time.Millisecond))
+	s.say("connecting %d watchers", n)
+	start := time.Now()
+	if err := s.fleet.grow(ctx, n, s.book().seqs); err != nil {
+		return err
+	}
+	connected := time.Since(start)
+	s.say("connected in %v; settling", connected.Round(10*time.Millisecond))
 	after, err := s.rest(ctx)
 	if err != nil || n == 1 {
 		return err
 	}
-	r := result{peer: s.peer, clients: n, idle: true, round: s.round, rss: after.rss, grew: make(map[string]float64)}
+	r := result{peer: s.peer, clients: n, idle: true, round: s.round, window: connected, rss: after.rss, grew: make(map[string]float64)}
+	if r.kernel, err = readKernelMemory(); err != nil {
+		return err
+	}
+	r.kernel = r.kernel.since(kernel)
 	for name, rss := range after.rss {
 		r.grew[name] = float64(rss-before.rss[name]) / float64(n-1)
 	}
@@ -156,29 +172,14 @@ func (s *session) measureIdle(ctx context.Context, n int) error {
 // whole of it.
 func (s *session) measure(ctx context.Context, clients int, rt rate) result {
 	r := result{peer: s.peer, clients: clients, rate: rt, round: s.round}
-	all := append([]process{{"bench", os.Getpid()}}, s.processes...)
-	s.writer.lateNs.Store(0)
+	book := s.book()
+	book.lateNs.Store(0)
 	stop := s.load(ctx, s.fleet, rt)
-	r.err = sleep(ctx, s.opts.Warmup)
-	before, err := readCosts(all)
-	start, writes, got := time.Now(), s.writer.acked.Load(), s.fleet.read()
-	if r.err == nil {
-		r.err = err
-	}
-	if r.err == nil {
-		r.err = sleep(ctx, s.opts.Window)
-	}
-	after, err := readCosts(all)
-	r.window, r.writes, r.got = time.Since(start), s.writer.acked.Load()-writes, *s.fleet.read()
-	r.got.sub(got)
-	if r.err == nil {
-		r.err = err
-	}
+	r.err = s.window(ctx, &r)
 	if err := stop(); r.err == nil {
 		r.err = err
 	}
-	r.late = time.Duration(s.writer.lateNs.Load())
-	r.cpu, r.rss, r.others = after.cpuSince(before), after.rss, after.othersSince(before)
+	r.late = time.Duration(book.lateNs.Load())
 	if err := s.fleet.drain(ctx, time.Minute); r.err == nil {
 		r.err = err
 	}
@@ -186,4 +187,54 @@ func (s *session) measure(ctx context.Context, clients int, rt rate) result {
 		r.err = fmt.Errorf("no write was acknowledged")
 	}
 	return r
+}
+
+// window waits for the warm-up to pass and takes the figures of what comes then.
+func (s *session) window(ctx context.Context, r *result) error {
+	if err := sleep(ctx, s.opts.Warmup); err != nil {
+		return err
+	}
+	all := append([]process{{"bench", os.Getpid()}}, s.processes()...)
+	writesBefore, err := s.flushes(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := readCosts(all)
+	if err != nil {
+		return err
+	}
+	start, acked, got := time.Now(), s.book().acked.Load(), s.fleet.read()
+	if err := sleep(ctx, s.opts.Window); err != nil {
+		return err
+	}
+	after, err := readCosts(all)
+	if err != nil {
+		return err
+	}
+	r.window, r.writes, r.got = time.Since(start), s.book().acked.Load()-acked, *s.fleet.read()
+	r.got.sub(got)
+	r.cpu, r.rss, r.others = after.cpuSince(before), after.rss, after.othersSince(before)
+	writes, err := s.flushes(ctx)
+	if n := writes.writes - writesBefore.writes; n > 0 {
+		r.batch = (writes.events - writesBefore.events) / n
+	}
+	return err
+}
+
+// flushes are the writes to sockets that watchfan has made, and the events in them.
+type flushes struct{ events, writes float64 }
+
+// flushes is zero for a peer that does not count.
+func (s *session) flushes(ctx context.Context) (f flushes, err error) {
+	if s.proxy == nil || s.peer == direct {
+		return f, nil
+	}
+	page, err := s.proxy.admin.get(ctx, "/metrics")
+	if err != nil {
+		return f, err
+	}
+	if f.events, err = sumSeries(string(page), "watchfan_delivered_events_total"); err == nil {
+		f.writes, err = sumSeries(string(page), "watchfan_flushes_total")
+	}
+	return f, err
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -26,14 +27,43 @@ type sock struct {
 // errWouldBlock is a net.Error that says Temporary, so crypto/tls carries on with the same record at the next Read.
 var errWouldBlock net.Error = wouldBlock{}
 
+// errClosed is a connection that the server has closed without a last chunk.
+var errClosed = errors.New("the server closed the connection")
+
 type wouldBlock struct{}
 
 func (wouldBlock) Error() string   { return "would block" }
 func (wouldBlock) Timeout() bool   { return true }
 func (wouldBlock) Temporary() bool { return true }
 
+// A dialer says how a client connects. The zero dialer leaves everything to the kernel.
+type dialer struct {
+	from    netip.Addr // address to come from; one address has 28,000 ports
+	receive int        // bytes of receive buffer that are asked for; 0 grows them as needed
+	segment int        // largest TCP segment in bytes; loopback's own is 65,483
+}
+
+// tune applies d to a socket that is not connected yet.
+func (d dialer) tune(fd int) (err error) {
+	set := func(level, option, value int) {
+		if err == nil && value != 0 {
+			err = syscall.SetsockoptInt(fd, level, option, value)
+		}
+	}
+	set(syscall.SOL_SOCKET, syscall.SO_RCVBUF, d.receive)
+	set(syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, d.segment)
+	if d.from.Is4() && err == nil {
+		const bindAddressNoPort = 24 // IP_BIND_ADDRESS_NO_PORT: connect chooses the port
+		set(syscall.IPPROTO_IP, bindAddressNoPort, 1)
+		if err == nil {
+			err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: d.from.As4()})
+		}
+	}
+	return err
+}
+
 // dial connects to addr, which must be a loopback address: this program makes load, and only at home.
-func dial(addr netip.AddrPort, timeout time.Duration) (*sock, error) {
+func (d dialer) dial(addr netip.AddrPort, timeout time.Duration) (*sock, error) {
 	if !addr.Addr().IsLoopback() {
 		return nil, fmt.Errorf("%v is not a loopback address: bench only loads servers on its own machine", addr)
 	}
@@ -47,10 +77,8 @@ func dial(addr netip.AddrPort, timeout time.Duration) (*sock, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	s := &sock{fd: fd}
-	tv := syscall.NsecToTimeval(int64(timeout))
-	err = syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &tv)
-	if err == nil {
-		err = syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &tv)
+	if err = s.setTimeout(timeout); err == nil {
+		err = d.tune(fd)
 	}
 	if err == nil { // a request follows the handshake's last flight at once
 		err = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
@@ -63,6 +91,16 @@ func dial(addr netip.AddrPort, timeout time.Duration) (*sock, error) {
 		return nil, fmt.Errorf("connect %v: %w", addr, err)
 	}
 	return s, nil
+}
+
+// setTimeout bounds each call while the socket is blocking.
+func (s *sock) setTimeout(d time.Duration) error {
+	tv := syscall.NsecToTimeval(int64(d))
+	err := syscall.SetsockoptTimeval(s.fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &tv)
+	if err == nil {
+		err = syscall.SetsockoptTimeval(s.fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &tv)
+	}
+	return err
 }
 
 // connectSocket connects a blocking socket. The runtime's own signals interrupt a connect with a timeout; asked again,
@@ -105,7 +143,7 @@ func (s *sock) Read(p []byte) (int, error) {
 		case err != nil:
 			return 0, os.NewSyscallError("read", err)
 		case n == 0 && len(p) > 0:
-			return 0, fmt.Errorf("the server closed the connection")
+			return 0, errClosed
 		}
 		s.drained = s.async && n < len(p) // epoll is level-triggered and says when there is more
 		return n, nil

@@ -9,21 +9,28 @@ import (
 	"time"
 )
 
+// A source makes the events that watchers see.
+type source interface {
+	// run makes rate events a second until ctx ends, or as many as the watchers of f take if that is 0.
+	run(ctx context.Context, f *fleet, rate float64) error
+	book() *ledger
+}
+
 // A stage is everything one peer is measured on: a fresh dev cluster, the proxy if the peer is one, objects to write
-// and a writer. Fresh each time, so that no peer inherits another's heap or watchers.
+// and a writer. Fresh each time, so that no peer inherits another's heap or watchers. The floor has neither cluster nor
+// writer.
 type stage struct {
-	peer      peer
-	cluster   *cluster
-	proxy     *proxy // nil if watchers go to kube-apiserver
-	coll      *collection
-	acks      *acks
-	writer    *writer
-	processes []process // the servers
+	peer    peer
+	cluster *cluster
+	proxy   *proxy // nil if no watchers go there
+	floor   *floor // nil unless it is the peer
+	coll    *collection
+	writer  *writer
 }
 
 // newStage starts all of it. stop must be called.
 func newStage(ctx context.Context, o *Options, p peer) (*stage, error) {
-	s := &stage{peer: p, coll: &collection{namespace: "bench", objects: o.Objects}, acks: newAcks()}
+	s := &stage{peer: p, coll: &collection{namespace: "bench", objects: o.Objects}}
 	if err := s.start(ctx, o); err != nil {
 		s.stop()
 		return nil, err
@@ -35,17 +42,23 @@ func (s *stage) start(ctx context.Context, o *Options) (err error) {
 	if s.cluster, err = startCluster(ctx, o.Devcluster); err != nil {
 		return err
 	}
-	s.processes = append(s.processes, s.cluster.processes...)
-	if s.writer, err = newWriter(ctx, s.cluster, s.coll, s.acks, o); err != nil {
+	s.writer = newWriter(s.cluster, s.coll, newAcks(), o)
+	if err = s.writer.createConfigMaps(ctx, o.EventSize); err != nil {
 		return err
 	}
-	if s.peer.name != direct.name {
-		if s.proxy, err = startProxy(ctx, o.Watchfan, s.cluster); err != nil {
-			return err
-		}
-		s.processes = append(s.processes, s.proxy.process)
+	if s.peer != direct {
+		s.proxy, err = startProxy(ctx, o.Watchfan, s.cluster)
 	}
-	return nil
+	return err
+}
+
+// newFloorStage starts a floor. stop must be called.
+func newFloorStage(ctx context.Context, o *Options, p peer) (*stage, error) {
+	f, err := startFloor(ctx, p.tls, o.Objects, o.EventSize)
+	if err != nil {
+		return nil, err
+	}
+	return &stage{peer: p, floor: f, coll: &collection{namespace: "bench", objects: o.Objects}}, nil
 }
 
 // stop ends the servers, proxy first.
@@ -59,21 +72,58 @@ func (s *stage) stop() {
 	if s.cluster != nil {
 		s.cluster.stop()
 	}
+	if s.floor != nil {
+		s.floor.stop()
+	}
+}
+
+func (s *stage) source() source {
+	if s.floor != nil {
+		return s.floor
+	}
+	return s.writer
+}
+
+func (s *stage) book() *ledger { return s.source().book() }
+
+// processes are the servers.
+func (s *stage) processes() (all []process) {
+	if s.floor != nil {
+		return []process{s.floor.process}
+	}
+	all = append(all, s.cluster.processes...)
+	if s.proxy != nil {
+		all = append(all, s.proxy.process)
+	}
+	return all
 }
 
 // endpoint is where the peer's watchers go.
 func (s *stage) endpoint() endpoint {
-	if s.proxy == nil {
+	switch {
+	case s.floor != nil:
+		return s.floor.endpoint
+	case s.peer == direct:
 		return s.cluster.endpoint
 	}
 	return s.proxy.endpoint(s.peer)
 }
 
+// newFleet returns a fleet without watchers.
+func (s *stage) newFleet(filters []filter, readers int) (*fleet, error) {
+	return newFleet(s.endpoint(), s.coll, filters, s.book().acks, readers)
+}
+
 // alive reports an error if a server has ended.
-func (s *stage) alive() error {
-	err := s.cluster.child.alive()
+func (s *stage) alive() (err error) {
+	if s.cluster != nil {
+		err = s.cluster.child.alive()
+	}
 	if s.proxy != nil {
 		err = errors.Join(err, s.proxy.child.alive())
+	}
+	if s.floor != nil {
+		err = errors.Join(err, s.floor.child.alive())
 	}
 	return err
 }
@@ -87,13 +137,13 @@ func (s *stage) rest(ctx context.Context) (costs, error) {
 	if err := s.collectGarbage(ctx); err != nil {
 		return costs{}, err
 	}
-	before, err := readCosts(s.processes)
+	before, err := readCosts(s.processes())
 	for start := time.Now(); err == nil; {
 		if err = sleep(ctx, step); err != nil {
 			break
 		}
 		var now costs
-		if now, err = readCosts(s.processes); err != nil {
+		if now, err = readCosts(s.processes()); err != nil {
 			break
 		}
 		quiet := true
@@ -137,12 +187,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// load runs the writer in the background, before the eyes of fleet. The returned function stops it and returns when its last write has been
-// answered, with the error that stopped it earlier, if one did.
+// load runs the source in the background, before the eyes of fleet. The returned function stops it and returns when its
+// last write has been answered, with the error that stopped it earlier, if one did.
 func (s *stage) load(ctx context.Context, f *fleet, r rate) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	errc := make(chan error, 1)
-	go func() { errc <- s.writer.run(ctx, f, float64(r)) }()
+	go func() { errc <- s.source().run(ctx, f, float64(r)) }()
 	return func() error {
 		cancel()
 		if err := <-errc; err != nil {

@@ -22,6 +22,8 @@ var columns = []column{
 	{"writes/s", unitWrites, 1},
 	{"deliveries/s", unitDeliveries, 1},
 	{"CPU µs/delivery", unitCPU, 1e-3},
+	{"deliveries/core-s", unitPerCore, 1},
+	{"events/write", unitBatch, 1},
 	{"all servers", unitAllCPU, 1e-3},
 	{"net of writes", unitNetCPU, 1e-3},
 	{"p50 ms", unitP50, 1e-6},
@@ -69,12 +71,23 @@ func writeTables(w io.Writer, results []result) {
 			row(cells...)
 		}
 	})
-	table(w, "Memory: resident KiB per idle watcher", func(row func(...string)) {
-		row("peer", "watchers", "KiB/watcher", "ratio to kube-apiserver")
+	table(w, "Above the floor: divided by what one writev for the same events takes, at the same rate in the same round", func(row func(...string)) {
+		row("peer", "watchers", "asked/s", "CPU µs/delivery", "of the floor", "ratio")
+		for _, rounds := range cases {
+			first := &rounds[0]
+			floor := peer{floorBare.name, first.peer.tls}
+			if v := ratiosTo(floor, rounds, results, unitCPU); first.peer.name == watchfanBare.name && len(v) > 0 {
+				row(first.peer.String(), strconv.Itoa(first.clients), first.rate.String(),
+					summarise(values(rounds, unitCPU), 1e-3), summarise(values(twins(floor, rounds, results), unitCPU), 1e-3), summarise(v, 1))
+			}
+		}
+	})
+	table(w, "Memory per idle watcher: resident in the server, and in the kernel for both ends of the connection", func(row func(...string)) {
+		row("peer", "watchers", "KiB/watcher", "ratio to kube-apiserver", "kernel KiB/watcher", "TCP buffers KiB/watcher")
 		for _, rounds := range cases {
 			if first := &rounds[0]; first.idle {
 				row(first.peer.String(), strconv.Itoa(first.clients), summarise(values(rounds, unitMemory), 1.0/1024),
-					summarise(ratios(rounds, results, unitMemory), 1))
+					summarise(ratios(rounds, results, unitMemory), 1), summarise(values(rounds, unitKernel), 1.0/1024), summarise(values(rounds, unitBuffers), 1.0/1024))
 			}
 		}
 	})
@@ -92,11 +105,18 @@ func writeTables(w io.Writer, results []result) {
 			disturbed = append(disturbed, 100*r.others.Seconds()/r.window.Seconds())
 		}
 	}
-	fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. More than a few spoils the figures.\n", summarise(disturbed, 1))
+	writeDisturbance(w, disturbed)
 	for _, r := range results {
 		if r.err != nil {
 			fmt.Fprintf(w, "FAILED  %s, round %d: %v\n", r.name(), r.round, r.err)
 		}
+	}
+}
+
+// writeDisturbance writes what percentages of a core everything else on the machine used.
+func writeDisturbance(w io.Writer, percent []float64) {
+	if len(percent) > 0 {
+		fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. More than a few spoils the figures.\n", summarise(percent, 1))
 	}
 }
 
@@ -139,23 +159,33 @@ func values(rounds []result, unit string) (v []float64) {
 }
 
 // ratios compares each round of a case with kube-apiserver's in the same round.
-func ratios(rounds, results []result, unit string) (v []float64) {
+func ratios(rounds, results []result, unit string) []float64 {
+	return ratiosTo(direct, rounds, results, unit)
+}
+
+// ratiosTo compares each round of a case with another peer's in the same round.
+func ratiosTo(p peer, rounds, results []result, unit string) (v []float64) {
 	for i := range rounds {
-		r := &rounds[i]
-		ours, ok := r.get(unit)
-		if !ok {
-			continue
-		}
-		for j := range results {
-			twin := &results[j]
-			if twin.peer == direct && twin.idle == r.idle && twin.round == r.round && twin.clients == r.clients && twin.rate == r.rate {
-				if theirs, ok := twin.get(unit); ok && theirs > 0 {
-					v = append(v, ours/theirs)
-				}
+		ours, ok := rounds[i].get(unit)
+		for _, twin := range twins(p, rounds[i:i+1], results) {
+			if theirs, also := twin.get(unit); ok && also && theirs > 0 {
+				v = append(v, ours/theirs)
 			}
 		}
 	}
 	return v
+}
+
+// twins are another peer's results in the same case and the same rounds.
+func twins(p peer, rounds, results []result) (all []result) {
+	for _, r := range rounds {
+		for _, twin := range results {
+			if twin.peer == p && twin.idle == r.idle && twin.round == r.round && twin.clients == r.clients && twin.rate == r.rate {
+				all = append(all, twin)
+			}
+		}
+	}
+	return all
 }
 
 // summarise returns "median (smallest–largest)", the median alone if there is one value, or a dash.

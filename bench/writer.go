@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -23,47 +22,47 @@ type writer struct {
 	server string // URL of kube-apiserver
 	token  string
 	coll   *collection
-	acks   *acks
+	*ledger
 
 	workers int // writes in flight at most
 	behind  int // writes that watchers may have yet to see when the next is sent without timetable; 0 is any number
+	turn    int // objects that are written, in turn: the first ones; 0 is all
 
-	// Owned by the worker of an object while run runs, and by run's caller otherwise.
-	seqs []uint64 // for each object, the number of its latest write
-
-	acked  atomic.Uint64 // writes acknowledged
-	lateNs atomic.Int64  // the latest start behind the timetable, so far
-	gate   sync.Mutex    // held by the worker that looks whether watchers have caught up
+	gate sync.Mutex // held by the worker that looks whether watchers have caught up
 }
 
-// newWriter creates the collection's namespace and objects, and sizes their payload so that one watch event takes
-// o.EventSize bytes.
-func newWriter(ctx context.Context, cluster *cluster, coll *collection, a *acks, o *Options) (*writer, error) {
-	w := &writer{
-		client: cluster.client(), server: cluster.url(), token: cluster.token, coll: coll, acks: a,
-		workers: min(o.Writers, coll.objects), behind: o.Behind, seqs: make([]uint64, coll.objects),
+// newWriter returns a writer of objects that create has yet to create.
+func newWriter(cluster *cluster, coll *collection, a *acks, o *Options) *writer {
+	return &writer{
+		client: cluster.client(), server: cluster.url(), token: cluster.token, coll: coll, ledger: newLedger(a, coll.objects),
+		workers: min(o.Writers, coll.objects), behind: o.Behind,
 	}
+}
+
+// createConfigMaps creates the collection's namespace and objects, and sizes their payload so that one watch event
+// takes eventSize bytes.
+func (w *writer) createConfigMaps(ctx context.Context, eventSize int) error {
+	coll := w.coll
 	namespace := fmt.Sprintf(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"%s"}}`, coll.namespace)
 	if _, err := w.send(ctx, "POST", "/api/v1/namespaces", namespace); err != nil {
-		return nil, err
+		return err
 	}
 	for object := range coll.objects {
-		w.seqs[object] = uint64(object)
 		if _, err := w.send(ctx, "POST", coll.path(), coll.body(object, w.seqs[object])); err != nil {
-			return nil, err
+			return err
 		}
 		if object > 0 {
 			continue
 		}
 		// The answer to an update is the object as events will carry it.
-		answer, err := w.send(ctx, "PUT", coll.path()+"/"+coll.name(0), coll.body(0, 0))
+		answer, err := w.send(ctx, "PUT", coll.objectPath(0), coll.body(0, 0))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		without := len(bytes.TrimSpace(answer)) + len(`{"type":"MODIFIED","object":}`) + len("\n")
-		coll.pad = max(coll.pad+o.EventSize-without, 0)
+		coll.pad = max(coll.pad+eventSize-without, 0)
 	}
-	return w, nil
+	return nil
 }
 
 // send makes one request and returns the body of a 2xx answer. The write counts as acknowledged when the answer's head
@@ -104,7 +103,7 @@ func (w *writer) run(ctx context.Context, f *fleet, rate float64) error {
 	defer cancel(nil)
 	timetable := pace{start: time.Now(), rate: rate}
 	var wg sync.WaitGroup
-	for k := range w.workers {
+	for k := range min(w.workers, w.turns()) {
 		wg.Go(func() {
 			if err := w.work(ctx, f, timetable, k); err != nil {
 				cancel(err)
@@ -120,8 +119,8 @@ func (w *writer) run(ctx context.Context, f *fleet, rate float64) error {
 
 // work is worker k of run: it does operations k, k+workers, k+2·workers … on objects k, k+workers, k+2·workers …
 func (w *writer) work(ctx context.Context, f *fleet, timetable pace, k int) error {
-	object := k
-	for i := uint64(k); ; i += uint64(w.workers) {
+	object, workers := k, min(w.workers, w.turns())
+	for i := uint64(k); ; i += uint64(workers) {
 		late, err := timetable.wait(ctx, i)
 		if err == nil && timetable.rate == 0 {
 			err = w.waitFor(ctx, f)
@@ -134,10 +133,20 @@ func (w *writer) work(ctx context.Context, f *fleet, timetable pace, k int) erro
 		if err := w.update(object); err != nil {
 			return err
 		}
-		if object += w.workers; object >= w.coll.objects {
+		if object += workers; object >= w.turns() {
 			object = k
 		}
 	}
+}
+
+func (w *writer) book() *ledger { return w.ledger }
+
+// turns is how many objects are written.
+func (w *writer) turns() int {
+	if w.turn > 0 {
+		return min(w.turn, w.coll.objects)
+	}
+	return w.coll.objects
 }
 
 // waitFor waits until the watchers are less than w.behind writes behind, on average. Without that, kube-apiserver under
@@ -161,20 +170,8 @@ func (w *writer) update(object int) error {
 	seq := w.seqs[object] + uint64(w.coll.objects)
 	w.seqs[object] = seq
 	w.acks.begin(seq)
-	_, err := w.send(ctx, "PUT", w.coll.path()+"/"+w.coll.name(object), w.coll.body(object, seq), func() {
-		w.acks.done(seq)
-		w.acked.Add(1)
-	})
+	_, err := w.send(ctx, "PUT", w.coll.objectPath(object), w.coll.body(object, seq), func() { w.done(seq) })
 	return err
-}
-
-func (w *writer) noteLate(late time.Duration) {
-	for {
-		worst := w.lateNs.Load()
-		if int64(late) <= worst || w.lateNs.CompareAndSwap(worst, int64(late)) {
-			return
-		}
-	}
 }
 
 // listVersion lists the collection at an endpoint, as a client does before it watches, and returns the list's

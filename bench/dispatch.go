@@ -1,0 +1,161 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+const unitEvent = "cpu-ns/event"
+
+func dispatchSection(*Options) *section {
+	return &section{
+		bench: "Dispatch",
+		title: "Dispatch: one event among subscriptions that each select another node, without sockets",
+		note:  "In this program, beside package fanout's API: each event concerns one subscription, whose sink counts it.",
+		columns: []column{
+			{"CPU µs/event", unitEvent, 1e-3},
+			{"events/s", "events/s", 1},
+			{"bytes/subscription", "heap-B/subscription", 1},
+		},
+	}
+}
+
+// dispatch measures what it takes watchfan's cache to find the one subscription that an event concerns.
+func (p *program) dispatch(ctx context.Context) error {
+	for _, n := range []int{50, 5000, 100_000} {
+		x := sample{peer: inProcess, axes: []axis{{"subscriptions", strconv.Itoa(n)}}}
+		x.metrics, x.err = dispatchAmong(ctx, n, p.opts.Window/2)
+		if err := p.note(ctx, nil, partDispatch, x, 2); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A countingSink takes everything at once and counts the events.
+type countingSink struct{ got atomic.Int64 }
+
+func (s *countingSink) Write(batch [][]byte) (bool, error) {
+	n := 0
+	for _, b := range batch {
+		if bytes.HasSuffix(b, []byte("\r\n")) { // else it is the head of an event
+			n++
+		}
+	}
+	s.got.Add(int64(n))
+	return false, nil
+}
+
+func (s *countingSink) Drain() error            { return nil }
+func (s *countingSink) End(fanout.Reason, bool) {}
+
+// await waits until n events have come.
+func (s *countingSink) await(ctx context.Context, n int64) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for s.got.Load() < n {
+		if err := sleep(ctx, 50*time.Microsecond); err != nil {
+			return fmt.Errorf("%d of %d events have come: %w", s.got.Load(), n, err)
+		}
+	}
+	return nil
+}
+
+// dispatchAmong applies events to a cache with n subscriptions for d, and returns what one took.
+func dispatchAmong(ctx context.Context, n int, d time.Duration) ([]metric, error) {
+	nodeName := []framing.Field{{Label: "spec.nodeName", Paths: [][]string{{"spec", "nodeName"}}}}
+	coll := &collection{objects: n}
+	template, err := framing.NewScanner(framing.JSON, nodeName).Event([]byte(`{"type":"MODIFIED","object":` +
+		`{"metadata":{"name":"pod","namespace":"bench","resourceVersion":"2"},"spec":{"nodeName":"` + coll.node(n/2) + `"}}}` + "\n"))
+	if err != nil {
+		return nil, err
+	}
+	before := heap()
+	flusher := fanout.NewFlusher(1)
+	const plenty = 1 << 20
+	cache := fanout.NewCache(fanout.Limits{HistoryEvents: 1000, HistoryBytes: plenty, ClientFrames: plenty, ClientBytes: plenty << 10}, flusher)
+	if _, err := cache.Replace(nil, 1, time.Now()); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { flusher.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	var wanted, others countingSink
+	for i := range n {
+		filter, ok := fanout.NewFilter("", nil, fields.OneTermEqualSelector("spec.nodeName", coll.node(i)), []string{"spec.nodeName"})
+		if !ok {
+			return nil, fmt.Errorf("no filter by spec.nodeName")
+		}
+		sub, err := cache.Subscribe(fanout.Request{Filter: filter, Timeout: time.Hour})
+		if err != nil {
+			return nil, err
+		}
+		sink := &others
+		if i == n/2 {
+			sink = &wanted
+		}
+		flusher.Start(sub, sink)
+	}
+	held := heap() - before
+
+	self := process{"bench", os.Getpid()}
+	cpu, err := self.cpu()
+	if err != nil {
+		return nil, err
+	}
+	events, start := int64(0), time.Now()
+	for rv := uint64(2); ctx.Err() == nil && (events%128 != 0 || time.Since(start) < d); rv++ {
+		o := *template.Object
+		o.ResourceVersion = rv
+		ev := template
+		ev.Object, ev.ResourceVersion = &o, rv
+		if err := cache.Apply(ev, time.Now()); err != nil {
+			return nil, err
+		}
+		if events++; events%128 == 0 { // a long backlog would measure the garbage collector
+			err = wanted.await(ctx, events-128)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := wanted.await(ctx, events); err != nil {
+		return nil, err
+	}
+	took := time.Since(start)
+	used, err := self.cpu()
+	switch {
+	case err != nil:
+		return nil, err
+	case wanted.got.Load() != events || others.got.Load() > 0:
+		return nil, fmt.Errorf("of %d events %d came to whom they concern and %d to others", events, wanted.got.Load(), others.got.Load())
+	}
+	return []metric{
+		{unitEvent, float64(used-cpu) / float64(events)},
+		{"events/s", float64(events) / took.Seconds()},
+		{"heap-B/subscription", float64(held) / float64(n)},
+	}, nil
+}
+
+// heap returns the bytes that are reachable here.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

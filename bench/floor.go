@@ -1,0 +1,178 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// A floor is a server that does nothing but write: the least that a delivery can cost on this machine. It is this
+// program, started as `bench floor` (floor_server.go), and is told by a pipe what to write:
+//
+//	uint64 number of the first event │ uint64 events    one order: each watcher gets them with one writev
+//
+// A floor is its own source of events. Its events have consecutive numbers, so its objects are written in turn.
+type floor struct {
+	*ledger
+	child    *child
+	orders   *os.File
+	dir      string
+	endpoint endpoint
+	process  process
+
+	batch float64 // events of an order, on average; not less than 1. Not changed while run runs
+}
+
+const orderSize = 16
+
+// startFloor runs a floor for a collection of n objects, whose events have size bytes.
+func startFloor(ctx context.Context, secure bool, n, size int) (*floor, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	f := &floor{ledger: newLedger(newAcks(), n), batch: 1}
+	if f.dir, err = os.MkdirTemp("", "watchfan-bench-floor-"); err != nil {
+		return nil, err
+	}
+	if err := f.start(ctx, program, secure, n, size); err != nil {
+		f.stop()
+		return nil, fmt.Errorf("floor: %w", err)
+	}
+	return f, nil
+}
+
+func (f *floor) start(ctx context.Context, program string, secure bool, n, size int) error {
+	ready := filepath.Join(f.dir, "ready")
+	args := []string{"floor", "--ready", ready, "--objects", strconv.Itoa(n), "--event-size", strconv.Itoa(size)}
+	certFile, keyFile, roots, err := makeCertificate(f.dir)
+	if err != nil {
+		return err
+	}
+	if secure {
+		args = append(args, "--cert", certFile, "--key", keyFile)
+	}
+	stdin, orders, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	f.orders = orders
+	f.child, err = startChild(f.dir, "floor", stdin, program, args...)
+	stdin.Close()
+	if err != nil {
+		return err
+	}
+	var at struct{ Address netip.AddrPort }
+	if err := f.child.await(ctx, ready, &at); err != nil {
+		return err
+	}
+	f.endpoint.addr = at.Address
+	if secure {
+		f.endpoint.tls = tlsConfig(at.Address, roots)
+	}
+	f.process = process{floorBare.name, f.child.cmd.Process.Pid}
+	return nil
+}
+
+func (f *floor) stop() {
+	if f.orders != nil {
+		f.orders.Close()
+	}
+	if f.child != nil {
+		f.child.stop()
+	}
+	os.RemoveAll(f.dir)
+}
+
+// run orders rate events a second, f.batch at a time, until ctx ends. An order counts as acknowledged when it is given.
+func (f *floor) run(ctx context.Context, fleet *fleet, rate float64) error {
+	timetable := pace{start: time.Now(), rate: rate / f.batch}
+	next := f.seqs[0]
+	for _, seq := range f.seqs {
+		next = max(next, seq)
+	}
+	next++
+	for i := uint64(0); ; i++ {
+		late, err := timetable.wait(ctx, i)
+		if err != nil {
+			return nil
+		}
+		f.noteLate(late)
+		events := f.events(i)
+		order := binary.NativeEndian.AppendUint64(make([]byte, 0, orderSize), next)
+		order = binary.NativeEndian.AppendUint64(order, events)
+		for range events {
+			object := next % uint64(len(f.seqs))
+			fleet.expect(int(object))
+			f.seqs[object] = next
+			f.acks.begin(next)
+			f.done(next)
+			next++
+		}
+		if _, err := f.orders.Write(order); err != nil {
+			return err
+		}
+	}
+}
+
+// events is how many the i-th order has: batch of them, as nearly as whole numbers allow.
+func (f *floor) events(i uint64) uint64 {
+	return uint64(float64(i+1)*f.batch) - uint64(float64(i)*f.batch)
+}
+
+func (f *floor) book() *ledger { return f.ledger }
+
+// runFloor measures a floor for what a peer of ours has done this round: as many watchers, as many events a second, as
+// many of them in a write.
+func runFloor(ctx context.Context, o *Options, p peer, twins []result, round int, say func(string, ...any)) ([]result, error) {
+	say("starting")
+	st, err := newFloorStage(ctx, o, p)
+	if err != nil {
+		return nil, err
+	}
+	defer st.stop()
+	s := &session{stage: st, opts: o, round: round, say: say}
+	defer s.disband()
+	for _, twin := range twins {
+		if err := s.gather(ctx, twin.clients, false); err != nil {
+			return s.done, fmt.Errorf("%v: %w", p, err)
+		}
+		st.floor.batch = max(twin.batch, 1)
+		offered := rate(float64(twin.writes) / twin.window.Seconds())
+		say("%d watchers, %.0f events/s, %.1f in a write", twin.clients, float64(offered), st.floor.batch)
+		r := s.measure(ctx, twin.clients, offered)
+		if ctx.Err() != nil {
+			return s.done, ctx.Err()
+		}
+		r.rate, r.batch = twin.rate, st.floor.batch
+		s.done = append(s.done, r)
+		if r.err != nil {
+			say("FAILED: %v", r.err)
+			return s.done, nil
+		}
+	}
+	return s.done, nil
+}
+
+// floorTwins returns the results of this round that a floor is to be compared with: of watchfan with the same kind of
+// port, and the most watchers, or with all numbers of them.
+func floorTwins(results []result, p peer, round int, all bool) (twins []result) {
+	most := 0
+	for _, r := range results {
+		most = max(most, r.clients)
+	}
+	for _, r := range results {
+		if r.peer.name == watchfanBare.name && r.peer.tls == p.tls && r.round == round && r.err == nil && !r.idle && r.clients > 0 &&
+			(all || r.clients == most) {
+			twins = append(twins, r)
+		}
+	}
+	return twins
+}

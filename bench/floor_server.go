@@ -1,0 +1,340 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// runFloorServer is `bench floor`: see floor. It ends when its standard input does.
+func runFloorServer(_ context.Context, args []string, _, stderr io.Writer) error {
+	fs := flag.NewFlagSet("bench floor", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	ready := fs.String("ready", "", "`file` to write the address to, as JSON")
+	objects := fs.Int("objects", 1, "objects in the list")
+	size := fs.Int("event-size", 0, "size of one watch event in `bytes`")
+	cert := fs.String("cert", "", "`file` with a certificate, for TLS")
+	key := fs.String("key", "", "`file` with its private key")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(1)
+	runtime.LockOSThread()
+	s := &floorServer{chunk: newFloorChunk(*size), objects: *objects, conns: make(map[int]*floorConn)}
+	if *cert != "" {
+		pair, err := tls.LoadX509KeyPair(*cert, *key)
+		if err != nil {
+			return err
+		}
+		s.tls = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}, DynamicRecordSizingDisabled: true}
+	}
+	addr, err := s.listen()
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(map[string]netip.AddrPort{"Address": addr})
+	if err == nil {
+		err = os.WriteFile(*ready, text, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return s.serve()
+}
+
+// A floorChunk is one event, ready for the wire but for its number.
+type floorChunk struct {
+	bytes  []byte
+	digits int // where the number's ten digits begin
+}
+
+// newFloorChunk returns an event of size bytes, or the smallest there is.
+func newFloorChunk(size int) floorChunk {
+	const number = "0123456789"
+	event := func(pad int) string {
+		return `{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"object","namespace":"bench",` +
+			`"annotations":{` + seqMark + number + `"}},"data":{"pad":"` + strings.Repeat("x", pad) + `"}}}` + "\n"
+	}
+	text := event(max(size-len(event(0)), 0))
+	chunk := fmt.Sprintf("%x\r\n%s\r\n", len(text), text)
+	return floorChunk{[]byte(chunk), strings.Index(chunk, number)}
+}
+
+// appendTo appends the event with a number.
+func (c floorChunk) appendTo(dst []byte, seq uint64) []byte {
+	at := len(dst) + c.digits
+	dst = append(dst, c.bytes...)
+	for i := 9; i >= 0; i-- {
+		dst[at+i] = byte('0' + seq%10)
+		seq /= 10
+	}
+	return dst
+}
+
+// A floorServer writes the same events to all its watchers. Everything happens on one thread.
+type floorServer struct {
+	chunk    floorChunk
+	objects  int
+	tls      *tls.Config // nil is plaintext
+	orders   int         // file descriptor of the pipe
+	epfd     int
+	listener int
+	conns    map[int]*floorConn // by file descriptor
+	batch    []byte             // what is being written
+	iovecs   []syscall.Iovec    // its events
+}
+
+// A floorConn is one watcher.
+type floorConn struct {
+	sock    *sock
+	tls     *tls.Conn   // over sealed and sock; nil in plaintext
+	sealed  *sealedConn // nil in plaintext
+	pending []byte      // what the socket did not take
+	waiting bool        // for the socket to take more
+}
+
+// maxPending is what may wait for a watcher that does not read, in bytes.
+const maxPending = 16 << 20
+
+func (s *floorServer) listen() (netip.AddrPort, error) {
+	var err error
+	if s.epfd, err = syscall.EpollCreate1(syscall.EPOLL_CLOEXEC); err != nil {
+		return netip.AddrPort{}, err
+	}
+	if s.listener, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0); err != nil {
+		return netip.AddrPort{}, err
+	}
+	if err = syscall.Bind(s.listener, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return netip.AddrPort{}, err
+	}
+	if err = syscall.Listen(s.listener, 4096); err != nil {
+		return netip.AddrPort{}, err
+	}
+	name, err := syscall.Getsockname(s.listener)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	for _, fd := range []int{s.orders, s.listener} {
+		if err := s.watch(syscall.EPOLL_CTL_ADD, fd, syscall.EPOLLIN); err != nil {
+			return netip.AddrPort{}, err
+		}
+	}
+	in := name.(*syscall.SockaddrInet4)
+	return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), uint16(in.Port)), nil
+}
+
+func (s *floorServer) watch(op, fd int, events uint32) error {
+	return os.NewSyscallError("epoll_ctl", syscall.EpollCtl(s.epfd, op, fd, &syscall.EpollEvent{Events: events, Fd: int32(fd)}))
+}
+
+// serve does what comes until the pipe ends.
+func (s *floorServer) serve() error {
+	var ready [64]syscall.EpollEvent
+	for {
+		n, err := syscall.EpollWait(s.epfd, ready[:], -1)
+		if err != nil && err != syscall.EINTR {
+			return os.NewSyscallError("epoll_wait", err)
+		}
+		for _, e := range ready[:max(n, 0)] {
+			switch fd := int(e.Fd); fd {
+			case s.orders:
+				if err := s.order(); err == io.EOF {
+					return nil
+				} else if err != nil {
+					return err
+				}
+			case s.listener:
+				s.accept()
+			default:
+				s.awaken(s.conns[fd], e.Events)
+			}
+		}
+	}
+}
+
+// order takes one order and carries it out.
+func (s *floorServer) order() error {
+	var order [orderSize]byte
+	if _, err := io.ReadFull(pipe(s.orders), order[:]); err != nil {
+		return err
+	}
+	first, events := binary.NativeEndian.Uint64(order[:]), binary.NativeEndian.Uint64(order[8:])
+	if events > 1<<16 {
+		return fmt.Errorf("order of %d events", events)
+	}
+	s.batch, s.iovecs = s.batch[:0], s.iovecs[:0]
+	for i := range events {
+		s.batch = s.chunk.appendTo(s.batch, first+i)
+	}
+	size := len(s.chunk.bytes)
+	for i := range int(events) {
+		v := syscall.Iovec{Base: &s.batch[i*size]}
+		v.SetLen(size)
+		s.iovecs = append(s.iovecs, v)
+	}
+	for _, c := range s.conns {
+		if !c.deliver(s.batch, s.iovecs) {
+			s.drop(c)
+		} else if len(c.pending) > 0 && !c.waiting {
+			c.waiting = true
+			s.watch(syscall.EPOLL_CTL_MOD, c.sock.fd, syscall.EPOLLRDHUP|syscall.EPOLLOUT)
+		}
+	}
+	return nil
+}
+
+// deliver writes a batch without waiting, and keeps what does not go. It reports whether the watcher is still good.
+func (c *floorConn) deliver(batch []byte, iovecs []syscall.Iovec) bool {
+	switch {
+	case c.tls != nil:
+		if _, err := c.tls.Write(batch); err != nil {
+			return false
+		}
+		c.pending = append(c.pending, c.sealed.sealed...)
+		c.sealed.sealed = c.sealed.sealed[:0]
+		return c.flush()
+	case len(c.pending) > 0:
+		c.pending = append(c.pending, batch...)
+		return len(c.pending) <= maxPending
+	}
+	const most = 1024 // slices that one writev takes (IOV_MAX)
+	iovecs = iovecs[:min(len(iovecs), most)]
+	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, uintptr(c.sock.fd), uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(iovecs)))
+	switch {
+	case errno == syscall.EAGAIN || errno == syscall.EINTR:
+		n = 0
+	case errno != 0:
+		return false
+	}
+	c.pending = append(c.pending, batch[n:]...)
+	return true
+}
+
+// flush writes what is pending without waiting.
+func (c *floorConn) flush() bool {
+	if len(c.pending) == 0 {
+		return true
+	}
+	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, uintptr(c.sock.fd), uintptr(unsafe.Pointer(&c.pending[0])), uintptr(len(c.pending)))
+	if errno == 0 {
+		c.pending = append(c.pending[:0], c.pending[n:]...)
+	}
+	return (errno == 0 || errno == syscall.EAGAIN || errno == syscall.EINTR) && len(c.pending) <= maxPending
+}
+
+// awaken does what a watcher's socket asks for.
+func (s *floorServer) awaken(c *floorConn, events uint32) {
+	switch {
+	case c == nil:
+	case events&(syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0 || !c.flush():
+		s.drop(c)
+	case len(c.pending) == 0:
+		c.waiting = false
+		s.watch(syscall.EPOLL_CTL_MOD, c.sock.fd, syscall.EPOLLRDHUP)
+	}
+}
+
+func (s *floorServer) drop(c *floorConn) {
+	delete(s.conns, c.sock.fd)
+	c.sock.Close()
+}
+
+// accept takes all clients that wait, each with its request. A client that does not ask at once is none of ours.
+func (s *floorServer) accept() {
+	for {
+		fd, _, err := syscall.Accept4(s.listener, syscall.SOCK_CLOEXEC)
+		if err != nil {
+			return
+		}
+		c := &floorConn{sock: &sock{fd: fd}}
+		if watches, err := s.answer(c); err != nil || !watches {
+			c.sock.Close()
+			continue
+		}
+		s.conns[fd] = c
+	}
+}
+
+// answer answers one request: with a list of nothing but a number of objects, or with the head of a watch.
+func (s *floorServer) answer(c *floorConn) (watches bool, err error) {
+	const patience = 5 * time.Second
+	if err := c.sock.setTimeout(patience); err != nil {
+		return false, err
+	}
+	if err := syscall.SetsockoptInt(c.sock.fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1); err != nil {
+		return false, err
+	}
+	rw := io.ReadWriter(c.sock)
+	if s.tls != nil {
+		c.sealed = &sealedConn{sock: c.sock}
+		c.tls = tls.Server(c.sealed, s.tls)
+		rw = c.tls
+	}
+	head := make([]byte, 0, 8<<10)
+	for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
+		n, err := rw.Read(head[len(head):cap(head)])
+		if err != nil || n == 0 {
+			return false, fmt.Errorf("read request: %w", err)
+		}
+		head = head[:len(head)+n]
+	}
+	line, _, _ := bytes.Cut(head, []byte("\r\n"))
+	if !bytes.Contains(line, []byte("watch=1")) {
+		list := `{"metadata":{"resourceVersion":"1"},"items":[{}` + strings.Repeat(",{}", s.objects-1) + `]}`
+		_, err = fmt.Fprintf(rw, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(list), list)
+		return false, err
+	}
+	if _, err = io.WriteString(rw, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
+		return false, err
+	}
+	if c.sealed != nil {
+		c.sealed.gathering = true
+	}
+	if err := c.sock.nonblocking(); err != nil {
+		return false, err
+	}
+	return true, s.watch(syscall.EPOLL_CTL_ADD, c.sock.fd, syscall.EPOLLRDHUP)
+}
+
+// A pipe is a file descriptor that is read without the runtime's poller, which would need another thread to wait.
+type pipe int
+
+func (fd pipe) Read(p []byte) (int, error) {
+	n, err := syscall.Read(int(fd), p)
+	switch {
+	case err == syscall.EINTR:
+		return 0, nil
+	case err == nil && n == 0:
+		return 0, io.EOF
+	}
+	return max(n, 0), err
+}
+
+// A sealedConn is what TLS writes to: the socket, and once it gathers, a buffer.
+type sealedConn struct {
+	*sock
+	gathering bool
+	sealed    []byte
+}
+
+func (c *sealedConn) Write(p []byte) (int, error) {
+	if !c.gathering {
+		return c.sock.Write(p)
+	}
+	c.sealed = append(c.sealed, p...)
+	return len(p), nil
+}

@@ -1,0 +1,161 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// startFloorHere serves a floor in this process.
+func startFloorHere(t *testing.T, secure bool, objects, size int) *floor {
+	t.Helper()
+	in, orders, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &floorServer{chunk: newFloorChunk(size), objects: objects, orders: int(in.Fd()), conns: make(map[int]*floorConn)}
+	f := &floor{ledger: newLedger(newAcks(), objects), orders: orders, batch: 1}
+	if secure {
+		dir := t.TempDir()
+		var roots *x509.CertPool
+		certFile, keyFile, roots, err := makeCertificate(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, filepath.Base(certFile)), keyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.tls = &tls.Config{Certificates: []tls.Certificate{pair}}
+		f.endpoint.tls = &tls.Config{ServerName: "127.0.0.1", RootCAs: roots}
+	}
+	if f.endpoint.addr, err = s.listen(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve() }()
+	t.Cleanup(func() {
+		orders.Close()
+		if err := <-ended; err != nil {
+			t.Errorf("floor: %v", err)
+		}
+		in.Close()
+	})
+	return f
+}
+
+// TestFloor: watchers of a floor get what any watcher gets, each event once and in order, singly and in batches.
+func TestFloor(t *testing.T) {
+	for name, secure := range map[string]bool{"plain": false, "tls": true} {
+		t.Run(name, func(t *testing.T) {
+			const objects, size = 7, 1860
+			server := startFloorHere(t, secure, objects, size)
+			watchers, err := newFleet(server.endpoint, &collection{namespace: "bench", objects: objects}, []filter{everything}, server.acks, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer watchers.close()
+			if err := watchers.grow(t.Context(), 20, server.seqs); err != nil {
+				t.Fatal(err)
+			}
+			for _, batch := range []float64{1, 3.5} {
+				server.batch = batch
+				before := server.acked.Load()
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				err := server.run(ctx, watchers, 500)
+				cancel()
+				if err == nil {
+					err = watchers.drain(t.Context(), 30*time.Second)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if events := server.acked.Load() - before; events == 0 || events > 110 {
+					t.Errorf("%d events in 200 ms at 500/s", events)
+				}
+			}
+			got := watchers.read()
+			if perEvent := float64(got.bytes) / float64(got.deliveries); got.deliveries == 0 || got.early != 0 || perEvent < size || perEvent > size+10 {
+				t.Errorf("%d deliveries, %d early, %.0f bytes each", got.deliveries, got.early, perEvent)
+			}
+		})
+	}
+}
+
+// TestFloorStalled: a watcher that does not read keeps nobody waiting, and what it is owed comes when it does.
+func TestFloorStalled(t *testing.T) {
+	server := startFloorHere(t, false, 3, 10_000)
+	st := &stage{peer: floorBare, floor: server, coll: &collection{namespace: "bench", objects: 3}}
+	watchers, err := st.newFleet([]filter{everything}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watchers.close()
+	if err := watchers.grow(t.Context(), 2, server.seqs); err != nil {
+		t.Fatal(err)
+	}
+	stalled, err := fallAsleep(t.Context(), st, 2)
+	defer stalled.close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.batch = 100
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := server.run(ctx, watchers, 5000); err != nil {
+		t.Fatal(err)
+	}
+	if err := watchers.drain(t.Context(), 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	fates, err := stalled.wake(server.seqs)
+	if want := [...]int{caughtUp: 2, ended: 0, silent: 0}; err != nil || fates != want {
+		t.Errorf("got %v, %v want %v", fates, err, want)
+	}
+}
+
+func TestFloorEvents(t *testing.T) {
+	for _, batch := range []float64{1, 1.25, 3.5, 17} {
+		f := &floor{batch: batch}
+		sum := uint64(0)
+		for i := range uint64(1000) {
+			n := f.events(i)
+			if n != uint64(batch) && n != uint64(batch)+1 {
+				t.Fatalf("batch %v: %d events", batch, n)
+			}
+			sum += n
+		}
+		if want := uint64(1000 * batch); sum != want {
+			t.Errorf("batch %v: %d events in 1000 orders, want %d", batch, sum, want)
+		}
+	}
+}
+
+func TestFloorTwins(t *testing.T) {
+	results := []result{
+		{peer: direct, clients: 1000, round: 1}, {peer: watchfanBare, clients: 1000, idle: true, round: 1},
+		{peer: watchfanBare, clients: 1000, rate: 50, round: 1}, {peer: watchfanBare, clients: 100, rate: 50, round: 1},
+		{peer: watchfanTLS, clients: 1000, rate: 50, round: 1}, {peer: watchfanBare, clients: 1000, rate: 50, round: 2},
+		{peer: watchfanBare, clients: 1000, rate: unpaced, round: 1, err: errEnded},
+	}
+	f := func(p peer, all bool, want ...int) {
+		t.Helper()
+		var got []int
+		for _, r := range floorTwins(results, p, 1, all) {
+			got = append(got, r.clients)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, all=%t: got %v want %v", p, all, got, want)
+		}
+	}
+	f(floorBare, false, 1000)
+	f(floorBare, true, 1000, 100)
+	f(floorTLS, true, 1000)
+}

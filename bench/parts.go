@@ -1,0 +1,194 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// The parts of `bench run`, in their order.
+const (
+	partTraffic  = "traffic"  // session.go, and floor.go beside it
+	partDispatch = "dispatch" // dispatch.go
+	partStalled  = "stalled"  // stalled.go
+	partCrowd    = "crowd"    // crowd.go
+	partResync   = "resync"   // resync.go
+	partEgress   = "egress"   // egress.go
+	partNodes    = "nodes"    // nodes.go
+)
+
+var allParts = []string{partTraffic, partDispatch, partStalled, partCrowd, partResync, partEgress, partNodes}
+
+// A program is everything that sections have measured, or are about to.
+type program struct {
+	opts     *Options
+	say      func(format string, args ...any)
+	round    int
+	sections map[string]*section // by part
+}
+
+func newProgram(o *Options, say func(string, ...any)) *program {
+	return &program{opts: o, say: say, sections: map[string]*section{
+		partDispatch: dispatchSection(o), partStalled: stalledSection(o), partCrowd: crowdSection(o),
+		partResync: resyncSection(o), partEgress: egressSection(o), partNodes: nodesSection(o),
+	}}
+}
+
+// inOrder returns the sections as the report has them.
+func (p *program) inOrder() (sections []*section) {
+	for _, part := range allParts {
+		if s := p.sections[part]; s != nil {
+			sections = append(sections, s)
+		}
+	}
+	return sections
+}
+
+// run measures all sections that are asked for, once. Those with servers share one cluster; each has a watchfan of its
+// own, and the peers take turns within it.
+func (p *program) run(ctx context.Context, round int) error {
+	p.round = round
+	if p.wants(partDispatch) {
+		if err := p.dispatch(ctx); err != nil {
+			return err
+		}
+	}
+	if !p.wants(partStalled, partCrowd, partResync, partEgress, partNodes) {
+		return nil
+	}
+	p.say("starting a dev cluster")
+	cluster, err := startCluster(ctx, p.opts.Devcluster)
+	if err != nil {
+		return err
+	}
+	defer cluster.stop()
+	if p.wants(partStalled, partCrowd) {
+		if err := p.configMaps(ctx, cluster); err != nil {
+			return err
+		}
+	}
+	if p.wants(partResync, partEgress, partNodes) {
+		return p.pods(ctx, cluster)
+	}
+	return nil
+}
+
+func (p *program) wants(parts ...string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return slices.Contains(p.opts.Parts, part) })
+}
+
+// configMaps measures what needs the collection of `bench run`.
+func (p *program) configMaps(ctx context.Context, cluster *cluster) error {
+	st := &stage{cluster: cluster, coll: &collection{namespace: "bench", objects: p.opts.Objects}}
+	st.writer = newWriter(cluster, st.coll, newAcks(), p.opts)
+	defer st.writer.client.CloseIdleConnections()
+	if err := st.writer.createConfigMaps(ctx, p.opts.EventSize); err != nil {
+		return err
+	}
+	if p.wants(partStalled) {
+		flags := []string{fmt.Sprintf("--client-buffer-frames=%d", p.opts.StalledBound)}
+		if err := p.behind(ctx, st, flags, p.stalled); err != nil {
+			return err
+		}
+	}
+	if p.wants(partCrowd) {
+		return p.behind(ctx, st, nil, p.crowd)
+	}
+	return nil
+}
+
+// pods measures what needs pods.
+func (p *program) pods(ctx context.Context, cluster *cluster) error {
+	coll := &collection{objects: p.opts.Pods}
+	st := &stage{cluster: cluster, coll: coll, writer: newWriter(cluster, coll, newAcks(), p.opts)}
+	defer st.writer.client.CloseIdleConnections()
+	form := func(i int) pod { return newPod(i).on(coll.node(i)).written(uint64(i), 0) }
+	if err := createPods(ctx, st.writer, coll.objects, form, p.say); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context, *stage) error
+	}{{partEgress, p.egress}, {partNodes, p.nodes}, {partResync, p.resync}} {
+		if !p.wants(part.name) {
+			continue
+		}
+		if err := p.behind(ctx, st, nil, part.measure); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// behind measures something of each peer in turn, with a new watchfan in front of the stage's cluster.
+func (p *program) behind(ctx context.Context, st *stage, flags []string, measure func(context.Context, *stage) error) (err error) {
+	if slices.ContainsFunc(p.opts.Peers, func(peer peer) bool { return peer != direct }) {
+		if st.proxy, err = startProxy(ctx, p.opts.Watchfan, st.cluster, flags...); err != nil {
+			return err
+		}
+		defer func() {
+			st.proxy.child.stop()
+			st.proxy = nil
+		}()
+	}
+	for _, peer := range p.opts.Peers {
+		st.peer = peer
+		if err := measure(ctx, st); err != nil {
+			return errors.Join(fmt.Errorf("%v: %w", peer, err), st.alive())
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// note adds a sample to a section and says how it went. It returns an error if nothing more can be measured.
+func (p *program) note(ctx context.Context, st *stage, part string, x sample, columns int) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	x.round = p.round
+	s := p.sections[part]
+	s.add(x)
+	if x.err != nil {
+		p.say("%s: FAILED: %v", s.name(&x), x.err)
+		if st != nil {
+			return st.alive()
+		}
+		return nil
+	}
+	text := s.name(&x) + ":"
+	for _, c := range s.columns[:min(columns, len(s.columns))] {
+		if v, ok := x.get(c.unit); ok {
+			text += fmt.Sprintf("  %s %s", human(v*c.scale), c.title)
+		}
+	}
+	if x.remark != "" {
+		text += "  (" + x.remark + ")"
+	}
+	p.say("%s", text)
+	return nil
+}
+
+// withBench are the processes whose use is counted.
+func withBench(st *stage) []process {
+	return append([]process{{"bench", os.Getpid()}}, st.processes()...)
+}
+
+// sectionsEstimate guesses how long the sections take, once.
+func (o *Options) sectionsEstimate() (d time.Duration) {
+	guess := map[string]time.Duration{
+		partDispatch: 5 * time.Second, partStalled: 80 * time.Second, partCrowd: 30 * time.Second,
+		partResync: 70 * time.Second, partEgress: 60 * time.Second, partNodes: 50 * time.Second,
+	}
+	for _, part := range o.Parts {
+		d += guess[part]
+	}
+	return d
+}

@@ -1,0 +1,179 @@
+//go:build linux
+
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const connectTimeout = 30 * time.Second
+
+// A conn is a client's connection. It belongs to whoever holds its reader's mu.
+type conn struct {
+	sock *sock
+	rw   io.ReadWriter // sock, or the TLS connection over it
+}
+
+// open connects to e, still blocking.
+func (d dialer) open(e endpoint) (conn, error) {
+	s, err := d.dial(e.addr, connectTimeout)
+	if err != nil {
+		return conn{}, err
+	}
+	if e.tls == nil {
+		return conn{s, s}, nil
+	}
+	c := tls.Client(s, e.tls)
+	if err := c.Handshake(); err != nil {
+		s.Close()
+		return conn{}, err
+	}
+	return conn{s, c}, nil
+}
+
+func (c *conn) connection() *conn { return c }
+
+// A client takes what comes over its connection.
+type client interface {
+	connection() *conn
+	// take takes the next bytes, whose slice is valid during the call, and counts them. An error ends the connection.
+	take(p []byte, t *tally) error
+}
+
+// A tally is what a reader's clients have received. It is written by the holder of the reader's mu and read by anybody,
+// but for now.
+type tally struct {
+	acks                                *acks
+	deliveries, early, bookmarks, bytes atomic.Uint64
+	latency                             histogram
+	now                                 time.Duration // when the bytes being taken were read
+}
+
+// deliver counts the event of write seq.
+func (t *tally) deliver(seq uint64) {
+	t.deliveries.Add(1)
+	late, acked := t.acks.since(seq, t.now)
+	if !acked {
+		t.early.Add(1)
+		late = 0
+	}
+	t.latency.record(late)
+}
+
+// A reader reads many connections with one goroutine and one epoll.
+type reader struct {
+	tally
+	lose func(error) // called when a client is lost; from any goroutine
+	epfd int
+
+	// mu is held while a batch of sockets is read, and by those who add and remove clients.
+	mu      sync.Mutex
+	clients map[int]client // by file descriptor
+	buf     []byte
+}
+
+// newReader returns a reader without clients. run must be called, once.
+func newReader(a *acks, lose func(error)) (*reader, error) {
+	epfd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	return &reader{tally: tally{acks: a}, lose: lose, epfd: epfd, clients: make(map[int]client), buf: make([]byte, 256<<10)}, nil
+}
+
+// run reads until stop is set, which it notices within a tenth of a second, and gives up the epoll.
+func (r *reader) run(stop *atomic.Bool) {
+	defer syscall.Close(r.epfd)
+	var ready [256]syscall.EpollEvent
+	for !stop.Load() {
+		n, err := syscall.EpollWait(r.epfd, ready[:], 100)
+		if err != nil && err != syscall.EINTR {
+			r.lose(fmt.Errorf("epoll: %w", err))
+			return
+		}
+		r.mu.Lock()
+		for _, e := range ready[:max(n, 0)] {
+			if c := r.clients[int(e.Fd)]; c != nil { // nil if removed since epoll reported it
+				c.connection().sock.readable()
+				r.readLocked(c)
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+// add takes a client over, with the bytes it has read already.
+func (r *reader) add(c client, early []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := c.connection().sock
+	if err := s.nonblocking(); err != nil {
+		return err
+	}
+	err := syscall.EpollCtl(r.epfd, syscall.EPOLL_CTL_ADD, s.fd, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(s.fd)})
+	if err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
+	r.clients[s.fd] = c
+	r.takeLocked(c, early)
+	r.readLocked(c) // what TLS has decrypted already, epoll does not know of
+	return nil
+}
+
+// remove closes a client's connection, unless it was lost before.
+func (r *reader) remove(c client) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closeLocked(c)
+}
+
+// closeLocked reports whether there was something to close.
+func (r *reader) closeLocked(c client) bool {
+	s := c.connection().sock
+	if r.clients[s.fd] != c {
+		return false
+	}
+	delete(r.clients, s.fd)
+	s.Close()
+	return true
+}
+
+// readLocked reads c until there is nothing more.
+func (r *reader) readLocked(c client) {
+	for r.clients[c.connection().sock.fd] == c {
+		n, err := c.connection().rw.Read(r.buf)
+		if n > 0 {
+			r.takeLocked(c, r.buf[:n])
+		}
+		if errors.Is(err, errWouldBlock) {
+			return
+		}
+		if err != nil {
+			r.loseLocked(c, err)
+		}
+	}
+}
+
+func (r *reader) takeLocked(c client, p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	r.now = r.acks.now()
+	r.bytes.Add(uint64(len(p)))
+	if err := c.take(p, &r.tally); err != nil {
+		r.loseLocked(c, err)
+	}
+}
+
+func (r *reader) loseLocked(c client, err error) {
+	if r.closeLocked(c) {
+		r.lose(err)
+	}
+}

@@ -1,0 +1,212 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// A section is a part of the report beside traffic and memory: cases of its own, with figures of their own.
+type section struct {
+	bench   string   // as in BenchmarkBench/…
+	title   string   // of its table
+	note    string   // what a reader must know, in a sentence or two; may be empty
+	columns []column // of its table
+	costs   []column // those of which ratios to kube-apiserver mean something
+	samples []sample
+}
+
+// A sample is one case of a section in one round.
+type sample struct {
+	peer    peer
+	axes    []axis // what else makes the case, in the order of its name
+	round   int
+	err     error // why there are no figures
+	remark  string
+	metrics []metric
+}
+
+// An axis is a property of a case, as stalled=10.
+type axis struct{ name, value string }
+
+func (s *section) add(samples ...sample) { s.samples = append(s.samples, samples...) }
+
+// name is the sample's benchmark.
+func (s *section) name(x *sample) string { return s.nameFor(x, x.peer) }
+
+func (s *section) nameFor(x *sample, p peer) string {
+	name := "Benchmark" + s.bench
+	if p != inProcess {
+		name += fmt.Sprintf("/peer=%s/tls=%t", p.name, p.tls)
+	}
+	for _, a := range x.axes {
+		name += "/" + a.name + "=" + a.value
+	}
+	return name
+}
+
+// inProcess is the peer of a case without a server.
+var inProcess = peer{}
+
+func (x *sample) get(unit string) (float64, bool) {
+	if x.err == nil {
+		for _, m := range x.metrics {
+			if m.unit == unit {
+				return m.value, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// cases collects the rounds of each case, in the order in which cases were first measured.
+func (s *section) cases() (cases [][]*sample) {
+	at := make(map[string]int)
+	for i := range s.samples {
+		x := &s.samples[i]
+		name := s.name(x)
+		j, ok := at[name]
+		if !ok {
+			j = len(cases)
+			at[name] = j
+			cases = append(cases, nil)
+		}
+		cases[j] = append(cases[j], x)
+	}
+	return cases
+}
+
+// ratios compares each round of a case with kube-apiserver's in the same round.
+func (s *section) ratios(rounds []*sample, unit string) (v []float64) {
+	for _, x := range rounds {
+		ours, ok := x.get(unit)
+		i := slices.IndexFunc(s.samples, func(y sample) bool {
+			return y.round == x.round && y.peer == direct && s.name(&y) == s.nameFor(x, direct)
+		})
+		if !ok || i < 0 {
+			continue
+		}
+		if theirs, ok := s.samples[i].get(unit); ok && theirs > 0 {
+			v = append(v, ours/theirs)
+		}
+	}
+	return v
+}
+
+// writeTables writes what a person wants to see: medians over the rounds, with the smallest and the largest round behind
+// them, and for each proxy its ratio to kube-apiserver.
+func (s *section) writeTables(w io.Writer) {
+	if len(s.samples) == 0 {
+		return
+	}
+	title := s.title
+	if s.note != "" {
+		title += "\n" + s.note
+	}
+	cases := s.cases()
+	s.table(w, title, cases, s.columns, remarks, func(rounds []*sample, c column) string {
+		var v []float64
+		for _, x := range rounds {
+			if value, ok := x.get(c.unit); ok {
+				v = append(v, value)
+			}
+		}
+		return summarise(v, c.scale)
+	})
+	if len(s.costs) > 0 {
+		cases = slices.DeleteFunc(cases, func(rounds []*sample) bool { return rounds[0].peer == direct })
+		none := func([]*sample) string { return "" }
+		s.table(w, s.title+": ratio to kube-apiserver in the same round", cases, s.costs, none, func(rounds []*sample, c column) string {
+			return summarise(s.ratios(rounds, c.unit), 1)
+		})
+	}
+	for i := range s.samples {
+		if x := &s.samples[i]; x.err != nil {
+			fmt.Fprintf(w, "FAILED  %s, round %d: %v\n", s.name(x), x.round, x.err)
+		}
+	}
+}
+
+// table writes a row for each case: what makes it, a cell for each column, and what is to be said about it.
+func (s *section) table(w io.Writer, title string, cases [][]*sample, columns []column, about func([]*sample) string, cell func([]*sample, column) string) {
+	table(w, title, func(row func(...string)) {
+		var header []string
+		first := &s.samples[0]
+		if first.peer != inProcess {
+			header = append(header, "peer")
+		}
+		for _, a := range first.axes {
+			header = append(header, a.name)
+		}
+		for _, c := range columns {
+			header = append(header, c.title)
+		}
+		row(header...)
+		for _, rounds := range cases {
+			var cells []string
+			if p := rounds[0].peer; p != inProcess {
+				cells = append(cells, p.String())
+			}
+			for _, a := range rounds[0].axes {
+				cells = append(cells, a.value)
+			}
+			for _, c := range columns {
+				cells = append(cells, cell(rounds, c))
+			}
+			row(append(cells, about(rounds))...)
+		}
+	})
+}
+
+// remarks are the rounds' remarks, each once, and how many rounds failed.
+func remarks(rounds []*sample) string {
+	var all []string
+	failed := 0
+	for _, x := range rounds {
+		if x.err != nil {
+			failed++
+		}
+		if x.remark != "" && !slices.Contains(all, x.remark) {
+			all = append(all, x.remark)
+		}
+	}
+	if failed > 0 {
+		all = append(all, fmt.Sprintf("%d of %d rounds FAILED", failed, len(rounds)))
+	}
+	return strings.Join(all, "; ")
+}
+
+// writeBenchmarks writes a line of the Go benchmark format for each sample.
+func (s *section) writeBenchmarks(w io.Writer) {
+	for i := range s.samples {
+		x := &s.samples[i]
+		if x.err != nil {
+			fmt.Fprintf(w, "# %s round %d FAILED: %v\n", s.name(x), x.round, x.err)
+			continue
+		}
+		writeBenchmark(w, s.name(x), x.metrics)
+	}
+}
+
+// values are those of one unit in all samples.
+func (s *section) values(unit string) (v []float64) {
+	for i := range s.samples {
+		if value, ok := s.samples[i].get(unit); ok {
+			v = append(v, value)
+		}
+	}
+	return v
+}
+
+// failed is how many samples have no figures.
+func (s *section) failed() (n int) {
+	for i := range s.samples {
+		if s.samples[i].err != nil {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,36 @@
+//go:build linux
+
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestWake: what becomes of a stream that is read late is told by what it brings.
+func TestWake(t *testing.T) {
+	event := func(seq uint64) string { return string(modified(seq, "")) + "\n" }
+	f := func(name string, want fate, wantErr string, lines ...string) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // silence takes its time
+			s, e := newScriptedServer(t, false)
+			w, early, err := watchRequest{endpoint: e, path: s.coll.path(), version: "7", filter: everything, dialer: dialer{receive: 4 << 10, segment: 1460}}.open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.sock.Close()
+			w.last = []uint64{0, 1, 2, 3}
+			for _, line := range lines {
+				s.say(0, line)
+			}
+			got, err := (&sleeper{w, early}).wake([]uint64{4, 5, 2, 3})
+			if got != want || (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) {
+				t.Errorf("got %v, %v want %v, %q", got, err, want, wantErr)
+			}
+		})
+	}
+	f("caught up", caughtUp, "", event(4), event(5))
+	f("ended", ended, "", event(4), "")
+	f("silent", silent, "", event(4))
+	f("gap", ended, "got write 12 after 4", event(4), event(12))
+}

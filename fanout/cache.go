@@ -188,9 +188,10 @@ func (c *Cache) commitLocked(e *Event) {
 		c.bytes += int64(e.Object.Size())
 	}
 	c.history.append(e)
+	var shared forms
 	c.index.concerned(e, func(g *group) {
 		if f, ok := e.frameFor(g.filter); ok {
-			g.append(f, e.Object.ResourceVersion, e.Received)
+			g.append(f, &shared, e.Object.ResourceVersion, e.Received)
 			g.wake()
 		}
 	})

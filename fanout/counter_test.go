@@ -8,18 +8,21 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// counter is a Sink that counts the frames that it takes, and keeps nothing.
+// counter is a Sink that counts the frames that it takes, those of compressed initial events and replays by the run, and keeps nothing.
 type counter struct {
 	frames atomic.Int64
 	ended  atomic.Bool
 }
 
-var chunkEnd = []byte("}\n\r\n")
+var (
+	chunkEnd     = []byte("}\n\r\n")
+	gzipChunkEnd = []byte("\x00\x00\xff\xff\r\n")
+)
 
 func (c *counter) Write(batch [][]byte) (bool, error) {
 	n := int64(0)
 	for _, b := range batch {
-		if bytes.HasSuffix(b, chunkEnd) { // else it is a head
+		if bytes.HasSuffix(b, chunkEnd) || bytes.HasSuffix(b, gzipChunkEnd) { // else it is a head
 			n++
 		}
 	}

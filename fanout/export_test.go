@@ -18,6 +18,9 @@ const (
 	MaxBatchBytes  = maxBatchBytes
 	Overload       = overload
 	Window         = window
+	RunFor         = runFor
+	MaxRuns        = maxRuns
+	MaxBatchPlain  = maxBatchPlain
 )
 
 func (e *Event) FrameFor(f *Filter) (framing.Frame, bool) { return e.frameFor(f) }
@@ -95,6 +98,9 @@ func (f *Flusher) Sweep(now time.Time) {
 // Appended is the resourceVersion of the last frame in the list of a subscription's group.
 func (s *Subscription) Appended() uint64 { return s.group.tail.Load().resourceVersion }
 
+// Counted reports whether the list of a subscription's group counts for members that take gzip.
+func (s *Subscription) Counted() bool { return s.group.tail.Load().gzip != nil }
+
 // Indexed is the number of groups that events are matched with.
 func (c *Cache) Indexed() int {
 	c.mu.Lock()
@@ -110,3 +116,13 @@ func (c *Cache) Indexed() int {
 	}
 	return len(indexed)
 }
+
+// Runs are the compressed runs of a Flusher.
+type Runs struct{ runs }
+
+func NewRuns() *Runs { return &Runs{} }
+
+func (r *Runs) Get(frames ...framing.Frame) framing.GzipChunk { return r.get(frames) }
+func (r *Runs) Sweep(now time.Time)                           { r.sweep(now) }
+func (r *Runs) Bytes() int                                    { return r.bytes }
+func (r *Runs) Len() int                                      { return len(r.byFirst) }

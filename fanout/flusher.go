@@ -17,6 +17,7 @@ import (
 type Flusher struct {
 	shards []*shard
 	next   atomic.Uint32
+	runs   runs
 }
 
 // NewFlusher returns a Flusher with n shards; one for each processor is right.
@@ -25,6 +26,7 @@ func NewFlusher(n int) *Flusher {
 	for i := range n {
 		f.shards = append(f.shards, &shard{
 			index:   i,
+			runs:    &f.runs,
 			wakec:   make(chan struct{}, 1),
 			parts:   make(map[*group]*part),
 			scratch: make([]*Event, 0, replayStep),
@@ -106,6 +108,7 @@ type drained struct {
 
 type shard struct {
 	index int
+	runs  *runs         // the Flusher's
 	wakec chan struct{} // one token: there is something to take; never closed
 
 	mu      sync.Mutex // guards the queues, which anybody fills and run empties
@@ -290,6 +293,10 @@ func (sh *shard) write(s *Subscription) bool {
 	}
 	framesSent.Add(sh.batch.frames)
 	bytesSent.Add(sh.batch.bytes)
+	if s.gzip != nil {
+		gzipBytes.Add(sh.batch.bytes)
+		gzipPlainBytes.Add(sh.batch.plain)
+	}
 	flushes.Inc()
 	if sh.batch.oldest != 0 && !sh.measured {
 		sh.measured = true
@@ -333,13 +340,14 @@ func (sh *shard) unpark(d drained) {
 
 // sweep does what time demands.
 func (sh *shard) sweep(now time.Time) {
+	sh.runs.sweep(now)
 	for i := len(sh.subs) - 1; i >= 0; i-- {
 		s := sh.subs[i]
 		switch {
 		case s.ending.Load() != nil:
 			if s.endingSince.IsZero() {
 				s.endingSince = now
-				s.cursor, s.prelude = nil, prelude{} // lets go of what it will not read
+				s.letGo()
 			} else if now.Sub(s.endingSince) > stallTimeout {
 				sh.finish(s, *s.ending.Load(), false)
 			}
@@ -348,7 +356,7 @@ func (sh *shard) sweep(now time.Time) {
 			sh.serve(s)
 		case s.blocked && s.pastBounds(1) || s.pastBounds(overload):
 			s.ending.CompareAndSwap(nil, &Ending{Reason: Evicted})
-			s.cursor, s.prelude = nil, prelude{}
+			s.letGo()
 			sh.serve(s)
 		case s.bookmarks && !now.Before(s.nextBookmark):
 			sh.serve(s)
@@ -359,10 +367,16 @@ func (sh *shard) sweep(now time.Time) {
 // last sends an ending subscription's last frame, if it has one, and finishes it once the client has taken
 // everything.
 func (sh *shard) last(s *Subscription, e Ending) {
-	if len(e.Last.Body) > 0 && !s.lastSent {
+	if !s.lastSent && (len(e.Last.Body) > 0 || s.gzip != nil) {
 		s.lastSent = true
 		sh.batch.reset()
-		sh.batch.add(e.Last)
+		if len(e.Last.Body) > 0 {
+			s.add(&sh.batch, e.Last)
+		}
+		if s.gzip != nil {
+			s.gzip.leave(s.cursor)
+			sh.batch.addSlice(s.gzip.sent.GzipEnd())
+		}
 		if !sh.write(s) {
 			return
 		}
@@ -392,7 +406,8 @@ func (sh *shard) finish(s *Subscription, e Ending, complete bool) {
 	}
 
 	sink := s.sink
-	s.sink, s.cursor, s.prelude = nil, nil, prelude{}
+	s.letGo()
+	s.sink = nil
 	s.cache.leave(s)
 	subscriptions.Dec()
 	ended[e.Reason].Inc()

@@ -24,6 +24,7 @@ type group struct {
 
 	// Guarded by the cache's mutex.
 	members int
+	gzip    int    // members that take gzip
 	seen    uint64 // index.event when last looked at
 
 	tail atomic.Pointer[node]
@@ -43,6 +44,8 @@ type node struct {
 	received        int64  // see Event.Received
 	frames, bytes   uint64 // in the list up to and including this node
 
+	gzip *listed // nil in a group none of whose members took gzip when it was appended
+
 	next atomic.Pointer[node]
 }
 
@@ -52,8 +55,8 @@ func newGroup(f *Filter, shards int) *group {
 	return g
 }
 
-// append adds a frame to the list; see 1.
-func (g *group) append(f framing.Frame, rv uint64, received int64) {
+// append adds a frame of an event to the list; see 1.
+func (g *group) append(f framing.Frame, event *forms, rv uint64, received int64) {
 	last := g.tail.Load()
 	n := &node{
 		frame:           f,
@@ -61,6 +64,10 @@ func (g *group) append(f framing.Frame, rv uint64, received int64) {
 		received:        received,
 		frames:          last.frames + 1,
 		bytes:           last.bytes + uint64(f.Len()),
+	}
+	if g.gzip > 0 {
+		form := event.of(f)
+		n.gzip = &listed{form: form, plain: last.plain().Followed(form.plain)}
 	}
 	last.next.Store(n)
 	g.tail.Store(n)

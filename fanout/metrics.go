@@ -12,6 +12,10 @@ var (
 	// How many events are delivered, and how many bytes is that?
 	framesSent = metrics.NewCounter("watchfan_delivered_events_total")
 	bytesSent  = metrics.NewCounter("watchfan_delivered_bytes_total")
+	// How many of those bytes are gzip, how many would they be without, and how often is something compressed for that?
+	gzipBytes      = metrics.NewCounter("watchfan_gzip_delivered_bytes_total")
+	gzipPlainBytes = metrics.NewCounter("watchfan_gzip_plain_bytes_total")
+	compressions   = metrics.NewCounter("watchfan_gzip_compressions_total")
 	// How many writes does that take? Events divided by flushes is the batch size.
 	flushes = metrics.NewCounter("watchfan_flushes_total")
 	// How long does an event take from its arrival to its first writes? Observed once for each

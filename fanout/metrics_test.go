@@ -13,7 +13,7 @@ import (
 )
 
 // scrape returns the package's metrics by name and labels.
-func scrape(t *testing.T) map[string]float64 {
+func scrape(t testing.TB) map[string]float64 {
 	var b bytes.Buffer
 	metrics.WritePrometheus(&b, false)
 	values := make(map[string]float64)

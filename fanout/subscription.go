@@ -56,6 +56,9 @@ type Request struct {
 	// Bookmarks asks for bookmarks each minute, and with FromSnapshot, if EndBookmark is set, for
 	// the one that ends the initial events.
 	Bookmarks, EndBookmark bool
+	// Gzip asks for one gzip member (RFC 1952) instead of plain events. What opens it, [framing.GzipStart], is for the Sink to write; what
+	// ends it is written in front of a proper end.
+	Gzip bool
 	// Timeout ends the subscription; it must be positive.
 	Timeout time.Duration
 	// Proof is what a FromSnapshot or FromNow subscription must be as new as; the zero Proof
@@ -106,16 +109,17 @@ type Subscription struct {
 	// Owned by the shard from Flusher.Start on.
 	sink         Sink
 	prelude      prelude
-	cursor       *node  // consumed last
-	began        uint64 // resourceVersion behind which its live changes begin: what it asked for, or was shown
-	sent         uint64 // resourceVersion of the last live change; 0 before the first
+	cursor       *node       // consumed last
+	gzip         *gzipMember // nil for a client that does not take gzip
+	began        uint64      // resourceVersion behind which its live changes begin: what it asked for, or was shown
+	sent         uint64      // resourceVersion of the last live change; 0 before the first
 	nextBookmark time.Time
 	blocked      bool      // the sink drains
 	queued       bool      // in shard.again
+	lastSent     bool      // what ends the stream has been given to the sink
 	inPart       int       // index in its part's members
 	inShard      int       // index in the shard's subscriptions, plus 1; 0 = not yet owned
 	endingSince  time.Time // when a sweep first saw it ending
-	lastSent     bool      // Ending.Last has been given to the sink
 }
 
 // prelude is what a subscription sends before its group's list.
@@ -182,6 +186,10 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 		c.index.add(s.group)
 	}
 	s.group.members++
+	if r.Gzip {
+		s.gzip = &gzipMember{}
+		s.group.gzip++
+	}
 	c.members++
 	s.cursor = s.group.tail.Load()
 	if r.Start == FromVersion && s.skip > progress {
@@ -207,6 +215,9 @@ func (c *Cache) leave(s *Subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.group.members--
+	if s.gzip != nil {
+		s.group.gzip--
+	}
 	c.members--
 	delete(c.ahead, s)
 	if key := s.group.filter.key; s.group.members == 0 && c.groups[key] == s.group {
@@ -247,8 +258,13 @@ func (s *Subscription) scheduleBookmark(now time.Time) {
 type batch struct {
 	slices [][]byte
 	bytes  int
+	plain  int // bytes that compressed slices stand for
 	frames int
 	oldest int64 // Event.Received of the first live frame; 0 for none
+
+	// run is what of the prelude is yet to be compressed and added, and runBytes its size.
+	run      []framing.Frame
+	runBytes int
 }
 
 const (
@@ -256,11 +272,14 @@ const (
 	// frames of at most two slices are a writev's most (IOV_MAX is 1,024).
 	maxBatchFrames = 512
 	maxBatchBytes  = 256 << 10
+	// maxBatchPlain bounds what one write may have to be compressed for, at 2 to 6 ms for each MiB.
+	maxBatchPlain = 1 << 20
 )
 
 func (b *batch) reset() {
 	clear(b.slices)
-	*b = batch{slices: b.slices[:0]}
+	clear(b.run)
+	*b = batch{slices: b.slices[:0], run: b.run[:0]}
 }
 
 func (b *batch) add(f framing.Frame) {
@@ -272,7 +291,65 @@ func (b *batch) add(f framing.Frame) {
 	b.frames++
 }
 
-func (b *batch) full() bool { return b.frames >= maxBatchFrames || b.bytes >= maxBatchBytes }
+func (b *batch) addSlice(p []byte) {
+	b.slices = append(b.slices, p)
+	b.bytes += len(p)
+}
+
+// addChunk adds frames that are compressed.
+func (b *batch) addChunk(c framing.GzipChunk, frames int) {
+	b.addSlice(c.Bytes())
+	b.plain += int(c.Plain.Len())
+	b.frames += frames
+}
+
+func (b *batch) full() bool {
+	return b.frames >= maxBatchFrames || b.bytes >= maxBatchBytes || b.plain >= maxBatchPlain
+}
+
+// add adds a frame that is this client's alone.
+func (s *Subscription) add(b *batch, f framing.Frame) {
+	if s.gzip == nil {
+		b.add(f)
+		return
+	}
+	c := framing.GzipStored(f)
+	s.gzip.add(s.cursor, c)
+	b.addChunk(c, 1)
+}
+
+// addRun adds a frame of the prelude, which may have to wait for those with which it is compressed: see endRun.
+func (s *Subscription) addRun(b *batch, f framing.Frame, rv uint64) {
+	if s.gzip == nil {
+		b.add(f)
+		return
+	}
+	b.run = append(b.run, f)
+	b.runBytes += f.Len()
+	if endsRun(b.runBytes, rv) {
+		s.endRun(b)
+	}
+}
+
+// endRun adds the frames that wait.
+func (s *Subscription) endRun(b *batch) {
+	if len(b.run) == 0 {
+		return
+	}
+	c := s.cache.flusher.runs.get(b.run)
+	s.gzip.add(s.cursor, c)
+	b.addChunk(c, len(b.run))
+	clear(b.run)
+	b.run, b.runBytes = b.run[:0], 0
+}
+
+// letGo lets go of what an ending subscription will not read.
+func (s *Subscription) letGo() {
+	if s.gzip != nil {
+		s.gzip.leave(s.cursor)
+	}
+	s.cursor, s.prelude = nil, prelude{}
+}
 
 // fill takes the next frames, as many as fit, and moves the subscription's place behind them.
 // more reports whether there are others. It returns false in ok if the history has forgotten some.
@@ -290,14 +367,19 @@ func (s *Subscription) fill(b *batch, scratch []*Event) (more, ok bool) {
 		if n == nil {
 			return false, true
 		}
+		prev := s.cursor
 		s.cursor = n
-		if n.resourceVersion <= s.skip {
+		if n.resourceVersion <= s.skip { // and nothing of the list has been sent
 			continue
 		}
 		if b.oldest == 0 {
 			b.oldest = n.received
 		}
-		b.add(n.frame)
+		if s.gzip == nil {
+			b.add(n.frame)
+		} else {
+			b.addChunk(s.gzip.next(prev, n), 1)
+		}
 		s.sent = n.resourceVersion
 	}
 	return s.cursor.next.Load() != nil, true
@@ -311,22 +393,24 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 			done = false
 			return false
 		}
-		b.add(o.Frame(framing.Added))
 		s.prelude.after = o.Key
+		s.addRun(b, o.Frame(framing.Added), o.ResourceVersion)
 		return true
 	})
+	s.endRun(b)
 	if !done {
 		return false
 	}
 	s.prelude.snapshot = nil
 	if form := s.cache.form.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
-		b.add(form.Frame(s.prelude.endVersion, true))
+		s.add(b, form.Frame(s.prelude.endVersion, true))
 	}
 	return true
 }
 
 // fillReplay adds changes from the history and reports whether those were the last.
 func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
+	defer s.endRun(b)
 	for !b.full() {
 		events, ok := s.cache.replay(scratch[:0], s.prelude.from, s.prelude.end)
 		if !ok {
@@ -342,7 +426,7 @@ func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
 			}
 			s.prelude.from = e.Object.ResourceVersion
 			if f, ok := e.frameFor(s.group.filter); ok {
-				b.add(f)
+				s.addRun(b, f, e.Object.ResourceVersion)
 				s.began = e.Object.ResourceVersion
 			}
 		}
@@ -372,7 +456,7 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 		s.nextBookmark = now.Add(bookmarkRetry)
 		return
 	}
-	b.add(form.Frame(rv, false))
+	s.add(b, form.Frame(rv, false))
 	s.scheduleBookmark(now)
 }
 

@@ -1,9 +1,12 @@
 package fanout_test
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -348,12 +351,15 @@ func (w *world) subscribe(s selector, r fanout.Request) *fanout.Subscription {
 func (w *world) client(s selector, r fanout.Request) (*fanout.Subscription, *recorder) {
 	w.t.Helper()
 	sub, rec := w.subscribe(s, r), newRecorder()
+	rec.gzip = r.Gzip
 	w.flusher.Start(sub, rec)
 	return sub, rec
 }
 
 // recorder is a Sink that takes everything at once, and remembers it.
 type recorder struct {
+	gzip bool // as was asked for
+
 	mu       sync.Mutex
 	wire     bytes.Buffer
 	writes   int
@@ -394,7 +400,40 @@ func (r *recorder) lines(t testing.TB) []string {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return unchunk(t, r.wire.Bytes())
+	return r.events(t, r.wire.Bytes())
+}
+
+// events returns the events in what has been received. What is compressed must be one gzip member, whole if the stream has ended completely.
+func (r *recorder) events(t testing.TB, wire []byte) []string {
+	t.Helper()
+	if r.gzip {
+		return gunzip(t, wire, r.ended() && r.complete)
+	}
+	return unchunk(t, wire)
+}
+
+// gunzip returns the lines of a chunked gzip member without its beginning.
+func gunzip(t testing.TB, wire []byte, whole bool) []string {
+	t.Helper()
+	body := bufio.NewReader(httputil.NewChunkedReader(io.MultiReader(strings.NewReader(framing.GzipStart), bytes.NewReader(wire), strings.NewReader(framing.LastChunk))))
+	z, err := gzip.NewReader(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z.Multistream(false)
+	plain, err := io.ReadAll(z)
+	switch {
+	case whole && err != nil:
+		t.Errorf("after %d plain bytes: %v", len(plain), err)
+	case whole:
+		if more, err := io.ReadAll(body); len(more) > 0 || err != nil {
+			t.Errorf("%d bytes behind the member: %v", len(more), err)
+		}
+	case !errors.Is(err, io.ErrUnexpectedEOF):
+		t.Errorf("after %d plain bytes: %v, and the stream has not ended", len(plain), err)
+	}
+	lines := strings.SplitAfter(string(plain), "\n")
+	return lines[:len(lines)-1]
 }
 
 // unchunk returns the lines of a chunked body without its end.

@@ -88,6 +88,22 @@
 // bytes, so nothing else changes with the resourceVersion. Indefinite lengths, which kube-apiserver does not write, are
 // refused.
 //
+// # Compression
+//
+// What many clients are sent is compressed once and stands in a gzip member of each of them (RFC 1952). A list's items are one run of
+// DEFLATE blocks, with what differs around them stored; see [GzipMember]. A watch is a member for as long as it lasts:
+//
+//	a⏎ 1f 8b 08 … ⏎              GzipStart
+//	<size>⏎ blocks 00 00 ff ff⏎  GzipChunk: an event, or several
+//	…
+//	a⏎ 03 00 CRC-32 length ⏎     Checksum.GzipEnd: of what this client was sent
+//	0⏎⏎                          LastChunk
+//
+// Each chunk ends with an empty stored block, at a byte boundary, so whoever has read it can decompress every event in it. Blocks may
+// refer to what stands before them: an event that is compressed behind another ([GzipFrames]) is for those only who were sent that one
+// just before. All that a client's member needs of its own is the checksum of its plain bytes, and that follows from the checksums of
+// its parts.
+//
 // # What is synthesised
 //
 // Five things are not the upstream's bytes, and each is spliced from them:

@@ -2,8 +2,6 @@ package framing
 
 import (
 	"bytes"
-	"encoding/binary"
-	"hash/crc32"
 	"iter"
 	"math"
 	"sync"
@@ -20,36 +18,40 @@ import (
 // zero value is the empty run.
 type Deflated struct {
 	blocks []byte
-	crc    uint32 // CRC-32 of the plain bytes
-	plain  uint64 // their number
+	plain  Checksum
 }
 
 // Len is the number of bytes that d takes in a member.
 func (d Deflated) Len() int { return len(d.blocks) }
 
 // PlainLen is the number of bytes that d stands for.
-func (d Deflated) PlainLen() uint64 { return d.plain }
+func (d Deflated) PlainLen() uint64 { return d.plain.n }
 
 // Deflate compresses the bytes of parts, one after the other, at a level from 1
 // (fast) to 9 (small); any other is a programming error and panics. It keeps
 // none of the parts.
 func Deflate(level int, parts iter.Seq[[]byte]) Deflated {
+	blocks, plain := appendDeflated(nil, level, nil, parts)
+	return Deflated{bytes.Clone(blocks), plain} // it is kept for long: without the room to grow
+}
+
+// appendDeflated appends the blocks of parts to dst. They may refer to dictionary, at most 32 KiB, which must then stand right
+// before them.
+func appendDeflated(dst []byte, level int, dictionary []byte, parts iter.Seq[[]byte]) ([]byte, Checksum) {
 	w := deflaters[level].Get().(*flate.Writer)
 	defer deflaters[level].Put(w)
-	var d Deflated
-	var blocks bytes.Buffer
-	w.Reset(&blocks)
+	blocks := bytes.NewBuffer(dst)
+	w.ResetDict(blocks, dictionary)
+	var plain Checksum
 	for p := range parts {
 		w.Write(p) // a bytes.Buffer takes everything
-		d.crc = crc32.Update(d.crc, crc32.IEEETable, p)
-		d.plain += uint64(len(p))
+		plain = plain.update(p)
 	}
-	w.Flush()    // ends the last block, with an empty stored one that is aligned
-	w.Reset(nil) // so that the pool does not hold blocks
-	if d.plain > 0 {
-		d.blocks = bytes.Clone(blocks.Bytes()) // it is kept for long: without the room to grow
+	if plain.n > 0 {
+		w.Flush() // ends the last block, with an empty stored one that is aligned
 	}
-	return d
+	w.ResetDict(nil, nil) // so that the pool does not hold blocks
+	return blocks.Bytes(), plain
 }
 
 // deflaters are compressors by level.
@@ -74,16 +76,23 @@ func init() {
 //
 // The result does not alias p.
 func Stored(p []byte) Deflated {
-	const most = math.MaxUint16 // bytes of one block
-	d := Deflated{crc: crc32.ChecksumIEEE(p), plain: uint64(len(p))}
-	d.blocks = make([]byte, 0, len(p)+(len(p)+most-1)/most*5)
+	return Deflated{appendStored(make([]byte, 0, storedLen(len(p))), p), checksum(p)}
+}
+
+// maxStored is the most bytes of one stored block.
+const maxStored = math.MaxUint16
+
+// storedLen is the number of bytes that appendStored appends for n.
+func storedLen(n int) int { return n + (n+maxStored-1)/maxStored*5 }
+
+func appendStored(dst, p []byte) []byte {
 	for len(p) > 0 {
-		n := min(len(p), most)
-		d.blocks = append(d.blocks, 0, byte(n), byte(n>>8), byte(^n), byte(^n>>8))
-		d.blocks = append(d.blocks, p[:n]...)
+		n := min(len(p), maxStored)
+		dst = append(dst, 0, byte(n), byte(n>>8), byte(^n), byte(^n>>8))
+		dst = append(dst, p[:n]...)
 		p = p[n:]
 	}
-	return d
+	return dst
 }
 
 // GzipMember returns a gzip stream of exactly one member (RFC 1952) that holds
@@ -97,20 +106,17 @@ func Stored(p []byte) Deflated {
 // the same parts, and read only.
 func GzipMember(parts ...Deflated) [][]byte {
 	member := append(make([][]byte, 0, len(parts)+2), gzipHeader)
-	var whole Deflated
+	var whole Checksum
 	for _, d := range parts {
-		if d.plain == 0 {
-			continue
+		if d.plain.n > 0 {
+			member = append(member, d.blocks)
+			whole = whole.Followed(d.plain)
 		}
-		member = append(member, d.blocks)
-		whole.crc = combineCRC(whole.crc, d.crc, d.plain)
-		whole.plain += d.plain
 	}
-	trailer := append(make([]byte, 0, 10), 0x03, 0x00) // last block, fixed codes: end of block
-	trailer = binary.LittleEndian.AppendUint32(trailer, whole.crc)
-	trailer = binary.LittleEndian.AppendUint32(trailer, uint32(whole.plain)) // modulo 2^32, as RFC 1952 has it
-	return append(member, trailer)
+	return append(member, whole.appendTrailer(make([]byte, 0, trailerLen)))
 }
 
-// gzipHeader has no name, no time, and an unknown operating system.
-var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
+// gzipOpening has no name, no time, and an unknown operating system.
+const gzipOpening = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+
+var gzipHeader = []byte(gzipOpening)

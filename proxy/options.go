@@ -28,7 +28,7 @@ type Options struct {
 
 	// InsecurePort serves plain HTTP on 127.0.0.1 to whoever reaches it, with our own identity. Default 8001; 0 is off; AnyPort chooses.
 	InsecurePort int
-	// SecurePort serves HTTPS on BindAddress to clients with a bearer token, each with its own rights. Default 8443; 0 is off; AnyPort chooses.
+	// SecurePort serves HTTPS on BindAddress, to each client with its own rights. Default 8443; 0 is off; AnyPort chooses.
 	SecurePort int
 	// BindAddress is the IP address of the secure port. Default 0.0.0.0.
 	BindAddress string
@@ -46,6 +46,19 @@ type Options struct {
 	// CertDir keeps the self-signed certificate that is made when no TLSCertFile is given. Default: a directory of the user's cache.
 	CertDir string
 
+	// ClientCAFile signs client certificates, whose subjects are users; read again when it changes. Empty: there are none.
+	ClientCAFile string
+	// AnonymousAuth passes requests to the secure port that bring no credential to kube-apiserver, without one. Default true.
+	AnonymousAuth bool
+	// RequestHeaderClientCAFile signs the certificates of front proxies, which say in headers who their clients are; read again when it
+	// changes. Empty: there are none.
+	RequestHeaderClientCAFile string
+	// RequestHeaderAllowedNames are the common names that front proxies may have. Empty: any.
+	RequestHeaderAllowedNames []string
+	// The headers by which front proxies name a user, its uid and its groups, and the prefixes of those that hold extra.
+	// They are nobody else's and never forwarded. Default none, as kube-apiserver's.
+	RequestHeaderUsernameHeaders, RequestHeaderUIDHeaders, RequestHeaderGroupHeaders, RequestHeaderExtraPrefixes []string
+
 	// Resident are resources that are watched from the start and for good, as pods, v1/pods or apps/v1/deployments. Default none.
 	Resident []string
 	// IdleTimeout is how long a resource is still watched upstream after its last client. Default 10m.
@@ -54,6 +67,8 @@ type Options struct {
 	FreshnessTimeout time.Duration
 	// MinRequestTimeout is the least duration of a watch without timeoutSeconds; each gets up to twice that. Default 30m.
 	MinRequestTimeout time.Duration
+	// CompressWatches serves watches as gzip to clients that accept it, compressed once for all of them. Default true.
+	CompressWatches bool
 
 	// HistoryFrames and HistoryBytes bound the past events kept for each resource. Defaults 102400 events, 64 MiB.
 	HistoryFrames int
@@ -83,9 +98,11 @@ func NewOptions() Options {
 		AdminBindAddress:   "127.0.0.1",
 		Profiling:          true,
 		CertDir:            defaultCertDir(),
+		AnonymousAuth:      true,
 		IdleTimeout:        10 * time.Minute,
 		FreshnessTimeout:   3 * time.Second,
 		MinRequestTimeout:  30 * time.Minute,
+		CompressWatches:    true,
 		HistoryFrames:      102400, // kube-apiserver: defaultUpperBoundCapacity in storage/cacher/watch_cache_history.go
 		HistoryBytes:       64 << 20,
 		ClientBufferFrames: 4096,
@@ -109,7 +126,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.Context, "context", o.Context, "`NAME` of the kubeconfig's context to use (default its current one)")
 
 	fs.IntVar(&o.InsecurePort, "insecure-port", o.InsecurePort, "`PORT` on 127.0.0.1 for plain HTTP; whoever reaches it acts with the proxy's own rights, as with kubectl proxy; 0 is off, -1 any free port")
-	fs.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "`PORT` for HTTPS; each client needs a bearer token and has that token's rights; 0 is off, -1 any free port")
+	fs.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "`PORT` for HTTPS; each client has the rights of its bearer token or its client certificate; 0 is off, -1 any free port")
 	fs.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "`IP` address of the secure port")
 	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for /livez, /readyz, /metrics and /debug/pprof over plain HTTP; 0 is off, -1 any free port")
 	fs.StringVar(&o.AdminBindAddress, "admin-bind-address", o.AdminBindAddress, "`IP` address of the admin port")
@@ -120,10 +137,20 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.TLSPrivateKeyFile, "tls-private-key-file", o.TLSPrivateKeyFile, "`FILE` with the certificate's private key")
 	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "`DIRECTORY` for the self-signed certificate")
 
+	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "`FILE` with the authorities that sign client certificates, read again when it changes (default none: no client certificates)")
+	fs.BoolVar(&o.AnonymousAuth, "anonymous-auth", o.AnonymousAuth, "pass requests to the secure port without any credential on to kube-apiserver, as system:anonymous's")
+	fs.StringVar(&o.RequestHeaderClientCAFile, "requestheader-client-ca-file", o.RequestHeaderClientCAFile, "`FILE` with the authorities that sign the certificates of front proxies, which name users in headers (default none: no front proxies)")
+	fs.Var((*listValue)(&o.RequestHeaderAllowedNames), "requestheader-allowed-names", "common `NAMES` that front proxies' certificates may have (default any)")
+	fs.Var((*listValue)(&o.RequestHeaderUsernameHeaders), "requestheader-username-headers", "`HEADERS` in which front proxies name a user, usually X-Remote-User")
+	fs.Var((*listValue)(&o.RequestHeaderUIDHeaders), "requestheader-uid-headers", "`HEADERS` in which front proxies name a user's uid, usually X-Remote-Uid")
+	fs.Var((*listValue)(&o.RequestHeaderGroupHeaders), "requestheader-group-headers", "`HEADERS` in which front proxies name a user's groups, usually X-Remote-Group")
+	fs.Var((*listValue)(&o.RequestHeaderExtraPrefixes), "requestheader-extra-headers-prefix", "`PREFIXES` of headers in which front proxies say more about a user, usually X-Remote-Extra-")
+
 	fs.Var((*listValue)(&o.Resident), "resident-resources", "`RESOURCES` to watch from the start and for good, comma-separated: pods, v1/configmaps, apps/v1/deployments")
 	fs.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "`DURATION` for which a resource is still watched upstream after its last client")
 	fs.DurationVar(&o.FreshnessTimeout, "freshness-timeout", o.FreshnessTimeout, "`DURATION` for which a request waits for state as new as it asks for")
 	fs.DurationVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "least `DURATION` of a watch that names none; each gets up to twice that")
+	fs.BoolVar(&o.CompressWatches, "compress-watches", o.CompressWatches, "serve watches as gzip to clients that accept it, compressed once for all of them")
 
 	fs.IntVar(&o.HistoryFrames, "history-frames", o.HistoryFrames, "past `EVENTS` kept for each resource, from which watches can resume")
 	fs.Var((*sizeValue)(&o.HistoryBytes), "history-bytes", "most `BYTES` of past events kept for each resource, as 64Mi")
@@ -141,7 +168,9 @@ var flagGroups = []struct {
 }{
 	{"Cluster", []string{"kubeconfig", "context"}},
 	{"Serving", []string{"insecure-port", "secure-port", "bind-address", "tls-cert-file", "tls-private-key-file", "cert-dir"}},
-	{"Watching", []string{"resident-resources", "idle-timeout", "freshness-timeout", "min-request-timeout"}},
+	{"Clients", []string{"client-ca-file", "anonymous-auth", "requestheader-client-ca-file", "requestheader-allowed-names", "requestheader-username-headers",
+		"requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix"}},
+	{"Watching", []string{"resident-resources", "idle-timeout", "freshness-timeout", "min-request-timeout", "compress-watches"}},
 	{"Memory", []string{"history-frames", "history-bytes", "client-buffer-frames", "client-buffer-bytes"}},
 	{"Operation", []string{"admin-port", "admin-bind-address", "profiling", "ports-file", "shutdown-delay-duration", "shutdown-timeout"}},
 }
@@ -214,6 +243,9 @@ func (o *Options) Validate() error {
 	}
 	if o.SecurePort != 0 && o.TLSCertFile == "" && o.CertDir == "" {
 		wrong("--cert-dir is empty: name a writable directory for the self-signed certificate, give --tls-cert-file, or turn the secure port off with --secure-port=0")
+	}
+	if o.RequestHeaderClientCAFile != "" && len(o.RequestHeaderUsernameHeaders) == 0 {
+		wrong("--requestheader-client-ca-file is of no use without --requestheader-username-headers: give both, usually with X-Remote-User")
 	}
 	for _, name := range o.Resident {
 		if !resourceName.MatchString(name) {

@@ -75,6 +75,7 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) { o.InsecurePort, o.SecurePort = 0, 0 }, "both off")
 	f(func(o *proxy.Options) { o.BindAddress = "localhost" }, "--bind-address")
 	f(func(o *proxy.Options) { o.TLSCertFile = "x" }, "go together")
+	f(func(o *proxy.Options) { o.RequestHeaderClientCAFile = "x" }, "--requestheader-username-headers")
 	f(func(o *proxy.Options) { o.Resident = []string{"Pods"} }, "plural")
 	f(func(o *proxy.Options) { o.Resident = []string{"a/b/c/d"} }, "plural")
 	f(func(o *proxy.Options) { o.Resident = []string{"/v1/pods"} }, "plural")

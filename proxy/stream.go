@@ -32,15 +32,19 @@ func (c *cachedReads) stream(h *hijacked, r *cachedRead, sub *fanout.Subscriptio
 }
 
 // watchHead is the response head of a watch, as kube-apiserver's
-// (k8s.io/apiserver/pkg/endpoints/handlers/watch.go, HandleHTTP).
-func watchHead(auditID, contentType string, warnings []string) []byte {
+// (k8s.io/apiserver/pkg/endpoints/handlers/watch.go, HandleHTTP). With gzip, the body's beginning comes with it.
+func watchHead(auditID, contentType string, warnings []string, gzip bool) []byte {
+	var encoding, vary, begin string
+	if gzip {
+		encoding, vary, begin = "\r\nContent-Encoding: gzip", "\r\nVary: Accept-Encoding", framing.GzipStart
+	}
 	head := []byte("HTTP/1.1 200 OK\r\nAudit-Id: " + auditID +
-		"\r\nCache-Control: no-cache, private\r\nContent-Type: " + contentType + "\r\nDate: ")
+		"\r\nCache-Control: no-cache, private" + encoding + "\r\nContent-Type: " + contentType + "\r\nDate: ")
 	head = time.Now().UTC().AppendFormat(head, http.TimeFormat)
 	for _, w := range warnings {
 		head = append(head, "\r\nWarning: "+w...)
 	}
-	return append(head, "\r\nTransfer-Encoding: chunked\r\n\r\n"...)
+	return append(head, "\r\nTransfer-Encoding: chunked"+vary+"\r\n\r\n"+begin...)
 }
 
 // responseWarnings returns the Warning headers of the lane's responses.

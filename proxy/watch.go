@@ -16,7 +16,7 @@ import (
 // passed through: always right, and what happens whenever something can't be had, or proved, in time.
 func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	l := r.lane
-	want := fanout.Request{Filter: r.filter, Bookmarks: r.allowWatchBookmarks, Timeout: c.watchTimeout(r.request)}
+	want := fanout.Request{Filter: r.filter, Bookmarks: r.allowWatchBookmarks, Timeout: c.watchTimeout(r.request), Gzip: c.compresses(r)}
 	wait, cancel := context.WithTimeout(c.ctx, c.opts.FreshnessTimeout)
 	defer cancel()
 
@@ -30,7 +30,7 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 		return false
 	}
 	r.keep()
-	head := watchHead(auditID(ctx), l.contentType(true), l.responseWarnings())
+	head := watchHead(auditID(ctx), l.contentType(true), l.responseWarnings(), want.Gzip)
 	c.conns.hijack(ctx, func(h *hijacked) {
 		complete := c.stream(h, r, sub, head)
 		c.lanes.release(l)
@@ -41,6 +41,13 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 		}
 	})
 	return true
+}
+
+// compresses reports whether the watch is sent as gzip. Secrets are not: what compresses well tells who can write some of it, and sees
+// how long the records are, of the rest.
+func (c *cachedReads) compresses(r *cachedRead) bool {
+	secret := r.gvr.Group == "" && r.gvr.Resource == "secrets"
+	return r.gzip && c.opts.CompressWatches && !secret
 }
 
 // serveExpired answers a watch from a resourceVersion that only a list can follow: a stream that holds nothing but the ERROR event, as

@@ -20,7 +20,15 @@ type target struct {
 	name  string
 	base  string
 	token string
+	gzip  bool // watches are asked for as gzip
 	http  *http.Client
+}
+
+// zipped returns the same way for a client that takes gzip.
+func (d *target) zipped() *target {
+	z := *d
+	z.name, z.gzip = d.name+"/gzip", true
+	return &z
 }
 
 func newTarget(name, base string, config *tls.Config) *target {
@@ -63,6 +71,9 @@ func (d *target) open(ctx context.Context, method, uri string, header http.Heade
 	}
 	if d.token != "" {
 		req.Header.Set("Authorization", "Bearer "+d.token)
+	}
+	if d.gzip {
+		req.Header.Set("Accept-Encoding", "gzip")
 	}
 	for k, v := range header {
 		req.Header[k] = v

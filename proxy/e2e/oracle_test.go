@@ -217,6 +217,9 @@ func TestOracle(t *testing.T) {
 		if i%4 == 3 {
 			way = tls
 		}
+		if i%5 > 2 {
+			way = way.zipped()
+		}
 		gate <- struct{}{}
 		opening.Go(func() {
 			defer func() { <-gate }()
@@ -241,7 +244,7 @@ func TestOracle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, failed, cut := 0, 0, 0
+	events, failed, cut, zipped := 0, 0, 0, 0
 	for _, p := range pairs {
 		if p == nil {
 			continue
@@ -255,6 +258,9 @@ func TestOracle(t *testing.T) {
 			cut++
 		}
 		events += len(p.ours.all())
+		if p.ours.header.Get("Content-Encoding") == "gzip" {
+			zipped++
+		}
 		if err := p.check(m); err != nil {
 			failed++
 			if failed <= 5 {
@@ -262,7 +268,10 @@ func TestOracle(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d pairs, %d events through watchfan, %d changes in the reference, %d pairs differ; kube-apiserver ended %d early", len(pairs), events, len(m.log), failed, cut)
+	t.Logf("%d pairs, %d of them with gzip, %d events through watchfan, %d changes in the reference, %d pairs differ; kube-apiserver ended %d early", len(pairs), zipped, events, len(m.log), failed, cut)
+	if zipped < len(pairs)/5 {
+		t.Errorf("%d of %d watches were compressed", zipped, len(pairs))
+	}
 	if events < len(pairs)*10 {
 		t.Errorf("%d events through watchfan are too few to show anything", events)
 	}

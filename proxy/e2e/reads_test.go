@@ -325,11 +325,14 @@ func TestReads(t *testing.T) {
 	}
 }
 
+// compressedWatch is what the head of a watch has for a client that accepts gzip, and kube-apiserver's up to 1.36 has not.
+var compressedWatch = map[string][]string{"Content-Encoding": {"gzip"}, "Vary": {"Accept-Encoding"}}
+
 // compare sends r both ways and returns how the answers differ. What may differ is this, and no more:
 //
 //   - headers: Date; Audit-Id where the client sent none; X-Kubernetes-Pf-*, which tell of a queue that was not waited in; whether the
 //     body has a length or chunks;
-//   - how a body is compressed;
+//   - how a body is compressed, and of a watch (N21), whether it is;
 //   - the resourceVersion of a list, of a bookmark and in a continue token, and the "current" one in a message: that of the moment;
 //   - whether the bookmark before a watch's deadline comes once or twice;
 //   - ages in the cells of tables;
@@ -350,7 +353,11 @@ func (r row) compare(t *testing.T, ours, theirs *target) error {
 		return fmt.Errorf("status %d, want %d\n%.500s\n%.500s", got.status, want.status, got.body, want.body)
 	}
 	for _, h := range []string{"Content-Type", "Warning", "Retry-After", "Vary", "Content-Encoding", "Cache-Control", "X-Content-Type-Options", "Www-Authenticate", "Allow", "Location"} {
-		if g, w := got.header.Values(h), want.header.Values(h); !slices.Equal(g, w) {
+		g, w := got.header.Values(h), want.header.Values(h)
+		if r.id == "N21" && compressedWatch[h] != nil {
+			w = compressedWatch[h]
+		}
+		if !slices.Equal(g, w) {
 			return fmt.Errorf("%s: %q, want %q (status %d)", h, g, w, got.status)
 		}
 	}

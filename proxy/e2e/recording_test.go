@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // event is one line of a watch.
@@ -116,10 +118,14 @@ func (d *target) tryWatch(ctx context.Context, uri string, header http.Header) (
 	}
 	r.headed = time.Now()
 	r.status, r.header = resp.StatusCode, resp.Header
+	body := resp.Body
+	if d.gzip && resp.Header.Get("Content-Encoding") == "gzip" {
+		body = proxytest.NewMemberReader(body)
+	}
 	go func() {
-		defer resp.Body.Close()
+		defer body.Close()
 		defer cancel()
-		r.read(resp.Body)
+		r.read(body)
 	}()
 	return r, nil
 }

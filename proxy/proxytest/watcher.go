@@ -77,7 +77,7 @@ type Watcher struct {
 }
 
 // Open starts a watch, or any other GET, at url, with pairs of header names and values, and returns when the
-// response's head is there. It ends with the test.
+// response's head is there. A body that comes as gzip must be one member. It ends with the test.
 func Open(t testing.TB, url string, header ...string) *Watcher {
 	t.Helper()
 	w, err := TryOpen(t, url, header...)
@@ -110,7 +110,11 @@ func TryOpen(t testing.TB, url string, header ...string) (*Watcher, error) {
 		return nil, err
 	}
 	w := &Watcher{Code: resp.StatusCode, Header: resp.Header, t: t, cancel: cancel, changed: make(chan struct{}), donec: make(chan struct{})}
-	go w.read(resp.Body)
+	body := resp.Body
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		body = NewMemberReader(body)
+	}
+	go w.read(body)
 	t.Cleanup(w.Close)
 	return w, nil
 }

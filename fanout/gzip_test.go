@@ -1,0 +1,386 @@
+package fanout_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// collection fills a world with objects of some size.
+func (w *world) collection(n, size int) {
+	rng := rand.New(rand.NewPCG(uint64(n), uint64(size)))
+	for i := range n {
+		o := named(fmt.Sprintf("x%05d", i))
+		o.data = randomText(rng, size)
+		w.put(o)
+	}
+}
+
+// randomText does not compress to less than three quarters of its size.
+func randomText(rng *rand.Rand, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-"[rng.IntN(64)]
+	}
+	return string(b)
+}
+
+// A client with gzip gets what its twin without gets, whatever it begins with and whatever comes in between, and a proper end.
+func TestGzipTwins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		w.collection(300, 2000)
+		for range 200 {
+			w.put(randomThing(rand.New(rand.NewPCG(1, 2))))
+		}
+		var twins [][2]*recorder
+		var subs []*fanout.Subscription
+		add := func(s selector, r fanout.Request) {
+			var pair [2]*recorder
+			for i := range pair {
+				var sub *fanout.Subscription
+				r.Gzip = i == 0
+				sub, pair[i] = w.client(s, r)
+				subs = append(subs, sub)
+			}
+			twins = append(twins, pair)
+		}
+		before := scrape(t)
+		rng := rand.New(rand.NewPCG(3, 4))
+		for i := range 100 {
+			s := []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "a", "", ""), sel(t, "", "", "spec.node=n1"), sel(t, "", "", "metadata.name=nope")}[i%5]
+			switch i / 5 % 4 {
+			case 0:
+				add(s, fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
+			case 1:
+				add(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: 101 + rng.Uint64N(w.rv-100), Bookmarks: i%2 == 0})
+			case 2:
+				add(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: w.rv + 5}) // not there yet
+			default:
+				add(s, fanout.Request{Bookmarks: true})
+			}
+			for range 5 {
+				w.put(randomThing(rng))
+				if rng.IntN(3) == 0 {
+					synctest.Wait()
+				}
+			}
+			w.advance(3)
+			time.Sleep(time.Duration(rng.IntN(30)) * time.Second)
+		}
+		for i, sub := range subs {
+			e := fanout.Ending{Reason: fanout.Revoked}
+			if i%4 < 2 {
+				e.Last = framing.ErrorFrame(framing.JSON, []byte(`{"kind":"Status","code":410}`))
+			}
+			sub.End(e)
+		}
+		synctest.Wait()
+		var sizes [2]int
+		plain := 0
+		for i, pair := range twins {
+			for j, r := range pair {
+				r.wantEnd(t, fanout.Revoked, true)
+				sizes[j] += r.wireLen()
+			}
+			for _, l := range pair[0].lines(t) {
+				plain += len(l)
+			}
+			diff(t, withoutBookmarks(pair[0].lines(t)), withoutBookmarks(pair[1].lines(t)))
+			if i == 0 && len(pair[0].lines(t)) < 800 {
+				t.Errorf("%d events", len(pair[0].lines(t)))
+			}
+		}
+		after := scrape(t)
+		for name, want := range map[string]int{"delivered": sizes[0], "plain": plain} {
+			name = "watchfan_gzip_" + name + "_bytes_total"
+			if got := after[name] - before[name]; got != float64(want) {
+				t.Errorf("%s rose by %v, want %d", name, got, want)
+			}
+		}
+		if got := after["watchfan_delivered_bytes_total"] - before["watchfan_delivered_bytes_total"]; got != float64(sizes[0]+sizes[1]) {
+			t.Errorf("%v bytes delivered, want %d and %d", got, sizes[0], sizes[1])
+		}
+		t.Logf("%d bytes of gzip for %d, and with bookmarks for %d", sizes[0], plain, sizes[1])
+	})
+}
+
+// withoutBookmarks drops those that are sent now and then, when a shard comes round.
+func withoutBookmarks(lines []string) []string {
+	return slices.DeleteFunc(lines, func(l string) bool {
+		return strings.HasPrefix(l, `{"type":"BOOKMARK"`) && !strings.Contains(l, framing.InitialEventsEnd)
+	})
+}
+
+// Each event is there to be read as soon as it has been written, whatever comes behind it.
+func TestGzipAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		_, r := w.client(everything(t), fanout.Request{Gzip: true, Bookmarks: true})
+		synctest.Wait()
+		for i := range 20 {
+			rv := w.put(named("x"))
+			synctest.Wait()
+			if got := r.lines(t); len(got) != i+1 || versionIn(t, got[i]) != rv {
+				t.Fatalf("after %d changes: %q", i+1, got)
+			}
+		}
+	})
+}
+
+// What compresses to next to nothing still takes a turn for each MiB, because it has to be compressed.
+func TestGzipTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		const objects, size = 100, 80 << 10
+		for i := range objects {
+			o := named(fmt.Sprint(i))
+			o.data = strings.Repeat("d", size)
+			w.put(o)
+		}
+		for _, r := range []fanout.Request{{Start: fanout.FromSnapshot, Gzip: true}, {Start: fanout.FromVersion, ResourceVersion: 100, Gzip: true}} {
+			_, rec := w.client(everything(t), r)
+			synctest.Wait()
+			if least := objects * size / (fanout.MaxBatchPlain + 1<<19); rec.writes < least || rec.writes > 2*least {
+				t.Errorf("%d writes, want %d or a few more", rec.writes, least)
+			}
+			if n := len(rec.lines(t)); n != objects {
+				t.Errorf("%d events", n)
+			}
+		}
+	})
+}
+
+// A stream that is cut has no end.
+func TestGzipCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		stuck := newStuck(100)
+		stuck.gzip = true
+		sub := w.subscribe(everything(t), fanout.Request{Gzip: true})
+		w.flusher.Start(sub, stuck)
+		w.collection(3, 5000)
+		synctest.Wait()
+		sub.End(fanout.Ending{Reason: fanout.Revoked})
+		time.Sleep(2 * fanout.StallTimeout)
+		stuck.wantEnd(t, fanout.Revoked, false)
+		if stuck.wireLen() != 100 {
+			t.Errorf("%d bytes written", stuck.wireLen())
+		}
+	})
+}
+
+// An evicted client that reads again gets a whole member of what it was sent.
+func TestGzipEvict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := roomy
+		limits.ClientFrames = 20
+		w := newWorld(t, limits)
+		slow := newStuck(2000)
+		slow.gzip = true
+		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Gzip: true, Bookmarks: true}), slow)
+		for i := range 30 {
+			o := named(fmt.Sprint(i))
+			o.data = randomText(rand.New(rand.NewPCG(uint64(i), 0)), 300)
+			w.put(o)
+			time.Sleep(2 * fanout.SweepEvery)
+		}
+		slow.mu.Lock()
+		slow.room = 1 << 20
+		slow.mu.Unlock()
+		slow.reads <- nil
+		slow.wantEnd(t, fanout.Evicted, true)
+		got, all := slow.lines(t), w.since(everything(t), 100)
+		if len(got) < 4 || len(got) >= len(all) {
+			t.Fatalf("got %d of %d events: this test measures nothing", len(got), len(all))
+		}
+		diff(t, got, all[:len(got)])
+	})
+}
+
+// What is the same for many is compressed once: an event for each list up to a bound, initial events for all filters and as long as
+// they are the same.
+func TestGzipOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		compressions := func(do func()) float64 {
+			t.Helper()
+			before := scrape(t)["watchfan_gzip_compressions_total"]
+			do()
+			synctest.Wait()
+			return scrape(t)["watchfan_gzip_compressions_total"] - before
+		}
+		want := func(what string, got, least, most float64) {
+			t.Helper()
+			if got < least || got > most {
+				t.Errorf("%s: compressed %v times, want %v to %v", what, got, least, most)
+			}
+		}
+		want("nobody takes gzip", compressions(func() { w.collection(200, 4000) }), 0, 0)
+		join := func(n int, s selector) func() {
+			return func() {
+				for range n {
+					w.client(s, fanout.Request{Start: fanout.FromSnapshot, Gzip: true})
+				}
+			}
+		}
+		first := compressions(join(1, everything(t)))
+		want("one joins", first, 200*4000/(256<<10), 200*4000/(64<<10)+1)
+		want("fifty join", compressions(join(50, everything(t))), 0, 0)
+		want("by another filter", compressions(join(50, sel(t, "", "!nope", ""))), 0, 0)
+		want("a change", compressions(func() { w.put(named("x00100")) }), 1, 1) // behind different things
+		want("another", compressions(func() { w.put(named("x00100")) }), 2, 2)
+		want("some join after two changes in one object", compressions(join(50, everything(t))), 1, 3)
+
+		want("others join", compressions(func() {
+			for i := range 30 {
+				join(2, sel(t, "", fmt.Sprintf("!nope%d", i), ""))()
+			}
+		}), 0, 0)
+		want("a change for 32 lists", compressions(func() { w.put(named("x00001")) }), 1+2, 1+8)
+		want("and another", compressions(func() { w.put(named("x00001")) }), 1+8, 1+8)
+		want("what nobody selects", compressions(func() { w.put(thing{name: "y", labels: map[string]string{"nope": "1"}}) }), 1, 32)
+
+		replay := func() {
+			w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 110, Gzip: true})
+		}
+		want("a replay", compressions(replay), 1, 13)
+		want("the same", compressions(replay), 0, 0)
+
+		time.Sleep(2 * time.Minute) // and the runs are forgotten
+		again := compressions(join(1, everything(t)))
+		want("one joins later", again, 2, first+1)
+	})
+}
+
+// Runs are kept for as long as they are asked for, and are bounded.
+func TestRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := fanout.NewRuns()
+		frame := func() framing.Frame { return framing.ErrorFrame(framing.JSON, []byte(strings.Repeat("x", 1000))) }
+		a, b, c := frame(), frame(), frame()
+		same := func(x, y framing.GzipChunk) bool { return &x.Bytes()[0] == &y.Bytes()[0] }
+		ab := runs.Get(a, b)
+		abc := runs.Get(a, b, c)
+		switch {
+		case same(ab, abc):
+			t.Error("another run is the same")
+		case same(ab, runs.Get(a, c)):
+			t.Error("another end is the same")
+		case !same(ab, runs.Get(a, b)), !same(abc, runs.Get(a, b, c)):
+			t.Error("made twice")
+		}
+		if runs.Bytes() != len(ab.Bytes())+len(abc.Bytes())+len(runs.Get(a, c).Bytes()) {
+			t.Errorf("%d bytes", runs.Bytes())
+		}
+		for range 4 {
+			time.Sleep(fanout.RunFor * 2 / 3)
+			runs.Sweep(time.Now())
+			if !same(ab, runs.Get(a, b)) {
+				t.Error("forgotten although asked for")
+			}
+		}
+		if runs.Bytes() != len(ab.Bytes()) {
+			t.Errorf("%d bytes kept, want %d", runs.Bytes(), len(ab.Bytes()))
+		}
+		time.Sleep(fanout.RunFor * 2)
+		runs.Sweep(time.Now())
+		if runs.Bytes() != 0 || runs.Len() != 0 {
+			t.Errorf("kept %d runs of %d bytes", runs.Len(), runs.Bytes())
+		}
+	})
+}
+
+func TestRunsBound(t *testing.T) {
+	runs := fanout.NewRuns()
+	noise := []byte(randomText(rand.New(rand.NewPCG(1, 2)), 4<<20))
+	size := 0
+	for range 24 {
+		f := framing.ErrorFrame(framing.JSON, noise)
+		size += len(runs.Get(f).Bytes())
+		if runs.Bytes() > fanout.MaxRuns {
+			t.Fatalf("%d bytes kept", runs.Bytes())
+		}
+	}
+	if size < fanout.MaxRuns+1<<20 || runs.Bytes() < fanout.MaxRuns-8<<20 || runs.Len() >= 24 {
+		t.Errorf("%d runs of %d bytes kept, of %d", runs.Len(), runs.Bytes(), size)
+	}
+}
+
+// An event costs what its lists cost, not what their members do.
+func TestGzipDeliveryAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("counts are those without the race detector")
+	}
+	allocs := func(clients int) float64 {
+		const runs = 200
+		w := newWorld(t, roomy)
+		events := prepare(w.rv, runs+200)
+		sinks := make([]*counter, clients)
+		for i := range sinks {
+			sinks[i] = &counter{}
+			w.flusher.Start(w.subscribe(everything(t), fanout.Request{Gzip: true}), sinks[i])
+		}
+		next := 0
+		deliver := func() {
+			apply(t, w.cache, events[next])
+			next++
+			for _, s := range sinks {
+				await(s, next)
+			}
+		}
+		for range 100 { // until buffers have grown
+			deliver()
+		}
+		return testing.AllocsPerRun(runs, deliver)
+	}
+	one, many := allocs(1), allocs(2000)
+	t.Logf("%v allocations per event for one client, %v for 2000", one, many)
+	if one > 16 || many > one+3 {
+		t.Errorf("%v allocations per event for one client, %v for 2000", one, many)
+	}
+}
+
+// Half of a group takes gzip, and comes and goes: the list counts for them only while there is one.
+func TestGzipComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		plain, recorded := w.client(everything(t), fanout.Request{})
+		for range 5 {
+			before := len(recorded.lines(t))
+			sub, r := w.client(everything(t), fanout.Request{Gzip: true})
+			for range 3 {
+				w.put(named("x"))
+				synctest.Wait()
+			}
+			other, _ := w.client(everything(t), fanout.Request{Gzip: true})
+			w.put(named("y"))
+			synctest.Wait()
+			sub.End(fanout.Ending{Reason: fanout.Gone})
+			r.wantEnd(t, fanout.Gone, true)
+			diff(t, r.lines(t), recorded.lines(t)[before:])
+			other.End(fanout.Ending{Reason: fanout.Gone})
+			if !plain.Counted() {
+				t.Error("the list does not count")
+			}
+			synctest.Wait()
+			w.put(named("z"))
+			synctest.Wait()
+			if plain.Counted() {
+				t.Error("the list counts for nobody")
+			}
+		}
+		plain.End(fanout.Ending{Reason: fanout.Gone})
+		synctest.Wait()
+		if w.cache.Stats().Subscriptions != 0 {
+			t.Error("clients are left")
+		}
+	})
+}

@@ -1,0 +1,119 @@
+package framing
+
+import (
+	"bytes"
+	"iter"
+	"strconv"
+	"sync"
+)
+
+// A watch that a client takes compressed is one gzip member for as long as it lasts, in chunks:
+//
+//	GzipStart         a⏎ 1f 8b 08 … ⏎
+//	GzipChunk         <size>⏎ blocks of one event or of several ⏎      shared by all clients
+//	…
+//	Checksum.GzipEnd  a⏎ 03 00 CRC-32, length ⏎                        of what this client was sent
+//	LastChunk         0⏎⏎
+//
+// Each chunk ends at a byte boundary, behind an empty stored block, as zlib's Z_SYNC_FLUSH leaves it: a client that has read it can
+// decompress every event in it.
+
+// GzipStart is the chunk that opens a gzip member.
+const GzipStart = "a\r\n" + gzipOpening + crlf
+
+// GzipChunk is one event, or several in a row, compressed once to be sent in any number of gzip members: a complete HTTP/1.1 chunk. It
+// is immutable and may be shared by any number of goroutines.
+type GzipChunk struct {
+	// Plain is of the events as they stand in an uncompressed stream.
+	Plain Checksum
+
+	bytes []byte
+}
+
+// Bytes returns the chunk. Read only.
+func (c GzipChunk) Bytes() []byte { return c.bytes }
+
+// Frames at gzipStreamLevel are compressed within 25 to 40 µs for a pod of 4 to 16 KB, and to a tenth less than at levels from 1 to 4
+// (BenchmarkGzipFrames).
+const gzipStreamLevel = 5
+
+// GzipFrames compresses frames, which are one stream's, one after the other. The result may stand anywhere in a member if before is the zero Frame, and
+// otherwise only right behind before: then it refers to its last 32 KiB, and what one update of an object has in common with the
+// one before costs next to nothing.
+func GzipFrames(before Frame, frames ...Frame) GzipChunk {
+	buf := scratch.Get().(*[2][]byte)
+	defer scratch.Put(buf)
+	var dictionary []byte
+	if len(before.Body) > 0 {
+		buf[1] = before.Payload(buf[1][:0])
+		dictionary = buf[1][max(0, len(buf[1])-window):]
+	}
+	blocks, plain := appendDeflated(buf[0][:0], gzipStreamLevel, dictionary, payloads(frames))
+	buf[0] = blocks
+	c := GzipChunk{plain, newChunk(blocks)}
+	for i := range buf {
+		if cap(buf[i]) > maxScratch {
+			buf[i] = nil
+		}
+	}
+	return c
+}
+
+// window is how far back blocks may refer (RFC 1951, section 2).
+const window = 32 << 10
+
+// scratch are buffers for blocks and for a dictionary.
+var scratch = sync.Pool{New: func() any { return new([2][]byte) }}
+
+const maxScratch = 1 << 20
+
+// GzipStored is GzipFrames for a frame that is small and of one client: it costs a copy.
+func GzipStored(f Frame) GzipChunk {
+	p := f.Payload(nil)
+	blocks := appendStored(make([]byte, 0, storedLen(len(p))+len(emptyBlock)), p)
+	return GzipChunk{checksum(p), newChunk(append(blocks, emptyBlock...))}
+}
+
+// emptyBlock is a stored block of nothing. Decoders, Go's among them, may keep what they have decompressed until they see one.
+const emptyBlock = "\x00\x00\x00\xff\xff"
+
+// GzipEnd returns the chunk that ends a member of c's bytes. It is the caller's.
+func (c Checksum) GzipEnd() []byte { return newChunk(c.appendTrailer(make([]byte, 0, trailerLen))) }
+
+// Checksum returns that of the event without its chunk framing. It costs about 0.1 ns for each byte.
+func (f Frame) Checksum() (c Checksum) {
+	for p := range payloads([]Frame{f}) {
+		c = c.update(p)
+	}
+	return c
+}
+
+// payloads returns the bytes of frames without their chunk framing.
+func payloads(frames []Frame) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for _, f := range frames {
+			body := f.Body[:len(f.Body)-len(crlf)]
+			if len(f.Head) > 0 {
+				if !yield(behindSize(f.Head)) {
+					return
+				}
+			} else {
+				body = behindSize(body)
+			}
+			if !yield(body) {
+				return
+			}
+		}
+	}
+}
+
+// behindSize returns what is behind a chunk's size.
+func behindSize(chunk []byte) []byte { return chunk[bytes.IndexByte(chunk, '\n')+1:] }
+
+// newChunk returns p, which is not empty, as an HTTP/1.1 chunk (RFC 9112, section 7.1).
+func newChunk(p []byte) []byte {
+	size := strconv.AppendInt(make([]byte, 0, 16), int64(len(p)), 16)
+	chunk := make([]byte, 0, len(size)+len(p)+2*len(crlf))
+	chunk = append(append(chunk, size...), crlf...)
+	return append(append(chunk, p...), crlf...)
+}

@@ -1,0 +1,102 @@
+package proxy_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// Who accepts gzip gets one member, and in it what others get; see acceptsGzip for who does.
+func TestWatchGzip(t *testing.T) {
+	t.Parallel()
+	f := startFan(t, proxytest.NewServer(t), both)
+	for i := range 200 {
+		f.cms.Put("ns", "n"+strconv.Itoa(1000+i), strings.Repeat("data ", 400)) // more than one write's worth
+	}
+	f.watch(anyState).Await(201)
+	const path = anyState + "&timeoutSeconds=2"
+	watchers := make(map[string]*proxytest.Watcher)
+	for _, accept := range []string{"gzip", "br, gzip", "deflate,gzip , zstd", "gzip;q=1.0", "identity", "*", ""} {
+		watchers[accept] = proxytest.Open(t, f.insecure+path, "Accept-Encoding", accept)
+	}
+	watchers["TLS"] = proxytest.Open(t, f.secure+path, "Accept-Encoding", "gzip", "Authorization", "Bearer "+clientToken)
+	watchers["TLS, plain"] = proxytest.Open(t, f.secure+path, "Authorization", "Bearer "+clientToken)
+	for i := range 50 {
+		f.cms.Put("ns", "n"+strconv.Itoa(1000+i), strings.Repeat("other ", 300))
+	}
+	want := watchers[""].Await(251)
+	for accept, w := range watchers {
+		if w.Code != http.StatusOK {
+			t.Fatalf("%q: status %d", accept, w.Code)
+		}
+		if err := w.Ended(); err != nil {
+			t.Errorf("%q: %v", accept, err)
+		}
+		wantStrings(t, accept, w.Strings(), proxytest.Strings(want)...)
+		encoding, vary := "", ""
+		switch accept {
+		case "gzip", "br, gzip", "deflate,gzip , zstd", "TLS":
+			encoding, vary = "gzip", "Accept-Encoding"
+		}
+		if e, v := w.Header.Get("Content-Encoding"), w.Header.Get("Vary"); e != encoding || v != vary {
+			t.Errorf("Accept-Encoding %q: Content-Encoding %q, Vary %q, want %q, %q", accept, e, v, encoding, vary)
+		}
+	}
+	f.passed(0)
+}
+
+// --compress-watches=false.
+func TestWatchGzipOff(t *testing.T) {
+	t.Parallel()
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.CompressWatches = false })
+	f.cms.Put("ns", "a", "1")
+	w := proxytest.Open(t, f.insecure+anyState+"&timeoutSeconds=1", "Accept-Encoding", "gzip")
+	if err := w.Ended(); err != nil {
+		t.Error(err)
+	}
+	wantStrings(t, "plain", w.Strings(), "ADDED ns/a 101", "END 101")
+	if h := w.Header; h.Get("Content-Encoding") != "" || h.Get("Vary") != "" {
+		t.Errorf("got %v", h)
+	}
+}
+
+// The head says so at once, the member begins with it, and after its end the connection carries the next request.
+func TestWatchGzipBytes(t *testing.T) {
+	t.Parallel()
+	for _, port := range []string{"plaintext", "TLS"} {
+		t.Run(port, func(t *testing.T) {
+			t.Parallel()
+			f := startFan(t, proxytest.NewServer(t), both)
+			f.watch(anyState).Await(1)
+			fr := &front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://"), secure: strings.TrimPrefix(f.secure, "https://")}
+			c := fr.dial()
+			if port == "TLS" {
+				c = fr.dialTLS()
+			}
+			for range 3 {
+				c.send("GET "+since+"&timeoutSeconds=1 HTTP/1.1\nHost: localhost\nAccept-Encoding: gzip\nAuthorization: Bearer "+clientToken+"\n\n", f.cms.Put("ns", "x", "1"))
+				began := time.Now()
+				resp := c.head("GET")
+				header := make([]byte, 10)
+				if _, err := io.ReadFull(resp.Body, header); err != nil || !bytes.HasPrefix(header, []byte("\x1f\x8b\x08")) || time.Since(began) > 900*time.Millisecond {
+					t.Fatalf("body begins with %q, %v, after %s", header, err, time.Since(began))
+				}
+				if got := resp.Header.Get("Content-Encoding"); got != "gzip" || resp.TransferEncoding == nil {
+					t.Errorf("Content-Encoding %q, Transfer-Encoding %q", got, resp.TransferEncoding)
+				}
+				rest, err := io.ReadAll(resp.Body)
+				want := "\x03\x00" + strings.Repeat("\x00", 8) // of nothing
+				if err != nil || string(rest) != want {
+					t.Errorf("body ends with %q, %v, want %q", rest, err, want)
+				}
+			}
+		})
+	}
+}

@@ -11,71 +11,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 )
-
-// identity is who a request is made as. Its token is a secret: it goes into the
-// Authorization header of requests to kube-apiserver and nowhere else.
-type identity struct {
-	own   bool   // the proxy itself
-	token string // the client's bearer token, if not own
-}
-
-// String and GoString keep tokens out of logs and messages.
-func (id identity) String() string {
-	if id.own {
-		return "own"
-	}
-	return "bearer token"
-}
-
-func (id identity) GoString() string { return id.String() }
-
-// identify returns who the request of ctx is to be made as: whoever presents a
-// bearer token is its owner, on either port, and never gets more rights than
-// that; whoever presents nothing is the proxy itself, but only where secure is
-// false. It reports false for everything else, which is to be answered with 401.
-// Tokens are read as k8s.io/apiserver pkg/authentication/request/bearertoken does.
-func identify(ctx *fasthttp.RequestCtx, secure bool) (id identity, ok bool) {
-	header, present := firstHeader(&ctx.Request.Header, fasthttp.HeaderAuthorization)
-	if !present {
-		if bearerSubprotocol(ctx) {
-			return identity{}, true // kube-apiserver reads the token from where it is
-		}
-		return identity{own: !secure}, !secure
-	}
-	parts := strings.SplitN(strings.TrimSpace(header), " ", 3)
-	if len(parts) < 2 || !strings.EqualFold(parts[0], "bearer") || parts[1] == "" {
-		return identity{}, false
-	}
-	return identity{token: parts[1]}, true
-}
-
-// bearerSubprotocol reports whether the request opens a WebSocket with a token among its subprotocols, as browsers must send it
-// (k8s.io/apiserver pkg/authentication/request/websocket).
-func bearerSubprotocol(ctx *fasthttp.RequestCtx) bool {
-	if !strings.EqualFold(upgradeType(ctx), "websocket") {
-		return false
-	}
-	for k, v := range ctx.Request.Header.All() {
-		if !headerIs(k, "Sec-Websocket-Protocol") {
-			continue
-		}
-		for protocol := range strings.SplitSeq(string(v), ",") {
-			if strings.HasPrefix(strings.TrimSpace(protocol), "base64url.bearer.authorization.k8s.io.") {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 const (
 	// verdictTTL is how long kube-apiserver's own delegating servers believe a
@@ -84,7 +26,8 @@ const (
 	maxVerdicts   = 8192
 	reviewTimeout = 10 * time.Second
 
-	reviewPath     = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	selfReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	reviewPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 	maxReviewBytes = 1 << 20
 
 	// Open watches are asked about again every grantInterval and up to a tenth
@@ -104,10 +47,12 @@ const (
 	verdictYes
 )
 
-// authorizer decides who may read cached data by asking kube-apiserver with the
-// client's own token (SelfSubjectAccessReview), so that the cluster's own
-// authorizers decide with all attributes they would see without the proxy. Its
-// methods may be called from any goroutine.
+// authorizer decides who may read cached data by asking kube-apiserver, so that the
+// cluster's own authorizers decide with all attributes they would see without the
+// proxy. The owner of a token is asked about with that token (SelfSubjectAccessReview),
+// which takes no rights of ours and no knowledge of who that is; a user that we know
+// from a certificate or a front proxy is asked about by ourselves (SubjectAccessReview).
+// Its methods may be called from any goroutine.
 type authorizer struct {
 	upstream doer
 	calls    coalescer[question, verdict]
@@ -118,7 +63,7 @@ type authorizer struct {
 	grants   map[question]*grant
 }
 
-// question is the hash of a token and of what its owner wants to do. It is what
+// question is the hash of a token or a user and of what is wanted. It is what
 // maps hold in place of the token.
 type question [sha256.Size]byte
 
@@ -130,7 +75,7 @@ type answer struct {
 
 // grant is the permission that the open watches asking one question live on.
 type grant struct {
-	// Immutable. The token is kept because the question will be asked again.
+	// Immutable. The identity is kept because the question will be asked again.
 	question question
 	id       identity
 	review   []byte
@@ -156,19 +101,30 @@ func newAuthorizer(upstream doer) *authorizer {
 // yes, an error or the end of ctx included, is false: the caller then passes the
 // request through, and kube-apiserver itself answers it.
 func (a *authorizer) allowed(ctx context.Context, id identity, req *request) bool {
-	if id.own {
+	switch id.kind {
+	case kindOwn:
 		return true
+	case kindAnonymous:
+		return false // nobody to ask about; upstream answers
 	}
-	q, review := reviewFor(id, req)
+	return a.decide(ctx, id, attributesOf(req)) == verdictYes
+}
+
+// decide says whether id may do what attributes say, from memory if it was asked a moment ago.
+func (a *authorizer) decide(ctx context.Context, id identity, attributes resourceAttributes) verdict {
+	q, review := reviewFor(id, attributes)
 	if v, ok := a.remembered(q); ok {
-		return v == verdictYes
+		return v
 	}
 	v, ok := a.calls.do(ctx, q, reviewTimeout, func(ctx context.Context) verdict {
 		v := a.review(ctx, id, review)
 		a.remember(q, v)
 		return v
 	})
-	return ok && v == verdictYes
+	if !ok {
+		return verdictNone
+	}
+	return v
 }
 
 // watchGrant keeps asking, while Run runs, whether id may do what req asks for,
@@ -178,10 +134,10 @@ func (a *authorizer) allowed(ctx context.Context, id identity, req *request) boo
 // is not called after that, except for a call that is under way. Open watches
 // that ask the same question share one review. The proxy's own watches need none.
 func (a *authorizer) watchGrant(id identity, req *request, revoke func()) (release func()) {
-	if id.own {
+	if id.kind == kindOwn {
 		return func() {}
 	}
-	q, review := reviewFor(id, req)
+	q, review := reviewFor(id, attributesOf(req))
 	w := &openWatch{revoke: revoke}
 
 	a.mu.Lock()
@@ -319,15 +275,23 @@ func (a *authorizer) remember(q question, v verdict) {
 }
 
 // review asks kube-apiserver. A token that it does not take (401), or whose owner
-// may not even ask (403), is denied.
+// may not even ask (403), is denied, and so is a certificate that has expired.
+// That we may not ask about others says nothing about them.
 func (a *authorizer) review(ctx context.Context, id identity, review []byte) verdict {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.upstream.URL(reviewPath, "").String(), bytes.NewReader(review))
+	as, path := id, selfReviewPath
+	if id.user != nil {
+		if !id.user.expires.IsZero() && time.Now().After(id.user.expires) {
+			return verdictNo
+		}
+		as, path = identity{kind: kindOwn}, reviewPath
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.upstream.URL(path, "").String(), bytes.NewReader(review))
 	if err != nil {
 		return verdictNone
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	resp, err := a.upstream.DoAs(id, req)
+	resp, err := a.upstream.DoAs(as, req)
 	if err != nil {
 		return verdictNone
 	}
@@ -335,6 +299,10 @@ func (a *authorizer) review(ctx context.Context, id identity, review []byte) ver
 	switch resp.StatusCode {
 	case http.StatusCreated, http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
+		if as.kind == kindOwn {
+			reviewsRefused.Inc()
+			return verdictNone
+		}
 		return verdictNo
 	default:
 		return verdictNone
@@ -345,7 +313,7 @@ func (a *authorizer) review(ctx context.Context, id identity, review []byte) ver
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxReviewBytes))
 	switch {
-	case err != nil || json.Unmarshal(body, &reviewed) != nil || reviewed.Kind != "SelfSubjectAccessReview":
+	case err != nil || json.Unmarshal(body, &reviewed) != nil || reviewed.Kind != reviewKind(id):
 		return verdictNone
 	case reviewed.Status.Allowed && !reviewed.Status.Denied:
 		return verdictYes
@@ -353,7 +321,15 @@ func (a *authorizer) review(ctx context.Context, id identity, review []byte) ver
 	return verdictNo
 }
 
-// accessReview is what we send of a SelfSubjectAccessReview of
+// reviewKind is the kind of the review that id has to pass.
+func reviewKind(id identity) string {
+	if id.user != nil {
+		return "SubjectAccessReview"
+	}
+	return "SelfSubjectAccessReview"
+}
+
+// accessReview is what we send of a SelfSubjectAccessReview or a SubjectAccessReview of
 // authorization.k8s.io/v1, with the field names of k8s.io/api/authorization/v1,
 // which nothing else here needs.
 type accessReview struct {
@@ -363,6 +339,11 @@ type accessReview struct {
 }
 
 type accessReviewSpec struct {
+	User   string              `json:"user,omitempty"` // it and the next three of a SubjectAccessReview only
+	UID    string              `json:"uid,omitempty"`
+	Groups []string            `json:"groups,omitempty"`
+	Extra  map[string][]string `json:"extra,omitempty"`
+
 	ResourceAttributes resourceAttributes `json:"resourceAttributes"`
 }
 
@@ -372,6 +353,7 @@ type resourceAttributes struct {
 	Group         string              `json:"group,omitempty"`
 	Version       string              `json:"version"`
 	Resource      string              `json:"resource"`
+	Subresource   string              `json:"subresource,omitempty"`
 	Name          string              `json:"name,omitempty"`
 	FieldSelector *selectorAttributes `json:"fieldSelector,omitempty"`
 	LabelSelector *selectorAttributes `json:"labelSelector,omitempty"`
@@ -387,10 +369,9 @@ type requirementAttributes struct {
 	Values   []string `json:"values,omitempty"`
 }
 
-// reviewFor returns the review that id has to pass for req, with the attributes that
-// kube-apiserver itself would authorize it by (k8s.io/apiserver
-// pkg/endpoints/filters/authorization.go), and the question it stands for.
-func reviewFor(id identity, req *request) (question, []byte) {
+// attributesOf returns what kube-apiserver itself would authorize req by (k8s.io/apiserver
+// pkg/endpoints/filters/authorization.go).
+func attributesOf(req *request) resourceAttributes {
 	attributes := resourceAttributes{
 		Namespace: req.namespace,
 		Verb:      req.verb,
@@ -403,13 +384,23 @@ func reviewFor(id identity, req *request) (question, []byte) {
 		attributes.FieldSelector = fieldAttributes(req.fields)
 		attributes.LabelSelector = labelAttributes(req.labels)
 	}
+	return attributes
+}
+
+// reviewFor returns the review that id has to pass for attributes, and the question it
+// stands for. Different users and different tokens have different questions.
+func reviewFor(id identity, attributes resourceAttributes) (question, []byte) {
+	spec := accessReviewSpec{ResourceAttributes: attributes}
+	if u := id.user; u != nil {
+		spec.User, spec.UID, spec.Groups, spec.Extra = u.name, u.uid, u.groups, u.extra
+	}
 	review, err := json.Marshal(accessReview{
 		APIVersion: "authorization.k8s.io/v1",
-		Kind:       "SelfSubjectAccessReview",
-		Spec:       accessReviewSpec{ResourceAttributes: attributes},
+		Kind:       reviewKind(id),
+		Spec:       spec,
 	})
 	if err != nil {
-		panic(err) // strings and slices of them cannot fail
+		panic(err) // strings, and slices and maps of them, cannot fail
 	}
 	token := sha256.Sum256([]byte(id.token))
 	return sha256.Sum256(append(token[:], review...)), review

@@ -5,62 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-func TestIdentify(t *testing.T) {
-	f := func(want string, wantSecure string, headers ...string) {
-		t.Helper()
-		for _, secure := range []bool{false, true} {
-			id, ok := identify(mustRead(t, "/api/v1/pods", headers...), secure)
-			got := "401"
-			switch {
-			case ok && id.own && id.token == "":
-				got = "own"
-			case ok && !id.own:
-				got = id.token
-			}
-			want := want
-			if secure {
-				want = wantSecure
-			}
-			if got != want {
-				t.Errorf("secure=%v %q: got %s, want %s", secure, headers, got, want)
-			}
-		}
-	}
-	f("own", "401")
-	f("t1", "t1", "Authorization: Bearer t1")
-	f("t1", "t1", "authorization: bEARER t1")
-	f("t1", "t1", "AUTHORIZATION:   bearer t1  ")
-	f("t1", "t1", "Authorization: Bearer t1 rest")
-	f("t1", "t1", "Authorization: Bearer t1", "Authorization: Bearer t2")
-	f("401", "401", "Authorization:")
-	f("401", "401", "Authorization: Bearer")
-	f("401", "401", "Authorization: Bearer ")
-	f("401", "401", "Authorization: Bearer  t1")
-	f("401", "401", "Authorization: Bearert1")
-	f("401", "401", "Authorization: Basic dTpw")
-	f("401", "401", "Authorization: Negotiate x", "Authorization: Bearer t1")
-}
-
-func TestIdentityHidesToken(t *testing.T) {
-	for _, format := range []string{"%v", "%s", "%+v", "%#v"} {
-		if got := fmt.Sprintf(format, identity{token: "secret"}); strings.Contains(got, "secret") {
-			t.Errorf("%s: got %s", format, got)
-		}
-	}
-}
-
 // The attributes are those kube-apiserver authorizes by.
 func TestReviewAttributes(t *testing.T) {
 	f := func(line, want string) {
 		t.Helper()
-		_, review := reviewFor(identity{token: "t"}, mustParse(t, line))
+		_, review := reviewFor(identity{kind: kindToken, token: "t"}, attributesOf(mustParse(t, line)))
 		var got struct {
 			APIVersion, Kind string
 			Spec             struct{ ResourceAttributes json.RawMessage }
@@ -95,7 +50,7 @@ func TestReviewAttributes(t *testing.T) {
 type fakeReviews map[string]string
 
 func (r fakeReviews) answer(id identity, path string, body []byte) (int, string, error) {
-	if path != reviewPath || id.own {
+	if path != selfReviewPath || id.kind != kindToken {
 		return 500, "", nil
 	}
 	status := func(s string) string { return `{"kind":"SelfSubjectAccessReview","status":` + s + `}` }
@@ -133,12 +88,12 @@ func TestAllowed(t *testing.T) {
 			"401": false, "403": false, "404": false, "422": false, "429": false, "500": false, "301": false,
 		} {
 			a, _ := newTestAuthorizer(fakeReviews{"t": answer})
-			if got := a.allowed(t.Context(), identity{token: "t"}, list); got != want {
+			if got := a.allowed(t.Context(), identity{kind: kindToken, token: "t"}, list); got != want {
 				t.Errorf("%s: got %v", answer, got)
 			}
 		}
 		a, up := newTestAuthorizer(fakeReviews{})
-		if !a.allowed(t.Context(), identity{own: true}, list) || up.count() != 0 {
+		if !a.allowed(t.Context(), identity{kind: kindOwn}, list) || up.count() != 0 {
 			t.Error("own identity: not allowed, or asked")
 		}
 		if a.allowed(t.Context(), identity{}, list) {
@@ -155,7 +110,7 @@ func TestAllowedRemembers(t *testing.T) {
 		f := func(token string, req *request, want bool, wantAsked int) {
 			t.Helper()
 			before := up.count()
-			if got := a.allowed(t.Context(), identity{token: token}, req); got != want {
+			if got := a.allowed(t.Context(), identity{kind: kindToken, token: token}, req); got != want {
 				t.Errorf("%s: got %v, want %v", token, got, want)
 			}
 			if got := up.count() - before; got != wantAsked {
@@ -200,7 +155,7 @@ func TestAllowedCoalesces(t *testing.T) {
 				if i%2 == 0 {
 					token, want = "u", false
 				}
-				if got := a.allowed(ctx, identity{token: token}, list); got != want {
+				if got := a.allowed(ctx, identity{kind: kindToken, token: token}, list); got != want {
 					t.Errorf("caller %d: got %v, want %v", i, got, want)
 				}
 			})
@@ -218,7 +173,7 @@ func TestAllowedTimeout(t *testing.T) {
 		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
 		up.delay = time.Hour
 		start := time.Now()
-		if a.allowed(t.Context(), identity{token: "t"}, mustParse(t, "/api/v1/pods")) {
+		if a.allowed(t.Context(), identity{kind: kindToken, token: "t"}, mustParse(t, "/api/v1/pods")) {
 			t.Error("allowed")
 		}
 		if got := time.Since(start); got != reviewTimeout {
@@ -231,7 +186,7 @@ func TestVerdictsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
 		list := mustParse(t, "/api/v1/pods")
-		id := identity{token: "t"}
+		id := identity{kind: kindToken, token: "t"}
 		a.allowed(t.Context(), id, list)
 		for i := range maxVerdicts + 100 {
 			a.remember(question{byte(i), byte(i >> 8), 1}, verdictNo)
@@ -252,7 +207,7 @@ func watches(t *testing.T, a *authorizer, token, line string, n int) (revoked fu
 	count := 0
 	var releases []func()
 	for range n {
-		releases = append(releases, a.watchGrant(identity{token: token}, mustParse(t, line), func() {
+		releases = append(releases, a.watchGrant(identity{kind: kindToken, token: token}, mustParse(t, line), func() {
 			mu.Lock()
 			defer mu.Unlock()
 			count++
@@ -282,7 +237,7 @@ func TestWatchGrants(t *testing.T) {
 		revokedA, _ := watches(t, a, "a", line, 100)
 		revokedB, releaseB := watches(t, a, "b", line, 10)
 		revokedA2, _ := watches(t, a, "a", line+"&labelSelector=x", 5)
-		a.watchGrant(identity{own: true}, mustParse(t, line), func() { t.Error("own watch revoked") })()
+		a.watchGrant(identity{kind: kindOwn}, mustParse(t, line), func() { t.Error("own watch revoked") })()
 
 		// One review per question and interval, however many watches there are.
 		time.Sleep(10 * grantInterval)
@@ -296,7 +251,7 @@ func TestWatchGrants(t *testing.T) {
 		if revokedA() != 100 || revokedA2() != 5 || revokedB() != 0 {
 			t.Errorf("revoked: got %d, %d and %d, want 100, 5 and 0", revokedA(), revokedA2(), revokedB())
 		}
-		if a.allowed(t.Context(), identity{token: "a"}, mustParse(t, line)) {
+		if a.allowed(t.Context(), identity{kind: kindToken, token: "a"}, mustParse(t, line)) {
 			t.Error("still allowed")
 		}
 

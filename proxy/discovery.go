@@ -209,7 +209,7 @@ func (d *discovery) get(ctx context.Context, path string, v any) error {
 		return err
 	}
 	req.Header.Set("Accept", "application/json")
-	resp, err := d.upstream.DoAs(identity{own: true}, req)
+	resp, err := d.upstream.DoAs(identity{kind: kindOwn}, req)
 	if err != nil {
 		return err
 	}

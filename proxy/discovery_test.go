@@ -63,7 +63,7 @@ func (u *fakeUpstream) count() int {
 type fakeAPI map[string]string
 
 func (api fakeAPI) answer(id identity, path string, _ []byte) (int, string, error) {
-	if !id.own {
+	if id.kind != kindOwn {
 		return 403, "", nil
 	}
 	switch text := api[path]; text {

@@ -20,19 +20,50 @@
 //  3. A bookmark is sent behind every event up to its resourceVersion.
 //  4. A list, a get, and a watch that begins with initial events, show without a resourceVersion a state at least as new as any write
 //     that was acknowledged before the request; see Freshness.
-//  5. Nothing is shown to a client that kube-apiserver would not let read it: the client's own token asks, and asks again each
-//     minute while a watch is open.
+//  5. Nothing is shown to a client that kube-apiserver would not let read it, and nothing is done for a client that it would not let do it:
+//     kube-apiserver is asked in that client's name, and asked again each minute while a watch is open. See Identities.
 //
 // Unlike kube-apiserver, which ends every watch when its cache loses touch with etcd, a lane whose upstream watch breaks goes on from its
 // last resourceVersion, or lists once and shows its clients the differences; their streams stay open. An object may then have had
 // versions that no client saw, but its latest is always shown. And a watch of a client whose permission is gone ends,
 // where kube-apiserver's would go on.
 //
+// # Identities
+//
+// Clients of the secure port are who they would be at kube-apiserver, found in the same order:
+//
+//	front proxy         whom a front proxy's headers name      --requestheader-…
+//	client certificate  its subject                            --client-ca-file
+//	bearer token        its owner, whoever that is
+//	anonymous           nobody in particular                   --anonymous-auth
+//
+// A token is sent on as it came, and asks itself what its owner may read (SelfSubjectAccessReview): that takes no right of ours, and we
+// need not know who the owner is. A TokenReview would tell us, for a right to see everybody's tokens reviewed, and kube-apiserver would have
+// to believe us when we then impersonated the owner. So there is none. Anonymous requests are all passed through, without any credential.
+//
+// A certificate cannot be sent on. For its user, and for whom a front proxy names, we ask with our own credential (SubjectAccessReview),
+// and what is passed through goes with our credential and Impersonate-* headers. An Impersonate-* header of such a client
+// is allowed value by value, with the verb impersonate, as kube-apiserver does it. The proxy's own account then needs, beside what it watches:
+//
+//	apiGroups: [authorization.k8s.io]   resources: [subjectaccessreviews]            verbs: [create]
+//	apiGroups: [""]                     resources: [users, groups, serviceaccounts]  verbs: [impersonate]
+//	apiGroups: [authentication.k8s.io]  resources: ["*"]                             verbs: [impersonate]    (uids, userextras/KEY)
+//
+// Who may impersonate every group may act as system:masters: with these rights the proxy's credential is as good as cluster-admin's, and whoever
+// can have a certificate signed by one of the authorities is believed. Groups may be narrowed by resourceNames, which must then include
+// system:authenticated; the members of others are refused by kube-apiserver. Without --client-ca-file and
+// --requestheader-client-ca-file none of this is needed.
+//
+// A certificate is looked at with each request, and once it has expired its watches end. Logs and metrics say how clients have
+// shown who they are, never who.
+//
 // # Representations
 //
-// Clients ask for JSON or protobuf, for whole objects or their metadata only. Each form of a resource has a lane of its own, filled with
+// Clients ask for JSON, protobuf or CBOR, for whole objects or their metadata only. Each form of a resource has a lane of its own, filled with
 // the bytes that kube-apiserver itself sends in that form, because to make one form of another takes the resource's Go types. Tables, YAML
 // and indented JSON are made for people's eyes and pass through. What kube-apiserver offers of which resource is asked once; see offers.
+//
+// Watches are sent as gzip to clients that accept it, compressed once for all of them, as one gzip member; see package fanout, Compression.
 //
 // # Freshness
 //

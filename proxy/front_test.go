@@ -495,7 +495,7 @@ func TestFloodDuringStream(t *testing.T) {
 // Bodies that nobody reads must not be taken for the next request.
 func TestUnreadBodies(t *testing.T) {
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}), func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.SecurePort, o.BindAddress = proxy.AnyPort, "127.0.0.1"
+		o.SecurePort, o.BindAddress, o.AnonymousAuth = proxy.AnyPort, "127.0.0.1", false
 	})
 	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	t.Run("get with a body", func(t *testing.T) {

@@ -44,10 +44,23 @@ var (
 	_                   = metrics.NewGauge(`watchfan_passthrough_requests_in_flight`, func() float64 { return float64(passthroughInFlight.Load()) })
 	_                   = metrics.NewGauge(`watchfan_passthrough_streams`, func() float64 { return float64(passthroughStreams.Load()) })
 
-	// Are clients turned away before they are anybody? By reason.
-	rejectedUnauthorized = metrics.NewCounter(`watchfan_rejected_requests_total{reason="unauthorized"}`)
-	rejectedForeignHost  = metrics.NewCounter(`watchfan_rejected_requests_total{reason="foreign_host"}`)
-	rejectedMalformed    = metrics.NewCounter(`watchfan_rejected_requests_total{reason="malformed"}`)
+	// How do clients on either port show who they are? Counts requests that were not turned away.
+	identified = [identityKinds]*metrics.Counter{
+		kindAnonymous:   metrics.NewCounter(`watchfan_identified_requests_total{identity="anonymous"}`),
+		kindOwn:         metrics.NewCounter(`watchfan_identified_requests_total{identity="own"}`),
+		kindToken:       metrics.NewCounter(`watchfan_identified_requests_total{identity="token"}`),
+		kindCertificate: metrics.NewCounter(`watchfan_identified_requests_total{identity="certificate"}`),
+		kindFrontProxy:  metrics.NewCounter(`watchfan_identified_requests_total{identity="front-proxy"}`),
+	}
+
+	// May we not ask what users of certificates and front proxies may do? Then their reads are all passed through: see the RBAC in proxy/doc.go.
+	reviewsRefused = metrics.NewCounter(`watchfan_access_reviews_refused_total`)
+
+	// Are clients turned away before they are anybody, or because they may not act as another? By reason.
+	rejectedUnauthorized  = metrics.NewCounter(`watchfan_rejected_requests_total{reason="unauthorized"}`)
+	rejectedImpersonation = metrics.NewCounter(`watchfan_rejected_requests_total{reason="impersonation"}`)
+	rejectedForeignHost   = metrics.NewCounter(`watchfan_rejected_requests_total{reason="foreign_host"}`)
+	rejectedMalformed     = metrics.NewCounter(`watchfan_rejected_requests_total{reason="malformed"}`)
 
 	// How often do the definitions of custom resources change, which ends their watches?
 	definitionChanges = metrics.NewCounter(`watchfan_definition_changes_total`)

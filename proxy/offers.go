@@ -72,7 +72,7 @@ func (o *offers) ask(ctx context.Context, key laneKey) error {
 		URL:    o.upstream.URL(collectionPath(key.gvr), query("resourceVersion", "0", "fieldSelector", matchesNothing)),
 		Header: http.Header{"Accept": {key.accept(true)}},
 	}).WithContext(ctx)
-	resp, err := o.upstream.DoAs(identity{own: true}, req)
+	resp, err := o.upstream.DoAs(identity{kind: kindOwn}, req)
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ const (
 // and its upstream request cancelled. A response that kube-apiserver breaks off ends in a broken connection, never in a proper end.
 type passthrough struct {
 	upstream *Upstream
+	front    *frontProxies // whose headers are not forwarded
 	conns    *connections
 	log      *slog.Logger
 
@@ -58,7 +59,7 @@ func (p *passthrough) serve(ctx *fasthttp.RequestCtx, id identity) {
 	req := &http.Request{
 		Method: string(ctx.Method()),
 		URL:    to,
-		Header: forwardHeader(ctx),
+		Header: p.forwardHeader(ctx),
 		Body:   http.NoBody,
 	}
 	upgrade := upgradeType(ctx)
@@ -136,9 +137,9 @@ func removeHopByHop(h http.Header) {
 	}
 }
 
-// forwardHeader returns the request's header as it goes upstream. Who the client says it is does not go along:
-// X-Remote-* headers are trusted from front proxies, and we may look like one; Upstream sets Authorization.
-func forwardHeader(ctx *fasthttp.RequestCtx) http.Header {
+// forwardHeader returns the request's header as it goes upstream. Who the client says it is does not go along; Upstream says
+// that, by Authorization and Impersonate-*.
+func (p *passthrough) forwardHeader(ctx *fasthttp.RequestCtx) http.Header {
 	h := make(http.Header, 12)
 	for key, value := range ctx.Request.Header.All() {
 		h.Add(string(key), string(value))
@@ -148,7 +149,7 @@ func forwardHeader(ctx *fasthttp.RequestCtx) http.Header {
 	delete(h, "Expect") // answered here
 	delete(h, "Authorization")
 	for name := range h {
-		if strings.HasPrefix(name, "X-Remote-") {
+		if p.front.speaksBy(name) {
 			delete(h, name)
 		}
 	}

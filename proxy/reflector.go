@@ -160,7 +160,7 @@ func (l *lane) get(ctx context.Context, path, query, accept string) (*http.Respo
 		URL:    l.upstream.URL(path, query),
 		Header: http.Header{"Accept": {accept}},
 	}).WithContext(ctx)
-	resp, err := l.upstream.DoAs(identity{own: true}, req)
+	resp, err := l.upstream.DoAs(identity{kind: kindOwn}, req)
 	if err != nil {
 		return nil, err
 	}

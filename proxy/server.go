@@ -38,6 +38,7 @@ type Server struct {
 	log         *slog.Logger
 	upstream    *Upstream
 	discovery   *discovery
+	clients     *authenticator
 	authorizer  *authorizer
 	passthrough *passthrough
 	cached      *cachedReads
@@ -70,9 +71,14 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	clients, err := newAuthenticator(&opts, log)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
 		opts:       opts,
 		log:        log,
+		clients:    clients,
 		upstream:   upstream,
 		discovery:  newDiscovery(upstream, log),
 		authorizer: newAuthorizer(upstream),
@@ -84,7 +90,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 
 	s.front = frontServer(s.serve, log)
 	s.conns = newConnections(s.front)
-	s.passthrough = &passthrough{upstream: upstream, conns: s.conns, log: log, requests: s.ctx, streams: streams}
+	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, log: log, requests: s.ctx, streams: streams}
 	s.cached = newCachedReads(s)
 	s.health.add("resident-resources", s.cached.residentSynced)
 	s.admin = &fasthttp.Server{
@@ -197,10 +203,11 @@ func (s *Server) listen() error {
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"http/1.1"},
 			GetCertificate: cert.get,
+			ClientAuth:     s.clients.clientAuth(),
 
 			DynamicRecordSizingDisabled: true, // batches leave in as few records as possible
 		})
-		s.log.Info("Serving TLS with each client's bearer token", "addr", s.secureLn.Addr().String(), "certificate", certFile)
+		s.log.Info("Serving TLS with each client's own rights", "addr", s.secureLn.Addr().String(), "certificate", certFile)
 	}
 	if s.opts.AdminPort != 0 {
 		if s.adminLn, err = listen(s.opts.AdminBindAddress, s.opts.AdminPort, "--admin-port"); err != nil {
@@ -340,13 +347,19 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 			"this port serves requests to localhost only, and not those of web pages from elsewhere"))
 		return false
 	}
-	id, ok := identify(ctx, secure)
-	if !ok {
+	id, st := s.clients.identify(ctx, secure)
+	if st != nil {
 		rejectedUnauthorized.Inc()
-		writeStatus(ctx, unauthorized())
+		writeStatus(ctx, st)
 		return false
 	}
-	if req, ok := parseRequest(ctx); ok {
+	if id, st = s.authorizer.actAs(s.ctx, id, &ctx.Request.Header); st != nil {
+		rejectedImpersonation.Inc()
+		writeStatus(ctx, st)
+		return false
+	}
+	identified[id.kind].Inc()
+	if req, ok := parseRequest(ctx); ok && id.kind != kindAnonymous {
 		return s.cached.serve(ctx, id, req)
 	}
 	s.passthrough.serve(ctx, id)

@@ -15,8 +15,9 @@ import (
 // Upstream is the one place that knows kube-apiserver's address, how to trust it, and our credentials, which client-go keeps
 // current: token files are read again, client certificates rotate, exec plugins run.
 //
-// Nobody's rights leak into anybody's request: requests in a client's name go over transports without any credential of ours,
-// connections included, so that a client certificate never accompanies a client's token.
+// Nobody's rights leak into anybody's request: requests with a client's token, or with nothing, go over transports without any credential
+// of ours, connections included, so that a client certificate never accompanies a client's token. A client that we know by name
+// only is impersonated: the request carries our credential and says whom kube-apiserver is to take it for.
 //
 // Over TLS it speaks HTTP/2. A connection on which nothing has come for 30 s is pinged and given up 15 s later
 // (client-go's defaults; $HTTP2_READ_IDLE_TIMEOUT_SECONDS and $HTTP2_PING_TIMEOUT_SECONDS change them), so a watch over a dead link
@@ -92,7 +93,8 @@ func (u *Upstream) Do(req *http.Request) (*http.Response, error) {
 	return send(u.own, req)
 }
 
-// DoAs sends req as id: as ourselves, or with the client's token and nothing else. Any Authorization header in req is replaced.
+// DoAs sends req as id: as ourselves, with the client's token and nothing else, with nothing at all, or in a user's name. Any Authorization
+// header in req is replaced; Impersonate-* headers are, in a user's name.
 func (u *Upstream) DoAs(id identity, req *http.Request) (*http.Response, error) {
 	return send(as(id, req, u.own, u.anonymous), req)
 }
@@ -106,7 +108,11 @@ func (u *Upstream) DoUpgrade(id identity, req *http.Request) (*http.Response, er
 // as prepares req to be sent as id and returns the transport for it.
 func as(id identity, req *http.Request, own, anonymous http.RoundTripper) http.RoundTripper {
 	req.Header.Del("Authorization")
-	if id.own {
+	if id.kind == kindOwn {
+		return own
+	}
+	if id.user != nil {
+		id.user.impersonate(req.Header)
 		return own
 	}
 	if id.token != "" {

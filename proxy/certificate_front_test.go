@@ -1,0 +1,96 @@
+package proxy_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/watchfan/watchfan/proxy"
+)
+
+// clientCertificates returns a file of authorities and a certificate that they signed for jane of devs.
+func clientCertificates(t *testing.T) (file string, jane tls.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sign := func(template, parent *x509.Certificate) []byte {
+		template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(1), time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
+		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return der
+	}
+	ca := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, Subject: pkix.Name{CommonName: "ca"}}
+	file = filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: sign(ca, ca)}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	der := sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Subject: pkix.Name{CommonName: "jane", Organization: []string{"devs"}}}, ca)
+	return file, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// A client certificate's user is impersonated with our own credential, in ordinary requests, streams and upgrades alike, and nothing that the
+// client says of itself goes along. Without the certificate the same client is anonymous, and has nothing of ours.
+func TestCertificatePassthrough(t *testing.T) {
+	caFile, jane := clientCertificates(t)
+	f := startFront(t, upstreamTLS(t, func(w http.ResponseWriter, r *http.Request) {
+		var says []string
+		for name, values := range r.Header {
+			if strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-") && name != "X-Forwarded-For" || name == "Authorization" {
+				says = append(says, fmt.Sprintf("%s=%.20q", name, values))
+			}
+		}
+		slices.Sort(says)
+		w.WriteHeader(http.StatusTeapot)
+		io.WriteString(w, strings.Join(says, " "))
+	}), func(o *proxy.Options, _ *clientcmdapi.Config) {
+		o.SecurePort, o.BindAddress, o.ClientCAFile = proxy.AnyPort, "127.0.0.1", caFile
+		o.RequestHeaderUsernameHeaders = []string{"X-Custom-User"}
+	})
+	const lies = "Host: localhost\nX-Remote-User: root\nX-Custom-User: root\nAuthorization: Basic x\nimpersonate-new: x\nConnection: "
+	for _, tc := range []struct{ head, connection string }{
+		{"GET /version", "keep-alive"},
+		{"GET " + followLog, "Impersonate-User, Impersonate-Group"},
+		{"GET /api/v1/namespaces/ns/pods/p/exec", "Upgrade\nUpgrade: SPDY/3.1"},
+	} {
+		for _, certified := range []bool{true, false} {
+			want := `Impersonate-New=["x"]` // anonymous: what it says of itself is for kube-apiserver to judge
+			config := &tls.Config{InsecureSkipVerify: true}
+			if certified {
+				want = `Authorization=["Bearer own-token"] Impersonate-Extra-Authentication.kubernetes.io%2fcredential-Id=["X509SHA256=` // and so on
+				config.Certificates = []tls.Certificate{jane}
+			}
+			conn, err := tls.Dial("tcp", f.secure, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := newRawConn(t, conn)
+			c.send(tc.head + " HTTP/1.1\n" + lies + tc.connection + "\n\n")
+			resp, body := c.response()
+			if resp.StatusCode != http.StatusTeapot || !strings.HasPrefix(body, want) ||
+				certified && !strings.HasSuffix(body, `] Impersonate-Group=["devs" "system:authenticated"] Impersonate-User=["jane"]`) {
+				t.Errorf("%s, certified=%v: got %s %s", tc.head, certified, resp.Status, body)
+			}
+			conn.Close()
+		}
+	}
+}

@@ -1,0 +1,476 @@
+package e2e_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// authority signs client certificates.
+type authority struct {
+	file string
+	cert *x509.Certificate
+	key  any
+}
+
+// newAuthority returns one that kube-apiserver knows only if it is told.
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{file: filepath.Join(t.TempDir(), "ca.crt")}
+	pair := a.sign(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, Subject: pkix.Name{CommonName: "front-proxy-ca"}})
+	a.cert, a.key = pair.Leaf, pair.PrivateKey
+	if err := os.WriteFile(a.file, encodePEM("CERTIFICATE", pair.Leaf.Raw), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// authority returns the one whose client certificates kube-apiserver takes.
+func (c *cluster) authority(t *testing.T) *authority {
+	t.Helper()
+	file := filepath.Join(c.dir, "pki", "ca.crt")
+	pair, err := tls.LoadX509KeyPair(file, filepath.Join(c.dir, "pki", "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{file, pair.Leaf, pair.PrivateKey}
+}
+
+func (a *authority) sign(t *testing.T, template *x509.Certificate) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, parentKey := a.cert, a.key
+	if parent == nil {
+		parent, parentKey = template, key
+	}
+	template.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<60))
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+// client returns a certificate for a user.
+func (a *authority) client(t *testing.T, name string, groups ...string) *tls.Certificate {
+	t.Helper()
+	return a.sign(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Subject: pkix.Name{CommonName: name, Organization: groups}})
+}
+
+func encodePEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// certificateFiles writes a certificate and its key for kubectl and client-go.
+func certificateFiles(t *testing.T, c *tls.Certificate) (certFile, keyFile string) {
+	t.Helper()
+	der, err := x509.MarshalECPrivateKey(c.PrivateKey.(*ecdsa.PrivateKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
+	for name, content := range map[string][]byte{certFile: encodePEM("CERTIFICATE", c.Certificate[0]), keyFile: encodePEM("EC PRIVATE KEY", der)} {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
+// certified are a cluster and a watchfan that take client certificates and front proxies, and know the Node authorizer.
+type certified struct {
+	cluster *cluster
+	proxy   *watchfan
+	flags   []string // the watchfan's
+	users   *authority
+	fronts  *authority
+	direct  *target // the admin's
+	admin   *target // watchfan's admin port
+}
+
+func newCertified(t *testing.T) *certified {
+	t.Helper()
+	s := &certified{fronts: newAuthority(t)}
+	flags := []string{"requestheader-client-ca-file=" + s.fronts.file, "requestheader-allowed-names=front", "requestheader-username-headers=X-Remote-User",
+		"requestheader-uid-headers=X-Remote-Uid", "requestheader-group-headers=X-Remote-Group", "requestheader-extra-headers-prefix=X-Remote-Extra-"}
+	var args []string
+	for _, f := range append([]string{"authorization-mode=Node"}, flags...) { // besides RBAC
+		args = append(args, "--apiserver-arg", f)
+	}
+	s.cluster = privateCluster(t, args...)
+	s.users = s.cluster.authority(t)
+	for _, f := range append(flags, "client-ca-file="+s.users.file) {
+		s.flags = append(s.flags, "--"+f)
+	}
+	s.proxy = privateWatchfan(t, s.cluster, s.flags...)
+	s.proxy.waitReady(t)
+	s.direct, s.admin = s.cluster.direct(t), s.proxy.admin(t)
+	createNamespaces(t, s.direct, "a", "b")
+	for _, ns := range []string{"a", "b"} {
+		makeConfigMap(t, s.direct, ns, "x", `"l":"1"`)
+	}
+	s.direct.create(t, "/api/v1/namespaces/a/pods", podBody("p1", "n1"))
+	s.direct.create(t, "/api/v1/namespaces/a/pods", podBody("p2", "n2"))
+	s.direct.create(t, "/api/v1/namespaces/a/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}`)
+	// The group devs may read and write configmaps of namespace a, and read its pods.
+	roles := "/apis/rbac.authorization.k8s.io/v1/namespaces/a/"
+	s.direct.create(t, roles+"roles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"dev"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["*"]},{"apiGroups":[""],"resources":["pods"],"verbs":["get","list","watch"]},{"apiGroups":[""],"resources":["pods/exec"],"verbs":["create","get"]}]}`)
+	s.direct.create(t, roles+"rolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"dev"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"dev"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"devs"}]}`)
+	for _, uri := range []string{"/api/v1/configmaps", "/api/v1/pods", "/api/v1/secrets"} { // all cached before anybody asks
+		s.proxy.plain(t).get(t, uri+"?resourceVersion=0")
+	}
+	return s
+}
+
+// ways returns a certificate's ways through watchfan and straight to kube-apiserver.
+func (s *certified) ways(t *testing.T, c *tls.Certificate) (ours, theirs *target) {
+	t.Helper()
+	config := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }}
+	ours = newTarget("watchfan/certificate", "https://"+s.proxy.ports.Secure, config)
+	theirs = newTarget("kube-apiserver/certificate", s.cluster.ready.Server, config)
+	t.Cleanup(ours.close)
+	t.Cleanup(theirs.close)
+	return ours, theirs
+}
+
+// same compares a row both ways, a few times because the cluster goes on.
+func (s *certified) same(t *testing.T, who string, c *tls.Certificate, r row) {
+	t.Helper()
+	if r.method == "" {
+		r.method = http.MethodGet
+	}
+	ours, theirs := s.ways(t, c)
+	var err error
+	for range 3 {
+		if err = r.compare(t, ours, theirs); err == nil {
+			return
+		}
+	}
+	t.Errorf("%s %s as %s with %v: %v", r.method, r.uri, who, r.header, err)
+}
+
+func (s *certified) cached(t *testing.T) float64 {
+	return s.admin.metric(t, "watchfan_cached_requests_total")
+}
+
+var createdAt = regexp.MustCompile(`"creationTimestamp": ".*"`)
+
+var whoami = row{uri: "/apis/authentication.k8s.io/v1/selfsubjectreviews", method: http.MethodPost, body: `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`}
+
+// with returns r with headers given in pairs.
+func (r row) with(headers ...string) row {
+	r.header = make(http.Header)
+	for i := 0; i < len(headers); i += 2 {
+		r.header.Add(headers[i], headers[i+1])
+	}
+	return r
+}
+
+// TestCertificates: a client certificate, and what a front proxy says, are worth through the TLS port what they are worth at
+// kube-apiserver: the same user, the same answers and the same refusals, whether a cache answers or not (contract.md A01–A09, 6.1).
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	s := newCertified(t)
+	dev, none := s.users.client(t, "jane-of-devs", "devs", "ops"), s.users.client(t, "none-of-them")
+	root := s.users.client(t, "root-of-masters", "system:masters")
+	node := s.users.client(t, "system:node:n1", "system:nodes")
+	uid := s.users.sign(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Subject: pkix.Name{CommonName: "has-uid",
+		ExtraNames: []pkix.AttributeTypeAndValue{{Type: []int{1, 3, 6, 1, 4, 1, 57683, 2}, Value: "uid-1"}}}})
+	certificates := map[string]*tls.Certificate{"dev": dev, "none": none, "root": root, "node": node, "uid": uid}
+	front, stranger := s.fronts.client(t, "front"), s.fronts.client(t, "stranger")
+
+	t.Run("rows", func(t *testing.T) {
+		for who, c := range certificates {
+			s.same(t, who, c, whoami)
+			for _, uri := range []string{
+				"/api/v1/configmaps", "/api/v1/namespaces/a/configmaps", "/api/v1/namespaces/b/configmaps", "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx",
+				"/api/v1/namespaces/a/configmaps/x", "/api/v1/namespaces/b/configmaps/x", "/api/v1/secrets", "/api/v1/namespaces/a/secrets/s",
+				"/api/v1/pods", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2", // A05
+				"/foo", "/api/v1/nosuch",
+			} {
+				for _, query := range []string{"", "resourceVersion=0", "watch=1&timeoutSeconds=1&resourceVersion=0"} {
+					sep := "?"
+					if strings.Contains(uri, "?") {
+						sep = "&"
+					}
+					s.same(t, who, c, row{uri: strings.TrimSuffix(uri+sep+query, sep)})
+				}
+			}
+			s.same(t, who, c, row{method: http.MethodPost, uri: "/api/v1/namespaces/b/configmaps?dryRun=All", body: `{"metadata":{"name":"never"`}) // a bad body
+			s.same(t, who, c, row{method: http.MethodDelete, uri: "/api/v1/namespaces/b/secrets/never"})
+			s.same(t, who, c, row{method: http.MethodPost, uri: "/api/v1/namespaces/a/pods/p1/exec?command=true"})
+		}
+	})
+
+	t.Run("from the cache", func(t *testing.T) {
+		for who, c := range map[string]*tls.Certificate{"dev": dev, "root": root} {
+			ours, _ := s.ways(t, c)
+			before := s.cached(t)
+			ours.get(t, "/api/v1/namespaces/a/configmaps?resourceVersion=0")
+			if n := s.cached(t) - before; n != 1 {
+				t.Errorf("%s: %v lists from the cache, want 1", who, n)
+			}
+			ours.watch(t, "/api/v1/namespaces/a/configmaps?watch=1&timeoutSeconds=1").finish(t, 5*time.Second)
+			if n := s.cached(t) - before; n != 2 {
+				t.Errorf("%s: %v reads from the cache, want 2", who, n)
+			}
+		}
+		ours, _ := s.ways(t, node)
+		before := s.cached(t)
+		if resp := ours.get(t, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&resourceVersion=0"); resp.status != http.StatusOK || s.cached(t)-before != 1 {
+			t.Errorf("a node's own pods: %d, %v from the cache", resp.status, s.cached(t)-before)
+		}
+		if resp := ours.get(t, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2&resourceVersion=0"); resp.status != http.StatusForbidden {
+			t.Errorf("another node's pods: %d", resp.status)
+		}
+	})
+
+	t.Run("who writes", func(t *testing.T) {
+		ours, _ := s.ways(t, dev)
+		ours.create(t, "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"by-jane"},"data":{"k":"v"}}`)
+		ours.patch(t, "/api/v1/namespaces/a/configmaps/by-jane", `{"data":{"k":"w"}}`)
+		ours.remove(t, "/api/v1/namespaces/a/configmaps/by-jane")
+	})
+
+	t.Run("interleaved", func(t *testing.T) { // A09
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				c, want := dev, http.StatusOK
+				if i%2 == 1 {
+					c, want = none, http.StatusForbidden
+				}
+				way, _ := s.ways(t, c)
+				for range 25 {
+					if resp := way.get(t, "/api/v1/namespaces/a/configmaps?resourceVersion=0"); resp.status != want {
+						t.Errorf("%d, want %d: %s", resp.status, want, resp.body)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+
+	t.Run("front proxy", func(t *testing.T) { // A08
+		says := []string{"X-Remote-User", "Jané", "X-Remote-Group", "devs", "X-Remote-Group", "g 2", "X-Remote-Uid", "u-1", "X-Remote-Extra-Acme.com%2fRole", "r1", "X-Remote-Extra-Acme.com%2fRole", "r2"}
+		for who, c := range map[string]*tls.Certificate{"front": front, "stranger": stranger, "dev": dev} {
+			s.same(t, who, c, whoami.with(says...))
+			s.same(t, who, c, row{uri: "/api/v1/namespaces/a/configmaps?resourceVersion=0"}.with(says...))
+			s.same(t, who, c, row{uri: "/api/v1/namespaces/b/configmaps?resourceVersion=0"}.with(says...))
+			s.same(t, who, c, whoami.with("X-Remote-User", "root", "X-Remote-Group", "system:masters"))
+			s.same(t, who, c, whoami.with("X-Remote-Group", "system:masters"))
+			s.same(t, who, c, whoami.with("X-Remote-User", "system:serviceaccount:a:default", "Authorization", "Bearer bad"))
+		}
+		ours, _ := s.ways(t, front)
+		before := s.cached(t)
+		resp := ours.do(t, http.MethodGet, "/api/v1/namespaces/a/configmaps?resourceVersion=0", row{}.with(says...).header, "")
+		if resp.status != http.StatusOK || s.cached(t)-before != 1 {
+			t.Errorf("a front proxy's list: %d, %v from the cache", resp.status, s.cached(t)-before)
+		}
+	})
+
+	t.Run("impersonation", func(t *testing.T) { // A07
+		s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"imp"},"rules":[{"apiGroups":[""],"resources":["users"],"verbs":["impersonate"],"resourceNames":["joe"]},{"apiGroups":[""],"resources":["groups"],"verbs":["impersonate"],"resourceNames":["devs"]}]}`)
+		s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"imp"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"imp"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"devs"}]}`)
+		eventually(t, 15*time.Second, "the right to impersonate", func() error {
+			_, theirs := s.ways(t, dev)
+			if resp := theirs.do(t, http.MethodGet, "/version", http.Header{"Impersonate-User": {"joe"}}, ""); resp.status != http.StatusOK {
+				return fmt.Errorf("%d %s", resp.status, resp.body)
+			}
+			return nil
+		})
+		list := row{uri: "/api/v1/namespaces/a/configmaps?resourceVersion=0"}
+		for _, headers := range [][]string{
+			{"Impersonate-User", "joe"},
+			{"Impersonate-User", "joe", "Impersonate-Group", "devs"},
+			{"Impersonate-Group", "devs"},
+			{"Impersonate-Uid", "u"},
+			{"Impersonate-Extra-K", "v"},
+			{"Impersonate-User", ""},
+		} {
+			for who, c := range map[string]*tls.Certificate{"dev": dev, "root": root} {
+				s.same(t, who, c, whoami.with(headers...))
+				s.same(t, who, c, list.with(headers...))
+			}
+		}
+		s.same(t, "root", root, whoami.with("Impersonate-User", "system:serviceaccount:a:default"))
+		s.same(t, "root", root, whoami.with("Impersonate-User", "jim", "Impersonate-Uid", "u", "Impersonate-Group", "system:masters", "Impersonate-Extra-A%2fB", "v"))
+		ours, theirs := s.ways(t, dev)
+		for _, headers := range [][]string{
+			{"Impersonate-User", "jim"},
+			{"Impersonate-User", "joe", "Impersonate-Group", "system:masters"},
+			{"Impersonate-User", "joe", "Impersonate-Uid", "u"},
+			{"Impersonate-User", "joe", "Impersonate-Extra-K", "v"},
+			{"Impersonate-User", "system:serviceaccount:a:default"},
+		} {
+			h := row{}.with(headers...).header
+			got, want := ours.do(t, whoami.method, whoami.uri, h, whoami.body), theirs.do(t, whoami.method, whoami.uri, h, whoami.body)
+			if got.status != http.StatusForbidden || want.status != http.StatusForbidden || !bytes.Contains(got.body, []byte(`User \"jane-of-devs\" cannot impersonate`)) {
+				t.Errorf("%q: %d %s\nkube-apiserver: %d %s", headers, got.status, got.body, want.status, want.body)
+			}
+		}
+	})
+
+	t.Run("not good", func(t *testing.T) {
+		foreign := newAuthority(t).client(t, "root-of-masters", "system:masters")
+		list := row{uri: "/api/v1/namespaces/a/configmaps?resourceVersion=0"}
+		s.same(t, "a foreign certificate", foreign, list)
+		s.same(t, "a foreign certificate and a token", foreign, list.with("Authorization", "Bearer "+s.cluster.token(t, "reader")))
+		s.same(t, "a foreign certificate and a bad token", foreign, list.with("Authorization", "Bearer bad"))
+		s.same(t, "a certificate and a bad token", dev, list.with("Authorization", "Bearer bad"))
+		s.same(t, "a certificate and a password", dev, list.with("Authorization", "Basic eDp5"))
+	})
+
+	t.Run("kubectl", func(t *testing.T) {
+		program, home := binary(t, "KUBECTL_BIN", "kubectl"), t.TempDir()
+		empty := filepath.Join(home, "empty")
+		if err := os.WriteFile(empty, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for who, c := range certificates {
+			certFile, keyFile := certificateFiles(t, c)
+			way := func(name, server string) kubectl {
+				return kubectl{program, []string{"--kubeconfig", empty, "--server", server, "--insecure-skip-tls-verify", "--client-certificate", certFile, "--client-key", keyFile}, filepath.Join(home, who+name)}
+			}
+			straight, secure := way("straight", s.cluster.ready.Server), way("secure", "https://"+s.proxy.ports.Secure)
+			for _, args := range [][]string{
+				{"auth", "whoami", "-o", "json"},
+				{"auth", "whoami", "-o", "json", "--as", "joe", "--as-group", "devs"},
+				{"auth", "can-i", "--list", "-n", "a"},
+				{"get", "configmaps", "-n", "a"},
+				{"get", "configmap", "x", "-n", "a", "-o", "yaml"},
+				{"get", "configmaps", "-A"},
+				{"get", "pods", "-n", "a", "-o", "name"},
+				{"exec", "p1", "-n", "a", "--", "true"},
+				{"create", "configmap", "dry", "-n", "a", "--dry-run=server", "-o", "name"},
+			} {
+				got, code := secure.run(t, "", args...)
+				want, wantCode := straight.run(t, "", args...)
+				got, want = createdAt.ReplaceAllString(sameOutput(got), ""), createdAt.ReplaceAllString(sameOutput(want), "")
+				if refused := code != 0 && wantCode != 0 && args[len(args)-2] == "--as-group"; !refused && got != want || code != wantCode {
+					t.Errorf("kubectl %q as %s: exit code %d, want %d\n got %s\nwant %s", args, who, code, wantCode, got, want)
+				}
+			}
+		}
+	})
+
+	t.Run("client-go", func(t *testing.T) {
+		certFile, keyFile := certificateFiles(t, root)
+		informers := startInformers(t, "certificate", &rest.Config{Host: "https://" + s.proxy.ports.Secure, TLSClientConfig: rest.TLSClientConfig{Insecure: true, CertFile: certFile, KeyFile: keyFile}})
+		informers.waitSynced(t)
+		makeConfigMap(t, s.direct, "b", "later", `"l":"1"`)
+		eventually(t, 10*time.Second, "an event at the informer", func() error {
+			if _, ok, _ := informers.configMaps.GetStore().GetByKey("b/later"); !ok {
+				return fmt.Errorf("not there")
+			}
+			return nil
+		})
+	})
+
+	t.Run("rights", func(t *testing.T) { // those that proxy/doc.go asks for, on top of reading, are needed and enough
+		least := *s
+		p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), s.cluster.ready.Kubeconfigs["reader"], s.flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.stop() })
+		p.waitReady(t)
+		least.proxy, least.admin = p, p.admin(t)
+		ours, _ := least.ways(t, dev)
+		const list = "/api/v1/namespaces/a/configmaps?resourceVersion=0"
+		if resp := ours.get(t, list); resp.status != http.StatusForbidden || !bytes.Contains(resp.body, []byte(`User \"dev-reader\" cannot impersonate`)) {
+			t.Errorf("without rights: %d %s", resp.status, resp.body)
+		}
+		if n := least.admin.metric(t, "watchfan_access_reviews_refused_total"); n == 0 {
+			t.Error("no refused review is counted")
+		}
+		s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"clients"},"rules":[`+
+			`{"apiGroups":["authorization.k8s.io"],"resources":["subjectaccessreviews"],"verbs":["create"]},{"apiGroups":[""],"resources":["users","groups","serviceaccounts"],"verbs":["impersonate"]},`+
+			`{"apiGroups":["authentication.k8s.io"],"resources":["*"],"verbs":["impersonate"]}]}`)
+		s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"clients"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"clients"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"dev-reader"}]}`)
+		eventually(t, 15*time.Second, "a list from the cache", func() error {
+			if resp := ours.get(t, list); resp.status != http.StatusOK || least.cached(t) == 0 {
+				return fmt.Errorf("%d %s", resp.status, resp.body)
+			}
+			return nil
+		})
+		for who, c := range certificates {
+			least.same(t, who, c, whoami)
+			least.same(t, who, c, row{uri: "/api/v1/namespaces/b/configmaps"})
+		}
+		least.same(t, "front", front, whoami.with("X-Remote-User", "joe", "X-Remote-Extra-K", "v"))
+	})
+
+	t.Run("kinds", func(t *testing.T) {
+		for _, kind := range []string{"certificate", "front-proxy", "own", "token"} {
+			if s.admin.metric(t, "watchfan_identified_requests_total", `identity="`+kind+`"`) == 0 {
+				t.Errorf("no request as %s", kind)
+			}
+		}
+		log, err := os.ReadFile(s.proxy.log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		metrics := s.admin.get(t, "/metrics").body
+		for _, secret := range []string{"jane-of-devs", "none-of-them", "root-of-masters", "system:masters", "Jané", "Bearer", s.cluster.token(t, "admin"), s.cluster.token(t, "reader"), "BEGIN ", "X509SHA256"} {
+			if bytes.Contains(log, []byte(secret)) || bytes.Contains(metrics, []byte(secret)) {
+				t.Errorf("the log or the metrics say %q", secret)
+			}
+		}
+	})
+}
+
+// TestCertificateRevocation: the open watch of a client certificate's user ends within about a minute of its right (contract.md 6.6, A10), cleanly,
+// and the next is refused; one whose right remains goes on.
+func TestCertificateRevocation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	t.Parallel()
+	s := newCertified(t)
+	dev, _ := s.ways(t, s.users.client(t, "jane", "devs"))
+	root, _ := s.ways(t, s.users.client(t, "root", "system:masters"))
+	const uri = "/api/v1/namespaces/a/configmaps?watch=1&timeoutSeconds=300&resourceVersion=0"
+	before := s.cached(t)
+	open, stays := dev.watch(t, uri), root.watch(t, uri)
+	if n := s.cached(t) - before; n != 2 {
+		t.Fatalf("%v of 2 watches from the cache", n)
+	}
+	s.direct.remove(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings/dev")
+	begin := time.Now()
+	open.finish(t, 80*time.Second)
+	t.Logf("ended after %s", time.Since(begin).Round(time.Second))
+	if resp := dev.get(t, uri); resp.status != http.StatusForbidden {
+		t.Errorf("the next watch: %d", resp.status)
+	}
+	if !stays.open() {
+		t.Error("the other user's watch has ended too")
+	}
+	stays.stop()
+}

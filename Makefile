@@ -14,7 +14,7 @@ PACKAGES := ./...
 SOURCES := go.mod go.sum main.go $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test unit e2e conformance race fuzz lint microbench bench clean
+.PHONY: help build devcluster run demo test unit e2e deploytest conformance race fuzz lint microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -29,7 +29,7 @@ demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of up
 
 devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and kube-apiserver (4 minutes the first time)
 
-test: lint unit e2e ## everything: formatting, vet, staticcheck, unit tests, the end-to-end suite against a real kube-apiserver
+test: lint unit e2e deploytest ## everything: formatting, vet, staticcheck, unit tests, the end-to-end suite against a real kube-apiserver, the chart
 
 unit: ## unit tests and fuzz seeds, with the race detector
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v /proxy/e2e)
@@ -38,6 +38,9 @@ e2e: bin/watchfan-race bin/devcluster bin/kubectl ## the built binary between a 
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
 		$(GO) test -timeout 20m -count=1 ./proxy/e2e/...
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
+
+deploytest: bin/watchfan bin/devcluster ## the chart and the manifests, with Helm's own library and a real kube-apiserver
+	cd deploy/deploytest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
 conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, straight and through watchfan (6 minutes)
 	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
@@ -54,6 +57,7 @@ lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "not gofmt-clean: $$unformatted"; exit 1; }
 	$(GO) vet $(PACKAGES)
 	cd proxy/e2e/informers && $(GO) vet .
+	cd deploy/deploytest && $(GO) vet .
 	$(GO) run $(STATICCHECK) $(PACKAGES)
 
 microbench: ## go test -bench of framing and fanout

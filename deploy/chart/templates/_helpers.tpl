@@ -1,0 +1,34 @@
+{{/* The name of everything in the release. */}}
+{{- define "watchfan.name" -}}
+{{- if contains "watchfan" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-watchfan" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{/* What pods are selected by; it must never change. */}}
+{{- define "watchfan.selector" -}}
+app.kubernetes.io/name: watchfan
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "watchfan.labels" -}}
+{{ include "watchfan.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "watchfan.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "watchfan.name" .) }}{{ else }}{{ required "serviceAccount.create is false: give serviceAccount.name" .Values.serviceAccount.name }}{{ end }}
+{{- end }}
+
+{{/* ClusterRoles have no namespace, so two releases of one name must differ by theirs. */}}
+{{- define "watchfan.clusterRole" -}}
+{{ printf "%s:%s" .Release.Namespace (include "watchfan.name" .) }}
+{{- end }}
+
+{{- define "watchfan.tlsSecret" -}}
+{{ .Values.tls.secretName | default (printf "%s-tls" (include "watchfan.name" .)) }}
+{{- end }}
+
+{{- define "watchfan.image" -}}
+{{- if .Values.image.digest }}{{ .Values.image.repository }}@{{ .Values.image.digest }}{{ else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}

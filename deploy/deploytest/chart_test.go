@@ -1,0 +1,238 @@
+package deploytest
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v4/pkg/action"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// valueSets calls f for each file of values in testdata.
+func valueSets(t *testing.T, f func(t *testing.T, text string)) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no values in testdata", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) { f(t, readFile(t, file)) })
+	}
+}
+
+// TestLint: helm lint --strict has nothing to say.
+func TestLint(t *testing.T) {
+	valueSets(t, func(t *testing.T, text string) {
+		lint := action.NewLint()
+		lint.Strict, lint.Namespace = true, namespace
+		result := lint.Run([]string{chartDir}, values(t, text))
+		for _, err := range result.Errors {
+			t.Error(err)
+		}
+		if result.TotalChartsLinted != 1 {
+			t.Errorf("linted %d charts", result.TotalChartsLinted)
+		}
+	})
+}
+
+// TestRender: kube-apiserver takes every object, with no field that it does not know.
+func TestRender(t *testing.T) {
+	c := theCluster(t)
+	valueSets(t, func(t *testing.T, text string) {
+		r, err := template(t, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(r.Info.Notes, "https://watchfan.watchfan.svc:") {
+			t.Errorf("NOTES.txt says nothing of the address:\n%s", r.Info.Notes)
+		}
+		var known []*unstructured.Unstructured
+		for _, o := range parse(t, r.Manifest) {
+			switch o.GetKind() {
+			case "ServiceMonitor":
+				strictly(t, o, &monitoringv1.ServiceMonitor{})
+			case "PrometheusRule":
+				strictly(t, o, &monitoringv1.PrometheusRule{})
+			default:
+				known = append(known, o)
+			}
+		}
+		c.dryRun(t, known)
+	})
+}
+
+// strictly decodes o into its type, without a field to spare.
+func strictly(t *testing.T, o *unstructured.Unstructured, into any) {
+	t.Helper()
+	content, err := yaml.Marshal(o.Object)
+	if err == nil {
+		err = yaml.UnmarshalStrict(content, into)
+	}
+	if err != nil {
+		t.Errorf("%s: %v", o.GetKind(), err)
+	}
+}
+
+// TestObjects: each switch brings its objects, and only those.
+func TestObjects(t *testing.T) {
+	kinds := func(text string) map[string]int {
+		r, err := template(t, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := make(map[string]int)
+		for _, o := range parse(t, r.Manifest) {
+			n[o.GetKind()]++
+		}
+		return n
+	}
+	f := func(values, want string) {
+		t.Helper()
+		var got []string
+		n := kinds(values)
+		for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget",
+			"PrometheusRule", "Secret", "Service", "ServiceAccount", "ServiceMonitor"} {
+			for range n[kind] {
+				got = append(got, kind)
+			}
+			delete(n, kind)
+		}
+		if strings.Join(got, " ") != want || len(n) != 0 {
+			t.Errorf("%q: got %s and %v, want %s", values, got, n, want)
+		}
+	}
+	f("", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
+	f(readFile(t, "testdata/small.yaml"), "Deployment Service")
+	f(readFile(t, "testdata/everything.yaml"), "ClusterRole ClusterRoleBinding Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget "+
+		"PrometheusRule Secret Service Service ServiceAccount ServiceMonitor")
+}
+
+// TestLeastRights: the role can read lists and watches, and nothing else unless it is asked for; never secrets by default.
+func TestLeastRights(t *testing.T) {
+	f := func(values, want string) {
+		t.Helper()
+		r, err := template(t, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verbs := make(map[string]bool)
+		for _, o := range parse(t, r.Manifest) {
+			if o.GetKind() != "ClusterRole" {
+				continue
+			}
+			rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
+			for _, rule := range rules {
+				rule := rule.(map[string]any)
+				all, _, _ := unstructured.NestedStringSlice(rule, "verbs")
+				for _, verb := range all {
+					verbs[verb] = true
+				}
+				resources, _, _ := unstructured.NestedStringSlice(rule, "resources")
+				groups, _, _ := unstructured.NestedStringSlice(rule, "apiGroups")
+				for _, resource := range resources {
+					if resource == "secrets" || resource == "*" && groups[0] == "" {
+						t.Errorf("%q: secrets are readable", values)
+					}
+				}
+			}
+		}
+		var got []string
+		for _, verb := range []string{"get", "list", "watch", "create", "impersonate"} {
+			if verbs[verb] {
+				got = append(got, verb)
+			}
+			delete(verbs, verb)
+		}
+		if strings.Join(got, " ") != want || len(verbs) != 0 {
+			t.Errorf("%q: got %s and %v, want %s", values, got, verbs, want)
+		}
+	}
+	f("", "get list watch")
+	f("{clientCertificates: {enabled: true, configMap: ca}}", "get list watch create impersonate")
+}
+
+// TestText: values come out as Kubernetes and Go read them.
+func TestText(t *testing.T) {
+	f := func(version, text string, want ...string) {
+		t.Helper()
+		r, err := templateFor(t, version, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range want {
+			has := strings.Contains(r.Manifest, strings.TrimPrefix(w, "!"))
+			if has == strings.HasPrefix(w, "!") {
+				t.Errorf("Kubernetes %s, %q: want %q in\n%s", version, text, w, r.Manifest)
+			}
+		}
+	}
+	f("v1.36.3", "", "trafficDistribution: PreferSameZone", "terminationGracePeriodSeconds: 45", "resource: requests.memory", "--history-frames=102400\n")
+	f("v1.33.9", "", "trafficDistribution: PreferClose")
+	f("v1.36.3", "service: {trafficDistribution: ''}", "!trafficDistribution")
+	f("v1.36.3", "cache: {historyEvents: 20000000}", "--history-frames=20000000\n") // not 2e+07
+	f("v1.36.3", "goMemoryLimit: 3GiB", "name: GOMEMLIMIT\n              value: \"3GiB\"")
+	f("v1.36.3", "goMemoryLimit: ''", "!GOMEMLIMIT", "!env:")
+	f("v1.36.3", "resources: {requests: {memory: null}, limits: {memory: null}}", "!GOMEMLIMIT")
+	f("v1.36.3", "{shutdown: {delaySeconds: 0, timeoutSeconds: 60}}", "--shutdown-delay-duration=0s", "--shutdown-timeout=60s", "terminationGracePeriodSeconds: 65")
+}
+
+// TestBadValues: what can't work is refused, by a sentence that names the value.
+func TestBadValues(t *testing.T) {
+	f := func(text string, want ...string) {
+		t.Helper()
+		_, err := template(t, text)
+		if err == nil {
+			t.Errorf("%s: no error", text)
+			return
+		}
+		for _, w := range want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v does not say %q", text, err, w)
+			}
+		}
+	}
+	f("replica: 3", "additional properties 'replica' not allowed")
+	f("replicas: many", "/replicas", "want integer")
+	f("replicas: -1", "/replicas", "minimum")
+	f("cache: {idleTimeout: 10}", "/cache/idleTimeout", "want string")
+	f("cache: {idleTimeout: 10 minutes}", "/cache/idleTimeout", "does not match pattern")
+	f("cache: {historyBytes: 64MB}", "/cache/historyBytes", "does not match pattern")
+	f("cache: {resident: [Pods]}", "/cache/resident/0", "does not match pattern")
+	f("cache: {resources: [{resources: [pods]}]}", "/cache/resources/0", "missing property 'group'")
+	f("cache: {moreResources: [{group: cilium.io}]}", "/cache/moreResources/0", "missing property 'resources'")
+	f("service: {port: 70000}", "/service/port", "maximum")
+	f("service: {trafficDistribution: Nearest}", "/service/trafficDistribution", "PreferSameZone")
+	f("image: {digest: latest}", "/image/digest", "does not match pattern")
+	f("log: {level: verbose}", "/log/level", "debug")
+	f("goMemoryLimit: 700Mi", "/goMemoryLimit", "does not match pattern")
+	f("extraArgs: [min-request-timeout]", "/extraArgs/0", "does not match pattern")
+	f("autoscaling: {enabled: true, cpuPercent: 0}", "give autoscaling.cpuPercent")
+	f("autoscaling: {enabled: true, minReplicas: 5, maxReplicas: 2}", "minReplicas is 5, more than maxReplicas, 2")
+	f("serviceAccount: {create: false}", "give serviceAccount.name")
+	f("clientCertificates: {enabled: true}", "give clientCertificates.configMap")
+}
+
+// TestSchema: what the schema allows has a place in values.yaml, where it is explained. That the schema knows all of values.yaml is shown by
+// its defaults being taken.
+func TestSchema(t *testing.T) {
+	defaults := values(t, readFile(t, chartDir+"/values.yaml"))
+	var schema struct {
+		Properties map[string]struct{ Properties map[string]any }
+	}
+	if err := yaml.Unmarshal([]byte(readFile(t, chartDir+"/values.schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	for name, property := range schema.Properties {
+		if _, ok := defaults[name]; !ok && name != "global" {
+			t.Errorf("%s is in the schema and not in values.yaml", name)
+		}
+		section, _ := defaults[name].(map[string]any)
+		for field := range property.Properties {
+			if _, ok := section[field]; !ok && name != "resources" {
+				t.Errorf("%s.%s is in the schema and not in values.yaml", name, field)
+			}
+		}
+	}
+}

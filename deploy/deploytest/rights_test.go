@@ -1,0 +1,557 @@
+package deploytest
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// paints is what the client reads: custom resources that can be selected by a field, and what the client itself may do.
+const paints = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: paints.deploytest.example.com}
+spec:
+  group: deploytest.example.com
+  scope: Namespaced
+  names: {plural: paints, singular: paint, kind: Paint}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      selectableFields: [{jsonPath: .spec.color}]
+      schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {color: {type: string}}}}}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: apps}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: client, namespace: apps}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: client, namespace: apps}
+rules:
+  - {apiGroups: [""], resources: [configmaps, secrets], verbs: [get, list, watch]}
+  - {apiGroups: [deploytest.example.com], resources: [paints], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: client, namespace: apps}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: client}
+subjects: [{kind: ServiceAccount, name: client, namespace: apps}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: first, namespace: apps}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: first, namespace: apps}
+`
+
+const paint = `
+apiVersion: deploytest.example.com/v1
+kind: Paint
+metadata: {name: %[1]s, namespace: apps}
+spec: {color: %[1]s}
+`
+
+const chartValues = `{cache: {moreResources: [{group: deploytest.example.com, resources: [paints]}]}}`
+
+// TestLeastRightsSuffice installs the chart, and runs the program with the Deployment's flags, the release's certificate and a token of its
+// service account. Everything that the cache can serve is served from it, and without any one of the role's rules something is not.
+func TestLeastRightsSuffice(t *testing.T) {
+	c := theCluster(t)
+	binary(t, "WATCHFAN_BIN")
+	c.must(t, paints)
+	eventually(t, "make custom resources", func() error {
+		return errors.Join(c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "red"))[0], false), c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "blue"))[0], false))
+	})
+	c.install(t, chartValues)
+	t.Cleanup(func() { c.uninstall(t) })
+	c.takeDefaultRightsAway(t)
+
+	t.Run("all", func(t *testing.T) {
+		w := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
+		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
+		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred", `"name":"red"`)
+		w.watched(t, c)
+		w.consistent(t, c)
+		// What nobody has allowed the program to cache is passed through, with the client's rights.
+		w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
+		// And what the client may not read, it may not read here.
+		for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0", "/api/v1/namespaces/default/configmaps?resourceVersion=0", "/api/v1/nodes?watch=1"} {
+			if code, body := w.get(t, uri); code != http.StatusForbidden {
+				t.Errorf("%s: %d %s", uri, code, body)
+			}
+		}
+	})
+
+	role, err := c.client.RbacV1().ClusterRoles().Get(t.Context(), "watchfan:watchfan", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	without := func(name string, needless func(i int) bool, check func(t *testing.T, w *watchfan)) {
+		t.Run("without "+name, func(t *testing.T) {
+			less := role.DeepCopy()
+			less.Rules, less.ResourceVersion = nil, ""
+			for i, rule := range role.Rules {
+				if !needless(i) {
+					less.Rules = append(less.Rules, rule)
+				}
+			}
+			if len(less.Rules) != len(role.Rules)-1 {
+				t.Fatalf("%d of %d rules are left", len(less.Rules), len(role.Rules))
+			}
+			if _, err := c.client.RbacV1().ClusterRoles().Update(t.Context(), less, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(200 * time.Millisecond) // for kube-apiserver's authorizer
+			check(t, c.watchfan(t, c.config.Host, c.caFile, "watchfan"))
+		})
+	}
+	has := func(resource string) func(int) bool {
+		return func(i int) bool { return strings.Contains(strings.Join(role.Rules[i].Resources, " "), resource) }
+	}
+	without("the resource", has("paints"), func(t *testing.T, w *watchfan) {
+		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
+		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+	})
+	without("definitions", has("customresourcedefinitions"), func(t *testing.T, w *watchfan) {
+		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
+		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred", `"name":"red"`)
+	})
+	without("discovery", func(i int) bool { return len(role.Rules[i].NonResourceURLs) > 0 }, func(t *testing.T, w *watchfan) {
+		w.served(t, 0, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+	})
+	role.ResourceVersion = ""
+	if _, err := c.client.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestClientCertificates: with clientCertificates, the role suffices to serve the owners of certificates, from the cache and passed through,
+// and passes nobody through who is not among those that may be impersonated.
+func TestClientCertificates(t *testing.T) {
+	c := theCluster(t)
+	c.must(t, paints)
+	c.must(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: painters, namespace: apps}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: client}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: painters}]
+`)
+	c.install(t, `{clientCertificates: {enabled: true, configMap: client-ca, impersonate: {users: [jane], groups: [painters, "system:authenticated"]}}}`)
+	t.Cleanup(func() { c.uninstall(t) })
+	w := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
+
+	w.present(t, c.certificate(t, "jane", "painters"))
+	w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+	w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
+	if code, body := w.get(t, "/api/v1/configmaps?resourceVersion=0"); code != http.StatusForbidden || !strings.Contains(body, `User \"jane\" cannot list`) {
+		t.Errorf("jane reads more than she may: %d %s", code, body)
+	}
+	w.present(t, c.certificate(t, "joe", "painters"))
+	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
+		t.Errorf("joe is passed through: %d %s", code, body)
+	}
+}
+
+// certificate returns a client certificate that the cluster's CA has signed.
+func (c *cluster) certificate(t *testing.T, user, group string) tls.Certificate {
+	t.Helper()
+	ca, err := tls.LoadX509KeyPair(c.caFile, strings.TrimSuffix(c.caFile, ".crt")+".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:      pkix.Name{CommonName: user, Organization: []string{group}},
+		NotBefore:    time.Now().Add(-time.Minute),
+		NotAfter:     time.Now().Add(time.Hour),
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, request, ca.Leaf, key.Public(), ca.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: key}
+}
+
+// present has the client show a certificate, and no token, from its next request on.
+func (w *watchfan) present(t *testing.T, certificate tls.Certificate) {
+	t.Helper()
+	transport := w.client.Transport.(*http.Transport).Clone()
+	transport.TLSClientConfig.Certificates = []tls.Certificate{certificate}
+	t.Cleanup(transport.CloseIdleConnections)
+	w.client.Transport, w.token = transport, ""
+}
+
+// TestNodeTier: the DaemonSet's program, with the tier of the chart as its upstream, serves from its own cache, and the tier from its.
+func TestNodeTier(t *testing.T) {
+	c := theCluster(t)
+	binary(t, "WATCHFAN_BIN")
+	c.must(t, paints)
+	c.install(t, chartValues)
+	t.Cleanup(func() { c.uninstall(t) })
+	for _, o := range parse(t, readFile(t, "../sidecar/daemonset.yaml")) {
+		if err := c.apply(t.Context(), o, false); err != nil {
+			t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+	}
+	tier := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
+	node := c.watchfan(t, "https://"+tier.ports.Secure, tier.caFile, "watchfan-node")
+	node.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+	node.watched(t, c)
+	node.consistent(t, c)
+	if got := tier.metric(t, "watchfan_cached_requests_total", `resource="configmaps"`, `verb="watch"`); got < 1 {
+		t.Errorf("the tier served %v watches of configmaps", got)
+	}
+}
+
+// TestReleases: an upgrade and a rollback keep the certificate that clients trust.
+func TestReleases(t *testing.T) {
+	c := theCluster(t)
+	certificate := func() string {
+		s, err := c.client.CoreV1().Secrets(namespace).Get(t.Context(), "watchfan-tls", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.X509KeyPair(s.Data["tls.crt"], s.Data["tls.key"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(s.Data["ca.crt"])
+		for _, host := range []string{"watchfan.watchfan", "watchfan.watchfan.svc", "watchfan.watchfan.svc.cluster.local", "fan.example.com"} {
+			if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
+				t.Error(err)
+			}
+		}
+		return string(s.Data["tls.crt"])
+	}
+	replicas := func() int32 {
+		d, err := c.client.AppsV1().Deployments(namespace).Get(t.Context(), "watchfan", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *d.Spec.Replicas
+	}
+	c.install(t, "tls: {extraHosts: [fan.example.com]}")
+	t.Cleanup(func() { c.uninstall(t) })
+	first := certificate()
+	c.upgrade(t, "{tls: {extraHosts: [fan.example.com]}, replicas: 5}")
+	if n := replicas(); n != 5 {
+		t.Errorf("after the upgrade: %d replicas", n)
+	}
+	if certificate() != first {
+		t.Error("the upgrade made another certificate")
+	}
+	c.rollback(t)
+	if n := replicas(); n != 2 {
+		t.Errorf("after the rollback: %d replicas", n)
+	}
+	if certificate() != first {
+		t.Error("the rollback brought another certificate")
+	}
+}
+
+// takeDefaultRightsAway leaves authenticated users what no cluster can do without, until the test ends.
+func (c *cluster) takeDefaultRightsAway(t *testing.T) {
+	t.Helper()
+	bindings := c.client.RbacV1().ClusterRoleBindings()
+	for _, name := range []string{"system:discovery", "system:public-info-viewer"} {
+		binding, err := bindings.Get(t.Context(), name, metav1.GetOptions{})
+		if err == nil {
+			err = bindings.Delete(t.Context(), name, metav1.DeleteOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			binding.ResourceVersion = ""
+			if _, err := bindings.Create(context.Background(), binding, metav1.CreateOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// token returns a token of a service account, as pods have it.
+func (c *cluster) token(t *testing.T, namespace, name string) string {
+	t.Helper()
+	r, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Status.Token
+}
+
+// watchfan is the program as a pod of the release would run it, and a client of it.
+type watchfan struct {
+	client *http.Client
+	token  string // "": none
+	caFile string // of its serving certificate
+	ports  struct{ Secure, Admin string }
+}
+
+// watchfan starts the program with the flags of the Deployment and a token of a service account of the release's namespace.
+func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *watchfan {
+	t.Helper()
+	dir := t.TempDir()
+	secret, err := c.client.CoreV1().Secrets(namespace).Get(t.Context(), "watchfan-tls", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range secret.Data {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: upstream, CertificateAuthority: upstreamCA}
+	if account != "watchfan" {
+		kubeconfig.Clusters["c"].TLSServerName = "watchfan.watchfan.svc"
+	}
+	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: c.token(t, namespace, account)}
+	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	kubeconfig.CurrentContext = "x"
+	if err := clientcmd.WriteToFile(*kubeconfig, filepath.Join(dir, "kubeconfig")); err != nil {
+		t.Fatal(err)
+	}
+
+	deployment, err := c.client.AppsV1().Deployments(namespace).Get(t.Context(), "watchfan", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary(t, "WATCHFAN_BIN"), c.flags(deployment, dir)...)
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil || t.Failed() {
+			t.Logf("watchfan: %v\n%s", err, log.String())
+		}
+	})
+
+	w := &watchfan{token: c.token(t, "apps", "client"), caFile: filepath.Join(dir, "ca.crt")}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "watchfan.watchfan.svc"}}
+	w.client = &http.Client{Transport: transport, Timeout: patience}
+	t.Cleanup(transport.CloseIdleConnections)
+	eventually(t, "watchfan is ready", func() error {
+		content, err := os.ReadFile(filepath.Join(dir, "ports"))
+		if err == nil {
+			err = json.Unmarshal(content, &w.ports)
+		}
+		if err != nil {
+			return err
+		}
+		resp, err := w.client.Get("http://" + w.ports.Admin + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			body, _ := io.ReadAll(resp.Body)
+			return fmt.Errorf("%s: %s", resp.Status, body)
+		}
+		return nil
+	})
+	return w
+}
+
+// flags are the Deployment's, with files and ports of this machine.
+func (c *cluster) flags(d *appsv1.Deployment, dir string) (flags []string) {
+	here := strings.NewReplacer("/etc/watchfan/tls", dir, "/etc/watchfan/client-ca/client-ca-file", c.caFile, "=8443", "=-1", "=8002", "=-1", "=0.0.0.0", "=127.0.0.1")
+	for _, flag := range d.Spec.Template.Spec.Containers[0].Args {
+		flags = append(flags, here.Replace(flag))
+	}
+	return append(flags, "--kubeconfig="+filepath.Join(dir, "kubeconfig"), "--ports-file="+filepath.Join(dir, "ports"), "--shutdown-delay-duration=0s")
+}
+
+func (w *watchfan) open(ctx context.Context, uri string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+w.ports.Secure+uri, nil)
+	if err != nil {
+		return nil, err
+	}
+	if w.token != "" {
+		req.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	return w.client.Do(req)
+}
+
+func (w *watchfan) get(t *testing.T, uri string) (code int, body string) {
+	t.Helper()
+	resp, err := w.open(t.Context(), uri)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(content)
+}
+
+// metric returns the sum of a metric over all label sets that have the given labels.
+func (w *watchfan) metric(t *testing.T, name string, labels ...string) (sum float64) {
+	t.Helper()
+	resp, err := w.client.Get("http://" + w.ports.Admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+lines:
+	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{.*\})? (\S+)$`).FindAllStringSubmatch(string(content), -1) {
+		for _, label := range labels {
+			if !strings.Contains(m[1], label) {
+				continue lines
+			}
+		}
+		v, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += v
+	}
+	return sum
+}
+
+// served requests uri and checks how many requests that was for the cache.
+func (w *watchfan) served(t *testing.T, want float64, verb, resource, uri, content string) {
+	t.Helper()
+	count := func() float64 {
+		return w.metric(t, "watchfan_cached_requests_total", `resource="`+resource+`"`, `verb="`+verb+`"`)
+	}
+	before := count()
+	code, body := w.get(t, uri)
+	if code != http.StatusOK || !strings.Contains(body, content) {
+		t.Errorf("%s: %d %s", uri, code, body)
+	}
+	if got := count() - before; got != want {
+		t.Errorf("%s: %v requests were served from the cache, want %v", uri, got, want)
+	}
+}
+
+// watched checks that a watch brings a write, from the cache.
+func (w *watchfan) watched(t *testing.T, c *cluster) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	resp, err := w.open(ctx, "/api/v1/namespaces/apps/configmaps?watch=1&timeoutSeconds=20&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("watch: %s", resp.Status)
+	}
+	events := json.NewDecoder(resp.Body)
+	written := fmt.Sprintf("written-%d", time.Now().UnixNano())
+	for {
+		var event struct {
+			Type   string
+			Object struct {
+				Metadata metav1.ObjectMeta
+			}
+		}
+		if err := events.Decode(&event); err != nil {
+			t.Fatalf("%s has not come: %v", written, err)
+		}
+		switch {
+		case event.Type == "BOOKMARK" && event.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true":
+			if n := w.metric(t, "watchfan_watchers"); n != 1 {
+				t.Errorf("%v watchers are served from the cache", n)
+			}
+			c.must(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+written+", namespace: apps}\n")
+		case event.Type == "ADDED" && event.Object.Metadata.Name == written:
+			return
+		}
+	}
+}
+
+// consistent checks that lists without a resourceVersion show the last write, and that many at a time share proofs instead of being passed
+// through. A few at a time are passed through, whatever the rights.
+func (w *watchfan) consistent(t *testing.T, c *cluster) {
+	t.Helper()
+	written := fmt.Sprintf("consistent-%d", time.Now().UnixNano())
+	c.must(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+written+", namespace: apps}\n")
+	before := w.metric(t, "watchfan_cached_requests_total", `resource="configmaps"`, `verb="list"`)
+	const clients = 64
+	results := make(chan error, clients)
+	for range clients {
+		go func() {
+			resp, err := w.open(t.Context(), "/api/v1/namespaces/apps/configmaps")
+			if err != nil {
+				results <- err
+				return
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err == nil && !bytes.Contains(body, []byte(written)) {
+				err = fmt.Errorf("%s: %s is not in %s", resp.Status, written, body)
+			}
+			results <- err
+		}()
+	}
+	for range clients {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := w.metric(t, "watchfan_cached_requests_total", `resource="configmaps"`, `verb="list"`) - before; got == 0 {
+		t.Errorf("none of %d consistent lists was served from the cache", clients)
+	}
+	if n := w.metric(t, "watchfan_freshness_proofs_total", `resource="configmaps"`, `result="ok"`); n == 0 {
+		t.Error("nothing was proven")
+	}
+	if n := w.metric(t, "watchfan_freshness_proofs_total", `resource="configmaps"`, `result="failed"`); n != 0 {
+		t.Errorf("%v proofs failed", n)
+	}
+}

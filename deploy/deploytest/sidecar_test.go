@@ -1,0 +1,142 @@
+package deploytest
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/yaml"
+)
+
+// TestSidecar: kube-apiserver takes the manifests.
+func TestSidecar(t *testing.T) {
+	c := theCluster(t)
+	for _, name := range []string{"rbac.yaml", "static-pod.yaml", "daemonset.yaml"} {
+		t.Run(name, func(t *testing.T) { c.dryRun(t, parse(t, readFile(t, "../sidecar/"+name))) })
+	}
+}
+
+// apiServerPod is what kubeadm has of kube-apiserver's static pod, as far as the patch could collide with it.
+const apiServerPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: kube-apiserver, namespace: kube-system, labels: {component: kube-apiserver, tier: control-plane}}
+spec:
+  hostNetwork: true
+  priorityClassName: system-node-critical
+  securityContext: {seccompProfile: {type: RuntimeDefault}}
+  containers:
+    - name: kube-apiserver
+      image: kube-apiserver
+      command: [kube-apiserver, --secure-port=6443]
+      ports: [{name: probe-port, containerPort: 6443, hostPort: 6443, protocol: TCP}]
+      volumeMounts: [{name: k8s-certs, mountPath: /etc/kubernetes/pki, readOnly: true}]
+  volumes:
+    - name: k8s-certs
+      hostPath: {path: /etc/kubernetes/pki, type: DirectoryOrCreate}
+`
+
+// TestKubeadmPatch: merged as kubeadm does it, the patch adds a container and leaves kube-apiserver's as it is.
+func TestKubeadmPatch(t *testing.T) {
+	patch, err := yaml.YAMLToJSONStrict([]byte(readFile(t, "../sidecar/patches/kube-apiserver+strategic.yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	original, err := yaml.YAMLToJSONStrict([]byte(apiServerPod))
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged, err := strategicpatch.StrategicMergePatch(original, patch, corev1.Pod{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after corev1.Pod
+	if err := yaml.UnmarshalStrict(original, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(merged, &after); err != nil {
+		t.Fatal(err)
+	}
+	if len(after.Spec.Containers) != 2 || len(after.Spec.Volumes) != 2 {
+		t.Fatalf("got %s", merged)
+	}
+	for _, container := range after.Spec.Containers {
+		if container.Name == "kube-apiserver" && container.String() != before.Spec.Containers[0].String() {
+			t.Errorf("kube-apiserver's container has become %s", container.String())
+		}
+	}
+	o := &unstructured.Unstructured{}
+	if err := o.UnmarshalJSON(merged); err != nil {
+		t.Fatal(err)
+	}
+	theCluster(t).dryRun(t, []*unstructured.Unstructured{o})
+}
+
+// TestSidecarIsWithinTheChartsRights: the two lists of rules, which are kept by hand, agree.
+func TestSidecarIsWithinTheChartsRights(t *testing.T) {
+	rules := func(objects []*unstructured.Unstructured) map[string]bool {
+		all := make(map[string]bool)
+		for _, o := range objects {
+			list, _, _ := unstructured.NestedSlice(o.Object, "rules")
+			for _, rule := range list {
+				rule := rule.(map[string]any)
+				groups, _, _ := unstructured.NestedStringSlice(rule, "apiGroups")
+				resources, _, _ := unstructured.NestedStringSlice(rule, "resources")
+				urls, _, _ := unstructured.NestedStringSlice(rule, "nonResourceURLs")
+				verbs, _, _ := unstructured.NestedStringSlice(rule, "verbs")
+				for _, verb := range verbs {
+					for _, url := range urls {
+						all[verb+" "+url] = true
+					}
+					for _, resource := range resources {
+						all[verb+" "+resource+"."+groups[0]] = true
+					}
+				}
+			}
+		}
+		return all
+	}
+	r, err := template(t, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	chart := rules(parse(t, r.Manifest))
+	sidecar := rules(parse(t, readFile(t, "../sidecar/rbac.yaml")))
+	if len(sidecar) < 40 {
+		t.Errorf("only %d rights were read", len(sidecar))
+	}
+	for right := range sidecar {
+		if !chart[right] {
+			t.Errorf("the sidecar may %s, the chart may not", right)
+		}
+	}
+}
+
+// TestFlags: every flag that a manifest gives is one of the program's.
+func TestFlags(t *testing.T) {
+	help, err := exec.Command(binary(t, "WATCHFAN_BIN"), "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests := ""
+	for _, name := range []string{"static-pod.yaml", "daemonset.yaml", "patches/kube-apiserver+strategic.yaml"} {
+		manifests += readFile(t, "../sidecar/"+name)
+	}
+	r, err := template(t, readFile(t, "testdata/everything.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := regexp.MustCompile(`(?m)^ +- ["']?(--[a-z-]+)`).FindAllStringSubmatch(manifests+r.Manifest, -1)
+	if len(flags) < 40 {
+		t.Errorf("only %d flags were read", len(flags))
+	}
+	for _, flag := range flags {
+		if !strings.Contains(string(help), "  "+flag[1]+" ") && !strings.Contains(string(help), "  "+flag[1]+"\n") {
+			t.Errorf("watchfan has no flag %s", flag[1])
+		}
+	}
+}

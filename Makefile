@@ -14,7 +14,7 @@ PACKAGES := ./...
 SOURCES := go.mod go.sum main.go $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test unit e2e deploytest conformance race fuzz lint microbench bench clean
+.PHONY: help build devcluster run demo test unit e2e deploytest conformance race fuzz fuzz-short lint microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -29,7 +29,7 @@ demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of up
 
 devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and kube-apiserver (4 minutes the first time)
 
-test: lint unit e2e deploytest ## everything: formatting, vet, staticcheck, unit tests, the end-to-end suite against a real kube-apiserver, the chart
+test: lint unit fuzz-short e2e deploytest ## everything: formatting, vet, staticcheck, unit tests, a second of each fuzz target, the end-to-end suite against a real kube-apiserver, the chart
 
 unit: ## unit tests and fuzz seeds, with the race detector
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v /proxy/e2e)
@@ -45,6 +45,9 @@ deploytest: bin/watchfan bin/devcluster ## the chart and the manifests, with Hel
 conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, straight and through watchfan (6 minutes)
 	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
 		CONFORMANCE_BIN=$(CURDIR)/bin/conformance $(GO) test -timeout 20m -count=1 -v ./cmd/conformance/e2e
+
+fuzz-short:
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=1s
 
 fuzz: ## every fuzz target for FUZZTIME (default 20s)
 	@for package in $$($(GO) list $(PACKAGES)); do \

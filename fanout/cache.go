@@ -457,8 +457,10 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 		return Snapshot{}, false
 	}
 	events, ok := c.history.read(nil, at, c.history.next, math.MaxInt)
-	tree := c.snapshotLocked().tree
-	if ok && len(events) > 0 {
+	var tree *btree.BTreeG[*framing.Object]
+	if len(events) == 0 {
+		tree = c.snapshotLocked().tree
+	} else {
 		tree = c.tree.Clone()
 	}
 	c.mu.Unlock()

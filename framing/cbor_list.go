@@ -79,11 +79,11 @@ func (f ListForm) cborItem(o *Object) (open string, rest []byte) {
 // cborListReader is the [ListReader] of [CBOR].
 type cborListReader struct {
 	itemReader
-	opened   bool
-	entries  uint64 // of the list, that follow
-	items    uint64 // that follow
-	metadata listMetadata
-	err      error // what Next has ended with
+	metadataOf
+	opened  bool
+	entries uint64 // of the list, that follow
+	items   uint64 // that follow
+	err     error  // what Next has ended with
 }
 
 func newCBORListReader(r io.Reader) *cborListReader {
@@ -185,13 +185,4 @@ func (l *cborListReader) end() error {
 		return err
 	}
 	return errListEnd
-}
-
-// Metadata implements [ListReader].
-func (l *cborListReader) Metadata() (ListMeta, error) {
-	m, err := l.metadata.parse()
-	if err != nil {
-		return ListMeta{}, fmt.Errorf("read list: %w", err)
-	}
-	return m, nil
 }

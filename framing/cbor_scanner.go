@@ -54,16 +54,12 @@ func (s *cborScanner) event(event []byte) (Event, error) {
 	if whole == nil {
 		return Event{}, errors.New("no object")
 	}
-	switch string(typ) {
-	case "ADDED":
-		return s.changed(Added, event, found)
-	case "MODIFIED":
-		return s.changed(Modified, event, found)
-	case "DELETED":
-		return s.changed(Deleted, event, found)
-	case "BOOKMARK":
+	switch t := eventTypeOf(string(typ)); t {
+	case Added, Modified, Deleted:
+		return s.changed(t, event, found)
+	case Bookmark:
 		return bookmarkOfCBOR(whole, found)
-	case "ERROR":
+	case Error:
 		ev := Event{Type: Error}
 		if err := decoding.Unmarshal(whole, &ev.Status); err != nil {
 			return Event{}, fmt.Errorf("ERROR: %w", err)

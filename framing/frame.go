@@ -17,6 +17,16 @@ const (
 
 var eventTypes = [...]string{Added: "ADDED", Modified: "MODIFIED", Deleted: "DELETED", Bookmark: "BOOKMARK", Error: "ERROR"}
 
+// eventTypeOf returns the type that stands on the wire as name, 0 if none does.
+func eventTypeOf(name string) EventType {
+	for t := Added; int(t) < len(eventTypes); t++ {
+		if eventTypes[t] == name {
+			return t
+		}
+	}
+	return 0
+}
+
 // String returns the type as it stands on the wire.
 func (t EventType) String() string {
 	if int(t) < len(eventTypes) && eventTypes[t] != "" {

@@ -59,14 +59,10 @@ func (s *jsonScanner) Event(line []byte) (Event, error) {
 		return Event{}, errors.New("read watch event: no object")
 	}
 	raw := line[object.start:object.end]
-	switch typ {
-	case "ADDED":
-		return s.changed(Added, object, raw)
-	case "MODIFIED":
-		return s.changed(Modified, object, raw)
-	case "DELETED":
-		return s.changed(Deleted, object, raw)
-	case "BOOKMARK":
+	switch t := eventTypeOf(typ); t {
+	case Added, Modified, Deleted:
+		return s.changed(t, object, raw)
+	case Bookmark:
 		if object.rv == 0 {
 			return Event{}, errors.New("read watch event: BOOKMARK without resourceVersion")
 		}
@@ -76,7 +72,7 @@ func (s *jsonScanner) Event(line []byte) (Event, error) {
 			InitialEventsEnd: object.initialEventsEnd,
 			Form:             newBookmarkForm(JSON, raw, object, object.endMember(line)),
 		}, nil
-	case "ERROR":
+	case Error:
 		ev := Event{Type: Error}
 		if err := json.Unmarshal(raw, &ev.Status); err != nil {
 			return Event{}, fmt.Errorf("read watch event: ERROR: %w", err)

@@ -67,6 +67,18 @@ func (m listMetadata) parse() (ListMeta, error) {
 	return ListMeta{rv, m.Continue, m.RemainingItemCount}, nil
 }
 
+// metadataOf is what a [ListReader] has read of a list's metadata.
+type metadataOf struct{ metadata listMetadata }
+
+// Metadata implements [ListReader].
+func (l *metadataOf) Metadata() (ListMeta, error) {
+	m, err := l.metadata.parse()
+	if err != nil {
+		return ListMeta{}, fmt.Errorf("read list: %w", err)
+	}
+	return m, nil
+}
+
 var errUnknownForm = errors.New("unknown form")
 
 // ParseListForm takes the form from an empty list that the server sent. It fails
@@ -178,9 +190,9 @@ const (
 
 // jsonListReader is the [ListReader] of [JSON].
 type jsonListReader struct {
-	dec      *jsontext.Decoder
-	inItems  bool
-	metadata listMetadata
+	metadataOf
+	dec     *jsontext.Decoder
+	inItems bool
 }
 
 func newJSONListReader(r io.Reader) *jsonListReader {
@@ -259,13 +271,4 @@ func (l *jsonListReader) member() error {
 func (l *jsonListReader) value() ([]byte, error) {
 	v, err := l.dec.ReadValue()
 	return v, unexpectedEOF(err)
-}
-
-// Metadata implements [ListReader].
-func (l *jsonListReader) Metadata() (ListMeta, error) {
-	m, err := l.metadata.parse()
-	if err != nil {
-		return ListMeta{}, fmt.Errorf("read list: %w", err)
-	}
-	return m, nil
 }

@@ -46,13 +46,12 @@ func parseProtobufListForm(body []byte) (ListForm, ListMeta, error) {
 }
 
 func protobufListMeta(message []byte) (ListMeta, error) {
-	var m ListMeta
-	rv := ""
+	var m listMetadata
 	c := newCursor(message, span{0, len(message)})
 	for c.next() {
 		switch c.number {
 		case listResourceVersion:
-			rv = c.text()
+			m.ResourceVersion = c.text()
 		case listContinue:
 			m.Continue = c.text()
 		case listRemainingItemCount:
@@ -62,11 +61,7 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 	if c.err != nil {
 		return ListMeta{}, fmt.Errorf("metadata: %w", c.err)
 	}
-	var err error
-	if m.ResourceVersion, err = strconv.ParseUint(rv, 10, 64); err != nil {
-		return ListMeta{}, fmt.Errorf("resourceVersion %.30q", rv)
-	}
-	return m, nil
+	return m.parse()
 }
 
 // protobufEnvelope is Envelope for protobuf, where the length of all items

@@ -52,16 +52,12 @@ func (s *protobufScanner) event(event []byte) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	switch string(event[typ.start:typ.end]) {
-	case "ADDED":
-		return s.changed(Added, event, object, u)
-	case "MODIFIED":
-		return s.changed(Modified, event, object, u)
-	case "DELETED":
-		return s.changed(Deleted, event, object, u)
-	case "BOOKMARK":
+	switch t := eventTypeOf(string(event[typ.start:typ.end])); t {
+	case Added, Modified, Deleted:
+		return s.changed(t, event, object, u)
+	case Bookmark:
 		return s.bookmark(event, object, u)
-	case "ERROR":
+	case Error:
 		status, err := protobufStatus(event, u.raw)
 		if err != nil {
 			return Event{}, fmt.Errorf("ERROR: %w", err)

@@ -137,28 +137,25 @@ const laneWait = 10 * time.Second
 
 // serve answers the request, from a cache if it can be.
 func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request) (passed bool) {
-	wait, cancel := context.WithTimeout(c.ctx, laneWait)
-	defer cancel()
 	r := &cachedRead{request: req, id: id, arrived: time.Now(), lanes: c.lanes}
 	defer r.release()
-	if !req.served() || !c.resolve(wait, r) {
-		c.pass(ctx, id)
-		return true
-	}
-	if r.acquire(false) {
-		if done, ok := r.passAlone(c.opts.mostAlone); ok {
-			defer done()
-			c.pass(ctx, id)
-			return true
-		}
-	}
-	// If not allowed, upstream says no in its own words.
-	if !c.auth.allowed(wait, id, req) || !r.acquire(r.startsLane()) || !r.lane.ready(wait) || !c.serveFrom(ctx, r) {
+	if !c.serveCached(ctx, r) {
 		c.pass(ctx, id)
 		return true
 	}
 	r.lane.metrics.served(req.verb)
 	return false
+}
+
+// serveCached answers the request from a cache. It reports false, having done nothing, if the request is to be passed through.
+func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
+	wait, cancel := context.WithTimeout(c.ctx, laneWait)
+	defer cancel()
+	if !r.served() || !c.resolve(wait, r) || r.acquire(false) && r.passesAlone(c.opts.mostAlone) {
+		return false
+	}
+	// If not allowed, upstream says no in its own words.
+	return c.auth.allowed(wait, r.id, r.request) && r.acquire(r.startsLane()) && r.lane.ready(wait) && c.serveFrom(ctx, r)
 }
 
 // serveFrom answers the request from its lane. It reports false, having done nothing, if it can't.
@@ -189,6 +186,7 @@ type cachedRead struct {
 	lane   *lane
 	filter *fanout.Filter
 	kept   bool // by a watch, which releases the lane when it ends
+	alone  bool // it is counted in lane.alone
 }
 
 // startsLane reports whether the request is reason enough to follow the resource upstream: one object's current state is not.
@@ -215,6 +213,9 @@ func (r *cachedRead) acquire(start bool) bool {
 func (r *cachedRead) keep() { r.kept = true }
 
 func (r *cachedRead) release() {
+	if r.alone {
+		r.lane.alone.Add(-1)
+	}
 	if r.lane != nil && !r.kept {
 		r.lanes.release(r.lane)
 	}

@@ -8,73 +8,29 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/util/cert"
 )
 
-// certificateCheckInterval is how often, at most, a handshake looks whether the certificate's files have changed.
-const certificateCheckInterval = 10 * time.Second
-
-// certificate is the serving certificate, read again when its files change. A pair that cannot be read, for example
-// because only one of the two files has been replaced yet, leaves the old one in use.
-type certificate struct {
-	certFile, keyFile string
-	log               *slog.Logger
-
-	mu      sync.Mutex
-	current *tls.Certificate
-	stamp   [2]time.Time // modification times of what current was read from
-	checked time.Time
-}
+// certificate is the serving certificate.
+type certificate struct{ reloaded[*tls.Certificate] }
 
 // newCertificate reads the certificate, so that a wrong one is an error at the start.
 func newCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, error) {
-	c := &certificate{certFile: certFile, keyFile: keyFile, log: log, checked: time.Now()}
-	if _, err := c.readLocked(); err != nil {
-		return nil, err
+	c := &certificate{reloaded[*tls.Certificate]{what: "serving certificate", files: []string{certFile, keyFile}, log: log}}
+	c.read = func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("serving certificate %s: %w", certFile, err)
+		}
+		return &pair, nil
 	}
-	return c, nil
+	return c, c.load()
 }
 
 // get is a tls.Config's GetCertificate.
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.checked) >= certificateCheckInterval {
-		c.checked = time.Now()
-		changed, err := c.readLocked()
-		switch {
-		case err != nil:
-			c.log.Warn("Reading the changed serving certificate failed", "err", err)
-		case changed:
-			c.log.Info("Reloaded the serving certificate", "file", c.certFile)
-		}
-	}
-	return c.current, nil
-}
-
-// readLocked reads the files if they have changed.
-func (c *certificate) readLocked() (changed bool, err error) {
-	var stamp [2]time.Time
-	for i, name := range []string{c.certFile, c.keyFile} {
-		info, err := os.Stat(name)
-		if err != nil {
-			return false, err
-		}
-		stamp[i] = info.ModTime()
-	}
-	if c.current != nil && stamp == c.stamp {
-		return false, nil
-	}
-	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	if err != nil {
-		return false, fmt.Errorf("serving certificate %s: %w", c.certFile, err)
-	}
-	c.current, c.stamp = &pair, stamp
-	return true, nil
-}
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current(), nil }
 
 // selfSigned returns the files of a self-signed certificate for this host in dir. A pair that is already there and valid for
 // another day is used as it is, so that clients that were told to trust it can go on.

@@ -26,6 +26,16 @@ type doer interface {
 	URL(path, rawQuery string) *url.URL
 }
 
+// getOwn asks for something with our own credentials.
+func getOwn(ctx context.Context, upstream doer, path, query, accept string) (*http.Response, error) {
+	req := (&http.Request{
+		Method: http.MethodGet,
+		URL:    upstream.URL(path, query),
+		Header: http.Header{"Accept": {accept}},
+	}).WithContext(ctx)
+	return upstream.DoAs(identity{kind: kindOwn}, req)
+}
+
 // resourceInfo is what discovery says of one resource.
 type resourceInfo struct {
 	gvr        schema.GroupVersionResource
@@ -204,12 +214,7 @@ func (d *discovery) fetch(ctx context.Context, gv schema.GroupVersion) (map[stri
 
 // get decodes the JSON at path into v.
 func (d *discovery) get(ctx context.Context, path string, v any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.upstream.URL(path, "").String(), nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := d.upstream.DoAs(identity{kind: kindOwn}, req)
+	resp, err := getOwn(ctx, d.upstream, path, "", "application/json")
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func firstValue(h *fasthttp.RequestHeader, names []string) string {
 // speaksBy reports whether a header is one by which a front proxy says who its client is. Such headers are from nobody else,
 // and they end here: kube-apiserver may take us for a front proxy.
 func (p *frontProxies) speaksBy(header string) bool {
-	is := func(name string) bool { return len(header) == len(name) && hasPrefixFold(header, name) }
+	is := func(name string) bool { return headerIs([]byte(header), name) }
 	begins := func(prefix string) bool { return hasPrefixFold(header, prefix) }
 	return begins("X-Remote-") ||
 		slices.ContainsFunc(p.userHeaders, is) || slices.ContainsFunc(p.uidHeaders, is) || slices.ContainsFunc(p.groupHeaders, is) ||

@@ -61,7 +61,7 @@ type lane struct {
 	tooOld    atomic.Uint64
 	wanted    atomic.Uint64
 
-	// alone counts the reads that are passed through because they want little; see cachedRead.passAlone.
+	// alone counts the reads that are passed through because they want little; see cachedRead.passesAlone.
 	alone atomic.Int32
 
 	// Guarded by lanes.mu.
@@ -105,10 +105,8 @@ func (l *lane) uncached() bool {
 // ready waits until the lane can serve reads and reports whether it can: not if upstream can't be listed, or has not been
 // within the time that ctx gives.
 func (l *lane) ready(ctx context.Context) bool {
-	select {
-	case <-l.syncedc:
+	if l.synced() {
 		return true
-	default:
 	}
 	select {
 	case <-l.syncedc:

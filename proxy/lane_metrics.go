@@ -59,4 +59,9 @@ func (m laneMetrics) proved(method string, err error, took time.Duration) {
 	m.set.GetOrCreateFloatCounter(fmt.Sprintf(`watchfan_freshness_proof_seconds_total{%s}`, m.labels)).Add(took.Seconds())
 }
 
+// How many requests are answered from a lane's cache? Watches are counted when they begin.
+func (m laneMetrics) served(verb string) {
+	m.set.GetOrCreateCounter(`watchfan_cached_requests_total{` + m.labels + `,verb="` + verb + `"}`).Inc()
+}
+
 func (m laneMetrics) unregister() { metrics.UnregisterSet(m.set, true) }

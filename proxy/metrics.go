@@ -26,11 +26,6 @@ func requestVerb(req *http.Request) string {
 	return r.verb
 }
 
-// How many requests are answered from a lane's cache? Watches are counted when they begin.
-func (m laneMetrics) served(verb string) {
-	m.set.GetOrCreateCounter(`watchfan_cached_requests_total{` + m.labels + `,verb="` + verb + `"}`).Inc()
-}
-
 var (
 	// Is kube-apiserver unreachable for what we pass through? Counts requests that got no response from it.
 	passthroughErrors = metrics.NewCounter(`watchfan_passthrough_errors_total`)

@@ -67,12 +67,7 @@ func (o *offers) lookup(key laneKey) (offer, bool) {
 
 // ask requests an empty list and remembers whether there is one.
 func (o *offers) ask(ctx context.Context, key laneKey) error {
-	req := (&http.Request{
-		Method: http.MethodGet,
-		URL:    o.upstream.URL(collectionPath(key.gvr), query("resourceVersion", "0", "fieldSelector", matchesNothing)),
-		Header: http.Header{"Accept": {key.accept(true)}},
-	}).WithContext(ctx)
-	resp, err := o.upstream.DoAs(identity{kind: kindOwn}, req)
+	resp, err := getOwn(ctx, o.upstream, collectionPath(key.gvr), query("resourceVersion", "0", "fieldSelector", matchesNothing), key.accept(true))
 	if err != nil {
 		return err
 	}

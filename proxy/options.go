@@ -84,7 +84,7 @@ type Options struct {
 
 	// spareLists keeps large collections from being listed to prove freshness; see prover.
 	spareLists bool
-	// mostAlone is how many small consistent reads of one lane are passed through at a time; see cachedRead.passAlone.
+	// mostAlone is how many small consistent reads of one lane are passed through at a time; see cachedRead.passesAlone.
 	mostAlone int32
 }
 

@@ -131,8 +131,7 @@ func (r *reflector) follow(ctx context.Context) error {
 	return err
 }
 
-// list requests the collection in the lane's representation, and watch a watch of it. Any other answer than 200 is a
-// *statusError.
+// list requests the collection in the lane's representation, and watch a watch of it.
 func (l *lane) list(ctx context.Context, query string) (*http.Response, error) {
 	return l.own(l.get(ctx, l.path, query, l.accept(true)))
 }
@@ -153,14 +152,9 @@ func (l *lane) own(resp *http.Response, err error) (*http.Response, error) {
 	return resp, nil
 }
 
-// get sends a request upstream.
+// get sends a request upstream. Any other answer than 200 is a *statusError.
 func (l *lane) get(ctx context.Context, path, query, accept string) (*http.Response, error) {
-	req := (&http.Request{
-		Method: http.MethodGet,
-		URL:    l.upstream.URL(path, query),
-		Header: http.Header{"Accept": {accept}},
-	}).WithContext(ctx)
-	resp, err := l.upstream.DoAs(identity{kind: kindOwn}, req)
+	resp, err := getOwn(ctx, l.upstream, path, query, accept)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +230,6 @@ func (r *reflector) watchList(ctx context.Context) error {
 	l := r.lane
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	started := time.Now()
 	resp, err := l.watch(ctx, query(
 		"watch", "true",
 		"sendInitialEvents", "true",
@@ -280,7 +273,7 @@ func (r *reflector) watchList(ctx context.Context) error {
 		late.Stop()
 		l.watchList.Store(true)
 		l.cache.SetBookmarkForm(ev.Form)
-		if err := r.fill(objects, ev.ResourceVersion, started); err != nil {
+		if err := r.fill(objects, ev.ResourceVersion); err != nil {
 			return err
 		}
 		return r.apply(lines)
@@ -294,7 +287,6 @@ func eventError(ev framing.Event) error {
 // list fills the cache from a list, page by page, where upstream has no sendInitialEvents.
 func (r *reflector) list(ctx context.Context) error {
 	l := r.lane
-	started := time.Now()
 	var objects []*framing.Object
 	token := ""
 	for {
@@ -303,7 +295,7 @@ func (r *reflector) list(ctx context.Context) error {
 			return fmt.Errorf("list %s: %w", l, err)
 		}
 		if token = meta.Continue; token == "" {
-			return r.fill(objects, meta.ResourceVersion, started)
+			return r.fill(objects, meta.ResourceVersion)
 		}
 	}
 }
@@ -334,7 +326,7 @@ func (r *reflector) page(ctx context.Context, token string, objects *[]*framing.
 }
 
 // fill makes the cache hold a list.
-func (r *reflector) fill(objects []*framing.Object, rv uint64, started time.Time) error {
+func (r *reflector) fill(objects []*framing.Object, rv uint64) error {
 	l := r.lane
 	if rv == 0 || slices.ContainsFunc(objects, func(o *framing.Object) bool { return o.ResourceVersion > rv }) {
 		return fmt.Errorf("list %s: it is as of %d, and some objects are newer", l, rv)
@@ -359,7 +351,7 @@ func (r *reflector) fill(objects []*framing.Object, rv uint64, started time.Time
 		close(l.syncedc)
 	}
 	l.log.Info("Listed", "objects", len(objects), "resourceVersion", rv, "relisted", relisted, "differences", differences,
-		"elapsed", time.Since(started).Round(time.Millisecond))
+		"elapsed", time.Since(r.began).Round(time.Millisecond))
 	return nil
 }
 

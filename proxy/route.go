@@ -93,13 +93,12 @@ func plainHeaders(h *fasthttp.RequestHeader) bool {
 	if n := h.ContentLength(); n > 0 || n == -1 {
 		return false // a body; -1 is chunked
 	}
-	const impersonate = "Impersonate-"
 	for k := range h.All() {
 		switch {
 		case headerIs(k, fasthttp.HeaderUpgrade),
 			headerIs(k, fasthttp.HeaderExpect),
 			headerIs(k, fasthttp.HeaderOrigin),
-			len(k) >= len(impersonate) && headerIs(k[:len(impersonate)], impersonate):
+			hasPrefixFold(string(k), impersonatePrefix):
 			return false
 		}
 	}

@@ -103,22 +103,22 @@ var errUnproven = errors.New("not known to be as new as asked")
 // smallAnswer is the size, in bytes, of an answer that kube-apiserver gives as easily as it tells how new it is.
 const smallAnswer = 32 << 10
 
-// passAlone reports whether a read is better answered by kube-apiserver itself: it wants the current state of little, and at most a few
-// others do at the moment, so that proving the cache current would cost more, and take longer, than the answer. The caller calls
-// done when it has been passed through.
-func (r *cachedRead) passAlone(most int32) (done func(), ok bool) {
+// passesAlone reports whether a read is better answered by kube-apiserver itself: it wants the current state of little, and at most a few
+// others do at the moment, so that proving the cache current would cost more, and take longer, than the answer. It counts as one of
+// them until it is released.
+func (r *cachedRead) passesAlone(most int32) bool {
 	if r.verb == "watch" || r.resourceVersion != "" || r.continueToken != "" {
-		return nil, false
+		return false
 	}
 	if !r.lane.synced() && r.verb == "list" || r.lane.synced() && (r.filledSince() || !r.wantsLittle()) {
-		return nil, false
+		return false
 	}
-	alone := &r.lane.alone
-	if alone.Add(1) > most {
-		alone.Add(-1)
-		return nil, false
+	if r.lane.alone.Add(1) > most {
+		r.lane.alone.Add(-1)
+		return false
 	}
-	return func() { alone.Add(-1) }, true
+	r.alone = true
+	return true
 }
 
 // wantsLittle reports whether the answer would be small, as the cache stands.

@@ -61,8 +61,10 @@ type lane struct {
 	tooOld    atomic.Uint64
 	wanted    atomic.Uint64
 
-	// alone counts the reads that are passed through because they want little; see cachedRead.passesAlone.
-	alone atomic.Int32
+	// alone counts the reads that are passed through because they want little, and crowded is when there last were too many, in
+	// nanoseconds since the Unix epoch; see cachedRead.passesAlone.
+	alone   atomic.Int32
+	crowded atomic.Int64
 
 	// Guarded by lanes.mu.
 	users     int

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
@@ -103,9 +104,12 @@ var errUnproven = errors.New("not known to be as new as asked")
 // smallAnswer is the size, in bytes, of an answer that kube-apiserver gives as easily as it tells how new it is.
 const smallAnswer = 32 << 10
 
+// crowd is how long a crowd of reads is expected to last: all that come meanwhile share proofs.
+const crowd = time.Second
+
 // passesAlone reports whether a read is better answered by kube-apiserver itself: it wants the current state of little, and at most a few
-// others do at the moment, so that proving the cache current would cost more, and take longer, than the answer. It counts as one of
-// them until it is released.
+// others do, so that proving the cache current would cost more, and take longer, than the answer. It counts as one of them until it is
+// released.
 func (r *cachedRead) passesAlone(most int32) bool {
 	if r.verb == "watch" || r.resourceVersion != "" || r.continueToken != "" {
 		return false
@@ -113,8 +117,12 @@ func (r *cachedRead) passesAlone(most int32) bool {
 	if !r.lane.synced() && r.verb == "list" || r.lane.synced() && (r.filledSince() || !r.wantsLittle()) {
 		return false
 	}
+	if r.arrived.UnixNano()-r.lane.crowded.Load() < int64(crowd) {
+		return false
+	}
 	if r.lane.alone.Add(1) > most {
 		r.lane.alone.Add(-1)
+		r.lane.crowded.Store(r.arrived.UnixNano())
 		return false
 	}
 	r.alone = true

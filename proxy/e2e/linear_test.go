@@ -1,11 +1,14 @@
 package e2e_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -313,8 +316,7 @@ func quantiles(all []time.Duration) string {
 	return fmt.Sprintf("%d reads: p50 %s, p90 %s, p99 %s, max %s", len(all), at(0.5), at(0.9), at(0.99), at(1))
 }
 
-// TestConsistentBurst: "Upstream requests per burst of N simultaneous consistent reads: O(1)", of a busy and of a quiet
-// collection, small and large.
+// TestConsistentBurst: "Upstream requests per burst of N simultaneous consistent reads: O(1)", of small and of large answers.
 func TestConsistentBurst(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -342,24 +344,44 @@ func TestConsistentBurst(t *testing.T) {
 		} {
 			const n = 200
 			before := upstream(way.resource)
-			var wg sync.WaitGroup
 			begin := time.Now()
-			for i := range n {
-				wg.Go(func() {
-					resp, err := ours.try(http.MethodGet, path(i), nil, "")
-					if err != nil || resp.status != http.StatusOK {
-						t.Errorf("%s: %d %v", path(i), resp.status, err)
-					}
-				})
-			}
-			wg.Wait()
+			burst(t, p.ports.Insecure, n, path)
 			elapsed := time.Since(begin)
 			requests := upstream(way.resource) - before
-			// The few that are passed through while nobody else asks, and a proof for each time that it took to answer the rest.
-			if requests > n/4 {
+			// Those that are passed through while hardly anybody else asks, and a proof or two for the rest; a slow machine reads
+			// the requests more slowly, so that some proofs begin too early for the last of them.
+			if requests > n/8 {
 				t.Errorf("%v requests upstream for %d %s of %s", requests, n, name, way.resource)
 			}
 			t.Logf("%d %s of 20 %s of %d bytes: %v requests upstream, %s", n, name, way.resource, way.size, requests, elapsed.Round(time.Millisecond))
+		}
+	}
+}
+
+// burst sends n requests, all of them before it reads the first answer, so that they are simultaneous however slow the answers are.
+func burst(t *testing.T, addr string, n int, path func(i int) string) {
+	t.Helper()
+	conns := make([]net.Conn, n)
+	for i := range conns {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns[i] = conn
+	}
+	for i, conn := range conns {
+		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path(i), addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, conn := range conns {
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", path(i), err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s: %v", path(i), resp.Status, err)
 		}
 	}
 }

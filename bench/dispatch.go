@@ -59,7 +59,7 @@ func (s *countingSink) Write(batch [][]byte) (bool, error) {
 	return false, nil
 }
 
-func (s *countingSink) Drain() error            { return nil }
+func (s *countingSink) Drain(func(error))       {}
 func (s *countingSink) End(fanout.Reason, bool) {}
 
 // await waits until n events have come.
@@ -84,7 +84,7 @@ func dispatchAmong(ctx context.Context, n int, d time.Duration) ([]metric, error
 		return nil, err
 	}
 	before := heap()
-	flusher := fanout.NewFlusher(1)
+	flusher := fanout.NewFlusher(1, 0)
 	const plenty = 1 << 20
 	cache := fanout.NewCache(fanout.Limits{HistoryEvents: 1000, HistoryBytes: plenty, ClientFrames: plenty, ClientBytes: plenty << 10}, flusher)
 	if _, err := cache.Replace(nil, 1, time.Now()); err != nil {

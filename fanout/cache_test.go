@@ -246,7 +246,7 @@ func (a *addresses) Write(batch [][]byte) (bool, error) {
 	}
 	return false, nil
 }
-func (a *addresses) Drain() error            { return nil }
+func (a *addresses) Drain(func(error))       {}
 func (a *addresses) End(fanout.Reason, bool) {}
 func (a *addresses) wait(t testing.TB) *byte {
 	for range 5000 {
@@ -334,7 +334,7 @@ func TestClose(t *testing.T) {
 
 // "Nothing can be read from it before the first Replace": its objects would never reach who was there before.
 func TestSubscribeBeforeFilled(t *testing.T) {
-	c := fanout.NewCache(roomy, fanout.NewFlusher(1))
+	c := fanout.NewCache(roomy, fanout.NewFlusher(1, 0))
 	for _, start := range []fanout.Start{fanout.FromNow, fanout.FromSnapshot, fanout.FromVersion} {
 		_, err := c.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: start, ResourceVersion: 5, Timeout: time.Hour})
 		if err != fanout.ErrNotFresh {
@@ -826,7 +826,7 @@ func TestSetBookmarkForm(t *testing.T) {
 		}
 		return ev.Form
 	}
-	f := fanout.NewFlusher(1)
+	f := fanout.NewFlusher(1, 0)
 	run(t, f)
 	c := fanout.NewCache(roomy, f)
 	if _, err := c.Replace(nil, 100, time.Now()); err != nil {

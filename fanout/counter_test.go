@@ -30,7 +30,7 @@ func (c *counter) Write(batch [][]byte) (bool, error) {
 	return false, nil
 }
 
-func (c *counter) Drain() error { return nil }
+func (c *counter) Drain(func(error)) {}
 
 func (c *counter) End(fanout.Reason, bool) { c.ended.Store(true) }
 

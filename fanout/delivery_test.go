@@ -49,7 +49,9 @@ func (m *moody) Write(batch [][]byte) (bool, error) {
 	return true, nil
 }
 
-func (m *moody) Drain() error {
+func (m *moody) Drain(done func(error)) { go func() { done(m.drain()) }() }
+
+func (m *moody) drain() error {
 	m.mu.Lock()
 	pause, breaks := time.Duration(m.rng.Int64N(int64(m.pause))), m.rng.Float64() < m.breaks
 	m.mu.Unlock()
@@ -195,7 +197,7 @@ func TestDelivery(t *testing.T) {
 
 func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	w := newWorld(t, limits)
+	w := newWorldEvery(t, limits, []time.Duration{0, 50 * time.Millisecond, time.Second}[rng.IntN(3)])
 	const clients, steps = 120, 1200
 	const long = 10 * time.Minute // about what steps take
 

@@ -46,7 +46,7 @@
 //
 // Cache: one goroutine writes (Apply, Replace, Reset); all else may be called from any.
 // Subscription.End and Flusher.Start may be called from any goroutine. A Sink is called by one
-// goroutine at a time, except for an End that overtakes a Drain.
+// goroutine at a time.
 //
 // Who waits for whom:
 //
@@ -56,8 +56,7 @@
 //     the replay of up to 64 changes, and a subscription's leaving take the cache's mutex; so they
 //     wait while Replace compares a whole list, about half a microsecond for each object
 //     (BenchmarkReplace).
-//   - A client that reads slowly is waited for in Drain, on a goroutine of its own. Nobody else
-//     waits for it.
+//   - A client that reads slowly is put aside until its Sink has drained. Nobody waits for it.
 //   - A shard that needs something compressed which another is just compressing waits for it: 10 to 40
 //     µs for an event, a millisecond for a run of initial events.
 //   - The clients of one shard take turns. A turn is one write of at most 512 frames and about 256
@@ -69,14 +68,8 @@
 //
 // # Goroutines
 //
-// There are two places that start some:
-//
-//   - [Flusher.Run] starts one for each shard. It returns when its context ends, and all of them
-//     have returned.
-//   - A shard starts one for a subscription whose Sink is blocked, which returns when Drain does.
-//     Run waits for these too.
-//
-// Constructors start none, and a client that reads has none.
+// [Flusher.Run] starts one for each shard, and returns when its context has ended and all of them
+// have returned. Nothing else starts any: no client has one, whether it reads or not.
 //
 // # Why a list for each filter
 //

@@ -20,16 +20,19 @@ type Flusher struct {
 	runs   runs
 }
 
-// NewFlusher returns a Flusher with n shards; one for each processor is right.
-func NewFlusher(n int) *Flusher {
+// NewFlusher returns a Flusher with n shards; one for each processor is right. With an interval, which is not negative, a shard waits for
+// that long between two rounds of events, so that more of them leave in one write: an event is held back for at most the interval,
+// and not at all if there was none for as long before it. Whatever else a client is sent is not held back.
+func NewFlusher(n int, interval time.Duration) *Flusher {
 	f := &Flusher{}
 	for i := range n {
 		f.shards = append(f.shards, &shard{
-			index:   i,
-			runs:    &f.runs,
-			wakec:   make(chan struct{}, 1),
-			parts:   make(map[*group]*part),
-			scratch: make([]*Event, 0, replayStep),
+			index:    i,
+			interval: interval,
+			runs:     &f.runs,
+			wakec:    make(chan struct{}, 1),
+			parts:    make(map[*group]*part),
+			scratch:  make([]*Event, 0, replayStep),
 		})
 	}
 	return f
@@ -107,9 +110,10 @@ type drained struct {
 }
 
 type shard struct {
-	index int
-	runs  *runs         // the Flusher's
-	wakec chan struct{} // one token: there is something to take; never closed
+	index    int
+	interval time.Duration // between rounds of events
+	runs     *runs         // the Flusher's
+	wakec    chan struct{} // one token: there is something to take; never closed
 
 	mu      sync.Mutex // guards the queues, which anybody fills and run empties
 	ready   []*part
@@ -124,8 +128,9 @@ type shard struct {
 	again    []*Subscription // have more to send than fitted into one batch
 	batch    batch
 	scratch  []*Event
-	drainers sync.WaitGroup
-	measured bool // this round's latency has been observed
+	measured bool        // this round's latency has been observed
+	round    time.Time   // when events were last served; zero without an interval
+	gather   *time.Timer // fires when they may be again
 }
 
 func (sh *shard) wake() {
@@ -156,6 +161,8 @@ const stallTimeout = 5 * time.Second
 func (sh *shard) run(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
+	sh.gather = time.NewTimer(sh.interval)
+	defer sh.gather.Stop()
 	var (
 		ready   []*part
 		posted  []*Subscription
@@ -166,6 +173,7 @@ func (sh *shard) run(ctx context.Context) {
 		if len(sh.again) == 0 {
 			select {
 			case <-sh.wakec:
+			case <-sh.gather.C:
 			case now := <-tick.C:
 				sh.sweep(now)
 			case <-ctx.Done():
@@ -183,7 +191,9 @@ func (sh *shard) run(ctx context.Context) {
 			}
 		}
 		sh.mu.Lock()
-		ready, sh.ready = sh.ready, ready[:0]
+		if !sh.gathersLocked() {
+			ready, sh.ready = sh.ready, ready[:0]
+		}
 		posted, sh.posted = sh.posted, posted[:0]
 		unpark, sh.drained = sh.drained, unpark[:0]
 		endings, sh.endings = sh.endings, endings[:0]
@@ -210,6 +220,7 @@ func (sh *shard) run(ctx context.Context) {
 			}
 		}
 		clear(ready)
+		ready = ready[:0]
 		clear(posted)
 		clear(unpark)
 		clear(endings)
@@ -221,6 +232,20 @@ func (sh *shard) run(ctx context.Context) {
 			sh.serve(s)
 		}
 	}
+}
+
+// gathersLocked reports whether what is ready is to wait for more. If it is not, a round begins.
+func (sh *shard) gathersLocked() bool {
+	if sh.interval == 0 || len(sh.ready) == 0 {
+		return false
+	}
+	now := time.Now()
+	if wait := sh.interval - now.Sub(sh.round); wait > 0 {
+		sh.gather.Reset(wait)
+		return true
+	}
+	sh.round = now
+	return false
 }
 
 // look does what a posted subscription is posted for.
@@ -313,10 +338,7 @@ func (sh *shard) park(s *Subscription) {
 	s.blocked = true
 	parks.Inc()
 	parked.Inc()
-	sink := s.sink
-	sh.drainers.Go(func() {
-		err := sink.Drain()
-		parked.Dec()
+	s.sink.Drain(func(err error) {
 		sh.mu.Lock()
 		sh.drained = append(sh.drained, drained{s, err})
 		sh.mu.Unlock()
@@ -331,6 +353,7 @@ func (sh *shard) unpark(d drained) {
 		return // ended meanwhile
 	}
 	s.blocked = false
+	parked.Dec()
 	if d.err != nil {
 		sh.fail(s, Ending{Reason: Gone})
 		return
@@ -405,6 +428,9 @@ func (sh *shard) finish(s *Subscription, e Ending, complete bool) {
 		s.group.parts[sh.index].Store(nil)
 	}
 
+	if s.blocked {
+		parked.Dec()
+	}
 	sink := s.sink
 	s.letGo()
 	s.sink = nil
@@ -433,5 +459,4 @@ func (sh *shard) stop() {
 	for len(sh.subs) > 0 {
 		sh.fail(sh.subs[len(sh.subs)-1], Ending{Reason: ShutDown})
 	}
-	sh.drainers.Wait()
 }

@@ -47,7 +47,9 @@ func (s *stuck) Write(batch [][]byte) (bool, error) {
 	return len(s.rest) > 0, nil
 }
 
-func (s *stuck) Drain() error {
+func (s *stuck) Drain(done func(error)) { go func() { done(s.drain()) }() }
+
+func (s *stuck) drain() error {
 	s.mu.Lock()
 	s.drains++
 	s.mu.Unlock()
@@ -83,6 +85,51 @@ func TestTimeout(t *testing.T) {
 			r.wantEnd(t, fanout.TimedOut, true)
 			r.wantLines(t)
 		}
+	})
+}
+
+// With an interval, an event that comes alone is written at once, and those that follow closely leave together.
+func TestFlushInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const interval = 100 * time.Millisecond
+		w := newWorldEvery(t, roomy, interval)
+		_, r := w.client(everything(t), fanout.Request{Timeout: time.Hour})
+		_, idle := w.client(sel(t, "other", "", ""), fanout.Request{Timeout: time.Hour})
+		written := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.writes != want {
+				t.Errorf("%d writes, want %d", r.writes, want)
+			}
+		}
+		put := func(namespace, name string) { w.put(thing{namespace: namespace, name: name}) }
+		time.Sleep(time.Second)
+		put("ns", "alone")
+		written(1)
+		for i := range 5 {
+			time.Sleep(10 * time.Millisecond)
+			put("ns", fmt.Sprint(i))
+		}
+		written(1)
+		time.Sleep(interval - 51*time.Millisecond)
+		written(1)
+		time.Sleep(time.Millisecond)
+		written(2)
+		put("ns", "next")
+		_, late := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Timeout: time.Hour}) // is not held back
+		synctest.Wait()
+		if got := len(late.lines(t)); got != 7 {
+			t.Errorf("who has just come got %d objects, want 7", got)
+		}
+		written(2)
+		time.Sleep(interval)
+		written(3)
+		if got := len(r.lines(t)); got != 7 {
+			t.Errorf("got %d events, want 7", got)
+		}
+		idle.wantLines(t)
 	})
 }
 
@@ -368,7 +415,7 @@ func TestEnd(t *testing.T) {
 func TestEndRaces(t *testing.T) {
 	for round := range 30 {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := fanout.NewFlusher(3)
+		f := fanout.NewFlusher(3, 0)
 		stopped := make(chan struct{})
 		go func() { f.Run(ctx); close(stopped) }()
 		c := fanout.NewCache(roomy, f)
@@ -447,7 +494,7 @@ func TestEndRaces(t *testing.T) {
 
 // A Flusher that stops ends what is left, also what it has not looked at, and what is started later.
 func TestFlusherStop(t *testing.T) {
-	f := fanout.NewFlusher(2)
+	f := fanout.NewFlusher(2, 0)
 	c := fanout.NewCache(roomy, f)
 	if _, err := c.Replace(nil, 100, time.Now()); err != nil {
 		t.Fatal(err)
@@ -491,6 +538,6 @@ func TestFlusherRunReturns(t *testing.T) {
 	for _, n := range []int{1, 4} {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		fanout.NewFlusher(n).Run(ctx) // TestMain looks for what is left
+		fanout.NewFlusher(n, 0).Run(ctx) // TestMain looks for what is left
 	}
 }

@@ -118,7 +118,7 @@ func (s initial) Write(batch [][]byte) (bool, error) {
 	return false, nil
 }
 
-func (initial) Drain() error { return nil }
+func (initial) Drain(func(error)) {}
 
 func (initial) End(fanout.Reason, bool) {}
 

@@ -79,16 +79,16 @@ func (p Proof) holds(epoch, progress uint64) bool {
 	return p.AsOf <= progress || p.Epoch == epoch && p.At == progress
 }
 
-// Sink is one client's way out. The flusher calls its methods one at a time, but for an End that comes while Drain
-// waits: it must make Drain return.
+// Sink is one client's way out. The flusher calls its methods one at a time.
 type Sink interface {
 	// Write takes a batch of shared, immutable slices. It writes what goes without waiting and keeps
 	// the rest; blocked reports that there is a rest. It must not keep the outer slice.
 	Write(batch [][]byte) (blocked bool, err error)
-	// Drain waits until the rest has been written. It is called from a goroutine of its own.
-	Drain() error
+	// Drain sees to it that the rest is written as the client takes it, and calls done once when it has been, or can't be. It must not
+	// wait; done may be called from any goroutine, and has no effect after End.
+	Drain(done func(error))
 	// End is called once, last: complete means that everything before was written and the stream is to end
-	// properly. It must not wait.
+	// properly. It must not wait. It may come while a rest is drained.
 	End(reason Reason, complete bool)
 }
 

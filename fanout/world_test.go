@@ -185,8 +185,11 @@ type world struct {
 var roomy = fanout.Limits{HistoryEvents: 1 << 20, HistoryBytes: 1 << 30, ClientFrames: 1 << 20, ClientBytes: 1 << 30}
 
 // newWorld returns a world at resourceVersion 100, with nothing in it. The Flusher stops with the test.
-func newWorld(t testing.TB, limits fanout.Limits) *world {
-	flusher := fanout.NewFlusher(2)
+func newWorld(t testing.TB, limits fanout.Limits) *world { return newWorldEvery(t, limits, 0) }
+
+// newWorldEvery returns a world whose Flusher has an interval.
+func newWorldEvery(t testing.TB, limits fanout.Limits, interval time.Duration) *world {
+	flusher := fanout.NewFlusher(2, interval)
 	w := &world{t: t, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: 100, things: make(map[string]*thing)}
 	run(t, flusher)
 	if _, err := w.cache.Replace(nil, w.rv, time.Now()); err != nil {
@@ -385,7 +388,7 @@ func (r *recorder) Write(batch [][]byte) (blocked bool, err error) {
 	return false, nil
 }
 
-func (r *recorder) Drain() error { panic("Drain of a sink that never blocks") }
+func (r *recorder) Drain(func(error)) { panic("Drain of a sink that never blocks") }
 
 func (r *recorder) End(reason fanout.Reason, complete bool) {
 	r.mu.Lock()

@@ -16,7 +16,7 @@ import (
 // states returns the identities of n states of a cache.
 func states(t *testing.T, n int) []fanout.Identity {
 	t.Helper()
-	c := fanout.NewCache(fanout.Limits{HistoryEvents: 10, HistoryBytes: 1 << 20}, fanout.NewFlusher(1))
+	c := fanout.NewCache(fanout.Limits{HistoryEvents: 10, HistoryBytes: 1 << 20}, fanout.NewFlusher(1, 0))
 	var all []fanout.Identity
 	var held []fanout.Snapshot
 	for i := range n {

@@ -28,6 +28,7 @@ type cachedReads struct {
 	compressed  compressedLists
 	flusher     *fanout.Flusher
 	conns       *connections
+	poller      *poller
 	log         *slog.Logger
 	ctx         context.Context // ends when no more is to be served
 
@@ -35,8 +36,8 @@ type cachedReads struct {
 	resident map[string]*lane // by the name in --resident-resources
 }
 
-func newCachedReads(s *Server) *cachedReads {
-	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0))
+func newCachedReads(s *Server, p *poller) *cachedReads {
+	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), s.opts.FlushInterval)
 	c := &cachedReads{
 		opts:      &s.opts,
 		discovery: s.discovery,
@@ -45,6 +46,7 @@ func newCachedReads(s *Server) *cachedReads {
 		pass:      s.passthrough.serve,
 		flusher:   flusher,
 		conns:     s.conns,
+		poller:    p,
 		log:       s.log,
 		ctx:       s.ctx,
 		lanes: &lanes{
@@ -73,6 +75,7 @@ func newCachedReads(s *Server) *cachedReads {
 func (c *cachedReads) run() {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.flusher.Run(c.ctx) })
+	wg.Go(func() { c.poller.run(c.ctx) })
 	wg.Go(func() { c.auth.Run(c.ctx) })
 	wg.Go(func() { c.lanes.run(c.ctx) })
 	for _, name := range c.opts.Resident {

@@ -188,15 +188,10 @@ func (h *hijacked) readUntilGone() (stopped bool) {
 	return true
 }
 
-// stopReading makes WaitRead return soon. It may be called from any goroutine and does not wait.
-func (h *hijacked) stopReading() {
-	h.stopped.Store(true)
-	_ = h.conn.SetReadDeadline(longAgo)
-}
-
 // StopRead makes WaitRead return and waits until it has. Afterwards only the caller reads the connection.
 func (h *hijacked) StopRead() {
-	h.stopReading()
+	h.stopped.Store(true)
+	_ = h.conn.SetReadDeadline(longAgo)
 	h.reading.Lock()
 	defer h.reading.Unlock()
 	_ = h.conn.SetReadDeadline(time.Time{})

@@ -21,7 +21,7 @@ func TestWatchGzip(t *testing.T) {
 		f.cms.Put("ns", "n"+strconv.Itoa(1000+i), strings.Repeat("data ", 400)) // more than one write's worth
 	}
 	f.watch(anyState).Await(201)
-	const path = anyState + "&timeoutSeconds=2"
+	const path = anyState + "&timeoutSeconds=8" // longer than opening all takes
 	watchers := make(map[string]*proxytest.Watcher)
 	for _, accept := range []string{"gzip", "br, gzip", "deflate,gzip , zstd", "gzip;q=1.0", "identity", "*", ""} {
 		watchers[accept] = proxytest.Open(t, f.insecure+path, "Accept-Encoding", accept)

@@ -16,6 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
+// MaxFlushInterval is the most that events may be made to wait.
+const MaxFlushInterval = time.Second
+
 // AnyPort as a port number lets the system choose a free one.
 const AnyPort = -1
 
@@ -69,6 +72,9 @@ type Options struct {
 	MinRequestTimeout time.Duration
 	// CompressWatches serves watches as gzip to clients that accept it, compressed once for all of them. Default true.
 	CompressWatches bool
+	// FlushInterval is the least time between two writes of events to a watch: for at most so long an event waits for others to leave with,
+	// if there was one just before it. Default 0: each leaves at once. At most MaxFlushInterval.
+	FlushInterval time.Duration
 
 	// HistoryFrames and HistoryBytes bound the past events kept for each resource. Defaults 102400 events, 64 MiB.
 	HistoryFrames int
@@ -152,6 +158,8 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "least `DURATION` of a watch that names none; each gets up to twice that")
 	fs.BoolVar(&o.CompressWatches, "compress-watches", o.CompressWatches, "serve watches as gzip to clients that accept it, compressed once for all of them")
 
+	fs.DurationVar(&o.FlushInterval, "flush-interval", o.FlushInterval, "least `DURATION` between two writes of events to a watch, to gather more in each; saves CPU under load and costs latency")
+
 	fs.IntVar(&o.HistoryFrames, "history-frames", o.HistoryFrames, "past `EVENTS` kept for each resource, from which watches can resume")
 	fs.Var((*sizeValue)(&o.HistoryBytes), "history-bytes", "most `BYTES` of past events kept for each resource, as 64Mi")
 	fs.IntVar(&o.ClientBufferFrames, "client-buffer-frames", o.ClientBufferFrames, "`EVENTS` that one watch may fall behind before it is ended")
@@ -170,7 +178,7 @@ var flagGroups = []struct {
 	{"Serving", []string{"insecure-port", "secure-port", "bind-address", "tls-cert-file", "tls-private-key-file", "cert-dir"}},
 	{"Clients", []string{"client-ca-file", "anonymous-auth", "requestheader-client-ca-file", "requestheader-allowed-names", "requestheader-username-headers",
 		"requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix"}},
-	{"Watching", []string{"resident-resources", "idle-timeout", "freshness-timeout", "min-request-timeout", "compress-watches"}},
+	{"Watching", []string{"resident-resources", "idle-timeout", "freshness-timeout", "min-request-timeout", "compress-watches", "flush-interval"}},
 	{"Memory", []string{"history-frames", "history-bytes", "client-buffer-frames", "client-buffer-bytes"}},
 	{"Operation", []string{"admin-port", "admin-bind-address", "profiling", "ports-file", "shutdown-delay-duration", "shutdown-timeout"}},
 }
@@ -260,12 +268,16 @@ func (o *Options) Validate() error {
 		{"--idle-timeout", o.IdleTimeout, true},
 		{"--freshness-timeout", o.FreshnessTimeout, false},
 		{"--min-request-timeout", o.MinRequestTimeout, false},
+		{"--flush-interval", o.FlushInterval, true},
 		{"--shutdown-delay-duration", o.ShutdownDelayDuration, true},
 		{"--shutdown-timeout", o.ShutdownTimeout, true},
 	} {
 		if d.value < 0 || d.value == 0 && !d.mayBeZero {
 			wrong("%s=%s is too short: give a positive duration, for example 30s", d.flag, d.value)
 		}
+	}
+	if o.FlushInterval > MaxFlushInterval {
+		wrong("--flush-interval=%s is too long: give at most %s", o.FlushInterval, MaxFlushInterval)
 	}
 	for _, n := range []struct {
 		flag         string

@@ -81,5 +81,7 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) { o.Resident = []string{"/v1/pods"} }, "plural")
 	f(func(o *proxy.Options) { o.FreshnessTimeout = 0 }, "--freshness-timeout")
 	f(func(o *proxy.Options) { o.IdleTimeout = -1 }, "--idle-timeout")
+	f(func(o *proxy.Options) { o.FlushInterval = -1 }, "--flush-interval")
+	f(func(o *proxy.Options) { o.FlushInterval = time.Minute }, "--flush-interval=1m0s is too long")
 	f(func(o *proxy.Options) { o.HistoryBytes = 5 }, "--history-bytes=5 is too small")
 }

@@ -75,6 +75,10 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	poller, err := newPoller()
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
 		opts:       opts,
 		log:        log,
@@ -91,7 +95,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.front = frontServer(s.serve, log)
 	s.conns = newConnections(s.front)
 	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, log: log, requests: s.ctx, streams: streams}
-	s.cached = newCachedReads(s)
+	s.cached = newCachedReads(s, poller)
 	s.health.add("resident-resources", s.cached.residentSynced)
 	s.admin = &fasthttp.Server{
 		Handler:               s.health.handle,

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,20 +16,22 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// stream serves a subscription over a connection that is ours until it ends, and reports whether the response is complete: the watch's
-// one goroutine, which until then only waits for the client to leave.
-func (c *cachedReads) stream(h *hijacked, r *cachedRead, sub *fanout.Subscription, head []byte) (complete bool) {
-	sink := newSink(h.Conn(), h.stopReading)
-	if err := sink.begin(head); err != nil {
+// stream serves a subscription over a connection that is ours until it ends. It does not wait for that: ended is then called on a
+// goroutine of its own, with whether the response is complete.
+func (c *cachedReads) stream(h *hijacked, r *cachedRead, sub *fanout.Subscription, head []byte, ended func(complete bool)) {
+	sink := newSink(h.Conn(), c.poller)
+	gone := func() { sub.End(fanout.Ending{Reason: fanout.Gone}) }
+	if err := sink.begin(head, func() { h.WaitRead(gone) }); err != nil {
 		sub.Cancel()
-		return false
+		ended(false)
+		return
+	}
+	release := c.auth.watchGrant(r.id, r.request, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
+	sink.ended = func(complete bool) {
+		release()
+		ended(complete)
 	}
 	c.flusher.Start(sub, sink)
-	release := c.auth.watchGrant(r.id, r.request, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
-	h.WaitRead(func() { sub.End(fanout.Ending{Reason: fanout.Gone}) })
-	<-sink.donec
-	release()
-	return sink.complete
 }
 
 // watchHead is the response head of a watch, as kube-apiserver's
@@ -62,26 +65,28 @@ func (l *lane) writeWarnings(ctx *fasthttp.RequestCtx) {
 }
 
 // sink writes to one client's socket without ever waiting for it, and keeps what did not go: of one batch, shared slices
-// in plaintext, sealed records under TLS. It implements [fanout.Sink].
+// in plaintext, sealed records under TLS. It implements [fanout.Sink], and has no goroutine.
 type sink struct {
-	// Immutable.
-	raw     syscall.RawConn
-	tls     *tls.Conn   // nil in plaintext
-	gather  *gatherConn // what tls writes to; nil in plaintext
-	stopped func()      // tells the reader that the response has ended
+	// Immutable once begun.
+	raw    syscall.RawConn
+	tls    *tls.Conn   // nil in plaintext
+	gather *gatherConn // what tls writes to; nil in plaintext
+	poller *poller     // nil if it can't poll the connection
+	ended  func(complete bool)
 
-	donec    chan struct{} // closed by End
-	complete bool          // set before donec is closed
+	read    atomic.Pointer[func()]      // to be called once when there may be something to read; nil when it has been, and after End
+	drained atomic.Pointer[func(error)] // Drain's done, while there is a rest and no room
+	room    atomic.Bool                 // set when there is room again
 
-	// Owned by whoever calls Write or Drain, which never overlap.
+	// Owned by whoever calls Write or drains, which never overlap.
 	rest [][]byte // not yet written
 	keep [][]byte // memory for rest
 	err  error
-	try  func(fd uintptr) bool
+	try  func(fd uintptr)
 }
 
-func newSink(conn net.Conn, stopped func()) *sink {
-	s := &sink{stopped: stopped, donec: make(chan struct{})}
+func newSink(conn net.Conn, p *poller) *sink {
+	s := &sink{poller: p}
 	if t, ok := conn.(*tls.Conn); ok {
 		s.tls = t
 		s.gather = t.NetConn().(*gatherConn) // see Server.Listen
@@ -92,19 +97,28 @@ func newSink(conn net.Conn, stopped func()) *sink {
 		panic("SyscallConn: " + err.Error()) // only for a nil connection
 	}
 	s.raw = raw
-	s.try = func(fd uintptr) bool {
-		s.rest, s.err = writev(fd, s.rest)
-		return true
-	}
+	s.try = s.writeTo
 	return s
 }
 
 // headTimeout is how long a client may take to accept a response head.
 const headTimeout = 10 * time.Second
 
-// begin writes the response head; from here on nothing blocks.
-func (s *sink) begin(head []byte) error {
-	conn := net.Conn(s.tls)
+// begin writes the response head; from here on nothing blocks. When there may be something to read, read is called, on a goroutine of
+// its own.
+func (s *sink) begin(head []byte, read func()) error {
+	if err := s.writeHead(head); err != nil {
+		return err
+	}
+	s.read.Store(&read)
+	if s.poller.add(s.raw, s) != nil { // no memory for it, or another system
+		s.poller = nil
+		s.readable()
+	}
+	return nil
+}
+
+func (s *sink) writeHead(head []byte) error {
 	if s.tls == nil {
 		blocked, err := s.Write([][]byte{head})
 		if err == nil && blocked {
@@ -112,13 +126,20 @@ func (s *sink) begin(head []byte) error {
 		}
 		return err
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(headTimeout))
-	if _, err := conn.Write(head); err != nil {
+	_ = s.tls.SetWriteDeadline(time.Now().Add(headTimeout))
+	if _, err := s.tls.Write(head); err != nil {
 		return err
 	}
-	_ = conn.SetWriteDeadline(time.Time{})
+	_ = s.tls.SetWriteDeadline(time.Time{})
 	s.gather.hold()
 	return nil
+}
+
+// readable implements pollable.
+func (s *sink) readable() {
+	if read := s.read.Swap(nil); read != nil {
+		go (*read)()
+	}
 }
 
 // Write implements fanout.Sink.
@@ -127,19 +148,42 @@ func (s *sink) Write(batch [][]byte) (blocked bool, err error) {
 		if err := s.seal(batch); err != nil {
 			return false, err
 		}
-		return s.gather.flush()
+		return s.writeRest()
 	}
 	s.rest = batch
-	if err := s.raw.Write(s.try); err != nil {
-		return false, err
-	}
-	if s.err != nil || len(s.rest) == 0 {
+	blocked, err = s.writeRest()
+	if !blocked || err != nil {
 		s.rest = nil
-		return false, s.err
+		return false, err
 	}
 	s.keep = append(s.keep[:0], s.rest...)
 	s.rest = s.keep
 	return true, nil
+}
+
+// writeRest writes what goes without waiting.
+func (s *sink) writeRest() (blocked bool, err error) {
+	// Control, which does not prepare Go's runtime for a wait that will not be.
+	if err := s.raw.Control(s.try); err != nil {
+		return false, err
+	}
+	return s.hasRest(), s.err
+}
+
+// writeTo is one attempt of writeRest.
+func (s *sink) writeTo(fd uintptr) {
+	if s.gather != nil {
+		s.err = s.gather.writeTo(fd)
+		return
+	}
+	s.rest, s.err = writev(fd, s.rest)
+}
+
+func (s *sink) hasRest() bool {
+	if s.gather != nil {
+		return s.gather.hasRest()
+	}
+	return len(s.rest) > 0
 }
 
 // seal encrypts the batch in as few records as possible.
@@ -167,13 +211,46 @@ var plaintexts = sync.Pool{New: func() any { return new([]byte) }}
 const maxPooled = 512 << 10
 
 // Drain implements fanout.Sink.
-func (s *sink) Drain() error {
-	if s.tls != nil {
-		return s.gather.drain(s.raw)
+func (s *sink) Drain(done func(error)) {
+	if s.poller == nil {
+		go func() { done(s.wait()) }()
+		return
 	}
+	s.drain(&done)
+}
+
+// drain writes what goes, and leaves the rest, and done, to writable. Room that has come since the socket last took too little is
+// seen here or there: it is noted before drained is looked at there, and looked at here after drained is stored.
+func (s *sink) drain(done *func(error)) {
+	for {
+		s.room.Store(false)
+		blocked, err := s.writeRest()
+		if !blocked || err != nil {
+			clear(s.keep)
+			s.keep, s.rest = nil, nil
+			(*done)(err)
+			return
+		}
+		s.drained.Store(done)
+		if !s.room.Load() || !s.drained.CompareAndSwap(done, nil) {
+			return
+		}
+	}
+}
+
+// writable implements pollable.
+func (s *sink) writable() {
+	s.room.Store(true)
+	if done := s.drained.Swap(nil); done != nil {
+		s.drain(done)
+	}
+}
+
+// wait writes the rest as the client takes it, and waits for that.
+func (s *sink) wait() error {
 	err := s.raw.Write(func(fd uintptr) bool {
-		s.rest, s.err = writev(fd, s.rest)
-		return s.err != nil || len(s.rest) == 0
+		s.writeTo(fd)
+		return s.err != nil || !s.hasRest()
 	})
 	clear(s.keep)
 	s.keep, s.rest = nil, nil
@@ -192,9 +269,13 @@ func (s *sink) End(_ fanout.Reason, complete bool) {
 	if s.gather != nil {
 		s.gather.release(complete)
 	}
-	s.complete = complete
-	s.stopped() // before donec, after which the connection's reader is another
-	close(s.donec)
+	s.read.Store(nil)
+	go func() {
+		if s.poller != nil {
+			s.poller.remove(s.raw, s)
+		}
+		s.ended(complete)
+	}()
 }
 
 // gatherConn is the connection under TLS. While it holds, what TLS seals is gathered and written without waiting, so that
@@ -205,7 +286,6 @@ type gatherConn struct {
 	mu      sync.Mutex // TLS answers some messages of the client from its reading side
 	holding bool
 	sealed  []byte // not yet written from here
-	raw     syscall.RawConn
 }
 
 // Write implements net.Conn for TLS.
@@ -234,48 +314,25 @@ func (g *gatherConn) release(goesOn bool) {
 	g.holding, g.sealed = !goesOn, nil
 }
 
-// flush writes what goes without waiting.
-func (g *gatherConn) flush() (blocked bool, err error) {
-	if g.raw == nil {
-		if g.raw, err = g.TCPConn.SyscallConn(); err != nil {
-			return false, err
-		}
+// writeTo writes what the socket takes.
+func (g *gatherConn) writeTo(fd uintptr) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	rest, err := writev(fd, [][]byte{g.sealed})
+	if len(rest) > 0 {
+		g.sealed = rest[0]
+		return err
 	}
-	var done bool
-	if werr := g.raw.Write(func(fd uintptr) bool {
-		done, err = g.writeTo(fd)
-		return true
-	}); werr != nil {
-		return false, werr
-	}
-	return !done && err == nil, err
-}
-
-// drain waits until all is written.
-func (g *gatherConn) drain(raw syscall.RawConn) (err error) {
-	if werr := raw.Write(func(fd uintptr) bool {
-		var done bool
-		done, err = g.writeTo(fd)
-		return done || err != nil
-	}); werr != nil {
-		return werr
+	if g.sealed = g.sealed[:0]; cap(g.sealed) > 4<<10 {
+		g.sealed = nil
 	}
 	return err
 }
 
-// writeTo writes what the socket takes and reports whether that was all.
-func (g *gatherConn) writeTo(fd uintptr) (done bool, err error) {
+func (g *gatherConn) hasRest() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	rest, err := writev(fd, [][]byte{g.sealed})
-	if len(rest) == 0 {
-		if g.sealed = g.sealed[:0]; cap(g.sealed) > 4<<10 {
-			g.sealed = nil
-		}
-		return true, err
-	}
-	g.sealed = rest[0]
-	return false, err
+	return len(g.sealed) > 0
 }
 
 // gatherListener wraps accepted connections, for TLS to be put on top.

@@ -32,13 +32,14 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	r.keep()
 	head := watchHead(auditID(ctx), l.contentType(true), l.responseWarnings(), want.Gzip)
 	c.conns.hijack(ctx, func(h *hijacked) {
-		complete := c.stream(h, r, sub, head)
-		c.lanes.release(l)
-		if complete {
-			h.Resume()
-		} else {
-			h.Close()
-		}
+		c.stream(h, r, sub, head, func(complete bool) {
+			c.lanes.release(l)
+			if complete {
+				h.Resume()
+			} else {
+				h.Close()
+			}
+		})
 	})
 	return true
 }

@@ -110,7 +110,10 @@
 //   - Run: one for each listener, the upstream check, the lanes' keeper, the authorizer's re-checks;
 //   - one for each lane, its reflector; one more while freshness is being proven;
 //   - one while custom resources have lanes, which follows their definitions;
-//   - fanout's: one for each shard, and one for each client that does not read, until it does;
+//   - fanout's: one for each shard;
+//   - the poller, for all watches: it starts a goroutine for one whose client has left, or has sent something, and goes on
+//     writing to one whose client reads again. Where there is no epoll, each watch has a goroutine that waits for its client to leave, and
+//     another while the client does not read;
 //   - fasthttp's: one for each connection between two requests or being answered;
-//   - one for each watch or passed-through stream, which waits for the client to leave.
+//   - two for each passed-through stream, one of which waits for the client to leave.
 package proxy

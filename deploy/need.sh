@@ -1,0 +1,17 @@
+#!/bin/sh
+# Installs what tests need and is missing: need.sh COMMAND:PACKAGE..., with Debian's names. It asks for nothing else.
+set -eu
+missing=
+for need in "$@"; do
+	command -v "${need%%:*}" >/dev/null 2>&1 || missing="$missing ${need#*:}"
+done
+[ -n "$missing" ] || exit 0
+if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then
+	echo "The tests need$missing: install them (as root on Debian, this is done by itself)." >&2
+	exit 1
+fi
+echo "Installing$missing."
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086 # words are packages
+apt-get install -y -qq --no-install-recommends $missing >/dev/null

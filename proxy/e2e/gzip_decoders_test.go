@@ -1,0 +1,103 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// decoders are programs that take a watch as gzip and print its lines as they come. Each has a decoder of its own; those of Python and
+// Java take a stream for one member and no more.
+var decoders = map[string][]string{
+	"curl":   {"curl", "--silent", "--show-error", "--fail", "--no-buffer", "--compressed", "--header", "Accept-Encoding: gzip"},
+	"Python": {"python3", "testdata/decoders/watch.py"},
+	"Node":   {"node", "testdata/decoders/watch.mjs"},
+	"Java":   {"java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "testdata/decoders/Watch.java"},
+}
+
+// TestGzipDecoders: "Works with client-go, curl, Python, Node and Java-style strict single-member decoders", each event when it happens.
+func TestGzipDecoders(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "decoders")
+	const uri = "/api/v1/namespaces/decoders/configmaps"
+	const lasting = 20 // seconds; the slowest decoder takes a few to start
+	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=", uri, direct.version(t, uri))
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*lasting*time.Second)
+	defer cancel()
+	type decoder struct {
+		lines  chan string
+		stderr bytes.Buffer
+		cmd    *exec.Cmd
+	}
+	all := make(map[string]*decoder)
+	for name, args := range decoders {
+		d := &decoder{lines: make(chan string, 1000), cmd: exec.CommandContext(ctx, args[0], append(args[1:], fmt.Sprint("http://", p.ports.Insecure, since, lasting))...)}
+		d.cmd.Stderr = &d.stderr
+		stdout, err := d.cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.cmd.Start(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		go func() {
+			defer close(d.lines)
+			for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
+				d.lines <- scanner.Text()
+			}
+		}()
+		all[name] = d
+	}
+
+	got := make(map[string]string)
+	const writes = 20
+	for i := range writes {
+		object := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o"},"data":{"step":"%d","filler":%q}}`, i, strings.Repeat(fmt.Sprint(i), 700))
+		method, at := http.MethodPut, uri+"/o"
+		if i == 0 {
+			method, at = http.MethodPost, uri
+		}
+		if resp, err := direct.try(method, at, http.Header{"Content-Type": {jsonType}}, object); err != nil || resp.status >= 300 {
+			t.Fatalf("%s %s: %d %v", method, at, resp.status, err)
+		}
+		for name, d := range all {
+			select { // before the next event pushes this one out
+			case line := <-d.lines:
+				if !strings.Contains(line, fmt.Sprintf(`"step":"%d"`, i)) {
+					t.Fatalf("%s prints %q for event %d: %s", name, line, i, d.stderr.String())
+				}
+				got[name] += line + "\n"
+			case <-ctx.Done():
+				t.Fatalf("%s did not print event %d: %s", name, i, d.stderr.String())
+			}
+		}
+	}
+	want, err := readWatch(ctx, direct, since+"1", jsonType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, d := range all {
+		for line := range d.lines {
+			got[name] += line + "\n"
+		}
+		if err := d.cmd.Wait(); err != nil {
+			t.Errorf("%s at the stream's end: %v: %s", name, err, d.stderr.String())
+		}
+		if got[name] != string(want) {
+			t.Errorf("%s prints\n%s\nwant\n%s", name, got[name], want)
+		}
+	}
+	if sent := p.admin(t).metric(t, "watchfan_gzip_delivered_bytes_total"); sent == 0 {
+		t.Error("nothing was sent as gzip")
+	}
+}

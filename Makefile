@@ -31,8 +31,9 @@ devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and
 
 test: lint unit fuzz-short e2e deploytest ## everything: formatting, vet, staticcheck, unit tests, a second of each fuzz target, the end-to-end suite against a real kube-apiserver, the chart
 
-unit: ## unit tests and fuzz seeds, with the race detector
+unit: ## unit tests and fuzz seeds, with the race detector; what allocates, without
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v /proxy/e2e)
+	$(GO) test -run Allocs ./framing ./fanout ./proxy
 
 e2e: bin/watchfan-race bin/devcluster bin/kubectl ## the built binary between a real kube-apiserver and real clients
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless
@@ -60,6 +61,7 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "not gofmt-clean: $$unformatted"; exit 1; }
 	$(GO) vet $(PACKAGES)
+	$(GO) vet -tags capture ./framing
 	cd proxy/e2e/informers && $(GO) vet .
 	cd deploy/deploytest && $(GO) vet .
 	$(GO) run $(STATICCHECK) $(PACKAGES)

@@ -3,7 +3,6 @@ package fanout_test
 import (
 	"bytes"
 	"sync/atomic"
-	"testing"
 
 	"github.com/watchfan/watchfan/fanout"
 )
@@ -35,37 +34,3 @@ func (c *counter) Drain(func(error)) {}
 func (c *counter) End(fanout.Reason, bool) { c.ended.Store(true) }
 
 func (c *counter) count() int { return int(c.frames.Load()) }
-
-// An event costs what its groups cost, not what their members do.
-func TestDeliveryAllocs(t *testing.T) {
-	if raceEnabled {
-		t.Skip("counts are those without the race detector")
-	}
-	allocs := func(clients int) float64 {
-		const runs = 200
-		w := newWorld(t, roomy)
-		events := prepare(w.rv, runs+200)
-		sinks := make([]*counter, clients)
-		for i := range sinks {
-			sinks[i] = &counter{}
-			w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), sinks[i])
-		}
-		next := 0
-		deliver := func() {
-			apply(t, w.cache, events[next])
-			next++
-			for _, s := range sinks {
-				await(s, next)
-			}
-		}
-		for range 100 { // until buffers have grown
-			deliver()
-		}
-		return testing.AllocsPerRun(runs, deliver)
-	}
-	one, many := allocs(1), allocs(2000)
-	t.Logf("%v allocations per event for one client, %v for 2000", one, many)
-	if one > 6 || many > one+3 {
-		t.Errorf("%v allocations per event for one client, %v for 2000", one, many)
-	}
-}

@@ -346,10 +346,7 @@ func TestGroupStress(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	clients, changes := 1000, 1000
-	if raceEnabled {
-		changes = 300
-	}
+	const clients, changes = 1000, 300
 	w := newWorld(t, roomy)
 	selectors := []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "", "", "spec.node=n1"), sel(t, "a", "l!=2", "")}
 	watchers := make([]*watcher, clients)

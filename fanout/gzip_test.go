@@ -314,40 +314,6 @@ func TestRunsBound(t *testing.T) {
 	}
 }
 
-// An event costs what its lists cost, not what their members do.
-func TestGzipDeliveryAllocs(t *testing.T) {
-	if raceEnabled {
-		t.Skip("counts are those without the race detector")
-	}
-	allocs := func(clients int) float64 {
-		const runs = 200
-		w := newWorld(t, roomy)
-		events := prepare(w.rv, runs+200)
-		sinks := make([]*counter, clients)
-		for i := range sinks {
-			sinks[i] = &counter{}
-			w.flusher.Start(w.subscribe(everything(t), fanout.Request{Gzip: true}), sinks[i])
-		}
-		next := 0
-		deliver := func() {
-			apply(t, w.cache, events[next])
-			next++
-			for _, s := range sinks {
-				await(s, next)
-			}
-		}
-		for range 100 { // until buffers have grown
-			deliver()
-		}
-		return testing.AllocsPerRun(runs, deliver)
-	}
-	one, many := allocs(1), allocs(2000)
-	t.Logf("%v allocations per event for one client, %v for 2000", one, many)
-	if one > 16 || many > one+3 {
-		t.Errorf("%v allocations per event for one client, %v for 2000", one, many)
-	}
-}
-
 // Half of a group takes gzip, and comes and goes: the list counts for them only while there is one.
 func TestGzipComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

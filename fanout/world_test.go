@@ -25,9 +25,6 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// raceEnabled is true under the race detector, which allocates on its own account and is slow.
-var raceEnabled bool
-
 // The selectable fields of the kind that the tests use.
 var (
 	fieldLabels = []string{"spec.node", "spec.on"}

@@ -1,7 +1,6 @@
 package framing_test
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -39,19 +38,6 @@ var asKubernetes = func() cbor.DecMode {
 	}
 	return mode
 }()
-
-// nextItem reads one item of a sequence.
-func nextItem(stream *bufio.Reader) (item []byte, err error) {
-	for {
-		c, err := stream.ReadByte()
-		if err != nil {
-			return nil, err
-		}
-		if item = append(item, c); cbor.Wellformed(item) == nil {
-			return item, nil
-		}
-	}
-}
 
 func decodeCBOR(t testing.TB, item []byte) any {
 	t.Helper()
@@ -299,22 +285,6 @@ func TestCBORCopies(t *testing.T) {
 			if !reflect.DeepEqual(ev, want) {
 				t.Errorf("event changed with the bytes: %+v, want %+v", ev, want)
 			}
-		}
-	}
-}
-
-func TestCBORAllocs(t *testing.T) {
-	if raceEnabled {
-		t.Skip("counts are those without the race detector")
-	}
-	for _, c := range asCBOR.captured(t) {
-		if c.file != "pod" {
-			continue
-		}
-		event := c.events("all")[2]
-		s := framing.NewScanner(framing.CBOR, podFields)
-		if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(event) }); n > 15 {
-			t.Errorf("%v allocations, want at most 15", n)
 		}
 	}
 }

@@ -163,17 +163,6 @@ func TestGzipMemberBeyond4GiB(t *testing.T) {
 	}
 }
 
-// What differs between responses costs no copy of what they share.
-func TestGzipMemberAllocations(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	head, items, tail := framing.Stored([]byte("[")), deflate(1, configMapEvent(1<<20)), framing.Stored([]byte("]"))
-	if got := testing.AllocsPerRun(100, func() { framing.GzipMember(head, items, tail) }); got > 2 {
-		t.Errorf("%v allocations, want the slice of slices and the trailer", got)
-	}
-}
-
 func TestDeflatedIsConcurrent(t *testing.T) {
 	text := configMapEvent(100 << 10)
 	shared := deflate(1, text)

@@ -16,9 +16,6 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// raceEnabled is true under the race detector, which allocates on its own account.
-var raceEnabled bool
-
 func TestScannerKeyAndLabels(t *testing.T) {
 	f := func(metadata, key, namespace, name string, labels map[string]string) {
 		t.Helper()
@@ -149,27 +146,6 @@ func TestScannerCopies(t *testing.T) {
 	if !reflect.DeepEqual(ev, want) {
 		t.Errorf("event changed with the line: %+v, want %+v", ev, want)
 	}
-}
-
-func TestScannerAllocs(t *testing.T) {
-	if raceEnabled {
-		t.Skip("counts are those without the race detector")
-	}
-	f := func(file string, most float64) {
-		t.Helper()
-		for _, c := range readTestdata(t) {
-			if c.file != file {
-				continue
-			}
-			line := c.events("all")[2]
-			s := framing.NewScanner(framing.JSON, podFields)
-			if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(line) }); n > most {
-				t.Errorf("%s: %v allocations, want at most %v", file, n, most)
-			}
-		}
-	}
-	f("configmap", 11)
-	f("pod", 14)
 }
 
 // The twin: encoding/json, maps and reflection.

@@ -271,27 +271,6 @@ func TestProtobufCopies(t *testing.T) {
 	}
 }
 
-func TestProtobufAllocs(t *testing.T) {
-	if raceEnabled {
-		t.Skip("counts are those without the race detector")
-	}
-	f := func(file string, fields []framing.Field, most float64) {
-		t.Helper()
-		for _, c := range asProtobuf.captured(t) {
-			if c.file != file {
-				continue
-			}
-			event := c.events("all")[2][4:]
-			s := framing.NewScanner(framing.Protobuf, fields)
-			if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(event) }); n > most {
-				t.Errorf("%s: %v allocations, want at most %v", file, n, most)
-			}
-		}
-	}
-	f("configmap", nil, 9)
-	f("pod", podFields, 13)
-}
-
 // protobufTwin is what apimachinery's own types make of an event.
 type protobufTwin struct {
 	typ      string

@@ -192,23 +192,26 @@ func (s *sink) seal(batch [][]byte) error {
 		_, err := s.tls.Write(batch[0])
 		return err
 	}
-	buf := plaintexts.Get().(*[]byte)
-	defer plaintexts.Put(buf)
-	*buf = (*buf)[:0]
+	buf := buffers.Get().(*[]byte)
+	defer giveBack(buf)
 	for _, b := range batch {
 		*buf = append(*buf, b...)
 	}
 	_, err := s.tls.Write(*buf)
-	if cap(*buf) > maxPooled {
-		*buf = nil
-	}
 	return err
 }
 
-// plaintexts are buffers in which a batch is put together to be sealed.
-var plaintexts = sync.Pool{New: func() any { return new([]byte) }}
+// buffers are empty buffers in which a batch is put together to be sealed, and in which what is sealed waits to be written: for as long
+// as that takes, so that an idle client has none.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const maxPooled = 512 << 10
+
+func giveBack(buf *[]byte) {
+	if *buf = (*buf)[:0]; cap(*buf) <= maxPooled {
+		buffers.Put(buf)
+	}
+}
 
 // Drain implements fanout.Sink.
 func (s *sink) Drain(done func(error)) {
@@ -285,14 +288,18 @@ type gatherConn struct {
 
 	mu      sync.Mutex // TLS answers some messages of the client from its reading side
 	holding bool
-	sealed  []byte // not yet written from here
+	sealed  *[]byte   // not yet written from here; nil if there is nothing, else one of buffers
+	one     [1][]byte // memory for a writev of it
 }
 
 // Write implements net.Conn for TLS.
 func (g *gatherConn) Write(p []byte) (int, error) {
 	g.mu.Lock()
 	if g.holding {
-		g.sealed = append(g.sealed, p...)
+		if g.sealed == nil {
+			g.sealed = buffers.Get().(*[]byte)
+		}
+		*g.sealed = append(*g.sealed, p...)
 		g.mu.Unlock()
 		return len(p), nil
 	}
@@ -318,21 +325,24 @@ func (g *gatherConn) release(goesOn bool) {
 func (g *gatherConn) writeTo(fd uintptr) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	rest, err := writev(fd, [][]byte{g.sealed})
+	if g.sealed == nil {
+		return nil
+	}
+	g.one[0] = *g.sealed
+	rest, err := writev(fd, g.one[:])
 	if len(rest) > 0 {
-		g.sealed = rest[0]
+		*g.sealed = rest[0]
 		return err
 	}
-	if g.sealed = g.sealed[:0]; cap(g.sealed) > 4<<10 {
-		g.sealed = nil
-	}
+	giveBack(g.sealed)
+	g.sealed = nil
 	return err
 }
 
 func (g *gatherConn) hasRest() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.sealed) > 0
+	return g.sealed != nil
 }
 
 // gatherListener wraps accepted connections, for TLS to be put on top.

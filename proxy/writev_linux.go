@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"sync"
 	"syscall"
 	"unsafe"
 )
@@ -8,11 +9,15 @@ import (
 // maxIovecs is the most slices that one writev takes (IOV_MAX).
 const maxIovecs = 1024
 
+// allIovecs are arrays for writev, each used by one call at a time.
+var allIovecs = sync.Pool{New: func() any { return new([maxIovecs]syscall.Iovec) }}
+
 // writev writes as much of bufs as the non-blocking socket fd takes and returns the rest, which shares bufs' memory.
 func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
-	var few [16]syscall.Iovec
+	iovecs := allIovecs.Get().(*[maxIovecs]syscall.Iovec)
+	defer allIovecs.Put(iovecs)
 	for len(bufs) > 0 {
-		iovecs := few[:0]
+		iovecs := iovecs[:0]
 		for _, b := range bufs {
 			if len(iovecs) == maxIovecs {
 				break
@@ -28,6 +33,7 @@ func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
 		}
 		// Raw, because it can't block: telling the scheduler costs a tenth of an unbatched delivery.
 		n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(iovecs)))
+		clear(iovecs) // so that the pool holds no client's frames
 		switch errno {
 		case 0:
 			bufs = advance(bufs, int(n))

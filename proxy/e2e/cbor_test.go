@@ -124,6 +124,10 @@ func cborCluster(t *testing.T) *cluster {
 
 // Where kube-apiserver offers CBOR (feature gate CBORServingAndStorage), it is served as JSON and protobuf are.
 func TestCBOR(t *testing.T) {
+	if os.Getenv("E2E_CBOR_WATCHFAN") != "" {
+		cborInformerProcess(t)
+		return
+	}
 	c := cborCluster(t)
 	p := privateWatchfan(t, c)
 	p.waitReady(t)
@@ -341,11 +345,11 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 
 // testCBORInformers starts a process of its own, because client-go reads its feature gates from the environment once.
 func testCBORInformers(t *testing.T, c *cluster, p *watchfan) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCBORInformerProcess$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCBOR$", "-test.v")
 	cmd.Env = append(os.Environ(), "KUBE_FEATURE_ClientsAllowCBOR=true", "KUBE_FEATURE_ClientsPreferCBOR=true",
 		"E2E_CBOR_WATCHFAN="+p.ports.Insecure, "E2E_CBOR_SERVER="+c.ready.Server, "E2E_CBOR_TOKEN="+c.token(t, "admin"))
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestCBORInformerProcess") {
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestCBOR") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
@@ -368,11 +372,8 @@ func (l *contentTypes) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// TestCBORInformerProcess is what TestCBOR starts: informers of the dynamic client, which prefers CBOR, hold the cluster's state.
-func TestCBORInformerProcess(t *testing.T) {
-	if os.Getenv("E2E_CBOR_WATCHFAN") == "" {
-		t.Skip("TestCBOR runs this in a process of its own")
-	}
+// cborInformerProcess is what TestCBOR does in the process that it starts: informers of the dynamic client, which prefers CBOR, hold the cluster's state.
+func cborInformerProcess(t *testing.T) {
 	log := &contentTypes{count: make(map[string]int)}
 	config := &rest.Config{Host: "http://" + os.Getenv("E2E_CBOR_WATCHFAN")}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { log.next = next; return log })

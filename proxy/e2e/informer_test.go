@@ -160,6 +160,10 @@ func podBody(name, node string) string {
 // state after churn and after kube-apiserver is restarted in the middle, with no relist caused by us." Each mode is a
 // process of its own, because client-go reads its feature gates from the environment once.
 func TestInformers(t *testing.T) {
+	if os.Getenv("E2E_INFORMER_PROCESS") != "" {
+		followChurn(t)
+		return
+	}
 	for _, mode := range []struct{ name, environment, restart string }{
 		{"WatchListClient, inconsistency detector, clean restart", "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true", "clean"},
 		{"no WatchListClient, kill -9", "KUBE_FEATURE_WatchListClient=false", "kill"},
@@ -168,13 +172,13 @@ func TestInformers(t *testing.T) {
 			t.Parallel()
 			binary(t, "DEVCLUSTER_BIN", "devcluster")
 			binary(t, "WATCHFAN_BIN", "watchfan")
-			args := []string{"-test.run=^TestInformerProcess$", "-test.v", "-churn=" + churnFor.String(), fmt.Sprintf("-writes=%d", *writes/2), fmt.Sprintf("-seed=%d", *seed)}
+			args := []string{"-test.run=^TestInformers$", "-test.v", "-churn=" + churnFor.String(), fmt.Sprintf("-writes=%d", *writes/2), fmt.Sprintf("-seed=%d", *seed)}
 			cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 			cmd.Env = append(os.Environ(), mode.environment, "E2E_INFORMER_PROCESS="+mode.restart)
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			err := cmd.Run()
-			if err != nil || !strings.Contains(out.String(), "--- PASS: TestInformerProcess") {
+			if err != nil || !strings.Contains(out.String(), "--- PASS: TestInformers") {
 				t.Fatalf("%v\n%s", err, out.String())
 			}
 			for line := range strings.Lines(out.String()) {
@@ -186,11 +190,8 @@ func TestInformers(t *testing.T) {
 	}
 }
 
-// TestInformerProcess is what TestInformers starts.
-func TestInformerProcess(t *testing.T) {
-	if os.Getenv("E2E_INFORMER_PROCESS") == "" {
-		t.Skip("TestInformers runs this in processes of its own")
-	}
+// followChurn is what TestInformers does in the processes that it starts.
+func followChurn(t *testing.T) {
 	c := privateCluster(t, endWatches...)
 	p := privateWatchfan(t, c)
 	direct := c.direct(t)

@@ -1,5 +1,0 @@
-//go:build race
-
-package fanout_test
-
-func init() { raceEnabled = true }

@@ -1,0 +1,68 @@
+//go:build !race
+
+package framing_test
+
+// The race detector allocates on its own account: make unit runs these without it.
+
+import (
+	"testing"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+func TestProtobufAllocs(t *testing.T) {
+	f := func(file string, fields []framing.Field, most float64) {
+		t.Helper()
+		for _, c := range asProtobuf.captured(t) {
+			if c.file != file {
+				continue
+			}
+			event := c.events("all")[2][4:]
+			s := framing.NewScanner(framing.Protobuf, fields)
+			if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(event) }); n > most {
+				t.Errorf("%s: %v allocations, want at most %v", file, n, most)
+			}
+		}
+	}
+	f("configmap", nil, 9)
+	f("pod", podFields, 13)
+}
+
+func TestScannerAllocs(t *testing.T) {
+	f := func(file string, most float64) {
+		t.Helper()
+		for _, c := range readTestdata(t) {
+			if c.file != file {
+				continue
+			}
+			line := c.events("all")[2]
+			s := framing.NewScanner(framing.JSON, podFields)
+			if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(line) }); n > most {
+				t.Errorf("%s: %v allocations, want at most %v", file, n, most)
+			}
+		}
+	}
+	f("configmap", 11)
+	f("pod", 14)
+}
+
+func TestCBORAllocs(t *testing.T) {
+	for _, c := range asCBOR.captured(t) {
+		if c.file != "pod" {
+			continue
+		}
+		event := c.events("all")[2]
+		s := framing.NewScanner(framing.CBOR, podFields)
+		if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(event) }); n > 15 {
+			t.Errorf("%v allocations, want at most 15", n)
+		}
+	}
+}
+
+// What differs between responses costs no copy of what they share.
+func TestGzipMemberAllocs(t *testing.T) {
+	head, items, tail := framing.Stored([]byte("[")), deflate(1, configMapEvent(1<<20)), framing.Stored([]byte("]"))
+	if got := testing.AllocsPerRun(100, func() { framing.GzipMember(head, items, tail) }); got > 2 {
+		t.Errorf("%v allocations, want the slice of slices and the trailer", got)
+	}
+}

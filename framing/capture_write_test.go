@@ -1,0 +1,322 @@
+//go:build capture
+
+package framing_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/watchfan/watchfan/framing"
+)
+
+var devcluster = flag.String("devcluster", "../bin/devcluster", "the `binary` built from deploy/devcluster")
+
+const customResourceDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"foos.ex.io"},
+"spec":{"group":"ex.io","scope":"Namespaced","names":{"plural":"foos","singular":"foo","kind":"Foo","listKind":"FooList"},
+"versions":[{"name":"v1","served":true,"storage":true,
+"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"spec":{"type":"object","properties":{"c":{"type":"string"},"n":{"type":"integer"},"on":{"type":"boolean"}}}}}},
+"selectableFields":[{"jsonPath":".spec.c"},{"jsonPath":".spec.n"},{"jsonPath":".spec.on"}]}]}}`
+
+// rawData is copied by kube-apiserver as it stands: repeated names, invalid UTF-8 and half a surrogate pair.
+const rawData = `"revision":1,"data":{"name":"\ud800","twice":1,"twice":{"x":"` + "\xff\xfe" + `"}}`
+
+// TestCapture is not a test: it writes testdata.
+func TestCapture(t *testing.T) {
+	c := startDevcluster(t)
+	c.must("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", customResourceDefinition)
+	c.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"golden"}}`)
+	// Started again, the watch caches know nothing of resourceVersion 1.
+	if out, err := exec.Command(*devcluster, "restart-apiserver", "--dir", c.dir).CombinedOutput(); err != nil {
+		t.Fatalf("restart-apiserver: %v: %s", err, out)
+	}
+	c.eventually("/apis/ex.io/v1/namespaces/golden/foos")
+	for _, s := range specimens {
+		t.Log(s.file)
+		c.scenario(s)
+	}
+	raw := specimen{"raw", "/apis/apps/v1/namespaces/golden/controllerrevisions", rawData, "", 0}
+	c.create(raw, "a", `{"set":"golden"}`)
+	for _, r := range raw.representations() {
+		write(t, r, raw.file, []section{
+			{"initial", c.watch(r, raw.collection, initialQuery, 2)()},
+			{"empty", c.list(r, raw.collection, inNone)},
+			{"list", c.list(r, raw.collection, "")},
+		})
+	}
+}
+
+const (
+	inSet        = "labelSelector=set%3Dgolden"
+	inNone       = "labelSelector=set%3Dnone"
+	inSelector   = "labelSelector=set%3Dgolden,sel%3D1"
+	initialQuery = inSet + "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+)
+
+// section is the events of a watch, or one list.
+type section struct {
+	name  string
+	parts [][]byte
+}
+
+// scenario takes object a through the selector sel=1 and out of it, adds b, and deletes both, before the eyes of a client
+// of each representation.
+func (c *cluster) scenario(s specimen) {
+	path := s.collection
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	if err := json.Unmarshal(c.must("GET", path+"?"+inNone, ""), &list); err != nil {
+		c.t.Fatal(err)
+	}
+	from := "&resourceVersion=" + list.Metadata.ResourceVersion
+
+	type client struct {
+		representation
+		all, selected, bookmark    func() [][]byte
+		initial, empty, list, page [][]byte
+	}
+	var clients []*client
+	for _, r := range s.representations() {
+		clients = append(clients, &client{
+			representation: r,
+			all:            c.watch(r, path, inSet+from, 8+2*s.dying),
+			selected:       c.watch(r, path, inSelector+from, 7+2*s.dying),
+			empty:          c.list(r, path, inNone),
+		})
+	}
+	c.create(s, "a", `{"set":"golden"}`)
+	patch := func(body string) { c.must("PATCH", path+"/a", body) }
+	patch(`{"metadata":{"labels":{"sel":"1"}}}`)
+	patch(s.change)
+	patch(`{"metadata":{"labels":{"sel":null}}}`)
+	patch(`{"metadata":{"labels":{"sel":"1"}}}`)
+	c.create(s, "b", `{"set":"golden","sel":"1"}`)
+	for _, l := range clients {
+		l.list = c.list(l.representation, path, inSet)
+		l.page = c.list(l.representation, path, "limit=1")
+		l.initial = c.watch(l.representation, path, initialQuery, 3)()
+		// Of a watch that sees nothing of what happens: one that has needs no bookmark.
+		l.bookmark = c.watch(l.representation, path, "allowWatchBookmarks=true&timeoutSeconds=5&"+inNone+from, 1)
+	}
+	for _, name := range []string{"a", "b"} {
+		c.must("DELETE", path+"/"+name+"?gracePeriodSeconds=0", "")
+	}
+	for _, l := range clients {
+		sections := []section{{"all", l.all()}, {"selected", l.selected()}, {"initial", l.initial}}
+		if s.file != "event" { // which has no watch cache, so no bookmarks
+			expired := c.watch(l.representation, path, "resourceVersion=1", 1)
+			sections = append(sections, section{"bookmark", l.bookmark()}, section{"expired", expired()})
+		}
+		sections = append(sections, section{"empty", l.empty}, section{"list", l.list}, section{"page", l.page})
+		write(c.t, l.representation, s.file, sections)
+	}
+}
+
+// write writes JSON as it is, and the others with each event or list as a line of base64.
+func write(t *testing.T, r representation, file string, sections []section) {
+	var b bytes.Buffer
+	for _, s := range sections {
+		fmt.Fprintf(&b, "-- %s --\n", s.name)
+		for _, part := range s.parts {
+			if r.encoding != framing.JSON {
+				part = append(base64.StdEncoding.AppendEncode(nil, part), '\n')
+			}
+			b.Write(part)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join("testdata", r.dir), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join("testdata", r.dir, file+".txt"), b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cluster is a running devcluster, talked to as its admin.
+type cluster struct {
+	t               *testing.T
+	dir, url, token string
+	client          *http.Client
+}
+
+func startDevcluster(t *testing.T) *cluster {
+	dir := t.TempDir()
+	cmd := exec.Command(*devcluster, "up", "--memory", "--dir", dir, "--apiserver-arg", "feature-gates=CBORServingAndStorage=true")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), "devcluster ready: "); ok {
+			token, err := os.ReadFile(filepath.Join(dir, "admin.token"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = io.Copy(io.Discard, out) }()
+			return &cluster{
+				t: t, dir: dir, url: strings.Fields(rest)[0], token: strings.TrimSpace(string(token)),
+				// Loopback, and a certificate made a second ago.
+				client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}},
+			}
+		}
+	}
+	t.Fatal("devcluster ended before it was ready")
+	return nil
+}
+
+func (c *cluster) do(ctx context.Context, method, path, accept, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	req.Header.Set("Accept", accept)
+	if method == "PATCH" {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	resp, err := c.client.Do(req)
+	if err == nil && resp.StatusCode >= 300 {
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
+	}
+	return resp, err
+}
+
+func (c *cluster) must(method, path, body string) []byte {
+	c.t.Helper()
+	return c.answer(method, path, asJSON.accept, body)
+}
+
+func (c *cluster) list(r representation, path, query string) [][]byte {
+	c.t.Helper()
+	return [][]byte{c.answer("GET", path+"?"+query, r.header("List"), "")}
+}
+
+func (c *cluster) answer(method, path, accept, body string) []byte {
+	c.t.Helper()
+	resp, err := c.do(c.t.Context(), method, path, accept, body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return text
+}
+
+// eventually waits until path is served.
+func (c *cluster) eventually(path string) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		resp, err := c.do(c.t.Context(), "GET", path, asJSON.accept, "")
+		if err == nil {
+			resp.Body.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func (c *cluster) create(s specimen, name, labels string) {
+	u, err := url.Parse(s.collection)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"metadata":{"name":%q,"labels":%s},%s}`, name, labels, s.object)
+	if strings.HasPrefix(u.Path, "/apis/ex.io") {
+		body = `{"apiVersion":"ex.io/v1","kind":"Foo",` + body[1:]
+	}
+	c.must("POST", s.collection, body)
+}
+
+// watch opens a watch and returns a func that waits for its first n events.
+func (c *cluster) watch(r representation, path, query string, n int) (events func() [][]byte) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	resp, err := c.do(ctx, "GET", path+"?watch=1&"+query, r.header(""), "")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return func() [][]byte {
+		defer cancel()
+		defer resp.Body.Close()
+		var events [][]byte
+		stream := bufio.NewReader(resp.Body)
+		for range n {
+			event, err := r.next(stream)
+			if err != nil {
+				c.t.Fatalf("watch %s?%s: %v after %q", path, query, err, events)
+			}
+			events = append(events, event)
+		}
+		return events
+	}
+}
+
+// header returns the value of Accept. A list says suffix List.
+func (r representation) header(suffix string) string {
+	if r.metadata {
+		return r.accept + ";as=PartialObjectMetadata" + suffix + ";g=meta.k8s.io;v=v1"
+	}
+	return r.accept
+}
+
+// next reads the next event of a stream.
+func (r representation) next(stream *bufio.Reader) ([]byte, error) {
+	switch r.encoding {
+	case framing.JSON:
+		return stream.ReadBytes('\n')
+	case framing.CBOR:
+		return nextItem(stream)
+	}
+	prefix, err := stream.Peek(4)
+	if err != nil {
+		return nil, err
+	}
+	event := make([]byte, 4+binary.BigEndian.Uint32(prefix))
+	_, err = io.ReadFull(stream, event)
+	return event, err
+}
+
+// nextItem reads one item of a sequence.
+func nextItem(stream *bufio.Reader) (item []byte, err error) {
+	for {
+		c, err := stream.ReadByte()
+		if err != nil {
+			return nil, err
+		}
+		if item = append(item, c); cbor.Wellformed(item) == nil {
+			return item, nil
+		}
+	}
+}

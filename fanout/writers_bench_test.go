@@ -30,7 +30,7 @@ import (
 //   - flusher: this package, with a sink that does what the proxy's does in plaintext (writers_flusher_test.go);
 //   - epoll: a loop for each processor, with an epoll of its own, writes to bare file descriptors (writers_epoll_test.go).
 //
-// All scan each event as it comes, take at most as much in one write as the flusher does, and notice a client that leaves. An order
+// All scan each event as it comes, and take at most as much in one write as the flusher does. An order
 // bears the time at which it was given, and latencies are from then until a client has read the event: the time until the child gets to
 // append it counts. With load=saturated the next 8 events are ordered once every client that reads has all but 24 of those ordered before.
 //

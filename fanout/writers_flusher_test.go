@@ -34,7 +34,7 @@ func newFlusherWriter(shards int) (*flusherWriter, error) {
 	}
 	limits := roomy
 	limits.HistoryEvents = 1
-	w := &flusherWriter{flusher: fanout.NewFlusher(shards), filter: filter}
+	w := &flusherWriter{flusher: fanout.NewFlusher(shards, 0), filter: filter}
 	w.cache = fanout.NewCache(limits, w.flusher)
 	pod := newPods(1).event("ADDED", 0, firstVersion)
 	if _, err := w.cache.Replace([]*framing.Object{pod.Object}, firstVersion, time.Now()); err != nil {
@@ -61,12 +61,8 @@ func (w *flusherWriter) accept(l *net.TCPListener) error {
 	if err != nil {
 		return err
 	}
-	w.running.Go(func() { leave(conn) })
 	s := &socketSink{conn: conn, raw: raw}
-	s.try = func(fd uintptr) bool {
-		s.rest, s.err = writev(int(fd), s.rest)
-		return true
-	}
+	s.try = func(fd uintptr) { s.rest, s.err = writev(int(fd), s.rest) }
 	w.all = append(w.all, &s.writerClient)
 	w.flusher.Start(sub, s)
 	return nil
@@ -79,12 +75,13 @@ func (w *flusherWriter) stop() {
 	w.running.Wait()
 }
 
-// socketSink is the least that a [fanout.Sink] over a socket needs: what the proxy's does in plaintext.
+// socketSink is the least that a [fanout.Sink] over a socket needs: what the proxy's does in plaintext, but that a goroutine waits for a
+// socket that is full, and nobody for a client to leave.
 type socketSink struct {
 	writerClient
 	conn *net.TCPConn
 	raw  syscall.RawConn
-	try  func(fd uintptr) bool
+	try  func(fd uintptr)
 
 	rest   [][]byte // not yet written
 	events int      // that rest is of
@@ -93,7 +90,7 @@ type socketSink struct {
 
 func (s *socketSink) Write(batch [][]byte) (blocked bool, err error) {
 	s.rest = batch
-	if err := s.raw.Write(s.try); err != nil {
+	if err := s.raw.Control(s.try); err != nil {
 		return false, err
 	}
 	s.events = len(s.rest)
@@ -102,7 +99,9 @@ func (s *socketSink) Write(batch [][]byte) (blocked bool, err error) {
 	return s.events > 0, s.err
 }
 
-func (s *socketSink) Drain() error {
+func (s *socketSink) Drain(done func(error)) { go func() { done(s.drain()) }() }
+
+func (s *socketSink) drain() error {
 	err := s.raw.Write(func(fd uintptr) bool {
 		s.rest, s.err = writev(int(fd), s.rest)
 		return s.err != nil || len(s.rest) == 0

@@ -75,7 +75,7 @@ func (c *cachedReads) run() {
 	wg.Go(func() { c.flusher.Run(c.ctx) })
 	wg.Go(func() { c.auth.Run(c.ctx) })
 	wg.Go(func() { c.lanes.run(c.ctx) })
-	for _, name := range c.opts.Resident {
+	for _, name := range c.opts.ResidentResources {
 		wg.Go(func() { c.keep(name) })
 	}
 	wg.Wait()
@@ -121,7 +121,7 @@ func (c *cachedReads) setResident(name string, l *lane) {
 func (c *cachedReads) residentSynced() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, name := range c.opts.Resident {
+	for _, name := range c.opts.ResidentResources {
 		if l := c.resident[name]; l == nil || !l.synced() || !c.lanes.has(l) {
 			return fmt.Errorf("%s is not synced", name)
 		}

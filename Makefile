@@ -39,8 +39,9 @@ e2e: bin/watchfan-race bin/devcluster bin/kubectl ## the built binary between a 
 		$(GO) test -timeout 20m -count=1 ./proxy/e2e/...
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
-deploytest: bin/watchfan bin/devcluster ## the chart and the manifests, with Helm's own library and a real kube-apiserver
-	cd deploy/deploytest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
+deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench ## the chart, the manifests and each command of the READMEs, with a real Helm and kube-apiserver
+	cd deploy/deploytest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+		KUBECTL_BIN=$(CURDIR)/bin/kubectl HELM_BIN=$(CURDIR)/bin/helm BENCH_BIN=$(CURDIR)/bin/bench $(GO) test -timeout 10m -count=1 .
 
 conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, straight and through watchfan (6 minutes)
 	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
@@ -90,6 +91,9 @@ bin/devcluster: $(DEVCLUSTER)
 
 bin/conformance: $(wildcard deploy/devcluster/cmd/conformance/*) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ ./cmd/conformance && echo "Built $@ in $$SECONDS s."
+
+bin/helm: $(addprefix deploy/deploytest/,go.mod go.sum)
+	cd deploy/deploytest && $(GO) build -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
 
 bin/kubectl: $(DEVCLUSTER)
 	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ ./cmd/kubectl && echo "Built $@ in $$SECONDS s."

@@ -40,6 +40,7 @@ e2e: bin/watchfan-race bin/devcluster bin/kubectl ## the built binary between a 
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
 deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench ## the chart, the manifests and each command of the READMEs, with a real Helm and kube-apiserver
+	@command -v curl >/dev/null || { apt-get update && apt-get install -y curl; } # which the READMEs use
 	cd deploy/deploytest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		KUBECTL_BIN=$(CURDIR)/bin/kubectl HELM_BIN=$(CURDIR)/bin/helm BENCH_BIN=$(CURDIR)/bin/bench $(GO) test -timeout 10m -count=1 .
 

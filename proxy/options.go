@@ -190,12 +190,12 @@ func (o *Options) Validate() error {
 			wrong("%s is no port: give 1 to 65535, 0 for off, or -1 for any free one", o.given(p.flag, p.port))
 		}
 		if other := ports[p.port]; other != "" && p.port > 0 {
-			wrong("%s is --%s too: give one of them another port, or 0 for off", o.given(p.flag, p.port), other)
+			wrong("%s is that of %s too: give one of them another port, or 0 for off", o.given(p.flag, p.port), o.named(other))
 		}
 		ports[p.port] = p.flag
 	}
 	if o.InsecurePort == 0 && o.SecurePort == 0 {
-		wrong("--insecure-port and --secure-port are both off: give one of them a port to serve on")
+		wrong("%s and %s are both off: give one of them a port to serve on", o.named("insecure-port"), o.named("secure-port"))
 	}
 	for _, a := range []struct{ flag, address string }{{"bind-address", o.BindAddress}, {"admin-bind-address", o.AdminBindAddress}} {
 		if net.ParseIP(a.address) == nil {
@@ -203,13 +203,13 @@ func (o *Options) Validate() error {
 		}
 	}
 	if (o.TLSCertFile == "") != (o.TLSPrivateKeyFile == "") {
-		wrong("--tls-cert-file and --tls-private-key-file go together: give both, or neither for a self-signed certificate")
+		wrong("%s and %s go together: give both, or neither for a self-signed certificate", o.named("tls-cert-file"), o.named("tls-private-key-file"))
 	}
 	if o.SecurePort != 0 && o.TLSCertFile == "" && o.CertDir == "" {
-		wrong("--cert-dir is empty: name a writable directory for the self-signed certificate, give --tls-cert-file, or turn the secure port off with --secure-port=0")
+		wrong("%s is empty: name a writable directory for the self-signed certificate, give --tls-cert-file, or turn the secure port off with --secure-port=0", o.named("cert-dir"))
 	}
 	if o.RequestHeaderClientCAFile != "" && len(o.RequestHeaderUsernameHeaders) == 0 {
-		wrong("--requestheader-client-ca-file is of no use without --requestheader-username-headers: give both, usually with X-Remote-User")
+		wrong("%s is of no use without --requestheader-username-headers: give both, usually with X-Remote-User", o.named("requestheader-client-ca-file"))
 	}
 	for _, name := range o.ResidentResources {
 		if !resourceName.MatchString(name) {
@@ -250,12 +250,15 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// given says where an option has its value from: "--history-bytes=5", or "config.yaml:12: historyBytes: 5".
+// named says where an option is set: "--history-bytes", or "config.yaml:12: historyBytes".
+func (o *Options) named(flag string) string { return cmp.Or(o.places[flag], "--"+flag) }
+
+// given says it with the value: "--history-bytes=5", or "config.yaml:12: historyBytes: 5".
 func (o *Options) given(flag string, value any) string {
-	if place, ok := o.places[flag]; ok {
-		return fmt.Sprintf("%s: %v", place, value)
+	if o.places[flag] != "" {
+		return fmt.Sprintf("%s: %v", o.named(flag), value)
 	}
-	return fmt.Sprintf("--%s=%v", flag, value)
+	return fmt.Sprintf("%s=%v", o.named(flag), value)
 }
 
 // resourceName is how --resident-resources names a resource; see discovery.resolve.

@@ -136,7 +136,7 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) {}, "")
 	f(func(o *proxy.Options) { o.InsecurePort, o.SecurePort, o.AdminPort = -1, -1, -1 }, "")
 	f(func(o *proxy.Options) { o.InsecurePort = 70000 }, "--insecure-port=70000 is no port")
-	f(func(o *proxy.Options) { o.AdminPort = 8001 }, "--admin-port=8001 is --insecure-port too")
+	f(func(o *proxy.Options) { o.AdminPort = 8001 }, "--admin-port=8001 is that of --insecure-port too")
 	f(func(o *proxy.Options) { o.InsecurePort, o.SecurePort = 0, 0 }, "both off")
 	f(func(o *proxy.Options) { o.BindAddress = "localhost" }, "--bind-address")
 	f(func(o *proxy.Options) { o.TLSCertFile = "x" }, "go together")

@@ -286,7 +286,7 @@ func (w *workshop) run(t *testing.T, c command) *terminal {
 	term.cmd.Env = []string{"HOME=" + w.home, "PATH=" + w.bin + ":" + os.Getenv("PATH")}
 	term.cmd.Stdout, term.cmd.Stderr = term, term
 	term.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what Ctrl-C reaches
-	term.cmd.WaitDelay = 2 * patience                          // for what it leaves running
+	term.cmd.WaitDelay = 3 * patience                          // for what it leaves running
 	if err := term.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func (w *workshop) run(t *testing.T, c command) *terminal {
 
 // expect waits until the command has said what it is to say, and has ended well if it is to end.
 func (t *terminal) expect(c command) error {
-	timeout := time.After(time.Minute)
+	timeout := time.After(4 * patience)
 	for {
 		select {
 		case <-t.exited:
@@ -311,7 +311,7 @@ func (t *terminal) expect(c command) error {
 			}
 			return nil
 		case <-timeout:
-			return fmt.Errorf("in a minute it does not end, or say\n%s\nbut", strings.Join(c.says, "\n"))
+			return fmt.Errorf("it does not end in time, or say\n%s\nbut", strings.Join(c.says, "\n"))
 		case <-time.After(50 * time.Millisecond):
 			if c.runsOn && c.pattern.MatchString(t.output()) {
 				return nil
@@ -334,9 +334,9 @@ func (t *terminal) interrupt(test *testing.T) {
 	}
 	select {
 	case <-t.exited:
-	case <-time.After(patience):
+	case <-time.After(2 * patience):
 		_ = syscall.Kill(group, syscall.SIGKILL)
-		test.Errorf("%v does not end within %s of Ctrl-C, or has left something running:\n%s", t.cmd.Args, patience, t.output())
+		test.Errorf("%v does not end within %s of Ctrl-C, or has left something running:\n%s", t.cmd.Args, 2*patience, t.output())
 	}
 }
 

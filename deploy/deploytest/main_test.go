@@ -48,10 +48,12 @@ type cluster struct {
 
 var shared = sync.OnceValues(startCluster)
 
+var running *cluster // what shared has started
+
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if c, err := shared(); err == nil && c != nil {
-		if err := c.stop(); err != nil {
+	if running != nil {
+		if err := running.stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -111,6 +113,7 @@ func startCluster() (*cluster, error) {
 	}}
 	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if content, err := os.ReadFile(filepath.Join(dir, "ready")); err == nil {
+			running = c
 			return c, c.connect(content)
 		}
 		select {

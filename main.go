@@ -64,7 +64,9 @@ func serve(args []string) int {
 		return code
 	}
 	log := opts.NewLogger(os.Stderr)
-	_, _ = maxprocs.Set() // the default is the machine's
+	if _, err := maxprocs.Set(); err != nil {
+		log.Warn("Left GOMAXPROCS as it was", "err", err)
+	}
 	log.Info("Started watchfan", "version", readBuild().Version, "pid", os.Getpid(), "maxProcs", runtime.GOMAXPROCS(0))
 
 	server, err := proxy.New(opts, log)

@@ -7,64 +7,67 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/watchfan/watchfan/proxy"
 	"go.uber.org/automaxprocs/maxprocs"
-	"k8s.io/klog/v2"
 )
 
-// version is set by the linker for releases; otherwise the build's own record is used.
-var version string
+const usage = `watchfan serves the Kubernetes API to many watching clients from one watch per resource.
+
+Usage:
+  watchfan [flags]                        serve, until SIGTERM
+  watchfan config [flags]                 print the configuration that these flags make, or what is wrong with it
+  watchfan version [-o json|yaml]         print the version
+  watchfan help [COMMAND|GROUP of flags]  print this, or a part of it
+`
+
+// commands are what the first argument can name. Each takes the other arguments and returns the exit code.
+var commands map[string]func(args []string) int
+
+func init() { // help reads the map
+	commands = map[string]func(args []string) int{
+		"config":  config,
+		"version": version,
+		"help":    help,
+	}
+}
 
 func main() { os.Exit(run(os.Args[1:])) }
 
 // run returns the exit code: 0 after a clean stop, 1 when serving was impossible, 2 for wrong flags.
 func run(args []string) int {
-	opts := proxy.NewOptions()
-	fs := flag.NewFlagSet("watchfan", flag.ContinueOnError)
-	opts.AddFlags(fs)
-	level := slog.LevelInfo
-	fs.TextVar(&level, "log-level", level, "least `LEVEL` to log: debug, info, warn or error")
-	format := fs.String("log-format", "text", "`FORMAT` of the log on standard error: text or json")
-	showVersion := fs.Bool("version", false, "print the version and exit")
-	fs.Usage = func() {} // flag prints it for every error otherwise
-	fs.SetOutput(os.Stderr)
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return serve(args)
+	}
+	if command, ok := commands[args[0]]; ok {
+		return command(args[1:])
+	}
+	return wrong(fmt.Errorf("%q is no command: give one of %s, or flags only, to serve", args[0], strings.Join(slices.Sorted(maps.Keys(commands)), ", ")))
+}
 
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Println("watchfan serves the Kubernetes API to many watching clients from one watch per resource.\n\nUsage: watchfan [flags]")
-		proxy.PrintFlags(os.Stdout, fs)
-		return 0
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "see watchfan --help") // flag has said why
-		return 2
-	case *showVersion:
-		fmt.Println("watchfan", versionString())
-		return 0
-	case fs.NArg() > 0:
-		fmt.Fprintf(os.Stderr, "watchfan takes flags only, not %q; see --help\n", fs.Arg(0))
-		return 2
-	case *format != "text" && *format != "json":
-		fmt.Fprintf(os.Stderr, "--log-format=%s is unknown: give text or json\n", *format)
-		return 2
-	}
-	if err := opts.Validate(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 2
-	}
+// wrong reports a wrong command line.
+func wrong(err error) int {
+	fmt.Fprintf(os.Stderr, "%v\nsee watchfan --help\n", err)
+	return 2
+}
 
-	var handler slog.Handler = slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
-	if *format == "json" {
-		handler = slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+func serve(args []string) int {
+	opts, code, ok := options(args)
+	if !ok {
+		return code
 	}
-	log := slog.New(handler)
-	klog.SetSlogLogger(log) // client-go's
-	_, _ = maxprocs.Set(maxprocs.Logger(func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) }))
-	log.Info("Starting watchfan", "version", versionString(), "pid", os.Getpid())
+	log := opts.NewLogger(os.Stderr)
+	if _, err := maxprocs.Set(); err != nil {
+		log.Warn("Left GOMAXPROCS as it was", "err", err)
+	}
+	log.Info("Started watchfan", "version", readBuild().Version, "pid", os.Getpid(), "maxProcs", runtime.GOMAXPROCS(0))
 
 	server, err := proxy.New(opts, log)
 	if err == nil {
@@ -77,33 +80,61 @@ func run(args []string) int {
 	return 0
 }
 
+// options returns the valid options of a command line, or the exit code when there are none.
+func options(args []string) (opts proxy.Options, code int, ok bool) {
+	opts, err := proxy.ParseFlags(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return opts, help(nil), false
+	case errors.Is(err, proxy.ErrVersion):
+		return opts, version(nil), false
+	}
+	if err == nil {
+		err = opts.Validate()
+	}
+	if err != nil {
+		return opts, wrong(err), false
+	}
+	return opts, 0, true
+}
+
+func config(args []string) int {
+	opts, code, ok := options(args)
+	if !ok {
+		return code
+	}
+	if err := opts.WriteConfig(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func help(args []string) int {
+	switch {
+	case len(args) == 0:
+		fmt.Print(usage)
+		proxy.PrintFlags(os.Stdout, "")
+	case args[0] != "help" && commands[args[0]] != nil:
+		return commands[args[0]]([]string{"--help"})
+	case slices.Contains(proxy.FlagGroups(), args[0]):
+		proxy.PrintFlags(os.Stdout, args[0])
+	default:
+		return wrong(fmt.Errorf("no help on %q: give a command, or a group of flags: %s", args[0], strings.Join(proxy.FlagGroups(), ", ")))
+	}
+	return 0
+}
+
 // stopContext returns a context that the first SIGINT or SIGTERM ends. The second ends the process.
 func stopContext(log *slog.Logger) context.Context {
 	ctx, stop := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
-		log.Info("Received a signal", "signal", <-signals)
+		log.Info("Received a signal", "signal", (<-signals).String())
 		stop()
-		log.Warn("Received a second signal, exiting at once", "signal", <-signals)
+		log.Warn("Received a second signal, exiting at once", "signal", (<-signals).String())
 		os.Exit(1)
 	}()
 	return ctx
-}
-
-func versionString() string {
-	if version != "" {
-		return version
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	revision := ""
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			revision = " " + s.Value
-		}
-	}
-	return info.Main.Version + revision + " " + info.GoVersion
 }

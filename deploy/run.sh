@@ -68,7 +68,7 @@ cat <<TRY
 
 watchfan is ready. Try, each in a terminal of its own, in $PWD:
 
-  list    curl 'http://127.0.0.1:$insecure/api/v1/namespaces/default/configmaps?resourceVersion=0'
+  list    curl 'http://127.0.0.1:$insecure/api/v1/namespaces/default/configmaps?resourceVersion=0&pretty=false'
   watch   curl -N 'http://127.0.0.1:$insecure/api/v1/namespaces/default/configmaps?watch=1'
   write   $kubectl$flags create configmap hello --from-literal=who=world
 

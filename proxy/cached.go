@@ -78,7 +78,7 @@ func (c *cachedReads) run() {
 	wg.Go(func() { c.poller.run(c.ctx) })
 	wg.Go(func() { c.auth.Run(c.ctx) })
 	wg.Go(func() { c.lanes.run(c.ctx) })
-	for _, name := range c.opts.Resident {
+	for _, name := range c.opts.ResidentResources {
 		wg.Go(func() { c.keep(name) })
 	}
 	wg.Wait()
@@ -124,7 +124,7 @@ func (c *cachedReads) setResident(name string, l *lane) {
 func (c *cachedReads) residentSynced() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, name := range c.opts.Resident {
+	for _, name := range c.opts.ResidentResources {
 		if l := c.resident[name]; l == nil || !l.synced() || !c.lanes.has(l) {
 			return fmt.Errorf("%s is not synced", name)
 		}

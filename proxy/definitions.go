@@ -364,7 +364,7 @@ func (d *definitions) scanLocked() {
 // change has the resource served by another definition, once upstream is believed to.
 func (d *definitions) change(gr schema.GroupResource, from, to *definition) {
 	definitionChanges.Inc()
-	d.log.Info("A custom resource's definition changed", "resource", gr, "generation", to.generation, "served", !to.gone)
+	d.log.Info("A custom resource's definition changed", "definition", gr.String(), "generation", to.generation, "served", !to.gone)
 	to.settled = to.seen.Add(settleTime)
 	d.lanes.redefine(gr, to)
 	forget := func() {

@@ -155,10 +155,10 @@ func (d *discovery) remember(gv schema.GroupVersion, resources map[string]resour
 	case err != nil:
 		v.resources, v.expires, v.failing = old.resources, now.Add(discoveryRetry), true
 		if !old.failing && old.resources != nil {
-			d.log.Warn("Discovery of a known API version stopped working", "groupVersion", gv, "err", err)
+			d.log.Warn("Discovery of a known API version stopped working", "groupVersion", gv.String(), "err", err)
 		}
 	case old.failing && old.resources != nil:
-		d.log.Info("Discovery of a known API version worked again", "groupVersion", gv)
+		d.log.Info("Discovery of a known API version worked again", "groupVersion", gv.String())
 	}
 	if v.resources == nil && !d.makeRoomLocked(now) {
 		delete(d.versions, gv)

@@ -8,6 +8,9 @@ func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.ReadTimeout = d }
 // SpareLists has large collections never listed to prove freshness, as if they had just been.
 func SpareLists(o *Options) { o.spareLists = true }
 
+// ReadConfig reads the content of a configuration file called name.
+func (o *Options) ReadConfig(name string, content []byte) error { return o.readConfig(name, content) }
+
 // NoneAlone has every consistent read answered from a cache that is proved to be new enough, however little it wants.
 func NoneAlone(o *Options) { o.mostAlone = 0 }
 

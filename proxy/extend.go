@@ -87,6 +87,6 @@ func (l *lane) replay(ctx context.Context, from, until uint64) error {
 	if !l.cache.Extend(events, from, until) {
 		return fmt.Errorf("extend history of %s from %d: it does not fit", l, from)
 	}
-	l.log.Info("Extended history", "from", from, "to", until, "events", len(events), "elapsed", time.Since(started).Round(time.Millisecond))
+	l.log.Info("Extended history", "fromResourceVersion", from, "resourceVersion", until, "events", len(events), "elapsed", time.Since(started).Round(time.Millisecond))
 	return nil
 }

@@ -84,7 +84,7 @@ func newAuthenticator(opts *Options, log *slog.Logger) (*authenticator, error) {
 			userHeaders:   opts.RequestHeaderUsernameHeaders,
 			uidHeaders:    opts.RequestHeaderUIDHeaders,
 			groupHeaders:  opts.RequestHeaderGroupHeaders,
-			extraPrefixes: opts.RequestHeaderExtraPrefixes,
+			extraPrefixes: opts.RequestHeaderExtraHeadersPrefix,
 		},
 	}
 	var err error

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
+	"strconv"
 	"time"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // MaxFlushInterval is the most that events may be made to wait.
@@ -23,6 +21,8 @@ const MaxFlushInterval = time.Second
 const AnyPort = -1
 
 // Options says where kube-apiserver is, where we listen, and what clients may cost us. NewOptions gives the defaults; the zero value is not usable.
+//
+// Each exported field has a flag, and a field of the configuration file, of the same name: ClientCAFile is --client-ca-file and clientCAFile.
 type Options struct {
 	// Kubeconfig is the file that names the cluster. Empty: $KUBECONFIG, then ~/.kube/config, then the pod's service account.
 	Kubeconfig string
@@ -60,10 +60,10 @@ type Options struct {
 	RequestHeaderAllowedNames []string
 	// The headers by which front proxies name a user, its uid and its groups, and the prefixes of those that hold extra.
 	// They are nobody else's and never forwarded. Default none, as kube-apiserver's.
-	RequestHeaderUsernameHeaders, RequestHeaderUIDHeaders, RequestHeaderGroupHeaders, RequestHeaderExtraPrefixes []string
+	RequestHeaderUsernameHeaders, RequestHeaderUIDHeaders, RequestHeaderGroupHeaders, RequestHeaderExtraHeadersPrefix []string
 
-	// Resident are resources that are watched from the start and for good, as pods, v1/pods or apps/v1/deployments. Default none.
-	Resident []string
+	// ResidentResources are watched from the start and for good; named as pods, v1/pods or apps/v1/deployments. Default none.
+	ResidentResources []string
 	// IdleTimeout is how long a resource is still watched upstream after its last client. Default 10m.
 	IdleTimeout time.Duration
 	// FreshnessTimeout is how long a request waits for state as new as it asks for. Default 3s, as kube-apiserver's.
@@ -73,20 +73,28 @@ type Options struct {
 	// CompressWatches serves watches as gzip to clients that accept it, compressed once for all of them. Default true.
 	CompressWatches bool
 	// FlushInterval is the least time between two writes of events to a watch: for at most so long an event waits for others to leave with,
-	// if there was one just before it. Default 0: each leaves at once. At most MaxFlushInterval.
+	// if there was one just before it. Default 0, so that each leaves at once. At most MaxFlushInterval.
 	FlushInterval time.Duration
 
-	// HistoryFrames and HistoryBytes bound the past events kept for each resource. Defaults 102400 events, 64 MiB.
+	// HistoryFrames and HistoryBytes bound the past events kept for each resource. Defaults 102400, 64Mi.
 	HistoryFrames int
 	HistoryBytes  int64
-	// ClientBufferFrames and ClientBufferBytes are how far one watch may fall behind before it is ended. Defaults 4096 events, 32 MiB.
+	// ClientBufferFrames and ClientBufferBytes are how far one watch may fall behind before it is ended. Defaults 4096, 32Mi.
 	ClientBufferFrames int
 	ClientBufferBytes  int64
 
-	// ShutdownDelayDuration is how long we go on serving after /readyz has begun to fail. Default 0.
+	// ShutdownDelayDuration is how long we go on serving after /readyz has begun to fail. Default 0s.
 	ShutdownDelayDuration time.Duration
 	// ShutdownTimeout is how long requests may take to end after that. Default 10s.
 	ShutdownTimeout time.Duration
+
+	// LogLevel is the least level that is logged, as --log-level names it or -v numbers it. Default info.
+	LogLevel slog.Level
+	// LogFormat is text or json. Default text.
+	LogFormat string
+
+	// places are the options that a configuration file has set, by flag, each with its place there: "config.yaml:12: historyBytes".
+	places map[string]string
 
 	// spareLists keeps large collections from being listed to prove freshness; see prover.
 	spareLists bool
@@ -115,6 +123,7 @@ func NewOptions() Options {
 		ClientBufferBytes:  32 << 20,
 		mostAlone:          4,
 		ShutdownTimeout:    10 * time.Second,
+		LogFormat:          "text",
 	}
 }
 
@@ -128,99 +137,53 @@ func defaultCertDir() string {
 
 // AddFlags adds a flag for each option to fs; the options' present values are the defaults.
 func (o *Options) AddFlags(fs *flag.FlagSet) {
+	list := func(values *[]string, name, usage string) { fs.Var(&listValue{values: values}, name, usage) }
+
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "`FILE` that names the cluster (default $KUBECONFIG, then ~/.kube/config, then the pod's service account)")
 	fs.StringVar(&o.Context, "context", o.Context, "`NAME` of the kubeconfig's context to use (default its current one)")
 
 	fs.IntVar(&o.InsecurePort, "insecure-port", o.InsecurePort, "`PORT` on 127.0.0.1 for plain HTTP; whoever reaches it acts with the proxy's own rights, as with kubectl proxy; 0 is off, -1 any free port")
-	fs.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "`PORT` for HTTPS; each client has the rights of its bearer token or its client certificate; 0 is off, -1 any free port")
+	fs.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "`PORT` for HTTPS, to each client with its own rights; 0 is off, -1 any free port")
 	fs.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "`IP` address of the secure port")
-	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for /livez, /readyz, /metrics and /debug/pprof over plain HTTP; 0 is off, -1 any free port")
-	fs.StringVar(&o.AdminBindAddress, "admin-bind-address", o.AdminBindAddress, "`IP` address of the admin port")
-	fs.BoolVar(&o.Profiling, "profiling", o.Profiling, "serve /debug/pprof on the admin port")
-	fs.StringVar(&o.PortsFile, "ports-file", o.PortsFile, "`FILE` to write the chosen addresses to, as JSON, once all ports are open")
-
 	fs.StringVar(&o.TLSCertFile, "tls-cert-file", o.TLSCertFile, "`FILE` with the secure port's certificate, read again when it changes (default a self-signed one in --cert-dir)")
-	fs.StringVar(&o.TLSPrivateKeyFile, "tls-private-key-file", o.TLSPrivateKeyFile, "`FILE` with the certificate's private key")
-	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "`DIRECTORY` for the self-signed certificate")
+	fs.StringVar(&o.TLSPrivateKeyFile, "tls-private-key-file", o.TLSPrivateKeyFile, "`FILE` with the certificate's private key, read again when it changes")
+	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "`DIRECTORY` that keeps the self-signed certificate")
 
 	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "`FILE` with the authorities that sign client certificates, read again when it changes (default none: no client certificates)")
 	fs.BoolVar(&o.AnonymousAuth, "anonymous-auth", o.AnonymousAuth, "pass requests to the secure port without any credential on to kube-apiserver, as system:anonymous's")
-	fs.StringVar(&o.RequestHeaderClientCAFile, "requestheader-client-ca-file", o.RequestHeaderClientCAFile, "`FILE` with the authorities that sign the certificates of front proxies, which name users in headers (default none: no front proxies)")
-	fs.Var((*listValue)(&o.RequestHeaderAllowedNames), "requestheader-allowed-names", "common `NAMES` that front proxies' certificates may have (default any)")
-	fs.Var((*listValue)(&o.RequestHeaderUsernameHeaders), "requestheader-username-headers", "`HEADERS` in which front proxies name a user, usually X-Remote-User")
-	fs.Var((*listValue)(&o.RequestHeaderUIDHeaders), "requestheader-uid-headers", "`HEADERS` in which front proxies name a user's uid, usually X-Remote-Uid")
-	fs.Var((*listValue)(&o.RequestHeaderGroupHeaders), "requestheader-group-headers", "`HEADERS` in which front proxies name a user's groups, usually X-Remote-Group")
-	fs.Var((*listValue)(&o.RequestHeaderExtraPrefixes), "requestheader-extra-headers-prefix", "`PREFIXES` of headers in which front proxies say more about a user, usually X-Remote-Extra-")
+	fs.StringVar(&o.RequestHeaderClientCAFile, "requestheader-client-ca-file", o.RequestHeaderClientCAFile, "`FILE` with the authorities that sign front proxies' certificates, read again when it changes (default none: no front proxies)")
+	list(&o.RequestHeaderAllowedNames, "requestheader-allowed-names", "common `NAMES` that front proxies' certificates may have (default any)")
+	list(&o.RequestHeaderUsernameHeaders, "requestheader-username-headers", "`HEADERS` in which front proxies name a user, usually X-Remote-User")
+	list(&o.RequestHeaderUIDHeaders, "requestheader-uid-headers", "`HEADERS` in which front proxies name a user's uid, usually X-Remote-Uid")
+	list(&o.RequestHeaderGroupHeaders, "requestheader-group-headers", "`HEADERS` in which front proxies name a user's groups, usually X-Remote-Group")
+	list(&o.RequestHeaderExtraHeadersPrefix, "requestheader-extra-headers-prefix", "`PREFIXES` of headers in which front proxies say more about a user, usually X-Remote-Extra-")
 
-	fs.Var((*listValue)(&o.Resident), "resident-resources", "`RESOURCES` to watch from the start and for good, comma-separated: pods, v1/configmaps, apps/v1/deployments")
+	list(&o.ResidentResources, "resident-resources", "`RESOURCES` to watch from the start and for good, comma-separated: pods, v1/configmaps, apps/v1/deployments")
 	fs.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "`DURATION` for which a resource is still watched upstream after its last client")
 	fs.DurationVar(&o.FreshnessTimeout, "freshness-timeout", o.FreshnessTimeout, "`DURATION` for which a request waits for state as new as it asks for")
-	fs.DurationVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "least `DURATION` of a watch that names none; each gets up to twice that")
 	fs.BoolVar(&o.CompressWatches, "compress-watches", o.CompressWatches, "serve watches as gzip to clients that accept it, compressed once for all of them")
-
-	fs.DurationVar(&o.FlushInterval, "flush-interval", o.FlushInterval, "least `DURATION` between two writes of events to a watch, to gather more in each; saves CPU under load and costs latency")
-
+	fs.DurationVar(&o.FlushInterval, "flush-interval", o.FlushInterval, "least `DURATION` between two writes of events to a watch, so that more leave in each; saves CPU under load, costs latency")
 	fs.IntVar(&o.HistoryFrames, "history-frames", o.HistoryFrames, "past `EVENTS` kept for each resource, from which watches can resume")
 	fs.Var((*sizeValue)(&o.HistoryBytes), "history-bytes", "most `BYTES` of past events kept for each resource, as 64Mi")
+
+	fs.DurationVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "least `DURATION` of a watch that names none; each gets up to twice that")
 	fs.IntVar(&o.ClientBufferFrames, "client-buffer-frames", o.ClientBufferFrames, "`EVENTS` that one watch may fall behind before it is ended")
 	fs.Var((*sizeValue)(&o.ClientBufferBytes), "client-buffer-bytes", "`BYTES` that one watch may fall behind before it is ended, as 32Mi")
+
+	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for /livez, /readyz, /metrics and /debug/pprof over plain HTTP; 0 is off, -1 any free port")
+	fs.StringVar(&o.AdminBindAddress, "admin-bind-address", o.AdminBindAddress, "`IP` address of the admin port")
+	fs.BoolVar(&o.Profiling, "profiling", o.Profiling, "serve /debug/pprof on the admin port")
+	fs.StringVar(&o.PortsFile, "ports-file", o.PortsFile, "`FILE` to write the chosen addresses to, as JSON, once all ports are open (default none)")
+	level := &levelValue{level: &o.LogLevel}
+	fs.Var(level, "log-level", "least `LEVEL` to log: debug, info, warn or error")
+	fs.Var((*verbosityValue)(level), "v", "the level as a `NUMBER`, as Kubernetes' components have it, instead of --log-level: 0 is info, 1 to 3 add client-go's own lines, 4 and more are debug")
+	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "`FORMAT` of the log on standard error: text or json")
 
 	fs.DurationVar(&o.ShutdownDelayDuration, "shutdown-delay-duration", o.ShutdownDelayDuration, "`DURATION` to go on serving, with /readyz failing, after SIGTERM")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "`DURATION` that requests may then take to end")
 }
 
-// flagGroups is the order of PrintFlags.
-var flagGroups = []struct {
-	title string
-	names []string
-}{
-	{"Cluster", []string{"kubeconfig", "context"}},
-	{"Serving", []string{"insecure-port", "secure-port", "bind-address", "tls-cert-file", "tls-private-key-file", "cert-dir"}},
-	{"Clients", []string{"client-ca-file", "anonymous-auth", "requestheader-client-ca-file", "requestheader-allowed-names", "requestheader-username-headers",
-		"requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix"}},
-	{"Watching", []string{"resident-resources", "idle-timeout", "freshness-timeout", "min-request-timeout", "compress-watches", "flush-interval"}},
-	{"Memory", []string{"history-frames", "history-bytes", "client-buffer-frames", "client-buffer-bytes"}},
-	{"Operation", []string{"admin-port", "admin-bind-address", "profiling", "ports-file", "shutdown-delay-duration", "shutdown-timeout"}},
-}
-
-// PrintFlags writes the flags of fs in groups, those that are not of Options last.
-func PrintFlags(w io.Writer, fs *flag.FlagSet) {
-	printed := make(map[string]bool)
-	for _, group := range flagGroups {
-		fmt.Fprintf(w, "\n%s:\n", group.title)
-		for _, name := range group.names {
-			if f := fs.Lookup(name); f != nil {
-				printFlag(w, f)
-				printed[name] = true
-			}
-		}
-	}
-	fmt.Fprintf(w, "\nProgram:\n")
-	fs.VisitAll(func(f *flag.Flag) {
-		if !printed[f.Name] {
-			printFlag(w, f)
-		}
-	})
-}
-
-func printFlag(w io.Writer, f *flag.Flag) {
-	kind, usage := flag.UnquoteUsage(f)
-	fmt.Fprintf(w, "  %s\n", strings.TrimSpace("--"+f.Name+" "+kind))
-	if f.DefValue != "" && f.DefValue != "false" {
-		usage += " (default " + f.DefValue + ")"
-	}
-	line := "       "
-	for word := range strings.FieldsSeq(usage) {
-		if len(line)+1+len(word) > 100 {
-			fmt.Fprintln(w, line)
-			line = "       "
-		}
-		line += " " + word
-	}
-	fmt.Fprintln(w, line)
-}
-
-// Validate reports everything that is wrong with o, each error with what to do about it.
+// Validate reports everything that is wrong with o, each error with what to do about it, and where in a configuration file it is.
 func (o *Options) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -229,35 +192,35 @@ func (o *Options) Validate() error {
 	for _, p := range []struct {
 		flag string
 		port int
-	}{{"--insecure-port", o.InsecurePort}, {"--secure-port", o.SecurePort}, {"--admin-port", o.AdminPort}} {
+	}{{"insecure-port", o.InsecurePort}, {"secure-port", o.SecurePort}, {"admin-port", o.AdminPort}} {
 		if p.port < AnyPort || p.port > 65535 {
-			wrong("%s=%d is no port: give 1 to 65535, 0 for off, or -1 for any free one", p.flag, p.port)
+			wrong("%s is no port: give 1 to 65535, 0 for off, or -1 for any free one", o.given(p.flag, p.port))
 		}
 		if other := ports[p.port]; other != "" && p.port > 0 {
-			wrong("%s and %s are both %d: give one of them another port, or 0 for off", other, p.flag, p.port)
+			wrong("%s is that of %s too: give one of them another port, or 0 for off", o.given(p.flag, p.port), o.named(other))
 		}
 		ports[p.port] = p.flag
 	}
 	if o.InsecurePort == 0 && o.SecurePort == 0 {
-		wrong("--insecure-port and --secure-port are both off: give one of them a port to serve on")
+		wrong("%s and %s are both off: give one of them a port to serve on", o.named("insecure-port"), o.named("secure-port"))
 	}
-	for _, a := range []struct{ flag, address string }{{"--bind-address", o.BindAddress}, {"--admin-bind-address", o.AdminBindAddress}} {
+	for _, a := range []struct{ flag, address string }{{"bind-address", o.BindAddress}, {"admin-bind-address", o.AdminBindAddress}} {
 		if net.ParseIP(a.address) == nil {
-			wrong("%s=%q is no IP address: give one, for example 0.0.0.0 or 127.0.0.1", a.flag, a.address)
+			wrong("%s is no IP address: give one, for example 0.0.0.0 or 127.0.0.1", o.given(a.flag, strconv.Quote(a.address)))
 		}
 	}
 	if (o.TLSCertFile == "") != (o.TLSPrivateKeyFile == "") {
-		wrong("--tls-cert-file and --tls-private-key-file go together: give both, or neither for a self-signed certificate")
+		wrong("%s and %s go together: give both, or neither for a self-signed certificate", o.named("tls-cert-file"), o.named("tls-private-key-file"))
 	}
 	if o.SecurePort != 0 && o.TLSCertFile == "" && o.CertDir == "" {
-		wrong("--cert-dir is empty: name a writable directory for the self-signed certificate, give --tls-cert-file, or turn the secure port off with --secure-port=0")
+		wrong("%s is empty: name a writable directory for the self-signed certificate, give --tls-cert-file, or turn the secure port off with --secure-port=0", o.named("cert-dir"))
 	}
 	if o.RequestHeaderClientCAFile != "" && len(o.RequestHeaderUsernameHeaders) == 0 {
-		wrong("--requestheader-client-ca-file is of no use without --requestheader-username-headers: give both, usually with X-Remote-User")
+		wrong("%s is of no use without --requestheader-username-headers: give both, usually with X-Remote-User", o.named("requestheader-client-ca-file"))
 	}
-	for _, name := range o.Resident {
+	for _, name := range o.ResidentResources {
 		if !resourceName.MatchString(name) {
-			wrong("--resident-resources: %q is no resource: give plural names such as pods, deployments.apps or apps/v1/deployments", name)
+			wrong("%s is no resource: give plural names such as pods, deployments.apps or apps/v1/deployments", o.given("resident-resources", strconv.Quote(name)))
 		}
 	}
 	for _, d := range []struct {
@@ -265,76 +228,52 @@ func (o *Options) Validate() error {
 		value     time.Duration
 		mayBeZero bool
 	}{
-		{"--idle-timeout", o.IdleTimeout, true},
-		{"--freshness-timeout", o.FreshnessTimeout, false},
-		{"--min-request-timeout", o.MinRequestTimeout, false},
-		{"--flush-interval", o.FlushInterval, true},
-		{"--shutdown-delay-duration", o.ShutdownDelayDuration, true},
-		{"--shutdown-timeout", o.ShutdownTimeout, true},
+		{"idle-timeout", o.IdleTimeout, true},
+		{"freshness-timeout", o.FreshnessTimeout, false},
+		{"min-request-timeout", o.MinRequestTimeout, false},
+		{"flush-interval", o.FlushInterval, true},
+		{"shutdown-delay-duration", o.ShutdownDelayDuration, true},
+		{"shutdown-timeout", o.ShutdownTimeout, true},
 	} {
 		if d.value < 0 || d.value == 0 && !d.mayBeZero {
-			wrong("%s=%s is too short: give a positive duration, for example 30s", d.flag, d.value)
+			wrong("%s is too short: give a positive duration, for example 30s", o.given(d.flag, d.value))
 		}
 	}
 	if o.FlushInterval > MaxFlushInterval {
-		wrong("--flush-interval=%s is too long: give at most %s", o.FlushInterval, MaxFlushInterval)
+		wrong("%s is too long: give at most %s", o.given("flush-interval", o.FlushInterval), MaxFlushInterval)
 	}
 	for _, n := range []struct {
 		flag         string
 		value, least int64
 	}{
-		{"--history-frames", int64(o.HistoryFrames), 1},
-		{"--client-buffer-frames", int64(o.ClientBufferFrames), 1},
-		{"--history-bytes", o.HistoryBytes, 1 << 20},
-		{"--client-buffer-bytes", o.ClientBufferBytes, 1 << 20},
+		{"history-frames", int64(o.HistoryFrames), 1},
+		{"client-buffer-frames", int64(o.ClientBufferFrames), 1},
+		{"history-bytes", o.HistoryBytes, 1 << 20},
+		{"client-buffer-bytes", o.ClientBufferBytes, 1 << 20},
 	} {
 		if n.value < n.least {
-			wrong("%s=%d is too small: give at least %d", n.flag, n.value, n.least)
+			wrong("%s is too small: give at least %d", o.given(n.flag, n.value), n.least)
 		}
+	}
+	if o.LogFormat != "text" && o.LogFormat != "json" {
+		wrong("%s is unknown: give text or json", o.given("log-format", o.LogFormat))
 	}
 	return errors.Join(errs...)
 }
 
+// named says where an option is set: "--history-bytes", or "config.yaml:12: historyBytes".
+func (o *Options) named(flag string) string { return cmp.Or(o.places[flag], "--"+flag) }
+
+// given says it with the value: "--history-bytes=5", or "config.yaml:12: historyBytes: 5".
+func (o *Options) given(flag string, value any) string {
+	if o.places[flag] != "" {
+		return fmt.Sprintf("%s: %v", o.named(flag), value)
+	}
+	return fmt.Sprintf("%s=%v", o.named(flag), value)
+}
+
 // resourceName is how --resident-resources names a resource; see discovery.resolve.
 var resourceName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*(/[a-z0-9.-]+){0,2}$`)
-
-// sizeValue is a flag of bytes, spelled as Kubernetes spells quantities.
-type sizeValue int64
-
-func (v *sizeValue) String() string {
-	if v == nil {
-		return ""
-	}
-	return resource.NewQuantity(int64(*v), resource.BinarySI).String()
-}
-
-func (v *sizeValue) Set(s string) error {
-	q, err := resource.ParseQuantity(s)
-	if err != nil {
-		return fmt.Errorf("%w; give bytes as 67108864, 64Mi or 1Gi", err)
-	}
-	*v = sizeValue(q.Value())
-	return nil
-}
-
-// listValue is a comma-separated flag; giving it again adds to it.
-type listValue []string
-
-func (v *listValue) String() string {
-	if v == nil {
-		return ""
-	}
-	return strings.Join(*v, ",")
-}
-
-func (v *listValue) Set(s string) error {
-	for name := range strings.SplitSeq(s, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			*v = append(*v, name)
-		}
-	}
-	return nil
-}
 
 // listenAddress returns the address for net.Listen, whatever AnyPort means there.
 func listenAddress(ip string, port int) string {

@@ -3,7 +3,11 @@ package proxy_test
 import (
 	"bytes"
 	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +29,7 @@ func TestOptionsFlags(t *testing.T) {
 	if opts.HistoryBytes != 1<<30 || opts.ClientBufferBytes != 4000e3 || opts.IdleTimeout != 30*time.Second || opts.InsecurePort != proxy.AnyPort {
 		t.Errorf("got %+v", opts)
 	}
-	if got := strings.Join(opts.Resident, " "); got != "pods apps/v1/deployments v1/nodes" {
+	if got := strings.Join(opts.ResidentResources, " "); got != "pods apps/v1/deployments v1/nodes" {
 		t.Errorf("got resident resources %q", got)
 	}
 	fs.SetOutput(io.Discard)
@@ -34,25 +38,86 @@ func TestOptionsFlags(t *testing.T) {
 	}
 }
 
-// Every flag stands in a group of the help.
+// Every flag stands in one group of the help, and each group fits a screen.
 func TestPrintFlags(t *testing.T) {
+	var all bytes.Buffer
+	proxy.PrintFlags(&all, "")
+	together := ""
+	for _, group := range proxy.FlagGroups() {
+		var b bytes.Buffer
+		proxy.PrintFlags(&b, group)
+		together += b.String()
+		if n := strings.Count(b.String(), "\n"); n < 3 || n > 24 {
+			t.Errorf("%s has %d lines", group, n)
+		}
+	}
+	if together != all.String() {
+		t.Errorf("the groups are not the whole:\n%s", together)
+	}
 	opts := proxy.NewOptions()
 	fs := flag.NewFlagSet("watchfan", flag.ContinueOnError)
 	opts.AddFlags(fs)
-	var b bytes.Buffer
-	proxy.PrintFlags(&b, fs)
-	if !strings.HasSuffix(b.String(), "\nProgram:\n") {
-		t.Errorf("flags without a group:\n%s", b.String())
-	}
+	fs.Bool("config", false, "")
+	fs.Bool("version", false, "")
 	fs.VisitAll(func(f *flag.Flag) {
-		if strings.Count(b.String(), "  --"+f.Name+" ")+strings.Count(b.String(), "  --"+f.Name+"\n") != 1 {
+		name := "  --" + f.Name
+		if len(f.Name) == 1 {
+			name = "  -" + f.Name
+		}
+		if strings.Count(all.String(), name+" ")+strings.Count(all.String(), name+"\n") != 1 {
 			t.Errorf("--%s is not printed once", f.Name)
 		}
 	})
-	for line := range strings.Lines(b.String()) {
-		if len(line) > 101 {
+	for line := range strings.Lines(all.String()) {
+		if len(line) > 81 {
 			t.Errorf("long line: %s", line)
 		}
+	}
+}
+
+// The docstrings of Options and the help name the same defaults.
+func TestDefaults(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "options.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := proxy.NewOptions()
+	fs := flag.NewFlagSet("watchfan", flag.ContinueOnError)
+	opts.AddFlags(fs)
+	defaults := make(map[string]string) // by the letters of the option's name
+	fs.VisitAll(func(f *flag.Flag) { defaults[strings.ReplaceAll(f.Name, "-", "")] = f.DefValue })
+	named := regexp.MustCompile(`Defaults? ([^\s,;]+)(?:, ([^\s,;]+))?[.;,]`)
+	checked := 0
+	ast.Inspect(file.Scope.Lookup("Options").Decl.(ast.Node), func(n ast.Node) bool {
+		fields, ok := n.(*ast.StructType)
+		if !ok {
+			return true
+		}
+		var says []string // by the comment above, for the fields below it
+		for _, f := range fields.Fields.List {
+			if f.Doc != nil {
+				says = nil
+				if m := named.FindStringSubmatch(strings.Join(strings.Fields(f.Doc.Text()), " ")); m != nil {
+					says = m[1:]
+				}
+			}
+			if len(says) == 0 || says[0] == "none" {
+				continue
+			}
+			value := defaults[strings.ToLower(f.Names[0].Name)]
+			if duration, err := time.ParseDuration(says[0]); err == nil {
+				says[0] = duration.String()
+			}
+			if says[0] != value {
+				t.Errorf("%s: the docstring's default is %s, the flag's %s", f.Names[0].Name, says[0], value)
+			}
+			says = says[1:]
+			checked++
+		}
+		return false
+	})
+	if checked < 19 {
+		t.Errorf("only %d defaults were read", checked)
 	}
 }
 
@@ -71,14 +136,14 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) {}, "")
 	f(func(o *proxy.Options) { o.InsecurePort, o.SecurePort, o.AdminPort = -1, -1, -1 }, "")
 	f(func(o *proxy.Options) { o.InsecurePort = 70000 }, "--insecure-port=70000 is no port")
-	f(func(o *proxy.Options) { o.AdminPort = 8001 }, "--insecure-port and --admin-port are both 8001")
+	f(func(o *proxy.Options) { o.AdminPort = 8001 }, "--admin-port=8001 is that of --insecure-port too")
 	f(func(o *proxy.Options) { o.InsecurePort, o.SecurePort = 0, 0 }, "both off")
 	f(func(o *proxy.Options) { o.BindAddress = "localhost" }, "--bind-address")
 	f(func(o *proxy.Options) { o.TLSCertFile = "x" }, "go together")
 	f(func(o *proxy.Options) { o.RequestHeaderClientCAFile = "x" }, "--requestheader-username-headers")
-	f(func(o *proxy.Options) { o.Resident = []string{"Pods"} }, "plural")
-	f(func(o *proxy.Options) { o.Resident = []string{"a/b/c/d"} }, "plural")
-	f(func(o *proxy.Options) { o.Resident = []string{"/v1/pods"} }, "plural")
+	f(func(o *proxy.Options) { o.ResidentResources = []string{"Pods"} }, "plural")
+	f(func(o *proxy.Options) { o.ResidentResources = []string{"a/b/c/d"} }, "plural")
+	f(func(o *proxy.Options) { o.ResidentResources = []string{"/v1/pods"} }, "plural")
 	f(func(o *proxy.Options) { o.FreshnessTimeout = 0 }, "--freshness-timeout")
 	f(func(o *proxy.Options) { o.IdleTimeout = -1 }, "--idle-timeout")
 	f(func(o *proxy.Options) { o.FlushInterval = -1 }, "--flush-interval")

@@ -91,7 +91,7 @@ func (r *reflector) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	l.log.Info("Stopped lane", "after", time.Since(started).Round(time.Second))
+	l.log.Info("Stopped lane", "elapsed", time.Since(started).Round(time.Second))
 }
 
 // failed notes that an attempt to fill the cache has failed, if it has.

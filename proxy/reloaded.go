@@ -41,9 +41,9 @@ func (r *reloaded[T]) current() T {
 		changed, err := r.readLocked()
 		switch {
 		case err != nil:
-			r.log.Warn("Reading the changed "+r.what+" failed", "err", err)
+			r.log.Warn("Reading a changed file failed", "file", r.files[0], "holds", r.what, "err", err)
 		case changed:
-			r.log.Info("Reloaded the "+r.what, "file", r.files[0])
+			r.log.Info("Reloaded a changed file", "file", r.files[0], "holds", r.what)
 		}
 	}
 	return r.value

@@ -186,7 +186,7 @@ func (s *Server) listen() error {
 		if s.insecureLn, err = listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port"); err != nil {
 			return err
 		}
-		s.log.Info("Serving plaintext with the proxy's own identity", "addr", s.insecureLn.Addr().String())
+		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String())
 	}
 	if s.opts.SecurePort != 0 {
 		certFile, keyFile := s.opts.TLSCertFile, s.opts.TLSPrivateKeyFile
@@ -211,13 +211,13 @@ func (s *Server) listen() error {
 
 			DynamicRecordSizingDisabled: true, // batches leave in as few records as possible
 		})
-		s.log.Info("Serving TLS with each client's own rights", "addr", s.secureLn.Addr().String(), "certificate", certFile)
+		s.log.Info("Serving TLS with each client's own rights", "address", s.secureLn.Addr().String(), "certificate", certFile)
 	}
 	if s.opts.AdminPort != 0 {
 		if s.adminLn, err = listen(s.opts.AdminBindAddress, s.opts.AdminPort, "--admin-port"); err != nil {
 			return err
 		}
-		s.log.Info("Serving health and metrics", "addr", s.adminLn.Addr().String())
+		s.log.Info("Serving health and metrics", "address", s.adminLn.Addr().String())
 	}
 	return s.writePortsFile()
 }

@@ -77,7 +77,7 @@ func (c *cachedReads) proved(ctx context.Context, r *cachedRead, rv uint64) (fan
 	for {
 		proof, err := c.prove(ctx, r.lane, rv)
 		if err != nil {
-			c.log.Debug("Passed read through", "resource", r.lane.resource(), "err", err)
+			r.lane.log.Debug("Passed read through", "err", err)
 			return fanout.Snapshot{}, false
 		}
 		s, err := r.lane.cache.SnapshotProved(proof)

@@ -26,7 +26,7 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 		return true
 	}
 	if err != nil {
-		c.log.Debug("Passed watch through", "resource", l.resource(), "err", err)
+		l.log.Debug("Passed watch through", "err", err)
 		return false
 	}
 	r.keep()

@@ -1,6 +1,7 @@
 package deploytest
 
 import (
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -151,6 +152,7 @@ func TestLeastRights(t *testing.T) {
 	}
 	f("", "get list watch")
 	f("{clientCertificates: {enabled: true, configMap: ca}}", "get list watch create impersonate")
+	f("{frontProxies: {enabled: true, configMap: ca}}", "get list watch create impersonate")
 }
 
 // TestText: values come out as Kubernetes and Go read them.
@@ -175,7 +177,47 @@ func TestText(t *testing.T) {
 	f("v1.36.3", "goMemoryLimit: 3GiB", "name: GOMEMLIMIT\n              value: \"3GiB\"")
 	f("v1.36.3", "goMemoryLimit: ''", "!GOMEMLIMIT", "!env:")
 	f("v1.36.3", "resources: {requests: {memory: null}, limits: {memory: null}}", "!GOMEMLIMIT")
+	f("v1.36.3", "frontProxies: {extraKeys: [a]}", "!requestheader", "!userextras", "--anonymous-auth=true\n")
+	f("v1.36.3", "frontProxies: {enabled: true, configMap: ca, extraKeys: [a]}", `credential-id, uids, "userextras/a"]`, "name: ca\n")
 	f("v1.36.3", "{shutdown: {delaySeconds: 0, timeoutSeconds: 60}}", "--shutdown-delay-duration=0s", "--shutdown-timeout=60s", "terminationGracePeriodSeconds: 65")
+}
+
+// TestArgs: watchfan takes the arguments of the Deployment, and understands the values as they are meant.
+func TestArgs(t *testing.T) {
+	f := func(text string, want ...string) {
+		t.Helper()
+		r, err := template(t, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"config"}
+		for _, o := range parse(t, r.Manifest) {
+			if o.GetKind() == "Deployment" {
+				containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+				more, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+				args = append(args, more...)
+			}
+		}
+		if len(args) < 10 {
+			t.Fatalf("got arguments %v", args)
+		}
+		got, err := exec.Command(binary(t, "WATCHFAN_BIN"), args...).CombinedOutput()
+		if err != nil {
+			t.Errorf("watchfan %s: %v\n%s", strings.Join(args, " "), err, got)
+		}
+		for _, w := range want {
+			if !strings.Contains(string(got), w) {
+				t.Errorf("%q: want %q in\n%s", text, w, got)
+			}
+		}
+	}
+	f("", "insecurePort: 0\n", "anonymousAuth: true\n", `requestHeaderClientCAFile: ""`, "idleTimeout: 10m\n", "historyBytes: 64Mi\n")
+	f(readFile(t, "testdata/small.yaml"))
+	f(readFile(t, "testdata/everything.yaml"), "anonymousAuth: false\n", "clientCAFile: /etc/watchfan/client-ca/client-ca-file\n",
+		"requestHeaderClientCAFile: /etc/watchfan/front-proxy-ca/requestheader-client-ca-file\n",
+		"requestHeaderAllowedNames:\n  - front-proxy-client\n  - other\n", "requestHeaderUsernameHeaders:\n  - X-Remote-User\n",
+		"requestHeaderUIDHeaders:\n  - X-Remote-Uid\n", "requestHeaderGroupHeaders:\n  - X-Remote-Group\n", "requestHeaderExtraHeadersPrefix:\n  - X-Remote-Extra-\n",
+		"minRequestTimeout: 10m\n", "logLevel: debug\n")
 }
 
 // TestBadValues: what can't work is refused, by a sentence that names the value.
@@ -212,6 +254,10 @@ func TestBadValues(t *testing.T) {
 	f("autoscaling: {enabled: true, minReplicas: 5, maxReplicas: 2}", "minReplicas is 5, more than maxReplicas, 2")
 	f("serviceAccount: {create: false}", "give serviceAccount.name")
 	f("clientCertificates: {enabled: true}", "give clientCertificates.configMap")
+	f("frontProxies: {enabled: true}", "give frontProxies.configMap")
+	f("frontProxies: {usernameHeaders: []}", "/frontProxies/usernameHeaders", "minItems")
+	f("frontProxies: {groupHeaders: ['X-A,X-B']}", "/frontProxies/groupHeaders/0", "does not match pattern")
+	f("anonymousAuth: 'no'", "/anonymousAuth", "want boolean")
 }
 
 // TestSchema: what the schema allows has a place in values.yaml, where it is explained. That the schema knows all of values.yaml is shown by

@@ -1,7 +1,7 @@
 // Package deploytest tests what deploy/ says: the chart with Helm's own library, every manifest against a real kube-apiserver, and the
 // chart's rights with the real program. It is a module of its own so that watchfan does not depend on Helm.
 //
-// It needs DEVCLUSTER_BIN and WATCHFAN_BIN, absolute paths of built programs.
+// It needs DEVCLUSTER_BIN and WATCHFAN_BIN, absolute paths of built programs, and for the documents KUBECTL_BIN, HELM_BIN and BENCH_BIN.
 package deploytest
 
 import (
@@ -48,10 +48,12 @@ type cluster struct {
 
 var shared = sync.OnceValues(startCluster)
 
+var running *cluster // what shared has started
+
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if c, err := shared(); err == nil && c != nil {
-		if err := c.stop(); err != nil {
+	if running != nil {
+		if err := running.stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -111,6 +113,7 @@ func startCluster() (*cluster, error) {
 	}}
 	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if content, err := os.ReadFile(filepath.Join(dir, "ready")); err == nil {
+			running = c
 			return c, c.connect(content)
 		}
 		select {

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"net/http"
 	"os"
@@ -76,6 +77,15 @@ metadata: {name: first, namespace: apps}
 apiVersion: v1
 kind: Secret
 metadata: {name: first, namespace: apps}
+`
+
+// painters may read what the client may.
+const painters = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: painters, namespace: apps}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: client}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: painters}]
 `
 
 const paint = `
@@ -164,14 +174,7 @@ func TestLeastRightsSuffice(t *testing.T) {
 // and passes nobody through who is not among those that may be impersonated.
 func TestClientCertificates(t *testing.T) {
 	c := theCluster(t)
-	c.must(t, paints)
-	c.must(t, `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: painters, namespace: apps}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: client}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: painters}]
-`)
+	c.must(t, paints+painters)
 	c.install(t, `{clientCertificates: {enabled: true, configMap: client-ca, impersonate: {users: [jane], groups: [painters, "system:authenticated"]}}}`)
 	t.Cleanup(func() { c.uninstall(t) })
 	w := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
@@ -185,6 +188,35 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: painters}]
 	w.present(t, c.certificate(t, "joe", "painters"))
 	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
 		t.Errorf("joe is passed through: %d %s", code, body)
+	}
+}
+
+// TestFrontProxies: with frontProxies, the role suffices to serve whom a front proxy names, and nobody who is not among those that may be
+// impersonated. Without anonymousAuth, who shows nothing is refused.
+func TestFrontProxies(t *testing.T) {
+	c := theCluster(t)
+	c.must(t, paints+painters)
+	c.install(t, `{frontProxies: {enabled: true, configMap: front-proxy-ca, extraKeys: [scopes]}, anonymousAuth: false,
+		clientCertificates: {impersonate: {users: [jane], groups: [painters, "system:authenticated"]}}}`)
+	t.Cleanup(func() { c.uninstall(t) })
+	w := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
+
+	w.present(t, c.certificate(t, "front-proxy-client", "front-proxies"))
+	w.header = http.Header{"X-Remote-User": {"jane"}, "X-Remote-Group": {"painters"}, "X-Remote-Extra-Scopes": {"some"}}
+	w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+	w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
+	w.header.Set("X-Remote-Extra-Other", "some")
+	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
+		t.Errorf("an extra that is not among extraKeys is passed through: %d %s", code, body)
+	}
+	w.header = http.Header{"X-Remote-User": {"joe"}, "X-Remote-Group": {"painters"}}
+	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
+		t.Errorf("joe is passed through: %d %s", code, body)
+	}
+	// Another name than allowedNames has, of the same CA, is no front proxy; and there are no client certificates.
+	w.present(t, c.certificate(t, "jane", "painters"))
+	if code, body := w.get(t, "/api/v1/namespaces/apps/configmaps"); code != http.StatusUnauthorized {
+		t.Errorf("anybody is a front proxy: %d %s", code, body)
 	}
 }
 
@@ -325,8 +357,9 @@ func (c *cluster) token(t *testing.T, namespace, name string) string {
 // watchfan is the program as a pod of the release would run it, and a client of it.
 type watchfan struct {
 	client *http.Client
-	token  string // "": none
-	caFile string // of its serving certificate
+	token  string      // "": none
+	header http.Header // of each request
+	caFile string      // of its serving certificate
 	ports  struct{ Secure, Admin string }
 }
 
@@ -403,7 +436,8 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 
 // flags are the Deployment's, with files and ports of this machine.
 func (c *cluster) flags(d *appsv1.Deployment, dir string) (flags []string) {
-	here := strings.NewReplacer("/etc/watchfan/tls", dir, "/etc/watchfan/client-ca/client-ca-file", c.caFile, "=8443", "=-1", "=8002", "=-1", "=0.0.0.0", "=127.0.0.1")
+	here := strings.NewReplacer("/etc/watchfan/tls", dir, "/etc/watchfan/client-ca/client-ca-file", c.caFile,
+		"/etc/watchfan/front-proxy-ca/requestheader-client-ca-file", c.caFile, "=8443", "=-1", "=8002", "=-1", "=0.0.0.0", "=127.0.0.1")
 	for _, flag := range d.Spec.Template.Spec.Containers[0].Args {
 		flags = append(flags, here.Replace(flag))
 	}
@@ -415,6 +449,7 @@ func (w *watchfan) open(ctx context.Context, uri string) (*http.Response, error)
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(req.Header, w.header)
 	if w.token != "" {
 		req.Header.Set("Authorization", "Bearer "+w.token)
 	}

@@ -1,0 +1,393 @@
+package deploytest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A document's commands are in two kinds of fenced blocks:
+//
+//   - sh is a script. It must exit with 0.
+//   - console is a terminal: each line after "$ " is a command, and the lines up to the next one are all that it says. In these, "…" is any
+//     text, and a line "…" is any number of lines. A last line "…" says that there is more to come: the command may go on running, and
+//     gets a Ctrl-C when its section of the document ends.
+//
+// A block after a comment "<!-- not run: REASON -->" is not run.
+
+// TestDocuments runs every command of the documents as it is written, in a copy of the repository.
+func TestDocuments(t *testing.T) {
+	if ranInNamespace(t) {
+		return
+	}
+	for _, d := range []struct {
+		name      string
+		noCluster string // the section that finds no cluster
+		commands  int    // at least
+		notRun    int    // blocks
+	}{
+		{"README.md", "Try it", 11, 1},
+		{"deploy/README.md", "", 4, 1},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			blocks := readBlocks(t, d.name)
+			w := newWorkshop(t)
+			commands, notRun := 0, 0
+			var open []*terminal
+			section := ""
+			closeSection := func() {
+				for _, term := range open {
+					term.interrupt(t)
+				}
+				open = nil
+			}
+			defer closeSection()
+			for _, b := range blocks {
+				if b.section != section {
+					closeSection()
+					section = b.section
+					if section != d.noCluster {
+						w.startCluster(t)
+					}
+				}
+				if b.notRun != "" {
+					notRun++
+					t.Logf("%s:%d: not run: %s", d.name, b.line, b.notRun)
+					continue
+				}
+				for _, c := range b.commands {
+					commands++
+					began := time.Now()
+					term := w.run(t, c)
+					open = append(open, term)
+					if err := term.expect(c); err != nil {
+						t.Fatalf("%s:%d: %v\n$ %s\n%s", d.name, c.line, err, c.text, term.output())
+					}
+					t.Logf("%s:%d: %s", d.name, c.line, time.Since(began).Round(100*time.Millisecond))
+				}
+			}
+			if commands < d.commands || notRun != d.notRun {
+				t.Errorf("%s: %d commands were run and %d blocks were not, want at least %d and %d", d.name, commands, notRun, d.commands, d.notRun)
+			}
+		})
+	}
+}
+
+// block is one fenced block.
+type block struct {
+	section  string
+	line     int
+	notRun   string // why; empty: it is run
+	commands []command
+}
+
+// command is what one types, and what one sees.
+type command struct {
+	line    int
+	text    string
+	says    []string // with … ; not looked at for a script
+	script  bool
+	runsOn  bool // the last line is "…"
+	pattern *regexp.Regexp
+}
+
+var notRunComment = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
+
+// readBlocks returns the blocks of a document whose languages are sh and console.
+func readBlocks(t *testing.T, name string) (blocks []block) {
+	t.Helper()
+	section, notRun, lines := "", "", strings.Split(readFile(t, "../../"+name), "\n")
+	for i := 0; i < len(lines); i++ {
+		if strings.HasPrefix(lines[i], "    ") && (i == 0 || lines[i-1] == "") && !strings.ContainsAny(lines[i], "─│▼") {
+			t.Errorf("%s:%d: a block without a fence: give it a language", name, i+1)
+		}
+		if title, ok := strings.CutPrefix(lines[i], "## "); ok {
+			section = title
+		}
+		if m := notRunComment.FindStringSubmatch(lines[i]); m != nil {
+			notRun = m[1]
+			continue
+		}
+		language, fenced := strings.CutPrefix(lines[i], "```")
+		if !fenced {
+			continue
+		}
+		b := block{section: section, line: i + 1, notRun: notRun}
+		notRun = ""
+		start := i + 1
+		for i++; i < len(lines) && lines[i] != "```"; i++ {
+		}
+		content := lines[start:min(i, len(lines))]
+		switch language {
+		case "sh":
+			b.commands = []command{{line: start + 1, text: "set -euo pipefail\n" + strings.Join(content, "\n"), script: true}}
+		case "console":
+			for n, line := range content {
+				typed, isCommand := strings.CutPrefix(line, "$ ")
+				if isCommand {
+					b.commands = append(b.commands, command{line: start + n + 1, text: typed})
+					continue
+				}
+				if len(b.commands) == 0 {
+					t.Fatalf("%s:%d: output without a command", name, start+n+1)
+				}
+				c := &b.commands[len(b.commands)-1]
+				c.says = append(c.says, line)
+			}
+			for n := range b.commands {
+				b.commands[n].compile()
+			}
+		case "text", "yaml":
+			continue
+		default:
+			t.Errorf("%s:%d: a block in %q: take sh, console, yaml or text", name, start, language)
+			continue
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+// compile makes the pattern of what the command says.
+func (c *command) compile() {
+	var b strings.Builder
+	for _, line := range c.says {
+		if line == "…" {
+			b.WriteString(`(?:.*\n)*?`)
+			continue
+		}
+		for i, part := range strings.Split(line, "…") {
+			if i > 0 {
+				b.WriteString(".*")
+			}
+			b.WriteString(regexp.QuoteMeta(part))
+		}
+		b.WriteString(`\n`)
+	}
+	c.runsOn = len(c.says) > 0 && c.says[len(c.says)-1] == "…"
+	end := "$"
+	if c.runsOn {
+		end = ""
+	}
+	c.pattern = regexp.MustCompile("^" + b.String() + end)
+}
+
+// workshop is a copy of the repository, with what is built, a home, and perhaps a cluster.
+type workshop struct {
+	dir, home, bin string
+	cluster        bool
+}
+
+func newWorkshop(t *testing.T) *workshop {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &workshop{dir: t.TempDir(), home: t.TempDir(), bin: t.TempDir()}
+	list, err := exec.Command("git", "-C", root, "ls-files", "-z", "-co", "--exclude-standard").Output()
+	if err != nil {
+		t.Fatalf("list the repository's files: %v", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
+		if _, err := os.Lstat(filepath.Join(root, name)); errors.Is(err, os.ErrNotExist) {
+			continue // removed, and not yet committed
+		}
+		copyFile(t, filepath.Join(root, name), filepath.Join(w.dir, name))
+	}
+	// After the sources, so that make finds them up to date.
+	for _, name := range []string{"watchfan", "devcluster", "kubectl", "bench"} {
+		copyFile(t, binary(t, strings.ToUpper(name)+"_BIN"), filepath.Join(w.dir, "bin", name))
+	}
+	for variable, name := range map[string]string{"HELM_BIN": "helm", "KUBECTL_BIN": "kubectl"} {
+		if err := os.Symlink(binary(t, variable), filepath.Join(w.bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	info, err := os.Stat(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(from)
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, content, info.Mode().Perm()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startCluster starts a cluster of which ~/.kube/config knows, unless there is one.
+func (w *workshop) startCluster(t *testing.T) {
+	t.Helper()
+	if w.cluster {
+		return
+	}
+	w.cluster = true
+	if err := os.MkdirAll(filepath.Join(w.home, ".kube"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := command{text: "exec bin/devcluster up --memory --unsafe-no-fsync --kubeconfig ~/.kube/config", says: []string{"…", "devcluster ready: …", "…"}}
+	c.compile()
+	term := w.run(t, c)
+	t.Cleanup(func() { term.interrupt(t) })
+	if err := term.expect(c); err != nil {
+		t.Fatalf("%v\n%s", err, term.output())
+	}
+}
+
+// terminal is a shell that runs one command.
+type terminal struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the command has ended
+	err    error         // how it ended; set before exited is closed
+
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+func (t *terminal) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.said.Write(p)
+}
+
+// output returns what the command has said until now, in whole lines: its last may have no end, as that of curl …/readyz.
+func (t *terminal) output() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	said := t.said.String()
+	if said != "" && !strings.HasSuffix(said, "\n") {
+		said += "\n"
+	}
+	return said
+}
+
+func (w *workshop) run(t *testing.T, c command) *terminal {
+	t.Helper()
+	term := &terminal{cmd: exec.Command("bash", "-c", c.text), exited: make(chan struct{})}
+	term.cmd.Dir = w.dir
+	term.cmd.Env = []string{"HOME=" + w.home, "PATH=" + w.bin + ":" + os.Getenv("PATH")}
+	term.cmd.Stdout, term.cmd.Stderr = term, term
+	term.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what Ctrl-C reaches
+	term.cmd.WaitDelay = 3 * patience                          // for what it leaves running
+	if err := term.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		term.err = term.cmd.Wait()
+		close(term.exited)
+	}()
+	return term
+}
+
+// expect waits until the command has said what it is to say, and has ended well if it is to end.
+func (t *terminal) expect(c command) error {
+	timeout := time.After(4 * patience)
+	for {
+		select {
+		case <-t.exited:
+			switch {
+			case t.err != nil:
+				return t.err
+			case !c.script && !c.pattern.MatchString(t.output()):
+				return fmt.Errorf("it does not say\n%s\nbut", strings.Join(c.says, "\n"))
+			}
+			return nil
+		case <-timeout:
+			return fmt.Errorf("it does not end in time, or say\n%s\nbut", strings.Join(c.says, "\n"))
+		case <-time.After(50 * time.Millisecond):
+			if c.runsOn && c.pattern.MatchString(t.output()) {
+				return nil
+			}
+		}
+	}
+}
+
+// interrupt presses Ctrl-C, if the command still runs, and waits until it and all that it has started are gone.
+func (t *terminal) interrupt(test *testing.T) {
+	test.Helper()
+	select {
+	case <-t.exited:
+		return
+	default:
+	}
+	group := -t.cmd.Process.Pid
+	if err := syscall.Kill(group, syscall.SIGINT); err != nil && !errors.Is(err, syscall.ESRCH) {
+		test.Error(err)
+	}
+	select {
+	case <-t.exited:
+	case <-time.After(2 * patience):
+		_ = syscall.Kill(group, syscall.SIGKILL)
+		test.Errorf("%v does not end within %s of Ctrl-C, or has left something running:\n%s", t.cmd.Args, 2*patience, t.output())
+	}
+}
+
+// ranInNamespace runs the test once more, in a network namespace of its own so that the ports that the documents name are free, and reports
+// whether it did. It returns false there, and where the system permits no namespace; then the host's ports must be free.
+func ranInNamespace(t *testing.T) bool {
+	t.Helper()
+	const inside = "DEPLOYTEST_NAMESPACE"
+	if os.Getenv(inside) != "" {
+		loopbackUp(t)
+		return false
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	switch err := cmd.Start(); {
+	case errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.ENOSPC):
+		t.Logf("no network namespace (%v): the host's ports are used", err)
+		return false
+	case err != nil:
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	t.Logf("in a network namespace:\n%s", output.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
+
+func loopbackUp(t *testing.T) {
+	t.Helper()
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	lo, err := unix.NewIfreq("lo")
+	if err == nil {
+		lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+		err = unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, lo)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,247 @@
+package proxy_test
+
+import (
+	"bytes"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy"
+)
+
+const header = "apiVersion: watchfan.io/v1alpha1\nkind: WatchfanConfiguration\n"
+
+// configFile returns the name of a configuration file with the content.
+func configFile(t testing.TB, content string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// samples are values other than the defaults for every flag, as the configuration file spells them and as the command line does.
+var samples = map[reflect.Type][2]string{
+	reflect.TypeFor[string]():        {`"10.1.2.3"`, "10.1.2.3"},
+	reflect.TypeFor[int]():           {"4321", "4321"},
+	reflect.TypeFor[int64]():         {"3Mi", "3Mi"},
+	reflect.TypeFor[[]string]():      {"[a, b]", "a,b"},
+	reflect.TypeFor[time.Duration](): {"1h17m", "1h17m"},
+	reflect.TypeFor[slog.Level]():    {"warn", "warn"},
+}
+
+// TestConfigFields: each exported field of Options has exactly one field of the file and exactly one flag, each of the same letters, and
+// both set it and nothing else. Only -v is another flag for LogLevel.
+func TestConfigFields(t *testing.T) {
+	var defaults bytes.Buffer
+	none := proxy.NewOptions()
+	if err := none.WriteConfig(&defaults); err != nil {
+		t.Fatal(err)
+	}
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	none.AddFlags(fs)
+	flags := map[string]string{} // by their letters
+	fs.VisitAll(func(f *flag.Flag) { flags[strings.ReplaceAll(f.Name, "-", "")] = f.Name })
+	delete(flags, "v")
+	fields := map[string]string{}
+	for line := range strings.Lines(defaults.String()) {
+		if field, _, ok := strings.Cut(line, ":"); ok && field != "apiVersion" && field != "kind" {
+			fields[strings.ToLower(field)] = field
+		}
+	}
+
+	changed := func(o proxy.Options) (names []string) {
+		v, w := reflect.ValueOf(o), reflect.ValueOf(proxy.NewOptions())
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() && !reflect.DeepEqual(v.Field(i).Interface(), w.Field(i).Interface()) {
+				names = append(names, f.Name)
+			}
+		}
+		return names
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[proxy.Options]()) {
+		if !f.IsExported() {
+			continue
+		}
+		letters := strings.ToLower(f.Name)
+		inFile, onLine := samples[f.Type][0], samples[f.Type][1]
+		if f.Type.Kind() == reflect.Bool {
+			inFile = "true"
+			if reflect.ValueOf(none).FieldByIndex(f.Index).Bool() {
+				inFile = "false"
+			}
+			onLine = inFile
+		}
+		if f.Name == "LogFormat" {
+			inFile, onLine = "json", "json"
+		}
+		args := map[string][]string{
+			"file": {"--config", configFile(t, header+fields[letters]+": "+inFile+"\n")},
+			"flag": {"--" + flags[letters] + "=" + onLine},
+		}
+		for from, args := range args {
+			o, err := proxy.ParseFlags(args)
+			if got := changed(o); err != nil || len(got) != 1 || got[0] != f.Name {
+				t.Errorf("%s, set by %s %v: %v were set, %v", f.Name, from, args, got, err)
+			}
+		}
+		delete(flags, letters)
+		delete(fields, letters)
+	}
+	if len(flags)+len(fields) > 0 {
+		t.Errorf("of no option: flags %v, fields of the file %v", flags, fields)
+	}
+}
+
+// TestConfigRoundTrip: what watchfan config prints is a configuration file that says the same.
+func TestConfigRoundTrip(t *testing.T) {
+	f := func(args ...string) {
+		t.Helper()
+		o, err := proxy.ParseFlags(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		printed := printConfig(t, o)
+		again, err := proxy.ParseFlags([]string{"--config", configFile(t, printed)})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, printed)
+		}
+		if got := printConfig(t, again); got != printed {
+			t.Errorf("%v: got\n%s\nwant\n%s", args, got, printed)
+		}
+	}
+	f()
+	f("--kubeconfig=yes", "--context=007", "--cert-dir=a: b # c", "--history-bytes=12345678", "--idle-timeout=1h0m1s", "--requestheader-allowed-names=null,~,*x")
+	f("-v=2", "--anonymous-auth=false", "--admin-port=-1")
+}
+
+func printConfig(t testing.TB, o proxy.Options) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := o.WriteConfig(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestConfigAndFlags: flags win over the file, and the file over the defaults.
+func TestConfigAndFlags(t *testing.T) {
+	file := configFile(t, header+"idleTimeout: 1m\nhistoryFrames: 7\nresidentResources: [pods]\nlogLevel: error\nhistoryBytes: 4\nrequestHeaderAllowedNames: ['a, b']\n")
+	o, err := proxy.ParseFlags([]string{"--idle-timeout=2m", "--config", file, "--resident-resources=nodes", "--resident-resources=events", "-v=4", "--history-bytes=2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := printConfig(t, o)
+	for _, want := range []string{"idleTimeout: 2m\n", "historyFrames: 7\n", "residentResources:\n  - nodes\n  - events\nidle", "logLevel: debug\n",
+		"requestHeaderAllowedNames:\n  - a, b\nrequest", "freshnessTimeout: 3s\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	// An error says where the value is from.
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "--history-bytes=2 is too small") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestConfigErrors: what is wrong is an error with file, line and field.
+func TestConfigErrors(t *testing.T) {
+	f := func(content string, want ...string) {
+		t.Helper()
+		o, err := proxy.ParseFlags([]string{"--config", configFile(t, content)})
+		if err == nil {
+			err = o.Validate()
+		}
+		if err == nil {
+			t.Errorf("%q: no error, want %q", content, want)
+			return
+		}
+		if got := strings.Split(err.Error(), "\n"); len(got) != len(want) {
+			t.Errorf("%q: got %q, want %q", content, got, want)
+		} else {
+			for i := range want {
+				if !strings.HasPrefix(got[i], want[i]) {
+					t.Errorf("%q: got %q, want %q", content, got[i], want[i])
+				}
+			}
+		}
+	}
+	f("", "config.yaml:1: no object")
+	f("[]", "config.yaml:1: no object")
+	f("a: [", "config.yaml:1: did not find")
+	f("a:\n\tb: 1", "config.yaml:2: found character")
+	f("{}", "config.yaml:1: apiVersion: missing", "config.yaml:1: kind: missing")
+	f("\nkind: Pod\napiVersion: v1", `config.yaml:2: kind: "Pod" is not known here: give WatchfanConfiguration`, `config.yaml:3: apiVersion: "v1" is`)
+	f(header+"---\n"+header, "config.yaml:3: a second document")
+	f(header+"clientBufferByte: 1", "config.yaml:3: clientBufferByte: unknown field")
+	f(header+"client-buffer-bytes: 1", "config.yaml:3: client-buffer-bytes: unknown field")
+	f(header+"clientbufferbytes: 1", "config.yaml:3: clientbufferbytes: unknown field")
+	f(header+"v: 4\nconfig: x\nversion: true\n'': 1", "config.yaml:3: v: unknown", "config.yaml:4: config: unknown", "config.yaml:5: version: unknown", "config.yaml:6: : unknown")
+	f(header+"? [a]\n: 1", "config.yaml:3: : unknown field")
+	f(header+"idleTimeout: 1m\nprofiling: true\nidleTimeout: 1m", "config.yaml:5: idleTimeout: given twice, first in line 3")
+	f(header+"kind: WatchfanConfiguration", "config.yaml:3: kind: given twice")
+	f(header+"clientBufferBytes: many", `config.yaml:3: clientBufferBytes: "many": give bytes`)
+	f(header+"clientBufferBytes: 1e30", `config.yaml:3: clientBufferBytes: give bytes`)
+	f(header+"clientBufferBytes: '1e30'", `config.yaml:3: clientBufferBytes: "1e30": give bytes`)
+	f(header+"idleTimeout: 10", "config.yaml:3: idleTimeout: give a duration")
+	f(header+"idleTimeout: 10 minutes", `config.yaml:3: idleTimeout: "10 minutes": give a duration`)
+	f(header+"idleTimeout:", "config.yaml:3: idleTimeout: give a duration")
+	f(header+"profiling: 1", "config.yaml:3: profiling: give true or false")
+	f(header+"profiling: 'true'", "config.yaml:3: profiling: give true or false")
+	f(header+"adminPort: '1'", "config.yaml:3: adminPort: give a whole number")
+	f(header+"adminPort: 1.5", "config.yaml:3: adminPort: give a whole number")
+	f(header+"context: 1", "config.yaml:3: context: give a string")
+	f(header+"context: {a: b}", "config.yaml:3: context: give a string")
+	f(header+"logLevel: loud", `config.yaml:3: logLevel: "loud": give debug`)
+	f(header+"residentResources: pods", "config.yaml:3: residentResources: give a list")
+	f(header+"residentResources:\n- pods\n- 3", "config.yaml:3: residentResources: line 5: give a string")
+	f(header+"context: &a x\nkubeconfig: *a", "config.yaml:4: kubeconfig: give a string")
+	f(header+"<<: {context: x}", "config.yaml:3: <<: unknown field")
+	// And what is of the right type, but no good.
+	f(header+"\nhistoryBytes: 5\nadminPort: 70000", "config.yaml:5: adminPort: 70000 is no port", "config.yaml:4: historyBytes: 5 is too small")
+	f(header+"adminPort: 8001", "config.yaml:3: adminPort: 8001 is that of --insecure-port too")
+	f(header+"tlsCertFile: x", "config.yaml:3: tlsCertFile and --tls-private-key-file go together")
+	f(header+"certDir: ''", "config.yaml:3: certDir is empty")
+	f(header+"logFormat: xml", "config.yaml:3: logFormat: xml is unknown")
+	f(header+"residentResources: [Pods]", `config.yaml:3: residentResources: "Pods" is no resource`)
+
+	for _, args := range [][]string{{"--config", filepath.Join(t.TempDir(), "none")}, {"--config", t.TempDir()}, {"--config", configFile(t, strings.Repeat("#", 2<<20))}} {
+		if _, err := proxy.ParseFlags(args); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
+			t.Errorf("%v: got %v", args, err)
+		}
+	}
+}
+
+// FuzzConfig: no file makes the parser panic, each error names the file, and what is taken prints as a file that is taken and says the same.
+func FuzzConfig(f *testing.F) {
+	o := proxy.NewOptions()
+	f.Add([]byte(printConfig(f, o)))
+	f.Add([]byte(`{"apiVersion": "watchfan.io/v1alpha1", "kind": "WatchfanConfiguration", "historyBytes": "1.5Gi", "residentResources": ["pods"]}`))
+	f.Add([]byte(header + "context: |\n  a\n  b\ncertDir: \"\\u2028\"\nidleTimeout: -1ns\nlogLevel: debug+3\n"))
+	f.Add([]byte(header + "adminPort: 0x1F\nhistoryBytes: !!str 1\nkubeconfig: !x y\n---\n"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		o := proxy.NewOptions()
+		if err := o.ReadConfig("config.yaml", content); err != nil {
+			for line := range strings.Lines(err.Error()) {
+				if !strings.HasPrefix(line, "config.yaml:") {
+					t.Errorf("the error %q does not name the file", line)
+				}
+			}
+			return
+		}
+		printed := printConfig(t, o)
+		again := proxy.NewOptions()
+		if err := again.ReadConfig("config.yaml", []byte(printed)); err != nil {
+			t.Fatalf("%v\n%s", err, printed)
+		}
+		if got := printConfig(t, again); got != printed {
+			t.Errorf("got\n%s\nwant\n%s", got, printed)
+		}
+	})
+}

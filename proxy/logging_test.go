@@ -1,0 +1,204 @@
+package proxy_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/watchfan/watchfan/proxy"
+	"k8s.io/klog/v2"
+)
+
+// logKeys are the keys of all log lines, one word for one thing.
+var logKeys = map[string]string{
+	"address":             "host and port",
+	"certificate":         "a file's name",
+	"connectionsCut":      "a number",
+	"definition":          "a CustomResourceDefinition's name",
+	"delay":               "a duration",
+	"differences":         "a number of objects",
+	"elapsed":             "a duration: how long what the line tells of has taken",
+	"encoding":            "a representation, as json or metadata-protobuf",
+	"err":                 "an error",
+	"events":              "a number",
+	"file":                "a file's name",
+	"fromResourceVersion": "a resourceVersion, where resourceVersion is how far",
+	"generation":          "a definition's",
+	"groupVersion":        "as apps/v1",
+	"holds":               "what a file holds",
+	"idleTimeout":         "a duration",
+	"maxProcs":            "a number of CPUs",
+	"method":              "of HTTP",
+	"objects":             "a number",
+	"panic":               "what a panic said",
+	"path":                "of a URL, without its query",
+	"pid":                 "a process",
+	"relist":              "whether a list is next",
+	"relisted":            "whether it was not the first list",
+	"resource":            "as apps/v1/deployments",
+	"resourceVersion":     "a resourceVersion",
+	"retryIn":             "a duration",
+	"served":              "whether kube-apiserver serves it",
+	"signal":              "a signal's name",
+	"stack":               "of a goroutine",
+	"timeout":             "a duration",
+	"version":             "watchfan's",
+}
+
+// TestLogLines: each line of the log is a constant sentence, without a period, and its keys are logKeys.
+func TestLogLines(t *testing.T) {
+	var files []string
+	for _, dir := range []string{"..", "../proxy", "../fanout", "../framing"} {
+		more, err := filepath.Glob(dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, more...)
+	}
+	lines, used := 0, make(map[string]bool)
+	set := token.NewFileSet()
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(set, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !isLog(method.X) {
+				return true
+			}
+			place, args := set.Position(call.Pos()), call.Args
+			switch method.Sel.Name {
+			case "Debug", "Info", "Warn", "Error":
+				lines++
+				message := text(args[0])
+				if message == "" || !unicode.IsUpper(rune(message[0])) || strings.HasSuffix(message, ".") {
+					t.Errorf("%s: the message %q is no constant sentence that begins with a capital and ends without a period", place, message)
+				}
+				args = args[1:]
+			case "With":
+			case "Handler", "Enabled":
+				return true
+			default:
+				t.Errorf("%s: %s: give a message, and keys with values", place, method.Sel.Name)
+			}
+			if len(args)%2 != 0 {
+				t.Errorf("%s: a key without a value", place)
+			}
+			for i := 0; i+1 < len(args); i += 2 {
+				key := text(args[i])
+				if used[key] = true; logKeys[key] == "" {
+					t.Errorf("%s: %q is not one of logKeys: take the one that means the same, or add it", place, key)
+				}
+			}
+			return true
+		})
+	}
+	if lines < 25 {
+		t.Errorf("only %d log lines were read", lines)
+	}
+	for key := range logKeys {
+		if !used[key] {
+			t.Errorf("no log line has the key %q", key)
+		}
+	}
+}
+
+// isLog reports whether x is a logger by its name: log, or something's log.
+func isLog(x ast.Expr) bool {
+	switch x := x.(type) {
+	case *ast.Ident:
+		return x.Name == "log"
+	case *ast.SelectorExpr:
+		return x.Sel.Name == "log"
+	}
+	return false
+}
+
+// text returns a string literal's text, and "" for any other expression.
+func text(x ast.Expr) string {
+	literal, ok := x.(*ast.BasicLit)
+	if !ok || literal.Kind != token.STRING {
+		return ""
+	}
+	s, err := strconv.Unquote(literal.Value)
+	if err != nil {
+		return ""
+	}
+	return s
+}
+
+// TestVerbosity: which lines come at which -v, ours and client-go's.
+func TestVerbosity(t *testing.T) {
+	t.Cleanup(func() {
+		o := proxy.NewOptions()
+		o.NewLogger(os.Stderr)
+	})
+	f := func(flag, want string) {
+		t.Helper()
+		o, err := proxy.ParseFlags([]string{flag})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		log := o.NewLogger(&b)
+		log.Debug("debug")
+		log.Info("info")
+		log.Warn("warn")
+		for _, v := range []klog.Level{0, 1, 2, 3, 4, 5, 6, 9} {
+			klog.V(v).InfoS("klog" + v.String())
+			klog.FromContext(context.Background()).V(int(v)).Info("logr" + v.String())
+		}
+		var got []string
+		for line := range strings.Lines(b.String()) {
+			_, message, _ := strings.Cut(line, "msg=")
+			got = append(got, strings.Fields(message)[0])
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %s, want %s", flag, strings.Join(got, " "), want)
+		}
+	}
+	f("-v=0", "info warn klog0 logr0")
+	f("--log-level=info", "info warn klog0 logr0")
+	f("--log-level=warn", "warn")
+	f("-v=2", "info warn klog0 logr0 klog1 logr1 klog2 logr2")
+	f("-v=4", "debug info warn klog0 logr0 klog1 logr1 klog2 logr2 klog3 logr3 klog4 logr4")
+	f("--log-level=debug", "debug info warn klog0 logr0 klog1 logr1 klog2 logr2 klog3 logr3 klog4 logr4")
+	f("-v=10", "debug info warn klog0 logr0 klog1 logr1 klog2 logr2 klog3 logr3 klog4 logr4")
+}
+
+// TestJSONLog: durations are text there too.
+func TestJSONLog(t *testing.T) {
+	t.Cleanup(func() {
+		o := proxy.NewOptions()
+		o.NewLogger(os.Stderr)
+	})
+	o, err := proxy.ParseFlags([]string{"--log-format=json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	o.NewLogger(&b).Info("Stopped", "elapsed", 1500*time.Millisecond, "err", os.ErrClosed)
+	var got map[string]string
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got["elapsed"] != "1.5s" || got["err"] != os.ErrClosed.Error() || got["level"] != slog.LevelInfo.String() {
+		t.Errorf("got %v, %v", got, err)
+	}
+}

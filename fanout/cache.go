@@ -66,8 +66,10 @@ type Cache struct {
 	// form is how bookmarks are written; nil until known.
 	form atomic.Pointer[framing.BookmarkForm]
 
-	// deliveredEvents and deliveredBytes are added to once for each write; see Delivered.
+	// deliveredEvents and deliveredBytes are added to once for each write, so they have a cache line of their own; see Delivered.
+	_                               [64]byte
 	deliveredEvents, deliveredBytes atomic.Uint64
+	_                               [64]byte
 
 	mu      sync.Mutex
 	tree    *btree.BTreeG[*framing.Object]

@@ -97,7 +97,7 @@ func TestMonitoring(t *testing.T) {
 
 // counts are what the clients and the writer know, at one time.
 type counts struct {
-	at                time.Time
+	at                       time.Time
 	delivered, writes, turns int64
 }
 

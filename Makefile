@@ -93,7 +93,7 @@ bin/devcluster: $(DEVCLUSTER)
 bin/prometheus:
 	@mkdir -p bin; dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; chmod 755 $$dir; \
 	apt-cache show prometheus >/dev/null 2>&1 || apt-get update -qq; \
-	( cd $$dir && apt-get download -qq prometheus && dpkg -x prometheus_*.deb . ); \
+	( cd $$dir && apt-get -qq -o APT::Sandbox::User=root download prometheus && dpkg -x prometheus_*.deb . ); \
 	mv $$dir/usr/bin/promtool bin/promtool; mv $$dir/usr/bin/prometheus $@; touch $@
 
 bin/grafana-schema: $(addprefix deploy/deploytest/grafana/,package.json package-lock.json)

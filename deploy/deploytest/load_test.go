@@ -22,7 +22,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -63,12 +62,14 @@ func startLoad(t *testing.T) *load {
 	})
 	l := &load{c: c}
 	c.namespace(t, "load")
+	manifest := ""
 	for _, name := range []string{"parked", "evicted"} {
-		l.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		manifest += fmt.Sprintf("---\n{apiVersion: v1, kind: Secret, metadata: {name: %s, namespace: load}}\n", name)
 	}
 	for i := range 10 {
-		l.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("small-", i), Labels: map[string]string{"size": "small"}}})
+		manifest += fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: small-%d, namespace: load, labels: {size: small}}}\n", i)
 	}
+	c.must(t, manifest)
 	l.startWatchfan(t)
 	return l
 }
@@ -138,20 +139,6 @@ func (l *load) begin(t *testing.T) {
 		if err := l.grow(ctx, "evicted", i); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-func (l *load) create(t *testing.T, o any) {
-	t.Helper()
-	var err error
-	switch o := o.(type) {
-	case *corev1.Secret:
-		_, err = l.c.client.CoreV1().Secrets("load").Create(t.Context(), o, metav1.CreateOptions{})
-	case *corev1.ConfigMap:
-		_, err = l.c.client.CoreV1().ConfigMaps("load").Create(t.Context(), o, metav1.CreateOptions{})
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

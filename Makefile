@@ -41,10 +41,11 @@ e2e: bin/watchfan-race bin/devcluster bin/kubectl ## the built binary between a 
 		$(GO) test -timeout 20m -count=1 ./proxy/e2e/...
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
-deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench ## the chart, the manifests and each command of the READMEs, with a real Helm and kube-apiserver
-	@command -v curl >/dev/null || { apt-get update && apt-get install -y curl; } # which the READMEs use
-	cd deploy/deploytest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
-		KUBECTL_BIN=$(CURDIR)/bin/kubectl HELM_BIN=$(CURDIR)/bin/helm BENCH_BIN=$(CURDIR)/bin/bench $(GO) test -timeout 10m -count=1 .
+deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema ## the chart, the manifests, the dashboards, the alerts and each command of the READMEs, with a real Helm, kube-apiserver and Prometheus
+	@deploy/need.sh curl:curl
+	cd deploy/deploytest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
+		HELM_BIN=$(CURDIR)/bin/helm BENCH_BIN=$(CURDIR)/bin/bench PROMETHEUS_BIN=$(CURDIR)/bin/prometheus PROMTOOL_BIN=$(CURDIR)/bin/promtool \
+		GRAFANA_SCHEMA=$(CURDIR)/bin/grafana-schema $(GO) test -timeout 10m -count=1 . $(if $(UPDATE),-update)
 
 conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, straight and through watchfan (6 minutes)
 	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
@@ -92,6 +93,17 @@ alive = ( while sleep 15; do echo "  ... still building, $$SECONDS s"; done ) & 
 bin/devcluster: $(DEVCLUSTER)
 	@echo "Building etcd and kube-apiserver from their Go modules: about 4 minutes the first time, seconds afterwards."
 	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ . && echo "Built $@ in $$SECONDS s."
+
+# Unpacked and not installed, because the package starts a server.
+bin/prometheus:
+	@mkdir -p bin; dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; chmod 755 $$dir; \
+	apt-cache show prometheus >/dev/null 2>&1 || apt-get update -qq; \
+	( cd $$dir && apt-get -qq -o APT::Sandbox::User=root download prometheus && dpkg -x prometheus_*.deb . ); \
+	mv $$dir/usr/bin/promtool bin/promtool; mv $$dir/usr/bin/prometheus $@; touch $@
+
+bin/grafana-schema: $(addprefix deploy/deploytest/grafana/,package.json package-lock.json)
+	@deploy/need.sh npm:npm
+	@mkdir -p $@; cp $^ $@; cd $@ && npm ci --silent --no-audit --no-fund && touch .
 
 bin/conformance: $(wildcard deploy/devcluster/cmd/conformance/*) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ ./cmd/conformance && echo "Built $@ in $$SECONDS s."

@@ -40,6 +40,15 @@ func NewFlusher(n int, interval time.Duration) *Flusher {
 
 func (f *Flusher) size() int { return len(f.shards) }
 
+// Lag returns how far the subscription that is furthest behind was so a moment ago, in events and in bytes, which may be two
+// different ones. Initial events are not counted. It may be called from any goroutine.
+func (f *Flusher) Lag() (events, bytes uint64) {
+	for _, sh := range f.shards {
+		events, bytes = max(events, sh.lagEvents.Load()), max(bytes, sh.lagBytes.Load())
+	}
+	return events, bytes
+}
+
 // Run serves subscriptions until ctx ends, which should be after all of them have ended; those
 // that have not are ended without their last bytes. When it returns it has left nothing behind.
 func (f *Flusher) Run(ctx context.Context) {
@@ -123,14 +132,17 @@ type shard struct {
 	stopped bool
 
 	// Owned by run.
-	subs     []*Subscription
-	parts    map[*group]*part
-	again    []*Subscription // have more to send than fitted into one batch
-	batch    batch
-	scratch  []*Event
-	measured bool        // this round's latency has been observed
-	round    time.Time   // when events were last served; zero without an interval
-	gather   *time.Timer // fires when they may be again
+	subs    []*Subscription
+	parts   map[*group]*part
+	again   []*Subscription // have more to send than fitted into one batch
+	batch   batch
+	scratch []*Event
+	first   time.Time   // when this round first wrote a change; zero: not yet
+	round   time.Time   // when events were last served; zero without an interval
+	gather  *time.Timer // fires when they may be again
+
+	// Written by sweep: how far the client is behind that is furthest.
+	lagEvents, lagBytes atomic.Uint64
 }
 
 func (sh *shard) wake() {
@@ -199,7 +211,7 @@ func (sh *shard) run(ctx context.Context) {
 		endings, sh.endings = sh.endings, endings[:0]
 		sh.mu.Unlock()
 
-		sh.measured = false
+		sh.first = time.Time{}
 		for _, p := range ready {
 			p.queued.Store(false)
 			for i := len(p.members) - 1; i >= 0; i-- {
@@ -230,6 +242,9 @@ func (sh *shard) run(ctx context.Context) {
 		for _, s := range again {
 			s.queued = false
 			sh.serve(s)
+		}
+		if !sh.first.IsZero() {
+			roundSeconds.observe(time.Since(sh.first).Seconds())
 		}
 	}
 }
@@ -316,16 +331,16 @@ func (sh *shard) write(s *Subscription) bool {
 		sh.fail(s, Ending{Reason: Gone})
 		return false
 	}
-	framesSent.Add(sh.batch.frames)
-	bytesSent.Add(sh.batch.bytes)
+	s.cache.deliveredEvents.Add(uint64(sh.batch.frames))
+	s.cache.deliveredBytes.Add(uint64(sh.batch.bytes))
 	if s.gzip != nil {
 		gzipBytes.Add(sh.batch.bytes)
 		gzipPlainBytes.Add(sh.batch.plain)
 	}
 	flushes.Inc()
-	if sh.batch.oldest != 0 && !sh.measured {
-		sh.measured = true
-		deliverySeconds.observe(float64(time.Now().UnixNano()-sh.batch.oldest) / 1e9)
+	if sh.batch.oldest != 0 && sh.first.IsZero() {
+		sh.first = time.Now()
+		deliverySeconds.observe(float64(sh.first.UnixNano()-sh.batch.oldest) / 1e9)
 	}
 	if blocked {
 		sh.park(s)
@@ -364,8 +379,13 @@ func (sh *shard) unpark(d drained) {
 // sweep does what time demands.
 func (sh *shard) sweep(now time.Time) {
 	sh.runs.sweep(now)
+	var lagEvents, lagBytes uint64
 	for i := len(sh.subs) - 1; i >= 0; i-- {
 		s := sh.subs[i]
+		if s.cursor != nil {
+			events, bytes := s.behind()
+			lagEvents, lagBytes = max(lagEvents, events), max(lagBytes, bytes)
+		}
 		switch {
 		case s.ending.Load() != nil:
 			if s.endingSince.IsZero() {
@@ -385,6 +405,8 @@ func (sh *shard) sweep(now time.Time) {
 			sh.serve(s)
 		}
 	}
+	sh.lagEvents.Store(lagEvents)
+	sh.lagBytes.Store(lagBytes)
 }
 
 // last sends an ending subscription's last frame, if it has one, and finishes it once the client has taken

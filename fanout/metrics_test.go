@@ -65,13 +65,14 @@ func TestMetrics(t *testing.T) {
 	}
 	size := float64(len("aa\r\n") + len(line("ADDED", x.at(101))) + len("\r\n"))
 	check(map[string]float64{
-		"watchfan_watchers":               2,
-		"watchfan_parked_watchers":        1,
-		"watchfan_watcher_parks_total":    1,
-		"watchfan_delivered_events_total": 2,
-		"watchfan_delivered_bytes_total":  2 * size,
-		"watchfan_flushes_total":          2,
+		"watchfan_watchers":            2,
+		"watchfan_parked_watchers":     1,
+		"watchfan_watcher_parks_total": 1,
+		"watchfan_flushes_total":       2,
 	})
+	if events, bytes := w.cache.Delivered(); events != 2 || bytes != uint64(2*size) {
+		t.Errorf("%d events of %d bytes were delivered, want 2 of %v", events, bytes, 2*size)
+	}
 	after := scrape(t)
 	const name = "watchfan_delivery_duration_seconds"
 	count, sum := after[name+"_count"]-before[name+"_count"], after[name+"_sum"]-before[name+"_sum"]
@@ -83,6 +84,25 @@ func TestMetrics(t *testing.T) {
 	}
 	if got := after[name+`_bucket{le="+Inf"}`] - before[name+`_bucket{le="+Inf"}`]; got != count {
 		t.Errorf("%v deliveries in all buckets, want %v", got, count)
+	}
+	// The stuck client is one event behind from the next on, and nobody else is.
+	y := named("y")
+	if err := w.cache.Apply(event("ADDED", y.at(102)), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	var events, lag uint64
+	for range 200 {
+		if events, lag = w.flusher.Lag(); events == 1 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if events != 1 || lag <= uint64(len(line("ADDED", y.at(102)))) {
+		t.Errorf("the furthest client is %d events of %d bytes behind, want 1 of its frame", events, lag)
+	}
+	check(map[string]float64{"watchfan_append_duration_seconds_count": 2})
+	if after := scrape(t); after["watchfan_flush_round_duration_seconds_count"]-before["watchfan_flush_round_duration_seconds_count"] < 2 {
+		t.Error("two events took less than two rounds")
 	}
 	sub.End(fanout.Ending{Reason: fanout.Revoked})
 	r.wantEnd(t, fanout.Revoked, true)

@@ -114,8 +114,10 @@ func (a *authorizer) allowed(ctx context.Context, id identity, req *request) boo
 func (a *authorizer) decide(ctx context.Context, id identity, attributes resourceAttributes) verdict {
 	q, review := reviewFor(id, attributes)
 	if v, ok := a.remembered(q); ok {
+		authorizedFromMemory.Inc()
 		return v
 	}
+	authorizedFromUpstream.Inc()
 	v, ok := a.calls.do(ctx, q, reviewTimeout, func(ctx context.Context) verdict {
 		v := a.review(ctx, id, review)
 		a.remember(q, v)
@@ -242,6 +244,13 @@ func (a *authorizer) revoke(g *grant) {
 	}
 }
 
+// entries is how many answers are remembered.
+func (a *authorizer) entries() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.verdicts)
+}
+
 // remembered returns an answer that is still good.
 func (a *authorizer) remembered(q question) (verdict, bool) {
 	a.mu.Lock()
@@ -277,7 +286,7 @@ func (a *authorizer) remember(q question, v verdict) {
 // review asks kube-apiserver. A token that it does not take (401), or whose owner
 // may not even ask (403), is denied, and so is a certificate that has expired.
 // That we may not ask about others says nothing about them.
-func (a *authorizer) review(ctx context.Context, id identity, review []byte) verdict {
+func (a *authorizer) review(ctx context.Context, id identity, review []byte) (v verdict) {
 	as, path := id, selfReviewPath
 	if id.user != nil {
 		if !id.user.expires.IsZero() && time.Now().After(id.user.expires) {
@@ -285,6 +294,7 @@ func (a *authorizer) review(ctx context.Context, id identity, review []byte) ver
 		}
 		as, path = identity{kind: kindOwn}, reviewPath
 	}
+	defer func() { accessReviews[v].Inc() }()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.upstream.URL(path, "").String(), bytes.NewReader(review))
 	if err != nil {
 		return verdictNone

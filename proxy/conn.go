@@ -68,6 +68,13 @@ func (cs *connections) serving(c net.Conn) {
 	cs.open[accepted(c)] = fasthttp.StateActive
 }
 
+// count is how many connections there are.
+func (cs *connections) count() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.open)
+}
+
 func (cs *connections) removeLocked(c net.Conn) {
 	if _, ok := cs.open[c]; !ok {
 		return

@@ -17,6 +17,7 @@ func NoneAlone(o *Options) { o.mostAlone = 0 }
 var (
 	SelfSigned     = selfSigned
 	NewCertificate = newCertificate
+	WriteMetrics   = writeMetrics
 )
 
 // Recheck makes the next handshake look at the certificate's files again.

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
 	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/pprofhandler"
 )
@@ -52,7 +51,7 @@ func (h *health) handle(ctx *fasthttp.RequestCtx) {
 		writeHealth(ctx, "readyz", checks)
 	case path == "/metrics":
 		ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
-		metrics.WritePrometheus(ctx, true)
+		writeMetrics(ctx)
 	case h.profiling && strings.HasPrefix(path, "/debug/pprof"):
 		ctx.URI().SetPath(strings.TrimSuffix(path, "/")) // fasthttp's handler knows its index without the slash only
 		pprofhandler.PprofHandler(ctx)

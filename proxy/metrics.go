@@ -1,17 +1,30 @@
 package proxy
 
 import (
+	"maps"
 	"net/http"
 	"strconv"
 	"sync/atomic"
 
 	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/fanout"
 )
 
-// How many requests are passed through, which of them might have been served here, and what does kube-apiserver answer? Watches and logs are
-// counted when they begin.
+// described is every metric of ours, by name. It does not change once the package is initialised.
+var described = maps.Clone(fanout.Metrics)
+
+// describe adds a metric to described and returns its name. kind is its type, as Prometheus calls it, and question what it answers.
+func describe(kind, name, question string) string {
+	described[name] = fanout.Metric{Type: kind, Question: question}
+	return name
+}
+
+var passthroughRequests = describe("counter", "watchfan_passthrough_requests_total",
+	"How many requests are passed through, which of them might have been served here, and what does kube-apiserver answer? Watches and logs are counted when they begin.")
+
 func countPassthrough(req *http.Request, code int) {
-	metrics.GetOrCreateCounter(`watchfan_passthrough_requests_total{verb="` + requestVerb(req) + `",code="` + strconv.Itoa(code) + `"}`).Inc()
+	metrics.GetOrCreateCounter(passthroughRequests + `{verb="` + requestVerb(req) + `",code="` + strconv.Itoa(code) + `"}`).Inc()
 }
 
 // requestVerb is get, list or watch for reads of objects, as kube-apiserver's metrics call them, and other for the rest.
@@ -27,39 +40,81 @@ func requestVerb(req *http.Request) string {
 }
 
 var (
-	// Is kube-apiserver unreachable for what we pass through? Counts requests that got no response from it.
-	passthroughErrors = metrics.NewCounter(`watchfan_passthrough_errors_total`)
+	passthroughErrors = metrics.NewCounter(describe("counter", "watchfan_passthrough_errors_total",
+		"Is kube-apiserver unreachable for what we pass through? Counts requests that got no response from it."))
+	passthroughBroken = metrics.NewCounter(describe("counter", "watchfan_passthrough_broken_responses_total",
+		"Does kube-apiserver break responses off in the middle? Clients see a broken connection for each."))
 
-	// Does kube-apiserver break responses off in the middle? Clients see a broken connection for each.
-	passthroughBroken = metrics.NewCounter(`watchfan_passthrough_broken_responses_total`)
-
-	// How many passed-through requests are being answered now, and how many of them are watches, logs or upgrades?
 	passthroughInFlight atomic.Int64
 	passthroughStreams  atomic.Int64
-	_                   = metrics.NewGauge(`watchfan_passthrough_requests_in_flight`, func() float64 { return float64(passthroughInFlight.Load()) })
-	_                   = metrics.NewGauge(`watchfan_passthrough_streams`, func() float64 { return float64(passthroughStreams.Load()) })
+	_                   = metrics.NewGauge(describe("gauge", "watchfan_passthrough_requests_in_flight",
+		"How many passed-through requests are being answered now?"), func() float64 { return float64(passthroughInFlight.Load()) })
+	_ = metrics.NewGauge(describe("gauge", "watchfan_passthrough_streams",
+		"How many passed-through watches, logs and upgrades are open now?"), func() float64 { return float64(passthroughStreams.Load()) })
 
-	// How do clients on either port show who they are? Counts requests that were not turned away.
+	identifiedRequests = describe("counter", "watchfan_identified_requests_total",
+		"How do clients on either port show who they are? Counts requests that were not turned away.")
 	identified = [identityKinds]*metrics.Counter{
-		kindAnonymous:   metrics.NewCounter(`watchfan_identified_requests_total{identity="anonymous"}`),
-		kindOwn:         metrics.NewCounter(`watchfan_identified_requests_total{identity="own"}`),
-		kindToken:       metrics.NewCounter(`watchfan_identified_requests_total{identity="token"}`),
-		kindCertificate: metrics.NewCounter(`watchfan_identified_requests_total{identity="certificate"}`),
-		kindFrontProxy:  metrics.NewCounter(`watchfan_identified_requests_total{identity="front-proxy"}`),
+		kindAnonymous:   metrics.NewCounter(identifiedRequests + `{identity="anonymous"}`),
+		kindOwn:         metrics.NewCounter(identifiedRequests + `{identity="own"}`),
+		kindToken:       metrics.NewCounter(identifiedRequests + `{identity="token"}`),
+		kindCertificate: metrics.NewCounter(identifiedRequests + `{identity="certificate"}`),
+		kindFrontProxy:  metrics.NewCounter(identifiedRequests + `{identity="front-proxy"}`),
 	}
 
-	// May we not ask what users of certificates and front proxies may do? Then their reads are all passed through: see the RBAC in proxy/doc.go.
-	reviewsRefused = metrics.NewCounter(`watchfan_access_reviews_refused_total`)
+	rejectedRequests = describe("counter", "watchfan_rejected_requests_total",
+		"Are clients turned away before they are anybody, or because they may not act as another?")
+	rejectedUnauthorized  = metrics.NewCounter(rejectedRequests + `{reason="unauthorized"}`)
+	rejectedImpersonation = metrics.NewCounter(rejectedRequests + `{reason="impersonation"}`)
+	rejectedForeignHost   = metrics.NewCounter(rejectedRequests + `{reason="foreign_host"}`)
+	rejectedMalformed     = metrics.NewCounter(rejectedRequests + `{reason="malformed"}`)
 
-	// Are clients turned away before they are anybody, or because they may not act as another? By reason.
-	rejectedUnauthorized  = metrics.NewCounter(`watchfan_rejected_requests_total{reason="unauthorized"}`)
-	rejectedImpersonation = metrics.NewCounter(`watchfan_rejected_requests_total{reason="impersonation"}`)
-	rejectedForeignHost   = metrics.NewCounter(`watchfan_rejected_requests_total{reason="foreign_host"}`)
-	rejectedMalformed     = metrics.NewCounter(`watchfan_rejected_requests_total{reason="malformed"}`)
+	authorizations = describe("counter", "watchfan_authorizations_total",
+		"How often is it decided whether a client may read, from memory or by asking kube-apiserver?")
+	authorizedFromMemory   = metrics.NewCounter(authorizations + `{source="memory"}`)
+	authorizedFromUpstream = metrics.NewCounter(authorizations + `{source="upstream"}`)
 
-	// How often do the definitions of custom resources change, which ends their watches?
-	definitionChanges = metrics.NewCounter(`watchfan_definition_changes_total`)
+	accessReviewsTotal = describe("counter", "watchfan_access_reviews_total",
+		"How many access reviews does kube-apiserver get from us, for new requests and for open watches, and what does it say? none is no clear answer.")
+	accessReviews = [...]*metrics.Counter{
+		verdictNone: metrics.NewCounter(accessReviewsTotal + `{verdict="none"}`),
+		verdictNo:   metrics.NewCounter(accessReviewsTotal + `{verdict="no"}`),
+		verdictYes:  metrics.NewCounter(accessReviewsTotal + `{verdict="yes"}`),
+	}
+	reviewsRefused = metrics.NewCounter(describe("counter", "watchfan_access_reviews_refused_total",
+		"May we not ask what users of certificates and front proxies may do? Then their reads are all passed through."))
 
-	// Did a handler panic? Each one is a bug of ours, and logged.
-	handlerPanics = metrics.NewCounter(`watchfan_handler_panics_total`)
+	definitionChanges = metrics.NewCounter(describe("counter", "watchfan_definition_changes_total",
+		"How often do the definitions of custom resources change, which ends their watches?"))
+
+	handlerPanics = metrics.NewCounter(describe("counter", "watchfan_handler_panics_total",
+		"Did a handler panic? Each one is a bug of ours, and logged."))
 )
+
+// The metrics of a server that runs; see registerMetrics.
+var (
+	clientConnections = describe("gauge", "watchfan_client_connections",
+		"How many connections do clients have, whatever they do on them?")
+	lagEvents = describe("gauge", "watchfan_lag_events",
+		"How many events is the client behind that is furthest? At --client-buffer-frames it is ended, unless it keeps reading.")
+	lagBytes = describe("gauge", "watchfan_lag_bytes",
+		"How many bytes is the client behind that is furthest? At --client-buffer-bytes it is ended, unless it keeps reading.")
+	authorizationEntries = describe("gauge", "watchfan_authorization_cache_entries",
+		"How many answers to access reviews are remembered?")
+	certificateExpiry = describe("gauge", "watchfan_serving_certificate_expiry_timestamp_seconds",
+		"When does the serving certificate end, in seconds since the Unix epoch?")
+)
+
+// registerMetrics adds the server's own gauges until unregister is called.
+func (s *Server) registerMetrics() (unregister func()) {
+	set := metrics.NewSet()
+	set.NewGauge(clientConnections, func() float64 { return float64(s.conns.count()) })
+	set.NewGauge(lagEvents, func() float64 { events, _ := s.cached.flusher.Lag(); return float64(events) })
+	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.flusher.Lag(); return float64(bytes) })
+	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.entries()) })
+	if s.certificate != nil {
+		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.current().Leaf.NotAfter.Unix()) })
+	}
+	metrics.RegisterSet(set)
+	return func() { metrics.UnregisterSet(set, true) }
+}

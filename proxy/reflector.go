@@ -435,6 +435,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 		last = max(last, ev.ResourceVersion)
 		l.lastChange.Store(received.UnixNano())
 		l.metrics.events.Inc()
+		l.metrics.eventBytes.Add(len(line))
 		if err := l.cache.Apply(ev, received); err != nil {
 			r.relist = true
 			return fmt.Errorf("watch %s: %w", l, err)

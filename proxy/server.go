@@ -56,6 +56,7 @@ type Server struct {
 
 	// Set by Listen; nil where a port is off.
 	insecureLn, secureLn, adminLn net.Listener
+	certificate                   *certificate // of the secure port
 }
 
 // New returns a server that opts describe. It reads the kubeconfig and the certificates, and neither listens nor connects yet.
@@ -195,8 +196,7 @@ func (s *Server) listen() error {
 				return err
 			}
 		}
-		cert, err := newCertificate(certFile, keyFile, s.log)
-		if err != nil {
+		if s.certificate, err = newCertificate(certFile, keyFile, s.log); err != nil {
 			return err
 		}
 		ln, err := listen(s.opts.BindAddress, s.opts.SecurePort, "--secure-port")
@@ -206,7 +206,7 @@ func (s *Server) listen() error {
 		s.secureLn = tls.NewListener(gatherListener{ln}, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"http/1.1"},
-			GetCertificate: cert.get,
+			GetCertificate: s.certificate.get,
 			ClientAuth:     s.clients.clientAuth(),
 
 			DynamicRecordSizingDisabled: true, // batches leave in as few records as possible
@@ -261,6 +261,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.Listen(); err != nil {
 		return err
 	}
+	defer s.registerMetrics()()
 	var background sync.WaitGroup
 	check := newUpstreamCheck(s.upstream, s.log)
 	s.health.add("upstream", check.ok)

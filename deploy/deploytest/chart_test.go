@@ -93,7 +93,7 @@ func TestObjects(t *testing.T) {
 		t.Helper()
 		var got []string
 		n := kinds(values)
-		for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget",
+		for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget",
 			"PrometheusRule", "Secret", "Service", "ServiceAccount", "ServiceMonitor"} {
 			for range n[kind] {
 				got = append(got, kind)
@@ -106,7 +106,7 @@ func TestObjects(t *testing.T) {
 	}
 	f("", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
 	f(readFile(t, "testdata/small.yaml"), "Deployment Service")
-	f(readFile(t, "testdata/everything.yaml"), "ClusterRole ClusterRoleBinding Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget "+
+	f(readFile(t, "testdata/everything.yaml"), "ClusterRole ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget "+
 		"PrometheusRule Secret Service Service ServiceAccount ServiceMonitor")
 }
 

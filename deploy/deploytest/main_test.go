@@ -1,7 +1,9 @@
 // Package deploytest tests what deploy/ says: the chart with Helm's own library, every manifest against a real kube-apiserver, and the
-// chart's rights with the real program. It is a module of its own so that watchfan does not depend on Helm.
+// chart's rights, the dashboards and the alerts with the real program and a real Prometheus. It is a module of its own so that watchfan
+// does not depend on Helm.
 //
-// It needs DEVCLUSTER_BIN and WATCHFAN_BIN, absolute paths of built programs, and for the documents KUBECTL_BIN, HELM_BIN and BENCH_BIN.
+// It needs DEVCLUSTER_BIN, WATCHFAN_BIN, PROMETHEUS_BIN and PROMTOOL_BIN, absolute paths of built programs, GRAFANA_SCHEMA, a folder in
+// which grafana/package.json has been installed, and for the documents KUBECTL_BIN, HELM_BIN and BENCH_BIN.
 package deploytest
 
 import (

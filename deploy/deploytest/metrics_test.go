@@ -1,78 +1,77 @@
 package deploytest
 
 import (
-	"os"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/VictoriaMetrics/metricsql"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
 var metricName = regexp.MustCompile(`\bwatchfan_[a-z_]+[a-z]`)
 
-// knownMetrics returns the program's metrics, as its source spells them; those of a lane are spelled without the prefix.
-func knownMetrics(t *testing.T) map[string]bool {
-	t.Helper()
-	known := make(map[string]bool)
-	for _, file := range []string{"fanout/metrics.go", "proxy/metrics.go"} {
-		for _, name := range metricName.FindAllString(readFile(t, "../../"+file), -1) {
-			known[name] = true
-		}
-	}
-	lane := readFile(t, "../../proxy/lane_metrics.go")
-	for _, name := range metricName.FindAllString(lane, -1) {
+// TestDocumentedMetricsExist: each metric that a document, an alert, a dashboard or the notes name is in METRICS.md, which says what there is.
+func TestDocumentedMetricsExist(t *testing.T) {
+	known := map[string]bool{"watchfan_delivered_bytes_per_second": true} // made by the metrics adapter's rule in README.md
+	for _, name := range metricName.FindAllString(readFile(t, metricsFile), -1) {
 		known[name] = true
 	}
-	for _, m := range regexp.MustCompile(`(?:name\(|\t)"([a-z_]+)"[):]`).FindAllStringSubmatch(lane, -1) {
-		known["watchfan_"+m[1]] = true
-	}
-	if !known["watchfan_watchers"] || !known["watchfan_upstream_watches"] || !known["watchfan_cache_bytes"] || !known["watchfan_freshness_proofs_total"] {
-		t.Fatalf("metrics are not where they were: %v", known)
-	}
-	return known
-}
-
-// TestDocumentedMetricsExist: each metric that a document, an alert or the notes name is one of the program's.
-func TestDocumentedMetricsExist(t *testing.T) {
-	known := knownMetrics(t)
-	known["watchfan_delivered_bytes_per_second"] = true // made by the metrics adapter's rule in README.md
-	files, err := filepath.Glob("../*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	more, err := filepath.Glob("../chart/templates/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, file := range append(files, more...) {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+	var files []string
+	for _, pattern := range []string{"../*.md", "../chart/templates/*", "../alerts/*", "../dashboards/*"} {
+		more, err := filepath.Glob(pattern)
+		if err != nil || len(more) == 0 {
+			t.Fatal(pattern, err)
 		}
-		for _, name := range metricName.FindAllString(string(content), -1) {
-			n++
+		files = append(files, more...)
+	}
+	for _, file := range files {
+		for _, name := range metricName.FindAllString(readFile(t, file), -1) {
 			if name = strings.TrimSuffix(name, "_bucket"); !known[name] {
 				t.Errorf("%s: there is no metric %s", file, name)
 			}
 		}
 	}
-	if n < 20 {
-		t.Errorf("only %d metrics were read", n)
+}
+
+// rule is an alert of deploy/alerts.
+type rule struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+func alertRules(t *testing.T) (rules []rule) {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []rule } }
+	decode(t, "../alerts/watchfan.yaml", &file)
+	for _, group := range file.Groups {
+		rules = append(rules, group.Rules...)
+	}
+	if len(rules) == 0 {
+		t.Fatal("there are no alerts")
+	}
+	return rules
+}
+
+// decode reads a YAML file.
+func decode(t *testing.T, name string, into any) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(readFile(t, name)), into); err != nil {
+		t.Fatalf("%s: %v", name, err)
 	}
 }
 
-// TestAlerts: each alert's expression can be read, and its alert has a row in README.md.
+// TestAlerts: the chart's rules are those of deploy/alerts, for this release's pods, and each has a row in README.md.
 func TestAlerts(t *testing.T) {
 	r, err := template(t, readFile(t, "testdata/everything.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	readme := readFile(t, "../README.md")
+	want := alertRules(t)
 	n := 0
 	for _, o := range parse(t, r.Manifest) {
 		if o.GetKind() != "PrometheusRule" {
@@ -87,21 +86,48 @@ func TestAlerts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, group := range rules.Spec.Groups {
-			for _, rule := range group.Rules {
+			for _, got := range group.Rules {
+				if n == len(want) {
+					t.Fatalf("%s is not in deploy/alerts", got.Alert)
+				}
+				expr := strings.ReplaceAll(want[n].Expr, `job="watchfan"`, `namespace="watchfan",pod=~"watchfan-.*"`)
+				if got.Expr.String() != expr || expr == want[n].Expr {
+					t.Errorf("%s: got %s, want %s", got.Alert, got.Expr.String(), expr)
+				}
+				if got.Alert != want[n].Alert || got.Annotations["summary"] != want[n].Annotations["summary"] {
+					t.Errorf("got %v, want %v", got, want[n])
+				}
+				if !strings.Contains(readme, got.Alert) {
+					t.Errorf("%s has no row in README.md", got.Alert)
+				}
 				n++
-				if _, err := metricsql.Parse(rule.Expr.String()); err != nil {
-					t.Errorf("%s: %v", rule.Alert, err)
-				}
-				if !strings.Contains(rule.Expr.String(), `namespace="watchfan",pod=~"watchfan-.*"`) {
-					t.Errorf("%s is not about this release's pods: %s", rule.Alert, rule.Expr.String())
-				}
-				if !strings.Contains(readme, rule.Alert) {
-					t.Errorf("%s has no row in README.md", rule.Alert)
-				}
 			}
 		}
 	}
-	if n == 0 {
-		t.Error("there are no alerts")
+	if n != len(want) {
+		t.Errorf("%d alerts, want %d", n, len(want))
+	}
+}
+
+// TestDashboardConfigMaps: the chart's ConfigMaps hold the dashboards, with the label that Grafana's sidecar looks for.
+func TestDashboardConfigMaps(t *testing.T) {
+	r, err := template(t, readFile(t, "testdata/everything.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	for _, o := range parse(t, r.Manifest) {
+		data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+		if o.GetKind() == "ConfigMap" && o.GetLabels()["grafana_dashboard"] == "1" && o.GetAnnotations()["grafana_folder"] == "watchfan" {
+			maps.Copy(got, data)
+		}
+	}
+	if len(got) != len(dashboards) {
+		t.Errorf("%d dashboards, want %d", len(got), len(dashboards))
+	}
+	for name := range dashboards {
+		if strings.TrimSpace(got["watchfan-"+name]) != strings.TrimSpace(readFile(t, filepath.Join(dashboardDir, name))) {
+			t.Errorf("the ConfigMap of %s does not hold it", name)
+		}
 	}
 }

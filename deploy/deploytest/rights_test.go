@@ -471,19 +471,16 @@ func (w *watchfan) get(t *testing.T, uri string) (code int, body string) {
 }
 
 // metric returns the sum of a metric over all label sets that have the given labels.
-func (w *watchfan) metric(t *testing.T, name string, labels ...string) (sum float64) {
+func (w *watchfan) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	resp, err := w.client.Get("http://" + w.ports.Admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	content, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return metricSum(t, w.ports.Admin, name, labels...)
+}
+
+// metricSum is the sum of a metric's series that have all labels.
+func metricSum(t *testing.T, admin, name string, labels ...string) (sum float64) {
+	t.Helper()
 lines:
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{.*\})? (\S+)$`).FindAllStringSubmatch(string(content), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{.*\})? (\S+)$`).FindAllStringSubmatch(scrape(t, admin), -1) {
 		for _, label := range labels {
 			if !strings.Contains(m[1], label) {
 				continue lines

@@ -1,0 +1,335 @@
+package deploytest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	healthyClients = 20
+	gzipClients    = 2  // of them
+	updates        = 40 // per second, of what the healthy clients watch
+	bigObject      = 200 << 10
+)
+
+// load is a cluster of its own, watchfan in front of it, and clients of all kinds: healthy ones whose deliveries are counted, two
+// that read nothing, and one whose requests are answered from the cache, passed through or turned away.
+type load struct {
+	c                       *cluster
+	process                 *exec.Cmd
+	insecure, secure, admin string
+	tls                     *tls.Config
+	token                   string
+
+	delivered atomic.Int64 // events that the healthy clients have read
+	writes    atomic.Int64 // changes of what they watch
+	turns     atomic.Int64 // of read
+	pause     atomic.Bool  // of the writes
+}
+
+func startLoad(t *testing.T) *load {
+	t.Helper()
+	binary(t, "DEVCLUSTER_BIN")
+	c, err := startCluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	l := &load{c: c}
+	c.namespace(t, "load")
+	manifest := ""
+	for _, name := range []string{"parked", "evicted"} {
+		manifest += fmt.Sprintf("---\n{apiVersion: v1, kind: Secret, metadata: {name: %s, namespace: load}}\n", name)
+	}
+	for i := range 10 {
+		manifest += fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: small-%d, namespace: load, labels: {size: small}}}\n", i)
+	}
+	c.must(t, manifest)
+	l.startWatchfan(t)
+	return l
+}
+
+// begin has the clients come and go on until the test ends. When it returns one client is parked, and one has been evicted.
+func (l *load) begin(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for i := range healthyClients {
+		stream := l.watch(ctx, t, i < gzipClients)
+		running.Go(func() {
+			defer stream.Close()
+			lines := bufio.NewScanner(stream)
+			lines.Buffer(nil, 1<<20)
+			for lines.Scan() {
+				l.delivered.Add(1)
+			}
+			if ctx.Err() == nil {
+				t.Errorf("a healthy client's watch has ended: %v", lines.Err())
+			}
+		})
+	}
+	each := func(interval time.Duration, f func(i int) error) {
+		running.Go(func() {
+			tick := time.NewTicker(interval)
+			defer tick.Stop()
+			for i := 0; ; i++ {
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					return
+				}
+				if err := f(i); err != nil && ctx.Err() == nil {
+					t.Logf("load: %v", err) // as while kube-apiserver is restarted
+				}
+			}
+		})
+	}
+	each(time.Second/updates, func(i int) error {
+		if l.pause.Load() {
+			return nil
+		}
+		patch := fmt.Appendf(nil, `{"data":{"n":"%d"}}`, i)
+		_, err := l.c.client.CoreV1().ConfigMaps("load").Patch(ctx, fmt.Sprint("small-", i%10), types.MergePatchType, patch, metav1.PatchOptions{})
+		if err == nil {
+			l.writes.Add(1)
+		}
+		return err
+	})
+	each(200*time.Millisecond, l.read(ctx))
+	l.stall(t, "parked")
+	for i := 0; l.metric(t, "watchfan_parked_watchers") == 0 || l.metric(t, "watchfan_lag_events") < 3; i++ {
+		if i == 200 {
+			t.Fatal("200 large events did not fill the socket of a client that does not read")
+		}
+		if err := l.grow(ctx, "parked", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.stall(t, "evicted")
+	for i := 0; l.metric(t, "watchfan_watches_ended_total", `reason="evicted"`) == 0; i++ {
+		if i == 400 {
+			t.Fatal("a client that is 400 large events behind was not evicted")
+		}
+		if err := l.grow(ctx, "evicted", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// grow writes a large version of a secret.
+func (l *load) grow(ctx context.Context, name string, i int) error {
+	patch := fmt.Appendf(nil, `{"data":{"big":%q}}`, strings.Repeat("A", bigObject)+fmt.Sprintf("%04d", i%10000))
+	_, err := l.c.client.CoreV1().Secrets("load").Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+func (l *load) startWatchfan(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	l.process = exec.Command(binary(t, "WATCHFAN_BIN"), "--kubeconfig", l.c.kubeconfig, "--insecure-port=-1", "--secure-port=-1", "--bind-address=127.0.0.1", "--admin-port=-1",
+		"--cert-dir", dir, "--ports-file", filepath.Join(dir, "ports"), "--client-buffer-bytes=8Mi", "--shutdown-delay-duration=0s", "--shutdown-timeout=5s")
+	l.process.Env = append(os.Environ(), "GOMEMLIMIT=2GiB")
+	var log bytes.Buffer
+	l.process.Stdout, l.process.Stderr = &log, &log
+	l.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := l.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = l.process.Process.Signal(syscall.SIGTERM)
+		if err := l.process.Wait(); err != nil || t.Failed() {
+			t.Logf("watchfan: %v\n%s", err, log.String())
+		}
+	})
+	eventually(t, "watchfan is ready", func() error {
+		var ports struct{ Insecure, Secure, Admin string }
+		content, err := os.ReadFile(filepath.Join(dir, "ports"))
+		if err == nil {
+			err = json.Unmarshal(content, &ports)
+		}
+		if err != nil {
+			return err
+		}
+		l.insecure, l.secure, l.admin = ports.Insecure, ports.Secure, ports.Admin
+		resp, err := http.Get("http://" + l.admin + "/readyz")
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(readFile(t, filepath.Join(dir, "watchfan.crt"))))
+	l.tls = &tls.Config{RootCAs: roots}
+	l.token = strings.TrimSpace(readFile(t, filepath.Join(l.c.dir, "reader.token")))
+}
+
+// watch begins a healthy client's watch.
+func (l *load) watch(ctx context.Context, t *testing.T, gzip bool) io.ReadCloser {
+	t.Helper()
+	transport := &http.Transport{DisableCompression: !gzip}
+	t.Cleanup(transport.CloseIdleConnections)
+	uri := "http://" + l.insecure + "/api/v1/namespaces/load/configmaps?watch=1&labelSelector=size%3Dsmall&timeoutSeconds=600&resourceVersion=0"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, uri, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK || gzip && !resp.Uncompressed {
+		t.Fatalf("%s: %s, uncompressed %v", uri, resp.Status, resp.Uncompressed)
+	}
+	return resp.Body
+}
+
+// stall watches a secret, and reads nothing but the response's first bytes.
+func (l *load) stall(t *testing.T, name string) {
+	t.Helper()
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) }), err)
+	}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", l.insecure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_, err = fmt.Fprintf(conn, "GET /api/v1/namespaces/load/secrets?watch=1&fieldSelector=metadata.name%%3D%s&timeoutSeconds=600 HTTP/1.1\r\nHost: localhost\r\n\r\n", name)
+	status := make([]byte, len("HTTP/1.1 200"))
+	if err == nil {
+		_, err = io.ReadFull(conn, status)
+	}
+	if err != nil || string(status) != "HTTP/1.1 200" {
+		t.Fatalf("watch %s: %s %v", name, status, err)
+	}
+}
+
+// read makes requests of all kinds: in each turn three that are answered from the cache, three that are passed through and one that is turned away.
+func (l *load) read(ctx context.Context) func(i int) error {
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: l.tls}, Timeout: patience}
+	get := func(want int, url string, headers ...string) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		req.Host = req.Header.Get("Host")
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			return err
+		}
+		if resp.StatusCode != want {
+			return fmt.Errorf("%s: %s, want %d", url, resp.Status, want)
+		}
+		return nil
+	}
+	plain, secure, token := "http://"+l.insecure+"/api/v1/namespaces/load/", "https://"+l.secure+"/api/v1/namespaces/load/", "Bearer "+l.token
+	return func(int) error {
+		l.turns.Add(1)
+		return errors.Join(
+			// From the cache; the first is consistent and large, and takes a proof of freshness.
+			get(200, plain+"secrets"),
+			get(200, plain+"configmaps/small-1?resourceVersion=0"),
+			get(200, secure+"configmaps?resourceVersion=0", "Authorization", token),
+			// Passed through: small and consistent, a table, and what its client may not read.
+			get(200, plain+"configmaps?labelSelector=size%3Dsmall"),
+			get(200, plain+"configmaps", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"),
+			get(403, secure+"secrets?resourceVersion=0", "Authorization", token),
+			// Turned away.
+			get(403, plain+"configmaps", "Host", "example.com"),
+		)
+	}
+}
+
+// relist has watchfan miss changes that kube-apiserver, when it comes back, no longer knows, and so list again.
+func (l *load) relist(t *testing.T) {
+	t.Helper()
+	command := func(args ...string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), os.Getenv("DEVCLUSTER_BIN"), append(args, "--dir", l.c.dir)...).CombinedOutput(); err != nil {
+			t.Fatalf("devcluster %v: %v\n%s", args, err, out)
+		}
+	}
+	if err := l.process.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	command("restart-apiserver", "--kill")
+	before := l.writes.Load()
+	eventually(t, "write behind watchfan's back", func() error {
+		if n := l.writes.Load() - before; n < 10 {
+			return fmt.Errorf("%d writes", n)
+		}
+		return nil
+	})
+	command("compact")
+	command("restart-apiserver", "--kill")
+	if err := l.process.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "list again", func() error {
+		if n := l.metric(t, "watchfan_upstream_relists_total"); n == 0 {
+			return errors.New("no relist")
+		}
+		if n := l.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); n != 1 {
+			return fmt.Errorf("%v watches", n)
+		}
+		return nil
+	})
+}
+
+// scrape is /metrics as it is now.
+func scrape(t *testing.T, admin string) string {
+	t.Helper()
+	resp, err := http.Get("http://" + admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status, err)
+	}
+	return string(body)
+}
+
+func (l *load) metric(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	return metricSum(t, l.admin, name, labels...)
+}

@@ -1,0 +1,94 @@
+package deploytest
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const metricsFile = "../METRICS.md"
+
+const metricsHead = `# Metrics
+
+What ` + "`/metrics`" + ` on the admin port says, with the question that each metric answers. Besides these there are Go's and the process' own (` + "`go_*`, `process_*`" + `).
+Made from a running watchfan by ` + "`make deploytest`" + `, which fails when it is out of date.
+
+A *lane* is one resource in one representation (` + "`encoding`" + `) that is followed upstream; its series are there as long as it is.
+
+| metric | type | labels | unit | question |
+|---|---|---|---|---|
+`
+
+// document compares METRICS.md with what a watchfan that has been through everything says of itself. Each metric has a question, a type and a
+// series, and Prometheus' own linter has nothing to say.
+func (l *load) document(t *testing.T) {
+	var ours bytes.Buffer
+	questions, types, series := make(map[string]string), make(map[string]string), make(map[string][]string)
+	label := regexp.MustCompile(`([a-z_]+)="`)
+	for line := range strings.Lines(scrape(t, l.admin)) {
+		fields := strings.SplitN(strings.TrimSpace(line), " ", 4)
+		name, labels, _ := strings.Cut(fields[0], "{")
+		switch {
+		case fields[0] == "#" && len(fields) == 4 && fields[1] == "HELP":
+			questions[fields[2]] = fields[3]
+		case fields[0] == "#" && len(fields) == 4 && fields[1] == "TYPE":
+			types[fields[2]] = fields[3]
+		case strings.HasPrefix(name, "watchfan_"):
+			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+				if base, ok := strings.CutSuffix(name, suffix); ok && types[base] == "histogram" {
+					name = base
+				}
+			}
+			if questions[name] == "" {
+				t.Errorf("%s is not described where it is defined", name)
+			}
+			series[name] = append(series[name], "")
+			for _, m := range label.FindAllStringSubmatch(labels, -1) {
+				series[name] = append(series[name], m[1])
+			}
+		default:
+			continue
+		}
+		ours.WriteString(line)
+	}
+
+	table := metricsHead
+	for _, name := range slices.Sorted(maps.Keys(questions)) {
+		if len(series[name]) == 0 {
+			t.Errorf("%s has no series", name)
+		}
+		var labels []string
+		for _, l := range slices.Compact(slices.Sorted(slices.Values(series[name]))) {
+			if l != "" && l != "le" {
+				labels = append(labels, "`"+l+"`")
+			}
+		}
+		unit := "1"
+		for _, u := range []string{"seconds", "bytes"} {
+			if strings.Contains(name, "_"+u) {
+				unit = u
+			}
+		}
+		table += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, types[name], strings.Join(labels, ", "), unit, questions[name])
+	}
+	if *update {
+		if err := os.WriteFile(metricsFile, []byte(table), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := readFile(t, metricsFile); got != table {
+		t.Errorf("%s is out of date: make deploytest UPDATE=1; it should be\n%s", metricsFile, table)
+	}
+
+	lint := exec.CommandContext(t.Context(), binary(t, "PROMTOOL_BIN"), "check", "metrics")
+	lint.Stdin = &ours
+	if out, err := lint.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	}
+}

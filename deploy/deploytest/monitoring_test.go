@@ -1,0 +1,262 @@
+package deploytest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/VictoriaMetrics/metricsql"
+)
+
+// window is what the dashboards' queries look back over here.
+const window = 10 * time.Second
+
+// TestMonitoring has Prometheus scrape watchfan under load and through trouble, and asks it every question of the dashboards and the alerts: each
+// has an answer, and the right one where it is known.
+func TestMonitoring(t *testing.T) {
+	binary(t, "PROMETHEUS_BIN")
+	l := startLoad(t)
+	p := startPrometheus(t, l.admin)
+	eventually(t, "a first scrape", func() error { return p.nonempty(`watchfan_watchers`, time.Now()) })
+	l.begin(t)
+	l.relist(t)
+	before := l.counts()
+	time.Sleep(window)
+	after := l.counts()
+	now := after.at
+	time.Sleep(2 * time.Second) // until what there was then has been scraped
+
+	t.Run("panels", func(t *testing.T) {
+		truths := l.truths(before, after)
+		for file, d := range dashboards {
+			for _, each := range d.Panels {
+				panel, ok := each.(*panel)
+				if !ok {
+					continue
+				}
+				name := strings.TrimSuffix(file, ".json") + "/" + panel.Title
+				var answers [][]sample
+				for _, target := range panel.Targets {
+					samples, err := p.query(substitute(target.Expr), now)
+					if err != nil || len(samples) == 0 {
+						t.Errorf("%s: %s: %d series, %v", name, target.Expr, len(samples), err)
+					}
+					answers = append(answers, samples)
+					for _, s := range samples {
+						if s.value < 0 {
+							t.Errorf("%s: %s is %v", name, target.Expr, s.value)
+						}
+						if err := hasLabels(target.LegendFormat, s.labels); err != nil {
+							t.Errorf("%s: %v", name, err)
+						}
+					}
+				}
+				if truth, ok := truths[name]; ok {
+					delete(truths, name)
+					if got := total(answers[0]); got < truth.least || got > truth.most {
+						t.Errorf("%s: %s is %v, want %v to %v", name, panel.Targets[0].Expr, got, truth.least, truth.most)
+					}
+				}
+			}
+		}
+		for name := range truths {
+			t.Errorf("there is no panel %s", name)
+		}
+	})
+
+	t.Run("alerts", func(t *testing.T) {
+		for _, rule := range alertRules(t) {
+			expr, err := metricsql.Parse(rule.Expr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range withoutThresholds(expr) {
+				if err := p.nonempty(part, now); err != nil {
+					t.Errorf("%s: %s: %v", rule.Alert, part, err)
+				}
+			}
+		}
+	})
+
+	t.Run("rules", func(t *testing.T) {
+		var rules struct {
+			Groups []struct {
+				Rules []struct{ Name, Health, LastError string }
+			}
+		}
+		if err := p.get("/api/v1/rules", func(data json.RawMessage) error { return json.Unmarshal(data, &rules) }); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, group := range rules.Groups {
+			for _, rule := range group.Rules {
+				if n++; rule.Health != "ok" {
+					t.Errorf("%s is %s: %s", rule.Name, rule.Health, rule.LastError)
+				}
+			}
+		}
+		if n != len(alertRules(t)) {
+			t.Errorf("Prometheus has %d rules, want %d", n, len(alertRules(t)))
+		}
+	})
+
+	t.Run("metrics", func(t *testing.T) { l.document(t) })
+
+	// Once no more is written, the counters say exactly what clients have read. Each has begun with the objects that there were.
+	l.pause.Store(true)
+	eventually(t, "all deliveries are counted", func() error {
+		got, want := l.metric(t, "watchfan_delivered_events_total", `resource="configmaps"`), float64(l.delivered.Load())
+		if got != want {
+			return fmt.Errorf("%v, and clients have read %v", got, want)
+		}
+		return nil
+	})
+}
+
+// counts are what the clients and the writer know, at one time.
+type counts struct {
+	at                       time.Time
+	delivered, writes, turns int64
+}
+
+func (l *load) counts() counts {
+	return counts{time.Now(), l.delivered.Load(), l.writes.Load(), l.turns.Load()}
+}
+
+// truth is what a panel's first query must say, summed over its series.
+type truth struct{ least, most float64 }
+
+// truths is what the panels say, by dashboard and title, if they say what happens.
+func (l *load) truths(before, after counts) map[string]truth {
+	exactly := func(v float64) truth { return truth{v, v} }
+	about := func(v float64) truth { return truth{v * 0.8, v * 1.2} }
+	seconds := after.at.Sub(before.at).Seconds()
+	deliveries := float64(after.delivered-before.delivered) / seconds
+	writes := float64(after.writes-before.writes) / seconds
+	turns := float64(after.turns-before.turns) / seconds
+	const watches = healthyClients + 1 // the parked one
+	return map[string]truth{
+		"overview/Replicas up":                   exactly(1),
+		"overview/Watches":                       exactly(watches),
+		"overview/Deliveries":                    about(deliveries),
+		"overview/Parked":                        exactly(1.0 / watches),
+		"overview/Upstream watches broken":       exactly(0),
+		"overview/Never listed":                  exactly(0),
+		"overview/Evicted or expired, 1 h":       {0.9, 2},
+		"overview/Reads served here":             about(0.5),
+		"overview/Certificate ends in":           {300 * 86400, 400 * 86400},
+		"overview/Delivery, p99":                 {0.0001, 1},
+		"overview/Panics":                        exactly(0),
+		"resource/Upstream watches":              exactly(2),
+		"resource/Lanes":                         exactly(2),
+		"resource/Watches":                       exactly(watches),
+		"resource/Deliveries per event":          about(healthyClients),
+		"resource/Events from kube-apiserver":    about(writes),
+		"resource/Deliveries":                    about(deliveries),
+		"clients/Parked":                         exactly(1),
+		"clients/Furthest behind":                {1, 50},
+		"clients/Furthest behind, bytes":         {bigObject, 8 << 20},
+		"clients/Evicted, 1 h":                   {0.9, 2},
+		"clients/Events per write":               {1, 5},
+		"clients/Turned away":                    about(turns),
+		"clients/Rejected, 1 h":                  {10, 10000},
+		"clients/Compression":                    {0.01, 0.9},
+		"clients/Parked watches":                 exactly(1),
+		"upstream/Requests answered here":        about(3 * turns),
+		"upstream/Requests passed through":       about(3 * turns),
+		"upstream/Watches spared":                exactly(watches - 2),
+		"upstream/Watches here per upstream one": exactly(watches / 2.0),
+		"upstream/Deliveries per upstream event": about(healthyClients),
+		"upstream/Bytes out per byte in":         {healthyClients * 0.8, healthyClients * 1.2},
+	}
+}
+
+func total(samples []sample) (sum float64) {
+	for _, s := range samples {
+		sum += s.value
+	}
+	return sum
+}
+
+// hasLabels reports that a legend names a label that the series does not have.
+func hasLabels(legend string, labels map[string]string) error {
+	for _, part := range strings.Split(legend, "{{")[1:] {
+		name, _, _ := strings.Cut(part, "}}")
+		if _, ok := labels[name]; !ok && name != "group" { // empty for the core group
+			return fmt.Errorf("legend %s: there is no label %s in %v", legend, name, labels)
+		}
+	}
+	return nil
+}
+
+// substitute does what Grafana does with variables.
+func substitute(expr string) string {
+	return strings.NewReplacer("$__rate_interval", fmt.Sprint(window), "$job", "watchfan", "$instance", ".+", "$resource", ".+").Replace(expr)
+}
+
+// nonempty reports an expression that Prometheus can't evaluate, or that has no series.
+func (p *prometheus) nonempty(expr string, at time.Time) error {
+	samples, err := p.query(expr, at)
+	if err == nil && len(samples) == 0 {
+		err = errors.New("no series")
+	}
+	return err
+}
+
+// withoutThresholds returns the expressions that an alert compares with numbers.
+func withoutThresholds(e metricsql.Expr) []string {
+	b, ok := e.(*metricsql.BinaryOpExpr)
+	if !ok {
+		return []string{string(e.AppendString(nil))}
+	}
+	switch strings.ToLower(b.Op) {
+	case "and", "or", "unless":
+		return append(withoutThresholds(b.Left), withoutThresholds(b.Right)...)
+	case "==", "!=", ">", "<", ">=", "<=":
+		return []string{string(b.Left.AppendString(nil))}
+	}
+	return []string{string(e.AppendString(nil))}
+}
+
+// TestAlertsFire: promtool runs the unit tests of deploy/alerts, and each alert has one in which it fires and one in which it is silent.
+func TestAlertsFire(t *testing.T) {
+	promtool := binary(t, "PROMTOOL_BIN")
+	for _, args := range [][]string{{"check", "rules", "../alerts/watchfan.yaml"}, {"test", "rules", "../alerts/watchfan_test.yaml"}} {
+		if out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	var file struct {
+		Tests []struct {
+			Cases []struct {
+				Expr    string
+				Samples []any `json:"exp_samples"`
+			} `json:"promql_expr_test"`
+		}
+	}
+	decode(t, "../alerts/watchfan_test.yaml", &file)
+	var fires, silent []string
+	for _, test := range file.Tests {
+		for _, c := range test.Cases {
+			if len(c.Samples) > 0 {
+				fires = append(fires, c.Expr)
+			} else {
+				silent = append(silent, c.Expr)
+			}
+		}
+	}
+	for _, rule := range alertRules(t) {
+		expr := fmt.Sprintf(`count by (instance) (ALERTS{alertname="%s", alertstate="firing"})`, rule.Alert)
+		if !slices.Contains(fires, expr) || !slices.Contains(silent, expr) {
+			t.Errorf("%s is not tested to fire, and to be silent", rule.Alert)
+		}
+		if rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" || rule.Labels["severity"] == "" {
+			t.Errorf("%s lacks a summary, a description or a severity", rule.Alert)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package deploytest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// prometheus is a running Prometheus that scrapes each second.
+type prometheus struct{ address string }
+
+// startPrometheus scrapes one target under the name that the rules of deploy/alerts want.
+func startPrometheus(t *testing.T, target string) *prometheus {
+	t.Helper()
+	dir := t.TempDir()
+	rules, err := filepath.Abs("../alerts/watchfan.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf(`
+global: {scrape_interval: 1s, evaluation_interval: 1s}
+rule_files: [%q]
+scrape_configs:
+  - {job_name: watchfan, static_configs: [{targets: [%q]}]}
+`, rules, target)
+	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := &prometheus{freeAddress(t)}
+	cmd := exec.Command(binary(t, "PROMETHEUS_BIN"), "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+		"--web.listen-address="+p.address)
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("prometheus: %v\n%s", err, log.String())
+		}
+	})
+	eventually(t, "Prometheus is ready", func() error {
+		resp, err := http.Get("http://" + p.address + "/-/ready")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s", resp.Status)
+		}
+		return nil
+	})
+	return p
+}
+
+// freeAddress is one that nobody listens on, for a program that cannot be given port 0 and say which it got.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// sample is one series of an instant query's answer.
+type sample struct {
+	labels map[string]string
+	value  float64
+}
+
+// query evaluates an expression as of a time. Whatever is not a number is left out.
+func (p *prometheus) query(expr string, at time.Time) ([]sample, error) {
+	var answer []struct {
+		Metric map[string]string
+		Value  [2]any
+	}
+	parameters := url.Values{"query": {expr}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}}
+	if err := p.get("/api/v1/query?"+parameters.Encode(), func(data json.RawMessage) error {
+		var vector struct {
+			ResultType string
+			Result     json.RawMessage
+		}
+		if err := json.Unmarshal(data, &vector); err != nil {
+			return err
+		}
+		if vector.ResultType != "vector" {
+			return fmt.Errorf("a %s and no vector", vector.ResultType)
+		}
+		return json.Unmarshal(vector.Result, &answer)
+	}); err != nil {
+		return nil, err
+	}
+	var samples []sample
+	for _, series := range answer {
+		text, _ := series.Value[1].(string)
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, err
+		}
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			samples = append(samples, sample{series.Metric, v})
+		}
+	}
+	return samples, nil
+}
+
+// get calls an endpoint of the HTTP API.
+func (p *prometheus) get(uri string, decode func(json.RawMessage) error) error {
+	resp, err := http.Get("http://" + p.address + uri)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Status, Error string
+		Warnings      []string
+		Data          json.RawMessage
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return fmt.Errorf("%s: %w", resp.Status, err)
+	}
+	if answer.Status != "success" || len(answer.Warnings) > 0 {
+		return fmt.Errorf("%s: %s %v", answer.Status, answer.Error, answer.Warnings)
+	}
+	return decode(answer.Data)
+}

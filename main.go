@@ -52,6 +52,7 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "--log-format=%s is unknown: give text or json\n", *format)
 		return 2
 	}
+	opts.Version = versionString()
 	if err := opts.Validate(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2

@@ -14,6 +14,8 @@ func NoneAlone(o *Options) { o.mostAlone = 0 }
 var (
 	SelfSigned     = selfSigned
 	NewCertificate = newCertificate
+	ErrorKind      = errorKind
+	ErrEndedAtOnce = errEndedAtOnce
 )
 
 // Recheck makes the next handshake look at the certificate's files again.

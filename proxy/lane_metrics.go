@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -62,6 +63,16 @@ func (m laneMetrics) proved(method string, err error, took time.Duration) {
 // How many requests are answered from a lane's cache? Watches are counted when they begin.
 func (m laneMetrics) served(verb string) {
 	m.set.GetOrCreateCounter(`watchfan_cached_requests_total{` + m.labels + `,verb="` + verb + `"}`).Inc()
+}
+
+// sum adds up the counters of the lane whose names begin with prefix and contain part.
+func (m laneMetrics) sum(prefix, part string) (n uint64) {
+	for _, name := range m.set.ListMetricNames() {
+		if strings.HasPrefix(name, prefix) && strings.Contains(name, part) {
+			n += m.set.GetOrCreateCounter(name).Get()
+		}
+	}
+	return n
 }
 
 func (m laneMetrics) unregister() { metrics.UnregisterSet(m.set, true) }

@@ -32,7 +32,7 @@ type Options struct {
 	SecurePort int
 	// BindAddress is the IP address of the secure port. Default 0.0.0.0.
 	BindAddress string
-	// AdminPort serves health, metrics and profiles on AdminBindAddress. Default 8002; 0 is off; AnyPort chooses.
+	// AdminPort serves the status page, health, metrics and profiles on AdminBindAddress. Default 8002; 0 is off; AnyPort chooses.
 	AdminPort int
 	// AdminBindAddress is the IP address of the admin port. Default 127.0.0.1.
 	AdminBindAddress string
@@ -82,6 +82,9 @@ type Options struct {
 	// ShutdownTimeout is how long requests may take to end after that. Default 10s.
 	ShutdownTimeout time.Duration
 
+	// Version is what /debug/lanes and the status page say that this program is. It is no flag: main knows it.
+	Version string
+
 	// spareLists keeps large collections from being listed to prove freshness; see prover.
 	spareLists bool
 	// mostAlone is how many small consistent reads of one lane are passed through at a time; see cachedRead.passesAlone.
@@ -128,7 +131,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.InsecurePort, "insecure-port", o.InsecurePort, "`PORT` on 127.0.0.1 for plain HTTP; whoever reaches it acts with the proxy's own rights, as with kubectl proxy; 0 is off, -1 any free port")
 	fs.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "`PORT` for HTTPS; each client has the rights of its bearer token or its client certificate; 0 is off, -1 any free port")
 	fs.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "`IP` address of the secure port")
-	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for /livez, /readyz, /metrics and /debug/pprof over plain HTTP; 0 is off, -1 any free port")
+	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for the status page, /livez, /readyz, /metrics, /debug/lanes and /debug/pprof over plain HTTP; 0 is off, -1 any free port")
 	fs.StringVar(&o.AdminBindAddress, "admin-bind-address", o.AdminBindAddress, "`IP` address of the admin port")
 	fs.BoolVar(&o.Profiling, "profiling", o.Profiling, "serve /debug/pprof on the admin port")
 	fs.StringVar(&o.PortsFile, "ports-file", o.PortsFile, "`FILE` to write the chosen addresses to, as JSON, once all ports are open")

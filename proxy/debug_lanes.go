@@ -66,11 +66,11 @@ type debugBucket struct {
 type laneState string
 
 const (
-	laneSyncing   laneState = "Syncing"   // it is being filled for the first time
-	laneSynced    laneState = "Synced"    // its upstream watch is open
-	laneIdle      laneState = "Idle"      // so it is, and nobody uses the lane: it stops after --idle-timeout
-	laneBroken    laneState = "Broken"    // its upstream watch is to begin again where it was; clients are served what there is
-	laneRelisting laneState = "Relisting" // the same, but the collection has to be listed
+	stateSyncing   laneState = "Syncing"   // it is being filled for the first time
+	stateSynced    laneState = "Synced"    // its upstream watch is open
+	stateIdle      laneState = "Idle"      // so it is, and nobody uses the lane: it stops after --idle-timeout
+	stateBroken    laneState = "Broken"    // its upstream watch is to begin again where it was; clients are served what there is
+	stateRelisting laneState = "Relisting" // the same, but the collection has to be listed
 )
 
 // debugLane is one lane. Times are absent if what they are of has not happened.
@@ -92,7 +92,7 @@ type debugLane struct {
 	Filters               int    `json:"filters"` // that clients have and that differ
 
 	LastChange *time.Time `json:"lastChange,omitempty"`
-	LastHeard  *time.Time `json:"lastHeard,omitempty"`  // of any event or bookmark
+	LastHeard  *time.Time `json:"lastHeard,omitempty"`  // when the upstream watch last brought anything, or began
 	WatchBegan *time.Time `json:"watchBegan,omitempty"` // the upstream watch that is open
 	Events     uint64     `json:"events"`               // changes that upstream has sent
 	Breaks     uint64     `json:"breaks"`
@@ -136,7 +136,7 @@ func currentTotals() debugTotals {
 		Flushes:             t.Flushes,
 		EndedWatches:        make(map[string]uint64),
 		Delivery:            debugDelivery{Seconds: t.DeliverySeconds},
-		PassthroughRequests: passthroughRequests.Load(),
+		PassthroughRequests: passedThrough.Load(),
 		PassthroughStreams:  passthroughStreams.Load(),
 		PassthroughErrors:   passthroughErrors.Get(),
 	}
@@ -203,18 +203,18 @@ func (l *lane) debug(users int, idleSince time.Time) debugLane {
 	lastError, broken, began := l.lastError.Load(), unixTime(l.brokenSince.Load()), unixTime(l.watchBegan.Load())
 	switch {
 	case !l.synced():
-		d.State, d.Since = laneSyncing, l.started
+		d.State, d.Since = stateSyncing, l.started
 	case broken != nil:
-		d.State, d.Since = laneBroken, *broken
+		d.State, d.Since = stateBroken, *broken
 		if lastError != nil && lastError.relist && !lastError.at.Before(*broken) {
-			d.State = laneRelisting
+			d.State = stateRelisting
 		}
 	case began == nil:
-		d.State, d.Since = laneBroken, l.started // listed, and never yet watched
+		d.State, d.Since = stateBroken, l.started // listed, and never yet watched
 	case users == 0:
-		d.State, d.Since, d.WatchBegan = laneIdle, idleSince, began
+		d.State, d.Since, d.WatchBegan = stateIdle, idleSince, began
 	default:
-		d.State, d.Since, d.WatchBegan = laneSynced, *began, began
+		d.State, d.Since, d.WatchBegan = stateSynced, *began, began
 	}
 	if lastError != nil {
 		d.LastError = &debugError{lastError.kind, lastError.at}

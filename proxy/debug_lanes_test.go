@@ -37,10 +37,10 @@ type debugLane struct {
 	}
 }
 
-// debug asks path of the admin port.
-func (f *fan) debug(path string, accept string) (int, http.Header, string) {
+// askAdmin asks path of the admin port.
+func (f *fan) askAdmin(path, accept string) (int, http.Header, string) {
 	f.t.Helper()
-	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, "http://"+f.admin+path, nil)
+	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.admin+path, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func (f *fan) debug(path string, accept string) (int, http.Header, string) {
 // theLane returns the only lane.
 func (f *fan) theLane() debugLane {
 	f.t.Helper()
-	code, header, body := f.debug("/debug/lanes?format=json", "")
+	code, header, body := f.askAdmin("/debug/lanes?format=json", "")
 	var d struct{ Lanes []debugLane }
 	if err := json.Unmarshal([]byte(body), &d); err != nil || code != http.StatusOK || header.Get("Content-Type") != "application/json" {
 		f.t.Fatalf("got %d %v %q: %v", code, header, body, err)
@@ -98,7 +98,7 @@ func TestDebugLanes(t *testing.T) {
 		_, err := proxytest.TryOpen(t, f.insecure+anyState)
 		opened <- err
 	}()
-	f.until("lane", func() bool { _, _, body := f.debug("/debug/lanes", ""); return strings.Contains(body, "configmaps") })
+	f.until("lane", func() bool { _, _, body := f.askAdmin("/debug/lanes", ""); return strings.Contains(body, "configmaps") })
 	if l := f.awaitState("Syncing", ""); l.Objects != 0 || l.LastHeard != nil || l.WatchBegan != nil || l.Since.Before(begin) {
 		t.Errorf("while it is filled: got %+v", l)
 	}
@@ -171,10 +171,10 @@ func TestDebugLanesFormats(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort, o.Version = proxy.AnyPort, "v1.2.3" })
 	f.watch(anyState)
-	f.until("upstream", func() bool { _, _, body := f.debug("/readyz", ""); return body == "ok" })
+	f.until("upstream", func() bool { _, _, body := f.askAdmin("/readyz", ""); return body == "ok" })
 	check := func(path, accept string, code int, mediaType string, parts ...string) {
 		t.Helper()
-		got, header, body := f.debug(path, accept)
+		got, header, body := f.askAdmin(path, accept)
 		if got != code || header.Get("Content-Type") != mediaType {
 			t.Errorf("%s %s: got %d, %s", path, accept, got, header.Get("Content-Type"))
 		}

@@ -44,16 +44,18 @@ type lane struct {
 	warnings atomic.Pointer[[]string]
 	// lastChange is when a change last came, in nanoseconds since the Unix epoch.
 	lastChange atomic.Int64
+	// heard is when the upstream watch last brought anything, or began, in nanoseconds since the Unix epoch.
+	heard atomic.Int64
 	// cut breaks the upstream watch that is under way; see suspect.
 	cut atomic.Pointer[context.CancelFunc]
 	// suspected is when that was last done, in nanoseconds since the Unix epoch.
 	suspected atomic.Int64
 	// brokenSince is when the upstream watch last ended, in nanoseconds since the Unix epoch; 0 while there is one.
 	brokenSince atomic.Int64
-	// heard is when upstream last said anything, and watchBegan when the upstream watch began that is under way or was last, in
-	// nanoseconds since the Unix epoch; 0 if never. lastError is why the upstream watch, or an attempt at one, last broke.
-	heard, watchBegan atomic.Int64
-	lastError         atomic.Pointer[laneError]
+	// watchBegan is when the upstream watch began that is under way or was last, in nanoseconds since the Unix epoch; 0 if never.
+	watchBegan atomic.Int64
+	// lastError is why the upstream watch, or an attempt at one, last broke.
+	lastError atomic.Pointer[laneError]
 	// outdated is set when the resource has another definition than info has: the lane ends when its upstream watch does.
 	outdated atomic.Bool
 

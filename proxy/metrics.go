@@ -11,7 +11,7 @@ import (
 // How many requests are passed through, which of them might have been served here, and what does kube-apiserver answer? Watches and logs are
 // counted when they begin.
 func countPassthrough(req *http.Request, code int) {
-	passthroughRequests.Add(1)
+	passedThrough.Add(1)
 	metrics.GetOrCreateCounter(`watchfan_passthrough_requests_total{verb="` + requestVerb(req) + `",code="` + strconv.Itoa(code) + `"}`).Inc()
 }
 
@@ -34,8 +34,8 @@ var (
 	// Does kube-apiserver break responses off in the middle? Clients see a broken connection for each.
 	passthroughBroken = metrics.NewCounter(`watchfan_passthrough_broken_responses_total`)
 
-	// passthroughRequests is the sum of watchfan_passthrough_requests_total.
-	passthroughRequests atomic.Uint64
+	// passedThrough is the sum of watchfan_passthrough_requests_total.
+	passedThrough atomic.Uint64
 
 	// How many passed-through requests are being answered now, and how many of them are watches, logs or upgrades?
 	passthroughInFlight atomic.Int64

@@ -347,7 +347,6 @@ func (r *reflector) fill(objects []*framing.Object, rv uint64) error {
 	}
 	relisted := l.synced()
 	r.relist = false
-	l.heard.Store(time.Now().UnixNano())
 	if relisted {
 		l.metrics.relists.Inc()
 	} else {
@@ -401,6 +400,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 	l.metrics.watches.Inc()
 	l.watchBegan.Store(time.Now().UnixNano())
 	l.brokenSince.Store(0)
+	l.heard.Store(time.Now().UnixNano())
 	defer func() {
 		l.brokenSince.Store(time.Now().UnixNano())
 		l.metrics.watches.Dec()

@@ -71,8 +71,8 @@ let history = [];   // {at, totals}: the answers of the last latencyOver ms
 let lanes = new Map();
 let cursor = null;  // ms ago that the pointer is at in a plot
 
-// rate is how fast a counter grew, per second. One that is smaller than before began anew.
-const rate = (now, before, elapsed) => (now >= before ? now - before : now) / elapsed;
+// rate is how fast a counter grew, per second. One that is smaller than before began anew, it is not known when.
+const rate = (now, before, elapsed) => Math.max(0, now - before) / elapsed;
 
 // since returns how many seconds before the answer a time was.
 const since = (time) => time === undefined ? undefined : (Date.parse(state.time) - Date.parse(time)) / 1000;

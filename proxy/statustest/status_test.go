@@ -76,6 +76,9 @@ func TestStatusPage(t *testing.T) {
 			if c := v.taken(); len(c) > 0 {
 				t.Errorf("the browser complained: %q", c)
 			}
+			if got := eval[[]string](v.tab, `document.body.innerText.match(/.*(NaN|undefined|null|Infinity|Invalid|\[object).*/g) ?? []`); len(got) > 0 {
+				t.Errorf("the page says %q", got)
+			}
 		})
 		if !ok {
 			return
@@ -90,7 +93,7 @@ func (v *visit) value(plot string) float64 {
 	v.t.Helper()
 	text := eval[string](v.tab, `document.querySelector("#plot-`+plot+` .value span").textContent`)
 	n, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
-	if err != nil {
+	if err != nil || math.IsNaN(n) {
 		v.t.Fatalf("%s is %q", plot, text)
 	}
 	return n

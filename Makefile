@@ -11,10 +11,10 @@ LDFLAGS := -s -w -X main.release=$(VERSION) -X main.gitCommit=$(shell git rev-pa
 # The race detector needs a C compiler.
 RACE := $(shell command -v gcc cc >/dev/null 2>&1 && echo -race)
 PACKAGES := ./...
-SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
+SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test unit e2e deploytest conformance race fuzz fuzz-short lint microbench bench clean
+.PHONY: help build devcluster run demo test unit e2e deploytest statustest conformance race fuzz fuzz-short lint microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -29,7 +29,7 @@ demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of up
 
 devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and kube-apiserver (4 minutes the first time)
 
-test: lint unit fuzz-short e2e deploytest ## everything: formatting, vet, staticcheck, unit tests, a second of each fuzz target, the end-to-end suite against a real kube-apiserver, the chart
+test: lint unit fuzz-short e2e deploytest statustest ## everything: formatting, vet, staticcheck, unit tests, a second of each fuzz target, the end-to-end suite against a real kube-apiserver, the chart, the status page
 
 unit: ## unit tests and fuzz seeds, with the race detector; what allocates, without
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v /proxy/e2e)
@@ -46,6 +46,11 @@ deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prome
 	cd deploy/deploytest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
 		HELM_BIN=$(CURDIR)/bin/helm BENCH_BIN=$(CURDIR)/bin/bench PROMETHEUS_BIN=$(CURDIR)/bin/prometheus PROMTOOL_BIN=$(CURDIR)/bin/promtool \
 		GRAFANA_SCHEMA=$(CURDIR)/bin/grafana-schema $(GO) test -timeout 10m -count=1 . $(if $(UPDATE),-update)
+
+statustest: bin/watchfan bin/devcluster ## the status page in a real Chromium, which apt-get installs if it is missing (SCREENSHOTS=DIR keeps pictures)
+	@command -v chromium >/dev/null || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends chromium; }
+	cd proxy/statustest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+		$(GO) test -timeout 5m -count=1 $(if $(SCREENSHOTS),-artifacts -outputdir $(abspath $(SCREENSHOTS))) .
 
 conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, straight and through watchfan (6 minutes)
 	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
@@ -67,6 +72,7 @@ lint: ## gofmt, go vet, staticcheck
 	$(GO) vet -tags capture ./framing
 	cd proxy/e2e/informers && $(GO) vet .
 	cd deploy/deploytest && $(GO) vet .
+	cd proxy/statustest && $(GO) vet .
 	$(GO) run $(STATICCHECK) $(PACKAGES)
 
 microbench: ## go test -bench of framing and fanout

@@ -69,6 +69,7 @@ func serve(args []string) int {
 	}
 	log.Info("Started watchfan", "version", readBuild().Version, "pid", os.Getpid(), "maxProcs", runtime.GOMAXPROCS(0))
 
+	opts.Version = readBuild().Version
 	server, err := proxy.New(opts, log)
 	if err == nil {
 		err = server.Run(stopContext(log))

@@ -18,6 +18,8 @@ var (
 	SelfSigned     = selfSigned
 	NewCertificate = newCertificate
 	WriteMetrics   = writeMetrics
+	ErrorKind      = errorKind
+	ErrEndedAtOnce = errEndedAtOnce
 )
 
 // Recheck makes the next handshake look at the certificate's files again.

@@ -23,6 +23,7 @@ const (
 // health answers the admin port: /livez says whether we run, /readyz whether a new watch would be served now.
 type health struct {
 	profiling bool
+	pages     map[string]fasthttp.RequestHandler // what else there is, by path; set before the first request
 
 	mu     sync.Mutex
 	checks []healthCheck
@@ -40,25 +41,31 @@ func (h *health) add(name string, ok func() error) {
 	h.checks = append(h.checks, healthCheck{name, ok})
 }
 
+// readiness returns what /readyz depends on.
+func (h *health) readiness() []healthCheck {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.checks
+}
+
 func (h *health) handle(ctx *fasthttp.RequestCtx) {
 	switch path := string(ctx.Path()); {
 	case path == "/livez" || path == "/healthz":
 		writeHealth(ctx, "livez", nil)
 	case path == "/readyz":
-		h.mu.Lock()
-		checks := h.checks
-		h.mu.Unlock()
-		writeHealth(ctx, "readyz", checks)
+		writeHealth(ctx, "readyz", h.readiness())
 	case path == "/metrics":
 		ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 		writeMetrics(ctx)
 	case h.profiling && strings.HasPrefix(path, "/debug/pprof"):
 		ctx.URI().SetPath(strings.TrimSuffix(path, "/")) // fasthttp's handler knows its index without the slash only
 		pprofhandler.PprofHandler(ctx)
+	case h.pages[path] != nil:
+		h.pages[path](ctx)
 	default:
 		ctx.SetContentType("text/plain; charset=utf-8")
 		ctx.SetStatusCode(http.StatusNotFound)
-		fmt.Fprintln(ctx, "404 page not found: see /livez, /readyz, /metrics and /debug/pprof/")
+		fmt.Fprintln(ctx, "404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes and /debug/pprof/")
 	}
 }
 

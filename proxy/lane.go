@@ -27,6 +27,7 @@ type lane struct {
 	log         *slog.Logger
 	prover      *prover
 	metrics     laneMetrics
+	started     time.Time
 	spawn       func(func(context.Context)) bool // lanes.spawn
 	spareLists  bool                             // Options.spareLists
 
@@ -43,12 +44,18 @@ type lane struct {
 	warnings atomic.Pointer[[]string]
 	// lastChange is when a change last came, in nanoseconds since the Unix epoch.
 	lastChange atomic.Int64
+	// heard is when the upstream watch last brought anything, or began, in nanoseconds since the Unix epoch.
+	heard atomic.Int64
 	// cut breaks the upstream watch that is under way; see suspect.
 	cut atomic.Pointer[context.CancelFunc]
 	// suspected is when that was last done, in nanoseconds since the Unix epoch.
 	suspected atomic.Int64
 	// brokenSince is when the upstream watch last ended, in nanoseconds since the Unix epoch; 0 while there is one.
 	brokenSince atomic.Int64
+	// watchBegan is when the upstream watch began that is under way or was last, in nanoseconds since the Unix epoch; 0 if never.
+	watchBegan atomic.Int64
+	// lastError is why the upstream watch, or an attempt at one, last broke.
+	lastError atomic.Pointer[laneError]
 	// outdated is set when the resource has another definition than info has: the lane ends when its upstream watch does.
 	outdated atomic.Bool
 
@@ -186,6 +193,7 @@ func (ls *lanes) newLane(key laneKey, info resourceInfo) *lane {
 		info:       info,
 		path:       collectionPath(key.gvr),
 		upstream:   ls.upstream,
+		started:    time.Now(),
 		cache:      fanout.NewCache(ls.limits, ls.flusher),
 		syncedc:    make(chan struct{}),
 		failedc:    make(chan struct{}),

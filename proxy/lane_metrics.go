@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -121,6 +122,16 @@ func (m laneMetrics) proved(method string, err error, took time.Duration) {
 // served counts a request that is answered from the lane's cache.
 func (m laneMetrics) served(verb string) {
 	m.set.GetOrCreateCounter(m.name(cachedRequests, "verb", verb)).Inc()
+}
+
+// sum adds up the counters of the lane whose names begin with prefix and contain part.
+func (m laneMetrics) sum(prefix, part string) (n uint64) {
+	for _, name := range m.set.ListMetricNames() {
+		if strings.HasPrefix(name, prefix) && strings.Contains(name, part) {
+			n += m.set.GetOrCreateCounter(name).Get()
+		}
+	}
+	return n
 }
 
 func (m laneMetrics) unregister() { metrics.UnregisterSet(m.set, true) }

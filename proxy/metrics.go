@@ -24,6 +24,7 @@ var passthroughRequests = describe("counter", "watchfan_passthrough_requests_tot
 	"How many requests are passed through, which of them might have been served here, and what does kube-apiserver answer? Watches and logs are counted when they begin.")
 
 func countPassthrough(req *http.Request, code int) {
+	passedThrough.Add(1)
 	metrics.GetOrCreateCounter(passthroughRequests + `{verb="` + requestVerb(req) + `",code="` + strconv.Itoa(code) + `"}`).Inc()
 }
 
@@ -44,6 +45,9 @@ var (
 		"Is kube-apiserver unreachable for what we pass through? Counts requests that got no response from it."))
 	passthroughBroken = metrics.NewCounter(describe("counter", "watchfan_passthrough_broken_responses_total",
 		"Does kube-apiserver break responses off in the middle? Clients see a broken connection for each."))
+
+	// passedThrough is the sum of watchfan_passthrough_requests_total.
+	passedThrough atomic.Uint64
 
 	passthroughInFlight atomic.Int64
 	passthroughStreams  atomic.Int64

@@ -35,7 +35,7 @@ type Options struct {
 	SecurePort int
 	// BindAddress is the IP address of the secure port. Default 0.0.0.0.
 	BindAddress string
-	// AdminPort serves health, metrics and profiles on AdminBindAddress. Default 8002; 0 is off; AnyPort chooses.
+	// AdminPort serves the status page, health, metrics and profiles on AdminBindAddress. Default 8002; 0 is off; AnyPort chooses.
 	AdminPort int
 	// AdminBindAddress is the IP address of the admin port. Default 127.0.0.1.
 	AdminBindAddress string
@@ -95,6 +95,8 @@ type Options struct {
 
 	// places are the options that a configuration file has set, by flag, each with its place there: "config.yaml:12: historyBytes".
 	places map[string]string
+	// Version is what /debug/lanes and the status page say that this program is. It is no flag: main knows it.
+	Version string
 
 	// spareLists keeps large collections from being listed to prove freshness; see prover.
 	spareLists bool
@@ -170,7 +172,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.ClientBufferFrames, "client-buffer-frames", o.ClientBufferFrames, "`EVENTS` that one watch may fall behind before it is ended")
 	fs.Var((*sizeValue)(&o.ClientBufferBytes), "client-buffer-bytes", "`BYTES` that one watch may fall behind before it is ended, as 32Mi")
 
-	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for /livez, /readyz, /metrics and /debug/pprof over plain HTTP; 0 is off, -1 any free port")
+	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for the status page, /livez, /readyz, /metrics and /debug over plain HTTP; 0 is off, -1 any free port")
 	fs.StringVar(&o.AdminBindAddress, "admin-bind-address", o.AdminBindAddress, "`IP` address of the admin port")
 	fs.BoolVar(&o.Profiling, "profiling", o.Profiling, "serve /debug/pprof on the admin port")
 	fs.StringVar(&o.PortsFile, "ports-file", o.PortsFile, "`FILE` to write the chosen addresses to, as JSON, once all ports are open (default none)")

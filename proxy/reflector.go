@@ -81,9 +81,10 @@ func (r *reflector) run(ctx context.Context) {
 			wait = rand.N(minBackoff) // upstream answers, and clients' state is old until it has been listed
 		}
 		if err == nil {
-			err = errors.New("watch ended at once")
+			err = errEndedAtOnce
 		}
 		l.metrics.breaks.Inc()
+		l.lastError.Store(&laneError{kind: errorKind(err), at: time.Now(), relist: r.relist})
 		l.log.Warn("Upstream watch broke", "err", err, "relist", r.relist, "retryIn", wait.Round(time.Millisecond))
 		backoff = min(backoff*2, maxBackoff)
 		select {
@@ -93,6 +94,8 @@ func (r *reflector) run(ctx context.Context) {
 	}
 	l.log.Info("Stopped lane", "elapsed", time.Since(started).Round(time.Second))
 }
+
+var errEndedAtOnce = errors.New("watch ended at once")
 
 // failed notes that an attempt to fill the cache has failed, if it has.
 func (l *lane) failed() {
@@ -395,7 +398,9 @@ func (r *reflector) watch(ctx context.Context, rv uint64) error {
 func (r *reflector) apply(lines framing.EventReader) error {
 	l := r.lane
 	l.metrics.watches.Inc()
+	l.watchBegan.Store(time.Now().UnixNano())
 	l.brokenSince.Store(0)
+	l.heard.Store(time.Now().UnixNano())
 	defer func() {
 		l.brokenSince.Store(time.Now().UnixNano())
 		l.metrics.watches.Dec()
@@ -411,6 +416,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 			return fmt.Errorf("watch %s: %w", l, err)
 		}
 		received := time.Now()
+		l.heard.Store(received.UnixNano())
 		ev, err := r.scanner.Event(line)
 		if err != nil {
 			r.relist = true

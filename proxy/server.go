@@ -35,6 +35,7 @@ const (
 type Server struct {
 	// Immutable after New.
 	opts        Options
+	started     time.Time
 	log         *slog.Logger
 	upstream    *Upstream
 	discovery   *discovery
@@ -82,6 +83,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	}
 	s := &Server{
 		opts:       opts,
+		started:    time.Now(),
 		log:        log,
 		clients:    clients,
 		upstream:   upstream,
@@ -98,6 +100,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, log: log, requests: s.ctx, streams: streams}
 	s.cached = newCachedReads(s, poller)
 	s.health.add("resident-resources", s.cached.residentSynced)
+	s.health.pages = adminPages(s)
 	s.admin = &fasthttp.Server{
 		Handler:               s.health.handle,
 		Logger:                fasthttpLogger{log},

@@ -1,0 +1,49 @@
+package fanout
+
+import "math"
+
+// Totals are the figures of all caches of the process since it began, as the metrics show them. They are read one after another while
+// they change, so they need not fit each other exactly.
+type Totals struct {
+	Subscriptions, Parked int // now
+	Parks, Flushes        uint64
+	Ended                 map[Reason]uint64
+	Delivery              []Bucket // cumulative, ascending; the last has no bound
+	DeliverySeconds       float64  // the sum
+}
+
+// Bucket is how many deliveries took at most LE seconds, from an event's arrival to its first writes. The last bucket's LE is +Inf.
+type Bucket struct {
+	LE    float64
+	Count uint64
+}
+
+// CurrentTotals may be called from any goroutine. It takes no lock.
+func CurrentTotals() Totals {
+	t := Totals{
+		Subscriptions: int(subscriptions.Get()),
+		Parked:        int(parked.Get()),
+		Parks:         parks.Get(),
+		Flushes:       flushes.Get(),
+		Ended:         make(map[Reason]uint64, len(ended)),
+	}
+	for reason, counter := range ended {
+		t.Ended[reason] = counter.Get()
+	}
+	t.Delivery, t.DeliverySeconds = deliverySeconds.buckets()
+	return t
+}
+
+// buckets returns the cumulative counts and the sum.
+func (h *histogram) buckets() (buckets []Bucket, sum float64) {
+	var total uint64
+	for i := range h.counts {
+		total += h.counts[i].Load()
+		bound := math.Inf(1)
+		if i < len(h.bounds) {
+			bound = h.bounds[i]
+		}
+		buckets = append(buckets, Bucket{bound, total})
+	}
+	return buckets, math.Float64frombits(h.sum.Load())
+}

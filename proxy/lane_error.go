@@ -1,0 +1,59 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// laneError is why an upstream watch, or an attempt at one, broke.
+type laneError struct {
+	kind   string // see errorKind
+	at     time.Time
+	relist bool // the collection has to be listed
+}
+
+// errorKind names what went wrong upstream without repeating what upstream said: a status, such as "410 Gone", or one of a few words.
+func errorKind(err error) string {
+	var status *statusError
+	var network net.Error
+	var name *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &status):
+		if text := http.StatusText(status.Code); text != "" {
+			return fmt.Sprintf("%d %s", status.Code, text)
+		}
+		return "UnknownStatus"
+	case errors.Is(err, errEndedAtOnce):
+		return "EndedAtOnce"
+	case errors.Is(err, fanout.ErrBackwards):
+		return "WentBackwards"
+	case errors.Is(err, framing.ErrTooLong):
+		return "TooLong"
+	case errors.As(err, &certificate):
+		return "CertificateRefused"
+	case errors.As(err, &name):
+		return "NameNotFound"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "ConnectionRefused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "ConnectionBroken"
+	case errors.Is(err, context.Canceled):
+		return "BrokenOff" // by us: see lane.suspect
+	case errors.As(err, &network) && network.Timeout():
+		return "Timeout"
+	case network != nil:
+		return "NetworkError"
+	}
+	return "Unreadable" // answers that make no sense; the log says which
+}

@@ -1,0 +1,443 @@
+// The status page: asks debug/lanes once a second, and shows what it says and how fast its counters grow. Whatever comes from outside
+// becomes text, never markup: nodes are made by node() and svg() alone.
+"use strict";
+
+const pollEvery = 1000;    // ms between two questions
+const patience = 3000;     // ms without an answer after which the page is stale
+const span = 300000;       // ms that plots show
+const gap = 5000;          // ms between two answers that no line is drawn across
+const latencyOver = 10000; // ms of deliveries that quantiles are of
+
+const $ = (id) => document.getElementById(id);
+
+function node(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+function svg(name, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+// setText leaves what is right alone, so that a selection in it survives.
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// ---- numbers as people read them ----
+
+function count(n) {
+  if (n < 10000) return n.toLocaleString("en", { maximumFractionDigits: n > 0 && n < 10 ? 1 : 0 });
+  return n.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
+}
+
+const of = (n, thing) => count(n) + " " + thing + (count(n) === "1" ? "" : "s");
+
+const exact = (n) => n.toLocaleString("en");
+
+function bytes(n) {
+  let unit = 0;
+  for (; n >= 1000 && unit < 4; unit++) n /= 1024;
+  return n.toFixed(unit > 0 && n < 100 ? 1 : 0) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][unit];
+}
+
+function seconds(s) {
+  if (s < 0.001) return (s * 1e6).toFixed(0) + " µs";
+  if (s < 1) return (s * 1000).toFixed(s < 0.1 ? 1 : 0) + " ms";
+  return s.toFixed(s < 10 ? 2 : 1) + " s";
+}
+
+function age(s) {
+  if (s === undefined) return "–";
+  s = Math.max(0, Math.floor(s));
+  if (s < 120) return s + " s";
+  if (s < 7200) return Math.floor(s / 60) + " min";
+  if (s < 172800) return Math.floor(s / 3600) + " h";
+  return Math.floor(s / 86400) + " d";
+}
+
+// ---- what is known ----
+
+let state;          // the last answer
+let answered = 0;   // when it came, in performance.now()'s milliseconds; 0 is never
+let answeredAt;     // the same by the clock on the wall
+let paused = false;
+let history = [];   // {at, totals}: the answers of the last latencyOver ms
+let lanes = new Map();
+let cursor = null;  // ms ago that the pointer is at in a plot
+
+// rate is how fast a counter grew, per second. One that is smaller than before began anew, it is not known when.
+const rate = (now, before, elapsed) => Math.max(0, now - before) / elapsed;
+
+// since returns how many seconds before the answer a time was.
+const since = (time) => time === undefined ? undefined : (Date.parse(state.time) - Date.parse(time)) / 1000;
+
+// quantile returns the time within which a share q of the deliveries between two answers were made, as Prometheus' histogram_quantile
+// does, or undefined without any.
+function quantile(q, now, before) {
+  const total = now.count - before.count;
+  if (total <= 0) return undefined;
+  let low = 0, below = 0;
+  for (let i = 0; i < now.buckets.length; i++) {
+    const upTo = now.buckets[i].count - before.buckets[i].count;
+    const high = now.buckets[i].le;
+    if (upTo >= q * total) return low + (high - low) * (q * total - below) / (upTo - below);
+    [low, below] = [high, upTo];
+  }
+  return low;
+}
+
+// Each plot's value is had from one sample: what two answers in a row say.
+const plots = [
+  {
+    id: "clients", title: "Clients", show: count,
+    value: (s) => s.totals.clients,
+    note: (s) => "watches served from " + of(state.lanes.length, "lane"),
+  },
+  {
+    id: "deliveries", title: "Deliveries", unit: "/s", show: count,
+    value: (s) => s.rate("deliveredEvents"),
+    note: (s) => s.rate("flushes") > 0 ? of(s.rate("deliveredEvents") / s.rate("flushes"), "event") + " per write" : "none now",
+  },
+  {
+    id: "bytes", title: "Bytes delivered", unit: "/s", show: bytes,
+    value: (s) => s.rate("deliveredBytes"),
+    note: (s) => bytes(s.totals.deliveredBytes) + " in all",
+  },
+  {
+    id: "upstream", title: "Upstream events", unit: "/s", show: count,
+    value: (s) => s.events,
+    note: (s) => s.events > 0 ? "each delivered " + of(s.rate("deliveredEvents") / s.events, "time") : "none now",
+  },
+  {
+    id: "latency", title: "Delivery latency, p99", show: seconds,
+    value: (s) => s.quantile(0.99),
+    note: (s) => s.quantile(0.5) === undefined ? "no deliveries in 10 s" : "median " + seconds(s.quantile(0.5)) + ", over 10 s",
+  },
+  {
+    id: "lag", title: "Clients that lag", show: count,
+    value: (s) => s.totals.parkedClients,
+    note: (s) => "parked until they read; " + count(s.totals.parks) + " parks in all",
+  },
+  {
+    id: "evictions", title: "Evictions", unit: "/s", show: count,
+    value: (s) => s.rate("endedWatches", "evicted"),
+    note: (s) => exact(s.totals.endedWatches.evicted) + " in all: clients too far behind",
+  },
+  {
+    id: "passed", title: "Passed through", unit: "/s", show: count,
+    value: (s) => s.rate("passthroughRequests"),
+    note: (s) => count(s.served) + "/s answered here, " + exact(s.totals.passthroughErrors) + " errors",
+  },
+];
+
+for (const plot of plots) {
+  plot.points = []; // {at, value}, oldest first; value is undefined where there is none
+  plot.line = svg("path", { class: "line" });
+  plot.area = svg("path", { class: "area" });
+  plot.cursor = svg("line", { class: "cursor", y1: 0, y2: 100, visibility: "hidden" });
+  plot.picture = svg("svg", { viewBox: "0 0 300 100", preserveAspectRatio: "none", role: "img" },
+    svg("path", { class: "grid", d: "M60 0V100M120 0V100M180 0V100M240 0V100" }), plot.area, plot.line, plot.cursor); // a line a minute
+  plot.peak = node("span", { class: "peak" });
+  plot.number = node("span", {}, "–");
+  plot.noteElement = node("p", { class: "note" });
+  $("plots").append(node("article", { class: "plot", id: "plot-" + plot.id, "aria-labelledby": "title-" + plot.id },
+    node("h3", {}, node("span", { id: "title-" + plot.id }, plot.title), plot.peak),
+    node("p", { class: "value" }, plot.number, node("small", {}, plot.unit || "")),
+    plot.noteElement, plot.picture));
+  plot.picture.addEventListener("pointermove", (event) => {
+    const box = plot.picture.getBoundingClientRect();
+    cursor = span * (1 - (event.clientX - box.left) / box.width);
+    draw();
+  });
+  plot.picture.addEventListener("pointerleave", () => {
+    cursor = null;
+    draw();
+  });
+}
+
+// ---- asking ----
+
+async function poll() {
+  let answer;
+  try {
+    const response = await fetch("debug/lanes?format=json", { cache: "no-store", signal: AbortSignal.timeout(patience) });
+    if (!response.ok) return;
+    answer = await response.json();
+  } catch {
+    return; // tick tells how old the last answer is
+  }
+  take(answer);
+}
+
+function take(answer) {
+  const before = state;
+  const restarted = before && before.startTime !== answer.startTime;
+  state = answer;
+  answered = performance.now();
+  answeredAt = new Date().toLocaleTimeString();
+  if (restarted) history = [];
+  const elapsed = before && !restarted ? (Date.parse(answer.time) - Date.parse(before.time)) / 1000 : 0;
+  history = history.filter((h) => h.at > answered - latencyOver);
+  const oldest = history[0];
+  history.push({ at: answered, totals: answer.totals });
+
+  const earlier = lanes;
+  lanes = new Map(answer.lanes.map((lane) => [[lane.group, lane.version, lane.resource, lane.encoding].join(" "), lane]));
+  let events = 0, served = 0;
+  for (const [key, lane] of lanes) {
+    const was = earlier.get(key) || { events: 0, served: 0 };
+    lane.rate = elapsed > 0 ? rate(lane.events, was.events, elapsed) : 0;
+    events += lane.rate;
+    served += elapsed > 0 ? rate(lane.served, was.served, elapsed) : 0;
+  }
+  const sample = {
+    totals: answer.totals, events, served,
+    rate: (...path) => {
+      const at = (totals) => path.reduce((value, key) => value[key], totals);
+      return elapsed > 0 ? rate(at(answer.totals), at(before.totals), elapsed) : 0;
+    },
+    quantile: (q) => oldest && quantile(q, answer.totals.delivery, oldest.totals.delivery),
+  };
+  for (const plot of plots) {
+    const value = plot.value(sample);
+    plot.points.push({ at: answered, value });
+    setText(plot.number, value === undefined ? "–" : plot.show(value));
+    setText(plot.noteElement, plot.note(sample));
+  }
+  setText($("version"), answer.version);
+  setText($("uptime"), " · up " + age(since(answer.startTime)));
+  showChecks();
+  showLanes();
+  tick();
+}
+
+// ---- plots ----
+
+function draw() {
+  const now = performance.now();
+  for (const plot of plots) {
+    while (plot.points.length && plot.points[0].at < now - span - gap) plot.points.shift();
+    const known = plot.points.filter((p) => p.value !== undefined);
+    const highest = known.reduce((most, p) => Math.max(most, p.value), 0);
+    const x = (p) => (300 * (1 - (now - p.at) / span)).toFixed(2);
+    const y = (p) => (96 - (highest > 0 ? 88 * p.value / highest : 0)).toFixed(2);
+    let line = "", area = "", last;
+    for (const p of plot.points) {
+      if (p.value === undefined) continue;
+      if (!last || p.at - last.at > gap) {
+        if (last) area += `L${x(last)} 100Z`;
+        area += `M${x(p)} 100L${x(p)} ${y(p)}`;
+        line += `M${x(p)} ${y(p)}`;
+      } else {
+        area += `L${x(p)} ${y(p)}`;
+        line += `L${x(p)} ${y(p)}`;
+      }
+      last = p;
+    }
+    if (last) area += `L${x(last)} 100Z`;
+    plot.line.setAttribute("d", line);
+    plot.area.setAttribute("d", area);
+    const shown = (value) => plot.show(value) + (plot.unit || "");
+    setText(plot.peak, highest > 0 ? "peak " + plot.show(highest) : "");
+    plot.picture.setAttribute("aria-label", known.length
+      ? `${plot.title} in the last five minutes: now ${shown(known.at(-1).value)}, at most ${shown(highest)}` : `${plot.title}: nothing yet`);
+
+    plot.cursor.setAttribute("visibility", cursor === null ? "hidden" : "visible");
+    if (cursor === null) continue;
+    const at = 300 * (1 - cursor / span);
+    plot.cursor.setAttribute("x1", at);
+    plot.cursor.setAttribute("x2", at);
+    const near = known.reduce((best, p) => !best || Math.abs(now - p.at - cursor) < Math.abs(now - best.at - cursor) ? p : best, undefined);
+    setText(plot.noteElement, near && Math.abs(now - near.at - cursor) < gap ? shown(near.value) + " there" : "nothing known there");
+  }
+  setText($("cursor"), cursor === null ? "" : "at the pointer: " + age(cursor / 1000) + " ago");
+}
+
+// ---- health ----
+
+const glyph = (text) => node("span", { class: "glyph", "aria-hidden": "true" }, text);
+
+let checksShown;
+
+function showChecks() {
+  if (checksShown === JSON.stringify(state.checks)) return;
+  checksShown = JSON.stringify(state.checks);
+  $("checks").replaceChildren(...state.checks.map((check) => check.error === undefined
+    ? node("li", { "data-tone": "good" }, glyph("✓"), " " + check.name + " ok")
+    : node("li", { "data-tone": "bad" }, glyph("✕"), " " + check.name + " failed: " + check.error)));
+}
+
+// tick shows how old the last answer is, and moves the plots on.
+function tick() {
+  const late = performance.now() - answered;
+  const stale = !paused && late > patience && (answered > 0 || performance.now() > patience);
+  document.body.toggleAttribute("data-stale", stale);
+  let [tone, sign, text] = ["good", "●", "Live"];
+  if (stale) [tone, sign, text] = ["bad", "✕", "Stale"];
+  else if (paused) [tone, sign, text] = ["warn", "‖", "Paused"];
+  else if (answered === 0) [tone, sign, text] = ["muted", "◌", "Connecting"];
+  $("link").dataset.tone = tone;
+  setText($("link").firstElementChild, sign);
+  setText($("link-text"), text);
+  $("stale").hidden = !stale;
+  if (stale) {
+    setText($("stale"), answered === 0 ? "watchfan does not answer."
+      : "watchfan has not answered since " + answeredAt + ". What is shown here is from then.");
+  }
+  if (!paused) draw();
+}
+
+// ---- lanes ----
+
+const states = { Synced: ["good", "●"], Idle: ["good", "○"], Syncing: ["warn", "◌"], Relisting: ["warn", "↻"], Broken: ["bad", "✕"] };
+
+const nameOf = (lane) => [lane.group, lane.version, lane.resource].filter(Boolean).join("/");
+
+// Each column's order is that of sort's values. At narrow widths those with a class are only in the details.
+const columns = [
+  { title: "Resource", sort: nameOf },
+  { title: "State", sort: (l) => l.state },
+  { title: "Clients", sort: (l) => l.clients, show: (l) => exact(l.clients) },
+  { title: "Filters", width: "middle", sort: (l) => l.filters, show: (l) => exact(l.filters) },
+  { title: "Objects", width: "middle", sort: (l) => l.objects, show: (l) => exact(l.objects) },
+  { title: "Size", width: "middle", sort: (l) => l.bytes, show: (l) => bytes(l.bytes) },
+  { title: "Events/s", width: "middle", sort: (l) => l.rate, show: (l) => count(l.rate) },
+  { title: "Last heard", width: "wide", sort: (l) => since(l.lastHeard) ?? Infinity, show: (l) => age(since(l.lastHeard)) },
+  { title: "Relists", width: "wide", sort: (l) => l.relists, show: (l) => exact(l.relists) },
+];
+
+const details = [
+  ["Clients", (l) => exact(l.clients)],
+  ["Filters that differ", (l) => exact(l.filters)],
+  ["Requests answered", (l) => exact(l.served)],
+  ["Objects", (l) => exact(l.objects) + ", " + bytes(l.bytes)],
+  ["History", (l) => exact(l.historyEvents) + " events, " + bytes(l.historyBytes)],
+  ["resourceVersion", (l) => l.resourceVersion],
+  ["Oldest to resume from", (l) => l.oldestResourceVersion],
+  ["Upstream events", (l) => exact(l.events) + ", " + count(l.rate) + "/s"],
+  ["Last change", (l) => ago(l.lastChange)],
+  ["Last event or bookmark", (l) => ago(l.lastHeard)],
+  ["Upstream watch", (l) => l.watchBegan === undefined ? "none now" : "open for " + age(since(l.watchBegan))],
+  ["Breaks of it", (l) => exact(l.breaks)],
+  ["Relists, resets", (l) => exact(l.relists) + ", " + exact(l.resets)],
+  ["Freshness proofs", (l) => exact(l.proofs) + ", " + exact(l.unproven) + " failed"],
+  ["Last error", (l) => l.lastError === undefined ? "none" : l.lastError.kind + ", " + ago(l.lastError.time)],
+];
+
+const ago = (time) => time === undefined ? "never" : age(since(time)) + " ago";
+
+const table = document.querySelector("table");
+const body = table.tBodies[0];
+let order = { column: columns[2], down: true };
+
+for (const column of columns) {
+  const button = node("button", { type: "button" }, column.title);
+  column.head = node("th", { scope: "col", class: classes(column) }, button);
+  table.tHead.rows[0].append(column.head);
+  button.addEventListener("click", () => {
+    order = { column, down: order.column === column ? !order.down : column.show !== undefined };
+    if (state) showLanes();
+  });
+}
+
+function classes(column) {
+  return [column.show ? "num" : "", column.width || ""].join(" ").trim();
+}
+
+const rows = new Map(); // by lane key
+
+function newRow(key) {
+  const id = "details-" + key.replace(/[^a-z0-9]/g, "-");
+  const row = {
+    toggle: node("button", { type: "button", "aria-expanded": "false", "aria-controls": id }),
+    name: node("strong"), form: node("small"), sign: glyph(""), state: node("span"),
+    values: columns.map((column) => column.show && node("td", { class: classes(column) })),
+    facts: details.map(() => node("dd")),
+  };
+  row.toggle.append(node("span", {}, row.name, row.form));
+  row.badge = node("span", { class: "badge" }, row.sign, row.state);
+  row.watchers = node("a");
+  row.element = node("tr", { class: "lane" },
+    node("th", { scope: "row" }, row.toggle), node("td", {}, row.badge), ...row.values.filter(Boolean));
+  row.details = node("tr", { class: "details", id, hidden: "" }, node("td", { colspan: columns.length },
+    node("dl", {}, ...details.map(([title], i) => node("div", {}, node("dt", {}, title), row.facts[i]))), row.watchers));
+  row.toggle.addEventListener("click", () => {
+    row.details.hidden = !row.details.hidden;
+    row.toggle.setAttribute("aria-expanded", String(!row.details.hidden));
+  });
+  body.append(row.element, row.details);
+  return row;
+}
+
+function showLanes() {
+  for (const [key, row] of rows) {
+    if (lanes.has(key)) continue;
+    row.element.remove();
+    row.details.remove();
+    rows.delete(key);
+  }
+  for (const [key, lane] of lanes) {
+    if (!rows.has(key)) rows.set(key, newRow(key));
+    const row = rows.get(key);
+    const [tone, sign] = states[lane.state] || ["muted", "?"];
+    setText(row.name, lane.resource);
+    setText(row.form, [lane.group, lane.version].filter(Boolean).join("/") + " · " + lane.encoding);
+    row.badge.dataset.tone = tone;
+    setText(row.sign, sign);
+    setText(row.state, lane.state === "Synced" ? lane.state : lane.state + " for " + age(since(lane.since)));
+    columns.forEach((column, i) => column.show && setText(row.values[i], column.show(lane)));
+    details.forEach(([, show], i) => setText(row.facts[i], show(lane)));
+    setText(row.watchers, "Watchers of " + nameOf(lane));
+    row.watchers.setAttribute("href", "debug/watchers?resource=" + encodeURIComponent(nameOf(lane)));
+  }
+  const without = state.lanes.filter((lane) => lane.watchBegan === undefined).length;
+  $("lane-count").dataset.tone = without > 0 ? "bad" : "";
+  setText($("lane-count"), exact(lanes.size) + (without > 0 ? ", " + exact(without) + " of them without an upstream watch now" : ", one upstream watch each"));
+  $("lane-count").hidden = lanes.size === 0;
+  $("no-lanes").hidden = lanes.size > 0;
+  table.hidden = lanes.size === 0;
+  sort();
+}
+
+// sort puts the rows in order, and keeps the focus where it is.
+function sort() {
+  for (const column of columns) {
+    if (column === order.column) column.head.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+    else column.head.removeAttribute("aria-sort");
+  }
+  const compare = (a, b) => a < b ? -1 : a > b ? 1 : 0;
+  const sorted = [...lanes.keys()].sort((a, b) => {
+    const [x, y] = [lanes.get(a), lanes.get(b)];
+    return (order.down ? -1 : 1) * compare(order.column.sort(x), order.column.sort(y)) || compare(nameOf(x), nameOf(y)) || compare(a, b);
+  });
+  const wanted = sorted.flatMap((key) => [rows.get(key).element, rows.get(key).details]);
+  if (wanted.every((element, i) => body.children[i] === element)) return;
+  const focused = document.activeElement;
+  body.append(...wanted);
+  if (body.contains(focused)) focused.focus({ preventScroll: true });
+}
+
+// ---- running ----
+
+$("pause").addEventListener("click", () => {
+  paused = !paused;
+  setText($("pause"), paused ? "Resume" : "Pause");
+  tick();
+});
+
+async function run() {
+  for (;;) {
+    const began = performance.now();
+    if (!paused) await poll();
+    await new Promise((done) => setTimeout(done, Math.max(0, pollEvery - (performance.now() - began))));
+  }
+}
+
+setInterval(tick, 500);
+run();

@@ -1,0 +1,88 @@
+package proxy_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/watchfan/watchfan/proxy"
+)
+
+// The page and all that it refers to come from the admin port, under any prefix, and may use nothing else. The page in a browser is tested
+// in statustest.
+func TestStatusPage(t *testing.T) {
+	f := startFront(t, nil, func(o *proxy.Options, _ *clientcmdapi.Config) { o.AdminPort = proxy.AnyPort })
+	get := func(path, mediaType string) string {
+		t.Helper()
+		resp, err := http.Get("http://" + f.admin + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := bodyOf(t, resp)
+		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != mediaType {
+			t.Errorf("%s: got %s, %s", path, resp.Status, resp.Header.Get("Content-Type"))
+		}
+		for key, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+				"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+		} {
+			if got := resp.Header.Get(key); got != want {
+				t.Errorf("%s: got %s %q, want %q", path, key, got, want)
+			}
+		}
+		return body
+	}
+	page := get("/", "text/html; charset=utf-8")
+	if get("/statusz", "text/html; charset=utf-8") != page {
+		t.Error("/statusz is another page than /")
+	}
+	if !strings.Contains(page, "<title>watchfan</title>") {
+		t.Errorf("got %s", page)
+	}
+	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	files := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?:src|href)="([^"#]+)"`).FindAllStringSubmatch(page, -1) {
+		if strings.HasPrefix(m[1], "/") || strings.Contains(m[1], ":") {
+			t.Errorf("%s is not relative", m[1])
+		}
+		if mediaType, ok := types[filepath.Ext(m[1])]; ok {
+			get("/"+m[1], mediaType)
+			files[filepath.Base(m[1])] = true
+		}
+	}
+	if len(files) != 3 {
+		t.Errorf("the page uses %v", files)
+	}
+	entries, err := os.ReadDir("status_page")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if !files[entry.Name()] && entry.Name() != "index.html" {
+			t.Errorf("%s is not used", entry.Name())
+		}
+		content, err := os.ReadFile("status_page/" + entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, url := range regexp.MustCompile(`https?://\S+`).FindAllString(string(content), -1) {
+			if !strings.HasPrefix(url, "http://www.w3.org/2000/svg") {
+				t.Errorf("%s names %s", entry.Name(), url)
+			}
+		}
+	}
+
+	resp, err := http.Post("http://"+f.admin+"/statusz", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bodyOf(t, resp); resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, HEAD" {
+		t.Errorf("POST: got %s, Allow %s", resp.Status, resp.Header.Get("Allow"))
+	}
+}

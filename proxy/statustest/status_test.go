@@ -1,0 +1,465 @@
+package statustest
+
+import (
+	_ "embed"
+	"fmt"
+	"image"
+	"image/color"
+	"math"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+const (
+	configMaps = "/api/v1/namespaces/default/configmaps"
+	secrets    = "/api/v1/namespaces/default/secrets"
+
+	labelled   = 6  // watchers of the ConfigMaps that a label selects
+	unlabelled = 12 // of all of them
+	ofSecrets  = 4
+	ofPods     = 3 // as protobuf
+)
+
+// visit is one person's visit to the page.
+type visit struct {
+	*tab
+	all       *testing.T // of which tab.t is a part
+	w         *watchfan
+	delivered atomic.Int64 // events that clients were sent
+}
+
+// TestStatusPage is one visit, from the first look to the end of the program. Each part goes on from where the one before left the page.
+func TestStatusPage(t *testing.T) {
+	b := startBrowser(t)
+	w := startWatchfan(t, startCluster(t), "-1")
+	for path, body := range map[string]string{
+		configMaps: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"busy","labels":{"app":"a"}},"data":{"n":"0"}}`,
+		secrets:    `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"quiet"},"stringData":{"password":"hunter2"}}`,
+	} {
+		if err := w.write(http.MethodPost, path, body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := &visit{tab: b.open(t, "http://"+w.admin+"/", ""), all: t, w: w}
+	v.width(1280, 900)
+	v.until("an answer", `document.querySelector("#link-text").textContent === "Live"`)
+	w.watch(t, unlabelled, configMaps+"?watch=true", "application/json", &v.delivered)
+	w.watch(t, labelled, configMaps+"?watch=true&labelSelector=app%3Da", "application/json", &v.delivered)
+	w.watch(t, ofSecrets, secrets+"?watch=true", "application/json", &v.delivered)
+
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *visit)
+	}{
+		{"counts", testCounts},
+		{"rates", testRates},
+		{"keyboard", testKeyboard},
+		{"light and dark", testThemes},
+		{"narrow", testNarrow},
+		{"reduced motion", testReducedMotion},
+		{"stale", testStale},
+		{"policy", testPolicy},
+	} {
+		ok := t.Run(part.name, func(t *testing.T) {
+			v.t = t
+			part.test(t, v)
+			if c := v.taken(); len(c) > 0 {
+				t.Errorf("the browser complained: %q", c)
+			}
+			if got := eval[[]string](v.tab, `document.body.innerText.match(/.*(NaN|undefined|null|Infinity|Invalid|\[object).*/g) ?? []`); len(got) > 0 {
+				t.Errorf("the page says %q", got)
+			}
+		})
+		if !ok {
+			return
+		}
+	}
+	t.Run("text from outside", func(t *testing.T) { testText(t, b, w) })
+	t.Run("restart", func(t *testing.T) { v.t = t; testRestart(t, v) })
+}
+
+// value is the number that a plot shows, without its unit.
+func (v *visit) value(plot string) float64 {
+	v.t.Helper()
+	text := eval[string](v.tab, `document.querySelector("#plot-`+plot+` .value span").textContent`)
+	n, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
+	if err != nil || math.IsNaN(n) {
+		v.t.Fatalf("%s is %q", plot, text)
+	}
+	return n
+}
+
+// rows returns the first cells of each lane's row, as "configmaps v1 · json|Synced|18|2".
+func (v *visit) rows() []string {
+	v.t.Helper()
+	return eval[[]string](v.tab, `[...document.querySelectorAll("tr.lane")].map((row) => [
+		row.querySelector("strong").textContent + " " + row.querySelector("small").textContent,
+		row.querySelector(".badge span:last-child").textContent,
+		row.cells[2].textContent, row.cells[3].textContent].join("|"))`)
+}
+
+// The page shows how many clients and lanes there are, and follows when that changes.
+func testCounts(t *testing.T, v *visit) {
+	await := func(clients float64, want ...string) {
+		t.Helper()
+		eventually(t, 10*time.Second, "counts", func() error {
+			if got, rows := v.value("clients"), v.rows(); got != clients || !slices.Equal(rows, want) {
+				return fmt.Errorf("got %v clients, lanes %q, want %v, %q", got, rows, clients, want)
+			}
+			return nil
+		})
+	}
+	await(22, "configmaps v1 · json|Synced|18|2", "secrets v1 · json|Synced|4|1")
+	v.w.watch(v.all, ofPods, "/api/v1/pods?watch=true", "application/vnd.kubernetes.protobuf", new(atomic.Int64))
+	await(25, "configmaps v1 · json|Synced|18|2", "secrets v1 · json|Synced|4|1", "pods v1 · protobuf|Synced|3|1")
+	if got := eval[string](v.tab, `document.title`); got != "watchfan" {
+		t.Errorf("got title %q", got)
+	}
+}
+
+// points is how many points a plot's line has.
+func (v *visit) points(plot string) int {
+	v.t.Helper()
+	return eval[int](v.tab, `(document.querySelector("#plot-`+plot+` .line").getAttribute("d").match(/[ML]/g) || []).length`)
+}
+
+// The page shows what clients receive as they receive it, its plots gain a point with each answer, and in the end no event is missing.
+func testRates(t *testing.T, v *visit) {
+	if got := v.value("deliveries"); got != 0 {
+		t.Errorf("got %v deliveries a second before there is load", got)
+	}
+	stop := v.w.load(t, 20, configMaps+"/busy")
+	eventually(t, 10*time.Second, "load", func() error {
+		if got := v.value("deliveries"); got < 100 {
+			return fmt.Errorf("%v deliveries a second", got)
+		}
+		return nil
+	})
+	const seconds = 6
+	points, delivered, shown, upstream, passed := v.points("deliveries"), v.delivered.Load(), 0., 0., 0.
+	for range seconds {
+		time.Sleep(time.Second)
+		shown += v.value("deliveries")
+		upstream += v.value("upstream")
+		passed += v.value("passed")
+	}
+	received := float64(v.delivered.Load() - delivered)
+	writes := received / (labelled + unlabelled)
+	for _, f := range []struct {
+		name      string
+		got, want float64
+	}{{"deliveries", shown, received}, {"upstream events", upstream, writes}, {"requests passed through", passed, writes}} {
+		if math.Abs(f.got-f.want) > f.want/4 {
+			t.Errorf("the page showed %.0f %s in %d seconds, there were %.0f", f.got, f.name, seconds, f.want)
+		}
+	}
+	if got := v.points("deliveries") - points; got < seconds-2 || got > seconds+2 {
+		t.Errorf("the plot has %d more points after %d seconds", got, seconds)
+	}
+	if got := eval[string](v.tab, `document.querySelector("#plot-latency .value").textContent`); !strings.HasSuffix(got, "s") {
+		t.Errorf("got latency %q", got)
+	}
+	stop()
+	eventually(t, 10*time.Second, "no load", func() error {
+		got, err := v.w.deliveredEvents()
+		if want := v.delivered.Load(); err == nil && got != want {
+			err = fmt.Errorf("%d events delivered, clients have %d", got, want)
+		}
+		if shown := v.value("deliveries"); err == nil && shown != 0 {
+			err = fmt.Errorf("the page shows %v deliveries a second", shown)
+		}
+		return err
+	})
+}
+
+// Everything can be done, and seen to be done, with the keyboard alone.
+func testKeyboard(t *testing.T, v *visit) {
+	focused := func() string {
+		return eval[string](v.tab, `document.activeElement.innerText.split("\n")[0]`)
+	}
+	press := func(key, want string) {
+		t.Helper()
+		v.press(key)
+		if got := focused(); got != want {
+			t.Fatalf("after %q, got focus on %q, want %q", key, got, want)
+		}
+		if want != "" && !eval[bool](v.tab, `(() => {
+			const style = getComputedStyle(document.activeElement), box = document.activeElement.getBoundingClientRect();
+			return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2 && box.top >= 0 && box.bottom <= innerHeight && box.width > 0;
+		})()`) {
+			t.Errorf("the focus on %q can't be seen", want)
+		}
+	}
+	sorted := func(direction string, names ...string) {
+		t.Helper()
+		var got []string
+		for _, row := range v.rows() {
+			got = append(got, strings.Fields(row)[0])
+		}
+		if !slices.Equal(got, names) {
+			t.Errorf("got order %q, want %q", got, names)
+		}
+		if got := eval[string](v.tab, `document.activeElement.closest("th").getAttribute("aria-sort") ?? ""`); got != direction {
+			t.Errorf("got aria-sort %q, want %q", got, direction)
+		}
+		if got := eval[int](v.tab, `document.querySelectorAll("[aria-sort]").length`); got != 1 {
+			t.Errorf("%d columns are said to be sorted", got)
+		}
+	}
+	press(kb.Tab, "Skip to the lanes")
+	press(kb.Tab, "Pause")
+	press(kb.Enter, "Resume")
+	v.until("pause", `document.querySelector("#link-text").textContent === "Paused"`)
+	press(kb.Enter, "Pause")
+	v.until("resumption", `document.querySelector("#link-text").textContent === "Live"`)
+	v.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))
+	v.press(kb.Enter) // on the link that skips
+	press(kb.Tab, "Resource")
+	sorted("", "configmaps", "secrets", "pods")
+	press(kb.Enter, "Resource")
+	sorted("ascending", "configmaps", "pods", "secrets")
+	press(kb.Enter, "Resource")
+	sorted("descending", "secrets", "pods", "configmaps")
+	press(kb.Tab, "State")
+	press(kb.Tab, "Clients")
+	press(kb.Enter, "Clients")
+	sorted("descending", "configmaps", "secrets", "pods")
+	press(kb.Enter, "Clients")
+	sorted("ascending", "pods", "secrets", "configmaps")
+	for _, column := range []string{"Filters", "Objects", "Size", "Events/s", "Last heard", "Relists"} {
+		press(kb.Tab, column)
+	}
+	press(kb.Tab, "pods")
+	press(kb.Enter, "pods")
+	press(kb.Tab, "Watchers of v1/pods")
+	if got := eval[string](v.tab, `document.activeElement.getAttribute("href")`); got != "debug/watchers?resource=v1%2Fpods" {
+		t.Errorf("got link %q", got)
+	}
+	const details = `document.activeElement.closest("tr").innerText`
+	if got := eval[string](v.tab, details); !strings.Contains(got, "Upstream watch\nopen for ") || !strings.Contains(got, "Last error\nnone") {
+		t.Errorf("got details %q", got)
+	}
+	v.until("two more answers", `(globalThis.before ??= document.querySelector("#plot-clients .line").getAttribute("d").length) + 20 <
+		document.querySelector("#plot-clients .line").getAttribute("d").length`)
+	if got := focused(); got != "Watchers of v1/pods" {
+		t.Errorf("the next answers took the focus to %q", got)
+	}
+}
+
+// contrasts is a script: the texts whose contrast with what is behind them is below 4.5, and how many texts there are.
+//
+//go:embed contrast.js
+var contrasts string
+
+// testContrast fails for text that is hard to read.
+func (v *visit) testContrast(t *testing.T, where string) {
+	t.Helper()
+	got := eval[struct {
+		Texts int
+		Poor  []string
+	}](v.tab, contrasts)
+	if len(got.Poor) > 0 || got.Texts < 60 {
+		t.Errorf("%s: of %d texts, hard to read: %q", where, got.Texts, got.Poor)
+	}
+}
+
+// All text can be read in both themes.
+func testThemes(t *testing.T, v *visit) {
+	back := make(map[string]uint8)
+	for _, theme := range []string{"light", "dark"} {
+		v.media("prefers-color-scheme", theme)
+		picture := v.screenshot(theme)
+		corner := color.GrayModel.Convert(picture.At(1, 1)).(color.Gray)
+		back[theme] = corner.Y
+		if n := colours(picture); n < 20 {
+			t.Errorf("the %s page has %d colours", theme, n)
+		}
+		v.testContrast(t, theme)
+	}
+	if back["light"] < 200 || back["dark"] > 50 {
+		t.Errorf("got backgrounds %v", back)
+	}
+	eval[bool](v.tab, `(() => {
+		const p = document.createElement("p");
+		p.textContent = "grey on grey";
+		p.style.color = "#777";
+		p.style.background = "rgba(60, 60, 60, .9)";
+		document.querySelector("main").append(p);
+		return true;
+	})()`)
+	if got := eval[[]string](v.tab, contrasts+`.poor`); len(got) != 1 || !strings.HasPrefix(got[0], "grey on grey") {
+		t.Errorf("poor contrast is not seen: %q", got)
+	}
+	eval[bool](v.tab, `document.querySelector("main > p").remove() === undefined`)
+}
+
+func colours(picture image.Image) int {
+	seen := make(map[color.Color]bool)
+	for y := picture.Bounds().Min.Y; y < picture.Bounds().Max.Y; y += 3 {
+		for x := picture.Bounds().Min.X; x < picture.Bounds().Max.X; x += 3 {
+			seen[picture.At(x, y)] = true
+		}
+	}
+	return len(seen)
+}
+
+// Nothing is cut off or has to be scrolled to sideways on a telephone.
+func testNarrow(t *testing.T, v *visit) {
+	const beyond = `[...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() && !e.closest(".unseen, .skip, svg") &&
+		(e.getBoundingClientRect().right > innerWidth || e.getBoundingClientRect().left < 0)).map((e) => e.outerHTML.slice(0, 80))`
+	for _, width := range []int64{360, 700, 1000} {
+		v.width(width, 740)
+		v.screenshot(fmt.Sprint("width-", width))
+		if got := eval[int64](v.tab, `document.documentElement.scrollWidth`); got != width {
+			t.Errorf("the page is %d pixels wide on a screen of %d", got, width)
+		}
+		if got := eval[[]string](v.tab, beyond); len(got) > 0 {
+			t.Errorf("beyond the screen of %d pixels: %q", width, got)
+		}
+		if got := eval[string](v.tab, `document.querySelector("tr.lane").innerText`); !strings.Contains(got, "pods") || !strings.Contains(got, "Synced") || !strings.Contains(got, "3") {
+			t.Errorf("a lane's row is %q", got)
+		}
+	}
+	v.width(1280, 900)
+}
+
+// Nothing moves for those who prefer that.
+func testReducedMotion(t *testing.T, v *visit) {
+	const moving = `[...document.querySelectorAll("*")].filter((e) => ["", "::before", "::after"].some((part) => {
+		const style = getComputedStyle(e, part || undefined);
+		return style.transitionDuration !== "0s" || style.animationName !== "none";
+	})).length`
+	if eval[int](v.tab, moving) == 0 {
+		t.Error("nothing moves anyway")
+	}
+	v.media("prefers-reduced-motion", "reduce")
+	if got := eval[int](v.tab, moving); got > 0 {
+		t.Errorf("%d elements move", got)
+	}
+}
+
+// When watchfan does not answer, the page says so and keeps what it knows; when it does again, the plots have a gap.
+func testStale(t *testing.T, v *visit) {
+	lines := func() int {
+		return eval[int](v.tab, `document.querySelector("#plot-clients .line").getAttribute("d").match(/M/g).length`)
+	}
+	before := lines()
+	if err := v.w.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stopped := time.Now()
+	v.until("stale marker", `document.querySelector("#stale").checkVisibility()`)
+	if d := time.Since(stopped); d < 2*time.Second || d > 6*time.Second {
+		t.Errorf("said to be stale after %s", d)
+	}
+	if got := eval[string](v.tab, `document.querySelector("#stale").innerText`); !strings.HasPrefix(got, "watchfan has not answered since ") {
+		t.Errorf("got %q", got)
+	}
+	if got := eval[string](v.tab, `document.querySelector("#link-text").textContent`); got != "Stale" || v.value("clients") != 25 {
+		t.Errorf("got %q, %v clients", got, v.value("clients"))
+	}
+	for _, theme := range []string{"light", "dark"} {
+		v.media("prefers-color-scheme", theme)
+		v.screenshot("stale-" + theme)
+		v.testContrast(t, "stale, "+theme)
+	}
+	time.Sleep(time.Until(stopped.Add(6 * time.Second)))
+	if err := v.w.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	v.until("live again", `!document.querySelector("#stale").checkVisibility() && document.querySelector("#link-text").textContent === "Live"`)
+	if got := lines(); got != before+1 {
+		t.Errorf("the plot had %d lines before and has %d", before, got)
+	}
+}
+
+// The page may use nothing from elsewhere, and no markup from text. That it has not done so until now says something only if it is seen.
+func testPolicy(t *testing.T, v *visit) {
+	if c := v.taken(); len(c) > 0 {
+		t.Errorf("the browser complained: %q", c)
+	}
+	if got := eval[string](v.tab, `(() => { try { document.createElement("p").innerHTML = "<b>x</b>"; return "allowed" } catch (e) { return e.name } })()`); got != "TypeError" {
+		t.Errorf("innerHTML: %s", got)
+	}
+	for _, script := range []string{
+		`document.createElement("p").append(Object.assign(new Image(), { src: "http://127.0.0.1:1/x.png" }))`,
+		`fetch("http://127.0.0.1:1/x").catch(() => {})`,
+		`document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: "http://127.0.0.1:1/x.css" }))`,
+		`document.head.append(Object.assign(document.createElement("style"), { textContent: "p { color: red }" }))`,
+		`document.body.append(Object.assign(document.createElement("iframe"), { src: "/statusz" }))`,
+		`document.head.append(Object.assign(document.createElement("script"), { text: "1" }))`,
+	} {
+		v.taken()
+		eval[bool](v.tab, `(() => { try { `+script+` } catch {} return true })()`)
+		eventually(t, 5*time.Second, script, func() error {
+			if c := v.taken(); !slices.ContainsFunc(c, func(c string) bool {
+				return strings.Contains(c, "Content Security Policy") || strings.Contains(c, "TrustedScript")
+			}) {
+				return fmt.Errorf("no complaint but %q", c)
+			}
+			return nil
+		})
+	}
+	eval[bool](v.tab, `document.querySelector("iframe").remove() === undefined`)
+}
+
+// Markup in what watchfan says is shown as it stands.
+func testText(t *testing.T, b *browser, w *watchfan) {
+	const markup = `<img src=x onerror="document.title='markup'"><b>&amp;</b>`
+	p := b.open(t, "http://"+w.admin+"/statusz", `const real = window.fetch, text = `+strconv.Quote(markup)+`;
+		window.fetch = async (...request) => {
+			const answer = await (await real(...request)).json();
+			answer.version = text;
+			answer.checks.push({ name: text, error: text });
+			answer.lanes.push({ ...answer.lanes[0], group: text, resource: text, encoding: text, state: text, watchBegan: undefined,
+				lastError: { kind: text, time: answer.time } });
+			return { ok: true, json: async () => answer };
+		}`)
+	p.until("the lane", `document.querySelectorAll("tr.lane").length === 4`)
+	eval[bool](p, `document.querySelectorAll("tr.lane button").forEach((b) => b.click()) === undefined`)
+	if got := eval[int](p, `document.body.innerText.split(text).length - 1`); got != 10 {
+		t.Errorf("the text is there %d times", got)
+	}
+	if got := eval[int](p, `document.querySelectorAll("main img, main b, header b").length`); got != 0 {
+		t.Errorf("%d elements were made of it", got)
+	}
+	if got := eval[string](p, `document.title`); got != "watchfan" {
+		t.Errorf("got title %q", got)
+	}
+	if got := eval[string](p, `document.querySelector("#lane-count").textContent`); got != "4, 1 of them without an upstream watch now" {
+		t.Errorf("got %q lanes", got)
+	}
+	if c := p.taken(); len(c) > 0 {
+		t.Errorf("the browser complained: %q", c)
+	}
+}
+
+// The page goes on with the next watchfan on the same port, and begins its counters anew.
+func testRestart(t *testing.T, v *visit) {
+	v.w.stop()
+	v.until("stale marker", `document.querySelector("#stale").checkVisibility()`)
+	_, port, err := net.SplitHostPort(v.w.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	startWatchfan(t, v.w.kubeconfig, port)
+	v.until("live again", `!document.querySelector("#stale").checkVisibility()`)
+	v.until("no lanes", `document.querySelector("#no-lanes").checkVisibility() && !document.querySelector("table").checkVisibility()`)
+	if clients, rate := v.value("clients"), v.value("deliveries"); clients != 0 || rate != 0 {
+		t.Errorf("got %v clients, %v deliveries a second", clients, rate)
+	}
+	if c := v.taken(); slices.ContainsFunc(c, func(c string) bool { return !strings.Contains(c, "net::ERR_") }) {
+		t.Errorf("the browser complained: %q", c)
+	}
+	v.screenshot("no-lanes")
+}

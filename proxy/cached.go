@@ -28,6 +28,7 @@ type cachedReads struct {
 	compressed  compressedLists
 	flusher     *fanout.Flusher
 	conns       *connections
+	watchers    watchers
 	log         *slog.Logger
 	ctx         context.Context // ends when no more is to be served
 

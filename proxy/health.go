@@ -24,6 +24,7 @@ const (
 // health answers the admin port: /livez says whether we run, /readyz whether a new watch would be served now.
 type health struct {
 	profiling bool
+	watchers  *watchersPage
 
 	mu     sync.Mutex
 	checks []healthCheck
@@ -53,13 +54,19 @@ func (h *health) handle(ctx *fasthttp.RequestCtx) {
 	case path == "/metrics":
 		ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 		metrics.WritePrometheus(ctx, true)
+	case path == watchersPath || strings.HasPrefix(path, watchersPath+"/"):
+		if !h.profiling && !fromHere(ctx) {
+			refuseForeign(ctx)
+			return
+		}
+		h.watchers.serve(ctx, strings.TrimPrefix(path[len(watchersPath):], "/"))
 	case h.profiling && strings.HasPrefix(path, "/debug/pprof"):
 		ctx.URI().SetPath(strings.TrimSuffix(path, "/")) // fasthttp's handler knows its index without the slash only
 		pprofhandler.PprofHandler(ctx)
 	default:
 		ctx.SetContentType("text/plain; charset=utf-8")
 		ctx.SetStatusCode(http.StatusNotFound)
-		fmt.Fprintln(ctx, "404 page not found: see /livez, /readyz, /metrics and /debug/pprof/")
+		fmt.Fprintln(ctx, "404 page not found: see /livez, /readyz, /metrics, /debug/watchers and /debug/pprof/")
 	}
 }
 

@@ -43,6 +43,8 @@ type lane struct {
 	warnings atomic.Pointer[[]string]
 	// lastChange is when a change last came, in nanoseconds since the Unix epoch.
 	lastChange atomic.Int64
+	// heard is when the upstream watch last brought anything, or began, in nanoseconds since the Unix epoch.
+	heard atomic.Int64
 	// cut breaks the upstream watch that is under way; see suspect.
 	cut atomic.Pointer[context.CancelFunc]
 	// suspected is when that was last done, in nanoseconds since the Unix epoch.

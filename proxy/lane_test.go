@@ -26,6 +26,7 @@ type fan struct {
 	cms              *proxytest.Collection // up's ConfigMaps
 	log              *logLines
 	insecure, secure string // URLs
+	admin            string // URL
 	stop             func() // stops the proxy and waits for it
 }
 
@@ -52,7 +53,7 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	f.insecure, f.secure = "http://"+server.InsecureAddr(), "https://"+server.SecureAddr()
+	f.insecure, f.secure, f.admin = "http://"+server.InsecureAddr(), "https://"+server.SecureAddr(), "http://"+server.AdminAddr()
 	f.stop = sync.OnceFunc(func() {
 		cancel()
 		select {

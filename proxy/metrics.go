@@ -57,6 +57,15 @@ var (
 	rejectedForeignHost   = metrics.NewCounter(`watchfan_rejected_requests_total{reason="foreign_host"}`)
 	rejectedMalformed     = metrics.NewCounter(`watchfan_rejected_requests_total{reason="malformed"}`)
 
+	// Why did watches fall past their bounds?
+	evictions = func() map[Cause]*metrics.Counter {
+		m := make(map[Cause]*metrics.Counter)
+		for _, c := range []Cause{ClientNotReading, NetworkLoss, ClientReadsSlowly, NetworkSlow, WatchfanSlow} {
+			m[c] = metrics.NewCounter(`watchfan_evictions_total{reason="` + string(c) + `"}`)
+		}
+		return m
+	}()
+
 	// How often do the definitions of custom resources change, which ends their watches?
 	definitionChanges = metrics.NewCounter(`watchfan_definition_changes_total`)
 

@@ -36,7 +36,7 @@ type Options struct {
 	AdminPort int
 	// AdminBindAddress is the IP address of the admin port. Default 127.0.0.1.
 	AdminBindAddress string
-	// Profiling adds /debug/pprof to the admin port. Default true.
+	// Profiling adds /debug/pprof to the admin port, and shows /debug/watchers to other hosts too. Default true.
 	Profiling bool
 	// PortsFile is written, as JSON, once all ports are open. Empty: none.
 	PortsFile string
@@ -128,9 +128,9 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.InsecurePort, "insecure-port", o.InsecurePort, "`PORT` on 127.0.0.1 for plain HTTP; whoever reaches it acts with the proxy's own rights, as with kubectl proxy; 0 is off, -1 any free port")
 	fs.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "`PORT` for HTTPS; each client has the rights of its bearer token or its client certificate; 0 is off, -1 any free port")
 	fs.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "`IP` address of the secure port")
-	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for /livez, /readyz, /metrics and /debug/pprof over plain HTTP; 0 is off, -1 any free port")
+	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for /livez, /readyz, /metrics, /debug/watchers and /debug/pprof over plain HTTP; 0 is off, -1 any free port")
 	fs.StringVar(&o.AdminBindAddress, "admin-bind-address", o.AdminBindAddress, "`IP` address of the admin port")
-	fs.BoolVar(&o.Profiling, "profiling", o.Profiling, "serve /debug/pprof on the admin port")
+	fs.BoolVar(&o.Profiling, "profiling", o.Profiling, "serve /debug/pprof on the admin port, and /debug/watchers to other hosts too")
 	fs.StringVar(&o.PortsFile, "ports-file", o.PortsFile, "`FILE` to write the chosen addresses to, as JSON, once all ports are open")
 
 	fs.StringVar(&o.TLSCertFile, "tls-cert-file", o.TLSCertFile, "`FILE` with the secure port's certificate, read again when it changes (default a self-signed one in --cert-dir)")

@@ -396,6 +396,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 	l := r.lane
 	l.metrics.watches.Inc()
 	l.brokenSince.Store(0)
+	l.heard.Store(time.Now().UnixNano())
 	defer func() {
 		l.brokenSince.Store(time.Now().UnixNano())
 		l.metrics.watches.Dec()
@@ -411,6 +412,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 			return fmt.Errorf("watch %s: %w", l, err)
 		}
 		received := time.Now()
+		l.heard.Store(received.UnixNano())
 		ev, err := r.scanner.Event(line)
 		if err != nil {
 			r.relist = true

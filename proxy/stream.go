@@ -17,17 +17,23 @@ import (
 
 // stream serves a subscription over a connection that is ours until it ends, and reports whether the response is complete: the watch's
 // one goroutine, which until then only waits for the client to leave.
-func (c *cachedReads) stream(h *hijacked, r *cachedRead, sub *fanout.Subscription, head []byte) (complete bool) {
-	sink := newSink(h.Conn(), h.stopReading)
+func (c *cachedReads) stream(h *hijacked, r *cachedRead, w *watcher, head []byte) (complete bool) {
+	sub, sink := w.sub, newSink(h.Conn(), h.stopReading)
+	sink.watcher = w
 	if err := sink.begin(head); err != nil {
 		sub.Cancel()
 		return false
 	}
+	c.watchers.add(w)
+	defer c.watchers.remove(w)
 	c.flusher.Start(sub, sink)
 	release := c.auth.watchGrant(r.id, r.request, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
 	h.WaitRead(func() { sub.End(fanout.Ending{Reason: fanout.Gone}) })
 	<-sink.donec
 	release()
+	if sink.evicted != nil {
+		c.logEvicted(w, sink.evicted)
+	}
 	return sink.complete
 }
 
@@ -72,6 +78,8 @@ type sink struct {
 
 	donec    chan struct{} // closed by End
 	complete bool          // set before donec is closed
+	evicted  *evidence     // why it was evicted, if it was; set before donec is closed
+	watcher  *watcher      // immutable
 
 	// Owned by whoever calls Write or Drain, which never overlap.
 	rest [][]byte // not yet written
@@ -183,8 +191,14 @@ func (s *sink) Drain() error {
 	return err
 }
 
+// Evicted implements fanout.Evictee.
+func (s *sink) Evicted(st fanout.State) { s.evicted = s.watcher.evidence(st, false) }
+
 // End implements fanout.Sink.
-func (s *sink) End(_ fanout.Reason, complete bool) {
+func (s *sink) End(reason fanout.Reason, complete bool) {
+	if reason != fanout.Evicted {
+		s.evicted = nil
+	}
 	if complete {
 		blocked, err := s.Write([][]byte{[]byte(framing.LastChunk)})
 		complete = !blocked && err == nil

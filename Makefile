@@ -11,7 +11,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # The race detector needs a C compiler.
 RACE := $(shell command -v gcc cc >/dev/null 2>&1 && echo -race)
 PACKAGES := ./...
-SOURCES := go.mod go.sum main.go $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
+SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
 .PHONY: help build devcluster run demo test unit e2e deploytest conformance race fuzz fuzz-short lint microbench bench clean

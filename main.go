@@ -22,8 +22,17 @@ var version string
 
 func main() { os.Exit(run(os.Args[1:])) }
 
+// commands are what watchfan does besides serving, by its first argument. They return the exit code.
+var commands = map[string]func(args []string) int{
+	"explain": explain,
+	"top":     top,
+}
+
 // run returns the exit code: 0 after a clean stop, 1 when serving was impossible, 2 for wrong flags.
 func run(args []string) int {
+	if len(args) > 0 && commands[args[0]] != nil {
+		return commands[args[0]](args[1:])
+	}
 	opts := proxy.NewOptions()
 	fs := flag.NewFlagSet("watchfan", flag.ContinueOnError)
 	opts.AddFlags(fs)
@@ -36,7 +45,7 @@ func run(args []string) int {
 
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Println("watchfan serves the Kubernetes API to many watching clients from one watch per resource.\n\nUsage: watchfan [flags]")
+		fmt.Println("watchfan serves the Kubernetes API to many watching clients from one watch per resource.\n\nUsage: watchfan [flags]\n       watchfan top|explain [flags]   says which watches are slow, and why: see watchfan top --help")
 		proxy.PrintFlags(os.Stdout, fs)
 		return 0
 	case err != nil:

@@ -23,6 +23,8 @@ const usage = `watchfan serves the Kubernetes API to many watching clients from 
 
 Usage:
   watchfan [flags]                        serve, until SIGTERM
+  watchfan top [flags]                    show the watches of a running watchfan, the slowest first, and why they are slow
+  watchfan explain [ID]                   say why one of them is slow, and what to do
   watchfan config [flags]                 print the configuration that these flags make, or what is wrong with it
   watchfan version [-o json|yaml]         print the version
   watchfan help [COMMAND|GROUP of flags]  print this, or a part of it
@@ -33,6 +35,8 @@ var commands map[string]func(args []string) int
 
 func init() { // help reads the map
 	commands = map[string]func(args []string) int{
+		"top":     top,
+		"explain": explain,
 		"config":  config,
 		"version": version,
 		"help":    help,
@@ -67,9 +71,9 @@ func serve(args []string) int {
 	if _, err := maxprocs.Set(); err != nil {
 		log.Warn("Left GOMAXPROCS as it was", "err", err)
 	}
-	log.Info("Started watchfan", "version", readBuild().Version, "pid", os.Getpid(), "maxProcs", runtime.GOMAXPROCS(0))
-
 	opts.Version = readBuild().Version
+	log.Info("Started watchfan", "version", opts.Version, "pid", os.Getpid(), "maxProcs", runtime.GOMAXPROCS(0))
+
 	server, err := proxy.New(opts, log)
 	if err == nil {
 		err = server.Run(stopContext(log))

@@ -63,7 +63,7 @@ func TestCommands(t *testing.T) {
 	f("--idle-timeout=1s --version", 0, "tested with Kubernetes v1.")
 	f("config --idle-timeout=90m", 0, "idleTimeout: 1h30m\n")
 
-	f("verison", 2, `"verison" is no command: give one of config, help, `)
+	f("verison", 2, `"verison" is no command: give one of config, explain, help, `)
 	f("version x", 2, `version takes no argument, not "x"`)
 	f("version -o xml", 2, "-o=xml is unknown: give json or yaml")
 	f("help x", 2, "upstream, serving, authentication, caching, limits, observability")

@@ -21,6 +21,7 @@ const (
 	RunFor         = runFor
 	MaxRuns        = maxRuns
 	MaxBatchPlain  = maxBatchPlain
+	InspectAtOnce  = inspectAtOnce
 )
 
 func (e *Event) FrameFor(f *Filter) (framing.Frame, bool) { return e.frameFor(f) }
@@ -87,6 +88,19 @@ func (f *Flusher) Adopt() {
 		}
 		sh.posted = nil
 	}
+}
+
+// Answer has a Flusher that does not run answer what is asked, and returns how many questions that were.
+func (f *Flusher) Answer() (n int) {
+	for _, sh := range f.shards {
+		asked := sh.asked
+		sh.asked = nil
+		for _, answer := range asked {
+			answer()
+		}
+		n += len(asked)
+	}
+	return n
 }
 
 func (f *Flusher) Sweep(now time.Time) {

@@ -129,6 +129,7 @@ type shard struct {
 	posted  []*Subscription // new, or ending
 	drained []drained
 	endings []partEnding
+	asked   []func() // by Inspect
 	stopped bool
 
 	// Owned by run.
@@ -209,8 +210,13 @@ func (sh *shard) run(ctx context.Context) {
 		posted, sh.posted = sh.posted, posted[:0]
 		unpark, sh.drained = sh.drained, unpark[:0]
 		endings, sh.endings = sh.endings, endings[:0]
+		asked := sh.asked
+		sh.asked = nil
 		sh.mu.Unlock()
 
+		for _, answer := range asked {
+			answer()
+		}
 		sh.first = time.Time{}
 		for _, p := range ready {
 			p.queued.Store(false)
@@ -331,6 +337,8 @@ func (sh *shard) write(s *Subscription) bool {
 		sh.fail(s, Ending{Reason: Gone})
 		return false
 	}
+	s.events += uint64(sh.batch.frames)
+	s.bytes += uint64(sh.batch.bytes)
 	s.cache.deliveredEvents.Add(uint64(sh.batch.frames))
 	s.cache.deliveredBytes.Add(uint64(sh.batch.bytes))
 	if s.gzip != nil {
@@ -351,6 +359,8 @@ func (sh *shard) write(s *Subscription) bool {
 // park puts a subscription aside until its sink has drained.
 func (sh *shard) park(s *Subscription) {
 	s.blocked = true
+	s.parks++
+	s.parkedAt = time.Now().UnixNano()
 	parks.Inc()
 	parked.Inc()
 	s.sink.Drain(func(err error) {
@@ -398,6 +408,9 @@ func (sh *shard) sweep(now time.Time) {
 			s.ending.CompareAndSwap(nil, &Ending{Reason: TimedOut})
 			sh.serve(s)
 		case s.blocked && s.pastBounds(1) || s.pastBounds(overload):
+			if e, ok := s.sink.(Evictee); ok {
+				e.Evicted(s.state())
+			}
 			s.ending.CompareAndSwap(nil, &Ending{Reason: Evicted})
 			s.letGo()
 			sh.serve(s)

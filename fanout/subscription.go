@@ -120,6 +120,10 @@ type Subscription struct {
 	inPart       int       // index in its part's members
 	inShard      int       // index in the shard's subscriptions, plus 1; 0 = not yet owned
 	endingSince  time.Time // when a sweep first saw it ending
+	events       uint64    // given to the sink
+	bytes        uint64    // in them, as they are sent
+	parkedAt     int64     // when it was last blocked, in nanoseconds since the Unix epoch
+	parks        uint32    // how often it was
 }
 
 // prelude is what a subscription sends before its group's list.

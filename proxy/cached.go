@@ -29,6 +29,7 @@ type cachedReads struct {
 	flusher     *fanout.Flusher
 	conns       *connections
 	poller      *poller
+	watchers    watchers
 	log         *slog.Logger
 	ctx         context.Context // ends when no more is to be served
 

@@ -24,6 +24,7 @@ const (
 type health struct {
 	profiling bool
 	pages     map[string]fasthttp.RequestHandler // what else there is, by path; set before the first request
+	watchers  *watchersPage
 
 	mu     sync.Mutex
 	checks []healthCheck
@@ -57,6 +58,12 @@ func (h *health) handle(ctx *fasthttp.RequestCtx) {
 	case path == "/metrics":
 		ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 		writeMetrics(ctx)
+	case path == watchersPath || strings.HasPrefix(path, watchersPath+"/"):
+		if !h.profiling && !fromHere(ctx) {
+			refuseForeign(ctx)
+			return
+		}
+		h.watchers.serve(ctx, strings.TrimPrefix(path[len(watchersPath):], "/"))
 	case h.profiling && strings.HasPrefix(path, "/debug/pprof"):
 		ctx.URI().SetPath(strings.TrimSuffix(path, "/")) // fasthttp's handler knows its index without the slash only
 		pprofhandler.PprofHandler(ctx)
@@ -65,7 +72,7 @@ func (h *health) handle(ctx *fasthttp.RequestCtx) {
 	default:
 		ctx.SetContentType("text/plain; charset=utf-8")
 		ctx.SetStatusCode(http.StatusNotFound)
-		fmt.Fprintln(ctx, "404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes and /debug/pprof/")
+		fmt.Fprintln(ctx, "404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/watchers and /debug/pprof/")
 	}
 }
 

@@ -88,6 +88,16 @@ var (
 	reviewsRefused = metrics.NewCounter(describe("counter", "watchfan_access_reviews_refused_total",
 		"May we not ask what users of certificates and front proxies may do? Then their reads are all passed through."))
 
+	evictionsTotal = describe("counter", "watchfan_evictions_total",
+		"Why did watches fall past their bounds?")
+	evictions = func() map[Cause]*metrics.Counter {
+		m := make(map[Cause]*metrics.Counter)
+		for _, c := range []Cause{ClientNotReading, NetworkLoss, ClientReadsSlowly, NetworkSlow, WatchfanSlow} {
+			m[c] = metrics.NewCounter(evictionsTotal + `{reason="` + string(c) + `"}`)
+		}
+		return m
+	}()
+
 	definitionChanges = metrics.NewCounter(describe("counter", "watchfan_definition_changes_total",
 		"How often do the definitions of custom resources change, which ends their watches?"))
 

@@ -39,7 +39,7 @@ type Options struct {
 	AdminPort int
 	// AdminBindAddress is the IP address of the admin port. Default 127.0.0.1.
 	AdminBindAddress string
-	// Profiling adds /debug/pprof to the admin port. Default true.
+	// Profiling adds /debug/pprof to the admin port, and shows /debug/watchers to other hosts too. Default true.
 	Profiling bool
 	// PortsFile is written, as JSON, once all ports are open. Empty: none.
 	PortsFile string
@@ -174,7 +174,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 
 	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for the status page, /livez, /readyz, /metrics and /debug over plain HTTP; 0 is off, -1 any free port")
 	fs.StringVar(&o.AdminBindAddress, "admin-bind-address", o.AdminBindAddress, "`IP` address of the admin port")
-	fs.BoolVar(&o.Profiling, "profiling", o.Profiling, "serve /debug/pprof on the admin port")
+	fs.BoolVar(&o.Profiling, "profiling", o.Profiling, "serve /debug/pprof on the admin port, and /debug/watchers to other hosts too")
 	fs.StringVar(&o.PortsFile, "ports-file", o.PortsFile, "`FILE` to write the chosen addresses to, as JSON, once all ports are open (default none)")
 	level := &levelValue{level: &o.LogLevel}
 	fs.Var(level, "log-level", "least `LEVEL` to log: debug, info, warn or error")

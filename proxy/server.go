@@ -99,6 +99,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.conns = newConnections(s.front)
 	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, log: log, requests: s.ctx, streams: streams}
 	s.cached = newCachedReads(s, poller)
+	s.health.watchers = &watchersPage{cached: s.cached}
 	s.health.add("resident-resources", s.cached.residentSynced)
 	s.health.pages = adminPages(s)
 	s.admin = &fasthttp.Server{
@@ -268,6 +269,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	check := newUpstreamCheck(s.upstream, s.log)
 	s.health.add("upstream", check.ok)
+	s.health.watchers.upstream = check.ok
 	background.Go(func() { check.run(s.ctx) })
 	background.Go(s.cached.run)
 

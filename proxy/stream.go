@@ -16,10 +16,11 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// stream serves a subscription over a connection that is ours until it ends. It does not wait for that: ended is then called on a
+// stream serves a watch over a connection that is ours until it ends. It does not wait for that: ended is then called on a
 // goroutine of its own, with whether the response is complete.
-func (c *cachedReads) stream(h *hijacked, r *cachedRead, sub *fanout.Subscription, head []byte, ended func(complete bool)) {
-	sink := newSink(h.Conn(), c.poller)
+func (c *cachedReads) stream(h *hijacked, r *cachedRead, w *watcher, head []byte, ended func(complete bool)) {
+	sub, sink := w.sub, newSink(h.Conn(), c.poller)
+	sink.watcher = w
 	gone := func() { sub.End(fanout.Ending{Reason: fanout.Gone}) }
 	if err := sink.begin(head, func() { h.WaitRead(gone) }); err != nil {
 		sub.Cancel()
@@ -27,8 +28,13 @@ func (c *cachedReads) stream(h *hijacked, r *cachedRead, sub *fanout.Subscriptio
 		return
 	}
 	release := c.auth.watchGrant(r.id, r.request, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
+	c.watchers.add(w)
 	sink.ended = func(complete bool) {
+		c.watchers.remove(w)
 		release()
+		if sink.evicted != nil {
+			c.logEvicted(w, sink.evicted)
+		}
 		ended(complete)
 	}
 	c.flusher.Start(sub, sink)
@@ -73,6 +79,9 @@ type sink struct {
 	gather *gatherConn // what tls writes to; nil in plaintext
 	poller *poller     // nil if it can't poll the connection
 	ended  func(complete bool)
+
+	watcher *watcher
+	evicted *evidence // why it was evicted, if it was; set before ended is called
 
 	read    atomic.Pointer[func()]      // to be called once when there may be something to read; nil when it has been, and after End
 	drained atomic.Pointer[func(error)] // Drain's done, while there is a rest and no room
@@ -263,8 +272,14 @@ func (s *sink) wait() error {
 	return err
 }
 
+// Evicted implements fanout.Evictee.
+func (s *sink) Evicted(st fanout.State) { s.evicted = s.watcher.evidence(st, false) }
+
 // End implements fanout.Sink.
-func (s *sink) End(_ fanout.Reason, complete bool) {
+func (s *sink) End(reason fanout.Reason, complete bool) {
+	if reason != fanout.Evicted {
+		s.evicted = nil
+	}
 	if complete {
 		blocked, err := s.Write([][]byte{[]byte(framing.LastChunk)})
 		complete = !blocked && err == nil

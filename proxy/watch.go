@@ -30,9 +30,10 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 		return false
 	}
 	r.keep()
+	w := newWatcher(ctx, r, sub, want.Gzip)
 	head := watchHead(auditID(ctx), l.contentType(true), l.responseWarnings(), want.Gzip)
 	c.conns.hijack(ctx, func(h *hijacked) {
-		c.stream(h, r, sub, head, func(complete bool) {
+		c.stream(h, r, w, head, func(complete bool) {
 			c.lanes.release(l)
 			if complete {
 				h.Resume()

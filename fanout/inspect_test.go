@@ -1,0 +1,248 @@
+package fanout_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+// inspect returns how one subscription stands.
+func (w *world) inspect(s *fanout.Subscription) fanout.State {
+	return w.flusher.Inspect([]*fanout.Subscription{s}, time.Second)[0]
+}
+
+// Inspect tells what a subscription was sent, what waits for it and since when, in each of its phases.
+func TestInspect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		first := w.put(thing{namespace: "a", name: "x"})
+		began := time.Now()
+
+		sub := w.subscribe(sel(t, "a", "", ""), fanout.Request{Start: fanout.FromSnapshot})
+		if got := w.inspect(sub); got.Phase != fanout.Unserved {
+			t.Errorf("before Start: %+v", got)
+		}
+		sink := newStuck(0)
+		w.flusher.Start(sub, sink)
+		synctest.Wait()
+		parked := w.inspect(sub)
+		if parked.Phase != fanout.Live || !parked.ParkedSince.Equal(began) || parked.Parks != 1 || parked.Events != 1 || parked.Bytes == 0 ||
+			parked.LagEvents != 0 || !parked.Oldest.IsZero() || parked.ResourceVersion != first {
+			t.Errorf("parked with the one initial event: %+v", parked)
+		}
+
+		time.Sleep(time.Second)
+		came := time.Now()
+		for i := range 3 {
+			w.put(thing{namespace: "a", name: "x", data: fmt.Sprint(i)})
+			w.put(thing{namespace: "b", name: "x", data: fmt.Sprint(i)})
+			time.Sleep(time.Second)
+		}
+		behind := w.inspect(sub)
+		if behind.LagEvents != 3 || behind.LagBytes < 3*uint64(len(line("MODIFIED", &thing{}))) || !behind.Oldest.Equal(came) ||
+			!behind.Selected.Equal(came.Add(2*time.Second)) || behind.Events != 1 {
+			t.Errorf("3 events behind, the oldest of %s: %+v", came, behind)
+		}
+
+		sink.mu.Lock()
+		sink.room = 1 << 20
+		sink.mu.Unlock()
+		sink.reads <- nil
+		synctest.Wait()
+		live := w.inspect(sub)
+		if live.Phase != fanout.Live || !live.ParkedSince.IsZero() || live.Parks != 1 || live.Events != 4 || live.Bytes != uint64(sink.wireLen()) ||
+			live.LagEvents != 0 || live.ResourceVersion != first+5 {
+			t.Errorf("drained, after %d bytes: %+v", sink.wireLen(), live)
+		}
+		sub.End(fanout.Ending{Reason: fanout.Gone})
+		synctest.Wait()
+		if got := w.inspect(sub); got.Phase != fanout.Unserved {
+			t.Errorf("after the end: %+v", got)
+		}
+	})
+}
+
+// A subscription that is sent its initial events, or a replay, and one that cannot take its last bytes, say so.
+func TestInspectPhases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		before := w.rv
+		for i := range 2 * fanout.MaxBatchFrames {
+			w.put(thing{namespace: "a", name: fmt.Sprintf("x%04d", i)})
+		}
+		for _, c := range []struct {
+			name    string
+			request fanout.Request
+			want    fanout.Phase
+		}{
+			{"initial events", fanout.Request{Start: fanout.FromSnapshot}, fanout.InitialEvents},
+			{"replay", fanout.Request{Start: fanout.FromVersion, ResourceVersion: before}, fanout.Replaying},
+		} {
+			sub, sink := w.subscribe(everything(t), c.request), newStuck(0)
+			w.flusher.Start(sub, sink)
+			synctest.Wait()
+			if got := w.inspect(sub); got.Phase != c.want || got.Parks != 1 || got.Events == 0 {
+				t.Errorf("%s: %+v", c.name, got)
+			}
+			sub.End(fanout.Ending{Reason: fanout.Revoked})
+			synctest.Wait()
+			if got := w.inspect(sub); got.Phase != fanout.Stopping {
+				t.Errorf("%s, ending: %+v", c.name, got)
+			}
+		}
+	})
+}
+
+// witness is a stuck Sink that notes how its subscription stood when it was evicted.
+type witness struct {
+	*stuck
+	states chan fanout.State // never closed
+}
+
+func (w witness) Evicted(s fanout.State) { w.states <- s }
+
+// An Evictee is told how far behind the subscription was, before that is forgotten.
+func TestEvictee(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := roomy
+		limits.ClientFrames = 10
+		w := newWorld(t, limits)
+		sink := witness{newStuck(0), make(chan fanout.State, 2)}
+		w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), sink)
+		for i := range 20 {
+			w.put(thing{namespace: "a", name: "x", data: fmt.Sprint(i)})
+			synctest.Wait()
+		}
+		sink.wantEnd(t, fanout.Evicted, false)
+		got := <-sink.states
+		if got.ParkedSince.IsZero() || got.Events != 1 || got.LagEvents != 19 || got.Oldest.IsZero() {
+			t.Errorf("evicted in state %+v", got)
+		}
+		if len(sink.states) > 0 {
+			t.Errorf("told again: %+v", <-sink.states)
+		}
+	})
+}
+
+// latch is a Sink whose Write does not return until it is let go, which no Sink may do: it stands for a shard without CPU.
+type latch struct {
+	*recorder
+	letGo chan struct{}
+}
+
+func (l latch) Write(batch [][]byte) (bool, error) {
+	<-l.letGo
+	return l.recorder.Write(batch)
+}
+
+// A shard that does not come round keeps nobody waiting longer than they want, and what it says too late reaches nobody.
+func TestInspectPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		sub, sink := w.subscribe(everything(t), fanout.Request{}), latch{newRecorder(), make(chan struct{})}
+		w.flusher.Start(sub, sink)
+		w.put(thing{namespace: "a", name: "x"})
+		synctest.Wait()
+		began := time.Now()
+		got := w.inspect(sub)
+		if took := time.Since(began); got.Phase != fanout.Unknown || got.Waited != time.Second || took != time.Second {
+			t.Errorf("after %s: %+v", took, got)
+		}
+		close(sink.letGo)
+		synctest.Wait()
+		if got := w.inspect(sub); got.Phase != fanout.Live || got.Waited != 0 || got.Events != 1 {
+			t.Errorf("afterwards: %+v", got)
+		}
+	})
+}
+
+// Subscriptions may be inspected while they are served and while they end.
+func TestInspectRaces(t *testing.T) {
+	w := newWorld(t, roomy)
+	var subs []*fanout.Subscription
+	var sinks []*recorder
+	for range 600 { // more than one answer of each shard
+		sub, sink := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Gzip: len(subs)%2 == 0})
+		subs, sinks = append(subs, sub), append(sinks, sink)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range 300 {
+			w.put(thing{namespace: "a", name: "x", data: strings.Repeat("x", i)})
+			subs[2*i].End(fanout.Ending{Reason: fanout.Gone})
+		}
+	})
+	for range 2 {
+		wg.Go(func() {
+			for range 50 {
+				for i, st := range w.flusher.Inspect(subs, 10*time.Second) {
+					if st.Phase == fanout.Unknown {
+						t.Errorf("subscription %d: no answer", i)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	sinks[1].wantLines(t, w.since(everything(t), 100)...)
+	for i, st := range w.flusher.Inspect(subs, 10*time.Second) {
+		if i%2 == 1 && (st.Phase != fanout.Live || st.Events != 300) {
+			t.Errorf("subscription %d: %+v", i, st)
+		}
+	}
+}
+
+// However many subscriptions are inspected, a shard goes back to its deliveries after a few hundred.
+func TestInspectTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		flusher := fanout.NewFlusher(1, 0) // which does not run
+		cache := fanout.NewCache(roomy, flusher)
+		if _, err := cache.Replace(nil, 100, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		subs := make([]*fanout.Subscription, 10*fanout.InspectAtOnce)
+		for i := range subs {
+			sub, err := cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Timeout: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			subs[i] = sub
+			flusher.Start(sub, &counter{})
+		}
+		flusher.Adopt()
+		done := make(chan []fanout.State, 1)
+		go func() { done <- flusher.Inspect(subs, time.Minute) }()
+		for turn := range 10 {
+			synctest.Wait()
+			if n := flusher.Answer(); n != 1 {
+				t.Fatalf("turn %d: %d questions, want 1", turn, n)
+			}
+		}
+		for i, st := range <-done {
+			if st.Phase != fanout.Live {
+				t.Fatalf("subscription %d: %+v", i, st)
+			}
+		}
+	})
+}
+
+// BenchmarkInspect is what it takes to look at 10,000 subscriptions, a third of which is the shards' time.
+func BenchmarkInspect(b *testing.B) {
+	const clients = 10_000
+	w := newWorld(b, roomy)
+	subs := make([]*fanout.Subscription, clients)
+	for i := range subs {
+		subs[i] = w.subscribe(everything(b), fanout.Request{})
+		w.flusher.Start(subs[i], &counter{})
+	}
+	w.flusher.Inspect(subs, time.Minute) // once all are adopted
+	for b.Loop() {
+		w.flusher.Inspect(subs, time.Minute)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/clients, "ns/client")
+}

@@ -1,0 +1,154 @@
+package proxy
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+const watchersPath = "/debug/watchers"
+
+// patience is how long a shard may take to say how its watches stand.
+const patience = 2 * time.Second
+
+// watchersPage answers /debug/watchers and /debug/watchers/{id}.
+type watchersPage struct {
+	cached   *cachedReads
+	upstream func() error // the readiness check of kube-apiserver
+
+	// looking is held while watches are looked at, so that whatever asks, shards have one question at a time.
+	looking sync.Mutex
+}
+
+// fromHere reports whether the client is on this host, or comes through kubectl port-forward.
+func fromHere(ctx *fasthttp.RequestCtx) bool { return ctx.RemoteIP().IsLoopback() && local(ctx) }
+
+func refuseForeign(ctx *fasthttp.RequestCtx) {
+	writeText(ctx, http.StatusForbidden, "watches are shown to clients on this host only, as with kubectl port-forward, or to all with --profiling\n")
+}
+
+func writeText(ctx *fasthttp.RequestCtx, code int, text string) {
+	ctx.SetContentType("text/plain; charset=utf-8")
+	ctx.Response.Header.Set("X-Content-Type-Options", "nosniff")
+	ctx.SetStatusCode(code)
+	ctx.SetBodyString(text)
+}
+
+// serve answers about the watch that id names, and about all if it is empty.
+func (p *watchersPage) serve(ctx *fasthttp.RequestCtx, id string) {
+	ctx.Response.Header.Set("Cache-Control", "no-cache, private")
+	if !ctx.IsGet() && !ctx.IsHead() {
+		writeText(ctx, http.StatusMethodNotAllowed, "only GET is served here\n")
+		return
+	}
+	q, err := parseWatchersQuery(ctx, id != "")
+	if err != nil {
+		writeText(ctx, http.StatusBadRequest, err.Error()+"\n")
+		return
+	}
+	if id == "" {
+		list := p.list(q)
+		respond(ctx, q.json, list, list.writeText)
+		return
+	}
+	n, err := strconv.ParseUint(id, 10, 64)
+	if err != nil {
+		writeText(ctx, http.StatusBadRequest, fmt.Sprintf("%.50q is no watch's id: give a number that %s shows\n", id, watchersPath))
+		return
+	}
+	if w := p.one(n); w != nil {
+		respond(ctx, q.json, w, w.writeText)
+		return
+	}
+	writeText(ctx, http.StatusNotFound, fmt.Sprintf("there is no watch %d, or no longer: see %s\n", n, watchersPath))
+}
+
+func respond(ctx *fasthttp.RequestCtx, asJSON bool, v any, text func(io.Writer)) {
+	if !asJSON {
+		writeText(ctx, http.StatusOK, "")
+		text(ctx)
+		return
+	}
+	ctx.SetContentType("application/json")
+	ctx.Response.Header.Set("X-Content-Type-Options", "nosniff")
+	if err := json.NewEncoder(ctx).Encode(v); err != nil {
+		panic("encode: " + err.Error()) // it holds strings, finite numbers and times
+	}
+}
+
+// watched is a watch that has been looked at.
+type watched struct {
+	w   *watcher
+	e   *evidence
+	why Cause
+}
+
+// look looks at watches, and leaves out those that have ended.
+func (p *watchersPage) look(ws []*watcher) []watched {
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	subs := make([]*fanout.Subscription, len(ws))
+	for i, w := range ws {
+		subs[i] = w.sub
+	}
+	unreachable := p.upstream() != nil
+	found := make([]watched, 0, len(ws))
+	for i, st := range p.cached.flusher.Inspect(subs, patience) {
+		if st.Phase != fanout.Unserved {
+			e := ws[i].evidence(st, unreachable)
+			found = append(found, watched{ws[i], e, e.cause()})
+		}
+	}
+	return found
+}
+
+func (p *watchersPage) list(q watchersQuery) *WatcherList {
+	now := time.Now()
+	ws, total := p.cached.watchers.selected(func(w *watcher) bool { return q.matches(w, now) })
+	found := slices.DeleteFunc(p.look(ws), func(w watched) bool {
+		st := &w.e.state
+		return st.LagEvents < q.minLagEvents || st.LagBytes < q.minLagBytes ||
+			q.reason != "" && string(w.why) != q.reason || q.state != "" && stateName(st) != q.state
+	})
+	slices.SortFunc(found, func(a, b watched) int { return cmp.Or(compareWatched(q.sort, a, b), cmp.Compare(a.w.id, b.w.id)) })
+	list := &WatcherList{Total: total, Matching: len(found), Reasons: make(map[Cause]int), Watchers: []WatcherStatus{}}
+	for _, w := range found {
+		list.Reasons[w.why]++
+	}
+	for _, w := range found[:min(len(found), q.limit)] {
+		list.Watchers = append(list.Watchers, w.status())
+	}
+	return list
+}
+
+// one returns nil if there is no such watch.
+func (p *watchersPage) one(id uint64) *WatcherStatus {
+	ws, _ := p.cached.watchers.selected(func(w *watcher) bool { return w.id == id })
+	for _, w := range p.look(ws) {
+		s, v := w.status(), w.e.verdict(w.why)
+		s.Verdict, s.TCP = &v, w.e.tcp
+		return &s
+	}
+	return nil
+}
+
+// logEvicted says why a watch was evicted: in the log with numbers, but without the user's name, and in the metrics.
+func (c *cachedReads) logEvicted(w *watcher, e *evidence) {
+	v := e.verdict(e.evictedFor())
+	evictions[v.Reason].Inc()
+	t := cmp.Or(e.tcp, &TCPInfo{})
+	c.log.Info("Evicted watch", "id", w.id, "resource", w.lane.resource(), "client", w.conn.RemoteAddr().String(), "userAgent", w.userAgent.Value(),
+		"reason", v.Reason, "message", v.Message,
+		"lagEvents", e.state.LagEvents, "lagBytes", e.state.LagBytes, "lag", e.lag().Round(time.Millisecond), "parks", e.state.Parks,
+		"queuedBytes", t.QueuedBytes, "windowBytes", t.WindowBytes, "unackedSegments", t.UnackedSegments, "resentSegments", t.ResentSegments, "rtt", t.RTT.duration())
+}

@@ -1,0 +1,326 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/watchfan/watchfan/proxy"
+)
+
+// watchVerdict waits until the watch of a user agent has a verdict, and returns it. watchfan explain must say the same.
+func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want proxy.Cause) proxy.WatcherStatus {
+	t.Helper()
+	admin := p.admin(t)
+	var got proxy.WatcherStatus
+	eventually(t, 30*time.Second, fmt.Sprintf("verdict %s on %s", want, userAgent), func() error {
+		resp := admin.get(t, "/debug/watchers?format=json&userAgent="+userAgent)
+		var list proxy.WatcherList
+		if err := json.Unmarshal(resp.body, &list); err != nil || len(list.Watchers) != 1 {
+			return fmt.Errorf("%v: %s", err, resp.body)
+		}
+		if resp = admin.get(t, fmt.Sprintf("/debug/watchers/%d?format=json", list.Watchers[0].ID)); resp.status != http.StatusOK {
+			return fmt.Errorf("%d: %s", resp.status, resp.body)
+		}
+		got = proxy.WatcherStatus{}
+		if err := json.Unmarshal(resp.body, &got); err != nil || got.Verdict.Reason != want {
+			return fmt.Errorf("%v: %s", err, resp.body)
+		}
+		out := p.command(t, "explain", fmt.Sprint(got.ID))
+		if !strings.HasPrefix(out, fmt.Sprintf("Watch %d: %s\n", got.ID, want)) || !strings.Contains(out, got.Verdict.Advice) {
+			return fmt.Errorf("watchfan explain says %s", out)
+		}
+		return nil
+	})
+	t.Logf("%s: %s", got.Verdict.Reason, got.Verdict.Message)
+	return got
+}
+
+// command runs one of watchfan's commands on p, and fails the test unless it succeeds.
+func (p *watchfan) command(t testing.TB, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, p.cmd.Path, append(args, "--admin", "http://"+p.ports.Admin)...).CombinedOutput()
+	if err != nil {
+		t.Errorf("watchfan %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// socketClient is a watch on a socket that a test can misuse.
+type socketClient struct {
+	conn net.Conn // what is read and written, over TLS maybe
+	tcp  *net.TCPConn
+}
+
+// openSocket opens a watch with a receive buffer of so many bytes, 0 for as many as usual, over TLS if token is not "". Nothing of the answer is
+// read but its first bytes.
+func openSocket(t *testing.T, p *watchfan, token, uri, userAgent string, buffer int) socketClient {
+	t.Helper()
+	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		if buffer == 0 {
+			return nil
+		}
+		if controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) }); controlErr != nil {
+			return controlErr
+		}
+		return err
+	}}
+	address := p.ports.Insecure
+	if token != "" {
+		address = p.ports.Secure
+	}
+	conn, err := dialer.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	c := socketClient{conn, conn.(*net.TCPConn)}
+	authorization := ""
+	if token != "" {
+		c.conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+		authorization = "Authorization: Bearer " + token + "\r\n"
+	}
+	if _, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: %s\r\n%s\r\n", uri, userAgent, authorization); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c.conn, make([]byte, 50)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// cut has the network lose every segment that comes for the client, until it is mended: its socket takes only segments that no router has
+// forwarded and that had the largest time to live to begin with (IP_MINTTL, see ip(7)), which ours do not. The kernel drops the others before TCP has
+// seen them. That takes no rights, no network namespace and no kernel module such as netem's, so it works in any container.
+func (c socketClient) cut(t *testing.T, yes bool) {
+	t.Helper()
+	least := 0
+	if yes {
+		least = 255
+	}
+	raw, err := c.tcp.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MINTTL, least) }); controlErr != nil || err != nil {
+		t.Fatalf("set IP_MINTTL: %v, %v", controlErr, err)
+	}
+}
+
+// readAll reads what comes until the connection ends.
+func (c socketClient) readAll() { go func() { _, _ = io.Copy(io.Discard, c.conn) }() }
+
+// TestVerdicts: "why is this watcher slow" is answered with the cause, which is the one that was injected, for each of several watches at once.
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c, "--client-buffer-frames=400")
+	direct := c.direct(t)
+	createNamespaces(t, direct, "verdicts", "verdicts-quiet")
+	p.waitReady(t)
+	uri := "/api/v1/namespaces/verdicts/configmaps"
+	direct.create(t, uri, fmt.Sprintf(`{"metadata":{"name":"x"},"data":{"pad":%q}}`, strings.Repeat("x", 20_000)))
+	watch := fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri))
+	writes := 0
+	write := func(n int) {
+		t.Helper()
+		for range n {
+			writes++
+			direct.patch(t, uri+"/x", fmt.Sprintf(`{"data":{"n":"%d"}}`, writes))
+		}
+	}
+
+	good := openSocket(t, p, "", watch, "good", 0)
+	good.readAll()
+	openSocket(t, p, "", watch, "deaf-plain", 4096)
+	openSocket(t, p, c.token(t, "admin"), watch, "deaf-tls", 4096)
+	cut := openSocket(t, p, "", watch, "cut-off", 0)
+	cut.cut(t, true)
+	cut.readAll()
+	mended := openSocket(t, p, c.token(t, "admin"), watch, "mended", 0)
+	mended.cut(t, true)
+	mended.readAll()
+	openSocket(t, p, "", watch+"&labelSelector=no%3Dsuch", "selective", 0).readAll()
+	openSocket(t, p, "", "/api/v1/namespaces/verdicts-quiet/configmaps?watch=1&resourceVersion=0", "quiet", 0).readAll()
+	write(20)
+
+	p.watchVerdict(t, "good", proxy.UpToDate)
+	for _, name := range []string{"deaf-plain", "deaf-tls"} {
+		got := p.watchVerdict(t, name, proxy.ClientNotReading)
+		if got.TCP.WindowBytes != 0 || got.QueuedBytes == 0 {
+			t.Errorf("%s: %+v", name, got.TCP)
+		}
+	}
+	for _, name := range []string{"cut-off", "mended"} {
+		if got := p.watchVerdict(t, name, proxy.NetworkLoss); got.TCP.UnackedSegments == 0 || got.TCP.Timeouts == 0 {
+			t.Errorf("%s: %+v", name, got.TCP)
+		}
+	}
+	mended.cut(t, false)
+	if got := p.watchVerdict(t, "selective", proxy.FilteredOut); got.LabelSelector != "no=such" || got.Events != 0 {
+		t.Errorf("selective: %+v", got)
+	}
+	p.watchVerdict(t, "quiet", proxy.FilteredOut)
+
+	p.watchVerdict(t, "mended", proxy.UpToDate)
+	slowest := p.command(t, "explain")
+	if !strings.Contains(slowest, "ClientNotReading") {
+		t.Errorf("the slowest watch: %s", slowest)
+	}
+	top := strings.Split(p.command(t, "top", "--once", "--resource=configmaps"), "\n")
+	if len(top) < 11 || !strings.Contains(top[0], "7 watches, 7 matching") || !strings.Contains(top[4], "ClientNotReading") || slices.ContainsFunc(top, func(l string) bool { return strings.Contains(l, "\x1b") }) {
+		t.Errorf("top: %s", strings.Join(top, "\n"))
+	}
+
+	// Who falls past its bounds is evicted for the same cause.
+	admin := p.admin(t)
+	causes := []string{"ClientNotReading", "NetworkLoss"}
+	eventually(t, 40*time.Second, "evictions", func() error {
+		write(50)
+		for _, cause := range causes {
+			if n := admin.metric(t, "watchfan_evictions_total", `reason="`+cause+`"`); n < 1 {
+				return fmt.Errorf("%v evictions for %s after %d writes", n, cause, writes)
+			}
+		}
+		return nil
+	})
+	log, err := os.ReadFile(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cause := range causes {
+		if !strings.Contains(string(log), "reason="+cause+" message=") {
+			t.Errorf("the log does not say that a watch was evicted for %s", cause)
+		}
+	}
+	p.watchVerdict(t, "good", proxy.UpToDate)
+}
+
+// TestVerdictUpstream: watches that lack what kube-apiserver does not send say so, whether it is stopped or gone, and are up to date
+// once it is back.
+func TestVerdictUpstream(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t, endWatches...)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0", "one", 0).readAll()
+	p.watchVerdict(t, "one", proxy.UpToDate)
+
+	apiserver := c.ready.Pids["kube-apiserver"]
+	if err := syscall.Kill(apiserver, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(apiserver, syscall.SIGCONT) }() // or it cannot be ended
+	p.watchVerdict(t, "one", proxy.UpstreamUnreachable)
+	if err := syscall.Kill(apiserver, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	p.watchVerdict(t, "one", proxy.UpToDate)
+
+	if err := c.halt(); err != nil {
+		t.Fatal(err)
+	}
+	p.watchVerdict(t, "one", proxy.UpstreamBroken)
+	if err := c.begin(); err != nil {
+		t.Fatal(err)
+	}
+	p.watchVerdict(t, "one", proxy.UpToDate)
+}
+
+// TestTop: watchfan top draws on an 80-column terminal, again each second, and leaves it as it was when q, or Ctrl-C, is pressed.
+func TestTop(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0", "a-client-with-a-long-name/v1.2.3", 0).readAll()
+	for _, key := range []string{"q", "\x03"} {
+		terminal, other := openTerminal(t, 80, 24)
+		fd := int(other.Fd())
+		before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), p.cmd.Path, "top", "--admin", p.ports.Admin)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = other, other, other
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var screen strings.Builder
+		buf := make([]byte, 4096)
+		for strings.Count(screen.String(), "USER AGENT") < 2 {
+			_ = terminal.SetReadDeadline(time.Now().Add(20 * time.Second))
+			n, err := terminal.Read(buf)
+			if err != nil {
+				t.Fatalf("%v after %q", err, screen.String())
+			}
+			screen.Write(buf[:n])
+		}
+		if _, err := terminal.WriteString(key); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, terminal) }() // its last words
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("ended by %q: %v", key, err)
+		}
+		after, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err != nil || *after != *before {
+			t.Errorf("ended by %q, it left the terminal as %+v, not %+v: %v", key, after, before, err)
+		}
+		if !strings.Contains(screen.String(), "UpToDate") || !strings.Contains(screen.String(), "a-client-w") {
+			t.Errorf("drew %q", screen.String())
+		}
+		plain := strings.NewReplacer("\x1b[?1049h", "", "\x1b[?25l", "", "\x1b[H", "\r\n", "\x1b[K", "", "\x1b[J", "").Replace(screen.String())
+		for line := range strings.SplitSeq(plain, "\r\n") {
+			if len([]rune(line)) > 80 || strings.Contains(line, "\x1b") {
+				t.Errorf("drew a line of %d characters: %q", len([]rune(line)), line)
+			}
+		}
+	}
+}
+
+// openTerminal returns both ends of a new terminal: what its user has, and what a program has.
+func openTerminal(t *testing.T, columns, rows uint16) (user, program *os.File) {
+	t.Helper()
+	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0) // so that reads have deadlines
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { user.Close() })
+	raw, err := user.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var number int
+	if controlErr := raw.Control(func(fd uintptr) {
+		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err == nil {
+			number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+		}
+		if err == nil {
+			err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows})
+		}
+	}); controlErr != nil || err != nil {
+		t.Fatalf("open a terminal: %v, %v", controlErr, err)
+	}
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { program.Close() })
+	return user, program
+}

@@ -1,0 +1,159 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"net"
+	"strings"
+	"sync"
+	"time"
+	"unique"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+// watchers is the register of the watches that are served from a cache: 88 bytes for each, besides what others need too.
+// It may be used from any goroutine.
+type watchers struct {
+	mu   sync.Mutex
+	last uint64     // id
+	open []*watcher // in no order
+}
+
+// watcher is one watch, as it is looked at from outside. All but index is immutable. Strings that many watches share are kept once.
+type watcher struct {
+	id        uint64
+	sub       *fanout.Subscription
+	lane      *lane
+	conn      *net.TCPConn
+	user      unique.Handle[string]
+	userAgent unique.Handle[string]
+	scope     unique.Handle[watchScope]
+	started   int64  // nanoseconds since the Unix epoch
+	changes   uint64 // of the lane, before
+	index     int32  // in watchers.open, whose mutex guards it
+	tls, gzip bool
+}
+
+// watchScope is what of its resource a watch asks for, as the client wrote it.
+type watchScope struct{ namespace, name, labels, fields string }
+
+// maxShown is how much is kept of what a client says of itself or of its selectors, in bytes.
+const maxShown = 256
+
+func newWatcher(ctx *fasthttp.RequestCtx, r *cachedRead, sub *fanout.Subscription, gzip bool) *watcher {
+	conn := accepted(ctx.Conn())
+	_, secure := conn.(*tls.Conn)
+	return &watcher{
+		sub:       sub,
+		lane:      r.lane,
+		conn:      tcpConn(conn),
+		user:      unique.Make(shown(r.id.shownName())),
+		userAgent: unique.Make(shown(string(ctx.UserAgent()))),
+		scope:     unique.Make(watchScope{shown(r.namespace), shown(r.name), shown(r.rawLabels), shown(r.rawFields)}),
+		started:   time.Now().UnixNano(),
+		changes:   r.lane.metrics.events.Get(),
+		tls:       secure,
+		gzip:      gzip,
+	}
+}
+
+// shown returns s as it may be shown on a terminal, on a line, and at most so much of it.
+func shown(s string) string {
+	if len(s) > maxShown {
+		s = s[:maxShown-len("…")] + "…"
+	}
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 || c == 0x2028 || c == 0x2029 || c >= 0x202a && c <= 0x202e || c >= 0x2066 && c <= 0x2069 {
+			return '\ufffd'
+		}
+		return c
+	}, strings.ToValidUTF8(s, "\ufffd"))
+}
+
+// shownName is what is shown of an identity to those who may look at watches: a user's name, where we know it. What a
+// service account's token says of its owner is true, for kube-apiserver has accepted it; other tokens say nothing that we could read.
+func (id identity) shownName() string {
+	switch {
+	case id.user != nil:
+		return id.user.name
+	case id.kind == kindToken:
+		if name, ok := tokenSubject(id.token); ok {
+			return name
+		}
+	}
+	return "(" + id.kind.String() + ")"
+}
+
+// tokenSubject returns the user that a service account's token is for: its subject (RFC 7519, section 4.1.2). Other tokens' is not always a
+// user's name.
+func tokenSubject(token string) (name string, ok bool) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 || len(parts[1]) > 8<<10 {
+		return "", false
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return "", false
+	}
+	var claims struct {
+		Subject string `json:"sub"`
+	}
+	if json.Unmarshal(payload, &claims) != nil {
+		return "", false
+	}
+	if _, _, ok := serviceAccount(claims.Subject); !ok {
+		return "", false
+	}
+	return claims.Subject, true
+}
+
+func (ws *watchers) add(w *watcher) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.last++
+	w.id, w.index = ws.last, int32(len(ws.open))
+	ws.open = append(ws.open, w)
+}
+
+func (ws *watchers) remove(w *watcher) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	end := len(ws.open) - 1
+	moved := ws.open[end]
+	ws.open[w.index], moved.index = moved, w.index
+	ws.open[end] = nil
+	ws.open = ws.open[:end]
+}
+
+// selected returns the watches that match, and how many there are in all.
+func (ws *watchers) selected(match func(*watcher) bool) (matching []*watcher, all int) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.open {
+		if match(w) {
+			matching = append(matching, w)
+		}
+	}
+	return matching, len(ws.open)
+}
+
+// evidence gathers what speaks for one verdict or another. It asks the kernel, which takes 2 µs.
+func (w *watcher) evidence(st fanout.State, unreachable bool) *evidence {
+	e := &evidence{
+		now:      time.Now(),
+		state:    st,
+		tls:      w.tls,
+		lane:     w.lane.health(unreachable),
+		filtered: w.scope.Value() != watchScope{},
+		changes:  w.lane.metrics.events.Get() - w.changes,
+		started:  time.Unix(0, w.started),
+	}
+	if t, err := readTCPInfo(w.conn); err == nil { // or the connection has just been closed
+		e.tcp = t
+	}
+	return e
+}

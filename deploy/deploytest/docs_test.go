@@ -218,15 +218,26 @@ func newWorkshop(t *testing.T) *workshop {
 	return w
 }
 
+// copyFile copies a file, or a symbolic link as such.
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	info, err := os.Stat(from)
+	info, err := os.Lstat(from)
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(from)
-	if err == nil {
-		err = errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, content, info.Mode().Perm()))
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode()&os.ModeSymlink != 0 {
+		var target string
+		if target, err = os.Readlink(from); err == nil {
+			err = os.Symlink(target, to)
+		}
+	} else {
+		var content []byte
+		if content, err = os.ReadFile(from); err == nil {
+			err = os.WriteFile(to, content, info.Mode().Perm())
+		}
 	}
 	if err != nil {
 		t.Fatal(err)

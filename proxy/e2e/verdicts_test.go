@@ -128,7 +128,7 @@ func (c socketClient) readAll() { go func() { _, _ = io.Copy(io.Discard, c.conn)
 // TestVerdicts: "why is this watcher slow" is answered with the cause, which is the one that was injected, for each of several watches at once.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
-	c := sharedCluster(t)
+	c := privateCluster(t) // in which nobody else writes
 	p := privateWatchfan(t, c, "--client-buffer-frames=400")
 	direct := c.direct(t)
 	createNamespaces(t, direct, "verdicts", "verdicts-quiet")

@@ -48,7 +48,11 @@ type cluster struct {
 	stop       func() error
 }
 
-var shared = sync.OnceValues(startCluster)
+var shared = sync.OnceValues(func() (*cluster, error) {
+	c, err := startCluster()
+	running = c
+	return c, err
+})
 
 var running *cluster // what shared has started
 
@@ -115,7 +119,6 @@ func startCluster() (*cluster, error) {
 	}}
 	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if content, err := os.ReadFile(filepath.Join(dir, "ready")); err == nil {
-			running = c
 			return c, c.connect(content)
 		}
 		select {

@@ -951,3 +951,30 @@ func TestSnapshotIdentity(t *testing.T) {
 		t.Errorf("%v, %v, %v", a.Identity(), b.Identity(), c.Identity())
 	}
 }
+
+// Initial events that a selector picks from a large collection are looked for in turns: from all of them comes the same.
+func TestSnapshotTurns(t *testing.T) {
+	w := newWorld(t, roomy)
+	const objects = 2*fanout.MaxVisited + 5000
+	list := make([]*framing.Object, objects)
+	var want []string
+	for i := range list {
+		o := named(fmt.Sprintf("x%06d", i))
+		if o.rv = w.rv; i == 0 || i == fanout.MaxVisited-1 || i == fanout.MaxVisited || i == objects-1 {
+			o.node = "n1"
+			want = append(want, line("ADDED", &o))
+		}
+		list[i] = object(&o)
+	}
+	w.rv++
+	if _, err := w.cache.Replace(list, w.rv, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for _, gzip := range []bool{false, true} {
+		r := newRecorder()
+		r.gzip = gzip
+		w.flusher.Start(w.subscribe(sel(t, "", "", "spec.node=n1"), fanout.Request{Start: fanout.FromSnapshot, Timeout: time.Second, Gzip: gzip}), r)
+		<-r.endc
+		r.wantLines(t, want...)
+	}
+}

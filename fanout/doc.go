@@ -60,9 +60,9 @@
 //   - A shard that needs something compressed which another is just compressing waits for it: 10 to 40
 //     µs for an event, a millisecond for a run of initial events.
 //   - The clients of one shard take turns. A turn is one write of at most 512 frames and about 256
-//     KiB, or 1 MiB that has to be compressed first, about 5 ms; or the search
-//     for the next initial events that a selector selects, which is not bounded:
-//     20 to 50 ns for each object that it passes over (BenchmarkJoin).
+//     KiB, or 1 MiB that has to be compressed first, about 5 ms; or the search among
+//     20,000 objects for initial events that a selector selects: 20 to 50 ns for each (BenchmarkJoin), a
+//     millisecond at worst.
 //
 // Locks are taken in this order: the cache's mutex, then a shard's.
 //

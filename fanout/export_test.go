@@ -20,6 +20,7 @@ const (
 	Window         = window
 	RunFor         = runFor
 	MaxRuns        = maxRuns
+	MaxVisited     = maxVisited
 	MaxBatchPlain  = maxBatchPlain
 	InspectAtOnce  = inspectAtOnce
 )

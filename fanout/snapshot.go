@@ -61,33 +61,36 @@ func (s Snapshot) Get(key string) (*framing.Object, bool) {
 // Ascend calls yield for each object that f selects, in key order, beginning
 // behind the key after ("" for the first), until yield returns false.
 func (s Snapshot) Ascend(f *Filter, after string, yield func(*framing.Object) bool) {
+	s.ascend(f, after, func(o *framing.Object, selected bool) bool { return !selected || yield(o) })
+}
+
+// ascend calls visit for each object that f might select, in key order, beginning behind the key after, until visit returns false; selected says
+// whether f does.
+func (s Snapshot) ascend(f *Filter, after string, visit func(o *framing.Object, selected bool) bool) {
 	if f.nothing {
 		return
 	}
 	if key := s.keyOf(f); key != "" {
-		if o, ok := s.Get(key); ok && key > after && f.Match(o) {
-			yield(o)
+		if o, ok := s.Get(key); ok && key > after {
+			visit(o, f.Match(o))
 		}
 		return
 	}
-	visit := func(o *framing.Object) bool {
+	within := func(o *framing.Object) bool {
 		if f.namespace != "" && o.Namespace != f.namespace {
 			return false // past the namespace, whose keys stand together
 		}
-		if o.Key == after || !f.Match(o) {
-			return true
-		}
-		return yield(o)
+		return o.Key == after || visit(o, f.Match(o))
 	}
 	from := after
 	if f.namespace != "" && from < f.namespace+"/" {
 		from = f.namespace + "/"
 	}
 	if from == "" {
-		s.tree.Ascend(visit)
+		s.tree.Ascend(within)
 		return
 	}
-	s.tree.AscendGreaterOrEqual(&framing.Object{Key: from}, visit)
+	s.tree.AscendGreaterOrEqual(&framing.Object{Key: from}, within)
 }
 
 // All calls yield for each object in key order until yield returns false.

@@ -276,6 +276,8 @@ const (
 	// frames of at most two slices are a writev's most (IOV_MAX is 1,024).
 	maxBatchFrames = 512
 	maxBatchBytes  = 256 << 10
+	// maxVisited bounds the objects that are looked at for one write, which are more than it holds if a selector selects few: 50 ns each at worst.
+	maxVisited = 20_000
 	// maxBatchPlain bounds what one write may have to be compressed for, at 2 to 6 ms for each MiB.
 	maxBatchPlain = 1 << 20
 )
@@ -392,13 +394,17 @@ func (s *Subscription) fill(b *batch, scratch []*Event) (more, ok bool) {
 // fillSnapshot adds initial events and reports whether those were the last.
 func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	done = true
-	s.prelude.snapshot.Ascend(s.group.filter, s.prelude.after, func(o *framing.Object) bool {
-		if b.full() {
+	visited := 0
+	s.prelude.snapshot.ascend(s.group.filter, s.prelude.after, func(o *framing.Object, selected bool) bool {
+		if b.full() || visited == maxVisited {
 			done = false
 			return false
 		}
+		visited++
 		s.prelude.after = o.Key
-		s.addRun(b, o.Frame(framing.Added), o.ResourceVersion)
+		if selected {
+			s.addRun(b, o.Frame(framing.Added), o.ResourceVersion)
+		}
 		return true
 	})
 	s.endRun(b)

@@ -958,6 +958,7 @@ func TestSnapshotTurns(t *testing.T) {
 	const objects = 2*fanout.MaxVisited + 5000
 	list := make([]*framing.Object, objects)
 	var want []string
+	w.rv++
 	for i := range list {
 		o := named(fmt.Sprintf("x%06d", i))
 		if o.rv = w.rv; i == 0 || i == fanout.MaxVisited-1 || i == fanout.MaxVisited || i == objects-1 {
@@ -966,7 +967,6 @@ func TestSnapshotTurns(t *testing.T) {
 		}
 		list[i] = object(&o)
 	}
-	w.rv++
 	if _, err := w.cache.Replace(list, w.rv, time.Now()); err != nil {
 		t.Fatal(err)
 	}

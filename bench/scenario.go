@@ -32,6 +32,7 @@ type Options struct {
 	EventSize int  // bytes of one watch event
 	Writers   int  // writes in flight at most
 	Behind    int  // writes that watchers may be behind, on average, before unpaced writers wait; 0 is any number
+	OwnBehind int  // the same for watchfan's, in the traffic part; 0 is Behind
 	Readers   int  // goroutines that read watches
 	Mixed     bool // whether watchers have different selectors
 
@@ -39,19 +40,20 @@ type Options struct {
 	SectionRounds int      // how often, for parts other than traffic
 	AllFloors     bool     // whether every number of watchers is compared with the floor, and not the largest alone
 
-	Offer          int   // deliveries per second that a paced rate offers at most: more watchers get fewer events
-	StalledClients int   // watchers, of which
-	Stalled        []int // so many percent do not read
-	StalledBound   int   // events that watchfan may keep for one of them
-	Crowd          int   // idle plaintext watchers
-	Pods           int   // pods in the cluster
-	EgressClients  int   // watchers of all pods, which get
-	EgressRate     rate  // so many status updates a second
-	Nodes          int   // watchers of one node each; one of them gets each of
-	NodesRate      rate  // so many status updates a second
-	ResyncClients  int   // clients that resync at once,
-	ResyncDirect   int   // and so many at kube-apiserver
-	ResyncScale    int   // clients that are the question
+	Offer          int           // deliveries per second that a paced rate offers at most: more watchers get fewer events
+	StalledClients int           // watchers, of which
+	Stalled        []int         // so many percent do not read
+	StalledBound   int           // events that watchfan may keep for one of them
+	FlushInterval  time.Duration // watchfan's, in the traffic part
+	Crowd          int           // idle plaintext watchers
+	Pods           int           // pods in the cluster
+	EgressClients  int           // watchers of all pods, which get
+	EgressRate     rate          // so many status updates a second
+	Nodes          int           // watchers of one node each; one of them gets each of
+	NodesRate      rate          // so many status updates a second
+	ResyncClients  int           // clients that resync at once,
+	ResyncDirect   int           // and so many at kube-apiserver
+	ResyncScale    int           // clients that are the question
 
 	Out string // name of the published run in bench/results; "" prints only
 }
@@ -126,6 +128,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.SectionRounds, "section-rounds", o.SectionRounds, "how often the parts other than traffic are measured")
 	fs.IntVar(&o.Offer, "offer", o.Offer, "`deliveries` per second that a paced rate offers at most; with more watchers the rate is lower")
 	fs.Func("stalled", "`percentages` of watchers that do not read (default "+join(o.Stalled)+")", list(&o.Stalled, strconv.Atoi))
+	fs.DurationVar(&o.FlushInterval, "flush-interval", o.FlushInterval, "watchfan's --flush-interval, in the traffic part")
 	fs.IntVar(&o.StalledBound, "stalled-bound", o.StalledBound, "`events` that watchfan may keep for one of them; its own default takes minutes to reach")
 	fs.IntVar(&o.Crowd, "crowd", o.Crowd, "idle plaintext watchers, or as many as may be open")
 	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster for resync, egress and nodes")
@@ -144,6 +147,7 @@ func (o *Options) addServerFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.Objects, "objects", o.Objects, "ConfigMaps that are updated in turn")
 	fs.IntVar(&o.EventSize, "event-size", o.EventSize, "size of one watch event in `bytes`")
 	fs.IntVar(&o.Writers, "writers", o.Writers, "writes in flight at most")
+	fs.IntVar(&o.OwnBehind, "watchfan-behind", o.OwnBehind, "the same `writes` for watchfan's watchers, in the traffic part, which need not be ended past ten; 0 is --behind")
 	fs.IntVar(&o.Behind, "behind", o.Behind, "`writes` that watchers may be behind, on average, before writers at rate max wait for them; 0 is any number")
 	fs.IntVar(&o.Readers, "readers", o.Readers, "goroutines that read the watches")
 	fs.BoolVar(&o.Mixed, "mixed", o.Mixed, "half of the watchers have label and field selectors instead of seeing everything")
@@ -156,8 +160,8 @@ func (o *Options) Validate() error {
 		return errors.New("--peers, --clients and --rates must not be empty")
 	case o.Rounds < 1 || o.Window < 100*time.Millisecond || o.Warmup < 0:
 		return errors.New("--rounds must be positive, --window at least 100ms, --warmup not negative")
-	case o.Behind < 0 || o.EventSize < 0:
-		return errors.New("--behind and --event-size must not be negative")
+	case o.Behind < 0 || o.OwnBehind < 0 || o.EventSize < 0 || o.FlushInterval < 0:
+		return errors.New("--behind, --watchfan-behind, --event-size and --flush-interval must not be negative")
 	case o.Objects < 1 || o.Writers < 1 || o.Readers < 1:
 		return errors.New("--objects, --writers and --readers must be positive")
 	case slices.Min(o.Clients) < 0 || slices.Min(o.Rates) < 0:

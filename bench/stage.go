@@ -47,7 +47,10 @@ func (s *stage) start(ctx context.Context, o *Options) (err error) {
 		return err
 	}
 	if s.peer != direct {
-		s.proxy, err = startProxy(ctx, o.Watchfan, s.cluster)
+		if o.OwnBehind > 0 {
+			s.writer.behind = o.OwnBehind
+		}
+		s.proxy, err = startProxy(ctx, o.Watchfan, s.cluster, "--flush-interval="+o.FlushInterval.String())
 	}
 	return err
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// MaxFlushInterval is the most that events may be made to wait.
-const MaxFlushInterval = time.Second
+// MaxFlushInterval is the most that events may be made to wait: less than what a verdict takes for slow.
+const MaxFlushInterval = 100 * time.Millisecond
 
 // AnyPort as a port number lets the system choose a free one.
 const AnyPort = -1

@@ -12,62 +12,38 @@ import (
 
 // An event costs what its groups cost, not what their members do.
 func TestDeliveryAllocs(t *testing.T) {
-	allocs := func(clients int) float64 {
-		const runs = 200
-		w := newWorld(t, roomy)
-		events := prepare(w.rv, runs+200)
-		sinks := make([]*counter, clients)
-		for i := range sinks {
-			sinks[i] = &counter{}
-			w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), sinks[i])
+	for _, way := range []struct {
+		gzip bool
+		most float64 // for one client
+	}{{false, 6}, {true, 16}} {
+		one, many := deliveryAllocs(t, way.gzip, 1), deliveryAllocs(t, way.gzip, 2000)
+		t.Logf("gzip %t: %v allocations per event for one client, %v for 2000", way.gzip, one, many)
+		if one > way.most || many > one+3 {
+			t.Errorf("gzip %t: %v allocations per event for one client, %v for 2000", way.gzip, one, many)
 		}
-		next := 0
-		deliver := func() {
-			apply(t, w.cache, events[next])
-			next++
-			for _, s := range sinks {
-				await(s, next)
-			}
-		}
-		for range 100 { // until buffers have grown
-			deliver()
-		}
-		return testing.AllocsPerRun(runs, deliver)
-	}
-	one, many := allocs(1), allocs(2000)
-	t.Logf("%v allocations per event for one client, %v for 2000", one, many)
-	if one > 6 || many > one+3 {
-		t.Errorf("%v allocations per event for one client, %v for 2000", one, many)
 	}
 }
 
-// An event costs what its lists cost, not what their members do.
-func TestGzipDeliveryAllocs(t *testing.T) {
-	allocs := func(clients int) float64 {
-		const runs = 200
-		w := newWorld(t, roomy)
-		events := prepare(w.rv, runs+200)
-		sinks := make([]*counter, clients)
-		for i := range sinks {
-			sinks[i] = &counter{}
-			w.flusher.Start(w.subscribe(everything(t), fanout.Request{Gzip: true}), sinks[i])
-		}
-		next := 0
-		deliver := func() {
-			apply(t, w.cache, events[next])
-			next++
-			for _, s := range sinks {
-				await(s, next)
-			}
-		}
-		for range 100 { // until buffers have grown
-			deliver()
-		}
-		return testing.AllocsPerRun(runs, deliver)
+// deliveryAllocs returns how many allocations an event takes until all clients have it.
+func deliveryAllocs(t *testing.T, gzip bool, clients int) float64 {
+	const runs = 200
+	w := newWorld(t, roomy)
+	events := prepare(w.rv, runs+200)
+	sinks := make([]*counter, clients)
+	for i := range sinks {
+		sinks[i] = &counter{}
+		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Gzip: gzip}), sinks[i])
 	}
-	one, many := allocs(1), allocs(2000)
-	t.Logf("%v allocations per event for one client, %v for 2000", one, many)
-	if one > 16 || many > one+3 {
-		t.Errorf("%v allocations per event for one client, %v for 2000", one, many)
+	next := 0
+	deliver := func() {
+		apply(t, w.cache, events[next])
+		next++
+		for _, s := range sinks {
+			await(s, next)
+		}
 	}
+	for range 100 { // until buffers have grown
+		deliver()
+	}
+	return testing.AllocsPerRun(runs, deliver)
 }

@@ -324,3 +324,26 @@ func openTerminal(t *testing.T, columns, rows uint16) (user, program *os.File) {
 	t.Cleanup(func() { program.Close() })
 	return user, program
 }
+
+// TestVerdictSlowReader: a client that does read, but more slowly than changes come, is told from one that does not.
+func TestVerdictSlowReader(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "slow-reader")
+	uri := "/api/v1/namespaces/slow-reader/configmaps"
+	direct.create(t, uri, fmt.Sprintf(`{"metadata":{"name":"x"},"data":{"pad":%q}}`, strings.Repeat("x", 500_000)))
+	slow := openSocket(t, p, "", fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri)), "slow-reader", 64<<10)
+	go func() { // some 300 KB/s
+		for err := error(nil); err == nil; time.Sleep(50 * time.Millisecond) {
+			_, err = io.CopyN(io.Discard, slow.conn, 16<<10)
+		}
+	}()
+	for i := range 30 { // 15 MB, of which buffers hold a few
+		direct.patch(t, uri+"/x", fmt.Sprintf(`{"data":{"n":"%d"}}`, i))
+	}
+	if got := p.watchVerdict(t, "slow-reader", proxy.ClientReadsSlowly); got.Parks == 0 || got.LagEvents == 0 {
+		t.Errorf("got %+v", got)
+	}
+}

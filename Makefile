@@ -48,7 +48,7 @@ deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prome
 		GRAFANA_SCHEMA=$(CURDIR)/bin/grafana-schema $(GO) test -timeout 10m -count=1 . $(if $(UPDATE),-update)
 
 statustest: bin/watchfan bin/devcluster ## the status page in a real Chromium, which apt-get installs if it is missing (SCREENSHOTS=DIR keeps pictures)
-	@command -v chromium >/dev/null || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends chromium; }
+	@deploy/need.sh chromium:chromium
 	cd proxy/statustest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 5m -count=1 $(if $(SCREENSHOTS),-artifacts -outputdir $(abspath $(SCREENSHOTS))) .
 

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -233,10 +232,10 @@ func (l *lane) debug(users int, idleSince time.Time) debugLane {
 
 // unixTime returns the time that is ns nanoseconds after the Unix epoch, nil for 0.
 func unixTime(ns int64) *time.Time {
-	if ns == 0 {
+	t := instant(ns)
+	if t.IsZero() {
 		return nil
 	}
-	t := time.Unix(0, ns)
 	return &t
 }
 
@@ -248,21 +247,13 @@ func (s *Server) debugLanes(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	ctx.Response.Header.Set("Cache-Control", "no-store")
-	ctx.Response.Header.Set("X-Content-Type-Options", "nosniff")
-	if !asJSON {
-		ctx.SetContentType("text/plain; charset=utf-8")
-		s.debugState().write(ctx)
-		return
-	}
-	ctx.SetContentType("application/json")
-	if err := json.NewEncoder(ctx).Encode(s.debugState()); err != nil {
-		ctx.Error("encode: "+err.Error()+"\n", http.StatusInternalServerError)
-	}
+	d := s.debugState()
+	respond(ctx, asJSON, d, d.write)
 }
 
 // debugFormat reports whether JSON is asked for. The only parameter is format, json or text.
 func debugFormat(ctx *fasthttp.RequestCtx) (asJSON bool, err error) {
-	asJSON = strings.Contains(string(ctx.Request.Header.Peek("Accept")), "application/json")
+	asJSON = acceptsJSON(ctx)
 	for key, value := range ctx.QueryArgs().All() {
 		switch {
 		case string(key) != "format":

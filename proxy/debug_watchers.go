@@ -2,9 +2,7 @@ package proxy
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -37,13 +35,6 @@ func refuseForeign(ctx *fasthttp.RequestCtx) {
 	writeText(ctx, http.StatusForbidden, "watches are shown to clients on this host only, as with kubectl port-forward, or to all with --profiling\n")
 }
 
-func writeText(ctx *fasthttp.RequestCtx, code int, text string) {
-	ctx.SetContentType("text/plain; charset=utf-8")
-	ctx.Response.Header.Set("X-Content-Type-Options", "nosniff")
-	ctx.SetStatusCode(code)
-	ctx.SetBodyString(text)
-}
-
 // serve answers about the watch that id names, and about all if it is empty.
 func (p *watchersPage) serve(ctx *fasthttp.RequestCtx, id string) {
 	ctx.Response.Header.Set("Cache-Control", "no-cache, private")
@@ -71,19 +62,6 @@ func (p *watchersPage) serve(ctx *fasthttp.RequestCtx, id string) {
 		return
 	}
 	writeText(ctx, http.StatusNotFound, fmt.Sprintf("there is no watch %d, or no longer: see %s\n", n, watchersPath))
-}
-
-func respond(ctx *fasthttp.RequestCtx, asJSON bool, v any, text func(io.Writer)) {
-	if !asJSON {
-		writeText(ctx, http.StatusOK, "")
-		text(ctx)
-		return
-	}
-	ctx.SetContentType("application/json")
-	ctx.Response.Header.Set("X-Content-Type-Options", "nosniff")
-	if err := json.NewEncoder(ctx).Encode(v); err != nil {
-		panic("encode: " + err.Error()) // it holds strings, finite numbers and times
-	}
 }
 
 // watched is a watch that has been looked at.

@@ -42,7 +42,7 @@ func parseWatchersQuery(ctx *fasthttp.RequestCtx, one bool) (q watchersQuery, er
 	if one {
 		known = known[:1]
 	}
-	q = watchersQuery{limit: defaultShown, sort: "slowest", json: strings.Contains(string(ctx.Request.Header.Peek(fasthttp.HeaderAccept)), "application/json")}
+	q = watchersQuery{limit: defaultShown, sort: "slowest", json: acceptsJSON(ctx)}
 	seen := make(map[string]bool)
 	for k, v := range ctx.QueryArgs().All() {
 		key, value := string(k), string(v)

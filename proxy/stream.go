@@ -99,9 +99,8 @@ func newSink(conn net.Conn, p *poller) *sink {
 	if t, ok := conn.(*tls.Conn); ok {
 		s.tls = t
 		s.gather = t.NetConn().(*gatherConn) // see Server.Listen
-		conn = s.gather.TCPConn
 	}
-	raw, err := conn.(*net.TCPConn).SyscallConn()
+	raw, err := tcpConn(conn).SyscallConn()
 	if err != nil {
 		panic("SyscallConn: " + err.Error()) // only for a nil connection
 	}

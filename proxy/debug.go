@@ -1,0 +1,38 @@
+package proxy
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+)
+
+// How the pages under /debug answer.
+
+func writeText(ctx *fasthttp.RequestCtx, code int, text string) {
+	ctx.SetContentType("text/plain; charset=utf-8")
+	ctx.Response.Header.Set("X-Content-Type-Options", "nosniff")
+	ctx.SetStatusCode(code)
+	ctx.SetBodyString(text)
+}
+
+// acceptsJSON reports whether who asks the admin port takes JSON: programs do, browsers and curl do not say so.
+func acceptsJSON(ctx *fasthttp.RequestCtx) bool {
+	return strings.Contains(string(ctx.Request.Header.Peek(fasthttp.HeaderAccept)), "application/json")
+}
+
+// respond answers with v as JSON, or with what text writes of it.
+func respond(ctx *fasthttp.RequestCtx, asJSON bool, v any, text func(io.Writer)) {
+	if !asJSON {
+		writeText(ctx, http.StatusOK, "")
+		text(ctx)
+		return
+	}
+	ctx.SetContentType("application/json")
+	ctx.Response.Header.Set("X-Content-Type-Options", "nosniff")
+	if err := json.NewEncoder(ctx).Encode(v); err != nil {
+		panic("encode: " + err.Error()) // it holds strings, finite numbers and times
+	}
+}

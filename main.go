@@ -68,6 +68,9 @@ func serve(args []string) int {
 		return code
 	}
 	log := opts.NewLogger(os.Stderr)
+	if err := forbidCores(); err != nil {
+		log.Warn("Left core files possible", "err", err)
+	}
 	if _, err := maxprocs.Set(); err != nil {
 		log.Warn("Left GOMAXPROCS as it was", "err", err)
 	}

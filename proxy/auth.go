@@ -3,11 +3,11 @@ package proxy
 import (
 	"bytes"
 	"cmp"
-	"container/list"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -16,26 +16,27 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 )
 
 const (
-	// verdictTTL is how long kube-apiserver's own delegating servers believe a
-	// review, yes or no (k8s.io/apiserver pkg/server/options/authorization.go).
-	verdictTTL    = 10 * time.Second
-	maxVerdicts   = 8192
+	// answerTTL is how long kube-apiserver's own delegating servers believe a review
+	// (k8s.io/apiserver pkg/server/options/authentication.go and authorization.go). The minutes for which kube-apiserver believes a webhook are
+	// not for us: a right that is taken away would be had here for so much longer than there.
+	answerTTL     = 10 * time.Second
 	reviewTimeout = 10 * time.Second
 
 	selfReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	reviewPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 	maxReviewBytes = 1 << 20
 
-	// Open watches are asked about again every grantInterval and up to a tenth
+	// Open watches are asked about again every --authorization-recheck-interval, by default recheckInterval, and up to a tenth
 	// more, by at most grantReviews requests at a time. One that has had no
-	// yes for maxGrantAge ends: five intervals in which nobody could say.
-	grantInterval = time.Minute
-	maxGrantAge   = 6 * grantInterval
-	grantReviews  = 16
+	// yes for maxGrantAge intervals ends: five of them in which nobody could say.
+	recheckInterval = time.Minute
+	maxGrantAge     = 6
+	grantReviews    = 16
 )
 
 // verdict is kube-apiserver's answer to a review.
@@ -54,23 +55,18 @@ const (
 // from a certificate or a front proxy is asked about by ourselves (SubjectAccessReview).
 // Its methods may be called from any goroutine.
 type authorizer struct {
-	upstream doer
+	// Immutable.
+	upstream      doer
+	log           *slog.Logger
+	yesTTL, noTTL time.Duration // for which a verdict is believed
+	interval      time.Duration // after which an open watch is asked about again
+	owners        owners
+
 	calls    coalescer[question, verdict]
+	verdicts answers[verdict]
 
-	mu       sync.Mutex
-	verdicts map[question]*list.Element // of *answer
-	recent   *list.List                 // the answers, the last used one first
-	grants   map[question]*grant
-}
-
-// question is the hash of a token or a user and of what is wanted. It is what
-// maps hold in place of the token.
-type question [sha256.Size]byte
-
-type answer struct {
-	question question
-	verdict  verdict
-	expires  time.Time
+	mu     sync.Mutex
+	grants map[question]*grant
 }
 
 // grant is the permission that the open watches asking one question live on.
@@ -79,6 +75,7 @@ type grant struct {
 	question question
 	id       identity
 	review   []byte
+	resource schema.GroupVersionResource
 
 	// Guarded by authorizer.mu.
 	watches map[*openWatch]struct{}
@@ -88,11 +85,14 @@ type grant struct {
 
 type openWatch struct{ revoke func() }
 
-func newAuthorizer(upstream doer) *authorizer {
+func newAuthorizer(upstream doer, opts *Options, log *slog.Logger) *authorizer {
 	return &authorizer{
 		upstream: upstream,
-		verdicts: make(map[question]*list.Element),
-		recent:   list.New(),
+		log:      log,
+		yesTTL:   opts.AuthorizationWebhookCacheAuthorizedTTL,
+		noTTL:    opts.AuthorizationWebhookCacheUnauthorizedTTL,
+		interval: opts.AuthorizationRecheckInterval,
+		owners:   owners{upstream: upstream, ttl: opts.AuthenticationTokenWebhookCacheTTL},
 		grants:   make(map[question]*grant),
 	}
 }
@@ -113,7 +113,7 @@ func (a *authorizer) allowed(ctx context.Context, id identity, req *request) boo
 // decide says whether id may do what attributes say, from memory if it was asked a moment ago.
 func (a *authorizer) decide(ctx context.Context, id identity, attributes resourceAttributes) verdict {
 	q, review := reviewFor(id, attributes)
-	if v, ok := a.remembered(q); ok {
+	if v, ok := a.verdicts.get(q); ok {
 		authorizedFromMemory.Inc()
 		return v
 	}
@@ -131,7 +131,7 @@ func (a *authorizer) decide(ctx context.Context, id identity, attributes resourc
 
 // watchGrant keeps asking, while Run runs, whether id may do what req asks for,
 // and calls revoke when it may not any longer, or when nobody has been able to
-// say so for maxGrantAge. revoke is called at most once, by a goroutine of Run,
+// say so for too long. revoke is called at most once, by a goroutine of Run,
 // and must not block. The caller calls release when the watch has ended; revoke
 // is not called after that, except for a call that is under way. Open watches
 // that ask the same question share one review. The proxy's own watches need none.
@@ -147,7 +147,7 @@ func (a *authorizer) watchGrant(id identity, req *request, revoke func()) (relea
 	g := a.grants[q]
 	if g == nil {
 		now := time.Now()
-		g = &grant{question: q, id: id, review: review, watches: make(map[*openWatch]struct{}), lastYes: now, next: nextReview(now)}
+		g = &grant{question: q, id: id, review: review, watches: make(map[*openWatch]struct{}), lastYes: now, next: a.nextReview(now), resource: req.gvr}
 		a.grants[q] = g
 	}
 	g.watches[w] = struct{}{}
@@ -161,8 +161,8 @@ func (a *authorizer) watchGrant(id identity, req *request, revoke func()) (relea
 	}
 }
 
-func nextReview(now time.Time) time.Time {
-	return now.Add(grantInterval + rand.N(grantInterval/10))
+func (a *authorizer) nextReview(now time.Time) time.Time {
+	return now.Add(a.interval + rand.N(a.interval/10))
 }
 
 // Run asks about open watches until ctx ends. The reviews are spread over the
@@ -171,7 +171,7 @@ func (a *authorizer) Run(ctx context.Context) error {
 	var reviews sync.WaitGroup
 	defer reviews.Wait()
 	free := make(chan struct{}, grantReviews)
-	tick := time.NewTicker(grantInterval / 60)
+	tick := time.NewTicker(a.interval / 60)
 	defer tick.Stop()
 	for {
 		select {
@@ -181,7 +181,7 @@ func (a *authorizer) Run(ctx context.Context) error {
 		}
 		due, expired := a.dueGrants(time.Now(), cap(free)-len(free))
 		for _, g := range expired {
-			a.revoke(g)
+			a.revoke(g, "kube-apiserver has not said for too long whether the client may read")
 		}
 		for _, g := range due {
 			free <- struct{}{} // never blocks: only this loop adds, and due is no longer than what was free
@@ -200,7 +200,7 @@ func (a *authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
 	defer a.mu.Unlock()
 	for _, g := range a.grants {
 		switch {
-		case now.Sub(g.lastYes) >= maxGrantAge:
+		case now.Sub(g.lastYes) >= maxGrantAge*a.interval:
 			expired = append(expired, g)
 		case !now.Before(g.next):
 			due = append(due, g)
@@ -209,7 +209,7 @@ func (a *authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
 	slices.SortFunc(due, func(g, h *grant) int { return cmp.Compare(g.next.UnixNano(), h.next.UnixNano()) })
 	due = due[:min(n, len(due))]
 	for _, g := range due {
-		g.next = nextReview(now)
+		g.next = a.nextReview(now)
 	}
 	return due, expired
 }
@@ -226,12 +226,12 @@ func (a *authorizer) renew(ctx context.Context, g *grant) {
 		g.lastYes = time.Now()
 		a.mu.Unlock()
 	case verdictNo:
-		a.revoke(g)
+		a.revoke(g, "the client may no longer read, or is nobody any more")
 	}
 }
 
-// revoke ends the watches that live on g.
-func (a *authorizer) revoke(g *grant) {
+// revoke ends the watches that live on g, and says why.
+func (a *authorizer) revoke(g *grant, reason string) {
 	a.mu.Lock()
 	watches := g.watches
 	g.watches = nil
@@ -239,47 +239,21 @@ func (a *authorizer) revoke(g *grant) {
 		delete(a.grants, g.question)
 	}
 	a.mu.Unlock()
+	if len(watches) > 0 {
+		a.log.Info("Revoked watches", "resource", resourceText(g.resource), "watches", len(watches), "reason", reason)
+	}
 	for w := range watches {
 		w.revoke()
 	}
 }
 
-// entries is how many answers are remembered.
-func (a *authorizer) entries() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.verdicts)
-}
-
-// remembered returns an answer that is still good.
-func (a *authorizer) remembered(q question) (verdict, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e := a.verdicts[q]
-	if e == nil || !time.Now().Before(e.Value.(*answer).expires) {
-		return verdictNone, false
-	}
-	a.recent.MoveToFront(e)
-	return e.Value.(*answer).verdict, true
-}
-
 // remember keeps a yes or a no.
 func (a *authorizer) remember(q question, v verdict) {
-	if v == verdictNone {
-		return
-	}
-	ans := &answer{question: q, verdict: v, expires: time.Now().Add(verdictTTL)}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if e := a.verdicts[q]; e != nil {
-		e.Value = ans
-		a.recent.MoveToFront(e)
-		return
-	}
-	a.verdicts[q] = a.recent.PushFront(ans)
-	if a.recent.Len() > maxVerdicts {
-		oldest := a.recent.Remove(a.recent.Back()).(*answer)
-		delete(a.verdicts, oldest.question)
+	switch v {
+	case verdictYes:
+		a.verdicts.put(q, v, a.yesTTL)
+	case verdictNo:
+		a.verdicts.put(q, v, a.noTTL)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -75,9 +76,15 @@ func (r fakeReviews) answer(id identity, path string, body []byte) (int, string,
 	return code, status(`{"allowed":true}`), nil
 }
 
+// authorizerOf returns an authorizer with the default options.
+func authorizerOf(upstream doer) *authorizer {
+	opts := NewOptions()
+	return newAuthorizer(upstream, &opts, slog.New(slog.DiscardHandler))
+}
+
 func newTestAuthorizer(r fakeReviews) (*authorizer, *fakeUpstream) {
 	up := &fakeUpstream{answer: r.answer}
-	return newAuthorizer(up), up
+	return authorizerOf(up), up
 }
 
 func TestAllowed(t *testing.T) {
@@ -127,13 +134,60 @@ func TestAllowedRemembers(t *testing.T) {
 		f("ill", list, false, 1)
 		f("nobody", list, false, 1)
 
-		time.Sleep(verdictTTL - time.Millisecond)
+		time.Sleep(answerTTL - time.Millisecond)
 		reviews["good"], reviews["bad"] = "no", "yes"
 		f("good", list, true, 0)
 		f("bad", list, false, 0)
 		time.Sleep(time.Millisecond)
 		f("good", list, false, 1)
 		f("bad", list, true, 1)
+	})
+}
+
+// Each kind of answer is believed as long as the options say, and open watches are asked about as often.
+func TestAnswerTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &fakeUpstream{answer: fakeReviews{"good": "yes", "bad": "no"}.answer}
+		opts := NewOptions()
+		opts.AuthorizationWebhookCacheAuthorizedTTL, opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Minute, time.Second
+		opts.AuthorizationRecheckInterval = 10 * time.Second
+		a := newAuthorizer(up, &opts, slog.New(slog.DiscardHandler))
+		asked := func(token string, after time.Duration) int {
+			time.Sleep(after)
+			before := up.count()
+			a.allowed(t.Context(), identity{kind: kindToken, token: token}, mustParse(t, "/api/v1/pods"))
+			return up.count() - before
+		}
+		for _, c := range []struct {
+			token string
+			after time.Duration
+			want  int
+		}{{"good", 0, 1}, {"bad", 0, 1}, {"bad", time.Second - 1, 0}, {"bad", 1, 1}, {"good", 59*time.Second - 1, 0}, {"good", 1, 1}} {
+			if got := asked(c.token, c.after); got != c.want {
+				t.Errorf("%s, %s later: asked %d times, want %d", c.token, c.after, got, c.want)
+			}
+		}
+		a.yesTTL = 0
+		if n := asked("good", time.Minute) + asked("good", 0); n != 2 {
+			t.Errorf("asked %d times, want 2", n)
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		go a.Run(ctx)
+		revoked, _ := watches(t, a, "good", "/api/v1/pods?watch=1", 2)
+		before := up.count()
+		time.Sleep(100 * time.Second)
+		if n := up.count() - before; n < 9 || n > 10 || revoked() != 0 {
+			t.Errorf("asked %d times in 10 intervals, and revoked %d", n, revoked())
+		}
+		up.mu.Lock()
+		up.answer = fakeReviews{}.answer
+		up.mu.Unlock()
+		time.Sleep(maxGrantAge*10*time.Second + time.Second)
+		if revoked() != 2 {
+			t.Errorf("%d of 2 watches were revoked without an answer for %d intervals", revoked(), maxGrantAge)
+		}
+		cancel()
 	})
 }
 
@@ -188,15 +242,15 @@ func TestVerdictsAreBounded(t *testing.T) {
 		list := mustParse(t, "/api/v1/pods")
 		id := identity{kind: kindToken, token: "t"}
 		a.allowed(t.Context(), id, list)
-		for i := range maxVerdicts + 100 {
+		for i := range maxAnswers + 100 {
 			a.remember(question{byte(i), byte(i >> 8), 1}, verdictNo)
 			a.allowed(t.Context(), id, list) // the one in use stays
 		}
 		if got := up.count(); got != 1 {
 			t.Errorf("asked %d times, want 1", got)
 		}
-		if len(a.verdicts) != maxVerdicts || a.recent.Len() != maxVerdicts {
-			t.Errorf("got %d verdicts, %d in the list", len(a.verdicts), a.recent.Len())
+		if len(a.verdicts.byQuestion) != maxAnswers || a.verdicts.size() != maxAnswers {
+			t.Errorf("got %d verdicts, %d in the list", len(a.verdicts.byQuestion), a.verdicts.size())
 		}
 	})
 }
@@ -240,14 +294,14 @@ func TestWatchGrants(t *testing.T) {
 		a.watchGrant(identity{kind: kindOwn}, mustParse(t, line), func() { t.Error("own watch revoked") })()
 
 		// One review per question and interval, however many watches there are.
-		time.Sleep(10 * grantInterval)
+		time.Sleep(10 * recheckInterval)
 		if got := up.count(); got < 3*9 || got > 3*10 {
 			t.Errorf("asked %d times in 10 intervals for 3 questions", got)
 		}
 		up.mu.Lock()
 		reviews["a"] = "no"
 		up.mu.Unlock()
-		time.Sleep(grantInterval + grantInterval/5)
+		time.Sleep(recheckInterval + recheckInterval/5)
 		if revokedA() != 100 || revokedA2() != 5 || revokedB() != 0 {
 			t.Errorf("revoked: got %d, %d and %d, want 100, 5 and 0", revokedA(), revokedA2(), revokedB())
 		}
@@ -259,7 +313,7 @@ func TestWatchGrants(t *testing.T) {
 		releaseB()
 		releaseB()
 		before := up.count()
-		time.Sleep(10 * grantInterval)
+		time.Sleep(10 * recheckInterval)
 		if got := up.count(); got != before {
 			t.Errorf("asked %d times about nothing", got-before)
 		}
@@ -290,14 +344,14 @@ func TestWatchGrantsFailClosed(t *testing.T) {
 			}
 
 			set(answer)
-			time.Sleep(5 * grantInterval)
+			time.Sleep(5 * recheckInterval)
 			set("yes")
-			time.Sleep(2 * grantInterval)
+			time.Sleep(2 * recheckInterval)
 			if revoked() != 0 {
 				t.Fatalf("%s: revoked after less than five intervals", answer)
 			}
 			set(answer)
-			time.Sleep(maxGrantAge + grantInterval/30)
+			time.Sleep(maxGrantAge*recheckInterval + recheckInterval/30)
 			if revoked() != 3 {
 				t.Errorf("%s: revoked %d, want 3", answer, revoked())
 			}
@@ -318,7 +372,7 @@ func TestWatchGrantsFailClosedWhenSlow(t *testing.T) {
 			revoked, _ := watches(t, a, fmt.Sprint(i), "/api/v1/pods?watch=1", 1)
 			counts = append(counts, revoked)
 		}
-		time.Sleep(maxGrantAge + grantInterval/30)
+		time.Sleep(maxGrantAge*recheckInterval + recheckInterval/30)
 		for i, revoked := range counts {
 			if revoked() != 1 {
 				t.Fatalf("watch %d: not revoked", i)

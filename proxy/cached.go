@@ -102,6 +102,10 @@ func (c *cachedReads) keep(name string) {
 			c.log.Warn("Waited for resident resource", "resource", name, "err", err)
 			continue
 		}
+		if c.opts.excluded(gvr) { // which its name alone did not tell
+			c.log.Error("Excluded resource is resident too, and will never be ready", "resource", name)
+			return
+		}
 		info, _ := c.discovery.lookup(c.ctx, gvr)
 		info.definition, _ = c.definitions.of(c.ctx, gvr, true)
 		if l, ok := c.lanes.acquire(info, representation{}, true); ok {
@@ -155,7 +159,7 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request)
 func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	wait, cancel := context.WithTimeout(c.ctx, laneWait)
 	defer cancel()
-	if !r.served() || !c.resolve(wait, r) || r.acquire(false) && r.passesAlone(c.opts.mostAlone) {
+	if !c.mayBeCached(r) || !c.resolve(wait, r) || r.acquire(false) && r.passesAlone(c.opts.mostAlone) {
 		return false
 	}
 	// If not allowed, upstream says no in its own words.

@@ -79,7 +79,7 @@ func configField(name string) string {
 	words := strings.Split(name, "-")
 	for i, word := range words {
 		switch {
-		case word == "ca" || word == "uid":
+		case word == "ca" || word == "uid" || word == "ttl":
 			words[i] = strings.ToUpper(word)
 		case word == "requestheader":
 			words[i] = "requestHeader"

@@ -138,7 +138,7 @@ func TestConfigAndFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := printConfig(t, o)
-	for _, want := range []string{"idleTimeout: 2m\n", "historyFrames: 7\n", "residentResources:\n  - nodes\n  - events\nidle", "logLevel: debug\n",
+	for _, want := range []string{"idleTimeout: 2m\n", "historyFrames: 7\n", "residentResources:\n  - nodes\n  - events\nexclude", "logLevel: debug\n",
 		"requestHeaderAllowedNames:\n  - a, b\nrequest", "freshnessTimeout: 3s\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)

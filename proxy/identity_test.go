@@ -373,7 +373,7 @@ func TestAllowedUser(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		up := &fakeUpstream{answer: subjects{"jane": "yes", "joe": "no", "ill": "500", "unasked": "403", "odd": "self"}.answer}
-		a := newAuthorizer(up)
+		a := authorizerOf(up)
 		list := mustParse(t, "/api/v1/pods")
 		f := func(id identity, want bool, wantAsked int) {
 			t.Helper()
@@ -405,28 +405,28 @@ func TestWatchGrantsOfUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := subjects{"jane": "yes", "joe": "yes"}
 		up := &fakeUpstream{answer: answers.answer}
-		a := newAuthorizer(up)
+		a := authorizerOf(up)
 		go a.Run(t.Context())
 		var jane, joe atomic.Bool // whether their watches were ended
 		watch := func(id identity, ended *atomic.Bool) {
 			a.watchGrant(id, mustParse(t, "/api/v1/pods?watch=1"), func() { ended.Store(true) })
 		}
 		certified := byCertificate("jane")
-		certified.user.expires = time.Now().Add(5 * grantInterval)
+		certified.user.expires = time.Now().Add(5 * recheckInterval)
 		watch(certified, &jane)
 		watch(byCertificate("joe"), &joe)
-		time.Sleep(4 * grantInterval)
+		time.Sleep(4 * recheckInterval)
 		if jane.Load() || joe.Load() {
 			t.Fatal("ended too early")
 		}
-		time.Sleep(3 * grantInterval)
+		time.Sleep(3 * recheckInterval)
 		if !jane.Load() || joe.Load() {
 			t.Errorf("ended after a certificate has expired: jane's %v, joe's %v", jane.Load(), joe.Load())
 		}
 		up.mu.Lock()
 		answers["joe"] = "no"
 		up.mu.Unlock()
-		time.Sleep(2 * grantInterval)
+		time.Sleep(2 * recheckInterval)
 		if !joe.Load() {
 			t.Error("joe's watch goes on without rights")
 		}
@@ -436,7 +436,7 @@ func TestWatchGrantsOfUsers(t *testing.T) {
 // A user that we impersonate acts as another only by kube-apiserver's leave, for each value.
 func TestActAs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAuthorizer(&fakeUpstream{answer: subjects{
+		a := authorizerOf(&fakeUpstream{answer: subjects{
 			"admin": "yes", "jane": "no", "ill": "500",
 			"jane impersonate users  joe": "yes", "jane impersonate groups  dev": "yes", "jane impersonate serviceaccounts ns sa": "yes",
 			"jane impersonate uids  u": "yes", "jane impersonate userextrasa/b  v": "yes",

@@ -97,11 +97,13 @@ func collectionPath(gvr schema.GroupVersionResource) string {
 func (l *lane) String() string { return l.resource() + " (" + l.representation.String() + ")" }
 
 // resource is the lane's resource, as logs name it: apps/v1/deployments.
-func (l *lane) resource() string {
-	if l.gvr.Group == "" {
-		return l.gvr.Version + "/" + l.gvr.Resource
+func (l *lane) resource() string { return resourceText(l.gvr) }
+
+func resourceText(gvr schema.GroupVersionResource) string {
+	if gvr.Group == "" {
+		return gvr.Version + "/" + gvr.Resource
 	}
-	return l.gvr.Group + "/" + l.gvr.Version + "/" + l.gvr.Resource
+	return gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
 }
 
 // uncached reports whether kube-apiserver has no watch cache for the resource, so that its watch never tells how

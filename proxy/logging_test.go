@@ -52,7 +52,7 @@ var logKeys = map[string]string{
 	"path":                "of a URL, without its query",
 	"pid":                 "a process",
 	"queuedBytes":         "of a socket; 0 too if the kernel does not say, as the next",
-	"reason":              "a verdict's",
+	"reason":              "a verdict's, or in words",
 	"relist":              "whether a list is next",
 	"relisted":            "whether it was not the first list",
 	"resentSegments":      "of a socket",
@@ -67,6 +67,7 @@ var logKeys = map[string]string{
 	"unackedSegments":     "of a socket",
 	"userAgent":           "what a client calls itself, as /debug/watchers shows it",
 	"version":             "watchfan's",
+	"watches":             "a number",
 	"windowBytes":         "of a socket",
 }
 

@@ -125,7 +125,7 @@ func (s *Server) registerMetrics() (unregister func()) {
 	set.NewGauge(clientConnections, func() float64 { return float64(s.conns.count()) })
 	set.NewGauge(lagEvents, func() float64 { events, _ := s.cached.flusher.Lag(); return float64(events) })
 	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.flusher.Lag(); return float64(bytes) })
-	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.entries()) })
+	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.verdicts.size()) })
 	if s.certificate != nil {
 		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.current().Leaf.NotAfter.Unix()) })
 	}

@@ -9,13 +9,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"time"
 )
 
 // MaxFlushInterval is the most that events may be made to wait: less than what a verdict takes for slow.
 const MaxFlushInterval = 100 * time.Millisecond
+
+// MaxAnswerTTL is the most that kube-apiserver is believed for, about rights and owners: who has lost a right has it here for no longer.
+const MaxAnswerTTL = time.Hour
 
 // AnyPort as a port number lets the system choose a free one.
 const AnyPort = -1
@@ -62,8 +64,24 @@ type Options struct {
 	// They are nobody else's and never forwarded. Default none, as kube-apiserver's.
 	RequestHeaderUsernameHeaders, RequestHeaderUIDHeaders, RequestHeaderGroupHeaders, RequestHeaderExtraHeadersPrefix []string
 
+	// AuthenticationTokenWebhookCacheTTL is how long kube-apiserver is believed whose a token is, where that is asked at all; see owners.
+	// Default 10s; 0 asks for each request. At most MaxAnswerTTL, as the next two.
+	AuthenticationTokenWebhookCacheTTL time.Duration
+	// AuthorizationWebhookCacheAuthorizedTTL is how long kube-apiserver is believed that a client may read: for so long it goes on after
+	// its right is taken away. Default 10s; 0 asks for each request.
+	AuthorizationWebhookCacheAuthorizedTTL time.Duration
+	// AuthorizationWebhookCacheUnauthorizedTTL is how long it is believed that a client may not, and its reads are passed through. Default 10s;
+	// 0 asks for each request.
+	AuthorizationWebhookCacheUnauthorizedTTL time.Duration
+	// AuthorizationRecheckInterval is how often kube-apiserver is asked whether the client of an open watch may still read. A watch ends
+	// when it may not, or when kube-apiserver has not said so for six intervals. Default 1m. From 1s to 1h.
+	AuthorizationRecheckInterval time.Duration
+
 	// ResidentResources are watched from the start and for good; named as pods, v1/pods or apps/v1/deployments. Default none.
 	ResidentResources []string
+	// Exclude are the resources that are never served from a cache, in whatever version: always passed through. Named as ResidentResources
+	// are, or *.GROUP for all of a group; a name without a group is that of all groups. Default none.
+	Exclude []string
 	// IdleTimeout is how long a resource is still watched upstream after its last client. Default 10m.
 	IdleTimeout time.Duration
 	// FreshnessTimeout is how long a request waits for state as new as it asks for. Default 3s, as kube-apiserver's.
@@ -107,14 +125,20 @@ type Options struct {
 // NewOptions returns the defaults.
 func NewOptions() Options {
 	return Options{
-		InsecurePort:       8001,
-		SecurePort:         8443,
-		BindAddress:        "0.0.0.0",
-		AdminPort:          8002,
-		AdminBindAddress:   "127.0.0.1",
-		Profiling:          true,
-		CertDir:            defaultCertDir(),
-		AnonymousAuth:      true,
+		InsecurePort:     8001,
+		SecurePort:       8443,
+		BindAddress:      "0.0.0.0",
+		AdminPort:        8002,
+		AdminBindAddress: "127.0.0.1",
+		Profiling:        true,
+		CertDir:          defaultCertDir(),
+		AnonymousAuth:    true,
+
+		AuthenticationTokenWebhookCacheTTL:       answerTTL,
+		AuthorizationWebhookCacheAuthorizedTTL:   answerTTL,
+		AuthorizationWebhookCacheUnauthorizedTTL: answerTTL,
+		AuthorizationRecheckInterval:             recheckInterval,
+
 		IdleTimeout:        10 * time.Minute,
 		FreshnessTimeout:   3 * time.Second,
 		MinRequestTimeout:  30 * time.Minute,
@@ -160,7 +184,13 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	list(&o.RequestHeaderGroupHeaders, "requestheader-group-headers", "`HEADERS` in which front proxies name a user's groups, usually X-Remote-Group")
 	list(&o.RequestHeaderExtraHeadersPrefix, "requestheader-extra-headers-prefix", "`PREFIXES` of headers in which front proxies say more about a user, usually X-Remote-Extra-")
 
+	fs.DurationVar(&o.AuthenticationTokenWebhookCacheTTL, "authentication-token-webhook-cache-ttl", o.AuthenticationTokenWebhookCacheTTL, "`DURATION` for which kube-apiserver is believed whose a token is; 0s asks each time")
+	fs.DurationVar(&o.AuthorizationWebhookCacheAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", o.AuthorizationWebhookCacheAuthorizedTTL, "`DURATION` for which kube-apiserver is believed that a client may read; 0s asks each time")
+	fs.DurationVar(&o.AuthorizationWebhookCacheUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", o.AuthorizationWebhookCacheUnauthorizedTTL, "`DURATION` for which it is believed that a client may not; 0s asks each time")
+	fs.DurationVar(&o.AuthorizationRecheckInterval, "authorization-recheck-interval", o.AuthorizationRecheckInterval, "`DURATION` after which kube-apiserver is asked again whether the client of an open watch may read; its watches end after six without an answer")
+
 	list(&o.ResidentResources, "resident-resources", "`RESOURCES` to watch from the start and for good, comma-separated: pods, v1/configmaps, apps/v1/deployments")
+	list(&o.Exclude, "exclude", "`RESOURCES` never to cache, named likewise, or as *.cilium.io")
 	fs.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "`DURATION` for which a resource is still watched upstream after its last client")
 	fs.DurationVar(&o.FreshnessTimeout, "freshness-timeout", o.FreshnessTimeout, "`DURATION` for which a request waits for state as new as it asks for")
 	fs.BoolVar(&o.CompressWatches, "compress-watches", o.CompressWatches, "serve watches as gzip to clients that accept it, compressed once for all of them")
@@ -224,12 +254,31 @@ func (o *Options) Validate() error {
 		if !resourceName.MatchString(name) {
 			wrong("%s is no resource: give plural names such as pods, deployments.apps or apps/v1/deployments", o.given("resident-resources", strconv.Quote(name)))
 		}
+		if o.SecurePort == 0 && isSecrets(residentName(name)) {
+			wrong("%s is of no use without --secure-port: Secrets are served from a cache only to clients whose right to read them is asked for, "+
+				"and whoever comes to the insecure port has the proxy's own", o.given("resident-resources", strconv.Quote(name)))
+		}
+	}
+	for _, name := range o.Exclude {
+		if !excludedName.MatchString(name) {
+			wrong("%s is no resource: give plural names such as pods, deployments.apps, apps/v1/deployments or *.cilium.io", o.given("exclude", strconv.Quote(name)))
+			continue
+		}
+		for _, resident := range o.ResidentResources {
+			if excludes(name, residentName(resident)) {
+				wrong("%s leaves %s of %s out: a resource is either always cached or never", o.given("exclude", strconv.Quote(name)), resident, o.named("resident-resources"))
+			}
+		}
 	}
 	for _, d := range []struct {
 		flag      string
 		value     time.Duration
 		mayBeZero bool
 	}{
+		{"authentication-token-webhook-cache-ttl", o.AuthenticationTokenWebhookCacheTTL, true},
+		{"authorization-webhook-cache-authorized-ttl", o.AuthorizationWebhookCacheAuthorizedTTL, true},
+		{"authorization-webhook-cache-unauthorized-ttl", o.AuthorizationWebhookCacheUnauthorizedTTL, true},
+		{"authorization-recheck-interval", o.AuthorizationRecheckInterval, false},
 		{"idle-timeout", o.IdleTimeout, true},
 		{"freshness-timeout", o.FreshnessTimeout, false},
 		{"min-request-timeout", o.MinRequestTimeout, false},
@@ -241,8 +290,22 @@ func (o *Options) Validate() error {
 			wrong("%s is too short: give a positive duration, for example 30s", o.given(d.flag, d.value))
 		}
 	}
-	if o.FlushInterval > MaxFlushInterval {
-		wrong("%s is too long: give at most %s", o.given("flush-interval", o.FlushInterval), MaxFlushInterval)
+	for _, d := range []struct {
+		flag        string
+		value, most time.Duration
+	}{
+		{"flush-interval", o.FlushInterval, MaxFlushInterval},
+		{"authentication-token-webhook-cache-ttl", o.AuthenticationTokenWebhookCacheTTL, MaxAnswerTTL},
+		{"authorization-webhook-cache-authorized-ttl", o.AuthorizationWebhookCacheAuthorizedTTL, MaxAnswerTTL},
+		{"authorization-webhook-cache-unauthorized-ttl", o.AuthorizationWebhookCacheUnauthorizedTTL, MaxAnswerTTL},
+		{"authorization-recheck-interval", o.AuthorizationRecheckInterval, MaxAnswerTTL},
+	} {
+		if d.value > d.most {
+			wrong("%s is too long: give at most %s", o.given(d.flag, d.value), d.most)
+		}
+	}
+	if i := o.AuthorizationRecheckInterval; i > 0 && i < time.Second {
+		wrong("%s is too short: give at least 1s", o.given("authorization-recheck-interval", i))
 	}
 	for _, n := range []struct {
 		flag         string
@@ -273,9 +336,6 @@ func (o *Options) given(flag string, value any) string {
 	}
 	return fmt.Sprintf("%s=%v", o.named(flag), value)
 }
-
-// resourceName is how --resident-resources names a resource; see discovery.resolve.
-var resourceName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*(/[a-z0-9.-]+){0,2}$`)
 
 // listenAddress returns the address for net.Listen, whatever AnyPort means there.
 func listenAddress(ip string, port int) string {

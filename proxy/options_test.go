@@ -148,5 +148,25 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) { o.IdleTimeout = -1 }, "--idle-timeout")
 	f(func(o *proxy.Options) { o.FlushInterval = -1 }, "--flush-interval")
 	f(func(o *proxy.Options) { o.FlushInterval = time.Minute }, "--flush-interval=1m0s is too long")
+	f(func(o *proxy.Options) { o.AuthenticationTokenWebhookCacheTTL = -1 }, "--authentication-token-webhook-cache-ttl")
+	f(func(o *proxy.Options) {
+		o.AuthenticationTokenWebhookCacheTTL, o.AuthorizationWebhookCacheAuthorizedTTL, o.AuthorizationWebhookCacheUnauthorizedTTL = 0, 0, 0
+	}, "")
+	f(func(o *proxy.Options) { o.AuthorizationWebhookCacheAuthorizedTTL = 2 * time.Hour }, "--authorization-webhook-cache-authorized-ttl=2h0m0s is too long: give at most 1h0m0s")
+	f(func(o *proxy.Options) { o.AuthorizationWebhookCacheUnauthorizedTTL = 2 * time.Hour }, "--authorization-webhook-cache-unauthorized-ttl")
+	f(func(o *proxy.Options) { o.AuthorizationRecheckInterval = 0 }, "--authorization-recheck-interval=0s is too short")
+	f(func(o *proxy.Options) { o.AuthorizationRecheckInterval = time.Millisecond }, "give at least 1s")
+	f(func(o *proxy.Options) { o.AuthorizationRecheckInterval = 2 * time.Hour }, "is too long")
+	f(func(o *proxy.Options) { o.Exclude = []string{"pods", "*.cilium.io", "apps/v1/deployments"} }, "")
+	f(func(o *proxy.Options) { o.Exclude = []string{"*"} }, `--exclude="*" is no resource`)
+	f(func(o *proxy.Options) { o.ResidentResources, o.Exclude = []string{"v1/pods"}, []string{"pods"} }, `--exclude="pods" leaves v1/pods of --resident-resources out`)
+	f(func(o *proxy.Options) {
+		o.ResidentResources, o.Exclude = []string{"nodes.example.com"}, []string{"*.example.com"}
+	}, "either always cached or never")
+	f(func(o *proxy.Options) {
+		o.ResidentResources, o.Exclude = []string{"pods"}, []string{"pods.example.com"}
+	}, "")
+	f(func(o *proxy.Options) { o.ResidentResources = []string{"secrets"} }, "")
+	f(func(o *proxy.Options) { o.ResidentResources, o.SecurePort = []string{"v1/secrets"}, 0 }, "without --secure-port: Secrets are served from a cache only to clients whose right")
 	f(func(o *proxy.Options) { o.HistoryBytes = 5 }, "--history-bytes=5 is too small")
 }

@@ -88,7 +88,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		clients:    clients,
 		upstream:   upstream,
 		discovery:  newDiscovery(upstream, log),
-		authorizer: newAuthorizer(upstream),
+		authorizer: newAuthorizer(upstream, &opts, log),
 		health:     &health{profiling: opts.Profiling},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

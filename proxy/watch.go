@@ -48,8 +48,7 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 // compresses reports whether the watch is sent as gzip. Secrets are not: what compresses well tells who can write some of it, and sees
 // how long the records are, of the rest.
 func (c *cachedReads) compresses(r *cachedRead) bool {
-	secret := r.gvr.Group == "" && r.gvr.Resource == "secrets"
-	return r.gzip && c.opts.CompressWatches && !secret
+	return r.gzip && c.opts.CompressWatches && !isSecrets(r.gvr.GroupResource())
 }
 
 // serveExpired answers a watch from a resourceVersion that only a list can follow: a stream that holds nothing but the ERROR event, as

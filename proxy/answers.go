@@ -1,0 +1,70 @@
+package proxy
+
+import (
+	"container/list"
+	"crypto/sha256"
+	"sync"
+	"time"
+)
+
+// maxAnswers bounds what answers remembers: so many verdicts are 2 MB.
+const maxAnswers = 8192
+
+// question is the hash of a token or a user and of what is wanted. It is what
+// maps hold in place of the token.
+type question [sha256.Size]byte
+
+// answers remembers the answers to the questions that were asked last. The zero value is empty. Its methods may be called from any goroutine.
+type answers[V any] struct {
+	mu         sync.Mutex
+	byQuestion map[question]*list.Element // of *answer[V]
+	recent     list.List                  // the answers, the last used one first
+}
+
+type answer[V any] struct {
+	question question
+	value    V
+	expires  time.Time
+}
+
+// get returns an answer that is still good.
+func (a *answers[V]) get(q question) (value V, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.byQuestion[q]
+	if e == nil || !time.Now().Before(e.Value.(*answer[V]).expires) {
+		return value, false
+	}
+	a.recent.MoveToFront(e)
+	return e.Value.(*answer[V]).value, true
+}
+
+// put keeps an answer for ttl, in place of the one before. A ttl of 0 keeps none.
+func (a *answers[V]) put(q question, value V, ttl time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.byQuestion[q]; e != nil {
+		a.forgetLocked(e)
+	}
+	if ttl <= 0 {
+		return
+	}
+	if a.byQuestion == nil {
+		a.byQuestion = make(map[question]*list.Element)
+	}
+	a.byQuestion[q] = a.recent.PushFront(&answer[V]{question: q, value: value, expires: time.Now().Add(ttl)})
+	if a.recent.Len() > maxAnswers {
+		a.forgetLocked(a.recent.Back())
+	}
+}
+
+func (a *answers[V]) forgetLocked(e *list.Element) {
+	delete(a.byQuestion, a.recent.Remove(e).(*answer[V]).question)
+}
+
+// size is how many answers are remembered, good or not.
+func (a *answers[V]) size() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.recent.Len()
+}

@@ -23,6 +23,7 @@ type cachedReads struct {
 	offers      *offers
 	definitions *definitions
 	auth        *authorizer
+	audit       *auditLog
 	pass        func(*fasthttp.RequestCtx, identity) // to kube-apiserver
 	lanes       *lanes
 	compressed  compressedLists
@@ -44,6 +45,7 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 		discovery: s.discovery,
 		offers:    &offers{upstream: s.upstream},
 		auth:      s.authorizer,
+		audit:     s.audit,
 		pass:      s.passthrough.serve,
 		flusher:   flusher,
 		conns:     s.conns,
@@ -152,6 +154,9 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request)
 		return true
 	}
 	r.lane.metrics.served(req.verb)
+	if req.verb != "watch" {
+		c.audit.served(ctx, r)
+	}
 	return false
 }
 

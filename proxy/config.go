@@ -81,6 +81,8 @@ func configField(name string) string {
 		switch {
 		case word == "ca" || word == "uid" || word == "ttl":
 			words[i] = strings.ToUpper(word)
+		case word == "maxage" || word == "maxbackup" || word == "maxsize":
+			words[i] = "Max" + strings.ToUpper(word[3:4]) + word[4:]
 		case word == "requestheader":
 			words[i] = "requestHeader"
 		case i > 0:

@@ -27,6 +27,7 @@ var flagGroups = []struct {
 	{"Caching", []string{"resident-resources", "exclude", "idle-timeout", "freshness-timeout", "compress-watches", "flush-interval", "history-frames", "history-bytes"}},
 	{"Limits", []string{"min-request-timeout", "client-buffer-frames", "client-buffer-bytes"}},
 	{"Observability", []string{"admin-port", "admin-bind-address", "profiling", "ports-file", "log-level", "v", "log-format"}},
+	{"Audit", []string{"audit-log-path", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize"}},
 	{"Shutdown", []string{"shutdown-delay-duration", "shutdown-timeout"}},
 	{"Program", []string{"config", "version"}},
 }

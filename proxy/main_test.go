@@ -45,6 +45,7 @@ func foreverRunning(goroutine string) bool {
 		"fasthttp.updateServerDate", // the date clock
 		"fasthttp.(*workerPool).Start",
 		"klog/v2.(*flushDaemon)",
+		"(*Logger).millRun", // lumberjack's, one for each audit log that is a file
 		"testing.(*M).", "os/signal.",
 	} {
 		if strings.Contains(goroutine, known) {

@@ -101,6 +101,13 @@ type Options struct {
 	ClientBufferFrames int
 	ClientBufferBytes  int64
 
+	// AuditLogPath is the file to which each read that is served from a cache is written, and each request that we refuse, as
+	// kube-apiserver's audit log has them; see auditLog. "-" is standard output. Empty: none.
+	AuditLogPath string
+	// AuditLogMaxAge is the days that old files of the audit log are kept, AuditLogMaxBackup how many of them, AuditLogMaxSize the
+	// megabytes at which a file becomes an old one; 0 is no limit. Defaults are kube-apiserver's: 366, 100 and 100.
+	AuditLogMaxAge, AuditLogMaxBackup, AuditLogMaxSize int
+
 	// ShutdownDelayDuration is how long we go on serving after /readyz has begun to fail. Default 0s.
 	ShutdownDelayDuration time.Duration
 	// ShutdownTimeout is how long requests may take to end after that. Default 10s.
@@ -148,6 +155,9 @@ func NewOptions() Options {
 		ClientBufferFrames: 4096,
 		ClientBufferBytes:  32 << 20,
 		mostAlone:          4,
+		AuditLogMaxAge:     366,
+		AuditLogMaxBackup:  100,
+		AuditLogMaxSize:    100,
 		ShutdownTimeout:    10 * time.Second,
 		LogFormat:          "text",
 	}
@@ -210,6 +220,11 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.Var(level, "log-level", "least `LEVEL` to log: debug, info, warn or error")
 	fs.Var((*verbosityValue)(level), "v", "the level as a `NUMBER`, as Kubernetes' components have it, instead of --log-level: 0 is info, 1 to 3 add client-go's own lines, 4 and more are debug")
 	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "`FORMAT` of the log on standard error: text or json")
+
+	fs.StringVar(&o.AuditLogPath, "audit-log-path", o.AuditLogPath, "`FILE` to write who has read what from the cache to, one audit.k8s.io/v1 Event a line; - is standard output (default none)")
+	fs.IntVar(&o.AuditLogMaxAge, "audit-log-maxage", o.AuditLogMaxAge, "`DAYS` to keep old files of the audit log; 0 is for ever")
+	fs.IntVar(&o.AuditLogMaxBackup, "audit-log-maxbackup", o.AuditLogMaxBackup, "`NUMBER` of old files of the audit log to keep; 0 is all")
+	fs.IntVar(&o.AuditLogMaxSize, "audit-log-maxsize", o.AuditLogMaxSize, "`MEGABYTES` at which a file of the audit log becomes an old one; 0 is never")
 
 	fs.DurationVar(&o.ShutdownDelayDuration, "shutdown-delay-duration", o.ShutdownDelayDuration, "`DURATION` to go on serving, with /readyz failing, after SIGTERM")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "`DURATION` that requests may then take to end")
@@ -311,6 +326,9 @@ func (o *Options) Validate() error {
 		flag         string
 		value, least int64
 	}{
+		{"audit-log-maxage", int64(o.AuditLogMaxAge), 0},
+		{"audit-log-maxbackup", int64(o.AuditLogMaxBackup), 0},
+		{"audit-log-maxsize", int64(o.AuditLogMaxSize), 0},
 		{"history-frames", int64(o.HistoryFrames), 1},
 		{"client-buffer-frames", int64(o.ClientBufferFrames), 1},
 		{"history-bytes", o.HistoryBytes, 1 << 20},

@@ -168,5 +168,6 @@ func TestOptionsValidate(t *testing.T) {
 	}, "")
 	f(func(o *proxy.Options) { o.ResidentResources = []string{"secrets"} }, "")
 	f(func(o *proxy.Options) { o.ResidentResources, o.SecurePort = []string{"v1/secrets"}, 0 }, "without --secure-port: Secrets are served from a cache only to clients whose right")
+	f(func(o *proxy.Options) { o.AuditLogMaxSize = -1 }, "--audit-log-maxsize=-1 is too small")
 	f(func(o *proxy.Options) { o.HistoryBytes = 5 }, "--history-bytes=5 is too small")
 }

@@ -41,6 +41,7 @@ type Server struct {
 	discovery   *discovery
 	clients     *authenticator
 	authorizer  *authorizer
+	audit       *auditLog
 	passthrough *passthrough
 	cached      *cachedReads
 	health      *health
@@ -77,6 +78,11 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	authorizer := newAuthorizer(upstream, &opts, log)
+	audit, err := newAuditLog(&opts, &authorizer.owners, log)
+	if err != nil {
+		return nil, err
+	}
 	poller, err := newPoller()
 	if err != nil {
 		return nil, err
@@ -88,7 +94,8 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		clients:    clients,
 		upstream:   upstream,
 		discovery:  newDiscovery(upstream, log),
-		authorizer: newAuthorizer(upstream, &opts, log),
+		authorizer: authorizer,
+		audit:      audit,
 		health:     &health{profiling: opts.Profiling},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -266,6 +273,10 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer s.registerMetrics()()
+	if s.audit != nil {
+		go s.audit.run() // which may hang on a file when all else has ended; close waits for it in moderation
+		defer s.audit.close()
+	}
 	var background sync.WaitGroup
 	check := newUpstreamCheck(s.upstream, s.log)
 	s.health.add("upstream", check.ok)
@@ -353,19 +364,20 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 	if !secure && !local(ctx) {
 		rejectedForeignHost.Inc()
-		writeStatus(ctx, failure(http.StatusForbidden, metav1.StatusReasonForbidden,
+		s.refuse(ctx, identity{}, failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"this port serves requests to localhost only, and not those of web pages from elsewhere"))
 		return false
 	}
 	id, st := s.clients.identify(ctx, secure)
 	if st != nil {
 		rejectedUnauthorized.Inc()
-		writeStatus(ctx, st)
+		s.refuse(ctx, id, st)
 		return false
 	}
-	if id, st = s.authorizer.actAs(s.ctx, id, &ctx.Request.Header); st != nil {
+	client := id
+	if id, st = s.authorizer.actAs(s.ctx, client, &ctx.Request.Header); st != nil {
 		rejectedImpersonation.Inc()
-		writeStatus(ctx, st)
+		s.refuse(ctx, client, st)
 		return false
 	}
 	identified[id.kind].Inc()
@@ -374,6 +386,12 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 	}
 	s.passthrough.serve(ctx, id)
 	return true
+}
+
+// refuse answers a request of id with st, and writes that down, because kube-apiserver will not hear of it.
+func (s *Server) refuse(ctx *fasthttp.RequestCtx, id identity, st *metav1.Status) {
+	writeStatus(ctx, st)
+	s.audit.refused(ctx, id, st)
 }
 
 // local reports whether a request to the insecure port comes from a client on this host rather than from a web page that a browser on this

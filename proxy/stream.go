@@ -17,25 +17,25 @@ import (
 )
 
 // stream serves a watch over a connection that is ours until it ends. It does not wait for that: ended is then called on a
-// goroutine of its own, with whether the response is complete.
-func (c *cachedReads) stream(h *hijacked, r *cachedRead, w *watcher, head []byte, ended func(complete bool)) {
+// goroutine of its own, with the reason and whether the response is complete.
+func (c *cachedReads) stream(h *hijacked, r *cachedRead, w *watcher, head []byte, ended func(reason fanout.Reason, complete bool)) {
 	sub, sink := w.sub, newSink(h.Conn(), c.poller)
 	sink.watcher = w
 	gone := func() { sub.End(fanout.Ending{Reason: fanout.Gone}) }
 	if err := sink.begin(head, func() { h.WaitRead(gone) }); err != nil {
 		sub.Cancel()
-		ended(false)
+		ended(fanout.Gone, false)
 		return
 	}
 	release := c.auth.watchGrant(r.id, r.request, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
 	c.watchers.add(w)
-	sink.ended = func(complete bool) {
+	sink.ended = func(reason fanout.Reason, complete bool) {
 		c.watchers.remove(w)
 		release()
 		if sink.evicted != nil {
 			c.logEvicted(w, sink.evicted)
 		}
-		ended(complete)
+		ended(reason, complete)
 	}
 	c.flusher.Start(sub, sink)
 }
@@ -78,7 +78,7 @@ type sink struct {
 	tls    *tls.Conn   // nil in plaintext
 	gather *gatherConn // what tls writes to; nil in plaintext
 	poller *poller     // nil if it can't poll the connection
-	ended  func(complete bool)
+	ended  func(reason fanout.Reason, complete bool)
 
 	watcher *watcher
 	evicted *evidence // why it was evicted, if it was; set before ended is called
@@ -291,7 +291,7 @@ func (s *sink) End(reason fanout.Reason, complete bool) {
 		if s.poller != nil {
 			s.poller.remove(s.raw, s)
 		}
-		s.ended(complete)
+		s.ended(reason, complete)
 	}()
 }
 

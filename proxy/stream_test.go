@@ -114,7 +114,7 @@ func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client ne
 		}
 	}
 	s = testSink{newSink(served, p), make(chan bool, 1)}
-	s.ended = func(complete bool) { s.endc <- complete }
+	s.ended = func(_ fanout.Reason, complete bool) { s.endc <- complete }
 	return s, served, client, tap
 }
 

@@ -1,0 +1,287 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"github.com/valyala/fasthttp"
+	"gopkg.in/natefinch/lumberjack.v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+const (
+	// maxAuditQueue bounds the events that wait to be written, in bytes: about 30,000 of them.
+	maxAuditQueue = 32 << 20
+	// auditBatch is about how much is written at once, in bytes.
+	auditBatch = 64 << 10
+	// auditFlush is how long what waits may still take to be written when we stop.
+	auditFlush = 5 * time.Second
+	// auditComplaint is the least time between two lines of the log about events that were not written.
+	auditComplaint = time.Minute
+)
+
+var (
+	auditEvents = metrics.NewCounter(describe("counter", "watchfan_audit_events_total",
+		"How many events are written to the audit log?"))
+	auditDropped = metrics.NewCounter(describe("counter", "watchfan_audit_events_dropped_total",
+		"Is the audit log incomplete? Counts events that were not written, because the file took them too slowly or not at all; the log says which."))
+)
+
+// auditLog writes down, as lines of audit.k8s.io/v1 Events at level Metadata, who reads what without kube-apiserver's knowledge:
+//
+//	get, list from a cache   ResponseComplete, when the answer is ready: its last byte may have yet to leave
+//	watch from a cache       ResponseStarted, and when it ends ResponseComplete with the annotation watchfan.io/ended-because: a fanout.Reason
+//	what we refuse           ResponseComplete: 401, 403 and whatever else is never seen by kube-apiserver
+//
+// What is passed through is kube-apiserver's to write, with this client's address in sourceIPs and the auditID that the client has been
+// told. There is no policy: a level below Metadata is no log, and objects, which the levels above it hold, are never written.
+//
+// Nobody waits for it. An event is queued, and one goroutine encodes and writes. What does not fit into maxAuditQueue, or can't be written, is
+// dropped, counted, and complained of once a minute. That is kube-apiserver's batch mode; its default for files is to block, but there a
+// request waits that has cost milliseconds anyway, while here one disk that hangs would hold up thousands of watches. Who must lose nothing
+// has an alert on watchfan_audit_events_dropped_total.
+//
+// What it costs (go test -bench Audit ./proxy, AMD EPYC, five runs): with the audit log on, a request 0.7 to 0.9 µs, 7 allocations and 544 bytes
+// until the event is written, and the writer 5.5 to 7.4 µs for a line of 572 bytes; an open watch, the 544 bytes for as long as it lasts. With
+// it off, one comparison, 3 ns.
+//
+// A nil auditLog writes nothing. Its methods may be called from any goroutine.
+type auditLog struct {
+	// Immutable.
+	out    io.WriteCloser
+	owners *owners
+	log    *slog.Logger
+	wake   chan struct{} // holds one if there may be something to do; never closed
+	donec  chan struct{} // closed when run has returned; never sent on
+
+	mu         sync.Mutex
+	queue      []*auditEvent
+	bytes      int // of queue, and of what run is writing
+	closed     bool
+	lost       int       // since complained
+	complained time.Time // when the last line of the log was about lost events
+}
+
+// newAuditLog opens the audit log that opts name, nil for none.
+func newAuditLog(opts *Options, owners *owners, log *slog.Logger) (*auditLog, error) {
+	if opts.AuditLogPath == "" {
+		return nil, nil
+	}
+	out, err := openAuditLog(opts)
+	if err != nil {
+		return nil, fmt.Errorf("--audit-log-path: %w", err)
+	}
+	return &auditLog{out: out, owners: owners, log: log, wake: make(chan struct{}, 1), donec: make(chan struct{})}, nil
+}
+
+// openAuditLog opens the file now, so that one that can't be written is known at the start. Files are rotated by the library that
+// kube-apiserver has for it, and so are called and kept alike; a pipe or a device is not rotated.
+func openAuditLog(opts *Options) (io.WriteCloser, error) {
+	if opts.AuditLogPath == "-" {
+		return struct {
+			io.Writer
+			io.Closer
+		}{os.Stdout, io.NopCloser(nil)}, nil
+	}
+	f, err := os.OpenFile(opts.AuditLogPath, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600) // for reading too: a pipe without a reader is not waited for
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || opts.AuditLogMaxSize == 0 {
+		return f, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	return &lumberjack.Logger{Filename: opts.AuditLogPath, MaxAge: opts.AuditLogMaxAge, MaxBackups: opts.AuditLogMaxBackup, MaxSize: opts.AuditLogMaxSize}, nil
+}
+
+// served writes down a get or list that has been answered from a cache.
+func (a *auditLog) served(ctx *fasthttp.RequestCtx, r *cachedRead) {
+	if a == nil {
+		return
+	}
+	e := a.read(ctx, r, string(ctx.Response.Header.Peek("Audit-Id")))
+	e.stage, e.code = stageComplete, ctx.Response.StatusCode()
+	if e.code == http.StatusNotFound {
+		e.status = notFound(r.gvr, r.name)
+	}
+	a.add(e)
+}
+
+// watchBegan writes down that a watch is served from a cache. watchEnded takes what it returns, nil without an audit log.
+func (a *auditLog) watchBegan(ctx *fasthttp.RequestCtx, r *cachedRead, auditID string) *auditEvent {
+	if a == nil {
+		return nil
+	}
+	e := a.read(ctx, r, auditID)
+	e.stage, e.code = stageStarted, http.StatusOK
+	a.add(e)
+	return e
+}
+
+// watchEnded writes down why the watch has ended that began with e.
+func (a *auditLog) watchEnded(e *auditEvent, because fanout.Reason) {
+	if a == nil {
+		return
+	}
+	end := *e
+	end.stage, end.endedBecause, end.at = stageComplete, because, time.Now()
+	a.add(&end)
+}
+
+// refused writes down a request that is answered with st, although it may be one for kube-apiserver.
+func (a *auditLog) refused(ctx *fasthttp.RequestCtx, id identity, st *metav1.Status) {
+	if a == nil {
+		return
+	}
+	e := a.event(ctx, id, string(ctx.Response.Header.Peek("Audit-Id")))
+	e.verb, e.object = requestInfo(ctx)
+	e.received, e.stage, e.code, e.status = ctx.Time(), stageComplete, int(st.Code), st
+	a.add(e)
+}
+
+// read is the event of a read that is served from a cache.
+func (a *auditLog) read(ctx *fasthttp.RequestCtx, r *cachedRead, auditID string) *auditEvent {
+	e := a.event(ctx, r.id, auditID)
+	e.verb, e.received, e.allowed = r.verb, r.arrived, true
+	attributes := attributesOf(r.request)
+	e.object = &auditObject{Resource: attributes.Resource, Namespace: attributes.Namespace, Name: attributes.Name, APIGroup: attributes.Group, APIVersion: attributes.Version}
+	return e
+}
+
+// event is what all events have in common. It owns its memory.
+func (a *auditLog) event(ctx *fasthttp.RequestCtx, id identity, auditID string) *auditEvent {
+	h := &ctx.Request.Header
+	e := &auditEvent{
+		at:        time.Now(),
+		auditID:   auditID,
+		uri:       string(h.RequestURI()),
+		userAgent: string(h.UserAgent()),
+		remote:    ctx.RemoteAddr(),
+		kind:      id.kind,
+		user:      id.user,
+	}
+	e.forwardedFor, _ = firstHeader(h, "X-Forwarded-For")
+	e.realIP, _ = firstHeader(h, "X-Real-Ip")
+	if id.kind == kindOwn || id.kind == kindToken && id.token != "" {
+		e.owner = a.owners.of(id)
+	}
+	return e
+}
+
+// add queues an event, or drops it.
+func (a *auditLog) add(e *auditEvent) {
+	size := e.size()
+	a.mu.Lock()
+	if a.closed || a.bytes+size > maxAuditQueue {
+		complaint := a.lostLocked(1)
+		a.mu.Unlock()
+		complaint(nil)
+		return
+	}
+	a.queue, a.bytes = append(a.queue, e), a.bytes+size
+	a.mu.Unlock()
+	a.wakeUp()
+}
+
+func (a *auditLog) wakeUp() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// lostLocked counts lost events, and returns what logs them, to be called without the lock.
+func (a *auditLog) lostLocked(n int) (complain func(error)) {
+	auditDropped.Add(n)
+	a.lost += n
+	if now := time.Now(); now.Sub(a.complained) >= auditComplaint {
+		lost := a.lost
+		a.lost, a.complained = 0, now
+		return func(err error) {
+			if err == nil {
+				err = errAuditBehind
+			}
+			a.log.Error("Dropped audit events", "events", lost, "err", err)
+		}
+	}
+	return func(error) {}
+}
+
+var errAuditBehind = fmt.Errorf("the audit log takes less than there is to write: %d bytes wait", maxAuditQueue)
+
+// run writes until close is called and all is written.
+func (a *auditLog) run() {
+	defer close(a.donec)
+	var b []byte
+	torn := false // the last write has failed in the middle of a line
+	for range a.wake {
+		a.mu.Lock()
+		queue, closed := a.queue, a.closed
+		a.queue = nil
+		a.mu.Unlock()
+		for len(queue) > 0 {
+			b = b[:0]
+			if torn {
+				b = append(b, '\n')
+			}
+			n, size := 0, 0
+			for n < len(queue) && len(b) < auditBatch {
+				b = queue[n].appendLine(b)
+				size += queue[n].size()
+				n++
+			}
+			clear(queue[:n])
+			queue = queue[n:]
+			written, err := a.out.Write(b)
+			torn = err != nil && (written > 0 || torn)
+			a.wrote(n, size, err)
+		}
+		if closed {
+			return
+		}
+	}
+}
+
+// wrote counts events that have been written, or that could not be.
+func (a *auditLog) wrote(events, size int, err error) {
+	complain := func(error) {}
+	a.mu.Lock()
+	a.bytes -= size
+	if err != nil {
+		complain = a.lostLocked(events)
+	} else {
+		auditEvents.Add(events)
+	}
+	a.mu.Unlock()
+	complain(err)
+}
+
+// close writes what waits, for as long as auditFlush, and takes no more. It is called once, after run was started.
+func (a *auditLog) close() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	a.wakeUp()
+	select {
+	case <-a.donec:
+		if err := a.out.Close(); err != nil {
+			a.log.Error("Closed the audit log", "err", err)
+		}
+	case <-time.After(auditFlush):
+		a.log.Error("Left the audit log unfinished", "err", os.ErrDeadlineExceeded)
+	}
+}

@@ -58,6 +58,7 @@ var logKeys = map[string]string{
 	"resentSegments":      "of a socket",
 	"resource":            "as apps/v1/deployments",
 	"resourceVersion":     "a resourceVersion",
+	"resources":           "as --exclude names them",
 	"retryIn":             "a duration",
 	"rtt":                 "a duration",
 	"served":              "whether kube-apiserver serves it",

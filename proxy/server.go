@@ -224,6 +224,9 @@ func (s *Server) listen() error {
 		})
 		s.log.Info("Serving TLS with each client's own rights", "address", s.secureLn.Addr().String(), "certificate", certFile)
 	}
+	if len(s.opts.Exclude) > 0 {
+		s.log.Info("Excluded resources are never cached", "resources", s.opts.Exclude)
+	}
 	if s.opts.AdminPort != 0 {
 		if s.adminLn, err = listen(s.opts.AdminBindAddress, s.opts.AdminPort, "--admin-port"); err != nil {
 			return err

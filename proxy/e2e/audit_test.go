@@ -1,0 +1,237 @@
+package e2e_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// metadataPolicy is the level at which watchfan writes, without the stage that kube-apiserver's own recommended policy leaves out.
+const metadataPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
+
+// auditEvents returns the events of an audit log by auditID and stage.
+func auditEvents(t *testing.T, path string) map[string]map[string]any {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	events := make(map[string]map[string]any)
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var event map[string]any
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			t.Fatalf("%s: %v: %s", path, err, lines.Bytes())
+		}
+		key := fmt.Sprint(event["auditID"], " ", event["stage"])
+		if events[key] != nil && !strings.Contains(key, "-") { // not one of ours: kube-apiserver's requests to itself
+			continue
+		}
+		if events[key] != nil {
+			t.Errorf("%s: %s comes twice", path, key)
+		}
+		events[key] = event
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+// annotation returns one of an event's annotations, and takes it away.
+func annotation(event map[string]any, key string) string {
+	annotations, _ := event["annotations"].(map[string]any)
+	value, _ := annotations[key].(string)
+	delete(annotations, key)
+	return value
+}
+
+// TestAudit: watchfan writes of each read that it serves what kube-apiserver writes of the same read, and neither writes what is the other's.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	policy, theirLog, ourLog := filepath.Join(dir, "policy"), filepath.Join(dir, "theirs"), filepath.Join(dir, "ours")
+	if err := os.WriteFile(policy, []byte(metadataPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + theirLog}, endWatches...)...)
+	p := privateWatchfan(t, c, "--audit-log-path", ourLog, "--exclude=serviceaccounts", "--anonymous-auth=false",
+		"--authorization-recheck-interval=1s", "--authorization-webhook-cache-authorized-ttl=1s", "--authorization-webhook-cache-unauthorized-ttl=0s")
+	p.waitReady(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "audited")
+	const in = "/api/v1/namespaces/audited"
+	direct.create(t, in+"/configmaps", `{"metadata":{"name":"x","labels":{"a":"b"}},"data":{"password":"hunter2"}}`)
+	direct.create(t, in+"/secrets", `{"metadata":{"name":"s"},"stringData":{"password":"hunter2"}}`)
+	direct.create(t, in+"/serviceaccounts", `{"metadata":{"name":"agent"}}`)
+	roles := "/apis/rbac.authorization.k8s.io/v1/namespaces/audited/"
+	direct.create(t, roles+"roles", `{"metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
+	direct.create(t, roles+"rolebindings", `{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},"subjects":[{"kind":"ServiceAccount","name":"agent","namespace":"audited"}]}`)
+	var issued struct{ Status struct{ Token string } }
+	if err := json.Unmarshal(direct.do(t, http.MethodPost, in+"/serviceaccounts/agent/token", nil, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`).body, &issued); err != nil {
+		t.Fatal(err)
+	}
+	agent := c.as(t, "")
+	agent.token = issued.Status.Token
+	ourAgent := p.secure(t, agent.token)
+	eventually(t, 30*time.Second, "the agent's rights", func() error {
+		if resp := ourAgent.get(t, in+"/configmaps?resourceVersion=0"); resp.status != http.StatusOK {
+			return fmt.Errorf("%d", resp.status)
+		}
+		return nil
+	})
+	reader, ourReader, ourAdmin := c.as(t, "reader"), p.secure(t, c.token(t, "reader")), p.secure(t, c.token(t, "admin"))
+
+	type read struct {
+		theirs, ours *target
+		uri          string
+		header       http.Header
+	}
+	reads := []read{
+		{reader, ourReader, in + "/configmaps?resourceVersion=0", nil},
+		{reader, ourReader, "/api/v1/configmaps?resourceVersion=0&labelSelector=a%3Db,c!%3Dd&limit=500", nil},
+		{reader, ourReader, in + "/configmaps?fieldSelector=metadata.name%3Dx&resourceVersion=0", nil},
+		{reader, ourReader, in + "/configmaps/x?resourceVersion=0", nil},
+		{reader, ourReader, in + "/configmaps/nosuch?resourceVersion=0", nil},
+		{reader, ourReader, "/api/v1/namespaces/audited?resourceVersion=0", nil},
+		{reader, ourReader, in + "/configmaps?watch=1&timeoutSeconds=1", nil},
+		{reader, ourReader, in + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=1", nil},
+		{reader, ourReader, "/api/v1/watch/namespaces/audited/configmaps/x?timeoutSeconds=1", nil},
+		{reader, ourReader, "/apis/apps/v1/deployments?resourceVersion=0", nil},
+		{reader, ourReader, in + "/configmaps?resourceVersion=0", http.Header{"X-Forwarded-For": {"10.1.2.3, nonsense, fd00::1"}, "X-Real-Ip": {"10.1.2.4"}}},
+		{reader, ourReader, in + "/configmaps?resourceVersion=0", http.Header{"X-Forwarded-For": {"10.1.2.3, 127.0.0.1"}, "X-Real-Ip": {"10.1.2.3"}}},
+		{reader, ourReader, in + "/configmaps?resourceVersion=0", http.Header{"User-Agent": {strings.Repeat("<long>", 200)}}},
+		{reader, ourReader, in + "/configmaps?resourceVersion=0&access_token=1", http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}}},
+		{direct, ourAdmin, in + "/secrets?resourceVersion=0", nil},
+		{direct, p.plain(t), in + "/configmaps/x?resourceVersion=0", nil},
+		{agent, ourAgent, in + "/configmaps?resourceVersion=0", nil},
+		{agent, ourAgent, in + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0", nil},
+	}
+	// Objects that a get wants have to be cached first.
+	ourReader.get(t, "/api/v1/namespaces?resourceVersion=0")
+	passed := []read{
+		{nil, ourReader, in + "/secrets", nil},                                       // 403
+		{nil, p.plain(t), in + "/secrets?resourceVersion=0", nil},                    // with the proxy's own rights
+		{nil, ourReader, in + "/serviceaccounts?resourceVersion=0", nil},             // excluded
+		{nil, ourAdmin, in + "/serviceaccounts?watch=1&timeoutSeconds=1", nil},       // excluded
+		{nil, p.secure(t, "bad"), in + "/configmaps?resourceVersion=0", nil},         // 401 of kube-apiserver's
+		{nil, ourReader, in + "/configmaps", http.Header{"Accept": {"text/nosuch"}}}, // 406
+		{nil, ourAdmin, in + "/configmaps?resourceVersion=0", http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"system:masters"}}},
+	}
+	send := func(way *target, r read, id string) response {
+		t.Helper()
+		header := http.Header{"Audit-Id": {id}}
+		for name, values := range r.header {
+			header[name] = values
+		}
+		resp := way.do(t, http.MethodGet, r.uri, header, "")
+		if got := resp.header.Get("Audit-Id"); got != id {
+			t.Errorf("%s: Audit-Id is %q, want %q", r.uri, got, id)
+		}
+		return resp
+	}
+	for i, r := range reads {
+		theirs, ours := send(r.theirs, r, fmt.Sprint("theirs-", i)), send(r.ours, r, fmt.Sprint("ours-", i))
+		if theirs.status != ours.status {
+			t.Errorf("%s: %d, kube-apiserver says %d", r.uri, ours.status, theirs.status)
+		}
+	}
+	for i, r := range passed {
+		send(r.ours, r, fmt.Sprint("passed-", i))
+	}
+	if resp := send(p.secure(t, ""), read{uri: in + "/configmaps?resourceVersion=0"}, "refused-0"); resp.status != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", resp.status)
+	}
+	unnamed := ourReader.get(t, in+"/configmaps?resourceVersion=0").header.Get("Audit-Id")
+
+	// A watch whose client loses its right.
+	open := ourAgent.watch(t, in+"/configmaps?watch=1&resourceVersion=0&timeoutSeconds=600")
+	direct.remove(t, roles+"rolebindings/b")
+	eventually(t, 60*time.Second, "the end of the watch", func() error {
+		if open.open() {
+			return fmt.Errorf("it is open")
+		}
+		return nil
+	})
+	if n := p.admin(t).metric(t, "watchfan_watches_ended_total", `reason="revoked"`); n != 1 {
+		t.Errorf("%v watches were revoked", n)
+	}
+	if n := p.admin(t).metric(t, "watchfan_audit_events_dropped_total"); n != 0 {
+		t.Errorf("%v events were dropped", n)
+	}
+	if err := p.stop(); err != nil { // what waits is written
+		t.Fatal(err)
+	}
+	if log := tail(p.log, 1000); !strings.Contains(log, "Revoked watches") || !strings.Contains(log, "Excluded resources are never cached") {
+		t.Errorf("the log does not say that a watch was revoked, or what is excluded:\n%s", log)
+	}
+
+	ours, theirs := auditEvents(t, ourLog), auditEvents(t, theirLog)
+	for i, r := range reads {
+		stages := []string{"ResponseComplete"}
+		if strings.Contains(r.uri, "watch") {
+			stages = []string{"ResponseStarted", "ResponseComplete"}
+		}
+		for _, stage := range stages {
+			got, want := ours[fmt.Sprint("ours-", i, " ", stage)], theirs[fmt.Sprint("theirs-", i, " ", stage)]
+			if got == nil || want == nil {
+				t.Errorf("%s %s: got %v, want %v", r.uri, stage, got, want)
+				continue
+			}
+			if theirs[fmt.Sprint("ours-", i, " ", stage)] != nil {
+				t.Errorf("%s: kube-apiserver has seen it", r.uri)
+			}
+			for _, event := range []map[string]any{got, want} {
+				annotation(event, "authorization.k8s.io/reason") // ours does not know which role it was
+				for _, field := range []string{"requestReceivedTimestamp", "stageTimestamp"} {
+					text, _ := event[field].(string)
+					if _, err := time.Parse("2006-01-02T15:04:05.000000Z", text); err != nil {
+						t.Errorf("%s: %s: %v", r.uri, field, err)
+					}
+					delete(event, field)
+				}
+				delete(event, "auditID")
+			}
+			because := annotation(got, "watchfan.io/ended-because")
+			if ended := stage == "ResponseComplete" && len(stages) == 2; ended != (because == "timeout" || because == "expired") || !ended && because != "" {
+				t.Errorf("%s %s: ended because %q", r.uri, stage, because)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s:\n got %v\nwant %v", r.uri, got, want)
+			}
+		}
+	}
+	for i, r := range passed {
+		started, complete := fmt.Sprint("passed-", i, " ResponseStarted"), fmt.Sprint("passed-", i, " ResponseComplete")
+		if ours[started] != nil || ours[complete] != nil || theirs[started] == nil && theirs[complete] == nil { // of a 401 there is only the one
+			t.Errorf("%s is passed through: ours %v %v, theirs %v %v", r.uri, ours[started], ours[complete], theirs[started], theirs[complete])
+		}
+	}
+	if event := ours["refused-0 ResponseComplete"]; event == nil || theirs["refused-0 ResponseStarted"] != nil || fmt.Sprint(event["responseStatus"].(map[string]any)["code"]) != "401" {
+		t.Errorf("the refused request: %v", event)
+	}
+	if unnamed == "" || ours[unnamed+" ResponseComplete"] == nil {
+		t.Errorf("a request without an Audit-ID was told %q, and that is not in the log", unnamed)
+	}
+	revoked := 0
+	for _, event := range ours {
+		if annotation(event, "watchfan.io/ended-because") == "revoked" {
+			revoked++
+		}
+	}
+	if revoked != 1 {
+		t.Errorf("%d watches were revoked by the audit log", revoked)
+	}
+	if content, err := os.ReadFile(ourLog); err != nil || strings.Contains(string(content), "hunter2") || strings.Contains(string(content), agent.token) {
+		t.Errorf("the audit log holds an object's content or a token, %v", err)
+	}
+}

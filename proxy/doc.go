@@ -21,7 +21,7 @@
 //  4. A list, a get, and a watch that begins with initial events, show without a resourceVersion a state at least as new as any write
 //     that was acknowledged before the request; see Freshness.
 //  5. Nothing is shown to a client that kube-apiserver would not let read it, and nothing is done for a client that it would not let do it:
-//     kube-apiserver is asked in that client's name, and asked again each minute while a watch is open. See Identities.
+//     kube-apiserver is asked in that client's name, and asked again each minute while a watch is open. See Identities and Audit.
 //
 // Unlike kube-apiserver, which ends every watch when its cache loses touch with etcd, a lane whose upstream watch breaks goes on from its
 // last resourceVersion, or lists once and shows its clients the differences; their streams stay open. An object may then have had
@@ -37,9 +37,18 @@
 //	bearer token        its owner, whoever that is
 //	anonymous           nobody in particular                   --anonymous-auth
 //
-// A token is sent on as it came, and asks itself what its owner may read (SelfSubjectAccessReview): that takes no right of ours, and we
-// need not know who the owner is. A TokenReview would tell us, for a right to see everybody's tokens reviewed, and kube-apiserver would have
-// to believe us when we then impersonated the owner. So there is none. Anonymous requests are all passed through, without any credential.
+// A token is sent on as it came, and asks itself what its owner may read (SelfSubjectAccessReview): that takes no right of ours, and to
+// decide we need not know who the owner is. Only an audit log, and limits for each user, want the name: then the token asks for that itself
+// too (SelfSubjectReview); see owners. A TokenReview would tell us, for a right to see everybody's tokens reviewed, and kube-apiserver would have
+// to believe us when we then impersonated the owner. So there is none. Anonymous requests are all passed through, without any credential,
+// and so is whatever a token asks for with Impersonate-* headers.
+//
+// Answers are believed for as long as kube-apiserver's own delegating servers believe them, 10 s, and open watches are asked about each minute;
+// the --authorization-… flags change that. A watch whose client may not read any longer ends for the reason "revoked", in the log, the
+// metrics and the audit log.
+//
+// On the insecure port who brings no token is the proxy itself, and nobody is asked. Secrets are not served from a cache there: each read of one is
+// kube-apiserver's to allow and to write down.
 //
 // A certificate cannot be sent on. For its user, and for whom a front proxy names, we ask with our own credential (SubjectAccessReview),
 // and what is passed through goes with our credential and Impersonate-* headers. An Impersonate-* header of such a client
@@ -56,6 +65,12 @@
 //
 // A certificate is looked at with each request, and once it has expired its watches end. Logs and metrics say how clients have
 // shown who they are, never who.
+//
+// # Audit
+//
+// kube-apiserver's audit log does not show what is read from a cache. --audit-log-path writes it, in the same form, and so one may be appended
+// to the other: what is passed through is in kube-apiserver's alone, what is served or refused here in ours alone, with the Audit-Id that the client
+// was told. See auditLog for what is written when, and what it costs; and --exclude for resources that are to stay in one log.
 //
 // # Representations
 //
@@ -132,6 +147,8 @@
 //
 //   - Run: one for each listener, the upstream check, the lanes' keeper, the authorizer's re-checks;
 //   - one for each lane, its reflector; one more while freshness is being proven;
+//   - one for the audit log, which may outlast Run if its file takes no more; the library that rotates files has another, for good;
+//   - one for each token whose owner is asked for, for at most 10 s;
 //   - one while custom resources have lanes, which follows their definitions;
 //   - fanout's: one for each shard, and while watches are looked at one more for each;
 //   - the poller, for all watches: it starts a goroutine for one whose client has left, or has sent something, and goes on

@@ -217,7 +217,7 @@ func TestArgs(t *testing.T) {
 		"requestHeaderClientCAFile: /etc/watchfan/front-proxy-ca/requestheader-client-ca-file\n",
 		"requestHeaderAllowedNames:\n  - front-proxy-client\n  - other\n", "requestHeaderUsernameHeaders:\n  - X-Remote-User\n",
 		"requestHeaderUIDHeaders:\n  - X-Remote-Uid\n", "requestHeaderGroupHeaders:\n  - X-Remote-Group\n", "requestHeaderExtraHeadersPrefix:\n  - X-Remote-Extra-\n",
-		"minRequestTimeout: 10m\n", "logLevel: debug\n")
+		"minRequestTimeout: 10m\n", "logLevel: debug\n", "exclude:\n  - '*.cilium.io'\n  - leases.coordination.k8s.io\n", "auditLogPath: '-'\n")
 }
 
 // TestBadValues: what can't work is refused, by a sentence that names the value.
@@ -242,6 +242,7 @@ func TestBadValues(t *testing.T) {
 	f("cache: {idleTimeout: 10 minutes}", "/cache/idleTimeout", "does not match pattern")
 	f("cache: {historyBytes: 64MB}", "/cache/historyBytes", "does not match pattern")
 	f("cache: {resident: [Pods]}", "/cache/resident/0", "does not match pattern")
+	f("cache: {exclude: ['*']}", "/cache/exclude/0", "does not match pattern")
 	f("cache: {resources: [{resources: [pods]}]}", "/cache/resources/0", "missing property 'group'")
 	f("cache: {moreResources: [{group: cilium.io}]}", "/cache/moreResources/0", "missing property 'resources'")
 	f("service: {port: 70000}", "/service/port", "maximum")

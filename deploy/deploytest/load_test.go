@@ -40,7 +40,7 @@ type load struct {
 	process                 *exec.Cmd
 	insecure, secure, admin string
 	tls                     *tls.Config
-	token                   string
+	token, adminToken       string
 
 	delivered atomic.Int64 // events that the healthy clients have read
 	writes    atomic.Int64 // changes of what they watch
@@ -191,6 +191,7 @@ func (l *load) startWatchfan(t *testing.T) {
 	roots.AppendCertsFromPEM([]byte(readFile(t, filepath.Join(dir, "watchfan.crt"))))
 	l.tls = &tls.Config{RootCAs: roots}
 	l.token = strings.TrimSpace(readFile(t, filepath.Join(l.c.dir, "reader.token")))
+	l.adminToken = strings.TrimSpace(readFile(t, filepath.Join(l.c.dir, "admin.token")))
 }
 
 // watch begins a healthy client's watch.
@@ -225,7 +226,7 @@ func (l *load) stall(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_, err = fmt.Fprintf(conn, "GET /api/v1/namespaces/load/secrets?watch=1&fieldSelector=metadata.name%%3D%s&timeoutSeconds=600 HTTP/1.1\r\nHost: localhost\r\n\r\n", name)
+	_, err = fmt.Fprintf(conn, "GET /api/v1/namespaces/load/secrets?watch=1&fieldSelector=metadata.name%%3D%s&timeoutSeconds=600 HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n\r\n", name, "Bearer "+l.adminToken)
 	status := make([]byte, len("HTTP/1.1 200"))
 	if err == nil {
 		_, err = io.ReadFull(conn, status)
@@ -261,11 +262,12 @@ func (l *load) read(ctx context.Context) func(i int) error {
 		return nil
 	}
 	plain, secure, token := "http://"+l.insecure+"/api/v1/namespaces/load/", "https://"+l.secure+"/api/v1/namespaces/load/", "Bearer "+l.token
+	admin := "Bearer " + l.adminToken
 	return func(int) error {
 		l.turns.Add(1)
 		return errors.Join(
 			// From the cache; the first is consistent and large, and takes a proof of freshness.
-			get(200, plain+"secrets"),
+			get(200, plain+"secrets", "Authorization", admin),
 			get(200, plain+"configmaps/small-1?resourceVersion=0"),
 			get(200, secure+"configmaps?resourceVersion=0", "Authorization", token),
 			// Passed through: small and consistent, a table, and what its client may not read.

@@ -142,9 +142,10 @@ func newCertified(t *testing.T) *certified {
 	roles := "/apis/rbac.authorization.k8s.io/v1/namespaces/a/"
 	s.direct.create(t, roles+"roles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"dev"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["*"]},{"apiGroups":[""],"resources":["pods"],"verbs":["get","list","watch"]},{"apiGroups":[""],"resources":["pods/exec"],"verbs":["create","get"]}]}`)
 	s.direct.create(t, roles+"rolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"dev"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"dev"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"devs"}]}`)
-	for _, uri := range []string{"/api/v1/configmaps", "/api/v1/pods", "/api/v1/secrets"} { // all cached before anybody asks
+	for _, uri := range []string{"/api/v1/configmaps", "/api/v1/pods"} { // all cached before anybody asks
 		s.proxy.plain(t).get(t, uri+"?resourceVersion=0")
 	}
+	s.proxy.secure(t, s.cluster.token(t, "admin")).get(t, "/api/v1/secrets?resourceVersion=0")
 	return s
 }
 

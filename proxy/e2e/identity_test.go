@@ -17,7 +17,7 @@ func TestIdentity(t *testing.T) {
 	p := sharedWatchfan(t)
 	p.waitReady(t)
 	for _, uri := range []string{"/api/v1/configmaps", "/api/v1/secrets", "/apis/ex.io/v1/foos", "/api/v1/pods"} { // all cached before anybody asks
-		p.plain(t).get(t, uri+"?resourceVersion=0")
+		p.secure(t, c.token(t, "admin")).get(t, uri+"?resourceVersion=0")
 	}
 	if n := p.admin(t).metric(t, "watchfan_upstream_watches", `resource="secrets"`); n != 1 {
 		t.Fatalf("secrets are not cached: %v", n)

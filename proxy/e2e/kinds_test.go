@@ -158,7 +158,7 @@ func kindCases(ns string) []kindCase {
 func TestKinds(t *testing.T) {
 	c := sharedCluster(t)
 	p := sharedWatchfan(t)
-	ours, theirs := p.plain(t), c.direct(t)
+	ours, theirs := p.secure(t, c.token(t, "admin")), c.direct(t) // with the proxy's own rights, Secrets are passed through
 	createNamespaces(t, theirs, "kinds")
 	p.waitReady(t)
 	createCRD(t, theirs, "kinds.example.com", "Foo", "Namespaced") // after watchfan has started

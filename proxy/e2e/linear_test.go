@@ -330,10 +330,10 @@ func TestConsistentBurst(t *testing.T) {
 	for _, way := range []struct {
 		resource, kind string
 		size           int
-	}{{"secrets", "Secret", 100}, {"configmaps", "ConfigMap", 40 << 10}} {
+	}{{"serviceaccounts", "ServiceAccount", 100}, {"configmaps", "ConfigMap", 40 << 10}} {
 		uri := "/api/v1/namespaces/burst/" + way.resource
 		for i := range 20 {
-			direct.create(t, uri, fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"o%d"},"data":{"k":%q}}`, way.kind, i, strings.Repeat("AAAA", way.size/4)))
+			direct.create(t, uri, fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"o%d","annotations":{"k":%q}}}`, way.kind, i, strings.Repeat("AAAA", way.size/4)))
 		}
 		if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK { // there is a lane
 			t.Fatalf("%d: %s", resp.status, resp.body)

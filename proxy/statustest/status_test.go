@@ -22,11 +22,11 @@ import (
 
 const (
 	configMaps = "/api/v1/namespaces/default/configmaps"
-	secrets    = "/api/v1/namespaces/default/secrets"
+	accounts   = "/api/v1/namespaces/default/serviceaccounts"
 
 	labelled   = 6  // watchers of the ConfigMaps that a label selects
 	unlabelled = 12 // of all of them
-	ofSecrets  = 4
+	ofAccounts = 4
 	ofPods     = 3 // as protobuf
 )
 
@@ -44,7 +44,7 @@ func TestStatusPage(t *testing.T) {
 	w := startWatchfan(t, startCluster(t), "-1")
 	for path, body := range map[string]string{
 		configMaps: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"busy","labels":{"app":"a"}},"data":{"n":"0"}}`,
-		secrets:    `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"quiet"},"stringData":{"password":"hunter2"}}`,
+		accounts:   `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"quiet"}}`,
 	} {
 		if err := w.write(http.MethodPost, path, body); err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestStatusPage(t *testing.T) {
 	v.until("an answer", `document.querySelector("#link-text").textContent === "Live"`)
 	w.watch(t, unlabelled, configMaps+"?watch=true", "application/json", &v.delivered)
 	w.watch(t, labelled, configMaps+"?watch=true&labelSelector=app%3Da", "application/json", &v.delivered)
-	w.watch(t, ofSecrets, secrets+"?watch=true", "application/json", &v.delivered)
+	w.watch(t, ofAccounts, accounts+"?watch=true", "application/json", &v.delivered)
 
 	for _, part := range []struct {
 		name string
@@ -119,9 +119,9 @@ func testCounts(t *testing.T, v *visit) {
 			return nil
 		})
 	}
-	await(22, "configmaps v1 · json|Synced|18|2", "secrets v1 · json|Synced|4|1")
+	await(22, "configmaps v1 · json|Synced|18|2", "serviceaccounts v1 · json|Synced|4|1")
 	v.w.watch(v.all, ofPods, "/api/v1/pods?watch=true", "application/vnd.kubernetes.protobuf", new(atomic.Int64))
-	await(25, "configmaps v1 · json|Synced|18|2", "secrets v1 · json|Synced|4|1", "pods v1 · protobuf|Synced|3|1")
+	await(25, "configmaps v1 · json|Synced|18|2", "serviceaccounts v1 · json|Synced|4|1", "pods v1 · protobuf|Synced|3|1")
 	if got := eval[string](v.tab, `document.title`); got != "watchfan" {
 		t.Errorf("got title %q", got)
 	}
@@ -225,17 +225,17 @@ func testKeyboard(t *testing.T, v *visit) {
 	v.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))
 	v.press(kb.Enter) // on the link that skips
 	press(kb.Tab, "Resource")
-	sorted("", "configmaps", "secrets", "pods")
+	sorted("", "configmaps", "serviceaccounts", "pods")
 	press(kb.Enter, "Resource")
-	sorted("ascending", "configmaps", "pods", "secrets")
+	sorted("ascending", "configmaps", "pods", "serviceaccounts")
 	press(kb.Enter, "Resource")
-	sorted("descending", "secrets", "pods", "configmaps")
+	sorted("descending", "serviceaccounts", "pods", "configmaps")
 	press(kb.Tab, "State")
 	press(kb.Tab, "Clients")
 	press(kb.Enter, "Clients")
-	sorted("descending", "configmaps", "secrets", "pods")
+	sorted("descending", "configmaps", "serviceaccounts", "pods")
 	press(kb.Enter, "Clients")
-	sorted("ascending", "pods", "secrets", "configmaps")
+	sorted("ascending", "pods", "serviceaccounts", "configmaps")
 	for _, column := range []string{"Filters", "Objects", "Size", "Events/s", "Last heard", "Relists"} {
 		press(kb.Tab, column)
 	}

@@ -16,7 +16,8 @@ const (
 	selfSubjectPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	selfSubjectKind = "SelfSubjectReview"
 
-	ownerReviews = 16 // at most under way at a time
+	ownerReviews  = 16       // at most under way at a time
+	maxOwnerBytes = 64 << 10 // of a review, and so of what is remembered of one token
 )
 
 // owners says who the owners of tokens are, by asking kube-apiserver with the token itself (SelfSubjectReview, of Kubernetes 1.28 and later),
@@ -129,7 +130,7 @@ func (o *owners) review(ctx context.Context, id identity, w *owner) (answered bo
 			}
 		}
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReviewBytes))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxOwnerBytes))
 	u := &reviewed.Status.UserInfo
 	if err != nil || json.Unmarshal(text, &reviewed) != nil || reviewed.Kind != selfSubjectKind || u.Username == "" {
 		w.unknown = "kube-apiserver's SelfSubjectReview could not be read"

@@ -95,7 +95,7 @@ metadata: {name: %[1]s, namespace: apps}
 spec: {color: %[1]s}
 `
 
-const chartValues = `{cache: {moreResources: [{group: deploytest.example.com, resources: [paints]}]}}`
+const chartValues = `{audit: {enabled: true}, cache: {moreResources: [{group: deploytest.example.com, resources: [paints]}]}}`
 
 // TestLeastRightsSuffice installs the chart, and runs the program with the Deployment's flags, the release's certificate and a token of its
 // service account. Everything that the cache can serve is served from it, and without any one of the role's rules something is not.
@@ -117,6 +117,14 @@ func TestLeastRightsSuffice(t *testing.T) {
 		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred", `"name":"red"`)
 		w.watched(t, c)
 		w.consistent(t, c)
+		// The client says who it is, and the program needs no right to ask.
+		eventually(t, "the audit log names the client", func() error {
+			log := readFile(t, w.audit)
+			if strings.Count(log, `"username":"system:serviceaccount:apps:client"`) < 3 || strings.Contains(log, "watchfan.io/user-unknown") {
+				return errors.New(log)
+			}
+			return nil
+		})
 		// What nobody has allowed the program to cache is passed through, with the client's rights.
 		w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
 		// And what the client may not read, it may not read here.
@@ -360,6 +368,7 @@ type watchfan struct {
 	token  string      // "": none
 	header http.Header // of each request
 	caFile string      // of its serving certificate
+	audit  string      // the file with its audit log, where the release has one
 	ports  struct{ Secure, Admin string }
 }
 
@@ -395,6 +404,12 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 	cmd := exec.Command(binary(t, "WATCHFAN_BIN"), c.flags(deployment, dir)...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
+	audit, err := os.Create(filepath.Join(dir, "audit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer audit.Close()
+	cmd.Stdout = audit
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -406,7 +421,7 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 		}
 	})
 
-	w := &watchfan{token: c.token(t, "apps", "client"), caFile: filepath.Join(dir, "ca.crt")}
+	w := &watchfan{token: c.token(t, "apps", "client"), caFile: filepath.Join(dir, "ca.crt"), audit: audit.Name()}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "watchfan.watchfan.svc"}}

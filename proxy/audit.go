@@ -45,9 +45,9 @@ var (
 // told. What can't be read as HTTP, or gets a 503 because kube-apiserver can't be reached, is in neither log. There is no policy: a level below Metadata is no log, and objects, which the levels above it hold, are never written.
 //
 // Nobody waits for it. An event is queued, and one goroutine encodes and writes. What does not fit into maxAuditQueue, or can't be written, is
-// dropped, counted, and complained of once a minute. That is kube-apiserver's batch mode; its default for files is to block, but there a
+// dropped, counted, and complained of at most once a minute. That is kube-apiserver's batch mode; its default for files is to block, but there a
 // request waits that has cost milliseconds anyway, while here one disk that hangs would hold up thousands of watches. Who must lose nothing
-// has an alert on watchfan_audit_events_dropped_total.
+// has the alert WatchfanAuditIncomplete.
 //
 // What it costs (go test -bench Audit ./proxy, AMD EPYC, five runs): with the audit log on, a request 0.7 to 0.9 µs, 7 allocations and 544 bytes
 // until the event is written, and the writer 5.5 to 7.4 µs for a line of 572 bytes; an open watch, the 544 bytes for as long as it lasts. With

@@ -16,7 +16,7 @@ import (
 // MaxFlushInterval is the most that events may be made to wait: less than what a verdict takes for slow.
 const MaxFlushInterval = 100 * time.Millisecond
 
-// MaxAnswerTTL is the most that kube-apiserver is believed for, about rights and owners: who has lost a right has it here for no longer.
+// MaxAnswerTTL is the longest that an answer of kube-apiserver, about rights or owners, may be believed.
 const MaxAnswerTTL = time.Hour
 
 // AnyPort as a port number lets the system choose a free one.

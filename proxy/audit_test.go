@@ -330,20 +330,24 @@ func TestOpenAuditLog(t *testing.T) {
 
 // BenchmarkAudit is what auditLog says of its cost.
 func BenchmarkAudit(b *testing.B) {
-	for _, on := range []bool{false, true} {
-		b.Run(fmt.Sprintf("on=%t", on), func(b *testing.B) {
+	for _, c := range []struct {
+		on bool
+		id identity
+	}{{false, byCertificate("jane")}, {true, byCertificate("jane")}, {true, byToken(strings.Repeat("t", 1000))}} {
+		b.Run(fmt.Sprintf("on=%t/identity=%s", c.on, c.id), func(b *testing.B) {
 			var a *auditLog
-			if on {
-				a, _, _ = newTestAudit(nil)
+			if c.on {
+				a, _, _ = newTestAudit(fakeOwners{c.id.token: "jane"})
+				a.owners.ttl = time.Hour
 			}
-			ctx, r := readOf(b, byCertificate("jane"), "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef", "Authorization: Bearer x")
+			ctx, r := readOf(b, c.id, "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef", "Authorization: Bearer x")
 			ctx.Response.SetStatusCode(http.StatusOK)
 			ctx.Response.Header.Set("Audit-Id", "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
 			dropped := auditDropped.Get()
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				a.served(ctx, r)
-				if on && n%1000 == 0 { // in place of run
+				if c.on && n%1000 == 0 { // in place of run
 					a.queue, a.bytes = a.queue[:0], 0
 				}
 			}

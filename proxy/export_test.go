@@ -20,6 +20,8 @@ var (
 	WriteMetrics   = writeMetrics
 	ErrorKind      = errorKind
 	ErrEndedAtOnce = errEndedAtOnce
+	Dialer         = dialer
+	EndDeadPeer    = endDeadPeer
 )
 
 // Recheck makes the next handshake look at the certificate's files again.

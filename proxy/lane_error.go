@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -48,6 +49,8 @@ func errorKind(err error) string {
 		return "ConnectionRefused"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "ConnectionBroken"
+	case strings.Contains(err.Error(), "http2: client connection lost"): // no answer to a ping; golang.org/x/net/http2 has no name for it
+		return "NoAnswer"
 	case errors.Is(err, context.Canceled):
 		return "BrokenOff" // by us: see lane.suspect
 	case errors.As(err, &network) && network.Timeout():

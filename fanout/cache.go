@@ -165,7 +165,7 @@ func (c *Cache) apply(ev framing.Event, received time.Time) error {
 	if rv := c.Progress(); o.ResourceVersion < rv || o.ResourceVersion == rv && !c.sharesRevision(o, ev.Type) {
 		return fmt.Errorf("%w: %d after %d", ErrBackwards, o.ResourceVersion, rv)
 	}
-	e := &Event{Type: ev.Type, Object: o, Prev: prev, Received: received.UnixNano()}
+	e := &Event{Type: ev.Type, Object: o, Prev: prev, Received: InstantOf(received)}
 	switch {
 	case ev.Type == framing.Deleted && !had:
 		c.advanceLocked(o.ResourceVersion)
@@ -348,7 +348,7 @@ func (c *Cache) diffLocked(objects []*framing.Object, rv uint64, received time.T
 		if o.ResourceVersion <= before || o.ResourceVersion > rv {
 			return nil, fmt.Errorf("%w: object %d in a list of %d after %d", ErrBackwards, o.ResourceVersion, rv, before)
 		}
-		e := &Event{Type: framing.Added, Object: o, Prev: prev, Received: received.UnixNano()}
+		e := &Event{Type: framing.Added, Object: o, Prev: prev, Received: InstantOf(received)}
 		if had {
 			e.Type = framing.Modified
 			e.Object = o.As(framing.Modified)
@@ -360,7 +360,7 @@ func (c *Cache) diffLocked(objects []*framing.Object, rv uint64, received time.T
 	})
 	c.tree.Ascend(func(o *framing.Object) bool {
 		if _, ok := present[o.Key]; !ok {
-			events = append(events, &Event{Type: framing.Deleted, Object: o.Deleted(rv), Prev: o, Received: received.UnixNano()})
+			events = append(events, &Event{Type: framing.Deleted, Object: o.Deleted(rv), Prev: o, Received: InstantOf(received)})
 		}
 		return true
 	})

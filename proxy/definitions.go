@@ -459,9 +459,9 @@ func (l *lane) doubtful(began time.Time) bool {
 
 // brokenFor is for how long there has been no upstream watch.
 func (l *lane) brokenFor() time.Duration {
-	since := l.brokenSince.Load()
-	if since == 0 {
+	since := instant(l.brokenSince.Load())
+	if since.IsZero() {
 		return 0
 	}
-	return time.Since(time.Unix(0, since))
+	return time.Since(since)
 }

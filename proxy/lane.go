@@ -42,17 +42,17 @@ type lane struct {
 	// warnings are the Warning headers that upstream adds to each response, as for deprecated
 	// resources; set before syncedc is closed.
 	warnings atomic.Pointer[[]string]
-	// lastChange is when a change last came, in nanoseconds since the Unix epoch.
+	// lastChange is when a change last came. It is a [fanout.Instant], as are all such times here.
 	lastChange atomic.Int64
-	// heard is when the upstream watch last brought anything, or began, in nanoseconds since the Unix epoch.
+	// heard is when the upstream watch last brought anything, or began.
 	heard atomic.Int64
 	// cut breaks the upstream watch that is under way; see suspect.
 	cut atomic.Pointer[context.CancelFunc]
-	// suspected is when that was last done, in nanoseconds since the Unix epoch.
+	// suspected is when that was last done.
 	suspected atomic.Int64
-	// brokenSince is when the upstream watch last ended, in nanoseconds since the Unix epoch; 0 while there is one.
+	// brokenSince is when the upstream watch last ended; 0 while there is one.
 	brokenSince atomic.Int64
-	// watchBegan is when the upstream watch began that is under way or was last, in nanoseconds since the Unix epoch; 0 if never.
+	// watchBegan is when the upstream watch began that is under way or was last; 0 if never.
 	watchBegan atomic.Int64
 	// lastError is why the upstream watch, or an attempt at one, last broke.
 	lastError atomic.Pointer[laneError]
@@ -68,8 +68,8 @@ type lane struct {
 	tooOld    atomic.Uint64
 	wanted    atomic.Uint64
 
-	// alone counts the reads that are passed through because they want little, and crowded is when there last were too many, in
-	// nanoseconds since the Unix epoch; see cachedRead.passesAlone.
+	// alone counts the reads that are passed through because they want little, and crowded is when there last were too many; see
+	// cachedRead.passesAlone.
 	alone   atomic.Int32
 	crowded atomic.Int64
 
@@ -319,9 +319,9 @@ func (ls *lanes) discard(l *lane) {
 // not bring, so it may hang. At most twice a minute, for upstream may just be slow.
 func (l *lane) suspect() {
 	const interval = 30 * time.Second
-	now, last := time.Now().UnixNano(), l.suspected.Load()
+	now, last := int64(fanout.Now()), l.suspected.Load()
 	cut := l.cut.Load()
-	if cut == nil || now-last < int64(interval) || !l.suspected.CompareAndSwap(last, now) {
+	if cut == nil || last != 0 && now-last < int64(interval) || !l.suspected.CompareAndSwap(last, now) {
 		return
 	}
 	l.log.Warn("Broke off an upstream watch that does not bring what upstream has", "resourceVersion", l.cache.Progress())

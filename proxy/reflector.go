@@ -398,11 +398,11 @@ func (r *reflector) watch(ctx context.Context, rv uint64) error {
 func (r *reflector) apply(lines framing.EventReader) error {
 	l := r.lane
 	l.metrics.watches.Inc()
-	l.watchBegan.Store(time.Now().UnixNano())
+	l.watchBegan.Store(int64(fanout.Now()))
 	l.brokenSince.Store(0)
-	l.heard.Store(time.Now().UnixNano())
+	l.heard.Store(int64(fanout.Now()))
 	defer func() {
-		l.brokenSince.Store(time.Now().UnixNano())
+		l.brokenSince.Store(int64(fanout.Now()))
 		l.metrics.watches.Dec()
 	}()
 	var last uint64 // of this stream; the cache may have been proved to be further
@@ -416,7 +416,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 			return fmt.Errorf("watch %s: %w", l, err)
 		}
 		received := time.Now()
-		l.heard.Store(received.UnixNano())
+		l.heard.Store(int64(fanout.InstantOf(received)))
 		ev, err := r.scanner.Event(line)
 		if err != nil {
 			r.relist = true
@@ -439,7 +439,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 			continue
 		}
 		last = max(last, ev.ResourceVersion)
-		l.lastChange.Store(received.UnixNano())
+		l.lastChange.Store(int64(fanout.InstantOf(received)))
 		l.metrics.events.Inc()
 		l.metrics.eventBytes.Add(len(line))
 		if err := l.cache.Apply(ev, received); err != nil {

@@ -17,7 +17,7 @@ func Now() Instant { return InstantOf(time.Now()) }
 func InstantOf(t time.Time) Instant { return Instant(t.Sub(began)) }
 
 // Time returns i with a reading of the monotonic clock, so that Sub and [time.Since] are right whatever happens to the wall clock; zero for zero.
-// What it says of the date is what the wall clock would say now had it never been set since the process began.
+// The date that it tells is off by what the wall clock has been set since the process began.
 func (i Instant) Time() time.Time {
 	if i == 0 {
 		return time.Time{}

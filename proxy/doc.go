@@ -103,6 +103,23 @@
 // Clients that come back with a resourceVersion from before the lane began are served on: one upstream watch, shared by all
 // who wait, fetches the history that is missing.
 //
+// # When upstream fails
+//
+// Clients' streams stay open through all of it. What may be stale is served from the cache meanwhile; what must be current passes through, or is
+// answered with a Status of 503 and when to come back.
+//
+//	the connection breaks             at once     resumed from the last resourceVersion
+//	the link is dead, or the process  10 s        the same, see Upstream
+//	stopped
+//	a watch hangs, its connection     150 s       the same, see guard; sooner where a client's read shows what it did not bring
+//	does not
+//	the history is gone (410)         at once     one list, and its differences only; a few lanes at a time
+//	a kube-apiserver that is behind   10 s        left for another, over a new connection; what it lists is not believed
+//	etcd was restored                 at once     every client of the lane is told 410, when etcd itself is at an older resourceVersion
+//
+// Who goes from there to a restored etcd that has already come past the last resourceVersion cannot tell the one history from the other, nor can
+// any client of kube-apiserver: restore with etcdutl's --bump-revision and --mark-compacted.
+//
 // # Why a watch is slow
 //
 // /debug/watchers lists the watches, /debug/watchers/ID and watchfan explain give a verdict on one: a [Cause], the numbers that led to it, and what to
@@ -131,7 +148,7 @@
 // All end before Server.Run returns.
 //
 //   - Run: one for each listener, the upstream check, the lanes' keeper, the authorizer's re-checks;
-//   - one for each lane, its reflector; one more while freshness is being proven;
+//   - two for each lane, its reflector and the guard of its upstream watch; one more while freshness is being proven;
 //   - one while custom resources have lanes, which follows their definitions;
 //   - fanout's: one for each shard, and while watches are looked at one more for each;
 //   - the poller, for all watches: it starts a goroutine for one whose client has left, or has sent something, and goes on

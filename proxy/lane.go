@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,9 @@ type lane struct {
 	started     time.Time
 	spawn       func(func(context.Context)) bool // lanes.spawn
 	spareLists  bool                             // Options.spareLists
+	hangTimeout time.Duration                    // Options.hangTimeout
+	turn        turns                            // of lanes
+	elsewhere   func(context.Context)            // lanes.elsewhere
 
 	// syncedc is closed when the cache is first filled; failedc when a first attempt to fill it has failed,
 	// from when on requests no longer wait for it. Both are closed by the reflector.
@@ -48,6 +52,8 @@ type lane struct {
 	heard atomic.Int64
 	// cut breaks the upstream watch that is under way; see suspect.
 	cut atomic.Pointer[context.CancelFunc]
+	// bookmarked is whether upstream sends bookmarks, as far as its watches have shown; see guard.
+	bookmarked atomic.Bool
 	// suspected is when that was last done.
 	suspected atomic.Int64
 	// brokenSince is when the upstream watch last ended; 0 while there is one.
@@ -145,6 +151,10 @@ type lanes struct {
 	idle       time.Duration
 	log        *slog.Logger
 	spareLists bool
+	hang       time.Duration // Options.hangTimeout
+	turns      turns
+
+	left atomic.Int64 // when elsewhere last did something; a fanout.Instant
 
 	running sync.WaitGroup // the reflectors
 
@@ -189,17 +199,20 @@ func (ls *lanes) acquire(info resourceInfo, rep representation, start bool) (l *
 
 func (ls *lanes) newLane(key laneKey, info resourceInfo) *lane {
 	l := &lane{
-		laneKey:    key,
-		info:       info,
-		path:       collectionPath(key.gvr),
-		upstream:   ls.upstream,
-		started:    time.Now(),
-		cache:      fanout.NewCache(ls.limits, ls.flusher),
-		syncedc:    make(chan struct{}),
-		failedc:    make(chan struct{}),
-		extending:  newSemaphore(),
-		spawn:      ls.spawn,
-		spareLists: ls.spareLists,
+		laneKey:     key,
+		info:        info,
+		path:        collectionPath(key.gvr),
+		upstream:    ls.upstream,
+		started:     time.Now(),
+		cache:       fanout.NewCache(ls.limits, ls.flusher),
+		syncedc:     make(chan struct{}),
+		failedc:     make(chan struct{}),
+		extending:   newSemaphore(),
+		spawn:       ls.spawn,
+		spareLists:  ls.spareLists,
+		hangTimeout: ls.hang,
+		turn:        ls.turns,
+		elsewhere:   ls.elsewhere,
 	}
 	if l.metadata == "" {
 		l.fields = selectableFields(info)
@@ -326,6 +339,55 @@ func (l *lane) suspect() {
 	}
 	l.log.Warn("Broke off an upstream watch that does not bring what upstream has", "resourceVersion", l.cache.Progress())
 	(*cut)()
+}
+
+// elsewhere has requests to come open another connection upstream, which may lead to another kube-apiserver: over HTTP/2 all go over one for as
+// long as it works, whatever is behind it. What is under way goes on. It does nothing if it has just been done.
+func (ls *lanes) elsewhere(ctx context.Context) {
+	const interval, patience = 5 * time.Second, time.Second
+	now, last := int64(fanout.Now()), ls.left.Load()
+	if last != 0 && now-last < int64(interval) || !ls.left.CompareAndSwap(last, now) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req := (&http.Request{
+		Method: http.MethodGet,
+		URL:    ls.upstream.URL("/livez", ""),
+		Header: make(http.Header),
+		Close:  true, // the connection takes no other request from here on
+	}).WithContext(ctx)
+	resp, err := ls.upstream.DoAs(identity{kind: kindOwn}, req)
+	if err != nil {
+		ls.log.Debug("Left a connection that did not answer", "err", err)
+		return
+	}
+	resp.Body.Close()
+}
+
+// turns bounds how many lanes are listed at a time. After an outage of kube-apiserver, or of its etcd, all have to be at once, and it would have
+// to hold and encode all of them.
+type turns chan struct{}
+
+// listsAtOnce is how many that are. Most lists take milliseconds.
+const listsAtOnce = 4
+
+func newTurns() turns { return make(turns, listsAtOnce) }
+
+// turnTimeout is how long a turn lasts at most. A list that takes longer goes on, but others no longer wait for it: a resource whose conversion
+// webhook does not answer must not keep the rest from being listed.
+const turnTimeout = 5 * time.Second
+
+// take waits for a turn, which ends with the first call of done.
+func (t turns) take(ctx context.Context) (done func(), err error) {
+	select {
+	case t <- struct{}{}:
+		give := sync.OnceFunc(func() { <-t })
+		late := time.AfterFunc(turnTimeout, give)
+		return func() { late.Stop(); give() }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // semaphore is a mutex that can be waited for with a context.

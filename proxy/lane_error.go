@@ -37,7 +37,9 @@ func errorKind(err error) string {
 		return "UnknownStatus"
 	case errors.Is(err, errEndedAtOnce):
 		return "EndedAtOnce"
-	case errors.Is(err, fanout.ErrBackwards):
+	case errors.Is(err, errSilent):
+		return "Silent"
+	case errors.Is(err, fanout.ErrBackwards), errors.Is(err, errBehind):
 		return "WentBackwards"
 	case errors.Is(err, framing.ErrTooLong):
 		return "TooLong"

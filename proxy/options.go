@@ -100,6 +100,8 @@ type Options struct {
 
 	// spareLists keeps large collections from being listed to prove freshness; see prover.
 	spareLists bool
+	// hangTimeout is for how long an upstream watch that has brought bookmarks may bring nothing; see guard.
+	hangTimeout time.Duration
 	// mostAlone is how many small consistent reads of one lane are passed through at a time; see cachedRead.passesAlone.
 	mostAlone int32
 }
@@ -124,6 +126,7 @@ func NewOptions() Options {
 		ClientBufferFrames: 4096,
 		ClientBufferBytes:  32 << 20,
 		mostAlone:          4,
+		hangTimeout:        hangTimeout,
 		ShutdownTimeout:    10 * time.Second,
 		LogFormat:          "text",
 	}

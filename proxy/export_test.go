@@ -26,6 +26,7 @@ var (
 	WriteMetrics   = writeMetrics
 	ErrorKind      = errorKind
 	ErrEndedAtOnce = errEndedAtOnce
+	ErrSilent      = errSilent
 	Dialer         = dialer
 	EndDeadPeer    = endDeadPeer
 )

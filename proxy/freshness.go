@@ -226,7 +226,7 @@ func (l *lane) listVersions(ctx context.Context) (versions map[string]uint64, as
 // currentVersion asks upstream for its current resourceVersion, by a list that is consistent, empty and costs nothing: of a namespace
 // that can't exist, or of a name where there are no namespaces.
 func (l *lane) currentVersion(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	path, params := l.path, query("fieldSelector", matchesNothing)
 	if l.info.namespaced {

@@ -26,6 +26,7 @@ type reflector struct {
 
 	relist bool      // the cache can't be brought up to date by a watch
 	began  time.Time // when the list that is under way was asked for
+	slow   int       // how often in a row upstream has not said in time at which resourceVersion it is
 	typed  []byte
 }
 
@@ -36,7 +37,7 @@ const (
 	maxBackoff      = 5 * time.Second
 	listPage        = "500"
 	listTimeout     = time.Minute      // for a page of a list, for a watch to begin, or for initial events to go on
-	answerTimeout   = 10 * time.Second // for the current resourceVersion
+	answerTimeout   = 10 * time.Second // for the current resourceVersion, at first
 	beginTimeout    = 3 * time.Second  // for which requests wait while upstream says that it is busy
 )
 
@@ -398,10 +399,17 @@ func (r *reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 func (r *reflector) resume(ctx context.Context) error {
 	l := r.lane
 	rv := l.cache.Progress()
-	now, err := l.currentVersion(ctx)
+	// Of several kube-apiservers one that is cut off from etcd is soon left for another; should all be slow, patience grows.
+	asked, cancel := context.WithTimeout(ctx, min(answerTimeout<<r.slow, listTimeout))
+	now, err := l.currentVersion(asked)
+	cancel()
 	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			r.slow = min(r.slow+1, 3)
+		}
 		return fmt.Errorf("list %s: %w", l, err)
 	}
+	r.slow = 0
 	if now < rv {
 		r.relist = true
 		return fmt.Errorf("watch %s from %d: upstream is at %d", l, rv, now)

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"net"
 	"net/url"
 	"os"
@@ -16,11 +17,10 @@ type relay struct {
 	listener net.Listener
 
 	mu      sync.Mutex
-	backend string // of connections to come
-	dropped bool   // what comes, from either side, is acknowledged and lost
-	refuses bool   // new connections are reset
+	backend string        // of connections to come
+	dropped bool          // what comes, from either side, is acknowledged and lost
+	late    time.Duration // what comes is passed on that much later
 	conns   map[*net.TCPConn]struct{}
-	opened  int
 }
 
 // newRelay starts a relay to backend, a host and port, until the test ends.
@@ -54,13 +54,8 @@ func (r *relay) address() string { return r.listener.Addr().String() }
 func (r *relay) serve(client *net.TCPConn) {
 	defer client.Close()
 	r.mu.Lock()
-	backend, refuses := r.backend, r.refuses
-	r.opened++
+	backend := r.backend
 	r.mu.Unlock()
-	if refuses {
-		_ = client.SetLinger(0)
-		return
-	}
 	c, err := net.DialTimeout("tcp", backend, 5*time.Second)
 	if err != nil {
 		return
@@ -84,25 +79,37 @@ func (r *relay) serve(client *net.TCPConn) {
 
 // copy relays one direction. A side that ends ends the other, unless it is to notice nothing.
 func (r *relay) copy(to, from *net.TCPConn) {
+	type part struct {
+		bytes []byte
+		due   time.Time
+	}
+	parts := make(chan part, 4096)
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		broken := false
+		for p := range parts {
+			time.Sleep(time.Until(p.due))
+			if !broken {
+				_, err := to.Write(p.bytes)
+				broken = err != nil
+			}
+		}
+	})
+	defer writing.Wait()
+	defer close(parts)
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
 		r.mu.Lock()
-		dropped := r.dropped
+		dropped, delay := r.dropped, r.late
 		r.mu.Unlock()
-		if dropped {
-			if err != nil {
-				return
-			}
-			continue
-		}
-		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
-				return
-			}
+		if n > 0 && !dropped {
+			parts <- part{bytes.Clone(buf[:n]), time.Now().Add(delay)}
 		}
 		if err != nil {
-			to.Close()
+			if !dropped {
+				to.Close()
+			}
 			return
 		}
 	}
@@ -122,6 +129,13 @@ func (r *relay) drop(on bool) {
 	r.dropped = on
 }
 
+// delay passes on what comes that much later.
+func (r *relay) delay(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.late = d
+}
+
 // reset breaks all connections, in the middle of whatever they carry.
 func (r *relay) reset() {
 	r.mu.Lock()
@@ -130,13 +144,6 @@ func (r *relay) reset() {
 		_ = c.SetLinger(0)
 		c.Close()
 	}
-}
-
-// connections is how many have been opened.
-func (r *relay) connections() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.opened
 }
 
 // serverAddress is kube-apiserver's host and port.

@@ -117,8 +117,10 @@
 //	a kube-apiserver that is behind   10 s        left for another, over a new connection; what it lists is not believed
 //	etcd was restored                 at once     every client of the lane is told 410, when etcd itself is at an older resourceVersion
 //
-// Who goes from there to a restored etcd that has already come past the last resourceVersion cannot tell the one history from the other, nor can
-// any client of kube-apiserver: restore with etcdutl's --bump-revision and --mark-compacted.
+// An etcd that was restored, and has already come past the lane's resourceVersion when it is seen again, continues a watch as if nothing had
+// been, for every client of kube-apiserver; etcdutl's --bump-revision and --mark-compacted are against that. A lane finds it out
+// when a consistent read lists a collection that the cache does not hold at that resourceVersion; then it lists, and what is older than what was shown
+// before tells.
 //
 // # Why a watch is slow
 //

@@ -166,6 +166,10 @@ func (l *lane) proveByList(ctx context.Context) (fanout.Proof, error) {
 	for {
 		epoch := l.cache.Epoch()
 		snapshot := l.cache.Snapshot()
+		if then, ok := l.cache.SnapshotAt(asOf); ok && !sameVersions(then, versions) {
+			l.distrust(asOf)
+			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: the cache is not what upstream was at %d", l, asOf)
+		}
 		if snapshot.ResourceVersion >= asOf || sameVersions(snapshot, versions) {
 			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}, nil
 		}

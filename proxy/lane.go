@@ -56,6 +56,8 @@ type lane struct {
 	bookmarked atomic.Bool
 	// suspected is when that was last done.
 	suspected atomic.Int64
+	// diverged is set when the collection has to be listed anew; see distrust.
+	diverged atomic.Bool
 	// brokenSince is when the upstream watch last ended; 0 while there is one.
 	brokenSince atomic.Int64
 	// watchBegan is when the upstream watch began that is under way or was last; 0 if never.
@@ -339,6 +341,14 @@ func (l *lane) suspect() {
 	}
 	l.log.Warn("Broke off an upstream watch that does not bring what upstream has", "resourceVersion", l.cache.Progress())
 	(*cut)()
+}
+
+// distrust has the collection listed anew: at resourceVersion rv it was another upstream than in the cache. So it is where etcd was restored and had come
+// past what the lane had seen before anybody noticed. What the list shows decides.
+func (l *lane) distrust(rv uint64) {
+	l.log.Error("The cache is not what upstream is, listing anew", "resourceVersion", rv)
+	l.diverged.Store(true)
+	l.suspect()
 }
 
 // elsewhere has requests to come open another connection upstream, which may lead to another kube-apiserver: over HTTP/2 all go over one for as

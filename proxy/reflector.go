@@ -137,6 +137,9 @@ func (r *reflector) follow(ctx context.Context) error {
 			return err
 		}
 	}
+	if l.diverged.Swap(false) {
+		r.relist = true
+	}
 	if l.cache.Progress() != 0 && !r.relist {
 		return r.resume(ctx)
 	}

@@ -203,6 +203,42 @@ func TestReflectorBackwardsUnnoticed(t *testing.T) {
 	w.AwaitVersion(61)
 }
 
+// An etcd that was restored and has come past what the lane has seen goes on as if nothing had been. A consistent read shows it.
+func TestReflectorBackwardsAndPast(t *testing.T) {
+	t.Parallel()
+	f := startFan(t, proxytest.NewServer(t), proxy.NoneAlone, impatient)
+	for _, name := range []string{"a", "b", "c"} {
+		f.cms.Put("ns", name, "1")
+	}
+	w := f.watch(anyState)
+	w.Await(4)
+	f.up.On(proxytest.Probe, 1, (*proxytest.Call).Abort) // it is back only once it has come past 103
+	f.cms.Restore(60, "a", "z")
+	f.up.Bump(100)
+	f.up.AwaitCount(proxytest.Watch, 1)
+	f.cms.SendBookmark(proxytest.Watch)
+	f.until("bookmark", func() bool {
+		_, body := f.get(cmsPath + "?resourceVersion=0")
+		return strings.Contains(body, `"resourceVersion":"160"`)
+	})
+	if !w.Open() {
+		t.Fatal("the stream ended before anybody could know")
+	}
+	if _, body := f.get(cmsPath); !strings.Contains(body, `"name":"z"`) || strings.Contains(body, `"name":"c"`) {
+		t.Errorf("a consistent list: %s", body)
+	}
+	if err := w.Ended(); err != nil {
+		t.Errorf("stream ended with %v", err)
+	}
+	events := w.Strings()
+	if last := events[len(events)-1]; last != "ERROR 410" {
+		t.Errorf("last event is %s, want ERROR 410; all: %s", last, events)
+	}
+	f.awaitLog("level=ERROR", "went back in time")
+	wantStrings(t, "watch after the restore", proxytest.Strings(f.watch(anyState).Await(3)), "ADDED ns/a 60", "ADDED ns/z 59", "END 160")
+	f.passed(1)
+}
+
 // Upstream is not hammered, whatever it does.
 func TestReflectorBackoff(t *testing.T) {
 	t.Parallel()

@@ -25,20 +25,20 @@ type guard struct {
 	lane   *lane
 	ctx    context.Context // of the watch
 	cancel context.CancelCauseFunc
-	began  time.Time
 	end    time.Time // when the watch has long been to end
 
 	running sync.WaitGroup
 	wakec   chan struct{} // one token: expected has changed; never closed
 
 	mu       sync.Mutex
+	since    time.Time // when expect was last called
 	expected time.Time // by when something is to come; zero for no such time
 }
 
 // guard returns what breaks a watch of the lane that is asked to last for timeout.
 func (l *lane) guard(ctx context.Context, timeout time.Duration) *guard {
 	now := time.Now()
-	g := &guard{lane: l, began: now, end: now.Add(timeout + overtime), wakec: make(chan struct{}, 1)}
+	g := &guard{lane: l, since: now, end: now.Add(timeout + overtime), wakec: make(chan struct{}, 1)}
 	g.ctx, g.cancel = context.WithCancelCause(ctx)
 	g.running.Go(g.run)
 	return g
@@ -53,9 +53,9 @@ func (g *guard) stop() {
 // expect has something to come within d; 0 is the silence between two bookmarks.
 func (g *guard) expect(d time.Duration) {
 	g.mu.Lock()
-	g.expected = time.Time{}
+	g.since, g.expected = time.Now(), time.Time{}
 	if d > 0 {
-		g.expected = time.Now().Add(d)
+		g.expected = g.since.Add(d)
 	}
 	g.mu.Unlock()
 	select {
@@ -97,17 +97,16 @@ func (g *guard) left() time.Duration {
 	l := g.lane
 	left := min(time.Until(g.end), l.hangTimeout)
 	g.mu.Lock()
-	expected := g.expected
+	since, expected := g.since, g.expected
 	g.mu.Unlock()
 	switch {
 	case !expected.IsZero():
 		left = min(left, time.Until(expected))
 	case l.bookmarked.Load():
-		heard := instant(l.heard.Load())
-		if heard.Before(g.began) {
-			heard = g.began
+		if heard := instant(l.heard.Load()); heard.After(since) {
+			since = heard
 		}
-		left = min(left, l.hangTimeout-time.Since(heard))
+		left = min(left, l.hangTimeout-time.Since(since))
 	}
 	return left
 }

@@ -43,6 +43,30 @@ func TestGuardBreaksSilentWatch(t *testing.T) {
 	}
 }
 
+// Initial events may take longer than a watch may be silent: its silence begins behind them.
+func TestGuardWaitsForInitialEvents(t *testing.T) {
+	t.Parallel()
+	const hang, slow = 400 * time.Millisecond, 600 * time.Millisecond
+	f := startFan(t, proxytest.NewServer(t), proxy.HangTimeout(hang))
+	w := f.watch(anyState)
+	w.Await(1)
+	f.up.On(proxytest.WatchList, 1, func(c *proxytest.Call) {
+		time.Sleep(slow)
+		c.Serve()
+	})
+	f.up.Bump(5)
+	f.cms.SendBookmark(proxytest.WatchList)
+	f.up.Reflector().Send("garbage\n")
+	f.up.AwaitCount(proxytest.Watch, 1)
+	listed, resumed := f.up.Requests(proxytest.WatchList)[1], f.up.Requests(proxytest.Watch)[0]
+	if after := resumed.At.Sub(listed.At); after < slow+hang {
+		t.Errorf("the second watch was given up %s after it had been asked for, and its initial events took %s", after, slow)
+	}
+	if !w.Open() {
+		t.Error("the client's stream ended")
+	}
+}
+
 // What hangs may be one of several kube-apiservers behind one address: the next attempt is made over another connection.
 func TestHungUpstreamIsLeft(t *testing.T) {
 	t.Parallel()

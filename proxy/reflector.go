@@ -294,7 +294,7 @@ func (r *reflector) watchList(ctx context.Context, listed func()) error {
 		case ev.Type == framing.Error:
 			return fmt.Errorf("watch %s: %w", l, eventError(ev))
 		case ev.Type == framing.Added:
-			if objects = append(objects, ev.Object); len(objects)%1000 == 0 {
+			if objects = append(objects, ev.Object); len(objects)%100 == 0 {
 				g.expect(listTimeout)
 			}
 			continue

@@ -1,7 +1,9 @@
 package framing
 
+import "errors"
+
 // UID returns metadata.uid, by which an object is told from another that has taken its name; "" where there is none. It is read out of the object's
-// bytes each time.
+// bytes each time, up to where it stands.
 func (o *Object) UID() string {
 	switch o.encoding {
 	case Protobuf:
@@ -12,10 +14,13 @@ func (o *Object) UID() string {
 	return uidOfJSON(o.Bytes())
 }
 
+var errFound = errors.New("found")
+
+// uidOfJSON ignores errors: the object has been scanned before.
 func uidOfJSON(object []byte) (uid string) {
 	s := newJSONScanner(nil)
 	s.reset(object)
-	_, err := s.members(func(name []byte) error {
+	_, _ = s.members(func(name []byte) error {
 		if string(name) != `"metadata"` {
 			return s.dec.SkipValue()
 		}
@@ -23,29 +28,28 @@ func uidOfJSON(object []byte) (uid string) {
 			if string(name) != `"uid"` {
 				return s.dec.SkipValue()
 			}
-			uid, err = s.text()
+			if uid, err = s.text(); err == nil {
+				err = errFound
+			}
 			return err
 		})
 		return err
 	})
-	if err != nil {
-		return "" // of an object that has been scanned before, so there is none
-	}
 	return uid
 }
 
-func uidOfProtobuf(object []byte, item int) (uid string) {
+func uidOfProtobuf(object []byte, item int) string {
 	raw := mustOpen(object, item, tagRaw)
 	c := newCursor(object, mustOpen(object, raw.start, tagMetadata))
 	for c.next() {
 		if c.number == metaUID {
-			uid = c.text()
+			return c.text()
 		}
 	}
-	return uid
+	return ""
 }
 
-func uidOfCBOR(object []byte) (uid string) {
+func uidOfCBOR(object []byte) string {
 	c := itemCursor{input: object}
 	c.selfDescribed()
 	for _, name := range c.entries() {
@@ -54,12 +58,11 @@ func uidOfCBOR(object []byte) (uid string) {
 			continue
 		}
 		for _, name := range c.entries() {
-			if string(name) != "uid" {
-				c.skip()
-				continue
+			if string(name) == "uid" {
+				return string(c.text())
 			}
-			uid = string(c.text())
+			c.skip()
 		}
 	}
-	return uid
+	return ""
 }

@@ -165,7 +165,7 @@ func (c *Cache) apply(ev framing.Event, received time.Time) error {
 	if rv := c.Progress(); o.ResourceVersion < rv || o.ResourceVersion == rv && !c.sharesRevision(o, ev.Type) {
 		return fmt.Errorf("%w: %d after %d", ErrBackwards, o.ResourceVersion, rv)
 	}
-	e := &Event{Type: ev.Type, Object: o, Prev: prev, Received: received.UnixNano()}
+	e := &Event{Type: ev.Type, Object: o, Prev: prev, Received: InstantOf(received)}
 	switch {
 	case ev.Type == framing.Deleted && !had:
 		c.advanceLocked(o.ResourceVersion)
@@ -291,7 +291,7 @@ func (c *Cache) isClosed() bool {
 // Replace makes the cache hold exactly objects, the collection as of resourceVersion rv. If it held
 // something before, the differences, and only they, go to the subscriptions: the versions
 // of the list in resourceVersion order, then the objects that are gone, as
-// deletions at rv. It returns the number of differences, and
+// deletions at rv; see the package comment, Relists. It returns the number of differences, and
 // [ErrBackwards] if rv is older than what has been shown already: then the caller must Reset.
 //
 // The history goes on across it, so a client that resumes finds the differences there. Objects
@@ -314,9 +314,11 @@ func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time
 	}
 	c.epoch++
 	c.leapLocked(gap{before, rv})
-	for _, e := range events {
+	for i, e := range events {
 		c.commitLocked(e)
-		c.advanceLocked(e.Object.ResourceVersion)
+		if next := i + 1; next < len(events) && events[next].Object.ResourceVersion > e.Object.ResourceVersion {
+			c.advanceLocked(e.Object.ResourceVersion)
+		}
 	}
 	c.advanceLocked(rv)
 	return len(events), nil
@@ -348,23 +350,39 @@ func (c *Cache) diffLocked(objects []*framing.Object, rv uint64, received time.T
 		if o.ResourceVersion <= before || o.ResourceVersion > rv {
 			return nil, fmt.Errorf("%w: object %d in a list of %d after %d", ErrBackwards, o.ResourceVersion, rv, before)
 		}
-		e := &Event{Type: framing.Added, Object: o, Prev: prev, Received: received.UnixNano()}
-		if had {
+		e := &Event{Type: framing.Added, Object: o, Prev: prev, Received: InstantOf(received)}
+		switch {
+		case had && prev.UID() != o.UID():
+			gone := prev.Deleted(max(o.ResourceVersion-1, before))
+			events = append(events, &Event{Type: framing.Deleted, Object: gone, Prev: prev, Received: e.Received})
+			e.Prev = nil
+		case had:
 			e.Type = framing.Modified
 			e.Object = o.As(framing.Modified)
 		}
 		events = append(events, e)
 	}
-	slices.SortFunc(events, func(a, b *Event) int {
-		return cmp.Compare(a.Object.ResourceVersion, b.Object.ResourceVersion)
+	slices.SortStableFunc(events, func(a, b *Event) int {
+		// A deletion may share its resourceVersion with what comes before it; see the package comment, Ordering.
+		return cmp.Or(cmp.Compare(a.Object.ResourceVersion, b.Object.ResourceVersion), deletionsLast(a, b))
 	})
 	c.tree.Ascend(func(o *framing.Object) bool {
 		if _, ok := present[o.Key]; !ok {
-			events = append(events, &Event{Type: framing.Deleted, Object: o.Deleted(rv), Prev: o, Received: received.UnixNano()})
+			events = append(events, &Event{Type: framing.Deleted, Object: o.Deleted(rv), Prev: o, Received: InstantOf(received)})
 		}
 		return true
 	})
 	return events, nil
+}
+
+func deletionsLast(a, b *Event) int {
+	switch {
+	case a.Type != framing.Deleted && b.Type == framing.Deleted:
+		return -1
+	case a.Type == framing.Deleted && b.Type != framing.Deleted:
+		return 1
+	}
+	return 0
 }
 
 // Reset makes the cache hold objects as of resourceVersion rv, whatever it showed

@@ -140,6 +140,49 @@ func TestReplace(t *testing.T) {
 	all.wantLines(t, append(w.since(everything(t), before)[:5], line("ADDED", end.at(w.rv)))...)
 }
 
+// Where an object was deleted and made again meanwhile, no client sees one turn into the other.
+func TestReplaceAnotherUID(t *testing.T) {
+	w := newWorld(t, roomy)
+	born := func(name, uid string, labels ...string) *thing {
+		o := named(name, labels...)
+		o.uid = uid
+		return &o
+	}
+	w.put(*born("again", "1", "l", "1"))
+	w.put(*born("kept", "2", "l", "1"))
+	w.put(*born("other", "3"))
+	before := w.rv
+	_, all := w.client(everything(t), fanout.Request{Start: fanout.FromNow})
+	_, some := w.client(sel(t, "", "l=1", ""), fanout.Request{Start: fanout.FromNow})
+	w.relist(func(things map[string]*thing, rv uint64) uint64 {
+		things["a/other"] = born("other", "3").at(rv + 3)
+		things["a/kept"] = born("kept", "2", "l", "1").at(rv + 4)
+		things["a/again"] = born("again", "4").at(rv + 5)
+		return rv + 5
+	})
+	all.wantLines(t,
+		line("MODIFIED", born("other", "3").at(before+3)),
+		line("MODIFIED", born("kept", "2", "l", "1").at(before+4)),
+		line("DELETED", born("again", "1", "l", "1").at(before+4)),
+		line("ADDED", born("again", "4").at(before+5)))
+	some.wantLines(t,
+		line("MODIFIED", born("kept", "2", "l", "1").at(before+4)),
+		line("DELETED", born("again", "1", "l", "1").at(before+4)))
+	// The deletion alone cannot be resumed from, and all of it can be from before.
+	_, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion, ResourceVersion: before + 4, Timeout: time.Hour})
+	if !errors.Is(err, fanout.ErrLeapt) {
+		t.Errorf("resumed between the deletion and what came after: %v", err)
+	}
+	_, late := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before})
+	late.wantLines(t, all.lines(t)...)
+	if s, ok := w.cache.SnapshotAt(before); !ok || s.Len() != 3 {
+		t.Errorf("the state before: %d objects, %v", s.Len(), ok)
+	}
+	if s := w.cache.Stats(); s.Objects != 3 {
+		t.Errorf("%d objects", s.Objects)
+	}
+}
+
 // Between the last event and a list, objects may have come and gone unseen: who has been told something of that
 // elsewhere can't go on here.
 func TestReplaceLeap(t *testing.T) {

@@ -248,6 +248,12 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 				for range rng.IntN(8) {
 					o := randomThing(rng)
 					rv += 1 + uint64(rng.IntN(2))
+					if old := things[o.key()]; old != nil && rng.IntN(3) > 0 {
+						o.uid = old.uid
+					} else {
+						rv++ // it was deleted, and made again
+						o.uid = fmt.Sprint(rv)
+					}
 					if rng.IntN(3) > 0 {
 						things[o.key()] = o.at(rv)
 					} else {

@@ -42,6 +42,19 @@
 //   - After a relist, versions that no list has shown are missing, and the resourceVersions in
 //     between can't be resumed from here: see [Cache.Replace].
 //
+// # Relists
+//
+// A list that stands in for changes that were missed is compared with what was shown before ([Cache.Replace]), and makes a stream that
+// kube-apiserver could have sent:
+//
+//   - A version that is new is ADDED or MODIFIED at its own resourceVersion.
+//   - An object whose uid is another than before was deleted and made again meanwhile. No watch shows a MODIFIED that changes the uid, and
+//     who keeps something for each object would mistake the new one for the old. So it is DELETED and then ADDED. The deletion's resourceVersion is
+//     not known; it is told with the one before the new object's, the last that it can have had. Nobody can resume from there: it was leapt over.
+//   - Objects that are gone are DELETED last, at the list's resourceVersion, as client-go's reflectors hand a list on. What an object held, such as an
+//     address or a port, may for that long seem to be held by two, never by none: who gives such things away waits too long rather than
+//     giving them away twice.
+//
 // # Concurrency
 //
 // Cache: one goroutine writes (Apply, Replace, Reset); all else may be called from any.
@@ -55,7 +68,7 @@
 //   - Readers of a list take no lock: see type group, whose invariants are proven there. Subscribe,
 //     the replay of up to 64 changes, and a subscription's leaving take the cache's mutex; so they
 //     wait while Replace compares a whole list, about half a microsecond for each object
-//     (BenchmarkReplace).
+//     (BenchmarkReplace), and three for each that has changed.
 //   - A client that reads slowly is put aside until its Sink has drained. Nobody waits for it.
 //   - A shard that needs something compressed which another is just compressing waits for it: 10 to 40
 //     µs for an event, a millisecond for a run of initial events.

@@ -19,9 +19,8 @@ type Event struct {
 	// PrevUnknown is true where a change is known only from a replay that began
 	// after the version before.
 	PrevUnknown bool
-	// Received is when the change arrived, in nanoseconds since the Unix epoch; 0 for
-	// changes that were replayed.
-	Received int64
+	// Received is when the change arrived; 0 for changes that were replayed.
+	Received Instant
 
 	left atomic.Pointer[framing.Frame]
 }

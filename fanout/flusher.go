@@ -348,7 +348,7 @@ func (sh *shard) write(s *Subscription) bool {
 	flushes.Inc()
 	if sh.batch.oldest != 0 && sh.first.IsZero() {
 		sh.first = time.Now()
-		deliverySeconds.observe(float64(sh.first.UnixNano()-sh.batch.oldest) / 1e9)
+		deliverySeconds.observe(sh.first.Sub(sh.batch.oldest.Time()).Seconds())
 	}
 	if blocked {
 		sh.park(s)
@@ -360,7 +360,7 @@ func (sh *shard) write(s *Subscription) bool {
 func (sh *shard) park(s *Subscription) {
 	s.blocked = true
 	s.parks++
-	s.parkedAt = time.Now().UnixNano()
+	s.parkedAt = Now()
 	parks.Inc()
 	parked.Inc()
 	s.sink.Drain(func(err error) {

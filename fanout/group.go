@@ -41,8 +41,8 @@ type group struct {
 type node struct {
 	frame           framing.Frame
 	resourceVersion uint64
-	received        int64  // see Event.Received
-	frames, bytes   uint64 // in the list up to and including this node
+	received        Instant // see Event.Received
+	frames, bytes   uint64  // in the list up to and including this node
 
 	gzip *listed // nil in a group none of whose members took gzip when it was appended
 
@@ -56,7 +56,7 @@ func newGroup(f *Filter, shards int) *group {
 }
 
 // append adds a frame of an event to the list; see 1.
-func (g *group) append(f framing.Frame, event *forms, rv uint64, received int64) {
+func (g *group) append(f framing.Frame, event *forms, rv uint64, received Instant) {
 	last := g.tail.Load()
 	n := &node{
 		frame:           f,

@@ -53,7 +53,7 @@ func (h *history) append(e *Event) {
 	}
 	if int(h.next-h.first) == len(h.ring) {
 		oldest := h.ring[h.first%uint64(len(h.ring))]
-		if len(h.ring) < h.maxEvents && e.Received-oldest.Received < int64(window) {
+		if len(h.ring) < h.maxEvents && e.Received-oldest.Received < Instant(window) {
 			h.resize(min(len(h.ring)*2, h.maxEvents))
 		} else {
 			h.forget()

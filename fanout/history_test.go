@@ -81,7 +81,7 @@ func TestHistoryProperty(t *testing.T) {
 			}
 			clock = clock.Add(pace)
 			o := randomThing(rng)
-			e := &fanout.Event{Type: framing.Added, Object: object(o.at(max(rv, 1))), Received: clock.UnixNano()}
+			e := &fanout.Event{Type: framing.Added, Object: object(o.at(max(rv, 1))), Received: fanout.Instant(clock.UnixNano())}
 			before, capacity := len(twin.events), twin.capacity
 			h.Append(e)
 			twin.append(e, h.Size)

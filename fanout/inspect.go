@@ -119,11 +119,11 @@ func (s *Subscription) state() State {
 		Events:          s.events,
 		Bytes:           s.bytes,
 		ResourceVersion: max(s.began, s.sent),
-		Selected:        instant(s.group.tail.Load().received),
+		Selected:        s.group.tail.Load().received.Time(),
 		Parks:           int(s.parks),
 	}
 	if s.blocked {
-		st.ParkedSince = instant(s.parkedAt)
+		st.ParkedSince = s.parkedAt.Time()
 	}
 	switch {
 	case s.sink == nil || s.inShard == 0:
@@ -140,16 +140,8 @@ func (s *Subscription) state() State {
 	if s.cursor != nil { // it has not let go
 		st.LagEvents, st.LagBytes = s.behind()
 		if next := s.cursor.next.Load(); next != nil {
-			st.Oldest = instant(next.received)
+			st.Oldest = next.received.Time()
 		}
 	}
 	return st
-}
-
-// instant reads nanoseconds since the Unix epoch, where 0 is never.
-func instant(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns)
 }

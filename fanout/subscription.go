@@ -122,7 +122,7 @@ type Subscription struct {
 	endingSince  time.Time // when a sweep first saw it ending
 	events       uint64    // given to the sink
 	bytes        uint64    // in them, as they are sent
-	parkedAt     int64     // when it was last blocked, in nanoseconds since the Unix epoch
+	parkedAt     Instant   // when it was last blocked
 	parks        uint32    // how often it was
 }
 
@@ -264,7 +264,7 @@ type batch struct {
 	bytes  int
 	plain  int // bytes that compressed slices stand for
 	frames int
-	oldest int64 // Event.Received of the first live frame; 0 for none
+	oldest Instant // Event.Received of the first live frame; 0 for none
 
 	// run is what of the prelude is yet to be compressed and added, and runBytes its size.
 	run      []framing.Frame

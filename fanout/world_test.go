@@ -39,6 +39,7 @@ var (
 type thing struct {
 	namespace, name string
 	rv              uint64
+	uid             string
 	labels          map[string]string
 	node            string
 	on              bool
@@ -64,6 +65,9 @@ func (o *thing) json() string {
 	fmt.Fprintf(&b, `{"kind":"Thing","apiVersion":"v1","metadata":{"name":%q,`, o.name)
 	if o.namespace != "" {
 		fmt.Fprintf(&b, `"namespace":%q,`, o.namespace)
+	}
+	if o.uid != "" {
+		fmt.Fprintf(&b, `"uid":%q,`, o.uid)
 	}
 	fmt.Fprintf(&b, `"resourceVersion":"%d"`, o.rv)
 	if o.labels != nil {
@@ -269,7 +273,10 @@ func (w *world) relist(change1 func(things map[string]*thing, rv uint64) uint64)
 	for _, key := range slices.Sorted(maps.Keys(now)) {
 		o := now[key]
 		list = append(list, object(o))
-		if before := w.things[key]; before == nil || before.rv != o.rv {
+		switch before := w.things[key]; {
+		case before != nil && before.uid != o.uid:
+			changed = append(changed, change{o.rv - 1, before, nil}, change{o.rv, nil, o})
+		case before == nil || before.rv != o.rv:
 			changed = append(changed, change{o.rv, before, o})
 		}
 	}
@@ -278,7 +285,15 @@ func (w *world) relist(change1 func(things map[string]*thing, rv uint64) uint64)
 			gone = append(gone, change{w.rv, w.things[key], nil})
 		}
 	}
-	slices.SortFunc(changed, func(a, b change) int { return cmp.Compare(a.rv, b.rv) })
+	slices.SortStableFunc(changed, func(a, b change) int {
+		if a.rv == b.rv && (a.after == nil) != (b.after == nil) { // deletions last
+			if a.after == nil {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.rv, b.rv)
+	})
 	for _, c := range append(changed, gone...) {
 		w.commit(c)
 	}

@@ -160,7 +160,7 @@ func TestGoldenEvents(t *testing.T) {
 
 // What is read of an object does not depend on how it is represented: these events were captured at the same time.
 func TestGoldenRepresentations(t *testing.T) {
-	compared := 0
+	compared, uids := 0, 0
 	for _, c := range readEverything(t) {
 		for _, j := range readTestdata(t) {
 			if j.file != c.file || c.representation == asJSON {
@@ -177,16 +177,19 @@ func TestGoldenRepresentations(t *testing.T) {
 						continue // whose resourceVersion is that of its own watch
 					}
 					a, b := got.Object, want.Object
+					if b.UID() != "" && bytes.Contains(b.Bytes(), []byte(`"uid":"`+b.UID()+`"`)) {
+						uids++
+					}
 					if a.Key != b.Key || a.Namespace != b.Namespace || a.Name != b.Name || a.ResourceVersion != b.ResourceVersion ||
-						!maps.Equal(a.Labels, b.Labels) || !c.metadata && !slices.Equal(a.Fields, b.Fields) {
+						a.UID() != b.UID() || !maps.Equal(a.Labels, b.Labels) || !c.metadata && !slices.Equal(a.Fields, b.Fields) {
 						t.Errorf("%s %s: read %+v, want %+v", c, section, a, b)
 					}
 				}
 			}
 		}
 	}
-	if compared < 100 {
-		t.Errorf("%d events compared", compared)
+	if compared < 100 || uids == 0 {
+		t.Errorf("%d events compared, %d of objects with a uid", compared, uids)
 	}
 }
 

@@ -134,6 +134,7 @@ func (s *protobufScanner) object(input []byte, raw span) (scanned, error) {
 const (
 	metaName            = 1
 	metaNamespace       = 3
+	metaUID             = 5
 	metaResourceVersion = 6
 	metaLabels          = 11
 	metaAnnotations     = 12

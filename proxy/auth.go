@@ -206,7 +206,7 @@ func (a *authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
 			due = append(due, g)
 		}
 	}
-	slices.SortFunc(due, func(g, h *grant) int { return cmp.Compare(g.next.UnixNano(), h.next.UnixNano()) })
+	slices.SortFunc(due, func(g, h *grant) int { return g.next.Compare(h.next) })
 	due = due[:min(n, len(due))]
 	for _, g := range due {
 		g.next = a.nextReview(now)

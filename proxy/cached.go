@@ -66,6 +66,8 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 			log:        s.log,
 			ctx:        s.ctx,
 			spareLists: s.opts.spareLists,
+			hang:       s.opts.hangTimeout,
+			turns:      newTurns(),
 			byKey:      make(map[laneKey]*lane),
 			defined:    make(map[schema.GroupResource]*definition),
 		},

@@ -183,6 +183,7 @@ func (ls *lanes) debug() []debugLane {
 func (l *lane) debug(users int, idleSince time.Time) debugLane {
 	s := l.cache.Stats()
 	events, bytes := l.cache.Delivered()
+	now := time.Now()
 	d := debugLane{
 		Group:                 l.gvr.Group,
 		Version:               l.gvr.Version,
@@ -196,8 +197,8 @@ func (l *lane) debug(users int, idleSince time.Time) debugLane {
 		HistoryBytes:          s.HistoryBytes,
 		Clients:               s.Subscriptions,
 		Filters:               s.Groups,
-		LastChange:            unixTime(l.lastChange.Load()),
-		LastHeard:             unixTime(l.heard.Load()),
+		LastChange:            shownInstant(now, l.lastChange.Load()),
+		LastHeard:             shownInstant(now, l.heard.Load()),
 		Events:                l.metrics.events.Get(),
 		DeliveredEvents:       events,
 		DeliveredBytes:        bytes,
@@ -208,34 +209,34 @@ func (l *lane) debug(users int, idleSince time.Time) debugLane {
 		Proofs:                l.metrics.sum(freshnessProofs+"{", `result="ok"`),
 		Unproven:              l.metrics.sum(freshnessProofs+"{", `result="failed"`),
 	}
-	lastError, broken, began := l.lastError.Load(), unixTime(l.brokenSince.Load()), unixTime(l.watchBegan.Load())
+	lastError, broken, began := l.lastError.Load(), instant(l.brokenSince.Load()), shownInstant(now, l.watchBegan.Load())
 	switch {
 	case !l.synced():
-		d.State, d.Since = stateSyncing, l.started
-	case broken != nil:
-		d.State, d.Since = stateBroken, *broken
-		if lastError != nil && lastError.relist && !lastError.at.Before(*broken) {
+		d.State, d.Since = stateSyncing, shownAt(now, l.started)
+	case !broken.IsZero():
+		d.State, d.Since = stateBroken, shownAt(now, broken)
+		if lastError != nil && lastError.relist && !lastError.at.Before(broken) {
 			d.State = stateRelisting
 		}
 	case began == nil:
-		d.State, d.Since = stateBroken, l.started // listed, and never yet watched
+		d.State, d.Since = stateBroken, shownAt(now, l.started) // listed, and never yet watched
 	case users == 0:
-		d.State, d.Since, d.WatchBegan = stateIdle, idleSince, began
+		d.State, d.Since, d.WatchBegan = stateIdle, shownAt(now, idleSince), began
 	default:
 		d.State, d.Since, d.WatchBegan = stateSynced, *began, began
 	}
 	if lastError != nil {
-		d.LastError = &debugError{lastError.kind, lastError.at}
+		d.LastError = &debugError{lastError.kind, shownAt(now, lastError.at)}
 	}
 	return d
 }
 
-// unixTime returns the time that is ns nanoseconds after the Unix epoch, nil for 0.
-func unixTime(ns int64) *time.Time {
-	t := instant(ns)
-	if t.IsZero() {
+// shownInstant is shownAt for a [fanout.Instant] that is stored atomically; nil for 0.
+func shownInstant(now time.Time, ns int64) *time.Time {
+	if ns == 0 {
 		return nil
 	}
+	t := shownAt(now, instant(ns))
 	return &t
 }
 

@@ -208,6 +208,8 @@ func TestErrorKind(t *testing.T) {
 		"ConnectionRefused":  &url.Error{Op: "Get", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},
 		"ConnectionBroken":   fmt.Errorf("x: %w", io.ErrUnexpectedEOF),
 		"BrokenOff":          fmt.Errorf("x: %w", context.Canceled),
+		"Silent":             fmt.Errorf("x: %w: %w", proxy.ErrSilent, context.Canceled),
+		"NoAnswer":           errors.New("x: http2: client connection lost"),
 		"Timeout":            fmt.Errorf("x: %w", context.DeadlineExceeded),
 		"NetworkError":       &url.Error{Op: "Get", Err: errors.New("secret")},
 		"Unreadable":         errors.New("secret"),

@@ -151,7 +151,7 @@ func (q *watchersQuery) matches(w *watcher, now time.Time) bool {
 		(q.resource == "" || q.resource == w.lane.gvr.Resource || q.resource == w.lane.resource()) &&
 		(q.namespace == "" || q.namespace == scope.namespace) &&
 		(strings.Contains(scope.labels, q.selector) || strings.Contains(scope.fields, q.selector)) &&
-		now.Sub(time.Unix(0, w.started)) >= q.minAge
+		now.Sub(w.started.Time()) >= q.minAge
 }
 
 // watcherSorts are the orders of a list: the worst, the most or the longest first, and words from a to z.

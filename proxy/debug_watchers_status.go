@@ -60,8 +60,8 @@ type WatcherStatus struct {
 }
 
 func (w watched) status() WatcherStatus {
-	st, scope, started := &w.e.state, w.w.scope.Value(), time.Unix(0, w.w.started)
-	return WatcherStatus{
+	st, scope, started := &w.e.state, w.w.scope.Value(), w.w.started.Time()
+	status := WatcherStatus{
 		ID:              w.w.id,
 		User:            w.w.user.Value(),
 		UserAgent:       w.w.userAgent.Value(),
@@ -74,11 +74,10 @@ func (w watched) status() WatcherStatus {
 		Encoding:        w.w.lane.representation.String(),
 		Gzip:            w.w.gzip,
 		TLS:             w.w.tls,
-		Started:         started.UTC(),
-		Deadline:        w.w.sub.Deadline().UTC(),
+		Started:         shownAt(w.e.now, started),
+		Deadline:        shownAt(w.e.now, w.w.sub.Deadline()),
 		AgeSeconds:      inSeconds(w.e.now.Sub(started)),
 		State:           stateName(st),
-		ParkedSince:     st.ParkedSince.UTC(),
 		Parks:           st.Parks,
 		Events:          st.Events,
 		Bytes:           st.Bytes,
@@ -89,6 +88,10 @@ func (w watched) status() WatcherStatus {
 		QueuedBytes:     w.e.queued(),
 		Reason:          w.why,
 	}
+	if !st.ParkedSince.IsZero() {
+		status.ParkedSince = shownAt(w.e.now, st.ParkedSince)
+	}
+	return status
 }
 
 // Selector is the watch's selectors in one, as kubectl would be given them.

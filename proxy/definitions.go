@@ -47,7 +47,7 @@ import (
 // What clients can see of the time between kube-apiserver's change and ours, which is that of one watch event: lists, gets and new
 // watches in the old form, from here, after others in the new form, from kube-apiserver itself; just as from two kube-apiservers behind
 // one address. A watch that began in it ends within settleTime. Should our watch of the definitions hang, the time is that of noticing a
-// dead connection, 45 s (see Upstream); while it is known to be broken, nobody is served by a custom field.
+// dead connection, 10 s, or of one that hangs, 150 s (see Upstream and guard); while it is known to be broken, nobody is served by a custom field.
 type definitions struct {
 	lanes     *lanes
 	discovery *discovery
@@ -459,9 +459,9 @@ func (l *lane) doubtful(began time.Time) bool {
 
 // brokenFor is for how long there has been no upstream watch.
 func (l *lane) brokenFor() time.Duration {
-	since := l.brokenSince.Load()
-	if since == 0 {
+	since := instant(l.brokenSince.Load())
+	if since.IsZero() {
 		return 0
 	}
-	return time.Since(time.Unix(0, since))
+	return time.Since(since)
 }

@@ -118,6 +118,25 @@
 // Clients that come back with a resourceVersion from before the lane began are served on: one upstream watch, shared by all
 // who wait, fetches the history that is missing.
 //
+// # When upstream fails
+//
+// Clients' streams stay open through all of it. What may be stale is served from the cache meanwhile; what must be current passes through, or is
+// answered with a Status of 503 and when to come back.
+//
+//	the connection breaks             at once     resumed from the last resourceVersion
+//	the link is dead, or the process  10 s        the same, see Upstream
+//	stopped
+//	a watch hangs, its connection     150 s       the same, see guard; sooner where a client's read shows what it did not bring
+//	does not
+//	the history is gone (410)         at once     one list, and its differences only; a few lanes at a time
+//	a kube-apiserver that is behind   10 s        left for another, over a new connection; what it lists is not believed
+//	etcd was restored                 at once     every client of the lane is told 410, when etcd itself is at an older resourceVersion
+//
+// An etcd that was restored, and has already come past the lane's resourceVersion when it is seen again, continues a watch as if nothing had
+// been, for every client of kube-apiserver; etcdutl's --bump-revision and --mark-compacted are against that. A lane finds it out
+// when a consistent read lists a collection that the cache does not hold at that resourceVersion; then it lists, and what is older than what was shown
+// before tells.
+//
 // # Why a watch is slow
 //
 // /debug/watchers lists the watches, /debug/watchers/ID and watchfan explain give a verdict on one: a [Cause], the numbers that led to it, and what to
@@ -146,7 +165,7 @@
 // All end before Server.Run returns.
 //
 //   - Run: one for each listener, the upstream check, the lanes' keeper, the authorizer's re-checks;
-//   - one for each lane, its reflector; one more while freshness is being proven;
+//   - two for each lane, its reflector and the guard of its upstream watch; one more while freshness is being proven;
 //   - one for the audit log, which may outlast Run if its file takes no more; the library that rotates files has another, for good;
 //   - one for each token whose owner is asked for, for at most 10 s;
 //   - one while custom resources have lanes, which follows their definitions;

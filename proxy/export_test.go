@@ -8,6 +8,12 @@ func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.ReadTimeout = d }
 // SpareLists has large collections never listed to prove freshness, as if they had just been.
 func SpareLists(o *Options) { o.spareLists = true }
 
+// HangTimeout has an upstream watch that has brought bookmarks broken when it then brings nothing for d.
+func HangTimeout(d time.Duration) func(*Options) { return func(o *Options) { o.hangTimeout = d } }
+
+// ListsAtOnce is how many lanes are listed at a time.
+const ListsAtOnce = listsAtOnce
+
 // ReadConfig reads the content of a configuration file called name.
 func (o *Options) ReadConfig(name string, content []byte) error { return o.readConfig(name, content) }
 
@@ -20,6 +26,9 @@ var (
 	WriteMetrics   = writeMetrics
 	ErrorKind      = errorKind
 	ErrEndedAtOnce = errEndedAtOnce
+	ErrSilent      = errSilent
+	Dialer         = dialer
+	EndDeadPeer    = endDeadPeer
 )
 
 // Recheck makes the next handshake look at the certificate's files again.

@@ -143,7 +143,7 @@ func (p *prover) mayList(wait time.Duration) bool {
 }
 
 // busy reports whether the resource has changed lately.
-func (l *lane) busy() bool { return time.Since(time.Unix(0, l.lastChange.Load())) < busyFor }
+func (l *lane) busy() bool { return time.Since(instant(l.lastChange.Load())) < busyFor }
 
 // waitFor reports whether the lane's own stream has passed rv within d.
 func (l *lane) waitFor(ctx context.Context, rv uint64, d time.Duration) bool {
@@ -166,6 +166,10 @@ func (l *lane) proveByList(ctx context.Context) (fanout.Proof, error) {
 	for {
 		epoch := l.cache.Epoch()
 		snapshot := l.cache.Snapshot()
+		if then, ok := l.cache.SnapshotAt(asOf); ok && !sameVersions(then, versions) {
+			l.distrust(asOf)
+			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: the cache is not what upstream was at %d", l, asOf)
+		}
 		if snapshot.ResourceVersion >= asOf || sameVersions(snapshot, versions) {
 			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}, nil
 		}

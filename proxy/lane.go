@@ -30,6 +30,9 @@ type lane struct {
 	started     time.Time
 	spawn       func(func(context.Context)) bool // lanes.spawn
 	spareLists  bool                             // Options.spareLists
+	hangTimeout time.Duration                    // Options.hangTimeout
+	turn        turns                            // of lanes
+	elsewhere   func(context.Context)            // lanes.elsewhere
 
 	// syncedc is closed when the cache is first filled; failedc when a first attempt to fill it has failed,
 	// from when on requests no longer wait for it. Both are closed by the reflector.
@@ -42,17 +45,21 @@ type lane struct {
 	// warnings are the Warning headers that upstream adds to each response, as for deprecated
 	// resources; set before syncedc is closed.
 	warnings atomic.Pointer[[]string]
-	// lastChange is when a change last came, in nanoseconds since the Unix epoch.
+	// lastChange is when a change last came. It is a [fanout.Instant], as are all such times here.
 	lastChange atomic.Int64
-	// heard is when the upstream watch last brought anything, or began, in nanoseconds since the Unix epoch.
+	// heard is when the upstream watch last brought anything, or began.
 	heard atomic.Int64
 	// cut breaks the upstream watch that is under way; see suspect.
 	cut atomic.Pointer[context.CancelFunc]
-	// suspected is when that was last done, in nanoseconds since the Unix epoch.
+	// bookmarked is whether upstream sends bookmarks, as far as its watches have shown; see guard.
+	bookmarked atomic.Bool
+	// suspected is when that was last done.
 	suspected atomic.Int64
-	// brokenSince is when the upstream watch last ended, in nanoseconds since the Unix epoch; 0 while there is one.
+	// diverged is set when the collection has to be listed anew; see distrust.
+	diverged atomic.Bool
+	// brokenSince is when the upstream watch last ended; 0 while there is one.
 	brokenSince atomic.Int64
-	// watchBegan is when the upstream watch began that is under way or was last, in nanoseconds since the Unix epoch; 0 if never.
+	// watchBegan is when the upstream watch began that is under way or was last; 0 if never.
 	watchBegan atomic.Int64
 	// lastError is why the upstream watch, or an attempt at one, last broke.
 	lastError atomic.Pointer[laneError]
@@ -68,8 +75,8 @@ type lane struct {
 	tooOld    atomic.Uint64
 	wanted    atomic.Uint64
 
-	// alone counts the reads that are passed through because they want little, and crowded is when there last were too many, in
-	// nanoseconds since the Unix epoch; see cachedRead.passesAlone.
+	// alone counts the reads that are passed through because they want little, and crowded is when there last were too many; see
+	// cachedRead.passesAlone.
 	alone   atomic.Int32
 	crowded atomic.Int64
 
@@ -147,6 +154,10 @@ type lanes struct {
 	idle       time.Duration
 	log        *slog.Logger
 	spareLists bool
+	hang       time.Duration // Options.hangTimeout
+	turns      turns
+
+	left atomic.Int64 // when elsewhere last did something; a fanout.Instant
 
 	running sync.WaitGroup // the reflectors
 
@@ -191,17 +202,20 @@ func (ls *lanes) acquire(info resourceInfo, rep representation, start bool) (l *
 
 func (ls *lanes) newLane(key laneKey, info resourceInfo) *lane {
 	l := &lane{
-		laneKey:    key,
-		info:       info,
-		path:       collectionPath(key.gvr),
-		upstream:   ls.upstream,
-		started:    time.Now(),
-		cache:      fanout.NewCache(ls.limits, ls.flusher),
-		syncedc:    make(chan struct{}),
-		failedc:    make(chan struct{}),
-		extending:  newSemaphore(),
-		spawn:      ls.spawn,
-		spareLists: ls.spareLists,
+		laneKey:     key,
+		info:        info,
+		path:        collectionPath(key.gvr),
+		upstream:    ls.upstream,
+		started:     time.Now(),
+		cache:       fanout.NewCache(ls.limits, ls.flusher),
+		syncedc:     make(chan struct{}),
+		failedc:     make(chan struct{}),
+		extending:   newSemaphore(),
+		spawn:       ls.spawn,
+		spareLists:  ls.spareLists,
+		hangTimeout: ls.hang,
+		turn:        ls.turns,
+		elsewhere:   ls.elsewhere,
 	}
 	if l.metadata == "" {
 		l.fields = selectableFields(info)
@@ -321,9 +335,9 @@ func (ls *lanes) discard(l *lane) {
 // not bring, so it may hang. At most twice a minute, for upstream may just be slow.
 func (l *lane) suspect() {
 	const interval = 30 * time.Second
-	now, last := time.Now().UnixNano(), l.suspected.Load()
+	now, last := int64(fanout.Now()), l.suspected.Load()
 	cut := l.cut.Load()
-	if cut == nil || now-last < int64(interval) || !l.suspected.CompareAndSwap(last, now) {
+	if cut == nil || last != 0 && now-last < int64(interval) || !l.suspected.CompareAndSwap(last, now) {
 		return
 	}
 	l.log.Warn("Broke off an upstream watch that does not bring what upstream has", "resourceVersion", l.cache.Progress())

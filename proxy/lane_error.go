@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -36,7 +37,9 @@ func errorKind(err error) string {
 		return "UnknownStatus"
 	case errors.Is(err, errEndedAtOnce):
 		return "EndedAtOnce"
-	case errors.Is(err, fanout.ErrBackwards):
+	case errors.Is(err, errSilent):
+		return "Silent"
+	case errors.Is(err, fanout.ErrBackwards), errors.Is(err, errBehind):
 		return "WentBackwards"
 	case errors.Is(err, framing.ErrTooLong):
 		return "TooLong"
@@ -48,6 +51,8 @@ func errorKind(err error) string {
 		return "ConnectionRefused"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "ConnectionBroken"
+	case strings.Contains(err.Error(), "http2: client connection lost"): // no answer to a ping; golang.org/x/net/http2 has no name for it
+		return "NoAnswer"
 	case errors.Is(err, context.Canceled):
 		return "BrokenOff" // by us: see lane.suspect
 	case errors.As(err, &network) && network.Timeout():

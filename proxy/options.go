@@ -125,6 +125,8 @@ type Options struct {
 
 	// spareLists keeps large collections from being listed to prove freshness; see prover.
 	spareLists bool
+	// hangTimeout is for how long an upstream watch that has brought bookmarks may bring nothing; see guard.
+	hangTimeout time.Duration
 	// mostAlone is how many small consistent reads of one lane are passed through at a time; see cachedRead.passesAlone.
 	mostAlone int32
 }
@@ -158,6 +160,7 @@ func NewOptions() Options {
 		AuditLogMaxAge:     366,
 		AuditLogMaxBackup:  100,
 		AuditLogMaxSize:    100,
+		hangTimeout:        hangTimeout,
 		ShutdownTimeout:    10 * time.Second,
 		LogFormat:          "text",
 	}

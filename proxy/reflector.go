@@ -26,6 +26,7 @@ type reflector struct {
 
 	relist bool      // the cache can't be brought up to date by a watch
 	began  time.Time // when the list that is under way was asked for
+	slow   int       // how often in a row upstream has not said in time at which resourceVersion it is
 	typed  []byte
 }
 
@@ -35,8 +36,9 @@ const (
 	minBackoff      = 100 * time.Millisecond
 	maxBackoff      = 5 * time.Second
 	listPage        = "500"
-	listTimeout     = time.Minute     // for a page of a list, or for initial events to go on
-	beginTimeout    = 3 * time.Second // for which requests wait while upstream says that it is busy
+	listTimeout     = time.Minute      // for a page of a list, for a watch to begin, or for initial events to go on
+	answerTimeout   = 10 * time.Second // for the current resourceVersion, at first
+	beginTimeout    = 3 * time.Second  // for which requests wait while upstream says that it is busy
 )
 
 // run follows the resource until ctx ends or upstream no longer serves it.
@@ -45,7 +47,11 @@ func (r *reflector) run(ctx context.Context) {
 	started := time.Now()
 	l.log.Info("Started lane")
 	backoff := minBackoff
+	hung := false // upstream is there, and did not do what was asked of it
 	for {
+		if hung {
+			l.elsewhere(ctx)
+		}
 		began, progress, relisting := time.Now(), l.cache.Progress(), r.relist
 		err := r.follow(ctx)
 		var status *statusError
@@ -83,6 +89,7 @@ func (r *reflector) run(ctx context.Context) {
 		if err == nil {
 			err = errEndedAtOnce
 		}
+		hung = hangs(err)
 		l.metrics.breaks.Inc()
 		l.lastError.Store(&laneError{kind: errorKind(err), at: time.Now(), relist: r.relist})
 		l.log.Warn("Upstream watch broke", "err", err, "relist", r.relist, "retryIn", wait.Round(time.Millisecond))
@@ -95,7 +102,17 @@ func (r *reflector) run(ctx context.Context) {
 	l.log.Info("Stopped lane", "elapsed", time.Since(started).Round(time.Second))
 }
 
-var errEndedAtOnce = errors.New("watch ended at once")
+var (
+	errEndedAtOnce = errors.New("watch ended at once")
+	errBehind      = errors.New("upstream listed what is older than what it has shown")
+)
+
+// hangs reports whether err is of an upstream that is there and does not do its part. Should there be several, another may.
+func hangs(err error) bool {
+	var status *statusError
+	return errors.As(err, &status) && status.Code >= http.StatusInternalServerError || errors.Is(err, errSilent) || errors.Is(err, errBehind) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // the last: see lane.suspect
+}
 
 // failed notes that an attempt to fill the cache has failed, if it has.
 func (l *lane) failed() {
@@ -120,15 +137,24 @@ func (r *reflector) follow(ctx context.Context) error {
 			return err
 		}
 	}
+	if l.diverged.Swap(false) {
+		r.relist = true
+	}
 	if l.cache.Progress() != 0 && !r.relist {
 		return r.resume(ctx)
 	}
+	listed, err := l.turn.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer listed()
 	r.began = time.Now()
-	err := r.watchList(ctx)
+	err = r.watchList(ctx, listed)
 	if errors.Is(err, errNoWatchList) {
 		if err := r.list(ctx); err != nil {
 			return err
 		}
+		listed()
 		return r.watch(ctx, l.cache.Progress())
 	}
 	return err
@@ -228,18 +254,21 @@ func (r *reflector) learnForm(ctx context.Context) error {
 
 var errNoWatchList = errors.New("upstream does not serve sendInitialEvents")
 
-// watchList fills the cache from the initial events of a watch, then applies what follows on the same stream.
-func (r *reflector) watchList(ctx context.Context) error {
+// watchList fills the cache from the initial events of a watch, calls listed, then applies what follows on the same stream.
+func (r *reflector) watchList(ctx context.Context, listed func()) error {
 	l := r.lane
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	resp, err := l.watch(ctx, query(
+	timeout := watchTimeout()
+	g := l.guard(ctx, timeout)
+	defer g.stop()
+	g.expect(listTimeout)
+	resp, err := l.watch(g.ctx, query(
 		"watch", "true",
 		"sendInitialEvents", "true",
 		"resourceVersionMatch", "NotOlderThan",
 		"allowWatchBookmarks", "true",
-		"timeoutSeconds", watchTimeout(),
+		"timeoutSeconds", inSecondsText(timeout),
 	))
+	err = g.explain(err)
 	if err != nil {
 		var status *statusError
 		if errors.As(err, &status) && status.Code == http.StatusUnprocessableEntity {
@@ -250,13 +279,12 @@ func (r *reflector) watchList(ctx context.Context) error {
 	defer resp.Body.Close()
 	lines := framing.NewEventReader(l.encoding, resp.Body)
 
-	late := time.AfterFunc(listTimeout, cancel)
-	defer late.Stop()
+	g.expect(listTimeout)
 	var objects []*framing.Object
 	for {
 		line, err := lines.Next()
 		if err != nil {
-			return fmt.Errorf("watch %s: initial events: %w", l, err)
+			return fmt.Errorf("watch %s: initial events: %w", l, g.explain(err))
 		}
 		ev, err := r.scanner.Event(line)
 		if err != nil {
@@ -266,20 +294,21 @@ func (r *reflector) watchList(ctx context.Context) error {
 		case ev.Type == framing.Error:
 			return fmt.Errorf("watch %s: %w", l, eventError(ev))
 		case ev.Type == framing.Added:
-			if objects = append(objects, ev.Object); len(objects)%1000 == 0 {
-				late.Reset(listTimeout)
+			if objects = append(objects, ev.Object); len(objects)%100 == 0 {
+				g.expect(listTimeout)
 			}
 			continue
 		case !ev.InitialEventsEnd:
 			return fmt.Errorf("watch %s: %s among the initial events", l, ev.Type)
 		}
-		late.Stop()
+		g.expect(0)
 		l.watchList.Store(true)
 		l.cache.SetBookmarkForm(ev.Form)
-		if err := r.fill(objects, ev.ResourceVersion); err != nil {
+		if err := r.fill(g.ctx, objects, ev.ResourceVersion); err != nil {
 			return err
 		}
-		return r.apply(lines)
+		listed()
+		return g.explain(r.apply(lines))
 	}
 }
 
@@ -298,7 +327,7 @@ func (r *reflector) list(ctx context.Context) error {
 			return fmt.Errorf("list %s: %w", l, err)
 		}
 		if token = meta.Continue; token == "" {
-			return r.fill(objects, meta.ResourceVersion)
+			return r.fill(ctx, objects, meta.ResourceVersion)
 		}
 	}
 }
@@ -329,10 +358,20 @@ func (r *reflector) page(ctx context.Context, token string, objects *[]*framing.
 }
 
 // fill makes the cache hold a list.
-func (r *reflector) fill(objects []*framing.Object, rv uint64) error {
+func (r *reflector) fill(ctx context.Context, objects []*framing.Object, rv uint64) error {
 	l := r.lane
 	if rv == 0 || slices.ContainsFunc(objects, func(o *framing.Object) bool { return o.ResourceVersion > rv }) {
 		return fmt.Errorf("list %s: it is as of %d, and some objects are newer", l, rv)
+	}
+	if before := l.cache.Progress(); rv < before {
+		// An etcd that was restored, or a kube-apiserver that lags behind it: the current version is etcd's own, whoever says it.
+		now, err := l.currentVersion(ctx)
+		if err != nil {
+			return fmt.Errorf("list %s: %w", l, err)
+		}
+		if now >= before {
+			return fmt.Errorf("list %s: as of %d, at %d after %d: %w", l, rv, now, before, errBehind)
+		}
 	}
 	differences, err := l.cache.Replace(objects, rv, time.Now())
 	if errors.Is(err, fanout.ErrBackwards) {
@@ -363,10 +402,17 @@ func (r *reflector) fill(objects []*framing.Object, rv uint64) error {
 func (r *reflector) resume(ctx context.Context) error {
 	l := r.lane
 	rv := l.cache.Progress()
-	now, err := l.currentVersion(ctx)
+	// Of several kube-apiservers one that is cut off from etcd is soon left for another; should all be slow, patience grows.
+	asked, cancel := context.WithTimeout(ctx, min(answerTimeout<<r.slow, listTimeout))
+	now, err := l.currentVersion(asked)
+	cancel()
 	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			r.slow = min(r.slow+1, 3)
+		}
 		return fmt.Errorf("list %s: %w", l, err)
 	}
+	r.slow = 0
 	if now < rv {
 		r.relist = true
 		return fmt.Errorf("watch %s from %d: upstream is at %d", l, rv, now)
@@ -377,32 +423,35 @@ func (r *reflector) resume(ctx context.Context) error {
 // watch applies what happened behind resourceVersion rv, and what happens.
 func (r *reflector) watch(ctx context.Context, rv uint64) error {
 	l := r.lane
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	resp, err := l.watch(ctx, query(
+	timeout := watchTimeout()
+	g := l.guard(ctx, timeout)
+	defer g.stop()
+	g.expect(listTimeout)
+	resp, err := l.watch(g.ctx, query(
 		"watch", "true",
 		"resourceVersion", strconv.FormatUint(rv, 10),
 		"allowWatchBookmarks", "true",
-		"timeoutSeconds", watchTimeout(),
+		"timeoutSeconds", inSecondsText(timeout),
 	))
 	if err != nil {
 		var status *statusError
 		r.relist = errors.As(err, &status) && status.expired()
-		return fmt.Errorf("watch %s from %d: %w", l, rv, err)
+		return fmt.Errorf("watch %s from %d: %w", l, rv, g.explain(err))
 	}
 	defer resp.Body.Close()
-	return r.apply(framing.NewEventReader(l.encoding, resp.Body))
+	g.expect(0)
+	return g.explain(r.apply(framing.NewEventReader(l.encoding, resp.Body)))
 }
 
 // apply applies a watch until it ends. Whatever makes its content doubtful has the collection listed anew.
 func (r *reflector) apply(lines framing.EventReader) error {
 	l := r.lane
 	l.metrics.watches.Inc()
-	l.watchBegan.Store(time.Now().UnixNano())
+	l.watchBegan.Store(int64(fanout.Now()))
 	l.brokenSince.Store(0)
-	l.heard.Store(time.Now().UnixNano())
+	l.heard.Store(int64(fanout.Now()))
 	defer func() {
-		l.brokenSince.Store(time.Now().UnixNano())
+		l.brokenSince.Store(int64(fanout.Now()))
 		l.metrics.watches.Dec()
 	}()
 	var last uint64 // of this stream; the cache may have been proved to be further
@@ -416,7 +465,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 			return fmt.Errorf("watch %s: %w", l, err)
 		}
 		received := time.Now()
-		l.heard.Store(received.UnixNano())
+		l.heard.Store(int64(fanout.InstantOf(received)))
 		ev, err := r.scanner.Event(line)
 		if err != nil {
 			r.relist = true
@@ -434,12 +483,13 @@ func (r *reflector) apply(lines framing.EventReader) error {
 				return fmt.Errorf("watch %s: bookmark %d after %d", l, ev.ResourceVersion, last)
 			}
 			last = ev.ResourceVersion
+			l.bookmarked.Store(true)
 			l.cache.SetBookmarkForm(ev.Form)
 			l.cache.Advance(ev.ResourceVersion)
 			continue
 		}
 		last = max(last, ev.ResourceVersion)
-		l.lastChange.Store(received.UnixNano())
+		l.lastChange.Store(int64(fanout.InstantOf(received)))
 		l.metrics.events.Inc()
 		l.metrics.eventBytes.Add(len(line))
 		if err := l.cache.Apply(ev, received); err != nil {
@@ -449,6 +499,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 	}
 }
 
-func watchTimeout() string {
-	return strconv.Itoa(int((minWatchTimeout + rand.N(minWatchTimeout)).Seconds()))
-}
+func watchTimeout() time.Duration { return minWatchTimeout + rand.N(minWatchTimeout) }
+
+// inSecondsText returns d as timeoutSeconds has it.
+func inSecondsText(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }

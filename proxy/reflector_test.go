@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -88,6 +89,18 @@ func TestReflectorFaults(t *testing.T) {
 		}), "MODIFIED among the initial events", relisted},
 		{"the relist lacks its end", relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104)) }), "initial events: EOF", relisted},
 		{"the relist has another bookmark", relist(func(c *proxytest.Call) { c.Write(cms.Bookmark(500, false)) }), "BOOKMARK among the initial events", relisted},
+		{"the relist is refused with 500", relist(func(c *proxytest.Call) { c.Fail(500, "InternalError", "oh", 0) }), "500 InternalError: oh", relisted},
+		{"the relist is refused with 503", relist(func(c *proxytest.Call) { c.Fail(503, "ServiceUnavailable", "oh", 0) }), "503 ServiceUnavailable: oh", relisted},
+		{"our credential is refused", relist(func(c *proxytest.Call) { c.Fail(401, "Unauthorized", "Unauthorized", 0) }), "401 Unauthorized", relisted},
+		{"our right is gone", relist(func(c *proxytest.Call) { c.Fail(403, "Forbidden", "not yours", 0) }), "403 Forbidden: not yours", relisted},
+		{"the relist is of another type", relist(func(c *proxytest.Call) {
+			c.W.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(c.W, "<html>")
+		}), `upstream answered \"text/html\"`, relisted},
+		{"the relist has no type", relist(func(c *proxytest.Call) {
+			c.W.Header()["Content-Type"] = nil
+			_, _ = io.WriteString(c.W, cms.Event("ADDED", "ns", "a", 104))
+		}), `upstream answered \"\"`, relisted},
 		{"the relist fails", relist(func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(429, "TooManyRequests", "busy")) }), "429 TooManyRequests", relisted},
 		{"the relist is older than its objects", relist(func(c *proxytest.Call) {
 			c.Write(cms.Event("ADDED", "ns", "q", 300), cms.Bookmark(200, true))
@@ -203,6 +216,42 @@ func TestReflectorBackwardsUnnoticed(t *testing.T) {
 	w.AwaitVersion(61)
 }
 
+// An etcd that was restored and has come past what the lane has seen goes on as if nothing had been. A consistent read shows it.
+func TestReflectorBackwardsAndPast(t *testing.T) {
+	t.Parallel()
+	f := startFan(t, proxytest.NewServer(t), proxy.NoneAlone, impatient)
+	for _, name := range []string{"a", "b", "c"} {
+		f.cms.Put("ns", name, "1")
+	}
+	w := f.watch(anyState)
+	w.Await(4)
+	f.up.On(proxytest.Probe, 1, (*proxytest.Call).Abort) // it is back only once it has come past 103
+	f.cms.Restore(60, "a", "z")
+	f.up.Bump(100)
+	f.up.AwaitCount(proxytest.Watch, 1)
+	f.cms.SendBookmark(proxytest.Watch)
+	f.until("bookmark", func() bool {
+		_, body := f.get(cmsPath + "?resourceVersion=0")
+		return strings.Contains(body, `"resourceVersion":"160"`)
+	})
+	if !w.Open() {
+		t.Fatal("the stream ended before anybody could know")
+	}
+	if _, body := f.get(cmsPath); !strings.Contains(body, `"name":"z"`) || strings.Contains(body, `"name":"c"`) {
+		t.Errorf("a consistent list: %s", body)
+	}
+	if err := w.Ended(); err != nil {
+		t.Errorf("stream ended with %v", err)
+	}
+	events := w.Strings()
+	if last := events[len(events)-1]; last != "ERROR 410" {
+		t.Errorf("last event is %s, want ERROR 410; all: %s", last, events)
+	}
+	f.awaitLog("level=ERROR", "went back in time")
+	wantStrings(t, "watch after the restore", proxytest.Strings(f.watch(anyState).Await(3)), "ADDED ns/a 60", "ADDED ns/z 59", "END 160")
+	f.passed(1)
+}
+
 // Upstream is not hammered, whatever it does.
 func TestReflectorBackoff(t *testing.T) {
 	t.Parallel()
@@ -251,6 +300,16 @@ func TestReflectorRetryAfter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An upstream that asks for more than a minute gets a minute.
+func TestReflectorRetryAfterIsCapped(t *testing.T) {
+	t.Parallel()
+	f := startFan(t, proxytest.NewServer(t))
+	f.watch(anyState).Await(1)
+	f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(429, "TooManyRequests", "busy", 100_000) })
+	f.up.Reflector().Abort()
+	f.awaitLog("429 TooManyRequests: busy", "retryIn=1m0")
 }
 
 // A bookmark moves the resourceVersion from which a broken watch is resumed.

@@ -117,12 +117,12 @@ func (r *cachedRead) passesAlone(most int32) bool {
 	if !r.lane.synced() && r.verb == "list" || r.lane.synced() && (r.filledSince() || !r.wantsLittle()) {
 		return false
 	}
-	if r.arrived.UnixNano()-r.lane.crowded.Load() < int64(crowd) {
+	if crowded := r.lane.crowded.Load(); crowded != 0 && r.arrived.Sub(instant(crowded)) < crowd {
 		return false
 	}
 	if r.lane.alone.Add(1) > most {
 		r.lane.alone.Add(-1)
-		r.lane.crowded.Store(r.arrived.UnixNano())
+		r.lane.crowded.Store(int64(fanout.InstantOf(r.arrived)))
 		return false
 	}
 	r.alone = true

@@ -5,7 +5,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -19,9 +21,13 @@ import (
 // of ours, connections included, so that a client certificate never accompanies a client's token. A client that we know by name
 // only is impersonated: the request carries our credential and says whom kube-apiserver is to take it for.
 //
-// Over TLS it speaks HTTP/2. A connection on which nothing has come for 30 s is pinged and given up 15 s later
-// (client-go's defaults; $HTTP2_READ_IDLE_TIMEOUT_SECONDS and $HTTP2_PING_TIMEOUT_SECONDS change them), so a watch over a dead link
-// ends within 45 s. Responses are never decompressed, and there is no timeout: the context of the request decides.
+// A peer that is gone without a word is noticed within about ten seconds, and with it every request on the connection fails. Over TLS it
+// speaks HTTP/2: a connection on which nothing has come for 5 s is pinged, and given up without an answer in 5 s, be it that the link is dead
+// or that the process behind it is stopped ($HTTP2_READ_IDLE_TIMEOUT_SECONDS and $HTTP2_PING_TIMEOUT_SECONDS, which client-go reads,
+// change both). Below, and for HTTP/1, the kernel does the same for the link: see dialer. What an HTTP/1 server that is stopped owes, only its
+// reader can miss; see guard.
+//
+// Responses are never decompressed, and there is no timeout: the context of the request decides.
 //
 // Its methods may be called from any goroutine.
 type Upstream struct {
@@ -36,10 +42,14 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.DisableCompression = true
 	cfg.UserAgent = "" // set per request, or not at all where a client sent none
-	if cfg.Dial == nil {
+	dials := cfg.Dial == nil
+	if dials {
 		// A dialer of our own also gives us transports of our own: client-go shares http.DefaultTransport otherwise,
 		// which decompresses.
-		cfg.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext
+		cfg.Dial = dialer(endDeadPeer).DialContext
+	}
+	if err := pingOften(); err != nil {
+		return nil, err
 	}
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
@@ -53,6 +63,9 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	http1 := func(cfg *rest.Config) *rest.Config {
 		cfg = rest.CopyConfig(cfg)
 		cfg.NextProtos = []string{"http/1.1"}
+		if dials {
+			cfg.Dial = dialer(nil).DialContext // what is tunnelled may be read as slowly as the other end likes, which endDeadPeer takes for dead
+		}
 		return cfg
 	}
 	anonymous := rest.AnonymousClientConfig(cfg)
@@ -70,6 +83,34 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 		}
 	}
 	return u, nil
+}
+
+// deadPeer is how long a peer may leave data, or probes, without an answer.
+const deadPeer = 10 * time.Second
+
+// dialer returns what connects to kube-apiserver. A connection on which nothing has come for 5 s is probed each 2 s, and ends when three in a row are not
+// acknowledged. A host that does not answer is tried anew before the kernel's pauses between two tries grow longer than its absence.
+func dialer(control func(network, address string, c syscall.RawConn) error) *net.Dialer {
+	return &net.Dialer{
+		Timeout:         5 * time.Second,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
+		Control:         control,
+	}
+}
+
+// pingOften has HTTP/2 connections that are made from here on looked after as type Upstream says, unless the environment says otherwise already:
+// there is no other way to tell client-go's transports, which have other defaults (k8s.io/apimachinery/pkg/util/net/http.go) and are
+// made anew by client-go itself when an authority's certificate changes.
+func pingOften() error {
+	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
+		if _, ok := os.LookupEnv(name); ok {
+			continue
+		}
+		if err := os.Setenv(name, "5"); err != nil {
+			return fmt.Errorf("upstream transport: %w", err)
+		}
+	}
+	return nil
 }
 
 // Address returns scheme, host and port, for logs.

@@ -92,13 +92,11 @@ func (l *lane) health(unreachable bool) laneHealth {
 	}
 }
 
-// instant reads nanoseconds since the Unix epoch, where 0 is never.
-func instant(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns)
-}
+// instant reads a [fanout.Instant] that is stored atomically.
+func instant(ns int64) time.Time { return fanout.Instant(ns).Time() }
+
+// shownAt returns t, which has a reading of the monotonic clock, as the wall clock has it at now: the clock may have been set since.
+func shownAt(now, t time.Time) time.Time { return now.Add(t.Sub(now)).UTC() }
 
 // lag is how long the watch has been owed something: the age of the oldest change that its socket has not been given or, while it is
 // parked, at least the time since then.

@@ -32,7 +32,7 @@ type watcher struct {
 	user      unique.Handle[string]
 	userAgent unique.Handle[string]
 	scope     unique.Handle[watchScope]
-	started   int64  // nanoseconds since the Unix epoch
+	started   fanout.Instant
 	changes   uint64 // of the lane, before
 	index     int32  // in watchers.open, whose mutex guards it
 	tls, gzip bool
@@ -54,7 +54,7 @@ func newWatcher(ctx *fasthttp.RequestCtx, r *cachedRead, sub *fanout.Subscriptio
 		user:      unique.Make(shown(r.id.shownName())),
 		userAgent: unique.Make(shown(string(ctx.UserAgent()))),
 		scope:     unique.Make(watchScope{shown(r.namespace), shown(r.name), shown(r.rawLabels), shown(r.rawFields)}),
-		started:   time.Now().UnixNano(),
+		started:   fanout.Now(),
 		changes:   r.lane.metrics.events.Get(),
 		tls:       secure,
 		gzip:      gzip,
@@ -150,7 +150,7 @@ func (w *watcher) evidence(st fanout.State, unreachable bool) *evidence {
 		lane:     w.lane.health(unreachable),
 		filtered: w.scope.Value() != watchScope{},
 		changes:  w.lane.metrics.events.Get() - w.changes,
-		started:  time.Unix(0, w.started),
+		started:  w.started.Time(),
 	}
 	if t, err := readTCPInfo(w.conn); err == nil { // or the connection has just been closed
 		e.tcp = t

@@ -15,9 +15,9 @@ import (
 )
 
 // fold returns the objects that a stream's events leave, and an error if an event does not fit what came before it: each is a
-// difference, told once.
+// difference, told once, and of one object.
 func fold(events []event) (map[string]string, error) {
-	objects, versions := make(map[string]string), make(map[string]uint64)
+	objects, versions, uids := make(map[string]string), make(map[string]uint64), make(map[string]string)
 	last := uint64(0)
 	initial := slices.IndexFunc(events, func(e event) bool { return e.end })
 	for i, e := range events {
@@ -30,6 +30,12 @@ func fold(events []event) (map[string]string, error) {
 			if e.rv <= versions[e.key] || i > initial && e.rv <= last {
 				return nil, fmt.Errorf("%s behind %d of the object and %d of the stream", e, versions[e.key], last)
 			}
+			_, uid, _ := strings.Cut(e.line, `"uid":"`)
+			uid, _, _ = strings.Cut(uid, `"`)
+			if known && uid != uids[e.key] {
+				return nil, fmt.Errorf("%s changes the uid from %s to %s", e, uids[e.key], uid)
+			}
+			uids[e.key] = uid
 			objects[e.key] = strings.TrimPrefix(e.line, `{"type":"`+e.typ+`"`)
 		case "DELETED":
 			if !known {

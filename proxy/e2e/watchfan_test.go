@@ -102,7 +102,7 @@ func (p *watchfan) stop() error {
 	if err != nil {
 		return err
 	}
-	for _, bad := range []string{"DATA RACE", "panicked", "panic:", "fatal error:"} {
+	for _, bad := range []string{"DATA RACE", "panicked", "panic:", "fatal error:", "The cache is not what upstream is"} {
 		if i := bytes.Index(log, []byte(bad)); i >= 0 {
 			return fmt.Errorf("watchfan's log says %q:\n%s", bad, log[max(0, i-200):min(len(log), i+6000)])
 		}

@@ -1,0 +1,68 @@
+package framing
+
+import "errors"
+
+// UID returns metadata.uid, by which an object is told from another that has taken its name; "" where there is none. It is read out of the object's
+// bytes each time, up to where it stands.
+func (o *Object) UID() string {
+	switch o.encoding {
+	case Protobuf:
+		return uidOfProtobuf(o.Bytes(), int(o.item))
+	case CBOR:
+		return uidOfCBOR(o.Bytes())
+	}
+	return uidOfJSON(o.Bytes())
+}
+
+var errFound = errors.New("found")
+
+// uidOfJSON ignores errors: the object has been scanned before.
+func uidOfJSON(object []byte) (uid string) {
+	s := newJSONScanner(nil)
+	s.reset(object)
+	_, _ = s.members(func(name []byte) error {
+		if string(name) != `"metadata"` {
+			return s.dec.SkipValue()
+		}
+		_, err := s.members(func(name []byte) (err error) {
+			if string(name) != `"uid"` {
+				return s.dec.SkipValue()
+			}
+			if uid, err = s.text(); err == nil {
+				err = errFound
+			}
+			return err
+		})
+		return err
+	})
+	return uid
+}
+
+func uidOfProtobuf(object []byte, item int) string {
+	raw := mustOpen(object, item, tagRaw)
+	c := newCursor(object, mustOpen(object, raw.start, tagMetadata))
+	for c.next() {
+		if c.number == metaUID {
+			return c.text()
+		}
+	}
+	return ""
+}
+
+func uidOfCBOR(object []byte) string {
+	c := itemCursor{input: object}
+	c.selfDescribed()
+	for _, name := range c.entries() {
+		if string(name) != "metadata" {
+			c.skip()
+			continue
+		}
+		for _, name := range c.entries() {
+			if string(name) == "uid" {
+				return string(c.text())
+			}
+			c.skip()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,60 @@
+package proxy_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Nothing is timed by the wall clock, which jumps when it is set: a time.Time keeps the monotonic clock's reading, and what is stored as a number is a
+// fanout.Instant. Whatever takes that reading away is only for what people, or certificates, are told.
+func TestMonotonicClock(t *testing.T) {
+	t.Parallel()
+	allowed := map[string]string{
+		"conn.go: time.Unix": "a deadline that is long past",
+		"metrics.go: Unix":   "when a certificate expires",
+	}
+	files, err := filepath.Glob("../[fp]*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	looked := 0
+	for _, file := range files {
+		if dir := filepath.Base(filepath.Dir(file)); dir != "fanout" && dir != "proxy" || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		looked++
+		set := token.NewFileSet()
+		tree, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(tree, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			selector, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			what := selector.Sel.Name
+			if of, ok := selector.X.(*ast.Ident); ok && of.Name == "time" {
+				what = "time." + what
+			}
+			switch what {
+			case "UnixNano", "UnixMicro", "UnixMilli", "Unix", "time.Unix", "time.UnixMilli", "time.UnixMicro":
+				if where := filepath.Base(file) + ": " + what; allowed[where] == "" {
+					t.Errorf("%s: %s: use fanout.Instant, or a time.Time as it is", set.Position(call.Pos()), what)
+				}
+			}
+			return true
+		})
+	}
+	if looked < 50 {
+		t.Errorf("looked at %d files only", looked)
+	}
+}

@@ -1,0 +1,192 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// second starts another kube-apiserver of c, with the same flags but for its port and etcd's address, and returns its own address.
+func (c *cluster) second(t *testing.T, etcd string) string {
+	t.Helper()
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.ready.Pids["kube-apiserver"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:]
+	for i, arg := range args {
+		switch name, _, _ := strings.Cut(arg, "="); name {
+		case "--secure-port":
+			args[i] = fmt.Sprintf("%s=%d", name, port)
+		case "--etcd-servers":
+			args[i] = name + "=http://" + etcd
+		}
+	}
+	log, err := os.Create(filepath.Join(t.TempDir(), "second.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(c.program, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := launch(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-exited
+	})
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	way := c.direct(t)
+	way.base = "https://" + address
+	eventually(t, 90*time.Second, "the second kube-apiserver", func() error {
+		resp, err := way.try(http.MethodGet, "/readyz", nil, "")
+		if err == nil && resp.status != http.StatusOK {
+			err = fmt.Errorf("%d: %s", resp.status, bytes.TrimSpace(resp.body))
+		}
+		return err
+	})
+	return address
+}
+
+// etcdAddress is the host and port of c's etcd, from kube-apiserver's own flags.
+func (c *cluster) etcdAddress(t *testing.T) string {
+	t.Helper()
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.ready.Pids["kube-apiserver"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for arg := range strings.SplitSeq(string(line), "\x00") {
+		if servers, ok := strings.CutPrefix(arg, "--etcd-servers="); ok {
+			u, err := url.Parse(servers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return u.Host
+		}
+	}
+	t.Fatal("no --etcd-servers")
+	return ""
+}
+
+// TestKubeAPIServerBehind: with two kube-apiservers behind one address, one of which is behind etcd or cut off from it, streams go on, without a
+// relist and without going back.
+func TestKubeAPIServerBehind(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "behind")
+	etcd := newRelay(t, c.etcdAddress(t))
+	a, b := c.serverAddress(t), c.second(t, etcd.address())
+	front := newRelay(t, a)
+	p := privateWatchfan(t, c, c.through(t, front))
+	p.waitReady(t)
+	ours, admin := p.plain(t), p.admin(t)
+	uri := "/api/v1/namespaces/behind/configmaps"
+	for i := range 20 {
+		makeConfigMap(t, direct, "behind", fmt.Sprint("c", i), "")
+	}
+	var streams []*recording
+	for range 10 {
+		streams = append(streams, ours.watch(t, uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=300"))
+	}
+	write := func(n, size int) (rv uint64) {
+		for i := range n {
+			rv = direct.patch(t, fmt.Sprintf("%s/c%d", uri, i%20), fmt.Sprintf(`{"data":{"k":"%d","pad":%q}}`, i, strings.Repeat("x", size)))
+		}
+		return rv
+	}
+	reach := func(what string, rv uint64) {
+		t.Helper()
+		began := time.Now()
+		eventually(t, 60*time.Second, what, func() error {
+			for _, s := range streams {
+				if events := s.all(); !s.open() || events[len(events)-1].rv < rv {
+					return fmt.Errorf("last %s, want %d; open: %v", events[len(events)-1], rv, s.open())
+				}
+			}
+			return nil
+		})
+		t.Logf("%s: within %s", what, time.Since(began).Round(10*time.Millisecond))
+	}
+	breaks := func() float64 {
+		return admin.metric(t, "watchfan_upstream_watch_breaks_total", `resource="configmaps"`)
+	}
+	broken := func(before float64) {
+		t.Helper()
+		eventually(t, 30*time.Second, "the lane's watch breaks", func() error {
+			if breaks() == before {
+				return fmt.Errorf("%v", before)
+			}
+			return nil
+		})
+	}
+	streams[0].wait(t, 21)
+
+	for range 5 { // in the middle of frames of 20 kB
+		before := breaks()
+		done := make(chan uint64)
+		go func() { done <- write(60, 20_000) }()
+		time.Sleep(50 * time.Millisecond)
+		front.reset()
+		broken(before)
+		<-done
+	}
+	reach("connections reset", write(1, 0))
+
+	etcd.delay(500 * time.Millisecond)
+	front.to(b)
+	before := breaks()
+	front.reset()
+	broken(before)
+	reach("a kube-apiserver that is behind", write(40, 0))
+	etcd.delay(0)
+	front.to(a)
+	front.reset()
+	reach("and back", write(1, 0))
+
+	etcd.drop(true) // now it answers, but nothing that needs etcd
+	before = breaks()
+	front.to(b)
+	front.reset()
+	broken(before)
+	rv := write(40, 0)
+	before = breaks()
+	broken(before) // it has been tried
+	front.to(a)
+	reach("a kube-apiserver without etcd, left for another", rv)
+	reach("and after it", write(1, 0))
+
+	for _, s := range streams {
+		if _, err := fold(s.all()); err != nil {
+			t.Error(err)
+		}
+		s.stop()
+	}
+	for _, metric := range []string{"watchfan_upstream_relists_total", "watchfan_upstream_resets_total"} {
+		if n := admin.metric(t, metric, `resource="configmaps"`); n != 0 {
+			t.Errorf("%s is %v", metric, n)
+		}
+	}
+}

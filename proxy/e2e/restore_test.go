@@ -1,0 +1,111 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestEtcdRestored: when etcd is put back to an older state, clients are told to start anew, and see nothing older than what they have seen. The
+// backup is a copy of the data of a stopped etcd.
+func TestEtcdRestored(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t, endWatches...)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "restored")
+	uri := "/api/v1/namespaces/restored/configmaps"
+	makeConfigMap(t, direct, "restored", "old", `"l":"1"`)
+	etcd, backup := filepath.Join(c.dir, "etcd"), filepath.Join(c.dir, "backup")
+	again := func(do func() error) {
+		t.Helper()
+		if err := c.halt(); err != nil {
+			t.Fatal(err)
+		}
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.begin(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again(func() error { return os.CopyFS(backup, os.DirFS(etcd)) })
+
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	ours, admin := p.plain(t), p.admin(t)
+	makeConfigMap(t, direct, "restored", "new", `"l":"1"`)
+	var streams []*recording
+	for i := range 20 {
+		query := []string{"", "&labelSelector=l%3D1", "&labelSelector=none", "&fieldSelector=metadata.name%3Dold"}[i%4]
+		streams = append(streams, ours.watch(t, uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=300"+query))
+	}
+	// More than a kube-apiserver writes as it begins, or etcd would soon be where it was.
+	var future uint64
+	for i := range 1000 {
+		future = direct.patch(t, uri+"/new", fmt.Sprintf(`{"data":{"n":"%d"}}`, i))
+	}
+	for i, s := range streams {
+		if i%4 < 2 {
+			s.wait(t, 1003)
+		}
+	}
+
+	again(func() error {
+		if err := os.RemoveAll(etcd); err != nil {
+			return err
+		}
+		return os.Rename(backup, etcd)
+	})
+	ready := time.Now()
+	if now := direct.version(t, uri); now >= future {
+		t.Fatalf("the restored etcd is at %d already, which was %d", now, future)
+	}
+	for _, s := range streams {
+		events := s.finish(t, 40*time.Second)
+		last := events[len(events)-1]
+		var e struct{ Object metav1.Status }
+		if err := json.Unmarshal([]byte(last.line), &e); err != nil || last.typ != "ERROR" || e.Object.Code != http.StatusGone || e.Object.Reason != metav1.StatusReasonExpired {
+			t.Errorf("%s ended with %s, want 410", s.uri, last.line)
+		}
+		if _, err := fold(events[:len(events)-1]); err != nil {
+			t.Errorf("%s: %v", s.uri, err)
+		}
+	}
+	t.Logf("%d streams had ended %s after kube-apiserver was ready", len(streams), time.Since(ready).Round(time.Millisecond))
+	if n := admin.metric(t, "watchfan_upstream_resets_total", `resource="configmaps"`); n != 1 {
+		t.Errorf("%v resets", n)
+	}
+
+	fresh := ours.watch(t, uri+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=60")
+	events := fresh.wait(t, 2)
+	if events[0].key != "restored/old" || !events[1].end {
+		t.Errorf("a new watch begins with %s", format(events))
+	}
+	// Who comes back with what etcd has lost gets kube-apiserver's answer.
+	for _, query := range []string{"?resourceVersion=%d", "?resourceVersion=%d&resourceVersionMatch=Exact&limit=5"} {
+		want, got := direct.get(t, uri+fmt.Sprintf(query, future)), ours.get(t, uri+fmt.Sprintf(query, future))
+		var a, b metav1.Status
+		_ = json.Unmarshal(want.body, &a)
+		_ = json.Unmarshal(got.body, &b)
+		if want.status < 400 || got.status != want.status || a.Reason != b.Reason {
+			t.Errorf("a list from the future, "+query+": %d %s\nwant %d %s", future, got.status, got.body, want.status, want.body)
+		}
+	}
+	ahead := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=3", uri, future)
+	watched, wanted := ours.watch(t, ahead), direct.watch(t, ahead)
+	rv := direct.patch(t, uri+"/old", `{"data":{"k":"1"}}`)
+	fresh.wait(t, 3)
+	if err := compare(watched.finish(t, 15*time.Second), wanted.finish(t, 15*time.Second)); err != nil || watched.status != wanted.status {
+		t.Errorf("a watch from the future: %d, want %d; %v", watched.status, wanted.status, err)
+	}
+	if events := fresh.all(); events[2].rv != rv {
+		t.Errorf("the stream goes on with %s, want %d", events[2], rv)
+	}
+	fresh.stop()
+}

@@ -1,0 +1,122 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestUpstreamSilence: an upstream that is gone without a word, be its process stopped or the link dead, is noticed in seconds. Clients'
+// streams stay open and go on when it is back; what may be stale is served meanwhile; what cannot be is answered with a Status that says when
+// to come back.
+func TestUpstreamSilence(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "silence")
+	for _, fault := range []struct {
+		name       string
+		begin, end func(*relay)
+	}{
+		{"half-open", func(r *relay) { r.drop(true) }, func(r *relay) { r.drop(false) }},
+		{"stopped",
+			func(*relay) { c.signal(t, "kube-apiserver", syscall.SIGSTOP) },
+			func(*relay) { c.signal(t, "kube-apiserver", syscall.SIGCONT) }},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			r := newRelay(t, c.serverAddress(t))
+			p := privateWatchfan(t, c, c.through(t, r))
+			p.waitReady(t)
+			ours, admin := p.plain(t), p.admin(t)
+			uri := "/api/v1/namespaces/silence/configmaps"
+			makeConfigMap(t, direct, "silence", fault.name, "")
+			streams := make([]*recording, 10)
+			for i := range streams {
+				streams[i] = ours.watch(t, uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=300")
+				streams[i].wait(t, 2)
+			}
+			breaks := func() float64 {
+				return admin.metric(t, "watchfan_upstream_watch_breaks_total", `resource="configmaps"`)
+			}
+			before := breaks()
+
+			begin := time.Now()
+			fault.begin(r)
+			var passed sync.WaitGroup
+			for i := range 10 {
+				passed.Go(func() {
+					method, body := http.MethodGet, ""
+					if i%2 == 0 {
+						method, body = http.MethodPost, `{"metadata":{"name":"lost"}}`
+					}
+					resp, err := ours.try(method, "/api/v1/namespaces/silence/secrets", nil, body)
+					if err != nil {
+						t.Errorf("%s: %v", method, err)
+						return
+					}
+					var status metav1.Status
+					if err := json.Unmarshal(resp.body, &status); err != nil || resp.status != http.StatusServiceUnavailable || status.Reason != metav1.StatusReasonServiceUnavailable {
+						t.Errorf("%s: %d %s, want a Status of 503", method, resp.status, resp.body)
+					}
+					if after := resp.header.Get("Retry-After"); (after == "1") != (method == http.MethodGet) {
+						t.Errorf("%s: Retry-After %q: only what cannot have taken effect may be tried again", method, after)
+					}
+				})
+			}
+			if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK || !strings.Contains(string(resp.body), fault.name) {
+				t.Errorf("a list at 0: %d %s", resp.status, resp.body)
+			}
+			// client-go's own defaults would take 45 s.
+			eventually(t, 35*time.Second, "the lane's watch is given up", func() error {
+				if breaks() == before {
+					return fmt.Errorf("%v breaks", before)
+				}
+				return nil
+			})
+			noticed := time.Since(begin)
+			passed.Wait()
+			t.Logf("noticed within %s; passed-through requests answered within %s", noticed.Round(100*time.Millisecond), time.Since(begin).Round(100*time.Millisecond))
+
+			fault.end(r)
+			rv := direct.patch(t, uri+"/"+fault.name, `{"data":{"k":"1"}}`)
+			eventually(t, 60*time.Second, "the streams go on", func() error {
+				for _, s := range streams {
+					if events := s.all(); !s.open() || events[len(events)-1].rv < rv {
+						return fmt.Errorf("last %s, want %d; open: %v", events[len(events)-1], rv, s.open())
+					}
+				}
+				return nil
+			})
+			for _, s := range streams {
+				if _, err := fold(s.all()); err != nil {
+					t.Error(err)
+				}
+				s.stop()
+			}
+			if n := admin.metric(t, "watchfan_upstream_relists_total", `resource="configmaps"`); n != 0 {
+				t.Errorf("%v relists, want the watch resumed", n)
+			}
+			eventually(t, 30*time.Second, "no passed-through request is left", func() error {
+				if n := admin.metric(t, "watchfan_passthrough_requests_in_flight"); n != 0 {
+					return fmt.Errorf("%v", n)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// signal sends a signal to one of c's processes.
+func (c *cluster) signal(t testing.TB, process string, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(c.ready.Pids[process], s); err != nil {
+		t.Fatalf("signal %s: %v", process, err)
+	}
+}

@@ -87,8 +87,8 @@ func hasBody(ctx *fasthttp.RequestCtx) bool {
 func (p *passthrough) target(requestURI []byte) (*url.URL, error) {
 	target := string(requestURI)
 	if _, rest, ok := strings.Cut(target, "://"); ok && !strings.HasPrefix(target, "/") {
-		slash := strings.IndexByte(rest, '/') // absolute form, as sent to a proxy: its host is us
-		if slash < 0 {
+		slash := strings.IndexAny(rest, "/?#") // absolute form, as sent to a proxy: its host is us
+		if slash < 0 || rest[slash] != '/' {
 			return nil, errors.New("the request target has no path")
 		}
 		target = rest[slash:]

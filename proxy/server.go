@@ -122,9 +122,11 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 // frontServer is fasthttp's server with the limits and the manners of kube-apiserver.
 func frontServer(handler fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Server {
 	return &fasthttp.Server{
-		Handler:      handler,
-		ErrorHandler: rejectMalformed,
-		Logger:       fasthttpLogger{log},
+		Handler:        handler,
+		HeaderReceived: settleExpectation,
+		ExpectHandler:  refuseBody,
+		ErrorHandler:   rejectMalformed,
+		Logger:         fasthttpLogger{log},
 
 		ReadBufferSize: maxHeaderBytes, // also the limit of a request's head
 		ReadTimeout:    headerTimeout,
@@ -340,6 +342,18 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 		}
 	}()
 	s.conns.serving(ctx.Conn())
+	if st := checkHead(&ctx.Request.Header); st != nil {
+		rejectedMalformed.Inc()
+		writeStatus(ctx, st)
+		if body := ctx.RequestBodyStream(); body != nil {
+			_ = discardBody(ctx.Conn(), body)
+		}
+		ctx.SetConnectionClose() // another server may see the body's end elsewhere
+		return
+	}
+	if ctx.Request.Header.ConnectionClose() {
+		ctx.SetConnectionClose()
+	}
 	if s.handle(ctx, ctx.IsTLS()) {
 		return
 	}
@@ -379,7 +393,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 // local reports whether a request to the insecure port comes from a client on this host rather than from a web page that a browser on this
 // host shows: such a page can make its own name resolve to 127.0.0.1, or send requests to 127.0.0.1 that carry its origin.
 func local(ctx *fasthttp.RequestCtx) bool {
-	if !localHost(string(ctx.Host())) {
+	if !localHost(string(ctx.Request.Header.Host())) || !localHost(string(ctx.Host())) { // the second is the target's, in absolute form
 		return false
 	}
 	origin := ctx.Request.Header.Peek("Origin")
@@ -411,6 +425,8 @@ func rejectMalformed(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &tooLong):
 		writeStatus(ctx, failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
 			fmt.Sprintf("the request's header is longer than %d bytes", maxHeaderBytes)))
+	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):
+		writeStatus(ctx, unsupportedTransferEncoding())
 	case network != nil:
 		writeStatus(ctx, failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the request did not arrive in time"))
 	default:
@@ -421,6 +437,13 @@ func rejectMalformed(ctx *fasthttp.RequestCtx, err error) {
 // fasthttpLogger takes fasthttp's own lines, which are about single connections.
 type fasthttpLogger struct{ log *slog.Logger }
 
+// Printf leaves out fasthttp's own errors, which quote what it could not read, tokens included.
 func (l fasthttpLogger) Printf(format string, args ...any) {
+	for i, arg := range args {
+		var network net.Error
+		if err, ok := arg.(error); ok && !errors.As(err, &network) {
+			args[i] = "the request could not be read"
+		}
+	}
 	l.log.Debug("Connection failed", "err", fmt.Sprintf(format, args...))
 }

@@ -433,6 +433,9 @@ func (p *passthrough) exchange(h *hijacked, x *exchange) (reusable bool) {
 		p.tunnel(h, resp)
 		return false
 	}
+	if x.upgrade && resp.Close {
+		x.keepAlive = false // what follows may have been meant for the other protocol
+	}
 	removeHopByHop(resp.Header)
 	return p.writeResponse(h, resp, x)
 }

@@ -31,11 +31,12 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	}
 	r.keep()
 	w := newWatcher(ctx, r, sub, want.Gzip)
-	head := watchHead(auditID(ctx), l.contentType(true), l.responseWarnings(), want.Gzip)
+	last := ctx.Request.Header.ConnectionClose() // the connection's last request
+	head := watchHead(auditID(ctx), l.contentType(true), l.responseWarnings(), want.Gzip, last)
 	c.conns.hijack(ctx, func(h *hijacked) {
 		c.stream(h, r, w, head, func(complete bool) {
 			c.lanes.release(l)
-			if complete {
+			if complete && !last {
 				h.Resume()
 			} else {
 				h.Close()

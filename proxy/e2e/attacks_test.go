@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -92,9 +94,9 @@ func attacks(wire func(string) string) []attack {
 		{"Transfer_Encoding", post("Transfer_Encoding: chunked\nContent-Length: 2\n", "{}"), "201 open", "", ""},
 		{"a request in the body of a GET", get("/version", lengthOf(smuggled)) + smuggled, "200 any", "", ""},
 		{"a request in the chunk of a GET", get("/version", "Transfer-Encoding: chunked\n") + chunkOf(smuggled), "200 any", "", ""},
-		{"a request in the body of a cached list", get(cachedList, lengthOf(smuggled)) + smuggled, "200 open", "", ""},
-		{"a request in the chunk of a cached list", get(cachedList, "Transfer-Encoding: chunked\n") + chunkOf(smuggled), "200 open", "", ""},
-		{"a request in the body of a watch", get(cachedList+"&watch=1&timeoutSeconds=1", lengthOf(smuggled)) + smuggled, "200 open", "", ""},
+		{"a request in the body of a cached list", get(cachedList, lengthOf(smuggled)) + smuggled, "200 any", "", ""},
+		{"a request in the chunk of a cached list", get(cachedList, "Transfer-Encoding: chunked\n") + chunkOf(smuggled), "200 any", "", ""},
+		{"a request in the body of a watch", get(cachedList+"&watch=1&timeoutSeconds=1", lengthOf(smuggled)) + smuggled, "200 any", "", ""},
 
 		// Chunks.
 		{"chunk longer than 64 bits", post("Transfer-Encoding: chunked\n", "10000000000000002\n{}\n0\n\n"), "400 closed", "500 closed", bodyErrors},
@@ -141,6 +143,9 @@ func attacks(wire func(string) string) []attack {
 		{"NUL in a name", get("/version", "A␀: b\n"), "400 closed", "", ""},
 		{"NUL in a value", get("/version", "A: b␀\n"), "400 closed", "", ""},
 		{"control character in a value", get("/version", "A: b\ac\n"), "400 closed", "", ""},
+		{"NUL in a token", "GET /version HTTP/1.1\nHost: localhost\nAuthorization: Bearer ␀hidden\n\n", "400 closed", "", ""},
+		{"NUL in a token's name", "GET /version HTTP/1.1\nHost: localhost\nAuthorization␀: Bearer hidden\n\n", "400 closed", "", ""},
+		{"a token without a colon", "GET /version HTTP/1.1\nHost: localhost\nAuthorization Bearer hidden\n\n", "400 closed", "", ""},
 		{"DEL in a value", get("/version", "A: b\x7fc\n"), "400 closed", "", ""},
 		{"name that is not ASCII", get("/version", "Ä: b\n"), "400 closed", "", ""},
 		{"value that is not ASCII", get("/version", "A: ä\n"), "200 open", "", ""},
@@ -310,16 +315,31 @@ func TestAttacks(t *testing.T) {
 			wg.Go(func() {
 				gate <- struct{}{}
 				defer func() { <-gate }()
-				got, err := sendAttack(port.address, port.tls, wireText(a.send), wireText(sentinel))
+				got, body, err := sendAttack(port.address, port.tls, wireText(a.send), wireText(sentinel))
 				if err != nil {
 					t.Errorf("%s to the %s: %v", a.name, port.name, err)
 				} else if !matches(want, got) {
-					t.Errorf("%s to the %s: %s, want %s", a.name, port.name, got, want)
+					t.Errorf("%s to the %s: %s, want %s; the last answer was %.300s", a.name, port.name, got, want, body)
 				}
 			})
 		}
 	}
 	wg.Wait()
+	checkLog(t, p, "hidden", c.token(t, "admin"))
+}
+
+// checkLog fails the test if p's log holds a secret.
+func checkLog(t *testing.T, p *watchfan, secrets ...string) {
+	t.Helper()
+	log, err := os.ReadFile(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(string(log), secret) {
+			t.Errorf("the log holds %.6s…", secret)
+		}
+	}
 }
 
 func matches(want, got string) bool {
@@ -330,11 +350,11 @@ func matches(want, got string) bool {
 // sentinel follows each attack: its answer shows that the connection could carry another request.
 const sentinel = "GET /version HTTP/1.1\nHost: localhost\nAudit-ID: sentinel\nConnection: close\nAUTH\n"
 
-// sendAttack returns what comes back, as attack.want has it.
-func sendAttack(address string, secure bool, attack, sentinel string) (string, error) {
+// sendAttack returns what comes back, as attack.want has it, and the last body.
+func sendAttack(address string, secure bool, attack, sentinel string) (got string, last []byte, err error) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	defer c.Close()
 	if secure {
@@ -342,7 +362,7 @@ func sendAttack(address string, secure bool, attack, sentinel string) (string, e
 	}
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.WriteString(c, attack+sentinel); err != nil && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-		return "", err
+		return "", nil, err
 	}
 	var codes []string
 	for r := bufio.NewReader(c); ; {
@@ -350,18 +370,94 @@ func sendAttack(address string, secure bool, attack, sentinel string) (string, e
 		var network net.Error
 		switch {
 		case errors.As(err, &network) && network.Timeout():
-			return "", fmt.Errorf("no answer and no end after %v", codes)
+			return "", nil, fmt.Errorf("no answer and no end after %v", codes)
 		case err != nil:
-			return strings.Join(append(codes, "closed"), " "), nil
+			return strings.Join(append(codes, "closed"), " "), last, nil
 		case resp.Header.Get("Audit-Id") == "sentinel":
-			return strings.Join(append(codes, "open"), " "), nil
+			return strings.Join(append(codes, "open"), " "), last, nil
 		case resp.Header.Get("Audit-Id") == "smuggled":
 			codes = append(codes, "smuggled")
 		default:
 			codes = append(codes, fmt.Sprint(resp.StatusCode))
 		}
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-			return "", fmt.Errorf("body of answer %v: %w", codes, err)
+		if last, err = io.ReadAll(resp.Body); err != nil {
+			return "", nil, fmt.Errorf("body of answer %v: %w", codes, err)
 		}
 	}
 }
+
+// TestAttackIdentities: whatever a stranger's headers say, the request is made as the owner of its token, on the way through watchfan as
+// straight to kube-apiserver.
+func TestAttackIdentities(t *testing.T) {
+	t.Parallel()
+	c, p := sharedCluster(t), sharedWatchfan(t)
+	p.waitReady(t)
+	const admin = "system:masters"
+	bearer := "Authorization: Bearer " + c.token(t, "user")
+	for name, lines := range map[string]string{
+		"plain":                       bearer,
+		"name in capitals":            strings.ToUpper("authorization") + strings.TrimPrefix(bearer, "Authorization"),
+		"scheme in capitals":          "Authorization: BEARER " + c.token(t, "user"),
+		"many blanks":                 "Authorization:   Bearer  " + c.token(t, "user"),
+		"X-Remote-User":               bearer + "\nX-Remote-User: admin\nX-Remote-Group: " + admin,
+		"X-Remote-User alone":         "X-Remote-User: admin\nX-Remote-Group: " + admin,
+		"x-rEMOTE-uSER":               bearer + "\nx-rEMOTE-uSER: admin\nx-rEMOTE-gROUP: " + admin,
+		"X_Remote_User":               bearer + "\nX_Remote_User: admin\nX_Remote_Group: " + admin,
+		"X-Remote-Extra":              bearer + "\nX-Remote-User: admin\nX-Remote-Extra-Scopes: all",
+		"X-Remote-User in Connection": bearer + "\nX-Remote-User: admin\nConnection: X-Mine",
+		"impersonation":               bearer + "\nImpersonate-User: admin\nImpersonate-Group: " + admin,
+		"impersonation, odd case":     bearer + "\niMPERSONATE-uSER: admin",
+		"impersonation, underscores":  bearer + "\nImpersonate_User: admin",
+		"impersonation of a group":    bearer + "\nImpersonate-Group: " + admin,
+		"impersonation of nobody":     "Impersonate-User: admin",
+		"impersonation, escaped":      bearer + "\nImpersonate-Extra-%41: x",
+		"two tokens":                  bearer + "\nAuthorization: Bearer " + c.token(t, "admin"),
+		"two tokens in one line":      bearer + ", Bearer " + c.token(t, "admin"),
+		"a bad token first":           "Authorization: Bearer x\n" + bearer,
+		"an empty token first":        "Authorization:\n" + bearer,
+		"two schemes":                 "Authorization: Basic eDp5\n" + bearer,
+		"no scheme":                   "Authorization: " + c.token(t, "user"),
+		"Proxy-Authorization":         "Proxy-Authorization: Bearer " + c.token(t, "user"),
+		"a cookie":                    "Cookie: Authorization=Bearer " + c.token(t, "user"),
+		"a token in the query only":   "X-Nothing: here",
+		"X-Forwarded-User":            bearer + "\nX-Forwarded-User: admin\nX-Forwarded-For: 127.0.0.1",
+		"X-Original-URL":              bearer + "\nX-Original-URL: /api/v1/secrets\nX-HTTP-Method-Override: GET",
+	} {
+		wire := strings.ReplaceAll("POST /apis/authentication.k8s.io/v1/selfsubjectreviews?token="+c.token(t, "admin")+" HTTP/1.1\nHost: localhost\n"+
+			"Content-Type: application/json\nContent-Length: 2\nConnection: close\nAudit-ID: x\n"+lines+"\n\n", "\n", "\r\n") + "{}"
+		theirs, err := whoAmI(strings.TrimPrefix(c.ready.Server, "https://"), wire)
+		if err != nil {
+			t.Errorf("%s to kube-apiserver: %v", name, err)
+			continue
+		}
+		ours, err := whoAmI(p.ports.Secure, wire)
+		if err != nil || ours != theirs {
+			t.Errorf("%s: we answer %s, %v, kube-apiserver %s", name, ours, err, theirs)
+		}
+		if strings.HasPrefix(ours, "201") && (strings.Contains(ours, admin) || strings.Contains(ours, `"username":"admin"`)) {
+			t.Errorf("%s made somebody admin: %s", name, ours)
+		}
+	}
+	checkLog(t, p, c.token(t, "user"), c.token(t, "admin"))
+}
+
+// whoAmI sends a SelfSubjectReview and returns the code and the body.
+func whoAmI(address, wire string) (string, error) {
+	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.WriteString(c, wire); err != nil {
+		return "", err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(resp.Body)
+	return fmt.Sprintf("%d %s", resp.StatusCode, creationTime.ReplaceAll(body, nil)), err
+}
+
+var creationTime = regexp.MustCompile(`"creationTimestamp":"[^"]*"`)

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -461,3 +462,48 @@ func whoAmI(address, wire string) (string, error) {
 }
 
 var creationTime = regexp.MustCompile(`"creationTimestamp":"[^"]*"`)
+
+// TestStrangersHarmNobody: kube-apiserver ends its HTTP/2 connection with us at each request with a bad token, and requests of others are
+// under way on it.
+func TestStrangersHarmNobody(t *testing.T) {
+	t.Parallel()
+	c, p := sharedCluster(t), sharedWatchfan(t)
+	p.waitReady(t)
+	user := p.secure(t, c.token(t, "user"))
+	done := make(chan struct{})
+	var strangers, users sync.WaitGroup
+	var refused atomic.Int64
+	for _, token := range []string{"bad", "worse", ""} {
+		stranger := p.secure(t, token)
+		strangers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if resp, err := stranger.try(http.MethodGet, "/api/v1/nodes", nil, ""); err == nil && (resp.status == 401 || resp.status == 403) {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	for range 4 {
+		users.Go(func() {
+			for i := range 100 {
+				body := `{"metadata":{"annotations":{"x":"` + strings.Repeat("x", i*100) + `"}}}`
+				resp, err := user.try(http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", nil, body)
+				if err != nil || resp.status != http.StatusCreated {
+					t.Errorf("a request of a good client: %d %s, %v", resp.status, resp.body, err)
+					return
+				}
+			}
+		})
+	}
+	users.Wait()
+	close(done)
+	strangers.Wait()
+	if n := refused.Load(); n < 10 {
+		t.Errorf("only %d requests of strangers were refused meanwhile", n)
+	}
+}

@@ -25,10 +25,16 @@ import (
 
 // Limits of the front, for every client.
 const (
-	headerTimeout  = 32 * time.Second // for a request's head; kube-apiserver's ReadHeaderTimeout
-	idleTimeout    = 90 * time.Second // between requests; kube-apiserver's
+	headerTimeout = 32 * time.Second // for a request's head; kube-apiserver's ReadHeaderTimeout
+	idleTimeout   = 90 * time.Second // between requests; kube-apiserver's
+
+	// maxHeaderBytes bounds a request's head, and is what a connection's buffer takes; kube-apiserver's is 1 MiB. Tokens have a few KiB, and
+	// lists of groups and selectors, which are the longest, have not been seen to come near.
 	maxHeaderBytes = 64 << 10
-	maxConnections = 1 << 20
+
+	// Limits of the admin port, whose clients are few.
+	maxAdminConnections = 256
+	maxAdminBody        = 4 << 10
 )
 
 // Server serves the Kubernetes API of one cluster: what it can from its own state, everything else from kube-apiserver.
@@ -89,7 +95,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		upstream:   upstream,
 		discovery:  newDiscovery(upstream, log),
 		authorizer: newAuthorizer(upstream),
-		health:     &health{profiling: opts.Profiling},
+		health:     &health{profiling: opts.Profiling, loopback: net.ParseIP(opts.AdminBindAddress).IsLoopback()},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	var streams context.Context
@@ -106,9 +112,13 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		Handler:               s.health.handle,
 		Logger:                fasthttpLogger{log},
 		ReadTimeout:           headerTimeout,
+		WriteTimeout:          stallTimeout,
 		IdleTimeout:           idleTimeout,
+		Concurrency:           maxAdminConnections,
+		MaxRequestBodySize:    maxAdminBody,
 		NoDefaultServerHeader: true,
 		CloseOnShutdown:       true,
+		SecureErrorLogMessage: true,
 	}
 	s.health.add("shutdown", func() error {
 		if s.stopping.Load() {
@@ -132,7 +142,7 @@ func frontServer(handler fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Se
 		ReadTimeout:    headerTimeout,
 		WriteTimeout:   stallTimeout, // for a response that is not streamed; kube-apiserver's --request-timeout
 		IdleTimeout:    idleTimeout,
-		Concurrency:    maxConnections,
+		Concurrency:    1 << 20, // more than --max-connections may be
 
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true,
@@ -188,11 +198,15 @@ func (s *Server) listen() error {
 		}
 		return patientListener{ln}, nil
 	}
+	limited := func(ln net.Listener) net.Listener {
+		return limitedListener{ln, min(s.opts.MaxConnections, mostOpenFiles()/10*9), s.conns.count}
+	}
 	var err error
 	if s.opts.InsecurePort != 0 {
 		if s.insecureLn, err = listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port"); err != nil {
 			return err
 		}
+		s.insecureLn = limited(s.insecureLn)
 		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String())
 	}
 	if s.opts.SecurePort != 0 {
@@ -209,7 +223,7 @@ func (s *Server) listen() error {
 		if err != nil {
 			return err
 		}
-		s.secureLn = tls.NewListener(gatherListener{ln}, &tls.Config{
+		s.secureLn = tls.NewListener(gatherListener{limited(ln)}, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"http/1.1"},
 			GetCertificate: s.certificate.get,

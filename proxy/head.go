@@ -21,6 +21,7 @@ const maxHeaderLines = 1000
 //
 //	name            ":"  value  CRLF     a token, at once followed by the colon; not folded; no bare LF
 //	Content-Length, Transfer-Encoding    one of them; the latter once and chunked
+//	Content-Type                         once
 //	Host                                 of the characters that a host has
 //	Expect                               100-continue or nothing
 //	Connection                           names no header that says who the client is
@@ -36,7 +37,8 @@ func checkHead(h *fasthttp.RequestHeader) *metav1.Status {
 	case h.IsConnect():
 		return failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
 	}
-	var framed, lines int
+	var said onceSaid
+	lines := 0
 	for raw := h.RawHeaders(); len(raw) > 0; {
 		end := bytes.IndexByte(raw, '\n')
 		if end < 1 || raw[end-1] != '\r' {
@@ -55,7 +57,7 @@ func checkHead(h *fasthttp.RequestHeader) *metav1.Status {
 		if colon == 0 || colon == len(line) || line[colon] != ':' {
 			return badRequest("a line of the request's header does not begin with a name and a colon")
 		}
-		st := checkHeader(h, line[:colon], trimBlanks(line[colon+1:]), &framed)
+		st := checkHeader(h, line[:colon], trimBlanks(line[colon+1:]), &said)
 		if st != nil {
 			return st
 		}
@@ -63,8 +65,11 @@ func checkHead(h *fasthttp.RequestHeader) *metav1.Status {
 	return nil
 }
 
-// checkHeader looks at one line. framed counts those that say how long the body is.
-func checkHeader(h *fasthttp.RequestHeader, name, value []byte, framed *int) *metav1.Status {
+// onceSaid is what a head has said and may not say again: fasthttp takes the last Content-Type, kube-apiserver the first.
+type onceSaid struct{ bodyLength, contentType bool }
+
+// checkHeader looks at one line.
+func checkHeader(h *fasthttp.RequestHeader, name, value []byte, said *onceSaid) *metav1.Status {
 	switch len(name) {
 	case len("Host"):
 		if foldIs(name, "host") && !plainHost(value) {
@@ -78,27 +83,31 @@ func checkHeader(h *fasthttp.RequestHeader, name, value []byte, framed *int) *me
 		if foldIs(name, "connection") {
 			return checkConnection(h, value)
 		}
+	case len("Content-Type"):
+		if foldIs(name, "content-type") {
+			return first(&said.contentType, "the request says more than once what its body is")
+		}
 	case len("Content-Length"):
 		if foldIs(name, "content-length") {
-			return countFraming(framed)
+			return first(&said.bodyLength, "the request says more than once how long its body is")
 		}
 	case len("Transfer-Encoding"):
 		if foldIs(name, "transfer-encoding") {
 			if !foldIs(value, "chunked") {
 				return unsupportedTransferEncoding()
 			}
-			return countFraming(framed)
+			return first(&said.bodyLength, "the request says more than once how long its body is")
 		}
 	}
 	return nil
 }
 
-// countFraming refuses a second header that says how long the body is: a request with both, or with one twice, may be two requests to
-// another server.
-func countFraming(framed *int) *metav1.Status {
-	if *framed++; *framed > 1 {
-		return badRequest("the request says more than once how long its body is")
+// first refuses what has been said before.
+func first(said *bool, message string) *metav1.Status {
+	if *said {
+		return badRequest(message)
 	}
+	*said = true
 	return nil
 }
 

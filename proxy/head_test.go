@@ -47,6 +47,7 @@ func TestCheckHead(t *testing.T) {
 		"space in a name":        {post + "Transfer Encoding: chunked\r\n\r\n", 400},
 		"length and chunked":     {post + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
 		"chunked and length":     {post + "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n", 400},
+		"two types":              {post + "Content-Type: a\r\nContent-Type: a\r\n\r\n", 400},
 		"identity":               {post + "Transfer-Encoding: identity\r\n\r\n", 501},
 		"host of two":            {"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400},
 		"host with a path":       {"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400},

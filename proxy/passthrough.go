@@ -12,6 +12,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -326,12 +327,23 @@ func (b *requestBody) readAt(p []byte, at int) (int, error) {
 	} else {
 		b.kept = nil
 	}
+	if err == io.EOF && !wholeBody(b.stream) {
+		err = io.ErrUnexpectedEOF
+	}
 	if err != nil {
 		b.err = err
 		b.atEnd.Store(err == io.EOF)
 		b.interrupted = b.releasing.Load()
 	}
 	return n, err
+}
+
+// wholeBody reports whether a stream of fasthttp's that has said io.EOF has seen the end of the body. It says the same when the client's
+// connection ends between two chunks, and only a field of its own tells the difference: half of an object must not be taken for all of it. A
+// body of known length that ends early is net/http's to notice.
+func wholeBody(stream io.Reader) bool {
+	eof := reflect.Indirect(reflect.ValueOf(stream)).FieldByName("eof")
+	return !eof.IsValid() || eof.Bool()
 }
 
 // release ends a read in progress, reads a little of what is left, and gives the stream back to fasthttp. It reports

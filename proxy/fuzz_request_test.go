@@ -86,6 +86,7 @@ var fuzzRequestSeeds = []string{
 	"\n\nGET /a HTTP/1.1\nHost: localhost\n\n",
 	"POST /cut HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2\n{}\n",
 	"POST /cut HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2\n{}\n0\n",
+	"POST /cut HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2\n{}\n0\nx",
 	"POST /cut HTTP/1.1\nHost: localhost\nContent-Length: 20000\n\n{}",
 }
 
@@ -123,7 +124,7 @@ func referenceRequests(raw []byte) (seen []*referenceRequest) {
 		}
 		want := &referenceRequest{Request: req}
 		want.body, want.bodyErr = io.ReadAll(req.Body)
-		if want.bodyErr != nil && lacksTrailer(raw, len(seen)) {
+		if want.bodyErr != nil && (strings.Contains(want.bodyErr.Error(), "trailer") || lacksTrailer(raw, len(seen))) { // the body itself is whole
 			want.bodyErr = nil
 		}
 		seen = append(seen, want)

@@ -69,7 +69,7 @@ func TestCertificatePassthrough(t *testing.T) {
 	const lies = "Host: localhost\nX-Remote-User: root\nX-Custom-User: root\nAuthorization: Basic x\nimpersonate-new: x\nConnection: "
 	for _, tc := range []struct{ head, connection string }{
 		{"GET /version", "keep-alive"},
-		{"GET " + followLog, "Impersonate-User, Impersonate-Group"},
+		{"GET " + followLog, "X-Nothing"},
 		{"GET /api/v1/namespaces/ns/pods/p/exec", "Upgrade\nUpgrade: SPDY/3.1"},
 	} {
 		for _, certified := range []bool{true, false} {

@@ -31,8 +31,8 @@ type watchersPage struct {
 // fromHere reports whether the client is on this host, or comes through kubectl port-forward.
 func fromHere(ctx *fasthttp.RequestCtx) bool { return ctx.RemoteIP().IsLoopback() && local(ctx) }
 
-func refuseForeign(ctx *fasthttp.RequestCtx) {
-	writeText(ctx, http.StatusForbidden, "watches are shown to clients on this host only, as with kubectl port-forward, or to all with --profiling\n")
+func refuseForeign(ctx *fasthttp.RequestCtx, message string) {
+	writeText(ctx, http.StatusForbidden, message+"\n")
 }
 
 // serve answers about the watch that id names, and about all if it is empty.

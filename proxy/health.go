@@ -21,8 +21,12 @@ const (
 )
 
 // health answers the admin port: /livez says whether we run, /readyz whether a new watch would be served now.
+//
+// It has no authentication. On a loopback address it answers clients on this host, and no web pages that a browser there shows. On any other
+// it answers everybody, except with profiles: they hold objects and tokens, and are for clients on this host always.
 type health struct {
 	profiling bool
+	loopback  bool                               // the port is bound to a loopback address
 	pages     map[string]fasthttp.RequestHandler // what else there is, by path; set before the first request
 	watchers  *watchersPage
 
@@ -50,6 +54,11 @@ func (h *health) readiness() []healthCheck {
 }
 
 func (h *health) handle(ctx *fasthttp.RequestCtx) {
+	if h.loopback && !local(ctx) {
+		rejectedForeignHost.Inc()
+		refuseForeign(ctx, "this port answers clients on this host only, also through kubectl port-forward, and no web pages from elsewhere")
+		return
+	}
 	switch path := string(ctx.Path()); {
 	case path == "/livez" || path == "/healthz":
 		writeHealth(ctx, "livez", nil)
@@ -60,11 +69,15 @@ func (h *health) handle(ctx *fasthttp.RequestCtx) {
 		writeMetrics(ctx)
 	case path == watchersPath || strings.HasPrefix(path, watchersPath+"/"):
 		if !h.profiling && !fromHere(ctx) {
-			refuseForeign(ctx)
+			refuseForeign(ctx, "watches are shown to clients on this host only, as with kubectl port-forward, or to all with --profiling")
 			return
 		}
 		h.watchers.serve(ctx, strings.TrimPrefix(path[len(watchersPath):], "/"))
 	case h.profiling && strings.HasPrefix(path, "/debug/pprof"):
+		if !fromHere(ctx) {
+			refuseForeign(ctx, "profiles hold what is in memory, and are shown to clients on this host only, as with kubectl port-forward")
+			return
+		}
 		ctx.URI().SetPath(strings.TrimSuffix(path, "/")) // fasthttp's handler knows its index without the slash only
 		pprofhandler.PprofHandler(ctx)
 	case h.pages[path] != nil:

@@ -22,6 +22,29 @@ func (l patientListener) Accept() (net.Conn, error) {
 	}
 }
 
+// limitedListener resets connections beyond the most that clients may have at once. A reset costs nothing, where an answer would take a TLS
+// handshake and somebody to wait for it; a connection left in the backlog would keep its client from trying another replica. Clients of
+// Kubernetes try again.
+type limitedListener struct {
+	net.Listener
+	most int
+	open func() int // how many there are
+}
+
+func (l limitedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil || l.open() < l.most {
+			return c, err
+		}
+		rejectedConnections.Inc()
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		_ = c.Close()
+	}
+}
+
 // passing reports whether accepting may succeed later.
 func passing(err error) bool {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {

@@ -73,6 +73,9 @@ var (
 	rejectedForeignHost   = metrics.NewCounter(rejectedRequests + `{reason="foreign_host"}`)
 	rejectedMalformed     = metrics.NewCounter(rejectedRequests + `{reason="malformed"}`)
 
+	rejectedConnections = metrics.NewCounter(describe("counter", "watchfan_rejected_connections_total",
+		"Have clients had as many connections as --max-connections, or the files that may be open, allow? Counts those reset beyond."))
+
 	authorizations = describe("counter", "watchfan_authorizations_total",
 		"How often is it decided whether a client may read, from memory or by asking kube-apiserver?")
 	authorizedFromMemory   = metrics.NewCounter(authorizations + `{source="memory"}`)

@@ -12,6 +12,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -87,8 +88,8 @@ func hasBody(ctx *fasthttp.RequestCtx) bool {
 func (p *passthrough) target(requestURI []byte) (*url.URL, error) {
 	target := string(requestURI)
 	if _, rest, ok := strings.Cut(target, "://"); ok && !strings.HasPrefix(target, "/") {
-		slash := strings.IndexByte(rest, '/') // absolute form, as sent to a proxy: its host is us
-		if slash < 0 {
+		slash := strings.IndexAny(rest, "/?#") // absolute form, as sent to a proxy: its host is us
+		if slash < 0 || rest[slash] != '/' {
 			return nil, errors.New("the request target has no path")
 		}
 		target = rest[slash:]
@@ -167,7 +168,8 @@ func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.R
 	body := &requestBody{conn: ctx.Conn()}
 	if hasBody(ctx) {
 		body.stream = ctx.RequestBodyStream()
-		req.Body, req.ContentLength = body, int64(ctx.Request.Header.ContentLength())
+		req.Body, req.ContentLength = &bodyAttempt{body: body}, int64(ctx.Request.Header.ContentLength())
+		req.GetBody = body.again
 	} else {
 		body.atEnd.Store(true)
 	}
@@ -250,6 +252,10 @@ func unreachable(req *http.Request, err error) *metav1.Status {
 
 // requestBody is a request's body while net/http sends it upstream. net/http may still read it when the response has begun and even when
 // it has ended; fasthttp takes it away then. release comes between the two.
+//
+// It can be sent again from its beginning while it is short. Kube-apiserver ends a connection (HTTP/2's GOAWAY) whenever somebody on it
+// is not who they say, and has not looked at the requests that came last: net/http then sends those again, or they fail. All who bring
+// tokens share a connection, and no stranger must be able to have another's request fail.
 type requestBody struct {
 	conn  net.Conn
 	atEnd atomic.Bool // the body has been read to its end
@@ -260,17 +266,55 @@ type requestBody struct {
 	stream      io.Reader // nil once released
 	err         error     // what stream ended with
 	interrupted bool      // err is release's doing
+	total       int       // bytes that stream has brought
+	kept        []byte    // those bytes, while they are no more than maxKeptBody
 }
 
-var errBodyReleased = errors.New("request body released: the response is complete")
+// maxKeptBody is the longest body, in bytes, that can be sent again: nearly every object's.
+const maxKeptBody = 64 << 10
 
-func (b *requestBody) Read(p []byte) (int, error) {
+var (
+	errBodyReleased = errors.New("request body released: the response is complete")
+	errBodyNotKept  = errors.New("request body is too long to be sent again")
+)
+
+// bodyAttempt reads a requestBody from its beginning.
+type bodyAttempt struct {
+	body *requestBody
+	at   int // bytes read
+}
+
+// again is net/http's Request.GetBody.
+func (b *requestBody) again() (io.ReadCloser, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.err != nil {
-		return 0, b.err
+	if b.total > maxKeptBody {
+		return nil, errBodyNotKept
 	}
-	if b.stream == nil {
+	return &bodyAttempt{body: b}, nil
+}
+
+func (a *bodyAttempt) Read(p []byte) (int, error) {
+	n, err := a.body.readAt(p, a.at)
+	a.at += n
+	return n, err
+}
+
+// Close is net/http's and leaves the stream to release.
+func (a *bodyAttempt) Close() error { return nil }
+
+// readAt reads on from at, which is no more than total.
+func (b *requestBody) readAt(p []byte, at int) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case at < len(b.kept):
+		return copy(p, b.kept[at:]), nil
+	case at < b.total:
+		return 0, errBodyNotKept
+	case b.err != nil:
+		return 0, b.err
+	case b.stream == nil:
 		return 0, errBodyReleased
 	}
 	_ = b.conn.SetReadDeadline(time.Now().Add(stallTimeout))
@@ -278,6 +322,14 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return 0, errBodyReleased
 	}
 	n, err := b.stream.Read(p)
+	if b.total += n; b.total <= maxKeptBody {
+		b.kept = append(b.kept, p[:n]...)
+	} else {
+		b.kept = nil
+	}
+	if err == io.EOF && !wholeBody(b.stream) {
+		err = io.ErrUnexpectedEOF
+	}
 	if err != nil {
 		b.err = err
 		b.atEnd.Store(err == io.EOF)
@@ -286,8 +338,13 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close is net/http's and leaves the stream to release.
-func (b *requestBody) Close() error { return nil }
+// wholeBody reports whether a stream of fasthttp's that has said io.EOF has seen the end of the body. It says the same when the client's
+// connection ends between two chunks, and only a field of its own tells the difference: half of an object must not be taken for all of it. A
+// body of known length that ends early is net/http's to notice.
+func wholeBody(stream io.Reader) bool {
+	eof := reflect.Indirect(reflect.ValueOf(stream)).FieldByName("eof")
+	return !eof.IsValid() || eof.Bool()
+}
 
 // release ends a read in progress, reads a little of what is left, and gives the stream back to fasthttp. It reports
 // whether the body was whole, so that the connection can carry another request.
@@ -432,6 +489,9 @@ func (p *passthrough) exchange(h *hijacked, x *exchange) (reusable bool) {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		p.tunnel(h, resp)
 		return false
+	}
+	if x.upgrade && resp.Close {
+		x.keepAlive = false // what follows may have been meant for the other protocol
 	}
 	removeHopByHop(resp.Header)
 	return p.writeResponse(h, resp, x)

@@ -25,10 +25,16 @@ import (
 
 // Limits of the front, for every client.
 const (
-	headerTimeout  = 32 * time.Second // for a request's head; kube-apiserver's ReadHeaderTimeout
-	idleTimeout    = 90 * time.Second // between requests; kube-apiserver's
+	headerTimeout = 32 * time.Second // for a request's head; kube-apiserver's ReadHeaderTimeout
+	idleTimeout   = 90 * time.Second // between requests; kube-apiserver's
+
+	// maxHeaderBytes bounds a request's head, and is what a connection's buffer takes; kube-apiserver's is 1 MiB. Tokens have a few KiB, and
+	// lists of groups and selectors, which are the longest, have not been seen to come near.
 	maxHeaderBytes = 64 << 10
-	maxConnections = 1 << 20
+
+	// Limits of the admin port, whose clients are few.
+	maxAdminConnections = 256
+	maxAdminBody        = 4 << 10
 )
 
 // Server serves the Kubernetes API of one cluster: what it can from its own state, everything else from kube-apiserver.
@@ -96,7 +102,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		discovery:  newDiscovery(upstream, log),
 		authorizer: authorizer,
 		audit:      audit,
-		health:     &health{profiling: opts.Profiling},
+		health:     &health{profiling: opts.Profiling, loopback: net.ParseIP(opts.AdminBindAddress).IsLoopback()},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	var streams context.Context
@@ -113,9 +119,13 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		Handler:               s.health.handle,
 		Logger:                fasthttpLogger{log},
 		ReadTimeout:           headerTimeout,
+		WriteTimeout:          stallTimeout,
 		IdleTimeout:           idleTimeout,
+		Concurrency:           maxAdminConnections,
+		MaxRequestBodySize:    maxAdminBody,
 		NoDefaultServerHeader: true,
 		CloseOnShutdown:       true,
+		SecureErrorLogMessage: true,
 	}
 	s.health.add("shutdown", func() error {
 		if s.stopping.Load() {
@@ -129,15 +139,17 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 // frontServer is fasthttp's server with the limits and the manners of kube-apiserver.
 func frontServer(handler fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Server {
 	return &fasthttp.Server{
-		Handler:      handler,
-		ErrorHandler: rejectMalformed,
-		Logger:       fasthttpLogger{log},
+		Handler:        handler,
+		HeaderReceived: settleExpectation,
+		ExpectHandler:  refuseBody,
+		ErrorHandler:   rejectMalformed,
+		Logger:         fasthttpLogger{log},
 
 		ReadBufferSize: maxHeaderBytes, // also the limit of a request's head
 		ReadTimeout:    headerTimeout,
 		WriteTimeout:   stallTimeout, // for a response that is not streamed; kube-apiserver's --request-timeout
 		IdleTimeout:    idleTimeout,
-		Concurrency:    maxConnections,
+		Concurrency:    1 << 20, // more than --max-connections may be
 
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true,
@@ -193,11 +205,15 @@ func (s *Server) listen() error {
 		}
 		return patientListener{ln}, nil
 	}
+	limited := func(ln net.Listener) net.Listener {
+		return limitedListener{ln, min(s.opts.MaxConnections, mostOpenFiles()/10*9), s.conns.count}
+	}
 	var err error
 	if s.opts.InsecurePort != 0 {
 		if s.insecureLn, err = listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port"); err != nil {
 			return err
 		}
+		s.insecureLn = limited(s.insecureLn)
 		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String())
 	}
 	if s.opts.SecurePort != 0 {
@@ -214,7 +230,7 @@ func (s *Server) listen() error {
 		if err != nil {
 			return err
 		}
-		s.secureLn = tls.NewListener(gatherListener{ln}, &tls.Config{
+		s.secureLn = tls.NewListener(gatherListener{limited(ln)}, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"http/1.1"},
 			GetCertificate: s.certificate.get,
@@ -354,6 +370,18 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 		}
 	}()
 	s.conns.serving(ctx.Conn())
+	if st := checkHead(&ctx.Request.Header); st != nil {
+		rejectedMalformed.Inc()
+		writeStatus(ctx, st)
+		if body := ctx.RequestBodyStream(); body != nil {
+			_ = discardBody(ctx.Conn(), body)
+		}
+		ctx.SetConnectionClose() // another server may see the body's end elsewhere
+		return
+	}
+	if ctx.Request.Header.ConnectionClose() {
+		ctx.SetConnectionClose()
+	}
 	if s.handle(ctx, ctx.IsTLS()) {
 		return
 	}
@@ -400,7 +428,7 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, id identity, st *metav1.Status
 // local reports whether a request to the insecure port comes from a client on this host rather than from a web page that a browser on this
 // host shows: such a page can make its own name resolve to 127.0.0.1, or send requests to 127.0.0.1 that carry its origin.
 func local(ctx *fasthttp.RequestCtx) bool {
-	if !localHost(string(ctx.Host())) {
+	if !localHost(string(ctx.Request.Header.Host())) || !localHost(string(ctx.Host())) { // the second is the target's, in absolute form
 		return false
 	}
 	origin := ctx.Request.Header.Peek("Origin")
@@ -432,6 +460,8 @@ func rejectMalformed(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &tooLong):
 		writeStatus(ctx, failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
 			fmt.Sprintf("the request's header is longer than %d bytes", maxHeaderBytes)))
+	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):
+		writeStatus(ctx, unsupportedTransferEncoding())
 	case network != nil:
 		writeStatus(ctx, failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the request did not arrive in time"))
 	default:
@@ -442,6 +472,13 @@ func rejectMalformed(ctx *fasthttp.RequestCtx, err error) {
 // fasthttpLogger takes fasthttp's own lines, which are about single connections.
 type fasthttpLogger struct{ log *slog.Logger }
 
+// Printf leaves out fasthttp's own errors, which quote what it could not read, tokens included.
 func (l fasthttpLogger) Printf(format string, args ...any) {
+	for i, arg := range args {
+		var network net.Error
+		if err, ok := arg.(error); ok && !errors.As(err, &network) {
+			args[i] = "the request could not be read"
+		}
+	}
 	l.log.Debug("Connection failed", "err", fmt.Sprintf(format, args...))
 }

@@ -42,13 +42,16 @@ func (c *cachedReads) stream(h *hijacked, r *cachedRead, w *watcher, head []byte
 
 // watchHead is the response head of a watch, as kube-apiserver's
 // (k8s.io/apiserver/pkg/endpoints/handlers/watch.go, HandleHTTP). With gzip, the body's beginning comes with it.
-func watchHead(auditID, contentType string, warnings []string, gzip bool) []byte {
-	var encoding, vary, begin string
+func watchHead(auditID, contentType string, warnings []string, gzip, last bool) []byte {
+	var encoding, vary, begin, connection string
 	if gzip {
 		encoding, vary, begin = "\r\nContent-Encoding: gzip", "\r\nVary: Accept-Encoding", framing.GzipStart
 	}
+	if last {
+		connection = "\r\nConnection: close"
+	}
 	head := []byte("HTTP/1.1 200 OK\r\nAudit-Id: " + auditID +
-		"\r\nCache-Control: no-cache, private" + encoding + "\r\nContent-Type: " + contentType + "\r\nDate: ")
+		"\r\nCache-Control: no-cache, private" + connection + encoding + "\r\nContent-Type: " + contentType + "\r\nDate: ")
 	head = time.Now().UTC().AppendFormat(head, http.TimeFormat)
 	for _, w := range warnings {
 		head = append(head, "\r\nWarning: "+w...)

@@ -31,14 +31,15 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	}
 	r.keep()
 	w := newWatcher(ctx, r, sub, want.Gzip)
+	last := ctx.Request.Header.ConnectionClose() // the connection's last request
 	id := auditID(ctx)
-	head := watchHead(id, l.contentType(true), l.responseWarnings(), want.Gzip)
+	head := watchHead(id, l.contentType(true), l.responseWarnings(), want.Gzip, last)
 	event := c.audit.watchBegan(ctx, r, id)
 	c.conns.hijack(ctx, func(h *hijacked) {
 		c.stream(h, r, w, head, func(reason fanout.Reason, complete bool) {
 			c.audit.watchEnded(event, reason)
 			c.lanes.release(l)
-			if complete {
+			if complete && !last {
 				h.Resume()
 			} else {
 				h.Close()

@@ -22,6 +22,7 @@ import (
 const (
 	// verdictTTL is how long kube-apiserver's own delegating servers believe a
 	// review, yes or no (k8s.io/apiserver pkg/server/options/authorization.go).
+	// It and grantInterval are the defaults of options.
 	verdictTTL    = 10 * time.Second
 	maxVerdicts   = 8192
 	reviewTimeout = 10 * time.Second
@@ -30,11 +31,11 @@ const (
 	reviewPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 	maxReviewBytes = 1 << 20
 
-	// Open watches are asked about again every grantInterval and up to a tenth
+	// Open watches are asked about again every interval and up to a tenth
 	// more, by at most grantReviews requests at a time. One that has had no
-	// yes for maxGrantAge ends: five intervals in which nobody could say.
+	// yes for maxGrantAge intervals ends: five in which nobody could say.
 	grantInterval = time.Minute
-	maxGrantAge   = 6 * grantInterval
+	maxGrantAge   = 6
 	grantReviews  = 16
 )
 
@@ -54,8 +55,12 @@ const (
 // from a certificate or a front proxy is asked about by ourselves (SubjectAccessReview).
 // Its methods may be called from any goroutine.
 type authorizer struct {
-	upstream doer
-	calls    coalescer[question, verdict]
+	// Immutable once requests are served.
+	upstream      doer
+	yesTTL, noTTL time.Duration // how long an answer is believed
+	interval      time.Duration // after which open watches are asked about again
+
+	calls coalescer[question, verdict]
 
 	mu       sync.Mutex
 	verdicts map[question]*list.Element // of *answer
@@ -91,6 +96,9 @@ type openWatch struct{ revoke func() }
 func newAuthorizer(upstream doer) *authorizer {
 	return &authorizer{
 		upstream: upstream,
+		yesTTL:   verdictTTL,
+		noTTL:    verdictTTL,
+		interval: grantInterval,
 		verdicts: make(map[question]*list.Element),
 		recent:   list.New(),
 		grants:   make(map[question]*grant),
@@ -131,7 +139,7 @@ func (a *authorizer) decide(ctx context.Context, id identity, attributes resourc
 
 // watchGrant keeps asking, while Run runs, whether id may do what req asks for,
 // and calls revoke when it may not any longer, or when nobody has been able to
-// say so for maxGrantAge. revoke is called at most once, by a goroutine of Run,
+// say so for maxGrantAge intervals. revoke is called at most once, by a goroutine of Run,
 // and must not block. The caller calls release when the watch has ended; revoke
 // is not called after that, except for a call that is under way. Open watches
 // that ask the same question share one review. The proxy's own watches need none.
@@ -147,7 +155,7 @@ func (a *authorizer) watchGrant(id identity, req *request, revoke func()) (relea
 	g := a.grants[q]
 	if g == nil {
 		now := time.Now()
-		g = &grant{question: q, id: id, review: review, watches: make(map[*openWatch]struct{}), lastYes: now, next: nextReview(now)}
+		g = &grant{question: q, id: id, review: review, watches: make(map[*openWatch]struct{}), lastYes: now, next: a.nextReview(now)}
 		a.grants[q] = g
 	}
 	g.watches[w] = struct{}{}
@@ -161,8 +169,8 @@ func (a *authorizer) watchGrant(id identity, req *request, revoke func()) (relea
 	}
 }
 
-func nextReview(now time.Time) time.Time {
-	return now.Add(grantInterval + rand.N(grantInterval/10))
+func (a *authorizer) nextReview(now time.Time) time.Time {
+	return now.Add(a.interval + rand.N(a.interval/10))
 }
 
 // Run asks about open watches until ctx ends. The reviews are spread over the
@@ -171,7 +179,7 @@ func (a *authorizer) Run(ctx context.Context) error {
 	var reviews sync.WaitGroup
 	defer reviews.Wait()
 	free := make(chan struct{}, grantReviews)
-	tick := time.NewTicker(grantInterval / 60)
+	tick := time.NewTicker(a.interval / 60)
 	defer tick.Stop()
 	for {
 		select {
@@ -200,7 +208,7 @@ func (a *authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
 	defer a.mu.Unlock()
 	for _, g := range a.grants {
 		switch {
-		case now.Sub(g.lastYes) >= maxGrantAge:
+		case now.Sub(g.lastYes) >= maxGrantAge*a.interval:
 			expired = append(expired, g)
 		case !now.Before(g.next):
 			due = append(due, g)
@@ -209,7 +217,7 @@ func (a *authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
 	slices.SortFunc(due, func(g, h *grant) int { return cmp.Compare(g.next.UnixNano(), h.next.UnixNano()) })
 	due = due[:min(n, len(due))]
 	for _, g := range due {
-		g.next = nextReview(now)
+		g.next = a.nextReview(now)
 	}
 	return due, expired
 }
@@ -268,7 +276,11 @@ func (a *authorizer) remember(q question, v verdict) {
 	if v == verdictNone {
 		return
 	}
-	ans := &answer{question: q, verdict: v, expires: time.Now().Add(verdictTTL)}
+	ttl := a.yesTTL
+	if v == verdictNo {
+		ttl = a.noTTL
+	}
+	ans := &answer{question: q, verdict: v, expires: time.Now().Add(ttl)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e := a.verdicts[q]; e != nil {

@@ -22,6 +22,7 @@ var flagGroups = []struct {
 	{"Serving", []string{"insecure-port", "secure-port", "bind-address", "tls-cert-file", "tls-private-key-file", "cert-dir"}},
 	{"Authentication", []string{"client-ca-file", "anonymous-auth", "requestheader-client-ca-file", "requestheader-allowed-names",
 		"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix"}},
+	{"Authorization", []string{"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl", "authorization-recheck-interval"}},
 	{"Caching", []string{"resident-resources", "idle-timeout", "freshness-timeout", "compress-watches", "flush-interval", "history-frames", "history-bytes"}},
 	{"Limits", []string{"min-request-timeout", "client-buffer-frames", "client-buffer-bytes"}},
 	{"Observability", []string{"admin-port", "admin-bind-address", "profiling", "ports-file", "log-level", "v", "log-format"}},

@@ -62,6 +62,13 @@ type Options struct {
 	// They are nobody else's and never forwarded. Default none, as kube-apiserver's.
 	RequestHeaderUsernameHeaders, RequestHeaderUIDHeaders, RequestHeaderGroupHeaders, RequestHeaderExtraHeadersPrefix []string
 
+	// AuthorizationWebhookCacheAuthorizedTTL and AuthorizationWebhookCacheUnauthorizedTTL are how long kube-apiserver's yes, and its no, to what a
+	// client may read is believed. Default 10s, as in kube-apiserver's own delegating servers.
+	AuthorizationWebhookCacheAuthorizedTTL, AuthorizationWebhookCacheUnauthorizedTTL time.Duration
+	// AuthorizationRecheckInterval is how often it is asked again about open watches, which end when it says no, or nothing for six intervals.
+	// Up to a tenth more, so that they are spread. Default 1m. At least 1s.
+	AuthorizationRecheckInterval time.Duration
+
 	// ResidentResources are watched from the start and for good; named as pods, v1/pods or apps/v1/deployments. Default none.
 	ResidentResources []string
 	// IdleTimeout is how long a resource is still watched upstream after its last client. Default 10m.
@@ -107,25 +114,28 @@ type Options struct {
 // NewOptions returns the defaults.
 func NewOptions() Options {
 	return Options{
-		InsecurePort:       8001,
-		SecurePort:         8443,
-		BindAddress:        "0.0.0.0",
-		AdminPort:          8002,
-		AdminBindAddress:   "127.0.0.1",
-		Profiling:          true,
-		CertDir:            defaultCertDir(),
-		AnonymousAuth:      true,
-		IdleTimeout:        10 * time.Minute,
-		FreshnessTimeout:   3 * time.Second,
-		MinRequestTimeout:  30 * time.Minute,
-		CompressWatches:    true,
-		HistoryFrames:      102400, // kube-apiserver: defaultUpperBoundCapacity in storage/cacher/watch_cache_history.go
-		HistoryBytes:       64 << 20,
-		ClientBufferFrames: 4096,
-		ClientBufferBytes:  32 << 20,
-		mostAlone:          4,
-		ShutdownTimeout:    10 * time.Second,
-		LogFormat:          "text",
+		InsecurePort:                             8001,
+		SecurePort:                               8443,
+		BindAddress:                              "0.0.0.0",
+		AdminPort:                                8002,
+		AdminBindAddress:                         "127.0.0.1",
+		Profiling:                                true,
+		CertDir:                                  defaultCertDir(),
+		AnonymousAuth:                            true,
+		AuthorizationWebhookCacheAuthorizedTTL:   verdictTTL,
+		AuthorizationWebhookCacheUnauthorizedTTL: verdictTTL,
+		AuthorizationRecheckInterval:             grantInterval,
+		IdleTimeout:                              10 * time.Minute,
+		FreshnessTimeout:                         3 * time.Second,
+		MinRequestTimeout:                        30 * time.Minute,
+		CompressWatches:                          true,
+		HistoryFrames:                            102400, // kube-apiserver: defaultUpperBoundCapacity in storage/cacher/watch_cache_history.go
+		HistoryBytes:                             64 << 20,
+		ClientBufferFrames:                       4096,
+		ClientBufferBytes:                        32 << 20,
+		mostAlone:                                4,
+		ShutdownTimeout:                          10 * time.Second,
+		LogFormat:                                "text",
 	}
 }
 
@@ -159,6 +169,10 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	list(&o.RequestHeaderUIDHeaders, "requestheader-uid-headers", "`HEADERS` in which front proxies name a user's uid, usually X-Remote-Uid")
 	list(&o.RequestHeaderGroupHeaders, "requestheader-group-headers", "`HEADERS` in which front proxies name a user's groups, usually X-Remote-Group")
 	list(&o.RequestHeaderExtraHeadersPrefix, "requestheader-extra-headers-prefix", "`PREFIXES` of headers in which front proxies say more about a user, usually X-Remote-Extra-")
+
+	fs.DurationVar(&o.AuthorizationWebhookCacheAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", o.AuthorizationWebhookCacheAuthorizedTTL, "`DURATION` for which kube-apiserver's yes to what a client may read is believed")
+	fs.DurationVar(&o.AuthorizationWebhookCacheUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", o.AuthorizationWebhookCacheUnauthorizedTTL, "`DURATION` for which its no is believed")
+	fs.DurationVar(&o.AuthorizationRecheckInterval, "authorization-recheck-interval", o.AuthorizationRecheckInterval, "`DURATION` after which it is asked again about open watches, at least 1s")
 
 	list(&o.ResidentResources, "resident-resources", "`RESOURCES` to watch from the start and for good, comma-separated: pods, v1/configmaps, apps/v1/deployments")
 	fs.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "`DURATION` for which a resource is still watched upstream after its last client")
@@ -230,6 +244,8 @@ func (o *Options) Validate() error {
 		value     time.Duration
 		mayBeZero bool
 	}{
+		{"authorization-webhook-cache-authorized-ttl", o.AuthorizationWebhookCacheAuthorizedTTL, false},
+		{"authorization-webhook-cache-unauthorized-ttl", o.AuthorizationWebhookCacheUnauthorizedTTL, false},
 		{"idle-timeout", o.IdleTimeout, true},
 		{"freshness-timeout", o.FreshnessTimeout, false},
 		{"min-request-timeout", o.MinRequestTimeout, false},
@@ -240,6 +256,9 @@ func (o *Options) Validate() error {
 		if d.value < 0 || d.value == 0 && !d.mayBeZero {
 			wrong("%s is too short: give a positive duration, for example 30s", o.given(d.flag, d.value))
 		}
+	}
+	if o.AuthorizationRecheckInterval < time.Second {
+		wrong("%s is too short: give at least 1s", o.given("authorization-recheck-interval", o.AuthorizationRecheckInterval))
 	}
 	if o.FlushInterval > MaxFlushInterval {
 		wrong("%s is too long: give at most %s", o.given("flush-interval", o.FlushInterval), MaxFlushInterval)

@@ -91,6 +91,8 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		authorizer: newAuthorizer(upstream),
 		health:     &health{profiling: opts.Profiling},
 	}
+	s.authorizer.yesTTL, s.authorizer.noTTL = opts.AuthorizationWebhookCacheAuthorizedTTL, opts.AuthorizationWebhookCacheUnauthorizedTTL
+	s.authorizer.interval = opts.AuthorizationRecheckInterval
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	var streams context.Context
 	streams, s.endStreams = context.WithCancel(s.ctx)

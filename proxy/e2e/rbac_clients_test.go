@@ -219,14 +219,19 @@ func (o *observation) read(ctx context.Context, in *bufio.Reader) {
 	}
 }
 
-// readAll makes gets and lists until stop is closed.
+// readAll makes gets and lists until stop is closed. Two of three differ little from the one before: what has just been allowed must not
+// allow something else.
 func (r *reader) readAll(stop <-chan struct{}, w *rbacReading, rng *rand.Rand) {
-	for {
+	var d demand
+	for i := 0; ; i++ {
 		select {
 		case <-stop:
 			return
 		case <-time.After(time.Duration(30+rng.IntN(60)) * time.Millisecond):
-			r.get(w, w.draw(rng, r, false), []string{"resourceVersion=0", "resourceVersion=0", "resourceVersion=0", ""}[rng.IntN(4)])
+			if d = d.near(rng); i%3 == 0 {
+				d = w.draw(rng, r, false)
+			}
+			r.get(w, d, []string{"resourceVersion=0", "resourceVersion=0", "resourceVersion=0", ""}[rng.IntN(4)])
 		}
 	}
 }

@@ -122,6 +122,22 @@ func (d demand) uri(query string) string {
 	return path + "?" + strings.TrimPrefix(query, "&")
 }
 
+// near returns a get or list that differs from d in one thing.
+func (d demand) near(rng *rand.Rand) demand {
+	switch kind := rng.IntN(4); {
+	case d.namespace != "" && d.name != "" && kind == 0:
+		d.verb = map[string]string{"get": "list", "list": "get"}[d.verb]
+	case d.name != "" && kind < 3:
+		d.name = rbacNames[rng.IntN(len(rbacNames))]
+	case d.namespace != "":
+		d.namespace = rbacNamespaces[rng.IntN(len(rbacNamespaces))]
+	default:
+		other := rbacResources[rng.IntN(len(rbacResources))]
+		d.group, d.resource = other.group, other.resource
+	}
+	return d
+}
+
 // covers reports whether an object's key is among what d asks for.
 func (d demand) covers(key string) bool {
 	namespace, name, _ := strings.Cut(key, "/")
@@ -238,7 +254,7 @@ func drawRules(rng *rand.Rand) (rules []rule) {
 		if rng.IntN(3) == 0 {
 			r.Verbs = []string{"*"}
 		}
-		if rng.IntN(3) == 0 {
+		if rng.IntN(2) == 0 {
 			r.ResourceNames = some(rbacNames)[:1]
 		}
 		rules = append(rules, r)

@@ -18,7 +18,7 @@ var rbacSteps = flag.Int("rbac.steps", 24, "changes of rights in the test of RBA
 
 // How long rights that are taken back may still be used. Watchfan is told these times.
 const (
-	rbacYesTTL  = 2 * time.Second
+	rbacYesTTL  = 3 * time.Second // longer than the interval, so that the answers of re-checks are seen to be remembered
 	rbacNoTTL   = time.Second
 	rbacRecheck = 2 * time.Second
 

@@ -26,6 +26,11 @@ const (
 	verdictTTL    = 10 * time.Second
 	maxVerdicts   = 8192
 	reviewTimeout = 10 * time.Second
+	// maxReviews bounds the reviews under way for requests. When all clients
+	// come at once, each with a token of its own, kube-apiserver would refuse
+	// (429) what exceeds one account's queues, some 300, and would get the
+	// watches themselves in their place. It answers 64 at a time about as fast.
+	maxReviews = 64
 
 	selfReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	reviewPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -60,7 +65,8 @@ type authorizer struct {
 	yesTTL, noTTL time.Duration // how long an answer is believed
 	interval      time.Duration // after which open watches are asked about again
 
-	calls coalescer[question, verdict]
+	calls  coalescer[question, verdict]
+	asking chan struct{} // holds one for each of maxReviews under way; never closed
 
 	mu       sync.Mutex
 	verdicts map[question]*list.Element // of *answer
@@ -99,6 +105,7 @@ func newAuthorizer(upstream doer) *authorizer {
 		yesTTL:   verdictTTL,
 		noTTL:    verdictTTL,
 		interval: grantInterval,
+		asking:   make(chan struct{}, maxReviews),
 		verdicts: make(map[question]*list.Element),
 		recent:   list.New(),
 		grants:   make(map[question]*grant),
@@ -127,6 +134,12 @@ func (a *authorizer) decide(ctx context.Context, id identity, attributes resourc
 	}
 	authorizedFromUpstream.Inc()
 	v, ok := a.calls.do(ctx, q, reviewTimeout, func(ctx context.Context) verdict {
+		select {
+		case a.asking <- struct{}{}:
+			defer func() { <-a.asking }()
+		case <-ctx.Done():
+			return verdictNone
+		}
 		v := a.review(ctx, id, review)
 		a.remember(q, v)
 		return v

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,6 +100,46 @@ func TestAllowed(t *testing.T) {
 		}
 		if a.allowed(t.Context(), identity{}, list) {
 			t.Error("no identity: allowed")
+		}
+	})
+}
+
+// slowUpstream takes a millisecond for an answer, and counts how many it is at.
+type slowUpstream struct {
+	fakeUpstream
+	now, most atomic.Int64
+}
+
+func (u *slowUpstream) DoAs(id identity, req *http.Request) (*http.Response, error) {
+	n := u.now.Add(1)
+	defer u.now.Add(-1)
+	for most := u.most.Load(); n > most && !u.most.CompareAndSwap(most, n); most = u.most.Load() {
+	}
+	time.Sleep(time.Millisecond)
+	return u.fakeUpstream.DoAs(id, req)
+}
+
+// However many ask at once, kube-apiserver is asked about a few at a time, and all get their answers.
+func TestReviewsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reviews := make(fakeReviews)
+		for i := range 10 * maxReviews {
+			reviews[fmt.Sprint(i)] = "yes"
+		}
+		up := &slowUpstream{fakeUpstream: fakeUpstream{answer: reviews.answer}}
+		a := newAuthorizer(up)
+		list := mustParse(t, "/api/v1/pods")
+		var all sync.WaitGroup
+		for token := range reviews {
+			all.Go(func() {
+				if !a.allowed(t.Context(), identity{kind: kindToken, token: token}, list) {
+					t.Errorf("%s is not allowed", token)
+				}
+			})
+		}
+		all.Wait()
+		if most := up.most.Load(); most != maxReviews {
+			t.Errorf("%d reviews at once, want %d", most, maxReviews)
 		}
 	})
 }

@@ -5,6 +5,8 @@ SHELL := bash
 
 GO ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+GOVULNDB ?= https://vuln.go.dev
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@latest
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.release=$(VERSION) -X main.gitCommit=$(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -14,7 +16,7 @@ PACKAGES := ./...
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test unit e2e deploytest statustest conformance race fuzz fuzz-short lint microbench bench clean
+.PHONY: help build devcluster run demo test unit e2e deploytest statustest conformance race fuzz fuzz-short lint vulncheck microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -67,7 +69,7 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 		done; \
 	done
 
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, go vet, staticcheck, and that the modules are those of go.sum
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "not gofmt-clean: $$unformatted"; exit 1; }
 	$(GO) vet $(PACKAGES)
 	$(GO) vet -tags capture ./framing
@@ -75,6 +77,14 @@ lint: ## gofmt, go vet, staticcheck
 	cd deploy/deploytest && $(GO) vet .
 	cd proxy/statustest && $(GO) vet .
 	$(GO) run $(STATICCHECK) $(PACKAGES)
+	$(GO) mod verify
+
+# Not part of make test: what it finds depends on the day, not on the change, and it needs the database.
+vulncheck: ## known vulnerabilities in what the code calls (GOVULNDB=file:///DIRECTORY for a copy of the database)
+	@found=$$($(GO) run $(GOVULNCHECK) -db $(GOVULNDB) $(PACKAGES) 2>&1) && status=0 || status=$$?; echo "$$found"; \
+	if grep -q "fetching vulnerabilities" <<<"$$found"; then \
+		echo "Nothing was checked: the vulnerability database $(GOVULNDB) cannot be reached. Give a copy of it with GOVULNDB=file:///DIRECTORY."; fi; \
+	exit $$status
 
 microbench: ## go test -bench of framing and fanout
 	$(GO) test -run '^$$' -bench . -benchmem ./framing ./fanout

@@ -24,6 +24,7 @@ type answers[V any] struct {
 type answer[V any] struct {
 	question question
 	value    V
+	asked    time.Time
 	expires  time.Time
 }
 
@@ -39,11 +40,15 @@ func (a *answers[V]) get(q question) (value V, ok bool) {
 	return e.Value.(*answer[V]).value, true
 }
 
-// put keeps an answer for ttl, in place of the one before. A ttl of 0 keeps none.
-func (a *answers[V]) put(q question, value V, ttl time.Duration) {
+// put keeps the answer to what was asked at asked for ttl from then on, in place of the one before, unless that was asked later: what comes
+// late must not undo what has changed since. A ttl of 0 keeps none.
+func (a *answers[V]) put(q question, value V, asked time.Time, ttl time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e := a.byQuestion[q]; e != nil {
+		if e.Value.(*answer[V]).asked.After(asked) {
+			return
+		}
 		a.forgetLocked(e)
 	}
 	if ttl <= 0 {
@@ -52,7 +57,7 @@ func (a *answers[V]) put(q question, value V, ttl time.Duration) {
 	if a.byQuestion == nil {
 		a.byQuestion = make(map[question]*list.Element)
 	}
-	a.byQuestion[q] = a.recent.PushFront(&answer[V]{question: q, value: value, expires: time.Now().Add(ttl)})
+	a.byQuestion[q] = a.recent.PushFront(&answer[V]{question: q, value: value, asked: asked, expires: asked.Add(ttl)})
 	if a.recent.Len() > maxAnswers {
 		a.forgetLocked(a.recent.Back())
 	}

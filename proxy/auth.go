@@ -26,6 +26,11 @@ const (
 	// not for us: a right that is taken away would be had here for so much longer than there.
 	answerTTL     = 10 * time.Second
 	reviewTimeout = 10 * time.Second
+	// maxReviews bounds the reviews under way for requests. When all clients
+	// come at once, each with a token of its own, kube-apiserver would refuse
+	// (429) what exceeds one account's queues, some 300, and would get the
+	// watches themselves in their place. It answers 64 at a time about as fast.
+	maxReviews = 64
 
 	selfReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	reviewPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -63,6 +68,7 @@ type authorizer struct {
 	owners        owners
 
 	calls    coalescer[question, verdict]
+	asking   chan struct{} // holds one for each of maxReviews under way; never closed
 	verdicts answers[verdict]
 
 	mu     sync.Mutex
@@ -93,6 +99,7 @@ func newAuthorizer(upstream doer, opts *Options, log *slog.Logger) *authorizer {
 		noTTL:    opts.AuthorizationWebhookCacheUnauthorizedTTL,
 		interval: opts.AuthorizationRecheckInterval,
 		owners:   owners{upstream: upstream, ttl: opts.AuthenticationTokenWebhookCacheTTL},
+		asking:   make(chan struct{}, maxReviews),
 		grants:   make(map[question]*grant),
 	}
 }
@@ -119,8 +126,15 @@ func (a *authorizer) decide(ctx context.Context, id identity, attributes resourc
 	}
 	authorizedFromUpstream.Inc()
 	v, ok := a.calls.do(ctx, q, reviewTimeout, func(ctx context.Context) verdict {
+		select {
+		case a.asking <- struct{}{}:
+			defer func() { <-a.asking }()
+		case <-ctx.Done():
+			return verdictNone
+		}
+		asked := time.Now()
 		v := a.review(ctx, id, review)
-		a.remember(q, v)
+		a.remember(q, v, asked)
 		return v
 	})
 	if !ok {
@@ -218,8 +232,9 @@ func (a *authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
 func (a *authorizer) renew(ctx context.Context, g *grant) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
+	asked := time.Now()
 	v := a.review(ctx, g.id, g.review)
-	a.remember(g.question, v)
+	a.remember(g.question, v, asked)
 	switch v {
 	case verdictYes:
 		a.mu.Lock()
@@ -247,13 +262,13 @@ func (a *authorizer) revoke(g *grant, reason string) {
 	}
 }
 
-// remember keeps a yes or a no.
-func (a *authorizer) remember(q question, v verdict) {
+// remember keeps a yes or a no to what was asked at asked.
+func (a *authorizer) remember(q question, v verdict, asked time.Time) {
 	switch v {
 	case verdictYes:
-		a.verdicts.put(q, v, a.yesTTL)
+		a.verdicts.put(q, v, asked, a.yesTTL)
 	case verdictNo:
-		a.verdicts.put(q, v, a.noTTL)
+		a.verdicts.put(q, v, asked, a.noTTL)
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,6 +107,46 @@ func TestAllowed(t *testing.T) {
 		}
 		if a.allowed(t.Context(), identity{}, list) {
 			t.Error("no identity: allowed")
+		}
+	})
+}
+
+// slowUpstream takes a millisecond for an answer, and counts how many it is at.
+type slowUpstream struct {
+	fakeUpstream
+	now, most atomic.Int64
+}
+
+func (u *slowUpstream) DoAs(id identity, req *http.Request) (*http.Response, error) {
+	n := u.now.Add(1)
+	defer u.now.Add(-1)
+	for most := u.most.Load(); n > most && !u.most.CompareAndSwap(most, n); most = u.most.Load() {
+	}
+	time.Sleep(time.Millisecond)
+	return u.fakeUpstream.DoAs(id, req)
+}
+
+// However many ask at once, kube-apiserver is asked about a few at a time, and all get their answers.
+func TestReviewsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reviews := make(fakeReviews)
+		for i := range 10 * maxReviews {
+			reviews[fmt.Sprint(i)] = "yes"
+		}
+		up := &slowUpstream{fakeUpstream: fakeUpstream{answer: reviews.answer}}
+		a := authorizerOf(up)
+		list := mustParse(t, "/api/v1/pods")
+		var all sync.WaitGroup
+		for token := range reviews {
+			all.Go(func() {
+				if !a.allowed(t.Context(), identity{kind: kindToken, token: token}, list) {
+					t.Errorf("%s is not allowed", token)
+				}
+			})
+		}
+		all.Wait()
+		if most := up.most.Load(); most != maxReviews {
+			t.Errorf("%d reviews at once, want %d", most, maxReviews)
 		}
 	})
 }
@@ -243,7 +285,7 @@ func TestVerdictsAreBounded(t *testing.T) {
 		id := identity{kind: kindToken, token: "t"}
 		a.allowed(t.Context(), id, list)
 		for i := range maxAnswers + 100 {
-			a.remember(question{byte(i), byte(i >> 8), 1}, verdictNo)
+			a.remember(question{byte(i), byte(i >> 8), 1}, verdictNo, time.Now())
 			a.allowed(t.Context(), id, list) // the one in use stays
 		}
 		if got := up.count(); got != 1 {
@@ -377,6 +419,24 @@ func TestWatchGrantsFailClosedWhenSlow(t *testing.T) {
 			if revoked() != 1 {
 				t.Fatalf("watch %d: not revoked", i)
 			}
+		}
+	})
+}
+
+// An answer that comes late does not undo one to what was asked after it.
+func TestAnswersInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var known answers[verdict]
+		q, first := question{1}, time.Now()
+		time.Sleep(time.Second)
+		known.put(q, verdictNo, time.Now(), answerTTL)
+		known.put(q, verdictYes, first, answerTTL)
+		if v, ok := known.get(q); !ok || v != verdictNo {
+			t.Errorf("%v, %v", v, ok)
+		}
+		time.Sleep(answerTTL)
+		if _, ok := known.get(q); ok {
+			t.Error("still good")
 		}
 	})
 }

@@ -96,6 +96,23 @@
 // Nothing is served beyond this host without TLS (1.2 or 1.3, Go's ciphers) and somebody's identity: the insecure port is on 127.0.0.1, and an
 // admin port elsewhere shows everybody health, metrics, the lanes and with --profiling the watches, but profiles to this host only.
 //
+// # Why not delegated authentication
+//
+// k8s.io/apiserver has for its own delegating servers what identify and authorizer do here: an authenticator that has kube-apiserver review tokens, and
+// an authorizer that asks it by SubjectAccessReview, with field and label selectors too. Measured with v0.37.2 (go test -bench -count=10 -cpu=1 against a
+// server of net/http that answers reviews, a token of 900 bytes, 2 cores of an AMD EPYC that had other work; median, and least to most):
+//
+//	                               k8s.io/apiserver                          here
+//	binary                         52.8 MB                                   14.5 MB
+//	modules, packages in it        93, 931                                   40, 376
+//	one decision from memory       3.8 µs (2.5–5.9) + 2.6 µs (2.4–4.7)       2.6 µs (2.0–2.8) a token's, 1.6 µs (1.6–2.0) a user's
+//	rights for clients with token  tokenreviews and subjectaccessreviews,    none
+//	                               and impersonate to pass requests on
+//
+// It would serve a client's several tokens by one decision for each user, where we ask for each token. But it ends with a decision: it does not ask
+// again about open watches, it takes a token away from its request instead of sending it on, and it does not bound how many reviews are under way. What would be
+// left for us is most of what we have. So the rules are learnt from it, and the code is not used.
+//
 // # Representations
 //
 // Clients ask for JSON, protobuf or CBOR, for whole objects or their metadata only. Each form of a resource has a lane of its own, filled with

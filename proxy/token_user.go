@@ -58,7 +58,7 @@ func (o *owners) of(id identity) *owner {
 		o.slots = make(chan struct{}, ownerReviews)
 	}
 	w := &owner{donec: make(chan struct{})}
-	o.known.put(q, w, reviewTimeout+o.ttl)
+	o.known.put(q, w, time.Now(), reviewTimeout+o.ttl)
 	go o.ask(q, id, w)
 	return w
 }
@@ -86,7 +86,7 @@ func (o *owners) ask(q question, id identity, w *owner) {
 	case <-ctx.Done():
 		w.unknown = "kube-apiserver did not answer in time"
 	}
-	o.known.put(q, w, remember)
+	o.known.put(q, w, time.Now(), remember)
 }
 
 // review sets w, and reports whether kube-apiserver has said something that is worth remembering.

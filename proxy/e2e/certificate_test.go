@@ -114,9 +114,10 @@ type certified struct {
 	admin   *target // watchfan's admin port
 }
 
-func newCertified(t *testing.T) *certified {
+// newCertified starts them, the watchfan with more flags.
+func newCertified(t *testing.T, more ...string) *certified {
 	t.Helper()
-	s := &certified{fronts: newAuthority(t)}
+	s := &certified{fronts: newAuthority(t), flags: more}
 	flags := []string{"requestheader-client-ca-file=" + s.fronts.file, "requestheader-allowed-names=front", "requestheader-username-headers=X-Remote-User",
 		"requestheader-uid-headers=X-Remote-Uid", "requestheader-group-headers=X-Remote-Group", "requestheader-extra-headers-prefix=X-Remote-Extra-"}
 	var args []string

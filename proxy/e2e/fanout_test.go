@@ -24,6 +24,12 @@ type crowd struct {
 // gather begins n watches at once; uri(i) says which.
 func gather(t *testing.T, d *target, n int, uri func(i int) string) *crowd {
 	t.Helper()
+	return gatherFrom(t, n, func(i int) (*target, string) { return d, uri(i) })
+}
+
+// gatherFrom begins n watches at once; of(i) says which, and by which way.
+func gatherFrom(t *testing.T, n int, of func(i int) (way *target, uri string)) *crowd {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &crowd{cancel: cancel}
 	t.Cleanup(c.leave)
@@ -33,10 +39,11 @@ func gather(t *testing.T, d *target, n int, uri func(i int) string) *crowd {
 	opening.Add(n)
 	for i := range n {
 		c.wg.Go(func() {
-			resp, err := d.open(ctx, http.MethodGet, uri(i), nil, "")
+			way, uri := of(i)
+			resp, err := way.open(ctx, http.MethodGet, uri, nil, "")
 			if err == nil && resp.StatusCode != http.StatusOK {
 				resp.Body.Close()
-				err = fmt.Errorf("watch %s: %s", uri(i), resp.Status)
+				err = fmt.Errorf("watch %s: %s", uri, resp.Status)
 			}
 			if err != nil {
 				failed.Store(&err)

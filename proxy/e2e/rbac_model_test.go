@@ -1,0 +1,317 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// rights are the RBAC objects that the test has made, by "namespace/name"; those of the cluster have no namespace. They are immutable: a
+// write makes others.
+type rights struct {
+	roles    map[string][]rule
+	bindings map[string]binding
+}
+
+type rule struct {
+	APIGroups     []string `json:"apiGroups"`
+	Resources     []string `json:"resources"`
+	Verbs         []string `json:"verbs"`
+	ResourceNames []string `json:"resourceNames,omitempty"`
+}
+
+type binding struct {
+	role     string // a key of roles
+	subjects []subject
+}
+
+type subject struct {
+	Kind      string `json:"kind"`
+	APIGroup  string `json:"apiGroup,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// demand is what an authorizer decides on.
+type demand struct {
+	verb, group, resource, namespace, name string // no namespace is all of them, no name is all or, for a list or a watch, no single one
+}
+
+// person is whom kube-apiserver takes a client for.
+type person struct {
+	name   string
+	groups []string // the last is system:authenticated
+}
+
+// allow is the authorizer RBAC, written down from its documentation: rights only add up, a RoleBinding gives those of a Role or a ClusterRole
+// within its namespace, and a rule with resourceNames gives nothing to a request without a name.
+func (r rights) allow(p person, d demand) bool {
+	for key, b := range r.bindings {
+		namespace, _, _ := strings.Cut(key, "/")
+		if (namespace == "" || namespace == d.namespace) && slices.ContainsFunc(b.subjects, p.is) && slices.ContainsFunc(r.roles[b.role], d.under) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p person) is(s subject) bool {
+	switch s.Kind {
+	case "User":
+		return s.Name == p.name
+	case "Group":
+		return slices.Contains(p.groups, s.Name)
+	}
+	return p.name == "system:serviceaccount:"+s.Namespace+":"+s.Name
+}
+
+func (d demand) under(r rule) bool {
+	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
+	return has(r.Verbs, d.verb) && has(r.APIGroups, d.group) && has(r.Resources, d.resource) &&
+		(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, d.name))
+}
+
+// What the rights are about.
+var (
+	rbacNamespaces = []string{"r1", "r2", "r3"}
+	rbacNames      = []string{"o0", "o1", "o2", "o3"}
+	rbacResources  = []demand{{resource: "configmaps"}, {resource: "secrets"}, {group: "rbac.ex.io", resource: "things"}}
+)
+
+// demands returns everything that can be asked for.
+func demands() (all []demand) {
+	for _, d := range rbacResources {
+		for _, ns := range append([]string{""}, rbacNamespaces...) {
+			for _, name := range append([]string{""}, rbacNames...) {
+				for _, verb := range []string{"get", "list", "watch"} {
+					if d.verb, d.namespace, d.name = verb, ns, name; verb != "get" || ns != "" && name != "" {
+						all = append(all, d)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// uri returns the request for d.
+func (d demand) uri(query string) string {
+	path := "/api/v1"
+	if d.group != "" {
+		path = "/apis/" + d.group + "/v1"
+	}
+	if d.namespace != "" {
+		path += "/namespaces/" + d.namespace
+	}
+	path += "/" + d.resource
+	switch {
+	case d.verb == "get":
+		path += "/" + d.name
+	case d.name != "":
+		query += "&fieldSelector=metadata.name%3D" + d.name
+	}
+	if d.verb == "watch" {
+		query += "&watch=1&timeoutSeconds=600"
+	}
+	return path + "?" + strings.TrimPrefix(query, "&")
+}
+
+// near returns a get or list that differs from d in one thing.
+func (d demand) near(rng *rand.Rand) demand {
+	switch kind := rng.IntN(4); {
+	case d.namespace != "" && d.name != "" && kind == 0:
+		d.verb = map[string]string{"get": "list", "list": "get"}[d.verb]
+	case d.name != "" && kind < 3:
+		d.name = rbacNames[rng.IntN(len(rbacNames))]
+	case d.namespace != "":
+		d.namespace = rbacNamespaces[rng.IntN(len(rbacNamespaces))]
+	default:
+		other := rbacResources[rng.IntN(len(rbacResources))]
+		d.group, d.resource = other.group, other.resource
+	}
+	return d
+}
+
+// covers reports whether an object's key is among what d asks for.
+func (d demand) covers(key string) bool {
+	namespace, name, _ := strings.Cut(key, "/")
+	return (d.namespace == "" || namespace == d.namespace) && (d.name == "" || name == d.name)
+}
+
+// era is a time in which certain rights were in force: for certain from seen on, perhaps since sent, until the next era's.
+type era struct {
+	rights     rights
+	sent, seen time.Time
+}
+
+// ledger says who could do what when. Its eras follow each other.
+type ledger []era
+
+// during returns the answers that kube-apiserver may have given between from and to.
+func (l ledger) during(p person, d demand, from, to time.Time) (yes, no bool) {
+	for i, e := range l {
+		if e.sent.After(to) || i+1 < len(l) && l[i+1].seen.Before(from) {
+			continue
+		}
+		if e.rights.allow(p, d) {
+			yes = true
+		} else {
+			no = true
+		}
+	}
+	return yes, no
+}
+
+// amendment is one write of one RBAC object.
+type amendment struct {
+	method, kind, key string
+	after             rights
+}
+
+// draw returns an amendment to r by which some of the demands of some of the people are answered otherwise, and one that is: one that
+// nobody notices cannot be seen to have been carried out.
+func (r rights) draw(rng *rand.Rand, people []person, all []demand) (c amendment, who person, what demand) {
+	for {
+		c = r.drawAny(rng, people)
+		for _, p := range rng.Perm(len(people)) {
+			for _, d := range rng.Perm(len(all)) {
+				if r.allow(people[p], all[d]) != c.after.allow(people[p], all[d]) {
+					return c, people[p], all[d]
+				}
+			}
+		}
+	}
+}
+
+func (r rights) drawAny(rng *rand.Rand, people []person) amendment {
+	c := amendment{method: http.MethodPut, kind: "RoleBinding", after: rights{maps.Clone(r.roles), maps.Clone(r.bindings)}}
+	kind := rng.IntN(5)
+	if kind == 0 {
+		c.kind, c.key = "Role", slices.Sorted(maps.Keys(r.roles))[rng.IntN(len(r.roles))]
+		c.after.roles[c.key] = drawRules(rng)
+		return c
+	}
+	c.key = slices.Sorted(maps.Keys(r.bindings))[rng.IntN(len(r.bindings))]
+	b := r.bindings[c.key]
+	switch {
+	case kind == 1 && len(b.subjects) > 0: // all of it is taken back; it comes again
+		c.method, b.subjects = http.MethodDelete, nil
+	case len(b.subjects) == 0:
+		c.method, b.subjects = http.MethodPost, []subject{drawSubject(rng, people)}
+	case kind < 4 || len(b.subjects) == 1:
+		b.subjects = append(slices.Clone(b.subjects), drawSubject(rng, people))
+	default:
+		b.subjects = slices.Clone(b.subjects[1:])
+	}
+	c.after.bindings[c.key] = b
+	return c
+}
+
+// apply writes c.
+func (c amendment) apply(t *testing.T, admin *target) {
+	t.Helper()
+	uri := rbacURI(c.kind, c.key)
+	switch c.method {
+	case http.MethodDelete:
+		admin.remove(t, uri)
+	case http.MethodPost:
+		admin.create(t, strings.TrimSuffix(uri, "/"+nameOf(c.key)), c.after.body(c.kind, c.key))
+	default:
+		admin.must(t, c.method, uri, jsonType, c.after.body(c.kind, c.key))
+	}
+}
+
+func drawSubject(rng *rand.Rand, people []person) subject {
+	p := people[rng.IntN(len(people))]
+	if own := p.groups[:len(p.groups)-1]; rng.IntN(3) == 0 && len(own) > 0 { // the last is system:authenticated
+		return subject{Kind: "Group", APIGroup: rbacGroup, Name: own[rng.IntN(len(own))]}
+	}
+	if rest, ok := strings.CutPrefix(p.name, "system:serviceaccount:"); ok && rng.IntN(2) == 0 {
+		namespace, name, _ := strings.Cut(rest, ":")
+		return subject{Kind: "ServiceAccount", Namespace: namespace, Name: name}
+	}
+	return subject{Kind: "User", APIGroup: rbacGroup, Name: p.name}
+}
+
+func drawRules(rng *rand.Rand) (rules []rule) {
+	some := func(all []string) []string {
+		perm := rng.Perm(len(all))[:1+rng.IntN(len(all))]
+		picked := make([]string, len(perm))
+		for i, p := range perm {
+			picked[i] = all[p]
+		}
+		return picked
+	}
+	for range 1 + rng.IntN(2) {
+		d := rbacResources[rng.IntN(len(rbacResources))]
+		r := rule{APIGroups: []string{d.group}, Resources: []string{d.resource}, Verbs: some([]string{"get", "list", "watch"})}
+		if rng.IntN(3) == 0 {
+			r.Verbs = []string{"*"}
+		}
+		if rng.IntN(2) == 0 {
+			r.ResourceNames = some(rbacNames)[:1]
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// firstRights are two roles in each namespace and three of the cluster, and a binding for each. Those of the cluster are bound in a namespace, except one.
+func firstRights(rng *rand.Rand, people []person) rights {
+	r := rights{make(map[string][]rule), make(map[string]binding)}
+	for i := range 9 {
+		ns := append(rbacNamespaces, "")[i/2%4] // r1 r1 r2 r2 r3 r3 "" "" r1
+		in := ns
+		if ns == "" && i%2 == 0 {
+			in = rbacNamespaces[rng.IntN(len(rbacNamespaces))]
+		}
+		role := fmt.Sprintf("%s/role-%d", ns, i)
+		r.roles[role] = drawRules(rng)
+		r.bindings[fmt.Sprintf("%s/binding-%d", in, i)] = binding{role, []subject{drawSubject(rng, people), drawSubject(rng, people), drawSubject(rng, people)}}
+	}
+	return r
+}
+
+func nameOf(key string) string { return key[strings.IndexByte(key, '/')+1:] }
+
+const rbacGroup = "rbac.authorization.k8s.io"
+
+// rbacURI returns the path of a Role or RoleBinding, or of one of the cluster's.
+func rbacURI(kind, key string) string {
+	path := "/apis/" + rbacGroup + "/v1/"
+	if namespace, _, _ := strings.Cut(key, "/"); namespace != "" {
+		path += "namespaces/" + namespace + "/"
+	}
+	return path + strings.ToLower(rbacKind(kind, key)) + "s/" + nameOf(key)
+}
+
+// rbacKind returns the kind of a key's object: that of the cluster if the key has no namespace.
+func rbacKind(kind, key string) string {
+	if strings.HasPrefix(key, "/") {
+		return "Cluster" + kind
+	}
+	return kind
+}
+
+// body returns one of the objects as it is sent.
+func (r rights) body(kind, key string) string {
+	object := map[string]any{"apiVersion": rbacGroup + "/v1", "kind": rbacKind(kind, key), "metadata": map[string]string{"name": nameOf(key)}}
+	if kind == "Role" {
+		object["rules"] = r.roles[key]
+	} else {
+		b := r.bindings[key]
+		object["subjects"] = b.subjects
+		object["roleRef"] = map[string]string{"apiGroup": rbacGroup, "kind": rbacKind("Role", b.role), "name": nameOf(b.role)}
+	}
+	body, err := json.Marshal(object)
+	if err != nil {
+		panic(err) // strings, and slices and maps of them, cannot fail
+	}
+	return string(body)
+}

@@ -68,7 +68,7 @@ func TestWholeEndingOfNothing(t *testing.T) {
 			r.wantLines(t, want...)
 		}
 		f(rv, bookmark(rv, false))
-		f(rv+1)
+		f(rv + 1)
 	})
 }
 

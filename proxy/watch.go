@@ -17,6 +17,9 @@ import (
 func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	l := r.lane
 	want := fanout.Request{Filter: r.filter, Bookmarks: r.allowWatchBookmarks, Timeout: c.watchTimeout(r.request), Gzip: c.compresses(r)}
+	if d, ok := c.conns.remaining(ctx.Conn()); ok && d < want.Timeout {
+		want.Timeout, want.Aging = d, true
+	}
 	wait, cancel := context.WithTimeout(c.ctx, c.opts.FreshnessTimeout)
 	defer cancel()
 

@@ -26,7 +26,7 @@ func (c *cachedReads) drain(ctx context.Context) {
 	rand.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
 	length := min(c.opts.DrainDuration, time.Duration(len(open))*drainPace)
 	begin := time.Now()
-	c.log.Info("Draining", "watches", len(open), "drainDuration", length)
+	c.log.Info("Draining", "watches", len(open), "drain", length)
 	for i, w := range open {
 		sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
 		w.sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})

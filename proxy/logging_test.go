@@ -29,6 +29,7 @@ var logKeys = map[string]string{
 	"definition":          "a CustomResourceDefinition's name",
 	"delay":               "a duration",
 	"differences":         "a number of objects",
+	"drain":               "a duration",
 	"elapsed":             "a duration: how long what the line tells of has taken",
 	"encoding":            "a representation, as json or metadata-protobuf",
 	"err":                 "an error",
@@ -67,6 +68,7 @@ var logKeys = map[string]string{
 	"unackedSegments":     "of a socket",
 	"userAgent":           "what a client calls itself, as /debug/watchers shows it",
 	"version":             "watchfan's",
+	"watches":             "a number",
 	"windowBytes":         "of a socket",
 }
 

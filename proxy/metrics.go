@@ -71,6 +71,7 @@ var (
 	rejectedUnauthorized  = metrics.NewCounter(rejectedRequests + `{reason="unauthorized"}`)
 	rejectedImpersonation = metrics.NewCounter(rejectedRequests + `{reason="impersonation"}`)
 	rejectedForeignHost   = metrics.NewCounter(rejectedRequests + `{reason="foreign_host"}`)
+	rejectedLoop          = metrics.NewCounter(rejectedRequests + `{reason="loop"}`)
 	rejectedMalformed     = metrics.NewCounter(rejectedRequests + `{reason="malformed"}`)
 
 	authorizations = describe("counter", "watchfan_authorizations_total",

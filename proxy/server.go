@@ -367,6 +367,11 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 			"this port serves requests to localhost only, and not those of web pages from elsewhere"))
 		return false
 	}
+	if s.upstream.via.marked(ctx) {
+		rejectedLoop.Inc()
+		writeStatus(ctx, loopDetected())
+		return false
+	}
 	id, st := s.clients.identify(ctx, secure)
 	if st != nil {
 		rejectedUnauthorized.Inc()

@@ -214,6 +214,9 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 }
 
 func (c *Cache) undecidableLocked(f *Filter, rv uint64) bool {
+	if c.history.unknown == 0 {
+		return false
+	}
 	for _, e := range c.history.replayed {
 		if e.Object.ResourceVersion > rv && e.undecidable(f) {
 			return true

@@ -28,6 +28,9 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 		c.serveExpired(ctx, r)
 		return true
 	}
+	if errors.Is(err, fanout.ErrUndecidable) {
+		returnSoon(ctx, r.request)
+	}
 	if err != nil {
 		l.log.Debug("Passed watch through", "err", err)
 		return false
@@ -95,7 +98,7 @@ func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.
 	switch {
 	case !sent && rv != 0:
 		want.Start, want.ResourceVersion = fanout.FromVersion, rv
-		return c.subscribeFrom(ctx, l, want)
+		return c.subscribeDecided(ctx, l, want)
 	case !sent && (req.legacyWatch || !l.watchList.Load()):
 		want.Start = fanout.FromSnapshot
 		return l.cache.Subscribe(want)
@@ -106,7 +109,7 @@ func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.
 		}
 	case rv != 0:
 		want.Start, want.ResourceVersion = fanout.FromVersion, rv
-		return c.subscribeFrom(ctx, l, want)
+		return c.subscribeDecided(ctx, l, want)
 	default:
 		want.Start = fanout.FromNow
 	}
@@ -140,6 +143,15 @@ func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane, want fanout.Re
 	}
 	if err := l.extend(ctx, want.ResourceVersion); err != nil {
 		return nil, err
+	}
+	return l.cache.Subscribe(want)
+}
+
+// subscribeDecided is subscribeFrom for a client whose events depend on versions from before the history.
+func (c *cachedReads) subscribeDecided(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
+	sub, err := c.subscribeFrom(ctx, l, want)
+	if !errors.Is(err, fanout.ErrUndecidable) || l.decide(ctx) != nil {
+		return sub, err
 	}
 	return l.cache.Subscribe(want)
 }

@@ -177,6 +177,15 @@ func TestDrain(t *testing.T) {
 		}
 	}
 	reference.stop()
+
+	// All of them are served from one lane in each encoding, whose start is all that kube-apiserver has of them: clients with selectors too.
+	onwards := next.admin(t)
+	if n := onwards.metric(t, "watchfan_passthrough_requests_total"); n != 0 {
+		t.Errorf("%v requests were passed through:\n%s", n, grepLines(string(onwards.get(t, "/metrics").body), "watchfan_passthrough_requests_total"))
+	}
+	if log := tail(next.log, 200); !strings.Contains(log, "Extended history") || !strings.Contains(log, "Decided history") {
+		t.Errorf("nothing was missing in the history of who had just begun: this test shows less than it should\n%s", log)
+	}
 }
 
 // upTo returns the events up to resourceVersion rv.

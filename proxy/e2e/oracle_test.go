@@ -175,8 +175,8 @@ func TestOracle(t *testing.T) {
 	compareWatchers(t, c, privateWatchfan(t, c), []string{"oracle", "oracle-b", "zoracle"}, *watchers, nil)
 }
 
-// compareWatchers has watchers of p, and a twin of each at kube-apiserver, watch the churn in some namespaces. midway, if there is one, is called in the
-// middle of that.
+// compareWatchers has watchers of p, and a twin of each at kube-apiserver, watch the churn in some namespaces. midway, if there is one, is called once
+// all have begun.
 func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watchers int, midway func()) {
 	t.Helper()
 	ours, theirs := p.plain(t), c.direct(t)
@@ -205,9 +205,6 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 	var opening sync.WaitGroup
 	gate := make(chan struct{}, 8)
 	for i := range pairs {
-		if i == watchers/2 && midway != nil {
-			midway()
-		}
 		s, st := all[i%len(all)], starts[(i*7+i/len(all))%len(starts)]
 		if s.legacy && st.modern {
 			st = starts[i%2]
@@ -235,6 +232,9 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 		})
 	}
 	opening.Wait()
+	if midway != nil {
+		midway()
+	}
 	time.Sleep(*churnFor - time.Since(begin))
 	close(stop)
 	if err := <-written; err != nil {

@@ -191,6 +191,7 @@ func (r *rolling) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	r.balancer.look()
 	r.writes = newChanges(r.cluster, r.opts.Objects)
 	if err := r.writes.create(ctx); err != nil {
 		return err

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -152,8 +153,12 @@ func (b *balancer) look() {
 func (b *balancer) accept() {
 	for {
 		c, err := b.ln.Accept()
-		if err != nil {
-			return // closed
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // too many open files, which passes
+			time.Sleep(10 * time.Millisecond)
+			continue
 		}
 		b.wg.Go(func() { b.join(c) })
 	}
@@ -197,11 +202,16 @@ func (b *balancer) join(client net.Conn) {
 	defer server.Close()
 	done := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(server, client) // either end's end is the other's
+		carry(server, client) // either end's end is the other's
 		_ = server.(*net.TCPConn).CloseWrite()
 		close(done)
 	}()
-	_, _ = io.Copy(client, server)
+	carry(client, server)
 	_ = client.Close()
 	<-done
+}
+
+// carry copies until either end's end. It hides what the connections are, because splice(2) would take two more file descriptors for each.
+func carry(to io.Writer, from io.Reader) {
+	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 4<<10))
 }

@@ -52,6 +52,7 @@ func (c *rollingClient) run(ctx context.Context) {
 	last := uint64(0)
 	for lists := 0; ctx.Err() == nil; {
 		var err error
+		watched := last != 0
 		if last == 0 {
 			if last, err = c.list(ctx); err == nil {
 				lists++
@@ -70,8 +71,9 @@ func (c *rollingClient) run(ctx context.Context) {
 		c.mu.Lock()
 		c.live = time.Time{}
 		switch {
-		case err == nil:
+		case err == nil && watched:
 			c.ends++
+		case err == nil:
 		case errors.Is(err, errExpired):
 			c.gone++
 			last = 0

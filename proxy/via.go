@@ -22,7 +22,10 @@ import (
 // Responses are not marked: they are kube-apiserver's, to the byte.
 type via string
 
-func newVia() via { return via("watchfan-" + strings.ToLower(rand.Text())) }
+// viaPrefix is what all watchfans' names begin with.
+const viaPrefix = "watchfan-"
+
+func newVia() via { return via(viaPrefix + strings.ToLower(rand.Text())) }
 
 // mark adds us to a request.
 func (v via) mark(h http.Header) {

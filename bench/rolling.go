@@ -214,7 +214,7 @@ func (r *rolling) run(ctx context.Context) (err error) {
 			}
 		}
 	}
-	if _, err := r.awaitLive(ctx); err != nil {
+	if err := r.awaitLive(ctx, time.Now()); err != nil {
 		return err
 	}
 	r.spread("before")
@@ -240,9 +240,6 @@ func (r *rolling) run(ctx context.Context) (err error) {
 		wait := r.opts.MaxAge * 12 / 10
 		r.say("waiting for %v, in which all connections become too old", wait)
 		if err := sleep(ctx, wait); err != nil {
-			return err
-		}
-		if _, err := r.awaitLive(ctx); err != nil {
 			return err
 		}
 		r.spread(fmt.Sprintf("%v later", wait))
@@ -296,11 +293,11 @@ func (r *rolling) replace(ctx context.Context, dir string, i int) error {
 	}
 	r.replicas = r.replicas[1:]
 	r.balancer.remove(old)
-	live, err := r.awaitLive(ctx)
-	if err != nil {
+	if err := r.awaitLive(ctx, begin); err != nil {
 		return err
 	}
-	x.live = live.Sub(begin)
+	x.live = time.Since(begin)
+	var err error
 	if err := sleep(ctx, 3*time.Second); err != nil { // for what the new one asks a little later
 		return err
 	}
@@ -312,26 +309,23 @@ func (r *rolling) replace(ctx context.Context, dir string, i int) error {
 	return nil
 }
 
-// awaitLive waits until all clients watch, and returns since when.
-func (r *rolling) awaitLive(ctx context.Context) (since time.Time, err error) {
+// awaitLive waits until all clients watch, or have begun to since begin: connections that become too old are away for a moment at any time.
+func (r *rolling) awaitLive(ctx context.Context, begin time.Time) error {
 	for deadline := time.Now().Add(time.Minute); ; {
-		since = time.Time{}
 		away := 0
 		for _, c := range r.clients {
-			if at, ok := c.liveSince(); !ok {
+			if !c.watchedSince(begin) {
 				away++
-			} else if at.After(since) {
-				since = at
 			}
 		}
 		if away == 0 {
-			return since, nil
+			return nil
 		}
 		if time.Now().After(deadline) {
-			return since, fmt.Errorf("%d of %d clients do not watch", away, len(r.clients))
+			return fmt.Errorf("%d of %d clients do not watch", away, len(r.clients))
 		}
 		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return since, err
+			return err
 		}
 	}
 }

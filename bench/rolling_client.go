@@ -26,13 +26,14 @@ type rollingClient struct {
 	latency *atomic.Pointer[histogram]
 
 	mu      sync.Mutex
-	began   uint64   // resourceVersion of the list
-	seen    []uint64 // resourceVersions of the events behind it
-	live    time.Time
-	relists int // lists but the first
-	gone    int // answers, or events, of 410
-	ends    int // watches that ended properly
-	breaks  int // watches that did not, and requests that failed
+	began   uint64    // resourceVersion of the list
+	seen    []uint64  // resourceVersions of the events behind it
+	live    bool      // it watches
+	watched time.Time // when its last watch began
+	relists int       // lists but the first
+	gone    int       // answers, or events, of 410
+	ends    int       // watches that ended properly
+	breaks  int       // watches that did not, and requests that failed
 }
 
 // rollingAgent tells the clients' requests from watchfan's own in kube-apiserver's audit log.
@@ -69,7 +70,7 @@ func (c *rollingClient) run(ctx context.Context) {
 			last, err = c.watch(ctx, last)
 		}
 		c.mu.Lock()
-		c.live = time.Time{}
+		c.live = false
 		switch {
 		case err == nil && watched:
 			c.ends++
@@ -132,7 +133,7 @@ func (c *rollingClient) watch(ctx context.Context, last uint64) (uint64, error) 
 	}
 	defer resp.Body.Close()
 	c.mu.Lock()
-	c.live = time.Now()
+	c.live, c.watched = true, time.Now()
 	c.mu.Unlock()
 	in := bufio.NewReaderSize(resp.Body, 8<<10)
 	for {
@@ -176,11 +177,11 @@ func numberBehind(line []byte, key string) (uint64, error) {
 	return strconv.ParseUint(string(digits), 10, 64)
 }
 
-// liveSince reports whether the client watches, and since when.
-func (c *rollingClient) liveSince() (time.Time, bool) {
+// watchedSince reports whether the client watches, or has begun to since some time.
+func (c *rollingClient) watchedSince(begin time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.live, !c.live.IsZero()
+	return c.live || c.watched.After(begin)
 }
 
 // state returns what the client was sent, and behind which resourceVersion.

@@ -74,7 +74,7 @@ func (cs *connections) stateChanged(c net.Conn, state fasthttp.ConnState) {
 func (cs *connections) setLocked(c net.Conn, state fasthttp.ConnState) {
 	known, ok := cs.open[c]
 	if !ok && cs.maxAge > 0 {
-		known.old = time.Now().Add(cs.maxAge*9/10 + rand.N(cs.maxAge/5+1)).UnixNano()
+		known.old = time.Now().Add(cs.maxAge - cs.maxAge/10 + rand.N(cs.maxAge/5+1)).UnixNano()
 	}
 	known.state = state
 	cs.open[c] = known

@@ -5,6 +5,7 @@
 //
 //	bench run      measure, print tables and Go benchmark lines (parts.go)
 //	bench list     the same for lists of all pods
+//	bench rolling  replace replicas one after another under their clients
 //	bench demo     watch a thousand watchers live
 //
 // It starts the servers itself, on loopback, and ends them:
@@ -30,9 +31,10 @@ const usage = `bench measures what it costs to fan a Kubernetes watch out, next 
 
   bench run [flags]     measure, print tables and Go benchmark lines
   bench list [flags]    the same for lists of all pods
+  bench rolling [flags] replace replicas one after another under their clients
   bench demo [flags]    watch a thousand watchers live
 
-bench run -h, bench list -h and bench demo -h list the flags.
+bench run -h, bench list -h, bench rolling -h and bench demo -h list the flags.
 `
 
 func main() {
@@ -53,6 +55,8 @@ func run(ctx context.Context, args []string) error {
 			return runBench(ctx, args[1:], os.Stdout, os.Stderr)
 		case "list":
 			return runList(ctx, args[1:], os.Stdout, os.Stderr)
+		case "rolling":
+			return runRolling(ctx, args[1:], os.Stdout, os.Stderr)
 		case "demo":
 			return runDemo(ctx, args[1:], os.Stdout, os.Stderr)
 		case "floor": // not for people: run starts it

@@ -104,8 +104,8 @@ type cluster struct {
 	processes  []process // kube-apiserver and etcd
 }
 
-// startCluster runs a fresh dev cluster, all in memory, and waits until it is ready. Its directory is gone after stop.
-func startCluster(ctx context.Context, devcluster string) (*cluster, error) {
+// startCluster runs a fresh dev cluster, all in memory, and waits until it is ready. flags are more of its own. Its directory is gone after stop.
+func startCluster(ctx context.Context, devcluster string, flags ...string) (*cluster, error) {
 	memory := "/dev/shm"
 	if _, err := os.Stat(memory); err != nil {
 		memory = ""
@@ -116,7 +116,7 @@ func startCluster(ctx context.Context, devcluster string) (*cluster, error) {
 	}
 	c := &cluster{dir: dir}
 	state := filepath.Join(dir, "cluster")
-	c.child, err = startChild(dir, "devcluster", nil, devcluster, "up", "--dir", state, "--memory", "--unsafe-no-fsync")
+	c.child, err = startChild(dir, "devcluster", nil, devcluster, append([]string{"up", "--dir", state, "--memory", "--unsafe-no-fsync"}, flags...)...)
 	if err == nil {
 		err = c.await(ctx, filepath.Join(state, "ready"))
 	}

@@ -526,9 +526,13 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	known := make(map[string]*framing.Object)
 	replayed := make([]*Event, 0, len(events))
 	var bytes int64
+	unknown := 0
 	for _, ev := range events {
 		e := &Event{Type: ev.Type, Object: ev.Object, Prev: known[ev.Object.Key]}
 		e.PrevUnknown = e.Prev == nil && ev.Type != framing.Added
+		if e.PrevUnknown && e.Type != framing.Deleted {
+			unknown++
+		}
 		known[ev.Object.Key] = ev.Object
 		if ev.Type == framing.Deleted {
 			delete(known, ev.Object.Key)
@@ -544,8 +548,56 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	}
 	h.replayed = append(replayed, h.replayed...)
 	h.replayedBytes += bytes
+	h.unknown += unknown
 	h.after = after
 	return true
+}
+
+// Unknown returns the keys of the objects whose versions as of resourceVersion after, behind which the history begins, would decide what it
+// has for clients with selectors. There are none unless it has been extended.
+func (c *Cache) Unknown() (keys []string, after uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.history.unknown > 0 {
+		seen := make(map[string]struct{})
+		for _, e := range c.history.replayed {
+			if _, ok := seen[e.Object.Key]; !ok && e.PrevUnknown && e.Type != framing.Deleted {
+				keys = append(keys, e.Object.Key)
+			}
+			seen[e.Object.Key] = struct{}{}
+		}
+	}
+	return keys, c.history.after
+}
+
+// Decide tells the versions of objects as of resourceVersion after: at least of those that [Cache.Unknown] has named. It reports whether
+// nothing is undecidable now; something is if an object is missing, or if the history begins elsewhere meanwhile.
+func (c *Cache) Decide(objects []*framing.Object, after uint64) bool {
+	known := make(map[string]*framing.Object, len(objects))
+	for _, o := range objects {
+		known[o.Key] = o
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := &c.history
+	if h.after != after {
+		return false
+	}
+	h.unknown = 0
+	for i, e := range h.replayed {
+		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
+			// Others may be reading the old one.
+			h.replayed[i] = &Event{Type: e.Type, Object: e.Object, Prev: prev, Received: e.Received}
+		} else if e.PrevUnknown && e.Type != framing.Deleted {
+			h.unknown++
+		}
+		if e.Type == framing.Deleted {
+			delete(known, e.Object.Key)
+		} else {
+			known[e.Object.Key] = e.Object
+		}
+	}
+	return h.unknown == 0
 }
 
 // Limits returns the cache's bounds.

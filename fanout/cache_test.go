@@ -566,6 +566,42 @@ func TestExtend(t *testing.T) {
 	further.wantLines(t, append([]string{line("ADDED", x.at(103))}, all.lines(t)...)...)
 }
 
+// Once the versions from before the history are told, it says what selectors' clients get of it.
+func TestDecide(t *testing.T) {
+	f := func(before thing, want string) {
+		t.Helper()
+		w := newWorld(t, roomy)
+		with, without, y := named("x", "m", ""), named("x"), named("y", "m", "")
+		w.cache.Reset([]*framing.Object{object(without.at(108))}, 110, fanout.Ending{Reason: fanout.Backwards})
+		replayed := []framing.Event{event("MODIFIED", with.at(106)), event("MODIFIED", without.at(107)), event("DELETED", without.at(108)), event("DELETED", y.at(109))}
+		if !w.cache.Extend(replayed, 105, 110) {
+			t.Fatal("not extended")
+		}
+		from := func(rv uint64) fanout.Request {
+			return fanout.Request{Filter: sel(t, "", "m", "").filter(t), Start: fanout.FromVersion, ResourceVersion: rv, Timeout: time.Hour}
+		}
+		if _, err := w.cache.Subscribe(from(105)); !errors.Is(err, fanout.ErrUndecidable) {
+			t.Errorf("before it is decided: %v", err)
+		}
+		if keys, after := w.cache.Unknown(); len(keys) != 1 || keys[0] != "a/x" || after != 105 {
+			t.Errorf("unknown are %q, behind %d", keys, after)
+		}
+		if w.cache.Decide(nil, 105) || w.cache.Decide([]*framing.Object{object(before.at(100))}, 104) {
+			t.Error("decided by nothing, or by another resourceVersion's versions")
+		}
+		if !w.cache.Decide([]*framing.Object{object(before.at(100))}, 105) {
+			t.Error("not decided")
+		}
+		if keys, _ := w.cache.Unknown(); len(keys) != 0 {
+			t.Errorf("unknown are %q", keys)
+		}
+		_, r := w.client(sel(t, "", "m", ""), from(105))
+		r.wantLines(t, line(want, with.at(106)), line("DELETED", with.at(107)), line("DELETED", y.at(109)))
+	}
+	f(named("x", "m", ""), "MODIFIED")
+	f(named("x"), "ADDED")
+}
+
 // However often it is extended, the history keeps to its bounds, and what was fetched goes first.
 func TestExtendBounds(t *testing.T) {
 	limits := roomy

@@ -193,6 +193,12 @@
 // nothing that it can't resume from the last resourceVersion that it has seen, as with
 // kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
 //
+// # Endings
+//
+// Most endings come at once, between two frames: what has not been written is left out. One that is whole ([Ending].Whole) comes when the client
+// has been sent all that there is, behind a bookmark if it takes bookmarks, so that it can go on from there at another process at
+// no cost. It waits for a client that reads slowly, as long as that is within its bounds; any other ending comes before it.
+//
 // # Limits
 //
 //   - Timeouts, bookmarks and evictions keep time to a tenth of a second.

@@ -233,7 +233,7 @@ func (sh *shard) run(ctx context.Context) {
 		for _, e := range endings {
 			for i := len(e.part.members) - 1; i >= 0; i-- {
 				s := e.part.members[i]
-				s.ending.CompareAndSwap(nil, &e.ending)
+				s.endAs(&e.ending)
 				sh.look(s)
 			}
 		}
@@ -294,7 +294,7 @@ func (sh *shard) adopt(s *Subscription) {
 	s.inPart = len(p.members)
 	p.members = append(p.members, s)
 	if e := s.group.ending.Load(); e != nil {
-		s.ending.CompareAndSwap(nil, e)
+		s.endAs(e)
 	}
 }
 
@@ -303,8 +303,9 @@ func (sh *shard) serve(s *Subscription) {
 	if s.blocked || s.queued {
 		return
 	}
-	if e := s.ending.Load(); e != nil {
-		sh.last(s, *e)
+	ending := s.ending.Load()
+	if ending != nil && !ending.Whole {
+		sh.last(s, *ending)
 		return
 	}
 	// Loaded before the list is read: see Cache.progress.
@@ -312,17 +313,24 @@ func (sh *shard) serve(s *Subscription) {
 	sh.batch.reset()
 	more, ok := s.fill(&sh.batch, sh.scratch)
 	if !ok {
-		s.ending.CompareAndSwap(nil, &Ending{Reason: Forgotten})
+		s.endAs(&Ending{Reason: Forgotten})
 		sh.last(s, *s.ending.Load())
 		return
 	}
-	if !more && s.bookmarks {
+	whole := ending != nil && !more
+	if whole {
+		s.farewell(&sh.batch, progress)
+		s.endAs(&Ending{Reason: ending.Reason, Last: ending.Last})
+	} else if !more && s.bookmarks {
 		if now := time.Now(); !now.Before(s.nextBookmark) {
 			s.bookmark(&sh.batch, progress, now)
 		}
 	}
 	if sh.batch.frames > 0 && !sh.write(s) {
 		return
+	}
+	if whole {
+		sh.last(s, *s.ending.Load())
 	}
 	if more {
 		s.queued = true
@@ -397,21 +405,20 @@ func (sh *shard) sweep(now time.Time) {
 			lagEvents, lagBytes = max(lagEvents, events), max(lagBytes, bytes)
 		}
 		switch {
-		case s.ending.Load() != nil:
+		case s.ends():
 			if s.endingSince.IsZero() {
 				s.endingSince = now
 				s.letGo()
 			} else if now.Sub(s.endingSince) > stallTimeout {
 				sh.finish(s, *s.ending.Load(), false)
 			}
-		case !now.Before(s.deadline):
-			s.ending.CompareAndSwap(nil, &Ending{Reason: TimedOut})
+		case !now.Before(s.deadline) && s.endAs(s.timedOut()):
 			sh.serve(s)
 		case s.blocked && s.pastBounds(1) || s.pastBounds(overload):
 			if e, ok := s.sink.(Evictee); ok {
 				e.Evicted(s.state())
 			}
-			s.ending.CompareAndSwap(nil, &Ending{Reason: Evicted})
+			s.endAs(&Ending{Reason: Evicted})
 			s.letGo()
 			sh.serve(s)
 		case s.bookmarks && !now.Before(s.nextBookmark):
@@ -444,7 +451,7 @@ func (sh *shard) last(s *Subscription, e Ending) {
 
 // fail ends a subscription at once.
 func (sh *shard) fail(s *Subscription, e Ending) {
-	s.ending.CompareAndSwap(nil, &e)
+	s.endAs(&e)
 	sh.finish(s, *s.ending.Load(), false)
 }
 

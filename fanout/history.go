@@ -23,6 +23,7 @@ type history struct {
 	// them; dropped as soon as the ring itself forgets anything.
 	replayed      []*Event
 	replayedBytes int64
+	unknown       int // of replayed: what selectors' clients get of them is not known
 
 	// after is the resourceVersion behind which nothing is missing.
 	after uint64
@@ -82,7 +83,7 @@ func (h *history) forget() {
 	h.bytes -= (*slot).size()
 	*slot = nil
 	h.first++
-	h.replayed, h.replayedBytes = nil, 0
+	h.replayed, h.replayedBytes, h.unknown = nil, 0, 0
 	h.gaps = slices.DeleteFunc(h.gaps, func(g gap) bool { return g.to <= h.after })
 }
 

@@ -128,7 +128,7 @@ func (s *Subscription) state() State {
 	switch {
 	case s.sink == nil || s.inShard == 0:
 		return State{Phase: Unserved}
-	case s.ending.Load() != nil:
+	case s.ends():
 		st.Phase = Stopping
 	case s.prelude.snapshot != nil:
 		st.Phase = InitialEvents

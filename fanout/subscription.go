@@ -13,23 +13,27 @@ type Reason string
 
 // The reasons. Each subscription ends for exactly one.
 const (
-	TimedOut   Reason = "timeout"      // its timeoutSeconds passed
-	Gone       Reason = "client_gone"  // the client closed the connection, or it broke
-	Evicted    Reason = "evicted"      // it fell past its bounds
-	Forgotten  Reason = "expired"      // the history dropped events that it had yet to read
-	ShutDown   Reason = "shutdown"     // the process ends
-	Backwards  Reason = "backwards"    // upstream went back in time
-	LaneClosed Reason = "lane_stopped" // the resource is no longer served
-	Redefined  Reason = "redefined"    // the custom resource's definition changed
-	Revoked    Reason = "revoked"      // the client may no longer read
+	TimedOut   Reason = "timeout"        // its timeoutSeconds passed
+	Gone       Reason = "client_gone"    // the client closed the connection, or it broke
+	Evicted    Reason = "evicted"        // it fell past its bounds
+	Forgotten  Reason = "expired"        // the history dropped events that it had yet to read
+	ShutDown   Reason = "shutdown"       // the process ends
+	Aged       Reason = "connection_age" // its connection is as old as one may get
+	Backwards  Reason = "backwards"      // upstream went back in time
+	LaneClosed Reason = "lane_stopped"   // the resource is no longer served
+	Redefined  Reason = "redefined"      // the custom resource's definition changed
+	Revoked    Reason = "revoked"        // the client may no longer read
 )
 
 // Reasons lists all reasons.
-var Reasons = []Reason{TimedOut, Gone, Evicted, Forgotten, ShutDown, Backwards, LaneClosed, Redefined, Revoked}
+var Reasons = []Reason{TimedOut, Gone, Evicted, Forgotten, ShutDown, Aged, Backwards, LaneClosed, Redefined, Revoked}
 
 // Ending is how a subscription ends.
 type Ending struct {
 	Reason Reason
+	// Whole has the client sent all that there is for it first, and then, if it takes bookmarks, one that says how far that goes: it can
+	// come back with that, to wherever. Until then another ending, one that is not whole, may come before it.
+	Whole bool
 	// Last is written before the stream's end, if the client can still take it: an ERROR event, or nothing.
 	Last framing.Frame
 }
@@ -59,8 +63,10 @@ type Request struct {
 	// Gzip asks for one gzip member (RFC 1952) instead of plain events. What opens it, [framing.GzipStart], is for the Sink to write; what
 	// ends it is written in front of a proper end.
 	Gzip bool
-	// Timeout ends the subscription; it must be positive.
+	// Timeout ends the subscription, as [TimedOut]; it must be positive.
 	Timeout time.Duration
+	// Aging says that the timeout is that of the client's connection: it ends the subscription as [Aged], whole.
+	Aging bool
 	// Proof is what a FromSnapshot or FromNow subscription must be as new as; the zero Proof
 	// asks for nothing.
 	Proof Proof
@@ -99,10 +105,11 @@ type Subscription struct {
 	cache     *Cache
 	group     *group
 	bookmarks bool
+	aging     bool // at its deadline it ends as Aged
 	deadline  time.Time
 	skip      uint64 // changes up to and including this resourceVersion are not sent
 
-	// ending is set once, by whoever ends the subscription first.
+	// ending is set by whoever ends the subscription first; see endAs.
 	ending atomic.Pointer[Ending]
 	shard  atomic.Pointer[shard] // set by Flusher.Start
 
@@ -147,6 +154,7 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	s := &Subscription{
 		cache:     c,
 		bookmarks: r.Bookmarks,
+		aging:     r.Aging,
 		deadline:  now.Add(r.Timeout),
 	}
 	s.scheduleBookmark(now)
@@ -206,6 +214,9 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 }
 
 func (c *Cache) undecidableLocked(f *Filter, rv uint64) bool {
+	if c.history.unknown == 0 {
+		return false
+	}
 	for _, e := range c.history.replayed {
 		if e.Object.ResourceVersion > rv && e.undecidable(f) {
 			return true
@@ -233,14 +244,42 @@ func (c *Cache) leave(s *Subscription) {
 // Cancel gives up a subscription that was never started.
 func (s *Subscription) Cancel() { s.cache.leave(s) }
 
-// End ends the subscription; the first call decides how. It may be called from any goroutine. The sink is told soon
-// after, by the flusher, or as soon as the subscription is started.
+// End ends the subscription; the first call decides how, or the first with an ending that is not whole. It may be called from any goroutine.
+// The sink is told soon after, by the flusher, or as soon as the subscription is started.
 func (s *Subscription) End(e Ending) {
-	if s.ending.CompareAndSwap(nil, &e) {
+	if s.endAs(&e) {
 		if sh := s.shard.Load(); sh != nil {
 			sh.post(s)
 		}
 	}
+}
+
+// endAs sets how the subscription ends, unless that is decided, and reports whether it has. What is not decided yet is a whole ending, while
+// there is more to be sent.
+func (s *Subscription) endAs(e *Ending) bool {
+	for {
+		before := s.ending.Load()
+		if before != nil && (!before.Whole || e.Whole) {
+			return false
+		}
+		if s.ending.CompareAndSwap(before, e) {
+			return true
+		}
+	}
+}
+
+// ends reports whether it is decided how the subscription ends: it is sent nothing more but the end.
+func (s *Subscription) ends() bool {
+	e := s.ending.Load()
+	return e != nil && !e.Whole
+}
+
+// timedOut is how the subscription ends at its deadline.
+func (s *Subscription) timedOut() *Ending {
+	if s.aging {
+		return &Ending{Reason: Aged, Whole: true}
+	}
+	return &Ending{Reason: TimedOut}
 }
 
 const (
@@ -468,6 +507,16 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 	}
 	s.add(b, form.Frame(rv, false))
 	s.scheduleBookmark(now)
+}
+
+// farewell adds a bookmark in front of the end, for the client to come back with. All changes up to resourceVersion progress must have been
+// sent. A client that asked for what is behind a resourceVersion that is yet to come knows better.
+func (s *Subscription) farewell(b *batch, progress uint64) {
+	rv := max(progress, s.sent)
+	form := s.cache.form.Load()
+	if s.bookmarks && rv >= s.began && form != nil && form.HasPlain() {
+		s.add(b, form.Frame(rv, false))
+	}
 }
 
 // behind reports how far the subscription is behind its group's list.

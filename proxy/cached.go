@@ -263,6 +263,8 @@ func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
 // started for it.
 func (req *request) served() bool {
 	switch {
+	case req.probes:
+		return false // our bookmarks of a quiet resource would tell it nothing new
 	case req.verb == "watch":
 		return req.timeoutSeconds == nil || *req.timeoutSeconds >= 0 // a negative one ends the watch before it begins
 	case req.continueToken != "" && req.selectorName != "":

@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/watchfan/watchfan/fanout"
 )
 
 // maxKept is how many bytes a client may send ahead while its connection is taken over: one request's head.
@@ -24,17 +27,24 @@ var longAgo = time.Unix(1, 0)
 // wait for all of them and leave none behind.
 type connections struct {
 	server *fasthttp.Server // immutable once serving
+	maxAge time.Duration    // Options.MaxConnectionAge
 
 	emptyOnce sync.Once
 	empty     chan struct{} // closed once closing is set and open is empty; never sent on
 
 	mu      sync.Mutex
-	open    map[net.Conn]fasthttp.ConnState // keyed by the accepted connection
-	closing bool                            // no new request is served on a kept-alive connection
+	open    map[net.Conn]clientConn // keyed by the accepted connection
+	closing bool                    // no new request is served on a kept-alive connection
 }
 
-func newConnections(s *fasthttp.Server) *connections {
-	cs := &connections{server: s, open: make(map[net.Conn]fasthttp.ConnState), empty: make(chan struct{})}
+// clientConn is what is known of a connection.
+type clientConn struct {
+	state fasthttp.ConnState
+	old   fanout.Instant // when it is as old as one may get; 0 for never
+}
+
+func newConnections(s *fasthttp.Server, maxAge time.Duration) *connections {
+	cs := &connections{server: s, maxAge: maxAge, open: make(map[net.Conn]clientConn), empty: make(chan struct{})}
 	s.ConnState = cs.stateChanged
 	return cs
 }
@@ -52,7 +62,7 @@ func (cs *connections) stateChanged(c net.Conn, state fasthttp.ConnState) {
 	case fasthttp.StateClosed:
 		cs.removeLocked(c)
 	case fasthttp.StateNew, fasthttp.StateIdle:
-		cs.open[c] = state
+		cs.setLocked(c, state)
 		if cs.closing {
 			_ = c.Close()
 		}
@@ -61,11 +71,42 @@ func (cs *connections) stateChanged(c net.Conn, state fasthttp.ConnState) {
 	// StateHijacked after hijack, when the connection's new owner may have closed it already.
 }
 
+// setLocked notes what is happening on a connection. When it is first heard of, it is decided how old it may get: a tenth more or less than
+// the others, so that those that have come together do not leave together.
+func (cs *connections) setLocked(c net.Conn, state fasthttp.ConnState) {
+	known, ok := cs.open[c]
+	if !ok && cs.maxAge > 0 {
+		known.old = fanout.InstantOf(time.Now().Add(cs.maxAge - cs.maxAge/10 + rand.N(cs.maxAge/5+1)))
+	}
+	known.state = state
+	cs.open[c] = known
+}
+
 // serving notes that the handler is at work on c.
 func (cs *connections) serving(c net.Conn) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	cs.open[accepted(c)] = fasthttp.StateActive
+	cs.setLocked(accepted(c), fasthttp.StateActive)
+}
+
+// last reports whether c is to carry no request after the present one.
+func (cs *connections) last(c net.Conn) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.lastLocked(accepted(c))
+}
+
+func (cs *connections) lastLocked(c net.Conn) bool {
+	old := cs.open[c].old
+	return cs.closing || old != 0 && fanout.Now() >= old
+}
+
+// remaining is for how long a watch on c may last; ok is false if that is not limited.
+func (cs *connections) remaining(c net.Conn) (d time.Duration, ok bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	old := cs.open[accepted(c)].old
+	return max(time.Until(old.Time()), 1), old != 0
 }
 
 // count is how many connections there are.
@@ -94,7 +135,7 @@ func (cs *connections) checkEmptyLocked() {
 func (cs *connections) hijack(ctx *fasthttp.RequestCtx, serve func(*hijacked)) {
 	c := accepted(ctx.Conn())
 	cs.mu.Lock()
-	cs.open[c] = fasthttp.StateHijacked
+	cs.setLocked(c, fasthttp.StateHijacked)
 	cs.mu.Unlock()
 	ctx.HijackSetNoResponse(true)
 	// A new goroutine, because fasthttp's keeps the request context and a read buffer alive until the handler returns.
@@ -127,7 +168,7 @@ func (cs *connections) takeOver(c net.Conn) *hijacked {
 	return h
 }
 
-// beginClosing closes the connections on which nothing is happening; the others end with their current request.
+// beginClosing closes the connections between two requests; the others end with their current one, or their first.
 func (cs *connections) beginClosing() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -135,12 +176,23 @@ func (cs *connections) beginClosing() {
 		return
 	}
 	cs.closing = true
-	for c, state := range cs.open {
-		if state == fasthttp.StateNew || state == fasthttp.StateIdle {
+	cs.closeLocked(fasthttp.StateIdle)
+	cs.checkEmptyLocked()
+}
+
+// closeSilent closes the connections that have yet to bring their first request.
+func (cs *connections) closeSilent() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.closeLocked(fasthttp.StateNew)
+}
+
+func (cs *connections) closeLocked(state fasthttp.ConnState) {
+	for c, known := range cs.open {
+		if known.state == state {
 			_ = c.Close()
 		}
 	}
-	cs.checkEmptyLocked()
 }
 
 // closeAll closes what is left and reports how many connections that were.
@@ -214,18 +266,19 @@ func (h *hijacked) Read(p []byte) (int, error) {
 	return h.conn.Read(p)
 }
 
-// Resume gives the connection back to the server for the client's next request. The response must have been complete.
+// Resume gives the connection back to the server for the client's next request, or closes it if there is to be none. The response must have
+// been complete.
 // It blocks until the connection is closed or taken over again.
 func (h *hijacked) Resume() {
 	h.StopRead()
 	_ = h.conn.SetDeadline(time.Time{})
 	h.cs.mu.Lock()
-	closing := h.cs.closing
-	if !closing {
-		h.cs.open[h.conn] = fasthttp.StateIdle
+	last := h.cs.lastLocked(h.conn)
+	if !last {
+		h.cs.setLocked(h.conn, fasthttp.StateIdle)
 	}
 	h.cs.mu.Unlock()
-	if closing {
+	if last {
 		h.Close()
 		return
 	}

@@ -157,7 +157,31 @@
 // written, and then its connection can carry another request; otherwise the connection is closed.
 //
 // Clients that come back with a resourceVersion from before the lane began are served on: one upstream watch, shared by all
-// who wait, fetches the history that is missing.
+// who wait, fetches the history that is missing. What selectors' clients get of it can depend on the versions before that; an exact list, of those objects
+// or of a collection that is not too large, has them.
+//
+// # Restarts
+//
+// Clients are to go on elsewhere without listing. After SIGTERM:
+//
+//		/readyz fails ──delay──▶ ports and idle connections close ──drain──▶ what is left ends ──timeout──▶ what is left is cut
+//		all is served            watches end one after another               last chunks: watches, logs, upgrades
+//
+//	  - During --shutdown-delay-duration everything goes on, new connections too, until nobody sends any more.
+//	  - During --drain-duration watches end evenly spread, in random order, each whole (package fanout, Endings): behind all that there is for its
+//	    client and behind a bookmark. Then its connection is closed, so that the client dials again and finds another replica. Answers to other
+//	    requests say Connection: close. Logs, upgrades and watches that pass through last until the drain is over.
+//	  - Then what is left ends at once, properly where everything before has been written. A client that does not read is cut off five seconds later, and
+//	    whatever is left after --shutdown-timeout.
+//
+// A client comes back to a replica that has been up for longer, and its next watch goes over the same connection. So that clients spread again, a
+// connection ends at --max-connection-age, as in the drain; watches that pass through go on to their own end.
+//
+// # Watchfans in a row
+//
+// The upstream may be a watchfan. All that is said here holds through both: proofs of freshness too, because the watch that is to show how far
+// upstream is passes through the next watchfan (see request.probes). A lane of metadata is added there, for proofs by list. The upper shows who it is as
+// any client does: with a token, or with a certificate of the lower's --client-ca-file. A cycle is found out; see via.
 //
 // # When upstream fails
 //

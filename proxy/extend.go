@@ -65,7 +65,7 @@ func (l *lane) replay(ctx context.Context, from, until uint64) error {
 		"watch", "true",
 		"resourceVersion", strconv.FormatUint(from, 10),
 		"allowWatchBookmarks", "true",
-		"timeoutSeconds", "3",
+		"timeoutSeconds", strconv.Itoa(probeSeconds),
 	), func(ev framing.Event) bool {
 		if ev.ResourceVersion > until || ev.Type == framing.Bookmark && ev.ResourceVersion >= until {
 			return false

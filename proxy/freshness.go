@@ -48,6 +48,9 @@ const (
 	// busyFor is how long after a change a resource counts as busy, and busyWait how long its stream is given.
 	busyFor  = time.Second
 	busyWait = 30 * time.Millisecond
+	// probeSeconds is the timeout of a watch that is to bring a bookmark soon: kube-apiserver sends one two seconds before the end, if
+	// that is not at once.
+	probeSeconds = 3
 )
 
 // prove returns a proof of a state at or after the call, made within the time that ctx and the freshness
@@ -273,7 +276,7 @@ func (l *lane) proveByWatch(ctx context.Context, epoch, rv uint64) error {
 		"watch", "true",
 		"resourceVersion", strconv.FormatUint(last, 10),
 		"allowWatchBookmarks", "true",
-		"timeoutSeconds", "3",
+		"timeoutSeconds", strconv.Itoa(probeSeconds),
 	), func(ev framing.Event) bool {
 		if ev.Type == framing.Bookmark {
 			bookmark = ev.ResourceVersion

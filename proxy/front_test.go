@@ -234,6 +234,10 @@ func TestPassthroughRequest(t *testing.T) {
 		if r.URL.Path == "/readyz" {
 			return
 		}
+		if via := r.Header.Get("Via"); !strings.HasPrefix(via, "1.0 fred, 1.1 p.example, 1.1 watchfan-") || len(r.Header["Via"]) != 1 {
+			t.Errorf("it came via %q", r.Header["Via"])
+		}
+		r.Header.Del("Via")
 		dump, _ := httputil.DumpRequest(r, true)
 		got <- string(dump)
 	})
@@ -241,7 +245,7 @@ func TestPassthroughRequest(t *testing.T) {
 	c := f.dial()
 	c.send("PATCH /apis/x%%2Fy//z?a=b%%20c&&d=%%zz HTTP/1.1\nHost: localhost\nConnection: keep-alive, X-Once\nX-Once: 1\n" +
 		"Te: trailers\nX-Remote-User: root\nX-Remote-Extra-Scopes: all\nX-Forwarded-For: 10.1.1.1\nX-Multi: 1\nX-Multi: 2\n" +
-		"User-Agent: kubectl/v1\nContent-Type: application/merge-patch+json\nContent-Length: 2\n\n{}")
+		"Via: 1.0 fred\nVia: 1.1 p.example\nUser-Agent: kubectl/v1\nContent-Type: application/merge-patch+json\nContent-Length: 2\n\n{}")
 	if resp, _ := c.response(); resp.StatusCode != 200 {
 		t.Fatalf("got status %s", resp.Status)
 	}

@@ -144,7 +144,7 @@ func (c *upstreamCheck) run(ctx context.Context) {
 			return
 		}
 		c.mu.Lock()
-		changed := first || (err == nil) != (c.err == nil)
+		changed := first || (err == nil) != (c.err == nil) || errors.Is(err, errLoop) && !errors.Is(c.err, errLoop)
 		c.err = err
 		c.mu.Unlock()
 		switch {
@@ -175,6 +175,9 @@ func (c *upstreamCheck) ask(ctx context.Context) error {
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, 4096)
+	if resp.StatusCode == http.StatusLoopDetected {
+		return errLoop
+	}
 	if resp.StatusCode >= http.StatusInternalServerError {
 		return fmt.Errorf("kube-apiserver is not ready: %s", resp.Status)
 	}

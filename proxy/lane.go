@@ -75,6 +75,9 @@ type lane struct {
 	tooOld    atomic.Uint64
 	wanted    atomic.Uint64
 
+	// undecided is where the history began when decide last tried.
+	undecided atomic.Uint64
+
 	// alone counts the reads that are passed through because they want little, and crowded is when there last were too many; see
 	// cachedRead.passesAlone.
 	alone   atomic.Int32

@@ -29,6 +29,7 @@ var logKeys = map[string]string{
 	"definition":          "a CustomResourceDefinition's name",
 	"delay":               "a duration",
 	"differences":         "a number of objects",
+	"drain":               "a duration",
 	"elapsed":             "a duration: how long what the line tells of has taken",
 	"encoding":            "a representation, as json or metadata-protobuf",
 	"err":                 "an error",

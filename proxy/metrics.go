@@ -71,6 +71,7 @@ var (
 	rejectedUnauthorized  = metrics.NewCounter(rejectedRequests + `{reason="unauthorized"}`)
 	rejectedImpersonation = metrics.NewCounter(rejectedRequests + `{reason="impersonation"}`)
 	rejectedForeignHost   = metrics.NewCounter(rejectedRequests + `{reason="foreign_host"}`)
+	rejectedLoop          = metrics.NewCounter(rejectedRequests + `{reason="loop"}`)
 	rejectedMalformed     = metrics.NewCounter(rejectedRequests + `{reason="malformed"}`)
 
 	rejectedConnections = metrics.NewCounter(describe("counter", "watchfan_rejected_connections_total",
@@ -112,6 +113,8 @@ var (
 var (
 	clientConnections = describe("gauge", "watchfan_client_connections",
 		"How many connections do clients have, whatever they do on them?")
+	draining = describe("gauge", "watchfan_draining",
+		"Is it stopping? 1 from SIGTERM on; watchfan_watchers then falls as clients go on elsewhere.")
 	lagEvents = describe("gauge", "watchfan_lag_events",
 		"How many events is the client behind that is furthest? At --client-buffer-frames it is ended, unless it keeps reading.")
 	lagBytes = describe("gauge", "watchfan_lag_bytes",
@@ -126,6 +129,12 @@ var (
 func (s *Server) registerMetrics() (unregister func()) {
 	set := metrics.NewSet()
 	set.NewGauge(clientConnections, func() float64 { return float64(s.conns.count()) })
+	set.NewGauge(draining, func() float64 {
+		if s.stopping.Load() {
+			return 1
+		}
+		return 0
+	})
 	set.NewGauge(lagEvents, func() float64 { events, _ := s.cached.flusher.Lag(); return float64(events) })
 	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.flusher.Lag(); return float64(bytes) })
 	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.verdicts.size()) })

@@ -98,6 +98,10 @@ type Options struct {
 	// if there was one just before it. Default 0, so that each leaves at once. At most MaxFlushInterval.
 	FlushInterval time.Duration
 
+	// MaxConnectionAge is how old a client's connection may get, give or take a tenth: then it carries no other request, and its watch ends, so that
+	// clients spread over replicas that have been up for different times. Default 0: as old as it likes.
+	MaxConnectionAge time.Duration
+
 	// HistoryFrames and HistoryBytes bound the past events kept for each resource. Defaults 102400, 64Mi.
 	HistoryFrames int
 	HistoryBytes  int64
@@ -114,6 +118,8 @@ type Options struct {
 
 	// ShutdownDelayDuration is how long we go on serving after /readyz has begun to fail. Default 0s.
 	ShutdownDelayDuration time.Duration
+	// DrainDuration is for how long the watches' ends are then spread. Default 10s; 0 ends them at once.
+	DrainDuration time.Duration
 	// ShutdownTimeout is how long requests may take to end after that. Default 10s.
 	ShutdownTimeout time.Duration
 
@@ -166,6 +172,7 @@ func NewOptions() Options {
 		AuditLogMaxBackup:  100,
 		AuditLogMaxSize:    100,
 		hangTimeout:        hangTimeout,
+		DrainDuration:      10 * time.Second,
 		ShutdownTimeout:    10 * time.Second,
 		LogFormat:          "text",
 	}
@@ -218,6 +225,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 
 	fs.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections, "`CONNECTIONS` that clients may have at once; further ones are reset; at most nine tenths of the files that may be open")
 	fs.DurationVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "least `DURATION` of a watch that names none; each gets up to twice that")
+	fs.DurationVar(&o.MaxConnectionAge, "max-connection-age", o.MaxConnectionAge, "`DURATION`, give or take a tenth, after which a connection ends with its request or watch, for clients to spread over replicas; 0 is never")
 	fs.IntVar(&o.ClientBufferFrames, "client-buffer-frames", o.ClientBufferFrames, "`EVENTS` that one watch may fall behind before it is ended")
 	fs.Var((*sizeValue)(&o.ClientBufferBytes), "client-buffer-bytes", "`BYTES` that one watch may fall behind before it is ended, as 32Mi")
 
@@ -236,6 +244,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.AuditLogMaxSize, "audit-log-maxsize", o.AuditLogMaxSize, "`MEGABYTES` at which a file of the audit log becomes an old one; 0 is never")
 
 	fs.DurationVar(&o.ShutdownDelayDuration, "shutdown-delay-duration", o.ShutdownDelayDuration, "`DURATION` to go on serving, with /readyz failing, after SIGTERM")
+	fs.DurationVar(&o.DrainDuration, "drain-duration", o.DrainDuration, "`DURATION` in which the watches then end, one after another, for their clients to go on elsewhere; 0 ends them at once")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "`DURATION` that requests may then take to end")
 }
 
@@ -307,6 +316,8 @@ func (o *Options) Validate() error {
 		{"freshness-timeout", o.FreshnessTimeout, false},
 		{"min-request-timeout", o.MinRequestTimeout, false},
 		{"flush-interval", o.FlushInterval, true},
+		{"max-connection-age", o.MaxConnectionAge, true},
+		{"drain-duration", o.DrainDuration, true},
 		{"shutdown-delay-duration", o.ShutdownDelayDuration, true},
 		{"shutdown-timeout", o.ShutdownTimeout, true},
 	} {

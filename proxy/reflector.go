@@ -340,21 +340,11 @@ func (r *reflector) page(ctx context.Context, token string, objects *[]*framing.
 		return framing.ListMeta{}, err
 	}
 	defer resp.Body.Close()
-	list := framing.NewListReader(r.lane.encoding, resp.Body)
-	for {
-		raw, err := list.Next()
-		if err == io.EOF {
-			return list.Metadata()
-		}
-		if err != nil {
-			return framing.ListMeta{}, err
-		}
+	return readList(r.lane.encoding, resp.Body, func(raw []byte) error {
 		o, err := r.scanner.Item(raw, r.typed)
-		if err != nil {
-			return framing.ListMeta{}, err
-		}
 		*objects = append(*objects, o)
-	}
+		return err
+	})
 }
 
 // fill makes the cache hold a list.

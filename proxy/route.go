@@ -33,6 +33,7 @@ type request struct {
 	limit                int64 // 0 is no limit; never negative
 	allowWatchBookmarks  bool
 	sendInitialEvents    *bool         // nil if not sent; set on watches only
+	probes               bool          // another watchfan asks how far upstream is; see lane.proveByWatch and lane.replay
 	timeoutSeconds       *int64        // nil if not sent; may be negative; means something on watches only
 	timeout              time.Duration // 0 if not sent; never negative; get and list only
 
@@ -83,6 +84,8 @@ func parseRequest(ctx *fasthttp.RequestCtx) (*request, bool) {
 	acceptEncoding, _ := firstHeader(h, fasthttp.HeaderAcceptEncoding)
 	req.gzip = acceptsGzip(acceptEncoding)
 	req.auditID, _ = firstHeader(h, "Audit-ID")
+	via, _ := firstHeader(h, "Via")
+	req.probes = req.verb == "watch" && strings.Contains(via, viaPrefix) && req.timeoutSeconds != nil && *req.timeoutSeconds == probeSeconds
 	return req, true
 }
 

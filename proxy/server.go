@@ -109,7 +109,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	streams, s.endStreams = context.WithCancel(s.ctx)
 
 	s.front = frontServer(s.serve, log)
-	s.conns = newConnections(s.front)
+	s.conns = newConnections(s.front, opts.MaxConnectionAge)
 	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, log: log, requests: s.ctx, streams: streams}
 	s.cached = newCachedReads(s, poller)
 	s.health.watchers = &watchersPage{cached: s.cached}
@@ -283,9 +283,9 @@ func addr(ln net.Listener) string {
 	return ln.Addr().String()
 }
 
-// Run serves until ctx ends, then stops in this order: /readyz fails, ShutdownDelayDuration passes, the ports close, watches end,
-// the other requests end or ShutdownTimeout does, what is left is cut off. It returns nil after that, and leaves no goroutine behind.
-// A Server runs once.
+// Run serves until ctx ends, then stops in this order: /readyz fails, ShutdownDelayDuration passes, the ports and idle connections close,
+// watches end one after another in DrainDuration, the other requests end or ShutdownTimeout does, what is left is cut off. It returns nil after
+// that, and leaves no goroutine behind. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.cancel()
 	if err := s.Listen(); err != nil {
@@ -332,15 +332,20 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) shutdown() {
 	begin := time.Now()
 	s.stopping.Store(true)
-	s.log.Info("Stopping", "delay", s.opts.ShutdownDelayDuration, "timeout", s.opts.ShutdownTimeout)
+	s.log.Info("Stopping", "delay", s.opts.ShutdownDelayDuration, "drain", s.opts.DrainDuration, "timeout", s.opts.ShutdownTimeout)
 	time.Sleep(s.opts.ShutdownDelayDuration)
+
+	s.closeListeners() // fasthttp does not know one that it has not begun to serve
+	ended, end := context.WithCancel(context.Background())
+	defer end()
+	var servers sync.WaitGroup
+	servers.Go(func() { _ = s.front.ShutdownWithContext(ended) })
+	s.conns.beginClosing()
+	s.cached.drain(s.ctx)
 
 	timeout, cancel := context.WithTimeout(context.Background(), s.opts.ShutdownTimeout)
 	defer cancel()
-	s.closeListeners() // fasthttp does not know one that it has not begun to serve
-	var servers sync.WaitGroup
-	servers.Go(func() { _ = s.front.ShutdownWithContext(timeout) })
-	s.conns.beginClosing()
+	s.conns.closeSilent()
 	s.cached.end()
 	s.endStreams()
 	select {
@@ -349,6 +354,7 @@ func (s *Server) shutdown() {
 	}
 	s.cancel()
 	cut := s.conns.closeAll()
+	end()
 	servers.Wait()
 
 	timeout, cancel = context.WithTimeout(context.Background(), time.Second)
@@ -382,7 +388,11 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	if ctx.Request.Header.ConnectionClose() {
 		ctx.SetConnectionClose()
 	}
-	if s.handle(ctx, ctx.IsTLS()) {
+	passed := s.handle(ctx, ctx.IsTLS())
+	if s.conns.last(ctx.Conn()) {
+		ctx.SetConnectionClose()
+	}
+	if passed {
 		return
 	}
 	// Not passed through, so the body has not been read, and the client's next request begins after it.
@@ -397,6 +407,11 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 		rejectedForeignHost.Inc()
 		s.refuse(ctx, identity{}, failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"this port serves requests to localhost only, and not those of web pages from elsewhere"))
+		return false
+	}
+	if s.upstream.via.marked(ctx) {
+		rejectedLoop.Inc()
+		s.refuse(ctx, identity{}, loopDetected())
 		return false
 	}
 	id, st := s.clients.identify(ctx, secure)

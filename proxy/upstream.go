@@ -32,6 +32,7 @@ import (
 // Its methods may be called from any goroutine.
 type Upstream struct {
 	base *url.URL
+	via  via // the proxy's name in requests
 
 	own, ownUpgrade             http.RoundTripper // with our credentials
 	anonymous, anonymousUpgrade http.RoundTripper // with none
@@ -55,7 +56,7 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("upstream address: %w", err)
 	}
-	u := &Upstream{base: base}
+	u := &Upstream{base: base, via: newVia()}
 	u.base.RawQuery, u.base.Fragment = "", ""
 	u.base.Path = strings.TrimSuffix(u.base.Path, "/")
 	u.base.RawPath = ""
@@ -131,19 +132,19 @@ func (u *Upstream) URL(path, rawQuery string) *url.URL {
 
 // Do sends req with our own credentials. req is for Do alone afterwards.
 func (u *Upstream) Do(req *http.Request) (*http.Response, error) {
-	return send(u.own, req)
+	return u.send(u.own, req)
 }
 
 // DoAs sends req as id: as ourselves, with the client's token and nothing else, with nothing at all, or in a user's name. Any Authorization
 // header in req is replaced; Impersonate-* headers are, in a user's name.
 func (u *Upstream) DoAs(id identity, req *http.Request) (*http.Response, error) {
-	return send(as(id, req, u.own, u.anonymous), req)
+	return u.send(as(id, req, u.own, u.anonymous), req)
 }
 
 // DoUpgrade is DoAs for a request that asks to change protocols. When the response's code is 101 its Body is an
 // io.ReadWriteCloser, the connection, which no longer ends with the request's context.
 func (u *Upstream) DoUpgrade(id identity, req *http.Request) (*http.Response, error) {
-	return send(as(id, req, u.ownUpgrade, u.anonymousUpgrade), req)
+	return u.send(as(id, req, u.ownUpgrade, u.anonymousUpgrade), req)
 }
 
 // as prepares req to be sent as id and returns the transport for it.
@@ -162,10 +163,11 @@ func as(id identity, req *http.Request, own, anonymous http.RoundTripper) http.R
 	return anonymous
 }
 
-func send(rt http.RoundTripper, req *http.Request) (*http.Response, error) {
+func (u *Upstream) send(rt http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if _, ok := req.Header["User-Agent"]; !ok {
 		req.Header.Set("User-Agent", userAgent)
 	}
+	u.via.mark(req.Header)
 	return rt.RoundTrip(req)
 }
 

@@ -17,6 +17,9 @@ import (
 func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	l := r.lane
 	want := fanout.Request{Filter: r.filter, Bookmarks: r.allowWatchBookmarks, Timeout: c.watchTimeout(r.request), Gzip: c.compresses(r)}
+	if d, ok := c.conns.remaining(ctx.Conn()); ok && d < want.Timeout {
+		want.Timeout, want.Aging = d, true
+	}
 	wait, cancel := context.WithTimeout(c.ctx, c.opts.FreshnessTimeout)
 	defer cancel()
 
@@ -24,6 +27,9 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	if errors.Is(err, fanout.ErrLeapt) {
 		c.serveExpired(ctx, r)
 		return true
+	}
+	if errors.Is(err, fanout.ErrUndecidable) {
+		returnSoon(ctx, r.request)
 	}
 	if err != nil {
 		l.log.Debug("Passed watch through", "err", err)
@@ -96,7 +102,7 @@ func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.
 	switch {
 	case !sent && rv != 0:
 		want.Start, want.ResourceVersion = fanout.FromVersion, rv
-		return c.subscribeFrom(ctx, l, want)
+		return c.subscribeDecided(ctx, l, want)
 	case !sent && (req.legacyWatch || !l.watchList.Load()):
 		want.Start = fanout.FromSnapshot
 		return l.cache.Subscribe(want)
@@ -107,7 +113,7 @@ func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.
 		}
 	case rv != 0:
 		want.Start, want.ResourceVersion = fanout.FromVersion, rv
-		return c.subscribeFrom(ctx, l, want)
+		return c.subscribeDecided(ctx, l, want)
 	default:
 		want.Start = fanout.FromNow
 	}
@@ -141,6 +147,15 @@ func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane, want fanout.Re
 	}
 	if err := l.extend(ctx, want.ResourceVersion); err != nil {
 		return nil, err
+	}
+	return l.cache.Subscribe(want)
+}
+
+// subscribeDecided is subscribeFrom for a client whose events depend on versions from before the history.
+func (c *cachedReads) subscribeDecided(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
+	sub, err := c.subscribeFrom(ctx, l, want)
+	if !errors.Is(err, fanout.ErrUndecidable) || l.decide(ctx) != nil {
+		return sub, err
 	}
 	return l.cache.Subscribe(want)
 }

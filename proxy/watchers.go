@@ -129,6 +129,13 @@ func (ws *watchers) remove(w *watcher) {
 	ws.open = ws.open[:end]
 }
 
+// count is how many watches there are.
+func (ws *watchers) count() int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return len(ws.open)
+}
+
 // selected returns the watches that match, and how many there are in all.
 func (ws *watchers) selected(match func(*watcher) bool) (matching []*watcher, all int) {
 	ws.mu.Lock()

@@ -179,7 +179,8 @@ func TestText(t *testing.T) {
 	f("v1.36.3", "resources: {requests: {memory: null}, limits: {memory: null}}", "!GOMEMLIMIT")
 	f("v1.36.3", "frontProxies: {extraKeys: [a]}", "!requestheader", "!userextras", "--anonymous-auth=true\n")
 	f("v1.36.3", "frontProxies: {enabled: true, configMap: ca, extraKeys: [a]}", `credential-id, uids, "userextras/a"]`, "name: ca\n")
-	f("v1.36.3", "{shutdown: {delaySeconds: 0, timeoutSeconds: 60}}", "--shutdown-delay-duration=0s", "--shutdown-timeout=60s", "terminationGracePeriodSeconds: 65")
+	f("v1.36.3", "{shutdown: {delaySeconds: 0, drainSeconds: 30, timeoutSeconds: 60}, maxConnectionAge: 0s}", "--shutdown-delay-duration=0s",
+		"--drain-duration=30s", "--shutdown-timeout=60s", "terminationGracePeriodSeconds: 95", "--max-connection-age=0s")
 }
 
 // TestArgs: watchfan takes the arguments of the Deployment, and understands the values as they are meant.

@@ -172,15 +172,20 @@ func (p *pair) check(m *model) error {
 // the same selector gets from kube-apiserver itself".
 func TestOracle(t *testing.T) {
 	c := sharedCluster(t)
-	p := privateWatchfan(t, c)
+	compareWatchers(t, c, privateWatchfan(t, c), []string{"oracle", "oracle-b", "zoracle"}, *watchers, nil)
+}
+
+// compareWatchers has watchers of p, and a twin of each at kube-apiserver, watch the churn in some namespaces. midway, if there is one, is called once
+// all have begun.
+func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watchers int, midway func()) {
+	t.Helper()
 	ours, theirs := p.plain(t), c.direct(t)
 	tls := p.secure(t, c.token(t, "reader"))
 	rng := rand.New(rand.NewPCG(*seed, 0))
-	ns := []string{"oracle", "oracle-b", "zoracle"}
 	createNamespaces(t, theirs, ns...)
 	p.waitReady(t)
 
-	lasting := *churnFor + 6*time.Second + time.Duration(*watchers)*20*time.Millisecond
+	lasting := *churnFor + 6*time.Second + time.Duration(watchers)*20*time.Millisecond
 	reference := theirs.watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d", int(lasting.Seconds())+4))
 	var first uint64 // at or before the churn, and what the reference begins with
 	for n := 1; first == 0; n++ {
@@ -196,7 +201,7 @@ func TestOracle(t *testing.T) {
 
 	// A third of the pairs begin at once, the others at random moments and from random resourceVersions of the past.
 	all := selections(ns)
-	pairs := make([]*pair, *watchers)
+	pairs := make([]*pair, watchers)
 	var opening sync.WaitGroup
 	gate := make(chan struct{}, 8)
 	for i := range pairs {
@@ -204,8 +209,8 @@ func TestOracle(t *testing.T) {
 		if s.legacy && st.modern {
 			st = starts[i%2]
 		}
-		if i >= *watchers/3 {
-			pause := (*churnFor - time.Since(begin) - time.Second) / time.Duration(*watchers-i)
+		if i >= watchers/3 {
+			pause := (*churnFor - time.Since(begin) - time.Second) / time.Duration(watchers-i)
 			time.Sleep(time.Duration(rng.Int64N(int64(max(2*pause, 1)))))
 		}
 		now := work.last.Load()
@@ -227,6 +232,9 @@ func TestOracle(t *testing.T) {
 		})
 	}
 	opening.Wait()
+	if midway != nil {
+		midway()
+	}
 	time.Sleep(*churnFor - time.Since(begin))
 	close(stop)
 	if err := <-written; err != nil {

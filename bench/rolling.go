@@ -1,0 +1,377 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// runRolling is `bench rolling`: replicas of watchfan behind a load balancer are replaced one after another, as by a
+// rolling update, while their clients watch and something writes.
+func runRolling(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o := rollingDefaults()
+	fs := flag.NewFlagSet("bench rolling", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	o.AddFlags(fs)
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	r := &rolling{opts: o, say: func(format string, args ...any) { fmt.Fprintf(stderr, "rolling: "+format+"\n", args...) }}
+	err := r.run(ctx)
+	var report bytes.Buffer
+	o.conditions().write(&report)
+	if err != nil {
+		fmt.Fprintf(&report, "\nINCOMPLETE: %v\n", err)
+	}
+	fmt.Fprintln(&report)
+	r.report(&report)
+	stdout.Write(report.Bytes())
+	return errors.Join(err, publish(o.Out, report.Bytes()))
+}
+
+// rollingOptions say what is started, and with what load.
+type rollingOptions struct {
+	Devcluster string // path of deploy/devcluster's binary
+	Watchfan   string // path of watchfan's binary
+
+	Clients  int           // that watch
+	Replicas int           // of watchfan
+	Objects  int           // ConfigMaps
+	Rate     float64       // writes per second
+	Steady   time.Duration // before the first replica is replaced
+	Delay    time.Duration // watchfan's --shutdown-delay-duration
+	Drain    time.Duration // watchfan's --drain-duration
+	MaxAge   time.Duration // watchfan's --max-connection-age; 0 is none
+	Out      string        // name of the published run in bench/results; "" prints only
+}
+
+func rollingDefaults() *rollingOptions {
+	return &rollingOptions{Devcluster: "bin/devcluster", Watchfan: "bin/watchfan",
+		Clients: 3000, Replicas: 3, Objects: 200, Rate: 20, Steady: 15 * time.Second, Delay: 3 * time.Second, Drain: 10 * time.Second, MaxAge: 90 * time.Second}
+}
+
+// AddFlags adds the flags of `bench rolling`.
+func (o *rollingOptions) AddFlags(fs *flag.FlagSet) {
+	fs.StringVar(&o.Devcluster, "devcluster", o.Devcluster, "`path` of the dev cluster's binary")
+	fs.StringVar(&o.Watchfan, "watchfan", o.Watchfan, "`path` of watchfan's binary")
+	fs.IntVar(&o.Clients, "clients", o.Clients, "clients that watch, over TLS")
+	fs.IntVar(&o.Replicas, "replicas", o.Replicas, "replicas of watchfan, each of which is replaced")
+	fs.IntVar(&o.Objects, "objects", o.Objects, "ConfigMaps that are written in turn")
+	fs.Float64Var(&o.Rate, "rate", o.Rate, "writes per second")
+	fs.DurationVar(&o.Steady, "steady", o.Steady, "how long latency is measured before the first replica is replaced")
+	fs.DurationVar(&o.Delay, "shutdown-delay-duration", o.Delay, "the replicas'")
+	fs.DurationVar(&o.Drain, "drain-duration", o.Drain, "the replicas'")
+	fs.DurationVar(&o.MaxAge, "max-connection-age", o.MaxAge, "the replicas'; the run goes on for a little longer than that after the last is replaced")
+	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
+}
+
+// Validate reports what makes the options unusable on this machine.
+func (o *rollingOptions) Validate() error {
+	switch {
+	case o.Clients < 1 || o.Replicas < 1 || o.Objects < 1 || o.Rate <= 0:
+		return errors.New("--clients, --replicas, --objects and --rate must be positive")
+	case o.Steady < 0 || o.Delay < 0 || o.Drain < 0 || o.MaxAge < 0:
+		return errors.New("durations must not be negative")
+	case strings.ContainsAny(o.Out, "/\\"):
+		return errors.New("--out is a name, not a path")
+	}
+	return errors.Join(executable(o.Devcluster, "make devcluster"), executable(o.Watchfan, "make build"), raiseFileLimit(3*o.Clients))
+}
+
+func (o *rollingOptions) conditions() conditions {
+	c := machineConditions()
+	c.add("clients", fmt.Sprint(o.Clients))
+	c.add("replicas", fmt.Sprint(o.Replicas))
+	c.add("objects", fmt.Sprint(o.Objects))
+	c.add("writes/s", fmt.Sprint(o.Rate))
+	c.add("shutdown-delay-duration", o.Delay.String())
+	c.add("drain-duration", o.Drain.String())
+	c.add("max-connection-age", o.MaxAge.String())
+	return c
+}
+
+// rolling is one run.
+type rolling struct {
+	opts *rollingOptions
+	say  func(format string, args ...any)
+
+	cluster  *cluster
+	audit    *auditLog
+	balancer *balancer
+	writes   *changes
+	clients  []*rollingClient
+	replicas []*replica
+	started  int // replicas, for their names
+	certFile string
+	keyFile  string
+
+	latency atomic.Pointer[histogram] // where deliveries are counted now
+	before  histogram                 // while nothing is replaced
+	during  histogram
+
+	start    map[string]int // requests that reached kube-apiserver before the first replica was replaced
+	restarts []restart
+	spreads  []spread
+	faults   []string // events that were missed, or came twice
+	events   int
+}
+
+// restart is one replica's replacement.
+type restart struct {
+	exit     time.Duration  // from SIGTERM to the process' end
+	live     time.Duration  // from SIGTERM until all clients watch again
+	requests map[string]int // that reached kube-apiserver, by kind
+}
+
+// spread is how many connections each replica has.
+type spread struct {
+	when  string
+	conns []int
+}
+
+// awayMost is the most that a replica is from an even share, as a part of that.
+func (s spread) awayMost() (most float64) {
+	sum := 0
+	for _, n := range s.conns {
+		sum += n
+	}
+	even := float64(sum) / float64(len(s.conns))
+	for _, n := range s.conns {
+		most = max(most, max(float64(n)-even, even-float64(n))/even)
+	}
+	return most
+}
+
+func (r *rolling) run(ctx context.Context) (err error) {
+	dir, err := os.MkdirTemp("", "watchfan-rolling-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if r.audit, err = newAuditLog(dir, "configmaps"); err != nil {
+		return err
+	}
+	r.say("starting a dev cluster")
+	if r.cluster, err = startCluster(ctx, r.opts.Devcluster, r.audit.flags()...); err != nil {
+		return err
+	}
+	defer r.cluster.stop()
+	certFile, keyFile, pool, err := makeCertificate(dir)
+	if err != nil {
+		return err
+	}
+	r.certFile, r.keyFile = certFile, keyFile
+	if r.balancer, err = newBalancer(); err != nil {
+		return err
+	}
+	defer r.balancer.close()
+	defer func() {
+		for _, p := range r.replicas {
+			p.child.stop()
+		}
+	}()
+	for range r.opts.Replicas {
+		if err := r.startReplica(ctx, dir); err != nil {
+			return err
+		}
+	}
+	r.balancer.look()
+	r.writes = newChanges(r.cluster, r.opts.Objects)
+	if err := r.writes.create(ctx); err != nil {
+		return err
+	}
+	r.say("connecting %d clients", r.opts.Clients)
+	r.latency.Store(&r.before)
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	e := endpoint{addr: r.balancer.addr(), tls: tlsConfig(r.balancer.addr(), pool), token: r.cluster.token}
+	for i := range r.opts.Clients {
+		c := newRollingClient(e, r.writes.selection(i), &r.latency)
+		r.clients = append(r.clients, c)
+		wg.Go(func() { c.run(running) })
+		if i%50 == 49 {
+			if err := sleep(ctx, 100*time.Millisecond); err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.awaitLive(ctx, time.Now()); err != nil {
+		return err
+	}
+	r.spread("before")
+	writing, stopWriting := context.WithCancel(ctx)
+	defer stopWriting()
+	written := make(chan error, 1)
+	go func() { written <- r.writes.run(writing, r.opts.Rate) }()
+	r.say("writing %v times a second", r.opts.Rate)
+	if err := sleep(ctx, r.opts.Steady); err != nil {
+		return err
+	}
+	if r.start, err = r.audit.count(); err != nil {
+		return err
+	}
+	r.latency.Store(&r.during)
+	for i := range r.opts.Replicas {
+		if err := r.replace(ctx, dir, i); err != nil {
+			return err
+		}
+	}
+	r.spread("after")
+	if r.opts.MaxAge > 0 {
+		wait := r.opts.MaxAge * 12 / 10
+		r.say("waiting for %v, in which all connections become too old", wait)
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		r.spread(fmt.Sprintf("%v later", wait))
+	}
+	stopWriting()
+	if err := <-written; err != nil {
+		return err
+	}
+	r.check(ctx)
+	stop()
+	wg.Wait()
+	return nil
+}
+
+// startReplica starts one more watchfan, and returns when it is ready and the balancer knows it.
+func (r *rolling) startReplica(ctx context.Context, dir string) error {
+	r.started++
+	name := fmt.Sprintf("watchfan-%d", r.started)
+	p, err := startReplica(ctx, r, filepath.Join(dir, name), name)
+	if err != nil {
+		return err
+	}
+	r.replicas = append(r.replicas, p)
+	r.balancer.add(p)
+	return p.awaitReady(ctx)
+}
+
+// replace starts another replica and ends the oldest, as a Deployment's rolling update with a surge of one does.
+func (r *rolling) replace(ctx context.Context, dir string, i int) error {
+	if err := r.startReplica(ctx, dir); err != nil {
+		return err
+	}
+	old := r.replicas[0]
+	r.say("replacing %s, which has %d connections", old.child.name, r.balancer.count(old))
+	begin := time.Now()
+	if err := old.child.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	var x restart
+	patience := r.opts.Delay + r.opts.Drain + 30*time.Second
+	select {
+	case <-old.child.exit:
+		x.exit = time.Since(begin)
+	case <-time.After(patience):
+		return fmt.Errorf("%s has not ended %v after SIGTERM: %s", old.child.name, patience, old.child.tail())
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if old.child.err != nil {
+		return fmt.Errorf("%s: %w: %s", old.child.name, old.child.err, old.child.tail())
+	}
+	r.replicas = r.replicas[1:]
+	r.balancer.remove(old)
+	if err := r.awaitLive(ctx, begin); err != nil {
+		return err
+	}
+	x.live = time.Since(begin)
+	var err error
+	if err := sleep(ctx, 3*time.Second); err != nil { // for what the new one asks a little later
+		return err
+	}
+	if x.requests, err = r.audit.count(); err != nil {
+		return err
+	}
+	r.say("replaced %s: it ended after %v; all clients watched again after %v; %v", old.child.name, x.exit.Round(time.Millisecond), x.live.Round(time.Millisecond), x.requests)
+	r.restarts = append(r.restarts, x)
+	return nil
+}
+
+// awaitLive waits until all clients watch, or have begun to since begin: connections that become too old are away for a moment at any time.
+func (r *rolling) awaitLive(ctx context.Context, begin time.Time) error {
+	for deadline := time.Now().Add(time.Minute); ; {
+		away := 0
+		for _, c := range r.clients {
+			if !c.watchedSince(begin) {
+				away++
+			}
+		}
+		if away == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d of %d clients do not watch", away, len(r.clients))
+		}
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *rolling) spread(when string) {
+	s := spread{when: when}
+	for _, p := range r.replicas {
+		s.conns = append(s.conns, r.balancer.count(p))
+	}
+	r.say("connections %s: %v", when, s.conns)
+	r.spreads = append(r.spreads, s)
+}
+
+// check compares what each client was sent with what was written.
+func (r *rolling) check(ctx context.Context) {
+	want := make(map[selection][]change)
+	deadline := time.Now().Add(30 * time.Second)
+	for i, c := range r.clients {
+		if _, ok := want[c.selection]; !ok {
+			want[c.selection] = r.writes.selectedBy(c.selection)
+		}
+		all := want[c.selection]
+		var seen []uint64
+		var began uint64
+		for {
+			seen, began = c.state()
+			from, _ := slices.BinarySearchFunc(all, began+1, func(x change, rv uint64) int { return compareVersions(x.rv, rv) })
+			if len(seen) >= len(all)-from || time.Now().After(deadline) || sleep(ctx, 10*time.Millisecond) != nil {
+				all = all[from:]
+				break
+			}
+		}
+		r.events += len(seen)
+		same := slices.EqualFunc(seen, all, func(rv uint64, x change) bool { return rv == x.rv })
+		if !same {
+			r.faults = append(r.faults, fmt.Sprintf("client %d, %s: %d events, want %d", i, c.query, len(seen), len(all)))
+		}
+	}
+}
+
+func compareVersions(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,83 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// An auditLog is what kube-apiserver says of the lists and watches of one resource that have reached it.
+type auditLog struct {
+	policy, path string
+	read         int64 // bytes of it that have been counted
+}
+
+func newAuditLog(dir, resource string) (*auditLog, error) {
+	a := &auditLog{policy: filepath.Join(dir, "audit-policy.json"), path: filepath.Join(dir, "audit.log")}
+	policy := fmt.Sprintf(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["ResponseStarted","ResponseComplete","Panic"],`+
+		`"rules":[{"level":"Metadata","verbs":["list","watch"],"resources":[{"group":"","resources":[%q]}]},{"level":"None"}]}`, resource)
+	return a, os.WriteFile(a.policy, []byte(policy), 0o600)
+}
+
+// flags are the dev cluster's.
+func (a *auditLog) flags() []string {
+	return []string{"--apiserver-arg", "audit-policy-file=" + a.policy, "--apiserver-arg", "audit-log-path=" + a.path}
+}
+
+// The kinds of requests, in the order of the report.
+var auditKinds = []string{"lane starts", "lane watches", "replays", "versions", "exact lists", "proof lists", "clients' lists", "clients' watches"}
+
+// count returns the requests since it was last called, by kind.
+func (a *auditLog) count() (map[string]int, error) {
+	f, err := os.Open(a.path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if _, err := f.Seek(a.read, io.SeekStart); err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	content = content[:bytes.LastIndexByte(content, '\n')+1]
+	a.read += int64(len(content))
+	counts := make(map[string]int)
+	for line := range bytes.Lines(content) {
+		var e struct{ Verb, RequestURI, UserAgent string }
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("audit log: %w", err)
+		}
+		if strings.HasPrefix(e.UserAgent, "watchfan/") || e.UserAgent == rollingAgent {
+			counts[auditKind(e.Verb, e.RequestURI, e.UserAgent)]++
+		}
+	}
+	return counts, nil
+}
+
+func auditKind(verb, uri, agent string) string {
+	switch {
+	case agent == rollingAgent && verb == "list":
+		return "clients' lists"
+	case agent == rollingAgent:
+		return "clients' watches"
+	case verb == "list" && strings.Contains(uri, "resourceVersionMatch=Exact"):
+		return "exact lists"
+	case verb == "list" && (strings.Contains(uri, "/namespaces/-/") || strings.Contains(uri, "metadata.name%3D-")):
+		return "versions"
+	case verb == "list":
+		return "proof lists"
+	case strings.Contains(uri, "sendInitialEvents=true"):
+		return "lane starts"
+	case strings.Contains(uri, "timeoutSeconds=3&") || strings.HasSuffix(uri, "timeoutSeconds=3"):
+		return "replays"
+	}
+	return "lane watches"
+}

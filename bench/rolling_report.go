@@ -1,0 +1,70 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// report writes what was measured so far.
+func (r *rolling) report(w io.Writer) {
+	var relists, gone, ends, breaks int
+	for _, c := range r.clients {
+		c.mu.Lock()
+		relists, gone, ends, breaks = relists+c.relists, gone+c.gone, ends+c.ends, breaks+c.breaks
+		c.mu.Unlock()
+	}
+	writes := 0
+	if r.writes != nil {
+		writes = r.writes.count()
+	}
+	before, during := new(distribution), new(distribution)
+	before.add(&r.before)
+	during.add(&r.during)
+	fmt.Fprintf(w, "clients: %d relists, %d times 410 Gone, %d watches ended properly, %d did not\n", relists, gone, ends, breaks)
+	fmt.Fprintf(w, "events: %d writes, %d events compared with them, %d clients missed some or were sent some twice\n", writes, r.events, len(r.faults))
+	for _, fault := range r.faults[:min(len(r.faults), 5)] {
+		fmt.Fprintf(w, "  %s\n", fault)
+	}
+	for _, l := range []struct {
+		name string
+		*distribution
+	}{{"before", before}, {"during and after", during}} {
+		fmt.Fprintf(w, "latency %s, from a write's being sent: p50 %s, p99 %s, p99.9 %s of %d events\n", l.name,
+			milliseconds(l.quantile(.5)), milliseconds(l.quantile(.99)), milliseconds(l.quantile(.999)), l.count)
+	}
+	for _, s := range r.spreads {
+		fmt.Fprintf(w, "connections of each replica, %s: %v, at most %.0f %% from even\n", s.when, s.conns, 100*s.awayMost())
+	}
+	fmt.Fprintf(w, "\n| lists and watches at kube-apiserver |")
+	for _, kind := range auditKinds {
+		fmt.Fprintf(w, " %s |", kind)
+	}
+	fmt.Fprintf(w, " replica's end s | all clients watch again s |\n|---|")
+	for range len(auditKinds) + 2 {
+		fmt.Fprint(w, "---|")
+	}
+	row := func(name string, requests map[string]int, times string) {
+		fmt.Fprintf(w, "\n| %s |", name)
+		for _, kind := range auditKinds {
+			fmt.Fprintf(w, " %d |", requests[kind])
+		}
+		fmt.Fprint(w, times)
+	}
+	row(fmt.Sprintf("%d replicas begin", r.opts.Replicas), r.start, " | |")
+	for i, x := range r.restarts {
+		row(fmt.Sprintf("replacement %d", i+1), x.requests, fmt.Sprintf(" %.1f | %.1f |", x.exit.Seconds(), x.live.Seconds()))
+	}
+	fmt.Fprintln(w)
+	if during.count == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	metrics := []metric{{"relists", float64(relists)}, {"gone", float64(gone)}, {"faults", float64(len(r.faults))},
+		{"before-p99-ns", float64(before.quantile(.99))}, {"during-p99-ns", float64(during.quantile(.99))}}
+	if len(r.spreads) > 0 {
+		metrics = append(metrics, metric{"uneven-%", 100 * r.spreads[len(r.spreads)-1].awayMost()})
+	}
+	writeBenchmark(w, fmt.Sprintf("BenchmarkRolling/replicas=%d/clients=%d", r.opts.Replicas, r.opts.Clients), metrics)
+}

@@ -1,0 +1,131 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// A selection is what a client watches.
+type selection struct {
+	path  string
+	query string
+	kind  byte // a: all, g: a group, n: a name, f: a label that comes and goes
+	which int  // of groups, or of objects
+}
+
+// A change is one write.
+type change struct {
+	rv       uint64
+	object   int
+	was, now bool // whether it had the label that comes and goes
+}
+
+// changes writes ConfigMaps at kube-apiserver itself, and remembers what became of it.
+type changes struct {
+	writer  *writer
+	objects int
+	flipped []bool
+
+	mu  sync.Mutex
+	log []change
+}
+
+func newChanges(c *cluster, objects int) *changes {
+	return &changes{writer: &writer{client: c.client(), server: c.url(), token: c.token}, objects: objects, flipped: make([]bool, objects)}
+}
+
+const rollingPath = "/api/v1/namespaces/rolling/configmaps"
+
+// selection is what client i watches: a tenth of the clients everything, two tenths what has a label that comes and goes, four tenths a
+// group, three tenths one object.
+func (w *changes) selection(i int) selection {
+	s := selection{path: rollingPath}
+	switch k := i % 10; {
+	case k == 0:
+		s.kind = 'a'
+	case k < 3:
+		s.kind, s.query = 'f', "labelSelector=flipped%3Dyes"
+	case k < 7:
+		s.kind, s.which = 'g', i/10%groups
+		s.query = fmt.Sprintf("labelSelector=group%%3Dg%d", s.which)
+	default:
+		s.kind, s.which = 'n', i/10%w.objects
+		s.query = "fieldSelector=metadata.name%3D" + objectName(s.which)
+	}
+	return s
+}
+
+func objectName(o int) string { return fmt.Sprintf("object-%04d", o) }
+
+// selectedBy returns the changes that a selection's watch brings.
+func (w *changes) selectedBy(s selection) (selected []change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.log {
+		if s.kind == 'a' || s.kind == 'f' && (c.was || c.now) || s.kind == 'g' && c.object%groups == s.which || s.kind == 'n' && c.object == s.which {
+			selected = append(selected, c)
+		}
+	}
+	return selected
+}
+
+func (w *changes) create(ctx context.Context) error {
+	if _, err := w.writer.send(ctx, "POST", "/api/v1/namespaces", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"rolling"}}`); err != nil {
+		return err
+	}
+	for o := range w.objects {
+		if _, err := w.writer.send(ctx, "POST", rollingPath, w.body(o)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *changes) body(o int) string {
+	label := ""
+	if w.flipped[o] {
+		label = `,"flipped":"yes"`
+	}
+	return fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q,"labels":{"group":"g%d"%s}},"data":{"sent":"%d"}}`,
+		objectName(o), o%groups, label, time.Now().UnixNano())
+}
+
+// run writes the objects in turn until ctx ends; each second time an object is written its label comes or goes.
+func (w *changes) run(ctx context.Context, rate float64) error {
+	timetable := pace{start: time.Now(), rate: rate}
+	for i := uint64(0); ; i++ {
+		if _, err := timetable.wait(ctx, i); err != nil {
+			return nil
+		}
+		o := int(i % uint64(w.objects))
+		was := w.flipped[o]
+		if i/uint64(w.objects)%2 == 0 {
+			w.flipped[o] = !was
+		}
+		// Not cut short when the load stops: it is to be known what was written.
+		bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
+		answer, err := w.writer.send(bounded, "PUT", rollingPath+"/"+objectName(o), w.body(o))
+		cancel()
+		if err != nil {
+			return err
+		}
+		rv, err := numberBehind(answer, `"resourceVersion":"`)
+		if err != nil {
+			return err
+		}
+		w.mu.Lock()
+		w.log = append(w.log, change{rv, o, was, w.flipped[o]})
+		w.mu.Unlock()
+	}
+}
+
+// count is how many writes were acknowledged.
+func (w *changes) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.log)
+}

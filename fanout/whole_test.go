@@ -1,0 +1,121 @@
+package fanout_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+// A whole ending comes behind all that there was, and behind a bookmark that says so; a client that asks for none is sent none. Who comes back
+// with the bookmark misses nothing and is sent nothing twice.
+func TestWholeEnding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		for i := range 20 {
+			w.put(named(fmt.Sprint("old-", i)))
+		}
+		began := w.rv
+		s := sel(t, "", "", "metadata.name=x")
+		type client struct {
+			sub *fanout.Subscription
+			*recorder
+		}
+		clients := make(map[fanout.Request]client)
+		for _, gzip := range []bool{false, true} {
+			for _, bookmarks := range []bool{false, true} {
+				for _, start := range []fanout.Start{fanout.FromNow, fanout.FromSnapshot, fanout.FromVersion} {
+					r := fanout.Request{Start: start, ResourceVersion: began - 10, Gzip: gzip, Bookmarks: bookmarks}
+					sub, rec := w.client(s, r)
+					clients[r] = client{sub, rec}
+				}
+			}
+		}
+		synctest.Wait()
+		w.put(named("x"))
+		w.put(named("y")) // which nobody selects
+		for _, c := range clients {
+			c.sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
+		}
+		synctest.Wait()
+		progress := w.rv
+		w.put(named("x"))
+		for r, c := range clients {
+			c.wantEnd(t, fanout.ShutDown, true)
+			want := w.since(s, began)[:1]
+			if r.Bookmarks {
+				want = append(want, bookmark(progress, false))
+			}
+			c.wantLines(t, want...)
+		}
+		_, again := w.client(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: progress})
+		again.wantLines(t, w.since(s, progress)...)
+	})
+}
+
+// A client that has nothing new to be told is told where it stands; one that asked for the future is not.
+func TestWholeEndingOfNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		rv := w.put(named("x"))
+		f := func(from uint64, want ...string) {
+			t.Helper()
+			sub, r := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: from, Bookmarks: true})
+			sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
+			r.wantEnd(t, fanout.ShutDown, true)
+			r.wantLines(t, want...)
+		}
+		f(rv, bookmark(rv, false))
+		f(rv + 1)
+	})
+}
+
+// A whole ending waits for a client that reads slowly, and then comes; another ending does not wait for it.
+func TestWholeEndingOfSlowClient(t *testing.T) {
+	f := func(wantReason fanout.Reason, complete bool, then func(*fanout.Subscription, *stuck)) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, roomy)
+			slow := newStuck(10)
+			sub := w.subscribe(everything(t), fanout.Request{Bookmarks: true})
+			w.flusher.Start(sub, slow)
+			w.put(named("a"))
+			synctest.Wait()
+			w.put(named("b"))
+			sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
+			time.Sleep(time.Minute)
+			if slow.ended() {
+				t.Fatal("ended, although the client has not read everything")
+			}
+			then(sub, slow)
+			slow.wantEnd(t, wantReason, complete)
+			if complete {
+				slow.wantLines(t, append(w.since(everything(t), 100), bookmark(w.rv, false))...)
+			}
+		})
+	}
+	f(fanout.ShutDown, true, func(_ *fanout.Subscription, s *stuck) {
+		s.mu.Lock()
+		s.room = 1 << 20
+		s.mu.Unlock()
+		s.reads <- nil
+	})
+	f(fanout.Revoked, false, func(sub *fanout.Subscription, _ *stuck) { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
+}
+
+// A watch that is as old as its connection may be ends whole.
+func TestAging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		start := time.Now()
+		_, r := w.client(everything(t), fanout.Request{Timeout: time.Second, Aging: true, Bookmarks: true})
+		rv := w.put(named("x"))
+		r.wantEnd(t, fanout.Aged, true)
+		if got := time.Since(start); got < time.Second || got > time.Second+fanout.SweepEvery {
+			t.Errorf("ended after %v", got)
+		}
+		r.wantLines(t, append(w.since(everything(t), 100), bookmark(rv, false))...)
+	})
+}

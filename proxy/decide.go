@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// mostNamed is how many objects are asked for one by one, rather than with their whole collection. A collection of more than mostListed is not.
+const mostNamed = 16
+
+// decide finds out what selectors' clients get of the history's beginning, which a replay has brought: that depends on the versions from before
+// it, and kube-apiserver still has those, as of the resourceVersion where the history begins. After a restart nearly all clients with selectors come
+// back from there, and would otherwise each be passed through for as long as their watches last.
+//
+// It is tried once for each such resourceVersion, however many wait.
+func (l *lane) decide(ctx context.Context) error {
+	if err := l.extending.acquire(ctx); err != nil {
+		return err
+	}
+	donec := make(chan error, 1)
+	if !l.spawn(func(ctx context.Context) {
+		defer l.extending.release()
+		donec <- l.decideOnce(ctx)
+	}) {
+		l.extending.release()
+		return context.Canceled
+	}
+	select {
+	case err := <-donec:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+var errNotDecided = errors.New("the versions from before the history can't be had")
+
+func (l *lane) decideOnce(ctx context.Context) error {
+	keys, after := l.cache.Unknown()
+	switch {
+	case len(keys) == 0:
+		return nil
+	case l.undecided.Swap(after) == after:
+		return errNotDecided
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	started := time.Now()
+	objects, err := l.objectsAt(ctx, keys, after)
+	if err == nil && !l.cache.Decide(objects, after) {
+		err = errNotDecided
+	}
+	if err != nil {
+		l.log.Warn("Passed watches of selectors through, for a minute", "fromResourceVersion", after, "err", err)
+		return err
+	}
+	l.log.Info("Decided history", "fromResourceVersion", after, "objects", len(keys), "elapsed", time.Since(started).Round(time.Millisecond))
+	return nil
+}
+
+// objectsAt returns the objects with the given keys as of resourceVersion rv. It may return others with them.
+func (l *lane) objectsAt(ctx context.Context, keys []string, rv uint64) (objects []*framing.Object, err error) {
+	if len(keys) > mostNamed {
+		if n := l.cache.Stats().Objects; n > mostListed {
+			return nil, fmt.Errorf("list %s at %d: %d objects are too many", l, rv, n)
+		}
+		return l.listAt(ctx, l.path, "", rv)
+	}
+	for _, key := range keys {
+		namespace, name, namespaced := strings.Cut(key, "/")
+		path := l.path
+		if !namespaced {
+			name = key
+		} else {
+			path = strings.TrimSuffix(l.path, l.gvr.Resource) + "namespaces/" + url.PathEscape(namespace) + "/" + l.gvr.Resource
+		}
+		found, err := l.listAt(ctx, path, "metadata.name="+name, rv)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, found...)
+	}
+	return objects, nil
+}
+
+// listAt returns the objects that a field selector selects, as of resourceVersion rv.
+func (l *lane) listAt(ctx context.Context, path, fieldSelector string, rv uint64) (objects []*framing.Object, err error) {
+	form := l.form.Load()
+	scanner, typed := framing.NewScanner(l.encoding, l.fields), form.TypeMeta(l.info.kind)
+	pairs := []string{"limit", listPage, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact"}
+	for {
+		if fieldSelector != "" {
+			pairs = append(pairs, "fieldSelector", fieldSelector)
+		}
+		resp, err := l.own(l.get(ctx, path, query(pairs...), l.accept(true)))
+		if err != nil {
+			return nil, fmt.Errorf("list %s at %d: %w", l, rv, err)
+		}
+		meta, err := readList(l.encoding, resp.Body, func(raw []byte) error {
+			o, err := scanner.Item(raw, typed)
+			objects = append(objects, o)
+			return err
+		})
+		resp.Body.Close()
+		if err == nil && meta.ResourceVersion != rv {
+			err = fmt.Errorf("it is as of %d", meta.ResourceVersion)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list %s at %d: %w", l, rv, err)
+		}
+		if meta.Continue == "" {
+			return objects, nil
+		}
+		pairs = []string{"limit", listPage, "continue", meta.Continue}
+	}
+}
+
+// readList calls f for each item of a list.
+func readList(encoding framing.Encoding, body io.Reader, f func(raw []byte) error) (framing.ListMeta, error) {
+	list := framing.NewListReader(encoding, body)
+	for {
+		raw, err := list.Next()
+		if err == io.EOF {
+			return list.Metadata()
+		}
+		if err == nil {
+			err = f(raw)
+		}
+		if err != nil {
+			return framing.ListMeta{}, err
+		}
+	}
+}
+
+// returnSoon has a watch that is passed through end within a minute: what can't be answered here is about the past, and its client comes back with a
+// newer resourceVersion. Of a parameter that is given twice kube-apiserver takes the first.
+func returnSoon(ctx *fasthttp.RequestCtx, req *request) {
+	seconds := 30 + rand.N(30)
+	if t := req.timeoutSeconds; t != nil && *t != 0 && *t <= int64(seconds) {
+		return
+	}
+	path, params, _ := strings.Cut(string(ctx.Request.Header.RequestURI()), "?")
+	ctx.Request.Header.SetRequestURI(path + "?timeoutSeconds=" + strconv.Itoa(seconds) + "&" + params)
+}

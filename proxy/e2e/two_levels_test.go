@@ -1,0 +1,146 @@
+package e2e_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// over returns a kubeconfig whose cluster is a watchfan's TLS port, and its user one of the cluster's.
+func (c *cluster) over(t *testing.T, secure, user string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	content := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x","user":"x"}}],`+
+		`"clusters":[{"name":"x","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],"users":[{"name":"x","user":{"tokenFile":%q}}]}`,
+		secure, c.ready.TokenFiles[user])
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// levels are a watchfan whose upstream is a watchfan.
+type levels struct {
+	cluster      *cluster
+	upper, lower *watchfan
+	lowerFlags   []string
+}
+
+func newLevels(t *testing.T, upperFlags ...string) *levels {
+	t.Helper()
+	address := freePort(t)
+	_, port, _ := net.SplitHostPort(address)
+	s := &levels{cluster: sharedCluster(t), lowerFlags: []string{"--secure-port=" + port, "--drain-duration=1s", "--shutdown-timeout=3s"}}
+	s.lower = privateWatchfan(t, s.cluster, s.lowerFlags...)
+	s.lower.waitReady(t)
+	s.upper = privateWatchfan(t, s.cluster, append([]string{"--kubeconfig=" + s.cluster.over(t, address, "admin")}, upperFlags...)...)
+	s.upper.waitReady(t)
+	return s
+}
+
+// restartLower replaces the lower watchfan by another at the same address.
+func (s *levels) restartLower(t *testing.T) {
+	t.Helper()
+	if err := s.lower.stop(); err != nil {
+		t.Error(err)
+	}
+	s.lower = privateWatchfan(t, s.cluster, s.lowerFlags...)
+}
+
+// TestTwoLevels: watchers of a watchfan behind a watchfan get what watchers of kube-apiserver get, while the one in the middle is replaced.
+func TestTwoLevels(t *testing.T) {
+	s := newLevels(t)
+	compareWatchers(t, s.cluster, s.upper, []string{"levels", "levels-b", "zlevels"}, min(24, *watchers), func() { s.restartLower(t) })
+	admin := s.upper.admin(t)
+	if n := admin.metric(t, "watchfan_upstream_watch_breaks_total"); n == 0 {
+		t.Error("the upper watchfan's watches did not break: nothing was replaced")
+	}
+	if n := admin.metric(t, "watchfan_upstream_relists_total"); n != 0 {
+		t.Errorf("the upper watchfan listed anew %v times", n)
+	}
+}
+
+// TestTwoLevelsReads: reads through two watchfans show what has been written before them, and who may read what is decided as by kube-apiserver, for tokens and for
+// certificates, which become impersonation on the way.
+func TestTwoLevelsReads(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	users := c.authority(t)
+	s := newLevels(t, "--client-ca-file="+users.file)
+	direct := c.direct(t)
+	const ns = "levels-reads"
+	createNamespaces(t, direct, ns)
+	uri := "/api/v1/namespaces/" + ns + "/configmaps"
+	pad := strings.Repeat("x", 40<<10) // more than kube-apiserver answers as easily
+	for i := range 8 {
+		direct.create(t, uri, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d"},"data":{"pad":%q}}`, i, pad))
+	}
+
+	certificate := func(base string, user string, groups ...string) *target {
+		pair := users.client(t, user, groups...)
+		d := newTarget("certificate of "+user, base, &tls.Config{InsecureSkipVerify: true,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair, nil }})
+		t.Cleanup(d.close)
+		return d
+	}
+	for name, ways := range map[string][2]*target{
+		"reader":              {s.upper.secure(t, c.token(t, "reader")), c.as(t, "reader")},
+		"nobody":              {s.upper.secure(t, ""), c.as(t, "")},
+		"admin's certificate": {certificate("https://"+s.upper.ports.Secure, "boss", "system:masters"), certificate(c.ready.Server, "boss", "system:masters")},
+		"other certificate":   {certificate("https://"+s.upper.ports.Secure, "jane"), certificate(c.ready.Server, "jane")},
+	} {
+		for _, path := range []string{uri, uri + "/c3", uri + "?resourceVersion=0", "/api/v1/secrets", uri + "?watch=1&resourceVersion=0&timeoutSeconds=1"} {
+			ours, theirs := ways[0].get(t, path), ways[1].get(t, path)
+			if ours.status != theirs.status {
+				t.Errorf("%s as %s: %d %.300s, kube-apiserver says %d", path, name, ours.status, ours.body, theirs.status)
+			}
+			if strings.HasPrefix(path, uri) && !strings.Contains(path, "resourceVersion") && theirs.status == http.StatusOK && withoutVersion(ours.body) != withoutVersion(theirs.body) {
+				t.Errorf("%s as %s differs from kube-apiserver's", path, name)
+			}
+		}
+	}
+
+	way := s.upper.plain(t)
+	var took []time.Duration
+	served := s.upper.admin(t).metric(t, "watchfan_cached_requests_total", `resource="configmaps"`)
+	for i := range 12 {
+		rv := direct.patch(t, uri+"/c1", fmt.Sprintf(`{"data":{"n":"%d"}}`, i))
+		if i%2 == 0 {
+			time.Sleep(1200 * time.Millisecond) // a quiet resource's stream proves nothing
+		}
+		resp := way.get(t, uri)
+		if got := listVersion(t, resp.body); got < rv || !strings.Contains(string(resp.body), fmt.Sprintf(`"n":"%d"`, i)) {
+			t.Errorf("a list at %d behind a write at %d does not show it", got, rv)
+		}
+		took = append(took, resp.took)
+	}
+	slices.Sort(took)
+	t.Logf("consistent lists took %v; %v of 12 from the cache; proofs: %s", took, s.upper.admin(t).metric(t, "watchfan_cached_requests_total", `resource="configmaps"`)-served,
+		grepLines(string(s.upper.admin(t).get(t, "/metrics").body), "watchfan_freshness_proofs_total"))
+}
+
+// withoutVersion returns a list's body without the list's own resourceVersion, which the rest of the cluster moves.
+func withoutVersion(body []byte) string {
+	head, rest, _ := strings.Cut(string(body), `"items"`)
+	if rest == "" {
+		return head
+	}
+	return rest
+}
+
+func grepLines(text, prefix string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, prefix) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -263,7 +263,12 @@ func (p *watchfan) alive() error {
 // admin gets a page of the admin port.
 func (p *watchfan) admin(path string) ([]byte, error) {
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d%s", p.ports.admin, path))
+	req, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", p.ports.admin, path), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -74,6 +74,17 @@ func TestChaos(t *testing.T) {
 		kinds["reader by "+way.name]++
 		clients.Go(func() { r.run(clientsCtx) })
 	}
+	following := informers(t)
+	for i, one := range following {
+		server, more := s.watchfan.plain().base, []string(nil)
+		if i%2 == 1 {
+			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.ready.TokenFiles["reader"], "--ca-file", s.watchfan.certificate}
+		}
+		if err := one.start(server, more...); err != nil {
+			t.Fatal(err)
+		}
+		kinds["informers of client-go "+one.release]++
+	}
 	writing, stopWriting := context.WithCancel(ctx)
 	defer stopWriting()
 	var written sync.WaitGroup
@@ -95,6 +106,9 @@ func TestChaos(t *testing.T) {
 	s.calm.Store(true)
 	if err := s.settle(); err != nil {
 		t.Error(err)
+	}
+	if err := s.compareInformers(ctx, following); err != nil {
+		s.violate("informers", err, "")
 	}
 	stopClients()
 	clients.Wait()

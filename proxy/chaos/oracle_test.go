@@ -61,6 +61,22 @@ func newOracle(tr *truth, r *relists) *oracle {
 // begin says that the client knows the state as of rv.
 func (c *cursor) begin(rv uint64) { c.last, c.leap = rv, nil }
 
+// resume says that a server goes on behind the resourceVersion that the client was shown last. After the differences of a list that is older
+// than the list: the watchfan that made it refuses to go on from there, another one, which knows nothing of that list, tells what happened
+// since. That is harmless if the client knows all that went before.
+func (c *cursor) resume(seen uint64) error {
+	l := c.leap
+	if l != nil {
+		for _, w := range l.todo {
+			if w.typ == "DELETED" {
+				return fmt.Errorf("a stream goes on behind %d, which is one of the differences of a list as of %d, and %s was not told", seen, l.to, w)
+			}
+		}
+	}
+	c.begin(seen)
+	return nil
+}
+
 // take reports what is wrong with e as the next event of the watch.
 func (c *cursor) take(e event) error {
 	if err := c.oracle.truth.wait(e.rv); err != nil {
@@ -77,7 +93,10 @@ func (c *cursor) take(e event) error {
 			c.last = e.rv
 			return c.same(e, want)
 		}
-		if !ok || e.rv < want.rv {
+		switch {
+		case !ok:
+			return fmt.Errorf("%s behind %d, where nothing is left: it is a repetition, or has not happened", e, c.last)
+		case e.rv < want.rv:
 			return fmt.Errorf("%s behind %d, where the next is %s: it is a repetition, or has not happened", e, c.last, want)
 		}
 		if err := c.startLeap(want, e); err != nil {
@@ -256,6 +275,7 @@ type relists struct {
 	mu    sync.Mutex
 	lanes map[string][]uint64 // resourceVersions, ascending
 	total int
+	late  time.Duration // how long a line may be under way
 }
 
 func (r *relists) String() string {
@@ -295,7 +315,7 @@ func (r *relists) find(resource, encoding string, rv uint64) (uint64, bool) {
 
 // covering is find, and waits for the log, where clients may be told of a list first.
 func (r *relists) covering(resource, encoding string, rv uint64) (uint64, bool) {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(r.late); ; time.Sleep(50 * time.Millisecond) {
 		to, ok := r.find(resource, encoding, rv)
 		if ok || time.Now().After(deadline) {
 			return to, ok

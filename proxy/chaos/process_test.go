@@ -162,11 +162,12 @@ func (c *cluster) pid() int { return c.ready.Pids["kube-apiserver"] }
 
 // watchfan is a watchfan that is started again and again, with the same arguments and ports, and one log.
 type watchfan struct {
-	program string
-	args    []string
-	log     string
-	ports   struct{ insecure, secure, admin int }
-	relists *relists
+	program     string
+	args        []string
+	log         string
+	certificate string // of the secure port; made at the first start, and kept
+	ports       struct{ insecure, secure, admin int }
+	relists     *relists
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
@@ -178,7 +179,7 @@ type watchfan struct {
 func startWatchfan(t *testing.T, program, kubeconfig string, args ...string) *watchfan {
 	t.Helper()
 	dir := t.TempDir()
-	p := &watchfan{program: program, log: filepath.Join(dir, "watchfan.log"), relists: new(relists)}
+	p := &watchfan{program: program, log: filepath.Join(dir, "watchfan.log"), certificate: filepath.Join(dir, "watchfan.crt"), relists: &relists{late: 10 * time.Second}}
 	var err error
 	for _, port := range []*int{&p.ports.insecure, &p.ports.secure, &p.ports.admin} {
 		if *port, err = freePort(); err != nil {

@@ -53,13 +53,14 @@ type watcher struct {
 	manner manner
 	rng    *rand.Rand
 
-	mu     sync.Mutex // guards what follows, while an event is taken
-	cursor cursor
-	synced bool
-	seen   uint64  // resourceVersion to resume from
-	recent []event // the last ones
-	wanted uint64  // a state that begins now may not be older
-	failed error   // why the last stream ended
+	mu      sync.Mutex // guards what follows, while an event is taken
+	cursor  cursor
+	synced  bool
+	seen    uint64  // resourceVersion to resume from
+	recent  []event // the last ones
+	wanted  uint64  // a state that begins now may not be older
+	resumes bool    // the stream is to go on behind seen, and has not brought anything
+	failed  error   // why the last stream ended
 }
 
 // run follows the collection until ctx ends.
@@ -116,7 +117,7 @@ func (w *watcher) once(ctx context.Context) error {
 		w.synced = false
 	}
 	synced := w.synced
-	w.wanted = 0
+	w.wanted, w.resumes = 0, synced
 	w.mu.Unlock()
 	switch {
 	case synced:
@@ -293,6 +294,12 @@ func (w *watcher) take(e event, initial *[]event) error {
 		return nil
 	case e.end:
 		return &violation{fmt.Errorf("%s, again", e)}
+	}
+	if w.resumes { // and this stream does not begin with an ERROR
+		w.resumes = false
+		if err := w.cursor.resume(w.seen); err != nil {
+			return &violation{err}
+		}
 	}
 	if err := w.cursor.take(e); err != nil {
 		return &violation{err}

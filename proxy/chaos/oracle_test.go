@@ -40,12 +40,11 @@ type oracle struct {
 	}
 }
 
-// version is one version of an object in one form. An object that is gone, or not selected any more, is sent with the resourceVersion of
-// that change, and is not what another client is sent at the same one.
+// version is one version of an object in one form, and the resourceVersion that it is sent with. That is another one for an object that is
+// gone, or not selected any more: the change's, or that of the list which has shown it.
 type version struct {
 	form, resource, key string
-	rv                  uint64
-	gone                bool
+	of, as              uint64
 }
 
 // sent is how a version was sent, and by whom.
@@ -251,7 +250,7 @@ func (o *oracle) same(f form, resource string, e event, want told, ours bool) er
 	if e.typ == "" {
 		form += " items"
 	}
-	v := version{form, resource, e.key, e.rv, e.typ == "DELETED"}
+	v := version{form, resource, e.key, want.as.rv, e.rv}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s, known := o.bytes[v]

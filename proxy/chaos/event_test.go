@@ -240,10 +240,9 @@ func parseObject(f form, typ string, content, sent []byte) (event, error) {
 
 // list is a list, or a page of one, in JSON.
 type list struct {
-	rv        uint64
-	next      string // continue token
-	remaining bool
-	items     []event
+	rv    uint64
+	next  string // continue token
+	items []event
 }
 
 func parseList(f form, body []byte) (list, error) {

@@ -204,7 +204,7 @@ func (r *report) String() string {
 	var b strings.Builder
 	for _, kind := range slices.Sorted(maps.Keys(r.injected)) {
 		took := slices.Sorted(slices.Values(r.recovery[kind]))
-		fmt.Fprintf(&b, "  %-26s %3d   recovered within %.2fs (median), %.2fs (most)\n", kind, r.injected[kind], took[len(took)/2].Seconds(), took[len(took)-1].Seconds())
+		fmt.Fprintf(&b, "  %-26s %3d   recovered within %.2fs (median), %.2fs (most)\n", kind, r.injected[kind], took[(len(took)-1)/2].Seconds(), took[len(took)-1].Seconds())
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.impossible)) {
 		fmt.Fprintf(&b, "  %-26s   0   IMPOSSIBLE HERE: %s\n", kind, r.impossible[kind])

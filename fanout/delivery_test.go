@@ -408,6 +408,31 @@ func TestGroupStress(t *testing.T) {
 	t.Logf("%d events delivered", events)
 }
 
+// Who has just read the last frame of a list is not ahead of it: that would be 2^64 behind, and evicted.
+func TestReaderNotAhead(t *testing.T) {
+	const changes = 200_000
+	w := newWorld(t, roomy)
+	sub := w.subscribe(everything(t), fanout.Request{})
+	defer sub.Cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, ev := range prepare(w.rv, changes) {
+			apply(t, w.cache, ev)
+		}
+	}()
+	for {
+		if left := sub.Step(); left > changes {
+			t.Fatalf("%d frames behind", left)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}
+
 // Who loads progress, and then reads a group's list, finds everything up to it there: the order on which bookmarks rest.
 func TestProgressBehindList(t *testing.T) {
 	w := newWorld(t, roomy)

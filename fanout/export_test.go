@@ -113,6 +113,15 @@ func (f *Flusher) Sweep(now time.Time) {
 // Appended is the resourceVersion of the last frame in the list of a subscription's group.
 func (s *Subscription) Appended() uint64 { return s.group.tail.Load().resourceVersion }
 
+// Step takes a frame, if there is one, and returns how many are left. It takes the place of a shard: the subscription must not have one.
+func (s *Subscription) Step() (left uint64) {
+	if next := s.cursor.next.Load(); next != nil {
+		s.cursor = next
+	}
+	left, _ = s.behind()
+	return left
+}
+
 // Counted reports whether the list of a subscription's group counts for members that take gzip.
 func (s *Subscription) Counted() bool { return s.group.tail.Load().gzip != nil }
 

@@ -10,7 +10,8 @@ import (
 // singly linked list with one writer and any number of readers.
 //
 //  1. Only the cache's writer, under the cache's mutex, appends. It fills a node completely,
-//     then stores it as its predecessor's next, then as the tail.
+//     then stores it as the tail, then as its predecessor's next: no reader is ever ahead of the tail,
+//     from which it is told how far behind it is.
 //  2. A reader holds the node that it consumed last and goes on to next. A load that sees a
 //     node sees all of it, and the nodes before it in order: readers take no lock, and a
 //     reader that finds no next has everything.
@@ -18,7 +19,7 @@ import (
 //     holds exactly what its slowest reader has not read, and that reader's bounds
 //     ([Limits]) limit it.
 //
-// TestGroupStress exercises 1 and 2 under the race detector, TestSlowReaderBound 3.
+// TestGroupStress exercises 1 and 2 under the race detector, TestReaderNotAhead the order in 1, TestSlowReaderBound 3.
 type group struct {
 	filter *Filter
 
@@ -69,8 +70,8 @@ func (g *group) append(f framing.Frame, event *forms, rv uint64, received Instan
 		form := event.of(f)
 		n.gzip = &listed{form: form, plain: last.plain().Followed(form.plain)}
 	}
-	last.next.Store(n)
 	g.tail.Store(n)
+	last.next.Store(n)
 }
 
 // wake tells each shard with members that the list has grown.

@@ -1,0 +1,295 @@
+package chaos_test
+
+import (
+	"context"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+var (
+	duration = flag.Duration("duration", 20*time.Second, "for how long faults are injected")
+	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the schedule of faults, and of what clients do")
+	only     = flag.String("only", "", "inject only faults whose names contain this")
+)
+
+const widgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},
+"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widgets","singular":"widget","kind":"Widget","listKind":"WidgetList"},
+"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object",
+"properties":{"spec":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}}}]}}`
+
+// TestChaos: see the package's documentation.
+func TestChaos(t *testing.T) {
+	devcluster, program := built(t, "DEVCLUSTER_BIN", "devcluster"), built(t, "WATCHFAN_BIN", "watchfan-race")
+	s := &suite{t: t, truth: newTruth()}
+	rng := rand.New(rand.NewPCG(*seed, 0))
+	plan := schedule(rng, 5000)
+	t.Logf("seed %d, %s", *seed, *duration)
+
+	// The cluster, and the truth of it from its first revision on.
+	s.cluster = startCluster(t, devcluster)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var background sync.WaitGroup
+	background.Go(func() { s.truth.follow(ctx, s.cluster.ready.EtcdEndpoint) })
+	straight, err := s.cluster.straight("admin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.admin = straight.client()
+	s.prepare(ctx)
+
+	// The network, and watchfan behind it.
+	kubeconfig := s.network()
+	caFile, certificate := authority(t, "dev-reader")
+	s.watchfan = startWatchfan(t, program, kubeconfig, "--client-ca-file", caFile, "--idle-timeout=20s", "--client-buffer-frames=200", "--history-frames=400")
+	s.oracle = newOracle(s.truth, s.watchfan.relists)
+
+	// The clients.
+	clientsCtx, stopClients := context.WithCancel(ctx)
+	defer stopClients()
+	var clients sync.WaitGroup
+	s.watch(certificate)
+	kinds := make(map[string]int)
+	for _, w := range s.watchers {
+		kinds[w.client.way.name+" "+w.manner.name]++
+		clients.Go(func() { w.run(clientsCtx) })
+	}
+	for i := range 4 {
+		way := []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", certificate), straight}[i]
+		r := &reader{suite: s, name: fmt.Sprintf("reader by %s", way.name), client: way.client(), rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
+		kinds["reader by "+way.name]++
+		clients.Go(func() { r.run(clientsCtx) })
+	}
+	following := informers(t)
+	for i, one := range following {
+		server, more := s.watchfan.plain().base, []string(nil)
+		if i%2 == 1 {
+			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.ready.TokenFiles["reader"], "--ca-file", s.watchfan.certificate}
+		}
+		if err := one.start(server, more...); err != nil {
+			t.Fatal(err)
+		}
+		kinds["informers of client-go "+one.release]++
+	}
+	writing, stopWriting := context.WithCancel(ctx)
+	defer stopWriting()
+	var written sync.WaitGroup
+	for i := range writers {
+		w := &writer{suite: s, number: i, client: straight.client(), rng: rand.New(rand.NewPCG(*seed, uint64(2000+i)))}
+		written.Go(func() { w.run(writing) })
+	}
+	if took, err := s.recover(); err != nil {
+		t.Fatal(err)
+	} else {
+		t.Logf("%d watchers watch within %s", len(s.watchers), took.Round(time.Millisecond))
+	}
+
+	r := s.inject(ctx, plan)
+
+	// Quiet: everybody comes to the end.
+	stopWriting()
+	written.Wait()
+	s.calm.Store(true)
+	if err := s.settle(); err != nil {
+		t.Error(err)
+	}
+	if err := s.compareInformers(ctx, following); err != nil {
+		s.violate("informers", err, "")
+	}
+	stopClients()
+	clients.Wait()
+	if _, err := s.watchfan.end(15); err != nil {
+		t.Error(err)
+	}
+	for _, fault := range s.watchfan.logFaults() {
+		t.Errorf("watchfan's log: %s", fault)
+	}
+	cancel()
+	background.Wait()
+
+	var b strings.Builder
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		fmt.Fprintf(&b, "  %-38s %3d\n", kind, kinds[kind])
+	}
+	c, o := &s.counts, &s.oracle.counts
+	t.Logf(`seed %d, %s
+faults:
+%sclients:
+%s%d changes in etcd, %d writes unacknowledged; %d watches asked for, %d streams, %d of them with gzip: %d came to a proper end, %d were cut, %d left; %d answers 410, %d ERROR events
+%d events, %d bookmarks, %d objects compared with etcd, %d versions with the bytes that kube-apiserver sent; %d reads checked, %d not answered
+%d lists again, %d streams were told the differences; %d violations`,
+		*seed, time.Since(started).Round(time.Second), r, &b, s.truth.total(), c.unacknowledged.Load(), c.watches.Load(), c.streams.Load(), c.zipped.Load(), c.ended.Load(), c.cut.Load(),
+		c.vanished.Load(), c.expired.Load(), c.errors.Load(), o.events.Load(), o.bookmarks.Load(), o.objects.Load(), o.compared.Load(),
+		c.reads.Load(), c.unanswered.Load(), s.watchfan.relists.count(), o.leaps.Load(), len(s.violations))
+	if o.events.Load() < 1000 || o.compared.Load() < 100 || c.reads.Load() < 20 {
+		t.Error("this is too little to show anything")
+	}
+}
+
+// prepare makes what is written into.
+func (s *suite) prepare(ctx context.Context) {
+	create := func(path, body string) {
+		status, answer, err := s.admin.do(ctx, http.MethodPost, path, nil, jsonForm.accept, "application/json", body)
+		if err != nil || status >= 300 {
+			s.t.Fatalf("POST %s: %d %s %v", path, status, answer, err)
+		}
+	}
+	create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widgets)
+	for _, ns := range namespaces {
+		create("/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns))
+	}
+	for deadline := time.Now().Add(patience); ; s.sleep(ctx, 50*time.Millisecond) {
+		status, answer, err := s.admin.get(ctx, collection("widgets", ""), nil, jsonForm)
+		if err == nil && status == http.StatusOK {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("custom resource: %d %s %v", status, answer, err)
+		}
+	}
+}
+
+// network makes the relay, on a link of its own where that can be had, and the kubeconfig that leads to it.
+func (s *suite) network() (kubeconfig string) {
+	t := s.t
+	var listener net.Listener
+	link, err := newLink(t)
+	if err == nil {
+		listener, err = link.listen()
+	}
+	if err == nil {
+		s.link = link
+	} else {
+		s.noLink = err
+		t.Logf("IMPOSSIBLE HERE: a network of our own, whose link can be cut (%v); the relay on loopback does what it can", err)
+		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.relay = newRelay(listener, strings.TrimPrefix(s.cluster.ready.Server, "https://"))
+	t.Cleanup(s.relay.close)
+	config, err := clientcmd.LoadFromFile(s.cluster.ready.Kubeconfigs["admin"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range config.Clusters {
+		c.Server, c.TLSServerName = "https://"+listener.Addr().String(), "localhost"
+	}
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+func (s *suite) token(user string) string {
+	token, err := s.cluster.token(user)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return token
+}
+
+// watch makes the watchers: each filter, form, beginning and manner, in many combinations, and some straight at kube-apiserver, who show that
+// the oracle is right and what bytes are to be expected.
+func (s *suite) watch(certificate tls.Certificate) {
+	plain, token, cert := s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", certificate)
+	straight, err := s.cluster.straight("admin")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	add := func(w way, f form, sel filter, b beginning, m manner) {
+		if sel.resource == "widgets" && f == protobufForm {
+			f = protobufMetaForm // custom resources have no protobuf of their own
+		}
+		if m == slow || m == stalling {
+			w.window = 4096
+		}
+		n := len(s.watchers)
+		gzip := ""
+		if w.gzip {
+			gzip = ", gzip"
+		}
+		name := fmt.Sprintf("watcher %d (%s, %s, %s%s)", n, w.name, f.name, m.name, gzip)
+		s.watchers = append(s.watchers, &watcher{suite: s, name: name, client: w.client(), begin: b, manner: m, rng: rand.New(rand.NewPCG(*seed, uint64(100+n))),
+			cursor: cursor{oracle: s.oracle, form: f, filter: sel, leaps: w.leaps}})
+	}
+	everything := allFilters[0]
+	forms := []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm}
+	ways := []way{plain, token, cert}
+	beginnings := []beginning{byList, byWatchList, byStaleList, byStaleWatch, byForgetting}
+	for i, f := range forms { // whose recovery is timed
+		add(ways[i%3], f, everything, byList, steady)
+		add(straight, f, everything, byWatchList, steady)
+		add(straight, f, allFilters[8], byList, steady)
+	}
+	add(straight, jsonForm, allFilters[3], byList, steady)
+	for i, sel := range allFilters {
+		for k, m := range []manner{steady, steady, leaving, []manner{slow, stalling, leaving}[i%3]} {
+			w := ways[(i+k)%3]
+			w.gzip = (i+k/2)%2 == 0
+			add(w, forms[(i+k*k)%4], sel, beginnings[(i+2*k)%5], m)
+		}
+	}
+	for range 2 {
+		add(plain, jsonForm, everything, byList, slow)
+		add(plain, jsonForm, everything, byWatchList, stalling)
+	}
+}
+
+// inject follows the plan until the time is over.
+func (s *suite) inject(ctx context.Context, plan []fault) *report {
+	r := &report{injected: make(map[string]int), impossible: make(map[string]string), recovery: make(map[string][]time.Duration)}
+	end := time.Now().Add(*duration)
+	for i, f := range plan {
+		if time.Now().After(end) || s.t.Failed() {
+			break
+		}
+		if !strings.Contains(f.kind.name, *only) || r.impossible[f.kind.name] != "" {
+			continue
+		}
+		s.sleep(ctx, f.after)
+		if err := s.watchfan.crashed(); err != nil {
+			s.violate("watchfan", err, "")
+			break
+		}
+		proof, err := f.kind.inject(s, f)
+		if err != nil && strings.HasPrefix(err.Error(), errImpossible.Error()) {
+			r.impossible[f.kind.name] = err.Error()
+			s.t.Logf("fault %d, %s: %v", i+1, f, err)
+			continue
+		}
+		if err != nil {
+			s.t.Errorf("fault %d, %s: %v", i+1, f, err)
+			break
+		}
+		took, err := s.recover()
+		if err != nil {
+			s.violate("after "+f.String(), err, "")
+			break
+		}
+		s.t.Logf("fault %d, %s: %s; recovered within %s", i+1, f, proof, took.Round(time.Millisecond))
+		r.injected[f.kind.name]++
+		r.recovery[f.kind.name] = append(r.recovery[f.kind.name], took)
+	}
+	return r
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(m.Run())
+}

@@ -1,0 +1,129 @@
+package chaos_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// jumpClock has one process see another time of day: by offset from the real one, whatever it saw before. Other processes see the real one,
+// and the process' own monotonic clock goes on as it did.
+//
+// A Go program asks the vDSO for the time, code that the kernel maps into each process. In the stopped process its first instructions are
+// replaced by some that make the system call and add the offset.
+func jumpClock(pid int, offset time.Duration) error {
+	symbol, err := findClock(pid)
+	if err != nil {
+		return err
+	}
+	for range 100 {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			return err
+		}
+		err := waitState(pid, 'T')
+		if err == nil && !executing(pid, symbol) {
+			err = poke(pid, symbol.address, clockCode(offset))
+			return errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
+		}
+		if err := errors.Join(err, syscall.Kill(pid, syscall.SIGCONT)); err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return errors.New("a thread is always within clock_gettime")
+}
+
+// clockCode is clock_gettime(edi, rsi) with offset added to the seconds of CLOCK_REALTIME, which is clock 0.
+func clockCode(offset time.Duration) []byte {
+	code := []byte{
+		0xb8, 228, 0, 0, 0, // mov eax, SYS_clock_gettime
+		0x0f, 0x05, // syscall
+		0x85, 0xff, // test edi, edi
+		0x75, 13, // jnz to ret
+		0x48, 0xba, // mov rdx, offset
+	}
+	code = binary.LittleEndian.AppendUint64(code, uint64(int64(offset/time.Second)))
+	return append(code,
+		0x48, 0x01, 0x16, // add [rsi], rdx
+		0xc3, // ret
+	)
+}
+
+type clockSymbol struct{ address, size uint64 }
+
+// findClock finds clock_gettime in a process' vDSO.
+func findClock(pid int) (clockSymbol, error) {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return clockSymbol{}, err
+	}
+	for line := range strings.Lines(string(maps)) {
+		var begin, end uint64
+		if !strings.Contains(line, "[vdso]") {
+			continue
+		}
+		if _, err := fmt.Sscanf(line, "%x-%x", &begin, &end); err != nil {
+			return clockSymbol{}, err
+		}
+		image := make([]byte, end-begin)
+		memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+		if err != nil {
+			return clockSymbol{}, err
+		}
+		defer memory.Close()
+		if _, err := memory.ReadAt(image, int64(begin)); err != nil {
+			return clockSymbol{}, err
+		}
+		file, err := elf.NewFile(bytes.NewReader(image))
+		if err != nil {
+			return clockSymbol{}, err
+		}
+		symbols, err := file.DynamicSymbols()
+		if err != nil {
+			return clockSymbol{}, err
+		}
+		for _, s := range symbols {
+			if s.Name == "__vdso_clock_gettime" {
+				return clockSymbol{begin + s.Value, s.Size}, nil
+			}
+		}
+	}
+	return clockSymbol{}, errors.New("the process has no vDSO with __vdso_clock_gettime")
+}
+
+// executing reports whether a thread of a stopped process is within the function, or may be.
+func executing(pid int, s clockSymbol) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
+	if err != nil || len(threads) == 0 {
+		return true
+	}
+	for _, thread := range threads {
+		content, err := os.ReadFile(thread)
+		if err != nil {
+			continue // the thread has ended
+		}
+		fields := strings.Fields(string(content)) // the last is the program counter
+		pc, err := strconv.ParseUint(fields[len(fields)-1], 0, 64)
+		if err != nil || pc >= s.address && pc < s.address+max(s.size, 64) {
+			return true
+		}
+	}
+	return false
+}
+
+func poke(pid int, address uint64, code []byte) error {
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = memory.WriteAt(code, int64(address))
+	return errors.Join(err, memory.Close())
+}

@@ -1,0 +1,284 @@
+package chaos_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// form is how a client asks for objects. Each has a lane of its own in watchfan.
+type form struct {
+	name   string // as watchfan's log has it
+	accept string
+}
+
+func (f form) protobuf() bool { return f == protobufForm || f == protobufMetaForm }
+
+// lists is f for a list.
+func (f form) lists() form {
+	return form{f.name, strings.Replace(f.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;", 1)}
+}
+
+func (f form) metadata() bool { return f == jsonMetaForm || f == protobufMetaForm }
+
+// The forms that clients ask for.
+var (
+	jsonForm         = form{"json", "application/json"}
+	protobufForm     = form{"protobuf", "application/vnd.kubernetes.protobuf"}
+	jsonMetaForm     = form{"json-metadata-v1", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+	protobufMetaForm = form{"protobuf-metadata-v1", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+)
+
+// event is one event of a watch, or one item of a list, which has no type.
+type event struct {
+	typ     string
+	rv      uint64
+	key     string // namespace/name
+	end     bool   // the bookmark behind the initial events
+	content digest // of the object, or of its metadata, in the canonical form of type digest
+	bytes   digest // of the object as it was sent
+	code    int    // of an ERROR
+	message string
+}
+
+func (e event) String() string {
+	switch {
+	case e.typ == "ERROR":
+		return fmt.Sprintf("ERROR %d %q", e.code, e.message)
+	case e.end:
+		return fmt.Sprintf("BOOKMARK@%d, the end of the initial events", e.rv)
+	}
+	return fmt.Sprintf("%s %s@%d", e.typ, e.key, e.rv)
+}
+
+func parseVersion(s string) uint64 {
+	rv, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0 // no object has it
+	}
+	return rv
+}
+
+// eventReader reads the events of a watch.
+type eventReader struct {
+	form form
+	in   *bufio.Reader
+}
+
+func newEventReader(f form, body io.Reader) *eventReader {
+	return &eventReader{f, bufio.NewReaderSize(body, 16<<10)}
+}
+
+// next returns the next event. io.EOF is a proper end.
+func (r *eventReader) next() (event, error) {
+	if r.form.protobuf() {
+		return r.nextFrame()
+	}
+	line, err := r.in.ReadBytes('\n')
+	if err == io.EOF && len(bytes.TrimSpace(line)) > 0 {
+		err = fmt.Errorf("the stream ends within an event: %.100q", line)
+	}
+	if err != nil {
+		return event{}, err
+	}
+	return parsed.event(r.form, line)
+}
+
+// nextFrame reads a length of four bytes and a metav1.WatchEvent.
+func (r *eventReader) nextFrame() (event, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r.in, length[:]); err != nil {
+		return event{}, err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n > 4<<20 {
+		return event{}, fmt.Errorf("a frame of %d bytes", n)
+	}
+	frame := make([]byte, n)
+	if _, err := io.ReadFull(r.in, frame); err != nil {
+		return event{}, fmt.Errorf("the stream ends within an event: %w", err)
+	}
+	return parsed.event(r.form, frame)
+}
+
+// parsed are events that some client has read. Most clients read the same.
+var parsed = parseCache{events: make(map[parseKey]event)}
+
+type parseCache struct {
+	mu     sync.RWMutex
+	events map[parseKey]event
+}
+
+type parseKey struct {
+	form  form
+	bytes digest
+}
+
+func (c *parseCache) event(f form, content []byte) (event, error) {
+	key := parseKey{f, digestBytes(content)}
+	c.mu.RLock()
+	e, ok := c.events[key]
+	c.mu.RUnlock()
+	if ok {
+		return e, nil
+	}
+	var err error
+	if f.protobuf() {
+		e, err = parseFrame(f, content)
+	} else {
+		e, err = parseLine(f, content)
+	}
+	if err != nil {
+		return event{}, &violation{fmt.Errorf("event %.300q: %w", content, err)}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.events) > 50_000 {
+		clear(c.events)
+	}
+	c.events[key] = e
+	return e, nil
+}
+
+func parseLine(f form, line []byte) (event, error) {
+	var e struct {
+		Type   string
+		Object json.RawMessage
+	}
+	if err := json.Unmarshal(line, &e); err != nil {
+		return event{}, err
+	}
+	return parseObject(f, e.Type, e.Object, e.Object)
+}
+
+func parseFrame(f form, frame []byte) (event, error) {
+	var e metav1.WatchEvent
+	if err := e.Unmarshal(frame); err != nil {
+		return event{}, err
+	}
+	sent := e.Object.Raw
+	var object any
+	switch {
+	case e.Type == "ERROR":
+		raw, err := readUnknown(sent)
+		if err != nil {
+			return event{}, err
+		}
+		status := new(metav1.Status)
+		if err := status.Unmarshal(raw); err != nil {
+			return event{}, err
+		}
+		object = status
+	case f.metadata():
+		raw, err := readUnknown(sent)
+		if err != nil {
+			return event{}, err
+		}
+		partial := new(metav1.PartialObjectMetadata)
+		if err := partial.Unmarshal(raw); err != nil {
+			return event{}, err
+		}
+		object = partial
+	default:
+		typed, err := readConfigMap(sent)
+		if err != nil {
+			return event{}, err
+		}
+		object = typed
+	}
+	content, err := json.Marshal(object)
+	if err != nil {
+		return event{}, err
+	}
+	return parseObject(f, e.Type, content, sent)
+}
+
+// parseObject reads an event of an object in JSON that was sent as it may be otherwise.
+func parseObject(f form, typ string, content, sent []byte) (event, error) {
+	e := event{typ: typ, bytes: digestBytes(sent)}
+	switch typ {
+	case "ERROR":
+		var status struct {
+			Code    int
+			Message string
+		}
+		err := json.Unmarshal(content, &status)
+		e.code, e.message = status.Code, status.Message
+		return e, err
+	case "BOOKMARK":
+		var bookmark struct {
+			Metadata struct {
+				ResourceVersion string
+				Annotations     map[string]string
+			}
+		}
+		err := json.Unmarshal(content, &bookmark)
+		e.rv = parseVersion(bookmark.Metadata.ResourceVersion)
+		e.end = bookmark.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true"
+		return e, err
+	case "ADDED", "MODIFIED", "DELETED", "":
+		o, err := readObject(content)
+		if err != nil {
+			return event{}, err
+		}
+		e.rv, e.key, e.content = o.rv, o.namespace+"/"+o.name, o.full
+		if f.metadata() {
+			e.content = o.meta
+		}
+		return e, nil
+	}
+	return event{}, fmt.Errorf("unknown type %q", typ)
+}
+
+// list is a list, or a page of one, in JSON.
+type list struct {
+	rv    uint64
+	next  string // continue token
+	items []event
+}
+
+func parseList(f form, body []byte) (list, error) {
+	var l struct {
+		Metadata struct{ ResourceVersion, Continue string }
+		Items    []json.RawMessage
+	}
+	if err := json.Unmarshal(body, &l); err != nil {
+		return list{}, fmt.Errorf("list %.300q: %w", body, err)
+	}
+	out := list{rv: parseVersion(l.Metadata.ResourceVersion), next: l.Metadata.Continue}
+	for _, item := range l.Items {
+		e, err := parsed.item(f, item)
+		if err != nil {
+			return list{}, err
+		}
+		out.items = append(out.items, e)
+	}
+	return out, nil
+}
+
+// item parses an item of a list.
+func (c *parseCache) item(f form, content []byte) (event, error) {
+	key := parseKey{form{f.name, "item"}, digestBytes(content)}
+	c.mu.RLock()
+	e, ok := c.events[key]
+	c.mu.RUnlock()
+	if ok {
+		return e, nil
+	}
+	e, err := parseObject(f, "", content, content)
+	if err != nil {
+		return event{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events[key] = e
+	return e, nil
+}

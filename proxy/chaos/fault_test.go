@@ -1,0 +1,304 @@
+package chaos_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// fault is one of the schedule. Its numbers are drawn when the schedule is, so that a seed is a schedule.
+type fault struct {
+	kind    faultKind
+	after   time.Duration // since the streams had recovered from the one before
+	lasting time.Duration
+	offset  time.Duration // of a clock
+}
+
+func (f fault) String() string {
+	s := fmt.Sprintf("%.1fs later: %s", f.after.Seconds(), f.kind.name)
+	if f.kind.longest > 0 {
+		s += fmt.Sprintf(" for %.1fs", f.lasting.Seconds())
+	}
+	if f.offset != 0 {
+		s += fmt.Sprintf(" by %s", f.offset)
+	}
+	return s
+}
+
+// faultKind is a kind of fault. inject returns, once it is over, what proves that it happened.
+type faultKind struct {
+	name    string
+	longest time.Duration // 0: it takes what it takes
+	inject  func(*suite, fault) (proof string, err error)
+}
+
+func faultKinds() []faultKind {
+	return []faultKind{
+		{"kube-apiserver killed", 0, func(s *suite, _ fault) (string, error) { return s.restartAPIServer("--kill") }},
+		{"kube-apiserver restarted", 0, func(s *suite, _ fault) (string, error) { return s.restartAPIServer() }},
+		{"kube-apiserver stopped", 12 * time.Second, func(s *suite, f fault) (string, error) {
+			return s.freeze(s.cluster.pid(), f.lasting)
+		}},
+		{"watchfan killed", 0, func(s *suite, _ fault) (string, error) { return s.restartWatchfan(syscall.SIGKILL) }},
+		{"watchfan restarted", 0, func(s *suite, _ fault) (string, error) { return s.restartWatchfan(syscall.SIGTERM) }},
+		{"watchfan stopped", 12 * time.Second, func(s *suite, f fault) (string, error) {
+			cmd, _ := s.watchfan.process()
+			return s.freeze(cmd.Process.Pid, f.lasting)
+		}},
+		{"etcd compacted", 0, func(s *suite, _ fault) (string, error) { return s.compact() }},
+		{"history forgotten", 0, (*suite).forgetHistory},
+		{"connections reset", 0, func(s *suite, _ fault) (string, error) {
+			n := s.relay.reset()
+			if n == 0 {
+				return "", errors.New("watchfan had no connection to kube-apiserver")
+			}
+			return fmt.Sprintf("%d connections", n), nil
+		}},
+		{"connections forgotten", 0, func(s *suite, _ fault) (string, error) {
+			n := s.relay.forget()
+			if n == 0 {
+				return "", errors.New("watchfan had no connection to kube-apiserver")
+			}
+			return fmt.Sprintf("%d connections that watchfan takes for open", n), nil
+		}},
+		{"network cut", 35 * time.Second, (*suite).cutLink},
+		{"network silent", 35 * time.Second, (*suite).cutRelay},
+		{"network slow", 10 * time.Second, (*suite).slowRelay},
+		{"clients stalled", 12 * time.Second, (*suite).stallClients},
+		{"clock jumped", 8 * time.Second, (*suite).jump},
+	}
+}
+
+// schedule draws n faults: each kind once, in any order, then each once again.
+func schedule(rng *rand.Rand, n int) []fault {
+	var all []fault
+	kinds := faultKinds()
+	jumps := []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour}
+	for len(all) < n {
+		for _, i := range rng.Perm(len(kinds)) {
+			f := fault{kind: kinds[i], after: time.Duration(200+rng.IntN(4000)) * time.Millisecond}
+			draw := 0.05 + 0.95*rng.Float64()*rng.Float64() // more short ones than long
+			f.lasting = time.Duration(draw * float64(f.kind.longest))
+			if offset := jumps[rng.IntN(len(jumps))]; f.kind.name == "clock jumped" {
+				f.offset = offset
+			}
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// errImpossible says that this machine can't have such a fault.
+var errImpossible = errors.New("impossible here")
+
+func (s *suite) restartAPIServer(args ...string) (string, error) {
+	before := s.cluster.pid()
+	if _, err := s.cluster.command(append([]string{"restart-apiserver"}, args...)...); err != nil {
+		return "", err
+	}
+	if err := s.cluster.waitReady(); err != nil {
+		return "", err
+	}
+	after := s.cluster.pid()
+	if gone(before) == nil || after == before {
+		return "", fmt.Errorf("kube-apiserver is still process %d", before)
+	}
+	return fmt.Sprintf("process %d is gone, %d answers", before, after), nil
+}
+
+// gone returns the state of a process, nil if there is none.
+func gone(pid int) error {
+	if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+		return errors.New("no such process")
+	}
+	return nil
+}
+
+func (s *suite) restartWatchfan(signal syscall.Signal) (string, error) {
+	state, err := s.watchfan.end(signal)
+	if err != nil {
+		return "", err
+	}
+	status := state.Sys().(syscall.WaitStatus)
+	if signal == syscall.SIGKILL && (!status.Signaled() || status.Signal() != syscall.SIGKILL) || signal == syscall.SIGTERM && status.ExitStatus() != 0 {
+		return "", fmt.Errorf("watchfan ended with %s:\n%s", state, tail(s.watchfan.log, 60))
+	}
+	if err := s.watchfan.alive(); err == nil {
+		return "", errors.New("somebody answers in watchfan's place")
+	}
+	if err := s.watchfan.start(); err != nil {
+		return "", err
+	}
+	cmd, _ := s.watchfan.process()
+	return fmt.Sprintf("process %d: %s, %d answers", state.Pid(), state, cmd.Process.Pid), nil
+}
+
+// freeze stops a process for a time.
+func (s *suite) freeze(pid int, d time.Duration) (string, error) {
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return "", err
+	}
+	err := waitState(pid, 'T')
+	time.Sleep(d)
+	if err == nil {
+		err = waitState(pid, 'T')
+	}
+	return fmt.Sprintf("process %d was in state T", pid), errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
+}
+
+// waitState waits until a process is in a state, which happens at once, or nearly.
+func waitState(pid int, want byte) error {
+	var state byte
+	for range 1000 {
+		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return err
+		}
+		i := strings.LastIndexByte(string(content), ')') // the name, which may hold anything, is in parentheses
+		if state = content[i+2]; state == want {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Errorf("process %d is in state %c, want %c", pid, state, want)
+}
+
+// compact has etcd forget its history, and asks it for some.
+func (s *suite) compact() (string, error) {
+	out, err := s.cluster.command("compact")
+	if err != nil {
+		return "", err
+	}
+	var revision uint64
+	if _, err := fmt.Sscanf(out, "compacted to revision %d", &revision); err != nil {
+		return "", fmt.Errorf("devcluster compact said %q: %w", out, err)
+	}
+	resp, err := http.Post(s.cluster.ready.EtcdEndpoint+"/v3/kv/range", "application/json", strings.NewReader(fmt.Sprintf(`{"key":"AA==","revision":"%d"}`, revision-1)))
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var answer struct{ Message string }
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return "", err
+	}
+	if !strings.Contains(answer.Message, "compacted") {
+		return "", fmt.Errorf("etcd, asked for revision %d behind a compaction to %d, says %q", revision-1, revision, answer.Message)
+	}
+	return fmt.Sprintf("etcd: %q at %d", answer.Message, revision-1), nil
+}
+
+// forgetHistory has watchfan miss what nobody knows any more: stopped and cut off, it can't follow; the next kube-apiserver's cache begins
+// behind that, and etcd is compacted. Then it has to list again.
+func (s *suite) forgetHistory(fault) (proof string, err error) {
+	cmd, _ := s.watchfan.process()
+	pid := cmd.Process.Pid
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, syscall.Kill(pid, syscall.SIGCONT)) }()
+	if err := waitState(pid, 'T'); err != nil {
+		return "", err
+	}
+	if _, err := s.restartAPIServer("--kill"); err != nil {
+		return "", err
+	}
+	from := s.truth.now()
+	for range 20 { // for the writers may be quiet
+		if _, err := s.probe(context.Background(), "missed"); err != nil {
+			return "", err
+		}
+	}
+	compacted, err := s.compact()
+	if err != nil {
+		return "", err
+	}
+	restarted, err := s.restartAPIServer("--kill")
+	return fmt.Sprintf("watchfan was stopped from before %d; %s; %s", from, compacted, restarted), err
+}
+
+// cutLink loses all that is sent between watchfan and the relay.
+func (s *suite) cutLink(f fault) (proof string, err error) {
+	if s.link == nil {
+		return "", fmt.Errorf("%w: %w", errImpossible, s.noLink)
+	}
+	if err := s.link.set("down"); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.link.set("up")) }()
+	if err := lost(s.relay.listener.Addr().String()); err != nil {
+		return "", err
+	}
+	time.Sleep(f.lasting)
+	return "no connection came through", nil
+}
+
+// cutRelay lets nothing pass the relay. Connections are accepted, and nothing answers.
+func (s *suite) cutRelay(f fault) (string, error) {
+	s.relay.hold()
+	defer s.relay.release()
+	before := s.relay.withheld.Load()
+	err := s.hear(func() bool { return s.relay.withheld.Load() > before })
+	time.Sleep(f.lasting)
+	return fmt.Sprintf("%d bytes were held", s.relay.withheld.Load()-before), err
+}
+
+// hear makes something happen that kube-apiserver tells watchfan of, until done.
+func (s *suite) hear(done func() bool) error {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if done() {
+			return nil
+		}
+		if _, err := s.probe(context.Background(), "heard"); err != nil {
+			return err
+		}
+	}
+	return errors.New("nothing was sent between kube-apiserver and watchfan")
+}
+
+func (s *suite) slowRelay(f fault) (string, error) {
+	before := s.relay.delayed.Load()
+	s.relay.delay.Store(int64(20*time.Millisecond) + int64(f.lasting)/20)
+	defer s.relay.delay.Store(0)
+	err := s.hear(func() bool { return s.relay.delayed.Load() > before })
+	time.Sleep(f.lasting)
+	return fmt.Sprintf("%d bytes came %s late", s.relay.delayed.Load()-before, time.Duration(s.relay.delay.Load())), err
+}
+
+// stallClients has those clients read nothing that are of that manner.
+func (s *suite) stallClients(f fault) (string, error) {
+	s.gate.shut()
+	defer s.gate.open()
+	err := s.hear(func() bool { return s.gate.waiting.Load() > 0 })
+	time.Sleep(f.lasting)
+	return fmt.Sprintf("%d clients did not read", s.gate.waiting.Load()), err
+}
+
+// jump has watchfan's clock jump, and jump back.
+func (s *suite) jump(f fault) (proof string, err error) {
+	cmd, _ := s.watchfan.process()
+	if err := jumpClock(cmd.Process.Pid, f.offset); err != nil {
+		return "", fmt.Errorf("%w: %w", errImpossible, err)
+	}
+	defer func() { err = errors.Join(err, jumpClock(cmd.Process.Pid, 0)) }()
+	body, err := s.watchfan.admin("/debug/lanes")
+	if err != nil {
+		return "", err
+	}
+	var page struct{ Time time.Time }
+	if err := json.Unmarshal(body, &page); err != nil {
+		return "", err
+	}
+	if ahead := time.Until(page.Time); (ahead - f.offset).Abs() > 10*time.Minute {
+		return "", fmt.Errorf("watchfan's clock is %s ahead, want %s", ahead, f.offset)
+	}
+	time.Sleep(f.lasting)
+	return fmt.Sprintf("watchfan says it is %s", page.Time.UTC().Format(time.DateTime)), nil
+}

@@ -1,0 +1,156 @@
+package chaos_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mutation is something that a server may do wrong to a stream.
+type mutation struct {
+	name string
+	do   func(events []event, i int) []event // i is one of the changes, and not the first or the last
+}
+
+var mutations = []mutation{
+	{"an event is missing", func(e []event, i int) []event { return slices.Delete(e, i, i+1) }},
+	{"an event comes twice", func(e []event, i int) []event { return slices.Insert(e, i, e[i]) }},
+	{"an event comes again later", func(e []event, i int) []event { return slices.Insert(e, i+2, e[i]) }},
+	{"two events change places", func(e []event, i int) []event { e[i], e[i+1] = e[i+1], e[i]; return e }},
+	{"an event has another type", func(e []event, i int) []event {
+		e[i].typ = map[string]string{"ADDED": "MODIFIED", "MODIFIED": "ADDED", "DELETED": "MODIFIED"}[e[i].typ]
+		return e
+	}},
+	{"an event has another resourceVersion", func(e []event, i int) []event { e[i].rv++; return e }},
+	{"an event shows another object", func(e []event, i int) []event { e[i].key += "x"; return e }},
+	{"an object has another content", func(e []event, i int) []event { e[i].content[0]++; return e }},
+	{"an object has other bytes", func(e []event, i int) []event { e[i].bytes[0]++; return e }},
+	{"a bookmark is one ahead", func(e []event, i int) []event { return slices.Insert(e, i, event{typ: "BOOKMARK", rv: e[i].rv}) }},
+	{"a bookmark goes back", func(e []event, i int) []event {
+		return slices.Insert(e, i+1, event{typ: "BOOKMARK", rv: e[i].rv - 1})
+	}},
+}
+
+// historyOf makes a truth of random changes.
+func historyOf(t *testing.T, rng *rand.Rand, changes int) *truth {
+	t.Helper()
+	tr := newTruth()
+	for rv := uint64(1); rv <= uint64(changes); rv++ {
+		e := etcdEvent{}
+		e.KV.ModRevision = rv
+		name := fmt.Sprint("w", rng.IntN(5))
+		e.KV.Key = []byte("/registry/example.com/widgets/ns/" + name)
+		if o := tr.last("widgets", "ns/"+name); o != nil && o.name != "" && rng.IntN(5) == 0 {
+			e.Type = "DELETE"
+		}
+		e.KV.Value = fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"ns","labels":{"app":%q}},"spec":%d}`, name, []string{"a", "b"}[rng.IntN(2)], rv)
+		if err := tr.add([]etcdEvent{e}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tr
+}
+
+// stream is what a right server sends behind rv, with a bookmark now and then.
+func stream(tr *truth, f filter, rv uint64) (events []event) {
+	for {
+		want, ok := tr.next(f, rv)
+		if !ok {
+			return events
+		}
+		rv = want.rv
+		events = append(events, sentAs(want))
+		if rv%7 == 0 {
+			events = append(events, event{typ: "BOOKMARK", rv: rv})
+		}
+	}
+}
+
+func sentAs(w told) event {
+	return event{typ: w.typ, rv: w.rv, key: w.key, content: w.as.full, bytes: digestBytes(fmt.Appendf(nil, "%s %d", w.key, w.rv))}
+}
+
+func take(c *cursor, events []event) error {
+	for _, e := range events {
+		if err := c.take(e); err != nil {
+			return err
+		}
+	}
+	return c.settled()
+}
+
+// TestOracleNotices: the oracle takes what a right server sends, and nothing that differs from it.
+func TestOracleNotices(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 1))
+	tr := historyOf(t, rng, 300)
+	for _, f := range []filter{newFilter("widgets", "", "", ""), newFilter("widgets", "ns", "app=a", ""), newFilter("widgets", "", "", "metadata.name=w1")} {
+		right := stream(tr, f, 40)
+		o := newOracle(tr, new(relists))
+		if err := take(&cursor{oracle: o, form: jsonForm, filter: f, last: 40}, right); err != nil {
+			t.Fatalf("%s: a right stream: %v", f, err)
+		}
+		var changes []int
+		for i, e := range right[:len(right)-3] {
+			if i > 0 && e.typ != "BOOKMARK" && right[i+1].typ != "BOOKMARK" {
+				changes = append(changes, i)
+			}
+		}
+		for _, m := range mutations {
+			for range 20 {
+				i := changes[rng.IntN(len(changes))]
+				c := &cursor{oracle: o, form: jsonForm, filter: f, last: 40, leaps: true}
+				if err := take(c, m.do(slices.Clone(right), i)); err == nil {
+					t.Errorf("%s: %s at %d of %d, and it is not noticed", f, m.name, i, len(right))
+				}
+			}
+		}
+	}
+}
+
+// TestOracleLeaps: where a lane has listed again, a client may be told the differences, all of them and no others; and where it has not,
+// it may not.
+func TestOracleLeaps(t *testing.T) {
+	t.Parallel()
+	tr := historyOf(t, rand.New(rand.NewPCG(2, 2)), 300)
+	f := newFilter("widgets", "", "app=a", "")
+	const from, to = 120, 160
+	differences := tr.differences(f, from, to)
+	var leapt []event
+	for _, e := range stream(tr, f, 40) {
+		if e.rv <= from {
+			leapt = append(leapt, e)
+		}
+	}
+	begin := len(leapt)
+	for _, w := range differences {
+		leapt = append(leapt, sentAs(w))
+	}
+	if len(differences) < 3 || !slices.ContainsFunc(differences, func(w told) bool { return w.rv == to }) {
+		t.Fatalf("%v are no good differences", differences)
+	}
+	leapt = append(leapt, stream(tr, f, to)...)
+	listed := new(relists)
+	listed.add(laneNames["widgets"], jsonForm.name, to)
+	for name, c := range map[string]struct {
+		relists *relists
+		events  []event
+		wrong   string
+	}{
+		"all differences":   {listed, leapt, ""},
+		"one is missing":    {listed, slices.Delete(slices.Clone(leapt), begin+1, begin+2), "list as of"},
+		"the last is":       {listed, slices.Delete(slices.Clone(leapt), begin+len(differences)-1, begin+len(differences)), "list as of"},
+		"one comes twice":   {listed, slices.Insert(slices.Clone(leapt), begin+1, leapt[begin]), "list as of"},
+		"nobody has listed": {new(relists), leapt, "no list explains it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := take(&cursor{oracle: newOracle(tr, c.relists), form: jsonForm, filter: f, last: 40, leaps: true}, c.events)
+			if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
+				t.Errorf("got %v, want %q", err, c.wrong)
+			}
+		})
+	}
+}

@@ -1,0 +1,100 @@
+package chaos_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// link is a pair of network interfaces, one of them in a network namespace in which the relay listens: what goes over it can be made to
+// vanish. That takes root and the program ip.
+type link struct {
+	namespace, near, far string
+	address              string // of the far end
+}
+
+// newLink makes a link, or says why there is none.
+func newLink(t *testing.T) (*link, error) {
+	t.Helper()
+	pid := os.Getpid()
+	l := &link{
+		namespace: fmt.Sprintf("chaos-%d", pid), near: fmt.Sprintf("ch%da", pid), far: fmt.Sprintf("ch%db", pid),
+		address: fmt.Sprintf("10.213.%d.%d", pid>>6&255, pid<<2&255|2),
+	}
+	subnet := l.address[:strings.LastIndexByte(l.address, '.')+1]
+	nearAddress := fmt.Sprintf("%s%d", subnet, pid<<2&255|1)
+	t.Cleanup(func() {
+		_ = ip("link", "delete", l.near)
+		_ = ip("netns", "delete", l.namespace)
+	})
+	for _, args := range [][]string{
+		{"netns", "add", l.namespace},
+		{"link", "add", l.near, "type", "veth", "peer", "name", l.far, "netns", l.namespace},
+		{"address", "add", nearAddress + "/30", "dev", l.near},
+		{"link", "set", l.near, "up"},
+		{"-n", l.namespace, "address", "add", l.address + "/30", "dev", l.far},
+		{"-n", l.namespace, "link", "set", l.far, "up"},
+	} {
+		if err := ip(args...); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func ip(args ...string) error {
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// listen listens in the namespace. A socket belongs to the namespace of the thread that made it, which ends thereafter.
+func (l *link) listen() (net.Listener, error) {
+	type result struct {
+		listener net.Listener
+		err      error
+	}
+	c := make(chan result)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		ns, err := os.Open("/run/netns/" + l.namespace)
+		if err != nil {
+			c <- result{err: err}
+			return
+		}
+		defer ns.Close()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			c <- result{err: os.NewSyscallError("setns", err)}
+			return
+		}
+		listener, err := net.Listen("tcp", l.address+":0")
+		c <- result{listener, err}
+	}()
+	r := <-c
+	return r.listener, r.err
+}
+
+// set sets the far end up or down. While it is down, what is sent is lost, and nobody is told.
+func (l *link) set(state string) error {
+	return ip("-n", l.namespace, "link", "set", l.far, state)
+}
+
+// lost returns an error unless nothing comes through to address.
+func lost(address string) error {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err == nil {
+		conn.Close()
+		return errors.New("a connection came through")
+	}
+	return nil
+}

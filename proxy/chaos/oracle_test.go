@@ -1,0 +1,326 @@
+package chaos_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// cursor is how far a client has been told, and says of each event whether it is the next.
+//
+// The rule has no exceptions but one: where watchfan's log says that a lane listed again, as of R, a client of that lane may be told the
+// differences between what it knows and the state as of R, all of them and nothing else, instead of each change up to R.
+type cursor struct {
+	oracle *oracle
+	form   form
+	filter filter
+	leaps  bool // the client's server may list again: it is watchfan
+
+	last uint64 // all up to it has been told
+	leap *leap  // of whose differences some have been told
+}
+
+// leap is a list whose differences a client is told.
+type leap struct {
+	to   uint64
+	todo []told
+}
+
+// oracle is what all clients are held against.
+type oracle struct {
+	truth   *truth
+	relists *relists
+
+	mu     sync.Mutex
+	bytes  map[version]sent
+	counts struct {
+		events, bookmarks, objects, compared, leaps atomic.Int64
+	}
+}
+
+// version is one version of an object in one form, and the resourceVersion that it is sent with. That is another one for an object that is
+// gone, or not selected any more: the change's, or that of the list which has shown it.
+type version struct {
+	form, resource, key string
+	of, as              uint64
+}
+
+// sent is how a version was sent, and by whom.
+type sent struct {
+	bytes          digest
+	straight, ours bool
+}
+
+func newOracle(tr *truth, r *relists) *oracle {
+	return &oracle{truth: tr, relists: r, bytes: make(map[version]sent)}
+}
+
+// begin says that the client knows the state as of rv.
+func (c *cursor) begin(rv uint64) { c.last, c.leap = rv, nil }
+
+// resume says that a server goes on behind the resourceVersion that the client was shown last. After the differences of a list that is older
+// than the list: the watchfan that made it refuses to go on from there, another one, which knows nothing of that list, tells what happened
+// since. That is harmless if the client knows all that went before.
+func (c *cursor) resume(seen uint64) error {
+	l := c.leap
+	if l != nil {
+		for _, w := range l.todo {
+			if w.typ == "DELETED" {
+				return fmt.Errorf("a stream goes on behind %d, which is one of the differences of a list as of %d, and %s was not told", seen, l.to, w)
+			}
+		}
+	}
+	c.begin(seen)
+	return nil
+}
+
+// take reports what is wrong with e as the next event of the watch.
+func (c *cursor) take(e event) error {
+	if err := c.oracle.truth.wait(e.rv); err != nil {
+		return err
+	}
+	if e.typ == "BOOKMARK" {
+		c.oracle.counts.bookmarks.Add(1)
+		return c.bookmark(e)
+	}
+	c.oracle.counts.events.Add(1)
+	if c.leap == nil {
+		want, ok := c.oracle.truth.next(c.filter, c.last)
+		if ok && want.rv == e.rv && want.typ == e.typ && want.key == e.key {
+			c.last = e.rv
+			return c.same(e, want)
+		}
+		switch {
+		case !ok:
+			return fmt.Errorf("%s behind %d, where nothing is left: it is a repetition, or has not happened", e, c.last)
+		case e.rv < want.rv:
+			return fmt.Errorf("%s behind %d, where the next is %s: it is a repetition, or has not happened", e, c.last, want)
+		}
+		if err := c.startLeap(want, e); err != nil {
+			return err
+		}
+	}
+	return c.takeDifference(e)
+}
+
+// takeDifference takes e as one of the differences of a list: versions come in order, what is gone in any.
+func (c *cursor) takeDifference(e event) error {
+	l := c.leap
+	i := slices.IndexFunc(l.todo, func(t told) bool { return t.rv == e.rv && t.typ == e.typ && t.key == e.key })
+	if i < 0 || i > 0 && l.todo[0].rv != l.todo[i].rv {
+		return fmt.Errorf("%s where a list as of %d leaves %v to be told to who knew %d", e, l.to, l.todo, c.last)
+	}
+	want := l.todo[i]
+	l.todo = slices.Delete(l.todo, i, i+1)
+	if len(l.todo) == 0 {
+		c.begin(l.to)
+	}
+	return c.same(e, want)
+}
+
+// startLeap finds the list that explains why e comes and not want.
+func (c *cursor) startLeap(want told, e event) error {
+	err := fmt.Errorf("%s behind %d, where the next is %s", e, c.last, want)
+	if !c.leaps {
+		return err
+	}
+	to, ok := c.oracle.relists.covering(c.filter.resource, c.form.name, want.rv)
+	if !ok || e.rv > to {
+		return fmt.Errorf("%w, and no list explains it (%v)", err, c.oracle.relists)
+	}
+	c.oracle.counts.leaps.Add(1)
+	if waited := c.oracle.truth.wait(to); waited != nil {
+		return waited
+	}
+	c.leap = &leap{to, c.oracle.truth.differences(c.filter, want.rv-1, to)}
+	if len(c.leap.todo) == 0 {
+		c.begin(to)
+		return fmt.Errorf("%w, and a list as of %d has no differences", err, to)
+	}
+	return nil
+}
+
+// bookmark checks that all up to a bookmark has been told.
+func (c *cursor) bookmark(e event) error {
+	if e.rv < c.last {
+		return fmt.Errorf("%s behind %d", e, c.last)
+	}
+	if l := c.leap; l != nil {
+		if e.rv >= l.to {
+			return fmt.Errorf("%s ahead of %v of a list as of %d", e, l.todo, l.to)
+		}
+		return nil
+	}
+	for {
+		want, ok := c.oracle.truth.next(c.filter, c.last)
+		if !ok || want.rv > e.rv {
+			c.last = e.rv
+			return nil
+		}
+		// A list in which what happened has been undone leaves nothing to tell.
+		to, listed := uint64(0), false
+		if c.leaps {
+			to, listed = c.oracle.relists.covering(c.filter.resource, c.form.name, want.rv)
+		}
+		if !listed || to > e.rv {
+			return fmt.Errorf("%s ahead of %s", e, want)
+		}
+		if differences := c.oracle.truth.differences(c.filter, want.rv-1, to); len(differences) > 0 {
+			return fmt.Errorf("%s ahead of %v of a list as of %d", e, differences, to)
+		}
+		c.oracle.counts.leaps.Add(1)
+		c.begin(to)
+	}
+}
+
+// initial checks the state that a client begins with: the initial events of a watch, or a list, as of rv.
+func (c *cursor) initial(events []event, rv uint64) error {
+	if err := c.oracle.state(c.form, c.filter, events, rv, c.leaps); err != nil {
+		return err
+	}
+	c.begin(rv)
+	return nil
+}
+
+// settled reports whether the client has been told all there is.
+func (c *cursor) settled() error {
+	if c.leap != nil {
+		return fmt.Errorf("%v of a list as of %d has not come", c.leap.todo, c.leap.to)
+	}
+	want, ok := c.oracle.truth.next(c.filter, c.last)
+	if !ok {
+		return nil
+	}
+	if c.leaps { // unless what is left has been undone ahead of a list
+		if to, listed := c.oracle.relists.find(c.filter.resource, c.form.name, want.rv); listed {
+			if _, behind := c.oracle.truth.next(c.filter, to); !behind && len(c.oracle.truth.differences(c.filter, want.rv-1, to)) == 0 {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s has not come, the last was %d", want, c.last)
+}
+
+func (c *cursor) same(e event, want told) error {
+	return c.oracle.same(c.form, c.filter.resource, e, want, c.leaps)
+}
+
+// state checks that events are the state as of rv.
+func (o *oracle) state(f form, sel filter, events []event, rv uint64, ours bool) error {
+	if err := o.truth.wait(rv); err != nil {
+		return err
+	}
+	want := o.truth.at(sel, rv)
+	for i, e := range events {
+		one := want[e.key]
+		switch {
+		case one == nil:
+			return fmt.Errorf("%s is in the state as of %d, and is not, or is there twice", e, rv)
+		case one.rv != e.rv:
+			return fmt.Errorf("%s in the state as of %d, want @%d", e, rv, one.rv)
+		case e.typ != "ADDED" && e.typ != "":
+			return fmt.Errorf("%s among initial events", e)
+		case i > 0 && events[i-1].key >= e.key:
+			return fmt.Errorf("%s in front of %s", events[i-1], e)
+		}
+		if err := o.same(f, sel.resource, e, told{e.typ, e.rv, e.key, one}, ours); err != nil {
+			return err
+		}
+		delete(want, e.key)
+	}
+	for key, one := range want {
+		return fmt.Errorf("the state as of %d lacks %s@%d and %d others", rv, key, one.rv, len(want)-1)
+	}
+	return nil
+}
+
+// same compares the content of e with etcd's, and its bytes with those that others were sent.
+func (o *oracle) same(f form, resource string, e event, want told, ours bool) error {
+	o.counts.objects.Add(1)
+	content := want.as.full
+	if f.metadata() {
+		content = want.as.meta
+	}
+	if e.content != content {
+		return fmt.Errorf("%s is not what etcd has", e)
+	}
+	form := f.name
+	if e.typ == "" {
+		form += " items"
+	}
+	v := version{form, resource, e.key, want.as.rv, e.rv}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s, known := o.bytes[v]
+	if !known {
+		s.bytes = e.bytes
+	}
+	if s.bytes != e.bytes {
+		return fmt.Errorf("%s is not the bytes that other clients were sent (straight from kube-apiserver: %t)", e, s.straight)
+	}
+	before := s.straight && s.ours
+	s.straight, s.ours = s.straight || !ours, s.ours || ours
+	if !before && s.straight && s.ours {
+		o.counts.compared.Add(1)
+	}
+	o.bytes[v] = s
+	return nil
+}
+
+// relists are the lists that watchfan's log tells of, by lane.
+type relists struct {
+	mu    sync.Mutex
+	lanes map[string][]uint64 // resourceVersions, ascending
+	total int
+	late  time.Duration // how long a line may be under way
+}
+
+func (r *relists) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprintf("lists again: %v", r.lanes)
+}
+
+func (r *relists) add(resource, encoding string, rv uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lanes == nil {
+		r.lanes = make(map[string][]uint64)
+	}
+	lane := resource + " " + encoding
+	r.lanes[lane] = append(r.lanes[lane], rv)
+	r.total++
+}
+
+func (r *relists) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.total
+}
+
+// find returns the first list of a lane at or behind rv.
+func (r *relists) find(resource, encoding string, rv uint64) (uint64, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, to := range r.lanes[laneNames[resource]+" "+encoding] {
+		if to >= rv {
+			return to, true
+		}
+	}
+	return 0, false
+}
+
+// covering is find, and waits for the log, where clients may be told of a list first.
+func (r *relists) covering(resource, encoding string, rv uint64) (uint64, bool) {
+	for deadline := time.Now().Add(r.late); ; time.Sleep(50 * time.Millisecond) {
+		to, ok := r.find(resource, encoding, rv)
+		if ok || time.Now().After(deadline) {
+			return to, ok
+		}
+	}
+}
+
+// laneNames are how watchfan's log names our resources.
+var laneNames = map[string]string{"configmaps": "v1/configmaps", "widgets": "example.com/v1/widgets"}

@@ -1,0 +1,147 @@
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// reader gets and lists, and holds the answers against the oracle: a read without a resourceVersion is not older than any write that was
+// acknowledged before it, and each list is exactly the state as of its resourceVersion.
+type reader struct {
+	suite  *suite
+	name   string
+	client *client
+	rng    *rand.Rand
+}
+
+func (r *reader) run(ctx context.Context) {
+	defer r.client.close()
+	for ctx.Err() == nil {
+		f := r.suite.filters()[r.rng.IntN(len(r.suite.filters()))]
+		var err error
+		switch r.rng.IntN(6) {
+		case 0, 1:
+			err = r.get(ctx, f.resource, "")
+		case 2:
+			err = r.get(ctx, f.resource, "0")
+		case 3:
+			err = r.list(ctx, f, "", 0)
+		case 4:
+			err = r.list(ctx, f, "0", 0)
+		case 5:
+			err = r.list(ctx, f, "", 5)
+		}
+		if err != nil && ctx.Err() == nil {
+			r.suite.violate(r.name, err, "")
+		}
+		r.suite.sleep(ctx, time.Duration(50+r.rng.IntN(500))*time.Millisecond)
+	}
+}
+
+// get gets an object that may or may not be there. Errors are only those of a wrong server.
+func (r *reader) get(ctx context.Context, resource, rv string) error {
+	namespace, name := namespaces[r.rng.IntN(len(namespaces))], objectName(r.rng.IntN(writers), r.rng.IntN(names))
+	key := namespace + "/" + name
+	query := make(url.Values)
+	floor := uint64(0)
+	if rv == "" {
+		floor = r.suite.acknowledged(resource)
+	} else {
+		query.Set("resourceVersion", rv)
+	}
+	status, body, err := r.client.get(ctx, collection(resource, namespace)+"/"+name, query, jsonForm)
+	if err != nil || status != http.StatusOK && status != http.StatusNotFound {
+		r.suite.counts.unanswered.Add(1)
+		return nil
+	}
+	if err := r.suite.truth.wait(floor); err != nil {
+		return err
+	}
+	if status == http.StatusNotFound {
+		if resource == "widgets" && !bytesContain(body, name) {
+			r.suite.counts.unanswered.Add(1) // kube-apiserver begins, and does not know the resource
+			return nil
+		}
+		r.suite.counts.reads.Add(1)
+		if !r.suite.truth.absent(resource, key, floor) {
+			return fmt.Errorf("get of %s %s at %q: not found, and it was there at %d and ever since", resource, key, rv, floor)
+		}
+		return nil
+	}
+	r.suite.counts.reads.Add(1)
+	e, err := parseObject(jsonForm, "", body, body)
+	if err != nil {
+		return err
+	}
+	if err := r.suite.truth.wait(e.rv); err != nil {
+		return err
+	}
+	o, next := r.suite.truth.version(resource, key, e.rv)
+	switch {
+	case o == nil || o.name == "" || e.key != key:
+		return fmt.Errorf("get of %s %s at %q: %s, which never was", resource, key, rv, e)
+	case next != 0 && next <= floor:
+		return fmt.Errorf("get of %s %s at %q: %s, and %d came behind it, which is not behind %d, which had been acknowledged", resource, key, rv, e, next, floor)
+	case e.content != o.full:
+		return fmt.Errorf("get of %s %s at %q: %s is not what etcd has", resource, key, rv, e)
+	}
+	return nil
+}
+
+// list lists, in pages if limit is not 0.
+func (r *reader) list(ctx context.Context, f filter, rv string, limit int) error {
+	query := make(url.Values)
+	if s := f.labels.String(); s != "" {
+		query.Set("labelSelector", s)
+	}
+	if s := f.fields.String(); s != "" {
+		query.Set("fieldSelector", s)
+	}
+	if limit > 0 {
+		query.Set("limit", strconv.Itoa(limit))
+	}
+	floor := uint64(0)
+	if rv == "" {
+		floor = r.suite.acknowledged(f.resource)
+	} else {
+		query.Set("resourceVersion", rv)
+	}
+	as := []form{jsonForm, jsonMetaForm}[r.rng.IntN(2)]
+	var whole list
+	for pages := 1; ; pages++ {
+		status, body, err := r.client.get(ctx, collection(f.resource, f.namespace), query, as.lists())
+		if err != nil || status != http.StatusOK {
+			r.suite.counts.unanswered.Add(1) // also 410 to a continue token whose state has been compacted
+			return nil
+		}
+		page, err := parseList(as, body)
+		if err != nil {
+			return err
+		}
+		if pages > 1 && page.rv != whole.rv {
+			return fmt.Errorf("page %d of a list of %s is as of %d, the first is as of %d", pages, f, page.rv, whole.rv)
+		}
+		if limit > 0 && len(page.items) > limit {
+			return fmt.Errorf("page %d of a list of %s has %d items, more than %d", pages, f, len(page.items), limit)
+		}
+		whole.rv, whole.items = page.rv, append(whole.items, page.items...)
+		if page.next == "" {
+			break
+		}
+		query.Set("continue", page.next)
+		query.Del("resourceVersion")
+	}
+	r.suite.counts.reads.Add(1)
+	if whole.rv < floor {
+		return fmt.Errorf("a list of %s at %q is as of %d, and %d had been acknowledged", f, rv, whole.rv, floor)
+	}
+	if err := r.suite.oracle.state(as, f, whole.items, whole.rv, r.client.way.leaps); err != nil {
+		return fmt.Errorf("list of %s at %q, limit %d: %w", f, rv, limit, err)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// suite is one run.
+type suite struct {
+	t        *testing.T
+	cluster  *cluster
+	watchfan *watchfan
+	relay    *relay
+	link     *link // nil: impossible here,
+	noLink   error // because of this
+	truth    *truth
+	oracle   *oracle
+	admin    *client // straight to kube-apiserver
+
+	gate  gate
+	calm  atomic.Bool // no client leaves, or reads slowly, any more
+	acked sync.Map    // resource → *atomic.Uint64
+
+	counts struct {
+		watches, streams, zipped, ended, cut, expired, errors, vanished, reads, unanswered, unacknowledged, probes atomic.Int64
+	}
+
+	mu         sync.Mutex
+	violations []string
+	watchers   []*watcher
+}
+
+// filters are what clients select.
+func (s *suite) filters() []filter { return allFilters }
+
+var allFilters = []filter{
+	newFilter("configmaps", "", "", ""),
+	newFilter("configmaps", "chaos-a", "", ""),
+	newFilter("configmaps", "", "app=a", ""),
+	newFilter("configmaps", "", "app in (a,b),!tier", ""),
+	newFilter("configmaps", "zchaos", "app!=c", ""),
+	newFilter("configmaps", "", "tier", ""),
+	newFilter("configmaps", "", "", "metadata.name=w1-2"),
+	newFilter("configmaps", "chaos-b", "tier=x", "metadata.name!=w0-1"),
+	newFilter("widgets", "", "", ""),
+	newFilter("widgets", "chaos-b", "", ""),
+	newFilter("widgets", "", "app notin (b)", ""),
+	newFilter("widgets", "", "", "metadata.name=w2-3"),
+}
+
+func (s *suite) newest(resource string) *atomic.Uint64 {
+	v, _ := s.acked.LoadOrStore(resource, new(atomic.Uint64))
+	return v.(*atomic.Uint64)
+}
+
+// acknowledged is the resourceVersion of a write that has been acknowledged, and which no consistent read may miss from now on.
+func (s *suite) acknowledged(resource string) uint64 { return s.newest(resource).Load() }
+
+func (s *suite) acknowledge(resource string, rv uint64) {
+	newest := s.newest(resource)
+	for old := newest.Load(); rv > old && !newest.CompareAndSwap(old, rv); old = newest.Load() {
+	}
+}
+
+// violate notes what is wrong, with what etcd knows of that time.
+func (s *suite) violate(who string, err error, story string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := fmt.Sprintf("%s: %v", who, err)
+	if story != "" {
+		text += "\n    " + story
+	}
+	s.violations = append(s.violations, text)
+	if len(s.violations) <= 20 {
+		s.t.Errorf("%s after %s: %s", time.Now().Format(time.TimeOnly), time.Since(started).Round(time.Second), text)
+	}
+}
+
+var started = time.Now()
+
+func (s *suite) sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// probe writes to an object that all unfiltered watchers of ConfigMaps are told of, and returns its resourceVersion. It tries until
+// kube-apiserver takes it.
+func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
+	s.counts.probes.Add(1)
+	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"},"data":{"why":"%s","n":"%d"}}`, why, s.counts.probes.Load())
+	for deadline := time.Now().Add(patience); ; {
+		status, answer, err := s.admin.do(ctx, http.MethodPatch, collection("configmaps", "chaos-a")+"/probe?fieldManager=chaos&force=true", nil,
+			jsonForm.accept, "application/apply-patch+yaml", body)
+		if err == nil && status < 300 {
+			e, err := parseObject(jsonForm, "", answer, answer)
+			return e.rv, err
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return 0, fmt.Errorf("write the probe: %d %.200s %w", status, answer, err)
+		}
+		s.sleep(ctx, 50*time.Millisecond)
+	}
+}
+
+// recover waits until every steady watcher has been told of a write made after a fault, and returns how long that took.
+func (s *suite) recover() (time.Duration, error) {
+	begin := time.Now()
+	rv, err := s.probe(context.Background(), "recovered")
+	if err != nil {
+		return 0, err
+	}
+	for deadline := begin.Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		late := ""
+		for _, w := range s.watchers {
+			if f := w.cursor.filter; w.manner == steady && w.client.way.leaps && f.resource == "configmaps" && f.namespace == "" && f.labels.Empty() && f.fields.Empty() && !w.reached(rv) {
+				late = w.name + ", " + w.story()
+			}
+		}
+		if late == "" {
+			return time.Since(begin), nil
+		}
+		if time.Now().After(deadline) {
+			return 0, fmt.Errorf("%s has not been told of a write for %s\nwatchfan's log ends\n%s", late, patience, tail(s.watchfan.log, 20))
+		}
+	}
+}
+
+// settle waits until every watcher has been told all there is.
+func (s *suite) settle() error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		var late []string
+		for _, w := range s.watchers {
+			if err := w.settled(); err != nil {
+				late = append(late, err.Error())
+			}
+		}
+		if len(late) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d watchers have not come to the end within %s:\n%s", len(late), patience, strings.Join(late[:min(len(late), 10)], "\n"))
+		}
+	}
+}
+
+// gate is what stalling clients wait at.
+type gate struct {
+	mu      sync.Mutex
+	closed  chan struct{} // nil: open
+	waiting atomic.Int64
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = make(chan struct{})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.closed)
+	g.closed = nil
+}
+
+func (g *gate) pass(ctx context.Context) {
+	g.mu.Lock()
+	closed := g.closed
+	g.mu.Unlock()
+	if closed == nil {
+		return
+	}
+	g.waiting.Add(1)
+	defer g.waiting.Add(-1)
+	select {
+	case <-closed:
+	case <-ctx.Done():
+	}
+}
+
+// report is what the run was like.
+type report struct {
+	injected   map[string]int
+	impossible map[string]string
+	recovery   map[string][]time.Duration
+}
+
+func (r *report) String() string {
+	var b strings.Builder
+	for _, kind := range slices.Sorted(maps.Keys(r.injected)) {
+		took := slices.Sorted(slices.Values(r.recovery[kind]))
+		fmt.Fprintf(&b, "  %-26s %3d   recovered within %.2fs (median), %.2fs (most)\n", kind, r.injected[kind], took[(len(took)-1)/2].Seconds(), took[len(took)-1].Seconds())
+	}
+	for _, kind := range slices.Sorted(maps.Keys(r.impossible)) {
+		fmt.Fprintf(&b, "  %-26s   0   IMPOSSIBLE HERE: %s\n", kind, r.impossible[kind])
+	}
+	return b.String()
+}

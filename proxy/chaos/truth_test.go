@@ -1,0 +1,429 @@
+package chaos_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// truth is what has happened, as one watch of etcd from its first revision told it. It was open all the time, so that no compaction
+// can have hurt it. A key's mod revision is its object's resourceVersion.
+type truth struct {
+	mu        sync.Mutex
+	head      uint64        // all up to it is known
+	movedc    chan struct{} // closed, and replaced, when head has moved
+	err       error         // the watch has ended
+	histories map[string]*history
+}
+
+// history is that of one resource. It only grows.
+type history struct {
+	changes []change
+	objects map[string][]*object // versions by key, in their order; one without a name is the absence of the object
+}
+
+// change is one revision of one key.
+type change struct {
+	rv       uint64
+	key      string
+	old, cur *object // nil: there was none, there is none
+}
+
+// object is one version of an object.
+type object struct {
+	rv              uint64
+	namespace, name string
+	labels          labels.Set
+	full, meta      digest
+}
+
+// digest is of an object's JSON, or of its metadata's, in one canonical form: without apiVersion and kind, which the items of a list lack,
+// and without the resourceVersion, which is compared as a number.
+type digest [16]byte
+
+// prefixes are where etcd has the resources that we look at.
+var prefixes = map[string]string{"configmaps": "/registry/configmaps/", "widgets": "/registry/example.com/widgets/"}
+
+func newTruth() *truth {
+	tr := &truth{movedc: make(chan struct{}), histories: make(map[string]*history)}
+	for resource := range prefixes {
+		tr.histories[resource] = &history{objects: make(map[string][]*object)}
+	}
+	return tr
+}
+
+// follow watches etcd until ctx ends. Any other end is an error: there is no oracle any more.
+func (tr *truth) follow(ctx context.Context, endpoint string) {
+	err := tr.watch(ctx, endpoint)
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if ctx.Err() == nil {
+		tr.err = fmt.Errorf("watch etcd: %w", err)
+	}
+	close(tr.movedc)
+	tr.movedc = make(chan struct{})
+}
+
+// watch speaks JSON with etcd's gateway. All keys are watched, so that head is each revision in turn.
+func (tr *truth) watch(ctx context.Context, endpoint string) error {
+	const everything = `{"create_request":{"key":"AA==","range_end":"AA==","start_revision":"1","prev_kv":true}}`
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint+"/v3/watch", strings.NewReader(everything))
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	for decoder := json.NewDecoder(resp.Body); ; {
+		var message struct {
+			Error  json.RawMessage
+			Result struct {
+				Canceled        bool
+				CancelReason    string `json:"cancel_reason"`
+				CompactRevision string `json:"compact_revision"`
+				Events          []etcdEvent
+			}
+		}
+		if err := decoder.Decode(&message); err != nil {
+			return err
+		}
+		if message.Error != nil || message.Result.Canceled {
+			return fmt.Errorf("%s %s, compacted at %q", message.Error, message.Result.CancelReason, message.Result.CompactRevision)
+		}
+		if err := tr.add(message.Result.Events); err != nil {
+			return err
+		}
+	}
+}
+
+type etcdEvent struct {
+	Type string
+	KV   struct {
+		Key, Value  []byte
+		ModRevision uint64 `json:"mod_revision,string"`
+	}
+}
+
+func (tr *truth) add(events []etcdEvent) error {
+	if len(events) == 0 {
+		return nil
+	}
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for _, e := range events {
+		for resource, prefix := range prefixes {
+			key, ok := strings.CutPrefix(string(e.KV.Key), prefix)
+			if !ok {
+				continue
+			}
+			o := &object{rv: e.KV.ModRevision}
+			if e.Type != "DELETE" {
+				var err error
+				if o, err = readStored(resource, e.KV.Value); err != nil {
+					return fmt.Errorf("%s: %w", e.KV.Key, err)
+				}
+				o.rv = e.KV.ModRevision
+			}
+			tr.histories[resource].add(key, o)
+		}
+		tr.head = e.KV.ModRevision
+	}
+	close(tr.movedc)
+	tr.movedc = make(chan struct{})
+	return nil
+}
+
+func (h *history) add(key string, o *object) {
+	versions := h.objects[key]
+	c := change{rv: o.rv, key: key}
+	if n := len(versions); n > 0 && versions[n-1].name != "" {
+		c.old = versions[n-1]
+	}
+	if o.name != "" {
+		c.cur = o
+	}
+	h.changes = append(h.changes, c)
+	h.objects[key] = append(versions, o)
+}
+
+// readStored reads an object as kube-apiserver stores it: protobuf behind a prefix, or JSON for a custom resource.
+func readStored(resource string, value []byte) (*object, error) {
+	if resource == "configmaps" {
+		typed, err := readConfigMap(value)
+		if err != nil {
+			return nil, err
+		}
+		if value, err = json.Marshal(typed); err != nil {
+			return nil, err
+		}
+	}
+	return readObject(value)
+}
+
+// readConfigMap reads what kube-apiserver stores, and sends: a magic number and a runtime.Unknown.
+func readConfigMap(content []byte) (*corev1.ConfigMap, error) {
+	raw, err := readUnknown(content)
+	if err != nil {
+		return nil, err
+	}
+	typed := new(corev1.ConfigMap)
+	return typed, typed.Unmarshal(raw)
+}
+
+func readUnknown(content []byte) ([]byte, error) {
+	content, ok := bytes.CutPrefix(content, []byte("k8s\x00"))
+	if !ok {
+		return nil, fmt.Errorf("no protobuf: %.20q", content)
+	}
+	var unknown runtime.Unknown
+	err := unknown.Unmarshal(content)
+	return unknown.Raw, err
+}
+
+// readObject reads the JSON of an object.
+func readObject(content []byte) (*object, error) {
+	var meta struct {
+		Metadata struct {
+			Namespace, Name, ResourceVersion string
+			Labels                           labels.Set
+		}
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(content, &meta); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(content, &fields); err != nil {
+		return nil, err
+	}
+	delete(fields, "apiVersion")
+	delete(fields, "kind")
+	metadata, ok := fields["metadata"].(map[string]any)
+	if !ok || meta.Metadata.Name == "" {
+		return nil, fmt.Errorf("no object: %.200q", content)
+	}
+	delete(metadata, "resourceVersion")
+	o := &object{namespace: meta.Metadata.Namespace, name: meta.Metadata.Name, labels: meta.Metadata.Labels}
+	o.rv = parseVersion(meta.Metadata.ResourceVersion)
+	o.full, o.meta = digestOf(fields), digestOf(metadata)
+	return o, nil
+}
+
+func digestOf(v any) digest {
+	canonical, err := json.Marshal(v) // sorts the keys
+	if err != nil {
+		panic(err) // it came out of JSON
+	}
+	return digestBytes(canonical)
+}
+
+func digestBytes(b []byte) digest {
+	sum := sha256.Sum256(b)
+	return digest(sum[:16])
+}
+
+// patience is how long anything may take that must come in the end, on a machine that is much too small.
+const patience = 2 * time.Minute
+
+// wait waits until all up to rv is known.
+func (tr *truth) wait(rv uint64) error {
+	deadline := time.After(patience)
+	for {
+		tr.mu.Lock()
+		head, moved, err := tr.head, tr.movedc, tr.err
+		tr.mu.Unlock()
+		switch {
+		case head >= rv:
+			return nil
+		case err != nil:
+			return err
+		}
+		select {
+		case <-moved:
+		case <-deadline:
+			return fmt.Errorf("etcd has not come to %d, which a client was shown, but to %d", rv, head)
+		}
+	}
+}
+
+// filter is what a client selects.
+type filter struct {
+	resource  string
+	namespace string
+	labels    labels.Selector
+	fields    fields.Selector
+}
+
+func newFilter(resource, namespace, labelSelector, fieldSelector string) filter {
+	f := filter{resource: resource, namespace: namespace, fields: fields.ParseSelectorOrDie(fieldSelector)}
+	var err error
+	if f.labels, err = labels.Parse(labelSelector); err != nil {
+		panic(err)
+	}
+	return f
+}
+
+func (f filter) String() string {
+	return fmt.Sprintf("%s in %q, labels %q, fields %q", f.resource, f.namespace, f.labels, f.fields)
+}
+
+func (f filter) match(o *object) bool {
+	return o != nil && o.name != "" && (f.namespace == "" || f.namespace == o.namespace) && f.labels.Matches(o.labels) &&
+		f.fields.Matches(fields.Set{"metadata.name": o.name, "metadata.namespace": o.namespace})
+}
+
+// told is one event that a watch must bring.
+type told struct {
+	typ string
+	rv  uint64
+	key string
+	as  *object // what it shows
+}
+
+func (e told) String() string { return fmt.Sprintf("%s %s@%d", e.typ, e.key, e.rv) }
+
+// tell returns what a watch with f is told of c, if anything.
+func (f filter) tell(c change) (told, bool) {
+	switch old, cur := f.match(c.old), f.match(c.cur); {
+	case old && cur:
+		return told{"MODIFIED", c.rv, c.key, c.cur}, true
+	case cur:
+		return told{"ADDED", c.rv, c.key, c.cur}, true
+	case old:
+		return told{"DELETED", c.rv, c.key, c.old}, true
+	}
+	return told{}, false
+}
+
+// next returns the first event behind rv that f is told, if there is one up to head.
+func (tr *truth) next(f filter, rv uint64) (told, bool) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	changes := tr.histories[f.resource].changes
+	i, _ := slices.BinarySearchFunc(changes, rv+1, func(c change, rv uint64) int { return cmp.Compare(c.rv, rv) })
+	for _, c := range changes[i:] {
+		if e, ok := f.tell(c); ok {
+			return e, true
+		}
+	}
+	return told{}, false
+}
+
+// at returns the objects as of rv that f selects, by key.
+func (tr *truth) at(f filter, rv uint64) map[string]*object {
+	state := make(map[string]*object)
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for key, versions := range tr.histories[f.resource].objects {
+		if o := versionAt(versions, rv); f.match(o) {
+			state[key] = o
+		}
+	}
+	return state
+}
+
+func versionAt(versions []*object, rv uint64) *object {
+	i, found := slices.BinarySearchFunc(versions, rv, func(o *object, rv uint64) int { return cmp.Compare(o.rv, rv) })
+	if found {
+		return versions[i]
+	}
+	if i == 0 {
+		return nil
+	}
+	return versions[i-1]
+}
+
+// version returns one version of an object, and where the next begins: 0 if there is none. An absence has no name.
+func (tr *truth) version(resource, key string, rv uint64) (o *object, next uint64) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	versions := tr.histories[resource].objects[key]
+	for i, v := range versions {
+		if v.rv == rv {
+			if i+1 < len(versions) {
+				next = versions[i+1].rv
+			}
+			return v, next
+		}
+	}
+	return nil, 0
+}
+
+// absent reports whether there was no such object at some moment at or behind rv.
+func (tr *truth) absent(resource, key string, rv uint64) bool {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	versions := tr.histories[resource].objects[key]
+	if o := versionAt(versions, rv); o == nil || o.name == "" {
+		return true
+	}
+	return slices.ContainsFunc(versions, func(o *object) bool { return o.rv > rv && o.name == "" })
+}
+
+// last returns the newest version of an object; nil or without a name if it is not there.
+func (tr *truth) last(resource, key string) *object {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return versionAt(tr.histories[resource].objects[key], ^uint64(0))
+}
+
+func (tr *truth) now() uint64 {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.head
+}
+
+// differences is what a list as of to shows to f's clients who know the state as of from: the newest version of each object, in the order
+// of these, then what is gone, at to.
+func (tr *truth) differences(f filter, from, to uint64) []told {
+	before, after := tr.at(f, from), tr.at(f, to)
+	var versions, gone []told
+	for key, o := range after {
+		switch old := before[key]; {
+		case old == nil:
+			versions = append(versions, told{"ADDED", o.rv, key, o})
+		case old.rv != o.rv:
+			versions = append(versions, told{"MODIFIED", o.rv, key, o})
+		}
+	}
+	everything := filter{resource: f.resource, labels: labels.Everything(), fields: fields.Everything()}
+	all := tr.at(everything, to)
+	for key, o := range before {
+		if after[key] != nil {
+			continue
+		}
+		if left := all[key]; left != nil { // it is there, and not selected any more
+			versions = append(versions, told{"DELETED", left.rv, key, o})
+		} else {
+			gone = append(gone, told{"DELETED", to, key, o})
+		}
+	}
+	slices.SortFunc(versions, func(a, b told) int { return cmp.Compare(a.rv, b.rv) })
+	slices.SortFunc(gone, func(a, b told) int { return cmp.Compare(a.key, b.key) })
+	return append(versions, gone...)
+}
+
+// total counts the changes of the resources that we look at.
+func (tr *truth) total() int {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	n := 0
+	for _, h := range tr.histories {
+		n += len(h.changes)
+	}
+	return n
+}

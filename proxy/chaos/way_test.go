@@ -1,0 +1,207 @@
+package chaos_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// way is a way to the Kubernetes API: straight to kube-apiserver, or through a port of watchfan.
+type way struct {
+	name   string
+	base   string
+	token  string
+	tls    *tls.Config
+	leaps  bool // it is watchfan
+	window int  // receive buffer, in bytes; 0: the kernel's choice
+	gzip   bool // watches are asked for as gzip
+}
+
+// client speaks HTTP/1.1 on one way and knows its connections.
+type client struct {
+	way  way
+	http *http.Client
+
+	mu    sync.Mutex
+	conns map[*net.TCPConn]struct{}
+}
+
+func (w way) client() *client {
+	c := &client{way: w, conns: make(map[*net.TCPConn]struct{})}
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	if w.window > 0 {
+		dialer.Control = func(_, _ string, raw syscall.RawConn) error {
+			return raw.Control(func(fd uintptr) {
+				_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, w.window)
+			})
+		}
+	}
+	c.http = &http.Client{Transport: &http.Transport{
+		TLSClientConfig:     w.tls,
+		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
+		TLSHandshakeTimeout: patience,
+		DisableCompression:  true,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if len(c.conns) > 100 { // most of them are closed
+				clear(c.conns)
+			}
+			c.conns[conn.(*net.TCPConn)] = struct{}{}
+			return conn, nil
+		},
+	}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return c
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// vanish resets all connections.
+func (c *client) vanish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.conns {
+		_ = conn.SetLinger(0)
+		_ = conn.Close()
+	}
+	clear(c.conns)
+}
+
+// open sends a request and returns the answer, its body unread.
+func (c *client) open(ctx context.Context, method, path string, query url.Values, accept, contentType, body string) (*http.Response, error) {
+	uri := c.way.base + path
+	if len(query) > 0 {
+		uri += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, uri, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body == "" {
+		req.Body, req.ContentLength = nil, 0
+	}
+	req.Header.Set("User-Agent", "chaos")
+	req.Header.Set("Accept", accept)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	if c.way.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.way.token)
+	}
+	if c.way.gzip && query.Get("watch") != "" {
+		req.Header.Set("Accept-Encoding", "gzip")
+	}
+	return c.http.Do(req)
+}
+
+// do sends a request and reads the answer.
+func (c *client) do(ctx context.Context, method, path string, query url.Values, accept, contentType, body string) (int, []byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	resp, err := c.open(ctx, method, path, query, accept, contentType, body)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, content, err
+}
+
+func (c *client) get(ctx context.Context, path string, query url.Values, f form) (int, []byte, error) {
+	return c.do(ctx, http.MethodGet, path, query, f.accept, "", "")
+}
+
+// collection is the path of a resource, in all namespaces or one.
+func collection(resource, namespace string) string {
+	path := "/api/v1"
+	if resource == "widgets" {
+		path = "/apis/example.com/v1"
+	}
+	if namespace != "" {
+		path += "/namespaces/" + namespace
+	}
+	return path + "/" + resource
+}
+
+// authority signs a client certificate for a user that kube-apiserver knows by name. Its certificates are valid before and behind every
+// jump of the clock.
+func authority(t *testing.T, user string) (caFile string, certificate tls.Certificate) {
+	t.Helper()
+	make := func(template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parent == nil {
+			parent, signer = template, key
+		}
+		template.SerialNumber = big.NewInt(time.Now().UnixNano())
+		template.NotBefore, template.NotAfter = time.Now().AddDate(0, 0, -10), time.Now().AddDate(0, 0, 10)
+		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certificate, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return certificate, key
+	}
+	ca, caKey := make(&x509.Certificate{Subject: pkix.Name{CommonName: "chaos-ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, nil)
+	leaf, key := make(&x509.Certificate{Subject: pkix.Name{CommonName: user}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca, caKey)
+	caFile = filepath.Join(t.TempDir(), "client-ca.crt")
+	if err := os.WriteFile(caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return caFile, tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key}
+}
+
+// straight returns a user's way to kube-apiserver itself.
+func (c *cluster) straight(user string) (way, error) {
+	ca, err := os.ReadFile(c.ready.CAFile)
+	if err != nil {
+		return way{}, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	token, err := c.token(user)
+	return way{name: "kube-apiserver", base: c.ready.Server, token: token, tls: &tls.Config{RootCAs: roots}}, err
+}
+
+// plain is the way through the insecure port.
+func (p *watchfan) plain() way {
+	return way{name: "plain", base: fmt.Sprintf("http://127.0.0.1:%d", p.ports.insecure), leaps: true}
+}
+
+// secure is the way through the TLS port, with a token or a certificate.
+func (p *watchfan) secure(token string, certificates ...tls.Certificate) way {
+	w := way{name: "TLS and token", base: fmt.Sprintf("https://127.0.0.1:%d", p.ports.secure), token: token, leaps: true}
+	if len(certificates) > 0 {
+		w.name = "TLS and certificate"
+	}
+	w.tls = &tls.Config{InsecureSkipVerify: true, Certificates: certificates}
+	return w
+}

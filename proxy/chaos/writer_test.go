@@ -1,0 +1,151 @@
+package chaos_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// What is written: each writer has objects of its own.
+const (
+	writers = 4
+	names   = 6 // of one writer, in each namespace, of each resource
+)
+
+var namespaces = []string{"chaos-a", "chaos-b", "zchaos"}
+
+func objectName(writer, n int) string { return fmt.Sprintf("w%d-%d", writer, n) }
+
+func bytesContain(body []byte, s string) bool { return bytes.Contains(body, []byte(s)) }
+
+// writer writes straight to kube-apiserver: creates, updates, relabels, deletes, creates anew; in bursts, steadily, or not at all. A write
+// without an answer may or may not have happened: what is so, etcd says.
+type writer struct {
+	suite  *suite
+	number int
+	client *client
+	rng    *rand.Rand
+}
+
+func (w *writer) run(ctx context.Context) {
+	defer w.client.close()
+	for ctx.Err() == nil {
+		n, pause := 0, time.Duration(0)
+		switch w.rng.IntN(5) {
+		case 0: // nothing
+			w.suite.sleep(ctx, time.Duration(w.rng.Int64N(int64(4*time.Second))))
+		case 1: // a burst
+			n = 40
+		default:
+			n, pause = 30, 120*time.Millisecond
+		}
+		for range n {
+			if ctx.Err() != nil {
+				return
+			}
+			if err := w.write(ctx); err != nil {
+				w.suite.counts.unacknowledged.Add(1)
+				w.suite.sleep(ctx, 200*time.Millisecond)
+			}
+			w.suite.sleep(ctx, pause)
+		}
+	}
+}
+
+// write makes one write. An error says that it was not acknowledged.
+func (w *writer) write(ctx context.Context) error {
+	resource := "configmaps"
+	if w.rng.IntN(4) == 0 {
+		resource = "widgets"
+	}
+	namespace, name := namespaces[w.rng.IntN(len(namespaces))], objectName(w.number, w.rng.IntN(names))
+	uri := collection(resource, namespace)
+	kind := w.rng.IntN(100)
+	switch o := w.suite.truth.last(resource, namespace+"/"+name); {
+	case o == nil || o.name == "":
+		return w.send(ctx, http.MethodPost, uri, resource, w.body(resource, name))
+	case kind < 18:
+		return w.remove(ctx, resource, namespace, name)
+	case kind < 60:
+		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource, fmt.Sprintf(`{"metadata":{"labels":{%s}}}`, w.labels("null")))
+	default:
+		field := "data"
+		if resource == "widgets" {
+			field = "spec"
+		}
+		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource, fmt.Sprintf(`{%q:{"n":"%d <&>é"}}`, field, w.rng.Uint64()))
+	}
+}
+
+// labels moves objects in and out of what clients select.
+func (w *writer) labels(none string) string {
+	var parts []string
+	for _, l := range [][]string{{"app", "a", "b", "c", ""}, {"tier", "x", ""}} {
+		value := l[1+w.rng.IntN(len(l)-1)]
+		switch {
+		case value != "":
+			parts = append(parts, fmt.Sprintf("%q:%q", l[0], value))
+		case none != "":
+			parts = append(parts, fmt.Sprintf("%q:%s", l[0], none))
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+func (w *writer) body(resource, name string) string {
+	metadata := fmt.Sprintf(`"metadata":{"name":%q,"labels":{%s}}`, name, w.labels(""))
+	if resource == "widgets" {
+		return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget",%s,"spec":{"n":"0"}}`, metadata)
+	}
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap",%s,"data":{"pad":%q}}`, metadata, strings.Repeat("x", w.rng.IntN(800)))
+}
+
+func (w *writer) send(ctx context.Context, method, uri, resource, body string) error {
+	contentType := "application/json"
+	if method == http.MethodPatch {
+		contentType = "application/merge-patch+json"
+	}
+	status, answer, err := w.client.do(ctx, method, uri, nil, jsonForm.accept, contentType, body)
+	if err != nil {
+		return err
+	}
+	if status >= 300 {
+		return fmt.Errorf("%s %s: %d: %.200s", method, uri, status, answer)
+	}
+	var o struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	if err := json.Unmarshal(answer, &o); err != nil {
+		return err
+	}
+	w.suite.acknowledge(resource, parseVersion(o.Metadata.ResourceVersion))
+	return nil
+}
+
+// remove deletes an object. The answer has no resourceVersion: etcd has.
+func (w *writer) remove(ctx context.Context, resource, namespace, name string) error {
+	uri := collection(resource, namespace) + "/" + name
+	status, answer, err := w.client.do(ctx, http.MethodDelete, uri, nil, jsonForm.accept, "", "")
+	if err != nil {
+		return err
+	}
+	if status >= 300 {
+		return fmt.Errorf("DELETE %s: %d: %.200s", uri, status, answer)
+	}
+	for deadline := time.Now().Add(patience); ; {
+		o := w.suite.truth.last(resource, namespace+"/"+name)
+		if o.name == "" {
+			w.suite.acknowledge(resource, o.rv)
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s has been deleted, and is still in etcd", uri)
+		}
+		w.suite.sleep(ctx, 5*time.Millisecond)
+	}
+}

@@ -165,7 +165,7 @@ type hijacked struct {
 	kept    []byte     // what the client has sent beyond the current request; at most about maxKept
 }
 
-// Conn returns the connection as it was accepted: a *net.TCPConn or a *tls.Conn.
+// Conn returns the connection as it was accepted: an *arrivingConn or a *tls.Conn.
 func (h *hijacked) Conn() net.Conn { return h.conn }
 
 // WaitRead reads the connection, keeping what it reads for Resume, until StopRead is called or the client is gone; then,

@@ -117,6 +117,7 @@ func (l *lane) ready(ctx context.Context) bool {
 	if l.synced() {
 		return true
 	}
+	waits(ctx)
 	select {
 	case <-l.syncedc:
 		return true

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -186,13 +187,17 @@ func (s *Server) listen() error {
 		}
 		return patientListener{ln}, nil
 	}
-	var err error
+	// Half of the processors are left to watches that are there, whoever comes.
+	arrivals := newArrivals(max(1, runtime.GOMAXPROCS(0)/2))
 	if s.opts.InsecurePort != 0 {
-		if s.insecureLn, err = listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port"); err != nil {
+		ln, err := listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port")
+		if err != nil {
 			return err
 		}
+		s.insecureLn = clientListener{ln, arrivals, false}
 		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String())
 	}
+	var err error
 	if s.opts.SecurePort != 0 {
 		certFile, keyFile := s.opts.TLSCertFile, s.opts.TLSPrivateKeyFile
 		if certFile == "" {
@@ -207,7 +212,7 @@ func (s *Server) listen() error {
 		if err != nil {
 			return err
 		}
-		s.secureLn = tls.NewListener(gatherListener{ln}, &tls.Config{
+		s.secureLn = tls.NewListener(clientListener{ln, arrivals, true}, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"http/1.1"},
 			GetCertificate: s.certificate.get,
@@ -340,6 +345,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 		}
 	}()
 	s.conns.serving(ctx.Conn())
+	defer arrivalOf(accepted(ctx.Conn())).end()
 	if s.handle(ctx, ctx.IsTLS()) {
 		return
 	}

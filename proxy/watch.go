@@ -17,7 +17,7 @@ import (
 func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	l := r.lane
 	want := fanout.Request{Filter: r.filter, Bookmarks: r.allowWatchBookmarks, Timeout: c.watchTimeout(r.request), Gzip: c.compresses(r)}
-	wait, cancel := context.WithTimeout(c.ctx, c.opts.FreshnessTimeout)
+	wait, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), c.opts.FreshnessTimeout)
 	defer cancel()
 
 	sub, err := c.subscribe(wait, r, want)

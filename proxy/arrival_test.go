@@ -80,10 +80,10 @@ func TestArrivalReads(t *testing.T) {
 		defer all.mu.Unlock()
 		return len(all.holders)
 	}
-	silent, served := accept()
+	silent, waiting := accept()
 	read := make(chan error, 1)
 	go func() {
-		_, err := served.Read(make([]byte, 1))
+		_, err := waiting.Read(make([]byte, 1))
 		read <- err
 	}()
 	client, served := accept()

@@ -23,7 +23,7 @@ var flagGroups = []struct {
 	{"Authentication", []string{"client-ca-file", "anonymous-auth", "requestheader-client-ca-file", "requestheader-allowed-names",
 		"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix"}},
 	{"Caching", []string{"resident-resources", "idle-timeout", "freshness-timeout", "compress-watches", "flush-interval", "history-frames", "history-bytes"}},
-	{"Limits", []string{"min-request-timeout", "client-buffer-frames", "client-buffer-bytes"}},
+	{"Limits", []string{"min-request-timeout", "client-buffer-frames", "client-buffer-bytes", "max-watches", "max-watches-per-user", "memory-limit"}},
 	{"Observability", []string{"admin-port", "admin-bind-address", "profiling", "ports-file", "log-level", "v", "log-format"}},
 	{"Shutdown", []string{"shutdown-delay-duration", "shutdown-timeout"}},
 	{"Program", []string{"config", "version"}},

@@ -44,6 +44,8 @@ type Server struct {
 	authorizer  *authorizer
 	passthrough *passthrough
 	cached      *cachedReads
+	admission   *admission
+	memory      *memory
 	health      *health
 	front       *fasthttp.Server // the insecure and the secure port
 	conns       *connections     // the front's
@@ -100,6 +102,9 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.conns = newConnections(s.front)
 	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, log: log, requests: s.ctx, streams: streams}
 	s.cached = newCachedReads(s, poller)
+	s.memory = newMemory(&s.opts, s.cached.lanes.shed, log)
+	s.cached.lanes.short = s.memory.short
+	s.admission = newAdmission(&s.opts, s.memory, log)
 	s.health.watchers = &watchersPage{cached: s.cached}
 	s.health.add("resident-resources", s.cached.residentSynced)
 	s.health.pages = adminPages(s)
@@ -277,6 +282,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.health.watchers.upstream = check.ok
 	background.Go(func() { check.run(s.ctx) })
 	background.Go(s.cached.run)
+	background.Go(func() { s.memory.run(s.ctx) })
 
 	failed := make(chan error, 3)
 	serve := func(server *fasthttp.Server, ln net.Listener) {
@@ -344,6 +350,11 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 			ctx.SetConnectionClose()
 		}
 	}()
+	defer func() {
+		if !ctx.Hijacked() { // or whoever has taken the connection over does so
+			slotOf(ctx).release()
+		}
+	}()
 	s.conns.serving(ctx.Conn())
 	defer arrivalOf(accepted(ctx.Conn())).end()
 	if s.handle(ctx, ctx.IsTLS()) {
@@ -375,7 +386,19 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 		return false
 	}
 	identified[id.kind].Inc()
-	if req, ok := parseRequest(ctx); ok && id.kind != kindAnonymous {
+	req, ok := parseRequest(ctx)
+	if !ok {
+		req = nil
+	}
+	slot, st := s.admission.begin(ctx, id, req)
+	if st != nil {
+		writeStatus(ctx, st)
+		return false
+	}
+	if slot != nil {
+		ctx.SetUserValue(slotKey{}, slot)
+	}
+	if ok && id.kind != kindAnonymous {
 		return s.cached.serve(ctx, id, req)
 	}
 	s.passthrough.serve(ctx, id)

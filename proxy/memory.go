@@ -23,6 +23,8 @@ type memory struct {
 	shed  func() int // stops what can be spared, and says how much that was
 	log   *slog.Logger
 
+	freed time.Time // when memory was last given back; owned by run
+
 	level atomic.Int32
 	used  atomic.Int64
 }
@@ -44,6 +46,7 @@ const (
 	fullPercent  = 90
 	easePercent  = 5 // of hysteresis
 	memoryEvery  = time.Second
+	freeEvery    = 5 * time.Second // a collection takes 0.1 s for some hundred MiB
 )
 
 // next is the level that follows when used of limit bytes are in use.
@@ -108,9 +111,13 @@ func (m *memory) look(used int64) {
 	m.level.Store(int32(now))
 	stopped := 0
 	if now >= memoryShort {
-		if stopped = m.shed(); stopped > 0 || now > level {
-			memorySheds.Add(stopped)
+		stopped = m.shed()
+		memorySheds.Add(stopped)
+		// What has been let go of counts until it is collected, and where nothing is asked for any more nothing makes that happen. A lane that
+		// was stopped lets go of its objects a little later.
+		if time.Since(m.freed) >= freeEvery {
 			debug.FreeOSMemory()
+			m.freed = time.Now()
 		}
 	}
 	if now != level {

@@ -130,7 +130,8 @@
 //
 // All end before Server.Run returns.
 //
-//   - Run: one for each listener, the upstream check, the lanes' keeper, the authorizer's re-checks;
+//   - Run: one for each listener, the upstream check, the lanes' keeper, the authorizer's re-checks, and with a memory limit one that looks
+//     at memory each second;
 //   - one for each lane, its reflector; one more while freshness is being proven;
 //   - one while custom resources have lanes, which follows their definitions;
 //   - fanout's: one for each shard, and while watches are looked at one more for each;

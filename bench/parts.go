@@ -20,9 +20,10 @@ const (
 	partResync   = "resync"   // resync.go
 	partEgress   = "egress"   // egress.go
 	partNodes    = "nodes"    // nodes.go
+	partStorm    = "storm"    // storm.go
 )
 
-var allParts = []string{partTraffic, partDispatch, partStalled, partCrowd, partResync, partEgress, partNodes}
+var allParts = []string{partTraffic, partDispatch, partStalled, partCrowd, partResync, partEgress, partNodes, partStorm}
 
 // A program is everything that sections have measured, or are about to.
 type program struct {
@@ -36,6 +37,7 @@ func newProgram(o *Options, say func(string, ...any)) *program {
 	return &program{opts: o, say: say, sections: map[string]*section{
 		partDispatch: dispatchSection(o), partStalled: stalledSection(o), partCrowd: crowdSection(o),
 		partResync: resyncSection(o), partEgress: egressSection(o), partNodes: nodesSection(o),
+		partStorm: stormSection(o),
 	}}
 }
 
@@ -58,7 +60,7 @@ func (p *program) run(ctx context.Context, round int) error {
 			return err
 		}
 	}
-	if !p.wants(partStalled, partCrowd, partResync, partEgress, partNodes) {
+	if !p.wants(partStalled, partCrowd, partResync, partEgress, partNodes, partStorm) {
 		return nil
 	}
 	p.say("starting a dev cluster")
@@ -67,7 +69,7 @@ func (p *program) run(ctx context.Context, round int) error {
 		return err
 	}
 	defer cluster.stop()
-	if p.wants(partStalled, partCrowd) {
+	if p.wants(partStalled, partCrowd, partStorm) {
 		if err := p.configMaps(ctx, cluster); err != nil {
 			return err
 		}
@@ -97,7 +99,15 @@ func (p *program) configMaps(ctx context.Context, cluster *cluster) error {
 		}
 	}
 	if p.wants(partCrowd) {
-		return p.behind(ctx, st, nil, p.crowd)
+		if err := p.behind(ctx, st, nil, p.crowd); err != nil {
+			return err
+		}
+	}
+	if p.wants(partStorm) {
+		if err := createStormObjects(ctx, st.writer); err != nil {
+			return err
+		}
+		return p.behind(ctx, st, nil, p.storm)
 	}
 	return nil
 }
@@ -186,6 +196,7 @@ func (o *Options) sectionsEstimate() (d time.Duration) {
 	guess := map[string]time.Duration{
 		partDispatch: 5 * time.Second, partStalled: 80 * time.Second, partCrowd: 30 * time.Second,
 		partResync: 70 * time.Second, partEgress: 60 * time.Second, partNodes: 50 * time.Second,
+		partStorm: 120 * time.Second,
 	}
 	for _, part := range o.Parts {
 		d += guess[part]

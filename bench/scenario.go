@@ -54,6 +54,8 @@ type Options struct {
 	ResyncClients  int           // clients that resync at once,
 	ResyncDirect   int           // and so many at kube-apiserver
 	ResyncScale    int           // clients that are the question
+	StormClients   int           // watches that begin at once, before the eyes of
+	StormUntouched int           // watchers that get events meanwhile
 
 	Out string // name of the published run in bench/results; "" prints only
 }
@@ -79,6 +81,7 @@ func defaults() *Options {
 		Parts: slices.Clone(allParts), SectionRounds: 1,
 		Offer: 50_000, StalledClients: 1000, Stalled: []int{0, 1, 10}, StalledBound: 64, Crowd: 50_000, Pods: 5000,
 		EgressClients: 1000, EgressRate: 20, Nodes: 5000, NodesRate: 300, ResyncClients: 500, ResyncDirect: 20, ResyncScale: 5000,
+		StormClients: 5000, StormUntouched: 500,
 	}
 }
 
@@ -136,6 +139,8 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.Nodes, "nodes", o.Nodes, "watchers that each select one node")
 	fs.IntVar(&o.ResyncClients, "resync-clients", o.ResyncClients, "clients that resync at once")
 	fs.IntVar(&o.ResyncDirect, "resync-direct", o.ResyncDirect, "clients that resync at once at kube-apiserver")
+	fs.IntVar(&o.StormClients, "storm-clients", o.StormClients, "watches that begin at once")
+	fs.IntVar(&o.StormUntouched, "storm-untouched", o.StormUntouched, "watchers that get events meanwhile")
 	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute", func(string) error { o.quick(); return nil })
 	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about 50 minutes", func(string) error { o.full(); return nil })
 }
@@ -172,6 +177,8 @@ func (o *Options) Validate() error {
 		return errors.New("--stalled must be percentages from 0 to 99")
 	case o.Pods < 1 || o.EgressClients < 1 || o.Nodes < 1 || o.ResyncClients < 1 || o.ResyncDirect < 1:
 		return errors.New("--pods, --egress-clients, --nodes, --resync-clients and --resync-direct must be positive")
+	case o.StormClients < 1 || o.StormUntouched < 1:
+		return errors.New("--storm-clients and --storm-untouched must be positive")
 	case slices.Contains(o.Parts, partNodes) && o.Pods < min(50, o.Nodes):
 		return errors.New("--pods must be at least 50, or --nodes if that is less: each write is for the pod of a node")
 	case strings.ContainsAny(o.Out, "/\\"):
@@ -197,7 +204,7 @@ func (o *Options) mostClients() int {
 	most := 0
 	for part, n := range map[string]int{
 		partTraffic: o.Clients[0], partStalled: o.StalledClients, partEgress: o.EgressClients,
-		partNodes: o.Nodes, partResync: max(o.ResyncClients, o.ResyncDirect),
+		partNodes: o.Nodes, partStorm: o.StormClients + o.StormUntouched, partResync: max(o.ResyncClients, o.ResyncDirect),
 	} {
 		if slices.Contains(o.Parts, part) {
 			most = max(most, n)

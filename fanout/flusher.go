@@ -135,7 +135,7 @@ type shard struct {
 	// Owned by run.
 	subs    []*Subscription
 	parts   map[*group]*part
-	again   []*Subscription // have more to send than fitted into one batch
+	again   []*Subscription // have more to send than fitted into one batch, or have just come; in the order of their turns
 	batch   batch
 	scratch []*Event
 	first   time.Time   // when this round first wrote a change; zero: not yet
@@ -218,6 +218,7 @@ func (sh *shard) run(ctx context.Context) {
 			answer()
 		}
 		sh.first = time.Time{}
+		began := time.Now()
 		for _, p := range ready {
 			p.queued.Store(false)
 			for i := len(p.members) - 1; i >= 0; i-- {
@@ -243,16 +244,41 @@ func (sh *shard) run(ctx context.Context) {
 		clear(unpark)
 		clear(endings)
 
-		again := sh.again
-		sh.again = nil
-		for _, s := range again {
-			s.queued = false
-			sh.serve(s)
-		}
+		sh.catchUp(max(time.Since(began), leastCatchUp))
 		if !sh.first.IsZero() {
 			roundSeconds.observe(time.Since(sh.first).Seconds())
 		}
 	}
+}
+
+// leastCatchUp is how long those that have more to send than fits into one batch are served in each round.
+const leastCatchUp = time.Millisecond
+
+// catchUp serves those that have more to send than fitted into one batch, in turn, for so long. What has just happened does not wait for
+// thousands that begin with all objects, and they get half of a busy shard's time.
+func (sh *shard) catchUp(d time.Duration) {
+	for until := time.Now().Add(d); len(sh.again) > 0; {
+		s := sh.again[0]
+		sh.again[0] = nil
+		sh.again = sh.again[1:]
+		s.queued = false
+		if s.sink != nil { // or it has ended
+			sh.serve(s)
+		}
+		if !time.Now().Before(until) {
+			return
+		}
+	}
+}
+
+// begin serves a subscription that may have a prelude: when its turn comes, if so.
+func (sh *shard) begin(s *Subscription) {
+	if s.blocked || s.queued || s.ending.Load() != nil || !s.prelude.any() {
+		sh.serve(s)
+		return
+	}
+	s.queued = true
+	sh.again = append(sh.again, s)
 }
 
 // gathersLocked reports whether what is ready is to wait for more. If it is not, a round begins.
@@ -277,7 +303,7 @@ func (sh *shard) look(s *Subscription) {
 	if s.inShard == 0 {
 		sh.adopt(s)
 	}
-	sh.serve(s)
+	sh.begin(s)
 }
 
 // adopt makes the shard own a subscription. The part is published before the list is first
@@ -391,7 +417,7 @@ func (sh *shard) unpark(d drained) {
 		sh.fail(s, Ending{Reason: Gone})
 		return
 	}
-	sh.serve(s)
+	sh.begin(s)
 }
 
 // sweep does what time demands.

@@ -145,6 +145,9 @@ type prelude struct {
 	end    uint64
 }
 
+// any reports whether there is anything left of it.
+func (p *prelude) any() bool { return p.snapshot != nil || p.replay }
+
 // Subscribe begins a subscription as of now: what happens from here on will reach it once it
 // is given to [Flusher.Start]. The caller must do that, or call Cancel.
 //

@@ -149,7 +149,7 @@ const laneWait = 10 * time.Second
 
 // serve answers the request, from a cache if it can be.
 func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request) (passed bool) {
-	r := &cachedRead{request: req, id: id, arrived: time.Now(), lanes: c.lanes}
+	r := &cachedRead{request: req, id: id, arrived: time.Now(), lanes: c.lanes, arrival: arrivalOf(accepted(ctx.Conn()))}
 	defer r.release()
 	if !c.serveCached(ctx, r) {
 		c.pass(ctx, id)
@@ -164,7 +164,7 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request)
 
 // serveCached answers the request from a cache. It reports false, having done nothing, if the request is to be passed through.
 func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
-	wait, cancel := context.WithTimeout(c.ctx, laneWait)
+	wait, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), laneWait)
 	defer cancel()
 	if !c.mayBeCached(r) || !c.resolve(wait, r) || r.acquire(false) && r.passesAlone(c.opts.mostAlone) {
 		return false
@@ -189,6 +189,7 @@ type cachedRead struct {
 	*request
 	id      identity
 	arrived time.Time
+	arrival *arrival // nil is none
 	lanes   *lanes
 
 	// Set by resolve.

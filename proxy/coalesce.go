@@ -33,6 +33,7 @@ func (c *coalescer[K, V]) do(ctx context.Context, key K, timeout time.Duration, 
 	}
 	cl.waiters++
 	c.mu.Unlock()
+	waits(ctx)
 
 	select {
 	case <-cl.donec:

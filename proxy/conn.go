@@ -137,10 +137,12 @@ func (cs *connections) hijack(ctx *fasthttp.RequestCtx, serve func(*hijacked)) {
 	cs.mu.Lock()
 	cs.setLocked(c, fasthttp.StateHijacked)
 	cs.mu.Unlock()
+	slot := slotOf(ctx)
 	ctx.HijackSetNoResponse(true)
 	// A new goroutine, because fasthttp's keeps the request context and a read buffer alive until the handler returns.
 	ctx.Hijack(func(c net.Conn) {
 		h := cs.takeOver(c)
+		h.slot = slot
 		go serve(h)
 	})
 }
@@ -209,7 +211,8 @@ func (cs *connections) closeAll() int {
 // WaitRead; the other methods are for the goroutine that owns the connection.
 type hijacked struct {
 	cs   *connections
-	conn net.Conn // as accepted
+	conn net.Conn   // as accepted
+	slot *watchSlot // released by Resume and Close; nil is none
 
 	stopped atomic.Bool // set by StopRead: WaitRead is to return, or not to begin
 
@@ -217,7 +220,7 @@ type hijacked struct {
 	kept    []byte     // what the client has sent beyond the current request; at most about maxKept
 }
 
-// Conn returns the connection as it was accepted: a *net.TCPConn or a *tls.Conn.
+// Conn returns the connection as it was accepted: an *arrivingConn or a *tls.Conn.
 func (h *hijacked) Conn() net.Conn { return h.conn }
 
 // WaitRead reads the connection, keeping what it reads for Resume, until StopRead is called or the client is gone; then,
@@ -271,6 +274,7 @@ func (h *hijacked) Read(p []byte) (int, error) {
 // It blocks until the connection is closed or taken over again.
 func (h *hijacked) Resume() {
 	h.StopRead()
+	h.slot.release()
 	_ = h.conn.SetDeadline(time.Time{})
 	h.cs.mu.Lock()
 	last := h.cs.lastLocked(h.conn)
@@ -294,6 +298,7 @@ func (h *hijacked) Resume() {
 // Close closes the connection. It may be called from any goroutine, and more than once.
 func (h *hijacked) Close() {
 	_ = h.conn.Close()
+	h.slot.release()
 	h.cs.mu.Lock()
 	defer h.cs.mu.Unlock()
 	h.cs.removeLocked(h.conn)

@@ -229,7 +229,8 @@
 //
 // All end before Server.Run returns.
 //
-//   - Run: one for each listener, the upstream check, the lanes' keeper, the authorizer's re-checks;
+//   - Run: one for each listener, the upstream check, the lanes' keeper, the authorizer's re-checks, and with a memory limit one that looks
+//     at memory each second;
 //   - two for each lane, its reflector and the guard of its upstream watch; one more while freshness is being proven;
 //   - one for the audit log, which may outlast Run if its file takes no more; the library that rotates files has another, for good;
 //   - one for each token whose owner is asked for, for at most 10 s;

@@ -28,6 +28,7 @@ func (l *lane) extend(ctx context.Context, rv uint64) error {
 			break
 		}
 	}
+	waits(ctx)
 	if err := l.extending.acquire(ctx); err != nil {
 		return err
 	}

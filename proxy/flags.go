@@ -25,7 +25,7 @@ var flagGroups = []struct {
 	{"Authorization", []string{"authentication-token-webhook-cache-ttl", "authorization-webhook-cache-authorized-ttl",
 		"authorization-webhook-cache-unauthorized-ttl", "authorization-recheck-interval"}},
 	{"Caching", []string{"resident-resources", "exclude", "idle-timeout", "freshness-timeout", "compress-watches", "flush-interval", "history-frames", "history-bytes"}},
-	{"Limits", []string{"max-connections", "min-request-timeout", "max-connection-age", "client-buffer-frames", "client-buffer-bytes"}},
+	{"Limits", []string{"max-connections", "min-request-timeout", "max-connection-age", "client-buffer-frames", "client-buffer-bytes", "max-watches", "max-watches-per-user", "memory-limit"}},
 	{"Observability", []string{"admin-port", "admin-bind-address", "profiling", "ports-file", "log-level", "v", "log-format"}},
 	{"Audit", []string{"audit-log-path", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize"}},
 	{"Shutdown", []string{"shutdown-delay-duration", "drain-duration", "shutdown-timeout"}},

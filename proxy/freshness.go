@@ -69,6 +69,7 @@ func (p *prover) prove(ctx context.Context, timeout time.Duration) (fanout.Proof
 	if !running {
 		return fanout.Proof{}, fanout.ErrClosed
 	}
+	waits(ctx)
 	select {
 	case <-pr.donec:
 		return pr.result, pr.err

@@ -66,6 +66,9 @@ type lane struct {
 	// outdated is set when the resource has another definition than info has: the lane ends when its upstream watch does.
 	outdated atomic.Bool
 
+	// unfit is set when the resource has an object that is too large to be cached.
+	unfit atomic.Bool
+
 	// watchList reports whether upstream serves sendInitialEvents (KEP-3157).
 	watchList atomic.Bool
 
@@ -129,6 +132,7 @@ func (l *lane) ready(ctx context.Context) bool {
 	if l.synced() {
 		return true
 	}
+	waits(ctx)
 	select {
 	case <-l.syncedc:
 		return true
@@ -162,12 +166,16 @@ type lanes struct {
 
 	left atomic.Int64 // when elsewhere last did something; a fanout.Instant
 
+	// short reports whether memory is: then no lane begins. Set before the first is asked for; nil is never.
+	short func() bool
+
 	running sync.WaitGroup // the reflectors
 
 	mu      sync.Mutex
 	ctx     context.Context // of the reflectors; nil once no more are to start
 	byKey   map[laneKey]*lane
 	defined map[schema.GroupResource]*definition // see definitions; nil is none
+	avoided map[laneKey]time.Time                // until when there are to be no such lanes; see avoid
 }
 
 // acquire returns the lane of a resource in a representation, starting it if need be and start is true, and counts the caller as
@@ -187,15 +195,19 @@ func (ls *lanes) acquire(info resourceInfo, rep representation, start bool) (l *
 		l = nil
 	}
 	if l == nil {
-		if !start {
+		if !start || ls.short != nil && ls.short() || time.Now().Before(ls.avoided[key]) {
 			return nil, false
 		}
+		delete(ls.avoided, key)
 		l = ls.newLane(key, info)
 		ls.byKey[key] = l
 		ctx, cancel := context.WithCancel(ls.ctx)
 		l.stop = cancel
 		ls.running.Go(func() {
 			(&reflector{lane: l, scanner: framing.NewScanner(l.encoding, l.fields)}).run(ctx)
+			if l.unfit.Load() {
+				ls.avoid(key)
+			}
 			ls.remove(l)
 		})
 	}
@@ -297,6 +309,34 @@ func (ls *lanes) stopIdle() {
 			l.stop()
 		}
 	}
+}
+
+// shed stops all lanes that nobody uses, and returns how many that were.
+func (ls *lanes) shed() (n int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for key, l := range ls.byKey {
+		if l.users == 0 {
+			l.log.Info("Stopped idle lane, memory is short")
+			delete(ls.byKey, key)
+			l.stop()
+			n++
+		}
+	}
+	return n
+}
+
+// avoidFor is how long a resource is passed through that can't be followed.
+const avoidFor = 10 * time.Minute
+
+// avoid has requests for such a lane passed through for a while.
+func (ls *lanes) avoid(key laneKey) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.avoided == nil {
+		ls.avoided = make(map[laneKey]time.Time)
+	}
+	ls.avoided[key] = time.Now().Add(avoidFor)
 }
 
 // endWatches ends all watches that are served from a cache, and lets no other begin.

@@ -67,7 +67,7 @@ var (
 	}
 
 	rejectedRequests = describe("counter", "watchfan_rejected_requests_total",
-		"Are clients turned away before they are anybody, or because they may not act as another?")
+		"Are clients turned away before they are anybody, because they may not act as another, or because there are too many watches or too little memory?")
 	rejectedUnauthorized  = metrics.NewCounter(rejectedRequests + `{reason="unauthorized"}`)
 	rejectedImpersonation = metrics.NewCounter(rejectedRequests + `{reason="impersonation"}`)
 	rejectedForeignHost   = metrics.NewCounter(rejectedRequests + `{reason="foreign_host"}`)
@@ -76,6 +76,15 @@ var (
 
 	rejectedConnections = metrics.NewCounter(describe("counter", "watchfan_rejected_connections_total",
 		"Have clients had as many connections as --max-connections, or the files that may be open, allow? Counts those reset beyond."))
+
+	rejectedTooMany = map[rejection]*metrics.Counter{
+		rejectedWatches:     metrics.NewCounter(rejectedRequests + `{reason="max_watches"}`),
+		rejectedUserWatches: metrics.NewCounter(rejectedRequests + `{reason="max_watches_per_user"}`),
+		rejectedMemory:      metrics.NewCounter(rejectedRequests + `{reason="memory"}`),
+	}
+
+	memorySheds = metrics.NewCounter(describe("counter", "watchfan_memory_sheds_total",
+		"How many lanes without clients were stopped because memory was short?"))
 
 	authorizations = describe("counter", "watchfan_authorizations_total",
 		"How often is it decided whether a client may read, from memory or by asking kube-apiserver?")
@@ -121,6 +130,10 @@ var (
 		"How many bytes is the client behind that is furthest? At --client-buffer-bytes it is ended, unless it keeps reading.")
 	authorizationEntries = describe("gauge", "watchfan_authorization_cache_entries",
 		"How many answers to access reviews are remembered?")
+	memoryLimitBytes = describe("gauge", "watchfan_memory_limit_bytes",
+		"How much memory may be used? 0 is no limit.")
+	memoryUsedBytes = describe("gauge", "watchfan_memory_used_bytes",
+		"How much of it is? At 80% of the limit caches are given up, at 90% new watches and lists are refused. 0 where there is no limit.")
 	certificateExpiry = describe("gauge", "watchfan_serving_certificate_expiry_timestamp_seconds",
 		"When does the serving certificate end, in seconds since the Unix epoch?")
 )
@@ -137,6 +150,8 @@ func (s *Server) registerMetrics() (unregister func()) {
 	})
 	set.NewGauge(lagEvents, func() float64 { events, _ := s.cached.flusher.Lag(); return float64(events) })
 	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.flusher.Lag(); return float64(bytes) })
+	set.NewGauge(memoryLimitBytes, func() float64 { return float64(s.memory.limit) })
+	set.NewGauge(memoryUsedBytes, func() float64 { return float64(s.memory.used.Load()) })
 	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.verdicts.size()) })
 	if s.certificate != nil {
 		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.current().Leaf.NotAfter.Unix()) })

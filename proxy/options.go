@@ -108,6 +108,13 @@ type Options struct {
 	// ClientBufferFrames and ClientBufferBytes are how far one watch may fall behind before it is ended. Defaults 4096, 32Mi.
 	ClientBufferFrames int
 	ClientBufferBytes  int64
+	// MaxWatches and MaxWatchesPerUser are how many watches may be open at a time, passed-through ones included; more are refused with 429.
+	// 0 is any number and what they begin with, as at kube-apiserver: a number that is wrong
+	// for a cluster would keep its controllers out, and what watches may use is MemoryLimit's business.
+	MaxWatches, MaxWatchesPerUser int
+	// MemoryLimit is how many bytes of memory may be used. Nearing it, lanes without clients stop and none begins, then new watches and
+	// lists are refused with 429. Default -1, CgroupMemory; 0 is off.
+	MemoryLimit int64
 
 	// AuditLogPath is the file to which each read that is served from a cache is written, and each request that we refuse, as
 	// kube-apiserver's audit log has them; see auditLog. "-" is standard output. Empty: none.
@@ -141,6 +148,12 @@ type Options struct {
 	mostAlone int32
 }
 
+// CgroupMemory as a memory limit is that of the container, or of another control group, if there is one.
+const CgroupMemory = -1
+
+// leastMemory is what watchfan needs with a few lanes and clients.
+const leastMemory = 64 << 20
+
 // NewOptions returns the defaults.
 func NewOptions() Options {
 	return Options{
@@ -167,6 +180,7 @@ func NewOptions() Options {
 		HistoryBytes:       64 << 20,
 		ClientBufferFrames: 4096,
 		ClientBufferBytes:  32 << 20,
+		MemoryLimit:        CgroupMemory,
 		mostAlone:          4,
 		AuditLogMaxAge:     366,
 		AuditLogMaxBackup:  100,
@@ -228,6 +242,10 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.MaxConnectionAge, "max-connection-age", o.MaxConnectionAge, "`DURATION`, give or take a tenth, after which a connection ends with its request or watch, for clients to spread over replicas; 0 is never")
 	fs.IntVar(&o.ClientBufferFrames, "client-buffer-frames", o.ClientBufferFrames, "`EVENTS` that one watch may fall behind before it is ended")
 	fs.Var((*sizeValue)(&o.ClientBufferBytes), "client-buffer-bytes", "`BYTES` that one watch may fall behind before it is ended, as 32Mi")
+
+	fs.IntVar(&o.MaxWatches, "max-watches", o.MaxWatches, "`WATCHES` that may be open at a time, passed-through ones included; 0 is any number")
+	fs.IntVar(&o.MaxWatchesPerUser, "max-watches-per-user", o.MaxWatchesPerUser, "`WATCHES` that one user may have open at a time; 0 is any number")
+	fs.Var((*sizeValue)(&o.MemoryLimit), "memory-limit", "`BYTES` of memory near which caches are given up and new watches and lists refused; 0 is off, -1 the container's limit, if it has one")
 
 	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for the status page, /livez, /readyz, /metrics and /debug over plain HTTP; 0 is off, -1 any free port")
 	fs.StringVar(&o.AdminBindAddress, "admin-bind-address", o.AdminBindAddress, "`IP` address of the admin port")
@@ -354,10 +372,15 @@ func (o *Options) Validate() error {
 		{"client-buffer-frames", int64(o.ClientBufferFrames), 1},
 		{"history-bytes", o.HistoryBytes, 1 << 20},
 		{"client-buffer-bytes", o.ClientBufferBytes, 1 << 20},
+		{"max-watches", int64(o.MaxWatches), 0},
+		{"max-watches-per-user", int64(o.MaxWatchesPerUser), 0},
 	} {
 		if n.value < n.least {
 			wrong("%s is too small: give at least %d", o.given(n.flag, n.value), n.least)
 		}
+	}
+	if o.MemoryLimit != 0 && o.MemoryLimit != CgroupMemory && o.MemoryLimit < leastMemory {
+		wrong("%s is too small: give at least 64Mi, 0 for off, or -1 for the container's limit", o.given("memory-limit", o.MemoryLimit))
 	}
 	if o.LogFormat != "text" && o.LogFormat != "json" {
 		wrong("%s is unknown: give text or json", o.given("log-format", o.LogFormat))

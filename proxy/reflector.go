@@ -62,6 +62,12 @@ func (r *reflector) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			break
 		}
+		if errors.Is(err, framing.ErrTooLong) && (relisting || !l.synced()) {
+			l.log.Error("Stopped lane, an object is too large to be cached, so its requests are passed through", "err", err, "retryIn", avoidFor)
+			l.failed()
+			l.unfit.Store(true)
+			return
+		}
 		if err == nil && l.doubtful(began) {
 			l.outdated.Store(true)
 		}
@@ -451,7 +457,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 			return nil
 		}
 		if err != nil {
-			r.relist = errors.Is(err, framing.ErrTooLong)
+			r.relist = errors.Is(err, framing.ErrTooLong) // the object may be gone again
 			return fmt.Errorf("watch %s: %w", l, err)
 		}
 		received := time.Now()

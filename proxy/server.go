@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -50,6 +51,8 @@ type Server struct {
 	audit       *auditLog
 	passthrough *passthrough
 	cached      *cachedReads
+	admission   *admission
+	memory      *memory
 	health      *health
 	front       *fasthttp.Server // the insecure and the secure port
 	conns       *connections     // the front's
@@ -112,6 +115,9 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.conns = newConnections(s.front, opts.MaxConnectionAge)
 	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, log: log, requests: s.ctx, streams: streams}
 	s.cached = newCachedReads(s, poller)
+	s.memory = newMemory(&s.opts, s.cached.lanes.shed, log)
+	s.cached.lanes.short = s.memory.short
+	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
 	s.health.watchers = &watchersPage{cached: s.cached}
 	s.health.add("resident-resources", s.cached.residentSynced)
 	s.health.pages = adminPages(s)
@@ -208,14 +214,17 @@ func (s *Server) listen() error {
 	limited := func(ln net.Listener) net.Listener {
 		return limitedListener{ln, min(s.opts.MaxConnections, mostOpenFiles()/10*9), s.conns.count}
 	}
-	var err error
+	// Half of the processors are left to watches that are there, whoever comes.
+	arrivals := newArrivals(max(1, runtime.GOMAXPROCS(0)/2))
 	if s.opts.InsecurePort != 0 {
-		if s.insecureLn, err = listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port"); err != nil {
+		ln, err := listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port")
+		if err != nil {
 			return err
 		}
-		s.insecureLn = limited(s.insecureLn)
+		s.insecureLn = clientListener{limited(ln), arrivals, false}
 		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String())
 	}
+	var err error
 	if s.opts.SecurePort != 0 {
 		certFile, keyFile := s.opts.TLSCertFile, s.opts.TLSPrivateKeyFile
 		if certFile == "" {
@@ -230,7 +239,7 @@ func (s *Server) listen() error {
 		if err != nil {
 			return err
 		}
-		s.secureLn = tls.NewListener(gatherListener{limited(ln)}, &tls.Config{
+		s.secureLn = tls.NewListener(clientListener{limited(ln), arrivals, true}, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"http/1.1"},
 			GetCertificate: s.certificate.get,
@@ -302,6 +311,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.health.watchers.upstream = check.ok
 	background.Go(func() { check.run(s.ctx) })
 	background.Go(s.cached.run)
+	background.Go(func() { s.memory.run(s.ctx) })
 
 	failed := make(chan error, 3)
 	serve := func(server *fasthttp.Server, ln net.Listener) {
@@ -375,6 +385,11 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 			ctx.SetConnectionClose()
 		}
 	}()
+	defer func() {
+		if !ctx.Hijacked() { // or whoever has taken the connection over does so
+			slotOf(ctx).release()
+		}
+	}()
 	s.conns.serving(ctx.Conn())
 	if st := checkHead(&ctx.Request.Header); st != nil {
 		rejectedMalformed.Inc()
@@ -388,6 +403,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	if ctx.Request.Header.ConnectionClose() {
 		ctx.SetConnectionClose()
 	}
+	defer arrivalOf(accepted(ctx.Conn())).end()
 	passed := s.handle(ctx, ctx.IsTLS())
 	if s.conns.last(ctx.Conn()) {
 		ctx.SetConnectionClose()
@@ -427,7 +443,19 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 		return false
 	}
 	identified[id.kind].Inc()
-	if req, ok := parseRequest(ctx); ok && id.kind != kindAnonymous {
+	req, ok := parseRequest(ctx)
+	if !ok {
+		req = nil
+	}
+	slot, st := s.admission.begin(withArrival(s.ctx, arrivalOf(accepted(ctx.Conn()))), ctx, id, req)
+	if st != nil {
+		s.refuse(ctx, id, st)
+		return false
+	}
+	if slot != nil {
+		ctx.SetUserValue(slotKey{}, slot)
+	}
+	if ok && id.kind != kindAnonymous {
 		return s.cached.serve(ctx, id, req)
 	}
 	s.passthrough.serve(ctx, id)

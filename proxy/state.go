@@ -22,7 +22,7 @@ import (
 //
 // ok is false if it can't be had, or not be proved, in time.
 func (c *cachedReads) state(r *cachedRead) (s fanout.Snapshot, ok bool) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.opts.FreshnessTimeout)
+	ctx, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), c.opts.FreshnessTimeout)
 	defer cancel()
 	cache := r.lane.cache
 	switch {

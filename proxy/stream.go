@@ -302,11 +302,21 @@ func (s *sink) End(reason fanout.Reason, complete bool) {
 // a client that does not read blocks nobody, and the records of one batch leave in one write.
 type gatherConn struct {
 	*net.TCPConn
+	arrival *arrival // nil is none
 
 	mu      sync.Mutex // TLS answers some messages of the client from its reading side
 	holding bool
 	sealed  *[]byte   // not yet written from here; nil if there is nothing, else one of buffers
 	one     [1][]byte // memory for a writev of it
+}
+
+// Read implements net.Conn for TLS.
+func (g *gatherConn) Read(p []byte) (int, error) { return g.arrival.read(g.TCPConn, p) }
+
+// Close implements net.Conn.
+func (g *gatherConn) Close() error {
+	g.arrival.end()
+	return g.TCPConn.Close()
 }
 
 // Write implements net.Conn for TLS.
@@ -362,10 +372,14 @@ func (g *gatherConn) hasRest() bool {
 	return g.sealed != nil
 }
 
-// gatherListener wraps accepted connections, for TLS to be put on top.
-type gatherListener struct{ net.Listener }
+// clientListener wraps accepted connections: their arrival takes turns, and with tls they are made for TLS to be put on top.
+type clientListener struct {
+	net.Listener
+	arrivals *arrivals
+	tls      bool
+}
 
-func (l gatherListener) Accept() (net.Conn, error) {
+func (l clientListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -375,7 +389,10 @@ func (l gatherListener) Accept() (net.Conn, error) {
 		c.Close()
 		return nil, errors.New("accepted a connection that is not TCP")
 	}
-	return &gatherConn{TCPConn: t}, nil
+	if l.tls {
+		return &gatherConn{TCPConn: t, arrival: &arrival{all: l.arrivals}}, nil
+	}
+	return &arrivingConn{TCPConn: t, arrival: arrival{all: l.arrivals}}, nil
 }
 
 // advance drops the first n bytes of bufs, whose outer slice it may change.

@@ -301,7 +301,7 @@ func TestSinkEndBlocked(t *testing.T) {
 	})
 }
 
-func TestGatherListener(t *testing.T) {
+func TestClientListener(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -309,7 +309,7 @@ func TestGatherListener(t *testing.T) {
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (gatherListener{ln}).Accept(); !errors.Is(err, net.ErrClosed) {
+	if _, err := (clientListener{Listener: ln, arrivals: newArrivals(1), tls: true}).Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -51,6 +51,9 @@ func tcpConn(c net.Conn) *net.TCPConn {
 	if t, ok := c.(*tls.Conn); ok {
 		return t.NetConn().(*gatherConn).TCPConn // see Server.Listen
 	}
+	if a, ok := c.(*arrivingConn); ok {
+		return a.TCPConn
+	}
 	return c.(*net.TCPConn)
 }
 

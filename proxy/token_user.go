@@ -160,6 +160,7 @@ func (a *authorizer) userKey(ctx context.Context, id identity) (key userKey, ok 
 		return userKey{name: anonymousUser}, true
 	}
 	w := a.owners.of(id)
+	waits(ctx)
 	select {
 	case <-w.donec:
 	case <-ctx.Done():

@@ -20,7 +20,7 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	if d, ok := c.conns.remaining(ctx.Conn()); ok && d < want.Timeout {
 		want.Timeout, want.Aging = d, true
 	}
-	wait, cancel := context.WithTimeout(c.ctx, c.opts.FreshnessTimeout)
+	wait, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), c.opts.FreshnessTimeout)
 	defer cancel()
 
 	sub, err := c.subscribe(wait, r, want)

@@ -1,0 +1,251 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Units of storms.
+const (
+	unitBefore = "before-p99-ns"
+	unitDuring = "during-p99-ns"
+	unitAfter  = "after-p99-ns"
+	unitLive   = "live-ns"
+)
+
+func stormSection(o *Options) *section {
+	return &section{
+		bench: "Storm",
+		title: fmt.Sprintf("Storms: %d watches that all come at once, and what %d others notice, which get %v events a second meanwhile",
+			o.StormClients, o.StormUntouched, o.pace()),
+		note: fmt.Sprintf("reconnect = from a resourceVersion, to a server that runs; informers = with %d initial events each; restart = after a kill -9, which "+
+			"the others would not survive. Upstream = lists and watches of the resource that reached kube-apiserver from watchfan. All clients share the processors with the servers.", stormObjects),
+		columns: []column{
+			{"all live s", unitLive, 1e-9}, {"p99 ms before", unitBefore, 1e-6}, {"during", unitDuring, 1e-6}, {"after", unitAfter, 1e-6},
+			{"during/before", "x", 1}, {"p50 ms before", "before-p50-ns", 1e-6}, {"during", "during-p50-ns", 1e-6}, {"worst ms", "during-max-ns", 1e-6},
+			{"upstream", "upstream", 1}, {"429s", "refused", 1}, {"peak RSS MiB", "peak-B", 1.0 / (1 << 20)},
+			{"CPU ms/watch", "cpu-ns/watch", 1e-6},
+		},
+		costs: []column{{"all live", unitLive, 1}, {"p99 during", unitDuring, 1}, {"CPU/watch", "cpu-ns/watch", 1}},
+	}
+}
+
+const (
+	stormTime    = 3 * time.Minute // for one storm
+	stormCalm    = 4 * time.Second // of deliveries before it, and after
+	stormObjects = 1000            // that informers are shown
+	stormSpace   = "storm"         // the namespace that holds them
+)
+
+// The storms. What they watch gets no events: what 5,000 watches cost once they are there is another part's business.
+const (
+	stormReconnect = "reconnect"
+	stormInformers = "informers"
+	stormRestart   = "restart"
+)
+
+// createStormObjects creates what the storms watch.
+func createStormObjects(ctx context.Context, w *writer) error {
+	if _, err := w.send(ctx, "POST", "/api/v1/namespaces", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"`+stormSpace+`"}}`); err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, 8)
+	for k := range errs {
+		wg.Go(func() {
+			for i := k; i < stormObjects && errs[k] == nil; i += len(errs) {
+				_, errs[k] = w.send(ctx, "POST", stormPath(), fmt.Sprintf(
+					`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"still-%04d"},"data":{"pad":"%s"}}`, i, strings.Repeat("x", 200)))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func stormPath() string { return "/api/v1/namespaces/" + stormSpace + "/configmaps" }
+
+// storm measures one peer in each storm.
+func (p *program) storm(ctx context.Context, st *stage) error {
+	kinds := []string{stormReconnect, stormInformers, stormRestart}
+	for _, kind := range kinds {
+		if kind == stormRestart && st.peer == direct {
+			continue // its restart is etcd's and the watch cache's, too: another question
+		}
+		n := p.opts.StormClients
+		x := sample{peer: st.peer, axes: []axis{{"storm", kind}, {"clients", strconv.Itoa(n)}}}
+		bounded, cancel := context.WithTimeoutCause(ctx, stormTime, fmt.Errorf("not over after %v", stormTime))
+		x.metrics, x.remark, x.err = p.measureStorm(bounded, st, kind, n)
+		cancel()
+		if err := p.note(ctx, st, partStorm, x, 11); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *program) measureStorm(ctx context.Context, st *stage, kind string, n int) ([]metric, string, error) {
+	s := &session{stage: st, opts: p.opts, say: p.say}
+	defer s.disband()
+	untouched := p.opts.StormUntouched
+	if kind == stormRestart {
+		untouched = 0
+	}
+	if err := s.gather(ctx, untouched, false); err != nil {
+		return nil, "", err
+	}
+	rv, err := listVersion(ctx, st.endpoint(), st.coll)
+	if err != nil {
+		return nil, "", err
+	}
+	uri := stormPath() + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + rv
+	if kind == stormInformers {
+		uri = stormPath() + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+	}
+	front, err := startStormFront(ctx, st.endpoint(), uri, n, kind == stormInformers)
+	if err != nil {
+		return nil, "", err
+	}
+	defer front.stop()
+	if kind == stormRestart {
+		front.begin()
+		if _, err := front.await(ctx, n, nil); err != nil {
+			return nil, "", err
+		}
+	}
+
+	stop := st.load(ctx, s.fleet, p.opts.pace())
+	m, remark, err := p.measureStormUnder(ctx, st, s.fleet, front, kind, n)
+	if stopped := stop(); err == nil {
+		err = stopped
+	}
+	if err == nil {
+		err = s.fleet.drain(ctx, time.Minute)
+	}
+	return m, remark, err
+}
+
+// measureStormUnder measures a storm while events are written.
+func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, front *stormFront, kind string, n int) ([]metric, string, error) {
+	if err := sleep(ctx, p.opts.Warmup); err != nil {
+		return nil, "", err
+	}
+	calm := f.read()
+	if err := sleep(ctx, stormCalm); err != nil {
+		return nil, "", err
+	}
+	before := f.read()
+	requests, err := upstreamRequests(ctx, st.cluster)
+	if err != nil {
+		return nil, "", err
+	}
+	meter, err := startMeter(withBench(st))
+	if err != nil {
+		return nil, "", err
+	}
+	begin, opened := time.Now(), n
+	if kind == stormRestart {
+		opened = 2 * n
+		if err := p.restart(ctx, st); err != nil {
+			return nil, "", err
+		}
+		if meter, err = startMeter(withBench(st)); err != nil {
+			return nil, "", err
+		}
+	} else {
+		front.begin()
+	}
+	peak := int64(0)
+	done, err := front.await(ctx, opened, func() error {
+		used, err := meter.read()
+		peak = max(peak, used.rss[st.peer.name])
+		return err
+	})
+	if err != nil {
+		return nil, "", errors.Join(err, f.err())
+	}
+	used, err := meter.read()
+	if err != nil {
+		return nil, "", err
+	}
+	during := f.read()
+	asked, err := upstreamRequests(ctx, st.cluster)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := sleep(ctx, stormCalm); err != nil {
+		return nil, "", err
+	}
+	after := f.read()
+	after.sub(during)
+	during.sub(before)
+	before.sub(calm)
+	m := []metric{
+		{unitLive, float64(time.Unix(0, done.LastLive).Sub(begin))},
+		{"upstream", asked - requests}, {"refused", float64(done.Refused)}, {"peak-B", float64(peak)},
+		{"cpu-ns/watch", float64(used.cpu[st.peer.name]) / float64(n)},
+	}
+	if before.deliveries > 0 {
+		q := func(r *reading, q float64) float64 { return float64(r.latency.quantile(q)) }
+		m = append(m, metric{unitBefore, q(before, 0.99)}, metric{unitDuring, q(during, 0.99)}, metric{unitAfter, q(after, 0.99)},
+			metric{"before-p50-ns", q(before, 0.5)}, metric{"during-p50-ns", q(during, 0.5)}, metric{"during-max-ns", q(during, 1)},
+			metric{"x", q(during, 0.99) / max(q(before, 0.99), 1)})
+	}
+	remark := ""
+	if done.Failed > 0 {
+		remark = fmt.Sprintf("%d attempts failed, the first: %s", done.Failed, done.FirstError)
+	}
+	return append(m, used.metrics()...), remark, f.err()
+}
+
+// restart kills watchfan and starts it anew on the same ports.
+func (p *program) restart(ctx context.Context, st *stage) error {
+	old := st.proxy
+	if err := old.child.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-old.child.exit
+	proxy, err := startProxy(ctx, p.opts.Watchfan, st.cluster,
+		fmt.Sprintf("--insecure-port=%d", old.plain.addr.Port()), fmt.Sprintf("--secure-port=%d", old.tls.addr.Port()))
+	if err != nil {
+		return err
+	}
+	st.proxy = proxy
+	return nil
+}
+
+// upstreamRequests is how many lists and watches of ConfigMaps kube-apiserver has begun to answer to anybody; it counts a watch when it ends.
+func upstreamRequests(ctx context.Context, c *cluster) (sum float64, err error) {
+	page, err := c.get(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	for _, series := range []struct{ name, verb string }{
+		{"apiserver_request_total", "LIST"}, {"apiserver_request_total", "WATCH"}, {"apiserver_longrunning_requests", "WATCH"},
+	} {
+		n, err := sumSeries(string(page), series.name, `resource="configmaps"`, `verb="`+series.verb+`"`)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// retryAfter is how long a refused client waits: what it is told, in seconds (client-go's rest/with_retry.go).
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		seconds = 1
+	}
+	return time.Duration(seconds) * time.Second
+}

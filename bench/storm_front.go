@@ -1,0 +1,286 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A stormFront is the clients of a storm: a process of its own, `bench storm-front`, so that the reader of the untouched watchers is
+// not one of thousands of goroutines. It is told by a pipe to begin, and says in a file how far it is.
+type stormFront struct {
+	child  *child
+	dir    string
+	orders *os.File
+	states string // file
+}
+
+// A stormJob is what each of its clients does.
+type stormJob struct {
+	Addr    netip.AddrPort
+	TLS     bool
+	Request string
+	Clients int
+	Initial bool // live once the initial events have ended, not once the watch has begun
+}
+
+// A stormState is what has become of the clients so far.
+type stormState struct {
+	Live       int64 // now
+	Opened     int64 // how often one became live
+	LastLive   int64 // when one last did, in nanoseconds since the Unix epoch
+	Refused    int64 // 429s
+	Failed     int64 // attempts that ended otherwise
+	FirstError string
+}
+
+func startStormFront(ctx context.Context, e endpoint, uri string, n int, initial bool) (*stormFront, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	f := &stormFront{}
+	if f.dir, err = os.MkdirTemp("", "watchfan-bench-storm-"); err != nil {
+		return nil, err
+	}
+	if err := f.start(ctx, program, stormJob{e.addr, e.tls != nil, requestHead(e, uri, "application/json", false), n, initial}); err != nil {
+		f.stop()
+		return nil, fmt.Errorf("storm: %w", err)
+	}
+	return f, nil
+}
+
+func (f *stormFront) start(ctx context.Context, program string, job stormJob) error {
+	jobFile := filepath.Join(f.dir, "job")
+	f.states = filepath.Join(f.dir, "state")
+	text, err := json.Marshal(job)
+	if err == nil {
+		err = os.WriteFile(jobFile, text, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	stdin, orders, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	f.orders = orders
+	f.child, err = startChild(f.dir, "storm-front", stdin, program, "storm-front", "--job", jobFile, "--states", f.states)
+	stdin.Close()
+	if err != nil {
+		return err
+	}
+	var st stormState
+	return f.child.await(ctx, f.states, &st)
+}
+
+// begin lets all clients ask at once.
+func (f *stormFront) begin() { f.orders.Write([]byte("\n")) }
+
+// await waits until clients have become live so many times and all are, and calls progress meanwhile.
+func (f *stormFront) await(ctx context.Context, opened int, progress func() error) (st stormState, err error) {
+	for {
+		text, err := os.ReadFile(f.states)
+		if err == nil {
+			err = json.Unmarshal(text, &st)
+		}
+		if err == nil && progress != nil {
+			err = progress()
+		}
+		if err = errors.Join(err, f.child.alive()); err != nil {
+			return st, err
+		}
+		if st.Opened >= int64(opened) {
+			return st, nil
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return st, fmt.Errorf("%d of %d watches live, %d refused, %d failed (%s): %w", st.Opened, opened, st.Refused, st.Failed, st.FirstError, context.Cause(ctx))
+		}
+	}
+}
+
+func (f *stormFront) stop() {
+	if f.orders != nil {
+		f.orders.Close()
+	}
+	if f.child != nil {
+		f.child.stop()
+	}
+	os.RemoveAll(f.dir)
+}
+
+// runStormFront is `bench storm-front`. It ends when its standard input does.
+func runStormFront(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) error {
+	fs := flag.NewFlagSet("bench storm-front", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	jobFile := fs.String("job", "", "`file` that says what to do")
+	states := fs.String("states", "", "`file` to say in how far it is")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	s := &stormClients{}
+	text, err := os.ReadFile(*jobFile)
+	if err == nil {
+		err = json.Unmarshal(text, &s.job)
+	}
+	if err == nil {
+		err = raiseFileLimit(s.job.Clients)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	begin := make(chan struct{})
+	go func() {
+		in := bufio.NewReader(stdin)
+		if _, err := in.ReadByte(); err == nil {
+			close(begin)
+			_, _ = in.ReadByte()
+		}
+		cancel()
+	}()
+	var wg sync.WaitGroup
+	for range s.job.Clients {
+		wg.Go(func() {
+			select {
+			case <-begin:
+				s.client(ctx)
+			case <-ctx.Done():
+			}
+		})
+	}
+	for err == nil && ctx.Err() == nil {
+		err = s.write(*states)
+		_ = sleep(ctx, 20*time.Millisecond)
+	}
+	cancel()
+	wg.Wait()
+	return err
+}
+
+// stormClients are the clients of a storm.
+type stormClients struct {
+	job stormJob
+
+	live, opened, lastLive, refused, failed atomic.Int64
+
+	mu         sync.Mutex
+	firstError error // guarded by mu
+}
+
+func (s *stormClients) write(name string) error {
+	st := stormState{Live: s.live.Load(), Opened: s.opened.Load(), LastLive: s.lastLive.Load(), Refused: s.refused.Load(), Failed: s.failed.Load()}
+	s.mu.Lock()
+	if s.firstError != nil {
+		st.FirstError = s.firstError.Error()
+	}
+	s.mu.Unlock()
+	text, err := json.Marshal(st)
+	if err == nil {
+		err = os.WriteFile(name+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(name+".new", name)
+	}
+	return err
+}
+
+// client keeps one watch open until ctx ends. One that breaks off it opens again, as soon as the server can be reached.
+func (s *stormClients) client(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait, err := s.watch(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.failed.Add(1)
+			s.mu.Lock()
+			if s.firstError == nil {
+				s.firstError = err
+			}
+			s.mu.Unlock()
+		}
+		_ = sleep(ctx, wait)
+	}
+}
+
+// watch opens a watch and reads it to its end. It returns how long to wait before the next attempt, and an error if it never became live,
+// other than by being refused.
+func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
+	again := 200*time.Millisecond + rand.N(200*time.Millisecond)
+	c, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "tcp", s.job.Addr.String())
+	if err != nil {
+		return again, err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if s.job.TLS {
+		// Clients are on machines of their own elsewhere: what they can do without, they do here.
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	}
+	_ = c.SetDeadline(time.Now().Add(stormTime))
+	if _, err := io.WriteString(c, s.job.Request); err != nil {
+		return again, err
+	}
+	br := bufio.NewReaderSize(c, 4<<10)
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		return again, err
+	}
+	if resp.StatusCode == http.StatusTooManyRequests {
+		s.refused.Add(1)
+		return retryAfter(resp.Header), nil
+	}
+	if resp.StatusCode != http.StatusOK {
+		return again, errors.New("answered " + strconv.Itoa(resp.StatusCode))
+	}
+	if s.job.Initial {
+		if err := readInitialEvents(br); err != nil {
+			return again, err
+		}
+	}
+	s.lastLive.Store(time.Now().UnixNano())
+	s.live.Add(1)
+	s.opened.Add(1)
+	_, _ = io.Copy(io.Discard, br)
+	s.live.Add(-1)
+	return rand.N(again), nil
+}
+
+// readInitialEvents reads up to the bookmark that ends them, and checks how many there were.
+func readInitialEvents(br *bufio.Reader) error {
+	lines := bufio.NewReaderSize(httputil.NewChunkedReader(br), 32<<10)
+	for added := 0; ; {
+		line, err := lines.ReadSlice('\n')
+		switch {
+		case err != nil:
+			return err
+		case bytes.HasPrefix(line, []byte(`{"type":"ADDED"`)):
+			added++
+		case bytes.Contains(line, endMark) && added == stormObjects:
+			return nil
+		default:
+			return fmt.Errorf("after %d objects: %.200q", added, line)
+		}
+	}
+}

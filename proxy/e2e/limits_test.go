@@ -1,0 +1,68 @@
+package e2e_test
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A user with as many watches as it may have is told to come again, whether a watch is served or passed through, and may when one has ended.
+func TestWatchLimits(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t)
+	p := privateWatchfan(t, c, "--max-watches-per-user=2", "--max-watches=3")
+	own, admin := p.plain(t), p.secure(t, c.token(t, "admin"))
+	const served = "/api/v1/configmaps?watch=1&resourceVersion=0"
+	table := http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}}
+	watch := func(d *target, header http.Header) (end func()) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		resp, err := d.open(ctx, http.MethodGet, served, header, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s answered %s", d.name, resp.Status)
+		}
+		return func() { cancel(); resp.Body.Close() }
+	}
+	refused := func(d *target, message string) {
+		t.Helper()
+		resp := d.get(t, served)
+		after, err := strconv.Atoi(resp.header.Get("Retry-After"))
+		if resp.status != http.StatusTooManyRequests || err != nil || after < 5 || after > 15 ||
+			!strings.Contains(string(resp.body), message) || !strings.Contains(string(resp.body), `"reason":"TooManyRequests"`) {
+			t.Errorf("%s: got %d, Retry-After %q, %s; want 429, 5 to 15 and %q", d.name, resp.status, resp.header.Get("Retry-After"), resp.body, message)
+		}
+	}
+	end := watch(own, nil)
+	defer watch(own, table)()
+	refused(own, "2 watches of one user")
+	defer watch(admin, nil)()
+	refused(admin, "3 watches at a time")
+	if got := own.get(t, "/api/v1/configmaps"); got.status != http.StatusOK {
+		t.Errorf("a list is answered %d", got.status)
+	}
+	end()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := context.WithCancel(t.Context())
+		resp, err := own.open(ctx, http.MethodGet, served, nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no watch may begin where another has ended")
+		}
+	}
+	if got := p.admin(t).metric(t, "watchfan_rejected_requests_total", `reason="max_watches"`); got < 1 {
+		t.Errorf("%v refusals are counted", got)
+	}
+}

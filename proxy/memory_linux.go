@@ -1,0 +1,98 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// residentMemory is what of this process is in memory, in bytes (proc_pid_statm(5)).
+func residentMemory() (int64, error) {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0, errors.New("/proc/self/statm has no resident pages")
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize()), err
+}
+
+// cgroup is a control group whose memory is limited.
+type cgroup struct {
+	limit       int64
+	current     string // file that says what is in use
+	stat        string // file that says what of it
+	reclaimable string // there: file pages that are not in use
+}
+
+// ownCgroup returns the control group with the least limit of those that this process is in, and whether there is one.
+func ownCgroup() (cgroup, bool) {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return cgroup{}, false
+	}
+	return limitedCgroup("/sys/fs/cgroup", string(text))
+}
+
+// limitedCgroup is ownCgroup, with the mount point of control groups and the content of /proc/self/cgroup (cgroups(7)). A container sees
+// its own group as the root, or the whole path of a tree whose root is its own group.
+func limitedCgroup(root, self string) (least cgroup, ok bool) {
+	consider := func(dir, limit, current, reclaimable string) {
+		text, err := os.ReadFile(path.Join(dir, limit))
+		if err != nil {
+			return
+		}
+		n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64) // "max" is none
+		if err == nil && n > 0 && n < noLimit && (!ok || n < least.limit) {
+			least, ok = cgroup{n, path.Join(dir, current), path.Join(dir, "memory.stat"), reclaimable}, true
+		}
+	}
+	for line := range strings.Lines(self) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		for dir := path.Clean("/" + parts[2]); ; dir = path.Dir(dir) {
+			switch parts[1] {
+			case "":
+				consider(path.Join(root, dir), "memory.max", "memory.current", "inactive_file")
+			case "memory":
+				consider(path.Join(root, "memory", dir), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+			}
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return least, ok
+}
+
+// used is what the group uses, but for file pages that can be dropped, in bytes.
+func (g cgroup) used() (int64, error) {
+	text, err := os.ReadFile(g.current)
+	if err != nil {
+		return 0, err
+	}
+	current, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", g.current, err)
+	}
+	stat, err := os.ReadFile(g.stat)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(stat)) {
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), " "); name == g.reclaimable {
+			n, err := strconv.ParseInt(value, 10, 64)
+			return max(current-n, 0), err
+		}
+	}
+	return 0, fmt.Errorf("%s has no %s", g.stat, g.reclaimable)
+}

@@ -20,7 +20,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	const watches, drain = 300, 3 * time.Second
 	c := sharedCluster(t)
-	p := privateWatchfan(t, c, "--drain-duration="+drain.String(), "--shutdown-timeout=5s")
+	p := privateWatchfan(t, c, "--drain-duration="+drain.String(), "--shutdown-timeout=30s")
 	next := privateWatchfan(t, c)
 	p.waitReady(t)
 	next.waitReady(t)

@@ -66,7 +66,7 @@ func TestCommands(t *testing.T) {
 	f("verison", 2, `"verison" is no command: give one of config, explain, help, `)
 	f("version x", 2, `version takes no argument, not "x"`)
 	f("version -o xml", 2, "-o=xml is unknown: give json or yaml")
-	f("help x", 2, "upstream, serving, authentication, authorization, caching, limits, observability")
+	f("help x", 2, "upstream, serving, authentication, authorization, caching, connections, limits, observability")
 	f("--no-such-flag", 2, "-no-such-flag\nsee watchfan --help")
 	f("--profiling x", 2, `flags only, not "x"`)
 	f("--idle-timeout=-1s", 2, "--idle-timeout=-1s is too short")

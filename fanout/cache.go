@@ -33,8 +33,8 @@ var (
 	// ErrExpired: the history no longer, or not yet, reaches back to the resourceVersion that
 	// was asked for. The caller replays what is missing with [Cache.Extend], or asks upstream.
 	ErrExpired = errors.New("resourceVersion is older than the history")
-	// ErrLeapt is ErrExpired for a resourceVersion that a relist has leapt over: who was shown something from there may have missed
-	// a deletion that came before it, so only a list helps, wherever the client asks. The caller tells it 410 Gone.
+	// ErrLeapt is ErrExpired for a resourceVersion that a relist has leapt over: its client may have been shown elsewhere what is in no event
+	// here. Upstream has forgotten some of what happened there too, so the caller tells it 410 Gone.
 	ErrLeapt = fmt.Errorf("a relist has leapt over it: %w", ErrExpired)
 	// ErrUndecidable: what a selector's client would get depends on versions from before a
 	// replay. The caller asks upstream.
@@ -78,11 +78,12 @@ type Cache struct {
 	history history
 	groups  map[string]*group
 	index   index
-	ahead   map[*Subscription]struct{} // those that began behind a resourceVersion that was yet to come
-	members int                        // of all groups
-	changed chan struct{}              // closed and replaced when progress moves and somebody waits; nil if nobody does
-	epoch   uint64                     // counts Replace and Reset
-	shown   []Proof                    // the latest whose snapshots bear a resourceVersion that the cache has yet to reach
+	ahead   map[*Subscription]uint64 // those that began behind a resourceVersion that was yet to come; see [Proof].At, 0 without one
+	members int                      // of all groups
+	changed chan struct{}            // closed and replaced when progress moves and somebody waits; nil if nobody does
+	epoch   uint64                   // counts Replace and Reset
+	proved  Proof                    // the one with the latest AsOf that a client was told of
+	shown   []Proof                  // the latest whose snapshots bear a resourceVersion that the cache has yet to reach
 	closed  *Ending
 }
 
@@ -165,7 +166,7 @@ func (c *Cache) apply(ev framing.Event, received time.Time) error {
 	if rv := c.Progress(); o.ResourceVersion < rv || o.ResourceVersion == rv && !c.sharesRevision(o, ev.Type) {
 		return fmt.Errorf("%w: %d after %d", ErrBackwards, o.ResourceVersion, rv)
 	}
-	e := &Event{Type: ev.Type, Object: o, Prev: prev, Received: InstantOf(received)}
+	e := &Event{Type: ev.Type, Object: o, Prev: prev, ResourceVersion: o.ResourceVersion, Received: InstantOf(received)}
 	switch {
 	case ev.Type == framing.Deleted && !had:
 		c.advanceLocked(o.ResourceVersion)
@@ -193,6 +194,21 @@ func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
 
 // commitLocked makes a change part of the snapshot, the history and the groups' lists.
 func (c *Cache) commitLocked(e *Event) {
+	if e.audience != leaving { // or the other event of the change does it
+		c.storeLocked(e)
+	}
+	c.history.append(e)
+	var shared forms
+	c.index.concerned(e, func(g *group) {
+		if f, ok := e.frameFor(g.filter); ok {
+			g.append(f, &shared, e.ResourceVersion, e.Received)
+			g.wake()
+		}
+	})
+}
+
+// storeLocked makes a change part of the snapshot.
+func (c *Cache) storeLocked(e *Event) {
 	c.shared = nil
 	if e.Prev != nil {
 		c.bytes -= int64(e.Prev.Size())
@@ -203,14 +219,6 @@ func (c *Cache) commitLocked(e *Event) {
 		c.tree.ReplaceOrInsert(e.Object)
 		c.bytes += int64(e.Object.Size())
 	}
-	c.history.append(e)
-	var shared forms
-	c.index.concerned(e, func(g *group) {
-		if f, ok := e.frameFor(g.filter); ok {
-			g.append(f, &shared, e.Object.ResourceVersion, e.Received)
-			g.wake()
-		}
-	})
 }
 
 // Advance tells that nothing changed up to resourceVersion rv behind what has been applied. A
@@ -289,9 +297,8 @@ func (c *Cache) isClosed() bool {
 }
 
 // Replace makes the cache hold exactly objects, the collection as of resourceVersion rv. If it held
-// something before, the differences, and only they, go to the subscriptions: the versions
-// of the list in resourceVersion order, then the objects that are gone, as
-// deletions at rv; see the package comment, Relists. It returns the number of differences, and
+// something before, the differences, and only they, go to the subscriptions: what is taken from them, then the versions
+// of the list in resourceVersion order; see the package comment, Relists. It returns the number of changes in that, and
 // [ErrBackwards] if rv is older than what has been shown already: then the caller must Reset.
 //
 // The history goes on across it, so a client that resumes finds the differences there. Objects
@@ -300,89 +307,97 @@ func (c *Cache) isClosed() bool {
 func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time) (differences int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.Progress() == 0 {
+	before := c.Progress()
+	if before == 0 {
 		c.resetLocked(objects, rv)
 		return 0, nil
 	}
-	before := c.Progress()
 	if rv < before {
 		return 0, fmt.Errorf("%w: list of %d after %d", ErrBackwards, rv, before)
 	}
-	events, err := c.diffLocked(objects, rv, received)
+	l := leap{before: before, from: c.knownLocked(rv), to: rv}
+	removals, versions, err := c.diffLocked(objects, l, InstantOf(received))
 	if err != nil {
 		return 0, err
 	}
 	c.epoch++
-	c.leapLocked(gap{before, rv})
-	for i, e := range events {
-		c.commitLocked(e)
-		if next := i + 1; next < len(events) && events[next].Object.ResourceVersion > e.Object.ResourceVersion {
-			c.advanceLocked(e.Object.ResourceVersion)
+	c.leapLocked(l)
+	for _, e := range removals {
+		if e.audience != leaving {
+			differences++
 		}
+		c.commitLocked(e)
 	}
+	for _, e := range versions {
+		c.commitLocked(e)
+	}
+	// Not before all of them are in: a bookmark speaks of all that is taken away.
 	c.advanceLocked(rv)
-	return len(events), nil
+	return differences + len(versions), nil
 }
 
-// leapLocked notes that what happened in g is known by its outcome only, and ends the subscriptions that began ahead of the
-// cache, in g.
-func (c *Cache) leapLocked(g gap) {
-	if g.to-g.from > 1 {
-		c.history.gaps = append(c.history.gaps, g)
+// leap is a relist: the cache stood at resourceVersion before, its objects were those as of from, and the list is as of to.
+type leap struct{ before, from, to uint64 }
+
+// knownLocked returns the last resourceVersion in front of a list's that a client may have been told, and as of which what
+// the cache holds is the collection: progress, or what a proof says.
+func (c *Cache) knownLocked(list uint64) uint64 {
+	progress := c.Progress()
+	if p := c.proved; p.Epoch == c.epoch && p.At == progress && progress < p.AsOf && p.AsOf < list {
+		return p.AsOf
 	}
-	for s := range c.ahead {
-		if g.has(s.skip) {
+	return progress
+}
+
+// leapLocked notes that what happened within l is known by its outcome only, and ends the subscriptions that began ahead of the
+// cache, with something other than what it held.
+func (c *Cache) leapLocked(l leap) {
+	for _, g := range []gap{{l.before, l.from}, {l.from, l.to}} {
+		if g.to > g.from+1 {
+			c.history.gaps = append(c.history.gaps, g)
+		}
+	}
+	for s, at := range c.ahead {
+		if (gap{l.before, l.to}).has(s.skip) && s.skip != l.from && at != l.before {
 			s.End(Ending{Reason: Forgotten})
 		}
 	}
 }
 
-func (c *Cache) diffLocked(objects []*framing.Object, rv uint64, received time.Time) ([]*Event, error) {
-	var events []*Event
-	before := c.Progress()
-	present := make(map[string]struct{}, len(objects))
+// diffLocked returns what l takes from clients, by key, and then its new versions, by resourceVersion.
+func (c *Cache) diffLocked(objects []*framing.Object, l leap, received Instant) (removals, versions []*Event, err error) {
+	listed := make(map[string]*Event, len(objects)) // nil for a version that is known
 	for _, o := range objects {
-		present[o.Key] = struct{}{}
 		prev, had := c.tree.Get(o)
 		if had && prev.ResourceVersion == o.ResourceVersion {
+			listed[o.Key] = nil
 			continue
 		}
-		if o.ResourceVersion <= before || o.ResourceVersion > rv {
-			return nil, fmt.Errorf("%w: object %d in a list of %d after %d", ErrBackwards, o.ResourceVersion, rv, before)
+		if o.ResourceVersion <= l.from || o.ResourceVersion > l.to {
+			return nil, nil, fmt.Errorf("%w: object %d in a list of %d after %d", ErrBackwards, o.ResourceVersion, l.to, l.from)
 		}
-		e := &Event{Type: framing.Added, Object: o, Prev: prev, Received: InstantOf(received)}
-		switch {
-		case had && prev.UID() != o.UID():
-			gone := prev.Deleted(max(o.ResourceVersion-1, before))
-			events = append(events, &Event{Type: framing.Deleted, Object: gone, Prev: prev, Received: e.Received})
-			e.Prev = nil
-		case had:
-			e.Type = framing.Modified
-			e.Object = o.As(framing.Modified)
+		e := &Event{Type: framing.Added, Object: o, ResourceVersion: o.ResourceVersion, Received: received}
+		if had && prev.UID() == o.UID() {
+			e.Type, e.Object, e.Prev = framing.Modified, o.As(framing.Modified), prev
 		}
-		events = append(events, e)
+		listed[o.Key] = e
+		versions = append(versions, e)
 	}
-	slices.SortStableFunc(events, func(a, b *Event) int {
-		// A deletion may share its resourceVersion with what comes before it; see the package comment, Ordering.
-		return cmp.Or(cmp.Compare(a.Object.ResourceVersion, b.Object.ResourceVersion), deletionsLast(a, b))
-	})
+	slices.SortStableFunc(versions, func(a, b *Event) int { return cmp.Compare(a.ResourceVersion, b.ResourceVersion) })
+
+	// The list is at from only if it shows that an etcd revision, of which a part was known, deleted several objects.
+	at := min(l.from+1, l.to)
 	c.tree.Ascend(func(o *framing.Object) bool {
-		if _, ok := present[o.Key]; !ok {
-			events = append(events, &Event{Type: framing.Deleted, Object: o.Deleted(rv), Prev: o, Received: InstantOf(received)})
+		switch e, ok := listed[o.Key]; {
+		case !ok, e != nil && e.Prev == nil:
+			removals = append(removals, &Event{Type: framing.Deleted, Object: o.Deleted(l.from), Prev: o, ResourceVersion: at, Received: received})
+		case e != nil && e.mayLeave():
+			e.audience = staying
+			removals = append(removals, &Event{Type: e.Type, Object: e.Object, Prev: o, audience: leaving, ResourceVersion: at, Received: received})
 		}
 		return true
 	})
-	return events, nil
-}
-
-func deletionsLast(a, b *Event) int {
-	switch {
-	case a.Type != framing.Deleted && b.Type == framing.Deleted:
-		return -1
-	case a.Type == framing.Deleted && b.Type != framing.Deleted:
-		return 1
-	}
-	return 0
+	return removals, versions, nil
 }
 
 // Reset makes the cache hold objects as of resourceVersion rv, whatever it showed
@@ -459,6 +474,7 @@ func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 	if p.AsOf > progress {
 		s.ResourceVersion = p.AsOf
 		c.showLocked(p)
+		c.proveLocked(p)
 	}
 	return s, nil
 }
@@ -473,6 +489,13 @@ func (c *Cache) showLocked(p Proof) {
 		c.shown = slices.Delete(c.shown, 0, 1)
 	}
 	c.shown = append(c.shown, p)
+}
+
+// proveLocked remembers that a client has been told of p, which holds, and is about the cache as it is now.
+func (c *Cache) proveLocked(p Proof) {
+	if c.proved.Epoch != p.Epoch || c.proved.At != p.At || c.proved.AsOf < p.AsOf {
+		c.proved = p
+	}
 }
 
 // SnapshotAt returns the collection as it was at resourceVersion rv, which is between what the cache holds and what its history
@@ -528,7 +551,7 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	var bytes int64
 	unknown := 0
 	for _, ev := range events {
-		e := &Event{Type: ev.Type, Object: ev.Object, Prev: known[ev.Object.Key]}
+		e := &Event{Type: ev.Type, Object: ev.Object, Prev: known[ev.Object.Key], ResourceVersion: ev.Object.ResourceVersion}
 		e.PrevUnknown = e.Prev == nil && ev.Type != framing.Added
 		if e.PrevUnknown && e.Type != framing.Deleted {
 			unknown++
@@ -543,6 +566,9 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := &c.history
+	if h.inGap(until) || h.first < h.next && h.at(h.first).ResourceVersion <= until {
+		return false // what is left of a relist, or of a lease's expiry, does not go on from there
+	}
 	if h.after != until || after >= until || h.bytes+h.replayedBytes+bytes > h.maxBytes || len(h.replayed)+len(replayed) > h.maxEvents {
 		return false
 	}
@@ -587,7 +613,7 @@ func (c *Cache) Decide(objects []*framing.Object, after uint64) bool {
 	for i, e := range h.replayed {
 		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
 			// Others may be reading the old one.
-			h.replayed[i] = &Event{Type: e.Type, Object: e.Object, Prev: prev, Received: e.Received}
+			h.replayed[i] = &Event{Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received}
 		} else if e.PrevUnknown && e.Type != framing.Deleted {
 			h.unknown++
 		}

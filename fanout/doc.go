@@ -34,7 +34,7 @@
 //     bookmark in between.
 //   - A bookmark stands behind every change up to its resourceVersion: [Cache.Progress] is stored
 //     behind the appends to the lists, and loaded before a list is read to its end
-//     (TestProgressBehindList, TestDelivery).
+//     (TestProgressBehindList, TestDelivery). What a relist takes away may come behind a bookmark with the same resourceVersion.
 //   - What is appended to a group after its cache was closed or reset: nothing. All its
 //     subscriptions are ended, also those that were not started yet.
 //   - Not ordered: one subscription against another, even of the same filter and client, and one
@@ -44,16 +44,31 @@
 //
 // # Relists
 //
-// A list that stands in for changes that were missed is compared with what was shown before ([Cache.Replace]), and makes a stream that
-// kube-apiserver could have sent:
+// A list that stands in for changes that were missed is compared with what was shown before ([Cache.Replace]). Clients keep their streams, and are
+// told the differences in two passes:
 //
-//   - A version that is new is ADDED or MODIFIED at its own resourceVersion.
-//   - An object whose uid is another than before was deleted and made again meanwhile. No watch shows a MODIFIED that changes the uid, and
-//     who keeps something for each object would mistake the new one for the old. So it is DELETED and then ADDED. The deletion's resourceVersion is
-//     not known; it is told with the one before the new object's, the last that it can have had. Nobody can resume from there: it was leapt over.
-//   - Objects that are gone are DELETED last, at the list's resourceVersion, as client-go's reflectors hand a list on. What an object held, such as an
-//     address or a port, may for that long seem to be held by two, never by none: who gives such things away waits too long rather than
-//     giving them away twice.
+//   - First what is taken away from them, by key, as DELETED: objects that are gone; those that have another uid than before, which were
+//     deleted and made again (no watch shows a MODIFIED that changes the uid, and who keeps something for each object would mistake the new
+//     one for the old); and, to clients whose selector does not select them any more, those that have changed. All this is told with one
+//     resourceVersion that is not new to anybody: the one at which the cache stood, or, if some clients began with a proof that nothing was
+//     different up to a later one ([Proof]), that.
+//   - Then the new versions, ADDED or MODIFIED, in the order of their own resourceVersions.
+//
+// So nothing is lost to a client that is cut off anywhere in between and goes on elsewhere, at kube-apiserver, at another replica or here after a
+// restart, from the resourceVersion that it has seen last. Within the first pass that is one from before the missed changes, and it is told
+// what really happened behind it: of some deletions again. Behind a version of the second pass it knows all that was taken away, and is told of
+// every other object that was still to come, which has changed later than that. If deletions came last, with the list's resourceVersion, a client
+// that was cut off in front of them would never hear of what had been deleted earlier than the version it has seen last
+// (TestRelistCut). Until the list is in completely, progress stays where it was, and nobody is sent a bookmark.
+//
+// Here, who comes back with a resourceVersion that was leapt over is refused ([ErrLeapt]): where it was seen, there may have been more to be seen.
+//
+// In the history, a removal stands one behind the resourceVersion that it is told with ([Event].ResourceVersion): who knows the state as of
+// that is sent it, also when it comes back with it.
+//
+// One thing remains. An object that left a selector and came back, both unseen, is still there for a client that is cut off in front of
+// its new version. If that client goes on at another server, which leaps over the coming back as well as over a deletion behind it, it is not told
+// of that. It takes two relists on two servers, and the resync of a list to mend it.
 //
 // # Concurrency
 //

@@ -1,6 +1,8 @@
 package fanout
 
 import (
+	"maps"
+	"slices"
 	"sync/atomic"
 
 	"github.com/watchfan/watchfan/framing"
@@ -11,19 +13,32 @@ import (
 type Event struct {
 	// Type is what happened to the object.
 	Type framing.EventType
+	// PrevUnknown is true where a change is known only from a replay that began
+	// after the version before.
+	PrevUnknown bool
+	audience    audience
 	// Object is the version that the change made; for Deleted the last one, with the
 	// deletion's resourceVersion.
 	Object *framing.Object
 	// Prev is the version before; nil if there was none or if it is not known.
 	Prev *framing.Object
-	// PrevUnknown is true where a change is known only from a replay that began
-	// after the version before.
-	PrevUnknown bool
+	// ResourceVersion is where the change stands in the history: clients that know all up to one before it are sent it. It is the object's,
+	// and one more for what a relist takes away, which is told with a resourceVersion that they know; see the package comment, Relists.
+	ResourceVersion uint64
 	// Received is when the change arrived; 0 for changes that were replayed.
 	Received Instant
 
 	left atomic.Pointer[framing.Frame]
 }
+
+// audience is which clients an event is for. A relist tells a change in two events, of which each client is sent one at most.
+type audience uint8
+
+const (
+	everyone audience = iota
+	leaving           // those whose filters selected the version before, and not this one
+	staying           // those whose filters select this one
+)
 
 // frameFor returns what a client with filter f gets of the event, if anything: the mapping
 // of kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go,
@@ -43,6 +58,8 @@ func (e *Event) frameFor(f *Filter) (framing.Frame, bool) {
 		old = f.Match(e.Object)
 	}
 	switch {
+	case e.audience == leaving && cur, e.audience == staying && !cur:
+		return framing.Frame{}, false
 	case cur && old:
 		return e.Object.Frame(framing.Modified), true
 	case cur:
@@ -61,9 +78,22 @@ func (e *Event) leftFrame() framing.Frame {
 	if f := e.left.Load(); f != nil {
 		return *f
 	}
-	f := e.Prev.Left(e.Object.ResourceVersion)
+	f := e.Prev.Left(e.told())
 	e.left.CompareAndSwap(nil, &f)
 	return f
+}
+
+// told is the resourceVersion that clients are sent with the event.
+func (e *Event) told() uint64 {
+	if e.audience == leaving {
+		return e.ResourceVersion - 1
+	}
+	return e.Object.ResourceVersion
+}
+
+// mayLeave reports whether there may be a filter that selected the version before and does not select this one.
+func (e *Event) mayLeave() bool {
+	return !maps.Equal(e.Prev.Labels, e.Object.Labels) || !slices.Equal(e.Prev.Fields, e.Object.Fields)
 }
 
 // undecidable reports whether what f's clients get of the event depends on a

@@ -79,7 +79,7 @@ func (h *history) resize(n int) {
 // forget drops the oldest event.
 func (h *history) forget() {
 	slot := &h.ring[h.first%uint64(len(h.ring))]
-	h.after = (*slot).Object.ResourceVersion
+	h.after = (*slot).ResourceVersion
 	h.bytes -= (*slot).size()
 	*slot = nil
 	h.first++
@@ -99,7 +99,7 @@ func (h *history) at(n uint64) *Event { return h.ring[n%uint64(len(h.ring))] }
 func (h *history) seek(rv uint64) uint64 {
 	lo, hi := h.first, h.next
 	for lo < hi {
-		if mid := lo + (hi-lo)/2; h.at(mid).Object.ResourceVersion > rv {
+		if mid := lo + (hi-lo)/2; h.at(mid).ResourceVersion > rv {
 			hi = mid
 		} else {
 			lo = mid + 1
@@ -117,10 +117,10 @@ func (h *history) read(dst []*Event, rv, end uint64, max int) (events []*Event, 
 	}
 	full := func(next *Event) bool {
 		n := len(dst)
-		return n >= max && dst[n-1].Object.ResourceVersion != next.Object.ResourceVersion
+		return n >= max && dst[n-1].ResourceVersion != next.ResourceVersion
 	}
 	from, _ := slices.BinarySearchFunc(h.replayed, rv+1, func(e *Event, rv uint64) int {
-		if e.Object.ResourceVersion < rv {
+		if e.ResourceVersion < rv {
 			return -1
 		}
 		return 1

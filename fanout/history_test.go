@@ -81,7 +81,7 @@ func TestHistoryProperty(t *testing.T) {
 			}
 			clock = clock.Add(pace)
 			o := randomThing(rng)
-			e := &fanout.Event{Type: framing.Added, Object: object(o.at(max(rv, 1))), Received: fanout.Instant(clock.UnixNano())}
+			e := &fanout.Event{Type: framing.Added, Object: object(o.at(max(rv, 1))), ResourceVersion: max(rv, 1), Received: fanout.Instant(clock.UnixNano())}
 			before, capacity := len(twin.events), twin.capacity
 			h.Append(e)
 			twin.append(e, h.Size)
@@ -135,7 +135,7 @@ func TestHistoryReadOn(t *testing.T) {
 	var want []*fanout.Event
 	for i, n := range []int{1, 70, 1, 64, 65, 1, 1, 200} {
 		for range n {
-			e := &fanout.Event{Type: framing.Deleted, Object: object(&thing{name: "x", rv: uint64(i + 1)})}
+			e := &fanout.Event{Type: framing.Deleted, Object: object(&thing{name: "x", rv: uint64(i + 1)}), ResourceVersion: uint64(i + 1)}
 			h.Append(e)
 			want = append(want, e)
 		}

@@ -207,11 +207,16 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	}
 	c.members++
 	s.cursor = s.group.tail.Load()
-	if r.Start == FromVersion && s.skip > progress {
+	if s.skip > progress {
 		if c.ahead == nil {
-			c.ahead = make(map[*Subscription]struct{})
+			c.ahead = make(map[*Subscription]uint64)
 		}
-		c.ahead[s] = struct{}{}
+		if r.Start != FromVersion {
+			c.ahead[s] = r.Proof.At
+			c.proveLocked(r.Proof)
+		} else {
+			c.ahead[s] = 0
+		}
 	}
 	return s, nil
 }
@@ -221,7 +226,7 @@ func (c *Cache) undecidableLocked(f *Filter, rv uint64) bool {
 		return false
 	}
 	for _, e := range c.history.replayed {
-		if e.Object.ResourceVersion > rv && e.undecidable(f) {
+		if e.ResourceVersion > rv && e.undecidable(f) {
 			return true
 		}
 	}
@@ -473,13 +478,13 @@ func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
 			return true, true
 		}
 		for _, e := range events {
-			if b.full() && e.Object.ResourceVersion != s.prelude.from {
+			if b.full() && e.ResourceVersion != s.prelude.from {
 				break // read again next time
 			}
-			s.prelude.from = e.Object.ResourceVersion
+			s.prelude.from = e.ResourceVersion
 			if f, ok := e.frameFor(s.group.filter); ok {
 				s.addRun(b, f, e.Object.ResourceVersion)
-				s.began = e.Object.ResourceVersion
+				s.began = e.told()
 			}
 		}
 		clear(events)
@@ -502,23 +507,21 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 	if !s.bookmarks || now.Before(s.nextBookmark) {
 		return
 	}
-	rv := max(progress, s.sent)
 	form := s.cache.form.Load()
-	if rv <= s.began || form == nil || !form.HasPlain() {
+	if progress <= s.began || progress < s.sent || form == nil || !form.HasPlain() {
 		s.nextBookmark = now.Add(bookmarkRetry)
 		return
 	}
-	s.add(b, form.Frame(rv, false))
+	s.add(b, form.Frame(progress, false))
 	s.scheduleBookmark(now)
 }
 
 // farewell adds a bookmark in front of the end, for the client to come back with. All changes up to resourceVersion progress must have been
 // sent. A client that asked for what is behind a resourceVersion that is yet to come knows better.
 func (s *Subscription) farewell(b *batch, progress uint64) {
-	rv := max(progress, s.sent)
 	form := s.cache.form.Load()
-	if s.bookmarks && rv >= s.began && form != nil && form.HasPlain() {
-		s.add(b, form.Frame(rv, false))
+	if s.bookmarks && progress >= s.began && progress >= s.sent && form != nil && form.HasPlain() {
+		s.add(b, form.Frame(progress, false))
 	}
 }
 

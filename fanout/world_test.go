@@ -152,6 +152,11 @@ func (s selector) matches(o *thing) bool {
 type change struct {
 	rv            uint64
 	before, after *thing // nil for an object that is not there
+
+	// Of what a relist shows, told is the resourceVersion that a removal is told with. What changes leaves selectors first, and then the
+	// new version comes to the others.
+	told             uint64
+	leaving, staying bool
 }
 
 // line returns what a client with selector s gets of the change; "" for nothing.
@@ -159,10 +164,14 @@ func (c change) line(s selector) string {
 	old := c.before != nil && s.matches(c.before)
 	cur := c.after != nil && s.matches(c.after)
 	switch {
+	case c.leaving && cur, c.staying && !cur:
+		return ""
 	case cur && old:
 		return line("MODIFIED", c.after)
 	case cur:
 		return line("ADDED", c.after)
+	case old && c.told > 0:
+		return line("DELETED", c.before.at(c.told))
 	case old:
 		return line("DELETED", c.before.at(c.rv))
 	}
@@ -222,7 +231,7 @@ func (w *world) put(o thing) uint64 {
 	if before != nil {
 		typ = "MODIFIED"
 	}
-	w.commit(change{w.rv, before, after})
+	w.commit(change{rv: w.rv, before: before, after: after})
 	if err := w.cache.Apply(event(typ, after), time.Now()); err != nil {
 		w.t.Error(err)
 	}
@@ -235,7 +244,7 @@ func (w *world) del(key string) uint64 {
 	defer w.mu.Unlock()
 	w.rv++
 	before := w.things[key]
-	w.commit(change{w.rv, before, nil})
+	w.commit(change{rv: w.rv, before: before})
 	if err := w.cache.Apply(event("DELETED", before.at(w.rv)), time.Now()); err != nil {
 		w.t.Error(err)
 	}
@@ -244,6 +253,9 @@ func (w *world) del(key string) uint64 {
 
 func (w *world) commit(c change) {
 	w.history = append(w.history, c)
+	if c.leaving {
+		return
+	}
 	if c.after != nil {
 		w.things[c.after.key()] = c.after
 	} else {
@@ -261,45 +273,43 @@ func (w *world) advance(by uint64) uint64 {
 }
 
 // relist is a list that shows things as they are now, after changes that no watch has shown. It puts the differences
-// into the history: the versions in the list by resourceVersion, then what is gone, by key, at the list's.
+// into the history: what goes away, by key, told with the resourceVersion before the list, then the versions in the list by resourceVersion.
 func (w *world) relist(change1 func(things map[string]*thing, rv uint64) uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, before := maps.Clone(w.things), w.rv
 	w.rv = change1(now, w.rv)
 	w.gaps = append(w.gaps, [2]uint64{before, w.rv})
-	var changed, gone []change
+	var gone, changed []change
+	leaving := 0
+	for _, key := range slices.Sorted(maps.Keys(w.things)) {
+		was, o := w.things[key], now[key]
+		switch {
+		case o == nil || o.uid != was.uid:
+			gone = append(gone, change{rv: before + 1, told: before, before: was})
+		case o.rv != was.rv && (!maps.Equal(o.labels, was.labels) || o.node != was.node || o.on != was.on):
+			gone = append(gone, change{rv: before + 1, told: before, before: was, after: o, leaving: true})
+			leaving++
+		}
+	}
 	var list []*framing.Object
 	for _, key := range slices.Sorted(maps.Keys(now)) {
-		o := now[key]
+		was, o := w.things[key], now[key]
 		list = append(list, object(o))
-		switch before := w.things[key]; {
-		case before != nil && before.uid != o.uid:
-			changed = append(changed, change{o.rv - 1, before, nil}, change{o.rv, nil, o})
-		case before == nil || before.rv != o.rv:
-			changed = append(changed, change{o.rv, before, o})
+		switch {
+		case was == nil || was.uid != o.uid:
+			changed = append(changed, change{rv: o.rv, after: o})
+		case was.rv != o.rv:
+			changed = append(changed, change{rv: o.rv, before: was, after: o, staying: true})
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(w.things)) {
-		if now[key] == nil {
-			gone = append(gone, change{w.rv, w.things[key], nil})
-		}
-	}
-	slices.SortStableFunc(changed, func(a, b change) int {
-		if a.rv == b.rv && (a.after == nil) != (b.after == nil) { // deletions last
-			if a.after == nil {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Compare(a.rv, b.rv)
-	})
-	for _, c := range append(changed, gone...) {
+	slices.SortStableFunc(changed, func(a, b change) int { return cmp.Compare(a.rv, b.rv) })
+	for _, c := range append(gone, changed...) {
 		w.commit(c)
 	}
 	n, err := w.cache.Replace(list, w.rv, time.Now())
-	if err != nil || n != len(changed)+len(gone) {
-		w.t.Errorf("Replace = %d, %v, want %d differences", n, err, len(changed)+len(gone))
+	if want := len(changed) + len(gone) - leaving; err != nil || n != want {
+		w.t.Errorf("Replace = %d, %v, want %d differences", n, err, want)
 	}
 }
 
@@ -310,7 +320,7 @@ func (w *world) stateAt(rv uint64) []*thing {
 	state := make(map[string]*thing)
 	for _, c := range w.history {
 		switch {
-		case c.rv > rv:
+		case c.rv > rv || c.leaving:
 		case c.after != nil:
 			state[c.after.key()] = c.after
 		default:

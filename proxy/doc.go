@@ -17,7 +17,7 @@
 //  1. An event is the bytes that kube-apiserver sent, or is spliced from them as kube-apiserver would have.
 //  2. After its initial events a watch's resourceVersions never decrease, no event of the watch is missing, and none comes twice. A
 //     watch that can't go on like this ends.
-//  3. A bookmark is sent behind every event up to its resourceVersion.
+//  3. A bookmark is sent behind every event up to its resourceVersion; only deletions that a list has shown may come with one that is known already.
 //  4. A list, a get, and a watch that begins with initial events, show without a resourceVersion a state at least as new as any write
 //     that was acknowledged before the request; see Freshness.
 //  5. Nothing is shown to a client that kube-apiserver would not let read it, and nothing is done for a client that it would not let do it:

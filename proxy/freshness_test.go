@@ -415,7 +415,7 @@ func TestFreshnessSimulation(t *testing.T) {
 				mu.Unlock()
 				seen := end
 				for _, e := range events[n+1:] {
-					// The deletions of a relist share its resourceVersion, and a bookmark may have that of the event before it.
+					// The deletions of a relist have the resourceVersion before it, and a bookmark may have that of the event before it.
 					if e.RV < seen || e.RV == seen && e.Type != "DELETED" && e.Type != "BOOKMARK" {
 						t.Errorf("%s after %d, all: %s", e, seen, proxytest.Strings(events))
 					}

@@ -29,9 +29,10 @@
 // # What is forgiven
 //
 //   - Where watchfan's log says that a lane listed again, as of R, that lane's clients may be told the differences between what they know and
-//     the state as of R instead of each change up to R: all of them, in order, and nothing else (TestOracleLeaps).
-//   - Who resumes at another watchfan from the resourceVersion of one of these differences is told what happened since, as by kube-apiserver,
-//     also of objects that it was never told of. But not if a deletion among the differences is still to come: it would never learn of that.
+//     the state as of R instead of each change up to R: all of them, in order, and nothing else (TestOracleLeaps). What goes away comes first, with
+//     a resourceVersion until which what they know has been true.
+//   - Who resumes at another watchfan from the resourceVersion of one of these differences is told what happened since, as by kube-apiserver:
+//     also of objects that it was never told of, and once more of what has gone away.
 //   - While kube-apiserver is away or begins, requests may be refused, in any way but as if they were wrong; at most for two minutes.
 //
 // There are no other clocks. What a machine cannot have (a link that can be cut takes root and the program ip; a clock that jumps, linux on

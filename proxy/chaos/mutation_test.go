@@ -117,33 +117,56 @@ func TestOracleLeaps(t *testing.T) {
 	tr := historyOf(t, rand.New(rand.NewPCG(2, 2)), 300)
 	f := newFilter("widgets", "", "app=a", "")
 	const from, to = 120, 160
-	differences := tr.differences(f, from, to)
-	var leapt []event
+	removals, versions := tr.differences(f, from, to)
+	var before []event
 	for _, e := range stream(tr, f, 40) {
 		if e.rv <= from {
-			leapt = append(leapt, e)
+			before = append(before, e)
 		}
 	}
-	begin := len(leapt)
-	for _, w := range differences {
-		leapt = append(leapt, sentAs(w))
+	gone := func(at uint64) (events []event) {
+		for _, w := range removals {
+			w.rv = at
+			events = append(events, sentAs(w))
+		}
+		return events
 	}
-	if len(differences) < 3 || !slices.ContainsFunc(differences, func(w told) bool { return w.rv == to }) {
-		t.Fatalf("%v are no good differences", differences)
+	var fresh []event
+	for _, w := range versions {
+		fresh = append(fresh, sentAs(w))
 	}
-	leapt = append(leapt, stream(tr, f, to)...)
+	if len(removals) < 2 || len(versions) < 2 {
+		t.Fatalf("%v and %v are no good differences", removals, versions)
+	}
+	next, _ := tr.next(f, from)
+	old := before[len(before)-1].rv
+	after := stream(tr, f, to)
 	listed := new(relists)
 	listed.add(laneNames["widgets"], jsonForm.name, to)
+	join := func(parts ...[]event) []event {
+		return slices.Concat(append([][]event{before}, append(parts, after)...)...)
+	}
 	for name, c := range map[string]struct {
 		relists *relists
 		events  []event
 		wrong   string
 	}{
-		"all differences":   {listed, leapt, ""},
-		"one is missing":    {listed, slices.Delete(slices.Clone(leapt), begin+1, begin+2), "list as of"},
-		"the last is":       {listed, slices.Delete(slices.Clone(leapt), begin+len(differences)-1, begin+len(differences)), "list as of"},
-		"one comes twice":   {listed, slices.Insert(slices.Clone(leapt), begin+1, leapt[begin]), "list as of"},
-		"nobody has listed": {new(relists), leapt, "no list explains it"},
+		"all differences":                  {listed, join(gone(from), fresh), ""},
+		"as of what was told last":         {listed, join(gone(old), fresh), ""},
+		"a removal is missing":             {listed, join(gone(from)[1:], fresh), "list as of"},
+		"a version is missing":             {listed, join(gone(from), fresh[1:]), "list as of"},
+		"the last is":                      {listed, join(gone(from), fresh[:len(fresh)-1]), "list as of"},
+		"a removal comes twice":            {listed, join(gone(from), gone(from)[:1], fresh), "list as of"},
+		"a version comes twice":            {listed, join(gone(from), fresh[:1], fresh), "list as of"},
+		"versions come first":              {listed, join(fresh, gone(to)), "list as of"},
+		"a version comes among removals":   {listed, join(gone(from)[:1], fresh[:1], gone(from)[1:], fresh[1:]), "list as of"},
+		"removals are as of the list":      {listed, join(gone(to), fresh), "another resourceVersion"},
+		"removals are as of too early":     {listed, join(gone(old-1), fresh), "repetition"},
+		"removals are as of two":           {listed, join(gone(old)[:1], gone(from)[1:], fresh), "another resourceVersion"},
+		"a bookmark is among removals":     {listed, join(gone(from)[:1], []event{{typ: "BOOKMARK", rv: from}}, gone(from)[1:], fresh), ""},
+		"a bookmark is ahead of one":       {listed, join(gone(from)[:1], []event{{typ: "BOOKMARK", rv: next.rv}}, gone(from)[1:], fresh), "ahead"},
+		"a bookmark is ahead of a version": {listed, join(gone(from), fresh[:1], []event{{typ: "BOOKMARK", rv: fresh[1].rv}}, fresh[1:]), "ahead"},
+		"nobody has listed":                {new(relists), join(gone(from), fresh), "no list explains it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

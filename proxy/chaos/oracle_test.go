@@ -11,7 +11,8 @@ import (
 // cursor is how far a client has been told, and says of each event whether it is the next.
 //
 // The rule has no exceptions but one: where watchfan's log says that a lane listed again, as of R, a client of that lane may be told the
-// differences between what it knows and the state as of R, all of them and nothing else, instead of each change up to R.
+// differences between what it knows and the state as of R, all of them and nothing else, instead of each change up to R: first what goes
+// away, as of a resourceVersion until which what it knows has been true, and then what is new.
 type cursor struct {
 	oracle *oracle
 	form   form
@@ -24,8 +25,15 @@ type cursor struct {
 
 // leap is a list whose differences a client is told.
 type leap struct {
-	to   uint64
-	todo []told
+	to       uint64
+	from     uint64 // what goes away is told as of it; 0 until something is
+	next     uint64 // what the client knows has been true until before it
+	removals []told
+	versions []told
+}
+
+func (l *leap) String() string {
+	return fmt.Sprintf("%v and %v of a list as of %d", l.removals, l.versions, l.to)
 }
 
 // oracle is what all clients are held against.
@@ -60,21 +68,9 @@ func newOracle(tr *truth, r *relists) *oracle {
 // begin says that the client knows the state as of rv.
 func (c *cursor) begin(rv uint64) { c.last, c.leap = rv, nil }
 
-// resume says that a server goes on behind the resourceVersion that the client was shown last. After the differences of a list that is older
-// than the list: the watchfan that made it refuses to go on from there, another one, which knows nothing of that list, tells what happened
-// since. That is harmless if the client knows all that went before.
-func (c *cursor) resume(seen uint64) error {
-	l := c.leap
-	if l != nil {
-		for _, w := range l.todo {
-			if w.typ == "DELETED" {
-				return fmt.Errorf("a stream goes on behind %d, which is one of the differences of a list as of %d, and %s was not told", seen, l.to, w)
-			}
-		}
-	}
-	c.begin(seen)
-	return nil
-}
+// resume says that a server goes on behind the resourceVersion that the client was shown last. Should that be one of the differences of a list,
+// a server that knows nothing of the list tells what happened since: all that went away before has been told.
+func (c *cursor) resume(seen uint64) { c.begin(seen) }
 
 // take reports what is wrong with e as the next event of the watch.
 func (c *cursor) take(e event) error {
@@ -92,50 +88,77 @@ func (c *cursor) take(e event) error {
 			c.last = e.rv
 			return c.same(e, want)
 		}
+		removal := c.leaps && e.typ == "DELETED" && e.rv >= c.last // perhaps
 		switch {
-		case !ok:
+		case !ok && !removal:
 			return fmt.Errorf("%s behind %d, where nothing is left: it is a repetition, or has not happened", e, c.last)
-		case e.rv < want.rv:
+		case ok && e.rv < want.rv && !removal:
 			return fmt.Errorf("%s behind %d, where the next is %s: it is a repetition, or has not happened", e, c.last, want)
 		}
-		if err := c.startLeap(want, e); err != nil {
+		if err := c.startLeap(e); err != nil {
 			return err
 		}
 	}
 	return c.takeDifference(e)
 }
 
-// takeDifference takes e as one of the differences of a list: versions come in order, what is gone in any.
+// takeDifference takes e as one of the differences of a list: what goes away in any order, and then the versions in theirs.
 func (c *cursor) takeDifference(e event) error {
 	l := c.leap
-	i := slices.IndexFunc(l.todo, func(t told) bool { return t.rv == e.rv && t.typ == e.typ && t.key == e.key })
-	if i < 0 || i > 0 && l.todo[0].rv != l.todo[i].rv {
-		return fmt.Errorf("%s where a list as of %d leaves %v to be told to who knew %d", e, l.to, l.todo, c.last)
+	todo := &l.removals
+	if len(l.removals) == 0 {
+		todo = &l.versions
 	}
-	want := l.todo[i]
-	l.todo = slices.Delete(l.todo, i, i+1)
-	if len(l.todo) == 0 {
+	i := slices.IndexFunc(*todo, func(t told) bool { return t.typ == e.typ && t.key == e.key })
+	if i < 0 {
+		return fmt.Errorf("%s where there are left %s, to be told to who knew %d", e, l, c.last)
+	}
+	want := (*todo)[i]
+	switch {
+	case todo == &l.versions:
+		if i > 0 || want.rv != e.rv {
+			return fmt.Errorf("%s where there are left %s, to be told to who knew %d", e, l, c.last)
+		}
+	case l.from == 0 && c.last <= e.rv && e.rv < l.next:
+		l.from = e.rv
+	case l.from != e.rv:
+		return fmt.Errorf("%s goes away as of another resourceVersion than what %d and %s have: %s", e, c.last, want, l)
+	}
+	*todo = slices.Delete(*todo, i, i+1)
+	c.last = e.rv
+	if len(l.removals)+len(l.versions) == 0 {
 		c.begin(l.to)
 	}
 	return c.same(e, want)
 }
 
-// startLeap finds the list that explains why e comes and not want.
-func (c *cursor) startLeap(want told, e event) error {
+// startLeap finds the list that explains why e comes, and not what happened next. That may be behind e, and not be known yet.
+func (c *cursor) startLeap(e event) error {
+	want, ok := c.oracle.truth.next(c.filter, c.last)
 	err := fmt.Errorf("%s behind %d, where the next is %s", e, c.last, want)
 	if !c.leaps {
 		return err
 	}
-	to, ok := c.oracle.relists.covering(c.filter.resource, c.form.name, want.rv)
-	if !ok || e.rv > to {
-		return fmt.Errorf("%w, and no list explains it (%v)", err, c.oracle.relists)
+	lists := c.oracle.relists
+	if !ok {
+		if to, listed := lists.covering(c.filter.resource, c.form.name, e.rv+1); listed {
+			if waited := c.oracle.truth.wait(to); waited != nil {
+				return waited
+			}
+			want, ok = c.oracle.truth.next(c.filter, c.last)
+		}
+	}
+	to, listed := lists.covering(c.filter.resource, c.form.name, want.rv)
+	if !ok || !listed || e.rv > to {
+		return fmt.Errorf("%w, and no list explains it (%v)", err, lists)
 	}
 	c.oracle.counts.leaps.Add(1)
 	if waited := c.oracle.truth.wait(to); waited != nil {
 		return waited
 	}
-	c.leap = &leap{to, c.oracle.truth.differences(c.filter, want.rv-1, to)}
-	if len(c.leap.todo) == 0 {
+	c.leap = &leap{to: to, next: want.rv}
+	c.leap.removals, c.leap.versions = c.oracle.truth.differences(c.filter, want.rv-1, to)
+	if len(c.leap.removals)+len(c.leap.versions) == 0 {
 		c.begin(to)
 		return fmt.Errorf("%w, and a list as of %d has no differences", err, to)
 	}
@@ -148,8 +171,8 @@ func (c *cursor) bookmark(e event) error {
 		return fmt.Errorf("%s behind %d", e, c.last)
 	}
 	if l := c.leap; l != nil {
-		if e.rv >= l.to {
-			return fmt.Errorf("%s ahead of %v of a list as of %d", e, l.todo, l.to)
+		if len(l.removals) > 0 && e.rv >= l.next || len(l.versions) > 0 && e.rv >= l.versions[0].rv {
+			return fmt.Errorf("%s ahead of %s", e, l)
 		}
 		return nil
 	}
@@ -167,8 +190,8 @@ func (c *cursor) bookmark(e event) error {
 		if !listed || to > e.rv {
 			return fmt.Errorf("%s ahead of %s", e, want)
 		}
-		if differences := c.oracle.truth.differences(c.filter, want.rv-1, to); len(differences) > 0 {
-			return fmt.Errorf("%s ahead of %v of a list as of %d", e, differences, to)
+		if gone, versions := c.oracle.truth.differences(c.filter, want.rv-1, to); len(gone)+len(versions) > 0 {
+			return fmt.Errorf("%s ahead of %v and %v of a list as of %d", e, gone, versions, to)
 		}
 		c.oracle.counts.leaps.Add(1)
 		c.begin(to)
@@ -187,7 +210,7 @@ func (c *cursor) initial(events []event, rv uint64) error {
 // settled reports whether the client has been told all there is.
 func (c *cursor) settled() error {
 	if c.leap != nil {
-		return fmt.Errorf("%v of a list as of %d has not come", c.leap.todo, c.leap.to)
+		return fmt.Errorf("%s has not come", c.leap)
 	}
 	want, ok := c.oracle.truth.next(c.filter, c.last)
 	if !ok {
@@ -195,7 +218,8 @@ func (c *cursor) settled() error {
 	}
 	if c.leaps { // unless what is left has been undone ahead of a list
 		if to, listed := c.oracle.relists.find(c.filter.resource, c.form.name, want.rv); listed {
-			if _, behind := c.oracle.truth.next(c.filter, to); !behind && len(c.oracle.truth.differences(c.filter, want.rv-1, to)) == 0 {
+			gone, versions := c.oracle.truth.differences(c.filter, want.rv-1, to)
+			if _, behind := c.oracle.truth.next(c.filter, to); !behind && len(gone)+len(versions) == 0 {
 				return nil
 			}
 		}

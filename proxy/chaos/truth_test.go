@@ -387,11 +387,16 @@ func (tr *truth) now() uint64 {
 	return tr.head
 }
 
-// differences is what a list as of to shows to f's clients who know the state as of from: the newest version of each object, in the order
-// of these, then what is gone, at to.
-func (tr *truth) differences(f filter, from, to uint64) []told {
+// differences is what a list as of to shows to f's clients who know the state as of from: what is gone, or another object, or not selected any more,
+// with no resourceVersion of its own, and then the newest version of each object, in the order of these.
+func (tr *truth) differences(f filter, from, to uint64) (removals, versions []told) {
 	before, after := tr.at(f, from), tr.at(f, to)
-	var versions, gone []told
+	for key, old := range before {
+		if after[key] == nil || tr.gone(f.resource, key, old.rv, to) {
+			removals = append(removals, told{"DELETED", 0, key, old})
+			delete(before, key)
+		}
+	}
 	for key, o := range after {
 		switch old := before[key]; {
 		case old == nil:
@@ -400,21 +405,16 @@ func (tr *truth) differences(f filter, from, to uint64) []told {
 			versions = append(versions, told{"MODIFIED", o.rv, key, o})
 		}
 	}
-	everything := filter{resource: f.resource, labels: labels.Everything(), fields: fields.Everything()}
-	all := tr.at(everything, to)
-	for key, o := range before {
-		if after[key] != nil {
-			continue
-		}
-		if left := all[key]; left != nil { // it is there, and not selected any more
-			versions = append(versions, told{"DELETED", left.rv, key, o})
-		} else {
-			gone = append(gone, told{"DELETED", to, key, o})
-		}
-	}
+	slices.SortFunc(removals, func(a, b told) int { return cmp.Compare(a.key, b.key) })
 	slices.SortFunc(versions, func(a, b told) int { return cmp.Compare(a.rv, b.rv) })
-	slices.SortFunc(gone, func(a, b told) int { return cmp.Compare(a.key, b.key) })
-	return append(versions, gone...)
+	return removals, versions
+}
+
+// gone reports whether there was no such object at some moment behind from, up to to.
+func (tr *truth) gone(resource, key string, from, to uint64) bool {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return slices.ContainsFunc(tr.histories[resource].objects[key], func(o *object) bool { return from < o.rv && o.rv <= to && o.name == "" })
 }
 
 // total counts the changes of the resources that we look at.

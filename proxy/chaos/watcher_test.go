@@ -297,9 +297,7 @@ func (w *watcher) take(e event, initial *[]event) error {
 	}
 	if w.resumes { // and this stream does not begin with an ERROR
 		w.resumes = false
-		if err := w.cursor.resume(w.seen); err != nil {
-			return &violation{err}
-		}
+		w.cursor.resume(w.seen)
 	}
 	if err := w.cursor.take(e); err != nil {
 		return &violation{err}

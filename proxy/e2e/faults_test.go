@@ -41,7 +41,7 @@ func fold(events []event) (map[string]string, error) {
 			if !known {
 				return nil, fmt.Errorf("%s of an unknown object", e)
 			}
-			if e.rv < last { // several deletions learnt from one list have its resourceVersion
+			if e.rv < last { // deletions learnt from a list have the last resourceVersion before it
 				return nil, fmt.Errorf("%s behind %d", e, last)
 			}
 			delete(objects, e.key)

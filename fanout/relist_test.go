@@ -1,0 +1,260 @@
+package fanout_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// truth is all that has happened to a collection, as kube-apiserver tells it, whether a cache was told or not.
+type truth struct {
+	rng     *rand.Rand
+	rv      uint64
+	things  map[string]*thing
+	changes []change
+}
+
+// happens makes n changes and shows them to a cache, if there is one.
+func (tr *truth) happens(t testing.TB, n int, cache *fanout.Cache) {
+	for range n {
+		tr.rv += 1 + uint64(tr.rng.IntN(2))
+		random := randomThing(tr.rng)
+		o := random.at(tr.rv)
+		c, ev := change{rv: tr.rv, before: tr.things[o.key()], after: o}, framing.Event{}
+		switch {
+		case c.before == nil:
+			o.uid = fmt.Sprint(tr.rv)
+			ev = event("ADDED", o)
+		case tr.rng.IntN(3) == 0:
+			c.after = nil
+			ev = event("DELETED", c.before.at(tr.rv))
+		default:
+			o.uid = c.before.uid
+			ev = event("MODIFIED", o)
+		}
+		tr.changes = append(tr.changes, c)
+		delete(tr.things, o.key())
+		if c.after != nil {
+			tr.things[o.key()] = o
+		}
+		if cache != nil {
+			apply(t, cache, ev)
+		}
+	}
+}
+
+// list returns the collection as it is.
+func (tr *truth) list() (objects []*framing.Object) {
+	for _, key := range slices.Sorted(maps.Keys(tr.things)) {
+		objects = append(objects, object(tr.things[key]))
+	}
+	return objects
+}
+
+// store is what a client keeps, as JSON by key.
+type store map[string]string
+
+// at returns what a client with selector s holds who knows all up to a resourceVersion.
+func (tr *truth) at(s selector, rv uint64) store {
+	known := make(store)
+	for _, c := range tr.changes {
+		if l := c.line(s); c.rv <= rv && l != "" {
+			known.take(l)
+		}
+	}
+	return known
+}
+
+// goOn returns what the store holds after kube-apiserver has told what happened behind a resourceVersion.
+func (tr *truth) goOn(known store, s selector, rv uint64) store {
+	known = maps.Clone(known)
+	for _, c := range tr.changes {
+		if l := c.line(s); c.rv > rv && l != "" {
+			known.take(l)
+		}
+	}
+	return known
+}
+
+// told is an event as a client reads it.
+type told struct {
+	Type   string
+	Object struct {
+		Metadata struct {
+			Name, Namespace, UID string
+			ResourceVersion      uint64 `json:"resourceVersion,string"`
+		}
+	}
+}
+
+func read(line string) (e told) {
+	if err := json.Unmarshal([]byte(line), &e); err != nil {
+		panic(err)
+	}
+	return e
+}
+
+func (e told) key() string { return e.Object.Metadata.Namespace + "/" + e.Object.Metadata.Name }
+
+// take does what an informer does with an event.
+func (s store) take(line string) {
+	switch e := read(line); e.Type {
+	case "ADDED", "MODIFIED":
+		_, s[e.key()], _ = strings.Cut(line, `"object":`)
+	case "DELETED":
+		delete(s, e.key())
+	}
+}
+
+// follower is a client that knew the truth as of a resourceVersion when it came.
+type follower struct {
+	selector selector
+	start    fanout.Start
+	proof    fanout.Proof
+	known    store
+	rv       uint64
+
+	sub  *fanout.Subscription
+	sink *recorder
+}
+
+// follow begins a subscription, unless it is refused because a relist has leapt over where it would begin.
+func (w *world) follow(f *follower) (ok bool) {
+	w.t.Helper()
+	var err error
+	f.sub, err = w.cache.Subscribe(fanout.Request{
+		Filter: f.selector.filter(w.t), Start: f.start, ResourceVersion: f.rv, Proof: f.proof, Bookmarks: true, Timeout: time.Hour,
+	})
+	if errors.Is(err, fanout.ErrLeapt) {
+		return false
+	}
+	if err != nil {
+		w.t.Fatalf("%v: %v", f, err)
+	}
+	f.sink = newRecorder()
+	w.flusher.Start(f.sub, f.sink)
+	return true
+}
+
+// end has the client told all that there is, and returns that.
+func (f *follower) end(t testing.TB) []string {
+	f.sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
+	select {
+	case <-f.sink.endc:
+	case <-time.After(time.Minute):
+		t.Fatal("no end")
+	}
+	lines := f.sink.lines(t)
+	if f.start == fanout.FromSnapshot { // its initial events are not of interest here
+		lines = lines[len(f.known):]
+	}
+	return lines
+}
+
+func (f *follower) String() string {
+	return fmt.Sprintf("%v, start %d at %d, %+v", f.selector, f.start, f.rv, f.proof)
+}
+
+// check holds what a client was told against the truth: all of it, in order, if it has not been cut off; and wherever it is cut off, what
+// happened behind what it has seen last makes up for what is missing.
+func (f *follower) check(t testing.TB, tr *truth, whole bool, lines []string, resume func(known store, rv uint64)) {
+	want := tr.at(f.selector, tr.rv)
+	known, rv := maps.Clone(f.known), f.rv
+	cut := func() {
+		if got := tr.goOn(known, f.selector, rv); !maps.Equal(got, want) {
+			t.Errorf("%v: cut off at %d, and goes on elsewhere: holds\n%v, want\n%v, after\n%s", f, rv, got, want, lines)
+		}
+		if resume != nil {
+			resume(known, rv)
+		}
+	}
+	cut()
+	for _, l := range lines {
+		e := read(l)
+		at := e.Object.Metadata.ResourceVersion
+		before, had := known[e.key()]
+		switch {
+		case at < rv:
+			t.Errorf("%v: %d behind %d: %s", f, at, rv, l)
+		case whole && e.Type != "BOOKMARK" && had != (e.Type != "ADDED"):
+			t.Errorf("%v: %t that it has, and it is told %s", f, had, l)
+		case e.Type == "MODIFIED" && had && read(`{"object":`+before).Object.Metadata.UID != e.Object.Metadata.UID:
+			t.Errorf("%v: %s was another object, %s", f, l, before)
+		}
+		known.take(l)
+		rv = at
+		cut()
+	}
+	if whole && !maps.Equal(known, want) {
+		t.Errorf("%v: holds\n%v, want\n%v, after\n%s", f, known, want, lines)
+	}
+}
+
+// Wherever a client is cut off among what a relist shows, it ends up with the truth: here, and at kube-apiserver, which knows nothing of
+// that relist.
+func TestRelistCut(t *testing.T) {
+	for range 200 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			relistAndCut(t, rand.New(rand.NewPCG(seed, 0)))
+		})
+	}
+}
+
+func relistAndCut(t *testing.T, rng *rand.Rand) {
+	w := newWorld(t, roomy)
+	tr := &truth{rng: rng, rv: 100, things: make(map[string]*thing)}
+	tr.happens(t, 5+rng.IntN(10), w.cache)
+	before := tr.rv
+	tr.rv += uint64(rng.IntN(6)) // of other collections: a proof may be about these
+	var clients []*follower
+	for i := range 24 {
+		f := &follower{selector: randomSelector(t, rng), start: fanout.Start(i % 3), rv: before}
+		if i%6 == 0 {
+			f.selector = everything(t)
+		}
+		if i < 12 && f.start != fanout.FromVersion {
+			f.rv += rng.Uint64N(tr.rv - before + 1)
+			f.proof = fanout.Proof{Epoch: w.cache.Epoch(), At: before, AsOf: f.rv}
+		}
+		f.known = tr.at(f.selector, f.rv)
+		clients = append(clients, f)
+		w.follow(f)
+	}
+	tr.happens(t, rng.IntN(2)*rng.IntN(12), nil)
+	tr.rv += uint64(rng.IntN(3))
+	for range 12 { // who has seen elsewhere what is still to come here
+		f := &follower{selector: randomSelector(t, rng), start: fanout.FromVersion, rv: before + rng.Uint64N(tr.rv-before+3)}
+		f.known = tr.at(f.selector, f.rv)
+		clients = append(clients, f)
+		w.follow(f)
+	}
+	if _, err := w.cache.Replace(tr.list(), tr.rv, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	tr.rv += 3
+	w.cache.Advance(tr.rv)
+	tr.happens(t, rng.IntN(5), w.cache)
+	for _, f := range clients {
+		lines := f.end(t)
+		f.check(t, tr, f.sink.reason != fanout.Forgotten, lines, func(known store, rv uint64) {
+			again := &follower{selector: f.selector, start: fanout.FromVersion, rv: rv, known: known}
+			if w.follow(again) {
+				again.check(t, tr, false, again.end(t), nil)
+			}
+		})
+		if f.start != fanout.FromVersion && f.sink.reason == fanout.Forgotten {
+			t.Errorf("%v: ended", f)
+		}
+	}
+}

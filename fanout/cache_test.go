@@ -226,6 +226,33 @@ func TestReplaceLeap(t *testing.T) {
 	}
 }
 
+// A history that begins among what a relist has shown is not made to go further back: what it has left out would be missing.
+func TestReplaceExtend(t *testing.T) {
+	limits := roomy
+	limits.HistoryEvents = 2
+	w := newWorld(t, limits)
+	for _, name := range []string{"x", "y", "z"} {
+		w.put(named(name))
+	}
+	for _, list := range []uint64{5, 1} { // the second leaps over nothing
+		before := w.rv
+		w.relist(func(things map[string]*thing, rv uint64) uint64 {
+			clear(things)
+			return rv + list
+		})
+		oldest := w.cache.Stats().Oldest
+		if oldest != before+1 {
+			t.Fatalf("the history begins behind %d, want %d: this test measures nothing", oldest, before+1)
+		}
+		if w.cache.Extend(nil, 100, oldest) {
+			t.Errorf("the history of a list as of %d goes back to 100", w.rv)
+		}
+		for _, name := range []string{"x", "y", "z"} {
+			w.put(named(name))
+		}
+	}
+}
+
 func TestReplaceBackwards(t *testing.T) {
 	w := newWorld(t, roomy)
 	rv := w.put(named("x"))

@@ -8,8 +8,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
@@ -41,14 +45,19 @@ func (tr *truth) happens(t testing.TB, n int, cache *fanout.Cache) {
 			o.uid = c.before.uid
 			ev = event("MODIFIED", o)
 		}
-		tr.changes = append(tr.changes, c)
-		delete(tr.things, o.key())
-		if c.after != nil {
-			tr.things[o.key()] = o
-		}
+		tr.commit(c)
 		if cache != nil {
 			apply(t, cache, ev)
 		}
+	}
+}
+
+func (tr *truth) commit(c change) {
+	tr.changes = append(tr.changes, c)
+	if c.after != nil {
+		tr.things[c.after.key()] = c.after
+	} else {
+		delete(tr.things, c.before.key())
 	}
 }
 
@@ -202,7 +211,7 @@ func (f *follower) check(t testing.TB, tr *truth, whole bool, lines []string, re
 // Wherever a client is cut off among what a relist shows, it ends up with the truth: here, and at kube-apiserver, which knows nothing of
 // that relist.
 func TestRelistCut(t *testing.T) {
-	for range 200 {
+	for range 60 {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -256,5 +265,74 @@ func relistAndCut(t *testing.T, rng *rand.Rand) {
 		if f.start != fanout.FromVersion && f.sink.reason == fanout.Forgotten {
 			t.Errorf("%v: ended", f)
 		}
+	}
+}
+
+// gate is a selector that stops who asks it, the writer, at the nth question.
+type gate struct {
+	labels.Selector
+	left atomic.Int32
+	stop func()
+}
+
+func (g *gate) Matches(l labels.Labels) bool {
+	if g.left.Add(-1) == 0 {
+		g.stop()
+	}
+	return g.Selector.Matches(l)
+}
+
+// A client that goes while a list is taken in is told by its last event, or a bookmark behind that, of no more than it has been sent.
+func TestRelistEndings(t *testing.T) {
+	const objects = 6
+	within := 0
+	for n := 1; ; n++ {
+		w := newWorld(t, roomy)
+		tr := &truth{rv: 100, things: make(map[string]*thing)}
+		for i := range objects {
+			tr.rv++
+			o := named(fmt.Sprint(i), "l", "1")
+			o.rv, o.uid = tr.rv, fmt.Sprint(tr.rv)
+			tr.commit(change{rv: tr.rv, after: &o})
+			apply(t, w.cache, event("ADDED", &o))
+		}
+		before := tr.rv
+		for i := range objects { // each third goes, leaves the selector, stays; the last first
+			tr.rv++
+			i = objects - 1 - i
+			was := tr.things[fmt.Sprint("a/", i)]
+			c := change{rv: tr.rv, before: was}
+			if i%3 < 2 {
+				c.after = was.at(tr.rv)
+				c.after.labels = map[string]string{"l": fmt.Sprint(i % 3)}
+			}
+			tr.commit(c)
+		}
+		clients := []*follower{{selector: everything(t)}, {selector: sel(t, "", "l=1", "")}} // each in a shard of its own
+		for _, f := range clients {
+			f.start, f.rv, f.known = fanout.FromVersion, before, tr.at(f.selector, before)
+			w.follow(f)
+		}
+		g := &gate{Selector: sel(t, "", "l", "").labels, stop: func() {
+			within++
+			for _, f := range clients {
+				f.sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
+			}
+			time.Sleep(20 * time.Millisecond) // they take what there is, and cannot quite end
+		}}
+		defer w.subscribe(selector{labels: g, fields: fields.Everything()}, fanout.Request{}).Cancel()
+		g.left.Store(int32(n))
+		if _, err := w.cache.Replace(tr.list(), tr.rv, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range clients {
+			f.check(t, tr, false, f.end(t), nil)
+		}
+		if g.left.Load() > 0 {
+			break
+		}
+	}
+	if within < objects {
+		t.Errorf("%d looks: this test measures nothing", within)
 	}
 }

@@ -517,7 +517,8 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 }
 
 // farewell adds a bookmark in front of the end, for the client to come back with. All changes up to resourceVersion progress must have been
-// sent. A client that asked for what is behind a resourceVersion that is yet to come knows better.
+// sent. A client that asked for what is behind a resourceVersion that is yet to come knows better, and so does one that has been sent an event
+// ahead of progress, which may be one of several that a list has shown.
 func (s *Subscription) farewell(b *batch, progress uint64) {
 	form := s.cache.form.Load()
 	if s.bookmarks && progress >= s.began && progress >= s.sent && form != nil && form.HasPlain() {

@@ -144,6 +144,10 @@ type Options struct {
 	spareLists bool
 	// hangTimeout is for how long an upstream watch that has brought bookmarks may bring nothing; see guard.
 	hangTimeout time.Duration
+	// avoidFor is for how long a resource is passed through that has an object which can't be cached.
+	avoidFor time.Duration
+	// readMemory says how much memory is in use; nil is what the system says.
+	readMemory func() (int64, error)
 	// mostAlone is how many small consistent reads of one lane are passed through at a time; see cachedRead.passesAlone.
 	mostAlone int32
 }
@@ -186,6 +190,7 @@ func NewOptions() Options {
 		AuditLogMaxBackup:  100,
 		AuditLogMaxSize:    100,
 		hangTimeout:        hangTimeout,
+		avoidFor:           avoidFor,
 		DrainDuration:      10 * time.Second,
 		ShutdownTimeout:    10 * time.Second,
 		LogFormat:          "text",

@@ -250,7 +250,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 
 	fs.IntVar(&o.MaxWatches, "max-watches", o.MaxWatches, "`WATCHES` that may be open at a time, passed-through ones included; 0 is any number")
 	fs.IntVar(&o.MaxWatchesPerUser, "max-watches-per-user", o.MaxWatchesPerUser, "`WATCHES` that one user may have open at a time; 0 is any number")
-	fs.Var((*sizeValue)(&o.MemoryLimit), "memory-limit", "`BYTES` of memory near which caches are given up, new watches and lists refused, and at last new connections reset; 0 is off, -1 the container's limit, if it has one")
+	fs.Var((*sizeValue)(&o.MemoryLimit), "memory-limit", "`BYTES` of memory near which caches are given up and new watches and lists refused; 0 is off, -1 the container's limit, if it has one")
 
 	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for the status page, /livez, /readyz, /metrics and /debug over plain HTTP; 0 is off, -1 any free port")
 	fs.StringVar(&o.AdminBindAddress, "admin-bind-address", o.AdminBindAddress, "`IP` address of the admin port")

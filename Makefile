@@ -37,9 +37,9 @@ unit: ## unit tests and fuzz seeds, with the race detector; what allocates, with
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos)
 	$(GO) test -run Allocs ./framing ./fanout ./proxy
 
-e2e: bin/watchfan-race bin/devcluster bin/kubectl ## the built binary between a real kube-apiserver and real clients
+e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl ## the built binary between a real kube-apiserver and real clients
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless
-	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
+	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
 		$(GO) test -timeout 20m -count=1 ./proxy/e2e/...
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 

@@ -496,6 +496,7 @@ func FuzzCBORReader(f *testing.F) {
 		f.Add(c.bytes("empty"))
 		f.Add(c.events("all")[0])
 	}
+	f.Add(append(bytes.Repeat([]byte{0x81, 0xa1, 0x00, 0xc1}, 100), 0))
 	f.Add([]byte{0x82, 0xc0, 0x61, 'x', 0xfb, 0, 0, 0, 0, 0, 0, 0, 0})
 	definite, err := cbor.DecOptions{IndefLength: cbor.IndefLengthForbidden, MaxNestedLevels: 65535, MaxArrayElements: 1 << 30, MaxMapPairs: 1 << 30}.DecMode()
 	if err != nil {

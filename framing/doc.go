@@ -117,9 +117,11 @@
 //
 // # Bounds
 //
-// An event, and in protobuf and CBOR an item of a list, has at most [MaxEvent] bytes, as
-// many as client-go accepts of an event. Nesting is bounded by the JSON decoder
-// (10,000 levels); messages of protobuf and maps of CBOR are entered only as deep as a selectable
-// field lies. Every parser here returns an error for anything it does not
+// An event and an item of a list have at most [MaxEvent] bytes, as many as
+// client-go accepts of an event. JSON has at most 10,000 levels ([ErrTooDeep]),
+// groups of protobuf, which Kubernetes has none of, as many; messages of protobuf
+// and maps of CBOR are entered only as deep as a selectable field lies, and
+// whatever is in them is passed over without recursion, in time that grows with
+// its bytes. Every parser here returns an error for anything it does not
 // understand and has a fuzz target.
 package framing

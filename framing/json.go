@@ -53,7 +53,7 @@ func (s *jsonScanner) Event(line []byte) (Event, error) {
 		err = s.atEnd()
 	}
 	if err != nil {
-		return Event{}, fmt.Errorf("read watch event: %w", err)
+		return Event{}, fmt.Errorf("read watch event: %w", jsonError(err))
 	}
 	if !found {
 		return Event{}, errors.New("read watch event: no object")
@@ -100,7 +100,7 @@ func (s *jsonScanner) Item(raw, typeMeta []byte) (*Object, error) {
 		err = s.atEnd()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read list item: %w", err)
+		return nil, fmt.Errorf("read list item: %w", jsonError(err))
 	}
 	o, err := found.identify(JSON, &s.fields)
 	if err != nil {
@@ -158,6 +158,23 @@ func (s *jsonScanner) members(f func(name []byte) error) (span, error) {
 	_, err = s.dec.ReadToken()
 	at.end = s.offset()
 	return at, unexpectedEOF(err)
+}
+
+// ErrTooDeep is returned for JSON that nests deeper than 10,000 levels, with the event or the list around an object. kube-apiserver
+// takes objects of as many (sigs.k8s.io/json), so that some have a level or two too many here, and for client-go.
+var ErrTooDeep = errors.New("JSON of more than 10,000 levels")
+
+// jsonError is err of the decoder without the names of the members that it was within: an object's content is not for logs.
+func jsonError(err error) error {
+	var syntax *jsontext.SyntacticError
+	if !errors.As(err, &syntax) {
+		return err
+	}
+	err = syntax.Err
+	if err.Error() == "exceeded max depth" { // the decoder has no name for it
+		err = ErrTooDeep
+	}
+	return fmt.Errorf("byte %d: %w", syntax.ByteOffset, err)
 }
 
 func unexpectedEOF(err error) error {

@@ -106,7 +106,7 @@ func TestScannerErrors(t *testing.T) {
 	f(object(`"name":"x","resourceVersion":"1"`)+"\n{", "")
 	f(`{"type":"BOOKMARK","object":{"metadata":{}}}`, "BOOKMARK without resourceVersion")
 	f(`{"type":"ERROR","object":{"code":"x"}}`, "ERROR")
-	f(strings.Repeat(`{"object":`, 20_000), "depth")
+	f(strings.Repeat(`{"object":`, 20_000), "levels")
 }
 
 // kube-apiserver passes raw JSON on as somebody wrote it. One such object must not end the watch of all.
@@ -256,6 +256,7 @@ func FuzzEvent(f *testing.F) {
 		}
 	}
 	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"}}}`))
+	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"},"x":` + nestedJSON(`[{"a":`, "1", "}]", 100) + `}}`))
 	f.Add([]byte(`{"object":{"metadata":{"labels":{"a":"\u0026"},"resourceVersion":"007","namespace":"n","name":"x"},` +
 		`"spec":{"nodeName":"n1","hostNetwork":true},"status":{"podIPs":[{"ip":1.50}],"podIP":"1"}},"type":"DELETED"}`))
 	s := framing.NewScanner(framing.JSON, podFields)

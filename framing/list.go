@@ -191,35 +191,57 @@ const (
 // jsonListReader is the [ListReader] of [JSON].
 type jsonListReader struct {
 	metadataOf
+	body    boundedReader
 	dec     *jsontext.Decoder
 	inItems bool
 }
 
 func newJSONListReader(r io.Reader) *jsonListReader {
-	return &jsonListReader{dec: jsontext.NewDecoder(r, asSent...)}
+	l := &jsonListReader{body: boundedReader{r: r}}
+	l.dec = jsontext.NewDecoder(&l.body, asSent...)
+	return l
+}
+
+// boundedReader ends with [ErrTooLong] behind MaxEvent bytes of which nothing is made.
+type boundedReader struct {
+	r    io.Reader
+	read int
+}
+
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.read > MaxEvent {
+		return 0, ErrTooLong
+	}
+	n, err := b.r.Read(p)
+	b.read += n
+	return n, err
 }
 
 // Next implements [ListReader].
 func (l *jsonListReader) Next() ([]byte, error) {
 	for {
+		l.body.read = 0
 		if l.inItems {
 			if l.dec.PeekKind() != ']' {
 				v, err := l.value()
+				if err == nil && len(v) > MaxEvent {
+					err = ErrTooLong
+				}
 				if err != nil {
-					return nil, fmt.Errorf("read list: %w", err)
+					return nil, fmt.Errorf("read list: %w", jsonError(err))
 				}
 				return v, nil
 			}
 			l.inItems = false
 			if _, err := l.dec.ReadToken(); err != nil {
-				return nil, fmt.Errorf("read list: %w", unexpectedEOF(err))
+				return nil, fmt.Errorf("read list: %w", jsonError(unexpectedEOF(err)))
 			}
 		}
 		if err := l.member(); err != nil {
 			if err == errListEnd {
 				return nil, io.EOF
 			}
-			return nil, fmt.Errorf("read list: %w", unexpectedEOF(err))
+			return nil, fmt.Errorf("read list: %w", jsonError(unexpectedEOF(err)))
 		}
 	}
 }

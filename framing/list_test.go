@@ -153,6 +153,7 @@ func FuzzListReader(f *testing.F) {
 		}
 	}
 	f.Add([]byte(` { "items" : [ 1 , [ ] ] , "metadata" : null } `), uint64(2))
+	f.Add([]byte(`{"items":[`+nestedJSON(`[{"a":`, "1", "}]", 100)+`]}`), uint64(3))
 	f.Fuzz(func(t *testing.T, body []byte, seed uint64) {
 		r := framing.NewListReader(framing.JSON, &uneven{body, rand.New(rand.NewPCG(seed, 0))})
 		var items []string

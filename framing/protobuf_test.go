@@ -360,6 +360,7 @@ func FuzzProtobufEvent(f *testing.F) {
 		}
 	}
 	f.Add(protobufEvent(f, "ADDED", message(1, text(1, "x"), text(6, "7"))), uint64(1))
+	f.Add(protobufEvent(f, "ADDED", message(1, text(1, "x"), text(6, "7")), nestedMessages(2, 100), nestedGroups(9, 100)), uint64(1))
 	f.Add(protobufEvent(f, "BOOKMARK", message(1, text(6, "007"), message(12, text(1, framing.InitialEventsEnd), text(2, "true")))), uint64(1<<64-1))
 	f.Add(protobufEvent(f, "DELETED", message(1, text(1, "x"), text(3, "n"), text(6, "7"), message(11, text(1, "a"))),
 		message(2, text(10, "n1"), varint(11, 1)), message(3, message(12, text(1, "1")), text(6, "2"))), uint64(100))

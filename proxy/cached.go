@@ -67,6 +67,7 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 			ctx:        s.ctx,
 			spareLists: s.opts.spareLists,
 			hang:       s.opts.hangTimeout,
+			avoidFor:   s.opts.avoidFor,
 			turns:      newTurns(),
 			byKey:      make(map[laneKey]*lane),
 			defined:    make(map[schema.GroupResource]*definition),
@@ -129,12 +130,13 @@ func (c *cachedReads) setResident(name string, l *lane) {
 	c.resident[name] = l
 }
 
-// residentSynced returns an error that names a resident resource which is not ready to be served.
+// residentSynced returns an error that names a resident resource which is not ready to be served. One that can't be cached is passed through,
+// and does not keep the others from being served: else whoever may write one object too large for it could end the service, on all replicas.
 func (c *cachedReads) residentSynced() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range c.opts.ResidentResources {
-		if l := c.resident[name]; l == nil || !l.synced() || !c.lanes.has(l) {
+		if l := c.resident[name]; l == nil || (!l.synced() || !c.lanes.has(l)) && !c.lanes.avoids(l.laneKey) {
 			return fmt.Errorf("%s is not synced", name)
 		}
 	}

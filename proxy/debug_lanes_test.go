@@ -203,6 +203,7 @@ func TestErrorKind(t *testing.T) {
 		"EndedAtOnce":        proxy.ErrEndedAtOnce,
 		"WentBackwards":      fmt.Errorf("x: %w", fanout.ErrBackwards),
 		"TooLong":            fmt.Errorf("x: %w", framing.ErrTooLong),
+		"TooDeep":            fmt.Errorf("x: %w", framing.ErrTooDeep),
 		"CertificateRefused": &url.Error{Op: "Get", URL: "https://secret", Err: &tls.CertificateVerificationError{Err: errors.New("secret")}},
 		"NameNotFound":       &url.Error{Op: "Get", URL: "https://secret", Err: &net.OpError{Op: "dial", Err: &net.DNSError{Name: "secret"}}},
 		"ConnectionRefused":  &url.Error{Op: "Get", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},

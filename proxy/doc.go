@@ -77,6 +77,7 @@
 // What is sent to us is refused at the first place that can tell, and before anything behind it looks:
 //
 //	too many connections                         the listener resets them            --max-connections
+//	new connections while memory is spent        the same                            --memory-limit, see memory
 //	a handshake or a head that does not end      closed, or 408, 32 s after its beginning, however steadily it comes
 //	no HTTP/1.1, a head of more than 64 KiB      fasthttp: 400, 431, 501
 //	two readings of one head                     checkHead: 400, 417, 431, 501, 505, and the connection ends

@@ -11,6 +11,14 @@ func SpareLists(o *Options) { o.spareLists = true }
 // HangTimeout has an upstream watch that has brought bookmarks broken when it then brings nothing for d.
 func HangTimeout(d time.Duration) func(*Options) { return func(o *Options) { o.hangTimeout = d } }
 
+// AvoidFor has a resource that has an object which can't be cached passed through for d.
+func AvoidFor(d time.Duration) func(*Options) { return func(o *Options) { o.avoidFor = d } }
+
+// MemoryUsed has memory compared with what used says, in bytes.
+func MemoryUsed(used func() int64) func(*Options) {
+	return func(o *Options) { o.readMemory = func() (int64, error) { return used(), nil } }
+}
+
 // ListsAtOnce is how many lanes are listed at a time.
 const ListsAtOnce = listsAtOnce
 

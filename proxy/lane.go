@@ -31,6 +31,8 @@ type lane struct {
 	spawn       func(func(context.Context)) bool // lanes.spawn
 	spareLists  bool                             // Options.spareLists
 	hangTimeout time.Duration                    // Options.hangTimeout
+	avoidFor    time.Duration                    // Options.avoidFor
+	full        func() bool                      // lanes.full
 	turn        turns                            // of lanes
 	elsewhere   func(context.Context)            // lanes.elsewhere
 
@@ -65,9 +67,6 @@ type lane struct {
 	lastError atomic.Pointer[laneError]
 	// outdated is set when the resource has another definition than info has: the lane ends when its upstream watch does.
 	outdated atomic.Bool
-
-	// unfit is set when the resource has an object that is too large to be cached.
-	unfit atomic.Bool
 
 	// watchList reports whether upstream serves sendInitialEvents (KEP-3157).
 	watchList atomic.Bool
@@ -162,12 +161,14 @@ type lanes struct {
 	log        *slog.Logger
 	spareLists bool
 	hang       time.Duration // Options.hangTimeout
+	avoidFor   time.Duration // Options.avoidFor
 	turns      turns
 
 	left atomic.Int64 // when elsewhere last did something; a fanout.Instant
 
-	// short reports whether memory is: then no lane begins. Set before the first is asked for; nil is never.
-	short func() bool
+	// short reports whether memory is: then no lane begins. full reports whether it is now: then a list that is being read is given up. Both are
+	// set before the first lane is asked for; nil is never.
+	short, full func() bool
 
 	running sync.WaitGroup // the reflectors
 
@@ -175,7 +176,7 @@ type lanes struct {
 	ctx     context.Context // of the reflectors; nil once no more are to start
 	byKey   map[laneKey]*lane
 	defined map[schema.GroupResource]*definition // see definitions; nil is none
-	avoided map[laneKey]time.Time                // until when there are to be no such lanes; see avoid
+	avoided map[laneKey]time.Time                // until when there are to be no such lanes; see avoid, avoids
 }
 
 // acquire returns the lane of a resource in a representation, starting it if need be and start is true, and counts the caller as
@@ -198,15 +199,13 @@ func (ls *lanes) acquire(info resourceInfo, rep representation, start bool) (l *
 		if !start || ls.short != nil && ls.short() || time.Now().Before(ls.avoided[key]) {
 			return nil, false
 		}
-		delete(ls.avoided, key)
 		l = ls.newLane(key, info)
 		ls.byKey[key] = l
 		ctx, cancel := context.WithCancel(ls.ctx)
 		l.stop = cancel
 		ls.running.Go(func() {
-			(&reflector{lane: l, scanner: framing.NewScanner(l.encoding, l.fields)}).run(ctx)
-			if l.unfit.Load() {
-				ls.avoid(key)
+			if avoid := (&reflector{lane: l, scanner: framing.NewScanner(l.encoding, l.fields)}).run(ctx); avoid > 0 {
+				ls.avoid(key, avoid)
 			}
 			ls.remove(l)
 		})
@@ -229,6 +228,8 @@ func (ls *lanes) newLane(key laneKey, info resourceInfo) *lane {
 		spawn:       ls.spawn,
 		spareLists:  ls.spareLists,
 		hangTimeout: ls.hang,
+		avoidFor:    ls.avoidFor,
+		full:        ls.full,
 		turn:        ls.turns,
 		elsewhere:   ls.elsewhere,
 	}
@@ -309,6 +310,11 @@ func (ls *lanes) stopIdle() {
 			l.stop()
 		}
 	}
+	for key, until := range ls.avoided {
+		if l := ls.byKey[key]; l != nil && l.synced() || l == nil && time.Since(until) >= ls.idle {
+			delete(ls.avoided, key)
+		}
+	}
 }
 
 // shed stops all lanes that nobody uses, and returns how many that were.
@@ -326,17 +332,28 @@ func (ls *lanes) shed() (n int) {
 	return n
 }
 
-// avoidFor is how long a resource is passed through that can't be followed.
-const avoidFor = 10 * time.Minute
+// How long a resource is passed through: because an object can't be cached, which somebody has to change, or because it finds no room, which
+// others may have left by then. A collection that never has room is listed that often for nothing.
+const (
+	avoidFor = 10 * time.Minute
+	roomIn   = time.Minute
+)
 
-// avoid has requests for such a lane passed through for a while.
-func (ls *lanes) avoid(key laneKey) {
+// avoid has requests for such a lane passed through for d.
+func (ls *lanes) avoid(key laneKey, d time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.avoided == nil {
 		ls.avoided = make(map[laneKey]time.Time)
 	}
-	ls.avoided[key] = time.Now().Add(avoidFor)
+	ls.avoided[key] = time.Now().Add(d)
+}
+
+// avoids reports whether requests for such a lane are passed through because it could not be filled, or were until it is being tried again.
+func (ls *lanes) avoids(key laneKey) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return !ls.avoided[key].IsZero()
 }
 
 // endWatches ends all watches that are served from a cache, and lets no other begin.

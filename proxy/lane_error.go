@@ -43,6 +43,8 @@ func errorKind(err error) string {
 		return "WentBackwards"
 	case errors.Is(err, framing.ErrTooLong):
 		return "TooLong"
+	case errors.Is(err, framing.ErrTooDeep):
+		return "TooDeep"
 	case errors.As(err, &certificate):
 		return "CertificateRefused"
 	case errors.As(err, &name):

@@ -22,19 +22,21 @@ func (l patientListener) Accept() (net.Conn, error) {
 	}
 }
 
-// limitedListener resets connections beyond the most that clients may have at once. A reset costs nothing, where an answer would take a TLS
+// limitedListener resets connections beyond the most that clients may have at once, and any while memory is spent. A reset costs nothing, where an answer would take a TLS
 // handshake and somebody to wait for it; a connection left in the backlog would keep its client from trying another replica. Clients of
 // Kubernetes try again.
 type limitedListener struct {
 	net.Listener
 	most int
 	open func() int // how many there are
+
+	spent func() bool // reports whether memory is
 }
 
 func (l limitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
-		if err != nil || l.open() < l.most {
+		if err != nil || l.open() < l.most && !l.spent() {
 			return c, err
 		}
 		rejectedConnections.Inc()

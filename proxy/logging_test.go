@@ -47,7 +47,7 @@ var logKeys = map[string]string{
 	"lanesStopped":        "a number",
 	"limitBytes":          "a number",
 	"maxProcs":            "a number of CPUs",
-	"memory":              "enough, short or full",
+	"memory":              "enough, short, full or spent",
 	"message":             "a verdict's, in words",
 	"method":              "of HTTP",
 	"objects":             "a number",

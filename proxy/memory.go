@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"math"
-	"os"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -12,9 +11,10 @@ import (
 
 // memory sees to it that what clients ask for does not end the process. Each second it compares what the kernel counts with the limit:
 //
-//	from 70%  the garbage collector works harder (GOMEMLIMIT, unless the environment sets it)
+//	from 70%  the garbage collector works harder (or from GOMEMLIMIT in the environment, if that is less)
 //	from 80%  lanes without clients stop and no lane begins, so that what would start one is passed through
-//	from 90%  new watches and lists are refused as well
+//	from 90%  new watches and lists are refused as well, and a lane that is being filled, or lists anew, is given up
+//	from 95%  new connections are reset: a TLS handshake and a head that does not end take up to 134 KiB for a while
 //
 // Each ends when the use is 5% lower again. Watches that are there go on: to end them would bring them back at once, with lists.
 type memory struct {
@@ -36,14 +36,16 @@ const (
 	memoryEnough memoryLevel = iota
 	memoryShort
 	memoryFull
+	memorySpent
 )
 
-func (l memoryLevel) String() string { return [...]string{"enough", "short", "full"}[l] }
+func (l memoryLevel) String() string { return [...]string{"enough", "short", "full", "spent"}[l] }
 
 const (
 	softPercent  = 70 // garbage alone is not to make memory short
 	shortPercent = 80
 	fullPercent  = 90
+	spentPercent = 95
 	easePercent  = 5 // of hysteresis
 	memoryEvery  = time.Second
 	freeEvery    = 5 * time.Second // a collection takes 0.1 s for some hundred MiB
@@ -53,7 +55,9 @@ const (
 func (l memoryLevel) next(used, limit int64) memoryLevel {
 	percent := float64(used) / float64(limit) * 100
 	switch {
-	case percent >= fullPercent || l == memoryFull && percent > fullPercent-easePercent:
+	case percent >= spentPercent || l == memorySpent && percent > spentPercent-easePercent:
+		return memorySpent
+	case percent >= fullPercent || l >= memoryFull && percent > fullPercent-easePercent:
 		return memoryFull
 	case percent >= shortPercent || l >= memoryShort && percent > shortPercent-easePercent:
 		return memoryShort
@@ -71,6 +75,9 @@ func newMemory(opts *Options, shed func() int, log *slog.Logger) *memory {
 			m.limit, m.read = group.limit, group.used
 		}
 	}
+	if opts.readMemory != nil {
+		m.read = opts.readMemory
+	}
 	return m
 }
 
@@ -79,10 +86,10 @@ func (m *memory) run(ctx context.Context) {
 	if m.limit == 0 {
 		return
 	}
-	soft := m.limit / 100 * softPercent
-	if os.Getenv("GOMEMLIMIT") == "" { // or the operator has decided
-		defer debug.SetMemoryLimit(debug.SetMemoryLimit(soft))
-	}
+	// A GOMEMLIMIT near the limit, such as the request of a container whose limit is the same, would let garbage make memory short.
+	before := debug.SetMemoryLimit(-1)
+	debug.SetMemoryLimit(min(before, m.limit/100*softPercent))
+	defer debug.SetMemoryLimit(before)
 	m.log.Info("Limited memory", "limitBytes", m.limit)
 	tick := time.NewTicker(memoryEvery)
 	defer tick.Stop()
@@ -130,6 +137,18 @@ func (m *memory) short() bool { return m.level.Load() >= int32(memoryShort) }
 
 // refuses reports whether no watch or list is to begin.
 func (m *memory) refuses() bool { return m.level.Load() >= int32(memoryFull) }
+
+// full reports whether no lane is to be filled, by what is in use now.
+func (m *memory) full() bool {
+	if m.limit == 0 || m.refuses() {
+		return m.limit != 0
+	}
+	used, err := m.read() // which run has logged if it fails
+	return err == nil && memoryEnough.next(used, m.limit) >= memoryFull
+}
+
+// spent reports whether no connection is to begin.
+func (m *memory) spent() bool { return m.level.Load() >= int32(memorySpent) }
 
 // noLimit is the least value that a cgroup's limit has where there is none: version 1 has a number of pages.
 const noLimit = math.MaxInt64 / 2

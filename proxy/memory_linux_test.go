@@ -18,15 +18,16 @@ func TestMemoryLevels(t *testing.T) {
 		want memoryLevel
 	}{
 		{0, memoryEnough}, {799, memoryEnough}, {800, memoryShort}, {799, memoryShort}, {751, memoryShort}, {750, memoryEnough},
-		{900, memoryFull}, {851, memoryFull}, {850, memoryShort}, {899, memoryShort}, {5000, memoryFull}, {700, memoryEnough},
-		{950, memoryFull}, {751, memoryShort}, {750, memoryEnough},
+		{900, memoryFull}, {851, memoryFull}, {850, memoryShort}, {899, memoryShort}, {5000, memorySpent}, {700, memoryEnough},
+		{949, memoryFull}, {751, memoryShort}, {750, memoryEnough},
+		{950, memorySpent}, {901, memorySpent}, {900, memoryFull}, {949, memoryFull}, {950, memorySpent}, {851, memoryFull}, {950, memorySpent}, {760, memoryShort},
 	} {
 		before := level
 		if level = level.next(step.used, limit); level != step.want {
 			t.Fatalf("%v and %d of %d in use: got %v, want %v", before, step.used, limit, level, step.want)
 		}
 	}
-	if got := memoryEnough.next(math.MaxInt64, math.MaxInt64); got != memoryFull {
+	if got := memoryEnough.next(math.MaxInt64, math.MaxInt64); got != memorySpent {
 		t.Errorf("got %v", got)
 	}
 }
@@ -36,13 +37,16 @@ func TestMemorySheds(t *testing.T) {
 	sheds := 0
 	m := &memory{limit: 100, shed: func() int { sheds++; return 1 }, log: slog.New(slog.DiscardHandler)}
 	for _, step := range []struct {
-		used           int64
-		sheds          int
-		short, refuses bool
-	}{{50, 0, false, false}, {80, 1, true, false}, {80, 2, true, false}, {95, 3, true, true}, {86, 4, true, true}, {10, 4, false, false}} {
+		used                  int64
+		sheds                 int
+		short, refuses, spent bool
+	}{
+		{50, 0, false, false, false}, {80, 1, true, false, false}, {80, 2, true, false, false}, {95, 3, true, true, true}, {86, 4, true, true, false},
+		{10, 4, false, false, false},
+	} {
 		m.look(step.used)
-		if sheds != step.sheds || m.short() != step.short || m.refuses() != step.refuses {
-			t.Errorf("at %d%%: %d sheds, short %t, refuses %t; want %+v", step.used, sheds, m.short(), m.refuses(), step)
+		if sheds != step.sheds || m.short() != step.short || m.refuses() != step.refuses || m.spent() != step.spent {
+			t.Errorf("at %d%%: %d sheds, short %t, refuses %t, spent %t; want %+v", step.used, sheds, m.short(), m.refuses(), m.spent(), step)
 		}
 	}
 }

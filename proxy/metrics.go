@@ -75,7 +75,7 @@ var (
 	rejectedMalformed     = metrics.NewCounter(rejectedRequests + `{reason="malformed"}`)
 
 	rejectedConnections = metrics.NewCounter(describe("counter", "watchfan_rejected_connections_total",
-		"Have clients had as many connections as --max-connections, or the files that may be open, allow? Counts those reset beyond."))
+		"Have clients had as many connections as --max-connections, or the files that may be open, allow, or was memory spent? Counts those that were reset."))
 
 	rejectedTooMany = map[rejection]*metrics.Counter{
 		rejectedWatches:     metrics.NewCounter(rejectedRequests + `{reason="max_watches"}`),

@@ -113,7 +113,7 @@ type Options struct {
 	// for a cluster would keep its controllers out, and what watches may use is MemoryLimit's business.
 	MaxWatches, MaxWatchesPerUser int
 	// MemoryLimit is how many bytes of memory may be used. Nearing it, lanes without clients stop and none begins, then new watches and
-	// lists are refused with 429. Default -1, CgroupMemory; 0 is off.
+	// lists are refused with 429, then new connections are reset. Default -1, CgroupMemory; 0 is off.
 	MemoryLimit int64
 
 	// AuditLogPath is the file to which each read that is served from a cache is written, and each request that we refuse, as
@@ -144,6 +144,10 @@ type Options struct {
 	spareLists bool
 	// hangTimeout is for how long an upstream watch that has brought bookmarks may bring nothing; see guard.
 	hangTimeout time.Duration
+	// avoidFor is for how long a resource is passed through that has an object which can't be cached.
+	avoidFor time.Duration
+	// readMemory says how much memory is in use; nil is what the system says.
+	readMemory func() (int64, error)
 	// mostAlone is how many small consistent reads of one lane are passed through at a time; see cachedRead.passesAlone.
 	mostAlone int32
 }
@@ -186,6 +190,7 @@ func NewOptions() Options {
 		AuditLogMaxBackup:  100,
 		AuditLogMaxSize:    100,
 		hangTimeout:        hangTimeout,
+		avoidFor:           avoidFor,
 		DrainDuration:      10 * time.Second,
 		ShutdownTimeout:    10 * time.Second,
 		LogFormat:          "text",

@@ -28,6 +28,7 @@ type reflector struct {
 	began  time.Time // when the list that is under way was asked for
 	slow   int       // how often in a row upstream has not said in time at which resourceVersion it is
 	typed  []byte
+	unseen int // bytes listed since memory was last looked at
 }
 
 // Times of the reflector. The watch timeout is client-go's range (client-go/tools/cache/reflector.go, minWatchTimeout).
@@ -41,8 +42,9 @@ const (
 	beginTimeout    = 3 * time.Second  // for which requests wait while upstream says that it is busy
 )
 
-// run follows the resource until ctx ends or upstream no longer serves it.
-func (r *reflector) run(ctx context.Context) {
+// run follows the resource until ctx ends, upstream no longer serves it, or it can't be cached. Then its requests are to be passed through
+// for as long as run returns.
+func (r *reflector) run(ctx context.Context) (avoid time.Duration) {
 	l := r.lane
 	started := time.Now()
 	l.log.Info("Started lane")
@@ -62,22 +64,26 @@ func (r *reflector) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			break
 		}
-		if errors.Is(err, framing.ErrTooLong) && (relisting || !l.synced()) {
-			l.log.Error("Stopped lane, an object is too large to be cached, so its requests are passed through", "err", err, "retryIn", avoidFor)
+		if uncachable(err) && (relisting || !l.synced()) {
+			l.log.Error("Stopped lane, an object is too large or too deep to be cached, so its requests are passed through", "err", err, "retryIn", l.avoidFor)
 			l.failed()
-			l.unfit.Store(true)
-			return
+			return l.avoidFor
+		}
+		if errors.Is(err, errNoRoom) {
+			l.log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", roomIn)
+			l.failed()
+			return roomIn
 		}
 		if err == nil && l.doubtful(began) {
 			l.outdated.Store(true)
 		}
 		if l.outdated.Load() {
 			l.log.Info("Stopped lane, the resource's definition changed")
-			return
+			return 0
 		}
 		if status != nil && status.Code == http.StatusNotFound {
 			l.log.Info("Stopped lane, upstream does not serve the resource")
-			return
+			return 0
 		}
 		if time.Since(began) > 10*time.Second || l.cache.Progress() > progress {
 			backoff = minBackoff
@@ -106,12 +112,38 @@ func (r *reflector) run(ctx context.Context) {
 		}
 	}
 	l.log.Info("Stopped lane", "elapsed", time.Since(started).Round(time.Second))
+	return 0
 }
 
 var (
 	errEndedAtOnce = errors.New("watch ended at once")
 	errBehind      = errors.New("upstream listed what is older than what it has shown")
 )
+
+// uncachable reports whether err is of an object that framing has no room for. What a watch brings of it may be gone when the collection is
+// listed, so that only a list proves it to be there.
+func uncachable(err error) bool {
+	return errors.Is(err, framing.ErrTooLong) || errors.Is(err, framing.ErrTooDeep)
+}
+
+var errNoRoom = errors.New("memory is full")
+
+// roomEvery is after how many bytes of a list memory is looked at: what a list may take within a second is more than what is left from where
+// memory is full to where the process is killed.
+const roomEvery = 1 << 20
+
+// room notes n bytes of a list that is being read, and returns errNoRoom if memory is full. A list that comes in place of what clients have
+// been shown needs as much again. To keep the clients without it would leave them with what is old, and to give both up makes room.
+func (r *reflector) room(n int) error {
+	if r.unseen += n; r.unseen < roomEvery {
+		return nil
+	}
+	r.unseen = 0
+	if r.lane.full != nil && r.lane.full() {
+		return errNoRoom
+	}
+	return nil
+}
 
 // hangs reports whether err is of an upstream that is there and does not do its part. Should there be several, another may.
 func hangs(err error) bool {
@@ -303,6 +335,9 @@ func (r *reflector) watchList(ctx context.Context, listed func()) error {
 			if objects = append(objects, ev.Object); len(objects)%100 == 0 {
 				g.expect(listTimeout)
 			}
+			if err := r.room(len(line)); err != nil {
+				return fmt.Errorf("watch %s: initial events: %w", l, err)
+			}
 			continue
 		case !ev.InitialEventsEnd:
 			return fmt.Errorf("watch %s: %s among the initial events", l, ev.Type)
@@ -348,8 +383,11 @@ func (r *reflector) page(ctx context.Context, token string, objects *[]*framing.
 	defer resp.Body.Close()
 	return readList(r.lane.encoding, resp.Body, func(raw []byte) error {
 		o, err := r.scanner.Item(raw, r.typed)
+		if err != nil {
+			return err
+		}
 		*objects = append(*objects, o)
-		return err
+		return r.room(len(raw))
 	})
 }
 
@@ -457,7 +495,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 			return nil
 		}
 		if err != nil {
-			r.relist = errors.Is(err, framing.ErrTooLong) // the object may be gone again
+			r.relist = uncachable(err)
 			return fmt.Errorf("watch %s: %w", l, err)
 		}
 		received := time.Now()

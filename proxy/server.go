@@ -116,7 +116,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, log: log, requests: s.ctx, streams: streams}
 	s.cached = newCachedReads(s, poller)
 	s.memory = newMemory(&s.opts, s.cached.lanes.shed, log)
-	s.cached.lanes.short = s.memory.short
+	s.cached.lanes.short, s.cached.lanes.full = s.memory.short, s.memory.full
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
 	s.health.watchers = &watchersPage{cached: s.cached}
 	s.health.add("resident-resources", s.cached.residentSynced)
@@ -212,7 +212,7 @@ func (s *Server) listen() error {
 		return patientListener{ln}, nil
 	}
 	limited := func(ln net.Listener) net.Listener {
-		return limitedListener{ln, min(s.opts.MaxConnections, mostOpenFiles()/10*9), s.conns.count}
+		return limitedListener{ln, min(s.opts.MaxConnections, mostOpenFiles()/10*9), s.conns.count, s.memory.spent}
 	}
 	// Half of the processors are left to watches that are there, whoever comes.
 	arrivals := newArrivals(max(1, runtime.GOMAXPROCS(0)/2))

@@ -174,6 +174,8 @@ func TestText(t *testing.T) {
 	f("v1.33.9", "", "trafficDistribution: PreferClose")
 	f("v1.36.3", "service: {trafficDistribution: ''}", "!trafficDistribution")
 	f("v1.36.3", "cache: {historyEvents: 20000000}", "--history-frames=20000000\n") // not 2e+07
+	f("v1.36.3", "limits: {maxConnections: 20000000, maxWatches: 30000000, maxWatchesPerUser: 50}", "--max-connections=20000000\n", "--max-watches=30000000\n",
+		"--max-watches-per-user=50\n")
 	f("v1.36.3", "goMemoryLimit: 3GiB", "name: GOMEMLIMIT\n              value: \"3GiB\"")
 	f("v1.36.3", "goMemoryLimit: ''", "!GOMEMLIMIT", "!env:")
 	f("v1.36.3", "resources: {requests: {memory: null}, limits: {memory: null}}", "!GOMEMLIMIT")
@@ -212,7 +214,9 @@ func TestArgs(t *testing.T) {
 			}
 		}
 	}
-	f("", "insecurePort: 0\n", "anonymousAuth: true\n", `requestHeaderClientCAFile: ""`, "idleTimeout: 10m\n", "historyBytes: 64Mi\n")
+	f("", "insecurePort: 0\n", "anonymousAuth: true\n", `requestHeaderClientCAFile: ""`, "idleTimeout: 10m\n", "historyBytes: 64Mi\n",
+		"maxConnections: 100000\n", "maxWatches: 0\n", "maxWatchesPerUser: 0\n", `memoryLimit: "-1"`)
+	f("limits: {maxConnections: 9, maxWatches: 8, maxWatchesPerUser: 7}", "maxConnections: 9\n", "maxWatches: 8\n", "maxWatchesPerUser: 7\n")
 	f(readFile(t, "testdata/small.yaml"))
 	f(readFile(t, "testdata/everything.yaml"), "anonymousAuth: false\n", "clientCAFile: /etc/watchfan/client-ca/client-ca-file\n",
 		"requestHeaderClientCAFile: /etc/watchfan/front-proxy-ca/requestheader-client-ca-file\n",
@@ -250,6 +254,9 @@ func TestBadValues(t *testing.T) {
 	f("service: {trafficDistribution: Nearest}", "/service/trafficDistribution", "PreferSameZone")
 	f("image: {digest: latest}", "/image/digest", "does not match pattern")
 	f("log: {level: verbose}", "/log/level", "debug")
+	f("limits: {maxConnections: 0}", "/limits/maxConnections", "minimum")
+	f("limits: {maxWatches: -1}", "/limits/maxWatches", "minimum")
+	f("limits: {maxWatchesPerUser: many}", "/limits/maxWatchesPerUser", "want integer")
 	f("goMemoryLimit: 700Mi", "/goMemoryLimit", "does not match pattern")
 	f("extraArgs: [min-request-timeout]", "/extraArgs/0", "does not match pattern")
 	f("autoscaling: {enabled: true, cpuPercent: 0}", "give autoscaling.cpuPercent")

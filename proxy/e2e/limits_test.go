@@ -2,6 +2,8 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -65,4 +67,107 @@ func TestWatchLimits(t *testing.T) {
 	if got := p.admin(t).metric(t, "watchfan_rejected_requests_total", `reason="max_watches"`); got < 1 {
 		t.Errorf("%v refusals are counted", got)
 	}
+}
+
+// What clients ask for does not end a process with little memory: it gives up what it can, refuses, and serves again afterwards, while a watch that
+// is there misses nothing. The race detector keeps what memory it has once had, so this is the plain binary.
+func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	plain := binary(t, "WATCHFAN_PLAIN_BIN", "watchfan")
+	c := privateCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "big", "small")
+	for i := range 30 {
+		direct.create(t, "/api/v1/namespaces/big/configmaps", fmt.Sprintf(`{"metadata":{"name":"big-%d"},"data":{"v":"%s"}}`, i, strings.Repeat("x", 900<<10)))
+	}
+	const limit = 128 << 20
+	p, err := startWatchfan(plain, t.TempDir(), c.ready.Kubeconfigs["admin"], "--memory-limit=128Mi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("watchfan's log:\n%s", tail(p.log, 60))
+		}
+	})
+	own, admin := p.plain(t), p.admin(t)
+	if got := admin.metric(t, "watchfan_memory_limit_bytes"); got != limit {
+		t.Errorf("the limit is %v", got)
+	}
+	const accounts = "/api/v1/namespaces/small/serviceaccounts"
+	w := own.watch(t, accounts+"?watch=1&resourceVersion=0")
+	writes := 0
+	write := func() {
+		writes++
+		direct.create(t, accounts, fmt.Sprintf(`{"metadata":{"name":"a%d"}}`, writes))
+	}
+
+	// Two lanes hold the collection of 27 MB, and their histories grow with each change of it.
+	const everything = "/api/v1/configmaps?watch=1&resourceVersion=0"
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	open := func(form string) int {
+		resp, err := own.open(ctx, http.MethodGet, everything, http.Header{"Accept": {form}}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			defer resp.Body.Close()
+			_, _ = io.Copy(io.Discard, resp.Body) // until its client leaves
+		}()
+		return resp.StatusCode
+	}
+	for _, form := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
+		if status := open(form); status != http.StatusOK {
+			t.Fatalf("a watch is answered %d", status)
+		}
+	}
+	changes, used := 0, 0.0
+	eventually(t, 90*time.Second, "a refusal", func() error {
+		if used = admin.metric(t, "watchfan_memory_used_bytes"); used < 0.9*limit {
+			direct.patch(t, fmt.Sprintf("/api/v1/namespaces/big/configmaps/big-%d", changes%30), fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, changes))
+			changes++
+		}
+		resp, err := own.try(http.MethodGet, "/api/v1/serviceaccounts?resourceVersion=0", nil, "")
+		if err == nil && resp.status != http.StatusTooManyRequests {
+			err = fmt.Errorf("answered %d", resp.status)
+		}
+		if err != nil { // a reset too, should memory be spent
+			return fmt.Errorf("%w with %v bytes in use after %d changes", err, used, changes)
+		}
+		return nil
+	})
+	before := len(w.all())
+	write()
+	w.wait(t, before+1)
+
+	// When they leave, their lanes stop.
+	leave()
+	eventually(t, 60*time.Second, "memory enough", func() error {
+		resp, err := own.try(http.MethodGet, "/api/v1/serviceaccounts?resourceVersion=0", nil, "")
+		if err == nil && resp.status != http.StatusOK {
+			err = fmt.Errorf("answered %d with %v bytes in use", resp.status, admin.metric(t, "watchfan_memory_used_bytes"))
+		}
+		return err
+	})
+	if got := admin.metric(t, "watchfan_memory_sheds_total"); got < 1 {
+		t.Errorf("%v lanes were shed", got)
+	}
+	write()
+	eventually(t, 30*time.Second, "all events of the watch that was there", func() error {
+		added := 0
+		for _, ev := range w.all() {
+			if ev.typ == "ADDED" && strings.HasPrefix(ev.key, "small/a") {
+				added++
+			}
+		}
+		if added != writes || !w.open() {
+			return fmt.Errorf("%d of %d", added, writes)
+		}
+		return nil
+	})
+	t.Logf("%v bytes in use at the refusal, after %d changes; %v afterwards", used, changes, admin.metric(t, "watchfan_memory_used_bytes"))
 }

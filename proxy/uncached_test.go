@@ -1,0 +1,202 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// uncachable write a ConfigMap that can't be cached.
+var uncachable = map[string]func(c *proxytest.Collection) uint64{
+	"too large": func(c *proxytest.Collection) uint64 { return c.Put("ns", "big", strings.Repeat("x", 17<<20)) },
+	"too deep": func(c *proxytest.Collection) uint64 {
+		return c.PutMembers("big", 1, `"x":`+strings.Repeat("[", 10_000)+strings.Repeat("]", 10_000))
+	},
+}
+
+// A resource with an object that can't be cached is passed through, without a list each time, and does not keep the proxy from being ready. The
+// other resources are as they were.
+func TestUncachableObject(t *testing.T) {
+	t.Parallel()
+	for name, put := range uncachable {
+		for _, watchList := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, watchList %t", name, watchList), func(t *testing.T) {
+				t.Parallel()
+				up := proxytest.NewServer(t)
+				up.SetWatchList(watchList)
+				fills := proxytest.WatchList
+				if !watchList {
+					fills = proxytest.List
+				}
+				f := startFan(t, up, func(o *proxy.Options) { o.ResidentResources, o.AdminPort = []string{"v1/configmaps"}, proxy.AnyPort })
+				other := f.watch("%s", foosPath+"?watch=1&resourceVersion=0")
+				f.cms.Put("ns", "a", "1")
+				clients := []*proxytest.Watcher{f.watch(anyState), f.watch(cmsPath + "?watch=1&resourceVersion=101")}
+				clients[0].Await(1)
+				f.ready()
+				before := f.up.Count(fills)
+
+				// It comes on a watch that is open: the lane lists, finds it, and ends.
+				put(f.cms)
+				for _, w := range clients {
+					if err := w.Ended(); err != nil {
+						t.Errorf("a client's stream ended with %v after %s", err, w.Strings())
+					}
+					if got := w.Strings(); len(got) > 2 {
+						t.Errorf("a client got %s", got)
+					}
+				}
+				f.awaitLog("level=ERROR", "Stopped lane", "passed through", "resource=v1/configmaps")
+				passed := f.up.Count(proxytest.Client)
+				for range 3 {
+					f.watch(anyState).Close()
+				}
+				f.passed(passed + 3)
+				f.ready()
+				if got := f.up.Count(fills); got != before+1 {
+					t.Errorf("listed %d times, want once", got-before)
+				}
+				if got := f.log.with("Stopped lane"); len(got) != 1 || len(got[0]) > 1000 {
+					t.Errorf("logged %d lines, the first is %.1000s", len(got), got)
+				}
+				f.up.Collection(proxytest.Foos).Put("", "foo", "1")
+				other.Await(1)
+				if !other.Open() {
+					t.Error("another resource's stream has ended")
+				}
+			})
+		}
+	}
+}
+
+// Once the object is gone, the resource is cached again, when it is tried again.
+func TestUncachableObjectGone(t *testing.T) {
+	t.Parallel()
+	f := startFan(t, proxytest.NewServer(t), proxy.AvoidFor(300*time.Millisecond))
+	f.cms.Put("ns", "big", strings.Repeat("x", 17<<20))
+	f.watch(anyState).Await(1) // passed through, for the lane can't be filled
+	f.passed(1)
+	f.cms.Put("ns", "big", "small")
+	f.until("watch that is served from the cache", func() bool {
+		before := f.up.Count(proxytest.Client)
+		w := f.watch(anyState)
+		w.Await(1)
+		w.Close()
+		return f.up.Count(proxytest.Client) == before
+	})
+}
+
+// ready fails the test unless /readyz is ok within a while.
+func (f *fan) ready() {
+	f.t.Helper()
+	f.until("readiness", func() bool {
+		code, _, _ := f.askAdmin("/readyz", "")
+		return code == http.StatusOK
+	})
+}
+
+// memoryOf is a proxy of 100 MiB, of which the test says how many percent are in use.
+func memoryOf(t *testing.T, change ...func(*proxy.Options)) (f *fan, percent *atomic.Int64) {
+	percent = new(atomic.Int64)
+	return startFan(t, proxytest.NewServer(t), append(change, proxy.MemoryUsed(func() int64 { return percent.Load() << 20 }),
+		func(o *proxy.Options) { o.MemoryLimit = 100 << 20 })...), percent
+}
+
+// A list that is being read while memory is full is given up: of a lane that is not yet filled, and of one that lists anew, whose clients' streams
+// end properly. When there is room, the resource is cached again.
+func TestMemoryFullWhileFilling(t *testing.T) {
+	t.Parallel()
+	for _, watchList := range []bool{true, false} {
+		t.Run(fmt.Sprintf("watchList %t", watchList), func(t *testing.T) {
+			t.Parallel()
+			f, percent := memoryOf(t)
+			f.up.SetWatchList(watchList)
+			fills := proxytest.WatchList
+			if !watchList {
+				fills = proxytest.List
+			}
+			for i := range 4 {
+				f.cms.Put("ns", fmt.Sprint("a", i), strings.Repeat("x", 1<<20))
+			}
+			fillOnce := func(c *proxytest.Call) {
+				percent.Store(92) // before any level has been looked at
+				c.Serve()
+			}
+			f.up.On(fills, 1, fillOnce)
+			w := f.watch(anyState)
+			w.Await(4)
+			f.passed(1)
+			f.awaitLog("Stopped lane", "memory is full", "retryIn=1m0s")
+			if len(f.log.with("msg=Listed")) > 0 {
+				t.Error("a lane was filled")
+			}
+		})
+	}
+	t.Run("relist", func(t *testing.T) {
+		t.Parallel()
+		f, percent := memoryOf(t)
+		for i := range 4 {
+			f.cms.Put("ns", fmt.Sprint("a", i), strings.Repeat("x", 1<<20))
+		}
+		w := f.watch(anyState)
+		w.Await(5)
+		f.passed(0)
+		percent.Store(92)
+		f.up.Reflector().Send("garbage\n")
+		f.awaitLog("Stopped lane", "memory is full")
+		if err := w.Ended(); err != nil {
+			t.Errorf("the stream ended with %v", err)
+		}
+		if got := f.up.Count(proxytest.WatchList); got != 2 {
+			t.Errorf("%d lists, want 2", got)
+		}
+	})
+}
+
+// While memory is spent, new connections are reset, and those that are there go on.
+func TestMemorySpent(t *testing.T) {
+	t.Parallel()
+	f, percent := memoryOf(t)
+	w := f.watch(anyState)
+	w.Await(1)
+	connects := func() bool {
+		c, err := net.Dial("tcp", strings.TrimPrefix(f.insecure, "http://"))
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Write([]byte("GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
+			return false
+		}
+		_, err = c.Read(make([]byte, 1))
+		return err == nil
+	}
+	if !connects() {
+		t.Fatal("no connection with memory enough")
+	}
+	percent.Store(92)
+	f.awaitLog("memory=full")
+	if !connects() {
+		t.Error("no connection while memory is full, for the 429")
+	}
+	percent.Store(96)
+	f.awaitLog("memory=spent")
+	if connects() {
+		t.Error("a connection while memory is spent")
+	}
+	f.cms.Put("ns", "a", "1")
+	w.Await(2)
+	percent.Store(50)
+	f.awaitLog("memory=enough")
+	if !connects() {
+		t.Error("no connection with memory enough again")
+	}
+}

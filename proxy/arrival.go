@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -14,8 +15,12 @@ import (
 // would stand in front of the shards, and watches that are long there would get their events seconds late.
 //
 // A connection has a turn from when bytes have come until it waits for others, so that a client that is slow, or sends nothing, keeps
-// nobody waiting. Its first request ends its arrival; from then on its reads take no turn. Nobody is turned away for coming in a crowd:
-// who has made a handshake is sooner served than refused.
+// nobody waiting. Its first request ends its arrival; from then on its reads take no turn.
+//
+// Nobody is answered 429 for coming in a crowd: that would take a handshake, and who has made one is sooner served than refused. So
+// those who have had a turn go first, and are served within a moment of it. Those who have not wait for at most arrivalPatience. A longer queue
+// is one that clients give up in (client-go's after 10 s, k8s.io/client-go/transport/cache.go), to join it again at its end. Handshakes with those who have left
+// would be all that we did; so who has left takes no turn, and the queue is as long as what clients wait for.
 //
 // The zero value is not usable. All methods may be called from any goroutine.
 type arrivals struct {
@@ -23,7 +28,8 @@ type arrivals struct {
 
 	mu      sync.Mutex
 	holders []turn
-	queue   []*waiting
+	begun   []*waiting  // those that have had a turn
+	fresh   []*waiting  // those that have not
 	expiry  *time.Timer // runs while somebody waits
 }
 
@@ -33,33 +39,49 @@ type turn struct {
 	since time.Time
 }
 
-// waiting is a connection in the queue.
+// waiting is a connection in a queue.
 type waiting struct {
-	of *arrival
-	c  chan struct{} // closed when it has its turn
+	of    *arrival
+	since time.Time
+	c     chan struct{} // closed when it has its turn, or will have none
+	late  bool          // it will have none; set before c is closed
 }
 
 // turnLimit is after how long a turn is over at the latest: a request may wait for something that does not end it. A handshake takes half a
 // millisecond.
 const turnLimit = 50 * time.Millisecond
 
+// arrivalPatience is for how long a connection may wait for its first turn. Its first request's head must have come after headerTimeout.
+const arrivalPatience = headerTimeout - 2*time.Second
+
+// errCrowded ends a connection that has waited too long.
+var errCrowded = errors.New("too many others came at the same time")
+
 func newArrivals(most int) *arrivals { return &arrivals{most: most} }
 
-// take waits for a turn.
-func (as *arrivals) take(a *arrival) {
+// take waits for a turn, and reports for how long. It returns errCrowded if there is none for a.
+func (as *arrivals) take(a *arrival) (time.Duration, error) {
 	as.mu.Lock()
-	if len(as.holders) < as.most && len(as.queue) == 0 {
+	if len(as.holders) < as.most && len(as.begun)+len(as.fresh) == 0 {
 		as.holders = append(as.holders, turn{a, time.Now()})
 		as.mu.Unlock()
-		return
+		return 0, nil
 	}
-	w := &waiting{a, make(chan struct{})}
-	as.queue = append(as.queue, w)
-	if len(as.queue) == 1 {
+	w := &waiting{of: a, since: time.Now(), c: make(chan struct{})}
+	if a.begun {
+		as.begun = append(as.begun, w)
+	} else {
+		as.fresh = append(as.fresh, w)
+	}
+	if len(as.begun)+len(as.fresh) == 1 {
 		as.watchLocked()
 	}
 	as.mu.Unlock()
 	<-w.c
+	if w.late {
+		return 0, errCrowded
+	}
+	return time.Since(w.since), nil
 }
 
 // give ends a's turn, if it has one.
@@ -82,13 +104,22 @@ func (as *arrivals) dropLocked(i int) {
 	as.holders = as.holders[:end]
 }
 
-// admitLocked gives free turns to those who have waited longest.
+// admitLocked gives free turns to those who have waited longest, of those that have begun first.
 func (as *arrivals) admitLocked() {
-	for len(as.queue) > 0 && len(as.holders) < as.most {
-		w := as.queue[0]
-		as.queue[0] = nil
-		as.queue = as.queue[1:]
-		as.holders = append(as.holders, turn{w.of, time.Now()})
+	for len(as.holders) < as.most {
+		queue := &as.begun
+		if len(as.begun) == 0 {
+			queue = &as.fresh
+		}
+		if len(*queue) == 0 {
+			return
+		}
+		w := (*queue)[0]
+		(*queue)[0] = nil
+		*queue = (*queue)[1:]
+		if w.late = queue == &as.fresh && time.Since(w.since) > arrivalPatience; !w.late {
+			as.holders = append(as.holders, turn{w.of, time.Now()})
+		}
 		close(w.c)
 	}
 }
@@ -111,16 +142,20 @@ func (as *arrivals) expire() {
 		}
 	}
 	as.admitLocked()
-	if len(as.queue) > 0 {
+	if len(as.begun)+len(as.fresh) > 0 {
 		as.watchLocked()
 	}
 }
 
 // arrival is a connection's, until its first request is being answered.
 type arrival struct {
-	all  *arrivals
-	over atomic.Bool
+	all   *arrivals
+	begun bool // has had a turn; owned by whoever reads
+	over  atomic.Bool
 }
+
+// longQueue is a wait after which it is worth a system call to know whether a client is still there.
+const longQueue = time.Second
 
 // read reads from conn, and waits for a turn when something has come.
 func (a *arrival) read(conn *net.TCPConn, p []byte) (int, error) {
@@ -129,8 +164,19 @@ func (a *arrival) read(conn *net.TCPConn, p []byte) (int, error) {
 	}
 	a.all.give(a)
 	n, err := conn.Read(p)
-	if n > 0 {
-		a.all.take(a)
+	if n == 0 {
+		return n, err
+	}
+	waited, crowded := a.all.take(a)
+	a.begun = true
+	switch {
+	case crowded != nil:
+		abandonedLate.Inc()
+		return 0, crowded
+	case waited > longQueue && hasLeft(conn):
+		abandonedLeft.Inc()
+		a.end()
+		return 0, net.ErrClosed
 	}
 	return n, err
 }

@@ -21,7 +21,9 @@ func TestArrivals(t *testing.T) {
 		for i := range conns {
 			conns[i] = &arrival{all: all}
 			go func() {
-				all.take(conns[i])
+				if _, err := all.take(conns[i]); err != nil {
+					t.Error(err)
+				}
 				mu.Lock()
 				defer mu.Unlock()
 				order = append(order, i)
@@ -52,6 +54,106 @@ func TestArrivals(t *testing.T) {
 		time.Sleep(2 * turnLimit)
 		taken(0, 1, 2, 3, 4, 5, 6, 7, 8)
 	})
+}
+
+// Who has begun goes before who has not, and who has not begun for too long will not.
+func TestArrivalOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newArrivals(1)
+		var order, turnedAway []string // each appended to by one at a time: there is one turn, and one is late
+		come := func(name string, begun bool) *arrival {
+			a := &arrival{all: all, begun: begun}
+			go func() {
+				if _, err := all.take(a); err != nil {
+					turnedAway = append(turnedAway, name)
+					return
+				}
+				if order = append(order, name); name != "holder" {
+					a.end()
+				}
+			}()
+			synctest.Wait()
+			return a
+		}
+		holder := come("holder", false)
+		// Turns end by themselves where somebody waits; this one is renewed, as by a processor that is elsewhere.
+		keep := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(turnLimit / 5) {
+				all.mu.Lock()
+				all.holders[0].since = time.Now()
+				all.mu.Unlock()
+			}
+		}
+		come("late", false)
+		come("begun", true)
+		keep(arrivalPatience + time.Second)
+		come("fresh", false)
+		come("begun last", true)
+		holder.end()
+		synctest.Wait()
+		if want := []string{"holder", "begun", "begun last", "fresh"}; !slices.Equal(order, want) {
+			t.Errorf("turns were had by %q, want %q", order, want)
+		}
+		if want := []string{"late"}; !slices.Equal(turnedAway, want) {
+			t.Errorf("%q were turned away, want %q", turnedAway, want)
+		}
+	})
+}
+
+// Who has left while it waited takes no turn.
+func TestArrivalLeft(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for _, leaves := range []bool{false, true} {
+		client, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		served, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer served.Close()
+		all := newArrivals(1)
+		holder := &arrival{all: all, begun: true}
+		if _, err := all.take(holder); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		type answer struct {
+			n   int
+			err error
+		}
+		read := make(chan answer, 1)
+		go func() {
+			n, err := (&arrival{all: all}).read(served.(*net.TCPConn), make([]byte, 16))
+			read <- answer{n, err}
+		}()
+		waitUntil(t, "its place in the queue", func() bool {
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			if len(all.fresh) == 0 {
+				return false
+			}
+			all.fresh[0].since = time.Now().Add(-longQueue) // it has stood there for long
+			return true
+		})
+		if leaves {
+			client.Close()
+			waitUntil(t, "the client's end", func() bool { return hasLeft(served.(*net.TCPConn)) })
+		}
+		holder.end()
+		got := <-read
+		if leaves && (got.n != 0 || got.err == nil) || !leaves && (got.n != 5 || got.err != nil) {
+			t.Errorf("leaves %v: read %d bytes, %v", leaves, got.n, got.err)
+		}
+	}
 }
 
 // A connection whose client sends nothing has no turn, and one whose arrival is over needs none.
@@ -107,5 +209,15 @@ func TestArrivalReads(t *testing.T) {
 	}
 	if got := holders(); got != 0 {
 		t.Errorf("%d have a turn where all have left, want none", got)
+	}
+}
+
+// waitUntil waits for what comes without being waited for.
+func waitUntil(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s", what)
+		}
 	}
 }

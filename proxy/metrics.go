@@ -77,6 +77,11 @@ var (
 	rejectedConnections = metrics.NewCounter(describe("counter", "watchfan_rejected_connections_total",
 		"Have clients had as many connections as --max-connections, or the files that may be open, allow? Counts those reset beyond."))
 
+	abandonedConnections = describe("counter", "watchfan_abandoned_connections_total",
+		"Do so many clients come at once that some leave before it is their turn, or wait for it for half a minute and are disconnected?")
+	abandonedLeft = metrics.NewCounter(abandonedConnections + `{reason="client_left"}`)
+	abandonedLate = metrics.NewCounter(abandonedConnections + `{reason="waited_too_long"}`)
+
 	rejectedTooMany = map[rejection]*metrics.Counter{
 		rejectedWatches:     metrics.NewCounter(rejectedRequests + `{reason="max_watches"}`),
 		rejectedUserWatches: metrics.NewCounter(rejectedRequests + `{reason="max_watches_per_user"}`),

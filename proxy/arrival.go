@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/watchfan/watchfan/fanout"
 )
 
 // arrivals has connections that have just been accepted take turns at the processors: a few at a time, in the order in which their bytes
@@ -24,7 +26,7 @@ import (
 //
 // The zero value is not usable. All methods may be called from any goroutine.
 type arrivals struct {
-	most int // turns at a time
+	most func() int // turns at a time; may be called with mu held
 
 	mu      sync.Mutex
 	holders []turn
@@ -57,12 +59,25 @@ const arrivalPatience = headerTimeout - 2*time.Second
 // errCrowded ends a connection that has waited too long.
 var errCrowded = errors.New("too many others came at the same time")
 
-func newArrivals(most int) *arrivals { return &arrivals{most: most} }
+func newArrivals(most func() int) *arrivals { return &arrivals{most: most} }
+
+// quietFor is for how long no watch has been sent a change where nobody is kept waiting by a crowd.
+const quietFor = time.Second
+
+// shareOf leaves half of the processors to watches that are there, whoever comes; and none where they are sent nothing, as after a restart.
+func shareOf(processors int, lastChange func() fanout.Instant) func() int {
+	return func() int {
+		if fanout.Now()-lastChange() > fanout.Instant(quietFor) {
+			return processors
+		}
+		return max(1, processors/2)
+	}
+}
 
 // take waits for a turn, and reports for how long. It returns errCrowded if there is none for a.
 func (as *arrivals) take(a *arrival) (time.Duration, error) {
 	as.mu.Lock()
-	if len(as.holders) < as.most && len(as.begun)+len(as.fresh) == 0 {
+	if len(as.holders) < as.most() && len(as.begun)+len(as.fresh) == 0 {
 		as.holders = append(as.holders, turn{a, time.Now()})
 		as.mu.Unlock()
 		return 0, nil
@@ -106,7 +121,7 @@ func (as *arrivals) dropLocked(i int) {
 
 // admitLocked gives free turns to those who have waited longest, of those that have begun first.
 func (as *arrivals) admitLocked() {
-	for len(as.holders) < as.most {
+	for len(as.holders) < as.most() {
 		queue := &as.begun
 		if len(as.begun) == 0 {
 			queue = &as.fresh

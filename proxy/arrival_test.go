@@ -8,13 +8,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/fanout"
 )
 
 // Turns come in the order in which they were asked for, and no more than so many at a time.
 func TestArrivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 2
-		all := newArrivals(most)
+		all := newArrivals(atMost(most))
 		conns := make([]*arrival, 9)
 		var mu sync.Mutex
 		var order []int
@@ -59,7 +61,7 @@ func TestArrivals(t *testing.T) {
 // Who has begun goes before who has not, and who has not begun for too long will not.
 func TestArrivalOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newArrivals(1)
+		all := newArrivals(atMost(1))
 		var order, turnedAway []string // each appended to by one at a time: there is one turn, and one is late
 		come := func(name string, begun bool) *arrival {
 			a := &arrival{all: all, begun: begun}
@@ -118,7 +120,7 @@ func TestArrivalLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer served.Close()
-		all := newArrivals(1)
+		all := newArrivals(atMost(1))
 		holder := &arrival{all: all, begun: true}
 		if _, err := all.take(holder); err != nil {
 			t.Fatal(err)
@@ -162,7 +164,7 @@ func TestArrivalReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := newArrivals(1)
+	all := newArrivals(atMost(1))
 	clients := clientListener{Listener: ln, arrivals: all}
 	defer ln.Close()
 	accept := func() (client, served net.Conn) {
@@ -221,3 +223,25 @@ func waitUntil(t *testing.T, what string, is func() bool) {
 		}
 	}
 }
+
+// A crowd has half of the processors while watches are sent changes, and all when they are not.
+func TestShareOf(t *testing.T) {
+	var last fanout.Instant
+	share, alone := shareOf(5, func() fanout.Instant { return last }), shareOf(1, fanout.Now)
+	if got := share(); got != 5 {
+		t.Errorf("%d turns before any change, want 5", got)
+	}
+	last = fanout.Now() + fanout.Instant(time.Minute) // however slow this test is
+	if got := share(); got != 2 {
+		t.Errorf("%d turns beside changes, want 2", got)
+	}
+	last = fanout.Now() - fanout.Instant(quietFor) - 1
+	if got := share(); got != 5 {
+		t.Errorf("%d turns after changes, want 5", got)
+	}
+	if got := alone(); got != 1 {
+		t.Errorf("%d turns of one processor, want 1", got)
+	}
+}
+
+func atMost(n int) func() int { return func() int { return n } }

@@ -214,8 +214,7 @@ func (s *Server) listen() error {
 	limited := func(ln net.Listener) net.Listener {
 		return limitedListener{ln, min(s.opts.MaxConnections, mostOpenFiles()/10*9), s.conns.count}
 	}
-	// Half of the processors are left to watches that are there, whoever comes.
-	arrivals := newArrivals(max(1, runtime.GOMAXPROCS(0)/2))
+	arrivals := newArrivals(shareOf(runtime.GOMAXPROCS(0), s.cached.flusher.LastChange))
 	if s.opts.InsecurePort != 0 {
 		ln, err := listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port")
 		if err != nil {

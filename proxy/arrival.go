@@ -20,7 +20,7 @@ import (
 // nobody waiting. Its first request ends its arrival; from then on its reads take no turn.
 //
 // Nobody is answered 429 for coming in a crowd: that would take a handshake, and who has made one is sooner served than refused. So
-// those who have had a turn go first, and are served within a moment of it. Those who have not wait for at most arrivalPatience. A longer queue
+// those within a handshake go first, and are served within a moment. Those who have not wait for at most arrivalPatience. A longer queue
 // is one that clients give up in (client-go's after 10 s, k8s.io/client-go/transport/cache.go), to join it again at its end. Handshakes with those who have left
 // would be all that we did; so who has left takes no turn, and the queue is as long as what clients wait for.
 //
@@ -30,8 +30,8 @@ type arrivals struct {
 
 	mu      sync.Mutex
 	holders []turn
-	begun   []*waiting  // those that have had a turn
-	fresh   []*waiting  // those that have not
+	begun   []*waiting  // those within a handshake
+	fresh   []*waiting  // all others
 	expiry  *time.Timer // runs while somebody waits
 }
 
@@ -55,6 +55,10 @@ const turnLimit = 50 * time.Millisecond
 
 // arrivalPatience is for how long a connection may wait for its first turn. Its first request's head must have come after headerTimeout.
 const arrivalPatience = headerTimeout - 2*time.Second
+
+// handshakeTurns is after how many turns the next is still one's by right: TLS 1.2 takes three, with the request. Who sends its head byte by byte
+// is to keep nobody waiting.
+const handshakeTurns = 3
 
 // errCrowded ends a connection that has waited too long.
 var errCrowded = errors.New("too many others came at the same time")
@@ -83,7 +87,7 @@ func (as *arrivals) take(a *arrival) (time.Duration, error) {
 		return 0, nil
 	}
 	w := &waiting{of: a, since: time.Now(), c: make(chan struct{})}
-	if a.begun {
+	if a.turns > 0 && a.turns <= handshakeTurns {
 		as.begun = append(as.begun, w)
 	} else {
 		as.fresh = append(as.fresh, w)
@@ -165,7 +169,7 @@ func (as *arrivals) expire() {
 // arrival is a connection's, until its first request is being answered.
 type arrival struct {
 	all   *arrivals
-	begun bool // has had a turn; owned by whoever reads
+	turns int // how many it has had; owned by whoever reads
 	over  atomic.Bool
 }
 
@@ -183,7 +187,7 @@ func (a *arrival) read(conn *net.TCPConn, p []byte) (int, error) {
 		return n, err
 	}
 	waited, crowded := a.all.take(a)
-	a.begun = true
+	a.turns++
 	switch {
 	case crowded != nil:
 		abandonedLate.Inc()

@@ -63,8 +63,8 @@ func TestArrivalOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newArrivals(atMost(1))
 		var order, turnedAway []string // each appended to by one at a time: there is one turn, and one is late
-		come := func(name string, begun bool) *arrival {
-			a := &arrival{all: all, begun: begun}
+		come := func(name string, turns int) *arrival {
+			a := &arrival{all: all, turns: turns}
 			go func() {
 				if _, err := all.take(a); err != nil {
 					turnedAway = append(turnedAway, name)
@@ -77,7 +77,7 @@ func TestArrivalOrder(t *testing.T) {
 			synctest.Wait()
 			return a
 		}
-		holder := come("holder", false)
+		holder := come("holder", 0)
 		// Turns end by themselves where somebody waits; this one is renewed, as by a processor that is elsewhere.
 		keep := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(turnLimit / 5) {
@@ -86,14 +86,15 @@ func TestArrivalOrder(t *testing.T) {
 				all.mu.Unlock()
 			}
 		}
-		come("late", false)
-		come("begun", true)
+		come("late", 0)
+		come("begun", 1)
 		keep(arrivalPatience + time.Second)
-		come("fresh", false)
-		come("begun last", true)
+		come("fresh", 0)
+		come("byte by byte", handshakeTurns+1)
+		come("begun last", handshakeTurns)
 		holder.end()
 		synctest.Wait()
-		if want := []string{"holder", "begun", "begun last", "fresh"}; !slices.Equal(order, want) {
+		if want := []string{"holder", "begun", "begun last", "fresh", "byte by byte"}; !slices.Equal(order, want) {
 			t.Errorf("turns were had by %q, want %q", order, want)
 		}
 		if want := []string{"late"}; !slices.Equal(turnedAway, want) {
@@ -121,7 +122,7 @@ func TestArrivalLeft(t *testing.T) {
 		}
 		defer served.Close()
 		all := newArrivals(atMost(1))
-		holder := &arrival{all: all, begun: true}
+		holder := &arrival{all: all}
 		if _, err := all.take(holder); err != nil {
 			t.Fatal(err)
 		}

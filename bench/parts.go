@@ -31,6 +31,7 @@ type program struct {
 	say      func(format string, args ...any)
 	round    int
 	sections map[string]*section // by part
+	audit    *auditLog           // of ConfigMaps, for storms
 }
 
 func newProgram(o *Options, say func(string, ...any)) *program {
@@ -64,7 +65,19 @@ func (p *program) run(ctx context.Context, round int) error {
 		return nil
 	}
 	p.say("starting a dev cluster")
-	cluster, err := startCluster(ctx, p.opts.Devcluster)
+	var flags []string // of the dev cluster
+	if p.wants(partStorm) {
+		dir, err := os.MkdirTemp("", "watchfan-bench-audit-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if p.audit, err = newAuditLog(dir, "configmaps", watcherAgent); err != nil {
+			return err
+		}
+		flags = p.audit.flags()
+	}
+	cluster, err := startCluster(ctx, p.opts.Devcluster, flags...)
 	if err != nil {
 		return err
 	}

@@ -164,7 +164,7 @@ func (r *rolling) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if r.audit, err = newAuditLog(dir, "configmaps"); err != nil {
+	if r.audit, err = newAuditLog(dir, "configmaps", rollingAgent); err != nil {
 		return err
 	}
 	r.say("starting a dev cluster")

@@ -11,7 +11,7 @@ import (
 )
 
 func TestAuditCount(t *testing.T) {
-	a, err := newAuditLog(t.TempDir(), "configmaps")
+	a, err := newAuditLog(t.TempDir(), "configmaps", rollingAgent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +52,23 @@ func TestAuditCount(t *testing.T) {
 	add(`igmaps?watch=1","userAgent":"rolling-client"}` + "\n")
 	f(map[string]int{"clients' watches": 1})
 	f(nil)
-	if _, err := newAuditLog(filepath.Join(t.TempDir(), "none"), "x"); err == nil {
+	if _, err := newAuditLog(filepath.Join(t.TempDir(), "none"), "x", ""); err == nil {
 		t.Error("no error for a directory that is not there")
+	}
+}
+
+// The report of storms counts each kind of request, and each once.
+func TestStormUpstream(t *testing.T) {
+	requests := make(map[string]int)
+	for i, kind := range auditKinds {
+		requests[kind] = 1 << i
+	}
+	sum := 0.0
+	for _, m := range upstream(requests) {
+		sum += m.value
+	}
+	if want := 1<<len(auditKinds) - 1; sum != float64(want) {
+		t.Errorf("the kinds add up to %b, want %b", int(sum), want)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,11 +29,13 @@ func stormSection(o *Options) *section {
 		title: fmt.Sprintf("Storms: %d watches that all come at once, and what %d others notice, which get %v events a second meanwhile",
 			o.StormClients, o.StormUntouched, o.pace()),
 		note: fmt.Sprintf("reconnect = from a resourceVersion, to a server that runs; informers = with %d initial events each; restart = after a kill -9, which "+
-			"the others would not survive. Upstream = lists and watches of the resource that reached kube-apiserver from watchfan. All clients share the processors with the servers.", stormObjects),
+			"the others would not survive. Upstream = lists and watches of the resource that reached kube-apiserver: to fill lanes and follow them, to fetch "+
+			"history, to ask how new upstream is (for proofs of freshness, and once for each history), to compare collections, and those passed through. All clients share the processors with the servers.", stormObjects),
 		columns: []column{
 			{"all live s", unitLive, 1e-9}, {"p99 ms before", unitBefore, 1e-6}, {"during", unitDuring, 1e-6}, {"after", unitAfter, 1e-6},
 			{"during/before", "x", 1}, {"p50 ms before", "before-p50-ns", 1e-6}, {"during", "during-p50-ns", 1e-6}, {"worst ms", "during-max-ns", 1e-6},
-			{"upstream", "upstream", 1}, {"429s", "refused", 1}, {"peak RSS MiB", "peak-B", 1.0 / (1 << 20)},
+			{"upstream: lanes", "lanes", 1}, {"history", "history", 1}, {"versions", "versions", 1}, {"proof lists", "proof-lists", 1},
+			{"passed", "passed", 1}, {"429s", "refused", 1}, {"peak RSS MiB", "peak-B", 1.0 / (1 << 20)},
 			{"CPU ms/watch", "cpu-ns/watch", 1e-6},
 		},
 		costs: []column{{"all live", unitLive, 1}, {"p99 during", unitDuring, 1}, {"CPU/watch", "cpu-ns/watch", 1}},
@@ -86,7 +89,7 @@ func (p *program) storm(ctx context.Context, st *stage) error {
 		bounded, cancel := context.WithTimeoutCause(ctx, stormTime, fmt.Errorf("not over after %v", stormTime))
 		x.metrics, x.remark, x.err = p.measureStorm(bounded, st, kind, n)
 		cancel()
-		if err := p.note(ctx, st, partStorm, x, 11); err != nil {
+		if err := p.note(ctx, st, partStorm, x, 15); err != nil {
 			return err
 		}
 	}
@@ -144,8 +147,7 @@ func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, fr
 		return nil, "", err
 	}
 	before := f.read()
-	requests, err := upstreamRequests(ctx, st.cluster)
-	if err != nil {
+	if _, err := p.audit.count(); err != nil {
 		return nil, "", err
 	}
 	meter, err := startMeter(withBench(st))
@@ -178,7 +180,7 @@ func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, fr
 		return nil, "", err
 	}
 	during := f.read()
-	asked, err := upstreamRequests(ctx, st.cluster)
+	requests, err := p.audit.count()
 	if err != nil {
 		return nil, "", err
 	}
@@ -191,7 +193,7 @@ func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, fr
 	before.sub(calm)
 	m := []metric{
 		{unitLive, float64(time.Unix(0, done.LastLive).Sub(begin))},
-		{"upstream", asked - requests}, {"refused", float64(done.Refused)}, {"peak-B", float64(peak)},
+		{"refused", float64(done.Refused)}, {"peak-B", float64(peak)},
 		{"cpu-ns/watch", float64(used.cpu[st.peer.name]) / float64(n)},
 	}
 	if before.deliveries > 0 {
@@ -204,7 +206,7 @@ func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, fr
 	if done.Failed > 0 {
 		remark = fmt.Sprintf("%d attempts failed, the first: %s", done.Failed, done.FirstError)
 	}
-	return append(m, used.metrics()...), remark, f.err()
+	return slices.Concat(m, upstream(requests), used.metrics()), remark, f.err()
 }
 
 // restart kills watchfan and starts it anew on the same ports.
@@ -223,22 +225,29 @@ func (p *program) restart(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// upstreamRequests is how many lists and watches of ConfigMaps kube-apiserver has begun to answer to anybody; it counts a watch when it ends.
-func upstreamRequests(ctx context.Context, c *cluster) (sum float64, err error) {
-	page, err := c.get(ctx, "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	for _, series := range []struct{ name, verb string }{
-		{"apiserver_request_total", "LIST"}, {"apiserver_request_total", "WATCH"}, {"apiserver_longrunning_requests", "WATCH"},
-	} {
-		n, err := sumSeries(string(page), series.name, `resource="configmaps"`, `verb="`+series.verb+`"`)
-		if err != nil {
-			return 0, err
+// stormUpstream is what the lists and watches are for that reach kube-apiserver: the kinds of auditKinds, in the report's words. How new
+// upstream is, which "versions" tell, is asked for proofs and once in front of each replay.
+var stormUpstream = []struct {
+	unit  string
+	kinds []string
+}{
+	{"lanes", []string{"lane starts", "lane watches"}},
+	{"history", []string{"replays", "exact lists"}},
+	{"versions", []string{"versions"}},
+	{"proof-lists", []string{"proof lists"}},
+	{"passed", []string{"clients' lists", "clients' watches"}},
+}
+
+// upstream adds up requests by what they are for.
+func upstream(requests map[string]int) (m []metric) {
+	for _, u := range stormUpstream {
+		sum := 0
+		for _, kind := range u.kinds {
+			sum += requests[kind]
 		}
-		sum += n
+		m = append(m, metric{u.unit, float64(sum)})
 	}
-	return sum, nil
+	return m
 }
 
 // retryAfter is how long a refused client waits: what it is told, in seconds (client-go's rest/with_retry.go).

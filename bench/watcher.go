@@ -69,9 +69,12 @@ func (w *watcher) begin(q watchRequest) (early []byte, err error) {
 	return bytes.Clone(rest), err
 }
 
+// watcherAgent tells watchers' requests, where they reach kube-apiserver, from watchfan's own.
+const watcherAgent = "bench"
+
 // requestHead is the head of a GET.
 func requestHead(e endpoint, uri, mediaType string, gzip bool) string {
-	head := "GET " + uri + " HTTP/1.1\r\nHost: " + e.addr.String() + "\r\nUser-Agent: bench\r\nAccept: " + mediaType + "\r\n"
+	head := "GET " + uri + " HTTP/1.1\r\nHost: " + e.addr.String() + "\r\nUser-Agent: " + watcherAgent + "\r\nAccept: " + mediaType + "\r\n"
 	if gzip {
 		head += "Accept-Encoding: gzip\r\n"
 	}

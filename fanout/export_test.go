@@ -14,6 +14,7 @@ const (
 	BookmarkBefore = bookmarkBefore
 	SweepEvery     = sweepEvery
 	StallTimeout   = stallTimeout
+	LeastCatchUp   = leastCatchUp
 	MaxBatchFrames = maxBatchFrames
 	MaxBatchBytes  = maxBatchBytes
 	Overload       = overload

@@ -49,6 +49,15 @@ func (f *Flusher) Lag() (events, bytes uint64) {
 	return events, bytes
 }
 
+// LastChange returns when a change was last written to anybody, which initial events and bookmarks are not; 0 is never. It may be called from
+// any goroutine.
+func (f *Flusher) LastChange() (last Instant) {
+	for _, sh := range f.shards {
+		last = max(last, Instant(sh.lastChange.Load()))
+	}
+	return last
+}
+
 // Run serves subscriptions until ctx ends, which should be after all of them have ended; those
 // that have not are ended without their last bytes. When it returns it has left nothing behind.
 func (f *Flusher) Run(ctx context.Context) {
@@ -144,6 +153,9 @@ type shard struct {
 
 	// Written by sweep: how far the client is behind that is furthest.
 	lagEvents, lagBytes atomic.Uint64
+
+	// Written by run: the Instant of the last round that wrote a change; 0 is none.
+	lastChange atomic.Int64
 }
 
 func (sh *shard) wake() {
@@ -382,6 +394,7 @@ func (sh *shard) write(s *Subscription) bool {
 	flushes.Inc()
 	if sh.batch.oldest != 0 && sh.first.IsZero() {
 		sh.first = time.Now()
+		sh.lastChange.Store(int64(InstantOf(sh.first)))
 		deliverySeconds.observe(sh.first.Sub(sh.batch.oldest.Time()).Seconds())
 	}
 	if blocked {

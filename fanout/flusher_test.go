@@ -88,6 +88,32 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+// Only changes count as such, not what a subscription begins with.
+func TestLastChange(t *testing.T) {
+	w := newWorld(t, roomy)
+	w.put(thing{namespace: "ns", name: "before"})
+	_, r := w.client(everything(t), fanout.Request{Timeout: time.Hour, Start: fanout.FromSnapshot})
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("no %s", what)
+			}
+		}
+	}
+	until("initial event", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.writes > 0
+	})
+	if got := w.flusher.LastChange(); got != 0 {
+		t.Errorf("a change at %v, want none", got.Time())
+	}
+	before := fanout.Now()
+	w.put(thing{namespace: "ns", name: "x"})
+	until("change", func() bool { return w.flusher.LastChange() >= before })
+}
+
 // With an interval, an event that comes alone is written at once, and those that follow closely leave together.
 func TestFlushInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

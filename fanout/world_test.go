@@ -199,7 +199,11 @@ func newWorld(t testing.TB, limits fanout.Limits) *world { return newWorldEvery(
 
 // newWorldEvery returns a world whose Flusher has an interval.
 func newWorldEvery(t testing.TB, limits fanout.Limits, interval time.Duration) *world {
-	flusher := fanout.NewFlusher(2, interval)
+	return newWorldOf(t, limits, fanout.NewFlusher(2, interval))
+}
+
+// newWorldOf returns a world with a Flusher, which it runs.
+func newWorldOf(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher) *world {
 	w := &world{t: t, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: 100, things: make(map[string]*thing)}
 	run(t, flusher)
 	if _, err := w.cache.Replace(nil, w.rv, time.Now()); err != nil {

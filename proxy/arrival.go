@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/watchfan/watchfan/fanout"
 )
 
 // arrivals has connections that have just been accepted take turns at the processors: a few at a time, in the order in which their bytes
@@ -14,16 +16,21 @@ import (
 // would stand in front of the shards, and watches that are long there would get their events seconds late.
 //
 // A connection has a turn from when bytes have come until it waits for others, so that a client that is slow, or sends nothing, keeps
-// nobody waiting. Its first request ends its arrival; from then on its reads take no turn. Nobody is turned away for coming in a crowd:
-// who has made a handshake is sooner served than refused.
+// nobody waiting. Its first request ends its arrival; from then on its reads take no turn.
+//
+// Nobody is turned away for coming in a crowd: to say so would take a handshake, and who has made one is sooner served than refused. Those within a
+// handshake go first, and are served within a moment. Nobody waits for a turn longer than hurry, because clients give up (client-go's after 10 s,
+// k8s.io/client-go/transport/cache.go) and join the queue again at its end: handshakes with those who have left would be all that we did.
+// For the same reason who has left takes no turn.
 //
 // The zero value is not usable. All methods may be called from any goroutine.
 type arrivals struct {
-	most int // turns at a time
+	most func() int // turns at a time; may be called with mu held
 
 	mu      sync.Mutex
 	holders []turn
-	queue   []*waiting
+	begun   []*waiting  // those within a handshake
+	fresh   []*waiting  // all others
 	expiry  *time.Timer // runs while somebody waits
 }
 
@@ -33,33 +40,59 @@ type turn struct {
 	since time.Time
 }
 
-// waiting is a connection in the queue.
+// waiting is a connection in a queue.
 type waiting struct {
-	of *arrival
-	c  chan struct{} // closed when it has its turn
+	of    *arrival
+	since time.Time
+	c     chan struct{} // closed when it has its turn
 }
 
 // turnLimit is after how long a turn is over at the latest: a request may wait for something that does not end it. A handshake takes half a
 // millisecond.
 const turnLimit = 50 * time.Millisecond
 
-func newArrivals(most int) *arrivals { return &arrivals{most: most} }
+// hurry is how long a connection waits for a turn at most; then it has one however many others have.
+const hurry = 3 * time.Second
 
-// take waits for a turn.
-func (as *arrivals) take(a *arrival) {
+// handshakeTurns is after how many turns the next is still one's by right: TLS 1.2 takes three, with the request. Who sends its head byte by byte
+// is to keep nobody waiting.
+const handshakeTurns = 3
+
+func newArrivals(most func() int) *arrivals { return &arrivals{most: most} }
+
+// quietFor is for how long no watch has been sent a change where nobody is kept waiting by a crowd.
+const quietFor = time.Second
+
+// shareOf leaves half of the processors to watches that are there, whoever comes; and none where they are sent nothing, as after a restart.
+func shareOf(processors int, lastChange func() fanout.Instant) func() int {
+	return func() int {
+		if fanout.Now()-lastChange() > fanout.Instant(quietFor) {
+			return processors
+		}
+		return max(1, processors/2)
+	}
+}
+
+// take waits for a turn, and reports for how long.
+func (as *arrivals) take(a *arrival) time.Duration {
 	as.mu.Lock()
-	if len(as.holders) < as.most && len(as.queue) == 0 {
+	if len(as.holders) < as.most() && len(as.begun)+len(as.fresh) == 0 {
 		as.holders = append(as.holders, turn{a, time.Now()})
 		as.mu.Unlock()
-		return
+		return 0
 	}
-	w := &waiting{a, make(chan struct{})}
-	as.queue = append(as.queue, w)
-	if len(as.queue) == 1 {
+	w := &waiting{of: a, since: time.Now(), c: make(chan struct{})}
+	if a.turns > 0 && a.turns <= handshakeTurns {
+		as.begun = append(as.begun, w)
+	} else {
+		as.fresh = append(as.fresh, w)
+	}
+	if len(as.begun)+len(as.fresh) == 1 {
 		as.watchLocked()
 	}
 	as.mu.Unlock()
 	<-w.c
+	return time.Since(w.since)
 }
 
 // give ends a's turn, if it has one.
@@ -82,15 +115,26 @@ func (as *arrivals) dropLocked(i int) {
 	as.holders = as.holders[:end]
 }
 
-// admitLocked gives free turns to those who have waited longest.
+// admitLocked gives free turns to those who have waited longest, of those within a handshake first; and one to everybody who is in a hurry.
 func (as *arrivals) admitLocked() {
-	for len(as.queue) > 0 && len(as.holders) < as.most {
-		w := as.queue[0]
-		as.queue[0] = nil
-		as.queue = as.queue[1:]
+	for queue := as.nextLocked(); queue != nil; queue = as.nextLocked() {
+		w := (*queue)[0]
+		(*queue)[0] = nil
+		*queue = (*queue)[1:]
 		as.holders = append(as.holders, turn{w.of, time.Now()})
 		close(w.c)
 	}
+}
+
+// nextLocked returns the queue whose first has a turn now; nil for none.
+func (as *arrivals) nextLocked() *[]*waiting {
+	free := len(as.holders) < as.most()
+	for _, queue := range []*[]*waiting{&as.begun, &as.fresh} {
+		if len(*queue) > 0 && (free || time.Since((*queue)[0].since) >= hurry) {
+			return queue
+		}
+	}
+	return nil
 }
 
 // watchLocked sees to it that turns which last too long end while somebody waits.
@@ -111,16 +155,20 @@ func (as *arrivals) expire() {
 		}
 	}
 	as.admitLocked()
-	if len(as.queue) > 0 {
+	if len(as.begun)+len(as.fresh) > 0 {
 		as.watchLocked()
 	}
 }
 
 // arrival is a connection's, until its first request is being answered.
 type arrival struct {
-	all  *arrivals
-	over atomic.Bool
+	all   *arrivals
+	turns int // how many it has had; owned by whoever reads
+	over  atomic.Bool
 }
+
+// longQueue is a wait after which it is worth a system call to know whether a client is still there.
+const longQueue = time.Second
 
 // read reads from conn, and waits for a turn when something has come.
 func (a *arrival) read(conn *net.TCPConn, p []byte) (int, error) {
@@ -129,8 +177,15 @@ func (a *arrival) read(conn *net.TCPConn, p []byte) (int, error) {
 	}
 	a.all.give(a)
 	n, err := conn.Read(p)
-	if n > 0 {
-		a.all.take(a)
+	if n == 0 {
+		return n, err
+	}
+	waited := a.all.take(a)
+	a.turns++
+	if waited > longQueue && hasLeft(conn) {
+		abandonedConnections.Inc()
+		a.end()
+		return 0, net.ErrClosed
 	}
 	return n, err
 }

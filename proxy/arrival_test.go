@@ -8,13 +8,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/fanout"
 )
 
 // Turns come in the order in which they were asked for, and no more than so many at a time.
 func TestArrivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 2
-		all := newArrivals(most)
+		all := newArrivals(atMost(most))
 		conns := make([]*arrival, 9)
 		var mu sync.Mutex
 		var order []int
@@ -54,13 +56,106 @@ func TestArrivals(t *testing.T) {
 	})
 }
 
+// Who has begun goes before who has not, and who has waited for long goes in any case.
+func TestArrivalOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newArrivals(atMost(1))
+		var order []string // appended to by one at a time: there is one turn, and one is in a hurry
+		come := func(name string, turns int) *arrival {
+			a := &arrival{all: all, turns: turns}
+			go func() {
+				all.take(a)
+				if order = append(order, name); name != "holder" {
+					a.end()
+				}
+			}()
+			synctest.Wait()
+			return a
+		}
+		holder := come("holder", 0)
+		// Turns end by themselves where somebody waits; this one is renewed, as by a processor that is elsewhere.
+		keep := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(turnLimit / 5) {
+				all.mu.Lock()
+				all.holders[0].since = time.Now()
+				all.mu.Unlock()
+			}
+		}
+		come("late", 0)
+		keep(hurry + turnLimit)
+		come("fresh", 0)
+		come("begun", 1)
+		come("byte by byte", handshakeTurns+1)
+		come("begun last", handshakeTurns)
+		holder.end()
+		synctest.Wait()
+		if want := []string{"holder", "late", "begun", "begun last", "fresh", "byte by byte"}; !slices.Equal(order, want) {
+			t.Errorf("turns were had by %q, want %q", order, want)
+		}
+	})
+}
+
+// Who has left while it waited takes no turn.
+func TestArrivalLeft(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for _, leaves := range []bool{false, true} {
+		client, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		served, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer served.Close()
+		all := newArrivals(atMost(1))
+		holder := &arrival{all: all}
+		all.take(holder)
+		if _, err := client.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		type answer struct {
+			n   int
+			err error
+		}
+		read := make(chan answer, 1)
+		go func() {
+			n, err := (&arrival{all: all}).read(served.(*net.TCPConn), make([]byte, 16))
+			read <- answer{n, err}
+		}()
+		waitUntil(t, "its place in the queue", func() bool {
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			if len(all.fresh) == 0 {
+				return false
+			}
+			all.fresh[0].since = time.Now().Add(-longQueue) // it has stood there for long
+			return true
+		})
+		if leaves {
+			client.Close()
+			waitUntil(t, "the client's end", func() bool { return hasLeft(served.(*net.TCPConn)) })
+		}
+		holder.end()
+		got := <-read
+		if leaves && (got.n != 0 || got.err == nil) || !leaves && (got.n != 5 || got.err != nil) {
+			t.Errorf("leaves %v: read %d bytes, %v", leaves, got.n, got.err)
+		}
+	}
+}
+
 // A connection whose client sends nothing has no turn, and one whose arrival is over needs none.
 func TestArrivalReads(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := newArrivals(1)
+	all := newArrivals(atMost(1))
 	clients := clientListener{Listener: ln, arrivals: all}
 	defer ln.Close()
 	accept := func() (client, served net.Conn) {
@@ -109,3 +204,35 @@ func TestArrivalReads(t *testing.T) {
 		t.Errorf("%d have a turn where all have left, want none", got)
 	}
 }
+
+// waitUntil waits for what comes without being waited for.
+func waitUntil(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s", what)
+		}
+	}
+}
+
+// A crowd has half of the processors while watches are sent changes, and all when they are not.
+func TestShareOf(t *testing.T) {
+	var last fanout.Instant
+	share, alone := shareOf(5, func() fanout.Instant { return last }), shareOf(1, fanout.Now)
+	if got := share(); got != 5 {
+		t.Errorf("%d turns before any change, want 5", got)
+	}
+	last = fanout.Now() + fanout.Instant(time.Minute) // however slow this test is
+	if got := share(); got != 2 {
+		t.Errorf("%d turns beside changes, want 2", got)
+	}
+	last = fanout.Now() - fanout.Instant(quietFor) - 1
+	if got := share(); got != 5 {
+		t.Errorf("%d turns after changes, want 5", got)
+	}
+	if got := alone(); got != 1 {
+		t.Errorf("%d turns of one processor, want 1", got)
+	}
+}
+
+func atMost(n int) func() int { return func() int { return n } }

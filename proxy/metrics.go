@@ -77,6 +77,9 @@ var (
 	rejectedConnections = metrics.NewCounter(describe("counter", "watchfan_rejected_connections_total",
 		"Have clients had as many connections as --max-connections, or the files that may be open, allow, or was memory spent? Counts those that were reset."))
 
+	abandonedConnections = metrics.NewCounter(describe("counter", "watchfan_abandoned_connections_total",
+		"Do so many clients come at once that some leave before it is their turn?"))
+
 	rejectedTooMany = map[rejection]*metrics.Counter{
 		rejectedWatches:     metrics.NewCounter(rejectedRequests + `{reason="max_watches"}`),
 		rejectedUserWatches: metrics.NewCounter(rejectedRequests + `{reason="max_watches_per_user"}`),

@@ -214,8 +214,7 @@ func (s *Server) listen() error {
 	limited := func(ln net.Listener) net.Listener {
 		return limitedListener{ln, min(s.opts.MaxConnections, mostOpenFiles()/10*9), s.conns.count, s.memory.spent}
 	}
-	// Half of the processors are left to watches that are there, whoever comes.
-	arrivals := newArrivals(max(1, runtime.GOMAXPROCS(0)/2))
+	arrivals := newArrivals(shareOf(runtime.GOMAXPROCS(0), s.cached.flusher.LastChange))
 	if s.opts.InsecurePort != 0 {
 		ln, err := listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port")
 		if err != nil {
@@ -437,8 +436,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 		s.refuse(ctx, id, st)
 		return false
 	}
-	client := id
-	if id, st = s.authorizer.actAs(s.ctx, client, &ctx.Request.Header); st != nil {
+	client, wait := id, withArrival(s.ctx, arrivalOf(accepted(ctx.Conn())))
+	if id, st = s.authorizer.actAs(wait, client, &ctx.Request.Header); st != nil {
 		rejectedImpersonation.Inc()
 		s.refuse(ctx, client, st)
 		return false
@@ -448,7 +447,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 	if !ok {
 		req = nil
 	}
-	slot, st := s.admission.begin(withArrival(s.ctx, arrivalOf(accepted(ctx.Conn()))), ctx, id, req)
+	slot, st := s.admission.begin(wait, ctx, id, req)
 	if st != nil {
 		s.refuse(ctx, id, st)
 		return false

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 // A user with as many watches as it may have is told to come again, whether a watch is served or passed through, and may when one has ended.
@@ -170,4 +173,57 @@ func TestMemoryLimit(t *testing.T) {
 		return nil
 	})
 	t.Logf("%v bytes in use at the refusal, after %d changes; %v afterwards", used, changes, admin.metric(t, "watchfan_memory_used_bytes"))
+}
+
+// An informer that is refused asks the same again when it was told to, and is synced then: it neither falls back to a list nor gives up.
+func TestRefusedInformer(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "refused")
+	makeConfigMap(t, direct, "refused", "x", "")
+	p := privateWatchfan(t, c, "--max-watches=2")
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	for range 2 {
+		resp, err := p.plain(t).open(ctx, http.MethodGet, "/api/v1/configmaps?watch=1&resourceVersion=0", nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Fatal(resp.Status)
+		}
+	}
+	s := startInformers(t, "informer", &rest.Config{Host: "http://" + p.ports.Insecure, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	for _, resource := range []string{"configmaps", "pods"} {
+		eventually(t, 20*time.Second, "refusal of "+resource, func() error {
+			if _, _, all := s.log.reads(resource); len(all) == 0 {
+				return errors.New("nothing has been asked")
+			}
+			return nil
+		})
+	}
+	end()
+	eventually(t, time.Minute, "sync", func() error {
+		if !s.configMaps.HasSynced() || !s.pods.HasSynced() {
+			return errors.New("not synced")
+		}
+		return nil
+	})
+	if _, ok, _ := s.configMaps.GetStore().GetByKey("refused/x"); !ok {
+		t.Error("the informer does not hold what was there before")
+	}
+	for _, resource := range []string{"configmaps", "pods"} {
+		_, _, all := s.log.reads(resource)
+		first, _ := strings.CutPrefix(all[0], "429 ")
+		if last := all[len(all)-1]; first == all[0] || last != "200 "+first {
+			t.Errorf("%s: asked %q, want the same until it is granted", resource, all)
+		}
+		for _, again := range all[1 : len(all)-1] {
+			if again != all[0] {
+				t.Errorf("%s: asked %q, want the same until it is granted", resource, all)
+			}
+		}
+	}
 }

@@ -15,11 +15,12 @@ import (
 // An auditLog is what kube-apiserver says of the lists and watches of one resource that have reached it.
 type auditLog struct {
 	policy, path string
-	read         int64 // bytes of it that have been counted
+	clients      string // their User-Agent, which tells their requests, passed through, from watchfan's own
+	read         int64  // bytes of it that have been counted
 }
 
-func newAuditLog(dir, resource string) (*auditLog, error) {
-	a := &auditLog{policy: filepath.Join(dir, "audit-policy.json"), path: filepath.Join(dir, "audit.log")}
+func newAuditLog(dir, resource, clients string) (*auditLog, error) {
+	a := &auditLog{policy: filepath.Join(dir, "audit-policy.json"), path: filepath.Join(dir, "audit.log"), clients: clients}
 	policy := fmt.Sprintf(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["ResponseStarted","ResponseComplete","Panic"],`+
 		`"rules":[{"level":"Metadata","verbs":["list","watch"],"resources":[{"group":"","resources":[%q]}]},{"level":"None"}]}`, resource)
 	return a, os.WriteFile(a.policy, []byte(policy), 0o600)
@@ -55,19 +56,18 @@ func (a *auditLog) count() (map[string]int, error) {
 		if err := json.Unmarshal(line, &e); err != nil {
 			return nil, fmt.Errorf("audit log: %w", err)
 		}
-		if strings.HasPrefix(e.UserAgent, "watchfan/") || e.UserAgent == rollingAgent {
-			counts[auditKind(e.Verb, e.RequestURI, e.UserAgent)]++
+		if strings.HasPrefix(e.UserAgent, "watchfan/") {
+			counts[auditKind(e.Verb, e.RequestURI)]++
+		} else if e.UserAgent == a.clients {
+			counts[clientsKind(e.Verb)]++
 		}
 	}
 	return counts, nil
 }
 
-func auditKind(verb, uri, agent string) string {
+// auditKind is the kind of a request that watchfan makes for itself.
+func auditKind(verb, uri string) string {
 	switch {
-	case agent == rollingAgent && verb == "list":
-		return "clients' lists"
-	case agent == rollingAgent:
-		return "clients' watches"
 	case verb == "list" && strings.Contains(uri, "resourceVersionMatch=Exact"):
 		return "exact lists"
 	case verb == "list" && (strings.Contains(uri, "/namespaces/-/") || strings.Contains(uri, "metadata.name%3D-")):
@@ -80,4 +80,12 @@ func auditKind(verb, uri, agent string) string {
 		return "replays"
 	}
 	return "lane watches"
+}
+
+// clientsKind is the kind of a request that a client has made.
+func clientsKind(verb string) string {
+	if verb == "list" {
+		return "clients' lists"
+	}
+	return "clients' watches"
 }

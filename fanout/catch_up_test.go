@@ -1,0 +1,127 @@
+package fanout_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+// costly is a Sink that takes a while for each write, of the shard's time, and knows when the last one was.
+type costly struct {
+	cost   time.Duration
+	mu     sync.Mutex
+	frames int // one slice each, as all events here are shown as they came
+	last   time.Time
+}
+
+func (c *costly) Write(batch [][]byte) (bool, error) {
+	time.Sleep(c.cost)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.frames += len(batch)
+	c.last = time.Now()
+	return false, nil
+}
+
+func (c *costly) Drain(func(error)) {}
+
+func (c *costly) End(fanout.Reason, bool) {}
+
+func (c *costly) seen() (frames int, last time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.frames, c.last
+}
+
+// crowdedShard has one shard serve live clients of an empty namespace, and then a crowd that begins with all objects, of several writes each.
+// The clock is synctest's: nothing takes time but writes.
+func crowdedShard(t *testing.T, live, crowd int, cost time.Duration) (w *world, lives, crowds []*costly) {
+	flusher := fanout.NewFlusher(1, 0)
+	w = newWorldOf(t, roomy, flusher)
+	for i := range crowdObjects {
+		w.put(thing{namespace: "many", name: fmt.Sprint(i)})
+	}
+	start := func(s selector, r fanout.Request) *costly {
+		c := &costly{cost: cost}
+		flusher.Start(w.subscribe(s, r), c)
+		return c
+	}
+	for range live {
+		lives = append(lives, start(sel(t, "live", "", ""), fanout.Request{Timeout: time.Hour}))
+	}
+	synctest.Wait()
+	for range crowd {
+		crowds = append(crowds, start(everything(t), fanout.Request{Timeout: time.Hour, Start: fanout.FromSnapshot}))
+	}
+	return w, lives, crowds
+}
+
+const crowdObjects = 4 * fanout.MaxBatchFrames
+
+// An event of a live client waits for one turn of a crowd that begins with all objects, however large the crowd.
+func TestCrowdDelaysEventsByOneTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const crowd, cost = 500, 200 * time.Microsecond
+		w, live, crowds := crowdedShard(t, 1, crowd, cost)
+		events := 0
+		for ; events < 100; events++ {
+			time.Sleep(1700 * time.Microsecond) // falls anywhere within turns
+			put := time.Now()
+			w.put(thing{namespace: "live", name: "x"})
+			for frames := 0; frames <= events; frames, _ = live[0].seen() {
+				time.Sleep(cost / 10)
+				if time.Since(put) > time.Second {
+					t.Fatal("the event does not come")
+				}
+			}
+			// The turn under way, of whose writes the last may begin at its very end; and the event's own write.
+			if _, got := live[0].seen(); got.Sub(put) > fanout.LeastCatchUp+2*cost {
+				t.Fatalf("event %d came after %v", events, got.Sub(put))
+			}
+		}
+		begun := 0
+		for _, c := range crowds {
+			if frames, _ := c.seen(); frames > 0 {
+				begun++
+			}
+		}
+		if done := crowdDone(crowds); begun == 0 || done == crowd {
+			t.Errorf("of the crowd of %d, %d have begun and %d are done: the events were to come in between", crowd, begun, done)
+		}
+	})
+}
+
+// A crowd gets half of the time of a shard that has more events than it can write.
+func TestCrowdIsNotStarved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const live, crowd, cost = 50, 20, 200 * time.Microsecond
+		w, _, crowds := crowdedShard(t, live, crowd, cost)
+		begun := time.Now()
+		for crowdDone(crowds) < crowd {
+			w.put(thing{namespace: "live", name: "x"})
+			time.Sleep(live * cost / 4)
+			if time.Since(begun) > time.Minute {
+				t.Fatalf("%d of %d are done after %v", crowdDone(crowds), crowd, time.Since(begun))
+			}
+		}
+		// Alone, the crowd takes so long; the members also get the events, once they are done.
+		alone := time.Duration(crowd*(crowdObjects/fanout.MaxBatchFrames+1)) * cost
+		if took := time.Since(begun); took > 4*alone {
+			t.Errorf("the crowd took %v, and %v alone", took, alone)
+		}
+	})
+}
+
+// crowdDone counts those that have been sent all objects.
+func crowdDone(crowd []*costly) (done int) {
+	for _, c := range crowd {
+		if frames, _ := c.seen(); frames >= crowdObjects {
+			done++
+		}
+	}
+	return done
+}

@@ -38,7 +38,7 @@ func stormSection(o *Options) *section {
 			{"passed", "passed", 1}, {"429s", "refused", 1}, {"peak RSS MiB", "peak-B", 1.0 / (1 << 20)},
 			{"CPU ms/watch", "cpu-ns/watch", 1e-6},
 		},
-		costs: []column{{"all live", unitLive, 1}, {"p99 during", unitDuring, 1}, {"CPU/watch", "cpu-ns/watch", 1}},
+		costs: []column{{"all live s", unitLive, 1e-9}, {"during", unitDuring, 1e-6}, {"CPU ms/watch", "cpu-ns/watch", 1e-6}},
 	}
 }
 

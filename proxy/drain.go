@@ -8,12 +8,8 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-const (
-	// drainPace is the most time between the ends of two watches: a few take no longer than that, whatever --drain-duration is.
-	drainPace = 20 * time.Millisecond
-	// drainGrace is for how long a whole ending is waited for while no watch ends: those that are left do not read.
-	drainGrace = 2 * time.Second
-)
+// drainPace is the most time between the ends of two watches: a few take no longer than that, whatever --drain-duration is.
+const drainPace = 20 * time.Millisecond
 
 // drain ends the watches that are served from a cache, spread evenly over DrainDuration, each behind a bookmark: clients that come back all
 // at once would find another replica busy with them, and not with its events. They go in random order, because those of one process have mostly
@@ -37,15 +33,12 @@ func (c *cachedReads) drain(ctx context.Context) {
 	c.log.Info("Drained", "watches", c.watchers.count(), "elapsed", time.Since(begin).Round(time.Millisecond))
 }
 
-// awaitEnds waits until the watches that were asked to end have, until none has for drainGrace, or until ctx ends.
-func (c *cachedReads) awaitEnds(ctx context.Context) {
-	grace := min(drainGrace, c.opts.ShutdownTimeout/2)
-	last, changed := c.watchers.count(), time.Now()
-	for last > 0 && time.Since(changed) < grace && ctx.Err() == nil {
+// awaitEnds waits until the watches that were asked to end have, for half of ShutdownTimeout: who does not read by then gets no bookmark.
+func (c *cachedReads) awaitEnds() {
+	ctx, cancel := context.WithTimeout(c.ctx, c.opts.ShutdownTimeout/2)
+	defer cancel()
+	for c.watchers.count() > 0 && ctx.Err() == nil {
 		sleep(ctx, 10*time.Millisecond)
-		if n := c.watchers.count(); n != last {
-			last, changed = n, time.Now()
-		}
 	}
 }
 

@@ -354,7 +354,7 @@ func (s *Server) shutdown() {
 
 	timeout, cancel := context.WithTimeout(context.Background(), s.opts.ShutdownTimeout)
 	defer cancel()
-	s.cached.awaitEnds(timeout)
+	s.cached.awaitEnds()
 	s.conns.closeSilent()
 	s.cached.end()
 	s.endStreams()

@@ -130,8 +130,8 @@ func TestDrain(t *testing.T) {
 	slices.SortFunc(ends, time.Time.Compare)
 	took, half := ends[watches-1].Sub(ends[0]), ends[watches/2].Sub(ends[0])
 	t.Logf("%d watches ended within %s, half of them within %s", watches, took, half)
-	if took < drain/2 || half < took/4 || half > took*3/4 {
-		t.Errorf("%d watches ended within %s, half of them within %s; want an even spread over %s", watches, took, half, drain)
+	if took < drain/2 || half < drain/5 {
+		t.Errorf("%d watches ended within %s, half of them within %s; want them spread over %s", watches, took, half, drain)
 	}
 	select {
 	case <-p.exited:

@@ -356,6 +356,9 @@ func (sh *shard) serve(s *Subscription) {
 		return
 	}
 	whole := ending != nil && !more
+	if whole && s.bookmarks && progress < s.sent {
+		whole, more = false, true // progress has yet to come there: the bookmark in front of the end waits for that
+	}
 	if whole {
 		s.farewell(&sh.batch, progress)
 		s.endAs(&Ending{Reason: ending.Reason, Last: ending.Last})

@@ -52,7 +52,6 @@ type passthrough struct {
 // serve forwards the request of ctx in the name of id.
 func (p *passthrough) serve(ctx *fasthttp.RequestCtx, id identity) {
 	arrivalOf(accepted(ctx.Conn())).end() // from here on it waits for others
-	arrivalOf(accepted(ctx.Conn())).end()
 	to, err := p.target(ctx.Request.Header.RequestURI())
 	if err != nil {
 		writeStatus(ctx, badRequest(err.Error()))

@@ -65,7 +65,7 @@ type authorizer struct {
 	log           *slog.Logger
 	yesTTL, noTTL time.Duration // for which a verdict is believed
 	interval      time.Duration // after which an open watch is asked about again
-	owners        owners
+	owners        *owners
 
 	calls    coalescer[question, verdict]
 	asking   chan struct{} // holds one for each of maxReviews under way; never closed
@@ -98,7 +98,7 @@ func newAuthorizer(upstream doer, opts *Options, log *slog.Logger) *authorizer {
 		yesTTL:   opts.AuthorizationWebhookCacheAuthorizedTTL,
 		noTTL:    opts.AuthorizationWebhookCacheUnauthorizedTTL,
 		interval: opts.AuthorizationRecheckInterval,
-		owners:   owners{upstream: upstream, ttl: opts.AuthenticationTokenWebhookCacheTTL},
+		owners:   newOwners(upstream, opts.AuthenticationTokenWebhookCacheTTL),
 		asking:   make(chan struct{}, maxReviews),
 		grants:   make(map[question]*grant),
 	}
@@ -284,18 +284,8 @@ func (a *authorizer) review(ctx context.Context, id identity, review []byte) (v 
 		as, path = identity{kind: kindOwn}, reviewPath
 	}
 	defer func() { accessReviews[v].Inc() }()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.upstream.URL(path, "").String(), bytes.NewReader(review))
-	if err != nil {
-		return verdictNone
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	resp, err := a.upstream.DoAs(as, req)
-	if err != nil {
-		return verdictNone
-	}
-	defer resp.Body.Close()
-	switch resp.StatusCode {
+	code, answer, err := postReview(ctx, a.upstream, as, path, review, maxReviewBytes)
+	switch code {
 	case http.StatusCreated, http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
 		if as.kind == kindOwn {
@@ -310,14 +300,32 @@ func (a *authorizer) review(ctx context.Context, id identity, review []byte) (v 
 		Kind   string
 		Status struct{ Allowed, Denied bool }
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxReviewBytes))
 	switch {
-	case err != nil || json.Unmarshal(body, &reviewed) != nil || reviewed.Kind != reviewKind(id):
+	case err != nil || json.Unmarshal(answer, &reviewed) != nil || reviewed.Kind != reviewKind(id):
 		return verdictNone
 	case reviewed.Status.Allowed && !reviewed.Status.Denied:
 		return verdictYes
 	}
 	return verdictNo
+}
+
+// postReview has kube-apiserver answer a review that somebody asks for. code is 0 if it does not; answer is at most so many bytes of a good one.
+func postReview(ctx context.Context, upstream doer, as identity, path string, review []byte, most int64) (code int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, upstream.URL(path, "").String(), bytes.NewReader(review))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	resp, err := upstream.DoAs(as, req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusOK {
+		answer, err = io.ReadAll(io.LimitReader(resp.Body, most))
+	}
+	return resp.StatusCode, answer, err
 }
 
 // reviewKind is the kind of the review that id has to pass.

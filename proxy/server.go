@@ -88,7 +88,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	authorizer := newAuthorizer(upstream, &opts, log)
-	audit, err := newAuditLog(&opts, &authorizer.owners, log)
+	audit, err := newAuditLog(&opts, authorizer.owners, log)
 	if err != nil {
 		return nil, err
 	}

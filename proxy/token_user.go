@@ -5,9 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 )
@@ -31,10 +29,14 @@ type owners struct {
 	// Immutable.
 	upstream doer
 	ttl      time.Duration
+	slots    chan struct{} // holds one for each of ownerReviews under way; never closed
 
 	mu    sync.Mutex // of asking only once
 	known answers[*owner]
-	slots chan struct{} // of ownerReviews; made by the first who asks
+}
+
+func newOwners(upstream doer, ttl time.Duration) *owners {
+	return &owners{upstream: upstream, ttl: ttl, slots: make(chan struct{}, ownerReviews)}
 }
 
 // owner is whose a token is, once kube-apiserver has been heard, or reviewTimeout has passed.
@@ -53,9 +55,6 @@ func (o *owners) of(id identity) *owner {
 	defer o.mu.Unlock()
 	if w, ok := o.known.get(q); ok {
 		return w
-	}
-	if o.slots == nil {
-		o.slots = make(chan struct{}, ownerReviews)
 	}
 	w := &owner{donec: make(chan struct{})}
 	o.known.put(q, w, time.Now(), reviewTimeout+o.ttl)
@@ -91,22 +90,17 @@ func (o *owners) ask(q question, id identity, w *owner) {
 
 // review sets w, and reports whether kube-apiserver has said something that is worth remembering.
 func (o *owners) review(ctx context.Context, id identity, w *owner) (answered bool) {
-	body := `{"kind":"` + selfSubjectKind + `","apiVersion":"authentication.k8s.io/v1"}`
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.upstream.URL(selfSubjectPath, "").String(), strings.NewReader(body))
-	if err != nil || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		w.unknown = "kube-apiserver could not be asked in time"
 		return false
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	resp, err := o.upstream.DoAs(id, req)
-	if err != nil {
+	review := `{"kind":"` + selfSubjectKind + `","apiVersion":"authentication.k8s.io/v1"}`
+	code, answer, err := postReview(ctx, o.upstream, id, selfSubjectPath, []byte(review), maxOwnerBytes)
+	switch code {
+	case http.StatusCreated, http.StatusOK:
+	case 0:
 		w.unknown = "kube-apiserver did not answer"
 		return false
-	}
-	defer resp.Body.Close()
-	switch resp.StatusCode {
-	case http.StatusCreated, http.StatusOK:
 	case http.StatusUnauthorized:
 		w.unknown, w.nobody = "kube-apiserver does not take the token any more", true
 		return true
@@ -117,7 +111,7 @@ func (o *owners) review(ctx context.Context, id identity, w *owner) (answered bo
 		w.unknown = "the client may not create a SelfSubjectReview, which system:basic-user allows"
 		return true
 	default:
-		w.unknown = fmt.Sprintf("kube-apiserver answered a SelfSubjectReview with %d", resp.StatusCode)
+		w.unknown = fmt.Sprintf("kube-apiserver answered a SelfSubjectReview with %d", code)
 		return false
 	}
 	var reviewed struct {
@@ -130,9 +124,8 @@ func (o *owners) review(ctx context.Context, id identity, w *owner) (answered bo
 			}
 		}
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxOwnerBytes))
 	u := &reviewed.Status.UserInfo
-	if err != nil || json.Unmarshal(text, &reviewed) != nil || reviewed.Kind != selfSubjectKind || u.Username == "" {
+	if err != nil || json.Unmarshal(answer, &reviewed) != nil || reviewed.Kind != selfSubjectKind || u.Username == "" {
 		w.unknown = "kube-apiserver's SelfSubjectReview could not be read"
 		return false
 	}

@@ -73,10 +73,9 @@ func TestWatchLimits(t *testing.T) {
 }
 
 // What clients ask for does not end a process with little memory: it gives up what it can, refuses, and serves again afterwards, while a watch that
-// is there misses nothing. The race detector keeps what memory it has once had, so this is the plain binary.
+// is there misses nothing.
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
-	plain := binary(t, "WATCHFAN_PLAIN_BIN", "watchfan")
 	c := privateCluster(t)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "big", "small")
@@ -84,18 +83,7 @@ func TestMemoryLimit(t *testing.T) {
 		direct.create(t, "/api/v1/namespaces/big/configmaps", fmt.Sprintf(`{"metadata":{"name":"big-%d"},"data":{"v":"%s"}}`, i, strings.Repeat("x", 900<<10)))
 	}
 	const limit = 128 << 20
-	p, err := startWatchfan(plain, t.TempDir(), c.ready.Kubeconfigs["admin"], "--memory-limit=128Mi")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.stop(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("watchfan's log:\n%s", tail(p.log, 60))
-		}
-	})
+	p := plainWatchfan(t, c, "--memory-limit=128Mi")
 	own, admin := p.plain(t), p.admin(t)
 	if got := admin.metric(t, "watchfan_memory_limit_bytes"); got != limit {
 		t.Errorf("the limit is %v", got)

@@ -298,7 +298,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	binary(t, "WATCHFAN_BIN", "watchfan")
+	binary(t, "WATCHFAN_PLAIN_BIN", "watchfan")
 	binary(t, "DEVCLUSTER_BIN", "devcluster")
 	programs := buildInformers(t)
 	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + auditLog}, endWatches...)...)
@@ -317,7 +317,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 		watchesBefore[col.name] = upstreamWatches(t, direct, col.resource())
 	}
 	// What cannot be proved to be fresh in time is passed through, which says nothing where the machine is busy.
-	p := privateWatchfan(t, c, "--freshness-timeout=20s")
+	p := plainWatchfan(t, c, "--freshness-timeout=20s")
 	p.waitReady(t)
 
 	type churnResult struct {

@@ -32,7 +32,19 @@ type watchfan struct {
 // privateWatchfan starts a watchfan for one test.
 func privateWatchfan(t *testing.T, c *cluster, args ...string) *watchfan {
 	t.Helper()
-	p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), c.ready.Kubeconfigs["admin"], args...)
+	return ownWatchfan(t, binary(t, "WATCHFAN_BIN", "watchfan"), c, args...)
+}
+
+// plainWatchfan is one without the race detector, which keeps what memory it has once had, and with which the compression of what hundreds of clients
+// watch takes more than a processor.
+func plainWatchfan(t *testing.T, c *cluster, args ...string) *watchfan {
+	t.Helper()
+	return ownWatchfan(t, binary(t, "WATCHFAN_PLAIN_BIN", "watchfan"), c, args...)
+}
+
+func ownWatchfan(t *testing.T, program string, c *cluster, args ...string) *watchfan {
+	t.Helper()
+	p, err := startWatchfan(program, t.TempDir(), c.ready.Kubeconfigs["admin"], args...)
 	if err != nil {
 		t.Fatalf("start watchfan: %v", err)
 	}

@@ -33,7 +33,7 @@ devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and
 
 # One seed, so that a change is held against the same faults as the one before; make chaos draws another each time.
 test: CHAOS_SEED ?= 5
-test: lint unit fuzz-short e2e chaos deploytest statustest ## everything: formatting, vet, staticcheck, unit tests, 500 runs of each fuzz target, the end-to-end suite against a real kube-apiserver, five minutes of faults, the chart, the status page
+test: lint vulncheck unit fuzz-short e2e chaos deploytest statustest ## everything: formatting, vet, staticcheck, govulncheck, unit tests, 500 runs of each fuzz target, the end-to-end suite against a real kube-apiserver, five minutes of faults, the chart, the status page
 
 unit: ## unit tests and fuzz seeds, with the race detector; what allocates, without
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos)
@@ -85,11 +85,11 @@ lint: ## gofmt, go vet, staticcheck, and that the modules are those of go.sum
 	$(GO) run $(STATICCHECK) $(PACKAGES)
 	$(GO) mod verify
 
-# Not part of make test: what it finds depends on the day, not on the change, and it needs the database.
-vulncheck: ## known vulnerabilities in what the code calls (GOVULNDB=file:///DIRECTORY for a copy of the database)
+# Where the database cannot be reached, a change is not to blame: that is said, and make test goes on.
+vulncheck: ## known vulnerabilities in what the code calls (GOVULNDB=file:///DIRECTORY for a copy of the database); says so and goes on where there is none
 	@found=$$($(GO) run $(GOVULNCHECK) -db $(GOVULNDB) $(PACKAGES) 2>&1) && status=0 || status=$$?; echo "$$found"; \
 	if grep -q "fetching vulnerabilities" <<<"$$found"; then \
-		echo "Nothing was checked: the vulnerability database $(GOVULNDB) cannot be reached. Give a copy of it with GOVULNDB=file:///DIRECTORY."; fi; \
+		echo "Nothing was checked: the vulnerability database $(GOVULNDB) cannot be reached. Give a copy of it with GOVULNDB=file:///DIRECTORY."; status=0; fi; \
 	exit $$status
 
 microbench: ## go test -bench of framing and fanout

@@ -81,7 +81,7 @@ func makeCertificate(host string) (certPEM, keyPEM []byte, err error) {
 		return nil, nil, err
 	}
 	from := time.Now().Add(-time.Hour) // for clients whose clock is behind
-	authority, err := cert.NewSelfSignedCACert(cert.Config{CommonName: fmt.Sprintf("%s-ca@%d", host, time.Now().Unix()), NotBefore: from}, authorityKey)
+	authority, err := cert.NewSelfSignedCACert(cert.Config{CommonName: host + "-ca", NotBefore: from}, authorityKey)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -110,8 +109,7 @@ func isWatch(ctx *fasthttp.RequestCtx, req *request) bool {
 	if !ctx.IsGet() || !bytes.HasPrefix(path, []byte("/api/")) && !bytes.HasPrefix(path, []byte("/apis/")) {
 		return false
 	}
-	asked := string(query.Peek("watch"))
-	return query.Has("watch") && asked != "0" && !strings.EqualFold(asked, "false") || bytes.Contains(path, []byte("/watch/"))
+	return query.Has("watch") && isTrue(string(query.Peek("watch"))) || bytes.Contains(path, []byte("/watch/"))
 }
 
 // watchSlot is one watch's place within the limits.

@@ -191,8 +191,7 @@ func (ls *lanes) acquire(info resourceInfo, rep representation, start bool) (l *
 	key := laneKey{info.gvr, rep}
 	l = ls.byKey[key]
 	if l != nil && l.info.definition != info.definition {
-		delete(ls.byKey, key)
-		l.stop()
+		ls.stopLocked(l)
 		l = nil
 	}
 	if l == nil {
@@ -303,11 +302,10 @@ func (ls *lanes) run(ctx context.Context) {
 func (ls *lanes) stopIdle() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for key, l := range ls.byKey {
+	for _, l := range ls.byKey {
 		if l.users == 0 && time.Since(l.idleSince) >= ls.idle {
 			l.log.Info("Stopped idle lane", "idleTimeout", ls.idle)
-			delete(ls.byKey, key)
-			l.stop()
+			ls.stopLocked(l)
 		}
 	}
 	for key, until := range ls.avoided {
@@ -321,11 +319,10 @@ func (ls *lanes) stopIdle() {
 func (ls *lanes) shed() (n int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for key, l := range ls.byKey {
+	for _, l := range ls.byKey {
 		if l.users == 0 {
 			l.log.Info("Stopped idle lane, memory is short")
-			delete(ls.byKey, key)
-			l.stop()
+			ls.stopLocked(l)
 			n++
 		}
 	}
@@ -386,9 +383,14 @@ func (ls *lanes) discard(l *lane) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if l.users == 0 && ls.byKey[l.laneKey] == l {
-		delete(ls.byKey, l.laneKey)
-		l.stop()
+		ls.stopLocked(l)
 	}
+}
+
+// stopLocked forgets a lane that is followed, and has its reflector end.
+func (ls *lanes) stopLocked(l *lane) {
+	delete(ls.byKey, l.laneKey)
+	l.stop()
 }
 
 // suspect breaks the lane's upstream watch, to begin another where it stands: upstream has shown changes in time that this one did

@@ -106,10 +106,7 @@ func (r *reflector) run(ctx context.Context) (avoid time.Duration) {
 		l.lastError.Store(&laneError{kind: errorKind(err), at: time.Now(), relist: r.relist})
 		l.log.Warn("Upstream watch broke", "err", err, "relist", r.relist, "retryIn", wait.Round(time.Millisecond))
 		backoff = min(backoff*2, maxBackoff)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
+		sleep(ctx, wait)
 	}
 	l.log.Info("Stopped lane", "elapsed", time.Since(started).Round(time.Second))
 	return 0

@@ -262,16 +262,14 @@ func (req *request) parseOptions(query url.Values) bool {
 	return req.parseNumbers(query) && req.parseSelectors(query) && req.valid()
 }
 
-// boolParameter decodes a boolean as kube-apiserver does: whatever is sent and
-// is not "0" or "false" is true, the empty string included
-// (k8s.io/apimachinery pkg/runtime/conversion.go).
+// boolParameter decodes a boolean of a query.
 func boolParameter(query url.Values, key string) bool {
-	if !query.Has(key) {
-		return false
-	}
-	v := query.Get(key)
-	return v != "0" && !strings.EqualFold(v, "false")
+	return query.Has(key) && isTrue(query.Get(key))
 }
+
+// isTrue decodes a boolean that is sent as kube-apiserver does: whatever is not "0" or "false" is true, the empty string included
+// (k8s.io/apimachinery pkg/runtime/conversion.go).
+func isTrue(v string) bool { return v != "0" && !strings.EqualFold(v, "false") }
 
 func (req *request) parseTimeout(s string) bool {
 	if s == "" {

@@ -195,6 +195,14 @@ func (c *compressedLists) shrinkLocked() {
 	}
 }
 
+// forget forgets all lists.
+func (c *compressedLists) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.lists)
+	c.bytes = 0
+}
+
 func (c *compressedLists) removeLocked(key listKey) {
 	if l := c.lists[key]; l != nil {
 		c.bytes -= l.size

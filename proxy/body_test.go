@@ -92,4 +92,8 @@ func TestCompressedListsBounds(t *testing.T) {
 	if len(c.lists) != 2 || c.bytes != maxCompressed/2 {
 		t.Errorf("%d lists of %d bytes are left of those asked for since", len(c.lists), c.bytes)
 	}
+	c.forget()
+	if len(c.lists) != 0 || c.bytes != 0 {
+		t.Errorf("%d lists of %d bytes are left where memory is short", len(c.lists), c.bytes)
+	}
 }

@@ -90,6 +90,12 @@ func (c *cachedReads) run() {
 	wg.Wait()
 }
 
+// shed gives up what is only there to be asked for again, and returns how many lanes that were.
+func (c *cachedReads) shed() int {
+	c.compressed.forget()
+	return c.lanes.shed()
+}
+
 // keep starts the lane of a resident resource, as soon as upstream has the resource, and again whenever it has ended.
 func (c *cachedReads) keep(name string) {
 	var kept *lane

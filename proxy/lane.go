@@ -353,6 +353,18 @@ func (ls *lanes) avoids(key laneKey) bool {
 	return !ls.avoided[key].IsZero()
 }
 
+// avoiding is how many lanes there are not to be now.
+func (ls *lanes) avoiding() (n int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, until := range ls.avoided {
+		if time.Now().Before(until) {
+			n++
+		}
+	}
+	return n
+}
+
 // endWatches ends all watches that are served from a cache, and lets no other begin.
 func (ls *lanes) endWatches(e fanout.Ending) {
 	ls.mu.Lock()

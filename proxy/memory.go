@@ -12,7 +12,7 @@ import (
 // memory sees to it that what clients ask for does not end the process. Each second it compares what the kernel counts with the limit:
 //
 //	from 70%  the garbage collector works harder (or from GOMEMLIMIT in the environment, if that is less)
-//	from 80%  lanes without clients stop and no lane begins, so that what would start one is passed through
+//	from 80%  lanes without clients stop, compressed lists are forgotten, and no lane begins, so that what would start one is passed through
 //	from 90%  new watches and lists are refused as well, and a lane that is being filled, or lists anew, is given up
 //	from 95%  new connections are reset: a TLS handshake and a head that does not end take up to 134 KiB for a while
 //

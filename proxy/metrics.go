@@ -137,6 +137,8 @@ var (
 		"How much memory may be used? 0 is no limit.")
 	memoryUsedBytes = describe("gauge", "watchfan_memory_used_bytes",
 		"How much of it is? At 80% of the limit caches are given up, at 90% new watches and lists are refused. 0 where there is no limit.")
+	avoidedLanes = describe("gauge", "watchfan_avoided_lanes",
+		"How many resources, in one encoding each, are passed through for a while because an object of theirs is too large or too deep to be cached, or because memory was full? The log names them.")
 	certificateExpiry = describe("gauge", "watchfan_serving_certificate_expiry_timestamp_seconds",
 		"When does the serving certificate end, in seconds since the Unix epoch?")
 )
@@ -155,6 +157,7 @@ func (s *Server) registerMetrics() (unregister func()) {
 	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.flusher.Lag(); return float64(bytes) })
 	set.NewGauge(memoryLimitBytes, func() float64 { return float64(s.memory.limit) })
 	set.NewGauge(memoryUsedBytes, func() float64 { return float64(s.memory.used.Load()) })
+	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.lanes.avoiding()) })
 	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.verdicts.size()) })
 	if s.certificate != nil {
 		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.current().Leaf.NotAfter.Unix()) })

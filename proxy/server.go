@@ -115,7 +115,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.conns = newConnections(s.front, opts.MaxConnectionAge)
 	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, log: log, requests: s.ctx, streams: streams}
 	s.cached = newCachedReads(s, poller)
-	s.memory = newMemory(&s.opts, s.cached.lanes.shed, log)
+	s.memory = newMemory(&s.opts, s.cached.shed, log)
 	s.cached.lanes.short, s.cached.lanes.full = s.memory.short, s.memory.full
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
 	s.health.watchers = &watchersPage{cached: s.cached}

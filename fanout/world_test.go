@@ -501,7 +501,7 @@ func (r *recorder) ended() bool {
 // wantLines waits until as many lines have come as are wanted, and compares.
 func (r *recorder) wantLines(t testing.TB, want ...string) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	got := r.lines(t)
 	for len(got) < len(want) && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)

@@ -46,7 +46,7 @@ func (f *fan) awaitOpen(c <-chan *proxytest.Watcher) *proxytest.Watcher {
 			f.t.FailNow()
 		}
 		return w
-	case <-time.After(15 * time.Second):
+	case <-time.After(proxytest.Patience):
 		f.t.Fatal("watch was not answered")
 	}
 	return nil
@@ -357,7 +357,7 @@ func TestFreshnessSimulation(t *testing.T) {
 							t.Errorf("watch: %v", err)
 							return
 						}
-						for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+						for deadline := time.Now().Add(proxytest.Patience); ; time.Sleep(time.Millisecond) {
 							if events := w.Events(); slices.ContainsFunc(events, func(e proxytest.Event) bool { return e.End }) {
 								if end := events[endOf(events)].RV; end < asked {
 									t.Errorf("asked at %d, got the state as of %d", asked, end)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 const (
@@ -106,8 +107,8 @@ func startServer(t *testing.T, upstream *httptest.Server, prepare func(*proxy.Se
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(10 * time.Second):
-			t.Error("Run did not return within 10 s of its context's end")
+		case <-time.After(proxytest.Patience):
+			t.Errorf("Run did not return within %s of its context's end", proxytest.Patience)
 		}
 	}
 	t.Cleanup(f.stop)
@@ -160,7 +161,7 @@ type rawConn struct {
 
 func newRawConn(t *testing.T, c net.Conn) *rawConn {
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(proxytest.Patience))
 	return &rawConn{c, t, bufio.NewReader(c)}
 }
 
@@ -216,12 +217,12 @@ func (f *front) do(method, path string, body io.Reader, header ...string) *http.
 	return resp
 }
 
-func within(t *testing.T, d time.Duration, what string, c <-chan struct{}) {
+func awaitClosed(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(d):
-		t.Fatalf("%s did not happen within %s", what, d)
+	case <-time.After(proxytest.Patience):
+		t.Fatalf("%s did not happen within %s", what, proxytest.Patience)
 	}
 }
 
@@ -405,12 +406,12 @@ func TestDisconnectCancelsUpstream(t *testing.T) {
 				}))
 				c := f.dial()
 				c.send("GET %s HTTP/1.1\nHost: localhost\n\n", followLog)
-				within(t, 5*time.Second, "the request's arrival", began)
+				awaitClosed(t, "the request's arrival", began)
 				if headFirst {
 					c.head("GET")
 				}
 				c.Close()
-				within(t, time.Second, "the upstream request's end", ended)
+				awaitClosed(t, "the upstream request's end", ended)
 			})
 		}
 	}
@@ -493,7 +494,7 @@ func TestFloodDuringStream(t *testing.T) {
 	c.send("GET %s HTTP/1.1\nHost: localhost\n\n", followLog)
 	c.head("GET")
 	go c.Write(make([]byte, 1<<20))
-	within(t, 2*time.Second, "the stream's end", ended)
+	awaitClosed(t, "the stream's end", ended)
 }
 
 // Bodies that nobody reads must not be taken for the next request.
@@ -749,7 +750,7 @@ func TestShutdown(t *testing.T) {
 	}), func(o *proxy.Options, _ *clientcmdapi.Config) {
 		o.AdminPort = proxy.AnyPort
 		o.ShutdownDelayDuration = 300 * time.Millisecond
-		o.ShutdownTimeout = 5 * time.Second
+		o.ShutdownTimeout = 2 * proxytest.Patience
 	})
 	stream, slow, idle, silent := f.dial(), f.dial(), f.dial(), f.dial()
 	stream.send("GET %s HTTP/1.1\nHost: localhost\n\n", followLog)
@@ -770,7 +771,7 @@ func TestShutdown(t *testing.T) {
 	if body := bodyOf(t, resp); resp.StatusCode != 500 || !strings.Contains(body, "[-]shutdown failed") {
 		t.Errorf("while stopping got %s %s", resp.Status, body)
 	}
-	within(t, 2*time.Second, "the stream's end", ended)
+	awaitClosed(t, "the stream's end", ended)
 	if _, err := io.ReadAll(logs.Body); err != io.ErrUnexpectedEOF {
 		t.Errorf("the stream ended with %v, want an unexpected EOF", err)
 	}
@@ -778,7 +779,7 @@ func TestShutdown(t *testing.T) {
 	if resp, body := slow.response(); body != "done" || !resp.Close {
 		t.Errorf("got %q, Connection %v", body, resp.Header)
 	}
-	within(t, 2*time.Second, "the stop", stopped)
+	awaitClosed(t, "the stop", stopped)
 	if d := time.Since(begin); d < 300*time.Millisecond {
 		t.Errorf("stopped after %s, before the delay", d)
 	}
@@ -804,7 +805,7 @@ func TestHealth(t *testing.T) {
 	if code, body := get("/livez"); code != 200 || body != "ok" {
 		t.Errorf("/livez: got %d %s", code, body)
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(proxytest.Patience); ; time.Sleep(10 * time.Millisecond) {
 		code, body := get("/readyz?verbose")
 		if code == 200 && strings.HasPrefix(body, "[+]ping ok\n") && strings.Contains(body, "[+]upstream ok\n") && strings.HasSuffix(body, "readyz check passed\n") {
 			break

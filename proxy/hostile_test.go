@@ -12,6 +12,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // A web page that makes its own name resolve to 127.0.0.1, or sends requests there, reads nothing of the admin port.
@@ -162,9 +163,9 @@ func TestMaxConnections(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 
 	open[0].Close()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(proxytest.Patience); ; time.Sleep(10 * time.Millisecond) {
 		if c, err := net.Dial("tcp", f.insecure); err == nil {
-			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(proxytest.Patience))
 			_, _ = io.WriteString(c, "GET /version HTTP/1.0\r\n\r\n")
 			got, _ := io.ReadAll(c)
 			c.Close()

@@ -61,8 +61,8 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(10 * time.Second):
-			t.Error("Run did not return within 10 s of its context's end")
+		case <-time.After(proxytest.Patience):
+			t.Errorf("Run did not return within %s of its context's end", proxytest.Patience)
 		}
 	})
 	t.Cleanup(f.stop)
@@ -104,7 +104,7 @@ func (f *fan) awaitLog(parts ...string) {
 // until waits for a condition that nobody tells of.
 func (f *fan) until(what string, ok func() bool) {
 	f.t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(proxytest.Patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			f.t.Fatalf("no %s", what)
 		}

@@ -172,7 +172,7 @@ func TestMemorySpent(t *testing.T) {
 			return false
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(proxytest.Patience))
 		if _, err := c.Write([]byte("GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
 			return false
 		}

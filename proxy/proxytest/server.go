@@ -276,11 +276,12 @@ func (s *Server) Reflector() *Stream {
 	return s.Stream(WatchList, Watch)
 }
 
-const patience = 15 * time.Second
+// Patience is how long tests wait for what is to come. It only ends what hangs: machines are slow that test many packages at once.
+const Patience = time.Minute
 
 func (s *Server) await(what string, have func() bool) {
 	s.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(Patience)
 	for {
 		s.mu.Lock()
 		ok, opened := have(), s.opened
@@ -291,7 +292,7 @@ func (s *Server) await(what string, have func() bool) {
 		select {
 		case <-opened:
 		case <-deadline:
-			s.t.Fatalf("upstream: no %s within %s", what, patience)
+			s.t.Fatalf("upstream: no %s within %s", what, Patience)
 		}
 	}
 }

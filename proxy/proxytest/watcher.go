@@ -187,7 +187,7 @@ func (w *Watcher) AwaitVersion(rv uint64) []Event {
 // Until waits until the events so far are as wanted, and returns them.
 func (w *Watcher) Until(what string, wanted func([]Event) bool) []Event {
 	w.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(Patience)
 	for {
 		w.mu.Lock()
 		events, changed := w.events[:len(w.events):len(w.events)], w.changed
@@ -203,7 +203,7 @@ func (w *Watcher) Until(what string, wanted func([]Event) bool) []Event {
 			}
 			w.t.Fatalf("stream ended (%v) before %s; got %s", w.err, what, strings.Join(Strings(events), ", "))
 		case <-deadline:
-			w.t.Fatalf("no %s within %s; got %s", what, patience, strings.Join(Strings(events), ", "))
+			w.t.Fatalf("no %s within %s; got %s", what, Patience, strings.Join(Strings(events), ", "))
 		}
 	}
 }
@@ -214,8 +214,8 @@ func (w *Watcher) Ended() error {
 	select {
 	case <-w.donec:
 		return w.err
-	case <-time.After(patience):
-		w.t.Fatalf("stream did not end within %s; got %s", patience, strings.Join(w.Strings(), ", "))
+	case <-time.After(Patience):
+		w.t.Fatalf("stream did not end within %s; got %s", Patience, strings.Join(w.Strings(), ", "))
 		return nil
 	}
 }

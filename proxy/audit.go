@@ -42,7 +42,8 @@ var (
 //	what we refuse           ResponseComplete: 401, 403 and whatever else is never seen by kube-apiserver
 //
 // What is passed through is kube-apiserver's to write, with this client's address in sourceIPs and the auditID that the client has been
-// told. What can't be read as HTTP, or gets a 503 because kube-apiserver can't be reached, is in neither log. There is no policy: a level below Metadata is no log, and objects, which the levels above it hold, are never written.
+// told. What can't be read as HTTP, or gets a 503 because kube-apiserver can't be reached, is in neither log. There is no policy: a level
+// below Metadata is no log, and objects, which the levels above it hold, are never written.
 //
 // Nobody waits for it. An event is queued, and one goroutine encodes and writes. What does not fit into maxAuditQueue, or can't be written, is
 // dropped, counted, and complained of at most once a minute. That is kube-apiserver's batch mode; its default for files is to block, but there a

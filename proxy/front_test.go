@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -91,16 +92,15 @@ func startServer(t *testing.T, upstream *httptest.Server, prepare func(*proxy.Se
 	if err := server.Listen(); err != nil {
 		t.Fatal(err)
 	}
+	return &front{t: t, insecure: server.InsecureAddr(), secure: server.SecureAddr(), admin: server.AdminAddr(), stop: runServer(t, server)}
+}
+
+// runServer runs a server that listens until the test ends, or stop has returned.
+func runServer(t *testing.T, server *proxy.Server) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	stopped := false
-	f := &front{t: t, insecure: server.InsecureAddr(), secure: server.SecureAddr(), admin: server.AdminAddr()}
-	f.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
+	stop = sync.OnceFunc(func() {
 		cancel()
 		select {
 		case err := <-done:
@@ -110,9 +110,9 @@ func startServer(t *testing.T, upstream *httptest.Server, prepare func(*proxy.Se
 		case <-time.After(proxytest.Patience):
 			t.Errorf("Run did not return within %s of its context's end", proxytest.Patience)
 		}
-	}
-	t.Cleanup(f.stop)
-	return f
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // upstreamFunc is an HTTP/1.1 upstream.

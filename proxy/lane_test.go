@@ -1,7 +1,6 @@
 package proxy_test
 
 import (
-	"context"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -50,22 +49,8 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 	if err := server.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
 	f.insecure, f.secure, f.admin = "http://"+server.InsecureAddr(), "https://"+server.SecureAddr(), "http://"+server.AdminAddr()
-	f.stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		case <-time.After(proxytest.Patience):
-			t.Errorf("Run did not return within %s of its context's end", proxytest.Patience)
-		}
-	})
-	t.Cleanup(f.stop)
+	f.stop = runServer(t, server)
 	return f
 }
 

@@ -22,9 +22,9 @@ func (l patientListener) Accept() (net.Conn, error) {
 	}
 }
 
-// limitedListener resets connections beyond the most that clients may have at once, and any while memory is spent. A reset costs nothing, where an answer would take a TLS
-// handshake and somebody to wait for it; a connection left in the backlog would keep its client from trying another replica. Clients of
-// Kubernetes try again.
+// limitedListener resets connections beyond the most that clients may have at once, and any while memory is spent. A reset costs nothing,
+// where an answer would take a TLS handshake and somebody to wait for it; a connection left in the backlog would keep its client from trying
+// another replica. Clients of Kubernetes try again.
 type limitedListener struct {
 	net.Listener
 	most int

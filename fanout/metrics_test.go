@@ -106,6 +106,9 @@ func TestMetrics(t *testing.T) {
 	}
 	sub.End(fanout.Ending{Reason: fanout.Revoked})
 	r.wantEnd(t, fanout.Revoked, true)
+	slow.mu.Lock()
+	slow.room = 1 << 10 // for the event that it is behind, which may come before the end
+	slow.mu.Unlock()
 	slow.reads <- nil
 	slowSub.End(fanout.Ending{Reason: fanout.Gone})
 	slow.wantEnd(t, fanout.Gone, true)

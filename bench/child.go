@@ -29,6 +29,11 @@ type child struct {
 
 // startChild runs a command whose output goes to dir/<name>.log. A nil stdin is empty.
 func startChild(dir, name string, stdin *os.File, path string, args ...string) (*child, error) {
+	return startChildAt(priorityNormal, dir, name, stdin, path, args...)
+}
+
+// startChildAt is startChild with a priority.
+func startChildAt(p priority, dir, name string, stdin *os.File, path string, args ...string) (*child, error) {
 	c := &child{name: name, cmd: exec.Command(path, args...), log: filepath.Join(dir, name+".log"), exit: make(chan struct{})}
 	output, err := os.Create(c.log)
 	if err != nil {
@@ -42,8 +47,11 @@ func startChild(dir, name string, stdin *os.File, path string, args ...string) (
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread that Pdeathsig is about lives as long as this goroutine
-		err := c.cmd.Start()
+		runtime.LockOSThread() // the thread that Pdeathsig is about, and that may have another priority, lives as long as this goroutine
+		err := p.set()
+		if err == nil {
+			err = c.cmd.Start()
+		}
 		started <- err
 		if err == nil {
 			c.err = c.cmd.Wait()

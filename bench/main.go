@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string) error {
 			return runDemo(ctx, args[1:], os.Stdout, os.Stderr)
 		case "floor": // not for people: run starts it
 			return runFloorServer(ctx, args[1:], os.Stdout, os.Stderr)
-		case "storm-front": // the same
+		case stormFrontName: // the same
 			return runStormFront(ctx, args[1:], os.Stdin, os.Stderr)
 		}
 	}

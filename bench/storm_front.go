@@ -25,6 +25,8 @@ import (
 	"time"
 )
 
+const stormFrontName = "storm-front"
+
 // A stormFront is the clients of a storm: a process of its own, `bench storm-front`, so that the reader of the untouched watchers is
 // not one of thousands of goroutines. It is told by a pipe to begin, and says in a file how far it is.
 type stormFront struct {
@@ -53,7 +55,7 @@ type stormState struct {
 	FirstError string
 }
 
-func startStormFront(ctx context.Context, e endpoint, uri string, n int, initial bool) (*stormFront, error) {
+func startStormFront(ctx context.Context, p priority, e endpoint, uri string, n int, initial bool) (*stormFront, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -62,14 +64,14 @@ func startStormFront(ctx context.Context, e endpoint, uri string, n int, initial
 	if f.dir, err = os.MkdirTemp("", "watchfan-bench-storm-"); err != nil {
 		return nil, err
 	}
-	if err := f.start(ctx, program, stormJob{e.addr, e.tls != nil, requestHead(e, uri, "application/json", false), n, initial}); err != nil {
+	if err := f.start(ctx, p, program, stormJob{e.addr, e.tls != nil, requestHead(e, uri, "application/json", false), n, initial}); err != nil {
 		f.stop()
 		return nil, fmt.Errorf("storm: %w", err)
 	}
 	return f, nil
 }
 
-func (f *stormFront) start(ctx context.Context, program string, job stormJob) error {
+func (f *stormFront) start(ctx context.Context, p priority, program string, job stormJob) error {
 	jobFile := filepath.Join(f.dir, "job")
 	f.states = filepath.Join(f.dir, "state")
 	text, err := json.Marshal(job)
@@ -84,7 +86,7 @@ func (f *stormFront) start(ctx context.Context, program string, job stormJob) er
 		return err
 	}
 	f.orders = orders
-	f.child, err = startChild(f.dir, "storm-front", stdin, program, "storm-front", "--job", jobFile, "--states", f.states)
+	f.child, err = startChildAt(p, f.dir, stormFrontName, stdin, program, stormFrontName, "--job", jobFile, "--states", f.states)
 	stdin.Close()
 	if err != nil {
 		return err
@@ -92,6 +94,8 @@ func (f *stormFront) start(ctx context.Context, program string, job stormJob) er
 	var st stormState
 	return f.child.await(ctx, f.states, &st)
 }
+
+func (f *stormFront) process() process { return process{stormFrontName, f.child.cmd.Process.Pid} }
 
 // begin lets all clients ask at once.
 func (f *stormFront) begin() { f.orders.Write([]byte("\n")) }

@@ -64,6 +64,25 @@ func startChildAt(p priority, dir, name string, stdin *os.File, path string, arg
 	return c, nil
 }
 
+// startHelper runs a command of this program, the first of args, which is told by a pipe what to do, and ends with it.
+func startHelper(p priority, dir string, args ...string) (c *child, orders *os.File, err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	stdin, orders, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err = startChildAt(p, dir, args[0], stdin, program, args...)
+	stdin.Close()
+	if err != nil {
+		orders.Close()
+		return nil, nil, err
+	}
+	return c, orders, nil
+}
+
 // stop asks the child to end, insists after a while, and returns when it has ended.
 func (c *child) stop() {
 	c.cmd.Process.Signal(syscall.SIGTERM)

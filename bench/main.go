@@ -71,14 +71,3 @@ func run(ctx context.Context, args []string) error {
 	}
 	return nil
 }
-
-// parse parses flags and refuses anything else.
-func parse(fs *flag.FlagSet, args []string) error {
-	if err := fs.Parse(args); err != nil {
-		return err
-	}
-	if fs.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
-	return nil
-}

@@ -56,22 +56,19 @@ type stormState struct {
 }
 
 func startStormFront(ctx context.Context, p priority, e endpoint, uri string, n int, initial bool) (*stormFront, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	f := &stormFront{}
+	var err error
 	if f.dir, err = os.MkdirTemp("", "watchfan-bench-storm-"); err != nil {
 		return nil, err
 	}
-	if err := f.start(ctx, p, program, stormJob{e.addr, e.tls != nil, requestHead(e, uri, "application/json", false), n, initial}); err != nil {
+	if err := f.start(ctx, p, stormJob{e.addr, e.tls != nil, requestHead(e, uri, "application/json", false), n, initial}); err != nil {
 		f.stop()
 		return nil, fmt.Errorf("storm: %w", err)
 	}
 	return f, nil
 }
 
-func (f *stormFront) start(ctx context.Context, p priority, program string, job stormJob) error {
+func (f *stormFront) start(ctx context.Context, p priority, job stormJob) error {
 	jobFile := filepath.Join(f.dir, "job")
 	f.states = filepath.Join(f.dir, "state")
 	text, err := json.Marshal(job)
@@ -81,14 +78,7 @@ func (f *stormFront) start(ctx context.Context, p priority, program string, job 
 	if err != nil {
 		return err
 	}
-	stdin, orders, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	f.orders = orders
-	f.child, err = startChildAt(p, f.dir, stormFrontName, stdin, program, stormFrontName, "--job", jobFile, "--states", f.states)
-	stdin.Close()
-	if err != nil {
+	if f.child, f.orders, err = startHelper(p, f.dir, stormFrontName, "--job", jobFile, "--states", f.states); err != nil {
 		return err
 	}
 	var st stormState
@@ -123,10 +113,8 @@ func (f *stormFront) await(ctx context.Context, opened int, progress func() erro
 }
 
 func (f *stormFront) stop() {
-	if f.orders != nil {
-		f.orders.Close()
-	}
 	if f.child != nil {
+		f.orders.Close()
 		f.child.stop()
 	}
 	os.RemoveAll(f.dir)
@@ -134,15 +122,15 @@ func (f *stormFront) stop() {
 
 // runStormFront is `bench storm-front`. It ends when its standard input does.
 func runStormFront(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) error {
-	fs := flag.NewFlagSet("bench storm-front", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	jobFile := fs.String("job", "", "`file` that says what to do")
-	states := fs.String("states", "", "`file` to say in how far it is")
-	if err := parse(fs, args); err != nil {
+	var jobFile, states string
+	if err := parseFlags(stormFrontName, func(fs *flag.FlagSet) {
+		fs.StringVar(&jobFile, "job", "", "`file` that says what to do")
+		fs.StringVar(&states, "states", "", "`file` to say in how far it is")
+	}, args, stderr); err != nil {
 		return err
 	}
 	s := &stormClients{}
-	text, err := os.ReadFile(*jobFile)
+	text, err := os.ReadFile(jobFile)
 	if err == nil {
 		err = json.Unmarshal(text, &s.job)
 	}
@@ -174,7 +162,7 @@ func runStormFront(ctx context.Context, args []string, stdin io.Reader, stderr i
 		})
 	}
 	for err == nil && ctx.Err() == nil {
-		err = s.write(*states)
+		err = s.write(states)
 		_ = sleep(ctx, 20*time.Millisecond)
 	}
 	cancel()

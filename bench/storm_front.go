@@ -15,7 +15,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -234,8 +233,7 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 	if _, err := io.WriteString(c, s.job.Request); err != nil {
 		return again, err
 	}
-	br := bufio.NewReaderSize(c, 4<<10)
-	resp, err := http.ReadResponse(br, nil)
+	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 4<<10), nil)
 	if err != nil {
 		return again, err
 	}
@@ -247,21 +245,21 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 		return again, errors.New("answered " + strconv.Itoa(resp.StatusCode))
 	}
 	if s.job.Initial {
-		if err := readInitialEvents(br); err != nil {
+		if err := readInitialEvents(resp.Body); err != nil {
 			return again, err
 		}
 	}
 	s.lastLive.Store(time.Now().UnixNano())
 	s.live.Add(1)
 	s.opened.Add(1)
-	_, _ = io.Copy(io.Discard, br)
+	_, _ = io.Copy(io.Discard, resp.Body)
 	s.live.Add(-1)
 	return rand.N(again), nil
 }
 
 // readInitialEvents reads up to the bookmark that ends them, and checks how many there were.
-func readInitialEvents(br *bufio.Reader) error {
-	lines := bufio.NewReaderSize(httputil.NewChunkedReader(br), 32<<10)
+func readInitialEvents(body io.Reader) error {
+	lines := bufio.NewReaderSize(body, 32<<10)
 	for added := 0; ; {
 		line, err := lines.ReadSlice('\n')
 		switch {

@@ -3,11 +3,80 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"maps"
+	"net/http"
+	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 )
+
+// TestMain lets this program be the clients of a storm, as bench is.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == stormFrontName {
+		if err := run(context.Background(), os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	m.Run()
+}
+
+// TestStormFront: the clients ask when they are told to, ask again when they are refused or their watch ends, and count what becomes of them.
+func TestStormFront(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const n = 5
+	f := func(want stormState, e endpoint, uri string, initial bool, opened int, asked func() int64) {
+		t.Helper()
+		front, err := startStormFront(ctx, priorityNormal, e, uri, n, initial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer front.stop()
+		if got := asked(); got != 0 {
+			t.Errorf("%d clients have not waited", got)
+		}
+		begin := time.Now()
+		front.begin()
+		looked := 0
+		got, err := front.await(ctx, opened, func() error { looked++; return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := time.Unix(0, got.LastLive); last.Before(begin) || last.After(time.Now()) || looked == 0 {
+			t.Errorf("the last became live at %v, begun at %v; looked %d times", last, begin, looked)
+		}
+		got.LastLive, got.Live = 0, 0 // the one whose watch ended is counted as live until it notices
+		if got != want {
+			t.Errorf("got %+v want %+v", got, want)
+		}
+	}
+	f(stormState{Opened: n}, serveInitialEvents(t, true, stormObjects, true), "/?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, n,
+		func() int64 { return 0 })
+
+	var asked atomic.Int64
+	plain := serve(t, false, func(w http.ResponseWriter, r *http.Request) {
+		switch asked.Add(1) {
+		case 1:
+			w.Header().Set("Retry-After", "0")
+			http.Error(w, "later", http.StatusTooManyRequests)
+		case 2:
+			http.Error(w, "never", http.StatusForbidden)
+		case 3: // ends at once
+			w.(http.Flusher).Flush()
+		default:
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
+	})
+	f(stormState{Opened: n + 1, Refused: 1, Failed: 1, FirstError: "answered 403"}, plain, "/?watch=1&resourceVersion=7", false, n+1, asked.Load)
+}
 
 // TestStormNotice: what came before a storm is told from what came during it, in what clients saw and in what watchfan counted.
 func TestStormNotice(t *testing.T) {

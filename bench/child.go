@@ -64,7 +64,7 @@ func startChildAt(p priority, dir, name string, stdin *os.File, path string, arg
 	return c, nil
 }
 
-// startHelper runs a command of this program, the first of args, which is told by a pipe what to do, and ends with it.
+// startHelper runs a command of this program, the first of args. It is told by orders what to do, and ends when they are closed.
 func startHelper(p priority, dir string, args ...string) (c *child, orders *os.File, err error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -141,7 +141,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.StormClients, "storm-clients", o.StormClients, "watches that begin at once")
 	fs.IntVar(&o.StormUntouched, "storm-untouched", o.StormUntouched, "watchers that get events meanwhile")
 	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute", func(string) error { o.quick(); return nil })
-	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about 50 minutes", func(string) error { o.full(); return nil })
+	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about an hour", func(string) error { o.full(); return nil })
 }
 
 // addServerFlags adds those that `bench demo` has too.

@@ -60,6 +60,7 @@ const (
 	stormRestart   = "restart"
 )
 
+// A storm is how watches come, and from whom.
 type storm struct {
 	kind     string
 	priority priority // of its clients

@@ -24,6 +24,7 @@ import (
 	"time"
 )
 
+// stormFrontName is the command, and the process in figures.
 const stormFrontName = "storm-front"
 
 // A stormFront is the clients of a storm: a process of its own, `bench storm-front`, so that the reader of the untouched watchers is

@@ -29,6 +29,11 @@ type child struct {
 
 // startChild runs a command whose output goes to dir/<name>.log. A nil stdin is empty.
 func startChild(dir, name string, stdin *os.File, path string, args ...string) (*child, error) {
+	return startChildAt(priorityNormal, dir, name, stdin, path, args...)
+}
+
+// startChildAt is startChild with a priority.
+func startChildAt(p priority, dir, name string, stdin *os.File, path string, args ...string) (*child, error) {
 	c := &child{name: name, cmd: exec.Command(path, args...), log: filepath.Join(dir, name+".log"), exit: make(chan struct{})}
 	output, err := os.Create(c.log)
 	if err != nil {
@@ -42,8 +47,11 @@ func startChild(dir, name string, stdin *os.File, path string, args ...string) (
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread that Pdeathsig is about lives as long as this goroutine
-		err := c.cmd.Start()
+		runtime.LockOSThread() // the thread that Pdeathsig is about, and that may have another priority, lives as long as this goroutine
+		err := p.set()
+		if err == nil {
+			err = c.cmd.Start()
+		}
 		started <- err
 		if err == nil {
 			c.err = c.cmd.Wait()
@@ -54,6 +62,25 @@ func startChild(dir, name string, stdin *os.File, path string, args ...string) (
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	return c, nil
+}
+
+// startHelper runs a command of this program, the first of args. It is told by orders what to do, and ends when they are closed.
+func startHelper(p priority, dir string, args ...string) (c *child, orders *os.File, err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	stdin, orders, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err = startChildAt(p, dir, args[0], stdin, program, args...)
+	stdin.Close()
+	if err != nil {
+		orders.Close()
+		return nil, nil, err
+	}
+	return c, orders, nil
 }
 
 // stop asks the child to end, insists after a while, and returns when it has ended.

@@ -10,49 +10,60 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 )
 
 // runDemo is `bench demo`: one peer under a steady load, seen live until Ctrl-C.
 func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o := defaults()
-	o.Rounds = 1
-	fs := flag.NewFlagSet("bench demo", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	o.addServerFlags(fs)
-	clients := fs.Int("clients", 1000, "number of watchers")
-	updates := fs.Float64("rate", 50, "updates per second")
-	duration := fs.Duration("duration", 0, "how long it runs; 0 is until Ctrl-C")
-	secure := fs.Bool("tls", false, "watch over TLS, with a bearer token")
-	atServer := fs.Bool("direct", false, "watch kube-apiserver itself (over TLS), for comparison")
-	if err := parse(fs, args); err != nil {
-		return err
-	}
-	o.Peers = []peer{watchfanBare}
-	switch {
-	case *atServer:
-		o.Peers[0] = direct
-	case *secure:
-		o.Peers[0] = watchfanTLS
-	}
-	o.Clients, o.Rates = []int{*clients}, []rate{rate(*updates)}
-	if *clients < 1 || !(*updates > 0 && *updates <= 1e6) || *duration < 0 {
-		return errors.New("--clients and --rate must be positive, --duration not negative")
-	}
-	if err := o.Validate(); err != nil {
+	o := &demoOptions{Options: defaults(), clients: 1000, rate: 50}
+	if err := parseOptions("demo", o, args, stderr); err != nil {
 		return err
 	}
 	runtime.GOMAXPROCS(max(runtime.NumCPU(), o.Readers+2)) // as in runBench
-	d := &demo{opts: o, peer: o.Peers[0], out: stdout, live: isTerminal(stdout), say: func(format string, args ...any) {
+	d := &demo{opts: o.Options, peer: o.Peers[0], out: stdout, live: isTerminal(stdout), say: func(format string, args ...any) {
 		fmt.Fprintf(stderr, format+"\n", args...)
 	}}
-	err := d.run(ctx, *duration)
+	err := d.run(ctx, o.duration)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // Ctrl-C is how it ends
 	}
 	return err
+}
+
+// demoOptions are those of one case, and how long it is shown.
+type demoOptions struct {
+	*Options
+	clients  int           // watchers
+	rate     float64       // updates per second
+	duration time.Duration // 0 is until Ctrl-C
+	secure   bool          // watch over TLS
+	direct   bool          // watch kube-apiserver itself
+}
+
+// AddFlags adds the flags of `bench demo`.
+func (o *demoOptions) AddFlags(fs *flag.FlagSet) {
+	o.addServerFlags(fs)
+	fs.IntVar(&o.clients, "clients", o.clients, "number of watchers")
+	fs.Float64Var(&o.rate, "rate", o.rate, "updates per second")
+	fs.DurationVar(&o.duration, "duration", 0, "how long it runs; 0 is until Ctrl-C")
+	fs.BoolVar(&o.secure, "tls", false, "watch over TLS, with a bearer token")
+	fs.BoolVar(&o.direct, "direct", false, "watch kube-apiserver itself (over TLS), for comparison")
+}
+
+// Validate makes the case of the options, and reports what makes it unusable on this machine.
+func (o *demoOptions) Validate() error {
+	if o.clients < 1 || !(o.rate > 0 && o.rate <= 1e6) || o.duration < 0 {
+		return errors.New("--clients and --rate must be positive, --duration not negative")
+	}
+	o.Peers, o.Clients, o.Rates, o.Rounds = []peer{watchfanBare}, []int{o.clients}, []rate{rate(o.rate)}, 1
+	switch {
+	case o.direct:
+		o.Peers[0] = direct
+	case o.secure:
+		o.Peers[0] = watchfanTLS
+	}
+	return o.Options.Validate()
 }
 
 // A demo is one peer under load and what is shown of it.
@@ -170,18 +181,7 @@ func upstreamWatches(ctx context.Context, server endpoint) (int, error) {
 // parseWatches adds up the lines of
 //
 //	apiserver_longrunning_requests{…,resource="configmaps",…,verb="WATCH",version="v1"} 3
-func parseWatches(page string) (sum int, err error) {
-	for line := range strings.Lines(page) {
-		labels, ok := strings.CutPrefix(line, "apiserver_longrunning_requests{")
-		if !ok || !strings.Contains(labels, `resource="configmaps"`) || !strings.Contains(labels, `verb="WATCH"`) {
-			continue
-		}
-		_, value, _ := strings.Cut(labels, "} ")
-		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-		if err != nil {
-			return 0, fmt.Errorf("metric %.200q: %w", line, err)
-		}
-		sum += int(n)
-	}
-	return sum, nil
+func parseWatches(page string) (int, error) {
+	sum, err := sumSeries(page, "apiserver_longrunning_requests", `resource="configmaps"`, `verb="WATCH"`)
+	return int(sum), err
 }

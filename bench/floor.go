@@ -34,22 +34,19 @@ const orderSize = 16
 
 // startFloor runs a floor for a collection of n objects, whose events have size bytes.
 func startFloor(ctx context.Context, secure bool, n, size int) (*floor, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	f := &floor{ledger: newLedger(newAcks(), n), batch: 1}
+	var err error
 	if f.dir, err = os.MkdirTemp("", "watchfan-bench-floor-"); err != nil {
 		return nil, err
 	}
-	if err := f.start(ctx, program, secure, n, size); err != nil {
+	if err := f.start(ctx, secure, n, size); err != nil {
 		f.stop()
 		return nil, fmt.Errorf("floor: %w", err)
 	}
 	return f, nil
 }
 
-func (f *floor) start(ctx context.Context, program string, secure bool, n, size int) error {
+func (f *floor) start(ctx context.Context, secure bool, n, size int) error {
 	ready := filepath.Join(f.dir, "ready")
 	args := []string{"floor", "--ready", ready, "--objects", strconv.Itoa(n), "--event-size", strconv.Itoa(size)}
 	certFile, keyFile, roots, err := makeCertificate(f.dir)
@@ -59,14 +56,7 @@ func (f *floor) start(ctx context.Context, program string, secure bool, n, size 
 	if secure {
 		args = append(args, "--cert", certFile, "--key", keyFile)
 	}
-	stdin, orders, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	f.orders = orders
-	f.child, err = startChild(f.dir, "floor", stdin, program, args...)
-	stdin.Close()
-	if err != nil {
+	if f.child, f.orders, err = startHelper(priorityNormal, f.dir, args...); err != nil {
 		return err
 	}
 	var at struct{ Address netip.AddrPort }
@@ -82,10 +72,8 @@ func (f *floor) start(ctx context.Context, program string, secure bool, n, size 
 }
 
 func (f *floor) stop() {
-	if f.orders != nil {
-		f.orders.Close()
-	}
 	if f.child != nil {
+		f.orders.Close()
 		f.child.stop()
 	}
 	os.RemoveAll(f.dir)

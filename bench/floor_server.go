@@ -22,21 +22,22 @@ import (
 
 // runFloorServer is `bench floor`: see floor. It ends when its standard input does.
 func runFloorServer(_ context.Context, args []string, _, stderr io.Writer) error {
-	fs := flag.NewFlagSet("bench floor", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	ready := fs.String("ready", "", "`file` to write the address to, as JSON")
-	objects := fs.Int("objects", 1, "objects in the list")
-	size := fs.Int("event-size", 0, "size of one watch event in `bytes`")
-	cert := fs.String("cert", "", "`file` with a certificate, for TLS")
-	key := fs.String("key", "", "`file` with its private key")
-	if err := parse(fs, args); err != nil {
+	var ready, cert, key string
+	var objects, size int
+	if err := parseFlags("floor", func(fs *flag.FlagSet) {
+		fs.StringVar(&ready, "ready", "", "`file` to write the address to, as JSON")
+		fs.IntVar(&objects, "objects", 1, "objects in the list")
+		fs.IntVar(&size, "event-size", 0, "size of one watch event in `bytes`")
+		fs.StringVar(&cert, "cert", "", "`file` with a certificate, for TLS")
+		fs.StringVar(&key, "key", "", "`file` with its private key")
+	}, args, stderr); err != nil {
 		return err
 	}
 	runtime.GOMAXPROCS(1)
 	runtime.LockOSThread()
-	s := &floorServer{chunk: newFloorChunk(*size), objects: *objects, conns: make(map[int]*floorConn)}
-	if *cert != "" {
-		pair, err := tls.LoadX509KeyPair(*cert, *key)
+	s := &floorServer{chunk: newFloorChunk(size), objects: objects, conns: make(map[int]*floorConn)}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
 			return err
 		}
@@ -48,7 +49,7 @@ func runFloorServer(_ context.Context, args []string, _, stderr io.Writer) error
 	}
 	text, err := json.Marshal(map[string]netip.AddrPort{"Address": addr})
 	if err == nil {
-		err = os.WriteFile(*ready, text, 0o600)
+		err = os.WriteFile(ready, text, 0o600)
 	}
 	if err != nil {
 		return err

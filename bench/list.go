@@ -13,7 +13,6 @@ import (
 	"io"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -29,13 +28,7 @@ const podsPath = "/api/v1/pods"
 // report of whatever was measured even if something failed.
 func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := listDefaults()
-	fs := flag.NewFlagSet("bench list", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	o.AddFlags(fs)
-	if err := parse(fs, args); err != nil {
-		return err
-	}
-	if err := o.Validate(); err != nil {
+	if err := parseOptions("list", o, args, stderr); err != nil {
 		return err
 	}
 	cases := o.cases()
@@ -50,23 +43,16 @@ func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if failed > 0 {
 		err = errors.Join(err, fmt.Errorf("%d measurements failed", failed))
 	}
-	var report bytes.Buffer
-	o.conditions(b).write(&report)
-	if err != nil {
-		fmt.Fprintf(&report, "\nINCOMPLETE: %v\n", err)
-	}
-	fmt.Fprintln(&report)
-	writeListTables(&report, cases)
-	fmt.Fprintln(&report)
-	writeListBenchmarks(&report, cases)
-	stdout.Write(report.Bytes())
-	return errors.Join(err, publish(o.Out, report.Bytes()))
+	return report(stdout, o.Out, o.conditions(b), err, func(w io.Writer) {
+		writeListTables(w, cases)
+		fmt.Fprintln(w)
+		writeListBenchmarks(w, cases)
+	})
 }
 
 // listOptions say what is started, with what load, and how it is measured.
 type listOptions struct {
-	Devcluster string // path of deploy/devcluster's binary
-	Watchfan   string // path of watchfan's binary
+	binaries
 
 	Pods    int            // in the cluster
 	Clients int            // connections, each with one list at a time
@@ -79,15 +65,14 @@ type listOptions struct {
 
 func listDefaults() *listOptions {
 	return &listOptions{
-		Devcluster: "bin/devcluster", Watchfan: "bin/watchfan",
-		Pods: 5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second, Only: regexp.MustCompile(""),
+		binaries: builtBinaries,
+		Pods:     5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second, Only: regexp.MustCompile(""),
 	}
 }
 
 // AddFlags adds the flags of `bench list`.
 func (o *listOptions) AddFlags(fs *flag.FlagSet) {
-	fs.StringVar(&o.Devcluster, "devcluster", o.Devcluster, "`path` of the dev cluster's binary")
-	fs.StringVar(&o.Watchfan, "watchfan", o.Watchfan, "`path` of watchfan's binary")
+	o.binaries.addFlags(fs)
 	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster")
 	fs.IntVar(&o.Clients, "clients", o.Clients, "connections, each with one list at a time")
 	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case has its turn; results are medians of the rounds")
@@ -113,7 +98,7 @@ func (o *listOptions) Validate() error {
 	case len(o.cases()) == 0:
 		return fmt.Errorf("--only %s: no case has such a name", o.Only)
 	}
-	return errors.Join(executable(o.Devcluster, "make devcluster"), executable(o.Watchfan, "make build"), raiseFileLimit(o.Clients))
+	return errors.Join(o.binaries.validate(true), raiseFileLimit(o.Clients))
 }
 
 // A listCase is one peer asked in one form.
@@ -384,39 +369,4 @@ func (b *listBench) counts(ctx context.Context) (c upstreamCounts, err error) {
 	}
 	c.passed, err = sumSeries(string(page), "watchfan_passthrough_requests_total")
 	return c, err
-}
-
-// sumSeries adds up the series of a metric that have all of the labels, on a page in the Prometheus text format:
-//
-//	name{label="value",…} 3
-//	name 3
-func sumSeries(page, name string, labels ...string) (sum float64, err error) {
-	for line := range strings.Lines(page) {
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		set, value, complete := strings.Cut(rest, " ")
-		if rest[0] == '{' { // values of labels may hold spaces
-			set, value, complete = strings.Cut(rest, "} ")
-		}
-		if !hasAll(set, labels) {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-		if !complete || err != nil {
-			return 0, fmt.Errorf("metric %.200q: not a number", line)
-		}
-		sum += n
-	}
-	return sum, nil
-}
-
-func hasAll(set string, labels []string) bool {
-	for _, label := range labels {
-		if !strings.Contains(set, label) {
-			return false
-		}
-	}
-	return true
 }

@@ -61,24 +61,13 @@ func run(ctx context.Context, args []string) error {
 			return runDemo(ctx, args[1:], os.Stdout, os.Stderr)
 		case "floor": // not for people: run starts it
 			return runFloorServer(ctx, args[1:], os.Stdout, os.Stderr)
-		case "storm-front": // the same
+		case stormFrontName: // the same
 			return runStormFront(ctx, args[1:], os.Stdin, os.Stderr)
 		}
 	}
 	fmt.Fprint(os.Stderr, usage)
 	if len(args) > 0 && args[0] != "help" && args[0] != "-h" && args[0] != "--help" {
 		return fmt.Errorf("unknown command %q", args[0])
-	}
-	return nil
-}
-
-// parse parses flags and refuses anything else.
-func parse(fs *flag.FlagSet, args []string) error {
-	if err := fs.Parse(args); err != nil {
-		return err
-	}
-	if fs.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	return nil
 }

@@ -209,7 +209,7 @@ func (o *Options) sectionsEstimate() (d time.Duration) {
 	guess := map[string]time.Duration{
 		partDispatch: 5 * time.Second, partStalled: 80 * time.Second, partCrowd: 30 * time.Second,
 		partResync: 70 * time.Second, partEgress: 60 * time.Second, partNodes: 50 * time.Second,
-		partStorm: 120 * time.Second,
+		partStorm: 200 * time.Second,
 	}
 	for _, part := range o.Parts {
 		d += guess[part]

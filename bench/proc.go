@@ -4,8 +4,11 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -31,6 +34,33 @@ func (p process) cpu() (time.Duration, error) {
 		return 0, fmt.Errorf("CPU clock of process %d: %w", p.pid, errno)
 	}
 	return time.Duration(now.Nano()), nil
+}
+
+// waited returns how long the process's threads have been ready to run and had no processor, all of them together: the second field of
+// /proc/PID/task/TID/schedstat.
+func (p process) waited() (sum time.Duration, err error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.pid))
+	if err == nil && len(threads) == 0 {
+		err = fmt.Errorf("process %d has no threads in /proc, or the kernel does not count how long they wait", p.pid)
+	}
+	if err != nil {
+		return 0, err
+	}
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // has ended
+		}
+		if err != nil {
+			return 0, err
+		}
+		var ran, waited int64
+		if _, err := fmt.Sscan(string(text), &ran, &waited); err != nil {
+			return 0, fmt.Errorf("%s: %w", thread, err)
+		}
+		sum += time.Duration(waited)
+	}
+	return sum, nil
 }
 
 // rss returns the process's resident memory in bytes.

@@ -4,6 +4,9 @@ package main
 
 import (
 	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -57,5 +60,38 @@ func TestOwnCosts(t *testing.T) {
 	}
 	if _, err := readCosts([]process{{"gone", 1 << 30}}); err == nil {
 		t.Error("reading a process that does not exist: no error")
+	}
+}
+
+// TestWaited: with more threads than processors, somebody waits.
+func TestWaited(t *testing.T) {
+	n := runtime.NumCPU() + 1
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n + 1))
+	var stop atomic.Bool
+	var spinning sync.WaitGroup
+	for range n {
+		spinning.Go(func() {
+			for !stop.Load() {
+			}
+		})
+	}
+	defer spinning.Wait()
+	defer stop.Store(true)
+	self := process{"bench", os.Getpid()}
+	before, err := self.waited()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var now time.Duration
+		if now, err = self.waited(); now > before+20*time.Millisecond {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d threads on %d processors have waited %v", n, n-1, now-before)
+		}
+	}
+	if _, err := (process{"nobody", 1 << 30}).waited(); err == nil {
+		t.Error("a process that is not there waits without an error")
 	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -23,32 +22,17 @@ import (
 // rolling update, while their clients watch and something writes.
 func runRolling(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := rollingDefaults()
-	fs := flag.NewFlagSet("bench rolling", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	o.AddFlags(fs)
-	if err := parse(fs, args); err != nil {
-		return err
-	}
-	if err := o.Validate(); err != nil {
+	if err := parseOptions("rolling", o, args, stderr); err != nil {
 		return err
 	}
 	r := &rolling{opts: o, say: func(format string, args ...any) { fmt.Fprintf(stderr, "rolling: "+format+"\n", args...) }}
 	err := r.run(ctx)
-	var report bytes.Buffer
-	o.conditions().write(&report)
-	if err != nil {
-		fmt.Fprintf(&report, "\nINCOMPLETE: %v\n", err)
-	}
-	fmt.Fprintln(&report)
-	r.report(&report)
-	stdout.Write(report.Bytes())
-	return errors.Join(err, publish(o.Out, report.Bytes()))
+	return report(stdout, o.Out, o.conditions(), err, r.report)
 }
 
 // rollingOptions say what is started, and with what load.
 type rollingOptions struct {
-	Devcluster string // path of deploy/devcluster's binary
-	Watchfan   string // path of watchfan's binary
+	binaries
 
 	Clients  int           // that watch
 	Replicas int           // of watchfan
@@ -62,14 +46,13 @@ type rollingOptions struct {
 }
 
 func rollingDefaults() *rollingOptions {
-	return &rollingOptions{Devcluster: "bin/devcluster", Watchfan: "bin/watchfan",
+	return &rollingOptions{binaries: builtBinaries,
 		Clients: 3000, Replicas: 3, Objects: 200, Rate: 20, Steady: 15 * time.Second, Delay: 3 * time.Second, Drain: 10 * time.Second, MaxAge: 90 * time.Second}
 }
 
 // AddFlags adds the flags of `bench rolling`.
 func (o *rollingOptions) AddFlags(fs *flag.FlagSet) {
-	fs.StringVar(&o.Devcluster, "devcluster", o.Devcluster, "`path` of the dev cluster's binary")
-	fs.StringVar(&o.Watchfan, "watchfan", o.Watchfan, "`path` of watchfan's binary")
+	o.binaries.addFlags(fs)
 	fs.IntVar(&o.Clients, "clients", o.Clients, "clients that watch, over TLS")
 	fs.IntVar(&o.Replicas, "replicas", o.Replicas, "replicas of watchfan, each of which is replaced")
 	fs.IntVar(&o.Objects, "objects", o.Objects, "ConfigMaps that are written in turn")
@@ -91,7 +74,7 @@ func (o *rollingOptions) Validate() error {
 	case strings.ContainsAny(o.Out, "/\\"):
 		return errors.New("--out is a name, not a path")
 	}
-	return errors.Join(executable(o.Devcluster, "make devcluster"), executable(o.Watchfan, "make build"), raiseFileLimit(3*o.Clients))
+	return errors.Join(o.binaries.validate(true), raiseFileLimit(3*o.Clients))
 }
 
 func (o *rollingOptions) conditions() conditions {

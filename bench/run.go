@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -20,13 +19,7 @@ import (
 // even if something failed.
 func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := defaults()
-	fs := flag.NewFlagSet("bench run", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	o.AddFlags(fs)
-	if err := parse(fs, args); err != nil {
-		return err
-	}
-	if err := o.Validate(); err != nil {
+	if err := parseOptions("run", o, args, stderr); err != nil {
 		return err
 	}
 	// The goroutine that takes acknowledgements must not wait for one that reads watches: leave it to the kernel, which
@@ -60,30 +53,25 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		err = errors.Join(err, fmt.Errorf("%d of %d cases failed", failed, cases))
 	}
 	subtractWrites(results)
-	var report bytes.Buffer
-	newConditions(o).write(&report)
-	fmt.Fprintf(&report, "took: %s\n", clock(time.Since(start)))
-	if err != nil {
-		fmt.Fprintf(&report, "\nINCOMPLETE: %v\n", err)
-	}
-	fmt.Fprintln(&report)
-	if len(results) > 0 {
-		writeTables(&report, results)
-		fmt.Fprintln(&report)
-	}
-	var disturbed []float64
-	for _, s := range p.inOrder() {
-		s.writeTables(&report)
-		disturbed = append(disturbed, s.values("others-cpu-%")...)
-	}
-	writeDisturbance(&report, disturbed)
-	fmt.Fprintln(&report)
-	writeBenchmarks(&report, results)
-	for _, s := range p.inOrder() {
-		s.writeBenchmarks(&report)
-	}
-	stdout.Write(report.Bytes())
-	return errors.Join(err, publish(o.Out, report.Bytes()))
+	c := newConditions(o)
+	c.add("took", clock(time.Since(start)))
+	return report(stdout, o.Out, c, err, func(w io.Writer) {
+		if len(results) > 0 {
+			writeTables(w, results)
+			fmt.Fprintln(w)
+		}
+		var disturbed []float64
+		for _, s := range p.inOrder() {
+			s.writeTables(w)
+			disturbed = append(disturbed, s.values("others-cpu-%")...)
+		}
+		writeDisturbance(w, disturbed)
+		fmt.Fprintln(w)
+		writeBenchmarks(w, results)
+		for _, s := range p.inOrder() {
+			s.writeBenchmarks(w)
+		}
+	})
 }
 
 // measureSections measures the parts beside the traffic, as often as they are to be.
@@ -102,6 +90,19 @@ func measureSections(ctx context.Context, p *program, start time.Time, stderr io
 		guess = time.Since(begun)
 	}
 	return nil
+}
+
+// report prints the conditions of a run and its figures, and publishes them under a name. err, which it returns, is why they are not complete.
+func report(stdout io.Writer, name string, c conditions, err error, figures func(io.Writer)) error {
+	var text bytes.Buffer
+	c.write(&text)
+	if err != nil {
+		fmt.Fprintf(&text, "\nINCOMPLETE: %v\n", err)
+	}
+	fmt.Fprintln(&text)
+	figures(&text)
+	stdout.Write(text.Bytes())
+	return errors.Join(err, publish(name, text.Bytes()))
 }
 
 // publish keeps a report under bench/results.

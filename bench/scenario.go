@@ -17,8 +17,7 @@ import (
 
 // Options say what is started, with what load, and how it is measured. defaults returns the ones of `bench run`.
 type Options struct {
-	Devcluster string // path of deploy/devcluster's binary
-	Watchfan   string // path of watchfan's binary
+	binaries
 
 	Peers   []peer // in the order in which they take turns within a round
 	Clients []int  // numbers of watchers; 0 measures the writes alone
@@ -74,8 +73,8 @@ func (r rate) String() string {
 
 func defaults() *Options {
 	return &Options{
-		Devcluster: "bin/devcluster", Watchfan: "bin/watchfan",
-		Peers: slices.Clone(peers), Clients: []int{1000, 100, 0}, Rates: []rate{50, unpaced}, Rounds: 3,
+		binaries: builtBinaries,
+		Peers:    slices.Clone(peers), Clients: []int{1000, 100, 0}, Rates: []rate{50, unpaced}, Rounds: 3,
 		Window: 3 * time.Second, Warmup: time.Second,
 		Objects: 96, EventSize: 1860, Writers: 16, Behind: 8, Readers: 1,
 		Parts: slices.Clone(allParts), SectionRounds: 1,
@@ -142,13 +141,12 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.StormClients, "storm-clients", o.StormClients, "watches that begin at once")
 	fs.IntVar(&o.StormUntouched, "storm-untouched", o.StormUntouched, "watchers that get events meanwhile")
 	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute", func(string) error { o.quick(); return nil })
-	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about 50 minutes", func(string) error { o.full(); return nil })
+	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about an hour", func(string) error { o.full(); return nil })
 }
 
 // addServerFlags adds those that `bench demo` has too.
 func (o *Options) addServerFlags(fs *flag.FlagSet) {
-	fs.StringVar(&o.Devcluster, "devcluster", o.Devcluster, "`path` of the dev cluster's binary")
-	fs.StringVar(&o.Watchfan, "watchfan", o.Watchfan, "`path` of watchfan's binary")
+	o.binaries.addFlags(fs)
 	fs.IntVar(&o.Objects, "objects", o.Objects, "ConfigMaps that are updated in turn")
 	fs.IntVar(&o.EventSize, "event-size", o.EventSize, "size of one watch event in `bytes`")
 	fs.IntVar(&o.Writers, "writers", o.Writers, "writes in flight at most")
@@ -186,15 +184,8 @@ func (o *Options) Validate() error {
 	}
 	slices.Sort(o.Clients)
 	slices.Reverse(o.Clients) // watchers leave within a session; memory is measured when they first come
-	if err := executable(o.Devcluster, "make devcluster"); err != nil {
+	if err := o.binaries.validate(slices.ContainsFunc(o.Peers, func(p peer) bool { return p != direct })); err != nil {
 		return err
-	}
-	for _, p := range o.Peers {
-		if p.name == "watchfan" {
-			if err := executable(o.Watchfan, "make build"); err != nil {
-				return err
-			}
-		}
 	}
 	return raiseFileLimit(o.mostClients())
 }
@@ -211,17 +202,6 @@ func (o *Options) mostClients() int {
 		}
 	}
 	return most
-}
-
-func executable(path, hint string) error {
-	info, err := os.Stat(path)
-	if err == nil && (info.IsDir() || info.Mode()&0o111 == 0) {
-		err = fmt.Errorf("%s: not a program", path)
-	}
-	if err != nil {
-		return fmt.Errorf("%w (build it with `%s`)", err, hint)
-	}
-	return nil
 }
 
 // otherFiles is how many open files a process needs beside its connections.

@@ -16,7 +16,15 @@ type section struct {
 	note    string   // what a reader must know, in a sentence or two; may be empty
 	columns []column // of its table
 	costs   []column // those of which ratios to kube-apiserver mean something
+	inside  *inside  // a second table; nil is none
 	samples []sample
+}
+
+// An inside is a section's table of what the same cases look like from within the servers.
+type inside struct {
+	title   string
+	note    string
+	columns []column
 }
 
 // A sample is one case of a section in one round.
@@ -107,7 +115,7 @@ func (s *section) writeTables(w io.Writer) {
 		title += "\n" + s.note
 	}
 	cases := s.cases()
-	s.table(w, title, cases, s.columns, remarks, func(rounds []*sample, c column) string {
+	medians := func(rounds []*sample, c column) string {
 		var v []float64
 		for _, x := range rounds {
 			if value, ok := x.get(c.unit); ok {
@@ -115,10 +123,14 @@ func (s *section) writeTables(w io.Writer) {
 			}
 		}
 		return summarise(v, c.scale)
-	})
+	}
+	none := func([]*sample) string { return "" }
+	s.table(w, title, cases, s.columns, remarks, medians)
+	if s.inside != nil {
+		s.table(w, s.inside.title+"\n"+s.inside.note, cases, s.inside.columns, none, medians)
+	}
 	if len(s.costs) > 0 {
 		cases = slices.DeleteFunc(cases, func(rounds []*sample) bool { return rounds[0].peer == direct })
-		none := func([]*sample) string { return "" }
 		s.table(w, s.title+": ratio to kube-apiserver in the same round", cases, s.costs, none, func(rounds []*sample, c column) string {
 			return summarise(s.ratios(rounds, c.unit), 1)
 		})

@@ -30,15 +30,19 @@ func stormSection(o *Options) *section {
 			o.StormClients, o.StormUntouched, o.pace()),
 		note: fmt.Sprintf("reconnect = from a resourceVersion, to a server that runs; informers = with %d initial events each; restart = after a kill -9, which "+
 			"the others would not survive. Upstream = lists and watches of the resource that reached kube-apiserver: to fill lanes and follow them, to fetch "+
-			"history, to ask how new upstream is (for proofs of freshness, and once for each history), to compare collections, and those passed through. All clients share the processors with the servers.", stormObjects),
+			"history, to ask how new upstream is (for proofs of freshness, and once for each history), to compare collections, and those passed through.\n"+
+			"Priority = of the process that the storm's clients are. Normal: they take their share of the processors from the servers and from the reader of the others, "+
+			"which clients on machines of their own would not. Idle (SCHED_IDLE): they get only the time that nobody else wants, so what the others notice is the work "+
+			"for the storm and not the storm's own; it comes as fast as the remaining time lets it, which watches/s says, and a faster one has not been measured.", stormObjects),
 		columns: []column{
-			{"all live s", unitLive, 1e-9}, {"p99 ms before", unitBefore, 1e-6}, {"during", unitDuring, 1e-6}, {"after", unitAfter, 1e-6},
+			{"all live s", unitLive, 1e-9}, {"watches/s", "watches/s", 1}, {"p99 ms before", unitBefore, 1e-6}, {"during", unitDuring, 1e-6}, {"after", unitAfter, 1e-6},
 			{"during/before", "x", 1}, {"p50 ms before", "before-p50-ns", 1e-6}, {"during", "during-p50-ns", 1e-6}, {"worst ms", "during-max-ns", 1e-6},
 			{"upstream: lanes", "lanes", 1}, {"history", "history", 1}, {"versions", "versions", 1}, {"proof lists", "proof-lists", 1},
 			{"passed", "passed", 1}, {"429s", "refused", 1}, {"peak RSS MiB", "peak-B", 1.0 / (1 << 20)},
 			{"CPU ms/watch", "cpu-ns/watch", 1e-6},
 		},
-		costs: []column{{"all live s", unitLive, 1e-9}, {"during", unitDuring, 1e-6}, {"CPU ms/watch", "cpu-ns/watch", 1e-6}},
+		costs:  []column{{"all live s", unitLive, 1e-9}, {"during", unitDuring, 1e-6}, {"CPU ms/watch", "cpu-ns/watch", 1e-6}},
+		inside: stormInside,
 	}
 }
 
@@ -55,6 +59,19 @@ const (
 	stormInformers = "informers"
 	stormRestart   = "restart"
 )
+
+// A storm is how watches come, and from whom.
+type storm struct {
+	kind     string
+	priority priority // of its clients
+}
+
+// storms are those of one peer, in their order. After a restart nobody else is there to notice: clients of another priority would tell nothing more.
+var storms = []storm{
+	{stormReconnect, priorityNormal}, {stormReconnect, priorityIdle},
+	{stormInformers, priorityNormal}, {stormInformers, priorityIdle},
+	{stormRestart, priorityNormal},
+}
 
 // createStormObjects creates what the storms watch.
 func createStormObjects(ctx context.Context, w *writer) error {
@@ -79,28 +96,27 @@ func stormPath() string { return "/api/v1/namespaces/" + stormSpace + "/configma
 
 // storm measures one peer in each storm.
 func (p *program) storm(ctx context.Context, st *stage) error {
-	kinds := []string{stormReconnect, stormInformers, stormRestart}
-	for _, kind := range kinds {
-		if kind == stormRestart && st.peer == direct {
+	for _, s := range storms {
+		if s.kind == stormRestart && st.peer == direct {
 			continue // its restart is etcd's and the watch cache's, too: another question
 		}
 		n := p.opts.StormClients
-		x := sample{peer: st.peer, axes: []axis{{"storm", kind}, {"clients", strconv.Itoa(n)}}}
+		x := sample{peer: st.peer, axes: []axis{{"storm", s.kind}, {"priority", string(s.priority)}, {"clients", strconv.Itoa(n)}}}
 		bounded, cancel := context.WithTimeoutCause(ctx, stormTime, fmt.Errorf("not over after %v", stormTime))
-		x.metrics, x.remark, x.err = p.measureStorm(bounded, st, kind, n)
+		x.metrics, x.remark, x.err = p.measureStorm(bounded, st, s, n)
 		cancel()
-		if err := p.note(ctx, st, partStorm, x, 15); err != nil {
+		if err := p.note(ctx, st, partStorm, x, 16); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *program) measureStorm(ctx context.Context, st *stage, kind string, n int) ([]metric, string, error) {
+func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) ([]metric, string, error) {
 	s := &session{stage: st, opts: p.opts, say: p.say}
 	defer s.disband()
 	untouched := p.opts.StormUntouched
-	if kind == stormRestart {
+	if x.kind == stormRestart {
 		untouched = 0
 	}
 	if err := s.gather(ctx, untouched, false); err != nil {
@@ -111,15 +127,15 @@ func (p *program) measureStorm(ctx context.Context, st *stage, kind string, n in
 		return nil, "", err
 	}
 	uri := stormPath() + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + rv
-	if kind == stormInformers {
+	if x.kind == stormInformers {
 		uri = stormPath() + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	}
-	front, err := startStormFront(ctx, st.endpoint(), uri, n, kind == stormInformers)
+	front, err := startStormFront(ctx, x.priority, st.endpoint(), uri, n, x.kind == stormInformers)
 	if err != nil {
 		return nil, "", err
 	}
 	defer front.stop()
-	if kind == stormRestart {
+	if x.kind == stormRestart {
 		front.begin()
 		if _, err := front.await(ctx, n, nil); err != nil {
 			return nil, "", err
@@ -127,7 +143,7 @@ func (p *program) measureStorm(ctx context.Context, st *stage, kind string, n in
 	}
 
 	stop := st.load(ctx, s.fleet, p.opts.pace())
-	m, remark, err := p.measureStormUnder(ctx, st, s.fleet, front, kind, n)
+	m, remark, err := p.measureStormUnder(ctx, st, s.fleet, front, x.kind, n)
 	if stopped := stop(); err == nil {
 		err = stopped
 	}
@@ -142,15 +158,22 @@ func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, fr
 	if err := sleep(ctx, p.opts.Warmup); err != nil {
 		return nil, "", err
 	}
-	calm := f.read()
+	calm, err := readStormMoment(ctx, st, f)
+	if err != nil {
+		return nil, "", err
+	}
 	if err := sleep(ctx, stormCalm); err != nil {
 		return nil, "", err
 	}
-	before := f.read()
+	before, err := readStormMoment(ctx, st, f)
+	if err != nil {
+		return nil, "", err
+	}
 	if _, err := p.audit.count(); err != nil {
 		return nil, "", err
 	}
-	meter, err := startMeter(withBench(st))
+	processes := func() []process { return append(withBench(st), front.process()) }
+	meter, err := startMeter(processes())
 	if err != nil {
 		return nil, "", err
 	}
@@ -160,7 +183,7 @@ func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, fr
 		if err := p.restart(ctx, st); err != nil {
 			return nil, "", err
 		}
-		if meter, err = startMeter(withBench(st)); err != nil {
+		if meter, err = startMeter(processes()); err != nil {
 			return nil, "", err
 		}
 	} else {
@@ -179,7 +202,10 @@ func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, fr
 	if err != nil {
 		return nil, "", err
 	}
-	during := f.read()
+	during, err := readStormMoment(ctx, st, f)
+	if err != nil {
+		return nil, "", err
+	}
 	requests, err := p.audit.count()
 	if err != nil {
 		return nil, "", err
@@ -187,20 +213,22 @@ func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, fr
 	if err := sleep(ctx, stormCalm); err != nil {
 		return nil, "", err
 	}
-	after := f.read()
-	after.sub(during)
-	during.sub(before)
-	before.sub(calm)
+	after, err := readStormMoment(ctx, st, f)
+	if err != nil {
+		return nil, "", err
+	}
+	live := time.Unix(0, done.LastLive).Sub(begin)
 	m := []metric{
-		{unitLive, float64(time.Unix(0, done.LastLive).Sub(begin))},
+		{unitLive, float64(live)}, {"watches/s", float64(n) / live.Seconds()},
 		{"refused", float64(done.Refused)}, {"peak-B", float64(peak)},
 		{"cpu-ns/watch", float64(used.cpu[st.peer.name]) / float64(n)},
 	}
-	if before.deliveries > 0 {
-		q := func(r *reading, q float64) float64 { return float64(r.latency.quantile(q)) }
-		m = append(m, metric{unitBefore, q(before, 0.99)}, metric{unitDuring, q(during, 0.99)}, metric{unitAfter, q(after, 0.99)},
-			metric{"before-p50-ns", q(before, 0.5)}, metric{"during-p50-ns", q(during, 0.5)}, metric{"during-max-ns", q(during, 1)},
-			metric{"x", q(during, 0.99) / max(q(before, 0.99), 1)})
+	if kind != stormRestart {
+		noticed, err := stormNotice(calm, before, during, after)
+		if err != nil {
+			return nil, "", err
+		}
+		m = append(m, noticed...)
 	}
 	remark := ""
 	if done.Failed > 0 {

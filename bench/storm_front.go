@@ -15,7 +15,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -24,6 +23,9 @@ import (
 	"sync/atomic"
 	"time"
 )
+
+// stormFrontName is the command, and the process in figures.
+const stormFrontName = "storm-front"
 
 // A stormFront is the clients of a storm: a process of its own, `bench storm-front`, so that the reader of the untouched watchers is
 // not one of thousands of goroutines. It is told by a pipe to begin, and says in a file how far it is.
@@ -53,23 +55,20 @@ type stormState struct {
 	FirstError string
 }
 
-func startStormFront(ctx context.Context, e endpoint, uri string, n int, initial bool) (*stormFront, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+func startStormFront(ctx context.Context, p priority, e endpoint, uri string, n int, initial bool) (*stormFront, error) {
 	f := &stormFront{}
+	var err error
 	if f.dir, err = os.MkdirTemp("", "watchfan-bench-storm-"); err != nil {
 		return nil, err
 	}
-	if err := f.start(ctx, program, stormJob{e.addr, e.tls != nil, requestHead(e, uri, "application/json", false), n, initial}); err != nil {
+	if err := f.start(ctx, p, stormJob{e.addr, e.tls != nil, requestHead(e, uri, "application/json", false), n, initial}); err != nil {
 		f.stop()
 		return nil, fmt.Errorf("storm: %w", err)
 	}
 	return f, nil
 }
 
-func (f *stormFront) start(ctx context.Context, program string, job stormJob) error {
+func (f *stormFront) start(ctx context.Context, p priority, job stormJob) error {
 	jobFile := filepath.Join(f.dir, "job")
 	f.states = filepath.Join(f.dir, "state")
 	text, err := json.Marshal(job)
@@ -79,19 +78,14 @@ func (f *stormFront) start(ctx context.Context, program string, job stormJob) er
 	if err != nil {
 		return err
 	}
-	stdin, orders, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	f.orders = orders
-	f.child, err = startChild(f.dir, "storm-front", stdin, program, "storm-front", "--job", jobFile, "--states", f.states)
-	stdin.Close()
-	if err != nil {
+	if f.child, f.orders, err = startHelper(p, f.dir, stormFrontName, "--job", jobFile, "--states", f.states); err != nil {
 		return err
 	}
 	var st stormState
 	return f.child.await(ctx, f.states, &st)
 }
+
+func (f *stormFront) process() process { return process{stormFrontName, f.child.cmd.Process.Pid} }
 
 // begin lets all clients ask at once.
 func (f *stormFront) begin() { f.orders.Write([]byte("\n")) }
@@ -119,10 +113,8 @@ func (f *stormFront) await(ctx context.Context, opened int, progress func() erro
 }
 
 func (f *stormFront) stop() {
-	if f.orders != nil {
-		f.orders.Close()
-	}
 	if f.child != nil {
+		f.orders.Close()
 		f.child.stop()
 	}
 	os.RemoveAll(f.dir)
@@ -130,15 +122,15 @@ func (f *stormFront) stop() {
 
 // runStormFront is `bench storm-front`. It ends when its standard input does.
 func runStormFront(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) error {
-	fs := flag.NewFlagSet("bench storm-front", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	jobFile := fs.String("job", "", "`file` that says what to do")
-	states := fs.String("states", "", "`file` to say in how far it is")
-	if err := parse(fs, args); err != nil {
+	var jobFile, states string
+	if err := parseFlags(stormFrontName, func(fs *flag.FlagSet) {
+		fs.StringVar(&jobFile, "job", "", "`file` that says what to do")
+		fs.StringVar(&states, "states", "", "`file` to say in how far it is")
+	}, args, stderr); err != nil {
 		return err
 	}
 	s := &stormClients{}
-	text, err := os.ReadFile(*jobFile)
+	text, err := os.ReadFile(jobFile)
 	if err == nil {
 		err = json.Unmarshal(text, &s.job)
 	}
@@ -170,7 +162,7 @@ func runStormFront(ctx context.Context, args []string, stdin io.Reader, stderr i
 		})
 	}
 	for err == nil && ctx.Err() == nil {
-		err = s.write(*states)
+		err = s.write(states)
 		_ = sleep(ctx, 20*time.Millisecond)
 	}
 	cancel()
@@ -242,8 +234,7 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 	if _, err := io.WriteString(c, s.job.Request); err != nil {
 		return again, err
 	}
-	br := bufio.NewReaderSize(c, 4<<10)
-	resp, err := http.ReadResponse(br, nil)
+	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 4<<10), nil)
 	if err != nil {
 		return again, err
 	}
@@ -255,21 +246,21 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 		return again, errors.New("answered " + strconv.Itoa(resp.StatusCode))
 	}
 	if s.job.Initial {
-		if err := readInitialEvents(br); err != nil {
+		if err := readInitialEvents(resp.Body); err != nil {
 			return again, err
 		}
 	}
 	s.lastLive.Store(time.Now().UnixNano())
 	s.live.Add(1)
 	s.opened.Add(1)
-	_, _ = io.Copy(io.Discard, br)
+	_, _ = io.Copy(io.Discard, resp.Body)
 	s.live.Add(-1)
 	return rand.N(again), nil
 }
 
 // readInitialEvents reads up to the bookmark that ends them, and checks how many there were.
-func readInitialEvents(br *bufio.Reader) error {
-	lines := bufio.NewReaderSize(httputil.NewChunkedReader(br), 32<<10)
+func readInitialEvents(body io.Reader) error {
+	lines := bufio.NewReaderSize(body, 32<<10)
 	for added := 0; ; {
 		line, err := lines.ReadSlice('\n')
 		switch {

@@ -124,10 +124,13 @@ func (c *syncer) check() error {
 			return err
 		}
 	}
-	if !c.done && (c.keep || !c.gzip) {
+	switch {
+	case c.gzip && !c.keep:
+		return nil
+	case !c.done:
 		return fmt.Errorf("no end bookmark; %d objects came", c.added)
 	}
-	return nil
+	return c.complete()
 }
 
 // startReader runs a reader until stop is called; done is closed when it has returned.

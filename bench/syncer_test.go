@@ -96,6 +96,9 @@ func TestSyncersFail(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %q", err, want)
 			}
+			if err := s.check(); err == nil { // whatever await saw first
+				t.Error("everything has come")
+			}
 		})
 	}
 	f("too few", serveInitialEvents(t, false, syncedPods-1, true), false, 30*time.Second, "299 objects came, want 300")

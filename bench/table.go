@@ -35,42 +35,33 @@ var columns = []column{
 // behind them, and for each proxy its ratio to kube-apiserver.
 func writeTables(w io.Writer, results []result) {
 	cases := group(results)
-	table(w, "Traffic: median of rounds (smallest–largest)", func(row func(...string)) {
-		header := []string{"peer", "watchers", "asked/s"}
-		for _, c := range columns {
-			header = append(header, c.title)
-		}
-		row(header...)
-		for _, rounds := range cases {
-			first := &rounds[0]
-			if first.idle {
-				continue
-			}
-			cells := []string{first.peer.String(), strconv.Itoa(first.clients), first.rate.String()}
+	figures := func(title string, keep func(*result) bool, about func([]result) string, cell func([]result, column) string) {
+		table(w, title, func(row func(...string)) {
+			header := []string{"peer", "watchers", "asked/s"}
 			for _, c := range columns {
-				cells = append(cells, summarise(values(rounds, c.unit), c.scale))
+				header = append(header, c.title)
 			}
-			row(append(cells, failures(rounds))...)
-		}
-	})
-	table(w, "Ratio to kube-apiserver in the same round: median (smallest–largest)", func(row func(...string)) {
-		header := []string{"peer", "watchers", "asked/s"}
-		for _, c := range columns {
-			header = append(header, c.title)
-		}
-		row(header...)
-		for _, rounds := range cases {
-			first := &rounds[0]
-			if first.idle || first.peer == direct {
-				continue
+			row(header...)
+			for _, rounds := range cases {
+				first := &rounds[0]
+				if first.idle || !keep(first) {
+					continue
+				}
+				cells := []string{first.peer.String(), strconv.Itoa(first.clients), first.rate.String()}
+				for _, c := range columns {
+					cells = append(cells, cell(rounds, c))
+				}
+				if about != nil {
+					cells = append(cells, about(rounds))
+				}
+				row(cells...)
 			}
-			cells := []string{first.peer.String(), strconv.Itoa(first.clients), first.rate.String()}
-			for _, c := range columns {
-				cells = append(cells, summarise(ratios(rounds, results, c.unit), 1))
-			}
-			row(cells...)
-		}
-	})
+		})
+	}
+	figures("Traffic: median of rounds (smallest–largest)", func(*result) bool { return true }, failures,
+		func(rounds []result, c column) string { return summarise(values(rounds, c.unit), c.scale) })
+	figures("Ratio to kube-apiserver in the same round: median (smallest–largest)", func(r *result) bool { return r.peer != direct },
+		nil, func(rounds []result, c column) string { return summarise(ratios(rounds, results, c.unit), 1) })
 	table(w, "Above the floor: divided by what one writev for the same events takes, at the same rate in the same round", func(row func(...string)) {
 		row("peer", "watchers", "asked/s", "CPU µs/delivery", "of the floor", "ratio")
 		for _, rounds := range cases {

@@ -1,0 +1,73 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+)
+
+// options are what a command is told by its flags.
+type options interface {
+	AddFlags(*flag.FlagSet)
+	Validate() error
+}
+
+// parseOptions sets the options of a command from its arguments, and validates them.
+func parseOptions(command string, o options, args []string, stderr io.Writer) error {
+	if err := parseFlags(command, o.AddFlags, args, stderr); err != nil {
+		return err
+	}
+	return o.Validate()
+}
+
+// parseFlags parses the flags that add adds, and refuses any other argument.
+func parseFlags(command string, add func(*flag.FlagSet), args []string, stderr io.Writer) error {
+	fs := flag.NewFlagSet("bench "+command, flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	add(fs)
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	return nil
+}
+
+// binaries are the paths of the programs that are measured.
+type binaries struct {
+	Devcluster string // deploy/devcluster's
+	Watchfan   string
+}
+
+// builtBinaries are where make puts them.
+var builtBinaries = binaries{"bin/devcluster", "bin/watchfan"}
+
+func (b *binaries) addFlags(fs *flag.FlagSet) {
+	fs.StringVar(&b.Devcluster, "devcluster", b.Devcluster, "`path` of the dev cluster's binary")
+	fs.StringVar(&b.Watchfan, "watchfan", b.Watchfan, "`path` of watchfan's binary")
+}
+
+// validate reports which of the programs are not there. Watchfan is not needed to measure kube-apiserver alone.
+func (b *binaries) validate(watchfan bool) error {
+	err := executable(b.Devcluster, "make devcluster")
+	if watchfan {
+		err = errors.Join(err, executable(b.Watchfan, "make build"))
+	}
+	return err
+}
+
+func executable(path, hint string) error {
+	info, err := os.Stat(path)
+	if err == nil && (info.IsDir() || info.Mode()&0o111 == 0) {
+		err = fmt.Errorf("%s: not a program", path)
+	}
+	if err != nil {
+		return fmt.Errorf("%w (build it with `%s`)", err, hint)
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestPriority: the priority is the child's alone. Neither what this program starts later has it, nor what it does itself.
+func TestPriority(t *testing.T) {
+	f := func(p priority, want uint32) {
+		t.Helper()
+		stdin, hold, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hold.Close()
+		c, err := startChildAt(p, t.TempDir(), "cat", stdin, "/bin/cat")
+		stdin.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.stop()
+		for pid, want := range map[int]uint32{c.cmd.Process.Pid: want, 0: unix.SCHED_NORMAL} {
+			attr, err := unix.SchedGetAttr(pid, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if attr.Policy != want {
+				t.Errorf("process %d beside a child of %s priority: policy %d want %d", pid, p, attr.Policy, want)
+			}
+		}
+	}
+	f(priorityIdle, unix.SCHED_IDLE)
+	f(priorityNormal, unix.SCHED_NORMAL)
+}

@@ -1,0 +1,94 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// stormInside tells what the storm does to watchfan from what it does to everyone on the machine, the readers of the untouched among them.
+var stormInside = &inside{
+	title: "Storms, from within: what of that was watchfan's part, and who waited for a processor",
+	note: "First write = p99 ms from an event's arrival at watchfan until it is first written to a client (watchfan_delivery_duration_seconds); round = from there " +
+		"until it is written to the last (watchfan_flush_round_duration_seconds). Both are watchfan's own count, for all events before and during the storm, without " +
+		"kube-apiserver's part and the clients' reading, and are interpolated between the bounds of its buckets, as Prometheus does it. CPU and waiting = % of a core " +
+		"during the storm; who waits is ready to run and has no core, and several threads may.",
+	columns: []column{
+		{"first write before", "first-before-p99-ns", 1e-6}, {"during", "first-during-p99-ns", 1e-6},
+		{"round before", "round-before-p99-ns", 1e-6}, {"during", "round-during-p99-ns", 1e-6},
+		{"CPU: watchfan", "watchfan-cpu-%", 1}, {"kube-apiserver", "kube-apiserver-cpu-%", 1}, {"storm", stormFrontName + "-cpu-%", 1}, {"bench", "bench-cpu-%", 1},
+		{"waiting: watchfan", "watchfan-wait-%", 1}, {"kube-apiserver", "kube-apiserver-wait-%", 1}, {"bench", "bench-wait-%", 1},
+	},
+}
+
+// A stormMoment is what has been counted up to a moment.
+type stormMoment struct {
+	at     time.Time
+	got    *reading                 // by the untouched
+	own    map[string]buckets       // watchfan's histograms; nil if the peer is another
+	waited map[string]time.Duration // by process
+}
+
+// stormHistograms are watchfan's, by what is said of them in units.
+var stormHistograms = []struct{ of, metric string }{
+	{"first", "watchfan_delivery_duration_seconds"},
+	{"round", "watchfan_flush_round_duration_seconds"},
+}
+
+func readStormMoment(ctx context.Context, st *stage, f *fleet) (m stormMoment, err error) {
+	m = stormMoment{at: time.Now(), got: f.read(), waited: make(map[string]time.Duration)}
+	for _, p := range withBench(st) {
+		if m.waited[p.name], err = p.waited(); err != nil {
+			return m, fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	if st.peer == direct {
+		return m, nil
+	}
+	page, err := st.proxy.admin.get(ctx, "/metrics")
+	if err != nil {
+		return m, err
+	}
+	m.own = make(map[string]buckets)
+	for _, h := range stormHistograms {
+		if m.own[h.of], err = parseBuckets(string(page), h.metric); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+// stormNotice is what the untouched notice of a storm between before and during, against the calm before and what is read after it, and what
+// the servers have counted meanwhile.
+func stormNotice(calm, before, during, after stormMoment) (m []metric, err error) {
+	period := during.at.Sub(before.at)
+	for _, name := range sortedKeys(during.waited) {
+		m = append(m, metric{name + "-wait-%", 100 * (during.waited[name] - before.waited[name]).Seconds() / period.Seconds()})
+	}
+	for _, h := range stormHistograms {
+		for _, span := range []struct {
+			name     string
+			from, to stormMoment
+		}{{"before", calm, before}, {"during", before, during}} {
+			if span.to.own == nil {
+				continue
+			}
+			own, err := span.to.own[h.of].since(span.from.own[h.of])
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", h.metric, err)
+			}
+			if seconds, ok := own.quantile(0.99); ok {
+				m = append(m, metric{h.of + "-" + span.name + "-p99-ns", seconds * 1e9})
+			}
+		}
+	}
+	after.got.sub(during.got)
+	during.got.sub(before.got)
+	before.got.sub(calm.got)
+	q := func(m stormMoment, q float64) float64 { return float64(m.got.latency.quantile(q)) }
+	return append(m, metric{unitBefore, q(before, 0.99)}, metric{unitDuring, q(during, 0.99)}, metric{unitAfter, q(after, 0.99)},
+		metric{"before-p50-ns", q(before, 0.5)}, metric{"during-p50-ns", q(during, 0.5)}, metric{"during-max-ns", q(during, 1)},
+		metric{"x", q(during, 0.99) / max(q(before, 0.99), 1)}), nil
+}

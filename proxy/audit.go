@@ -41,6 +41,9 @@ var (
 //	watch from a cache       ResponseStarted, and when it ends ResponseComplete with the annotation watchfan.io/ended-because: a fanout.Reason
 //	what we refuse           ResponseComplete: 401, 403 and whatever else is never seen by kube-apiserver
 //
+// The reason for which a read is allowed is what kube-apiserver has told of the review that allows it: the words that it would write itself. Of
+// a watch both lines have the one of its beginning. One that is revoked says why in watchfan.io/revoked-because.
+//
 // What is passed through is kube-apiserver's to write, with this client's address in sourceIPs and the auditID that the client has been
 // told. What can't be read as HTTP, or gets a 503 because kube-apiserver can't be reached, is in neither log. There is no policy: a level below Metadata is no log, and objects, which the levels above it hold, are never written.
 //
@@ -134,13 +137,16 @@ func (a *auditLog) watchBegan(ctx *fasthttp.RequestCtx, r *cachedRead, auditID s
 	return e
 }
 
-// watchEnded writes down why the watch has ended that began with e.
-func (a *auditLog) watchEnded(e *auditEvent, because fanout.Reason) {
+// watchEnded writes down why the watch has ended that began with e. The last is why it was revoked, and is not looked at if it was not.
+func (a *auditLog) watchEnded(e *auditEvent, reason fanout.Reason, revokedBecause string) {
 	if a == nil {
 		return
 	}
 	end := *e
-	end.stage, end.endedBecause, end.at = stageComplete, because, time.Now()
+	end.stage, end.endedBecause, end.at = stageComplete, reason, time.Now()
+	if reason == fanout.Revoked {
+		end.revokedBecause = revokedBecause
+	}
 	a.add(&end)
 }
 
@@ -158,7 +164,7 @@ func (a *auditLog) refused(ctx *fasthttp.RequestCtx, id identity, st *metav1.Sta
 // read is the event of a read that is served from a cache.
 func (a *auditLog) read(ctx *fasthttp.RequestCtx, r *cachedRead, auditID string) *auditEvent {
 	e := a.event(ctx, r.id, auditID)
-	e.verb, e.received, e.allowed = r.verb, r.arrived, true
+	e.verb, e.received, e.decision = r.verb, r.arrived, r.decision
 	attributes := attributesOf(r.request)
 	e.object = &auditObject{Resource: attributes.Resource, Namespace: attributes.Namespace, Name: attributes.Name, APIGroup: attributes.Group, APIVersion: attributes.Version}
 	return e

@@ -39,7 +39,7 @@ var (
 //
 //	get, list from a cache   ResponseComplete, when the answer is ready: its last byte may have yet to leave
 //	watch from a cache       ResponseStarted, and when it ends ResponseComplete with the annotation watchfan.io/ended-because: a fanout.Reason
-//	what we refuse           ResponseComplete: 401, 403 and whatever else is never seen by kube-apiserver
+//	what we refuse           ResponseComplete: 403 and whatever else is never seen by kube-apiserver; ResponseStarted alone: 401, as there
 //
 // The reason for which a read is allowed is what kube-apiserver has told of the review that allows it: the words that it would write itself. Of
 // a watch both lines have the one of its beginning. One that is revoked says why in watchfan.io/revoked-because.
@@ -158,6 +158,9 @@ func (a *auditLog) refused(ctx *fasthttp.RequestCtx, id identity, st *metav1.Sta
 	e := a.event(ctx, id, string(ctx.Response.Header.Peek("Audit-Id")))
 	e.verb, e.object = requestInfo(ctx)
 	e.received, e.stage, e.code, e.status = ctx.Time(), stageComplete, int(st.Code), st
+	if st.Code == http.StatusUnauthorized { // k8s.io/apiserver pkg/endpoints/filters/authn_audit.go
+		e.stage = stageStarted
+	}
 	a.add(e)
 }
 

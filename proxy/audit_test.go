@@ -172,7 +172,7 @@ func TestAuditRefused(t *testing.T) {
 			if o := line.ObjectRef; o != nil {
 				got = strings.Join([]string{line.Verb, o.APIGroup, o.APIVersion, o.Resource, o.Subresource, o.Namespace, o.Name}, " ")
 			}
-			if got != want || line.AuditID == "" || line.AuditID != string(ctx.Response.Header.Peek("Audit-Id")) || line.Stage != stageComplete ||
+			if got != want || line.AuditID == "" || line.AuditID != string(ctx.Response.Header.Peek("Audit-Id")) || line.Stage != stageStarted ||
 				line.ResponseStatus.Code != 401 || len(line.User) != 0 || strings.Contains(text, "c2VjcmV0") {
 				t.Errorf("%s %s: got %s, want %s\n%s", method, target, got, want, text)
 			}

@@ -41,8 +41,8 @@ var (
 //	watch from a cache       ResponseStarted, and when it ends ResponseComplete with the annotation watchfan.io/ended-because: a fanout.Reason
 //	what we refuse           ResponseComplete: 403 and whatever else is never seen by kube-apiserver; ResponseStarted alone: 401, as there
 //
-// The reason for which a read is allowed is what kube-apiserver has told of the review that allows it: the words that it would write itself. Of
-// a watch both lines have the one of its beginning. One that is revoked says why in watchfan.io/revoked-because.
+// Why a read is allowed is said in the words of the review that allows it, which kube-apiserver would write itself. Both lines of a watch say why it
+// was allowed to begin; if it is revoked, the second says why in watchfan.io/revoked-because.
 //
 // What is passed through is kube-apiserver's to write, with this client's address in sourceIPs and the auditID that the client has been
 // told. What can't be read as HTTP, or gets a 503 because kube-apiserver can't be reached, is in neither log. There is no policy: a level below Metadata is no log, and objects, which the levels above it hold, are never written.
@@ -137,7 +137,7 @@ func (a *auditLog) watchBegan(ctx *fasthttp.RequestCtx, r *cachedRead, auditID s
 	return e
 }
 
-// watchEnded writes down why the watch has ended that began with e. The last is why it was revoked, and is not looked at if it was not.
+// watchEnded writes down why the watch has ended that began with e. revokedBecause is not looked at unless it was revoked.
 func (a *auditLog) watchEnded(e *auditEvent, reason fanout.Reason, revokedBecause string) {
 	if a == nil {
 		return
@@ -158,7 +158,7 @@ func (a *auditLog) refused(ctx *fasthttp.RequestCtx, id identity, st *metav1.Sta
 	e := a.event(ctx, id, string(ctx.Response.Header.Peek("Audit-Id")))
 	e.verb, e.object = requestInfo(ctx)
 	e.received, e.stage, e.code, e.status = ctx.Time(), stageComplete, int(st.Code), st
-	if st.Code == http.StatusUnauthorized { // k8s.io/apiserver pkg/endpoints/filters/authn_audit.go
+	if st.Code == http.StatusUnauthorized { // kube-apiserver's only line of one (k8s.io/apiserver pkg/endpoints/filters/authn_audit.go)
 		e.stage = stageStarted
 	}
 	a.add(e)

@@ -371,6 +371,7 @@ func BenchmarkAudit(b *testing.B) {
 	b.Run("write", func(b *testing.B) {
 		a, _, _ := newTestAudit(nil)
 		ctx, r := readOf(b, byCertificate("jane"), "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef")
+		r.decision.reason = unique.Make(`RBAC: allowed by ClusterRoleBinding "system:node-proxier" of ClusterRole "system:node-proxier" to User "jane"`)
 		e := a.read(ctx, r, "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
 		b.ReportAllocs()
 		var line []byte

@@ -275,7 +275,7 @@ func (a *authorizer) revoke(g *grant, reason, told string) {
 	}
 	a.mu.Lock()
 	watches := g.watches
-	g.watches, g.revoked = nil, because
+	g.watches, g.revoked = nil, cmp.Or(g.revoked, because)
 	if a.grants[g.question] == g {
 		delete(a.grants, g.question)
 	}

@@ -27,21 +27,23 @@ const (
 	decisionAnnotation     = "authorization.k8s.io/decision"
 	reasonAnnotation       = "authorization.k8s.io/reason"
 	endedBecauseAnnotation = "watchfan.io/ended-because"
+	revokedAnnotation      = "watchfan.io/revoked-because"
 	userUnknownAnnotation  = "watchfan.io/user-unknown"
 )
 
 // auditEvent is an event until it is written: what was there to see, not yet in the form of a line. It does not change once it is queued.
 type auditEvent struct {
-	at, received time.Time
-	stage        string
-	auditID      string
-	uri          string
-	verb         string
-	object       *auditObject // nil: not of a resource
-	code         int
-	status       *metav1.Status // nil: code says all
-	endedBecause fanout.Reason
-	allowed      bool // from a cache
+	at, received   time.Time
+	stage          string
+	auditID        string
+	uri            string
+	verb           string
+	object         *auditObject // nil: not of a resource
+	code           int
+	status         *metav1.Status // nil: code says all
+	endedBecause   fanout.Reason
+	revokedBecause string
+	decision       decision // a yes, of what is from a cache, or none
 
 	kind  identityKind
 	user  *userInfo // nil where owner says it, or nobody
@@ -54,7 +56,7 @@ type auditEvent struct {
 // size is about how much memory the event takes, in bytes.
 func (e *auditEvent) size() int {
 	const fixed = 512
-	n := fixed + len(e.auditID) + len(e.uri) + len(e.userAgent) + len(e.forwardedFor) + len(e.realIP)
+	n := fixed + len(e.auditID) + len(e.uri) + len(e.userAgent) + len(e.forwardedFor) + len(e.realIP) + len(e.revokedBecause) + len(e.decision.because())
 	if e.user != nil {
 		n += e.user.size()
 	}
@@ -129,7 +131,7 @@ func (e *auditEvent) appendLine(b []byte) []byte {
 		Verb:                     e.verb,
 		User:                     user,
 		SourceIPs:                e.sourceIPs(),
-		UserAgent:                auditUserAgent(e.userAgent),
+		UserAgent:                truncated(e.userAgent, maxUserAgent),
 		ObjectRef:                e.object,
 		ResponseStatus:           &metav1.Status{Code: int32(e.code)},
 		RequestReceivedTimestamp: metav1.NewMicroTime(e.received),
@@ -139,14 +141,14 @@ func (e *auditEvent) appendLine(b []byte) []byte {
 	if st := e.status; st != nil {
 		line.ResponseStatus = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
 	}
-	if e.allowed {
-		line.Annotations[decisionAnnotation] = "allow"
-		if e.kind == kindOwn {
-			line.Annotations[reasonAnnotation] = "the proxy's own identity, whose rights whoever reaches the insecure port has"
-		}
+	if e.decision.verdict == verdictYes {
+		line.Annotations[decisionAnnotation], line.Annotations[reasonAnnotation] = "allow", e.decision.because()
 	}
 	if e.endedBecause != "" {
 		line.Annotations[endedBecauseAnnotation] = string(e.endedBecause)
+	}
+	if e.revokedBecause != "" {
+		line.Annotations[revokedAnnotation] = e.revokedBecause
 	}
 	if unknown != "" {
 		line.Annotations[userUnknownAnnotation] = unknown
@@ -180,9 +182,11 @@ func (e *auditEvent) sourceIPs() (ips []string) {
 	return ips
 }
 
-// auditUserAgent is cut as kube-apiserver cuts it.
-func auditUserAgent(s string) string {
-	const most = 1024
+// maxUserAgent is what kube-apiserver writes of one, in bytes.
+const maxUserAgent = 1024
+
+// truncated returns the first so many bytes of s, as kube-apiserver cuts a user agent.
+func truncated(s string, most int) string {
 	if len(s) > most {
 		return s[:most] + "...TRUNCATED"
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unique"
 
 	"github.com/valyala/fasthttp"
 
@@ -71,7 +72,7 @@ func readOf(t testing.TB, id identity, line string, headers ...string) (*fasthtt
 	if !ok {
 		t.Fatalf("%s is not recognised", line)
 	}
-	return ctx, &cachedRead{request: req, id: id, arrived: time.Now()}
+	return ctx, &cachedRead{request: req, id: id, arrived: time.Now(), decision: decision{verdict: verdictYes}}
 }
 
 // TestAuditForm: the form of each line, in which kube-apiserver writes the same (proxy/e2e compares them).
@@ -94,10 +95,12 @@ func TestAuditForm(t *testing.T) {
 		ctx, r := readOf(t, byToken("t"), "/api/v1/namespaces/a/pods?limit=5&labelSelector=a%3Db", "Authorization: Bearer t", "User-Agent: x<y",
 			"X-Forwarded-For: 10.0.0.1, junk, 10.0.0.2", "X-Real-Ip: 10.0.0.3")
 		ctx.Response.Header.Set("Audit-Id", "one")
+		r.decision.reason = unique.Make(`RBAC: allowed by ClusterRoleBinding "x" of ClusterRole "y" to Group "<z>"`)
 		a.served(ctx, r)
 		next(`"auditID":"one","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/a/pods?limit=5\u0026labelSelector=a%3Db","verb":"list",` + user +
 			`,"sourceIPs":["10.0.0.1","10.0.0.2","10.0.0.3","0.0.0.0"],"userAgent":"x\u003cy","objectRef":{"resource":"pods","namespace":"a","apiVersion":"v1"},` +
-			`"responseStatus":{"metadata":{},"code":200},` + when + `,"annotations":{"authorization.k8s.io/decision":"allow"}`)
+			`"responseStatus":{"metadata":{},"code":200},` + when + `,"annotations":{"authorization.k8s.io/decision":"allow",` +
+			`"authorization.k8s.io/reason":"RBAC: allowed by ClusterRoleBinding \"x\" of ClusterRole \"y\" to Group \"\u003cz\u003e\""}`)
 
 		ctx, r = readOf(t, identity{kind: kindCertificate, user: &userInfo{name: "joe"}}, "/apis/apps/v1/namespaces/a/deployments/x", "User-Agent: "+strings.Repeat("u", 1025))
 		writeStatus(ctx, notFound(r.gvr, r.name))
@@ -106,29 +109,34 @@ func TestAuditForm(t *testing.T) {
 		next(`"auditID":"two","stage":"ResponseComplete","requestURI":"/apis/apps/v1/namespaces/a/deployments/x","verb":"get","user":{"username":"joe"},"sourceIPs":["0.0.0.0"],"userAgent":"` +
 			strings.Repeat("u", 1024) + `...TRUNCATED","objectRef":{"resource":"deployments","namespace":"a","name":"x","apiGroup":"apps","apiVersion":"v1"},` +
 			`"responseStatus":{"metadata":{},"status":"Failure","message":"deployments.apps \"x\" not found","reason":"NotFound","details":{"name":"x","group":"apps","kind":"deployments"},"code":404},` +
-			when + `,"annotations":{"authorization.k8s.io/decision":"allow"}`)
+			when + `,"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}`)
 
 		ctx, r = readOf(t, byToken("old"), "/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dp")
+		r.decision.reason = unique.Make("why it may")
 		event := a.watchBegan(ctx, r, "three")
 		const watch = `"requestURI":"/api/v1/pods?watch=1\u0026fieldSelector=metadata.name%3Dp","verb":"watch","user":{},"sourceIPs":["0.0.0.0"],` +
 			`"objectRef":{"resource":"pods","name":"p","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":200},"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z",`
+		const allow = `"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"why it may",`
 		const old = `"watchfan.io/user-unknown":"kube-apiserver has no SelfSubjectReview: it is older than 1.28"}`
-		next(`"auditID":"three","stage":"ResponseStarted",` + watch + `"stageTimestamp":"2000-01-01T00:00:00.000000Z","annotations":{"authorization.k8s.io/decision":"allow",` + old)
+		next(`"auditID":"three","stage":"ResponseStarted",` + watch + `"stageTimestamp":"2000-01-01T00:00:00.000000Z",` + allow + old)
 		time.Sleep(time.Minute)
-		a.watchEnded(event, fanout.Revoked)
-		next(`"auditID":"three","stage":"ResponseComplete",` + watch + `"stageTimestamp":"2000-01-01T00:01:00.000000Z",` +
-			`"annotations":{"authorization.k8s.io/decision":"allow","watchfan.io/ended-because":"revoked",` + old)
+		const ended = `"auditID":"three","stage":"ResponseComplete",` + watch + `"stageTimestamp":"2000-01-01T00:01:00.000000Z",` + allow
+		a.watchEnded(event, fanout.Revoked, "why it may not")
+		next(ended + `"watchfan.io/ended-because":"revoked","watchfan.io/revoked-because":"why it may not",` + old)
+		a.watchEnded(event, fanout.Gone, "it was gone before")
+		next(ended + `"watchfan.io/ended-because":"` + string(fanout.Gone) + `",` + old)
 
 		ctx, r = readOf(t, identity{kind: kindOwn}, "/api/v1/pods")
+		r.decision = authorizerOf(nil).authorize(t.Context(), r.id, r.request)
 		a.served(ctx, r)
 		a.close()
-		if line := f.b.String(); !strings.Contains(line, `"username":"system:serviceaccount:w:w"`) || !strings.Contains(line, reasonAnnotation) || !f.closed {
+		if line := f.b.String(); !strings.Contains(line, `"username":"system:serviceaccount:w:w"`) || !strings.Contains(line, `/reason":"the proxy's own identity, whose rights`) || !f.closed {
 			t.Errorf("got %s, closed: %v", line, f.closed)
 		}
 
 		var off *auditLog
 		off.served(ctx, r)
-		off.watchEnded(off.watchBegan(ctx, r, ""), fanout.Gone)
+		off.watchEnded(off.watchBegan(ctx, r, ""), fanout.Gone, "")
 		off.refused(ctx, identity{}, unauthorized())
 		off.close()
 	})
@@ -164,7 +172,7 @@ func TestAuditRefused(t *testing.T) {
 			if o := line.ObjectRef; o != nil {
 				got = strings.Join([]string{line.Verb, o.APIGroup, o.APIVersion, o.Resource, o.Subresource, o.Namespace, o.Name}, " ")
 			}
-			if got != want || line.AuditID == "" || line.AuditID != string(ctx.Response.Header.Peek("Audit-Id")) || line.Stage != stageComplete ||
+			if got != want || line.AuditID == "" || line.AuditID != string(ctx.Response.Header.Peek("Audit-Id")) || line.Stage != stageStarted ||
 				line.ResponseStatus.Code != 401 || len(line.User) != 0 || strings.Contains(text, "c2VjcmV0") {
 				t.Errorf("%s %s: got %s, want %s\n%s", method, target, got, want, text)
 			}
@@ -363,6 +371,7 @@ func BenchmarkAudit(b *testing.B) {
 	b.Run("write", func(b *testing.B) {
 		a, _, _ := newTestAudit(nil)
 		ctx, r := readOf(b, byCertificate("jane"), "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef")
+		r.decision.reason = unique.Make(`RBAC: allowed by ClusterRoleBinding "system:node-proxier" of ClusterRole "system:node-proxier" to User "jane"`)
 		e := a.read(ctx, r, "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
 		b.ReportAllocs()
 		var line []byte

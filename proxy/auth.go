@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,6 +36,9 @@ const (
 	selfReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	reviewPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 	maxReviewBytes = 1 << 20
+	// maxReason bounds what is kept of a reason, in bytes. One of RBAC's has the names of a binding, a role and a subject, usually of up to 253 bytes
+	// each; a webhook's may be of any length. maxAnswers different ones are 16 MB.
+	maxReason = 2 << 10
 
 	// Open watches are asked about again every --authorization-recheck-interval, by default recheckInterval, and up to a tenth
 	// more, by at most grantReviews requests at a time. One that has had no
@@ -53,6 +57,23 @@ const (
 	verdictYes
 )
 
+// decision is a verdict and why. Thousands have one reason, which is in memory once, for as long as one of them has it.
+type decision struct {
+	verdict verdict
+	reason  unique.Handle[string] // zero if there is none, or nobody wants to know
+}
+
+// because returns the reason, in the words of kube-apiserver's authorizers.
+func (d decision) because() string {
+	if d.reason == (unique.Handle[string]{}) {
+		return ""
+	}
+	return d.reason.Value()
+}
+
+// ownRights is why the proxy itself may read.
+var ownRights = unique.Make("the proxy's own identity, whose rights whoever reaches the insecure port has")
+
 // authorizer decides who may read cached data by asking kube-apiserver, so that the
 // cluster's own authorizers decide with all attributes they would see without the
 // proxy. The owner of a token is asked about with that token (SelfSubjectAccessReview),
@@ -65,11 +86,12 @@ type authorizer struct {
 	log           *slog.Logger
 	yesTTL, noTTL time.Duration // for which a verdict is believed
 	interval      time.Duration // after which an open watch is asked about again
+	reasons       bool          // whether decisions have them: nobody but an audit log wants to know
 	owners        *owners
 
-	calls    coalescer[question, verdict]
+	calls    coalescer[question, decision]
 	asking   chan struct{} // holds one for each of maxReviews under way; never closed
-	verdicts answers[verdict]
+	verdicts answers[decision]
 
 	mu     sync.Mutex
 	grants map[question]*grant
@@ -87,6 +109,7 @@ type grant struct {
 	watches map[*openWatch]struct{}
 	lastYes time.Time
 	next    time.Time // when to ask again
+	revoked string    // why, once it is
 }
 
 type openWatch struct{ revoke func() }
@@ -98,60 +121,58 @@ func newAuthorizer(upstream doer, opts *Options, log *slog.Logger) *authorizer {
 		yesTTL:   opts.AuthorizationWebhookCacheAuthorizedTTL,
 		noTTL:    opts.AuthorizationWebhookCacheUnauthorizedTTL,
 		interval: opts.AuthorizationRecheckInterval,
+		reasons:  opts.AuditLogPath != "",
 		owners:   newOwners(upstream, opts.AuthenticationTokenWebhookCacheTTL),
 		asking:   make(chan struct{}, maxReviews),
 		grants:   make(map[question]*grant),
 	}
 }
 
-// allowed reports whether id may do what req asks for. Whatever is not a clear
-// yes, an error or the end of ctx included, is false: the caller then passes the
+// authorize says whether id may do what req asks for. Unless that is a clear yes, for an error or the end of ctx too, the caller passes the
 // request through, and kube-apiserver itself answers it.
-func (a *authorizer) allowed(ctx context.Context, id identity, req *request) bool {
+func (a *authorizer) authorize(ctx context.Context, id identity, req *request) decision {
 	switch id.kind {
 	case kindOwn:
-		return true
+		return decision{verdictYes, ownRights}
 	case kindAnonymous:
-		return false // nobody to ask about; upstream answers
+		return decision{} // nobody to ask about; upstream answers
 	}
-	return a.decide(ctx, id, attributesOf(req)) == verdictYes
+	return a.decide(ctx, id, attributesOf(req))
 }
 
 // decide says whether id may do what attributes say, from memory if it was asked a moment ago.
-func (a *authorizer) decide(ctx context.Context, id identity, attributes resourceAttributes) verdict {
+func (a *authorizer) decide(ctx context.Context, id identity, attributes resourceAttributes) decision {
 	q, review := reviewFor(id, attributes)
-	if v, ok := a.verdicts.get(q); ok {
+	if d, ok := a.verdicts.get(q); ok {
 		authorizedFromMemory.Inc()
-		return v
+		return d
 	}
 	authorizedFromUpstream.Inc()
-	v, ok := a.calls.do(ctx, q, reviewTimeout, func(ctx context.Context) verdict {
+	d, _ := a.calls.do(ctx, q, reviewTimeout, func(ctx context.Context) decision {
 		select {
 		case a.asking <- struct{}{}:
 			defer func() { <-a.asking }()
 		case <-ctx.Done():
-			return verdictNone
+			return decision{}
 		}
 		asked := time.Now()
-		v := a.review(ctx, id, review)
-		a.remember(q, v, asked)
-		return v
+		d := a.review(ctx, id, review)
+		a.remember(q, d, asked)
+		return d
 	})
-	if !ok {
-		return verdictNone
-	}
-	return v
+	return d
 }
 
 // watchGrant keeps asking, while Run runs, whether id may do what req asks for,
 // and calls revoke when it may not any longer, or when nobody has been able to
 // say so for too long. revoke is called at most once, by a goroutine of Run,
 // and must not block. The caller calls release when the watch has ended; revoke
-// is not called after that, except for a call that is under way. Open watches
-// that ask the same question share one review. The proxy's own watches need none.
-func (a *authorizer) watchGrant(id identity, req *request, revoke func()) (release func()) {
+// is not called after that, except for a call that is under way. release returns
+// why, if it was called. Open watches that ask the same question share one
+// review. The proxy's own watches need none.
+func (a *authorizer) watchGrant(id identity, req *request, revoke func()) (release func() (because string)) {
 	if id.kind == kindOwn {
-		return func() {}
+		return func() string { return "" }
 	}
 	q, review := reviewFor(id, attributesOf(req))
 	w := &openWatch{revoke: revoke}
@@ -165,13 +186,14 @@ func (a *authorizer) watchGrant(id identity, req *request, revoke func()) (relea
 		a.grants[q] = g
 	}
 	g.watches[w] = struct{}{}
-	return func() {
+	return func() string {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(g.watches, w)
 		if len(g.watches) == 0 && a.grants[q] == g {
 			delete(a.grants, q)
 		}
+		return g.revoked
 	}
 }
 
@@ -195,7 +217,7 @@ func (a *authorizer) Run(ctx context.Context) error {
 		}
 		due, expired := a.dueGrants(time.Now(), cap(free)-len(free))
 		for _, g := range expired {
-			a.revoke(g, "kube-apiserver has not said for too long whether the client may read")
+			a.revoke(g, "kube-apiserver has not said for too long whether the client may read", "")
 		}
 		for _, g := range due {
 			free <- struct{}{} // never blocks: only this loop adds, and due is no longer than what was free
@@ -233,23 +255,27 @@ func (a *authorizer) renew(ctx context.Context, g *grant) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	asked := time.Now()
-	v := a.review(ctx, g.id, g.review)
-	a.remember(g.question, v, asked)
-	switch v {
+	d := a.review(ctx, g.id, g.review)
+	a.remember(g.question, d, asked)
+	switch d.verdict {
 	case verdictYes:
 		a.mu.Lock()
 		g.lastYes = time.Now()
 		a.mu.Unlock()
 	case verdictNo:
-		a.revoke(g, "the client may no longer read, or is nobody any more")
+		a.revoke(g, "the client may no longer read, or is nobody any more", d.because())
 	}
 }
 
-// revoke ends the watches that live on g, and says why.
-func (a *authorizer) revoke(g *grant, reason string) {
+// revoke ends the watches that live on g, and says why. What kube-apiserver has told of it may name users, and is not for the log.
+func (a *authorizer) revoke(g *grant, reason, told string) {
+	because := reason
+	if told != "" {
+		because += ": " + told
+	}
 	a.mu.Lock()
 	watches := g.watches
-	g.watches = nil
+	g.watches, g.revoked = nil, cmp.Or(g.revoked, because)
 	if a.grants[g.question] == g {
 		delete(a.grants, g.question)
 	}
@@ -263,50 +289,57 @@ func (a *authorizer) revoke(g *grant, reason string) {
 }
 
 // remember keeps a yes or a no to what was asked at asked.
-func (a *authorizer) remember(q question, v verdict, asked time.Time) {
-	switch v {
+func (a *authorizer) remember(q question, d decision, asked time.Time) {
+	switch d.verdict {
 	case verdictYes:
-		a.verdicts.put(q, v, asked, a.yesTTL)
+		a.verdicts.put(q, d, asked, a.yesTTL)
 	case verdictNo:
-		a.verdicts.put(q, v, asked, a.noTTL)
+		a.verdicts.put(q, d, asked, a.noTTL)
 	}
 }
 
 // review asks kube-apiserver. A token that it does not take (401), or whose owner
 // may not even ask (403), is denied, and so is a certificate that has expired.
 // That we may not ask about others says nothing about them.
-func (a *authorizer) review(ctx context.Context, id identity, review []byte) (v verdict) {
+func (a *authorizer) review(ctx context.Context, id identity, review []byte) (d decision) {
 	as, path := id, selfReviewPath
 	if id.user != nil {
 		if !id.user.expires.IsZero() && time.Now().After(id.user.expires) {
-			return verdictNo
+			return decision{verdict: verdictNo}
 		}
 		as, path = identity{kind: kindOwn}, reviewPath
 	}
-	defer func() { accessReviews[v].Inc() }()
+	defer func() { accessReviews[d.verdict].Inc() }()
 	code, answer, err := postReview(ctx, a.upstream, as, path, review, maxReviewBytes)
 	switch code {
 	case http.StatusCreated, http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
 		if as.kind == kindOwn {
 			reviewsRefused.Inc()
-			return verdictNone
+			return decision{}
 		}
-		return verdictNo
+		return decision{verdict: verdictNo}
 	default:
-		return verdictNone
+		return decision{}
 	}
 	var reviewed struct {
 		Kind   string
-		Status struct{ Allowed, Denied bool }
+		Status struct {
+			Allowed, Denied bool
+			Reason          string
+		}
 	}
-	switch {
-	case err != nil || json.Unmarshal(answer, &reviewed) != nil || reviewed.Kind != reviewKind(id):
-		return verdictNone
-	case reviewed.Status.Allowed && !reviewed.Status.Denied:
-		return verdictYes
+	if err != nil || json.Unmarshal(answer, &reviewed) != nil || reviewed.Kind != reviewKind(id) {
+		return decision{}
 	}
-	return verdictNo
+	d.verdict = verdictNo
+	if reviewed.Status.Allowed && !reviewed.Status.Denied {
+		d.verdict = verdictYes
+	}
+	if a.reasons {
+		d.reason = unique.Make(truncated(reviewed.Status.Reason, maxReason))
+	}
+	return d
 }
 
 // postReview has kube-apiserver answer a review that somebody asks for. code is 0 if it does not; answer is at most so many bytes of a good one.

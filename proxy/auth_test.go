@@ -1,12 +1,14 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -89,6 +91,11 @@ func newTestAuthorizer(r fakeReviews) (*authorizer, *fakeUpstream) {
 	return authorizerOf(up), up
 }
 
+// allowed reports whether id may do what req asks for.
+func (a *authorizer) allowed(ctx context.Context, id identity, req *request) bool {
+	return a.authorize(ctx, id, req).verdict == verdictYes
+}
+
 func TestAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := mustParse(t, "/api/v1/pods")
@@ -107,6 +114,37 @@ func TestAllowed(t *testing.T) {
 		}
 		if a.allowed(t.Context(), identity{}, list) {
 			t.Error("no identity: allowed")
+		}
+	})
+}
+
+// Where there is an audit log, a decision has the reason that came with it, also from memory; elsewhere no reason is kept.
+func TestReasons(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := NewOptions()
+		list := mustParse(t, "/api/v1/pods")
+		long := strings.Repeat("é", maxReviewBytes/8)
+		for reason, want := range map[string]string{
+			`,"reason":"RBAC: allowed by RoleBinding \"b/a\" of Role \"r\" to User \"j\u00fcrgen\""`: `RBAC: allowed by RoleBinding "b/a" of Role "r" to User "jürgen"`,
+			``:                         ``,
+			`,"reason":""`:             ``,
+			`,"reason":"` + long + `"`: long[:maxReason] + "...TRUNCATED",
+		} {
+			for kind, id := range map[string]identity{"SelfSubjectAccessReview": byToken("t"), "SubjectAccessReview": byCertificate("jane")} {
+				for allowed, v := range map[string]verdict{"true": verdictYes, "false": verdictNo} {
+					for _, opts.AuditLogPath = range []string{"", "-"} {
+						a := newAuthorizer(&fakeUpstream{answer: func(identity, string, []byte) (int, string, error) {
+							return 201, `{"kind":"` + kind + `","status":{"allowed":` + allowed + reason + `}}`, nil
+						}}, &opts, slog.New(slog.DiscardHandler))
+						for range 2 {
+							d := a.authorize(t.Context(), id, list)
+							if d.verdict != v || opts.AuditLogPath != "" && d.because() != want || opts.AuditLogPath == "" && d != (decision{verdict: v}) {
+								t.Errorf("%s of %s, audit log %q: got %d because %.100q, want %d because %.100q", allowed, kind, opts.AuditLogPath, d.verdict, d.because(), v, want)
+							}
+						}
+					}
+				}
+			}
 		}
 	})
 }
@@ -285,7 +323,7 @@ func TestVerdictsAreBounded(t *testing.T) {
 		id := identity{kind: kindToken, token: "t"}
 		a.allowed(t.Context(), id, list)
 		for i := range maxAnswers + 100 {
-			a.remember(question{byte(i), byte(i >> 8), 1}, verdictNo, time.Now())
+			a.remember(question{byte(i), byte(i >> 8), 1}, decision{verdict: verdictNo}, time.Now())
 			a.allowed(t.Context(), id, list) // the one in use stays
 		}
 		if got := up.count(); got != 1 {
@@ -301,7 +339,7 @@ func TestVerdictsAreBounded(t *testing.T) {
 func watches(t *testing.T, a *authorizer, token, line string, n int) (revoked func() int, release func()) {
 	var mu sync.Mutex
 	count := 0
-	var releases []func()
+	var releases []func() string
 	for range n {
 		releases = append(releases, a.watchGrant(identity{kind: kindToken, token: token}, mustParse(t, line), func() {
 			mu.Lock()
@@ -316,7 +354,7 @@ func watches(t *testing.T, a *authorizer, token, line string, n int) (revoked fu
 	}
 	return revoked, func() {
 		for _, r := range releases {
-			r()
+			_ = r()
 		}
 	}
 }
@@ -365,6 +403,47 @@ func TestWatchGrants(t *testing.T) {
 		cancel()
 		if err := <-ran; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Who held a watch that is revoked is told why, with the reason that kube-apiserver has given; the log leaves that out.
+func TestWhyRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		answer := func(text string) func(identity, string, []byte) (int, string, error) {
+			return func(identity, string, []byte) (int, string, error) { return 201, text, nil }
+		}
+		up := &fakeUpstream{answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`)}
+		opts := NewOptions()
+		opts.AuditLogPath = "-"
+		a := newAuthorizer(up, &opts, slog.New(slog.NewTextHandler(&log, nil)))
+		go a.Run(t.Context())
+		watch := func(token string) (release func() string) {
+			return a.watchGrant(byToken(token), mustParse(t, "/api/v1/pods?watch=1"), func() {})
+		}
+		first, second := watch("a"), watch("b")
+		time.Sleep(2 * recheckInterval)
+		if got := second(); got != "" {
+			t.Errorf("one that was not revoked: %q", got)
+		}
+		up.mu.Lock()
+		up.answer = answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":false,"reason":"jane is no relation"}}`)
+		up.mu.Unlock()
+		time.Sleep(2 * recheckInterval)
+		if got := first(); got != "the client may no longer read, or is nobody any more: jane is no relation" {
+			t.Errorf("after a no: %q", got)
+		}
+		third := watch("c")
+		up.mu.Lock()
+		up.answer = answer("")
+		up.mu.Unlock()
+		time.Sleep((maxGrantAge + 1) * recheckInterval)
+		if got := third(); got != "kube-apiserver has not said for too long whether the client may read" {
+			t.Errorf("without an answer: %q", got)
+		}
+		if text := log.String(); strings.Count(text, "Revoked watches") != 2 || strings.Contains(text, "jane") {
+			t.Errorf("the log says %s", text)
 		}
 	})
 }
@@ -439,4 +518,32 @@ func TestAnswersInOrder(t *testing.T) {
 			t.Error("still good")
 		}
 	})
+}
+
+// BenchmarkDecide is what the package says of a decision from memory.
+func BenchmarkDecide(b *testing.B) {
+	for _, id := range []identity{byToken(strings.Repeat("t", 900)), byCertificate("jane", "g", groupAuthenticated)} {
+		b.Run("identity="+id.String(), func(b *testing.B) {
+			up := &fakeUpstream{answer: func(id identity, _ string, _ []byte) (int, string, error) {
+				kind := "SelfSubjectAccessReview"
+				if id.kind == kindOwn {
+					kind = "SubjectAccessReview"
+				}
+				return 201, `{"kind":"` + kind + `","status":{"allowed":true}}`, nil
+			}}
+			a := authorizerOf(up)
+			a.yesTTL = time.Hour
+			_, r := readOf(b, id, "/api/v1/namespaces/a/pods?labelSelector=a%3Db")
+			attributes := attributesOf(r.request)
+			b.ReportAllocs()
+			for b.Loop() {
+				if a.decide(b.Context(), id, attributes).verdict != verdictYes {
+					b.Fatal("not allowed")
+				}
+			}
+			if n := up.count(); n != 1 {
+				b.Errorf("asked %d times", n)
+			}
+		})
+	}
 }

@@ -177,8 +177,9 @@ func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) bool 
 	if !c.mayBeCached(r) || !c.resolve(wait, r) || r.acquire(false) && r.passesAlone(c.opts.mostAlone) {
 		return false
 	}
+	r.decision = c.auth.authorize(wait, r.id, r.request)
 	// If not allowed, upstream says no in its own words.
-	return c.auth.allowed(wait, r.id, r.request) && r.acquire(r.startsLane()) && r.lane.ready(wait) && c.serveFrom(ctx, r)
+	return r.decision.verdict == verdictYes && r.acquire(r.startsLane()) && r.lane.ready(wait) && c.serveFrom(ctx, r)
 }
 
 // serveFrom answers the request from its lane. It reports false, having done nothing, if it can't.
@@ -205,6 +206,9 @@ type cachedRead struct {
 	form      representation
 	namespace string // "" for all and in cluster scope
 	selector  fields.Selector
+
+	// Set by serveCached.
+	decision decision
 
 	// Set by acquire.
 	lane   *lane

@@ -59,7 +59,7 @@ func (a *authorizer) actAs(ctx context.Context, id identity, h *fasthttp.Request
 			fmt.Sprintf("the user to impersonate has more than %d groups and values", maxImpersonated))
 	}
 	for _, attr := range attributes {
-		switch a.decide(ctx, id, attr) {
+		switch a.decide(ctx, id, attr).verdict {
 		case verdictNo:
 			return identity{}, mayNotImpersonate(id.user, attr)
 		case verdictNone:

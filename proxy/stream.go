@@ -17,25 +17,25 @@ import (
 )
 
 // stream serves a watch over a connection that is ours until it ends. It does not wait for that: ended is then called on a
-// goroutine of its own, with the reason and whether the response is complete.
-func (c *cachedReads) stream(h *hijacked, r *cachedRead, w *watcher, head []byte, ended func(reason fanout.Reason, complete bool)) {
+// goroutine of its own, with the reason, why the watch was revoked if it was, and whether the response is complete.
+func (c *cachedReads) stream(h *hijacked, r *cachedRead, w *watcher, head []byte, ended func(reason fanout.Reason, because string, complete bool)) {
 	sub, sink := w.sub, newSink(h.Conn(), c.poller)
 	sink.watcher = w
 	gone := func() { sub.End(fanout.Ending{Reason: fanout.Gone}) }
 	if err := sink.begin(head, func() { h.WaitRead(gone) }); err != nil {
 		sub.Cancel()
-		ended(fanout.Gone, false)
+		ended(fanout.Gone, "", false)
 		return
 	}
 	release := c.auth.watchGrant(r.id, r.request, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
 	c.watchers.add(w)
 	sink.ended = func(reason fanout.Reason, complete bool) {
 		c.watchers.remove(w)
-		release()
+		because := release()
 		if sink.evicted != nil {
 			c.logEvicted(w, sink.evicted)
 		}
-		ended(reason, complete)
+		ended(reason, because, complete)
 	}
 	c.flusher.Start(sub, sink)
 }

@@ -42,8 +42,8 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	head := watchHead(id, l.contentType(true), l.responseWarnings(), want.Gzip, last)
 	event := c.audit.watchBegan(ctx, r, id)
 	c.conns.hijack(ctx, func(h *hijacked) {
-		c.stream(h, r, w, head, func(reason fanout.Reason, complete bool) {
-			c.audit.watchEnded(event, reason)
+		c.stream(h, r, w, head, func(reason fanout.Reason, because string, complete bool) {
+			c.audit.watchEnded(event, reason, because)
 			c.lanes.release(l)
 			if complete && !last {
 				h.Resume()
@@ -71,7 +71,7 @@ func (c *cachedReads) serveExpired(ctx *fasthttp.RequestCtx, r *cachedRead) {
 	l.writeWarnings(ctx)
 	event := l.errorFrame(expired(rv, l.cache.Progress())).Payload(nil)
 	ctx.Response.SetBodyStream(bytes.NewReader(event), -1)
-	c.audit.watchEnded(c.audit.watchBegan(ctx, r, string(ctx.Response.Header.Peek("Audit-Id"))), fanout.Forgotten)
+	c.audit.watchEnded(c.audit.watchBegan(ctx, r, string(ctx.Response.Header.Peek("Audit-Id"))), fanout.Forgotten, "")
 }
 
 // subscribe begins the subscription that a watch's parameters ask for, as kube-apiserver understands them

@@ -55,6 +55,37 @@ func annotation(event map[string]any, key string) string {
 	return value
 }
 
+// sameEvent compares an event with kube-apiserver's of the same request, but for the time and the auditID, which are taken away.
+func sameEvent(t *testing.T, what string, got, want map[string]any) {
+	t.Helper()
+	if got == nil || want == nil {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+		return
+	}
+	annotations, _ := want["annotations"].(map[string]any)
+	for key := range annotations { // of what has taken more than 500 ms there
+		if strings.HasPrefix(key, "apiserver.latency.k8s.io/") {
+			delete(annotations, key)
+		}
+	}
+	for _, event := range []map[string]any{got, want} {
+		for _, field := range []string{"requestReceivedTimestamp", "stageTimestamp"} {
+			text, _ := event[field].(string)
+			if _, err := time.Parse("2006-01-02T15:04:05.000000Z", text); err != nil {
+				t.Errorf("%s: %s: %v", what, field, err)
+			}
+			delete(event, field)
+		}
+		delete(event, "auditID")
+		if annotations, _ := event["annotations"].(map[string]any); len(annotations) == 0 {
+			delete(event, "annotations")
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s:\n got %v\nwant %v", what, got, want)
+	}
+}
+
 // TestAudit: watchfan writes of each read that it serves what kube-apiserver writes of the same read, and neither writes what is the other's.
 func TestAudit(t *testing.T) {
 	t.Parallel()
@@ -65,7 +96,7 @@ func TestAudit(t *testing.T) {
 	}
 	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + theirLog}, endWatches...)...)
 	// What cannot be proved to be fresh in time is passed through, and that takes long where the machine is busy.
-	p := privateWatchfan(t, c, "--freshness-timeout=20s", "--audit-log-path", ourLog, "--exclude=serviceaccounts", "--anonymous-auth=false",
+	p := privateWatchfan(t, c, "--freshness-timeout=20s", "--audit-log-path", ourLog, "--exclude=serviceaccounts", "--anonymous-auth=false", "--client-ca-file", c.authority(t).file,
 		"--authorization-recheck-interval=1s", "--authorization-webhook-cache-authorized-ttl=1s", "--authorization-webhook-cache-unauthorized-ttl=0s")
 	p.waitReady(t)
 	direct := c.direct(t)
@@ -77,6 +108,8 @@ func TestAudit(t *testing.T) {
 	roles := "/apis/rbac.authorization.k8s.io/v1/namespaces/audited/"
 	direct.create(t, roles+"roles", `{"metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
 	direct.create(t, roles+"rolebindings", `{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},"subjects":[{"kind":"ServiceAccount","name":"agent","namespace":"audited"}]}`)
+	direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"look"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
+	direct.create(t, roles+"rolebindings", `{"metadata":{"name":"lookers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"look"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"lookers <all>"}]}`)
 	var issued struct{ Status struct{ Token string } }
 	if err := json.Unmarshal(direct.do(t, http.MethodPost, in+"/serviceaccounts/agent/token", nil, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`).body, &issued); err != nil {
 		t.Fatal(err)
@@ -84,12 +117,16 @@ func TestAudit(t *testing.T) {
 	agent := c.as(t, "")
 	agent.token = issued.Status.Token
 	ourAgent := p.secure(t, agent.token)
-	eventually(t, 30*time.Second, "the agent's rights", func() error {
-		if resp := ourAgent.get(t, in+"/configmaps?resourceVersion=0"); resp.status != http.StatusOK {
-			return fmt.Errorf("%d", resp.status)
-		}
-		return nil
-	})
+	ourLooker, looker := (&certified{cluster: c, proxy: p}).ways(t, c.authority(t).client(t, "jane", "lookers <all>"))
+	for _, way := range []*target{ourAgent, ourLooker} {
+		eventually(t, 30*time.Second, "the client's rights", func() error {
+			if resp := way.get(t, in+"/configmaps?resourceVersion=0"); resp.status != http.StatusOK {
+				return fmt.Errorf("%d", resp.status)
+			}
+			return nil
+		})
+	}
+	plain := p.plain(t)
 	reader, ourReader, ourAdmin := c.as(t, "reader"), p.secure(t, c.token(t, "reader")), p.secure(t, c.token(t, "admin"))
 
 	type read struct {
@@ -113,9 +150,20 @@ func TestAudit(t *testing.T) {
 		{reader, ourReader, in + "/configmaps?resourceVersion=0", http.Header{"User-Agent": {strings.Repeat("<long>", 200)}}},
 		{reader, ourReader, in + "/configmaps?resourceVersion=0&access_token=1", http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}}},
 		{direct, ourAdmin, in + "/secrets?resourceVersion=0", nil},
-		{direct, p.plain(t), in + "/configmaps/x?resourceVersion=0", nil},
+		{direct, plain, in + "/configmaps/x?resourceVersion=0", nil},
 		{agent, ourAgent, in + "/configmaps?resourceVersion=0", nil},
 		{agent, ourAgent, in + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0", nil},
+		{looker, ourLooker, in + "/configmaps?resourceVersion=0", nil},
+		{looker, ourLooker, in + "/configmaps/x?resourceVersion=0", nil},
+		{looker, ourLooker, in + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0", nil},
+	}
+	bad := c.as(t, "")
+	bad.token = "bad"
+	refused := []read{ // by us, and by kube-apiserver
+		{bad, p.secure(t, ""), in + "/configmaps?resourceVersion=0", nil},
+		{bad, p.secure(t, ""), in + "/configmaps?watch=1", nil},
+		{bad, p.secure(t, ""), "/version", nil},
+		{looker, ourLooker, in + "/configmaps?resourceVersion=0", http.Header{"Impersonate-User": {"joe"}}},
 	}
 	// Objects that a get wants have to be cached first.
 	ourReader.get(t, "/api/v1/namespaces?resourceVersion=0")
@@ -149,8 +197,10 @@ func TestAudit(t *testing.T) {
 	for i, r := range passed {
 		send(r.ours, r, fmt.Sprint("passed-", i))
 	}
-	if resp := send(p.secure(t, ""), read{uri: in + "/configmaps?resourceVersion=0"}, "refused-0"); resp.status != http.StatusUnauthorized {
-		t.Errorf("without a token: %d", resp.status)
+	for i, r := range refused {
+		if theirs, ours := send(r.theirs, r, fmt.Sprint("refusal-", i)), send(r.ours, r, fmt.Sprint("refused-", i)); theirs.status != ours.status {
+			t.Errorf("%s: %d, kube-apiserver says %d", r.uri, ours.status, theirs.status)
+		}
 	}
 	unnamed := ourReader.get(t, in+"/configmaps?resourceVersion=0").header.Get("Audit-Id")
 
@@ -177,6 +227,7 @@ func TestAudit(t *testing.T) {
 	}
 
 	ours, theirs := auditEvents(t, ourLog), auditEvents(t, theirLog)
+	reasons := make(map[string]int)
 	for i, r := range reads {
 		stages := []string{"ResponseComplete"}
 		if strings.Contains(r.uri, "watch") {
@@ -184,31 +235,30 @@ func TestAudit(t *testing.T) {
 		}
 		for _, stage := range stages {
 			got, want := ours[fmt.Sprint("ours-", i, " ", stage)], theirs[fmt.Sprint("theirs-", i, " ", stage)]
-			if got == nil || want == nil {
-				t.Errorf("%s %s: got %v, want %v", r.uri, stage, got, want)
-				continue
-			}
 			if theirs[fmt.Sprint("ours-", i, " ", stage)] != nil {
 				t.Errorf("%s: kube-apiserver has seen it", r.uri)
-			}
-			for _, event := range []map[string]any{got, want} {
-				annotation(event, "authorization.k8s.io/reason") // ours does not know which role it was
-				for _, field := range []string{"requestReceivedTimestamp", "stageTimestamp"} {
-					text, _ := event[field].(string)
-					if _, err := time.Parse("2006-01-02T15:04:05.000000Z", text); err != nil {
-						t.Errorf("%s: %s: %v", r.uri, field, err)
-					}
-					delete(event, field)
-				}
-				delete(event, "auditID")
 			}
 			because := annotation(got, "watchfan.io/ended-because")
 			if ended := stage == "ResponseComplete" && len(stages) == 2; ended != (because == "timeout" || because == "expired") || !ended && because != "" {
 				t.Errorf("%s %s: ended because %q", r.uri, stage, because)
 			}
-			if !reflect.DeepEqual(got, want) {
-				t.Errorf("%s:\n got %v\nwant %v", r.uri, got, want)
+			if r.ours == plain {
+				if reason := annotation(got, "authorization.k8s.io/reason"); !strings.Contains(reason, "the proxy's own identity") {
+					t.Errorf("%s through the insecure port: %q", r.uri, reason)
+				}
+				annotation(want, "authorization.k8s.io/reason")
 			}
+			sameEvent(t, r.uri+" "+stage, got, want)
+			reasons[annotation(got, "authorization.k8s.io/reason")]++
+		}
+	}
+	for _, reason := range []string{ // kube-apiserver's own, as the comparison has shown
+		`RBAC: allowed by ClusterRoleBinding "devcluster:reader" of ClusterRole "devcluster:reader" to User "dev-reader"`,
+		`RBAC: allowed by RoleBinding "b/audited" of Role "r" to ServiceAccount "agent/audited"`,
+		`RBAC: allowed by RoleBinding "lookers/audited" of ClusterRole "look" to Group "lookers <all>"`,
+	} {
+		if reasons[reason] < 3 {
+			t.Errorf("%d reads were allowed because %s; of all there are %v", reasons[reason], reason, reasons)
 		}
 	}
 	for i, r := range passed {
@@ -217,16 +267,40 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%s is passed through: ours %v %v, theirs %v %v", r.uri, ours[started], ours[complete], theirs[started], theirs[complete])
 		}
 	}
-	if event := ours["refused-0 ResponseComplete"]; event == nil || theirs["refused-0 ResponseStarted"] != nil || fmt.Sprint(event["responseStatus"].(map[string]any)["code"]) != "401" {
-		t.Errorf("the refused request: %v", event)
+	for i, r := range refused {
+		lines := 0
+		for _, stage := range []string{"ResponseStarted", "ResponseComplete"} {
+			if theirs[fmt.Sprint("refused-", i, " ", stage)] != nil {
+				t.Errorf("%s: kube-apiserver has seen it", r.uri)
+			}
+			got, want := ours[fmt.Sprint("refused-", i, " ", stage)], theirs[fmt.Sprint("refusal-", i, " ", stage)]
+			if r.header != nil { // kube-apiserver says no to impersonation in other words since 1.36: it asks about kinds of it that we don't
+				for _, event := range []map[string]any{got, want} {
+					status, _ := event["responseStatus"].(map[string]any)
+					delete(status, "message")
+					delete(status, "details")
+				}
+			}
+			if got != nil || want != nil {
+				sameEvent(t, fmt.Sprint(r.uri, " refused ", stage), got, want)
+				lines++
+			}
+		}
+		if lines != 1 {
+			t.Errorf("%s has %d lines, refused", r.uri, lines)
+		}
 	}
 	if unnamed == "" || ours[unnamed+" ResponseComplete"] == nil {
 		t.Errorf("a request without an Audit-ID was told %q, and that is not in the log", unnamed)
 	}
 	revoked := 0
 	for _, event := range ours {
-		if annotation(event, "watchfan.io/ended-because") == "revoked" {
-			revoked++
+		if annotation(event, "watchfan.io/ended-because") != "revoked" {
+			continue
+		}
+		revoked++
+		if why := annotation(event, "watchfan.io/revoked-because"); !strings.HasPrefix(why, "the client may no longer read") || event["stage"] != "ResponseComplete" {
+			t.Errorf("the line of the revoked watch says %q: %v", why, event)
 		}
 	}
 	if revoked != 1 {

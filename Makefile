@@ -95,7 +95,7 @@ vulncheck: ## known vulnerabilities in what the code calls (GOVULNDB=file:///DIR
 microbench: ## go test -bench of framing and fanout
 	$(GO) test -run '^$$' -bench . -benchmem ./framing ./fanout
 
-bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver and a bare writev: CPU, latency, memory, slow clients, resyncs (10 minutes; BENCHFLAGS=--full: 50)
+bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver and a bare writev: CPU, latency, memory, slow clients, resyncs (12 minutes; BENCHFLAGS=--full: an hour)
 	bin/bench run --watchfan bin/watchfan --devcluster bin/devcluster $(BENCHFLAGS)
 
 clean: ## remove what was built

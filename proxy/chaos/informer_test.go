@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // informer is a program with client-go's informers, of proxy/e2e/informers, that has been there all the time.
@@ -74,7 +76,7 @@ func (i *informer) start(server string, more ...string) error {
 		"--user-agent", "chaos", "--until", lastObject, "--timeout", "24h"}, more...)...)
 	i.cmd.Env = append(os.Environ(), fmt.Sprintf("KUBE_FEATURE_WatchListClient=%t", i.watchList))
 	i.cmd.Stdout, i.cmd.Stderr = &i.out, &i.log
-	if err := launch(i.cmd); err != nil {
+	if err := proxytest.Launch(i.cmd); err != nil {
 		return err
 	}
 	i.exited = make(chan struct{})
@@ -129,7 +131,7 @@ func (s *suite) compareInformers(ctx context.Context, all []*informer) error {
 			return err
 		}
 		twin := &informer{release: i.release, client: i.client, representation: i.representation, watchList: i.watchList, program: i.program, resources: i.resources}
-		if err := twin.start(s.cluster.ready.Server, "--ca-file", s.cluster.ready.CAFile, "--token-file", s.cluster.ready.TokenFiles["admin"]); err != nil {
+		if err := twin.start(s.cluster.Ready.Server, "--ca-file", s.cluster.Ready.CAFile, "--token-file", s.cluster.Ready.TokenFiles["admin"]); err != nil {
 			return err
 		}
 		want, err := twin.holds()

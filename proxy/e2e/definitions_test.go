@@ -619,7 +619,7 @@ func TestDefinitionsForbidden(t *testing.T) {
 	w := newWidgets(t, theirs, group, "v1", "forbidden")
 	rv := w.create("red", `"c":"red"`)
 	dir := t.TempDir()
-	p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), dir, c.ready.Kubeconfigs["user"])
+	p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), dir, c.Ready.Kubeconfigs["user"])
 	if err != nil {
 		t.Fatal(err)
 	}

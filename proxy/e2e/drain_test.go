@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // TestDrain: after SIGTERM watches end spread over --drain-duration, each properly and behind a bookmark if it takes bookmarks, and its
@@ -87,7 +89,7 @@ func TestDrain(t *testing.T) {
 		return nil
 	})
 
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 10*time.Second, "the drain", func() error {
@@ -134,7 +136,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%d watches ended within %s, half of them within %s; want them spread over %s", watches, took, half, drain)
 	}
 	select {
-	case <-p.exited:
+	case <-p.Exited:
 	case <-time.After(20 * time.Second):
 		t.Fatal("watchfan has not exited")
 	}
@@ -183,7 +185,7 @@ func TestDrain(t *testing.T) {
 	if n := onwards.metric(t, "watchfan_passthrough_requests_total"); n != 0 {
 		t.Errorf("%v requests were passed through:\n%s", n, grepLines(string(onwards.get(t, "/metrics").body), "watchfan_passthrough_requests_total"))
 	}
-	if log := tail(next.log, 200); !strings.Contains(log, "Extended history") || !strings.Contains(log, "Decided history") {
+	if log := proxytest.Tail(next.Log, 200); !strings.Contains(log, "Extended history") || !strings.Contains(log, "Decided history") {
 		t.Errorf("nothing was missing in the history of who had just begun: this test shows less than it should\n%s", log)
 	}
 }

@@ -153,7 +153,7 @@ func TestUpstreamRestarts(t *testing.T) {
 		{"kill -9", func() { c.restart(t, "--kill") }},
 		{"410", func() {
 			// Stopped and cut off, watchfan misses what is written; the next kube-apiserver does not know it any more, nor does etcd.
-			if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			if err := p.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
 			c.restart(t, "--kill")
@@ -162,7 +162,7 @@ func TestUpstreamRestarts(t *testing.T) {
 			missed = work.writes.Load() - work.errors.Load() - missed
 			c.command(t, "compact")
 			c.restart(t, "--kill")
-			if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			if err := p.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
 			if missed < 10 {
@@ -197,7 +197,7 @@ func TestUpstreamAway(t *testing.T) {
 	c := privateCluster(t, endWatches...)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "away")
-	if err := c.halt(); err != nil {
+	if err := c.Halt(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := direct.try(http.MethodGet, "/version", nil, ""); err == nil {
@@ -214,7 +214,7 @@ func TestUpstreamAway(t *testing.T) {
 	if resp := ours.get(t, "/api/v1/configmaps"); resp.status < 500 {
 		t.Errorf("a list without kube-apiserver: %d %s", resp.status, resp.body)
 	}
-	if err := c.begin(); err != nil {
+	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	p.waitReady(t)
@@ -223,7 +223,7 @@ func TestUpstreamAway(t *testing.T) {
 	makeConfigMap(t, direct, "away", "x", "")
 	stream := ours.watch(t, uri+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=200")
 	stream.wait(t, 2)
-	if err := c.halt(); err != nil {
+	if err := c.Halt(); err != nil {
 		t.Fatal(err)
 	}
 	if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK || !strings.Contains(string(resp.body), `"name":"x"`) {
@@ -238,7 +238,7 @@ func TestUpstreamAway(t *testing.T) {
 		}
 		return nil
 	})
-	if err := c.begin(); err != nil {
+	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	rv := direct.patch(t, uri+"/x", `{"data":{"k":"1"}}`)
@@ -285,7 +285,7 @@ func TestShutdown(t *testing.T) {
 	}
 	time.Sleep(300 * time.Millisecond)
 	begin := time.Now()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range streams {
@@ -300,12 +300,12 @@ func TestShutdown(t *testing.T) {
 	}
 	ended := time.Since(begin)
 	select {
-	case <-p.exited:
+	case <-p.Exited:
 	case <-time.After(8 * time.Second):
 		t.Fatal("watchfan has not exited")
 	}
 	t.Logf("%d watches ended within %s of SIGTERM, watchfan within %s", len(streams), ended.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
-	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+	if code := p.Cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // kubectlWay is kubectl with one way to the cluster.
@@ -33,7 +35,7 @@ func kubectlWays(t *testing.T) []kubectlWay {
 		return kubectlWay{name, kubectl{program, args, filepath.Join(home, name)}}
 	}
 	return []kubectlWay{
-		way("straight", "--kubeconfig", c.ready.Kubeconfigs["admin"]),
+		way("straight", "--kubeconfig", c.Ready.Kubeconfigs["admin"]),
 		way("plain", "--kubeconfig", empty, "--server", "http://"+p.ports.Insecure),
 		way("secure", "--kubeconfig", empty, "--server", "https://"+p.ports.Secure, "--insecure-skip-tls-verify", "--token", c.token(t, "admin")),
 	}
@@ -226,7 +228,7 @@ func startFollower(t *testing.T, k kubectl, args []string) *follower {
 	defer out.Close()
 	f.out = out.Name()
 	f.cmd.Stdout, f.cmd.Stderr = out, out
-	if err := launch(f.cmd.Start); err != nil {
+	if err := proxytest.Launch(f.cmd); err != nil {
 		t.Fatal(err)
 	}
 	return f

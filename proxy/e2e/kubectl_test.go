@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // kubectl runs kubectl against a server; the admin kubeconfig gives the token where that is kube-apiserver.
@@ -51,7 +53,7 @@ func TestKubectl(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	straight := kubectl{program, []string{"--kubeconfig", c.ready.Kubeconfigs["admin"]}, filepath.Join(home, "straight")}
+	straight := kubectl{program, []string{"--kubeconfig", c.Ready.Kubeconfigs["admin"]}, filepath.Join(home, "straight")}
 	plain := kubectl{program, []string{"--kubeconfig", empty, "--server", "http://" + p.ports.Insecure}, filepath.Join(home, "plain")}
 	secure := kubectl{program, []string{"--kubeconfig", empty, "--server", "https://" + p.ports.Secure, "--insecure-skip-tls-verify", "--token", c.token(t, "admin")}, filepath.Join(home, "secure")}
 
@@ -139,7 +141,7 @@ func TestKubectlWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	ways := [][]string{
-		{"--kubeconfig", c.ready.Kubeconfigs["admin"]},
+		{"--kubeconfig", c.Ready.Kubeconfigs["admin"]},
 		{"--kubeconfig", empty, "--server", "http://" + p.ports.Insecure},
 		{"--kubeconfig", empty, "--server", "https://" + p.ports.Secure, "--insecure-skip-tls-verify", "--token", c.token(t, "admin")},
 	}
@@ -154,7 +156,7 @@ func TestKubectlWatch(t *testing.T) {
 			b := new(bytes.Buffer)
 			out[i] = append(out[i], b)
 			cmd.Stdout, cmd.Stderr = b, b
-			if err := launch(cmd.Start); err != nil {
+			if err := proxytest.Launch(cmd); err != nil {
 				t.Fatal(err)
 			}
 			commands = append(commands, cmd)

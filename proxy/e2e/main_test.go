@@ -12,11 +12,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 var (
@@ -41,21 +41,7 @@ func TestMain(m *testing.M) {
 // binary returns the path of a program that make test builds.
 func binary(t testing.TB, env, name string) string {
 	t.Helper()
-	path := os.Getenv(env)
-	if path == "" {
-		path = filepath.Join("..", "..", "bin", name)
-	}
-	path, err := filepath.Abs(path)
-	if err == nil {
-		_, err = os.Stat(path)
-	}
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s is not built (%v), and in CI the end-to-end tests must run: make test builds it", name, err)
-		}
-		t.Skipf("%s is not built (%v): run make test, which builds it, or set %s", name, err, env)
-	}
-	return path
+	return proxytest.Binary(t, env, name, "test")
 }
 
 // shared are the cluster and the watchfan that most tests use, started by the first that asks.
@@ -80,11 +66,11 @@ func sharedCluster(t testing.TB) *cluster {
 func (s *sharedProcesses) clusterLocked(t testing.TB) *cluster {
 	t.Helper()
 	if s.cluster == nil {
-		c, err := startCluster(binary(t, "DEVCLUSTER_BIN", "devcluster"))
+		c, err := proxytest.StartCluster(binary(t, "DEVCLUSTER_BIN", "devcluster"))
 		if err != nil {
 			t.Fatalf("start devcluster: %v", err)
 		}
-		s.cluster = c
+		s.cluster = &cluster{c}
 	}
 	return s.cluster
 }
@@ -102,7 +88,7 @@ func sharedWatchfan(t testing.TB) *watchfan {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := startWatchfan(path, dir, c.ready.Kubeconfigs["admin"])
+		p, err := startWatchfan(path, dir, c.Ready.Kubeconfigs["admin"])
 		if err != nil {
 			t.Fatalf("start watchfan: %v", err)
 		}
@@ -118,33 +104,11 @@ func (s *sharedProcesses) stop() error {
 		os.RemoveAll(s.dir)
 	}
 	if s.cluster != nil {
-		if err := s.cluster.stop(); err != nil && failed == nil {
+		if err := s.cluster.Stop(); err != nil && failed == nil {
 			failed = err
 		}
 	}
 	return failed
-}
-
-// launch starts a process so that it dies with this one. The kernel ties that to the thread that forked, so one thread
-// does all of it and never ends.
-func launch(start func() error) error {
-	launcher.once.Do(func() {
-		launcher.c = make(chan func())
-		go func() {
-			runtime.LockOSThread()
-			for f := range launcher.c {
-				f()
-			}
-		}()
-	})
-	errc := make(chan error)
-	launcher.c <- func() { errc <- start() }
-	return <-errc
-}
-
-var launcher struct {
-	once sync.Once
-	c    chan func()
 }
 
 // eventually fails the test unless f returns nil within patience.

@@ -54,7 +54,7 @@ func (p *watchfan) command(t testing.TB, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, p.cmd.Path, append(args, "--admin", "http://"+p.ports.Admin)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, p.Cmd.Path, append(args, "--admin", "http://"+p.ports.Admin)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("watchfan %s: %v: %s", strings.Join(args, " "), err, out)
 	}
@@ -199,7 +199,7 @@ func TestVerdicts(t *testing.T) {
 		}
 		return nil
 	})
-	log, err := os.ReadFile(p.log)
+	log, err := os.ReadFile(p.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestVerdictUpstream(t *testing.T) {
 	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0", "one", 0).readAll()
 	p.watchVerdict(t, "one", proxy.UpToDate)
 
-	apiserver := c.ready.Pids["kube-apiserver"]
+	apiserver := c.Ready.Pids["kube-apiserver"]
 	if err := syscall.Kill(apiserver, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -232,11 +232,11 @@ func TestVerdictUpstream(t *testing.T) {
 	}
 	p.watchVerdict(t, "one", proxy.UpToDate)
 
-	if err := c.halt(); err != nil {
+	if err := c.Halt(); err != nil {
 		t.Fatal(err)
 	}
 	p.watchVerdict(t, "one", proxy.UpstreamBroken)
-	if err := c.begin(); err != nil {
+	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	p.watchVerdict(t, "one", proxy.UpToDate)
@@ -256,7 +256,7 @@ func TestTop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(t.Context(), p.cmd.Path, "top", "--admin", p.ports.Admin)
+		cmd := exec.CommandContext(t.Context(), p.Cmd.Path, "top", "--admin", p.ports.Admin)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = other, other, other
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

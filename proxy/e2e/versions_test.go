@@ -14,9 +14,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // clientGoReleases are what the program informers is compiled against: the newest, the last in which watch-lists are off unless asked for,
@@ -117,12 +118,11 @@ func startInformerProcess(t *testing.T, program string, c informerCase, userAgen
 		p.cmd.Env = append(p.cmd.Env, "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true")
 	}
 	p.cmd.Stderr = &p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := launch(p.cmd.Start); err != nil {
+	if err := proxytest.Launch(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -330,7 +330,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 		churning <- churnResult{turns, err}
 	}()
 	begin := time.Now()
-	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.ready.TokenFiles["admin"], "--ca-file", filepath.Join(filepath.Dir(p.log), "watchfan.crt")}
+	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.Ready.TokenFiles["admin"], "--ca-file", filepath.Join(filepath.Dir(p.Log), "watchfan.crt")}
 	running := make(map[informerCase]*informerProcess)
 	for _, ic := range informerCases() {
 		running[ic] = startInformerProcess(t, programs[ic.release], ic, "through/"+ic.String(), through)
@@ -369,7 +369,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 	for _, col := range collections {
 		versions[col.name] = versionsOf(t, direct, col)
 	}
-	twins := reportTwins(t, programs, []string{"--kubeconfig", c.ready.Kubeconfigs["admin"]})
+	twins := reportTwins(t, programs, []string{"--kubeconfig", c.Ready.Kubeconfigs["admin"]})
 	t.Logf("all and their twins reported after %s", time.Since(begin).Round(100*time.Millisecond))
 
 	reads := make(map[string][]auditedRead) // by user agent

@@ -137,7 +137,7 @@ func TestDrain(t *testing.T) {
 	}
 	select {
 	case <-p.Exited:
-	case <-time.After(20 * time.Second):
+	case <-time.After(hangTime(20 * time.Second)):
 		t.Fatal("watchfan has not exited")
 	}
 

@@ -116,6 +116,12 @@ func TestOneWatchUpstream(t *testing.T) {
 
 	// What began with a consistent state has been proved to be current, once for many, by short watches; they end by themselves.
 	time.Sleep(4 * time.Second)
+	eventually(t, 5*time.Second, "the proofs' end", func() error {
+		if n := upstreamWatches(t, direct, "configmaps") - before; n != 1 {
+			return fmt.Errorf("%d watches upstream", n)
+		}
+		return nil
+	})
 	delivered := admin.metric(t, "watchfan_delivered_events_total")
 	for range 10 {
 		if n := upstreamWatches(t, direct, "configmaps") - before; n != 1 {

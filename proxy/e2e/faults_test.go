@@ -291,7 +291,7 @@ func TestShutdown(t *testing.T) {
 	for i, s := range streams {
 		select {
 		case <-s.done:
-		case <-time.After(8 * time.Second):
+		case <-time.After(hangTime(8 * time.Second)):
 			t.Fatalf("watch %d, %s at %s, is still open", i, s.uri, s.target.name)
 		}
 		if s.err != nil {
@@ -301,7 +301,7 @@ func TestShutdown(t *testing.T) {
 	ended := time.Since(begin)
 	select {
 	case <-p.Exited:
-	case <-time.After(8 * time.Second):
+	case <-time.After(hangTime(8 * time.Second)):
 		t.Fatal("watchfan has not exited")
 	}
 	t.Logf("%d watches ended within %s of SIGTERM, watchfan within %s", len(streams), ended.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
@@ -469,13 +469,19 @@ func TestBadHeads(t *testing.T) {
 		_, _ = io.WriteString(conn, "GET /version HTTP/1.1\r\nHost: loc")
 		slow = append(slow, conn)
 	}
-	if resp := p.plain(t).get(t, "/version"); resp.status != http.StatusOK || resp.took > 2*time.Second {
-		t.Errorf("beside 200 slow heads: %d after %s", resp.status, resp.took)
+	if resp := p.plain(t).get(t, "/version"); resp.status != http.StatusOK {
+		t.Errorf("beside 200 slow heads: %d", resp.status)
 	}
-	_ = slow[0].SetReadDeadline(begin.Add(45 * time.Second))
+	// Those would have to be given up before the answer if that had waited for them.
+	_ = slow[0].SetReadDeadline(time.Now().Add(time.Millisecond))
+	if n, err := slow[0].Read(make([]byte, 1)); !os.IsTimeout(err) {
+		t.Errorf("a slow head has been answered already: %d bytes, %v", n, err)
+	}
+	const patience = 2 * time.Minute
+	_ = slow[0].SetReadDeadline(time.Now().Add(patience))
 	answer, err := io.ReadAll(slow[0])
 	if os.IsTimeout(err) {
-		t.Fatal("a head that never ends is waited for longer than 45 s")
+		t.Fatalf("a head that never ends is waited for longer than %s", patience)
 	}
 	t.Logf("a head that never ends: %q after %s", strings.SplitN(string(answer), "\r\n", 2)[0], time.Since(begin).Round(time.Second))
 }
@@ -585,10 +591,12 @@ func TestHealth(t *testing.T) {
 	}
 
 	lacking := privateWatchfan(t, c, "--resident-resources=nosuches", "--profiling=false")
-	time.Sleep(time.Second)
-	if resp := lacking.admin(t).get(t, "/readyz"); resp.status != http.StatusInternalServerError || !strings.Contains(string(resp.body), "nosuches") {
-		t.Errorf("/readyz without a resident resource: %d %s", resp.status, resp.body)
-	}
+	eventually(t, 5*time.Second, "the resident resource that is missing", func() error {
+		if resp := lacking.admin(t).get(t, "/readyz"); resp.status != http.StatusInternalServerError || !strings.Contains(string(resp.body), "nosuches") {
+			return fmt.Errorf("/readyz: %d %s", resp.status, resp.body)
+		}
+		return nil
+	})
 	if resp := lacking.admin(t).get(t, "/debug/pprof/"); resp.status != http.StatusNotFound {
 		t.Errorf("/debug/pprof without --profiling: %d", resp.status)
 	}

@@ -25,7 +25,7 @@ type kubectl struct {
 
 func (k kubectl) run(t *testing.T, stdin string, args ...string) (output string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.program, append(k.args, args...)...)
 	cmd.Env = []string{"HOME=" + k.home, "PATH=" + os.Getenv("PATH")}

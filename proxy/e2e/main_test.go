@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	go noteStalls()
 	_ = flag.Set("test.parallel", "8") // they wait more than they work
 	code := m.Run()
 	if err := shared.stop(); err != nil {
@@ -111,9 +113,13 @@ func (s *sharedProcesses) stop() error {
 	return failed
 }
 
-// eventually fails the test unless f returns nil within patience.
+// hangTime is after how long what takes up to d on a quiet machine is called a hang. A machine may be ten times slower.
+func hangTime(d time.Duration) time.Duration { return min(10*d, 5*time.Minute) }
+
+// eventually waits until f returns nil, which takes up to patience on a quiet machine, and fails the test if it hangs.
 func eventually(t testing.TB, patience time.Duration, what string, f func() error) {
 	t.Helper()
+	patience = hangTime(patience)
 	deadline := time.Now().Add(patience)
 	for {
 		err := f()
@@ -126,3 +132,20 @@ func eventually(t testing.TB, patience time.Duration, what string, f func() erro
 		time.Sleep(50 * time.Millisecond)
 	}
 }
+
+// stall is the longest for which this process has had to wait for its turn.
+var stall atomic.Int64
+
+// noteStalls keeps stall up to date, and does not return.
+func noteStalls() {
+	const pause = 10 * time.Millisecond
+	for {
+		begin := time.Now()
+		time.Sleep(pause)
+		longest(&stall, time.Since(begin)-pause)
+	}
+}
+
+// apart is how far apart two moments may be that are d apart at the most on a quiet machine: with the stalls that there have been, four processes may have
+// waited one after the other.
+func apart(d time.Duration) time.Duration { return d + 4*time.Duration(stall.Load()) }

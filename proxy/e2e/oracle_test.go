@@ -259,7 +259,7 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 		}
 		p.ours.finish(t, lasting)
 		p.theirs.finish(t, lasting)
-		if d := p.ours.lasted() - p.lasting; d.Abs() > 1500*time.Millisecond {
+		if d := p.ours.lasted() - p.lasting; d.Abs() > apart(1500*time.Millisecond) {
 			t.Errorf("%s lasted %s, want %s", p, p.ours.lasted(), p.lasting)
 		}
 		if p.theirs.complete(t, p.lasting) {

@@ -66,7 +66,7 @@ func startWatchfan(program, dir, kubeconfig string, args ...string) (*watchfan, 
 		return nil, err
 	}
 	p := &watchfan{Process: process}
-	if err := p.AwaitJSON(ports, &p.ports, 30*time.Second); err != nil {
+	if err := p.AwaitJSON(ports, &p.ports, hangTime(6*time.Second)); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
 	return p, nil
@@ -74,7 +74,7 @@ func startWatchfan(program, dir, kubeconfig string, args ...string) (*watchfan, 
 
 // stop ends p as an orchestrator does, and returns what it did wrong in its life.
 func (p *watchfan) stop() error {
-	if err := p.End(syscall.SIGTERM, 25*time.Second); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.End(syscall.SIGTERM, time.Minute); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	log, err := os.ReadFile(p.Log)

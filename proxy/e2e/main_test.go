@@ -133,19 +133,19 @@ func eventually(t testing.TB, patience time.Duration, what string, f func() erro
 	}
 }
 
-// stall is the longest for which this process has had to wait for its turn.
-var stall atomic.Int64
+// stalled is the longest for which this process has had to wait for its turn.
+var stalled atomic.Int64
 
-// noteStalls keeps stall up to date, and does not return.
+// noteStalls keeps stalled up to date, and does not return.
 func noteStalls() {
 	const pause = 10 * time.Millisecond
 	for {
 		begin := time.Now()
 		time.Sleep(pause)
-		longest(&stall, time.Since(begin)-pause)
+		longest(&stalled, time.Since(begin)-pause)
 	}
 }
 
 // apart is how far apart two moments may be that are d apart at the most on a quiet machine: with the stalls that there have been, four processes may have
 // waited one after the other.
-func apart(d time.Duration) time.Duration { return d + 4*time.Duration(stall.Load()) }
+func apart(d time.Duration) time.Duration { return d + 4*time.Duration(stalled.Load()) }

@@ -43,10 +43,7 @@ const lastObject = "last"
 // informers are three releases of client-go in different ways.
 func informers(t *testing.T) []*informer {
 	t.Helper()
-	dir := os.Getenv("INFORMERS_BIN")
-	if dir == "" {
-		dir = t.TempDir()
-	}
+	programs := proxytest.BuildInformers(t, filepath.Join("..", "e2e", "informers"))
 	all := []*informer{
 		{release: "v0.37", client: "typed", representation: "protobuf", watchList: true},
 		{release: "v0.37", client: "dynamic", representation: "json"},
@@ -56,15 +53,9 @@ func informers(t *testing.T) []*informer {
 		{release: "v0.31", client: "dynamic", representation: "json", watchList: true},
 	}
 	for _, i := range all {
-		i.program, i.resources = filepath.Join(dir, "informers-"+i.release), "configmaps,widgets.example.com"
+		i.program, i.resources = programs[i.release], "configmaps,widgets.example.com"
 		if i.client == "typed" {
 			i.resources = "configmaps"
-		}
-		modules := map[string]string{"v0.37": "go.mod", "v0.34": "v0.34.mod", "v0.31": "v0.31.mod"}[i.release]
-		build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-modfile="+modules, "-o", i.program, ".")
-		build.Dir = filepath.Join("..", "e2e", "informers")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", i, err, out)
 		}
 	}
 	return all

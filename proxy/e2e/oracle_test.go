@@ -185,7 +185,10 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 	createNamespaces(t, theirs, ns...)
 	p.waitReady(t)
 
-	lasting := *churnFor + 6*time.Second + time.Duration(watchers)*20*time.Millisecond
+	begin := time.Now()
+	theirs.watch(t, "/api/v1/configmaps?watch=1&resourceVersion=0").stop()
+	one := time.Since(begin) // what a slow machine needs to begin a watch
+	lasting := *churnFor + 6*time.Second + time.Duration(watchers)*max(20*time.Millisecond, 2*one)
 	reference := theirs.watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d", int(lasting.Seconds())+4))
 	var first uint64 // at or before the churn, and what the reference begins with
 	for n := 1; first == 0; n++ {
@@ -195,7 +198,7 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 	}
 	work := &churn{target: theirs, namespaces: ns, rate: *writes, names: 24, seed: *seed}
 	stop, written := make(chan struct{}), make(chan error, 1)
-	begin := time.Now()
+	begin = time.Now()
 	go func() { written <- work.run(stop) }()
 	time.Sleep(500 * time.Millisecond)
 

@@ -31,12 +31,8 @@ func TestDrain(t *testing.T) {
 	createNamespaces(t, direct, ns...)
 
 	reference := direct.watch(t, "/api/v1/configmaps?watch=1&allowWatchBookmarks=true")
-	var first uint64
-	for n := 1; first == 0; n++ {
-		if e := reference.wait(t, n)[n-1]; e.end {
-			first = e.rv
-		}
-	}
+	initial := reference.initial(t)
+	first := initial[len(initial)-1].rv
 	work := &churn{target: direct, namespaces: ns, rate: 40, names: 24, seed: *seed}
 	stop, written := make(chan struct{}), make(chan error, 1)
 	began := time.Now()
@@ -82,12 +78,7 @@ func TestDrain(t *testing.T) {
 	protobuf := openProtobuf(t, ways[0], first)
 	raw, silent := dialPlain(t, p), dialPlain(t, p)
 	raw.send(t, "/api/v1/configmaps?watch=1&resourceVersion=0")
-	eventually(t, 20*time.Second, "all watches", func() error {
-		if n := admin.metric(t, "watchfan_watchers"); n != watches+2 {
-			return fmt.Errorf("watchfan_watchers is %v, want %d", n, watches+2)
-		}
-		return nil
-	})
+	admin.awaitWatchers(t, watches+2)
 
 	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

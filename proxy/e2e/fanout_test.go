@@ -144,10 +144,5 @@ func TestOneWatchUpstream(t *testing.T) {
 	t.Logf("%d watches opened in %s; %.0f deliveries in the 3 s of measuring; %d MB in all; RSS %d MB", *fanOut, took.Round(time.Millisecond),
 		delivered, watchers.bytes.Load()>>20, p.residentMemory(t)>>20)
 	watchers.leave()
-	eventually(t, 10*time.Second, "watchfan_watchers", func() error {
-		if n := admin.metric(t, "watchfan_watchers"); n != 0 {
-			return fmt.Errorf("%v watches are left after all clients have gone", n)
-		}
-		return nil
-	})
+	admin.awaitWatchers(t, 0) // all clients have gone
 }

@@ -107,12 +107,10 @@ func TestUpstreamRestarts(t *testing.T) {
 				sel := all[i]
 				state := direct.watch(t, sel.path+"?watch=1&"+sel.query+"&allowWatchBookmarks=1&timeoutSeconds=20")
 				want := make(map[string]string)
-				for n := 1; ; n++ {
-					e := state.wait(t, n)[n-1]
-					if e.end {
-						break
+				for _, e := range state.initial(t) {
+					if !e.end {
+						want[e.key] = strings.TrimPrefix(e.line, `{"type":"ADDED"`)
 					}
-					want[e.key] = strings.TrimPrefix(e.line, `{"type":"ADDED"`)
 				}
 				state.stop()
 				if len(got) != len(want) {
@@ -340,12 +338,7 @@ func TestSlowClient(t *testing.T) {
 		slow = append(slow, conn.(*net.TCPConn))
 	}
 	fast, twin := ours.watch(t, query), direct.watch(t, query)
-	eventually(t, 5*time.Second, "watchfan_watchers", func() error {
-		if n := admin.metric(t, "watchfan_watchers"); n != 6 {
-			return fmt.Errorf("%v", n)
-		}
-		return nil
-	})
+	admin.awaitWatchers(t, 6)
 	memory := p.residentMemory(t)
 	const n = 500
 	parked := 0.0
@@ -413,23 +406,14 @@ func TestVanishingClients(t *testing.T) {
 		}
 		conns = append(conns, conn.(*net.TCPConn))
 	}
-	watchers := func(want float64) {
-		t.Helper()
-		eventually(t, 10*time.Second, "watchfan_watchers", func() error {
-			if n := admin.metric(t, "watchfan_watchers"); n != want {
-				return fmt.Errorf("%v, want %v", n, want)
-			}
-			return nil
-		})
-	}
-	watchers(100)
+	admin.awaitWatchers(t, 100)
 	for i, conn := range conns {
 		if i%2 == 0 {
 			_ = conn.SetLinger(0) // RST
 		}
 		conn.Close()
 	}
-	watchers(0)
+	admin.awaitWatchers(t, 0)
 	if n := admin.metric(t, "watchfan_lane_watchers", `resource="configmaps"`); n != 0 {
 		t.Errorf("the lane counts %v watchers", n)
 	}

@@ -190,12 +190,8 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 	one := time.Since(begin) // what a slow machine needs to begin a watch
 	lasting := *churnFor + 6*time.Second + time.Duration(watchers)*max(20*time.Millisecond, 2*one)
 	reference := theirs.watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d", int(lasting.Seconds())+4))
-	var first uint64 // at or before the churn, and what the reference begins with
-	for n := 1; first == 0; n++ {
-		if e := reference.wait(t, n)[n-1]; e.end {
-			first = e.rv
-		}
-	}
+	initial := reference.initial(t)
+	first := initial[len(initial)-1].rv // at or before the churn, and what the reference begins with
 	work := &churn{target: theirs, namespaces: ns, rate: *writes, names: 24, seed: *seed}
 	stop, written := make(chan struct{}), make(chan error, 1)
 	begin = time.Now()

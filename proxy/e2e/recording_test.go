@@ -192,6 +192,16 @@ func (r *recording) wait(t testing.TB, n int) []event {
 	}
 }
 
+// initial waits for the bookmark that ends the initial events, and returns it behind them.
+func (r *recording) initial(t testing.TB) []event {
+	t.Helper()
+	for n := 1; ; n++ {
+		if events := r.wait(t, n)[:n]; events[n-1].end {
+			return events
+		}
+	}
+}
+
 // finish waits until the stream has ended, which takes up to patience on a quiet machine, and fails the test unless that was a proper end.
 func (r *recording) finish(t testing.TB, patience time.Duration) []event {
 	t.Helper()

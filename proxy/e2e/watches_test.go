@@ -45,14 +45,14 @@ func (s *stage) twins(query string) [2]*recording {
 // equal waits until both have ended and compares them.
 func (s *stage) equal(pair [2]*recording) []event {
 	s.t.Helper()
-	got, want := pair[0].finish(s.t, 20*time.Second), pair[1].finish(s.t, 20*time.Second)
+	got := pair[0].finish(s.t, 20*time.Second)
+	pair[1].finish(s.t, 20*time.Second)
 	if err := compare(pair[0].objects(), pair[1].objects()); err != nil {
 		s.t.Errorf("%s: %v", pair[0].uri, err)
 	}
 	if d := pair[0].lasted() - pair[1].lasted(); d.Abs() > apart(time.Second) {
 		s.t.Errorf("%s lasted %s, kube-apiserver's %s", pair[0].uri, pair[0].lasted(), pair[1].lasted())
 	}
-	_ = want
 	return got
 }
 

@@ -130,6 +130,17 @@ func (p *watchfan) waitReady(t testing.TB) {
 	})
 }
 
+// awaitWatchers waits until n watches are served from the cache of the watchfan whose admin port d leads to.
+func (d *target) awaitWatchers(t testing.TB, n int) {
+	t.Helper()
+	eventually(t, 10*time.Second, "watchfan_watchers", func() error {
+		if got := d.metric(t, "watchfan_watchers"); got != float64(n) {
+			return fmt.Errorf("%v, want %d", got, n)
+		}
+		return nil
+	})
+}
+
 // residentMemory returns p's RSS in bytes.
 func (p *watchfan) residentMemory(t testing.TB) int64 {
 	t.Helper()

@@ -22,7 +22,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	const watches, drain = 300, 3 * time.Second
 	c := sharedCluster(t)
-	p := privateWatchfan(t, c, "--drain-duration="+drain.String(), "--shutdown-timeout=30s")
+	p := privateWatchfan(t, c, "--drain-duration="+drain.String(), "--shutdown-timeout=4m")
 	next := privateWatchfan(t, c)
 	p.waitReady(t)
 	next.waitReady(t)
@@ -245,7 +245,7 @@ func (c plainConn) send(t *testing.T, uri string) {
 // rest returns all that comes until the connection is closed.
 func (c plainConn) rest(t *testing.T) string {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(hangTime(30 * time.Second)))
 	all, err := io.ReadAll(c)
 	if err != nil {
 		t.Fatalf("after %d bytes: %v", len(all), err)

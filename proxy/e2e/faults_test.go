@@ -308,6 +308,21 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// makeLarge makes a PodTemplate x of size bytes and more, and returns where its namespace's are. ConfigMaps would be no less large, but hundreds of other
+// tests' watchers would be sent each change.
+func makeLarge(t *testing.T, d *target, ns string, size int) (uri string) {
+	t.Helper()
+	uri = "/api/v1/namespaces/" + ns + "/podtemplates"
+	d.create(t, uri, fmt.Sprintf(`{"metadata":{"name":"x"},"template":{"spec":{"containers":[{"name":"c","image":"i","args":[%q]}]}}}`, strings.Repeat("x", size)))
+	return uri
+}
+
+// touchLarge changes what makeLarge has made.
+func touchLarge(t *testing.T, d *target, uri string, i int) {
+	t.Helper()
+	d.patch(t, uri+"/x", fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i))
+}
+
 // TestSlowClient: "a slow client may lose its stream, never an event in the middle", at bounded memory and with no effect on others
 // (contract.md 3.12, W29).
 func TestSlowClient(t *testing.T) {
@@ -317,8 +332,7 @@ func TestSlowClient(t *testing.T) {
 	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
 	createNamespaces(t, direct, "slow")
 	p.waitReady(t)
-	uri := "/api/v1/namespaces/slow/configmaps"
-	direct.create(t, uri, fmt.Sprintf(`{"metadata":{"name":"x"},"data":{"pad":%q}}`, strings.Repeat("x", 40_000)))
+	uri := makeLarge(t, direct, "slow", 40_000)
 	rv := direct.version(t, uri)
 	query := fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, rv)
 
@@ -343,7 +357,7 @@ func TestSlowClient(t *testing.T) {
 	const n = 500
 	parked := 0.0
 	for i := range n {
-		direct.patch(t, uri+"/x", fmt.Sprintf(`{"data":{"n":"%d"}}`, i))
+		touchLarge(t, direct, uri, i)
 		if i%50 == 0 {
 			parked = max(parked, admin.metric(t, "watchfan_parked_watchers"))
 		}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -89,7 +88,7 @@ func TestGzipDecoders(t *testing.T) {
 	if sent := p.admin(t).metric(t, "watchfan_gzip_delivered_bytes_total"); sent == 0 {
 		t.Error("nothing was sent as gzip")
 	}
-	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil { // which ends the streams properly
+	if err := p.stop(); err != nil { // which ends the streams properly
 		t.Fatal(err)
 	}
 	for name, d := range all {

@@ -332,8 +332,7 @@ func TestVerdictSlowReader(t *testing.T) {
 	p := privateWatchfan(t, c)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "slow-reader")
-	uri := "/api/v1/namespaces/slow-reader/configmaps"
-	direct.create(t, uri, fmt.Sprintf(`{"metadata":{"name":"x"},"data":{"pad":%q}}`, strings.Repeat("x", 500_000)))
+	uri := makeLarge(t, direct, "slow-reader", 500_000)
 	slow := openSocket(t, p, "", fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri)), "slow-reader", 64<<10)
 	go func() { // some 300 KB/s
 		for err := error(nil); err == nil; time.Sleep(50 * time.Millisecond) {
@@ -341,7 +340,7 @@ func TestVerdictSlowReader(t *testing.T) {
 		}
 	}()
 	for i := range 30 { // 15 MB, of which buffers hold a few
-		direct.patch(t, uri+"/x", fmt.Sprintf(`{"data":{"n":"%d"}}`, i))
+		touchLarge(t, direct, uri, i)
 	}
 	if got := p.watchVerdict(t, "slow-reader", proxy.ClientReadsSlowly); got.Parks == 0 || got.LagEvents == 0 {
 		t.Errorf("got %+v", got)

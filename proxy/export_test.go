@@ -22,6 +22,9 @@ func MemoryUsed(used func() int64) func(*Options) {
 // ListsAtOnce is how many lanes are listed at a time.
 const ListsAtOnce = listsAtOnce
 
+// LaneWait is how long a request waits for a lane that is being filled.
+const LaneWait = laneWait
+
 // ReadConfig reads the content of a configuration file called name.
 func (o *Options) ReadConfig(name string, content []byte) error { return o.readConfig(name, content) }
 

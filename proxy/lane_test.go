@@ -239,12 +239,13 @@ func TestLaneUpstreamRefuses(t *testing.T) {
 					w := f.watch(anyState)
 					wantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "END 101")
 				}
-				if took := time.Since(started); took > 3*time.Second {
-					t.Errorf("five watches took %s", took)
+				took := time.Since(started)
+				if took >= 4*proxy.LaneWait {
+					t.Errorf("five watches took %s, as if all but the first had waited", took)
 				}
 				f.passed(5)
-				if n := f.up.Count(kind); n > 15 {
-					t.Errorf("%d attempts in %s", n, time.Since(started))
+				if n, most := f.up.Count(kind), 15+int(took/time.Second); n > most { // by the third second the pauses are longer than one
+					t.Errorf("%d attempts in %s, want at most %d", n, took, most)
 				}
 			})
 		}
@@ -278,7 +279,7 @@ func TestLaneResourceGone(t *testing.T) {
 
 // Shutdown ends watches with a last chunk, on both ports, and leaves nothing behind (see TestMain).
 func TestLaneShutdown(t *testing.T) {
-	f := startFan(t, proxytest.NewServer(t), both)
+	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.ShutdownTimeout = time.Hour }) // which nobody waits for
 	var watchers []*proxytest.Watcher
 	for i := range 20 {
 		url, header := f.insecure, []string(nil)
@@ -291,19 +292,13 @@ func TestLaneShutdown(t *testing.T) {
 		w.Await(1)
 	}
 	f.passed(0)
-	started := time.Now()
 	f.stop()
-	if took := time.Since(started); took > time.Second {
-		t.Errorf("shutdown took %s", took)
-	}
 	for _, w := range watchers {
 		if err := w.Ended(); err != nil {
 			t.Errorf("stream ended with %v", err)
 		}
 	}
-	if f.up.Open(proxytest.WatchList) != 0 {
-		f.until("end of the upstream watch", func() bool { return f.up.Open(proxytest.WatchList) == 0 })
-	}
+	f.until("end of the upstream watch", func() bool { return f.up.Open(proxytest.WatchList) == 0 })
 	f.until("end of the proxy's goroutines", func() bool {
 		left := leftover(0)
 		return !strings.Contains(left, "watchfan/fanout.") && !strings.Contains(left, "proxy.(*")

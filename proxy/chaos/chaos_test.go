@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 var (
@@ -33,7 +35,7 @@ const widgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceD
 
 // TestChaos: see the package's documentation.
 func TestChaos(t *testing.T) {
-	devcluster, program := built(t, "DEVCLUSTER_BIN", "devcluster"), built(t, "WATCHFAN_BIN", "watchfan-race")
+	devcluster, program := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "chaos"), proxytest.Binary(t, "WATCHFAN_BIN", "watchfan-race", "chaos")
 	s := &suite{t: t, truth: newTruth()}
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	plan := schedule(rng, 5000)
@@ -44,7 +46,7 @@ func TestChaos(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var background sync.WaitGroup
-	background.Go(func() { s.truth.follow(ctx, s.cluster.ready.EtcdEndpoint) })
+	background.Go(func() { s.truth.follow(ctx, s.cluster.Ready.EtcdEndpoint) })
 	straight, err := s.cluster.straight("admin")
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +80,7 @@ func TestChaos(t *testing.T) {
 	for i, one := range following {
 		server, more := s.watchfan.plain().base, []string(nil)
 		if i%2 == 1 {
-			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.ready.TokenFiles["reader"], "--ca-file", s.watchfan.certificate}
+			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.Ready.TokenFiles["reader"], "--ca-file", s.watchfan.certificate}
 		}
 		if err := one.start(server, more...); err != nil {
 			t.Fatal(err)
@@ -180,9 +182,9 @@ func (s *suite) network() (kubeconfig string) {
 			t.Fatal(err)
 		}
 	}
-	s.relay = newRelay(listener, strings.TrimPrefix(s.cluster.ready.Server, "https://"))
+	s.relay = newRelay(listener, strings.TrimPrefix(s.cluster.Ready.Server, "https://"))
 	t.Cleanup(s.relay.close)
-	config, err := clientcmd.LoadFromFile(s.cluster.ready.Kubeconfigs["admin"])
+	config, err := clientcmd.LoadFromFile(s.cluster.Ready.Kubeconfigs["admin"])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +199,7 @@ func (s *suite) network() (kubeconfig string) {
 }
 
 func (s *suite) token(user string) string {
-	token, err := s.cluster.token(user)
+	token, err := s.cluster.Token(user)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // fault is one of the schedule. Its numbers are drawn when the schedule is, so that a seed is a schedule.
@@ -49,8 +51,7 @@ func faultKinds() []faultKind {
 		{"watchfan killed", 0, func(s *suite, _ fault) (string, error) { return s.restartWatchfan(syscall.SIGKILL) }},
 		{"watchfan restarted", 0, func(s *suite, _ fault) (string, error) { return s.restartWatchfan(syscall.SIGTERM) }},
 		{"watchfan stopped", 12 * time.Second, func(s *suite, f fault) (string, error) {
-			cmd, _ := s.watchfan.process()
-			return s.freeze(cmd.Process.Pid, f.lasting)
+			return s.freeze(s.watchfan.pid(), f.lasting)
 		}},
 		{"etcd compacted", 0, func(s *suite, _ fault) (string, error) { return s.compact() }},
 		{"history forgotten", 0, (*suite).forgetHistory},
@@ -100,25 +101,13 @@ var errImpossible = errors.New("impossible here")
 
 func (s *suite) restartAPIServer(args ...string) (string, error) {
 	before := s.cluster.pid()
-	if _, err := s.cluster.command(append([]string{"restart-apiserver"}, args...)...); err != nil {
+	if err := s.cluster.RestartAPIServer(args...); err != nil {
 		return "", err
 	}
-	if err := s.cluster.waitReady(); err != nil {
-		return "", err
+	if err := syscall.Kill(before, 0); !errors.Is(err, syscall.ESRCH) {
+		return "", fmt.Errorf("kube-apiserver's process %d is still there", before)
 	}
-	after := s.cluster.pid()
-	if gone(before) == nil || after == before {
-		return "", fmt.Errorf("kube-apiserver is still process %d", before)
-	}
-	return fmt.Sprintf("process %d is gone, %d answers", before, after), nil
-}
-
-// gone returns the state of a process, nil if there is none.
-func gone(pid int) error {
-	if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
-		return errors.New("no such process")
-	}
-	return nil
+	return fmt.Sprintf("process %d is gone, %d answers", before, s.cluster.pid()), nil
 }
 
 func (s *suite) restartWatchfan(signal syscall.Signal) (string, error) {
@@ -128,7 +117,7 @@ func (s *suite) restartWatchfan(signal syscall.Signal) (string, error) {
 	}
 	status := state.Sys().(syscall.WaitStatus)
 	if signal == syscall.SIGKILL && (!status.Signaled() || status.Signal() != syscall.SIGKILL) || signal == syscall.SIGTERM && status.ExitStatus() != 0 {
-		return "", fmt.Errorf("watchfan ended with %s:\n%s", state, tail(s.watchfan.log, 60))
+		return "", fmt.Errorf("watchfan ended with %s:\n%s", state, proxytest.Tail(s.watchfan.log, 60))
 	}
 	if err := s.watchfan.alive(); err == nil {
 		return "", errors.New("somebody answers in watchfan's place")
@@ -136,8 +125,7 @@ func (s *suite) restartWatchfan(signal syscall.Signal) (string, error) {
 	if err := s.watchfan.start(); err != nil {
 		return "", err
 	}
-	cmd, _ := s.watchfan.process()
-	return fmt.Sprintf("process %d: %s, %d answers", state.Pid(), state, cmd.Process.Pid), nil
+	return fmt.Sprintf("process %d: %s, %d answers", state.Pid(), state, s.watchfan.pid()), nil
 }
 
 // freeze stops a process for a time.
@@ -172,7 +160,7 @@ func waitState(pid int, want byte) error {
 
 // compact has etcd forget its history, and asks it for some.
 func (s *suite) compact() (string, error) {
-	out, err := s.cluster.command("compact")
+	out, err := s.cluster.Command("compact")
 	if err != nil {
 		return "", err
 	}
@@ -180,7 +168,7 @@ func (s *suite) compact() (string, error) {
 	if _, err := fmt.Sscanf(out, "compacted to revision %d", &revision); err != nil {
 		return "", fmt.Errorf("devcluster compact said %q: %w", out, err)
 	}
-	resp, err := http.Post(s.cluster.ready.EtcdEndpoint+"/v3/kv/range", "application/json", strings.NewReader(fmt.Sprintf(`{"key":"AA==","revision":"%d"}`, revision-1)))
+	resp, err := http.Post(s.cluster.Ready.EtcdEndpoint+"/v3/kv/range", "application/json", strings.NewReader(fmt.Sprintf(`{"key":"AA==","revision":"%d"}`, revision-1)))
 	if err != nil {
 		return "", err
 	}
@@ -198,8 +186,7 @@ func (s *suite) compact() (string, error) {
 // forgetHistory has watchfan miss what nobody knows any more: stopped and cut off, it can't follow; the next kube-apiserver's cache begins
 // behind that, and etcd is compacted. Then it has to list again.
 func (s *suite) forgetHistory(fault) (proof string, err error) {
-	cmd, _ := s.watchfan.process()
-	pid := cmd.Process.Pid
+	pid := s.watchfan.pid()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return "", err
 	}
@@ -283,11 +270,11 @@ func (s *suite) stallClients(f fault) (string, error) {
 
 // jump has watchfan's clock jump, and jump back.
 func (s *suite) jump(f fault) (proof string, err error) {
-	cmd, _ := s.watchfan.process()
-	if err := jumpClock(cmd.Process.Pid, f.offset); err != nil {
+	pid := s.watchfan.pid()
+	if err := jumpClock(pid, f.offset); err != nil {
 		return "", fmt.Errorf("%w: %w", errImpossible, err)
 	}
-	defer func() { err = errors.Join(err, jumpClock(cmd.Process.Pid, 0)) }()
+	defer func() { err = errors.Join(err, jumpClock(pid, 0)) }()
 	body, err := s.watchfan.admin("/debug/lanes")
 	if err != nil {
 		return "", err

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // informer is a program with client-go's informers, of proxy/e2e/informers, that has been there all the time.
@@ -41,10 +43,7 @@ const lastObject = "last"
 // informers are three releases of client-go in different ways.
 func informers(t *testing.T) []*informer {
 	t.Helper()
-	dir := os.Getenv("INFORMERS_BIN")
-	if dir == "" {
-		dir = t.TempDir()
-	}
+	programs := proxytest.BuildInformers(t, filepath.Join("..", "e2e", "informers"))
 	all := []*informer{
 		{release: "v0.37", client: "typed", representation: "protobuf", watchList: true},
 		{release: "v0.37", client: "dynamic", representation: "json"},
@@ -54,15 +53,9 @@ func informers(t *testing.T) []*informer {
 		{release: "v0.31", client: "dynamic", representation: "json", watchList: true},
 	}
 	for _, i := range all {
-		i.program, i.resources = filepath.Join(dir, "informers-"+i.release), "configmaps,widgets.example.com"
+		i.program, i.resources = programs[i.release], "configmaps,widgets.example.com"
 		if i.client == "typed" {
 			i.resources = "configmaps"
-		}
-		modules := map[string]string{"v0.37": "go.mod", "v0.34": "v0.34.mod", "v0.31": "v0.31.mod"}[i.release]
-		build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-modfile="+modules, "-o", i.program, ".")
-		build.Dir = filepath.Join("..", "e2e", "informers")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", i, err, out)
 		}
 	}
 	return all
@@ -74,7 +67,7 @@ func (i *informer) start(server string, more ...string) error {
 		"--user-agent", "chaos", "--until", lastObject, "--timeout", "24h"}, more...)...)
 	i.cmd.Env = append(os.Environ(), fmt.Sprintf("KUBE_FEATURE_WatchListClient=%t", i.watchList))
 	i.cmd.Stdout, i.cmd.Stderr = &i.out, &i.log
-	if err := launch(i.cmd); err != nil {
+	if err := proxytest.Launch(i.cmd); err != nil {
 		return err
 	}
 	i.exited = make(chan struct{})
@@ -129,7 +122,7 @@ func (s *suite) compareInformers(ctx context.Context, all []*informer) error {
 			return err
 		}
 		twin := &informer{release: i.release, client: i.client, representation: i.representation, watchList: i.watchList, program: i.program, resources: i.resources}
-		if err := twin.start(s.cluster.ready.Server, "--ca-file", s.cluster.ready.CAFile, "--token-file", s.cluster.ready.TokenFiles["admin"]); err != nil {
+		if err := twin.start(s.cluster.Ready.Server, "--ca-file", s.cluster.Ready.CAFile, "--token-file", s.cluster.Ready.TokenFiles["admin"]); err != nil {
 			return err
 		}
 		want, err := twin.holds()

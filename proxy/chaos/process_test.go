@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,151 +13,35 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// built returns the path of a program that make builds.
-func built(t testing.TB, env, name string) string {
-	t.Helper()
-	path := os.Getenv(env)
-	if path == "" {
-		path = filepath.Join("..", "..", "bin", name)
-	}
-	path, err := filepath.Abs(path)
-	if err == nil {
-		_, err = os.Stat(path)
-	}
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s is not built (%v), and in CI the fault suite must run: make chaos builds it", name, err)
-		}
-		t.Skipf("%s is not built (%v): run make chaos, which builds it, or set %s", name, err, env)
-	}
-	return path
-}
-
-// launch starts a process so that it dies with this one. The kernel ties that to the thread that forked, so one thread
-// does all of it and never ends.
-func launch(cmd *exec.Cmd) error {
-	launcher.once.Do(func() {
-		launcher.c = make(chan func())
-		go func() {
-			runtime.LockOSThread()
-			for f := range launcher.c {
-				f()
-			}
-		}()
-	})
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	errc := make(chan error)
-	launcher.c <- func() { errc <- cmd.Start() }
-	return <-errc
-}
-
-var launcher struct {
-	once sync.Once
-	c    chan func()
-}
-
 // cluster is a devcluster: etcd and kube-apiserver.
-type cluster struct {
-	program, dir string
-	cmd          *exec.Cmd
-	exited       chan struct{}
-	ready        readyFile
-}
-
-// readyFile is what devcluster writes once clients may come.
-type readyFile struct {
-	Server       string            `json:"server"`
-	CAFile       string            `json:"caFile"`
-	Kubeconfigs  map[string]string `json:"kubeconfigs"`
-	TokenFiles   map[string]string `json:"tokenFiles"`
-	EtcdEndpoint string            `json:"etcdEndpoint"`
-	Pids         map[string]int    `json:"pids"`
-}
+type cluster struct{ *proxytest.Cluster }
 
 func startCluster(t *testing.T, program string) *cluster {
 	t.Helper()
-	memory := "/dev/shm"
-	if _, err := os.Stat(memory); err != nil {
-		memory = ""
-	}
-	dir, err := os.MkdirTemp(memory, "watchfan-chaos-")
+	c, err := proxytest.StartCluster(program, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	log, err := os.Create(filepath.Join(dir, "devcluster.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	c := &cluster{program: program, dir: dir, exited: make(chan struct{})}
-	c.cmd = exec.Command(program, "--dir", dir, "--unsafe-no-fsync", "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")
-	c.cmd.Stdout, c.cmd.Stderr = log, log
-	if err := launch(c.cmd); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = c.cmd.Wait()
-		close(c.exited)
-	}()
 	t.Cleanup(func() {
-		_ = c.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-c.exited:
-		case <-time.After(time.Minute):
-			_ = c.cmd.Process.Kill()
-			t.Error("devcluster did not stop within a minute of SIGTERM")
+		if err := c.Stop(); err != nil {
+			t.Error(err)
 		}
 	})
-	if err := c.waitReady(); err != nil {
-		t.Fatalf("%v\n%s", err, tail(log.Name(), 40))
-	}
-	return c
-}
-
-func (c *cluster) waitReady() error {
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(30 * time.Millisecond) {
-		content, err := os.ReadFile(filepath.Join(c.dir, "ready"))
-		if err == nil && json.Unmarshal(content, &c.ready) == nil {
-			return nil
-		}
-		select {
-		case <-c.exited:
-			return errors.New("devcluster has exited")
-		default:
-		}
-	}
-	return fmt.Errorf("devcluster is not ready after %s", patience)
-}
-
-// command runs one of devcluster's commands and returns what it prints.
-func (c *cluster) command(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, c.program, append(args, "--dir", c.dir)...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("devcluster %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out), nil
-}
-
-func (c *cluster) token(user string) (string, error) {
-	token, err := os.ReadFile(c.ready.TokenFiles[user])
-	return strings.TrimSpace(string(token)), err
+	return &cluster{c}
 }
 
 // pid is kube-apiserver's.
-func (c *cluster) pid() int { return c.ready.Pids["kube-apiserver"] }
+func (c *cluster) pid() int { return c.Ready.Pids["kube-apiserver"] }
 
 // watchfan is a watchfan that is started again and again, with the same arguments and ports, and one log.
 type watchfan struct {
@@ -169,10 +52,9 @@ type watchfan struct {
 	ports       struct{ insecure, secure, admin int }
 	relists     *relists
 
-	mu     sync.Mutex
-	cmd    *exec.Cmd
-	exited chan struct{}
-	faults []string // what the log says that it must not
+	mu      sync.Mutex
+	running *proxytest.Process // the last, which may have ended
+	faults  []string           // what the log says that it must not
 }
 
 // startWatchfan starts it on free ports.
@@ -220,39 +102,16 @@ func freePort() (int, error) {
 }
 
 func (p *watchfan) start() error {
-	log, err := os.OpenFile(p.log, os.O_APPEND|os.O_WRONLY, 0)
+	cmd := exec.Command(p.program, p.args...)
+	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
+	process, err := proxytest.StartProcess(cmd, p.log)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	cmd := exec.Command(p.program, p.args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
-	if err := launch(cmd); err != nil {
-		return err
-	}
-	exited := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(exited)
-	}()
 	p.mu.Lock()
-	p.cmd, p.exited = cmd, exited
+	p.running = process
 	p.mu.Unlock()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		err := p.alive()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-exited:
-			return fmt.Errorf("watchfan has exited:\n%s", tail(p.log, 40))
-		default:
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("watchfan does not answer: %w\n%s", err, tail(p.log, 40))
-		}
-	}
+	return process.Await(patience, p.alive)
 }
 
 // alive asks /livez.
@@ -281,38 +140,29 @@ func (p *watchfan) admin(path string) ([]byte, error) {
 	return body, err
 }
 
-func (p *watchfan) process() (*exec.Cmd, <-chan struct{}) {
+// process is the one that runs, or was the last to.
+func (p *watchfan) process() *proxytest.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.cmd, p.exited
+	return p.running
 }
+
+func (p *watchfan) pid() int { return p.process().Cmd.Process.Pid }
 
 // end sends a signal that ends watchfan, and returns how it ended.
 func (p *watchfan) end(signal syscall.Signal) (*os.ProcessState, error) {
-	cmd, exited := p.process()
-	if err := cmd.Process.Signal(signal); err != nil {
+	process := p.process()
+	if err := process.End(signal, patience); err != nil {
 		return nil, err
 	}
-	select {
-	case <-exited:
-		return cmd.ProcessState, nil
-	case <-time.After(patience):
-		_ = cmd.Process.Signal(syscall.SIGQUIT) // prints its goroutines
-		select {
-		case <-exited:
-		case <-time.After(10 * time.Second):
-			_ = cmd.Process.Kill()
-		}
-		return nil, fmt.Errorf("watchfan did not end within %s of %s:\n%s", patience, signal, tail(p.log, 100))
-	}
+	return process.Cmd.ProcessState, nil
 }
 
 // crashed reports whether watchfan has ended when nobody has asked it to. It is asked between faults.
 func (p *watchfan) crashed() error {
-	_, exited := p.process()
 	select {
-	case <-exited:
-		return fmt.Errorf("watchfan has exited by itself:\n%s", tail(p.log, 60))
+	case <-p.process().Exited:
+		return fmt.Errorf("watchfan has exited by itself:\n%s", proxytest.Tail(p.log, 60))
 	default:
 		return nil
 	}
@@ -366,13 +216,4 @@ func (p *watchfan) logFaults() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.faults)
-}
-
-func tail(path string, lines int) string {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // suite is one run.
@@ -135,7 +137,7 @@ func (s *suite) recover() (time.Duration, error) {
 			return time.Since(begin), nil
 		}
 		if time.Now().After(deadline) {
-			return 0, fmt.Errorf("%s has not been told of a write for %s\nwatchfan's log ends\n%s", late, patience, tail(s.watchfan.log, 20))
+			return 0, fmt.Errorf("%s has not been told of a write for %s\nwatchfan's log ends\n%s", late, patience, proxytest.Tail(s.watchfan.log, 20))
 		}
 	}
 }

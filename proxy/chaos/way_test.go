@@ -181,14 +181,14 @@ func authority(t *testing.T, user string) (caFile string, certificate tls.Certif
 
 // straight returns a user's way to kube-apiserver itself.
 func (c *cluster) straight(user string) (way, error) {
-	ca, err := os.ReadFile(c.ready.CAFile)
+	ca, err := os.ReadFile(c.Ready.CAFile)
 	if err != nil {
 		return way{}, err
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	token, err := c.token(user)
-	return way{name: "kube-apiserver", base: c.ready.Server, token: token, tls: &tls.Config{RootCAs: roots}}, err
+	token, err := c.Token(user)
+	return way{name: "kube-apiserver", base: c.Ready.Server, token: token, tls: &tls.Config{RootCAs: roots}}, err
 }
 
 // plain is the way through the insecure port.

@@ -293,7 +293,7 @@ func TestAttacks(t *testing.T) {
 		name, address, auth string
 		tls                 bool
 	}{
-		{"kube-apiserver", strings.TrimPrefix(c.ready.Server, "https://"), token, true},
+		{"kube-apiserver", strings.TrimPrefix(c.Ready.Server, "https://"), token, true},
 		{"secure port", p.ports.Secure, token, true},
 		{"insecure port", p.ports.Insecure, "", false},
 	}
@@ -332,7 +332,7 @@ func TestAttacks(t *testing.T) {
 // checkLog fails the test if p's log holds a secret.
 func checkLog(t *testing.T, p *watchfan, secrets ...string) {
 	t.Helper()
-	log, err := os.ReadFile(p.log)
+	log, err := os.ReadFile(p.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -426,7 +426,7 @@ func TestAttackIdentities(t *testing.T) {
 	} {
 		wire := strings.ReplaceAll("POST /apis/authentication.k8s.io/v1/selfsubjectreviews?token="+c.token(t, "admin")+" HTTP/1.1\nHost: localhost\n"+
 			"Content-Type: application/json\nContent-Length: 2\nConnection: close\nAudit-ID: x\n"+lines+"\n\n", "\n", "\r\n") + "{}"
-		theirs, err := whoAmI(strings.TrimPrefix(c.ready.Server, "https://"), wire)
+		theirs, err := whoAmI(strings.TrimPrefix(c.Ready.Server, "https://"), wire)
 		if err != nil {
 			t.Errorf("%s to kube-apiserver: %v", name, err)
 			continue

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // metadataPolicy is the level at which watchfan writes, without the stage that kube-apiserver's own recommended policy leaves out.
@@ -222,7 +224,7 @@ func TestAudit(t *testing.T) {
 	if err := p.stop(); err != nil { // what waits is written
 		t.Fatal(err)
 	}
-	if log := tail(p.log, 1000); !strings.Contains(log, "Revoked watches") || !strings.Contains(log, "Excluded resources are never cached") {
+	if log := proxytest.Tail(p.Log, 1000); !strings.Contains(log, "Revoked watches") || !strings.Contains(log, "Excluded resources are never cached") {
 		t.Errorf("the log does not say that a watch was revoked, or what is excluded:\n%s", log)
 	}
 

@@ -3,92 +3,59 @@ package e2e_test
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // second starts another kube-apiserver of c, with the same flags but for its port and etcd's address, and returns its own address.
 func (c *cluster) second(t *testing.T, etcd string) string {
 	t.Helper()
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.ready.Pids["kube-apiserver"]))
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.Ready.Pids["kube-apiserver"]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
+	address := freePort(t)
 	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:]
 	for i, arg := range args {
 		switch name, _, _ := strings.Cut(arg, "="); name {
 		case "--secure-port":
-			args[i] = fmt.Sprintf("%s=%d", name, port)
+			args[i] = name + "=" + strings.TrimPrefix(address, "127.0.0.1:")
 		case "--etcd-servers":
 			args[i] = name + "=http://" + etcd
 		}
 	}
-	log, err := os.Create(filepath.Join(t.TempDir(), "second.log"))
+	p, err := proxytest.StartProcess(exec.Command(c.Program, args...), filepath.Join(t.TempDir(), "second.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
-	cmd := exec.Command(c.program, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := launch(cmd.Start); err != nil {
-		t.Fatal(err)
-	}
-	exited := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(exited)
-	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-exited
+		_ = p.Cmd.Process.Kill()
+		<-p.Exited
 	})
-	address := fmt.Sprintf("127.0.0.1:%d", port)
 	way := c.direct(t)
 	way.base = "https://" + address
-	eventually(t, 90*time.Second, "the second kube-apiserver", func() error {
+	err = p.Await(2*time.Minute, func() error {
 		resp, err := way.try(http.MethodGet, "/readyz", nil, "")
 		if err == nil && resp.status != http.StatusOK {
 			err = fmt.Errorf("%d: %s", resp.status, bytes.TrimSpace(resp.body))
 		}
 		return err
 	})
+	if err != nil {
+		t.Fatalf("the second kube-apiserver: %v", err)
+	}
 	return address
 }
 
-// etcdAddress is the host and port of c's etcd, from kube-apiserver's own flags.
-func (c *cluster) etcdAddress(t *testing.T) string {
-	t.Helper()
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.ready.Pids["kube-apiserver"]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for arg := range strings.SplitSeq(string(line), "\x00") {
-		if servers, ok := strings.CutPrefix(arg, "--etcd-servers="); ok {
-			u, err := url.Parse(servers)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return u.Host
-		}
-	}
-	t.Fatal("no --etcd-servers")
-	return ""
-}
+// etcdAddress is the host and port of c's etcd.
+func (c *cluster) etcdAddress() string { return strings.TrimPrefix(c.Ready.EtcdEndpoint, "http://") }
 
 // TestKubeAPIServerBehind: with two kube-apiservers behind one address, one of which is behind etcd or cut off from it, streams go on, without a
 // relist and without going back.
@@ -97,7 +64,7 @@ func TestKubeAPIServerBehind(t *testing.T) {
 	c := privateCluster(t)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "behind")
-	etcd := newRelay(t, c.etcdAddress(t))
+	etcd := newRelay(t, c.etcdAddress())
 	a, b := c.serverAddress(t), c.second(t, etcd.address())
 	front := newRelay(t, a)
 	p := privateWatchfan(t, c, c.through(t, front))

@@ -347,7 +347,7 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 func testCBORInformers(t *testing.T, c *cluster, p *watchfan) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCBOR$", "-test.v")
 	cmd.Env = append(os.Environ(), "KUBE_FEATURE_ClientsAllowCBOR=true", "KUBE_FEATURE_ClientsPreferCBOR=true",
-		"E2E_CBOR_WATCHFAN="+p.ports.Insecure, "E2E_CBOR_SERVER="+c.ready.Server, "E2E_CBOR_TOKEN="+c.token(t, "admin"))
+		"E2E_CBOR_WATCHFAN="+p.ports.Insecure, "E2E_CBOR_SERVER="+c.Ready.Server, "E2E_CBOR_TOKEN="+c.token(t, "admin"))
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestCBOR") {
 		t.Fatalf("%v\n%s", err, out)

@@ -45,8 +45,8 @@ func newAuthority(t *testing.T) *authority {
 // authority returns the one whose client certificates kube-apiserver takes.
 func (c *cluster) authority(t *testing.T) *authority {
 	t.Helper()
-	file := filepath.Join(c.dir, "pki", "ca.crt")
-	pair, err := tls.LoadX509KeyPair(file, filepath.Join(c.dir, "pki", "ca.key"))
+	file := filepath.Join(c.Dir, "pki", "ca.crt")
+	pair, err := tls.LoadX509KeyPair(file, filepath.Join(c.Dir, "pki", "ca.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func (s *certified) ways(t *testing.T, c *tls.Certificate) (ours, theirs *target
 	t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }}
 	ours = newTarget("watchfan/certificate", "https://"+s.proxy.ports.Secure, config)
-	theirs = newTarget("kube-apiserver/certificate", s.cluster.ready.Server, config)
+	theirs = newTarget("kube-apiserver/certificate", s.cluster.Ready.Server, config)
 	t.Cleanup(ours.close)
 	t.Cleanup(theirs.close)
 	return ours, theirs
@@ -360,7 +360,7 @@ func TestCertificates(t *testing.T) {
 			way := func(name, server string) kubectl {
 				return kubectl{program, []string{"--kubeconfig", empty, "--server", server, "--insecure-skip-tls-verify", "--client-certificate", certFile, "--client-key", keyFile}, filepath.Join(home, who+name)}
 			}
-			straight, secure := way("straight", s.cluster.ready.Server), way("secure", "https://"+s.proxy.ports.Secure)
+			straight, secure := way("straight", s.cluster.Ready.Server), way("secure", "https://"+s.proxy.ports.Secure)
 			for _, args := range [][]string{
 				{"auth", "whoami", "-o", "json"},
 				{"auth", "whoami", "-o", "json", "--as", "joe", "--as-group", "devs"},
@@ -397,7 +397,7 @@ func TestCertificates(t *testing.T) {
 
 	t.Run("rights", func(t *testing.T) { // those that proxy/doc.go asks for, on top of reading, are needed and enough
 		least := *s
-		p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), s.cluster.ready.Kubeconfigs["reader"], s.flags...)
+		p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), s.cluster.Ready.Kubeconfigs["reader"], s.flags...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -435,7 +435,7 @@ func TestCertificates(t *testing.T) {
 				t.Errorf("no request as %s", kind)
 			}
 		}
-		log, err := os.ReadFile(s.proxy.log)
+		log, err := os.ReadFile(s.proxy.Log)
 		if err != nil {
 			t.Fatal(err)
 		}

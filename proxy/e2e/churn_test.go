@@ -144,7 +144,7 @@ func (c *churn) body(rng *rand.Rand, name string) string {
 		name, strings.Join(parts, ","), rng.Uint64(), strings.Repeat("x", rng.IntN(600)))
 }
 
-// check proves that the churn was one: each kind of write happened, and about as many as asked for.
+// check proves that the churn was one: each kind of write happened.
 func (c *churn) check(t testing.TB, lasted time.Duration) {
 	t.Helper()
 	rate := float64(c.writes.Load()) / lasted.Seconds()
@@ -154,8 +154,5 @@ func (c *churn) check(t testing.TB, lasted time.Duration) {
 		if n < 5 {
 			t.Errorf("churn was not of every kind")
 		}
-	}
-	if rate < float64(c.rate)/4 {
-		t.Errorf("churn made %.0f writes/s, want about %d", rate, c.rate)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // TestDrain: after SIGTERM watches end spread over --drain-duration, each properly and behind a bookmark if it takes bookmarks, and its
@@ -20,7 +22,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	const watches, drain = 300, 3 * time.Second
 	c := sharedCluster(t)
-	p := privateWatchfan(t, c, "--drain-duration="+drain.String(), "--shutdown-timeout=30s")
+	p := privateWatchfan(t, c, "--drain-duration="+drain.String(), "--shutdown-timeout=4m")
 	next := privateWatchfan(t, c)
 	p.waitReady(t)
 	next.waitReady(t)
@@ -29,12 +31,8 @@ func TestDrain(t *testing.T) {
 	createNamespaces(t, direct, ns...)
 
 	reference := direct.watch(t, "/api/v1/configmaps?watch=1&allowWatchBookmarks=true")
-	var first uint64
-	for n := 1; first == 0; n++ {
-		if e := reference.wait(t, n)[n-1]; e.end {
-			first = e.rv
-		}
-	}
+	initial := reference.initial(t)
+	first := initial[len(initial)-1].rv
 	work := &churn{target: direct, namespaces: ns, rate: 40, names: 24, seed: *seed}
 	stop, written := make(chan struct{}), make(chan error, 1)
 	began := time.Now()
@@ -80,14 +78,9 @@ func TestDrain(t *testing.T) {
 	protobuf := openProtobuf(t, ways[0], first)
 	raw, silent := dialPlain(t, p), dialPlain(t, p)
 	raw.send(t, "/api/v1/configmaps?watch=1&resourceVersion=0")
-	eventually(t, 20*time.Second, "all watches", func() error {
-		if n := admin.metric(t, "watchfan_watchers"); n != watches+2 {
-			return fmt.Errorf("watchfan_watchers is %v, want %d", n, watches+2)
-		}
-		return nil
-	})
+	admin.awaitWatchers(t, watches+2)
 
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 10*time.Second, "the drain", func() error {
@@ -134,8 +127,8 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%d watches ended within %s, half of them within %s; want them spread over %s", watches, took, half, drain)
 	}
 	select {
-	case <-p.exited:
-	case <-time.After(20 * time.Second):
+	case <-p.Exited:
+	case <-time.After(hangTime(20 * time.Second)):
 		t.Fatal("watchfan has not exited")
 	}
 
@@ -190,7 +183,7 @@ func TestDrain(t *testing.T) {
 	if n := onwards.metric(t, "watchfan_passthrough_requests_total"); n != 0 {
 		t.Errorf("%v requests were passed through:\n%s", n, grepLines(string(onwards.get(t, "/metrics").body), "watchfan_passthrough_requests_total"))
 	}
-	if log := tail(next.log, 200); !strings.Contains(log, "Extended history") || !strings.Contains(log, "Decided history") {
+	if log := proxytest.Tail(next.Log, 200); !strings.Contains(log, "Extended history") || !strings.Contains(log, "Decided history") {
 		t.Errorf("nothing was missing in the history of who had just begun: this test shows less than it should\n%s", log)
 	}
 }
@@ -259,7 +252,7 @@ func (c plainConn) send(t *testing.T, uri string) {
 // rest returns all that comes until the connection is closed.
 func (c plainConn) rest(t *testing.T) string {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(hangTime(30 * time.Second)))
 	all, err := io.ReadAll(c)
 	if err != nil {
 		t.Fatalf("after %d bytes: %v", len(all), err)

@@ -116,6 +116,12 @@ func TestOneWatchUpstream(t *testing.T) {
 
 	// What began with a consistent state has been proved to be current, once for many, by short watches; they end by themselves.
 	time.Sleep(4 * time.Second)
+	eventually(t, 5*time.Second, "the proofs' end", func() error {
+		if n := upstreamWatches(t, direct, "configmaps") - before; n != 1 {
+			return fmt.Errorf("%d watches upstream", n)
+		}
+		return nil
+	})
 	delivered := admin.metric(t, "watchfan_delivered_events_total")
 	for range 10 {
 		if n := upstreamWatches(t, direct, "configmaps") - before; n != 1 {
@@ -138,10 +144,5 @@ func TestOneWatchUpstream(t *testing.T) {
 	t.Logf("%d watches opened in %s; %.0f deliveries in the 3 s of measuring; %d MB in all; RSS %d MB", *fanOut, took.Round(time.Millisecond),
 		delivered, watchers.bytes.Load()>>20, p.residentMemory(t)>>20)
 	watchers.leave()
-	eventually(t, 10*time.Second, "watchfan_watchers", func() error {
-		if n := admin.metric(t, "watchfan_watchers"); n != 0 {
-			return fmt.Errorf("%v watches are left after all clients have gone", n)
-		}
-		return nil
-	})
+	admin.awaitWatchers(t, 0) // all clients have gone
 }

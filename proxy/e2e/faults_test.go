@@ -107,12 +107,10 @@ func TestUpstreamRestarts(t *testing.T) {
 				sel := all[i]
 				state := direct.watch(t, sel.path+"?watch=1&"+sel.query+"&allowWatchBookmarks=1&timeoutSeconds=20")
 				want := make(map[string]string)
-				for n := 1; ; n++ {
-					e := state.wait(t, n)[n-1]
-					if e.end {
-						break
+				for _, e := range state.initial(t) {
+					if !e.end {
+						want[e.key] = strings.TrimPrefix(e.line, `{"type":"ADDED"`)
 					}
-					want[e.key] = strings.TrimPrefix(e.line, `{"type":"ADDED"`)
 				}
 				state.stop()
 				if len(got) != len(want) {
@@ -153,7 +151,7 @@ func TestUpstreamRestarts(t *testing.T) {
 		{"kill -9", func() { c.restart(t, "--kill") }},
 		{"410", func() {
 			// Stopped and cut off, watchfan misses what is written; the next kube-apiserver does not know it any more, nor does etcd.
-			if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			if err := p.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
 			c.restart(t, "--kill")
@@ -162,7 +160,7 @@ func TestUpstreamRestarts(t *testing.T) {
 			missed = work.writes.Load() - work.errors.Load() - missed
 			c.command(t, "compact")
 			c.restart(t, "--kill")
-			if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			if err := p.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
 			if missed < 10 {
@@ -197,7 +195,7 @@ func TestUpstreamAway(t *testing.T) {
 	c := privateCluster(t, endWatches...)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "away")
-	if err := c.halt(); err != nil {
+	if err := c.Halt(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := direct.try(http.MethodGet, "/version", nil, ""); err == nil {
@@ -214,7 +212,7 @@ func TestUpstreamAway(t *testing.T) {
 	if resp := ours.get(t, "/api/v1/configmaps"); resp.status < 500 {
 		t.Errorf("a list without kube-apiserver: %d %s", resp.status, resp.body)
 	}
-	if err := c.begin(); err != nil {
+	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	p.waitReady(t)
@@ -223,7 +221,7 @@ func TestUpstreamAway(t *testing.T) {
 	makeConfigMap(t, direct, "away", "x", "")
 	stream := ours.watch(t, uri+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=200")
 	stream.wait(t, 2)
-	if err := c.halt(); err != nil {
+	if err := c.Halt(); err != nil {
 		t.Fatal(err)
 	}
 	if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK || !strings.Contains(string(resp.body), `"name":"x"`) {
@@ -238,7 +236,7 @@ func TestUpstreamAway(t *testing.T) {
 		}
 		return nil
 	})
-	if err := c.begin(); err != nil {
+	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	rv := direct.patch(t, uri+"/x", `{"data":{"k":"1"}}`)
@@ -285,13 +283,13 @@ func TestShutdown(t *testing.T) {
 	}
 	time.Sleep(300 * time.Millisecond)
 	begin := time.Now()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range streams {
 		select {
 		case <-s.done:
-		case <-time.After(8 * time.Second):
+		case <-time.After(hangTime(8 * time.Second)):
 			t.Fatalf("watch %d, %s at %s, is still open", i, s.uri, s.target.name)
 		}
 		if s.err != nil {
@@ -300,14 +298,29 @@ func TestShutdown(t *testing.T) {
 	}
 	ended := time.Since(begin)
 	select {
-	case <-p.exited:
-	case <-time.After(8 * time.Second):
+	case <-p.Exited:
+	case <-time.After(hangTime(8 * time.Second)):
 		t.Fatal("watchfan has not exited")
 	}
 	t.Logf("%d watches ended within %s of SIGTERM, watchfan within %s", len(streams), ended.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
-	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+	if code := p.Cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// makeLarge makes a PodTemplate x of size bytes and more, and returns where its namespace's are. ConfigMaps would be no less large, but hundreds of other
+// tests' watchers would be sent each change.
+func makeLarge(t *testing.T, d *target, ns string, size int) (uri string) {
+	t.Helper()
+	uri = "/api/v1/namespaces/" + ns + "/podtemplates"
+	d.create(t, uri, fmt.Sprintf(`{"metadata":{"name":"x"},"template":{"spec":{"containers":[{"name":"c","image":"i","args":[%q]}]}}}`, strings.Repeat("x", size)))
+	return uri
+}
+
+// touchLarge changes what makeLarge has made.
+func touchLarge(t *testing.T, d *target, uri string, i int) {
+	t.Helper()
+	d.patch(t, uri+"/x", fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i))
 }
 
 // TestSlowClient: "a slow client may lose its stream, never an event in the middle", at bounded memory and with no effect on others
@@ -319,8 +332,7 @@ func TestSlowClient(t *testing.T) {
 	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
 	createNamespaces(t, direct, "slow")
 	p.waitReady(t)
-	uri := "/api/v1/namespaces/slow/configmaps"
-	direct.create(t, uri, fmt.Sprintf(`{"metadata":{"name":"x"},"data":{"pad":%q}}`, strings.Repeat("x", 40_000)))
+	uri := makeLarge(t, direct, "slow", 40_000)
 	rv := direct.version(t, uri)
 	query := fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, rv)
 
@@ -340,17 +352,12 @@ func TestSlowClient(t *testing.T) {
 		slow = append(slow, conn.(*net.TCPConn))
 	}
 	fast, twin := ours.watch(t, query), direct.watch(t, query)
-	eventually(t, 5*time.Second, "watchfan_watchers", func() error {
-		if n := admin.metric(t, "watchfan_watchers"); n != 6 {
-			return fmt.Errorf("%v", n)
-		}
-		return nil
-	})
+	admin.awaitWatchers(t, 6)
 	memory := p.residentMemory(t)
 	const n = 500
 	parked := 0.0
 	for i := range n {
-		direct.patch(t, uri+"/x", fmt.Sprintf(`{"data":{"n":"%d"}}`, i))
+		touchLarge(t, direct, uri, i)
 		if i%50 == 0 {
 			parked = max(parked, admin.metric(t, "watchfan_parked_watchers"))
 		}
@@ -413,23 +420,14 @@ func TestVanishingClients(t *testing.T) {
 		}
 		conns = append(conns, conn.(*net.TCPConn))
 	}
-	watchers := func(want float64) {
-		t.Helper()
-		eventually(t, 10*time.Second, "watchfan_watchers", func() error {
-			if n := admin.metric(t, "watchfan_watchers"); n != want {
-				return fmt.Errorf("%v, want %v", n, want)
-			}
-			return nil
-		})
-	}
-	watchers(100)
+	admin.awaitWatchers(t, 100)
 	for i, conn := range conns {
 		if i%2 == 0 {
 			_ = conn.SetLinger(0) // RST
 		}
 		conn.Close()
 	}
-	watchers(0)
+	admin.awaitWatchers(t, 0)
 	if n := admin.metric(t, "watchfan_lane_watchers", `resource="configmaps"`); n != 0 {
 		t.Errorf("the lane counts %v watchers", n)
 	}
@@ -469,13 +467,19 @@ func TestBadHeads(t *testing.T) {
 		_, _ = io.WriteString(conn, "GET /version HTTP/1.1\r\nHost: loc")
 		slow = append(slow, conn)
 	}
-	if resp := p.plain(t).get(t, "/version"); resp.status != http.StatusOK || resp.took > 2*time.Second {
-		t.Errorf("beside 200 slow heads: %d after %s", resp.status, resp.took)
+	if resp := p.plain(t).get(t, "/version"); resp.status != http.StatusOK {
+		t.Errorf("beside 200 slow heads: %d", resp.status)
 	}
-	_ = slow[0].SetReadDeadline(begin.Add(45 * time.Second))
+	// Those would have to be given up before the answer if that had waited for them.
+	_ = slow[0].SetReadDeadline(time.Now().Add(time.Millisecond))
+	if n, err := slow[0].Read(make([]byte, 1)); !os.IsTimeout(err) {
+		t.Errorf("a slow head has been answered already: %d bytes, %v", n, err)
+	}
+	const patience = 2 * time.Minute
+	_ = slow[0].SetReadDeadline(time.Now().Add(patience))
 	answer, err := io.ReadAll(slow[0])
 	if os.IsTimeout(err) {
-		t.Fatal("a head that never ends is waited for longer than 45 s")
+		t.Fatalf("a head that never ends is waited for longer than %s", patience)
 	}
 	t.Logf("a head that never ends: %q after %s", strings.SplitN(string(answer), "\r\n", 2)[0], time.Since(begin).Round(time.Second))
 }
@@ -585,10 +589,12 @@ func TestHealth(t *testing.T) {
 	}
 
 	lacking := privateWatchfan(t, c, "--resident-resources=nosuches", "--profiling=false")
-	time.Sleep(time.Second)
-	if resp := lacking.admin(t).get(t, "/readyz"); resp.status != http.StatusInternalServerError || !strings.Contains(string(resp.body), "nosuches") {
-		t.Errorf("/readyz without a resident resource: %d %s", resp.status, resp.body)
-	}
+	eventually(t, 5*time.Second, "the resident resource that is missing", func() error {
+		if resp := lacking.admin(t).get(t, "/readyz"); resp.status != http.StatusInternalServerError || !strings.Contains(string(resp.body), "nosuches") {
+			return fmt.Errorf("/readyz: %d %s", resp.status, resp.body)
+		}
+		return nil
+	})
 	if resp := lacking.admin(t).get(t, "/debug/pprof/"); resp.status != http.StatusNotFound {
 		t.Errorf("/debug/pprof without --profiling: %d", resp.status)
 	}

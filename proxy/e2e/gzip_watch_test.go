@@ -105,7 +105,7 @@ func readWatch(ctx context.Context, d *target, uri, accepts string) ([]byte, err
 // TestGzipCut: a stream that breaks off is an error to its client, and no silent end.
 func TestGzipCut(t *testing.T) {
 	c := sharedCluster(t)
-	p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), c.ready.Kubeconfigs["admin"])
+	p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), c.Ready.Kubeconfigs["admin"])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,10 +116,10 @@ func TestGzipCut(t *testing.T) {
 		r.wait(t, 2)
 		cut = append(cut, r)
 	}
-	if err := p.cmd.Process.Kill(); err != nil {
+	if err := p.Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-p.exited
+	<-p.Exited
 	for _, r := range cut {
 		<-r.done
 		if r.err == nil {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // kubectlWay is kubectl with one way to the cluster.
@@ -33,7 +35,7 @@ func kubectlWays(t *testing.T) []kubectlWay {
 		return kubectlWay{name, kubectl{program, args, filepath.Join(home, name)}}
 	}
 	return []kubectlWay{
-		way("straight", "--kubeconfig", c.ready.Kubeconfigs["admin"]),
+		way("straight", "--kubeconfig", c.Ready.Kubeconfigs["admin"]),
 		way("plain", "--kubeconfig", empty, "--server", "http://"+p.ports.Insecure),
 		way("secure", "--kubeconfig", empty, "--server", "https://"+p.ports.Secure, "--insecure-skip-tls-verify", "--token", c.token(t, "admin")),
 	}
@@ -156,32 +158,16 @@ func TestKubectlFollows(t *testing.T) {
 	const ns = "kubectl-follows"
 	direct := sharedCluster(t).direct(t)
 	kubectlNamespace(t, direct, ways[0].kubectl, ns)
-	commands := []struct{ args, last string }{ // last is what it says in the end; the first ones are silent until then
-		{"wait --for=condition=Ready pod/p --timeout=40s", "pod/p condition met"},
-		{"wait --for=jsonpath={.data.k}=9 configmap --all --timeout=40s", "configmap/y condition met"},
-		{"wait --for=delete service/v --timeout=40s", "service/v condition met"},
-		{"rollout status deployment/d --timeout=40s", "successfully rolled out"},
-		{"get deployment d -w", "2/2"},
-		{"get pods -w -o wide", "1.2.3.4"},
-		{"get services -w --output-watch-events", "DELETED"},
+	commands := []followed{
+		{args: "wait --for=condition=Ready pod/p --timeout=120s", last: "pod/p condition met", silent: true},
+		{args: "wait --for=jsonpath={.data.k}=9 configmap --all --timeout=120s", last: "configmap/y condition met", silent: true},
+		{args: "wait --for=delete service/v --timeout=120s", last: "service/v condition met", silent: true},
+		{args: "rollout status deployment/d --timeout=120s", last: "successfully rolled out"},
+		{args: "get deployment d -w", last: "2/2"},
+		{args: "get pods -w -o wide", last: "1.2.3.4"},
+		{args: "get services -w --output-watch-events", last: "DELETED"},
 	}
-	running := make([][]*follower, len(commands))
-	for i, c := range commands {
-		for _, k := range ways {
-			running[i] = append(running[i], startFollower(t, k.kubectl, append([]string{"-n", ns}, strings.Fields(c.args)...)))
-		}
-	}
-	eventually(t, 30*time.Second, "the first words of those that talk", func() error {
-		for i, c := range commands {
-			for _, f := range running[i] {
-				if !strings.HasPrefix(c.args, "wait") && f.said(t) == "" {
-					return fmt.Errorf("kubectl %s is silent", c.args)
-				}
-			}
-		}
-		return nil
-	})
-	time.Sleep(2 * time.Second) // those that wait began before; and a watch follows the first list
+	follow(t, ways, ns, commands)
 	core := "/api/v1/namespaces/" + ns
 	for _, status := range []string{rolledOut(1, 0), rolledOut(2, 0), rolledOut(2, 1), rolledOut(2, 2)} {
 		direct.patch(t, "/apis/apps/v1/namespaces/"+ns+"/deployments/d/status", status)
@@ -189,21 +175,72 @@ func TestKubectlFollows(t *testing.T) {
 	}
 	direct.patch(t, core+"/pods/p/status", `{"status":{"phase":"Running","podIP":"1.2.3.4","podIPs":[{"ip":"1.2.3.4"}],"conditions":[{"type":"Ready","status":"True"}]}}`)
 	direct.patch(t, core+"/configmaps/x", `{"data":{"k":"9"}}`)
-	time.Sleep(200 * time.Millisecond) // one after the other, on every way
+	commands[1].await(t, ways, "configmap/x condition met") // one after the other, on every way
 	direct.patch(t, core+"/configmaps/y", `{"data":{"k":"9"}}`)
 	direct.remove(t, core+"/services/v")
-	time.Sleep(time.Second)
-	for i, c := range commands {
+	compareFollowers(t, ways, commands)
+}
+
+// followed is a command that waits for something, or watches it.
+type followed struct {
+	args   string
+	last   string // what it says in the end, with single blanks
+	silent bool   // until something happens
+
+	running []*follower // by way
+}
+
+// follow starts commands on all ways and waits until they watch.
+func follow(t *testing.T, ways []kubectlWay, ns string, commands []followed) {
+	t.Helper()
+	begin := time.Now()
+	for i := range commands {
+		c := &commands[i]
+		for _, k := range ways {
+			c.running = append(c.running, startFollower(t, k.kubectl, append([]string{"-n", ns}, strings.Fields(c.args)...)))
+		}
+	}
+	eventually(t, 30*time.Second, "the first words of those that talk", func() error {
+		for _, c := range commands {
+			for _, f := range c.running {
+				if !c.silent && f.said(t) == "" {
+					return fmt.Errorf("kubectl %s is silent", c.args)
+				}
+			}
+		}
+		return nil
+	})
+	// The others have had the same to do until here; and a watch follows the first list.
+	time.Sleep(max(2*time.Second, time.Since(begin)))
+}
+
+// await waits until the command has said something on all ways.
+func (c followed) await(t *testing.T, ways []kubectlWay, words string) {
+	t.Helper()
+	for i, f := range c.running {
+		eventually(t, 10*time.Second, fmt.Sprintf("%q from kubectl %s, %s", words, c.args, ways[i].name), func() error {
+			if said := f.said(t); !strings.Contains(manyBlanks.ReplaceAllString(said, " "), words) {
+				return fmt.Errorf("it says\n%s", said)
+			}
+			return nil
+		})
+	}
+}
+
+// compareFollowers waits until the commands have said their last on all ways, and compares what they have said.
+func compareFollowers(t *testing.T, ways []kubectlWay, commands []followed) {
+	t.Helper()
+	for _, c := range commands {
+		c.await(t, ways, c.last)
+	}
+	for _, c := range commands {
 		var outputs []string
-		for _, f := range running[i] {
-			outputs = append(outputs, f.finish(t, strings.Contains(c.args, " -w")))
+		for _, f := range c.running {
+			outputs = append(outputs, f.finish(t, strings.HasPrefix(c.args, "get ")))
 		}
-		if !strings.Contains(outputs[0], c.last) {
-			t.Errorf("kubectl %s straight does not say %q but\n%s", c.args, c.last, outputs[0])
-		}
-		for j, k := range ways[1:] {
-			if outputs[j+1] != outputs[0] {
-				t.Errorf("kubectl %s through the %s port says\n%s\nwant\n%s", c.args, k.name, outputs[j+1], outputs[0])
+		for i, k := range ways[1:] {
+			if outputs[i+1] != outputs[0] {
+				t.Errorf("kubectl %s through the %s port says\n%s\nwant\n%s", c.args, k.name, outputs[i+1], outputs[0])
 			}
 		}
 	}
@@ -226,7 +263,7 @@ func startFollower(t *testing.T, k kubectl, args []string) *follower {
 	defer out.Close()
 	f.out = out.Name()
 	f.cmd.Stdout, f.cmd.Stderr = out, out
-	if err := launch(f.cmd.Start); err != nil {
+	if err := proxytest.Launch(f.cmd); err != nil {
 		t.Fatal(err)
 	}
 	return f

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,7 +22,7 @@ type kubectl struct {
 
 func (k kubectl) run(t *testing.T, stdin string, args ...string) (output string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.program, append(k.args, args...)...)
 	cmd.Env = []string{"HOME=" + k.home, "PATH=" + os.Getenv("PATH")}
@@ -43,19 +42,8 @@ func (k kubectl) run(t *testing.T, stdin string, args ...string) (output string,
 // TestKubectl: "output identical to direct" (contract.md O02).
 func TestKubectl(t *testing.T) {
 	t.Parallel()
-	program := binary(t, "KUBECTL_BIN", "kubectl")
-	c := sharedCluster(t)
-	p := sharedWatchfan(t)
-	home := t.TempDir()
-	empty := filepath.Join(home, "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	straight := kubectl{program, []string{"--kubeconfig", c.ready.Kubeconfigs["admin"]}, filepath.Join(home, "straight")}
-	plain := kubectl{program, []string{"--kubeconfig", empty, "--server", "http://" + p.ports.Insecure}, filepath.Join(home, "plain")}
-	secure := kubectl{program, []string{"--kubeconfig", empty, "--server", "https://" + p.ports.Secure, "--insecure-skip-tls-verify", "--token", c.token(t, "admin")}, filepath.Join(home, "secure")}
-
-	direct := c.direct(t)
+	ways := kubectlWays(t)
+	direct := sharedCluster(t).direct(t)
 	createNamespaces(t, direct, "kubectl", "kubectl-w")
 	makeConfigMap(t, direct, "kubectl", "x", `"l":"1"`)
 	makeConfigMap(t, direct, "kubectl", "y", `"l":"2"`)
@@ -86,7 +74,7 @@ func TestKubectl(t *testing.T) {
 		{"delete", "configmap", "applied", "-n", "kubectl"},
 	} {
 		var outputs []string
-		for _, k := range []kubectl{straight, plain, secure} {
+		for _, k := range ways {
 			stdin := ""
 			uri := "/api/v1/namespaces/kubectl/configmaps"
 			switch args[0] { // each finds the same state
@@ -107,79 +95,39 @@ func TestKubectl(t *testing.T) {
 			}
 			outputs = append(outputs, fmt.Sprintf("%s[exit %d]", kubectlAges.ReplaceAllString(out, "AGE"), code))
 		}
-		for i, name := range []string{"plain", "secure"} {
+		for i, k := range ways[1:] {
 			if outputs[i+1] != outputs[0] {
-				t.Errorf("kubectl %q through the %s port says\n%s\nwant\n%s", args, name, outputs[i+1], outputs[0])
+				t.Errorf("kubectl %q through the %s port says\n%s\nwant\n%s", args, k.name, outputs[i+1], outputs[0])
 			}
 		}
 	}
 }
 
 var (
-	exampleKinds    = regexp.MustCompile(`(?m)^.*example\.com.*\n`)
-	kubectlAges     = regexp.MustCompile(`\b\d+[smh](\d+[smh])?\b`)
-	watchedCommands = [][]string{
-		{"get", "configmaps", "-w"},
-		{"get", "configmap", "seen", "-w"},
-		{"get", "configmaps", "--watch-only"},
-		{"get", "configmaps", "-w", "-l", "l=1", "-o", "json"},
-		{"get", "configmaps", "-w", "--output-watch-events"},
-	}
+	exampleKinds = regexp.MustCompile(`(?m)^.*example\.com.*\n`)
+	kubectlAges  = regexp.MustCompile(`\b\d+[smh](\d+[smh])?\b`)
 )
 
 // TestKubectlWatch runs kubectl get -w straight and through both ports at once, while something happens.
 func TestKubectlWatch(t *testing.T) {
 	t.Parallel()
-	program := binary(t, "KUBECTL_BIN", "kubectl")
-	c := sharedCluster(t)
-	p := sharedWatchfan(t)
-	direct := c.direct(t)
-	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
+	ways := kubectlWays(t)
+	const ns, uri = "kubectl-watch", "/api/v1/namespaces/kubectl-watch/configmaps"
+	direct := sharedCluster(t).direct(t)
+	createNamespaces(t, direct, ns)
+	makeConfigMap(t, direct, ns, "seen", `"l":"1"`)
+	commands := []followed{ // in the end, seen has two members more
+		{args: "get configmaps -w", last: "seen 4 "},
+		{args: "get configmap seen -w", last: "seen 4 "},
+		{args: "get configmaps --watch-only", last: "seen 4 ", silent: true},
+		{args: "get configmaps -w -l l=1 -o json", last: `"last"`},
+		{args: "get configmaps -w --output-watch-events", last: "seen 4 "},
 	}
-	ways := [][]string{
-		{"--kubeconfig", c.ready.Kubeconfigs["admin"]},
-		{"--kubeconfig", empty, "--server", "http://" + p.ports.Insecure},
-		{"--kubeconfig", empty, "--server", "https://" + p.ports.Secure, "--insecure-skip-tls-verify", "--token", c.token(t, "admin")},
-	}
-	createNamespaces(t, direct, "kubectl-watch")
-	makeConfigMap(t, direct, "kubectl-watch", "seen", `"l":"1"`)
-	out := make([][]*bytes.Buffer, len(watchedCommands))
-	var commands []*exec.Cmd
-	for i, args := range watchedCommands {
-		for _, way := range ways {
-			cmd := exec.Command(program, append(append(append([]string{}, way...), "-n", "kubectl-watch"), args...)...)
-			cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
-			b := new(bytes.Buffer)
-			out[i] = append(out[i], b)
-			cmd.Stdout, cmd.Stderr = b, b
-			if err := launch(cmd.Start); err != nil {
-				t.Fatal(err)
-			}
-			commands = append(commands, cmd)
-		}
-	}
-	time.Sleep(6 * time.Second) // discovery, the first list, the watch: a dozen programs on a small machine
-	uri := "/api/v1/namespaces/kubectl-watch/configmaps"
+	follow(t, ways, ns, commands)
 	direct.patch(t, uri+"/seen", `{"data":{"k":"1","m":"2"}}`)
-	makeConfigMap(t, direct, "kubectl-watch", "new", `"l":"1"`)
+	makeConfigMap(t, direct, ns, "new", `"l":"1"`)
 	direct.patch(t, uri+"/new", `{"metadata":{"labels":{"l":"2"}}}`)
 	direct.remove(t, uri+"/new")
-	time.Sleep(time.Second)
-	for _, cmd := range commands {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-	}
-	for i, args := range watchedCommands {
-		want := kubectlAges.ReplaceAllString(out[i][0].String(), "AGE")
-		if strings.Count(want, "\n") < 3 {
-			t.Errorf("kubectl %q straight says only\n%s", args, want)
-		}
-		for j := range ways[1:] {
-			if got := kubectlAges.ReplaceAllString(out[i][j+1].String(), "AGE"); got != want {
-				t.Errorf("kubectl %q way %d says\n%s\nwant\n%s", args, j+1, got, want)
-			}
-		}
-	}
+	direct.patch(t, uri+"/seen", `{"data":{"n":"3","last":"4"}}`)
+	compareFollowers(t, ways, commands)
 }

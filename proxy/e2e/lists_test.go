@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -105,18 +106,11 @@ func TestReadYourWrites(t *testing.T) {
 				}
 				if i%5 == 0 {
 					r := ours.watch(t, uri+"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=20")
-					found := false
-					for n := 1; ; n++ {
-						e := r.wait(t, n)[n-1]
-						found = found || strings.Contains(e.line, value)
-						if e.end {
-							if e.rv < rv {
-								t.Errorf("initial events end at %d, asked behind %d", e.rv, rv)
-							}
-							break
-						}
+					initial := r.initial(t)
+					if end := initial[len(initial)-1]; end.rv < rv {
+						t.Errorf("initial events end at %d, asked behind %d", end.rv, rv)
 					}
-					if !found {
+					if !slices.ContainsFunc(initial, func(e event) bool { return strings.Contains(e.line, value) }) {
 						t.Errorf("initial events lack %s", value)
 					}
 					r.stop()

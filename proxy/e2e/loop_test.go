@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // upstreamAt returns a kubeconfig whose cluster is at an address in plaintext.
@@ -72,7 +74,7 @@ func TestLoop(t *testing.T) {
 					}
 					return nil
 				})
-				if log := tail(p.log, 100); !strings.Contains(log, "name kube-apiserver's own address") {
+				if log := proxytest.Tail(p.Log, 100); !strings.Contains(log, "name kube-apiserver's own address") {
 					t.Errorf("the log does not say what to do:\n%s", log)
 				}
 			}

@@ -12,11 +12,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 var (
@@ -29,6 +30,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	go noteStalls()
 	_ = flag.Set("test.parallel", "8") // they wait more than they work
 	code := m.Run()
 	if err := shared.stop(); err != nil {
@@ -41,21 +43,7 @@ func TestMain(m *testing.M) {
 // binary returns the path of a program that make test builds.
 func binary(t testing.TB, env, name string) string {
 	t.Helper()
-	path := os.Getenv(env)
-	if path == "" {
-		path = filepath.Join("..", "..", "bin", name)
-	}
-	path, err := filepath.Abs(path)
-	if err == nil {
-		_, err = os.Stat(path)
-	}
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s is not built (%v), and in CI the end-to-end tests must run: make test builds it", name, err)
-		}
-		t.Skipf("%s is not built (%v): run make test, which builds it, or set %s", name, err, env)
-	}
-	return path
+	return proxytest.Binary(t, env, name, "test")
 }
 
 // shared are the cluster and the watchfan that most tests use, started by the first that asks.
@@ -80,11 +68,11 @@ func sharedCluster(t testing.TB) *cluster {
 func (s *sharedProcesses) clusterLocked(t testing.TB) *cluster {
 	t.Helper()
 	if s.cluster == nil {
-		c, err := startCluster(binary(t, "DEVCLUSTER_BIN", "devcluster"))
+		c, err := proxytest.StartCluster(binary(t, "DEVCLUSTER_BIN", "devcluster"))
 		if err != nil {
 			t.Fatalf("start devcluster: %v", err)
 		}
-		s.cluster = c
+		s.cluster = &cluster{c}
 	}
 	return s.cluster
 }
@@ -102,7 +90,7 @@ func sharedWatchfan(t testing.TB) *watchfan {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := startWatchfan(path, dir, c.ready.Kubeconfigs["admin"])
+		p, err := startWatchfan(path, dir, c.Ready.Kubeconfigs["admin"])
 		if err != nil {
 			t.Fatalf("start watchfan: %v", err)
 		}
@@ -118,38 +106,20 @@ func (s *sharedProcesses) stop() error {
 		os.RemoveAll(s.dir)
 	}
 	if s.cluster != nil {
-		if err := s.cluster.stop(); err != nil && failed == nil {
+		if err := s.cluster.Stop(); err != nil && failed == nil {
 			failed = err
 		}
 	}
 	return failed
 }
 
-// launch starts a process so that it dies with this one. The kernel ties that to the thread that forked, so one thread
-// does all of it and never ends.
-func launch(start func() error) error {
-	launcher.once.Do(func() {
-		launcher.c = make(chan func())
-		go func() {
-			runtime.LockOSThread()
-			for f := range launcher.c {
-				f()
-			}
-		}()
-	})
-	errc := make(chan error)
-	launcher.c <- func() { errc <- start() }
-	return <-errc
-}
+// hangTime is after how long what takes up to d on a quiet machine is called a hang. A machine may be ten times slower.
+func hangTime(d time.Duration) time.Duration { return min(10*d, 5*time.Minute) }
 
-var launcher struct {
-	once sync.Once
-	c    chan func()
-}
-
-// eventually fails the test unless f returns nil within patience.
+// eventually waits until f returns nil, which takes up to patience on a quiet machine, and fails the test if it hangs.
 func eventually(t testing.TB, patience time.Duration, what string, f func() error) {
 	t.Helper()
+	patience = hangTime(patience)
 	deadline := time.Now().Add(patience)
 	for {
 		err := f()
@@ -162,3 +132,20 @@ func eventually(t testing.TB, patience time.Duration, what string, f func() erro
 		time.Sleep(50 * time.Millisecond)
 	}
 }
+
+// stalled is the longest for which this process has had to wait for its turn.
+var stalled atomic.Int64
+
+// noteStalls keeps stalled up to date, and does not return.
+func noteStalls() {
+	const pause = 10 * time.Millisecond
+	for {
+		begin := time.Now()
+		time.Sleep(pause)
+		longest(&stalled, time.Since(begin)-pause)
+	}
+}
+
+// apart is how far apart two moments may be that are d apart at the most on a quiet machine: with the stalls that there have been, four processes may have
+// waited one after the other.
+func apart(d time.Duration) time.Duration { return d + 4*time.Duration(stalled.Load()) }

@@ -364,7 +364,7 @@ func (r row) compare(t *testing.T, ours, theirs *target) error {
 	if asked := r.header.Get("Audit-Id"); got.header.Get("Audit-Id") == "" || asked != "" && got.header.Get("Audit-Id") != asked {
 		return fmt.Errorf("Audit-Id %q, want %q", got.header.Get("Audit-Id"), asked)
 	}
-	if d := got.took - want.took; d.Abs() > 1500*time.Millisecond {
+	if d := got.took - want.took; d.Abs() > apart(1500*time.Millisecond) {
 		return fmt.Errorf("took %s, kube-apiserver %s", got.took, want.took)
 	}
 	g, w := r.normal(got), r.normal(want)

@@ -179,7 +179,7 @@ func (r *recording) open() bool {
 // wait waits for n events.
 func (r *recording) wait(t testing.TB, n int) []event {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(hangTime(15 * time.Second))
 	for {
 		events := r.all()
 		if len(events) >= n {
@@ -192,9 +192,20 @@ func (r *recording) wait(t testing.TB, n int) []event {
 	}
 }
 
-// finish waits until the stream has ended and fails the test unless that was a proper end.
+// initial waits for the bookmark that ends the initial events, and returns it behind them.
+func (r *recording) initial(t testing.TB) []event {
+	t.Helper()
+	for n := 1; ; n++ {
+		if events := r.wait(t, n)[:n]; events[n-1].end {
+			return events
+		}
+	}
+}
+
+// finish waits until the stream has ended, which takes up to patience on a quiet machine, and fails the test unless that was a proper end.
 func (r *recording) finish(t testing.TB, patience time.Duration) []event {
 	t.Helper()
+	patience = hangTime(patience)
 	select {
 	case <-r.done:
 	case <-time.After(patience):

@@ -149,7 +149,7 @@ func (r *relay) reset() {
 // serverAddress is kube-apiserver's host and port.
 func (c *cluster) serverAddress(t testing.TB) string {
 	t.Helper()
-	u, err := url.Parse(c.ready.Server)
+	u, err := url.Parse(c.Ready.Server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,15 +159,15 @@ func (c *cluster) serverAddress(t testing.TB) string {
 // through returns the flag that has a watchfan find kube-apiserver behind a relay.
 func (c *cluster) through(t testing.TB, r *relay) string {
 	t.Helper()
-	config, err := os.ReadFile(c.ready.Kubeconfigs["admin"])
+	config, err := os.ReadFile(c.Ready.Kubeconfigs["admin"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(config), c.ready.Server) {
-		t.Fatalf("the kubeconfig does not name %s", c.ready.Server)
+	if !strings.Contains(string(config), c.Ready.Server) {
+		t.Fatalf("the kubeconfig does not name %s", c.Ready.Server)
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(config), c.ready.Server, "https://"+r.address())), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(config), c.Ready.Server, "https://"+r.address())), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return "--kubeconfig=" + path

@@ -21,16 +21,16 @@ func TestEtcdRestored(t *testing.T) {
 	createNamespaces(t, direct, "restored")
 	uri := "/api/v1/namespaces/restored/configmaps"
 	makeConfigMap(t, direct, "restored", "old", `"l":"1"`)
-	etcd, backup := filepath.Join(c.dir, "etcd"), filepath.Join(c.dir, "backup")
+	etcd, backup := filepath.Join(c.Dir, "etcd"), filepath.Join(c.Dir, "backup")
 	again := func(do func() error) {
 		t.Helper()
-		if err := c.halt(); err != nil {
+		if err := c.Halt(); err != nil {
 			t.Fatal(err)
 		}
 		if err := do(); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.begin(); err != nil {
+		if err := c.Begin(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -116,7 +116,7 @@ func TestUpstreamSilence(t *testing.T) {
 // signal sends a signal to one of c's processes.
 func (c *cluster) signal(t testing.TB, process string, s syscall.Signal) {
 	t.Helper()
-	if err := syscall.Kill(c.ready.Pids[process], s); err != nil {
+	if err := syscall.Kill(c.Ready.Pids[process], s); err != nil {
 		t.Fatalf("signal %s: %v", process, err)
 	}
 }

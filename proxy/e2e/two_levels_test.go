@@ -19,7 +19,7 @@ func (c *cluster) over(t *testing.T, secure, user string) string {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	content := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x","user":"x"}}],`+
 		`"clusters":[{"name":"x","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],"users":[{"name":"x","user":{"tokenFile":%q}}]}`,
-		secure, c.ready.TokenFiles[user])
+		secure, c.Ready.TokenFiles[user])
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +93,8 @@ func TestTwoLevelsReads(t *testing.T) {
 	for name, ways := range map[string][2]*target{
 		"reader":              {s.upper.secure(t, c.token(t, "reader")), c.as(t, "reader")},
 		"nobody":              {s.upper.secure(t, ""), c.as(t, "")},
-		"admin's certificate": {certificate("https://"+s.upper.ports.Secure, "boss", "system:masters"), certificate(c.ready.Server, "boss", "system:masters")},
-		"other certificate":   {certificate("https://"+s.upper.ports.Secure, "jane"), certificate(c.ready.Server, "jane")},
+		"admin's certificate": {certificate("https://"+s.upper.ports.Secure, "boss", "system:masters"), certificate(c.Ready.Server, "boss", "system:masters")},
+		"other certificate":   {certificate("https://"+s.upper.ports.Secure, "jane"), certificate(c.Ready.Server, "jane")},
 	} {
 		for _, path := range []string{uri, uri + "/c3", uri + "?resourceVersion=0", "/api/v1/secrets", uri + "?watch=1&resourceVersion=0&timeoutSeconds=1"} {
 			ours, theirs := ways[0].get(t, path), ways[1].get(t, path)

@@ -54,7 +54,7 @@ func (p *watchfan) command(t testing.TB, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, p.cmd.Path, append(args, "--admin", "http://"+p.ports.Admin)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, p.Cmd.Path, append(args, "--admin", "http://"+p.ports.Admin)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("watchfan %s: %v: %s", strings.Join(args, " "), err, out)
 	}
@@ -199,7 +199,7 @@ func TestVerdicts(t *testing.T) {
 		}
 		return nil
 	})
-	log, err := os.ReadFile(p.log)
+	log, err := os.ReadFile(p.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestVerdictUpstream(t *testing.T) {
 	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0", "one", 0).readAll()
 	p.watchVerdict(t, "one", proxy.UpToDate)
 
-	apiserver := c.ready.Pids["kube-apiserver"]
+	apiserver := c.Ready.Pids["kube-apiserver"]
 	if err := syscall.Kill(apiserver, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -232,11 +232,11 @@ func TestVerdictUpstream(t *testing.T) {
 	}
 	p.watchVerdict(t, "one", proxy.UpToDate)
 
-	if err := c.halt(); err != nil {
+	if err := c.Halt(); err != nil {
 		t.Fatal(err)
 	}
 	p.watchVerdict(t, "one", proxy.UpstreamBroken)
-	if err := c.begin(); err != nil {
+	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	p.watchVerdict(t, "one", proxy.UpToDate)
@@ -256,7 +256,7 @@ func TestTop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(t.Context(), p.cmd.Path, "top", "--admin", p.ports.Admin)
+		cmd := exec.CommandContext(t.Context(), p.Cmd.Path, "top", "--admin", p.ports.Admin)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = other, other, other
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -332,8 +332,7 @@ func TestVerdictSlowReader(t *testing.T) {
 	p := privateWatchfan(t, c)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "slow-reader")
-	uri := "/api/v1/namespaces/slow-reader/configmaps"
-	direct.create(t, uri, fmt.Sprintf(`{"metadata":{"name":"x"},"data":{"pad":%q}}`, strings.Repeat("x", 500_000)))
+	uri := makeLarge(t, direct, "slow-reader", 500_000)
 	slow := openSocket(t, p, "", fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri)), "slow-reader", 64<<10)
 	go func() { // some 300 KB/s
 		for err := error(nil); err == nil; time.Sleep(50 * time.Millisecond) {
@@ -341,7 +340,7 @@ func TestVerdictSlowReader(t *testing.T) {
 		}
 	}()
 	for i := range 30 { // 15 MB, of which buffers hold a few
-		direct.patch(t, uri+"/x", fmt.Sprintf(`{"data":{"n":"%d"}}`, i))
+		touchLarge(t, direct, uri, i)
 	}
 	if got := p.watchVerdict(t, "slow-reader", proxy.ClientReadsSlowly); got.Parks == 0 || got.LagEvents == 0 {
 		t.Errorf("got %+v", got)

@@ -14,40 +14,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
-
-// clientGoReleases are what the program informers is compiled against: the newest, the last in which watch-lists are off unless asked for,
-// and an old one that can be asked.
-var clientGoReleases = []struct{ name, modFile string }{
-	{"v0.37", "go.mod"},
-	{"v0.34", "v0.34.mod"},
-	{"v0.31", "v0.31.mod"},
-}
-
-// buildInformers returns the programs by release. The go command keeps what it compiled, and with INFORMERS_BIN, a directory,
-// what it linked.
-func buildInformers(t *testing.T) map[string]string {
-	t.Helper()
-	dir := os.Getenv("INFORMERS_BIN")
-	if dir == "" {
-		dir = t.TempDir()
-	}
-	programs := make(map[string]string)
-	for _, r := range clientGoReleases {
-		begin := time.Now()
-		programs[r.name] = filepath.Join(dir, "informers-"+r.name)
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-modfile="+r.modFile, "-o", programs[r.name], ".")
-		cmd.Dir = "informers"
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build informers with client-go %s: %v\n%s", r.name, err, out)
-		}
-		t.Logf("built informers with client-go %s in %s", r.name, time.Since(begin).Round(100*time.Millisecond))
-	}
-	return programs
-}
 
 // informerCase is one way to run the program.
 type informerCase struct {
@@ -58,10 +29,10 @@ type informerCase struct {
 // informerCases are all of them. There are no typed informers of custom resources, and no dynamic ones in protobuf.
 func informerCases() []informerCase {
 	var all []informerCase
-	for _, r := range clientGoReleases {
+	for _, release := range proxytest.ClientGoReleases {
 		for _, kind := range [][2]string{{"typed", "json"}, {"typed", "protobuf"}, {"dynamic", "json"}, {"metadata", "json"}, {"metadata", "protobuf"}} {
 			for _, watchList := range []bool{false, true} {
-				all = append(all, informerCase{r.name, kind[0], kind[1], watchList})
+				all = append(all, informerCase{release, kind[0], kind[1], watchList})
 			}
 		}
 	}
@@ -117,12 +88,11 @@ func startInformerProcess(t *testing.T, program string, c informerCase, userAgen
 		p.cmd.Env = append(p.cmd.Env, "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true")
 	}
 	p.cmd.Stderr = &p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := launch(p.cmd.Start); err != nil {
+	if err := proxytest.Launch(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -300,7 +270,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 	}
 	binary(t, "WATCHFAN_PLAIN_BIN", "watchfan")
 	binary(t, "DEVCLUSTER_BIN", "devcluster")
-	programs := buildInformers(t)
+	programs := proxytest.BuildInformers(t, "informers")
 	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + auditLog}, endWatches...)...)
 	direct := c.direct(t)
 	createNamespaces(t, direct, churned)
@@ -330,7 +300,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 		churning <- churnResult{turns, err}
 	}()
 	begin := time.Now()
-	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.ready.TokenFiles["admin"], "--ca-file", filepath.Join(filepath.Dir(p.log), "watchfan.crt")}
+	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.Ready.TokenFiles["admin"], "--ca-file", filepath.Join(filepath.Dir(p.Log), "watchfan.crt")}
 	running := make(map[informerCase]*informerProcess)
 	for _, ic := range informerCases() {
 		running[ic] = startInformerProcess(t, programs[ic.release], ic, "through/"+ic.String(), through)
@@ -369,7 +339,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 	for _, col := range collections {
 		versions[col.name] = versionsOf(t, direct, col)
 	}
-	twins := reportTwins(t, programs, []string{"--kubeconfig", c.ready.Kubeconfigs["admin"]})
+	twins := reportTwins(t, programs, []string{"--kubeconfig", c.Ready.Kubeconfigs["admin"]})
 	t.Logf("all and their twins reported after %s", time.Since(begin).Round(100*time.Millisecond))
 
 	reads := make(map[string][]auditedRead) // by user agent

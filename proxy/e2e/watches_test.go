@@ -45,14 +45,14 @@ func (s *stage) twins(query string) [2]*recording {
 // equal waits until both have ended and compares them.
 func (s *stage) equal(pair [2]*recording) []event {
 	s.t.Helper()
-	got, want := pair[0].finish(s.t, 20*time.Second), pair[1].finish(s.t, 20*time.Second)
+	got := pair[0].finish(s.t, 20*time.Second)
+	pair[1].finish(s.t, 20*time.Second)
 	if err := compare(pair[0].objects(), pair[1].objects()); err != nil {
 		s.t.Errorf("%s: %v", pair[0].uri, err)
 	}
-	if d := pair[0].lasted() - pair[1].lasted(); d.Abs() > time.Second {
+	if d := pair[0].lasted() - pair[1].lasted(); d.Abs() > apart(time.Second) {
 		s.t.Errorf("%s lasted %s, kube-apiserver's %s", pair[0].uri, pair[0].lasted(), pair[1].lasted())
 	}
-	_ = want
 	return got
 }
 
@@ -245,7 +245,7 @@ func TestWatchBookmarks(t *testing.T) {
 		if plain(ours[0]) != plain(theirs[0]) {
 			t.Errorf("bookmark\n%swant\n%s", plain(ours[0]), plain(theirs[0]))
 		}
-		if d := ours[0].at.Sub(pair[0].opened) - theirs[0].at.Sub(pair[1].opened); d.Abs() > 2*time.Second {
+		if d := ours[0].at.Sub(pair[0].opened) - theirs[0].at.Sub(pair[1].opened); d.Abs() > apart(2*time.Second) {
 			t.Errorf("bookmark comes %s apart", d)
 		}
 	}
@@ -263,7 +263,7 @@ func bookmarksOf(events []event) []event {
 func TestWatchLatency(t *testing.T) {
 	s := newStage(t, "latency")
 	pair := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=60", s.now()))
-	if took := pair[0].headed.Sub(pair[0].opened); took > time.Second {
+	if took := pair[0].headed.Sub(pair[0].opened); took > apart(time.Second) {
 		t.Errorf("the head of an idle watch took %s", took)
 	}
 	var extra []time.Duration
@@ -275,7 +275,7 @@ func TestWatchLatency(t *testing.T) {
 	}
 	slices.Sort(extra)
 	t.Logf("behind kube-apiserver: median %s, worst %s", extra[10], extra[19])
-	if extra[10] > 50*time.Millisecond {
+	if extra[10] > apart(50*time.Millisecond) {
 		t.Errorf("the median event comes %s behind kube-apiserver's", extra[10])
 	}
 	pair[0].stop()

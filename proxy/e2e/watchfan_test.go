@@ -3,27 +3,25 @@ package e2e_test
 import (
 	"bytes"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // watchfan is a running watchfan.
 type watchfan struct {
-	cmd    *exec.Cmd
-	log    string
-	exited chan struct{}
-	ports  struct {
+	*proxytest.Process
+	ports struct {
 		Insecure, Secure, Admin string
 		PID                     int
 	}
@@ -44,7 +42,7 @@ func plainWatchfan(t *testing.T, c *cluster, args ...string) *watchfan {
 
 func ownWatchfan(t *testing.T, program string, c *cluster, args ...string) *watchfan {
 	t.Helper()
-	p, err := startWatchfan(program, t.TempDir(), c.ready.Kubeconfigs["admin"], args...)
+	p, err := startWatchfan(program, t.TempDir(), c.Ready.Kubeconfigs["admin"], args...)
 	if err != nil {
 		t.Fatalf("start watchfan: %v", err)
 	}
@@ -53,64 +51,33 @@ func ownWatchfan(t *testing.T, program string, c *cluster, args ...string) *watc
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("watchfan's log:\n%s", tail(p.log, 60))
+			t.Logf("watchfan's log:\n%s", proxytest.Tail(p.Log, 60))
 		}
 	})
 	return p
 }
 
 func startWatchfan(program, dir, kubeconfig string, args ...string) (*watchfan, error) {
-	p := &watchfan{log: filepath.Join(dir, "watchfan.log"), exited: make(chan struct{})}
 	ports := filepath.Join(dir, "ports")
-	log, err := os.Create(p.log)
+	cmd := exec.Command(program, append([]string{"--kubeconfig", kubeconfig, "--insecure-port=-1", "--secure-port=-1", "--bind-address=127.0.0.1",
+		"--admin-port=-1", "--cert-dir", dir, "--ports-file", ports, "--log-level=debug"}, args...)...)
+	process, err := proxytest.StartProcess(cmd, filepath.Join(dir, "watchfan.log"))
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	p.cmd = exec.Command(program, append([]string{"--kubeconfig", kubeconfig, "--insecure-port=-1", "--secure-port=-1", "--bind-address=127.0.0.1",
-		"--admin-port=-1", "--cert-dir", dir, "--ports-file", ports, "--log-level=debug"}, args...)...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := launch(p.cmd.Start); err != nil {
-		return nil, err
+	p := &watchfan{Process: process}
+	if err := p.AwaitJSON(ports, &p.ports, hangTime(6*time.Second)); err != nil {
+		return nil, errors.Join(err, p.stop())
 	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.exited)
-	}()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		content, err := os.ReadFile(ports)
-		if err == nil && json.Unmarshal(content, &p.ports) == nil {
-			return p, nil
-		}
-		select {
-		case <-p.exited:
-			return nil, fmt.Errorf("watchfan has exited:\n%s", tail(p.log, 40))
-		default:
-		}
-		if time.Now().After(deadline) {
-			return nil, errors.Join(fmt.Errorf("watchfan has not opened its ports:\n%s", tail(p.log, 40)), p.stop())
-		}
-	}
+	return p, nil
 }
 
 // stop ends p as an orchestrator does, and returns what it did wrong in its life.
 func (p *watchfan) stop() error {
-	select {
-	case <-p.exited:
-	default:
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	if err := p.End(syscall.SIGTERM, time.Minute); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
 	}
-	select {
-	case <-p.exited:
-	case <-time.After(25 * time.Second):
-		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // prints its goroutines
-		time.Sleep(time.Second)
-		_ = p.cmd.Process.Kill()
-		<-p.exited
-		return fmt.Errorf("watchfan did not stop within 25 s of SIGTERM:\n%s", tail(p.log, 200))
-	}
-	log, err := os.ReadFile(p.log)
+	log, err := os.ReadFile(p.Log)
 	if err != nil {
 		return err
 	}
@@ -119,19 +86,10 @@ func (p *watchfan) stop() error {
 			return fmt.Errorf("watchfan's log says %q:\n%s", bad, log[max(0, i-200):min(len(log), i+6000)])
 		}
 	}
-	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-		return fmt.Errorf("watchfan exited with %d:\n%s", code, tail(p.log, 40))
+	if code := p.Cmd.ProcessState.ExitCode(); code != 0 {
+		return fmt.Errorf("watchfan exited with %d:\n%s", code, proxytest.Tail(p.Log, 40))
 	}
 	return nil
-}
-
-func tail(path string, lines int) string {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	all := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(content)), "\n"), func(l string) bool { return strings.Contains(l, "Feature gate") })
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
 // plain returns the way through the insecure port.
@@ -172,10 +130,21 @@ func (p *watchfan) waitReady(t testing.TB) {
 	})
 }
 
+// awaitWatchers waits until n watches are served from the cache of the watchfan whose admin port d leads to.
+func (d *target) awaitWatchers(t testing.TB, n int) {
+	t.Helper()
+	eventually(t, 10*time.Second, "watchfan_watchers", func() error {
+		if got := d.metric(t, "watchfan_watchers"); got != float64(n) {
+			return fmt.Errorf("%v, want %d", got, n)
+		}
+		return nil
+	})
+}
+
 // residentMemory returns p's RSS in bytes.
 func (p *watchfan) residentMemory(t testing.TB) int64 {
 	t.Helper()
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package proxytest is for tests of watchfan: a scripted kube-apiserver for the faults that no real one makes on
-// demand, and a watch client that records what it gets.
+// demand, a watch client that records what it gets, and for tests of the built program the processes: a real kube-apiserver among them.
 //
 // # The server
 //
@@ -16,4 +16,10 @@
 //
 // [Open] starts a watch and returns a [Watcher], which parses no more of each event than a test asks about and keeps
 // the bytes.
+//
+// # Processes
+//
+// [StartCluster] starts a real etcd and kube-apiserver, [StartProcess] any program; [Binary] finds those that make builds. A [Process] that ends before
+// it is ready, or does not end when it is told to, is an error that shows what it has printed. None outlives the tests on Linux, not even
+// killed ones.
 package proxytest

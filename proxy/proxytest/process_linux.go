@@ -1,0 +1,9 @@
+package proxytest
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// dieWithParent has the kernel kill cmd when the thread ends that starts it.
+func dieWithParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

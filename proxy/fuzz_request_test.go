@@ -75,6 +75,8 @@ var fuzzRequestSeeds = []string{
 	"GET /a HTTP/1.1\nHost: localhost\nConnection: close\nConnection: keep-alive\n\nGET /smuggled HTTP/1.1\nHost: localhost\n\n",
 	"GET /a HTTP/1.1\nHost: localhost\nA: b\n c\nX-Y : z\n\n",
 	"GET http://localhost/a?b HTTP/1.1\nHost: localhost\n\nGET http://localhost?x=/a HTTP/1.1\nHost: localhost\n\n",
+	"GET /% HTTP/1.1\nHost: elsewhere\n\nGET /next HTTP/1.0\n\n",
+	"GET /a HTTP/1.1\nHost: elsewhere\nConnection: Close\n\nGET /next HTTP/1.0\n\n",
 	"OPTIONS * HTTP/1.1\nHost: localhost\n\n", "CONNECT h:1 HTTP/1.1\nHost: h:1\n\n", "PRI * HTTP/2.0\n\nSM\n\n",
 	"GET /a HTTP/1.0\n\nGET /smuggled HTTP/1.0\n\n", "GET /a HTTP/1.0\nConnection: keep-alive\n\nGET /b HTTP/1.0\n\n",
 	"POST /a HTTP/1.1\nHost: localhost\nExpect: 100-continue\nContent-Length: 2\n\n{}",

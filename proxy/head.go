@@ -17,7 +17,7 @@ const maxHeaderLines = 1000
 // server refuses, and what two servers on one request's way might read differently. Such a request must not go on: whoever is in front of us
 // may have seen another request in the same bytes.
 //
-// The lines of the head are looked at as they came:
+// The target is a path, or a URL with one, and each % in the path begins an escape. The lines of the head are looked at as they came:
 //
 //	name            ":"  value  CRLF     a token, at once followed by the colon; not folded; no bare LF
 //	Content-Length, Transfer-Encoding    one of them; the latter once and chunked
@@ -36,6 +36,9 @@ func checkHead(h *fasthttp.RequestHeader) *metav1.Status {
 		return failure(http.StatusHTTPVersionNotSupported, metav1.StatusReasonUnknown, "only HTTP/1.1 and HTTP/1.0 are served here")
 	case h.IsConnect():
 		return failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
+	}
+	if _, _, _, ok := cutTarget(h.RequestURI()); !ok {
+		return badRequest("the request target must be a path, whose escapes are whole")
 	}
 	var said onceSaid
 	lines := 0
@@ -63,6 +66,34 @@ func checkHead(h *fasthttp.RequestHeader) *metav1.Status {
 		}
 	}
 	return nil
+}
+
+// cutTarget returns the path and the query of a request's target, and whether there is a "?". A target in absolute form is one sent to a proxy: its
+// host is us. ok is false if kube-apiserver's HTTP server would refuse it.
+func cutTarget(target []byte) (path, query []byte, asked, ok bool) {
+	if !bytes.HasPrefix(target, []byte("/")) {
+		_, rest, absolute := bytes.Cut(target, []byte("://"))
+		slash := bytes.IndexAny(rest, "/?#")
+		if !absolute || slash < 0 || rest[slash] != '/' {
+			return nil, nil, false, false
+		}
+		target = rest[slash:]
+	}
+	path, query, asked = bytes.Cut(target, []byte("?"))
+	return path, query, asked, wholeEscapes(path)
+}
+
+// wholeEscapes reports whether each % has two hexadecimal digits behind it.
+func wholeEscapes(path []byte) bool {
+	for {
+		i := bytes.IndexByte(path, '%')
+		if i < 0 {
+			return true
+		}
+		if path = path[i+1:]; len(path) < 2 || !hexBytes[path[0]] || !hexBytes[path[1]] {
+			return false
+		}
+	}
 }
 
 // onceSaid is what a head has said and may not say again: fasthttp takes the last Content-Type, kube-apiserver the first.
@@ -195,14 +226,15 @@ func plainHost(host []byte) bool {
 }
 
 var (
-	tokenBytes = byteSet("!#$%&'*+-.^_`|~")
-	hostBytes  = byteSet("-._~!$&'()*+,;=:[]%")
+	tokenBytes = byteSet(alphanumeric + "!#$%&'*+-.^_`|~")
+	hostBytes  = byteSet(alphanumeric + "-._~!$&'()*+,;=:[]%")
+	hexBytes   = byteSet("0123456789abcdefABCDEF")
 )
 
-// byteSet holds letters, digits and others.
-func byteSet(others string) (set [256]bool) {
-	const alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	for _, c := range []byte(alphanumeric + others) {
+const alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+func byteSet(bytes string) (set [256]bool) {
+	for _, c := range []byte(bytes) {
 		set[c] = true
 	}
 	return set

@@ -52,15 +52,9 @@ type passthrough struct {
 // serve forwards the request of ctx in the name of id.
 func (p *passthrough) serve(ctx *fasthttp.RequestCtx, id identity) {
 	arrivalOf(accepted(ctx.Conn())).end() // from here on it waits for others
-	to, err := p.target(ctx.Request.Header.RequestURI())
-	if err != nil {
-		writeStatus(ctx, badRequest(err.Error()))
-		ctx.SetConnectionClose() // its body, if any, has not been read
-		return
-	}
 	req := &http.Request{
 		Method: string(ctx.Method()),
-		URL:    to,
+		URL:    p.target(ctx.Request.Header.RequestURI()),
 		Header: p.forwardHeader(ctx),
 		Body:   http.NoBody,
 	}
@@ -86,25 +80,11 @@ func hasBody(ctx *fasthttp.RequestCtx) bool {
 }
 
 // target returns where a request line's target leads upstream, its path and query exactly as they were sent.
-func (p *passthrough) target(requestURI []byte) (*url.URL, error) {
-	target := string(requestURI)
-	if _, rest, ok := strings.Cut(target, "://"); ok && !strings.HasPrefix(target, "/") {
-		slash := strings.IndexAny(rest, "/?#") // absolute form, as sent to a proxy: its host is us
-		if slash < 0 || rest[slash] != '/' {
-			return nil, errors.New("the request target has no path")
-		}
-		target = rest[slash:]
-	}
-	path, query, asked := strings.Cut(target, "?")
-	if !strings.HasPrefix(path, "/") {
-		return nil, errors.New("the request target must be a path")
-	}
-	if _, err := url.PathUnescape(path); err != nil {
-		return nil, err
-	}
-	to := p.upstream.URL(path, query)
+func (p *passthrough) target(requestURI []byte) *url.URL {
+	path, query, asked, _ := cutTarget(requestURI)
+	to := p.upstream.URL(string(path), string(query))
 	to.ForceQuery = asked
-	return to, nil
+	return to
 }
 
 // mayLast reports whether the request may be one that kube-apiserver answers for as long as the client stays: a watch, a log, or

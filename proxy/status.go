@@ -116,9 +116,13 @@ func encodeStatusProtobuf(st *metav1.Status) []byte {
 	return append([]byte("k8s\x00"), body...)
 }
 
-// writeStatus makes st the response of ctx.
+// writeStatus makes st the response of ctx. If the connection was to end with the response, it still is.
 func writeStatus(ctx *fasthttp.RequestCtx, st *metav1.Status) {
+	last := ctx.Response.ConnectionClose()
 	ctx.Response.Reset()
+	if last {
+		ctx.SetConnectionClose()
+	}
 	ctx.SetStatusCode(int(st.Code))
 	commonHeaders(ctx)
 	ctx.Response.Header.SetContentType("application/json")

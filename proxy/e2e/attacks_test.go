@@ -253,6 +253,8 @@ func attacks(wire func(string) string) []attack {
 		{"twenty at once", strings.Repeat(get("/version", ""), 20), strings.Repeat("200 ", 20) + "open", "", ""},
 		{"behind one that closes", get("/version", "Connection: close\n") + smuggled, "200 closed", "", ""},
 		{"behind one that closes, among other options", get("/version", "Connection: keep-alive, Close\n") + smuggled, "200 closed", "", ""},
+		{"behind one that is refused and closes", "GET /version HTTP/1.1\nHost: localhost\nAuthorization: Bearer nobodys\nConnection: Close\n\n" + smuggled, "401 closed", "", ""},
+		{"behind a bad target of nobody", "GET /%zz HTTP/1.1\nHost: localhost\nAuthorization: Bearer nobodys\n\n" + smuggled, "400 closed", "", ""},
 		{"behind one that closes and does not", get("/version", "Connection: close\nConnection: keep-alive\n") + smuggled, "200 closed", "", ""},
 
 		// Expectations.

@@ -73,8 +73,21 @@ func (f *fleet) err() error {
 	if f.firstErr == nil {
 		return nil
 	}
-	return fmt.Errorf("%d of %d watchers lost; the first: %w", f.lost.Load(), len(f.watchers), f.firstErr)
+	return &lostError{f.lost.Load(), len(f.watchers), f.firstErr}
 }
+
+// lostError says that watchers were lost that should have stayed.
+type lostError struct {
+	lost  int64
+	of    int
+	first error
+}
+
+func (e *lostError) Error() string {
+	return fmt.Sprintf("%d of %d watchers lost; the first: %v", e.lost, e.of, e.first)
+}
+
+func (e *lostError) Unwrap() error { return e.first }
 
 // grow lists the collection as a client does and opens watches from there until there are n. Nothing may be written
 // meanwhile; seqs are the latest writes.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -213,10 +214,11 @@ func (s *section) values(unit string) (v []float64) {
 	return v
 }
 
-// failed is how many samples have no figures.
+// failed is how many samples have no figures and should: that kube-apiserver loses watchers is a finding, not a failure.
 func (s *section) failed() (n int) {
 	for i := range s.samples {
-		if s.samples[i].err != nil {
+		x := &s.samples[i]
+		if lost := (*lostError)(nil); x.err != nil && (x.peer != direct || !errors.As(x.err, &lost)) {
 			n++
 		}
 	}

@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"regexp"
 	"strings"
 	"testing"
@@ -85,5 +87,14 @@ func TestSections(t *testing.T) {
 		if s.writeTables(&none); none.Len() > 0 {
 			t.Errorf("%s: has something to say before it measured: %s", s.bench, &none)
 		}
+	}
+}
+
+func TestSectionFailed(t *testing.T) {
+	lost := fmt.Errorf("storm: %w", &lostError{3, 5, io.EOF})
+	ours := peer{"watchfan", true}
+	s := &section{samples: []sample{{peer: direct}, {peer: direct, err: lost}, {peer: direct, err: io.EOF}, {peer: ours, err: lost}, {peer: ours}}}
+	if got := s.failed(); got != 2 {
+		t.Errorf("%d failed, want the one that is not about watchers, and ours", got)
 	}
 }

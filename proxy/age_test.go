@@ -37,7 +37,7 @@ func TestMaxConnectionAge(t *testing.T) {
 			}
 			break
 		}
-		if took > 9*time.Second {
+		if took > proxytest.Patience {
 			t.Fatal("the connection is used on and on")
 		}
 		time.Sleep(20 * time.Millisecond)

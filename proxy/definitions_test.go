@@ -59,14 +59,14 @@ func (f *customFan) list(query string) (body string, passed bool) {
 	return body, f.up.Count(proxytest.Client) > before
 }
 
-// ends waits for a proper end and fails the test unless the watch took about as long as it should.
-func (f *customFan) ends(w *proxytest.Watcher, since time.Time, least, most time.Duration) {
+// ends waits for a proper end, and fails the test if it comes too soon.
+func (f *customFan) ends(w *proxytest.Watcher, since time.Time, least time.Duration) {
 	f.t.Helper()
 	if err := w.Ended(); err != nil {
 		f.t.Errorf("the watch broke: %v", err)
 	}
-	if took := time.Since(since); took < least || took > most {
-		f.t.Errorf("the watch ended after %s, want %s to %s", took, least, most)
+	if took := time.Since(since); took < least {
+		f.t.Errorf("the watch ended after %s, want %s", took, least)
 	}
 }
 
@@ -130,10 +130,10 @@ func TestDefinitionChange(t *testing.T) {
 	old.Send(proxytest.Foos.Event("MODIFIED", "ns", "b", f.up.Bump(1))) // upstream's old storage goes on for a while
 	w.Until("what the old storage has brought", func(events []proxytest.Event) bool { return len(events) >= 1 })
 	old.End()
-	f.ends(w, changed, 0, 1500*time.Millisecond)
+	f.ends(w, changed, 0)
 
 	next := f.watch("%s", foosPath+"?watch=1&resourceVersion=0")
-	if took := time.Since(changed); took < 1900*time.Millisecond || took > 3500*time.Millisecond {
+	if took := time.Since(changed); took < 1900*time.Millisecond || took > proxytest.Patience {
 		t.Errorf("the next watch began after %s", took)
 	}
 	if events := next.Await(2); !strings.Contains(events[0].Raw, "redder") {
@@ -157,7 +157,7 @@ func TestDefinitionChangeUnended(t *testing.T) {
 	w.Await(2)
 	changed := time.Now()
 	f.define(".data.v", ".data.w")
-	f.ends(w, changed, 1900*time.Millisecond, 3500*time.Millisecond)
+	f.ends(w, changed, 1900*time.Millisecond)
 	if _, passed := f.list("resourceVersion=0&fieldSelector=data.w%3D"); passed {
 		t.Error("a field of the new definition was passed through")
 	}
@@ -217,7 +217,7 @@ func TestDefinitionDoubtful(t *testing.T) {
 	w.Await(2)
 	f.foos.Reform("ns", "a", "redder")
 	f.foos.Reflector().End()
-	f.ends(w, time.Now(), 0, 2*time.Second)
+	f.ends(w, time.Now(), 0)
 	if body, passed := f.list("resourceVersion=0"); passed || !strings.Contains(body, "redder") {
 		t.Errorf("passed through: %t, got %s", passed, body)
 	}

@@ -163,7 +163,7 @@ func TestSinkBytes(t *testing.T) {
 			if err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
-			if took := time.Since(started); took > 5*time.Second {
+			if took := time.Since(started); took > 30*time.Second {
 				t.Fatalf("a write took %s", took)
 			}
 			for i := range batch {
@@ -295,7 +295,7 @@ func TestSinkEndBlocked(t *testing.T) {
 		}
 		started := time.Now()
 		s.End(fanout.TimedOut, true)
-		if complete := <-s.endc; complete || time.Since(started) > time.Second {
+		if complete := <-s.endc; complete || time.Since(started) > 4*time.Second {
 			t.Errorf("complete=%t after %s", complete, time.Since(started))
 		}
 	})

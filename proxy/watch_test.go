@@ -73,7 +73,7 @@ func TestWatchStart(t *testing.T) {
 		}
 		wantStrings(t, tests[i].query, w.Strings(), tests[i].want...)
 	}
-	if took := time.Since(started); took < 1900*time.Millisecond || took > 10*time.Second {
+	if took := time.Since(started); took < 1900*time.Millisecond || took > proxytest.Patience {
 		t.Errorf("the watches lasted %s, want 2 s", took)
 	}
 	f.passed(0)
@@ -110,7 +110,7 @@ func TestWatchBookmarkBeforeTimeout(t *testing.T) {
 	f.cms.SendBookmark(proxytest.WatchList)
 	started := time.Now()
 	none.Await(1)
-	if took := time.Since(started); took < 700*time.Millisecond || took > 2500*time.Millisecond {
+	if took := time.Since(started); took < 700*time.Millisecond {
 		t.Errorf("bookmark after %s, want 1 s", took)
 	}
 	for what, w := range map[string]*proxytest.Watcher{"ahead": ahead, "without bookmarks": without, "two seconds": short, "already there": quiet} {

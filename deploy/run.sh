@@ -12,7 +12,7 @@ children=()
 stop() {
 	trap - EXIT INT TERM
 	for ((i = ${#children[@]} - 1; i >= 0; i--)); do
-		kill "${children[i]}" 2>/dev/null && wait "${children[i]}" 2>/dev/null
+		kill "${children[i]}" 2>/dev/null && wait "${children[i]}" 2>/dev/null || true # and the others still
 	done
 	rm -rf "$state"
 }

@@ -9,11 +9,17 @@ insecure=${INSECURE_PORT:-8001} secure=${SECURE_PORT:-8443} admin=${ADMIN_PORT:-
 state=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")")
 children=()
 
+# stop_children ends all that have been started, the last first, however each of them ends.
+stop_children() {
+	for ((i = ${#children[@]} - 1; i >= 0; i--)); do
+		kill "${children[i]}" 2>/dev/null && wait "${children[i]}" 2>/dev/null || true
+	done
+	children=()
+}
+
 stop() {
 	trap - EXIT INT TERM
-	for ((i = ${#children[@]} - 1; i >= 0; i--)); do
-		kill "${children[i]}" 2>/dev/null && wait "${children[i]}" 2>/dev/null || true # and the others still
-	done
+	stop_children
 	rm -rf "$state"
 }
 trap 'stop; exit 0' INT TERM
@@ -48,9 +54,7 @@ flags=
 if [ "${WATCHFAN_DEV:-}" = 1 ] || ! serve; then
 	if [ "${WATCHFAN_DEV:-}" != 1 ]; then
 		echo "No reachable cluster is configured; starting a dev cluster instead."
-		stop_one=${children[-1]}
-		kill "$stop_one" 2>/dev/null && wait "$stop_one" 2>/dev/null || true
-		children=()
+		stop_children
 	fi
 	make --no-print-directory bin/devcluster bin/kubectl
 	bin/devcluster up --dir "$state/cluster" --unsafe-no-fsync &

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 func crowdSection(o *Options) *section {
@@ -53,9 +55,9 @@ func (p *program) measureCrowd(ctx context.Context, st *stage, n int) ([]metric,
 	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.Readers); err != nil {
 		return nil, err
 	}
-	s.fleet.dialer = func(i int) dialer {
+	s.fleet.dialer = func(i int) measure.Dialer {
 		const perAddress = 20_000 // of an address' 28,000 ports
-		return dialer{from: netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i/perAddress)})}
+		return measure.Dialer{From: netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i/perAddress)})}
 	}
 	if err := s.measureIdle(ctx, n); err != nil {
 		return nil, err
@@ -83,8 +85,8 @@ func (p *program) measureCrowd(ctx context.Context, st *stage, n int) ([]metric,
 	got := s.fleet.read()
 	return append(m,
 		metric{unitCPU, float64(used.cpu[st.peer.name]) / float64(got.deliveries)},
-		metric{unitP50, float64(got.latency.quantile(0.50))},
-		metric{unitP99, float64(got.latency.quantile(0.99))},
+		metric{unitP50, float64(got.latency.Quantile(0.50))},
+		metric{unitP99, float64(got.latency.Quantile(0.99))},
 		metric{"last-ns", float64(last)},
 		metric{"others-cpu-%", 100 * used.others.Seconds() / used.window.Seconds()}), err
 }

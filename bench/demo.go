@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // runDemo is `bench demo`: one peer under a steady load, seen live until Ctrl-C.
@@ -110,14 +112,14 @@ func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 	got.sub(begun)
 	fmt.Fprintf(d.out, "%s deliveries of %s updates to %d watchers in %v; latency p50 %s, p99 %s; %d watchers lost\n",
 		human(float64(got.deliveries)), human(float64(st.writer.acked.Load())), d.opts.Clients[0], time.Since(start).Round(time.Second),
-		milliseconds(got.latency.quantile(0.5)), milliseconds(got.latency.quantile(0.99)), d.fleet.lost.Load())
+		milliseconds(got.latency.Quantile(0.5)), milliseconds(got.latency.Quantile(0.99)), d.fleet.lost.Load())
 	return err
 }
 
 // show refreshes the view each second until ctx or duration ends, or something breaks.
 func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration, own int) error {
-	servers := append(d.stage.processes(), process{"bench", os.Getpid()})
-	used, err := readCosts(servers)
+	servers := append(d.stage.processes(), measure.Process{Name: "bench", PID: os.Getpid()})
+	used, err := measure.ReadCosts(servers)
 	if err != nil {
 		return err
 	}
@@ -132,7 +134,7 @@ func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration
 				watches, scraped = n-own, time.Now()
 			}
 		}
-		now, err := readCosts(servers)
+		now, err := measure.ReadCosts(servers)
 		if err != nil {
 			return errors.Join(err, d.stage.alive())
 		}
@@ -142,7 +144,7 @@ func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration
 		d.draw(&view{
 			elapsed: atNow.Sub(start), period: atNow.Sub(at), got: &since, writes: ackedNow - acked,
 			clients: len(d.fleet.watchers), lost: int(d.fleet.lost.Load()), watches: watches,
-			servers: servers, cpu: now.cpuSince(used), others: now.othersSince(used), rss: now.rss,
+			servers: servers, cpu: now.CPUSince(used), others: now.OthersSince(used), rss: now.RSS,
 		})
 		got, acked, at, used = gotNow, ackedNow, atNow, now
 		if err := d.fleet.err(); err != nil {

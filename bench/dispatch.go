@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/watchfan/watchfan/bench/measure"
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 )
@@ -112,8 +113,8 @@ func dispatchAmong(ctx context.Context, n int, d time.Duration) ([]metric, error
 	}
 	held := heap() - before
 
-	self := process{"bench", os.Getpid()}
-	cpu, err := self.cpu()
+	self := measure.Process{Name: "bench", PID: os.Getpid()}
+	cpu, err := self.CPU()
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func dispatchAmong(ctx context.Context, n int, d time.Duration) ([]metric, error
 		return nil, err
 	}
 	took := time.Since(start)
-	used, err := self.cpu()
+	used, err := self.CPU()
 	switch {
 	case err != nil:
 		return nil, err

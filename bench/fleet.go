@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A fleet is all watchers of one endpoint, spread over a few readers. Its methods are for one goroutine, except lose.
@@ -16,8 +18,8 @@ type fleet struct {
 	endpoint endpoint
 	coll     *collection
 	filters  []filter
-	gzip     bool               // ask for compression
-	dialer   func(i int) dialer // of watcher i; nil is the zero dialer for all
+	gzip     bool                       // ask for compression
+	dialer   func(i int) measure.Dialer // of watcher i; nil is the zero dialer for all
 	readers  []*reader
 
 	stop    atomic.Bool
@@ -202,7 +204,7 @@ func (f *fleet) drain(ctx context.Context, patience time.Duration) error {
 // A reading is what a fleet has received so far, or between two readings.
 type reading struct {
 	deliveries, early, bookmarks, bytes uint64
-	latency                             distribution
+	latency                             measure.Distribution
 }
 
 // read may be called at any time.
@@ -213,7 +215,7 @@ func (f *fleet) read() *reading {
 		sum.early += r.early.Load()
 		sum.bookmarks += r.bookmarks.Load()
 		sum.bytes += r.bytes.Load()
-		sum.latency.add(&r.latency)
+		sum.latency.Add(&r.latency)
 	}
 	return &sum
 }
@@ -224,5 +226,5 @@ func (r *reading) sub(earlier *reading) {
 	r.early -= earlier.early
 	r.bookmarks -= earlier.bookmarks
 	r.bytes -= earlier.bytes
-	r.latency.sub(&earlier.latency)
+	r.latency.Sub(&earlier.latency)
 }

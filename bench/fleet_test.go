@@ -117,9 +117,9 @@ func TestFleetReceives(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := f.read()
-			if got.deliveries != 2000 || got.bookmarks != 20 || got.latency.count != 2000 || got.early != 0 {
+			if got.deliveries != 2000 || got.bookmarks != 20 || got.latency.Count != 2000 || got.early != 0 {
 				t.Errorf("got %d deliveries, %d bookmarks, %d latencies, %d early want 2000, 20, 2000, 0",
-					got.deliveries, got.bookmarks, got.latency.count, got.early)
+					got.deliveries, got.bookmarks, got.latency.Count, got.early)
 			}
 		})
 	}

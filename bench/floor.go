@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A floor is a server that does nothing but write: the least that a delivery can cost on this machine. It is this
@@ -25,7 +27,7 @@ type floor struct {
 	orders   *os.File
 	dir      string
 	endpoint endpoint
-	process  process
+	process  measure.Process
 
 	batch float64 // events of an order, on average; not less than 1. Not changed while run runs
 }
@@ -67,7 +69,7 @@ func (f *floor) start(ctx context.Context, secure bool, n, size int) error {
 	if secure {
 		f.endpoint.tls = tlsConfig(at.Address, roots)
 	}
-	f.process = process{floorBare.name, f.child.cmd.Process.Pid}
+	f.process = measure.Process{Name: floorBare.name, PID: f.child.cmd.Process.Pid}
 	return nil
 }
 
@@ -81,14 +83,14 @@ func (f *floor) stop() {
 
 // run orders rate events a second, f.batch at a time, until ctx ends. An order counts as acknowledged when it is given.
 func (f *floor) run(ctx context.Context, fleet *fleet, rate float64) error {
-	timetable := pace{start: time.Now(), rate: rate / f.batch}
+	timetable := measure.Pace{Start: time.Now(), Rate: rate / f.batch}
 	next := f.seqs[0]
 	for _, seq := range f.seqs {
 		next = max(next, seq)
 	}
 	next++
 	for i := uint64(0); ; i++ {
-		late, err := timetable.wait(ctx, i)
+		late, err := timetable.Wait(ctx, i)
 		if err != nil {
 			return nil
 		}

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // runFloorServer is `bench floor`: see floor. It ends when its standard input does.
@@ -101,7 +103,7 @@ type floorServer struct {
 
 // A floorConn is one watcher.
 type floorConn struct {
-	sock    *sock
+	sock    *measure.Sock
 	tls     *tls.Conn   // over sealed and sock; nil in plaintext
 	sealed  *sealedConn // nil in plaintext
 	pending []byte      // what the socket did not take
@@ -192,7 +194,7 @@ func (s *floorServer) order() error {
 			s.drop(c)
 		} else if len(c.pending) > 0 && !c.waiting {
 			c.waiting = true
-			s.watch(syscall.EPOLL_CTL_MOD, c.sock.fd, syscall.EPOLLRDHUP|syscall.EPOLLOUT)
+			s.watch(syscall.EPOLL_CTL_MOD, c.sock.FD, syscall.EPOLLRDHUP|syscall.EPOLLOUT)
 		}
 	}
 	return nil
@@ -214,7 +216,7 @@ func (c *floorConn) deliver(batch []byte, iovecs []syscall.Iovec) bool {
 	}
 	const most = 1024 // slices that one writev takes (IOV_MAX)
 	iovecs = iovecs[:min(len(iovecs), most)]
-	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, uintptr(c.sock.fd), uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(iovecs)))
+	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, uintptr(c.sock.FD), uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(iovecs)))
 	switch {
 	case errno == syscall.EAGAIN || errno == syscall.EINTR:
 		n = 0
@@ -230,7 +232,7 @@ func (c *floorConn) flush() bool {
 	if len(c.pending) == 0 {
 		return true
 	}
-	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, uintptr(c.sock.fd), uintptr(unsafe.Pointer(&c.pending[0])), uintptr(len(c.pending)))
+	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, uintptr(c.sock.FD), uintptr(unsafe.Pointer(&c.pending[0])), uintptr(len(c.pending)))
 	if errno == 0 {
 		c.pending = append(c.pending[:0], c.pending[n:]...)
 	}
@@ -245,12 +247,12 @@ func (s *floorServer) awaken(c *floorConn, events uint32) {
 		s.drop(c)
 	case len(c.pending) == 0:
 		c.waiting = false
-		s.watch(syscall.EPOLL_CTL_MOD, c.sock.fd, syscall.EPOLLRDHUP)
+		s.watch(syscall.EPOLL_CTL_MOD, c.sock.FD, syscall.EPOLLRDHUP)
 	}
 }
 
 func (s *floorServer) drop(c *floorConn) {
-	delete(s.conns, c.sock.fd)
+	delete(s.conns, c.sock.FD)
 	c.sock.Close()
 }
 
@@ -261,7 +263,7 @@ func (s *floorServer) accept() {
 		if err != nil {
 			return
 		}
-		c := &floorConn{sock: &sock{fd: fd}}
+		c := &floorConn{sock: &measure.Sock{FD: fd}}
 		if watches, err := s.answer(c); err != nil || !watches {
 			c.sock.Close()
 			continue
@@ -273,15 +275,15 @@ func (s *floorServer) accept() {
 // answer answers one request: with a list of nothing but a number of objects, or with the head of a watch.
 func (s *floorServer) answer(c *floorConn) (watches bool, err error) {
 	const patience = 5 * time.Second
-	if err := c.sock.setTimeout(patience); err != nil {
+	if err := c.sock.SetTimeout(patience); err != nil {
 		return false, err
 	}
-	if err := syscall.SetsockoptInt(c.sock.fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1); err != nil {
+	if err := syscall.SetsockoptInt(c.sock.FD, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1); err != nil {
 		return false, err
 	}
 	rw := io.ReadWriter(c.sock)
 	if s.tls != nil {
-		c.sealed = &sealedConn{sock: c.sock}
+		c.sealed = &sealedConn{Sock: c.sock}
 		c.tls = tls.Server(c.sealed, s.tls)
 		rw = c.tls
 	}
@@ -305,10 +307,10 @@ func (s *floorServer) answer(c *floorConn) (watches bool, err error) {
 	if c.sealed != nil {
 		c.sealed.gathering = true
 	}
-	if err := c.sock.nonblocking(); err != nil {
+	if err := c.sock.Nonblocking(); err != nil {
 		return false, err
 	}
-	return true, s.watch(syscall.EPOLL_CTL_ADD, c.sock.fd, syscall.EPOLLRDHUP)
+	return true, s.watch(syscall.EPOLL_CTL_ADD, c.sock.FD, syscall.EPOLLRDHUP)
 }
 
 // A pipe is a file descriptor that is read without the runtime's poller, which would need another thread to wait.
@@ -327,14 +329,14 @@ func (fd pipe) Read(p []byte) (int, error) {
 
 // A sealedConn is what TLS writes to: the socket, and once it gathers, a buffer.
 type sealedConn struct {
-	*sock
+	*measure.Sock
 	gathering bool
 	sealed    []byte
 }
 
 func (c *sealedConn) Write(p []byte) (int, error) {
 	if !c.gathering {
-		return c.sock.Write(p)
+		return c.Sock.Write(p)
 	}
 	c.sealed = append(c.sealed, p...)
 	return len(p), nil

@@ -19,6 +19,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // podsPath is what is listed.
@@ -137,8 +139,8 @@ type listBench struct {
 	opts      *listOptions
 	cluster   *cluster
 	proxy     *proxy
-	processes []process // the servers, and this program
-	listBytes int       // of a list in JSON
+	processes []measure.Process // the servers, and this program
+	listBytes int               // of a list in JSON
 }
 
 // measureLists starts the servers, measures all cases in turn, and ends the servers. It returns nil if it could not
@@ -190,7 +192,7 @@ func (b *listBench) start(ctx context.Context, say func(string, ...any)) (err er
 		return err
 	}
 	b.processes = append(b.processes, b.cluster.processes...)
-	b.processes = append(b.processes, b.proxy.process, process{"bench", os.Getpid()})
+	b.processes = append(b.processes, b.proxy.process, measure.Process{Name: "bench", PID: os.Getpid()})
 	return nil
 }
 
@@ -226,13 +228,13 @@ func (b *listBench) measure(ctx context.Context, c *listCase) (r listResult) {
 	if err == nil {
 		_, err = listFor(ctx, listers, b.opts.Warmup)
 	}
-	var before, after costs
+	var before, after measure.Costs
 	var counts, countsAfter upstreamCounts
 	if err == nil {
 		counts, err = b.counts(ctx)
 	}
 	if err == nil {
-		before, err = readCosts(b.processes)
+		before, err = measure.ReadCosts(b.processes)
 	}
 	if err != nil {
 		return listResult{err: err}
@@ -240,13 +242,13 @@ func (b *listBench) measure(ctx context.Context, c *listCase) (r listResult) {
 	start := time.Now()
 	r.lists, r.err = listFor(ctx, listers, b.opts.Window)
 	r.window = time.Since(start)
-	if after, err = readCosts(b.processes); r.err == nil {
+	if after, err = measure.ReadCosts(b.processes); r.err == nil {
 		r.err = err
 	}
 	if countsAfter, err = b.counts(ctx); r.err == nil {
 		r.err = err
 	}
-	r.cpu, r.rss, r.others = after.cpuSince(before), after.rss, after.othersSince(before)
+	r.cpu, r.rss, r.others = after.CPUSince(before), after.RSS, after.OthersSince(before)
 	r.upstream = upstreamCounts{countsAfter.lists - counts.lists, countsAfter.passed - counts.passed}
 	r.deliverer = c.peer.name
 	return r
@@ -312,7 +314,7 @@ func decodePods(f form, body io.Reader) (*corev1.PodList, error) {
 type lists struct {
 	count   uint64
 	wire    uint64 // bytes
-	latency distribution
+	latency measure.Distribution
 }
 
 // listFor has each lister make lists, one at least, and begin none after d. It returns when all have ended.
@@ -322,27 +324,27 @@ func listFor(ctx context.Context, listers []*lister, d time.Duration) (sum lists
 	start := time.Now()
 	for _, l := range listers {
 		wg.Go(func() {
-			var latency histogram
+			var latency measure.Histogram
 			received := l.wire.received
 			var failed error
 			for first := true; failed == nil && (first || time.Since(start) < d); first = false {
 				var took time.Duration
 				if took, failed = l.list(io.Discard); failed == nil {
-					latency.record(took)
+					latency.Record(took)
 					failed = ctx.Err()
 				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			sum.wire += l.wire.received - received
-			sum.latency.add(&latency)
+			sum.latency.Add(&latency)
 			if err == nil {
 				err = failed
 			}
 		})
 	}
 	wg.Wait()
-	sum.count = sum.latency.count
+	sum.count = sum.latency.Count
 	return sum, err
 }
 

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A form is one way to ask for a list.
@@ -59,7 +61,7 @@ func (f form) request(e endpoint, path string) string {
 type lister struct {
 	form    form
 	request string
-	sock    *sock
+	sock    *measure.Sock
 	wire    *wire
 	conn    io.ReadWriter // wire, or the TLS connection over it
 	br      *bufio.Reader // of conn
@@ -69,11 +71,11 @@ type lister struct {
 // newLister connects to e, to list path in the form f.
 func newLister(e endpoint, f form, path string) (*lister, error) {
 	const readSize = 256 << 10
-	s, err := dialer{}.dial(e.addr, connectTimeout)
+	s, err := measure.Dialer{}.Dial(e.addr, connectTimeout)
 	if err != nil {
 		return nil, err
 	}
-	l := &lister{form: f, request: f.request(e, path), sock: s, wire: &wire{sock: s}, buf: make([]byte, readSize)}
+	l := &lister{form: f, request: f.request(e, path), sock: s, wire: &wire{Sock: s}, buf: make([]byte, readSize)}
 	l.conn = l.wire
 	if e.tls != nil {
 		l.wire.ahead = bufio.NewReaderSize(s, readSize) // crypto/tls itself reads little more than one record of 16 KiB
@@ -124,7 +126,7 @@ type onlyWriter struct{ io.Writer }
 
 // A wire counts what it receives: TLS and HTTP framing included.
 type wire struct {
-	*sock
+	*measure.Sock
 	ahead    *bufio.Reader // of the sock; nil reads it directly
 	received uint64
 }
@@ -133,7 +135,7 @@ func (w *wire) Read(p []byte) (n int, err error) {
 	if w.ahead != nil {
 		n, err = w.ahead.Read(p)
 	} else {
-		n, err = w.sock.Read(p)
+		n, err = w.Sock.Read(p)
 	}
 	w.received += uint64(n)
 	return n, err

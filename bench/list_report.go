@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A listResult is one case in one round.
@@ -59,9 +61,9 @@ func (r *listResult) metrics() []metric {
 		{unitLists, n / seconds},
 		{unitListCPU, r.perList(r.cpu[r.deliverer])},
 		{unitAllListCPU, r.perList(r.servers())},
-		{unitListsPerCPU, n / max(r.servers(), tick).Seconds()},
-		{unitP50, float64(r.lists.latency.quantile(0.50))},
-		{unitP99, float64(r.lists.latency.quantile(0.99))},
+		{unitListsPerCPU, n / max(r.servers(), measure.Tick).Seconds()},
+		{unitP50, float64(r.lists.latency.Quantile(0.50))},
+		{unitP99, float64(r.lists.latency.Quantile(0.99))},
 		{unitListBytes, float64(r.lists.wire) / n},
 		{unitUpstream, r.upstream.lists / n},
 		{unitPassed, r.upstream.passed / n},

@@ -23,6 +23,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // serve runs handler for a test and returns where.
@@ -192,11 +194,11 @@ func TestListFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.count < 2 || got.count != uint64(len(served)) || got.count != got.latency.count {
-			t.Errorf("%v: %d lists with %d latencies, the server made %d", d, got.count, got.latency.count, len(served))
+		if got.count < 2 || got.count != uint64(len(served)) || got.count != got.latency.Count {
+			t.Errorf("%v: %d lists with %d latencies, the server made %d", d, got.count, got.latency.Count, len(served))
 		}
-		if got.latency.quantile(0) < time.Millisecond || got.wire < got.count*uint64(len(body)) {
-			t.Errorf("%v: shortest %v, %d bytes", d, got.latency.quantile(0), got.wire)
+		if got.latency.Quantile(0) < time.Millisecond || got.wire < got.count*uint64(len(body)) {
+			t.Errorf("%v: shortest %v, %d bytes", d, got.latency.Quantile(0), got.wire)
 		}
 		for range got.count {
 			<-served
@@ -266,9 +268,9 @@ func sampleLists() []*listCase {
 			if c.peer != direct {
 				r.lists.count = 400
 			}
-			var h histogram
-			h.record(100 * time.Millisecond)
-			r.lists.latency.add(&h)
+			var h measure.Histogram
+			h.Record(100 * time.Millisecond)
+			r.lists.latency.Add(&h)
 			if i == 1 && round == 1 {
 				r.err = errors.New("list answered 503")
 			}

@@ -2,17 +2,21 @@
 
 package main
 
-import "time"
+import (
+	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
+)
 
 // A meter says what processes use from its start on.
 type meter struct {
-	processes []process
+	processes []measure.Process
 	start     time.Time
-	before    costs
+	before    measure.Costs
 }
 
-func startMeter(processes []process) (*meter, error) {
-	before, err := readCosts(processes)
+func startMeter(processes []measure.Process) (*meter, error) {
+	before, err := measure.ReadCosts(processes)
 	return &meter{processes, time.Now(), before}, err
 }
 
@@ -26,8 +30,8 @@ type spending struct {
 
 // read returns what has been used so far.
 func (m *meter) read() (spending, error) {
-	after, err := readCosts(m.processes)
-	return spending{time.Since(m.start), after.cpuSince(m.before), after.rss, after.othersSince(m.before)}, err
+	after, err := measure.ReadCosts(m.processes)
+	return spending{time.Since(m.start), after.CPUSince(m.before), after.RSS, after.OthersSince(m.before)}, err
 }
 
 // servers returns the CPU time of all servers.

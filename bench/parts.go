@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // The parts of `bench run`, in their order.
@@ -200,8 +202,8 @@ func (p *program) note(ctx context.Context, st *stage, part string, x sample, co
 }
 
 // withBench are the processes whose use is counted.
-func withBench(st *stage) []process {
-	return append([]process{{"bench", os.Getpid()}}, st.processes()...)
+func withBench(st *stage) []measure.Process {
+	return append([]measure.Process{{Name: "bench", PID: os.Getpid()}}, st.processes()...)
 }
 
 // sectionsEstimate guesses how long the sections take, once.

@@ -23,6 +23,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A peer is what the watchers watch: kube-apiserver itself, or a proxy before it.
@@ -101,7 +103,7 @@ type cluster struct {
 	child      *child
 	dir        string
 	kubeconfig string
-	processes  []process // kube-apiserver and etcd
+	processes  []measure.Process // kube-apiserver and etcd
 }
 
 // startCluster runs a fresh dev cluster, all in memory, and waits until it is ready. flags are more of its own. Its directory is gone after stop.
@@ -156,7 +158,7 @@ func (c *cluster) await(ctx context.Context, path string) error {
 	c.tls, c.token = tlsConfig(c.addr, roots), strings.TrimSpace(string(token))
 	c.kubeconfig = ready.Kubeconfigs["admin"]
 	for _, name := range []string{"kube-apiserver", "etcd"} {
-		c.processes = append(c.processes, process{name, ready.Pids[name]})
+		c.processes = append(c.processes, measure.Process{Name: name, PID: ready.Pids[name]})
 	}
 	return nil
 }
@@ -172,7 +174,7 @@ func (c *cluster) stop() {
 type proxy struct {
 	child             *child
 	plain, tls, admin endpoint
-	process           process
+	process           measure.Process
 }
 
 // startProxy runs watchfan in front of c, on free ports, with a certificate made for the occasion and more flags.
@@ -203,7 +205,7 @@ func startProxy(ctx context.Context, watchfan string, c *cluster, flags ...strin
 		return nil, fmt.Errorf("watchfan: %w", err)
 	}
 	p.tls.tls, p.tls.token = tlsConfig(p.tls.addr, pool), c.token
-	p.process = process{"watchfan", p.child.cmd.Process.Pid}
+	p.process = measure.Process{Name: "watchfan", PID: p.child.cmd.Process.Pid}
 	return p, nil
 }
 

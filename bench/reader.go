@@ -11,19 +11,21 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 const connectTimeout = 30 * time.Second
 
 // A conn is a client's connection. It belongs to whoever holds its reader's mu.
 type conn struct {
-	sock *sock
+	sock *measure.Sock
 	rw   io.ReadWriter // sock, or the TLS connection over it
 }
 
-// open connects to e, still blocking.
-func (d dialer) open(e endpoint) (conn, error) {
-	s, err := d.dial(e.addr, connectTimeout)
+// open connects to e by d, still blocking.
+func open(d measure.Dialer, e endpoint) (conn, error) {
+	s, err := d.Dial(e.addr, connectTimeout)
 	if err != nil {
 		return conn{}, err
 	}
@@ -52,7 +54,7 @@ type client interface {
 type tally struct {
 	acks                                *acks
 	deliveries, early, bookmarks, bytes atomic.Uint64
-	latency                             histogram
+	latency                             measure.Histogram
 	now                                 time.Duration // when the bytes being taken were read
 }
 
@@ -64,7 +66,7 @@ func (t *tally) deliver(seq uint64) {
 		t.early.Add(1)
 		late = 0
 	}
-	t.latency.record(late)
+	t.latency.Record(late)
 }
 
 // A reader reads many connections with one goroutine and one epoll.
@@ -101,7 +103,7 @@ func (r *reader) run(stop *atomic.Bool) {
 		r.mu.Lock()
 		for _, e := range ready[:max(n, 0)] {
 			if c := r.clients[int(e.Fd)]; c != nil { // nil if removed since epoll reported it
-				c.connection().sock.readable()
+				c.connection().sock.Readable()
 				r.readLocked(c)
 			}
 		}
@@ -114,14 +116,14 @@ func (r *reader) add(c client, early []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := c.connection().sock
-	if err := s.nonblocking(); err != nil {
+	if err := s.Nonblocking(); err != nil {
 		return err
 	}
-	err := syscall.EpollCtl(r.epfd, syscall.EPOLL_CTL_ADD, s.fd, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(s.fd)})
+	err := syscall.EpollCtl(r.epfd, syscall.EPOLL_CTL_ADD, s.FD, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(s.FD)})
 	if err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
-	r.clients[s.fd] = c
+	r.clients[s.FD] = c
 	r.takeLocked(c, early)
 	r.readLocked(c) // what TLS has decrypted already, epoll does not know of
 	return nil
@@ -137,22 +139,22 @@ func (r *reader) remove(c client) {
 // closeLocked reports whether there was something to close.
 func (r *reader) closeLocked(c client) bool {
 	s := c.connection().sock
-	if r.clients[s.fd] != c {
+	if r.clients[s.FD] != c {
 		return false
 	}
-	delete(r.clients, s.fd)
+	delete(r.clients, s.FD)
 	s.Close()
 	return true
 }
 
 // readLocked reads c until there is nothing more.
 func (r *reader) readLocked(c client) {
-	for r.clients[c.connection().sock.fd] == c {
+	for r.clients[c.connection().sock.FD] == c {
 		n, err := c.connection().rw.Read(r.buf)
 		if n > 0 {
 			r.takeLocked(c, r.buf[:n])
 		}
-		if errors.Is(err, errWouldBlock) {
+		if errors.Is(err, measure.ErrWouldBlock) {
 			return
 		}
 		if err != nil {

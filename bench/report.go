@@ -40,7 +40,7 @@ func (r *result) metrics() []metric {
 	if r.idle {
 		n := float64(max(r.clients-1, 1))
 		return []metric{
-			{unitMemory, r.grew[r.peer.name]}, {unitKernel, float64(r.kernel.structures) / n}, {unitBuffers, float64(r.kernel.buffers) / n},
+			{unitMemory, r.grew[r.peer.name]}, {unitKernel, float64(r.kernel.Structures) / n}, {unitBuffers, float64(r.kernel.Buffers) / n},
 			{"RSS-B", float64(r.rss[r.peer.name])},
 		}
 	}
@@ -53,9 +53,9 @@ func (r *result) metrics() []metric {
 			metric{unitAllCPU, float64(all) / n},
 			metric{unitPerCore, n / r.cpu[r.peer.name].Seconds()},
 			metric{unitDeliveries, n / seconds},
-			metric{unitP50, float64(r.got.latency.quantile(0.50))},
-			metric{unitP99, float64(r.got.latency.quantile(0.99))},
-			metric{unitP999, float64(r.got.latency.quantile(0.999))},
+			metric{unitP50, float64(r.got.latency.Quantile(0.50))},
+			metric{unitP99, float64(r.got.latency.Quantile(0.99))},
+			metric{unitP999, float64(r.got.latency.Quantile(0.999))},
 			metric{"early-%", 100 * float64(r.got.early) / n},
 			metric{"B/delivery", float64(r.got.bytes) / n},
 			metric{"RSS-B", float64(r.rss[r.peer.name])})

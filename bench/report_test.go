@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -25,16 +27,16 @@ func sampleResults() (results []result) {
 				factor *= 3
 			}
 			results = append(results, result{peer: p, clients: 1000, idle: true, round: round,
-				rss: map[string]int64{p.name: 300 << 20}, grew: map[string]float64{p.name: 8192 * float64(factor)}, kernel: kernelMemory{10 << 20, 1 << 20}})
+				rss: map[string]int64{p.name: 300 << 20}, grew: map[string]float64{p.name: 8192 * float64(factor)}, kernel: measure.KernelMemory{Structures: 10 << 20, Buffers: 1 << 20}})
 			paced := result{peer: p, clients: 1000, rate: 50, round: round, window: 2 * time.Second, writes: 100, others: 10 * time.Millisecond,
 				rss: map[string]int64{p.name: 400 << 20},
 				got: reading{deliveries: 100_000, early: 1000, bytes: 186_000_000},
 				cpu: map[string]time.Duration{"bench": time.Second, "etcd": 100 * time.Millisecond, p.name: 600 * time.Millisecond * factor}}
-			var h histogram
+			var h measure.Histogram
 			for range 1000 {
-				h.record(time.Millisecond * factor)
+				h.Record(time.Millisecond * factor)
 			}
-			paced.got.latency.add(&h)
+			paced.got.latency.Add(&h)
 			results = append(results, paced)
 			failed := result{peer: p, clients: 1000, rate: unpaced, round: round, err: errors.New("3 of 1000 watchers lost")}
 			if round == 2 {

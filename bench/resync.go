@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // Units of resyncs.
@@ -124,7 +126,7 @@ type syncers struct {
 func newSyncers(e endpoint, n int, gzip bool, objects int) (*syncers, error) {
 	s := &syncers{stop: func() {}}
 	for i := range n {
-		c, err := dialer{receive: 128 << 10}.open(e) // what a client's receive buffer begins with
+		c, err := open(measure.Dialer{Receive: 128 << 10}, e) // what a client's receive buffer begins with
 		if err != nil {
 			return s, fmt.Errorf("client %d: %w", i, err)
 		}

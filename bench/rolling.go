@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // runRolling is `bench rolling`: replicas of watchfan behind a load balancer are replaced one after another, as by a
@@ -104,9 +106,9 @@ type rolling struct {
 	certFile string
 	keyFile  string
 
-	latency atomic.Pointer[histogram] // where deliveries are counted now
-	before  histogram                 // while nothing is replaced
-	during  histogram
+	latency atomic.Pointer[measure.Histogram] // where deliveries are counted now
+	before  measure.Histogram                 // while nothing is replaced
+	during  measure.Histogram
 
 	start    map[string]int // requests that reached kube-apiserver before the first replica was replaced
 	restarts []restart

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A rollingClient lists once and then watches, as a reflector does: when a watch ends it begins the next behind the last
@@ -23,7 +25,7 @@ type rollingClient struct {
 	endpoint
 	selection
 	http    *http.Client
-	latency *atomic.Pointer[histogram]
+	latency *atomic.Pointer[measure.Histogram]
 
 	mu      sync.Mutex
 	began   uint64    // resourceVersion of the list
@@ -39,7 +41,7 @@ type rollingClient struct {
 // rollingAgent tells the clients' requests from watchfan's own in kube-apiserver's audit log.
 const rollingAgent = "rolling-client"
 
-func newRollingClient(e endpoint, s selection, latency *atomic.Pointer[histogram]) *rollingClient {
+func newRollingClient(e endpoint, s selection, latency *atomic.Pointer[measure.Histogram]) *rollingClient {
 	return &rollingClient{endpoint: e, selection: s, latency: latency, http: &http.Client{Transport: &http.Transport{
 		TLSClientConfig: e.tls.Clone(), DisableCompression: true, ReadBufferSize: 16 << 10,
 	}}}
@@ -159,7 +161,7 @@ func (c *rollingClient) watch(ctx context.Context, last uint64) (uint64, error) 
 			continue
 		}
 		if sent, err := numberBehind(line, `"sent":"`); err == nil && !bytes.HasPrefix(line, []byte(`{"type":"DELETED"`)) {
-			c.latency.Load().record(time.Since(time.Unix(0, int64(sent))))
+			c.latency.Load().Record(time.Since(time.Unix(0, int64(sent))))
 		}
 		c.mu.Lock()
 		c.seen = append(c.seen, rv)

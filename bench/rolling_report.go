@@ -5,6 +5,8 @@ package main
 import (
 	"fmt"
 	"io"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // report writes what was measured so far.
@@ -19,9 +21,9 @@ func (r *rolling) report(w io.Writer) {
 	if r.writes != nil {
 		writes = r.writes.count()
 	}
-	before, during := new(distribution), new(distribution)
-	before.add(&r.before)
-	during.add(&r.during)
+	before, during := new(measure.Distribution), new(measure.Distribution)
+	before.Add(&r.before)
+	during.Add(&r.during)
 	fmt.Fprintf(w, "clients: %d relists, %d times 410 Gone, %d watches ended properly, %d did not\n", relists, gone, ends, breaks)
 	fmt.Fprintf(w, "events: %d writes, %d events compared with them, %d clients missed some or were sent some twice\n", writes, r.events, len(r.faults))
 	for _, fault := range r.faults[:min(len(r.faults), 5)] {
@@ -29,10 +31,10 @@ func (r *rolling) report(w io.Writer) {
 	}
 	for _, l := range []struct {
 		name string
-		*distribution
+		*measure.Distribution
 	}{{"before", before}, {"during and after", during}} {
 		fmt.Fprintf(w, "latency %s, from a write's being sent: p50 %s, p99 %s, p99.9 %s of %d events\n", l.name,
-			milliseconds(l.quantile(.5)), milliseconds(l.quantile(.99)), milliseconds(l.quantile(.999)), l.count)
+			milliseconds(l.Quantile(.5)), milliseconds(l.Quantile(.99)), milliseconds(l.Quantile(.999)), l.Count)
 	}
 	for _, s := range r.spreads {
 		fmt.Fprintf(w, "connections of each replica, %s: %v, at most %.0f %% from even\n", s.when, s.conns, 100*s.awayMost())
@@ -57,12 +59,12 @@ func (r *rolling) report(w io.Writer) {
 		row(fmt.Sprintf("replacement %d", i+1), x.requests, fmt.Sprintf(" %.1f | %.1f |", x.exit.Seconds(), x.live.Seconds()))
 	}
 	fmt.Fprintln(w)
-	if during.count == 0 {
+	if during.Count == 0 {
 		return
 	}
 	fmt.Fprintln(w)
 	metrics := []metric{{"relists", float64(relists)}, {"gone", float64(gone)}, {"faults", float64(len(r.faults))},
-		{"before-p99-ns", float64(before.quantile(.99))}, {"during-p99-ns", float64(during.quantile(.99))}}
+		{"before-p99-ns", float64(before.Quantile(.99))}, {"during-p99-ns", float64(during.Quantile(.99))}}
 	if len(r.spreads) > 0 {
 		metrics = append(metrics, metric{"uneven-%", 100 * r.spreads[len(r.spreads)-1].awayMost()})
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A selection is what a client watches.
@@ -96,9 +98,9 @@ func (w *changes) body(o int) string {
 
 // run writes the objects in turn until ctx ends; each second time an object is written its label comes or goes.
 func (w *changes) run(ctx context.Context, rate float64) error {
-	timetable := pace{start: time.Now(), rate: rate}
+	timetable := measure.Pace{Start: time.Now(), Rate: rate}
 	for i := uint64(0); ; i++ {
-		if _, err := timetable.wait(ctx, i); err != nil {
+		if _, err := timetable.Wait(ctx, i); err != nil {
 			return nil
 		}
 		o := int(i % uint64(w.objects))

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A result is one measured case: one peer, one number of watchers, one rate, one round.
@@ -27,9 +29,9 @@ type result struct {
 	plain  time.Duration            // CPU time of the servers for as many writes without a watcher; 0 if not measured
 	batch  float64                  // events in one write to a watcher, on average; 0 if not known
 
-	rss    map[string]int64   // by process, at the end
-	grew   map[string]float64 // bytes per watcher, by process; idle only
-	kernel kernelMemory       // growth in bytes for all watchers, of both ends of their connections; idle only
+	rss    map[string]int64     // by process, at the end
+	grew   map[string]float64   // bytes per watcher, by process; idle only
+	kernel measure.KernelMemory // growth in bytes for all watchers, of both ends of their connections; idle only
 }
 
 // servers returns the CPU time of all servers.
@@ -141,7 +143,7 @@ func (s *session) measureIdle(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	kernel, err := readKernelMemory()
+	kernel, err := measure.ReadKernelMemory()
 	if err != nil {
 		return err
 	}
@@ -156,13 +158,13 @@ func (s *session) measureIdle(ctx context.Context, n int) error {
 	if err != nil || n == 1 {
 		return err
 	}
-	r := result{peer: s.peer, clients: n, idle: true, round: s.round, window: connected, rss: after.rss, grew: make(map[string]float64)}
-	if r.kernel, err = readKernelMemory(); err != nil {
+	r := result{peer: s.peer, clients: n, idle: true, round: s.round, window: connected, rss: after.RSS, grew: make(map[string]float64)}
+	if r.kernel, err = measure.ReadKernelMemory(); err != nil {
 		return err
 	}
-	r.kernel = r.kernel.since(kernel)
-	for name, rss := range after.rss {
-		r.grew[name] = float64(rss-before.rss[name]) / float64(n-1)
+	r.kernel = r.kernel.Since(kernel)
+	for name, rss := range after.RSS {
+		r.grew[name] = float64(rss-before.RSS[name]) / float64(n-1)
 	}
 	s.done = append(s.done, r)
 	return s.fleet.err()
@@ -194,12 +196,12 @@ func (s *session) window(ctx context.Context, r *result) error {
 	if err := sleep(ctx, s.opts.Warmup); err != nil {
 		return err
 	}
-	all := append([]process{{"bench", os.Getpid()}}, s.processes()...)
+	all := append([]measure.Process{{Name: "bench", PID: os.Getpid()}}, s.processes()...)
 	writesBefore, err := s.flushes(ctx)
 	if err != nil {
 		return err
 	}
-	before, err := readCosts(all)
+	before, err := measure.ReadCosts(all)
 	if err != nil {
 		return err
 	}
@@ -207,13 +209,13 @@ func (s *session) window(ctx context.Context, r *result) error {
 	if err := sleep(ctx, s.opts.Window); err != nil {
 		return err
 	}
-	after, err := readCosts(all)
+	after, err := measure.ReadCosts(all)
 	if err != nil {
 		return err
 	}
 	r.window, r.writes, r.got = time.Since(start), s.book().acked.Load()-acked, *s.fleet.read()
 	r.got.sub(got)
-	r.cpu, r.rss, r.others = after.cpuSince(before), after.rss, after.othersSince(before)
+	r.cpu, r.rss, r.others = after.CPUSince(before), after.RSS, after.OthersSince(before)
 	writes, err := s.flushes(ctx)
 	if n := writes.writes - writesBefore.writes; n > 0 {
 		r.batch = (writes.events - writesBefore.events) / n

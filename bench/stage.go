@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A source makes the events that watchers see.
@@ -90,9 +92,9 @@ func (s *stage) source() source {
 func (s *stage) book() *ledger { return s.source().book() }
 
 // processes are the servers.
-func (s *stage) processes() (all []process) {
+func (s *stage) processes() (all []measure.Process) {
 	if s.floor != nil {
-		return []process{s.floor.process}
+		return []measure.Process{s.floor.process}
 	}
 	all = append(all, s.cluster.processes...)
 	if s.proxy != nil {
@@ -135,25 +137,25 @@ func (s *stage) alive() (err error) {
 // needed before says nothing about what they need now, and waits for a second in which they together used less than a
 // tenth of a core and changed their resident memory by less than half a percent. It does so without complaint for at
 // most a quarter of a minute, and returns what they then use.
-func (s *stage) rest(ctx context.Context) (costs, error) {
+func (s *stage) rest(ctx context.Context) (measure.Costs, error) {
 	const step, patience = time.Second, 15 * time.Second
 	if err := s.collectGarbage(ctx); err != nil {
-		return costs{}, err
+		return measure.Costs{}, err
 	}
-	before, err := readCosts(s.processes())
+	before, err := measure.ReadCosts(s.processes())
 	for start := time.Now(); err == nil; {
 		if err = sleep(ctx, step); err != nil {
 			break
 		}
-		var now costs
-		if now, err = readCosts(s.processes()); err != nil {
+		var now measure.Costs
+		if now, err = measure.ReadCosts(s.processes()); err != nil {
 			break
 		}
 		quiet := true
 		var used time.Duration
-		for name, cpu := range now.cpuSince(before) {
+		for name, cpu := range now.CPUSince(before) {
 			used += cpu
-			change := float64(now.rss[name]-before.rss[name]) / float64(before.rss[name])
+			change := float64(now.RSS[name]-before.RSS[name]) / float64(before.RSS[name])
 			quiet = quiet && change < 0.005 && change > -0.005
 		}
 		if quiet && used < step/10 || time.Since(start) > patience {
@@ -161,7 +163,7 @@ func (s *stage) rest(ctx context.Context) (costs, error) {
 		}
 		before = now
 	}
-	return costs{}, errors.Join(err, s.alive())
+	return measure.Costs{}, errors.Join(err, s.alive())
 }
 
 // collectGarbage makes kube-apiserver and the proxy run a garbage collection, twice because the first one only marks

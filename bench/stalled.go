@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 func stalledSection(o *Options) *section {
@@ -87,7 +89,7 @@ func fallAsleep(ctx context.Context, st *stage, n int) (all sleepers, err error)
 	for range n {
 		w, early, err := watchRequest{
 			endpoint: st.endpoint(), path: st.coll.path(), version: rv, filter: everything,
-			dialer: dialer{receive: 4 << 10, segment: 1460},
+			dialer: measure.Dialer{Receive: 4 << 10, Segment: 1460},
 		}.open()
 		if err != nil {
 			return all, err
@@ -136,7 +138,7 @@ func (all sleepers) wake(seqs []uint64) (count [fates]int, err error) {
 
 func (w *sleeper) wake(seqs []uint64) (fate, error) {
 	const patience = 5 * time.Second // without a byte
-	if err := w.sock.setTimeout(patience); err != nil {
+	if err := w.sock.SetTimeout(patience); err != nil {
 		return silent, err
 	}
 	// The deliveries are late by design, so none is counted.

@@ -5,6 +5,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // TestWake: what becomes of a stream that is read late is told by what it brings.
@@ -14,7 +16,7 @@ func TestWake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // silence takes its time
 			s, e := newScriptedServer(t, false)
-			w, early, err := watchRequest{endpoint: e, path: s.coll.path(), version: "7", filter: everything, dialer: dialer{receive: 4 << 10, segment: 1460}}.open()
+			w, early, err := watchRequest{endpoint: e, path: s.coll.path(), version: "7", filter: everything, dialer: measure.Dialer{Receive: 4 << 10, Segment: 1460}}.open()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // Units of storms.
@@ -172,7 +174,7 @@ func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, fr
 	if _, err := p.audit.count(); err != nil {
 		return nil, "", err
 	}
-	processes := func() []process { return append(withBench(st), front.process()) }
+	processes := func() []measure.Process { return append(withBench(st), front.process()) }
 	meter, err := startMeter(processes())
 	if err != nil {
 		return nil, "", err

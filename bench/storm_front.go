@@ -22,6 +22,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // stormFrontName is the command, and the process in figures.
@@ -85,7 +87,9 @@ func (f *stormFront) start(ctx context.Context, p priority, job stormJob) error 
 	return f.child.await(ctx, f.states, &st)
 }
 
-func (f *stormFront) process() process { return process{stormFrontName, f.child.cmd.Process.Pid} }
+func (f *stormFront) process() measure.Process {
+	return measure.Process{Name: stormFrontName, PID: f.child.cmd.Process.Pid}
+}
 
 // begin lets all clients ask at once.
 func (f *stormFront) begin() { f.orders.Write([]byte("\n")) }

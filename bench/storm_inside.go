@@ -40,8 +40,8 @@ var stormHistograms = []struct{ of, metric string }{
 func readStormMoment(ctx context.Context, st *stage, f *fleet) (m stormMoment, err error) {
 	m = stormMoment{at: time.Now(), got: f.read(), waited: make(map[string]time.Duration)}
 	for _, p := range withBench(st) {
-		if m.waited[p.name], err = p.waited(); err != nil {
-			return m, fmt.Errorf("%s: %w", p.name, err)
+		if m.waited[p.Name], err = p.Waited(); err != nil {
+			return m, fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
 	if st.peer == direct {
@@ -87,7 +87,7 @@ func stormNotice(calm, before, during, after stormMoment) (m []metric, err error
 	after.got.sub(during.got)
 	during.got.sub(before.got)
 	before.got.sub(calm.got)
-	q := func(m stormMoment, q float64) float64 { return float64(m.got.latency.quantile(q)) }
+	q := func(m stormMoment, q float64) float64 { return float64(m.got.latency.Quantile(q)) }
 	return append(m, metric{unitBefore, q(before, 0.99)}, metric{unitDuring, q(during, 0.99)}, metric{unitAfter, q(after, 0.99)},
 		metric{"before-p50-ns", q(before, 0.5)}, metric{"during-p50-ns", q(during, 0.5)}, metric{"during-max-ns", q(during, 1)},
 		metric{"x", q(during, 0.99) / max(q(before, 0.99), 1)}), nil

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // TestMain lets this program be the clients of a storm, as bench is.
@@ -81,13 +83,13 @@ func TestStormFront(t *testing.T) {
 // TestStormNotice: what came before a storm is told from what came during it, in what clients saw and in what watchfan counted.
 func TestStormNotice(t *testing.T) {
 	start := time.Now()
-	var latency histogram
+	var latency measure.Histogram
 	after := func(seconds, events int, took time.Duration, waited time.Duration, first, round string) stormMoment {
 		for range events {
-			latency.record(took)
+			latency.Record(took)
 		}
 		m := stormMoment{at: start.Add(time.Duration(seconds) * time.Second), got: &reading{}, waited: map[string]time.Duration{"watchfan": waited}}
-		m.got.latency.add(&latency)
+		m.got.latency.Add(&latency)
 		if first != "" {
 			m.own = make(map[string]buckets)
 			for of, count := range map[string]string{"first": first, "round": round} {
@@ -128,7 +130,7 @@ func TestStormNotice(t *testing.T) {
 		after(0, 10, time.Hour, 0, "", ""), after(4, 20, 2*time.Millisecond, 3*time.Second, "", ""),
 		after(6, 50, 30*time.Millisecond, 6*time.Second, "", ""), after(10, 5, 3*time.Millisecond, 7*time.Second, "", ""),
 	})
-	latency = histogram{}
+	latency = measure.Histogram{}
 	own := maps.Clone(seen)
 	// All are between 1 and 10 ms. Of rounds there were none before the storm.
 	own["first-before-p99-ns"], own["first-during-p99-ns"], own["round-during-p99-ns"] = 9.91*ms, 9.91*ms, 9.91*ms

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A view is what one refresh shows: the last period.
@@ -18,7 +20,7 @@ type view struct {
 	writes          uint64
 	clients, lost   int
 	watches         int // at kube-apiserver, of the resource, beyond its own; -1 if not known yet
-	servers         []process
+	servers         []measure.Process
 	cpu             map[string]time.Duration
 	others          time.Duration // CPU time of everything else on the machine
 	rss             map[string]int64
@@ -46,11 +48,11 @@ func (v *view) screen() string {
 	f("upstream watches", "%s at kube-apiserver", v.upstream())
 	f("updates/s", "%s", v.perSecond(v.writes))
 	f("deliveries/s", "%s", v.perSecond(v.got.deliveries))
-	f("latency", "p50 %s   p99 %s", milliseconds(v.got.latency.quantile(0.5)), milliseconds(v.got.latency.quantile(0.99)))
+	f("latency", "p50 %s   p99 %s", milliseconds(v.got.latency.Quantile(0.5)), milliseconds(v.got.latency.Quantile(0.99)))
 	b.WriteByte('\n')
 	f("", "%10s %12s", "CPU", "memory")
 	for _, p := range v.servers {
-		f(p.name, "%8.1f %% %8d MiB", v.percent(v.cpu[p.name]), v.rss[p.name]>>20)
+		f(p.Name, "%8.1f %% %8d MiB", v.percent(v.cpu[p.Name]), v.rss[p.Name]>>20)
 	}
 	f("all else", "%8.1f %%", v.percent(v.others))
 	return b.String()
@@ -60,9 +62,9 @@ func (v *view) line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s clients %d lost %d upstream %s updates/s %s deliveries/s %s p50 %s p99 %s", clock(v.elapsed), v.clients-v.lost, v.lost,
 		v.upstream(), v.perSecond(v.writes), v.perSecond(v.got.deliveries),
-		milliseconds(v.got.latency.quantile(0.5)), milliseconds(v.got.latency.quantile(0.99)))
+		milliseconds(v.got.latency.Quantile(0.5)), milliseconds(v.got.latency.Quantile(0.99)))
 	for _, p := range v.servers {
-		fmt.Fprintf(&b, " · %s %.0f%% %d MiB", p.name, v.percent(v.cpu[p.name]), v.rss[p.name]>>20)
+		fmt.Fprintf(&b, " · %s %.0f%% %d MiB", p.Name, v.percent(v.cpu[p.Name]), v.rss[p.Name]>>20)
 	}
 	fmt.Fprintf(&b, " · all else %.0f%%", v.percent(v.others))
 	return b.String()

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A watcher is one watch connection. It checks what it gets as strictly as a cache would have to: every write of every
@@ -26,13 +28,13 @@ type watchRequest struct {
 	version  string // resourceVersion to watch from
 	filter   filter
 	gzip     bool // ask for compression; it is the server's to decide
-	dialer   dialer
+	dialer   measure.Dialer
 }
 
 // open opens the watch and returns it when the server has accepted it, with what it has sent beyond the head of its
 // answer. The connection is still blocking.
 func (q watchRequest) open() (*watcher, []byte, error) {
-	c, err := q.dialer.open(q.endpoint)
+	c, err := open(q.dialer, q.endpoint)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A writer updates the objects of a collection, always at kube-apiserver itself, over one HTTP/2 connection. Each of
@@ -101,7 +103,7 @@ func (w *writer) send(ctx context.Context, method, path, body string, onAck ...f
 func (w *writer) run(ctx context.Context, f *fleet, rate float64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timetable := pace{start: time.Now(), rate: rate}
+	timetable := measure.Pace{Start: time.Now(), Rate: rate}
 	var wg sync.WaitGroup
 	for k := range min(w.workers, w.turns()) {
 		wg.Go(func() {
@@ -118,11 +120,11 @@ func (w *writer) run(ctx context.Context, f *fleet, rate float64) error {
 }
 
 // work is worker k of run: it does operations k, k+workers, k+2·workers … on objects k, k+workers, k+2·workers …
-func (w *writer) work(ctx context.Context, f *fleet, timetable pace, k int) error {
+func (w *writer) work(ctx context.Context, f *fleet, timetable measure.Pace, k int) error {
 	object, workers := k, min(w.workers, w.turns())
 	for i := uint64(k); ; i += uint64(workers) {
-		late, err := timetable.wait(ctx, i)
-		if err == nil && timetable.rate == 0 {
+		late, err := timetable.Wait(ctx, i)
+		if err == nil && timetable.Rate == 0 {
 			err = w.waitFor(ctx, f)
 		}
 		if err != nil {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"bytes"
@@ -9,18 +9,18 @@ import (
 	"strconv"
 )
 
-// kernelMemory is what the kernel keeps, in bytes, for connections among others. A connection on loopback has both its
+// KernelMemory is what the kernel keeps, in bytes, for connections among others. A connection on loopback has both its
 // ends in it.
-type kernelMemory struct {
-	structures int64 // Slab, KernelStack and PageTables of proc_meminfo(5)
-	buffers    int64 // what TCP holds in buffers: "mem" of /proc/net/sockstat
+type KernelMemory struct {
+	Structures int64 // Slab, KernelStack and PageTables of proc_meminfo(5)
+	Buffers    int64 // what TCP holds in buffers: "mem" of /proc/net/sockstat
 }
 
-func (k kernelMemory) since(earlier kernelMemory) kernelMemory {
-	return kernelMemory{k.structures - earlier.structures, k.buffers - earlier.buffers}
+func (k KernelMemory) Since(earlier KernelMemory) KernelMemory {
+	return KernelMemory{k.Structures - earlier.Structures, k.Buffers - earlier.Buffers}
 }
 
-func readKernelMemory() (k kernelMemory, err error) {
+func ReadKernelMemory() (k KernelMemory, err error) {
 	meminfo, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return k, err
@@ -29,8 +29,8 @@ func readKernelMemory() (k kernelMemory, err error) {
 	if err != nil {
 		return k, err
 	}
-	if k.structures, err = parseMeminfo(meminfo, "Slab:", "KernelStack:", "PageTables:"); err == nil {
-		k.buffers, err = parseSockstat(sockstat)
+	if k.Structures, err = parseMeminfo(meminfo, "Slab:", "KernelStack:", "PageTables:"); err == nil {
+		k.Buffers, err = parseSockstat(sockstat)
 	}
 	return k, err
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"os"
@@ -35,7 +35,7 @@ func TestParseBusy(t *testing.T) {
 			t.Errorf("parseBusy(%q): got %v, %v want %v, error %v", stat, got, err, want, wantErr)
 		}
 	}
-	f("cpu  1 2 4 1000 1000 8 16 32 1000 1000\ncpu0 1 1 1 1\n", 63*tick, false)
+	f("cpu  1 2 4 1000 1000 8 16 32 1000 1000\ncpu0 1 1 1 1\n", 63*Tick, false)
 	f("cpu  1 2 4 1000", 0, true)
 	f("cpu  1 2 4 1000 1000 8 x 32 1000 1000", 0, true)
 	f("intr 1 2 4 1000 1000 8 16 32 1000 1000", 0, true)
@@ -43,7 +43,7 @@ func TestParseBusy(t *testing.T) {
 
 // TestOwnCosts checks the parsers against the kernel, with a process whose use is known: this one.
 func TestOwnCosts(t *testing.T) {
-	self := []process{{"self", os.Getpid()}}
+	self := []Process{{"self", os.Getpid()}}
 	used := func() time.Duration {
 		var u unix.Rusage
 		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -52,23 +52,23 @@ func TestOwnCosts(t *testing.T) {
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	began := used()
-	before, err := readCosts(self)
+	before, err := ReadCosts(self)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for spun := used(); used()-spun < 300*time.Millisecond; {
 	}
-	after, err := readCosts(self)
+	after, err := ReadCosts(self)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, most := after.cpuSince(before)["self"], used()-began; got < 300*time.Millisecond-4*tick || got > most+4*tick {
+	if got, most := after.CPUSince(before)["self"], used()-began; got < 300*time.Millisecond-4*Tick || got > most+4*Tick {
 		t.Errorf("spinning took %v of CPU, want from 300ms to %v", got, most)
 	}
-	if after.rss["self"] < 1<<20 {
-		t.Errorf("got %d bytes resident", after.rss["self"])
+	if after.RSS["self"] < 1<<20 {
+		t.Errorf("got %d bytes resident", after.RSS["self"])
 	}
-	if _, err := readCosts([]process{{"gone", 1 << 30}}); err == nil {
+	if _, err := ReadCosts([]Process{{"gone", 1 << 30}}); err == nil {
 		t.Error("reading a process that does not exist: no error")
 	}
 }
@@ -87,21 +87,21 @@ func TestWaited(t *testing.T) {
 	}
 	defer spinning.Wait()
 	defer stop.Store(true)
-	self := process{"bench", os.Getpid()}
-	before, err := self.waited()
+	self := Process{"bench", os.Getpid()}
+	before, err := self.Waited()
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		if err != nil {
 			t.Fatal(err)
 		}
 		var now time.Duration
-		if now, err = self.waited(); now > before+20*time.Millisecond {
+		if now, err = self.Waited(); now > before+20*time.Millisecond {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%d threads on %d processors have waited %v", n, n-1, now-before)
 		}
 	}
-	if _, err := (process{"nobody", 1 << 30}).waited(); err == nil {
+	if _, err := (Process{"nobody", 1 << 30}).Waited(); err == nil {
 		t.Error("a process that is not there waits without an error")
 	}
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"math/rand/v2"
@@ -19,17 +19,17 @@ func TestQuantileAgreesWithSorting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
-			var h histogram
-			var d distribution
+			var h Histogram
+			var d Distribution
 			values := make([]time.Duration, 10_000)
 			for i := range values {
 				values[i] = draw(r)
-				h.record(values[i])
+				h.Record(values[i])
 			}
 			slices.Sort(values)
-			d.add(&h)
+			d.Add(&h)
 			for _, q := range []float64{0, 0.01, 0.5, 0.99, 0.999, 1} {
-				got := d.quantile(q)
+				got := d.Quantile(q)
 				want := values[min(int(q*float64(len(values))), len(values)-1)]
 				if diff := (got - want).Abs(); diff > want/64 {
 					t.Errorf("quantile(%v): got %v want %v", q, got, want)
@@ -63,25 +63,25 @@ func TestBuckets(t *testing.T) {
 }
 
 func TestSubLeavesTheWindow(t *testing.T) {
-	var h histogram
-	h.record(time.Millisecond)
-	var before, after distribution
-	before.add(&h)
-	h.record(time.Second)
-	h.record(time.Second)
-	after.add(&h)
-	after.sub(&before)
-	if after.count != 2 {
-		t.Fatalf("got %d values in the window want 2", after.count)
+	var h Histogram
+	h.Record(time.Millisecond)
+	var before, after Distribution
+	before.Add(&h)
+	h.Record(time.Second)
+	h.Record(time.Second)
+	after.Add(&h)
+	after.Sub(&before)
+	if after.Count != 2 {
+		t.Fatalf("got %d values in the window want 2", after.Count)
 	}
-	if got := after.quantile(0); got < 980*time.Millisecond {
+	if got := after.Quantile(0); got < 980*time.Millisecond {
 		t.Errorf("got a smallest value of %v: the first window's leaked in", got)
 	}
 }
 
 func TestEmptyQuantile(t *testing.T) {
-	var d distribution
-	if got := d.quantile(0.5); got != 0 {
+	var d Distribution
+	if got := d.Quantile(0.5); got != 0 {
 		t.Errorf("got %v want 0", got)
 	}
 }

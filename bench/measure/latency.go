@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"math/bits"
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A histogram counts durations in buckets whose width grows with the value: 64 per power of two, so a quantile is
+// A Histogram counts durations in buckets whose width grows with the value: 64 per power of two, so a quantile is
 // exact to 1.6 % whatever its size, from 1 ns to 2^40 ns (18 minutes; longer counts as that).
 //
 //	value        0 … 63   64 … 127   128 … 255   256 … 511
@@ -16,7 +16,7 @@ import (
 //
 // It is written by one goroutine and may be copied by others at any time (snapshot): buckets are atomics because the
 // readers of a watch must not stop while the report looks at them. The zero value is empty and ready.
-type histogram struct {
+type Histogram struct {
 	buckets [numBuckets]atomic.Uint64
 }
 
@@ -43,41 +43,41 @@ func bucketMid(i int) time.Duration {
 	return time.Duration(low + 1<<exp/2)
 }
 
-// record counts d. One goroutine at a time.
-func (h *histogram) record(d time.Duration) {
+// Record counts d. One goroutine at a time.
+func (h *Histogram) Record(d time.Duration) {
 	h.buckets[bucketOf(d)].Add(1)
 }
 
-// distribution is a histogram at rest: what a window of time recorded.
-type distribution struct {
+// Distribution is a histogram at rest: what a window of time recorded.
+type Distribution struct {
 	buckets [numBuckets]uint64
-	count   uint64
+	Count   uint64
 }
 
-// add counts everything h holds now.
-func (d *distribution) add(h *histogram) {
+// Add counts everything h holds now.
+func (d *Distribution) Add(h *Histogram) {
 	for i := range h.buckets {
 		n := h.buckets[i].Load()
 		d.buckets[i] += n
-		d.count += n
+		d.Count += n
 	}
 }
 
-// sub takes away an earlier reading, leaving what was recorded since.
-func (d *distribution) sub(earlier *distribution) {
+// Sub takes away an earlier reading, leaving what was recorded since.
+func (d *Distribution) Sub(earlier *Distribution) {
 	for i, n := range earlier.buckets {
 		d.buckets[i] -= n
 	}
-	d.count -= earlier.count
+	d.Count -= earlier.Count
 }
 
-// quantile returns the smallest recorded value (to the precision of its bucket) that at least q of all values do not
+// Quantile returns the smallest recorded value (to the precision of its bucket) that at least q of all values do not
 // exceed, or 0 if nothing was recorded.
-func (d *distribution) quantile(q float64) time.Duration {
-	if d.count == 0 {
+func (d *Distribution) Quantile(q float64) time.Duration {
+	if d.Count == 0 {
 		return 0
 	}
-	rank := min(uint64(q*float64(d.count)), d.count-1)
+	rank := min(uint64(q*float64(d.Count)), d.Count-1)
 	for i, n := range d.buckets {
 		if rank < n {
 			return bucketMid(i)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"context"
@@ -11,12 +11,12 @@ import (
 
 func TestPaceKeepsItsTimetable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := pace{start: time.Now(), rate: 100}
+		p := Pace{Start: time.Now(), Rate: 100}
 		for i := range uint64(50) {
-			if _, err := p.wait(t.Context(), i); err != nil {
+			if _, err := p.Wait(t.Context(), i); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := time.Since(p.start), time.Duration(i)*10*time.Millisecond; got != want {
+			if got, want := time.Since(p.Start), time.Duration(i)*10*time.Millisecond; got != want {
 				t.Fatalf("operation %d started at %v want %v", i, got, want)
 			}
 		}
@@ -26,10 +26,10 @@ func TestPaceKeepsItsTimetable(t *testing.T) {
 // TestPaceIsOpenLoop: a server that stalls for 200 ms gets the operations it missed at once, not spread out later.
 func TestPaceIsOpenLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := pace{start: time.Now(), rate: 100}
+		p := Pace{Start: time.Now(), Rate: 100}
 		var late []time.Duration
 		for i := range uint64(30) {
-			d, err := p.wait(t.Context(), i)
+			d, err := p.Wait(t.Context(), i)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +44,7 @@ func TestPaceIsOpenLoop(t *testing.T) {
 		if late[29] != 0 {
 			t.Errorf("operation 29 is late by %v: it should have caught up", late[29])
 		}
-		if got, want := time.Since(p.start), 290*time.Millisecond; got != want {
+		if got, want := time.Since(p.Start), 290*time.Millisecond; got != want {
 			t.Errorf("30 operations at 100/s took %v want %v", got, want)
 		}
 	})
@@ -54,11 +54,11 @@ func TestPaceEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond)
 		defer cancel()
-		p := pace{start: time.Now(), rate: 1}
-		if _, err := p.wait(ctx, 1); err != context.DeadlineExceeded {
+		p := Pace{Start: time.Now(), Rate: 1}
+		if _, err := p.Wait(ctx, 1); err != context.DeadlineExceeded {
 			t.Errorf("got %v want deadline exceeded", err)
 		}
-		if got := time.Since(p.start); got != 15*time.Millisecond {
+		if got := time.Since(p.Start); got != 15*time.Millisecond {
 			t.Errorf("gave up after %v want 15ms", got)
 		}
 	})
@@ -66,13 +66,13 @@ func TestPaceEndsWithItsContext(t *testing.T) {
 
 func TestNoPaceNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := pace{start: time.Now()}
+		p := Pace{Start: time.Now()}
 		for i := range uint64(1000) {
-			if late, err := p.wait(t.Context(), i); late != 0 || err != nil {
+			if late, err := p.Wait(t.Context(), i); late != 0 || err != nil {
 				t.Fatalf("got %v, %v want 0, nil", late, err)
 			}
 		}
-		if d := time.Since(p.start); d != 0 {
+		if d := time.Since(p.Start); d != 0 {
 			t.Errorf("waited %v", d)
 		}
 	})

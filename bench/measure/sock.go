@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"errors"
@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// A sock is a TCP connection that the Go runtime's poller knows nothing about, so that thousands of them can be read
+// A Sock is a TCP connection that the Go runtime's poller knows nothing about, so that thousands of them can be read
 // by one goroutine with its own epoll: one system call per batch of events instead of two and a goroutine switch per
 // event, on a machine that the load shares with the servers it loads.
 //
 // It starts out blocking, with a timeout on each call, which is what connecting, a TLS handshake and a request need.
 // After nonblocking, Read returns errWouldBlock when there is nothing. One goroutine at a time.
-type sock struct {
-	fd      int
+type Sock struct {
+	FD      int
 	async   bool // nonblocking was called
 	drained bool // Read has taken all there was: no system call until readable is called
 }
 
-// errWouldBlock is a net.Error that says Temporary, so crypto/tls carries on with the same record at the next Read.
-var errWouldBlock net.Error = wouldBlock{}
+// ErrWouldBlock is a net.Error that says Temporary, so crypto/tls carries on with the same record at the next Read.
+var ErrWouldBlock net.Error = wouldBlock{}
 
 // errClosed is a connection that the server has closed without a last chunk.
 var errClosed = errors.New("the server closed the connection")
@@ -36,34 +36,34 @@ func (wouldBlock) Error() string   { return "would block" }
 func (wouldBlock) Timeout() bool   { return true }
 func (wouldBlock) Temporary() bool { return true }
 
-// A dialer says how a client connects. The zero dialer leaves everything to the kernel.
-type dialer struct {
-	from    netip.Addr // address to come from; one address has 28,000 ports
-	receive int        // bytes of receive buffer that are asked for; 0 grows them as needed
-	segment int        // largest TCP segment in bytes; loopback's own is 65,483
+// A Dialer says how a client connects. The zero dialer leaves everything to the kernel.
+type Dialer struct {
+	From    netip.Addr // address to come from; one address has 28,000 ports
+	Receive int        // bytes of receive buffer that are asked for; 0 grows them as needed
+	Segment int        // largest TCP segment in bytes; loopback's own is 65,483
 }
 
 // tune applies d to a socket that is not connected yet.
-func (d dialer) tune(fd int) (err error) {
+func (d Dialer) tune(fd int) (err error) {
 	set := func(level, option, value int) {
 		if err == nil && value != 0 {
 			err = syscall.SetsockoptInt(fd, level, option, value)
 		}
 	}
-	set(syscall.SOL_SOCKET, syscall.SO_RCVBUF, d.receive)
-	set(syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, d.segment)
-	if d.from.Is4() && err == nil {
+	set(syscall.SOL_SOCKET, syscall.SO_RCVBUF, d.Receive)
+	set(syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, d.Segment)
+	if d.From.Is4() && err == nil {
 		const bindAddressNoPort = 24 // IP_BIND_ADDRESS_NO_PORT: connect chooses the port
 		set(syscall.IPPROTO_IP, bindAddressNoPort, 1)
 		if err == nil {
-			err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: d.from.As4()})
+			err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: d.From.As4()})
 		}
 	}
 	return err
 }
 
-// dial connects to addr, which must be a loopback address: this program makes load, and only at home.
-func (d dialer) dial(addr netip.AddrPort, timeout time.Duration) (*sock, error) {
+// Dial connects to addr, which must be a loopback address: this program makes load, and only at home.
+func (d Dialer) Dial(addr netip.AddrPort, timeout time.Duration) (*Sock, error) {
 	if !addr.Addr().IsLoopback() {
 		return nil, fmt.Errorf("%v is not a loopback address: bench only loads servers on its own machine", addr)
 	}
@@ -76,8 +76,8 @@ func (d dialer) dial(addr netip.AddrPort, timeout time.Duration) (*sock, error) 
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	s := &sock{fd: fd}
-	if err = s.setTimeout(timeout); err == nil {
+	s := &Sock{FD: fd}
+	if err = s.SetTimeout(timeout); err == nil {
 		err = d.tune(fd)
 	}
 	if err == nil { // a request follows the handshake's last flight at once
@@ -93,12 +93,12 @@ func (d dialer) dial(addr netip.AddrPort, timeout time.Duration) (*sock, error) 
 	return s, nil
 }
 
-// setTimeout bounds each call while the socket is blocking.
-func (s *sock) setTimeout(d time.Duration) error {
+// SetTimeout bounds each call while the socket is blocking.
+func (s *Sock) SetTimeout(d time.Duration) error {
 	tv := syscall.NsecToTimeval(int64(d))
-	err := syscall.SetsockoptTimeval(s.fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &tv)
+	err := syscall.SetsockoptTimeval(s.FD, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &tv)
 	if err == nil {
-		err = syscall.SetsockoptTimeval(s.fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &tv)
+		err = syscall.SetsockoptTimeval(s.FD, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &tv)
 	}
 	return err
 }
@@ -117,21 +117,21 @@ func connectSocket(fd int, to syscall.Sockaddr) error {
 	}
 }
 
-// nonblocking makes Read return errWouldBlock from now on instead of waiting.
-func (s *sock) nonblocking() error {
+// Nonblocking makes Read return errWouldBlock from now on instead of waiting.
+func (s *Sock) Nonblocking() error {
 	s.async = true
-	return syscall.SetNonblock(s.fd, true)
+	return syscall.SetNonblock(s.FD, true)
 }
 
-// readable says that epoll has reported the socket, so it is worth asking the kernel again.
-func (s *sock) readable() { s.drained = false }
+// Readable says that epoll has reported the socket, so it is worth asking the kernel again.
+func (s *Sock) Readable() { s.drained = false }
 
-func (s *sock) Read(p []byte) (int, error) {
+func (s *Sock) Read(p []byte) (int, error) {
 	if s.drained {
-		return 0, errWouldBlock
+		return 0, ErrWouldBlock
 	}
 	for {
-		n, err := syscall.Read(s.fd, p)
+		n, err := syscall.Read(s.FD, p)
 		switch {
 		case err == syscall.EINTR:
 			continue
@@ -139,7 +139,7 @@ func (s *sock) Read(p []byte) (int, error) {
 			return 0, os.ErrDeadlineExceeded // SO_RCVTIMEO
 		case err == syscall.EAGAIN:
 			s.drained = true
-			return 0, errWouldBlock
+			return 0, ErrWouldBlock
 		case err != nil:
 			return 0, os.NewSyscallError("read", err)
 		case n == 0 && len(p) > 0:
@@ -150,9 +150,9 @@ func (s *sock) Read(p []byte) (int, error) {
 	}
 }
 
-func (s *sock) Write(p []byte) (int, error) {
+func (s *Sock) Write(p []byte) (int, error) {
 	for done := 0; done < len(p); {
-		n, err := syscall.Write(s.fd, p[done:])
+		n, err := syscall.Write(s.FD, p[done:])
 		if err == syscall.EINTR {
 			continue
 		}
@@ -164,12 +164,12 @@ func (s *sock) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *sock) Close() error { return syscall.Close(s.fd) }
+func (s *Sock) Close() error { return syscall.Close(s.FD) }
 
 // The rest of net.Conn, for crypto/tls, which asks for none of it while the timeouts above do their work.
 
-func (s *sock) LocalAddr() net.Addr              { return nil }
-func (s *sock) RemoteAddr() net.Addr             { return nil }
-func (s *sock) SetDeadline(time.Time) error      { return nil }
-func (s *sock) SetReadDeadline(time.Time) error  { return nil }
-func (s *sock) SetWriteDeadline(time.Time) error { return nil }
+func (s *Sock) LocalAddr() net.Addr              { return nil }
+func (s *Sock) RemoteAddr() net.Addr             { return nil }
+func (s *Sock) SetDeadline(time.Time) error      { return nil }
+func (s *Sock) SetReadDeadline(time.Time) error  { return nil }
+func (s *Sock) SetWriteDeadline(time.Time) error { return nil }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"os"
@@ -37,7 +37,7 @@ func TestParseSockstat(t *testing.T) {
 
 // TestKernelMemory reads what this kernel says.
 func TestKernelMemory(t *testing.T) {
-	if k, err := readKernelMemory(); err != nil || k.structures < 1<<20 || k.buffers < 0 {
+	if k, err := ReadKernelMemory(); err != nil || k.Structures < 1<<20 || k.Buffers < 0 {
 		t.Errorf("got %+v, %v", k, err)
 	}
 }

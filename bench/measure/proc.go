@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"bytes"
@@ -15,33 +15,33 @@ import (
 	"unsafe"
 )
 
-// A process is one server whose costs are counted.
-type process struct {
-	name string
-	pid  int
+// A Process is one server whose costs are counted.
+type Process struct {
+	Name string
+	PID  int
 }
 
-// tick is the unit of times in /proc/stat: USER_HZ is 100 on every Linux that Go runs on.
-const tick = time.Second / 100
+// Tick is the unit of times in /proc/stat: USER_HZ is 100 on every Linux that Go runs on.
+const Tick = time.Second / 100
 
-// cpu returns the user and system time the process has used, exactly: from its CPU clock, whose number is made of the
+// CPU returns the user and system time the process has used, exactly: from its CPU clock, whose number is made of the
 // process's as clock_getcpuclockid(3) makes it. /proc/PID/stat has the same in steps of 10 ms.
-func (p process) cpu() (time.Duration, error) {
+func (p Process) CPU() (time.Duration, error) {
 	const sched = 2 // CPUCLOCK_SCHED: what the scheduler has counted, in nanoseconds
 	var now syscall.Timespec
-	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, uintptr(^p.pid<<3|sched), uintptr(unsafe.Pointer(&now)), 0)
+	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, uintptr(^p.PID<<3|sched), uintptr(unsafe.Pointer(&now)), 0)
 	if errno != 0 {
-		return 0, fmt.Errorf("CPU clock of process %d: %w", p.pid, errno)
+		return 0, fmt.Errorf("CPU clock of process %d: %w", p.PID, errno)
 	}
 	return time.Duration(now.Nano()), nil
 }
 
-// waited returns how long the process's threads have been ready to run and had no processor, all of them together: the second field of
+// Waited returns how long the process's threads have been ready to run and had no processor, all of them together: the second field of
 // /proc/PID/task/TID/schedstat.
-func (p process) waited() (sum time.Duration, err error) {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.pid))
+func (p Process) Waited() (sum time.Duration, err error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.PID))
 	if err == nil && len(threads) == 0 {
-		err = fmt.Errorf("process %d has no threads in /proc, or the kernel does not count how long they wait", p.pid)
+		err = fmt.Errorf("process %d has no threads in /proc, or the kernel does not count how long they wait", p.PID)
 	}
 	if err != nil {
 		return 0, err
@@ -64,8 +64,8 @@ func (p process) waited() (sum time.Duration, err error) {
 }
 
 // rss returns the process's resident memory in bytes.
-func (p process) rss() (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+func (p Process) rss() (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 	if err != nil {
 		return 0, err
 	}
@@ -113,36 +113,36 @@ func parseBusy(stat []byte) (time.Duration, error) {
 		}
 		ticks += n
 	}
-	return time.Duration(ticks) * tick, nil
+	return time.Duration(ticks) * Tick, nil
 }
 
-// costs are what processes have used: by name, CPU time so far and resident memory now.
-type costs struct {
+// Costs are what processes have used: by name, CPU time so far and resident memory now.
+type Costs struct {
 	cpu  map[string]time.Duration
-	rss  map[string]int64
+	RSS  map[string]int64
 	busy time.Duration // CPU time of the whole machine so far
 }
 
-func readCosts(processes []process) (costs, error) {
-	c := costs{cpu: make(map[string]time.Duration), rss: make(map[string]int64)}
+func ReadCosts(processes []Process) (Costs, error) {
+	c := Costs{cpu: make(map[string]time.Duration), RSS: make(map[string]int64)}
 	for _, p := range processes {
-		cpu, err := p.cpu()
+		cpu, err := p.CPU()
 		if err != nil {
-			return costs{}, fmt.Errorf("%s: %w", p.name, err)
+			return Costs{}, fmt.Errorf("%s: %w", p.Name, err)
 		}
 		rss, err := p.rss()
 		if err != nil {
-			return costs{}, fmt.Errorf("%s: %w", p.name, err)
+			return Costs{}, fmt.Errorf("%s: %w", p.Name, err)
 		}
-		c.cpu[p.name], c.rss[p.name] = cpu, rss
+		c.cpu[p.Name], c.RSS[p.Name] = cpu, rss
 	}
 	var err error
 	c.busy, err = busy()
 	return c, err
 }
 
-// cpuSince returns the CPU time used between an earlier reading and c.
-func (c costs) cpuSince(earlier costs) map[string]time.Duration {
+// CPUSince returns the CPU time used between an earlier reading and c.
+func (c Costs) CPUSince(earlier Costs) map[string]time.Duration {
 	used := make(map[string]time.Duration)
 	for name, cpu := range c.cpu {
 		used[name] = cpu - earlier.cpu[name]
@@ -150,10 +150,10 @@ func (c costs) cpuSince(earlier costs) map[string]time.Duration {
 	return used
 }
 
-// othersSince returns the CPU time that everything else on the machine used between an earlier reading and c.
-func (c costs) othersSince(earlier costs) time.Duration {
+// OthersSince returns the CPU time that everything else on the machine used between an earlier reading and c.
+func (c Costs) OthersSince(earlier Costs) time.Duration {
 	others := c.busy - earlier.busy
-	for _, cpu := range c.cpuSince(earlier) {
+	for _, cpu := range c.CPUSince(earlier) {
 		others -= cpu
 	}
 	return max(others, 0)

@@ -121,9 +121,10 @@
 //
 // # Why shards
 //
-// BenchmarkWriters writes the same list to sockets on loopback in three ways: this one; a goroutine for each client, which
-// waits for the list to grow; and loops with an epoll of their own that write to bare file descriptors.
-// Pod events of 3.7 KB, "all" is as many as the clients take; CPU is the writing process', its kernel time included.
+// Three writers were compared. Each writes the same list to sockets on loopback: shards; a goroutine for each client,
+// which waits for the list to grow; and loops with an epoll of their own that write to bare file descriptors.
+// Events are pods of 3.7 KB. "all" is as many as the clients take. CPU is that of the writing process, kernel time
+// included.
 //
 //	                       CPU µs/delivery                p99 ms
 //	clients  events/s      goroutines  shards  epoll      goroutines  shards  epoll
@@ -139,13 +140,15 @@
 //	         all           0.94        0.71    1.03       19          14      22
 //	RSS/idle client        6.6 KiB     1.7 KiB 0.4 KiB
 //
-// (go test -run '^$' -bench Writers -benchtime 1x ./fanout; one run on 2 quiet cores of an AMD EPYC, Linux 6.18, Go 1.26. In nine runs beside
-// other work the ratios to the shards had the same medians within a tenth, and ranges from 0.9 to 1.5 for goroutines, from 0.7 to 1.2 for epoll.)
+// (Commit 1d32f50 has the other two writers: go test -run '^$' -bench Writers -benchtime 1x ./fanout. One run on 2 quiet
+// cores of an AMD EPYC, Linux 6.18, Go 1.26. In nine runs beside other work the ratios to the shards had the same
+// medians within a tenth, and ranges from 0.9 to 1.5 for goroutines, from 0.7 to 1.2 for epoll.)
 //
-// A goroutine for each client costs up to a quarter more where events come one by one, because each has to be woken, and
-// four times the memory. An epoll of one's own gains up to a seventh over [syscall.RawConn], mostly where all is saturated and its batches are
-// larger; it would cost what net.Conn gives for nothing: TLS, deadlines, and connections that can go back to the HTTP server. Where a write costs
-// 7 µs, writev is nine tenths of it. So the shards it is, and an epoll beside them for what they do not do: waiting.
+// A goroutine for each client costs up to a quarter more where events come one by one, because each has to be woken. It
+// takes four times the memory. An epoll of our own gains up to a seventh over [syscall.RawConn], mostly where all is
+// saturated and its batches are larger. It would lose what net.Conn has: TLS, deadlines, and connections that can go
+// back to the HTTP server. Of a write that takes 7 µs, writev is nine tenths. So shards write, and an epoll beside them
+// waits.
 //
 // # Compression
 //

@@ -13,10 +13,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -27,8 +30,8 @@ import (
 // campaign is what the attackers' process is told.
 type campaign struct {
 	Seed             uint64
-	Attackers        int
-	Only             string // kinds whose names contain it
+	Attackers        int    // 0: nobody attacks, and the process only uses what processors have to spare
+	Only, Except     string // regular expressions of kinds; Except may be ""
 	Secure, Insecure string // host:port
 	Hostile          hostile
 	OldVersion       string // resourceVersion at the beginning
@@ -41,7 +44,10 @@ const campaignFile = "WATCHFAN_ATTACK_CAMPAIGN"
 // kinds are the attacks that can be made on the server.
 func (c campaign) kinds() (all []kind) {
 	for _, k := range kinds {
-		if strings.Contains(k.name, c.Only) && (!k.insecure || c.Insecure != "") {
+		if k.insecure && c.Insecure == "" || c.Except != "" && regexp.MustCompile(c.Except).MatchString(k.name) {
+			continue
+		}
+		if regexp.MustCompile(c.Only).MatchString(k.name) {
 			all = append(all, k)
 		}
 	}
@@ -87,6 +93,8 @@ func attack(file string) error {
 	if err := yieldProcessor(); err != nil {
 		return err
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -95,23 +103,38 @@ func attack(file string) error {
 	if err := json.Unmarshal(content, &c); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
+	if c.Attackers == 0 {
+		burn(ctx)
+	}
 	book := newLedger()
 	order := rand.New(rand.NewPCG(c.Seed, 0)).Perm(len(c.kinds()))
+	crews := newCrews()
 	var attackers sync.WaitGroup
 	for i := range c.Attackers {
-		a := &attacker{campaign: c, ledger: book, tenant: i % len(hostileTenants), rng: rand.New(rand.NewPCG(c.Seed, uint64(1+i)))}
+		a := &attacker{campaign: c, ledger: book, crews: crews, tenant: i % len(hostileTenants), rng: rand.New(rand.NewPCG(c.Seed, uint64(1+i)))}
 		attackers.Go(func() { a.run(ctx, c.kinds(), order[i%len(order)]) })
 	}
 	attackers.Wait()
 	return book.save(c.Ledger)
 }
 
+// burn uses what processors have to spare until ctx ends.
+func burn(ctx context.Context) {
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for ctx.Err() == nil { // the check is the work
+			}
+		})
+	}
+	all.Wait()
+}
+
 // attacker takes up one kind of attack after the other.
 type attacker struct {
 	campaign
 	ledger *ledger
+	crews  crews
 	tenant int // of hostileTenants
 	rng    *rand.Rand
 
@@ -124,13 +147,40 @@ const shortestRound, longestRound = 5 * time.Second, 20 * time.Second
 // run begins with the kind that the seed's order gives to this attacker, so that each kind is there from the start; the others are drawn.
 func (a *attacker) run(ctx context.Context, kinds []kind, first int) {
 	for next := first; ctx.Err() == nil; next = a.rng.IntN(len(kinds)) {
-		a.kind = kinds[next]
+		if a.kind = kinds[next]; !a.crews.join(a.kind) {
+			sleep(ctx, 50*time.Millisecond) // and draw again
+			continue
+		}
 		a.ledger.round(a.kind.name)
 		round, cancel := context.WithTimeout(ctx, shortestRound+time.Duration(a.rng.Int64N(int64(longestRound-shortestRound))))
 		a.kind.run(round, a)
 		cancel()
+		a.crews.leave(a.kind)
 	}
 }
+
+// crews are how many attackers attack now, by kind.
+type crews map[string]*atomic.Int32
+
+func newCrews() crews {
+	all := make(crews)
+	for _, k := range kinds {
+		all[k.name] = new(atomic.Int32)
+	}
+	return all
+}
+
+// join reports whether another attacker may take up k, which then ends with leave.
+func (c crews) join(k kind) bool {
+	n := c[k.name].Add(1)
+	if k.most > 0 && int(n) > k.most {
+		c.leave(k)
+		return false
+	}
+	return true
+}
+
+func (c crews) leave(k kind) { c[k.name].Add(-1) }
 
 // note notes how one attempt was answered.
 func (a *attacker) note(how string) { a.ledger.answered(a.kind.name, how) }
@@ -143,12 +193,11 @@ func (a *attacker) breach(format string, args ...any) {
 func (a *attacker) every(ctx context.Context, perSecond float64, f func()) {
 	tick := time.NewTicker(time.Duration(float64(time.Second) / perSecond))
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
+		f()
 		select {
 		case <-ctx.Done():
-			return
 		case <-tick.C:
-			f()
 		}
 	}
 }

@@ -13,6 +13,7 @@ type kind struct {
 	name     string
 	run      func(ctx context.Context, a *attacker)
 	insecure bool // it is for the insecure port
+	most     int  // attackers at a time, where more would only overload kube-apiserver and the processors; 0 is any number
 }
 
 var kinds = []kind{
@@ -22,14 +23,14 @@ var kinds = []kind{
 	{name: "unknown groups, by strangers", run: unknownGroupsByStrangers},
 	{name: "unknown groups, by a user who may", run: unknownGroupsByScanner},
 	{name: "impersonation", run: impersonation},
-	{name: "60 watches with 54 KB selectors", run: selectorFlood},
-	{name: "selective joins", run: selectiveJoins},
-	{name: "replays of history", run: replays},
+	{name: "60 watches with 54 KB selectors", run: selectorFlood, most: 1},
+	{name: "selective joins", run: selectiveJoins, most: 3},
+	{name: "replays of history", run: replays, most: 3},
 	{name: "watch churn", run: watchChurn},
-	{name: "300 watches of one user", run: manyWatches},
-	{name: "lists of everything with gzip", run: gzipLists},
-	{name: "cold lanes", run: coldLanes},
-	{name: "passed-through reads", run: passedThrough},
+	{name: "300 watches of one user", run: manyWatches, most: 1},
+	{name: "lists of everything with gzip", run: gzipLists, most: 2},
+	{name: "cold lanes", run: coldLanes, most: 2},
+	{name: "passed-through reads", run: passedThrough, most: 2},
 	{name: "bodies that break off", run: brokenBodies},
 	{name: "slow readers of large lists", run: slowReaders},
 	{name: "watchers that do not read", run: deafWatchers},
@@ -97,7 +98,7 @@ func garbageCrowd(ctx context.Context, a *attacker) {
 	a.crowd(200, func(i int) {
 		c := a.client(fmt.Sprintf("crowd-%d-%d", time.Now().UnixNano(), i))
 		defer c.close()
-		a.every(ctx, .5, func() {
+		a.every(ctx, .1, func() {
 			a.ask(ctx, c, request{uri: "/api/v1/namespaces/t0/configmaps?resourceVersion=0"}, 20*time.Second)
 		})
 	})
@@ -154,7 +155,7 @@ func selectorFlood(ctx context.Context, a *attacker) {
 		defer c.close()
 		if i > 0 {
 			watch := request{uri: uri + "?watch=1&timeoutSeconds=60&" + manyTerms(54_000, i)}
-			a.every(ctx, 2, func() { a.ask(ctx, c, watch, longestRound) })
+			a.every(ctx, .2, func() { a.ask(ctx, c, watch, longestRound) })
 			return
 		}
 		n := 0
@@ -170,7 +171,7 @@ func selectorFlood(ctx context.Context, a *attacker) {
 func selectiveJoins(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Crawler)
 	defer c.close()
-	a.every(ctx, 10, func() {
+	a.every(ctx, 5, func() {
 		uri := allConfigMaps + manyValues(500) + "&resourceVersion=0"
 		if a.rng.IntN(2) == 0 {
 			uri += "&watch=1&timeoutSeconds=1"
@@ -183,7 +184,7 @@ func selectiveJoins(ctx context.Context, a *attacker) {
 func replays(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Crawler)
 	defer c.close()
-	a.every(ctx, 10, func() {
+	a.every(ctx, 5, func() {
 		a.ask(ctx, c, request{uri: allConfigMaps + manyValues(100) + "&watch=1&timeoutSeconds=1&resourceVersion=" + a.OldVersion}, 20*time.Second)
 	})
 }
@@ -202,7 +203,7 @@ func manyWatches(ctx context.Context, a *attacker) {
 	a.crowd(300, func(int) {
 		c := a.mallory()
 		defer c.close()
-		a.every(ctx, 1, func() {
+		a.every(ctx, .1, func() {
 			a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() + "/configmaps?watch=1&timeoutSeconds=60&fieldSelector=metadata.name=none"}, longestRound)
 		})
 	})
@@ -212,7 +213,7 @@ func manyWatches(ctx context.Context, a *attacker) {
 func gzipLists(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Crawler)
 	defer c.close()
-	a.every(ctx, 4, func() {
+	a.every(ctx, 1, func() {
 		resource := []string{"configmaps", "configmaps", "pods"}[a.rng.IntN(3)]
 		uri := fmt.Sprintf("/api/v1/%s?resourceVersion=0&labelSelector=app!=none-%d", resource, a.rng.Uint32()) // compressed for nobody before
 		a.ask(ctx, c, request{uri: uri, gzip: true}, 20*time.Second)

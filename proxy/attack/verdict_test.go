@@ -135,8 +135,12 @@ func (v *verdict) report() string {
 	round := func(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
 	for _, kind := range v.attacked.kinds() {
 		q, a := v.quiet.summary(kind), v.attacked.summary(kind)
-		fmt.Fprintf(&b, "%-26s %9d %9s %9s %9s | %9d %9s %9s %9s | %.1f\n", kind, q.count, round(q.p50), round(q.p99), round(q.max),
-			a.count, round(a.p50), round(a.p99), round(a.max), float64(a.p99)/float64(max(1, q.p99)))
+		ratio := "-"
+		if q.p99 > 0 {
+			ratio = fmt.Sprintf("%.1f", float64(a.p99)/float64(q.p99))
+		}
+		fmt.Fprintf(&b, "%-26s %9d %9s %9s %9s | %9d %9s %9s %9s | %s\n", kind, q.count, round(q.p50), round(q.p99), round(q.max),
+			a.count, round(a.p50), round(a.p99), round(a.max), ratio)
 	}
 	for _, p := range []*phase{v.quiet, v.attacked} {
 		_, _, text := p.trouble()

@@ -107,8 +107,11 @@ func retryAfter(h http.Header) (time.Duration, bool) {
 }
 
 // fault names what went wrong with a request, in a few words that can be counted.
-func fault(code int, err error) string {
+func fault(code int, header http.Header, err error) string {
+	_, says := retryAfter(header)
 	switch {
+	case err == nil && code == http.StatusTooManyRequests && !says:
+		return "429 without a Retry-After"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
 	case err != nil:

@@ -53,7 +53,7 @@ func (h *honest) ask(ctx context.Context, operation string, r request) (body []b
 			}
 			return body, true
 		}
-		phase.failed(operation, fault(code, err), fmt.Sprintf("%s: %.120s: %v %.150s", h.name, r.uri, err, body))
+		phase.failed(operation, fault(code, header, err), fmt.Sprintf("%s: %.120s: %v %.150s", h.name, r.uri, err, body))
 		if wait, ok := retryAfter(header); code != http.StatusTooManyRequests || !ok || !sleep(ctx, wait) {
 			return nil, false
 		}
@@ -164,13 +164,13 @@ func (w *watcher) open(ctx context.Context, query string) (io.ReadCloser, error)
 	resp, err := w.client.open(ctx, r)
 	if err != nil {
 		if ctx.Err() == nil {
-			phase.failed(watchOperation, fault(0, err), fmt.Sprintf("%s: %v", w.name, err))
+			phase.failed(watchOperation, fault(0, nil, err), fmt.Sprintf("%s: %v", w.name, err))
 		}
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
-		phase.failed(watchOperation, fault(resp.StatusCode, nil), w.name)
+		phase.failed(watchOperation, fault(resp.StatusCode, resp.Header, nil), w.name)
 		if wait, ok := retryAfter(resp.Header); ok {
 			sleep(ctx, wait)
 		}

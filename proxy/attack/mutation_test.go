@@ -219,12 +219,13 @@ func TestVerdictNotices(t *testing.T) {
 				v.attacked.failed(getOperation, "429", "")
 			}
 		}, true, true},
-		"an attack that did not happen": {func(v *verdict) { v.attacks = append(v.attacks, "c") }, true, true},
-		"a breach":                      {func(v *verdict) { v.ledger.breached("a", "a secret") }, true, true},
-		"a violation":                   {func(v *verdict) { v.violations = []string{"stale"} }, true, true},
-		"connections that stay":         {func(v *verdict) { v.returned = errors.New("400 connections") }, true, true},
-		"a watcher that waits":          {func(v *verdict) { v.settled = errors.New("one update") }, true, true},
-		"a panic in the log":            {func(v *verdict) { v.stopped = errors.New("panic:") }, true, true},
+		"one 429 that does not say when to come back": {func(v *verdict) { v.attacked.failed(getOperation, "429 without a Retry-After", "") }, true, true},
+		"an attack that did not happen":               {func(v *verdict) { v.attacks = append(v.attacks, "c") }, true, true},
+		"a breach":                                    {func(v *verdict) { v.ledger.breached("a", "a secret") }, true, true},
+		"a violation":                                 {func(v *verdict) { v.violations = []string{"stale"} }, true, true},
+		"connections that stay":                       {func(v *verdict) { v.returned = errors.New("400 connections") }, true, true},
+		"a watcher that waits":                        {func(v *verdict) { v.settled = errors.New("one update") }, true, true},
+		"a panic in the log":                          {func(v *verdict) { v.stopped = errors.New("panic:") }, true, true},
 	} {
 		for _, strict := range []bool{false, true} {
 			v := goodVerdict(strict)

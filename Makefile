@@ -16,7 +16,7 @@ PACKAGES := ./...
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test unit e2e chaos deploytest statustest conformance race fuzz fuzz-short lint vulncheck microbench bench clean
+.PHONY: help build devcluster run demo test unit e2e chaos attack deploytest statustest conformance race fuzz fuzz-short lint vulncheck microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -31,12 +31,13 @@ demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of up
 
 devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and kube-apiserver (4 minutes the first time)
 
-# One seed, so that a change is held against the same faults as the one before; make chaos draws another each time.
+# One seed, so that a change is held against the same faults and attacks as the one before; make chaos and make attack draw another each time.
 test: CHAOS_SEED ?= 5
-test: lint vulncheck unit fuzz-short e2e chaos deploytest statustest ## everything: formatting, vet, staticcheck, govulncheck, unit tests, 500 runs of each fuzz target, the end-to-end suite against a real kube-apiserver, five minutes of faults, the chart, the status page
+test: ATTACK_SEED ?= 5
+test: lint vulncheck unit fuzz-short e2e chaos attack deploytest statustest ## everything: formatting, vet, staticcheck, govulncheck, unit tests, 500 runs of each fuzz target, the end-to-end suite against a real kube-apiserver, five minutes of faults, half a minute of attacks, the chart, the status page
 
 unit: ## unit tests and fuzz seeds, with the race detector; what allocates, without
-	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos)
+	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 	$(GO) test -run Allocs ./framing ./fanout ./proxy
 
 e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl ## the built binary between a real kube-apiserver and real clients
@@ -48,6 +49,10 @@ e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl ## the built bina
 chaos: bin/watchfan-race bin/devcluster ## faults of every kind, held against etcd's own history (CHAOS_DURATION=5m, CHAOS_SEED=N to have a run's faults again)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster INFORMERS_BIN=$(CURDIR)/bin \
 		$(GO) test -timeout 3h -count=1 -v ./proxy/chaos -duration=$(or $(CHAOS_DURATION),5m) $(if $(CHAOS_SEED),-seed=$(CHAOS_SEED))
+
+attack: bin/watchfan bin/devcluster ## 60 attackers of all kinds beside 200 honest clients, after a quiet phase (ATTACK_DURATION=30s, ATTACK_SEED=N to have a run's attacks again)
+	WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+		$(GO) test -timeout 3h -count=1 -v ./proxy/attack -duration=$(or $(ATTACK_DURATION),30s) $(if $(ATTACK_SEED),-seed=$(ATTACK_SEED))
 
 deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema ## the chart, the manifests, the dashboards, the alerts and each command of the READMEs, with a real Helm, kube-apiserver and Prometheus
 	@deploy/need.sh curl:curl

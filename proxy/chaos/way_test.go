@@ -2,16 +2,11 @@ package chaos_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -22,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // way is a way to the Kubernetes API: straight to kube-apiserver, or through a port of watchfan.
@@ -149,34 +146,20 @@ func collection(resource, namespace string) string {
 // jump of the clock.
 func authority(t *testing.T, user string) (caFile string, certificate tls.Certificate) {
 	t.Helper()
-	make := func(template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if parent == nil {
-			parent, signer = template, key
-		}
-		template.SerialNumber = big.NewInt(time.Now().UnixNano())
-		template.NotBefore, template.NotAfter = time.Now().AddDate(0, 0, -10), time.Now().AddDate(0, 0, 10)
-		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		certificate, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return certificate, key
+	template := func(name string) *x509.Certificate {
+		return &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().AddDate(0, 0, -10), NotAfter: time.Now().AddDate(0, 0, 10)}
 	}
-	ca, caKey := make(&x509.Certificate{Subject: pkix.Name{CommonName: "chaos-ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, nil)
-	leaf, key := make(&x509.Certificate{Subject: pkix.Name{CommonName: user}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca, caKey)
-	caFile = filepath.Join(t.TempDir(), "client-ca.crt")
-	if err := os.WriteFile(caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}), 0o600); err != nil {
+	ca, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "client-ca.crt"), template("chaos-ca"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	return caFile, tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key}
+	leaf := template(user)
+	leaf.KeyUsage, leaf.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	pair, err := ca.Sign(leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca.File, *pair
 }
 
 // straight returns a user's way to kube-apiserver itself.

@@ -3,14 +3,11 @@ package e2e_test
 import (
 	"bytes"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,59 +18,43 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // authority signs client certificates.
 type authority struct {
+	*proxytest.Authority
 	file string
-	cert *x509.Certificate
-	key  any
 }
 
 // newAuthority returns one that kube-apiserver knows only if it is told.
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	a := &authority{file: filepath.Join(t.TempDir(), "ca.crt")}
-	pair := a.sign(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, Subject: pkix.Name{CommonName: "front-proxy-ca"}})
-	a.cert, a.key = pair.Leaf, pair.PrivateKey
-	if err := os.WriteFile(a.file, encodePEM("CERTIFICATE", pair.Leaf.Raw), 0o600); err != nil {
+	a, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "ca.crt"), &x509.Certificate{Subject: pkix.Name{CommonName: "front-proxy-ca"}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return a
+	return &authority{a, a.File}
 }
 
 // authority returns the one whose client certificates kube-apiserver takes.
 func (c *cluster) authority(t *testing.T) *authority {
 	t.Helper()
-	file := filepath.Join(c.Dir, "pki", "ca.crt")
-	pair, err := tls.LoadX509KeyPair(file, filepath.Join(c.Dir, "pki", "ca.key"))
+	a, err := c.Authority()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authority{file, pair.Leaf, pair.PrivateKey}
+	return &authority{a, a.File}
 }
 
 func (a *authority) sign(t *testing.T, template *x509.Certificate) *tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	certificate, err := a.Sign(template)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parent, parentKey := a.cert, a.key
-	if parent == nil {
-		parent, parentKey = template, key
-	}
-	template.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<60))
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	return certificate
 }
 
 // client returns a certificate for a user.

@@ -93,5 +93,5 @@ func (d *target) metric(t testing.TB, name string, labels ...string) float64 {
 	if resp.status != http.StatusOK {
 		t.Fatalf("GET /metrics from %s: %d", d.name, resp.status)
 	}
-	return sumMetric(string(resp.body), name, labels...)
+	return proxytest.SumMetric(string(resp.body), name, labels...)
 }

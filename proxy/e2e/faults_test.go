@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // fold returns the objects that a stream's events leave, and an error if an event does not fit what came before it: each is a
@@ -371,7 +373,7 @@ func TestSlowClient(t *testing.T) {
 	}
 	eventually(t, 20*time.Second, "slow clients are evicted", func() error {
 		text := string(admin.get(t, "/metrics").body)
-		if e := sumMetric(text, "watchfan_watches_ended_total", `reason="evicted"`); e != 5 {
+		if e := proxytest.SumMetric(text, "watchfan_watches_ended_total", `reason="evicted"`); e != 5 {
 			return fmt.Errorf("%v of 5", e)
 		}
 		return nil

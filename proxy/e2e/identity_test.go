@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // TestIdentity: each request through the TLS port has its token's rights and gets kube-apiserver's own words for what it has not
@@ -137,7 +139,7 @@ func TestIdentityFromCache(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	forbidden := sumMetric(string(admin.get(t, "/metrics").body), "watchfan_passthrough_requests_total", `code="403"`)
+	forbidden := proxytest.SumMetric(string(admin.get(t, "/metrics").body), "watchfan_passthrough_requests_total", `code="403"`)
 	if forbidden < 100 {
 		t.Errorf("%v of 100 refusals came from kube-apiserver", forbidden)
 	}

@@ -1,17 +1,12 @@
 package e2e_test
 
 import (
-	"bytes"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,11 +15,8 @@ import (
 
 // watchfan is a running watchfan.
 type watchfan struct {
-	*proxytest.Process
-	ports struct {
-		Insecure, Secure, Admin string
-		PID                     int
-	}
+	*proxytest.Watchfan
+	ports proxytest.WatchfanPorts
 }
 
 // privateWatchfan starts a watchfan for one test.
@@ -58,39 +50,15 @@ func ownWatchfan(t *testing.T, program string, c *cluster, args ...string) *watc
 }
 
 func startWatchfan(program, dir, kubeconfig string, args ...string) (*watchfan, error) {
-	ports := filepath.Join(dir, "ports")
-	cmd := exec.Command(program, append([]string{"--kubeconfig", kubeconfig, "--insecure-port=-1", "--secure-port=-1", "--bind-address=127.0.0.1",
-		"--admin-port=-1", "--cert-dir", dir, "--ports-file", ports, "--log-level=debug"}, args...)...)
-	process, err := proxytest.StartProcess(cmd, filepath.Join(dir, "watchfan.log"))
+	p, err := proxytest.StartWatchfan(program, dir, kubeconfig, hangTime(6*time.Second), args...)
 	if err != nil {
 		return nil, err
 	}
-	p := &watchfan{Process: process}
-	if err := p.AwaitJSON(ports, &p.ports, hangTime(6*time.Second)); err != nil {
-		return nil, errors.Join(err, p.stop())
-	}
-	return p, nil
+	return &watchfan{p, p.Ports}, nil
 }
 
 // stop ends p as an orchestrator does, and returns what it did wrong in its life.
-func (p *watchfan) stop() error {
-	if err := p.End(syscall.SIGTERM, time.Minute); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	log, err := os.ReadFile(p.Log)
-	if err != nil {
-		return err
-	}
-	for _, bad := range []string{"DATA RACE", "panicked", "panic:", "fatal error:", "The cache is not what upstream is"} {
-		if i := bytes.Index(log, []byte(bad)); i >= 0 {
-			return fmt.Errorf("watchfan's log says %q:\n%s", bad, log[max(0, i-200):min(len(log), i+6000)])
-		}
-	}
-	if code := p.Cmd.ProcessState.ExitCode(); code != 0 {
-		return fmt.Errorf("watchfan exited with %d:\n%s", code, proxytest.Tail(p.Log, 40))
-	}
-	return nil
-}
+func (p *watchfan) stop() error { return p.Stop() }
 
 // plain returns the way through the insecure port.
 func (p *watchfan) plain(t testing.TB) *target {
@@ -153,27 +121,4 @@ func (p *watchfan) residentMemory(t testing.TB) int64 {
 		t.Fatal(err)
 	}
 	return pages * int64(os.Getpagesize())
-}
-
-// sumMetric returns the sum of the samples of a metric that have all the labels, given as name="value".
-func sumMetric(text, name string, labels ...string) float64 {
-	sum := 0.0
-sample:
-	for line := range strings.Lines(text) {
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		for _, l := range labels {
-			if !strings.Contains(rest, l) {
-				continue sample
-			}
-		}
-		fields := strings.Fields(rest[strings.LastIndexByte(rest, '}')+1:])
-		v, err := strconv.ParseFloat(fields[0], 64)
-		if err == nil {
-			sum += v
-		}
-	}
-	return sum
 }

@@ -21,5 +21,9 @@
 //
 // [StartCluster] starts a real etcd and kube-apiserver, [StartProcess] any program; [Binary] finds those that make builds. A [Process] that ends before
 // it is ready, or does not end when it is told to, is an error that shows what it has printed. None outlives the tests on Linux, not even
-// killed ones.
+// killed ones. [StartWatchfan] starts the built watchfan.
+//
+// # Attacks
+//
+// [Attacks] is a table of malformed requests, each with what watchfan and kube-apiserver answer to it.
 package proxytest

@@ -1,0 +1,131 @@
+package attack_test
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// The objects that the steady writer updates, in each honest tenant's namespace.
+const (
+	tenants       = 8
+	beatsOfTenant = 5 // three ConfigMaps, a Secret and a Pod
+)
+
+var beatKinds = [beatsOfTenant]struct{ resource, name string }{
+	{"configmaps", "beat-0"}, {"configmaps", "beat-1"}, {"configmaps", "beat-2"}, {"secrets", "beat-3"}, {"pods", "beat-4"},
+}
+
+func tenantName(i int) string { return fmt.Sprintf("t%d", i) }
+
+// object is one of those that the steady writer updates. Each update has the next number, so that what is lost, repeated or old is seen.
+type object struct {
+	index                  int
+	tenant, resource, name string
+	gold                   bool // it has the label tier=gold
+
+	mu    sync.Mutex
+	acked uint64         // the last number that kube-apiserver has acknowledged
+	acks  [256]time.Time // when, by the number modulo 256
+}
+
+func newObjects() []*object {
+	var all []*object
+	for tenant := range tenants {
+		for i, kind := range beatKinds {
+			all = append(all, &object{index: len(all), tenant: tenantName(tenant), resource: kind.resource, name: kind.name, gold: i%2 == 0})
+		}
+	}
+	return all
+}
+
+// acknowledge notes that kube-apiserver has acknowledged update n.
+func (o *object) acknowledge(n uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.acked, o.acks[n%uint64(len(o.acks))] = n, time.Now()
+}
+
+// acknowledged returns the number of the last acknowledged update.
+func (o *object) acknowledged() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.acked
+}
+
+// since returns how long ago update n was acknowledged; 0 if that is still to come.
+func (o *object) since(n uint64) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n > o.acked {
+		return 0
+	}
+	return time.Since(o.acks[n%uint64(len(o.acks))])
+}
+
+// An update is found in any encoding by its mark, which is an annotation: beat=OBJECT.NUMBER;
+const beatMark = "beat="
+
+func (o *object) mark(n uint64) string { return fmt.Sprintf("%s%d.%d;", beatMark, o.index, n) }
+
+// ownerMark is an annotation of every object of a tenant, so that objects shown to others are seen. Secrets have another.
+func ownerMark(resource, tenant string) string {
+	if resource == "secrets" {
+		return secretMark + tenant + ";"
+	}
+	return "owner=" + tenant + ";"
+}
+
+const secretMark = "secretowner="
+
+// beat is one update, or the object's state after it.
+type beat struct {
+	object int
+	n      uint64
+}
+
+// nextBeat returns the first update in b and what comes behind it.
+func nextBeat(b []byte) (found beat, rest []byte, ok bool) {
+	for {
+		i := bytes.Index(b, []byte(beatMark))
+		if i < 0 {
+			return beat{}, nil, false
+		}
+		b = b[i+len(beatMark):]
+		object, behind, dot := bytes.Cut(b[:min(len(b), 40)], []byte("."))
+		number, _, end := bytes.Cut(behind, []byte(";"))
+		o, err1 := strconv.Atoi(string(object))
+		n, err2 := strconv.ParseUint(string(number), 10, 64)
+		if dot && end && err1 == nil && err2 == nil {
+			return beat{o, n}, b, true
+		}
+	}
+}
+
+// beatsIn returns all updates in b.
+func beatsIn(b []byte) (all []beat) {
+	for {
+		one, rest, ok := nextBeat(b)
+		if !ok {
+			return all
+		}
+		all, b = append(all, one), rest
+	}
+}
+
+// foreign returns the mark of an object in b of another tenant than own, or "".
+func foreign(b []byte, own string) string {
+	for {
+		i := bytes.Index(b, []byte("owner="))
+		if i < 0 {
+			return ""
+		}
+		b = b[i+len("owner="):]
+		owner, _, ok := bytes.Cut(b[:min(len(b), 20)], []byte(";"))
+		if ok && string(owner) != own {
+			return string(owner)
+		}
+	}
+}

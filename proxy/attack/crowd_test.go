@@ -1,0 +1,105 @@
+package attack_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// The honest clients, 200 of them.
+const (
+	resumingWatchers = 50 // list, watch, and go on from where a stream ended; JSON
+	beginningWatches = 60 // begin anew with initial events; protobuf
+	informers        = 30 // list whatever there is, and watch; again and again
+	readers          = 40
+	largeWriters     = 20
+)
+
+type runner interface{ run(ctx context.Context) }
+
+// newCrowd returns the honest clients and how many there are of each kind.
+func newCrowd(s *suite) (all []runner, kinds map[string]int) {
+	kinds = make(map[string]int)
+	next := func(i int, kind string) honest {
+		n := len(all)
+		w := s.way(i)
+		entry := "token"
+		switch {
+		case w.tls == nil:
+			entry = "insecure port"
+		case len(w.tls.Certificates) > 0:
+			entry = "certificate"
+		}
+		kinds[kind+", "+entry]++
+		return honest{suite: s, name: fmt.Sprintf("client %d, %s as %s", n, kind, w.name), client: newClient(w), rng: rand.New(rand.NewPCG(*seed, uint64(1000+n)))}
+	}
+	watch := func(count int, kind string, protobuf, relists bool) {
+		for i := range count {
+			h := next(i, kind)
+			f := &follower{scope: drawScope(h.rng, h.client.way.tenant), objects: s.objects}
+			all = append(all, &watcher{honest: h, follower: f, protobuf: protobuf, relists: relists, gzip: i%4 == 0})
+		}
+	}
+	watch(resumingWatchers, "watcher that resumes", false, false)
+	watch(beginningWatches, "watcher with initial events", true, false)
+	watch(informers, "informer", false, true)
+	for i := range readers {
+		all = append(all, &reader{next(i, "reader"), s.objects})
+	}
+	for i := range largeWriters {
+		all = append(all, &largeWriter{next(i, "writer of 200 KB")})
+	}
+	return all, kinds
+}
+
+// way returns the i-th client's: mostly tenants', a few controllers', and one in ten by the insecure port.
+func (s *suite) way(i int) way {
+	if i%10 == 9 {
+		return s.server.plain(s.world.admin)
+	}
+	return s.server.way(s.world.honest[i%len(s.world.honest)])
+}
+
+// drawScope draws what a client of a tenant follows. Those that may see everything follow all of a resource.
+func drawScope(rng *rand.Rand, tenant string) scope {
+	s := scope{tenant: tenant}
+	kind := beatKinds[rng.IntN(beatsOfTenant)]
+	s.resource = kind.resource
+	switch rng.IntN(5) {
+	case 0:
+		s.gold = true
+	case 1:
+		s.name = kind.name
+	}
+	return s
+}
+
+// begun returns an error as long as w has no state.
+func (w *watcher) begun() error {
+	w.follower.mu.Lock()
+	defer w.follower.mu.Unlock()
+	if w.last == nil {
+		return fmt.Errorf("%s follows nothing", w.name)
+	}
+	return nil
+}
+
+// settle waits until check is content with all watchers.
+func settle(clients []runner, check func(*watcher) error) error {
+	var err error
+	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		err = nil
+		for _, c := range clients {
+			if w, ok := c.(*watcher); ok && err == nil {
+				if wrong := check(w); wrong != nil {
+					err = fmt.Errorf("%s: %w", w.name, wrong)
+				}
+			}
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}

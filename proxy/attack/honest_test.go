@@ -1,0 +1,296 @@
+package attack_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// The operations of honest clients that are measured. Those in cachedOperations are answered from watchfan's memory.
+const (
+	eventOperation          = "event" // from its acknowledgement to its end in the client
+	getOperation            = "get rv=0"
+	listOperation           = "list rv=0"
+	consistentGetOperation  = "consistent get"
+	consistentListOperation = "consistent list"
+	largeWriteOperation     = "write of 200 KB"
+	watchOperation          = "watch" // until its head
+	updateOperation         = "update at kube-apiserver"
+)
+
+var cachedOperations = []string{eventOperation, getOperation, listOperation}
+
+// honest is an honest client.
+type honest struct {
+	suite  *suite
+	name   string
+	client *client
+	rng    *rand.Rand
+}
+
+// ask sends a request, again after each 429 that says when, and notes how long all that took, or how it failed.
+func (h *honest) ask(ctx context.Context, operation string, r request) (body []byte, ok bool) {
+	phase, begun := h.suite.phase.Load(), time.Now()
+	for range 5 {
+		code, header, body, err := h.client.send(ctx, r)
+		switch {
+		case ctx.Err() != nil:
+			return nil, false
+		case err == nil && code < 300:
+			phase.measured(operation, time.Since(begun))
+			if tenant := h.client.way.tenant; tenant != "" {
+				if other := foreign(body, tenant); other != "" {
+					h.suite.violate(fmt.Errorf("%s: %s %s shows objects of %s", h.name, r.method, r.uri, other))
+				}
+			}
+			return body, true
+		}
+		phase.failed(operation, fault(code, header, err), fmt.Sprintf("%s: %.120s: %v %.150s", h.name, r.uri, err, body))
+		if wait, ok := retryAfter(header); code != http.StatusTooManyRequests || !ok || !sleep(ctx, wait) {
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// watcher follows a collection.
+type watcher struct {
+	honest
+	*follower
+	protobuf, gzip bool
+	relists        bool // as an informer whose process is started again and again: from a list of any age
+	rv             string
+}
+
+const protobufType = "application/vnd.kubernetes.protobuf"
+
+// run follows the collection until ctx ends.
+func (w *watcher) run(ctx context.Context) {
+	defer w.client.close()
+	for ctx.Err() == nil {
+		if err := w.once(ctx); err != nil && ctx.Err() == nil {
+			var wrong *violation
+			if errors.As(err, &wrong) {
+				w.suite.violate(fmt.Errorf("%s: %w", w.name, err))
+			}
+			w.forget()
+			w.rv = ""
+			sleep(ctx, time.Duration(100+w.rng.IntN(400))*time.Millisecond)
+		}
+	}
+}
+
+// violation is an error that only a wrong server makes.
+type violation struct{ error }
+
+// once lists, if need be, and watches until the stream ends. Those that read protobuf ask for initial events instead of a list.
+func (w *watcher) once(ctx context.Context) error {
+	seconds := 20 + w.rng.IntN(40)
+	query := fmt.Sprintf("watch=true&allowWatchBookmarks=true&%stimeoutSeconds=%d", w.scope.selectors(), seconds)
+	var floor map[int]uint64
+	switch {
+	case w.protobuf:
+		w.forget()
+		floor = w.floor()
+		query += "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+	case w.rv == "" || w.relists:
+		if err := w.list(ctx); err != nil {
+			return err
+		}
+		fallthrough
+	default:
+		query += "&resourceVersion=" + w.rv
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+patience)
+	defer cancel()
+	begun := time.Now()
+	body, err := w.open(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	err = w.read(newEventReader(w.protobuf, body), floor)
+	if w.early(err, time.Since(begun), seconds) && ctx.Err() == nil {
+		w.suite.phase.Load().failed(watchOperation, "ended early", fmt.Sprintf("%s: after %s of %d s: %v", w.name, time.Since(begun), seconds, err))
+	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// early reports whether a watch of so many seconds ended when it should not have.
+func (w *watcher) early(err error, after time.Duration, seconds int) bool {
+	return err != io.EOF || after < time.Duration(seconds-1)*time.Second
+}
+
+// list begins with a list. That of an informer may be of any age.
+func (w *watcher) list(ctx context.Context) error {
+	uri, operation := w.scope.uri()+"?"+w.scope.selectors(), consistentListOperation
+	floor := w.floor()
+	if w.relists {
+		uri, operation, floor = uri+"resourceVersion=0", listOperation, nil
+	}
+	body, ok := w.ask(ctx, operation, request{method: http.MethodGet, uri: uri, accept: "application/json"})
+	if !ok {
+		return errors.New("no list")
+	}
+	state, rv, err := parseList(body)
+	if err != nil {
+		return &violation{err}
+	}
+	w.rv = rv
+	if err := w.begin(state, floor); err != nil {
+		return &violation{err}
+	}
+	return nil
+}
+
+// open opens the watch.
+func (w *watcher) open(ctx context.Context, query string) (io.ReadCloser, error) {
+	r := request{method: http.MethodGet, uri: w.scope.uri() + "?" + query, accept: "application/json", gzip: w.gzip}
+	if w.protobuf {
+		r.accept = protobufType + ";stream=watch"
+	}
+	phase, begun := w.suite.phase.Load(), time.Now()
+	resp, err := w.client.open(ctx, r)
+	if err != nil {
+		if ctx.Err() == nil {
+			phase.failed(watchOperation, fault(0, nil, err), fmt.Sprintf("%s: %v", w.name, err))
+		}
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		phase.failed(watchOperation, fault(resp.StatusCode, resp.Header, nil), w.name)
+		if wait, ok := retryAfter(resp.Header); ok {
+			sleep(ctx, wait)
+		}
+		return nil, fmt.Errorf("%d", resp.StatusCode)
+	}
+	phase.measured(watchOperation, time.Since(begun))
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		return proxytest.NewMemberReader(resp.Body), nil
+	}
+	return resp.Body, nil
+}
+
+// read takes the events of one stream. With a floor it begins with initial events.
+func (w *watcher) read(in *eventReader, floor map[int]uint64) error {
+	var initial []beat
+	for synced := floor == nil; ; {
+		e, err := in.next()
+		if err != nil {
+			return err
+		}
+		if other := foreign(e.raw, w.client.way.tenant); other != "" && w.client.way.tenant != "" {
+			return &violation{fmt.Errorf("an event shows an object of %s", other)}
+		}
+		switch {
+		case e.typ == "ERROR":
+			return fmt.Errorf("ERROR event: %.200s", e.raw)
+		case e.end:
+			synced = true
+			err = w.begin(initial, floor)
+		case e.typ == "BOOKMARK":
+		case !synced && e.has:
+			initial = append(initial, e.beat)
+		case e.has:
+			w.suite.phase.Load().measured(eventOperation, w.objects[e.beat.object%len(w.objects)].since(e.beat.n))
+			err = w.take(e.beat)
+		}
+		if err != nil {
+			return &violation{err}
+		}
+		w.rv = cmp.Or(e.rv, w.rv)
+	}
+}
+
+// reader gets and lists, of any age and consistently.
+type reader struct {
+	honest
+	objects []*object
+}
+
+func (r *reader) run(ctx context.Context) {
+	defer r.client.close()
+	for sleep(ctx, time.Duration(500+r.rng.IntN(1000))*time.Millisecond) {
+		if err := r.once(ctx); err != nil && ctx.Err() == nil {
+			r.suite.violate(fmt.Errorf("%s: %w", r.name, err))
+		}
+	}
+}
+
+func (r *reader) once(ctx context.Context) error {
+	o := r.objects[r.rng.IntN(len(r.objects))]
+	if tenant := r.client.way.tenant; tenant != "" {
+		for o.tenant != tenant {
+			o = r.objects[r.rng.IntN(len(r.objects))]
+		}
+	}
+	s := scope{tenant: o.tenant, resource: o.resource, gold: o.gold && r.rng.IntN(2) == 0}
+	switch n := r.rng.IntN(10); {
+	case n < 4:
+		return r.get(ctx, o, getOperation, "?resourceVersion=0", 0)
+	case n < 5:
+		return r.get(ctx, o, consistentGetOperation, "", o.acknowledged())
+	case n < 8:
+		return r.list(ctx, s, listOperation, "resourceVersion=0")
+	default:
+		return r.list(ctx, s, consistentListOperation, "")
+	}
+}
+
+func (r *reader) get(ctx context.Context, o *object, operation, query string, floor uint64) error {
+	uri := scope{tenant: o.tenant, resource: o.resource}.uri() + "/" + o.name + query
+	body, ok := r.ask(ctx, operation, request{method: http.MethodGet, uri: uri, accept: "application/json"})
+	if !ok {
+		return nil
+	}
+	b, _, found := nextBeat(body)
+	if !found || b.object != o.index {
+		return fmt.Errorf("%s is not the object: %.200s", uri, body)
+	}
+	if b.n < floor {
+		return fmt.Errorf("stale: %s is as of update %d, and %d had been acknowledged before the request", uri, b.n, floor)
+	}
+	return nil
+}
+
+func (r *reader) list(ctx context.Context, s scope, operation, query string) error {
+	f := &follower{scope: s, objects: r.objects}
+	var floor map[int]uint64
+	if operation == consistentListOperation {
+		floor = f.floor()
+	}
+	body, ok := r.ask(ctx, operation, request{method: http.MethodGet, uri: s.uri() + "?" + s.selectors() + query, accept: "application/json"})
+	if !ok {
+		return nil
+	}
+	state, _, err := parseList(body)
+	if err != nil {
+		return err
+	}
+	return f.begin(state, floor)
+}
+
+// largeWriter sends bodies of 200 KB, which are passed through. kube-apiserver does all of it but the storing.
+type largeWriter struct{ honest }
+
+var largeBody = fmt.Sprintf(`{"data":{"large":%q}}`, strings.Repeat("x", 200<<10))
+
+func (w *largeWriter) run(ctx context.Context) {
+	defer w.client.close()
+	uri := "/api/v1/namespaces/" + cmp.Or(w.client.way.tenant, tenantName(0)) + "/configmaps/large?dryRun=All"
+	for sleep(ctx, time.Duration(2000+w.rng.IntN(4000))*time.Millisecond) {
+		w.ask(ctx, largeWriteOperation, request{method: http.MethodPatch, uri: uri, accept: "application/json", contentType: "application/merge-patch+json", body: largeBody})
+	}
+}

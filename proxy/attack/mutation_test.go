@@ -1,0 +1,279 @@
+package attack_test
+
+import (
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// mutation is something that a server may do wrong to a stream of updates.
+type mutation struct {
+	name  string
+	do    func(stream []beat) []beat
+	wrong string // what the client says
+}
+
+var mutations = []mutation{
+	{"nothing", func(b []beat) []beat { return b }, ""},
+	{"an event is missing", func(b []beat) []beat { return slices.Delete(b, 3, 4) }, "lost"},
+	{"an event comes twice", func(b []beat) []beat { return slices.Insert(b, 3, b[3]) }, "repeated"},
+	{"an event comes again later", func(b []beat) []beat { return slices.Insert(b, 6, b[2]) }, "out of order"},
+	{"two events of an object change places", func(b []beat) []beat { b[3], b[5] = b[5], b[3]; return b }, "lost"},
+	{"an event is of another tenant", func(b []beat) []beat { b[4].object = beatsOfTenant; return b }, "not of"},
+	{"an event is of another resource", func(b []beat) []beat { b[4].object = 3; return b }, "not of"},
+}
+
+// stream are updates of two ConfigMaps of the first tenant, in turn, behind state.
+func stream() (state, stream []beat) {
+	state = []beat{{0, 7}, {1, 7}, {2, 7}}
+	for n := range uint64(5) {
+		stream = append(stream, beat{0, 8 + n}, beat{1, 8 + n})
+	}
+	return state, stream
+}
+
+func newFollower() *follower {
+	return &follower{scope: scope{tenant: tenantName(0), resource: "configmaps"}, objects: newObjects()}
+}
+
+func noticed(err error, wrong string) bool {
+	return wrong == "" && err == nil || wrong != "" && err != nil && strings.Contains(err.Error(), wrong)
+}
+
+// TestFollowerNotices: a follower takes what a right server sends, and nothing that differs from it.
+func TestFollowerNotices(t *testing.T) {
+	t.Parallel()
+	for _, m := range mutations {
+		state, changes := stream()
+		f := newFollower()
+		err := f.begin(state, nil)
+		for _, b := range m.do(changes) {
+			if err == nil {
+				err = f.take(b)
+			}
+		}
+		if !noticed(err, m.wrong) {
+			t.Errorf("%s: got %v, want %q", m.name, err, m.wrong)
+		}
+	}
+	for name, c := range map[string]struct {
+		state []beat
+		wrong string
+	}{
+		"right":              {[]beat{{0, 7}, {1, 8}, {2, 7}}, ""},
+		"stale":              {[]beat{{0, 7}, {1, 6}, {2, 7}}, "stale"},
+		"an object is gone":  {[]beat{{0, 7}, {1, 7}}, "missing"},
+		"an object is twice": {[]beat{{0, 7}, {1, 7}, {2, 7}, {0, 7}}, "twice"},
+		"of another tenant":  {[]beat{{0, 7}, {1, 7}, {2, 7}, {beatsOfTenant, 1}}, "not of"},
+	} {
+		if err := newFollower().begin(c.state, map[int]uint64{0: 7, 1: 7, 2: 7}); !noticed(err, c.wrong) {
+			t.Errorf("state %s: got %v, want %q", name, err, c.wrong)
+		}
+	}
+	state, _ := stream()
+	f := newFollower()
+	if err := f.begin(state, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.objects[1].acknowledge(8)
+	if f.behind() == nil {
+		t.Error("a lost last event is not noticed")
+	}
+}
+
+// TestWatcherNotices: the same with the streams of a server, in every form that watchers read.
+func TestWatcherNotices(t *testing.T) {
+	t.Parallel()
+	for _, m := range mutations {
+		for _, protobuf := range []bool{false, true} {
+			for _, zipped := range []bool{false, true} {
+				state, changes := stream()
+				server := httptest.NewServer(scripted(state, m.do(changes), protobuf, zipped))
+				s := &suite{objects: newObjects()}
+				s.phase.Store(newPhase("test", time.Minute))
+				f := newFollower()
+				f.objects = s.objects
+				w := &watcher{honest: honest{suite: s, name: "watcher", client: newClient(way{base: server.URL, tenant: tenantName(0)})}, follower: f, protobuf: protobuf, gzip: zipped}
+				body, err := w.open(t.Context(), "watch=1")
+				if err == nil {
+					err = w.read(newEventReader(protobuf, body), f.floor())
+					body.Close()
+				}
+				if errors.Is(err, io.EOF) {
+					err = nil
+				}
+				if !noticed(err, m.wrong) && !(err != nil && strings.Contains(err.Error(), "shows an object of "+tenantName(1))) {
+					t.Errorf("%s, protobuf %v, gzip %v: got %v, want %q", m.name, protobuf, zipped, err, m.wrong)
+				}
+				server.Close()
+			}
+		}
+	}
+}
+
+// scripted serves one watch: initial events, the bookmark behind them, and changes.
+func scripted(state, changes []beat, protobuf, zipped bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		out := io.Writer(w)
+		if zipped {
+			w.Header().Set("Content-Encoding", "gzip")
+			zip := gzip.NewWriter(w)
+			defer zip.Close()
+			out = zip
+		}
+		objects := newObjects()
+		send := func(typ, annotations string) {
+			_, _ = out.Write(encodeEvent(typ, fmt.Sprintf(`{"metadata":{"resourceVersion":"1","annotations":{%s}}}`, annotations), protobuf))
+		}
+		update := func(typ string, b beat) {
+			o := objects[b.object]
+			send(typ, fmt.Sprintf(`"owner":%q,"beat":%q`, ownerMark(o.resource, o.tenant), o.mark(b.n)))
+		}
+		for _, b := range state {
+			update("ADDED", b)
+		}
+		send("BOOKMARK", fmt.Sprintf(`%q:"true"`, initialEnd))
+		for _, b := range changes {
+			update("MODIFIED", b)
+		}
+	}
+}
+
+func encodeEvent(typ, object string, protobuf bool) []byte {
+	if !protobuf {
+		return fmt.Appendf(nil, "{\"type\":%q,\"object\":%s}\n", typ, object)
+	}
+	frame, err := (&metav1.WatchEvent{Type: typ, Object: runtime.RawExtension{Raw: []byte(object)}}).Marshal()
+	if err != nil {
+		panic(err)
+	}
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)
+}
+
+// goodVerdict is that of a run in which nothing was wrong.
+func goodVerdict(strict bool) *verdict {
+	v := &verdict{strict: strict, quiet: newPhase("quiet", time.Minute), attacked: newPhase("attack", time.Minute), attacks: []string{"a", "b"}, ledger: newLedger()}
+	for _, kind := range cachedOperations {
+		for range 100 {
+			v.quiet.measured(kind, 50*time.Millisecond)
+			v.attacked.measured(kind, 100*time.Millisecond)
+		}
+	}
+	for range 20 {
+		v.attackedLevels = append(v.attackedLevels, level{resident: 300e6, heap: 200e6})
+	}
+	v.ledger.answered("a", "200")
+	v.ledger.answered("b", "401")
+	return v
+}
+
+// TestVerdictNotices: a run passes if nothing is wrong, and fails if one thing is. Some things fail only a long one.
+func TestVerdictNotices(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil         func(v *verdict)
+		short, strict bool // it fails
+	}{
+		"nothing": {func(*verdict) {}, false, false},
+		"events four times as slow": {func(v *verdict) {
+			for range 10 {
+				v.attacked.measured(eventOperation, 210*time.Millisecond)
+			}
+		}, false, true},
+		"gets that stall for two seconds": {func(v *verdict) {
+			for range 10 {
+				v.attacked.measured(getOperation, 2*time.Second)
+			}
+		}, true, true},
+		"memory that grows by half": {func(v *verdict) {
+			for i := range v.attackedLevels[10:] {
+				v.attackedLevels[10+i].resident *= 1.5
+			}
+		}, false, true},
+		"a heap that grows a hundred times": {func(v *verdict) {
+			for i := range v.attackedLevels[10:] {
+				v.attackedLevels[10+i].heap *= 100
+			}
+		}, true, true},
+		"a 503":                   {func(v *verdict) { v.attacked.failed(largeWriteOperation, "503", "") }, true, true},
+		"a 503 in both phases":    {func(v *verdict) { v.attacked.failed("a", "503", ""); v.quiet.failed("a", "503", "") }, false, false},
+		"a 503 of kube-apiserver": {func(v *verdict) { v.attacked.failed(updateOperation, "503", "") }, false, false},
+		"three 429": {func(v *verdict) {
+			for range 3 {
+				v.attacked.failed(getOperation, "429", "")
+			}
+		}, false, false},
+		"four 429": {func(v *verdict) {
+			for range 4 {
+				v.attacked.failed(getOperation, "429", "")
+			}
+		}, true, true},
+		"one 429 that does not say when to come back": {func(v *verdict) { v.attacked.failed(getOperation, "429 without a Retry-After", "") }, true, true},
+		"an attack that did not happen":               {func(v *verdict) { v.attacks = append(v.attacks, "c") }, true, true},
+		"a breach":                                    {func(v *verdict) { v.ledger.breached("a", "a secret") }, true, true},
+		"a violation":                                 {func(v *verdict) { v.violations = []string{"stale"} }, true, true},
+		"connections that stay":                       {func(v *verdict) { v.returned = errors.New("400 connections") }, true, true},
+		"a watcher that waits":                        {func(v *verdict) { v.settled = errors.New("one update") }, true, true},
+		"a panic in the log":                          {func(v *verdict) { v.stopped = errors.New("panic:") }, true, true},
+	} {
+		for _, strict := range []bool{false, true} {
+			v := goodVerdict(strict)
+			c.spoil(v)
+			if wrong, fails := v.wrong(), strict && c.strict || !strict && c.short; (len(wrong) > 0) != fails {
+				t.Errorf("%s, strict %v: got %q", name, strict, wrong)
+			}
+		}
+	}
+}
+
+// TestLevel: a server that keeps connections, goroutines or files does not come back.
+func TestLevel(t *testing.T) {
+	t.Parallel()
+	quiet := level{connections: 200, goroutines: 300, files: 250}
+	for name, c := range map[string]struct {
+		now level
+		ok  bool
+	}{
+		"the same":    {quiet, true},
+		"a few more":  {level{connections: 230, goroutines: 350, files: 280}, true},
+		"connections": {level{connections: 400, goroutines: 300, files: 250}, false},
+		"goroutines":  {level{connections: 200, goroutines: 600, files: 250}, false},
+		"files":       {level{connections: 200, goroutines: 300, files: 500}, false},
+	} {
+		if err := c.now.within(quiet); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestMarks: marks are found in any bytes, and foreign ones are told from one's own.
+func TestMarks(t *testing.T) {
+	t.Parallel()
+	o := newObjects()[7]
+	text := `beat=x.1;{"beat":"` + o.mark(42) + `"}` + "\x00" + o.mark(43) + "beat=9"
+	if got, want := beatsIn([]byte(text)), []beat{{7, 42}, {7, 43}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for text, want := range map[string]string{
+		ownerMark("configmaps", "t1"):                                "",
+		ownerMark("configmaps", "t1") + ownerMark("pods", "t2"):      "t2",
+		ownerMark("secrets", "t3"):                                   "t3",
+		"owner=t":                                                    "",
+		strings.Repeat("x", 100) + ownerMark("configmaps", "t1")[:5]: "",
+	} {
+		if got := foreign([]byte(text), "t1"); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package attack_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// server is what is attacked: a watchfan, or kube-apiserver itself for comparison.
+type server struct {
+	secure, insecure string  // host:port; insecure is "" at kube-apiserver
+	pid              int     //
+	metrics          *client // of the process
+	watchfan         *proxytest.Watchfan
+}
+
+// startServer starts a watchfan in front of the cluster, or returns the cluster's kube-apiserver.
+func startServer(t *testing.T, w *world) *server {
+	t.Helper()
+	if *target == "kube-apiserver" {
+		return &server{secure: strings.TrimPrefix(w.cluster.Ready.Server, "https://"), pid: w.cluster.Ready.Pids["kube-apiserver"], metrics: newClient(w.admin)}
+	}
+	authority, err := w.cluster.Authority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := proxytest.Binary(t, "WATCHFAN_BIN", "watchfan", "attack")
+	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience, "--log-level=warn", "--client-ca-file", authority.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{secure: p.Ports.Secure, insecure: p.Ports.Insecure, pid: p.Cmd.Process.Pid, metrics: newClient(way{base: "http://" + p.Ports.Admin}), watchfan: p}
+	t.Cleanup(func() {
+		s.metrics.close()
+		_ = p.Stop() // again, if the test got so far
+		if t.Failed() {
+			t.Logf("watchfan's log:\n%s", proxytest.Tail(p.Log, 40))
+		}
+	})
+	return s
+}
+
+// ways returns how an identity comes in: over TLS, and without TLS as whoever reaches the insecure port.
+func (s *server) way(id identity) way {
+	w := way{name: id.name, base: "https://" + s.secure, token: id.token, tenant: id.tenant, tls: &tls.Config{InsecureSkipVerify: true}}
+	if id.certificate != nil {
+		w.tls.Certificates = []tls.Certificate{*id.certificate}
+	}
+	return w
+}
+
+// plain is the way of who reaches the insecure port; at kube-apiserver it is the admin's.
+func (s *server) plain(admin way) way {
+	if s.insecure == "" {
+		return admin
+	}
+	return way{name: "insecure port", base: "http://" + s.insecure}
+}
+
+// level is what the process uses at a time.
+type level struct {
+	resident, heap                 float64 // bytes
+	goroutines, files, connections float64
+	cpu                            time.Duration // since its start
+}
+
+// level asks the process.
+func (s *server) level(ctx context.Context) (level, error) {
+	_, _, body, err := s.metrics.send(ctx, request{method: http.MethodGet, uri: "/metrics"})
+	if err != nil {
+		return level{}, err
+	}
+	metric := func(name string) float64 { return proxytest.SumMetric(string(body), name) }
+	l := level{heap: metric("go_memstats_heap_inuse_bytes"), goroutines: metric("go_goroutines"), files: metric("process_open_fds"),
+		connections: metric("watchfan_client_connections"), cpu: time.Duration(metric("process_cpu_seconds_total") * 1e9)}
+	l.resident, err = residentMemory(s.pid)
+	return l, err
+}
+
+// residentMemory returns a process's resident memory in bytes.
+func residentMemory(pid int) (float64, error) {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, err
+	}
+	pages, err := strconv.ParseFloat(strings.Fields(string(content))[1], 64)
+	return pages * float64(os.Getpagesize()), err
+}
+
+// within returns an error if l is not as low as the quiet level: 20 % more, and what a few connections that end need.
+func (l level) within(quiet level) error {
+	for _, m := range []struct {
+		name              string
+		now, quiet, spare float64
+	}{{"connections", l.connections, quiet.connections, 20}, {"goroutines", l.goroutines, quiet.goroutines, 100}, {"files", l.files, quiet.files, 40}} {
+		if m.now > 1.2*m.quiet+m.spare {
+			return fmt.Errorf("%.0f %s, and %.0f in the quiet phase", m.now, m.name, m.quiet)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package attack_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// event is one event of a watch.
+type event struct {
+	typ  string
+	rv   string // resourceVersion, of JSON alone
+	end  bool   // the bookmark behind the initial events
+	beat beat
+	has  bool // beat is set
+	raw  []byte
+}
+
+// eventReader reads the events of a watch.
+type eventReader struct {
+	protobuf bool
+	in       *bufio.Reader
+}
+
+func newEventReader(protobuf bool, body io.Reader) *eventReader {
+	return &eventReader{protobuf, bufio.NewReaderSize(body, 16<<10)}
+}
+
+// next returns the next event. io.EOF is a proper end.
+func (r *eventReader) next() (event, error) {
+	if r.protobuf {
+		return r.nextFrame()
+	}
+	line, err := r.in.ReadBytes('\n')
+	if err == io.EOF && len(bytes.TrimSpace(line)) > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return event{}, err
+	}
+	return parseLine(line)
+}
+
+// nextFrame reads a length of four bytes and a metav1.WatchEvent.
+func (r *eventReader) nextFrame() (event, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r.in, length[:]); err != nil {
+		return event{}, err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n > 4<<20 {
+		return event{}, fmt.Errorf("a frame of %d bytes", n)
+	}
+	frame := make([]byte, n)
+	if _, err := io.ReadFull(r.in, frame); err != nil {
+		return event{}, io.ErrUnexpectedEOF
+	}
+	var sent metav1.WatchEvent
+	if err := sent.Unmarshal(frame); err != nil {
+		return event{}, err
+	}
+	return newEvent(sent.Type, sent.Object.Raw), nil
+}
+
+// initialEnd marks the bookmark behind the initial events.
+const initialEnd = "k8s.io/initial-events-end"
+
+func newEvent(typ string, object []byte) event {
+	e := event{typ: typ, raw: object, end: typ == "BOOKMARK" && bytes.Contains(object, []byte(initialEnd))}
+	e.beat, _, e.has = nextBeat(object)
+	return e
+}
+
+var (
+	eventHead = regexp.MustCompile(`^\{"type":"([A-Z]+)"`)
+	versionOf = regexp.MustCompile(`"resourceVersion":"(\d+)"`)
+)
+
+// parseLine does not decode the object: 200 clients read what they can count.
+func parseLine(line []byte) (event, error) {
+	m := eventHead.FindSubmatch(line)
+	if m == nil {
+		return event{}, fmt.Errorf("no event: %.200q", line)
+	}
+	e := newEvent(string(m[1]), line)
+	if v := versionOf.FindSubmatch(line); v != nil {
+		e.rv = string(v[1])
+	}
+	return e, nil
+}
+
+// parseList returns the updates in a list and its resourceVersion.
+func parseList(body []byte) (state []beat, rv string, err error) {
+	v := versionOf.FindSubmatch(body) // the list's own comes first
+	if v == nil || !json.Valid(body) {
+		return nil, "", fmt.Errorf("no list: %.200q", body)
+	}
+	return beatsIn(body), string(v[1]), nil
+}

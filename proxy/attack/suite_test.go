@@ -1,0 +1,198 @@
+package attack_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+var (
+	duration  = flag.Duration("duration", 30*time.Second, "for how long attackers attack")
+	seed      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of who attacks when by what, and of what honest clients do")
+	attackers = flag.Int("attackers", 60, "attackers at a time")
+	only      = flag.String("only", "", "attack only by kinds whose names match this regular expression")
+	except    = flag.String("except", "", "do not attack by kinds whose names match this regular expression")
+	target    = flag.String("target", "watchfan", "what is attacked: watchfan, or kube-apiserver for comparison")
+)
+
+// patience is how long anything may take that is not measured.
+const patience = 60 * time.Second
+
+// strictFrom is the duration from which on the latencies and the memory of a run are held against strict bounds: shorter ones are for a busy machine.
+const strictFrom = 10 * time.Minute
+
+// suite is one run.
+type suite struct {
+	world   *world
+	server  *server
+	objects []*object
+	phase   atomic.Pointer[phase]
+
+	mu         sync.Mutex
+	violations []string
+}
+
+// violate notes what only a wrong server does.
+func (s *suite) violate(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.violations = append(s.violations, fmt.Sprintf("%s phase: %v", s.phase.Load().name, err))
+}
+
+func TestMain(m *testing.M) {
+	if file := os.Getenv(campaignFile); file != "" {
+		if err := attack(file); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// TestAttack: see the package's documentation.
+func TestAttack(t *testing.T) {
+	if *target != "watchfan" && *target != "kube-apiserver" {
+		t.Fatalf("-target=%s is unknown", *target)
+	}
+	t.Logf("seed %d, %d attackers for %s", *seed, *attackers, *duration)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := startSuite(ctx, t)
+	clients, kinds := newCrowd(s)
+
+	clientsCtx, stopClients := context.WithCancel(ctx)
+	var running, writing sync.WaitGroup
+	defer running.Wait()
+	defer stopClients()
+	for _, c := range clients {
+		running.Go(func() { c.run(clientsCtx) })
+	}
+	writerCtx, stopWriter := context.WithCancel(ctx)
+	defer writing.Wait()
+	defer stopWriter()
+	writing.Go(func() { s.writeBeats(writerCtx) })
+	if err := settle(clients, func(w *watcher) error { return w.begun() }); err != nil {
+		t.Fatal(err)
+	}
+
+	v := &verdict{strict: *duration >= strictFrom, kinds: kinds}
+	s.quiet(ctx, t, v)
+	s.attack(ctx, t, v)
+	calm := newPhase("calm", time.Minute)
+	s.phase.Store(calm)
+	v.returned = s.awaitLevel(ctx, v.quietLevels)
+
+	stopWriter()
+	writing.Wait()
+	v.settled = settle(clients, func(w *watcher) error { return w.behind() })
+	stopClients()
+	running.Wait()
+	if s.server.watchfan != nil {
+		v.stopped = s.server.watchfan.Stop()
+	}
+	v.violations = s.violations
+	t.Log("\n" + v.report())
+	for _, wrong := range v.wrong() {
+		t.Error(wrong)
+	}
+}
+
+// startSuite starts what is attacked.
+func startSuite(ctx context.Context, t *testing.T) *suite {
+	t.Helper()
+	cluster, err := proxytest.StartCluster(proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "attack"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &suite{objects: newObjects()}
+	s.phase.Store(newPhase("first", time.Minute))
+	if s.world, err = newWorld(ctx, cluster, s.objects); err != nil {
+		t.Fatal(err)
+	}
+	s.server = startServer(t, s.world)
+	return s
+}
+
+// observe measures for a time.
+func (s *suite) observe(ctx context.Context, name string, during time.Duration) (*phase, []level) {
+	p := newPhase(name, max(during/12, 5*time.Second))
+	s.phase.Store(p)
+	var levels []level
+	for end := time.Now().Add(during); time.Now().Before(end) && sleep(ctx, min(2*time.Second, during/10)); {
+		if l, err := s.server.level(ctx); err == nil {
+			levels = append(levels, l)
+		}
+	}
+	return p, levels
+}
+
+// quiet measures while nobody attacks. The processors are as busy as under attack, with loops of the same lowest priority: what attackers themselves
+// take from honest clients, by caches and shared cores, is in both phases.
+func (s *suite) quiet(ctx context.Context, t *testing.T, v *verdict) {
+	burners := startAttackers(t, campaign{Seed: *seed})
+	v.quiet, v.quietLevels = s.observe(ctx, "quiet", min(max(*duration/4, 15*time.Second), 2*time.Minute))
+	if _, err := stopAttackers(burners); err != nil {
+		t.Error(err)
+	}
+}
+
+// attack measures while attackers attack.
+func (s *suite) attack(ctx context.Context, t *testing.T, v *verdict) {
+	version, err := s.version(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := campaign{Seed: *seed, Attackers: *attackers, Only: *only, Except: *except, Secure: s.server.secure, Insecure: s.server.insecure, Hostile: s.world.hostile, OldVersion: version}
+	for _, k := range c.kinds() {
+		v.attacks = append(v.attacks, k.name)
+	}
+	process := startAttackers(t, c)
+	v.attacked, v.attackedLevels = s.observe(ctx, "attack", *duration)
+	if v.ledger, err = stopAttackers(process); err != nil {
+		t.Error(err)
+	}
+}
+
+// version returns the resourceVersion of ConfigMaps now.
+func (s *suite) version(ctx context.Context) (string, error) {
+	admin := newClient(s.world.admin)
+	defer admin.close()
+	body, err := admin.must(ctx, request{method: "GET", uri: allConfigMaps + "limit=1", accept: "application/json"})
+	if err != nil {
+		return "", err
+	}
+	_, rv, err := parseList(body)
+	return rv, err
+}
+
+// awaitLevel waits until the server uses no more than in the quiet phase, and returns an error if it does not come to that.
+func (s *suite) awaitLevel(ctx context.Context, quiet []level) error {
+	if len(quiet) == 0 {
+		return fmt.Errorf("the quiet phase has no level")
+	}
+	var err error
+	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline) && sleep(ctx, time.Second); {
+		var l level
+		if l, err = s.server.level(ctx); err == nil {
+			err = l.within(quiet[len(quiet)-1])
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}

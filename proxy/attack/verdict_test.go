@@ -1,0 +1,172 @@
+package attack_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// verdict is what a run has shown.
+type verdict struct {
+	strict                      bool
+	kinds                       map[string]int // of honest clients
+	quiet, attacked             *phase
+	quietLevels, attackedLevels []level
+	attacks                     []string // the kinds that should have happened
+	ledger                      *ledger
+	violations                  []string
+	returned                    error // why the server did not come back to the quiet level
+	settled                     error // which watcher was not told everything
+	stopped                     error // what was wrong with the server's end and its log
+}
+
+// What latencies under attack may be, as a multiple of those in the quiet phase. A short run on a busy machine has the loose bound: it is there to notice
+// stalls of seconds, and quiet percentiles below looseLeast count as that.
+const (
+	strictRatio = 3
+	looseRatio  = 30
+	looseLeast  = 20 * time.Millisecond
+)
+
+// What memory may be in the second half of the attack, as a multiple of that in the first, and on top. A short run only begins to use it.
+const (
+	memoryGrowth      = 1.2
+	memorySpare       = 32 << 20
+	looseMemoryGrowth = 3
+	looseMemorySpare  = 512 << 20
+)
+
+// mostFaults is the share of honest operations that may be answered 429 with a Retry-After, and are then sent again. Any other fault that the quiet phase
+// has not seen is one too many.
+const mostFaults = .001
+
+// wrong returns each reason why the run has failed.
+func (v *verdict) wrong() []string {
+	wrong := slices.Clone(v.violations)
+	if len(wrong) > 20 {
+		wrong = append(wrong[:20], fmt.Sprintf("and %d more", len(v.violations)-20))
+	}
+	for _, err := range []error{v.returned, v.settled, v.stopped} {
+		if err != nil {
+			wrong = append(wrong, err.Error())
+		}
+	}
+	wrong = append(wrong, v.ledger.wrong(v.attacks)...)
+	wrong = append(wrong, v.slow()...)
+	wrong = append(wrong, v.growing()...)
+	return append(wrong, v.faulty()...)
+}
+
+// slow returns the operations that attackers made slow.
+func (v *verdict) slow() (wrong []string) {
+	for _, kind := range cachedOperations {
+		quiet, attacked := v.quiet.summary(kind), v.attacked.summary(kind)
+		if quiet.p99 == 0 || attacked.p99 == 0 {
+			wrong = append(wrong, kind+": too few operations to say anything")
+			continue
+		}
+		bound := strictRatio * quiet.p99
+		if !v.strict {
+			bound = looseRatio * max(quiet.p99, looseLeast)
+		}
+		if attacked.p99 > bound {
+			wrong = append(wrong, fmt.Sprintf("%s: p99 under attack is %s, above %s; in the quiet phase it is %s", kind, attacked.p99, bound, quiet.p99))
+		}
+	}
+	return wrong
+}
+
+// growing returns what of the server's memory is not flat.
+func (v *verdict) growing() (wrong []string) {
+	growth, spare := memoryGrowth, float64(memorySpare)
+	if !v.strict {
+		growth, spare = looseMemoryGrowth, looseMemorySpare
+	}
+	half := len(v.attackedLevels) / 2
+	if half < 2 {
+		return []string{"the server said too seldom what memory it uses"}
+	}
+	for _, m := range []struct {
+		name string
+		of   func(level) float64
+	}{{"resident memory", func(l level) float64 { return l.resident }}, {"heap", func(l level) float64 { return l.heap }}} {
+		first, second := medianLevel(v.attackedLevels[:half], m.of), medianLevel(v.attackedLevels[half:], m.of)
+		if second > growth*first+spare {
+			wrong = append(wrong, fmt.Sprintf("%s grows from %.0f MB in the first half of the attack to %.0f MB in the second", m.name, first/1e6, second/1e6))
+		}
+	}
+	return wrong
+}
+
+func medianLevel(levels []level, of func(level) float64) float64 {
+	var all []float64
+	for _, l := range levels {
+		all = append(all, of(l))
+	}
+	return median(all)
+}
+
+// faulty returns the faults of honest operations under attack that the quiet phase did not have. What is written straight to kube-apiserver is not
+// the server's.
+func (v *verdict) faulty() (wrong []string) {
+	_, before, _ := v.quiet.trouble()
+	operations, faults, text := v.attacked.trouble()
+	for i, key := range slices.Sorted(maps.Keys(faults)) {
+		most := float64(before[key])
+		if strings.HasSuffix(key, ": 429") {
+			most += max(3, mostFaults*float64(operations))
+		}
+		if float64(faults[key]) > most && !strings.HasPrefix(key, updateOperation) {
+			wrong = append(wrong, text[i])
+		}
+	}
+	return wrong
+}
+
+// report is a table of what was measured.
+func (v *verdict) report() string {
+	var b strings.Builder
+	for _, kind := range slices.Sorted(maps.Keys(v.kinds)) {
+		fmt.Fprintf(&b, "  %-45s %3d\n", kind, v.kinds[kind])
+	}
+	fmt.Fprintf(&b, "%-26s %9s %9s %9s %9s | %9s %9s %9s %9s | %s\n", "honest operations", "quiet", "p50", "p99", "max", "attack", "p50", "p99", "max", "p99 ratio")
+	round := func(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
+	for _, kind := range v.attacked.kinds() {
+		q, a := v.quiet.summary(kind), v.attacked.summary(kind)
+		ratio := "-"
+		if q.p99 > 0 {
+			ratio = fmt.Sprintf("%.1f", float64(a.p99)/float64(q.p99))
+		}
+		fmt.Fprintf(&b, "%-26s %9d %9s %9s %9s | %9d %9s %9s %9s | %s\n", kind, q.count, round(q.p50), round(q.p99), round(q.max),
+			a.count, round(a.p50), round(a.p99), round(a.max), ratio)
+	}
+	for _, p := range []*phase{v.quiet, v.attacked} {
+		_, _, text := p.trouble()
+		for _, line := range text {
+			b.WriteString(line + "\n")
+		}
+	}
+	half := len(v.attackedLevels) / 2
+	for _, part := range []struct {
+		name   string
+		levels []level
+	}{{"quiet", v.quietLevels}, {"attack, first half", v.attackedLevels[:half]}, {"attack, second half", v.attackedLevels[half:]}} {
+		b.WriteString(describe(part.name, part.levels))
+	}
+	fmt.Fprintf(&b, "attacks:\n%s", v.ledger)
+	return b.String()
+}
+
+// describe says what the server used in a part of the run.
+func describe(name string, levels []level) string {
+	if len(levels) < 2 {
+		return ""
+	}
+	of := func(f func(level) float64) float64 { return medianLevel(levels, f) }
+	return fmt.Sprintf("%-20s %4.0f MB resident, %4.0f MB heap, %5.0f goroutines, %5.0f files, %5.0f connections, %s CPU\n", name,
+		of(func(l level) float64 { return l.resident })/1e6, of(func(l level) float64 { return l.heap })/1e6, of(func(l level) float64 { return l.goroutines }),
+		of(func(l level) float64 { return l.files }), of(func(l level) float64 { return l.connections }),
+		(levels[len(levels)-1].cpu - levels[0].cpu).Round(10*time.Millisecond))
+}

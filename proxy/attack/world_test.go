@@ -1,0 +1,214 @@
+package attack_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// What a cluster holds besides the objects that are updated.
+const (
+	configMapsOfTenant = 200
+	configMapsOfNobody = 1000 // in namespace bulk
+	secretsOfTenant    = 10
+	podsOfTenant       = 20
+
+	credentialsLast = 24 * time.Hour
+)
+
+// hostileTenants are the attackers' own namespaces.
+var hostileTenants = []string{"x0", "x1"}
+
+// world is a cluster with its tenants, their objects and rights.
+type world struct {
+	cluster *proxytest.Cluster
+	admin   way // straight at kube-apiserver
+	honest  []identity
+	hostile hostile
+}
+
+// identity is a user with a token or a certificate.
+type identity struct {
+	name        string
+	tenant      string // "" may read all tenants' objects
+	token       string
+	certificate *tls.Certificate
+}
+
+// hostile are the attackers' credentials. Nobody may read secrets of others with them but with Everything.
+type hostile struct {
+	Tenants    []string // tokens of users with all rights in their own namespace, in the order of hostileTenants
+	Crawler    string   // token of a user that may read all ConfigMaps and Pods
+	Everything string   // token of a user that may read all of all groups, which exist or not
+}
+
+// tokens may be issued once kube-apiserver knows the namespace.
+func newWorld(ctx context.Context, cluster *proxytest.Cluster, objects []*object) (*world, error) {
+	token, err := cluster.Token("admin")
+	if err != nil {
+		return nil, err
+	}
+	w := &world{cluster: cluster, admin: way{name: "admin", base: cluster.Ready.Server, token: token, tls: &tls.Config{InsecureSkipVerify: true}}}
+	admin := newClient(w.admin)
+	defer admin.close()
+	if err := w.makeRights(ctx, admin); err != nil {
+		return nil, err
+	}
+	if err := w.makeUsers(ctx, admin); err != nil {
+		return nil, err
+	}
+	return w, w.makeObjects(ctx, objects)
+}
+
+const rbac = "/apis/rbac.authorization.k8s.io/v1/"
+
+// makeRights makes the namespaces and who may do what in them.
+func (w *world) makeRights(ctx context.Context, admin *client) error {
+	var errs []error
+	create := func(uri, format string, args ...any) {
+		errs = append(errs, admin.create(ctx, uri, fmt.Sprintf(format, args...)))
+	}
+	create(rbac+"clusterroles", `{"metadata":{"name":"attack-tenant"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
+	create(rbac+"clusterroles", `{"metadata":{"name":"attack-controller"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
+	create(rbac+"clusterroles", `{"metadata":{"name":"attack-crawler"},"rules":[{"apiGroups":[""],"resources":["configmaps","pods"],"verbs":["get","list","watch"]}]}`)
+	create(rbac+"clusterroles", `{"metadata":{"name":"attack-everything"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
+	for _, ns := range append(w.namespaces(), "bulk", "attack-controller", "attack-crawler", "attack-everything") {
+		create("/api/v1/namespaces", `{"metadata":{"name":%q}}`, ns)
+		subjects := fmt.Sprintf(`[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:%s"},{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"%s"}]`, ns, ns)
+		kind, uri, role := "RoleBinding", rbac+"namespaces/"+ns+"/rolebindings", "attack-tenant"
+		if strings.HasPrefix(ns, "attack-") {
+			kind, uri, role = "ClusterRoleBinding", rbac+"clusterrolebindings", ns
+		}
+		create(uri, `{"kind":%q,"apiVersion":"rbac.authorization.k8s.io/v1","metadata":{"name":"attack-%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},"subjects":%s}`, kind, ns, role, subjects)
+	}
+	return errors.Join(errs...)
+}
+
+// namespaces are those of tenants, honest or not.
+func (w *world) namespaces() (all []string) {
+	for i := range tenants {
+		all = append(all, tenantName(i))
+	}
+	return append(all, hostileTenants...)
+}
+
+// makeUsers makes an identity with a token and one with a certificate for each honest tenant, three controllers, and the attackers.
+func (w *world) makeUsers(ctx context.Context, admin *client) error {
+	authority, err := w.cluster.Authority()
+	if err != nil {
+		return err
+	}
+	add := func(namespace, name, tenant string, certified bool) {
+		id := identity{name: namespace + "/" + name, tenant: tenant}
+		var failed error
+		if certified {
+			id.certificate, failed = authority.Client(id.name, []string{namespace}, credentialsLast)
+		} else {
+			id.token, failed = issueToken(ctx, admin, namespace, name)
+		}
+		err = errors.Join(err, failed)
+		w.honest = append(w.honest, id)
+	}
+	for i := range tenants {
+		add(tenantName(i), "app", tenantName(i), false)
+		add(tenantName(i), "person", tenantName(i), true)
+	}
+	for i := range 3 {
+		add("attack-controller", fmt.Sprintf("controller-%d", i), "", i == 2)
+	}
+	issue := func(namespace, name string) string {
+		token, failed := issueToken(ctx, admin, namespace, name)
+		err = errors.Join(err, failed)
+		return token
+	}
+	for _, ns := range hostileTenants {
+		w.hostile.Tenants = append(w.hostile.Tenants, issue(ns, "mallory"))
+	}
+	w.hostile.Crawler, w.hostile.Everything = issue("attack-crawler", "crawler"), issue("attack-everything", "scanner")
+	return err
+}
+
+// issueToken makes a service account and returns a token of it.
+func issueToken(ctx context.Context, admin *client, namespace, name string) (string, error) {
+	uri := "/api/v1/namespaces/" + namespace + "/serviceaccounts"
+	if err := admin.create(ctx, uri, fmt.Sprintf(`{"metadata":{"name":%q}}`, name)); err != nil {
+		return "", err
+	}
+	body, err := admin.must(ctx, request{method: http.MethodPost, uri: uri + "/" + name + "/token", contentType: "application/json",
+		body: fmt.Sprintf(`{"spec":{"expirationSeconds":%d}}`, int(credentialsLast.Seconds()))})
+	var issued struct{ Status struct{ Token string } }
+	if err == nil {
+		err = json.Unmarshal(body, &issued)
+	}
+	return issued.Status.Token, err
+}
+
+// makeObjects makes all objects, several at a time.
+func (w *world) makeObjects(ctx context.Context, objects []*object) error {
+	type one struct{ uri, body string }
+	todo := make(chan one)
+	var makers sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for range 12 {
+		makers.Go(func() {
+			c := newClient(w.admin)
+			defer c.close()
+			for o := range todo {
+				if err := c.create(ctx, o.uri, o.body); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	add := func(tenant, resource, name, labels, more string) {
+		todo <- one{scope{tenant: tenant, resource: resource}.uri(), objectBody(tenant, resource, name, labels, more)}
+	}
+	for _, o := range objects {
+		labels := `"tier":"silver"`
+		if o.gold {
+			labels = `"tier":"gold"`
+		}
+		add(o.tenant, o.resource, o.name, labels, fmt.Sprintf(`,"beat":%q`, o.mark(0)))
+	}
+	for _, ns := range w.namespaces() {
+		add(ns, "configmaps", "large", "", "")
+		for i := range configMapsOfTenant {
+			add(ns, "configmaps", fmt.Sprintf("cm-%d", i), fmt.Sprintf(`"app":"a%d"`, i%10), "")
+		}
+		for i := range secretsOfTenant {
+			add(ns, "secrets", fmt.Sprintf("secret-%d", i), "", "")
+		}
+		for i := range podsOfTenant {
+			add(ns, "pods", fmt.Sprintf("pod-%d", i), fmt.Sprintf(`"app":"a%d"`, i%10), "")
+		}
+	}
+	for i := range configMapsOfNobody {
+		add("bulk", "configmaps", fmt.Sprintf("bulk-%d", i), fmt.Sprintf(`"app":"a%d"`, i%10), "")
+	}
+	close(todo)
+	makers.Wait()
+	return errors.Join(errs...)
+}
+
+// objectBody is a new object with its owner's mark, about 1 KB.
+func objectBody(tenant, resource, name, labels, annotations string) string {
+	metadata := fmt.Sprintf(`"metadata":{"name":%q,"labels":{%s},"annotations":{"owner":%q%s}}`, name, labels, ownerMark(resource, tenant), annotations)
+	switch resource {
+	case "secrets":
+		return "{" + metadata + `,"stringData":{"key":"value"}}`
+	case "pods":
+		return "{" + metadata + `,"spec":{"containers":[{"name":"c","image":"none"}]}}`
+	}
+	return "{" + metadata + fmt.Sprintf(`,"data":{"pad":%q}}`, strings.Repeat("p", 700))
+}

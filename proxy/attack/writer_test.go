@@ -1,0 +1,59 @@
+package attack_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	beatsPerSecond = 30
+	beatWriters    = 8
+)
+
+// writeBeats updates the objects straight at kube-apiserver, on a timetable that does not slow down because a server does, until ctx ends.
+func (s *suite) writeBeats(ctx context.Context) {
+	var writers sync.WaitGroup
+	for i := range beatWriters {
+		writers.Go(func() { s.writeSome(ctx, i) })
+	}
+	writers.Wait()
+}
+
+// writeSome updates those objects that are writer i's. An update that was not acknowledged is sent again: it says the same, so that it happens once.
+func (s *suite) writeSome(ctx context.Context, i int) {
+	c := newClient(s.world.admin)
+	defer c.close()
+	var own []*object
+	for _, o := range s.objects {
+		if o.index%beatWriters == i {
+			own = append(own, o)
+		}
+	}
+	const pause = time.Second * beatWriters / beatsPerSecond
+	for due, k := time.Now().Add(time.Duration(i)*pause/beatWriters), 0; sleep(ctx, time.Until(due)); due, k = due.Add(pause), k+1 {
+		for o := own[k%len(own)]; ctx.Err() == nil; {
+			if s.write(c, o, o.acknowledged()+1) {
+				break
+			}
+		}
+	}
+}
+
+// write sends one update. It is not broken off, so that in the end each update is acknowledged.
+func (s *suite) write(c *client, o *object, n uint64) bool {
+	phase, begun := s.phase.Load(), time.Now()
+	uri := scope{tenant: o.tenant, resource: o.resource}.uri() + "/" + o.name
+	code, header, body, err := c.send(context.Background(), request{method: http.MethodPatch, uri: uri, accept: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+		contentType: "application/merge-patch+json", body: fmt.Sprintf(`{"metadata":{"annotations":{"beat":%q}}}`, o.mark(n))})
+	if err != nil || code != http.StatusOK {
+		phase.failed(updateOperation, fault(code, header, err), fmt.Sprintf("%v %.200s", err, body))
+		time.Sleep(100 * time.Millisecond)
+		return false
+	}
+	o.acknowledge(n)
+	phase.measured(updateOperation, time.Since(begun))
+	return true
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -42,6 +43,9 @@ var (
 	// ErrNotFresh: the cache is not, or no longer, in the state that a proof was about. The
 	// caller proves it again.
 	ErrNotFresh = errors.New("cache is not known to be as new as asked")
+	// ErrCostly: the filter would have the writer do too much for each change, with all others that there are, or they hold too much memory.
+	// The caller asks upstream.
+	ErrCostly = errors.New("filters cost too much")
 	// ErrClosed: the cache has ended.
 	ErrClosed = errors.New("cache is closed")
 	// ErrBackwards: upstream went back in time, or repeated itself. The caller lists again.
@@ -78,6 +82,7 @@ type Cache struct {
 	history history
 	groups  map[string]*group
 	index   index
+	filters int                      // bytes that the groups' filters hold
 	ahead   map[*Subscription]uint64 // those that began behind a resourceVersion that was yet to come; see [Proof].At, 0 without one
 	members int                      // of all groups
 	changed chan struct{}            // closed and replaced when progress moves and somebody waits; nil if nobody does
@@ -436,7 +441,7 @@ func (c *Cache) Close(ending Ending) {
 // endLocked ends the subscriptions and forgets their groups: who subscribes next begins a new one.
 func (c *Cache) endLocked(ending Ending) {
 	for _, g := range c.groups {
-		c.index.remove(g)
+		c.dropLocked(g)
 		g.ending.Store(&ending)
 		for i := range g.parts {
 			if p := g.parts[i].Load(); p != nil {
@@ -549,12 +554,13 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	known := make(map[string]*framing.Object)
 	replayed := make([]*Event, 0, len(events))
 	var bytes int64
-	unknown := 0
+	unknown, undecided := 0, make(map[string]uint64)
 	for _, ev := range events {
 		e := &Event{Type: ev.Type, Object: ev.Object, Prev: known[ev.Object.Key], ResourceVersion: ev.Object.ResourceVersion}
 		e.PrevUnknown = e.Prev == nil && ev.Type != framing.Added
-		if e.PrevUnknown && e.Type != framing.Deleted {
+		if e.unknown() {
 			unknown++
+			e.undecides(undecided)
 		}
 		known[ev.Object.Key] = ev.Object
 		if ev.Type == framing.Deleted {
@@ -575,6 +581,8 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	h.replayed = append(replayed, h.replayed...)
 	h.replayedBytes += bytes
 	h.unknown += unknown
+	maps.Copy(undecided, h.undecided) // which are of later changes
+	h.undecided = undecided
 	h.after = after
 	return true
 }
@@ -587,7 +595,7 @@ func (c *Cache) Unknown() (keys []string, after uint64) {
 	if c.history.unknown > 0 {
 		seen := make(map[string]struct{})
 		for _, e := range c.history.replayed {
-			if _, ok := seen[e.Object.Key]; !ok && e.PrevUnknown && e.Type != framing.Deleted {
+			if _, ok := seen[e.Object.Key]; !ok && e.unknown() {
 				keys = append(keys, e.Object.Key)
 			}
 			seen[e.Object.Key] = struct{}{}
@@ -609,13 +617,14 @@ func (c *Cache) Decide(objects []*framing.Object, after uint64) bool {
 	if h.after != after {
 		return false
 	}
-	h.unknown = 0
+	h.unknown, h.undecided = 0, make(map[string]uint64)
 	for i, e := range h.replayed {
 		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
 			// Others may be reading the old one.
 			h.replayed[i] = &Event{Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received}
-		} else if e.PrevUnknown && e.Type != framing.Deleted {
+		} else if e.unknown() {
 			h.unknown++
+			e.undecides(h.undecided)
 		}
 		if e.Type == framing.Deleted {
 			delete(known, e.Object.Key)

@@ -291,3 +291,39 @@ func BenchmarkReplace(b *testing.B) {
 	}
 	bm.drained(b, frames)
 }
+
+// BenchmarkScope is a change that concerns one client, where others have brought the writer as much to ask about it as they may: in its
+// namespace, or in another.
+func BenchmarkScope(b *testing.B) {
+	labels := map[string]string{"app": "web", "pod-template-hash": "5d4f8c7b9", "tier": "front"}
+	many := make([]string, 2000)
+	for i := range many {
+		many[i] = fmt.Sprintf("v%d", i)
+	}
+	bench := func(name, namespace string, s func(i int) selector) {
+		b.Run("asked="+name, func(b *testing.B) {
+			bm := newBench(b, 1, func(int) (selector, fanout.Request) { return sel(b, "a", "", ""), fanout.Request{} })
+			for i := 0; ; i++ {
+				if _, err := bm.cache.Subscribe(fanout.Request{Filter: s(i).filter(b), Timeout: time.Hour}); err != nil {
+					break
+				}
+			}
+			template := event("MODIFIED", (&thing{namespace: namespace, name: "x", data: strings.Repeat("d", 500), labels: labels}).at(1))
+			n := 0
+			for b.Loop() {
+				bm.rv++
+				apply(b, bm.cache, again(template, bm.rv))
+				if n++; namespace == "a" && n%256 == 0 {
+					await(bm.sinks[0], n-128)
+				}
+			}
+		})
+	}
+	bench("hundreds", "a", func(i int) selector { return hundred(b, "a", i) })
+	bench("values", "a", func(i int) selector {
+		return sel(b, "a", fmt.Sprintf("app notin (%s,x%d)", strings.Join(many, ","), i), "")
+	})
+	bench("ones", "a", func(i int) selector { return sel(b, "a", fmt.Sprintf("!l%d", i), "") })
+	bench("labels", "a", func(i int) selector { return sel(b, "a", fmt.Sprintf("l%d=1", i), "") })
+	bench("elsewhere", "b", func(i int) selector { return hundred(b, "a", i) })
+}

@@ -53,7 +53,7 @@ const (
 func (e *Event) frameFor(f *Filter) (framing.Frame, bool) {
 	cur := e.Type != framing.Deleted && f.Match(e.Object)
 	old := e.Prev != nil && f.Match(e.Prev)
-	if e.PrevUnknown && (e.Type == framing.Deleted || f.fixed()) {
+	if e.PrevUnknown && (e.Type == framing.Deleted || f.fixed) {
 		// A deletion carries the version before; scope and name never change.
 		old = f.Match(e.Object)
 	}
@@ -96,10 +96,13 @@ func (e *Event) mayLeave() bool {
 	return !maps.Equal(e.Prev.Labels, e.Object.Labels) || !slices.Equal(e.Prev.Fields, e.Object.Fields)
 }
 
-// undecidable reports whether what f's clients get of the event depends on a
-// version that is not known.
-func (e *Event) undecidable(f *Filter) bool {
-	return e.PrevUnknown && e.Type != framing.Deleted && !f.fixed() && f.inScope(e.Object)
+// unknown reports whether what selectors' clients get of the event depends on a version that is not known.
+func (e *Event) unknown() bool { return e.PrevUnknown && e.Type != framing.Deleted }
+
+// undecides notes an unknown event, later than those that are noted: see history.undecided.
+func (e *Event) undecides(last map[string]uint64) {
+	last[""] = e.ResourceVersion
+	last[e.Object.Namespace] = e.ResourceVersion
 }
 
 func (e *Event) size() int64 { return int64(e.Object.Size()) }

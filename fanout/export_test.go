@@ -1,7 +1,6 @@
 package fanout
 
 import (
-	"maps"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -21,14 +20,15 @@ const (
 	Window         = window
 	RunFor         = runFor
 	MaxRuns        = maxRuns
-	MaxVisited     = maxVisited
+	MaxVisited     = maxTurnWork
+	MaxScopeCost   = maxScopeCost
 	MaxBatchPlain  = maxBatchPlain
 	InspectAtOnce  = inspectAtOnce
 )
 
 func (e *Event) FrameFor(f *Filter) (framing.Frame, bool) { return e.frameFor(f) }
 
-func (e *Event) Undecidable(f *Filter) bool { return e.undecidable(f) }
+func (e *Event) Undecidable(f *Filter) bool { return e.unknown() && !f.fixed && f.inScope(e.Object) }
 
 // Index is the index of groups, by their filters.
 type Index struct {
@@ -36,15 +36,23 @@ type Index struct {
 	groups map[*Filter]*group
 }
 
-func (x *Index) Add(f *Filter) {
+// Add reports whether the filter was taken in.
+func (x *Index) Add(f *Filter) bool {
 	if x.groups == nil {
 		x.groups = make(map[*Filter]*group)
 	}
-	x.groups[f] = newGroup(f, 0)
-	x.add(x.groups[f])
+	g := newGroup(f, 0)
+	if !x.add(g) {
+		return false
+	}
+	x.groups[f] = g
+	return true
 }
 
-func (x *Index) Remove(f *Filter) { x.remove(x.groups[f]) }
+func (x *Index) Remove(f *Filter) {
+	x.remove(x.groups[f])
+	delete(x.groups, f)
+}
 
 // Concerned counts the visits to each filter.
 func (x *Index) Concerned(e *Event) map[*Filter]int {
@@ -53,7 +61,21 @@ func (x *Index) Concerned(e *Event) map[*Filter]int {
 	return visits
 }
 
-func (x *Index) Empty() bool { return len(x.every) == 0 && len(x.by) == 0 }
+func (x *Index) Empty() bool { return len(x.scopes) == 0 }
+
+// Cost is the most that one version of an object can bring within a namespace, and Asked what events have brought so far.
+func (x *Index) Cost(namespace string) int {
+	if sc := x.scopes[namespace]; sc != nil {
+		return sc.cost
+	}
+	return 0
+}
+
+// Cost is what it takes to ask the filter.
+func (f *Filter) Cost() int { return f.cost }
+
+// Size is how many bytes it holds.
+func (f *Filter) Size() int { return f.size }
 
 // History is the ring of recent changes.
 type History struct{ history }
@@ -123,20 +145,39 @@ func (s *Subscription) Step() (left uint64) {
 	return left
 }
 
+// Turn takes the place of a shard that serves the subscription once, and reports whether there is more to come and how many frames it has taken.
+func (s *Subscription) Turn() (more bool, frames int) {
+	var b batch
+	more, _ = s.fill(&b, make([]*Event, 0, replayStep))
+	return more, b.frames
+}
+
 // Counted reports whether the list of a subscription's group counts for members that take gzip.
 func (s *Subscription) Counted() bool { return s.group.tail.Load().gzip != nil }
+
+// OnAsk has f called with each filter that the writer asks about a change.
+func (c *Cache) OnAsk(f func(*Filter)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.index.onAsk = func(g *group) { f(g.filter) }
+}
 
 // Indexed is the number of groups that events are matched with.
 func (c *Cache) Indexed() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	indexed := maps.Clone(c.index.every)
-	if indexed == nil {
-		indexed = make(map[*group]struct{})
+	indexed := make(map[*group]struct{})
+	note := func(b *bucket) {
+		for _, g := range b.groups {
+			indexed[g] = struct{}{}
+		}
 	}
-	for _, values := range c.index.by {
-		for _, groups := range values {
-			maps.Copy(indexed, groups)
+	for _, sc := range c.index.scopes {
+		note(&sc.every)
+		for _, s := range sc.shelves {
+			for _, b := range s.buckets {
+				note(b)
+			}
 		}
 	}
 	return len(indexed)
@@ -151,3 +192,6 @@ func (r *Runs) Get(frames ...framing.Frame) framing.GzipChunk { return r.get(fra
 func (r *Runs) Sweep(now time.Time)                           { r.sweep(now) }
 func (r *Runs) Bytes() int                                    { return r.bytes }
 func (r *Runs) Len() int                                      { return len(r.byFirst) }
+
+// FilterBytes is the metric.
+func FilterBytes() float64 { return filterBytes.Get() }

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -13,15 +14,18 @@ import (
 )
 
 // Filter is the whole condition of one list or watch: a namespace and the label
-// and field selectors. Filters that mean the same have the same key and share
-// one queue of frames. A Filter is immutable.
+// and field selectors, compiled. Filters that mean the same have the same key and share
+// one queue of frames. A Filter is immutable, and keeps nothing of what it is made from.
 type Filter struct {
 	namespace string // "" = all
 	name      string // "" = any, from metadata.name=
 	nothing   bool   // contradicts itself
-	labels    labels.Selector
+	fixed     bool   // depends only on what no version of an object can change: objects never enter or leave it
 	terms     []term // what remains of the field selector
+	labels    []requirement
 	key       string
+	cost      int // see costOf
+	size      int // bytes that it holds
 }
 
 // term is one requirement of a field selector.
@@ -41,18 +45,18 @@ const (
 // metadata.namespace are always known. ok is false if the field selector has
 // another label. A nil selector selects everything.
 func NewFilter(namespace string, ls labels.Selector, fs fields.Selector, fieldLabels []string) (f *Filter, ok bool) {
-	f = &Filter{namespace: namespace, labels: ls}
+	f = &Filter{namespace: namespace}
 	if ls == nil {
-		f.labels = labels.Everything()
+		ls = labels.Everything()
 	}
 	if fs == nil {
 		fs = fields.Everything()
 	}
 	// Selectors of nothing have no requirements to tell them by.
-	_, selectable := f.labels.Requirements()
+	_, selectable := ls.Requirements()
 	f.nothing = !selectable || len(fs.Requirements()) == 0 && !fs.Empty()
 	for _, r := range fs.Requirements() {
-		t := term{value: r.Value, negate: r.Operator == selection.NotEquals}
+		t := term{value: strings.Clone(r.Value), negate: r.Operator == selection.NotEquals}
 		switch r.Field {
 		case "metadata.name":
 			t.slot = slotName
@@ -69,47 +73,54 @@ func NewFilter(namespace string, ls labels.Selector, fs fields.Selector, fieldLa
 		return strings.Compare(a.String(fieldLabels), b.String(fieldLabels))
 	})
 	f.terms = slices.Compact(f.terms)
-	f.key = f.canonical(fieldLabels)
+	f.labels, f.key = compileLabels(ls, f.canonicalFields(fieldLabels))
+	if f.nothing {
+		f.labels, f.terms, f.key = nil, nil, "nothing"
+	}
+	f.fixed = len(f.labels) == 0 && !slices.ContainsFunc(f.terms, func(t term) bool { return t.slot >= 0 })
+	f.cost, f.size = f.costOf(), f.sizeOf()
 	return f, true
 }
 
 // Key is the same for filters that mean the same.
 func (f *Filter) Key() string { return f.key }
 
-// canonical returns the filter's key. Values come from clients and may hold any byte, so each part is quoted.
-func (f *Filter) canonical(fieldLabels []string) string {
-	if f.nothing {
-		return "nothing"
-	}
+// canonicalFields returns the filter's key without its labels. Values come from clients and may hold any byte, so each part is quoted.
+func (f *Filter) canonicalFields(fieldLabels []string) string {
 	key := fmt.Appendf(nil, "%q/%q", f.namespace, f.name)
-	for _, r := range canonicalLabels(f.labels) {
-		key = fmt.Appendf(key, " label %q", r)
-	}
 	for _, t := range f.terms {
 		key = fmt.Appendf(key, " field %q", t.String(fieldLabels))
 	}
 	return string(key)
 }
 
-// canonicalLabels returns a selector's requirements, sorted and each in one form: a selector's own String keeps the
-// client's order, and tells a=b, a==b and a in (b) apart.
-func canonicalLabels(ls labels.Selector) []string {
-	requirements, _ := ls.Requirements()
-	var forms []string
-	for _, r := range requirements {
-		values := r.ValuesUnsorted()
-		slices.Sort(values)
-		op := r.Operator()
-		switch op {
-		case selection.Equals, selection.DoubleEquals:
-			op = selection.In
-		case selection.NotEquals:
-			op = selection.NotIn
-		}
-		forms = append(forms, r.Key()+" "+string(op)+" "+strings.Join(slices.Compact(values), ","))
+// costOf returns what it takes to ask the filter about a version of an object, in requirements: the index answers for a filter that demands a
+// name, one field's value or nothing at all, and that costs 0.
+func (f *Filter) costOf() int {
+	if len(f.labels) == 0 && (len(f.terms) == 0 || f.name == "" && len(f.terms) == 1 && f.terms[0].decides()) {
+		return 0
 	}
-	slices.Sort(forms)
-	return slices.Compact(forms)
+	cost := 1 + len(f.terms)
+	for i := range f.labels {
+		cost += f.labels[i].cost()
+	}
+	return cost
+}
+
+// decides reports whether the index can stand for the term.
+func (t term) decides() bool { return t.slot >= 0 && !t.negate }
+
+func (f *Filter) sizeOf() int {
+	size := int(reflect.TypeFor[Filter]().Size()) + len(f.namespace) + len(f.name) + len(f.key)
+	size += len(f.terms) * int(reflect.TypeFor[term]().Size())
+	for _, t := range f.terms {
+		size += len(t.value)
+	}
+	size += len(f.labels) * int(reflect.TypeFor[requirement]().Size())
+	for i := range f.labels {
+		size += len(f.labels[i].values) * int(reflect.TypeFor[string]().Size())
+	}
+	return size
 }
 
 // add adds a requirement; those that name one object or namespace narrow the
@@ -166,7 +177,12 @@ func (f *Filter) Match(o *framing.Object) bool {
 			return false
 		}
 	}
-	return f.labels.Empty() || f.labels.Matches(labels.Set(o.Labels))
+	for i := range f.labels {
+		if !f.labels[i].matches(o.Labels) {
+			return false
+		}
+	}
+	return true
 }
 
 // inScope reports whether the object has the filter's namespace and name, which
@@ -177,15 +193,9 @@ func (f *Filter) inScope(o *framing.Object) bool {
 		(f.name == "" || f.name == o.Name)
 }
 
-// fixed reports whether the filter depends only on what no version of an object
-// can change, so that objects never enter or leave it.
-func (f *Filter) fixed() bool {
-	return f.labels.Empty() && !slices.ContainsFunc(f.terms, func(t term) bool { return t.slot >= 0 })
-}
-
 // Scope returns the filter of the keys that a request with filter f ranges over, whatever its selectors.
 func (f *Filter) Scope() *Filter {
-	scope := &Filter{namespace: f.namespace, labels: labels.Everything()}
+	scope := &Filter{namespace: f.namespace, fixed: true}
 	if f.namespace != "" {
 		scope.name = f.name
 	}

@@ -22,6 +22,7 @@ import (
 // TestGroupStress exercises 1 and 2 under the race detector, TestReaderNotAhead the order in 1, TestSlowReaderBound 3.
 type group struct {
 	filter *Filter
+	place  place // in the index, which sets it
 
 	// Guarded by the cache's mutex.
 	members int

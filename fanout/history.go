@@ -25,6 +25,9 @@ type history struct {
 	replayedBytes int64
 	unknown       int // of replayed: what selectors' clients get of them is not known
 
+	// undecided has the resourceVersion of the last of the unknown in each namespace, and under "" of all.
+	undecided map[string]uint64
+
 	// after is the resourceVersion behind which nothing is missing.
 	after uint64
 
@@ -83,8 +86,14 @@ func (h *history) forget() {
 	h.bytes -= (*slot).size()
 	*slot = nil
 	h.first++
-	h.replayed, h.replayedBytes, h.unknown = nil, 0, 0
+	h.replayed, h.replayedBytes, h.unknown, h.undecided = nil, 0, 0, nil
 	h.gaps = slices.DeleteFunc(h.gaps, func(g gap) bool { return g.to <= h.after })
+}
+
+// undecidable reports whether what f's clients may get behind resourceVersion rv depends on versions that are not known. It looks no closer than
+// at the filter's namespace.
+func (h *history) undecidable(f *Filter, rv uint64) bool {
+	return !f.fixed && h.undecided[f.namespace] > rv
 }
 
 // reset forgets everything; nothing is missing behind resourceVersion rv.

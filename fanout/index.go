@@ -1,25 +1,59 @@
 package fanout
 
 import (
-	"k8s.io/apimachinery/pkg/selection"
+	"math/bits"
+	"slices"
 
 	"github.com/watchfan/watchfan/framing"
 )
 
 // index finds the groups that an event may concern without asking each filter.
-// A group stands under the most selective equality that its filter demands: a
-// name, a field, a label or a namespace, in this order; under none, it is asked
-// about every event. The cache's mutex guards it.
+// A group stands in the scope of its filter's namespace, or in that of all, and there under an equality that its filter demands: a
+// name, a field or a label; under none, it is asked about every event of the scope. The cache's mutex guards it.
+//
+// What the writer does for an event is bounded: for each of the two scopes that the event is in, the filters that one version of an object
+// can have to be asked there cost at most maxScopeCost together. A group that would exceed that is not taken in.
 type index struct {
-	every map[*group]struct{}
-	by    map[attribute]map[string]map[*group]struct{}
+	scopes map[string]*scope // by namespace; "" is that of all
 
 	event uint64 // number of the look-up under way; marks the groups already seen
+
+	// onAsk is called with each group that is to be asked; nil but in tests.
+	onAsk func(*group)
+}
+
+const (
+	// maxScopeCost is some 0.1 ms of the writer for each version of an object (BenchmarkScope): so many requirements, or two thousand
+	// filters of one that nothing tells apart but asking them. Filters that cost nothing do not count: what kubelets
+	// and most controllers watch by is a name, a field, a namespace, or nothing.
+	maxScopeCost = 4096
+	// maxPlaces is under how many values a group may stand.
+	maxPlaces = 16
+)
+
+// scope is the groups of one namespace, or of all.
+type scope struct {
+	every   bucket // asked about every event
+	shelves map[attribute]*shelf
+	cost    int // at most, of what one version of an object brings: every's, and the worst of each shelf
+}
+
+// shelf is the groups of a scope that stand under the values of one attribute.
+type shelf struct {
+	buckets map[string]*bucket
+	costs   [bits.UintSize + 1]int32 // buckets by the length of their cost in bits
+	label   bool
+}
+
+// bucket is the groups that are asked together.
+type bucket struct {
+	groups []*group
+	cost   int
 }
 
 // attribute is something of an object that has one value. It is comparable.
 type attribute struct {
-	slot  int    // of a field, or one of the slots for metadata; slotLabel for a label
+	slot  int    // of a field, or slotName; slotLabel for a label
 	label string // the label's key
 }
 
@@ -29,8 +63,6 @@ func (a attribute) of(o *framing.Object) (string, bool) {
 	switch a.slot {
 	case slotName:
 		return o.Name, true
-	case slotNamespace:
-		return o.Namespace, true
 	case slotLabel:
 		v, ok := o.Labels[a.label]
 		return v, ok
@@ -38,90 +70,212 @@ func (a attribute) of(o *framing.Object) (string, bool) {
 	return o.Fields[a.slot], true
 }
 
-// place returns the attribute that a filter's group stands under and the values it may
-// have; none if no single attribute is decisive.
-func (f *Filter) place() (a attribute, values []string) {
-	if f.name != "" {
-		return attribute{slot: slotName}, []string{f.name}
-	}
-	for _, t := range f.terms {
-		if t.slot >= 0 && !t.negate {
-			return attribute{slot: t.slot}, []string{t.value}
-		}
-	}
-	requirements, _ := f.labels.Requirements()
-	for _, r := range requirements {
-		switch r.Operator() {
-		case selection.Equals, selection.DoubleEquals, selection.In:
-			return attribute{slot: slotLabel, label: r.Key()}, r.ValuesUnsorted()
-		}
-	}
-	if f.namespace != "" {
-		return attribute{slot: slotNamespace}, []string{f.namespace}
-	}
-	return attribute{}, nil
+// place is where a group stands: under the values of an attribute, or under none.
+type place struct {
+	attribute
+	values []string
 }
 
-func (x *index) add(g *group) {
-	a, values := g.filter.place()
-	if values == nil {
-		if x.every == nil {
-			x.every = make(map[*group]struct{})
+// places returns where a filter's group may stand, none if no single attribute is decisive.
+func (f *Filter) places() (ps []place) {
+	if f.name != "" {
+		return []place{{attribute{slot: slotName}, []string{f.name}}}
+	}
+	for _, t := range f.terms {
+		if t.decides() {
+			ps = append(ps, place{attribute{slot: t.slot}, []string{t.value}})
 		}
-		x.every[g] = struct{}{}
+	}
+	for i := range f.labels {
+		if r := &f.labels[i]; r.operator == in && len(r.values) <= maxPlaces {
+			ps = append(ps, place{attribute{slot: slotLabel, label: r.key}, r.values})
+		}
+	}
+	return ps
+}
+
+// worst is at most what a version of an object brings from the shelf. Having a shelf for a label costs an event a look at that label; there are
+// as many of them as clients like.
+func (s *shelf) worst() int {
+	worst := 0
+	if s.label {
+		worst = 1
+	}
+	for n := len(s.costs) - 1; n > 0; n-- {
+		if s.costs[n] > 0 {
+			return worst + 1<<n - 1
+		}
+	}
+	return worst
+}
+
+// charge changes a bucket's cost.
+func (s *shelf) charge(b *bucket, cost int) {
+	s.costs[bits.Len(uint(b.cost))]--
+	b.cost += cost
+	s.costs[bits.Len(uint(b.cost))]++
+}
+
+// add takes in a group, where it makes the worst least worse. It reports false, having done nothing, if it would exceed the bound.
+func (x *index) add(g *group) bool {
+	sc := x.scopes[g.filter.namespace]
+	if sc == nil {
+		sc = &scope{}
+	}
+	places := append(g.filter.places(), place{})
+	if len(places) > 1 {
+		places = places[:len(places)-1] // under none only if there is no other
+	}
+	g.place = places[0]
+	least, crowd := sc.added(g.place, g.filter.cost)
+	for _, p := range places[1:] {
+		if more, n := sc.added(p, g.filter.cost); more < least || more == least && n < crowd {
+			g.place, least, crowd = p, more, n
+		}
+	}
+	if g.filter.cost > 0 && least > 0 && sc.cost+least > maxScopeCost {
+		return false
+	}
+	if x.scopes == nil {
+		x.scopes = make(map[string]*scope)
+	}
+	x.scopes[g.filter.namespace] = sc
+	sc.put(g)
+	return true
+}
+
+// added returns by how much the scope's worst would grow with a filter of this cost at p, and what it costs already to ask those who are there.
+func (sc *scope) added(p place, cost int) (more, crowd int) {
+	if p.values == nil {
+		return cost, sc.every.cost
+	}
+	s, before := sc.shelves[p.attribute], 0
+	if s == nil {
+		s = &shelf{label: p.slot == slotLabel}
+	} else {
+		before = s.worst()
+	}
+	for _, v := range p.values {
+		if b := s.buckets[v]; b != nil {
+			crowd = max(crowd, b.cost)
+		}
+	}
+	after := *s
+	after.costs[bits.Len(uint(crowd+cost))]++
+	return after.worst() - before, crowd
+}
+
+func (sc *scope) put(g *group) {
+	if g.place.values == nil {
+		sc.every.groups = append(sc.every.groups, g)
+		sc.every.cost += g.filter.cost
+		sc.cost += g.filter.cost
 		return
 	}
-	if x.by == nil {
-		x.by = make(map[attribute]map[string]map[*group]struct{})
-	}
-	if x.by[a] == nil {
-		x.by[a] = make(map[string]map[*group]struct{})
-	}
-	for _, v := range values {
-		if x.by[a][v] == nil {
-			x.by[a][v] = make(map[*group]struct{})
+	s := sc.shelves[g.place.attribute]
+	if s == nil {
+		if sc.shelves == nil {
+			sc.shelves = make(map[attribute]*shelf)
 		}
-		x.by[a][v][g] = struct{}{}
+		s = &shelf{buckets: make(map[string]*bucket), label: g.place.slot == slotLabel}
+		sc.shelves[g.place.attribute] = s
+	} else {
+		sc.cost -= s.worst()
 	}
+	for _, v := range g.place.values {
+		b := s.buckets[v]
+		if b == nil {
+			b = &bucket{}
+			s.buckets[v] = b
+			s.costs[0]++
+		}
+		b.groups = append(b.groups, g)
+		s.charge(b, g.filter.cost)
+	}
+	sc.cost += s.worst()
 }
 
 func (x *index) remove(g *group) {
-	delete(x.every, g)
-	a, values := g.filter.place()
-	for _, v := range values {
-		delete(x.by[a][v], g)
-		if len(x.by[a][v]) == 0 {
-			delete(x.by[a], v)
+	sc := x.scopes[g.filter.namespace]
+	sc.take(g)
+	if len(sc.every.groups) == 0 && len(sc.shelves) == 0 {
+		delete(x.scopes, g.filter.namespace)
+	}
+}
+
+func (sc *scope) take(g *group) {
+	if g.place.values == nil {
+		sc.every.leave(g)
+		sc.every.cost -= g.filter.cost
+		sc.cost -= g.filter.cost
+		return
+	}
+	s := sc.shelves[g.place.attribute]
+	sc.cost -= s.worst()
+	for _, v := range g.place.values {
+		b := s.buckets[v]
+		b.leave(g)
+		s.charge(b, -g.filter.cost)
+		if len(b.groups) == 0 {
+			delete(s.buckets, v)
+			s.costs[0]--
 		}
 	}
-	if len(x.by[a]) == 0 {
-		delete(x.by, a)
+	if len(s.buckets) == 0 {
+		delete(sc.shelves, g.place.attribute)
+		return
 	}
+	sc.cost += s.worst()
+}
+
+// leave takes a group out. There are few, but for those that cost nothing, of which there is one.
+func (b *bucket) leave(g *group) {
+	i := slices.Index(b.groups, g)
+	last := len(b.groups) - 1
+	b.groups[i], b.groups[last] = b.groups[last], nil
+	b.groups = b.groups[:last]
 }
 
 // concerned calls f once for each group that may want the event, because of the object's
 // version before or the one after.
 func (x *index) concerned(e *Event, f func(*group)) {
 	x.event++
-	visit := func(groups map[*group]struct{}) {
-		for g := range groups {
-			if g.seen != x.event {
-				g.seen = x.event
-				f(g)
-			}
-		}
+	x.visit(x.scopes[""], e, f)
+	if e.Object.Namespace != "" {
+		x.visit(x.scopes[e.Object.Namespace], e, f)
 	}
-	visit(x.every)
-	for a, groups := range x.by {
+}
+
+func (x *index) visit(sc *scope, e *Event, f func(*group)) {
+	if sc == nil {
+		return
+	}
+	x.ask(&sc.every, f)
+	for a, s := range sc.shelves {
 		v, ok := a.of(e.Object)
 		if ok {
-			visit(groups[v])
+			x.ask(s.buckets[v], f)
 		}
 		if e.Prev == nil {
 			continue
 		}
 		if old, had := a.of(e.Prev); had && (!ok || old != v) {
-			visit(groups[old])
+			x.ask(s.buckets[old], f)
+		}
+	}
+}
+
+func (x *index) ask(b *bucket, f func(*group)) {
+	if b == nil {
+		return
+	}
+	for _, g := range b.groups {
+		if g.seen != x.event {
+			g.seen = x.event
+			if x.onAsk != nil {
+				x.onAsk(g)
+			}
+			f(g)
 		}
 	}
 }

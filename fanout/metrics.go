@@ -22,6 +22,11 @@ var (
 	parks = metrics.NewCounter(describe("counter", "watchfan_watcher_parks_total",
 		"How often does a client's socket take no more?"))
 
+	filterBytes = metrics.NewGauge(describe("gauge", "watchfan_filter_bytes",
+		"How much memory do the selectors of the watches that are served from the cache hold? Watches of one filter share it."), nil)
+	costlyFilters = metrics.NewCounter(describe("counter", "watchfan_costly_watches_total",
+		"How many watches are passed through because their selectors, with those of the others, would take too much for each event?"))
+
 	gzipBytes = metrics.NewCounter(describe("counter", "watchfan_gzip_delivered_bytes_total",
 		"How many of the bytes written to clients are gzip?"))
 	gzipPlainBytes = metrics.NewCounter(describe("counter", "watchfan_gzip_plain_bytes_total",

@@ -8,12 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
@@ -268,20 +264,6 @@ func relistAndCut(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// gate is a selector that stops who asks it, the writer, at the nth question.
-type gate struct {
-	labels.Selector
-	left atomic.Int32
-	stop func()
-}
-
-func (g *gate) Matches(l labels.Labels) bool {
-	if g.left.Add(-1) == 0 {
-		g.stop()
-	}
-	return g.Selector.Matches(l)
-}
-
 // A client that goes while a list is taken in is told by its last event, or a bookmark behind that, of no more than it has been sent.
 func TestRelistEndings(t *testing.T) {
 	const objects = 6
@@ -313,22 +295,24 @@ func TestRelistEndings(t *testing.T) {
 			f.start, f.rv, f.known = fanout.FromVersion, before, tr.at(f.selector, before)
 			w.follow(f)
 		}
-		g := &gate{Selector: sel(t, "", "l", "").labels, stop: func() {
+		left := n
+		w.cache.OnAsk(func(*fanout.Filter) {
+			if left--; left != 0 {
+				return
+			}
 			within++
 			for _, f := range clients {
 				f.sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
 			}
 			time.Sleep(20 * time.Millisecond) // they take what there is, and cannot quite end
-		}}
-		defer w.subscribe(selector{labels: g, fields: fields.Everything()}, fanout.Request{}).Cancel()
-		g.left.Store(int32(n))
+		})
 		if _, err := w.cache.Replace(tr.list(), tr.rv, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range clients {
 			f.check(t, tr, false, f.end(t), nil)
 		}
-		if g.left.Load() > 0 {
+		if left > 0 {
 			break
 		}
 	}

@@ -151,7 +151,7 @@ func (p *prelude) any() bool { return p.snapshot != nil || p.replay }
 // Subscribe begins a subscription as of now: what happens from here on will reach it once it
 // is given to [Flusher.Start]. The caller must do that, or call Cancel.
 //
-// It returns [ErrExpired], [ErrLeapt], [ErrUndecidable], [ErrNotFresh] or [ErrClosed].
+// It returns [ErrExpired], [ErrLeapt], [ErrUndecidable], [ErrNotFresh], [ErrCostly] or [ErrClosed].
 func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	now := time.Now()
 	s := &Subscription{
@@ -188,17 +188,14 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 			return nil, fmt.Errorf("%w: %d", ErrLeapt, r.ResourceVersion)
 		case r.ResourceVersion < c.history.after:
 			return nil, fmt.Errorf("%w: %d, oldest %d", ErrExpired, r.ResourceVersion, c.history.after)
-		case c.undecidableLocked(r.Filter, r.ResourceVersion):
+		case c.history.undecidable(r.Filter, r.ResourceVersion):
 			return nil, ErrUndecidable
 		default:
 			s.prelude = prelude{replay: true, from: r.ResourceVersion, end: c.history.next}
 		}
 	}
-	s.group = c.groups[r.Filter.key]
-	if s.group == nil {
-		s.group = newGroup(r.Filter, c.flusher.size())
-		c.groups[r.Filter.key] = s.group
-		c.index.add(s.group)
+	if s.group = c.groupLocked(r.Filter); s.group == nil {
+		return nil, ErrCostly
 	}
 	s.group.members++
 	if r.Gzip {
@@ -221,16 +218,31 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	return s, nil
 }
 
-func (c *Cache) undecidableLocked(f *Filter, rv uint64) bool {
-	if c.history.unknown == 0 {
-		return false
+// groupLocked returns the group of a filter, a new one if need be; nil if that would be too much.
+func (c *Cache) groupLocked(f *Filter) *group {
+	if g := c.groups[f.key]; g != nil {
+		return g
 	}
-	for _, e := range c.history.replayed {
-		if e.ResourceVersion > rv && e.undecidable(f) {
-			return true
-		}
+	g := newGroup(f, c.flusher.size())
+	if f.cost > 0 && c.filters+f.size > maxFilterBytes || !c.index.add(g) {
+		costlyFilters.Inc()
+		return nil
 	}
-	return false
+	c.groups[f.key] = g
+	c.filters += f.size
+	filterBytes.Add(float64(f.size))
+	return g
+}
+
+// maxFilterBytes bounds the memory of a cache's filters, of those that cost something to ask. Clients ask for a few hundred bytes each; a thousand
+// of the largest that the proxy takes from clients fit.
+const maxFilterBytes = 64 << 20
+
+// dropLocked forgets a group.
+func (c *Cache) dropLocked(g *group) {
+	c.index.remove(g)
+	c.filters -= g.filter.size
+	filterBytes.Add(-float64(g.filter.size))
 }
 
 // leave takes a subscription that has ended out of its group.
@@ -245,7 +257,7 @@ func (c *Cache) leave(s *Subscription) {
 	delete(c.ahead, s)
 	if key := s.group.filter.key; s.group.members == 0 && c.groups[key] == s.group {
 		delete(c.groups, key)
-		c.index.remove(s.group)
+		c.dropLocked(s.group)
 	}
 }
 
@@ -323,8 +335,6 @@ const (
 	// frames of at most two slices are a writev's most (IOV_MAX is 1,024).
 	maxBatchFrames = 512
 	maxBatchBytes  = 256 << 10
-	// maxVisited bounds the objects that are looked at for one write, which are more than it holds if a selector selects few: 50 ns each at worst.
-	maxVisited = 20_000
 	// maxBatchPlain bounds what one write may have to be compressed for, at 2 to 6 ms for each MiB.
 	maxBatchPlain = 1 << 20
 )
@@ -441,13 +451,13 @@ func (s *Subscription) fill(b *batch, scratch []*Event) (more, ok bool) {
 // fillSnapshot adds initial events and reports whether those were the last.
 func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	done = true
-	visited := 0
+	turn := newTurn()
 	s.prelude.snapshot.ascend(s.group.filter, s.prelude.after, func(o *framing.Object, selected bool) bool {
-		if b.full() || visited == maxVisited {
+		if b.full() || turn.over() {
 			done = false
 			return false
 		}
-		visited++
+		turn.look(s.group.filter.cost)
 		s.prelude.after = o.Key
 		if selected {
 			s.addRun(b, o.Frame(framing.Added), o.ResourceVersion)
@@ -465,10 +475,12 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	return true
 }
 
-// fillReplay adds changes from the history and reports whether those were the last.
+// fillReplay adds changes from the history and reports whether those were the last. It does not part changes that share a resourceVersion.
 func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
 	defer s.endRun(b)
-	for !b.full() {
+	turn := newTurn()
+	over := func() bool { return b.full() || turn.over() }
+	for !over() {
 		events, ok := s.cache.replay(scratch[:0], s.prelude.from, s.prelude.end)
 		if !ok {
 			return false, false
@@ -478,9 +490,10 @@ func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
 			return true, true
 		}
 		for _, e := range events {
-			if b.full() && e.ResourceVersion != s.prelude.from {
+			if e.ResourceVersion != s.prelude.from && over() {
 				break // read again next time
 			}
+			turn.look(2 * s.group.filter.cost) // the version before, and this one
 			s.prelude.from = e.ResourceVersion
 			if f, ok := e.frameFor(s.group.filter); ok {
 				s.addRun(b, f, e.Object.ResourceVersion)

@@ -26,7 +26,7 @@ type admission struct {
 
 	mu      sync.Mutex
 	watches int
-	users   map[userKey]int // with a watch, if there is a limit
+	holders map[holder]int // with a watch, if there is a limit
 	logged  map[rejection]time.Time
 }
 
@@ -42,7 +42,7 @@ const (
 func newAdmission(opts *Options, m *memory, auth *authorizer, log *slog.Logger) *admission {
 	return &admission{
 		maxWatches: opts.MaxWatches, maxPerUser: opts.MaxWatchesPerUser, memory: m, auth: auth, log: log,
-		users: make(map[userKey]int), logged: make(map[rejection]time.Time),
+		holders: make(map[holder]int), logged: make(map[rejection]time.Time),
 	}
 }
 
@@ -60,26 +60,61 @@ func (a *admission) begin(wait context.Context, ctx *fasthttp.RequestCtx, id ide
 	if !watch {
 		return nil, nil
 	}
-	slot = &watchSlot{admission: a}
-	if a.maxPerUser > 0 {
-		var somebody bool
-		if slot.user, somebody = a.auth.userKey(wait, id); !somebody {
+	h := claimant(id)
+	slot, why := a.take(h)
+	if why == rejectedUserWatches && h.claimed {
+		user, somebody := a.auth.userKey(wait, id)
+		if !somebody {
 			return nil, nil // and kube-apiserver says so
 		}
+		slot, why = a.take(holder{user: user})
 	}
+	switch why {
+	case rejectedWatches:
+		return nil, a.refuse(why, fmt.Sprintf("this proxy serves at most %d watches at a time", a.maxWatches))
+	case rejectedUserWatches:
+		return nil, a.refuse(why, fmt.Sprintf("this proxy serves at most %d watches of one user at a time", a.maxPerUser))
+	}
+	return slot, nil
+}
+
+// holder is whom a watch counts for: a user or, of whoever brings a token, all whose tokens say the same of their owner. What a token says need not be
+// true, so nobody is refused for it; but as long as all who say it have no more watches than one user may, kube-apiserver need not be asked whose
+// each is. So a user may have the limit twice: as whom its tokens say it is, and as itself.
+type holder struct {
+	user    userKey
+	claimed bool
+}
+
+// claimant returns whom a request of id counts for while nobody has been asked. All tokens that say nothing count as one's.
+func claimant(id identity) holder {
+	switch {
+	case id.user != nil:
+		return holder{user: userKey{name: id.user.name}}
+	case id.kind == kindToken:
+		name, _ := tokenSubject(id.token)
+		return holder{user: userKey{name: name}, claimed: true}
+	case id.kind == kindAnonymous:
+		return holder{user: userKey{name: anonymousUser}}
+	}
+	return holder{} // ourselves
+}
+
+// take counts a watch for h, or returns which limit it would exceed.
+func (a *admission) take(h holder) (slot *watchSlot, exceeded rejection) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.maxWatches > 0 && a.watches >= a.maxWatches:
-		return nil, a.refuseLocked(rejectedWatches, fmt.Sprintf("this proxy serves at most %d watches at a time", a.maxWatches))
-	case a.maxPerUser > 0 && a.users[slot.user] >= a.maxPerUser:
-		return nil, a.refuseLocked(rejectedUserWatches, fmt.Sprintf("this proxy serves at most %d watches of one user at a time", a.maxPerUser))
+		return nil, rejectedWatches
+	case a.maxPerUser > 0 && a.holders[h] >= a.maxPerUser:
+		return nil, rejectedUserWatches
 	}
 	a.watches++
 	if a.maxPerUser > 0 {
-		a.users[slot.user]++
+		a.holders[h]++
 	}
-	return slot, nil
+	return &watchSlot{admission: a, holder: h}, ""
 }
 
 func (a *admission) refuse(why rejection, message string) *metav1.Status {
@@ -115,7 +150,7 @@ func isWatch(ctx *fasthttp.RequestCtx, req *request) bool {
 // watchSlot is one watch's place within the limits.
 type watchSlot struct {
 	admission *admission
-	user      userKey
+	holder    holder
 	once      sync.Once
 }
 
@@ -132,8 +167,8 @@ func (s *watchSlot) release() {
 		if a.maxPerUser == 0 {
 			return
 		}
-		if a.users[s.user]--; a.users[s.user] == 0 {
-			delete(a.users, s.user)
+		if a.holders[s.holder]--; a.holders[s.holder] == 0 {
+			delete(a.holders, s.holder)
 		}
 	})
 }

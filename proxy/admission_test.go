@@ -1,12 +1,15 @@
 package proxy
 
 import (
+	"encoding/base64"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/valyala/fasthttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Watches are counted in all and for each user, however a user has shown who it is, and whether they are served or passed through.
@@ -57,7 +60,7 @@ func TestAdmission(t *testing.T) {
 	first.release()
 	last := begin(identity{kind: kindToken, token: "renewed"}, watch, "")
 	begin(token, watch, "4 watches at a time")
-	begin(identity{kind: kindToken, token: "nobody's"}, watch, "") // for kube-apiserver to refuse
+	begin(identity{kind: kindToken, token: "nobody's"}, watch, "4 watches at a time") // whosever it is
 
 	m.look(95)
 	last.release()
@@ -66,7 +69,73 @@ func TestAdmission(t *testing.T) {
 	begin(ann, "/api/v1/namespaces/ns/pods/web", "")
 	m.look(10)
 	begin(ann, watch, "")
-	if a.watches != 4 || len(a.users) != 3 {
-		t.Errorf("%d watches of %d users are counted, want 4 of 3", a.watches, len(a.users))
+	if a.watches != 4 || len(a.holders) != 3 {
+		t.Errorf("%d watches of %d users are counted, want 4 of 3", a.watches, len(a.holders))
+	}
+}
+
+// Whose a token is, is not asked for as long as those whose tokens say the same have no more watches than one user may. Nobody escapes the limit
+// with many tokens, nobody is refused for what others' tokens say, and what is nobody's counts for none.
+func TestAdmissionTokens(t *testing.T) {
+	const most = 3
+	jwt := func(subject, signature string) identity {
+		payload := base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"` + subject + `"}`))
+		return identity{kind: kindToken, token: "h." + payload + "." + signature}
+	}
+	const robot, other = "system:serviceaccount:a:robot", "system:serviceaccount:a:other"
+	owners := make(fakeOwners)
+	var robots []identity
+	for i := range 5 * most {
+		id := jwt(robot, fmt.Sprint("good", i))
+		owners[id.token] = robot
+		robots = append(robots, id)
+	}
+	forged := jwt(other, "forged")
+	owners[forged.token] = "401"
+	honest := jwt(other, "good")
+	owners[honest.token] = other
+
+	opts := NewOptions()
+	opts.MaxWatchesPerUser = most
+	up := &fakeUpstream{answer: owners.answer}
+	a := newAdmission(&opts, &memory{}, authorizerOf(up), slog.New(slog.DiscardHandler))
+	var ctx fasthttp.RequestCtx
+	ctx.Request.SetRequestURI("/api/v1/pods?watch=1")
+	begin := func(id identity) (*watchSlot, *metav1.Status) { return a.begin(t.Context(), &ctx, id, nil) }
+
+	served := 0
+	for i, id := range robots {
+		if _, st := begin(id); st == nil {
+			served++
+		}
+		if i == most-1 && up.count() != 0 {
+			t.Errorf("%d questions for %d watches of a user who may have as many", up.count(), most)
+		}
+	}
+	if served < most || served > 2*most {
+		t.Errorf("a user with %d tokens has %d watches, want %d, or twice as many", len(robots), served, most)
+	}
+
+	for range 5 * most { // a flood of what others forge, and kube-apiserver has yet to refuse
+		if _, st := begin(forged); st != nil {
+			t.Errorf("a forged token is refused here: %v", st.Message)
+		}
+	}
+	var slots []*watchSlot
+	for range most {
+		slot, st := begin(honest)
+		if st != nil {
+			t.Fatalf("refused for what others' tokens say: %v", st.Message)
+		}
+		slots = append(slots, slot)
+	}
+	if _, st := begin(honest); st == nil || !strings.Contains(st.Message, "3 watches of one user") {
+		t.Errorf("one more watch than there may be: %v", st)
+	}
+	for _, slot := range slots {
+		slot.release()
+	}
+	if _, st := begin(honest); st != nil {
+		t.Errorf("refused where watches have ended: %v", st.Message)
 	}
 }

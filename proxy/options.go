@@ -108,10 +108,13 @@ type Options struct {
 	// ClientBufferFrames and ClientBufferBytes are how far one watch may fall behind before it is ended. Defaults 4096, 32Mi.
 	ClientBufferFrames int
 	ClientBufferBytes  int64
-	// MaxWatches and MaxWatchesPerUser are how many watches may be open at a time, passed-through ones included; more are refused with 429.
-	// 0 is any number and what they begin with, as at kube-apiserver: a number that is wrong
-	// for a cluster would keep its controllers out, and what watches may use is MemoryLimit's business.
-	MaxWatches, MaxWatchesPerUser int
+	// MaxWatches is how many watches may be open at a time, passed-through ones included; more are refused with 429.
+	// Default 0: any number, as at kube-apiserver. What watches may use is MemoryLimit's business.
+	MaxWatches int
+	// MaxWatchesPerUser is MaxWatches for one user. Default 20000, which is for what has lost its way, or means harm: a kubelet has one for each ConfigMap
+	// and Secret of its pods, some hundreds; Argo CD one for each kind of resource and namespace, thousands; kube-proxy, one user on all nodes,
+	// four on each of 5,000. An agent on thousands of nodes that watches more needs more than that, for its replica's share of them. 0 is any number.
+	MaxWatchesPerUser int
 	// MemoryLimit is how many bytes of memory may be used. Nearing it, lanes without clients stop and none begins, then new watches and
 	// lists are refused with 429, then new connections are reset. Default -1, CgroupMemory; 0 is off.
 	MemoryLimit int64
@@ -178,6 +181,7 @@ func NewOptions() Options {
 		IdleTimeout:        10 * time.Minute,
 		FreshnessTimeout:   3 * time.Second,
 		MaxConnections:     100_000,
+		MaxWatchesPerUser:  20_000,
 		MinRequestTimeout:  30 * time.Minute,
 		CompressWatches:    true,
 		HistoryFrames:      102400, // kube-apiserver: defaultUpperBoundCapacity in storage/cacher/watch_cache_history.go
@@ -249,7 +253,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.Var((*sizeValue)(&o.ClientBufferBytes), "client-buffer-bytes", "`BYTES` that one watch may fall behind before it is ended, as 32Mi")
 
 	fs.IntVar(&o.MaxWatches, "max-watches", o.MaxWatches, "`WATCHES` that may be open at a time, passed-through ones included; 0 is any number")
-	fs.IntVar(&o.MaxWatchesPerUser, "max-watches-per-user", o.MaxWatchesPerUser, "`WATCHES` that one user may have open at a time; 0 is any number")
+	fs.IntVar(&o.MaxWatchesPerUser, "max-watches-per-user", o.MaxWatchesPerUser, "`WATCHES` that one user may have open at a time: more than a kubelet, or kube-proxy on 5,000 nodes, and less than a flood; 0 is any number")
 	fs.Var((*sizeValue)(&o.MemoryLimit), "memory-limit", "`BYTES` of memory near which caches are given up and new watches and lists refused; 0 is off, -1 the container's limit, if it has one")
 
 	fs.IntVar(&o.AdminPort, "admin-port", o.AdminPort, "`PORT` for the status page, /livez, /readyz, /metrics and /debug over plain HTTP; 0 is off, -1 any free port")

@@ -301,11 +301,8 @@ func (req *request) parseNumbers(query url.Values) bool {
 func (req *request) parseSelectors(query url.Values) bool {
 	req.rawLabels = query.Get("labelSelector")
 	req.rawFields = query.Get("fieldSelector")
-	var err error
-	if req.labels, err = labels.Parse(req.rawLabels); err != nil {
-		return false
-	}
-	if req.fields, err = fields.ParseSelector(req.rawFields); err != nil {
+	var ok bool
+	if req.labels, req.fields, ok = parseSelectors(req.rawLabels, req.rawFields); !ok {
 		return false
 	}
 

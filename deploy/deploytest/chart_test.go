@@ -215,7 +215,7 @@ func TestArgs(t *testing.T) {
 		}
 	}
 	f("", "insecurePort: 0\n", "anonymousAuth: true\n", `requestHeaderClientCAFile: ""`, "idleTimeout: 10m\n", "historyBytes: 64Mi\n",
-		"maxConnections: 100000\n", "maxWatches: 0\n", "maxWatchesPerUser: 0\n", `memoryLimit: "-1"`)
+		"maxConnections: 100000\n", "maxWatches: 0\n", "maxWatchesPerUser: 20000\n", `memoryLimit: "-1"`)
 	f("limits: {maxConnections: 9, maxWatches: 8, maxWatchesPerUser: 7}", "maxConnections: 9\n", "maxWatches: 8\n", "maxWatchesPerUser: 7\n")
 	f(readFile(t, "testdata/small.yaml"))
 	f(readFile(t, "testdata/everything.yaml"), "anonymousAuth: false\n", "clientCAFile: /etc/watchfan/client-ca/client-ca-file\n",

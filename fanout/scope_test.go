@@ -1,0 +1,127 @@
+package fanout_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// hundred is a selector of a hundred requirements that no index can place, and no other is like it.
+func hundred(t testing.TB, namespace string, i int) selector {
+	terms := make([]string, 100)
+	for j := range terms {
+		terms[j] = fmt.Sprintf("!l%d-%d", i, j)
+	}
+	return sel(t, namespace, strings.Join(terms, ","), "")
+}
+
+// What the writer asks for one change is bounded in each namespace, however many watch there with whatever selectors. Who asks for more is told.
+// Changes of other namespaces cost nothing.
+func TestScopeCost(t *testing.T) {
+	w := newWorld(t, roomy)
+	var asked int
+	ask := func(f *fanout.Filter) { asked += f.Cost() }
+	for _, namespace := range []string{"a", "b"} {
+		served := 0
+		for i := range 100 {
+			_, err := w.cache.Subscribe(fanout.Request{Filter: hundred(t, namespace, i).filter(t), Timeout: time.Hour})
+			if err == nil {
+				served++
+			} else if !errors.Is(err, fanout.ErrCostly) {
+				t.Fatal(err)
+			}
+		}
+		if served < 20 || served == 100 {
+			t.Errorf("%s: %d of 100 are served", namespace, served)
+		}
+	}
+	w.cache.OnAsk(ask)
+	for namespace, most := range map[string]int{"a": fanout.MaxScopeCost, "b": fanout.MaxScopeCost, "c": 0} {
+		asked = 0
+		w.put(thing{namespace: namespace, name: "x"})
+		if asked > most || (asked > 0) != (most > 0) {
+			t.Errorf("%s: requirements that cost %d are asked for a change, want at most %d", namespace, asked, most)
+		}
+	}
+	for _, s := range []selector{everything(t), sel(t, "a", "", ""), sel(t, "a", "", "metadata.name=x"), sel(t, "a", "", "spec.node=n1"), hundred(t, "a", 0)} {
+		if _, err := w.cache.Subscribe(fanout.Request{Filter: s.filter(t), Timeout: time.Hour}); err != nil {
+			t.Errorf("%v: %v: it costs nothing more", s, err)
+		}
+	}
+}
+
+// Labels that nobody else looks at cost every change of the namespace a look. So they count too.
+func TestScopeCostOfLabels(t *testing.T) {
+	var x fanout.Index
+	taken := 0
+	for i := range 3 * fanout.MaxScopeCost {
+		if x.Add(sel(t, "a", fmt.Sprintf("l%d=1", i), "").filter(t)) {
+			taken++
+		}
+	}
+	if taken < fanout.MaxScopeCost/8 || taken > fanout.MaxScopeCost || x.Cost("a") > fanout.MaxScopeCost {
+		t.Errorf("%d filters by labels of their own are taken in, which cost %d", taken, x.Cost("a"))
+	}
+	if n := len(x.Concerned(&fanout.Event{Type: framing.Added, Object: object(&thing{namespace: "b", name: "x", rv: 1})})); n != 0 {
+		t.Errorf("%d of them are asked about another namespace", n)
+	}
+}
+
+// Filters that differ in something that the index knows are all taken in, whatever they have in common.
+func TestScopeCrowd(t *testing.T) {
+	const clients = 3 * fanout.MaxScopeCost
+	for _, form := range []string{"app=web,instance=i%d", "app in (web,db),instance in (i%d,j)", "a=1,instance=i%d,zone=z"} {
+		var x fanout.Index
+		for i := range clients {
+			if !x.Add(sel(t, "a", fmt.Sprintf(form, i), "").filter(t)) && !strings.Contains(form, "j") {
+				t.Fatalf("%s: %d filters are taken in, which cost %d", form, i, x.Cost("a"))
+			}
+		}
+		o := thing{namespace: "a", name: "x", rv: 1, labels: map[string]string{"app": "web", "a": "1", "instance": "i7", "zone": "z"}}
+		cost := 0
+		for f := range x.Concerned(&fanout.Event{Type: framing.Added, Object: object(&o)}) {
+			cost += f.Cost()
+		}
+		if cost > fanout.MaxScopeCost {
+			t.Errorf("%s: a change costs %d", form, cost)
+		}
+	}
+}
+
+// Filters of one key are one, and their memory is counted until the last of them has gone.
+func TestFilterMemory(t *testing.T) {
+	w := newWorld(t, roomy)
+	before := fanout.FilterBytes()
+	f := hundred(t, "a", 0).filter(t)
+	var subs []*fanout.Subscription
+	for range 3 {
+		s, err := w.cache.Subscribe(fanout.Request{Filter: f, Timeout: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs = append(subs, s)
+	}
+	if got := fanout.FilterBytes() - before; got != float64(f.Size()) {
+		t.Errorf("%v bytes are counted, want %d", got, f.Size())
+	}
+	for _, s := range subs {
+		s.Cancel()
+	}
+	if got := fanout.FilterBytes() - before; got != 0 {
+		t.Errorf("%v bytes are counted when all have gone", got)
+	}
+	s, err := w.cache.Subscribe(fanout.Request{Filter: f, Timeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.cache.Close(fanout.Ending{Reason: fanout.LaneClosed})
+	s.Cancel()
+	if got := fanout.FilterBytes() - before; got != 0 {
+		t.Errorf("%v bytes are counted when the cache has closed", got)
+	}
+}

@@ -1,0 +1,93 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// manyLabels returns a selector of so many requirements that no other watch has and that what has no labels meets. They are at most so many bytes.
+func manyLabels(watch, requirements, bytes int) string {
+	var terms []string
+	for i := 0; i < requirements && bytes > 0; i++ {
+		term := fmt.Sprintf("!w%d-l%d", watch, i)
+		terms = append(terms, term)
+		bytes -= len(term) + 1
+	}
+	return strings.Join(terms, ",")
+}
+
+// One tenant's watches with selectors that take long are served within bounds, and passed through beyond them; all are sent what they
+// select, and others' watches of the same resource lose nothing.
+func TestTenantSelectors(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "selecting", "selecting-too", "beside")
+	for _, ns := range []string{"selecting", "selecting-too", "beside"} {
+		makeConfigMap(t, direct, ns, "x", "")
+	}
+	p := privateWatchfan(t, c)
+	secure, admin := p.secure(t, c.token(t, "admin")), p.admin(t)
+	watch := func(ns, selector string) *recording {
+		t.Helper()
+		r := secure.watch(t, "/api/v1/namespaces/"+ns+"/configmaps?watch=1&resourceVersion=0&labelSelector="+selector+"&fieldSelector=metadata.name!%3Dkube-root-ca.crt")
+		if r.status != 200 {
+			t.Fatalf("a watch is answered with %d", r.status)
+		}
+		return r
+	}
+	served := func() int { return int(admin.metric(t, "watchfan_watchers")) }
+
+	beside := watch("beside", "")
+	admin.awaitWatchers(t, 1)
+	var all []*recording
+	const each = 60
+	for i := range each { // 54 KB: all are passed through
+		all = append(all, watch("selecting", manyLabels(i, 1<<20, 54_000)))
+	}
+	if n := served(); n != 1 {
+		t.Errorf("%d watches with a selector of 54 KB are served from the cache", n-1)
+	}
+	within := 1
+	for _, ns := range []string{"selecting", "selecting-too"} { // the largest that are served: as many as there may be in each namespace
+		for i := range each {
+			all = append(all, watch(ns, manyLabels(1000+i, 99, 8000)))
+		}
+		n := served() - within
+		if within += n; n < each/4 || n >= each {
+			t.Errorf("%s: %d of %d watches with a hundred requirements are served", ns, n, each)
+		}
+	}
+	if costly := int(admin.metric(t, "watchfan_costly_watches_total")); costly != 2*each-within+1 {
+		t.Errorf("%d watches are counted as costly, with %d of %d served", costly, within-1, 2*each)
+	}
+	if held := admin.metric(t, "watchfan_filter_bytes"); held < 100_000 || held > 10*8000*2*each {
+		t.Errorf("filters hold %v bytes", held)
+	}
+
+	const patches = 20
+	patch := func(ns string, i int) {
+		direct.patch(t, "/api/v1/namespaces/"+ns+"/configmaps/x", fmt.Sprintf(`{"data":{"k":"%d"}}`, i))
+	}
+	for i := range patches {
+		patch("selecting", i+1)
+		patch("selecting-too", i+1)
+		patch("beside", i+1)
+	}
+	for _, r := range append(all, beside) {
+		r.wait(t, 1+patches)
+		r.cancel()
+	}
+	eventually(t, 10*time.Second, "end of the watches", func() error {
+		if held := admin.metric(t, "watchfan_filter_bytes"); held != 0 {
+			return fmt.Errorf("%v bytes of filters are still held", held)
+		}
+		if served() != 0 {
+			return errors.New("watches are still served")
+		}
+		return nil
+	})
+}

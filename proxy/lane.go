@@ -80,11 +80,6 @@ type lane struct {
 	// undecided is where the history began when decide last tried.
 	undecided atomic.Uint64
 
-	// alone counts the reads that are passed through because they want little, and crowded is when there last were too many; see
-	// cachedRead.passesAlone.
-	alone   atomic.Int32
-	crowded atomic.Int64
-
 	// Guarded by lanes.mu.
 	users     int
 	idleSince time.Time

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -23,7 +24,8 @@ type cachedReads struct {
 	definitions *definitions
 	auth        *authorizer
 	audit       *auditLog
-	pass        func(*fasthttp.RequestCtx, identity) // to kube-apiserver
+	pass        func(*fasthttp.RequestCtx, identity)   // to kube-apiserver
+	refuse      func(rejection, string) *metav1.Status // admission.refuse; set before the first request
 	lanes       *lanes
 	alone       *aloneReads
 	little      answers[struct{}] // lists that were small; see passesUnasked
@@ -154,15 +156,21 @@ func (c *cachedReads) residentSynced() error {
 // end ends all watches that are served from a cache, and lets no other begin.
 func (c *cachedReads) end() { c.lanes.endWatches(fanout.Ending{Reason: fanout.ShutDown}) }
 
-// laneWait is how long a request waits for a review, for what is asked of kube-apiserver about its resource, and for a lane that is being
-// filled, before it may be passed through.
+// laneWait is how long a request waits for a review and for what is asked of kube-apiserver about its resource before it is passed
+// through, and then for a lane that is being filled before it may be; see filling.
 const laneWait = 10 * time.Second
 
 // serve answers the request, from a cache if it can be.
 func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request) (passed bool) {
 	r := &cachedRead{request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, arrival: arrivalOf(accepted(ctx.Conn()))}
 	defer r.release()
-	if !c.serveCached(ctx, r) {
+	served, refused := c.serveCached(ctx, r)
+	if refused != nil {
+		writeStatus(ctx, refused)
+		c.audit.refused(ctx, id, refused)
+		return false
+	}
+	if !served {
 		c.pass(ctx, id)
 		return true
 	}
@@ -173,22 +181,27 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request)
 	return false
 }
 
-// serveCached answers the request from a cache. It reports false, having done nothing, if the request is to be passed through.
+// serveCached answers the request from a cache. It reports false, having done nothing, if the request is to be passed through, or with
+// refused if it is to be refused.
 //
 // Whether the client may read comes first. Before kube-apiserver has said yes to this request no lane is looked at or started, nothing that
 // is cached is read, and nothing is asked in the proxy's own name, but for the review itself where only the proxy can ask it: what a request
 // costs, and how long it takes, must not depend on what its client may not see.
-func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
+func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (served bool, refused *metav1.Status) {
 	wait, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), laneWait)
 	defer cancel()
 	if !c.mayBeCached(r) || c.passesUnasked(r) {
-		return false
+		return false, nil
 	}
 	r.decision = c.auth.authorize(wait, r.id, r.request)
 	if r.decision.verdict != verdictYes {
-		return false // upstream says no in its own words
+		return false, nil // upstream says no in its own words
 	}
-	return c.resolve(wait, r) && r.acquire(r.startsLane()) && !c.passesAlone(wait, r) && r.lane.ready(wait) && c.serveFrom(ctx, r)
+	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) || c.passesAlone(wait, r) {
+		return false, nil
+	}
+	ready, refused := c.awaitLane(ctx, r)
+	return ready && c.serveFrom(ctx, r), refused
 }
 
 // serveFrom answers the request from its lane. It reports false, having done nothing, if it can't.

@@ -73,3 +73,6 @@ func (s *Server) HoldCaches() (release func()) {
 		}
 	}
 }
+
+// MostThrough is how many requests pass through for want of a lane that is being filled.
+const MostThrough = mostThrough

@@ -36,9 +36,10 @@ type lane struct {
 	turn        turns                            // of lanes
 	elsewhere   func(context.Context)            // lanes.elsewhere
 
-	// syncedc is closed when the cache is first filled; failedc when a first attempt to fill it has failed,
-	// from when on requests no longer wait for it. Both are closed by the reflector.
+	// syncedc is closed when the cache is first filled; failedc when a first attempt to fill it has failed. Both are closed by the
+	// reflector. filling says what becomes of requests until then.
 	syncedc, failedc chan struct{}
+	filling          *filling
 
 	// filled is when the list was asked for that first filled the cache; set before syncedc is closed.
 	filled time.Time
@@ -120,8 +121,8 @@ func (l *lane) uncached() bool {
 	return g.Resource == "events" && (g.Group == "" || g.Group == "events.k8s.io")
 }
 
-// ready waits until the lane can serve reads and reports whether it can: not if upstream can't be listed, or has not been
-// within the time that ctx gives.
+// ready waits until the lane can serve reads and reports whether it can: not if a first attempt to list upstream has failed, or has not come to an
+// end within the time that ctx gives. Clients' requests await it.
 func (l *lane) ready(ctx context.Context) bool {
 	if l.synced() {
 		return true
@@ -218,6 +219,7 @@ func (ls *lanes) newLane(key laneKey, info resourceInfo) *lane {
 		cache:       fanout.NewCache(ls.limits, ls.flusher),
 		syncedc:     make(chan struct{}),
 		failedc:     make(chan struct{}),
+		filling:     newFilling(),
 		extending:   newSemaphore(),
 		spawn:       ls.spawn,
 		spareLists:  ls.spareLists,

@@ -37,6 +37,7 @@ const (
 	rejectedWatches     rejection = "max_watches"
 	rejectedUserWatches rejection = "max_watches_per_user"
 	rejectedMemory      rejection = "memory"
+	rejectedFilling     rejection = "lane_filling"
 )
 
 func newAdmission(opts *Options, m *memory, auth *authorizer, log *slog.Logger) *admission {

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
 )
 
 // cachedReads answers gets, lists and watches from the lanes' caches.
@@ -24,8 +24,11 @@ type cachedReads struct {
 	definitions *definitions
 	auth        *authorizer
 	audit       *auditLog
-	pass        func(*fasthttp.RequestCtx, identity) // to kube-apiserver
+	pass        func(*fasthttp.RequestCtx, identity)   // to kube-apiserver
+	refuse      func(rejection, string) *metav1.Status // admission.refuse; set before the first request
 	lanes       *lanes
+	alone       *aloneReads
+	little      answers[struct{}] // lists that were small; see passesUnasked
 	compressed  compressedLists
 	flusher     *fanout.Flusher
 	conns       *connections
@@ -43,12 +46,13 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 	c := &cachedReads{
 		opts:      &s.opts,
 		discovery: s.discovery,
-		offers:    &offers{upstream: s.upstream},
+		offers:    newOffers(s.upstream),
 		auth:      s.authorizer,
 		audit:     s.audit,
 		pass:      s.passthrough.serve,
 		flusher:   flusher,
 		conns:     s.conns,
+		alone:     newAloneReads(s.opts.mostAlone),
 		poller:    p,
 		log:       s.log,
 		ctx:       s.ctx,
@@ -152,14 +156,21 @@ func (c *cachedReads) residentSynced() error {
 // end ends all watches that are served from a cache, and lets no other begin.
 func (c *cachedReads) end() { c.lanes.endWatches(fanout.Ending{Reason: fanout.ShutDown}) }
 
-// laneWait is how long a request waits for a lane that is being filled, before it is passed through.
+// laneWait is how long a request waits for a review and for what is asked of kube-apiserver about its resource before it is passed
+// through, and then for a lane that is being filled before it may be; see filling.
 const laneWait = 10 * time.Second
 
 // serve answers the request, from a cache if it can be.
 func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request) (passed bool) {
-	r := &cachedRead{request: req, id: id, arrived: time.Now(), lanes: c.lanes, arrival: arrivalOf(accepted(ctx.Conn()))}
+	r := &cachedRead{request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, arrival: arrivalOf(accepted(ctx.Conn()))}
 	defer r.release()
-	if !c.serveCached(ctx, r) {
+	served, refused := c.serveCached(ctx, r)
+	if refused != nil {
+		writeStatus(ctx, refused)
+		c.audit.refused(ctx, id, refused)
+		return false
+	}
+	if !served {
 		c.pass(ctx, id)
 		return true
 	}
@@ -170,16 +181,27 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request)
 	return false
 }
 
-// serveCached answers the request from a cache. It reports false, having done nothing, if the request is to be passed through.
-func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
+// serveCached answers the request from a cache. It reports false, having done nothing, if the request is to be passed through, or with
+// refused if it is to be refused.
+//
+// Whether the client may read comes first. Before kube-apiserver has said yes to this request no lane is looked at or started, nothing that
+// is cached is read, and nothing is asked in the proxy's own name, but for the review itself where only the proxy can ask it: what a request
+// costs, and how long it takes, must not depend on what its client may not see.
+func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (served bool, refused *metav1.Status) {
 	wait, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), laneWait)
 	defer cancel()
-	if !c.mayBeCached(r) || !c.resolve(wait, r) || r.acquire(false) && r.passesAlone(c.opts.mostAlone) {
-		return false
+	if !c.mayBeCached(r) || c.passesUnasked(r) {
+		return false, nil
 	}
 	r.decision = c.auth.authorize(wait, r.id, r.request)
-	// If not allowed, upstream says no in its own words.
-	return r.decision.verdict == verdictYes && r.acquire(r.startsLane()) && r.lane.ready(wait) && c.serveFrom(ctx, r)
+	if r.decision.verdict != verdictYes {
+		return false, nil // upstream says no in its own words
+	}
+	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) || c.passesAlone(wait, r) {
+		return false, nil
+	}
+	ready, refused := c.awaitLane(ctx, r)
+	return ready && c.serveFrom(ctx, r), refused
 }
 
 // serveFrom answers the request from its lane. It reports false, having done nothing, if it can't.
@@ -200,6 +222,7 @@ type cachedRead struct {
 	arrived time.Time
 	arrival *arrival // nil is none
 	lanes   *lanes
+	counts  *aloneReads
 
 	// Set by resolve.
 	info      resourceInfo
@@ -208,13 +231,13 @@ type cachedRead struct {
 	selector  fields.Selector
 
 	// Set by serveCached.
+	alone    bool // it is counted in counts
 	decision decision
 
 	// Set by acquire.
 	lane   *lane
 	filter *fanout.Filter
 	kept   bool // by a watch, which releases the lane when it ends
-	alone  bool // it is counted in lane.alone
 }
 
 // startsLane reports whether the request is reason enough to follow the resource upstream: one object's current state is not.
@@ -229,6 +252,9 @@ func (r *cachedRead) acquire(start bool) bool {
 	if !ok {
 		return false
 	}
+	if start {
+		r.counts.noteFollowed(r.gvr)
+	}
 	if r.filter, ok = fanout.NewFilter(r.namespace, r.labels, r.selector, l.fieldLabels); !ok {
 		r.lanes.release(l)
 		return false
@@ -242,14 +268,15 @@ func (r *cachedRead) keep() { r.kept = true }
 
 func (r *cachedRead) release() {
 	if r.alone {
-		r.lane.alone.Add(-1)
+		r.counts.give(r.gvr)
 	}
 	if r.lane != nil && !r.kept {
 		r.lanes.release(r.lane)
 	}
 }
 
-// resolve finds out what r asks for, and reports whether that is something lanes have.
+// resolve finds out what r asks for, and reports whether that is something lanes have. Only for a client that may read: it may ask kube-apiserver
+// in the proxy's own name.
 func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
 	if r.info, ok = c.discovery.lookup(ctx, r.gvr); !ok || !r.info.watchable {
 		return false
@@ -258,11 +285,12 @@ func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
 		return false
 	}
 	chosen, ok := c.offers.choose(ctx, r.gvr, r.accepts)
-	if !ok || r.verb != "watch" && chosen.encoding == framing.JSON && (r.pretty || chosen.pretty) {
+	if !ok || r.indented(chosen) {
 		return false
 	}
 	r.form = chosen.representation
 	if !r.startsLane() && !c.lanes.started(laneKey{r.gvr, r.form}) {
+		c.alone.noteUnfollowed(r.gvr)
 		return false
 	}
 	if r.info.definition, ok = c.definitions.of(ctx, r.gvr, r.verb == "watch"); !ok {

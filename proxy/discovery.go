@@ -57,20 +57,26 @@ const (
 	discoveryTimeout = 10 * time.Second
 
 	// maxUnknownVersions bounds the group versions that are remembered as not
-	// existing, which is what anyone can ask for.
+	// existing.
 	maxUnknownVersions = 256
 	maxDiscoveryBytes  = 16 << 20
+
+	// discoveriesAtOnce bounds the requests under way: after a start, clients ask for dozens of group versions at the same time.
+	discoveriesAtOnce = 8
 )
 
 var errNotFound = errors.New("not found")
 
 // discovery knows which resources kube-apiserver has. It asks about a group
 // version when somebody first asks for it, with the proxy's own identity, and
-// never twice at a time. Its methods may be called from any goroutine.
+// never twice at a time; and only if it is one that kube-apiserver has, which
+// servedVersions knows. Its methods may be called from any goroutine.
 type discovery struct {
 	upstream doer
 	log      *slog.Logger
 	calls    coalescer[schema.GroupVersion, error]
+	served   servedVersions
+	asking   chan struct{} // holds one for each request under way; never closed
 
 	mu       sync.Mutex
 	versions map[schema.GroupVersion]*versionInfo
@@ -85,7 +91,12 @@ type versionInfo struct {
 }
 
 func newDiscovery(upstream doer, log *slog.Logger) *discovery {
-	return &discovery{upstream: upstream, log: log, versions: make(map[schema.GroupVersion]*versionInfo)}
+	return &discovery{
+		upstream: upstream,
+		log:      log,
+		asking:   make(chan struct{}, discoveriesAtOnce),
+		versions: make(map[schema.GroupVersion]*versionInfo),
+	}
 }
 
 // lookup returns what is known of a resource, asking if need be. It reports
@@ -94,7 +105,7 @@ func newDiscovery(upstream doer, log *slog.Logger) *discovery {
 // otherwise: an upstream that is down takes no resource away.
 func (d *discovery) lookup(ctx context.Context, gvr schema.GroupVersionResource) (resourceInfo, bool) {
 	info, found, current := d.known(gvr)
-	if current {
+	if current || !found && !d.serves(ctx, gvr.GroupVersion()) {
 		return info, found
 	}
 	_ = d.refresh(ctx, gvr.GroupVersion())
@@ -104,6 +115,7 @@ func (d *discovery) lookup(ctx context.Context, gvr schema.GroupVersionResource)
 
 // forget makes the next lookup in gv ask again.
 func (d *discovery) forget(gv schema.GroupVersion) {
+	d.served.doubt()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.versions, gv)
@@ -214,6 +226,12 @@ func (d *discovery) fetch(ctx context.Context, gv schema.GroupVersion) (map[stri
 
 // get decodes the JSON at path into v.
 func (d *discovery) get(ctx context.Context, path string, v any) error {
+	select {
+	case d.asking <- struct{}{}:
+		defer func() { <-d.asking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	resp, err := getOwn(ctx, d.upstream, path, "", "application/json")
 	if err != nil {
 		return err

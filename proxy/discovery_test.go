@@ -68,6 +68,9 @@ func (api fakeAPI) answer(id identity, path string, _ []byte) (int, string, erro
 	}
 	switch text := api[path]; text {
 	case "":
+		if path == "/apis" {
+			return 200, api.groups(), nil
+		}
 		return 404, "404 page not found\n", nil
 	case "down":
 		return 0, "", errors.New("connection refused")
@@ -76,6 +79,17 @@ func (api fakeAPI) answer(id identity, path string, _ []byte) (int, string, erro
 	default:
 		return 200, text, nil
 	}
+}
+
+// groups is the list of the API groups, unless api has one of its own.
+func (api fakeAPI) groups() string {
+	var groups []string
+	for path := range api {
+		if parts := strings.Split(path, "/"); len(parts) == 4 {
+			groups = append(groups, fmt.Sprintf(`{"name":%q,"versions":[{"version":%q}]}`, parts[2], parts[3]))
+		}
+	}
+	return `{"kind":"APIGroupList","groups":[` + strings.Join(groups, ",") + `]}`
 }
 
 func resourceList(resources ...string) string {
@@ -120,13 +134,13 @@ func TestDiscoveryLookup(t *testing.T) {
 		f(core.WithResource("componentstatuses"), resourceInfo{core.WithResource("componentstatuses"), "ComponentStatus", false, false, nil}, true)
 		f(core.WithResource("pods/status"), resourceInfo{}, false)
 		f(core.WithResource("nosuch"), resourceInfo{}, false)
-		if got := up.count(); got != 2 {
-			t.Errorf("requests: got %d, want 2", got)
+		if got := up.count(); got != 3 { // of which one for the groups
+			t.Errorf("requests: got %d, want 3", got)
 		}
 		time.Sleep(discoveryTTL)
 		f(pods, resourceInfo{pods, "Pod", true, true, nil}, true)
-		if got := up.count(); got != 3 {
-			t.Errorf("requests after discoveryTTL: got %d, want 3", got)
+		if got := up.count(); got != 4 {
+			t.Errorf("requests after discoveryTTL: got %d, want 4", got)
 		}
 	})
 }
@@ -152,8 +166,8 @@ func TestDiscoveryNoticesNewResources(t *testing.T) {
 		if _, ok := d.lookup(t.Context(), foos); !ok {
 			t.Error("not found after it exists")
 		}
-		if got := up.count(); got != 3 {
-			t.Errorf("requests: got %d, want 3", got)
+		if got := up.count(); got != 4 { // of which two for the groups
+			t.Errorf("requests: got %d, want 4", got)
 		}
 
 		// Gone again: noticed when somebody says so.

@@ -60,9 +60,15 @@ func isSecrets(resource schema.GroupResource) bool {
 	return resource == schema.GroupResource{Resource: "secrets"}
 }
 
+// maxNames is how long the names of a group, a version and a resource can be together, in bytes: each is a DNS name, or a part of one.
+const maxNames = 3 * 253
+
 // mayBeCached reports whether the read may be answered from a cache at all. Secrets are not read from a cache with the proxy's own rights:
 // nobody is asked then whether the client may read them, so that kube-apiserver is to say it, and to write it down.
 func (c *cachedReads) mayBeCached(r *cachedRead) bool {
 	resource := r.gvr.GroupResource()
+	if len(r.gvr.Group)+len(r.gvr.Version)+len(r.gvr.Resource) > maxNames {
+		return false // there is no such resource, and its name is not worth remembering
+	}
 	return r.served() && !c.opts.excluded(r.gvr) && (r.id.kind != kindOwn || !isSecrets(resource))
 }

@@ -1,6 +1,9 @@
 package proxy
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // SetHeaderTimeout changes the time that clients have for a request's head. Call it before Run.
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.ReadTimeout = d }
@@ -57,3 +60,19 @@ func (c *certificate) Get() []byte {
 	}
 	return pair.Certificate[0]
 }
+
+// HoldCaches keeps whoever looks at a lane, at what discovery or the offers know, or at definitions waiting until release is called.
+func (s *Server) HoldCaches() (release func()) {
+	locks := []*sync.Mutex{&s.cached.lanes.mu, &s.discovery.mu, &s.discovery.served.mu, &s.cached.offers.mu, &s.cached.definitions.mu}
+	for _, l := range locks {
+		l.Lock()
+	}
+	return func() {
+		for _, l := range locks {
+			l.Unlock()
+		}
+	}
+}
+
+// MostThrough is how many requests pass through for want of a lane that is being filled.
+const MostThrough = mostThrough

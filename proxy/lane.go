@@ -36,9 +36,10 @@ type lane struct {
 	turn        turns                            // of lanes
 	elsewhere   func(context.Context)            // lanes.elsewhere
 
-	// syncedc is closed when the cache is first filled; failedc when a first attempt to fill it has failed,
-	// from when on requests no longer wait for it. Both are closed by the reflector.
+	// syncedc is closed when the cache is first filled; failedc when a first attempt to fill it has failed. Both are closed by the
+	// reflector. filling says what becomes of requests until then.
 	syncedc, failedc chan struct{}
+	filling          *filling
 
 	// filled is when the list was asked for that first filled the cache; set before syncedc is closed.
 	filled time.Time
@@ -80,11 +81,6 @@ type lane struct {
 	// undecided is where the history began when decide last tried.
 	undecided atomic.Uint64
 
-	// alone counts the reads that are passed through because they want little, and crowded is when there last were too many; see
-	// cachedRead.passesAlone.
-	alone   atomic.Int32
-	crowded atomic.Int64
-
 	// Guarded by lanes.mu.
 	users     int
 	idleSince time.Time
@@ -125,8 +121,8 @@ func (l *lane) uncached() bool {
 	return g.Resource == "events" && (g.Group == "" || g.Group == "events.k8s.io")
 }
 
-// ready waits until the lane can serve reads and reports whether it can: not if upstream can't be listed, or has not been
-// within the time that ctx gives.
+// ready waits until the lane can serve reads and reports whether it can: not if a first attempt to list upstream has failed, or has not come to an
+// end within the time that ctx gives. Clients' requests await it.
 func (l *lane) ready(ctx context.Context) bool {
 	if l.synced() {
 		return true
@@ -223,6 +219,7 @@ func (ls *lanes) newLane(key laneKey, info resourceInfo) *lane {
 		cache:       fanout.NewCache(ls.limits, ls.flusher),
 		syncedc:     make(chan struct{}),
 		failedc:     make(chan struct{}),
+		filling:     newFilling(),
 		extending:   newSemaphore(),
 		spawn:       ls.spawn,
 		spareLists:  ls.spareLists,

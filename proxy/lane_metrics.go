@@ -57,6 +57,7 @@ type laneMetrics struct {
 	events, eventBytes      *metrics.Counter
 	breaks, relists, resets *metrics.Counter
 	proofSeconds            *metrics.FloatCounter
+	fillingPassed           *metrics.Counter
 }
 
 func newLaneMetrics(l *lane) laneMetrics {
@@ -86,6 +87,7 @@ func newLaneMetrics(l *lane) laneMetrics {
 		}
 		return 0
 	})
+	m.addFilling(l.filling)
 	stats := func(metric string, value func(fanout.Stats) int64) {
 		m.set.NewGauge(m.name(metric), func() float64 { return float64(value(l.cache.Stats())) })
 	}

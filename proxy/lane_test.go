@@ -26,6 +26,7 @@ type fan struct {
 	log              *logLines
 	insecure, secure string // URLs
 	admin            string // URL
+	server           *proxy.Server
 	stop             func() // stops the proxy and waits for it
 }
 
@@ -50,7 +51,7 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 		t.Fatal(err)
 	}
 	f.insecure, f.secure, f.admin = "http://"+server.InsecureAddr(), "https://"+server.SecureAddr(), "http://"+server.AdminAddr()
-	f.stop = runServer(t, server)
+	f.server, f.stop = server, runServer(t, server)
 	return f
 }
 

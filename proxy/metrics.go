@@ -67,7 +67,7 @@ var (
 	}
 
 	rejectedRequests = describe("counter", "watchfan_rejected_requests_total",
-		"Are clients turned away before they are anybody, because they may not act as another, or because there are too many watches or too little memory?")
+		"Are clients turned away before they are anybody, because they may not act as another, or because there are too many watches, too little memory, or a resource that takes long to be listed for the first time?")
 	rejectedUnauthorized  = metrics.NewCounter(rejectedRequests + `{reason="unauthorized"}`)
 	rejectedImpersonation = metrics.NewCounter(rejectedRequests + `{reason="impersonation"}`)
 	rejectedForeignHost   = metrics.NewCounter(rejectedRequests + `{reason="foreign_host"}`)
@@ -84,6 +84,7 @@ var (
 		rejectedWatches:     metrics.NewCounter(rejectedRequests + `{reason="max_watches"}`),
 		rejectedUserWatches: metrics.NewCounter(rejectedRequests + `{reason="max_watches_per_user"}`),
 		rejectedMemory:      metrics.NewCounter(rejectedRequests + `{reason="memory"}`),
+		rejectedFilling:     metrics.NewCounter(rejectedRequests + `{reason="lane_filling"}`),
 	}
 
 	memorySheds = metrics.NewCounter(describe("counter", "watchfan_memory_sheds_total",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,13 +15,25 @@ import (
 
 // offers knows which resources kube-apiserver offers in which representations: protobuf of its own, not of custom resources, CBOR
 // where a feature gate is on, and either of those of aggregated servers as they like. It asks once for each resource and
-// representation. Its methods may be called from any goroutine.
+// representation that exists, as discovery has it. Its methods may be called from any goroutine.
 type offers struct {
 	upstream doer
 	calls    coalescer[laneKey, error]
+	asking   chan struct{} // holds one for each request under way; never closed
 
 	mu    sync.Mutex
 	known map[laneKey]offer
+}
+
+const (
+	// offersAtOnce bounds the requests under way, as discoveriesAtOnce does.
+	offersAtOnce = 8
+	// mostOffers bounds what is remembered. A cluster has a few hundred resources, each in a few representations.
+	mostOffers = 4096
+)
+
+func newOffers(upstream doer) *offers {
+	return &offers{upstream: upstream, asking: make(chan struct{}, offersAtOnce), known: make(map[laneKey]offer)}
 }
 
 type offer struct {
@@ -67,6 +80,12 @@ func (o *offers) lookup(key laneKey) (offer, bool) {
 
 // ask requests an empty list and remembers whether there is one.
 func (o *offers) ask(ctx context.Context, key laneKey) error {
+	select {
+	case o.asking <- struct{}{}:
+		defer func() { <-o.asking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	resp, err := getOwn(ctx, o.upstream, collectionPath(key.gvr), query("resourceVersion", "0", "fieldSelector", matchesNothing), key.accept(true))
 	if err != nil {
 		return err
@@ -77,11 +96,19 @@ func (o *offers) ask(ctx context.Context, key laneKey) error {
 	if !made && resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotAcceptable {
 		return fmt.Errorf("list %s in %s: %s", key.gvr, key.representation, resp.Status)
 	}
+	o.remember(key, made)
+	return nil
+}
+
+func (o *offers) remember(key laneKey, made bool) {
+	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.known == nil {
-		o.known = make(map[laneKey]offer)
+	if len(o.known) >= mostOffers {
+		maps.DeleteFunc(o.known, func(_ laneKey, k offer) bool { return !now.Before(k.expires) })
 	}
-	o.known[key] = offer{made: made, expires: time.Now().Add(discoveryTTL)}
-	return nil
+	if len(o.known) >= mostOffers {
+		clear(o.known) // to be asked for again
+	}
+	o.known[key] = offer{made: made, expires: now.Add(discoveryTTL)}
 }

@@ -151,8 +151,8 @@ type Options struct {
 	avoidFor time.Duration
 	// readMemory says how much memory is in use; nil is what the system says.
 	readMemory func() (int64, error)
-	// mostAlone is how many small consistent reads of one lane are passed through at a time; see cachedRead.passesAlone.
-	mostAlone int32
+	// mostAlone is how many small consistent reads of one resource are passed through at a time; see aloneReads.
+	mostAlone int
 }
 
 // CgroupMemory as a memory limit is that of the container, or of another control group, if there is one.

@@ -59,19 +59,19 @@ func (r *reflector) run(ctx context.Context) (avoid time.Duration) {
 		var status *statusError
 		errors.As(err, &status)
 		if ctx.Err() != nil || !status.beginning() || time.Since(started) > beginTimeout {
-			l.failed()
+			l.failed(ctx.Err() == nil && troubled(err))
 		}
 		if ctx.Err() != nil {
 			break
 		}
 		if uncachable(err) && (relisting || !l.synced()) {
 			l.log.Error("Stopped lane, an object is too large or too deep to be cached, so its requests are passed through", "err", err, "retryIn", l.avoidFor)
-			l.failed()
+			l.failed(false)
 			return l.avoidFor
 		}
 		if errors.Is(err, errNoRoom) {
 			l.log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", roomIn)
-			l.failed()
+			l.failed(false)
 			return roomIn
 		}
 		if err == nil && l.doubtful(began) {
@@ -132,6 +132,7 @@ const roomEvery = 1 << 20
 // room notes n bytes of a list that is being read, and returns errNoRoom if memory is full. A list that comes in place of what clients have
 // been shown needs as much again. To keep the clients without it would leave them with what is old, and to give both up makes room.
 func (r *reflector) room(n int) error {
+	r.lane.filling.progress()
 	if r.unseen += n; r.unseen < roomEvery {
 		return nil
 	}
@@ -149,10 +150,13 @@ func hangs(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // the last: see lane.suspect
 }
 
-// failed notes that an attempt to fill the cache has failed, if it has.
-func (l *lane) failed() {
+// failed notes that an attempt to fill the cache has failed, if it has, and whether that may be otherwise in a moment.
+func (l *lane) failed(troubled bool) {
 	if l.synced() {
 		return
+	}
+	if !troubled {
+		l.filling.refuse()
 	}
 	select {
 	case <-l.failedc:
@@ -178,7 +182,10 @@ func (r *reflector) follow(ctx context.Context) error {
 	if l.cache.Progress() != 0 && !r.relist {
 		return r.resume(ctx)
 	}
+	l.filling.inLine.Store(true)
 	listed, err := l.turn.take(ctx)
+	l.filling.inLine.Store(false)
+	l.filling.progress()
 	if err != nil {
 		return err
 	}

@@ -118,6 +118,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.memory = newMemory(&s.opts, s.cached.shed, log)
 	s.cached.lanes.short, s.cached.lanes.full = s.memory.short, s.memory.full
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
+	s.cached.refuse = s.admission.refuse
 	s.health.watchers = &watchersPage{cached: s.cached}
 	s.health.add("resident-resources", s.cached.residentSynced)
 	s.health.pages = adminPages(s)

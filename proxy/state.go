@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"time"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
 )
 
 // state returns the collection as of the resourceVersion that a get or list asks for
@@ -100,48 +98,6 @@ func (c *cachedReads) prove(ctx context.Context, l *lane, rv uint64) (fanout.Pro
 }
 
 var errUnproven = errors.New("not known to be as new as asked")
-
-// smallAnswer is the size, in bytes, of an answer that kube-apiserver gives as easily as it tells how new it is.
-const smallAnswer = 32 << 10
-
-// crowd is how long a crowd of reads is expected to last: all that come meanwhile share proofs.
-const crowd = time.Second
-
-// passesAlone reports whether a read is better answered by kube-apiserver itself: it wants the current state of little, and at most a few
-// others do, so that proving the cache current would cost more, and take longer, than the answer. It counts as one of them until it is
-// released.
-func (r *cachedRead) passesAlone(most int32) bool {
-	if r.verb == "watch" || r.resourceVersion != "" || r.continueToken != "" {
-		return false
-	}
-	if !r.lane.synced() && r.verb == "list" || r.lane.synced() && (r.filledSince() || !r.wantsLittle()) {
-		return false
-	}
-	if crowded := r.lane.crowded.Load(); crowded != 0 && r.arrived.Sub(instant(crowded)) < crowd {
-		return false
-	}
-	if r.lane.alone.Add(1) > most {
-		r.lane.alone.Add(-1)
-		r.lane.crowded.Store(int64(fanout.InstantOf(r.arrived)))
-		return false
-	}
-	r.alone = true
-	return true
-}
-
-// wantsLittle reports whether the answer would be small, as the cache stands.
-func (r *cachedRead) wantsLittle() bool {
-	if r.verb == "get" {
-		return true
-	}
-	size, objects := 0, 0
-	r.lane.cache.Snapshot().Ascend(r.filter, "", func(o *framing.Object) bool {
-		size += len(o.Bytes())
-		objects++
-		return size <= smallAnswer && (r.limit == 0 || objects < int(r.limit))
-	})
-	return size <= smallAnswer
-}
 
 func parseVersion(rv string) (uint64, error) {
 	if rv == "" {

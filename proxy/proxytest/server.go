@@ -28,7 +28,7 @@ const (
 	Watch     Kind = "watch"     // the reflector's watch from a resourceVersion
 	Probe     Kind = "probe"     // a list of a namespace that can't exist, for the current resourceVersion
 	Short     Kind = "short"     // a watch of a few seconds, for a bookmark or a replay
-	Review    Kind = "review"    // a SelfSubjectAccessReview
+	Review    Kind = "review"    // a SelfSubjectAccessReview or SubjectAccessReview
 	Client    Kind = "client"    // a client's request, passed through
 	Other     Kind = "other"     // discovery, health
 )
@@ -68,6 +68,7 @@ type Request struct {
 	Method string
 	Path   string
 	Query  url.Values
+	Token  string // the bearer token
 	At     time.Time
 }
 
@@ -236,6 +237,13 @@ func (s *Server) AwaitCount(kind Kind, n int) {
 	})
 }
 
+// All returns all requests so far.
+func (s *Server) All() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
 // Open is the number of streams of a kind that are open.
 func (s *Server) Open(kind Kind) int {
 	s.mu.Lock()
@@ -305,7 +313,7 @@ func (s *Server) notifyLocked() {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &Call{Kind: kindOf(r), Query: r.URL.Query(), W: w, R: r, s: s}
 	s.mu.Lock()
-	s.requests = append(s.requests, Request{c.Kind, r.Method, r.URL.Path, c.Query, time.Now()})
+	s.requests = append(s.requests, Request{c.Kind, r.Method, r.URL.Path, c.Query, bearerToken(r), time.Now()})
 	s.notifyLocked()
 	var do func(*Call)
 	for _, rule := range s.rules {
@@ -323,6 +331,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c.Serve()
 }
 
+func bearerToken(r *http.Request) string {
+	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+}
+
 func kindOf(r *http.Request) Kind {
 	q := r.URL.Query()
 	watch := q.Get("watch") == "true" || q.Get("watch") == "1"
@@ -330,7 +342,7 @@ func kindOf(r *http.Request) Kind {
 	switch {
 	case r.UserAgent() == ClientAgent:
 		return Client
-	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
+	case strings.HasSuffix(r.URL.Path, "subjectaccessreviews"):
 		return Review
 	case strings.Count(strings.TrimPrefix(r.URL.Path, "/apis"), "/") < 3:
 		return Other
@@ -373,9 +385,13 @@ func (c *Call) Serve() {
 		c.s.mu.Lock()
 		allow := c.s.allow
 		c.s.mu.Unlock()
-		allowed := allow(strings.TrimPrefix(c.R.Header.Get("Authorization"), "Bearer "), string(body))
+		kind := "SubjectAccessReview"
+		if strings.HasSuffix(c.R.URL.Path, "/selfsubjectaccessreviews") {
+			kind = "Self" + kind
+		}
+		allowed := allow(bearerToken(c.R), string(body))
 		c.W.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(c.W, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":%t}}`, allowed)
+		fmt.Fprintf(c.W, `{"kind":%q,"apiVersion":"authorization.k8s.io/v1","status":{"allowed":%t}}`, kind, allowed)
 	case c.R.URL.Path == "/readyz", c.R.URL.Path == "/livez":
 		io.WriteString(c.W, "ok")
 	default:
@@ -384,6 +400,10 @@ func (c *Call) Serve() {
 }
 
 func (c *Call) discovery() {
+	if c.R.URL.Path == "/apis" {
+		c.groups()
+		return
+	}
 	var resources []string
 	for _, collection := range c.s.collections {
 		r := collection.Resource
@@ -396,6 +416,19 @@ func (c *Call) discovery() {
 		return
 	}
 	fmt.Fprintf(c.W, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[%s]}`, strings.Join(resources, ","))
+}
+
+// groups answers with the API groups, each in one version.
+func (c *Call) groups() {
+	var groups []string
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for _, collection := range c.s.collections {
+		if r := collection.Resource; r.Group != "" {
+			groups = append(groups, fmt.Sprintf(`{"name":%q,"versions":[{"groupVersion":%q,"version":%q}]}`, r.Group, r.apiVersion(), r.Version))
+		}
+	}
+	fmt.Fprintf(c.W, `{"kind":"APIGroupList","apiVersion":"v1","groups":[%s]}`, strings.Join(groups, ","))
 }
 
 // collectionAt returns the collection and the namespace that a path is about.

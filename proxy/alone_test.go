@@ -1,0 +1,94 @@
+package proxy
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// The first few reads of a resource pass alone. Those that find a crowd do not, nor does any within the next second.
+func TestAloneReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAloneReads(2)
+		f := func(gvr schema.GroupVersionResource, want bool) {
+			t.Helper()
+			if got := a.take(gvr, time.Now()); got != want {
+				t.Errorf("%s passes alone: %t, want %t", gvr, got, want)
+			}
+		}
+		f(pods, true)
+		f(pods, true)
+		f(foos, true)
+		a.give(pods)
+		f(pods, true)
+		f(pods, false)
+		a.give(pods)
+		f(pods, false) // the crowd
+		f(foos, true)
+		time.Sleep(crowd)
+		f(pods, true)
+		f(pods, false)
+
+		none := newAloneReads(0)
+		if none.take(pods, time.Now()) {
+			t.Error("one of none passes alone")
+		}
+	})
+}
+
+// A resource without a lane is known as such for a while, and until a lane starts.
+func TestAloneUnfollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAloneReads(2)
+		f := func(want bool) {
+			t.Helper()
+			if got := a.unfollowed(pods); got != want {
+				t.Errorf("unfollowed: %t, want %t", got, want)
+			}
+		}
+		f(false)
+		a.noteUnfollowed(pods)
+		f(true)
+		time.Sleep(unfollowedFor)
+		f(false)
+		a.noteUnfollowed(pods)
+		a.noteFollowed(pods)
+		f(false)
+		a.noteFollowed(foos)
+	})
+}
+
+// Ever new resources take a bounded memory, and those that have a read under way are not forgotten.
+func TestAloneReadsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAloneReads(1)
+		if !a.take(pods, time.Now()) {
+			t.Fatal("the first read does not pass")
+		}
+		named := func(i int) schema.GroupVersionResource {
+			return schema.GroupVersionResource{Group: fmt.Sprint("g", i), Version: "v1", Resource: "x"}
+		}
+		passed := 0
+		for i := range 10 * mostCounted {
+			if a.take(named(i), time.Now()) {
+				passed++
+			}
+		}
+		if passed != mostCounted-1 || len(a.resources) != mostCounted {
+			t.Errorf("%d passed, %d resources are remembered", passed, len(a.resources))
+		}
+		for i := range mostCounted - 1 {
+			a.give(named(i))
+		}
+		if !a.take(named(-1), time.Now()) {
+			t.Error("nothing was forgotten")
+		}
+		if a.take(pods, time.Now()) {
+			t.Error("a read under way was forgotten")
+		}
+		a.give(pods)
+	})
+}

@@ -1,0 +1,171 @@
+package proxy_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// stranger is a client that may not read anything.
+type stranger struct {
+	name, token, impersonates string
+	certificate               []tls.Certificate
+}
+
+func (s stranger) client(t *testing.T) *http.Client {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: s.certificate}, DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: proxytest.Patience}
+}
+
+// reads are the kinds of reads there are of a collection, by path and query.
+func reads(collection string) (all []string) {
+	within := strings.Replace(collection, "/v1/", "/v1/namespaces/ns/", 1)
+	legacy := strings.Replace(collection, "/v1/", "/v1/watch/", 1)
+	const token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAxLCJzdGFydCI6ImEifQ" // of resourceVersion 101, behind "a"
+	for _, object := range []string{within + "/a", within + "/nosuch"} {
+		for _, query := range []string{"", "?resourceVersion=0", "?resourceVersion=101", "?pretty=true", "?timeout=5s"} {
+			all = append(all, object+query)
+		}
+	}
+	for _, c := range []string{collection, within} {
+		for _, query := range []string{
+			"", "resourceVersion=0", "resourceVersion=101", "resourceVersion=101&resourceVersionMatch=Exact", "resourceVersion=101&resourceVersionMatch=NotOlderThan",
+			"limit=1", "limit=1&resourceVersion=0", "limit=1&continue=" + token, "labelSelector=app%3Da", "labelSelector=app+in+(a,b),c", "fieldSelector=metadata.name%3Da",
+			"fieldSelector=spec.x%3Da", "pretty=1", "timeout=5s",
+			"watch=1", "watch=1&resourceVersion=0", "watch=1&resourceVersion=101", "watch=1&resourceVersion=1", "watch=1&allowWatchBookmarks=true&timeoutSeconds=3",
+			"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+			"watch=1&labelSelector=app%3Da", "watch=1&fieldSelector=metadata.name%3Da",
+		} {
+			all = append(all, c+"?"+query)
+		}
+	}
+	return append(all, legacy, legacy+"?resourceVersion=0")
+}
+
+// Whoever may not read has kube-apiserver asked whether it may, and its answer passed on, and nothing else happens: no lane is started or looked at, nothing
+// cached is read, and nothing is asked in the proxy's name but for a review that only the proxy can ask. All that is known is locked meanwhile, so
+// that a request that looked at it would not be answered.
+func TestNothingBeforeYes(t *testing.T) {
+	t.Parallel()
+	caFile, jane := clientCertificates(t)
+	up := proxytest.NewTLSServer(t)
+	f := startFan(t, up, both, func(o *proxy.Options) { o.ClientCAFile = caFile })
+	f.cms.Put("ns", "a", "1", "app", "a")
+	warm := proxytest.Open(t, f.secure+anyState, "Authorization", "Bearer "+clientToken)
+	warm.Await(2)
+
+	const most = 1 << 30
+	up.On(proxytest.Review, most, func(c *proxytest.Call) {
+		if strings.Contains(c.R.Header.Get("Authorization"), "garbage") {
+			c.Fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized", 0)
+			return
+		}
+		up.SetAllow(func(string, string) bool { return false })
+		c.Serve()
+	})
+	up.On(proxytest.Client, most, func(c *proxytest.Call) { c.Fail(http.StatusForbidden, "Forbidden", "kube-apiserver says no", 0) })
+	release := f.server.HoldCaches()
+	defer release()
+	before := len(up.All())
+	sent := 0
+	for _, s := range []stranger{
+		{name: "a garbage token", token: "garbage"},
+		{name: "a token without rights", token: "valid"},
+		{name: "a certificate without rights", certificate: []tls.Certificate{jane}},
+		{name: "nobody"},
+		{name: "a token that impersonates", token: "valid", impersonates: "admin"},
+		{name: "a certificate that impersonates", certificate: []tls.Certificate{jane}, impersonates: "admin"},
+	} {
+		client := s.client(t)
+		for _, collection := range []string{cmsPath, foosPath, "/apis/nosuch.example/v1/things", "/api/v1/nosuch"} {
+			for i, path := range reads(collection) {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.secure+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("User-Agent", proxytest.ClientAgent)
+				if i%3 == 1 {
+					req.Header.Set("Accept", "application/vnd.kubernetes.protobuf,application/json")
+				} else if i%3 == 2 {
+					req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+				}
+				if s.token != "" {
+					req.Header.Set("Authorization", "Bearer "+s.token)
+				}
+				if s.impersonates != "" {
+					req.Header.Set("Impersonate-User", s.impersonates)
+				}
+				sent++
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Fatalf("%s: %s: %v", s.name, path, err)
+				}
+				body, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "kube-apiserver says no") && s.impersonates == "" {
+					t.Fatalf("%s: %s: %s %s %v", s.name, path, resp.Status, body, err)
+				}
+			}
+		}
+	}
+	kinds := make(map[proxytest.Kind]int)
+	for _, r := range up.All()[before:] {
+		if kinds[r.Kind]++; r.Token == ownToken && r.Kind != proxytest.Review && r.Kind != proxytest.Client && r.Path != "/readyz" {
+			t.Errorf("asked in the proxy's name: %s %s?%s", r.Method, r.Path, r.Query.Encode())
+		}
+	}
+	if kinds[proxytest.Client] > sent || kinds[proxytest.Review] > sent || kinds[proxytest.Review] == 0 {
+		t.Errorf("%d requests have become %v", sent, kinds)
+	}
+	if n := len(f.log.with("Started lane")); n != 1 {
+		t.Errorf("%d lanes were started, want 1", n)
+	}
+}
+
+// A selector of 60 KiB is not compared with any object for a client that is nobody, and one that may read has only so much searched
+// before it is served.
+func TestLongSelectorOfNobody(t *testing.T) {
+	t.Parallel()
+	up := proxytest.NewServer(t)
+	f := startFan(t, up, both)
+	for i := range 5000 {
+		f.cms.Put("ns", fmt.Sprintf("o%04d", i), "1", "app", "a")
+	}
+	proxytest.Open(t, f.secure+anyState, "Authorization", "Bearer "+clientToken).Await(5001)
+	up.SetAllow(func(string, string) bool { return false })
+	up.On(proxytest.Client, 10, func(c *proxytest.Call) { c.Fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized", 0) })
+	defer f.server.HoldCaches()() // a search would have to wait for it
+	client := stranger{}.client(t)
+	for range 10 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.secure+cmsPath+"?labelSelector="+longSelector(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("User-Agent", proxytest.ClientAgent)
+		req.Header.Set("Authorization", "Bearer garbage")
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatalf("no answer: %.40s...", err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("got %s", resp.Status)
+		}
+	}
+}
+
+// longSelector is a label selector that takes long: each object fulfils all of its terms but the last.
+func longSelector() string {
+	var b strings.Builder
+	for i := 0; b.Len() < 58<<10; i++ {
+		fmt.Fprintf(&b, "app!%%3Dx%d,", i)
+	}
+	return b.String() + "app%3Db"
+}

@@ -160,6 +160,9 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request)
 	r := &cachedRead{request: req, id: id, arrived: time.Now(), lanes: c.lanes, arrival: arrivalOf(accepted(ctx.Conn()))}
 	defer r.release()
 	if !c.serveCached(ctx, r) {
+		if c.refusedBusy(ctx, r) {
+			return false
+		}
 		c.pass(ctx, id)
 		return true
 	}

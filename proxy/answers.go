@@ -1,13 +1,14 @@
 package proxy
 
 import (
+	"cmp"
 	"container/list"
 	"crypto/sha256"
 	"sync"
 	"time"
 )
 
-// maxAnswers bounds what answers remembers: so many verdicts are 2 MB.
+// maxAnswers bounds what answers remembers, unless it says otherwise: so many verdicts are 2 MB.
 const maxAnswers = 8192
 
 // question is the hash of a token or a user and of what is wanted. It is what
@@ -16,6 +17,8 @@ type question [sha256.Size]byte
 
 // answers remembers the answers to the questions that were asked last. The zero value is empty. Its methods may be called from any goroutine.
 type answers[V any] struct {
+	most int // answers at a time; 0 is maxAnswers; immutable
+
 	mu         sync.Mutex
 	byQuestion map[question]*list.Element // of *answer[V]
 	recent     list.List                  // the answers, the last used one first
@@ -58,7 +61,7 @@ func (a *answers[V]) put(q question, value V, asked time.Time, ttl time.Duration
 		a.byQuestion = make(map[question]*list.Element)
 	}
 	a.byQuestion[q] = a.recent.PushFront(&answer[V]{question: q, value: value, asked: asked, expires: asked.Add(ttl)})
-	if a.recent.Len() > maxAnswers {
+	if a.recent.Len() > cmp.Or(a.most, maxAnswers) {
 		a.forgetLocked(a.recent.Back())
 	}
 }

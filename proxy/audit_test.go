@@ -56,7 +56,7 @@ func (f *auditFile) set(fail func(p []byte) (int, error)) {
 func newTestAudit(says fakeOwners) (a *auditLog, f *auditFile, log *bytes.Buffer) {
 	f, log = &auditFile{}, &bytes.Buffer{}
 	up := &fakeUpstream{answer: says.answer}
-	a = &auditLog{out: f, owners: newOwners(up, answerTTL), log: slog.New(slog.NewTextHandler(log, nil)),
+	a = &auditLog{out: f, owners: newOwners(up, newReviewQueue(newKnownTokens()), answerTTL), log: slog.New(slog.NewTextHandler(log, nil)),
 		wake: make(chan struct{}, 1), donec: make(chan struct{})}
 	return a, f, log
 }

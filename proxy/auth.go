@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -27,11 +28,6 @@ const (
 	// not for us: a right that is taken away would be had here for so much longer than there.
 	answerTTL     = 10 * time.Second
 	reviewTimeout = 10 * time.Second
-	// maxReviews bounds the reviews under way for requests. When all clients
-	// come at once, each with a token of its own, kube-apiserver would refuse
-	// (429) what exceeds one account's queues, some 300, and would get the
-	// watches themselves in their place. It answers 64 at a time about as fast.
-	maxReviews = 64
 
 	selfReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	reviewPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -55,6 +51,7 @@ const (
 	verdictNone verdict = iota
 	verdictNo
 	verdictYes
+	verdictBusy // nobody was asked: too many wait for reviews, and this one is refused (429)
 )
 
 // decision is a verdict and why. Thousands have one reason, which is in memory once, for as long as one of them has it.
@@ -87,10 +84,11 @@ type authorizer struct {
 	yesTTL, noTTL time.Duration // for which a verdict is believed
 	interval      time.Duration // after which an open watch is asked about again
 	reasons       bool          // whether decisions have them: nobody but an audit log wants to know
+	tokens        *knownTokens
+	queue         *reviewQueue
 	owners        *owners
 
 	calls    coalescer[question, decision]
-	asking   chan struct{} // holds one for each of maxReviews under way; never closed
 	verdicts answers[decision]
 
 	mu     sync.Mutex
@@ -115,6 +113,8 @@ type grant struct {
 type openWatch struct{ revoke func() }
 
 func newAuthorizer(upstream doer, opts *Options, log *slog.Logger) *authorizer {
+	tokens := knownTokensOf(upstream)
+	queue := newReviewQueue(tokens)
 	return &authorizer{
 		upstream: upstream,
 		log:      log,
@@ -122,8 +122,9 @@ func newAuthorizer(upstream doer, opts *Options, log *slog.Logger) *authorizer {
 		noTTL:    opts.AuthorizationWebhookCacheUnauthorizedTTL,
 		interval: opts.AuthorizationRecheckInterval,
 		reasons:  opts.AuditLogPath != "",
-		owners:   newOwners(upstream, opts.AuthenticationTokenWebhookCacheTTL),
-		asking:   make(chan struct{}, maxReviews),
+		tokens:   tokens,
+		queue:    queue,
+		owners:   newOwners(upstream, queue, opts.AuthenticationTokenWebhookCacheTTL),
 		grants:   make(map[question]*grant),
 	}
 }
@@ -140,7 +141,8 @@ func (a *authorizer) authorize(ctx context.Context, id identity, req *request) d
 	return a.decide(ctx, id, attributesOf(req))
 }
 
-// decide says whether id may do what attributes say, from memory if it was asked a moment ago.
+// decide says whether id may do what attributes say, from memory if it was asked a moment ago. It says verdictBusy at once
+// if too many others wait to be asked about.
 func (a *authorizer) decide(ctx context.Context, id identity, attributes resourceAttributes) decision {
 	q, review := reviewFor(id, attributes)
 	if d, ok := a.verdicts.get(q); ok {
@@ -149,18 +151,25 @@ func (a *authorizer) decide(ctx context.Context, id identity, attributes resourc
 	}
 	authorizedFromUpstream.Inc()
 	d, _ := a.calls.do(ctx, q, reviewTimeout, func(ctx context.Context) decision {
-		select {
-		case a.asking <- struct{}{}:
-			defer func() { <-a.asking }()
-		case <-ctx.Done():
-			return decision{}
+		end, err := a.queue.begin(ctx, id)
+		if err != nil {
+			return unasked(err)
 		}
+		defer end()
 		asked := time.Now()
 		d := a.review(ctx, id, review)
 		a.remember(q, d, asked)
 		return d
 	})
 	return d
+}
+
+// unasked is the decision where the queue has let no review begin.
+func unasked(err error) decision {
+	if errors.Is(err, errReviewsBusy) {
+		return decision{verdict: verdictBusy}
+	}
+	return decision{}
 }
 
 // watchGrant keeps asking, while Run runs, whether id may do what req asks for,
@@ -311,6 +320,7 @@ func (a *authorizer) review(ctx context.Context, id identity, review []byte) (d 
 	}
 	defer func() { accessReviews[d.verdict].Inc() }()
 	code, answer, err := postReview(ctx, a.upstream, as, path, review, maxReviewBytes)
+	a.tokens.heard(as, http.MethodPost, code)
 	switch code {
 	case http.StatusCreated, http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:

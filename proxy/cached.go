@@ -194,7 +194,11 @@ func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (serv
 		return false, nil
 	}
 	r.decision = c.auth.authorize(wait, r.id, r.request)
-	if r.decision.verdict != verdictYes {
+	switch r.decision.verdict {
+	case verdictYes:
+	case verdictBusy:
+		return false, tooManyReviews()
+	default:
 		return false, nil // upstream says no in its own words
 	}
 	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) || c.passesAlone(wait, r) {

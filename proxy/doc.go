@@ -46,6 +46,9 @@
 // some may look at it. Anonymous requests are all passed through, without any credential,
 // and so is whatever a token asks for with Impersonate-* headers.
 //
+// Known clients wait for no stranger. A client is known by a token that kube-apiserver has accepted lately, by a certificate, or by a front
+// proxy. Known clients have slots for access reviews of their own (reviewQueue), and known tokens a connection to kube-apiserver (Upstream).
+//
 // Answers are believed for as long as kube-apiserver's own delegating servers believe them, 10 s, and open watches are asked about each minute;
 // the --authorization-… flags change that. A watch whose client may not read any longer ends for the reason "revoked", in the log, the
 // metrics and the audit log.
@@ -87,6 +90,7 @@
 //	two readings of one head                     checkHead: 400, 417, 431, 501, 505, and the connection ends
 //	another host's web page                      local: 403, on the insecure port and on an admin port on loopback
 //	nobody, or somebody one may not act as       identify, actAs: 401, 403
+//	more tokens never seen than can be reviewed  reviewQueue: 429
 //	a target that is no path                     passthrough: 400
 //	a body that does not come, or breaks off     requestBody: 408, 400; never sent on as a whole one
 //	a client that does not read                  60 s for each write; watches have bounds of their own, see package fanout

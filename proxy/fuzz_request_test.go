@@ -246,7 +246,7 @@ func fuzzServer(f *testing.F) (*Server, *recordingUpstream) {
 	}
 	u := &recordingUpstream{}
 	s.upstream.own, s.upstream.ownUpgrade = recordingTransport{u, true}, recordingTransport{u, true}
-	s.upstream.anonymous, s.upstream.anonymousUpgrade = recordingTransport{u, false}, recordingTransport{u, false}
+	s.upstream.known, s.upstream.anonymous, s.upstream.anonymousUpgrade = recordingTransport{u, false}, recordingTransport{u, false}, recordingTransport{u, false}
 	f.Cleanup(s.cancel)
 	return s, u
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -38,8 +39,9 @@ func (k identityKind) String() string {
 // Authorization header of requests to kube-apiserver and nowhere else.
 type identity struct {
 	kind  identityKind
-	token string    // of kindToken; empty where kube-apiserver reads it from the WebSocket's subprotocols
-	user  *userInfo // of kindCertificate and kindFrontProxy, nil for the others; immutable
+	token string       // of kindToken; empty where kube-apiserver reads it from the WebSocket's subprotocols
+	user  *userInfo    // of kindCertificate and kindFrontProxy, nil for the others; immutable
+	from  netip.Prefix // the client's address; it decides nothing but whose turn it is
 }
 
 // String and GoString keep tokens and names out of logs and messages.

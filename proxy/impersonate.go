@@ -62,11 +62,13 @@ func (a *authorizer) actAs(ctx context.Context, id identity, h *fasthttp.Request
 		switch a.decide(ctx, id, attr).verdict {
 		case verdictNo:
 			return identity{}, mayNotImpersonate(id.user, attr)
+		case verdictBusy:
+			return identity{}, tooManyReviews()
 		case verdictNone:
 			return identity{}, serviceUnavailable("kube-apiserver did not say whether this client may impersonate another")
 		}
 	}
-	return identity{kind: id.kind, user: wanted}, nil
+	return identity{kind: id.kind, user: wanted, from: id.from}, nil
 }
 
 // impersonation returns all that one has to be allowed to act as u.

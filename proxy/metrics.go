@@ -67,7 +67,7 @@ var (
 	}
 
 	rejectedRequests = describe("counter", "watchfan_rejected_requests_total",
-		"Are clients turned away before they are anybody, because they may not act as another, or because there are too many watches, too little memory, or a resource that takes long to be listed for the first time?")
+		"Are clients turned away before they are anybody, because they may not act as another, or because there are too many watches, too many reviews, too little memory, or a resource that takes long to be listed for the first time?")
 	rejectedUnauthorized  = metrics.NewCounter(rejectedRequests + `{reason="unauthorized"}`)
 	rejectedImpersonation = metrics.NewCounter(rejectedRequests + `{reason="impersonation"}`)
 	rejectedForeignHost   = metrics.NewCounter(rejectedRequests + `{reason="foreign_host"}`)

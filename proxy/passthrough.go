@@ -235,8 +235,8 @@ func unreachable(req *http.Request, err error) *metav1.Status {
 // it has ended; fasthttp takes it away then. release comes between the two.
 //
 // It can be sent again from its beginning while it is short. Kube-apiserver ends a connection (HTTP/2's GOAWAY) whenever somebody on it
-// is not who they say, and has not looked at the requests that came last: net/http then sends those again, or they fail. All who bring
-// tokens share a connection, and no stranger must be able to have another's request fail.
+// is not who they say, and has not looked at the requests that came last: net/http then sends those again, or they fail. Strangers share
+// a connection, and none of them must be able to have another's request fail; Upstream sends what cannot be sent again elsewhere.
 type requestBody struct {
 	conn  net.Conn
 	atEnd atomic.Bool // the body has been read to its end

@@ -437,6 +437,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 		s.refuse(ctx, id, st)
 		return false
 	}
+	id.from = sourceOf(ctx)
 	client, wait := id, withArrival(s.ctx, arrivalOf(accepted(ctx.Conn())))
 	if id, st = s.authorizer.actAs(wait, client, &ctx.Request.Header); st != nil {
 		rejectedImpersonation.Inc()

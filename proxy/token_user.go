@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -14,7 +15,6 @@ const (
 	selfSubjectPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	selfSubjectKind = "SelfSubjectReview"
 
-	ownerReviews  = 16       // at most under way at a time
 	maxOwnerBytes = 64 << 10 // of a review, and so of what is remembered of one token
 )
 
@@ -29,14 +29,14 @@ type owners struct {
 	// Immutable.
 	upstream doer
 	ttl      time.Duration
-	slots    chan struct{} // holds one for each of ownerReviews under way; never closed
+	queue    *reviewQueue
 
 	mu    sync.Mutex // of asking only once
 	known answers[*owner]
 }
 
-func newOwners(upstream doer, ttl time.Duration) *owners {
-	return &owners{upstream: upstream, ttl: ttl, slots: make(chan struct{}, ownerReviews)}
+func newOwners(upstream doer, queue *reviewQueue, ttl time.Duration) *owners {
+	return &owners{upstream: upstream, ttl: ttl, queue: queue}
 }
 
 // owner is whose a token is, once kube-apiserver has been heard, or reviewTimeout has passed.
@@ -76,13 +76,16 @@ func (o *owners) ask(q question, id identity, w *owner) {
 	ctx, cancel := context.WithTimeout(context.Background(), reviewTimeout)
 	defer cancel()
 	remember := time.Duration(0)
-	select {
-	case o.slots <- struct{}{}:
+	end, err := o.queue.begin(ctx, id)
+	switch {
+	case err == nil:
 		if o.review(ctx, id, w) {
 			remember = o.ttl
 		}
-		<-o.slots
-	case <-ctx.Done():
+		end()
+	case errors.Is(err, errReviewsBusy):
+		w.unknown = "too many reviews wait for kube-apiserver"
+	default:
 		w.unknown = "kube-apiserver did not answer in time"
 	}
 	o.known.put(q, w, time.Now(), remember)

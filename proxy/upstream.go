@@ -21,6 +21,11 @@ import (
 // of ours, connections included, so that a client certificate never accompanies a client's token. A client that we know by name
 // only is impersonated: the request carries our credential and says whom kube-apiserver is to take it for.
 //
+// Strangers share no HTTP/2 connection with known clients (see knownTokens). Kube-apiserver ends the connection (GOAWAY) of
+// every anonymous request and of every one that it answers with 401, and whatever it has not begun to answer on that
+// connection has to be sent again, which a long body cannot. So a stranger's long body goes over HTTP/1.1, where it has
+// the connection for itself: the first write of an honest client is safe from other strangers too.
+//
 // A peer that is gone without a word is noticed within about ten seconds, and with it every request on the connection fails. Over TLS it
 // speaks HTTP/2: a connection on which nothing has come for 5 s is pinged, and given up without an answer in 5 s, be it that the link is dead
 // or that the process behind it is stopped ($HTTP2_READ_IDLE_TIMEOUT_SECONDS and $HTTP2_PING_TIMEOUT_SECONDS, which client-go reads,
@@ -35,7 +40,10 @@ type Upstream struct {
 	via  via // the proxy's name in requests
 
 	own, ownUpgrade             http.RoundTripper // with our credentials
-	anonymous, anonymousUpgrade http.RoundTripper // with none
+	known                       http.RoundTripper // with none, for known tokens
+	anonymous, anonymousUpgrade http.RoundTripper // with none, for all others
+
+	tokens *knownTokens
 }
 
 // NewUpstream returns the Upstream that cfg describes. It connects to nothing yet.
@@ -56,7 +64,7 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("upstream address: %w", err)
 	}
-	u := &Upstream{base: base, via: newVia()}
+	u := &Upstream{base: base, via: newVia(), tokens: newKnownTokens()}
 	u.base.RawQuery, u.base.Fragment = "", ""
 	u.base.Path = strings.TrimSuffix(u.base.Path, "/")
 	u.base.RawPath = ""
@@ -76,6 +84,7 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	}{
 		{&u.own, cfg},
 		{&u.ownUpgrade, http1(cfg)},
+		{&u.known, anonymous},
 		{&u.anonymous, anonymous},
 		{&u.anonymousUpgrade, http1(anonymous)},
 	} {
@@ -138,7 +147,23 @@ func (u *Upstream) Do(req *http.Request) (*http.Response, error) {
 // DoAs sends req as id: as ourselves, with the client's token and nothing else, with nothing at all, or in a user's name. Any Authorization
 // header in req is replaced; Impersonate-* headers are, in a user's name.
 func (u *Upstream) DoAs(id identity, req *http.Request) (*http.Response, error) {
-	return u.send(as(id, req, u.own, u.anonymous), req)
+	method := req.Method
+	resp, err := u.send(as(id, req, u.own, u.withoutCredential(id, req)), req)
+	if err == nil {
+		u.tokens.heard(id, method, resp.StatusCode)
+	}
+	return resp, err
+}
+
+// withoutCredential returns the transport for a request that is made with id's token, or with nothing.
+func (u *Upstream) withoutCredential(id identity, req *http.Request) http.RoundTripper {
+	switch {
+	case u.tokens.has(id):
+		return u.known
+	case req.Body != nil && req.Body != http.NoBody && (req.ContentLength < 0 || req.ContentLength > maxKeptBody):
+		return u.anonymousUpgrade
+	}
+	return u.anonymous
 }
 
 // DoUpgrade is DoAs for a request that asks to change protocols. When the response's code is 101 its Body is an
@@ -176,7 +201,7 @@ var userAgent = rest.DefaultKubernetesUserAgent()
 
 // CloseIdleConnections closes connections without a request on them.
 func (u *Upstream) CloseIdleConnections() {
-	for _, rt := range []http.RoundTripper{u.own, u.ownUpgrade, u.anonymous, u.anonymousUpgrade} {
+	for _, rt := range []http.RoundTripper{u.own, u.ownUpgrade, u.known, u.anonymous, u.anonymousUpgrade} {
 		utilnet.CloseIdleConnectionsFor(rt)
 	}
 }

@@ -1,0 +1,57 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"time"
+)
+
+const (
+	// knownFor is how long a token is known after kube-apiserver has accepted it. A token that is no longer valid is
+	// forgotten at its first 401, so the time only bounds what the memory is about.
+	knownFor = 10 * time.Minute
+	// maxKnown bounds how many tokens are known: more than the pods of a cluster of 5,000 nodes usually have in use at
+	// a time, in about 8 MB. The token of which nothing was heard for longest is forgotten first.
+	maxKnown = 32 << 10
+)
+
+// knownTokens remembers the tokens that kube-apiserver has accepted lately. Their owners are known clients; all others
+// who bring a token, or nothing, are strangers, and whatever strangers do must not be felt by known clients. Only hashes
+// are kept. Its methods may be called from any goroutine.
+type knownTokens struct{ accepted answers[struct{}] }
+
+func newKnownTokens() *knownTokens { return &knownTokens{answers[struct{}]{most: maxKnown}} }
+
+// knownTokensOf returns those that upstream knows by all that it sends, or else new ones.
+func knownTokensOf(upstream doer) *knownTokens {
+	if u, ok := upstream.(*Upstream); ok {
+		return u.tokens
+	}
+	return newKnownTokens()
+}
+
+// has reports whether id brings a known token.
+func (k *knownTokens) has(id identity) bool {
+	if id.kind != kindToken || id.token == "" {
+		return false
+	}
+	_, ok := k.accepted.get(sha256.Sum256([]byte(id.token)))
+	return ok
+}
+
+// heard notes how kube-apiserver has answered a request of id. Its handlers for OPTIONS, bad timeouts and shutdown
+// answer before anybody looks at the token; nothing before that answers other methods with 2xx or 403.
+func (k *knownTokens) heard(id identity, method string, code int) {
+	if id.kind != kindToken || id.token == "" {
+		return
+	}
+	var ttl time.Duration
+	switch {
+	case code == http.StatusUnauthorized:
+	case method != http.MethodOptions && (code >= 200 && code < 300 || code == http.StatusForbidden):
+		ttl = knownFor
+	default:
+		return
+	}
+	k.accepted.put(sha256.Sum256([]byte(id.token)), struct{}{}, time.Now(), ttl)
+}

@@ -12,7 +12,6 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
-	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -148,8 +147,8 @@ func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.R
 	passthroughInFlight.Add(1)
 	body := &requestBody{conn: ctx.Conn()}
 	if hasBody(ctx) {
-		body.stream = ctx.RequestBodyStream()
-		req.Body, req.ContentLength = &bodyAttempt{body: body}, int64(ctx.Request.Header.ContentLength())
+		body.stream, body.length = ctx.RequestBodyStream(), ctx.Request.Header.ContentLength()
+		req.Body, req.ContentLength = &bodyAttempt{body: body}, int64(body.length)
 		req.GetBody = body.again
 	} else {
 		body.atEnd.Store(true)
@@ -238,7 +237,9 @@ func unreachable(req *http.Request, err error) *metav1.Status {
 // is not who they say, and has not looked at the requests that came last: net/http then sends those again, or they fail. All who bring
 // tokens share a connection, and no stranger must be able to have another's request fail.
 type requestBody struct {
-	conn  net.Conn
+	conn   net.Conn
+	length int // chunkedLength for one in chunks
+
 	atEnd atomic.Bool // the body has been read to its end
 
 	releasing atomic.Bool
@@ -308,7 +309,7 @@ func (b *requestBody) readAt(p []byte, at int) (int, error) {
 	} else {
 		b.kept = nil
 	}
-	if err == io.EOF && !wholeBody(b.stream) {
+	if err == io.EOF && !b.wholeLocked() {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
@@ -319,12 +320,12 @@ func (b *requestBody) readAt(p []byte, at int) (int, error) {
 	return n, err
 }
 
-// wholeBody reports whether a stream of fasthttp's that has said io.EOF has seen the end of the body. It says the same when the client's
-// connection ends between two chunks, and only a field of its own tells the difference: half of an object must not be taken for all of it. A
-// body of known length that ends early is net/http's to notice.
-func wholeBody(stream io.Reader) bool {
-	eof := reflect.Indirect(reflect.ValueOf(stream)).FieldByName("eof")
-	return !eof.IsValid() || eof.Bool()
+// wholeLocked reports whether a stream that has said io.EOF has brought all of the body.
+func (b *requestBody) wholeLocked() bool {
+	if b.length == chunkedLength {
+		return sawEnd(b.stream)
+	}
+	return b.total == b.length
 }
 
 // release ends a read in progress, reads a little of what is left, and gives the stream back to fasthttp. It reports

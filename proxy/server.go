@@ -75,6 +75,9 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
+	if err := checkBodyEnd(); err != nil {
+		return nil, err
+	}
 	cfg, err := upstreamConfig(opts)
 	if err != nil {
 		return nil, err

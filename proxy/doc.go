@@ -85,7 +85,7 @@
 //	a handshake or a head that does not end      closed, or 408, 32 s after its beginning, however steadily it comes
 //	no HTTP/1.1, a head of more than 64 KiB      fasthttp: 400, 431, 501
 //	two readings of one head                     checkHead: 400, 417, 431, 501, 505, and the connection ends
-//	another host's web page                      local: 403, on the insecure port and on an admin port on loopback
+//	a web page of another host or port           local: 403, on the insecure port and on an admin port on loopback
 //	nobody, or somebody one may not act as       identify, actAs: 401, 403
 //	a target that is no path                     passthrough: 400
 //	a body that does not come, or breaks off     requestBody: 408, 400; never sent on as a whole one

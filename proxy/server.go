@@ -9,11 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -425,7 +423,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 	if !secure && !local(ctx) {
 		rejectedForeignHost.Inc()
 		s.refuse(ctx, identity{}, failure(http.StatusForbidden, metav1.StatusReasonForbidden,
-			"this port serves requests to localhost only, and not those of web pages from elsewhere"))
+			"this port serves programs on this host and pages of its own only, no requests or links of other web pages"))
 		return false
 	}
 	if s.upstream.via.marked(ctx) {
@@ -469,29 +467,6 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 func (s *Server) refuse(ctx *fasthttp.RequestCtx, id identity, st *metav1.Status) {
 	writeStatus(ctx, st)
 	s.audit.refused(ctx, id, st)
-}
-
-// local reports whether a request to the insecure port comes from a client on this host rather than from a web page that a browser on this
-// host shows: such a page can make its own name resolve to 127.0.0.1, or send requests to 127.0.0.1 that carry its origin.
-func local(ctx *fasthttp.RequestCtx) bool {
-	if !localHost(string(ctx.Request.Header.Host())) || !localHost(string(ctx.Host())) { // the second is the target's, in absolute form
-		return false
-	}
-	origin := ctx.Request.Header.Peek("Origin")
-	if len(origin) == 0 {
-		return true
-	}
-	u, err := url.Parse(string(origin))
-	return err == nil && u.Host != "" && localHost(u.Host)
-}
-
-func localHost(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = strings.Trim(hostport, "[]")
-	}
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback() || hostport == ""
 }
 
 // rejectMalformed answers a request that fasthttp could not read; it closes the connection afterwards.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -46,7 +47,7 @@ func writeBody(ctx *fasthttp.RequestCtx, r *cachedRead, b bodySlices) {
 		ctx.SetBody(slices.Concat(b...))
 		return
 	}
-	ctx.Response.SetBodyStream(&bodyStream{conn: ctx.Conn(), slices: b}, size)
+	ctx.Response.SetBodyStream(&bodyStream{conn: ctx.Conn(), slices: b, log: r.lane.log}, size)
 }
 
 // writeCompressed makes what parts stand for the response.
@@ -63,12 +64,14 @@ const copiedBody = 16 << 10
 // never read.
 type bodyStream struct {
 	conn   net.Conn
+	log    *slog.Logger
 	slices bodySlices
 }
 
 func (s *bodyStream) SupportsBodyWriteTo() bool { return true }
 
-func (s *bodyStream) WriteTo(w io.Writer) (int64, error) {
+func (s *bodyStream) WriteTo(w io.Writer) (n int64, err error) {
+	defer caught(s.log, "response body", func() { err = errPanicked }) // fasthttp closes the connection
 	if b, ok := w.(*bufio.Writer); ok {
 		if err := b.Flush(); err != nil {
 			return 0, err

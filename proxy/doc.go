@@ -246,4 +246,6 @@
 //     another while the client does not read;
 //   - fasthttp's: one for each connection between two requests or being answered;
 //   - two for each passed-through stream, one of which waits for the client to leave.
+//
+// A panic in what is done for one client ends that client's connection, is logged and counted; see caught for where, and where not.
 package proxy

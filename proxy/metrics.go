@@ -118,7 +118,7 @@ var (
 		"How often do the definitions of custom resources change, which ends their watches?"))
 
 	handlerPanics = metrics.NewCounter(describe("counter", "watchfan_handler_panics_total",
-		"Did a handler panic? Each one is a bug of ours, and logged."))
+		"Did the handling of a request or of a stream panic? Each one is a bug of ours, is logged, and ends that client's connection alone."))
 )
 
 // The metrics of a server that runs; see registerMetrics.

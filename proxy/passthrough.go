@@ -145,7 +145,7 @@ func (p *passthrough) forwardHeader(ctx *fasthttp.RequestCtx) http.Header {
 // forward answers ctx with the response to req, whose body is streamed from the client.
 func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.Request) {
 	passthroughInFlight.Add(1)
-	body := &requestBody{conn: ctx.Conn()}
+	body := &requestBody{conn: ctx.Conn(), log: p.log}
 	if hasBody(ctx) {
 		body.stream, body.length = ctx.RequestBodyStream(), ctx.Request.Header.ContentLength()
 		req.Body, req.ContentLength = &bodyAttempt{body: body}, int64(body.length)
@@ -191,7 +191,7 @@ func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.R
 		// Answered early. What the client still sends cannot be told from its next request.
 		ctx.SetConnectionClose()
 	}
-	stream := &responseBody{ReadCloser: resp.Body, conn: ctx.Conn(), request: body}
+	stream := &responseBody{ReadCloser: resp.Body, conn: ctx.Conn(), request: body, log: p.log}
 	if noBody {
 		if resp.ContentLength >= 0 && resp.StatusCode >= 200 && resp.StatusCode != http.StatusNoContent {
 			ctx.Response.Header.SetContentLength(int(resp.ContentLength))
@@ -239,6 +239,7 @@ func unreachable(req *http.Request, err error) *metav1.Status {
 type requestBody struct {
 	conn   net.Conn
 	length int // chunkedLength for one in chunks
+	log    *slog.Logger
 
 	atEnd atomic.Bool // the body has been read to its end
 
@@ -276,8 +277,10 @@ func (b *requestBody) again() (io.ReadCloser, error) {
 	return &bodyAttempt{body: b}, nil
 }
 
-func (a *bodyAttempt) Read(p []byte) (int, error) {
-	n, err := a.body.readAt(p, a.at)
+// Read implements io.Reader, for net/http on goroutines that are its own or everybody's.
+func (a *bodyAttempt) Read(p []byte) (n int, err error) {
+	defer caught(a.body.log, "request body", func() { n, err = 0, errPanicked })
+	n, err = a.body.readAt(p, a.at)
 	a.at += n
 	return n, err
 }
@@ -370,6 +373,7 @@ type responseBody struct {
 	io.ReadCloser
 	conn    net.Conn
 	request *requestBody
+	log     *slog.Logger
 }
 
 // SupportsBodyWriteTo makes fasthttp use WriteTo.
@@ -378,6 +382,7 @@ func (*responseBody) SupportsBodyWriteTo() bool { return true }
 // WriteTo sends on each read as it comes, which fasthttp's own loop does only for bodies of unknown length, and gives each write its
 // own time.
 func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
+	defer caught(b.log, "response body", func() { err = errPanicked }) // fasthttp closes the connection
 	buf := copyBuffers.Get().(*[copyBufferSize]byte)
 	defer copyBuffers.Put(buf)
 	flusher, _ := w.(interface{ Flush() error })
@@ -404,9 +409,10 @@ func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-func (b *responseBody) Close() error {
+func (b *responseBody) Close() (err error) {
+	defer caught(b.log, "response body", func() { err = errPanicked })
 	passthroughInFlight.Add(-1)
-	err := b.ReadCloser.Close()
+	err = b.ReadCloser.Close()
 	b.request.release()
 	return err
 }
@@ -452,7 +458,10 @@ func (p *passthrough) exchange(h *hijacked, x *exchange) (reusable bool) {
 	defer passthroughStreams.Add(-1)
 	ctx, cancel := context.WithCancel(p.streams)
 	defer cancel()
-	go h.WaitRead(cancel)
+	go func() {
+		defer caught(p.log, "stream's reader", cancel)
+		h.WaitRead(cancel)
+	}()
 
 	send := p.upstream.DoAs
 	if x.upgrade {
@@ -590,6 +599,7 @@ func (p *passthrough) tunnel(h *hijacked, resp *http.Response) {
 
 	ended := make(chan error, 2)
 	join := func(to io.Writer, from io.Reader) {
+		defer caught(p.log, "upgraded connection", func() { ended <- errPanicked })
 		_, err := io.Copy(to, from)
 		if err == nil {
 			err = closeWrite(to)

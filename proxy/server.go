@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,7 +112,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	streams, s.endStreams = context.WithCancel(s.ctx)
 
 	s.front = frontServer(s.serve, log)
-	s.conns = newConnections(s.front, opts.MaxConnectionAge)
+	s.conns = newConnections(s.front, opts.MaxConnectionAge, log)
 	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, log: log, requests: s.ctx, streams: streams}
 	s.cached = newCachedReads(s, poller)
 	s.memory = newMemory(&s.opts, s.cached.shed, log)
@@ -123,7 +122,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.health.add("resident-resources", s.cached.residentSynced)
 	s.health.pages = adminPages(s)
 	s.admin = &fasthttp.Server{
-		Handler:               s.health.handle,
+		Handler:               s.serveAdmin,
 		Logger:                fasthttpLogger{log},
 		ReadTimeout:           headerTimeout,
 		WriteTimeout:          stallTimeout,
@@ -148,9 +147,15 @@ func frontServer(handler fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Se
 	return &fasthttp.Server{
 		Handler:        handler,
 		HeaderReceived: settleExpectation,
-		ExpectHandler:  refuseBody,
-		ErrorHandler:   rejectMalformed,
-		Logger:         fasthttpLogger{log},
+		ExpectHandler: func(ctx *fasthttp.RequestCtx) (code int) {
+			defer caught(log, "expectation", func() { code = http.StatusExpectationFailed })
+			return refuseBody(ctx)
+		},
+		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {
+			defer caught(log, "malformed request", nil) // the connection is closed anyway
+			rejectMalformed(ctx, err)
+		},
+		Logger: fasthttpLogger{log},
 
 		ReadBufferSize: maxHeaderBytes, // also the limit of a request's head
 		ReadTimeout:    headerTimeout,
@@ -377,15 +382,11 @@ func (s *Server) shutdown() {
 
 // serve is the front's handler: handle, kept from taking the process down, and the request's body brought to its end.
 func (s *Server) serve(ctx *fasthttp.RequestCtx) {
-	defer func() {
-		if p := recover(); p != nil {
-			handlerPanics.Inc()
-			s.log.Error("Handler panicked", "panic", p, "stack", string(debug.Stack()))
-			ctx.Hijack(nil)
-			writeStatus(ctx, failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, "internal error, see the proxy's log"))
-			ctx.SetConnectionClose()
-		}
-	}()
+	defer caught(s.log, "request", func() {
+		ctx.Hijack(nil)
+		writeStatus(ctx, failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, errPanicked.Error()))
+		ctx.SetConnectionClose()
+	})
 	defer func() {
 		if !ctx.Hijacked() { // or whoever has taken the connection over does so
 			slotOf(ctx).release()
@@ -416,6 +417,15 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	if body := ctx.RequestBodyStream(); body != nil && !discardBody(ctx.Conn(), body) {
 		ctx.SetConnectionClose()
 	}
+}
+
+// serveAdmin is the admin port's handler.
+func (s *Server) serveAdmin(ctx *fasthttp.RequestCtx) {
+	defer caught(s.log, "admin request", func() {
+		writeText(ctx, http.StatusInternalServerError, errPanicked.Error()+"\n")
+		ctx.SetConnectionClose()
+	})
+	s.health.handle(ctx)
 }
 
 // handle answers one request, here or from kube-apiserver, and reports whether it was passed through.

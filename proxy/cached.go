@@ -31,6 +31,7 @@ type cachedReads struct {
 	conns       *connections
 	poller      *poller
 	watchers    watchers
+	fairness    *fairness
 	log         *slog.Logger
 	ctx         context.Context // ends when no more is to be served
 
@@ -73,6 +74,7 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 			defined:    make(map[schema.GroupResource]*definition),
 		},
 	}
+	c.fairness = newFairness(s.ctx, runtime.GOMAXPROCS(0))
 	c.definitions = &definitions{lanes: c.lanes, discovery: s.discovery, log: s.log}
 	return c
 }
@@ -188,9 +190,13 @@ func (c *cachedReads) serveFrom(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	case "watch":
 		return c.serveWatch(ctx, r)
 	case "list":
-		return c.serveList(ctx, r)
+		r.seat = c.fairness.seat(ctx, r)
+		defer r.seat.give()
+		return c.serveList(ctx, r) || r.refusedSeat(ctx)
 	}
-	return c.serveGet(ctx, r)
+	r.seat = c.fairness.seat(ctx, r)
+	defer r.seat.give()
+	return c.serveGet(ctx, r) || r.refusedSeat(ctx)
 }
 
 // cachedRead is a request that a lane may answer.
@@ -214,7 +220,10 @@ type cachedRead struct {
 	lane   *lane
 	filter *fanout.Filter
 	kept   bool // by a watch, which releases the lane when it ends
-	alone  bool // it is counted in lane.alone
+
+	// Set by serveFrom, for gets and lists.
+	seat  *seat
+	alone bool // it is counted in lane.alone
 }
 
 // startsLane reports whether the request is reason enough to follow the resource upstream: one object's current state is not.

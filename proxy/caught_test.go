@@ -104,7 +104,7 @@ func TestPanicEndsItsClientAlone(t *testing.T) {
 func TestPanicInRequestBody(t *testing.T) {
 	c, other := net.Pipe()
 	t.Cleanup(func() { c.Close(); other.Close() })
-	b := &requestBody{conn: c, length: 4, stream: panicker{}}
+	b := &requestBody{conn: c, length: 4, stream: panicker{}, log: slog.New(slog.DiscardHandler)}
 	if _, err := io.ReadAll(&bodyAttempt{body: b}); !errors.Is(err, errPanicked) {
 		t.Errorf("%v, want %v", err, errPanicked)
 	}

@@ -372,6 +372,15 @@ func (g *gatherConn) release(goesOn bool) {
 	g.holding, g.sealed = !goesOn, nil
 }
 
+// sealedBytes ends holding, and returns what has been sealed meanwhile, one of buffers; nil is nothing.
+func (g *gatherConn) sealedBytes() *[]byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	sealed := g.sealed
+	g.holding, g.sealed = false, nil
+	return sealed
+}
+
 // writeTo writes what the socket takes.
 func (g *gatherConn) writeTo(fd uintptr) error {
 	g.mu.Lock()

@@ -64,6 +64,12 @@ func (s Snapshot) Ascend(f *Filter, after string, yield func(*framing.Object) bo
 	s.ascend(f, after, func(o *framing.Object, selected bool) bool { return !selected || yield(o) })
 }
 
+// Visit is Ascend, but also calls visit for objects that f does not select where they have to be looked at, so that a caller sees how long the
+// search takes.
+func (s Snapshot) Visit(f *Filter, after string, visit func(o *framing.Object, selected bool) bool) {
+	s.ascend(f, after, visit)
+}
+
 // ascend calls visit for each object that f might select, in key order, beginning behind the key after, until visit returns false; selected says
 // whether f does.
 func (s Snapshot) ascend(f *Filter, after string, visit func(o *framing.Object, selected bool) bool) {

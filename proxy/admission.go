@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net/http"
 	"sync"
 	"time"
 
@@ -46,10 +44,6 @@ func newAdmission(opts *Options, m *memory, auth *authorizer, log *slog.Logger) 
 		holders: make(map[holder]int), logged: make(map[rejection]time.Time),
 	}
 }
-
-// retryLeast and retrySpread are when a refused client comes again, in seconds: all at different times, so that those who came at once
-// don't do so for ever.
-const retryLeast, retrySpread = 5, 11
 
 // begin lets the request of ctx begin, or returns why not; req is what lanes could answer of it, nil is nothing. slot is to be released when
 // the request has ended; nil is nothing to release. wait ends the wait for whose a token is.
@@ -131,9 +125,7 @@ func (a *admission) refuseLocked(why rejection, message string) *metav1.Status {
 		a.logged[why] = now
 		a.log.Warn("Refused requests", "reason", string(why), "watches", a.watches)
 	}
-	st := failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Too many requests, please try again later: "+message)
-	st.Details = &metav1.StatusDetails{RetryAfterSeconds: retryLeast + rand.Int32N(retrySpread)}
-	return st
+	return tooManyRequests(message)
 }
 
 // isWatch reports whether the request asks for a watch, as kube-apiserver would read it.

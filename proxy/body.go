@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -46,7 +47,7 @@ func writeBody(ctx *fasthttp.RequestCtx, r *cachedRead, b bodySlices) {
 		ctx.SetBody(slices.Concat(b...))
 		return
 	}
-	ctx.Response.SetBodyStream(&bodyStream{conn: ctx.Conn(), slices: b}, size)
+	ctx.Response.SetBodyStream(&bodyStream{conn: ctx.Conn(), slices: b, seat: r.seat, log: r.lane.log}, size)
 }
 
 // writeCompressed makes what parts stand for the response.
@@ -64,22 +65,30 @@ const copiedBody = 16 << 10
 type bodyStream struct {
 	conn   net.Conn
 	slices bodySlices
+	seat   *seat // not held
+	log    *slog.Logger
 }
 
 func (s *bodyStream) SupportsBodyWriteTo() bool { return true }
 
-func (s *bodyStream) WriteTo(w io.Writer) (int64, error) {
+func (s *bodyStream) WriteTo(w io.Writer) (n int64, err error) {
+	defer caught(s.log, "response body", func() { err = errPanicked }) // fasthttp closes the connection
 	if b, ok := w.(*bufio.Writer); ok {
 		if err := b.Flush(); err != nil {
 			return 0, err
 		}
-		w = s.conn
+		w = accepted(s.conn)
 	}
-	if _, ok := w.(*tls.Conn); ok {
-		return writeJoined(w, s.slices)
+	t, ok := w.(*tls.Conn)
+	if !ok {
+		vector := net.Buffers(s.slices) // which is ours, and used up
+		return vector.WriteTo(w)
 	}
-	vector := net.Buffers(s.slices) // which is ours, and used up
-	return vector.WriteTo(w)
+	gather, ok := t.NetConn().(*gatherConn)
+	if !ok || s.slices.size() <= sealedAtOnce {
+		return writeJoined(t, s.slices)
+	}
+	return writeJoined(&sealer{t, gather, s.seat}, s.slices)
 }
 
 func (s *bodyStream) Read([]byte) (int, error) {
@@ -101,7 +110,43 @@ func writeJoined(w io.Writer, slices bodySlices) (n int64, err error) {
 	return n, buf.Flush()
 }
 
-var bodyBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 256<<10) }}
+// sealedAtOnce is how much is sealed at a time, which takes some 0.2 ms. A body that is not longer takes no seat for it.
+const sealedAtOnce = 256 << 10
+
+var bodyBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, sealedAtOnce) }}
+
+// sealer seals what is written in a seat, and writes that to the client without one, for as long as that takes.
+type sealer struct {
+	tls    *tls.Conn
+	gather *gatherConn
+	seat   *seat
+}
+
+func (s *sealer) Write(p []byte) (int, error) {
+	sealed, err := s.seal(p)
+	if err != nil {
+		return 0, err
+	}
+	defer giveBack(sealed)
+	if _, err := s.gather.TCPConn.Write(*sealed); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (s *sealer) seal(p []byte) (*[]byte, error) {
+	if err := s.seat.resume(); err != nil {
+		return nil, err
+	}
+	defer s.seat.give()
+	s.gather.hold()
+	_, err := s.tls.Write(p)
+	sealed := s.gather.sealedBytes()
+	if err == nil && sealed == nil {
+		err = errors.New("TLS has sealed nothing")
+	}
+	return sealed, err
+}
 
 // compressedLists are the compressed items of lists that have been asked for lately: who asks for the same state again, whatever
 // resourceVersion it has by then, is sent the same bytes. Its methods may be called from any goroutine.
@@ -129,16 +174,17 @@ type listKey struct {
 type compressedList struct {
 	state  fanout.Identity
 	extent extent
-	donec  chan struct{} // closed when items is set; never sent on
+	donec  chan struct{} // closed when the rest is set; never sent on
 	items  framing.Deflated
+	failed bool
 
 	// Guarded by compressedLists.mu.
 	size int // 0 until compressed
 	used time.Time
 }
 
-// get returns the compressed items of a list, waiting for who compresses them, if they are of this state.
-func (c *compressedLists) get(key listKey, state fanout.Identity) (extent, framing.Deflated, bool) {
+// get returns the compressed items of a list if they are of this state. To wait for the read that compresses them, s is given up.
+func (c *compressedLists) get(s *seat, key listKey, state fanout.Identity) (extent, framing.Deflated, bool) {
 	c.mu.Lock()
 	l := c.lists[key]
 	if l == nil || l.state != state {
@@ -147,17 +193,32 @@ func (c *compressedLists) get(key listKey, state fanout.Identity) (extent, frami
 	}
 	l.used = time.Now()
 	c.mu.Unlock()
-	<-l.donec
+	if !l.await(s) {
+		return extent{}, framing.Deflated{}, false
+	}
 	return l.extent, l.items, true
 }
 
-// add compresses the items of a list, unless somebody else just has.
-func (c *compressedLists) add(key listKey, state fanout.Identity, x extent, items bodySlices) framing.Deflated {
+// await waits until the list is compressed, and reports false if that came to nothing.
+func (l *compressedList) await(s *seat) bool {
+	select {
+	case <-l.donec:
+	default:
+		s.give()
+		<-l.donec
+	}
+	return !l.failed
+}
+
+// add compresses the items of a list, in seat s, unless somebody else just has.
+func (c *compressedLists) add(s *seat, key listKey, state fanout.Identity, x extent, items bodySlices) framing.Deflated {
 	c.mu.Lock()
 	if l := c.lists[key]; l != nil && l.state == state {
 		c.mu.Unlock()
-		<-l.donec
-		return l.items
+		if l.await(s) {
+			return l.items
+		}
+		return framing.Deflate(gzipLevel, s.pieces(slices.Values(items)))
 	}
 	now := time.Now()
 	c.removeLocked(key)
@@ -169,16 +230,27 @@ func (c *compressedLists) add(key listKey, state fanout.Identity, x extent, item
 	c.lists[key] = l
 	c.mu.Unlock()
 
-	l.items = framing.Deflate(gzipLevel, slices.Values(items))
+	l.failed = true // should this panic, the others compress for themselves
+	defer c.keep(key, l)
+	l.items = framing.Deflate(gzipLevel, s.pieces(slices.Values(items)))
+	l.failed = false
+	return l.items
+}
+
+// keep has l be found from now on, unless it has failed, and ends the wait for it.
+func (c *compressedLists) keep(key listKey, l *compressedList) {
 	close(l.donec)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lists[key] == l {
+	switch {
+	case c.lists[key] != l:
+	case l.failed:
+		c.removeLocked(key)
+	default:
 		l.size = l.items.Len()
 		c.bytes += l.size
 		c.shrinkLocked()
 	}
-	return l.items
 }
 
 // shrinkLocked forgets the lists that have not been asked for longest until the others fit.

@@ -34,6 +34,7 @@ type cachedReads struct {
 	conns       *connections
 	poller      *poller
 	watchers    watchers
+	fairness    *fairness
 	log         *slog.Logger
 	ctx         context.Context // ends when no more is to be served
 
@@ -77,6 +78,7 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 			defined:    make(map[schema.GroupResource]*definition),
 		},
 	}
+	c.fairness = newFairness(s.ctx, runtime.GOMAXPROCS(0))
 	c.definitions = &definitions{lanes: c.lanes, discovery: s.discovery, log: s.log}
 	return c
 }
@@ -205,18 +207,25 @@ func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (serv
 		return false, nil
 	}
 	ready, refused := c.awaitLane(ctx, r)
-	return ready && c.serveFrom(ctx, r), refused
+	if !ready {
+		return false, refused
+	}
+	return c.serveFrom(ctx, r)
 }
 
-// serveFrom answers the request from its lane. It reports false, having done nothing, if it can't.
-func (c *cachedReads) serveFrom(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
-	switch r.verb {
-	case "watch":
-		return c.serveWatch(ctx, r)
-	case "list":
-		return c.serveList(ctx, r)
+// serveFrom answers the request from its lane. It reports false, having done nothing, if it can't, and with refused if it is to be refused.
+func (c *cachedReads) serveFrom(ctx *fasthttp.RequestCtx, r *cachedRead) (served bool, refused *metav1.Status) {
+	if r.verb == "watch" {
+		return c.serveWatch(ctx, r), nil
 	}
-	return c.serveGet(ctx, r)
+	r.seat = c.fairness.seat(ctx, r)
+	defer r.seat.give()
+	if r.verb == "list" {
+		served = c.serveList(ctx, r)
+	} else {
+		served = c.serveGet(ctx, r)
+	}
+	return served, r.seat.refused
 }
 
 // cachedRead is a request that a lane may answer.
@@ -242,6 +251,9 @@ type cachedRead struct {
 	lane   *lane
 	filter *fanout.Filter
 	kept   bool // by a watch, which releases the lane when it ends
+
+	// Set by serveFrom, for gets and lists.
+	seat *seat
 }
 
 // startsLane reports whether the request is reason enough to follow the resource upstream: one object's current state is not.

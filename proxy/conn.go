@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -28,6 +29,7 @@ var longAgo = time.Unix(1, 0)
 type connections struct {
 	server *fasthttp.Server // immutable once serving
 	maxAge time.Duration    // Options.MaxConnectionAge
+	log    *slog.Logger
 
 	emptyOnce sync.Once
 	empty     chan struct{} // closed once closing is set and open is empty; never sent on
@@ -43,8 +45,8 @@ type clientConn struct {
 	old   fanout.Instant // when it is as old as one may get; 0 for never
 }
 
-func newConnections(s *fasthttp.Server, maxAge time.Duration) *connections {
-	cs := &connections{server: s, maxAge: maxAge, open: make(map[net.Conn]clientConn), empty: make(chan struct{})}
+func newConnections(s *fasthttp.Server, maxAge time.Duration, log *slog.Logger) *connections {
+	cs := &connections{server: s, maxAge: maxAge, log: log, open: make(map[net.Conn]clientConn), empty: make(chan struct{})}
 	s.ConnState = cs.stateChanged
 	return cs
 }
@@ -131,7 +133,7 @@ func (cs *connections) checkEmptyLocked() {
 }
 
 // hijack takes the connection of ctx from fasthttp once its handler has returned, without a response, and calls serve on a
-// goroutine of its own. serve must end in Resume or Close. Nothing of ctx may be used in serve.
+// goroutine of its own. serve must end in Resume or Close; if it panics, the connection is closed. Nothing of ctx may be used in serve.
 func (cs *connections) hijack(ctx *fasthttp.RequestCtx, serve func(*hijacked)) {
 	c := accepted(ctx.Conn())
 	cs.mu.Lock()
@@ -143,7 +145,10 @@ func (cs *connections) hijack(ctx *fasthttp.RequestCtx, serve func(*hijacked)) {
 	ctx.Hijack(func(c net.Conn) {
 		h := cs.takeOver(c)
 		h.slot = slot
-		go serve(h)
+		go func() {
+			defer caught(cs.log, "connection taken over", h.Close)
+			serve(h)
+		}()
 	})
 }
 

@@ -88,12 +88,13 @@
 //	a handshake or a head that does not end      closed, or 408, 32 s after its beginning, however steadily it comes
 //	no HTTP/1.1, a head of more than 64 KiB      fasthttp: 400, 431, 501
 //	two readings of one head                     checkHead: 400, 417, 431, 501, 505, and the connection ends
-//	another host's web page                      local: 403, on the insecure port and on an admin port on loopback
+//	a web page of another host or port           local: 403, on the insecure port and on an admin port on loopback
 //	nobody, or somebody one may not act as       identify, actAs: 401, 403
 //	more tokens never seen than can be reviewed  reviewQueue: 429
 //	a target that is no path                     passthrough: 400
 //	a body that does not come, or breaks off     requestBody: 408, 400; never sent on as a whole one
 //	a client that does not read                  60 s for each write; watches have bounds of their own, see package fanout
+//	a user who lists all the time                fairness: takes turns with others; 429 for what waits beyond its bounds
 //
 // Whoever is in front of us, and kube-apiserver behind, must see the requests that we see: where two servers may read the same bytes in two
 // ways, nothing is passed on. proxy/e2e compares some 200 such requests with kube-apiserver's answers, and FuzzRequest compares what goes
@@ -104,6 +105,22 @@
 //
 // Nothing is served beyond this host without TLS (1.2 or 1.3, Go's ciphers) and somebody's identity: the insecure port is on 127.0.0.1, and an
 // admin port elsewhere shows everybody health, metrics, the lanes and with --profiling the watches, but profiles to this host only.
+//
+// # Fairness
+//
+// What a cached read costs in proportion to a collection is done in one of a few seats (GOMAXPROCS, two at least): searching with a selector,
+// collecting items, compressing them for the first time, reconstructing a past state, sealing a long body for TLS. One user has all seats but
+// one at most, and users who want more take turns of 2 ms, so that a short list is delayed by one turn of each other user, however long their lists
+// are. Nobody holds a seat while a client is written to. A user who has 300 reads waiting, or one for 15 s, is told to come again (429). A seat
+// that is free costs a read 0.3 µs. See fairness.
+//
+// Measured with 5,000 ConfigMaps of 22 MB in all, on 2 cores that clients and kube-apiserver used too: a list of 10 ConfigMaps over TLS, alone, and
+// while another user lists all on 20 connections; median and 99th percentile.
+//
+//	                               alone              beside plain lists    beside gzip lists of different selectors
+//	without seats                  0.4 ms, 5 ms       0.7 ms, 63 ms         15 ms, 477 ms
+//	with seats                     0.4 ms, 4 ms       0.7 ms, 12 ms         0.1 ms, 7 ms
+//	kube-apiserver                 1.0 ms, 4 ms       3.1 ms, 113 ms        242 ms, 519 ms
 //
 // # Why not delegated authentication
 //
@@ -250,4 +267,6 @@
 //     another while the client does not read;
 //   - fasthttp's: one for each connection between two requests or being answered;
 //   - two for each passed-through stream, one of which waits for the client to leave.
+//
+// A panic in what is done for one client ends that client's connection, is logged and counted; see caught for where, and where not.
 package proxy

@@ -623,25 +623,45 @@ func TestIdentities(t *testing.T) {
 func TestInsecurePortIsForThisHost(t *testing.T) {
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}))
 	for _, tc := range []struct {
-		host, origin string
-		want         int
+		host, lines string
+		want        int
 	}{
 		{"localhost:8001", "", 200},
-		{"127.0.0.1:8001", "http://localhost:3000", 200},
 		{"[::1]:8001", "", 200},
 		{"evil.example", "", 403},
 		{"localhost.evil.example:8001", "", 403},
-		{"localhost:8001", "https://evil.example", 403},
-		{"localhost:8001", "null", 403},
+
+		{"localhost:8001", "Origin: http://localhost:8001\n", 200},
+		{"LOCALHOST:8001", "Origin: http://localhost:8001\n", 200},
+		{"127.0.0.1:8001", "Origin: http://127.0.0.1:8001\n", 200},
+		{"[::1]:8001", "Origin: http://[::1]:8001\n", 200},
+		{"localhost", "Origin: http://localhost\n", 200},
+		{"localhost:80", "Origin: http://localhost\n", 200},
+		{"localhost:8001", "Origin: https://evil.example\n", 403},
+		{"localhost:8001", "Origin: null\n", 403},
+		{"localhost:8001", "Origin: http://localhost:3000\n", 403},
+		{"127.0.0.1:8001", "Origin: http://localhost:3000\n", 403},
+		{"127.0.0.1:8001", "Origin: http://localhost:8001\n", 403},
+		{"localhost:8001", "Origin: http://localhost\n", 403},
+		{"localhost:8001", "Origin: https://localhost:8001\n", 403},
+		{"localhost", "Origin: https://localhost\n", 403},
+		{"localhost:8001", "Origin: http://localhost:8001\nOrigin: http://localhost:3000\n", 403},
+		{"localhost:8001", "Origin: http://localhost:8001@evil.example\n", 403},
+
+		{"localhost:8001", "Sec-Fetch-Site: none\nSec-Fetch-Mode: navigate\n", 200},
+		{"localhost:8001", "Sec-Fetch-Site: same-origin\n", 200},
+		{"localhost:8001", "Sec-Fetch-Site: same-site\n", 403},
+		{"127.0.0.1:8001", "Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: no-cors\nSec-Fetch-Dest: image\n", 403},
+		{"127.0.0.1:8001", "Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: navigate\nSec-Fetch-Dest: document\nSec-Fetch-User: ?1\n", 403},
+		{"localhost:8001", "sec-fetch-site: cross-site\n", 403},
+		{"localhost:8001", "Sec-Fetch-Site: anything new\n", 403},
+		{"localhost:8001", "Sec-Fetch-Site: none\nSec-Fetch-Site: cross-site\n", 403},
+		{"localhost:8001", "Sec-Fetch-Site: same-origin\nOrigin: http://localhost:3000\n", 403},
 	} {
 		c := f.dial()
-		origin := ""
-		if tc.origin != "" {
-			origin = "Origin: " + tc.origin + "\n"
-		}
-		c.send("GET /version HTTP/1.1\nHost: %s\n%s\n", tc.host, strings.ReplaceAll(origin, "\n", "\r\n"))
+		c.send("GET /version HTTP/1.1\nHost: %s\n%s\n", tc.host, strings.ReplaceAll(tc.lines, "\n", "\r\n"))
 		if resp, _ := c.response(); resp.StatusCode != tc.want {
-			t.Errorf("Host %s, Origin %s: got %d, want %d", tc.host, tc.origin, resp.StatusCode, tc.want)
+			t.Errorf("Host %s, %q: got %d, want %d", tc.host, tc.lines, resp.StatusCode, tc.want)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (h *health) readiness() []healthCheck {
 func (h *health) handle(ctx *fasthttp.RequestCtx) {
 	if h.loopback && !local(ctx) {
 		rejectedForeignHost.Inc()
-		refuseForeign(ctx, "this port answers clients on this host only, also through kubectl port-forward, and no web pages from elsewhere")
+		refuseForeign(ctx, "this port answers clients on this host only, also through kubectl port-forward, and no requests or links of other web pages: type its address instead")
 		return
 	}
 	switch path := string(ctx.Path()); {

@@ -23,14 +23,14 @@ func TestAdminForeignHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	get := func(path, host, origin string) int {
+	get := func(path, host, name, value string) int {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.admin+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Host = host
-		if origin != "" {
-			req.Header.Set("Origin", origin)
+		if value != "" {
+			req.Header.Set(name, value)
 		}
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
@@ -41,15 +41,24 @@ func TestAdminForeignHost(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/statusz", "/livez", "/readyz", "/metrics", "/debug/lanes", "/debug/watchers", "/debug/pprof/", "/debug/pprof/heap", "/nosuch"} {
 		for _, host := range []string{"localhost", "localhost:" + port, "127.0.0.1:" + port, "[::1]:" + port, "LOCALHOST"} {
-			if code := get(path, host, ""); code == http.StatusForbidden {
+			if code := get(path, host, "", ""); code == http.StatusForbidden {
 				t.Errorf("%s of %s: %d", path, host, code)
 			}
 		}
 		for _, foreign := range [][2]string{{"pages.example", ""}, {"pages.example:" + port, ""}, {"localhost.pages.example", ""}, {"10.1.1.1", ""},
-			{"localhost", "http://pages.example"}, {"localhost", "null"}} {
-			if code := get(path, foreign[0], foreign[1]); code != http.StatusForbidden {
+			{"localhost", "http://pages.example"}, {"localhost", "null"}, {"localhost:" + port, "http://localhost:3000"}, {"localhost:" + port, "http://127.0.0.1:" + port}} {
+			if code := get(path, foreign[0], "Origin", foreign[1]); code != http.StatusForbidden {
 				t.Errorf("%s of %s from %q: %d, want 403", path, foreign[0], foreign[1], code)
 			}
+		}
+		// The status page asks for its own files and for /debug/lanes.
+		for site, allowed := range map[string]bool{"none": true, "same-origin": true, "same-site": false, "cross-site": false} {
+			if code := get(path, "localhost:"+port, "Sec-Fetch-Site", site); (code != http.StatusForbidden) != allowed {
+				t.Errorf("%s with Sec-Fetch-Site %s: %d", path, site, code)
+			}
+		}
+		if code := get(path, "localhost:"+port, "Origin", "http://localhost:"+port); code == http.StatusForbidden {
+			t.Errorf("%s with its own Origin: %d", path, code)
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()

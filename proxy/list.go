@@ -34,7 +34,10 @@ func (c *cachedReads) serveGet(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 		body = append(body, []byte("\n"))
 	}
 	if r.gzip && body.size() > gzipThreshold {
-		writeCompressed(ctx, r, framing.Deflate(gzipLevel, slices.Values(body)))
+		if !r.seat.begin() {
+			return false
+		}
+		writeCompressed(ctx, r, framing.Deflate(gzipLevel, r.seat.pieces(slices.Values(body))))
 		return true
 	}
 	writeBody(ctx, r, body)
@@ -47,6 +50,9 @@ func (c *cachedReads) serveList(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	if !ok {
 		return false
 	}
+	if !r.seat.begin() {
+		return false
+	}
 	key := listKey{lane: r.lane.laneKey, filter: r.filter.Key(), limit: r.limit}
 	if r.resourceVersion == "0" {
 		key.limit = 0 // as kube-apiserver's cache does
@@ -55,7 +61,7 @@ func (c *cachedReads) serveList(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 		key.after = r.namespacePrefix() + r.page.after
 	}
 	if r.gzip {
-		if extent, items, ok := c.compressed.get(key, snapshot.Identity()); ok {
+		if extent, items, ok := c.compressed.get(r.seat, key, snapshot.Identity()); ok {
 			head, tail := r.envelope(snapshot, extent)
 			writeCompressed(ctx, r, framing.Stored(head), items, framing.Stored(tail))
 			return true
@@ -64,7 +70,7 @@ func (c *cachedReads) serveList(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	items, extent := r.items(snapshot, key)
 	head, tail := r.envelope(snapshot, extent)
 	if r.gzip && len(head)+extent.bytes+len(tail) > gzipThreshold {
-		shared := c.compressed.add(key, snapshot.Identity(), extent, items)
+		shared := c.compressed.add(r.seat, key, snapshot.Identity(), extent, items)
 		writeCompressed(ctx, r, framing.Stored(head), shared, framing.Stored(tail))
 		return true
 	}
@@ -80,11 +86,23 @@ type extent struct {
 	more  int64  // how many keys are behind that, whether they match or not, as kube-apiserver counts
 }
 
-// items collects a list's items, as they stand in the list.
+// visitsBetween is how many objects are looked at between two looks at the time: some 50 ns each.
+const visitsBetween = 256
+
+// items collects a list's items, as they stand in the list, in the read's seat.
 func (r *cachedRead) items(snapshot fanout.Snapshot, key listKey) (items bodySlices, x extent) {
 	form := r.lane.form.Load()
 	last := ""
-	snapshot.Ascend(r.filter, key.after, func(o *framing.Object) bool {
+	visited := 0
+	pause := func() {
+		if visited++; visited%visitsBetween == 0 {
+			r.seat.pause()
+		}
+	}
+	snapshot.Visit(r.filter, key.after, func(o *framing.Object, selected bool) bool {
+		if pause(); !selected {
+			return true
+		}
 		open, item := form.Item(o, x.items == 0)
 		if open != "" {
 			items = append(items, []byte(open))
@@ -99,6 +117,7 @@ func (r *cachedRead) items(snapshot fanout.Snapshot, key listKey) (items bodySli
 		return items, x
 	}
 	snapshot.Ascend(r.filter.Scope(), last, func(*framing.Object) bool {
+		pause()
 		x.more++
 		return true
 	})

@@ -35,6 +35,7 @@ var logKeys = map[string]string{
 	"err":                 "an error",
 	"events":              "a number",
 	"file":                "a file's name",
+	"handler":             "what panicked, in a few words",
 	"fromResourceVersion": "a resourceVersion, where resourceVersion is how far",
 	"generation":          "a definition's",
 	"groupVersion":        "as apps/v1",

@@ -67,12 +67,19 @@ var (
 	}
 
 	rejectedRequests = describe("counter", "watchfan_rejected_requests_total",
-		"Are clients turned away before they are anybody, because they may not act as another, or because there are too many watches, too many reviews, too little memory, or a resource that takes long to be listed for the first time?")
+		"Requests that were refused here, by reason.")
 	rejectedUnauthorized  = metrics.NewCounter(rejectedRequests + `{reason="unauthorized"}`)
 	rejectedImpersonation = metrics.NewCounter(rejectedRequests + `{reason="impersonation"}`)
 	rejectedForeignHost   = metrics.NewCounter(rejectedRequests + `{reason="foreign_host"}`)
 	rejectedLoop          = metrics.NewCounter(rejectedRequests + `{reason="loop"}`)
 	rejectedMalformed     = metrics.NewCounter(rejectedRequests + `{reason="malformed"}`)
+
+	readsRefused = metrics.NewCounter(rejectedRequests + `{reason="max_waiting_reads"}`)
+
+	seatWaits = metrics.NewCounter(describe("counter", "watchfan_read_seat_waits_total",
+		"How often does the work of a cached read wait for other reads' work? See the package's documentation, Fairness."))
+	seatWaitSeconds = metrics.NewFloatCounter(describe("counter", "watchfan_read_seat_wait_seconds_total",
+		"How long does the work of cached reads wait for other reads' work, all in all?"))
 
 	rejectedConnections = metrics.NewCounter(describe("counter", "watchfan_rejected_connections_total",
 		"Have clients had as many connections as --max-connections, or the files that may be open, allow, or was memory spent? Counts those that were reset."))
@@ -119,7 +126,7 @@ var (
 		"How often do the definitions of custom resources change, which ends their watches?"))
 
 	handlerPanics = metrics.NewCounter(describe("counter", "watchfan_handler_panics_total",
-		"Did a handler panic? Each one is a bug of ours, and logged."))
+		"Did the handling of a request or of a stream panic? Each one is a bug of ours, is logged, and ends that client's connection alone."))
 )
 
 // The metrics of a server that runs; see registerMetrics.
@@ -140,6 +147,10 @@ var (
 		"How much of it is? At 80% of the limit caches are given up, at 90% new watches and lists are refused. 0 where there is no limit.")
 	avoidedLanes = describe("gauge", "watchfan_avoided_lanes",
 		"How many resources, in one encoding each, are passed through for a while because an object of theirs is too large or too deep to be cached, or because memory was full? The log names them.")
+	readSeatsInUse = describe("gauge", "watchfan_read_seats_in_use",
+		"How many cached reads are being searched for, collected, compressed or sealed now? One user never has all seats.")
+	readsWaiting = describe("gauge", "watchfan_reads_waiting",
+		"How many cached reads wait for a seat now?")
 	certificateExpiry = describe("gauge", "watchfan_serving_certificate_expiry_timestamp_seconds",
 		"When does the serving certificate end, in seconds since the Unix epoch?")
 )
@@ -160,6 +171,8 @@ func (s *Server) registerMetrics() (unregister func()) {
 	set.NewGauge(memoryUsedBytes, func() float64 { return float64(s.memory.used.Load()) })
 	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.lanes.avoiding()) })
 	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.verdicts.size()) })
+	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.fairness.seats()) })
+	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.fairness.waits.Load()) })
 	if s.certificate != nil {
 		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.current().Leaf.NotAfter.Unix()) })
 	}

@@ -12,7 +12,6 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
-	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -146,10 +145,10 @@ func (p *passthrough) forwardHeader(ctx *fasthttp.RequestCtx) http.Header {
 // forward answers ctx with the response to req, whose body is streamed from the client.
 func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.Request) {
 	passthroughInFlight.Add(1)
-	body := &requestBody{conn: ctx.Conn()}
+	body := &requestBody{conn: ctx.Conn(), log: p.log}
 	if hasBody(ctx) {
-		body.stream = ctx.RequestBodyStream()
-		req.Body, req.ContentLength = &bodyAttempt{body: body}, int64(ctx.Request.Header.ContentLength())
+		body.stream, body.length = ctx.RequestBodyStream(), ctx.Request.Header.ContentLength()
+		req.Body, req.ContentLength = &bodyAttempt{body: body}, int64(body.length)
 		req.GetBody = body.again
 	} else {
 		body.atEnd.Store(true)
@@ -192,7 +191,7 @@ func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.R
 		// Answered early. What the client still sends cannot be told from its next request.
 		ctx.SetConnectionClose()
 	}
-	stream := &responseBody{ReadCloser: resp.Body, conn: ctx.Conn(), request: body}
+	stream := &responseBody{ReadCloser: resp.Body, conn: ctx.Conn(), request: body, log: p.log}
 	if noBody {
 		if resp.ContentLength >= 0 && resp.StatusCode >= 200 && resp.StatusCode != http.StatusNoContent {
 			ctx.Response.Header.SetContentLength(int(resp.ContentLength))
@@ -238,7 +237,10 @@ func unreachable(req *http.Request, err error) *metav1.Status {
 // is not who they say, and has not looked at the requests that came last: net/http then sends those again, or they fail. Strangers share
 // a connection, and none of them must be able to have another's request fail; Upstream sends what cannot be sent again elsewhere.
 type requestBody struct {
-	conn  net.Conn
+	conn   net.Conn
+	length int // chunkedLength for one in chunks
+	log    *slog.Logger
+
 	atEnd atomic.Bool // the body has been read to its end
 
 	releasing atomic.Bool
@@ -275,8 +277,10 @@ func (b *requestBody) again() (io.ReadCloser, error) {
 	return &bodyAttempt{body: b}, nil
 }
 
-func (a *bodyAttempt) Read(p []byte) (int, error) {
-	n, err := a.body.readAt(p, a.at)
+// Read implements io.Reader, for net/http on goroutines that are its own or everybody's.
+func (a *bodyAttempt) Read(p []byte) (n int, err error) {
+	defer caught(a.body.log, "request body", func() { n, err = 0, errPanicked })
+	n, err = a.body.readAt(p, a.at)
 	a.at += n
 	return n, err
 }
@@ -308,7 +312,7 @@ func (b *requestBody) readAt(p []byte, at int) (int, error) {
 	} else {
 		b.kept = nil
 	}
-	if err == io.EOF && !wholeBody(b.stream) {
+	if err == io.EOF && !b.wholeLocked() {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
@@ -319,12 +323,12 @@ func (b *requestBody) readAt(p []byte, at int) (int, error) {
 	return n, err
 }
 
-// wholeBody reports whether a stream of fasthttp's that has said io.EOF has seen the end of the body. It says the same when the client's
-// connection ends between two chunks, and only a field of its own tells the difference: half of an object must not be taken for all of it. A
-// body of known length that ends early is net/http's to notice.
-func wholeBody(stream io.Reader) bool {
-	eof := reflect.Indirect(reflect.ValueOf(stream)).FieldByName("eof")
-	return !eof.IsValid() || eof.Bool()
+// wholeLocked reports whether a stream that has said io.EOF has brought all of the body.
+func (b *requestBody) wholeLocked() bool {
+	if b.length == chunkedLength {
+		return sawEnd(b.stream)
+	}
+	return b.total == b.length
 }
 
 // release ends a read in progress, reads a little of what is left, and gives the stream back to fasthttp. It reports
@@ -369,6 +373,7 @@ type responseBody struct {
 	io.ReadCloser
 	conn    net.Conn
 	request *requestBody
+	log     *slog.Logger
 }
 
 // SupportsBodyWriteTo makes fasthttp use WriteTo.
@@ -377,6 +382,7 @@ func (*responseBody) SupportsBodyWriteTo() bool { return true }
 // WriteTo sends on each read as it comes, which fasthttp's own loop does only for bodies of unknown length, and gives each write its
 // own time.
 func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
+	defer caught(b.log, "response body", func() { err = errPanicked }) // fasthttp closes the connection
 	buf := copyBuffers.Get().(*[copyBufferSize]byte)
 	defer copyBuffers.Put(buf)
 	flusher, _ := w.(interface{ Flush() error })
@@ -403,9 +409,10 @@ func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-func (b *responseBody) Close() error {
+func (b *responseBody) Close() (err error) {
+	defer caught(b.log, "response body", func() { err = errPanicked })
 	passthroughInFlight.Add(-1)
-	err := b.ReadCloser.Close()
+	err = b.ReadCloser.Close()
 	b.request.release()
 	return err
 }
@@ -451,7 +458,10 @@ func (p *passthrough) exchange(h *hijacked, x *exchange) (reusable bool) {
 	defer passthroughStreams.Add(-1)
 	ctx, cancel := context.WithCancel(p.streams)
 	defer cancel()
-	go h.WaitRead(cancel)
+	go func() {
+		defer caught(p.log, "stream's reader", cancel)
+		h.WaitRead(cancel)
+	}()
 
 	send := p.upstream.DoAs
 	if x.upgrade {
@@ -589,6 +599,7 @@ func (p *passthrough) tunnel(h *hijacked, resp *http.Response) {
 
 	ended := make(chan error, 2)
 	join := func(to io.Writer, from io.Reader) {
+		defer caught(p.log, "upgraded connection", func() { ended <- errPanicked })
 		_, err := io.Copy(to, from)
 		if err == nil {
 			err = closeWrite(to)

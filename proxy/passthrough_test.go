@@ -18,7 +18,7 @@ func TestRequestBodyAgain(t *testing.T) {
 		for _, before := range []int{0, 1, size / 2, size} {
 			c, other := net.Pipe()
 			t.Cleanup(func() { c.Close(); other.Close() })
-			b := &requestBody{conn: c, stream: bytes.NewReader(sent)}
+			b := &requestBody{conn: c, length: size, stream: bytes.NewReader(sent)}
 			first := &bodyAttempt{body: b}
 			if _, err := io.ReadFull(first, make([]byte, min(before, size))); err != nil {
 				t.Fatal(err)

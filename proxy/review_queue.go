@@ -4,8 +4,6 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"math/rand/v2"
-	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -210,13 +208,10 @@ func sourceOf(ctx *fasthttp.RequestCtx) netip.Prefix {
 	return source
 }
 
-// tooManyReviews has a client come again, at another time than the others.
+// tooManyReviews has a client come again later.
 func tooManyReviews() *metav1.Status {
 	rejectedReviews.Inc()
-	st := failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
-		"Too many requests, please try again later: too many clients wait to have their rights reviewed")
-	st.Details = &metav1.StatusDetails{RetryAfterSeconds: retryLeast + rand.Int32N(retrySpread)}
-	return st
+	return tooManyRequests("too many clients wait to have their rights reviewed")
 }
 
 var (

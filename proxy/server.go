@@ -9,11 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"runtime"
-	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,6 +72,9 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
+	if err := checkBodyEnd(); err != nil {
+		return nil, err
+	}
 	cfg, err := upstreamConfig(opts)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	streams, s.endStreams = context.WithCancel(s.ctx)
 
 	s.front = frontServer(s.serve, log)
-	s.conns = newConnections(s.front, opts.MaxConnectionAge)
+	s.conns = newConnections(s.front, opts.MaxConnectionAge, log)
 	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, log: log, requests: s.ctx, streams: streams}
 	s.cached = newCachedReads(s, poller)
 	s.memory = newMemory(&s.opts, s.cached.shed, log)
@@ -123,7 +123,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.health.add("resident-resources", s.cached.residentSynced)
 	s.health.pages = adminPages(s)
 	s.admin = &fasthttp.Server{
-		Handler:               s.health.handle,
+		Handler:               s.serveAdmin,
 		Logger:                fasthttpLogger{log},
 		ReadTimeout:           headerTimeout,
 		WriteTimeout:          stallTimeout,
@@ -148,9 +148,15 @@ func frontServer(handler fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Se
 	return &fasthttp.Server{
 		Handler:        handler,
 		HeaderReceived: settleExpectation,
-		ExpectHandler:  refuseBody,
-		ErrorHandler:   rejectMalformed,
-		Logger:         fasthttpLogger{log},
+		ExpectHandler: func(ctx *fasthttp.RequestCtx) (code int) {
+			defer caught(log, "expectation", func() { code = http.StatusExpectationFailed })
+			return refuseBody(ctx)
+		},
+		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {
+			defer caught(log, "malformed request", nil) // the connection is closed anyway
+			rejectMalformed(ctx, err)
+		},
+		Logger: fasthttpLogger{log},
 
 		ReadBufferSize: maxHeaderBytes, // also the limit of a request's head
 		ReadTimeout:    headerTimeout,
@@ -377,15 +383,11 @@ func (s *Server) shutdown() {
 
 // serve is the front's handler: handle, kept from taking the process down, and the request's body brought to its end.
 func (s *Server) serve(ctx *fasthttp.RequestCtx) {
-	defer func() {
-		if p := recover(); p != nil {
-			handlerPanics.Inc()
-			s.log.Error("Handler panicked", "panic", p, "stack", string(debug.Stack()))
-			ctx.Hijack(nil)
-			writeStatus(ctx, failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, "internal error, see the proxy's log"))
-			ctx.SetConnectionClose()
-		}
-	}()
+	defer caught(s.log, "request", func() {
+		ctx.Hijack(nil)
+		writeStatus(ctx, failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, errPanicked.Error()))
+		ctx.SetConnectionClose()
+	})
 	defer func() {
 		if !ctx.Hijacked() { // or whoever has taken the connection over does so
 			slotOf(ctx).release()
@@ -418,12 +420,21 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	}
 }
 
+// serveAdmin is the admin port's handler.
+func (s *Server) serveAdmin(ctx *fasthttp.RequestCtx) {
+	defer caught(s.log, "admin request", func() {
+		writeText(ctx, http.StatusInternalServerError, errPanicked.Error()+"\n")
+		ctx.SetConnectionClose()
+	})
+	s.health.handle(ctx)
+}
+
 // handle answers one request, here or from kube-apiserver, and reports whether it was passed through.
 func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 	if !secure && !local(ctx) {
 		rejectedForeignHost.Inc()
 		s.refuse(ctx, identity{}, failure(http.StatusForbidden, metav1.StatusReasonForbidden,
-			"this port serves requests to localhost only, and not those of web pages from elsewhere"))
+			"this port serves programs on this host and pages of its own only, no requests or links of other web pages"))
 		return false
 	}
 	if s.upstream.via.marked(ctx) {
@@ -468,29 +479,6 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 func (s *Server) refuse(ctx *fasthttp.RequestCtx, id identity, st *metav1.Status) {
 	writeStatus(ctx, st)
 	s.audit.refused(ctx, id, st)
-}
-
-// local reports whether a request to the insecure port comes from a client on this host rather than from a web page that a browser on this
-// host shows: such a page can make its own name resolve to 127.0.0.1, or send requests to 127.0.0.1 that carry its origin.
-func local(ctx *fasthttp.RequestCtx) bool {
-	if !localHost(string(ctx.Request.Header.Host())) || !localHost(string(ctx.Host())) { // the second is the target's, in absolute form
-		return false
-	}
-	origin := ctx.Request.Header.Peek("Origin")
-	if len(origin) == 0 {
-		return true
-	}
-	u, err := url.Parse(string(origin))
-	return err == nil && u.Host != "" && localHost(u.Host)
-}
-
-func localHost(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = strings.Trim(hostport, "[]")
-	}
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback() || hostport == ""
 }
 
 // rejectMalformed answers a request that fasthttp could not read; it closes the connection afterwards.

@@ -22,10 +22,9 @@ import (
 func (c *cachedReads) state(r *cachedRead) (s fanout.Snapshot, ok bool) {
 	ctx, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), c.opts.FreshnessTimeout)
 	defer cancel()
-	cache := r.lane.cache
 	switch {
 	case r.continueToken != "":
-		return cache.SnapshotAt(r.page.resourceVersion)
+		return r.snapshotAt(r.page.resourceVersion)
 	case r.resourceVersion == "":
 		return c.current(ctx, r)
 	}
@@ -34,15 +33,24 @@ func (c *cachedReads) state(r *cachedRead) (s fanout.Snapshot, ok bool) {
 		return s, false
 	}
 	if r.exact() {
-		if s, ok := cache.SnapshotAt(rv); ok {
+		if s, ok := r.snapshotAt(rv); ok {
 			return s, true
 		}
 		if s, ok := c.notOlderThan(ctx, r, rv); !ok || s.ResourceVersion == rv {
 			return s, ok
 		}
-		return cache.SnapshotAt(rv)
+		return r.snapshotAt(rv)
 	}
 	return c.notOlderThan(ctx, r, rv)
+}
+
+// snapshotAt returns the collection as of rv, which takes a step for each change since.
+func (r *cachedRead) snapshotAt(rv uint64) (s fanout.Snapshot, ok bool) {
+	if !r.seat.begin() {
+		return s, false
+	}
+	defer r.seat.give()
+	return r.lane.cache.SnapshotAt(rv)
 }
 
 // exact reports whether a list wants the state as of its resourceVersion and no other.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -45,6 +46,17 @@ func notFound(gvr schema.GroupVersionResource, name string) *metav1.Status {
 	st := apierrors.NewNotFound(gvr.GroupResource(), name).Status()
 	st.Kind, st.APIVersion = "Status", "v1"
 	return &st
+}
+
+// retryLeast and retrySpread are when a client that is told to come again does so, in seconds: clients that came at the
+// same time come again at different times.
+const retryLeast, retrySpread = 5, 11
+
+// tooManyRequests has a client come again later. client-go waits for the Retry-After and retries by itself.
+func tooManyRequests(why string) *metav1.Status {
+	st := failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Too many requests, please try again later: "+why)
+	st.Details = &metav1.StatusDetails{RetryAfterSeconds: retryLeast + rand.Int32N(retrySpread)}
+	return st
 }
 
 // serviceUnavailable answers what we cannot serve just now; the client may retry after a second.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -20,11 +21,17 @@ import (
 // goroutine of its own, with the reason, why the watch was revoked if it was, and whether the response is complete.
 func (c *cachedReads) stream(h *hijacked, r *cachedRead, w *watcher, head []byte, ended func(reason fanout.Reason, because string, complete bool)) {
 	sub, sink := w.sub, newSink(h.Conn(), c.poller)
-	sink.watcher = w
+	sink.watcher, sink.log = w, w.lane.log
 	gone := func() { sub.End(fanout.Ending{Reason: fanout.Gone}) }
-	if err := sink.begin(head, func() { h.WaitRead(gone) }); err != nil {
-		sub.Cancel()
-		ended(fanout.Gone, "", false)
+	sink.gone, sink.drop = gone, h.Close
+	began := false
+	defer func() {
+		if !began { // the client is gone, or this panics
+			sub.Cancel()
+			ended(fanout.Gone, "", false)
+		}
+	}()
+	if sink.begin(head, func() { h.WaitRead(gone) }) != nil {
 		return
 	}
 	release := c.auth.watchGrant(r.id, r.request, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
@@ -37,6 +44,7 @@ func (c *cachedReads) stream(h *hijacked, r *cachedRead, w *watcher, head []byte
 		}
 		ended(reason, because, complete)
 	}
+	began = true
 	c.flusher.Start(sub, sink)
 }
 
@@ -82,6 +90,9 @@ type sink struct {
 	gather *gatherConn // what tls writes to; nil in plaintext
 	poller *poller     // nil if it can't poll the connection
 	ended  func(reason fanout.Reason, complete bool)
+	gone   func() // ends the watch; nil in tests
+	drop   func() // closes the connection, once the watch has ended; nil in tests
+	log    *slog.Logger
 
 	watcher *watcher
 	evicted *evidence // why it was evicted, if it was; set before ended is called
@@ -149,12 +160,16 @@ func (s *sink) writeHead(head []byte) error {
 // readable implements pollable.
 func (s *sink) readable() {
 	if read := s.read.Swap(nil); read != nil {
-		go (*read)()
+		go func() {
+			defer caught(s.log, "watch's reader", s.gone)
+			(*read)()
+		}()
 	}
 }
 
 // Write implements fanout.Sink.
 func (s *sink) Write(batch [][]byte) (blocked bool, err error) {
+	defer caught(s.log, "watch's write", func() { blocked, err = false, errPanicked })
 	if s.tls != nil {
 		if err := s.seal(batch); err != nil {
 			return false, err
@@ -227,9 +242,13 @@ func giveBack(buf *[]byte) {
 // Drain implements fanout.Sink.
 func (s *sink) Drain(done func(error)) {
 	if s.poller == nil {
-		go func() { done(s.wait()) }()
+		go func() {
+			defer caught(s.log, "watch's drain", func() { done(errPanicked) })
+			done(s.wait())
+		}()
 		return
 	}
+	defer caught(s.log, "watch's drain", func() { done(errPanicked) })
 	s.drain(&done)
 }
 
@@ -254,6 +273,7 @@ func (s *sink) drain(done *func(error)) {
 
 // writable implements pollable.
 func (s *sink) writable() {
+	defer caught(s.log, "watch's drain", s.gone) // the poller's goroutine is everybody's
 	s.room.Store(true)
 	if done := s.drained.Swap(nil); done != nil {
 		s.drain(done)
@@ -275,7 +295,10 @@ func (s *sink) wait() error {
 }
 
 // Evicted implements fanout.Evictee.
-func (s *sink) Evicted(st fanout.State) { s.evicted = s.watcher.evidence(st, false) }
+func (s *sink) Evicted(st fanout.State) {
+	defer caught(s.log, "watch's eviction", nil) // it is ended, without evidence
+	s.evicted = s.watcher.evidence(st, false)
+}
 
 // End implements fanout.Sink.
 func (s *sink) End(reason fanout.Reason, complete bool) {
@@ -291,6 +314,7 @@ func (s *sink) End(reason fanout.Reason, complete bool) {
 	}
 	s.read.Store(nil)
 	go func() {
+		defer caught(s.log, "watch's end", s.drop)
 		if s.poller != nil {
 			s.poller.remove(s.raw, s)
 		}
@@ -346,6 +370,15 @@ func (g *gatherConn) release(goesOn bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.holding, g.sealed = !goesOn, nil
+}
+
+// sealedBytes ends holding, and returns what has been sealed meanwhile, one of buffers; nil is nothing.
+func (g *gatherConn) sealedBytes() *[]byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	sealed := g.sealed
+	g.holding, g.sealed = false, nil
+	return sealed
 }
 
 // writeTo writes what the socket takes.

@@ -43,8 +43,8 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	event := c.audit.watchBegan(ctx, r, id)
 	c.conns.hijack(ctx, func(h *hijacked) {
 		c.stream(h, r, w, head, func(reason fanout.Reason, because string, complete bool) {
-			c.audit.watchEnded(event, reason, because)
 			c.lanes.release(l)
+			c.audit.watchEnded(event, reason, because)
 			if complete && !last {
 				h.Resume()
 			} else {

@@ -266,3 +266,53 @@ func TestStrangersHarmNobody(t *testing.T) {
 		t.Errorf("only %d requests of strangers were refused meanwhile", n)
 	}
 }
+
+// TestWebPages: the insecure port has watchfan's own rights, and no web page may use them through a browser on this host: neither one from
+// elsewhere nor one of another port of this host, neither with an Origin nor without one. A page of the port itself may, over WebSocket too.
+func TestWebPages(t *testing.T) {
+	t.Parallel()
+	p := sharedWatchfan(t)
+	p.waitReady(t)
+	plain := p.plain(t)
+	own := "http://" + p.ports.Insecure
+	const cached, passed = cachedList, "/api/v1/namespaces/default/secrets"
+	const watch = "/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1"
+	for name, page := range map[string]struct {
+		header  http.Header
+		allowed bool
+	}{
+		"a program":                     {http.Header{}, true},
+		"a typed address":               {http.Header{"Sec-Fetch-Site": {"none"}, "Sec-Fetch-Mode": {"navigate"}}, true},
+		"a page of the port":            {http.Header{"Sec-Fetch-Site": {"same-origin"}, "Origin": {own}}, true},
+		"a page elsewhere":              {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Origin": {"https://pages.example"}}, false},
+		"another port":                  {http.Header{"Origin": {"http://localhost:3000"}}, false},
+		"another port of this address":  {http.Header{"Origin": {"http://127.0.0.1:3000"}}, false},
+		"another name of the port":      {http.Header{"Origin": {strings.Replace(own, "127.0.0.1", "localhost", 1)}}, false},
+		"an image elsewhere":            {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"no-cors"}, "Sec-Fetch-Dest": {"image"}}, false},
+		"an image on another port":      {http.Header{"Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"no-cors"}, "Sec-Fetch-Dest": {"image"}}, false},
+		"a link elsewhere":              {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-User": {"?1"}}, false},
+		"a sandboxed page or a file":    {http.Header{"Origin": {"null"}}, false},
+		"a page that says two things":   {http.Header{"Sec-Fetch-Site": {"none", "cross-site"}}, false},
+		"a page that claims two places": {http.Header{"Origin": {own, "http://localhost:3000"}}, false},
+	} {
+		for _, r := range [][2]string{{http.MethodGet, cached}, {http.MethodGet, passed}, {http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews"}} {
+			resp, err := plain.try(r[0], r[1], page.header, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (resp.status != http.StatusForbidden) != page.allowed {
+				t.Errorf("%s %s for %s: %d %.200s", r[0], r[1], name, resp.status, resp.body)
+			}
+		}
+		if page.header.Get("Origin") == "" {
+			continue // kube-apiserver wants one for a WebSocket
+		}
+		said, err := plain.converse(watch, page.header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[bool]int{true: http.StatusSwitchingProtocols, false: http.StatusForbidden}[page.allowed]; said.status != want {
+			t.Errorf("a WebSocket for %s: %d, want %d", name, said.status, want)
+		}
+	}
+}

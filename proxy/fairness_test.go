@@ -1,0 +1,341 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// user returns a seat of the user called name.
+func (f *fairness) of(name string) *seat {
+	return &seat{fair: f, flow: flow{kind: kindCertificate, name: name}, limit: maxSeatWait, left: func() bool { return false }}
+}
+
+// work holds a seat for d, in which it pauses as often as lists do.
+func (s *seat) work(d time.Duration) {
+	const step = seatTime / 4
+	for ; d > 0; d -= step {
+		time.Sleep(step)
+		s.pause()
+	}
+}
+
+// A user who reads everything all the time, on many connections, does not delay another's reads by more than one turn, however long its own
+// reads are. With both at work each gets its share.
+func TestFairnessBetweenUsers(t *testing.T) {
+	for _, processors := range []int{1, 2, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			f := newFairness(ctx, processors)
+			var loops sync.WaitGroup
+			var stop atomic.Bool
+			for _, name := range []string{"a", "c"} { // together they have all seats
+				for range 20 {
+					loops.Go(func() {
+						for !stop.Load() {
+							s := f.of(name)
+							if !s.begin() {
+								t.Error("refused")
+								return
+							}
+							s.work(time.Second)
+							s.give()
+						}
+					})
+				}
+			}
+			time.Sleep(10 * time.Second)
+			for i := range 50 {
+				time.Sleep(time.Duration(i) * seatTime / 7)
+				if held := f.seats(); held != f.most {
+					t.Errorf("%d of %d seats are held, and somebody waits", held, f.most)
+				}
+				began := time.Now()
+				s := f.of("b")
+				if !s.begin() {
+					t.Fatal("refused")
+				}
+				// The two others may be in front of it, and a free seat comes after a turn at the latest.
+				if waited := time.Since(began); waited > 2*seatTime {
+					t.Errorf("a short read waited for %s, more than a turn of each other user", waited)
+				}
+				s.give()
+			}
+			stop.Store(true)
+			loops.Wait()
+			synctest.Wait()
+			if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.waits.Load() != 0 {
+				t.Errorf("afterwards %d seats are held, and %d users are known, %d of whom wait", f.held, len(f.users), len(f.ring))
+			}
+		})
+	}
+}
+
+// One user never has all seats: another's read begins at once.
+func TestFairnessLeavesASeat(t *testing.T) {
+	for _, processors := range []int{1, 2, 8} {
+		f := newFairness(t.Context(), processors)
+		for range f.mostEach {
+			if s := f.of("a"); !s.begin() {
+				t.Fatal("refused")
+			}
+		}
+		another := f.of("a")
+		another.limit = time.Millisecond
+		if another.begin() {
+			t.Errorf("%d processors: a user has all seats", processors)
+		}
+		s := f.of("b")
+		if !s.begin() || s.since.IsZero() {
+			t.Errorf("%d processors: another user has none", processors)
+		}
+	}
+}
+
+// A short list of the same user does not wait for its long ones either, but for a turn of each.
+func TestFairnessWithinAUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const long = 5
+		f := newFairness(t.Context(), 1)
+		var lists sync.WaitGroup
+		for range long {
+			lists.Go(func() {
+				s := f.of("a")
+				s.begin()
+				s.work(10 * time.Second)
+				s.give()
+			})
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		s := f.of("a")
+		s.begin()
+		if waited := time.Since(began); waited > long*seatTime {
+			t.Errorf("it waited for %s, more than %d turns", waited, long)
+		}
+		s.give()
+		lists.Wait()
+	})
+}
+
+// A user's waits are bounded in number and in time, and end when its client leaves or we stop. What is being answered is never refused.
+func TestFairnessBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		f := newFairness(ctx, 1)
+		holder := f.of("a")
+		holder.begin()
+		var waiting sync.WaitGroup
+		late, left := 0, false
+		var mu sync.Mutex
+		for range maxSeatWaits {
+			waiting.Go(func() {
+				s := f.of("a")
+				s.left = func() bool { mu.Lock(); defer mu.Unlock(); return left }
+				began := time.Now()
+				if s.begin() {
+					t.Error("a user has two of two seats")
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if time.Since(began) == maxSeatWait {
+					late++
+				}
+			})
+		}
+		synctest.Wait()
+		refused := readsRefused.Get()
+		s := f.of("a")
+		began := time.Now()
+		if s.begin() || !time.Now().Equal(began) {
+			t.Errorf("the %dth waited, or was let in", maxSeatWaits+1)
+		}
+		if st := s.refused; st == nil || st.Code != http.StatusTooManyRequests || st.Details.RetryAfterSeconds < retryLeast || st.Details.RetryAfterSeconds >= retryLeast+retrySpread {
+			t.Errorf("it is told %+v", st)
+		}
+		if readsRefused.Get() != refused+1 {
+			t.Error("it is not counted")
+		}
+		if other := f.of("b"); !other.begin() {
+			t.Error("another user is refused")
+		} else {
+			other.give()
+		}
+		waiting.Wait()
+		if late != maxSeatWaits {
+			t.Errorf("%d of %d waited for %s", late, maxSeatWaits, maxSeatWait)
+		}
+
+		left = true
+		s = f.of("a")
+		s.left = func() bool { return true }
+		refused, began = readsRefused.Get(), time.Now()
+		if s.begin() || time.Since(began) != leftEvery || readsRefused.Get() != refused {
+			t.Errorf("a client that has left waited for %s", time.Since(began))
+		}
+		stopped := make(chan error)
+		go func() { stopped <- f.of("a").resume() }()
+		time.Sleep(2 * maxSeatWait)
+		cancel()
+		if err := <-stopped; !errors.Is(err, context.Canceled) {
+			t.Errorf("when we stop: %v", err)
+		}
+		holder.give()
+		if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.waits.Load() != 0 {
+			t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.waits.Load())
+		}
+	})
+}
+
+// Whatever many users do at the same time, no more seats are held than there are, no user has more than its part, and all get theirs.
+func TestFairnessAtRandom(t *testing.T) {
+	f := newFairness(t.Context(), 3)
+	var mu sync.Mutex
+	held, all := make(map[string]int), 0
+	var users sync.WaitGroup
+	for i := range 60 {
+		name := fmt.Sprint(i % 6)
+		users.Go(func() {
+			for range 50 {
+				s := f.of(name)
+				if rand.N(4) == 0 {
+					s.limit = rand.N(time.Millisecond)
+				}
+				if !s.begin() {
+					continue
+				}
+				mu.Lock()
+				held[name]++
+				all++
+				if held[name] > f.mostEach || all > f.most {
+					t.Errorf("%d seats are held, %d of them by one user", all, held[name])
+				}
+				mu.Unlock()
+				time.Sleep(rand.N(100 * time.Microsecond))
+				mu.Lock()
+				held[name]--
+				all--
+				mu.Unlock()
+				s.give()
+			}
+		})
+	}
+	users.Wait()
+	if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.waits.Load() != 0 {
+		t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.waits.Load())
+	}
+}
+
+func TestFlowOf(t *testing.T) {
+	from := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
+	alice := func(kind identityKind) identity { return identity{kind: kind, user: &userInfo{name: "alice"}} }
+	for name, c := range map[string]struct {
+		a, b flow
+		same bool
+	}{
+		"a token, twice":           {flowOf(identity{kind: kindToken, token: "x"}, from(1)), flowOf(identity{kind: kindToken, token: "x"}, from(2)), true},
+		"two tokens":               {flowOf(identity{kind: kindToken, token: "x"}, from(1)), flowOf(identity{kind: kindToken, token: "y"}, from(1)), false},
+		"a user, by two ways":      {flowOf(alice(kindCertificate), from(1)), flowOf(alice(kindFrontProxy), from(2)), true},
+		"two users of a front":     {flowOf(alice(kindFrontProxy), from(1)), flowOf(identity{kind: kindFrontProxy, user: &userInfo{name: "bob"}}, from(1)), false},
+		"two insecure connections": {flowOf(identity{kind: kindOwn}, from(1)), flowOf(identity{kind: kindOwn}, from(2)), false},
+		"an insecure connection":   {flowOf(identity{kind: kindOwn}, from(1)), flowOf(identity{kind: kindOwn}, from(1)), true},
+	} {
+		if (c.a == c.b) != c.same {
+			t.Errorf("%s: the same %t, want %t", name, c.a == c.b, c.same)
+		}
+	}
+}
+
+// pieces changes no byte.
+func TestPieces(t *testing.T) {
+	s := newFairness(t.Context(), 2).of("a")
+	for _, sizes := range [][]int{{}, {0}, {1, 2, 3}, {piece}, {piece + 1, 5}, {3*piece + 7, 0, 1}} {
+		var parts [][]byte
+		for _, n := range sizes {
+			p := make([]byte, n)
+			for i := range p {
+				p[i] = byte(rand.Int())
+			}
+			parts = append(parts, p)
+		}
+		got := slices.Collect(s.pieces(slices.Values(parts)))
+		if !bytes.Equal(slices.Concat(got...), slices.Concat(parts...)) {
+			t.Errorf("%v: other bytes", sizes)
+		}
+		for _, p := range got {
+			if len(p) > piece {
+				t.Errorf("%v: a piece of %d", sizes, len(p))
+			}
+		}
+	}
+}
+
+// A client that does not read a long body over TLS has no seat meanwhile, and what it reads in the end is the body.
+func TestSealerHoldsNoSeat(t *testing.T) {
+	_, served, client, _ := sinkPair(t, sinkWay{secure: true})
+	f := newFairness(t.Context(), 1)
+	var body bodySlices
+	for range 300 {
+		body = append(body, bytes.Repeat([]byte{byte(rand.Int())}, 10_000+rand.IntN(1000)))
+	}
+	written := make(chan error, 1)
+	go func() {
+		n, err := (&bodyStream{conn: served, slices: body, seat: f.of("slow")}).WriteTo(served)
+		if err == nil && int(n) != body.size() {
+			err = fmt.Errorf("%d bytes are written of %d", n, body.size())
+		}
+		written <- err
+	}()
+	for range 20 { // all seats are soon free, whatever the client does
+		for f.seats() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if s := f.of("other"); !s.begin() {
+			t.Fatal("refused")
+		} else {
+			s.give()
+		}
+	}
+	select {
+	case err := <-written:
+		t.Fatalf("3 MB are written to a client that has not read: %v", err)
+	default:
+	}
+	got := make([]byte, body.size())
+	if _, err := io.ReadFull(client.(*tls.Conn), got); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, slices.Concat(body...)) {
+		t.Error("the client has read something else")
+	}
+}
+
+// Seat is what a read pays that need not wait.
+func BenchmarkSeat(b *testing.B) {
+	f := newFairness(b.Context(), 2)
+	id := identity{kind: kindToken, token: string(bytes.Repeat([]byte("t"), 900))}
+	from := &net.TCPAddr{Port: 1}
+	for b.Loop() {
+		s := &seat{fair: f, flow: flowOf(id, from)}
+		s.begin()
+		s.pause()
+		s.give()
+	}
+}

@@ -7,9 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// aloneReads counts, for each resource, the consistent reads of little that are passed through because kube-apiserver answers the first few at a
-// time as easily as it says how new a cache is; see cachedRead.passesAlone. Gets are counted before anybody is asked whether the client
-// may read, so this is no lane and knows nothing that is cached. Its methods may be called from any goroutine.
+// aloneReads counts, for each resource, the consistent reads of little that are passed through
+// because kube-apiserver answers the first few at a time as easily as it says how new a cache is;
+// see cachedRead.passesAlone. Gets are counted before anybody is asked whether the client may read,
+// so this is no lane and knows nothing that is cached. Its methods may be called from any
+// goroutine.
 type aloneReads struct {
 	most int // at a time, of one resource
 
@@ -26,10 +28,11 @@ type aloneState struct {
 const (
 	// crowd is how long a crowd of reads is expected to last: all that come meanwhile share proofs.
 	crowd = time.Second
-	// unfollowedFor is how long gets of a resource without a lane are passed through, all of them and without a review: as long as a
-	// review would be believed. A lane that starts ends it.
+	// unfollowedFor is how long gets of a resource without a lane are passed through, all of them
+	// and without a review: as long as a review would be believed. A lane that starts ends it.
 	unfollowedFor = 10 * time.Second
-	// mostCounted bounds the resources that are remembered, which anybody with a token can name. A cluster has a few hundred.
+	// mostCounted bounds the resources that are remembered, which anybody with a token can name. A
+	// cluster has a few hundred.
 	mostCounted = 1024
 )
 
@@ -59,7 +62,8 @@ func (a *aloneReads) give(gvr schema.GroupVersionResource) {
 	a.resources[gvr].reads-- // it is kept while it has any
 }
 
-// noteUnfollowed notes that a client that may read has found no lane of the resource; noteFollowed, that one starts.
+// noteUnfollowed notes that a client that may read has found no lane of the resource; noteFollowed,
+// that one starts.
 func (a *aloneReads) noteUnfollowed(gvr schema.GroupVersionResource) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The first few reads of a resource pass alone. Those that find a crowd do not, nor does any within the next second.
+// The first few reads of a resource pass alone. Those that find a crowd do not, nor does any within
+// the next second.
 func TestAloneReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAloneReads(2)

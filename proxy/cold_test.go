@@ -13,7 +13,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// slowly has the collection's lists, or initial events, come one object at a time, each when tick says so.
+// slowly has the collection's lists, or initial events, come one object at a time, each when tick
+// says so.
 func slowly(f *fan, kind proxytest.Kind, tick <-chan time.Time) {
 	f.up.SetDelay(func(k proxytest.Kind) time.Duration {
 		if k == kind {
@@ -23,7 +24,8 @@ func slowly(f *fan, kind proxytest.Kind, tick <-chan time.Time) {
 	})
 }
 
-// A resource that takes long to list is listed by the proxy and by a handful of clients, however many want it: the others wait for the proxy's list.
+// A resource that takes long to list is listed by the proxy and by a handful of clients, however
+// many want it: the others wait for the proxy's list.
 func TestColdLaneManyClients(t *testing.T) {
 	t.Parallel()
 	const clients = 300
@@ -71,7 +73,8 @@ func TestColdLaneManyClients(t *testing.T) {
 	}
 }
 
-// While an upstream that does not answer is asked for a resource, a handful of clients ask it, too. The others are told to come again, each at another time.
+// While an upstream that does not answer is asked for a resource, a handful of clients ask it, too.
+// The others are told to come again, each at another time.
 func TestColdLaneSilentUpstream(t *testing.T) {
 	t.Parallel()
 	const clients = 200

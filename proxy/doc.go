@@ -12,6 +12,22 @@
 // there, a client that may not read it, a state that can't be proven fresh in time) passes the request through, and kube-apiserver
 // chooses the words. That is why hardly an error is written here.
 //
+// # Before a yes
+//
+// Until kube-apiserver has said that the client may read, nothing that is cached is looked at, no lane
+// is looked at or started, and nothing is asked in the proxy's own name but a review that only the
+// proxy can ask. Otherwise a stranger could have us work, ask and list, and learn from the time that it
+// takes what it may not see. Two kinds of reads are passed through without a review, because that would
+// be a second request where one will do. Neither is chosen by what is cached:
+//
+//   - A get without a resourceVersion, if only a few of that resource are under way, or if a client
+//     that may read has just found that the resource has no lane.
+//   - A list that was small within the last minute, when the same client sent it and might read it.
+//
+// What an allowed client has us ask is bounded as well. kube-apiserver's list of groups, once every two
+// seconds, answers for all groups that do not exist (servedVersions), and a few requests for discovery
+// and for offers are under way at a time.
+//
 // # What a client may rely on
 //
 //  1. An event is the bytes that kube-apiserver sent, or is spliced from them as kube-apiserver would have.
@@ -170,8 +186,8 @@
 // bookmark speaks of the stream that it is on. A lane that was first filled by a list asked for after the request needs no proof. What can't be
 // proved within --freshness-timeout passes through.
 //
-// Where a read wants so little that kube-apiserver answers it as easily as it says R (a get, a list of a few objects), the first few at a time
-// are passed through, and only those beyond share a proof: nobody waits longer than without us, and kube-apiserver's work for a burst of
+// Where a read wants so little that kube-apiserver answers it as easily as it says R (a get, a list of a few objects), the first few at a time of
+// each resource are passed through, and only those beyond share a proof: nobody waits longer than without us, and kube-apiserver's work for a burst of
 // any size stays bounded.
 //
 // # One watch's life
@@ -185,6 +201,13 @@
 // Clients that come back with a resourceVersion from before the lane began are served on: one upstream watch, shared by all
 // who wait, fetches the history that is missing. What selectors' clients get of it can depend on the versions before that; an exact list, of those objects
 // or of a collection that is not too large, has them.
+//
+// While a lane is being filled for the first time its clients wait, and a handful of them pass through;
+// filling says how many, and when clients get 429. Passing through is bounded there because a resource
+// that takes long to list is the one that kube-apiserver can least list for everybody. It is not bounded
+// where waiting brings nothing: kube-apiserver does not let the proxy list the resource, an object can't
+// be cached, or memory is full. What can't be proved fresh, or needs a past that is not known, passes
+// through without a bound, too.
 //
 // # Restarts
 //

@@ -16,8 +16,9 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// filling is how far a lane is with being filled for the first time, and how many requests have been passed through meanwhile. A resource that takes
-// long to list is one that kube-apiserver must not list for each client as well.
+// filling is how far a lane is with being filled for the first time, and how many requests have
+// been passed through meanwhile. A resource that takes long to list is one that kube-apiserver must
+// not list for each client as well.
 //
 //	while the first attempt is under way     a request waits, and mostThrough of those that have waited for laneWait pass through
 //	after one that kube-apiserver refused,   all pass through: waiting would bring nothing
@@ -29,9 +30,11 @@ import (
 //
 // Its methods may be called from any goroutine.
 type filling struct {
-	// refusedc is closed when requests are rather passed through than kept waiting; by the reflector.
+	// refusedc is closed when requests are rather passed through than kept waiting; by the
+	// reflector.
 	refusedc chan struct{}
-	// through holds one for each request that is passed through after a failed attempt; never closed.
+	// through holds one for each request that is passed through after a failed attempt; never
+	// closed.
 	through chan struct{}
 
 	heard   atomic.Int64 // when the list last brought something, or the lane began; a fanout.Instant
@@ -41,16 +44,20 @@ type filling struct {
 }
 
 const (
-	// mostThrough is how many requests pass through for want of a lane that is being filled: enough to serve somebody while a list hangs, and
-	// too few to slow it down much.
+	// mostThrough is how many requests pass through for want of a lane that is being filled: enough
+	// to serve somebody while a list hangs, and too few to slow it down much.
 	mostThrough = 4
-	// fillWait is how long a request waits for a lane at most: less than clients and load balancers commonly wait for an answer, which is a minute.
+	// fillWait is how long a request waits for a lane at most: less than clients and load balancers
+	// commonly wait for an answer, which is a minute.
 	fillWait = 30 * time.Second
-	// stalledAfter is for how long a list may bring nothing while requests wait for it. It is more than laneWait, after which the first pass through.
+	// stalledAfter is for how long a list may bring nothing while requests wait for it. It is more
+	// than laneWait, after which the first pass through.
 	stalledAfter = 15 * time.Second
-	// watchThrough is for how long a watch that passes through counts: its initial events are the work, and most have come by then.
+	// watchThrough is for how long a watch that passes through counts: its initial events are the
+	// work, and most have come by then.
 	watchThrough = 2 * time.Second
-	// fillTick is how often a request that waits looks whether its client has left, and whether there is progress.
+	// fillTick is how often a request that waits looks whether its client has left, and whether
+	// there is progress.
 	fillTick = 500 * time.Millisecond
 )
 
@@ -63,8 +70,9 @@ func newFilling() *filling {
 // progress notes that the list that is under way has brought something.
 func (f *filling) progress() { f.heard.Store(int64(fanout.Now())) }
 
-// stalled reports whether the list has brought nothing for too long, and for as long as a request that arrived then has waited. A lane that waits for
-// others to be listed is not stalled: each of those has a bounded time.
+// stalled reports whether the list has brought nothing for too long, and for as long as a request
+// that arrived then has waited. A lane that waits for others to be listed is not stalled: each of
+// those has a bounded time.
 func (f *filling) stalled(arrived time.Time) bool {
 	heard := instant(f.heard.Load())
 	if heard.Before(arrived) {
@@ -82,7 +90,8 @@ func (f *filling) refuse() {
 	}
 }
 
-// troubled reports whether err is of an upstream that is away, slow or busy, rather than of one that does not let us list, or lists what can't be cached.
+// troubled reports whether err is of an upstream that is away, slow or busy, rather than of one
+// that does not let us list, or lists what can't be cached.
 func troubled(err error) bool {
 	var status *statusError
 	if errors.As(err, &status) {
@@ -102,8 +111,9 @@ const (
 	fillLeft                 // its client has left
 )
 
-// await waits until the lane can serve r, or r is to be passed through or refused. slot is to be closed when what is passed through has been
-// answered; nil is nothing to close. left reports whether the client has left.
+// await waits until the lane can serve r, or r is to be passed through or refused. slot is to be
+// closed when what is passed through has been answered; nil is nothing to close. left reports
+// whether the client has left.
 func (l *lane) await(ctx context.Context, r *cachedRead, left func() bool) (end filled, slot *throughSlot) {
 	if l.synced() {
 		return fillReady, nil
@@ -161,7 +171,8 @@ func (l *lane) wait(ctx context.Context, r *cachedRead, left func() bool) (fille
 	}
 }
 
-// patience is how long r waits for a lane: the client's own timeout less what it takes to answer, at most fillWait.
+// patience is how long r waits for a lane: the client's own timeout less what it takes to answer,
+// at most fillWait.
 func (req *request) patience() time.Duration {
 	own := req.timeout
 	if req.verb == "watch" && req.timeoutSeconds != nil {
@@ -173,8 +184,8 @@ func (req *request) patience() time.Duration {
 	return min(fillWait, own/10*9)
 }
 
-// throughSlot is the place of a request in filling.through. fasthttp closes it when the request's response has been written, or its connection been
-// taken over.
+// throughSlot is the place of a request in filling.through. fasthttp closes it when the request's
+// response has been written, or its connection been taken over.
 type throughSlot struct {
 	of    *filling
 	watch bool
@@ -198,7 +209,8 @@ func (s *throughSlot) Close() error {
 	return nil
 }
 
-// awaitLane has r wait for its lane, and reports whether that can serve it. refused is what the client is told that has waited for too long.
+// awaitLane has r wait for its lane, and reports whether that can serve it. refused is what the
+// client is told that has waited for too long.
 func (c *cachedReads) awaitLane(ctx *fasthttp.RequestCtx, r *cachedRead) (ready bool, refused *metav1.Status) {
 	end, slot := r.lane.await(withArrival(c.ctx, r.arrival), r, func() bool { return hasLeft(tcpConn(accepted(ctx.Conn()))) })
 	if slot != nil {

@@ -45,7 +45,8 @@ func (l *coldLane) come(n int, line string) {
 	}
 }
 
-// want fails the test unless so many clients have been told to go on, to pass through, and to come again.
+// want fails the test unless so many clients have been told to go on, to pass through, and to come
+// again.
 func (l *coldLane) want(when string, ready, passed, failed int32) {
 	l.t.Helper()
 	synctest.Wait()

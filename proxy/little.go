@@ -10,20 +10,24 @@ import (
 )
 
 const (
-	// smallAnswer is the size, in bytes, of an answer that kube-apiserver gives as easily as it tells how new it is.
+	// smallAnswer is the size, in bytes, of an answer that kube-apiserver gives as easily as it
+	// tells how new it is.
 	smallAnswer = 32 << 10
-	// mostSearched and searchTime bound the search that tells how large an answer would be, in objects and in time: it is work for
-	// nothing if the answer is large. An answer that takes longer to find counts as large. Most selectors take 0.1 µs for each object.
+	// mostSearched and searchTime bound the search that tells how large an answer would be, in
+	// objects and in time: it is work for nothing if the answer is large. An answer that takes
+	// longer to find counts as large. Most selectors take 0.1 µs for each object.
 	mostSearched = 10_000
 	searchTime   = 2 * time.Millisecond
 	// searchStep is after how many objects the clock is looked at.
 	searchStep = 32
-	// littleFor is for how long a list is taken for small that was small when its client might read it.
+	// littleFor is for how long a list is taken for small that was small when its client might read
+	// it.
 	littleFor = time.Minute
 )
 
-// passesUnasked reports whether kube-apiserver is to answer without having been asked whether the client may read, so that a read that
-// passes through costs it one request and not two. Nothing that is cached, and no lane, has a say in that.
+// passesUnasked reports whether kube-apiserver is to answer without having been asked whether the
+// client may read, so that a read that passes through costs it one request and not two. Nothing
+// that is cached, and no lane, has a say in that.
 func (c *cachedReads) passesUnasked(r *cachedRead) bool {
 	switch {
 	case r.indented(r.accepts[0]):
@@ -38,9 +42,10 @@ func (c *cachedReads) passesUnasked(r *cachedRead) bool {
 	return false
 }
 
-// passesAlone reports whether a list of a client that may read is better answered by kube-apiserver itself: it wants the current state of little,
-// and at most a few others do, so that proving the cache current would cost more, and take longer, than the answer. Gets are decided
-// before; see passesUnasked.
+// passesAlone reports whether a list of a client that may read is better answered by kube-apiserver
+// itself: it wants the current state of little, and at most a few others do, so that proving the
+// cache current would cost more, and take longer, than the answer. Gets are decided before; see
+// passesUnasked.
 func (c *cachedReads) passesAlone(ctx context.Context, r *cachedRead) bool {
 	if r.verb != "list" || !r.current() || !r.lane.synced() || r.filledSince() || !r.wantsLittle(ctx) {
 		return false
@@ -51,7 +56,8 @@ func (c *cachedReads) passesAlone(ctx context.Context, r *cachedRead) bool {
 	return r.passAlone()
 }
 
-// wasLittle reports whether the same client's same list was small a moment ago, when it might read it.
+// wasLittle reports whether the same client's same list was small a moment ago, when it might read
+// it.
 func (c *cachedReads) wasLittle(r *cachedRead) bool {
 	if !r.plain() {
 		return false
@@ -73,7 +79,8 @@ func (r *cachedRead) indented(form clause) bool {
 	return r.verb != "watch" && form.encoding == framing.JSON && (r.pretty || form.pretty)
 }
 
-// passAlone reports whether r may be passed through as one of a few. It counts as one until it is released.
+// passAlone reports whether r may be passed through as one of a few. It counts as one until it is
+// released.
 func (r *cachedRead) passAlone() bool {
 	r.alone = r.counts.take(r.gvr, r.arrived)
 	return r.alone
@@ -85,7 +92,8 @@ func (r *cachedRead) sizeQuestion() question {
 	return sha256.Sum256(fmt.Appendf(nil, "%x %q %q", q, r.rawLabels, r.rawFields)) // the attributes do not have all of a selector
 }
 
-// wantsLittle reports whether the list would be small, as the cache stands, as far as that is soon found.
+// wantsLittle reports whether the list would be small, as the cache stands, as far as that is soon
+// found.
 func (r *cachedRead) wantsLittle(ctx context.Context) bool {
 	if r.selectorName != "" && (r.namespace != "" || !r.info.namespaced) {
 		return true // at most one object

@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// servedVersions knows which group versions kube-apiserver has, from its list of API groups. A client may ask for any number that do not exist,
-// and one list every missTTL answers for all of them. The zero value knows nothing. Its methods may be called from any goroutine.
+// servedVersions knows which group versions kube-apiserver has, from its list of API groups. A
+// client may ask for any number that do not exist, and one list every missTTL answers for all of
+// them. The zero value knows nothing. Its methods may be called from any goroutine.
 type servedVersions struct {
 	calls coalescer[struct{}, error]
 
@@ -21,8 +22,8 @@ type servedVersions struct {
 	guesses  int                          // how many have been allowed since then for want of a list
 }
 
-// mostGuesses is how many group versions may be asked for within missTTL without knowing that they exist, where kube-apiserver does
-// not list its groups to us.
+// mostGuesses is how many group versions may be asked for within missTTL without knowing that they
+// exist, where kube-apiserver does not list its groups to us.
 const mostGuesses = 8
 
 // coreVersion is in no list of groups, and always there.
@@ -92,7 +93,8 @@ func (s *servedVersions) fresh() bool {
 	return time.Since(s.asked) < missTTL
 }
 
-// guess reports whether a group version is to be asked for although there is no list that has it: only where there is no list, and a few times.
+// guess reports whether a group version is to be asked for although there is no list that has it:
+// only where there is no list, and a few times.
 func (s *servedVersions) guess() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -49,9 +49,10 @@ func reads(collection string) (all []string) {
 	return append(all, legacy, legacy+"?resourceVersion=0")
 }
 
-// Whoever may not read has kube-apiserver asked whether it may, and its answer passed on, and nothing else happens: no lane is started or looked at, nothing
-// cached is read, and nothing is asked in the proxy's name but for a review that only the proxy can ask. All that is known is locked meanwhile, so
-// that a request that looked at it would not be answered.
+// Whoever may not read has kube-apiserver asked whether it may, and its answer passed on, and
+// nothing else happens: no lane is started or looked at, nothing cached is read, and nothing is
+// asked in the proxy's name but for a review that only the proxy can ask. All that is known is
+// locked meanwhile, so that a request that looked at it would not be answered.
 func TestNothingBeforeYes(t *testing.T) {
 	t.Parallel()
 	caFile, jane := clientCertificates(t)
@@ -129,8 +130,8 @@ func TestNothingBeforeYes(t *testing.T) {
 	}
 }
 
-// A selector of 60 KiB is not compared with any object for a client that is nobody, and one that may read has only so much searched
-// before it is served.
+// A selector of 60 KiB is not compared with any object for a client that is nobody, and one that
+// may read has only so much searched before it is served.
 func TestLongSelectorOfNobody(t *testing.T) {
 	t.Parallel()
 	up := proxytest.NewServer(t)
@@ -161,7 +162,8 @@ func TestLongSelectorOfNobody(t *testing.T) {
 	}
 }
 
-// longSelector is a label selector that takes long: each object fulfils all of its terms but the last.
+// longSelector is a label selector that takes long: each object fulfils all of its terms but the
+// last.
 func longSelector() string {
 	var b strings.Builder
 	for i := 0; b.Len() < 58<<10; i++ {

@@ -161,7 +161,13 @@ const laneWait = 10 * time.Second
 func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request) (passed bool) {
 	r := &cachedRead{request: req, id: id, arrived: time.Now(), lanes: c.lanes, arrival: arrivalOf(accepted(ctx.Conn()))}
 	defer r.release()
-	if !c.serveCached(ctx, r) {
+	served := c.serveCached(ctx, r)
+	if st := r.refusedSeat(); st != nil {
+		writeStatus(ctx, st)
+		c.audit.refused(ctx, id, st)
+		return false
+	}
+	if !served {
 		c.pass(ctx, id)
 		return true
 	}
@@ -192,11 +198,11 @@ func (c *cachedReads) serveFrom(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	case "list":
 		r.seat = c.fairness.seat(ctx, r)
 		defer r.seat.give()
-		return c.serveList(ctx, r) || r.refusedSeat(ctx)
+		return c.serveList(ctx, r)
 	}
 	r.seat = c.fairness.seat(ctx, r)
 	defer r.seat.give()
-	return c.serveGet(ctx, r) || r.refusedSeat(ctx)
+	return c.serveGet(ctx, r)
 }
 
 // cachedRead is a request that a lane may answer.

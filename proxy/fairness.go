@@ -93,13 +93,12 @@ const (
 	leftEvery = time.Second
 )
 
-// refusedSeat answers a read that got no seat, and reports whether that is so.
-func (r *cachedRead) refusedSeat(ctx *fasthttp.RequestCtx) bool {
-	if r.seat.refused == nil {
-		return false
+// refusedSeat returns why the read got no seat; nil if it did, or needed none.
+func (r *cachedRead) refusedSeat() *metav1.Status {
+	if r.seat == nil {
+		return nil
 	}
-	writeStatus(ctx, r.seat.refused)
-	return true
+	return r.seat.refused
 }
 
 // newFairness returns a fairness for so many processors, which ends all waits when ctx ends.
@@ -126,7 +125,7 @@ func (f *fairness) seat(ctx *fasthttp.RequestCtx, r *cachedRead) *seat {
 	conn := accepted(ctx.Conn())
 	limit := maxSeatWait
 	if r.timeout > 0 {
-		limit = min(limit, max(0, r.timeout-time.Since(r.arrived)))
+		limit = min(limit, max(1, r.timeout-time.Since(r.arrived)))
 	}
 	return &seat{fair: f, flow: flowOf(r.id, conn.RemoteAddr()), arrival: r.arrival, limit: limit, left: func() bool { return hasLeft(tcpConn(conn)) }}
 }

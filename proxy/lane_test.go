@@ -27,6 +27,7 @@ type fan struct {
 	insecure, secure string // URLs
 	admin            string // URL
 	stop             func() // stops the proxy and waits for it
+	server           *proxy.Server
 }
 
 // startFan runs a proxy before up.
@@ -50,7 +51,7 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 		t.Fatal(err)
 	}
 	f.insecure, f.secure, f.admin = "http://"+server.InsecureAddr(), "https://"+server.SecureAddr(), "http://"+server.AdminAddr()
-	f.stop = runServer(t, server)
+	f.stop, f.server = runServer(t, server), server
 	return f
 }
 

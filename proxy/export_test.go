@@ -45,6 +45,21 @@ var (
 	EndDeadPeer    = endDeadPeer
 )
 
+// HoldSeats has others hold all seats of cached reads until release is called.
+func (s *Server) HoldSeats() (release func()) {
+	f := s.cached.fairness
+	var held []*seat
+	for i := range f.most {
+		held = append(held, &seat{fair: f, flow: flow{kind: kindFrontProxy, hash: uint64(i)}})
+		held[i].begin()
+	}
+	return func() {
+		for _, other := range held {
+			other.give()
+		}
+	}
+}
+
 // Recheck makes the next handshake look at the certificate's files again.
 func (c *certificate) Recheck() {
 	c.mu.Lock()

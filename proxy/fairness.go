@@ -115,7 +115,7 @@ func (f *fairness) seat(ctx *fasthttp.RequestCtx, r *cachedRead) *seat {
 	conn := accepted(ctx.Conn())
 	limit := maxSeatWait
 	if r.timeout > 0 {
-		limit = min(limit, max(0, r.timeout-time.Since(r.arrived)))
+		limit = min(limit, max(1, r.timeout-time.Since(r.arrived)))
 	}
 	return &seat{fair: f, flow: flowOf(r.id, conn.RemoteAddr()), arrival: r.arrival, limit: limit, left: func() bool { return hasLeft(tcpConn(conn)) }}
 }

@@ -41,6 +41,7 @@ type identity struct {
 	kind  identityKind
 	token string       // of kindToken; empty where kube-apiserver reads it from the WebSocket's subprotocols
 	user  *userInfo    // of kindCertificate and kindFrontProxy, nil for the others; immutable
+	by    *userInfo    // who acts as user, if that is somebody else; immutable, and for the audit log only
 	from  netip.Prefix // the client's address; it decides nothing but whose turn it is
 }
 

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -39,19 +40,28 @@ var (
 //
 //	get, list from a cache   ResponseComplete, when the answer is ready: its last byte may have yet to leave
 //	watch from a cache       ResponseStarted, and when it ends ResponseComplete with the annotation watchfan.io/ended-because: a fanout.Reason
+//	what is passed through   ResponseComplete, when kube-apiserver's answer begins, with the annotation watchfan.io/passed-through; what lasts
+//	in somebody's name       has ResponseStarted then, and ResponseComplete when it ends: see passedAudit
 //	what we refuse           ResponseComplete: 403 and whatever else is never seen by kube-apiserver; ResponseStarted alone: 401, as there
 //
 // Why a read is allowed is said in the words of the review that allows it, which kube-apiserver would write itself. Both lines of a watch say why it
 // was allowed to begin; if it is revoked, the second says why in watchfan.io/revoked-because.
 //
-// What is passed through is kube-apiserver's to write, with this client's address in sourceIPs and the auditID that the client has been
+// All else that is passed through is kube-apiserver's to write, with this client's address in sourceIPs and the auditID that the client has been
 // told. What can't be read as HTTP, or gets a 503 because kube-apiserver can't be reached, is in neither log. There is no policy: a level
 // below Metadata is no log, and objects, which the levels above it hold, are never written.
 //
-// Nobody waits for it. An event is queued, and one goroutine encodes and writes. What does not fit into maxAuditQueue, or can't be written, is
-// dropped, counted, and complained of at most once a minute. That is kube-apiserver's batch mode; its default for files is to block, but there a
-// request waits that has cost milliseconds anyway, while here one disk that hangs would hold up thousands of watches. Who must lose nothing
-// has the alert WatchfanAuditIncomplete.
+// By default nobody waits for it. An event is queued, and one goroutine encodes and writes. What does not fit into maxAuditQueue, or can't be
+// written, is dropped, counted, and complained of at most once a minute. That is kube-apiserver's batch mode. Kube-apiserver's default for
+// files is to block, but there a request waits that has cost milliseconds anyway, while here one disk that hangs would hold up thousands of
+// watches. The alert WatchfanAuditIncomplete tells of gaps, and --audit-log-mode chooses otherwise:
+//
+//	blocking          each event is written before its response begins. One that can't be is counted as above, and the request goes on
+//	blocking-strict   so, but the request fails with 500. What is passed through in somebody's name is written down before it goes
+//	                  upstream, as stage RequestReceived, so that nothing is done there whose author is not in the log
+//
+// The end of a watch is written by the goroutine that gives its connection back, and holds up nobody else in any mode. A file that hangs
+// holds up all requests that are written down, for as long as it hangs, in both blocking modes.
 //
 // What it costs (go test -bench Audit -benchtime 100000x -count 10 ./proxy, 2 cores of an AMD EPYC that others used too; medians and spread):
 //
@@ -66,11 +76,16 @@ var (
 type auditLog struct {
 	// Immutable.
 	out    io.WriteCloser
+	mode   string // "" is AuditBatch
 	owners *owners
 	log    *slog.Logger
 	wake   chan struct{} // holds one if there may be something to do; never closed
 	donec  chan struct{} // closed when run has returned; never sent on
 
+	writing sync.Mutex // of one at a time; no other lock is taken under it
+	torn    bool       // guarded by writing: the last write has failed in the middle of a line
+
+	writers    sync.WaitGroup // requests that write themselves
 	mu         sync.Mutex
 	queue      []*auditEvent
 	bytes      int // of queue, and of what run is writing
@@ -88,7 +103,7 @@ func newAuditLog(opts *Options, owners *owners, log *slog.Logger) (*auditLog, er
 	if err != nil {
 		return nil, fmt.Errorf("--audit-log-path: %w", err)
 	}
-	return &auditLog{out: out, owners: owners, log: log, wake: make(chan struct{}, 1), donec: make(chan struct{})}, nil
+	return &auditLog{out: out, mode: opts.AuditLogMode, owners: owners, log: log, wake: make(chan struct{}, 1), donec: make(chan struct{})}, nil
 }
 
 // openAuditLog opens the file now, so that one that can't be written is known at the start. Files are rotated by the library that
@@ -114,7 +129,7 @@ func openAuditLog(opts *Options) (io.WriteCloser, error) {
 	return &lumberjack.Logger{Filename: opts.AuditLogPath, MaxAge: opts.AuditLogMaxAge, MaxBackups: opts.AuditLogMaxBackup, MaxSize: opts.AuditLogMaxSize}, nil
 }
 
-// served writes down a get or list that has been answered from a cache.
+// served writes down a get or list that has been answered from a cache. If it must not be answered without that, its response becomes an error.
 func (a *auditLog) served(ctx *fasthttp.RequestCtx, r *cachedRead) {
 	if a == nil {
 		return
@@ -124,18 +139,23 @@ func (a *auditLog) served(ctx *fasthttp.RequestCtx, r *cachedRead) {
 	if e.code == http.StatusNotFound {
 		e.status = notFound(r.gvr, r.name)
 	}
-	a.add(e)
+	if !a.add(e) {
+		writeStatus(ctx, notAudited(ctx))
+	}
 }
 
-// watchBegan writes down that a watch is served from a cache. watchEnded takes what it returns, nil without an audit log.
-func (a *auditLog) watchBegan(ctx *fasthttp.RequestCtx, r *cachedRead, auditID string) *auditEvent {
+// watchBegan writes down that a watch is served from a cache. watchEnded takes what it returns, nil without an audit log. refused says why the
+// watch must not begin.
+func (a *auditLog) watchBegan(ctx *fasthttp.RequestCtx, r *cachedRead, auditID string) (began *auditEvent, refused *metav1.Status) {
 	if a == nil {
-		return nil
+		return nil, nil
 	}
 	e := a.read(ctx, r, auditID)
 	e.stage, e.code = stageStarted, http.StatusOK
-	a.add(e)
-	return e
+	if !a.add(e) {
+		return nil, notAudited(ctx)
+	}
+	return e, nil
 }
 
 // watchEnded writes down why the watch has ended that began with e. revokedBecause is not looked at unless it was revoked.
@@ -186,6 +206,9 @@ func (a *auditLog) event(ctx *fasthttp.RequestCtx, id identity, auditID string) 
 		kind:      id.kind,
 		user:      id.user,
 	}
+	if id.by != nil {
+		e.user, e.impersonated = id.by, id.user
+	}
 	e.forwardedFor, _ = firstHeader(h, "X-Forwarded-For")
 	e.realIP, _ = firstHeader(h, "X-Real-Ip")
 	if id.kind == kindOwn || id.kind == kindToken && id.token != "" {
@@ -194,8 +217,8 @@ func (a *auditLog) event(ctx *fasthttp.RequestCtx, id identity, auditID string) 
 	return e
 }
 
-// add queues an event, or drops it.
-func (a *auditLog) add(e *auditEvent) {
+// enqueue queues an event, or drops it.
+func (a *auditLog) enqueue(e *auditEvent) {
 	size := e.size()
 	a.mu.Lock()
 	if a.closed || a.bytes+size > maxAuditQueue {
@@ -233,13 +256,15 @@ func (a *auditLog) lostLocked(n int) (complain func(error)) {
 	return func(error) {}
 }
 
-var errAuditBehind = fmt.Errorf("the audit log takes less than there is to write: %d bytes wait", maxAuditQueue)
+var (
+	errAuditBehind = fmt.Errorf("the audit log takes less than there is to write: %d bytes wait", maxAuditQueue)
+	errAuditClosed = errors.New("the audit log is closed: the proxy is stopping")
+)
 
-// run writes until close is called and all is written.
+// run writes what is queued until close is called and all is written.
 func (a *auditLog) run() {
 	defer close(a.donec)
 	var b []byte
-	torn := false // the last write has failed in the middle of a line
 	for range a.wake {
 		a.mu.Lock()
 		queue, closed := a.queue, a.closed
@@ -247,9 +272,6 @@ func (a *auditLog) run() {
 		a.mu.Unlock()
 		for len(queue) > 0 {
 			b = b[:0]
-			if torn {
-				b = append(b, '\n')
-			}
 			n, size := 0, 0
 			for n < len(queue) && len(b) < auditBatch {
 				b = queue[n].appendLine(b)
@@ -258,11 +280,10 @@ func (a *auditLog) run() {
 			}
 			clear(queue[:n])
 			queue = queue[n:]
-			written, err := a.out.Write(b)
-			torn = err != nil && (written > 0 || torn)
-			a.wrote(n, size, err)
+			a.wrote(n, size, a.write(b))
 		}
 		if closed {
+			a.writers.Wait()
 			return
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 // Stages of an audit event.
 const (
+	stageReceived = "RequestReceived"
 	stageStarted  = "ResponseStarted"
 	stageComplete = "ResponseComplete"
 )
@@ -29,6 +30,7 @@ const (
 	endedBecauseAnnotation = "watchfan.io/ended-because"
 	revokedAnnotation      = "watchfan.io/revoked-because"
 	userUnknownAnnotation  = "watchfan.io/user-unknown"
+	passedAnnotation       = "watchfan.io/passed-through"
 )
 
 // auditEvent is an event until it is written: what was there to see, not yet in the form of a line. It does not change once it is queued.
@@ -38,16 +40,18 @@ type auditEvent struct {
 	auditID        string
 	uri            string
 	verb           string
-	object         *auditObject // nil: not of a resource
-	code           int
+	object         *auditObject   // nil: not of a resource
+	code           int            // 0: nobody knows
 	status         *metav1.Status // nil: code says all
 	endedBecause   fanout.Reason
 	revokedBecause string
 	decision       decision // a yes, of what is from a cache, or none
+	passed         bool     // to kube-apiserver, which writes the rest
 
-	kind  identityKind
-	user  *userInfo // nil where owner says it, or nobody
-	owner *owner
+	kind         identityKind
+	user         *userInfo // nil where owner says it, or nobody
+	impersonated *userInfo // whom user acts as; nil: nobody else
+	owner        *owner
 
 	userAgent, forwardedFor, realIP string
 	remote                          net.Addr
@@ -59,6 +63,9 @@ func (e *auditEvent) size() int {
 	n := fixed + len(e.auditID) + len(e.uri) + len(e.userAgent) + len(e.forwardedFor) + len(e.realIP) + len(e.revokedBecause) + len(e.decision.because())
 	if e.user != nil {
 		n += e.user.size()
+	}
+	if e.impersonated != nil {
+		n += e.impersonated.size()
 	}
 	if e.object != nil {
 		n += len(e.object.Namespace) + len(e.object.Name)
@@ -80,8 +87,7 @@ func (u *userInfo) size() int {
 	return n
 }
 
-// auditLine is an Event of audit.k8s.io/v1 as it is written, with the field names and the order of k8s.io/apiserver pkg/apis/audit/v1. There is
-// no impersonatedUser: what is to be done as another is passed through, or refused before there is one.
+// auditLine is an Event of audit.k8s.io/v1 as it is written, with the field names and the order of k8s.io/apiserver pkg/apis/audit/v1.
 type auditLine struct {
 	Kind                     string            `json:"kind"`
 	APIVersion               string            `json:"apiVersion"`
@@ -91,6 +97,7 @@ type auditLine struct {
 	RequestURI               string            `json:"requestURI"`
 	Verb                     string            `json:"verb"`
 	User                     auditUser         `json:"user"`
+	ImpersonatedUser         *auditUser        `json:"impersonatedUser,omitempty"`
 	SourceIPs                []string          `json:"sourceIPs,omitempty"`
 	UserAgent                string            `json:"userAgent,omitempty"`
 	ObjectRef                *auditObject      `json:"objectRef,omitempty"`
@@ -137,6 +144,15 @@ func (e *auditEvent) appendLine(b []byte) []byte {
 		RequestReceivedTimestamp: metav1.NewMicroTime(e.received),
 		StageTimestamp:           metav1.NewMicroTime(e.at),
 		Annotations:              make(map[string]string, 3),
+	}
+	if e.code == 0 {
+		line.ResponseStatus = nil
+	}
+	if u := e.impersonated; u != nil {
+		line.ImpersonatedUser = &auditUser{u.name, u.uid, u.groups, u.extra}
+	}
+	if e.passed {
+		line.Annotations[passedAnnotation] = "true"
 	}
 	if st := e.status; st != nil {
 		line.ResponseStatus = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}

@@ -113,7 +113,7 @@ func TestAuditForm(t *testing.T) {
 
 		ctx, r = readOf(t, byToken("old"), "/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dp")
 		r.decision.reason = unique.Make("why it may")
-		event := a.watchBegan(ctx, r, "three")
+		event, _ := a.watchBegan(ctx, r, "three")
 		const watch = `"requestURI":"/api/v1/pods?watch=1\u0026fieldSelector=metadata.name%3Dp","verb":"watch","user":{},"sourceIPs":["0.0.0.0"],` +
 			`"objectRef":{"resource":"pods","name":"p","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":200},"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z",`
 		const allow = `"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"why it may",`
@@ -136,7 +136,8 @@ func TestAuditForm(t *testing.T) {
 
 		var off *auditLog
 		off.served(ctx, r)
-		off.watchEnded(off.watchBegan(ctx, r, ""), fanout.Gone, "")
+		event, _ = off.watchBegan(ctx, r, "")
+		off.watchEnded(event, fanout.Gone, "")
 		off.refused(ctx, identity{}, unauthorized())
 		off.close()
 	})

@@ -91,8 +91,9 @@ type authorizer struct {
 	calls    coalescer[question, decision]
 	verdicts answers[decision]
 
-	mu     sync.Mutex
-	grants map[question]*grant
+	mu      sync.Mutex
+	grants  map[question]*grant
+	vouched map[*openWatch]struct{} // those with a voucher
 }
 
 // grant is the permission that the open watches asking one question live on.
@@ -110,7 +111,12 @@ type grant struct {
 	revoked string    // why, once it is
 }
 
-type openWatch struct{ revoke func() }
+type openWatch struct {
+	grant   *grant
+	voucher *voucher // nil: the token speaks for itself; used by Run alone
+	revoke  func()
+	revoked string // why, if it is this watch alone; guarded by authorizer.mu
+}
 
 func newAuthorizer(upstream doer, opts *Options, log *slog.Logger) *authorizer {
 	tokens := knownTokensOf(upstream)
@@ -126,6 +132,7 @@ func newAuthorizer(upstream doer, opts *Options, log *slog.Logger) *authorizer {
 		queue:    queue,
 		owners:   newOwners(upstream, queue, opts.AuthenticationTokenWebhookCacheTTL),
 		grants:   make(map[question]*grant),
+		vouched:  make(map[*openWatch]struct{}),
 	}
 }
 
@@ -184,7 +191,7 @@ func (a *authorizer) watchGrant(id identity, req *request, revoke func()) (relea
 		return func() string { return "" }
 	}
 	q, review := reviewFor(id, attributesOf(req))
-	w := &openWatch{revoke: revoke}
+	w := &openWatch{voucher: id.voucher, revoke: revoke}
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -194,15 +201,26 @@ func (a *authorizer) watchGrant(id identity, req *request, revoke func()) (relea
 		g = &grant{question: q, id: id, review: review, watches: make(map[*openWatch]struct{}), lastYes: now, next: a.nextReview(now), resource: req.gvr}
 		a.grants[q] = g
 	}
+	w.grant = g
 	g.watches[w] = struct{}{}
+	if w.voucher != nil {
+		a.vouched[w] = struct{}{}
+	}
 	return func() string {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		delete(g.watches, w)
-		if len(g.watches) == 0 && a.grants[q] == g {
-			delete(a.grants, q)
-		}
-		return g.revoked
+		a.endLocked(w)
+		return cmp.Or(w.revoked, g.revoked)
+	}
+}
+
+// endLocked forgets a watch, and its grant if it was the last.
+func (a *authorizer) endLocked(w *openWatch) {
+	g := w.grant
+	delete(a.vouched, w)
+	delete(g.watches, w)
+	if len(g.watches) == 0 && a.grants[g.question] == g {
+		delete(a.grants, g.question)
 	}
 }
 
@@ -224,6 +242,7 @@ func (a *authorizer) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
+		a.checkVouchers(time.Now())
 		due, expired := a.dueGrants(time.Now(), cap(free)-len(free))
 		for _, g := range expired {
 			a.revoke(g, "kube-apiserver has not said for too long whether the client may read", "")
@@ -288,6 +307,9 @@ func (a *authorizer) revoke(g *grant, reason, told string) {
 	if a.grants[g.question] == g {
 		delete(a.grants, g.question)
 	}
+	for w := range watches {
+		delete(a.vouched, w)
+	}
 	a.mu.Unlock()
 	if len(watches) > 0 {
 		a.log.Info("Revoked watches", "resource", resourceText(g.resource), "watches", len(watches), "reason", reason)
@@ -308,14 +330,11 @@ func (a *authorizer) remember(q question, d decision, asked time.Time) {
 }
 
 // review asks kube-apiserver. A token that it does not take (401), or whose owner
-// may not even ask (403), is denied, and so is a certificate that has expired.
+// may not even ask (403), is denied.
 // That we may not ask about others says nothing about them.
 func (a *authorizer) review(ctx context.Context, id identity, review []byte) (d decision) {
 	as, path := id, selfReviewPath
 	if id.user != nil {
-		if !id.user.expires.IsZero() && time.Now().After(id.user.expires) {
-			return decision{verdict: verdictNo}
-		}
 		as, path = identity{kind: kindOwn}, reviewPath
 	}
 	defer func() { accessReviews[d.verdict].Inc() }()

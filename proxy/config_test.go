@@ -78,8 +78,11 @@ func TestConfigFields(t *testing.T) {
 			}
 			onLine = inFile
 		}
-		if f.Name == "LogFormat" {
+		switch f.Name {
+		case "LogFormat":
 			inFile, onLine = "json", "json"
+		case "AuditLogMode":
+			inFile, onLine = "blocking", "blocking"
 		}
 		args := map[string][]string{
 			"file": {"--config", configFile(t, header+fields[letters]+": "+inFile+"\n")},

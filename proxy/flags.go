@@ -28,7 +28,7 @@ var flagGroups = []struct {
 	{"Connections", []string{"max-connections", "max-connection-age", "min-request-timeout"}},
 	{"Limits", []string{"client-buffer-frames", "client-buffer-bytes", "max-watches", "max-watches-per-user", "memory-limit"}},
 	{"Observability", []string{"admin-port", "admin-bind-address", "profiling", "ports-file", "log-level", "v", "log-format"}},
-	{"Audit", []string{"audit-log-path", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize"}},
+	{"Audit", []string{"audit-log-path", "audit-log-mode", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize"}},
 	{"Shutdown", []string{"shutdown-delay-duration", "drain-duration", "shutdown-timeout"}},
 	{"Program", []string{"config", "version"}},
 }

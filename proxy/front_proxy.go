@@ -18,12 +18,10 @@ type frontProxies struct {
 	extraPrefixes []string     // what follows is an extra's key
 }
 
-// trusts reports whether the certificates are a front proxy's.
-func (p *frontProxies) trusts(certificates []*x509.Certificate) bool {
-	if _, ok := p.ca.verify(certificates); !ok {
-		return false
-	}
-	return len(p.names) == 0 || slices.Contains(p.names, certificates[0].Subject.CommonName)
+// trusts reports whether the certificates are a front proxy's, and who vouches for it.
+func (p *frontProxies) trusts(certificates []*x509.Certificate) (*voucher, bool) {
+	v, ok := p.ca.verify(certificates)
+	return v, ok && (len(p.names) == 0 || slices.Contains(p.names, certificates[0].Subject.CommonName))
 }
 
 // user returns the user whom a front proxy names, nil if none.

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
@@ -38,10 +37,12 @@ func (k identityKind) String() string {
 // identity is who a request is made as. Its token is a secret: it goes into the
 // Authorization header of requests to kube-apiserver and nowhere else.
 type identity struct {
-	kind  identityKind
-	token string       // of kindToken; empty where kube-apiserver reads it from the WebSocket's subprotocols
-	user  *userInfo    // of kindCertificate and kindFrontProxy, nil for the others; immutable
-	from  netip.Prefix // the client's address; it decides nothing but whose turn it is
+	kind    identityKind
+	token   string       // of kindToken; empty where kube-apiserver reads it from the WebSocket's subprotocols
+	user    *userInfo    // of kindCertificate and kindFrontProxy, nil for the others; immutable
+	voucher *voucher     // of kindCertificate and kindFrontProxy: why user is believed
+	by      *userInfo    // who acts as user, if that is somebody else; immutable, and for the audit log only
+	from    netip.Prefix // the client's address; it decides nothing but whose turn it is
 }
 
 // String and GoString keep tokens and names out of logs and messages.
@@ -54,8 +55,6 @@ type userInfo struct {
 	uid    string
 	groups []string
 	extra  map[string][]string
-
-	expires time.Time // when nobody can say any longer that this is the user; zero is never
 }
 
 const (
@@ -135,12 +134,12 @@ func (a *authenticator) identifyCertificate(h *fasthttp.RequestHeader, certifica
 	if len(certificates) == 0 {
 		return identity{}, false
 	}
-	if a.front.trusts(certificates) {
+	if v, ok := a.front.trusts(certificates); ok {
 		if user := a.front.user(h); user != nil {
-			return identity{kind: kindFrontProxy, user: user}, true
+			return identity{kind: kindFrontProxy, user: user, voucher: v}, true
 		}
 	}
-	expires, ok := a.clientCA.verify(certificates)
+	v, ok := a.clientCA.verify(certificates)
 	if !ok {
 		return identity{}, false
 	}
@@ -148,8 +147,7 @@ func (a *authenticator) identifyCertificate(h *fasthttp.RequestHeader, certifica
 	if user == nil {
 		return identity{}, false
 	}
-	user.expires = expires
-	return identity{kind: kindCertificate, user: user}, true
+	return identity{kind: kindCertificate, user: user, voucher: v}, true
 }
 
 func (a *authenticator) asksForCertificates() bool { return a.clientCA != nil || a.front.ca != nil }

@@ -68,7 +68,7 @@ func (a *authorizer) actAs(ctx context.Context, id identity, h *fasthttp.Request
 			return identity{}, serviceUnavailable("kube-apiserver did not say whether this client may impersonate another")
 		}
 	}
-	return identity{kind: id.kind, user: wanted, from: id.from}, nil
+	return identity{kind: id.kind, user: wanted, voucher: id.voucher, by: id.user, from: id.from}, nil
 }
 
 // impersonation returns all that one has to be allowed to act as u.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -122,6 +123,9 @@ type Options struct {
 	// AuditLogPath is the file to which each read that is served from a cache is written, and each request that we refuse, as
 	// kube-apiserver's audit log has them; see auditLog. "-" is standard output. Empty: none.
 	AuditLogPath string
+	// AuditLogMode is what happens when the audit log cannot be written, or not at once: AuditBatch, AuditBlocking or AuditBlockingStrict; see
+	// auditLog. Default AuditBatch, where kube-apiserver's is AuditBlocking.
+	AuditLogMode string
 	// AuditLogMaxAge is the days that old files of the audit log are kept, AuditLogMaxBackup how many of them, AuditLogMaxSize the
 	// megabytes at which a file becomes an old one; 0 is no limit. Defaults are kube-apiserver's: 366, 100 and 100.
 	AuditLogMaxAge, AuditLogMaxBackup, AuditLogMaxSize int
@@ -190,6 +194,7 @@ func NewOptions() Options {
 		ClientBufferBytes:  32 << 20,
 		MemoryLimit:        CgroupMemory,
 		mostAlone:          4,
+		AuditLogMode:       AuditBatch,
 		AuditLogMaxAge:     366,
 		AuditLogMaxBackup:  100,
 		AuditLogMaxSize:    100,
@@ -266,6 +271,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "`FORMAT` of the log on standard error: text or json")
 
 	fs.StringVar(&o.AuditLogPath, "audit-log-path", o.AuditLogPath, "`FILE` to write who has read what from the cache to, one audit.k8s.io/v1 Event a line; - is standard output (default none)")
+	fs.StringVar(&o.AuditLogMode, "audit-log-mode", o.AuditLogMode, "`MODE` of writing the audit log: batch drops and counts what is not taken in time, blocking writes each event before its response, blocking-strict also fails what it could not write down")
 	fs.IntVar(&o.AuditLogMaxAge, "audit-log-maxage", o.AuditLogMaxAge, "`DAYS` to keep old files of the audit log; 0 is for ever")
 	fs.IntVar(&o.AuditLogMaxBackup, "audit-log-maxbackup", o.AuditLogMaxBackup, "`NUMBER` of old files of the audit log to keep; 0 is all")
 	fs.IntVar(&o.AuditLogMaxSize, "audit-log-maxsize", o.AuditLogMaxSize, "`MEGABYTES` at which a file of the audit log becomes an old one; 0 is never")
@@ -390,6 +396,9 @@ func (o *Options) Validate() error {
 	}
 	if o.MemoryLimit != 0 && o.MemoryLimit != CgroupMemory && o.MemoryLimit < leastMemory {
 		wrong("%s is too small: give at least 64Mi, 0 for off, or -1 for the container's limit", o.given("memory-limit", o.MemoryLimit))
+	}
+	if !slices.Contains(auditModes, o.AuditLogMode) {
+		wrong("%s is unknown: give batch, blocking or blocking-strict", o.given("audit-log-mode", strconv.Quote(o.AuditLogMode)))
 	}
 	if o.LogFormat != "text" && o.LogFormat != "json" {
 		wrong("%s is unknown: give text or json", o.given("log-format", o.LogFormat))

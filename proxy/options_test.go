@@ -168,6 +168,7 @@ func TestOptionsValidate(t *testing.T) {
 	}, "")
 	f(func(o *proxy.Options) { o.ResidentResources = []string{"secrets"} }, "")
 	f(func(o *proxy.Options) { o.ResidentResources, o.SecurePort = []string{"v1/secrets"}, 0 }, "without --secure-port: Secrets are served from a cache only to clients whose right")
+	f(func(o *proxy.Options) { o.AuditLogMode = "often" }, `--audit-log-mode="often" is unknown: give batch, blocking or blocking-strict`)
 	f(func(o *proxy.Options) { o.AuditLogMaxSize = -1 }, "--audit-log-maxsize=-1 is too small")
 	f(func(o *proxy.Options) { o.HistoryBytes = 5 }, "--history-bytes=5 is too small")
 }

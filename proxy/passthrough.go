@@ -42,6 +42,7 @@ type passthrough struct {
 	upstream *Upstream
 	front    *frontProxies // whose headers are not forwarded
 	conns    *connections
+	audit    *auditLog
 	log      *slog.Logger
 
 	requests context.Context // ends the ordinary requests
@@ -51,6 +52,14 @@ type passthrough struct {
 // serve forwards the request of ctx in the name of id.
 func (p *passthrough) serve(ctx *fasthttp.RequestCtx, id identity) {
 	arrivalOf(accepted(ctx.Conn())).end() // from here on it waits for others
+	audit, refused := p.audit.passing(ctx, id)
+	if refused != nil {
+		writeStatus(ctx, refused)
+		if body := ctx.RequestBodyStream(); body != nil && !discardBody(ctx.Conn(), body) {
+			ctx.SetConnectionClose()
+		}
+		return
+	}
 	req := &http.Request{
 		Method: string(ctx.Method()),
 		URL:    p.target(ctx.Request.Header.RequestURI()),
@@ -60,15 +69,15 @@ func (p *passthrough) serve(ctx *fasthttp.RequestCtx, id identity) {
 	upgrade := upgradeType(ctx)
 	switch {
 	case hasBody(ctx):
-		p.forward(ctx, id, req)
+		p.forward(ctx, id, req, audit)
 	case upgrade != "":
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", upgrade)
-		p.own(ctx, id, req, true)
+		p.own(ctx, id, req, audit, true)
 	case mayLast(ctx):
-		p.own(ctx, id, req, false)
+		p.own(ctx, id, req, audit, false)
 	default:
-		p.forward(ctx, id, req)
+		p.forward(ctx, id, req, audit)
 	}
 }
 
@@ -143,7 +152,7 @@ func (p *passthrough) forwardHeader(ctx *fasthttp.RequestCtx) http.Header {
 }
 
 // forward answers ctx with the response to req, whose body is streamed from the client.
-func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.Request) {
+func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.Request, audit *passedAudit) {
 	passthroughInFlight.Add(1)
 	body := &requestBody{conn: ctx.Conn(), log: p.log}
 	if hasBody(ctx) {
@@ -157,18 +166,20 @@ func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.R
 	if err != nil {
 		passthroughInFlight.Add(-1)
 		whole := body.release()
-		if st := body.failure(); st != nil {
-			writeStatus(ctx, st)
-		} else {
+		st := body.failure()
+		if st == nil {
 			p.failed(req, err)
-			writeStatus(ctx, unreachable(req, err))
+			st = unreachable(req, err)
 		}
+		writeStatus(ctx, st)
+		audit.failed(st)
 		if !whole {
 			ctx.SetConnectionClose()
 		}
 		return
 	}
 	countPassthrough(req, resp.StatusCode)
+	audit.answered(resp.StatusCode)
 	removeHopByHop(resp.Header)
 	noBody := !hasResponseBody(req.Method, resp)
 	if resp.ContentLength < 0 && !noBody && !ctx.Request.Header.IsHTTP11() {
@@ -423,6 +434,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }
 type exchange struct {
 	req       *http.Request
 	id        identity
+	audit     *passedAudit
 	upgrade   bool
 	keepAlive bool // the client may send another request
 	chunked   bool // the client knows chunks
@@ -431,10 +443,11 @@ type exchange struct {
 }
 
 // own takes the client's connection over and forwards req on it.
-func (p *passthrough) own(ctx *fasthttp.RequestCtx, id identity, req *http.Request, upgrade bool) {
+func (p *passthrough) own(ctx *fasthttp.RequestCtx, id identity, req *http.Request, audit *passedAudit, upgrade bool) {
 	x := &exchange{
 		req:       req,
 		id:        id,
+		audit:     audit,
 		upgrade:   upgrade,
 		keepAlive: !ctx.Request.Header.ConnectionClose(),
 		chunked:   ctx.Request.Header.IsHTTP11(),
@@ -470,12 +483,21 @@ func (p *passthrough) exchange(h *hijacked, x *exchange) (reusable bool) {
 	resp, err := send(x.id, x.req.WithContext(ctx))
 	if err != nil {
 		if ctx.Err() != nil {
+			x.audit.left()
 			return false // the client is gone, or we are stopping
 		}
 		p.failed(x.req, err)
-		resp = statusResponse(unreachable(x.req, err), x.auditID, x.pretty)
+		st := unreachable(x.req, err)
+		x.audit.failed(st)
+		resp = statusResponse(st, x.auditID, x.pretty)
 	} else {
 		countPassthrough(x.req, resp.StatusCode)
+		if lasting(resp) {
+			x.audit.started(resp.StatusCode)
+			defer x.audit.answered(resp.StatusCode)
+		} else {
+			x.audit.answered(resp.StatusCode)
+		}
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		p.tunnel(h, resp)

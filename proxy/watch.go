@@ -40,7 +40,13 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	last := ctx.Request.Header.ConnectionClose() // the connection's last request
 	id := auditID(ctx)
 	head := watchHead(id, l.contentType(true), l.responseWarnings(), want.Gzip, last)
-	event := c.audit.watchBegan(ctx, r, id)
+	event, refused := c.audit.watchBegan(ctx, r, id)
+	if refused != nil {
+		sub.Cancel()
+		c.lanes.release(l)
+		writeStatus(ctx, refused)
+		return true
+	}
 	c.conns.hijack(ctx, func(h *hijacked) {
 		c.stream(h, r, w, head, func(reason fanout.Reason, because string, complete bool) {
 			c.lanes.release(l)
@@ -71,7 +77,12 @@ func (c *cachedReads) serveExpired(ctx *fasthttp.RequestCtx, r *cachedRead) {
 	l.writeWarnings(ctx)
 	event := l.errorFrame(expired(rv, l.cache.Progress())).Payload(nil)
 	ctx.Response.SetBodyStream(bytes.NewReader(event), -1)
-	c.audit.watchEnded(c.audit.watchBegan(ctx, r, string(ctx.Response.Header.Peek("Audit-Id"))), fanout.Forgotten, "")
+	began, refused := c.audit.watchBegan(ctx, r, string(ctx.Response.Header.Peek("Audit-Id")))
+	if refused != nil {
+		writeStatus(ctx, refused)
+		return
+	}
+	c.audit.watchEnded(began, fanout.Forgotten, "")
 }
 
 // subscribe begins the subscription that a watch's parameters ask for, as kube-apiserver understands them

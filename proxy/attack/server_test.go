@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -36,7 +37,8 @@ func startServer(t *testing.T, w *world) *server {
 		t.Fatal(err)
 	}
 	program := proxytest.Binary(t, "WATCHFAN_BIN", "watchfan", "attack")
-	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience, "--log-level=warn", "--client-ca-file", authority.File)
+	// Lanes that only attackers read end soon after them, and are cold again for the next.
+	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience, "--log-level=warn", "--idle-timeout=1m", "--client-ca-file", authority.File)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +68,27 @@ func (s *server) plain(admin way) way {
 		return admin
 	}
 	return way{name: "insecure port", base: "http://" + s.insecure}
+}
+
+// stop ends watchfan and returns what it did wrong in its life. Its log holds no credential.
+func (s *server) stop(w *world) error {
+	if s.watchfan == nil {
+		return nil
+	}
+	if err := s.watchfan.Stop(); err != nil {
+		return err
+	}
+	log, err := os.ReadFile(s.watchfan.Log)
+	tokens := append([]string{w.hostile.Crawler, w.hostile.Everything}, w.hostile.Tenants...)
+	for _, id := range w.honest {
+		tokens = append(tokens, id.token)
+	}
+	for _, token := range tokens {
+		if token != "" && bytes.Contains(log, []byte(token)) {
+			return errors.New("watchfan's log holds a token")
+		}
+	}
+	return err
 }
 
 // level is what the process uses at a time.

@@ -14,6 +14,7 @@ type verdict struct {
 	kinds                       map[string]int // of honest clients
 	quiet, attacked             *phase
 	quietLevels, attackedLevels []level
+	after                       level    // once the attackers had left
 	attacks                     []string // the kinds that should have happened
 	ledger                      *ledger
 	violations                  []string
@@ -156,6 +157,8 @@ func (v *verdict) report() string {
 	}{{"quiet", v.quietLevels}, {"attack, first half", v.attackedLevels[:half]}, {"attack, second half", v.attackedLevels[half:]}} {
 		b.WriteString(describe(part.name, part.levels))
 	}
+	fmt.Fprintf(&b, "%-20s %4.0f MB resident, %4.0f MB heap, %5.0f goroutines, %5.0f files, %5.0f connections\n", "after the attack",
+		v.after.resident/1e6, v.after.heap/1e6, v.after.goroutines, v.after.files, v.after.connections)
 	fmt.Fprintf(&b, "attacks:\n%s", v.ledger)
 	return b.String()
 }

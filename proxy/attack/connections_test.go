@@ -125,7 +125,7 @@ func malformedSecure(ctx context.Context, a *attacker)   { malformed(ctx, a, a.S
 func malformedInsecure(ctx context.Context, a *attacker) { malformed(ctx, a, a.Insecure, false) }
 
 func malformed(ctx context.Context, a *attacker, address string, secure bool) {
-	all := proxytest.Attacks("Authorization: Bearer malformed\r\n")
+	all := proxytest.Attacks("/api/v1/namespaces/t0/configmaps?resourceVersion=0", "Authorization: Bearer malformed\r\n")
 	a.every(ctx, 10, func() { a.exchange(ctx, address, secure, all[a.rng.IntN(len(all))].Send) })
 }
 

@@ -1,8 +1,10 @@
 package attack_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -17,7 +19,8 @@ import (
 // server is what is attacked: a watchfan, or kube-apiserver itself for comparison.
 type server struct {
 	secure, insecure string  // host:port; insecure is "" at kube-apiserver
-	pid              int     //
+	pid              int     // of the process
+	apiserver        int     // process of kube-apiserver
 	metrics          *client // of the process
 	watchfan         *proxytest.Watchfan
 }
@@ -25,19 +28,21 @@ type server struct {
 // startServer starts a watchfan in front of the cluster, or returns the cluster's kube-apiserver.
 func startServer(t *testing.T, w *world) *server {
 	t.Helper()
+	apiserver := w.cluster.Ready.Pids["kube-apiserver"]
 	if *target == "kube-apiserver" {
-		return &server{secure: strings.TrimPrefix(w.cluster.Ready.Server, "https://"), pid: w.cluster.Ready.Pids["kube-apiserver"], metrics: newClient(w.admin)}
+		return &server{secure: strings.TrimPrefix(w.cluster.Ready.Server, "https://"), pid: apiserver, apiserver: apiserver, metrics: newClient(w.admin)}
 	}
 	authority, err := w.cluster.Authority()
 	if err != nil {
 		t.Fatal(err)
 	}
 	program := proxytest.Binary(t, "WATCHFAN_BIN", "watchfan", "attack")
-	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience, "--log-level=warn", "--client-ca-file", authority.File)
+	// Lanes that only attackers read end soon after them, and are cold again for the next.
+	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience, "--log-level=warn", "--idle-timeout=1m", "--client-ca-file", authority.File)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{secure: p.Ports.Secure, insecure: p.Ports.Insecure, pid: p.Cmd.Process.Pid, metrics: newClient(way{base: "http://" + p.Ports.Admin}), watchfan: p}
+	s := &server{secure: p.Ports.Secure, insecure: p.Ports.Insecure, pid: p.Cmd.Process.Pid, apiserver: apiserver, metrics: newClient(way{base: "http://" + p.Ports.Admin}), watchfan: p}
 	t.Cleanup(func() {
 		s.metrics.close()
 		_ = p.Stop() // again, if the test got so far
@@ -65,11 +70,33 @@ func (s *server) plain(admin way) way {
 	return way{name: "insecure port", base: "http://" + s.insecure}
 }
 
+// stop ends watchfan and returns what it did wrong in its life. Its log holds no credential.
+func (s *server) stop(w *world) error {
+	if s.watchfan == nil {
+		return nil
+	}
+	if err := s.watchfan.Stop(); err != nil {
+		return err
+	}
+	log, err := os.ReadFile(s.watchfan.Log)
+	tokens := append([]string{w.hostile.Crawler, w.hostile.Everything}, w.hostile.Tenants...)
+	for _, id := range w.honest {
+		tokens = append(tokens, id.token)
+	}
+	for _, token := range tokens {
+		if token != "" && bytes.Contains(log, []byte(token)) {
+			return errors.New("watchfan's log holds a token")
+		}
+	}
+	return err
+}
+
 // level is what the process uses at a time.
 type level struct {
+	at                             time.Time
 	resident, heap                 float64 // bytes
 	goroutines, files, connections float64
-	cpu                            time.Duration // since its start
+	cpu, apiserver                 time.Duration // of the process and of kube-apiserver, since their start
 }
 
 // level asks the process.
@@ -79,10 +106,23 @@ func (s *server) level(ctx context.Context) (level, error) {
 		return level{}, err
 	}
 	metric := func(name string) float64 { return proxytest.SumMetric(string(body), name) }
-	l := level{heap: metric("go_memstats_heap_inuse_bytes"), goroutines: metric("go_goroutines"), files: metric("process_open_fds"),
-		connections: metric("watchfan_client_connections"), cpu: time.Duration(metric("process_cpu_seconds_total") * 1e9)}
+	l := level{at: time.Now(), heap: metric("go_memstats_heap_inuse_bytes"), goroutines: metric("go_goroutines"), files: metric("process_open_fds"),
+		connections: metric("watchfan_client_connections"), cpu: processorTime(s.pid), apiserver: processorTime(s.apiserver)}
 	l.resident, err = residentMemory(s.pid)
 	return l, err
+}
+
+// processorTime returns what a process has used; 0 if it is not known.
+func processorTime(pid int) time.Duration {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:])) // the first is field 3, see proc_pid_stat(5)
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	const tick = time.Second / 100 // USER_HZ
+	return time.Duration(user+system) * tick
 }
 
 // residentMemory returns a process's resident memory in bytes.

@@ -23,20 +23,18 @@ func WireText(text, auth string) string {
 
 var wireBytes = strings.NewReplacer("\n", "\r\n", "␊", "\n", "␍", "\r", "␀", "\x00")
 
-// Attacks returns the attacks as a client sends them that has the header lines auth. They read namespace default.
-func Attacks(auth string) []Attack {
+// Attacks returns the attacks as a client sends them that has the header lines auth. Those that read a cache read cachedList, a path with a query.
+func Attacks(cachedList, auth string) []Attack {
 	wire := func(text string) string { return WireText(text, auth) }
-	all := attacks(wire)
+	all := attacks(cachedList, wire)
 	for i := range all {
 		all[i].Send = wire(all[i].Send)
 	}
 	return all
 }
 
-const cachedList = "/api/v1/namespaces/default/configmaps?resourceVersion=0"
-
 // attacks is the table, with texts to Send. wire makes bytes of a text.
-func attacks(wire func(string) string) []Attack {
+func attacks(cachedList string, wire func(string) string) []Attack {
 	// smuggled must never be answered where it is a part of another request, or comes behind a connection's last.
 	const smuggled = "GET /version HTTP/1.1\nHost: localhost\nAudit-ID: smuggled\nAUTH\n"
 	const ( // why we differ

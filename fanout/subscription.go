@@ -21,7 +21,7 @@ const (
 	Aged       Reason = "connection_age" // its connection is as old as one may get
 	Backwards  Reason = "backwards"      // upstream went back in time
 	LaneClosed Reason = "lane_stopped"   // the resource is no longer served
-	Redefined  Reason = "redefined"      // the custom resource's definition changed
+	Redefined  Reason = "redefined"      // the custom resource's definition changed, or another server answers for it
 	Revoked    Reason = "revoked"        // the client may no longer read
 )
 

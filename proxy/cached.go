@@ -22,6 +22,7 @@ type cachedReads struct {
 	discovery   *discovery
 	offers      *offers
 	definitions *definitions
+	aggregation *aggregation
 	auth        *authorizer
 	audit       *auditLog
 	pass        func(*fasthttp.RequestCtx, identity)   // to kube-apiserver
@@ -39,7 +40,8 @@ type cachedReads struct {
 	ctx         context.Context // ends when no more is to be served
 
 	mu       sync.Mutex
-	resident map[string]*lane // by the name in --resident-resources
+	resident map[string]*lane  // by the name in --resident-resources
+	passed   map[string]server // of those that are passed through for it; likewise
 }
 
 func newCachedReads(s *Server, p *poller) *cachedReads {
@@ -76,10 +78,12 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 			turns:      newTurns(),
 			byKey:      make(map[laneKey]*lane),
 			defined:    make(map[schema.GroupResource]*definition),
+			aggregated: make(map[schema.GroupVersion]time.Time),
 		},
 	}
 	c.fairness = newFairness(s.ctx, runtime.GOMAXPROCS(0))
-	c.definitions = &definitions{lanes: c.lanes, discovery: s.discovery, log: s.log}
+	c.definitions = newDefinitions(c.lanes, s.discovery, s.log)
+	c.aggregation = newAggregation(c.lanes, s.discovery, s.opts.CacheAggregatedGroups, s.log)
 	return c
 }
 
@@ -123,6 +127,9 @@ func (c *cachedReads) keep(name string) {
 			c.log.Error("Excluded resource is resident too, and will never be ready", "resource", name)
 			return
 		}
+		if c.passesResident(name, gvr) {
+			continue
+		}
 		info, _ := c.discovery.lookup(c.ctx, gvr)
 		info.definition, _ = c.definitions.of(c.ctx, gvr, true)
 		if l, ok := c.lanes.acquire(info, representation{}, true); ok {
@@ -148,7 +155,9 @@ func (c *cachedReads) residentSynced() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range c.opts.ResidentResources {
-		if l := c.resident[name]; l == nil || (!l.synced() || !c.lanes.has(l)) && !c.lanes.avoids(l.laneKey) {
+		if l := c.resident[name]; c.passed[name] == byOthers {
+			continue
+		} else if l == nil || (!l.synced() || !c.lanes.has(l)) && !c.lanes.avoids(l.laneKey) {
 			return fmt.Errorf("%s is not synced", name)
 		}
 	}
@@ -294,6 +303,9 @@ func (r *cachedRead) release() {
 // resolve finds out what r asks for, and reports whether that is something lanes have. Only for a client that may read: it may ask kube-apiserver
 // in the proxy's own name.
 func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
+	if c.aggregation.served(ctx, r.gvr.GroupVersion(), r.verb == "watch") != byItself {
+		return false
+	}
 	if r.info, ok = c.discovery.lookup(ctx, r.gvr); !ok || !r.info.watchable {
 		return false
 	}

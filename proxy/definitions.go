@@ -3,13 +3,11 @@ package proxy
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -49,16 +47,15 @@ import (
 // one address. A watch that began in it ends within settleTime. Should our watch of the definitions hang, the time is that of noticing a
 // dead connection, 10 s, or of one that hangs, 150 s (see Upstream and guard); while it is known to be broken, nobody is served by a custom field.
 type definitions struct {
-	lanes     *lanes
-	discovery *discovery
-	log       *slog.Logger
+	follower
+	log *slog.Logger
+}
 
-	mu        sync.Mutex
-	following bool          // follow runs
-	knownc    chan struct{} // closed when lane is set, or follow has failed; replaced when it begins
-	lane      *lane         // of the definitions, and filled; nil while they are not followed
-	again     time.Time     // when to try again after a failure
-	retry     time.Duration // how long to wait after the next
+func newDefinitions(ls *lanes, discovery *discovery, log *slog.Logger) *definitions {
+	d := &definitions{log: log}
+	d.follower = follower{lanes: ls, discovery: discovery, resource: definitionsResource, scan: d.scanLocked,
+		failed: d.unknown, needed: ls.sweepDefinitions, forget: ls.undefine}
+	return d
 }
 
 var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -71,14 +68,6 @@ const (
 	// kube-apiserver waits for requests under way for at most twice its --request-timeout, 2 minutes.
 	doubtTime   = 10 * time.Second
 	doubtfulFor = 3 * time.Minute
-
-	// definitionsWait is how long a request waits for the definitions to be listed.
-	definitionsWait = 5 * time.Second
-	// staleAfter is for how long the definitions' upstream watch may be broken before they are not believed.
-	staleAfter = 5 * time.Second
-	// definitionsTick is how often it is looked whether the definitions are still needed.
-	definitionsTick    = 10 * time.Second
-	minDefinitionRetry = 2 * time.Second
 )
 
 // definition is what matters of one CustomResourceDefinition.
@@ -231,26 +220,6 @@ func (d *definitions) of(ctx context.Context, gvr schema.GroupVersionResource, w
 	}
 }
 
-// await has the definitions followed, and waits until they are known or known not to be had.
-func (d *definitions) await(ctx context.Context) {
-	d.mu.Lock()
-	if !d.following && !time.Now().Before(d.again) {
-		d.knownc = make(chan struct{})
-		if d.following = d.lanes.spawn(d.follow); !d.following {
-			close(d.knownc)
-		}
-	}
-	knownc := d.knownc
-	d.mu.Unlock()
-
-	ctx, cancel := context.WithTimeout(ctx, definitionsWait)
-	defer cancel()
-	select {
-	case <-knownc:
-	case <-ctx.Done():
-	}
-}
-
 // current returns the resource's definition as far as it is known, which from then on is kept so.
 func (d *definitions) current(gr schema.GroupResource) *definition {
 	d.mu.Lock()
@@ -274,76 +243,16 @@ func (d *definitions) selects(sel fields.Selector) bool {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.lane != nil && d.lane.brokenFor() < staleAfter
+	return d.currentLocked()
 }
 
-// follow follows the definitions for as long as custom resources have lanes.
-func (d *definitions) follow(ctx context.Context) {
-	l := d.open(ctx)
-	d.mu.Lock()
-	d.lane = l
-	if l == nil {
-		d.retry = min(max(2*d.retry, minDefinitionRetry), discoveryTTL)
-		d.again = time.Now().Add(d.retry)
-		d.log.Warn("Served custom resources without their definitions, which could not be listed and watched", "retryIn", d.retry)
-	} else {
-		d.retry = 0
-		d.scanLocked()
-	}
-	close(d.knownc)
-	d.mu.Unlock()
-	if l != nil {
-		d.watch(ctx, l)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.lane, d.following = nil, false
-}
-
-// open returns the lane of the definitions, filled and to be released; nil if it can't be had.
-func (d *definitions) open(ctx context.Context) *lane {
-	ctx, cancel := context.WithTimeout(ctx, laneWait)
-	defer cancel()
-	info, ok := d.discovery.lookup(ctx, definitionsResource)
-	if !ok || !info.watchable {
-		return nil
-	}
-	l, ok := d.lanes.acquire(info, representation{}, true)
-	if !ok {
-		return nil
-	}
-	if !l.ready(ctx) {
-		d.lanes.discard(l)
-		return nil
-	}
-	return l
-}
-
-// watch scans the definitions when they change, until nobody needs them, or their lane ends.
-func (d *definitions) watch(ctx context.Context, l *lane) {
-	defer d.lanes.release(l)
-	for needed := time.Now(); ; {
-		tick, cancel := context.WithTimeout(ctx, definitionsTick)
-		at := l.cache.Progress()
-		d.mu.Lock()
-		d.scanLocked()
-		d.mu.Unlock()
-		err := l.cache.WaitFor(tick, at+1)
-		cancel()
-		switch {
-		case ctx.Err() != nil || errors.Is(err, fanout.ErrClosed):
-			return
-		case d.lanes.sweepDefinitions():
-			needed = time.Now()
-		case time.Since(needed) > d.lanes.idle && d.lanes.undefine():
-			return
-		}
-	}
+// unknown notes that the definitions can't be had.
+func (d *definitions) unknown(_ error, retryIn time.Duration) {
+	d.log.Warn("Served custom resources without their definitions, which could not be listed and watched", "retryIn", retryIn)
 }
 
 // scanLocked looks for definitions that have changed among those that are kept.
-func (d *definitions) scanLocked() {
-	snapshot := d.lane.cache.Snapshot()
+func (d *definitions) scanLocked(snapshot fanout.Snapshot) {
 	for gr, def := range d.lanes.definitions() {
 		o, _ := snapshot.Get(gr.String())
 		switch {

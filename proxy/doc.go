@@ -37,7 +37,8 @@
 //  4. A list, a get, and a watch that begins with initial events, show without a resourceVersion a state at least as new as any write
 //     that was acknowledged before the request; see Freshness.
 //  5. Nothing is shown to a client that kube-apiserver would not let read it, and nothing is done for a client that it would not let do it:
-//     kube-apiserver is asked in that client's name, and asked again each minute while a watch is open. See Identities and Audit.
+//     kube-apiserver is asked in that client's name, and asked again each minute while a watch is open. See Identities and Audit. An API
+//     that may show each client something else, because an aggregated server answers for it, is not cached; see aggregation.
 //
 // Unlike kube-apiserver, which ends every watch when its cache loses touch with etcd, a lane whose upstream watch breaks goes on from its
 // last resourceVersion, or lists once and shows its clients the differences; their streams stay open. An object may then have had
@@ -284,6 +285,7 @@
 //   - one for the audit log, which may outlast Run if its file takes no more; the library that rotates files has another, for good;
 //   - one for each token whose owner is asked for, for at most 10 s;
 //   - one while custom resources have lanes, which follows their definitions;
+//   - one while there are lanes, which follows the APIServices; see aggregation;
 //   - fanout's: one for each shard, and while watches are looked at one more for each;
 //   - the poller, for all watches: it starts a goroutine for one whose client has left, or has sent something, and goes on
 //     writing to one whose client reads again. Where there is no epoll, each watch has a goroutine that waits for its client to leave, and

@@ -24,7 +24,7 @@ var flagGroups = []struct {
 		"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix"}},
 	{"Authorization", []string{"authentication-token-webhook-cache-ttl", "authorization-webhook-cache-authorized-ttl",
 		"authorization-webhook-cache-unauthorized-ttl", "authorization-recheck-interval"}},
-	{"Caching", []string{"resident-resources", "exclude", "idle-timeout", "freshness-timeout", "compress-watches", "flush-interval", "history-frames", "history-bytes"}},
+	{"Caching", []string{"resident-resources", "exclude", "cache-aggregated-groups", "idle-timeout", "freshness-timeout", "compress-watches", "flush-interval", "history-frames", "history-bytes"}},
 	{"Connections", []string{"max-connections", "max-connection-age", "min-request-timeout"}},
 	{"Limits", []string{"client-buffer-frames", "client-buffer-bytes", "max-watches", "max-watches-per-user", "memory-limit"}},
 	{"Observability", []string{"admin-port", "admin-bind-address", "profiling", "ports-file", "log-level", "v", "log-format"}},

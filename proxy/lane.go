@@ -173,15 +173,19 @@ type lanes struct {
 	byKey   map[laneKey]*lane
 	defined map[schema.GroupResource]*definition // see definitions; nil is none
 	avoided map[laneKey]time.Time                // until when there are to be no such lanes; see avoid, avoids
+
+	// aggregated are the versions that another server answers for (zero), or did until just now: until when there are to be no
+	// lanes; see aggregation.
+	aggregated map[schema.GroupVersion]time.Time
 }
 
 // acquire returns the lane of a resource in a representation, starting it if need be and start is true, and counts the caller as
-// its user until it calls release. ok is false if there is none, if the resource has been redefined since info was had, and once the
-// server stops.
+// its user until it calls release. ok is false if there is none, if the resource has been redefined since info was had, if an
+// aggregated server answers for it, and once the server stops.
 func (ls *lanes) acquire(info resourceInfo, rep representation, start bool) (l *lane, ok bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.ctx == nil || ls.defined[info.gvr.GroupResource()] != info.definition {
+	if ls.ctx == nil || ls.defined[info.gvr.GroupResource()] != info.definition || ls.outsourcedLocked(info.gvr.GroupVersion()) {
 		return nil, false
 	}
 	key := laneKey{info.gvr, rep}

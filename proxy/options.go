@@ -83,6 +83,9 @@ type Options struct {
 	// Exclude are the resources that are never served from a cache, in whatever version: always passed through. Named as ResidentResources
 	// are, or *.GROUP for all of a group; a name without a group is that of all groups. Default none.
 	Exclude []string
+	// CacheAggregatedGroups are the API groups, or GROUP/VERSION, that may be cached although an aggregated API server answers for
+	// them, because it shows all users who may read a resource the same. Default none.
+	CacheAggregatedGroups []string
 	// IdleTimeout is how long a resource is still watched upstream after its last client. Default 10m.
 	IdleTimeout time.Duration
 	// FreshnessTimeout is how long a request waits for state as new as it asks for. Default 3s, as kube-apiserver's.
@@ -244,6 +247,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 
 	list(&o.ResidentResources, "resident-resources", "`RESOURCES` to watch from the start and for good, comma-separated: pods, v1/configmaps, apps/v1/deployments")
 	list(&o.Exclude, "exclude", "`RESOURCES` never to cache, named likewise, or as *.cilium.io")
+	list(&o.CacheAggregatedGroups, "cache-aggregated-groups", "`GROUPS` to cache, as example.com or example.com/v1, although an aggregated API server answers for them: it must show all users the same")
 	fs.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "`DURATION` for which a resource is still watched upstream after its last client")
 	fs.DurationVar(&o.FreshnessTimeout, "freshness-timeout", o.FreshnessTimeout, "`DURATION` for which a request waits for state as new as it asks for")
 	fs.BoolVar(&o.CompressWatches, "compress-watches", o.CompressWatches, "serve watches as gzip to clients that accept it, compressed once for all of them")
@@ -334,6 +338,11 @@ func (o *Options) Validate() error {
 			if excludes(name, residentName(resident)) {
 				wrong("%s leaves %s of %s out: a resource is either always cached or never", o.given("exclude", strconv.Quote(name)), resident, o.named("resident-resources"))
 			}
+		}
+	}
+	for _, name := range o.CacheAggregatedGroups {
+		if !aggregatedName.MatchString(name) {
+			wrong("%s is no API group: give names such as example.com or example.com/v1", o.given("cache-aggregated-groups", strconv.Quote(name)))
 		}
 	}
 	for _, d := range []struct {

@@ -47,7 +47,7 @@ func TestPrintFlags(t *testing.T) {
 		var b bytes.Buffer
 		proxy.PrintFlags(&b, group)
 		together += b.String()
-		if n := strings.Count(b.String(), "\n"); n < 3 || n > 24 {
+		if n := strings.Count(b.String(), "\n"); n < 3 || n > 28 {
 			t.Errorf("%s has %d lines", group, n)
 		}
 	}
@@ -158,6 +158,8 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) { o.AuthorizationRecheckInterval = time.Millisecond }, "give at least 1s")
 	f(func(o *proxy.Options) { o.AuthorizationRecheckInterval = 2 * time.Hour }, "is too long")
 	f(func(o *proxy.Options) { o.Exclude = []string{"pods", "*.cilium.io", "apps/v1/deployments"} }, "")
+	f(func(o *proxy.Options) { o.CacheAggregatedGroups = []string{"wardle.example.com", "apps/v1"} }, "")
+	f(func(o *proxy.Options) { o.CacheAggregatedGroups = []string{"*"} }, `--cache-aggregated-groups="*" is no API group`)
 	f(func(o *proxy.Options) { o.Exclude = []string{"*"} }, `--exclude="*" is no resource`)
 	f(func(o *proxy.Options) { o.ResidentResources, o.Exclude = []string{"v1/pods"}, []string{"pods"} }, `--exclude="pods" leaves v1/pods of --resident-resources out`)
 	f(func(o *proxy.Options) {

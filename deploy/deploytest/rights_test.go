@@ -169,6 +169,10 @@ func TestLeastRightsSuffice(t *testing.T) {
 		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
 		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred", `"name":"red"`)
 	})
+	without("APIServices", has("apiservices"), func(t *testing.T, w *watchfan) {
+		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
+		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+	})
 	without("discovery", func(i int) bool { return len(role.Rules[i].NonResourceURLs) > 0 }, func(t *testing.T, w *watchfan) {
 		w.served(t, 0, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
 	})

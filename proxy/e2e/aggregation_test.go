@@ -1,0 +1,262 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// ownThings is an aggregated API server that shows each user only what is named after them, and the administrator everything.
+type ownThings struct {
+	group string
+	port  int
+}
+
+// ownThingsNames are the owners of one object each.
+var ownThingsNames = []string{"dev-user", "dev-reader", "somebody-else"}
+
+func startOwnThings(t *testing.T, group string) *ownThings {
+	t.Helper()
+	s := &ownThings{group: group}
+	server := httptest.NewTLSServer(http.HandlerFunc(s.serve))
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	address, err := url.Parse(server.URL)
+	if err == nil {
+		s.port, err = strconv.Atoi(address.Port())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *ownThings) serve(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	gv := s.group + "/v1"
+	switch r.URL.Path {
+	case "/apis/" + s.group:
+		fmt.Fprintf(w, `{"kind":"APIGroup","apiVersion":"v1","name":%q,"versions":[{"groupVersion":%q,"version":"v1"}],"preferredVersion":{"groupVersion":%q,"version":"v1"}}`, s.group, gv, gv)
+	case "/apis/" + gv:
+		fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":%q,"resources":[{"name":"things","singularName":"thing","namespaced":false,"kind":"Thing","verbs":["get","list","watch"]}]}`, gv)
+	case "/apis/" + gv + "/things":
+		s.things(w, r)
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	}
+}
+
+func (s *ownThings) things(w http.ResponseWriter, r *http.Request) {
+	user, q := r.Header.Get("X-Remote-User"), r.URL.Query()
+	var items []string
+	for i, owner := range ownThingsNames {
+		if (user == "dev-admin" || user == owner) && q.Get("fieldSelector") == "" {
+			items = append(items, fmt.Sprintf(`{"kind":"Thing","apiVersion":"%s/v1","metadata":{"name":%q,"uid":"%d","resourceVersion":"%d"}}`, s.group, owner, i, 1000+i))
+		}
+	}
+	switch {
+	case q.Get("sendInitialEvents") != "":
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
+	case q.Get("watch") == "":
+		fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":"%s/v1","metadata":{"resourceVersion":"2000"},"items":[%s]}`+"\n", s.group, strings.Join(items, ","))
+	default:
+		if rv := q.Get("resourceVersion"); rv == "" || rv == "0" {
+			for _, item := range items {
+				fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", item)
+			}
+		}
+		w.(http.Flusher).Flush()
+		seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
+		select {
+		case <-r.Context().Done():
+		case <-time.After(time.Duration(max(seconds, 1)) * time.Second):
+		}
+	}
+}
+
+// register has kube-apiserver send requests for the group here.
+func (s *ownThings) register(t *testing.T, d *target) {
+	t.Helper()
+	d.create(t, "/api/v1/namespaces/default/services", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.service()))
+	spec := fmt.Sprintf(`"spec":{"group":%q,"version":"v1","groupPriorityMinimum":1000,"versionPriority":100,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":%q,"port":%d}}`,
+		s.group, s.service(), s.port)
+	if d.get(t, s.apiService()).status == http.StatusOK { // kube-apiserver's own, which it would put back
+		d.patch(t, s.apiService(), `{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},`+spec+`}`)
+	} else {
+		d.create(t, apiServicesPath, fmt.Sprintf(`{"metadata":{"name":"v1.%s"},%s}`, s.group, spec))
+	}
+	s.answers(t, d, "dev-reader")
+}
+
+// answers waits until kube-apiserver shows a thing, or no longer does, with "!" in front.
+func (s *ownThings) answers(t *testing.T, d *target, name string) {
+	t.Helper()
+	name, not := strings.CutPrefix(name, "!")
+	eventually(t, 30*time.Second, "things of "+s.group, func() error {
+		resp, err := d.try(http.MethodGet, s.uri(), nil, "")
+		if err == nil && (resp.status != http.StatusOK || strings.Contains(string(resp.body), name) == not) {
+			err = fmt.Errorf("%d: %s", resp.status, resp.body)
+		}
+		return err
+	})
+}
+
+const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
+
+func (s *ownThings) service() string    { return strings.ReplaceAll(s.group, ".", "-") }
+func (s *ownThings) apiService() string { return apiServicesPath + "/v1." + s.group }
+func (s *ownThings) uri() string        { return "/apis/" + s.group + "/v1/things" }
+
+// mayRead lets users read things of a group and, beside others, configmaps.
+func mayRead(t *testing.T, d *target, group string, users ...string) {
+	t.Helper()
+	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
+	d.create(t, rbac+"clusterroles", fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[%q,""],"resources":["things","configmaps"],"verbs":["get","list","watch"]},
+{"apiGroups":["apiextensions.k8s.io"],"resources":["customresourcedefinitions"],"verbs":["list","watch"]}]}`, group, group))
+	for _, user := range users {
+		d.create(t, rbac+"clusterrolebindings", fmt.Sprintf(`{"metadata":{"name":"%s-%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},`+
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, group, user, group, user))
+	}
+}
+
+// names returns the names of a list's objects.
+func names(t *testing.T, resp response) []string {
+	t.Helper()
+	var list struct {
+		Items []struct{ Metadata struct{ Name string } }
+	}
+	if err := json.Unmarshal(resp.body, &list); err != nil || resp.status != http.StatusOK {
+		t.Fatalf("list: %d %s: %v", resp.status, resp.body, err)
+	}
+	var names []string
+	for _, item := range list.Items {
+		names = append(names, item.Metadata.Name)
+	}
+	return names
+}
+
+// TestAggregatedUsers: an aggregated API server that answers each user differently does so through watchfan too, in lists and watches,
+// unless the operator has said that it does not.
+func TestAggregatedUsers(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t)
+	d := c.direct(t)
+	s := startOwnThings(t, "own.example.com")
+	s.register(t, d)
+	mayRead(t, d, s.group, "dev-user", "dev-reader")
+
+	p := privateWatchfan(t, c)
+	for range 3 {
+		for user, name := range map[string]string{"user": "dev-user", "reader": "dev-reader"} {
+			way := p.secure(t, c.token(t, user))
+			for _, query := range []string{"", "?resourceVersion=0"} {
+				if got := names(t, way.get(t, s.uri()+query)); !slices.Equal(got, []string{name}) {
+					t.Errorf("list%s: %s was shown %s", query, name, got)
+				}
+			}
+			w := way.watch(t, s.uri()+"?watch=1&resourceVersion=0&timeoutSeconds=1")
+			if events := w.finish(t, 10*time.Second); len(events) != 1 || events[0].key != name {
+				t.Errorf("watch: %s was shown %v", name, events)
+			}
+		}
+	}
+	trusting := privateWatchfan(t, c, "--cache-aggregated-groups="+s.group, "--resident-resources=things."+s.group)
+	trusting.waitReady(t)
+	warm(t, []*target{trusting.secure(t, c.token(t, "admin"))}, s.uri())
+
+	resident := privateWatchfan(t, c, "--resident-resources=configmaps,things."+s.group)
+	resident.waitReady(t)
+	if log := proxytest.Tail(resident.Log, 100); !strings.Contains(log, "Passed resident resource through") {
+		t.Errorf("the log does not name the resident resource:\n%s", log)
+	}
+}
+
+// TestAggregatedTakeover: when an aggregated API server takes over a group that is cached, the watches end, and nothing more comes from
+// the cache, until kube-apiserver has the group back.
+func TestAggregatedTakeover(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t)
+	d := c.direct(t)
+	s := startOwnThings(t, "taken.example.com")
+	createCRD(t, d, s.group, "Thing", "Cluster")
+	mayRead(t, d, s.group, "dev-user")
+	d.create(t, s.uri(), fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Thing","metadata":{"name":"defined"}}`, s.group))
+
+	p := privateWatchfan(t, c)
+	way := p.secure(t, c.token(t, "user"))
+	warm(t, []*target{way}, s.uri())
+	w := way.watch(t, s.uri()+"?watch=1&resourceVersion=0")
+	p.admin(t).awaitWatchers(t, 1)
+
+	s.register(t, d)
+	select {
+	case <-w.done:
+	case <-time.After(hangTime(6 * time.Second)):
+		t.Fatal("the watch goes on")
+	}
+	if w.err != nil {
+		t.Errorf("the watch broke: %v", w.err)
+	}
+	resp := way.get(t, s.uri()+"?resourceVersion=0")
+	if got := names(t, resp); fromCache(resp.header) || !slices.Equal(got, []string{"dev-user"}) {
+		t.Errorf("after the takeover, from the cache: %t, shown %s", fromCache(resp.header), got)
+	}
+	if n := p.admin(t).metric(t, "watchfan_watches_ended_total", `reason="redefined"`); n != 1 {
+		t.Errorf("%v watches ended as redefined, want 1", n)
+	}
+
+	d.must(t, http.MethodDelete, s.apiService(), "application/json", "")
+	s.answers(t, d, "defined")
+	warm(t, []*target{way}, s.uri())
+	cached(t, way, d, s.uri()+"?resourceVersion=0")
+}
+
+// TestAggregationUnknown: without the right to read APIServices, built-in groups are cached, and custom resources are passed through
+// unless the operator names their group.
+func TestAggregationUnknown(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t)
+	d := c.direct(t)
+	const group = "unknown.example.com"
+	createCRD(t, d, group, "Thing", "Cluster")
+	mayRead(t, d, group, "dev-user")
+	uri := "/apis/" + group + "/v1/things"
+
+	start := func(args ...string) *watchfan {
+		t.Helper()
+		p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), c.Ready.Kubeconfigs["user"], args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := p.stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		return p
+	}
+	p := start()
+	way := p.secure(t, c.token(t, "admin"))
+	warm(t, []*target{way}, "/api/v1/configmaps")
+	for range 10 {
+		if resp := way.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK || fromCache(resp.header) {
+			t.Fatalf("from the cache: %t, %d %s", fromCache(resp.header), resp.status, resp.body)
+		}
+	}
+	if log, err := os.ReadFile(p.Log); err != nil || strings.Count(string(log), "list and watch apiservices.apiregistration.k8s.io") != 1 {
+		t.Errorf("the log names the missing right not once: %v\n%s", err, proxytest.Tail(p.Log, 60))
+	}
+	trusting := start("--cache-aggregated-groups=" + group)
+	warm(t, []*target{trusting.secure(t, c.token(t, "admin"))}, uri)
+}

@@ -222,17 +222,8 @@ func TestArgs(t *testing.T) {
 		"requestHeaderClientCAFile: /etc/watchfan/front-proxy-ca/requestheader-client-ca-file\n",
 		"requestHeaderAllowedNames:\n  - front-proxy-client\n  - other\n", "requestHeaderUsernameHeaders:\n  - X-Remote-User\n",
 		"requestHeaderUIDHeaders:\n  - X-Remote-Uid\n", "requestHeaderGroupHeaders:\n  - X-Remote-Group\n", "requestHeaderExtraHeadersPrefix:\n  - X-Remote-Extra-\n",
-		"minRequestTimeout: 10m
-", "logLevel: debug
-", "exclude:
-  - '*.cilium.io'
-  - leases.coordination.k8s.io
-",
-		"cacheAggregatedGroups:
-  - wardle.example.com/v1
-", "auditLogPath: '-'
-", "auditLogMode: blocking
-")
+		"minRequestTimeout: 10m\n", "logLevel: debug\n", "exclude:\n  - '*.cilium.io'\n  - leases.coordination.k8s.io\n",
+		"cacheAggregatedGroups:\n  - wardle.example.com/v1\n", "auditLogPath: '-'\n", "auditLogMode: blocking\n")
 }
 
 // TestBadValues: what can't work is refused, by a sentence that names the value.

@@ -36,7 +36,7 @@
 //   - The 99th percentile of cached reads and of events, from acknowledgement to client, is at most 3 times that of the quiet phase. Both are
 //     medians of twelve windows.
 //   - Memory is flat: in the second half of the attack at most 20 % more than in the first. Connections, goroutines and files come back.
-//   - watchfan ends with 0 at SIGTERM, and its log has no panic.
+//   - watchfan ends with 0 at SIGTERM, and its log has no panic and no token.
 //   - Each kind of attack happened: the ledger says how often, and how it was answered.
 //
 // A run of less than ten minutes reports latency and memory and fails only at multiples that no busy machine explains: what it can't measure there, it does
@@ -46,7 +46,8 @@
 //
 // All processes share the machine, and what is passed through loads kube-apiserver. -target=kube-apiserver makes the same attacks on kube-apiserver itself,
 // with the same clients, and shows what a server without a proxy makes of them. The row "update at kube-apiserver" shows how long the steady
-// writer's updates take, which do not pass through watchfan. -only and -except choose kinds of attack.
+// writer's updates take, which do not pass through watchfan, and what kube-apiserver uses of the processors is reported beside what watchfan uses. A long
+// run wants a machine that does nothing else. -only and -except choose kinds of attack.
 //
 // # That it can fail
 //

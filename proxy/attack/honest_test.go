@@ -53,7 +53,7 @@ func (h *honest) ask(ctx context.Context, operation string, r request) (body []b
 			}
 			return body, true
 		}
-		phase.failed(operation, fault(code, header, err), fmt.Sprintf("%s: %.120s: %v %.150s", h.name, r.uri, err, body))
+		phase.failed(operation, fault(code, header, err), fmt.Sprintf("%s: %.120s: %v %.150q", h.name, r.uri, err, body))
 		if wait, ok := retryAfter(header); code != http.StatusTooManyRequests || !ok || !sleep(ctx, wait) {
 			return nil, false
 		}
@@ -196,7 +196,7 @@ func (w *watcher) read(in *eventReader, floor map[int]uint64) error {
 		}
 		switch {
 		case e.typ == "ERROR":
-			return fmt.Errorf("ERROR event: %.200s", e.raw)
+			return fmt.Errorf("ERROR event: %.200q", e.raw)
 		case e.end:
 			synced = true
 			err = w.begin(initial, floor)

@@ -45,7 +45,7 @@ const (
 // metadata.namespace are always known. ok is false if the field selector has
 // another label. A nil selector selects everything.
 func NewFilter(namespace string, ls labels.Selector, fs fields.Selector, fieldLabels []string) (f *Filter, ok bool) {
-	f = &Filter{namespace: namespace}
+	f = &Filter{namespace: strings.Clone(namespace)} // it may be a part of a request's line
 	if ls == nil {
 		ls = labels.Everything()
 	}

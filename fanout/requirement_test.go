@@ -104,7 +104,8 @@ func TestFilterSize(t *testing.T) {
 	kept := make([]*fanout.Filter, filters)
 	before := heap()
 	for i := range kept {
-		kept[i], _ = fanout.NewFilter("", parsed, nil, nil)
+		request := strings.Repeat("namespace", 10_000)
+		kept[i], _ = fanout.NewFilter(request[:9], parsed, nil, nil)
 	}
 	held := int(heap()-before) / filters
 	if size := kept[0].Size(); held > 3*len(ls) || size < held*2/3 || size > held*3/2 {

@@ -215,11 +215,23 @@ func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (serv
 	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) || c.passesAlone(wait, r) {
 		return false, nil
 	}
+	decided := time.Now()
 	ready, refused := c.awaitLane(ctx, r)
-	if !ready {
+	if !ready || !c.stillAllowed(r, decided) {
 		return false, refused
 	}
 	return c.serveFrom(ctx, r)
+}
+
+// stillAllowed reports whether the client may still read, for which it is asked again if the answer is older than answers are believed.
+func (c *cachedReads) stillAllowed(r *cachedRead, decided time.Time) bool {
+	if time.Since(decided) <= max(c.auth.yesTTL, time.Second) {
+		return true
+	}
+	wait, cancel := context.WithTimeout(c.ctx, reviewTimeout)
+	defer cancel()
+	r.decision = c.auth.authorize(wait, r.id, r.request)
+	return r.decision.verdict == verdictYes
 }
 
 // serveFrom answers the request from its lane. It reports false, having done nothing, if it can't, and with refused if it is to be refused.

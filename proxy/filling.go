@@ -20,7 +20,8 @@ import (
 // been passed through meanwhile. A resource that takes long to list is one that kube-apiserver must
 // not list for each client as well.
 //
-//	while the first attempt is under way     a request waits, and mostThrough of those that have waited for laneWait pass through
+//	while the first attempt is under way     a request waits; of those that have waited for laneWait mostThrough lists and watches
+//	                                         pass through in all, and gets, which cost little, mostThrough at a time
 //	after one that kube-apiserver refused,   all pass through: waiting would bring nothing
 //	or that can't be cached
 //	after one that broke off, or came        mostThrough pass through at a time, the others wait for their turn or for the next attempt
@@ -153,7 +154,9 @@ func (l *lane) wait(ctx context.Context, r *cachedRead, left func() bool) (fille
 		case through <- struct{}{}:
 			return fillPassed, &throughSlot{of: f, watch: r.verb == "watch"}
 		case <-late.C:
-			if through == nil && f.passed.Add(1) <= mostThrough {
+			if r.verb == "get" {
+				through = f.through
+			} else if through == nil && f.passed.Add(1) <= mostThrough {
 				return fillPassed, nil
 			}
 		case <-tick.C:

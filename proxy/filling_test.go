@@ -167,6 +167,17 @@ func TestFilling(t *testing.T) {
 		}
 		time.Sleep(watchThrough)
 	})
+	coldTest("gets", t, func(l *coldLane) {
+		l.come(10, "/api/v1/namespaces/ns/pods/a")
+		l.progressFor(laneWait - time.Second)
+		l.want("before laneWait", 0, 0, 0)
+		l.progressFor(time.Second)
+		l.want("after laneWait", 0, mostThrough, 0)
+		for n := int32(mostThrough + 1); n <= 10; n++ {
+			(<-l.slots).Close()
+			l.want("when one is answered", 0, n, 0)
+		}
+	})
 	coldTest("clients with timeouts of their own", t, func(l *coldLane) {
 		l.come(10, "/api/v1/pods?timeout=4s")
 		l.come(10, "/api/v1/pods?watch=1&timeoutSeconds=4")

@@ -59,8 +59,8 @@ func TestNothingBeforeYes(t *testing.T) {
 	up := proxytest.NewTLSServer(t)
 	f := startFan(t, up, both, func(o *proxy.Options) { o.ClientCAFile = caFile })
 	f.cms.Put("ns", "a", "1", "app", "a")
-	warm := proxytest.Open(t, f.secure+anyState, "Authorization", "Bearer "+clientToken)
-	warm.Await(2)
+	f.watch(anyState).Await(2)
+	f.awaitLog("msg=Listed")
 
 	const most = 1 << 30
 	up.On(proxytest.Review, most, func(c *proxytest.Call) {
@@ -139,7 +139,8 @@ func TestLongSelectorOfNobody(t *testing.T) {
 	for i := range 5000 {
 		f.cms.Put("ns", fmt.Sprintf("o%04d", i), "1", "app", "a")
 	}
-	proxytest.Open(t, f.secure+anyState, "Authorization", "Bearer "+clientToken).Await(5001)
+	f.watch(anyState).Await(5001)
+	f.awaitLog("msg=Listed")
 	up.SetAllow(func(string, string) bool { return false })
 	up.On(proxytest.Client, 10, func(c *proxytest.Call) { c.Fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized", 0) })
 	defer f.server.HoldCaches()() // a search would have to wait for it

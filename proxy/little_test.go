@@ -1,0 +1,70 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// largeLane is a lane of n objects, each in a namespace and with a name of its own, of which none
+// has a label.
+func largeLane(t *testing.T, n int) *lane {
+	t.Helper()
+	ls := &lanes{flusher: fanout.NewFlusher(1, 0), log: slog.New(slog.DiscardHandler)}
+	l := ls.newLane(laneKey{gvr: pods}, resourceInfo{gvr: pods, namespaced: true})
+	t.Cleanup(l.metrics.unregister)
+	objects := make([]*framing.Object, n)
+	for i := range objects {
+		ns, name := fmt.Sprintf("ns%06d", i), fmt.Sprint("o", i)
+		objects[i] = &framing.Object{Key: ns + "/" + name, Namespace: ns, Name: name, ResourceVersion: 1}
+	}
+	if _, err := l.cache.Replace(objects, 1, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A search for how much a list wants ends after so many objects, and when the server stops; what it
+// has not found by then counts as much.
+func TestWantsLittleIsBounded(t *testing.T) {
+	l := largeLane(t, mostSearched+2*searchStep)
+	f := func(ctx context.Context, line string, want bool) {
+		t.Helper()
+		r := &cachedRead{request: mustParse(t, line), lane: l, info: l.info}
+		r.namespace = r.request.namespace
+		r.selector = r.fields
+		r.filter, _ = fanout.NewFilter(r.namespace, r.labels, r.selector, nil)
+		if got := r.wantsLittle(ctx); got != want {
+			t.Errorf("%s: %t, want %t", line, got, want)
+		}
+	}
+	f(t.Context(), "/api/v1/pods?labelSelector=app", false)
+	f(t.Context(), "/api/v1/namespaces/ns000007/pods?labelSelector=app", true)
+	f(t.Context(), "/api/v1/namespaces/ns000007/pods?fieldSelector=metadata.name%3Do7", true)
+	f(t.Context(), "/api/v1/pods?fieldSelector=metadata.name%3Dnosuch", false)
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	f(stopped, "/api/v1/pods?labelSelector=app&limit=1", false)
+}
+
+// The sizes of lists are remembered by client and by whole selector.
+func TestSizeQuestions(t *testing.T) {
+	seen := make(map[question]string)
+	for _, token := range []string{"a", "b"} {
+		for _, line := range []string{
+			"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/pods?labelSelector=g%3E5", "/api/v1/pods?labelSelector=g%3E6", "/api/v1/pods?fieldSelector=metadata.name%3Da",
+		} {
+			r := &cachedRead{request: mustParse(t, line), id: identity{kind: kindToken, token: token}}
+			q := r.sizeQuestion()
+			if other := seen[q]; other != "" {
+				t.Errorf("%s of %s is taken for %s", line, token, other)
+			}
+			seen[q] = line
+		}
+	}
+}

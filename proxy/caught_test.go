@@ -47,8 +47,10 @@ func TestPanicEndsItsClientAlone(t *testing.T) {
 		case "/list":
 			ctx.Response.SetBodyStream(&bodyStream{conn: panicker{}, slices: bodySlices{[]byte("body")}, log: log}, 4)
 		case "/passed":
+			passthroughInFlight.Add(1)
 			ctx.Response.SetBodyStream(&responseBody{ReadCloser: panicker{}, conn: ctx.Conn(), request: &requestBody{conn: ctx.Conn()}, log: log}, 4)
 		case "/closed":
+			passthroughInFlight.Add(1)
 			body := &responseBody{ReadCloser: panicker{}, conn: ctx.Conn(), request: &requestBody{conn: ctx.Conn()}, log: log}
 			if err := body.Close(); !errors.Is(err, errPanicked) {
 				t.Errorf("Close: %v", err)

@@ -15,8 +15,9 @@ type coalescer[K comparable, V any] struct {
 
 type call[V any] struct {
 	cancel context.CancelFunc
-	donec  chan struct{} // closed when value is set; never sent on
+	donec  chan struct{} // closed when the rest is set; never sent on
 	value  V
+	failed bool // fn has panicked: there is no value
 
 	waiters int // guarded by coalescer.mu
 }
@@ -24,7 +25,8 @@ type call[V any] struct {
 // do returns the value of fn, or of a call of fn for the same key that is
 // already under way. A caller whose ctx ends leaves, and do reports false; the
 // call goes on for the others and is cancelled when the last one has left, or
-// after timeout. fn runs on a goroutine of its own and gets none of ctx's values.
+// after timeout. fn runs on a goroutine of its own and gets none of ctx's values. If
+// it panics, do reports false to all.
 func (c *coalescer[K, V]) do(ctx context.Context, key K, timeout time.Duration, fn func(context.Context) V) (value V, ok bool) {
 	c.mu.Lock()
 	cl := c.calls[key]
@@ -37,7 +39,7 @@ func (c *coalescer[K, V]) do(ctx context.Context, key K, timeout time.Duration, 
 
 	select {
 	case <-cl.donec:
-		return cl.value, true
+		return cl.value, !cl.failed
 	case <-ctx.Done():
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -56,11 +58,16 @@ func (c *coalescer[K, V]) startLocked(key K, timeout time.Duration, fn func(cont
 	}
 	c.calls[key] = cl
 	go func() {
+		defer close(cl.donec)
+		defer func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.endLocked(key, cl)
+		}()
+		cl.failed = true
+		defer caught(nil, "shared call", nil)
 		cl.value = fn(ctx)
-		c.mu.Lock()
-		c.endLocked(key, cl)
-		c.mu.Unlock()
-		close(cl.donec)
+		cl.failed = false
 	}()
 	return cl
 }

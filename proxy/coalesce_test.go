@@ -88,3 +88,16 @@ func TestCoalescerTimeout(t *testing.T) {
 		}
 	})
 }
+
+// A call that panics has no value for anybody, and the next call begins anew.
+func TestCoalescerPanic(t *testing.T) {
+	var c coalescer[string, error]
+	for range 2 {
+		if _, ok := c.do(t.Context(), "key", time.Minute, func(context.Context) error { panic("call") }); ok {
+			t.Error("it has a value")
+		}
+	}
+	if err, ok := c.do(t.Context(), "key", time.Minute, func(context.Context) error { return nil }); err != nil || !ok {
+		t.Errorf("afterwards: %v, %t", err, ok)
+	}
+}

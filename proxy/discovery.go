@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,7 +147,7 @@ func (d *discovery) refresh(ctx context.Context, gv schema.GroupVersion) error {
 		return err
 	})
 	if !ok {
-		return ctx.Err()
+		return cmp.Or(ctx.Err(), errPanicked)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -65,7 +66,7 @@ func (o *offers) has(ctx context.Context, key laneKey) (bool, error) {
 	}
 	err, ok := o.calls.do(ctx, key, discoveryTimeout, func(ctx context.Context) error { return o.ask(ctx, key) })
 	if !ok {
-		return false, ctx.Err()
+		return false, cmp.Or(ctx.Err(), errPanicked)
 	}
 	k, _ := o.lookup(key)
 	return k.made, err

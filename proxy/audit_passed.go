@@ -12,8 +12,8 @@ import (
 // user, and the client as the one that is impersonated, or not at all where the client acts as somebody else. Both logs have the same
 // auditID. A nil passedAudit writes nothing. It is used by one goroutine at a time.
 type passedAudit struct {
-	log *auditLog
-	e   *auditEvent
+	audit *auditLog
+	e     *auditEvent
 }
 
 // passing begins the record of a request that is about to be passed through in the name of id. It is nil for all whom kube-apiserver sees
@@ -57,7 +57,7 @@ func (p *passedAudit) add(stage string, code int, st *metav1.Status) bool {
 	if stage != stageReceived {
 		e.at = time.Now()
 	}
-	return p.log.add(&e)
+	return p.audit.add(&e)
 }
 
 // lasting reports whether a response is one that kube-apiserver writes down twice, when it begins and when it ends.

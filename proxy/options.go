@@ -127,7 +127,7 @@ type Options struct {
 	// kube-apiserver's audit log has them; see auditLog. "-" is standard output. Empty: none.
 	AuditLogPath string
 	// AuditLogMode is what happens when the audit log cannot be written, or not at once: AuditBatch, AuditBlocking or AuditBlockingStrict; see
-	// auditLog. Default AuditBatch, where kube-apiserver's is AuditBlocking.
+	// auditLog. Default batch, where kube-apiserver's is blocking.
 	AuditLogMode string
 	// AuditLogMaxAge is the days that old files of the audit log are kept, AuditLogMaxBackup how many of them, AuditLogMaxSize the
 	// megabytes at which a file becomes an old one; 0 is no limit. Defaults are kube-apiserver's: 366, 100 and 100.

@@ -457,3 +457,48 @@ func TestCertificateRevocation(t *testing.T) {
 	}
 	stays.stop()
 }
+
+// TestAuthorityRemoved: a watch of a certificate ends when its authority is taken out of the file, and one of a token, or of a certificate whose
+// authority stays, goes on.
+func TestAuthorityRemoved(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	stays, goes := c.authority(t), newAuthority(t)
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	write := func(authorities ...*authority) {
+		var content []byte
+		for _, a := range authorities {
+			content = append(content, encodePEM("CERTIFICATE", a.cert.Raw)...)
+		}
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(stays, goes)
+	p := privateWatchfan(t, c, "--client-ca-file", file, "--authorization-recheck-interval=1s")
+	p.waitReady(t)
+	s := &certified{cluster: c, proxy: p}
+	const uri = "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0&timeoutSeconds=600"
+	gone, _ := s.ways(t, goes.client(t, "jane", "system:masters"))
+	kept, _ := s.ways(t, stays.client(t, "joe", "system:masters"))
+	ends := gone.watch(t, uri)
+	goOn := []*recording{kept.watch(t, uri), p.secure(t, c.token(t, "reader")).watch(t, uri)}
+	write(stays)
+	eventually(t, 60*time.Second, "the end of the watch", func() error {
+		if ends.open() {
+			return fmt.Errorf("it is open")
+		}
+		return nil
+	})
+	for i, w := range goOn {
+		if !w.open() {
+			t.Errorf("watch %d ended too", i)
+		}
+	}
+	if n := p.admin(t).metric(t, "watchfan_watches_ended_total", `reason="revoked"`); n != 1 {
+		t.Errorf("%v watches were revoked", n)
+	}
+	if code := gone.get(t, "/api/v1/namespaces/default/configmaps").status; code != http.StatusUnauthorized {
+		t.Errorf("got %d afterwards", code)
+	}
+}

@@ -1,0 +1,152 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAuditInSomebodysName: what is passed through for the user of a certificate is in both audit logs under one auditID, and watchfan's has the
+// client's own name, whoever it acts as.
+func TestAuditInSomebodysName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	policy, theirLog, ourLog := filepath.Join(dir, "policy"), filepath.Join(dir, "theirs"), filepath.Join(dir, "ours")
+	if err := os.WriteFile(policy, []byte(metadataPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + theirLog}, endWatches...)...)
+	p := privateWatchfan(t, c, "--audit-log-path", ourLog, "--audit-log-mode=blocking-strict", "--exclude=secrets", "--client-ca-file", c.authority(t).file)
+	p.waitReady(t)
+	createNamespaces(t, c.direct(t), "audited")
+	jane := c.authority(t).client(t, "jane", "system:masters")
+	ours, _ := (&certified{cluster: c, proxy: p}).ways(t, jane)
+	const in = "/api/v1/namespaces/audited"
+	asJoe := http.Header{"Impersonate-User": {"joe"}, "Impersonate-Group": {"system:masters"}}
+	admin := p.admin(t)
+	eventually(t, 30*time.Second, "a read from the cache", func() error {
+		if ours.get(t, in+"/configmaps?resourceVersion=0"); admin.metric(t, "watchfan_cached_requests_total", `resource="configmaps"`) == 0 {
+			return fmt.Errorf("none yet")
+		}
+		return nil
+	})
+	requests := []struct {
+		method, uri, body string
+		header            http.Header
+		as                string
+		stages            []string
+	}{
+		{"POST", in + "/configmaps", `{"metadata":{"name":"x"}}`, nil, "", []string{"RequestReceived", "ResponseComplete"}},
+		{"POST", in + "/configmaps", `{"metadata":{"name":"y"}}`, asJoe, "joe", []string{"RequestReceived", "ResponseComplete"}},
+		{"POST", in + "/configmaps", `{"metadata":{"name":"x"}}`, nil, "", []string{"RequestReceived", "ResponseComplete"}}, // 409
+		{"DELETE", in + "/configmaps/x", "", asJoe, "joe", []string{"RequestReceived", "ResponseComplete"}},
+		{"GET", in + "/secrets/nosuch", "", nil, "", []string{"RequestReceived", "ResponseComplete"}},
+		{"GET", in + "/secrets?watch=1&timeoutSeconds=1", "", nil, "", []string{"RequestReceived", "ResponseStarted", "ResponseComplete"}},
+		{"GET", in + "/secrets?watch=1&timeoutSeconds=1", "", asJoe, "joe", []string{"RequestReceived", "ResponseStarted", "ResponseComplete"}},
+		{"GET", in + "/configmaps?resourceVersion=0", "", asJoe, "joe", []string{"RequestReceived", "ResponseComplete"}},
+		{"GET", in + "/configmaps?resourceVersion=0", "", nil, "", []string{"ResponseComplete"}}, // from the cache
+	}
+	var told []string
+	codes := make([]int, len(requests))
+	for i, r := range requests {
+		resp := ours.do(t, r.method, r.uri, r.header, r.body)
+		told, codes[i] = append(told, resp.header.Get("Audit-Id")), resp.status
+	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "kube-apiserver's log", func() error {
+		if theirs := auditEvents(t, theirLog); theirs[told[6]+" ResponseComplete"] == nil {
+			return fmt.Errorf("it has %d lines", len(theirs))
+		}
+		return nil
+	})
+	our, their := auditEvents(t, ourLog), auditEvents(t, theirLog)
+	name := func(event map[string]any, field string) string {
+		user, _ := event[field].(map[string]any)
+		text, _ := user["username"].(string)
+		return text
+	}
+	for i, r := range requests {
+		cached := i == len(requests)-1
+		for _, stage := range r.stages {
+			got, want := our[told[i]+" "+stage], their[told[i]+" "+stage]
+			what := fmt.Sprint(r.method, " ", r.uri, " ", stage)
+			if name(got, "user") != "jane" || name(got, "impersonatedUser") != r.as {
+				t.Errorf("%s: got %v", what, got)
+				continue
+			}
+			if status, _ := got["responseStatus"].(map[string]any); stage != "RequestReceived" && status["code"] != float64(codes[i]) {
+				t.Errorf("%s: the client was told %d: %v", what, codes[i], got)
+			}
+			if cached != (want == nil && stage == "ResponseComplete") && stage != "RequestReceived" {
+				t.Errorf("%s: kube-apiserver's is %v", what, want)
+			}
+			if want == nil {
+				continue
+			}
+			acted := r.as
+			if acted == "" {
+				acted = "jane"
+			}
+			if name(want, "impersonatedUser") != acted || name(want, "user") == "jane" {
+				t.Errorf("%s: kube-apiserver's is %v", what, want)
+			}
+			for _, field := range []string{"verb", "requestURI"} {
+				if got[field] != want[field] {
+					t.Errorf("%s: %s is %v, want %v", what, field, got[field], want[field])
+				}
+			}
+		}
+		lines := 0
+		for key := range our {
+			if strings.HasPrefix(key, told[i]+" ") {
+				lines++
+			}
+		}
+		if lines != len(r.stages) {
+			t.Errorf("%s %s: %d lines, want %v", r.method, r.uri, lines, r.stages)
+		}
+	}
+}
+
+// TestAuditLogFull: what a full disk does in each mode.
+func TestAuditLogFull(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("no /dev/full")
+	}
+	t.Parallel()
+	c := sharedCluster(t)
+	direct := c.direct(t)
+	jane := c.authority(t).client(t, "jane", "system:masters")
+	for _, mode := range []string{"batch", "blocking", "blocking-strict"} {
+		p := privateWatchfan(t, c, "--audit-log-path=/dev/full", "--audit-log-mode="+mode, "--client-ca-file", c.authority(t).file)
+		p.waitReady(t)
+		ours, _ := (&certified{cluster: c, proxy: p}).ways(t, jane)
+		want, wrote := http.StatusOK, http.StatusCreated
+		if mode == "blocking-strict" {
+			want, wrote = http.StatusInternalServerError, http.StatusInternalServerError
+		}
+		object := "full-" + mode
+		const in = "/api/v1/namespaces/default/configmaps"
+		write := ours.do(t, http.MethodPost, in, nil, `{"metadata":{"name":"`+object+`"}}`)
+		list := ours.get(t, in+"?resourceVersion=0")
+		watch := ours.get(t, in+"?watch=1&timeoutSeconds=1&resourceVersion=0")
+		if write.status != wrote || list.status != want || watch.status != want {
+			t.Errorf("%s: a write got %d, a list %d, a watch %d", mode, write.status, list.status, watch.status)
+		}
+		if exists := direct.get(t, in+"/"+object).status == http.StatusOK; exists != (wrote == http.StatusCreated) {
+			t.Errorf("%s: the object was written: %v", mode, exists)
+		}
+		if mode == "blocking-strict" && !strings.Contains(string(watch.body), "failed to store audit event") {
+			t.Errorf("%s", watch.body)
+		}
+		if wrote == http.StatusCreated {
+			direct.remove(t, in+"/"+object)
+		}
+	}
+}

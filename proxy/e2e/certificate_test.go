@@ -468,7 +468,11 @@ func TestAuthorityRemoved(t *testing.T) {
 	write := func(authorities ...*authority) {
 		var content []byte
 		for _, a := range authorities {
-			content = append(content, encodePEM("CERTIFICATE", a.cert.Raw)...)
+			pem, err := os.ReadFile(a.File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			content = append(content, pem...)
 		}
 		if err := os.WriteFile(file, content, 0o600); err != nil {
 			t.Fatal(err)

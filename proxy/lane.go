@@ -35,6 +35,7 @@ type lane struct {
 	full        func() bool                      // lanes.full
 	turn        turns                            // of lanes
 	elsewhere   func(context.Context)            // lanes.elsewhere
+	builds      *builds                          // of lanes
 
 	// syncedc is closed when the cache is first filled; failedc when a first attempt to fill it has failed,
 	// from when on requests no longer wait for it. Both are closed by the reflector.
@@ -163,6 +164,7 @@ type lanes struct {
 	hang       time.Duration // Options.hangTimeout
 	avoidFor   time.Duration // Options.avoidFor
 	turns      turns
+	builds     builds
 
 	left atomic.Int64 // when elsewhere last did something; a fanout.Instant
 
@@ -235,6 +237,7 @@ func (ls *lanes) newLane(key laneKey, info resourceInfo) *lane {
 		full:        ls.full,
 		turn:        ls.turns,
 		elsewhere:   ls.elsewhere,
+		builds:      &ls.builds,
 	}
 	if l.metadata == "" {
 		l.fields = selectableFields(info)

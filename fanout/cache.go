@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -48,6 +49,8 @@ var (
 	ErrCostly = errors.New("filters cost too much")
 	// ErrClosed: the cache has ended.
 	ErrClosed = errors.New("cache is closed")
+	// ErrReencoded: a list has an object in other bytes at the resourceVersion that is known. The caller resets the cache.
+	ErrReencoded = errors.New("other bytes at the same resourceVersion")
 	// ErrBackwards: upstream went back in time, or repeated itself. The caller lists again.
 	ErrBackwards = errors.New("resourceVersion did not increase")
 )
@@ -304,7 +307,8 @@ func (c *Cache) isClosed() bool {
 // Replace makes the cache hold exactly objects, the collection as of resourceVersion rv. If it held
 // something before, the differences, and only they, go to the subscriptions: what is taken from them, then the versions
 // of the list in resourceVersion order; see the package comment, Relists. It returns the number of changes in that, and
-// [ErrBackwards] if rv is older than what has been shown already: then the caller must Reset.
+// [ErrBackwards] if rv is older than what has been shown already, or [ErrReencoded] if an object has other bytes than were shown at
+// its resourceVersion: then the caller must Reset.
 //
 // The history goes on across it, so a client that resumes finds the differences there. Objects
 // may have had versions in between that are in no list; nobody sees those. Who may have seen some elsewhere, because the resourceVersion
@@ -375,6 +379,9 @@ func (c *Cache) diffLocked(objects []*framing.Object, l leap, received Instant) 
 	for _, o := range objects {
 		prev, had := c.tree.Get(o)
 		if had && prev.ResourceVersion == o.ResourceVersion {
+			if !bytes.Equal(prev.Bytes(), o.Bytes()) {
+				return nil, nil, fmt.Errorf("%w: %d", ErrReencoded, o.ResourceVersion)
+			}
 			listed[o.Key] = nil
 			continue
 		}

@@ -70,6 +70,14 @@
 // its new version. If that client goes on at another server, which leaps over the coming back as well as over a deletion behind it, it is not told
 // of that. It takes two relists on two servers, and the resync of a list to mend it.
 //
+// An object in a list may have other bytes at the resourceVersion that is known, where another version of kube-apiserver has written it.
+// No event tells that: its resourceVersion would be one that clients have seen. So the list's bytes take the place of what was held, the
+// history is forgotten, since its events are in the old bytes, and all subscriptions end with what the caller says, which is 410
+// Expired ([ErrReencoded], [Cache.Reset]): an informer lists again, and hands what differs to its handlers as an update. A client that was cut
+// off before comes back with its resourceVersion and goes on without the new bytes, as it does at kube-apiserver.
+// Proofs of freshness compare versions and no bytes; what is compressed is known by the bytes themselves, and new ones are
+// compressed anew.
+//
 // # Concurrency
 //
 // Cache: one goroutine writes (Apply, Replace, Reset); all else may be called from any.

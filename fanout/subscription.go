@@ -20,13 +20,14 @@ const (
 	ShutDown   Reason = "shutdown"       // the process ends
 	Aged       Reason = "connection_age" // its connection is as old as one may get
 	Backwards  Reason = "backwards"      // upstream went back in time
+	Reencoded  Reason = "reencoded"      // upstream writes the same objects in other bytes
 	LaneClosed Reason = "lane_stopped"   // the resource is no longer served
 	Redefined  Reason = "redefined"      // the custom resource's definition changed, or another server answers for it
 	Revoked    Reason = "revoked"        // the client may no longer read
 )
 
 // Reasons lists all reasons.
-var Reasons = []Reason{TimedOut, Gone, Evicted, Forgotten, ShutDown, Aged, Backwards, LaneClosed, Redefined, Revoked}
+var Reasons = []Reason{TimedOut, Gone, Evicted, Forgotten, ShutDown, Aged, Backwards, Reencoded, LaneClosed, Redefined, Revoked}
 
 // Ending is how a subscription ends.
 type Ending struct {

@@ -76,6 +76,7 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 			hang:       s.opts.hangTimeout,
 			avoidFor:   s.opts.avoidFor,
 			turns:      newTurns(),
+			builds:     builds{upstream: s.upstream},
 			byKey:      make(map[laneKey]*lane),
 			defined:    make(map[schema.GroupResource]*definition),
 			aggregated: make(map[schema.GroupVersion]time.Time),

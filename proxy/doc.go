@@ -247,6 +247,9 @@
 //	a kube-apiserver that is behind   10 s        left for another, over a new connection; what it lists is not believed
 //	etcd was restored                 at once     every client of the lane is told 410, when etcd itself is at an older resourceVersion
 //
+// A kube-apiserver that has come back may write the same objects in other bytes. Then every client of the lane is told 410, to list and see
+// them; what equals is not touched. While several versions answer behind one address, a lane may hold what either has written; see reencoded.
+//
 // An etcd that was restored, and has already come past the lane's resourceVersion when it is seen again, continues a watch as if nothing had
 // been, for every client of kube-apiserver; etcdutl's --bump-revision and --mark-compacted are against that. A lane finds it out
 // when a consistent read lists a collection that the cache does not hold at that resourceVersion; then it lists, and what is older than what was shown

@@ -61,10 +61,17 @@ func (f *follower) begin() <-chan struct{} {
 
 // await has the objects followed, and waits until they are known or known not to be had.
 func (f *follower) await(ctx context.Context) {
+	known := f.begin()
+	select {
+	case <-known:
+		return
+	default:
+	}
 	ctx, cancel := context.WithTimeout(ctx, followWait)
 	defer cancel()
+	waits(ctx)
 	select {
-	case <-f.begin():
+	case <-known:
 	case <-ctx.Done():
 	}
 }

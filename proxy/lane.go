@@ -35,6 +35,7 @@ type lane struct {
 	full        func() bool                      // lanes.full
 	turn        turns                            // of lanes
 	elsewhere   func(context.Context)            // lanes.elsewhere
+	builds      *builds                          // of lanes
 
 	// syncedc is closed when the cache is first filled; failedc when a first attempt to fill it has failed. Both are closed by the
 	// reflector. filling says what becomes of requests until then.
@@ -159,6 +160,7 @@ type lanes struct {
 	hang       time.Duration // Options.hangTimeout
 	avoidFor   time.Duration // Options.avoidFor
 	turns      turns
+	builds     builds
 
 	left atomic.Int64 // when elsewhere last did something; a fanout.Instant
 
@@ -232,6 +234,7 @@ func (ls *lanes) newLane(key laneKey, info resourceInfo) *lane {
 		full:        ls.full,
 		turn:        ls.turns,
 		elsewhere:   ls.elsewhere,
+		builds:      &ls.builds,
 	}
 	if l.metadata == "" {
 		l.fields = selectableFields(info)

@@ -26,6 +26,8 @@ var (
 		"How often must the collection be listed again?")
 	upstreamResets = describe("counter", "watchfan_upstream_resets_total",
 		"How often do all clients start anew, because upstream went back in time?")
+	upstreamReencodings = describe("counter", "watchfan_upstream_reencodings_total",
+		"How often do all clients start anew, because upstream writes the same objects differently?")
 	laneWatchers = describe("gauge", "watchfan_lane_watchers",
 		"How many watches of clients are there of each resource?")
 	deliveredEvents = describe("counter", "watchfan_delivered_events_total",
@@ -56,6 +58,7 @@ type laneMetrics struct {
 	watches                 *metrics.Gauge
 	events, eventBytes      *metrics.Counter
 	breaks, relists, resets *metrics.Counter
+	reencoded               *metrics.Counter
 	proofSeconds            *metrics.FloatCounter
 	fillingPassed           *metrics.Counter
 }
@@ -72,6 +75,7 @@ func newLaneMetrics(l *lane) laneMetrics {
 	m.breaks = m.set.NewCounter(m.name(upstreamWatchBreaks))
 	m.relists = m.set.NewCounter(m.name(upstreamRelists))
 	m.resets = m.set.NewCounter(m.name(upstreamResets))
+	m.reencoded = m.set.NewCounter(m.name(upstreamReencodings))
 	m.proofSeconds = m.set.NewFloatCounter(m.name(freshnessProofSeconds))
 	for _, verb := range []string{"get", "list", "watch"} {
 		m.set.NewCounter(m.name(cachedRequests, "verb", verb))

@@ -29,6 +29,10 @@ type reflector struct {
 	slow   int       // how often in a row upstream has not said in time at which resourceVersion it is
 	typed  []byte
 	unseen int // bytes listed since memory was last looked at
+
+	// See reencoded.
+	build              build     // that wrote what the cache was filled with
+	compared, refilled time.Time // when the cache was last compared with what upstream writes, and when it was listed for that reason
 }
 
 // Times of the reflector. The watch timeout is client-go's range (client-go/tools/cache/reflector.go, minWatchTimeout).
@@ -180,7 +184,9 @@ func (r *reflector) follow(ctx context.Context) error {
 		r.relist = true
 	}
 	if l.cache.Progress() != 0 && !r.relist {
-		return r.resume(ctx)
+		if r.relist = r.reencoded(ctx); !r.relist {
+			return r.resume(ctx)
+		}
 	}
 	l.filling.inLine.Store(true)
 	listed, err := l.turn.take(ctx)
@@ -191,6 +197,7 @@ func (r *reflector) follow(ctx context.Context) error {
 	}
 	defer listed()
 	r.began = time.Now()
+	r.build = l.builds.of(ctx, l.gvr.GroupVersion())
 	err = r.watchList(ctx, listed)
 	if errors.Is(err, errNoWatchList) {
 		if err := r.list(ctx); err != nil {
@@ -412,7 +419,14 @@ func (r *reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 		}
 	}
 	differences, err := l.cache.Replace(objects, rv, time.Now())
-	if errors.Is(err, fanout.ErrBackwards) {
+	if errors.Is(err, fanout.ErrReencoded) {
+		l.log.Warn("Upstream writes objects differently at the same resourceVersion, all clients start anew", "err", err)
+		l.metrics.reencoded.Inc()
+		l.cache.Reset(objects, rv, fanout.Ending{
+			Reason: fanout.Reencoded,
+			Last:   l.errorFrame(expired(l.cache.Progress(), rv)),
+		})
+	} else if errors.Is(err, fanout.ErrBackwards) {
 		l.log.Error("Upstream went back in time, all clients start anew", "err", err)
 		l.metrics.resets.Inc()
 		l.cache.Reset(objects, rv, fanout.Ending{
@@ -424,6 +438,7 @@ func (r *reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 	}
 	relisted := l.synced()
 	r.relist = false
+	r.compared = time.Now()
 	if relisted {
 		l.metrics.relists.Inc()
 	} else {

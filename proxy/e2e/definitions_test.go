@@ -624,7 +624,8 @@ func TestDefinitionsForbidden(t *testing.T) {
 	createNamespaces(t, theirs, "forbidden")
 	const group = "forbidden.example.com"
 	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true, fields: ".spec.c"})
-	theirs.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"forbidden-widgets"},"rules":[{"apiGroups":["`+group+`"],"resources":["*"],"verbs":["*"]}]}`)
+	theirs.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"forbidden-widgets"},"rules":[{"apiGroups":["`+group+`"],"resources":["*"],"verbs":["*"]},
+{"apiGroups":["apiregistration.k8s.io"],"resources":["apiservices"],"verbs":["list","watch"]}]}`)
 	theirs.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"forbidden-widgets"},"subjects":[{"kind":"User","name":"dev-user","apiGroup":"rbac.authorization.k8s.io"}],
 "roleRef":{"kind":"ClusterRole","name":"forbidden-widgets","apiGroup":"rbac.authorization.k8s.io"}}`)
 	w := newWidgets(t, theirs, group, "v1", "forbidden")

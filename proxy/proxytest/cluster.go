@@ -61,6 +61,9 @@ func (c *Cluster) Begin() (err error) {
 	return c.AwaitReady()
 }
 
+// SetArgs gives c other arguments for the next Begin.
+func (c *Cluster) SetArgs(args ...string) { c.args = args }
+
 // AwaitReady waits until clients may come, for the first time or after a restart, and sets c.Ready.
 func (c *Cluster) AwaitReady() error {
 	var ready ClusterReady

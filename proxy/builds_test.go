@@ -1,0 +1,41 @@
+package proxy
+
+import (
+	"net/http"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// TestBuilds: kube-apiserver is another build if its version, or the schema of the group version, is another, and what it does not say is no
+// difference.
+func TestBuilds(t *testing.T) {
+	answers := map[string]string{}
+	b := &builds{upstream: &fakeUpstream{answer: func(_ identity, path string, _ []byte) (int, string, error) {
+		if text, ok := answers[path]; ok {
+			return http.StatusOK, text, nil
+		}
+		return http.StatusForbidden, "{}", nil
+	}}}
+	ask := func(version, apps, core string) (ofApps, ofCore build) {
+		answers["/version"] = version
+		answers["/openapi/v3"] = `{"paths":{"api/v1":{"serverRelativeURL":"` + core + `"},"apis/apps/v1":{"serverRelativeURL":"` + apps + `"}}}`
+		return b.of(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"}), b.of(t.Context(), schema.GroupVersion{Version: "v1"})
+	}
+	apps, core := ask("1", "a", "c")
+	f := func(version, ofApps, ofCore string, appsDiffer, coreDiffers bool) {
+		t.Helper()
+		a, c := ask(version, ofApps, ofCore)
+		if a.differs(apps) != appsDiffer || c.differs(core) != coreDiffers {
+			t.Errorf("%s %s %s: apps/v1 %t, v1 %t", version, ofApps, ofCore, a.differs(apps), c.differs(core))
+		}
+	}
+	f("1", "a", "c", false, false)
+	f("2", "a", "c", true, true)
+	f("1", "b", "c", true, false)
+	f("1", "a", "d", false, true)
+	clear(answers)
+	if a := b.of(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"}); a != (build{}) || a.differs(apps) || apps.differs(a) {
+		t.Errorf("nothing is told: %v", a)
+	}
+}

@@ -1,0 +1,121 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// statefulSet is a minimal one, whose rollingUpdate gets maxUnavailable by default where feature gate MaxUnavailableStatefulSet is on.
+const statefulSet = `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":%q},"spec":{"selector":{"matchLabels":{"a":"b"}},"serviceName":"s",` +
+	`"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
+
+// TestReencoding: when kube-apiserver has been restarted with a feature gate that adds a default to objects which nobody has written since,
+// lists and watches through watchfan have it as soon as kube-apiserver's, and open watches end with 410 for their clients to see it. A
+// restart that changes nothing ends nothing.
+func TestReencoding(t *testing.T) {
+	t.Parallel()
+	gate := func(on bool) []string {
+		return append([]string{"--apiserver-arg", fmt.Sprintf("feature-gates=MaxUnavailableStatefulSet=%t", on)}, endWatches...)
+	}
+	c := privateCluster(t, gate(false)...)
+	d := c.direct(t)
+	const sets, quiet = "/apis/apps/v1/namespaces/default/statefulsets", "/api/v1/namespaces/default/configmaps"
+	for i := range 5 {
+		d.create(t, sets, fmt.Sprintf(statefulSet, fmt.Sprint("s", i)))
+		d.create(t, quiet, fmt.Sprintf(`{"metadata":{"name":"c%d"}}`, i))
+	}
+	p := privateWatchfan(t, c)
+	admin := p.admin(t)
+	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	warm(t, ways, sets, quiet)
+	const watchList = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=3"
+	open := ways[1].watch(t, sets+"?watch=1&resourceVersion=0")
+	other := ways[1].watch(t, quiet+"?watch=1&resourceVersion=0")
+	admin.awaitWatchers(t, 2)
+	if body := string(d.get(t, sets).body); strings.Contains(body, "maxUnavailable") {
+		t.Fatalf("the default is there already: %s", body)
+	}
+
+	time.Sleep(compareEvery)
+	c.restart(t)
+	awaitWatches(t, admin, 2)
+	if n := admin.metric(t, "watchfan_upstream_reencodings_total"); n != 0 {
+		t.Errorf("a restart that changed nothing: %v lanes were filled anew", n)
+	}
+
+	time.Sleep(compareEvery)
+	if err := c.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	c.SetArgs(gate(true)...)
+	if err := c.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	if body := string(d.get(t, sets).body); !strings.Contains(body, "maxUnavailable") {
+		t.Fatalf("the gate adds no default: %s", body)
+	}
+	awaitWatches(t, admin, 2)
+	eventually(t, 20*time.Second, "the new bytes", func() error {
+		resp, err := ways[0].try(http.MethodGet, sets+"?resourceVersion=0", nil, "")
+		if err == nil && !strings.Contains(string(resp.body), "maxUnavailable") {
+			err = fmt.Errorf("got %.300s", resp.body)
+		}
+		return err
+	})
+	for _, way := range ways {
+		items := func(from *target) string {
+			resp := from.get(t, sets+"?resourceVersion=0")
+			if from == way && !fromCache(resp.header) {
+				t.Errorf("the list at %s was passed through", way.name)
+			}
+			_, items, _ := strings.Cut(string(resp.body), `"items":`)
+			return items
+		}
+		if got, want := items(way), items(d); got != want {
+			t.Errorf("list at %s: %s\nwant %s", way.name, got, want)
+		}
+		got, want := way.watch(t, sets+watchList), d.watch(t, sets+watchList)
+		got.finish(t, 20*time.Second)
+		want.finish(t, 20*time.Second)
+		if !fromCache(got.header) {
+			t.Errorf("the watch at %s was passed through", way.name)
+		}
+		for i, ev := range got.events[:5] {
+			if ev.line != want.events[i].line {
+				t.Errorf("event %d from %s: %swant %s", i, way.name, ev.line, want.events[i].line)
+			}
+		}
+	}
+	events := open.finish(t, 20*time.Second)
+	if last := events[len(events)-1]; last.typ != "ERROR" || !strings.Contains(last.line, `"code":410`) {
+		t.Errorf("the open watch ended with %s", last.line)
+	}
+	select {
+	case <-other.done:
+		t.Error("the watch of what did not change ended")
+	default:
+	}
+	if n := admin.metric(t, "watchfan_upstream_reencodings_total"); n != 1 {
+		t.Errorf("%v lanes were filled anew, want 1", n)
+	}
+}
+
+// compareEvery is how soon watchfan compares again with what kube-apiserver writes.
+const compareEvery = 10 * time.Second
+
+// awaitWatches waits until n upstream watches are there, none of which is of the time before the cluster was last up.
+func awaitWatches(t *testing.T, admin *target, n int) {
+	t.Helper()
+	eventually(t, 30*time.Second, "upstream watches", func() error {
+		if got := admin.metric(t, "watchfan_upstream_watches", `encoding="json"`, `resource="statefulsets"`) + admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); got != float64(n) {
+			return fmt.Errorf("%v, want %d", got, n)
+		}
+		if got := admin.metric(t, "watchfan_upstream_watch_breaks_total", `resource="statefulsets"`); got == 0 {
+			return fmt.Errorf("none broke")
+		}
+		return nil
+	})
+}

@@ -78,7 +78,7 @@ func (c *certificate) Get() []byte {
 
 // HoldCaches keeps whoever looks at a lane, at what discovery or the offers know, or at definitions waiting until release is called.
 func (s *Server) HoldCaches() (release func()) {
-	locks := []*sync.Mutex{&s.cached.lanes.mu, &s.discovery.mu, &s.discovery.served.mu, &s.cached.offers.mu, &s.cached.definitions.mu}
+	locks := []*sync.Mutex{&s.cached.lanes.mu, &s.discovery.mu, &s.discovery.served.mu, &s.cached.offers.mu, &s.cached.definitions.mu, &s.cached.aggregation.mu}
 	for _, l := range locks {
 		l.Lock()
 	}

@@ -86,7 +86,8 @@
 // system:authenticated; the members of others are refused by kube-apiserver. Without --client-ca-file and
 // --requestheader-client-ca-file none of this is needed.
 //
-// A certificate is looked at with each request, and once it has expired its watches end. Logs and metrics say how clients have
+// A certificate is looked at with each request. Its watches, and those of a front proxy's users, end once it has expired, or once its authority is
+// no longer in the file; see voucher. Watches that are passed through go on, as at kube-apiserver. Logs and metrics say how clients have
 // shown who they are, never who.
 //
 // # Audit

@@ -1,0 +1,218 @@
+package option
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFileBytes bounds a configuration file.
+const maxFileBytes = 1 << 20
+
+// ReadFile sets the variables as the configuration file called name says; see ReadConfig.
+func (t *Table) ReadFile(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return err
+	}
+	if len(content) > maxFileBytes {
+		return fmt.Errorf("%s is larger than %d bytes", name, maxFileBytes)
+	}
+	return t.ReadConfig(filepath.Base(name), content)
+}
+
+// ReadConfig sets the variables as the content of a configuration file says, one YAML or JSON object:
+//
+//	apiVersion: watchfan.io/v1alpha1
+//	kind: WatchfanConfiguration
+//	idleTimeout: 10m
+//
+// It notes in Places which ones. It reports everything that is wrong, each error as "NAME:LINE: FIELD: what is wrong".
+func (t *Table) ReadConfig(name string, content []byte) error {
+	object, err := readObject(name, content)
+	if err != nil {
+		return err
+	}
+	if object == nil {
+		return fmt.Errorf("%s:1: no object: begin with apiVersion: %s and kind: %s", name, t.APIVersion, t.Kind)
+	}
+	r := fileReader{name: name, table: t, lines: make(map[string]int)}
+	t.Places = make(map[string]string)
+	for i := 0; i < len(object.Content); i += 2 {
+		r.field(object.Content[i], object.Content[i+1])
+	}
+	for _, h := range t.header() {
+		if r.lines[h.field] == 0 {
+			r.errs = append(r.errs, fmt.Errorf("%s:%d: %s: missing: give %s", name, object.Line, h.field, h.want))
+		}
+	}
+	return errors.Join(r.errs...)
+}
+
+// readObject returns the one object of a file; nil if it has none.
+func readObject(name string, content []byte) (*yaml.Node, error) {
+	var document, more yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	if err := decoder.Decode(&document); err != nil && err != io.EOF {
+		return nil, syntaxError(name, err)
+	}
+	if err := decoder.Decode(&more); err == nil {
+		return nil, fmt.Errorf("%s:%d: a second document: give one", name, more.Line)
+	} else if err != io.EOF {
+		return nil, syntaxError(name, err)
+	}
+	if len(document.Content) == 0 || document.Content[0].Kind != yaml.MappingNode {
+		return nil, nil
+	}
+	return document.Content[0], nil
+}
+
+// syntaxError puts the place in front, where yaml says "yaml: line 3: …".
+func syntaxError(name string, err error) error {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
+		return fmt.Errorf("%s:%s", name, rest)
+	}
+	return fmt.Errorf("%s: %s", name, text)
+}
+
+// headerField is a field that every file begins with.
+type headerField struct{ field, want string }
+
+func (t *Table) header() []headerField {
+	return []headerField{{"apiVersion", t.APIVersion}, {"kind", t.Kind}}
+}
+
+// fileReader reads the fields of one file.
+type fileReader struct {
+	name  string
+	table *Table
+	lines map[string]int // of the fields seen
+	errs  []error
+}
+
+func (r *fileReader) field(key, value *yaml.Node) {
+	field := strings.Trim(strconv.Quote(key.Value), `"`) // in one line, whatever it is
+	wrong := func(format string, args ...any) {
+		r.errs = append(r.errs, fmt.Errorf("%s:%d: %s: %w", r.name, key.Line, field, fmt.Errorf(format, args...)))
+	}
+	row := slices.IndexFunc(r.table.rows, func(x row) bool { return !x.flagOnly && fileField(x.name) == key.Value })
+	header := slices.IndexFunc(r.table.header(), func(h headerField) bool { return h.field == key.Value })
+	if key.Kind != yaml.ScalarNode || row < 0 && header < 0 {
+		wrong("unknown field; watchfan config prints all there are")
+		return
+	}
+	if first := r.lines[field]; first > 0 {
+		wrong("given twice, first in line %d", first)
+		return
+	}
+	r.lines[field] = key.Line
+	if header >= 0 {
+		if want := r.table.header()[header].want; value.Value != want {
+			wrong("%q is not known here: give %s", value.Value, want)
+		}
+		return
+	}
+	set := &r.table.rows[row]
+	r.table.Places[set.name] = fmt.Sprintf("%s:%d: %s", r.name, key.Line, field)
+	if err := set.read(value); err != nil {
+		wrong("%w", err)
+	}
+}
+
+// read sets a row's variable from a node, which must be of its type.
+func (r *row) read(node *yaml.Node) error {
+	if list, ok := r.value.(*listValue); ok {
+		return list.read(node)
+	}
+	text, tags := want(r.value)
+	if node.Kind != yaml.ScalarNode || !slices.Contains(tags, node.ShortTag()) {
+		return errors.New(cmp.Or(text, "give a string, in quotes if YAML would take it for something else"))
+	}
+	if err := r.value.Set(node.Value); err != nil {
+		return fmt.Errorf("%q: %s", node.Value, cmp.Or(text, err.Error()))
+	}
+	return nil
+}
+
+func (v *listValue) read(node *yaml.Node) error {
+	if node.Kind != yaml.SequenceNode {
+		return errors.New("give a list of strings")
+	}
+	*v.values = nil
+	for _, element := range node.Content {
+		if element.Kind != yaml.ScalarNode || element.ShortTag() != "!!str" || element.Value == "" {
+			return fmt.Errorf("line %d: give a string", element.Line)
+		}
+		*v.values = append(*v.values, element.Value)
+	}
+	return nil
+}
+
+// WriteConfig writes the variables as a configuration file with all fields, which reads back as the same values.
+func (t *Table) WriteConfig(w io.Writer) error {
+	object := &yaml.Node{Kind: yaml.MappingNode}
+	var errs []error
+	add := func(field, comment string, value any) {
+		key, node := &yaml.Node{HeadComment: comment}, &yaml.Node{}
+		key.SetString(field)
+		errs = append(errs, node.Encode(value))
+		object.Content = append(object.Content, key, node)
+	}
+	for _, h := range t.header() {
+		add(h.field, "", h.want)
+	}
+	group := ""
+	for _, r := range t.rows {
+		if r.flagOnly {
+			continue
+		}
+		var value any = r.value.String()
+		switch r.value.(type) {
+		case *boolValue, *intValue, *listValue:
+			value = r.value.Get()
+		}
+		comment := ""
+		if r.group != group {
+			group, comment = r.group, r.group
+		}
+		add(fileField(r.name), comment, value)
+	}
+	encoder := yaml.NewEncoder(w)
+	encoder.SetIndent(2)
+	return errors.Join(append(errs, encoder.Encode(object), encoder.Close())...)
+}
+
+// fileField returns the configuration file's field for a flag, in camelCase as in Kubernetes' own files.
+//
+//	client-buffer-bytes  →  clientBufferBytes          client-ca-file  →  clientCAFile
+func fileField(name string) string {
+	words := strings.Split(name, "-")
+	for i, word := range words {
+		switch {
+		case word == "ca" || word == "uid" || word == "ttl":
+			words[i] = strings.ToUpper(word)
+		case word == "maxage" || word == "maxbackup" || word == "maxsize":
+			words[i] = "Max" + strings.ToUpper(word[3:4]) + word[4:]
+		case word == "requestheader":
+			words[i] = "requestHeader"
+		case i > 0:
+			words[i] = strings.ToUpper(word[:1]) + word[1:]
+		}
+	}
+	return strings.Join(words, "")
+}

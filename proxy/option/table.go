@@ -1,0 +1,170 @@
+package option
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Table is the settings in the order of the help and of the configuration file. Its fields are set before it is used.
+type Table struct {
+	// APIVersion and Kind begin a configuration file.
+	APIVersion, Kind string
+	// Places are where a configuration file sets settings, by flag: "config.yaml:12: historyBytes". Errors name them.
+	// Nil is nowhere.
+	Places map[string]string
+
+	rows  []row
+	group string // of the rows that are added
+}
+
+// row is one setting, bound to its variable.
+type row struct {
+	name, group, text string
+	value             flag.Getter
+	reset             func()        // sets the variable to the default
+	wrong             func() []fact // what is wrong with the variable's value
+	flagOnly          bool          // the configuration file has no such field
+}
+
+// fact is what is wrong with a value, behind its name: "is too small: give at least 1".
+type fact struct {
+	value any
+	wrong string
+}
+
+// Check says what is wrong with a value and what to give instead, "" for nothing. It completes "--flag=value ".
+type Check[T any] func(T) string
+
+// Group has the rows that follow stand under a title in the help.
+func (t *Table) Group(title string) { t.group = title }
+
+// Groups returns the titles, in lower case and in the order of their first rows.
+func (t *Table) Groups() (titles []string) {
+	for _, r := range t.rows {
+		if title := strings.ToLower(r.group); !slices.Contains(titles, title) {
+			titles = append(titles, title)
+		}
+	}
+	return titles
+}
+
+// String adds a setting that is a string. The text names the value's unit between backquotes, as for all settings.
+func (t *Table) String(p *string, name, value, text string, checks ...Check[string]) {
+	add(t, p, (*stringValue)(p), name, value, text, checks)
+}
+
+// Bool adds a setting that is true or false.
+func (t *Table) Bool(p *bool, name string, value bool, text string) {
+	add(t, p, (*boolValue)(p), name, value, text, nil)
+}
+
+// Int adds a setting that is a whole number.
+func (t *Table) Int(p *int, name string, value int, text string, checks ...Check[int]) {
+	add(t, p, (*intValue)(p), name, value, text, checks)
+}
+
+// Size adds a setting in bytes, spelled as a Kubernetes quantity: 64Mi.
+func (t *Table) Size(p *int64, name string, value int64, text string, checks ...Check[int64]) {
+	add(t, p, (*sizeValue)(p), name, value, text, checks)
+}
+
+// Duration adds a setting that is a time, spelled as Go spells it: 30s.
+func (t *Table) Duration(p *time.Duration, name string, value time.Duration, text string, checks ...Check[time.Duration]) {
+	add(t, p, (*durationValue)(p), name, value, text, checks)
+}
+
+// Strings adds a setting that is a comma-separated list, empty by default. Each check is of one element.
+func (t *Table) Strings(p *[]string, name, text string, checks ...Check[string]) {
+	t.rows = append(t.rows, row{
+		name: name, group: t.group, text: text, value: &listValue{values: p},
+		reset: func() { *p = nil },
+		wrong: func() (facts []fact) {
+			for _, s := range *p {
+				facts = append(facts, judge(s, fmt.Sprintf("%q", s), checks)...)
+			}
+			return facts
+		},
+	})
+}
+
+// Level adds two settings for the level of the log: --log-level names it, and -v numbers it as Kubernetes' components
+// do. Both may be given if they agree. The configuration file has the first only.
+func (t *Table) Level(p *slog.Level, text, numberText string) {
+	level := &levelValue{level: p}
+	add(t, p, level, "log-level", slog.LevelInfo, text, nil)
+	add(t, p, (*verbosityValue)(level), "v", slog.LevelInfo, numberText, nil)
+	t.rows[len(t.rows)-1].flagOnly = true
+}
+
+// Flag adds a row that is a flag only: the program's own, such as --config.
+func (t *Table) Flag(p *string, name, text string) {
+	t.String(p, name, "", text)
+	t.rows[len(t.rows)-1].flagOnly = true
+}
+
+// Switch is Flag for one that is given without a value, such as --version.
+func (t *Table) Switch(p *bool, name, text string) {
+	t.Bool(p, name, false, text)
+	t.rows[len(t.rows)-1].flagOnly = true
+}
+
+func add[T any](t *Table, p *T, v flag.Getter, name string, value T, text string, checks []Check[T]) {
+	t.rows = append(t.rows, row{
+		name: name, group: t.group, text: text, value: v,
+		reset: func() { *p = value },
+		wrong: func() []fact { return judge(*p, shown(*p), checks) },
+	})
+}
+
+// shown is a value as an error shows it.
+func shown(v any) any {
+	if s, ok := v.(string); ok {
+		return fmt.Sprintf("%q", s)
+	}
+	return v
+}
+
+// judge returns what the first check that fails says.
+func judge[T any](value T, shown any, checks []Check[T]) []fact {
+	for _, check := range checks {
+		if wrong := check(value); wrong != "" {
+			return []fact{{shown, wrong}}
+		}
+	}
+	return nil
+}
+
+// SetDefaults sets each variable to its default.
+func (t *Table) SetDefaults() {
+	for _, r := range t.rows {
+		r.reset()
+	}
+}
+
+// Check returns everything that is wrong with single settings, each error with where it is set and what to do.
+func (t *Table) Check() error {
+	var errs []error
+	for _, r := range t.rows {
+		for _, f := range r.wrong() {
+			errs = append(errs, fmt.Errorf("%s %s", t.Given(r.name, f.value), f.wrong))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Named says where a setting is given: "--history-bytes", or "config.yaml:12: historyBytes".
+func (t *Table) Named(name string) string { return cmp.Or(t.Places[name], "--"+name) }
+
+// Given says it with the value: "--history-bytes=5", or "config.yaml:12: historyBytes: 5".
+func (t *Table) Given(name string, value any) string {
+	if t.Places[name] != "" {
+		return fmt.Sprintf("%s: %v", t.Named(name), value)
+	}
+	return fmt.Sprintf("%s=%v", t.Named(name), value)
+}

@@ -1,0 +1,130 @@
+package option_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/option"
+)
+
+// settings are one of each kind.
+type settings struct {
+	name, format string
+	on, version  bool
+	count        int
+	size         int64
+	idle, every  time.Duration
+	list         []string
+	level        slog.Level
+}
+
+func (s *settings) table() *option.Table {
+	t := &option.Table{APIVersion: "example.com/v1", Kind: "Settings"}
+	t.Group("First")
+	t.String(&s.name, "name", "", "`NAME` of it")
+	t.String(&s.format, "log-format", "text", "`FORMAT` of it", option.OneOf("text", "json"))
+	t.Bool(&s.on, "on", true, "whether it is on")
+	t.Int(&s.count, "count", 3, "`NUMBER` of them", option.AtLeast(1))
+	t.Group("Second")
+	t.Size(&s.size, "client-buffer-bytes", 1<<20, "`BYTES` of it", option.AtLeast[int64](1<<10))
+	t.Duration(&s.idle, "idle-timeout", 10*time.Minute, "`DURATION` of it", option.NotNegative)
+	t.Duration(&s.every, "every", time.Second, "`DURATION` between two", option.Within(time.Millisecond, time.Hour))
+	t.Strings(&s.list, "client-ca-list", "`NAMES`", option.OneOf("a", "b", "c"))
+	t.Level(&s.level, "least `LEVEL`", "the level as a `NUMBER`")
+	t.Switch(&s.version, "version", "print the version")
+	return t
+}
+
+func TestDefaults(t *testing.T) {
+	var s settings
+	s.table().SetDefaults()
+	if s.format != "text" || !s.on || s.count != 3 || s.size != 1<<20 || s.idle != 10*time.Minute || s.list != nil || s.level != slog.LevelInfo {
+		t.Errorf("got %+v", s)
+	}
+	if err := s.table().Check(); err != nil {
+		t.Errorf("the defaults are wrong: %v", err)
+	}
+}
+
+// TestCheck: an error names the setting where it is given, and says what to give instead.
+func TestCheck(t *testing.T) {
+	f := func(content, args, want string) {
+		t.Helper()
+		var s settings
+		table := s.table()
+		table.SetDefaults()
+		err := table.ReadConfig("c.yaml", []byte("apiVersion: example.com/v1\nkind: Settings\n"+content))
+		if err == nil {
+			err = table.Parse("test", strings.Fields(args))
+		}
+		if err == nil {
+			err = table.Check()
+		}
+		if err == nil || err.Error() != want {
+			t.Errorf("%s %s: got %v want %s", content, args, err, want)
+		}
+	}
+	f("", "--count=0", "--count=0 is too small: give at least 1")
+	f("count: 0", "", "c.yaml:3: count: 0 is too small: give at least 1")
+	f("count: 0", "--count=-1", "--count=-1 is too small: give at least 1")
+	f("clientBufferBytes: 1", "", "c.yaml:3: clientBufferBytes: 1 is too small: give at least 1024")
+	f("", "--every=2h", "--every=2h0m0s is too long: give at most 1h0m0s")
+	f("", "--every=1ns", "--every=1ns is too short: give at least 1ms")
+	f("", "--idle-timeout=-1s", "--idle-timeout=-1s is too short: give a positive duration, for example 30s")
+	f("", "--idle-timeout=5", `invalid value "5" for flag -idle-timeout: give a duration as 30s or 10m; for seconds say 5s`)
+	f("", "--log-format=xml", `--log-format="xml" is unknown: give text or json`)
+	f("clientCAList: [a, x]", "", `c.yaml:3: clientCAList: "x" is unknown: give a, b or c`)
+	f("", "--idle-timout=5s", "there is no flag --idle-timout: did you mean --idle-timeout?")
+	f("", "--nonsense", "there is no flag --nonsense")
+	f("", "pods", `flags only, not "pods"`)
+	f("", "--log-level=info -v=4", `invalid value "4" for flag -v: conflicts with --log-level=info: give one of them`)
+	f("v: 4", "", "c.yaml:3: v: unknown field; watchfan config prints all there are")
+}
+
+func TestHelp(t *testing.T) {
+	var s settings
+	table := s.table()
+	table.SetDefaults()
+	if err := table.Parse("test", []string{"--help"}); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("got %v", err)
+	}
+	var all, parts bytes.Buffer
+	table.PrintHelp(&all, "")
+	for _, group := range table.Groups() {
+		table.PrintHelp(&parts, group)
+	}
+	if all.String() != parts.String() {
+		t.Errorf("the groups are not the whole: %s", &all)
+	}
+	want := "\nFirst:\n  --name NAME\n      NAME of it\n  --log-format FORMAT\n      FORMAT of it (default text)\n"
+	if !strings.HasPrefix(all.String(), want) {
+		t.Errorf("got %s want %s", &all, want)
+	}
+}
+
+// TestRoundTrip: what WriteConfig writes reads back as the same.
+func TestRoundTrip(t *testing.T) {
+	var s, again settings
+	table := s.table()
+	table.SetDefaults()
+	if err := table.Parse("test", strings.Fields("--name=yes --on=false --client-ca-list=a,b --client-ca-list=c -v=2 --idle-timeout=1h --client-buffer-bytes=3Ki")); err != nil {
+		t.Fatal(err)
+	}
+	var first, second bytes.Buffer
+	if err := table.WriteConfig(&first); err != nil {
+		t.Fatal(err)
+	}
+	back := again.table()
+	back.SetDefaults()
+	if err := back.ReadConfig("c.yaml", first.Bytes()); err != nil {
+		t.Fatalf("%v\n%s", err, &first)
+	}
+	if err := back.WriteConfig(&second); err != nil || first.String() != second.String() {
+		t.Errorf("got %s want %s, %v", &second, &first, err)
+	}
+}

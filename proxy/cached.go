@@ -83,6 +83,7 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 		},
 	}
 	c.fairness = newFairness(s.ctx, runtime.GOMAXPROCS(0))
+	c.fairness.waited = countSeatWait
 	c.definitions = newDefinitions(c.lanes, s.discovery, s.log)
 	c.aggregation = newAggregation(c.lanes, s.discovery, s.opts.CacheAggregatedGroups, s.log)
 	return c

@@ -29,8 +29,9 @@ import (
 // Its methods may be called from any goroutine.
 type fairness struct {
 	// Immutable.
-	most, mostEach int             // seats in all, and of one user
-	ctx            context.Context // ends all waits
+	most, mostEach int                 // seats in all, and of one user
+	ctx            context.Context     // ends all waits
+	waited         func(time.Duration) // counts a wait; nil is nobody
 
 	waits atomic.Int64 // how many seats are waited for; a copy, to be read without mu
 
@@ -169,8 +170,9 @@ func (s *seat) take(most int, limit time.Duration, left func() bool) error {
 	s.arrival.end()
 	began := time.Now()
 	err := s.await(w, limit, left)
-	seatWaits.Inc()
-	seatWaitSeconds.Add(time.Since(began).Seconds())
+	if f.waited != nil {
+		f.waited(time.Since(began))
+	}
 	if err != nil && !f.withdraw(u, w) {
 		f.release(u) // it was granted at the same moment
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
@@ -75,6 +76,11 @@ var (
 	rejectedMalformed     = metrics.NewCounter(rejectedRequests + `{reason="malformed"}`)
 
 	readsRefused = metrics.NewCounter(rejectedRequests + `{reason="max_waiting_reads"}`)
+	rejectedLong = metrics.NewCounter(rejectedRequests + `{reason="max_long_requests"}`)
+
+	longWaiting atomic.Int64
+	_           = metrics.NewGauge(describe("gauge", "watchfan_long_requests_waiting",
+		"Requests with selectors of more than 8 KiB that wait for their turn at kube-apiserver."), func() float64 { return float64(longWaiting.Load()) })
 
 	seatWaits = metrics.NewCounter(describe("counter", "watchfan_read_seat_waits_total",
 		"How often does the work of a cached read wait for other reads' work? See the package's documentation, Fairness."))
@@ -128,6 +134,11 @@ var (
 	handlerPanics = metrics.NewCounter(describe("counter", "watchfan_handler_panics_total",
 		"Did the handling of a request or of a stream panic? Each one is a bug of ours, is logged, and ends that client's connection alone."))
 )
+
+func countSeatWait(d time.Duration) {
+	seatWaits.Inc()
+	seatWaitSeconds.Add(d.Seconds())
+}
 
 // The metrics of a server that runs; see registerMetrics.
 var (

@@ -42,6 +42,7 @@ type passthrough struct {
 	upstream *Upstream
 	front    *frontProxies // whose headers are not forwarded
 	conns    *connections
+	long     *longRequests
 	audit    *auditLog
 	log      *slog.Logger
 
@@ -52,7 +53,16 @@ type passthrough struct {
 // serve forwards the request of ctx in the name of id.
 func (p *passthrough) serve(ctx *fasthttp.RequestCtx, id identity) {
 	arrivalOf(accepted(ctx.Conn())).end() // from here on it waits for others
-	audit, refused := p.audit.passing(ctx, id)
+	sent, refused := p.long.admit(ctx, id)
+	if refused != nil {
+		p.audit.refused(ctx, id, refused)
+	}
+	var audit *passedAudit
+	if refused == nil {
+		if audit, refused = p.audit.passing(ctx, id); refused != nil {
+			sent()
+		}
+	}
 	if refused != nil {
 		writeStatus(ctx, refused)
 		if body := ctx.RequestBodyStream(); body != nil && !discardBody(ctx.Conn(), body) {
@@ -69,15 +79,15 @@ func (p *passthrough) serve(ctx *fasthttp.RequestCtx, id identity) {
 	upgrade := upgradeType(ctx)
 	switch {
 	case hasBody(ctx):
-		p.forward(ctx, id, req, audit)
+		p.forward(ctx, id, req, audit, sent)
 	case upgrade != "":
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", upgrade)
-		p.own(ctx, id, req, audit, true)
+		p.own(ctx, id, req, audit, sent, true)
 	case mayLast(ctx):
-		p.own(ctx, id, req, audit, false)
+		p.own(ctx, id, req, audit, sent, false)
 	default:
-		p.forward(ctx, id, req, audit)
+		p.forward(ctx, id, req, audit, sent)
 	}
 }
 
@@ -151,8 +161,9 @@ func (p *passthrough) forwardHeader(ctx *fasthttp.RequestCtx) http.Header {
 	return h
 }
 
-// forward answers ctx with the response to req, whose body is streamed from the client.
-func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.Request, audit *passedAudit) {
+// forward answers ctx with the response to req, whose body is streamed from the client. It calls sent once there is one.
+func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.Request, audit *passedAudit, sent func()) {
+	defer sent()
 	passthroughInFlight.Add(1)
 	body := &requestBody{conn: ctx.Conn(), log: p.log}
 	if hasBody(ctx) {
@@ -163,6 +174,7 @@ func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.R
 		body.atEnd.Store(true)
 	}
 	resp, err := p.upstream.DoAs(id, req.WithContext(p.requests))
+	sent()
 	if err != nil {
 		passthroughInFlight.Add(-1)
 		whole := body.release()
@@ -435,6 +447,7 @@ type exchange struct {
 	req       *http.Request
 	id        identity
 	audit     *passedAudit
+	sent      func() // to be called once kube-apiserver has begun to answer
 	upgrade   bool
 	keepAlive bool // the client may send another request
 	chunked   bool // the client knows chunks
@@ -443,11 +456,12 @@ type exchange struct {
 }
 
 // own takes the client's connection over and forwards req on it.
-func (p *passthrough) own(ctx *fasthttp.RequestCtx, id identity, req *http.Request, audit *passedAudit, upgrade bool) {
+func (p *passthrough) own(ctx *fasthttp.RequestCtx, id identity, req *http.Request, audit *passedAudit, sent func(), upgrade bool) {
 	x := &exchange{
 		req:       req,
 		id:        id,
 		audit:     audit,
+		sent:      sent,
 		upgrade:   upgrade,
 		keepAlive: !ctx.Request.Header.ConnectionClose(),
 		chunked:   ctx.Request.Header.IsHTTP11(),
@@ -455,6 +469,7 @@ func (p *passthrough) own(ctx *fasthttp.RequestCtx, id identity, req *http.Reque
 		auditID:   auditID(ctx),
 	}
 	p.conns.hijack(ctx, func(h *hijacked) {
+		defer sent()
 		if p.exchange(h, x) {
 			h.Resume()
 		} else {
@@ -481,6 +496,7 @@ func (p *passthrough) exchange(h *hijacked, x *exchange) (reusable bool) {
 		send = p.upstream.DoUpgrade
 	}
 	resp, err := send(x.id, x.req.WithContext(ctx))
+	x.sent()
 	if err != nil {
 		if ctx.Err() != nil {
 			x.audit.left()

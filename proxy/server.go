@@ -113,7 +113,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 
 	s.front = frontServer(s.serve, log)
 	s.conns = newConnections(s.front, opts.MaxConnectionAge, log)
-	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, audit: audit, log: log, requests: s.ctx, streams: streams}
+	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, long: newLongRequests(s.ctx, authorizer), audit: audit, log: log, requests: s.ctx, streams: streams}
 	s.cached = newCachedReads(s, poller)
 	s.memory = newMemory(&s.opts, s.cached.shed, log)
 	s.cached.lanes.short, s.cached.lanes.full = s.memory.short, s.memory.full

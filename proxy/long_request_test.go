@@ -1,0 +1,79 @@
+package proxy_test
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// longTarget is a list with selectors of 20 KiB.
+var longTarget = cmsPath + "?labelSelector=" + strings.Repeat("!k,", 20<<10/3) + "!k"
+
+// TestLongRequests: kube-apiserver parses long selectors before it authenticates, so watchfan asks about a stranger's
+// token first, and sends one long request of a client at a time.
+func TestLongRequests(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	var long, most, reviews atomic.Int64
+	release := make(chan struct{})
+	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
+			reviews.Add(1)
+			if r.Header.Get("Authorization") != "Bearer good" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write([]byte(`{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"somebody"}}}`))
+		case len(r.URL.RawQuery) > 8<<10:
+			if n := long.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			<-release
+			long.Add(-1)
+		}
+	}))
+	ask := func(token string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.insecure+longTarget, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	if code := ask("garbage"); code != http.StatusUnauthorized || long.Load() != 0 {
+		t.Errorf("a garbage token got %d, and %d long requests went upstream", code, long.Load())
+	}
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			if code := ask("good"); code != http.StatusOK {
+				t.Errorf("got %d", code)
+			}
+		})
+	}
+	for deadline := time.Now().Add(proxytest.Patience); long.Load() == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond) // for others, which must not be
+	close(release)
+	clients.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d long requests of one client were under way at a time", most.Load())
+	}
+	if reviews.Load() != 2 {
+		t.Errorf("%d reviews for two tokens", reviews.Load())
+	}
+}

@@ -30,9 +30,10 @@ import (
 // campaign is what the attackers' process is told.
 type campaign struct {
 	Seed             uint64
-	Attackers        int    // 0: nobody attacks, and the process only uses what processors have to spare
-	Only, Except     string // regular expressions of kinds; Except may be ""
-	Secure, Insecure string // host:port
+	Rate             float64 // multiple of all rates
+	Attackers        int     // 0: nobody attacks, and the process only uses what processors have to spare
+	Only, Except     string  // regular expressions of kinds; Except may be ""
+	Secure, Insecure string  // host:port
 	Hostile          hostile
 	OldVersion       string // resourceVersion at the beginning
 	Ledger           string // file
@@ -191,7 +192,7 @@ func (a *attacker) breach(format string, args ...any) {
 
 // every calls f so many times a second, or as often as f lets it.
 func (a *attacker) every(ctx context.Context, perSecond float64, f func()) {
-	tick := time.NewTicker(time.Duration(float64(time.Second) / perSecond))
+	tick := time.NewTicker(time.Duration(float64(time.Second) / (perSecond * a.Rate)))
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		f()

@@ -18,6 +18,7 @@ var (
 	duration  = flag.Duration("duration", 30*time.Second, "for how long attackers attack")
 	seed      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of who attacks when by what, and of what honest clients do")
 	attackers = flag.Int("attackers", 60, "attackers at a time")
+	rate      = flag.Float64("rate", .3, "multiple of the attackers' rates; see Rates in the documentation")
 	only      = flag.String("only", "", "attack only by kinds whose names match this regular expression")
 	except    = flag.String("except", "", "do not attack by kinds whose names match this regular expression")
 	target    = flag.String("target", "watchfan", "what is attacked: watchfan, or kube-apiserver for comparison")
@@ -64,7 +65,7 @@ func TestAttack(t *testing.T) {
 	if *target != "watchfan" && *target != "kube-apiserver" {
 		t.Fatalf("-target=%s is unknown", *target)
 	}
-	t.Logf("seed %d, %d attackers for %s", *seed, *attackers, *duration)
+	t.Logf("seed %d, %d attackers at %g of their rates for %s", *seed, *attackers, *rate, *duration)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := startSuite(ctx, t)
@@ -159,7 +160,7 @@ func (s *suite) attack(ctx context.Context, t *testing.T, v *verdict) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := campaign{Seed: *seed, Attackers: *attackers, Only: *only, Except: *except, Secure: s.server.secure, Insecure: s.server.insecure, Hostile: s.world.hostile, OldVersion: version}
+	c := campaign{Seed: *seed, Attackers: *attackers, Rate: *rate, Only: *only, Except: *except, Secure: s.server.secure, Insecure: s.server.insecure, Hostile: s.world.hostile, OldVersion: version}
 	for _, k := range c.kinds() {
 		v.attacks = append(v.attacks, k.name)
 	}

@@ -18,21 +18,27 @@ import (
 // maxFileBytes bounds a configuration file.
 const maxFileBytes = 1 << 20
 
-// ReadFile sets the variables as the configuration file called name says; see ReadConfig.
-func (t *Table) ReadFile(name string) error {
+// ReadFile sets the variables as the configuration file called name says; see ReadConfig. The flag that names the file
+// begins errors about a file that can't be read.
+func (t *Table) ReadFile(flag, name string) error {
+	content, err := readFile(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", dashed(flag), err)
+	}
+	return t.ReadConfig(filepath.Base(name), content)
+}
+
+func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	content, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return err
+	if err == nil && len(content) > maxFileBytes {
+		err = fmt.Errorf("%s is larger than %d bytes", name, maxFileBytes)
 	}
-	if len(content) > maxFileBytes {
-		return fmt.Errorf("%s is larger than %d bytes", name, maxFileBytes)
-	}
-	return t.ReadConfig(filepath.Base(name), content)
+	return content, err
 }
 
 // ReadConfig sets the variables as the content of a configuration file says, one YAML or JSON object:

@@ -127,6 +127,9 @@ func (v *listValue) Set(s string) error {
 	return nil
 }
 
+// forget has a command line replace the values that there are.
+func (v *listValue) forget() { v.given = false }
+
 // levelValue is --log-level. It shares its level with -v.
 type levelValue struct {
 	level *slog.Level
@@ -153,6 +156,9 @@ func (v *levelValue) set(from string, level slog.Level) error {
 	*v.level, v.from = level, from
 	return nil
 }
+
+// forget has a command line set the level whatever the configuration file says.
+func (v *levelValue) forget() { v.from = "" }
 
 // MaxVerbosity is the greatest verbosity that -v tells from others: debug. Above it, client-go logs URLs, headers and
 // objects.

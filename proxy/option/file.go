@@ -56,6 +56,7 @@ func (t *Table) ReadConfig(name string, content []byte) error {
 	if object == nil {
 		return fmt.Errorf("%s:1: no object: begin with apiVersion: %s and kind: %s", name, t.APIVersion, t.Kind)
 	}
+	t.forget()
 	r := fileReader{name: name, table: t, lines: make(map[string]int)}
 	t.Places = make(map[string]string)
 	for i := 0; i < len(object.Content); i += 2 {

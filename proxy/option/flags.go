@@ -47,11 +47,7 @@ func dashed(name string) string { return "--"[:min(2, len(name))] + name }
 // Parse sets the variables as a command line says, which wins over the configuration file. The error is flag.ErrHelp
 // for --help.
 func (t *Table) Parse(program string, args []string) error {
-	for _, r := range t.rows {
-		if v, ok := r.value.(interface{ forget() }); ok {
-			v.forget()
-		}
-	}
+	t.forget()
 	var failed error
 	fs := t.flagSet(program, &failed)
 	if err := fs.Parse(args); failed != nil {
@@ -64,6 +60,15 @@ func (t *Table) Parse(program string, args []string) error {
 	}
 	fs.Visit(func(f *flag.Flag) { delete(t.Places, f.Name) })
 	return nil
+}
+
+// forget has a flag that is given set its variable anew, whatever has set it before.
+func (t *Table) forget() {
+	for _, r := range t.rows {
+		if v, ok := r.value.(interface{ forget() }); ok {
+			v.forget()
+		}
+	}
 }
 
 // explain says what is wrong with a command line in our words. It adds the flag that was probably meant to an error about

@@ -174,7 +174,7 @@ func (t *Table) Check() error {
 }
 
 // Named says where a setting is given: "--history-bytes", or "config.yaml:12: historyBytes".
-func (t *Table) Named(name string) string { return cmp.Or(t.Places[name], "--"+name) }
+func (t *Table) Named(name string) string { return cmp.Or(t.Places[name], dashed(name)) }
 
 // Given says it with the value: "--history-bytes=5", or "config.yaml:12: historyBytes: 5".
 func (t *Table) Given(name string, value any) string {

@@ -109,16 +109,23 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestFileAndFlags: flags win over the file.
+// TestFileAndFlags: flags win over the file, and the file over flags that were read before it, to find the file.
 func TestFileAndFlags(t *testing.T) {
 	var s settings
 	table := s.table()
 	table.SetDefaults()
 	content := "apiVersion: example.com/v1\nkind: Settings\nlogLevel: error\nclientCAList: [a]\ncount: 5\nname: x\n"
+	args := strings.Fields("-v=4 --client-ca-list=b --client-ca-list=c --count=6")
+	if err := table.Parse("test", args); err != nil {
+		t.Fatal(err)
+	}
 	if err := table.ReadConfig("c.yaml", []byte(content)); err != nil {
 		t.Fatal(err)
 	}
-	if err := table.Parse("test", strings.Fields("-v=4 --client-ca-list=b --client-ca-list=c --count=6")); err != nil {
+	if s.level != slog.LevelError || strings.Join(s.list, " ") != "a" || s.count != 5 {
+		t.Errorf("got %+v", s)
+	}
+	if err := table.Parse("test", args); err != nil {
 		t.Fatal(err)
 	}
 	if s.level != slog.LevelDebug || strings.Join(s.list, " ") != "b c" || s.count != 6 || s.name != "x" {

@@ -127,7 +127,7 @@ func (v *listValue) Set(s string) error {
 	return nil
 }
 
-// forget has a command line replace the values that there are.
+// forget has the next Set replace the values that there are.
 func (v *listValue) forget() { v.given = false }
 
 // levelValue is --log-level. It shares its level with -v.
@@ -157,7 +157,7 @@ func (v *levelValue) set(from string, level slog.Level) error {
 	return nil
 }
 
-// forget has a command line set the level whatever the configuration file says.
+// forget has the next Set win, also over the other flag.
 func (v *levelValue) forget() { v.from = "" }
 
 // MaxVerbosity is the greatest verbosity that -v tells from others: debug. Above it, client-go logs URLs, headers and

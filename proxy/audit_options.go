@@ -4,14 +4,17 @@ import "github.com/watchfan/watchfan/proxy/option"
 
 // AuditOptions says where the audit log is and what becomes of its files.
 type AuditOptions struct {
-	// AuditLogPath is the file to which each read that is served from a cache is written, and each request that we
-	// refuse, as kube-apiserver's audit log has them; see auditLog. "-" is standard output. Empty: none.
+	// AuditLogPath is the file to which each read that is served from a cache is written, and each
+	// request that we refuse, as kube-apiserver's audit log has them; see auditLog. "-" is standard
+	// output. Empty: none.
 	AuditLogPath string
-	// AuditLogMode is what happens when the audit log cannot be written, or not at once: AuditBatch, AuditBlocking or
-	// AuditBlockingStrict; see auditLog. kube-apiserver's default is blocking.
+	// AuditLogMode is what happens when the audit log cannot be written, or not at once:
+	// AuditBatch, AuditBlocking or AuditBlockingStrict; see auditLog. kube-apiserver's default is
+	// blocking.
 	AuditLogMode string
-	// AuditLogMaxAge is the days that old files of the audit log are kept, AuditLogMaxBackup how many of them are kept,
-	// AuditLogMaxSize the megabytes at which a file becomes an old one. 0 is no limit. The defaults are kube-apiserver's.
+	// AuditLogMaxAge is the days that old files of the audit log are kept, AuditLogMaxBackup how
+	// many of them are kept, AuditLogMaxSize the megabytes at which a file becomes an old one. 0 is
+	// no limit. The defaults are kube-apiserver's.
 	AuditLogMaxAge, AuditLogMaxBackup, AuditLogMaxSize int
 }
 

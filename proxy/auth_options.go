@@ -7,36 +7,44 @@ import (
 	"github.com/watchfan/watchfan/proxy/option"
 )
 
-// MaxAnswerTTL is the longest that an answer of kube-apiserver, about rights or owners, may be believed.
+// MaxAnswerTTL is the longest that an answer of kube-apiserver, about rights or owners, may be
+// believed.
 const MaxAnswerTTL = time.Hour
 
 // AuthOptions says who clients are, and how long kube-apiserver's answers about them are believed.
 type AuthOptions struct {
-	// ClientCAFile holds the authorities that sign client certificates, whose subjects are users. It is read again when
-	// it changes. Empty: there are no client certificates.
+	// ClientCAFile holds the authorities that sign client certificates, whose subjects are users.
+	// It is read again when it changes. Empty: there are no client certificates.
 	ClientCAFile string
-	// AnonymousAuth passes requests to the secure port that bring no credential to kube-apiserver, without one.
+	// AnonymousAuth passes requests to the secure port that bring no credential to kube-apiserver,
+	// without one.
 	AnonymousAuth bool
-	// RequestHeaderClientCAFile holds the authorities that sign the certificates of front proxies, which say in headers
-	// who their clients are. It is read again when it changes. Empty: there are no front proxies.
+	// RequestHeaderClientCAFile holds the authorities that sign the certificates of front proxies,
+	// which say in headers who their clients are. It is read again when it changes. Empty: there
+	// are no front proxies.
 	RequestHeaderClientCAFile string
 	// RequestHeaderAllowedNames are the common names that front proxies may have. Empty: any.
 	RequestHeaderAllowedNames []string
-	// These are the headers in which front proxies name a user, its uid and its groups, and the prefixes of those that
-	// hold extra. They are accepted from front proxies only, and never forwarded.
-	RequestHeaderUsernameHeaders, RequestHeaderUIDHeaders, RequestHeaderGroupHeaders, RequestHeaderExtraHeadersPrefix []string
+	// These are the headers in which front proxies name a user, its uid and its groups, and the
+	// prefixes of those that hold extra. They are accepted from front proxies only, and never
+	// forwarded.
+	RequestHeaderUsernameHeaders, RequestHeaderUIDHeaders      []string
+	RequestHeaderGroupHeaders, RequestHeaderExtraHeadersPrefix []string
 
-	// AuthenticationTokenWebhookCacheTTL is how long kube-apiserver is believed whose a token is, where that is asked at
-	// all; see owners. 0 asks for each request. At most MaxAnswerTTL, as the next two.
+	// AuthenticationTokenWebhookCacheTTL is how long kube-apiserver is believed whose a token is,
+	// where that is asked at all; see owners. 0 asks for each request. At most MaxAnswerTTL, as the
+	// next two.
 	AuthenticationTokenWebhookCacheTTL time.Duration
-	// AuthorizationWebhookCacheAuthorizedTTL is how long kube-apiserver is believed that a client may read. The client
-	// can read for so long after it has lost the right. 0 asks for each request.
+	// AuthorizationWebhookCacheAuthorizedTTL is how long kube-apiserver is believed that a client
+	// may read. The client can read for so long after it has lost the right. 0 asks for each
+	// request.
 	AuthorizationWebhookCacheAuthorizedTTL time.Duration
-	// AuthorizationWebhookCacheUnauthorizedTTL is how long kube-apiserver is believed that a client may not read. Its
-	// reads are passed through meanwhile. 0 asks for each request.
+	// AuthorizationWebhookCacheUnauthorizedTTL is how long kube-apiserver is believed that a client
+	// may not read. Its reads are passed through meanwhile. 0 asks for each request.
 	AuthorizationWebhookCacheUnauthorizedTTL time.Duration
-	// AuthorizationRecheckInterval is how often kube-apiserver is asked whether the client of an open watch may still
-	// read. A watch ends when it may not, or when kube-apiserver has not said so for six intervals. From 1s to 1h.
+	// AuthorizationRecheckInterval is how often kube-apiserver is asked whether the client of an
+	// open watch may still read. A watch ends when it may not, or when kube-apiserver has not said
+	// so for six intervals. From 1s to 1h.
 	AuthorizationRecheckInterval time.Duration
 }
 

@@ -9,22 +9,25 @@ import (
 	"github.com/watchfan/watchfan/proxy/option"
 )
 
-// DownstreamOptions says what certificate clients see, how many connections they may have, and for how long.
+// DownstreamOptions says what certificate clients see, how many connections they may have, and for
+// how long.
 type DownstreamOptions struct {
-	// TLSCertFile and TLSPrivateKeyFile are the secure port's certificate. They are read again when they change. Both or
-	// neither.
+	// TLSCertFile and TLSPrivateKeyFile are the secure port's certificate. They are read again when
+	// they change. Both or neither.
 	TLSCertFile, TLSPrivateKeyFile string
-	// CertDir keeps the self-signed certificate that is made when no TLSCertFile is given. The default is a directory of
-	// the user's cache.
+	// CertDir keeps the self-signed certificate that is made when no TLSCertFile is given. The
+	// default is a directory of the user's cache.
 	CertDir string
 
-	// MaxConnections is how many connections clients may have on both ports at once. Further ones are reset. It is lowered
-	// to nine tenths of the files that the process may have open. An idle connection costs 9 KiB, or 38 KiB over TLS. A
-	// client that sends a long head and never completes it costs 69 KiB, or 134 KiB over TLS (2,000 of each to one
-	// bin/watchfan on x86-64, one run).
+	// MaxConnections is how many connections clients may have on both ports at once. Further ones
+	// are reset. It is lowered to nine tenths of the files that the process may have open. An idle
+	// connection costs 9 KiB, or 38 KiB over TLS. A client that sends a long head and never
+	// completes it costs 69 KiB, or 134 KiB over TLS (2,000 of each to one bin/watchfan on x86-64,
+	// one run).
 	MaxConnections int
-	// MaxConnectionAge is how old a client's connection may get, give or take a tenth. After that it carries no other
-	// request, and its watch ends. This spreads clients over replicas that have been up for different times. 0: no limit.
+	// MaxConnectionAge is how old a client's connection may get, give or take a tenth. After that
+	// it carries no other request, and its watch ends. This spreads clients over replicas that have
+	// been up for different times. 0: no limit.
 	MaxConnectionAge time.Duration
 }
 

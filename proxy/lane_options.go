@@ -8,7 +8,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/option"
 )
 
-// MaxFlushInterval is the longest that events may wait to leave together. A verdict takes longer waits for slowness.
+// MaxFlushInterval is the longest that events may wait to leave together. A verdict takes longer
+// waits for slowness.
 const MaxFlushInterval = 100 * time.Millisecond
 
 // aggregatedName is how --cache-aggregated-groups names a group, or one version of it.
@@ -16,33 +17,40 @@ var aggregatedName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*(/[a-z0-9-]+)
 
 // LaneOptions says what lanes keep, for how long, and what they do for their watches.
 type LaneOptions struct {
-	// CacheAggregatedGroups are the API groups, or GROUP/VERSION, that may be cached although an aggregated API server
-	// answers for them, because it shows all users who may read a resource the same.
+	// CacheAggregatedGroups are the API groups, or GROUP/VERSION, that may be cached although an
+	// aggregated API server answers for them, because it shows all users who may read a resource
+	// the same.
 	CacheAggregatedGroups []string
 	// IdleTimeout is how long a resource is still watched upstream after its last client.
 	IdleTimeout time.Duration
-	// FreshnessTimeout is how long a request waits for state as new as it asks for. The default is kube-apiserver's.
+	// FreshnessTimeout is how long a request waits for state as new as it asks for. The default is
+	// kube-apiserver's.
 	FreshnessTimeout time.Duration
 
 	// HistoryFrames and HistoryBytes bound the past events kept for each resource.
 	HistoryFrames int
 	HistoryBytes  int64
 
-	// CompressWatches serves watches as gzip to clients that accept it, compressed once for all of them.
+	// CompressWatches serves watches as gzip to clients that accept it, compressed once for all of
+	// them.
 	CompressWatches bool
-	// FlushInterval is the least time between two writes of events to a watch. An event that comes sooner after the one
-	// before waits for so long, and others leave with it. 0: each leaves at once. At most MaxFlushInterval.
+	// FlushInterval is the least time between two writes of events to a watch. An event that comes
+	// sooner after the one before waits for so long, and others leave with it. 0: each leaves at
+	// once. At most MaxFlushInterval.
 	FlushInterval time.Duration
 
-	// ClientBufferFrames and ClientBufferBytes are how far one watch may fall behind before it is ended.
+	// ClientBufferFrames and ClientBufferBytes are how far one watch may fall behind before it is
+	// ended.
 	ClientBufferFrames int
 	ClientBufferBytes  int64
 
 	// spareLists keeps large collections from being listed to prove freshness; see prover.
 	spareLists bool
-	// hangTimeout is how long an upstream watch that has brought bookmarks may bring nothing; see guard. 0 is the usual.
+	// hangTimeout is how long an upstream watch that has brought bookmarks may bring nothing; see
+	// guard. 0 is the usual.
 	hangTimeout time.Duration
-	// avoidFor is how long a resource is passed through that has an object which can't be cached. 0 is the usual.
+	// avoidFor is how long a resource is passed through that has an object which can't be cached. 0
+	// is the usual.
 	avoidFor time.Duration
 }
 

@@ -9,8 +9,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// NewLogger returns the log that o asks for, written to w: constant sentences, with keys and values. It is client-go's
-// log from then on.
+// NewLogger returns the log that o asks for, written to w: constant sentences, with keys and
+// values. It is client-go's log from then on.
 func (o *Options) NewLogger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: o.LogLevel}
 	var handler slog.Handler = slog.NewTextHandler(w, options)

@@ -15,17 +15,19 @@ import (
 // AnyPort as a port number lets the system choose a free one.
 const AnyPort = -1
 
-// CgroupMemory as a memory limit is that of the container, or of another control group, if there is one.
+// CgroupMemory as a memory limit is that of the container, or of another control group, if there is
+// one.
 const CgroupMemory = -1
 
 // leastMemory is what watchfan needs with a few lanes and clients.
 const leastMemory = 64 << 20
 
-// Options says where kube-apiserver is, where we listen, and what clients may cost us. NewOptions gives the defaults;
-// the zero value is not usable.
+// Options says where kube-apiserver is, where we listen, and what clients may cost us. NewOptions
+// gives the defaults; the zero value is not usable.
 //
-// Each exported field, apart from Version, is a row of a table: the row has its default, its bounds, its flag and its
-// field of the configuration file. The names are alike: Auth.ClientCAFile is --client-ca-file and clientCAFile.
+// Each exported field, apart from Version, is a row of a table: the row has its default, its
+// bounds, its flag and its field of the configuration file. The names are alike: Auth.ClientCAFile
+// is --client-ca-file and clientCAFile.
 type Options struct {
 	Upstream   UpstreamOptions
 	Downstream DownstreamOptions
@@ -33,40 +35,48 @@ type Options struct {
 	Lane       LaneOptions
 	Audit      AuditOptions
 
-	// InsecurePort serves plain HTTP on 127.0.0.1. All who reach it act with our own identity. 0 is off; AnyPort chooses.
+	// InsecurePort serves plain HTTP on 127.0.0.1. All who reach it act with our own identity. 0 is
+	// off; AnyPort chooses.
 	InsecurePort int
-	// SecurePort serves HTTPS on BindAddress, to each client with its own rights. 0 is off; AnyPort chooses.
+	// SecurePort serves HTTPS on BindAddress, to each client with its own rights. 0 is off; AnyPort
+	// chooses.
 	SecurePort int
 	// BindAddress is the IP address of the secure port.
 	BindAddress string
-	// AdminPort serves the status page, health, metrics and profiles on AdminBindAddress. 0 is off; AnyPort chooses.
+	// AdminPort serves the status page, health, metrics and profiles on AdminBindAddress. 0 is off;
+	// AnyPort chooses.
 	AdminPort int
 	// AdminBindAddress is the IP address of the admin port.
 	AdminBindAddress string
-	// Profiling adds /debug/pprof to the admin port, for clients on this host, and shows /debug/watchers to other hosts
-	// too.
+	// Profiling adds /debug/pprof to the admin port, for clients on this host, and shows
+	// /debug/watchers to other hosts too.
 	Profiling bool
 	// PortsFile is written, as JSON, once all ports are open. Empty: none.
 	PortsFile string
 
-	// ResidentResources are watched from the start and for good; named as pods, v1/pods or apps/v1/deployments.
+	// ResidentResources are watched from the start and for good; named as pods, v1/pods or
+	// apps/v1/deployments.
 	ResidentResources []string
-	// Exclude are the resources that are never served from a cache, in any version: they are always passed through. They
-	// are named as ResidentResources are, or *.GROUP for all of a group; a name without a group is that of all groups.
+	// Exclude are the resources that are never served from a cache, in any version: they are always
+	// passed through. They are named as ResidentResources are, or *.GROUP for all of a group; a
+	// name without a group is that of all groups.
 	Exclude []string
 
-	// MinRequestTimeout is the least duration of a watch without timeoutSeconds; each gets up to twice that.
+	// MinRequestTimeout is the least duration of a watch without timeoutSeconds; each gets up to
+	// twice that.
 	MinRequestTimeout time.Duration
-	// MaxWatches is how many watches may be open at a time, passed-through ones included; more are refused with 429. 0 is
-	// any number, as at kube-apiserver: MemoryLimit bounds what watches use.
+	// MaxWatches is how many watches may be open at a time, passed-through ones included; more are
+	// refused with 429. 0 is any number, as at kube-apiserver: MemoryLimit bounds what watches use.
 	MaxWatches int
-	// MaxWatchesPerUser is MaxWatches for one user. It stops clients that are broken or mean harm. A kubelet has one
-	// watch for each ConfigMap and Secret of its pods, some hundreds; Argo CD has one for each kind of resource and
-	// namespace, thousands; kube-proxy, one user on all nodes, has four on each of 5,000. An agent on thousands of nodes
-	// that watches more needs a higher limit, for its replica's share of them. 0 is any number.
+	// MaxWatchesPerUser is MaxWatches for one user. It stops clients that are broken or mean harm.
+	// A kubelet has one watch for each ConfigMap and Secret of its pods, some hundreds; Argo CD has
+	// one for each kind of resource and namespace, thousands; kube-proxy, one user on all nodes,
+	// has four on each of 5,000. An agent on thousands of nodes that watches more needs a higher
+	// limit, for its replica's share of them. 0 is any number.
 	MaxWatchesPerUser int
-	// MemoryLimit is how many bytes of memory may be used. Near it, lanes without clients stop and none begins, then new
-	// watches and lists are refused with 429, then new connections are reset. CgroupMemory is the container's; 0 is off.
+	// MemoryLimit is how many bytes of memory may be used. Near it, lanes without clients stop and
+	// none begins, then new watches and lists are refused with 429, then new connections are reset.
+	// CgroupMemory is the container's; 0 is off.
 	MemoryLimit int64
 
 	// ShutdownDelayDuration is how long we go on serving after /readyz has begun to fail.
@@ -81,14 +91,16 @@ type Options struct {
 	// LogFormat is text or json.
 	LogFormat string
 
-	// Version is what /debug/lanes and the status page say that this program is. It is no flag: main knows it.
+	// Version is what /debug/lanes and the status page say that this program is. It is no flag:
+	// main knows it.
 	Version string
 
 	// places are where a configuration file sets options; see option.Table.
 	places map[string]string
 	// readMemory says how much memory is in use; nil is what the system says.
 	readMemory func() (int64, error)
-	// mostAlone is how many small consistent reads of one resource are passed through at a time; see aloneReads.
+	// mostAlone is how many small consistent reads of one resource are passed through at a time;
+	// see aloneReads.
 	mostAlone int
 }
 
@@ -135,8 +147,8 @@ func (o *Options) addResources(t *option.Table) {
 	t.Strings(&o.ResidentResources, "resident-resources", "`RESOURCES` to watch from the start and for good, "+
 		"comma-separated: pods, v1/configmaps, apps/v1/deployments", option.Like(resourceName,
 		"is no resource: give plural names such as pods, deployments.apps or apps/v1/deployments"))
-	t.Strings(&o.Exclude, "exclude", "`RESOURCES` never to cache, named likewise, or as *.cilium.io", option.Like(excludedName,
-		"is no resource: give plural names such as pods, deployments.apps, apps/v1/deployments or *.cilium.io"))
+	t.Strings(&o.Exclude, "exclude", "`RESOURCES` never to cache, named likewise, or as *.cilium.io",
+		option.Like(excludedName, "is no resource: give plural names such as pods, deployments.apps, apps/v1/deployments or *.cilium.io"))
 }
 
 func (o *Options) addLimits(t *option.Table) {
@@ -146,10 +158,10 @@ func (o *Options) addLimits(t *option.Table) {
 	t.Group("Limits")
 	t.Int(&o.MaxWatches, "max-watches", 0,
 		"`WATCHES` that may be open at a time, passed-through ones included; 0 is any number", option.AtLeast(0))
-	t.Int(&o.MaxWatchesPerUser, "max-watches-per-user", 20_000, "`WATCHES` that one user may have open at a time: more than "+
-		"a kubelet, or kube-proxy on 5,000 nodes, and less than a flood; 0 is any number", option.AtLeast(0))
-	t.Size(&o.MemoryLimit, "memory-limit", CgroupMemory, "`BYTES` of memory near which caches are given up and new watches "+
-		"and lists refused; 0 is off, -1 the container's limit, if it has one", memoryLimit)
+	t.Int(&o.MaxWatchesPerUser, "max-watches-per-user", 20_000, "`WATCHES` that one user may have open at a time: "+
+		"more than a kubelet, or kube-proxy on 5,000 nodes, and less than a flood; 0 is any number", option.AtLeast(0))
+	t.Size(&o.MemoryLimit, "memory-limit", CgroupMemory, "`BYTES` of memory near which caches are given up and "+
+		"new watches and lists refused; 0 is off, -1 the container's limit, if it has one", memoryLimit)
 }
 
 func (o *Options) addObservability(t *option.Table) {
@@ -201,8 +213,8 @@ func memoryLimit(n int64) string {
 	return ""
 }
 
-// Validate reports everything that is wrong with o, each error with what to do about it, and where in a configuration
-// file it is.
+// Validate reports everything that is wrong with o, each error with what to do about it, and where
+// in a configuration file it is.
 func (o *Options) Validate() error {
 	t := o.table()
 	return errors.Join(

@@ -11,8 +11,8 @@ import (
 
 // UpstreamOptions says where kube-apiserver is.
 type UpstreamOptions struct {
-	// Kubeconfig is the file that names the cluster. Empty: $KUBECONFIG, then ~/.kube/config, then the pod's service
-	// account.
+	// Kubeconfig is the file that names the cluster. Empty: $KUBECONFIG, then ~/.kube/config, then
+	// the pod's service account.
 	Kubeconfig string
 	// Context is the kubeconfig's context to use. Empty: its current one.
 	Context string
@@ -32,7 +32,8 @@ func (o *UpstreamOptions) config() (*rest.Config, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("no cluster is configured: give --kubeconfig, set $KUBECONFIG, or run in a pod with a service account")
+		return nil, errors.New("no cluster is configured: " +
+			"give --kubeconfig, set $KUBECONFIG, or run in a pod with a service account")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)

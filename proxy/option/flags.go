@@ -21,7 +21,8 @@ func (t *Table) flagSet(program string, failed *error) *flag.FlagSet {
 	return fs
 }
 
-// flagValue is a row's value. It tells what is wrong in our words, where package flag names flags with one dash.
+// flagValue is a row's value. It tells what is wrong in our words, where package flag names flags
+// with one dash.
 type flagValue struct {
 	flag.Getter
 	name   string
@@ -44,8 +45,8 @@ func (v *flagValue) IsBoolFlag() bool {
 // dashed is a flag as it is written on a command line: --idle-timeout, -v.
 func dashed(name string) string { return "--"[:min(2, len(name))] + name }
 
-// Parse sets the variables as a command line says, which wins over the configuration file. The error is flag.ErrHelp
-// for --help.
+// Parse sets the variables as a command line says, which wins over the configuration file. The
+// error is flag.ErrHelp for --help.
 func (t *Table) Parse(program string, args []string) error {
 	t.forget()
 	var failed error
@@ -71,8 +72,8 @@ func (t *Table) forget() {
 	}
 }
 
-// explain says what is wrong with a command line in our words. It adds the flag that was probably meant to an error about
-// an unknown one.
+// explain says what is wrong with a command line in our words. It adds the flag that was probably
+// meant to an error about an unknown one.
 func (t *Table) explain(err error) error {
 	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
 		return fmt.Errorf("%s needs a value", dashed(name))
@@ -93,7 +94,8 @@ func (t *Table) explain(err error) error {
 	return fmt.Errorf("there is no flag %s: did you mean %s?", dashed(unknown), dashed(best))
 }
 
-// editDistance is how many letters have to be added, dropped or changed to make b of a (Levenshtein).
+// editDistance is how many letters have to be added, dropped or changed to make b of a
+// (Levenshtein).
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -114,8 +116,8 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// PrintHelp writes the flags of one of Groups with their units and defaults, or all of them for "". Lines have at most
-// 80 columns.
+// PrintHelp writes the flags of one of Groups with their units and defaults, or all of them for "".
+// Lines have at most 80 columns.
 func (t *Table) PrintHelp(w io.Writer, group string) {
 	title := ""
 	for _, r := range t.rows {

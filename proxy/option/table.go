@@ -11,14 +11,16 @@ import (
 	"time"
 )
 
-// Table is the settings in the order of the help and of the configuration file. Its fields are set before it is used.
+// Table is the settings in the order of the help and of the configuration file. Its fields are set
+// before it is used.
 type Table struct {
 	// APIVersion and Kind begin a configuration file.
 	APIVersion, Kind string
-	// Titles are those of the groups, in their order. Other groups follow in the order in which they are begun.
+	// Titles are those of the groups, in their order. Other groups follow in the order in which
+	// they are begun.
 	Titles []string
-	// Places are where a configuration file sets settings, by flag: "config.yaml:12: historyBytes". Errors name them.
-	// Nil is nowhere.
+	// Places are where a configuration file sets settings, by flag: "config.yaml:12: historyBytes".
+	// Errors name them. Nil is nowhere.
 	Places map[string]string
 
 	rows  []row
@@ -40,10 +42,12 @@ type fact struct {
 	wrong string
 }
 
-// Check says what is wrong with a value and what to give instead, "" for nothing. It completes "--flag=value ".
+// Check says what is wrong with a value and what to give instead, "" for nothing. It completes
+// "--flag=value ".
 type Check[T any] func(T) string
 
-// Group begins a group, or continues it: the rows that are added next stand in it, behind those that it has already.
+// Group begins a group, or continues it: the rows that are added next stand in it, behind those
+// that it has already.
 func (t *Table) Group(title string) {
 	t.group = title
 	if !slices.Contains(t.Titles, title) {
@@ -72,7 +76,8 @@ func (t *Table) Groups() (titles []string) {
 	return titles
 }
 
-// String adds a setting that is a string. The text names the value's unit between backquotes, as for all settings.
+// String adds a setting that is a string. The text names the value's unit between backquotes, as
+// for all settings.
 func (t *Table) String(p *string, name, value, text string, checks ...Check[string]) {
 	add(t, p, (*stringValue)(p), name, value, text, checks)
 }
@@ -97,7 +102,8 @@ func (t *Table) Duration(p *time.Duration, name string, value time.Duration, tex
 	add(t, p, (*durationValue)(p), name, value, text, checks)
 }
 
-// Strings adds a setting that is a comma-separated list, empty by default. Each check is of one element.
+// Strings adds a setting that is a comma-separated list, empty by default. Each check is of one
+// element.
 func (t *Table) Strings(p *[]string, name, text string, checks ...Check[string]) {
 	t.insert(row{
 		name: name, text: text, value: &listValue{values: p},
@@ -111,8 +117,9 @@ func (t *Table) Strings(p *[]string, name, text string, checks ...Check[string])
 	})
 }
 
-// Level adds two settings for the level of the log: --log-level names it, and -v numbers it as Kubernetes' components
-// do. Both may be given if they agree. The configuration file has the first only.
+// Level adds two settings for the level of the log: --log-level names it, and -v numbers it as
+// Kubernetes' components do. Both may be given if they agree. The configuration file has the first
+// only.
 func (t *Table) Level(p *slog.Level, text, numberText string) {
 	level := &levelValue{level: p}
 	add(t, p, level, "log-level", slog.LevelInfo, text, nil)
@@ -162,7 +169,8 @@ func (t *Table) SetDefaults() {
 	}
 }
 
-// Check returns everything that is wrong with single settings, each error with where it is set and what to do.
+// Check returns everything that is wrong with single settings, each error with where it is set and
+// what to do.
 func (t *Table) Check() error {
 	var errs []error
 	for _, r := range t.rows {

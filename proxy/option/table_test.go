@@ -109,7 +109,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestFileAndFlags: flags win over the file, and the file over flags that were read before it, to find the file.
+// TestFileAndFlags: flags win over the file, and the file over flags that were read before it, to
+// find the file.
 func TestFileAndFlags(t *testing.T) {
 	var s settings
 	table := s.table()

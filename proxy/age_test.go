@@ -15,7 +15,7 @@ import (
 func TestMaxConnectionAge(t *testing.T) {
 	t.Parallel()
 	const age = time.Second
-	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.MaxConnectionAge, o.AdminPort = age, proxy.AnyPort })
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Downstream.MaxConnectionAge, o.AdminPort = age, proxy.AnyPort })
 	f.cms.Put("ns", "a", "1")
 	dial := func() *rawConn {
 		c, err := net.Dial("tcp", strings.TrimPrefix(f.insecure, "http://"))

@@ -45,7 +45,7 @@ import (
 // watch hang, the time is that of noticing it: 10 s for a dead connection, 150 s for one that hangs (see Upstream and guard).
 type aggregation struct {
 	follower
-	trusted []string // Options.CacheAggregatedGroups
+	trusted []string // LaneOptions.CacheAggregatedGroups
 	log     *slog.Logger
 
 	// Guarded by follower.mu.

@@ -95,7 +95,7 @@ type auditLog struct {
 }
 
 // newAuditLog opens the audit log that opts name, nil for none.
-func newAuditLog(opts *Options, owners *owners, log *slog.Logger) (*auditLog, error) {
+func newAuditLog(opts *AuditOptions, owners *owners, log *slog.Logger) (*auditLog, error) {
 	if opts.AuditLogPath == "" {
 		return nil, nil
 	}
@@ -108,7 +108,7 @@ func newAuditLog(opts *Options, owners *owners, log *slog.Logger) (*auditLog, er
 
 // openAuditLog opens the file now, so that one that can't be written is known at the start. Files are rotated by the library that
 // kube-apiserver has for it, and so are called and kept alike; a pipe or a device is not rotated.
-func openAuditLog(opts *Options) (io.WriteCloser, error) {
+func openAuditLog(opts *AuditOptions) (io.WriteCloser, error) {
 	if opts.AuditLogPath == "-" {
 		return struct {
 			io.Writer

@@ -277,7 +277,7 @@ func TestAuditClose(t *testing.T) {
 // TestOpenAuditLog: what can't be written is an error at once; a file is rotated, and is nobody else's to read; what is no file is not rotated.
 func TestOpenAuditLog(t *testing.T) {
 	dir := t.TempDir()
-	opts := NewOptions()
+	opts := AuditOptions{AuditLogMode: AuditBatch, AuditLogMaxAge: 366, AuditLogMaxBackup: 100}
 	open := func(path string) (io.WriteCloser, error) {
 		opts.AuditLogPath = path
 		a, err := newAuditLog(&opts, nil, slog.New(slog.DiscardHandler))

@@ -118,7 +118,7 @@ type openWatch struct {
 	revoked string // why, if it is this watch alone; guarded by authorizer.mu
 }
 
-func newAuthorizer(upstream doer, opts *Options, log *slog.Logger) *authorizer {
+func newAuthorizer(upstream doer, opts *AuthOptions, reasons bool, log *slog.Logger) *authorizer {
 	tokens := knownTokensOf(upstream)
 	queue := newReviewQueue(tokens)
 	return &authorizer{
@@ -127,7 +127,7 @@ func newAuthorizer(upstream doer, opts *Options, log *slog.Logger) *authorizer {
 		yesTTL:   opts.AuthorizationWebhookCacheAuthorizedTTL,
 		noTTL:    opts.AuthorizationWebhookCacheUnauthorizedTTL,
 		interval: opts.AuthorizationRecheckInterval,
-		reasons:  opts.AuditLogPath != "",
+		reasons:  reasons,
 		tokens:   tokens,
 		queue:    queue,
 		owners:   newOwners(upstream, queue, opts.AuthenticationTokenWebhookCacheTTL),

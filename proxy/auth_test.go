@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/option"
 )
 
 // The attributes are those kube-apiserver authorizes by.
@@ -80,10 +82,18 @@ func (r fakeReviews) answer(id identity, path string, body []byte) (int, string,
 	return code, status(`{"allowed":true}`), nil
 }
 
+// defaultAuthOptions are what watchfan has without flags.
+func defaultAuthOptions() (o AuthOptions) {
+	var t option.Table
+	o.add(&t)
+	t.SetDefaults()
+	return o
+}
+
 // authorizerOf returns an authorizer with the default options.
 func authorizerOf(upstream doer) *authorizer {
-	opts := NewOptions()
-	return newAuthorizer(upstream, &opts, slog.New(slog.DiscardHandler))
+	opts := defaultAuthOptions()
+	return newAuthorizer(upstream, &opts, false, slog.New(slog.DiscardHandler))
 }
 
 func newTestAuthorizer(r fakeReviews) (*authorizer, *fakeUpstream) {
@@ -121,7 +131,7 @@ func TestAllowed(t *testing.T) {
 // Where there is an audit log, a decision has the reason that came with it, also from memory; elsewhere no reason is kept.
 func TestReasons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opts := NewOptions()
+		opts := defaultAuthOptions()
 		list := mustParse(t, "/api/v1/pods")
 		long := strings.Repeat("é", maxReviewBytes/8)
 		for reason, want := range map[string]string{
@@ -132,14 +142,14 @@ func TestReasons(t *testing.T) {
 		} {
 			for kind, id := range map[string]identity{"SelfSubjectAccessReview": byToken("t"), "SubjectAccessReview": byCertificate("jane")} {
 				for allowed, v := range map[string]verdict{"true": verdictYes, "false": verdictNo} {
-					for _, opts.AuditLogPath = range []string{"", "-"} {
+					for _, reasons := range []bool{false, true} {
 						a := newAuthorizer(&fakeUpstream{answer: func(identity, string, []byte) (int, string, error) {
 							return 201, `{"kind":"` + kind + `","status":{"allowed":` + allowed + reason + `}}`, nil
-						}}, &opts, slog.New(slog.DiscardHandler))
+						}}, &opts, reasons, slog.New(slog.DiscardHandler))
 						for range 2 {
 							d := a.authorize(t.Context(), id, list)
-							if d.verdict != v || opts.AuditLogPath != "" && d.because() != want || opts.AuditLogPath == "" && d != (decision{verdict: v}) {
-								t.Errorf("%s of %s, audit log %q: got %d because %.100q, want %d because %.100q", allowed, kind, opts.AuditLogPath, d.verdict, d.because(), v, want)
+							if d.verdict != v || reasons && d.because() != want || !reasons && d != (decision{verdict: v}) {
+								t.Errorf("%s of %s, audit log %v: got %d because %.100q, want %d because %.100q", allowed, kind, reasons, d.verdict, d.because(), v, want)
 							}
 						}
 					}
@@ -228,10 +238,10 @@ func TestAllowedRemembers(t *testing.T) {
 func TestAnswerTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := &fakeUpstream{answer: fakeReviews{"good": "yes", "bad": "no"}.answer}
-		opts := NewOptions()
+		opts := defaultAuthOptions()
 		opts.AuthorizationWebhookCacheAuthorizedTTL, opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Minute, time.Second
 		opts.AuthorizationRecheckInterval = 10 * time.Second
-		a := newAuthorizer(up, &opts, slog.New(slog.DiscardHandler))
+		a := newAuthorizer(up, &opts, false, slog.New(slog.DiscardHandler))
 		asked := func(token string, after time.Duration) int {
 			time.Sleep(after)
 			before := up.count()
@@ -415,9 +425,8 @@ func TestWhyRevoked(t *testing.T) {
 			return func(identity, string, []byte) (int, string, error) { return 201, text, nil }
 		}
 		up := &fakeUpstream{answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`)}
-		opts := NewOptions()
-		opts.AuditLogPath = "-"
-		a := newAuthorizer(up, &opts, slog.New(slog.NewTextHandler(&log, nil)))
+		opts := defaultAuthOptions()
+		a := newAuthorizer(up, &opts, true, slog.New(slog.NewTextHandler(&log, nil)))
 		go a.Run(t.Context())
 		watch := func(token string) (release func() string) {
 			return a.watchGrant(byToken(token), mustParse(t, "/api/v1/pods?watch=1"), func() {})

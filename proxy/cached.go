@@ -11,7 +11,6 @@ import (
 	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
 )
@@ -45,7 +44,7 @@ type cachedReads struct {
 }
 
 func newCachedReads(s *Server, p *poller) *cachedReads {
-	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), s.opts.FlushInterval)
+	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), s.opts.Lane.FlushInterval)
 	c := &cachedReads{
 		opts:      &s.opts,
 		discovery: s.discovery,
@@ -59,33 +58,12 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 		poller:    p,
 		log:       s.log,
 		ctx:       s.ctx,
-		lanes: &lanes{
-			upstream:  s.upstream,
-			discovery: s.discovery,
-			flusher:   flusher,
-			limits: fanout.Limits{
-				HistoryEvents: s.opts.HistoryFrames,
-				HistoryBytes:  s.opts.HistoryBytes,
-				ClientFrames:  s.opts.ClientBufferFrames,
-				ClientBytes:   s.opts.ClientBufferBytes,
-			},
-			idle:       s.opts.IdleTimeout,
-			log:        s.log,
-			ctx:        s.ctx,
-			spareLists: s.opts.spareLists,
-			hang:       s.opts.hangTimeout,
-			avoidFor:   s.opts.avoidFor,
-			turns:      newTurns(),
-			builds:     builds{upstream: s.upstream},
-			byKey:      make(map[laneKey]*lane),
-			defined:    make(map[schema.GroupResource]*definition),
-			aggregated: make(map[schema.GroupVersion]time.Time),
-		},
+		lanes:     newLanes(s.ctx, s.upstream, s.discovery, flusher, &s.opts.Lane, s.log),
 	}
 	c.fairness = newFairness(s.ctx, runtime.GOMAXPROCS(0))
 	c.fairness.waited = countSeatWait
 	c.definitions = newDefinitions(c.lanes, s.discovery, s.log)
-	c.aggregation = newAggregation(c.lanes, s.discovery, s.opts.CacheAggregatedGroups, s.log)
+	c.aggregation = newAggregation(c.lanes, s.discovery, s.opts.Lane.CacheAggregatedGroups, s.log)
 	return c
 }
 

@@ -63,8 +63,8 @@ func TestCertificatePassthrough(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 		io.WriteString(w, strings.Join(says, " "))
 	}), func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.SecurePort, o.BindAddress, o.ClientCAFile = proxy.AnyPort, "127.0.0.1", caFile
-		o.RequestHeaderUsernameHeaders = []string{"X-Custom-User"}
+		o.SecurePort, o.BindAddress, o.Auth.ClientCAFile = proxy.AnyPort, "127.0.0.1", caFile
+		o.Auth.RequestHeaderUsernameHeaders = []string{"X-Custom-User"}
 	})
 	const lies = "Host: localhost\nX-Remote-User: root\nX-Custom-User: root\nAuthorization: Basic x\nimpersonate-new: x\nConnection: "
 	for _, tc := range []struct{ head, connection string }{

@@ -157,7 +157,7 @@ func TestColdLaneBrokenUpstream(t *testing.T) {
 // A client whose right is taken away while it waits for a lane is not served from it.
 func TestColdLaneRevoked(t *testing.T) {
 	t.Parallel()
-	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.AuthorizationWebhookCacheAuthorizedTTL = 0 })
+	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 0 })
 	f.cms.Put("ns", "a", "1")
 	ticks := make(chan time.Time)
 	slowly(f, proxytest.WatchList, ticks)

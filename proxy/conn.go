@@ -28,7 +28,7 @@ var longAgo = time.Unix(1, 0)
 // wait for all of them and leave none behind.
 type connections struct {
 	server *fasthttp.Server // immutable once serving
-	maxAge time.Duration    // Options.MaxConnectionAge
+	maxAge time.Duration    // DownstreamOptions.MaxConnectionAge
 	log    *slog.Logger
 
 	emptyOnce sync.Once

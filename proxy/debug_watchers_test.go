@@ -210,7 +210,7 @@ func TestDebugWatchersForeign(t *testing.T) {
 func TestEvictionVerdict(t *testing.T) {
 	t.Parallel()
 	eachPort(t, func(t *testing.T, secure bool) {
-		f := startWatched(t, func(o *proxy.Options) { o.ClientBufferFrames = 20 })
+		f := startWatched(t, func(o *proxy.Options) { o.Lane.ClientBufferFrames = 20 })
 		f.unread(t, secure, anyState)
 		for i := 0; len(f.log.with("Evicted watch")) == 0; i++ {
 			if i == 300 {

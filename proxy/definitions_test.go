@@ -298,7 +298,7 @@ func TestDefinitionsLetGo(t *testing.T) {
 	f := &customFan{definitions: up.Add(proxytest.Definitions), foos: up.Collection(proxytest.Foos)}
 	f.define(".data.v")
 	f.foos.Put("ns", "a", "red")
-	f.fan = startFan(t, up, func(o *proxy.Options) { o.IdleTimeout = 10 * time.Millisecond })
+	f.fan = startFan(t, up, func(o *proxy.Options) { o.Lane.IdleTimeout = 10 * time.Millisecond })
 	for range 2 {
 		w := f.watch("%s", foosPath+"?watch=1&"+selectsRed)
 		w.Await(1)

@@ -13,8 +13,6 @@ var (
 	resourceName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*(/[a-z0-9.-]+){0,2}$`)
 	// excludedName is how --exclude does.
 	excludedName = regexp.MustCompile(`^\*(\.[a-z0-9-]+)+$|` + resourceName.String())
-	// aggregatedName is how --cache-aggregated-groups names a group, or one version of it.
-	aggregatedName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*(/[a-z0-9-]+)?$`)
 )
 
 // excluded reports whether --exclude names the resource.

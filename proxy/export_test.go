@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"flag"
 	"sync"
 	"time"
 )
@@ -9,13 +10,13 @@ import (
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.ReadTimeout = d }
 
 // SpareLists has large collections never listed to prove freshness, as if they had just been.
-func SpareLists(o *Options) { o.spareLists = true }
+func SpareLists(o *Options) { o.Lane.spareLists = true }
 
 // HangTimeout has an upstream watch that has brought bookmarks broken when it then brings nothing for d.
-func HangTimeout(d time.Duration) func(*Options) { return func(o *Options) { o.hangTimeout = d } }
+func HangTimeout(d time.Duration) func(*Options) { return func(o *Options) { o.Lane.hangTimeout = d } }
 
 // AvoidFor has a resource that has an object which can't be cached passed through for d.
-func AvoidFor(d time.Duration) func(*Options) { return func(o *Options) { o.avoidFor = d } }
+func AvoidFor(d time.Duration) func(*Options) { return func(o *Options) { o.Lane.avoidFor = d } }
 
 // MemoryUsed has memory compared with what used says, in bytes.
 func MemoryUsed(used func() int64) func(*Options) {
@@ -29,7 +30,12 @@ const ListsAtOnce = listsAtOnce
 const LaneWait = laneWait
 
 // ReadConfig reads the content of a configuration file called name.
-func (o *Options) ReadConfig(name string, content []byte) error { return o.readConfig(name, content) }
+func (o *Options) ReadConfig(name string, content []byte) error {
+	return o.table().ReadConfig(name, content)
+}
+
+// FlagSet returns a flag for each option, and no other.
+func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan") }
 
 // NoneAlone has every consistent read answered from a cache that is proved to be new enough, however little it wants.
 func NoneAlone(o *Options) { o.mostAlone = 0 }

@@ -22,7 +22,7 @@ import (
 // large is the data of an object that makes a collection too large to be listed for a proof.
 var large = strings.Repeat("x", 300<<10)
 
-func impatient(o *proxy.Options) { o.FreshnessTimeout = 1500 * time.Millisecond }
+func impatient(o *proxy.Options) { o.Lane.FreshnessTimeout = 1500 * time.Millisecond }
 
 // later opens a watch on a goroutine of its own.
 func (f *fan) later(path string) <-chan *proxytest.Watcher {

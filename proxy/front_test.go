@@ -59,14 +59,14 @@ func optionsFor(t *testing.T, cluster clientcmdapi.Cluster, change ...func(*prox
 	config.CurrentContext = "x"
 
 	opts := proxy.NewOptions()
-	opts.Kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	opts.Upstream.Kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	opts.InsecurePort, opts.SecurePort, opts.AdminPort = proxy.AnyPort, 0, 0
-	opts.CertDir = t.TempDir()
+	opts.Downstream.CertDir = t.TempDir()
 	opts.ShutdownTimeout = 2 * time.Second
 	for _, c := range change {
 		c(&opts, config)
 	}
-	if err := clientcmd.WriteToFile(*config, opts.Kubeconfig); err != nil {
+	if err := clientcmd.WriteToFile(*config, opts.Upstream.Kubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	return opts
@@ -500,7 +500,7 @@ func TestFloodDuringStream(t *testing.T) {
 // Bodies that nobody reads must not be taken for the next request.
 func TestUnreadBodies(t *testing.T) {
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}), func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.SecurePort, o.BindAddress, o.AnonymousAuth = proxy.AnyPort, "127.0.0.1", false
+		o.SecurePort, o.BindAddress, o.Auth.AnonymousAuth = proxy.AnyPort, "127.0.0.1", false
 	})
 	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	t.Run("get with a body", func(t *testing.T) {
@@ -812,7 +812,7 @@ func TestShutdown(t *testing.T) {
 func TestHealth(t *testing.T) {
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}), func(o *proxy.Options, _ *clientcmdapi.Config) {
 		o.AdminPort = proxy.AnyPort
-		o.PortsFile = filepath.Join(o.CertDir, "ports")
+		o.PortsFile = filepath.Join(o.Downstream.CertDir, "ports")
 	})
 	get := func(path string) (int, string) {
 		resp, err := http.Get("http://" + f.admin + path)
@@ -849,7 +849,7 @@ func TestPortsFile(t *testing.T) {
 	var name string
 	f := startFront(t, nil, func(o *proxy.Options, _ *clientcmdapi.Config) {
 		o.AdminPort = proxy.AnyPort
-		name = filepath.Join(o.CertDir, "ports")
+		name = filepath.Join(o.Downstream.CertDir, "ports")
 		o.PortsFile = name
 	})
 	got, err := os.ReadFile(name)

@@ -234,10 +234,10 @@ func (rt recordingTransport) RoundTrip(req *http.Request) (*http.Response, error
 // fuzzServer returns a server that does not listen, before a recordingUpstream.
 func fuzzServer(f *testing.F) (*Server, *recordingUpstream) {
 	opts := NewOptions()
-	opts.Kubeconfig = filepath.Join(f.TempDir(), "kubeconfig")
+	opts.Upstream.Kubeconfig = filepath.Join(f.TempDir(), "kubeconfig")
 	config := `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],` +
 		`"clusters":[{"name":"c","cluster":{"server":"http://upstream.example"}}],"users":[{"name":"u","user":{"token":"own"}}]}`
-	if err := os.WriteFile(opts.Kubeconfig, []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(opts.Upstream.Kubeconfig, []byte(config), 0o600); err != nil {
 		f.Fatal(err)
 	}
 	s, err := New(opts, slog.New(slog.DiscardHandler))

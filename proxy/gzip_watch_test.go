@@ -59,7 +59,7 @@ func TestWatchGzip(t *testing.T) {
 // --compress-watches=false.
 func TestWatchGzipOff(t *testing.T) {
 	t.Parallel()
-	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.CompressWatches = false })
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Lane.CompressWatches = false })
 	f.cms.Put("ns", "a", "1")
 	w := proxytest.Open(t, f.insecure+anyState+"&timeoutSeconds=1", "Accept-Encoding", "gzip")
 	if err := w.Ended(); err != nil {

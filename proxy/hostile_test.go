@@ -137,7 +137,7 @@ func TestSlowClients(t *testing.T) {
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
 	f := startFront(t, upstreamFunc(t, func(http.ResponseWriter, *http.Request) {}), func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.SecurePort, o.BindAddress, o.AdminPort, o.MaxConnections = proxy.AnyPort, "127.0.0.1", proxy.AnyPort, 3
+		o.SecurePort, o.BindAddress, o.AdminPort, o.Downstream.MaxConnections = proxy.AnyPort, "127.0.0.1", proxy.AnyPort, 3
 	})
 	var open []*rawConn
 	for range 3 {

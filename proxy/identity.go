@@ -77,7 +77,7 @@ type authenticator struct {
 }
 
 // newAuthenticator reads the files that opts name.
-func newAuthenticator(opts *Options, log *slog.Logger) (*authenticator, error) {
+func newAuthenticator(opts *AuthOptions, log *slog.Logger) (*authenticator, error) {
 	a := &authenticator{
 		anonymous: opts.AnonymousAuth,
 		front: frontProxies{

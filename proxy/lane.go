@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/url"
@@ -29,9 +30,9 @@ type lane struct {
 	metrics     laneMetrics
 	started     time.Time
 	spawn       func(func(context.Context)) bool // lanes.spawn
-	spareLists  bool                             // Options.spareLists
-	hangTimeout time.Duration                    // Options.hangTimeout
-	avoidFor    time.Duration                    // Options.avoidFor
+	spareLists  bool                             // LaneOptions.spareLists
+	hangTimeout time.Duration                    // LaneOptions.hangTimeout
+	avoidFor    time.Duration                    // LaneOptions.avoidFor
 	full        func() bool                      // lanes.full
 	turn        turns                            // of lanes
 	elsewhere   func(context.Context)            // lanes.elsewhere
@@ -157,8 +158,8 @@ type lanes struct {
 	idle       time.Duration
 	log        *slog.Logger
 	spareLists bool
-	hang       time.Duration // Options.hangTimeout
-	avoidFor   time.Duration // Options.avoidFor
+	hang       time.Duration // LaneOptions.hangTimeout
+	avoidFor   time.Duration // LaneOptions.avoidFor
 	turns      turns
 	builds     builds
 
@@ -179,6 +180,27 @@ type lanes struct {
 	// aggregated are the versions that another server answers for (zero), or did until just now: until when there are to be no
 	// lanes; see aggregation.
 	aggregated map[schema.GroupVersion]time.Time
+}
+
+// newLanes returns no lanes yet. They live in ctx.
+func newLanes(ctx context.Context, upstream doer, discovery *discovery, flusher *fanout.Flusher, opts *LaneOptions, log *slog.Logger) *lanes {
+	return &lanes{
+		upstream:   upstream,
+		discovery:  discovery,
+		flusher:    flusher,
+		limits:     opts.limits(),
+		idle:       opts.IdleTimeout,
+		log:        log,
+		ctx:        ctx,
+		spareLists: opts.spareLists,
+		hang:       cmp.Or(opts.hangTimeout, hangTimeout),
+		avoidFor:   cmp.Or(opts.avoidFor, avoidFor),
+		turns:      newTurns(),
+		builds:     builds{upstream: upstream},
+		byKey:      make(map[laneKey]*lane),
+		defined:    make(map[schema.GroupResource]*definition),
+		aggregated: make(map[schema.GroupVersion]time.Time),
+	}
 }
 
 // acquire returns the lane of a resource in a representation, starting it if need be and start is true, and counts the caller as

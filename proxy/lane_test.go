@@ -190,7 +190,7 @@ func TestLaneOneUpstreamWatch(t *testing.T) {
 // A lane without clients stops; the next client starts it again.
 func TestLaneStopsWhenIdle(t *testing.T) {
 	t.Parallel()
-	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.IdleTimeout = 10 * time.Millisecond })
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Lane.IdleTimeout = 10 * time.Millisecond })
 	w := f.watch(anyState)
 	w.Await(1)
 	time.Sleep(1200 * time.Millisecond) // a tick of the lanes' clock
@@ -208,7 +208,7 @@ func TestLaneStopsWhenIdle(t *testing.T) {
 // A watch that has ended holds its lane no longer, although the client keeps its connection.
 func TestLaneStopsWithConnectionsKept(t *testing.T) {
 	t.Parallel()
-	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.IdleTimeout = 10 * time.Millisecond })
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Lane.IdleTimeout = 10 * time.Millisecond })
 	c := (&front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://")}).dial()
 	c.send("GET %s&timeoutSeconds=1 HTTP/1.1\nHost: localhost\n\n", anyState)
 	if _, body := c.response(); !strings.Contains(body, "initial-events-end") {

@@ -17,8 +17,6 @@ import (
 
 	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // Limits of the front, for every client.
@@ -75,7 +73,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err := checkBodyEnd(); err != nil {
 		return nil, err
 	}
-	cfg, err := upstreamConfig(opts)
+	cfg, err := opts.Upstream.config()
 	if err != nil {
 		return nil, err
 	}
@@ -83,12 +81,12 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients, err := newAuthenticator(&opts, log)
+	clients, err := newAuthenticator(&opts.Auth, log)
 	if err != nil {
 		return nil, err
 	}
-	authorizer := newAuthorizer(upstream, &opts, log)
-	audit, err := newAuditLog(&opts, authorizer.owners, log)
+	authorizer := newAuthorizer(upstream, &opts.Auth, opts.Audit.AuditLogPath != "", log)
+	audit, err := newAuditLog(&opts.Audit, authorizer.owners, log)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +110,11 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	streams, s.endStreams = context.WithCancel(s.ctx)
 
 	s.front = frontServer(s.serve, log)
-	s.conns = newConnections(s.front, opts.MaxConnectionAge, log)
-	s.passthrough = &passthrough{upstream: upstream, front: &clients.front, conns: s.conns, long: newLongRequests(s.ctx, authorizer), audit: audit, log: log, requests: s.ctx, streams: streams}
+	s.conns = newConnections(s.front, opts.Downstream.MaxConnectionAge, log)
+	s.passthrough = &passthrough{
+		upstream: upstream, front: &clients.front, conns: s.conns, long: newLongRequests(s.ctx, authorizer), audit: audit, log: log,
+		requests: s.ctx, streams: streams,
+	}
 	s.cached = newCachedReads(s, poller)
 	s.memory = newMemory(&s.opts, s.cached.shed, log)
 	s.cached.lanes.short, s.cached.lanes.full = s.memory.short, s.memory.full
@@ -175,20 +176,6 @@ func frontServer(handler fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Se
 	}
 }
 
-// upstreamConfig finds the cluster by client-go's rules.
-func upstreamConfig(opts Options) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = opts.Kubeconfig
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: opts.Context}).ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("no cluster is configured: give --kubeconfig, set $KUBECONFIG, or run in a pod with a service account")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	return cfg, nil
-}
-
 // Listen opens the ports. Run does so if it has not been done.
 func (s *Server) Listen() error {
 	if s.insecureLn != nil || s.secureLn != nil {
@@ -219,7 +206,7 @@ func (s *Server) listen() error {
 		return patientListener{ln}, nil
 	}
 	limited := func(ln net.Listener) net.Listener {
-		return limitedListener{ln, min(s.opts.MaxConnections, mostOpenFiles()/10*9), s.conns.count, s.memory.spent}
+		return limitedListener{ln, min(s.opts.Downstream.MaxConnections, mostOpenFiles()/10*9), s.conns.count, s.memory.spent}
 	}
 	arrivals := newArrivals(shareOf(runtime.GOMAXPROCS(0), s.cached.flusher.LastChange))
 	if s.opts.InsecurePort != 0 {
@@ -232,9 +219,9 @@ func (s *Server) listen() error {
 	}
 	var err error
 	if s.opts.SecurePort != 0 {
-		certFile, keyFile := s.opts.TLSCertFile, s.opts.TLSPrivateKeyFile
+		certFile, keyFile := s.opts.Downstream.TLSCertFile, s.opts.Downstream.TLSPrivateKeyFile
 		if certFile == "" {
-			if certFile, keyFile, err = selfSigned(s.opts.CertDir); err != nil {
+			if certFile, keyFile, err = selfSigned(s.opts.Downstream.CertDir); err != nil {
 				return err
 			}
 		}

@@ -20,7 +20,7 @@ import (
 //
 // ok is false if it can't be had, or not be proved, in time.
 func (c *cachedReads) state(r *cachedRead) (s fanout.Snapshot, ok bool) {
-	ctx, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), c.opts.FreshnessTimeout)
+	ctx, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), c.opts.Lane.FreshnessTimeout)
 	defer cancel()
 	switch {
 	case r.continueToken != "":
@@ -98,7 +98,7 @@ func (c *cachedReads) prove(ctx context.Context, l *lane, rv uint64) (fanout.Pro
 	if l.uncached() {
 		return fanout.Proof{}, errUnproven
 	}
-	proof, err := l.prover.prove(ctx, c.opts.FreshnessTimeout)
+	proof, err := l.prover.prove(ctx, c.opts.Lane.FreshnessTimeout)
 	if err == nil && proof.AsOf < rv {
 		err = errUnproven
 	}

@@ -57,7 +57,7 @@ func TestNothingBeforeYes(t *testing.T) {
 	t.Parallel()
 	caFile, jane := clientCertificates(t)
 	up := proxytest.NewTLSServer(t)
-	f := startFan(t, up, both, func(o *proxy.Options) { o.ClientCAFile = caFile })
+	f := startFan(t, up, both, func(o *proxy.Options) { o.Auth.ClientCAFile = caFile })
 	f.cms.Put("ns", "a", "1", "app", "a")
 	f.watch(anyState).Await(2)
 	f.awaitLog("msg=Listed")

@@ -54,7 +54,7 @@ func eachPort(t *testing.T, test func(t *testing.T, secure bool)) {
 func TestSlowClientIsEvicted(t *testing.T) {
 	t.Parallel()
 	eachPort(t, func(t *testing.T, secure bool) {
-		f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.ClientBufferBytes = 1 << 20 })
+		f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.Lane.ClientBufferBytes = 1 << 20 })
 		good := f.watch(anyState)
 		slow := f.unread(t, secure, anyState)
 		var last uint64
@@ -141,7 +141,7 @@ func TestShutdownWithSlowClient(t *testing.T) {
 // A client that resets its connection, in whatever state, is forgotten.
 func TestClientReset(t *testing.T) {
 	eachPort(t, func(t *testing.T, secure bool) {
-		f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.IdleTimeout = 10 * time.Millisecond })
+		f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.Lane.IdleTimeout = 10 * time.Millisecond })
 		for _, size := range []int{1, 8 << 20} {
 			c := f.unread(t, secure, anyState)
 			f.cms.Put("ns", "a", strings.Repeat("x", size))

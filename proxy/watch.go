@@ -20,7 +20,7 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	if d, ok := c.conns.remaining(ctx.Conn()); ok && d < want.Timeout {
 		want.Timeout, want.Aging = d, true
 	}
-	wait, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), c.opts.FreshnessTimeout)
+	wait, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), c.opts.Lane.FreshnessTimeout)
 	defer cancel()
 
 	sub, err := c.subscribe(wait, r, want)
@@ -64,7 +64,7 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 // compresses reports whether the watch is sent as gzip. Secrets are not: what compresses well tells who can write some of it, and sees
 // how long the records are, of the rest.
 func (c *cachedReads) compresses(r *cachedRead) bool {
-	return r.gzip && c.opts.CompressWatches && !isSecrets(r.gvr.GroupResource())
+	return r.gzip && c.opts.Lane.CompressWatches && !isSecrets(r.gvr.GroupResource())
 }
 
 // serveExpired answers a watch from a resourceVersion that only a list can follow: a stream that holds nothing but the ERROR event, as

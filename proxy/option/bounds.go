@@ -3,6 +3,7 @@ package option
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +38,11 @@ func OneOf(values ...string) Check[string] {
 		last := len(values) - 1
 		return unless(slices.Contains(values, s), "is unknown: give %s or %s", strings.Join(values[:last], ", "), values[last])
 	}
+}
+
+// Like is the check of a string that has to match, with what is wrong with others.
+func Like(pattern *regexp.Regexp, wrong string) Check[string] {
+	return func(s string) string { return unless(pattern.MatchString(s), "%s", wrong) }
 }
 
 // unless returns what is wrong if a value is not right.

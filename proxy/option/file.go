@@ -18,30 +18,38 @@ import (
 // maxFileBytes bounds a configuration file.
 const maxFileBytes = 1 << 20
 
-// ReadFile sets the variables as the configuration file called name says; see ReadConfig.
-func (t *Table) ReadFile(name string) error {
-	f, err := os.Open(name)
+// ReadFile sets the variables as the configuration file called name says; see ReadConfig. The flag
+// that names the file begins errors about a file that can't be read.
+func (t *Table) ReadFile(flag, name string) error {
+	content, err := readFile(name)
 	if err != nil {
-		return err
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return err
-	}
-	if len(content) > maxFileBytes {
-		return fmt.Errorf("%s is larger than %d bytes", name, maxFileBytes)
+		return fmt.Errorf("%s: %w", dashed(flag), err)
 	}
 	return t.ReadConfig(filepath.Base(name), content)
 }
 
-// ReadConfig sets the variables as the content of a configuration file says, one YAML or JSON object:
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err == nil && len(content) > maxFileBytes {
+		err = fmt.Errorf("%s is larger than %d bytes", name, maxFileBytes)
+	}
+	return content, err
+}
+
+// ReadConfig sets the variables as the content of a configuration file says, one YAML or JSON
+// object:
 //
 //	apiVersion: watchfan.io/v1alpha1
 //	kind: WatchfanConfiguration
 //	idleTimeout: 10m
 //
-// It notes in Places which ones. It reports everything that is wrong, each error as "NAME:LINE: FIELD: what is wrong".
+// It notes in Places which ones. It reports everything that is wrong, each error as "NAME:LINE:
+// FIELD: what is wrong".
 func (t *Table) ReadConfig(name string, content []byte) error {
 	object, err := readObject(name, content)
 	if err != nil {
@@ -50,6 +58,7 @@ func (t *Table) ReadConfig(name string, content []byte) error {
 	if object == nil {
 		return fmt.Errorf("%s:1: no object: begin with apiVersion: %s and kind: %s", name, t.APIVersion, t.Kind)
 	}
+	t.forget()
 	r := fileReader{name: name, table: t, lines: make(map[string]int)}
 	t.Places = make(map[string]string)
 	for i := 0; i < len(object.Content); i += 2 {
@@ -163,7 +172,8 @@ func (v *listValue) read(node *yaml.Node) error {
 	return nil
 }
 
-// WriteConfig writes the variables as a configuration file with all fields, which reads back as the same values.
+// WriteConfig writes the variables as a configuration file with all fields, which reads back as the
+// same values.
 func (t *Table) WriteConfig(w io.Writer) error {
 	object := &yaml.Node{Kind: yaml.MappingNode}
 	var errs []error
@@ -197,7 +207,8 @@ func (t *Table) WriteConfig(w io.Writer) error {
 	return errors.Join(append(errs, encoder.Encode(object), encoder.Close())...)
 }
 
-// fileField returns the configuration file's field for a flag, in camelCase as in Kubernetes' own files.
+// fileField returns the configuration file's field for a flag, in camelCase as in Kubernetes' own
+// files.
 //
 //	client-buffer-bytes  →  clientBufferBytes          client-ca-file  →  clientCAFile
 func fileField(name string) string {

@@ -8,22 +8,53 @@ import (
 )
 
 // FlagSet returns a flag for each row. Present values are the defaults that it shows.
-func (t *Table) FlagSet(program string) *flag.FlagSet {
+func (t *Table) FlagSet(program string) *flag.FlagSet { return t.flagSet(program, new(error)) }
+
+// flagSet is FlagSet, and sets failed when a flag has a wrong value.
+func (t *Table) flagSet(program string, failed *error) *flag.FlagSet {
 	fs := flag.NewFlagSet(program, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
 	for _, r := range t.rows {
-		fs.Var(r.value, r.name, r.text)
+		fs.Var(&flagValue{r.value, r.name, failed}, r.name, r.text)
 	}
 	return fs
 }
 
-// Parse sets the variables as a command line says, which wins over the configuration file. The error is flag.ErrHelp
-// for --help.
+// flagValue is a row's value. It tells what is wrong in our words, where package flag names flags
+// with one dash.
+type flagValue struct {
+	flag.Getter
+	name   string
+	failed *error
+}
+
+func (v *flagValue) Set(s string) error {
+	err := v.Getter.Set(s)
+	if err != nil {
+		*v.failed = fmt.Errorf("%s=%s: %w", dashed(v.name), s, err)
+	}
+	return err
+}
+
+func (v *flagValue) IsBoolFlag() bool {
+	_, ok := v.Getter.(*boolValue)
+	return ok
+}
+
+// dashed is a flag as it is written on a command line: --idle-timeout, -v.
+func dashed(name string) string { return "--"[:min(2, len(name))] + name }
+
+// Parse sets the variables as a command line says, which wins over the configuration file. The
+// error is flag.ErrHelp for --help.
 func (t *Table) Parse(program string, args []string) error {
-	fs := t.FlagSet(program)
-	if err := fs.Parse(args); err != nil {
-		return t.suggest(err)
+	t.forget()
+	var failed error
+	fs := t.flagSet(program, &failed)
+	if err := fs.Parse(args); failed != nil {
+		return failed
+	} else if err != nil {
+		return t.explain(err)
 	}
 	if fs.NArg() > 0 {
 		return fmt.Errorf("flags only, not %q", fs.Arg(0))
@@ -32,13 +63,25 @@ func (t *Table) Parse(program string, args []string) error {
 	return nil
 }
 
-// suggest adds the flag that was meant, probably, to an error about an unknown one.
-func (t *Table) suggest(err error) error {
+// forget has a flag that is given set its variable anew, whatever has set it before.
+func (t *Table) forget() {
+	for _, r := range t.rows {
+		if v, ok := r.value.(interface{ forget() }); ok {
+			v.forget()
+		}
+	}
+}
+
+// explain says what is wrong with a command line in our words. It adds the flag that was probably
+// meant to an error about an unknown one.
+func (t *Table) explain(err error) error {
+	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
+		return fmt.Errorf("%s needs a value", dashed(name))
+	}
 	unknown, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !ok {
 		return err
 	}
-	unknown = strings.TrimPrefix(unknown, "-")
 	best, distance := "", len(unknown)/3+1
 	for _, r := range t.rows {
 		if d := editDistance(unknown, r.name); d < distance {
@@ -46,12 +89,13 @@ func (t *Table) suggest(err error) error {
 		}
 	}
 	if best == "" {
-		return fmt.Errorf("there is no flag --%s", unknown)
+		return fmt.Errorf("there is no flag %s", dashed(unknown))
 	}
-	return fmt.Errorf("there is no flag --%s: did you mean --%s?", unknown, best)
+	return fmt.Errorf("there is no flag %s: did you mean %s?", dashed(unknown), dashed(best))
 }
 
-// editDistance is how many letters have to be added, dropped or changed to make b of a (Levenshtein).
+// editDistance is how many letters have to be added, dropped or changed to make b of a
+// (Levenshtein).
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -72,8 +116,8 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// PrintHelp writes the flags of one of Groups with their units and defaults, or all of them for "". Lines have at most
-// 80 columns.
+// PrintHelp writes the flags of one of Groups with their units and defaults, or all of them for "".
+// Lines have at most 80 columns.
 func (t *Table) PrintHelp(w io.Writer, group string) {
 	title := ""
 	for _, r := range t.rows {
@@ -90,7 +134,7 @@ func (t *Table) PrintHelp(w io.Writer, group string) {
 
 func (r *row) print(w io.Writer) {
 	kind, text := flag.UnquoteUsage(&flag.Flag{Name: r.name, Usage: r.text, Value: r.value})
-	fmt.Fprintf(w, "  %s\n", strings.TrimSpace("--"[:min(2, len(r.name))]+r.name+" "+kind))
+	fmt.Fprintf(w, "  %s\n", strings.TrimSpace(dashed(r.name)+" "+kind))
 	if value := r.value.String(); value != "" && value != "false" && !strings.Contains(text, "(default ") {
 		text += " (default " + value + ")"
 	}

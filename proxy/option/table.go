@@ -11,12 +11,16 @@ import (
 	"time"
 )
 
-// Table is the settings in the order of the help and of the configuration file. Its fields are set before it is used.
+// Table is the settings in the order of the help and of the configuration file. Its fields are set
+// before it is used.
 type Table struct {
 	// APIVersion and Kind begin a configuration file.
 	APIVersion, Kind string
-	// Places are where a configuration file sets settings, by flag: "config.yaml:12: historyBytes". Errors name them.
-	// Nil is nowhere.
+	// Titles are those of the groups, in their order. Other groups follow in the order in which
+	// they are begun.
+	Titles []string
+	// Places are where a configuration file sets settings, by flag: "config.yaml:12: historyBytes".
+	// Errors name them. Nil is nowhere.
 	Places map[string]string
 
 	rows  []row
@@ -38,11 +42,29 @@ type fact struct {
 	wrong string
 }
 
-// Check says what is wrong with a value and what to give instead, "" for nothing. It completes "--flag=value ".
+// Check says what is wrong with a value and what to give instead, "" for nothing. It completes
+// "--flag=value ".
 type Check[T any] func(T) string
 
-// Group has the rows that follow stand under a title in the help.
-func (t *Table) Group(title string) { t.group = title }
+// Group begins a group, or continues it: the rows that are added next stand in it, behind those
+// that it has already.
+func (t *Table) Group(title string) {
+	t.group = title
+	if !slices.Contains(t.Titles, title) {
+		t.Titles = append(t.Titles, title)
+	}
+}
+
+// insert puts a row at the end of its group.
+func (t *Table) insert(r row) *row {
+	r.group = t.group
+	i := len(t.rows)
+	for i > 0 && slices.Index(t.Titles, t.rows[i-1].group) > slices.Index(t.Titles, r.group) {
+		i--
+	}
+	t.rows = slices.Insert(t.rows, i, r)
+	return &t.rows[i]
+}
 
 // Groups returns the titles, in lower case and in the order of their first rows.
 func (t *Table) Groups() (titles []string) {
@@ -54,7 +76,8 @@ func (t *Table) Groups() (titles []string) {
 	return titles
 }
 
-// String adds a setting that is a string. The text names the value's unit between backquotes, as for all settings.
+// String adds a setting that is a string. The text names the value's unit between backquotes, as
+// for all settings.
 func (t *Table) String(p *string, name, value, text string, checks ...Check[string]) {
 	add(t, p, (*stringValue)(p), name, value, text, checks)
 }
@@ -79,10 +102,11 @@ func (t *Table) Duration(p *time.Duration, name string, value time.Duration, tex
 	add(t, p, (*durationValue)(p), name, value, text, checks)
 }
 
-// Strings adds a setting that is a comma-separated list, empty by default. Each check is of one element.
+// Strings adds a setting that is a comma-separated list, empty by default. Each check is of one
+// element.
 func (t *Table) Strings(p *[]string, name, text string, checks ...Check[string]) {
-	t.rows = append(t.rows, row{
-		name: name, group: t.group, text: text, value: &listValue{values: p},
+	t.insert(row{
+		name: name, text: text, value: &listValue{values: p},
 		reset: func() { *p = nil },
 		wrong: func() (facts []fact) {
 			for _, s := range *p {
@@ -93,30 +117,28 @@ func (t *Table) Strings(p *[]string, name, text string, checks ...Check[string])
 	})
 }
 
-// Level adds two settings for the level of the log: --log-level names it, and -v numbers it as Kubernetes' components
-// do. Both may be given if they agree. The configuration file has the first only.
+// Level adds two settings for the level of the log: --log-level names it, and -v numbers it as
+// Kubernetes' components do. Both may be given if they agree. The configuration file has the first
+// only.
 func (t *Table) Level(p *slog.Level, text, numberText string) {
 	level := &levelValue{level: p}
 	add(t, p, level, "log-level", slog.LevelInfo, text, nil)
-	add(t, p, (*verbosityValue)(level), "v", slog.LevelInfo, numberText, nil)
-	t.rows[len(t.rows)-1].flagOnly = true
+	add(t, p, (*verbosityValue)(level), "v", slog.LevelInfo, numberText, nil).flagOnly = true
 }
 
 // Flag adds a row that is a flag only: the program's own, such as --config.
 func (t *Table) Flag(p *string, name, text string) {
-	t.String(p, name, "", text)
-	t.rows[len(t.rows)-1].flagOnly = true
+	add(t, p, (*stringValue)(p), name, "", text, nil).flagOnly = true
 }
 
 // Switch is Flag for one that is given without a value, such as --version.
 func (t *Table) Switch(p *bool, name, text string) {
-	t.Bool(p, name, false, text)
-	t.rows[len(t.rows)-1].flagOnly = true
+	add(t, p, (*boolValue)(p), name, false, text, nil).flagOnly = true
 }
 
-func add[T any](t *Table, p *T, v flag.Getter, name string, value T, text string, checks []Check[T]) {
-	t.rows = append(t.rows, row{
-		name: name, group: t.group, text: text, value: v,
+func add[T any](t *Table, p *T, v flag.Getter, name string, value T, text string, checks []Check[T]) *row {
+	return t.insert(row{
+		name: name, text: text, value: v,
 		reset: func() { *p = value },
 		wrong: func() []fact { return judge(*p, shown(*p), checks) },
 	})
@@ -147,7 +169,8 @@ func (t *Table) SetDefaults() {
 	}
 }
 
-// Check returns everything that is wrong with single settings, each error with where it is set and what to do.
+// Check returns everything that is wrong with single settings, each error with where it is set and
+// what to do.
 func (t *Table) Check() error {
 	var errs []error
 	for _, r := range t.rows {
@@ -159,7 +182,7 @@ func (t *Table) Check() error {
 }
 
 // Named says where a setting is given: "--history-bytes", or "config.yaml:12: historyBytes".
-func (t *Table) Named(name string) string { return cmp.Or(t.Places[name], "--"+name) }
+func (t *Table) Named(name string) string { return cmp.Or(t.Places[name], dashed(name)) }
 
 // Given says it with the value: "--history-bytes=5", or "config.yaml:12: historyBytes: 5".
 func (t *Table) Given(name string, value any) string {

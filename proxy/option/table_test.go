@@ -76,13 +76,15 @@ func TestCheck(t *testing.T) {
 	f("", "--every=2h", "--every=2h0m0s is too long: give at most 1h0m0s")
 	f("", "--every=1ns", "--every=1ns is too short: give at least 1ms")
 	f("", "--idle-timeout=-1s", "--idle-timeout=-1s is too short: give a positive duration, for example 30s")
-	f("", "--idle-timeout=5", `invalid value "5" for flag -idle-timeout: give a duration as 30s or 10m; for seconds say 5s`)
+	f("", "--idle-timeout=5", `--idle-timeout=5: give a duration as 30s or 10m; for seconds say 5s`)
 	f("", "--log-format=xml", `--log-format="xml" is unknown: give text or json`)
 	f("clientCAList: [a, x]", "", `c.yaml:3: clientCAList: "x" is unknown: give a, b or c`)
 	f("", "--idle-timout=5s", "there is no flag --idle-timout: did you mean --idle-timeout?")
+	f("", "--idle-timeout", "--idle-timeout needs a value")
+	f("", "--on=maybe", "--on=maybe: give true or false")
 	f("", "--nonsense", "there is no flag --nonsense")
 	f("", "pods", `flags only, not "pods"`)
-	f("", "--log-level=info -v=4", `invalid value "4" for flag -v: conflicts with --log-level=info: give one of them`)
+	f("", "--log-level=info -v=4", `-v=4: conflicts with --log-level=info: give one of them`)
 	f("v: 4", "", "c.yaml:3: v: unknown field; watchfan config prints all there are")
 }
 
@@ -104,6 +106,46 @@ func TestHelp(t *testing.T) {
 	want := "\nFirst:\n  --name NAME\n      NAME of it\n  --log-format FORMAT\n      FORMAT of it (default text)\n"
 	if !strings.HasPrefix(all.String(), want) {
 		t.Errorf("got %s want %s", &all, want)
+	}
+}
+
+// TestFileAndFlags: flags win over the file, and the file over flags that were read before it, to
+// find the file.
+func TestFileAndFlags(t *testing.T) {
+	var s settings
+	table := s.table()
+	table.SetDefaults()
+	content := "apiVersion: example.com/v1\nkind: Settings\nlogLevel: error\nclientCAList: [a]\ncount: 5\nname: x\n"
+	args := strings.Fields("-v=4 --client-ca-list=b --client-ca-list=c --count=6")
+	if err := table.Parse("test", args); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.ReadConfig("c.yaml", []byte(content)); err != nil {
+		t.Fatal(err)
+	}
+	if s.level != slog.LevelError || strings.Join(s.list, " ") != "a" || s.count != 5 {
+		t.Errorf("got %+v", s)
+	}
+	if err := table.Parse("test", args); err != nil {
+		t.Fatal(err)
+	}
+	if s.level != slog.LevelDebug || strings.Join(s.list, " ") != "b c" || s.count != 6 || s.name != "x" {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// TestGroups: groups stand in the order of the titles, and a row at the end of its group.
+func TestGroups(t *testing.T) {
+	table := &option.Table{Titles: []string{"B", "A"}}
+	on := make([]bool, 5)
+	for i, group := range []string{"A", "C", "B", "A", "B"} {
+		table.Group(group)
+		table.Bool(&on[i], string(rune('a'+i)), false, "TEXT")
+	}
+	var help bytes.Buffer
+	table.PrintHelp(&help, "")
+	if got := strings.Join(strings.Fields(help.String()), " "); got != "B: -c TEXT -e TEXT A: -a TEXT -d TEXT C: -b TEXT" {
+		t.Errorf("got %s", got)
 	}
 }
 

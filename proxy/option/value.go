@@ -106,7 +106,8 @@ func (v *sizeValue) Set(s string) error {
 	return nil
 }
 
-// listValue is comma-separated. Given for the first time it replaces the values, given again it adds to them.
+// listValue is comma-separated. Given for the first time it replaces the values, given again it
+// adds to them.
 type listValue struct {
 	values *[]string
 	given  bool
@@ -127,6 +128,9 @@ func (v *listValue) Set(s string) error {
 	return nil
 }
 
+// forget has the next Set replace the values that there are.
+func (v *listValue) forget() { v.given = false }
+
 // levelValue is --log-level. It shares its level with -v.
 type levelValue struct {
 	level *slog.Level
@@ -144,7 +148,8 @@ func (v *levelValue) Set(s string) error {
 	return v.set("--log-level="+s, level)
 }
 
-// set sets the level as the flag from says. The same flag may be given again, the other one only if it agrees.
+// set sets the level as the flag from says. The same flag may be given again, the other one only if
+// it agrees.
 func (v *levelValue) set(from string, level slog.Level) error {
 	name, _, _ := strings.Cut(from, "=")
 	if v.from != "" && !strings.HasPrefix(v.from, name+"=") && level != *v.level {
@@ -154,12 +159,16 @@ func (v *levelValue) set(from string, level slog.Level) error {
 	return nil
 }
 
-// MaxVerbosity is the greatest verbosity that -v tells from others: debug. Above it, client-go logs URLs, headers and
-// objects.
+// forget has the next Set win, also over the other flag.
+func (v *levelValue) forget() { v.from = "" }
+
+// MaxVerbosity is the greatest verbosity that -v tells from others: debug. Above it, client-go logs
+// URLs, headers and objects.
 const MaxVerbosity = -int(slog.LevelDebug)
 
-// verbosityValue is -v, by which Kubernetes' components number what slog names: 0 is info, 4 debug. Package logr
-// converts the one to the other in the same way: client-go's lines of verbosity 2 are at level -2 here.
+// verbosityValue is -v, by which Kubernetes' components number what slog names: 0 is info, 4 debug.
+// Package logr converts the one to the other in the same way: client-go's lines of verbosity 2 are
+// at level -2 here.
 type verbosityValue levelValue
 
 func (v *verbosityValue) Get() any { return -int(*v.level) }
@@ -186,7 +195,8 @@ const (
 	wantDuration = "give a duration as 30s or 10m"
 )
 
-// want says what a field of the configuration file takes, and by which tags YAML knows it; "" is a string.
+// want says what a field of the configuration file takes, and by which tags YAML knows it; "" is a
+// string.
 func want(v flag.Getter) (text string, tags []string) {
 	switch v.(type) {
 	case *boolValue:

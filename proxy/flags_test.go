@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,10 +45,8 @@ func TestConfigFields(t *testing.T) {
 	if err := none.WriteConfig(&defaults); err != nil {
 		t.Fatal(err)
 	}
-	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	none.AddFlags(fs)
 	flags := map[string]string{} // by their letters
-	fs.VisitAll(func(f *flag.Flag) { flags[strings.ReplaceAll(f.Name, "-", "")] = f.Name })
+	none.FlagSet().VisitAll(func(f *flag.Flag) { flags[strings.ReplaceAll(f.Name, "-", "")] = f.Name })
 	delete(flags, "v")
 	fields := map[string]string{}
 	for line := range strings.Lines(defaults.String()) {
@@ -56,17 +55,18 @@ func TestConfigFields(t *testing.T) {
 		}
 	}
 
+	all := exportedFields(reflect.TypeFor[proxy.Options]())
 	changed := func(o proxy.Options) (names []string) {
 		v, w := reflect.ValueOf(o), reflect.ValueOf(proxy.NewOptions())
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() && !reflect.DeepEqual(v.Field(i).Interface(), w.Field(i).Interface()) {
+		for _, f := range all {
+			if !reflect.DeepEqual(v.FieldByIndex(f.Index).Interface(), w.FieldByIndex(f.Index).Interface()) {
 				names = append(names, f.Name)
 			}
 		}
 		return names
 	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[proxy.Options]()) {
-		if !f.IsExported() || f.Name == "Version" { // which is none
+	for _, f := range all {
+		if f.Name == "Version" { // which is none
 			continue
 		}
 		letters := strings.ToLower(f.Name)
@@ -100,6 +100,21 @@ func TestConfigFields(t *testing.T) {
 	if len(flags)+len(fields) > 0 {
 		t.Errorf("of no option: flags %v, fields of the file %v", flags, fields)
 	}
+}
+
+// exportedFields returns the fields of a struct and of the structs in it.
+func exportedFields(t reflect.Type) (fields []reflect.StructField) {
+	for _, f := range reflect.VisibleFields(t) {
+		if f.IsExported() && f.Type.Kind() == reflect.Struct {
+			for _, in := range exportedFields(f.Type) {
+				in.Index = append(slices.Clone(f.Index), in.Index...)
+				fields = append(fields, in)
+			}
+		} else if f.IsExported() {
+			fields = append(fields, f)
+		}
+	}
+	return fields
 }
 
 // TestConfigRoundTrip: what watchfan config prints is a configuration file that says the same.
@@ -207,11 +222,11 @@ func TestConfigErrors(t *testing.T) {
 	f(header+"context: &a x\nkubeconfig: *a", "config.yaml:4: kubeconfig: give a string")
 	f(header+"<<: {context: x}", "config.yaml:3: <<: unknown field")
 	// And what is of the right type, but no good.
-	f(header+"\nhistoryBytes: 5\nadminPort: 70000", "config.yaml:5: adminPort: 70000 is no port", "config.yaml:4: historyBytes: 5 is too small")
+	f(header+"\nhistoryBytes: 5\nadminPort: 70000", "config.yaml:4: historyBytes: 5 is too small", "config.yaml:5: adminPort: 70000 is no port")
 	f(header+"adminPort: 8001", "config.yaml:3: adminPort: 8001 is that of --insecure-port too")
 	f(header+"tlsCertFile: x", "config.yaml:3: tlsCertFile and --tls-private-key-file go together")
 	f(header+"certDir: ''", "config.yaml:3: certDir is empty")
-	f(header+"logFormat: xml", "config.yaml:3: logFormat: xml is unknown")
+	f(header+"logFormat: xml", `config.yaml:3: logFormat: "xml" is unknown`)
 	f(header+"residentResources: [Pods]", `config.yaml:3: residentResources: "Pods" is no resource`)
 
 	for _, args := range [][]string{{"--config", filepath.Join(t.TempDir(), "none")}, {"--config", t.TempDir()}, {"--config", configFile(t, strings.Repeat("#", 2<<20))}} {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
 const (
@@ -30,10 +31,10 @@ const (
 )
 
 var (
-	auditEvents = metrics.NewCounter(describe("counter", "watchfan_audit_events_total",
-		"How many events are written to the audit log?"))
-	auditDropped = metrics.NewCounter(describe("counter", "watchfan_audit_events_dropped_total",
-		"Is the audit log incomplete? Counts events that were not written, because the file took them too slowly or not at all; the log says which."))
+	auditEvents = metrics.NewCounter(exposition.Describe("counter", "watchfan_audit_events_total",
+		"Events written to the audit log."))
+	auditDropped = metrics.NewCounter(exposition.Describe("counter", "watchfan_audit_events_dropped_total",
+		"Events missing from the audit log because the file accepted them too slowly or not at all. The log names the cause."))
 )
 
 // auditLog writes down, as lines of audit.k8s.io/v1 Events at level Metadata, who reads what without kube-apiserver's knowledge:

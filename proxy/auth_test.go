@@ -83,7 +83,7 @@ func (r fakeReviews) answer(id identity, path string, body []byte) (int, string,
 // authorizerOf returns an authorizer with the default options.
 func authorizerOf(upstream doer) *authorizer {
 	opts := NewOptions()
-	return newAuthorizer(upstream, &opts, slog.New(slog.DiscardHandler))
+	return newAuthorizer(upstream, newKnownTokens(), &opts, slog.New(slog.DiscardHandler))
 }
 
 func newTestAuthorizer(r fakeReviews) (*authorizer, *fakeUpstream) {
@@ -135,7 +135,7 @@ func TestReasons(t *testing.T) {
 					for _, opts.AuditLogPath = range []string{"", "-"} {
 						a := newAuthorizer(&fakeUpstream{answer: func(identity, string, []byte) (int, string, error) {
 							return 201, `{"kind":"` + kind + `","status":{"allowed":` + allowed + reason + `}}`, nil
-						}}, &opts, slog.New(slog.DiscardHandler))
+						}}, newKnownTokens(), &opts, slog.New(slog.DiscardHandler))
 						for range 2 {
 							d := a.authorize(t.Context(), id, list)
 							if d.verdict != v || opts.AuditLogPath != "" && d.because() != want || opts.AuditLogPath == "" && d != (decision{verdict: v}) {
@@ -231,7 +231,7 @@ func TestAnswerTimes(t *testing.T) {
 		opts := NewOptions()
 		opts.AuthorizationWebhookCacheAuthorizedTTL, opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Minute, time.Second
 		opts.AuthorizationRecheckInterval = 10 * time.Second
-		a := newAuthorizer(up, &opts, slog.New(slog.DiscardHandler))
+		a := newAuthorizer(up, newKnownTokens(), &opts, slog.New(slog.DiscardHandler))
 		asked := func(token string, after time.Duration) int {
 			time.Sleep(after)
 			before := up.count()
@@ -417,7 +417,7 @@ func TestWhyRevoked(t *testing.T) {
 		up := &fakeUpstream{answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`)}
 		opts := NewOptions()
 		opts.AuditLogPath = "-"
-		a := newAuthorizer(up, &opts, slog.New(slog.NewTextHandler(&log, nil)))
+		a := newAuthorizer(up, newKnownTokens(), &opts, slog.New(slog.NewTextHandler(&log, nil)))
 		go a.Run(t.Context())
 		watch := func(token string) (release func() string) {
 			return a.watchGrant(byToken(token), mustParse(t, "/api/v1/pods?watch=1"), func() {})

@@ -322,7 +322,7 @@ func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
 	if r.info, ok = c.discovery.lookup(ctx, r.gvr); !ok || !r.info.watchable {
 		return false
 	}
-	if r.namespace, ok = r.scope(r.info); !ok {
+	if r.namespace, ok = r.scope(r.info.namespaced); !ok {
 		return false
 	}
 	chosen, ok := c.offers.choose(ctx, r.gvr, r.accepts)
@@ -339,18 +339,4 @@ func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
 	}
 	r.selector, ok = fieldSelector(r.info, r.fields)
 	return ok && (r.info.definition == nil || c.definitions.selects(r.selector))
-}
-
-// served reports whether the request is of a kind that may be answered from a cache; this is decided before a lane is
-// started for it.
-func (req *request) served() bool {
-	switch {
-	case req.probes:
-		return false // our bookmarks of a quiet resource would tell it nothing new
-	case req.verb == "watch":
-		return req.timeoutSeconds == nil || *req.timeoutSeconds >= 0 // a negative one ends the watch before it begins
-	case req.continueToken != "" && req.selectorName != "":
-		return false // a page of what may be one object
-	}
-	return true
 }

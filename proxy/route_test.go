@@ -304,10 +304,10 @@ func TestParseLegacyWatch(t *testing.T) {
 }
 
 func TestScope(t *testing.T) {
-	pods, nodes := resourceInfo{namespaced: true}, resourceInfo{}
-	f := func(path string, info resourceInfo, want string) {
+	const pods, nodes = true, false // namespaced or not
+	f := func(path string, namespaced bool, want string) {
 		t.Helper()
-		namespace, ok := mustParse(t, path).scope(info)
+		namespace, ok := mustParse(t, path).scope(namespaced)
 		if got := fmt.Sprint(namespace, ok); got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}

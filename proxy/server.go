@@ -87,7 +87,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorizer := newAuthorizer(upstream, &opts, log)
+	authorizer := newAuthorizer(upstream, upstream.tokens, &opts, log)
 	audit, err := newAuditLog(&opts, authorizer.owners, log)
 	if err != nil {
 		return nil, err

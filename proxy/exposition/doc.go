@@ -2,7 +2,8 @@
 //
 // A metric is declared beside the code that counts it, once, when the program starts:
 //
-//	var flushes = metrics.NewCounter(exposition.Describe("counter", "watchfan_flushes_total", "Writes of delivered events."))
+//	var memorySheds = metrics.NewCounter(exposition.Describe("counter", "watchfan_memory_sheds_total",
+//		"Lanes without clients stopped because memory was short."))
 //
 // The library that counts, github.com/VictoriaMetrics/metrics, knows no help texts. Describe keeps them,
 // and [Write] puts each above the series of its metric. Package fanout cannot use this package, so it

@@ -188,7 +188,7 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request)
 	}
 	r.lane.metrics.served(req.verb)
 	if req.verb != "watch" {
-		c.audit.served(ctx, r)
+		c.audit.served(ctx, r.audited())
 	}
 	return false
 }
@@ -276,6 +276,11 @@ type cachedRead struct {
 
 	// Set by serveFrom, for gets and lists.
 	seat *seat
+}
+
+// audited returns what the audit log says of the read.
+func (r *cachedRead) audited() auditedRead {
+	return auditedRead{request: r.request, id: r.id, decision: r.decision, arrived: r.arrived}
 }
 
 // startsLane reports whether the request is reason enough to follow the resource upstream: one object's current state is not.

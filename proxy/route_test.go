@@ -34,7 +34,7 @@ func read(line string, headers ...string) (*fasthttp.RequestCtx, error) {
 	return ctx, ctx.Request.Read(bufio.NewReader(strings.NewReader(raw + "\r\n")))
 }
 
-func mustRead(t *testing.T, line string, headers ...string) *fasthttp.RequestCtx {
+func mustRead(t testing.TB, line string, headers ...string) *fasthttp.RequestCtx {
 	t.Helper()
 	ctx, err := read(line, headers...)
 	if err != nil {
@@ -43,7 +43,7 @@ func mustRead(t *testing.T, line string, headers ...string) *fasthttp.RequestCtx
 	return ctx
 }
 
-func mustParse(t *testing.T, line string, headers ...string) *request {
+func mustParse(t testing.TB, line string, headers ...string) *request {
 	t.Helper()
 	req, ok := parseRequest(mustRead(t, line, headers...))
 	if !ok {

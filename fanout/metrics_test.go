@@ -28,7 +28,7 @@ func scrape(t testing.TB) map[string]float64 {
 	return values
 }
 
-// The figures answer the questions that metrics.go asks.
+// TestMetrics: the metrics count what their help texts say.
 func TestMetrics(t *testing.T) {
 	w := newWorld(t, roomy)
 	before := scrape(t)

@@ -225,19 +225,10 @@ func arrivalOf(c net.Conn) *arrival {
 	return nil
 }
 
-type arrivalKey struct{}
-
-// withArrival returns a context in which waits end a's arrival; see waits.
+// withArrival returns a context in which a request that waits ends its arrival; see waits.
 func withArrival(ctx context.Context, a *arrival) context.Context {
 	if a == nil || a.over.Load() {
 		return ctx
 	}
-	return context.WithValue(ctx, arrivalKey{}, a)
-}
-
-// waits says that the request of ctx is about to wait for something else than the processors.
-func waits(ctx context.Context) {
-	if a, ok := ctx.Value(arrivalKey{}).(*arrival); ok {
-		a.end()
-	}
+	return withWait(ctx, a.end)
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
 const (
@@ -30,10 +31,10 @@ const (
 )
 
 var (
-	auditEvents = metrics.NewCounter(describe("counter", "watchfan_audit_events_total",
-		"How many events are written to the audit log?"))
-	auditDropped = metrics.NewCounter(describe("counter", "watchfan_audit_events_dropped_total",
-		"Is the audit log incomplete? Counts events that were not written, because the file took them too slowly or not at all; the log says which."))
+	auditEvents = metrics.NewCounter(exposition.Describe("counter", "watchfan_audit_events_total",
+		"Events written to the audit log."))
+	auditDropped = metrics.NewCounter(exposition.Describe("counter", "watchfan_audit_events_dropped_total",
+		"Events missing from the audit log because the file accepted them too slowly or not at all. The log names the cause."))
 )
 
 // auditLog writes down, as lines of audit.k8s.io/v1 Events at level Metadata, who reads what without kube-apiserver's knowledge:
@@ -129,15 +130,23 @@ func openAuditLog(opts *AuditOptions) (io.WriteCloser, error) {
 	return &lumberjack.Logger{Filename: opts.AuditLogPath, MaxAge: opts.AuditLogMaxAge, MaxBackups: opts.AuditLogMaxBackup, MaxSize: opts.AuditLogMaxSize}, nil
 }
 
+// auditedRead is a read that is served from a cache, as far as it is written down. It is not changed.
+type auditedRead struct {
+	request  *request
+	id       identity
+	decision decision // the yes to it
+	arrived  time.Time
+}
+
 // served writes down a get or list that has been answered from a cache. If it must not be answered without that, its response becomes an error.
-func (a *auditLog) served(ctx *fasthttp.RequestCtx, r *cachedRead) {
+func (a *auditLog) served(ctx *fasthttp.RequestCtx, r auditedRead) {
 	if a == nil {
 		return
 	}
 	e := a.read(ctx, r, string(ctx.Response.Header.Peek("Audit-Id")))
 	e.stage, e.code = stageComplete, ctx.Response.StatusCode()
 	if e.code == http.StatusNotFound {
-		e.status = notFound(r.gvr, r.name)
+		e.status = notFound(r.request.gvr, r.request.name)
 	}
 	if !a.add(e) {
 		writeStatus(ctx, notAudited(ctx))
@@ -146,7 +155,7 @@ func (a *auditLog) served(ctx *fasthttp.RequestCtx, r *cachedRead) {
 
 // watchBegan writes down that a watch is served from a cache. watchEnded takes what it returns, nil without an audit log. refused says why the
 // watch must not begin.
-func (a *auditLog) watchBegan(ctx *fasthttp.RequestCtx, r *cachedRead, auditID string) (began *auditEvent, refused *metav1.Status) {
+func (a *auditLog) watchBegan(ctx *fasthttp.RequestCtx, r auditedRead, auditID string) (began *auditEvent, refused *metav1.Status) {
 	if a == nil {
 		return nil, nil
 	}
@@ -186,9 +195,9 @@ func (a *auditLog) refused(ctx *fasthttp.RequestCtx, id identity, st *metav1.Sta
 }
 
 // read is the event of a read that is served from a cache.
-func (a *auditLog) read(ctx *fasthttp.RequestCtx, r *cachedRead, auditID string) *auditEvent {
+func (a *auditLog) read(ctx *fasthttp.RequestCtx, r auditedRead, auditID string) *auditEvent {
 	e := a.event(ctx, r.id, auditID)
-	e.verb, e.received, e.decision = r.verb, r.arrived, r.decision
+	e.verb, e.received, e.decision = r.request.verb, r.arrived, r.decision
 	attributes := attributesOf(r.request)
 	e.object = &auditObject{Resource: attributes.Resource, Namespace: attributes.Namespace, Name: attributes.Name, APIGroup: attributes.Group, APIVersion: attributes.Version}
 	return e

@@ -73,20 +73,6 @@ func (e *auditEvent) size() int {
 	return n
 }
 
-func (u *userInfo) size() int {
-	n := len(u.name) + len(u.uid)
-	for _, group := range u.groups {
-		n += len(group)
-	}
-	for key, values := range u.extra {
-		n += len(key)
-		for _, value := range values {
-			n += len(value)
-		}
-	}
-	return n
-}
-
 // auditLine is an Event of audit.k8s.io/v1 as it is written, with the field names and the order of k8s.io/apiserver pkg/apis/audit/v1.
 type auditLine struct {
 	Kind                     string            `json:"kind"`
@@ -200,14 +186,6 @@ func (e *auditEvent) sourceIPs() (ips []string) {
 
 // maxUserAgent is what kube-apiserver writes of one, in bytes.
 const maxUserAgent = 1024
-
-// truncated returns the first so many bytes of s, as kube-apiserver cuts a user agent.
-func truncated(s string, most int) string {
-	if len(s) > most {
-		return s[:most] + "...TRUNCATED"
-	}
-	return s
-}
 
 // pathAndQuery returns a request line's target as kube-apiserver writes it. No credential is ever in one: kube-apiserver takes none from there.
 func pathAndQuery(target string) string {

@@ -31,7 +31,7 @@ func TestAuditModes(t *testing.T) {
 
 			// With a file that works, a line is there before served returns, or in batch mode soon after.
 			ctx, r := readOf(t, byToken("t"), "/api/v1/pods", "Authorization: Bearer t")
-			writeStatus(ctx, notFound(r.gvr, "x"))
+			writeStatus(ctx, notFound(r.request.gvr, "x"))
 			a.served(ctx, r)
 			if mode != AuditBatch && lines() != 1 {
 				t.Errorf("%s: %d lines", mode, lines())

@@ -62,7 +62,7 @@ func newTestAudit(says fakeOwners) (a *auditLog, f *auditFile, log *bytes.Buffer
 }
 
 // readOf returns what is served from a cache for a request line.
-func readOf(t testing.TB, id identity, line string, headers ...string) (*fasthttp.RequestCtx, *cachedRead) {
+func readOf(t testing.TB, id identity, line string, headers ...string) (*fasthttp.RequestCtx, auditedRead) {
 	t.Helper()
 	ctx, err := read(line, headers...)
 	if err != nil {
@@ -72,7 +72,7 @@ func readOf(t testing.TB, id identity, line string, headers ...string) (*fasthtt
 	if !ok {
 		t.Fatalf("%s is not recognised", line)
 	}
-	return ctx, &cachedRead{request: req, id: id, arrived: time.Now(), decision: decision{verdict: verdictYes}}
+	return ctx, auditedRead{request: req, id: id, arrived: time.Now(), decision: decision{verdict: verdictYes}}
 }
 
 // TestAuditForm: the form of each line, in which kube-apiserver writes the same (proxy/e2e compares them).
@@ -103,7 +103,7 @@ func TestAuditForm(t *testing.T) {
 			`"authorization.k8s.io/reason":"RBAC: allowed by ClusterRoleBinding \"x\" of ClusterRole \"y\" to Group \"\u003cz\u003e\""}`)
 
 		ctx, r = readOf(t, identity{kind: kindCertificate, user: &userInfo{name: "joe"}}, "/apis/apps/v1/namespaces/a/deployments/x", "User-Agent: "+strings.Repeat("u", 1025))
-		writeStatus(ctx, notFound(r.gvr, r.name))
+		writeStatus(ctx, notFound(r.request.gvr, r.request.name))
 		ctx.Response.Header.Set("Audit-Id", "two")
 		a.served(ctx, r)
 		next(`"auditID":"two","stage":"ResponseComplete","requestURI":"/apis/apps/v1/namespaces/a/deployments/x","verb":"get","user":{"username":"joe"},"sourceIPs":["0.0.0.0"],"userAgent":"` +

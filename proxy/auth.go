@@ -118,8 +118,9 @@ type openWatch struct {
 	revoked string // why, if it is this watch alone; guarded by authorizer.mu
 }
 
-func newAuthorizer(upstream doer, opts *AuthOptions, reasons bool, log *slog.Logger) *authorizer {
-	tokens := knownTokensOf(upstream)
+// newAuthorizer returns an authorizer that asks upstream. tokens are those that upstream has accepted. Decisions have their reasons if
+// reasons is true.
+func newAuthorizer(upstream doer, tokens *knownTokens, opts *AuthOptions, reasons bool, log *slog.Logger) *authorizer {
 	queue := newReviewQueue(tokens)
 	return &authorizer{
 		upstream: upstream,
@@ -369,6 +370,14 @@ func (a *authorizer) review(ctx context.Context, id identity, review []byte) (d 
 		d.reason = unique.Make(truncated(reviewed.Status.Reason, maxReason))
 	}
 	return d
+}
+
+// truncated returns the first most bytes of s, marked as kube-apiserver marks a user agent that it cuts.
+func truncated(s string, most int) string {
+	if len(s) > most {
+		return s[:most] + "...TRUNCATED"
+	}
+	return s
 }
 
 // postReview has kube-apiserver answer a review that somebody asks for. code is 0 if it does not; answer is at most so many bytes of a good one.

@@ -93,7 +93,7 @@ func defaultAuthOptions() (o AuthOptions) {
 // authorizerOf returns an authorizer with the default options.
 func authorizerOf(upstream doer) *authorizer {
 	opts := defaultAuthOptions()
-	return newAuthorizer(upstream, &opts, false, slog.New(slog.DiscardHandler))
+	return newAuthorizer(upstream, newKnownTokens(), &opts, false, slog.New(slog.DiscardHandler))
 }
 
 func newTestAuthorizer(r fakeReviews) (*authorizer, *fakeUpstream) {
@@ -145,7 +145,7 @@ func TestReasons(t *testing.T) {
 					for _, reasons := range []bool{false, true} {
 						a := newAuthorizer(&fakeUpstream{answer: func(identity, string, []byte) (int, string, error) {
 							return 201, `{"kind":"` + kind + `","status":{"allowed":` + allowed + reason + `}}`, nil
-						}}, &opts, reasons, slog.New(slog.DiscardHandler))
+						}}, newKnownTokens(), &opts, reasons, slog.New(slog.DiscardHandler))
 						for range 2 {
 							d := a.authorize(t.Context(), id, list)
 							if d.verdict != v || reasons && d.because() != want || !reasons && d != (decision{verdict: v}) {
@@ -241,7 +241,7 @@ func TestAnswerTimes(t *testing.T) {
 		opts := defaultAuthOptions()
 		opts.AuthorizationWebhookCacheAuthorizedTTL, opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Minute, time.Second
 		opts.AuthorizationRecheckInterval = 10 * time.Second
-		a := newAuthorizer(up, &opts, false, slog.New(slog.DiscardHandler))
+		a := newAuthorizer(up, newKnownTokens(), &opts, false, slog.New(slog.DiscardHandler))
 		asked := func(token string, after time.Duration) int {
 			time.Sleep(after)
 			before := up.count()
@@ -426,7 +426,7 @@ func TestWhyRevoked(t *testing.T) {
 		}
 		up := &fakeUpstream{answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`)}
 		opts := defaultAuthOptions()
-		a := newAuthorizer(up, &opts, true, slog.New(slog.NewTextHandler(&log, nil)))
+		a := newAuthorizer(up, newKnownTokens(), &opts, true, slog.New(slog.NewTextHandler(&log, nil)))
 		go a.Run(t.Context())
 		watch := func(token string) (release func() string) {
 			return a.watchGrant(byToken(token), mustParse(t, "/api/v1/pods?watch=1"), func() {})
@@ -542,8 +542,7 @@ func BenchmarkDecide(b *testing.B) {
 			}}
 			a := authorizerOf(up)
 			a.yesTTL = time.Hour
-			_, r := readOf(b, id, "/api/v1/namespaces/a/pods?labelSelector=a%3Db")
-			attributes := attributesOf(r.request)
+			attributes := attributesOf(mustParse(b, "/api/v1/namespaces/a/pods?labelSelector=a%3Db"))
 			b.ReportAllocs()
 			for b.Loop() {
 				if a.decide(b.Context(), id, attributes).verdict != verdictYes {

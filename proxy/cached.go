@@ -167,7 +167,7 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request)
 	}
 	r.lane.metrics.served(req.verb)
 	if req.verb != "watch" {
-		c.audit.served(ctx, r)
+		c.audit.served(ctx, r.audited())
 	}
 	return false
 }
@@ -257,6 +257,11 @@ type cachedRead struct {
 	seat *seat
 }
 
+// audited returns what the audit log says of the read.
+func (r *cachedRead) audited() auditedRead {
+	return auditedRead{request: r.request, id: r.id, decision: r.decision, arrived: r.arrived}
+}
+
 // startsLane reports whether the request is reason enough to follow the resource upstream: one object's current state is not.
 func (r *cachedRead) startsLane() bool { return r.verb != "get" || r.resourceVersion != "" }
 
@@ -301,7 +306,7 @@ func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
 	if r.info, ok = c.discovery.lookup(ctx, r.gvr); !ok || !r.info.watchable {
 		return false
 	}
-	if r.namespace, ok = r.scope(r.info); !ok {
+	if r.namespace, ok = r.scope(r.info.namespaced); !ok {
 		return false
 	}
 	chosen, ok := c.offers.choose(ctx, r.gvr, r.accepts)
@@ -318,18 +323,4 @@ func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
 	}
 	r.selector, ok = fieldSelector(r.info, r.fields)
 	return ok && (r.info.definition == nil || c.definitions.selects(r.selector))
-}
-
-// served reports whether the request is of a kind that may be answered from a cache; this is decided before a lane is
-// started for it.
-func (req *request) served() bool {
-	switch {
-	case req.probes:
-		return false // our bookmarks of a quiet resource would tell it nothing new
-	case req.verb == "watch":
-		return req.timeoutSeconds == nil || *req.timeoutSeconds >= 0 // a negative one ends the watch before it begins
-	case req.continueToken != "" && req.selectorName != "":
-		return false // a page of what may be one object
-	}
-	return true
 }

@@ -4,7 +4,14 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/exposition"
 )
+
+var handlerPanics = metrics.NewCounter(exposition.Describe("counter", "watchfan_handler_panics_total",
+	"Panics in the handling of a request or a stream. Each is a bug of watchfan, is logged, and ends only that client's connection."))
 
 // errPanicked is how the work for one client ended that panicked.
 var errPanicked = errors.New("internal error, see the proxy's log")

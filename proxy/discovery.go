@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -18,14 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
-
-// doer sends requests to kube-apiserver as somebody.
-type doer interface {
-	// DoAs sends req with the credentials of id, and no others.
-	DoAs(id identity, req *http.Request) (*http.Response, error)
-	// URL returns kube-apiserver's address of a path.
-	URL(path, rawQuery string) *url.URL
-}
 
 // getOwn asks for something with our own credentials.
 func getOwn(ctx context.Context, upstream doer, path, query, accept string) (*http.Response, error) {

@@ -43,7 +43,6 @@ func NoneAlone(o *Options) { o.mostAlone = 0 }
 var (
 	SelfSigned     = selfSigned
 	NewCertificate = newCertificate
-	WriteMetrics   = writeMetrics
 	ErrorKind      = errorKind
 	ErrEndedAtOnce = errEndedAtOnce
 	ErrSilent      = errSilent

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
 // filling is how far a lane is with being filled for the first time, and how many requests have
@@ -233,10 +234,10 @@ func (c *cachedReads) unfilled(r *cachedRead) *metav1.Status {
 }
 
 var (
-	fillingWaiting = describe("gauge", "watchfan_lane_waiting_requests",
-		"How many requests wait for the collection to be listed for the first time?")
-	fillingPassed = describe("counter", "watchfan_lane_filling_passed_total",
-		"How many requests are passed through because the collection has not been listed yet, or could not be?")
+	fillingWaiting = exposition.Describe("gauge", "watchfan_lane_waiting_requests",
+		"Requests that wait for the first list of the collection.")
+	fillingPassed = exposition.Describe("counter", "watchfan_lane_filling_passed_total",
+		"Requests passed through because the collection has not been listed yet or could not be listed.")
 )
 
 // addFilling adds the metrics of a lane's filling.

@@ -48,9 +48,6 @@ const (
 	// busyFor is how long after a change a resource counts as busy, and busyWait how long its stream is given.
 	busyFor  = time.Second
 	busyWait = 30 * time.Millisecond
-	// probeSeconds is the timeout of a watch that is to bring a bookmark soon: kube-apiserver sends one two seconds before the end, if
-	// that is not at once.
-	probeSeconds = 3
 )
 
 // prove returns a proof of a state at or after the call, made within the time that ctx and the freshness

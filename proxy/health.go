@@ -13,6 +13,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/pprofhandler"
+
+	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
 const (
@@ -66,7 +68,7 @@ func (h *health) handle(ctx *fasthttp.RequestCtx) {
 		writeHealth(ctx, "readyz", h.readiness())
 	case path == "/metrics":
 		ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
-		writeMetrics(ctx)
+		exposition.Write(ctx)
 	case path == watchersPath || strings.HasPrefix(path, watchersPath+"/"):
 		if !h.profiling && !fromHere(ctx) {
 			refuseForeign(ctx, "watches are shown to clients on this host only, as with kubectl port-forward, or to all with --profiling")

@@ -57,6 +57,21 @@ type userInfo struct {
 	extra  map[string][]string
 }
 
+// size returns how much memory the user's name, uid, groups and extra take, in bytes.
+func (u *userInfo) size() int {
+	n := len(u.name) + len(u.uid)
+	for _, group := range u.groups {
+		n += len(group)
+	}
+	for key, values := range u.extra {
+		n += len(key)
+		for _, value := range values {
+			n += len(value)
+		}
+	}
+	return n
+}
+
 const (
 	anonymousUser        = "system:anonymous"
 	groupAuthenticated   = "system:authenticated"
@@ -201,9 +216,8 @@ func (u *userInfo) addAuthenticated() {
 	}
 }
 
-// Headers by which one user acts as another (k8s.io/api/authentication/v1).
+// Headers by which one user acts as another (k8s.io/api/authentication/v1). All begin with impersonatePrefix.
 const (
-	impersonatePrefix      = "Impersonate-"
 	impersonateUser        = "Impersonate-User"
 	impersonateUID         = "Impersonate-Uid"
 	impersonateGroup       = "Impersonate-Group"
@@ -268,10 +282,6 @@ func unescapeExtraKey(name string) string {
 		return key
 	}
 	return name
-}
-
-func hasPrefixFold(s, prefix string) bool {
-	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
 // bearerToken returns the token of the Authorization header, whether there is such a header, and whether it has a token.

@@ -22,14 +22,6 @@ type knownTokens struct{ accepted answers[struct{}] }
 
 func newKnownTokens() *knownTokens { return &knownTokens{answers[struct{}]{most: maxKnown}} }
 
-// knownTokensOf returns those that upstream knows by all that it sends, or else new ones.
-func knownTokensOf(upstream doer) *knownTokens {
-	if u, ok := upstream.(*Upstream); ok {
-		return u.tokens
-	}
-	return newKnownTokens()
-}
-
 // has reports whether id brings a known token.
 func (k *knownTokens) has(id identity) bool {
 	if id.kind != kindToken || id.token == "" {

@@ -109,13 +109,6 @@ func (l *lane) String() string { return l.resource() + " (" + l.representation.S
 // resource is the lane's resource, as logs name it: apps/v1/deployments.
 func (l *lane) resource() string { return resourceText(l.gvr) }
 
-func resourceText(gvr schema.GroupVersionResource) string {
-	if gvr.Group == "" {
-		return gvr.Version + "/" + gvr.Resource
-	}
-	return gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
-}
-
 // uncached reports whether kube-apiserver has no watch cache for the resource, so that its watch never tells how
 // far it has come (kubernetes/pkg/kubeapiserver/default_storage_factory_builder.go).
 func (l *lane) uncached() bool {

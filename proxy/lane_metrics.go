@@ -8,46 +8,51 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/exposition"
 )
+
+// definitionChanges counts for all lanes together.
+var definitionChanges = metrics.NewCounter(exposition.Describe("counter", "watchfan_definition_changes_total",
+	"Changes of the definitions of custom resources. Each change ends the watches of its resource."))
 
 // What each lane has.
 var (
-	laneSynced = describe("gauge", "watchfan_lane_synced",
-		"Has the collection been listed, so that clients are served from the cache? 0 while it has never been.")
-	upstreamWatches = describe("gauge", "watchfan_upstream_watches",
-		"Is there one watch upstream? 0 while it is broken.")
-	upstreamEvents = describe("counter", "watchfan_upstream_events_total",
-		"How many changes come from kube-apiserver?")
-	upstreamEventBytes = describe("counter", "watchfan_upstream_event_bytes_total",
-		"How many bytes are the changes from kube-apiserver, before any compression?")
-	upstreamWatchBreaks = describe("counter", "watchfan_upstream_watch_breaks_total",
-		"How often does the upstream watch break?")
-	upstreamRelists = describe("counter", "watchfan_upstream_relists_total",
-		"How often must the collection be listed again?")
-	upstreamResets = describe("counter", "watchfan_upstream_resets_total",
-		"How often do all clients start anew, because upstream went back in time?")
-	upstreamReencodings = describe("counter", "watchfan_upstream_reencodings_total",
-		"How often do all clients start anew, because upstream writes the same objects differently?")
-	laneWatchers = describe("gauge", "watchfan_lane_watchers",
-		"How many watches of clients are there of each resource?")
-	deliveredEvents = describe("counter", "watchfan_delivered_events_total",
-		"How many events are written to clients? Each is counted once for each client; initial events and bookmarks count.")
-	deliveredBytes = describe("counter", "watchfan_delivered_bytes_total",
-		"How many bytes of events are written to clients, as they leave us, less TLS?")
-	cachedRequests = describe("counter", "watchfan_cached_requests_total",
-		"How many requests are answered from the cache? Watches are counted when they begin.")
-	cacheObjects = describe("gauge", "watchfan_cache_objects",
-		"How many objects does the cache hold?")
-	cacheBytes = describe("gauge", "watchfan_cache_bytes",
-		"How many bytes are the cached objects?")
-	cacheHistoryEvents = describe("gauge", "watchfan_cache_history_events",
-		"How many past events are kept, from which clients resume? At most --history-frames.")
-	cacheHistoryBytes = describe("gauge", "watchfan_cache_history_bytes",
-		"How many bytes are the past events, from which clients resume? At most --history-bytes.")
-	freshnessProofs = describe("counter", "watchfan_freshness_proofs_total",
-		"How often is the cache proved to be as new as a consistent read asks, how, and does it come about?")
-	freshnessProofSeconds = describe("counter", "watchfan_freshness_proof_seconds_total",
-		"How long do proofs of freshness take, all in all?")
+	laneSynced = exposition.Describe("gauge", "watchfan_lane_synced",
+		"1 once the collection has been listed and clients are served from the cache, 0 before.")
+	upstreamWatches = exposition.Describe("gauge", "watchfan_upstream_watches",
+		"1 while the upstream watch is open, 0 while it is broken.")
+	upstreamEvents = exposition.Describe("counter", "watchfan_upstream_events_total",
+		"Changes received from kube-apiserver.")
+	upstreamEventBytes = exposition.Describe("counter", "watchfan_upstream_event_bytes_total",
+		"Bytes of the changes received from kube-apiserver, before any compression.")
+	upstreamWatchBreaks = exposition.Describe("counter", "watchfan_upstream_watch_breaks_total",
+		"Times that the upstream watch broke.")
+	upstreamRelists = exposition.Describe("counter", "watchfan_upstream_relists_total",
+		"Times that the collection was listed again.")
+	upstreamResets = exposition.Describe("counter", "watchfan_upstream_resets_total",
+		"Times that all clients had to start again because upstream went back in time.")
+	upstreamReencodings = exposition.Describe("counter", "watchfan_upstream_reencodings_total",
+		"Times that all clients had to start again because upstream writes the same objects differently.")
+	laneWatchers = exposition.Describe("gauge", "watchfan_lane_watchers",
+		"Watches of clients, by resource.")
+	deliveredEvents = exposition.Describe("counter", "watchfan_delivered_events_total",
+		"Events written to clients. Each event counts once for each client; initial events and bookmarks count.")
+	deliveredBytes = exposition.Describe("counter", "watchfan_delivered_bytes_total",
+		"Bytes of events written to clients, after any compression and without TLS.")
+	cachedRequests = exposition.Describe("counter", "watchfan_cached_requests_total",
+		"Requests answered from the cache. Watches count when they begin.")
+	cacheObjects = exposition.Describe("gauge", "watchfan_cache_objects",
+		"Objects in the cache.")
+	cacheBytes = exposition.Describe("gauge", "watchfan_cache_bytes",
+		"Bytes of the objects in the cache.")
+	cacheHistoryEvents = exposition.Describe("gauge", "watchfan_cache_history_events",
+		"Past events that are kept for clients to resume from. At most --history-frames.")
+	cacheHistoryBytes = exposition.Describe("gauge", "watchfan_cache_history_bytes",
+		"Bytes of the past events that are kept for clients to resume from. At most --history-bytes.")
+	freshnessProofs = exposition.Describe("counter", "watchfan_freshness_proofs_total",
+		"Attempts to prove that the cache is as new as a consistent read requires, by method and result.")
+	freshnessProofSeconds = exposition.Describe("counter", "watchfan_freshness_proof_seconds_total",
+		"Time spent on proofs of freshness.")
 )
 
 // laneMetrics are the metrics of one lane, registered while its lane lives.

@@ -138,11 +138,3 @@ func (r *cachedRead) envelope(snapshot fanout.Snapshot, x extent) (head, tail []
 	}
 	return r.lane.form.Load().Envelope(meta, x.items, x.bytes)
 }
-
-// namespacePrefix is what keys within the request's collection begin with.
-func (req *request) namespacePrefix() string {
-	if req.namespace == "" {
-		return ""
-	}
-	return req.namespace + "/"
-}

@@ -114,14 +114,6 @@ func mayLast(ctx *fasthttp.RequestCtx) bool {
 		bytes.HasSuffix(path, []byte("/log")) || bytes.Contains(path, []byte("/proxy"))
 }
 
-// upgradeType returns the protocol that the client asks to change to, "" when it asks for none.
-func upgradeType(ctx *fasthttp.RequestCtx) string {
-	if !ctx.Request.Header.IsHTTP11() || !ctx.Request.Header.ConnectionUpgrade() {
-		return ""
-	}
-	return string(ctx.Request.Header.Peek("Upgrade"))
-}
-
 // hopByHop are the headers that concern one connection only (RFC 9110, section 7.6.1), and those that net/http sets itself.
 var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"}

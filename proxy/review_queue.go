@@ -11,6 +11,8 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
 const (
@@ -215,12 +217,12 @@ func tooManyReviews() *metav1.Status {
 }
 
 var (
-	rejectedReviews = metrics.NewCounter(rejectedRequests + `{reason="access_reviews"}`)
+	rejectedReviews = rejections("access_reviews")
 
 	knownReviewsWaiting, strangersReviewsWaiting atomic.Int64
 
-	reviewsWaiting = describe("gauge", "watchfan_access_reviews_waiting",
-		"How many access reviews wait for their turn? known are those of clients that kube-apiserver has accepted lately, stranger those of tokens never seen.")
+	reviewsWaiting = exposition.Describe("gauge", "watchfan_access_reviews_waiting",
+		"Access reviews that wait for their turn. known: clients that kube-apiserver has accepted lately; stranger: tokens that are new to this proxy.")
 	_ = metrics.NewGauge(reviewsWaiting+`{client="known"}`, func() float64 { return float64(knownReviewsWaiting.Load()) })
 	_ = metrics.NewGauge(reviewsWaiting+`{client="stranger"}`, func() float64 { return float64(strangersReviewsWaiting.Load()) })
 )

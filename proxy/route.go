@@ -11,42 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// request is one get, list or watch that may be answered from a cache. Every
-// field is as the client sent it: the defaults of kube-apiserver (a watch from
-// resourceVersion "" that becomes a WatchList, say) are not applied yet. It owns
-// its memory and is immutable once parsed.
-type request struct {
-	verb         string // "get", "list" or "watch"
-	gvr          schema.GroupVersionResource
-	namespace    string // from the path; "" is all namespaces, or cluster scope; see scope
-	name         string // from the path: always for "get", never for "list"
-	selectorName string // the value of a metadata.name= term, what an authorizer sees as the name
-	legacyWatch  bool   // the deprecated /watch/ prefix
-
-	resourceVersion      string // "" or a decimal number without leading zeros
-	resourceVersionMatch string
-	continueToken        string
-	page                 page  // what continueToken says, on lists
-	limit                int64 // 0 is no limit; never negative
-	allowWatchBookmarks  bool
-	sendInitialEvents    *bool         // nil if not sent; set on watches only
-	probes               bool          // another watchfan asks how far upstream is; see lane.proveByWatch and lane.replay
-	timeoutSeconds       *int64        // nil if not sent; may be negative; means something on watches only
-	timeout              time.Duration // 0 if not sent; never negative; get and list only
-
-	labels    labels.Selector // never nil
-	fields    fields.Selector // never nil; names the object of a /watch/…/NAME path
-	rawLabels string
-	rawFields string
-
-	accepts []clause // at least one; see negotiate
-	pretty  bool     // indent JSON, whatever the clause says; get and list only
-	gzip    bool     // the client takes gzip
-	auditID string   // the Audit-ID header, or ""
-}
+const (
+	// viaPrefix begins the name of each watchfan in a request's Via header.
+	viaPrefix = "watchfan-"
+	// probeSeconds is the timeout of a watch that another watchfan uses as a probe. kube-apiserver sends
+	// such a watch a bookmark two seconds before the end, if not at once.
+	probeSeconds = 3
+)
 
 // parseRequest reads ctx as a get, list or watch whose answer has a form that
 // is served from caches.
@@ -106,21 +79,6 @@ func plainHeaders(h *fasthttp.RequestHeader) bool {
 		}
 	}
 	return true
-}
-
-func headerIs(key []byte, name string) bool {
-	return len(key) == len(name) && strings.EqualFold(string(key), name)
-}
-
-// firstHeader returns the first line of a header, as http.Header.Get does, and
-// whether there is one. It finds a header however its name is spelt.
-func firstHeader(h *fasthttp.RequestHeader, name string) (string, bool) {
-	for k, v := range h.All() {
-		if headerIs(k, name) {
-			return string(v), true
-		}
-	}
-	return "", false
 }
 
 // parsePath reads the forms
@@ -359,18 +317,4 @@ func plainResourceVersion(rv string) bool {
 	}
 	_, err := strconv.ParseUint(rv, 10, 64)
 	return err == nil && rv[0] != '0'
-}
-
-// scope returns the namespace whose objects req concerns, "" for all or for a
-// cluster-scoped resource. It reports false if the path does not exist for a
-// resource of that scope, such as namespaces/NS/nodes or pods/NAME.
-func (req *request) scope(info resourceInfo) (namespace string, ok bool) {
-	switch {
-	case info.namespaced:
-		return req.namespace, req.namespace != "" || req.name == ""
-	case req.namespace == "":
-		return "", true
-	default: // namespaces/NS itself, which carries its own namespace for authorization
-		return "", req.gvr.Group == "" && req.gvr.Resource == "namespaces" && req.name == req.namespace
-	}
 }

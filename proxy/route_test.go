@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
@@ -19,38 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
-
-// read makes the context of a request as fasthttp reads it off a connection. A
-// request line without a method or protocol is a GET.
-func read(line string, headers ...string) (*fasthttp.RequestCtx, error) {
-	if !strings.Contains(line, " ") {
-		line = "GET " + line + " HTTP/1.1"
-	}
-	raw := line + "\r\nHost: h\r\n"
-	for _, h := range headers {
-		raw += h + "\r\n"
-	}
-	ctx := new(fasthttp.RequestCtx)
-	return ctx, ctx.Request.Read(bufio.NewReader(strings.NewReader(raw + "\r\n")))
-}
-
-func mustRead(t *testing.T, line string, headers ...string) *fasthttp.RequestCtx {
-	t.Helper()
-	ctx, err := read(line, headers...)
-	if err != nil {
-		t.Fatalf("read %q %q: %v", line, headers, err)
-	}
-	return ctx
-}
-
-func mustParse(t *testing.T, line string, headers ...string) *request {
-	t.Helper()
-	req, ok := parseRequest(mustRead(t, line, headers...))
-	if !ok {
-		t.Fatalf("%s %q: not recognised", line, headers)
-	}
-	return req
-}
 
 func TestParsePath(t *testing.T) {
 	f := func(path, want string) {
@@ -304,10 +271,10 @@ func TestParseLegacyWatch(t *testing.T) {
 }
 
 func TestScope(t *testing.T) {
-	pods, nodes := resourceInfo{namespaced: true}, resourceInfo{}
-	f := func(path string, info resourceInfo, want string) {
+	const pods, nodes = true, false // namespaced or not
+	f := func(path string, namespaced bool, want string) {
 		t.Helper()
-		namespace, ok := mustParse(t, path).scope(info)
+		namespace, ok := mustParse(t, path).scope(namespaced)
 		if got := fmt.Sprint(namespace, ok); got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}

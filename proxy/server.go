@@ -85,7 +85,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorizer := newAuthorizer(upstream, &opts.Auth, opts.Audit.AuditLogPath != "", log)
+	authorizer := newAuthorizer(upstream, upstream.tokens, &opts.Auth, opts.Audit.AuditLogPath != "", log)
 	audit, err := newAuditLog(&opts.Audit, authorizer.owners, log)
 	if err != nil {
 		return nil, err

@@ -53,12 +53,6 @@ func (r *cachedRead) snapshotAt(rv uint64) (s fanout.Snapshot, ok bool) {
 	return r.lane.cache.SnapshotAt(rv)
 }
 
-// exact reports whether a list wants the state as of its resourceVersion and no other.
-func (req *request) exact() bool {
-	return req.verb == "list" && req.resourceVersion != "0" &&
-		(req.resourceVersionMatch == "Exact" || req.limit > 0 && req.resourceVersionMatch == "")
-}
-
 // current returns a state at least as new as the request.
 func (c *cachedReads) current(ctx context.Context, r *cachedRead) (fanout.Snapshot, bool) {
 	if r.filledSince() {

@@ -22,9 +22,6 @@ import (
 // Responses are not marked: they are kube-apiserver's, to the byte.
 type via string
 
-// viaPrefix is what all watchfans' names begin with.
-const viaPrefix = "watchfan-"
-
 func newVia() via { return via(viaPrefix + strings.ToLower(rand.Text())) }
 
 // mark adds us to a request.

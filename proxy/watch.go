@@ -40,7 +40,7 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	last := ctx.Request.Header.ConnectionClose() // the connection's last request
 	id := auditID(ctx)
 	head := watchHead(id, l.contentType(true), l.responseWarnings(), want.Gzip, last)
-	event, refused := c.audit.watchBegan(ctx, r, id)
+	event, refused := c.audit.watchBegan(ctx, r.audited(), id)
 	if refused != nil {
 		sub.Cancel()
 		c.lanes.release(l)
@@ -77,7 +77,7 @@ func (c *cachedReads) serveExpired(ctx *fasthttp.RequestCtx, r *cachedRead) {
 	l.writeWarnings(ctx)
 	event := l.errorFrame(expired(rv, l.cache.Progress())).Payload(nil)
 	ctx.Response.SetBodyStream(bytes.NewReader(event), -1)
-	began, refused := c.audit.watchBegan(ctx, r, string(ctx.Response.Header.Peek("Audit-Id")))
+	began, refused := c.audit.watchBegan(ctx, r.audited(), string(ctx.Response.Header.Peek("Audit-Id")))
 	if refused != nil {
 		writeStatus(ctx, refused)
 		return

@@ -16,27 +16,27 @@ const metricsFile = "../METRICS.md"
 
 const metricsHead = `# Metrics
 
-What ` + "`/metrics`" + ` on the admin port says, with the question that each metric answers. Besides these there are Go's and the process' own (` + "`go_*`, `process_*`" + `).
+What ` + "`/metrics`" + ` on the admin port says, and what each metric is. Besides these there are Go's and the process' own (` + "`go_*`, `process_*`" + `).
 Made from a running watchfan by ` + "`make deploytest`" + `, which fails when it is out of date.
 
 A *lane* is one resource in one representation (` + "`encoding`" + `) that is followed upstream; its series are there as long as it is.
 
-| metric | type | labels | unit | question |
+| metric | type | labels | unit | meaning |
 |---|---|---|---|---|
 `
 
-// document compares METRICS.md with what a watchfan that has been through everything says of itself. Each metric has a question, a type and a
+// document compares METRICS.md with what a watchfan that has been through everything says of itself. Each metric has a help text, a type and a
 // series, and Prometheus' own linter has nothing to say.
 func (l *load) document(t *testing.T) {
 	var ours bytes.Buffer
-	questions, types, series := make(map[string]string), make(map[string]string), make(map[string][]string)
+	helps, types, series := make(map[string]string), make(map[string]string), make(map[string][]string)
 	label := regexp.MustCompile(`([a-z_]+)="`)
 	for line := range strings.Lines(scrape(t, l.admin)) {
 		fields := strings.SplitN(strings.TrimSpace(line), " ", 4)
 		name, labels, _ := strings.Cut(fields[0], "{")
 		switch {
 		case fields[0] == "#" && len(fields) == 4 && fields[1] == "HELP":
-			questions[fields[2]] = fields[3]
+			helps[fields[2]] = fields[3]
 		case fields[0] == "#" && len(fields) == 4 && fields[1] == "TYPE":
 			types[fields[2]] = fields[3]
 		case strings.HasPrefix(name, "watchfan_"):
@@ -45,7 +45,7 @@ func (l *load) document(t *testing.T) {
 					name = base
 				}
 			}
-			if questions[name] == "" {
+			if helps[name] == "" {
 				t.Errorf("%s is not described where it is defined", name)
 			}
 			series[name] = append(series[name], "")
@@ -59,7 +59,7 @@ func (l *load) document(t *testing.T) {
 	}
 
 	table := metricsHead
-	for _, name := range slices.Sorted(maps.Keys(questions)) {
+	for _, name := range slices.Sorted(maps.Keys(helps)) {
 		if len(series[name]) == 0 {
 			t.Errorf("%s has no series", name)
 		}
@@ -75,7 +75,7 @@ func (l *load) document(t *testing.T) {
 				unit = u
 			}
 		}
-		table += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, types[name], strings.Join(labels, ", "), unit, questions[name])
+		table += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, types[name], strings.Join(labels, ", "), unit, helps[name])
 	}
 	if *update {
 		if err := os.WriteFile(metricsFile, []byte(table), 0o644); err != nil {

@@ -1,4 +1,4 @@
-package proxy_test
+package exposition_test
 
 import (
 	"bytes"
@@ -7,20 +7,23 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
-	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
-// Each of our series stands under its metric's question and type, which come once; a series that nobody has described stands at the end.
-func TestWriteMetrics(t *testing.T) {
+var pairs = exposition.Describe("counter", "watchfan_pairs_total", "Pairs.")
+
+// TestWrite: each series stands under the help text and the type of its metric, which come once. A series
+// that nobody has described stands at the end.
+func TestWrite(t *testing.T) {
 	set := metrics.NewSet()
 	set.NewCounter("watchfan_stranger_total")
-	set.NewCounter(`watchfan_upstream_events_total{resource="one"}`)
+	set.NewCounter(pairs + `{resource="one"}`)
 	set.NewCounter("watchfan_other_total")
-	set.NewCounter(`watchfan_upstream_events_total{resource="two"}`)
+	set.NewCounter(pairs + `{resource="two"}`)
 	metrics.RegisterSet(set)
 	defer metrics.UnregisterSet(set, true)
 	var text bytes.Buffer
-	proxy.WriteMetrics(&text)
+	exposition.Write(&text)
 
 	head := make(map[string]int)
 	under, strangers := "", 0
@@ -29,7 +32,7 @@ func TestWriteMetrics(t *testing.T) {
 		switch {
 		case fields[0] == "#" && fields[1] == "HELP":
 			under = fields[2]
-			if head[under]++; head[under] > 1 || !strings.HasPrefix(under, "watchfan_") || !strings.HasSuffix(line, "?\n") && !strings.HasSuffix(line, ".\n") {
+			if head[under]++; head[under] > 1 || !strings.HasPrefix(under, "watchfan_") || !strings.HasSuffix(line, ".\n") {
 				t.Errorf("%s", line)
 			}
 		case fields[0] == "#":
@@ -42,10 +45,11 @@ func TestWriteMetrics(t *testing.T) {
 			t.Errorf("%s under %s", line, under)
 		}
 	}
-	if strangers != 2 || head["watchfan_upstream_events_total"] != 1 || head["watchfan_delivery_duration_seconds"] != 1 {
+	if strangers != 2 || head[pairs] != 1 || head["watchfan_delivery_duration_seconds"] != 1 {
 		t.Errorf("%d strangers in\n%s", strangers, text.String())
 	}
-	const both = "\nwatchfan_upstream_events_total{resource=\"one\"} 0\nwatchfan_upstream_events_total{resource=\"two\"} 0\n"
+	const both = "\n# HELP watchfan_pairs_total Pairs.\n# TYPE watchfan_pairs_total counter\n" +
+		"watchfan_pairs_total{resource=\"one\"} 0\nwatchfan_pairs_total{resource=\"two\"} 0\n"
 	if !strings.Contains(text.String(), both) || !strings.Contains(text.String(), "\nprocess_open_fds ") || !strings.Contains(text.String(), "\ngo_goroutines ") {
 		t.Errorf("got\n%s", text.String())
 	}

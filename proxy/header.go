@@ -1,0 +1,39 @@
+package proxy
+
+import (
+	"strings"
+
+	"github.com/valyala/fasthttp"
+)
+
+// impersonatePrefix begins the names of all headers by which one user acts as another.
+const impersonatePrefix = "Impersonate-"
+
+// upgradeType returns the protocol that the client asks to change to; "" for none.
+func upgradeType(ctx *fasthttp.RequestCtx) string {
+	if !ctx.Request.Header.IsHTTP11() || !ctx.Request.Header.ConnectionUpgrade() {
+		return ""
+	}
+	return string(ctx.Request.Header.Peek("Upgrade"))
+}
+
+// headerIs reports whether key, as it was sent, is the header called name.
+func headerIs(key []byte, name string) bool {
+	return len(key) == len(name) && strings.EqualFold(string(key), name)
+}
+
+// hasPrefixFold reports whether s begins with prefix, in upper or lower case.
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+// firstHeader returns the first line of a header, as http.Header.Get does, and
+// whether there is one. It finds a header however its name is spelt.
+func firstHeader(h *fasthttp.RequestHeader, name string) (string, bool) {
+	for k, v := range h.All() {
+		if headerIs(k, name) {
+			return string(v), true
+		}
+	}
+	return "", false
+}

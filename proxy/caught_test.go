@@ -139,7 +139,8 @@ func TestPanicInSink(t *testing.T) {
 		s.read.Store(&read)
 		s.readable()
 		<-gone
-		s.Evicted(fanout.State{}) // without a watcher
+		s.evicted = func(fanout.State) { panic("evicted") }
+		s.Evicted(fanout.State{})
 		s.ended = func(fanout.Reason, bool) { panic("ended") }
 		s.End(fanout.Gone, false)
 		<-dropped

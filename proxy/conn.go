@@ -139,12 +139,12 @@ func (cs *connections) hijack(ctx *fasthttp.RequestCtx, serve func(*hijacked)) {
 	cs.mu.Lock()
 	cs.setLocked(c, fasthttp.StateHijacked)
 	cs.mu.Unlock()
-	slot := slotOf(ctx)
+	held := slotOf(ctx)
 	ctx.HijackSetNoResponse(true)
 	// A new goroutine, because fasthttp's keeps the request context and a read buffer alive until the handler returns.
 	ctx.Hijack(func(c net.Conn) {
 		h := cs.takeOver(c)
-		h.slot = slot
+		h.slot = held
 		go func() {
 			defer caught(cs.log, "connection taken over", h.Close)
 			serve(h)
@@ -212,12 +212,33 @@ func (cs *connections) closeAll() int {
 	return len(cs.open)
 }
 
+// slot is what a request holds while it lasts. Release gives it up, and may be called more than once.
+type slot interface{ Release() }
+
+// noSlot is the slot of a request that holds nothing.
+type noSlot struct{}
+
+func (noSlot) Release() {}
+
+// slotKey is where a request's context has its slot.
+type slotKey struct{}
+
+// holdSlot has s released when the request of ctx has ended: by the handler's caller, or by whoever takes its connection over.
+func holdSlot(ctx *fasthttp.RequestCtx, s slot) { ctx.SetUserValue(slotKey{}, s) }
+
+func slotOf(ctx *fasthttp.RequestCtx) slot {
+	if s, ok := ctx.UserValue(slotKey{}).(slot); ok {
+		return s
+	}
+	return noSlot{}
+}
+
 // hijacked is a client connection that fasthttp has given up to us. Conn may be written by one goroutine while another is in
 // WaitRead; the other methods are for the goroutine that owns the connection.
 type hijacked struct {
 	cs   *connections
-	conn net.Conn   // as accepted
-	slot *watchSlot // released by Resume and Close; nil is none
+	conn net.Conn // as accepted
+	slot slot     // released by Resume and Close
 
 	stopped atomic.Bool // set by StopRead: WaitRead is to return, or not to begin
 
@@ -279,7 +300,7 @@ func (h *hijacked) Read(p []byte) (int, error) {
 // It blocks until the connection is closed or taken over again.
 func (h *hijacked) Resume() {
 	h.StopRead()
-	h.slot.release()
+	h.slot.Release()
 	_ = h.conn.SetDeadline(time.Time{})
 	h.cs.mu.Lock()
 	last := h.cs.lastLocked(h.conn)
@@ -303,7 +324,7 @@ func (h *hijacked) Resume() {
 // Close closes the connection. It may be called from any goroutine, and more than once.
 func (h *hijacked) Close() {
 	_ = h.conn.Close()
-	h.slot.release()
+	h.slot.Release()
 	h.cs.mu.Lock()
 	defer h.cs.mu.Unlock()
 	h.cs.removeLocked(h.conn)

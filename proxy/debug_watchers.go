@@ -119,14 +119,3 @@ func (p *watchersPage) one(id uint64) *WatcherStatus {
 	}
 	return nil
 }
-
-// logEvicted says why a watch was evicted: in the log with numbers, but without the user's name, and in the metrics.
-func (c *cachedReads) logEvicted(w *watcher, e *evidence) {
-	v := e.verdict(e.evictedFor())
-	evictions[v.Reason].Inc()
-	t := cmp.Or(e.tcp, &TCPInfo{})
-	c.log.Info("Evicted watch", "id", w.id, "resource", w.lane.resource(), "client", w.conn.RemoteAddr().String(), "userAgent", w.userAgent.Value(),
-		"reason", v.Reason, "message", v.Message,
-		"lagEvents", e.state.LagEvents, "lagBytes", e.state.LagBytes, "lag", e.lag().Round(time.Millisecond), "parks", e.state.Parks,
-		"queuedBytes", t.QueuedBytes, "windowBytes", t.WindowBytes, "unackedSegments", t.UnackedSegments, "resentSegments", t.ResentSegments, "rtt", t.RTT.duration())
-}

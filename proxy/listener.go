@@ -47,6 +47,29 @@ func (l limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
+// clientListener wraps accepted connections: their arrival takes turns, and with tls they are made for TLS to be put on top.
+type clientListener struct {
+	net.Listener
+	arrivals *arrivals
+	tls      bool
+}
+
+func (l clientListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		c.Close()
+		return nil, errors.New("accepted a connection that is not TCP")
+	}
+	if l.tls {
+		return &gatherConn{TCPConn: t, arrival: &arrival{all: l.arrivals}}, nil
+	}
+	return &arrivingConn{TCPConn: t, arrival: arrival{all: l.arrivals}}, nil
+}
+
 // passing reports whether accepting may succeed later.
 func passing(err error) bool {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {

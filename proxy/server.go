@@ -390,7 +390,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	})
 	defer func() {
 		if !ctx.Hijacked() { // or whoever has taken the connection over does so
-			slotOf(ctx).release()
+			slotOf(ctx).Release()
 		}
 	}()
 	s.conns.serving(ctx.Conn())
@@ -466,7 +466,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 		return false
 	}
 	if slot != nil {
-		ctx.SetUserValue(slotKey{}, slot)
+		holdSlot(ctx, slot)
 	}
 	if ok && id.kind != kindAnonymous {
 		return s.cached.serve(ctx, id, req)

@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -163,4 +165,15 @@ func (w *watcher) evidence(st fanout.State, unreachable bool) *evidence {
 		e.tcp = t
 	}
 	return e
+}
+
+// logEvicted logs why the watch was evicted, with numbers but without the user's name, and counts it.
+func (w *watcher) logEvicted(e *evidence, log *slog.Logger) {
+	v := e.verdict(e.evictedFor())
+	evictions[v.Reason].Inc()
+	t := cmp.Or(e.tcp, &TCPInfo{})
+	log.Info("Evicted watch", "id", w.id, "resource", w.lane.resource(), "client", w.conn.RemoteAddr().String(), "userAgent", w.userAgent.Value(),
+		"reason", v.Reason, "message", v.Message,
+		"lagEvents", e.state.LagEvents, "lagBytes", e.state.LagBytes, "lag", e.lag().Round(time.Millisecond), "parks", e.state.Parks,
+		"queuedBytes", t.QueuedBytes, "windowBytes", t.WindowBytes, "unackedSegments", t.UnackedSegments, "resentSegments", t.ResentSegments, "rtt", t.RTT.duration())
 }

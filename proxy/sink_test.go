@@ -113,7 +113,7 @@ func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client ne
 			t.Fatal(err)
 		}
 	}
-	s = testSink{newSink(served, p), make(chan bool, 1)}
+	s = testSink{newSink(served, p, nil, sinkEvents{}), make(chan bool, 1)}
 	s.ended = func(_ fanout.Reason, complete bool) { s.endc <- complete }
 	return s, served, client, tap
 }

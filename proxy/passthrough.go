@@ -23,9 +23,6 @@ import (
 )
 
 const (
-	// stallTimeout is how long one write to a client, or one read of its request's body, may take without any progress.
-	stallTimeout = 60 * time.Second
-
 	// halfCloseGrace is how long the other direction of an upgraded connection may go on once one has ended.
 	halfCloseGrace = 30 * time.Second
 
@@ -47,6 +44,12 @@ type passthrough struct {
 
 	requests context.Context // ends the ordinary requests
 	streams  context.Context // ends watches, logs and upgrades
+}
+
+// newPassthrough returns what forwards requests to upstream. The ordinary ones end with requests; watches, logs and upgrades
+// with streams. front says which headers are not forwarded.
+func newPassthrough(requests, streams context.Context, upstream *Upstream, front *frontProxies, conns *connections, audit *auditLog, log *slog.Logger) *passthrough {
+	return &passthrough{upstream: upstream, front: front, conns: conns, audit: audit, log: log, requests: requests, streams: streams}
 }
 
 // serve forwards the request of ctx in the name of id.
@@ -263,9 +266,6 @@ type requestBody struct {
 	total       int       // bytes that stream has brought
 	kept        []byte    // those bytes, while they are no more than maxKeptBody
 }
-
-// maxKeptBody is the longest body, in bytes, that can be sent again: nearly every object's.
-const maxKeptBody = 64 << 10
 
 var (
 	errBodyReleased = errors.New("request body released: the response is complete")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -81,4 +82,34 @@ func plain(target string) bool {
 		}
 	}
 	return true
+}
+
+// panickingBody panics as soon as anything of it is used.
+type panickingBody struct{}
+
+func (panickingBody) Read([]byte) (int, error) { panic("read") }
+func (panickingBody) Close() error             { panic("close") }
+
+// net/http reads a request's body on its own goroutines: a panic there fails that request.
+func TestPanicInRequestBody(t *testing.T) {
+	c, other := net.Pipe()
+	t.Cleanup(func() { c.Close(); other.Close() })
+	b := &requestBody{conn: c, length: 4, stream: panickingBody{}, log: slog.New(slog.DiscardHandler)}
+	if _, err := io.ReadAll(&bodyAttempt{body: b}); !errors.Is(err, errPanicked) {
+		t.Errorf("%v, want %v", err, errPanicked)
+	}
+}
+
+// fasthttp reads a response's body beside others: a panic there fails that response.
+func TestPanicInResponseBody(t *testing.T) {
+	c, other := net.Pipe()
+	t.Cleanup(func() { c.Close(); other.Close() })
+	b := &responseBody{ReadCloser: panickingBody{}, conn: c, request: &requestBody{conn: c}, log: slog.New(slog.DiscardHandler)}
+	if _, err := b.WriteTo(io.Discard); !errors.Is(err, errPanicked) {
+		t.Errorf("WriteTo: %v, want %v", err, errPanicked)
+	}
+	passthroughInFlight.Add(1) // Close takes it back
+	if err := b.Close(); !errors.Is(err, errPanicked) {
+		t.Errorf("Close: %v, want %v", err, errPanicked)
+	}
 }

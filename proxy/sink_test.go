@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -342,4 +343,46 @@ func TestSinkRoom(t *testing.T) {
 			t.Errorf("%v, blocked %d times", err, blocks)
 		}
 	})
+}
+
+// panickingRaw is a socket that panics.
+type panickingRaw struct{}
+
+func (panickingRaw) Control(func(uintptr)) error    { panic("control") }
+func (panickingRaw) Read(func(uintptr) bool) error  { panic("read") }
+func (panickingRaw) Write(func(uintptr) bool) error { panic("write") }
+
+// The flusher's shards and the poller serve all watches: a panic in one watch's sink is that watch's error.
+func TestPanicInSink(t *testing.T) {
+	for _, polled := range []bool{true, false} {
+		s, _, _, _ := sinkPair(t, sinkWay{polled: polled})
+		s.log = slog.New(slog.DiscardHandler)
+		if !polled {
+			s.poller = nil
+		}
+		gone, dropped := make(chan bool, 4), make(chan bool, 4)
+		s.gone, s.drop = func() { gone <- true }, func() { dropped <- true }
+		s.raw = panickingRaw{}
+		if blocked, err := s.Write([][]byte{[]byte("event")}); blocked || !errors.Is(err, errPanicked) {
+			t.Errorf("Write: %t, %v", blocked, err)
+		}
+		drained := make(chan error, 1)
+		s.Drain(func(err error) { drained <- err })
+		if err := <-drained; !errors.Is(err, errPanicked) {
+			t.Errorf("Drain: %v", err)
+		}
+		done := func(error) {}
+		s.drained.Store(&done)
+		s.writable()
+		<-gone
+		read := func() { panic("read") }
+		s.read.Store(&read)
+		s.readable()
+		<-gone
+		s.evicted = func(fanout.State) { panic("evicted") }
+		s.Evicted(fanout.State{})
+		s.ended = func(fanout.Reason, bool) { panic("ended") }
+		s.End(fanout.Gone, false)
+		<-dropped
+	}
 }

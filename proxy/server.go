@@ -42,6 +42,7 @@ type Server struct {
 	cached      *cachedReads
 	admission   *admission
 	memory      *memory
+	check       *upstreamCheck
 	health      *health
 	front       *fasthttp.Server // the insecure and the secure port
 	conns       *connections     // the front's
@@ -111,9 +112,10 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.cached.lanes.short, s.cached.lanes.full = s.memory.short, s.memory.full
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
 	s.cached.refuse = s.admission.refuse
-	s.health.watchers = &watchersPage{cached: s.cached}
+	s.check = newUpstreamCheck(upstream, log)
+	s.health.watchers = newWatchersPage(&s.cached.watchers, s.cached.flusher, s.check.ok)
 	s.health.add("resident-resources", s.cached.residentSynced)
-	s.health.pages = adminPages(s)
+	s.health.pages = adminPages(lanesPage(s.debugState))
 	s.admin = &fasthttp.Server{
 		Handler:               s.serveAdmin,
 		Logger:                fasthttpLogger{log},
@@ -272,10 +274,8 @@ func (s *Server) Run(ctx context.Context) error {
 		defer s.audit.close()
 	}
 	var background sync.WaitGroup
-	check := newUpstreamCheck(s.upstream, s.log)
-	s.health.add("upstream", check.ok)
-	s.health.watchers.upstream = check.ok
-	background.Go(func() { check.run(s.ctx) })
+	s.health.add("upstream", s.check.ok)
+	background.Go(func() { s.check.run(s.ctx) })
 	background.Go(s.cached.run)
 	background.Go(func() { s.memory.run(s.ctx) })
 

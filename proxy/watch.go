@@ -47,7 +47,9 @@ func (c *cachedReads) wanted(ctx *fasthttp.RequestCtx, r *cachedRead) fanout.Req
 // streamWatch takes over the connection of ctx and writes there what sub brings.
 func (c *cachedReads) streamWatch(ctx *fasthttp.RequestCtx, r *cachedRead, sub *fanout.Subscription, gzip bool) {
 	l := r.lane
-	s := &servedWatch{cached: c, watcher: newWatcher(ctx, r, sub, gzip), last: ctx.Request.Header.ConnectionClose()}
+	scope := watchScope{namespace: r.namespace, name: r.name, labels: r.rawLabels, fields: r.rawFields}
+	w := newWatcher(ctx, l, sub, r.id.shownName(), scope, gzip)
+	s := &servedWatch{cached: c, watcher: w, last: ctx.Request.Header.ConnectionClose()}
 	id := auditID(ctx)
 	head := watchHead(id, l.contentType(true), l.responseWarnings(), gzip, s.last)
 	event, refused := c.audit.watchBegan(ctx, r, id)

@@ -3,8 +3,6 @@ package proxy
 import (
 	"cmp"
 	"crypto/tls"
-	"encoding/base64"
-	"encoding/json"
 	"log/slog"
 	"net"
 	"strings"
@@ -17,8 +15,8 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// watchers is the register of the watches that are served from a cache: 88 bytes for each, besides what others need too.
-// It may be used from any goroutine.
+// watchers is the register of the watches that are served from a cache. It adds 88 bytes to each. It may be used from any
+// goroutine.
 type watchers struct {
 	mu   sync.Mutex
 	last uint64     // id
@@ -43,27 +41,28 @@ type watcher struct {
 // watchScope is what of its resource a watch asks for, as the client wrote it.
 type watchScope struct{ namespace, name, labels, fields string }
 
-// maxShown is how much is kept of what a client says of itself or of its selectors, in bytes.
+// maxShown bounds, in bytes, what is kept of a client's user agent, of its name and of each selector.
 const maxShown = 256
 
-func newWatcher(ctx *fasthttp.RequestCtx, r *cachedRead, sub *fanout.Subscription, gzip bool) *watcher {
+// newWatcher returns the watch of ctx, which sub is for and user, as it is shown, has begun.
+func newWatcher(ctx *fasthttp.RequestCtx, l *lane, sub *fanout.Subscription, user string, scope watchScope, gzip bool) *watcher {
 	conn := accepted(ctx.Conn())
 	_, secure := conn.(*tls.Conn)
 	return &watcher{
 		sub:       sub,
-		lane:      r.lane,
+		lane:      l,
 		conn:      tcpConn(conn),
-		user:      unique.Make(shown(r.id.shownName())),
+		user:      unique.Make(shown(user)),
 		userAgent: unique.Make(shown(string(ctx.UserAgent()))),
-		scope:     unique.Make(watchScope{shown(r.namespace), shown(r.name), shown(r.rawLabels), shown(r.rawFields)}),
+		scope:     unique.Make(watchScope{shown(scope.namespace), shown(scope.name), shown(scope.labels), shown(scope.fields)}),
 		started:   fanout.Now(),
-		changes:   r.lane.metrics.events.Get(),
+		changes:   l.metrics.events.Get(),
 		tls:       secure,
 		gzip:      gzip,
 	}
 }
 
-// shown returns s as it may be shown on a terminal, on a line, and at most so much of it.
+// shown returns s as one line that a terminal may show, of at most maxShown bytes.
 func shown(s string) string {
 	if len(s) > maxShown {
 		s = s[:maxShown-len("…")] + "…"
@@ -74,43 +73,6 @@ func shown(s string) string {
 		}
 		return c
 	}, strings.ToValidUTF8(s, "\ufffd"))
-}
-
-// shownName is what is shown of an identity to those who may look at watches: a user's name, where we know it. What a
-// service account's token says of its owner is true, for kube-apiserver has accepted it; other tokens say nothing that we could read.
-func (id identity) shownName() string {
-	switch {
-	case id.user != nil:
-		return id.user.name
-	case id.kind == kindToken:
-		if name, ok := tokenSubject(id.token); ok {
-			return name
-		}
-	}
-	return "(" + id.kind.String() + ")"
-}
-
-// tokenSubject returns the user that a service account's token is for: its subject (RFC 7519, section 4.1.2). Other tokens' is not always a
-// user's name.
-func tokenSubject(token string) (name string, ok bool) {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 || len(parts[1]) > 8<<10 {
-		return "", false
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return "", false
-	}
-	var claims struct {
-		Subject string `json:"sub"`
-	}
-	if json.Unmarshal(payload, &claims) != nil {
-		return "", false
-	}
-	if _, _, ok := serviceAccount(claims.Subject); !ok {
-		return "", false
-	}
-	return claims.Subject, true
 }
 
 func (ws *watchers) add(w *watcher) {
@@ -150,7 +112,7 @@ func (ws *watchers) selected(match func(*watcher) bool) (matching []*watcher, al
 	return matching, len(ws.open)
 }
 
-// evidence gathers what speaks for one verdict or another. It asks the kernel, which takes 2 µs.
+// evidence gathers what a verdict is reached on. It asks the kernel, which takes 2 µs.
 func (w *watcher) evidence(st fanout.State, unreachable bool) *evidence {
 	e := &evidence{
 		now:      time.Now(),

@@ -1,0 +1,29 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+// laneHealth is how a lane is doing.
+type laneHealth struct {
+	resource    string
+	brokenSince time.Time // zero while there is a watch upstream
+	heard       time.Time // when upstream last said anything on it
+	lastChange  time.Time // zero for never
+	unreachable bool      // kube-apiserver fails its readiness check
+	noBookmarks bool      // upstream sends none of the resource
+}
+
+// health returns how the lane is doing. unreachable says whether kube-apiserver fails its readiness check.
+func (l *lane) health(unreachable bool) laneHealth {
+	return laneHealth{
+		resource:    l.resource(),
+		brokenSince: fanout.Instant(l.brokenSince.Load()).Time(),
+		heard:       fanout.Instant(l.heard.Load()).Time(),
+		lastChange:  fanout.Instant(l.lastChange.Load()).Time(),
+		unreachable: unreachable,
+		noBookmarks: l.uncached(),
+	}
+}

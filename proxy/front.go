@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -90,4 +91,12 @@ func (l fasthttpLogger) Printf(format string, args ...any) {
 		}
 	}
 	l.log.Debug("Connection failed", "err", fmt.Sprintf(format, args...))
+}
+
+// discardBody reads what is left of a body, if that is little and comes soon, and reports whether that was all of it.
+// Closing a connection with unread bytes resets it, and the client may lose the response.
+func discardBody(c net.Conn, stream io.Reader) (all bool) {
+	_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	n, err := io.CopyN(io.Discard, stream, 256<<10)
+	return err == io.EOF && n < 256<<10
 }

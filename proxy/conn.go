@@ -24,8 +24,8 @@ const maxKept = 64 << 10
 // longAgo as a read deadline makes a blocked Read return at once.
 var longAgo = time.Unix(1, 0)
 
-// connections knows every client connection, whether fasthttp reads it or we have taken it over, so that shutdown can
-// wait for all of them and leave none behind.
+// connections knows every client connection, whether fasthttp reads it or we have taken it over. So shutdown can wait for
+// all of them and leave none behind.
 type connections struct {
 	server *fasthttp.Server // immutable once serving
 	maxAge time.Duration    // Options.MaxConnectionAge
@@ -73,8 +73,8 @@ func (cs *connections) stateChanged(c net.Conn, state fasthttp.ConnState) {
 	// StateHijacked after hijack, when the connection's new owner may have closed it already.
 }
 
-// setLocked notes what is happening on a connection. When it is first heard of, it is decided how old it may get: a tenth more or less than
-// the others, so that those that have come together do not leave together.
+// setLocked notes what is happening on a connection. For a new one it decides how old it may get: up to a tenth more or less
+// than maxAge. So connections that come together do not leave together.
 func (cs *connections) setLocked(c net.Conn, state fasthttp.ConnState) {
 	known, ok := cs.open[c]
 	if !ok && cs.maxAge > 0 {
@@ -133,7 +133,8 @@ func (cs *connections) checkEmptyLocked() {
 }
 
 // hijack takes the connection of ctx from fasthttp once its handler has returned, without a response, and calls serve on a
-// goroutine of its own. serve must end in Resume or Close; if it panics, the connection is closed. Nothing of ctx may be used in serve.
+// goroutine of its own. serve, or what it starts, must call Resume or Close in the end. If serve panics, the connection is
+// closed. serve may use nothing of ctx.
 func (cs *connections) hijack(ctx *fasthttp.RequestCtx, serve func(*hijacked)) {
 	c := accepted(ctx.Conn())
 	cs.mu.Lock()
@@ -295,9 +296,8 @@ func (h *hijacked) Read(p []byte) (int, error) {
 	return h.conn.Read(p)
 }
 
-// Resume gives the connection back to the server for the client's next request, or closes it if there is to be none. The response must have
-// been complete.
-// It blocks until the connection is closed or taken over again.
+// Resume gives the connection back to the server for the client's next request, or closes it if it may carry none. The
+// response must be complete. Resume blocks until the connection is closed or taken over again.
 func (h *hijacked) Resume() {
 	h.StopRead()
 	h.slot.Release()

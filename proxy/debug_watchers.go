@@ -16,7 +16,7 @@ import (
 
 const watchersPath = "/debug/watchers"
 
-// patience is how long a shard may take to say how its watches stand.
+// patience is how long a shard may take to describe its watches.
 const patience = 2 * time.Second
 
 // watchersPage answers /debug/watchers and /debug/watchers/{id}.
@@ -33,7 +33,7 @@ func newWatchersPage(ws *watchers, flusher *fanout.Flusher, upstream func() erro
 	return &watchersPage{watchers: ws, flusher: flusher, upstream: upstream}
 }
 
-// serve answers about the watch that id names, and about all if it is empty.
+// serve answers with the watch that id names, or with the list of all if id is empty.
 func (p *watchersPage) serve(ctx *fasthttp.RequestCtx, id string) {
 	ctx.Response.Header.Set("Cache-Control", "no-cache, private")
 	if !ctx.IsGet() && !ctx.IsHead() {

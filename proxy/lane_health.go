@@ -10,10 +10,10 @@ import (
 type laneHealth struct {
 	resource    string
 	brokenSince time.Time // zero while there is a watch upstream
-	heard       time.Time // when upstream last said anything on it
+	heard       time.Time // when the upstream watch last brought anything
 	lastChange  time.Time // zero for never
 	unreachable bool      // kube-apiserver fails its readiness check
-	noBookmarks bool      // upstream sends none of the resource
+	noBookmarks bool      // upstream has no bookmarks for the resource
 }
 
 // health returns how the lane is doing. unreachable says whether kube-apiserver fails its readiness check.
@@ -27,3 +27,6 @@ func (l *lane) health(unreachable bool) laneHealth {
 		noBookmarks: l.uncached(),
 	}
 }
+
+// changes is how many changes upstream has sent.
+func (l *lane) changes() uint64 { return l.metrics.events.Get() }

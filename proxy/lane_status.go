@@ -30,13 +30,13 @@ type laneStatus struct {
 	Since    time.Time `json:"since"` // of the state
 
 	ResourceVersion       string `json:"resourceVersion"`
-	OldestResourceVersion string `json:"oldestResourceVersion"` // that a watch can go on from without asking upstream
+	OldestResourceVersion string `json:"oldestResourceVersion"` // from which a watch can resume without asking upstream
 	Objects               int    `json:"objects"`
 	Bytes                 int64  `json:"bytes"`
 	HistoryEvents         int    `json:"historyEvents"`
 	HistoryBytes          int64  `json:"historyBytes"`
 	Clients               int    `json:"clients"`
-	Filters               int    `json:"filters"` // that clients have and that differ
+	Filters               int    `json:"filters"` // different ones of the clients
 
 	LastChange *time.Time `json:"lastChange,omitempty"`
 	LastHeard  *time.Time `json:"lastHeard,omitempty"`  // when the upstream watch last brought anything, or began
@@ -105,7 +105,7 @@ func (l *lane) status(users int, idleSince time.Time) laneStatus {
 		Filters:               s.Groups,
 		LastChange:            shownInstant(now, l.lastChange.Load()),
 		LastHeard:             shownInstant(now, l.heard.Load()),
-		Events:                l.metrics.events.Get(),
+		Events:                l.changes(),
 		DeliveredEvents:       events,
 		DeliveredBytes:        bytes,
 		Breaks:                l.metrics.breaks.Get(),

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// patientListener waits when the process or the system is out of file descriptors or memory, where fasthttp would stop serving.
+// patientListener waits while the process or the system is out of file descriptors or memory. fasthttp would stop serving.
 type patientListener struct {
 	net.Listener
 }
@@ -22,15 +22,15 @@ func (l patientListener) Accept() (net.Conn, error) {
 	}
 }
 
-// limitedListener resets connections beyond the most that clients may have at once, and any while memory is spent. A reset costs nothing,
-// where an answer would take a TLS handshake and somebody to wait for it; a connection left in the backlog would keep its client from trying
-// another replica. Clients of Kubernetes try again.
+// limitedListener resets connections beyond the most that clients may have at once, and all connections while memory is
+// spent. A reset costs nothing, while an answer would take a TLS handshake and the wait for it. A connection in the backlog
+// would keep its client from trying another replica. Clients of Kubernetes try again.
 type limitedListener struct {
 	net.Listener
 	most int
 	open func() int // how many there are
 
-	spent func() bool // reports whether memory is
+	spent func() bool // reports whether memory is spent
 }
 
 func (l limitedListener) Accept() (net.Conn, error) {
@@ -47,7 +47,8 @@ func (l limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// clientListener wraps accepted connections: their arrival takes turns, and with tls they are made for TLS to be put on top.
+// clientListener wraps the connections that it accepts: their arrivals take turns. With tls, they are made to have TLS on
+// top.
 type clientListener struct {
 	net.Listener
 	arrivals *arrivals

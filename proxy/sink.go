@@ -28,14 +28,14 @@ type sink struct {
 	drained atomic.Pointer[func(error)] // Drain's done, while there is a rest and no room
 	room    atomic.Bool                 // set when there is room again
 
-	// Owned by whoever calls Write or drains, which never overlap.
+	// Owned by the caller of Write, and by a drain. The two never overlap.
 	rest [][]byte // not yet written
 	keep [][]byte // memory for rest
 	err  error
 	try  func(fd uintptr)
 }
 
-// sinkEvents is what a sink tells its watch. Each is called where nothing may wait, except ended.
+// sinkEvents is what a sink tells its watch. Shards and the poller call gone and evicted, which must not wait.
 type sinkEvents struct {
 	gone    func()                                    // ends the watch: its client has left, or its sink panics
 	drop    func()                                    // closes the connection: the end of the watch panics

@@ -23,9 +23,10 @@ type watchers struct {
 	open []*watcher // in no order
 }
 
-// watcher is one watch, as it is looked at from outside. All but index is immutable. Strings that many watches share are kept once.
+// watcher is one watch as the pages and the log show it. All but id and index is immutable. A string that many watches share
+// is kept once.
 type watcher struct {
-	id        uint64
+	id        uint64 // set by watchers.add
 	sub       *fanout.Subscription
 	lane      *lane
 	conn      *net.TCPConn
@@ -33,18 +34,18 @@ type watcher struct {
 	userAgent unique.Handle[string]
 	scope     unique.Handle[watchScope]
 	started   fanout.Instant
-	changes   uint64 // of the lane, before
+	changes   uint64 // how many the lane had seen at the start
 	index     int32  // in watchers.open, whose mutex guards it
 	tls, gzip bool
 }
 
-// watchScope is what of its resource a watch asks for, as the client wrote it.
+// watchScope is the part of a resource that a watch asks for, as the client wrote it.
 type watchScope struct{ namespace, name, labels, fields string }
 
 // maxShown bounds, in bytes, what is kept of a client's user agent, of its name and of each selector.
 const maxShown = 256
 
-// newWatcher returns the watch of ctx, which sub is for and user, as it is shown, has begun.
+// newWatcher returns the watch that the request of ctx begins on lane l. user is its user's shown name.
 func newWatcher(ctx *fasthttp.RequestCtx, l *lane, sub *fanout.Subscription, user string, scope watchScope, gzip bool) *watcher {
 	conn := accepted(ctx.Conn())
 	_, secure := conn.(*tls.Conn)
@@ -56,7 +57,7 @@ func newWatcher(ctx *fasthttp.RequestCtx, l *lane, sub *fanout.Subscription, use
 		userAgent: unique.Make(shown(string(ctx.UserAgent()))),
 		scope:     unique.Make(watchScope{shown(scope.namespace), shown(scope.name), shown(scope.labels), shown(scope.fields)}),
 		started:   fanout.Now(),
-		changes:   l.metrics.events.Get(),
+		changes:   l.changes(),
 		tls:       secure,
 		gzip:      gzip,
 	}
@@ -120,7 +121,7 @@ func (w *watcher) evidence(st fanout.State, unreachable bool) *evidence {
 		tls:      w.tls,
 		lane:     w.lane.health(unreachable),
 		filtered: w.scope.Value() != watchScope{},
-		changes:  w.lane.metrics.events.Get() - w.changes,
+		changes:  w.lane.changes() - w.changes,
 		started:  w.started.Time(),
 	}
 	if t, err := readTCPInfo(w.conn); err == nil { // or the connection has just been closed

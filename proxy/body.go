@@ -34,7 +34,8 @@ func setBody(ctx *fasthttp.RequestCtx, b bodySlices, turn workTurn, log *slog.Lo
 	ctx.Response.SetBodyStream(&bodyStream{conn: ctx.Conn(), slices: b, turn: turn, log: log}, size)
 }
 
-// workTurn is one client's turn at work that takes a processor. It is not held while we wait for the client.
+// workTurn is one client's turn at work that takes a processor. It is not held while we wait for
+// the client.
 type workTurn interface {
 	// Resume waits for the turn. An error says that the response cannot go on.
 	Resume() error
@@ -45,8 +46,8 @@ type workTurn interface {
 // copiedBody is the size up to which a body is copied, to leave in one write with its head.
 const copiedBody = 16 << 10
 
-// bodyStream is a body of shared slices as fasthttp takes it. It writes itself (fasthttp.BodyWriterTo), past fasthttp's
-// buffer, and is never read.
+// bodyStream is a body of shared slices as fasthttp takes it. It writes itself
+// (fasthttp.BodyWriterTo), past fasthttp's buffer, and is never read.
 type bodyStream struct {
 	conn   net.Conn
 	slices bodySlices
@@ -95,12 +96,14 @@ func writeJoined(w io.Writer, slices bodySlices) (n int64, err error) {
 	return n, buf.Flush()
 }
 
-// sealedAtOnce is how much is sealed at a time, which takes some 0.2 ms. A shorter body is sealed without a turn.
+// sealedAtOnce is how much is sealed at a time, which takes some 0.2 ms. A shorter body is sealed
+// without a turn.
 const sealedAtOnce = 256 << 10
 
 var bodyBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, sealedAtOnce) }}
 
-// sealer seals what is written during a turn. It writes the result to the client without one, however long that takes.
+// sealer seals what is written during a turn. It writes the result to the client without one,
+// however long that takes.
 type sealer struct {
 	tls    *tls.Conn
 	gather *gatherConn

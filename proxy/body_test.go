@@ -26,7 +26,8 @@ func (c *countedTurn) Resume() error {
 
 func (c *countedTurn) Give() { c.held.Store(false) }
 
-// While a client does not read a long body over TLS, nobody waits for its turn. In the end it reads the body.
+// While a client does not read a long body over TLS, nobody waits for its turn. In the end it reads
+// the body.
 func TestSealerHoldsNoTurn(t *testing.T) {
 	_, served, client, _ := sinkPair(t, sinkWay{secure: true})
 	var body bodySlices

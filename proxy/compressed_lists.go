@@ -9,8 +9,9 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// compressedLists keeps the compressed items of lists that were asked for lately. A client that asks for the same state
-// again, whatever resourceVersion that has by then, gets the same bytes. Its methods may be called from any goroutine.
+// compressedLists keeps the compressed items of lists that were asked for lately. A client that
+// asks for the same state again, whatever resourceVersion that has by then, gets the same bytes.
+// Its methods may be called from any goroutine.
 type compressedLists struct {
 	mu    sync.Mutex
 	lists map[listKey]*compressedList
@@ -18,8 +19,8 @@ type compressedLists struct {
 }
 
 const (
-	// maxCompressed bounds what compressedLists keeps, in bytes. compressedFor is how long it keeps a list that nobody asks for
-	// while others are asked for.
+	// maxCompressed bounds what compressedLists keeps, in bytes. compressedFor is how long it keeps
+	// a list that nobody asks for while others are asked for.
 	maxCompressed = 64 << 20
 	compressedFor = time.Minute
 )
@@ -44,8 +45,8 @@ type compressedList struct {
 	used time.Time
 }
 
-// get returns the compressed items of a list if they are of this state. It gives s up to wait for the read that
-// compresses them.
+// get returns the compressed items of a list if they are of this state. It gives s up to wait for
+// the read that compresses them.
 func (c *compressedLists) get(s *seat, key listKey, state fanout.Identity) (extent, framing.Deflated, bool) {
 	c.mu.Lock()
 	l := c.lists[key]

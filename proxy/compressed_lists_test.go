@@ -29,7 +29,8 @@ func states(t *testing.T, n int) []fanout.Identity {
 	return all
 }
 
-// Who asks for the same items in the same state gets the same bytes, however many ask at once; another state's are made anew.
+// Who asks for the same items in the same state gets the same bytes, however many ask at once;
+// another state's are made anew.
 func TestCompressedListsAreShared(t *testing.T) {
 	var c compressedLists
 	state := states(t, 2)

@@ -24,8 +24,8 @@ const maxKept = 64 << 10
 // longAgo as a read deadline makes a blocked Read return at once.
 var longAgo = time.Unix(1, 0)
 
-// connections knows every client connection, whether fasthttp reads it or we have taken it over. So shutdown can wait for
-// all of them and leave none behind.
+// connections knows every client connection, whether fasthttp reads it or we have taken it over. So
+// shutdown can wait for all of them and leave none behind.
 type connections struct {
 	server *fasthttp.Server // immutable once serving
 	maxAge time.Duration    // Options.MaxConnectionAge
@@ -73,8 +73,8 @@ func (cs *connections) stateChanged(c net.Conn, state fasthttp.ConnState) {
 	// StateHijacked after hijack, when the connection's new owner may have closed it already.
 }
 
-// setLocked notes what is happening on a connection. For a new one it decides how old it may get: up to a tenth more or less
-// than maxAge. So connections that come together do not leave together.
+// setLocked notes what is happening on a connection. For a new one it decides how old it may get:
+// up to a tenth more or less than maxAge. So connections that come together do not leave together.
 func (cs *connections) setLocked(c net.Conn, state fasthttp.ConnState) {
 	known, ok := cs.open[c]
 	if !ok && cs.maxAge > 0 {
@@ -132,9 +132,9 @@ func (cs *connections) checkEmptyLocked() {
 	}
 }
 
-// hijack takes the connection of ctx from fasthttp once its handler has returned, without a response, and calls serve on a
-// goroutine of its own. serve, or what it starts, must call Resume or Close in the end. If serve panics, the connection is
-// closed. serve may use nothing of ctx.
+// hijack takes the connection of ctx from fasthttp once its handler has returned, without a
+// response, and calls serve on a goroutine of its own. serve, or what it starts, must call Resume
+// or Close in the end. If serve panics, the connection is closed. serve may use nothing of ctx.
 func (cs *connections) hijack(ctx *fasthttp.RequestCtx, serve func(*hijacked)) {
 	c := accepted(ctx.Conn())
 	cs.mu.Lock()
@@ -213,7 +213,8 @@ func (cs *connections) closeAll() int {
 	return len(cs.open)
 }
 
-// slot is what a request holds while it lasts. Release gives it up, and may be called more than once.
+// slot is what a request holds while it lasts. Release gives it up, and may be called more than
+// once.
 type slot interface{ Release() }
 
 // noSlot is the slot of a request that holds nothing.
@@ -224,7 +225,8 @@ func (noSlot) Release() {}
 // slotKey is where a request's context has its slot.
 type slotKey struct{}
 
-// holdSlot has s released when the request of ctx has ended: by the handler's caller, or by whoever takes its connection over.
+// holdSlot has s released when the request of ctx has ended: by the handler's caller, or by whoever
+// takes its connection over.
 func holdSlot(ctx *fasthttp.RequestCtx, s slot) { ctx.SetUserValue(slotKey{}, s) }
 
 func slotOf(ctx *fasthttp.RequestCtx) slot {
@@ -296,8 +298,9 @@ func (h *hijacked) Read(p []byte) (int, error) {
 	return h.conn.Read(p)
 }
 
-// Resume gives the connection back to the server for the client's next request, or closes it if it may carry none. The
-// response must be complete. Resume blocks until the connection is closed or taken over again.
+// Resume gives the connection back to the server for the client's next request, or closes it if it
+// may carry none. The response must be complete. Resume blocks until the connection is closed or
+// taken over again.
 func (h *hijacked) Resume() {
 	h.StopRead()
 	h.slot.Release()

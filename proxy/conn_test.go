@@ -20,8 +20,8 @@ func (panicker) Read([]byte) (int, error)  { panic("read") }
 func (panicker) Write([]byte) (int, error) { panic("write") }
 func (panicker) Close() error              { panic("close") }
 
-// A panic in what is done for one client, on whichever goroutine, ends that client's connection and nothing else: the stream of another
-// client goes on, and new clients are served.
+// A panic in what is done for one client, on whichever goroutine, ends that client's connection and
+// nothing else: the stream of another client goes on, and new clients are served.
 func TestPanicEndsItsClientAlone(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	var conns *connections

@@ -18,7 +18,8 @@ func writeText(ctx *fasthttp.RequestCtx, code int, text string) {
 	ctx.SetBodyString(text)
 }
 
-// acceptsJSON reports whether the client of the admin port asks for JSON. Programs do, browsers and curl do not.
+// acceptsJSON reports whether the client of the admin port asks for JSON. Programs do, browsers and
+// curl do not.
 func acceptsJSON(ctx *fasthttp.RequestCtx) bool {
 	return strings.Contains(string(ctx.Request.Header.Peek(fasthttp.HeaderAccept)), "application/json")
 }

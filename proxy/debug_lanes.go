@@ -14,8 +14,8 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// debugState is what /debug/lanes answers and the status page shows: the process, and each lane. Counters count from the
-// start of the process or the lane. Two answers tell how fast they grow.
+// debugState is what /debug/lanes answers and the status page shows: the process, and each lane.
+// Counters count from the start of the process or the lane. Two answers tell how fast they grow.
 type debugState struct {
 	Version   string       `json:"version"`
 	Time      time.Time    `json:"time"` // of this answer, on the clock of all the others
@@ -57,8 +57,8 @@ type debugBucket struct {
 	Count uint64  `json:"count"`
 }
 
-// lanesPage answers /debug/lanes with what state returns: JSON for ?format=json and for clients that accept
-// application/json, else a table.
+// lanesPage answers /debug/lanes with what state returns: JSON for ?format=json and for clients
+// that accept application/json, else a table.
 func lanesPage(state func() debugState) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		asJSON, err := debugFormat(ctx)

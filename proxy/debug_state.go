@@ -7,8 +7,8 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// debugState describes the process. It may be called from any goroutine, and takes a few microseconds for each lane,
-// whatever the lane holds.
+// debugState describes the process. It may be called from any goroutine, and takes a few
+// microseconds for each lane, whatever the lane holds.
 func (s *Server) debugState() debugState {
 	now := time.Now()
 	d := debugState{Version: s.opts.Version, Time: now, StartTime: s.started, Totals: currentTotals(), Lanes: s.cached.lanes.status()}

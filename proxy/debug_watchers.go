@@ -25,7 +25,8 @@ type watchersPage struct {
 	flusher  *fanout.Flusher // whose shards know how the watches stand
 	upstream func() error    // the readiness check of kube-apiserver
 
-	// looking is held while watches are looked at: however many clients ask, each shard has one question at a time.
+	// looking is held while watches are looked at: however many clients ask, each shard has one
+	// question at a time.
 	looking sync.Mutex
 }
 

@@ -143,7 +143,8 @@ func stateName(st *fanout.State) string {
 	return "Unknown"
 }
 
-// matches reports whether w matches the query, as far as the register knows. The other parameters need a look at the watch.
+// matches reports whether w matches the query, as far as the register knows. The other parameters
+// need a look at the watch.
 func (q *watchersQuery) matches(w *watcher, now time.Time) bool {
 	scope := w.scope.Value()
 	return (q.user == "" || q.user == w.user.Value()) &&
@@ -154,7 +155,8 @@ func (q *watchersQuery) matches(w *watcher, now time.Time) bool {
 		now.Sub(w.started.Time()) >= q.minAge
 }
 
-// watcherSorts are the orders of a list. Each begins with the worst, the most or the longest; words go from a to z.
+// watcherSorts are the orders of a list. Each begins with the worst, the most or the longest; words
+// go from a to z.
 var watcherSorts = []string{"slowest", "lag", "lagBytes", "age", "events", "bytes", "user", "userAgent", "resource", "selector", "state", "id"}
 
 func compareWatched(by string, a, b watched) int {

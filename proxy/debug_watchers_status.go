@@ -17,7 +17,8 @@ type WatcherList struct {
 	Watchers []WatcherStatus `json:"watchers"` // the first of those
 }
 
-// WatcherStatus is one watch: its client, its scope and its progress. It holds nothing of objects and no credential.
+// WatcherStatus is one watch: its client, its scope and its progress. It holds nothing of objects
+// and no credential.
 type WatcherStatus struct {
 	ID            uint64 `json:"id"`
 	User          string `json:"user"` // or the kind of its credential, in parentheses
@@ -40,7 +41,8 @@ type WatcherStatus struct {
 	ParkedSince time.Time `json:"parkedSince,omitzero"`
 	Parks       int       `json:"parks"`
 
-	// What the client has been sent: events and bookmarks, their bytes without TLS, and the last event's resourceVersion.
+	// What the client has been sent: events and bookmarks, their bytes without TLS, and the last
+	// event's resourceVersion.
 	Events          uint64 `json:"events"`
 	Bytes           uint64 `json:"bytes"`
 	ResourceVersion string `json:"resourceVersion"`

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Explain is the command watchfan explain: it prints why one watch of a running watchfan has what it has, and no more. It
-// returns the exit code.
+// Explain is the command watchfan explain: it prints why one watch of a running watchfan has what
+// it has, and no more. It returns the exit code.
 func Explain(args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet("watchfan explain", flag.ContinueOnError)
 	from := adminFlag(fs)
@@ -56,8 +56,8 @@ func (a *adminPort) explain(w io.Writer, id string, asJSON bool) error {
 	return err
 }
 
-// parse parses the flags of a command that takes at most so many arguments behind them. If ok is false the command ends
-// with code.
+// parse parses the flags of a command that takes at most so many arguments behind them. If ok is
+// false the command ends with code.
 func parse(fs *flag.FlagSet, args []string, usage string, most int, stdout, stderr io.Writer) (code int, ok bool) {
 	fs.SetOutput(stderr)
 	fs.Usage = func() {}

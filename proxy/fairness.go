@@ -138,7 +138,8 @@ func (s *seat) begin() bool {
 	return false
 }
 
-// Resume takes the seat for a read that is being answered. An error says that its client has left, or that we are stopping.
+// Resume takes the seat for a read that is being answered. An error says that its client has left,
+// or that we are stopping.
 func (s *seat) Resume() error { return s.take(0, 0, s.left) }
 
 // take takes the seat. It waits only if fewer than most of its user do, and for limit, 0 being any number and any time, and until left, which may be

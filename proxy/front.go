@@ -18,11 +18,13 @@ const (
 	headerTimeout = 32 * time.Second // for a request's head; kube-apiserver's ReadHeaderTimeout
 	idleTimeout   = 90 * time.Second // between requests; kube-apiserver's
 
-	// stallTimeout is how long one write to a client, or one read of its request's body, may take without any progress.
+	// stallTimeout is how long one write to a client, or one read of its request's body, may take
+	// without any progress.
 	stallTimeout = 60 * time.Second
 
-	// maxHeaderBytes bounds a request's head, and is the size of a connection's buffer. Kube-apiserver's is 1 MiB. Tokens have
-	// a few KiB. Lists of groups and selectors are the longest headers, and none is known that comes near.
+	// maxHeaderBytes bounds a request's head, and is the size of a connection's buffer.
+	// Kube-apiserver's is 1 MiB. Tokens have a few KiB. Lists of groups and selectors are the
+	// longest headers, and none is known that comes near.
 	maxHeaderBytes = 64 << 10
 )
 
@@ -58,7 +60,8 @@ func frontServer(handler fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Se
 	}
 }
 
-// rejectMalformed answers a request that fasthttp could not read; it closes the connection afterwards.
+// rejectMalformed answers a request that fasthttp could not read; it closes the connection
+// afterwards.
 func rejectMalformed(ctx *fasthttp.RequestCtx, err error) {
 	var tooLong *fasthttp.ErrSmallBuffer
 	var network net.Error
@@ -93,8 +96,9 @@ func (l fasthttpLogger) Printf(format string, args ...any) {
 	l.log.Debug("Connection failed", "err", fmt.Sprintf(format, args...))
 }
 
-// discardBody reads what is left of a body, if that is little and comes soon, and reports whether that was all of it.
-// Closing a connection with unread bytes resets it, and the client may lose the response.
+// discardBody reads what is left of a body, if that is little and comes soon, and reports whether
+// that was all of it. Closing a connection with unread bytes resets it, and the client may lose the
+// response.
 func discardBody(c net.Conn, stream io.Reader) (all bool) {
 	_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
 	n, err := io.CopyN(io.Discard, stream, 256<<10)

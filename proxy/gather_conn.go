@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// gatherConn is the connection under TLS. While it holds, it gathers what TLS seals. A sink then writes that without
-// waiting: a client that does not read blocks nobody, and the records of one batch leave in one write.
+// gatherConn is the connection under TLS. While it holds, it gathers what TLS seals. A sink then
+// writes that without waiting: a client that does not read blocks nobody, and the records of one
+// batch leave in one write.
 type gatherConn struct {
 	*net.TCPConn
 	arrival *arrival // nil is none
@@ -47,15 +48,16 @@ func (g *gatherConn) hold() {
 	g.holding = true
 }
 
-// release drops what is left. Unless the connection goes on, the gatherConn holds on: TLS says goodbye when the connection
-// is closed, and must not wait for a client that does not read.
+// release drops what is left. Unless the connection goes on, the gatherConn holds on: TLS says
+// goodbye when the connection is closed, and must not wait for a client that does not read.
 func (g *gatherConn) release(goesOn bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.holding, g.sealed = !goesOn, nil
 }
 
-// sealedBytes ends holding, and returns what has been sealed meanwhile, in one of buffers; nil if that is nothing.
+// sealedBytes ends holding, and returns what has been sealed meanwhile, in one of buffers; nil if
+// that is nothing.
 func (g *gatherConn) sealedBytes() *[]byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -88,8 +90,8 @@ func (g *gatherConn) hasRest() bool {
 	return g.sealed != nil
 }
 
-// buffers are empty buffers. One holds a batch while it is put together to be sealed, another what is sealed until it is
-// written. An idle client has none.
+// buffers are empty buffers. One holds a batch while it is put together to be sealed, another what
+// is sealed until it is written. An idle client has none.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const maxPooled = 512 << 10

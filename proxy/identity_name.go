@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// shownName is an identity as those see it who may look at watches: the user's name, where we know it. What a service
-// account's token says of its owner is true, because kube-apiserver has accepted the token. Other tokens say nothing that
-// we can read.
+// shownName is an identity as those see it who may look at watches: the user's name, where we know
+// it. What a service account's token says of its owner is true, because kube-apiserver has accepted
+// the token. Other tokens say nothing that we can read.
 func (id identity) shownName() string {
 	switch {
 	case id.user != nil:
@@ -21,8 +21,8 @@ func (id identity) shownName() string {
 	return "(" + id.kind.String() + ")"
 }
 
-// tokenSubject returns the user that a service account's token is for: its subject (RFC 7519, section 4.1.2). The subject
-// of another token is not always a user's name.
+// tokenSubject returns the user that a service account's token is for: its subject (RFC 7519,
+// section 4.1.2). The subject of another token is not always a user's name.
 func tokenSubject(token string) (name string, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(parts[1]) > 8<<10 {

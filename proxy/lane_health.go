@@ -16,7 +16,8 @@ type laneHealth struct {
 	noBookmarks bool      // upstream has no bookmarks for the resource
 }
 
-// health returns how the lane is doing. unreachable says whether kube-apiserver fails its readiness check.
+// health returns how the lane is doing. unreachable says whether kube-apiserver fails its readiness
+// check.
 func (l *lane) health(unreachable bool) laneHealth {
 	return laneHealth{
 		resource:    l.resource(),

@@ -56,13 +56,15 @@ type laneStatus struct {
 	LastError *laneErrorStatus `json:"lastError,omitempty"`
 }
 
-// laneErrorStatus is why the upstream watch, or an attempt at one, last broke. What upstream said is in the log only.
+// laneErrorStatus is why the upstream watch, or an attempt at one, last broke. What upstream said
+// is in the log only.
 type laneErrorStatus struct {
 	Kind string    `json:"kind"`
 	Time time.Time `json:"time"`
 }
 
-// status describes all lanes, by resource and encoding. It holds the lanes' mutex only to copy which there are.
+// status describes all lanes, by resource and encoding. It holds the lanes' mutex only to copy
+// which there are.
 func (ls *lanes) status() []laneStatus {
 	type used struct {
 		*lane
@@ -123,8 +125,11 @@ func (l *lane) status(users int, idleSince time.Time) laneStatus {
 	return d
 }
 
-// state returns the lane's state, since when it has it, and when the upstream watch began that is open, nil for none.
-func (l *lane) state(now time.Time, lastError *laneError, users int, idleSince time.Time) (state laneState, since time.Time, watchBegan *time.Time) {
+// state returns the lane's state, since when it has it, and when the upstream watch began that is
+// open, nil for none.
+func (l *lane) state(now time.Time, lastError *laneError, users int, idleSince time.Time) (
+	state laneState, since time.Time, watchBegan *time.Time,
+) {
 	broken, began := fanout.Instant(l.brokenSince.Load()).Time(), shownInstant(now, l.watchBegan.Load())
 	switch {
 	case !l.synced():
@@ -152,6 +157,6 @@ func shownInstant(now time.Time, ns int64) *time.Time {
 	return &t
 }
 
-// shownAt returns t, which has a reading of the monotonic clock, as the wall clock of now has it. The wall clock may have
-// been set since t.
+// shownAt returns t, which has a reading of the monotonic clock, as the wall clock of now has it.
+// The wall clock may have been set since t.
 func shownAt(now, t time.Time) time.Time { return now.Add(t.Sub(now)).UTC() }

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// gzipThreshold is the body size above which kube-apiserver compresses for clients that accept it
-	// (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/writers.go).
+	// gzipThreshold is the body size above which kube-apiserver compresses for clients that accept
+	// it (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/writers.go).
 	gzipThreshold = 128 << 10
-	// gzipLevel is not kube-apiserver's, which is 1. With 2 a list of pods is a third shorter, for a little more work that is
-	// done once for many clients.
+	// gzipLevel is not kube-apiserver's, which is 1. With 2 a list of pods is a third shorter, for
+	// a little more work that is done once for many clients.
 	gzipLevel = 2
 )
 

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// patientListener waits while the process or the system is out of file descriptors or memory. fasthttp would stop serving.
+// patientListener waits while the process or the system is out of file descriptors or memory.
+// fasthttp would stop serving.
 type patientListener struct {
 	net.Listener
 }
@@ -22,9 +23,10 @@ func (l patientListener) Accept() (net.Conn, error) {
 	}
 }
 
-// limitedListener resets connections beyond the most that clients may have at once, and all connections while memory is
-// spent. A reset costs nothing, while an answer would take a TLS handshake and the wait for it. A connection in the backlog
-// would keep its client from trying another replica. Clients of Kubernetes try again.
+// limitedListener resets connections beyond the most that clients may have at once, and all
+// connections while memory is spent. A reset costs nothing, while an answer would take a TLS
+// handshake and the wait for it. A connection in the backlog would keep its client from trying
+// another replica. Clients of Kubernetes try again.
 type limitedListener struct {
 	net.Listener
 	most int
@@ -47,8 +49,8 @@ func (l limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// clientListener wraps the connections that it accepts: their arrivals take turns. With tls, they are made to have TLS on
-// top.
+// clientListener wraps the connections that it accepts: their arrivals take turns. With tls, they
+// are made to have TLS on top.
 type clientListener struct {
 	net.Listener
 	arrivals *arrivals

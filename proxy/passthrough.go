@@ -38,10 +38,20 @@ type passthrough struct {
 	streams  context.Context // ends watches, logs and upgrades
 }
 
-// newPassthrough returns what forwards requests to upstream. The ordinary ones end with requests; watches, logs and upgrades
-// with streams. front says which headers are not forwarded.
-func newPassthrough(requests, streams context.Context, upstream *Upstream, front *frontProxies, conns *connections, audit *auditLog, log *slog.Logger) *passthrough {
-	return &passthrough{upstream: upstream, front: front, conns: conns, audit: audit, log: log, requests: requests, streams: streams}
+// newPassthrough returns what forwards requests to upstream. The ordinary ones end with requests;
+// watches, logs and upgrades with streams. front says which headers are not forwarded.
+func newPassthrough(requests, streams context.Context, upstream *Upstream, front *frontProxies, conns *connections,
+	audit *auditLog, log *slog.Logger,
+) *passthrough {
+	return &passthrough{
+		upstream: upstream,
+		front:    front,
+		conns:    conns,
+		audit:    audit,
+		log:      log,
+		requests: requests,
+		streams:  streams,
+	}
 }
 
 // serve forwards the request of ctx in the name of id.

@@ -14,13 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// requestBody is a request's body while net/http sends it upstream. net/http may still read it when the response has begun,
-// and even when it has ended; fasthttp takes it away then. release comes between the two.
+// requestBody is a request's body while net/http sends it upstream. net/http may still read it when
+// the response has begun, and even when it has ended; fasthttp takes it away then. release comes
+// between the two.
 //
-// A short body can be sent again from its beginning. Kube-apiserver ends a connection (HTTP/2's GOAWAY) when somebody on it
-// fails to authenticate, and has not looked at the last requests on it: net/http then sends those again, or they fail.
-// Strangers share a connection, and none of them may make another's request fail. Upstream sends what cannot be sent again
-// elsewhere.
+// A short body can be sent again from its beginning. Kube-apiserver ends a connection (HTTP/2's
+// GOAWAY) when somebody on it fails to authenticate, and has not looked at the last requests on it:
+// net/http then sends those again, or they fail. Strangers share a connection, and none of them may
+// make another's request fail. Upstream sends what cannot be sent again elsewhere.
 type requestBody struct {
 	conn   net.Conn
 	length int // chunkedLength for one in chunks
@@ -113,8 +114,9 @@ func (b *requestBody) wholeLocked() bool {
 	return b.total == b.length
 }
 
-// release ends a read in progress, reads a little of what is left, and gives the stream back to fasthttp. It reports
-// whether the body was whole, so that the connection can carry another request.
+// release ends a read in progress, reads a little of what is left, and gives the stream back to
+// fasthttp. It reports whether the body was whole, so that the connection can carry another
+// request.
 func (b *requestBody) release() (whole bool) {
 	if !b.atEnd.Load() {
 		b.releasing.Store(true)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A body that has been read in part, or by an attempt that still reads, is sent again from its beginning, unless it is long.
+// A body that has been read in part, or by an attempt that still reads, is sent again from its
+// beginning, unless it is long.
 func TestRequestBodyAgain(t *testing.T) {
 	for _, size := range []int{0, 1, 1000, maxKeptBody, maxKeptBody + 1} {
 		sent := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]

@@ -19,8 +19,8 @@ type responseBody struct {
 // SupportsBodyWriteTo makes fasthttp use WriteTo.
 func (*responseBody) SupportsBodyWriteTo() bool { return true }
 
-// WriteTo sends each read on as it comes, and gives each write its own time. fasthttp's own loop does so only for bodies of
-// unknown length.
+// WriteTo sends each read on as it comes, and gives each write its own time. fasthttp's own loop
+// does so only for bodies of unknown length.
 func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
 	defer caught(b.log, "response body", func() { err = errPanicked }) // fasthttp closes the connection
 	buf := copyBuffers.Get().(*[copyBufferSize]byte)

@@ -13,8 +13,9 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// sink writes to one client's socket without ever waiting for it. It keeps the part of one batch that the socket did not
-// take: shared slices in plaintext, sealed records under TLS. It implements [fanout.Sink], and has no goroutine.
+// sink writes to one client's socket without ever waiting for it. It keeps the part of one batch
+// that the socket did not take: shared slices in plaintext, sealed records under TLS. It implements
+// [fanout.Sink], and has no goroutine.
 type sink struct {
 	// Immutable once begun.
 	raw    syscall.RawConn
@@ -35,7 +36,8 @@ type sink struct {
 	try  func(fd uintptr)
 }
 
-// sinkEvents is what a sink tells its watch. Shards and the poller call gone and evicted, which must not wait.
+// sinkEvents is what a sink tells its watch. Shards and the poller call gone and evicted, which
+// must not wait.
 type sinkEvents struct {
 	gone    func()                                    // ends the watch: its client has left, or its sink panics
 	drop    func()                                    // closes the connection: the end of the watch panics
@@ -62,8 +64,8 @@ func newSink(conn net.Conn, p *poller, log *slog.Logger, events sinkEvents) *sin
 // headTimeout is how long a client may take to accept a response head.
 const headTimeout = 10 * time.Second
 
-// begin writes the response head. From here on nothing blocks. When there may be something to read, the sink calls
-// read, once, on a goroutine of its own.
+// begin writes the response head. From here on nothing blocks. When there may be something to read,
+// the sink calls read, once, on a goroutine of its own.
 func (s *sink) begin(head []byte, read func()) error {
 	if err := s.writeHead(head); err != nil {
 		return err
@@ -176,8 +178,9 @@ func (s *sink) Drain(done func(error)) {
 	s.drain(&done)
 }
 
-// drain writes what the socket takes, and leaves the rest, and done, to writable. No room is missed: writable sets room
-// before it looks at drained, and drain looks at room after it has set drained.
+// drain writes what the socket takes, and leaves the rest, and done, to writable. No room is
+// missed: writable sets room before it looks at drained, and drain looks at room after it has set
+// drained.
 func (s *sink) drain(done *func(error)) {
 	for {
 		s.room.Store(false)

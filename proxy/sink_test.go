@@ -26,7 +26,8 @@ var testCertificate = sync.OnceValues(func() (tls.Certificate, error) {
 	return tls.LoadX509KeyPair(cert, key)
 })
 
-// certificateDir is set by the first test that needs testCertificate, and is gone with it; the pair stays in memory.
+// certificateDir is set by the first test that needs testCertificate, and is gone with it; the pair
+// stays in memory.
 var certificateDir string
 
 // tapConn keeps what is read from it.
@@ -194,7 +195,8 @@ func TestSinkBytes(t *testing.T) {
 	})
 }
 
-// A batch under TLS leaves in as few records as possible, and after the watch the connection writes as usual.
+// A batch under TLS leaves in as few records as possible, and after the watch the connection writes
+// as usual.
 func TestSinkRecords(t *testing.T) {
 	s, served, client, tap := sinkPair(t, sinkWay{secure: true, polled: true})
 	if err := s.begin([]byte("head"), func() {}); err != nil {
@@ -352,7 +354,8 @@ func (panickingRaw) Control(func(uintptr)) error    { panic("control") }
 func (panickingRaw) Read(func(uintptr) bool) error  { panic("read") }
 func (panickingRaw) Write(func(uintptr) bool) error { panic("write") }
 
-// The flusher's shards and the poller serve all watches: a panic in one watch's sink is that watch's error.
+// The flusher's shards and the poller serve all watches: a panic in one watch's sink is that
+// watch's error.
 func TestPanicInSink(t *testing.T) {
 	for _, polled := range []bool{true, false} {
 		s, _, _, _ := sinkPair(t, sinkWay{polled: polled})

@@ -12,9 +12,10 @@ import (
 //go:embed status_page
 var statusFiles embed.FS
 
-// adminPages returns the pages that the admin port serves beside health, metrics and profiles, by path. lanes answers
-// /debug/lanes. The status page's references are relative, and the same from / as from /statusz. So the page works beneath
-// any prefix, as behind kube-apiserver's proxy of a service.
+// adminPages returns the pages that the admin port serves beside health, metrics and profiles, by
+// path. lanes answers /debug/lanes. The status page's references are relative, and the same from /
+// as from /statusz. So the page works beneath any prefix, as behind kube-apiserver's proxy of a
+// service.
 func adminPages(lanes fasthttp.RequestHandler) map[string]fasthttp.RequestHandler {
 	return map[string]fasthttp.RequestHandler{
 		"/":                  statusFile("index.html", "text/html; charset=utf-8"),

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Top is the command watchfan top: it shows the slowest watches of a running watchfan, again each second. It returns the
-// exit code.
+// Top is the command watchfan top: it shows the slowest watches of a running watchfan, again each
+// second. It returns the exit code.
 func Top(args []string, stdin, stdout *os.File, stderr io.Writer) int {
 	fs := flag.NewFlagSet("watchfan top", flag.ContinueOnError)
 	from := adminFlag(fs)
@@ -38,7 +38,8 @@ func Top(args []string, stdin, stdout *os.File, stderr io.Writer) int {
 	return 0
 }
 
-// queryFlags adds a flag for each parameter of /debug/watchers, and returns the query that they make.
+// queryFlags adds a flag for each parameter of /debug/watchers, and returns the query that they
+// make.
 func queryFlags(fs *flag.FlagSet) url.Values {
 	query := make(url.Values)
 	for _, p := range []struct{ flag, parameter, usage string }{
@@ -138,7 +139,8 @@ func (a *adminPort) draw(query url.Values, stdout *os.File) {
 // topHead is how many lines stand above the first watch.
 const topHead = 4
 
-// topView draws a list of watches, in lines of at most width characters, or of any length if that is 0. It fits into 80.
+// topView draws a list of watches, in lines of at most width characters, or of any length if that
+// is 0. It fits into 80.
 func topView(list *WatcherList, width int) string {
 	var b strings.Builder
 	line := func(format string, args ...any) {

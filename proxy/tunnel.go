@@ -9,10 +9,12 @@ import (
 	"time"
 )
 
-// halfCloseGrace is how long the other direction of an upgraded connection may go on once one has ended.
+// halfCloseGrace is how long the other direction of an upgraded connection may go on once one has
+// ended.
 const halfCloseGrace = 30 * time.Second
 
-// tunnel joins the client's connection and the upgraded one of resp until both directions have ended, or one has failed.
+// tunnel joins the client's connection and the upgraded one of resp until both directions have
+// ended, or one has failed.
 func (p *passthrough) tunnel(h *hijacked, resp *http.Response) {
 	h.StopRead()
 	up, ok := resp.Body.(io.ReadWriteCloser)

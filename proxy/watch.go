@@ -37,7 +37,12 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 
 // wanted is the subscription that the watch of ctx asks for, without its start.
 func (c *cachedReads) wanted(ctx *fasthttp.RequestCtx, r *cachedRead) fanout.Request {
-	want := fanout.Request{Filter: r.filter, Bookmarks: r.allowWatchBookmarks, Timeout: c.watchTimeout(r.request), Gzip: c.compresses(r)}
+	want := fanout.Request{
+		Filter:    r.filter,
+		Bookmarks: r.allowWatchBookmarks,
+		Timeout:   c.watchTimeout(r.request),
+		Gzip:      c.compresses(r),
+	}
 	if d, ok := c.conns.remaining(ctx.Conn()); ok && d < want.Timeout {
 		want.Timeout, want.Aging = d, true
 	}
@@ -66,8 +71,8 @@ func (c *cachedReads) streamWatch(ctx *fasthttp.RequestCtx, r *cachedRead, sub *
 	})
 }
 
-// servedWatch is a watch on a connection that is ours until the watch ends. The flusher writes its events. It has no
-// goroutine.
+// servedWatch is a watch on a connection that is ours until the watch ends. The flusher writes its
+// events. It has no goroutine.
 type servedWatch struct {
 	cached  *cachedReads
 	conn    *hijacked
@@ -89,7 +94,8 @@ func (s *servedWatch) start(r *cachedRead, head []byte) {
 		}
 	}()
 	gone := func() { sub.End(fanout.Ending{Reason: fanout.Gone}) }
-	sink := newSink(s.conn.Conn(), c.poller, s.watcher.lane.log, sinkEvents{gone: gone, drop: s.conn.Close, evicted: s.evict, ended: s.end})
+	events := sinkEvents{gone: gone, drop: s.conn.Close, evicted: s.evict, ended: s.end}
+	sink := newSink(s.conn.Conn(), c.poller, s.watcher.lane.log, events)
 	if sink.begin(head, func() { s.conn.WaitRead(gone) }) != nil {
 		return
 	}
@@ -112,7 +118,8 @@ func (s *servedWatch) end(reason fanout.Reason, complete bool) {
 	s.finish(reason, because, complete)
 }
 
-// finish gives up what the watch has used. because is why it was revoked, if it was; complete says whether the response is.
+// finish gives up what the watch has used. because is why it was revoked, if it was; complete says
+// whether the response is.
 func (s *servedWatch) finish(reason fanout.Reason, because string, complete bool) {
 	s.cached.lanes.release(s.watcher.lane)
 	s.cached.audit.watchEnded(s.event, reason, because)
@@ -124,7 +131,8 @@ func (s *servedWatch) finish(reason fanout.Reason, because string, complete bool
 }
 
 // watchHead is the response head of a watch, as kube-apiserver's
-// (k8s.io/apiserver/pkg/endpoints/handlers/watch.go, HandleHTTP). With gzip, the body's beginning comes with it.
+// (k8s.io/apiserver/pkg/endpoints/handlers/watch.go, HandleHTTP). With gzip, the body's beginning
+// comes with it.
 func watchHead(auditID, contentType string, warnings []string, gzip, last bool) []byte {
 	var encoding, vary, begin, connection string
 	if gzip {
@@ -142,14 +150,15 @@ func watchHead(auditID, contentType string, warnings []string, gzip, last bool) 
 	return append(head, "\r\nTransfer-Encoding: chunked"+vary+"\r\n\r\n"+begin...)
 }
 
-// compresses reports whether the watch is sent as gzip. Secrets are not: somebody who can write one of them, and sees how
-// long the records are, could guess the others.
+// compresses reports whether the watch is sent as gzip. Secrets are not: somebody who can write one
+// of them, and sees how long the records are, could guess the others.
 func (c *cachedReads) compresses(r *cachedRead) bool {
 	return r.gzip && c.opts.CompressWatches && !isSecrets(r.gvr.GroupResource())
 }
 
-// serveExpired answers a watch from a resourceVersion that only a list can follow. The stream holds the ERROR event and
-// nothing else, as kube-apiserver's does for a resourceVersion from before its cache was filled.
+// serveExpired answers a watch from a resourceVersion that only a list can follow. The stream holds
+// the ERROR event and nothing else, as kube-apiserver's does for a resourceVersion from before its
+// cache was filled.
 func (c *cachedReads) serveExpired(ctx *fasthttp.RequestCtx, r *cachedRead) {
 	l := r.lane
 	rv, _ := parseVersion(r.resourceVersion) // it has been parsed before

@@ -9,8 +9,8 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// subscribe begins the subscription that a watch's parameters ask for, as kube-apiserver understands them
-// (k8s.io/apiserver/pkg/storage/cacher/cacher.go and
+// subscribe begins the subscription that a watch's parameters ask for, as kube-apiserver
+// understands them (k8s.io/apiserver/pkg/storage/cacher/cacher.go and
 // k8s.io/apimachinery/pkg/apis/meta/internalversion/defaults.go).
 //
 //	resourceVersion  sendInitialEvents  begins with
@@ -21,8 +21,8 @@ import (
 //	""               false              what happens behind the current resourceVersion
 //	"0"              false              what happens from now on
 //
-// Where upstream has no sendInitialEvents, and under the deprecated /watch/ prefix, "" and "0" begin with the state as it is and
-// there is no end bookmark.
+// Where upstream has no sendInitialEvents, and under the deprecated /watch/ prefix, "" and "0"
+// begin with the state as it is and there is no end bookmark.
 func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.Request) (*fanout.Subscription, error) {
 	req, l := r.request, r.lane
 	rv, err := parseVersion(req.resourceVersion)
@@ -57,7 +57,8 @@ func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.
 
 var errNoBookmarks = errors.New("upstream's bookmarks are not known yet")
 
-// subscribeFresh subscribes to a state that is not older than rv or, if current is true, than the request.
+// subscribeFresh subscribes to a state that is not older than rv or, if current is true, than the
+// request.
 func (c *cachedReads) subscribeFresh(ctx context.Context, r *cachedRead, want fanout.Request, rv uint64, current bool) (*fanout.Subscription, error) {
 	l := r.lane
 	for {
@@ -74,7 +75,8 @@ func (c *cachedReads) subscribeFresh(ctx context.Context, r *cachedRead, want fa
 	}
 }
 
-// subscribeFrom subscribes to what happened behind a resourceVersion, fetching the history if the client was there before us.
+// subscribeFrom subscribes to what happened behind a resourceVersion, fetching the history if the
+// client was there before us.
 func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := l.cache.Subscribe(want)
 	if !errors.Is(err, fanout.ErrExpired) || errors.Is(err, fanout.ErrLeapt) {
@@ -86,7 +88,8 @@ func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane, want fanout.Re
 	return l.cache.Subscribe(want)
 }
 
-// subscribeDecided is subscribeFrom for a client whose events depend on versions from before the history.
+// subscribeDecided is subscribeFrom for a client whose events depend on versions from before the
+// history.
 func (c *cachedReads) subscribeDecided(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := c.subscribeFrom(ctx, l, want)
 	if !errors.Is(err, fanout.ErrUndecidable) || l.decide(ctx) != nil {

@@ -15,16 +15,16 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// watchers is the register of the watches that are served from a cache. It adds 88 bytes to each. It may be used from any
-// goroutine.
+// watchers is the register of the watches that are served from a cache. It adds 88 bytes to each.
+// It may be used from any goroutine.
 type watchers struct {
 	mu   sync.Mutex
 	last uint64     // id
 	open []*watcher // in no order
 }
 
-// watcher is one watch as the pages and the log show it. All but id and index is immutable. A string that many watches share
-// is kept once.
+// watcher is one watch as the pages and the log show it. All but id and index is immutable. A
+// string that many watches share is kept once.
 type watcher struct {
 	id        uint64 // set by watchers.add
 	sub       *fanout.Subscription
@@ -42,10 +42,12 @@ type watcher struct {
 // watchScope is the part of a resource that a watch asks for, as the client wrote it.
 type watchScope struct{ namespace, name, labels, fields string }
 
-// maxShown bounds, in bytes, what is kept of a client's user agent, of its name and of each selector.
+// maxShown bounds, in bytes, what is kept of a client's user agent, of its name and of each
+// selector.
 const maxShown = 256
 
-// newWatcher returns the watch that the request of ctx begins on lane l. user is its user's shown name.
+// newWatcher returns the watch that the request of ctx begins on lane l. user is its user's shown
+// name.
 func newWatcher(ctx *fasthttp.RequestCtx, l *lane, sub *fanout.Subscription, user string, scope watchScope, gzip bool) *watcher {
 	conn := accepted(ctx.Conn())
 	_, secure := conn.(*tls.Conn)
@@ -130,7 +132,8 @@ func (w *watcher) evidence(st fanout.State, unreachable bool) *evidence {
 	return e
 }
 
-// logEvicted logs why the watch was evicted, with numbers but without the user's name, and counts it.
+// logEvicted logs why the watch was evicted, with numbers but without the user's name, and counts
+// it.
 func (w *watcher) logEvicted(e *evidence, log *slog.Logger) {
 	v := e.verdict(e.evictedFor())
 	evictions[v.Reason].Inc()

@@ -35,8 +35,8 @@ var commands map[string]func(args []string) int
 
 func init() { // help reads the map
 	commands = map[string]func(args []string) int{
-		"top":     top,
-		"explain": explain,
+		"top":     func(args []string) int { return proxy.Top(args, os.Stdin, os.Stdout, os.Stderr) },
+		"explain": func(args []string) int { return proxy.Explain(args, os.Stdout, os.Stderr) },
 		"config":  config,
 		"version": version,
 		"help":    help,

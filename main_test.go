@@ -81,6 +81,18 @@ func TestCommands(t *testing.T) {
 	f("--config=/no/such/file", 2, "--config: open /no/such/file")
 }
 
+// Commands are told from flags, and end with 2 if they are called wrongly.
+func TestCommandLine(t *testing.T) {
+	for line, want := range map[string]int{
+		"top --help": 0, "explain --help": 0, "top x": 2, "top --nope": 2, "explain 1 2": 2, "explain 1 --json 2": 2,
+		"explain --json --admin http://127.0.0.1:1 7": 1, "top --once --admin http://127.0.0.1:1": 1, "explain 1 --admin http://127.0.0.1:1": 1,
+	} {
+		if got := run(strings.Fields(line)); got != want {
+			t.Errorf("watchfan %s: exit code %d, want %d", line, got, want)
+		}
+	}
+}
+
 // Every command is explained.
 func TestUsage(t *testing.T) {
 	for name := range commands {

@@ -147,11 +147,8 @@ type watchSlot struct {
 	once      sync.Once
 }
 
-// release gives it up. It may be called more than once, and on nil.
-func (s *watchSlot) release() {
-	if s == nil {
-		return
-	}
+// Release gives it up.
+func (s *watchSlot) Release() {
 	s.once.Do(func() {
 		a := s.admission
 		a.mu.Lock()
@@ -164,12 +161,4 @@ func (s *watchSlot) release() {
 			delete(a.holders, s.holder)
 		}
 	})
-}
-
-// slotKey is where a request's context has its slot, until its connection is taken over.
-type slotKey struct{}
-
-func slotOf(ctx *fasthttp.RequestCtx) *watchSlot {
-	slot, _ := ctx.UserValue(slotKey{}).(*watchSlot)
-	return slot
 }

@@ -56,14 +56,14 @@ func TestAdmission(t *testing.T) {
 	begin(token, watch, "")
 	begin(identity{kind: kindOwn}, watch, "")
 	begin(identity{kind: kindToken, token: "other"}, watch, "4 watches at a time")
-	first.release()
-	first.release()
+	first.Release()
+	first.Release()
 	last := begin(identity{kind: kindToken, token: "renewed"}, watch, "")
 	begin(token, watch, "4 watches at a time")
 	begin(identity{kind: kindToken, token: "nobody's"}, watch, "4 watches at a time") // whosever it is
 
 	m.look(95)
-	last.release()
+	last.Release()
 	begin(ann, watch, "short of memory")
 	begin(ann, list, "short of memory")
 	begin(ann, "/api/v1/namespaces/ns/pods/web", "")
@@ -133,7 +133,7 @@ func TestAdmissionTokens(t *testing.T) {
 		t.Errorf("one more watch than there may be: %v", st)
 	}
 	for _, slot := range slots {
-		slot.release()
+		slot.Release()
 	}
 	if _, st := begin(honest); st != nil {
 		t.Errorf("refused where watches have ended: %v", st.Message)

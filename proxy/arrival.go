@@ -11,17 +11,20 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// arrivals has connections that have just been accepted take turns at the processors: a few at a time, in the order in which their bytes
-// came. Go runs goroutines first come, first served; so thousands of TLS handshakes and first requests at once, after a restart elsewhere,
-// would stand in front of the shards, and watches that are long there would get their events seconds late.
+// arrivals has new connections take turns at the processors: a few at a time, in the order in which
+// their bytes came. Go runs goroutines first come, first served. After a restart elsewhere,
+// thousands of TLS handshakes and first requests come at once. Without turns they would stand in
+// front of the shards, and open watches would get their events seconds late.
 //
-// A connection has a turn from when bytes have come until it waits for others, so that a client that is slow, or sends nothing, keeps
-// nobody waiting. Its first request ends its arrival; from then on its reads take no turn.
+// A connection's turn begins when bytes have come and ends when it waits for others. So a client
+// that is slow, or sends nothing, keeps nobody waiting. A connection's first request ends its
+// arrival; its later reads take no turn.
 //
-// Nobody is turned away for coming in a crowd: to say so would take a handshake, and who has made one is sooner served than refused. Those within a
-// handshake go first, and are served within a moment. Nobody waits for a turn longer than hurry, because clients give up (client-go's after 10 s,
-// k8s.io/client-go/transport/cache.go) and join the queue again at its end: handshakes with those who have left would be all that we did.
-// For the same reason who has left takes no turn.
+// Nobody is refused for coming in a crowd. A refusal would take a handshake, and after that the
+// request itself is cheap. Connections within a handshake go first. Nobody waits for a turn longer
+// than hurry, because clients give up (client-go's after 10 s, k8s.io/client-go/transport/cache.go)
+// and join the queue again at its end. Otherwise we would only serve connections that are already
+// dead. For the same reason a client that has left takes no turn.
 //
 // The zero value is not usable. All methods may be called from any goroutine.
 type arrivals struct {
@@ -47,23 +50,25 @@ type waiting struct {
 	c     chan struct{} // closed when it has its turn
 }
 
-// turnLimit is after how long a turn is over at the latest: a request may wait for something that does not end it. A handshake takes half a
-// millisecond.
+// turnLimit is how long a turn lasts at most. A request may wait for something that does not end
+// its turn. A handshake takes half a millisecond.
 const turnLimit = 50 * time.Millisecond
 
 // hurry is how long a connection waits for a turn at most; then it has one however many others have.
 const hurry = 3 * time.Second
 
-// handshakeTurns is after how many turns the next is still one's by right: TLS 1.2 takes three, with the request. Who sends its head byte by byte
-// is to keep nobody waiting.
+// handshakeTurns is how many turns a connection may have had to count as within a handshake. TLS
+// 1.2 takes three, with the request. A client that sends its head byte by byte soon takes its place
+// behind the others.
 const handshakeTurns = 3
 
 func newArrivals(most func() int) *arrivals { return &arrivals{most: most} }
 
-// quietFor is for how long no watch has been sent a change where nobody is kept waiting by a crowd.
+// quietFor is how long no watch has been sent a change before arrivals may have all processors.
 const quietFor = time.Second
 
-// shareOf leaves half of the processors to watches that are there, whoever comes; and none where they are sent nothing, as after a restart.
+// shareOf leaves half of the processors to open watches. While these are sent nothing, as after a
+// restart, it leaves none.
 func shareOf(processors int, lastChange func() fanout.Instant) func() int {
 	return func() int {
 		if fanout.Now()-lastChange() > fanout.Instant(quietFor) {

@@ -9,21 +9,8 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/valyala/fasthttp"
-
-	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
-)
-
-const (
-	// gzipThreshold is the body size above which kube-apiserver compresses for clients that accept it
-	// (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/writers.go).
-	gzipThreshold = 128 << 10
-	// gzipLevel is not kube-apiserver's, which is 1: for a little more work, done once for many, 2 makes a third less of a list of
-	// pods.
-	gzipLevel = 2
 )
 
 // bodySlices is a response body of shared slices.
@@ -37,35 +24,34 @@ func (b bodySlices) size() int {
 	return n
 }
 
-// writeBody makes b the response.
-func writeBody(ctx *fasthttp.RequestCtx, r *cachedRead, b bodySlices) {
-	commonHeaders(ctx)
-	ctx.Response.Header.SetContentType(r.lane.contentType(false))
-	r.lane.writeWarnings(ctx)
+// setBody makes b the response's body. What takes long of sealing it for TLS is done in turn.
+func setBody(ctx *fasthttp.RequestCtx, b bodySlices, turn workTurn, log *slog.Logger) {
 	size := b.size()
 	if size <= copiedBody {
 		ctx.SetBody(slices.Concat(b...))
 		return
 	}
-	ctx.Response.SetBodyStream(&bodyStream{conn: ctx.Conn(), slices: b, seat: r.seat, log: r.lane.log}, size)
+	ctx.Response.SetBodyStream(&bodyStream{conn: ctx.Conn(), slices: b, turn: turn, log: log}, size)
 }
 
-// writeCompressed makes what parts stand for the response.
-func writeCompressed(ctx *fasthttp.RequestCtx, r *cachedRead, parts ...framing.Deflated) {
-	ctx.Response.Header.Set("Content-Encoding", "gzip")
-	ctx.Response.Header.Set("Vary", "Accept-Encoding")
-	writeBody(ctx, r, framing.GzipMember(parts...))
+// workTurn is one client's turn at work that takes a processor. It is not held while we wait for
+// the client.
+type workTurn interface {
+	// Resume waits for the turn. An error says that the response cannot go on.
+	Resume() error
+	// Give ends the turn.
+	Give()
 }
 
 // copiedBody is the size up to which a body is copied, to leave in one write with its head.
 const copiedBody = 16 << 10
 
-// bodyStream is how fasthttp takes a body of shared slices: it writes itself (fasthttp.BodyWriterTo), past fasthttp's buffer, and is
-// never read.
+// bodyStream is a body of shared slices as fasthttp takes it. It writes itself
+// (fasthttp.BodyWriterTo), past fasthttp's buffer, and is never read.
 type bodyStream struct {
 	conn   net.Conn
 	slices bodySlices
-	seat   *seat // not held
+	turn   workTurn // not held
 	log    *slog.Logger
 }
 
@@ -81,14 +67,14 @@ func (s *bodyStream) WriteTo(w io.Writer) (n int64, err error) {
 	}
 	t, ok := w.(*tls.Conn)
 	if !ok {
-		vector := net.Buffers(s.slices) // which is ours, and used up
+		vector := net.Buffers(s.slices) // ours, and used up
 		return vector.WriteTo(w)
 	}
 	gather, ok := t.NetConn().(*gatherConn)
 	if !ok || s.slices.size() <= sealedAtOnce {
 		return writeJoined(t, s.slices)
 	}
-	return writeJoined(&sealer{t, gather, s.seat}, s.slices)
+	return writeJoined(&sealer{t, gather, s.turn}, s.slices)
 }
 
 func (s *bodyStream) Read([]byte) (int, error) {
@@ -110,16 +96,18 @@ func writeJoined(w io.Writer, slices bodySlices) (n int64, err error) {
 	return n, buf.Flush()
 }
 
-// sealedAtOnce is how much is sealed at a time, which takes some 0.2 ms. A body that is not longer takes no seat for it.
+// sealedAtOnce is how much is sealed at a time, which takes some 0.2 ms. A shorter body is sealed
+// without a turn.
 const sealedAtOnce = 256 << 10
 
 var bodyBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, sealedAtOnce) }}
 
-// sealer seals what is written in a seat, and writes that to the client without one, for as long as that takes.
+// sealer seals what is written during a turn. It writes the result to the client without one,
+// however long that takes.
 type sealer struct {
 	tls    *tls.Conn
 	gather *gatherConn
-	seat   *seat
+	turn   workTurn
 }
 
 func (s *sealer) Write(p []byte) (int, error) {
@@ -135,10 +123,10 @@ func (s *sealer) Write(p []byte) (int, error) {
 }
 
 func (s *sealer) seal(p []byte) (*[]byte, error) {
-	if err := s.seat.resume(); err != nil {
+	if err := s.turn.Resume(); err != nil {
 		return nil, err
 	}
-	defer s.seat.give()
+	defer s.turn.Give()
 	s.gather.hold()
 	_, err := s.tls.Write(p)
 	sealed := s.gather.sealedBytes()
@@ -146,147 +134,4 @@ func (s *sealer) seal(p []byte) (*[]byte, error) {
 		err = errors.New("TLS has sealed nothing")
 	}
 	return sealed, err
-}
-
-// compressedLists are the compressed items of lists that have been asked for lately: who asks for the same state again, whatever
-// resourceVersion it has by then, is sent the same bytes. Its methods may be called from any goroutine.
-type compressedLists struct {
-	mu    sync.Mutex
-	lists map[listKey]*compressedList
-	bytes int
-}
-
-const (
-	// maxCompressed bounds what compressedLists keeps, in bytes, and compressedFor how long a list is kept that is not asked for
-	// while others are.
-	maxCompressed = 64 << 20
-	compressedFor = time.Minute
-)
-
-// listKey tells which items of a lane a list holds.
-type listKey struct {
-	lane   laneKey
-	filter string
-	after  string
-	limit  int64
-}
-
-type compressedList struct {
-	state  fanout.Identity
-	extent extent
-	donec  chan struct{} // closed when the rest is set; never sent on
-	items  framing.Deflated
-	failed bool
-
-	// Guarded by compressedLists.mu.
-	size int // 0 until compressed
-	used time.Time
-}
-
-// get returns the compressed items of a list if they are of this state. To wait for the read that compresses them, s is given up.
-func (c *compressedLists) get(s *seat, key listKey, state fanout.Identity) (extent, framing.Deflated, bool) {
-	c.mu.Lock()
-	l := c.lists[key]
-	if l == nil || l.state != state {
-		c.mu.Unlock()
-		return extent{}, framing.Deflated{}, false
-	}
-	l.used = time.Now()
-	c.mu.Unlock()
-	if !l.await(s) {
-		return extent{}, framing.Deflated{}, false
-	}
-	return l.extent, l.items, true
-}
-
-// await waits until the list is compressed, and reports false if that came to nothing.
-func (l *compressedList) await(s *seat) bool {
-	select {
-	case <-l.donec:
-	default:
-		s.give()
-		<-l.donec
-	}
-	return !l.failed
-}
-
-// add compresses the items of a list, in seat s, unless somebody else just has.
-func (c *compressedLists) add(s *seat, key listKey, state fanout.Identity, x extent, items bodySlices) framing.Deflated {
-	c.mu.Lock()
-	if l := c.lists[key]; l != nil && l.state == state {
-		c.mu.Unlock()
-		if l.await(s) {
-			return l.items
-		}
-		return framing.Deflate(gzipLevel, s.pieces(slices.Values(items)))
-	}
-	now := time.Now()
-	c.removeLocked(key)
-	c.sweepLocked(now.Add(-compressedFor))
-	if c.lists == nil {
-		c.lists = make(map[listKey]*compressedList)
-	}
-	l := &compressedList{state: state, extent: x, donec: make(chan struct{}), used: now}
-	c.lists[key] = l
-	c.mu.Unlock()
-
-	l.failed = true // should this panic, the others compress for themselves
-	defer c.keep(key, l)
-	l.items = framing.Deflate(gzipLevel, s.pieces(slices.Values(items)))
-	l.failed = false
-	return l.items
-}
-
-// keep has l be found from now on, unless it has failed, and ends the wait for it.
-func (c *compressedLists) keep(key listKey, l *compressedList) {
-	close(l.donec)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.lists[key] != l:
-	case l.failed:
-		c.removeLocked(key)
-	default:
-		l.size = l.items.Len()
-		c.bytes += l.size
-		c.shrinkLocked()
-	}
-}
-
-// shrinkLocked forgets the lists that have not been asked for longest until the others fit.
-func (c *compressedLists) shrinkLocked() {
-	for c.bytes > maxCompressed {
-		var oldest listKey
-		var used time.Time
-		for key, l := range c.lists {
-			if l.size > 0 && (used.IsZero() || l.used.Before(used)) {
-				oldest, used = key, l.used
-			}
-		}
-		c.removeLocked(oldest)
-	}
-}
-
-// forget forgets all lists.
-func (c *compressedLists) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.lists)
-	c.bytes = 0
-}
-
-func (c *compressedLists) removeLocked(key listKey) {
-	if l := c.lists[key]; l != nil {
-		c.bytes -= l.size
-		delete(c.lists, key)
-	}
-}
-
-// sweepLocked forgets the lists that nobody has asked for since.
-func (c *compressedLists) sweepLocked(since time.Time) {
-	for key, l := range c.lists {
-		if l.used.Before(since) {
-			c.removeLocked(key)
-		}
-	}
 }

@@ -2,98 +2,68 @@ package proxy
 
 import (
 	"bytes"
-	"compress/gzip"
+	"crypto/tls"
+	"fmt"
 	"io"
-	"strings"
-	"sync"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
 )
 
-// states returns the identities of n states of a cache.
-func states(t *testing.T, n int) []fanout.Identity {
-	t.Helper()
-	c := fanout.NewCache(fanout.Limits{HistoryEvents: 10, HistoryBytes: 1 << 20}, fanout.NewFlusher(1, 0))
-	var all []fanout.Identity
-	var held []fanout.Snapshot
-	for i := range n {
-		c.Reset(nil, uint64(i+1), fanout.Ending{})
-		s := c.Snapshot()
-		held = append(held, s)
-		all = append(all, s.Identity())
-	}
-	t.Cleanup(func() { _ = held[0] })
-	return all
+// countedTurn is a turn that notes whether it is held, and how often it was.
+type countedTurn struct {
+	held  atomic.Bool
+	turns atomic.Int64
 }
 
-// Who asks for the same items in the same state gets the same bytes, however many ask at once; another state's are made anew.
-func TestCompressedListsAreShared(t *testing.T) {
-	var c compressedLists
-	state := states(t, 2)
-	key := listKey{filter: "f"}
-	items := bodySlices{[]byte(strings.Repeat("a", 1000)), []byte("b")}
-	if _, _, ok := c.get(&seat{}, key, state[0]); ok {
-		t.Error("there is a list before there is one")
+func (c *countedTurn) Resume() error {
+	c.turns.Add(1)
+	c.held.Store(true)
+	return nil
+}
+
+func (c *countedTurn) Give() { c.held.Store(false) }
+
+// While a client does not read a long body over TLS, nobody waits for its turn. In the end it reads
+// the body.
+func TestSealerHoldsNoTurn(t *testing.T) {
+	_, served, client, _ := sinkPair(t, sinkWay{secure: true})
+	var body bodySlices
+	for range 300 {
+		body = append(body, bytes.Repeat([]byte{byte(rand.Int())}, 10_000+rand.IntN(1000)))
 	}
-	all := make([]framing.Deflated, 20)
-	var wg sync.WaitGroup
-	for i := range all {
-		wg.Go(func() { all[i] = c.add(&seat{}, key, state[0], extent{bytes: 1001, last: "l", more: 3}, items) })
-	}
-	wg.Wait()
-	x, got, ok := c.get(&seat{}, key, state[0])
-	if !ok || x != (extent{bytes: 1001, last: "l", more: 3}) {
-		t.Fatalf("got %+v, %v", x, ok)
-	}
-	first := framing.GzipMember(got)[1]
-	for i, d := range all {
-		if b := framing.GzipMember(d)[1]; &b[0] != &first[0] {
-			t.Errorf("%d has bytes of its own", i)
+	turn := new(countedTurn)
+	written := make(chan error, 1)
+	go func() {
+		n, err := (&bodyStream{conn: served, slices: body, turn: turn}).WriteTo(served)
+		if err == nil && int(n) != body.size() {
+			err = fmt.Errorf("%d bytes are written of %d", n, body.size())
+		}
+		written <- err
+	}()
+	for since := time.Now(); time.Since(since) < 50*time.Millisecond; time.Sleep(time.Millisecond) {
+		if turn.held.Load() || turn.turns.Load() == 0 {
+			since = time.Now() // it is still at work
 		}
 	}
-	z, err := gzip.NewReader(bytes.NewReader(bytes.Join(framing.GzipMember(framing.Stored([]byte("head")), got), nil)))
-	if err != nil {
+	select {
+	case err := <-written:
+		t.Fatalf("3 MB are written to a client that has not read: %v", err)
+	default:
+	}
+	got := make([]byte, body.size())
+	if _, err := io.ReadFull(client.(*tls.Conn), got); err != nil {
 		t.Fatal(err)
 	}
-	if plain, err := io.ReadAll(z); err != nil || string(plain) != "head"+strings.Repeat("a", 1000)+"b" {
-		t.Errorf("reads as %q, %v", plain, err)
+	if err := <-written; err != nil {
+		t.Fatal(err)
 	}
-	if _, _, ok := c.get(&seat{}, key, state[1]); ok {
-		t.Error("got the list of another state")
+	if !bytes.Equal(got, slices.Concat(body...)) {
+		t.Error("the client has read something else")
 	}
-	c.add(&seat{}, key, state[1], extent{}, items)
-	if _, _, ok := c.get(&seat{}, key, state[0]); ok || c.bytes != got.Len() {
-		t.Errorf("the old state's is still there: %v, %d bytes", ok, c.bytes)
-	}
-}
-
-// What is kept is bounded, and what nobody asks for goes first.
-func TestCompressedListsBounds(t *testing.T) {
-	var c compressedLists
-	state := states(t, 1)[0]
-	c.lists = make(map[listKey]*compressedList)
-	now := time.Now()
-	for i := range 5 {
-		c.lists[listKey{limit: int64(i)}] = &compressedList{state: state, size: maxCompressed / 4, used: now.Add(time.Duration(i) * time.Second)}
-		c.bytes += maxCompressed / 4
-	}
-	c.mu.Lock()
-	c.shrinkLocked()
-	c.mu.Unlock()
-	if c.lists[listKey{}] != nil || len(c.lists) != 4 || c.bytes != maxCompressed {
-		t.Errorf("%d lists of %d bytes are left", len(c.lists), c.bytes)
-	}
-	c.mu.Lock()
-	c.sweepLocked(now.Add(3 * time.Second))
-	c.mu.Unlock()
-	if len(c.lists) != 2 || c.bytes != maxCompressed/2 {
-		t.Errorf("%d lists of %d bytes are left of those asked for since", len(c.lists), c.bytes)
-	}
-	c.forget()
-	if len(c.lists) != 0 || c.bytes != 0 {
-		t.Errorf("%d lists of %d bytes are left where memory is short", len(c.lists), c.bytes)
+	if n, least := turn.turns.Load(), int64(body.size()/sealedAtOnce); n < least || turn.held.Load() {
+		t.Errorf("%d turns, want %d or more and none now", n, least)
 	}
 }

@@ -220,7 +220,7 @@ func (c *cachedReads) serveFrom(ctx *fasthttp.RequestCtx, r *cachedRead) (served
 		return c.serveWatch(ctx, r), nil
 	}
 	r.seat = c.fairness.seat(ctx, r)
-	defer r.seat.give()
+	defer r.seat.Give()
 	if r.verb == "list" {
 		served = c.serveList(ctx, r)
 	} else {

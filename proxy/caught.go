@@ -16,10 +16,12 @@ var handlerPanics = metrics.NewCounter(exposition.Describe("counter", "watchfan_
 // errPanicked is how the work for one client ended that panicked.
 var errPanicked = errors.New("internal error, see the proxy's log")
 
-// caught ends, deferred, a panic of what is done for one client: it is counted and logged, and end, if there is one, ends that client. All others
-// go on. It stands where a goroutine works for one client, and where a goroutine of many calls what is one client's alone, as the flusher's
-// shards call a sink. A panic in what many share (a shard's own queues, a cache, a reflector) is not caught: nobody knows in which state that is
-// then, and clients are served better by another replica. log may be nil.
+// caught, when deferred, ends a panic in the work for one client. It counts and logs the panic, and
+// calls end, if there is one, to end that client. All others go on. It stands where a goroutine
+// works for one client, and where a shared goroutine calls what is one client's alone, as a shard
+// of the flusher calls a sink. A panic in what many clients share (a shard's queues, a cache, a
+// reflector) is not caught: its state is unknown then, and another replica serves better. log may
+// be nil.
 func caught(log *slog.Logger, what string, end func()) {
 	p := recover()
 	if p == nil {

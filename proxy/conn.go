@@ -24,8 +24,8 @@ const maxKept = 64 << 10
 // longAgo as a read deadline makes a blocked Read return at once.
 var longAgo = time.Unix(1, 0)
 
-// connections knows every client connection, whether fasthttp reads it or we have taken it over, so that shutdown can
-// wait for all of them and leave none behind.
+// connections knows every client connection, whether fasthttp reads it or we have taken it over. So
+// shutdown can wait for all of them and leave none behind.
 type connections struct {
 	server *fasthttp.Server // immutable once serving
 	maxAge time.Duration    // DownstreamOptions.MaxConnectionAge
@@ -73,8 +73,8 @@ func (cs *connections) stateChanged(c net.Conn, state fasthttp.ConnState) {
 	// StateHijacked after hijack, when the connection's new owner may have closed it already.
 }
 
-// setLocked notes what is happening on a connection. When it is first heard of, it is decided how old it may get: a tenth more or less than
-// the others, so that those that have come together do not leave together.
+// setLocked notes what is happening on a connection. For a new one it decides how old it may get:
+// up to a tenth more or less than maxAge. So connections that come together do not leave together.
 func (cs *connections) setLocked(c net.Conn, state fasthttp.ConnState) {
 	known, ok := cs.open[c]
 	if !ok && cs.maxAge > 0 {
@@ -132,19 +132,20 @@ func (cs *connections) checkEmptyLocked() {
 	}
 }
 
-// hijack takes the connection of ctx from fasthttp once its handler has returned, without a response, and calls serve on a
-// goroutine of its own. serve must end in Resume or Close; if it panics, the connection is closed. Nothing of ctx may be used in serve.
+// hijack takes the connection of ctx from fasthttp once its handler has returned, without a
+// response, and calls serve on a goroutine of its own. serve, or what it starts, must call Resume
+// or Close in the end. If serve panics, the connection is closed. serve may use nothing of ctx.
 func (cs *connections) hijack(ctx *fasthttp.RequestCtx, serve func(*hijacked)) {
 	c := accepted(ctx.Conn())
 	cs.mu.Lock()
 	cs.setLocked(c, fasthttp.StateHijacked)
 	cs.mu.Unlock()
-	slot := slotOf(ctx)
+	held := slotOf(ctx)
 	ctx.HijackSetNoResponse(true)
 	// A new goroutine, because fasthttp's keeps the request context and a read buffer alive until the handler returns.
 	ctx.Hijack(func(c net.Conn) {
 		h := cs.takeOver(c)
-		h.slot = slot
+		h.slot = held
 		go func() {
 			defer caught(cs.log, "connection taken over", h.Close)
 			serve(h)
@@ -212,12 +213,35 @@ func (cs *connections) closeAll() int {
 	return len(cs.open)
 }
 
+// slot is what a request holds while it lasts. Release gives it up, and may be called more than
+// once.
+type slot interface{ Release() }
+
+// noSlot is the slot of a request that holds nothing.
+type noSlot struct{}
+
+func (noSlot) Release() {}
+
+// slotKey is where a request's context has its slot.
+type slotKey struct{}
+
+// holdSlot has s released when the request of ctx has ended: by the handler's caller, or by whoever
+// takes its connection over.
+func holdSlot(ctx *fasthttp.RequestCtx, s slot) { ctx.SetUserValue(slotKey{}, s) }
+
+func slotOf(ctx *fasthttp.RequestCtx) slot {
+	if s, ok := ctx.UserValue(slotKey{}).(slot); ok {
+		return s
+	}
+	return noSlot{}
+}
+
 // hijacked is a client connection that fasthttp has given up to us. Conn may be written by one goroutine while another is in
 // WaitRead; the other methods are for the goroutine that owns the connection.
 type hijacked struct {
 	cs   *connections
-	conn net.Conn   // as accepted
-	slot *watchSlot // released by Resume and Close; nil is none
+	conn net.Conn // as accepted
+	slot slot     // released by Resume and Close
 
 	stopped atomic.Bool // set by StopRead: WaitRead is to return, or not to begin
 
@@ -274,12 +298,12 @@ func (h *hijacked) Read(p []byte) (int, error) {
 	return h.conn.Read(p)
 }
 
-// Resume gives the connection back to the server for the client's next request, or closes it if there is to be none. The response must have
-// been complete.
-// It blocks until the connection is closed or taken over again.
+// Resume gives the connection back to the server for the client's next request, or closes it if it
+// may carry none. The response must be complete. Resume blocks until the connection is closed or
+// taken over again.
 func (h *hijacked) Resume() {
 	h.StopRead()
-	h.slot.release()
+	h.slot.Release()
 	_ = h.conn.SetDeadline(time.Time{})
 	h.cs.mu.Lock()
 	last := h.cs.lastLocked(h.conn)
@@ -303,7 +327,7 @@ func (h *hijacked) Resume() {
 // Close closes the connection. It may be called from any goroutine, and more than once.
 func (h *hijacked) Close() {
 	_ = h.conn.Close()
-	h.slot.release()
+	h.slot.Release()
 	h.cs.mu.Lock()
 	defer h.cs.mu.Unlock()
 	h.cs.removeLocked(h.conn)

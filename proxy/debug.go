@@ -18,12 +18,13 @@ func writeText(ctx *fasthttp.RequestCtx, code int, text string) {
 	ctx.SetBodyString(text)
 }
 
-// acceptsJSON reports whether who asks the admin port takes JSON: programs do, browsers and curl do not say so.
+// acceptsJSON reports whether the client of the admin port asks for JSON. Programs do, browsers and
+// curl do not.
 func acceptsJSON(ctx *fasthttp.RequestCtx) bool {
 	return strings.Contains(string(ctx.Request.Header.Peek(fasthttp.HeaderAccept)), "application/json")
 }
 
-// respond answers with v as JSON, or with what text writes of it.
+// respond answers with v as JSON, or with what text writes.
 func respond(ctx *fasthttp.RequestCtx, asJSON bool, v any, text func(io.Writer)) {
 	if !asJSON {
 		writeText(ctx, http.StatusOK, "")

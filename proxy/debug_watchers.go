@@ -16,26 +16,25 @@ import (
 
 const watchersPath = "/debug/watchers"
 
-// patience is how long a shard may take to say how its watches stand.
+// patience is how long a shard may take to describe its watches.
 const patience = 2 * time.Second
 
 // watchersPage answers /debug/watchers and /debug/watchers/{id}.
 type watchersPage struct {
-	cached   *cachedReads
-	upstream func() error // the readiness check of kube-apiserver
+	watchers *watchers
+	flusher  *fanout.Flusher // whose shards know how the watches stand
+	upstream func() error    // the readiness check of kube-apiserver
 
-	// looking is held while watches are looked at, so that whatever asks, shards have one question at a time.
+	// looking is held while watches are looked at: however many clients ask, each shard has one
+	// question at a time.
 	looking sync.Mutex
 }
 
-// fromHere reports whether the client is on this host, or comes through kubectl port-forward.
-func fromHere(ctx *fasthttp.RequestCtx) bool { return ctx.RemoteIP().IsLoopback() && local(ctx) }
-
-func refuseForeign(ctx *fasthttp.RequestCtx, message string) {
-	writeText(ctx, http.StatusForbidden, message+"\n")
+func newWatchersPage(ws *watchers, flusher *fanout.Flusher, upstream func() error) *watchersPage {
+	return &watchersPage{watchers: ws, flusher: flusher, upstream: upstream}
 }
 
-// serve answers about the watch that id names, and about all if it is empty.
+// serve answers with the watch that id names, or with the list of all if id is empty.
 func (p *watchersPage) serve(ctx *fasthttp.RequestCtx, id string) {
 	ctx.Response.Header.Set("Cache-Control", "no-cache, private")
 	if !ctx.IsGet() && !ctx.IsHead() {
@@ -81,7 +80,7 @@ func (p *watchersPage) look(ws []*watcher) []watched {
 	}
 	unreachable := p.upstream() != nil
 	found := make([]watched, 0, len(ws))
-	for i, st := range p.cached.flusher.Inspect(subs, patience) {
+	for i, st := range p.flusher.Inspect(subs, patience) {
 		if st.Phase != fanout.Unserved {
 			e := ws[i].evidence(st, unreachable)
 			found = append(found, watched{ws[i], e, e.cause()})
@@ -92,7 +91,7 @@ func (p *watchersPage) look(ws []*watcher) []watched {
 
 func (p *watchersPage) list(q watchersQuery) *WatcherList {
 	now := time.Now()
-	ws, total := p.cached.watchers.selected(func(w *watcher) bool { return q.matches(w, now) })
+	ws, total := p.watchers.selected(func(w *watcher) bool { return q.matches(w, now) })
 	found := slices.DeleteFunc(p.look(ws), func(w watched) bool {
 		st := &w.e.state
 		return st.LagEvents < q.minLagEvents || st.LagBytes < q.minLagBytes ||
@@ -111,22 +110,11 @@ func (p *watchersPage) list(q watchersQuery) *WatcherList {
 
 // one returns nil if there is no such watch.
 func (p *watchersPage) one(id uint64) *WatcherStatus {
-	ws, _ := p.cached.watchers.selected(func(w *watcher) bool { return w.id == id })
+	ws, _ := p.watchers.selected(func(w *watcher) bool { return w.id == id })
 	for _, w := range p.look(ws) {
 		s, v := w.status(), w.e.verdict(w.why)
 		s.Verdict, s.TCP = &v, w.e.tcp
 		return &s
 	}
 	return nil
-}
-
-// logEvicted says why a watch was evicted: in the log with numbers, but without the user's name, and in the metrics.
-func (c *cachedReads) logEvicted(w *watcher, e *evidence) {
-	v := e.verdict(e.evictedFor())
-	evictions[v.Reason].Inc()
-	t := cmp.Or(e.tcp, &TCPInfo{})
-	c.log.Info("Evicted watch", "id", w.id, "resource", w.lane.resource(), "client", w.conn.RemoteAddr().String(), "userAgent", w.userAgent.Value(),
-		"reason", v.Reason, "message", v.Message,
-		"lagEvents", e.state.LagEvents, "lagBytes", e.state.LagBytes, "lag", e.lag().Round(time.Millisecond), "parks", e.state.Parks,
-		"queuedBytes", t.QueuedBytes, "windowBytes", t.WindowBytes, "unackedSegments", t.UnackedSegments, "resentSegments", t.ResentSegments, "rtt", t.RTT.duration())
 }

@@ -21,7 +21,7 @@ const (
 	mostShown    = 10_000
 )
 
-// watchersQuery is what is asked about watches.
+// watchersQuery is the query of /debug/watchers: which watches to show, and how.
 type watchersQuery struct {
 	json  bool
 	limit int
@@ -36,7 +36,7 @@ type watchersQuery struct {
 // watcherParameters are the query's parameters of a list, in the order in which they are explained.
 var watcherParameters = []string{"format", "limit", "sort", "user", "userAgent", "resource", "namespace", "selector", "state", "reason", "minLagEvents", "minLagBytes", "minAge"}
 
-// parseWatchersQuery reads the query of ctx, of which only format means anything where one watch is asked about.
+// parseWatchersQuery reads the query of ctx. For one watch, format is the only parameter.
 func parseWatchersQuery(ctx *fasthttp.RequestCtx, one bool) (q watchersQuery, err error) {
 	known := watcherParameters
 	if one {
@@ -143,7 +143,8 @@ func stateName(st *fanout.State) string {
 	return "Unknown"
 }
 
-// matches reports whether w is asked about, as far as can be told without looking at it closely.
+// matches reports whether w matches the query, as far as the register knows. The other parameters
+// need a look at the watch.
 func (q *watchersQuery) matches(w *watcher, now time.Time) bool {
 	scope := w.scope.Value()
 	return (q.user == "" || q.user == w.user.Value()) &&
@@ -154,7 +155,8 @@ func (q *watchersQuery) matches(w *watcher, now time.Time) bool {
 		now.Sub(w.started.Time()) >= q.minAge
 }
 
-// watcherSorts are the orders of a list: the worst, the most or the longest first, and words from a to z.
+// watcherSorts are the orders of a list. Each begins with the worst, the most or the longest; words
+// go from a to z.
 var watcherSorts = []string{"slowest", "lag", "lagBytes", "age", "events", "bytes", "user", "userAgent", "resource", "selector", "state", "id"}
 
 func compareWatched(by string, a, b watched) int {

@@ -17,10 +17,11 @@ type WatcherList struct {
 	Watchers []WatcherStatus `json:"watchers"` // the first of those
 }
 
-// WatcherStatus is one watch: who watches what, and how it stands. It holds nothing of objects and no credential.
+// WatcherStatus is one watch: its client, its scope and its progress. It holds nothing of objects
+// and no credential.
 type WatcherStatus struct {
 	ID            uint64 `json:"id"`
-	User          string `json:"user"` // or how the client has shown who it is, in parentheses
+	User          string `json:"user"` // or the kind of its credential, in parentheses
 	UserAgent     string `json:"userAgent"`
 	Client        string `json:"client"` // address
 	Resource      string `json:"resource"`
@@ -40,16 +41,17 @@ type WatcherStatus struct {
 	ParkedSince time.Time `json:"parkedSince,omitzero"`
 	Parks       int       `json:"parks"`
 
-	// What has been sent: events with bookmarks, bytes as on the wire but for TLS, and the last event's resourceVersion.
+	// What the client has been sent: events and bookmarks, their bytes without TLS, and the last
+	// event's resourceVersion.
 	Events          uint64 `json:"events"`
 	Bytes           uint64 `json:"bytes"`
 	ResourceVersion string `json:"resourceVersion"`
 
-	// What waits for its socket, and the age of the oldest of that.
+	// What waits for its socket, and for how long the oldest of it has.
 	LagEvents  uint64  `json:"lagEvents"`
 	LagBytes   uint64  `json:"lagBytes"`
 	LagSeconds Seconds `json:"lagSeconds"`
-	// QueuedBytes are in its socket and not acknowledged by the client's side.
+	// QueuedBytes are in its socket, and the client's side has not acknowledged them.
 	QueuedBytes uint32 `json:"queuedBytes"`
 
 	Reason Cause `json:"reason"`

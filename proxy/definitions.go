@@ -368,7 +368,7 @@ func (l *lane) doubtful(began time.Time) bool {
 
 // brokenFor is for how long there has been no upstream watch.
 func (l *lane) brokenFor() time.Duration {
-	since := instant(l.brokenSince.Load())
+	since := fanout.Instant(l.brokenSince.Load()).Time()
 	if since.IsZero() {
 		return 0
 	}

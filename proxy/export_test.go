@@ -60,7 +60,7 @@ func (s *Server) HoldSeats() (release func()) {
 	}
 	return func() {
 		for _, other := range held {
-			other.give()
+			other.Give()
 		}
 	}
 }

@@ -139,8 +139,9 @@ func (s *seat) begin() bool {
 	return false
 }
 
-// resume takes the seat for a read that is being answered. An error says that its client has left, or that we are stopping.
-func (s *seat) resume() error { return s.take(0, 0, s.left) }
+// Resume takes the seat for a read that is being answered. An error says that its client has left,
+// or that we are stopping.
+func (s *seat) Resume() error { return s.take(0, 0, s.left) }
 
 // take takes the seat. It waits only if fewer than most of its user do, and for limit, 0 being any number and any time, and until left, which may be
 // nil, reports true.
@@ -210,8 +211,8 @@ func (s *seat) await(w *seatWait, limit time.Duration, left func() bool) error {
 	}
 }
 
-// give gives the seat up, if it is held.
-func (s *seat) give() {
+// Give gives the seat up, if it is held.
+func (s *seat) Give() {
 	if s.user != nil {
 		s.fair.release(s.user)
 		s.user = nil
@@ -224,7 +225,7 @@ func (s *seat) pause() {
 	if s.user == nil || s.fair.waits.Load() == 0 || time.Since(s.since) < seatTime {
 		return
 	}
-	s.give()
+	s.Give()
 	_ = s.take(0, 0, nil) // or we are stopping, and it goes on without
 }
 

@@ -3,10 +3,8 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -52,7 +50,7 @@ func TestFairnessBetweenUsers(t *testing.T) {
 								return
 							}
 							s.work(time.Second)
-							s.give()
+							s.Give()
 						}
 					})
 				}
@@ -72,7 +70,7 @@ func TestFairnessBetweenUsers(t *testing.T) {
 				if waited := time.Since(began); waited > 2*seatTime {
 					t.Errorf("a short read waited for %s, more than a turn of each other user", waited)
 				}
-				s.give()
+				s.Give()
 			}
 			stop.Store(true)
 			loops.Wait()
@@ -116,7 +114,7 @@ func TestFairnessWithinAUser(t *testing.T) {
 				s := f.of("a")
 				s.begin()
 				s.work(10 * time.Second)
-				s.give()
+				s.Give()
 			})
 		}
 		time.Sleep(time.Second)
@@ -126,7 +124,7 @@ func TestFairnessWithinAUser(t *testing.T) {
 		if waited := time.Since(began); waited > long*seatTime {
 			t.Errorf("it waited for %s, more than %d turns", waited, long)
 		}
-		s.give()
+		s.Give()
 		lists.Wait()
 	})
 }
@@ -173,7 +171,7 @@ func TestFairnessBounds(t *testing.T) {
 		if other := f.of("b"); !other.begin() {
 			t.Error("another user is refused")
 		} else {
-			other.give()
+			other.Give()
 		}
 		waiting.Wait()
 		if late != maxSeatWaits {
@@ -188,13 +186,13 @@ func TestFairnessBounds(t *testing.T) {
 			t.Errorf("a client that has left waited for %s", time.Since(began))
 		}
 		stopped := make(chan error)
-		go func() { stopped <- f.of("a").resume() }()
+		go func() { stopped <- f.of("a").Resume() }()
 		time.Sleep(2 * maxSeatWait)
 		cancel()
 		if err := <-stopped; !errors.Is(err, context.Canceled) {
 			t.Errorf("when we stop: %v", err)
 		}
-		holder.give()
+		holder.Give()
 		if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.waits.Load() != 0 {
 			t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.waits.Load())
 		}
@@ -230,7 +228,7 @@ func TestFairnessAtRandom(t *testing.T) {
 				held[name]--
 				all--
 				mu.Unlock()
-				s.give()
+				s.Give()
 			}
 		})
 	}
@@ -284,49 +282,6 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// A client that does not read a long body over TLS has no seat meanwhile, and what it reads in the end is the body.
-func TestSealerHoldsNoSeat(t *testing.T) {
-	_, served, client, _ := sinkPair(t, sinkWay{secure: true})
-	f := newFairness(t.Context(), 1)
-	var body bodySlices
-	for range 300 {
-		body = append(body, bytes.Repeat([]byte{byte(rand.Int())}, 10_000+rand.IntN(1000)))
-	}
-	written := make(chan error, 1)
-	go func() {
-		n, err := (&bodyStream{conn: served, slices: body, seat: f.of("slow")}).WriteTo(served)
-		if err == nil && int(n) != body.size() {
-			err = fmt.Errorf("%d bytes are written of %d", n, body.size())
-		}
-		written <- err
-	}()
-	for range 20 { // all seats are soon free, whatever the client does
-		for f.seats() > 0 {
-			time.Sleep(time.Millisecond)
-		}
-		if s := f.of("other"); !s.begin() {
-			t.Fatal("refused")
-		} else {
-			s.give()
-		}
-	}
-	select {
-	case err := <-written:
-		t.Fatalf("3 MB are written to a client that has not read: %v", err)
-	default:
-	}
-	got := make([]byte, body.size())
-	if _, err := io.ReadFull(client.(*tls.Conn), got); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, slices.Concat(body...)) {
-		t.Error("the client has read something else")
-	}
-}
-
 // Seat is what a read pays that need not wait.
 func BenchmarkSeat(b *testing.B) {
 	f := newFairness(b.Context(), 2)
@@ -336,6 +291,6 @@ func BenchmarkSeat(b *testing.B) {
 		s := &seat{fair: f, flow: flowOf(id, from)}
 		s.begin()
 		s.pause()
-		s.give()
+		s.Give()
 	}
 }

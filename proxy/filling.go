@@ -76,7 +76,7 @@ func (f *filling) progress() { f.heard.Store(int64(fanout.Now())) }
 // that arrived then has waited. A lane that waits for others to be listed is not stalled: each of
 // those has a bounded time.
 func (f *filling) stalled(arrived time.Time) bool {
-	heard := instant(f.heard.Load())
+	heard := fanout.Instant(f.heard.Load()).Time()
 	if heard.Before(arrived) {
 		heard = arrived
 	}

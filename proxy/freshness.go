@@ -144,7 +144,7 @@ func (p *prover) mayList(wait time.Duration) bool {
 }
 
 // busy reports whether the resource has changed lately.
-func (l *lane) busy() bool { return time.Since(instant(l.lastChange.Load())) < busyFor }
+func (l *lane) busy() bool { return time.Since(fanout.Instant(l.lastChange.Load()).Time()) < busyFor }
 
 // waitFor reports whether the lane's own stream has passed rv within d.
 func (l *lane) waitFor(ctx context.Context, rv uint64, d time.Duration) bool {

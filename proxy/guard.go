@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/fanout"
 )
 
 const (
@@ -103,7 +105,7 @@ func (g *guard) left() time.Duration {
 	case !expected.IsZero():
 		left = min(left, time.Until(expected))
 	case l.bookmarked.Load():
-		if heard := instant(l.heard.Load()); heard.After(since) {
+		if heard := fanout.Instant(l.heard.Load()).Time(); heard.After(since) {
 			since = heard
 		}
 		left = min(left, l.hangTimeout-time.Since(since))

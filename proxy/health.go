@@ -91,6 +91,10 @@ func (h *health) handle(ctx *fasthttp.RequestCtx) {
 	}
 }
 
+func refuseForeign(ctx *fasthttp.RequestCtx, message string) {
+	writeText(ctx, http.StatusForbidden, message+"\n")
+}
+
 // writeHealth answers as kube-apiserver's health endpoints do: "ok", or 500 and the list of checks, which ?verbose shows always.
 func writeHealth(ctx *fasthttp.RequestCtx, name string, checks []healthCheck) {
 	ctx.SetContentType("text/plain; charset=utf-8")

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"log/slog"
 	"net"
 	"net/http"
 	"testing"
@@ -33,5 +34,17 @@ func TestProfilesStayHere(t *testing.T) {
 		if got := ctx.Response.StatusCode(); got != c.want {
 			t.Errorf("%s of %s from %s: %d, want %d", c.path, c.host, c.ip, got, c.want)
 		}
+	}
+}
+
+// The admin port's pages answer a panic of one with 500.
+func TestPanicOnAdminPort(t *testing.T) {
+	h := &health{pages: map[string]fasthttp.RequestHandler{"/page": func(*fasthttp.RequestCtx) { panic("page") }}}
+	s := &Server{log: slog.New(slog.DiscardHandler), health: h}
+	var ctx fasthttp.RequestCtx
+	ctx.Request.SetRequestURI("/page")
+	s.serveAdmin(&ctx)
+	if code := ctx.Response.StatusCode(); code != http.StatusInternalServerError || !ctx.Response.ConnectionClose() {
+		t.Errorf("%d, want 500 and the connection's end", code)
 	}
 }

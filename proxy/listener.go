@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// patientListener waits when the process or the system is out of file descriptors or memory, where fasthttp would stop serving.
+// patientListener waits while the process or the system is out of file descriptors or memory.
+// fasthttp would stop serving.
 type patientListener struct {
 	net.Listener
 }
@@ -22,15 +23,16 @@ func (l patientListener) Accept() (net.Conn, error) {
 	}
 }
 
-// limitedListener resets connections beyond the most that clients may have at once, and any while memory is spent. A reset costs nothing,
-// where an answer would take a TLS handshake and somebody to wait for it; a connection left in the backlog would keep its client from trying
+// limitedListener resets connections beyond the most that clients may have at once, and all
+// connections while memory is spent. A reset costs nothing, while an answer would take a TLS
+// handshake and the wait for it. A connection in the backlog would keep its client from trying
 // another replica. Clients of Kubernetes try again.
 type limitedListener struct {
 	net.Listener
 	most int
 	open func() int // how many there are
 
-	spent func() bool // reports whether memory is
+	spent func() bool // reports whether memory is spent
 }
 
 func (l limitedListener) Accept() (net.Conn, error) {
@@ -45,6 +47,30 @@ func (l limitedListener) Accept() (net.Conn, error) {
 		}
 		_ = c.Close()
 	}
+}
+
+// clientListener wraps the connections that it accepts: their arrivals take turns. With tls, they
+// are made to have TLS on top.
+type clientListener struct {
+	net.Listener
+	arrivals *arrivals
+	tls      bool
+}
+
+func (l clientListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		c.Close()
+		return nil, errors.New("accepted a connection that is not TCP")
+	}
+	if l.tls {
+		return &gatherConn{TCPConn: t, arrival: &arrival{all: l.arrivals}}, nil
+	}
+	return &arrivingConn{TCPConn: t, arrival: arrival{all: l.arrivals}}, nil
 }
 
 // passing reports whether accepting may succeed later.

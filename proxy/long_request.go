@@ -61,5 +61,5 @@ func (l *longRequests) admit(ctx *fasthttp.RequestCtx, id identity) (sent func()
 		rejectedLong.Inc()
 		return nil, tooManyRequests("too many requests with long selectors wait")
 	}
-	return turn.give, nil
+	return turn.Give, nil
 }

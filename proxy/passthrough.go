@@ -11,26 +11,15 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const (
-	// stallTimeout is how long one write to a client, or one read of its request's body, may take without any progress.
-	stallTimeout = 60 * time.Second
-
-	// halfCloseGrace is how long the other direction of an upgraded connection may go on once one has ended.
-	halfCloseGrace = 30 * time.Second
-
-	copyBufferSize = 32 << 10
-)
+const copyBufferSize = 32 << 10
 
 // passthrough forwards to kube-apiserver every request that is not served here, and its response back, as they come: both bodies
 // are streamed, and what has arrived is sent on at once.
@@ -50,19 +39,27 @@ type passthrough struct {
 	streams  context.Context // ends watches, logs and upgrades
 }
 
+// newPassthrough returns what forwards requests to upstream. The ordinary ones end with requests;
+// watches, logs and upgrades with streams. front says which headers are not forwarded.
+func newPassthrough(requests, streams context.Context, upstream *Upstream, front *frontProxies, conns *connections,
+	long *longRequests, audit *auditLog, log *slog.Logger,
+) *passthrough {
+	return &passthrough{
+		upstream: upstream,
+		front:    front,
+		conns:    conns,
+		long:     long,
+		audit:    audit,
+		log:      log,
+		requests: requests,
+		streams:  streams,
+	}
+}
+
 // serve forwards the request of ctx in the name of id.
 func (p *passthrough) serve(ctx *fasthttp.RequestCtx, id identity) {
 	arrivalOf(accepted(ctx.Conn())).end() // from here on it waits for others
-	sent, refused := p.long.admit(ctx, id)
-	if refused != nil {
-		p.audit.refused(ctx, id, refused)
-	}
-	var audit *passedAudit
-	if refused == nil {
-		if audit, refused = p.audit.passing(ctx, id); refused != nil {
-			sent()
-		}
-	}
+	audit, sent, refused := p.admit(ctx, id)
 	if refused != nil {
 		writeStatus(ctx, refused)
 		if body := ctx.RequestBodyStream(); body != nil && !discardBody(ctx.Conn(), body) {
@@ -89,6 +86,19 @@ func (p *passthrough) serve(ctx *fasthttp.RequestCtx, id identity) {
 	default:
 		p.forward(ctx, id, req, audit, sent)
 	}
+}
+
+// admit waits until the request may be sent, and begins its line in the audit log. sent is to be called once kube-apiserver has
+// begun to answer. refused is not nil if the request is to be refused.
+func (p *passthrough) admit(ctx *fasthttp.RequestCtx, id identity) (audit *passedAudit, sent func(), refused *metav1.Status) {
+	if sent, refused = p.long.admit(ctx, id); refused != nil {
+		p.audit.refused(ctx, id, refused)
+		return nil, nil, refused
+	}
+	if audit, refused = p.audit.passing(ctx, id); refused != nil {
+		sent()
+	}
+	return audit, sent, refused
 }
 
 // hasBody reports whether the request has a body, as a length or as chunks announce it.
@@ -169,24 +179,13 @@ func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.R
 	sent()
 	if err != nil {
 		passthroughInFlight.Add(-1)
-		whole := body.release()
-		st := body.failure()
-		if st == nil {
-			p.failed(req, err)
-			st = unreachable(req, err)
-		}
-		writeStatus(ctx, st)
-		audit.failed(st)
-		if !whole {
-			ctx.SetConnectionClose()
-		}
+		p.unanswered(ctx, req, body, audit, err)
 		return
 	}
 	countPassthrough(req, resp.StatusCode)
 	audit.answered(resp.StatusCode)
 	removeHopByHop(resp.Header)
-	noBody := !hasResponseBody(req.Method, resp)
-	if resp.ContentLength < 0 && !noBody && !ctx.Request.Header.IsHTTP11() {
+	if resp.ContentLength < 0 && hasResponseBody(req.Method, resp) && !ctx.Request.Header.IsHTTP11() {
 		// HTTP/1.0 has no chunks, and fasthttp would send some.
 		body.release()
 		p.conns.hijack(ctx, func(h *hijacked) {
@@ -196,6 +195,26 @@ func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.R
 		})
 		return
 	}
+	p.answer(ctx, req, body, resp)
+}
+
+// unanswered answers ctx where kube-apiserver has not, because of err.
+func (p *passthrough) unanswered(ctx *fasthttp.RequestCtx, req *http.Request, body *requestBody, audit *passedAudit, err error) {
+	whole := body.release()
+	st := body.failure()
+	if st == nil {
+		p.failed(req, err)
+		st = unreachable(req, err)
+	}
+	writeStatus(ctx, st)
+	audit.failed(st)
+	if !whole {
+		ctx.SetConnectionClose()
+	}
+}
+
+// answer makes resp the response of ctx.
+func (p *passthrough) answer(ctx *fasthttp.RequestCtx, req *http.Request, body *requestBody, resp *http.Response) {
 	ctx.SetStatusCode(resp.StatusCode)
 	for name, values := range resp.Header {
 		for _, value := range values {
@@ -207,7 +226,7 @@ func (p *passthrough) forward(ctx *fasthttp.RequestCtx, id identity, req *http.R
 		ctx.SetConnectionClose()
 	}
 	stream := &responseBody{ReadCloser: resp.Body, conn: ctx.Conn(), request: body, log: p.log}
-	if noBody {
+	if !hasResponseBody(req.Method, resp) {
 		if resp.ContentLength >= 0 && resp.StatusCode >= 200 && resp.StatusCode != http.StatusNoContent {
 			ctx.Response.Header.SetContentLength(int(resp.ContentLength))
 		}
@@ -244,195 +263,6 @@ func unreachable(req *http.Request, err error) *metav1.Status {
 	}
 	return st
 }
-
-// requestBody is a request's body while net/http sends it upstream. net/http may still read it when the response has begun and even when
-// it has ended; fasthttp takes it away then. release comes between the two.
-//
-// It can be sent again from its beginning while it is short. Kube-apiserver ends a connection (HTTP/2's GOAWAY) whenever somebody on it
-// is not who they say, and has not looked at the requests that came last: net/http then sends those again, or they fail. Strangers share
-// a connection, and none of them must be able to have another's request fail; Upstream sends what cannot be sent again elsewhere.
-type requestBody struct {
-	conn   net.Conn
-	length int // chunkedLength for one in chunks
-	log    *slog.Logger
-
-	atEnd atomic.Bool // the body has been read to its end
-
-	releasing atomic.Bool
-
-	mu          sync.Mutex
-	stream      io.Reader // nil once released
-	err         error     // what stream ended with
-	interrupted bool      // err is release's doing
-	total       int       // bytes that stream has brought
-	kept        []byte    // those bytes, while they are no more than maxKeptBody
-}
-
-// maxKeptBody is the longest body, in bytes, that can be sent again: nearly every object's.
-const maxKeptBody = 64 << 10
-
-var (
-	errBodyReleased = errors.New("request body released: the response is complete")
-	errBodyNotKept  = errors.New("request body is too long to be sent again")
-)
-
-// bodyAttempt reads a requestBody from its beginning.
-type bodyAttempt struct {
-	body *requestBody
-	at   int // bytes read
-}
-
-// again is net/http's Request.GetBody.
-func (b *requestBody) again() (io.ReadCloser, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.total > maxKeptBody {
-		return nil, errBodyNotKept
-	}
-	return &bodyAttempt{body: b}, nil
-}
-
-// Read implements io.Reader, for net/http on goroutines that are its own or everybody's.
-func (a *bodyAttempt) Read(p []byte) (n int, err error) {
-	defer caught(a.body.log, "request body", func() { n, err = 0, errPanicked })
-	n, err = a.body.readAt(p, a.at)
-	a.at += n
-	return n, err
-}
-
-// Close is net/http's and leaves the stream to release.
-func (a *bodyAttempt) Close() error { return nil }
-
-// readAt reads on from at, which is no more than total.
-func (b *requestBody) readAt(p []byte, at int) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case at < len(b.kept):
-		return copy(p, b.kept[at:]), nil
-	case at < b.total:
-		return 0, errBodyNotKept
-	case b.err != nil:
-		return 0, b.err
-	case b.stream == nil:
-		return 0, errBodyReleased
-	}
-	_ = b.conn.SetReadDeadline(time.Now().Add(stallTimeout))
-	if b.releasing.Load() { // its deadline may have come before ours
-		return 0, errBodyReleased
-	}
-	n, err := b.stream.Read(p)
-	if b.total += n; b.total <= maxKeptBody {
-		b.kept = append(b.kept, p[:n]...)
-	} else {
-		b.kept = nil
-	}
-	if err == io.EOF && !b.wholeLocked() {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		b.err = err
-		b.atEnd.Store(err == io.EOF)
-		b.interrupted = b.releasing.Load()
-	}
-	return n, err
-}
-
-// wholeLocked reports whether a stream that has said io.EOF has brought all of the body.
-func (b *requestBody) wholeLocked() bool {
-	if b.length == chunkedLength {
-		return sawEnd(b.stream)
-	}
-	return b.total == b.length
-}
-
-// release ends a read in progress, reads a little of what is left, and gives the stream back to fasthttp. It reports
-// whether the body was whole, so that the connection can carry another request.
-func (b *requestBody) release() (whole bool) {
-	if !b.atEnd.Load() {
-		b.releasing.Store(true)
-		_ = b.conn.SetReadDeadline(longAgo)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.stream != nil && b.err == nil {
-		whole = discardBody(b.conn, b.stream)
-	}
-	b.stream = nil
-	return whole || b.atEnd.Load()
-}
-
-// failure says what was wrong with the client's body, nil if nothing was.
-func (b *requestBody) failure() *metav1.Status {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case b.err == nil || b.err == io.EOF || b.interrupted:
-		return nil
-	case errors.Is(b.err, os.ErrDeadlineExceeded):
-		return failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the request's body did not arrive in time")
-	}
-	return badRequest("the request's body could not be read")
-}
-
-// discardBody reads what is left of a body, if that is little and comes soon, and reports whether that was all of it.
-// Closing a connection with unread bytes resets it, and the client may lose the response.
-func discardBody(c net.Conn, stream io.Reader) (all bool) {
-	_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-	n, err := io.CopyN(io.Discard, stream, 256<<10)
-	return err == io.EOF && n < 256<<10
-}
-
-// responseBody is a response's body while fasthttp sends it to the client.
-type responseBody struct {
-	io.ReadCloser
-	conn    net.Conn
-	request *requestBody
-	log     *slog.Logger
-}
-
-// SupportsBodyWriteTo makes fasthttp use WriteTo.
-func (*responseBody) SupportsBodyWriteTo() bool { return true }
-
-// WriteTo sends on each read as it comes, which fasthttp's own loop does only for bodies of unknown length, and gives each write its
-// own time.
-func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
-	defer caught(b.log, "response body", func() { err = errPanicked }) // fasthttp closes the connection
-	buf := copyBuffers.Get().(*[copyBufferSize]byte)
-	defer copyBuffers.Put(buf)
-	flusher, _ := w.(interface{ Flush() error })
-	for {
-		read, readErr := b.Read(buf[:])
-		if read > 0 {
-			_ = b.conn.SetWriteDeadline(time.Now().Add(stallTimeout))
-			written, err := w.Write(buf[:read])
-			n += int64(written)
-			if err == nil && flusher != nil {
-				err = flusher.Flush()
-			}
-			if err != nil {
-				return n, err
-			}
-		}
-		if readErr == io.EOF {
-			return n, nil
-		}
-		if readErr != nil {
-			passthroughBroken.Inc()
-			return n, readErr
-		}
-	}
-}
-
-func (b *responseBody) Close() (err error) {
-	defer caught(b.log, "response body", func() { err = errPanicked })
-	passthroughInFlight.Add(-1)
-	err = b.ReadCloser.Close()
-	b.request.release()
-	return err
-}
-
-var copyBuffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }}
 
 // exchange is one request on a connection taken over, and what its answer depends on.
 type exchange struct {
@@ -600,60 +430,4 @@ func appendHead(dst []byte, resp *http.Response, chunked, keepAlive, http11 bool
 	_ = resp.Header.Write(b) // a Buffer does not fail
 	b.WriteString("\r\n")
 	return b.Bytes()
-}
-
-// tunnel joins the client's connection and the upgraded one of resp until both directions have ended, or one has failed.
-func (p *passthrough) tunnel(h *hijacked, resp *http.Response) {
-	h.StopRead()
-	up, ok := resp.Body.(io.ReadWriteCloser)
-	if !ok {
-		_ = resp.Body.Close()
-		return
-	}
-	closeBoth := func() {
-		_ = up.Close()
-		h.Close()
-	}
-	defer closeBoth()
-	defer context.AfterFunc(p.streams, closeBoth)()
-
-	c := h.Conn()
-	head := bytes.NewBufferString("HTTP/1.1 101 Switching Protocols\r\n")
-	_ = resp.Header.Write(head)
-	head.WriteString("\r\n")
-	_ = c.SetWriteDeadline(time.Now().Add(stallTimeout))
-	if _, err := c.Write(head.Bytes()); err != nil {
-		return
-	}
-	_ = c.SetWriteDeadline(time.Time{})
-
-	ended := make(chan error, 2)
-	join := func(to io.Writer, from io.Reader) {
-		defer caught(p.log, "upgraded connection", func() { ended <- errPanicked })
-		_, err := io.Copy(to, from)
-		if err == nil {
-			err = closeWrite(to)
-		}
-		ended <- err
-	}
-	go join(up, h)
-	go join(c, up)
-	if err := <-ended; err == nil {
-		grace := time.NewTimer(halfCloseGrace)
-		defer grace.Stop()
-		select {
-		case <-ended:
-			return
-		case <-grace.C:
-		}
-	}
-	closeBoth()
-	<-ended
-}
-
-func closeWrite(w io.Writer) error {
-	if c, ok := w.(interface{ CloseWrite() error }); ok {
-		return c.CloseWrite()
-	}
-	return errors.ErrUnsupported
 }

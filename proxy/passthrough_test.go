@@ -1,49 +1,11 @@
 package proxy
 
 import (
-	"bytes"
-	"errors"
-	"io"
-	"net"
 	"strings"
 	"testing"
 
 	"k8s.io/client-go/rest"
 )
-
-// A body that has been read in part, or by an attempt that still reads, is sent again from its beginning, unless it is long.
-func TestRequestBodyAgain(t *testing.T) {
-	for _, size := range []int{0, 1, 1000, maxKeptBody, maxKeptBody + 1} {
-		sent := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
-		for _, before := range []int{0, 1, size / 2, size} {
-			c, other := net.Pipe()
-			t.Cleanup(func() { c.Close(); other.Close() })
-			b := &requestBody{conn: c, length: size, stream: bytes.NewReader(sent)}
-			first := &bodyAttempt{body: b}
-			if _, err := io.ReadFull(first, make([]byte, min(before, size))); err != nil {
-				t.Fatal(err)
-			}
-			second, err := b.again()
-			if before > maxKeptBody {
-				if !errors.Is(err, errBodyNotKept) {
-					t.Errorf("%d of %d bytes: %v, want %v", before, size, err, errBodyNotKept)
-				}
-				continue
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _ = first.Read(make([]byte, 10)) // which has not heard yet
-			got, err := io.ReadAll(second)
-			if err != nil || !bytes.Equal(got, sent) {
-				t.Errorf("%d bytes, %d of them read before: got %d, %v", size, before, len(got), err)
-			}
-			if !b.release() {
-				t.Errorf("%d bytes, %d of them read before: not whole", size, before)
-			}
-		}
-	}
-}
 
 func FuzzTarget(f *testing.F) {
 	for _, seed := range []string{"/", "/api/v1/pods?watch=1", "//x/../y%2Fz?a=%zz&b", "/%zz", "http://host/path?q", "http://host", "*", "host:443", "/a?b?c#d", "/\xff|"} {

@@ -19,16 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Limits of the front, for every client.
+// Limits of the admin port, whose clients are few.
 const (
-	headerTimeout = 32 * time.Second // for a request's head; kube-apiserver's ReadHeaderTimeout
-	idleTimeout   = 90 * time.Second // between requests; kube-apiserver's
-
-	// maxHeaderBytes bounds a request's head, and is what a connection's buffer takes; kube-apiserver's is 1 MiB. Tokens have a few KiB, and
-	// lists of groups and selectors, which are the longest, have not been seen to come near.
-	maxHeaderBytes = 64 << 10
-
-	// Limits of the admin port, whose clients are few.
 	maxAdminConnections = 256
 	maxAdminBody        = 4 << 10
 )
@@ -48,6 +40,7 @@ type Server struct {
 	cached      *cachedReads
 	admission   *admission
 	memory      *memory
+	check       *upstreamCheck
 	health      *health
 	front       *fasthttp.Server // the insecure and the secure port
 	conns       *connections     // the front's
@@ -111,18 +104,16 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 
 	s.front = frontServer(s.serve, log)
 	s.conns = newConnections(s.front, opts.Downstream.MaxConnectionAge, log)
-	s.passthrough = &passthrough{
-		upstream: upstream, front: &clients.front, conns: s.conns, long: newLongRequests(s.ctx, authorizer), audit: audit, log: log,
-		requests: s.ctx, streams: streams,
-	}
+	s.passthrough = newPassthrough(s.ctx, streams, upstream, &clients.front, s.conns, newLongRequests(s.ctx, authorizer), audit, log)
 	s.cached = newCachedReads(s, poller)
 	s.memory = newMemory(&s.opts, s.cached.shed, log)
 	s.cached.lanes.short, s.cached.lanes.full = s.memory.short, s.memory.full
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
 	s.cached.refuse = s.admission.refuse
-	s.health.watchers = &watchersPage{cached: s.cached}
+	s.check = newUpstreamCheck(upstream, log)
+	s.health.watchers = newWatchersPage(&s.cached.watchers, s.cached.flusher, s.check.ok)
 	s.health.add("resident-resources", s.cached.residentSynced)
-	s.health.pages = adminPages(s)
+	s.health.pages = adminPages(lanesPage(s.debugState))
 	s.admin = &fasthttp.Server{
 		Handler:               s.serveAdmin,
 		Logger:                fasthttpLogger{log},
@@ -142,38 +133,6 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		return nil
 	})
 	return s, nil
-}
-
-// frontServer is fasthttp's server with the limits and the manners of kube-apiserver.
-func frontServer(handler fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Server {
-	return &fasthttp.Server{
-		Handler:        handler,
-		HeaderReceived: settleExpectation,
-		ExpectHandler: func(ctx *fasthttp.RequestCtx) (code int) {
-			defer caught(log, "expectation", func() { code = http.StatusExpectationFailed })
-			return refuseBody(ctx)
-		},
-		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {
-			defer caught(log, "malformed request", nil) // the connection is closed anyway
-			rejectMalformed(ctx, err)
-		},
-		Logger: fasthttpLogger{log},
-
-		ReadBufferSize: maxHeaderBytes, // also the limit of a request's head
-		ReadTimeout:    headerTimeout,
-		WriteTimeout:   stallTimeout, // for a response that is not streamed; kube-apiserver's --request-timeout
-		IdleTimeout:    idleTimeout,
-		Concurrency:    1 << 20, // more than --max-connections may be
-
-		StreamRequestBody:            true,
-		DisablePreParseMultipartForm: true,
-		KeepHijackedConns:            true,
-		CloseOnShutdown:              true,
-
-		NoDefaultServerHeader: true,
-		NoDefaultContentType:  true,
-		SecureErrorLogMessage: true, // heads hold tokens
-	}
 }
 
 // Listen opens the ports. Run does so if it has not been done.
@@ -299,10 +258,8 @@ func (s *Server) Run(ctx context.Context) error {
 		defer s.audit.close()
 	}
 	var background sync.WaitGroup
-	check := newUpstreamCheck(s.upstream, s.log)
-	s.health.add("upstream", check.ok)
-	s.health.watchers.upstream = check.ok
-	background.Go(func() { check.run(s.ctx) })
+	s.health.add("upstream", s.check.ok)
+	background.Go(func() { s.check.run(s.ctx) })
 	background.Go(s.cached.run)
 	background.Go(func() { s.memory.run(s.ctx) })
 
@@ -377,7 +334,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	})
 	defer func() {
 		if !ctx.Hijacked() { // or whoever has taken the connection over does so
-			slotOf(ctx).release()
+			slotOf(ctx).Release()
 		}
 	}()
 	s.conns.serving(ctx.Conn())
@@ -453,7 +410,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 		return false
 	}
 	if slot != nil {
-		ctx.SetUserValue(slotKey{}, slot)
+		holdSlot(ctx, slot)
 	}
 	if ok && id.kind != kindAnonymous {
 		return s.cached.serve(ctx, id, req)
@@ -466,39 +423,4 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 func (s *Server) refuse(ctx *fasthttp.RequestCtx, id identity, st *metav1.Status) {
 	writeStatus(ctx, st)
 	s.audit.refused(ctx, id, st)
-}
-
-// rejectMalformed answers a request that fasthttp could not read; it closes the connection afterwards.
-func rejectMalformed(ctx *fasthttp.RequestCtx, err error) {
-	var tooLong *fasthttp.ErrSmallBuffer
-	var network net.Error
-	if errors.As(err, &network) && !network.Timeout() {
-		return // the client is gone
-	}
-	rejectedMalformed.Inc()
-	switch {
-	case errors.As(err, &tooLong):
-		writeStatus(ctx, failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
-			fmt.Sprintf("the request's header is longer than %d bytes", maxHeaderBytes)))
-	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):
-		writeStatus(ctx, unsupportedTransferEncoding())
-	case network != nil:
-		writeStatus(ctx, failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the request did not arrive in time"))
-	default:
-		writeStatus(ctx, badRequest("the request could not be read as HTTP/1.1"))
-	}
-}
-
-// fasthttpLogger takes fasthttp's own lines, which are about single connections.
-type fasthttpLogger struct{ log *slog.Logger }
-
-// Printf leaves out fasthttp's own errors, which quote what it could not read, tokens included.
-func (l fasthttpLogger) Printf(format string, args ...any) {
-	for i, arg := range args {
-		var network net.Error
-		if err, ok := arg.(error); ok && !errors.As(err, &network) {
-			args[i] = "the request could not be read"
-		}
-	}
-	l.log.Debug("Connection failed", "err", fmt.Sprintf(format, args...))
 }

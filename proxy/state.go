@@ -49,7 +49,7 @@ func (r *cachedRead) snapshotAt(rv uint64) (s fanout.Snapshot, ok bool) {
 	if !r.seat.begin() {
 		return s, false
 	}
-	defer r.seat.give()
+	defer r.seat.Give()
 	return r.lane.cache.SnapshotAt(rv)
 }
 

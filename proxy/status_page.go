@@ -12,16 +12,18 @@ import (
 //go:embed status_page
 var statusFiles embed.FS
 
-// adminPages returns what the admin port serves beside health, metrics and profiles, by path. The page's references are relative, and the same
-// from / as from /statusz, so that it can be shown beneath any prefix, as kube-apiserver's proxy of a service does.
-func adminPages(s *Server) map[string]fasthttp.RequestHandler {
+// adminPages returns the pages that the admin port serves beside health, metrics and profiles, by
+// path. lanes answers /debug/lanes. The status page's references are relative, and the same from /
+// as from /statusz. So the page works beneath any prefix, as behind kube-apiserver's proxy of a
+// service.
+func adminPages(lanes fasthttp.RequestHandler) map[string]fasthttp.RequestHandler {
 	return map[string]fasthttp.RequestHandler{
 		"/":                  statusFile("index.html", "text/html; charset=utf-8"),
 		"/statusz":           statusFile("index.html", "text/html; charset=utf-8"),
 		"/statusz/style.css": statusFile("style.css", "text/css; charset=utf-8"),
 		"/statusz/script.js": statusFile("script.js", "text/javascript; charset=utf-8"),
 		"/statusz/icon.svg":  statusFile("icon.svg", "image/svg+xml"),
-		"/debug/lanes":       s.debugLanes,
+		"/debug/lanes":       lanes,
 	}
 }
 

@@ -155,6 +155,9 @@ func (u *Upstream) DoAs(id identity, req *http.Request) (*http.Response, error) 
 	return resp, err
 }
 
+// maxKeptBody is the longest body, in bytes, that can be sent again: nearly every object's.
+const maxKeptBody = 64 << 10
+
 // withoutCredential returns the transport for a request that is made with id's token, or with nothing.
 func (u *Upstream) withoutCredential(id identity, req *http.Request) http.RoundTripper {
 	switch {

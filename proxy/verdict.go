@@ -71,33 +71,6 @@ type evidence struct {
 	started  time.Time
 }
 
-// laneHealth is how a lane is doing.
-type laneHealth struct {
-	resource    string
-	brokenSince time.Time // zero while there is a watch upstream
-	heard       time.Time // when upstream last said anything on it
-	lastChange  time.Time // zero for never
-	unreachable bool      // kube-apiserver fails its readiness check
-	noBookmarks bool      // upstream sends none of the resource
-}
-
-func (l *lane) health(unreachable bool) laneHealth {
-	return laneHealth{
-		resource:    l.resource(),
-		brokenSince: instant(l.brokenSince.Load()),
-		heard:       instant(l.heard.Load()),
-		lastChange:  instant(l.lastChange.Load()),
-		unreachable: unreachable,
-		noBookmarks: l.uncached(),
-	}
-}
-
-// instant reads a [fanout.Instant] that is stored atomically.
-func instant(ns int64) time.Time { return fanout.Instant(ns).Time() }
-
-// shownAt returns t, which has a reading of the monotonic clock, as the wall clock has it at now: the clock may have been set since.
-func shownAt(now, t time.Time) time.Time { return now.Add(t.Sub(now)).UTC() }
-
 // lag is how long the watch has been owed something: the age of the oldest change that its socket has not been given or, while it is
 // parked, at least the time since then.
 func (e *evidence) lag() (d time.Duration) {

@@ -1,14 +1,9 @@
 package proxy
 
 import (
-	"encoding/base64"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
-
-	"github.com/valyala/fasthttp"
 
 	"github.com/watchfan/watchfan/fanout"
 )
@@ -111,79 +106,3 @@ func TestCauses(t *testing.T) {
 }
 
 func (e *evidence) park(since time.Time) { e.state.ParkedSince = since }
-
-// What clients say of themselves reaches a terminal as one short line of plain text.
-func TestShown(t *testing.T) {
-	for in, want := range map[string]string{
-		"kubelet/v1.37":             "kubelet/v1.37",
-		"a\x1b[2Jb\nc\td":           "a\ufffd[2Jb\ufffdc\ufffdd",
-		"\xff\u009b1m\u202eevil":    "\ufffd\ufffd1m\ufffdevil",
-		"ä":                         "ä",
-		strings.Repeat("ä", 10_000): strings.Repeat("ä", (maxShown-len("…"))/2) + "\ufffd…",
-	} {
-		if got := shown(in); got != want {
-			t.Errorf("shown(%.20q…) = %q, want %q", in, got, want)
-		}
-	}
-}
-
-// Of a token no more is shown than the name of the service account that it is for.
-func TestShownName(t *testing.T) {
-	jwt := func(payload string) string {
-		return "eyJhbGciOiJub25lIn0." + strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(payload)), "=") + ".c2ln"
-	}
-	for _, c := range []struct {
-		id   identity
-		want string
-	}{
-		{identity{}, "(anonymous)"},
-		{identity{kind: kindOwn}, "(own)"},
-		{identity{kind: kindCertificate, user: &userInfo{name: "alice"}}, "alice"},
-		{identity{kind: kindToken, token: "secret"}, "(token)"},
-		{identity{kind: kindToken, token: jwt(`{"sub":"system:serviceaccount:kube-system:deployer"}`)}, "system:serviceaccount:kube-system:deployer"},
-		{identity{kind: kindToken, token: jwt(`{"sub":"alice@example.com"}`)}, "(token)"},
-		{identity{kind: kindToken, token: jwt(`{"sub":"system:serviceaccount:x"}`)}, "(token)"},
-		{identity{kind: kindToken, token: jwt(`{"sub":`)}, "(token)"},
-		{identity{kind: kindToken, token: "a.!.c"}, "(token)"},
-	} {
-		if got := c.id.shownName(); got != c.want {
-			t.Errorf("%s: %q, want %q", c.id, got, c.want)
-		}
-	}
-}
-
-// The register costs a watch no more than its comment says.
-func TestWatcherSize(t *testing.T) {
-	if got := unsafe.Sizeof(watcher{}) + unsafe.Sizeof(&watcher{}); got != 88 {
-		t.Errorf("%d bytes for each watch", got)
-	}
-}
-
-// Whatever is asked for, a list has a bound and an order.
-func FuzzWatchersQuery(f *testing.F) {
-	f.Add("format=json&limit=10&sort=lag&minLagBytes=1Mi&minAge=1m&state=Live&reason=UpToDate")
-	f.Add("limit=-1")
-	f.Fuzz(func(t *testing.T, query string) {
-		ctx := &fasthttp.RequestCtx{}
-		ctx.Request.SetRequestURI("/debug/watchers")
-		ctx.URI().SetQueryString(query)
-		q, err := parseWatchersQuery(ctx, false)
-		if err == nil && (q.limit < 1 || q.limit > mostShown || !slices.Contains(watcherSorts, q.sort)) {
-			t.Errorf("%q: %+v", query, q)
-		}
-		if err != nil && len(err.Error()) > 1000 {
-			t.Errorf("%q: an error of %d bytes", query, len(err.Error()))
-		}
-	})
-}
-
-// Nothing of a token is shown but the name of a service account.
-func FuzzTokenSubject(f *testing.F) {
-	f.Add("a.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.c")
-	f.Fuzz(func(t *testing.T, token string) {
-		name, ok := tokenSubject(token)
-		if _, _, account := serviceAccount(name); ok != account || !ok && name != "" {
-			t.Errorf("%q: %q, %v", token, name, ok)
-		}
-	})
-}

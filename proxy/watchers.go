@@ -1,9 +1,9 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/tls"
-	"encoding/base64"
-	"encoding/json"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -15,7 +15,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// watchers is the register of the watches that are served from a cache: 88 bytes for each, besides what others need too.
+// watchers is the register of the watches that are served from a cache. It adds 88 bytes to each.
 // It may be used from any goroutine.
 type watchers struct {
 	mu   sync.Mutex
@@ -23,9 +23,10 @@ type watchers struct {
 	open []*watcher // in no order
 }
 
-// watcher is one watch, as it is looked at from outside. All but index is immutable. Strings that many watches share are kept once.
+// watcher is one watch as the pages and the log show it. All but id and index is immutable. A
+// string that many watches share is kept once.
 type watcher struct {
-	id        uint64
+	id        uint64 // set by watchers.add
 	sub       *fanout.Subscription
 	lane      *lane
 	conn      *net.TCPConn
@@ -33,35 +34,38 @@ type watcher struct {
 	userAgent unique.Handle[string]
 	scope     unique.Handle[watchScope]
 	started   fanout.Instant
-	changes   uint64 // of the lane, before
+	changes   uint64 // how many the lane had seen at the start
 	index     int32  // in watchers.open, whose mutex guards it
 	tls, gzip bool
 }
 
-// watchScope is what of its resource a watch asks for, as the client wrote it.
+// watchScope is the part of a resource that a watch asks for, as the client wrote it.
 type watchScope struct{ namespace, name, labels, fields string }
 
-// maxShown is how much is kept of what a client says of itself or of its selectors, in bytes.
+// maxShown bounds, in bytes, what is kept of a client's user agent, of its name and of each
+// selector.
 const maxShown = 256
 
-func newWatcher(ctx *fasthttp.RequestCtx, r *cachedRead, sub *fanout.Subscription, gzip bool) *watcher {
+// newWatcher returns the watch that the request of ctx begins on lane l. user is its user's shown
+// name.
+func newWatcher(ctx *fasthttp.RequestCtx, l *lane, sub *fanout.Subscription, user string, scope watchScope, gzip bool) *watcher {
 	conn := accepted(ctx.Conn())
 	_, secure := conn.(*tls.Conn)
 	return &watcher{
 		sub:       sub,
-		lane:      r.lane,
+		lane:      l,
 		conn:      tcpConn(conn),
-		user:      unique.Make(shown(r.id.shownName())),
+		user:      unique.Make(shown(user)),
 		userAgent: unique.Make(shown(string(ctx.UserAgent()))),
-		scope:     unique.Make(watchScope{shown(r.namespace), shown(r.name), shown(r.rawLabels), shown(r.rawFields)}),
+		scope:     unique.Make(watchScope{shown(scope.namespace), shown(scope.name), shown(scope.labels), shown(scope.fields)}),
 		started:   fanout.Now(),
-		changes:   r.lane.metrics.events.Get(),
+		changes:   l.changes(),
 		tls:       secure,
 		gzip:      gzip,
 	}
 }
 
-// shown returns s as it may be shown on a terminal, on a line, and at most so much of it.
+// shown returns s as one line that a terminal may show, of at most maxShown bytes.
 func shown(s string) string {
 	if len(s) > maxShown {
 		s = s[:maxShown-len("…")] + "…"
@@ -72,43 +76,6 @@ func shown(s string) string {
 		}
 		return c
 	}, strings.ToValidUTF8(s, "\ufffd"))
-}
-
-// shownName is what is shown of an identity to those who may look at watches: a user's name, where we know it. What a
-// service account's token says of its owner is true, for kube-apiserver has accepted it; other tokens say nothing that we could read.
-func (id identity) shownName() string {
-	switch {
-	case id.user != nil:
-		return id.user.name
-	case id.kind == kindToken:
-		if name, ok := tokenSubject(id.token); ok {
-			return name
-		}
-	}
-	return "(" + id.kind.String() + ")"
-}
-
-// tokenSubject returns the user that a service account's token is for: its subject (RFC 7519, section 4.1.2). Other tokens' is not always a
-// user's name.
-func tokenSubject(token string) (name string, ok bool) {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 || len(parts[1]) > 8<<10 {
-		return "", false
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return "", false
-	}
-	var claims struct {
-		Subject string `json:"sub"`
-	}
-	if json.Unmarshal(payload, &claims) != nil {
-		return "", false
-	}
-	if _, _, ok := serviceAccount(claims.Subject); !ok {
-		return "", false
-	}
-	return claims.Subject, true
 }
 
 func (ws *watchers) add(w *watcher) {
@@ -148,7 +115,7 @@ func (ws *watchers) selected(match func(*watcher) bool) (matching []*watcher, al
 	return matching, len(ws.open)
 }
 
-// evidence gathers what speaks for one verdict or another. It asks the kernel, which takes 2 µs.
+// evidence gathers what a verdict is reached on. It asks the kernel, which takes 2 µs.
 func (w *watcher) evidence(st fanout.State, unreachable bool) *evidence {
 	e := &evidence{
 		now:      time.Now(),
@@ -156,11 +123,23 @@ func (w *watcher) evidence(st fanout.State, unreachable bool) *evidence {
 		tls:      w.tls,
 		lane:     w.lane.health(unreachable),
 		filtered: w.scope.Value() != watchScope{},
-		changes:  w.lane.metrics.events.Get() - w.changes,
+		changes:  w.lane.changes() - w.changes,
 		started:  w.started.Time(),
 	}
 	if t, err := readTCPInfo(w.conn); err == nil { // or the connection has just been closed
 		e.tcp = t
 	}
 	return e
+}
+
+// logEvicted logs why the watch was evicted, with numbers but without the user's name, and counts
+// it.
+func (w *watcher) logEvicted(e *evidence, log *slog.Logger) {
+	v := e.verdict(e.evictedFor())
+	evictions[v.Reason].Inc()
+	t := cmp.Or(e.tcp, &TCPInfo{})
+	log.Info("Evicted watch", "id", w.id, "resource", w.lane.resource(), "client", w.conn.RemoteAddr().String(), "userAgent", w.userAgent.Value(),
+		"reason", v.Reason, "message", v.Message,
+		"lagEvents", e.state.LagEvents, "lagBytes", e.state.LagBytes, "lag", e.lag().Round(time.Millisecond), "parks", e.state.Parks,
+		"queuedBytes", t.QueuedBytes, "windowBytes", t.WindowBytes, "unackedSegments", t.UnackedSegments, "resentSegments", t.ResentSegments, "rtt", t.RTT.duration())
 }

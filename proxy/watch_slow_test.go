@@ -14,7 +14,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// unread opens a watch on a connection of its own, from which nothing is read after the response's head.
+// unread opens a watch on a connection of its own, from which nothing is read after the response's
+// head.
 func (f *fan) unread(t *testing.T, secure bool, path string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
@@ -50,7 +51,8 @@ func eachPort(t *testing.T, test func(t *testing.T, secure bool)) {
 	}
 }
 
-// "client stops reading; …: its stream is ended at some point; others unaffected; memory bounded" (W29).
+// "client stops reading; …: its stream is ended at some point; others unaffected; memory bounded"
+// (W29).
 func TestSlowClientIsEvicted(t *testing.T) {
 	t.Parallel()
 	eachPort(t, func(t *testing.T, secure bool) {

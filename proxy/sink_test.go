@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -25,7 +26,8 @@ var testCertificate = sync.OnceValues(func() (tls.Certificate, error) {
 	return tls.LoadX509KeyPair(cert, key)
 })
 
-// certificateDir is set by the first test that needs testCertificate, and is gone with it; the pair stays in memory.
+// certificateDir is set by the first test that needs testCertificate, and is gone with it; the pair
+// stays in memory.
 var certificateDir string
 
 // tapConn keeps what is read from it.
@@ -113,7 +115,7 @@ func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client ne
 			t.Fatal(err)
 		}
 	}
-	s = testSink{newSink(served, p), make(chan bool, 1)}
+	s = testSink{newSink(served, p, nil, sinkEvents{}), make(chan bool, 1)}
 	s.ended = func(_ fanout.Reason, complete bool) { s.endc <- complete }
 	return s, served, client, tap
 }
@@ -193,7 +195,8 @@ func TestSinkBytes(t *testing.T) {
 	})
 }
 
-// A batch under TLS leaves in as few records as possible, and after the watch the connection writes as usual.
+// A batch under TLS leaves in as few records as possible, and after the watch the connection writes
+// as usual.
 func TestSinkRecords(t *testing.T) {
 	s, served, client, tap := sinkPair(t, sinkWay{secure: true, polled: true})
 	if err := s.begin([]byte("head"), func() {}); err != nil {
@@ -342,4 +345,47 @@ func TestSinkRoom(t *testing.T) {
 			t.Errorf("%v, blocked %d times", err, blocks)
 		}
 	})
+}
+
+// panickingRaw is a socket that panics.
+type panickingRaw struct{}
+
+func (panickingRaw) Control(func(uintptr)) error    { panic("control") }
+func (panickingRaw) Read(func(uintptr) bool) error  { panic("read") }
+func (panickingRaw) Write(func(uintptr) bool) error { panic("write") }
+
+// The flusher's shards and the poller serve all watches: a panic in one watch's sink is that
+// watch's error.
+func TestPanicInSink(t *testing.T) {
+	for _, polled := range []bool{true, false} {
+		s, _, _, _ := sinkPair(t, sinkWay{polled: polled})
+		s.log = slog.New(slog.DiscardHandler)
+		if !polled {
+			s.poller = nil
+		}
+		gone, dropped := make(chan bool, 4), make(chan bool, 4)
+		s.gone, s.drop = func() { gone <- true }, func() { dropped <- true }
+		s.raw = panickingRaw{}
+		if blocked, err := s.Write([][]byte{[]byte("event")}); blocked || !errors.Is(err, errPanicked) {
+			t.Errorf("Write: %t, %v", blocked, err)
+		}
+		drained := make(chan error, 1)
+		s.Drain(func(err error) { drained <- err })
+		if err := <-drained; !errors.Is(err, errPanicked) {
+			t.Errorf("Drain: %v", err)
+		}
+		done := func(error) {}
+		s.drained.Store(&done)
+		s.writable()
+		<-gone
+		read := func() { panic("read") }
+		s.read.Store(&read)
+		s.readable()
+		<-gone
+		s.evicted = func(fanout.State) { panic("evicted") }
+		s.Evicted(fanout.State{})
+		s.ended = func(fanout.Reason, bool) { panic("ended") }
+		s.End(fanout.Gone, false)
+		<-dropped
+	}
 }

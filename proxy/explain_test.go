@@ -1,4 +1,4 @@
-package main
+package proxy
 
 import (
 	"fmt"
@@ -62,18 +62,6 @@ func TestAdminErrors(t *testing.T) {
 	} {
 		if err := (&adminPort{url: url}).explain(new(strings.Builder), "1", false); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", url, err, says)
-		}
-	}
-}
-
-// Commands are told from flags, and end with 2 if they are called wrongly.
-func TestCommandLine(t *testing.T) {
-	for line, want := range map[string]int{
-		"top --help": 0, "explain --help": 0, "top x": 2, "top --nope": 2, "explain 1 2": 2, "explain 1 --json 2": 2,
-		"explain --json --admin http://127.0.0.1:1 7": 1, "top --once --admin http://127.0.0.1:1": 1, "explain 1 --admin http://127.0.0.1:1": 1,
-	} {
-		if got := run(strings.Fields(line)); got != want {
-			t.Errorf("watchfan %s: exit code %d, want %d", line, got, want)
 		}
 	}
 }

@@ -1,9 +1,10 @@
-package main
+package proxy
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/signal"
@@ -14,15 +15,32 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
-
-	"github.com/watchfan/watchfan/proxy"
 )
 
-// top shows the slowest watches, again each second.
-func top(args []string) int {
+// Top is the command watchfan top: it shows the slowest watches of a running watchfan, again each
+// second. It returns the exit code.
+func Top(args []string, stdin, stdout *os.File, stderr io.Writer) int {
 	fs := flag.NewFlagSet("watchfan top", flag.ContinueOnError)
 	from := adminFlag(fs)
 	once := fs.Bool("once", false, "print once and exit, as without a terminal")
+	query := queryFlags(fs)
+	if code, ok := parse(fs, args, "watchfan top shows the watches that a running watchfan serves, the slowest first, and why they are slow. q or Ctrl-C ends it.\n\nUsage: watchfan top [flags]\n\nwatchfan explain ID says more about one of them.", 0, stdout, stderr); !ok {
+		return code
+	}
+	show := from.topLive
+	if *once || !term.IsTerminal(int(stdout.Fd())) || !term.IsTerminal(int(stdin.Fd())) {
+		show = from.topOnce
+	}
+	if err := show(query, stdin, stdout); err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// queryFlags adds a flag for each parameter of /debug/watchers, and returns the query that they
+// make.
+func queryFlags(fs *flag.FlagSet) url.Values {
 	query := make(url.Values)
 	for _, p := range []struct{ flag, parameter, usage string }{
 		{"sort", "sort", "`ORDER`: slowest, lag, lagBytes, age, events, bytes, user, userAgent, resource, selector, state or id (default slowest)"},
@@ -40,73 +58,46 @@ func top(args []string) int {
 	} {
 		fs.Func(p.flag, p.usage, func(value string) error { query.Set(p.parameter, value); return nil })
 	}
-	if code, ok := parse(fs, args, "watchfan top shows the watches that a running watchfan serves, the slowest first, and why they are slow. q or Ctrl-C ends it.\n\nUsage: watchfan top [flags]\n\nwatchfan explain ID says more about one of them.", 0); !ok {
-		return code
+	return query
+}
+
+// topOnce prints the watches that query asks for.
+func (a *adminPort) topOnce(query url.Values, _, stdout *os.File) error {
+	list, err := a.watchers(query)
+	if err != nil {
+		return err
 	}
-	out, in := int(os.Stdout.Fd()), int(os.Stdin.Fd())
-	if *once || !term.IsTerminal(out) || !term.IsTerminal(in) {
-		list, err := from.watchers(query)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		fmt.Print(topView(list, 0))
-		return 0
-	}
-	if err := from.topLive(query, in, out); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	fmt.Fprint(stdout, topView(list, 0))
+	return nil
 }
 
 // refresh is how often top looks again.
 const refresh = time.Second
 
 // topLive draws on the terminal until q or Ctrl-C is pressed.
-func (a *adminPort) topLive(query url.Values, in, out int) error {
-	if _, err := a.watchers(query); err != nil { // wrong flags, above all, are said where they stay to be read
+func (a *adminPort) topLive(query url.Values, stdin, stdout *os.File) error {
+	if _, err := a.watchers(query); err != nil { // said before the screen changes, so that it stays there to be read
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	before, err := term.MakeRaw(in)
+	before, err := term.MakeRaw(int(stdin.Fd()))
 	if err != nil {
 		return fmt.Errorf("set up the terminal: %w; use --once", err)
 	}
-	fmt.Print("\x1b[?1049h\x1b[?25l") // a screen of its own, no cursor
+	fmt.Fprint(stdout, "\x1b[?1049h\x1b[?25l") // a screen of its own, no cursor
 	defer func() {
-		fmt.Print("\x1b[?25h\x1b[?1049l")
-		_ = term.Restore(in, before)
+		fmt.Fprint(stdout, "\x1b[?25h\x1b[?1049l")
+		_ = term.Restore(int(stdin.Fd()), before)
 	}()
 	go func() { // ends with the process
-		key := make([]byte, 1)
-		for {
-			n, err := os.Stdin.Read(key)
-			if err != nil || n == 1 && strings.ContainsRune("qQ\x03\x04", rune(key[0])) {
-				stop()
-				return
-			}
-		}
+		awaitQuit(stdin)
+		stop()
 	}()
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
 	for {
-		width, height, err := term.GetSize(out)
-		if err != nil {
-			width, height = 80, 24
-		}
-		query.Set("limit", strconv.Itoa(max(height-topHead, 1)))
-		list, err := a.watchers(query)
-		view := ""
-		if err != nil {
-			view = wrap(err.Error(), width)
-		} else {
-			view = topView(list, width)
-		}
-		lines := strings.Split(strings.TrimSuffix(view, "\n"), "\n")
-		lines = lines[:min(len(lines), height)]
-		fmt.Print("\x1b[H" + strings.Join(lines, "\x1b[K\r\n") + "\x1b[K\x1b[J")
+		a.draw(query, stdout)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -115,11 +106,42 @@ func (a *adminPort) topLive(query url.Values, in, out int) error {
 	}
 }
 
+// awaitQuit returns when q, Ctrl-C or Ctrl-D is pressed, or nothing can be read.
+func awaitQuit(stdin io.Reader) {
+	key := make([]byte, 1)
+	for {
+		n, err := stdin.Read(key)
+		if err != nil || n == 1 && strings.ContainsRune("qQ\x03\x04", rune(key[0])) {
+			return
+		}
+	}
+}
+
+// draw asks for as many watches as the terminal shows, and draws them over the last ones.
+func (a *adminPort) draw(query url.Values, stdout *os.File) {
+	width, height, err := term.GetSize(int(stdout.Fd()))
+	if err != nil {
+		width, height = 80, 24
+	}
+	query.Set("limit", strconv.Itoa(max(height-topHead, 1)))
+	list, err := a.watchers(query)
+	view := ""
+	if err != nil {
+		view = wrap(err.Error(), width)
+	} else {
+		view = topView(list, width)
+	}
+	lines := strings.Split(strings.TrimSuffix(view, "\n"), "\n")
+	lines = lines[:min(len(lines), height)]
+	fmt.Fprint(stdout, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
+}
+
 // topHead is how many lines stand above the first watch.
 const topHead = 4
 
-// topView draws a list of watches, in lines of at most width characters, or of any length if that is 0. It fits into 80.
-func topView(list *proxy.WatcherList, width int) string {
+// topView draws a list of watches, in lines of at most width characters, or of any length if that
+// is 0. It fits into 80.
+func topView(list *WatcherList, width int) string {
 	var b strings.Builder
 	line := func(format string, args ...any) {
 		b.WriteString(strings.TrimRight(cut(fmt.Sprintf(format, args...), width), " ") + "\n")

@@ -1,19 +1,17 @@
-package main
+package proxy
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/watchfan/watchfan/proxy"
 )
 
 // The view of the longest values fits into 80 columns, and says what matters in them.
 func TestTopView(t *testing.T) {
-	list := &proxy.WatcherList{Total: 12345, Matching: 2, Reasons: map[proxy.Cause]int{proxy.ClientNotReading: 1, proxy.UpToDate: 1}, Watchers: []proxy.WatcherStatus{
-		{ID: 999_999, Reason: proxy.UpstreamUnreachable, LagEvents: 123_456, LagSeconds: 99.94, QueuedBytes: 4_000_000_000, AgeSeconds: 86_400 * 99,
+	list := &WatcherList{Total: 12345, Matching: 2, Reasons: map[Cause]int{ClientNotReading: 1, UpToDate: 1}, Watchers: []WatcherStatus{
+		{ID: 999_999, Reason: UpstreamUnreachable, LagEvents: 123_456, LagSeconds: 99.94, QueuedBytes: 4_000_000_000, AgeSeconds: 86_400 * 99,
 			Resource: "apiextensions.k8s.io/v1/customresourcedefinitions", UserAgent: strings.Repeat("ä", 300), User: "alice"},
-		{ID: 1, Reason: proxy.UpToDate, Resource: "v1/pods", UserAgent: "kubelet/v1", User: "alice", Namespace: "ns", LabelSelector: "a=b"},
+		{ID: 1, Reason: UpToDate, Resource: "v1/pods", UserAgent: "kubelet/v1", User: "alice", Namespace: "ns", LabelSelector: "a=b"},
 	}}
 	want := `watchfan: 12345 watches, 2 matching, 2 shown
 1 ClientNotReading, 1 UpToDate

@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// compressedLists keeps the compressed items of lists that were asked for lately. A client that
+// asks for the same state again, whatever resourceVersion that has by then, gets the same bytes.
+// Its methods may be called from any goroutine.
+type compressedLists struct {
+	mu    sync.Mutex
+	lists map[listKey]*compressedList
+	bytes int
+}
+
+const (
+	// maxCompressed bounds what compressedLists keeps, in bytes. compressedFor is how long it keeps
+	// a list that nobody asks for while others are asked for.
+	maxCompressed = 64 << 20
+	compressedFor = time.Minute
+)
+
+// listKey tells which items of a lane a list holds.
+type listKey struct {
+	lane   laneKey
+	filter string
+	after  string
+	limit  int64
+}
+
+type compressedList struct {
+	state  fanout.Identity
+	extent extent
+	donec  chan struct{} // closed when the rest is set; never sent on
+	items  framing.Deflated
+	failed bool
+
+	// Guarded by compressedLists.mu.
+	size int // 0 until compressed
+	used time.Time
+}
+
+// get returns the compressed items of a list if they are of this state. It gives s up to wait for
+// the read that compresses them.
+func (c *compressedLists) get(s *seat, key listKey, state fanout.Identity) (extent, framing.Deflated, bool) {
+	c.mu.Lock()
+	l := c.lists[key]
+	if l == nil || l.state != state {
+		c.mu.Unlock()
+		return extent{}, framing.Deflated{}, false
+	}
+	l.used = time.Now()
+	c.mu.Unlock()
+	if !l.await(s) {
+		return extent{}, framing.Deflated{}, false
+	}
+	return l.extent, l.items, true
+}
+
+// await waits until the list is compressed. It reports false if that has failed.
+func (l *compressedList) await(s *seat) bool {
+	select {
+	case <-l.donec:
+	default:
+		s.Give()
+		<-l.donec
+	}
+	return !l.failed
+}
+
+// add compresses the items of a list, in seat s, unless somebody else just has.
+func (c *compressedLists) add(s *seat, key listKey, state fanout.Identity, x extent, items bodySlices) framing.Deflated {
+	c.mu.Lock()
+	if l := c.lists[key]; l != nil && l.state == state {
+		c.mu.Unlock()
+		if l.await(s) {
+			return l.items
+		}
+		return framing.Deflate(gzipLevel, s.pieces(slices.Values(items)))
+	}
+	now := time.Now()
+	c.removeLocked(key)
+	c.sweepLocked(now.Add(-compressedFor))
+	if c.lists == nil {
+		c.lists = make(map[listKey]*compressedList)
+	}
+	l := &compressedList{state: state, extent: x, donec: make(chan struct{}), used: now}
+	c.lists[key] = l
+	c.mu.Unlock()
+
+	l.failed = true // should this panic, the others compress for themselves
+	defer c.keep(key, l)
+	l.items = framing.Deflate(gzipLevel, s.pieces(slices.Values(items)))
+	l.failed = false
+	return l.items
+}
+
+// keep lets others find l, unless it has failed, and ends their wait for it.
+func (c *compressedLists) keep(key listKey, l *compressedList) {
+	close(l.donec)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.lists[key] != l:
+	case l.failed:
+		c.removeLocked(key)
+	default:
+		l.size = l.items.Len()
+		c.bytes += l.size
+		c.shrinkLocked()
+	}
+}
+
+// shrinkLocked forgets the lists that have not been asked for longest until the others fit.
+func (c *compressedLists) shrinkLocked() {
+	for c.bytes > maxCompressed {
+		var oldest listKey
+		var used time.Time
+		for key, l := range c.lists {
+			if l.size > 0 && (used.IsZero() || l.used.Before(used)) {
+				oldest, used = key, l.used
+			}
+		}
+		c.removeLocked(oldest)
+	}
+}
+
+// forget forgets all lists.
+func (c *compressedLists) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.lists)
+	c.bytes = 0
+}
+
+func (c *compressedLists) removeLocked(key listKey) {
+	if l := c.lists[key]; l != nil {
+		c.bytes -= l.size
+		delete(c.lists, key)
+	}
+}
+
+// sweepLocked forgets the lists that nobody has asked for since.
+func (c *compressedLists) sweepLocked(since time.Time) {
+	for key, l := range c.lists {
+		if l.used.Before(since) {
+			c.removeLocked(key)
+		}
+	}
+}

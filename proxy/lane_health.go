@@ -1,0 +1,33 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+// laneHealth is how a lane is doing.
+type laneHealth struct {
+	resource    string
+	brokenSince time.Time // zero while there is a watch upstream
+	heard       time.Time // when the upstream watch last brought anything
+	lastChange  time.Time // zero for never
+	unreachable bool      // kube-apiserver fails its readiness check
+	noBookmarks bool      // upstream has no bookmarks for the resource
+}
+
+// health returns how the lane is doing. unreachable says whether kube-apiserver fails its readiness
+// check.
+func (l *lane) health(unreachable bool) laneHealth {
+	return laneHealth{
+		resource:    l.resource(),
+		brokenSince: fanout.Instant(l.brokenSince.Load()).Time(),
+		heard:       fanout.Instant(l.heard.Load()).Time(),
+		lastChange:  fanout.Instant(l.lastChange.Load()).Time(),
+		unreachable: unreachable,
+		noBookmarks: l.uncached(),
+	}
+}
+
+// changes is how many changes upstream has sent.
+func (l *lane) changes() uint64 { return l.metrics.events.Get() }

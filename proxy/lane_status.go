@@ -1,0 +1,162 @@
+package proxy
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+// laneState says whether a lane is served, and whether it is up to date.
+type laneState string
+
+const (
+	stateSyncing   laneState = "Syncing"   // it is being filled for the first time
+	stateSynced    laneState = "Synced"    // its upstream watch is open
+	stateIdle      laneState = "Idle"      // its upstream watch is open, and nobody uses the lane: it stops after --idle-timeout
+	stateBroken    laneState = "Broken"    // its upstream watch is about to resume where it was; clients get what there is
+	stateRelisting laneState = "Relisting" // its collection is about to be listed anew; clients get what there is
+)
+
+// laneStatus is one lane as /debug/lanes shows it. The time of what has not happened is absent.
+type laneStatus struct {
+	Group    string    `json:"group"`
+	Version  string    `json:"version"`
+	Resource string    `json:"resource"`
+	Encoding string    `json:"encoding"`
+	State    laneState `json:"state"`
+	Since    time.Time `json:"since"` // of the state
+
+	ResourceVersion       string `json:"resourceVersion"`
+	OldestResourceVersion string `json:"oldestResourceVersion"` // from which a watch can resume without asking upstream
+	Objects               int    `json:"objects"`
+	Bytes                 int64  `json:"bytes"`
+	HistoryEvents         int    `json:"historyEvents"`
+	HistoryBytes          int64  `json:"historyBytes"`
+	Clients               int    `json:"clients"`
+	Filters               int    `json:"filters"` // different ones of the clients
+
+	LastChange *time.Time `json:"lastChange,omitempty"`
+	LastHeard  *time.Time `json:"lastHeard,omitempty"`  // when the upstream watch last brought anything, or began
+	WatchBegan *time.Time `json:"watchBegan,omitempty"` // the upstream watch that is open
+	Events     uint64     `json:"events"`               // changes that upstream has sent
+
+	DeliveredEvents uint64 `json:"deliveredEvents"`
+	DeliveredBytes  uint64 `json:"deliveredBytes"`
+
+	Breaks   uint64 `json:"breaks"`
+	Relists  uint64 `json:"relists"`
+	Resets   uint64 `json:"resets"`
+	Served   uint64 `json:"served"` // gets, lists and watches
+	Proofs   uint64 `json:"proofs"` // of freshness
+	Unproven uint64 `json:"unproven"`
+
+	LastError *laneErrorStatus `json:"lastError,omitempty"`
+}
+
+// laneErrorStatus is why the upstream watch, or an attempt at one, last broke. What upstream said
+// is in the log only.
+type laneErrorStatus struct {
+	Kind string    `json:"kind"`
+	Time time.Time `json:"time"`
+}
+
+// status describes all lanes, by resource and encoding. It holds the lanes' mutex only to copy
+// which there are.
+func (ls *lanes) status() []laneStatus {
+	type used struct {
+		*lane
+		users     int
+		idleSince time.Time
+	}
+	ls.mu.Lock()
+	all := make([]used, 0, len(ls.byKey))
+	for _, l := range ls.byKey {
+		all = append(all, used{l, l.users, l.idleSince})
+	}
+	ls.mu.Unlock()
+	lanes := make([]laneStatus, 0, len(all))
+	for _, l := range all {
+		lanes = append(lanes, l.status(l.users, l.idleSince))
+	}
+	slices.SortFunc(lanes, func(a, b laneStatus) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Encoding, b.Encoding))
+	})
+	return lanes
+}
+
+// status describes the lane, which has users, or has had none since idleSince.
+func (l *lane) status(users int, idleSince time.Time) laneStatus {
+	s := l.cache.Stats()
+	events, bytes := l.cache.Delivered()
+	now := time.Now()
+	d := laneStatus{
+		Group:                 l.gvr.Group,
+		Version:               l.gvr.Version,
+		Resource:              l.gvr.Resource,
+		Encoding:              l.representation.String(),
+		ResourceVersion:       strconv.FormatUint(s.ResourceVersion, 10),
+		OldestResourceVersion: strconv.FormatUint(s.Oldest, 10),
+		Objects:               s.Objects,
+		Bytes:                 s.Bytes,
+		HistoryEvents:         s.HistoryEvents,
+		HistoryBytes:          s.HistoryBytes,
+		Clients:               s.Subscriptions,
+		Filters:               s.Groups,
+		LastChange:            shownInstant(now, l.lastChange.Load()),
+		LastHeard:             shownInstant(now, l.heard.Load()),
+		Events:                l.changes(),
+		DeliveredEvents:       events,
+		DeliveredBytes:        bytes,
+		Breaks:                l.metrics.breaks.Get(),
+		Relists:               l.metrics.relists.Get(),
+		Resets:                l.metrics.resets.Get(),
+		Served:                l.metrics.sum(cachedRequests+"{", ""),
+		Proofs:                l.metrics.sum(freshnessProofs+"{", `result="ok"`),
+		Unproven:              l.metrics.sum(freshnessProofs+"{", `result="failed"`),
+	}
+	lastError := l.lastError.Load()
+	d.State, d.Since, d.WatchBegan = l.state(now, lastError, users, idleSince)
+	if lastError != nil {
+		d.LastError = &laneErrorStatus{lastError.kind, shownAt(now, lastError.at)}
+	}
+	return d
+}
+
+// state returns the lane's state, since when it has it, and when the upstream watch began that is
+// open, nil for none.
+func (l *lane) state(now time.Time, lastError *laneError, users int, idleSince time.Time) (
+	state laneState, since time.Time, watchBegan *time.Time,
+) {
+	broken, began := fanout.Instant(l.brokenSince.Load()).Time(), shownInstant(now, l.watchBegan.Load())
+	switch {
+	case !l.synced():
+		return stateSyncing, shownAt(now, l.started), nil
+	case !broken.IsZero():
+		state = stateBroken
+		if lastError != nil && lastError.relist && !lastError.at.Before(broken) {
+			state = stateRelisting
+		}
+		return state, shownAt(now, broken), nil
+	case began == nil:
+		return stateBroken, shownAt(now, l.started), nil // listed, and never yet watched
+	case users == 0:
+		return stateIdle, shownAt(now, idleSince), began
+	}
+	return stateSynced, *began, began
+}
+
+// shownInstant is shownAt for a [fanout.Instant] that is stored atomically; nil for 0.
+func shownInstant(now time.Time, ns int64) *time.Time {
+	if ns == 0 {
+		return nil
+	}
+	t := shownAt(now, fanout.Instant(ns).Time())
+	return &t
+}
+
+// shownAt returns t, which has a reading of the monotonic clock, as the wall clock of now has it.
+// The wall clock may have been set since t.
+func shownAt(now, t time.Time) time.Time { return now.Add(t.Sub(now)).UTC() }

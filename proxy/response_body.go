@@ -1,0 +1,60 @@
+package proxy
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// responseBody is a response's body while fasthttp sends it to the client.
+type responseBody struct {
+	io.ReadCloser
+	conn    net.Conn
+	request *requestBody
+	log     *slog.Logger
+}
+
+// SupportsBodyWriteTo makes fasthttp use WriteTo.
+func (*responseBody) SupportsBodyWriteTo() bool { return true }
+
+// WriteTo sends each read on as it comes, and gives each write its own time. fasthttp's own loop
+// does so only for bodies of unknown length.
+func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
+	defer caught(b.log, "response body", func() { err = errPanicked }) // fasthttp closes the connection
+	buf := copyBuffers.Get().(*[copyBufferSize]byte)
+	defer copyBuffers.Put(buf)
+	flusher, _ := w.(interface{ Flush() error })
+	for {
+		read, readErr := b.Read(buf[:])
+		if read > 0 {
+			_ = b.conn.SetWriteDeadline(time.Now().Add(stallTimeout))
+			written, err := w.Write(buf[:read])
+			n += int64(written)
+			if err == nil && flusher != nil {
+				err = flusher.Flush()
+			}
+			if err != nil {
+				return n, err
+			}
+		}
+		if readErr == io.EOF {
+			return n, nil
+		}
+		if readErr != nil {
+			passthroughBroken.Inc()
+			return n, readErr
+		}
+	}
+}
+
+func (b *responseBody) Close() (err error) {
+	defer caught(b.log, "response body", func() { err = errPanicked })
+	passthroughInFlight.Add(-1)
+	err = b.ReadCloser.Close()
+	b.request.release()
+	return err
+}
+
+var copyBuffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }}

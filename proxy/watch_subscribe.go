@@ -1,0 +1,111 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+// subscribe begins the subscription that a watch's parameters ask for, as kube-apiserver
+// understands them (k8s.io/apiserver/pkg/storage/cacher/cacher.go and
+// k8s.io/apimachinery/pkg/apis/meta/internalversion/defaults.go).
+//
+//	resourceVersion  sendInitialEvents  begins with
+//	""               true, or unset     the state, proved to be current, and the end bookmark
+//	"0"              true, or unset     the state as it is, and the end bookmark
+//	N                true               the state, not older than N, and the end bookmark
+//	N                false or unset     what happened behind N
+//	""               false              what happens behind the current resourceVersion
+//	"0"              false              what happens from now on
+//
+// Where upstream has no sendInitialEvents, and under the deprecated /watch/ prefix, "" and "0"
+// begin with the state as it is and there is no end bookmark.
+func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.Request) (*fanout.Subscription, error) {
+	req, l := r.request, r.lane
+	rv, err := parseVersion(req.resourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	unset := req.resourceVersion == ""
+	initial, sent := req.sendInitialEvents != nil && *req.sendInitialEvents, req.sendInitialEvents != nil
+	if sent && !l.watchList.Load() {
+		return nil, errNoWatchList
+	}
+	switch {
+	case !sent && rv != 0:
+		want.Start, want.ResourceVersion = fanout.FromVersion, rv
+		return c.subscribeDecided(ctx, l, want)
+	case !sent && (req.legacyWatch || !l.watchList.Load()):
+		want.Start = fanout.FromSnapshot
+		return l.cache.Subscribe(want)
+	case !sent || initial:
+		want.Start, want.EndBookmark = fanout.FromSnapshot, true
+		if req.allowWatchBookmarks && !l.cache.HasBookmarks() {
+			return nil, errNoBookmarks
+		}
+	case rv != 0:
+		want.Start, want.ResourceVersion = fanout.FromVersion, rv
+		return c.subscribeDecided(ctx, l, want)
+	default:
+		want.Start = fanout.FromNow
+	}
+	return c.subscribeFresh(ctx, r, want, rv, unset)
+}
+
+var errNoBookmarks = errors.New("upstream's bookmarks are not known yet")
+
+// subscribeFresh subscribes to a state that is not older than rv or, if current is true, than the
+// request.
+func (c *cachedReads) subscribeFresh(ctx context.Context, r *cachedRead, want fanout.Request, rv uint64, current bool) (*fanout.Subscription, error) {
+	l := r.lane
+	for {
+		if current && !r.filledSince() || l.cache.Progress() < rv {
+			var err error
+			if want.Proof, err = c.prove(ctx, l, rv); err != nil {
+				return nil, err
+			}
+		}
+		sub, err := l.cache.Subscribe(want)
+		if !errors.Is(err, fanout.ErrNotFresh) {
+			return sub, err
+		}
+	}
+}
+
+// subscribeFrom subscribes to what happened behind a resourceVersion, fetching the history if the
+// client was there before us.
+func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
+	sub, err := l.cache.Subscribe(want)
+	if !errors.Is(err, fanout.ErrExpired) || errors.Is(err, fanout.ErrLeapt) {
+		return sub, err
+	}
+	if err := l.extend(ctx, want.ResourceVersion); err != nil {
+		return nil, err
+	}
+	return l.cache.Subscribe(want)
+}
+
+// subscribeDecided is subscribeFrom for a client whose events depend on versions from before the
+// history.
+func (c *cachedReads) subscribeDecided(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
+	sub, err := c.subscribeFrom(ctx, l, want)
+	if !errors.Is(err, fanout.ErrUndecidable) || l.decide(ctx) != nil {
+		return sub, err
+	}
+	return l.cache.Subscribe(want)
+}
+
+// watchTimeout is how long a watch lasts: what the client asked for, or a random time in
+// [min-request-timeout, 2×min-request-timeout) as kube-apiserver has it
+// (k8s.io/apiserver/pkg/endpoints/handlers/get.go, ListResource).
+func (c *cachedReads) watchTimeout(req *request) time.Duration {
+	if req.timeoutSeconds != nil && *req.timeoutSeconds != 0 {
+		const most = 1 << 31 // seconds: 68 years
+		return time.Duration(min(*req.timeoutSeconds, most)) * time.Second
+	}
+	least := c.opts.MinRequestTimeout
+	return least + rand.N(max(least, 1))
+}

@@ -79,15 +79,6 @@ func newAggregation(ls *lanes, discovery *discovery, trusted []string, log *slog
 	return a
 }
 
-// builtIn reports whether kube-apiserver has the group compiled in; see ownGroups. "extensions" is gone since Kubernetes 1.22.
-func builtIn(group string) bool {
-	switch group {
-	case "", "apps", "autoscaling", "batch", "policy", "extensions":
-		return true
-	}
-	return ownGroups[group]
-}
-
 // trusts reports whether the operator says that all users see the same of a version.
 func (a *aggregation) trusts(gv schema.GroupVersion) bool {
 	return slices.Contains(a.trusted, gv.Group) || slices.Contains(a.trusted, gv.String())
@@ -286,27 +277,4 @@ func (ls *lanes) startedVersion(gv schema.GroupVersion) bool {
 		}
 	}
 	return false
-}
-
-// The resident resources' part.
-
-// passesResident reports whether a resident resource is passed through, because another server answers for it or may do so, and says
-// why when that is new.
-func (c *cachedReads) passesResident(name string, gvr schema.GroupVersionResource) bool {
-	by := c.aggregation.served(c.ctx, gvr.GroupVersion(), true)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was, known := c.passed[name]
-	if c.passed == nil {
-		c.passed = make(map[string]server)
-	}
-	c.passed[name] = by
-	switch {
-	case by == byItself || known && was == by:
-	case by == byOthers:
-		c.log.Error("Passed resident resource through, an aggregated API server answers for it: see --cache-aggregated-groups", "resource", name)
-	default:
-		c.log.Warn("Waited for resident resource, because it is not known whether an aggregated API server answers for it", "resource", name)
-	}
-	return by != byItself
 }

@@ -34,14 +34,18 @@ type buildAnswer struct {
 	schemas map[string]string // by path, as apis/apps/v1
 }
 
-// buildTimeout is how long a list waits for it.
-const buildTimeout = 2 * time.Second
+const (
+	// buildTimeout is how long a list waits for the answer.
+	buildTimeout = 2 * time.Second
+	// buildAskTimeout bounds the requests themselves. The next list may still use a late answer.
+	buildAskTimeout = 10 * time.Second
+)
 
 // of returns the build that answers for a group version now, as far as it is told in time.
 func (b *builds) of(ctx context.Context, gv schema.GroupVersion) build {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
-	answer, _ := b.calls.do(ctx, struct{}{}, answerTimeout, b.ask)
+	answer, _ := b.calls.do(ctx, struct{}{}, buildAskTimeout, b.ask)
 	path := "apis/" + gv.String()
 	if gv.Group == "" {
 		path = "api/" + gv.Version

@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
 )
@@ -129,6 +130,27 @@ func (c *cachedReads) setResident(name string, l *lane) {
 	c.resident[name] = l
 }
 
+// passesResident reports whether a resident resource is passed through, because another server answers for it or may do so, and says
+// why when that is new.
+func (c *cachedReads) passesResident(name string, gvr schema.GroupVersionResource) bool {
+	by := c.aggregation.served(c.ctx, gvr.GroupVersion(), true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was, known := c.passed[name]
+	if c.passed == nil {
+		c.passed = make(map[string]server)
+	}
+	c.passed[name] = by
+	switch {
+	case by == byItself || known && was == by:
+	case by == byOthers:
+		c.log.Error("Passed resident resource through, an aggregated API server answers for it: see --cache-aggregated-groups", "resource", name)
+	default:
+		c.log.Warn("Waited for resident resource, because it is not known whether an aggregated API server answers for it", "resource", name)
+	}
+	return by != byItself
+}
+
 // residentSynced returns an error that names a resident resource which is not ready to be served. One that can't be cached is passed through,
 // and does not keep the others from being served: else whoever may write one object too large for it could end the service, on all replicas.
 func (c *cachedReads) residentSynced() error {
@@ -146,10 +168,6 @@ func (c *cachedReads) residentSynced() error {
 
 // end ends all watches that are served from a cache, and lets no other begin.
 func (c *cachedReads) end() { c.lanes.endWatches(fanout.Ending{Reason: fanout.ShutDown}) }
-
-// laneWait is how long a request waits for a review and for what is asked of kube-apiserver about its resource before it is passed
-// through, and then for a lane that is being filled before it may be; see filling.
-const laneWait = 10 * time.Second
 
 // serve answers the request, from a cache if it can be.
 func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request) (passed bool) {

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/valyala/fasthttp"
 
 	"github.com/watchfan/watchfan/framing"
 )
@@ -141,15 +138,4 @@ func readList(encoding framing.Encoding, body io.Reader, f func(raw []byte) erro
 			return framing.ListMeta{}, err
 		}
 	}
-}
-
-// returnSoon has a watch that is passed through end within a minute: what can't be answered here is about the past, and its client comes back with a
-// newer resourceVersion. Of a parameter that is given twice kube-apiserver takes the first.
-func returnSoon(ctx *fasthttp.RequestCtx, req *request) {
-	seconds := 30 + rand.N(30)
-	if t := req.timeoutSeconds; t != nil && *t != 0 && *t <= int64(seconds) {
-		return
-	}
-	path, params, _ := strings.Cut(string(ctx.Request.Header.RequestURI()), "?")
-	ctx.Request.Header.SetRequestURI(path + "?timeoutSeconds=" + strconv.Itoa(seconds) + "&" + params)
 }

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -12,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
@@ -69,125 +66,6 @@ const (
 	doubtTime   = 10 * time.Second
 	doubtfulFor = 3 * time.Minute
 )
-
-// definition is what matters of one CustomResourceDefinition.
-type definition struct {
-	// Immutable.
-	uid           types.UID
-	generation    int64  // counts changes of the spec
-	acceptedNames string // JSON
-	versions      map[string]definedVersion
-	gone          bool      // it was deleted, or can't be read: nothing is served here
-	seen          time.Time // when it was first known here
-	settled       time.Time // when upstream is believed to serve it; zero if it was seen first like this
-
-	object *framing.Object // what it was last read from; guarded by definitions.mu
-}
-
-type definedVersion struct {
-	served bool
-	fields []framing.Field
-}
-
-// fields returns the selectable fields of a version; d may be nil.
-func (d *definition) fields(version string) []framing.Field {
-	if d == nil {
-		return nil
-	}
-	return d.versions[version].fields
-}
-
-// equal reports whether kube-apiserver would go on with the storage it has.
-func (d *definition) equal(e *definition) bool {
-	return d.uid == e.uid && d.generation == e.generation && d.acceptedNames == e.acceptedNames && d.gone == e.gone
-}
-
-// parseDefinition reads a CustomResourceDefinition (apiextensions.k8s.io/v1).
-func parseDefinition(raw []byte) (*definition, error) {
-	var crd struct {
-		Metadata struct {
-			UID        types.UID `json:"uid"`
-			Generation int64     `json:"generation"`
-		} `json:"metadata"`
-		Spec struct {
-			Versions []struct {
-				Name             string `json:"name"`
-				Served           bool   `json:"served"`
-				SelectableFields []struct {
-					JSONPath string `json:"jsonPath"`
-				} `json:"selectableFields"`
-			} `json:"versions"`
-		} `json:"spec"`
-		Status struct {
-			AcceptedNames json.RawMessage `json:"acceptedNames"`
-		} `json:"status"`
-	}
-	if err := json.Unmarshal(raw, &crd); err != nil {
-		return nil, fmt.Errorf("read CustomResourceDefinition: %w", err)
-	}
-	d := &definition{
-		uid:           crd.Metadata.UID,
-		generation:    crd.Metadata.Generation,
-		acceptedNames: string(crd.Status.AcceptedNames),
-		versions:      make(map[string]definedVersion, len(crd.Spec.Versions)),
-	}
-	for _, v := range crd.Spec.Versions {
-		dv := definedVersion{served: v.Served}
-		for _, f := range v.SelectableFields {
-			if field, ok := selectableField(f.JSONPath); ok {
-				dv.fields = append(dv.fields, field)
-			}
-		}
-		d.versions[v.Name] = dv
-	}
-	return d, nil
-}
-
-// selectableField returns the field at a simple JSON path such as .spec.color, the only kind that kube-apiserver accepts there. It reports
-// false for names that mean something to a JSON path, or could be escaped in JSON: who selects by those is passed through.
-//
-// The value is what stands in the object's JSON, which is what kube-apiserver compares with as long as the object fits the
-// definition's schema: a string, an integer of 64 bits or a boolean.
-func selectableField(jsonPath string) (framing.Field, bool) {
-	path, dotted := strings.CutPrefix(jsonPath, ".")
-	if !dotted {
-		return framing.Field{}, false
-	}
-	for name := range strings.SplitSeq(path, ".") {
-		if !plainName(name) {
-			return framing.Field{}, false
-		}
-	}
-	return fieldAt(path, "", at(path)), true
-}
-
-func plainName(s string) bool {
-	for _, c := range []byte(s) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
-		default:
-			return false
-		}
-	}
-	return s != ""
-}
-
-// ownGroups are the API groups that kube-apiserver serves itself (k8s.io/kubernetes pkg/apis) and that have a dot in their names,
-// as those of all custom resources have.
-var ownGroups = func() map[string]bool {
-	groups := make(map[string]bool)
-	for _, name := range []string{
-		"admissionregistration", "apiextensions", "apiregistration", "authentication", "authorization", "certificates",
-		"coordination", "discovery", "events", "flowcontrol.apiserver", "internal.apiserver", "networking", "node",
-		"rbac.authorization", "resource", "scheduling", "storage", "storagemigration",
-	} {
-		groups[name+".k8s.io"] = true
-	}
-	return groups
-}()
-
-// mayBeCustom reports whether a resource of the group may have a CustomResourceDefinition.
-func mayBeCustom(group string) bool { return strings.Contains(group, ".") && !ownGroups[group] }
 
 // of returns the definition of a resource that exists; nil if it has none, or none can be had. ok is false if the request is to be
 // passed through: upstream does not serve the version, or is only about to. wait is whether the caller would rather wait for that, for as

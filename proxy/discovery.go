@@ -18,16 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// getOwn asks for something with our own credentials.
-func getOwn(ctx context.Context, upstream doer, path, query, accept string) (*http.Response, error) {
-	req := (&http.Request{
-		Method: http.MethodGet,
-		URL:    upstream.URL(path, query),
-		Header: http.Header{"Accept": {accept}},
-	}).WithContext(ctx)
-	return upstream.DoAs(identity{kind: kindOwn}, req)
-}
-
 // resourceInfo is what discovery says of one resource.
 type resourceInfo struct {
 	gvr        schema.GroupVersionResource

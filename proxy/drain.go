@@ -41,14 +41,3 @@ func (c *cachedReads) awaitEnds() {
 		sleep(ctx, 10*time.Millisecond)
 	}
 }
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}

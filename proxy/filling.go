@@ -10,9 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/valyala/fasthttp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/exposition"
 )
@@ -62,6 +59,10 @@ const (
 	// there is progress.
 	fillTick = 500 * time.Millisecond
 )
+
+// laneWait is how long a request waits for a review and for what is asked of kube-apiserver about its resource before it is passed
+// through, and then for a lane that is being filled before it may be; see filling.
+const laneWait = 10 * time.Second
 
 func newFilling() *filling {
 	f := &filling{refusedc: make(chan struct{}), through: make(chan struct{}, mostThrough)}
@@ -113,10 +114,17 @@ const (
 	fillLeft                 // its client has left
 )
 
-// await waits until the lane can serve r, or r is to be passed through or refused. slot is to be
-// closed when what is passed through has been answered; nil is nothing to close. left reports
-// whether the client has left.
-func (l *lane) await(ctx context.Context, r *cachedRead, left func() bool) (end filled, slot *throughSlot) {
+// waiter is a request that waits for a lane to be filled.
+type waiter struct {
+	verb     string
+	arrived  time.Time
+	patience time.Duration // how long it waits at most
+	left     func() bool   // reports whether its client has left
+}
+
+// await waits until the lane can serve w, or w is to be passed through or refused. slot is to be
+// closed when what is passed through has been answered; nil is nothing to close.
+func (l *lane) await(ctx context.Context, w waiter) (end filled, slot *throughSlot) {
 	if l.synced() {
 		return fillReady, nil
 	}
@@ -124,7 +132,7 @@ func (l *lane) await(ctx context.Context, r *cachedRead, left func() bool) (end 
 	f.waiting.Add(1)
 	defer f.waiting.Add(-1)
 	waits(ctx)
-	if end, slot = l.wait(ctx, r, left); end == fillPassed && !l.synced() {
+	if end, slot = l.wait(ctx, w); end == fillPassed && !l.synced() {
 		l.metrics.fillingPassed.Inc()
 		return end, slot
 	}
@@ -135,10 +143,9 @@ func (l *lane) await(ctx context.Context, r *cachedRead, left func() bool) (end 
 	return end, nil
 }
 
-func (l *lane) wait(ctx context.Context, r *cachedRead, left func() bool) (filled, *throughSlot) {
+func (l *lane) wait(ctx context.Context, w waiter) (filled, *throughSlot) {
 	f := l.filling
-	patience := r.patience()
-	late, over := time.NewTimer(min(laneWait, patience/2)), time.NewTimer(patience)
+	late, over := time.NewTimer(min(laneWait, w.patience/2)), time.NewTimer(w.patience)
 	defer late.Stop()
 	defer over.Stop()
 	tick := time.NewTicker(fillTick)
@@ -153,18 +160,18 @@ func (l *lane) wait(ctx context.Context, r *cachedRead, left func() bool) (fille
 		case <-failedc:
 			failedc, through = nil, f.through
 		case through <- struct{}{}:
-			return fillPassed, &throughSlot{of: f, watch: r.verb == "watch"}
+			return fillPassed, &throughSlot{of: f, watch: w.verb == "watch"}
 		case <-late.C:
-			if r.verb == "get" {
+			if w.verb == "get" {
 				through = f.through
 			} else if through == nil && f.passed.Add(1) <= mostThrough {
 				return fillPassed, nil
 			}
 		case <-tick.C:
-			if left() {
+			if w.left() {
 				return fillLeft, nil
 			}
-			if f.stalled(r.arrived) {
+			if f.stalled(w.arrived) {
 				return fillFailed, nil
 			}
 		case <-over.C:
@@ -175,19 +182,6 @@ func (l *lane) wait(ctx context.Context, r *cachedRead, left func() bool) (fille
 	}
 }
 
-// patience is how long r waits for a lane: the client's own timeout less what it takes to answer,
-// at most fillWait.
-func (req *request) patience() time.Duration {
-	own := req.timeout
-	if req.verb == "watch" && req.timeoutSeconds != nil {
-		own = time.Duration(min(*req.timeoutSeconds, int64(fillWait/time.Second)*2)) * time.Second
-	}
-	if own <= 0 {
-		return fillWait
-	}
-	return min(fillWait, own/10*9)
-}
-
 // throughSlot is the place of a request in filling.through. fasthttp closes it when the request's
 // response has been written, or its connection been taken over.
 type throughSlot struct {
@@ -195,8 +189,6 @@ type throughSlot struct {
 	watch bool
 	once  sync.Once
 }
-
-type throughKey struct{}
 
 // Close gives the place up. It may be called more than once, and on nil.
 func (s *throughSlot) Close() error {
@@ -211,26 +203,6 @@ func (s *throughSlot) Close() error {
 		<-s.of.through
 	})
 	return nil
-}
-
-// awaitLane has r wait for its lane, and reports whether that can serve it. refused is what the
-// client is told that has waited for too long.
-func (c *cachedReads) awaitLane(ctx *fasthttp.RequestCtx, r *cachedRead) (ready bool, refused *metav1.Status) {
-	end, slot := r.lane.await(withArrival(c.ctx, r.arrival), r, func() bool { return hasLeft(tcpConn(accepted(ctx.Conn()))) })
-	if slot != nil {
-		ctx.SetUserValue(throughKey{}, slot)
-	}
-	switch end {
-	case fillFailed:
-		return false, c.unfilled(r)
-	case fillLeft:
-		return false, failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the client left before its request could be answered")
-	}
-	return end == fillReady, nil
-}
-
-func (c *cachedReads) unfilled(r *cachedRead) *metav1.Status {
-	return c.refuse(rejectedFilling, "this proxy has just begun to read "+resourceText(r.gvr)+" from kube-apiserver, which takes long")
 }
 
 var (

@@ -36,7 +36,7 @@ func (l *coldLane) come(n int, line string) {
 	for range n {
 		r := &cachedRead{request: mustParse(l.t, line), arrived: time.Now()}
 		l.clients.Go(func() {
-			end, slot := l.await(context.Background(), r, func() bool { return false })
+			end, slot := l.await(context.Background(), waiter{r.verb, r.arrived, r.patience(), func() bool { return false }})
 			l.ends[end].Add(1)
 			if slot != nil {
 				l.slots <- slot
@@ -195,7 +195,7 @@ func TestFillingLeft(t *testing.T) {
 		began := time.Now()
 		left := func() bool { return time.Since(began) >= 3*time.Second }
 		r := &cachedRead{request: mustParse(t, listPods), arrived: began}
-		if end, _ := l.await(t.Context(), r, left); end != fillLeft || time.Since(began) > 4*time.Second {
+		if end, _ := l.await(t.Context(), waiter{r.verb, r.arrived, r.patience(), left}); end != fillLeft || time.Since(began) > 4*time.Second {
 			t.Errorf("got %d after %s", end, time.Since(began))
 		}
 	})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,14 +92,6 @@ type lane struct {
 type laneKey struct {
 	gvr schema.GroupVersionResource
 	representation
-}
-
-// collectionPath is where a resource's whole collection stands: /api/v1/pods, /apis/apps/v1/deployments.
-func collectionPath(gvr schema.GroupVersionResource) string {
-	if gvr.Group == "" {
-		return "/api/" + gvr.Version + "/" + gvr.Resource
-	}
-	return "/apis/" + gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
 }
 
 // String names the lane in errors: apps/v1/deployments (protobuf).
@@ -452,12 +443,3 @@ func (s semaphore) acquire(ctx context.Context) error {
 }
 
 func (s semaphore) release() { <-s }
-
-// query builds the query of an upstream request from pairs of key and value.
-func query(pairs ...string) string {
-	q := make(url.Values)
-	for i := 0; i < len(pairs); i += 2 {
-		q.Set(pairs[i], pairs[i+1])
-	}
-	return q.Encode()
-}

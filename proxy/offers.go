@@ -19,11 +19,11 @@ import (
 // representation that exists, as discovery has it. Its methods may be called from any goroutine.
 type offers struct {
 	upstream doer
-	calls    coalescer[laneKey, error]
+	calls    coalescer[offerKey, error]
 	asking   chan struct{} // holds one for each request under way; never closed
 
 	mu    sync.Mutex
-	known map[laneKey]offer
+	known map[offerKey]offer
 }
 
 const (
@@ -34,7 +34,13 @@ const (
 )
 
 func newOffers(upstream doer) *offers {
-	return &offers{upstream: upstream, asking: make(chan struct{}, offersAtOnce), known: make(map[laneKey]offer)}
+	return &offers{upstream: upstream, asking: make(chan struct{}, offersAtOnce), known: make(map[offerKey]offer)}
+}
+
+// offerKey is a resource in a representation.
+type offerKey struct {
+	gvr schema.GroupVersionResource
+	representation
 }
 
 type offer struct {
@@ -49,7 +55,7 @@ func (o *offers) choose(ctx context.Context, gvr schema.GroupVersionResource, cl
 		if c.everyKind() {
 			return c, true
 		}
-		offered, err := o.has(ctx, laneKey{gvr, c.representation})
+		offered, err := o.has(ctx, offerKey{gvr, c.representation})
 		if err != nil {
 			return clause{}, false
 		}
@@ -60,7 +66,7 @@ func (o *offers) choose(ctx context.Context, gvr schema.GroupVersionResource, cl
 	return clause{}, false
 }
 
-func (o *offers) has(ctx context.Context, key laneKey) (bool, error) {
+func (o *offers) has(ctx context.Context, key offerKey) (bool, error) {
 	if k, ok := o.lookup(key); ok {
 		return k.made, nil
 	}
@@ -72,7 +78,7 @@ func (o *offers) has(ctx context.Context, key laneKey) (bool, error) {
 	return k.made, err
 }
 
-func (o *offers) lookup(key laneKey) (offer, bool) {
+func (o *offers) lookup(key offerKey) (offer, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	k, ok := o.known[key]
@@ -80,7 +86,7 @@ func (o *offers) lookup(key laneKey) (offer, bool) {
 }
 
 // ask requests an empty list and remembers whether there is one.
-func (o *offers) ask(ctx context.Context, key laneKey) error {
+func (o *offers) ask(ctx context.Context, key offerKey) error {
 	select {
 	case o.asking <- struct{}{}:
 		defer func() { <-o.asking }()
@@ -101,12 +107,12 @@ func (o *offers) ask(ctx context.Context, key laneKey) error {
 	return nil
 }
 
-func (o *offers) remember(key laneKey, made bool) {
+func (o *offers) remember(key offerKey, made bool) {
 	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.known) >= mostOffers {
-		maps.DeleteFunc(o.known, func(_ laneKey, k offer) bool { return !now.Before(k.expires) })
+		maps.DeleteFunc(o.known, func(_ offerKey, k offer) bool { return !now.Before(k.expires) })
 	}
 	if len(o.known) >= mostOffers {
 		clear(o.known) // to be asked for again

@@ -273,9 +273,6 @@ func readStatus(resp *http.Response) error {
 	return e
 }
 
-// matchesNothing is a field selector that no object can have: its name is not a legal one.
-const matchesNothing = "metadata.name=-"
-
 // learnForm asks for an empty list, to see how upstream writes it.
 func (r *reflector) learnForm(ctx context.Context) error {
 	l := r.lane
@@ -424,14 +421,14 @@ func (r *reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 		l.metrics.reencoded.Inc()
 		l.cache.Reset(objects, rv, fanout.Ending{
 			Reason: fanout.Reencoded,
-			Last:   l.errorFrame(expired(l.cache.Progress(), rv)),
+			Last:   errorFrame(l.encoding, expired(l.cache.Progress(), rv)),
 		})
 	} else if errors.Is(err, fanout.ErrBackwards) {
 		l.log.Error("Upstream went back in time, all clients start anew", "err", err)
 		l.metrics.resets.Inc()
 		l.cache.Reset(objects, rv, fanout.Ending{
 			Reason: fanout.Backwards,
-			Last:   l.errorFrame(expired(l.cache.Progress(), rv)),
+			Last:   errorFrame(l.encoding, expired(l.cache.Progress(), rv)),
 		})
 	} else if err != nil {
 		return fmt.Errorf("list %s: %w", l, err)

@@ -91,16 +91,16 @@ func encodeStatusFor(st *metav1.Status, pretty bool) []byte {
 	return b.Bytes()
 }
 
-// errorFrame returns the ERROR event of a lane's watches that says st.
-func (l *lane) errorFrame(st *metav1.Status) framing.Frame {
+// errorFrame returns the ERROR event of a watch in an encoding, with st as its object.
+func errorFrame(encoding framing.Encoding, st *metav1.Status) framing.Frame {
 	encode := encodeStatus
-	switch l.encoding {
+	switch encoding {
 	case framing.Protobuf:
 		encode = encodeStatusProtobuf
 	case framing.CBOR:
 		encode = encodeStatusCBOR
 	}
-	return framing.ErrorFrame(l.encoding, encode(st))
+	return framing.ErrorFrame(encoding, encode(st))
 }
 
 // encodeStatusCBOR returns st as kube-apiserver writes it in CBOR, behind the tag of self-described CBOR

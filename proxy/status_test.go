@@ -34,13 +34,12 @@ func TestStatusBodies(t *testing.T) {
 
 // A watch ends with an ERROR event that clients of its encoding read.
 func TestErrorFrameCBOR(t *testing.T) {
-	l := &lane{laneKey: laneKey{representation: representation{encoding: framing.CBOR}}}
 	st := serviceUnavailable("a<b")
 	var ev struct {
 		Type   string         `json:"type"`
 		Object map[string]any `json:"object"`
 	}
-	if err := direct.Unmarshal(l.errorFrame(st).Payload(nil), &ev); err != nil {
+	if err := direct.Unmarshal(errorFrame(framing.CBOR, st).Payload(nil), &ev); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure", "message": "a<b",
@@ -48,7 +47,7 @@ func TestErrorFrameCBOR(t *testing.T) {
 	if ev.Type != "ERROR" || !reflect.DeepEqual(ev.Object, want) {
 		t.Errorf("got %s %v, want %v", ev.Type, ev.Object, want)
 	}
-	read, err := framing.NewScanner(framing.CBOR, nil).Event(l.errorFrame(st).Payload(nil))
+	read, err := framing.NewScanner(framing.CBOR, nil).Event(errorFrame(framing.CBOR, st).Payload(nil))
 	if err != nil || read.Type != framing.Error || read.Status.Code != 503 {
 		t.Errorf("read as %+v, %v", read, err)
 	}

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -150,6 +153,18 @@ func watchHead(auditID, contentType string, warnings []string, gzip, last bool) 
 	return append(head, "\r\nTransfer-Encoding: chunked"+vary+"\r\n\r\n"+begin...)
 }
 
+// returnSoon makes a watch that is passed through end within a minute. It can't be answered here
+// because of its old resourceVersion, and its client comes back with a newer one. kube-apiserver
+// takes the first of two timeoutSeconds parameters.
+func returnSoon(ctx *fasthttp.RequestCtx, req *request) {
+	seconds := 30 + rand.N(30)
+	if t := req.timeoutSeconds; t != nil && *t != 0 && *t <= int64(seconds) {
+		return
+	}
+	path, params, _ := strings.Cut(string(ctx.Request.Header.RequestURI()), "?")
+	ctx.Request.Header.SetRequestURI(path + "?timeoutSeconds=" + strconv.Itoa(seconds) + "&" + params)
+}
+
 // compresses reports whether the watch is sent as gzip. Secrets are not: somebody who can write one
 // of them, and sees how long the records are, could guess the others.
 func (c *cachedReads) compresses(r *cachedRead) bool {
@@ -165,7 +180,7 @@ func (c *cachedReads) serveExpired(ctx *fasthttp.RequestCtx, r *cachedRead) {
 	commonHeaders(ctx)
 	ctx.Response.Header.SetContentType(l.contentType(true))
 	l.writeWarnings(ctx)
-	event := l.errorFrame(expired(rv, l.cache.Progress())).Payload(nil)
+	event := errorFrame(l.encoding, expired(rv, l.cache.Progress())).Payload(nil)
 	ctx.Response.SetBodyStream(bytes.NewReader(event), -1)
 	began, refused := c.audit.watchBegan(ctx, r.audited(), string(ctx.Response.Header.Peek("Audit-Id")))
 	if refused != nil {

@@ -243,12 +243,3 @@ func (l *lane) doubtful(began time.Time) bool {
 	def := l.info.definition
 	return def != nil && began.Before(def.seen.Add(doubtTime)) && time.Since(began) < doubtfulFor
 }
-
-// brokenFor is for how long there has been no upstream watch.
-func (l *lane) brokenFor() time.Duration {
-	since := fanout.Instant(l.brokenSince.Load()).Time()
-	if since.IsZero() {
-		return 0
-	}
-	return time.Since(since)
-}

@@ -36,7 +36,7 @@ type filling struct {
 	// closed.
 	through chan struct{}
 
-	heard   atomic.Int64 // when the list last brought something, or the lane began; a fanout.Instant
+	heard   moment       // when the list last brought something, or the lane began
 	inLine  atomic.Bool  // it waits for other lanes to be listed
 	passed  atomic.Int32 // requests passed through during the first attempt
 	waiting atomic.Int32 // requests that wait
@@ -71,13 +71,13 @@ func newFilling() *filling {
 }
 
 // progress notes that the list that is under way has brought something.
-func (f *filling) progress() { f.heard.Store(int64(fanout.Now())) }
+func (f *filling) progress() { f.heard.set(fanout.Now()) }
 
 // stalled reports whether the list has brought nothing for too long, and for as long as a request
 // that arrived then has waited. A lane that waits for others to be listed is not stalled: each of
 // those has a bounded time.
 func (f *filling) stalled(arrived time.Time) bool {
-	heard := fanout.Instant(f.heard.Load()).Time()
+	heard := f.heard.time()
 	if heard.Before(arrived) {
 		heard = arrived
 	}

@@ -146,4 +146,6 @@ func (f *follower) watch(ctx context.Context, l *lane) {
 }
 
 // currentLocked reports whether the objects are followed, and what is known of them is as new as upstream's watch.
-func (f *follower) currentLocked() bool { return f.lane != nil && f.lane.brokenFor() < staleAfter }
+func (f *follower) currentLocked() bool {
+	return f.lane != nil && f.lane.health.brokenFor() < staleAfter
+}

@@ -144,7 +144,7 @@ func (p *prover) mayList(wait time.Duration) bool {
 }
 
 // busy reports whether the resource has changed lately.
-func (l *lane) busy() bool { return time.Since(fanout.Instant(l.lastChange.Load()).Time()) < busyFor }
+func (l *lane) busy() bool { return time.Since(l.health.lastChange.time()) < busyFor }
 
 // waitFor reports whether the lane's own stream has passed rv within d.
 func (l *lane) waitFor(ctx context.Context, rv uint64, d time.Duration) bool {
@@ -161,21 +161,21 @@ func (l *lane) proveByList(ctx context.Context) (fanout.Proof, error) {
 		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
 	if asOf < before {
-		l.suspect() // which finds out whether upstream went back in time
+		l.breakWatch() // which finds out whether upstream went back in time
 		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: upstream is at %d, the cache at %d", l, asOf, before)
 	}
 	for {
 		epoch := l.cache.Epoch()
 		snapshot := l.cache.Snapshot()
 		if then, ok := l.cache.SnapshotAt(asOf); ok && !sameVersions(then, versions) {
-			l.distrust(asOf)
+			l.requireRelist(asOf)
 			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: the cache is not what upstream was at %d", l, asOf)
 		}
 		if snapshot.ResourceVersion >= asOf || sameVersions(snapshot, versions) {
 			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}, nil
 		}
 		if err := l.cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
-			l.suspect()
+			l.breakWatch()
 			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: at %d, upstream at %d: %w",
 				l, snapshot.ResourceVersion, asOf, err)
 		}
@@ -288,7 +288,7 @@ func (l *lane) proveByWatch(ctx context.Context, epoch, rv uint64) error {
 	}
 	if err == nil {
 		if err = l.cache.WaitFor(ctx, last); err != nil {
-			l.suspect()
+			l.breakWatch()
 		}
 	}
 	if err == nil && !l.cache.AdvanceFrom(epoch, last, bookmark) {

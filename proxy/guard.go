@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/watchfan/watchfan/fanout"
 )
 
 const (
@@ -86,7 +84,7 @@ func (g *guard) run() {
 		}
 		left := g.left()
 		if left <= 0 {
-			g.lane.bookmarked.Store(false) // should the next not bring any, that is how it is
+			g.lane.health.bookmarked.Store(false) // should the next not bring any, that is how it is
 			g.cancel(errSilent)
 			return
 		}
@@ -104,8 +102,8 @@ func (g *guard) left() time.Duration {
 	switch {
 	case !expected.IsZero():
 		left = min(left, time.Until(expected))
-	case l.bookmarked.Load():
-		if heard := fanout.Instant(l.heard.Load()).Time(); heard.After(since) {
+	case l.health.bookmarked.Load():
+		if heard := l.health.lastHeard.time(); heard.After(since) {
 			since = heard
 		}
 		left = min(left, l.hangTimeout-time.Since(since))

@@ -49,24 +49,9 @@ type lane struct {
 	// warnings are the Warning headers that upstream adds to each response, as for deprecated
 	// resources; set before syncedc is closed.
 	warnings atomic.Pointer[[]string]
-	// lastChange is when a change last came. It is a [fanout.Instant], as are all such times here.
-	lastChange atomic.Int64
-	// heard is when the upstream watch last brought anything, or began.
-	heard atomic.Int64
-	// cut breaks the upstream watch that is under way; see suspect.
-	cut atomic.Pointer[context.CancelFunc]
-	// bookmarked is whether upstream sends bookmarks, as far as its watches have shown; see guard.
-	bookmarked atomic.Bool
-	// suspected is when that was last done.
-	suspected atomic.Int64
-	// diverged is set when the collection has to be listed anew; see distrust.
-	diverged atomic.Bool
-	// brokenSince is when the upstream watch last ended; 0 while there is one.
-	brokenSince atomic.Int64
-	// watchBegan is when the upstream watch began that is under way or was last; 0 if never.
-	watchBegan atomic.Int64
-	// lastError is why the upstream watch, or an attempt at one, last broke.
-	lastError atomic.Pointer[laneError]
+	health   upstreamHealth
+	breaker  watchBreaker
+
 	// outdated is set when the resource has another definition than info has: the lane ends when its upstream watch does.
 	outdated atomic.Bool
 
@@ -147,7 +132,7 @@ type lanes struct {
 	turns      turns
 	builds     builds
 
-	left atomic.Int64 // when elsewhere last did something; a fanout.Instant
+	reconnected moment // when reconnect last did something
 
 	// short reports whether memory is: then no lane begins. full reports whether it is now: then a list that is being read is given up. Both are
 	// set before the first lane is asked for; nil is never.
@@ -413,19 +398,6 @@ func (ls *lanes) discard(l *lane) {
 func (ls *lanes) stopLocked(l *lane) {
 	delete(ls.byKey, l.laneKey)
 	l.stop()
-}
-
-// suspect breaks the lane's upstream watch, to begin another where it stands: upstream has shown changes in time that this one did
-// not bring, so it may hang. At most twice a minute, for upstream may just be slow.
-func (l *lane) suspect() {
-	const interval = 30 * time.Second
-	now, last := int64(fanout.Now()), l.suspected.Load()
-	cut := l.cut.Load()
-	if cut == nil || last != 0 && now-last < int64(interval) || !l.suspected.CompareAndSwap(last, now) {
-		return
-	}
-	l.log.Warn("Broke off an upstream watch that does not bring what upstream has", "resourceVersion", l.cache.Progress())
-	(*cut)()
 }
 
 // semaphore is a mutex that can be waited for with a context.

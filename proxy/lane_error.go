@@ -56,7 +56,7 @@ func errorKind(err error) string {
 	case strings.Contains(err.Error(), "http2: client connection lost"): // no answer to a ping; golang.org/x/net/http2 has no name for it
 		return "NoAnswer"
 	case errors.Is(err, context.Canceled):
-		return "BrokenOff" // by us: see lane.suspect
+		return "BrokenOff" // by us: see lane.breakWatch
 	case errors.As(err, &network) && network.Timeout():
 		return "Timeout"
 	case network != nil:

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"time"
-
-	"github.com/watchfan/watchfan/fanout"
 )
 
 // laneHealth is how a lane is doing.
@@ -16,14 +14,14 @@ type laneHealth struct {
 	noBookmarks bool      // upstream has no bookmarks for the resource
 }
 
-// health returns how the lane is doing. unreachable says whether kube-apiserver fails its readiness
+// healthOf returns how the lane is doing. unreachable says whether kube-apiserver fails its readiness
 // check.
-func (l *lane) health(unreachable bool) laneHealth {
+func healthOf(l *lane, unreachable bool) laneHealth {
 	return laneHealth{
 		resource:    l.resource(),
-		brokenSince: fanout.Instant(l.brokenSince.Load()).Time(),
-		heard:       fanout.Instant(l.heard.Load()).Time(),
-		lastChange:  fanout.Instant(l.lastChange.Load()).Time(),
+		brokenSince: l.health.brokenSince.time(),
+		heard:       l.health.lastHeard.time(),
+		lastChange:  l.health.lastChange.time(),
 		unreachable: unreachable,
 		noBookmarks: l.uncached(),
 	}

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/watchfan/watchfan/fanout"
 )
 
 // laneState says whether a lane is served, and whether it is up to date.
@@ -105,8 +103,8 @@ func (l *lane) status(users int, idleSince time.Time) laneStatus {
 		HistoryBytes:          s.HistoryBytes,
 		Clients:               s.Subscriptions,
 		Filters:               s.Groups,
-		LastChange:            shownInstant(now, l.lastChange.Load()),
-		LastHeard:             shownInstant(now, l.heard.Load()),
+		LastChange:            shownMoment(now, &l.health.lastChange),
+		LastHeard:             shownMoment(now, &l.health.lastHeard),
 		Events:                l.changes(),
 		DeliveredEvents:       events,
 		DeliveredBytes:        bytes,
@@ -117,7 +115,7 @@ func (l *lane) status(users int, idleSince time.Time) laneStatus {
 		Proofs:                l.metrics.sum(freshnessProofs+"{", `result="ok"`),
 		Unproven:              l.metrics.sum(freshnessProofs+"{", `result="failed"`),
 	}
-	lastError := l.lastError.Load()
+	lastError := l.health.lastError.Load()
 	d.State, d.Since, d.WatchBegan = l.state(now, lastError, users, idleSince)
 	if lastError != nil {
 		d.LastError = &laneErrorStatus{lastError.kind, shownAt(now, lastError.at)}
@@ -130,7 +128,7 @@ func (l *lane) status(users int, idleSince time.Time) laneStatus {
 func (l *lane) state(now time.Time, lastError *laneError, users int, idleSince time.Time) (
 	state laneState, since time.Time, watchBegan *time.Time,
 ) {
-	broken, began := fanout.Instant(l.brokenSince.Load()).Time(), shownInstant(now, l.watchBegan.Load())
+	broken, began := l.health.brokenSince.time(), shownMoment(now, &l.health.watchBegan)
 	switch {
 	case !l.synced():
 		return stateSyncing, shownAt(now, l.started), nil
@@ -148,12 +146,13 @@ func (l *lane) state(now time.Time, lastError *laneError, users int, idleSince t
 	return stateSynced, *began, began
 }
 
-// shownInstant is shownAt for a [fanout.Instant] that is stored atomically; nil for 0.
-func shownInstant(now time.Time, ns int64) *time.Time {
-	if ns == 0 {
+// shownMoment is shownAt for a moment; nil for no time.
+func shownMoment(now time.Time, m *moment) *time.Time {
+	t := m.time()
+	if t.IsZero() {
 		return nil
 	}
-	t := shownAt(now, fanout.Instant(ns).Time())
+	t = shownAt(now, t)
 	return &t
 }
 

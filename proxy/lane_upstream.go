@@ -5,25 +5,13 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/watchfan/watchfan/fanout"
 )
-
-// distrust has the collection listed anew: at resourceVersion rv it was another upstream than in the cache. So it is where etcd was restored and had come
-// past what the lane had seen before anybody noticed. What the list shows decides.
-func (l *lane) distrust(rv uint64) {
-	if !l.diverged.Swap(true) {
-		l.log.Error("The cache is not what upstream is, listing anew", "resourceVersion", rv)
-	}
-	l.suspect()
-}
 
 // elsewhere has requests to come open another connection upstream, which may lead to another kube-apiserver: over HTTP/2 all go over one for as
 // long as it works, whatever is behind it. What is under way goes on. It does nothing if it has just been done.
 func (ls *lanes) elsewhere(ctx context.Context) {
 	const interval, patience = 5 * time.Second, time.Second
-	now, last := int64(fanout.Now()), ls.left.Load()
-	if last != 0 && now-last < int64(interval) || !ls.left.CompareAndSwap(last, now) {
+	if !ls.reconnected.once(interval) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)

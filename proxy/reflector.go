@@ -107,7 +107,7 @@ func (r *reflector) run(ctx context.Context) (avoid time.Duration) {
 		}
 		hung = hangs(err)
 		l.metrics.breaks.Inc()
-		l.lastError.Store(&laneError{kind: errorKind(err), at: time.Now(), relist: r.relist})
+		l.health.failed(err, r.relist)
 		l.log.Warn("Upstream watch broke", "err", err, "relist", r.relist, "retryIn", wait.Round(time.Millisecond))
 		backoff = min(backoff*2, maxBackoff)
 		sleep(ctx, wait)
@@ -151,7 +151,7 @@ func (r *reflector) room(n int) error {
 func hangs(err error) bool {
 	var status *statusError
 	return errors.As(err, &status) && status.Code >= http.StatusInternalServerError || errors.Is(err, errSilent) || errors.Is(err, errBehind) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // the last: see lane.suspect
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // the last: see lane.breakWatch
 }
 
 // failed notes that an attempt to fill the cache has failed, if it has, and whether that may be otherwise in a moment.
@@ -174,13 +174,13 @@ func (r *reflector) follow(ctx context.Context) error {
 	l := r.lane
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l.cut.Store(&cancel)
+	l.breaker.arm(cancel)
 	if l.form.Load() == nil {
 		if err := r.learnForm(ctx); err != nil {
 			return err
 		}
 	}
-	if l.diverged.Swap(false) {
+	if l.breaker.relist.Swap(false) {
 		r.relist = true
 	}
 	if l.cache.Progress() != 0 && !r.relist {
@@ -497,11 +497,9 @@ func (r *reflector) watch(ctx context.Context, rv uint64) error {
 func (r *reflector) apply(lines framing.EventReader) error {
 	l := r.lane
 	l.metrics.watches.Inc()
-	l.watchBegan.Store(int64(fanout.Now()))
-	l.brokenSince.Store(0)
-	l.heard.Store(int64(fanout.Now()))
+	l.health.began()
 	defer func() {
-		l.brokenSince.Store(int64(fanout.Now()))
+		l.health.ended()
 		l.metrics.watches.Dec()
 	}()
 	var last uint64 // of this stream; the cache may have been proved to be further
@@ -515,7 +513,7 @@ func (r *reflector) apply(lines framing.EventReader) error {
 			return fmt.Errorf("watch %s: %w", l, err)
 		}
 		received := time.Now()
-		l.heard.Store(int64(fanout.InstantOf(received)))
+		l.health.heard(received)
 		ev, err := r.scanner.Event(line)
 		if err != nil {
 			r.relist = true
@@ -533,13 +531,13 @@ func (r *reflector) apply(lines framing.EventReader) error {
 				return fmt.Errorf("watch %s: bookmark %d after %d", l, ev.ResourceVersion, last)
 			}
 			last = ev.ResourceVersion
-			l.bookmarked.Store(true)
+			l.health.bookmarked.Store(true)
 			l.cache.SetBookmarkForm(ev.Form)
 			l.cache.Advance(ev.ResourceVersion)
 			continue
 		}
 		last = max(last, ev.ResourceVersion)
-		l.lastChange.Store(int64(fanout.InstantOf(received)))
+		l.health.changed(received)
 		l.metrics.events.Inc()
 		l.metrics.eventBytes.Add(len(line))
 		if err := l.cache.Apply(ev, received); err != nil {

@@ -121,7 +121,7 @@ func (w *watcher) evidence(st fanout.State, unreachable bool) *evidence {
 		now:      time.Now(),
 		state:    st,
 		tls:      w.tls,
-		lane:     w.lane.health(unreachable),
+		lane:     healthOf(w.lane, unreachable),
 		filtered: w.scope.Value() != watchScope{},
 		changes:  w.lane.changes() - w.changes,
 		started:  w.started.Time(),

@@ -22,15 +22,15 @@ const mostNamed = 16
 //
 // It is tried once for each such resourceVersion, however many wait.
 func (l *lane) decide(ctx context.Context) error {
-	if err := l.extending.acquire(ctx); err != nil {
+	if err := l.history.turn.acquire(ctx); err != nil {
 		return err
 	}
 	donec := make(chan error, 1)
-	if !l.spawn(func(ctx context.Context) {
-		defer l.extending.release()
+	if !l.lanes.spawn(func(ctx context.Context) {
+		defer l.history.turn.release()
 		donec <- l.decideOnce(ctx)
 	}) {
-		l.extending.release()
+		l.history.turn.release()
 		return context.Canceled
 	}
 	select {
@@ -48,7 +48,7 @@ func (l *lane) decideOnce(ctx context.Context) error {
 	switch {
 	case len(keys) == 0:
 		return nil
-	case l.undecided.Swap(after) == after:
+	case l.history.undecided.Swap(after) == after:
 		return errNotDecided
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)

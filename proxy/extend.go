@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -16,6 +17,16 @@ const extendTimeout = 5 * time.Second
 
 var errTooOld = errors.New("upstream has no history from there")
 
+// historyBackfill is what a lane knows of the history before its own. Its fields may be used from
+// any goroutine.
+type historyBackfill struct {
+	turn   semaphore     // held while the history is extended
+	tooOld atomic.Uint64 // the largest resourceVersion for which upstream had no history
+	wanted atomic.Uint64 // the smallest resourceVersion that somebody waits for, 0 for none
+
+	undecided atomic.Uint64 // where the history began when decide last tried
+}
+
 // extend makes the lane's history reach back to resourceVersion rv, by one upstream watch from there up to where the history
 // begins. Clients that wait for it at the same time share it: it goes back to the oldest that any of them wants.
 func (l *lane) extend(ctx context.Context, rv uint64) error {
@@ -23,24 +34,24 @@ func (l *lane) extend(ctx context.Context, rv uint64) error {
 		return errTooOld // its watch would not tell when the replay is complete
 	}
 	for {
-		old := l.wanted.Load()
-		if old != 0 && old <= rv || l.wanted.CompareAndSwap(old, rv) {
+		old := l.history.wanted.Load()
+		if old != 0 && old <= rv || l.history.wanted.CompareAndSwap(old, rv) {
 			break
 		}
 	}
 	waits(ctx)
-	if err := l.extending.acquire(ctx); err != nil {
+	if err := l.history.turn.acquire(ctx); err != nil {
 		return err
 	}
-	defer l.extending.release()
+	defer l.history.turn.release()
 	until := l.cache.Stats().Oldest
 	if rv >= until {
 		return nil // somebody else has fetched it
 	}
-	if rv <= l.tooOld.Load() {
+	if rv <= l.history.tooOld.Load() {
 		return errTooOld
 	}
-	if wanted := l.wanted.Swap(0); wanted != 0 && wanted < rv && wanted > l.tooOld.Load() {
+	if wanted := l.history.wanted.Swap(0); wanted != 0 && wanted < rv && wanted > l.history.tooOld.Load() {
 		if l.replay(ctx, wanted, until) == nil {
 			return nil
 		}
@@ -79,7 +90,7 @@ func (l *lane) replay(ctx context.Context, from, until uint64) error {
 	})
 	var status *statusError
 	if errors.As(err, &status) && status.expired() {
-		l.tooOld.Store(max(from, l.tooOld.Load()))
+		l.history.tooOld.Store(max(from, l.history.tooOld.Load()))
 		return errTooOld
 	}
 	if err != nil {
@@ -91,3 +102,19 @@ func (l *lane) replay(ctx context.Context, from, until uint64) error {
 	l.log.Info("Extended history", "fromResourceVersion", from, "resourceVersion", until, "events", len(events), "elapsed", time.Since(started).Round(time.Millisecond))
 	return nil
 }
+
+// semaphore is a mutex that can be waited for with a context.
+type semaphore chan struct{}
+
+func newSemaphore() semaphore { return make(semaphore, 1) }
+
+func (s semaphore) acquire(ctx context.Context) error {
+	select {
+	case s <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s semaphore) release() { <-s }

@@ -27,8 +27,13 @@ import (
 //	no progress for stalledAfter, or         429, with a Retry-After that is another for each client
 //	no end within fillWait
 //
-// Its methods may be called from any goroutine.
+// The reflector calls progress, end and fail; the other methods may be called from any goroutine.
 type filling struct {
+	// syncedc is closed when the cache is first filled, failedc when a first attempt to fill it has
+	// failed; by the reflector.
+	syncedc, failedc chan struct{}
+	// listed is when the list was requested that first filled the cache; set before syncedc is closed.
+	listed time.Time
 	// refusedc is closed when requests are rather passed through than kept waiting; by the
 	// reflector.
 	refusedc chan struct{}
@@ -65,7 +70,12 @@ const (
 const laneWait = 10 * time.Second
 
 func newFilling() *filling {
-	f := &filling{refusedc: make(chan struct{}), through: make(chan struct{}, mostThrough)}
+	f := &filling{
+		syncedc:  make(chan struct{}),
+		failedc:  make(chan struct{}),
+		refusedc: make(chan struct{}),
+		through:  make(chan struct{}, mostThrough),
+	}
 	f.progress()
 	return f
 }
@@ -84,12 +94,60 @@ func (f *filling) stalled(arrived time.Time) bool {
 	return !f.inLine.Load() && time.Since(heard) >= stalledAfter
 }
 
-// refuse has requests passed through. It is called by the reflector.
-func (f *filling) refuse() {
+// synced reports whether the cache has been filled.
+func (f *filling) synced() bool {
 	select {
-	case <-f.refusedc:
+	case <-f.syncedc:
+		return true
 	default:
-		close(f.refusedc)
+		return false
+	}
+}
+
+// ready waits until the lane can serve reads and reports whether it can. It can't if a first attempt to list upstream
+// has failed, or takes longer than ctx lasts.
+func (f *filling) ready(ctx context.Context) bool {
+	if f.synced() {
+		return true
+	}
+	waits(ctx)
+	select {
+	case <-f.syncedc:
+		return true
+	case <-f.failedc:
+		return f.synced()
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// after reports whether all that the cache holds is newer than t. The cache has been filled.
+func (f *filling) after(t time.Time) bool { return f.listed.After(t) }
+
+// end notes that the cache has been filled by a list that was requested then.
+func (f *filling) end(listed time.Time) {
+	f.listed = listed
+	close(f.syncedc)
+}
+
+// fail notes that an attempt to fill the cache has failed, unless the cache is filled, and whether
+// the next one may succeed soon. If not, requests are passed through.
+func (f *filling) fail(troubled bool) {
+	if f.synced() {
+		return
+	}
+	if !troubled {
+		closeOnce(f.refusedc)
+	}
+	closeOnce(f.failedc)
+}
+
+// closeOnce closes a channel that only its caller closes, unless it is closed.
+func closeOnce(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+		close(c)
 	}
 }
 
@@ -132,7 +190,7 @@ func (l *lane) await(ctx context.Context, w waiter) (end filled, slot *throughSl
 	f.waiting.Add(1)
 	defer f.waiting.Add(-1)
 	waits(ctx)
-	if end, slot = l.wait(ctx, w); end == fillPassed && !l.synced() {
+	if end, slot = f.wait(ctx, w); end == fillPassed && !l.synced() {
 		l.metrics.fillingPassed.Inc()
 		return end, slot
 	}
@@ -143,17 +201,16 @@ func (l *lane) await(ctx context.Context, w waiter) (end filled, slot *throughSl
 	return end, nil
 }
 
-func (l *lane) wait(ctx context.Context, w waiter) (filled, *throughSlot) {
-	f := l.filling
+func (f *filling) wait(ctx context.Context, w waiter) (filled, *throughSlot) {
 	late, over := time.NewTimer(min(laneWait, w.patience/2)), time.NewTimer(w.patience)
 	defer late.Stop()
 	defer over.Stop()
 	tick := time.NewTicker(fillTick)
 	defer tick.Stop()
-	failedc, through := l.failedc, chan<- struct{}(nil)
+	failedc, through := f.failedc, chan<- struct{}(nil)
 	for {
 		select {
-		case <-l.syncedc:
+		case <-f.syncedc:
 			return fillReady, nil
 		case <-f.refusedc:
 			return fillPassed, nil

@@ -25,7 +25,7 @@ type coldLane struct {
 
 func newColdLane(t *testing.T) *coldLane {
 	ls := &lanes{flusher: fanout.NewFlusher(1, 0), log: slog.New(slog.DiscardHandler)}
-	l := &coldLane{t: t, lane: ls.newLane(laneKey{gvr: pods}, resourceInfo{gvr: pods}), slots: make(chan *throughSlot, 1000)}
+	l := &coldLane{t: t, lane: newLane(ls, laneKey{gvr: pods}, resourceInfo{gvr: pods}), slots: make(chan *throughSlot, 1000)}
 	t.Cleanup(l.metrics.unregister)
 	return l
 }
@@ -55,7 +55,7 @@ func (l *coldLane) want(when string, ready, passed, failed int32) {
 	}
 }
 
-func (l *coldLane) fill() { close(l.syncedc) }
+func (l *coldLane) fill() { l.filling.end(time.Now()) }
 
 // progressFor is a list that brings something each second.
 func (l *coldLane) progressFor(d time.Duration) {
@@ -127,7 +127,7 @@ func TestFilling(t *testing.T) {
 	coldTest("refused", t, func(l *coldLane) {
 		l.come(300, listPods)
 		synctest.Wait()
-		l.failed(false)
+		l.filling.fail(false)
 		l.want("at once", 0, 300, 0)
 		l.come(300, listPods)
 		l.want("later", 0, 600, 0)
@@ -135,7 +135,7 @@ func TestFilling(t *testing.T) {
 	coldTest("upstream is away", t, func(l *coldLane) {
 		l.come(20, listPods)
 		synctest.Wait()
-		l.failed(true)
+		l.filling.fail(true)
 		l.want("at once", 0, mostThrough, 0)
 		time.Sleep(time.Second)
 		l.want("while those are not answered", 0, mostThrough, 0)
@@ -152,7 +152,7 @@ func TestFilling(t *testing.T) {
 	})
 	coldTest("upstream is away, watches", t, func(l *coldLane) {
 		l.come(20, "/api/v1/pods?watch=1")
-		l.failed(true)
+		l.filling.fail(true)
 		l.want("at once", 0, mostThrough, 0)
 		for range mostThrough {
 			(<-l.slots).Close()

@@ -114,7 +114,7 @@ func (f *follower) open(ctx context.Context) (*lane, error) {
 	if !ok {
 		return nil, errors.New("there is no room for them, or the server stops")
 	}
-	if !l.ready(ctx) {
+	if !l.filling.ready(ctx) {
 		f.lanes.discard(l)
 		return nil, errNotListed
 	}

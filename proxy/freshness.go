@@ -59,7 +59,7 @@ func (p *prover) prove(ctx context.Context, timeout time.Duration) (fanout.Proof
 	}
 	pr := p.next
 	if !p.running {
-		p.running = p.lane.spawn(func(ctx context.Context) { p.loop(ctx, timeout) })
+		p.running = p.lane.lanes.spawn(func(ctx context.Context) { p.loop(ctx, timeout) })
 	}
 	running := p.running
 	p.mu.Unlock()
@@ -140,7 +140,7 @@ func (p *prover) provedState(ctx context.Context) (fanout.Proof, string, error) 
 
 // mayList reports whether a large collection is rather listed, in a while, than watched.
 func (p *prover) mayList(wait time.Duration) bool {
-	return !p.lane.spareLists && p.lane.cache.Stats().Objects <= mostListed && wait+p.listTook < listWait
+	return !p.lane.lanes.spareLists && p.lane.cache.Stats().Objects <= mostListed && wait+p.listTook < listWait
 }
 
 // busy reports whether the resource has changed lately.

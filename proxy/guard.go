@@ -95,7 +95,7 @@ func (g *guard) run() {
 // left is for how long nothing need be done.
 func (g *guard) left() time.Duration {
 	l := g.lane
-	left := min(time.Until(g.end), l.hangTimeout)
+	left := min(time.Until(g.end), l.lanes.hang)
 	g.mu.Lock()
 	since, expected := g.since, g.expected
 	g.mu.Unlock()
@@ -106,7 +106,7 @@ func (g *guard) left() time.Duration {
 		if heard := l.health.lastHeard.time(); heard.After(since) {
 			since = heard
 		}
-		left = min(left, l.hangTimeout-time.Since(since))
+		left = min(left, l.lanes.hang-time.Since(since))
 	}
 	return left
 }

@@ -16,7 +16,7 @@ import (
 func largeLane(t *testing.T, n int) *lane {
 	t.Helper()
 	ls := &lanes{flusher: fanout.NewFlusher(1, 0), log: slog.New(slog.DiscardHandler)}
-	l := ls.newLane(laneKey{gvr: pods}, resourceInfo{gvr: pods, namespaced: true})
+	l := newLane(ls, laneKey{gvr: pods}, resourceInfo{gvr: pods, namespaced: true})
 	t.Cleanup(l.metrics.unregister)
 	objects := make([]*framing.Object, n)
 	for i := range objects {

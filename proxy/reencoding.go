@@ -39,7 +39,7 @@ func (r *reflector) reencoded(ctx context.Context) bool {
 	l := r.lane
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	given, err := l.turn.take(ctx)
+	given, err := l.lanes.turns.take(ctx)
 	if err != nil {
 		return false
 	}
@@ -49,7 +49,7 @@ func (r *reflector) reencoded(ctx context.Context) bool {
 		return false // and the watch will tell, or the next comparison
 	}
 	r.compared = time.Now()
-	if now := l.builds.of(ctx, l.gvr.GroupVersion()); now.differs(r.build) {
+	if now := l.lanes.builds.of(ctx, l.gvr.GroupVersion()); now.differs(r.build) {
 		different = true
 	}
 	if different {

@@ -56,26 +56,26 @@ func (r *reflector) run(ctx context.Context) (avoid time.Duration) {
 	hung := false // upstream is there, and did not do what was asked of it
 	for {
 		if hung {
-			l.elsewhere(ctx)
+			l.lanes.elsewhere(ctx)
 		}
 		began, progress, relisting := time.Now(), l.cache.Progress(), r.relist
 		err := r.follow(ctx)
 		var status *statusError
 		errors.As(err, &status)
 		if ctx.Err() != nil || !status.beginning() || time.Since(started) > beginTimeout {
-			l.failed(ctx.Err() == nil && troubled(err))
+			l.filling.fail(ctx.Err() == nil && troubled(err))
 		}
 		if ctx.Err() != nil {
 			break
 		}
 		if uncachable(err) && (relisting || !l.synced()) {
-			l.log.Error("Stopped lane, an object is too large or too deep to be cached, so its requests are passed through", "err", err, "retryIn", l.avoidFor)
-			l.failed(false)
-			return l.avoidFor
+			l.log.Error("Stopped lane, an object is too large or too deep to be cached, so its requests are passed through", "err", err, "retryIn", l.lanes.avoidFor)
+			l.filling.fail(false)
+			return l.lanes.avoidFor
 		}
 		if errors.Is(err, errNoRoom) {
 			l.log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", roomIn)
-			l.failed(false)
+			l.filling.fail(false)
 			return roomIn
 		}
 		if err == nil && l.doubtful(began) {
@@ -141,7 +141,7 @@ func (r *reflector) room(n int) error {
 		return nil
 	}
 	r.unseen = 0
-	if r.lane.full != nil && r.lane.full() {
+	if full := r.lane.lanes.full; full != nil && full() {
 		return errNoRoom
 	}
 	return nil
@@ -152,21 +152,6 @@ func hangs(err error) bool {
 	var status *statusError
 	return errors.As(err, &status) && status.Code >= http.StatusInternalServerError || errors.Is(err, errSilent) || errors.Is(err, errBehind) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // the last: see lane.breakWatch
-}
-
-// failed notes that an attempt to fill the cache has failed, if it has, and whether that may be otherwise in a moment.
-func (l *lane) failed(troubled bool) {
-	if l.synced() {
-		return
-	}
-	if !troubled {
-		l.filling.refuse()
-	}
-	select {
-	case <-l.failedc:
-	default:
-		close(l.failedc)
-	}
 }
 
 // follow brings the cache up to date and applies one upstream watch. nil means that the watch came to a proper end.
@@ -189,7 +174,7 @@ func (r *reflector) follow(ctx context.Context) error {
 		}
 	}
 	l.filling.inLine.Store(true)
-	listed, err := l.turn.take(ctx)
+	listed, err := l.lanes.turns.take(ctx)
 	l.filling.inLine.Store(false)
 	l.filling.progress()
 	if err != nil {
@@ -197,7 +182,7 @@ func (r *reflector) follow(ctx context.Context) error {
 	}
 	defer listed()
 	r.began = time.Now()
-	r.build = l.builds.of(ctx, l.gvr.GroupVersion())
+	r.build = l.lanes.builds.of(ctx, l.gvr.GroupVersion())
 	err = r.watchList(ctx, listed)
 	if errors.Is(err, errNoWatchList) {
 		if err := r.list(ctx); err != nil {
@@ -232,7 +217,7 @@ func (l *lane) own(resp *http.Response, err error) (*http.Response, error) {
 
 // get sends a request upstream. Any other answer than 200 is a *statusError.
 func (l *lane) get(ctx context.Context, path, query, accept string) (*http.Response, error) {
-	resp, err := getOwn(ctx, l.upstream, path, query, accept)
+	resp, err := getOwn(ctx, l.lanes.upstream, path, query, accept)
 	if err != nil {
 		return nil, err
 	}
@@ -439,8 +424,7 @@ func (r *reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 	if relisted {
 		l.metrics.relists.Inc()
 	} else {
-		l.filled = r.began
-		close(l.syncedc)
+		l.filling.end(r.began)
 	}
 	l.log.Info("Listed", "objects", len(objects), "resourceVersion", rv, "relisted", relisted, "differences", differences,
 		"elapsed", time.Since(r.began).Round(time.Millisecond))

@@ -62,7 +62,7 @@ func (c *cachedReads) current(ctx context.Context, r *cachedRead) (fanout.Snapsh
 }
 
 // filledSince reports whether all that the lane holds is newer than the request.
-func (r *cachedRead) filledSince() bool { return r.lane.filled.After(r.arrived) }
+func (r *cachedRead) filledSince() bool { return r.lane.filling.after(r.arrived) }
 
 // notOlderThan returns a state that is not older than rv.
 func (c *cachedReads) notOlderThan(ctx context.Context, r *cachedRead, rv uint64) (fanout.Snapshot, bool) {

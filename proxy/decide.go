@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -89,53 +87,4 @@ func (l *lane) objectsAt(ctx context.Context, keys []string, rv uint64) (objects
 		objects = append(objects, found...)
 	}
 	return objects, nil
-}
-
-// listAt returns the objects that a field selector selects, as of resourceVersion rv.
-func (l *lane) listAt(ctx context.Context, path, fieldSelector string, rv uint64) (objects []*framing.Object, err error) {
-	form := l.form.Load()
-	scanner, typed := framing.NewScanner(l.encoding, l.fields), form.TypeMeta(l.info.kind)
-	pairs := []string{"limit", listPage, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact"}
-	for {
-		if fieldSelector != "" {
-			pairs = append(pairs, "fieldSelector", fieldSelector)
-		}
-		resp, err := l.own(l.get(ctx, path, query(pairs...), l.accept(true)))
-		if err != nil {
-			return nil, fmt.Errorf("list %s at %d: %w", l, rv, err)
-		}
-		meta, err := readList(l.encoding, resp.Body, func(raw []byte) error {
-			o, err := scanner.Item(raw, typed)
-			objects = append(objects, o)
-			return err
-		})
-		resp.Body.Close()
-		if err == nil && meta.ResourceVersion != rv {
-			err = fmt.Errorf("it is as of %d", meta.ResourceVersion)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list %s at %d: %w", l, rv, err)
-		}
-		if meta.Continue == "" {
-			return objects, nil
-		}
-		pairs = []string{"limit", listPage, "continue", meta.Continue}
-	}
-}
-
-// readList calls f for each item of a list.
-func readList(encoding framing.Encoding, body io.Reader, f func(raw []byte) error) (framing.ListMeta, error) {
-	list := framing.NewListReader(encoding, body)
-	for {
-		raw, err := list.Next()
-		if err == io.EOF {
-			return list.Metadata()
-		}
-		if err == nil {
-			err = f(raw)
-		}
-		if err != nil {
-			return framing.ListMeta{}, err
-		}
-	}
 }

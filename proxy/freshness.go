@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -198,61 +196,6 @@ func sameVersions(s fanout.Snapshot, versions map[string]uint64) bool {
 const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// listVersions returns the resourceVersion of each object in the collection, by its key, and that of the collection.
-func (l *lane) listVersions(ctx context.Context) (versions map[string]uint64, asOf uint64, err error) {
-	resp, err := l.get(ctx, l.path, "", metadataOnly)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer resp.Body.Close()
-	encoding := framing.JSON
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
-		encoding = framing.Protobuf
-	}
-	versions = make(map[string]uint64)
-	list, scanner := framing.NewListReader(encoding, resp.Body), framing.NewScanner(encoding, nil)
-	for {
-		raw, err := list.Next()
-		if err == io.EOF {
-			meta, err := list.Metadata()
-			return versions, meta.ResourceVersion, err
-		}
-		var o *framing.Object
-		if err == nil {
-			o, err = scanner.Item(raw, nil)
-		}
-		if err != nil {
-			return nil, 0, err
-		}
-		versions[o.Key] = o.ResourceVersion
-	}
-}
-
-// currentVersion asks upstream for its current resourceVersion, by a list that is consistent, empty and costs nothing: of a namespace
-// that can't exist, or of a name where there are no namespaces.
-func (l *lane) currentVersion(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	path, params := l.path, query("fieldSelector", matchesNothing)
-	if l.info.namespaced {
-		path, params = strings.TrimSuffix(l.path, l.gvr.Resource)+"namespaces/-/"+l.gvr.Resource, query("limit", "1")
-	}
-	resp, err := l.own(l.get(ctx, path, params, l.accept(true)))
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	list := framing.NewListReader(l.encoding, resp.Body)
-	for err == nil {
-		_, err = list.Next()
-	}
-	if err != io.EOF {
-		return 0, err
-	}
-	meta, err := list.Metadata()
-	return meta.ResourceVersion, err
-}
-
 // proveByWatch shows that there is nothing between what the lane's stream has brought and a bookmark of at least
 // rv, and tells the cache.
 func (l *lane) proveByWatch(ctx context.Context, epoch, rv uint64) error {
@@ -300,37 +243,4 @@ func (l *lane) proveByWatch(ctx context.Context, epoch, rv uint64) error {
 		return nil
 	}
 	return fmt.Errorf("prove freshness of %s: %w", l, err)
-}
-
-// readWatch calls f for each event of a watch of the lane's collection until f returns false. The stream's
-// end before that, or an ERROR event, is an error.
-func (l *lane) readWatch(ctx context.Context, query string, f func(framing.Event) bool) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	resp, err := l.watch(ctx, query)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	lines := framing.NewEventReader(l.encoding, resp.Body)
-	scanner := framing.NewScanner(l.encoding, l.fields)
-	for {
-		line, err := lines.Next()
-		if err == io.EOF {
-			return errors.New("watch ended before it told how far it had come")
-		}
-		if err != nil {
-			return err
-		}
-		ev, err := scanner.Event(line)
-		if err != nil {
-			return err
-		}
-		if ev.Type == framing.Error {
-			return eventError(ev)
-		}
-		if !f(ev) {
-			return nil
-		}
-	}
 }

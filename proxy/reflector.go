@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -194,70 +192,6 @@ func (r *reflector) follow(ctx context.Context) error {
 	return err
 }
 
-// list requests the collection in the lane's representation, and watch a watch of it.
-func (l *lane) list(ctx context.Context, query string) (*http.Response, error) {
-	return l.own(l.get(ctx, l.path, query, l.accept(true)))
-}
-
-func (l *lane) watch(ctx context.Context, query string) (*http.Response, error) {
-	return l.own(l.get(ctx, l.path, query, l.accept(false)))
-}
-
-// own refuses a response that is not in the lane's encoding.
-func (l *lane) own(resp *http.Response, err error) (*http.Response, error) {
-	if err != nil {
-		return nil, err
-	}
-	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, l.mediaType()) {
-		resp.Body.Close()
-		return nil, fmt.Errorf("upstream answered %.100q to %s", got, l.mediaType())
-	}
-	return resp, nil
-}
-
-// get sends a request upstream. Any other answer than 200 is a *statusError.
-func (l *lane) get(ctx context.Context, path, query, accept string) (*http.Response, error) {
-	resp, err := getOwn(ctx, l.lanes.upstream, path, query, accept)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		return nil, readStatus(resp)
-	}
-	return resp, nil
-}
-
-// statusError is a request that upstream refused, or an ERROR event.
-type statusError struct {
-	framing.Status
-	retryAfter time.Duration
-}
-
-func (e *statusError) Error() string {
-	if e.Reason == "" {
-		return fmt.Sprintf("upstream: %d %s", e.Code, http.StatusText(e.Code))
-	}
-	return fmt.Sprintf("upstream: %d %s: %.200s", e.Code, e.Reason, e.Message)
-}
-
-func (e *statusError) expired() bool { return e.Code == http.StatusGone }
-
-// beginning reports whether upstream may just be filling its own cache, which is soon done; e may be nil.
-func (e *statusError) beginning() bool { return e != nil && e.Code == http.StatusTooManyRequests }
-
-func readStatus(resp *http.Response) error {
-	e := &statusError{}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // what can't be read is not said
-	if json.Unmarshal(body, &e.Status) != nil {
-		e.Status = framing.Status{}
-	}
-	e.Code = resp.StatusCode
-	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-	e.retryAfter = min(time.Duration(max(seconds, 0))*time.Second, time.Minute)
-	return e
-}
-
 // learnForm asks for an empty list, to see how upstream writes it.
 func (r *reflector) learnForm(ctx context.Context) error {
 	l := r.lane
@@ -344,10 +278,6 @@ func (r *reflector) watchList(ctx context.Context, listed func()) error {
 		listed()
 		return g.explain(r.apply(lines))
 	}
-}
-
-func eventError(ev framing.Event) error {
-	return &statusError{Status: ev.Status, retryAfter: time.Duration(min(max(ev.Status.Details.RetryAfterSeconds, 0), 60)) * time.Second}
 }
 
 // list fills the cache from a list, page by page, where upstream has no sendInitialEvents.

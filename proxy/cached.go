@@ -20,7 +20,7 @@ import (
 type cachedReads struct {
 	opts        *Options
 	discovery   *discovery
-	offers      *offers
+	encodings   *supportedEncodings
 	definitions *definitions
 	aggregation *aggregation
 	auth        *authorizer
@@ -49,7 +49,7 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 	c := &cachedReads{
 		opts:      &s.opts,
 		discovery: s.discovery,
-		offers:    newOffers(s.upstream),
+		encodings: newSupportedEncodings(s.upstream),
 		auth:      s.authorizer,
 		audit:     s.audit,
 		pass:      s.passthrough.serve,
@@ -327,7 +327,7 @@ func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
 	if r.namespace, ok = r.scope(r.info.namespaced); !ok {
 		return false
 	}
-	chosen, ok := c.offers.choose(ctx, r.gvr, r.accepts)
+	chosen, ok := c.encodings.choose(ctx, r.gvr, r.accepts)
 	if !ok || r.indented(chosen) {
 		return false
 	}

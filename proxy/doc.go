@@ -26,7 +26,7 @@
 //
 // What an allowed client has us ask is bounded as well. kube-apiserver's list of groups, once every two
 // seconds, answers for all groups that do not exist (servedVersions), and a few requests for discovery
-// and for offers are under way at a time.
+// and for supported encodings are under way at a time.
 //
 // # What a client may rely on
 //
@@ -161,7 +161,7 @@
 //
 // Clients ask for JSON, protobuf or CBOR, for whole objects or their metadata only. Each form of a resource has a lane of its own, filled with
 // the bytes that kube-apiserver itself sends in that form, because to make one form of another takes the resource's Go types. Tables, YAML
-// and indented JSON are made for people's eyes and pass through. What kube-apiserver offers of which resource is asked once; see offers.
+// and indented JSON are made for people's eyes and pass through. Which encodings kube-apiserver serves of a resource is asked once; see supportedEncodings.
 //
 // Watches are sent as gzip to clients that accept it, compressed once for all of them, as one gzip member; see package fanout, Compression.
 //

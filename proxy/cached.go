@@ -159,7 +159,7 @@ func (c *cachedReads) residentSynced() error {
 	for _, name := range c.opts.ResidentResources {
 		if l := c.resident[name]; c.passed[name] == byOthers {
 			continue
-		} else if l == nil || (!l.synced() || !c.lanes.has(l)) && !c.lanes.avoids(l.laneKey) {
+		} else if l == nil || (!l.synced() || !c.lanes.has(l)) && !c.lanes.quarantined(l.laneKey) {
 			return fmt.Errorf("%s is not synced", name)
 		}
 	}

@@ -16,7 +16,7 @@ func SpareLists(o *Options) { o.Lane.spareLists = true }
 func HangTimeout(d time.Duration) func(*Options) { return func(o *Options) { o.Lane.hangTimeout = d } }
 
 // AvoidFor has a resource that has an object which can't be cached passed through for d.
-func AvoidFor(d time.Duration) func(*Options) { return func(o *Options) { o.Lane.avoidFor = d } }
+func AvoidFor(d time.Duration) func(*Options) { return func(o *Options) { o.Lane.quarantineFor = d } }
 
 // MemoryUsed has memory compared with what used says, in bytes.
 func MemoryUsed(used func() int64) func(*Options) {

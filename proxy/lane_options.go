@@ -49,9 +49,9 @@ type LaneOptions struct {
 	// hangTimeout is how long an upstream watch that has brought bookmarks may bring nothing; see
 	// guard. 0 is the usual.
 	hangTimeout time.Duration
-	// avoidFor is how long a resource is passed through that has an object which can't be cached. 0
+	// quarantineFor is how long a resource is passed through that has an object which can't be cached. 0
 	// is the usual.
-	avoidFor time.Duration
+	quarantineFor time.Duration
 }
 
 func (o *LaneOptions) add(t *option.Table) {

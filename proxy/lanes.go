@@ -14,17 +14,17 @@ import (
 
 // lanes is all lanes of a server.
 type lanes struct {
-	upstream   doer
-	discovery  *discovery
-	flusher    *fanout.Flusher
-	limits     fanout.Limits
-	idle       time.Duration
-	log        *slog.Logger
-	spareLists bool
-	hang       time.Duration // LaneOptions.hangTimeout
-	avoidFor   time.Duration // LaneOptions.avoidFor
-	turns      turns
-	builds     builds
+	upstream      doer
+	discovery     *discovery
+	flusher       *fanout.Flusher
+	limits        fanout.Limits
+	idle          time.Duration
+	log           *slog.Logger
+	spareLists    bool
+	hang          time.Duration // LaneOptions.hangTimeout
+	quarantineFor time.Duration // LaneOptions.quarantineFor
+	turns         turns
+	builds        builds
 
 	reconnected moment // when reconnect last did something
 
@@ -34,11 +34,11 @@ type lanes struct {
 
 	running sync.WaitGroup // the reflectors
 
-	mu      sync.Mutex
-	ctx     context.Context // of the reflectors; nil once no more are to start
-	byKey   map[laneKey]*lane
-	defined map[schema.GroupResource]*definition // see definitions; nil is none
-	avoided map[laneKey]time.Time                // until when there are to be no such lanes; see avoid, avoids
+	mu          sync.Mutex
+	ctx         context.Context // of the reflectors; nil once no more are to start
+	byKey       map[laneKey]*lane
+	defined     map[schema.GroupResource]*definition // see definitions; nil is none
+	quarantines map[laneKey]time.Time                // until when; see quarantine.go
 
 	// aggregated are the versions that another server answers for (zero), or did until just now: until when there are to be no
 	// lanes; see aggregation.
@@ -48,21 +48,21 @@ type lanes struct {
 // newLanes returns no lanes yet. They live in ctx.
 func newLanes(ctx context.Context, upstream doer, discovery *discovery, flusher *fanout.Flusher, opts *LaneOptions, log *slog.Logger) *lanes {
 	return &lanes{
-		upstream:   upstream,
-		discovery:  discovery,
-		flusher:    flusher,
-		limits:     opts.limits(),
-		idle:       opts.IdleTimeout,
-		log:        log,
-		ctx:        ctx,
-		spareLists: opts.spareLists,
-		hang:       cmp.Or(opts.hangTimeout, hangTimeout),
-		avoidFor:   cmp.Or(opts.avoidFor, avoidFor),
-		turns:      newTurns(),
-		builds:     builds{upstream: upstream},
-		byKey:      make(map[laneKey]*lane),
-		defined:    make(map[schema.GroupResource]*definition),
-		aggregated: make(map[schema.GroupVersion]time.Time),
+		upstream:      upstream,
+		discovery:     discovery,
+		flusher:       flusher,
+		limits:        opts.limits(),
+		idle:          opts.IdleTimeout,
+		log:           log,
+		ctx:           ctx,
+		spareLists:    opts.spareLists,
+		hang:          cmp.Or(opts.hangTimeout, hangTimeout),
+		quarantineFor: cmp.Or(opts.quarantineFor, quarantineFor),
+		turns:         newTurns(),
+		builds:        builds{upstream: upstream},
+		byKey:         make(map[laneKey]*lane),
+		defined:       make(map[schema.GroupResource]*definition),
+		aggregated:    make(map[schema.GroupVersion]time.Time),
 	}
 }
 
@@ -82,7 +82,7 @@ func (ls *lanes) acquire(info resourceInfo, rep representation, start bool) (l *
 		l = nil
 	}
 	if l == nil {
-		if !start || ls.short != nil && ls.short() || time.Now().Before(ls.avoided[key]) {
+		if !start || ls.short != nil && ls.short() || time.Now().Before(ls.quarantines[key]) {
 			return nil, false
 		}
 		l = newLane(ls, key, info)
@@ -90,8 +90,8 @@ func (ls *lanes) acquire(info resourceInfo, rep representation, start bool) (l *
 		ctx, cancel := context.WithCancel(ls.ctx)
 		l.stop = cancel
 		ls.running.Go(func() {
-			if avoid := (&reflector{lane: l, scanner: framing.NewScanner(l.encoding, l.fields)}).run(ctx); avoid > 0 {
-				ls.avoid(key, avoid)
+			if d := (&reflector{lane: l, scanner: framing.NewScanner(l.encoding, l.fields)}).run(ctx); d > 0 {
+				ls.quarantine(key, d)
 			}
 			ls.remove(l)
 		})
@@ -164,9 +164,9 @@ func (ls *lanes) stopIdle() {
 			ls.stopLocked(l)
 		}
 	}
-	for key, until := range ls.avoided {
+	for key, until := range ls.quarantines {
 		if l := ls.byKey[key]; l != nil && l.synced() || l == nil && time.Since(until) >= ls.idle {
-			delete(ls.avoided, key)
+			delete(ls.quarantines, key)
 		}
 	}
 }

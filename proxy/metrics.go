@@ -85,7 +85,7 @@ func (s *Server) registerMetrics() (unregister func()) {
 	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.flusher.Lag(); return float64(bytes) })
 	set.NewGauge(memoryLimitBytes, func() float64 { return float64(s.memory.limit) })
 	set.NewGauge(memoryUsedBytes, func() float64 { return float64(s.memory.used.Load()) })
-	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.lanes.avoiding()) })
+	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.lanes.quarantinedCount()) })
 	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.verdicts.size()) })
 	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.fairness.seats()) })
 	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.fairness.waits.Load()) })

@@ -2,35 +2,39 @@ package proxy
 
 import "time"
 
-// How long a resource is passed through: because an object can't be cached, which somebody has to change, or because it finds no room, which
-// others may have left by then. A collection that never has room is listed that often for nothing.
+// A resource in quarantine has no lane, and its requests are passed through.
 const (
-	avoidFor = 10 * time.Minute
-	roomIn   = time.Minute
+	// quarantineFor is how long a resource with an object that can't be cached stays in quarantine.
+	// Somebody has to change the object.
+	quarantineFor = 10 * time.Minute
+	// memoryQuarantine is how long a resource stays in quarantine for which memory has no room. A
+	// resource that never has room is listed that often for nothing.
+	memoryQuarantine = time.Minute
 )
 
-// avoid has requests for such a lane passed through for d.
-func (ls *lanes) avoid(key laneKey, d time.Duration) {
+// quarantine passes requests for such a lane through for d.
+func (ls *lanes) quarantine(key laneKey, d time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.avoided == nil {
-		ls.avoided = make(map[laneKey]time.Time)
+	if ls.quarantines == nil {
+		ls.quarantines = make(map[laneKey]time.Time)
 	}
-	ls.avoided[key] = time.Now().Add(d)
+	ls.quarantines[key] = time.Now().Add(d)
 }
 
-// avoids reports whether requests for such a lane are passed through because it could not be filled, or were until it is being tried again.
-func (ls *lanes) avoids(key laneKey) bool {
+// quarantined reports whether requests for such a lane are passed through because it could not be filled. It still
+// does after the quarantine, until the lane has been filled or nobody asks for it.
+func (ls *lanes) quarantined(key laneKey) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return !ls.avoided[key].IsZero()
+	return !ls.quarantines[key].IsZero()
 }
 
-// avoiding is how many lanes there are not to be now.
-func (ls *lanes) avoiding() (n int) {
+// quarantinedCount returns how many lanes are in quarantine now.
+func (ls *lanes) quarantinedCount() (n int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for _, until := range ls.avoided {
+	for _, until := range ls.quarantines {
 		if time.Now().Before(until) {
 			n++
 		}

@@ -44,9 +44,9 @@ const (
 	beginTimeout    = 3 * time.Second  // for which requests wait while upstream says that it is busy
 )
 
-// run follows the resource until ctx ends, upstream no longer serves it, or it can't be cached. Then its requests are to be passed through
-// for as long as run returns.
-func (r *reflector) run(ctx context.Context) (avoid time.Duration) {
+// run follows the resource until ctx ends, upstream no longer serves it, or it can't be cached. Then it returns how long the
+// lane stays in quarantine.
+func (r *reflector) run(ctx context.Context) (quarantine time.Duration) {
 	l := r.lane
 	started := time.Now()
 	l.log.Info("Started lane")
@@ -67,14 +67,14 @@ func (r *reflector) run(ctx context.Context) (avoid time.Duration) {
 			break
 		}
 		if uncachable(err) && (relisting || !l.synced()) {
-			l.log.Error("Stopped lane, an object is too large or too deep to be cached, so its requests are passed through", "err", err, "retryIn", l.lanes.avoidFor)
+			l.log.Error("Stopped lane, an object is too large or too deep to be cached, so its requests are passed through", "err", err, "retryIn", l.lanes.quarantineFor)
 			l.filling.fail(false)
-			return l.lanes.avoidFor
+			return l.lanes.quarantineFor
 		}
 		if errors.Is(err, errNoRoom) {
-			l.log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", roomIn)
+			l.log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", memoryQuarantine)
 			l.filling.fail(false)
-			return roomIn
+			return memoryQuarantine
 		}
 		if err == nil && l.doubtful(began) {
 			l.outdated.Store(true)

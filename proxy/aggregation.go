@@ -42,7 +42,7 @@ import (
 //
 // What remains is a version that kube-apiserver has served itself and then another server does: until our watch brings the change,
 // that of one event, clients are served what the lane had, and a lane that begins in that time is filled from the other server. Should our
-// watch hang, the time is that of noticing it: 10 s for a dead connection, 150 s for one that hangs (see Upstream and guard).
+// watch hang, the time is that of noticing it: 10 s for a dead connection, 150 s for one that hangs (see Upstream and watchdog).
 type aggregation struct {
 	follower
 	trusted []string // LaneOptions.CacheAggregatedGroups

@@ -42,7 +42,7 @@ import (
 // What clients can see of the time between kube-apiserver's change and ours, which is that of one watch event: lists, gets and new
 // watches in the old form, from here, after others in the new form, from kube-apiserver itself; just as from two kube-apiservers behind
 // one address. A watch that began in it ends within settleTime. Should our watch of the definitions hang, the time is that of noticing a
-// dead connection, 10 s, or of one that hangs, 150 s (see Upstream and guard); while it is known to be broken, nobody is served by a custom field.
+// dead connection, 10 s, or of one that hangs, 150 s (see Upstream and watchdog); while it is known to be broken, nobody is served by a custom field.
 type definitions struct {
 	follower
 	log *slog.Logger

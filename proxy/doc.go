@@ -242,7 +242,7 @@
 //	the connection breaks             at once     resumed from the last resourceVersion
 //	the link is dead, or the process  10 s        the same, see Upstream
 //	stopped
-//	a watch hangs, its connection     150 s       the same, see guard; sooner where a client's read shows what it did not bring
+//	a watch hangs, its connection     150 s       the same, see watchdog; sooner where a client's read shows what it did not bring
 //	does not
 //	the history is gone (410)         at once     one list, and its differences only; a few lanes at a time
 //	a kube-apiserver that is behind   10 s        left for another, over a new connection; what it lists is not believed
@@ -285,7 +285,7 @@
 //
 //   - Run: one for each listener, the upstream check, the lanes' keeper, the authorizer's re-checks, and with a memory limit one that looks
 //     at memory each second;
-//   - two for each lane, its reflector and the guard of its upstream watch; one more while freshness is being proven;
+//   - two for each lane, its reflector and the watchdog of its upstream watch; one more while freshness is being proven;
 //   - one for the audit log, which may outlast Run if its file takes no more; the library that rotates files has another, for good;
 //   - one for each token whose owner is asked for, for at most 10 s;
 //   - one while custom resources have lanes, which follows their definitions;

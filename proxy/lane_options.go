@@ -47,7 +47,7 @@ type LaneOptions struct {
 	// spareLists keeps large collections from being listed to prove freshness; see prover.
 	spareLists bool
 	// hangTimeout is how long an upstream watch that has brought bookmarks may bring nothing; see
-	// guard. 0 is the usual.
+	// watchdog. 0 is the usual.
 	hangTimeout time.Duration
 	// quarantineFor is how long a resource is passed through that has an object which can't be cached. 0
 	// is the usual.

@@ -223,17 +223,17 @@ var errNoWatchList = errors.New("upstream does not serve sendInitialEvents")
 func (r *reflector) watchList(ctx context.Context, listed func()) error {
 	l := r.lane
 	timeout := watchTimeout()
-	g := l.guard(ctx, timeout)
-	defer g.stop()
-	g.expect(listTimeout)
-	resp, err := l.watch(g.ctx, query(
+	w := l.watchdog(ctx, timeout)
+	defer w.stop()
+	w.expect(listTimeout)
+	resp, err := l.watch(w.ctx, query(
 		"watch", "true",
 		"sendInitialEvents", "true",
 		"resourceVersionMatch", "NotOlderThan",
 		"allowWatchBookmarks", "true",
 		"timeoutSeconds", inSecondsText(timeout),
 	))
-	err = g.explain(err)
+	err = w.explain(err)
 	if err != nil {
 		var status *statusError
 		if errors.As(err, &status) && status.Code == http.StatusUnprocessableEntity {
@@ -244,12 +244,12 @@ func (r *reflector) watchList(ctx context.Context, listed func()) error {
 	defer resp.Body.Close()
 	lines := framing.NewEventReader(l.encoding, resp.Body)
 
-	g.expect(listTimeout)
+	w.expect(listTimeout)
 	var objects []*framing.Object
 	for {
 		line, err := lines.Next()
 		if err != nil {
-			return fmt.Errorf("watch %s: initial events: %w", l, g.explain(err))
+			return fmt.Errorf("watch %s: initial events: %w", l, w.explain(err))
 		}
 		ev, err := r.scanner.Event(line)
 		if err != nil {
@@ -260,7 +260,7 @@ func (r *reflector) watchList(ctx context.Context, listed func()) error {
 			return fmt.Errorf("watch %s: %w", l, eventError(ev))
 		case ev.Type == framing.Added:
 			if objects = append(objects, ev.Object); len(objects)%100 == 0 {
-				g.expect(listTimeout)
+				w.expect(listTimeout)
 			}
 			if err := r.room(len(line)); err != nil {
 				return fmt.Errorf("watch %s: initial events: %w", l, err)
@@ -269,14 +269,14 @@ func (r *reflector) watchList(ctx context.Context, listed func()) error {
 		case !ev.InitialEventsEnd:
 			return fmt.Errorf("watch %s: %s among the initial events", l, ev.Type)
 		}
-		g.expect(0)
+		w.expect(0)
 		l.watchList.Store(true)
 		l.cache.SetBookmarkForm(ev.Form)
-		if err := r.fill(g.ctx, objects, ev.ResourceVersion); err != nil {
+		if err := r.fill(w.ctx, objects, ev.ResourceVersion); err != nil {
 			return err
 		}
 		listed()
-		return g.explain(r.apply(lines))
+		return w.explain(r.apply(lines))
 	}
 }
 
@@ -388,10 +388,10 @@ func (r *reflector) resume(ctx context.Context) error {
 func (r *reflector) watch(ctx context.Context, rv uint64) error {
 	l := r.lane
 	timeout := watchTimeout()
-	g := l.guard(ctx, timeout)
-	defer g.stop()
-	g.expect(listTimeout)
-	resp, err := l.watch(g.ctx, query(
+	w := l.watchdog(ctx, timeout)
+	defer w.stop()
+	w.expect(listTimeout)
+	resp, err := l.watch(w.ctx, query(
 		"watch", "true",
 		"resourceVersion", strconv.FormatUint(rv, 10),
 		"allowWatchBookmarks", "true",
@@ -400,11 +400,11 @@ func (r *reflector) watch(ctx context.Context, rv uint64) error {
 	if err != nil {
 		var status *statusError
 		r.relist = errors.As(err, &status) && status.expired()
-		return fmt.Errorf("watch %s from %d: %w", l, rv, g.explain(err))
+		return fmt.Errorf("watch %s from %d: %w", l, rv, w.explain(err))
 	}
 	defer resp.Body.Close()
-	g.expect(0)
-	return g.explain(r.apply(framing.NewEventReader(l.encoding, resp.Body)))
+	w.expect(0)
+	return w.explain(r.apply(framing.NewEventReader(l.encoding, resp.Body)))
 }
 
 // apply applies a watch until it ends. Whatever makes its content doubtful has the collection listed anew.

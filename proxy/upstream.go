@@ -30,7 +30,7 @@ import (
 // speaks HTTP/2: a connection on which nothing has come for 5 s is pinged, and given up without an answer in 5 s, be it that the link is dead
 // or that the process behind it is stopped ($HTTP2_READ_IDLE_TIMEOUT_SECONDS and $HTTP2_PING_TIMEOUT_SECONDS, which client-go reads,
 // change both). Below, and for HTTP/1, the kernel does the same for the link: see dialer. What an HTTP/1 server that is stopped owes, only its
-// reader can miss; see guard.
+// reader can miss; see watchdog.
 //
 // Responses are never decompressed, and there is no timeout: the context of the request decides.
 //

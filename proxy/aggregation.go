@@ -260,7 +260,7 @@ func (ls *lanes) inUse() bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for key := range ls.byKey {
-		if key.gvr != apiServicesResource && key.gvr != definitionsResource {
+		if key.gvr != apiServicesResource && key.gvr != crdResource {
 			return true
 		}
 	}

@@ -21,7 +21,7 @@ type cachedReads struct {
 	opts        *Options
 	discovery   *discovery
 	encodings   *supportedEncodings
-	definitions *definitions
+	crds        *crdWatcher
 	aggregation *aggregation
 	auth        *authorizer
 	audit       *auditLog
@@ -63,7 +63,7 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 	}
 	c.fairness = newFairness(s.ctx, runtime.GOMAXPROCS(0))
 	c.fairness.waited = countSeatWait
-	c.definitions = newDefinitions(c.lanes, s.discovery, s.log)
+	c.crds = newCRDWatcher(c.lanes, s.discovery, s.log)
 	c.aggregation = newAggregation(c.lanes, s.discovery, s.opts.Lane.CacheAggregatedGroups, s.log)
 	return c
 }
@@ -112,7 +112,7 @@ func (c *cachedReads) keep(name string) {
 			continue
 		}
 		info, _ := c.discovery.lookup(c.ctx, gvr)
-		info.definition, _ = c.definitions.of(c.ctx, gvr, true)
+		info.definition, _ = c.crds.of(c.ctx, gvr, true)
 		if l, ok := c.lanes.acquire(info, representation{}, true); ok {
 			kept = l
 			c.setResident(name, l)
@@ -336,9 +336,9 @@ func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
 		c.alone.noteUnfollowed(r.gvr)
 		return false
 	}
-	if r.info.definition, ok = c.definitions.of(ctx, r.gvr, r.verb == "watch"); !ok {
+	if r.info.definition, ok = c.crds.of(ctx, r.gvr, r.verb == "watch"); !ok {
 		return false
 	}
 	r.selector, ok = fieldSelector(r.info, r.fields)
-	return ok && (r.info.definition == nil || c.definitions.selects(r.selector))
+	return ok && (r.info.definition == nil || c.crds.selects(r.selector))
 }

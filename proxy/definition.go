@@ -22,7 +22,7 @@ type definition struct {
 	seen          time.Time // when it was first known here
 	settled       time.Time // when upstream is believed to serve it; zero if it was seen first like this
 
-	object *framing.Object // what it was last read from; guarded by the mutex of whoever follows the definitions
+	object *framing.Object // what it was last read from; guarded by crdWatcher.mu
 }
 
 type definedVersion struct {

@@ -81,9 +81,9 @@ func (c *certificate) Get() []byte {
 	return pair.Certificate[0]
 }
 
-// HoldCaches keeps whoever looks at a lane, at what discovery or the supported encodings know, or at definitions waiting until release is called.
+// HoldCaches keeps whoever looks at a lane, at what discovery or the supported encodings know, or at CustomResourceDefinitions waiting until release is called.
 func (s *Server) HoldCaches() (release func()) {
-	locks := []*sync.Mutex{&s.cached.lanes.mu, &s.discovery.mu, &s.discovery.served.mu, &s.cached.encodings.mu, &s.cached.definitions.mu, &s.cached.aggregation.mu}
+	locks := []*sync.Mutex{&s.cached.lanes.mu, &s.discovery.mu, &s.discovery.served.mu, &s.cached.encodings.mu, &s.cached.crds.mu, &s.cached.aggregation.mu}
 	for _, l := range locks {
 		l.Lock()
 	}

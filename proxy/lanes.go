@@ -37,7 +37,7 @@ type lanes struct {
 	mu          sync.Mutex
 	ctx         context.Context // of the reflectors; nil once no more are to start
 	byKey       map[laneKey]*lane
-	defined     map[schema.GroupResource]*definition // see definitions; nil is none
+	defined     map[schema.GroupResource]*definition // see crdWatcher; nil is none
 	quarantines map[laneKey]time.Time                // until when; see quarantine.go
 
 	// aggregated are the versions that another server answers for (zero), or did until just now: until when there are to be no

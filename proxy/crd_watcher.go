@@ -1,0 +1,246 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// crdWatcher watches CustomResourceDefinitions. It knows by which fields custom resources can be selected (KEP-4358), and
+// notices when a definition changes. It uses a lane like any other, with the proxy's own identity, for as long as custom
+// resources have lanes; the lane's cache holds all definitions, whole. Where they can't be read, custom resources are served
+// without: requests that select by custom fields are passed through, and a change of a definition looks like a broken watch.
+//
+// # What happens when a definition changes
+//
+// kube-apiserver serves each definition from a storage of its own (k8s.io/apiextensions-apiserver
+// pkg/apiserver/customresource_handler.go). When its informer sees another spec, other accepted names or another UID, requests
+// go to a new storage at once. The old storage serves its watches for another second, or longer while other requests read
+// from it, and then ends them properly. History begins anew in the new storage, so it answers 410 to older resourceVersions.
+//
+// A lane holds the bytes of the storage that it was filled from, and must never hold those of two. From when our own watch of
+// the definitions brings the change:
+//
+//  1. No request gets a lane of the old definition any more. This and 2 hold because lanes.acquire compares, under lanes.mu,
+//     the definition that the request was checked against with the current one.
+//  2. For settleTime no lane of the new definition starts. The informer of this or another kube-apiserver may be behind ours,
+//     and a lane would be filled from the old storage. New watches wait; all else is passed through.
+//  3. The old lane's clients get what its upstream watch still brings, such as the deletions when a definition is deleted. They
+//     end properly when upstream ends that watch, or after settleTime.
+//  4. A watch that began within doubtTime of the definition's first sight, and that upstream ends early, may have been one of
+//     the old storage all the same. Its lane is stopped too.
+//
+// Between kube-apiserver's change and ours, the time of one watch event, clients can get lists, gets and new watches in the
+// old form from here after others in the new form from kube-apiserver itself, just as from two kube-apiservers behind one
+// address. A watch that begins in that time ends within settleTime. If our watch of the definitions hangs, that time is 10 s
+// for a dead connection, and 150 s for one that hangs (see Upstream and watchdog). While our watch is known to be broken,
+// nobody is served by a custom field.
+type crdWatcher struct {
+	follower
+	log *slog.Logger
+}
+
+func newCRDWatcher(ls *lanes, discovery *discovery, log *slog.Logger) *crdWatcher {
+	w := &crdWatcher{log: log}
+	w.follower = follower{lanes: ls, discovery: discovery, resource: crdResource, scan: w.scanLocked,
+		failed: w.unknown, needed: ls.sweepDefinitions, forget: ls.undefine}
+	return w
+}
+
+var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+const (
+	// settleTime is how long after a change of a definition all kube-apiservers serve the new one. They wait as long
+	// for each other (customresource_handler.go, serveResource).
+	settleTime = 2 * time.Second
+	// doubtTime and doubtfulFor bound when a watch can have begun on the old storage after all, and how long it can last there:
+	// kube-apiserver waits for requests under way for at most twice its --request-timeout, 2 minutes.
+	doubtTime   = 10 * time.Second
+	doubtfulFor = 3 * time.Minute
+)
+
+// of returns the definition of a resource that exists, nil if it has none or definitions can't be read. ok is false if the
+// request is to be passed through: upstream does not serve the version yet, or at all. If wait is true, of waits until
+// upstream does, for as long as ctx lasts.
+func (w *crdWatcher) of(ctx context.Context, gvr schema.GroupVersionResource, wait bool) (def *definition, ok bool) {
+	if !mayBeCustom(gvr.Group) {
+		return nil, true
+	}
+	w.await(ctx)
+	for {
+		def := w.current(gvr.GroupResource())
+		if def == nil {
+			return nil, true
+		}
+		if def.gone || !def.versions[gvr.Version].served {
+			return nil, false
+		}
+		left := time.Until(def.settled)
+		if left <= 0 {
+			return def, true
+		}
+		if !wait {
+			return nil, false
+		}
+		select {
+		case <-time.After(left):
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+// current returns the resource's definition as far as it is known, which from then on is kept so.
+func (w *crdWatcher) current(gr schema.GroupResource) *definition {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	def, kept := w.lanes.definition(gr)
+	if kept || w.lane == nil {
+		return def
+	}
+	if o, ok := w.lane.cache.Snapshot().Get(gr.String()); ok {
+		def = w.read(o)
+	}
+	w.lanes.redefine(gr, def)
+	return def
+}
+
+// selects reports whether a selector may be answered by custom fields as they are known: the definitions are being followed.
+func (w *crdWatcher) selects(sel fields.Selector) bool {
+	custom := func(r fields.Requirement) bool { return !strings.HasPrefix(r.Field, "metadata.") }
+	if !slices.ContainsFunc(sel.Requirements(), custom) {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.currentLocked()
+}
+
+// unknown notes that the definitions can't be had.
+func (w *crdWatcher) unknown(_ error, retryIn time.Duration) {
+	w.log.Warn("Served custom resources without their definitions, which could not be listed and watched", "retryIn", retryIn)
+}
+
+// scanLocked looks for definitions that have changed among those that are kept.
+func (w *crdWatcher) scanLocked(snapshot fanout.Snapshot) {
+	for gr, def := range w.lanes.definitions() {
+		o, _ := snapshot.Get(gr.String())
+		switch {
+		case def == nil && o == nil, def != nil && def.object == o:
+			continue
+		case def == nil:
+			def = &definition{}
+		}
+		next := w.read(o)
+		if next.equal(def) {
+			def.object = o
+			continue
+		}
+		w.change(gr, def, next)
+	}
+}
+
+// change has the resource served by another definition, once upstream is believed to.
+func (w *crdWatcher) change(gr schema.GroupResource, from, to *definition) {
+	definitionChanges.Inc()
+	w.log.Info("A custom resource's definition changed", "definition", gr.String(), "generation", to.generation, "served", !to.gone)
+	to.settled = to.seen.Add(settleTime)
+	w.lanes.redefine(gr, to)
+	forget := func() {
+		for _, versions := range []map[string]definedVersion{from.versions, to.versions} {
+			for version := range versions {
+				w.discovery.forget(schema.GroupVersion{Group: gr.Group, Version: version})
+			}
+		}
+	}
+	forget()
+	time.AfterFunc(settleTime, forget) // what discovery says may be a little behind
+}
+
+// read reads a definition, which is gone if o is nil.
+func (w *crdWatcher) read(o *framing.Object) *definition {
+	def := &definition{gone: true}
+	if o != nil {
+		var err error
+		if def, err = parseDefinition(o.Bytes()); err != nil {
+			w.log.Warn("Passed custom resource through", "definition", o.Name, "err", err)
+			def = &definition{gone: true}
+		}
+	}
+	def.seen, def.object = time.Now(), o
+	return def
+}
+
+// The lanes' part: which definition each custom resource has, and which lanes are of another.
+
+// definition returns the definition that a resource has. kept is false if it is not kept up to date.
+func (ls *lanes) definition(gr schema.GroupResource) (def *definition, kept bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	def, kept = ls.defined[gr]
+	return def, kept
+}
+
+// definitions returns all that are kept; nil are those that do not exist.
+func (ls *lanes) definitions() map[schema.GroupResource]*definition {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return maps.Clone(ls.defined)
+}
+
+// redefine makes def the definition of a resource. Lanes of another are left to their clients until upstream ends their watches, or
+// settleTime has passed, and to nobody else.
+func (ls *lanes) redefine(gr schema.GroupResource, def *definition) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.defined[gr] = def
+	for _, l := range ls.byKey {
+		if l.gvr.GroupResource() == gr && l.info.definition != def {
+			l.outdated.Store(true)
+			time.AfterFunc(settleTime, l.stop)
+		}
+	}
+}
+
+// sweepDefinitions forgets the definitions that are gone for good, and reports whether there are lanes of others.
+func (ls *lanes) sweepDefinitions() (needed bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, l := range ls.byKey {
+		needed = needed || mayBeCustom(l.gvr.Group)
+	}
+	for gr, def := range ls.defined {
+		if def != nil && def.gone && time.Since(def.settled) > settleTime {
+			delete(ls.defined, gr)
+		}
+	}
+	return needed
+}
+
+// undefine forgets all definitions, unless there are lanes of custom resources; it reports whether it did.
+func (ls *lanes) undefine() bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, l := range ls.byKey {
+		if mayBeCustom(l.gvr.Group) {
+			return false
+		}
+	}
+	clear(ls.defined)
+	return true
+}
+
+// doubtful reports whether a watch that upstream has ended properly may have been one of an earlier definition.
+func (l *lane) doubtful(began time.Time) bool {
+	def := l.info.definition
+	return def != nil && began.Before(def.seen.Add(doubtTime)) && time.Since(began) < doubtfulFor
+}

@@ -37,7 +37,7 @@ func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.
 	switch {
 	case !sent && rv != 0:
 		want.Start, want.ResourceVersion = fanout.FromVersion, rv
-		return c.subscribeDecided(ctx, l, want)
+		return c.subscribeResolved(ctx, l, want)
 	case !sent && (req.legacyWatch || !l.watchList.Load()):
 		want.Start = fanout.FromSnapshot
 		return l.cache.Subscribe(want)
@@ -48,7 +48,7 @@ func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.
 		}
 	case rv != 0:
 		want.Start, want.ResourceVersion = fanout.FromVersion, rv
-		return c.subscribeDecided(ctx, l, want)
+		return c.subscribeResolved(ctx, l, want)
 	default:
 		want.Start = fanout.FromNow
 	}
@@ -82,17 +82,17 @@ func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane, want fanout.Re
 	if !errors.Is(err, fanout.ErrExpired) || errors.Is(err, fanout.ErrLeapt) {
 		return sub, err
 	}
-	if err := l.extend(ctx, want.ResourceVersion); err != nil {
+	if err := l.backfill(ctx, want.ResourceVersion); err != nil {
 		return nil, err
 	}
 	return l.cache.Subscribe(want)
 }
 
-// subscribeDecided is subscribeFrom for a client whose events depend on versions from before the
+// subscribeResolved is subscribeFrom for a client whose events depend on versions from before the
 // history.
-func (c *cachedReads) subscribeDecided(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
+func (c *cachedReads) subscribeResolved(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := c.subscribeFrom(ctx, l, want)
-	if !errors.Is(err, fanout.ErrUndecidable) || l.decide(ctx) != nil {
+	if !errors.Is(err, fanout.ErrUndecidable) || l.resolvePrevious(ctx) != nil {
 		return sub, err
 	}
 	return l.cache.Subscribe(want)

@@ -11,9 +11,9 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// extendTimeout bounds one replay from upstream; kube-apiserver sends its bookmark, which tells that the replay is
-// complete, after little more than a second.
-const extendTimeout = 5 * time.Second
+// backfillTimeout bounds one replay from upstream. kube-apiserver sends its bookmark, which shows that the replay is complete,
+// after little more than a second.
+const backfillTimeout = 5 * time.Second
 
 var errTooOld = errors.New("upstream has no history from there")
 
@@ -24,12 +24,12 @@ type historyBackfill struct {
 	tooOld atomic.Uint64 // the largest resourceVersion for which upstream had no history
 	wanted atomic.Uint64 // the smallest resourceVersion that somebody waits for, 0 for none
 
-	undecided atomic.Uint64 // where the history began when decide last tried
+	unresolved atomic.Uint64 // where the history began when resolvePrevious last tried
 }
 
-// extend makes the lane's history reach back to resourceVersion rv, by one upstream watch from there up to where the history
-// begins. Clients that wait for it at the same time share it: it goes back to the oldest that any of them wants.
-func (l *lane) extend(ctx context.Context, rv uint64) error {
+// backfill makes the lane's history reach back to resourceVersion rv. It replays one upstream watch from there up to where the
+// history begins. Clients that wait at the same time share the watch, which begins at the oldest resourceVersion that they want.
+func (l *lane) backfill(ctx context.Context, rv uint64) error {
 	if l.uncached() {
 		return errTooOld // its watch would not tell when the replay is complete
 	}
@@ -61,7 +61,7 @@ func (l *lane) extend(ctx context.Context, rv uint64) error {
 
 // replay fetches the changes behind from, up to and including until.
 func (l *lane) replay(ctx context.Context, from, until uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, extendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backfillTimeout)
 	defer cancel()
 	started := time.Now()
 	var (
@@ -102,19 +102,3 @@ func (l *lane) replay(ctx context.Context, from, until uint64) error {
 	l.log.Info("Extended history", "fromResourceVersion", from, "resourceVersion", until, "events", len(events), "elapsed", time.Since(started).Round(time.Millisecond))
 	return nil
 }
-
-// semaphore is a mutex that can be waited for with a context.
-type semaphore chan struct{}
-
-func newSemaphore() semaphore { return make(semaphore, 1) }
-
-func (s semaphore) acquire(ctx context.Context) error {
-	select {
-	case s <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (s semaphore) release() { <-s }

@@ -11,22 +11,24 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// mostNamed is how many objects are asked for one by one, rather than with their whole collection. A collection of more than mostListed is not.
+// mostNamed is how many objects are requested one by one. For more, the whole collection is listed, unless it has more than
+// mostListed objects.
 const mostNamed = 16
 
-// decide finds out what selectors' clients get of the history's beginning, which a replay has brought: that depends on the versions from before
-// it, and kube-apiserver still has those, as of the resourceVersion where the history begins. After a restart nearly all clients with selectors come
-// back from there, and would otherwise each be passed through for as long as their watches last.
+// resolvePrevious finds out which objects matched selectors before the first events of a history that a replay has brought.
+// That depends on the objects' previous versions, and kube-apiserver still has those, as of the resourceVersion where the
+// history begins. After a restart nearly all clients with selectors resume from there. Otherwise each would be passed through
+// for as long as its watch lasts.
 //
-// It is tried once for each such resourceVersion, however many wait.
-func (l *lane) decide(ctx context.Context) error {
+// It is tried once for each such resourceVersion, however many clients wait.
+func (l *lane) resolvePrevious(ctx context.Context) error {
 	if err := l.history.turn.acquire(ctx); err != nil {
 		return err
 	}
 	donec := make(chan error, 1)
 	if !l.lanes.spawn(func(ctx context.Context) {
 		defer l.history.turn.release()
-		donec <- l.decideOnce(ctx)
+		donec <- l.resolvePreviousOnce(ctx)
 	}) {
 		l.history.turn.release()
 		return context.Canceled
@@ -39,22 +41,22 @@ func (l *lane) decide(ctx context.Context) error {
 	}
 }
 
-var errNotDecided = errors.New("the versions from before the history can't be had")
+var errNoPrevious = errors.New("the versions from before the history can't be had")
 
-func (l *lane) decideOnce(ctx context.Context) error {
+func (l *lane) resolvePreviousOnce(ctx context.Context) error {
 	keys, after := l.cache.Unknown()
 	switch {
 	case len(keys) == 0:
 		return nil
-	case l.history.undecided.Swap(after) == after:
-		return errNotDecided
+	case l.history.unresolved.Swap(after) == after:
+		return errNoPrevious
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	started := time.Now()
 	objects, err := l.objectsAt(ctx, keys, after)
 	if err == nil && !l.cache.Decide(objects, after) {
-		err = errNotDecided
+		err = errNoPrevious
 	}
 	if err != nil {
 		l.log.Warn("Passed watches of selectors through, for a minute", "fromResourceVersion", after, "err", err)

@@ -22,7 +22,7 @@ func older(f *fan) {
 }
 
 // Clients that were there before the lane are served from one replay.
-func TestExtend(t *testing.T) {
+func TestBackfill(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	older(f)
 	f.up.SetBookmarkAfter(-1) // the history's end is known by an event behind it
@@ -46,7 +46,7 @@ func TestExtend(t *testing.T) {
 }
 
 // A quiet collection's replay is complete at its bookmark.
-func TestExtendQuiet(t *testing.T) {
+func TestBackfillQuiet(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	older(f)
 	f.up.Bump(1)
@@ -56,7 +56,7 @@ func TestExtendQuiet(t *testing.T) {
 }
 
 // What a selector's client gets may depend on versions from before the replay: upstream knows them.
-func TestExtendUndecidable(t *testing.T) {
+func TestBackfillUndecidable(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	older(f)
 	f.cms.Put("ns", "z", "1")
@@ -72,7 +72,7 @@ func TestExtendUndecidable(t *testing.T) {
 }
 
 // Where upstream has no history either, it says so itself.
-func TestExtendTooOld(t *testing.T) {
+func TestBackfillTooOld(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "q", "1")
 	f.up.Bump(50)
@@ -91,7 +91,7 @@ func TestExtendTooOld(t *testing.T) {
 }
 
 // A replay that can't be had passes the watch through.
-func TestExtendFails(t *testing.T) {
+func TestBackfillFails(t *testing.T) {
 	for name, answer := range map[string]func(*proxytest.Call){
 		"refused": func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) },
 		"ends":    func(c *proxytest.Call) { c.Write(proxytest.ConfigMaps.Event("MODIFIED", "ns", "b", 104)) },

@@ -54,7 +54,7 @@ func (r *reflector) run(ctx context.Context) (quarantine time.Duration) {
 	hung := false // upstream is there, and did not do what was asked of it
 	for {
 		if hung {
-			l.lanes.elsewhere(ctx)
+			l.lanes.reconnect(ctx)
 		}
 		began, progress, relisting := time.Now(), l.cache.Progress(), r.relist
 		err := r.follow(ctx)

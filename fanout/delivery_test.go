@@ -241,7 +241,7 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 			w.flusher.Start(c.sub, c.sink)
 			if leave > 0 {
 				time.Sleep(leave)
-				c.sub.End(fanout.Ending{Reason: reason, Whole: reason == fanout.ShutDown})
+				c.sub.End(fanout.Ending{Reason: reason, Graceful: reason == fanout.ShutDown})
 			}
 		})
 	}

@@ -238,9 +238,9 @@
 //
 // # Endings
 //
-// Most endings come at once, between two frames: what has not been written is left out. One that is whole ([Ending].Whole) comes when the client
-// has been sent all that there is, behind a bookmark if it takes bookmarks, so that it can go on from there at another process at
-// no cost. It waits for a client that reads slowly, as long as that is within its bounds; any other ending comes before it.
+// Most endings come at once, between two frames; frames that are not written yet are left out. A graceful ending ([Ending].Graceful)
+// comes when the client has been sent all that there is, and a bookmark if it takes bookmarks. From there the client can resume at
+// another process at no cost. A graceful ending waits for a slow client within its bounds; any other ending comes before it.
 //
 // # Limits
 //

@@ -342,7 +342,7 @@ func (sh *shard) serve(s *Subscription) {
 		return
 	}
 	ending := s.ending.Load()
-	if ending != nil && !ending.Whole {
+	if ending != nil && !ending.Graceful {
 		sh.last(s, *ending)
 		return
 	}

@@ -152,7 +152,7 @@ func (w *world) follow(f *follower) (ok bool) {
 
 // end has the client told all that there is, and returns that.
 func (f *follower) end(t testing.TB) []string {
-	f.sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
+	f.sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 	select {
 	case <-f.sink.endc:
 	case <-time.After(time.Minute):
@@ -302,7 +302,7 @@ func TestRelistEndings(t *testing.T) {
 			}
 			within++
 			for _, f := range clients {
-				f.sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
+				f.sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 			}
 			time.Sleep(20 * time.Millisecond) // they take what there is, and cannot quite end
 		})

@@ -32,9 +32,9 @@ var Reasons = []Reason{TimedOut, Gone, Evicted, Forgotten, ShutDown, Aged, Backw
 // Ending is how a subscription ends.
 type Ending struct {
 	Reason Reason
-	// Whole has the client sent all that there is for it first, and then, if it takes bookmarks, one that says how far that goes: it can
-	// come back with that, to wherever. Until then another ending, one that is not whole, may come before it.
-	Whole bool
+	// Graceful sends the client everything that there is for it first and then, if the client takes bookmarks, a bookmark. With its
+	// resourceVersion the client can resume at any server. Until then an ending that is not graceful may come before it.
+	Graceful bool
 	// Last is written before the stream's end, if the client can still take it: an ERROR event, or nothing.
 	Last framing.Frame
 }
@@ -280,7 +280,7 @@ func (s *Subscription) End(e Ending) {
 func (s *Subscription) endAs(e *Ending) bool {
 	for {
 		before := s.ending.Load()
-		if before != nil && (!before.Whole || e.Whole) {
+		if before != nil && (!before.Graceful || e.Graceful) {
 			return false
 		}
 		if s.ending.CompareAndSwap(before, e) {
@@ -292,13 +292,13 @@ func (s *Subscription) endAs(e *Ending) bool {
 // ends reports whether it is decided how the subscription ends: it is sent nothing more but the end.
 func (s *Subscription) ends() bool {
 	e := s.ending.Load()
-	return e != nil && !e.Whole
+	return e != nil && !e.Graceful
 }
 
 // timedOut is how the subscription ends at its deadline.
 func (s *Subscription) timedOut() *Ending {
 	if s.aging {
-		return &Ending{Reason: Aged, Whole: true}
+		return &Ending{Reason: Aged, Graceful: true}
 	}
 	return &Ending{Reason: TimedOut}
 }

@@ -25,7 +25,7 @@ func (c *cachedReads) drain(ctx context.Context) {
 	c.log.Info("Draining", "watches", len(open), "drain", length)
 	for i, w := range open {
 		sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
-		w.sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
+		w.sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 		if n := (len(open) + 3) / 4; i > 0 && i%n == 0 {
 			c.log.Info("Draining", "watches", c.watchers.count(), "elapsed", time.Since(begin).Round(time.Millisecond))
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// A whole ending comes behind all that there was, and behind a bookmark that says so; a client that asks for none is sent none. Who comes back
-// with the bookmark misses nothing and is sent nothing twice.
-func TestWholeEnding(t *testing.T) {
+// A graceful ending comes after all events, and after a bookmark that says so; a client that asks for no bookmarks gets none. A
+// client that resumes from the bookmark misses nothing and is sent nothing twice.
+func TestGracefulEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
 		for i := range 20 {
@@ -37,7 +37,7 @@ func TestWholeEnding(t *testing.T) {
 		w.put(named("x"))
 		w.put(named("y")) // which nobody selects
 		for _, c := range clients {
-			c.sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
+			c.sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 		}
 		synctest.Wait()
 		progress := w.rv
@@ -56,14 +56,14 @@ func TestWholeEnding(t *testing.T) {
 }
 
 // A client that has nothing new to be told is told where it stands; one that asked for the future is not.
-func TestWholeEndingOfNothing(t *testing.T) {
+func TestGracefulEndingOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
 		rv := w.put(named("x"))
 		f := func(from uint64, want ...string) {
 			t.Helper()
 			sub, r := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: from, Bookmarks: true})
-			sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
+			sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 			r.wantEnd(t, fanout.ShutDown, true)
 			r.wantLines(t, want...)
 		}
@@ -73,7 +73,7 @@ func TestWholeEndingOfNothing(t *testing.T) {
 }
 
 // A whole ending waits for a client that reads slowly, and then comes; another ending does not wait for it.
-func TestWholeEndingOfSlowClient(t *testing.T) {
+func TestGracefulEndingOfSlowClient(t *testing.T) {
 	f := func(wantReason fanout.Reason, complete bool, then func(*fanout.Subscription, *stuck)) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestWholeEndingOfSlowClient(t *testing.T) {
 			w.put(named("a"))
 			synctest.Wait()
 			w.put(named("b"))
-			sub.End(fanout.Ending{Reason: fanout.ShutDown, Whole: true})
+			sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 			time.Sleep(time.Minute)
 			if slow.ended() {
 				t.Fatal("ended, although the client has not read everything")

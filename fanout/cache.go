@@ -35,9 +35,9 @@ var (
 	// ErrExpired: the history no longer, or not yet, reaches back to the resourceVersion that
 	// was asked for. The caller replays what is missing with [Cache.Extend], or asks upstream.
 	ErrExpired = errors.New("resourceVersion is older than the history")
-	// ErrLeapt is ErrExpired for a resourceVersion that a relist has leapt over: its client may have been shown elsewhere what is in no event
-	// here. Upstream has forgotten some of what happened there too, so the caller tells it 410 Gone.
-	ErrLeapt = fmt.Errorf("a relist has leapt over it: %w", ErrExpired)
+	// ErrRelistGap is ErrExpired for a resourceVersion in a relist gap. The client may have seen changes elsewhere that are in no
+	// event here. Upstream has forgotten some of them too, so the caller answers 410 Gone.
+	ErrRelistGap = fmt.Errorf("a relist has leapt over it: %w", ErrExpired)
 	// ErrUndecidable: what a selector's client would get depends on versions from before a
 	// replay. The caller asks upstream.
 	ErrUndecidable = errors.New("history does not tell which objects matched before")
@@ -311,8 +311,8 @@ func (c *Cache) isClosed() bool {
 // its resourceVersion: then the caller must Reset.
 //
 // The history goes on across it, so a client that resumes finds the differences there. Objects
-// may have had versions in between that are in no list; nobody sees those. Who may have seen some elsewhere, because the resourceVersion
-// it comes back with is in between, is not served: [ErrLeapt].
+// may have had versions in between that are in no list; nobody sees those. A client that resumes from a resourceVersion in
+// between may have seen some elsewhere, and gets [ErrRelistGap].
 func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time) (differences int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -324,13 +324,13 @@ func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time
 	if rv < before {
 		return 0, fmt.Errorf("%w: list of %d after %d", ErrBackwards, rv, before)
 	}
-	l := leap{before: before, from: c.knownLocked(rv), to: rv}
-	removals, versions, err := c.diffLocked(objects, l, InstantOf(received))
+	r := relist{before: before, from: c.knownLocked(rv), to: rv}
+	removals, versions, err := c.diffLocked(objects, r, InstantOf(received))
 	if err != nil {
 		return 0, err
 	}
 	c.epoch++
-	c.leapLocked(l)
+	c.noteRelistLocked(r)
 	for _, e := range removals {
 		if e.audience != leaving {
 			differences++
@@ -345,8 +345,9 @@ func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time
 	return differences + len(versions), nil
 }
 
-// leap is a relist: the cache stood at resourceVersion before, its objects were those as of from, and the list is as of to.
-type leap struct{ before, from, to uint64 }
+// relist is one list that replaced what the cache held. The cache stood at resourceVersion before, its objects were those as of
+// from, and the list is as of to.
+type relist struct{ before, from, to uint64 }
 
 // knownLocked returns the last resourceVersion in front of a list's that a client may have been told, and as of which what
 // the cache holds is the collection: progress, or what a proof says.
@@ -358,23 +359,23 @@ func (c *Cache) knownLocked(list uint64) uint64 {
 	return progress
 }
 
-// leapLocked notes that what happened within l is known by its outcome only, and ends the subscriptions that began ahead of the
-// cache, with something other than what it held.
-func (c *Cache) leapLocked(l leap) {
-	for _, g := range []gap{{l.before, l.from}, {l.from, l.to}} {
+// noteRelistLocked notes the gaps of a relist, within which only the outcome of changes is known. It ends the subscriptions
+// that began ahead of the cache with something else than what it held.
+func (c *Cache) noteRelistLocked(r relist) {
+	for _, g := range []relistGap{{r.before, r.from}, {r.from, r.to}} {
 		if g.to > g.from+1 {
 			c.history.gaps = append(c.history.gaps, g)
 		}
 	}
 	for s, at := range c.ahead {
-		if (gap{l.before, l.to}).has(s.skip) && s.skip != l.from && at != l.before {
-			s.End(Ending{Reason: Forgotten})
+		if (relistGap{r.before, r.to}).has(s.skip) && s.skip != r.from && at != r.before {
+			s.End(Ending{Reason: Expired})
 		}
 	}
 }
 
 // diffLocked returns what l takes from clients, by key, and then its new versions, by resourceVersion.
-func (c *Cache) diffLocked(objects []*framing.Object, l leap, received Instant) (removals, versions []*Event, err error) {
+func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Instant) (removals, versions []*Event, err error) {
 	listed := make(map[string]*Event, len(objects)) // nil for a version that is known
 	for _, o := range objects {
 		prev, had := c.tree.Get(o)
@@ -385,8 +386,8 @@ func (c *Cache) diffLocked(objects []*framing.Object, l leap, received Instant) 
 			listed[o.Key] = nil
 			continue
 		}
-		if o.ResourceVersion <= l.from || o.ResourceVersion > l.to {
-			return nil, nil, fmt.Errorf("%w: object %d in a list of %d after %d", ErrBackwards, o.ResourceVersion, l.to, l.from)
+		if o.ResourceVersion <= r.from || o.ResourceVersion > r.to {
+			return nil, nil, fmt.Errorf("%w: object %d in a list of %d after %d", ErrBackwards, o.ResourceVersion, r.to, r.from)
 		}
 		e := &Event{Type: framing.Added, Object: o, ResourceVersion: o.ResourceVersion, Received: received}
 		if had && prev.UID() == o.UID() {
@@ -398,11 +399,11 @@ func (c *Cache) diffLocked(objects []*framing.Object, l leap, received Instant) 
 	slices.SortStableFunc(versions, func(a, b *Event) int { return cmp.Compare(a.ResourceVersion, b.ResourceVersion) })
 
 	// The list is at from only if it shows that an etcd revision, of which a part was known, deleted several objects.
-	at := min(l.from+1, l.to)
+	at := min(r.from+1, r.to)
 	c.tree.Ascend(func(o *framing.Object) bool {
 		switch e, ok := listed[o.Key]; {
 		case !ok, e != nil && e.Prev == nil:
-			removals = append(removals, &Event{Type: framing.Deleted, Object: o.Deleted(l.from), Prev: o, ResourceVersion: at, Received: received})
+			removals = append(removals, &Event{Type: framing.Deleted, Object: o.Deleted(r.from), Prev: o, ResourceVersion: at, Received: received})
 		case e != nil && e.mayLeave():
 			e.audience = staying
 			removals = append(removals, &Event{Type: e.Type, Object: e.Object, Prev: o, audience: leaving, ResourceVersion: at, Received: received})
@@ -511,7 +512,7 @@ func (c *Cache) proveLocked(p Proof) {
 }
 
 // SnapshotAt returns the collection as it was at resourceVersion rv, which is between what the cache holds and what its history
-// reaches back to. ok is false if it is not, or if that state is not known: a relist has leapt over it. It costs a
+// reaches back to. ok is false if it is not, or if that state is in a relist gap. It costs a
 // step for each change behind rv.
 func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 	c.mu.Lock()

@@ -168,10 +168,10 @@ func TestReplaceAnotherUID(t *testing.T) {
 	some.wantLines(t,
 		line("DELETED", born("again", "1", "l", "1").at(before)),
 		line("MODIFIED", born("kept", "2", "l", "1").at(before+4)))
-	// Whoever has seen something of what was leapt over may have seen more, and all of it can be resumed from before.
+	// Whoever has seen something of a relist gap may have seen more, and all of it can be resumed from before.
 	_, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion, ResourceVersion: before + 4, Timeout: time.Hour})
-	if !errors.Is(err, fanout.ErrLeapt) {
-		t.Errorf("resumed within what was leapt over: %v", err)
+	if !errors.Is(err, fanout.ErrRelistGap) {
+		t.Errorf("resumed within a relist gap: %v", err)
 	}
 	_, late := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before})
 	late.wantLines(t, all.lines(t)...)
@@ -185,7 +185,7 @@ func TestReplaceAnotherUID(t *testing.T) {
 
 // Between the last event and a list, objects may have come and gone unseen: who has been told something of that
 // elsewhere can't go on here.
-func TestReplaceLeap(t *testing.T) {
+func TestReplaceRelistGap(t *testing.T) {
 	w := newWorld(t, roomy)
 	w.put(named("x")) // 101
 	ahead := make(map[uint64]*recorder)
@@ -201,11 +201,11 @@ func TestReplaceLeap(t *testing.T) {
 	})
 	late := newRecorder()
 	w.flusher.Start(unstarted, late)
-	late.wantEnd(t, fanout.Forgotten, true)
+	late.wantEnd(t, fanout.Expired, true)
 	w.put(named("z")) // 106
 	for rv, r := range ahead {
 		if rv == 102 || rv == 104 {
-			r.wantEnd(t, fanout.Forgotten, true)
+			r.wantEnd(t, fanout.Expired, true)
 			continue
 		}
 		r.wantLines(t, w.since(everything(t), rv)...)
@@ -215,7 +215,7 @@ func TestReplaceLeap(t *testing.T) {
 	}
 	for rv := uint64(100); rv <= 106; rv++ {
 		sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion, ResourceVersion: rv, Timeout: time.Hour})
-		if leapt := rv > 101 && rv < 105; errors.Is(err, fanout.ErrExpired) != leapt {
+		if gap := rv > 101 && rv < 105; errors.Is(err, fanout.ErrExpired) != gap {
 			t.Errorf("from %d: %v", rv, err)
 		}
 		if err == nil {
@@ -234,7 +234,7 @@ func TestReplaceExtend(t *testing.T) {
 	for _, name := range []string{"x", "y", "z"} {
 		w.put(named(name))
 	}
-	for _, list := range []uint64{5, 1} { // the second leaps over nothing
+	for _, list := range []uint64{5, 1} { // the second has no gap
 		before := w.rv
 		w.relist(func(things map[string]*thing, rv uint64) uint64 {
 			clear(things)

@@ -315,7 +315,7 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 	}
 }
 
-// join subscribes, and remembers the instant; it reports false if the history does not reach back, or leaps over it.
+// join subscribes, and remembers the instant; it reports false if the history does not reach back, or has a gap there.
 func (c *watcher) join(t *testing.T, w *world) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -548,7 +548,7 @@ func TestEvict(t *testing.T) {
 }
 
 // A client that comes back while the history moves on gets the beginning of what it missed, and then the end of its stream.
-func TestForgotten(t *testing.T) {
+func TestExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := roomy
 		limits.HistoryEvents = 200
@@ -569,7 +569,7 @@ func TestForgotten(t *testing.T) {
 		slow.room = 1 << 30
 		slow.mu.Unlock()
 		slow.reads <- nil
-		slow.wantEnd(t, fanout.Forgotten, true)
+		slow.wantEnd(t, fanout.Expired, true)
 		got := slow.lines(t)
 		if len(got) == 0 || len(got) >= len(want) {
 			t.Fatalf("got %d of %d events: this test measures nothing", len(got), len(want))

@@ -61,13 +61,13 @@
 // that was cut off in front of them would never hear of what had been deleted earlier than the version it has seen last
 // (TestRelistCut). Until the list is in completely, progress stays where it was, and nobody is sent a bookmark.
 //
-// Here, who comes back with a resourceVersion that was leapt over is refused ([ErrLeapt]): where it was seen, there may have been more to be seen.
+// Here, a client that resumes from a resourceVersion in a relist gap is refused ([ErrRelistGap]). Where it saw that, there may have been more.
 //
 // In the history, a removal stands one behind the resourceVersion that it is told with ([Event].ResourceVersion): who knows the state as of
 // that is sent it, also when it comes back with it.
 //
 // One thing remains. An object that left a selector and came back, both unseen, is still there for a client that is cut off in front of
-// its new version. If that client goes on at another server, which leaps over the coming back as well as over a deletion behind it, it is not told
+// its new version. If that client goes on at another server, whose relist gap holds the coming back and a deletion behind it, it is not told
 // of that. It takes two relists on two servers, and the resync of a list to mend it.
 //
 // An object in a list may have other bytes at the resourceVersion that is known, where another version of kube-apiserver has written it.

@@ -351,15 +351,15 @@ func (sh *shard) serve(s *Subscription) {
 	sh.batch.reset()
 	more, ok := s.fill(&sh.batch, sh.scratch)
 	if !ok {
-		s.endAs(&Ending{Reason: Forgotten})
+		s.endAs(&Ending{Reason: Expired})
 		sh.last(s, *s.ending.Load())
 		return
 	}
-	whole := ending != nil && !more
-	if whole && s.bookmarks && progress < s.sent {
-		whole, more = false, true // progress has yet to come there: the bookmark in front of the end waits for that
+	graceful := ending != nil && !more
+	if graceful && s.bookmarks && progress < s.sent {
+		graceful, more = false, true // progress has yet to come there: the bookmark in front of the end waits for that
 	}
-	if whole {
+	if graceful {
 		s.farewell(&sh.batch, progress)
 		s.endAs(&Ending{Reason: ending.Reason, Last: ending.Last})
 	} else if !more && s.bookmarks {
@@ -370,7 +370,7 @@ func (sh *shard) serve(s *Subscription) {
 	if sh.batch.frames > 0 && !sh.write(s) {
 		return
 	}
-	if whole {
+	if graceful {
 		sh.last(s, *s.ending.Load())
 	}
 	if more {

@@ -72,7 +72,7 @@ func TestGracefulEndingOfNothing(t *testing.T) {
 	})
 }
 
-// A whole ending waits for a client that reads slowly, and then comes; another ending does not wait for it.
+// A graceful ending waits for a client that reads slowly, and then comes; any other ending does not wait for it.
 func TestGracefulEndingOfSlowClient(t *testing.T) {
 	f := func(wantReason fanout.Reason, complete bool, then func(*fanout.Subscription, *stuck)) {
 		t.Helper()
@@ -105,7 +105,7 @@ func TestGracefulEndingOfSlowClient(t *testing.T) {
 	f(fanout.Revoked, false, func(sub *fanout.Subscription, _ *stuck) { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
 }
 
-// A watch that is as old as its connection may be ends whole.
+// A watch that is as old as its connection may be ends gracefully.
 func TestAging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)

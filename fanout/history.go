@@ -32,17 +32,17 @@ type history struct {
 	after uint64
 
 	// gaps are the relists behind after.
-	gaps []gap
+	gaps []relistGap
 }
 
-// gap is what a relist leapt over, both ends exclusive: objects may have come and gone there that are in no event.
-type gap struct{ from, to uint64 }
+// relistGap is what a relist skipped, both ends exclusive: objects may have come and gone there that are in no event.
+type relistGap struct{ from, to uint64 }
 
-func (g gap) has(rv uint64) bool { return g.from < rv && rv < g.to }
+func (g relistGap) has(rv uint64) bool { return g.from < rv && rv < g.to }
 
 // inGap reports whether a client that has seen the state as of rv may have seen what no event here undoes.
 func (h *history) inGap(rv uint64) bool {
-	return slices.ContainsFunc(h.gaps, func(g gap) bool { return g.has(rv) })
+	return slices.ContainsFunc(h.gaps, func(g relistGap) bool { return g.has(rv) })
 }
 
 const (
@@ -87,7 +87,7 @@ func (h *history) forget() {
 	*slot = nil
 	h.first++
 	h.replayed, h.replayedBytes, h.unknown, h.undecided = nil, 0, 0, nil
-	h.gaps = slices.DeleteFunc(h.gaps, func(g gap) bool { return g.to <= h.after })
+	h.gaps = slices.DeleteFunc(h.gaps, func(g relistGap) bool { return g.to <= h.after })
 }
 
 // undecidable reports whether what f's clients may get behind resourceVersion rv depends on versions that are not known. It looks no closer than

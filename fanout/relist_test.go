@@ -132,14 +132,14 @@ type follower struct {
 	sink *recorder
 }
 
-// follow begins a subscription, unless it is refused because a relist has leapt over where it would begin.
+// follow begins a subscription, unless it is refused because it would begin in a relist gap.
 func (w *world) follow(f *follower) (ok bool) {
 	w.t.Helper()
 	var err error
 	f.sub, err = w.cache.Subscribe(fanout.Request{
 		Filter: f.selector.filter(w.t), Start: f.start, ResourceVersion: f.rv, Proof: f.proof, Bookmarks: true, Timeout: time.Hour,
 	})
-	if errors.Is(err, fanout.ErrLeapt) {
+	if errors.Is(err, fanout.ErrRelistGap) {
 		return false
 	}
 	if err != nil {
@@ -252,13 +252,13 @@ func relistAndCut(t *testing.T, rng *rand.Rand) {
 	tr.happens(t, rng.IntN(5), w.cache)
 	for _, f := range clients {
 		lines := f.end(t)
-		f.check(t, tr, f.sink.reason != fanout.Forgotten, lines, func(known store, rv uint64) {
+		f.check(t, tr, f.sink.reason != fanout.Expired, lines, func(known store, rv uint64) {
 			again := &follower{selector: f.selector, start: fanout.FromVersion, rv: rv, known: known}
 			if w.follow(again) {
 				again.check(t, tr, false, again.end(t), nil)
 			}
 		})
-		if f.start != fanout.FromVersion && f.sink.reason == fanout.Forgotten {
+		if f.start != fanout.FromVersion && f.sink.reason == fanout.Expired {
 			t.Errorf("%v: ended", f)
 		}
 	}

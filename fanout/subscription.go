@@ -16,7 +16,7 @@ const (
 	TimedOut   Reason = "timeout"        // its timeoutSeconds passed
 	Gone       Reason = "client_gone"    // the client closed the connection, or it broke
 	Evicted    Reason = "evicted"        // it fell past its bounds
-	Forgotten  Reason = "expired"        // the history dropped events that it had yet to read
+	Expired    Reason = "expired"        // the history dropped events that it had yet to read
 	ShutDown   Reason = "shutdown"       // the process ends
 	Aged       Reason = "connection_age" // its connection is as old as one may get
 	Backwards  Reason = "backwards"      // upstream went back in time
@@ -27,7 +27,7 @@ const (
 )
 
 // Reasons lists all reasons.
-var Reasons = []Reason{TimedOut, Gone, Evicted, Forgotten, ShutDown, Aged, Backwards, Reencoded, LaneClosed, Redefined, Revoked}
+var Reasons = []Reason{TimedOut, Gone, Evicted, Expired, ShutDown, Aged, Backwards, Reencoded, LaneClosed, Redefined, Revoked}
 
 // Ending is how a subscription ends.
 type Ending struct {
@@ -66,7 +66,7 @@ type Request struct {
 	Gzip bool
 	// Timeout ends the subscription, as [TimedOut]; it must be positive.
 	Timeout time.Duration
-	// Aging says that the timeout is that of the client's connection: it ends the subscription as [Aged], whole.
+	// Aging says that the timeout is that of the client's connection: it ends the subscription as [Aged], gracefully.
 	Aging bool
 	// Proof is what a FromSnapshot or FromNow subscription must be as new as; the zero Proof
 	// asks for nothing.
@@ -152,7 +152,7 @@ func (p *prelude) any() bool { return p.snapshot != nil || p.replay }
 // Subscribe begins a subscription as of now: what happens from here on will reach it once it
 // is given to [Flusher.Start]. The caller must do that, or call Cancel.
 //
-// It returns [ErrExpired], [ErrLeapt], [ErrUndecidable], [ErrNotFresh], [ErrCostly] or [ErrClosed].
+// It returns [ErrExpired], [ErrRelistGap], [ErrUndecidable], [ErrNotFresh], [ErrCostly] or [ErrClosed].
 func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	now := time.Now()
 	s := &Subscription{
@@ -186,7 +186,7 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 		case r.ResourceVersion >= progress:
 			s.skip = r.ResourceVersion
 		case c.history.inGap(r.ResourceVersion):
-			return nil, fmt.Errorf("%w: %d", ErrLeapt, r.ResourceVersion)
+			return nil, fmt.Errorf("%w: %d", ErrRelistGap, r.ResourceVersion)
 		case r.ResourceVersion < c.history.after:
 			return nil, fmt.Errorf("%w: %d, oldest %d", ErrExpired, r.ResourceVersion, c.history.after)
 		case c.history.undecidable(r.Filter, r.ResourceVersion):
@@ -265,7 +265,7 @@ func (c *Cache) leave(s *Subscription) {
 // Cancel gives up a subscription that was never started.
 func (s *Subscription) Cancel() { s.cache.leave(s) }
 
-// End ends the subscription; the first call decides how, or the first with an ending that is not whole. It may be called from any goroutine.
+// End ends the subscription; the first call decides how, or the first with an ending that is not graceful. It may be called from any goroutine.
 // The sink is told soon after, by the flusher, or as soon as the subscription is started.
 func (s *Subscription) End(e Ending) {
 	if s.endAs(&e) {
@@ -275,7 +275,7 @@ func (s *Subscription) End(e Ending) {
 	}
 }
 
-// endAs sets how the subscription ends, unless that is decided, and reports whether it has. What is not decided yet is a whole ending, while
+// endAs sets how the subscription ends, unless that is decided, and reports whether it has. A graceful ending is not decided while
 // there is more to be sent.
 func (s *Subscription) endAs(e *Ending) bool {
 	for {

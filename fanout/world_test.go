@@ -188,7 +188,7 @@ type world struct {
 	rv      uint64
 	things  map[string]*thing
 	history []change
-	gaps    [][2]uint64 // what relists leapt over, both ends exclusive
+	gaps    [][2]uint64 // of relists, both ends exclusive
 }
 
 // roomy are limits that no test reaches by accident.

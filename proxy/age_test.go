@@ -11,7 +11,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// When a connection is as old as one may get, its watch ends whole, behind a bookmark, or the next answer says so; and it is closed.
+// When a connection is as old as one may get, its watch ends gracefully, behind a bookmark, or the next answer says so; and it is closed.
 func TestMaxConnectionAge(t *testing.T) {
 	t.Parallel()
 	const age = time.Second

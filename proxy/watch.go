@@ -28,7 +28,7 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 		r.keep()
 		c.streamWatch(ctx, r, sub, want.Gzip)
 		return true
-	case errors.Is(err, fanout.ErrLeapt):
+	case errors.Is(err, fanout.ErrRelistGap):
 		c.serveExpired(ctx, r)
 		return true
 	case errors.Is(err, fanout.ErrUndecidable):
@@ -187,5 +187,5 @@ func (c *cachedReads) serveExpired(ctx *fasthttp.RequestCtx, r *cachedRead) {
 		writeStatus(ctx, refused)
 		return
 	}
-	c.audit.watchEnded(began, fanout.Forgotten, "")
+	c.audit.watchEnded(began, fanout.Expired, "")
 }

@@ -79,7 +79,7 @@ func (c *cachedReads) subscribeFresh(ctx context.Context, r *cachedRead, want fa
 // client was there before us.
 func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := l.cache.Subscribe(want)
-	if !errors.Is(err, fanout.ErrExpired) || errors.Is(err, fanout.ErrLeapt) {
+	if !errors.Is(err, fanout.ErrExpired) || errors.Is(err, fanout.ErrRelistGap) {
 		return sub, err
 	}
 	if err := l.backfill(ctx, want.ResourceVersion); err != nil {

@@ -202,7 +202,7 @@ func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
 
 // commitLocked makes a change part of the snapshot, the history and the groups' lists.
 func (c *Cache) commitLocked(e *Event) {
-	if e.audience != leaving { // or the other event of the change does it
+	if e.recipients != leaving { // or the other event of the change does it
 		c.storeLocked(e)
 	}
 	c.history.append(e)
@@ -332,7 +332,7 @@ func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time
 	c.epoch++
 	c.noteRelistLocked(r)
 	for _, e := range removals {
-		if e.audience != leaving {
+		if e.recipients != leaving {
 			differences++
 		}
 		c.commitLocked(e)
@@ -405,8 +405,8 @@ func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Instant
 		case !ok, e != nil && e.Prev == nil:
 			removals = append(removals, &Event{Type: framing.Deleted, Object: o.Deleted(r.from), Prev: o, ResourceVersion: at, Received: received})
 		case e != nil && e.mayLeave():
-			e.audience = staying
-			removals = append(removals, &Event{Type: e.Type, Object: e.Object, Prev: o, audience: leaving, ResourceVersion: at, Received: received})
+			e.recipients = staying
+			removals = append(removals, &Event{Type: e.Type, Object: e.Object, Prev: o, recipients: leaving, ResourceVersion: at, Received: received})
 		}
 		return true
 	})

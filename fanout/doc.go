@@ -192,7 +192,7 @@
 //     behind each other, and 37% alone (BenchmarkGzipApply).
 //   - Initial events and replays are compressed in runs of 64 to 256 KiB, shared by all who are sent the
 //     same frames. The objects in a run decide where it ends, so a change makes a run or two anew
-//     and leaves the rest; see type runs.
+//     and leaves the rest; see type compressedRuns.
 //   - What is one client's own, such as a bookmark, is stored.
 //
 // For its member a client has two words, and two more for the stretch of the list that it is on. The

@@ -16,14 +16,14 @@ type Event struct {
 	// PrevUnknown is true where a change is known only from a replay that began
 	// after the version before.
 	PrevUnknown bool
-	audience    audience
+	recipients  recipients
 	// Object is the version that the change made; for Deleted the last one, with the
 	// deletion's resourceVersion.
 	Object *framing.Object
 	// Prev is the version before; nil if there was none or if it is not known.
 	Prev *framing.Object
-	// ResourceVersion is where the change stands in the history: clients that know all up to one before it are sent it. It is the object's,
-	// and one more for what a relist takes away, which is told with a resourceVersion that they know; see the package comment, Relists.
+	// ResourceVersion is where the change stands in the history: it is sent to clients that know everything before it. It is the
+	// object's, and for what a relist takes away one more than sentVersion; see the package comment, Relists.
 	ResourceVersion uint64
 	// Received is when the change arrived; 0 for changes that were replayed.
 	Received Instant
@@ -31,13 +31,13 @@ type Event struct {
 	left atomic.Pointer[framing.Frame]
 }
 
-// audience is which clients an event is for. A relist tells a change in two events, of which each client is sent one at most.
-type audience uint8
+// recipients is which clients an event is for. A relist sends a change as two events, and each client gets one at most.
+type recipients uint8
 
 const (
-	everyone audience = iota
-	leaving           // those whose filters selected the version before, and not this one
-	staying           // those whose filters select this one
+	everyone recipients = iota
+	leaving             // those whose filters selected the version before, and not this one
+	staying             // those whose filters select this one
 )
 
 // frameFor returns what a client with filter f gets of the event, if anything: the mapping
@@ -58,7 +58,7 @@ func (e *Event) frameFor(f *Filter) (framing.Frame, bool) {
 		old = f.Match(e.Object)
 	}
 	switch {
-	case e.audience == leaving && cur, e.audience == staying && !cur:
+	case e.recipients == leaving && cur, e.recipients == staying && !cur:
 		return framing.Frame{}, false
 	case cur && old:
 		return e.Object.Frame(framing.Modified), true
@@ -78,14 +78,14 @@ func (e *Event) leftFrame() framing.Frame {
 	if f := e.left.Load(); f != nil {
 		return *f
 	}
-	f := e.Prev.Left(e.told())
+	f := e.Prev.Left(e.sentVersion())
 	e.left.CompareAndSwap(nil, &f)
 	return f
 }
 
-// told is the resourceVersion that clients are sent with the event.
-func (e *Event) told() uint64 {
-	if e.audience == leaving {
+// sentVersion is the resourceVersion that clients get with the event.
+func (e *Event) sentVersion() uint64 {
+	if e.recipients == leaving {
 		return e.ResourceVersion - 1
 	}
 	return e.Object.ResourceVersion

@@ -184,7 +184,7 @@ func (c *Cache) Indexed() int {
 }
 
 // Runs are the compressed runs of a Flusher.
-type Runs struct{ runs }
+type Runs struct{ compressedRuns }
 
 func NewRuns() *Runs { return &Runs{} }
 

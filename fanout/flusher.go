@@ -17,7 +17,7 @@ import (
 type Flusher struct {
 	shards []*shard
 	next   atomic.Uint32
-	runs   runs
+	runs   compressedRuns
 }
 
 // NewFlusher returns a Flusher with n shards; one for each processor is right. With an interval, which is not negative, a shard waits for
@@ -129,9 +129,9 @@ type drained struct {
 
 type shard struct {
 	index    int
-	interval time.Duration // between rounds of events
-	runs     *runs         // the Flusher's
-	wakec    chan struct{} // one token: there is something to take; never closed
+	interval time.Duration   // between rounds of events
+	runs     *compressedRuns // the Flusher's
+	wakec    chan struct{}   // one token: there is something to take; never closed
 
 	mu      sync.Mutex // guards the queues, which anybody fills and run empties
 	ready   []*part

@@ -390,7 +390,7 @@ func (s *Subscription) addRun(b *batch, f framing.Frame, rv uint64) {
 	}
 	b.run = append(b.run, f)
 	b.runBytes += f.Len()
-	if endsRun(b.runBytes, rv) {
+	if endsCompressedRun(b.runBytes, rv) {
 		s.endRun(b)
 	}
 }
@@ -498,7 +498,7 @@ func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
 			s.prelude.from = e.ResourceVersion
 			if f, ok := e.frameFor(s.group.filter); ok {
 				s.addRun(b, f, e.Object.ResourceVersion)
-				s.began = e.told()
+				s.began = e.sentVersion()
 			}
 		}
 		clear(events)

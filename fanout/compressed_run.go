@@ -8,47 +8,47 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// runs are compressed stretches of initial events and of replays, shared by clients that are sent the same: the same frames, whatever
-// their filters and snapshots. Where a run ends depends on the frames in it and on nothing before. So clients that join while objects
-// change share all runs but those in which something has changed.
+// compressedRuns are compressed stretches of initial events and of replays. Clients that are sent the same frames share them,
+// whatever their filters and snapshots. Where a run ends depends on its own frames only. So clients that join while objects
+// change share all runs in which nothing has changed.
 //
 // Its methods may be called from any goroutine.
-type runs struct {
+type compressedRuns struct {
 	mu      sync.Mutex
-	byFirst map[*byte][]*run
+	byFirst map[*byte][]*compressedRun
 	bytes   int
 	swept   time.Time
 }
 
-// run is some frames in a row.
-type run struct {
+// compressedRun is some frames in a row, compressed once.
+type compressedRun struct {
 	bodies []*byte // where the frames' bodies begin, which says which frames they are
 	packed
 
-	// Guarded by runs.mu.
+	// Guarded by compressedRuns.mu.
 	size int // 0 until compressed
 	used time.Time
 }
 
 const (
-	// minRun and maxRun are between how many bytes a run is long. What it begins with can't refer to what is before: longer runs compress
-	// better, and shorter ones are less to compress again when an object in them changes.
+	// A run has minRun to maxRun bytes. Longer runs compress better, because the start of a run can't refer to earlier bytes.
+	// Shorter runs are less to compress again when an object in them changes.
 	minRun = 64 << 10
 	maxRun = 256 << 10
 
-	// maxRuns bounds the compressed bytes that are kept, and runFor for how long a run is that nobody asks for.
+	// maxRuns bounds the compressed bytes that are kept, and runFor how long a run is kept that nobody asks for.
 	maxRuns = 64 << 20
 	runFor  = time.Minute
 )
 
-// endsRun reports whether a run of this many bytes ends with the object at resourceVersion rv: beyond minRun with one in sixteen.
-func endsRun(bytes int, rv uint64) bool {
+// endsCompressedRun reports whether a run of this many bytes ends with the object at resourceVersion rv: beyond minRun with one in sixteen.
+func endsCompressedRun(bytes int, rv uint64) bool {
 	const mixed = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	return bytes >= maxRun || bytes >= minRun && rv*mixed>>60 == 0
 }
 
 // get returns frames as one chunk. It keeps the frames, not the slice.
-func (r *runs) get(frames []framing.Frame) framing.GzipChunk {
+func (r *compressedRuns) get(frames []framing.Frame) framing.GzipChunk {
 	x := r.find(frames)
 	x.once.Do(func() {
 		x.chunk = compress(framing.Frame{}, frames...)
@@ -57,7 +57,7 @@ func (r *runs) get(frames []framing.Frame) framing.GzipChunk {
 	return x.chunk
 }
 
-func (r *runs) find(frames []framing.Frame) *run {
+func (r *compressedRuns) find(frames []framing.Frame) *compressedRun {
 	now := time.Now()
 	first := &frames[0].Body[0]
 	r.mu.Lock()
@@ -68,18 +68,18 @@ func (r *runs) find(frames []framing.Frame) *run {
 			return x
 		}
 	}
-	x := &run{bodies: make([]*byte, len(frames)), used: now}
+	x := &compressedRun{bodies: make([]*byte, len(frames)), used: now}
 	for i := range frames {
 		x.bodies[i] = &frames[i].Body[0]
 	}
 	if r.byFirst == nil {
-		r.byFirst = make(map[*byte][]*run)
+		r.byFirst = make(map[*byte][]*compressedRun)
 	}
 	r.byFirst[first] = append(r.byFirst[first], x)
 	return x
 }
 
-func (x *run) holds(frames []framing.Frame) bool {
+func (x *compressedRun) holds(frames []framing.Frame) bool {
 	if len(x.bodies) != len(frames) {
 		return false
 	}
@@ -92,13 +92,13 @@ func (x *run) holds(frames []framing.Frame) bool {
 }
 
 // account counts a run that has been compressed, and forgets those that have not been asked for longest until the others fit.
-func (r *runs) account(x *run) {
+func (r *compressedRuns) account(x *compressedRun) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	x.size = len(x.chunk.Bytes())
 	r.bytes += x.size
 	for r.bytes > maxRuns {
-		var oldest *run
+		var oldest *compressedRun
 		for _, same := range r.byFirst {
 			for _, x := range same {
 				if x.size > 0 && (oldest == nil || x.used.Before(oldest.used)) {
@@ -110,17 +110,17 @@ func (r *runs) account(x *run) {
 	}
 }
 
-func (r *runs) forgetLocked(x *run) {
+func (r *compressedRuns) forgetLocked(x *compressedRun) {
 	r.bytes -= x.size
 	first := x.bodies[0]
-	r.byFirst[first] = slices.DeleteFunc(r.byFirst[first], func(y *run) bool { return x == y })
+	r.byFirst[first] = slices.DeleteFunc(r.byFirst[first], func(y *compressedRun) bool { return x == y })
 	if len(r.byFirst[first]) == 0 {
 		delete(r.byFirst, first)
 	}
 }
 
 // sweep forgets, now and then, the runs that nobody has asked for lately.
-func (r *runs) sweep(now time.Time) {
+func (r *compressedRuns) sweep(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now.Sub(r.swept) < runFor/8 {

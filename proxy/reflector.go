@@ -15,12 +15,13 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// reflector follows one resource upstream: it fills the lane's cache from a list, then applies what the watch brings. A
-// broken watch goes on from the last resourceVersion; where upstream has lost the history, one more list is compared with the cache and
-// only the differences go to clients, whose streams stay open.
+// reflector follows one resource upstream. It fills the lane's cache from a list, then applies what the watch brings. After a
+// broken watch it resumes from the last resourceVersion. Where upstream has lost the history, it lists once more and compares the list
+// with the cache: only the differences go to clients, whose streams stay open.
 type reflector struct {
 	lane    *lane
 	scanner framing.Scanner
+	backoff time.Duration // before the next attempt, at least
 
 	relist bool      // the cache can't be brought up to date by a watch
 	began  time.Time // when the list that is under way was asked for
@@ -50,82 +51,43 @@ func (r *reflector) run(ctx context.Context) (quarantine time.Duration) {
 	l := r.lane
 	started := time.Now()
 	l.log.Info("Started lane")
-	backoff := minBackoff
+	r.backoff = minBackoff
 	hung := false // upstream is there, and did not do what was asked of it
 	for {
 		if hung {
 			l.lanes.reconnect(ctx)
 		}
-		began, progress, relisting := time.Now(), l.cache.Progress(), r.relist
-		err := r.follow(ctx)
-		var status *statusError
-		errors.As(err, &status)
-		if ctx.Err() != nil || !status.beginning() || time.Since(started) > beginTimeout {
-			l.filling.fail(ctx.Err() == nil && troubled(err))
+		a := attempt{began: time.Now(), progress: l.cache.Progress(), relisting: r.relist}
+		a.err = r.follow(ctx)
+		if ctx.Err() != nil || !a.status().beginning() || time.Since(started) > beginTimeout {
+			l.filling.fail(ctx.Err() == nil && troubled(a.err))
 		}
 		if ctx.Err() != nil {
-			break
-		}
-		if uncachable(err) && (relisting || !l.synced()) {
-			l.log.Error("Stopped lane, an object is too large or too deep to be cached, so its requests are passed through", "err", err, "retryIn", l.lanes.quarantineFor)
-			l.filling.fail(false)
-			return l.lanes.quarantineFor
-		}
-		if errors.Is(err, errNoRoom) {
-			l.log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", memoryQuarantine)
-			l.filling.fail(false)
-			return memoryQuarantine
-		}
-		if err == nil && l.doubtful(began) {
-			l.outdated.Store(true)
-		}
-		if l.outdated.Load() {
-			l.log.Info("Stopped lane, the resource's definition changed")
+			l.log.Info("Stopped lane", "elapsed", time.Since(started).Round(time.Second))
 			return 0
 		}
-		if status != nil && status.Code == http.StatusNotFound {
-			l.log.Info("Stopped lane, upstream does not serve the resource")
+		o := r.outcome(a)
+		switch o.next {
+		case nextStop:
 			return 0
+		case nextQuarantine:
+			return o.wait
+		case nextResume:
+			continue
 		}
-		if time.Since(began) > 10*time.Second || l.cache.Progress() > progress {
-			backoff = minBackoff
-		}
-		if err == nil && time.Since(began) > time.Second {
-			continue // a watch that came to its timeout
-		}
-		wait := backoff + rand.N(backoff)
-		if status != nil && status.retryAfter > wait {
-			wait = status.retryAfter + rand.N(backoff)
-		}
-		if r.relist && !relisting {
-			wait = rand.N(minBackoff) // upstream answers, and clients' state is old until it has been listed
-		}
-		if err == nil {
-			err = errEndedAtOnce
-		}
-		hung = hangs(err)
+		hung = hangs(o.err)
 		l.metrics.breaks.Inc()
-		l.health.failed(err, r.relist)
-		l.log.Warn("Upstream watch broke", "err", err, "relist", r.relist, "retryIn", wait.Round(time.Millisecond))
-		backoff = min(backoff*2, maxBackoff)
-		sleep(ctx, wait)
+		l.health.failed(o.err, r.relist)
+		l.log.Warn("Upstream watch broke", "err", o.err, "relist", r.relist, "retryIn", o.wait.Round(time.Millisecond))
+		r.backoff = min(r.backoff*2, maxBackoff)
+		sleep(ctx, o.wait)
 	}
-	l.log.Info("Stopped lane", "elapsed", time.Since(started).Round(time.Second))
-	return 0
 }
 
 var (
-	errEndedAtOnce = errors.New("watch ended at once")
-	errBehind      = errors.New("upstream listed what is older than what it has shown")
+	errBehind = errors.New("upstream listed what is older than what it has shown")
+	errNoRoom = errors.New("memory is full")
 )
-
-// uncachable reports whether err is of an object that framing has no room for. What a watch brings of it may be gone when the collection is
-// listed, so that only a list proves it to be there.
-func uncachable(err error) bool {
-	return errors.Is(err, framing.ErrTooLong) || errors.Is(err, framing.ErrTooDeep)
-}
-
-var errNoRoom = errors.New("memory is full")
 
 // roomEvery is after how many bytes of a list memory is looked at: what a list may take within a second is more than what is left from where
 // memory is full to where the process is killed.
@@ -143,13 +105,6 @@ func (r *reflector) room(n int) error {
 		return errNoRoom
 	}
 	return nil
-}
-
-// hangs reports whether err is of an upstream that is there and does not do its part. Should there be several, another may.
-func hangs(err error) bool {
-	var status *statusError
-	return errors.As(err, &status) && status.Code >= http.StatusInternalServerError || errors.Is(err, errSilent) || errors.Is(err, errBehind) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // the last: see lane.breakWatch
 }
 
 // follow brings the cache up to date and applies one upstream watch. nil means that the watch came to a proper end.
@@ -245,38 +200,45 @@ func (r *reflector) watchList(ctx context.Context, listed func()) error {
 	lines := framing.NewEventReader(l.encoding, resp.Body)
 
 	w.expect(listTimeout)
-	var objects []*framing.Object
+	objects, end, err := r.initialEvents(lines, w)
+	if err != nil {
+		return err
+	}
+	w.expect(0)
+	l.watchList.Store(true)
+	l.cache.SetBookmarkForm(end.Form)
+	if err := r.fill(w.ctx, objects, end.ResourceVersion); err != nil {
+		return err
+	}
+	listed()
+	return w.explain(r.apply(lines))
+}
+
+// initialEvents reads the objects that a watch begins with, and the bookmark behind them.
+func (r *reflector) initialEvents(lines framing.EventReader, w *watchdog) (objects []*framing.Object, end framing.Event, err error) {
+	l := r.lane
 	for {
 		line, err := lines.Next()
 		if err != nil {
-			return fmt.Errorf("watch %s: initial events: %w", l, w.explain(err))
+			return nil, end, fmt.Errorf("watch %s: initial events: %w", l, w.explain(err))
 		}
 		ev, err := r.scanner.Event(line)
-		if err != nil {
-			return fmt.Errorf("watch %s: initial events: %w", l, err)
-		}
 		switch {
+		case err != nil:
+			return nil, end, fmt.Errorf("watch %s: initial events: %w", l, err)
 		case ev.Type == framing.Error:
-			return fmt.Errorf("watch %s: %w", l, eventError(ev))
-		case ev.Type == framing.Added:
-			if objects = append(objects, ev.Object); len(objects)%100 == 0 {
-				w.expect(listTimeout)
-			}
-			if err := r.room(len(line)); err != nil {
-				return fmt.Errorf("watch %s: initial events: %w", l, err)
-			}
-			continue
-		case !ev.InitialEventsEnd:
-			return fmt.Errorf("watch %s: %s among the initial events", l, ev.Type)
+			return nil, end, fmt.Errorf("watch %s: %w", l, eventError(ev))
+		case ev.InitialEventsEnd && ev.Type != framing.Added:
+			return objects, ev, nil
+		case ev.Type != framing.Added:
+			return nil, end, fmt.Errorf("watch %s: %s among the initial events", l, ev.Type)
 		}
-		w.expect(0)
-		l.watchList.Store(true)
-		l.cache.SetBookmarkForm(ev.Form)
-		if err := r.fill(w.ctx, objects, ev.ResourceVersion); err != nil {
-			return err
+		if objects = append(objects, ev.Object); len(objects)%100 == 0 {
+			w.expect(listTimeout)
 		}
-		listed()
-		return w.explain(r.apply(lines))
+		if err := r.room(len(line)); err != nil {
+			return nil, end, fmt.Errorf("watch %s: initial events: %w", l, err)
+		}
 	}
 }
 

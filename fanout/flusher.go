@@ -183,84 +183,101 @@ const overload = 8
 // stallTimeout is how long a subscription that is ending may take to accept its last bytes.
 const stallTimeout = 5 * time.Second
 
+// run serves the shard's subscriptions until ctx ends.
 func (sh *shard) run(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	sh.gather = time.NewTimer(sh.interval)
 	defer sh.gather.Stop()
-	var (
-		ready   []*part
-		posted  []*Subscription
-		unpark  []drained
-		endings []partEnding
-	)
-	for {
-		if len(sh.again) == 0 {
-			select {
-			case <-sh.wakec:
-			case <-sh.gather.C:
-			case now := <-tick.C:
-				sh.sweep(now)
-			case <-ctx.Done():
-				sh.stop()
-				return
-			}
-		} else {
-			select {
-			case now := <-tick.C:
-				sh.sweep(now)
-			case <-ctx.Done():
-				sh.stop()
-				return
-			default:
-			}
-		}
-		sh.mu.Lock()
-		if !sh.gathersLocked() {
-			ready, sh.ready = sh.ready, ready[:0]
-		}
-		posted, sh.posted = sh.posted, posted[:0]
-		unpark, sh.drained = sh.drained, unpark[:0]
-		endings, sh.endings = sh.endings, endings[:0]
-		asked := sh.asked
-		sh.asked = nil
-		sh.mu.Unlock()
-
-		for _, answer := range asked {
+	var work shardWork
+	for sh.await(ctx, tick.C) {
+		sh.take(&work)
+		for _, answer := range work.asked {
 			answer()
 		}
+		work.asked = nil
 		sh.first = time.Time{}
 		began := time.Now()
-		for _, p := range ready {
-			p.queued.Store(false)
-			for i := len(p.members) - 1; i >= 0; i-- {
-				sh.serve(p.members[i])
-			}
-		}
-		for _, s := range posted {
-			sh.look(s)
-		}
-		for _, d := range unpark {
-			sh.unpark(d)
-		}
-		for _, e := range endings {
-			for i := len(e.part.members) - 1; i >= 0; i-- {
-				s := e.part.members[i]
-				s.endAs(&e.ending)
-				sh.look(s)
-			}
-		}
-		clear(ready)
-		ready = ready[:0]
-		clear(posted)
-		clear(unpark)
-		clear(endings)
-
+		sh.do(&work)
 		sh.catchUp(max(time.Since(began), leastCatchUp))
 		if !sh.first.IsZero() {
 			roundSeconds.observe(time.Since(sh.first).Seconds())
 		}
 	}
+	sh.stop()
+}
+
+// await waits until there may be work, not at all if some is left, and sweeps when it is time to. It reports false when ctx ends.
+func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
+	if len(sh.again) > 0 {
+		select {
+		case now := <-tick:
+			sh.sweep(now)
+		case <-ctx.Done():
+			return false
+		default:
+		}
+		return true
+	}
+	select {
+	case <-sh.wakec:
+	case <-sh.gather.C:
+	case now := <-tick:
+		sh.sweep(now)
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// shardWork is what the queues of a shard held at the beginning of a round. Owned by run, which uses the slices in turn with the queues.
+type shardWork struct {
+	ready   []*part
+	posted  []*Subscription
+	drained []drained
+	endings []partEnding
+	asked   []func()
+}
+
+// take empties the queues into w. What is being gathered stays.
+func (sh *shard) take(w *shardWork) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !sh.gathersLocked() {
+		w.ready, sh.ready = sh.ready, w.ready[:0]
+	}
+	w.posted, sh.posted = sh.posted, w.posted[:0]
+	w.drained, sh.drained = sh.drained, w.drained[:0]
+	w.endings, sh.endings = sh.endings, w.endings[:0]
+	w.asked, sh.asked = sh.asked, nil
+}
+
+// do serves the subscriptions in w, and clears it.
+func (sh *shard) do(w *shardWork) {
+	for _, p := range w.ready {
+		p.queued.Store(false)
+		for i := len(p.members) - 1; i >= 0; i-- {
+			sh.serve(p.members[i])
+		}
+	}
+	for _, s := range w.posted {
+		sh.look(s)
+	}
+	for _, d := range w.drained {
+		sh.unpark(d)
+	}
+	for _, e := range w.endings {
+		for i := len(e.part.members) - 1; i >= 0; i-- {
+			s := e.part.members[i]
+			s.endAs(&e.ending)
+			sh.look(s)
+		}
+	}
+	clear(w.ready)
+	w.ready = w.ready[:0]
+	clear(w.posted)
+	clear(w.drained)
+	clear(w.endings)
 }
 
 // leastCatchUp is how long those that have more to send than fits into one batch are served in each round.

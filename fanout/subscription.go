@@ -172,6 +172,21 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	if progress == 0 || !r.Proof.holds(c.epoch, progress) {
 		return nil, ErrNotFresh
 	}
+	if err := c.placeLocked(s, r, progress); err != nil {
+		return nil, err
+	}
+	if s.group = c.groupLocked(r.Filter); s.group == nil {
+		return nil, ErrCostly
+	}
+	c.joinLocked(s, r.Gzip)
+	if s.skip > progress {
+		c.noteAheadLocked(s, r)
+	}
+	return s, nil
+}
+
+// placeLocked sets where a subscription begins, and what it is sent before that.
+func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 	s.began = max(progress, r.Proof.AsOf)
 	switch r.Start {
 	case FromNow:
@@ -186,37 +201,40 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 		case r.ResourceVersion >= progress:
 			s.skip = r.ResourceVersion
 		case c.history.inGap(r.ResourceVersion):
-			return nil, fmt.Errorf("%w: %d", ErrRelistGap, r.ResourceVersion)
+			return fmt.Errorf("%w: %d", ErrRelistGap, r.ResourceVersion)
 		case r.ResourceVersion < c.history.after:
-			return nil, fmt.Errorf("%w: %d, oldest %d", ErrExpired, r.ResourceVersion, c.history.after)
+			return fmt.Errorf("%w: %d, oldest %d", ErrExpired, r.ResourceVersion, c.history.after)
 		case c.history.undecidable(r.Filter, r.ResourceVersion):
-			return nil, ErrUndecidable
+			return ErrUndecidable
 		default:
 			s.prelude = prelude{replay: true, from: r.ResourceVersion, end: c.history.next}
 		}
 	}
-	if s.group = c.groupLocked(r.Filter); s.group == nil {
-		return nil, ErrCostly
-	}
+	return nil
+}
+
+// joinLocked makes a subscription a member of its group, from the group's next event on.
+func (c *Cache) joinLocked(s *Subscription, gzip bool) {
 	s.group.members++
-	if r.Gzip {
+	if gzip {
 		s.gzip = &gzipMember{}
 		s.group.gzip++
 	}
 	c.members++
 	s.cursor = s.group.tail.Load()
-	if s.skip > progress {
-		if c.ahead == nil {
-			c.ahead = make(map[*Subscription]uint64)
-		}
-		if r.Start != FromVersion {
-			c.ahead[s] = r.Proof.At
-			c.proveLocked(r.Proof)
-		} else {
-			c.ahead[s] = 0
-		}
+}
+
+// noteAheadLocked notes a subscription that begins ahead of the cache.
+func (c *Cache) noteAheadLocked(s *Subscription, r Request) {
+	if c.ahead == nil {
+		c.ahead = make(map[*Subscription]uint64)
 	}
-	return s, nil
+	if r.Start == FromVersion {
+		c.ahead[s] = 0
+		return
+	}
+	c.ahead[s] = r.Proof.At
+	c.proveLocked(r.Proof)
 }
 
 // groupLocked returns the group of a filter, a new one if need be; nil if that would be too much.

@@ -65,8 +65,8 @@ const (
 	fillTick = 500 * time.Millisecond
 )
 
-// laneWait is how long a request waits for a review and for what is asked of kube-apiserver about its resource before it is passed
-// through, and then for a lane that is being filled before it may be; see filling.
+// laneWait is how long a request waits for its review, and for what kube-apiserver says about its resource, before it is passed
+// through. Then it waits as long again for a lane that is being filled before it may be passed through; see filling.
 const laneWait = 10 * time.Second
 
 func newFilling() *filling {

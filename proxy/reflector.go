@@ -89,12 +89,12 @@ var (
 	errNoRoom = errors.New("memory is full")
 )
 
-// roomEvery is after how many bytes of a list memory is looked at: what a list may take within a second is more than what is left from where
-// memory is full to where the process is killed.
+// roomEvery is after how many bytes of a list memory is looked at. In a second, a list could take more memory than is left
+// between where memory counts as full and where the process is killed.
 const roomEvery = 1 << 20
 
-// room notes n bytes of a list that is being read, and returns errNoRoom if memory is full. A list that comes in place of what clients have
-// been shown needs as much again. To keep the clients without it would leave them with what is old, and to give both up makes room.
+// room notes n bytes of a list that is being read, and returns errNoRoom if memory is full. A relist needs as much memory again
+// as the cache has. Without it the clients would keep an old state, so the lane ends, which makes room.
 func (r *reflector) room(n int) error {
 	r.lane.filling.progress()
 	if r.unseen += n; r.unseen < roomEvery {

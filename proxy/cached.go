@@ -61,8 +61,11 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 		ctx:       s.ctx,
 		lanes:     newLanes(s.ctx, s.upstream, s.discovery, flusher, &s.opts.Lane, s.log),
 	}
-	c.fairness = newFairness(s.ctx, runtime.GOMAXPROCS(0))
-	c.fairness.waited = countSeatWait
+	c.fairness = newFairness(s.ctx, runtime.GOMAXPROCS(0), seatPurpose{
+		message: "this client's reads take more time than its share",
+		refused: readsRefused,
+		waited:  countSeatWait,
+	})
 	c.crds = newCRDWatcher(c.lanes, s.discovery, s.log)
 	c.aggregation = newAggregation(c.lanes, s.discovery, s.opts.Lane.CacheAggregatedGroups, s.log)
 	return c
@@ -237,7 +240,7 @@ func (c *cachedReads) serveFrom(ctx *fasthttp.RequestCtx, r *cachedRead) (served
 	if r.verb == "watch" {
 		return c.serveWatch(ctx, r), nil
 	}
-	r.seat = c.fairness.seat(ctx, r)
+	r.seat = c.seat(ctx, r)
 	defer r.seat.Give()
 	if r.verb == "list" {
 		served = c.serveList(ctx, r)
@@ -245,6 +248,16 @@ func (c *cachedReads) serveFrom(ctx *fasthttp.RequestCtx, r *cachedRead) (served
 		served = c.serveGet(ctx, r)
 	}
 	return served, r.seat.refused
+}
+
+// seat returns the seat in which r is answered, not yet taken.
+func (c *cachedReads) seat(ctx *fasthttp.RequestCtx, r *cachedRead) *seat {
+	conn := accepted(ctx.Conn())
+	limit := maxSeatWait
+	if r.timeout > 0 {
+		limit = max(1, r.timeout-time.Since(r.arrived))
+	}
+	return c.fairness.seat(flowOf(r.id, conn.RemoteAddr()), limit, func() bool { return hasLeft(tcpConn(conn)) }, r.arrival.end)
 }
 
 // cachedRead is a request that a lane may answer.

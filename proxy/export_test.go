@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"flag"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -55,7 +56,7 @@ func (s *Server) HoldSeats() (release func()) {
 	f := s.cached.fairness
 	var held []*seat
 	for i := range f.most {
-		held = append(held, &seat{fair: f, flow: flow{kind: kindFrontProxy, hash: uint64(i)}})
+		held = append(held, f.seat(flowOf(identity{kind: kindToken, token: strconv.Itoa(i)}, nil), time.Minute, nil, nil))
 		held[i].begin()
 	}
 	return func() {

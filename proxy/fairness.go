@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/valyala/fasthttp"
+	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -29,9 +29,9 @@ import (
 // Its methods may be called from any goroutine.
 type fairness struct {
 	// Immutable.
-	most, mostEach int                 // seats in all, and of one user
-	ctx            context.Context     // ends all waits
-	waited         func(time.Duration) // counts a wait; nil is nobody
+	most, mostEach int             // seats in all, and of one user
+	ctx            context.Context // ends all waits
+	purpose        seatPurpose
 
 	waits atomic.Int64 // how many seats are waited for; a copy, to be read without mu
 
@@ -55,7 +55,8 @@ type seatWait struct {
 }
 
 // flow tells users apart. A token counts for itself: kube-apiserver is not asked whose it is, and the pods of a DaemonSet, which share an
-// account and come back together, are many. On the insecure port, where everybody is the proxy itself, a connection does.
+// account and come back together, are many. On the insecure port, where everybody is the proxy itself, a connection does. Of anonymous
+// clients an address does.
 type flow struct {
 	kind identityKind
 	name string
@@ -68,6 +69,8 @@ func flowOf(id identity, from net.Addr) flow {
 	switch {
 	case id.user != nil:
 		return flow{name: id.user.name, kind: kindCertificate} // however it was shown
+	case id.kind == kindAnonymous:
+		return flow{kind: kindAnonymous, name: id.from.String()}
 	case id.kind == kindToken:
 		return flow{kind: kindToken, hash: maphash.String(flowSeed, id.token)}
 	}
@@ -92,33 +95,36 @@ const (
 	leftEvery = time.Second
 )
 
+// seatPurpose says what seats are for, to clients and to metrics. Its fields may be nil.
+type seatPurpose struct {
+	message string              // tells a client that is refused why
+	refused *metrics.Counter    // counts those
+	waited  func(time.Duration) // counts a wait
+}
+
 // newFairness returns a fairness for so many processors, which ends all waits when ctx ends.
-func newFairness(ctx context.Context, processors int) *fairness {
+func newFairness(ctx context.Context, processors int, purpose seatPurpose) *fairness {
 	most := max(2, processors)
-	return &fairness{most: most, mostEach: most - 1, ctx: ctx, users: make(map[flow]*fairUser)}
+	return &fairness{most: most, mostEach: most - 1, ctx: ctx, purpose: purpose, users: make(map[flow]*fairUser)}
 }
 
 // seat is one read's. Its methods are for one goroutine at a time.
 type seat struct {
-	fair    *fairness
-	flow    flow
-	arrival *arrival      // ends when it waits; nil is none
-	left    func() bool   // reports whether the client is gone
-	limit   time.Duration // for how long it may wait to begin
+	fair  *fairness
+	flow  flow
+	waits func()        // called when it begins to wait; nil is nothing
+	left  func() bool   // reports whether the client is gone
+	limit time.Duration // for how long it may wait to begin
 
 	refused *metav1.Status // why it may not begin
 	user    *fairUser      // while it is held
 	since   time.Time      // when it was taken
 }
 
-// seat returns the seat, not yet taken, of the read of ctx.
-func (f *fairness) seat(ctx *fasthttp.RequestCtx, r *cachedRead) *seat {
-	conn := accepted(ctx.Conn())
-	limit := maxSeatWait
-	if r.timeout > 0 {
-		limit = min(limit, max(1, r.timeout-time.Since(r.arrived)))
-	}
-	return &seat{fair: f, flow: flowOf(r.id, conn.RemoteAddr()), arrival: r.arrival, limit: limit, left: func() bool { return hasLeft(tcpConn(conn)) }}
+// seat returns a seat, not yet taken, of a user. Its work waits for at most limit, and maxSeatWait, to begin, until left
+// reports true. It calls waits when it begins to wait. waits and left may be nil.
+func (f *fairness) seat(of flow, limit time.Duration, left func() bool, waits func()) *seat {
+	return &seat{fair: f, flow: of, waits: waits, limit: min(limit, maxSeatWait), left: left}
 }
 
 var (
@@ -133,9 +139,11 @@ func (s *seat) begin() bool {
 	case nil:
 		return true
 	case errSeatRefused:
-		readsRefused.Inc()
+		if c := s.fair.purpose.refused; c != nil {
+			c.Inc()
+		}
 	}
-	s.refused = tooManyRequests("this client's reads take more time than its share")
+	s.refused = tooManyRequests(s.fair.purpose.message)
 	return false
 }
 
@@ -168,11 +176,13 @@ func (s *seat) take(most int, limit time.Duration, left func() bool) error {
 	f.admitLocked()
 	f.mu.Unlock()
 
-	s.arrival.end()
+	if s.waits != nil {
+		s.waits()
+	}
 	began := time.Now()
 	err := s.await(w, limit, left)
-	if f.waited != nil {
-		f.waited(time.Since(began))
+	if waited := f.purpose.waited; waited != nil {
+		waited(time.Since(began))
 	}
 	if err != nil && !f.withdraw(u, w) {
 		f.release(u) // it was granted at the same moment

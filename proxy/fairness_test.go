@@ -37,7 +37,7 @@ func TestFairnessBetweenUsers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			f := newFairness(ctx, processors)
+			f := newFairness(ctx, processors, seatPurpose{})
 			var loops sync.WaitGroup
 			var stop atomic.Bool
 			for _, name := range []string{"a", "c"} { // together they have all seats
@@ -85,7 +85,7 @@ func TestFairnessBetweenUsers(t *testing.T) {
 // One user never has all seats: another's read begins at once.
 func TestFairnessLeavesASeat(t *testing.T) {
 	for _, processors := range []int{1, 2, 8} {
-		f := newFairness(t.Context(), processors)
+		f := newFairness(t.Context(), processors, seatPurpose{})
 		for range f.mostEach {
 			if s := f.of("a"); !s.begin() {
 				t.Fatal("refused")
@@ -107,7 +107,7 @@ func TestFairnessLeavesASeat(t *testing.T) {
 func TestFairnessWithinAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const long = 5
-		f := newFairness(t.Context(), 1)
+		f := newFairness(t.Context(), 1, seatPurpose{})
 		var lists sync.WaitGroup
 		for range long {
 			lists.Go(func() {
@@ -134,7 +134,7 @@ func TestFairnessBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		f := newFairness(ctx, 1)
+		f := newFairness(ctx, 1, seatPurpose{})
 		holder := f.of("a")
 		holder.begin()
 		var waiting sync.WaitGroup
@@ -201,7 +201,7 @@ func TestFairnessBounds(t *testing.T) {
 
 // Whatever many users do at the same time, no more seats are held than there are, no user has more than its part, and all get theirs.
 func TestFairnessAtRandom(t *testing.T) {
-	f := newFairness(t.Context(), 3)
+	f := newFairness(t.Context(), 3, seatPurpose{})
 	var mu sync.Mutex
 	held, all := make(map[string]int), 0
 	var users sync.WaitGroup
@@ -260,7 +260,7 @@ func TestFlowOf(t *testing.T) {
 
 // pieces changes no byte.
 func TestPieces(t *testing.T) {
-	s := newFairness(t.Context(), 2).of("a")
+	s := newFairness(t.Context(), 2, seatPurpose{}).of("a")
 	for _, sizes := range [][]int{{}, {0}, {1, 2, 3}, {piece}, {piece + 1, 5}, {3*piece + 7, 0, 1}} {
 		var parts [][]byte
 		for _, n := range sizes {
@@ -284,7 +284,7 @@ func TestPieces(t *testing.T) {
 
 // Seat is what a read pays that need not wait.
 func BenchmarkSeat(b *testing.B) {
-	f := newFairness(b.Context(), 2)
+	f := newFairness(b.Context(), 2, seatPurpose{})
 	id := identity{kind: kindToken, token: string(bytes.Repeat([]byte("t"), 900))}
 	from := &net.TCPAddr{Port: 1}
 	for b.Loop() {

@@ -33,7 +33,10 @@ type longRequests struct {
 }
 
 func newLongRequests(ctx context.Context, auth *authorizer) *longRequests {
-	return &longRequests{ctx: ctx, auth: auth, turns: newFairness(ctx, mostLong)}
+	return &longRequests{ctx: ctx, auth: auth, turns: newFairness(ctx, mostLong, seatPurpose{
+		message: "too many requests with long selectors wait",
+		refused: rejectedLong,
+	})}
 }
 
 // admit waits until a request of id may be sent. The caller calls sent once kube-apiserver has begun to answer, or will
@@ -51,15 +54,11 @@ func (l *longRequests) admit(ctx *fasthttp.RequestCtx, id identity) (sent func()
 		}
 	}
 	conn := accepted(ctx.Conn())
-	turn := &seat{fair: l.turns, flow: flowOf(id, conn.RemoteAddr())}
-	if id.kind == kindAnonymous {
-		turn.flow = flow{kind: kindAnonymous, name: id.from.String()}
-	}
+	turn := l.turns.seat(flowOf(id, conn.RemoteAddr()), longWait, func() bool { return hasLeft(tcpConn(conn)) }, nil)
 	longWaiting.Add(1)
 	defer longWaiting.Add(-1)
-	if turn.take(maxSeatWaits, longWait, func() bool { return hasLeft(tcpConn(conn)) }) != nil {
-		rejectedLong.Inc()
-		return nil, tooManyRequests("too many requests with long selectors wait")
+	if !turn.begin() {
+		return nil, turn.refused
 	}
 	return turn.Give, nil
 }

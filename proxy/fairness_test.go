@@ -134,7 +134,7 @@ func TestFairnessBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		f := newFairness(ctx, 1, seatPurpose{})
+		f := newFairness(ctx, 1, seatPurpose{refused: readsRefused})
 		holder := f.of("a")
 		holder.begin()
 		var waiting sync.WaitGroup

@@ -61,8 +61,6 @@ type apiService struct {
 	object *framing.Object
 }
 
-var apiServicesResource = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
-
 // server says who answers the requests of an API version, behind kube-apiserver's address.
 type server int
 
@@ -209,72 +207,3 @@ func (a *aggregation) forgetServices() bool {
 }
 
 // The lanes' part: which versions another server answers.
-
-// outsource makes remote the versions that another server answers for. Lanes of those that are new stop at once, with their clients'
-// watches; those that are back may have lanes after settleTime.
-func (ls *lanes) outsource(remote map[schema.GroupVersion]bool) (taken, back []schema.GroupVersion) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for gv := range remote {
-		if until, known := ls.aggregated[gv]; !known || !until.IsZero() {
-			taken = append(taken, gv)
-			ls.aggregated[gv] = time.Time{}
-		}
-	}
-	for gv, until := range ls.aggregated {
-		if until.IsZero() && !remote[gv] {
-			back = append(back, gv)
-			ls.aggregated[gv] = time.Now().Add(settleTime)
-		}
-	}
-	for key, l := range ls.byKey {
-		if remote[key.gvr.GroupVersion()] {
-			l.log.Info("Stopped lane, an aggregated API server answers for the resource")
-			l.outdated.Store(true)
-			ls.stopLocked(l)
-			l.cache.Close(fanout.Ending{Reason: fanout.Redefined})
-		}
-	}
-	return taken, back
-}
-
-// outsourcedLocked reports whether another server answers for the version, or did until just now.
-func (ls *lanes) outsourcedLocked(gv schema.GroupVersion) bool {
-	until, known := ls.aggregated[gv]
-	if known && !until.IsZero() && !time.Now().Before(until) {
-		delete(ls.aggregated, gv)
-		known = false
-	}
-	return known
-}
-
-// outsourced is outsourcedLocked.
-func (ls *lanes) outsourced(gv schema.GroupVersion) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return ls.outsourcedLocked(gv)
-}
-
-// inUse reports whether there are lanes other than those that say how others are to be served.
-func (ls *lanes) inUse() bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for key := range ls.byKey {
-		if key.gvr != apiServicesResource && key.gvr != crdResource {
-			return true
-		}
-	}
-	return false
-}
-
-// startedVersion reports whether there are lanes of a version.
-func (ls *lanes) startedVersion(gv schema.GroupVersion) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for key := range ls.byKey {
-		if key.gvr.GroupVersion() == gv {
-			return true
-		}
-	}
-	return false
-}

@@ -1,6 +1,10 @@
 package proxy
 
-import "strings"
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
 
 // builtIn reports whether kube-apiserver has the group compiled in; see ownGroups. "extensions" is gone since Kubernetes 1.22.
 func builtIn(group string) bool {
@@ -27,3 +31,9 @@ var ownGroups = func() map[string]bool {
 
 // mayBeCustom reports whether a resource of the group may have a CustomResourceDefinition.
 func mayBeCustom(group string) bool { return strings.Contains(group, ".") && !ownGroups[group] }
+
+// The resources that say what other resources there are, and who answers for them.
+var (
+	crdResource         = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	apiServicesResource = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+)

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -55,18 +54,6 @@ func newCRDWatcher(ls *lanes, discovery *discovery, log *slog.Logger) *crdWatche
 		failed: w.unknown, needed: ls.sweepDefinitions, forget: ls.undefine}
 	return w
 }
-
-var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-
-const (
-	// settleTime is how long after a change of a definition all kube-apiservers serve the new one. They wait as long
-	// for each other (customresource_handler.go, serveResource).
-	settleTime = 2 * time.Second
-	// doubtTime and doubtfulFor bound when a watch can have begun on the old storage after all, and how long it can last there:
-	// kube-apiserver waits for requests under way for at most twice its --request-timeout, 2 minutes.
-	doubtTime   = 10 * time.Second
-	doubtfulFor = 3 * time.Minute
-)
 
 // of returns the definition of a resource that exists, nil if it has none or definitions can't be read. ok is false if the
 // request is to be passed through: upstream does not serve the version yet, or at all. If wait is true, of waits until
@@ -181,66 +168,3 @@ func (w *crdWatcher) read(o *framing.Object) *definition {
 }
 
 // The lanes' part: which definition each custom resource has, and which lanes are of another.
-
-// definition returns the definition that a resource has. kept is false if it is not kept up to date.
-func (ls *lanes) definition(gr schema.GroupResource) (def *definition, kept bool) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	def, kept = ls.defined[gr]
-	return def, kept
-}
-
-// definitions returns all that are kept; nil are those that do not exist.
-func (ls *lanes) definitions() map[schema.GroupResource]*definition {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return maps.Clone(ls.defined)
-}
-
-// redefine makes def the definition of a resource. Lanes of another are left to their clients until upstream ends their watches, or
-// settleTime has passed, and to nobody else.
-func (ls *lanes) redefine(gr schema.GroupResource, def *definition) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.defined[gr] = def
-	for _, l := range ls.byKey {
-		if l.gvr.GroupResource() == gr && l.info.definition != def {
-			l.outdated.Store(true)
-			time.AfterFunc(settleTime, l.stop)
-		}
-	}
-}
-
-// sweepDefinitions forgets the definitions that are gone for good, and reports whether there are lanes of others.
-func (ls *lanes) sweepDefinitions() (needed bool) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for _, l := range ls.byKey {
-		needed = needed || mayBeCustom(l.gvr.Group)
-	}
-	for gr, def := range ls.defined {
-		if def != nil && def.gone && time.Since(def.settled) > settleTime {
-			delete(ls.defined, gr)
-		}
-	}
-	return needed
-}
-
-// undefine forgets all definitions, unless there are lanes of custom resources; it reports whether it did.
-func (ls *lanes) undefine() bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for _, l := range ls.byKey {
-		if mayBeCustom(l.gvr.Group) {
-			return false
-		}
-	}
-	clear(ls.defined)
-	return true
-}
-
-// doubtful reports whether a watch that upstream has ended properly may have been one of an earlier definition.
-func (l *lane) doubtful(began time.Time) bool {
-	def := l.info.definition
-	return def != nil && began.Before(def.seen.Add(doubtTime)) && time.Since(began) < doubtfulFor
-}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/valyala/fasthttp"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -17,8 +18,8 @@ func TestAdmission(t *testing.T) {
 	m := &memory{limit: 100, shed: func() int { return 0 }, log: slog.New(slog.DiscardHandler)}
 	opts := NewOptions()
 	opts.MaxWatches, opts.MaxWatchesPerUser = 4, 2
-	owners := fakeOwners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
-	a := newAdmission(&opts, m, authorizerOf(&fakeUpstream{answer: owners.answer}), slog.New(slog.DiscardHandler))
+	owners := proxytest.Owners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
+	a := newAdmission(&opts, m, admissionAuthorizer(&proxytest.FakeUpstream[identity]{Answer: admissionAnswer(owners)}), slog.New(slog.DiscardHandler))
 	begin := func(id identity, uri, wantRefused string) *watchSlot {
 		t.Helper()
 		var ctx fasthttp.RequestCtx
@@ -83,7 +84,7 @@ func TestAdmissionTokens(t *testing.T) {
 		return identity{kind: kindToken, token: "h." + payload + "." + signature}
 	}
 	const robot, other = "system:serviceaccount:a:robot", "system:serviceaccount:a:other"
-	owners := make(fakeOwners)
+	owners := make(proxytest.Owners)
 	var robots []identity
 	for i := range 5 * most {
 		id := jwt(robot, fmt.Sprint("good", i))
@@ -97,8 +98,8 @@ func TestAdmissionTokens(t *testing.T) {
 
 	opts := NewOptions()
 	opts.MaxWatchesPerUser = most
-	up := &fakeUpstream{answer: owners.answer}
-	a := newAdmission(&opts, &memory{}, authorizerOf(up), slog.New(slog.DiscardHandler))
+	up := &proxytest.FakeUpstream[identity]{Answer: admissionAnswer(owners)}
+	a := newAdmission(&opts, &memory{}, admissionAuthorizer(up), slog.New(slog.DiscardHandler))
 	var ctx fasthttp.RequestCtx
 	ctx.Request.SetRequestURI("/api/v1/pods?watch=1")
 	begin := func(id identity) (*watchSlot, *metav1.Status) { return a.begin(t.Context(), &ctx, id, nil) }
@@ -108,8 +109,8 @@ func TestAdmissionTokens(t *testing.T) {
 		if _, st := begin(id); st == nil {
 			served++
 		}
-		if i == most-1 && up.count() != 0 {
-			t.Errorf("%d questions for %d watches of a user who may have as many", up.count(), most)
+		if i == most-1 && up.Count() != 0 {
+			t.Errorf("%d questions for %d watches of a user who may have as many", up.Count(), most)
 		}
 	}
 	if served < most || served > 2*most {
@@ -138,4 +139,17 @@ func TestAdmissionTokens(t *testing.T) {
 	if _, st := begin(honest); st != nil {
 		t.Errorf("refused where watches have ended: %v", st.Message)
 	}
+}
+
+// admissionAnswer is o's answer to whoever brings a token.
+func admissionAnswer(o proxytest.Owners) func(identity, string, []byte) (int, string, error) {
+	return func(id identity, path string, body []byte) (int, string, error) {
+		return o.Answer(id.token, path, body)
+	}
+}
+
+// admissionAuthorizer returns an authorizer with the default options.
+func admissionAuthorizer(upstream doer) *authorizer {
+	opts := NewOptions()
+	return newAuthorizer(upstream, newKnownTokens(), &opts.Auth, false, slog.New(slog.DiscardHandler))
 }

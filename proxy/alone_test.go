@@ -20,21 +20,21 @@ func TestAloneReads(t *testing.T) {
 				t.Errorf("%s passes alone: %t, want %t", gvr, got, want)
 			}
 		}
-		f(pods, true)
-		f(pods, true)
-		f(foos, true)
-		a.give(pods)
-		f(pods, true)
-		f(pods, false)
-		a.give(pods)
-		f(pods, false) // the crowd
-		f(foos, true)
+		f(alonePods, true)
+		f(alonePods, true)
+		f(aloneFoos, true)
+		a.give(alonePods)
+		f(alonePods, true)
+		f(alonePods, false)
+		a.give(alonePods)
+		f(alonePods, false) // the crowd
+		f(aloneFoos, true)
 		time.Sleep(crowd)
-		f(pods, true)
-		f(pods, false)
+		f(alonePods, true)
+		f(alonePods, false)
 
 		none := newAloneReads(0)
-		if none.take(pods, time.Now()) {
+		if none.take(alonePods, time.Now()) {
 			t.Error("one of none passes alone")
 		}
 	})
@@ -46,19 +46,19 @@ func TestAloneUnfollowed(t *testing.T) {
 		a := newAloneReads(2)
 		f := func(want bool) {
 			t.Helper()
-			if got := a.unfollowed(pods); got != want {
+			if got := a.unfollowed(alonePods); got != want {
 				t.Errorf("unfollowed: %t, want %t", got, want)
 			}
 		}
 		f(false)
-		a.noteUnfollowed(pods)
+		a.noteUnfollowed(alonePods)
 		f(true)
 		time.Sleep(unfollowedFor)
 		f(false)
-		a.noteUnfollowed(pods)
-		a.noteFollowed(pods)
+		a.noteUnfollowed(alonePods)
+		a.noteFollowed(alonePods)
 		f(false)
-		a.noteFollowed(foos)
+		a.noteFollowed(aloneFoos)
 	})
 }
 
@@ -66,7 +66,7 @@ func TestAloneUnfollowed(t *testing.T) {
 func TestAloneReadsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAloneReads(1)
-		if !a.take(pods, time.Now()) {
+		if !a.take(alonePods, time.Now()) {
 			t.Fatal("the first read does not pass")
 		}
 		named := func(i int) schema.GroupVersionResource {
@@ -87,9 +87,14 @@ func TestAloneReadsBounded(t *testing.T) {
 		if !a.take(named(-1), time.Now()) {
 			t.Error("nothing was forgotten")
 		}
-		if a.take(pods, time.Now()) {
+		if a.take(alonePods, time.Now()) {
 			t.Error("a read under way was forgotten")
 		}
-		a.give(pods)
+		a.give(alonePods)
 	})
 }
+
+var (
+	alonePods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	aloneFoos = schema.GroupVersionResource{Group: "ex.io", Version: "v1", Resource: "foos"}
+)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // errFull is what a full disk says.
@@ -20,7 +21,7 @@ func full(p []byte) (int, error) { return 7, errFull }
 func TestAuditModes(t *testing.T) {
 	for _, mode := range auditModes {
 		synctest.Test(t, func(t *testing.T) {
-			a, f, _ := newTestAudit(fakeOwners{"t": "jane"})
+			a, f, _ := newTestAudit(proxytest.Owners{"t": "jane"})
 			a.mode = mode
 			go a.run()
 			lines := func() int {
@@ -30,7 +31,7 @@ func TestAuditModes(t *testing.T) {
 			}
 
 			// With a file that works, a line is there before served returns, or in batch mode soon after.
-			ctx, r := readOf(t, byToken("t"), "/api/v1/pods", "Authorization: Bearer t")
+			ctx, r := readOf(t, ofToken("t"), "/api/v1/pods", "Authorization: Bearer t")
 			writeStatus(ctx, notFound(r.request.gvr, "x"))
 			a.served(ctx, r)
 			if mode != AuditBatch && lines() != 1 {
@@ -46,7 +47,7 @@ func TestAuditModes(t *testing.T) {
 			dropped := auditDropped.Get()
 			a.served(ctx, r)
 			began, refused := a.watchBegan(ctx, r, "id")
-			passed, notPassed := a.passing(ctx, byCertificate("joe"))
+			passed, notPassed := a.passing(ctx, ofCertificate("joe"))
 			synctest.Wait()
 			strict := mode == AuditBlockingStrict
 			if fails := ctx.Response.StatusCode() == 500 && refused != nil && notPassed != nil && began == nil && passed == nil; fails != strict {
@@ -86,7 +87,7 @@ func TestAuditHangs(t *testing.T) {
 			go a.run()
 			stuck := make(chan struct{})
 			f.set(func(p []byte) (int, error) { <-stuck; return len(p), nil })
-			ctx, r := readOf(t, byCertificate("jane"), "/api/v1/pods")
+			ctx, r := readOf(t, ofCertificate("jane"), "/api/v1/pods")
 			go a.served(ctx, r)
 			synctest.Wait()
 			a.close()
@@ -106,9 +107,9 @@ func TestAuditPassed(t *testing.T) {
 		a.mode = AuditBlockingStrict
 		go a.run()
 		defer a.close()
-		jane := byCertificate("jane", "g")
+		jane := ofCertificate("jane", "g")
 		asJoe := identity{kind: kindCertificate, user: &userInfo{name: "joe", groups: []string{"h"}}, by: jane.user}
-		ctx := mustRead(t, "/api/v1/namespaces/a/pods/x/exec?command=sh")
+		ctx := proxytest.MustRead(t, "/api/v1/namespaces/a/pods/x/exec?command=sh")
 		next := func(want ...string) {
 			t.Helper()
 			var line struct {
@@ -166,8 +167,8 @@ func TestAuditPassed(t *testing.T) {
 			t.Errorf("got %s", text)
 		}
 
-		for _, id := range []identity{{}, {kind: kindOwn}, byToken("t")} {
-			ctx := mustRead(t, "/api/v1/pods")
+		for _, id := range []identity{{}, {kind: kindOwn}, ofToken("t")} {
+			ctx := proxytest.MustRead(t, "/api/v1/pods")
 			if p, refused := a.passing(ctx, id); p != nil || refused != nil || len(ctx.Request.Header.Peek("Audit-Id")) > 0 {
 				t.Errorf("%s is written down", id)
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // auditFile is where a test's audit log writes.
@@ -52,10 +53,27 @@ func (f *auditFile) set(fail func(p []byte) (int, error)) {
 	f.fail = fail
 }
 
+// auditOwners is o's answer to whoever brings a token, and to the proxy itself.
+func auditOwners(o proxytest.Owners) func(identity, string, []byte) (int, string, error) {
+	return func(id identity, path string, body []byte) (int, string, error) {
+		if id.kind == kindOwn {
+			id.token = "own"
+		}
+		return o.Answer(id.token, path, body)
+	}
+}
+
+// ofToken and ofCertificate are identities of clients.
+func ofToken(token string) identity { return identity{kind: kindToken, token: token} }
+
+func ofCertificate(name string, groups ...string) identity {
+	return identity{kind: kindCertificate, user: &userInfo{name: name, groups: groups}}
+}
+
 // newTestAudit returns an audit log that runs, and its file and log.
-func newTestAudit(says fakeOwners) (a *auditLog, f *auditFile, log *bytes.Buffer) {
+func newTestAudit(says proxytest.Owners) (a *auditLog, f *auditFile, log *bytes.Buffer) {
 	f, log = &auditFile{}, &bytes.Buffer{}
-	up := &fakeUpstream{answer: says.answer}
+	up := &proxytest.FakeUpstream[identity]{Answer: auditOwners(says)}
 	a = &auditLog{out: f, owners: newOwners(up, newReviewQueue(newKnownTokens()), answerTTL), log: slog.New(slog.NewTextHandler(log, nil)),
 		wake: make(chan struct{}, 1), donec: make(chan struct{})}
 	return a, f, log
@@ -64,7 +82,7 @@ func newTestAudit(says fakeOwners) (a *auditLog, f *auditFile, log *bytes.Buffer
 // readOf returns what is served from a cache for a request line.
 func readOf(t testing.TB, id identity, line string, headers ...string) (*fasthttp.RequestCtx, auditedRead) {
 	t.Helper()
-	ctx, err := read(line, headers...)
+	ctx, err := proxytest.ReadRequest(line, headers...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +96,7 @@ func readOf(t testing.TB, id identity, line string, headers ...string) (*fasthtt
 // TestAuditForm: the form of each line, in which kube-apiserver writes the same (proxy/e2e compares them).
 func TestAuditForm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, f, _ := newTestAudit(fakeOwners{"t": "jane", "old": "404", "own": "system:serviceaccount:w:w"})
+		a, f, _ := newTestAudit(proxytest.Owners{"t": "jane", "old": "404", "own": "system:serviceaccount:w:w"})
 		go a.run()
 		const when = `"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z","stageTimestamp":"2000-01-01T00:00:00.000000Z"`
 		const user = `"user":{"username":"jane","uid":"u","groups":["g"],"extra":{"k":["v"]}}`
@@ -92,7 +110,7 @@ func TestAuditForm(t *testing.T) {
 			}
 		}
 
-		ctx, r := readOf(t, byToken("t"), "/api/v1/namespaces/a/pods?limit=5&labelSelector=a%3Db", "Authorization: Bearer t", "User-Agent: x<y",
+		ctx, r := readOf(t, ofToken("t"), "/api/v1/namespaces/a/pods?limit=5&labelSelector=a%3Db", "Authorization: Bearer t", "User-Agent: x<y",
 			"X-Forwarded-For: 10.0.0.1, junk, 10.0.0.2", "X-Real-Ip: 10.0.0.3")
 		ctx.Response.Header.Set("Audit-Id", "one")
 		r.decision.reason = unique.Make(`RBAC: allowed by ClusterRoleBinding "x" of ClusterRole "y" to Group "<z>"`)
@@ -111,7 +129,7 @@ func TestAuditForm(t *testing.T) {
 			`"responseStatus":{"metadata":{},"status":"Failure","message":"deployments.apps \"x\" not found","reason":"NotFound","details":{"name":"x","group":"apps","kind":"deployments"},"code":404},` +
 			when + `,"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}`)
 
-		ctx, r = readOf(t, byToken("old"), "/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dp")
+		ctx, r = readOf(t, ofToken("old"), "/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dp")
 		r.decision.reason = unique.Make("why it may")
 		event, _ := a.watchBegan(ctx, r, "three")
 		const watch = `"requestURI":"/api/v1/pods?watch=1\u0026fieldSelector=metadata.name%3Dp","verb":"watch","user":{},"sourceIPs":["0.0.0.0"],` +
@@ -127,7 +145,7 @@ func TestAuditForm(t *testing.T) {
 		next(ended + `"watchfan.io/ended-because":"` + string(fanout.Gone) + `",` + old)
 
 		ctx, r = readOf(t, identity{kind: kindOwn}, "/api/v1/pods")
-		r.decision = authorizerOf(nil).authorize(t.Context(), r.id, r.request)
+		r.decision = newAuthorizer(nil, newKnownTokens(), &AuthOptions{}, false, slog.New(slog.DiscardHandler)).authorize(t.Context(), r.id, r.request)
 		a.served(ctx, r)
 		a.close()
 		if line := f.b.String(); !strings.Contains(line, `"username":"system:serviceaccount:w:w"`) || !strings.Contains(line, `/reason":"the proxy's own identity, whose rights`) || !f.closed {
@@ -151,7 +169,7 @@ func TestAuditRefused(t *testing.T) {
 		defer a.close()
 		g := func(method, target, want string) {
 			t.Helper()
-			ctx := mustRead(t, "/")
+			ctx := proxytest.MustRead(t, "/")
 			ctx.Request.Header.SetMethod(method)
 			ctx.Request.Header.SetRequestURI(target)
 			ctx.Request.Header.Set("Authorization", "Basic c2VjcmV0")
@@ -208,7 +226,7 @@ func TestAuditFallsBehind(t *testing.T) {
 		stuck := make(chan struct{})
 		f.set(func(p []byte) (int, error) { <-stuck; return len(p), nil })
 		dropped := auditDropped.Get()
-		ctx, r := readOf(t, byCertificate("jane"), "/api/v1/pods", "User-Agent: "+strings.Repeat("u", 3<<10))
+		ctx, r := readOf(t, ofCertificate("jane"), "/api/v1/pods", "User-Agent: "+strings.Repeat("u", 3<<10))
 		n := 0
 		for ; auditDropped.Get() == dropped; n++ {
 			a.served(ctx, r)
@@ -263,7 +281,7 @@ func TestAuditClose(t *testing.T) {
 		go a.run()
 		stuck := make(chan struct{})
 		f.set(func(p []byte) (int, error) { <-stuck; return len(p), nil })
-		ctx, r := readOf(t, byCertificate("jane"), "/api/v1/pods")
+		ctx, r := readOf(t, ofCertificate("jane"), "/api/v1/pods")
 		a.served(ctx, r)
 		begin := time.Now()
 		a.close()
@@ -346,11 +364,11 @@ func BenchmarkAudit(b *testing.B) {
 	for _, c := range []struct {
 		on bool
 		id identity
-	}{{false, byCertificate("jane")}, {true, byCertificate("jane")}, {true, byToken(strings.Repeat("t", 1000))}} {
+	}{{false, ofCertificate("jane")}, {true, ofCertificate("jane")}, {true, ofToken(strings.Repeat("t", 1000))}} {
 		b.Run(fmt.Sprintf("on=%t/identity=%s", c.on, c.id), func(b *testing.B) {
 			var a *auditLog
 			if c.on {
-				a, _, _ = newTestAudit(fakeOwners{c.id.token: "jane"})
+				a, _, _ = newTestAudit(proxytest.Owners{c.id.token: "jane"})
 				a.owners.ttl = time.Hour
 			}
 			ctx, r := readOf(b, c.id, "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef", "Authorization: Bearer x")
@@ -371,7 +389,7 @@ func BenchmarkAudit(b *testing.B) {
 	}
 	b.Run("write", func(b *testing.B) {
 		a, _, _ := newTestAudit(nil)
-		ctx, r := readOf(b, byCertificate("jane"), "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef")
+		ctx, r := readOf(b, ofCertificate("jane"), "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef")
 		r.decision.reason = unique.Make(`RBAC: allowed by ClusterRoleBinding "system:node-proxier" of ClusterRole "system:node-proxier" to User "jane"`)
 		e := a.read(ctx, r, "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
 		b.ReportAllocs()

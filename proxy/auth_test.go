@@ -16,13 +16,14 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/option"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // The attributes are those kube-apiserver authorizes by.
 func TestReviewAttributes(t *testing.T) {
 	f := func(line, want string) {
 		t.Helper()
-		_, review := reviewFor(identity{kind: kindToken, token: "t"}, attributesOf(mustParse(t, line)))
+		_, review := reviewFor(identity{kind: kindToken, token: "t"}, attributesOf(proxytest.MustParse(t, parseRequest, line)))
 		var got struct {
 			APIVersion, Kind string
 			Spec             struct{ ResourceAttributes json.RawMessage }
@@ -96,8 +97,8 @@ func authorizerOf(upstream doer) *authorizer {
 	return newAuthorizer(upstream, newKnownTokens(), &opts, false, slog.New(slog.DiscardHandler))
 }
 
-func newTestAuthorizer(r fakeReviews) (*authorizer, *fakeUpstream) {
-	up := &fakeUpstream{answer: r.answer}
+func newTestAuthorizer(r fakeReviews) (*authorizer, *proxytest.FakeUpstream[identity]) {
+	up := &proxytest.FakeUpstream[identity]{Answer: r.answer}
 	return authorizerOf(up), up
 }
 
@@ -108,7 +109,7 @@ func (a *authorizer) allowed(ctx context.Context, id identity, req *request) boo
 
 func TestAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		list := mustParse(t, "/api/v1/pods")
+		list := proxytest.MustParse(t, parseRequest, "/api/v1/pods")
 		for answer, want := range map[string]bool{
 			"yes": true, "no": false, "contradictory": false, "no status": false, "garbage": false, "other kind": false, "unreachable": false,
 			"401": false, "403": false, "404": false, "422": false, "429": false, "500": false, "301": false,
@@ -119,7 +120,7 @@ func TestAllowed(t *testing.T) {
 			}
 		}
 		a, up := newTestAuthorizer(fakeReviews{})
-		if !a.allowed(t.Context(), identity{kind: kindOwn}, list) || up.count() != 0 {
+		if !a.allowed(t.Context(), identity{kind: kindOwn}, list) || up.Count() != 0 {
 			t.Error("own identity: not allowed, or asked")
 		}
 		if a.allowed(t.Context(), identity{}, list) {
@@ -132,7 +133,7 @@ func TestAllowed(t *testing.T) {
 func TestReasons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := defaultAuthOptions()
-		list := mustParse(t, "/api/v1/pods")
+		list := proxytest.MustParse(t, parseRequest, "/api/v1/pods")
 		long := strings.Repeat("é", maxReviewBytes/8)
 		for reason, want := range map[string]string{
 			`,"reason":"RBAC: allowed by RoleBinding \"b/a\" of Role \"r\" to User \"j\u00fcrgen\""`: `RBAC: allowed by RoleBinding "b/a" of Role "r" to User "jürgen"`,
@@ -143,7 +144,7 @@ func TestReasons(t *testing.T) {
 			for kind, id := range map[string]identity{"SelfSubjectAccessReview": byToken("t"), "SubjectAccessReview": byCertificate("jane")} {
 				for allowed, v := range map[string]verdict{"true": verdictYes, "false": verdictNo} {
 					for _, reasons := range []bool{false, true} {
-						a := newAuthorizer(&fakeUpstream{answer: func(identity, string, []byte) (int, string, error) {
+						a := newAuthorizer(&proxytest.FakeUpstream[identity]{Answer: func(identity, string, []byte) (int, string, error) {
 							return 201, `{"kind":"` + kind + `","status":{"allowed":` + allowed + reason + `}}`, nil
 						}}, newKnownTokens(), &opts, reasons, slog.New(slog.DiscardHandler))
 						for range 2 {
@@ -161,7 +162,7 @@ func TestReasons(t *testing.T) {
 
 // slowUpstream takes a millisecond for an answer, and counts how many it is at.
 type slowUpstream struct {
-	fakeUpstream
+	proxytest.FakeUpstream[identity]
 	now, most atomic.Int64
 }
 
@@ -171,7 +172,7 @@ func (u *slowUpstream) DoAs(id identity, req *http.Request) (*http.Response, err
 	for most := u.most.Load(); n > most && !u.most.CompareAndSwap(most, n); most = u.most.Load() {
 	}
 	time.Sleep(time.Millisecond)
-	return u.fakeUpstream.DoAs(id, req)
+	return u.FakeUpstream.DoAs(id, req)
 }
 
 // However many ask at once, kube-apiserver is asked about a few at a time, and all get their answers.
@@ -181,9 +182,9 @@ func TestReviewsAtOnce(t *testing.T) {
 		for i := range 10 * maxReviews {
 			reviews[fmt.Sprint(i)] = "yes"
 		}
-		up := &slowUpstream{fakeUpstream: fakeUpstream{answer: reviews.answer}}
+		up := &slowUpstream{FakeUpstream: proxytest.FakeUpstream[identity]{Answer: reviews.answer}}
 		a := authorizerOf(up)
-		list := mustParse(t, "/api/v1/pods")
+		list := proxytest.MustParse(t, parseRequest, "/api/v1/pods")
 		var all sync.WaitGroup
 		for token := range reviews {
 			all.Go(func() {
@@ -203,14 +204,14 @@ func TestAllowedRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reviews := fakeReviews{"good": "yes", "bad": "no", "ill": "500"}
 		a, up := newTestAuthorizer(reviews)
-		list, watch := mustParse(t, "/api/v1/pods"), mustParse(t, "/api/v1/pods?watch=1")
+		list, watch := proxytest.MustParse(t, parseRequest, "/api/v1/pods"), proxytest.MustParse(t, parseRequest, "/api/v1/pods?watch=1")
 		f := func(token string, req *request, want bool, wantAsked int) {
 			t.Helper()
-			before := up.count()
+			before := up.Count()
 			if got := a.allowed(t.Context(), identity{kind: kindToken, token: token}, req); got != want {
 				t.Errorf("%s: got %v, want %v", token, got, want)
 			}
-			if got := up.count() - before; got != wantAsked {
+			if got := up.Count() - before; got != wantAsked {
 				t.Errorf("%s: asked %d times, want %d", token, got, wantAsked)
 			}
 		}
@@ -219,7 +220,7 @@ func TestAllowedRemembers(t *testing.T) {
 		f("good", list, true, 0)
 		f("bad", list, false, 0)
 		f("good", watch, true, 1) // another question
-		f("good", mustParse(t, "/api/v1/pods?limit=5&resourceVersion=0"), true, 0)
+		f("good", proxytest.MustParse(t, parseRequest, "/api/v1/pods?limit=5&resourceVersion=0"), true, 0)
 		f("ill", list, false, 1) // no answer, nothing to remember
 		f("ill", list, false, 1)
 		f("nobody", list, false, 1)
@@ -237,16 +238,16 @@ func TestAllowedRemembers(t *testing.T) {
 // Each kind of answer is believed as long as the options say, and open watches are asked about as often.
 func TestAnswerTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := &fakeUpstream{answer: fakeReviews{"good": "yes", "bad": "no"}.answer}
+		up := &proxytest.FakeUpstream[identity]{Answer: fakeReviews{"good": "yes", "bad": "no"}.answer}
 		opts := defaultAuthOptions()
 		opts.AuthorizationWebhookCacheAuthorizedTTL, opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Minute, time.Second
 		opts.AuthorizationRecheckInterval = 10 * time.Second
 		a := newAuthorizer(up, newKnownTokens(), &opts, false, slog.New(slog.DiscardHandler))
 		asked := func(token string, after time.Duration) int {
 			time.Sleep(after)
-			before := up.count()
-			a.allowed(t.Context(), identity{kind: kindToken, token: token}, mustParse(t, "/api/v1/pods"))
-			return up.count() - before
+			before := up.Count()
+			a.allowed(t.Context(), identity{kind: kindToken, token: token}, proxytest.MustParse(t, parseRequest, "/api/v1/pods"))
+			return up.Count() - before
 		}
 		for _, c := range []struct {
 			token string
@@ -265,14 +266,14 @@ func TestAnswerTimes(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go a.Run(ctx)
 		revoked, _ := watches(t, a, "good", "/api/v1/pods?watch=1", 2)
-		before := up.count()
+		before := up.Count()
 		time.Sleep(100 * time.Second)
-		if n := up.count() - before; n < 9 || n > 10 || revoked() != 0 {
+		if n := up.Count() - before; n < 9 || n > 10 || revoked() != 0 {
 			t.Errorf("asked %d times in 10 intervals, and revoked %d", n, revoked())
 		}
-		up.mu.Lock()
-		up.answer = fakeReviews{}.answer
-		up.mu.Unlock()
+		up.Mu.Lock()
+		up.Answer = fakeReviews{}.answer
+		up.Mu.Unlock()
 		time.Sleep(maxGrantAge*10*time.Second + time.Second)
 		if revoked() != 2 {
 			t.Errorf("%d of 2 watches were revoked without an answer for %d intervals", revoked(), maxGrantAge)
@@ -284,8 +285,8 @@ func TestAnswerTimes(t *testing.T) {
 func TestAllowedCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, up := newTestAuthorizer(fakeReviews{"t": "yes", "u": "no"})
-		up.delay = time.Second
-		list := mustParse(t, "/api/v1/pods")
+		up.Delay = time.Second
+		list := proxytest.MustParse(t, parseRequest, "/api/v1/pods")
 		var callers sync.WaitGroup
 		for i := range 100 {
 			callers.Go(func() {
@@ -305,7 +306,7 @@ func TestAllowedCoalesces(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		if got := up.count(); got != 2 {
+		if got := up.Count(); got != 2 {
 			t.Errorf("asked %d times, want 2", got)
 		}
 	})
@@ -315,9 +316,9 @@ func TestAllowedCoalesces(t *testing.T) {
 func TestAllowedTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
-		up.delay = time.Hour
+		up.Delay = time.Hour
 		start := time.Now()
-		if a.allowed(t.Context(), identity{kind: kindToken, token: "t"}, mustParse(t, "/api/v1/pods")) {
+		if a.allowed(t.Context(), identity{kind: kindToken, token: "t"}, proxytest.MustParse(t, parseRequest, "/api/v1/pods")) {
 			t.Error("allowed")
 		}
 		if got := time.Since(start); got != reviewTimeout {
@@ -329,14 +330,14 @@ func TestAllowedTimeout(t *testing.T) {
 func TestVerdictsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
-		list := mustParse(t, "/api/v1/pods")
+		list := proxytest.MustParse(t, parseRequest, "/api/v1/pods")
 		id := identity{kind: kindToken, token: "t"}
 		a.allowed(t.Context(), id, list)
 		for i := range maxAnswers + 100 {
 			a.remember(question{byte(i), byte(i >> 8), 1}, decision{verdict: verdictNo}, time.Now())
 			a.allowed(t.Context(), id, list) // the one in use stays
 		}
-		if got := up.count(); got != 1 {
+		if got := up.Count(); got != 1 {
 			t.Errorf("asked %d times, want 1", got)
 		}
 		if len(a.verdicts.byQuestion) != maxAnswers || a.verdicts.size() != maxAnswers {
@@ -351,7 +352,7 @@ func watches(t *testing.T, a *authorizer, token, line string, n int) (revoked fu
 	count := 0
 	var releases []func() string
 	for range n {
-		releases = append(releases, a.watchGrant(identity{kind: kindToken, token: token}, mustParse(t, line), func() {
+		releases = append(releases, a.watchGrant(identity{kind: kindToken, token: token}, proxytest.MustParse(t, parseRequest, line), func() {
 			mu.Lock()
 			defer mu.Unlock()
 			count++
@@ -381,30 +382,30 @@ func TestWatchGrants(t *testing.T) {
 		revokedA, _ := watches(t, a, "a", line, 100)
 		revokedB, releaseB := watches(t, a, "b", line, 10)
 		revokedA2, _ := watches(t, a, "a", line+"&labelSelector=x", 5)
-		a.watchGrant(identity{kind: kindOwn}, mustParse(t, line), func() { t.Error("own watch revoked") })()
+		a.watchGrant(identity{kind: kindOwn}, proxytest.MustParse(t, parseRequest, line), func() { t.Error("own watch revoked") })()
 
 		// One review per question and interval, however many watches there are.
 		time.Sleep(10 * recheckInterval)
-		if got := up.count(); got < 3*9 || got > 3*10 {
+		if got := up.Count(); got < 3*9 || got > 3*10 {
 			t.Errorf("asked %d times in 10 intervals for 3 questions", got)
 		}
-		up.mu.Lock()
+		up.Mu.Lock()
 		reviews["a"] = "no"
-		up.mu.Unlock()
+		up.Mu.Unlock()
 		time.Sleep(recheckInterval + recheckInterval/5)
 		if revokedA() != 100 || revokedA2() != 5 || revokedB() != 0 {
 			t.Errorf("revoked: got %d, %d and %d, want 100, 5 and 0", revokedA(), revokedA2(), revokedB())
 		}
-		if a.allowed(t.Context(), identity{kind: kindToken, token: "a"}, mustParse(t, line)) {
+		if a.allowed(t.Context(), identity{kind: kindToken, token: "a"}, proxytest.MustParse(t, parseRequest, line)) {
 			t.Error("still allowed")
 		}
 
 		// Watches that have ended are not asked about.
 		releaseB()
 		releaseB()
-		before := up.count()
+		before := up.Count()
 		time.Sleep(10 * recheckInterval)
-		if got := up.count(); got != before {
+		if got := up.Count(); got != before {
 			t.Errorf("asked %d times about nothing", got-before)
 		}
 		if len(a.grants) != 0 {
@@ -424,29 +425,29 @@ func TestWhyRevoked(t *testing.T) {
 		answer := func(text string) func(identity, string, []byte) (int, string, error) {
 			return func(identity, string, []byte) (int, string, error) { return 201, text, nil }
 		}
-		up := &fakeUpstream{answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`)}
+		up := &proxytest.FakeUpstream[identity]{Answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`)}
 		opts := defaultAuthOptions()
 		a := newAuthorizer(up, newKnownTokens(), &opts, true, slog.New(slog.NewTextHandler(&log, nil)))
 		go a.Run(t.Context())
 		watch := func(token string) (release func() string) {
-			return a.watchGrant(byToken(token), mustParse(t, "/api/v1/pods?watch=1"), func() {})
+			return a.watchGrant(byToken(token), proxytest.MustParse(t, parseRequest, "/api/v1/pods?watch=1"), func() {})
 		}
 		first, second := watch("a"), watch("b")
 		time.Sleep(2 * recheckInterval)
 		if got := second(); got != "" {
 			t.Errorf("one that was not revoked: %q", got)
 		}
-		up.mu.Lock()
-		up.answer = answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":false,"reason":"jane is no relation"}}`)
-		up.mu.Unlock()
+		up.Mu.Lock()
+		up.Answer = answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":false,"reason":"jane is no relation"}}`)
+		up.Mu.Unlock()
 		time.Sleep(2 * recheckInterval)
 		if got := first(); got != "the client may no longer read, or is nobody any more: jane is no relation" {
 			t.Errorf("after a no: %q", got)
 		}
 		third := watch("c")
-		up.mu.Lock()
-		up.answer = answer("")
-		up.mu.Unlock()
+		up.Mu.Lock()
+		up.Answer = answer("")
+		up.Mu.Unlock()
 		time.Sleep((maxGrantAge + 1) * recheckInterval)
 		if got := third(); got != "kube-apiserver has not said for too long whether the client may read" {
 			t.Errorf("without an answer: %q", got)
@@ -468,8 +469,8 @@ func TestWatchGrantsFailClosed(t *testing.T) {
 			go a.Run(ctx)
 			revoked, _ := watches(t, a, "t", "/api/v1/pods?watch=1", 3)
 			set := func(answer string) {
-				up.mu.Lock()
-				defer up.mu.Unlock()
+				up.Mu.Lock()
+				defer up.Mu.Unlock()
 				reviews["t"] = answer
 			}
 
@@ -493,7 +494,7 @@ func TestWatchGrantsFailClosed(t *testing.T) {
 func TestWatchGrantsFailClosedWhenSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, up := newTestAuthorizer(fakeReviews{})
-		up.delay = time.Hour
+		up.Delay = time.Hour
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go a.Run(ctx)
@@ -533,7 +534,7 @@ func TestAnswersInOrder(t *testing.T) {
 func BenchmarkDecide(b *testing.B) {
 	for _, id := range []identity{byToken(strings.Repeat("t", 900)), byCertificate("jane", "g", groupAuthenticated)} {
 		b.Run("identity="+id.String(), func(b *testing.B) {
-			up := &fakeUpstream{answer: func(id identity, _ string, _ []byte) (int, string, error) {
+			up := &proxytest.FakeUpstream[identity]{Answer: func(id identity, _ string, _ []byte) (int, string, error) {
 				kind := "SelfSubjectAccessReview"
 				if id.kind == kindOwn {
 					kind = "SubjectAccessReview"
@@ -542,14 +543,14 @@ func BenchmarkDecide(b *testing.B) {
 			}}
 			a := authorizerOf(up)
 			a.yesTTL = time.Hour
-			attributes := attributesOf(mustParse(b, "/api/v1/namespaces/a/pods?labelSelector=a%3Db"))
+			attributes := attributesOf(proxytest.MustParse(b, parseRequest, "/api/v1/namespaces/a/pods?labelSelector=a%3Db"))
 			b.ReportAllocs()
 			for b.Loop() {
 				if a.decide(b.Context(), id, attributes).verdict != verdictYes {
 					b.Fatal("not allowed")
 				}
 			}
-			if n := up.count(); n != 1 {
+			if n := up.Count(); n != 1 {
 				b.Errorf("asked %d times", n)
 			}
 		})

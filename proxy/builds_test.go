@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -11,7 +12,7 @@ import (
 // difference.
 func TestBuilds(t *testing.T) {
 	answers := map[string]string{}
-	b := &builds{upstream: &fakeUpstream{answer: func(_ identity, path string, _ []byte) (int, string, error) {
+	b := &builds{upstream: &proxytest.FakeUpstream[identity]{Answer: func(_ identity, path string, _ []byte) (int, string, error) {
 		if text, ok := answers[path]; ok {
 			return http.StatusOK, text, nil
 		}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -56,8 +57,8 @@ func resourceList(resources ...string) string {
 	return `{"kind":"APIResourceList","apiVersion":"v1","resources":[` + strings.Join(resources, ",") + `]}`
 }
 
-func newTestDiscovery(t *testing.T, api fakeAPI) (*discovery, *fakeUpstream, *bytes.Buffer) {
-	up := &fakeUpstream{answer: api.answer}
+func newTestDiscovery(t *testing.T, api fakeAPI) (*discovery, *proxytest.FakeUpstream[identity], *bytes.Buffer) {
+	up := &proxytest.FakeUpstream[identity]{Answer: api.answer}
 	var log bytes.Buffer
 	return newDiscovery(up, slog.New(slog.NewTextHandler(&log, nil))), up, &log
 }
@@ -90,12 +91,12 @@ func TestDiscoveryLookup(t *testing.T) {
 		f(core.WithResource("componentstatuses"), resourceInfo{core.WithResource("componentstatuses"), "ComponentStatus", false, false, nil}, true)
 		f(core.WithResource("pods/status"), resourceInfo{}, false)
 		f(core.WithResource("nosuch"), resourceInfo{}, false)
-		if got := up.count(); got != 3 { // of which one for the groups
+		if got := up.Count(); got != 3 { // of which one for the groups
 			t.Errorf("requests: got %d, want 3", got)
 		}
 		time.Sleep(discoveryTTL)
 		f(pods, resourceInfo{pods, "Pod", true, true, nil}, true)
-		if got := up.count(); got != 4 {
+		if got := up.Count(); got != 4 {
 			t.Errorf("requests after discoveryTTL: got %d, want 4", got)
 		}
 	})
@@ -122,7 +123,7 @@ func TestDiscoveryNoticesNewResources(t *testing.T) {
 		if _, ok := d.lookup(t.Context(), foos); !ok {
 			t.Error("not found after it exists")
 		}
-		if got := up.count(); got != 4 { // of which two for the groups
+		if got := up.Count(); got != 4 { // of which two for the groups
 			t.Errorf("requests: got %d, want 4", got)
 		}
 
@@ -141,7 +142,7 @@ func TestDiscoveryNoticesNewResources(t *testing.T) {
 func TestDiscoveryCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, up, _ := newTestDiscovery(t, fakeAPI{"/api/v1": resourceList("pods Pod")})
-		up.delay = time.Second
+		up.Delay = time.Second
 		var callers sync.WaitGroup
 		for i := range 50 {
 			callers.Go(func() {
@@ -156,7 +157,7 @@ func TestDiscoveryCoalesces(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		if got := up.count(); got > 2 { // two if the first one was alone when it left
+		if got := up.Count(); got > 2 { // two if the first one was alone when it left
 			t.Errorf("requests: got %d", got)
 		}
 	})
@@ -198,11 +199,11 @@ func TestDiscoveryFailing(t *testing.T) {
 				t.Errorf("%s: an unknown resource exists", bad)
 			}
 		}
-		before := up.count()
+		before := up.Count()
 		for range 100 {
 			d.lookup(t.Context(), foos)
 		}
-		if got := up.count(); got != before {
+		if got := up.Count(); got != before {
 			t.Errorf("asked %d more times at once", got-before)
 		}
 		api["/apis/ex.io/v1"] = good

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // coldLane is a lane that nobody fills but the test, and its clients.
@@ -25,7 +27,7 @@ type coldLane struct {
 
 func newColdLane(t *testing.T) *coldLane {
 	ls := &lanes{flusher: fanout.NewFlusher(1, 0), log: slog.New(slog.DiscardHandler)}
-	l := &coldLane{t: t, lane: newLane(ls, laneKey{gvr: pods}, resourceInfo{gvr: pods}), slots: make(chan *throughSlot, 1000)}
+	l := &coldLane{t: t, lane: newLane(ls, laneKey{gvr: fillingPods}, resourceInfo{gvr: fillingPods}), slots: make(chan *throughSlot, 1000)}
 	t.Cleanup(l.metrics.unregister)
 	return l
 }
@@ -34,9 +36,9 @@ func newColdLane(t *testing.T) *coldLane {
 func (l *coldLane) come(n int, line string) {
 	l.t.Helper()
 	for range n {
-		r := &cachedRead{request: mustParse(l.t, line), arrived: time.Now()}
+		r, arrived := proxytest.MustParse(l.t, parseRequest, line), time.Now()
 		l.clients.Go(func() {
-			end, slot := l.await(context.Background(), waiter{r.verb, r.arrived, r.patience(), func() bool { return false }})
+			end, slot := l.await(context.Background(), waiter{r.verb, arrived, r.patience(fillWait), func() bool { return false }})
 			l.ends[end].Add(1)
 			if slot != nil {
 				l.slots <- slot
@@ -194,8 +196,8 @@ func TestFillingLeft(t *testing.T) {
 		l := newColdLane(t)
 		began := time.Now()
 		left := func() bool { return time.Since(began) >= 3*time.Second }
-		r := &cachedRead{request: mustParse(t, listPods), arrived: began}
-		if end, _ := l.await(t.Context(), waiter{r.verb, r.arrived, r.patience(), left}); end != fillLeft || time.Since(began) > 4*time.Second {
+		r := proxytest.MustParse(t, parseRequest, listPods)
+		if end, _ := l.await(t.Context(), waiter{r.verb, began, r.patience(fillWait), left}); end != fillLeft || time.Since(began) > 4*time.Second {
 			t.Errorf("got %d after %s", end, time.Since(began))
 		}
 	})
@@ -218,3 +220,5 @@ func TestTroubled(t *testing.T) {
 		}
 	}
 }
+
+var fillingPods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}

@@ -23,6 +23,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 func TestIdentify(t *testing.T) {
@@ -31,7 +33,7 @@ func TestIdentify(t *testing.T) {
 		for _, secure := range []bool{false, true} {
 			for _, anonymous := range []bool{true, false} {
 				a := &authenticator{anonymous: anonymous}
-				id, st := a.identify(mustRead(t, "/api/v1/pods", headers...), secure)
+				id, st := a.identify(proxytest.MustRead(t, "/api/v1/pods", headers...), secure)
 				got := id.String()
 				switch {
 				case st != nil:
@@ -143,7 +145,7 @@ func (ca *testCA) authorities(t *testing.T) *authorities {
 func TestCertificateUser(t *testing.T) {
 	ca, other := newTestCA(t), newTestCA(t)
 	a := &authenticator{clientCA: ca.authorities(t), anonymous: true}
-	header := &mustRead(t, "/", "Authorization: Bearer t", "X-Remote-User: somebody").Request.Header
+	header := &proxytest.MustRead(t, "/", "Authorization: Bearer t", "X-Remote-User: somebody").Request.Header
 
 	jane, ok := a.identifyCertificate(header, ca.client(t, "jane", "dev", "ops"))
 	if !ok || jane.kind != kindCertificate || jane.user.name != "jane" || jane.user.uid != "" {
@@ -244,7 +246,7 @@ func TestFrontProxy(t *testing.T) {
 	}}
 	f := func(want string, certificates []*x509.Certificate, headers ...string) {
 		t.Helper()
-		id, ok := a.identifyCertificate(&mustRead(t, "/", headers...).Request.Header, certificates)
+		id, ok := a.identifyCertificate(&proxytest.MustRead(t, "/", headers...).Request.Header, certificates)
 		got := "nobody"
 		if ok {
 			u := id.user
@@ -300,7 +302,7 @@ func TestImpersonateHeaders(t *testing.T) {
 	if len(h[uncanonical])+len(h["Impersonate-New"]) != 0 || h.Get("Accept") == "" {
 		t.Errorf("got %v", h)
 	}
-	got := impersonated(&mustRead(t, "/", request...).Request.Header)
+	got := impersonated(&proxytest.MustRead(t, "/", request...).Request.Header)
 	if !reflect.DeepEqual(got, u) {
 		t.Errorf("got %+v, want %+v", got, u)
 	}
@@ -326,7 +328,7 @@ func FuzzImpersonate(f *testing.F) {
 		u.impersonate(h)
 		var b strings.Builder
 		h.Write(&b)
-		got := impersonated(&mustRead(t, "/", strings.Split(strings.TrimSuffix(b.String(), "\r\n"), "\r\n")...).Request.Header)
+		got := impersonated(&proxytest.MustRead(t, "/", strings.Split(strings.TrimSuffix(b.String(), "\r\n"), "\r\n")...).Request.Header)
 		if !reflect.DeepEqual(got, u) {
 			t.Fatalf("got %+v, want %+v", got, u)
 		}
@@ -366,20 +368,20 @@ func byCertificate(name string, groups ...string) identity {
 // A user that we know is asked about by ourselves, as fully as we know it; the cache of answers keeps users apart.
 func TestAllowedUser(t *testing.T) {
 	_, review := reviewFor(identity{kind: kindCertificate, user: &userInfo{name: "jane", uid: "u", groups: []string{"g"}, extra: map[string][]string{"k": {"v"}}}},
-		attributesOf(mustParse(t, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1")))
+		attributesOf(proxytest.MustParse(t, parseRequest, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1")))
 	if want := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"jane","uid":"u","groups":["g"],"extra":{"k":["v"]},` +
 		`"resourceAttributes":{"verb":"watch","version":"v1","resource":"pods","fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n1"]}]}}}}`; string(review) != want {
 		t.Errorf("review:\n got %s\nwant %s", review, want)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		up := &fakeUpstream{answer: subjects{"jane": "yes", "joe": "no", "ill": "500", "unasked": "403", "odd": "self"}.answer}
+		up := &proxytest.FakeUpstream[identity]{Answer: subjects{"jane": "yes", "joe": "no", "ill": "500", "unasked": "403", "odd": "self"}.answer}
 		a := authorizerOf(up)
-		list := mustParse(t, "/api/v1/pods")
+		list := proxytest.MustParse(t, parseRequest, "/api/v1/pods")
 		f := func(id identity, want bool, wantAsked int) {
 			t.Helper()
-			before := up.count()
-			if got := a.allowed(t.Context(), id, list); got != want || up.count()-before != wantAsked {
-				t.Errorf("%+v: got %v and %d questions, want %v and %d", id.user, got, up.count()-before, want, wantAsked)
+			before := up.Count()
+			if got := a.allowed(t.Context(), id, list); got != want || up.Count()-before != wantAsked {
+				t.Errorf("%+v: got %v and %d questions, want %v and %d", id.user, got, up.Count()-before, want, wantAsked)
 			}
 		}
 		f(byCertificate("jane"), true, 1)
@@ -401,12 +403,12 @@ func TestAllowedUser(t *testing.T) {
 func TestWatchGrantsOfUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := subjects{"jane": "yes", "joe": "yes"}
-		up := &fakeUpstream{answer: answers.answer}
+		up := &proxytest.FakeUpstream[identity]{Answer: answers.answer}
 		a := authorizerOf(up)
 		go a.Run(t.Context())
 		var jane, joe atomic.Bool // whether their watches were ended
 		watch := func(id identity, ended *atomic.Bool) {
-			a.watchGrant(id, mustParse(t, "/api/v1/pods?watch=1"), func() { ended.Store(true) })
+			a.watchGrant(id, proxytest.MustParse(t, parseRequest, "/api/v1/pods?watch=1"), func() { ended.Store(true) })
 		}
 		certified := byCertificate("jane")
 		ca := newTestCA(t)
@@ -422,9 +424,9 @@ func TestWatchGrantsOfUsers(t *testing.T) {
 		if !jane.Load() || joe.Load() {
 			t.Errorf("ended after a certificate has expired: jane's %v, joe's %v", jane.Load(), joe.Load())
 		}
-		up.mu.Lock()
+		up.Mu.Lock()
 		answers["joe"] = "no"
-		up.mu.Unlock()
+		up.Mu.Unlock()
 		time.Sleep(2 * recheckInterval)
 		if !joe.Load() {
 			t.Error("joe's watch goes on without rights")
@@ -435,14 +437,14 @@ func TestWatchGrantsOfUsers(t *testing.T) {
 // A user that we impersonate acts as another only by kube-apiserver's leave, for each value.
 func TestActAs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := authorizerOf(&fakeUpstream{answer: subjects{
+		a := authorizerOf(&proxytest.FakeUpstream[identity]{Answer: subjects{
 			"admin": "yes", "jane": "no", "ill": "500",
 			"jane impersonate users  joe": "yes", "jane impersonate groups  dev": "yes", "jane impersonate serviceaccounts ns sa": "yes",
 			"jane impersonate uids  u": "yes", "jane impersonate userextrasa/b  v": "yes",
 		}.answer})
 		f := func(want string, id identity, headers ...string) {
 			t.Helper()
-			as, st := a.actAs(t.Context(), id, &mustRead(t, "/", headers...).Request.Header)
+			as, st := a.actAs(t.Context(), id, &proxytest.MustRead(t, "/", headers...).Request.Header)
 			got := as.String()
 			switch {
 			case st != nil:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // largeLane is a lane of n objects, each in a namespace and with a name of its own, of which none
@@ -16,7 +17,7 @@ import (
 func largeLane(t *testing.T, n int) *lane {
 	t.Helper()
 	ls := &lanes{flusher: fanout.NewFlusher(1, 0), log: slog.New(slog.DiscardHandler)}
-	l := newLane(ls, laneKey{gvr: pods}, resourceInfo{gvr: pods, namespaced: true})
+	l := newLane(ls, laneKey{gvr: alonePods}, resourceInfo{gvr: alonePods, namespaced: true})
 	t.Cleanup(l.metrics.unregister)
 	objects := make([]*framing.Object, n)
 	for i := range objects {
@@ -35,7 +36,7 @@ func TestWantsLittleIsBounded(t *testing.T) {
 	l := largeLane(t, mostSearched+2*searchStep)
 	f := func(ctx context.Context, line string, want bool) {
 		t.Helper()
-		r := &cachedRead{request: mustParse(t, line), lane: l, info: l.info}
+		r := &cachedRead{request: proxytest.MustParse(t, parseRequest, line), lane: l, info: l.info}
 		r.namespace = r.request.namespace
 		r.selector = r.fields
 		r.filter, _ = fanout.NewFilter(r.namespace, r.labels, r.selector, nil)
@@ -59,7 +60,7 @@ func TestSizeQuestions(t *testing.T) {
 		for _, line := range []string{
 			"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/pods?labelSelector=g%3E5", "/api/v1/pods?labelSelector=g%3E6", "/api/v1/pods?fieldSelector=metadata.name%3Da",
 		} {
-			r := &cachedRead{request: mustParse(t, line), id: identity{kind: kindToken, token: token}}
+			r := &cachedRead{request: proxytest.MustParse(t, parseRequest, line), id: identity{kind: kindToken, token: token}}
 			q := r.sizeQuestion()
 			if other := seen[q]; other != "" {
 				t.Errorf("%s of %s is taken for %s", line, token, other)

@@ -8,6 +8,7 @@ import (
 	"github.com/munnerz/goautoneg"
 
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 func TestNegotiate(t *testing.T) {
@@ -98,9 +99,9 @@ func TestNegotiate(t *testing.T) {
 
 // Only the first Accept line counts.
 func TestAcceptLines(t *testing.T) {
-	mustParse(t, "/api/v1/pods", "Accept: application/json", "Accept: application/yaml")
-	mustParse(t, "/api/v1/pods", "accept:", "Accept: application/yaml")
-	if _, ok := parseRequest(mustRead(t, "/api/v1/pods", "Accept: application/yaml", "Accept: application/json")); ok {
+	proxytest.MustParse(t, parseRequest, "/api/v1/pods", "Accept: application/json", "Accept: application/yaml")
+	proxytest.MustParse(t, parseRequest, "/api/v1/pods", "accept:", "Accept: application/yaml")
+	if _, ok := parseRequest(proxytest.MustRead(t, "/api/v1/pods", "Accept: application/yaml", "Accept: application/json")); ok {
 		t.Error("yaml, then json: recognised")
 	}
 }
@@ -108,7 +109,7 @@ func TestAcceptLines(t *testing.T) {
 func TestWantsPretty(t *testing.T) {
 	f := func(query, userAgent string, want bool) {
 		t.Helper()
-		if got := mustParse(t, "/api/v1/pods?"+query, "User-Agent: "+userAgent).pretty; got != want {
+		if got := proxytest.MustParse(t, parseRequest, "/api/v1/pods?"+query, "User-Agent: "+userAgent).pretty; got != want {
 			t.Errorf("%s, %s: got %v, want %v", query, userAgent, got, want)
 		}
 	}
@@ -133,7 +134,7 @@ func TestAcceptsGzip(t *testing.T) {
 		"": false, "gzip": true, "br, gzip": true, "gzip ,br": true, "gzip;q=1.0": false, "gzip;q=0": false,
 		"deflate": false, "x-gzip": false, "*": false, "GZIP": false,
 	} {
-		if got := mustParse(t, "/api/v1/pods", "Accept-Encoding: "+header).gzip; got != want {
+		if got := proxytest.MustParse(t, parseRequest, "/api/v1/pods", "Accept-Encoding: "+header).gzip; got != want {
 			t.Errorf("%q: got %v, want %v", header, got, want)
 		}
 	}

@@ -83,3 +83,16 @@ func (req *request) exact() bool {
 	return req.verb == "list" && req.resourceVersion != "0" &&
 		(req.resourceVersionMatch == "Exact" || req.limit > 0 && req.resourceVersionMatch == "")
 }
+
+// patience is how long the request may wait before it is answered: the client's own timeout less the time to answer, at
+// most the given time.
+func (req *request) patience(most time.Duration) time.Duration {
+	own := req.timeout
+	if req.verb == "watch" && req.timeoutSeconds != nil {
+		own = time.Duration(min(*req.timeoutSeconds, int64(most/time.Second)*2)) * time.Second
+	}
+	if own <= 0 {
+		return most
+	}
+	return min(most, own/10*9)
+}

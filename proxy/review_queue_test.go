@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // strangerFrom is a client that brings a token never seen from an address of its own.
@@ -178,9 +180,9 @@ func TestReviewQueueBounds(t *testing.T) {
 // Whose rights nobody can be asked about is told to come again, whether it reads or would act as another.
 func TestBusyReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := authorizerOf(&fakeUpstream{answer: fakeReviews{}.answer, delay: time.Hour})
+		a := authorizerOf(&proxytest.FakeUpstream[identity]{Answer: fakeReviews{}.answer, Delay: time.Hour})
 		var all sync.WaitGroup
-		list := mustParse(t, "/api/v1/pods")
+		list := proxytest.MustParse(t, parseRequest, "/api/v1/pods")
 		for i := range 16 + maxStrangersWaitingOne {
 			all.Go(func() { a.authorize(t.Context(), byToken(fmt.Sprint(i)), list) })
 		}
@@ -193,11 +195,11 @@ func TestBusyReviews(t *testing.T) {
 		}
 		for i := range 24 + maxKnownWaitingOfOne {
 			all.Go(func() {
-				a.authorize(t.Context(), byCertificate("jane"), mustParse(t, fmt.Sprintf("/api/v1/namespaces/a%d/pods", i)))
+				a.authorize(t.Context(), byCertificate("jane"), proxytest.MustParse(t, parseRequest, fmt.Sprintf("/api/v1/namespaces/a%d/pods", i)))
 			})
 		}
 		synctest.Wait()
-		ctx, err := read("/api/v1/pods", "Impersonate-User: joe")
+		ctx, err := proxytest.ReadRequest("/api/v1/pods", "Impersonate-User: joe")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
@@ -23,7 +24,7 @@ func TestParsePath(t *testing.T) {
 	f := func(path, want string) {
 		t.Helper()
 		got := "none"
-		if req, ok := parseRequest(mustRead(t, path)); ok {
+		if req, ok := parseRequest(proxytest.MustRead(t, path)); ok {
 			got = fmt.Sprintf("%s %s/%s/%s", req.verb, req.gvr.Group, req.gvr.Version, req.gvr.Resource)
 			for _, s := range []struct{ name, value string }{{"ns", req.namespace}, {"name", req.name}} {
 				if s.value != "" {
@@ -93,7 +94,7 @@ func TestParsePath(t *testing.T) {
 func TestParseMethodAndHeaders(t *testing.T) {
 	f := func(want bool, line string, headers ...string) {
 		t.Helper()
-		if _, got := parseRequest(mustRead(t, line, headers...)); got != want {
+		if _, got := parseRequest(proxytest.MustRead(t, line, headers...)); got != want {
 			t.Errorf("%s %q: got %v, want %v", line, headers, got, want)
 		}
 	}
@@ -217,7 +218,7 @@ func TestParseOptions(t *testing.T) {
 		"watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&continue=x":    nil,
 		"shardSelector=x":                                                             nil, "shardSelector=": nil, "export=1": nil, "watch=1&export=0": nil,
 	} {
-		ctx, err := read("/api/v1/pods?" + query)
+		ctx, err := proxytest.ReadRequest("/api/v1/pods?" + query)
 		if strings.Contains(query, " ") { // cannot be sent in a request line
 			continue
 		}
@@ -239,12 +240,12 @@ func TestParseOptions(t *testing.T) {
 
 // A get has no other parameters than resourceVersion, timeout and pretty.
 func TestParseGetOptions(t *testing.T) {
-	req := mustParse(t, "/api/v1/namespaces/a/pods/x?resourceVersion=0&timeout=1s&limit=abc&labelSelector=!!&watch=1&sendInitialEvents=1")
+	req := proxytest.MustParse(t, parseRequest, "/api/v1/namespaces/a/pods/x?resourceVersion=0&timeout=1s&limit=abc&labelSelector=!!&watch=1&sendInitialEvents=1")
 	if req.resourceVersion != "0" || req.timeout != time.Second || !req.labels.Empty() || !req.fields.Empty() || req.sendInitialEvents != nil {
 		t.Errorf("got %+v", req)
 	}
 	for _, query := range []string{"resourceVersion=abc", "timeout=abc", "export=true"} {
-		if _, ok := parseRequest(mustRead(t, "/api/v1/namespaces/a/pods/x?"+query)); ok {
+		if _, ok := parseRequest(proxytest.MustRead(t, "/api/v1/namespaces/a/pods/x?"+query)); ok {
 			t.Errorf("%s: recognised", query)
 		}
 	}
@@ -253,18 +254,18 @@ func TestParseGetOptions(t *testing.T) {
 func TestParseLegacyWatch(t *testing.T) {
 	const x = "/api/v1/watch/namespaces/a/configmaps/x"
 	for _, line := range []string{x, x + "?fieldSelector=metadata.name%3Dx", x + "?timeout=abc"} {
-		if got := mustParse(t, line).fields.String(); got != "metadata.name=x" {
+		if got := proxytest.MustParse(t, parseRequest, line).fields.String(); got != "metadata.name=x" {
 			t.Errorf("%s: got field selector %q", line, got)
 		}
 	}
-	if got := mustParse(t, "/api/v1/watch/configmaps?fieldSelector=metadata.name%3Dx").selectorName; got != "" {
+	if got := proxytest.MustParse(t, parseRequest, "/api/v1/watch/configmaps?fieldSelector=metadata.name%3Dx").selectorName; got != "" {
 		t.Errorf("selectorName: got %q", got)
 	}
 	for _, query := range []string{
 		"fieldSelector=metadata.name%3Dy", "fieldSelector=metadata.namespace%3Da", "sendInitialEvents=true",
 		"sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "resourceVersionMatch=Exact&resourceVersion=1", "watch=true",
 	} {
-		if _, ok := parseRequest(mustRead(t, x+"?"+query)); ok {
+		if _, ok := parseRequest(proxytest.MustRead(t, x+"?"+query)); ok {
 			t.Errorf("%s: recognised", query)
 		}
 	}
@@ -274,7 +275,7 @@ func TestScope(t *testing.T) {
 	const pods, nodes = true, false // namespaced or not
 	f := func(path string, namespaced bool, want string) {
 		t.Helper()
-		namespace, ok := mustParse(t, path).scope(namespaced)
+		namespace, ok := proxytest.MustParse(t, parseRequest, path).scope(namespaced)
 		if got := fmt.Sprint(namespace, ok); got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
@@ -295,7 +296,7 @@ func TestScope(t *testing.T) {
 }
 
 func TestParseKeepsNothingOfTheConnection(t *testing.T) {
-	ctx := mustRead(t, "/api/v1/namespaces/aaaa/pods?labelSelector=llll", "Audit-ID: iiii")
+	ctx := proxytest.MustRead(t, "/api/v1/namespaces/aaaa/pods?labelSelector=llll", "Audit-ID: iiii")
 	req, _ := parseRequest(ctx)
 	for _, b := range [][]byte{ctx.Request.Header.RequestURI(), ctx.Request.Header.Peek("Audit-ID")} {
 		for i := range b {
@@ -323,7 +324,7 @@ func FuzzParseRequest(f *testing.F) {
 		f.Add(seed.uri, seed.accept)
 	}
 	f.Fuzz(func(t *testing.T, uri, accept string) {
-		ctx, err := read("GET "+uri+" HTTP/1.1", "Accept: "+accept)
+		ctx, err := proxytest.ReadRequest("GET "+uri+" HTTP/1.1", "Accept: "+accept)
 		if err != nil {
 			return
 		}

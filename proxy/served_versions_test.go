@@ -20,7 +20,7 @@ func TestUnknownGroupsShareOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeAPI{"/api/v1": resourceList("pods Pod")}
 		d, up, _ := newTestDiscovery(t, api)
-		up.delay = 100 * time.Millisecond
+		up.Delay = 100 * time.Millisecond
 		for round := 1; round <= 3; round++ {
 			var clients sync.WaitGroup
 			for i := range 200 {
@@ -31,7 +31,7 @@ func TestUnknownGroupsShareOneRequest(t *testing.T) {
 				})
 			}
 			clients.Wait()
-			if got := up.count(); got != round {
+			if got := up.Count(); got != round {
 				t.Errorf("round %d: %d requests, want one each", round, got)
 			}
 			time.Sleep(missTTL)
@@ -54,7 +54,7 @@ func TestUnknownGroupsWithoutList(t *testing.T) {
 			for i := range 200 {
 				d.lookup(t.Context(), unknown(i))
 			}
-			if got := up.count(); got != 1+mostGuesses {
+			if got := up.Count(); got != 1+mostGuesses {
 				t.Errorf("%s: %d requests, want %d", list, got, 1+mostGuesses)
 			}
 			time.Sleep(discoveryTTL)

@@ -5,12 +5,13 @@ import (
 	"testing/synctest"
 
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // What is remembered of resources that come and go is bounded.
 func TestSupportedEncodingsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newSupportedEncodings(&fakeUpstream{answer: func(identity, string, []byte) (int, string, error) { return 406, "", nil }})
+		o := newSupportedEncodings(&proxytest.FakeUpstream[identity]{Answer: func(identity, string, []byte) (int, string, error) { return 406, "", nil }})
 		for i := range 3 * maxSupportedEncodings {
 			o.choose(t.Context(), unknown(i), []clause{{representation: representation{encoding: framing.Protobuf}}})
 		}

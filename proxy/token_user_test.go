@@ -2,40 +2,22 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// fakeOwners answers SelfSubjectReviews by token: a user's name, an HTTP code, or another fault.
-type fakeOwners map[string]string
-
-func (o fakeOwners) answer(id identity, path string, body []byte) (int, string, error) {
-	if path != selfSubjectPath || !strings.Contains(string(body), `"kind":"SelfSubjectReview"`) {
-		return 500, "", nil
-	}
-	if id.kind == kindOwn {
-		id.token = "own"
-	}
-	var code int
-	switch says := o[id.token]; {
-	case says == "unreachable":
-		return 0, "", errors.New("connection refused")
-	case says == "garbage":
-		return 201, `{"kind":`, nil
-	case says == "other kind":
-		return 201, `{"kind":"Status","status":{"userInfo":{"username":"jane"}}}`, nil
-	case says == "nameless":
-		return 201, `{"kind":"SelfSubjectReview","status":{"userInfo":{}}}`, nil
-	case len(says) == 3:
-		fmt.Sscan(says, &code)
-		return code, "", nil
-	default:
-		return 201, `{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"` + says + `","uid":"u","groups":["g"],"extra":{"k":["v"]}}}}`, nil
+// ownersAnswer is o's answer to whoever brings a token.
+func ownersAnswer(o proxytest.Owners) func(identity, string, []byte) (int, string, error) {
+	return func(id identity, path string, body []byte) (int, string, error) {
+		if id.kind == kindOwn {
+			id.token = "own"
+		}
+		return o.Answer(id.token, path, body)
 	}
 }
 
@@ -44,8 +26,8 @@ func byToken(token string) identity { return identity{kind: kindToken, token: to
 // Two identities are the same user if and only if they have the same name.
 func TestUserKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := &fakeUpstream{answer: fakeOwners{"a": "jane", "b": "jane", "c": "joe", "bad": "401", "old": "404", "old too": "404",
-			"forbidden": "403", "ill": "500", "gone": "unreachable", "garbage": "garbage", "other": "other kind", "nameless": "nameless"}.answer}
+		up := &proxytest.FakeUpstream[identity]{Answer: ownersAnswer(proxytest.Owners{"a": "jane", "b": "jane", "c": "joe", "bad": "401", "old": "404", "old too": "404",
+			"forbidden": "403", "ill": "500", "gone": "unreachable", "garbage": "garbage", "other": "other kind", "nameless": "nameless"})}
 		a := authorizerOf(up)
 		key := func(id identity) userKey {
 			t.Helper()
@@ -84,18 +66,18 @@ func TestUserKey(t *testing.T) {
 // An answer is believed for the TTL, and asked for once by all who want it at a time; what is no answer is asked again.
 func TestOwnersRemember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		says := fakeOwners{"t": "jane", "old": "404", "ill": "500"}
-		up := &fakeUpstream{answer: says.answer, delay: time.Second}
+		says := proxytest.Owners{"t": "jane", "old": "404", "ill": "500"}
+		up := &proxytest.FakeUpstream[identity]{Answer: ownersAnswer(says), Delay: time.Second}
 		a := authorizerOf(up)
 		asked := func(token string, want int) {
 			t.Helper()
-			before := up.count()
+			before := up.Count()
 			var callers sync.WaitGroup
 			for range 50 {
 				callers.Go(func() { a.userKey(t.Context(), byToken(token)) })
 			}
 			callers.Wait()
-			if got := up.count() - before; got != want {
+			if got := up.Count() - before; got != want {
 				t.Errorf("%s: asked %d times, want %d", token, got, want)
 			}
 		}
@@ -113,20 +95,20 @@ func TestOwnersRemember(t *testing.T) {
 		asked("t", 1)
 
 		// Many at once do not become as many requests at once, and who waits too long goes without.
-		up.delay = time.Hour
+		up.Delay = time.Hour
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if k, ok := a.userKey(ctx, byToken("slow")); !ok || k.name != "" {
 			t.Errorf("got %v %v", k, ok)
 		}
-		before := up.count()
+		before := up.Count()
 		var all []*owner
 		for i := range 10 * maxStrangerReviews {
 			all = append(all, a.owners.of(byToken(fmt.Sprint(i))))
 		}
 		begin := time.Now()
 		time.Sleep(time.Second)
-		if got := up.count() - before; got != maxStrangerReviews/2-1 { // all from one address, and the slow one goes on
+		if got := up.Count() - before; got != maxStrangerReviews/2-1 { // all from one address, and the slow one goes on
 			t.Errorf("%d requests at once", got)
 		}
 		for _, w := range all {

@@ -97,22 +97,25 @@ func TestStrangersConnections(t *testing.T) {
 			t.Errorf("%s (%d) came over the connection of %s: %s", path, code, other, conn)
 		}
 	}
-	stranger(byToken("bad"), "/bad", 0, 401)
+	stranger(bringing("bad"), "/bad", 0, 401)
 	stranger(identity{}, "/anonymous", 0, 403)
-	apart(byToken("good"), "/first, long", long)
-	stranger(byToken("powerless"), "/powerless", 0, 403)
-	stranger(byToken("bad"), "/bad, long", long, 401)
-	stranger(byToken("bad"), "/wrong", 0, 400)
-	apart(byToken("good"), "/second, long", long)
-	stranger(byToken("bad"), "/bad again", 0, 401)
-	apart(byToken("powerless"), "/known to be powerless", 0)
+	apart(bringing("good"), "/first, long", long)
+	stranger(bringing("powerless"), "/powerless", 0, 403)
+	stranger(bringing("bad"), "/bad, long", long, 401)
+	stranger(bringing("bad"), "/wrong", 0, 400)
+	apart(bringing("good"), "/second, long", long)
+	stranger(bringing("bad"), "/bad again", 0, 401)
+	apart(bringing("powerless"), "/known to be powerless", 0)
 	apart(identity{kind: kindOwn}, "/own", long)
 	stranger(identity{}, "/anonymous again", 0, 403)
-	apart(byToken("good"), "/third", 0)
+	apart(bringing("good"), "/third", 0)
 
-	good, _ := s.connection(t, u, byToken("good"), "/good", 0)
-	powerless, _ := s.connection(t, u, byToken("powerless"), "/powerless again", 0)
+	good, _ := s.connection(t, u, bringing("good"), "/good", 0)
+	powerless, _ := s.connection(t, u, bringing("powerless"), "/powerless again", 0)
 	if good != powerless {
 		t.Errorf("known tokens do not share a connection: %s and %s", good, powerless)
 	}
 }
+
+// bringing is the identity of a client with a token.
+func bringing(token string) identity { return identity{kind: kindToken, token: token} }

@@ -8,13 +8,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // vouched opens a watch and returns whether, and why, it was ended.
 func vouched(t *testing.T, a *authorizer, v *voucher) (ended func() string) {
 	c := make(chan struct{})
 	id := identity{kind: kindFrontProxy, user: &userInfo{name: "jane"}, voucher: v}
-	release := a.watchGrant(id, mustParse(t, "/api/v1/pods?watch=1"), func() { close(c) })
+	release := a.watchGrant(id, proxytest.MustParse(t, parseRequest, "/api/v1/pods?watch=1"), func() { close(c) })
 	return func() string {
 		select {
 		case <-c:
@@ -29,7 +31,7 @@ func vouched(t *testing.T, a *authorizer, v *voucher) (ended func() string) {
 // alone: others of the same user go on.
 func TestVouchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := authorizerOf(&fakeUpstream{answer: subjects{"jane": "yes"}.answer})
+		a := authorizerOf(&proxytest.FakeUpstream[identity]{Answer: subjects{"jane": "yes"}.answer})
 		go a.Run(t.Context())
 		ca, other := newTestCA(t), newTestCA(t)
 		removed, kept := ca.authorities(t), other.authorities(t)
@@ -85,7 +87,7 @@ func TestVouchers(t *testing.T) {
 // However many watches there are, they are looked at again within half of the interval, and not all at once.
 func TestVouchersRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := authorizerOf(&fakeUpstream{answer: subjects{"jane": "yes"}.answer})
+		a := authorizerOf(&proxytest.FakeUpstream[identity]{Answer: subjects{"jane": "yes"}.answer})
 		ca := newTestCA(t)
 		authority := ca.authorities(t)
 		v, _ := authority.verify(ca.client(t, "jane"))

@@ -46,9 +46,9 @@ type lanes struct {
 }
 
 // newLanes returns no lanes yet. They live in ctx.
-func newLanes(ctx context.Context, upstream doer, discovery *discovery, flusher *fanout.Flusher, opts *LaneOptions, log *slog.Logger) *lanes {
+func newLanes(ctx context.Context, up doer, discovery *discovery, flusher *fanout.Flusher, opts *LaneOptions, log *slog.Logger) *lanes {
 	return &lanes{
-		upstream:      upstream,
+		upstream:      up,
 		discovery:     discovery,
 		flusher:       flusher,
 		limits:        opts.limits(),
@@ -59,7 +59,7 @@ func newLanes(ctx context.Context, upstream doer, discovery *discovery, flusher 
 		hang:          cmp.Or(opts.hangTimeout, hangTimeout),
 		quarantineFor: cmp.Or(opts.quarantineFor, quarantineFor),
 		turns:         newTurns(),
-		builds:        builds{upstream: upstream},
+		builds:        builds{upstream: up},
 		byKey:         make(map[laneKey]*lane),
 		defined:       make(map[schema.GroupResource]*definition),
 		aggregated:    make(map[schema.GroupVersion]time.Time),

@@ -70,7 +70,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	upstream, err := NewUpstream(cfg)
+	up, err := NewUpstream(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorizer := newAuthorizer(upstream, upstream.tokens, &opts.Auth, opts.Audit.AuditLogPath != "", log)
+	authorizer := newAuthorizer(up, up.tokens, &opts.Auth, opts.Audit.AuditLogPath != "", log)
 	audit, err := newAuditLog(&opts.Audit, authorizer.owners, log)
 	if err != nil {
 		return nil, err
@@ -92,8 +92,8 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		started:    time.Now(),
 		log:        log,
 		clients:    clients,
-		upstream:   upstream,
-		discovery:  newDiscovery(upstream, log),
+		upstream:   up,
+		discovery:  newDiscovery(up, log),
 		authorizer: authorizer,
 		audit:      audit,
 		health:     &health{profiling: opts.Profiling, loopback: net.ParseIP(opts.AdminBindAddress).IsLoopback()},
@@ -104,13 +104,13 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 
 	s.front = frontServer(s.serve, log)
 	s.conns = newConnections(s.front, opts.Downstream.MaxConnectionAge, log)
-	s.passthrough = newPassthrough(s.ctx, streams, upstream, &clients.front, s.conns, newLongRequests(s.ctx, authorizer), audit, log)
+	s.passthrough = newPassthrough(s.ctx, streams, up, &clients.front, s.conns, newLongRequests(s.ctx, authorizer), audit, log)
 	s.cached = newCachedReads(s, poller)
 	s.memory = newMemory(&s.opts, s.cached.shed, log)
 	s.cached.lanes.short, s.cached.lanes.full = s.memory.short, s.memory.full
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
 	s.cached.refuse = s.admission.refuse
-	s.check = newUpstreamCheck(upstream, log)
+	s.check = newUpstreamCheck(up, log)
 	s.health.watchers = newWatchersPage(&s.cached.watchers, s.cached.flusher, s.check.ok)
 	s.health.add("resident-resources", s.cached.residentSynced)
 	s.health.pages = adminPages(lanesPage(s.debugState))

@@ -1,4 +1,4 @@
-package proxy_test
+package proxy
 
 import (
 	"bytes"
@@ -7,13 +7,11 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	"github.com/watchfan/watchfan/proxy"
 )
 
 func TestSelfSignedCertificate(t *testing.T) {
 	dir := t.TempDir() + "/new"
-	certFile, keyFile, err := proxy.SelfSigned(dir)
+	certFile, keyFile, err := selfSigned(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +28,7 @@ func TestSelfSignedCertificate(t *testing.T) {
 		}
 	}
 	before, _ := os.ReadFile(certFile)
-	if _, _, err := proxy.SelfSigned(dir); err != nil {
+	if _, _, err := selfSigned(dir); err != nil {
 		t.Fatal(err)
 	}
 	if after, _ := os.ReadFile(certFile); !bytes.Equal(before, after) {
@@ -39,7 +37,7 @@ func TestSelfSignedCertificate(t *testing.T) {
 	if err := os.WriteFile(certFile, []byte("broken"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := proxy.SelfSigned(dir); err != nil {
+	if _, _, err := selfSigned(dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tls.LoadX509KeyPair(certFile, keyFile); err != nil {
@@ -48,18 +46,18 @@ func TestSelfSignedCertificate(t *testing.T) {
 }
 
 func TestCertificateReload(t *testing.T) {
-	certFile, keyFile, err := proxy.SelfSigned(t.TempDir())
+	certFile, keyFile, err := selfSigned(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := proxy.NewCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	c, err := newCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := c.Get()
+	old := served(t, c)
 
 	// Half replaced: the old pair stays.
-	newCert, newKey, err := proxy.SelfSigned(t.TempDir())
+	newCert, newKey, err := selfSigned(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,13 +70,30 @@ func TestCertificateReload(t *testing.T) {
 		os.Chtimes(to, when, when)
 	}
 	replace(newCert, certFile, time.Second)
-	c.Recheck()
-	if !bytes.Equal(c.Get(), old) {
+	recheck(c)
+	if !bytes.Equal(served(t, c), old) {
 		t.Error("a certificate without its key is in use")
 	}
 	replace(newKey, keyFile, time.Second)
-	c.Recheck()
-	if got := c.Get(); got == nil || bytes.Equal(got, old) {
+	recheck(c)
+	if got := served(t, c); got == nil || bytes.Equal(got, old) {
 		t.Error("the new certificate is not in use")
 	}
+}
+
+// recheck has c look at its files again at the next handshake.
+func recheck(c *certificate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checked = time.Time{}
+}
+
+// served is what a handshake gets of c.
+func served(t *testing.T, c *certificate) []byte {
+	t.Helper()
+	pair, err := c.get(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair.Certificate[0]
 }

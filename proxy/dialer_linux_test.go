@@ -1,12 +1,10 @@
-package proxy_test
+package proxy
 
 import (
 	"net"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/watchfan/watchfan/proxy"
 )
 
 // The kernel is told to give up a peer that is gone within seconds, whatever its own defaults are.
@@ -17,7 +15,7 @@ func TestDialerEndsDeadPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err := proxy.Dialer(proxy.EndDeadPeer).DialContext(t.Context(), "tcp", l.Addr().String())
+	c, err := dialer(endDeadPeer).DialContext(t.Context(), "tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -319,3 +319,13 @@ func (d *discovery) whyNot(ctx context.Context, gvr schema.GroupVersionResource)
 	}
 	return errNotFound
 }
+
+// Hold keeps whoever looks at what is known of APIs waiting until release is called. It is for tests.
+func (d *discovery) Hold() (release func()) {
+	d.mu.Lock()
+	d.served.mu.Lock()
+	return func() {
+		d.served.mu.Unlock()
+		d.mu.Unlock()
+	}
+}

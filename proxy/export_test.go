@@ -3,7 +3,6 @@ package proxy
 import (
 	"flag"
 	"strconv"
-	"sync"
 	"time"
 )
 
@@ -42,13 +41,9 @@ func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan")
 func NoneAlone(o *Options) { o.mostAlone = 0 }
 
 var (
-	SelfSigned     = selfSigned
-	NewCertificate = newCertificate
 	ErrorKind      = errorKind
 	ErrEndedAtOnce = errEndedAtOnce
 	ErrSilent      = errSilent
-	Dialer         = dialer
-	EndDeadPeer    = endDeadPeer
 )
 
 // HoldSeats has others hold all seats of cached reads until release is called.
@@ -66,31 +61,16 @@ func (s *Server) HoldSeats() (release func()) {
 	}
 }
 
-// Recheck makes the next handshake look at the certificate's files again.
-func (c *certificate) Recheck() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.checked = time.Time{}
-}
-
-// Get is what a handshake gets.
-func (c *certificate) Get() []byte {
-	pair, err := c.get(nil)
-	if err != nil {
-		return nil
-	}
-	return pair.Certificate[0]
-}
-
-// HoldCaches keeps whoever looks at a lane, at what discovery or the supported encodings know, or at CustomResourceDefinitions waiting until release is called.
+// HoldCaches keeps whoever looks at a lane, at what discovery or the supported encodings know, or at how others are to be served waiting until
+// release is called.
 func (s *Server) HoldCaches() (release func()) {
-	locks := []*sync.Mutex{&s.cached.lanes.mu, &s.discovery.mu, &s.discovery.served.mu, &s.cached.encodings.mu, &s.cached.crds.mu, &s.cached.aggregation.mu}
-	for _, l := range locks {
-		l.Lock()
+	var releases []func()
+	for _, held := range []interface{ Hold() (release func()) }{s.cached.lanes, s.discovery, s.cached.encodings, s.cached.crds, s.cached.aggregation} {
+		releases = append(releases, held.Hold())
 	}
 	return func() {
-		for _, l := range locks {
-			l.Unlock()
+		for _, release := range releases {
+			release()
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/VictoriaMetrics/metrics"
 )
 
 // user returns a seat of the user called name.
@@ -134,7 +136,8 @@ func TestFairnessBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		f := newFairness(ctx, 1, seatPurpose{refused: readsRefused})
+		counter := new(metrics.Counter)
+		f := newFairness(ctx, 1, seatPurpose{refused: counter})
 		holder := f.of("a")
 		holder.begin()
 		var waiting sync.WaitGroup
@@ -156,7 +159,7 @@ func TestFairnessBounds(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		refused := readsRefused.Get()
+		refused := counter.Get()
 		s := f.of("a")
 		began := time.Now()
 		if s.begin() || !time.Now().Equal(began) {
@@ -165,7 +168,7 @@ func TestFairnessBounds(t *testing.T) {
 		if st := s.refused; st == nil || st.Code != http.StatusTooManyRequests || st.Details.RetryAfterSeconds < retryLeast || st.Details.RetryAfterSeconds >= retryLeast+retrySpread {
 			t.Errorf("it is told %+v", st)
 		}
-		if readsRefused.Get() != refused+1 {
+		if counter.Get() != refused+1 {
 			t.Error("it is not counted")
 		}
 		if other := f.of("b"); !other.begin() {
@@ -181,8 +184,8 @@ func TestFairnessBounds(t *testing.T) {
 		left = true
 		s = f.of("a")
 		s.left = func() bool { return true }
-		refused, began = readsRefused.Get(), time.Now()
-		if s.begin() || time.Since(began) != leftEvery || readsRefused.Get() != refused {
+		refused, began = counter.Get(), time.Now()
+		if s.begin() || time.Since(began) != leftEvery || counter.Get() != refused {
 			t.Errorf("a client that has left waited for %s", time.Since(began))
 		}
 		stopped := make(chan error)

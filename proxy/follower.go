@@ -149,3 +149,9 @@ func (f *follower) watch(ctx context.Context, l *lane) {
 func (f *follower) currentLocked() bool {
 	return f.lane != nil && f.lane.health.brokenFor() < staleAfter
 }
+
+// Hold keeps whoever looks at what it follows waiting until release is called. It is for tests.
+func (f *follower) Hold() (release func()) {
+	f.mu.Lock()
+	return f.mu.Unlock
+}

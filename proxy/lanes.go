@@ -224,3 +224,9 @@ func (ls *lanes) stopLocked(l *lane) {
 	delete(ls.byKey, l.laneKey)
 	l.stop()
 }
+
+// Hold keeps whoever looks at a lane waiting until release is called. It is for tests.
+func (ls *lanes) Hold() (release func()) {
+	ls.mu.Lock()
+	return ls.mu.Unlock
+}

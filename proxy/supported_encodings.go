@@ -120,3 +120,9 @@ func (s *supportedEncodings) remember(key resourceEncoding, supported bool) {
 	}
 	s.known[key] = encodingSupport{supported: supported, expires: now.Add(discoveryTTL)}
 }
+
+// Hold keeps whoever looks at what is known of encodings waiting until release is called. It is for tests.
+func (s *supportedEncodings) Hold() (release func()) {
+	s.mu.Lock()
+	return s.mu.Unlock
+}

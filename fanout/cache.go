@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -588,10 +587,12 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	}
 	h.replayed = append(replayed, h.replayed...)
 	h.replayedBytes += bytes
-	h.unknown += unknown
-	maps.Copy(undecided, h.undecided) // which are of later changes
-	h.undecided = undecided
 	h.after = after
+	if h.unknown > 0 { // what comes before some of those is known now
+		h.resolve(make(map[string]*framing.Object))
+	} else {
+		h.unknown, h.undecided = unknown, undecided
+	}
 	return true
 }
 
@@ -625,21 +626,7 @@ func (c *Cache) Decide(objects []*framing.Object, after uint64) bool {
 	if h.after != after {
 		return false
 	}
-	h.unknown, h.undecided = 0, make(map[string]uint64)
-	for i, e := range h.replayed {
-		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
-			// Others may be reading the old one.
-			h.replayed[i] = &Event{Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received}
-		} else if e.unknown() {
-			h.unknown++
-			e.undecides(h.undecided)
-		}
-		if e.Type == framing.Deleted {
-			delete(known, e.Object.Key)
-		} else {
-			known[e.Object.Key] = e.Object
-		}
-	}
+	h.resolve(known)
 	return h.unknown == 0
 }
 

@@ -618,6 +618,14 @@ func TestExtend(t *testing.T) {
 	}
 	_, further := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 101})
 	further.wantLines(t, append([]string{line("ADDED", x.at(103))}, all.lines(t)...)...)
+	// Now the version before x's first change is known too.
+	if keys, _ := w.cache.Unknown(); len(keys) > 0 {
+		t.Errorf("unknown are %q", keys)
+	}
+	for _, from := range []uint64{101, 105} {
+		_, settled := w.client(sel(t, "", "m", ""), fanout.Request{Start: fanout.FromVersion, ResourceVersion: from})
+		settled.wantLines(t, line("ADDED", x2.at(106)), line("DELETED", x2.at(107)))
+	}
 }
 
 // Once the versions from before the history are told, it says what selectors' clients get of it.

@@ -3,6 +3,8 @@ package fanout
 import (
 	"slices"
 	"time"
+
+	"github.com/watchfan/watchfan/framing"
 )
 
 // history is the recent changes of a collection in resourceVersion order: what
@@ -148,4 +150,24 @@ func (h *history) read(dst []*Event, rv, end uint64, max int) (events []*Event, 
 		dst = append(dst, e)
 	}
 	return dst, true
+}
+
+// resolve finds the previous versions of replayed events, where they are unknown, among known, by key, and among the
+// events before them. It changes known.
+func (h *history) resolve(known map[string]*framing.Object) {
+	h.unknown, h.undecided = 0, make(map[string]uint64)
+	for i, e := range h.replayed {
+		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
+			// Others may be reading the old one.
+			h.replayed[i] = &Event{Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received}
+		} else if e.unknown() {
+			h.unknown++
+			e.undecides(h.undecided)
+		}
+		if e.Type == framing.Deleted {
+			delete(known, e.Object.Key)
+		} else {
+			known[e.Object.Key] = e.Object
+		}
+	}
 }

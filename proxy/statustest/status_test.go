@@ -99,13 +99,15 @@ func (v *visit) value(plot string) float64 {
 	return n
 }
 
-// rows returns the first cells of each lane's row, as "configmaps v1 · json|Synced|18|2".
+// rows returns the first cells of each lane's row, as "configmaps v1 · json|Synced|18|2". The lane of APIServices, which
+// watchfan follows for itself, is left out.
 func (v *visit) rows() []string {
 	v.t.Helper()
-	return eval[[]string](v.tab, `[...document.querySelectorAll("tr.lane")].map((row) => [
+	rows := eval[[]string](v.tab, `[...document.querySelectorAll("tr.lane")].map((row) => [
 		row.querySelector("strong").textContent + " " + row.querySelector("small").textContent,
 		row.querySelector(".badge span:last-child").textContent,
 		row.cells[2].textContent, row.cells[3].textContent].join("|"))`)
+	return slices.DeleteFunc(rows, func(row string) bool { return strings.HasPrefix(row, "apiservices ") })
 }
 
 // The page shows how many clients and lanes there are, and follows when that changes.

@@ -13,7 +13,7 @@ LDFLAGS := -s -w -X main.release=$(VERSION) -X main.gitCommit=$(shell git rev-pa
 # The race detector needs a C compiler.
 RACE := $(shell command -v gcc cc >/dev/null 2>&1 && echo -race)
 PACKAGES := ./...
-SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
+SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
 .PHONY: help build devcluster run demo test unit e2e chaos attack deploytest statustest conformance race fuzz fuzz-short lint vulncheck microbench bench clean
@@ -38,7 +38,7 @@ test: lint vulncheck unit fuzz-short e2e chaos attack deploytest statustest ## e
 
 unit: ## unit tests and fuzz seeds, with the race detector; what allocates, without
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
-	$(GO) test -run Allocs ./framing ./fanout ./proxy
+	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 
 e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl ## the built binary between a real kube-apiserver and real clients
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless
@@ -80,7 +80,7 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 		done; \
 	done
 
-lint: ## gofmt, go vet, staticcheck, and that the modules are those of go.sum
+lint: ## gofmt, go vet, staticcheck, imports within proxy, and that the modules are those of go.sum
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "not gofmt-clean: $$unformatted"; exit 1; }
 	$(GO) vet $(PACKAGES)
 	$(GO) vet -tags capture ./framing
@@ -88,6 +88,7 @@ lint: ## gofmt, go vet, staticcheck, and that the modules are those of go.sum
 	cd deploy/deploytest && $(GO) vet .
 	cd proxy/statustest && $(GO) vet .
 	$(GO) run $(STATICCHECK) $(PACKAGES)
+	proxy/rooms.sh
 	$(GO) mod verify
 
 # Where the database cannot be reached, a change is not to blame: that is said, and make test goes on.

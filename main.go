@@ -15,8 +15,10 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/watchfan/watchfan/proxy"
 	"go.uber.org/automaxprocs/maxprocs"
+
+	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/diagnose"
 )
 
 const usage = `watchfan serves the Kubernetes API to many watching clients from one watch per resource.
@@ -35,8 +37,8 @@ var commands map[string]func(args []string) int
 
 func init() { // help reads the map
 	commands = map[string]func(args []string) int{
-		"top":     func(args []string) int { return proxy.Top(args, os.Stdin, os.Stdout, os.Stderr) },
-		"explain": func(args []string) int { return proxy.Explain(args, os.Stdout, os.Stderr) },
+		"top":     func(args []string) int { return diagnose.Top(args, os.Stdin, os.Stdout, os.Stderr) },
+		"explain": func(args []string) int { return diagnose.Explain(args, os.Stdout, os.Stderr) },
 		"config":  config,
 		"version": version,
 		"help":    help,

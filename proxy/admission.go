@@ -10,6 +10,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // admission decides whether a watch or list may begin. Watches that are passed through count too: they cost us a connection and
@@ -19,7 +23,7 @@ type admission struct {
 	// Immutable.
 	maxWatches, maxPerUser int // 0 is any number
 	memory                 *memory
-	auth                   *authorizer // says who is one user
+	auth                   *auth.Authorizer // says who is one user
 	log                    *slog.Logger
 
 	mu      sync.Mutex
@@ -38,7 +42,7 @@ const (
 	rejectedFilling     rejection = "lane_filling"
 )
 
-func newAdmission(opts *Options, m *memory, auth *authorizer, log *slog.Logger) *admission {
+func newAdmission(opts *Options, m *memory, auth *auth.Authorizer, log *slog.Logger) *admission {
 	return &admission{
 		maxWatches: opts.MaxWatches, maxPerUser: opts.MaxWatchesPerUser, memory: m, auth: auth, log: log,
 		holders: make(map[holder]int), logged: make(map[rejection]time.Time),
@@ -47,9 +51,9 @@ func newAdmission(opts *Options, m *memory, auth *authorizer, log *slog.Logger) 
 
 // begin lets the request of ctx begin, or returns why not; req is what lanes could answer of it, nil is nothing. slot is to be released when
 // the request has ended; nil is nothing to release. wait ends the wait for whose a token is.
-func (a *admission) begin(wait context.Context, ctx *fasthttp.RequestCtx, id identity, req *request) (slot *watchSlot, refused *metav1.Status) {
+func (a *admission) begin(wait context.Context, ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request) (slot *watchSlot, refused *metav1.Status) {
 	watch := isWatch(ctx, req)
-	if a.memory.refuses() && (watch || req != nil && req.verb == "list") {
+	if a.memory.refuses() && (watch || req != nil && req.Verb == "list") {
 		return nil, a.refuse(rejectedMemory, "this proxy is short of memory")
 	}
 	if !watch {
@@ -58,7 +62,7 @@ func (a *admission) begin(wait context.Context, ctx *fasthttp.RequestCtx, id ide
 	h := claimant(id)
 	slot, why := a.take(h)
 	if why == rejectedUserWatches && h.claimed {
-		user, somebody := a.auth.userKey(wait, id)
+		user, somebody := a.auth.UserKey(wait, id)
 		if !somebody {
 			return nil, nil // and kube-apiserver says so
 		}
@@ -77,20 +81,20 @@ func (a *admission) begin(wait context.Context, ctx *fasthttp.RequestCtx, id ide
 // true, so nobody is refused for it; but as long as all who say it have no more watches than one user may, kube-apiserver need not be asked whose
 // each is. So a user may have the limit twice: as whom its tokens say it is, and as itself.
 type holder struct {
-	user    userKey
+	user    auth.UserKey
 	claimed bool
 }
 
 // claimant returns whom a request of id counts for while nobody has been asked. All tokens that say nothing count as one's.
-func claimant(id identity) holder {
+func claimant(id auth.Identity) holder {
 	switch {
-	case id.user != nil:
-		return holder{user: userKey{name: id.user.name}}
-	case id.kind == kindToken:
-		name, _ := tokenSubject(id.token)
-		return holder{user: userKey{name: name}, claimed: true}
-	case id.kind == kindAnonymous:
-		return holder{user: userKey{name: anonymousUser}}
+	case id.User != nil:
+		return holder{user: auth.UserKey{Name: id.User.Name}}
+	case id.Kind == auth.KindToken:
+		name, _ := auth.TokenSubject(id.Token)
+		return holder{user: auth.UserKey{Name: name}, claimed: true}
+	case id.Kind == auth.KindAnonymous:
+		return holder{user: auth.UserKey{Name: auth.AnonymousUser}}
 	}
 	return holder{} // ourselves
 }
@@ -125,19 +129,19 @@ func (a *admission) refuseLocked(why rejection, message string) *metav1.Status {
 		a.logged[why] = now
 		a.log.Warn("Refused requests", "reason", string(why), "watches", a.watches)
 	}
-	return tooManyRequests(message)
+	return apistatus.TooManyRequests(message)
 }
 
 // isWatch reports whether the request asks for a watch, as kube-apiserver would read it.
-func isWatch(ctx *fasthttp.RequestCtx, req *request) bool {
+func isWatch(ctx *fasthttp.RequestCtx, req *request.Request) bool {
 	if req != nil {
-		return req.verb == "watch"
+		return req.Verb == "watch"
 	}
 	path, query := ctx.Path(), ctx.QueryArgs()
 	if !ctx.IsGet() || !bytes.HasPrefix(path, []byte("/api/")) && !bytes.HasPrefix(path, []byte("/apis/")) {
 		return false
 	}
-	return query.Has("watch") && isTrue(string(query.Peek("watch"))) || bytes.Contains(path, []byte("/watch/"))
+	return query.Has("watch") && request.IsTrue(string(query.Peek("watch"))) || bytes.Contains(path, []byte("/watch/"))
 }
 
 // watchSlot is one watch's place within the limits.

@@ -9,8 +9,12 @@ import (
 	"testing"
 
 	"github.com/valyala/fasthttp"
-	"github.com/watchfan/watchfan/proxy/proxytest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // Watches are counted in all and for each user, however a user has shown who it is, and whether they are served or passed through.
@@ -19,12 +23,12 @@ func TestAdmission(t *testing.T) {
 	opts := NewOptions()
 	opts.MaxWatches, opts.MaxWatchesPerUser = 4, 2
 	owners := proxytest.Owners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
-	a := newAdmission(&opts, m, admissionAuthorizer(&proxytest.FakeUpstream[identity]{Answer: admissionAnswer(owners)}), slog.New(slog.DiscardHandler))
-	begin := func(id identity, uri, wantRefused string) *watchSlot {
+	a := newAdmission(&opts, m, admissionAuthorizer(&proxytest.FakeUpstream[auth.Identity]{Answer: admissionAnswer(owners)}), slog.New(slog.DiscardHandler))
+	begin := func(id auth.Identity, uri, wantRefused string) *watchSlot {
 		t.Helper()
 		var ctx fasthttp.RequestCtx
 		ctx.Request.SetRequestURI(uri)
-		req, ok := parseRequest(&ctx)
+		req, ok := request.Parse(&ctx)
 		if !ok {
 			req = nil
 		}
@@ -35,16 +39,16 @@ func TestAdmission(t *testing.T) {
 		case st == nil:
 		case wantRefused == "" || !strings.Contains(st.Message, wantRefused):
 			t.Errorf("%v %s: refused, %s; want %q", id, uri, st.Message, wantRefused)
-		case st.Code != http.StatusTooManyRequests || st.Reason != "TooManyRequests" || st.Details.RetryAfterSeconds < retryLeast ||
-			st.Details.RetryAfterSeconds >= retryLeast+retrySpread:
+		case st.Code != http.StatusTooManyRequests || st.Reason != "TooManyRequests" || st.Details.RetryAfterSeconds < apistatus.RetryLeast ||
+			st.Details.RetryAfterSeconds >= apistatus.RetryLeast+apistatus.RetrySpread:
 			t.Errorf("%v %s: got %+v", id, uri, st)
 		}
 		return slot
 	}
 	const watch, list = "/api/v1/pods?watch=1", "/api/v1/pods"
-	ann := identity{kind: kindCertificate, user: &userInfo{name: "ann"}}
-	annToo := identity{kind: kindFrontProxy, user: &userInfo{name: "ann"}}
-	token := identity{kind: kindToken, token: "s3cret"}
+	ann := auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "ann"}}
+	annToo := auth.Identity{Kind: auth.KindFrontProxy, User: &auth.UserInfo{Name: "ann"}}
+	token := auth.Identity{Kind: auth.KindToken, Token: "s3cret"}
 
 	first := begin(ann, watch, "")
 	begin(annToo, "/apis/example.com/v1/watch/things?watch", "")
@@ -55,13 +59,13 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 	begin(token, watch, "")
-	begin(identity{kind: kindOwn}, watch, "")
-	begin(identity{kind: kindToken, token: "other"}, watch, "4 watches at a time")
+	begin(auth.Identity{Kind: auth.KindOwn}, watch, "")
+	begin(auth.Identity{Kind: auth.KindToken, Token: "other"}, watch, "4 watches at a time")
 	first.Release()
 	first.Release()
-	last := begin(identity{kind: kindToken, token: "renewed"}, watch, "")
+	last := begin(auth.Identity{Kind: auth.KindToken, Token: "renewed"}, watch, "")
 	begin(token, watch, "4 watches at a time")
-	begin(identity{kind: kindToken, token: "nobody's"}, watch, "4 watches at a time") // whosever it is
+	begin(auth.Identity{Kind: auth.KindToken, Token: "nobody's"}, watch, "4 watches at a time") // whosever it is
 
 	m.look(95)
 	last.Release()
@@ -79,30 +83,30 @@ func TestAdmission(t *testing.T) {
 // with many tokens, nobody is refused for what others' tokens say, and what is nobody's counts for none.
 func TestAdmissionTokens(t *testing.T) {
 	const most = 3
-	jwt := func(subject, signature string) identity {
+	jwt := func(subject, signature string) auth.Identity {
 		payload := base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"` + subject + `"}`))
-		return identity{kind: kindToken, token: "h." + payload + "." + signature}
+		return auth.Identity{Kind: auth.KindToken, Token: "h." + payload + "." + signature}
 	}
 	const robot, other = "system:serviceaccount:a:robot", "system:serviceaccount:a:other"
 	owners := make(proxytest.Owners)
-	var robots []identity
+	var robots []auth.Identity
 	for i := range 5 * most {
 		id := jwt(robot, fmt.Sprint("good", i))
-		owners[id.token] = robot
+		owners[id.Token] = robot
 		robots = append(robots, id)
 	}
 	forged := jwt(other, "forged")
-	owners[forged.token] = "401"
+	owners[forged.Token] = "401"
 	honest := jwt(other, "good")
-	owners[honest.token] = other
+	owners[honest.Token] = other
 
 	opts := NewOptions()
 	opts.MaxWatchesPerUser = most
-	up := &proxytest.FakeUpstream[identity]{Answer: admissionAnswer(owners)}
+	up := &proxytest.FakeUpstream[auth.Identity]{Answer: admissionAnswer(owners)}
 	a := newAdmission(&opts, &memory{}, admissionAuthorizer(up), slog.New(slog.DiscardHandler))
 	var ctx fasthttp.RequestCtx
 	ctx.Request.SetRequestURI("/api/v1/pods?watch=1")
-	begin := func(id identity) (*watchSlot, *metav1.Status) { return a.begin(t.Context(), &ctx, id, nil) }
+	begin := func(id auth.Identity) (*watchSlot, *metav1.Status) { return a.begin(t.Context(), &ctx, id, nil) }
 
 	served := 0
 	for i, id := range robots {
@@ -142,14 +146,14 @@ func TestAdmissionTokens(t *testing.T) {
 }
 
 // admissionAnswer is o's answer to whoever brings a token.
-func admissionAnswer(o proxytest.Owners) func(identity, string, []byte) (int, string, error) {
-	return func(id identity, path string, body []byte) (int, string, error) {
-		return o.Answer(id.token, path, body)
+func admissionAnswer(o proxytest.Owners) func(auth.Identity, string, []byte) (int, string, error) {
+	return func(id auth.Identity, path string, body []byte) (int, string, error) {
+		return o.Answer(id.Token, path, body)
 	}
 }
 
 // admissionAuthorizer returns an authorizer with the default options.
-func admissionAuthorizer(upstream doer) *authorizer {
+func admissionAuthorizer(upstream auth.Doer) *auth.Authorizer {
 	opts := NewOptions()
-	return newAuthorizer(upstream, newKnownTokens(), &opts.Auth, false, slog.New(slog.DiscardHandler))
+	return auth.NewAuthorizer(upstream, auth.NewKnownTokens(), &opts.Auth, false, slog.New(slog.DiscardHandler))
 }

@@ -14,60 +14,70 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/audit"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/fairness"
+	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/registry"
+	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 // cachedReads answers gets, lists and watches from the lanes' caches.
 type cachedReads struct {
 	opts        *Options
-	discovery   *discovery
-	encodings   *supportedEncodings
-	crds        *crdWatcher
-	aggregation *aggregation
-	auth        *authorizer
-	audit       *auditLog
-	pass        func(*fasthttp.RequestCtx, identity)   // to kube-apiserver
-	refuse      func(rejection, string) *metav1.Status // admission.refuse; set before the first request
-	lanes       *lanes
+	discovery   *upstream.Discovery
+	encodings   *upstream.SupportedEncodings
+	crds        *registry.CRDWatcher
+	aggregation *registry.Aggregation
+	auth        *auth.Authorizer
+	audit       *audit.Log
+	pass        func(*fasthttp.RequestCtx, auth.Identity) // to kube-apiserver
+	refuse      func(rejection, string) *metav1.Status    // admission.refuse; set before the first request
+	lanes       *lane.Lanes
 	alone       *aloneReads
-	little      answers[struct{}] // lists that were small; see passesUnasked
+	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
 	compressed  compressedLists
 	flusher     *fanout.Flusher
-	conns       *connections
-	poller      *poller
-	watchers    watchers
-	fairness    *fairness
+	conns       *downstream.Connections
+	poller      *downstream.Poller
+	watchers    diagnose.Watchers
+	fairness    *fairness.Queue
 	log         *slog.Logger
 	ctx         context.Context // ends when no more is to be served
 
 	mu       sync.Mutex
-	resident map[string]*lane  // by the name in --resident-resources
-	passed   map[string]server // of those that are passed through for it; likewise
+	resident map[string]*lane.Lane      // by the name in --resident-resources
+	passed   map[string]registry.Server // of those that are passed through for it; likewise
 }
 
-func newCachedReads(s *Server, p *poller) *cachedReads {
+func newCachedReads(s *Server, p *downstream.Poller) *cachedReads {
 	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), s.opts.Lane.FlushInterval)
 	c := &cachedReads{
 		opts:      &s.opts,
 		discovery: s.discovery,
-		encodings: newSupportedEncodings(s.upstream),
+		encodings: upstream.NewSupportedEncodings(s.upstream),
 		auth:      s.authorizer,
 		audit:     s.audit,
-		pass:      s.passthrough.serve,
+		pass:      s.passthrough.Serve,
 		flusher:   flusher,
 		conns:     s.conns,
 		alone:     newAloneReads(s.opts.mostAlone),
 		poller:    p,
 		log:       s.log,
 		ctx:       s.ctx,
-		lanes:     newLanes(s.ctx, s.upstream, s.discovery, flusher, &s.opts.Lane, s.log),
+		lanes:     lane.NewLanes(s.ctx, s.upstream, s.discovery, flusher, &s.opts.Lane, s.log),
 	}
-	c.fairness = newFairness(s.ctx, runtime.GOMAXPROCS(0), seatPurpose{
-		message: "this client's reads take more time than its share",
-		refused: readsRefused,
-		waited:  countSeatWait,
+	c.fairness = fairness.New(s.ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
+		Message: "this client's reads take more time than its share",
+		Refused: readsRefused,
+		Waited:  countSeatWait,
 	})
-	c.crds = newCRDWatcher(c.lanes, s.discovery, s.log)
-	c.aggregation = newAggregation(c.lanes, s.discovery, s.opts.Lane.CacheAggregatedGroups, s.log)
+	c.crds = registry.NewCRDWatcher(c.lanes, s.discovery, s.log)
+	c.aggregation = registry.NewAggregation(c.lanes, s.discovery, s.opts.Lane.CacheAggregatedGroups, s.log)
 	return c
 }
 
@@ -75,9 +85,9 @@ func newCachedReads(s *Server, p *poller) *cachedReads {
 func (c *cachedReads) run() {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.flusher.Run(c.ctx) })
-	wg.Go(func() { c.poller.run(c.ctx) })
+	wg.Go(func() { c.poller.Run(c.ctx) })
 	wg.Go(func() { c.auth.Run(c.ctx) })
-	wg.Go(func() { c.lanes.run(c.ctx) })
+	wg.Go(func() { c.lanes.Run(c.ctx) })
 	for _, name := range c.opts.ResidentResources {
 		wg.Go(func() { c.keep(name) })
 	}
@@ -87,22 +97,22 @@ func (c *cachedReads) run() {
 // shed gives up what is only there to be asked for again, and returns how many lanes that were.
 func (c *cachedReads) shed() int {
 	c.compressed.forget()
-	return c.lanes.shed()
+	return c.lanes.Shed()
 }
 
 // keep starts the lane of a resident resource, as soon as upstream has the resource, and again whenever it has ended.
 func (c *cachedReads) keep(name string) {
-	var kept *lane
+	var kept *lane.Lane
 	for wait := time.Duration(0); ; wait = 2 * time.Second {
 		select {
 		case <-time.After(wait):
 		case <-c.ctx.Done():
 			return
 		}
-		if kept != nil && c.lanes.has(kept) {
+		if kept != nil && c.lanes.Has(kept) {
 			continue
 		}
-		gvr, err := c.discovery.resolve(c.ctx, name)
+		gvr, err := c.discovery.Resolve(c.ctx, name)
 		if err != nil {
 			c.log.Warn("Waited for resident resource", "resource", name, "err", err)
 			continue
@@ -114,9 +124,9 @@ func (c *cachedReads) keep(name string) {
 		if c.passesResident(name, gvr) {
 			continue
 		}
-		info, _ := c.discovery.lookup(c.ctx, gvr)
-		info.definition, _ = c.crds.of(c.ctx, gvr, true)
-		if l, ok := c.lanes.acquire(info, representation{}, true); ok {
+		info, _ := c.discovery.Lookup(c.ctx, gvr)
+		info.Definition, _ = c.crds.Of(c.ctx, gvr, true)
+		if l, ok := c.lanes.Acquire(info, request.Representation{}, true); ok {
 			kept = l
 			c.setResident(name, l)
 		}
@@ -124,11 +134,11 @@ func (c *cachedReads) keep(name string) {
 }
 
 // setResident notes the lane of a resident resource.
-func (c *cachedReads) setResident(name string, l *lane) {
+func (c *cachedReads) setResident(name string, l *lane.Lane) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.resident == nil {
-		c.resident = make(map[string]*lane)
+		c.resident = make(map[string]*lane.Lane)
 	}
 	c.resident[name] = l
 }
@@ -136,22 +146,22 @@ func (c *cachedReads) setResident(name string, l *lane) {
 // passesResident reports whether a resident resource is passed through, because another server answers for it or may do so, and says
 // why when that is new.
 func (c *cachedReads) passesResident(name string, gvr schema.GroupVersionResource) bool {
-	by := c.aggregation.served(c.ctx, gvr.GroupVersion(), true)
+	by := c.aggregation.Served(c.ctx, gvr.GroupVersion(), true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was, known := c.passed[name]
 	if c.passed == nil {
-		c.passed = make(map[string]server)
+		c.passed = make(map[string]registry.Server)
 	}
 	c.passed[name] = by
 	switch {
-	case by == byItself || known && was == by:
-	case by == byOthers:
+	case by == registry.ByItself || known && was == by:
+	case by == registry.ByOthers:
 		c.log.Error("Passed resident resource through, an aggregated API server answers for it: see --cache-aggregated-groups", "resource", name)
 	default:
 		c.log.Warn("Waited for resident resource, because it is not known whether an aggregated API server answers for it", "resource", name)
 	}
-	return by != byItself
+	return by != registry.ByItself
 }
 
 // residentSynced returns an error that names a resident resource which is not ready to be served. One that can't be cached is passed through,
@@ -160,9 +170,9 @@ func (c *cachedReads) residentSynced() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range c.opts.ResidentResources {
-		if l := c.resident[name]; c.passed[name] == byOthers {
+		if l := c.resident[name]; c.passed[name] == registry.ByOthers {
 			continue
-		} else if l == nil || (!l.synced() || !c.lanes.has(l)) && !c.lanes.quarantined(l.laneKey) {
+		} else if l == nil || (!l.Synced() || !c.lanes.Has(l)) && !c.lanes.Quarantined(l.Key) {
 			return fmt.Errorf("%s is not synced", name)
 		}
 	}
@@ -170,25 +180,25 @@ func (c *cachedReads) residentSynced() error {
 }
 
 // end ends all watches that are served from a cache, and lets no other begin.
-func (c *cachedReads) end() { c.lanes.endWatches(fanout.Ending{Reason: fanout.ShutDown}) }
+func (c *cachedReads) end() { c.lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }
 
 // serve answers the request, from a cache if it can be.
-func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request) (passed bool) {
-	r := &cachedRead{request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, arrival: arrivalOf(accepted(ctx.Conn()))}
+func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request) (passed bool) {
+	r := &cachedRead{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, arrival: downstream.ArrivalOf(downstream.Accepted(ctx.Conn()))}
 	defer r.release()
 	served, refused := c.serveCached(ctx, r)
 	if refused != nil {
-		writeStatus(ctx, refused)
-		c.audit.refused(ctx, id, refused)
+		apistatus.Write(ctx, refused)
+		c.audit.Refused(ctx, id, refused)
 		return false
 	}
 	if !served {
 		c.pass(ctx, id)
 		return true
 	}
-	r.lane.metrics.served(req.verb)
-	if req.verb != "watch" {
-		c.audit.served(ctx, r.audited())
+	r.lane.Metrics.Served(req.Verb)
+	if req.Verb != "watch" {
+		c.audit.Served(ctx, r.audited())
 	}
 	return false
 }
@@ -200,16 +210,16 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id identity, req *request)
 // is cached is read, and nothing is asked in the proxy's own name, but for the review itself where only the proxy can ask it: what a request
 // costs, and how long it takes, must not depend on what its client may not see.
 func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (served bool, refused *metav1.Status) {
-	wait, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), laneWait)
+	wait, cancel := context.WithTimeout(downstream.WithArrival(c.ctx, r.arrival), lane.Wait)
 	defer cancel()
 	if !c.mayBeCached(r) || c.passesUnasked(r) {
 		return false, nil
 	}
-	r.decision = c.auth.authorize(wait, r.id, r.request)
-	switch r.decision.verdict {
-	case verdictYes:
-	case verdictBusy:
-		return false, tooManyReviews()
+	r.decision = c.auth.Authorize(wait, r.id, r.Request)
+	switch r.decision.Verdict {
+	case auth.VerdictYes:
+	case auth.VerdictBusy:
+		return false, auth.TooManyReviews()
 	default:
 		return false, nil // upstream says no in its own words
 	}
@@ -226,90 +236,90 @@ func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (serv
 
 // stillAllowed reports whether the client may still read, for which it is asked again if the answer is older than answers are believed.
 func (c *cachedReads) stillAllowed(r *cachedRead, decided time.Time) bool {
-	if time.Since(decided) <= max(c.auth.yesTTL, time.Second) {
+	if time.Since(decided) <= max(c.auth.YesTTL, time.Second) {
 		return true
 	}
-	wait, cancel := context.WithTimeout(c.ctx, reviewTimeout)
+	wait, cancel := context.WithTimeout(c.ctx, auth.ReviewTimeout)
 	defer cancel()
-	r.decision = c.auth.authorize(wait, r.id, r.request)
-	return r.decision.verdict == verdictYes
+	r.decision = c.auth.Authorize(wait, r.id, r.Request)
+	return r.decision.Verdict == auth.VerdictYes
 }
 
 // serveFrom answers the request from its lane. It reports false, having done nothing, if it can't, and with refused if it is to be refused.
 func (c *cachedReads) serveFrom(ctx *fasthttp.RequestCtx, r *cachedRead) (served bool, refused *metav1.Status) {
-	if r.verb == "watch" {
+	if r.Verb == "watch" {
 		return c.serveWatch(ctx, r), nil
 	}
 	r.seat = c.seat(ctx, r)
 	defer r.seat.Give()
-	if r.verb == "list" {
+	if r.Verb == "list" {
 		served = c.serveList(ctx, r)
 	} else {
 		served = c.serveGet(ctx, r)
 	}
-	return served, r.seat.refused
+	return served, r.seat.Refused
 }
 
 // seat returns the seat in which r is answered, not yet taken.
-func (c *cachedReads) seat(ctx *fasthttp.RequestCtx, r *cachedRead) *seat {
-	conn := accepted(ctx.Conn())
-	limit := maxSeatWait
-	if r.timeout > 0 {
-		limit = max(1, r.timeout-time.Since(r.arrived))
+func (c *cachedReads) seat(ctx *fasthttp.RequestCtx, r *cachedRead) *fairness.Seat {
+	conn := downstream.Accepted(ctx.Conn())
+	limit := fairness.MaxSeatWait
+	if r.Timeout > 0 {
+		limit = max(1, r.Timeout-time.Since(r.arrived))
 	}
-	return c.fairness.seat(flowOf(r.id, conn.RemoteAddr()), limit, func() bool { return hasLeft(tcpConn(conn)) }, r.arrival.end)
+	return c.fairness.Seat(fairness.FlowOf(r.id, conn.RemoteAddr()), limit, func() bool { return downstream.HasLeft(downstream.TCPConn(conn)) }, r.arrival.End)
 }
 
 // cachedRead is a request that a lane may answer.
 type cachedRead struct {
-	*request
-	id      identity
+	*request.Request
+	id      auth.Identity
 	arrived time.Time
-	arrival *arrival // nil is none
-	lanes   *lanes
+	arrival *downstream.Arrival // nil is none
+	lanes   *lane.Lanes
 	counts  *aloneReads
 
 	// Set by resolve.
-	info      resourceInfo
-	form      representation
+	info      upstream.ResourceInfo
+	form      request.Representation
 	namespace string // "" for all and in cluster scope
 	selector  fields.Selector
 
 	// Set by serveCached.
 	alone    bool // it is counted in counts
-	decision decision
+	decision auth.Decision
 
 	// Set by acquire.
-	lane   *lane
+	lane   *lane.Lane
 	filter *fanout.Filter
 	kept   bool // by a watch, which releases the lane when it ends
 
 	// Set by serveFrom, for gets and lists.
-	seat *seat
+	seat *fairness.Seat
 }
 
 // audited returns what the audit log says of the read.
-func (r *cachedRead) audited() auditedRead {
-	return auditedRead{request: r.request, id: r.id, decision: r.decision, arrived: r.arrived}
+func (r *cachedRead) audited() audit.Read {
+	return audit.Read{Request: r.Request, ID: r.id, Decision: r.decision, Arrived: r.arrived}
 }
 
 // startsLane reports whether the request is reason enough to follow the resource upstream: one object's current state is not.
-func (r *cachedRead) startsLane() bool { return r.verb != "get" || r.resourceVersion != "" }
+func (r *cachedRead) startsLane() bool { return r.Verb != "get" || r.ResourceVersion != "" }
 
 // acquire sets the lane, starting it if need be and start is true, and reports whether there is one.
 func (r *cachedRead) acquire(start bool) bool {
 	if r.lane != nil {
 		return true
 	}
-	l, ok := r.lanes.acquire(r.info, r.form, start)
+	l, ok := r.lanes.Acquire(r.info, r.form, start)
 	if !ok {
 		return false
 	}
 	if start {
-		r.counts.noteFollowed(r.gvr)
+		r.counts.noteFollowed(r.GVR)
 	}
-	if r.filter, ok = fanout.NewFilter(r.namespace, r.labels, r.selector, l.fieldLabels); !ok {
-		r.lanes.release(l)
+	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.FieldLabels); !ok {
+		r.lanes.Release(l)
 		return false
 	}
 	r.lane = l
@@ -321,37 +331,37 @@ func (r *cachedRead) keep() { r.kept = true }
 
 func (r *cachedRead) release() {
 	if r.alone {
-		r.counts.give(r.gvr)
+		r.counts.give(r.GVR)
 	}
 	if r.lane != nil && !r.kept {
-		r.lanes.release(r.lane)
+		r.lanes.Release(r.lane)
 	}
 }
 
 // resolve finds out what r asks for, and reports whether that is something lanes have. Only for a client that may read: it may ask kube-apiserver
 // in the proxy's own name.
 func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
-	if c.aggregation.served(ctx, r.gvr.GroupVersion(), r.verb == "watch") != byItself {
+	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
 		return false
 	}
-	if r.info, ok = c.discovery.lookup(ctx, r.gvr); !ok || !r.info.watchable {
+	if r.info, ok = c.discovery.Lookup(ctx, r.GVR); !ok || !r.info.Watchable {
 		return false
 	}
-	if r.namespace, ok = r.scope(r.info.namespaced); !ok {
+	if r.namespace, ok = r.Scope(r.info.Namespaced); !ok {
 		return false
 	}
-	chosen, ok := c.encodings.choose(ctx, r.gvr, r.accepts)
+	chosen, ok := c.encodings.Choose(ctx, r.GVR, r.Accepts)
 	if !ok || r.indented(chosen) {
 		return false
 	}
-	r.form = chosen.representation
-	if !r.startsLane() && !c.lanes.started(laneKey{r.gvr, r.form}) {
-		c.alone.noteUnfollowed(r.gvr)
+	r.form = chosen.Representation
+	if !r.startsLane() && !c.lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
+		c.alone.noteUnfollowed(r.GVR)
 		return false
 	}
-	if r.info.definition, ok = c.crds.of(ctx, r.gvr, r.verb == "watch"); !ok {
+	if r.info.Definition, ok = c.crds.Of(ctx, r.GVR, r.Verb == "watch"); !ok {
 		return false
 	}
-	r.selector, ok = fieldSelector(r.info, r.fields)
-	return ok && (r.info.definition == nil || c.crds.selects(r.selector))
+	r.selector, ok = upstream.FieldSelector(r.info, r.Fields)
+	return ok && (r.info.Definition == nil || c.crds.Selects(r.selector))
 }

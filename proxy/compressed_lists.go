@@ -7,6 +7,9 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/fairness"
+	"github.com/watchfan/watchfan/proxy/lane"
 )
 
 // compressedLists keeps the compressed items of lists that were asked for lately. A client that
@@ -27,7 +30,7 @@ const (
 
 // listKey tells which items of a lane a list holds.
 type listKey struct {
-	lane   laneKey
+	lane   lane.Key
 	filter string
 	after  string
 	limit  int64
@@ -47,7 +50,7 @@ type compressedList struct {
 
 // get returns the compressed items of a list if they are of this state. It gives s up to wait for
 // the read that compresses them.
-func (c *compressedLists) get(s *seat, key listKey, state fanout.Identity) (extent, framing.Deflated, bool) {
+func (c *compressedLists) get(s *fairness.Seat, key listKey, state fanout.Identity) (extent, framing.Deflated, bool) {
 	c.mu.Lock()
 	l := c.lists[key]
 	if l == nil || l.state != state {
@@ -63,7 +66,7 @@ func (c *compressedLists) get(s *seat, key listKey, state fanout.Identity) (exte
 }
 
 // await waits until the list is compressed. It reports false if that has failed.
-func (l *compressedList) await(s *seat) bool {
+func (l *compressedList) await(s *fairness.Seat) bool {
 	select {
 	case <-l.donec:
 	default:
@@ -74,14 +77,14 @@ func (l *compressedList) await(s *seat) bool {
 }
 
 // add compresses the items of a list, in seat s, unless somebody else just has.
-func (c *compressedLists) add(s *seat, key listKey, state fanout.Identity, x extent, items bodySlices) framing.Deflated {
+func (c *compressedLists) add(s *fairness.Seat, key listKey, state fanout.Identity, x extent, items downstream.BodySlices) framing.Deflated {
 	c.mu.Lock()
 	if l := c.lists[key]; l != nil && l.state == state {
 		c.mu.Unlock()
 		if l.await(s) {
 			return l.items
 		}
-		return framing.Deflate(gzipLevel, s.pieces(slices.Values(items)))
+		return framing.Deflate(gzipLevel, s.Pieces(slices.Values(items)))
 	}
 	now := time.Now()
 	c.removeLocked(key)
@@ -95,7 +98,7 @@ func (c *compressedLists) add(s *seat, key listKey, state fanout.Identity, x ext
 
 	l.failed = true // should this panic, the others compress for themselves
 	defer c.keep(key, l)
-	l.items = framing.Deflate(gzipLevel, s.pieces(slices.Values(items)))
+	l.items = framing.Deflate(gzipLevel, s.Pieces(slices.Values(items)))
 	l.failed = false
 	return l.items
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/fairness"
 )
 
 // states returns the identities of n states of a cache.
@@ -35,17 +37,19 @@ func TestCompressedListsAreShared(t *testing.T) {
 	var c compressedLists
 	state := states(t, 2)
 	key := listKey{filter: "f"}
-	items := bodySlices{[]byte(strings.Repeat("a", 1000)), []byte("b")}
-	if _, _, ok := c.get(&seat{}, key, state[0]); ok {
+	items := downstream.BodySlices{[]byte(strings.Repeat("a", 1000)), []byte("b")}
+	if _, _, ok := c.get(&fairness.Seat{}, key, state[0]); ok {
 		t.Error("there is a list before there is one")
 	}
 	all := make([]framing.Deflated, 20)
 	var wg sync.WaitGroup
 	for i := range all {
-		wg.Go(func() { all[i] = c.add(&seat{}, key, state[0], extent{bytes: 1001, last: "l", more: 3}, items) })
+		wg.Go(func() {
+			all[i] = c.add(&fairness.Seat{}, key, state[0], extent{bytes: 1001, last: "l", more: 3}, items)
+		})
 	}
 	wg.Wait()
-	x, got, ok := c.get(&seat{}, key, state[0])
+	x, got, ok := c.get(&fairness.Seat{}, key, state[0])
 	if !ok || x != (extent{bytes: 1001, last: "l", more: 3}) {
 		t.Fatalf("got %+v, %v", x, ok)
 	}
@@ -62,11 +66,11 @@ func TestCompressedListsAreShared(t *testing.T) {
 	if plain, err := io.ReadAll(z); err != nil || string(plain) != "head"+strings.Repeat("a", 1000)+"b" {
 		t.Errorf("reads as %q, %v", plain, err)
 	}
-	if _, _, ok := c.get(&seat{}, key, state[1]); ok {
+	if _, _, ok := c.get(&fairness.Seat{}, key, state[1]); ok {
 		t.Error("got the list of another state")
 	}
-	c.add(&seat{}, key, state[1], extent{}, items)
-	if _, _, ok := c.get(&seat{}, key, state[0]); ok || c.bytes != got.Len() {
+	c.add(&fairness.Seat{}, key, state[1], extent{}, items)
+	if _, _, ok := c.get(&fairness.Seat{}, key, state[0]); ok || c.bytes != got.Len() {
 		t.Errorf("the old state's is still there: %v, %d bytes", ok, c.bytes)
 	}
 }

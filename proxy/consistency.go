@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/lane"
 )
 
 // state returns the collection as of the resourceVersion that a get or list asks for
@@ -20,19 +22,19 @@ import (
 //
 // ok is false if it can't be had, or not be proved, in time.
 func (c *cachedReads) state(r *cachedRead) (s fanout.Snapshot, ok bool) {
-	ctx, cancel := context.WithTimeout(withArrival(c.ctx, r.arrival), c.opts.Lane.FreshnessTimeout)
+	ctx, cancel := context.WithTimeout(downstream.WithArrival(c.ctx, r.arrival), c.opts.Lane.FreshnessTimeout)
 	defer cancel()
 	switch {
-	case r.continueToken != "":
-		return r.snapshotAt(r.page.resourceVersion)
-	case r.resourceVersion == "":
+	case r.ContinueToken != "":
+		return r.snapshotAt(r.Page.ResourceVersion)
+	case r.ResourceVersion == "":
 		return c.current(ctx, r)
 	}
-	rv, err := parseVersion(r.resourceVersion)
+	rv, err := parseVersion(r.ResourceVersion)
 	if err != nil {
 		return s, false
 	}
-	if r.exact() {
+	if r.Exact() {
 		if s, ok := r.snapshotAt(rv); ok {
 			return s, true
 		}
@@ -46,27 +48,27 @@ func (c *cachedReads) state(r *cachedRead) (s fanout.Snapshot, ok bool) {
 
 // snapshotAt returns the collection as of rv, which takes a step for each change since.
 func (r *cachedRead) snapshotAt(rv uint64) (s fanout.Snapshot, ok bool) {
-	if !r.seat.begin() {
+	if !r.seat.Begin() {
 		return s, false
 	}
 	defer r.seat.Give()
-	return r.lane.cache.SnapshotAt(rv)
+	return r.lane.Cache.SnapshotAt(rv)
 }
 
 // current returns a state at least as new as the request.
 func (c *cachedReads) current(ctx context.Context, r *cachedRead) (fanout.Snapshot, bool) {
 	if r.filledSince() {
-		return r.lane.cache.Snapshot(), true
+		return r.lane.Cache.Snapshot(), true
 	}
 	return c.proved(ctx, r, 0)
 }
 
 // filledSince reports whether all that the lane holds is newer than the request.
-func (r *cachedRead) filledSince() bool { return r.lane.filling.after(r.arrived) }
+func (r *cachedRead) filledSince() bool { return r.lane.Filling.After(r.arrived) }
 
 // notOlderThan returns a state that is not older than rv.
 func (c *cachedReads) notOlderThan(ctx context.Context, r *cachedRead, rv uint64) (fanout.Snapshot, bool) {
-	if s := r.lane.cache.Snapshot(); s.ResourceVersion >= rv {
+	if s := r.lane.Cache.Snapshot(); s.ResourceVersion >= rv {
 		return s, true
 	}
 	return c.proved(ctx, r, rv)
@@ -77,10 +79,10 @@ func (c *cachedReads) proved(ctx context.Context, r *cachedRead, rv uint64) (fan
 	for {
 		proof, err := c.prove(ctx, r.lane, rv)
 		if err != nil {
-			r.lane.log.Debug("Passed read through", "err", err)
+			r.lane.Log.Debug("Passed read through", "err", err)
 			return fanout.Snapshot{}, false
 		}
-		s, err := r.lane.cache.SnapshotProved(proof)
+		s, err := r.lane.Cache.SnapshotProved(proof)
 		if !errors.Is(err, fanout.ErrNotFresh) {
 			return s, err == nil
 		}
@@ -88,11 +90,11 @@ func (c *cachedReads) proved(ctx context.Context, r *cachedRead, rv uint64) (fan
 }
 
 // prove proves that the cache is as new as now, and not older than rv.
-func (c *cachedReads) prove(ctx context.Context, l *lane, rv uint64) (fanout.Proof, error) {
-	if l.uncached() {
+func (c *cachedReads) prove(ctx context.Context, l *lane.Lane, rv uint64) (fanout.Proof, error) {
+	if l.Uncached() {
 		return fanout.Proof{}, errUnproven
 	}
-	proof, err := l.prover.prove(ctx, c.opts.Lane.FreshnessTimeout)
+	proof, err := l.Prover.Prove(ctx, c.opts.Lane.FreshnessTimeout)
 	if err == nil && proof.AsOf < rv {
 		err = errUnproven
 	}

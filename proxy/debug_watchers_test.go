@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -43,7 +44,7 @@ func (f *fan) debug(path string, header ...string) (code int, contentType, body 
 }
 
 // watchers returns the answer to a query about watches.
-func (f *fan) watchers(query string) (list proxy.WatcherList) {
+func (f *fan) watchers(query string) (list diagnose.WatcherList) {
 	f.t.Helper()
 	code, contentType, body := f.debug("/debug/watchers?format=json&" + query)
 	if code != http.StatusOK || contentType != "application/json" || json.Unmarshal([]byte(body), &list) != nil {
@@ -90,7 +91,7 @@ func TestDebugWatchers(t *testing.T) {
 	if !strings.HasPrefix(got.Client, "127.0.0.1:") || got.Started.Sub(started).Abs() > 5*time.Second || got.Deadline.Sub(got.Started).Round(time.Second) != 100*time.Second {
 		t.Errorf("the second watch: client %s, started %s, deadline %s", got.Client, got.Started, got.Deadline)
 	}
-	if third := list.Watchers[2]; !third.TLS || third.User != "(token)" || third.FieldSelector != "metadata.name=b" || third.Reason != proxy.FilteredOut {
+	if third := list.Watchers[2]; !third.TLS || third.User != "(token)" || third.FieldSelector != "metadata.name=b" || third.Reason != diagnose.FilteredOut {
 		t.Errorf("the third watch: %+v", third)
 	}
 
@@ -128,8 +129,8 @@ func TestDebugWatchers(t *testing.T) {
 		t.Errorf("as text: %d %s %s", code, contentType, text)
 	}
 	_, contentType, verdict := f.debug("/debug/watchers/3", "Accept", "application/json")
-	var status proxy.WatcherStatus
-	if contentType != "application/json" || json.Unmarshal([]byte(verdict), &status) != nil || status.Verdict == nil || status.Verdict.Reason != proxy.FilteredOut || status.TCP == nil {
+	var status diagnose.WatcherStatus
+	if contentType != "application/json" || json.Unmarshal([]byte(verdict), &status) != nil || status.Verdict == nil || status.Verdict.Reason != diagnose.FilteredOut || status.TCP == nil {
 		t.Errorf("the third watch's verdict: %s %s", contentType, verdict)
 	}
 	_, _, said := f.debug("/debug/watchers/3")

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/lane"
 )
 
 // drainPace is the most time between the ends of two watches: a few take no longer than that, whatever --drain-duration is.
@@ -15,7 +17,7 @@ const drainPace = 20 * time.Millisecond
 // at once would find another replica busy with them, and not with its events. They go in random order, because those of one process have mostly
 // come together. It returns when all have been asked; see awaitEnds.
 func (c *cachedReads) drain(ctx context.Context) {
-	open, _ := c.watchers.selected(func(*watcher) bool { return true })
+	open, _ := c.watchers.Selected(func(*diagnose.Watcher) bool { return true })
 	if len(open) == 0 {
 		return
 	}
@@ -24,20 +26,20 @@ func (c *cachedReads) drain(ctx context.Context) {
 	begin := time.Now()
 	c.log.Info("Draining", "watches", len(open), "drain", length)
 	for i, w := range open {
-		sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
-		w.sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
+		lane.Sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
+		w.Sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 		if n := (len(open) + 3) / 4; i > 0 && i%n == 0 {
-			c.log.Info("Draining", "watches", c.watchers.count(), "elapsed", time.Since(begin).Round(time.Millisecond))
+			c.log.Info("Draining", "watches", c.watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
 		}
 	}
-	c.log.Info("Drained", "watches", c.watchers.count(), "elapsed", time.Since(begin).Round(time.Millisecond))
+	c.log.Info("Drained", "watches", c.watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
 }
 
 // awaitEnds waits until the watches that were asked to end have, for half of ShutdownTimeout: who does not read by then gets no bookmark.
 func (c *cachedReads) awaitEnds() {
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.ShutdownTimeout/2)
 	defer cancel()
-	for c.watchers.count() > 0 && ctx.Err() == nil {
-		sleep(ctx, 10*time.Millisecond)
+	for c.watchers.Count() > 0 && ctx.Err() == nil {
+		lane.Sleep(ctx, 10*time.Millisecond)
 	}
 }

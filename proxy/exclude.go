@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 var (
@@ -36,7 +39,7 @@ func excludes(name string, resource schema.GroupResource) bool {
 	if name != "*" && name != resource.Resource {
 		return false
 	}
-	if version, of, versioned := strings.Cut(group, "."); versioned && apiVersion(version) && of == resource.Group {
+	if version, of, versioned := strings.Cut(group, "."); versioned && upstream.APIVersion(version) && of == resource.Group {
 		return true
 	}
 	return !grouped || group == resource.Group
@@ -66,9 +69,9 @@ const maxNames = 3 * 253
 // mayBeCached reports whether the read may be answered from a cache at all. Secrets are not read from a cache with the proxy's own rights:
 // nobody is asked then whether the client may read them, so that kube-apiserver is to say it, and to write it down.
 func (c *cachedReads) mayBeCached(r *cachedRead) bool {
-	resource := r.gvr.GroupResource()
-	if len(r.gvr.Group)+len(r.gvr.Version)+len(r.gvr.Resource) > maxNames {
+	resource := r.GVR.GroupResource()
+	if len(r.GVR.Group)+len(r.GVR.Version)+len(r.GVR.Resource) > maxNames {
 		return false // there is no such resource, and its name is not worth remembering
 	}
-	return r.served() && !c.opts.excluded(r.gvr) && (r.id.kind != kindOwn || !isSecrets(resource))
+	return r.Served() && !c.opts.excluded(r.GVR) && (r.id.Kind != auth.KindOwn || !isSecrets(resource))
 }

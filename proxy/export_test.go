@@ -4,19 +4,27 @@ import (
 	"flag"
 	"strconv"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/fairness"
+	"github.com/watchfan/watchfan/proxy/lane"
 )
 
 // SetHeaderTimeout changes the time that clients have for a request's head. Call it before Run.
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.ReadTimeout = d }
 
 // SpareLists has large collections never listed to prove freshness, as if they had just been.
-func SpareLists(o *Options) { o.Lane.spareLists = true }
+func SpareLists(o *Options) { o.Lane.Tuning.SpareLists = true }
 
 // HangTimeout has an upstream watch that has brought bookmarks broken when it then brings nothing for d.
-func HangTimeout(d time.Duration) func(*Options) { return func(o *Options) { o.Lane.hangTimeout = d } }
+func HangTimeout(d time.Duration) func(*Options) {
+	return func(o *Options) { o.Lane.Tuning.HangTimeout = d }
+}
 
 // AvoidFor has a resource that has an object which can't be cached passed through for d.
-func AvoidFor(d time.Duration) func(*Options) { return func(o *Options) { o.Lane.quarantineFor = d } }
+func AvoidFor(d time.Duration) func(*Options) {
+	return func(o *Options) { o.Lane.Tuning.QuarantineFor = d }
+}
 
 // MemoryUsed has memory compared with what used says, in bytes.
 func MemoryUsed(used func() int64) func(*Options) {
@@ -24,10 +32,10 @@ func MemoryUsed(used func() int64) func(*Options) {
 }
 
 // ListsAtOnce is how many lanes are listed at a time.
-const ListsAtOnce = listsAtOnce
+const ListsAtOnce = lane.ListsAtOnce
 
 // LaneWait is how long a request waits for a lane that is being filled.
-const LaneWait = laneWait
+const LaneWait = lane.Wait
 
 // ReadConfig reads the content of a configuration file called name.
 func (o *Options) ReadConfig(name string, content []byte) error {
@@ -41,18 +49,18 @@ func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan")
 func NoneAlone(o *Options) { o.mostAlone = 0 }
 
 var (
-	ErrorKind      = errorKind
-	ErrEndedAtOnce = errEndedAtOnce
-	ErrSilent      = errSilent
+	ErrorKind      = lane.ErrorKind
+	ErrEndedAtOnce = lane.ErrEndedAtOnce
+	ErrSilent      = lane.ErrSilent
 )
 
 // HoldSeats has others hold all seats of cached reads until release is called.
 func (s *Server) HoldSeats() (release func()) {
 	f := s.cached.fairness
-	var held []*seat
-	for i := range f.most {
-		held = append(held, f.seat(flowOf(identity{kind: kindToken, token: strconv.Itoa(i)}, nil), time.Minute, nil, nil))
-		held[i].begin()
+	var held []*fairness.Seat
+	for i := range f.Most {
+		held = append(held, f.Seat(fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: strconv.Itoa(i)}, nil), time.Minute, nil, nil))
+		held[i].Begin()
 	}
 	return func() {
 		for _, other := range held {
@@ -76,4 +84,4 @@ func (s *Server) HoldCaches() (release func()) {
 }
 
 // MostThrough is how many requests pass through for want of a lane that is being filled.
-const MostThrough = mostThrough
+const MostThrough = lane.MostThrough

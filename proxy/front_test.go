@@ -804,7 +804,7 @@ func TestShutdown(t *testing.T) {
 		t.Errorf("stopped after %s, before the delay", d)
 	}
 	http.DefaultClient.CloseIdleConnections()
-	if left := leftover(2 * time.Second); strings.Contains(left, "watchfan/proxy.(") {
+	if left := leftover(2 * time.Second); strings.Contains(left, "watchfan/watchfan/proxy") {
 		t.Errorf("goroutines left:\n%s", left)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // FuzzRequest feeds bytes to the real server, whose upstream records what comes out, and compares that with what net/http reads in the same
@@ -31,7 +33,7 @@ func FuzzRequest(f *testing.F) {
 		if len(raw) > 4<<10 {
 			return // longer ones add nothing but time
 		}
-		panics := handlerPanics.Get()
+		panics := request.HandlerPanics.Get()
 		upstream.begin()
 		conn := newFuzzConn(raw)
 		if secure {
@@ -44,7 +46,7 @@ func FuzzRequest(f *testing.F) {
 		case <-time.After(30 * time.Second):
 			t.Fatal("the connection has not ended")
 		}
-		if handlerPanics.Get() != panics {
+		if request.HandlerPanics.Get() != panics {
 			t.Fatal("a handler panicked")
 		}
 		seen := referenceRequests(raw)
@@ -171,13 +173,13 @@ func (got *upstreamRequest) differs(want *referenceRequest, secure bool) string 
 		switch {
 		case strings.HasPrefix(name, "X-Remote-"):
 			return name
-		case strings.HasPrefix(name, impersonatePrefix) && !slices.Equal(values, want.Header[name]),
+		case strings.HasPrefix(name, request.ImpersonatePrefix) && !slices.Equal(values, want.Header[name]),
 			name == "Content-Type" && values[0] != want.Header.Get(name):
 			return fmt.Sprintf("%s %q", name, want.Header[name])
 		}
 	}
 	for name := range want.Header {
-		if strings.HasPrefix(name, impersonatePrefix) && got.header[name] == nil {
+		if strings.HasPrefix(name, request.ImpersonatePrefix) && got.header[name] == nil {
 			return "lost " + name
 		}
 	}
@@ -245,8 +247,8 @@ func fuzzServer(f *testing.F) (*Server, *recordingUpstream) {
 		f.Fatal(err)
 	}
 	u := &recordingUpstream{}
-	s.upstream.own, s.upstream.ownUpgrade = recordingTransport{u, true}, recordingTransport{u, true}
-	s.upstream.known, s.upstream.anonymous, s.upstream.anonymousUpgrade = recordingTransport{u, false}, recordingTransport{u, false}, recordingTransport{u, false}
+	s.upstream.Own, s.upstream.OwnUpgrade = recordingTransport{u, true}, recordingTransport{u, true}
+	s.upstream.Known, s.upstream.Anonymous, s.upstream.AnonymousUpgrade = recordingTransport{u, false}, recordingTransport{u, false}, recordingTransport{u, false}
 	f.Cleanup(s.cancel)
 	return s, u
 }

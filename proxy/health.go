@@ -14,7 +14,9 @@ import (
 	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/pprofhandler"
 
+	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exposition"
+	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 const (
@@ -30,7 +32,7 @@ type health struct {
 	profiling bool
 	loopback  bool                               // the port is bound to a loopback address
 	pages     map[string]fasthttp.RequestHandler // what else there is, by path; set before the first request
-	watchers  *watchersPage
+	watchers  *diagnose.WatchersPage
 
 	mu     sync.Mutex
 	checks []healthCheck
@@ -69,12 +71,12 @@ func (h *health) handle(ctx *fasthttp.RequestCtx) {
 	case path == "/metrics":
 		ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 		exposition.Write(ctx)
-	case path == watchersPath || strings.HasPrefix(path, watchersPath+"/"):
+	case path == diagnose.WatchersPath || strings.HasPrefix(path, diagnose.WatchersPath+"/"):
 		if !h.profiling && !fromHere(ctx) {
 			refuseForeign(ctx, "watches are shown to clients on this host only, as with kubectl port-forward, or to all with --profiling")
 			return
 		}
-		h.watchers.serve(ctx, strings.TrimPrefix(path[len(watchersPath):], "/"))
+		h.watchers.Serve(ctx, strings.TrimPrefix(path[len(diagnose.WatchersPath):], "/"))
 	case h.profiling && strings.HasPrefix(path, "/debug/pprof"):
 		if !fromHere(ctx) {
 			refuseForeign(ctx, "profiles hold what is in memory, and are shown to clients on this host only, as with kubectl port-forward")
@@ -92,7 +94,7 @@ func (h *health) handle(ctx *fasthttp.RequestCtx) {
 }
 
 func refuseForeign(ctx *fasthttp.RequestCtx, message string) {
-	writeText(ctx, http.StatusForbidden, message+"\n")
+	diagnose.WriteText(ctx, http.StatusForbidden, message+"\n")
 }
 
 // writeHealth answers as kube-apiserver's health endpoints do: "ok", or 500 and the list of checks, which ?verbose shows always.
@@ -123,14 +125,14 @@ func writeHealth(ctx *fasthttp.RequestCtx, name string, checks []healthCheck) {
 
 // upstreamCheck asks kube-apiserver now and then whether it is ready.
 type upstreamCheck struct {
-	upstream *Upstream
+	upstream *upstream.Upstream
 	log      *slog.Logger
 
 	mu  sync.Mutex
 	err error
 }
 
-func newUpstreamCheck(u *Upstream, log *slog.Logger) *upstreamCheck {
+func newUpstreamCheck(u *upstream.Upstream, log *slog.Logger) *upstreamCheck {
 	return &upstreamCheck{upstream: u, log: log, err: errors.New("not asked yet")}
 }
 
@@ -150,7 +152,7 @@ func (c *upstreamCheck) run(ctx context.Context) {
 			return
 		}
 		c.mu.Lock()
-		changed := first || (err == nil) != (c.err == nil) || errors.Is(err, errLoop) && !errors.Is(c.err, errLoop)
+		changed := first || (err == nil) != (c.err == nil) || errors.Is(err, upstream.ErrLoop) && !errors.Is(c.err, upstream.ErrLoop)
 		c.err = err
 		c.mu.Unlock()
 		switch {
@@ -182,7 +184,7 @@ func (c *upstreamCheck) ask(ctx context.Context) error {
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, 4096)
 	if resp.StatusCode == http.StatusLoopDetected {
-		return errLoop
+		return upstream.ErrLoop
 	}
 	if resp.StatusCode >= http.StatusInternalServerError {
 		return fmt.Errorf("kube-apiserver is not ready: %s", resp.Status)

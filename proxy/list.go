@@ -8,6 +8,9 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 const (
@@ -25,28 +28,28 @@ func (c *cachedReads) serveGet(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	if !ok {
 		return false
 	}
-	key := r.name
+	key := r.Name
 	if r.namespace != "" {
 		key = r.namespace + "/" + key
 	}
 	o, ok := snapshot.Get(key)
 	if !ok {
-		if r.accepts[0] != (clause{}) {
+		if r.Accepts[0] != (request.Clause{}) {
 			return false // the form of the Status is negotiated apart from the object's
 		}
-		writeStatus(ctx, notFound(r.gvr, r.name))
-		r.lane.writeWarnings(ctx)
+		apistatus.Write(ctx, apistatus.NotFound(r.GVR, r.Name))
+		r.lane.WriteWarnings(ctx)
 		return true
 	}
-	body := bodySlices{o.Bytes()}
-	if r.lane.encoding == framing.JSON {
+	body := downstream.BodySlices{o.Bytes()}
+	if r.lane.Encoding == framing.JSON {
 		body = append(body, []byte("\n"))
 	}
-	if r.gzip && body.size() > gzipThreshold {
-		if !r.seat.begin() {
+	if r.Gzip && body.Size() > gzipThreshold {
+		if !r.seat.Begin() {
 			return false
 		}
-		writeCompressed(ctx, r, framing.Deflate(gzipLevel, r.seat.pieces(slices.Values(body))))
+		writeCompressed(ctx, r, framing.Deflate(gzipLevel, r.seat.Pieces(slices.Values(body))))
 		return true
 	}
 	writeBody(ctx, r, body)
@@ -59,17 +62,17 @@ func (c *cachedReads) serveList(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	if !ok {
 		return false
 	}
-	if !r.seat.begin() {
+	if !r.seat.Begin() {
 		return false
 	}
-	key := listKey{lane: r.lane.laneKey, filter: r.filter.Key(), limit: r.limit}
-	if r.resourceVersion == "0" {
+	key := listKey{lane: r.lane.Key, filter: r.filter.Key(), limit: r.Limit}
+	if r.ResourceVersion == "0" {
 		key.limit = 0 // as kube-apiserver's cache does
 	}
-	if r.continueToken != "" {
-		key.after = r.namespacePrefix() + r.page.after
+	if r.ContinueToken != "" {
+		key.after = r.NamespacePrefix() + r.Page.After
 	}
-	if r.gzip {
+	if r.Gzip {
 		if extent, items, ok := c.compressed.get(r.seat, key, snapshot.Identity()); ok {
 			head, tail := r.envelope(snapshot, extent)
 			writeCompressed(ctx, r, framing.Stored(head), items, framing.Stored(tail))
@@ -78,21 +81,21 @@ func (c *cachedReads) serveList(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	}
 	items, extent := r.items(snapshot, key)
 	head, tail := r.envelope(snapshot, extent)
-	if r.gzip && len(head)+extent.bytes+len(tail) > gzipThreshold {
+	if r.Gzip && len(head)+extent.bytes+len(tail) > gzipThreshold {
 		shared := c.compressed.add(r.seat, key, snapshot.Identity(), extent, items)
 		writeCompressed(ctx, r, framing.Stored(head), shared, framing.Stored(tail))
 		return true
 	}
-	writeBody(ctx, r, slices.Concat(bodySlices{head}, items, bodySlices{tail}))
+	writeBody(ctx, r, slices.Concat(downstream.BodySlices{head}, items, downstream.BodySlices{tail}))
 	return true
 }
 
 // writeBody makes b the response.
-func writeBody(ctx *fasthttp.RequestCtx, r *cachedRead, b bodySlices) {
-	commonHeaders(ctx)
-	ctx.Response.Header.SetContentType(r.lane.contentType(false))
-	r.lane.writeWarnings(ctx)
-	setBody(ctx, b, r.seat, r.lane.log)
+func writeBody(ctx *fasthttp.RequestCtx, r *cachedRead, b downstream.BodySlices) {
+	apistatus.CommonHeaders(ctx)
+	ctx.Response.Header.SetContentType(r.lane.ContentType(false))
+	r.lane.WriteWarnings(ctx)
+	downstream.SetBody(ctx, b, r.seat, r.lane.Log)
 }
 
 // writeCompressed makes parts the response, as one gzip stream.
@@ -114,13 +117,13 @@ type extent struct {
 const visitsBetween = 256
 
 // items collects a list's items, as they stand in the list, in the read's seat.
-func (r *cachedRead) items(snapshot fanout.Snapshot, key listKey) (items bodySlices, x extent) {
-	form := r.lane.form.Load()
+func (r *cachedRead) items(snapshot fanout.Snapshot, key listKey) (items downstream.BodySlices, x extent) {
+	form := r.lane.Form.Load()
 	last := ""
 	visited := 0
 	pause := func() {
 		if visited++; visited%visitsBetween == 0 {
-			r.seat.pause()
+			r.seat.Pause()
 		}
 	}
 	snapshot.Visit(r.filter, key.after, func(o *framing.Object, selected bool) bool {
@@ -155,10 +158,10 @@ func (r *cachedRead) items(snapshot fanout.Snapshot, key listKey) (items bodySli
 func (r *cachedRead) envelope(snapshot fanout.Snapshot, x extent) (head, tail []byte) {
 	meta := framing.ListMeta{ResourceVersion: snapshot.ResourceVersion}
 	if x.more > 0 {
-		meta.Continue = page{snapshot.ResourceVersion, strings.TrimPrefix(x.last, r.namespacePrefix())}.String()
-		if r.rawLabels == "" && r.rawFields == "" {
+		meta.Continue = request.Page{ResourceVersion: snapshot.ResourceVersion, After: strings.TrimPrefix(x.last, r.NamespacePrefix())}.String()
+		if r.RawLabels == "" && r.RawFields == "" {
 			meta.RemainingItemCount = x.more
 		}
 	}
-	return r.lane.form.Load().Envelope(meta, x.items, x.bytes)
+	return r.lane.Form.Load().Envelope(meta, x.items, x.bytes)
 }

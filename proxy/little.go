@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 const (
@@ -30,13 +32,13 @@ const (
 // that is cached, and no lane, has a say in that.
 func (c *cachedReads) passesUnasked(r *cachedRead) bool {
 	switch {
-	case r.indented(r.accepts[0]):
+	case r.indented(r.Accepts[0]):
 		return true
 	case !r.current():
 		return false
-	case r.verb == "get":
-		return c.alone.unfollowed(r.gvr) || r.passAlone()
-	case r.verb == "list":
+	case r.Verb == "get":
+		return c.alone.unfollowed(r.GVR) || r.passAlone()
+	case r.Verb == "list":
 		return c.wasLittle(r) && r.passAlone()
 	}
 	return false
@@ -47,11 +49,11 @@ func (c *cachedReads) passesUnasked(r *cachedRead) bool {
 // cache current would cost more, and take longer, than the answer. Gets are decided before; see
 // passesUnasked.
 func (c *cachedReads) passesAlone(ctx context.Context, r *cachedRead) bool {
-	if r.verb != "list" || !r.current() || !r.lane.synced() || r.filledSince() || !r.wantsLittle(ctx) {
+	if r.Verb != "list" || !r.current() || !r.lane.Synced() || r.filledSince() || !r.wantsLittle(ctx) {
 		return false
 	}
-	if r.limit == 0 && r.plain() {
-		c.little.put(r.sizeQuestion(), struct{}{}, time.Now(), littleFor)
+	if r.Limit == 0 && r.plain() {
+		c.little.Put(r.sizeQuestion(), struct{}{}, time.Now(), littleFor)
 	}
 	return r.passAlone()
 }
@@ -62,45 +64,45 @@ func (c *cachedReads) wasLittle(r *cachedRead) bool {
 	if !r.plain() {
 		return false
 	}
-	_, little := c.little.get(r.sizeQuestion())
+	_, little := c.little.Get(r.sizeQuestion())
 	return little
 }
 
 // plain reports whether the selectors are short enough for their hash to cost next to nothing.
-func (r *cachedRead) plain() bool { return len(r.rawLabels)+len(r.rawFields) <= 1<<10 }
+func (r *cachedRead) plain() bool { return len(r.RawLabels)+len(r.RawFields) <= 1<<10 }
 
 // current reports whether r wants a state at least as new as itself, all at once.
 func (r *cachedRead) current() bool {
-	return r.verb != "watch" && r.resourceVersion == "" && r.continueToken == ""
+	return r.Verb != "watch" && r.ResourceVersion == "" && r.ContinueToken == ""
 }
 
 // indented reports whether the answer in a form is JSON for people's eyes.
-func (r *cachedRead) indented(form clause) bool {
-	return r.verb != "watch" && form.encoding == framing.JSON && (r.pretty || form.pretty)
+func (r *cachedRead) indented(form request.Clause) bool {
+	return r.Verb != "watch" && form.Encoding == framing.JSON && (r.Pretty || form.Pretty)
 }
 
 // passAlone reports whether r may be passed through as one of a few. It counts as one until it is
 // released.
 func (r *cachedRead) passAlone() bool {
-	r.alone = r.counts.take(r.gvr, r.arrived)
+	r.alone = r.counts.take(r.GVR, r.arrived)
 	return r.alone
 }
 
 // sizeQuestion tells lists apart by who asks and by what is asked for, whatever the form.
-func (r *cachedRead) sizeQuestion() question {
-	q, _ := reviewFor(r.id, attributesOf(r.request))
-	return sha256.Sum256(fmt.Appendf(nil, "%x %q %q", q, r.rawLabels, r.rawFields)) // the attributes do not have all of a selector
+func (r *cachedRead) sizeQuestion() auth.Question {
+	q, _ := auth.ReviewFor(r.id, auth.AttributesOf(r.Request))
+	return sha256.Sum256(fmt.Appendf(nil, "%x %q %q", q, r.RawLabels, r.RawFields)) // the attributes do not have all of a selector
 }
 
 // wantsLittle reports whether the list would be small, as the cache stands, as far as that is soon
 // found.
 func (r *cachedRead) wantsLittle(ctx context.Context) bool {
-	if r.selectorName != "" && (r.namespace != "" || !r.info.namespaced) {
+	if r.SelectorName != "" && (r.namespace != "" || !r.info.Namespaced) {
 		return true // at most one object
 	}
 	size, selected, searched := 0, int64(0), 0
 	began := time.Now()
-	r.lane.cache.Snapshot().Ascend(r.filter.Scope(), "", func(o *framing.Object) bool {
+	r.lane.Cache.Snapshot().Ascend(r.filter.Scope(), "", func(o *framing.Object) bool {
 		if searched++; searched%searchStep == 0 && (searched > mostSearched || time.Since(began) > searchTime || ctx.Err() != nil) {
 			size = smallAnswer + 1
 			return false
@@ -109,7 +111,7 @@ func (r *cachedRead) wantsLittle(ctx context.Context) bool {
 			size += len(o.Bytes())
 			selected++
 		}
-		return size <= smallAnswer && (r.limit == 0 || selected < r.limit)
+		return size <= smallAnswer && (r.Limit == 0 || selected < r.Limit)
 	})
 	return size <= smallAnswer
 }

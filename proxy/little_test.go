@@ -9,22 +9,26 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 // largeLane is a lane of n objects, each in a namespace and with a name of its own, of which none
 // has a label.
-func largeLane(t *testing.T, n int) *lane {
+func largeLane(t *testing.T, n int) *lane.Lane {
 	t.Helper()
-	ls := &lanes{flusher: fanout.NewFlusher(1, 0), log: slog.New(slog.DiscardHandler)}
-	l := newLane(ls, laneKey{gvr: alonePods}, resourceInfo{gvr: alonePods, namespaced: true})
-	t.Cleanup(l.metrics.unregister)
+	ls := &lane.Lanes{Flusher: fanout.NewFlusher(1, 0), Log: slog.New(slog.DiscardHandler)}
+	l := lane.NewLane(ls, lane.Key{GVR: alonePods}, upstream.ResourceInfo{GVR: alonePods, Namespaced: true})
+	t.Cleanup(l.Metrics.Unregister)
 	objects := make([]*framing.Object, n)
 	for i := range objects {
 		ns, name := fmt.Sprintf("ns%06d", i), fmt.Sprint("o", i)
 		objects[i] = &framing.Object{Key: ns + "/" + name, Namespace: ns, Name: name, ResourceVersion: 1}
 	}
-	if _, err := l.cache.Replace(objects, 1, time.Now()); err != nil {
+	if _, err := l.Cache.Replace(objects, 1, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -36,10 +40,10 @@ func TestWantsLittleIsBounded(t *testing.T) {
 	l := largeLane(t, mostSearched+2*searchStep)
 	f := func(ctx context.Context, line string, want bool) {
 		t.Helper()
-		r := &cachedRead{request: proxytest.MustParse(t, parseRequest, line), lane: l, info: l.info}
-		r.namespace = r.request.namespace
-		r.selector = r.fields
-		r.filter, _ = fanout.NewFilter(r.namespace, r.labels, r.selector, nil)
+		r := &cachedRead{Request: proxytest.MustParse(t, request.Parse, line), lane: l, info: l.Info}
+		r.namespace = r.Request.Namespace
+		r.selector = r.Fields
+		r.filter, _ = fanout.NewFilter(r.namespace, r.Labels, r.selector, nil)
 		if got := r.wantsLittle(ctx); got != want {
 			t.Errorf("%s: %t, want %t", line, got, want)
 		}
@@ -55,12 +59,12 @@ func TestWantsLittleIsBounded(t *testing.T) {
 
 // The sizes of lists are remembered by client and by whole selector.
 func TestSizeQuestions(t *testing.T) {
-	seen := make(map[question]string)
+	seen := make(map[auth.Question]string)
 	for _, token := range []string{"a", "b"} {
 		for _, line := range []string{
 			"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/pods?labelSelector=g%3E5", "/api/v1/pods?labelSelector=g%3E6", "/api/v1/pods?fieldSelector=metadata.name%3Da",
 		} {
-			r := &cachedRead{request: proxytest.MustParse(t, parseRequest, line), id: identity{kind: kindToken, token: token}}
+			r := &cachedRead{Request: proxytest.MustParse(t, request.Parse, line), id: auth.Identity{Kind: auth.KindToken, Token: token}}
 			q := r.sizeQuestion()
 			if other := seen[q]; other != "" {
 				t.Errorf("%s of %s is taken for %s", line, token, other)

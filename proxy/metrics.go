@@ -5,31 +5,33 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
 var (
 	identifiedRequests = exposition.Describe("counter", "watchfan_identified_requests_total",
 		"Requests that were not rejected, by how the client shows its identity.")
-	identified = [identityKinds]*metrics.Counter{
-		kindAnonymous:   metrics.NewCounter(identifiedRequests + `{identity="anonymous"}`),
-		kindOwn:         metrics.NewCounter(identifiedRequests + `{identity="own"}`),
-		kindToken:       metrics.NewCounter(identifiedRequests + `{identity="token"}`),
-		kindCertificate: metrics.NewCounter(identifiedRequests + `{identity="certificate"}`),
-		kindFrontProxy:  metrics.NewCounter(identifiedRequests + `{identity="front-proxy"}`),
+	identified = [auth.Kinds]*metrics.Counter{
+		auth.KindAnonymous:   metrics.NewCounter(identifiedRequests + `{identity="anonymous"}`),
+		auth.KindOwn:         metrics.NewCounter(identifiedRequests + `{identity="own"}`),
+		auth.KindToken:       metrics.NewCounter(identifiedRequests + `{identity="token"}`),
+		auth.KindCertificate: metrics.NewCounter(identifiedRequests + `{identity="certificate"}`),
+		auth.KindFrontProxy:  metrics.NewCounter(identifiedRequests + `{identity="front-proxy"}`),
 	}
 
-	rejectedImpersonation = rejections("impersonation")
-	rejectedForeignHost   = rejections("foreign_host")
-	rejectedLoop          = rejections("loop")
+	rejectedImpersonation = apistatus.Rejections("impersonation")
+	rejectedForeignHost   = apistatus.Rejections("foreign_host")
+	rejectedLoop          = apistatus.Rejections("loop")
 	rejectedTooMany       = map[rejection]*metrics.Counter{
-		rejectedWatches:     rejections("max_watches"),
-		rejectedUserWatches: rejections("max_watches_per_user"),
-		rejectedMemory:      rejections("memory"),
-		rejectedFilling:     rejections("lane_filling"),
+		rejectedWatches:     apistatus.Rejections("max_watches"),
+		rejectedUserWatches: apistatus.Rejections("max_watches_per_user"),
+		rejectedMemory:      apistatus.Rejections("memory"),
+		rejectedFilling:     apistatus.Rejections("lane_filling"),
 	}
 
-	readsRefused = rejections("max_waiting_reads")
+	readsRefused = apistatus.Rejections("max_waiting_reads")
 
 	seatWaits = metrics.NewCounter(exposition.Describe("counter", "watchfan_read_seat_waits_total",
 		"Times that a cached read waited for a seat. See the package's documentation, Fairness."))
@@ -74,7 +76,7 @@ var (
 // registerMetrics adds the server's own gauges. unregister removes them.
 func (s *Server) registerMetrics() (unregister func()) {
 	set := metrics.NewSet()
-	set.NewGauge(clientConnections, func() float64 { return float64(s.conns.count()) })
+	set.NewGauge(clientConnections, func() float64 { return float64(s.conns.Count()) })
 	set.NewGauge(draining, func() float64 {
 		if s.stopping.Load() {
 			return 1
@@ -85,12 +87,12 @@ func (s *Server) registerMetrics() (unregister func()) {
 	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.flusher.Lag(); return float64(bytes) })
 	set.NewGauge(memoryLimitBytes, func() float64 { return float64(s.memory.limit) })
 	set.NewGauge(memoryUsedBytes, func() float64 { return float64(s.memory.used.Load()) })
-	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.lanes.quarantinedCount()) })
-	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.verdicts.size()) })
-	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.fairness.seats()) })
-	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.fairness.waits.Load()) })
+	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.lanes.QuarantinedCount()) })
+	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.Verdicts.Size()) })
+	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.fairness.Seats()) })
+	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.fairness.Waits.Load()) })
 	if s.certificate != nil {
-		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.current().Leaf.NotAfter.Unix()) })
+		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.Current().Leaf.NotAfter.Unix()) })
 	}
 	metrics.RegisterSet(set)
 	return func() { metrics.UnregisterSet(set, true) }

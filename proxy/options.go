@@ -9,7 +9,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/audit"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/option"
+	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 // AnyPort as a port number lets the system choose a free one.
@@ -29,11 +34,11 @@ const leastMemory = 64 << 20
 // bounds, its flag and its field of the configuration file. The names are alike: Auth.ClientCAFile
 // is --client-ca-file and clientCAFile.
 type Options struct {
-	Upstream   UpstreamOptions
-	Downstream DownstreamOptions
-	Auth       AuthOptions
-	Lane       LaneOptions
-	Audit      AuditOptions
+	Upstream   upstream.Options
+	Downstream downstream.Options
+	Auth       auth.Options
+	Lane       lane.Options
+	Audit      audit.Options
 
 	// InsecurePort serves plain HTTP on 127.0.0.1. All who reach it act with our own identity. 0 is
 	// off; AnyPort chooses.
@@ -120,15 +125,15 @@ func (o *Options) table() *option.Table {
 			"Observability", "Audit", "Shutdown"},
 		Places: o.places,
 	}
-	o.Upstream.add(t)
+	o.Upstream.AddTo(t)
 	o.addPorts(t)
-	o.Auth.add(t)
+	o.Auth.AddTo(t)
 	o.addResources(t)
-	o.Lane.add(t)
-	o.Downstream.add(t)
+	o.Lane.AddTo(t)
+	o.Downstream.AddTo(t)
 	o.addLimits(t)
 	o.addObservability(t)
-	o.Audit.add(t)
+	o.Audit.AddTo(t)
 	o.addShutdown(t)
 	return t
 }
@@ -220,8 +225,8 @@ func (o *Options) Validate() error {
 	return errors.Join(
 		t.Check(),
 		o.checkPorts(t),
-		o.Downstream.check(t, o.SecurePort != 0),
-		o.Auth.check(t),
+		o.Downstream.Check(t, o.SecurePort != 0),
+		o.Auth.Check(t),
 		o.checkResidentSecrets(t),
 		o.checkExclude(t))
 }

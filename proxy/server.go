@@ -17,6 +17,15 @@ import (
 
 	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/audit"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/passthrough"
+	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 // Limits of the admin port, whose clients are few.
@@ -31,19 +40,19 @@ type Server struct {
 	opts        Options
 	started     time.Time
 	log         *slog.Logger
-	upstream    *Upstream
-	discovery   *discovery
-	clients     *authenticator
-	authorizer  *authorizer
-	audit       *auditLog
-	passthrough *passthrough
+	upstream    *upstream.Upstream
+	discovery   *upstream.Discovery
+	clients     *auth.Authenticator
+	authorizer  *auth.Authorizer
+	audit       *audit.Log
+	passthrough *passthrough.Forwarder
 	cached      *cachedReads
 	admission   *admission
 	memory      *memory
 	check       *upstreamCheck
 	health      *health
-	front       *fasthttp.Server // the insecure and the secure port
-	conns       *connections     // the front's
+	front       *fasthttp.Server        // the insecure and the secure port
+	conns       *downstream.Connections // the front's
 	admin       *fasthttp.Server
 
 	stopping atomic.Bool // set first of all when Run's context ends
@@ -55,7 +64,7 @@ type Server struct {
 
 	// Set by Listen; nil where a port is off.
 	insecureLn, secureLn, adminLn net.Listener
-	certificate                   *certificate // of the secure port
+	certificate                   *downstream.Certificate // of the secure port
 }
 
 // New returns a server that opts describe. It reads the kubeconfig and the certificates, and neither listens nor connects yet.
@@ -63,27 +72,27 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	if err := checkBodyEnd(); err != nil {
+	if err := downstream.CheckBodyEnd(); err != nil {
 		return nil, err
 	}
-	cfg, err := opts.Upstream.config()
+	cfg, err := opts.Upstream.Config()
 	if err != nil {
 		return nil, err
 	}
-	up, err := NewUpstream(cfg)
+	up, err := upstream.NewUpstream(cfg)
 	if err != nil {
 		return nil, err
 	}
-	clients, err := newAuthenticator(&opts.Auth, log)
+	clients, err := auth.NewAuthenticator(&opts.Auth, log)
 	if err != nil {
 		return nil, err
 	}
-	authorizer := newAuthorizer(up, up.tokens, &opts.Auth, opts.Audit.AuditLogPath != "", log)
-	audit, err := newAuditLog(&opts.Audit, authorizer.owners, log)
+	authorizer := auth.NewAuthorizer(up, up.Tokens, &opts.Auth, opts.Audit.AuditLogPath != "", log)
+	audit, err := audit.NewLog(&opts.Audit, authorizer.Owners, log)
 	if err != nil {
 		return nil, err
 	}
-	poller, err := newPoller()
+	poller, err := downstream.NewPoller()
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +102,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		log:        log,
 		clients:    clients,
 		upstream:   up,
-		discovery:  newDiscovery(up, log),
+		discovery:  upstream.NewDiscovery(up, log),
 		authorizer: authorizer,
 		audit:      audit,
 		health:     &health{profiling: opts.Profiling, loopback: net.ParseIP(opts.AdminBindAddress).IsLoopback()},
@@ -102,24 +111,24 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	var streams context.Context
 	streams, s.endStreams = context.WithCancel(s.ctx)
 
-	s.front = frontServer(s.serve, log)
-	s.conns = newConnections(s.front, opts.Downstream.MaxConnectionAge, log)
-	s.passthrough = newPassthrough(s.ctx, streams, up, &clients.front, s.conns, newLongRequests(s.ctx, authorizer), audit, log)
+	s.front = downstream.FrontServer(s.serve, log)
+	s.conns = downstream.NewConnections(s.front, opts.Downstream.MaxConnectionAge, log)
+	s.passthrough = passthrough.New(s.ctx, streams, up, &clients.Front, s.conns, passthrough.NewLongRequests(s.ctx, authorizer), audit, log)
 	s.cached = newCachedReads(s, poller)
 	s.memory = newMemory(&s.opts, s.cached.shed, log)
-	s.cached.lanes.short, s.cached.lanes.full = s.memory.short, s.memory.full
+	s.cached.lanes.Short, s.cached.lanes.Full = s.memory.short, s.memory.full
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
 	s.cached.refuse = s.admission.refuse
 	s.check = newUpstreamCheck(up, log)
-	s.health.watchers = newWatchersPage(&s.cached.watchers, s.cached.flusher, s.check.ok)
+	s.health.watchers = diagnose.NewWatchersPage(&s.cached.watchers, s.cached.flusher, s.check.ok)
 	s.health.add("resident-resources", s.cached.residentSynced)
-	s.health.pages = adminPages(lanesPage(s.debugState))
+	s.health.pages = diagnose.AdminPages(diagnose.LanesPage(s.debugState))
 	s.admin = &fasthttp.Server{
 		Handler:               s.serveAdmin,
-		Logger:                fasthttpLogger{log},
-		ReadTimeout:           headerTimeout,
-		WriteTimeout:          stallTimeout,
-		IdleTimeout:           idleTimeout,
+		Logger:                downstream.FasthttpLogger{Log: log},
+		ReadTimeout:           downstream.HeaderTimeout,
+		WriteTimeout:          downstream.StallTimeout,
+		IdleTimeout:           downstream.IdleTimeout,
 		Concurrency:           maxAdminConnections,
 		MaxRequestBodySize:    maxAdminBody,
 		NoDefaultServerHeader: true,
@@ -162,40 +171,40 @@ func (s *Server) listen() error {
 		if err != nil {
 			return nil, fmt.Errorf("%w (choose another port with %s, 0 for none)", err, flag)
 		}
-		return patientListener{ln}, nil
+		return downstream.PatientListener{Listener: ln}, nil
 	}
 	limited := func(ln net.Listener) net.Listener {
-		return limitedListener{ln, min(s.opts.Downstream.MaxConnections, mostOpenFiles()/10*9), s.conns.count, s.memory.spent}
+		return downstream.LimitedListener{Listener: ln, Most: min(s.opts.Downstream.MaxConnections, mostOpenFiles()/10*9), Open: s.conns.Count, Spent: s.memory.spent}
 	}
-	arrivals := newArrivals(shareOf(runtime.GOMAXPROCS(0), s.cached.flusher.LastChange))
+	arrivals := downstream.NewArrivals(downstream.ShareOf(runtime.GOMAXPROCS(0), s.cached.flusher.LastChange))
 	if s.opts.InsecurePort != 0 {
 		ln, err := listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port")
 		if err != nil {
 			return err
 		}
-		s.insecureLn = clientListener{limited(ln), arrivals, false}
+		s.insecureLn = downstream.ClientListener{Listener: limited(ln), Arrivals: arrivals, TLS: false}
 		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String())
 	}
 	var err error
 	if s.opts.SecurePort != 0 {
 		certFile, keyFile := s.opts.Downstream.TLSCertFile, s.opts.Downstream.TLSPrivateKeyFile
 		if certFile == "" {
-			if certFile, keyFile, err = selfSigned(s.opts.Downstream.CertDir); err != nil {
+			if certFile, keyFile, err = downstream.SelfSigned(s.opts.Downstream.CertDir); err != nil {
 				return err
 			}
 		}
-		if s.certificate, err = newCertificate(certFile, keyFile, s.log); err != nil {
+		if s.certificate, err = downstream.NewCertificate(certFile, keyFile, s.log); err != nil {
 			return err
 		}
 		ln, err := listen(s.opts.BindAddress, s.opts.SecurePort, "--secure-port")
 		if err != nil {
 			return err
 		}
-		s.secureLn = tls.NewListener(clientListener{limited(ln), arrivals, true}, &tls.Config{
+		s.secureLn = tls.NewListener(downstream.ClientListener{Listener: limited(ln), Arrivals: arrivals, TLS: true}, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"http/1.1"},
-			GetCertificate: s.certificate.get,
-			ClientAuth:     s.clients.clientAuth(),
+			GetCertificate: s.certificate.Get,
+			ClientAuth:     s.clients.ClientAuth(),
 
 			DynamicRecordSizingDisabled: true, // batches leave in as few records as possible
 		})
@@ -224,7 +233,7 @@ func (s *Server) writePortsFile() error {
 		PID      int    `json:"pid"`
 	}{s.InsecureAddr(), s.SecureAddr(), s.AdminAddr(), os.Getpid()})
 	if err == nil {
-		err = writeFile(s.opts.PortsFile, append(content, '\n'), 0o644)
+		err = downstream.WriteFile(s.opts.PortsFile, append(content, '\n'), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("write --ports-file: %w", err)
@@ -254,8 +263,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer s.registerMetrics()()
 	if s.audit != nil {
-		go s.audit.run() // which may hang on a file when all else has ended; close waits for it in moderation
-		defer s.audit.close()
+		go s.audit.Run() // which may hang on a file when all else has ended; close waits for it in moderation
+		defer s.audit.Close()
 	}
 	var background sync.WaitGroup
 	s.health.add("upstream", s.check.ok)
@@ -300,21 +309,21 @@ func (s *Server) shutdown() {
 	defer end()
 	var servers sync.WaitGroup
 	servers.Go(func() { _ = s.front.ShutdownWithContext(ended) })
-	s.conns.beginClosing()
+	s.conns.BeginClosing()
 	s.cached.drain(s.ctx)
 
 	timeout, cancel := context.WithTimeout(context.Background(), s.opts.ShutdownTimeout)
 	defer cancel()
 	s.cached.awaitEnds()
-	s.conns.closeSilent()
+	s.conns.CloseSilent()
 	s.cached.end()
 	s.endStreams()
 	select {
-	case <-s.conns.empty:
+	case <-s.conns.Empty:
 	case <-timeout.Done():
 	}
 	s.cancel()
-	cut := s.conns.closeAll()
+	cut := s.conns.CloseAll()
 	end()
 	servers.Wait()
 
@@ -327,22 +336,22 @@ func (s *Server) shutdown() {
 
 // serve is the front's handler: handle, kept from taking the process down, and the request's body brought to its end.
 func (s *Server) serve(ctx *fasthttp.RequestCtx) {
-	defer caught(s.log, "request", func() {
+	defer request.Caught(s.log, "request", func() {
 		ctx.Hijack(nil)
-		writeStatus(ctx, failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, errPanicked.Error()))
+		apistatus.Write(ctx, apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, request.ErrPanicked.Error()))
 		ctx.SetConnectionClose()
 	})
 	defer func() {
 		if !ctx.Hijacked() { // or whoever has taken the connection over does so
-			slotOf(ctx).Release()
+			downstream.SlotOf(ctx).Release()
 		}
 	}()
-	s.conns.serving(ctx.Conn())
-	if st := checkHead(&ctx.Request.Header); st != nil {
-		rejectedMalformed.Inc()
-		writeStatus(ctx, st)
+	s.conns.Serving(ctx.Conn())
+	if st := downstream.CheckHead(&ctx.Request.Header); st != nil {
+		downstream.RejectedMalformed.Inc()
+		apistatus.Write(ctx, st)
 		if body := ctx.RequestBodyStream(); body != nil {
-			_ = discardBody(ctx.Conn(), body)
+			_ = downstream.DiscardBody(ctx.Conn(), body)
 		}
 		ctx.SetConnectionClose() // another server may see the body's end elsewhere
 		return
@@ -350,24 +359,24 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	if ctx.Request.Header.ConnectionClose() {
 		ctx.SetConnectionClose()
 	}
-	defer arrivalOf(accepted(ctx.Conn())).end()
+	defer downstream.ArrivalOf(downstream.Accepted(ctx.Conn())).End()
 	passed := s.handle(ctx, ctx.IsTLS())
-	if s.conns.last(ctx.Conn()) {
+	if s.conns.Last(ctx.Conn()) {
 		ctx.SetConnectionClose()
 	}
 	if passed {
 		return
 	}
 	// Not passed through, so the body has not been read, and the client's next request begins after it.
-	if body := ctx.RequestBodyStream(); body != nil && !discardBody(ctx.Conn(), body) {
+	if body := ctx.RequestBodyStream(); body != nil && !downstream.DiscardBody(ctx.Conn(), body) {
 		ctx.SetConnectionClose()
 	}
 }
 
 // serveAdmin is the admin port's handler.
 func (s *Server) serveAdmin(ctx *fasthttp.RequestCtx) {
-	defer caught(s.log, "admin request", func() {
-		writeText(ctx, http.StatusInternalServerError, errPanicked.Error()+"\n")
+	defer request.Caught(s.log, "admin request", func() {
+		diagnose.WriteText(ctx, http.StatusInternalServerError, request.ErrPanicked.Error()+"\n")
 		ctx.SetConnectionClose()
 	})
 	s.health.handle(ctx)
@@ -377,30 +386,30 @@ func (s *Server) serveAdmin(ctx *fasthttp.RequestCtx) {
 func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 	if !secure && !local(ctx) {
 		rejectedForeignHost.Inc()
-		s.refuse(ctx, identity{}, failure(http.StatusForbidden, metav1.StatusReasonForbidden,
+		s.refuse(ctx, auth.Identity{}, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"this port serves programs on this host and pages of its own only, no requests or links of other web pages"))
 		return false
 	}
-	if s.upstream.via.marked(ctx) {
+	if s.upstream.Via.Marked(ctx) {
 		rejectedLoop.Inc()
-		s.refuse(ctx, identity{}, loopDetected())
+		s.refuse(ctx, auth.Identity{}, upstream.LoopDetected())
 		return false
 	}
-	id, st := s.clients.identify(ctx, secure)
+	id, st := s.clients.Identify(ctx, secure)
 	if st != nil {
-		rejectedUnauthorized.Inc()
+		auth.RejectedUnauthorized.Inc()
 		s.refuse(ctx, id, st)
 		return false
 	}
-	id.from = sourceOf(ctx)
-	client, wait := id, withArrival(s.ctx, arrivalOf(accepted(ctx.Conn())))
-	if id, st = s.authorizer.actAs(wait, client, &ctx.Request.Header); st != nil {
+	id.From = auth.SourceOf(ctx)
+	client, wait := id, downstream.WithArrival(s.ctx, downstream.ArrivalOf(downstream.Accepted(ctx.Conn())))
+	if id, st = s.authorizer.ActAs(wait, client, &ctx.Request.Header); st != nil {
 		rejectedImpersonation.Inc()
 		s.refuse(ctx, client, st)
 		return false
 	}
-	identified[id.kind].Inc()
-	req, ok := parseRequest(ctx)
+	identified[id.Kind].Inc()
+	req, ok := request.Parse(ctx)
 	if !ok {
 		req = nil
 	}
@@ -410,17 +419,17 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 		return false
 	}
 	if slot != nil {
-		holdSlot(ctx, slot)
+		downstream.HoldSlot(ctx, slot)
 	}
-	if ok && id.kind != kindAnonymous {
+	if ok && id.Kind != auth.KindAnonymous {
 		return s.cached.serve(ctx, id, req)
 	}
-	s.passthrough.serve(ctx, id)
+	s.passthrough.Serve(ctx, id)
 	return true
 }
 
 // refuse answers a request of id with st, and writes that down, because kube-apiserver will not hear of it.
-func (s *Server) refuse(ctx *fasthttp.RequestCtx, id identity, st *metav1.Status) {
-	writeStatus(ctx, st)
-	s.audit.refused(ctx, id, st)
+func (s *Server) refuse(ctx *fasthttp.RequestCtx, id auth.Identity, st *metav1.Status) {
+	apistatus.Write(ctx, st)
+	s.audit.Refused(ctx, id, st)
 }

@@ -59,7 +59,7 @@ func TestStatusPage(t *testing.T) {
 	if len(files) != 3 {
 		t.Errorf("the page uses %v", files)
 	}
-	entries, err := os.ReadDir("status_page")
+	entries, err := os.ReadDir("diagnose/status_page")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestStatusPage(t *testing.T) {
 		if !files[entry.Name()] && entry.Name() != "index.html" {
 			t.Errorf("%s is not used", entry.Name())
 		}
-		content, err := os.ReadFile("status_page/" + entry.Name())
+		content, err := os.ReadFile("diagnose/status_page/" + entry.Name())
 		if err != nil {
 			t.Fatal(err)
 		}

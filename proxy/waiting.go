@@ -5,6 +5,11 @@ import (
 
 	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // throughKey is the user value of a request's throughSlot.
@@ -13,24 +18,24 @@ type throughKey struct{}
 // awaitLane waits until the lane can serve r, and reports whether it can. refused answers a client
 // that has waited too long.
 func (c *cachedReads) awaitLane(ctx *fasthttp.RequestCtx, r *cachedRead) (ready bool, refused *metav1.Status) {
-	end, slot := r.lane.await(withArrival(c.ctx, r.arrival), waiter{
-		verb:     r.verb,
-		arrived:  r.arrived,
-		patience: r.patience(fillWait),
-		left:     func() bool { return hasLeft(tcpConn(accepted(ctx.Conn()))) },
+	end, slot := r.lane.Await(downstream.WithArrival(c.ctx, r.arrival), lane.Waiter{
+		Verb:     r.Verb,
+		Arrived:  r.arrived,
+		Patience: r.Patience(lane.FillWait),
+		Left:     func() bool { return downstream.HasLeft(downstream.TCPConn(downstream.Accepted(ctx.Conn()))) },
 	})
 	if slot != nil {
 		ctx.SetUserValue(throughKey{}, slot)
 	}
 	switch end {
-	case fillFailed:
+	case lane.FillFailed:
 		return false, c.unfilled(r)
-	case fillLeft:
-		return false, failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the client left before its request could be answered")
+	case lane.FillLeft:
+		return false, apistatus.Failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the client left before its request could be answered")
 	}
-	return end == fillReady, nil
+	return end == lane.FillReady, nil
 }
 
 func (c *cachedReads) unfilled(r *cachedRead) *metav1.Status {
-	return c.refuse(rejectedFilling, "this proxy has just begun to read "+resourceText(r.gvr)+" from kube-apiserver, which takes long")
+	return c.refuse(rejectedFilling, "this proxy has just begun to read "+request.ResourceText(r.GVR)+" from kube-apiserver, which takes long")
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // subscribe begins the subscription that a watch's parameters ask for, as kube-apiserver
@@ -24,26 +26,26 @@ import (
 // Where upstream has no sendInitialEvents, and under the deprecated /watch/ prefix, "" and "0"
 // begin with the state as it is and there is no end bookmark.
 func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.Request) (*fanout.Subscription, error) {
-	req, l := r.request, r.lane
-	rv, err := parseVersion(req.resourceVersion)
+	req, l := r.Request, r.lane
+	rv, err := parseVersion(req.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
-	unset := req.resourceVersion == ""
-	initial, sent := req.sendInitialEvents != nil && *req.sendInitialEvents, req.sendInitialEvents != nil
-	if sent && !l.watchList.Load() {
-		return nil, errNoWatchList
+	unset := req.ResourceVersion == ""
+	initial, sent := req.SendInitialEvents != nil && *req.SendInitialEvents, req.SendInitialEvents != nil
+	if sent && !l.WatchList.Load() {
+		return nil, lane.ErrNoWatchList
 	}
 	switch {
 	case !sent && rv != 0:
 		want.Start, want.ResourceVersion = fanout.FromVersion, rv
 		return c.subscribeResolved(ctx, l, want)
-	case !sent && (req.legacyWatch || !l.watchList.Load()):
+	case !sent && (req.LegacyWatch || !l.WatchList.Load()):
 		want.Start = fanout.FromSnapshot
-		return l.cache.Subscribe(want)
+		return l.Cache.Subscribe(want)
 	case !sent || initial:
 		want.Start, want.EndBookmark = fanout.FromSnapshot, true
-		if req.allowWatchBookmarks && !l.cache.HasBookmarks() {
+		if req.AllowWatchBookmarks && !l.Cache.HasBookmarks() {
 			return nil, errNoBookmarks
 		}
 	case rv != 0:
@@ -62,13 +64,13 @@ var errNoBookmarks = errors.New("upstream's bookmarks are not known yet")
 func (c *cachedReads) subscribeFresh(ctx context.Context, r *cachedRead, want fanout.Request, rv uint64, current bool) (*fanout.Subscription, error) {
 	l := r.lane
 	for {
-		if current && !r.filledSince() || l.cache.Progress() < rv {
+		if current && !r.filledSince() || l.Cache.Progress() < rv {
 			var err error
 			if want.Proof, err = c.prove(ctx, l, rv); err != nil {
 				return nil, err
 			}
 		}
-		sub, err := l.cache.Subscribe(want)
+		sub, err := l.Cache.Subscribe(want)
 		if !errors.Is(err, fanout.ErrNotFresh) {
 			return sub, err
 		}
@@ -77,34 +79,34 @@ func (c *cachedReads) subscribeFresh(ctx context.Context, r *cachedRead, want fa
 
 // subscribeFrom subscribes to what happened behind a resourceVersion, fetching the history if the
 // client was there before us.
-func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
-	sub, err := l.cache.Subscribe(want)
+func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
+	sub, err := l.Cache.Subscribe(want)
 	if !errors.Is(err, fanout.ErrExpired) || errors.Is(err, fanout.ErrRelistGap) {
 		return sub, err
 	}
-	if err := l.backfill(ctx, want.ResourceVersion); err != nil {
+	if err := l.Backfill(ctx, want.ResourceVersion); err != nil {
 		return nil, err
 	}
-	return l.cache.Subscribe(want)
+	return l.Cache.Subscribe(want)
 }
 
 // subscribeResolved is subscribeFrom for a client whose events depend on versions from before the
 // history.
-func (c *cachedReads) subscribeResolved(ctx context.Context, l *lane, want fanout.Request) (*fanout.Subscription, error) {
+func (c *cachedReads) subscribeResolved(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := c.subscribeFrom(ctx, l, want)
-	if !errors.Is(err, fanout.ErrUndecidable) || l.resolvePrevious(ctx) != nil {
+	if !errors.Is(err, fanout.ErrUndecidable) || l.ResolvePrevious(ctx) != nil {
 		return sub, err
 	}
-	return l.cache.Subscribe(want)
+	return l.Cache.Subscribe(want)
 }
 
 // watchTimeout is how long a watch lasts: what the client asked for, or a random time in
 // [min-request-timeout, 2×min-request-timeout) as kube-apiserver has it
 // (k8s.io/apiserver/pkg/endpoints/handlers/get.go, ListResource).
-func (c *cachedReads) watchTimeout(req *request) time.Duration {
-	if req.timeoutSeconds != nil && *req.timeoutSeconds != 0 {
+func (c *cachedReads) watchTimeout(req *request.Request) time.Duration {
+	if req.TimeoutSeconds != nil && *req.TimeoutSeconds != 0 {
 		const most = 1 << 31 // seconds: 68 years
-		return time.Duration(min(*req.timeoutSeconds, most)) * time.Second
+		return time.Duration(min(*req.TimeoutSeconds, most)) * time.Second
 	}
 	least := c.opts.MinRequestTimeout
 	return least + rand.N(max(least, 1))

@@ -18,24 +18,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/diagnose"
 )
 
 // watchVerdict waits until the watch of a user agent has a verdict, and returns it. watchfan explain must say the same.
-func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want proxy.Cause) proxy.WatcherStatus {
+func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want diagnose.Cause) diagnose.WatcherStatus {
 	t.Helper()
 	admin := p.admin(t)
-	var got proxy.WatcherStatus
+	var got diagnose.WatcherStatus
 	eventually(t, 30*time.Second, fmt.Sprintf("verdict %s on %s", want, userAgent), func() error {
 		resp := admin.get(t, "/debug/watchers?format=json&userAgent="+userAgent)
-		var list proxy.WatcherList
+		var list diagnose.WatcherList
 		if err := json.Unmarshal(resp.body, &list); err != nil || len(list.Watchers) != 1 {
 			return fmt.Errorf("%v: %s", err, resp.body)
 		}
 		if resp = admin.get(t, fmt.Sprintf("/debug/watchers/%d?format=json", list.Watchers[0].ID)); resp.status != http.StatusOK {
 			return fmt.Errorf("%d: %s", resp.status, resp.body)
 		}
-		got = proxy.WatcherStatus{}
+		got = diagnose.WatcherStatus{}
 		if err := json.Unmarshal(resp.body, &got); err != nil || got.Verdict.Reason != want {
 			return fmt.Errorf("%v: %s", err, resp.body)
 		}
@@ -159,25 +159,25 @@ func TestVerdicts(t *testing.T) {
 	openSocket(t, p, "", "/api/v1/namespaces/verdicts-quiet/configmaps?watch=1&resourceVersion=0", "quiet", 0).readAll()
 	write(20)
 
-	p.watchVerdict(t, "good", proxy.UpToDate)
+	p.watchVerdict(t, "good", diagnose.UpToDate)
 	for _, name := range []string{"deaf-plain", "deaf-tls"} {
-		got := p.watchVerdict(t, name, proxy.ClientNotReading)
+		got := p.watchVerdict(t, name, diagnose.ClientNotReading)
 		if got.TCP.WindowBytes != 0 || got.QueuedBytes == 0 {
 			t.Errorf("%s: %+v", name, got.TCP)
 		}
 	}
 	for _, name := range []string{"cut-off", "mended"} {
-		if got := p.watchVerdict(t, name, proxy.NetworkLoss); got.TCP.UnackedSegments == 0 || got.TCP.Timeouts == 0 {
+		if got := p.watchVerdict(t, name, diagnose.NetworkLoss); got.TCP.UnackedSegments == 0 || got.TCP.Timeouts == 0 {
 			t.Errorf("%s: %+v", name, got.TCP)
 		}
 	}
 	mended.cut(t, false)
-	if got := p.watchVerdict(t, "selective", proxy.FilteredOut); got.LabelSelector != "no=such" || got.Events != 0 {
+	if got := p.watchVerdict(t, "selective", diagnose.FilteredOut); got.LabelSelector != "no=such" || got.Events != 0 {
 		t.Errorf("selective: %+v", got)
 	}
-	p.watchVerdict(t, "quiet", proxy.FilteredOut)
+	p.watchVerdict(t, "quiet", diagnose.FilteredOut)
 
-	p.watchVerdict(t, "mended", proxy.UpToDate)
+	p.watchVerdict(t, "mended", diagnose.UpToDate)
 	slowest := p.command(t, "explain")
 	if !strings.Contains(slowest, "ClientNotReading") {
 		t.Errorf("the slowest watch: %s", slowest)
@@ -208,7 +208,7 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("the log does not say that a watch was evicted for %s", cause)
 		}
 	}
-	p.watchVerdict(t, "good", proxy.UpToDate)
+	p.watchVerdict(t, "good", diagnose.UpToDate)
 }
 
 // TestVerdictUpstream: watches that lack what kube-apiserver does not send say so, whether it is stopped or gone, and are up to date
@@ -219,27 +219,27 @@ func TestVerdictUpstream(t *testing.T) {
 	p := privateWatchfan(t, c)
 	p.waitReady(t)
 	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0", "one", 0).readAll()
-	p.watchVerdict(t, "one", proxy.UpToDate)
+	p.watchVerdict(t, "one", diagnose.UpToDate)
 
 	apiserver := c.Ready.Pids["kube-apiserver"]
 	if err := syscall.Kill(apiserver, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Kill(apiserver, syscall.SIGCONT) }() // or it cannot be ended
-	p.watchVerdict(t, "one", proxy.UpstreamUnreachable)
+	p.watchVerdict(t, "one", diagnose.UpstreamUnreachable)
 	if err := syscall.Kill(apiserver, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	p.watchVerdict(t, "one", proxy.UpToDate)
+	p.watchVerdict(t, "one", diagnose.UpToDate)
 
 	if err := c.Halt(); err != nil {
 		t.Fatal(err)
 	}
-	p.watchVerdict(t, "one", proxy.UpstreamBroken)
+	p.watchVerdict(t, "one", diagnose.UpstreamBroken)
 	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
-	p.watchVerdict(t, "one", proxy.UpToDate)
+	p.watchVerdict(t, "one", diagnose.UpToDate)
 }
 
 // TestTop: watchfan top draws on an 80-column terminal, again each second, and leaves it as it was when q, or Ctrl-C, is pressed.
@@ -342,7 +342,7 @@ func TestVerdictSlowReader(t *testing.T) {
 	for i := range 30 { // 15 MB, of which buffers hold a few
 		touchLarge(t, direct, uri, i)
 	}
-	if got := p.watchVerdict(t, "slow-reader", proxy.ClientReadsSlowly); got.Parks == 0 || got.LagEvents == 0 {
+	if got := p.watchVerdict(t, "slow-reader", diagnose.ClientReadsSlowly); got.Parks == 0 || got.LagEvents == 0 {
 		t.Errorf("got %+v", got)
 	}
 }

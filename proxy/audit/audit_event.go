@@ -1,0 +1,262 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// Stages of an audit event.
+const (
+	stageReceived = "RequestReceived"
+	stageStarted  = "ResponseStarted"
+	stageComplete = "ResponseComplete"
+)
+
+// Annotations of an audit event. The first two are kube-apiserver's.
+const (
+	decisionAnnotation     = "authorization.k8s.io/decision"
+	reasonAnnotation       = "authorization.k8s.io/reason"
+	endedBecauseAnnotation = "watchfan.io/ended-because"
+	revokedAnnotation      = "watchfan.io/revoked-because"
+	userUnknownAnnotation  = "watchfan.io/user-unknown"
+	passedAnnotation       = "watchfan.io/passed-through"
+)
+
+// Event is an event until it is written: what was there to see, not yet in the form of a line. It does not change once it is queued.
+type Event struct {
+	at, received   time.Time
+	stage          string
+	auditID        string
+	uri            string
+	verb           string
+	object         *auditObject   // nil: not of a resource
+	code           int            // 0: nobody knows
+	status         *metav1.Status // nil: code says all
+	endedBecause   fanout.Reason
+	revokedBecause string
+	decision       auth.Decision // a yes, of what is from a cache, or none
+	passed         bool          // to kube-apiserver, which writes the rest
+
+	kind         auth.Kind
+	user         *auth.UserInfo // nil where owner says it, or nobody
+	impersonated *auth.UserInfo // whom user acts as; nil: nobody else
+	owner        *auth.Owner
+
+	userAgent, forwardedFor, realIP string
+	remote                          net.Addr
+}
+
+// size is about how much memory the event takes, in bytes.
+func (e *Event) size() int {
+	const fixed = 512
+	n := fixed + len(e.auditID) + len(e.uri) + len(e.userAgent) + len(e.forwardedFor) + len(e.realIP) + len(e.revokedBecause) + len(e.decision.Because())
+	if e.user != nil {
+		n += e.user.Size()
+	}
+	if e.impersonated != nil {
+		n += e.impersonated.Size()
+	}
+	if e.object != nil {
+		n += len(e.object.Namespace) + len(e.object.Name)
+	}
+	return n
+}
+
+// auditLine is an Event of audit.k8s.io/v1 as it is written, with the field names and the order of k8s.io/apiserver pkg/apis/audit/v1.
+type auditLine struct {
+	Kind                     string            `json:"kind"`
+	APIVersion               string            `json:"apiVersion"`
+	Level                    string            `json:"level"`
+	AuditID                  string            `json:"auditID"`
+	Stage                    string            `json:"stage"`
+	RequestURI               string            `json:"requestURI"`
+	Verb                     string            `json:"verb"`
+	User                     auditUser         `json:"user"`
+	ImpersonatedUser         *auditUser        `json:"impersonatedUser,omitempty"`
+	SourceIPs                []string          `json:"sourceIPs,omitempty"`
+	UserAgent                string            `json:"userAgent,omitempty"`
+	ObjectRef                *auditObject      `json:"objectRef,omitempty"`
+	ResponseStatus           *metav1.Status    `json:"responseStatus,omitempty"`
+	RequestReceivedTimestamp metav1.MicroTime  `json:"requestReceivedTimestamp"`
+	StageTimestamp           metav1.MicroTime  `json:"stageTimestamp"`
+	Annotations              map[string]string `json:"annotations,omitempty"`
+}
+
+// auditUser is a UserInfo of authentication.k8s.io/v1.
+type auditUser struct {
+	Username string              `json:"username,omitempty"`
+	UID      string              `json:"uid,omitempty"`
+	Groups   []string            `json:"groups,omitempty"`
+	Extra    map[string][]string `json:"extra,omitempty"`
+}
+
+// auditObject is an ObjectReference of audit.k8s.io/v1.
+type auditObject struct {
+	Resource    string `json:"resource,omitempty"`
+	Namespace   string `json:"namespace,omitempty"`
+	Name        string `json:"name,omitempty"`
+	APIGroup    string `json:"apiGroup,omitempty"`
+	APIVersion  string `json:"apiVersion,omitempty"`
+	Subresource string `json:"subresource,omitempty"`
+}
+
+// appendLine appends the event as one line, once it is known whose the token is: within reviewTimeout of the request.
+func (e *Event) appendLine(b []byte) []byte {
+	user, unknown := e.who()
+	line := auditLine{
+		Kind:                     "Event",
+		APIVersion:               "audit.k8s.io/v1",
+		Level:                    "Metadata",
+		AuditID:                  e.auditID,
+		Stage:                    e.stage,
+		RequestURI:               pathAndQuery(e.uri),
+		Verb:                     e.verb,
+		User:                     user,
+		SourceIPs:                e.sourceIPs(),
+		UserAgent:                auth.Truncated(e.userAgent, maxUserAgent),
+		ObjectRef:                e.object,
+		ResponseStatus:           &metav1.Status{Code: int32(e.code)},
+		RequestReceivedTimestamp: metav1.NewMicroTime(e.received),
+		StageTimestamp:           metav1.NewMicroTime(e.at),
+		Annotations:              make(map[string]string, 3),
+	}
+	if e.code == 0 {
+		line.ResponseStatus = nil
+	}
+	if u := e.impersonated; u != nil {
+		line.ImpersonatedUser = &auditUser{u.Name, u.UID, u.Groups, u.Extra}
+	}
+	if e.passed {
+		line.Annotations[passedAnnotation] = "true"
+	}
+	if st := e.status; st != nil {
+		line.ResponseStatus = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
+	}
+	if e.decision.Verdict == auth.VerdictYes {
+		line.Annotations[decisionAnnotation], line.Annotations[reasonAnnotation] = "allow", e.decision.Because()
+	}
+	if e.endedBecause != "" {
+		line.Annotations[endedBecauseAnnotation] = string(e.endedBecause)
+	}
+	if e.revokedBecause != "" {
+		line.Annotations[revokedAnnotation] = e.revokedBecause
+	}
+	if unknown != "" {
+		line.Annotations[userUnknownAnnotation] = unknown
+	}
+	buf := bytes.NewBuffer(b)
+	if err := json.NewEncoder(buf).Encode(&line); err != nil {
+		panic("encode audit event: " + err.Error()) // strings, numbers and times of this century cannot fail
+	}
+	return buf.Bytes()
+}
+
+// who says who made the request, or why that is not known.
+func (e *Event) who() (user auditUser, unknown string) {
+	u := e.user
+	if e.owner != nil {
+		<-e.owner.Donec
+		u, unknown = e.owner.User, e.owner.Unknown
+	}
+	if u == nil { // or who is refused is nobody; what is anonymous is passed through
+		return auditUser{}, unknown
+	}
+	return auditUser{u.Name, u.UID, u.Groups, u.Extra}, ""
+}
+
+// sourceIPs are those of X-Forwarded-For, X-Real-Ip and of the connection, by kube-apiserver's own function.
+func (e *Event) sourceIPs() (ips []string) {
+	req := http.Request{RemoteAddr: e.remote.String(), Header: http.Header{"X-Forwarded-For": {e.forwardedFor}, "X-Real-Ip": {e.realIP}}}
+	for _, ip := range utilnet.SourceIPs(&req) {
+		ips = append(ips, ip.String())
+	}
+	return ips
+}
+
+// maxUserAgent is what kube-apiserver writes of one, in bytes.
+const maxUserAgent = 1024
+
+// pathAndQuery returns a request line's target as kube-apiserver writes it. No credential is ever in one: kube-apiserver takes none from there.
+func pathAndQuery(target string) string {
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		return target
+	}
+	return u.RequestURI()
+}
+
+// requestInfo returns the verb and the object of any request, as kube-apiserver sees them (k8s.io/apiserver pkg/endpoints/request/requestinfo.go).
+func requestInfo(ctx *fasthttp.RequestCtx) (verb string, object *auditObject) {
+	path, query, _ := strings.Cut(pathAndQuery(string(ctx.RequestURI())), "?")
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	object = &auditObject{}
+	switch {
+	case parts[0] == "api" && len(parts) >= 3:
+		object.APIVersion, parts = parts[1], parts[2:]
+	case parts[0] == "apis" && len(parts) >= 4:
+		object.APIGroup, object.APIVersion, parts = parts[1], parts[2], parts[3:]
+	default:
+		return strings.ToLower(string(ctx.Method())), nil
+	}
+	watches := parts[0] == "watch" && len(parts) > 1
+	if watches || parts[0] == "proxy" && len(parts) > 1 {
+		verb, parts = parts[0], parts[1:]
+	}
+	if parts[0] == "namespaces" && len(parts) > 1 {
+		object.Namespace = parts[1]
+		if len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
+			parts = parts[2:]
+		}
+	}
+	object.Resource = parts[0]
+	if len(parts) > 1 {
+		object.Name = parts[1]
+	}
+	if len(parts) > 2 && verb != "proxy" {
+		object.Subresource = parts[2]
+	}
+	if verb == "" {
+		verb = methodVerb(string(ctx.Method()), object.Name != "", query)
+	}
+	return verb, object
+}
+
+// methodVerb returns the verb of a method on an object, or on a collection.
+func methodVerb(method string, named bool, query string) string {
+	switch method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		if named {
+			return "delete"
+		}
+		return "deletecollection"
+	case http.MethodGet, http.MethodHead:
+		values, _ := url.ParseQuery(query) // what can't be read is left out there too
+		switch {
+		case named:
+			return "get"
+		case request.BoolParameter(values, "watch"):
+			return "watch"
+		}
+		return "list"
+	}
+	return ""
+}

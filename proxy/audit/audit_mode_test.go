@@ -1,0 +1,182 @@
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// errFull is what a full disk says.
+var errFull = errors.New("no space left on device")
+
+func full(p []byte) (int, error) { return 7, errFull }
+
+// TestAuditModes: what happens to a request that is written down, or cannot be, in each mode.
+func TestAuditModes(t *testing.T) {
+	for _, mode := range auditModes {
+		synctest.Test(t, func(t *testing.T) {
+			a, f, _ := newTestAudit(proxytest.Owners{"t": "jane"})
+			a.mode = mode
+			go a.Run()
+			lines := func() int {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return strings.Count(f.b.String(), "}\n")
+			}
+
+			// With a file that works, a line is there before served returns, or in batch mode soon after.
+			ctx, r := readOf(t, ofToken("t"), "/api/v1/pods", "Authorization: Bearer t")
+			apistatus.Write(ctx, apistatus.NotFound(r.Request.GVR, "x"))
+			a.Served(ctx, r)
+			if mode != AuditBatch && lines() != 1 {
+				t.Errorf("%s: %d lines", mode, lines())
+			}
+			synctest.Wait()
+			if ctx.Response.StatusCode() != http.StatusNotFound || lines() != 1 || !strings.Contains(f.b.String(), `"username":"jane"`) {
+				t.Errorf("%s: %d\n%s", mode, ctx.Response.StatusCode(), f.b.String())
+			}
+
+			// With one that does not.
+			f.set(full)
+			dropped := auditDropped.Get()
+			a.Served(ctx, r)
+			began, refused := a.WatchBegan(ctx, r, "id")
+			passed, notPassed := a.Passing(ctx, ofCertificate("joe"))
+			synctest.Wait()
+			strict := mode == AuditBlockingStrict
+			if fails := ctx.Response.StatusCode() == 500 && refused != nil && notPassed != nil && began == nil && passed == nil; fails != strict {
+				t.Errorf("%s: %d %v %v", mode, ctx.Response.StatusCode(), refused, notPassed)
+			}
+			if strict && !strings.Contains(string(ctx.Response.Body()), `Internal Server Error: \"/api/v1/pods\": failed to store audit event`) {
+				t.Errorf("%s", ctx.Response.Body())
+			}
+			if n := auditDropped.Get() - dropped; n != map[bool]uint64{true: 3, false: 2}[strict] {
+				t.Errorf("%s: %d dropped", mode, n)
+			}
+			a.Refused(ctx, auth.Identity{}, apistatus.Unauthorized()) // which changes nothing about it
+			synctest.Wait()
+
+			// The next line is whole again.
+			f.b.Reset()
+			f.set(nil)
+			a.WatchEnded(&Event{remote: ctx.RemoteAddr()}, fanout.Gone, "")
+			a.Close()
+			if text := f.b.String(); !strings.HasPrefix(text, "\n{") || !json.Valid([]byte(text[1:])) || !f.closed {
+				t.Errorf("%s: %q", mode, text)
+			}
+			a.WatchEnded(&Event{remote: ctx.RemoteAddr()}, fanout.Gone, "") // is counted only
+			if n := auditDropped.Get() - dropped; n != map[bool]uint64{true: 5, false: 4}[strict] || f.b.Len() > 0 && strings.Count(f.b.String(), "{\"kind\"") != 1 {
+				t.Errorf("%s: %d dropped\n%s", mode, n, f.b.String())
+			}
+		})
+	}
+}
+
+// A file that hangs when the proxy stops is left after a while, in each mode.
+func TestAuditHangs(t *testing.T) {
+	for _, mode := range auditModes {
+		synctest.Test(t, func(t *testing.T) {
+			a, f, log := newTestAudit(nil)
+			a.mode = mode
+			go a.Run()
+			stuck := make(chan struct{})
+			f.set(func(p []byte) (int, error) { <-stuck; return len(p), nil })
+			ctx, r := readOf(t, ofCertificate("jane"), "/api/v1/pods")
+			go a.Served(ctx, r)
+			synctest.Wait()
+			a.Close()
+			if !strings.Contains(log.String(), "Left the audit log unfinished") {
+				t.Errorf("%s: %s", mode, log)
+			}
+			close(stuck)
+			synctest.Wait()
+		})
+	}
+}
+
+// TestAuditPassed: what is passed through in somebody's name is written down with both names, and with the auditID that goes upstream.
+func TestAuditPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, _ := newTestAudit(nil)
+		a.mode = AuditBlockingStrict
+		go a.Run()
+		defer a.Close()
+		jane := ofCertificate("jane", "g")
+		asJoe := auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "joe", Groups: []string{"h"}}, By: jane.User}
+		ctx := proxytest.MustRead(t, "/api/v1/namespaces/a/pods/x/exec?command=sh")
+		next := func(want ...string) {
+			t.Helper()
+			var line struct {
+				AuditID, Stage, Verb string
+				User                 struct{ Username string }
+				ImpersonatedUser     *struct{ Username string }
+				ObjectRef            auditObject
+				ResponseStatus       *struct{ Code int }
+				Annotations          map[string]string
+			}
+			text := f.b.String()
+			f.b.Reset()
+			if err := json.Unmarshal([]byte(text), &line); err != nil {
+				t.Fatalf("%v: %q", err, text)
+			}
+			got := []string{line.Stage, line.User.Username, "", ""}
+			if line.ImpersonatedUser != nil {
+				got[2] = line.ImpersonatedUser.Username
+			}
+			if line.ResponseStatus != nil {
+				got[3] = http.StatusText(line.ResponseStatus.Code)
+			}
+			if strings.Join(got, ",") != strings.Join(want, ",") || line.ObjectRef.Subresource != "exec" || line.Annotations[passedAnnotation] != "true" || len(line.Annotations) != 1 {
+				t.Errorf("got %q, want %q\n%s", got, want, text)
+			}
+			if id := string(ctx.Request.Header.Peek("Audit-Id")); id == "" || line.AuditID != id {
+				t.Errorf("auditID %q, and %q upstream", line.AuditID, id)
+			}
+		}
+		p, _ := a.Passing(ctx, jane)
+		next("RequestReceived", "jane", "", "")
+		p.Started(101)
+		next("ResponseStarted", "jane", "", "Switching Protocols")
+		p.Answered(101)
+		next("ResponseComplete", "jane", "", "Switching Protocols")
+		p, _ = a.Passing(ctx, asJoe)
+		next("RequestReceived", "jane", "joe", "")
+		p.Failed(apistatus.ServiceUnavailable("x"))
+		next("ResponseComplete", "jane", "joe", "Service Unavailable")
+		p.Left()
+		next("ResponseComplete", "jane", "joe", "")
+
+		a.mode = AuditBlocking
+		p, _ = a.Passing(ctx, jane)
+		if f.b.Len() > 0 {
+			t.Errorf("got %s", f.b.String())
+		}
+		p.Answered(403)
+		next("ResponseComplete", "jane", "", "Forbidden")
+
+		// What is read from the cache as somebody else has both names too.
+		ctx2, r := readOf(t, asJoe, "/api/v1/pods")
+		a.Served(ctx2, r)
+		if text := f.b.String(); !strings.Contains(text, `"user":{"username":"jane","groups":["g"]},"impersonatedUser":{"username":"joe","groups":["h"]},"sourceIPs"`) {
+			t.Errorf("got %s", text)
+		}
+
+		for _, id := range []auth.Identity{{}, {Kind: auth.KindOwn}, ofToken("t")} {
+			ctx := proxytest.MustRead(t, "/api/v1/pods")
+			if p, refused := a.Passing(ctx, id); p != nil || refused != nil || len(ctx.Request.Header.Peek("Audit-Id")) > 0 {
+				t.Errorf("%s is written down", id)
+			}
+		}
+		var off *Log
+		p, _ = off.Passing(ctx, jane)
+		p.Answered(200)
+	})
+}

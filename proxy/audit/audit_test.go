@@ -1,0 +1,406 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unique"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// auditFile is where a test's audit log writes.
+type auditFile struct {
+	mu     sync.Mutex
+	b      bytes.Buffer
+	closed bool
+	fail   func(p []byte) (int, error) // in place of writing; nil: it goes well
+}
+
+func (f *auditFile) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail == nil {
+		return f.b.Write(p)
+	}
+	n, err := f.fail(p)
+	f.b.Write(p[:n])
+	return n, err
+}
+
+func (f *auditFile) Close() error {
+	f.closed = true
+	return nil
+}
+
+func (f *auditFile) set(fail func(p []byte) (int, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fail
+}
+
+// auditOwners is o's answer to whoever brings a token, and to the proxy itself.
+func auditOwners(o proxytest.Owners) func(auth.Identity, string, []byte) (int, string, error) {
+	return func(id auth.Identity, path string, body []byte) (int, string, error) {
+		if id.Kind == auth.KindOwn {
+			id.Token = "own"
+		}
+		return o.Answer(id.Token, path, body)
+	}
+}
+
+// ofToken and ofCertificate are identities of clients.
+func ofToken(token string) auth.Identity { return auth.Identity{Kind: auth.KindToken, Token: token} }
+
+func ofCertificate(name string, groups ...string) auth.Identity {
+	return auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: name, Groups: groups}}
+}
+
+// newTestAudit returns an audit log that runs, and its file and log.
+func newTestAudit(says proxytest.Owners) (a *Log, f *auditFile, log *bytes.Buffer) {
+	f, log = &auditFile{}, &bytes.Buffer{}
+	up := &proxytest.FakeUpstream[auth.Identity]{Answer: auditOwners(says)}
+	a = &Log{out: f, owners: auth.NewOwners(up, auth.NewReviewQueue(auth.NewKnownTokens()), auth.AnswerTTL), log: slog.New(slog.NewTextHandler(log, nil)),
+		wake: make(chan struct{}, 1), donec: make(chan struct{})}
+	return a, f, log
+}
+
+// readOf returns what is served from a cache for a request line.
+func readOf(t testing.TB, id auth.Identity, line string, headers ...string) (*fasthttp.RequestCtx, Read) {
+	t.Helper()
+	ctx, err := proxytest.ReadRequest(line, headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, ok := request.Parse(ctx)
+	if !ok {
+		t.Fatalf("%s is not recognised", line)
+	}
+	return ctx, Read{Request: req, ID: id, Arrived: time.Now(), Decision: auth.Decision{Verdict: auth.VerdictYes}}
+}
+
+// TestAuditForm: the form of each line, in which kube-apiserver writes the same (proxy/e2e compares them).
+func TestAuditForm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, _ := newTestAudit(proxytest.Owners{"t": "jane", "old": "404", "own": "system:serviceaccount:w:w"})
+		go a.Run()
+		const when = `"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z","stageTimestamp":"2000-01-01T00:00:00.000000Z"`
+		const user = `"user":{"username":"jane","uid":"u","groups":["g"],"extra":{"k":["v"]}}`
+		next := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			got := f.b.String()
+			f.b.Reset()
+			if want = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata",` + want + "}\n"; got != want {
+				t.Errorf(" got %swant %s", got, want)
+			}
+		}
+
+		ctx, r := readOf(t, ofToken("t"), "/api/v1/namespaces/a/pods?limit=5&labelSelector=a%3Db", "Authorization: Bearer t", "User-Agent: x<y",
+			"X-Forwarded-For: 10.0.0.1, junk, 10.0.0.2", "X-Real-Ip: 10.0.0.3")
+		ctx.Response.Header.Set("Audit-Id", "one")
+		r.Decision.Reason = unique.Make(`RBAC: allowed by ClusterRoleBinding "x" of ClusterRole "y" to Group "<z>"`)
+		a.Served(ctx, r)
+		next(`"auditID":"one","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/a/pods?limit=5\u0026labelSelector=a%3Db","verb":"list",` + user +
+			`,"sourceIPs":["10.0.0.1","10.0.0.2","10.0.0.3","0.0.0.0"],"userAgent":"x\u003cy","objectRef":{"resource":"pods","namespace":"a","apiVersion":"v1"},` +
+			`"responseStatus":{"metadata":{},"code":200},` + when + `,"annotations":{"authorization.k8s.io/decision":"allow",` +
+			`"authorization.k8s.io/reason":"RBAC: allowed by ClusterRoleBinding \"x\" of ClusterRole \"y\" to Group \"\u003cz\u003e\""}`)
+
+		ctx, r = readOf(t, auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "joe"}}, "/apis/apps/v1/namespaces/a/deployments/x", "User-Agent: "+strings.Repeat("u", 1025))
+		apistatus.Write(ctx, apistatus.NotFound(r.Request.GVR, r.Request.Name))
+		ctx.Response.Header.Set("Audit-Id", "two")
+		a.Served(ctx, r)
+		next(`"auditID":"two","stage":"ResponseComplete","requestURI":"/apis/apps/v1/namespaces/a/deployments/x","verb":"get","user":{"username":"joe"},"sourceIPs":["0.0.0.0"],"userAgent":"` +
+			strings.Repeat("u", 1024) + `...TRUNCATED","objectRef":{"resource":"deployments","namespace":"a","name":"x","apiGroup":"apps","apiVersion":"v1"},` +
+			`"responseStatus":{"metadata":{},"status":"Failure","message":"deployments.apps \"x\" not found","reason":"NotFound","details":{"name":"x","group":"apps","kind":"deployments"},"code":404},` +
+			when + `,"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}`)
+
+		ctx, r = readOf(t, ofToken("old"), "/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dp")
+		r.Decision.Reason = unique.Make("why it may")
+		event, _ := a.WatchBegan(ctx, r, "three")
+		const watch = `"requestURI":"/api/v1/pods?watch=1\u0026fieldSelector=metadata.name%3Dp","verb":"watch","user":{},"sourceIPs":["0.0.0.0"],` +
+			`"objectRef":{"resource":"pods","name":"p","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":200},"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z",`
+		const allow = `"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"why it may",`
+		const old = `"watchfan.io/user-unknown":"kube-apiserver has no SelfSubjectReview: it is older than 1.28"}`
+		next(`"auditID":"three","stage":"ResponseStarted",` + watch + `"stageTimestamp":"2000-01-01T00:00:00.000000Z",` + allow + old)
+		time.Sleep(time.Minute)
+		const ended = `"auditID":"three","stage":"ResponseComplete",` + watch + `"stageTimestamp":"2000-01-01T00:01:00.000000Z",` + allow
+		a.WatchEnded(event, fanout.Revoked, "why it may not")
+		next(ended + `"watchfan.io/ended-because":"revoked","watchfan.io/revoked-because":"why it may not",` + old)
+		a.WatchEnded(event, fanout.Gone, "it was gone before")
+		next(ended + `"watchfan.io/ended-because":"` + string(fanout.Gone) + `",` + old)
+
+		ctx, r = readOf(t, auth.Identity{Kind: auth.KindOwn}, "/api/v1/pods")
+		r.Decision = auth.NewAuthorizer(nil, auth.NewKnownTokens(), &auth.Options{}, false, slog.New(slog.DiscardHandler)).Authorize(t.Context(), r.ID, r.Request)
+		a.Served(ctx, r)
+		a.Close()
+		if line := f.b.String(); !strings.Contains(line, `"username":"system:serviceaccount:w:w"`) || !strings.Contains(line, `/reason":"the proxy's own identity, whose rights`) || !f.closed {
+			t.Errorf("got %s, closed: %v", line, f.closed)
+		}
+
+		var off *Log
+		off.Served(ctx, r)
+		event, _ = off.WatchBegan(ctx, r, "")
+		off.WatchEnded(event, fanout.Gone, "")
+		off.Refused(ctx, auth.Identity{}, apistatus.Unauthorized())
+		off.Close()
+	})
+}
+
+// TestAuditRefused: the verb and the object of what we refuse, whatever it is.
+func TestAuditRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, _ := newTestAudit(nil)
+		go a.Run()
+		defer a.Close()
+		g := func(method, target, want string) {
+			t.Helper()
+			ctx := proxytest.MustRead(t, "/")
+			ctx.Request.Header.SetMethod(method)
+			ctx.Request.Header.SetRequestURI(target)
+			ctx.Request.Header.Set("Authorization", "Basic c2VjcmV0")
+			apistatus.Write(ctx, apistatus.Unauthorized())
+			a.Refused(ctx, auth.Identity{}, apistatus.Unauthorized())
+			synctest.Wait()
+			var line struct {
+				AuditID, Stage, Verb, RequestURI string
+				User                             map[string]any
+				ObjectRef                        *auditObject
+				ResponseStatus                   struct{ Code int }
+			}
+			text := f.b.String()
+			f.b.Reset()
+			if err := json.Unmarshal([]byte(text), &line); err != nil {
+				t.Fatal(err)
+			}
+			got := line.Verb
+			if o := line.ObjectRef; o != nil {
+				got = strings.Join([]string{line.Verb, o.APIGroup, o.APIVersion, o.Resource, o.Subresource, o.Namespace, o.Name}, " ")
+			}
+			if got != want || line.AuditID == "" || line.AuditID != string(ctx.Response.Header.Peek("Audit-Id")) || line.Stage != stageStarted ||
+				line.ResponseStatus.Code != 401 || len(line.User) != 0 || strings.Contains(text, "c2VjcmV0") {
+				t.Errorf("%s %s: got %s, want %s\n%s", method, target, got, want, text)
+			}
+		}
+		g("GET", "/api/v1/pods?watch=0", "list  v1 pods   ")
+		g("GET", "/api/v1/pods?watch=1", "watch  v1 pods   ")
+		g("HEAD", "/api/v1/namespaces/a/pods/x", "get  v1 pods  a x")
+		g("GET", "/api/v1/namespaces/a/pods/x/log?follow=1", "get  v1 pods log a x")
+		g("GET", "/api/v1/namespaces/a", "get  v1 namespaces  a a")
+		g("PUT", "/api/v1/namespaces/a/status", "update  v1 namespaces status a a")
+		g("GET", "/api/v1/watch/namespaces/a/pods", "watch  v1 pods  a ")
+		g("GET", "/api/v1/proxy/nodes/n/x", "proxy  v1 nodes   n")
+		g("POST", "/apis/apps/v1/namespaces/a/deployments", "create apps v1 deployments  a ")
+		g("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale", "patch apps v1 deployments scale a d")
+		g("DELETE", "/api/v1/nodes/n", "delete  v1 nodes   n")
+		g("DELETE", "/api/v1/nodes?labelSelector=x", "deletecollection  v1 nodes   ")
+		g("GET", "/version", "get")
+		g("POST", "/api", "post")
+		g("GET", "/apis/apps/v1", "get")
+		g("GET", "http://elsewhere/api/v1/nodes", "list  v1 nodes   ")
+		g("OPTIONS", "*", "options")
+		g("GET", "/%zz?%", "get")
+	})
+}
+
+// TestAuditFallsBehind: nobody waits for a file that takes nothing. What does not fit is dropped, counted, and complained of once a minute; what
+// could not be written does not spoil the next line.
+func TestAuditFallsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, log := newTestAudit(nil)
+		go a.Run()
+		stuck := make(chan struct{})
+		f.set(func(p []byte) (int, error) { <-stuck; return len(p), nil })
+		dropped := auditDropped.Get()
+		ctx, r := readOf(t, ofCertificate("jane"), "/api/v1/pods", "User-Agent: "+strings.Repeat("u", 3<<10))
+		n := 0
+		for ; auditDropped.Get() == dropped; n++ {
+			a.Served(ctx, r)
+		}
+		if n < maxAuditQueue/(4<<10) || a.bytes > maxAuditQueue {
+			t.Errorf("%d events fit, of %d bytes", n, a.bytes)
+		}
+		for range 100 {
+			a.Served(ctx, r)
+		}
+		if got := strings.Count(log.String(), "Dropped audit events"); got != 1 || auditDropped.Get()-dropped != 101 {
+			t.Errorf("%d lines about %d events:\n%s", got, auditDropped.Get()-dropped, log)
+		}
+		time.Sleep(auditComplaint)
+		a.Served(ctx, r)
+		if text := log.String(); strings.Count(text, "Dropped audit events") != 2 || !strings.Contains(text, "events=101") {
+			t.Errorf("got %s", text)
+		}
+
+		close(stuck)
+		synctest.Wait()
+		if got := bytes.Count(f.b.Bytes(), []byte("\n")); got != n-1 || a.bytes != 0 {
+			t.Errorf("%d lines of %d events, %d bytes left", got, n-1, a.bytes)
+		}
+
+		// A disk that is full in the middle of a line.
+		f.b.Reset()
+		f.set(func(p []byte) (int, error) { return 10, errors.New("no space left on device") })
+		dropped = auditDropped.Get()
+		a.Served(ctx, r)
+		time.Sleep(auditComplaint)
+		a.Served(ctx, r)
+		synctest.Wait()
+		f.set(nil)
+		a.Served(ctx, r)
+		a.Close()
+		lines := strings.Split(strings.TrimSuffix(f.b.String(), "\n"), "\n")
+		if last := lines[len(lines)-1]; len(lines) != 3 || !json.Valid([]byte(last)) || auditDropped.Get()-dropped != 2 || !strings.Contains(log.String(), "no space left") {
+			t.Errorf("dropped %d, got %q\n%s", auditDropped.Get()-dropped, lines, log)
+		}
+		a.Served(ctx, r) // after the end
+		if auditDropped.Get()-dropped != 3 {
+			t.Error("an event after the end is not counted")
+		}
+	})
+}
+
+// TestAuditClose: a file that hangs does not keep the process.
+func TestAuditClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, log := newTestAudit(nil)
+		go a.Run()
+		stuck := make(chan struct{})
+		f.set(func(p []byte) (int, error) { <-stuck; return len(p), nil })
+		ctx, r := readOf(t, ofCertificate("jane"), "/api/v1/pods")
+		a.Served(ctx, r)
+		begin := time.Now()
+		a.Close()
+		if took := time.Since(begin); took != auditFlush || !strings.Contains(log.String(), "Left the audit log unfinished") {
+			t.Errorf("took %s\n%s", took, log)
+		}
+		close(stuck)
+	})
+}
+
+// TestOpenAuditLog: what can't be written is an error at once; a file is rotated, and is nobody else's to read; what is no file is not rotated.
+func TestOpenAuditLog(t *testing.T) {
+	dir := t.TempDir()
+	opts := Options{AuditLogMode: AuditBatch, AuditLogMaxAge: 366, AuditLogMaxBackup: 100}
+	open := func(path string) (io.WriteCloser, error) {
+		opts.AuditLogPath = path
+		a, err := NewLog(&opts, nil, slog.New(slog.DiscardHandler))
+		if err != nil || a == nil {
+			return nil, err
+		}
+		return a.out, nil
+	}
+	if out, err := open(""); out != nil || err != nil {
+		t.Errorf("without a path: %v, %v", out, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, filepath.Join(dir, "nosuch", "audit.log"), filepath.Join(dir, "file", "audit.log")} {
+		if _, err := open(path); err == nil || !strings.Contains(err.Error(), "--audit-log-path: ") {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+	opts.AuditLogMaxSize = 1
+	path := filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(path, []byte("before\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rotated := 0
+	for _, size := range []int{1, 0} {
+		opts.AuditLogMaxSize = size
+		out, err := open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 40 {
+			if _, err := out.Write(bytes.Repeat([]byte("x"), auditBatch)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := out.Close(); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "audit*"))
+		if size > 0 {
+			rotated = len(files) // 2.5 MB are three, or two where two were rotated in one millisecond, which have one name
+		}
+		if err != nil || rotated < 2 || len(files) != rotated { // not rotated the second time
+			t.Errorf("files: %v, %v", files, err)
+		}
+		for _, name := range files {
+			if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %v, %v", name, info.Mode(), err)
+			}
+		}
+	}
+	opts.AuditLogMaxSize = 1
+	out, err := open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := out.(*os.File); !ok {
+		t.Errorf("a device is written to by %T", out)
+	}
+	_ = out.Close()
+}
+
+// BenchmarkAudit is what auditLog says of its cost.
+func BenchmarkAudit(b *testing.B) {
+	for _, c := range []struct {
+		on bool
+		id auth.Identity
+	}{{false, ofCertificate("jane")}, {true, ofCertificate("jane")}, {true, ofToken(strings.Repeat("t", 1000))}} {
+		b.Run(fmt.Sprintf("on=%t/identity=%s", c.on, c.id), func(b *testing.B) {
+			var a *Log
+			if c.on {
+				a, _, _ = newTestAudit(proxytest.Owners{c.id.Token: "jane"})
+				a.owners.TTL = time.Hour
+			}
+			ctx, r := readOf(b, c.id, "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef", "Authorization: Bearer x")
+			ctx.Response.SetStatusCode(http.StatusOK)
+			ctx.Response.Header.Set("Audit-Id", "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
+			dropped := auditDropped.Get()
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				a.Served(ctx, r)
+				if c.on && n%1000 == 0 { // in place of run
+					a.queue, a.bytes = a.queue[:0], 0
+				}
+			}
+			if auditDropped.Get() != dropped {
+				b.Error("events were dropped")
+			}
+		})
+	}
+	b.Run("write", func(b *testing.B) {
+		a, _, _ := newTestAudit(nil)
+		ctx, r := readOf(b, ofCertificate("jane"), "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef")
+		r.Decision.Reason = unique.Make(`RBAC: allowed by ClusterRoleBinding "system:node-proxier" of ClusterRole "system:node-proxier" to User "jane"`)
+		e := a.read(ctx, r, "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
+		b.ReportAllocs()
+		var line []byte
+		for b.Loop() {
+			line = e.appendLine(line[:0])
+		}
+		b.ReportMetric(float64(e.size()), "queued-B")
+		b.ReportMetric(float64(len(line)), "line-B")
+	})
+}

@@ -1,0 +1,103 @@
+package auth
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestCoalescerShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Coalescer[string, int]
+		calls := 0
+		slow := func(context.Context) int {
+			calls++
+			time.Sleep(time.Second)
+			return 7
+		}
+		got := make(chan int)
+		for range 10 {
+			go func() {
+				v, _ := c.Do(t.Context(), "k", time.Minute, slow)
+				got <- v
+			}()
+		}
+		for range 10 {
+			if v := <-got; v != 7 {
+				t.Errorf("got %d", v)
+			}
+		}
+		if calls != 1 {
+			t.Errorf("calls: got %d, want 1", calls)
+		}
+		c.Do(t.Context(), "k", time.Minute, slow)
+		if calls != 2 || len(c.calls) != 0 {
+			t.Errorf("later call: got %d calls, %d left over", calls, len(c.calls))
+		}
+	})
+}
+
+// One caller leaving takes nothing from the others; the last one leaving
+// cancels the call, and whoever comes after that gets a new one.
+func TestCoalescerLeaving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Coalescer[string, bool]
+		cancelled := 0
+		wait := func(ctx context.Context) bool {
+			select {
+			case <-ctx.Done():
+				cancelled++
+				time.Sleep(time.Second) // slow to notice
+				return false
+			case <-time.After(10 * time.Second):
+				return true
+			}
+		}
+		leave := func(after time.Duration) (v, ok bool) {
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			defer cancel()
+			return c.Do(ctx, "k", time.Minute, wait)
+		}
+
+		go leave(time.Second)
+		if v, ok := c.Do(t.Context(), "k", time.Minute, wait); !v || !ok || cancelled != 0 {
+			t.Errorf("the one who stayed: got %v %v, %d cancelled", v, ok, cancelled)
+		}
+
+		go leave(2 * time.Second)
+		if v, ok := leave(time.Second); v || ok {
+			t.Errorf("the one who left: got %v %v", v, ok)
+		}
+		time.Sleep(time.Second + time.Millisecond) // now the other has left as well
+		if v, ok := c.Do(t.Context(), "k", time.Minute, wait); !v || !ok || cancelled != 1 {
+			t.Errorf("the one who came later: got %v %v, %d cancelled", v, ok, cancelled)
+		}
+	})
+}
+
+func TestCoalescerTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Coalescer[string, error]
+		err, ok := c.Do(t.Context(), "k", time.Second, func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !ok || err != context.DeadlineExceeded {
+			t.Errorf("got %v %v", err, ok)
+		}
+	})
+}
+
+// A call that panics has no value for anybody, and the next call begins anew.
+func TestCoalescerPanic(t *testing.T) {
+	var c Coalescer[string, error]
+	for range 2 {
+		if _, ok := c.Do(t.Context(), "key", time.Minute, func(context.Context) error { panic("call") }); ok {
+			t.Error("it has a value")
+		}
+	}
+	if err, ok := c.Do(t.Context(), "key", time.Minute, func(context.Context) error { return nil }); err != nil || !ok {
+		t.Errorf("afterwards: %v, %t", err, ok)
+	}
+}

@@ -1,0 +1,229 @@
+package auth
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/VictoriaMetrics/metrics"
+	"github.com/valyala/fasthttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/exposition"
+)
+
+const (
+	// maxReviews bounds the reviews under way for requests. When all clients
+	// come at once, each with a token of its own, kube-apiserver would refuse
+	// (429) what exceeds one account's queues, some 300, and would get the
+	// watches themselves in their place. It answers 64 at a time about as fast.
+	maxReviews = 64
+	// Strangers never have more than half of them, however slowly kube-apiserver answers for their tokens, and known
+	// clients leave a quarter to strangers.
+	maxKnownReviews    = maxReviews * 3 / 4
+	maxStrangerReviews = maxReviews / 2
+
+	// How many reviews may wait, in all and of one source. A stranger's source is an address, which many honest clients
+	// may share, and all their tokens are new after a restart. Each that waits takes about 10 KiB beside its connection.
+	maxKnownWaiting, maxKnownWaitingOfOne       = 16 << 10, 4 << 10
+	maxStrangersWaiting, maxStrangersWaitingOne = 4 << 10, 1 << 10
+)
+
+// reviewQueue bounds the reviews that requests have kube-apiserver make, and shares them fairly. Known clients and
+// strangers wait apart: a client is known by a token that kube-apiserver has accepted lately, by a certificate or by a
+// front proxy. Of either, the sources take turns, each user, known token or stranger's address one review at a time, and
+// none has more than half of the reviews under way. What exceeds the bounds of waiting is refused at once.
+// Its methods may be called from any goroutine.
+type reviewQueue struct {
+	Tokens *KnownTokens // immutable
+
+	mu               sync.Mutex
+	known, strangers reviewClass
+}
+
+// reviewClass is the known clients' reviews, or the strangers'.
+type reviewClass struct {
+	// Immutable.
+	most, mostOfOne             int // under way
+	mostWaiting, mostWaitingOne int
+	gauge                       *atomic.Int64 // what waits
+
+	underWay, waiting int
+	lines             map[reviewSource]*reviewLine // those with reviews under way or waiting
+	turns             list.List                    // the lines whose first may go, the next one first
+}
+
+// reviewSource is whom fairness counts as one.
+type reviewSource struct {
+	user    string
+	token   Question
+	address netip.Prefix
+}
+
+// reviewLine is the reviews of one source.
+type reviewLine struct {
+	source   reviewSource
+	underWay int
+	waiting  list.List     // of chan struct{}, each closed when its review may begin
+	turn     *list.Element // in turns; nil if there is none
+}
+
+var errReviewsBusy = errors.New("too many access reviews wait")
+
+func NewReviewQueue(tokens *KnownTokens) *reviewQueue {
+	class := func(most, waiting, waitingOne int, gauge *atomic.Int64) reviewClass {
+		return reviewClass{most: most, mostOfOne: most / 2, mostWaiting: waiting, mostWaitingOne: waitingOne, gauge: gauge, lines: make(map[reviewSource]*reviewLine)}
+	}
+	return &reviewQueue{
+		Tokens:    tokens,
+		known:     class(maxKnownReviews, maxKnownWaiting, maxKnownWaitingOfOne, &knownReviewsWaiting),
+		strangers: class(maxStrangerReviews, maxStrangersWaiting, maxStrangersWaitingOne, &strangersReviewsWaiting),
+	}
+}
+
+// begin waits until a review of id may begin, which the caller ends by end. It returns errReviewsBusy at once if too many
+// wait already, and ctx's error if that ends first.
+func (q *reviewQueue) begin(ctx context.Context, id Identity) (end func(), err error) {
+	class, source := q.classOf(id)
+	q.mu.Lock()
+	line := class.lines[source]
+	if line == nil {
+		line = &reviewLine{source: source}
+		class.lines[source] = line
+	}
+	if class.waiting >= class.mostWaiting || line.waiting.Len() >= class.mostWaitingOne {
+		class.settleLocked(line)
+		q.mu.Unlock()
+		return nil, errReviewsBusy
+	}
+	c := make(chan struct{})
+	place := line.waiting.PushBack(c)
+	class.wait(1)
+	class.settleLocked(line)
+	q.startLocked()
+	q.mu.Unlock()
+
+	select {
+	case <-c:
+		return func() { q.end(class, line) }, nil
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	select {
+	case <-c: // it was its turn in this moment
+		q.mu.Unlock()
+		q.end(class, line)
+		return nil, ctx.Err()
+	default:
+	}
+	defer q.mu.Unlock()
+	line.waiting.Remove(place)
+	class.wait(-1)
+	class.settleLocked(line)
+	return nil, ctx.Err()
+}
+
+func (q *reviewQueue) end(class *reviewClass, line *reviewLine) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	class.underWay--
+	line.underWay--
+	class.settleLocked(line)
+	q.startLocked()
+}
+
+// classOf returns where a review of id waits, and for whom it counts.
+func (q *reviewQueue) classOf(id Identity) (*reviewClass, reviewSource) {
+	switch {
+	case id.Kind == KindOwn:
+		return &q.known, reviewSource{}
+	case id.User != nil:
+		return &q.known, reviewSource{user: id.User.Name}
+	case q.Tokens.Has(id):
+		return &q.known, reviewSource{token: tokenQuestion(id)}
+	}
+	return &q.strangers, reviewSource{address: id.From}
+}
+
+// startLocked starts the reviews whose turn it is.
+func (q *reviewQueue) startLocked() {
+	for {
+		class := &q.known
+		if !class.mayStart() {
+			class = &q.strangers
+		}
+		if !class.mayStart() || q.known.underWay+q.strangers.underWay >= maxReviews {
+			return
+		}
+		class.startLocked()
+	}
+}
+
+func (c *reviewClass) mayStart() bool { return c.turns.Len() > 0 && c.underWay < c.most }
+
+// startLocked starts the first review of the line whose turn it is. The line's next turn is behind all others'.
+func (c *reviewClass) startLocked() {
+	line := c.turns.Remove(c.turns.Front()).(*reviewLine)
+	line.turn = nil
+	first := line.waiting.Remove(line.waiting.Front()).(chan struct{})
+	c.wait(-1)
+	c.underWay++
+	line.underWay++
+	c.settleLocked(line)
+	close(first)
+}
+
+// settleLocked gives a line that has changed a turn, or takes it away, and forgets one that is over.
+func (c *reviewClass) settleLocked(line *reviewLine) {
+	switch may := line.waiting.Len() > 0 && line.underWay < c.mostOfOne; {
+	case may && line.turn == nil:
+		line.turn = c.turns.PushBack(line)
+	case !may && line.turn != nil:
+		c.turns.Remove(line.turn)
+		line.turn = nil
+	}
+	if line.waiting.Len() == 0 && line.underWay == 0 {
+		delete(c.lines, line.source)
+	}
+}
+
+func (c *reviewClass) wait(n int) {
+	c.waiting += n
+	c.gauge.Add(int64(n))
+}
+
+// SourceOf returns the address that a client comes from, as one source of strangers: of IPv6 its /64, all of which one
+// host may have.
+func SourceOf(ctx *fasthttp.RequestCtx) netip.Prefix {
+	address, ok := netip.AddrFromSlice(ctx.RemoteIP())
+	if !ok {
+		return netip.Prefix{}
+	}
+	bits := 64
+	if address = address.Unmap(); address.Is4() {
+		bits = 32
+	}
+	source, _ := address.Prefix(bits) // never more bits than the address has
+	return source
+}
+
+// TooManyReviews has a client come again later.
+func TooManyReviews() *metav1.Status {
+	rejectedReviews.Inc()
+	return apistatus.TooManyRequests("too many clients wait to have their rights reviewed")
+}
+
+var (
+	rejectedReviews = apistatus.Rejections("access_reviews")
+
+	knownReviewsWaiting, strangersReviewsWaiting atomic.Int64
+
+	reviewsWaiting = exposition.Describe("gauge", "watchfan_access_reviews_waiting",
+		"Access reviews that wait for their turn. known: clients that kube-apiserver has accepted lately; stranger: tokens that are new to this proxy.")
+	_ = metrics.NewGauge(reviewsWaiting+`{client="known"}`, func() float64 { return float64(knownReviewsWaiting.Load()) })
+	_ = metrics.NewGauge(reviewsWaiting+`{client="stranger"}`, func() float64 { return float64(strangersReviewsWaiting.Load()) })
+)

@@ -1,0 +1,123 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// ownersAnswer is o's answer to whoever brings a token.
+func ownersAnswer(o proxytest.Owners) func(Identity, string, []byte) (int, string, error) {
+	return func(id Identity, path string, body []byte) (int, string, error) {
+		if id.Kind == KindOwn {
+			id.Token = "own"
+		}
+		return o.Answer(id.Token, path, body)
+	}
+}
+
+func byToken(token string) Identity { return Identity{Kind: KindToken, Token: token} }
+
+// Two identities are the same user if and only if they have the same name.
+func TestUserKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &proxytest.FakeUpstream[Identity]{Answer: ownersAnswer(proxytest.Owners{"a": "jane", "b": "jane", "c": "joe", "bad": "401", "old": "404", "old too": "404",
+			"forbidden": "403", "ill": "500", "gone": "unreachable", "garbage": "garbage", "other": "other kind", "nameless": "nameless"})}
+		a := authorizerOf(up)
+		key := func(id Identity) UserKey {
+			t.Helper()
+			k, ok := a.UserKey(t.Context(), id)
+			if !ok {
+				t.Errorf("%q: nobody", id.Token)
+			}
+			return k
+		}
+		jane := key(byToken("a"))
+		if jane != (UserKey{Name: "jane"}) || key(byToken("b")) != jane || key(byCertificate("jane", "g")) != jane ||
+			key(Identity{Kind: KindFrontProxy, User: &UserInfo{Name: "jane"}}) != jane {
+			t.Error("jane is several users")
+		}
+		if key(byToken("c")) == jane {
+			t.Error("joe is jane")
+		}
+		if key(Identity{Kind: KindOwn}) != (UserKey{}) || key(Identity{}) != (UserKey{Name: "system:anonymous"}) {
+			t.Error("the proxy itself, or anonymous, is somebody")
+		}
+		if _, ok := a.UserKey(t.Context(), byToken("bad")); ok {
+			t.Error("a token that kube-apiserver does not take is somebody's")
+		}
+		// Where kube-apiserver does not say who it is, each token is a user.
+		seen := make(map[UserKey]bool)
+		for _, token := range []string{"old", "old too", "forbidden", "ill", "gone", "garbage", "other", "nameless"} {
+			k := key(byToken(token))
+			if k.Name != "" || k == (UserKey{}) || seen[k] || key(byToken(token)) != k {
+				t.Errorf("%s: %v", token, k)
+			}
+			seen[k] = true
+		}
+	})
+}
+
+// An answer is believed for the TTL, and asked for once by all who want it at a time; what is no answer is asked again.
+func TestOwnersRemember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		says := proxytest.Owners{"t": "jane", "old": "404", "ill": "500"}
+		up := &proxytest.FakeUpstream[Identity]{Answer: ownersAnswer(says), Delay: time.Second}
+		a := authorizerOf(up)
+		asked := func(token string, want int) {
+			t.Helper()
+			before := up.Count()
+			var callers sync.WaitGroup
+			for range 50 {
+				callers.Go(func() { a.UserKey(t.Context(), byToken(token)) })
+			}
+			callers.Wait()
+			if got := up.Count() - before; got != want {
+				t.Errorf("%s: asked %d times, want %d", token, got, want)
+			}
+		}
+		asked("t", 1)
+		asked("old", 1)
+		asked("ill", 1)
+		asked("t", 0)
+		asked("old", 0)
+		asked("ill", 1)
+		time.Sleep(AnswerTTL)
+		asked("t", 1)
+		a.Owners.TTL = 0
+		time.Sleep(AnswerTTL)
+		asked("t", 1)
+		asked("t", 1)
+
+		// Many at once do not become as many requests at once, and who waits too long goes without.
+		up.Delay = time.Hour
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if k, ok := a.UserKey(ctx, byToken("slow")); !ok || k.Name != "" {
+			t.Errorf("got %v %v", k, ok)
+		}
+		before := up.Count()
+		var all []*Owner
+		for i := range 10 * maxStrangerReviews {
+			all = append(all, a.Owners.Of(byToken(fmt.Sprint(i))))
+		}
+		begin := time.Now()
+		time.Sleep(time.Second)
+		if got := up.Count() - before; got != maxStrangerReviews/2-1 { // all from one address, and the slow one goes on
+			t.Errorf("%d requests at once", got)
+		}
+		for _, w := range all {
+			if <-w.Donec; w.User != nil || w.Unknown == "" || w.nobody {
+				t.Errorf("got %+v", w)
+			}
+		}
+		if took := time.Since(begin); took > ReviewTimeout {
+			t.Errorf("waited %v", took)
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package diagnose
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// adminPort asks the admin port of a running watchfan.
+type adminPort struct{ url string }
+
+// adminFlag adds the flag that says where it is.
+func adminFlag(fs *flag.FlagSet) *adminPort {
+	a := &adminPort{}
+	fs.StringVar(&a.url, "admin", "http://127.0.0.1:8002", "`URL` of watchfan's admin port, by default http://127.0.0.1:8002; for a pod's, use kubectl port-forward POD 8002")
+	return a
+}
+
+// watchers asks for watches.
+func (a *adminPort) watchers(query url.Values) (*WatcherList, error) {
+	query.Set("format", "json")
+	body, err := a.get("/debug/watchers", query)
+	if err != nil {
+		return nil, err
+	}
+	list := &WatcherList{}
+	if err := json.Unmarshal(body, list); err != nil {
+		return nil, fmt.Errorf("%s answers, but not as watchfan does (%w): give its admin port with --admin", a.url, err)
+	}
+	return list, nil
+}
+
+// mostAnswer bounds what an admin port may answer, in bytes.
+const mostAnswer = 64 << 20
+
+func (a *adminPort) get(path string, query url.Values) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	base := strings.TrimSuffix(a.url, "/")
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("--admin=%q is no URL: give one, for example http://127.0.0.1:8002", a.url)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	var body []byte
+	if err == nil {
+		defer resp.Body.Close()
+		body, err = io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	}
+	if err != nil {
+		var cause *url.Error
+		if errors.As(err, &cause) {
+			err = cause.Err // without the URL, which we say ourselves
+		}
+		return nil, fmt.Errorf("watchfan's admin port does not answer at %s (%w): is watchfan running, and is that its --admin-port? Give another with --admin; for a pod's, use kubectl port-forward", base, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %.500s", resp.Status, strings.TrimSpace(string(body)))
+	}
+	return body, nil
+}

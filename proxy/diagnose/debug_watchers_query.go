@@ -1,0 +1,192 @@
+package diagnose
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+// Bounds of a list of watches.
+const (
+	defaultShown = 100
+	mostShown    = 10_000
+)
+
+// watchersQuery is the query of /debug/watchers: which watches to show, and how.
+type watchersQuery struct {
+	json  bool
+	limit int
+	sort  string
+
+	user, userAgent, resource, namespace, selector string
+	state, reason                                  string
+	minLagEvents, minLagBytes                      uint64
+	minAge                                         time.Duration
+}
+
+// watcherParameters are the query's parameters of a list, in the order in which they are explained.
+var watcherParameters = []string{"format", "limit", "sort", "user", "userAgent", "resource", "namespace", "selector", "state", "reason", "minLagEvents", "minLagBytes", "minAge"}
+
+// parseWatchersQuery reads the query of ctx. For one watch, format is the only parameter.
+func parseWatchersQuery(ctx *fasthttp.RequestCtx, one bool) (q watchersQuery, err error) {
+	known := watcherParameters
+	if one {
+		known = known[:1]
+	}
+	q = watchersQuery{limit: defaultShown, sort: "slowest", json: acceptsJSON(ctx)}
+	seen := make(map[string]bool)
+	for k, v := range ctx.QueryArgs().All() {
+		key, value := string(k), string(v)
+		switch {
+		case !slices.Contains(known, key):
+			return q, fmt.Errorf("%.50q is no parameter here: give any of %s", key, strings.Join(known, ", "))
+		case seen[key]:
+			return q, fmt.Errorf("%s is given twice", key)
+		}
+		seen[key] = true
+		if err := q.set(key, value); err != nil {
+			return q, err
+		}
+	}
+	return q, nil
+}
+
+func (q *watchersQuery) set(key, value string) (err error) {
+	var quantity resource.Quantity
+	switch key {
+	case "format":
+		q.json = value == "json"
+		err = oneOf(value, []string{"json", "text"})
+	case "limit":
+		q.limit, err = strconv.Atoi(value)
+		if err != nil || q.limit < 1 || q.limit > mostShown {
+			err = fmt.Errorf("give a number from 1 to %d", mostShown)
+		}
+	case "sort":
+		q.sort = value
+		err = oneOf(value, watcherSorts)
+	case "user":
+		q.user = value
+	case "userAgent":
+		q.userAgent = value
+	case "resource":
+		q.resource = value
+	case "namespace":
+		q.namespace = value
+	case "selector":
+		q.selector = value
+	case "state":
+		q.state = value
+		err = oneOf(value, watcherStates)
+	case "reason":
+		q.reason = value
+		err = oneOf(value, causeNames())
+	case "minLagEvents":
+		if q.minLagEvents, err = strconv.ParseUint(value, 10, 64); err != nil {
+			err = errors.New("give a number")
+		}
+	case "minLagBytes":
+		if quantity, err = resource.ParseQuantity(value); err != nil || quantity.Sign() < 0 {
+			err = errors.New("give bytes as 1048576 or 1Mi")
+		}
+		q.minLagBytes = uint64(quantity.Value())
+	case "minAge":
+		if q.minAge, err = time.ParseDuration(value); err != nil {
+			err = errors.New("give a duration, for example 10m")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s=%.50q: %w", key, value, err)
+	}
+	return nil
+}
+
+func oneOf(value string, known []string) error {
+	if slices.Contains(known, value) {
+		return nil
+	}
+	return fmt.Errorf("give one of %s", strings.Join(known, ", "))
+}
+
+func causeNames() (names []string) {
+	for _, c := range Causes {
+		names = append(names, string(c))
+	}
+	return names
+}
+
+// watcherStates are the states of watches.
+var watcherStates = []string{"InitialEvents", "Replaying", "Live", "Parked", "Ending", "Unknown"}
+
+func stateName(st *fanout.State) string {
+	switch {
+	case st.Phase == fanout.Stopping:
+		return "Ending"
+	case !st.ParkedSince.IsZero():
+		return "Parked"
+	case st.Phase == fanout.InitialEvents:
+		return "InitialEvents"
+	case st.Phase == fanout.Replaying:
+		return "Replaying"
+	case st.Phase == fanout.Live:
+		return "Live"
+	}
+	return "Unknown"
+}
+
+// matches reports whether w matches the query, as far as the register knows. The other parameters
+// need a look at the watch.
+func (q *watchersQuery) matches(w *Watcher, now time.Time) bool {
+	scope := w.scope.Value()
+	return (q.user == "" || q.user == w.user.Value()) &&
+		strings.Contains(w.userAgent.Value(), q.userAgent) &&
+		(q.resource == "" || q.resource == w.Lane.GVR.Resource || q.resource == w.Lane.Resource()) &&
+		(q.namespace == "" || q.namespace == scope.Namespace) &&
+		(strings.Contains(scope.Labels, q.selector) || strings.Contains(scope.Fields, q.selector)) &&
+		now.Sub(w.started.Time()) >= q.minAge
+}
+
+// watcherSorts are the orders of a list. Each begins with the worst, the most or the longest; words
+// go from a to z.
+var watcherSorts = []string{"slowest", "lag", "lagBytes", "age", "events", "bytes", "user", "userAgent", "resource", "selector", "state", "id"}
+
+func compareWatched(by string, a, b watched) int {
+	switch by {
+	case "slowest":
+		return cmp.Or(
+			cmp.Compare(slices.Index(Causes, a.why), slices.Index(Causes, b.why)),
+			cmp.Compare(b.e.lag(), a.e.lag()),
+			cmp.Compare(b.e.queued(), a.e.queued()))
+	case "lag":
+		return cmp.Compare(b.e.state.LagEvents, a.e.state.LagEvents)
+	case "lagBytes":
+		return cmp.Compare(b.e.state.LagBytes, a.e.state.LagBytes)
+	case "age":
+		return cmp.Compare(a.w.started, b.w.started)
+	case "events":
+		return cmp.Compare(b.e.state.Events, a.e.state.Events)
+	case "bytes":
+		return cmp.Compare(b.e.state.Bytes, a.e.state.Bytes)
+	case "user":
+		return strings.Compare(a.w.user.Value(), b.w.user.Value())
+	case "userAgent":
+		return strings.Compare(a.w.userAgent.Value(), b.w.userAgent.Value())
+	case "resource":
+		return strings.Compare(a.e.lane.Resource, b.e.lane.Resource)
+	case "selector":
+		a, b := a.w.scope.Value(), b.w.scope.Value()
+		return cmp.Or(strings.Compare(a.Labels, b.Labels), strings.Compare(a.Fields, b.Fields))
+	case "state":
+		return strings.Compare(stateName(&a.e.state), stateName(&b.e.state))
+	}
+	return 0 // by id
+}

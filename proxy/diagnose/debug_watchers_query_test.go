@@ -1,0 +1,26 @@
+package diagnose
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Whatever is asked for, a list has a bound and an order.
+func FuzzWatchersQuery(f *testing.F) {
+	f.Add("format=json&limit=10&sort=lag&minLagBytes=1Mi&minAge=1m&state=Live&reason=UpToDate")
+	f.Add("limit=-1")
+	f.Fuzz(func(t *testing.T, query string) {
+		ctx := &fasthttp.RequestCtx{}
+		ctx.Request.SetRequestURI("/debug/watchers")
+		ctx.URI().SetQueryString(query)
+		q, err := parseWatchersQuery(ctx, false)
+		if err == nil && (q.limit < 1 || q.limit > mostShown || !slices.Contains(watcherSorts, q.sort)) {
+			t.Errorf("%q: %+v", query, q)
+		}
+		if err != nil && len(err.Error()) > 1000 {
+			t.Errorf("%q: an error of %d bytes", query, len(err.Error()))
+		}
+	})
+}

@@ -1,0 +1,165 @@
+package diagnose
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/lane"
+)
+
+// WatcherList answers /debug/watchers.
+type WatcherList struct {
+	Total    int             `json:"total"`    // watches that are served from a cache
+	Matching int             `json:"matching"` // those that were asked about
+	Reasons  map[Cause]int   `json:"reasons"`  // of those
+	Watchers []WatcherStatus `json:"watchers"` // the first of those
+}
+
+// WatcherStatus is one watch: its client, its scope and its progress. It holds nothing of objects
+// and no credential.
+type WatcherStatus struct {
+	ID            uint64 `json:"id"`
+	User          string `json:"user"` // or the kind of its credential, in parentheses
+	UserAgent     string `json:"userAgent"`
+	Client        string `json:"client"` // address
+	Resource      string `json:"resource"`
+	Namespace     string `json:"namespace,omitempty"`
+	Name          string `json:"name,omitempty"`
+	LabelSelector string `json:"labelSelector,omitempty"`
+	FieldSelector string `json:"fieldSelector,omitempty"`
+	Encoding      string `json:"encoding"`
+	Gzip          bool   `json:"gzip"`
+	TLS           bool   `json:"tls"`
+
+	Started    time.Time          `json:"started"`
+	Deadline   time.Time          `json:"deadline"`
+	AgeSeconds downstream.Seconds `json:"ageSeconds"`
+
+	State       string    `json:"state"` // InitialEvents, Replaying, Live, Parked, Ending or Unknown
+	ParkedSince time.Time `json:"parkedSince,omitzero"`
+	Parks       int       `json:"parks"`
+
+	// What the client has been sent: events and bookmarks, their bytes without TLS, and the last
+	// event's resourceVersion.
+	Events          uint64 `json:"events"`
+	Bytes           uint64 `json:"bytes"`
+	ResourceVersion string `json:"resourceVersion"`
+
+	// What waits for its socket, and for how long the oldest of it has.
+	LagEvents  uint64             `json:"lagEvents"`
+	LagBytes   uint64             `json:"lagBytes"`
+	LagSeconds downstream.Seconds `json:"lagSeconds"`
+	// QueuedBytes are in its socket, and the client's side has not acknowledged them.
+	QueuedBytes uint32 `json:"queuedBytes"`
+
+	Reason Cause `json:"reason"`
+
+	// Only where one watch is asked about.
+	Verdict *Verdict            `json:"verdict,omitempty"`
+	TCP     *downstream.TCPInfo `json:"tcp,omitempty"`
+}
+
+func (w watched) status() WatcherStatus {
+	st, scope, started := &w.e.state, w.w.scope.Value(), w.w.started.Time()
+	status := WatcherStatus{
+		ID:              w.w.id,
+		User:            w.w.user.Value(),
+		UserAgent:       w.w.userAgent.Value(),
+		Client:          w.w.conn.RemoteAddr().String(),
+		Resource:        w.e.lane.Resource,
+		Namespace:       scope.Namespace,
+		Name:            scope.Name,
+		LabelSelector:   scope.Labels,
+		FieldSelector:   scope.Fields,
+		Encoding:        w.w.Lane.Representation.String(),
+		Gzip:            w.w.gzip,
+		TLS:             w.w.tls,
+		Started:         lane.ShownAt(w.e.now, started),
+		Deadline:        lane.ShownAt(w.e.now, w.w.Sub.Deadline()),
+		AgeSeconds:      downstream.InSeconds(w.e.now.Sub(started)),
+		State:           stateName(st),
+		Parks:           st.Parks,
+		Events:          st.Events,
+		Bytes:           st.Bytes,
+		ResourceVersion: strconv.FormatUint(st.ResourceVersion, 10),
+		LagEvents:       st.LagEvents,
+		LagBytes:        st.LagBytes,
+		LagSeconds:      downstream.InSeconds(w.e.lag()),
+		QueuedBytes:     w.e.queued(),
+		Reason:          w.why,
+	}
+	if !st.ParkedSince.IsZero() {
+		status.ParkedSince = lane.ShownAt(w.e.now, st.ParkedSince)
+	}
+	return status
+}
+
+// Selector is the watch's selectors in one, as kubectl would be given them.
+func (s *WatcherStatus) Selector() string {
+	var parts []string
+	for _, p := range []struct{ flag, value string }{{"-n ", s.Namespace}, {"", s.Name}, {"-l ", s.LabelSelector}, {"--field-selector ", s.FieldSelector}} {
+		if p.value != "" {
+			parts = append(parts, p.flag+p.value)
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// Counts says how many watches have which verdict, worst first.
+func (l *WatcherList) Counts() string {
+	var parts []string
+	for _, c := range Causes {
+		if n := l.Reasons[c]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, c))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (l *WatcherList) writeText(w io.Writer) {
+	fmt.Fprintf(w, "%d watches, %d matching, %d shown: %s\n\n", l.Total, l.Matching, len(l.Watchers), l.Counts())
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tREASON\tSTATE\tLAG\tLAG BYTES\tOLDEST\tQUEUED\tAGE\tEVENTS\tBYTES\tRESOURCE VERSION\tPARKS\tRESOURCE\tUSER\tUSER AGENT\tCLIENT\tENCODING\tSELECTOR")
+	for i := range l.Watchers {
+		s := &l.Watchers[i]
+		fmt.Fprintf(table, "%d\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, s.Reason, s.State, s.LagEvents, s.LagBytes,
+			short(s.LagSeconds.Duration()), s.QueuedBytes, short(s.AgeSeconds.Duration()), s.Events, s.Bytes, s.ResourceVersion, s.Parks, s.Resource, s.User, s.UserAgent, s.Client, s.wire(), s.Selector())
+	}
+	_ = table.Flush() // writes to memory
+}
+
+// wire says how the watch is written.
+func (s *WatcherStatus) wire() string {
+	how := s.Encoding
+	if s.Gzip {
+		how += "+gzip"
+	}
+	if s.TLS {
+		how += "+tls"
+	}
+	return how
+}
+
+func (s *WatcherStatus) writeText(w io.Writer) {
+	fmt.Fprintf(w, "Watch %d: %s\n\n%s\n\n%s\n\n", s.ID, s.Reason, s.Verdict.Message, s.Verdict.Advice)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) { fmt.Fprintf(table, name+"\t"+format+"\n", args...) }
+	line("resource", "%s %s", s.Resource, s.Selector())
+	line("user", "%s", s.User)
+	line("user agent", "%s", s.UserAgent)
+	line("client", "%s, %s", s.Client, s.wire())
+	line("age", "%s, started %s, until %s", short(s.AgeSeconds.Duration()), s.Started.Format(time.RFC3339), s.Deadline.Format(time.RFC3339))
+	line("state", "%s, parked %d times", s.State, s.Parks)
+	line("sent", "%d events, %d bytes, resourceVersion %s", s.Events, s.Bytes, s.ResourceVersion)
+	line("lag", "%d events, %d bytes, the oldest for %s", s.LagEvents, s.LagBytes, short(s.LagSeconds.Duration()))
+	if t := s.TCP; t != nil {
+		line("socket", "%d bytes queued, %d of them unsent, %d segments not acknowledged, window %d bytes", t.QueuedBytes, t.UnsentBytes, t.UnackedSegments, t.WindowBytes)
+		line("network", "round trip %s, %d of %d segments sent again, %d timeouts in a row, last heard of %s ago", short(t.RTT.Duration()), t.ResentSegments, t.SentSegments, t.Timeouts, short(t.SinceAck.Duration()))
+	}
+	_ = table.Flush() // writes to memory
+}

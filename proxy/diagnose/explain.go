@@ -1,0 +1,80 @@
+package diagnose
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Explain is the command watchfan explain: it prints why one watch of a running watchfan has what
+// it has, and no more. It returns the exit code.
+func Explain(args []string, stdout, stderr io.Writer) int {
+	fs := flag.NewFlagSet("watchfan explain", flag.ContinueOnError)
+	from := adminFlag(fs)
+	asJSON := fs.Bool("json", false, "print JSON")
+	id, most := "", 1
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		id, args, most = args[0], args[1:], 0
+	}
+	if code, ok := parse(fs, args, "watchfan explain says why a watch is slow: its client, the network, watchfan, kube-apiserver, or because there is nothing to send.\n\nUsage: watchfan explain [ID] [flags]\n\nWithout ID, which watchfan top shows, it explains the slowest watch.", most, stdout, stderr); !ok {
+		return code
+	}
+	if id == "" {
+		id = fs.Arg(0)
+	}
+	if err := from.explain(stdout, id, *asJSON); err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func (a *adminPort) explain(w io.Writer, id string, asJSON bool) error {
+	if id == "" {
+		list, err := a.watchers(url.Values{"limit": {"1"}})
+		if err != nil {
+			return err
+		}
+		if len(list.Watchers) == 0 {
+			return errors.New("no watch is served from a cache now: those that pass through are kube-apiserver's own")
+		}
+		id = strconv.FormatUint(list.Watchers[0].ID, 10)
+	}
+	format := "text"
+	if asJSON {
+		format = "json"
+	}
+	body, err := a.get("/debug/watchers/"+url.PathEscape(id), url.Values{"format": {format}})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(body)
+	return err
+}
+
+// parse parses the flags of a command that takes at most so many arguments behind them. If ok is
+// false the command ends with code.
+func parse(fs *flag.FlagSet, args []string, usage string, most int, stdout, stderr io.Writer) (code int, ok bool) {
+	fs.SetOutput(stderr)
+	fs.Usage = func() {}
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(stdout, "%s\n\nFlags:\n", usage)
+		fs.VisitAll(func(f *flag.Flag) {
+			value, usage := flag.UnquoteUsage(f)
+			fmt.Fprintf(stdout, "  %-24s %s\n", strings.TrimSpace("--"+f.Name+" "+value), usage)
+		})
+		return 0, false
+	case err != nil:
+		fmt.Fprintf(stderr, "see %s --help\n", fs.Name()) // flag has said why
+		return 2, false
+	case fs.NArg() > most:
+		fmt.Fprintf(stderr, "%s does not take %q; see --help\n", fs.Name(), fs.Arg(most))
+		return 2, false
+	}
+	return 0, true
+}

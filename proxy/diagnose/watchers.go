@@ -1,0 +1,147 @@
+package diagnose
+
+import (
+	"cmp"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+	"unique"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/lane"
+)
+
+// Watchers is the register of the watches that are served from a cache. It adds 88 bytes to each.
+// It may be used from any goroutine.
+type Watchers struct {
+	mu   sync.Mutex
+	last uint64     // id
+	open []*Watcher // in no order
+}
+
+// Watcher is one watch as the pages and the log show it. All but id and index is immutable. A
+// string that many watches share is kept once.
+type Watcher struct {
+	id        uint64 // set by watchers.add
+	Sub       *fanout.Subscription
+	Lane      *lane.Lane
+	conn      *net.TCPConn
+	user      unique.Handle[string]
+	userAgent unique.Handle[string]
+	scope     unique.Handle[WatchScope]
+	started   fanout.Instant
+	changes   uint64 // how many the lane had seen at the start
+	index     int32  // in watchers.open, whose mutex guards it
+	tls, gzip bool
+}
+
+// WatchScope is the part of a resource that a watch asks for, as the client wrote it.
+type WatchScope struct{ Namespace, Name, Labels, Fields string }
+
+// maxShown bounds, in bytes, what is kept of a client's user agent, of its name and of each
+// selector.
+const maxShown = 256
+
+// NewWatcher returns the watch that the request of ctx begins on lane l. user is its user's shown
+// name.
+func NewWatcher(ctx *fasthttp.RequestCtx, l *lane.Lane, sub *fanout.Subscription, user string, scope WatchScope, gzip bool) *Watcher {
+	conn := downstream.Accepted(ctx.Conn())
+	_, secure := conn.(*tls.Conn)
+	return &Watcher{
+		Sub:       sub,
+		Lane:      l,
+		conn:      downstream.TCPConn(conn),
+		user:      unique.Make(shown(user)),
+		userAgent: unique.Make(shown(string(ctx.UserAgent()))),
+		scope:     unique.Make(WatchScope{shown(scope.Namespace), shown(scope.Name), shown(scope.Labels), shown(scope.Fields)}),
+		started:   fanout.Now(),
+		changes:   l.Changes(),
+		tls:       secure,
+		gzip:      gzip,
+	}
+}
+
+// shown returns s as one line that a terminal may show, of at most maxShown bytes.
+func shown(s string) string {
+	if len(s) > maxShown {
+		s = s[:maxShown-len("…")] + "…"
+	}
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 || c == 0x2028 || c == 0x2029 || c >= 0x202a && c <= 0x202e || c >= 0x2066 && c <= 0x2069 {
+			return '\ufffd'
+		}
+		return c
+	}, strings.ToValidUTF8(s, "\ufffd"))
+}
+
+func (ws *Watchers) Add(w *Watcher) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.last++
+	w.id, w.index = ws.last, int32(len(ws.open))
+	ws.open = append(ws.open, w)
+}
+
+func (ws *Watchers) Remove(w *Watcher) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	end := len(ws.open) - 1
+	moved := ws.open[end]
+	ws.open[w.index], moved.index = moved, w.index
+	ws.open[end] = nil
+	ws.open = ws.open[:end]
+}
+
+// Count is how many watches there are.
+func (ws *Watchers) Count() int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return len(ws.open)
+}
+
+// Selected returns the watches that match, and how many there are in all.
+func (ws *Watchers) Selected(match func(*Watcher) bool) (matching []*Watcher, all int) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.open {
+		if match(w) {
+			matching = append(matching, w)
+		}
+	}
+	return matching, len(ws.open)
+}
+
+// Evidence gathers what a verdict is reached on. It asks the kernel, which takes 2 µs.
+func (w *Watcher) Evidence(st fanout.State, unreachable bool) *Evidence {
+	e := &Evidence{
+		now:      time.Now(),
+		state:    st,
+		tls:      w.tls,
+		lane:     lane.HealthOf(w.Lane, unreachable),
+		filtered: w.scope.Value() != WatchScope{},
+		changes:  w.Lane.Changes() - w.changes,
+		started:  w.started.Time(),
+	}
+	if t, err := downstream.ReadTCPInfo(w.conn); err == nil { // or the connection has just been closed
+		e.tcp = t
+	}
+	return e
+}
+
+// LogEvicted logs why the watch was evicted, with numbers but without the user's name, and counts
+// it.
+func (w *Watcher) LogEvicted(e *Evidence, log *slog.Logger) {
+	v := e.verdict(e.evictedFor())
+	evictions[v.Reason].Inc()
+	t := cmp.Or(e.tcp, &downstream.TCPInfo{})
+	log.Info("Evicted watch", "id", w.id, "resource", w.Lane.Resource(), "client", w.conn.RemoteAddr().String(), "userAgent", w.userAgent.Value(),
+		"reason", v.Reason, "message", v.Message,
+		"lagEvents", e.state.LagEvents, "lagBytes", e.state.LagBytes, "lag", e.lag().Round(time.Millisecond), "parks", e.state.Parks,
+		"queuedBytes", t.QueuedBytes, "windowBytes", t.WindowBytes, "unackedSegments", t.UnackedSegments, "resentSegments", t.ResentSegments, "rtt", t.RTT.Duration())
+}

@@ -1,0 +1,29 @@
+package diagnose
+
+import (
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+// What clients say of themselves reaches a terminal as one short line of plain text.
+func TestShown(t *testing.T) {
+	for in, want := range map[string]string{
+		"kubelet/v1.37":             "kubelet/v1.37",
+		"a\x1b[2Jb\nc\td":           "a\ufffd[2Jb\ufffdc\ufffdd",
+		"\xff\u009b1m\u202eevil":    "\ufffd\ufffd1m\ufffdevil",
+		"ä":                         "ä",
+		strings.Repeat("ä", 10_000): strings.Repeat("ä", (maxShown-len("…"))/2) + "\ufffd…",
+	} {
+		if got := shown(in); got != want {
+			t.Errorf("shown(%.20q…) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// The register costs a watch no more than its comment says.
+func TestWatcherSize(t *testing.T) {
+	if got := unsafe.Sizeof(Watcher{}) + unsafe.Sizeof(&Watcher{}); got != 88 {
+		t.Errorf("%d bytes for each watch", got)
+	}
+}

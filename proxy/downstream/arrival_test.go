@@ -1,0 +1,239 @@
+package downstream
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// Turns come in the order in which they were asked for, and no more than so many at a time.
+func TestArrivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 2
+		all := NewArrivals(atMost(most))
+		conns := make([]*Arrival, 9)
+		var mu sync.Mutex
+		var order []int
+		for i := range conns {
+			conns[i] = &Arrival{all: all}
+			go func() {
+				all.take(conns[i])
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+			}()
+			synctest.Wait()
+		}
+		taken := func(want ...int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if got := slices.Sorted(slices.Values(order)); !slices.Equal(got, want) { // who has a turn at the same time is in no order
+				t.Errorf("turns were had by %v, want %v", got, want)
+			}
+		}
+		taken(0, 1)
+		conns[1].End()
+		taken(0, 1, 2)
+		conns[1].End() // it has none any more
+		taken(0, 1, 2)
+		all.give(conns[0])
+		request.Waits(WithArrival(context.Background(), conns[2]))
+		taken(0, 1, 2, 3, 4)
+
+		// Who keeps its turn loses it, so that one that waits for something unforeseen does not keep out all others.
+		time.Sleep(turnLimit + time.Millisecond)
+		taken(0, 1, 2, 3, 4, 5, 6)
+		time.Sleep(2 * turnLimit)
+		taken(0, 1, 2, 3, 4, 5, 6, 7, 8)
+	})
+}
+
+// Who has begun goes before who has not, and who has waited for long goes in any case.
+func TestArrivalOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := NewArrivals(atMost(1))
+		var order []string // appended to by one at a time: there is one turn, and one is in a hurry
+		come := func(name string, turns int) *Arrival {
+			a := &Arrival{all: all, turns: turns}
+			go func() {
+				all.take(a)
+				if order = append(order, name); name != "holder" {
+					a.End()
+				}
+			}()
+			synctest.Wait()
+			return a
+		}
+		holder := come("holder", 0)
+		// Turns end by themselves where somebody waits; this one is renewed, as by a processor that is elsewhere.
+		keep := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(turnLimit / 5) {
+				all.mu.Lock()
+				all.holders[0].since = time.Now()
+				all.mu.Unlock()
+			}
+		}
+		come("late", 0)
+		keep(hurry + turnLimit)
+		come("fresh", 0)
+		come("begun", 1)
+		come("byte by byte", handshakeTurns+1)
+		come("begun last", handshakeTurns)
+		holder.End()
+		synctest.Wait()
+		if want := []string{"holder", "late", "begun", "begun last", "fresh", "byte by byte"}; !slices.Equal(order, want) {
+			t.Errorf("turns were had by %q, want %q", order, want)
+		}
+	})
+}
+
+// Who has left while it waited takes no turn.
+func TestArrivalLeft(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for _, leaves := range []bool{false, true} {
+		client, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		served, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer served.Close()
+		all := NewArrivals(atMost(1))
+		holder := &Arrival{all: all}
+		all.take(holder)
+		if _, err := client.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		type answer struct {
+			n   int
+			err error
+		}
+		read := make(chan answer, 1)
+		go func() {
+			n, err := (&Arrival{all: all}).read(served.(*net.TCPConn), make([]byte, 16))
+			read <- answer{n, err}
+		}()
+		waitUntil(t, "its place in the queue", func() bool {
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			if len(all.fresh) == 0 {
+				return false
+			}
+			all.fresh[0].since = time.Now().Add(-longQueue) // it has stood there for long
+			return true
+		})
+		if leaves {
+			client.Close()
+			waitUntil(t, "the client's end", func() bool { return HasLeft(served.(*net.TCPConn)) })
+		}
+		holder.End()
+		got := <-read
+		if leaves && (got.n != 0 || got.err == nil) || !leaves && (got.n != 5 || got.err != nil) {
+			t.Errorf("leaves %v: read %d bytes, %v", leaves, got.n, got.err)
+		}
+	}
+}
+
+// A connection whose client sends nothing has no turn, and one whose arrival is over needs none.
+func TestArrivalReads(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := NewArrivals(atMost(1))
+	clients := ClientListener{Listener: ln, Arrivals: all}
+	defer ln.Close()
+	accept := func() (client, served net.Conn) {
+		t.Helper()
+		client, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if served, err = clients.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close(); served.Close() })
+		return client, served
+	}
+	holders := func() int {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		return len(all.holders)
+	}
+	silent, waiting := accept()
+	read := make(chan error, 1)
+	go func() {
+		_, err := waiting.Read(make([]byte, 1))
+		read <- err
+	}()
+	client, served := accept()
+	for _, want := range []int{1, 1, 0} {
+		if want == 0 {
+			ArrivalOf(served).End()
+		}
+		if _, err := client.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := served.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if got := holders(); got != want {
+			t.Errorf("%d have a turn, want %d", got, want)
+		}
+	}
+	silent.Close()
+	if err := <-read; err == nil {
+		t.Error("read from a client that has left")
+	}
+	if got := holders(); got != 0 {
+		t.Errorf("%d have a turn where all have left, want none", got)
+	}
+}
+
+// waitUntil waits for what comes without being waited for.
+func waitUntil(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s", what)
+		}
+	}
+}
+
+// A crowd has half of the processors while watches are sent changes, and all when they are not.
+func TestShareOf(t *testing.T) {
+	var last fanout.Instant
+	share, alone := ShareOf(5, func() fanout.Instant { return last }), ShareOf(1, fanout.Now)
+	if got := share(); got != 5 {
+		t.Errorf("%d turns before any change, want 5", got)
+	}
+	last = fanout.Now() + fanout.Instant(time.Minute) // however slow this test is
+	if got := share(); got != 2 {
+		t.Errorf("%d turns beside changes, want 2", got)
+	}
+	last = fanout.Now() - fanout.Instant(quietFor) - 1
+	if got := share(); got != 5 {
+		t.Errorf("%d turns after changes, want 5", got)
+	}
+	if got := alone(); got != 1 {
+		t.Errorf("%d turns of one processor, want 1", got)
+	}
+}
+
+func atMost(n int) func() int { return func() int { return n } }

@@ -1,0 +1,69 @@
+package downstream
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// countedTurn is a turn that notes whether it is held, and how often it was.
+type countedTurn struct {
+	held  atomic.Bool
+	turns atomic.Int64
+}
+
+func (c *countedTurn) Resume() error {
+	c.turns.Add(1)
+	c.held.Store(true)
+	return nil
+}
+
+func (c *countedTurn) Give() { c.held.Store(false) }
+
+// While a client does not read a long body over TLS, nobody waits for its turn. In the end it reads
+// the body.
+func TestSealerHoldsNoTurn(t *testing.T) {
+	_, served, client, _ := sinkPair(t, sinkWay{secure: true})
+	var body BodySlices
+	for range 300 {
+		body = append(body, bytes.Repeat([]byte{byte(rand.Int())}, 10_000+rand.IntN(1000)))
+	}
+	turn := new(countedTurn)
+	written := make(chan error, 1)
+	go func() {
+		n, err := (&bodyStream{conn: served, slices: body, turn: turn}).WriteTo(served)
+		if err == nil && int(n) != body.Size() {
+			err = fmt.Errorf("%d bytes are written of %d", n, body.Size())
+		}
+		written <- err
+	}()
+	for since := time.Now(); time.Since(since) < 50*time.Millisecond; time.Sleep(time.Millisecond) {
+		if turn.held.Load() || turn.turns.Load() == 0 {
+			since = time.Now() // it is still at work
+		}
+	}
+	select {
+	case err := <-written:
+		t.Fatalf("3 MB are written to a client that has not read: %v", err)
+	default:
+	}
+	got := make([]byte, body.Size())
+	if _, err := io.ReadFull(client.(*tls.Conn), got); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, slices.Concat(body...)) {
+		t.Error("the client has read something else")
+	}
+	if n, least := turn.turns.Load(), int64(body.Size()/sealedAtOnce); n < least || turn.held.Load() {
+		t.Errorf("%d turns, want %d or more and none now", n, least)
+	}
+}

@@ -1,0 +1,99 @@
+package downstream
+
+import (
+	"bytes"
+	"crypto/tls"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+)
+
+func TestSelfSignedCertificate(t *testing.T) {
+	dir := t.TempDir() + "/new"
+	certFile, keyFile, err := SelfSigned(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(keyFile); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("private key: got mode %v, %v, want 0600", info.Mode(), err)
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"localhost", "127.0.0.1", "::1"} {
+		if err := pair.Leaf.VerifyHostname(host); err != nil {
+			t.Error(err)
+		}
+	}
+	before, _ := os.ReadFile(certFile)
+	if _, _, err := SelfSigned(dir); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := os.ReadFile(certFile); !bytes.Equal(before, after) {
+		t.Error("a valid certificate was replaced")
+	}
+	if err := os.WriteFile(certFile, []byte("broken"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := SelfSigned(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tls.LoadX509KeyPair(certFile, keyFile); err != nil {
+		t.Errorf("a broken certificate was kept: %v", err)
+	}
+}
+
+func TestCertificateReload(t *testing.T) {
+	certFile, keyFile, err := SelfSigned(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := served(t, c)
+
+	// Half replaced: the old pair stays.
+	newCert, newKey, err := SelfSigned(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(from, to string, age time.Duration) {
+		content, _ := os.ReadFile(from)
+		if err := os.WriteFile(to, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		when := time.Now().Add(age)
+		os.Chtimes(to, when, when)
+	}
+	replace(newCert, certFile, time.Second)
+	recheck(c)
+	if !bytes.Equal(served(t, c), old) {
+		t.Error("a certificate without its key is in use")
+	}
+	replace(newKey, keyFile, time.Second)
+	recheck(c)
+	if got := served(t, c); got == nil || bytes.Equal(got, old) {
+		t.Error("the new certificate is not in use")
+	}
+}
+
+// recheck has c look at its files again at the next handshake.
+func recheck(c *Certificate) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	c.Checked = time.Time{}
+}
+
+// served is what a handshake gets of c.
+func served(t *testing.T, c *Certificate) []byte {
+	t.Helper()
+	pair, err := c.Get(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair.Certificate[0]
+}

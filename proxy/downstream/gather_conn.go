@@ -1,0 +1,103 @@
+package downstream
+
+import (
+	"net"
+	"sync"
+)
+
+// gatherConn is the connection under TLS. While it holds, it gathers what TLS seals. A sink then
+// writes that without waiting: a client that does not read blocks nobody, and the records of one
+// batch leave in one write.
+type gatherConn struct {
+	*net.TCPConn
+	arrival *Arrival // nil is none
+
+	mu      sync.Mutex // TLS answers some messages of the client from its reading side
+	holding bool
+	sealed  *[]byte   // not yet written from here; nil if there is nothing, else one of buffers
+	one     [1][]byte // memory for a writev of it
+}
+
+// Read implements net.Conn for TLS.
+func (g *gatherConn) Read(p []byte) (int, error) { return g.arrival.read(g.TCPConn, p) }
+
+// Close implements net.Conn.
+func (g *gatherConn) Close() error {
+	g.arrival.End()
+	return g.TCPConn.Close()
+}
+
+// Write implements net.Conn for TLS.
+func (g *gatherConn) Write(p []byte) (int, error) {
+	g.mu.Lock()
+	if g.holding {
+		if g.sealed == nil {
+			g.sealed = buffers.Get().(*[]byte)
+		}
+		*g.sealed = append(*g.sealed, p...)
+		g.mu.Unlock()
+		return len(p), nil
+	}
+	g.mu.Unlock()
+	return g.TCPConn.Write(p)
+}
+
+func (g *gatherConn) hold() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.holding = true
+}
+
+// release drops what is left. Unless the connection goes on, the gatherConn holds on: TLS says
+// goodbye when the connection is closed, and must not wait for a client that does not read.
+func (g *gatherConn) release(goesOn bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.holding, g.sealed = !goesOn, nil
+}
+
+// sealedBytes ends holding, and returns what has been sealed meanwhile, in one of buffers; nil if
+// that is nothing.
+func (g *gatherConn) sealedBytes() *[]byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	sealed := g.sealed
+	g.holding, g.sealed = false, nil
+	return sealed
+}
+
+// writeTo writes what the socket takes.
+func (g *gatherConn) writeTo(fd uintptr) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.sealed == nil {
+		return nil
+	}
+	g.one[0] = *g.sealed
+	rest, err := writev(fd, g.one[:])
+	if len(rest) > 0 {
+		*g.sealed = rest[0]
+		return err
+	}
+	giveBack(g.sealed)
+	g.sealed = nil
+	return err
+}
+
+func (g *gatherConn) hasRest() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sealed != nil
+}
+
+// buffers are empty buffers. One holds a batch while it is put together to be sealed, another what
+// is sealed until it is written. An idle client has none.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+const maxPooled = 512 << 10
+
+func giveBack(buf *[]byte) {
+	if *buf = (*buf)[:0]; cap(*buf) <= maxPooled {
+		buffers.Put(buf)
+	}
+}

@@ -1,0 +1,84 @@
+package downstream
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"time"
+)
+
+// PatientListener waits while the process or the system is out of file descriptors or memory.
+// fasthttp would stop serving.
+type PatientListener struct {
+	net.Listener
+}
+
+func (l PatientListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err == nil || !passing(err) {
+			return c, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// LimitedListener resets connections beyond the most that clients may have at once, and all
+// connections while memory is spent. A reset costs nothing, while an answer would take a TLS
+// handshake and the wait for it. A connection in the backlog would keep its client from trying
+// another replica. Clients of Kubernetes try again.
+type LimitedListener struct {
+	net.Listener
+	Most int
+	Open func() int // how many there are
+
+	Spent func() bool // reports whether memory is spent
+}
+
+func (l LimitedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil || l.Open() < l.Most && !l.Spent() {
+			return c, err
+		}
+		rejectedConnections.Inc()
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		_ = c.Close()
+	}
+}
+
+// ClientListener wraps the connections that it accepts: their arrivals take turns. With tls, they
+// are made to have TLS on top.
+type ClientListener struct {
+	net.Listener
+	Arrivals *arrivals
+	TLS      bool
+}
+
+func (l ClientListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		c.Close()
+		return nil, errors.New("accepted a connection that is not TCP")
+	}
+	if l.TLS {
+		return &gatherConn{TCPConn: t, arrival: &Arrival{all: l.Arrivals}}, nil
+	}
+	return &arrivingConn{TCPConn: t, arrival: Arrival{all: l.Arrivals}}, nil
+}
+
+// passing reports whether accepting may succeed later.
+func passing(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,146 @@
+package downstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// Poller waits for the sockets of many clients on one goroutine, so that a client that is sent nothing, or takes nothing, needs none of
+// its own. It is an epoll instance beside that of Go's runtime, which wakes goroutines only.
+type Poller struct {
+	file *os.File        // the epoll instance, for which Go's runtime waits
+	raw  syscall.RawConn // of file
+
+	mu       sync.Mutex
+	sockets  []socket // by file descriptor
+	lastTurn int32
+}
+
+// socket is what is polled at one file descriptor. Its turn tells it from an earlier one of the same number.
+type socket struct {
+	turn   int32
+	client pollable
+}
+
+// pollable is told by the poller's goroutine what has become possible, perhaps without need. It must not wait.
+type pollable interface {
+	// readable: there are bytes to be read, or the client has gone.
+	readable()
+	// writable: there is room again where there was none, or the client has gone.
+	writable()
+}
+
+func NewPoller() (*Poller, error) {
+	fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll_create1: %w", err)
+	}
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		_ = syscall.Close(fd)
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	p := &Poller{file: os.NewFile(uintptr(fd), "epoll")}
+	if p.raw, err = p.file.SyscallConn(); err != nil {
+		_ = p.file.Close()
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	return p, nil
+}
+
+const (
+	pollIn  = syscall.EPOLLIN | syscall.EPOLLRDHUP | syscall.EPOLLHUP | syscall.EPOLLERR
+	pollOut = syscall.EPOLLOUT | syscall.EPOLLHUP | syscall.EPOLLERR
+	edges   = 1 << 31 // EPOLLET, whose constant is negative
+)
+
+// add has client told what happens at conn from now on, beginning with how it stands. Whoever closes conn, or goes on without the
+// poller, calls remove first.
+func (p *Poller) add(conn syscall.RawConn, client pollable) error {
+	var err error
+	if cerr := conn.Control(func(fd uintptr) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for int(fd) >= len(p.sockets) {
+			p.sockets = append(p.sockets, socket{})
+		}
+		p.lastTurn++
+		event := syscall.EpollEvent{Events: pollIn | pollOut | edges, Fd: int32(fd), Pad: p.lastTurn}
+		err = p.control(func(epoll int) error {
+			return syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, int(fd), &event)
+		})
+		if err == nil {
+			p.sockets[fd] = socket{turn: p.lastTurn, client: client}
+		}
+	}); cerr != nil {
+		return cerr
+	}
+	return err
+}
+
+// remove has client told nothing more, except for what is being told at the moment. It does nothing for one that was not added, or has
+// been removed.
+func (p *Poller) remove(conn syscall.RawConn, client pollable) {
+	_ = conn.Control(func(fd uintptr) { // fails if conn is closed, and then is not polled
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if int(fd) < len(p.sockets) && p.sockets[fd].client == client {
+			p.sockets[fd] = socket{}
+			_ = p.control(func(epoll int) error { return syscall.EpollCtl(epoll, syscall.EPOLL_CTL_DEL, int(fd), nil) })
+		}
+	})
+}
+
+// control calls f with the epoll instance, unless it is closed.
+func (p *Poller) control(f func(epoll int) error) error {
+	var err error
+	if cerr := p.raw.Control(func(fd uintptr) { err = f(int(fd)) }); cerr != nil {
+		return cerr
+	}
+	return err
+}
+
+// Run tells clients what happens until ctx ends; after that nothing can be added.
+func (p *Poller) Run(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() { _ = p.file.Close() })()
+	var events [256]syscall.EpollEvent
+	for {
+		var n int
+		var err error
+		rerr := p.raw.Read(func(fd uintptr) bool {
+			n, err = syscall.EpollWait(int(fd), events[:], 0)
+			return n != 0 || err != nil
+		})
+		if rerr != nil {
+			return // closed
+		}
+		if err != nil && !errors.Is(err, syscall.EINTR) {
+			panic("epoll_wait: " + err.Error()) // only for wrong arguments
+		}
+		for _, e := range events[:max(n, 0)] {
+			client := p.client(e)
+			if client == nil {
+				continue
+			}
+			if e.Events&pollOut != 0 {
+				client.writable()
+			}
+			if e.Events&pollIn != 0 {
+				client.readable()
+			}
+		}
+	}
+}
+
+// client returns whom an event is for; nil if it is no longer polled.
+func (p *Poller) client(e syscall.EpollEvent) pollable {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.sockets[e.Fd]; s.turn == e.Pad {
+		return s.client
+	}
+	return nil
+}

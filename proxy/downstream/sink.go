@@ -1,0 +1,260 @@
+package downstream
+
+import (
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// sink writes to one client's socket without ever waiting for it. It keeps the part of one batch
+// that the socket did not take: shared slices in plaintext, sealed records under TLS. It implements
+// [fanout.Sink], and has no goroutine.
+type sink struct {
+	// Immutable once begun.
+	raw    syscall.RawConn
+	tls    *tls.Conn   // nil in plaintext
+	gather *gatherConn // what tls writes to; nil in plaintext
+	poller *Poller     // nil if it can't poll the connection
+	log    *slog.Logger
+	SinkEvents
+
+	read    atomic.Pointer[func()]      // called once, when there may be something to read; then nil, and nil after End
+	drained atomic.Pointer[func(error)] // Drain's done, while there is a rest and no room
+	room    atomic.Bool                 // set when there is room again
+
+	// Owned by the caller of Write, and by a drain. The two never overlap.
+	rest [][]byte // not yet written
+	keep [][]byte // memory for rest
+	err  error
+	try  func(fd uintptr)
+}
+
+// SinkEvents is what a sink tells its watch. Shards and the poller call gone and evicted, which
+// must not wait.
+type SinkEvents struct {
+	Gone  func()                                    // ends the watch: its client has left, or its sink panics
+	Drop  func()                                    // closes the connection: the end of the watch panics
+	Evict func(fanout.State)                        // the watch is being evicted
+	Ended func(reason fanout.Reason, complete bool) // the watch has ended; called once, on a goroutine of its own
+}
+
+// NewSink returns the sink of a watch on conn, which the listener accepted. Its begin comes first.
+func NewSink(conn net.Conn, p *Poller, log *slog.Logger, events SinkEvents) *sink {
+	s := &sink{poller: p, log: log, SinkEvents: events}
+	if t, ok := conn.(*tls.Conn); ok {
+		s.tls = t
+		s.gather = t.NetConn().(*gatherConn) // see Server.Listen
+	}
+	raw, err := TCPConn(conn).SyscallConn()
+	if err != nil {
+		panic("SyscallConn: " + err.Error()) // only for a nil connection
+	}
+	s.raw = raw
+	s.try = s.writeTo
+	return s
+}
+
+// headTimeout is how long a client may take to accept a response head.
+const headTimeout = 10 * time.Second
+
+// Begin writes the response head. From here on nothing blocks. When there may be something to read,
+// the sink calls read, once, on a goroutine of its own.
+func (s *sink) Begin(head []byte, read func()) error {
+	if err := s.writeHead(head); err != nil {
+		return err
+	}
+	s.read.Store(&read)
+	if s.poller.add(s.raw, s) != nil { // no memory for it, or another system
+		s.poller = nil
+		s.readable()
+	}
+	return nil
+}
+
+func (s *sink) writeHead(head []byte) error {
+	if s.tls == nil {
+		blocked, err := s.Write([][]byte{head})
+		if err == nil && blocked {
+			err = errors.New("client does not read")
+		}
+		return err
+	}
+	_ = s.tls.SetWriteDeadline(time.Now().Add(headTimeout))
+	if _, err := s.tls.Write(head); err != nil {
+		return err
+	}
+	_ = s.tls.SetWriteDeadline(time.Time{})
+	s.gather.hold()
+	return nil
+}
+
+// readable implements pollable.
+func (s *sink) readable() {
+	if read := s.read.Swap(nil); read != nil {
+		go func() {
+			defer request.Caught(s.log, "watch's reader", s.Gone)
+			(*read)()
+		}()
+	}
+}
+
+// Write implements fanout.Sink.
+func (s *sink) Write(batch [][]byte) (blocked bool, err error) {
+	defer request.Caught(s.log, "watch's write", func() { blocked, err = false, request.ErrPanicked })
+	if s.tls != nil {
+		if err := s.seal(batch); err != nil {
+			return false, err
+		}
+		return s.writeRest()
+	}
+	s.rest = batch
+	blocked, err = s.writeRest()
+	if !blocked || err != nil {
+		s.rest = nil
+		return false, err
+	}
+	s.keep = append(s.keep[:0], s.rest...)
+	s.rest = s.keep
+	return true, nil
+}
+
+// writeRest writes what goes without waiting.
+func (s *sink) writeRest() (blocked bool, err error) {
+	// Control and not Write, because Write prepares Go's runtime for a wait.
+	if err := s.raw.Control(s.try); err != nil {
+		return false, err
+	}
+	return s.hasRest(), s.err
+}
+
+// writeTo is one attempt of writeRest.
+func (s *sink) writeTo(fd uintptr) {
+	if s.gather != nil {
+		s.err = s.gather.writeTo(fd)
+		return
+	}
+	s.rest, s.err = writev(fd, s.rest)
+}
+
+func (s *sink) hasRest() bool {
+	if s.gather != nil {
+		return s.gather.hasRest()
+	}
+	return len(s.rest) > 0
+}
+
+// seal encrypts the batch in as few records as possible.
+func (s *sink) seal(batch [][]byte) error {
+	if len(batch) == 1 {
+		_, err := s.tls.Write(batch[0])
+		return err
+	}
+	buf := buffers.Get().(*[]byte)
+	defer giveBack(buf)
+	for _, b := range batch {
+		*buf = append(*buf, b...)
+	}
+	_, err := s.tls.Write(*buf)
+	return err
+}
+
+// Drain implements fanout.Sink.
+func (s *sink) Drain(done func(error)) {
+	if s.poller == nil {
+		go func() {
+			defer request.Caught(s.log, "watch's drain", func() { done(request.ErrPanicked) })
+			done(s.wait())
+		}()
+		return
+	}
+	defer request.Caught(s.log, "watch's drain", func() { done(request.ErrPanicked) })
+	s.drain(&done)
+}
+
+// drain writes what the socket takes, and leaves the rest, and done, to writable. No room is
+// missed: writable sets room before it looks at drained, and drain looks at room after it has set
+// drained.
+func (s *sink) drain(done *func(error)) {
+	for {
+		s.room.Store(false)
+		blocked, err := s.writeRest()
+		if !blocked || err != nil {
+			clear(s.keep)
+			s.keep, s.rest = nil, nil
+			(*done)(err)
+			return
+		}
+		s.drained.Store(done)
+		if !s.room.Load() || !s.drained.CompareAndSwap(done, nil) {
+			return
+		}
+	}
+}
+
+// writable implements pollable.
+func (s *sink) writable() {
+	defer request.Caught(s.log, "watch's drain", s.Gone) // the poller's goroutine is everybody's
+	s.room.Store(true)
+	if done := s.drained.Swap(nil); done != nil {
+		s.drain(done)
+	}
+}
+
+// wait writes the rest as the client takes it, and waits for that.
+func (s *sink) wait() error {
+	err := s.raw.Write(func(fd uintptr) bool {
+		s.writeTo(fd)
+		return s.err != nil || !s.hasRest()
+	})
+	clear(s.keep)
+	s.keep, s.rest = nil, nil
+	if err == nil {
+		err = s.err
+	}
+	return err
+}
+
+// Evicted implements fanout.Evictee.
+func (s *sink) Evicted(st fanout.State) {
+	defer request.Caught(s.log, "watch's eviction", nil) // the watch ends all the same
+	s.Evict(st)
+}
+
+// End implements fanout.Sink.
+func (s *sink) End(reason fanout.Reason, complete bool) {
+	if complete {
+		blocked, err := s.Write([][]byte{[]byte(framing.LastChunk)})
+		complete = !blocked && err == nil
+	}
+	if s.gather != nil {
+		s.gather.release(complete)
+	}
+	s.read.Store(nil)
+	go func() {
+		defer request.Caught(s.log, "watch's end", s.Drop)
+		if s.poller != nil {
+			s.poller.remove(s.raw, s)
+		}
+		s.Ended(reason, complete)
+	}()
+}
+
+// advance drops the first n bytes of bufs, whose outer slice it may change.
+func advance(bufs [][]byte, n int) [][]byte {
+	for len(bufs) > 0 && n >= len(bufs[0]) {
+		n -= len(bufs[0])
+		bufs = bufs[1:]
+	}
+	if n > 0 {
+		bufs[0] = bufs[0][n:]
+	}
+	return bufs
+}

@@ -1,0 +1,392 @@
+package downstream
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+var testCertificate = sync.OnceValues(func() (tls.Certificate, error) {
+	cert, key, err := SelfSigned(certificateDir)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.LoadX509KeyPair(cert, key)
+})
+
+// certificateDir is set by the first test that needs testCertificate, and is gone with it; the pair
+// stays in memory.
+var certificateDir string
+
+// tapConn keeps what is read from it.
+type tapConn struct {
+	net.Conn
+	raw bytes.Buffer
+}
+
+func (c *tapConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.raw.Write(p[:n])
+	return n, err
+}
+
+// testSink is a sink whose End and Drain can be waited for.
+type testSink struct {
+	*sink
+	endc chan bool // gets whether the response is complete
+}
+
+func (s testSink) drain() error {
+	errc := make(chan error, 1)
+	s.Drain(func(err error) { errc <- err })
+	return <-errc
+}
+
+// sinkWay is what a test of sinks is run over.
+type sinkWay struct{ secure, polled bool }
+
+// sinkPair returns a sink whose socket takes little, and the client's end.
+func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client net.Conn, tap *tapConn) {
+	t.Helper()
+	p, err := NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	if way.polled {
+		go p.Run(ctx)
+	} else {
+		cancel()
+		p.Run(ctx) // closes it
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+	}}
+	client, err = dialer.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.(*net.TCPConn).SetWriteBuffer(4096)
+	_ = client.SetDeadline(time.Now().Add(20 * time.Second))
+	served = c
+	tap = &tapConn{Conn: client}
+	client = tap
+	if way.secure {
+		if certificateDir == "" {
+			certificateDir = t.TempDir()
+		}
+		pair, err := testCertificate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		served = tls.Server(&gatherConn{TCPConn: c.(*net.TCPConn)}, &tls.Config{Certificates: []tls.Certificate{pair}, DynamicRecordSizingDisabled: true})
+		secured := tls.Client(client, &tls.Config{InsecureSkipVerify: true})
+		client = secured
+		handshake := make(chan error, 1)
+		go func() { handshake <- secured.Handshake() }()
+		if err := served.(*tls.Conn).Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-handshake; err != nil {
+			t.Fatal(err)
+		}
+	}
+	s = testSink{NewSink(served, p, nil, SinkEvents{}), make(chan bool, 1)}
+	s.Ended = func(_ fanout.Reason, complete bool) { s.endc <- complete }
+	return s, served, client, tap
+}
+
+// sinkWays runs a test over plaintext and over TLS, polled and, as where there is no epoll, not.
+func sinkWays(t *testing.T, test func(t *testing.T, way sinkWay)) {
+	t.Run("plaintext", func(t *testing.T) { test(t, sinkWay{polled: true}) })
+	t.Run("TLS", func(t *testing.T) { test(t, sinkWay{secure: true, polled: true}) })
+	t.Run("plaintext unpolled", func(t *testing.T) { test(t, sinkWay{}) })
+	t.Run("TLS unpolled", func(t *testing.T) { test(t, sinkWay{secure: true}) })
+}
+
+// A sink never waits, keeps the rest of one batch, and loses and reorders nothing.
+func TestSinkBytes(t *testing.T) {
+	sinkWays(t, func(t *testing.T, way sinkWay) {
+		seed := rand.Uint64()
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		s, _, client, _ := sinkPair(t, way)
+		const head = "HTTP/1.1 200 OK\r\n\r\n"
+		if err := s.Begin([]byte(head), func() {}); err != nil {
+			t.Fatal(err)
+		}
+		want := []byte(head)
+		var reader sync.WaitGroup
+		defer reader.Wait()
+		got := make(chan []byte, 1)
+		read := sync.OnceFunc(func() {
+			reader.Go(func() {
+				var all []byte
+				buf := make([]byte, 20000)
+				for !bytes.HasSuffix(all, []byte("0\r\n\r\n")) {
+					n, err := client.Read(buf)
+					all = append(all, buf[:n]...)
+					if err != nil {
+						break
+					}
+				}
+				got <- all
+			})
+		})
+		parks := 0
+		for range 60 {
+			batch := randomBatch(rnd, 1+rnd.IntN(1100), 1+rnd.IntN(400))
+			want = append(want, bytes.Join(batch, nil)...)
+			started := time.Now()
+			blocked, err := s.Write(batch)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			if took := time.Since(started); took > 30*time.Second {
+				t.Fatalf("a write took %s", took)
+			}
+			for i := range batch {
+				batch[i] = []byte("the flusher uses its slice again")
+			}
+			if blocked {
+				parks++
+				read()
+				if err := s.drain(); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+			}
+		}
+		read()
+		time.Sleep(20 * time.Millisecond) // for the last bytes to leave room
+		s.End(fanout.TimedOut, true)
+		if !<-s.endc {
+			t.Fatal("the response is not complete")
+		}
+		want = append(want, "0\r\n\r\n"...)
+		if got := <-got; !bytes.Equal(got, want) {
+			t.Errorf("seed %d: client got %d bytes, want %d, or others", seed, len(got), len(want))
+		}
+		if parks == 0 {
+			t.Error("the socket took everything at once")
+		}
+	})
+}
+
+// A batch under TLS leaves in as few records as possible, and after the watch the connection writes
+// as usual.
+func TestSinkRecords(t *testing.T) {
+	s, served, client, tap := sinkPair(t, sinkWay{secure: true, polled: true})
+	if err := s.Begin([]byte("head"), func() {}); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 5000)
+	if _, err := io.ReadFull(client, buf[:4]); err != nil {
+		t.Fatal(err)
+	}
+	tap.raw.Reset()
+	if blocked, err := s.Write(slices.Repeat([][]byte{bytes.Repeat([]byte("x"), 100)}, 50)); blocked || err != nil {
+		t.Fatal(blocked, err)
+	}
+	if _, err := io.ReadFull(client, buf); err != nil {
+		t.Fatal(err)
+	}
+	records := 0
+	for raw := tap.raw.Bytes(); len(raw) >= 5; records++ {
+		raw = raw[min(len(raw), 5+int(raw[3])<<8+int(raw[4])):]
+	}
+	if records != 1 {
+		t.Errorf("%d records for a batch of 5 kB", records)
+	}
+	s.End(fanout.TimedOut, true)
+	if !<-s.endc {
+		t.Fatal("the response is not complete")
+	}
+	if _, err := io.WriteString(served, "next"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(client, buf[:9]); err != nil || string(buf[:9]) != "0\r\n\r\nnext" {
+		t.Errorf("got %q, %v", buf[:9], err)
+	}
+}
+
+// A client that is gone, or cut off, ends its own writes and its own Drain.
+func TestSinkClientGone(t *testing.T) {
+	sinkWays(t, func(t *testing.T, way sinkWay) {
+		for _, how := range []string{"reset", "reset while blocked", "closed here while blocked"} {
+			if way.polled && how == "closed here while blocked" {
+				continue // whoever does that ends the subscription too
+			}
+			t.Run(how, func(t *testing.T) {
+				s, served, _, tap := sinkPair(t, way)
+				if err := s.Begin([]byte("head"), func() {}); err != nil {
+					t.Fatal(err)
+				}
+				leave := func() {
+					if how == "closed here while blocked" {
+						served.(interface{ NetConn() net.Conn }).NetConn().Close()
+						return
+					}
+					_ = tap.Conn.(*net.TCPConn).SetLinger(0)
+					tap.Conn.Close()
+				}
+				if !way.secure && how == "closed here while blocked" {
+					leave = func() { served.Close() }
+				}
+				if how == "reset" {
+					leave()
+				}
+				blocked, err := false, error(nil)
+				for deadline := time.Now().Add(5 * time.Second); !blocked && err == nil && time.Now().Before(deadline); {
+					blocked, err = s.Write([][]byte{make([]byte, 64<<10)})
+				}
+				if how == "reset" && err == nil {
+					t.Fatal("no error from writes to a client that is gone")
+				}
+				if how != "reset" {
+					if !blocked {
+						t.Fatal("never blocked")
+					}
+					time.AfterFunc(50*time.Millisecond, leave)
+					if err := s.drain(); err == nil {
+						t.Error("Drain did not fail")
+					}
+				}
+				s.End(fanout.Gone, false)
+				if <-s.endc {
+					t.Error("the response is complete")
+				}
+			})
+		}
+	})
+}
+
+// A stream that is to end completely, and can't, is not complete.
+func TestSinkEndBlocked(t *testing.T) {
+	sinkWays(t, func(t *testing.T, way sinkWay) {
+		s, _, _, _ := sinkPair(t, way)
+		if err := s.Begin([]byte("head"), func() {}); err != nil {
+			t.Fatal(err)
+		}
+		for blocked := false; !blocked; {
+			var err error
+			if blocked, err = s.Write([][]byte{make([]byte, 1<<20)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		started := time.Now()
+		s.End(fanout.TimedOut, true)
+		if complete := <-s.endc; complete || time.Since(started) > 4*time.Second {
+			t.Errorf("complete=%t after %s", complete, time.Since(started))
+		}
+	})
+}
+
+func TestClientListener(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (ClientListener{Listener: ln, Arrivals: NewArrivals(atMost(1)), TLS: true}).Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A client that makes room at the very moment at which the socket has none is not forgotten.
+func TestSinkRoom(t *testing.T) {
+	sinkWays(t, func(t *testing.T, way sinkWay) {
+		s, _, client, _ := sinkPair(t, way)
+		if err := s.Begin([]byte("head"), func() {}); err != nil {
+			t.Fatal(err)
+		}
+		const rounds, size = 300, 64 << 10
+		read := make(chan error, 1)
+		go func() {
+			_, err := io.CopyN(io.Discard, client, int64(len("head")+rounds*size))
+			read <- err
+		}()
+		blocks := 0
+		for range rounds {
+			blocked, err := s.Write([][]byte{make([]byte, size)})
+			if err == nil && blocked {
+				blocks++
+				err = s.drain()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-read; err != nil || blocks == 0 {
+			t.Errorf("%v, blocked %d times", err, blocks)
+		}
+	})
+}
+
+// panickingRaw is a socket that panics.
+type panickingRaw struct{}
+
+func (panickingRaw) Control(func(uintptr)) error    { panic("control") }
+func (panickingRaw) Read(func(uintptr) bool) error  { panic("read") }
+func (panickingRaw) Write(func(uintptr) bool) error { panic("write") }
+
+// The flusher's shards and the poller serve all watches: a panic in one watch's sink is that
+// watch's error.
+func TestPanicInSink(t *testing.T) {
+	for _, polled := range []bool{true, false} {
+		s, _, _, _ := sinkPair(t, sinkWay{polled: polled})
+		s.log = slog.New(slog.DiscardHandler)
+		if !polled {
+			s.poller = nil
+		}
+		gone, dropped := make(chan bool, 4), make(chan bool, 4)
+		s.Gone, s.Drop = func() { gone <- true }, func() { dropped <- true }
+		s.raw = panickingRaw{}
+		if blocked, err := s.Write([][]byte{[]byte("event")}); blocked || !errors.Is(err, request.ErrPanicked) {
+			t.Errorf("Write: %t, %v", blocked, err)
+		}
+		drained := make(chan error, 1)
+		s.Drain(func(err error) { drained <- err })
+		if err := <-drained; !errors.Is(err, request.ErrPanicked) {
+			t.Errorf("Drain: %v", err)
+		}
+		done := func(error) {}
+		s.drained.Store(&done)
+		s.writable()
+		<-gone
+		read := func() { panic("read") }
+		s.read.Store(&read)
+		s.readable()
+		<-gone
+		s.Evict = func(fanout.State) { panic("evicted") }
+		s.Evicted(fanout.State{})
+		s.Ended = func(fanout.Reason, bool) { panic("ended") }
+		s.End(fanout.Gone, false)
+		<-dropped
+	}
+}

@@ -1,0 +1,52 @@
+package downstream
+
+import (
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ReadTCPInfo asks the kernel about a connection: three system calls, which wait for nothing.
+func ReadTCPInfo(c *net.TCPConn) (*TCPInfo, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var info *unix.TCPInfo
+	var queued int
+	if controlErr := raw.Control(func(fd uintptr) {
+		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			queued, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		}
+	}); controlErr != nil {
+		return nil, controlErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	ms := func(n uint32) Seconds { return InSeconds(time.Duration(n) * time.Millisecond) }
+	us := func(n uint64) Seconds { return InSeconds(time.Duration(n) * time.Microsecond) }
+	return &TCPInfo{
+		QueuedBytes:     uint32(queued),
+		UnsentBytes:     min(info.Notsent_bytes, uint32(queued)), // it was read before
+		UnackedSegments: info.Unacked,
+		WindowBytes:     info.Snd_wnd,
+		SegmentBytes:    info.Snd_mss,
+		Recovering:      info.Ca_state >= tcpCARecovery,
+		Timeouts:        info.Retransmits,
+		Probes:          info.Probes,
+		Lost:            info.Lost,
+		SentSegments:    info.Data_segs_out,
+		ResentSegments:  info.Total_retrans,
+		SinceSent:       ms(info.Last_data_sent),
+		SinceAck:        ms(info.Last_ack_recv),
+		RTT:             us(uint64(info.Rtt)),
+		Busy:            us(info.Busy_time),
+		WindowLimited:   us(info.Rwnd_limited),
+		BufferLimited:   us(info.Sndbuf_limited),
+	}, nil
+}
+
+// tcpCARecovery is the least congestion state in which segments are sent again (include/uapi/linux/tcp.h, TCP_CA_Recovery).
+const tcpCARecovery = 3

@@ -1,0 +1,304 @@
+package fairness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/auth"
+)
+
+// user returns a seat of the user called name.
+func (f *Queue) of(name string) *Seat {
+	return &Seat{fair: f, flow: Flow{kind: auth.KindCertificate, name: name}, limit: MaxSeatWait, left: func() bool { return false }}
+}
+
+// work holds a seat for d, in which it pauses as often as lists do.
+func (s *Seat) work(d time.Duration) {
+	const step = seatTime / 4
+	for ; d > 0; d -= step {
+		time.Sleep(step)
+		s.Pause()
+	}
+}
+
+// A user who reads everything all the time, on many connections, does not delay another's reads by more than one turn, however long its own
+// reads are. With both at work each gets its share.
+func TestFairnessBetweenUsers(t *testing.T) {
+	for _, processors := range []int{1, 2, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			f := New(ctx, processors, Purpose{})
+			var loops sync.WaitGroup
+			var stop atomic.Bool
+			for _, name := range []string{"a", "c"} { // together they have all seats
+				for range 20 {
+					loops.Go(func() {
+						for !stop.Load() {
+							s := f.of(name)
+							if !s.Begin() {
+								t.Error("refused")
+								return
+							}
+							s.work(time.Second)
+							s.Give()
+						}
+					})
+				}
+			}
+			time.Sleep(10 * time.Second)
+			for i := range 50 {
+				time.Sleep(time.Duration(i) * seatTime / 7)
+				if held := f.Seats(); held != f.Most {
+					t.Errorf("%d of %d seats are held, and somebody waits", held, f.Most)
+				}
+				began := time.Now()
+				s := f.of("b")
+				if !s.Begin() {
+					t.Fatal("refused")
+				}
+				// The two others may be in front of it, and a free seat comes after a turn at the latest.
+				if waited := time.Since(began); waited > 2*seatTime {
+					t.Errorf("a short read waited for %s, more than a turn of each other user", waited)
+				}
+				s.Give()
+			}
+			stop.Store(true)
+			loops.Wait()
+			synctest.Wait()
+			if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waits.Load() != 0 {
+				t.Errorf("afterwards %d seats are held, and %d users are known, %d of whom wait", f.held, len(f.users), len(f.ring))
+			}
+		})
+	}
+}
+
+// One user never has all seats: another's read begins at once.
+func TestFairnessLeavesASeat(t *testing.T) {
+	for _, processors := range []int{1, 2, 8} {
+		f := New(t.Context(), processors, Purpose{})
+		for range f.mostEach {
+			if s := f.of("a"); !s.Begin() {
+				t.Fatal("refused")
+			}
+		}
+		another := f.of("a")
+		another.limit = time.Millisecond
+		if another.Begin() {
+			t.Errorf("%d processors: a user has all seats", processors)
+		}
+		s := f.of("b")
+		if !s.Begin() || s.since.IsZero() {
+			t.Errorf("%d processors: another user has none", processors)
+		}
+	}
+}
+
+// A short list of the same user does not wait for its long ones either, but for a turn of each.
+func TestFairnessWithinAUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const long = 5
+		f := New(t.Context(), 1, Purpose{})
+		var lists sync.WaitGroup
+		for range long {
+			lists.Go(func() {
+				s := f.of("a")
+				s.Begin()
+				s.work(10 * time.Second)
+				s.Give()
+			})
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		s := f.of("a")
+		s.Begin()
+		if waited := time.Since(began); waited > long*seatTime {
+			t.Errorf("it waited for %s, more than %d turns", waited, long)
+		}
+		s.Give()
+		lists.Wait()
+	})
+}
+
+// A user's waits are bounded in number and in time, and end when its client leaves or we stop. What is being answered is never refused.
+func TestFairnessBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		counter := new(metrics.Counter)
+		f := New(ctx, 1, Purpose{Refused: counter})
+		holder := f.of("a")
+		holder.Begin()
+		var waiting sync.WaitGroup
+		late, left := 0, false
+		var mu sync.Mutex
+		for range maxSeatWaits {
+			waiting.Go(func() {
+				s := f.of("a")
+				s.left = func() bool { mu.Lock(); defer mu.Unlock(); return left }
+				began := time.Now()
+				if s.Begin() {
+					t.Error("a user has two of two seats")
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if time.Since(began) == MaxSeatWait {
+					late++
+				}
+			})
+		}
+		synctest.Wait()
+		refused := counter.Get()
+		s := f.of("a")
+		began := time.Now()
+		if s.Begin() || !time.Now().Equal(began) {
+			t.Errorf("the %dth waited, or was let in", maxSeatWaits+1)
+		}
+		if st := s.Refused; st == nil || st.Code != http.StatusTooManyRequests || st.Details.RetryAfterSeconds < apistatus.RetryLeast || st.Details.RetryAfterSeconds >= apistatus.RetryLeast+apistatus.RetrySpread {
+			t.Errorf("it is told %+v", st)
+		}
+		if counter.Get() != refused+1 {
+			t.Error("it is not counted")
+		}
+		if other := f.of("b"); !other.Begin() {
+			t.Error("another user is refused")
+		} else {
+			other.Give()
+		}
+		waiting.Wait()
+		if late != maxSeatWaits {
+			t.Errorf("%d of %d waited for %s", late, maxSeatWaits, MaxSeatWait)
+		}
+
+		left = true
+		s = f.of("a")
+		s.left = func() bool { return true }
+		refused, began = counter.Get(), time.Now()
+		if s.Begin() || time.Since(began) != leftEvery || counter.Get() != refused {
+			t.Errorf("a client that has left waited for %s", time.Since(began))
+		}
+		stopped := make(chan error)
+		go func() { stopped <- f.of("a").Resume() }()
+		time.Sleep(2 * MaxSeatWait)
+		cancel()
+		if err := <-stopped; !errors.Is(err, context.Canceled) {
+			t.Errorf("when we stop: %v", err)
+		}
+		holder.Give()
+		if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waits.Load() != 0 {
+			t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.Waits.Load())
+		}
+	})
+}
+
+// Whatever many users do at the same time, no more seats are held than there are, no user has more than its part, and all get theirs.
+func TestFairnessAtRandom(t *testing.T) {
+	f := New(t.Context(), 3, Purpose{})
+	var mu sync.Mutex
+	held, all := make(map[string]int), 0
+	var users sync.WaitGroup
+	for i := range 60 {
+		name := fmt.Sprint(i % 6)
+		users.Go(func() {
+			for range 50 {
+				s := f.of(name)
+				if rand.N(4) == 0 {
+					s.limit = rand.N(time.Millisecond)
+				}
+				if !s.Begin() {
+					continue
+				}
+				mu.Lock()
+				held[name]++
+				all++
+				if held[name] > f.mostEach || all > f.Most {
+					t.Errorf("%d seats are held, %d of them by one user", all, held[name])
+				}
+				mu.Unlock()
+				time.Sleep(rand.N(100 * time.Microsecond))
+				mu.Lock()
+				held[name]--
+				all--
+				mu.Unlock()
+				s.Give()
+			}
+		})
+	}
+	users.Wait()
+	if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waits.Load() != 0 {
+		t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.Waits.Load())
+	}
+}
+
+func TestFlowOf(t *testing.T) {
+	from := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
+	alice := func(kind auth.Kind) auth.Identity {
+		return auth.Identity{Kind: kind, User: &auth.UserInfo{Name: "alice"}}
+	}
+	for name, c := range map[string]struct {
+		a, b Flow
+		same bool
+	}{
+		"a token, twice":           {FlowOf(auth.Identity{Kind: auth.KindToken, Token: "x"}, from(1)), FlowOf(auth.Identity{Kind: auth.KindToken, Token: "x"}, from(2)), true},
+		"two tokens":               {FlowOf(auth.Identity{Kind: auth.KindToken, Token: "x"}, from(1)), FlowOf(auth.Identity{Kind: auth.KindToken, Token: "y"}, from(1)), false},
+		"a user, by two ways":      {FlowOf(alice(auth.KindCertificate), from(1)), FlowOf(alice(auth.KindFrontProxy), from(2)), true},
+		"two users of a front":     {FlowOf(alice(auth.KindFrontProxy), from(1)), FlowOf(auth.Identity{Kind: auth.KindFrontProxy, User: &auth.UserInfo{Name: "bob"}}, from(1)), false},
+		"two insecure connections": {FlowOf(auth.Identity{Kind: auth.KindOwn}, from(1)), FlowOf(auth.Identity{Kind: auth.KindOwn}, from(2)), false},
+		"an insecure connection":   {FlowOf(auth.Identity{Kind: auth.KindOwn}, from(1)), FlowOf(auth.Identity{Kind: auth.KindOwn}, from(1)), true},
+	} {
+		if (c.a == c.b) != c.same {
+			t.Errorf("%s: the same %t, want %t", name, c.a == c.b, c.same)
+		}
+	}
+}
+
+// pieces changes no byte.
+func TestPieces(t *testing.T) {
+	s := New(t.Context(), 2, Purpose{}).of("a")
+	for _, sizes := range [][]int{{}, {0}, {1, 2, 3}, {piece}, {piece + 1, 5}, {3*piece + 7, 0, 1}} {
+		var parts [][]byte
+		for _, n := range sizes {
+			p := make([]byte, n)
+			for i := range p {
+				p[i] = byte(rand.Int())
+			}
+			parts = append(parts, p)
+		}
+		got := slices.Collect(s.Pieces(slices.Values(parts)))
+		if !bytes.Equal(slices.Concat(got...), slices.Concat(parts...)) {
+			t.Errorf("%v: other bytes", sizes)
+		}
+		for _, p := range got {
+			if len(p) > piece {
+				t.Errorf("%v: a piece of %d", sizes, len(p))
+			}
+		}
+	}
+}
+
+// Seat is what a read pays that need not wait.
+func BenchmarkSeat(b *testing.B) {
+	f := New(b.Context(), 2, Purpose{})
+	id := auth.Identity{Kind: auth.KindToken, Token: string(bytes.Repeat([]byte("t"), 900))}
+	from := &net.TCPAddr{Port: 1}
+	for b.Loop() {
+		s := &Seat{fair: f, flow: FlowOf(id, from)}
+		s.Begin()
+		s.Pause()
+		s.Give()
+	}
+}

@@ -1,0 +1,227 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/upstream"
+)
+
+// coldLane is a lane that nobody fills but the test, and its clients.
+type coldLane struct {
+	*Lane
+	t       *testing.T
+	clients sync.WaitGroup
+	ends    [4]atomic.Int32 // by filled
+	slots   chan *throughSlot
+}
+
+func newColdLane(t *testing.T) *coldLane {
+	ls := &Lanes{Flusher: fanout.NewFlusher(1, 0), Log: slog.New(slog.DiscardHandler)}
+	l := &coldLane{t: t, Lane: NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods}), slots: make(chan *throughSlot, 1000)}
+	t.Cleanup(l.Metrics.Unregister)
+	return l
+}
+
+// clients come, n of them.
+func (l *coldLane) come(n int, line string) {
+	l.t.Helper()
+	for range n {
+		r, arrived := proxytest.MustParse(l.t, request.Parse, line), time.Now()
+		l.clients.Go(func() {
+			end, slot := l.Await(context.Background(), Waiter{r.Verb, arrived, r.Patience(FillWait), func() bool { return false }})
+			l.ends[end].Add(1)
+			if slot != nil {
+				l.slots <- slot
+			}
+		})
+	}
+}
+
+// want fails the test unless so many clients have been told to go on, to pass through, and to come
+// again.
+func (l *coldLane) want(when string, ready, passed, failed int32) {
+	l.t.Helper()
+	synctest.Wait()
+	if r, p, f := l.ends[FillReady].Load(), l.ends[fillPassed].Load(), l.ends[FillFailed].Load(); r != ready || p != passed || f != failed {
+		l.t.Errorf("%s: %d are ready, %d pass through, %d are refused; want %d, %d, %d", when, r, p, f, ready, passed, failed)
+	}
+}
+
+func (l *coldLane) fill() { l.Filling.end(time.Now()) }
+
+// progressFor is a list that brings something each second.
+func (l *coldLane) progressFor(d time.Duration) {
+	for range d / time.Second {
+		time.Sleep(time.Second)
+		l.Filling.progress()
+	}
+}
+
+func coldTest(name string, t *testing.T, f func(l *coldLane)) {
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := newColdLane(t)
+			f(l)
+			l.clients.Wait()
+			if n := l.Filling.waiting.Load(); n != 0 {
+				t.Errorf("%d clients wait", n)
+			}
+		})
+	})
+}
+
+const listPods = "/api/v1/pods"
+
+func TestFilling(t *testing.T) {
+	coldTest("soon done", t, func(l *coldLane) {
+		l.come(300, listPods)
+		l.progressFor(Wait - time.Second)
+		l.want("before laneWait", 0, 0, 0)
+		l.fill()
+		l.want("when it is done", 300, 0, 0)
+		l.come(300, listPods)
+		l.want("later", 600, 0, 0)
+	})
+	coldTest("slow, and done in time", t, func(l *coldLane) {
+		l.come(300, listPods)
+		l.progressFor(Wait)
+		l.want("after laneWait", 0, MostThrough, 0)
+		l.come(100, "/api/v1/pods?watch=1")
+		l.progressFor(stalledAfter)
+		l.want("after long", 0, MostThrough, 0)
+		l.fill()
+		l.want("when it is done", 400-MostThrough, MostThrough, 0)
+	})
+	coldTest("slow, and not done in time", t, func(l *coldLane) {
+		l.come(300, listPods)
+		l.progressFor(FillWait)
+		l.want("after fillWait", 0, MostThrough, 300-MostThrough)
+	})
+	coldTest("nothing comes", t, func(l *coldLane) {
+		l.come(300, listPods)
+		time.Sleep(Wait)
+		l.want("after laneWait", 0, MostThrough, 0)
+		l.come(1, listPods)
+		time.Sleep(stalledAfter - Wait + fillTick)
+		l.want("after stalledAfter", 0, MostThrough, 300-MostThrough)
+		time.Sleep(Wait)
+		l.want("later", 0, MostThrough, 301-MostThrough)
+	})
+	coldTest("it waits for others", t, func(l *coldLane) {
+		l.Filling.inLine.Store(true)
+		l.come(300, listPods)
+		time.Sleep(FillWait - time.Second)
+		l.want("in line", 0, MostThrough, 0)
+		l.Filling.inLine.Store(false)
+		l.fill()
+		l.want("when it is done", 300-MostThrough, MostThrough, 0)
+	})
+	coldTest("refused", t, func(l *coldLane) {
+		l.come(300, listPods)
+		synctest.Wait()
+		l.Filling.fail(false)
+		l.want("at once", 0, 300, 0)
+		l.come(300, listPods)
+		l.want("later", 0, 600, 0)
+	})
+	coldTest("upstream is away", t, func(l *coldLane) {
+		l.come(20, listPods)
+		synctest.Wait()
+		l.Filling.fail(true)
+		l.want("at once", 0, MostThrough, 0)
+		time.Sleep(time.Second)
+		l.want("while those are not answered", 0, MostThrough, 0)
+		slot := <-l.slots
+		slot.Close()
+		slot.Close()
+		l.want("when one is answered", 0, MostThrough+1, 0)
+		for range MostThrough {
+			(<-l.slots).Close()
+		}
+		l.want("when all are answered", 0, 2*MostThrough+1, 0)
+		time.Sleep(stalledAfter)
+		l.want("after stalledAfter", 0, 2*MostThrough+1, 20-2*MostThrough-1)
+	})
+	coldTest("upstream is away, watches", t, func(l *coldLane) {
+		l.come(20, "/api/v1/pods?watch=1")
+		l.Filling.fail(true)
+		l.want("at once", 0, MostThrough, 0)
+		for range MostThrough {
+			(<-l.slots).Close()
+		}
+		l.want("while they begin", 0, MostThrough, 0)
+		time.Sleep(watchThrough)
+		l.want("when they have begun", 0, 2*MostThrough, 0)
+		l.fill()
+		l.want("when it is done", 20-2*MostThrough, 2*MostThrough, 0)
+		for range MostThrough {
+			(<-l.slots).Close()
+		}
+		time.Sleep(watchThrough)
+	})
+	coldTest("gets", t, func(l *coldLane) {
+		l.come(10, "/api/v1/namespaces/ns/pods/a")
+		l.progressFor(Wait - time.Second)
+		l.want("before laneWait", 0, 0, 0)
+		l.progressFor(time.Second)
+		l.want("after laneWait", 0, MostThrough, 0)
+		for n := int32(MostThrough + 1); n <= 10; n++ {
+			(<-l.slots).Close()
+			l.want("when one is answered", 0, n, 0)
+		}
+	})
+	coldTest("clients with timeouts of their own", t, func(l *coldLane) {
+		l.come(10, "/api/v1/pods?timeout=4s")
+		l.come(10, "/api/v1/pods?watch=1&timeoutSeconds=4")
+		l.progressFor(2 * time.Second)
+		l.want("half of it", 0, MostThrough, 0)
+		l.progressFor(2 * time.Second)
+		l.want("before its end", 0, MostThrough, 20-MostThrough)
+	})
+}
+
+// A client that leaves is waited for no longer.
+func TestFillingLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newColdLane(t)
+		began := time.Now()
+		left := func() bool { return time.Since(began) >= 3*time.Second }
+		r := proxytest.MustParse(t, request.Parse, listPods)
+		if end, _ := l.Await(t.Context(), Waiter{r.Verb, began, r.Patience(FillWait), left}); end != FillLeft || time.Since(began) > 4*time.Second {
+			t.Errorf("got %d after %s", end, time.Since(began))
+		}
+	})
+}
+
+func TestTroubled(t *testing.T) {
+	status := func(code int) error {
+		e := &statusError{}
+		e.Code = code
+		return e
+	}
+	for _, err := range []error{status(429), status(500), status(503), status(504), io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded, ErrSilent} {
+		if !troubled(errors.Join(errors.New("list"), err)) {
+			t.Errorf("%v is not taken for trouble", err)
+		}
+	}
+	for _, err := range []error{nil, status(401), status(403), status(404), status(406), errors.New("the list makes no sense")} {
+		if troubled(err) {
+			t.Errorf("%v is taken for trouble", err)
+		}
+	}
+}
+
+var fillingPods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}

@@ -1,0 +1,97 @@
+package lane
+
+import (
+	"regexp"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/option"
+)
+
+// MaxFlushInterval is the longest that events may wait to leave together. A verdict takes longer
+// waits for slowness.
+const MaxFlushInterval = 100 * time.Millisecond
+
+// aggregatedName is how --cache-aggregated-groups names a group, or one version of it.
+var aggregatedName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*(/[a-z0-9-]+)?$`)
+
+// Options says what lanes keep, for how long, and what they do for their watches.
+type Options struct {
+	// CacheAggregatedGroups are the API groups, or GROUP/VERSION, that may be cached although an
+	// aggregated API server answers for them, because it shows all users who may read a resource
+	// the same.
+	CacheAggregatedGroups []string
+	// IdleTimeout is how long a resource is still watched upstream after its last client.
+	IdleTimeout time.Duration
+	// FreshnessTimeout is how long a request waits for state as new as it asks for. The default is
+	// kube-apiserver's.
+	FreshnessTimeout time.Duration
+
+	// HistoryFrames and HistoryBytes bound the past events kept for each resource.
+	HistoryFrames int
+	HistoryBytes  int64
+
+	// CompressWatches serves watches as gzip to clients that accept it, compressed once for all of
+	// them.
+	CompressWatches bool
+	// FlushInterval is the least time between two writes of events to a watch. An event that comes
+	// sooner after the one before waits for so long, and others leave with it. 0: each leaves at
+	// once. At most MaxFlushInterval.
+	FlushInterval time.Duration
+
+	// ClientBufferFrames and ClientBufferBytes are how far one watch may fall behind before it is
+	// ended.
+	ClientBufferFrames int
+	ClientBufferBytes  int64
+
+	// Tuning is what tests change and operators do not.
+	Tuning Tuning
+}
+
+// Tuning is settings that have no flag.
+type Tuning struct {
+	// SpareLists keeps large collections from being listed to prove freshness; see prover.
+	SpareLists bool
+	// HangTimeout is how long an upstream watch that has brought bookmarks may bring nothing; see
+	// watchdog. 0 is the usual.
+	HangTimeout time.Duration
+	// QuarantineFor is how long a resource is passed through that has an object which can't be cached. 0
+	// is the usual.
+	QuarantineFor time.Duration
+}
+
+func (o *Options) AddTo(t *option.Table) {
+	t.Group("Caching")
+	t.Strings(&o.CacheAggregatedGroups, "cache-aggregated-groups", "`GROUPS` to cache, as example.com or example.com/v1, "+
+		"although an aggregated API server answers for them: it must show all users the same",
+		option.Like(aggregatedName, "is no API group: give names such as example.com or example.com/v1"))
+	t.Duration(&o.IdleTimeout, "idle-timeout", 10*time.Minute,
+		"`DURATION` for which a resource is still watched upstream after its last client", option.NotNegative)
+	t.Duration(&o.FreshnessTimeout, "freshness-timeout", 3*time.Second,
+		"`DURATION` for which a request waits for state as new as it asks for", option.Positive)
+	t.Bool(&o.CompressWatches, "compress-watches", true,
+		"serve watches as gzip to clients that accept it, compressed once for all of them")
+	t.Duration(&o.FlushInterval, "flush-interval", 0, "least `DURATION` between two writes of events to a watch, "+
+		"so that more leave in each; saves CPU under load, costs latency", option.Within(0, MaxFlushInterval))
+	// kube-apiserver: defaultUpperBoundCapacity in storage/cacher/watch_cache_history.go
+	t.Int(&o.HistoryFrames, "history-frames", 102400,
+		"past `EVENTS` kept for each resource, from which watches can resume", option.AtLeast(1))
+	t.Size(&o.HistoryBytes, "history-bytes", 64<<20,
+		"most `BYTES` of past events kept for each resource, as 64Mi", option.AtLeast[int64](1<<20))
+
+	t.Group("Limits")
+	t.Int(&o.ClientBufferFrames, "client-buffer-frames", 4096,
+		"`EVENTS` that one watch may fall behind before it is ended", option.AtLeast(1))
+	t.Size(&o.ClientBufferBytes, "client-buffer-bytes", 32<<20,
+		"`BYTES` that one watch may fall behind before it is ended, as 32Mi", option.AtLeast[int64](1<<20))
+}
+
+// limits are the bounds of each lane's cache.
+func (o *Options) limits() fanout.Limits {
+	return fanout.Limits{
+		HistoryEvents: o.HistoryFrames,
+		HistoryBytes:  o.HistoryBytes,
+		ClientFrames:  o.ClientBufferFrames,
+		ClientBytes:   o.ClientBufferBytes,
+	}
+}

@@ -1,0 +1,172 @@
+package registry
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/upstream"
+)
+
+// CRDWatcher watches CustomResourceDefinitions. It knows by which fields custom resources can be selected (KEP-4358), and
+// notices when a definition changes. It uses a lane like any other, with the proxy's own identity, for as long as custom
+// resources have lanes; the lane's cache holds all definitions, whole. Where they can't be read, custom resources are served
+// without: requests that select by custom fields are passed through, and a change of a definition looks like a broken watch.
+//
+// # What happens when a definition changes
+//
+// kube-apiserver serves each definition from a storage of its own (k8s.io/apiextensions-apiserver
+// pkg/apiserver/customresource_handler.go). When its informer sees another spec, other accepted names or another UID, requests
+// go to a new storage at once. The old storage serves its watches for another second, or longer while other requests read
+// from it, and then ends them properly. History begins anew in the new storage, so it answers 410 to older resourceVersions.
+//
+// A lane holds the bytes of the storage that it was filled from, and must never hold those of two. From when our own watch of
+// the definitions brings the change:
+//
+//  1. No request gets a lane of the old definition any more. This and 2 hold because lanes.acquire compares, under lanes.mu,
+//     the definition that the request was checked against with the current one.
+//  2. For settleTime no lane of the new definition starts. The informer of this or another kube-apiserver may be behind ours,
+//     and a lane would be filled from the old storage. New watches wait; all else is passed through.
+//  3. The old lane's clients get what its upstream watch still brings, such as the deletions when a definition is deleted. They
+//     end properly when upstream ends that watch, or after settleTime.
+//  4. A watch that began within doubtTime of the definition's first sight, and that upstream ends early, may have been one of
+//     the old storage all the same. Its lane is stopped too.
+//
+// Between kube-apiserver's change and ours, the time of one watch event, clients can get lists, gets and new watches in the
+// old form from here after others in the new form from kube-apiserver itself, just as from two kube-apiservers behind one
+// address. A watch that begins in that time ends within settleTime. If our watch of the definitions hangs, that time is 10 s
+// for a dead connection, and 150 s for one that hangs (see Upstream and watchdog). While our watch is known to be broken,
+// nobody is served by a custom field.
+type CRDWatcher struct {
+	follower
+	log *slog.Logger
+}
+
+func NewCRDWatcher(ls *lane.Lanes, discovery *upstream.Discovery, log *slog.Logger) *CRDWatcher {
+	w := &CRDWatcher{log: log}
+	w.follower = follower{lanes: ls, discovery: discovery, resource: upstream.CRDResource, scan: w.scanLocked,
+		failed: w.unknown, needed: ls.SweepDefinitions, forget: ls.Undefine}
+	return w
+}
+
+// Of returns the definition of a resource that exists, nil if it has none or definitions can't be read. ok is false if the
+// request is to be passed through: upstream does not serve the version yet, or at all. If wait is true, of waits until
+// upstream does, for as long as ctx lasts.
+func (w *CRDWatcher) Of(ctx context.Context, gvr schema.GroupVersionResource, wait bool) (def *upstream.Definition, ok bool) {
+	if !upstream.MayBeCustom(gvr.Group) {
+		return nil, true
+	}
+	w.await(ctx)
+	for {
+		def := w.current(gvr.GroupResource())
+		if def == nil {
+			return nil, true
+		}
+		if def.Gone || !def.Versions[gvr.Version].Served {
+			return nil, false
+		}
+		left := time.Until(def.Settled)
+		if left <= 0 {
+			return def, true
+		}
+		if !wait {
+			return nil, false
+		}
+		select {
+		case <-time.After(left):
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+// current returns the resource's definition as far as it is known, which from then on is kept so.
+func (w *CRDWatcher) current(gr schema.GroupResource) *upstream.Definition {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	def, kept := w.lanes.Definition(gr)
+	if kept || w.lane == nil {
+		return def
+	}
+	if o, ok := w.lane.Cache.Snapshot().Get(gr.String()); ok {
+		def = w.read(o)
+	}
+	w.lanes.Redefine(gr, def)
+	return def
+}
+
+// Selects reports whether a selector may be answered by custom fields as they are known: the definitions are being followed.
+func (w *CRDWatcher) Selects(sel fields.Selector) bool {
+	custom := func(r fields.Requirement) bool { return !strings.HasPrefix(r.Field, "metadata.") }
+	if !slices.ContainsFunc(sel.Requirements(), custom) {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.currentLocked()
+}
+
+// unknown notes that the definitions can't be had.
+func (w *CRDWatcher) unknown(_ error, retryIn time.Duration) {
+	w.log.Warn("Served custom resources without their definitions, which could not be listed and watched", "retryIn", retryIn)
+}
+
+// scanLocked looks for definitions that have changed among those that are kept.
+func (w *CRDWatcher) scanLocked(snapshot fanout.Snapshot) {
+	for gr, def := range w.lanes.Definitions() {
+		o, _ := snapshot.Get(gr.String())
+		switch {
+		case def == nil && o == nil, def != nil && def.Object == o:
+			continue
+		case def == nil:
+			def = &upstream.Definition{}
+		}
+		next := w.read(o)
+		if next.Equal(def) {
+			def.Object = o
+			continue
+		}
+		w.change(gr, def, next)
+	}
+}
+
+// change has the resource served by another definition, once upstream is believed to.
+func (w *CRDWatcher) change(gr schema.GroupResource, from, to *upstream.Definition) {
+	lane.DefinitionChanges.Inc()
+	w.log.Info("A custom resource's definition changed", "definition", gr.String(), "generation", to.Generation, "served", !to.Gone)
+	to.Settled = to.Seen.Add(lane.SettleTime)
+	w.lanes.Redefine(gr, to)
+	forget := func() {
+		for _, versions := range []map[string]upstream.DefinedVersion{from.Versions, to.Versions} {
+			for version := range versions {
+				w.discovery.Forget(schema.GroupVersion{Group: gr.Group, Version: version})
+			}
+		}
+	}
+	forget()
+	time.AfterFunc(lane.SettleTime, forget) // what discovery says may be a little behind
+}
+
+// read reads a definition, which is gone if o is nil.
+func (w *CRDWatcher) read(o *framing.Object) *upstream.Definition {
+	def := &upstream.Definition{Gone: true}
+	if o != nil {
+		var err error
+		if def, err = upstream.ParseDefinition(o.Bytes()); err != nil {
+			w.log.Warn("Passed custom resource through", "definition", o.Name, "err", err)
+			def = &upstream.Definition{Gone: true}
+		}
+	}
+	def.Seen, def.Object = time.Now(), o
+	return def
+}
+
+// The lanes' part: which definition each custom resource has, and which lanes are of another.

@@ -1,0 +1,160 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/upstream"
+)
+
+// follower follows a resource that says how others are to be served, by a lane like any other, with the proxy's own identity. It
+// begins when somebody asks and ends when nothing needs it any more.
+type follower struct {
+	lanes     *lane.Lanes
+	discovery *upstream.Discovery
+	resource  schema.GroupVersionResource
+
+	// scan is called with mu held, when the objects are known and whenever one has changed.
+	scan func(fanout.Snapshot)
+	// failed is called with mu held when the objects can't be followed, and are not for retryIn. The error is errNotFound if upstream
+	// has no such resource.
+	failed func(err error, retryIn time.Duration)
+	// needed reports whether the objects still are.
+	needed func() bool
+	// forget forgets what was learnt from them, unless it is needed; it reports whether it did.
+	forget func() bool
+
+	mu        sync.Mutex
+	following bool          // follow runs
+	knownc    chan struct{} // closed when lane is set, or follow has failed; replaced when it begins
+	lane      *lane.Lane    // of the resource, and filled; nil while it is not followed
+	again     time.Time     // when to try again after a failure
+	retry     time.Duration // how long to wait after the next
+}
+
+const (
+	// followWait is how long a request waits for the objects to be listed.
+	followWait = 5 * time.Second
+	// staleAfter is for how long the upstream watch may be broken before the objects are not believed.
+	staleAfter = 5 * time.Second
+	// followTick is how often it is looked whether the objects are still needed.
+	followTick     = 10 * time.Second
+	minFollowRetry = 2 * time.Second
+)
+
+// begin has the objects followed, and returns a channel that is closed when they are known, or known not to be had.
+func (f *follower) begin() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.following && !time.Now().Before(f.again) {
+		f.knownc = make(chan struct{})
+		if f.following = f.lanes.Spawn(f.follow); !f.following {
+			close(f.knownc)
+		}
+	}
+	return f.knownc
+}
+
+// await has the objects followed, and waits until they are known or known not to be had.
+func (f *follower) await(ctx context.Context) {
+	known := f.begin()
+	select {
+	case <-known:
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, followWait)
+	defer cancel()
+	request.Waits(ctx)
+	select {
+	case <-known:
+	case <-ctx.Done():
+	}
+}
+
+// follow follows the objects for as long as they are needed.
+func (f *follower) follow(ctx context.Context) {
+	l, err := f.open(ctx)
+	f.mu.Lock()
+	f.lane = l
+	if err != nil {
+		f.retry = min(max(2*f.retry, minFollowRetry), upstream.DiscoveryTTL)
+		f.again = time.Now().Add(f.retry)
+		f.failed(err, f.retry)
+	} else {
+		f.retry = 0
+		f.scan(l.Cache.Snapshot())
+	}
+	close(f.knownc)
+	f.mu.Unlock()
+	if l != nil {
+		f.watch(ctx, l)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lane, f.following = nil, false
+}
+
+// open returns the lane of the objects, filled and to be released.
+func (f *follower) open(ctx context.Context) (*lane.Lane, error) {
+	ctx, cancel := context.WithTimeout(ctx, lane.Wait)
+	defer cancel()
+	info, ok := f.discovery.Lookup(ctx, f.resource)
+	if !ok {
+		return nil, f.discovery.WhyNot(ctx, f.resource)
+	}
+	if !info.Watchable {
+		return nil, upstream.ErrNotFound
+	}
+	l, ok := f.lanes.Acquire(info, request.Representation{}, true)
+	if !ok {
+		return nil, errors.New("there is no room for them, or the server stops")
+	}
+	if !l.Filling.Ready(ctx) {
+		f.lanes.Discard(l)
+		return nil, errNotListed
+	}
+	return l, nil
+}
+
+var errNotListed = errors.New("upstream did not list them") // the lane's log says why
+
+// watch scans the objects when they change, until nobody needs them, or their lane ends.
+func (f *follower) watch(ctx context.Context, l *lane.Lane) {
+	defer f.lanes.Release(l)
+	for needed := time.Now(); ; {
+		tick, cancel := context.WithTimeout(ctx, followTick)
+		at := l.Cache.Progress()
+		f.mu.Lock()
+		f.scan(l.Cache.Snapshot())
+		f.mu.Unlock()
+		err := l.Cache.WaitFor(tick, at+1)
+		cancel()
+		switch {
+		case ctx.Err() != nil || errors.Is(err, fanout.ErrClosed):
+			return
+		case f.needed():
+			needed = time.Now()
+		case time.Since(needed) > f.lanes.Idle && f.forget():
+			return
+		}
+	}
+}
+
+// currentLocked reports whether the objects are followed, and what is known of them is as new as upstream's watch.
+func (f *follower) currentLocked() bool {
+	return f.lane != nil && f.lane.Health.BrokenFor() < staleAfter
+}
+
+// Hold keeps whoever looks at what it follows waiting until release is called. It is for tests.
+func (f *follower) Hold() (release func()) {
+	f.mu.Lock()
+	return f.mu.Unlock
+}

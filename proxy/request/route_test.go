@@ -1,0 +1,430 @@
+package request
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestParsePath(t *testing.T) {
+	f := func(path, want string) {
+		t.Helper()
+		got := "none"
+		if req, ok := Parse(proxytest.MustRead(t, path)); ok {
+			got = fmt.Sprintf("%s %s/%s/%s", req.Verb, req.GVR.Group, req.GVR.Version, req.GVR.Resource)
+			for _, s := range []struct{ name, value string }{{"ns", req.Namespace}, {"name", req.Name}} {
+				if s.value != "" {
+					got += " " + s.name + "=" + s.value
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+
+	f("/api/v1/pods", "list /v1/pods")
+	f("/api/v1/pods/", "list /v1/pods")
+	f("/api/v1/pods?watch=1", "watch /v1/pods")
+	f("/api/v1/namespaces/a/pods", "list /v1/pods ns=a")
+	f("/api/v1/namespaces/a/pods/", "list /v1/pods ns=a")
+	f("/api/v1/namespaces/a/pods/x", "get /v1/pods ns=a name=x")
+	f("/api/v1/namespaces/a/pods/x?watch=1", "get /v1/pods ns=a name=x")
+	f("/api/v1/nodes/n:1@x", "get /v1/nodes name=n:1@x")
+	f("/apis/apps/v1/deployments", "list apps/v1/deployments")
+	f("/apis/ex.io/v1/namespaces/a/foos?watch=true", "watch ex.io/v1/foos ns=a")
+
+	// Namespaces themselves: NS is namespace and name at once.
+	f("/api/v1/namespaces", "list /v1/namespaces")
+	f("/api/v1/namespaces/", "list /v1/namespaces")
+	f("/api/v1/namespaces/foo", "get /v1/namespaces ns=foo name=foo")
+	f("/api/v1/namespaces/foo/", "get /v1/namespaces ns=foo name=foo")
+	f("/api/v1/namespaces/foo/status", "none")
+	f("/api/v1/namespaces/foo/finalize", "none")
+	f("/api/v1/namespaces/foo/namespaces/foo", "none")
+
+	// The deprecated prefix.
+	f("/api/v1/watch/pods", "watch /v1/pods")
+	f("/api/v1/watch/pods/", "watch /v1/pods")
+	f("/api/v1/watch/namespaces/a/pods", "watch /v1/pods ns=a")
+	f("/api/v1/watch/namespaces/a/pods/x", "watch /v1/pods ns=a name=x")
+	f("/api/v1/watch/namespaces", "watch /v1/namespaces")
+	f("/api/v1/watch/namespaces/foo", "watch /v1/namespaces ns=foo name=foo")
+	f("/apis/ex.io/v1/watch/foos", "watch ex.io/v1/foos")
+	f("/api/v1/watch", "none")
+	f("/api/v1/watch/", "none")
+	f("/api/v1/watch/pods?watch=1", "none")
+	f("/api/v1/watch/pods?watch=0", "watch /v1/pods")
+	f("/api/v1/proxy/nodes/n", "none")
+
+	// Not resources, or subresources.
+	for _, path := range []string{
+		"/", "/api", "/api/v1", "/api/v1/", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/openapi/v3", "/version",
+		"/api/v1/namespaces/a/pods/x/log", "/api/v1/nodes/n/proxy/a/b", "/apis/apps/v1/namespaces/a/deployments/x/scale",
+	} {
+		f(path, "none")
+	}
+
+	// Whatever somebody might read differently.
+	for _, path := range []string{
+		"//api/v1/pods", "/api//v1/pods", "/api/v1//pods", "/api/v1/pods//", "/api/v1/namespaces//pods",
+		"/api/v1/./pods", "/api/v1/x/../pods", "/api/v1/pods/..", "/api/v1/namespaces/../pods/x",
+		"/api/v1/pods%2fx", "/api/v1/%70ods", "/api/v1/namespaces/a%2f../pods",
+		"/api/v1/pods;x=1", "/api/v1/pods\\x", "/api/v1/pods#x", "/api/v1/Pods", "/api/v1/pöds", "/apis/A.io/v1/x",
+		"http://h/api/v1/pods", "*",
+	} {
+		f(path, "none")
+	}
+}
+
+func TestParseMethodAndHeaders(t *testing.T) {
+	f := func(want bool, line string, headers ...string) {
+		t.Helper()
+		if _, got := Parse(proxytest.MustRead(t, line, headers...)); got != want {
+			t.Errorf("%s %q: got %v, want %v", line, headers, got, want)
+		}
+	}
+	const pods = "/api/v1/pods"
+	f(true, pods)
+	f(false, "HEAD /api/v1/pods HTTP/1.1")
+	f(false, "POST /api/v1/pods HTTP/1.1", "Content-Length: 0")
+	f(false, "DELETE /api/v1/pods HTTP/1.1")
+	f(false, "get /api/v1/pods HTTP/1.1")
+	f(false, "GET /api/v1/pods HTTP/1.0")
+	f(true, pods, "Content-Length: 0")
+	f(false, pods, "Content-Length: 3", "", "abc")
+	f(false, pods, "Transfer-Encoding: chunked", "", "1", "x", "0", "")
+	f(false, pods, "Connection: Upgrade", "Upgrade: websocket")
+	f(false, pods, "upgrade: SPDY/3.1")
+	f(false, pods, "Expect: 100-continue")
+	f(false, pods, "Origin: https://x")
+	f(false, pods, "Impersonate-User: x")
+	f(false, pods, "impersonate-extra-a: x")
+	f(false, pods, "IMPERSONATE-GROUP: x")
+	f(true, pods, "X-Remote-User: x", "X-Impersonate-User: y")
+}
+
+func TestParseOptions(t *testing.T) {
+	no, yes, five, minus := false, true, int64(5), int64(-5)
+	everything := Request{Verb: "list", Labels: labels.Everything(), Fields: fields.Everything(), Accepts: []Clause{{}}}
+	with := func(change func(*Request)) *Request {
+		req := everything
+		req.GVR = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+		change(&req)
+		return &req
+	}
+	selector := func(s string) fields.Selector {
+		sel, err := fields.ParseSelector(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sel
+	}
+	labelSelector := func(s string) labels.Selector {
+		sel, err := labels.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sel
+	}
+
+	token := Page{9, "ns/a"}.String()
+	for query, want := range map[string]*Request{
+		"":                       with(func(r *Request) {}),
+		"foo=bar&Watch=true":     with(func(r *Request) {}),
+		"watch=False":            with(func(r *Request) {}),
+		"watch=0":                with(func(r *Request) {}),
+		"watch=false&watch=true": with(func(r *Request) {}),
+		"watch=":                 with(func(r *Request) { r.Verb = "watch" }),
+		"watch":                  with(func(r *Request) { r.Verb = "watch" }),
+		"watch=banana":           with(func(r *Request) { r.Verb = "watch" }),
+		"watch=true&watch=false": with(func(r *Request) { r.Verb = "watch" }),
+		"w%61tch=1":              with(func(r *Request) { r.Verb = "watch" }),
+		"limit=7&continue=" + token: with(func(r *Request) {
+			r.Limit, r.ContinueToken, r.Page = 7, token, Page{9, "ns/a"}
+		}),
+		"limit=7&continue=abc":      nil,
+		"limit=-1":                  with(func(r *Request) {}),
+		"limit=%2B3":                with(func(r *Request) { r.Limit = 3 }),
+		"timeoutSeconds=5":          with(func(r *Request) { r.TimeoutSeconds = &five }),
+		"timeout=3s":                with(func(r *Request) { r.Timeout = 3 * time.Second }),
+		"timeout=-3s":               with(func(r *Request) {}),
+		"timeout=":                  with(func(r *Request) {}),
+		"watch=1&timeout=abc":       with(func(r *Request) { r.Verb = "watch" }),
+		"watch=1&timeoutSeconds=-5": with(func(r *Request) { r.Verb, r.TimeoutSeconds = "watch", &minus }),
+		"resourceVersion=0":         with(func(r *Request) { r.ResourceVersion = "0" }),
+		"resourceVersion=&limit=0":  with(func(r *Request) {}),
+		"allowWatchBookmarks=x":     with(func(r *Request) { r.AllowWatchBookmarks = true }),
+		"resourceVersion=0&continue=" + token: with(func(r *Request) {
+			r.ContinueToken, r.ResourceVersion, r.Page = token, "0", Page{9, "ns/a"}
+		}),
+		"watch=1&limit=2&continue=x": nil,
+		"watch=1&limit=2&continue=x&resourceVersion=5": with(func(r *Request) {
+			r.Verb, r.Limit, r.ContinueToken, r.ResourceVersion = "watch", 2, "x", "5"
+		}),
+		"resourceVersion=12&resourceVersionMatch=Exact": with(func(r *Request) {
+			r.ResourceVersion, r.resourceVersionMatch = "12", "Exact"
+		}),
+		"resourceVersion=0&resourceVersionMatch=NotOlderThan": with(func(r *Request) {
+			r.ResourceVersion, r.resourceVersionMatch = "0", "NotOlderThan"
+		}),
+		"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=": with(func(r *Request) {
+			r.Verb, r.SendInitialEvents, r.resourceVersionMatch, r.AllowWatchBookmarks = "watch", &yes, "NotOlderThan", true
+		}),
+		"watch=1&sendInitialEvents=0&resourceVersionMatch=NotOlderThan": with(func(r *Request) {
+			r.Verb, r.SendInitialEvents, r.resourceVersionMatch = "watch", &no, "NotOlderThan"
+		}),
+		"labelSelector=l%3D1%2Ca!%3Db": with(func(r *Request) {
+			r.RawLabels, r.Labels = "l=1,a!=b", labelSelector("l=1,a!=b")
+		}),
+		"fieldSelector=spec.nodeName%3Dn%2Cmetadata.name%3D%3Dx": with(func(r *Request) {
+			r.RawFields, r.Fields, r.SelectorName = "spec.nodeName=n,metadata.name==x", selector("spec.nodeName=n,metadata.name=x"), "x"
+		}),
+		"fieldSelector=metadata.name%3D":   with(func(r *Request) { r.RawFields, r.Fields = "metadata.name=", selector("metadata.name=") }),
+		"fieldSelector=metadata.name!%3Dx": with(func(r *Request) { r.RawFields, r.Fields = "metadata.name!=x", selector("metadata.name!=x") }),
+		"fieldSelector=metadata.name%3D..": with(func(r *Request) { r.RawFields, r.Fields = "metadata.name=..", selector("metadata.name=..") }),
+		"fieldSelector=,":                  with(func(r *Request) { r.RawFields = "," }),
+
+		// What kube-apiserver drops or refuses.
+		"limit=1;labelSelector=zz": nil, "a=%zz": nil, "a=b c": nil, "a=#": nil, "a=\u00e9": nil,
+		"limit=abc": nil, "limit=": nil, "timeoutSeconds=abc": nil, "timeoutSeconds=1.5": nil, "timeout=abc": nil,
+		"labelSelector=a b": nil, "labelSelector=a+b": nil, "labelSelector=a%3D!": nil, "labelSelector=a%3D-x": nil,
+		"fieldSelector=foo": nil, "fieldSelector=a%3Db%5Cx": nil, "fieldSelector=a%3Db%3Dc": nil,
+		"resourceVersion=abc": nil, "resourceVersion=-1": nil, "resourceVersion=007": nil, "resourceVersion=99999999999999999999": nil,
+		"watch=1&resourceVersion=abc":                                                 nil,
+		"resourceVersionMatch=Exact":                                                  nil,
+		"resourceVersionMatch=NotOlderThan&resourceVersion=1&continue=x":              nil,
+		"resourceVersionMatch=Foo&resourceVersion=1":                                  nil,
+		"resourceVersionMatch=Exact&resourceVersion=0":                                nil,
+		"continue=x&resourceVersion=12":                                               nil,
+		"sendInitialEvents=true":                                                      nil,
+		"watch=1&sendInitialEvents=true":                                              nil,
+		"watch=1&sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=1": nil,
+		"watch=1&resourceVersionMatch=NotOlderThan":                                   nil,
+		"watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&continue=x":    nil,
+		"shardSelector=x":                                                             nil, "shardSelector=": nil, "export=1": nil, "watch=1&export=0": nil,
+	} {
+		ctx, err := proxytest.ReadRequest("/api/v1/pods?" + query)
+		if strings.Contains(query, " ") { // cannot be sent in a request line
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+		got, _ := Parse(ctx)
+		if got != nil && want != nil { // selectors are equal if they say the same
+			if got.Fields.String() != want.Fields.String() || got.Labels.String() != want.Labels.String() {
+				t.Errorf("%s: got selectors %q %q, want %q %q", query, got.Fields, got.Labels, want.Fields, want.Labels)
+			}
+			got.Fields, got.Labels = want.Fields, want.Labels
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", query, got, want)
+		}
+	}
+}
+
+// A get has no other parameters than resourceVersion, timeout and pretty.
+func TestParseGetOptions(t *testing.T) {
+	req := proxytest.MustParse(t, Parse, "/api/v1/namespaces/a/pods/x?resourceVersion=0&timeout=1s&limit=abc&labelSelector=!!&watch=1&sendInitialEvents=1")
+	if req.ResourceVersion != "0" || req.Timeout != time.Second || !req.Labels.Empty() || !req.Fields.Empty() || req.SendInitialEvents != nil {
+		t.Errorf("got %+v", req)
+	}
+	for _, query := range []string{"resourceVersion=abc", "timeout=abc", "export=true"} {
+		if _, ok := Parse(proxytest.MustRead(t, "/api/v1/namespaces/a/pods/x?"+query)); ok {
+			t.Errorf("%s: recognised", query)
+		}
+	}
+}
+
+func TestParseLegacyWatch(t *testing.T) {
+	const x = "/api/v1/watch/namespaces/a/configmaps/x"
+	for _, line := range []string{x, x + "?fieldSelector=metadata.name%3Dx", x + "?timeout=abc"} {
+		if got := proxytest.MustParse(t, Parse, line).Fields.String(); got != "metadata.name=x" {
+			t.Errorf("%s: got field selector %q", line, got)
+		}
+	}
+	if got := proxytest.MustParse(t, Parse, "/api/v1/watch/configmaps?fieldSelector=metadata.name%3Dx").SelectorName; got != "" {
+		t.Errorf("selectorName: got %q", got)
+	}
+	for _, query := range []string{
+		"fieldSelector=metadata.name%3Dy", "fieldSelector=metadata.namespace%3Da", "sendInitialEvents=true",
+		"sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "resourceVersionMatch=Exact&resourceVersion=1", "watch=true",
+	} {
+		if _, ok := Parse(proxytest.MustRead(t, x+"?"+query)); ok {
+			t.Errorf("%s: recognised", query)
+		}
+	}
+}
+
+func TestScope(t *testing.T) {
+	const pods, nodes = true, false // namespaced or not
+	f := func(path string, namespaced bool, want string) {
+		t.Helper()
+		namespace, ok := proxytest.MustParse(t, Parse, path).Scope(namespaced)
+		if got := fmt.Sprint(namespace, ok); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+	f("/api/v1/pods", pods, "true")
+	f("/api/v1/namespaces/a/pods", pods, "atrue")
+	f("/api/v1/namespaces/a/pods/x", pods, "atrue")
+	f("/api/v1/pods/x", pods, "false")
+	f("/api/v1/watch/pods/x", pods, "false")
+	f("/api/v1/nodes", nodes, "true")
+	f("/api/v1/nodes/x", nodes, "true")
+	f("/api/v1/namespaces/a/nodes", nodes, "false")
+	f("/api/v1/namespaces/a/nodes/a", nodes, "false")
+	f("/api/v1/namespaces", nodes, "true")
+	f("/api/v1/namespaces/a", nodes, "true")
+	f("/api/v1/watch/namespaces/a", nodes, "true")
+	f("/apis/ex.io/v1/namespaces/a", nodes, "false")
+}
+
+func TestParseKeepsNothingOfTheConnection(t *testing.T) {
+	ctx := proxytest.MustRead(t, "/api/v1/namespaces/aaaa/pods?labelSelector=llll", "Audit-ID: iiii")
+	req, _ := Parse(ctx)
+	for _, b := range [][]byte{ctx.Request.Header.RequestURI(), ctx.Request.Header.Peek("Audit-ID")} {
+		for i := range b {
+			b[i] = 'X'
+		}
+	}
+	if req.Namespace != "aaaa" || req.Labels.String() != "llll" || req.auditID != "iiii" {
+		t.Errorf("got %+v", req)
+	}
+}
+
+// FuzzParseRequest compares every recognised request with what Go's own server
+// and Kubernetes' own decoder and validation make of the same bytes.
+func FuzzParseRequest(f *testing.F) {
+	for _, seed := range []struct{ uri, accept string }{
+		{"/api/v1/pods?watch=1&resourceVersion=5&allowWatchBookmarks=true", ""},
+		{"/api/v1/namespaces/a/pods/x?pretty=1", "*/*"},
+		{"/apis/apps/v1/watch/namespaces/a/deployments/x?timeoutSeconds=3", "application/json;stream=watch"},
+		{"/api/v1/namespaces/foo", "application/json;q=0.5,application/yaml"},
+		{"/api/v1/pods?watch&sendInitialEvents&resourceVersionMatch=NotOlderThan", "application/json"},
+		{"/api/v1/pods?fieldSelector=metadata.name%3Dx,spec.nodeName!%3Dn&labelSelector=a+in+(b,c)", "text/html,*/*"},
+		{"/api/v1/pods?limit=5&continue=abc;x&timeout=1s#f", "application/*"},
+		{"//api/v1/../pods%2f?resourceVersion=0&resourceVersionMatch=Exact", "*"},
+	} {
+		f.Add(seed.uri, seed.accept)
+	}
+	f.Fuzz(func(t *testing.T, uri, accept string) {
+		ctx, err := proxytest.ReadRequest("GET "+uri+" HTTP/1.1", "Accept: "+accept)
+		if err != nil {
+			return
+		}
+		req, ok := Parse(ctx)
+		if !ok {
+			return
+		}
+		std, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + uri + " HTTP/1.1\r\nHost: h\r\nAccept: " + accept + "\r\n\r\n")))
+		if err != nil {
+			t.Fatalf("%q %q: recognised, but net/http: %v", uri, accept, err)
+		}
+		if form := slowly(std.Header.Get("Accept"), req.Verb, false, true); form != req.Accepts[0].String() {
+			t.Errorf("%q: recognised as %s, is %s", accept, req.Accepts[0], form)
+		}
+		want, opts := slowRequest(t, std)
+		got := fmt.Sprintf("%s %v %q %q %q %v", req.Verb, req.GVR, req.Namespace, req.Name, req.SelectorName, req.LegacyWatch)
+		if got != want {
+			t.Errorf("%q: got %s, want %s", uri, got, want)
+		}
+		if req.Verb == "get" {
+			return
+		}
+		if errs := validation.ValidateListOptions(opts, true); len(errs) > 0 {
+			t.Errorf("%q: recognised, but %v", uri, errs)
+		}
+		if opts.Limit < 0 {
+			opts.Limit = 0
+		}
+		gotOpts := internalversion.ListOptions{
+			Watch: req.Verb == "watch" && !req.LegacyWatch, AllowWatchBookmarks: req.AllowWatchBookmarks,
+			ResourceVersion: req.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatch(req.resourceVersionMatch),
+			TimeoutSeconds: req.TimeoutSeconds, Limit: req.Limit, Continue: req.ContinueToken, SendInitialEvents: req.SendInitialEvents,
+		}
+		gotFields, gotLabels := req.Fields, req.Labels
+		if req.LegacyWatch && req.Name != "" && req.RawFields == "" {
+			gotFields = fields.Everything()
+		}
+		if selectorText(opts.FieldSelector) != gotFields.String() || selectorText(opts.LabelSelector) != gotLabels.String() {
+			t.Errorf("%q: got selectors %v %v, want %v %v", uri, gotFields, gotLabels, opts.FieldSelector, opts.LabelSelector)
+		}
+		opts.FieldSelector, opts.LabelSelector = nil, nil
+		if !reflect.DeepEqual(&gotOpts, opts) {
+			t.Errorf("%q: got %+v, want %+v", uri, gotOpts, opts)
+		}
+	})
+}
+
+func selectorText(s fmt.Stringer) string {
+	if s == nil || reflect.ValueOf(s).Kind() == reflect.Pointer && reflect.ValueOf(s).IsNil() {
+		return ""
+	}
+	return s.String()
+}
+
+// slowRequest derives a request as RequestInfoFactory does, step by step.
+func slowRequest(t *testing.T, r *http.Request) (string, *internalversion.ListOptions) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	var gvr schema.GroupVersionResource
+	if parts[0] == "apis" {
+		gvr.Group = parts[1]
+		parts = parts[1:]
+	}
+	gvr.Version = parts[1]
+	parts = parts[2:]
+	verb, legacy := "get", parts[0] == "watch"
+	if legacy {
+		verb, parts = "watch", parts[1:]
+	}
+	namespace, name, selectorName := "", "", ""
+	if parts[0] == "namespaces" && len(parts) > 1 {
+		namespace = parts[1]
+		if len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
+			parts = parts[2:]
+		}
+	}
+	gvr.Resource = parts[0]
+	if len(parts) > 1 {
+		name = parts[1]
+	}
+	if len(parts) > 2 {
+		t.Fatalf("%s: recognised with subresource", r.URL)
+	}
+	opts := new(internalversion.ListOptions)
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		t.Fatalf("%s: recognised, but %v", r.URL, err)
+	}
+	if err := internalscheme.ParameterCodec.DecodeParameters(values, metav1.SchemeGroupVersion, opts); err != nil && (name == "" || legacy) {
+		t.Fatalf("%s: recognised, but %v", r.URL, err)
+	}
+	if name == "" && verb == "get" {
+		verb = "list"
+		if opts.Watch {
+			verb = "watch"
+		}
+		if opts.FieldSelector != nil {
+			if n, ok := opts.FieldSelector.RequiresExactMatch("metadata.name"); ok && n != "." && n != ".." && !strings.ContainsAny(n, "/%") {
+				selectorName = n
+			}
+		}
+	}
+	return fmt.Sprintf("%s %v %q %q %q %v", verb, gvr, namespace, name, selectorName, legacy), opts
+}

@@ -1,0 +1,39 @@
+package request
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Selectors of a sensible size are evaluated here, and others are passed through.
+func TestSelectorBounds(t *testing.T) {
+	list := func(n int, form string) string {
+		items := make([]string, n)
+		for i := range items {
+			items[i] = fmt.Sprintf(form, i)
+		}
+		return strings.Join(items, ",")
+	}
+	f := func(ls, fs string, want bool) {
+		t.Helper()
+		var ctx fasthttp.RequestCtx
+		ctx.Request.SetRequestURI("/api/v1/pods?watch=1&labelSelector=" + url.QueryEscape(ls) + "&fieldSelector=" + url.QueryEscape(fs))
+		if _, ok := Parse(&ctx); ok != want {
+			t.Errorf("selectors of %d and %d bytes: served %v, want %v", len(ls), len(fs), ok, want)
+		}
+	}
+	f("a=b", "spec.nodeName=n", true)
+	f("app.kubernetes.io/instance in ("+list(500, "argocd-%d")+")", "", true)
+	f(list(50, "!l%d"), list(50, "metadata.name!=x%d"), true)
+	f(list(50, "!l%d"), list(51, "metadata.name!=x%d"), false)
+	f(list(101, "!l%d"), "", false)
+	f("", list(101, "metadata.name!=x%d"), false)
+	f("l in ("+list(1000, "%d")+")", "", true)
+	f("l in ("+list(1002, "%d")+")", "", false)
+	f("l in ("+list(400, "a-value-of-some-length-%d")+")", "", false)
+	f("l notin ("+list(5000, "%d")+")", "", false)
+}

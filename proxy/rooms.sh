@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Says which imports within proxy lead upwards. Each package may import those in front of it, and no others.
+set -euo pipefail
+cd "$(dirname "$0")"
+rooms=(option exposition apistatus request auth fairness audit upstream downstream passthrough lane registry diagnose)
+
+allowed=" " wrong=0
+for room in "${rooms[@]}" .; do
+	for import in $(go list -f '{{join .Imports "\n"}}' "./$room" | sed -n 's|^github.com/watchfan/watchfan/proxy/||p'); do
+		if [[ $allowed != *" $import "* ]]; then
+			echo "proxy/$room imports proxy/$import, which is not below it: see proxy/rooms.sh" >&2
+			wrong=1
+		fi
+	done
+	allowed+="$room "
+done
+known=" ${rooms[*]} proxytest e2e chaos attack statustest "
+for dir in */; do
+	[[ $known == *" ${dir%/} "* ]] || { echo "proxy/${dir%/} has no place in proxy/rooms.sh" >&2; wrong=1; }
+done
+exit $wrong

@@ -1,0 +1,88 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/auth"
+)
+
+// Build says which kube-apiserver wrote something: another one may write the same object, at the same resourceVersion, in other bytes.
+// What kube-apiserver does not say is "", and equal to everything.
+type Build struct {
+	version string // of /version, whole
+	schema  string // the URL of the group version's OpenAPI schema, which has its hash
+}
+
+func (b Build) Differs(from Build) bool {
+	unlike := func(x, y string) bool { return x != "" && y != "" && x != y }
+	return unlike(b.version, from.version) || unlike(b.schema, from.schema)
+}
+
+// Builds asks kube-apiserver which build it is, once for all lanes that ask at the same time.
+type Builds struct {
+	Upstream auth.Doer
+	calls    auth.Coalescer[struct{}, buildAnswer]
+}
+
+type buildAnswer struct {
+	version string
+	schemas map[string]string // by path, as apis/apps/v1
+}
+
+const (
+	// buildTimeout is how long a list waits for the answer.
+	buildTimeout = 2 * time.Second
+	// buildAskTimeout bounds the requests themselves. The next list may still use a late answer.
+	buildAskTimeout = 10 * time.Second
+)
+
+// Of returns the build that answers for a group version now, as far as it is told in time.
+func (b *Builds) Of(ctx context.Context, gv schema.GroupVersion) Build {
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	defer cancel()
+	answer, _ := b.calls.Do(ctx, struct{}{}, buildAskTimeout, b.ask)
+	path := "apis/" + gv.String()
+	if gv.Group == "" {
+		path = "api/" + gv.Version
+	}
+	return Build{answer.version, answer.schemas[path]}
+}
+
+func (b *Builds) ask(ctx context.Context) (answer buildAnswer) {
+	if version, err := b.get(ctx, "/version"); err == nil {
+		answer.version = string(version)
+	}
+	var index struct {
+		Paths map[string]struct {
+			ServerRelativeURL string `json:"serverRelativeURL"`
+		} `json:"paths"`
+	}
+	content, err := b.get(ctx, "/openapi/v3")
+	if err != nil || json.Unmarshal(content, &index) != nil {
+		return answer
+	}
+	answer.schemas = make(map[string]string, len(index.Paths))
+	for path, schema := range index.Paths {
+		answer.schemas[path] = schema.ServerRelativeURL
+	}
+	return answer
+}
+
+func (b *Builds) get(ctx context.Context, path string) ([]byte, error) {
+	resp, err := GetOwn(ctx, b.Upstream, path, "", "application/json")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("get %s: %s", path, resp.Status)
+	}
+	return io.ReadAll(io.LimitReader(resp.Body, maxDiscoveryBytes))
+}

@@ -1,0 +1,44 @@
+package upstream
+
+import (
+	"net/http"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// TestBuilds: kube-apiserver is another build if its version, or the schema of the group version, is another, and what it does not say is no
+// difference.
+func TestBuilds(t *testing.T) {
+	answers := map[string]string{}
+	b := &Builds{Upstream: &proxytest.FakeUpstream[auth.Identity]{Answer: func(_ auth.Identity, path string, _ []byte) (int, string, error) {
+		if text, ok := answers[path]; ok {
+			return http.StatusOK, text, nil
+		}
+		return http.StatusForbidden, "{}", nil
+	}}}
+	ask := func(version, apps, core string) (ofApps, ofCore Build) {
+		answers["/version"] = version
+		answers["/openapi/v3"] = `{"paths":{"api/v1":{"serverRelativeURL":"` + core + `"},"apis/apps/v1":{"serverRelativeURL":"` + apps + `"}}}`
+		return b.Of(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"}), b.Of(t.Context(), schema.GroupVersion{Version: "v1"})
+	}
+	apps, core := ask("1", "a", "c")
+	f := func(version, ofApps, ofCore string, appsDiffer, coreDiffers bool) {
+		t.Helper()
+		a, c := ask(version, ofApps, ofCore)
+		if a.Differs(apps) != appsDiffer || c.Differs(core) != coreDiffers {
+			t.Errorf("%s %s %s: apps/v1 %t, v1 %t", version, ofApps, ofCore, a.Differs(apps), c.Differs(core))
+		}
+	}
+	f("1", "a", "c", false, false)
+	f("2", "a", "c", true, true)
+	f("1", "b", "c", true, false)
+	f("1", "a", "d", false, true)
+	clear(answers)
+	if a := b.Of(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"}); a != (Build{}) || a.Differs(apps) || apps.Differs(a) {
+		t.Errorf("nothing is told: %v", a)
+	}
+}

@@ -1,0 +1,114 @@
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// Definition is what matters of one CustomResourceDefinition.
+type Definition struct {
+	// Immutable.
+	uid           types.UID
+	Generation    int64  // counts changes of the spec
+	acceptedNames string // JSON
+	Versions      map[string]DefinedVersion
+	Gone          bool      // it was deleted, or can't be read: nothing is served here
+	Seen          time.Time // when it was first known here
+	Settled       time.Time // when upstream is believed to serve it; zero if it was seen first like this
+
+	Object *framing.Object // what it was last read from; guarded by crdWatcher.mu
+}
+
+type DefinedVersion struct {
+	Served bool
+	fields []framing.Field
+}
+
+// fields returns the selectable fields of a version; d may be nil.
+func (d *Definition) fields(version string) []framing.Field {
+	if d == nil {
+		return nil
+	}
+	return d.Versions[version].fields
+}
+
+// Equal reports whether kube-apiserver would go on with the storage it has.
+func (d *Definition) Equal(e *Definition) bool {
+	return d.uid == e.uid && d.Generation == e.Generation && d.acceptedNames == e.acceptedNames && d.Gone == e.Gone
+}
+
+// ParseDefinition reads a CustomResourceDefinition (apiextensions.k8s.io/v1).
+func ParseDefinition(raw []byte) (*Definition, error) {
+	var crd struct {
+		Metadata struct {
+			UID        types.UID `json:"uid"`
+			Generation int64     `json:"generation"`
+		} `json:"metadata"`
+		Spec struct {
+			Versions []struct {
+				Name             string `json:"name"`
+				Served           bool   `json:"served"`
+				SelectableFields []struct {
+					JSONPath string `json:"jsonPath"`
+				} `json:"selectableFields"`
+			} `json:"versions"`
+		} `json:"spec"`
+		Status struct {
+			AcceptedNames json.RawMessage `json:"acceptedNames"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(raw, &crd); err != nil {
+		return nil, fmt.Errorf("read CustomResourceDefinition: %w", err)
+	}
+	d := &Definition{
+		uid:           crd.Metadata.UID,
+		Generation:    crd.Metadata.Generation,
+		acceptedNames: string(crd.Status.AcceptedNames),
+		Versions:      make(map[string]DefinedVersion, len(crd.Spec.Versions)),
+	}
+	for _, v := range crd.Spec.Versions {
+		dv := DefinedVersion{Served: v.Served}
+		for _, f := range v.SelectableFields {
+			if field, ok := selectableField(f.JSONPath); ok {
+				dv.fields = append(dv.fields, field)
+			}
+		}
+		d.Versions[v.Name] = dv
+	}
+	return d, nil
+}
+
+// selectableField returns the field at a simple JSON path such as .spec.color, the only kind that kube-apiserver accepts there. It reports
+// false for names that mean something to a JSON path, or could be escaped in JSON: who selects by those is passed through.
+//
+// The value is what stands in the object's JSON, which is what kube-apiserver compares with as long as the object fits the
+// definition's schema: a string, an integer of 64 bits or a boolean.
+func selectableField(jsonPath string) (framing.Field, bool) {
+	path, dotted := strings.CutPrefix(jsonPath, ".")
+	if !dotted {
+		return framing.Field{}, false
+	}
+	for name := range strings.SplitSeq(path, ".") {
+		if !plainName(name) {
+			return framing.Field{}, false
+		}
+	}
+	return fieldAt(path, "", at(path)), true
+}
+
+func plainName(s string) bool {
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return s != ""
+}

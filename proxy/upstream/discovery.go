@@ -1,0 +1,334 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// ResourceInfo is what discovery says of one resource.
+type ResourceInfo struct {
+	GVR        schema.GroupVersionResource
+	Kind       string
+	Namespaced bool
+	Watchable  bool // it can be listed and watched
+
+	Definition *Definition // of a custom resource; nil where it is not known, and until cachedReads has asked for it
+}
+
+const (
+	// DiscoveryTTL is how long a resource is believed to exist, and
+	// discoveryRetry when to ask again after an answer that was no answer.
+	DiscoveryTTL   = 10 * time.Minute
+	discoveryRetry = time.Minute
+	// missTTL is how long a resource is believed not to exist: a new
+	// CustomResourceDefinition is noticed that soon.
+	missTTL          = 2 * time.Second
+	discoveryTimeout = 10 * time.Second
+
+	// maxUnknownVersions bounds the group versions that are remembered as not
+	// existing.
+	maxUnknownVersions = 256
+	maxDiscoveryBytes  = 16 << 20
+
+	// discoveriesAtOnce bounds the requests under way: after a start, clients ask for dozens of group versions at the same time.
+	discoveriesAtOnce = 8
+)
+
+var ErrNotFound = errors.New("not found")
+
+// Discovery knows which resources kube-apiserver has. It asks about a group
+// version when somebody first asks for it, with the proxy's own identity, and
+// never twice at a time; and only if it is one that kube-apiserver has, which
+// servedVersions knows. Its methods may be called from any goroutine.
+type Discovery struct {
+	upstream auth.Doer
+	log      *slog.Logger
+	calls    auth.Coalescer[schema.GroupVersion, error]
+	served   servedVersions
+	asking   chan struct{} // holds one for each request under way; never closed
+
+	mu       sync.Mutex
+	versions map[schema.GroupVersion]*versionInfo
+}
+
+// versionInfo is what is known of one group version. It is immutable.
+type versionInfo struct {
+	resources map[string]ResourceInfo // nil if nothing is known to exist
+	asked     time.Time               // when; what is not in resources is a miss until missTTL later
+	expires   time.Time               // what is in resources is a hit until then
+	failing   bool                    // the last answer was none
+}
+
+func NewDiscovery(upstream auth.Doer, log *slog.Logger) *Discovery {
+	return &Discovery{
+		upstream: upstream,
+		log:      log,
+		asking:   make(chan struct{}, discoveriesAtOnce),
+		versions: make(map[schema.GroupVersion]*versionInfo),
+	}
+}
+
+// Lookup returns what is known of a resource, asking if need be. It reports
+// false if there is no such resource, and if kube-apiserver does not say before
+// ctx ends. What was once seen to exist does so until kube-apiserver says
+// otherwise: an upstream that is down takes no resource away.
+func (d *Discovery) Lookup(ctx context.Context, gvr schema.GroupVersionResource) (ResourceInfo, bool) {
+	info, found, current := d.known(gvr)
+	if current || !found && !d.serves(ctx, gvr.GroupVersion()) {
+		return info, found
+	}
+	_ = d.refresh(ctx, gvr.GroupVersion())
+	info, found, _ = d.known(gvr)
+	return info, found
+}
+
+// Forget makes the next lookup in gv ask again.
+func (d *Discovery) Forget(gv schema.GroupVersion) {
+	d.served.doubt()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.versions, gv)
+}
+
+// known returns what is known of a resource, and whether that is current.
+func (d *Discovery) known(gvr schema.GroupVersionResource) (info ResourceInfo, found, current bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v := d.versions[gvr.GroupVersion()]
+	if v == nil {
+		return ResourceInfo{}, false, false
+	}
+	info, found = v.resources[gvr.Resource]
+	if found {
+		return info, true, time.Now().Before(v.expires)
+	}
+	return info, false, time.Since(v.asked) < missTTL
+}
+
+// refresh asks about gv and remembers the answer.
+func (d *Discovery) refresh(ctx context.Context, gv schema.GroupVersion) error {
+	err, ok := d.calls.Do(ctx, gv, discoveryTimeout, func(ctx context.Context) error {
+		resources, err := d.fetch(ctx, gv)
+		if ctx.Err() != context.Canceled { // nobody waits any longer
+			d.remember(gv, resources, err)
+		}
+		return err
+	})
+	if !ok {
+		return cmp.Or(ctx.Err(), request.ErrPanicked)
+	}
+	return err
+}
+
+func (d *Discovery) remember(gv schema.GroupVersion, resources map[string]ResourceInfo, err error) {
+	now := time.Now()
+	v := &versionInfo{resources: resources, asked: now, expires: now.Add(DiscoveryTTL)}
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old := d.versions[gv]
+	if old == nil {
+		old = &versionInfo{}
+	}
+	switch {
+	case errors.Is(err, ErrNotFound):
+		v.resources = nil
+	case err != nil:
+		v.resources, v.expires, v.failing = old.resources, now.Add(discoveryRetry), true
+		if !old.failing && old.resources != nil {
+			d.log.Warn("Discovery of a known API version stopped working", "groupVersion", gv.String(), "err", err)
+		}
+	case old.failing && old.resources != nil:
+		d.log.Info("Discovery of a known API version worked again", "groupVersion", gv.String())
+	}
+	if v.resources == nil && !d.makeRoomLocked(now) {
+		delete(d.versions, gv)
+		return
+	}
+	d.versions[gv] = v
+}
+
+// makeRoomLocked reports whether one more unknown group version can be
+// remembered.
+func (d *Discovery) makeRoomLocked(now time.Time) bool {
+	unknown := 0
+	for gv, v := range d.versions {
+		switch {
+		case v.resources != nil:
+		case now.Sub(v.asked) >= missTTL:
+			delete(d.versions, gv)
+		default:
+			unknown++
+		}
+	}
+	return unknown < maxUnknownVersions
+}
+
+// fetch asks for the resources of gv. The error is errNotFound if kube-apiserver
+// says that there are none.
+func (d *Discovery) fetch(ctx context.Context, gv schema.GroupVersion) (map[string]ResourceInfo, error) {
+	path := "/apis/" + gv.Group + "/" + gv.Version
+	if gv.Group == "" {
+		path = "/api/" + gv.Version
+	}
+	var list metav1.APIResourceList
+	if err := d.get(ctx, path, &list); err != nil {
+		return nil, err
+	}
+	if list.Kind != "APIResourceList" {
+		return nil, fmt.Errorf("get %s: got kind %q", path, list.Kind)
+	}
+	resources := make(map[string]ResourceInfo, len(list.APIResources))
+	for _, r := range list.APIResources {
+		if strings.Contains(r.Name, "/") {
+			continue // a subresource
+		}
+		resources[r.Name] = ResourceInfo{
+			GVR:        gv.WithResource(r.Name),
+			Kind:       r.Kind,
+			Namespaced: r.Namespaced,
+			Watchable:  slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch"),
+		}
+	}
+	return resources, nil
+}
+
+// get decodes the JSON at path into v.
+func (d *Discovery) get(ctx context.Context, path string, v any) error {
+	select {
+	case d.asking <- struct{}{}:
+		defer func() { <-d.asking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	resp, err := GetOwn(ctx, d.upstream, path, "", "application/json")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return fmt.Errorf("get %s: %w", path, ErrNotFound)
+	default:
+		return fmt.Errorf("get %s: %s", path, resp.Status)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscoveryBytes))
+	if err == nil {
+		err = json.Unmarshal(body, v)
+	}
+	if err != nil {
+		return fmt.Errorf("get %s: %w", path, err)
+	}
+	return nil
+}
+
+// Resolve finds the resource that an operator calls s, which must be one that
+// can be listed and watched: "pods" (of the core group), "deployments.apps" (in
+// the group's preferred version), "deployments.v1.apps" or "apps/v1/deployments".
+func (d *Discovery) Resolve(ctx context.Context, s string) (schema.GroupVersionResource, error) {
+	gvr, err := d.named(ctx, s)
+	if err != nil {
+		return schema.GroupVersionResource{}, fmt.Errorf("resolve %q: %w", s, err)
+	}
+	info, ok := d.Lookup(ctx, gvr)
+	switch {
+	case !ok:
+		err = d.WhyNot(ctx, gvr)
+	case !info.Watchable:
+		err = errors.New("cannot be listed and watched")
+	default:
+		return gvr, nil
+	}
+	return schema.GroupVersionResource{}, fmt.Errorf("resolve %q: %s: %w", s, gvr.GroupVersion(), err)
+}
+
+// named reads the spellings of resolve.
+func (d *Discovery) named(ctx context.Context, s string) (gvr schema.GroupVersionResource, err error) {
+	if parts := strings.Split(s, "/"); len(parts) > 1 {
+		switch len(parts) {
+		case 2:
+			gvr.Version, gvr.Resource = parts[0], parts[1]
+		case 3:
+			gvr.Group, gvr.Version, gvr.Resource = parts[0], parts[1], parts[2]
+		}
+	} else if resource, group, dotted := strings.Cut(s, "."); !dotted {
+		gvr.Version, gvr.Resource = "v1", resource
+	} else {
+		gvr.Resource = resource
+		gvr.Group = group
+		if gvr.Version, err = d.preferredVersion(ctx, group, resource); errors.Is(err, ErrNotFound) {
+			if version, group, dotted := strings.Cut(group, "."); dotted && APIVersion(version) {
+				gvr.Group, gvr.Version, err = group, version, nil
+			}
+		}
+	}
+	if err == nil && (gvr.Version == "" || gvr.Resource == "" || !request.APIName(gvr.Group) || !request.APIName(gvr.Version) || !request.APIName(gvr.Resource)) {
+		err = errors.New("want RESOURCE, RESOURCE.GROUP, RESOURCE.VERSION.GROUP or GROUP/VERSION/RESOURCE")
+	}
+	return gvr, err
+}
+
+// APIVersion reports whether s looks like "v1" or "v2beta1", and not like a part
+// of a group's name.
+func APIVersion(s string) bool {
+	return len(s) >= 2 && s[0] == 'v' && '1' <= s[1] && s[1] <= '9'
+}
+
+// preferredVersion returns the version in which a group prefers to serve a
+// resource.
+func (d *Discovery) preferredVersion(ctx context.Context, group, resource string) (string, error) {
+	if !request.APIName(group) {
+		return "", ErrNotFound
+	}
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
+	defer cancel()
+	var g metav1.APIGroup
+	if err := d.get(ctx, "/apis/"+group, &g); err != nil {
+		return "", err
+	}
+	versions := []string{g.PreferredVersion.Version}
+	for _, v := range g.Versions {
+		versions = append(versions, v.Version)
+	}
+	for _, version := range versions {
+		if _, ok := d.Lookup(ctx, schema.GroupVersionResource{Group: group, Version: version, Resource: resource}); ok {
+			return version, nil
+		}
+	}
+	return "", fmt.Errorf("%s has no resource %s: %w", group, resource, ErrNotFound)
+}
+
+// WhyNot returns the reason why lookup has just reported false.
+func (d *Discovery) WhyNot(ctx context.Context, gvr schema.GroupVersionResource) error {
+	if err := d.refresh(ctx, gvr.GroupVersion()); err != nil {
+		return err
+	}
+	return ErrNotFound
+}
+
+// Hold keeps whoever looks at what is known of APIs waiting until release is called. It is for tests.
+func (d *Discovery) Hold() (release func()) {
+	d.mu.Lock()
+	d.served.mu.Lock()
+	return func() {
+		d.served.mu.Unlock()
+		d.mu.Unlock()
+	}
+}

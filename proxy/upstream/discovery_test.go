@@ -1,0 +1,260 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// fakeAPI is a kube-apiserver's discovery.
+type fakeAPI map[string]string
+
+func (api fakeAPI) answer(id auth.Identity, path string, _ []byte) (int, string, error) {
+	if id.Kind != auth.KindOwn {
+		return 403, "", nil
+	}
+	switch text := api[path]; text {
+	case "":
+		if path == "/apis" {
+			return 200, api.groups(), nil
+		}
+		return 404, "404 page not found\n", nil
+	case "down":
+		return 0, "", errors.New("connection refused")
+	case "503":
+		return 503, "", nil
+	default:
+		return 200, text, nil
+	}
+}
+
+// groups is the list of the API groups, unless api has one of its own.
+func (api fakeAPI) groups() string {
+	var groups []string
+	for path := range api {
+		if parts := strings.Split(path, "/"); len(parts) == 4 {
+			groups = append(groups, fmt.Sprintf(`{"name":%q,"versions":[{"version":%q}]}`, parts[2], parts[3]))
+		}
+	}
+	return `{"kind":"APIGroupList","groups":[` + strings.Join(groups, ",") + `]}`
+}
+
+func resourceList(resources ...string) string {
+	for i, r := range resources {
+		name, kind, _ := strings.Cut(r, " ")
+		resources[i] = fmt.Sprintf(`{"name":%q,"kind":%q,"namespaced":true,"verbs":["get","list","watch"]}`, name, kind)
+	}
+	return `{"kind":"APIResourceList","apiVersion":"v1","resources":[` + strings.Join(resources, ",") + `]}`
+}
+
+func newTestDiscovery(t *testing.T, api fakeAPI) (*Discovery, *proxytest.FakeUpstream[auth.Identity], *bytes.Buffer) {
+	up := &proxytest.FakeUpstream[auth.Identity]{Answer: api.answer}
+	var log bytes.Buffer
+	return NewDiscovery(up, slog.New(slog.NewTextHandler(&log, nil))), up, &log
+}
+
+var (
+	pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	foos = schema.GroupVersionResource{Group: "ex.io", Version: "v1", Resource: "foos"}
+)
+
+func TestDiscoveryLookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, up, _ := newTestDiscovery(t, fakeAPI{
+			"/api/v1": `{"kind":"APIResourceList","resources":[
+				{"name":"pods","kind":"Pod","namespaced":true,"verbs":["create","get","list","watch"]},
+				{"name":"pods/status","kind":"Pod","namespaced":true,"verbs":["get","list","watch"]},
+				{"name":"nodes","kind":"Node","namespaced":false,"verbs":["list","watch"]},
+				{"name":"componentstatuses","kind":"ComponentStatus","verbs":["get","list"]}]}`,
+			"/apis/ex.io/v1": resourceList("foos Foo"),
+		})
+		f := func(gvr schema.GroupVersionResource, want ResourceInfo, wantOK bool) {
+			t.Helper()
+			if got, ok := d.Lookup(t.Context(), gvr); got != want || ok != wantOK {
+				t.Errorf("%v: got %+v %v, want %+v %v", gvr, got, ok, want, wantOK)
+			}
+		}
+		core := schema.GroupVersion{Version: "v1"}
+		f(pods, ResourceInfo{pods, "Pod", true, true, nil}, true)
+		f(foos, ResourceInfo{foos, "Foo", true, true, nil}, true)
+		f(core.WithResource("nodes"), ResourceInfo{core.WithResource("nodes"), "Node", false, true, nil}, true)
+		f(core.WithResource("componentstatuses"), ResourceInfo{core.WithResource("componentstatuses"), "ComponentStatus", false, false, nil}, true)
+		f(core.WithResource("pods/status"), ResourceInfo{}, false)
+		f(core.WithResource("nosuch"), ResourceInfo{}, false)
+		if got := up.Count(); got != 3 { // of which one for the groups
+			t.Errorf("requests: got %d, want 3", got)
+		}
+		time.Sleep(DiscoveryTTL)
+		f(pods, ResourceInfo{pods, "Pod", true, true, nil}, true)
+		if got := up.Count(); got != 4 {
+			t.Errorf("requests after discoveryTTL: got %d, want 4", got)
+		}
+	})
+}
+
+func TestDiscoveryNoticesNewResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeAPI{}
+		d, up, _ := newTestDiscovery(t, api)
+		for range 100 {
+			if _, ok := d.Lookup(t.Context(), foos); ok {
+				t.Fatal("found before it exists")
+			}
+		}
+		api["/apis/ex.io/v1"] = resourceList("bars Bar")
+		time.Sleep(missTTL)
+		for range 100 {
+			if _, ok := d.Lookup(t.Context(), foos); ok {
+				t.Fatal("found before it exists")
+			}
+		}
+		api["/apis/ex.io/v1"] = resourceList("bars Bar", "foos Foo")
+		time.Sleep(missTTL)
+		if _, ok := d.Lookup(t.Context(), foos); !ok {
+			t.Error("not found after it exists")
+		}
+		if got := up.Count(); got != 4 { // of which two for the groups
+			t.Errorf("requests: got %d, want 4", got)
+		}
+
+		// Gone again: noticed when somebody says so.
+		delete(api, "/apis/ex.io/v1")
+		if _, ok := d.Lookup(t.Context(), foos); !ok {
+			t.Error("not found while it is believed")
+		}
+		d.Forget(foos.GroupVersion())
+		if _, ok := d.Lookup(t.Context(), foos); ok {
+			t.Error("found after forget")
+		}
+	})
+}
+
+func TestDiscoveryCoalesces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, up, _ := newTestDiscovery(t, fakeAPI{"/api/v1": resourceList("pods Pod")})
+		up.Delay = time.Second
+		var callers sync.WaitGroup
+		for i := range 50 {
+			callers.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if i == 0 { // the first one leaves
+					cancel()
+				}
+				if _, ok := d.Lookup(ctx, pods); ok == (i == 0) {
+					t.Errorf("caller %d: got %v", i, ok)
+				}
+			})
+		}
+		callers.Wait()
+		if got := up.Count(); got > 2 { // two if the first one was alone when it left
+			t.Errorf("requests: got %d", got)
+		}
+	})
+}
+
+// Somebody who asks for ever new group versions costs a bounded memory.
+func TestDiscoveryBoundsMisses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _, _ := newTestDiscovery(t, fakeAPI{"/api/v1": resourceList("pods Pod")})
+		d.Lookup(t.Context(), pods)
+		for i := range 10 * maxUnknownVersions {
+			d.Lookup(t.Context(), schema.GroupVersionResource{Group: fmt.Sprintf("g%d", i), Version: "v1", Resource: "x"})
+			if i%1000 == 0 {
+				time.Sleep(missTTL)
+			}
+		}
+		if got := len(d.versions); got > maxUnknownVersions+1 {
+			t.Errorf("got %d group versions", got)
+		}
+		if _, ok := d.Lookup(t.Context(), pods); !ok {
+			t.Error("pods are forgotten")
+		}
+	})
+}
+
+func TestDiscoveryFailing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeAPI{"/apis/ex.io/v1": resourceList("foos Foo")}
+		d, up, log := newTestDiscovery(t, api)
+		good := api["/apis/ex.io/v1"]
+		d.Lookup(t.Context(), foos)
+		for _, bad := range []string{"down", "503", "{", `{"kind":"Status"}`, "null"} {
+			api["/apis/ex.io/v1"] = bad
+			time.Sleep(DiscoveryTTL)
+			if _, ok := d.Lookup(t.Context(), foos); !ok {
+				t.Errorf("%s: a known resource is gone", bad)
+			}
+			if _, ok := d.Lookup(t.Context(), foos.GroupVersion().WithResource("bars")); ok {
+				t.Errorf("%s: an unknown resource exists", bad)
+			}
+		}
+		before := up.Count()
+		for range 100 {
+			d.Lookup(t.Context(), foos)
+		}
+		if got := up.Count(); got != before {
+			t.Errorf("asked %d more times at once", got-before)
+		}
+		api["/apis/ex.io/v1"] = good
+		time.Sleep(discoveryRetry)
+		d.Lookup(t.Context(), foos)
+		if got := strings.Count(log.String(), "\n"); got != 2 {
+			t.Errorf("got %d log lines, want 2:\n%s", got, log)
+		}
+	})
+}
+
+func TestDiscoveryResolve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _, _ := newTestDiscovery(t, fakeAPI{
+			"/api/v1":              resourceList("pods Pod"),
+			"/apis/apps":           `{"kind":"APIGroup","name":"apps","versions":[{"version":"v2"},{"version":"v1"}],"preferredVersion":{"version":"v2"}}`,
+			"/apis/apps/v1":        resourceList("deployments Deployment", "old Old"),
+			"/apis/apps/v2":        resourceList("deployments Deployment"),
+			"/apis/ex.io":          `{"kind":"APIGroup","versions":[{"version":"v1"}],"preferredVersion":{"version":"v1"}}`,
+			"/apis/ex.io/v1":       `{"kind":"APIResourceList","resources":[{"name":"foos","kind":"Foo","verbs":["list"]}]}`,
+			"/apis/broken.io/v1":   "503",
+			"/apis/unreachable.io": "down",
+		})
+		f := func(s, want string) {
+			t.Helper()
+			gvr, err := d.Resolve(t.Context(), s)
+			got := fmt.Sprintf("%s/%s/%s", gvr.Group, gvr.Version, gvr.Resource)
+			if err != nil {
+				got = err.Error()
+			}
+			if got != want {
+				t.Errorf("%q: got %s, want %s", s, got, want)
+			}
+		}
+		const usage = "want RESOURCE, RESOURCE.GROUP, RESOURCE.VERSION.GROUP or GROUP/VERSION/RESOURCE"
+		f("pods", "/v1/pods")
+		f("v1/pods", "/v1/pods")
+		f("deployments.apps", "apps/v2/deployments")
+		f("deployments.v1.apps", "apps/v1/deployments")
+		f("apps/v1/deployments", "apps/v1/deployments")
+		f("old.apps", "apps/v1/old")
+		f("nosuch", `resolve "nosuch": v1: not found`)
+		f("nosuch.apps", `resolve "nosuch.apps": apps has no resource nosuch: not found`)
+		f("x.nosuch.io", `resolve "x.nosuch.io": get /apis/nosuch.io: not found`)
+		f("foos.ex.io", `resolve "foos.ex.io": ex.io/v1: cannot be listed and watched`)
+		f("broken.io/v1/x", `resolve "broken.io/v1/x": broken.io/v1: get /apis/broken.io/v1: Service Unavailable`)
+		f("x.unreachable.io", `resolve "x.unreachable.io": connection refused`)
+		for _, s := range []string{"", "/", "a/b/c/d", "/pods", "v1/", "a/../b", "Pods"} {
+			f(s, fmt.Sprintf("resolve %q: %s", s, usage))
+		}
+	})
+}

@@ -1,0 +1,193 @@
+package upstream
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// kindFields are the field selectors that one kind has besides metadata.name.
+type kindFields struct {
+	selectable []framing.Field
+	namespace  bool              // metadata.namespace is one of them
+	alias      map[string]string // old labels and what they are called now
+}
+
+// defaultFields are those of every kind that is not in builtinFields: most
+// built-in kinds, and custom resources, which have those of their definition
+// besides.
+var defaultFields = kindFields{namespace: true}
+
+// builtinFields lists the kinds with field selectors of their own, as of
+// Kubernetes 1.36: which labels there are is said in k8s.io/kubernetes
+// pkg/apis/*/v*/conversion.go, what they select by in the strategy.go or
+// storage.go of pkg/registry/*/*. The numbers are those of the generated.proto
+// of each version in k8s.io/api, where they never change.
+var builtinFields = map[schema.GroupVersionKind]kindFields{
+	coreKind("Pod"): {
+		namespace: true,
+		alias:     map[string]string{"spec.host": "spec.nodeName"},
+		selectable: []framing.Field{
+			plainField("spec.nodeName", 2, 10),
+			plainField("spec.restartPolicy", 2, 3),
+			plainField("spec.schedulerName", 2, 19),
+			plainField("spec.serviceAccountName", 2, 8),
+			fieldAt("spec.hostNetwork", "false", at("spec.hostNetwork", 2, 11)),
+			plainField("status.phase", 3, 1),
+			plainField("status.podIP", 3, 6), // always the first of status.podIPs
+			{Label: "status.podIPs"},         // accepted, and never filled
+			plainField("status.nominatedNodeName", 3, 11),
+		},
+	},
+	coreKind("Node"): {selectable: []framing.Field{
+		fieldAt("spec.unschedulable", "false", at("spec.unschedulable", 2, 4)),
+	}},
+	coreKind("Namespace"): {selectable: []framing.Field{plainField("status.phase", 3, 1)}},
+	coreKind("ReplicationController"): {
+		namespace:  true,
+		selectable: []framing.Field{fieldAt("status.replicas", "0", at("status.replicas", 3, 1))},
+	},
+	coreKind("Secret"): {namespace: true, selectable: []framing.Field{plainField("type", 3)}},
+	coreKind("Service"): {namespace: true, selectable: []framing.Field{
+		plainField("spec.clusterIP", 2, 3),
+		plainField("spec.type", 2, 4),
+	}},
+	coreKind("Event"): {namespace: true, selectable: append(objectReferenceFields("involvedObject", 2),
+		plainField("reason", 3),
+		plainField("type", 9),
+		plainField("reportingComponent", 14),
+		fieldAt("source", "", at("source.component", 5, 1), at("reportingComponent", 14)),
+	)},
+	{Group: "events.k8s.io", Version: "v1", Kind: "Event"}: {namespace: true, selectable: append(objectReferenceFields("regarding", 8),
+		plainField("reason", 7),
+		plainField("type", 11),
+		plainField("reportingController", 4),
+	)},
+	{Group: "batch", Version: "v1", Kind: "Job"}: {
+		namespace:  true,
+		selectable: []framing.Field{fieldAt("status.successful", "0", at("status.succeeded", 3, 5))},
+	},
+	{Group: "certificates.k8s.io", Version: "v1", Kind: "CertificateSigningRequest"}: {selectable: []framing.Field{
+		plainField("spec.signerName", 2, 7),
+	}},
+	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "ClusterTrustBundle"}: trustBundleFields,
+	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "ClusterTrustBundle"}:  trustBundleFields,
+
+	// Namespaced, and yet it has no metadata.namespace.
+	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "PodCertificateRequest"}: podCertificateFields,
+	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "PodCertificateRequest"}:  podCertificateFields,
+
+	{Group: "resource.k8s.io", Version: "v1", Kind: "ResourceSlice"}:      resourceSliceFields,
+	{Group: "resource.k8s.io", Version: "v1beta1", Kind: "ResourceSlice"}: resourceSliceFields,
+	{Group: "resource.k8s.io", Version: "v1beta2", Kind: "ResourceSlice"}: resourceSliceFields,
+}
+
+var (
+	trustBundleFields    = kindFields{selectable: []framing.Field{plainField("spec.signerName", 2, 1)}}
+	podCertificateFields = kindFields{selectable: []framing.Field{
+		plainField("spec.signerName", 2, 1),
+		plainField("spec.podName", 2, 2),
+		plainField("spec.nodeName", 2, 6),
+	}}
+	resourceSliceFields = kindFields{selectable: []framing.Field{
+		plainField("spec.nodeName", 2, 3),
+		plainField("spec.driver", 2, 1),
+	}}
+)
+
+func coreKind(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Version: "v1", Kind: kind}
+}
+
+// place is where a value stands in an object: by the names of JSON, and by the
+// field numbers of protobuf.
+type place struct {
+	path    []string
+	numbers []int32
+}
+
+func at(path string, numbers ...int32) place { return place{strings.Split(path, "."), numbers} }
+
+func fieldAt(label, value string, places ...place) framing.Field {
+	f := framing.Field{Label: label, Default: value}
+	for _, p := range places {
+		f.Paths = append(f.Paths, p.path)
+		f.Numbers = append(f.Numbers, p.numbers)
+	}
+	return f
+}
+
+// plainField is the field whose label is its path.
+func plainField(path string, numbers ...int32) framing.Field {
+	return fieldAt(path, "", at(path, numbers...))
+}
+
+// objectReferenceFields are the fields of an event about the object that it is
+// about, which stands at field number.
+func objectReferenceFields(name string, number int32) []framing.Field {
+	return []framing.Field{
+		plainField(name+".kind", number, 1),
+		plainField(name+".namespace", number, 2),
+		plainField(name+".name", number, 3),
+		plainField(name+".uid", number, 4),
+		plainField(name+".apiVersion", number, 5),
+		plainField(name+".resourceVersion", number, 6),
+		plainField(name+".fieldPath", number, 7),
+	}
+}
+
+func fieldsOf(info ResourceInfo) kindFields {
+	kf, ok := builtinFields[info.GVR.GroupVersion().WithKind(info.Kind)]
+	if !ok {
+		kf = defaultFields
+		kf.selectable = info.Definition.fields(info.GVR.Version)
+	}
+	// Cluster-scoped built-in kinds either refuse metadata.namespace or let it
+	// select nothing, custom ones refuse it: nothing to serve either way.
+	kf.namespace = kf.namespace && info.Namespaced
+	return kf
+}
+
+// SelectableFields returns the fields that a resource's objects can be selected
+// by, besides metadata.name and metadata.namespace. The result is shared and
+// must not be changed.
+func SelectableFields(info ResourceInfo) []framing.Field {
+	return fieldsOf(info).selectable
+}
+
+// FieldSelector returns sel with labels as selectableFields spells them. It
+// reports false if the resource has no such field, or none that we know of: then
+// kube-apiserver has the answer.
+func FieldSelector(info ResourceInfo, sel fields.Selector) (fields.Selector, bool) {
+	if sel.Empty() {
+		return sel, true
+	}
+	kf := fieldsOf(info)
+	sel, err := sel.Transform(func(label, value string) (string, string, error) {
+		label, ok := kf.canonical(label)
+		if !ok {
+			return "", "", fmt.Errorf("field label not supported: %s", label)
+		}
+		return label, value, nil
+	})
+	return sel, err == nil
+}
+
+func (kf kindFields) canonical(label string) (string, bool) {
+	if now, ok := kf.alias[label]; ok {
+		label = now
+	}
+	switch label {
+	case metav1.ObjectNameField:
+		return label, true
+	case "metadata.namespace":
+		return label, kf.namespace
+	}
+	return label, slices.ContainsFunc(kf.selectable, func(f framing.Field) bool { return f.Label == label })
+}

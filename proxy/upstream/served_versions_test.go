@@ -1,0 +1,66 @@
+package upstream
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func unknown(i int) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: fmt.Sprintf("g%d.example", i), Version: "v1", Resource: "things"}
+}
+
+// Group versions that do not exist cost one request every missTTL, however many are asked for, and
+// a new one is noticed that soon.
+func TestUnknownGroupsShareOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeAPI{"/api/v1": resourceList("pods Pod")}
+		d, up, _ := newTestDiscovery(t, api)
+		up.Delay = 100 * time.Millisecond
+		for round := 1; round <= 3; round++ {
+			var clients sync.WaitGroup
+			for i := range 200 {
+				clients.Go(func() {
+					if _, ok := d.Lookup(t.Context(), unknown(i)); ok {
+						t.Errorf("%v is found", unknown(i))
+					}
+				})
+			}
+			clients.Wait()
+			if got := up.Count(); got != round {
+				t.Errorf("round %d: %d requests, want one each", round, got)
+			}
+			time.Sleep(missTTL)
+		}
+		api["/apis/g7.example/v1"] = resourceList("things Thing")
+		if _, ok := d.Lookup(t.Context(), unknown(7)); !ok {
+			t.Error("a new group is not found")
+		}
+	})
+}
+
+// Where kube-apiserver does not list its groups, a few are asked for without.
+func TestUnknownGroupsWithoutList(t *testing.T) {
+	for _, list := range []string{"503", "down", "null", `{"kind":"Status"}`} {
+		synctest.Test(t, func(t *testing.T) {
+			d, up, _ := newTestDiscovery(t, fakeAPI{"/apis": list, "/apis/ex.io/v1": resourceList("foos Foo")})
+			if _, ok := d.Lookup(t.Context(), foos); !ok {
+				t.Errorf("%s: a group that exists is not found", list)
+			}
+			for i := range 200 {
+				d.Lookup(t.Context(), unknown(i))
+			}
+			if got := up.Count(); got != 1+mostGuesses {
+				t.Errorf("%s: %d requests, want %d", list, got, 1+mostGuesses)
+			}
+			time.Sleep(DiscoveryTTL)
+			if _, ok := d.Lookup(t.Context(), foos); !ok {
+				t.Errorf("%s: a known group is no longer found", list)
+			}
+		})
+	}
+}

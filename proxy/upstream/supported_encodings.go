@@ -1,0 +1,131 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// SupportedEncodings knows in which representations kube-apiserver serves each resource. Built-in resources have protobuf,
+// custom resources do not, CBOR needs a feature gate, and aggregated servers differ. It asks once for each resource and
+// representation that discovery knows. Its methods may be called from any goroutine.
+type SupportedEncodings struct {
+	upstream auth.Doer
+	calls    auth.Coalescer[resourceEncoding, error]
+	asking   chan struct{} // holds one for each request under way; never closed
+
+	mu    sync.Mutex
+	known map[resourceEncoding]encodingSupport
+}
+
+const (
+	// encodingQueriesAtOnce bounds the requests under way, as discoveriesAtOnce does.
+	encodingQueriesAtOnce = 8
+	// maxSupportedEncodings bounds what is remembered. A cluster has a few hundred resources, each in a few representations.
+	maxSupportedEncodings = 4096
+)
+
+func NewSupportedEncodings(upstream auth.Doer) *SupportedEncodings {
+	return &SupportedEncodings{upstream: upstream, asking: make(chan struct{}, encodingQueriesAtOnce), known: make(map[resourceEncoding]encodingSupport)}
+}
+
+// resourceEncoding is a resource in a representation.
+type resourceEncoding struct {
+	gvr schema.GroupVersionResource
+	request.Representation
+}
+
+// encodingSupport says whether kube-apiserver serves a resource in a representation.
+type encodingSupport struct {
+	supported bool
+	expires   time.Time
+}
+
+// Choose returns the first of clauses that kube-apiserver serves of a resource. ok is false if it serves none, and if that
+// can't be told before ctx ends.
+func (s *SupportedEncodings) Choose(ctx context.Context, gvr schema.GroupVersionResource, clauses []request.Clause) (c request.Clause, ok bool) {
+	for _, c := range clauses {
+		if c.EveryKind() {
+			return c, true
+		}
+		supported, err := s.has(ctx, resourceEncoding{gvr, c.Representation})
+		if err != nil {
+			return request.Clause{}, false
+		}
+		if supported {
+			return c, true
+		}
+	}
+	return request.Clause{}, false
+}
+
+func (s *SupportedEncodings) has(ctx context.Context, key resourceEncoding) (bool, error) {
+	if k, ok := s.lookup(key); ok {
+		return k.supported, nil
+	}
+	err, ok := s.calls.Do(ctx, key, discoveryTimeout, func(ctx context.Context) error { return s.ask(ctx, key) })
+	if !ok {
+		return false, cmp.Or(ctx.Err(), request.ErrPanicked)
+	}
+	k, _ := s.lookup(key)
+	return k.supported, err
+}
+
+func (s *SupportedEncodings) lookup(key resourceEncoding) (encodingSupport, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, ok := s.known[key]
+	return k, ok && time.Now().Before(k.expires)
+}
+
+// ask requests an empty list and remembers whether there is one.
+func (s *SupportedEncodings) ask(ctx context.Context, key resourceEncoding) error {
+	select {
+	case s.asking <- struct{}{}:
+		defer func() { <-s.asking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	resp, err := GetOwn(ctx, s.upstream, CollectionPath(key.gvr), Query("resourceVersion", "0", "fieldSelector", MatchesNothing), key.Accept(true))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // for the connection to be used again
+	supported := resp.StatusCode == http.StatusOK && strings.HasPrefix(resp.Header.Get("Content-Type"), key.MediaType())
+	if !supported && resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotAcceptable {
+		return fmt.Errorf("list %s in %s: %s", key.gvr, key.Representation, resp.Status)
+	}
+	s.remember(key, supported)
+	return nil
+}
+
+func (s *SupportedEncodings) remember(key resourceEncoding, supported bool) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= maxSupportedEncodings {
+		maps.DeleteFunc(s.known, func(_ resourceEncoding, k encodingSupport) bool { return !now.Before(k.expires) })
+	}
+	if len(s.known) >= maxSupportedEncodings {
+		clear(s.known) // to be asked for again
+	}
+	s.known[key] = encodingSupport{supported: supported, expires: now.Add(DiscoveryTTL)}
+}
+
+// Hold keeps whoever looks at what is known of encodings waiting until release is called. It is for tests.
+func (s *SupportedEncodings) Hold() (release func()) {
+	s.mu.Lock()
+	return s.mu.Unlock
+}

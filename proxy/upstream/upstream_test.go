@@ -1,0 +1,123 @@
+package upstream
+
+import (
+	"bytes"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/watchfan/watchfan/proxy/auth"
+)
+
+// goawayServer answers as kube-apiserver does: a bad token with 401, an anonymous request with 403. It ends the connection
+// after both. It notes the connection of each request.
+type goawayServer struct {
+	*httptest.Server
+
+	mu   sync.Mutex
+	came map[string]string // by the request's path: the connection
+}
+
+func newGoawayServer(t *testing.T) *goawayServer {
+	s := &goawayServer{came: make(map[string]string)}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.came[r.URL.Path] = fmt.Sprint(r.RemoteAddr, " HTTP/", r.ProtoMajor)
+		s.mu.Unlock()
+		switch {
+		case r.FormValue("timeout") == "wrong": // as WithRequestDeadline, which looks before anybody is authenticated
+			w.WriteHeader(http.StatusBadRequest)
+		case r.Header.Get("Authorization") == "Bearer good":
+			_, _ = io.Copy(io.Discard, r.Body)
+		case r.Header.Get("Authorization") == "Bearer powerless":
+			w.WriteHeader(http.StatusForbidden)
+		case r.Header.Get("Authorization") == "":
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// connection sends a request and returns over which connection it came, and the code of the answer.
+func (s *goawayServer) connection(t *testing.T, u *Upstream, id auth.Identity, path string, body int) (string, int) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, u.URL(path, "").String(), bytes.NewReader(make([]byte, body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path == "/wrong" {
+		req.URL.RawQuery = "timeout=wrong"
+	}
+	resp, err := u.DoAs(id, req)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.came[path], resp.StatusCode
+}
+
+// TestStrangersConnections: strangers never share an HTTP/2 connection with a known token or with ourselves, and a stranger's long body
+// has its connection for itself.
+func TestStrangersConnections(t *testing.T) {
+	s := newGoawayServer(t)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	u, err := NewUpstream(&rest.Config{Host: s.URL, BearerToken: "good", TLSClientConfig: rest.TLSClientConfig{CAData: ca, NextProtos: []string{"h2", "http/1.1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.CloseIdleConnections()
+	const long = MaxKeptBody + 1
+	strangers := make(map[string]string)
+	stranger := func(id auth.Identity, path string, body, want int) {
+		t.Helper()
+		conn, code := s.connection(t, u, id, path, body)
+		if code != want {
+			t.Errorf("%s: %d, want %d", path, code, want)
+		}
+		strangers[conn] = path
+	}
+	apart := func(id auth.Identity, path string, body int) {
+		t.Helper()
+		conn, code := s.connection(t, u, id, path, body)
+		if other := strangers[conn]; other != "" {
+			t.Errorf("%s (%d) came over the connection of %s: %s", path, code, other, conn)
+		}
+	}
+	stranger(bringing("bad"), "/bad", 0, 401)
+	stranger(auth.Identity{}, "/anonymous", 0, 403)
+	apart(bringing("good"), "/first, long", long)
+	stranger(bringing("powerless"), "/powerless", 0, 403)
+	stranger(bringing("bad"), "/bad, long", long, 401)
+	stranger(bringing("bad"), "/wrong", 0, 400)
+	apart(bringing("good"), "/second, long", long)
+	stranger(bringing("bad"), "/bad again", 0, 401)
+	apart(bringing("powerless"), "/known to be powerless", 0)
+	apart(auth.Identity{Kind: auth.KindOwn}, "/own", long)
+	stranger(auth.Identity{}, "/anonymous again", 0, 403)
+	apart(bringing("good"), "/third", 0)
+
+	good, _ := s.connection(t, u, bringing("good"), "/good", 0)
+	powerless, _ := s.connection(t, u, bringing("powerless"), "/powerless again", 0)
+	if good != powerless {
+		t.Errorf("known tokens do not share a connection: %s and %s", good, powerless)
+	}
+}
+
+// bringing is the identity of a client with a token.
+func bringing(token string) auth.Identity { return auth.Identity{Kind: auth.KindToken, Token: token} }

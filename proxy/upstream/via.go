@@ -1,0 +1,50 @@
+package upstream
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// via is how our requests upstream name us among the proxies that they came through, "watchfan-" and what no other watchfan has (RFC 9110,
+// section 7.6.3). A request that names us already has come back: our upstream is this watchfan, or another whose upstream is this
+// one. It would go around for ever, so it is refused.
+//
+// What a lane asks for its clients names none of them, so in a cycle of several watchfans it is seen to come back only where a lane waits for
+// the next one's: the last of them passes its request through, and that is refused. The upstream check is passed through all the way, and so tells
+// us within its interval.
+//
+// Responses are not marked: they are kube-apiserver's, to the byte.
+type via string
+
+func newVia() via { return via(request.ViaPrefix + strings.ToLower(rand.Text())) }
+
+// mark adds us to a request.
+func (v via) mark(h http.Header) {
+	h["Via"] = []string{strings.Join(append(h["Via"], "1.1 "+string(v)), ", ")}
+}
+
+// Marked reports whether a request has come through us.
+func (v via) Marked(ctx *fasthttp.RequestCtx) bool {
+	for _, proxies := range ctx.Request.Header.PeekAll("Via") {
+		if bytes.Contains(proxies, []byte(v)) {
+			return true
+		}
+	}
+	return false
+}
+
+var ErrLoop = errors.New("requests come back to this watchfan: its upstream is itself, or another watchfan whose upstream it is; " +
+	"name kube-apiserver's own address in the kubeconfig of one of them")
+
+func LoopDetected() *metav1.Status {
+	return apistatus.Failure(http.StatusLoopDetected, metav1.StatusReasonUnknown, ErrLoop.Error())
+}

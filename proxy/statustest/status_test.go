@@ -241,6 +241,7 @@ func testKeyboard(t *testing.T, v *visit) {
 	for _, column := range []string{"Filters", "Objects", "Size", "Events/s", "Last heard", "Relists"} {
 		press(kb.Tab, column)
 	}
+	press(kb.Tab, "apiservices") // which has no clients
 	press(kb.Tab, "pods")
 	press(kb.Enter, "pods")
 	press(kb.Tab, "Watchers of v1/pods")

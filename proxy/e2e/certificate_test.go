@@ -376,7 +376,7 @@ func TestCertificates(t *testing.T) {
 		})
 	})
 
-	t.Run("rights", func(t *testing.T) { // those that proxy/doc.go asks for, on top of reading, are needed and enough
+	t.Run("rights", func(t *testing.T) { // those that proxy/auth/doc.go asks for, on top of reading, are needed and enough
 		least := *s
 		p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), s.cluster.Ready.Kubeconfigs["reader"], s.flags...)
 		if err != nil {

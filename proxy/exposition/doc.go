@@ -5,9 +5,10 @@
 //	var memorySheds = metrics.NewCounter(exposition.Describe("counter", "watchfan_memory_sheds_total",
 //		"Lanes without clients stopped because memory was short."))
 //
-// The library that counts, github.com/VictoriaMetrics/metrics, knows no help texts. Describe keeps them,
-// and [Write] puts each above the series of its metric. Package fanout cannot use this package, so it
-// keeps its own descriptions in [fanout.Metrics], which are included here.
+// The library that counts, github.com/VictoriaMetrics/metrics, knows no help texts. Describe keeps
+// them, and [Write] puts each above the series of its metric. Package fanout cannot use this
+// package, so it keeps its own descriptions in [fanout.Metrics], which are included here.
 //
-// deploy/METRICS.md is the table of all that is described; a test in deploy/deploytest compares the two.
+// deploy/METRICS.md is the table of all that is described; a test in deploy/deploytest compares the
+// two.
 package exposition

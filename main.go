@@ -1,4 +1,5 @@
-// Command watchfan is a Kubernetes watch fan-out proxy: it watches each resource once, however many clients watch it through it.
+// Command watchfan is a Kubernetes watch fan-out proxy: it watches each resource once, however many
+// clients watch it through it.
 package main
 
 import (
@@ -32,7 +33,8 @@ Usage:
   watchfan help [COMMAND|GROUP of flags]  print this, or a part of it
 `
 
-// commands are what the first argument can name. Each takes the other arguments and returns the exit code.
+// commands are what the first argument can name. Each takes the other arguments and returns the
+// exit code.
 var commands map[string]func(args []string) int
 
 func init() { // help reads the map
@@ -47,7 +49,8 @@ func init() { // help reads the map
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// run returns the exit code: 0 after a clean stop, 1 when serving was impossible, 2 for wrong flags.
+// run returns the exit code: 0 after a clean stop, 1 when serving was impossible, 2 for wrong
+// flags.
 func run(args []string) int {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return serve(args)

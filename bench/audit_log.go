@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// An auditLog is what kube-apiserver says of the lists and watches of one resource that have reached it.
+// An auditLog is what kube-apiserver says of the lists and watches of one resource that have
+// reached it.
 type auditLog struct {
 	policy, path string
 	clients      string // their User-Agent, which tells their requests, passed through, from watchfan's own

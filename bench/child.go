@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// A child is a server started for a session. It ends with this program, however that ends: the kernel sends it SIGTERM
-// when its parent thread dies. A Ctrl-C at the terminal does not reach it directly.
+// A child is a server started for a session. It ends with this program, however that ends: the
+// kernel sends it SIGTERM when its parent thread dies. A Ctrl-C at the terminal does not reach it
+// directly.
 type child struct {
 	name string
 	cmd  *exec.Cmd
@@ -64,7 +65,8 @@ func startChildAt(p priority, dir, name string, stdin *os.File, path string, arg
 	return c, nil
 }
 
-// startHelper runs a command of this program, the first of args. It is told by orders what to do, and ends when they are closed.
+// startHelper runs a command of this program, the first of args. It is told by orders what to do,
+// and ends when they are closed.
 func startHelper(p priority, dir string, args ...string) (c *child, orders *os.File, err error) {
 	program, err := os.Executable()
 	if err != nil {

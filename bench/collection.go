@@ -8,12 +8,13 @@ import (
 	"strings"
 )
 
-// A collection is what the writer updates and the watchers watch: the ConfigMaps of one namespace, where object o
-// carries the labels group=g<o mod 10> and app=bench, or all pods (list_pods.go), of which pod o runs on a node of its own and
-// gets a new status.
+// A collection is what the writer updates and the watchers watch: the ConfigMaps of one namespace,
+// where object o carries the labels group=g<o mod 10> and app=bench, or all pods (list_pods.go), of
+// which pod o runs on a node of its own and gets a new status.
 //
-// Writes are numbered so that a watcher can tell from one number which object it saw and whether it missed something:
-// the n-th write of object o (its creation is the 0th) has number n × objects + o.
+// Writes are numbered so that a watcher can tell from one number which object it saw and whether it
+// missed something: the n-th write of object o (its creation is the 0th) has number n × objects +
+// o.
 type collection struct {
 	namespace string // "" for pods
 	objects   int
@@ -45,7 +46,8 @@ func (c *collection) name(object int) string { return fmt.Sprintf("object-%04d",
 // node is where pod o runs.
 func (c *collection) node(o int) string { return fmt.Sprintf("node-%05d", o) }
 
-// body returns object o as write number seq leaves it. Its length is the same for all numbers of ten digits or fewer.
+// body returns object o as write number seq leaves it. Its length is the same for all numbers of
+// ten digits or fewer.
 func (c *collection) body(o int, seq uint64) string {
 	if c.pods() {
 		return newPod(o).on(c.node(o)).written(seq, int(seq)/c.objects).json
@@ -63,8 +65,8 @@ type filter struct {
 
 var everything = filter{match: func(int) bool { return true }}
 
-// filters returns the filters that watchers take in turn: all the same one, or a mix in which half of the watchers see
-// everything and the others a tenth, two tenths, nine tenths, or one object.
+// filters returns the filters that watchers take in turn: all the same one, or a mix in which half
+// of the watchers see everything and the others a tenth, two tenths, nine tenths, or one object.
 func (c *collection) filters(mixed bool) []filter {
 	if !mixed {
 		return []filter{everything}
@@ -85,7 +87,8 @@ func (c *collection) filters(mixed bool) []filter {
 	return mix
 }
 
-// nodeFilters returns the filters of n kubelets: each watches the pods of its own node, and pod o is on node o.
+// nodeFilters returns the filters of n kubelets: each watches the pods of its own node, and pod o
+// is on node o.
 func (c *collection) nodeFilters(n int) []filter {
 	filters := make([]filter, n)
 	for i := range filters {

@@ -30,8 +30,8 @@ const (
 	crowdTime   = 4 * time.Minute // for all of it
 )
 
-// crowd measures very many watchers that have nothing to do. kube-apiserver has no plaintext port, and watchfan's TLS
-// port has its own row among the idle watchers of the traffic part.
+// crowd measures very many watchers that have nothing to do. kube-apiserver has no plaintext port,
+// and watchfan's TLS port has its own row among the idle watchers of the traffic part.
 func (p *program) crowd(ctx context.Context, st *stage) error {
 	if st.peer != watchfanBare {
 		return nil

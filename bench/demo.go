@@ -171,7 +171,8 @@ func (d *demo) draw(v *view) {
 	d.drawn = strings.Count(screen, "\n")
 }
 
-// upstreamWatches returns how many watches of configmaps a kube-apiserver is serving, by its own count. Some are its own.
+// upstreamWatches returns how many watches of configmaps a kube-apiserver is serving, by its own
+// count. Some are its own.
 func upstreamWatches(ctx context.Context, server endpoint) (int, error) {
 	page, err := server.get(ctx, "/metrics")
 	if err != nil {

@@ -34,7 +34,8 @@ func dispatchSection(*Options) *section {
 	}
 }
 
-// dispatch measures what it takes watchfan's cache to find the one subscription that an event concerns.
+// dispatch measures what it takes watchfan's cache to find the one subscription that an event
+// concerns.
 func (p *program) dispatch(ctx context.Context) error {
 	for _, n := range []int{50, 5000, 100_000} {
 		x := sample{peer: inProcess, axes: []axis{{"subscriptions", strconv.Itoa(n)}}}

@@ -13,7 +13,8 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A fleet is all watchers of one endpoint, spread over a few readers. Its methods are for one goroutine, except lose.
+// A fleet is all watchers of one endpoint, spread over a few readers. Its methods are for one
+// goroutine, except lose.
 type fleet struct {
 	endpoint endpoint
 	coll     *collection
@@ -91,8 +92,8 @@ func (e *lostError) Error() string {
 
 func (e *lostError) Unwrap() error { return e.first }
 
-// grow lists the collection as a client does and opens watches from there until there are n. Nothing may be written
-// meanwhile; seqs are the latest writes.
+// grow lists the collection as a client does and opens watches from there until there are n.
+// Nothing may be written meanwhile; seqs are the latest writes.
 func (f *fleet) grow(ctx context.Context, n int, seqs []uint64) error {
 	rv, err := listVersion(ctx, f.endpoint, f.coll)
 	if err != nil {
@@ -181,8 +182,9 @@ func (f *fleet) owed() int64 {
 	return owed
 }
 
-// drain waits until every watcher has seen every expected write that its filter matches. A watcher takes nothing twice
-// and nothing that is not meant for it (watcher.event), so the count of deliveries says it all.
+// drain waits until every watcher has seen every expected write that its filter matches. A watcher
+// takes nothing twice and nothing that is not meant for it (watcher.event), so the count of
+// deliveries says it all.
 func (f *fleet) drain(ctx context.Context, patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; {
 		if err := f.err(); err != nil {

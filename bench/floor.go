@@ -15,12 +15,14 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A floor is a server that does nothing but write: the least that a delivery can cost on this machine. It is this
-// program, started as `bench floor` (floor_server.go), and is told by a pipe what to write:
+// A floor is a server that does nothing but write: the least that a delivery can cost on this
+// machine. It is this program, started as `bench floor` (floor_server.go), and is told by a pipe
+// what to write:
 //
 //	uint64 number of the first event │ uint64 events    one order: each watcher gets them with one writev
 //
-// A floor is its own source of events. Its events have consecutive numbers, so its objects are written in turn.
+// A floor is its own source of events. Its events have consecutive numbers, so its objects are
+// written in turn.
 type floor struct {
 	*ledger
 	child    *child
@@ -81,7 +83,8 @@ func (f *floor) stop() {
 	os.RemoveAll(f.dir)
 }
 
-// run orders rate events a second, f.batch at a time, until ctx ends. An order counts as acknowledged when it is given.
+// run orders rate events a second, f.batch at a time, until ctx ends. An order counts as
+// acknowledged when it is given.
 func (f *floor) run(ctx context.Context, fleet *fleet, rate float64) error {
 	timetable := measure.Pace{Start: time.Now(), Rate: rate / f.batch}
 	next := f.seqs[0]
@@ -119,8 +122,8 @@ func (f *floor) events(i uint64) uint64 {
 
 func (f *floor) book() *ledger { return f.ledger }
 
-// runFloor measures a floor for what a peer of ours has done this round: as many watchers, as many events a second, as
-// many of them in a write.
+// runFloor measures a floor for what a peer of ours has done this round: as many watchers, as many
+// events a second, as many of them in a write.
 func runFloor(ctx context.Context, o *Options, p peer, twins []result, round int, say func(string, ...any)) ([]result, error) {
 	say("starting")
 	st, err := newFloorStage(ctx, o, p)
@@ -151,8 +154,8 @@ func runFloor(ctx context.Context, o *Options, p peer, twins []result, round int
 	return s.done, nil
 }
 
-// floorTwins returns the results of this round that a floor is to be compared with: of watchfan with the same kind of
-// port, and the most watchers, or with all numbers of them.
+// floorTwins returns the results of this round that a floor is to be compared with: of watchfan
+// with the same kind of port, and the most watchers, or with all numbers of them.
 func floorTwins(results []result, p peer, round int, all bool) (twins []result) {
 	most := 0
 	for _, r := range results {

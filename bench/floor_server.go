@@ -200,7 +200,8 @@ func (s *floorServer) order() error {
 	return nil
 }
 
-// deliver writes a batch without waiting, and keeps what does not go. It reports whether the watcher is still good.
+// deliver writes a batch without waiting, and keeps what does not go. It reports whether the
+// watcher is still good.
 func (c *floorConn) deliver(batch []byte, iovecs []syscall.Iovec) bool {
 	switch {
 	case c.tls != nil:
@@ -256,7 +257,8 @@ func (s *floorServer) drop(c *floorConn) {
 	c.sock.Close()
 }
 
-// accept takes all clients that wait, each with its request. A client that does not ask at once is none of ours.
+// accept takes all clients that wait, each with its request. A client that does not ask at once is
+// none of ours.
 func (s *floorServer) accept() {
 	for {
 		fd, _, err := syscall.Accept4(s.listener, syscall.SOCK_CLOEXEC)
@@ -272,7 +274,8 @@ func (s *floorServer) accept() {
 	}
 }
 
-// answer answers one request: with a list of nothing but a number of objects, or with the head of a watch.
+// answer answers one request: with a list of nothing but a number of objects, or with the head of a
+// watch.
 func (s *floorServer) answer(c *floorConn) (watches bool, err error) {
 	const patience = 5 * time.Second
 	if err := c.sock.SetTimeout(patience); err != nil {
@@ -313,7 +316,8 @@ func (s *floorServer) answer(c *floorConn) (watches bool, err error) {
 	return true, s.watch(syscall.EPOLL_CTL_ADD, c.sock.FD, syscall.EPOLLRDHUP)
 }
 
-// A pipe is a file descriptor that is read without the runtime's poller, which would need another thread to wait.
+// A pipe is a file descriptor that is read without the runtime's poller, which would need another
+// thread to wait.
 type pipe int
 
 func (fd pipe) Read(p []byte) (int, error) {

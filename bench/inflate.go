@@ -11,14 +11,16 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// An inflater decompresses a gzip stream (RFC 1952) that is pushed to it in pieces, one member after the other:
+// An inflater decompresses a gzip stream (RFC 1952) that is pushed to it in pieces, one member
+// after the other:
 //
 //	1f 8b 08 00 …6 bytes  blocks … 00 00 ff ff  blocks …  CRC-32 length  1f 8b …
 //	header                         sync marker            trailer
 //
-// A server that flushes after each event leaves a sync marker behind it, or ends the member. Up to there an inflater
-// decompresses; what is cut elsewhere waits for the rest. Checksums are not checked: what comes out is checked instead,
-// event by event. The zero value is ready for the first header.
+// A server that flushes after each event leaves a sync marker behind it, or ends the member. Up to
+// there an inflater decompresses; what is cut elsewhere waits for the rest. Checksums are not
+// checked: what comes out is checked instead, event by event. The zero value is ready for the first
+// header.
 type inflater struct {
 	state  inflateState
 	in     []byte        // not decompressed yet
@@ -44,8 +46,8 @@ const (
 
 var syncMarker = []byte{0, 0, 0xff, 0xff}
 
-// feed takes the next piece and returns what it brings, valid until the next call. After an error the inflater is not to
-// be used.
+// feed takes the next piece and returns what it brings, valid until the next call. After an error
+// the inflater is not to be used.
 func (z *inflater) feed(p []byte) ([]byte, error) {
 	if len(z.in)+len(p) > maxInflated {
 		return nil, errors.New("more than 64 MiB of gzip without a flush")

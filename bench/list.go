@@ -26,8 +26,8 @@ import (
 // podsPath is what is listed.
 const podsPath = "/api/v1/pods"
 
-// runList is `bench list`: lists of all pods, in all forms, of every peer in turn, as often as there are rounds, and a
-// report of whatever was measured even if something failed.
+// runList is `bench list`: lists of all pods, in all forms, of every peer in turn, as often as
+// there are rounds, and a report of whatever was measured even if something failed.
 func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := listDefaults()
 	if err := parseOptions("list", o, args, stderr); err != nil {
@@ -116,7 +116,8 @@ func (c *listCase) name() string {
 	return fmt.Sprintf("BenchmarkList/peer=%s/tls=%t/%v", c.peer.name, c.peer.tls, c.form)
 }
 
-// cases returns what is to be measured, in the order in which it is: what is compared stands together.
+// cases returns what is to be measured, in the order in which it is: what is compared stands
+// together.
 func (o *listOptions) cases() (cases []*listCase) {
 	for _, f := range forms {
 		var first *listCase
@@ -133,8 +134,8 @@ func (o *listOptions) cases() (cases []*listCase) {
 	return cases
 }
 
-// A listBench is one cluster with its pods, and watchfan in front of it. All cases share it: nothing is written while
-// lists are made, and who is not asked has nothing to do.
+// A listBench is one cluster with its pods, and watchfan in front of it. All cases share it:
+// nothing is written while lists are made, and who is not asked has nothing to do.
 type listBench struct {
 	opts      *listOptions
 	cluster   *cluster
@@ -143,8 +144,8 @@ type listBench struct {
 	listBytes int               // of a list in JSON
 }
 
-// measureLists starts the servers, measures all cases in turn, and ends the servers. It returns nil if it could not
-// begin to measure.
+// measureLists starts the servers, measures all cases in turn, and ends the servers. It returns nil
+// if it could not begin to measure.
 func measureLists(ctx context.Context, o *listOptions, cases []*listCase, stderr io.Writer) (*listBench, error) {
 	start := time.Now()
 	say := func(format string, args ...any) {
@@ -213,8 +214,8 @@ func (b *listBench) endpoint(p peer) endpoint {
 	return b.proxy.endpoint(p)
 }
 
-// measure runs one case once. Clients begin together and finish what they have begun, so that all the work that is
-// counted belongs to whole lists.
+// measure runs one case once. Clients begin together and finish what they have begun, so that all
+// the work that is counted belongs to whole lists.
 func (b *listBench) measure(ctx context.Context, c *listCase) (r listResult) {
 	listers, err := b.connect(c)
 	defer func() {
@@ -298,7 +299,8 @@ func decodePods(f form, body io.Reader) (*corev1.PodList, error) {
 	if f.format == "json" {
 		return list, json.Unmarshal(data, list)
 	}
-	// k8s.io/apimachinery/pkg/runtime/serializer/protobuf: four bytes, then an Unknown around the list.
+	// k8s.io/apimachinery/pkg/runtime/serializer/protobuf: four bytes, then an Unknown around the
+	// list.
 	data, ok := bytes.CutPrefix(data, []byte("k8s\x00"))
 	if !ok {
 		return nil, errors.New("not Kubernetes protobuf")
@@ -317,7 +319,8 @@ type lists struct {
 	latency measure.Distribution
 }
 
-// listFor has each lister make lists, one at least, and begin none after d. It returns when all have ended.
+// listFor has each lister make lists, one at least, and begin none after d. It returns when all
+// have ended.
 func listFor(ctx context.Context, listers []*lister, d time.Duration) (sum lists, err error) {
 	var mu sync.Mutex // guards sum and err
 	var wg sync.WaitGroup
@@ -355,7 +358,8 @@ type upstreamCounts struct {
 }
 
 func (b *listBench) counts(ctx context.Context) (c upstreamCounts, err error) {
-	// A request is counted when its handler returns, which may be after its last byte has been read.
+	// A request is counted when its handler returns, which may be after its last byte has been
+	// read.
 	if err := sleep(ctx, 50*time.Millisecond); err != nil {
 		return c, err
 	}

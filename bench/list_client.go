@@ -56,8 +56,8 @@ func (f form) request(e endpoint, path string) string {
 	return requestHead(e, path, f.mediaType(), f.encoding == "gzip")
 }
 
-// A lister makes lists one after the other over one connection. It takes as little as it can: large reads, no
-// decompression, no decoding. One goroutine at a time.
+// A lister makes lists one after the other over one connection. It takes as little as it can: large
+// reads, no decompression, no decoding. One goroutine at a time.
 type lister struct {
 	form    form
 	request string
@@ -90,8 +90,8 @@ func newLister(e endpoint, f form, path string) (*lister, error) {
 	return l, nil
 }
 
-// list makes one list, writes its body to w, and checks that the answer is complete and of the form that was asked
-// for. It returns the time from before the request to the body's last byte.
+// list makes one list, writes its body to w, and checks that the answer is complete and of the form
+// that was asked for. It returns the time from before the request to the body's last byte.
 func (l *lister) list(w io.Writer) (time.Duration, error) {
 	start := time.Now()
 	if _, err := io.WriteString(l.conn, l.request); err != nil {

@@ -18,9 +18,9 @@ import (
 // podNamespaces is how many namespaces the pods are spread over.
 const podNamespaces = 50
 
-// A pod is one of those that lists are made of: running, with what a Deployment, the scheduler and a kubelet leave on
-// it, 3.7 KB of JSON in a list. What differs between real pods differs between these, so that they compress as well as
-// real ones.
+// A pod is one of those that lists are made of: running, with what a Deployment, the scheduler and
+// a kubelet leave on it, 3.7 KB of JSON in a list. What differs between real pods differs between
+// these, so that they compress as well as real ones.
 type pod struct{ namespace, name, json string }
 
 const podForm = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"$NAME","namespace":"$NAMESPACE",` +
@@ -64,7 +64,8 @@ func (p pod) on(node string) pod {
 	return p
 }
 
-// written returns the pod as write number seq leaves it, after its container has restarted so often.
+// written returns the pod as write number seq leaves it, after its container has restarted so
+// often.
 func (p pod) written(seq uint64, restarts int) pod {
 	p.json = strings.NewReplacer(`"annotations":{`, fmt.Sprintf(`"annotations":{"%s":"%d",`, seqAnnotation, seq),
 		`"restartCount":0`, fmt.Sprintf(`"restartCount":%d`, restarts)).Replace(p.json)
@@ -83,7 +84,8 @@ func hex(r *rand.ChaCha8, n int) string {
 	return fmt.Sprintf("%x", p)
 }
 
-// createPods creates n pods, as form makes them, through the API, a few at once, and says how far it has come.
+// createPods creates n pods, as form makes them, through the API, a few at once, and says how far
+// it has come.
 func createPods(ctx context.Context, w *writer, n int, form func(i int) pod, say func(format string, args ...any)) error {
 	const writers = 8
 	for i := range podNamespaces {

@@ -197,7 +197,8 @@ func writeListTables(w io.Writer, cases []*listCase) {
 	}
 }
 
-// writeListBenchmarks writes one line of the Go benchmark format for each round of each case, as writeBenchmarks does.
+// writeListBenchmarks writes one line of the Go benchmark format for each round of each case, as
+// writeBenchmarks does.
 func writeListBenchmarks(w io.Writer, cases []*listCase) {
 	for _, c := range cases {
 		for i, r := range c.rounds {

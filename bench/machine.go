@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// conditions are what a figure cannot be judged without, as `key: value` lines of the Go benchmark format.
+// conditions are what a figure cannot be judged without, as `key: value` lines of the Go benchmark
+// format.
 type conditions []string
 
 func newConditions(o *Options) conditions {
@@ -68,7 +69,8 @@ func (c conditions) write(w io.Writer) {
 	}
 }
 
-// commit says what was built: the revision stamped into the binary, or for `go run`, which stamps none, git's answer.
+// commit says what was built: the revision stamped into the binary, or for `go run`, which stamps
+// none, git's answer.
 func commit() string {
 	revision, dirty := "", ""
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -1,7 +1,8 @@
 //go:build linux
 
-// Command bench measures what it costs to fan a watch out: the same watchers and the same writes at kube-apiserver
-// itself and at watchfan in front of it, on this machine, in one run. README.md says what each number means.
+// Command bench measures what it costs to fan a watch out: the same watchers and the same writes at
+// kube-apiserver itself and at watchfan in front of it, on this machine, in one run. README.md says
+// what each number means.
 //
 //	bench run      measure, print tables and Go benchmark lines (parts.go)
 //	bench list     the same for lists of all pods
@@ -13,8 +14,9 @@
 //	writer ──HTTP/2 PUT──▶ kube-apiserver ──▶ watchfan ──▶ watchers         bench: writer, watchers, the clock between
 //	                        └────────────────────────────▶ watchers         them, and /proc of every server
 //
-// Goroutines: one for each reader, which reads thousands of watchers with an epoll of its own (fleet.go); one for each
-// worker of the writer, and those of its net/http connection (writer.go); one for each server started (child.go).
+// Goroutines: one for each reader, which reads thousands of watchers with an epoll of its own
+// (fleet.go); one for each worker of the writer, and those of its net/http connection (writer.go);
+// one for each server started (child.go).
 package main
 
 import (

@@ -52,7 +52,8 @@ func (b *binaries) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&b.Watchfan, "watchfan", b.Watchfan, "`path` of watchfan's binary")
 }
 
-// validate reports which of the programs are not there. Watchfan is not needed to measure kube-apiserver alone.
+// validate reports which of the programs are not there. Watchfan is not needed to measure
+// kube-apiserver alone.
 func (b *binaries) validate(watchfan bool) error {
 	err := executable(b.Devcluster, "make devcluster")
 	if watchfan {

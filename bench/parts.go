@@ -54,8 +54,8 @@ func (p *program) inOrder() (sections []*section) {
 	return sections
 }
 
-// run measures all sections that are asked for, once. Those with servers share one cluster; each has a watchfan of its
-// own, and the peers take turns within it.
+// run measures all sections that are asked for, once. Those with servers share one cluster; each
+// has a watchfan of its own, and the peers take turns within it.
 func (p *program) run(ctx context.Context, round int) error {
 	p.round = round
 	if p.wants(partDispatch) {
@@ -150,7 +150,8 @@ func (p *program) pods(ctx context.Context, cluster *cluster) error {
 	return nil
 }
 
-// behind measures something of each peer in turn, with a new watchfan in front of the stage's cluster.
+// behind measures something of each peer in turn, with a new watchfan in front of the stage's
+// cluster.
 func (p *program) behind(ctx context.Context, st *stage, flags []string, measure func(context.Context, *stage) error) (err error) {
 	if slices.ContainsFunc(p.opts.Peers, func(peer peer) bool { return peer != direct }) {
 		if st.proxy, err = startProxy(ctx, p.opts.Watchfan, st.cluster, flags...); err != nil {
@@ -173,7 +174,8 @@ func (p *program) behind(ctx context.Context, st *stage, flags []string, measure
 	return nil
 }
 
-// note adds a sample to a section and says how it went. It returns an error if nothing more can be measured.
+// note adds a sample to a section and says how it went. It returns an error if nothing more can be
+// measured.
 func (p *program) note(ctx context.Context, st *stage, part string, x sample, columns int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -106,7 +106,8 @@ type cluster struct {
 	processes  []measure.Process // kube-apiserver and etcd
 }
 
-// startCluster runs a fresh dev cluster, all in memory, and waits until it is ready. flags are more of its own. Its directory is gone after stop.
+// startCluster runs a fresh dev cluster, all in memory, and waits until it is ready. flags are more
+// of its own. Its directory is gone after stop.
 func startCluster(ctx context.Context, devcluster string, flags ...string) (*cluster, error) {
 	memory := "/dev/shm"
 	if _, err := os.Stat(memory); err != nil {
@@ -177,7 +178,8 @@ type proxy struct {
 	process           measure.Process
 }
 
-// startProxy runs watchfan in front of c, on free ports, with a certificate made for the occasion and more flags.
+// startProxy runs watchfan in front of c, on free ports, with a certificate made for the occasion
+// and more flags.
 func startProxy(ctx context.Context, watchfan string, c *cluster, flags ...string) (*proxy, error) {
 	certFile, keyFile, pool, err := makeCertificate(c.dir)
 	if err != nil {

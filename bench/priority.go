@@ -16,7 +16,8 @@ const (
 	priorityIdle   = priority("idle")   // SCHED_IDLE, see sched(7): hardly any while somebody else wants them
 )
 
-// set gives the priority to the calling thread and to what it will start. From idle there is no way back without privileges, so the thread is to be given up.
+// set gives the priority to the calling thread and to what it will start. From idle there is no way
+// back without privileges, so the thread is to be given up.
 func (p priority) set() error {
 	if p == priorityNormal {
 		return nil

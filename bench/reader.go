@@ -45,12 +45,13 @@ func (c *conn) connection() *conn { return c }
 // A client takes what comes over its connection.
 type client interface {
 	connection() *conn
-	// take takes the next bytes, whose slice is valid during the call, and counts them. An error ends the connection.
+	// take takes the next bytes, whose slice is valid during the call, and counts them. An error
+	// ends the connection.
 	take(p []byte, t *tally) error
 }
 
-// A tally is what a reader's clients have received. It is written by the holder of the reader's mu and read by anybody,
-// but for now.
+// A tally is what a reader's clients have received. It is written by the holder of the reader's mu
+// and read by anybody, but for now.
 type tally struct {
 	acks                                *acks
 	deliveries, early, bookmarks, bytes atomic.Uint64

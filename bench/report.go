@@ -11,7 +11,8 @@ import (
 	"strconv"
 )
 
-// A metric is one figure of a result, in a unit that benchstat understands: ns, B and /s are scaled by it.
+// A metric is one figure of a result, in a unit that benchstat understands: ns, B and /s are scaled
+// by it.
 type metric struct {
 	unit  string
 	value float64
@@ -97,8 +98,9 @@ func (r *result) name() string {
 	return fmt.Sprintf("BenchmarkFanout/%s/rate=%v", who, r.rate)
 }
 
-// writeBenchmarks writes one line of the Go benchmark format for each result (proposal 14313), which benchstat turns
-// into medians, spreads and comparisons. A case that failed is a comment: it has no figures.
+// writeBenchmarks writes one line of the Go benchmark format for each result (proposal 14313),
+// which benchstat turns into medians, spreads and comparisons. A case that failed is a comment: it
+// has no figures.
 func writeBenchmarks(w io.Writer, results []result) {
 	for _, r := range results {
 		if r.err != nil {

@@ -62,7 +62,8 @@ func (p *program) measureResync(ctx context.Context, st *stage, n int, gzip bool
 	if err != nil {
 		return nil, "", err
 	}
-	// One client first: a server that has to fill its cache does so for all of them, and not within the measurement.
+	// One client first: a server that has to fill its cache does so for all of them, and not within
+	// the measurement.
 	if err := warmSync(ctx, st, gzip); err != nil {
 		return nil, "", err
 	}
@@ -122,7 +123,8 @@ type syncers struct {
 	lost  error // of the first that broke off; guarded by mu
 }
 
-// newSyncers connects n clients, which have yet to ask. The first of them checks what it gets if it is compressed.
+// newSyncers connects n clients, which have yet to ask. The first of them checks what it gets if it
+// is compressed.
 func newSyncers(e endpoint, n int, gzip bool, objects int) (*syncers, error) {
 	s := &syncers{stop: func() {}}
 	for i := range n {
@@ -167,8 +169,9 @@ func (s *syncers) lose(err error) {
 	}
 }
 
-// await waits until all clients have got everything, and returns how long the last took. That everything has come shows
-// in a stream that is not compressed by its end bookmark, and in one that is by silence. It calls progress while bytes come.
+// await waits until all clients have got everything, and returns how long the last took. That
+// everything has come shows in a stream that is not compressed by its end bookmark, and in one that
+// is by silence. It calls progress while bytes come.
 func (s *syncers) await(ctx context.Context, progress func() error) (time.Duration, error) {
 	const silence = 6 * time.Second // more than a server waits for proof that what it has is current
 	for seen := time.Duration(0); ; {
@@ -214,8 +217,8 @@ func (s *syncers) count() string {
 	return strconv.Itoa(done) + " of " + strconv.Itoa(len(s.all)) + " clients done"
 }
 
-// check says whether the clients got everything. Of compressed streams it decompresses the first; the others must be
-// about as long.
+// check says whether the clients got everything. Of compressed streams it decompresses the first;
+// the others must be about as long.
 func (s *syncers) check() error {
 	s.reader.mu.Lock()
 	defer s.reader.mu.Unlock()

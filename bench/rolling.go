@@ -20,8 +20,8 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// runRolling is `bench rolling`: replicas of watchfan behind a load balancer are replaced one after another, as by a
-// rolling update, while their clients watch and something writes.
+// runRolling is `bench rolling`: replicas of watchfan behind a load balancer are replaced one after
+// another, as by a rolling update, while their clients watch and something writes.
 func runRolling(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := rollingDefaults()
 	if err := parseOptions("rolling", o, args, stderr); err != nil {
@@ -252,7 +252,8 @@ func (r *rolling) startReplica(ctx context.Context, dir string) error {
 	return p.awaitReady(ctx)
 }
 
-// replace starts another replica and ends the oldest, as a Deployment's rolling update with a surge of one does.
+// replace starts another replica and ends the oldest, as a Deployment's rolling update with a surge
+// of one does.
 func (r *rolling) replace(ctx context.Context, dir string, i int) error {
 	if err := r.startReplica(ctx, dir); err != nil {
 		return err
@@ -294,7 +295,8 @@ func (r *rolling) replace(ctx context.Context, dir string, i int) error {
 	return nil
 }
 
-// awaitLive waits until all clients watch, or have begun to since begin: connections that become too old are away for a moment at any time.
+// awaitLive waits until all clients watch, or have begun to since begin: connections that become
+// too old are away for a moment at any time.
 func (r *rolling) awaitLive(ctx context.Context, begin time.Time) error {
 	for deadline := time.Now().Add(time.Minute); ; {
 		away := 0

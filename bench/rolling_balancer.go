@@ -70,7 +70,8 @@ func (p *replica) awaitReady(ctx context.Context) error {
 	return p.child.alive()
 }
 
-// A balancer joins each connection that it accepts to a replica chosen at random among those that are ready, as a Service does.
+// A balancer joins each connection that it accepts to a replica chosen at random among those that
+// are ready, as a Service does.
 type balancer struct {
 	ln   net.Listener
 	stop context.CancelFunc
@@ -81,7 +82,8 @@ type balancer struct {
 	open     map[net.Conn]struct{}
 }
 
-// readyEvery is how often /readyz is asked for: a replica that is going is sent nothing new so soon.
+// readyEvery is how often /readyz is asked for: a replica that is going is sent nothing new so
+// soon.
 const readyEvery = 500 * time.Millisecond
 
 func newBalancer() (*balancer, error) {
@@ -211,7 +213,8 @@ func (b *balancer) join(client net.Conn) {
 	<-done
 }
 
-// carry copies until either end's end. It hides what the connections are, because splice(2) would take two more file descriptors for each.
+// carry copies until either end's end. It hides what the connections are, because splice(2) would
+// take two more file descriptors for each.
 func carry(to io.Writer, from io.Reader) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 4<<10))
 }

@@ -19,8 +19,9 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A rollingClient lists once and then watches, as a reflector does: when a watch ends it begins the next behind the last
-// resourceVersion that it has seen, and lists again only if it is told that this is too old.
+// A rollingClient lists once and then watches, as a reflector does: when a watch ends it begins the
+// next behind the last resourceVersion that it has seen, and lists again only if it is told that
+// this is too old.
 type rollingClient struct {
 	endpoint
 	selection
@@ -127,7 +128,8 @@ func (c *rollingClient) list(ctx context.Context) (uint64, error) {
 	return strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64)
 }
 
-// watch watches behind a resourceVersion and returns the last that it has seen. A proper end is no error.
+// watch watches behind a resourceVersion and returns the last that it has seen. A proper end is no
+// error.
 func (c *rollingClient) watch(ctx context.Context, last uint64) (uint64, error) {
 	resp, err := c.get(ctx, c.query+"&watch=1&allowWatchBookmarks=true&resourceVersion="+strconv.FormatUint(last, 10))
 	if err != nil {

@@ -42,8 +42,8 @@ func newChanges(c *cluster, objects int) *changes {
 
 const rollingPath = "/api/v1/namespaces/rolling/configmaps"
 
-// selection is what client i watches: a tenth of the clients everything, two tenths what has a label that comes and goes, four tenths a
-// group, three tenths one object.
+// selection is what client i watches: a tenth of the clients everything, two tenths what has a
+// label that comes and goes, four tenths a group, three tenths one object.
 func (w *changes) selection(i int) selection {
 	s := selection{path: rollingPath}
 	switch k := i % 10; {
@@ -96,7 +96,8 @@ func (w *changes) body(o int) string {
 		objectName(o), o%groups, label, time.Now().UnixNano())
 }
 
-// run writes the objects in turn until ctx ends; each second time an object is written its label comes or goes.
+// run writes the objects in turn until ctx ends; each second time an object is written its label
+// comes or goes.
 func (w *changes) run(ctx context.Context, rate float64) error {
 	timetable := measure.Pace{Start: time.Now(), Rate: rate}
 	for i := uint64(0); ; i++ {

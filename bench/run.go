@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// runBench is `bench run`: every peer in turn, as often as there are rounds, and a report of whatever was measured
-// even if something failed.
+// runBench is `bench run`: every peer in turn, as often as there are rounds, and a report of
+// whatever was measured even if something failed.
 func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := defaults()
 	if err := parseOptions("run", o, args, stderr); err != nil {
 		return err
 	}
-	// The goroutine that takes acknowledgements must not wait for one that reads watches: leave it to the kernel, which
-	// is fair, to share the cores between them.
+	// The goroutine that takes acknowledgements must not wait for one that reads watches: leave it
+	// to the kernel, which is fair, to share the cores between them.
 	runtime.GOMAXPROCS(max(runtime.NumCPU(), o.Readers+2))
 
 	start := time.Now()
@@ -92,7 +92,8 @@ func measureSections(ctx context.Context, p *program, start time.Time, stderr io
 	return nil
 }
 
-// report prints the conditions of a run and its figures, and publishes them under a name. err, which it returns, is why they are not complete.
+// report prints the conditions of a run and its figures, and publishes them under a name. err,
+// which it returns, is why they are not complete.
 func report(stdout io.Writer, name string, c conditions, err error, figures func(io.Writer)) error {
 	var text bytes.Buffer
 	c.write(&text)
@@ -117,8 +118,8 @@ func publish(name string, report []byte) error {
 	return os.WriteFile(filepath.Join(dir, time.Now().Format(time.DateOnly)+"-"+name+".txt"), report, 0o644)
 }
 
-// measureAll runs the sessions: A B C, A B C, … so that a machine that changes its mind does so for everyone. The floors
-// come last in each round, when it is known what they are to be measured with.
+// measureAll runs the sessions: A B C, A B C, … so that a machine that changes its mind does so for
+// everyone. The floors come last in each round, when it is known what they are to be measured with.
 func measureAll(ctx context.Context, o *Options, stderr io.Writer) (results []result, err error) {
 	turns := slices.Clone(o.Peers)
 	for _, floor := range []peer{floorTLS, floorBare} {

@@ -10,13 +10,15 @@ import (
 	"strconv"
 )
 
-// A scanner finds the watch events in the body of an HTTP/1.1 response, as it comes off the wire and cut anywhere:
+// A scanner finds the watch events in the body of an HTTP/1.1 response, as it comes off the wire
+// and cut anywhere:
 //
 //	7a3 CRLF  {"type":"MODIFIED","object":{…}} LF  CRLF  7a3 CRLF …
 //	chunk     └──────────── one event ──────────┘
 //
-// Chunks and events need not coincide: a chunk may hold half an event, or several. Bytes of an event that is whole in
-// one read are not copied. The zero value is ready for the first byte after the response's head.
+// Chunks and events need not coincide: a chunk may hold half an event, or several. Bytes of an
+// event that is whole in one read are not copied. The zero value is ready for the first byte after
+// the response's head.
 type scanner struct {
 	state scanState
 	left  int    // bytes of the chunk's size line or data still to come; meaning depends on state
@@ -39,11 +41,12 @@ const (
 	maxEvent = 64 << 20
 )
 
-// errEnded is a watch that came to its last chunk: well formed, and still not what a watcher of this program wants.
+// errEnded is a watch that came to its last chunk: well formed, and still not what a watcher of
+// this program wants.
 var errEnded = errors.New("the server ended the stream")
 
-// feed takes the next bytes of the response body and calls event with each whole event, without its line feed. The
-// slice is valid during the call only. After an error the scanner is not to be used.
+// feed takes the next bytes of the response body and calls event with each whole event, without its
+// line feed. The slice is valid during the call only. After an error the scanner is not to be used.
 func (s *scanner) feed(p []byte, event func(line []byte) error) error {
 	for len(p) > 0 {
 		switch s.state {
@@ -137,16 +140,17 @@ func unhex(c byte) (int, bool) {
 	return 0, false
 }
 
-// seqAnnotation is the annotation in which the writer numbers its writes, and seqMark how its beginning looks in an
-// event. The field managers' list of the same object has it as "f:bench-seq", and a string in JSON has its quotes
-// escaped, so the mark occurs once.
+// seqAnnotation is the annotation in which the writer numbers its writes, and seqMark how its
+// beginning looks in an event. The field managers' list of the same object has it as "f:bench-seq",
+// and a string in JSON has its quotes escaped, so the mark occurs once.
 const (
 	seqAnnotation = "bench-seq"
 	seqMark       = `"` + seqAnnotation + `":"`
 )
 
-// seqOf returns the number of the write that an event reports. ok is false for a bookmark, which reports none.
-// It looks at no more of the event than it must; an event that is not spelled as kube-apiserver spells it is decoded.
+// seqOf returns the number of the write that an event reports. ok is false for a bookmark, which
+// reports none. It looks at no more of the event than it must; an event that is not spelled as
+// kube-apiserver spells it is decoded.
 func seqOf(line []byte) (seq uint64, ok bool, err error) {
 	const modified = `{"type":"MODIFIED"`
 	if !bytes.HasPrefix(line, []byte(modified)) {
@@ -190,6 +194,7 @@ func seqOfUnusual(line []byte) (uint64, bool, error) {
 		}
 		return seq, true, nil
 	}
-	// Nothing is created or deleted while watchers watch, so ADDED and DELETED are as wrong as ERROR.
+	// Nothing is created or deleted while watchers watch, so ADDED and DELETED are as wrong as
+	// ERROR.
 	return 0, false, fmt.Errorf("unexpected event: %.300q", line)
 }

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// Options say what is started, with what load, and how it is measured. defaults returns the ones of `bench run`.
+// Options say what is started, with what load, and how it is measured. defaults returns the ones of
+// `bench run`.
 type Options struct {
 	binaries
 
@@ -156,7 +157,8 @@ func (o *Options) addServerFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&o.Mixed, "mixed", o.Mixed, "half of the watchers have label and field selectors instead of seeing everything")
 }
 
-// Validate reports what makes the options unusable on this machine, and raises the limit on open files to what they need.
+// Validate reports what makes the options unusable on this machine, and raises the limit on open
+// files to what they need.
 func (o *Options) Validate() error {
 	switch {
 	case len(o.Peers) == 0 || len(o.Clients) == 0 || len(o.Rates) == 0:
@@ -190,7 +192,8 @@ func (o *Options) Validate() error {
 	return raiseFileLimit(o.mostClients())
 }
 
-// mostClients is how many connections are open at once at most, but for the crowd, which takes what it can get.
+// mostClients is how many connections are open at once at most, but for the crowd, which takes what
+// it can get.
 func (o *Options) mostClients() int {
 	most := 0
 	for part, n := range map[string]int{

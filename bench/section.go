@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// A section is a part of the report beside traffic and memory: cases of its own, with figures of their own.
+// A section is a part of the report beside traffic and memory: cases of its own, with figures of
+// their own.
 type section struct {
 	bench   string   // as in BenchmarkBench/…
 	title   string   // of its table
@@ -105,8 +106,8 @@ func (s *section) ratios(rounds []*sample, unit string) (v []float64) {
 	return v
 }
 
-// writeTables writes what a person wants to see: medians over the rounds, with the smallest and the largest round behind
-// them, and for each proxy its ratio to kube-apiserver.
+// writeTables writes what a person wants to see: medians over the rounds, with the smallest and the
+// largest round behind them, and for each proxy its ratio to kube-apiserver.
 func (s *section) writeTables(w io.Writer) {
 	if len(s.samples) == 0 {
 		return
@@ -143,7 +144,8 @@ func (s *section) writeTables(w io.Writer) {
 	}
 }
 
-// table writes a row for each case: what makes it, a cell for each column, and what is to be said about it.
+// table writes a row for each case: what makes it, a cell for each column, and what is to be said
+// about it.
 func (s *section) table(w io.Writer, title string, cases [][]*sample, columns []column, about func([]*sample) string, cell func([]*sample, column) string) {
 	table(w, title, func(row func(...string)) {
 		var header []string
@@ -214,7 +216,8 @@ func (s *section) values(unit string) (v []float64) {
 	return v
 }
 
-// failed is how many samples have no figures and should: that kube-apiserver loses watchers is a finding, not a failure.
+// failed is how many samples have no figures and should: that kube-apiserver loses watchers is a
+// finding, not a failure.
 func (s *section) failed() (n int) {
 	for i := range s.samples {
 		x := &s.samples[i]

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// sumSeries adds up the series of a metric that have all of the labels, on a page in the Prometheus text format:
+// sumSeries adds up the series of a metric that have all of the labels, on a page in the Prometheus
+// text format:
 //
 //	name{label="value",…} 3
 //	name 3
@@ -46,8 +47,9 @@ func hasAll(set string, labels []string) bool {
 	return true
 }
 
-// buckets are a histogram as it is on a page in the Prometheus text format, or what two pages differ by: how many values are at most each bound,
-// by ascending bounds, of which the last is infinite.
+// buckets are a histogram as it is on a page in the Prometheus text format, or what two pages
+// differ by: how many values are at most each bound, by ascending bounds, of which the last is
+// infinite.
 //
 //	name_bucket{le="0.25"} 3
 //	name_bucket{le="+Inf"} 4
@@ -94,8 +96,8 @@ func (b buckets) since(earlier buckets) (buckets, error) {
 	return d, nil
 }
 
-// quantile is Prometheus' histogram_quantile: it takes values to be spread evenly within their bucket, and those above all finite bounds to be
-// at the last of them. Of no values, ok is false.
+// quantile is Prometheus' histogram_quantile: it takes values to be spread evenly within their
+// bucket, and those above all finite bounds to be at the last of them. Of no values, ok is false.
 func (b buckets) quantile(q float64) (value float64, ok bool) {
 	last := len(b) - 1
 	rank := q * b[last].count

@@ -44,8 +44,9 @@ func (r *result) servers() (sum time.Duration) {
 	return sum
 }
 
-// subtractWrites sets plain in the results of paced cases: what the servers used for the same writes, in the same round
-// of the same run, without any watcher. Where the pace is the watchers' own there is no such twin.
+// subtractWrites sets plain in the results of paced cases: what the servers used for the same
+// writes, in the same round of the same run, without any watcher. Where the pace is the watchers'
+// own there is no such twin.
 func subtractWrites(results []result) {
 	for i := range results {
 		for j := range results {
@@ -68,8 +69,9 @@ type session struct {
 	done  []result
 }
 
-// runSession measures all of one peer's cases and returns their results. It returns an error if it could not go on at
-// all; a case that failed is a result with an error, and the next case starts with new watchers.
+// runSession measures all of one peer's cases and returns their results. It returns an error if it
+// could not go on at all; a case that failed is a result with an error, and the next case starts
+// with new watchers.
 func runSession(ctx context.Context, o *Options, p peer, round int, say func(string, ...any)) ([]result, error) {
 	say("starting")
 	st, err := newStage(ctx, o, p)
@@ -105,7 +107,8 @@ func runSession(ctx context.Context, o *Options, p peer, round int, say func(str
 	return s.done, nil
 }
 
-// gather makes sure of a fleet of n healthy watchers, and measures what they cost idle the first time.
+// gather makes sure of a fleet of n healthy watchers, and measures what they cost idle the first
+// time.
 func (s *session) gather(ctx context.Context, n int, first bool) (err error) {
 	if s.fleet != nil && s.fleet.err() == nil && n <= len(s.fleet.watchers) {
 		s.fleet.shrink(n)
@@ -132,8 +135,8 @@ func (s *session) disband() {
 	s.fleet = nil
 }
 
-// measureIdle connects n watchers and records what they add to the memory of servers at rest. One watcher is there
-// before, with whatever a server keeps for the resource once.
+// measureIdle connects n watchers and records what they add to the memory of servers at rest. One
+// watcher is there before, with whatever a server keeps for the resource once.
 func (s *session) measureIdle(ctx context.Context, n int) error {
 	s.say("settling")
 	if err := s.fleet.grow(ctx, 1, s.book().seqs); err != nil {
@@ -170,8 +173,8 @@ func (s *session) measureIdle(ctx context.Context, n int) error {
 	return s.fleet.err()
 }
 
-// measure runs one case. Its figures are of the window alone; that every watcher got everything is checked for the
-// whole of it.
+// measure runs one case. Its figures are of the window alone; that every watcher got everything is
+// checked for the whole of it.
 func (s *session) measure(ctx context.Context, clients int, rt rate) result {
 	r := result{peer: s.peer, clients: clients, rate: rt, round: s.round}
 	book := s.book()

@@ -13,14 +13,15 @@ import (
 
 // A source makes the events that watchers see.
 type source interface {
-	// run makes rate events a second until ctx ends, or as many as the watchers of f take if that is 0.
+	// run makes rate events a second until ctx ends, or as many as the watchers of f take if that
+	// is 0.
 	run(ctx context.Context, f *fleet, rate float64) error
 	book() *ledger
 }
 
-// A stage is everything one peer is measured on: a fresh dev cluster, the proxy if the peer is one, objects to write
-// and a writer. Fresh each time, so that no peer inherits another's heap or watchers. The floor has neither cluster nor
-// writer.
+// A stage is everything one peer is measured on: a fresh dev cluster, the proxy if the peer is one,
+// objects to write and a writer. Fresh each time, so that no peer inherits another's heap or
+// watchers. The floor has neither cluster nor writer.
 type stage struct {
 	peer    peer
 	cluster *cluster
@@ -133,10 +134,11 @@ func (s *stage) alive() (err error) {
 	return err
 }
 
-// rest waits until the peer and the servers behind it have come to rest: it collects their garbage, so that memory they
-// needed before says nothing about what they need now, and waits for a second in which they together used less than a
-// tenth of a core and changed their resident memory by less than half a percent. It does so without complaint for at
-// most a quarter of a minute, and returns what they then use.
+// rest waits until the peer and the servers behind it have come to rest: it collects their garbage,
+// so that memory they needed before says nothing about what they need now, and waits for a second
+// in which they together used less than a tenth of a core and changed their resident memory by less
+// than half a percent. It does so without complaint for at most a quarter of a minute, and returns
+// what they then use.
 func (s *stage) rest(ctx context.Context) (measure.Costs, error) {
 	const step, patience = time.Second, 15 * time.Second
 	if err := s.collectGarbage(ctx); err != nil {
@@ -166,8 +168,8 @@ func (s *stage) rest(ctx context.Context) (measure.Costs, error) {
 	return measure.Costs{}, errors.Join(err, s.alive())
 }
 
-// collectGarbage makes kube-apiserver and the proxy run a garbage collection, twice because the first one only marks
-// what finalizers and pools hold.
+// collectGarbage makes kube-apiserver and the proxy run a garbage collection, twice because the
+// first one only marks what finalizers and pools hold.
 func (s *stage) collectGarbage(ctx context.Context) error {
 	for range 2 {
 		if _, err := s.cluster.get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
@@ -192,8 +194,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// load runs the source in the background, before the eyes of fleet. The returned function stops it and returns when its
-// last write has been answered, with the error that stopped it earlier, if one did.
+// load runs the source in the background, before the eyes of fleet. The returned function stops it
+// and returns when its last write has been answered, with the error that stopped it earlier, if one
+// did.
 func (s *stage) load(ctx context.Context, f *fleet, r rate) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	errc := make(chan error, 1)

@@ -29,8 +29,8 @@ func stalledSection(o *Options) *section {
 	}
 }
 
-// stalledFill is how long the load runs before latencies count: until stalled watchers' sockets are full, and servers
-// have noticed.
+// stalledFill is how long the load runs before latencies count: until stalled watchers' sockets are
+// full, and servers have noticed.
 const stalledFill = 3 * time.Second
 
 // stalled measures one peer whose watchers do not all read.
@@ -79,8 +79,8 @@ type sleeper struct {
 	early []byte // came with the head of the answer
 }
 
-// fallAsleep opens n watches over connections as a network has them, that hold little: 1,460 bytes in a segment, and a
-// small receive buffer. Nothing may be written meanwhile.
+// fallAsleep opens n watches over connections as a network has them, that hold little: 1,460 bytes
+// in a segment, and a small receive buffer. Nothing may be written meanwhile.
 func fallAsleep(ctx context.Context, st *stage, n int) (all sleepers, err error) {
 	rv, err := listVersion(ctx, st.endpoint(), st.coll)
 	if err != nil {
@@ -116,8 +116,8 @@ const (
 	fates
 )
 
-// wake reads all streams on, at the same time, and counts what became of them. One that left something out before it
-// ended is an error. seqs are the latest writes.
+// wake reads all streams on, at the same time, and counts what became of them. One that left
+// something out before it ended is an error. seqs are the latest writes.
 func (all sleepers) wake(seqs []uint64) (count [fates]int, err error) {
 	var mu sync.Mutex // guards count and err
 	var wg sync.WaitGroup

@@ -55,7 +55,8 @@ const (
 	stormSpace   = "storm"         // the namespace that holds them
 )
 
-// The storms. What they watch gets no events: what 5,000 watches cost once they are there is another part's business.
+// The storms. What they watch gets no events: what 5,000 watches cost once they are there is
+// another part's business.
 const (
 	stormReconnect = "reconnect"
 	stormInformers = "informers"
@@ -68,7 +69,8 @@ type storm struct {
 	priority priority // of its clients
 }
 
-// storms are those of one peer, in their order. After a restart nobody else is there to notice: clients of another priority would tell nothing more.
+// storms are those of one peer, in their order. After a restart nobody else is there to notice:
+// clients of another priority would tell nothing more.
 var storms = []storm{
 	{stormReconnect, priorityNormal}, {stormReconnect, priorityIdle},
 	{stormInformers, priorityNormal}, {stormInformers, priorityIdle},
@@ -255,8 +257,9 @@ func (p *program) restart(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// stormUpstream is what the lists and watches are for that reach kube-apiserver: the kinds of auditKinds, in the report's words. How new
-// upstream is, which "versions" tell, is asked for proofs and once in front of each replay.
+// stormUpstream is what the lists and watches are for that reach kube-apiserver: the kinds of
+// auditKinds, in the report's words. How new upstream is, which "versions" tell, is asked for
+// proofs and once in front of each replay.
 var stormUpstream = []struct {
 	unit  string
 	kinds []string
@@ -280,7 +283,8 @@ func upstream(requests map[string]int) (m []metric) {
 	return m
 }
 
-// retryAfter is how long a refused client waits: what it is told, in seconds (client-go's rest/with_retry.go).
+// retryAfter is how long a refused client waits: what it is told, in seconds (client-go's
+// rest/with_retry.go).
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.Atoi(h.Get("Retry-After"))
 	if err != nil || seconds < 0 {

@@ -29,8 +29,9 @@ import (
 // stormFrontName is the command, and the process in figures.
 const stormFrontName = "storm-front"
 
-// A stormFront is the clients of a storm: a process of its own, `bench storm-front`, so that the reader of the untouched watchers is
-// not one of thousands of goroutines. It is told by a pipe to begin, and says in a file how far it is.
+// A stormFront is the clients of a storm: a process of its own, `bench storm-front`, so that the
+// reader of the untouched watchers is not one of thousands of goroutines. It is told by a pipe to
+// begin, and says in a file how far it is.
 type stormFront struct {
 	child  *child
 	dir    string
@@ -94,7 +95,8 @@ func (f *stormFront) process() measure.Process {
 // begin lets all clients ask at once.
 func (f *stormFront) begin() { f.orders.Write([]byte("\n")) }
 
-// await waits until clients have become live so many times and all are, and calls progress meanwhile.
+// await waits until clients have become live so many times and all are, and calls progress
+// meanwhile.
 func (f *stormFront) await(ctx context.Context, opened int, progress func() error) (st stormState, err error) {
 	for {
 		text, err := os.ReadFile(f.states)
@@ -201,7 +203,8 @@ func (s *stormClients) write(name string) error {
 	return err
 }
 
-// client keeps one watch open until ctx ends. One that breaks off it opens again, as soon as the server can be reached.
+// client keeps one watch open until ctx ends. One that breaks off it opens again, as soon as the
+// server can be reached.
 func (s *stormClients) client(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait, err := s.watch(ctx)
@@ -220,8 +223,8 @@ func (s *stormClients) client(ctx context.Context) {
 	}
 }
 
-// watch opens a watch and reads it to its end. It returns how long to wait before the next attempt, and an error if it never became live,
-// other than by being refused.
+// watch opens a watch and reads it to its end. It returns how long to wait before the next attempt,
+// and an error if it never became live, other than by being refused.
 func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 	again := 200*time.Millisecond + rand.N(200*time.Millisecond)
 	c, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "tcp", s.job.Addr.String())

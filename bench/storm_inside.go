@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// stormInside tells what the storm does to watchfan from what it does to everyone on the machine, the readers of the untouched among them.
+// stormInside tells what the storm does to watchfan from what it does to everyone on the machine,
+// the readers of the untouched among them.
 var stormInside = &inside{
 	title: "Storms, from within: what of that was watchfan's part, and who waited for a processor",
 	note: "First write = p99 ms from an event's arrival at watchfan until it is first written to a client (watchfan_delivery_duration_seconds); round = from there " +
@@ -60,8 +61,8 @@ func readStormMoment(ctx context.Context, st *stage, f *fleet) (m stormMoment, e
 	return m, nil
 }
 
-// stormNotice is what the untouched notice of a storm between before and during, against the calm before and what is read after it, and what
-// the servers have counted meanwhile.
+// stormNotice is what the untouched notice of a storm between before and during, against the calm
+// before and what is read after it, and what the servers have counted meanwhile.
 func stormNotice(calm, before, during, after stormMoment) (m []metric, err error) {
 	period := during.at.Sub(before.at)
 	for _, name := range sortedKeys(during.waited) {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A syncer is a client that has a collection sent to it, with the bookmark that ends it, and nothing more. It belongs to
-// whoever holds its reader's mu.
+// A syncer is a client that has a collection sent to it, with the bookmark that ends it, and
+// nothing more. It belongs to whoever holds its reader's mu.
 type syncer struct {
 	conn
 	request string

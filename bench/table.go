@@ -31,8 +31,8 @@ var columns = []column{
 	{"p99.9 ms", unitP999, 1e-6},
 }
 
-// writeTables writes what a person wants to see: medians over the rounds, with the smallest and the largest round
-// behind them, and for each proxy its ratio to kube-apiserver.
+// writeTables writes what a person wants to see: medians over the rounds, with the smallest and the
+// largest round behind them, and for each proxy its ratio to kube-apiserver.
 func writeTables(w io.Writer, results []result) {
 	cases := group(results)
 	figures := func(title string, keep func(*result) bool, about func([]result) string, cell func([]result, column) string) {

@@ -12,8 +12,8 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A watcher is one watch connection. It checks what it gets as strictly as a cache would have to: every write of every
-// object its filter matches, once, in order, and nothing else.
+// A watcher is one watch connection. It checks what it gets as strictly as a cache would have to:
+// every write of every object its filter matches, once, in order, and nothing else.
 type watcher struct {
 	conn
 	scan   scanner
@@ -31,8 +31,8 @@ type watchRequest struct {
 	dialer   measure.Dialer
 }
 
-// open opens the watch and returns it when the server has accepted it, with what it has sent beyond the head of its
-// answer. The connection is still blocking.
+// open opens the watch and returns it when the server has accepted it, with what it has sent beyond
+// the head of its answer. The connection is still blocking.
 func (q watchRequest) open() (*watcher, []byte, error) {
 	c, err := open(q.dialer, q.endpoint)
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A writer updates the objects of a collection, always at kube-apiserver itself, over one HTTP/2 connection. Each of
-// its workers has its own objects and writes one at a time, so the writes of one object come in order of their numbers.
+// A writer updates the objects of a collection, always at kube-apiserver itself, over one HTTP/2
+// connection. Each of its workers has its own objects and writes one at a time, so the writes of
+// one object come in order of their numbers.
 type writer struct {
 	client *http.Client
 	server string // URL of kube-apiserver
@@ -41,8 +42,8 @@ func newWriter(cluster *cluster, coll *collection, a *acks, o *Options) *writer 
 	}
 }
 
-// createConfigMaps creates the collection's namespace and objects, and sizes their payload so that one watch event
-// takes eventSize bytes.
+// createConfigMaps creates the collection's namespace and objects, and sizes their payload so that
+// one watch event takes eventSize bytes.
 func (w *writer) createConfigMaps(ctx context.Context, eventSize int) error {
 	coll := w.coll
 	namespace := fmt.Sprintf(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"%s"}}`, coll.namespace)
@@ -67,8 +68,8 @@ func (w *writer) createConfigMaps(ctx context.Context, eventSize int) error {
 	return nil
 }
 
-// send makes one request and returns the body of a 2xx answer. The write counts as acknowledged when the answer's head
-// is there; onAck, if any, is called then.
+// send makes one request and returns the body of a 2xx answer. The write counts as acknowledged
+// when the answer's head is there; onAck, if any, is called then.
 func (w *writer) send(ctx context.Context, method, path, body string, onAck ...func()) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, w.server+path, strings.NewReader(body))
 	if err != nil {
@@ -97,9 +98,9 @@ func (w *writer) send(ctx context.Context, method, path, body string, onAck ...f
 	return answer, nil
 }
 
-// run updates objects in turn until ctx ends: rate times a second whatever becomes of them, or with a rate of 0 as fast
-// as the server answers and the watchers of fleet keep up. It returns when every write it sent has been answered; the
-// first that was refused stops it.
+// run updates objects in turn until ctx ends: rate times a second whatever becomes of them, or with
+// a rate of 0 as fast as the server answers and the watchers of fleet keep up. It returns when
+// every write it sent has been answered; the first that was refused stops it.
 func (w *writer) run(ctx context.Context, f *fleet, rate float64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -119,7 +120,8 @@ func (w *writer) run(ctx context.Context, f *fleet, rate float64) error {
 	return nil
 }
 
-// work is worker k of run: it does operations k, k+workers, k+2·workers … on objects k, k+workers, k+2·workers …
+// work is worker k of run: it does operations k, k+workers, k+2·workers … on objects k, k+workers,
+// k+2·workers …
 func (w *writer) work(ctx context.Context, f *fleet, timetable measure.Pace, k int) error {
 	object, workers := k, min(w.workers, w.turns())
 	for i := uint64(k); ; i += uint64(workers) {
@@ -151,8 +153,9 @@ func (w *writer) turns() int {
 	return w.coll.objects
 }
 
-// waitFor waits until the watchers are less than w.behind writes behind, on average. Without that, kube-apiserver under
-// more writes than it can deliver ends the watches, and there is nothing to measure.
+// waitFor waits until the watchers are less than w.behind writes behind, on average. Without that,
+// kube-apiserver under more writes than it can deliver ends the watches, and there is nothing to
+// measure.
 func (w *writer) waitFor(ctx context.Context, f *fleet) error {
 	w.gate.Lock()
 	defer w.gate.Unlock()
@@ -164,8 +167,8 @@ func (w *writer) waitFor(ctx context.Context, f *fleet) error {
 	return ctx.Err()
 }
 
-// update makes the next write of an object. It is not cut short when the load stops: a write whose fate is unknown
-// would leave the watchers' count in doubt.
+// update makes the next write of an object. It is not cut short when the load stops: a write whose
+// fate is unknown would leave the watchers' count in doubt.
 func (w *writer) update(object int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -176,8 +179,8 @@ func (w *writer) update(object int) error {
 	return err
 }
 
-// listVersion lists the collection at an endpoint, as a client does before it watches, and returns the list's
-// resourceVersion.
+// listVersion lists the collection at an endpoint, as a client does before it watches, and returns
+// the list's resourceVersion.
 func listVersion(ctx context.Context, e endpoint, coll *collection) (string, error) {
 	body, err := e.get(ctx, coll.path())
 	if err != nil {

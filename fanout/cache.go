@@ -22,9 +22,9 @@ type Limits struct {
 	// HistoryEvents and HistoryBytes bound the changes that a client can come back to.
 	HistoryEvents int
 	HistoryBytes  int64
-	// ClientFrames and ClientBytes bound how far a subscription may be behind whose client does not take
-	// what is written to it. One that falls past either is ended with [Evicted]; so is one that falls
-	// many times as far behind although its client reads.
+	// ClientFrames and ClientBytes bound how far a subscription may be behind whose client does not
+	// take what is written to it. One that falls past either is ended with [Evicted]; so is one
+	// that falls many times as far behind although its client reads.
 	ClientFrames int
 	ClientBytes  int64
 }
@@ -34,8 +34,9 @@ var (
 	// ErrExpired: the history no longer, or not yet, reaches back to the resourceVersion that
 	// was asked for. The caller replays what is missing with [Cache.Extend], or asks upstream.
 	ErrExpired = errors.New("resourceVersion is older than the history")
-	// ErrRelistGap is ErrExpired for a resourceVersion in a relist gap. The client may have seen changes elsewhere that are in no
-	// event here. Upstream has forgotten some of them too, so the caller answers 410 Gone.
+	// ErrRelistGap is ErrExpired for a resourceVersion in a relist gap. The client may have seen
+	// changes elsewhere that are in no event here. Upstream has forgotten some of them too, so the
+	// caller answers 410 Gone.
 	ErrRelistGap = fmt.Errorf("a relist has leapt over it: %w", ErrExpired)
 	// ErrUndecidable: what a selector's client would get depends on versions from before a
 	// replay. The caller asks upstream.
@@ -43,12 +44,13 @@ var (
 	// ErrNotFresh: the cache is not, or no longer, in the state that a proof was about. The
 	// caller proves it again.
 	ErrNotFresh = errors.New("cache is not known to be as new as asked")
-	// ErrCostly: the filter would have the writer do too much for each change, with all others that there are, or they hold too much memory.
-	// The caller asks upstream.
+	// ErrCostly: the filter would have the writer do too much for each change, with all others that
+	// there are, or they hold too much memory. The caller asks upstream.
 	ErrCostly = errors.New("filters cost too much")
 	// ErrClosed: the cache has ended.
 	ErrClosed = errors.New("cache is closed")
-	// ErrReencoded: a list has an object in other bytes at the resourceVersion that is known. The caller resets the cache.
+	// ErrReencoded: a list has an object in other bytes at the resourceVersion that is known. The
+	// caller resets the cache.
 	ErrReencoded = errors.New("other bytes at the same resourceVersion")
 	// ErrBackwards: upstream went back in time, or repeated itself. The caller lists again.
 	ErrBackwards = errors.New("resourceVersion did not increase")
@@ -72,7 +74,8 @@ type Cache struct {
 	// form is how bookmarks are written; nil until known.
 	form atomic.Pointer[framing.BookmarkForm]
 
-	// deliveredEvents and deliveredBytes are added to once for each write, so they have a cache line of their own; see Delivered.
+	// deliveredEvents and deliveredBytes are added to once for each write, so they have a cache
+	// line of their own; see Delivered.
 	_                               [64]byte
 	deliveredEvents, deliveredBytes atomic.Uint64
 	_                               [64]byte
@@ -152,7 +155,8 @@ func (c *Cache) Stats() Stats {
 	}
 }
 
-// Delivered returns what has been written to all subscriptions together since NewCache. Initial events and bookmarks count.
+// Delivered returns what has been written to all subscriptions together since NewCache. Initial
+// events and bookmarks count.
 func (c *Cache) Delivered() (events, bytes uint64) {
 	return c.deliveredEvents.Load(), c.deliveredBytes.Load()
 }
@@ -304,14 +308,15 @@ func (c *Cache) isClosed() bool {
 }
 
 // Replace makes the cache hold exactly objects, the collection as of resourceVersion rv. If it held
-// something before, the differences, and only they, go to the subscriptions: what is taken from them, then the versions
-// of the list in resourceVersion order; see the package comment, Relists. It returns the number of changes in that, and
-// [ErrBackwards] if rv is older than what has been shown already, or [ErrReencoded] if an object has other bytes than were shown at
-// its resourceVersion: then the caller must Reset.
+// something before, the differences, and only they, go to the subscriptions: what is taken from
+// them, then the versions of the list in resourceVersion order; see the package comment, Relists.
+// It returns the number of changes in that, and [ErrBackwards] if rv is older than what has been
+// shown already, or [ErrReencoded] if an object has other bytes than were shown at its
+// resourceVersion: then the caller must Reset.
 //
-// The history goes on across it, so a client that resumes finds the differences there. Objects
-// may have had versions in between that are in no list; nobody sees those. A client that resumes from a resourceVersion in
-// between may have seen some elsewhere, and gets [ErrRelistGap].
+// The history goes on across it, so a client that resumes finds the differences there. Objects may
+// have had versions in between that are in no list; nobody sees those. A client that resumes from a
+// resourceVersion in between may have seen some elsewhere, and gets [ErrRelistGap].
 func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time) (differences int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -344,12 +349,12 @@ func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time
 	return differences + len(versions), nil
 }
 
-// relist is one list that replaced what the cache held. The cache stood at resourceVersion before, its objects were those as of
-// from, and the list is as of to.
+// relist is one list that replaced what the cache held. The cache stood at resourceVersion before,
+// its objects were those as of from, and the list is as of to.
 type relist struct{ before, from, to uint64 }
 
-// knownLocked returns the last resourceVersion in front of a list's that a client may have been told, and as of which what
-// the cache holds is the collection: progress, or what a proof says.
+// knownLocked returns the last resourceVersion in front of a list's that a client may have been
+// told, and as of which what the cache holds is the collection: progress, or what a proof says.
 func (c *Cache) knownLocked(list uint64) uint64 {
 	progress := c.Progress()
 	if p := c.proved; p.Epoch == c.epoch && p.At == progress && progress < p.AsOf && p.AsOf < list {
@@ -358,8 +363,8 @@ func (c *Cache) knownLocked(list uint64) uint64 {
 	return progress
 }
 
-// noteRelistLocked notes the gaps of a relist, within which only the outcome of changes is known. It ends the subscriptions
-// that began ahead of the cache with something else than what it held.
+// noteRelistLocked notes the gaps of a relist, within which only the outcome of changes is known.
+// It ends the subscriptions that began ahead of the cache with something else than what it held.
 func (c *Cache) noteRelistLocked(r relist) {
 	for _, g := range []relistGap{{r.before, r.from}, {r.from, r.to}} {
 		if g.to > g.from+1 {
@@ -373,7 +378,8 @@ func (c *Cache) noteRelistLocked(r relist) {
 	}
 }
 
-// diffLocked returns what l takes from clients, by key, and then its new versions, by resourceVersion.
+// diffLocked returns what l takes from clients, by key, and then its new versions, by
+// resourceVersion.
 func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Instant) (removals, versions []*Event, err error) {
 	listed := make(map[string]*Event, len(objects)) // nil for a version that is known
 	for _, o := range objects {
@@ -397,7 +403,8 @@ func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Instant
 	}
 	slices.SortStableFunc(versions, func(a, b *Event) int { return cmp.Compare(a.ResourceVersion, b.ResourceVersion) })
 
-	// The list is at from only if it shows that an etcd revision, of which a part was known, deleted several objects.
+	// The list is at from only if it shows that an etcd revision, of which a part was known,
+	// deleted several objects.
 	at := min(r.from+1, r.to)
 	c.tree.Ascend(func(o *framing.Object) bool {
 		switch e, ok := listed[o.Key]; {
@@ -473,8 +480,8 @@ func (c *Cache) snapshotLocked() Snapshot {
 	return Snapshot{ResourceVersion: c.Progress(), tree: c.shared}
 }
 
-// SnapshotProved returns the collection as it is, with the resourceVersion as of which p proves it. It returns [ErrNotFresh] if p is
-// about another state.
+// SnapshotProved returns the collection as it is, with the resourceVersion as of which p proves it.
+// It returns [ErrNotFresh] if p is about another state.
 func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -491,7 +498,8 @@ func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 	return s, nil
 }
 
-// showLocked remembers that a client has been shown the state at p.At as that of p.AsOf: it may ask for more of it.
+// showLocked remembers that a client has been shown the state at p.At as that of p.AsOf: it may ask
+// for more of it.
 func (c *Cache) showLocked(p Proof) {
 	const most = 16
 	if slices.Contains(c.shown, p) {
@@ -503,16 +511,17 @@ func (c *Cache) showLocked(p Proof) {
 	c.shown = append(c.shown, p)
 }
 
-// proveLocked remembers that a client has been told of p, which holds, and is about the cache as it is now.
+// proveLocked remembers that a client has been told of p, which holds, and is about the cache as it
+// is now.
 func (c *Cache) proveLocked(p Proof) {
 	if c.proved.Epoch != p.Epoch || c.proved.At != p.At || c.proved.AsOf < p.AsOf {
 		c.proved = p
 	}
 }
 
-// SnapshotAt returns the collection as it was at resourceVersion rv, which is between what the cache holds and what its history
-// reaches back to. ok is false if it is not, or if that state is in a relist gap. It costs a
-// step for each change behind rv.
+// SnapshotAt returns the collection as it was at resourceVersion rv, which is between what the
+// cache holds and what its history reaches back to. ok is false if it is not, or if that state is
+// in a relist gap. It costs a step for each change behind rv.
 func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 	c.mu.Lock()
 	at := rv
@@ -554,9 +563,9 @@ func (c *Cache) Epoch() uint64 {
 	return c.epoch
 }
 
-// Extend makes the history begin behind resourceVersion after: events are all changes from there up to
-// until, which is where it began so far, in order. It reports whether they fit; they do not if the
-// history has forgotten something meanwhile.
+// Extend makes the history begin behind resourceVersion after: events are all changes from there up
+// to until, which is where it began so far, in order. It reports whether they fit; they do not if
+// the history has forgotten something meanwhile.
 func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	known := make(map[string]*framing.Object)
 	replayed := make([]*Event, 0, len(events))
@@ -596,8 +605,9 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	return true
 }
 
-// Unknown returns the keys of the objects whose versions as of resourceVersion after, behind which the history begins, would decide what it
-// has for clients with selectors. There are none unless it has been extended.
+// Unknown returns the keys of the objects whose versions as of resourceVersion after, behind which
+// the history begins, would decide what it has for clients with selectors. There are none unless it
+// has been extended.
 func (c *Cache) Unknown() (keys []string, after uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -613,8 +623,9 @@ func (c *Cache) Unknown() (keys []string, after uint64) {
 	return keys, c.history.after
 }
 
-// Decide tells the versions of objects as of resourceVersion after: at least of those that [Cache.Unknown] has named. It reports whether
-// nothing is undecidable now; something is if an object is missing, or if the history begins elsewhere meanwhile.
+// Decide tells the versions of objects as of resourceVersion after: at least of those that
+// [Cache.Unknown] has named. It reports whether nothing is undecidable now; something is if an
+// object is missing, or if the history begins elsewhere meanwhile.
 func (c *Cache) Decide(objects []*framing.Object, after uint64) bool {
 	known := make(map[string]*framing.Object, len(objects))
 	for _, o := range objects {

@@ -8,9 +8,10 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// compressedRuns are compressed stretches of initial events and of replays. Clients that are sent the same frames share them,
-// whatever their filters and snapshots. Where a run ends depends on its own frames only. So clients that join while objects
-// change share all runs in which nothing has changed.
+// compressedRuns are compressed stretches of initial events and of replays. Clients that are sent
+// the same frames share them, whatever their filters and snapshots. Where a run ends depends on its
+// own frames only. So clients that join while objects change share all runs in which nothing has
+// changed.
 //
 // Its methods may be called from any goroutine.
 type compressedRuns struct {
@@ -31,17 +32,20 @@ type compressedRun struct {
 }
 
 const (
-	// A run has minRun to maxRun bytes. Longer runs compress better, because the start of a run can't refer to earlier bytes.
-	// Shorter runs are less to compress again when an object in them changes.
+	// A run has minRun to maxRun bytes. Longer runs compress better, because the start of a run
+	// can't refer to earlier bytes. Shorter runs are less to compress again when an object in them
+	// changes.
 	minRun = 64 << 10
 	maxRun = 256 << 10
 
-	// maxRuns bounds the compressed bytes that are kept, and runFor how long a run is kept that nobody asks for.
+	// maxRuns bounds the compressed bytes that are kept, and runFor how long a run is kept that
+	// nobody asks for.
 	maxRuns = 64 << 20
 	runFor  = time.Minute
 )
 
-// endsCompressedRun reports whether a run of this many bytes ends with the object at resourceVersion rv: beyond minRun with one in sixteen.
+// endsCompressedRun reports whether a run of this many bytes ends with the object at
+// resourceVersion rv: beyond minRun with one in sixteen.
 func endsCompressedRun(bytes int, rv uint64) bool {
 	const mixed = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	return bytes >= maxRun || bytes >= minRun && rv*mixed>>60 == 0
@@ -91,7 +95,8 @@ func (x *compressedRun) holds(frames []framing.Frame) bool {
 	return true
 }
 
-// account counts a run that has been compressed, and forgets those that have not been asked for longest until the others fit.
+// account counts a run that has been compressed, and forgets those that have not been asked for
+// longest until the others fit.
 func (r *compressedRuns) account(x *compressedRun) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,8 +22,9 @@ type Event struct {
 	Object *framing.Object
 	// Prev is the version before; nil if there was none or if it is not known.
 	Prev *framing.Object
-	// ResourceVersion is where the change stands in the history: it is sent to clients that know everything before it. It is the
-	// object's, and for what a relist takes away one more than sentVersion; see the package comment, Relists.
+	// ResourceVersion is where the change stands in the history: it is sent to clients that know
+	// everything before it. It is the object's, and for what a relist takes away one more than
+	// sentVersion; see the package comment, Relists.
 	ResourceVersion uint64
 	// Received is when the change arrived; 0 for changes that were replayed.
 	Received Instant
@@ -31,7 +32,8 @@ type Event struct {
 	left atomic.Pointer[framing.Frame]
 }
 
-// recipients is which clients an event is for. A relist sends a change as two events, and each client gets one at most.
+// recipients is which clients an event is for. A relist sends a change as two events, and each
+// client gets one at most.
 type recipients uint8
 
 const (
@@ -91,12 +93,14 @@ func (e *Event) sentVersion() uint64 {
 	return e.Object.ResourceVersion
 }
 
-// mayLeave reports whether there may be a filter that selected the version before and does not select this one.
+// mayLeave reports whether there may be a filter that selected the version before and does not
+// select this one.
 func (e *Event) mayLeave() bool {
 	return !maps.Equal(e.Prev.Labels, e.Object.Labels) || !slices.Equal(e.Prev.Fields, e.Object.Fields)
 }
 
-// unknown reports whether what selectors' clients get of the event depends on a version that is not known.
+// unknown reports whether what selectors' clients get of the event depends on a version that is not
+// known.
 func (e *Event) unknown() bool { return e.PrevUnknown && e.Type != framing.Deleted }
 
 // undecides notes an unknown event, later than those that are noted: see history.undecided.

@@ -85,7 +85,8 @@ func NewFilter(namespace string, ls labels.Selector, fs fields.Selector, fieldLa
 // Key is the same for filters that mean the same.
 func (f *Filter) Key() string { return f.key }
 
-// canonicalFields returns the filter's key without its labels. Values come from clients and may hold any byte, so each part is quoted.
+// canonicalFields returns the filter's key without its labels. Values come from clients and may
+// hold any byte, so each part is quoted.
 func (f *Filter) canonicalFields(fieldLabels []string) string {
 	key := fmt.Appendf(nil, "%q/%q", f.namespace, f.name)
 	for _, t := range f.terms {
@@ -94,8 +95,9 @@ func (f *Filter) canonicalFields(fieldLabels []string) string {
 	return string(key)
 }
 
-// costOf returns what it takes to ask the filter about a version of an object, in requirements: the index answers for a filter that demands a
-// name, one field's value or nothing at all, and that costs 0.
+// costOf returns what it takes to ask the filter about a version of an object, in requirements: the
+// index answers for a filter that demands a name, one field's value or nothing at all, and that
+// costs 0.
 func (f *Filter) costOf() int {
 	if len(f.labels) == 0 && (len(f.terms) == 0 || f.name == "" && len(f.terms) == 1 && f.terms[0].decides()) {
 		return 0
@@ -193,7 +195,8 @@ func (f *Filter) inScope(o *framing.Object) bool {
 		(f.name == "" || f.name == o.Name)
 }
 
-// Scope returns the filter of the keys that a request with filter f ranges over, whatever its selectors.
+// Scope returns the filter of the keys that a request with filter f ranges over, whatever its
+// selectors.
 func (f *Filter) Scope() *Filter {
 	scope := &Filter{namespace: f.namespace, fixed: true}
 	if f.namespace != "" {

@@ -7,22 +7,23 @@ import (
 	"time"
 )
 
-// Flusher writes frames to clients. It has a few shards, each one goroutine that owns its share of the
-// subscriptions: it takes what has come for a client since it last wrote to it, and writes it in one call.
-// Under light load that is one event at once; under heavy load batches grow by
+// Flusher writes frames to clients. It has a few shards, each one goroutine that owns its share of
+// the subscriptions: it takes what has come for a client since it last wrote to it, and writes it
+// in one call. Under light load that is one event at once; under heavy load batches grow by
 // themselves.
 //
-// A client whose socket takes no more is put aside at its place in the list, with the rest of one batch, until
-// the socket drains; nothing is queued for it and nobody waits for it.
+// A client whose socket takes no more is put aside at its place in the list, with the rest of one
+// batch, until the socket drains; nothing is queued for it and nobody waits for it.
 type Flusher struct {
 	shards []*shard
 	next   atomic.Uint32
 	runs   compressedRuns
 }
 
-// NewFlusher returns a Flusher with n shards; one for each processor is right. With an interval, which is not negative, a shard waits for
-// that long between two rounds of events, so that more of them leave in one write: an event is held back for at most the interval,
-// and not at all if there was none for as long before it. Whatever else a client is sent is not held back.
+// NewFlusher returns a Flusher with n shards; one for each processor is right. With an interval,
+// which is not negative, a shard waits for that long between two rounds of events, so that more of
+// them leave in one write: an event is held back for at most the interval, and not at all if there
+// was none for as long before it. Whatever else a client is sent is not held back.
 func NewFlusher(n int, interval time.Duration) *Flusher {
 	f := &Flusher{}
 	for i := range n {
@@ -40,8 +41,9 @@ func NewFlusher(n int, interval time.Duration) *Flusher {
 
 func (f *Flusher) size() int { return len(f.shards) }
 
-// Lag returns how far the subscription that is furthest behind was so a moment ago, in events and in bytes, which may be two
-// different ones. Initial events are not counted. It may be called from any goroutine.
+// Lag returns how far the subscription that is furthest behind was so a moment ago, in events and
+// in bytes, which may be two different ones. Initial events are not counted. It may be called from
+// any goroutine.
 func (f *Flusher) Lag() (events, bytes uint64) {
 	for _, sh := range f.shards {
 		events, bytes = max(events, sh.lagEvents.Load()), max(bytes, sh.lagBytes.Load())
@@ -49,8 +51,8 @@ func (f *Flusher) Lag() (events, bytes uint64) {
 	return events, bytes
 }
 
-// LastChange returns when a change was last written to anybody, which initial events and bookmarks are not; 0 is never. It may be called from
-// any goroutine.
+// LastChange returns when a change was last written to anybody, which initial events and bookmarks
+// are not; 0 is never. It may be called from any goroutine.
 func (f *Flusher) LastChange() (last Instant) {
 	for _, sh := range f.shards {
 		last = max(last, Instant(sh.lastChange.Load()))
@@ -68,8 +70,8 @@ func (f *Flusher) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Start has a subscription served through sink until it ends; at once, if the Flusher has stopped. Each
-// subscription is started once.
+// Start has a subscription served through sink until it ends; at once, if the Flusher has stopped.
+// Each subscription is started once.
 func (f *Flusher) Start(s *Subscription, sink Sink) {
 	s.sink = sink
 	sh := f.shards[int(f.next.Add(1))%len(f.shards)]
@@ -173,11 +175,12 @@ func (sh *shard) post(s *Subscription) {
 	sh.wake()
 }
 
-// sweepEvery is how exactly timeouts and bookmarks keep time; kube-apiserver's bookmarks have a timer of 1 to 1.25 s.
+// sweepEvery is how exactly timeouts and bookmarks keep time; kube-apiserver's bookmarks have a
+// timer of 1 to 1.25 s.
 const sweepEvery = 100 * time.Millisecond
 
-// overload is how many times its bounds a subscription may be behind while its client does take what is written: then it is we
-// who are slow, after a relist say, and it will catch up.
+// overload is how many times its bounds a subscription may be behind while its client does take
+// what is written: then it is we who are slow, after a relist say, and it will catch up.
 const overload = 8
 
 // stallTimeout is how long a subscription that is ending may take to accept its last bytes.
@@ -207,7 +210,8 @@ func (sh *shard) run(ctx context.Context) {
 	sh.stop()
 }
 
-// await waits until there may be work, not at all if some is left, and sweeps when it is time to. It reports false when ctx ends.
+// await waits until there may be work, not at all if some is left, and sweeps when it is time to.
+// It reports false when ctx ends.
 func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 	if len(sh.again) > 0 {
 		select {
@@ -230,7 +234,8 @@ func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 	return true
 }
 
-// shardWork is what the queues of a shard held at the beginning of a round. Owned by run, which uses the slices in turn with the queues.
+// shardWork is what the queues of a shard held at the beginning of a round. Owned by run, which
+// uses the slices in turn with the queues.
 type shardWork struct {
 	ready   []*part
 	posted  []*Subscription
@@ -280,11 +285,13 @@ func (sh *shard) do(w *shardWork) {
 	clear(w.endings)
 }
 
-// leastCatchUp is how long those that have more to send than fits into one batch are served in each round.
+// leastCatchUp is how long those that have more to send than fits into one batch are served in each
+// round.
 const leastCatchUp = time.Millisecond
 
-// catchUp serves those that have more to send than fitted into one batch, in turn, for so long. What has just happened does not wait for
-// thousands that begin with all objects, and they get half of a busy shard's time.
+// catchUp serves those that have more to send than fitted into one batch, in turn, for so long.
+// What has just happened does not wait for thousands that begin with all objects, and they get half
+// of a busy shard's time.
 func (sh *shard) catchUp(d time.Duration) {
 	for until := time.Now().Add(d); len(sh.again) > 0; {
 		s := sh.again[0]
@@ -488,8 +495,8 @@ func (sh *shard) sweep(now time.Time) {
 	sh.lagBytes.Store(lagBytes)
 }
 
-// last sends an ending subscription's last frame, if it has one, and finishes it once the client has taken
-// everything.
+// last sends an ending subscription's last frame, if it has one, and finishes it once the client
+// has taken everything.
 func (sh *shard) last(s *Subscription, e Ending) {
 	if !s.lastSent && (len(e.Last.Body) > 0 || s.gzip != nil) {
 		s.lastSent = true

@@ -6,20 +6,20 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// group is the subscriptions that share a filter, and the frames they get: a
-// singly linked list with one writer and any number of readers.
+// group is the subscriptions that share a filter, and the frames they get: a singly linked list
+// with one writer and any number of readers.
 //
-//  1. Only the cache's writer, under the cache's mutex, appends. It fills a node completely,
-//     then stores it as the tail, then as its predecessor's next: no reader is ever ahead of the tail,
+//  1. Only the cache's writer, under the cache's mutex, appends. It fills a node completely, then
+//     stores it as the tail, then as its predecessor's next: no reader is ever ahead of the tail,
 //     from which it is told how far behind it is.
-//  2. A reader holds the node that it consumed last and goes on to next. A load that sees a
-//     node sees all of it, and the nodes before it in order: readers take no lock, and a
-//     reader that finds no next has everything.
-//  3. Nothing points backwards. What every reader has passed is garbage, so a group
-//     holds exactly what its slowest reader has not read, and that reader's bounds
-//     ([Limits]) limit it.
+//  2. A reader holds the node that it consumed last and goes on to next. A load that sees a node
+//     sees all of it, and the nodes before it in order: readers take no lock, and a reader that
+//     finds no next has everything.
+//  3. Nothing points backwards. What every reader has passed is garbage, so a group holds exactly
+//     what its slowest reader has not read, and that reader's bounds ([Limits]) limit it.
 //
-// TestGroupStress exercises 1 and 2 under the race detector, TestReaderNotAhead the order in 1, TestSlowReaderBound 3.
+// TestGroupStress exercises 1 and 2 under the race detector, TestReaderNotAhead the order in 1,
+// TestSlowReaderBound 3.
 type group struct {
 	filter *Filter
 	place  place // in the index, which sets it
@@ -31,8 +31,9 @@ type group struct {
 
 	tail atomic.Pointer[node]
 
-	// ending is set when the cache has ended the group's subscriptions and forgotten the group. It is stored before
-	// parts are read, and adopt loads it after it has stored one: who is too late for one is in time for the other.
+	// ending is set when the cache has ended the group's subscriptions and forgotten the group. It
+	// is stored before parts are read, and adopt loads it after it has stored one: who is too late
+	// for one is in time for the other.
 	ending atomic.Pointer[Ending]
 
 	// parts are the members by shard, for waking; nil where a shard has none.

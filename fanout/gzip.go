@@ -7,7 +7,8 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// packed is something that is compressed once, by the first shard that needs it. Another that needs it meanwhile waits.
+// packed is something that is compressed once, by the first shard that needs it. Another that needs
+// it meanwhile waits.
 type packed struct {
 	once  sync.Once
 	chunk framing.GzipChunk
@@ -58,7 +59,8 @@ type listed struct {
 	behind packed // the frame, compressed behind the one before it in the list
 }
 
-// plain is that of the list up to n; zero where no member takes gzip, and the next one to do so begins to count.
+// plain is that of the list up to n; zero where no member takes gzip, and the next one to do so
+// begins to count.
 func (n *node) plain() framing.Checksum {
 	if n.gzip == nil {
 		return framing.Checksum{}
@@ -66,8 +68,9 @@ func (n *node) plain() framing.Checksum {
 	return n.gzip.plain
 }
 
-// maxBehind bounds in how many lists an event is compressed behind the one before, which saves three quarters but must be done for each list. In
-// others it is sent as it is alone, so that the cost of an event does not grow with the number of filters that select it.
+// maxBehind bounds in how many lists an event is compressed behind the one before, which saves
+// three quarters but must be done for each list. In others it is sent as it is alone, so that the
+// cost of an event does not grow with the number of filters that select it.
 const maxBehind = 8
 
 // chunkBehind returns the frame of n as it is sent right behind that of prev, the node before.
@@ -83,8 +86,9 @@ func (n *node) chunkBehind(prev *node) framing.GzipChunk {
 	return z.behind.chunk
 }
 
-// gzipMember is how far the gzip member has come that a client is being sent: nothing but what its end must tell. A stretch of the list
-// is added when it is left, by what the list itself counts, so that an event adds nothing. Its owner is the subscription's.
+// gzipMember is how far the gzip member has come that a client is being sent: nothing but what its
+// end must tell. A stretch of the list is added when it is left, by what the list itself counts, so
+// that an event adds nothing. Its owner is the subscription's.
 type gzipMember struct {
 	sent framing.Checksum // of all before the stretch
 	from framing.Checksum // of the list in front of the stretch

@@ -27,7 +27,8 @@ type history struct {
 	replayedBytes int64
 	unknown       int // of replayed: what selectors' clients get of them is not known
 
-	// undecided has the resourceVersion of the last of the unknown in each namespace, and under "" of all.
+	// undecided has the resourceVersion of the last of the unknown in each namespace, and under ""
+	// of all.
 	undecided map[string]uint64
 
 	// after is the resourceVersion behind which nothing is missing.
@@ -37,12 +38,14 @@ type history struct {
 	gaps []relistGap
 }
 
-// relistGap is what a relist skipped, both ends exclusive: objects may have come and gone there that are in no event.
+// relistGap is what a relist skipped, both ends exclusive: objects may have come and gone there
+// that are in no event.
 type relistGap struct{ from, to uint64 }
 
 func (g relistGap) has(rv uint64) bool { return g.from < rv && rv < g.to }
 
-// inGap reports whether a client that has seen the state as of rv may have seen what no event here undoes.
+// inGap reports whether a client that has seen the state as of rv may have seen what no event here
+// undoes.
 func (h *history) inGap(rv uint64) bool {
 	return slices.ContainsFunc(h.gaps, func(g relistGap) bool { return g.has(rv) })
 }
@@ -92,8 +95,8 @@ func (h *history) forget() {
 	h.gaps = slices.DeleteFunc(h.gaps, func(g relistGap) bool { return g.to <= h.after })
 }
 
-// undecidable reports whether what f's clients may get behind resourceVersion rv depends on versions that are not known. It looks no closer than
-// at the filter's namespace.
+// undecidable reports whether what f's clients may get behind resourceVersion rv depends on
+// versions that are not known. It looks no closer than at the filter's namespace.
 func (h *history) undecidable(f *Filter, rv uint64) bool {
 	return !f.fixed && h.undecided[f.namespace] > rv
 }
@@ -152,8 +155,8 @@ func (h *history) read(dst []*Event, rv, end uint64, max int) (events []*Event, 
 	return dst, true
 }
 
-// resolve finds the previous versions of replayed events, where they are unknown, among known, by key, and among the
-// events before them. It changes known.
+// resolve finds the previous versions of replayed events, where they are unknown, among known, by
+// key, and among the events before them. It changes known.
 func (h *history) resolve(known map[string]*framing.Object) {
 	h.unknown, h.undecided = 0, make(map[string]uint64)
 	for i, e := range h.replayed {

@@ -7,12 +7,14 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// index finds the groups that an event may concern without asking each filter.
-// A group stands in the scope of its filter's namespace, or in that of all, and there under an equality that its filter demands: a
-// name, a field or a label; under none, it is asked about every event of the scope. The cache's mutex guards it.
+// index finds the groups that an event may concern without asking each filter. A group stands in
+// the scope of its filter's namespace, or in that of all, and there under an equality that its
+// filter demands: a name, a field or a label; under none, it is asked about every event of the
+// scope. The cache's mutex guards it.
 //
-// What the writer does for an event is bounded: for each of the two scopes that the event is in, the filters that one version of an object
-// can have to be asked there cost at most maxScopeCost together. A group that would exceed that is not taken in.
+// What the writer does for an event is bounded: for each of the two scopes that the event is in,
+// the filters that one version of an object can have to be asked there cost at most maxScopeCost
+// together. A group that would exceed that is not taken in.
 type index struct {
 	scopes map[string]*scope // by namespace; "" is that of all
 
@@ -23,9 +25,10 @@ type index struct {
 }
 
 const (
-	// maxScopeCost is some 0.1 ms of the writer for each version of an object (BenchmarkScope): so many requirements, or two thousand
-	// filters of one that nothing tells apart but asking them. Filters that cost nothing do not count: what kubelets
-	// and most controllers watch by is a name, a field, a namespace, or nothing.
+	// maxScopeCost is some 0.1 ms of the writer for each version of an object (BenchmarkScope): so
+	// many requirements, or two thousand filters of one that nothing tells apart but asking them.
+	// Filters that cost nothing do not count: what kubelets and most controllers watch by is a
+	// name, a field, a namespace, or nothing.
 	maxScopeCost = 4096
 	// maxPlaces is under how many values a group may stand.
 	maxPlaces = 16
@@ -94,8 +97,8 @@ func (f *Filter) places() (ps []place) {
 	return ps
 }
 
-// worst is at most what a version of an object brings from the shelf. Having a shelf for a label costs an event a look at that label; there are
-// as many of them as clients like.
+// worst is at most what a version of an object brings from the shelf. Having a shelf for a label
+// costs an event a look at that label; there are as many of them as clients like.
 func (s *shelf) worst() int {
 	worst := 0
 	if s.label {
@@ -116,7 +119,8 @@ func (s *shelf) charge(b *bucket, cost int) {
 	s.costs[bits.Len(uint(b.cost))]++
 }
 
-// add takes in a group, where it makes the worst least worse. It reports false, having done nothing, if it would exceed the bound.
+// add takes in a group, where it makes the worst least worse. It reports false, having done
+// nothing, if it would exceed the bound.
 func (x *index) add(g *group) bool {
 	sc := x.scopes[g.filter.namespace]
 	if sc == nil {
@@ -144,7 +148,8 @@ func (x *index) add(g *group) bool {
 	return true
 }
 
-// added returns by how much the scope's worst would grow with a filter of this cost at p, and what it costs already to ask those who are there.
+// added returns by how much the scope's worst would grow with a filter of this cost at p, and what
+// it costs already to ask those who are there.
 func (sc *scope) added(p place, cost int) (more, crowd int) {
 	if p.values == nil {
 		return cost, sc.every.cost

@@ -27,38 +27,46 @@ const (
 // State is how a subscription stands at one instant. Times are zero for never.
 type State struct {
 	Phase Phase
-	// Events and Bytes are what its sink was given, initial events and bookmarks among them, as gzip if that is what it takes.
+	// Events and Bytes are what its sink was given, initial events and bookmarks among them, as
+	// gzip if that is what it takes.
 	Events, Bytes uint64
 	// ResourceVersion is that of the last change that its sink was given, or where it began.
 	ResourceVersion uint64
-	// LagEvents and LagBytes are the changes in its list that its sink has not been given, and Oldest is when the first of them came. They
-	// do not count what is left of its prelude.
+	// LagEvents and LagBytes are the changes in its list that its sink has not been given, and
+	// Oldest is when the first of them came. They do not count what is left of its prelude.
 	LagEvents, LagBytes uint64
 	Oldest              time.Time
-	// Selected is when a change last came that its filter selects, be it before the subscription began.
+	// Selected is when a change last came that its filter selects, be it before the subscription
+	// began.
 	Selected time.Time
-	// ParkedSince is since when its sink has been blocked; zero if it is not. Parks is how often it has been.
+	// ParkedSince is since when its sink has been blocked; zero if it is not. Parks is how often it
+	// has been.
 	ParkedSince time.Time
 	Parks       int
 	// Waited is how long its shard took to answer.
 	Waited time.Duration
 }
 
-// Evictee is a [Sink] that is told how its subscription stands when that is to be ended with [Evicted], before anything of it is let go.
-// Evicted must not wait. End may still come with another reason, if the subscription was ended at the same time.
+// Evictee is a [Sink] that is told how its subscription stands when that is to be ended with
+// [Evicted], before anything of it is let go. Evicted must not wait. End may still come with
+// another reason, if the subscription was ended at the same time.
 type Evictee interface {
 	Evicted(State)
 }
 
-// Deadline is when the subscription will have lasted as long as it asked for. It may be called from any goroutine.
+// Deadline is when the subscription will have lasted as long as it asked for. It may be called from
+// any goroutine.
 func (s *Subscription) Deadline() time.Time { return s.deadline }
 
-// inspectAtOnce is how many subscriptions a shard looks at between two rounds of deliveries: some 25 µs of it (BenchmarkInspect).
+// inspectAtOnce is how many subscriptions a shard looks at between two rounds of deliveries: some
+// 25 µs of it (BenchmarkInspect).
 const inspectAtOnce = 256
 
-// Inspect returns how subscriptions stand, each as its own shard sees it. It may be called from any goroutine, and returns within patience;
-// then State.Phase is Unknown for those whose shard has not answered, and Waited says for how long. Deliveries go on meanwhile: a shard looks at
-// a bounded number of subscriptions at a time, and nothing on its way to a client is locked or counted atomically for this.
+// Inspect returns how subscriptions stand, each as its own shard sees it. It may be called from any
+// goroutine, and returns within patience; then State.Phase is Unknown for those whose shard has not
+// answered, and Waited says for how long. Deliveries go on meanwhile: a shard looks at a bounded
+// number of subscriptions at a time, and nothing on its way to a client is locked or counted
+// atomically for this.
 func (f *Flusher) Inspect(subs []*Subscription, patience time.Duration) []State {
 	states := make([]State, len(subs))
 	byShard := make(map[*shard][]int)

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// requirement is one requirement of a label selector, compiled: it means what [labels.Requirement] does, and looks a value up among many
-// instead of comparing it with each.
+// requirement is one requirement of a label selector, compiled: it means what [labels.Requirement]
+// does, and looks a value up among many instead of comparing it with each.
 type requirement struct {
 	key      string
 	operator operator
@@ -70,9 +70,10 @@ func (r *requirement) lists(v string) bool {
 // cost is what it takes to ask, as a multiple of looking a label up.
 func (r *requirement) cost() int { return 1 + bits.Len(uint(len(r.values)))/2 }
 
-// compileLabels returns a selector's requirements in the order in which they are asked, and its canonical form behind prefix: a selector's own
-// String keeps the client's order, and tells a=b, a==b and a in (b) apart. All strings of the requirements are parts of that form. Labels
-// hold no byte that means something in it.
+// compileLabels returns a selector's requirements in the order in which they are asked, and its
+// canonical form behind prefix: a selector's own String keeps the client's order, and tells a=b,
+// a==b and a in (b) apart. All strings of the requirements are parts of that form. Labels hold no
+// byte that means something in it.
 func compileLabels(ls labels.Selector, prefix string) (compiled []requirement, canonical string) {
 	parsed, _ := ls.Requirements()
 	for i := range parsed {

@@ -18,8 +18,8 @@ type Snapshot struct {
 	tree *btree.BTreeG[*framing.Object]
 }
 
-// keyOf returns the one key that a filter can select; "" if it may select others. In cluster scope that is the name,
-// and all objects have the same scope.
+// keyOf returns the one key that a filter can select; "" if it may select others. In cluster scope
+// that is the name, and all objects have the same scope.
 func (s Snapshot) keyOf(f *Filter) string {
 	switch {
 	case f.name == "":
@@ -41,8 +41,8 @@ func newTree() *btree.BTreeG[*framing.Object] {
 	return btree.NewG(degree, func(a, b *framing.Object) bool { return a.Key < b.Key })
 }
 
-// Identity is equal for snapshots that hold the same objects because nothing happened between them. It does not keep them in
-// memory.
+// Identity is equal for snapshots that hold the same objects because nothing happened between them.
+// It does not keep them in memory.
 func (s Snapshot) Identity() Identity { return Identity{weak.Make(s.tree)} }
 
 // Identity tells snapshots apart. It is comparable.
@@ -64,14 +64,14 @@ func (s Snapshot) Ascend(f *Filter, after string, yield func(*framing.Object) bo
 	s.ascend(f, after, func(o *framing.Object, selected bool) bool { return !selected || yield(o) })
 }
 
-// Visit is Ascend, but also calls visit for objects that f does not select where they have to be looked at, so that a caller sees how long the
-// search takes.
+// Visit is Ascend, but also calls visit for objects that f does not select where they have to be
+// looked at, so that a caller sees how long the search takes.
 func (s Snapshot) Visit(f *Filter, after string, visit func(o *framing.Object, selected bool) bool) {
 	s.ascend(f, after, visit)
 }
 
-// ascend calls visit for each object that f might select, in key order, beginning behind the key after, until visit returns false; selected says
-// whether f does.
+// ascend calls visit for each object that f might select, in key order, beginning behind the key
+// after, until visit returns false; selected says whether f does.
 func (s Snapshot) ascend(f *Filter, after string, visit func(o *framing.Object, selected bool) bool) {
 	if f.nothing {
 		return

@@ -32,10 +32,12 @@ var Reasons = []Reason{TimedOut, Gone, Evicted, Expired, ShutDown, Aged, Backwar
 // Ending is how a subscription ends.
 type Ending struct {
 	Reason Reason
-	// Graceful sends the client everything that there is for it first and then, if the client takes bookmarks, a bookmark. With its
-	// resourceVersion the client can resume at any server. Until then an ending that is not graceful may come before it.
+	// Graceful sends the client everything that there is for it first and then, if the client takes
+	// bookmarks, a bookmark. With its resourceVersion the client can resume at any server. Until
+	// then an ending that is not graceful may come before it.
 	Graceful bool
-	// Last is written before the stream's end, if the client can still take it: an ERROR event, or nothing.
+	// Last is written before the stream's end, if the client can still take it: an ERROR event, or
+	// nothing.
 	Last framing.Frame
 }
 
@@ -61,12 +63,14 @@ type Request struct {
 	// Bookmarks asks for bookmarks each minute, and with FromSnapshot, if EndBookmark is set, for
 	// the one that ends the initial events.
 	Bookmarks, EndBookmark bool
-	// Gzip asks for one gzip member (RFC 1952) instead of plain events. What opens it, [framing.GzipStart], is for the Sink to write; what
-	// ends it is written in front of a proper end.
+	// Gzip asks for one gzip member (RFC 1952) instead of plain events. What opens it,
+	// [framing.GzipStart], is for the Sink to write; what ends it is written in front of a proper
+	// end.
 	Gzip bool
 	// Timeout ends the subscription, as [TimedOut]; it must be positive.
 	Timeout time.Duration
-	// Aging says that the timeout is that of the client's connection: it ends the subscription as [Aged], gracefully.
+	// Aging says that the timeout is that of the client's connection: it ends the subscription as
+	// [Aged], gracefully.
 	Aging bool
 	// Proof is what a FromSnapshot or FromNow subscription must be as new as; the zero Proof
 	// asks for nothing.
@@ -74,8 +78,8 @@ type Request struct {
 }
 
 // Proof says that the cache's state was at one instant the collection's state as of a
-// resourceVersion: what it held at resourceVersion At of epoch Epoch is what upstream held as of AsOf, which
-// may be later because changes in between, if any, undid each other.
+// resourceVersion: what it held at resourceVersion At of epoch Epoch is what upstream held as of
+// AsOf, which may be later because changes in between, if any, undid each other.
 type Proof struct {
 	Epoch    uint64
 	At, AsOf uint64
@@ -88,14 +92,15 @@ func (p Proof) holds(epoch, progress uint64) bool {
 
 // Sink is one client's way out. The flusher calls its methods one at a time.
 type Sink interface {
-	// Write takes a batch of shared, immutable slices. It writes what goes without waiting and keeps
-	// the rest; blocked reports that there is a rest. It must not keep the outer slice.
+	// Write takes a batch of shared, immutable slices. It writes what goes without waiting and
+	// keeps the rest; blocked reports that there is a rest. It must not keep the outer slice.
 	Write(batch [][]byte) (blocked bool, err error)
-	// Drain sees to it that the rest is written as the client takes it, and calls done once when it has been, or can't be. It must not
-	// wait; done may be called from any goroutine, and has no effect after End.
+	// Drain sees to it that the rest is written as the client takes it, and calls done once when it
+	// has been, or can't be. It must not wait; done may be called from any goroutine, and has no
+	// effect after End.
 	Drain(done func(error))
-	// End is called once, last: complete means that everything before was written and the stream is to end
-	// properly. It must not wait. It may come while a rest is drained.
+	// End is called once, last: complete means that everything before was written and the stream is
+	// to end properly. It must not wait. It may come while a rest is drained.
 	End(reason Reason, complete bool)
 }
 
@@ -149,10 +154,11 @@ type prelude struct {
 // any reports whether there is anything left of it.
 func (p *prelude) any() bool { return p.snapshot != nil || p.replay }
 
-// Subscribe begins a subscription as of now: what happens from here on will reach it once it
-// is given to [Flusher.Start]. The caller must do that, or call Cancel.
+// Subscribe begins a subscription as of now: what happens from here on will reach it once it is
+// given to [Flusher.Start]. The caller must do that, or call Cancel.
 //
-// It returns [ErrExpired], [ErrRelistGap], [ErrUndecidable], [ErrNotFresh], [ErrCostly] or [ErrClosed].
+// It returns [ErrExpired], [ErrRelistGap], [ErrUndecidable], [ErrNotFresh], [ErrCostly] or
+// [ErrClosed].
 func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	now := time.Now()
 	s := &Subscription{
@@ -253,8 +259,9 @@ func (c *Cache) groupLocked(f *Filter) *group {
 	return g
 }
 
-// maxFilterBytes bounds the memory of a cache's filters, of those that cost something to ask. Clients ask for a few hundred bytes each; a thousand
-// of the largest that the proxy takes from clients fit.
+// maxFilterBytes bounds the memory of a cache's filters, of those that cost something to ask.
+// Clients ask for a few hundred bytes each; a thousand of the largest that the proxy takes from
+// clients fit.
 const maxFilterBytes = 64 << 20
 
 // dropLocked forgets a group.
@@ -283,8 +290,9 @@ func (c *Cache) leave(s *Subscription) {
 // Cancel gives up a subscription that was never started.
 func (s *Subscription) Cancel() { s.cache.leave(s) }
 
-// End ends the subscription; the first call decides how, or the first with an ending that is not graceful. It may be called from any goroutine.
-// The sink is told soon after, by the flusher, or as soon as the subscription is started.
+// End ends the subscription; the first call decides how, or the first with an ending that is not
+// graceful. It may be called from any goroutine. The sink is told soon after, by the flusher, or as
+// soon as the subscription is started.
 func (s *Subscription) End(e Ending) {
 	if s.endAs(&e) {
 		if sh := s.shard.Load(); sh != nil {
@@ -293,8 +301,8 @@ func (s *Subscription) End(e Ending) {
 	}
 }
 
-// endAs sets how the subscription ends, unless that is decided, and reports whether it has. A graceful ending is not decided while
-// there is more to be sent.
+// endAs sets how the subscription ends, unless that is decided, and reports whether it has. A
+// graceful ending is not decided while there is more to be sent.
 func (s *Subscription) endAs(e *Ending) bool {
 	for {
 		before := s.ending.Load()
@@ -307,7 +315,8 @@ func (s *Subscription) endAs(e *Ending) bool {
 	}
 }
 
-// ends reports whether it is decided how the subscription ends: it is sent nothing more but the end.
+// ends reports whether it is decided how the subscription ends: it is sent nothing more but the
+// end.
 func (s *Subscription) ends() bool {
 	e := s.ending.Load()
 	return e != nil && !e.Graceful
@@ -322,8 +331,8 @@ func (s *Subscription) timedOut() *Ending {
 }
 
 const (
-	// bookmarkEvery and bookmarkBefore are kube-apiserver's: each minute, and two seconds before the
-	// timeout (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
+	// bookmarkEvery and bookmarkBefore are kube-apiserver's: each minute, and two seconds before
+	// the timeout (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
 	bookmarkEvery  = time.Minute
 	bookmarkBefore = 2 * time.Second
 	bookmarkRetry  = time.Second // its timer has 1 to 1.25 s
@@ -350,8 +359,8 @@ type batch struct {
 }
 
 const (
-	// maxBatchFrames and maxBatchBytes bound one write, so that the clients of a shard take turns. 512
-	// frames of at most two slices are a writev's most (IOV_MAX is 1,024).
+	// maxBatchFrames and maxBatchBytes bound one write, so that the clients of a shard take turns.
+	// 512 frames of at most two slices are a writev's most (IOV_MAX is 1,024).
 	maxBatchFrames = 512
 	maxBatchBytes  = 256 << 10
 	// maxBatchPlain bounds what one write may have to be compressed for, at 2 to 6 ms for each MiB.
@@ -400,7 +409,8 @@ func (s *Subscription) add(b *batch, f framing.Frame) {
 	b.addChunk(c, 1)
 }
 
-// addRun adds a frame of the prelude, which may have to wait for those with which it is compressed: see endRun.
+// addRun adds a frame of the prelude, which may have to wait for those with which it is compressed:
+// see endRun.
 func (s *Subscription) addRun(b *batch, f framing.Frame, rv uint64) {
 	if s.gzip == nil {
 		b.add(f)
@@ -494,7 +504,8 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	return true
 }
 
-// fillReplay adds changes from the history and reports whether those were the last. It does not part changes that share a resourceVersion.
+// fillReplay adds changes from the history and reports whether those were the last. It does not
+// part changes that share a resourceVersion.
 func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
 	defer s.endRun(b)
 	turn := newTurn()
@@ -533,8 +544,9 @@ func (c *Cache) replay(dst []*Event, from, end uint64) ([]*Event, bool) {
 	return c.history.read(dst, from, end, replayStep)
 }
 
-// bookmark adds a bookmark, if one is due. All changes up to resourceVersion progress must have been sent. A subscription that
-// still stands where it began has nothing to be told, and gets none yet.
+// bookmark adds a bookmark, if one is due. All changes up to resourceVersion progress must have
+// been sent. A subscription that still stands where it began has nothing to be told, and gets none
+// yet.
 func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 	if !s.bookmarks || now.Before(s.nextBookmark) {
 		return
@@ -548,8 +560,9 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 	s.scheduleBookmark(now)
 }
 
-// farewell adds a bookmark in front of the end, for the client to come back with. All changes up to resourceVersion progress must have been
-// sent. A client that asked for what is behind a resourceVersion that is yet to come knows better, and so does one that has been sent an event
+// farewell adds a bookmark in front of the end, for the client to come back with. All changes up to
+// resourceVersion progress must have been sent. A client that asked for what is behind a
+// resourceVersion that is yet to come knows better, and so does one that has been sent an event
 // ahead of progress, which may be one of several that a list has shown.
 func (s *Subscription) farewell(b *batch, progress uint64) {
 	form := s.cache.form.Load()

@@ -2,8 +2,8 @@ package fanout
 
 import "math"
 
-// Totals are the figures of all caches of the process since it began, as the metrics show them. They are read one after another while
-// they change, so they need not fit each other exactly.
+// Totals are the figures of all caches of the process since it began, as the metrics show them.
+// They are read one after another while they change, so they need not fit each other exactly.
 type Totals struct {
 	Subscriptions, Parked int // now
 	Parks, Flushes        uint64
@@ -12,7 +12,8 @@ type Totals struct {
 	DeliverySeconds       float64  // the sum
 }
 
-// Bucket is how many deliveries took at most LE seconds, from an event's arrival to its first writes. The last bucket's LE is +Inf.
+// Bucket is how many deliveries took at most LE seconds, from an event's arrival to its first
+// writes. The last bucket's LE is +Inf.
 type Bucket struct {
 	LE    float64
 	Count uint64

@@ -2,16 +2,16 @@ package fanout
 
 import "time"
 
-// turn is what one subscription's prelude may be searched for, before others have theirs. It ends by what it has looked at, and by the
-// clock, which knows what that took: whichever comes first.
+// turn is what one subscription's prelude may be searched for, before others have theirs. It ends
+// by what it has looked at, and by the clock, which knows what that took: whichever comes first.
 type turn struct {
 	work, looked int
 	until        time.Time
 }
 
 const (
-	// maxTurnWork bounds the objects or events that are looked at, each with what it costs to ask the filter about it: 20 to 50 ns for each, a
-	// millisecond at worst.
+	// maxTurnWork bounds the objects or events that are looked at, each with what it costs to ask
+	// the filter about it: 20 to 50 ns for each, a millisecond at worst.
 	maxTurnWork = 20_000
 	// turnTime bounds the time, which is looked at once for each turnLook objects or events.
 	turnTime = time.Millisecond

@@ -23,15 +23,17 @@ const (
 )
 
 const (
-	// selfDescribed is the head of the tag before all that kube-apiserver writes, and before an event's object again
-	// (RFC 8949, section 3.4.6; k8s.io/apimachinery/pkg/runtime/serializer/cbor).
+	// selfDescribed is the head of the tag before all that kube-apiserver writes, and before an
+	// event's object again (RFC 8949, section 3.4.6;
+	// k8s.io/apimachinery/pkg/runtime/serializer/cbor).
 	selfDescribed    = "\xd9\xd9\xf7"
 	tagSelfDescribed = 55799
 
 	null = 0xf6
 )
 
-// decoding reads the few items that become Go values. kube-apiserver writes all strings, names too, as byte strings.
+// decoding reads the few items that become Go values. kube-apiserver writes all strings, names too,
+// as byte strings.
 var decoding = func() cbor.DecMode {
 	mode, err := cbor.DecOptions{
 		ByteStringToString:    cbor.ByteStringToStringAllowedWithExpectedLaterEncoding,
@@ -49,9 +51,9 @@ var decoding = func() cbor.DecMode {
 
 var errIndefinite = errors.New("indefinite length")
 
-// itemHead reads the head of the data item that b begins with: its major type and its argument, which is a number, the
-// length of a string, how many elements or entries follow, or a tag. size is the head's length, 0 if b ends within it.
-// kube-apiserver writes no indefinite lengths.
+// itemHead reads the head of the data item that b begins with: its major type and its argument,
+// which is a number, the length of a string, how many elements or entries follow, or a tag. size is
+// the head's length, 0 if b ends within it. kube-apiserver writes no indefinite lengths.
 func itemHead(b []byte) (major byte, arg uint64, size int, err error) {
 	if len(b) == 0 {
 		return 0, 0, 0, nil
@@ -104,8 +106,9 @@ func appendItems(dst []byte, texts ...string) []byte {
 	return dst
 }
 
-// itemEnd looks for the end of a data item, of whose bytes more and more may be known. As all lengths are definite, how
-// many items are still to come is all that it has to know of those it is within.
+// itemEnd looks for the end of a data item, of whose bytes more and more may be known. As all
+// lengths are definite, how many items are still to come is all that it has to know of those it is
+// within.
 type itemEnd struct {
 	at   int    // where the next head stands
 	left uint64 // heads that follow
@@ -142,8 +145,8 @@ func (e *itemEnd) find(b []byte) (found bool, err error) {
 	return e.left == 0 && e.at <= len(b), nil
 }
 
-// itemCursor is a walk over data items that stand in input, one behind the other. It ends at the first that is not as
-// expected, with err set.
+// itemCursor is a walk over data items that stand in input, one behind the other. It ends at the
+// first that is not as expected, with err set.
 type itemCursor struct {
 	input []byte
 	at    int
@@ -228,8 +231,8 @@ func (c *itemCursor) text() []byte {
 	return c.input[c.at-int(n) : c.at]
 }
 
-// entries reads a map: for each entry its start and its name, behind which c then stands, to read or skip the value.
-// null reads as an empty map.
+// entries reads a map: for each entry its start and its name, behind which c then stands, to read
+// or skip the value. null reads as an empty map.
 func (c *itemCursor) entries() iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		if c.isNull() {

@@ -39,7 +39,8 @@ func cborTypeMeta(apiVersion, kind string) []byte {
 	return appendItems(nil, "kind", kind, "apiVersion", apiVersion)
 }
 
-// cborEnvelope is Envelope for CBOR, where the number of items stands before them and nothing behind.
+// cborEnvelope is Envelope for CBOR, where the number of items stands before them and nothing
+// behind.
 func (f ListForm) cborEnvelope(m ListMeta, n int) (head, tail []byte) {
 	withContinue, entries := f.custom || m.Continue != "", uint64(1)
 	if withContinue {
@@ -65,7 +66,8 @@ func (f ListForm) cborEnvelope(m ListMeta, n int) (head, tail []byte) {
 	return appendItemHead(head, majorArray, uint64(n)), nil
 }
 
-// cborItem is Item for CBOR: without the type, and its entries counted anew, where the envelope tells it.
+// cborItem is Item for CBOR: without the type, and its entries counted anew, where the envelope
+// tells it.
 func (f ListForm) cborItem(o *Object) (open string, rest []byte) {
 	whole := o.Bytes()[len(selfDescribed):]
 	if f.typed {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// cborScanner is the [Scanner] of [CBOR]. As maps come in any order, it puts an object's kind and apiVersion before all
-// else, so that what a list holds of it is the rest.
+// cborScanner is the [Scanner] of [CBOR]. As maps come in any order, it puts an object's kind and
+// apiVersion before all else, so that what a list holds of it is the rest.
 type cborScanner struct {
 	pathFields
 	types []span   // of the object that is being read: its entries kind and apiVersion
@@ -245,7 +245,8 @@ func objectMetaOfCBOR(c *itemCursor, f *scanned) {
 	}
 }
 
-// resourceVersionOfCBOR reads a decimal uint64, greater than 0, in a string of bytes behind a head of one byte.
+// resourceVersionOfCBOR reads a decimal uint64, greater than 0, in a string of bytes behind a head
+// of one byte.
 func resourceVersionOfCBOR(c *itemCursor, f *scanned) {
 	at := c.at
 	text := c.text()

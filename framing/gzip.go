@@ -35,8 +35,8 @@ func Deflate(level int, parts iter.Seq[[]byte]) Deflated {
 	return Deflated{bytes.Clone(blocks), plain} // it is kept for long: without the room to grow
 }
 
-// appendDeflated appends the blocks of parts to dst. They may refer to dictionary, at most 32 KiB, which must then stand right
-// before them.
+// appendDeflated appends the blocks of parts to dst. They may refer to dictionary, at most 32 KiB,
+// which must then stand right before them.
 func appendDeflated(dst []byte, level int, dictionary []byte, parts iter.Seq[[]byte]) ([]byte, Checksum) {
 	w := deflaters[level].Get().(*flate.Writer)
 	defer deflaters[level].Put(w)

@@ -15,14 +15,15 @@ import (
 //	Checksum.GzipEnd  a⏎ 03 00 CRC-32, length ⏎                        of what this client was sent
 //	LastChunk         0⏎⏎
 //
-// Each chunk ends at a byte boundary, behind an empty stored block, as zlib's Z_SYNC_FLUSH leaves it: a client that has read it can
-// decompress every event in it.
+// Each chunk ends at a byte boundary, behind an empty stored block, as zlib's Z_SYNC_FLUSH leaves
+// it: a client that has read it can decompress every event in it.
 
 // GzipStart is the chunk that opens a gzip member.
 const GzipStart = "a\r\n" + gzipOpening + crlf
 
-// GzipChunk is one event, or several in a row, compressed once to be sent in any number of gzip members: a complete HTTP/1.1 chunk. It
-// is immutable and may be shared by any number of goroutines.
+// GzipChunk is one event, or several in a row, compressed once to be sent in any number of gzip
+// members: a complete HTTP/1.1 chunk. It is immutable and may be shared by any number of
+// goroutines.
 type GzipChunk struct {
 	// Plain is of the events as they stand in an uncompressed stream.
 	Plain Checksum
@@ -33,13 +34,14 @@ type GzipChunk struct {
 // Bytes returns the chunk. Read only.
 func (c GzipChunk) Bytes() []byte { return c.bytes }
 
-// Frames at gzipStreamLevel are compressed within 25 to 40 µs for a pod of 4 to 16 KB, and to a tenth less than at levels from 1 to 4
-// (BenchmarkGzipFrames).
+// Frames at gzipStreamLevel are compressed within 25 to 40 µs for a pod of 4 to 16 KB, and to a
+// tenth less than at levels from 1 to 4 (BenchmarkGzipFrames).
 const gzipStreamLevel = 5
 
-// GzipFrames compresses frames, which are one stream's, one after the other. The result may stand anywhere in a member if before is the zero Frame, and
-// otherwise only right behind before: then it refers to its last 32 KiB, and what one update of an object has in common with the
-// one before costs next to nothing.
+// GzipFrames compresses frames, which are one stream's, one after the other. The result may stand
+// anywhere in a member if before is the zero Frame, and otherwise only right behind before: then it
+// refers to its last 32 KiB, and what one update of an object has in common with the one before
+// costs next to nothing.
 func GzipFrames(before Frame, frames ...Frame) GzipChunk {
 	buf := scratch.Get().(*[2][]byte)
 	defer scratch.Put(buf)
@@ -74,13 +76,15 @@ func GzipStored(f Frame) GzipChunk {
 	return GzipChunk{checksum(p), newChunk(append(blocks, emptyBlock...))}
 }
 
-// emptyBlock is a stored block of nothing. Decoders, Go's among them, may keep what they have decompressed until they see one.
+// emptyBlock is a stored block of nothing. Decoders, Go's among them, may keep what they have
+// decompressed until they see one.
 const emptyBlock = "\x00\x00\x00\xff\xff"
 
 // GzipEnd returns the chunk that ends a member of c's bytes. It is the caller's.
 func (c Checksum) GzipEnd() []byte { return newChunk(c.appendTrailer(make([]byte, 0, trailerLen))) }
 
-// Checksum returns that of the event without its chunk framing. It costs about 0.1 ns for each byte.
+// Checksum returns that of the event without its chunk framing. It costs about 0.1 ns for each
+// byte.
 func (f Frame) Checksum() (c Checksum) {
 	for p := range payloads([]Frame{f}) {
 		c = c.update(p)

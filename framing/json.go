@@ -19,8 +19,9 @@ type jsonScanner struct {
 	dec   *jsontext.Decoder
 }
 
-// asSent lets the decoder read all that kube-apiserver sends. It copies raw JSON, such as the data of a
-// ControllerRevision, from whoever wrote it, with repeated names and invalid UTF-8 (seen on 1.36.3).
+// asSent lets the decoder read all that kube-apiserver sends. It copies raw JSON, such as the data
+// of a ControllerRevision, from whoever wrote it, with repeated names and invalid UTF-8 (seen on
+// 1.36.3).
 var asSent = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
 func newJSONScanner(fields []Field) *jsonScanner {
@@ -160,11 +161,13 @@ func (s *jsonScanner) members(f func(name []byte) error) (span, error) {
 	return at, unexpectedEOF(err)
 }
 
-// ErrTooDeep is returned for JSON that nests deeper than 10,000 levels, with the event or the list around an object. kube-apiserver
-// takes objects of as many (sigs.k8s.io/json), so that some have a level or two too many here, and for client-go.
+// ErrTooDeep is returned for JSON that nests deeper than 10,000 levels, with the event or the list
+// around an object. kube-apiserver takes objects of as many (sigs.k8s.io/json), so that some have a
+// level or two too many here, and for client-go.
 var ErrTooDeep = errors.New("JSON of more than 10,000 levels")
 
-// jsonError is err of the decoder without the names of the members that it was within: an object's content is not for logs.
+// jsonError is err of the decoder without the names of the members that it was within: an object's
+// content is not for logs.
 func jsonError(err error) error {
 	var syntax *jsontext.SyntacticError
 	if !errors.As(err, &syntax) {

@@ -11,12 +11,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ListForm is how kube-apiserver writes lists of one kind. Built-in types have
-// Go's struct order and leave kind and apiVersion to the envelope:
+// ListForm is how kube-apiserver writes lists of one kind. Built-in types have Go's struct order
+// and leave kind and apiVersion to the envelope:
 //
 //	{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":…},…]}⏎
 //
-// lists of metadata have the same order, items with kind and apiVersion, and null for no items (seen on 1.36.3):
+// lists of metadata have the same order, items with kind and apiVersion, and null for no items
+// (seen on 1.36.3):
 //
 //	{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},"items":null}⏎
 //

@@ -91,8 +91,8 @@ func (o *Object) frame(t EventType, object ...[]byte) {
 	o.added = Frame{Head: buf[:addedHead:addedHead], Body: buf[addedHead+liveHead:]}
 }
 
-// As returns the object with the frame of an event of type t made ready, so that all who take it share one. It is
-// o itself where o has that frame.
+// As returns the object with the frame of an event of type t made ready, so that all who take it
+// share one. It is o itself where o has that frame.
 func (o *Object) As(t EventType) *Object {
 	if t == o.born || t == Added {
 		return o

@@ -257,7 +257,8 @@ func varintText(v uint64, f Field) string {
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// The fields of Status and StatusDetails (k8s.io/apimachinery/pkg/apis/meta/v1, generated.proto) that we read.
+// The fields of Status and StatusDetails (k8s.io/apimachinery/pkg/apis/meta/v1, generated.proto)
+// that we read.
 const (
 	statusMessage            = 3
 	statusReason             = 4

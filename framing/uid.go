@@ -2,8 +2,8 @@ package framing
 
 import "errors"
 
-// UID returns metadata.uid, by which an object is told from another that has taken its name; "" where there is none. It is read out of the object's
-// bytes each time, up to where it stands.
+// UID returns metadata.uid, by which an object is told from another that has taken its name; ""
+// where there is none. It is read out of the object's bytes each time, up to where it stands.
 func (o *Object) UID() string {
 	switch o.encoding {
 	case Protobuf:

@@ -16,9 +16,10 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// admission decides whether a watch or list may begin. Watches that are passed through count too: they cost us a connection and
-// kube-apiserver a watcher. Who is refused is told to come again (429, with a Retry-After that client-go waits for and retries by itself).
-// Its methods may be called from any goroutine.
+// admission decides whether a watch or list may begin. Watches that are passed through count too:
+// they cost us a connection and kube-apiserver a watcher. Who is refused is told to come again
+// (429, with a Retry-After that client-go waits for and retries by itself). Its methods may be
+// called from any goroutine.
 type admission struct {
 	// Immutable.
 	maxWatches, maxPerUser int // 0 is any number
@@ -49,8 +50,9 @@ func newAdmission(opts *Options, m *memory, auth *auth.Authorizer, log *slog.Log
 	}
 }
 
-// begin lets the request of ctx begin, or returns why not; req is what lanes could answer of it, nil is nothing. slot is to be released when
-// the request has ended; nil is nothing to release. wait ends the wait for whose a token is.
+// begin lets the request of ctx begin, or returns why not; req is what lanes could answer of it,
+// nil is nothing. slot is to be released when the request has ended; nil is nothing to release.
+// wait ends the wait for whose a token is.
 func (a *admission) begin(wait context.Context, ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request) (slot *watchSlot, refused *metav1.Status) {
 	watch := isWatch(ctx, req)
 	if a.memory.refuses() && (watch || req != nil && req.Verb == "list") {
@@ -77,15 +79,17 @@ func (a *admission) begin(wait context.Context, ctx *fasthttp.RequestCtx, id aut
 	return slot, nil
 }
 
-// holder is whom a watch counts for: a user or, of whoever brings a token, all whose tokens say the same of their owner. What a token says need not be
-// true, so nobody is refused for it; but as long as all who say it have no more watches than one user may, kube-apiserver need not be asked whose
+// holder is whom a watch counts for: a user or, of whoever brings a token, all whose tokens say the
+// same of their owner. What a token says need not be true, so nobody is refused for it; but as long
+// as all who say it have no more watches than one user may, kube-apiserver need not be asked whose
 // each is. So a user may have the limit twice: as whom its tokens say it is, and as itself.
 type holder struct {
 	user    auth.UserKey
 	claimed bool
 }
 
-// claimant returns whom a request of id counts for while nobody has been asked. All tokens that say nothing count as one's.
+// claimant returns whom a request of id counts for while nobody has been asked. All tokens that say
+// nothing count as one's.
 func claimant(id auth.Identity) holder {
 	switch {
 	case id.User != nil:

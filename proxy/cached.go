@@ -100,7 +100,8 @@ func (c *cachedReads) shed() int {
 	return c.lanes.Shed()
 }
 
-// keep starts the lane of a resident resource, as soon as upstream has the resource, and again whenever it has ended.
+// keep starts the lane of a resident resource, as soon as upstream has the resource, and again
+// whenever it has ended.
 func (c *cachedReads) keep(name string) {
 	var kept *lane.Lane
 	for wait := time.Duration(0); ; wait = 2 * time.Second {
@@ -143,8 +144,8 @@ func (c *cachedReads) setResident(name string, l *lane.Lane) {
 	c.resident[name] = l
 }
 
-// passesResident reports whether a resident resource is passed through, because another server answers for it or may do so, and says
-// why when that is new.
+// passesResident reports whether a resident resource is passed through, because another server
+// answers for it or may do so, and says why when that is new.
 func (c *cachedReads) passesResident(name string, gvr schema.GroupVersionResource) bool {
 	by := c.aggregation.Served(c.ctx, gvr.GroupVersion(), true)
 	c.mu.Lock()
@@ -164,8 +165,9 @@ func (c *cachedReads) passesResident(name string, gvr schema.GroupVersionResourc
 	return by != registry.ByItself
 }
 
-// residentSynced returns an error that names a resident resource which is not ready to be served. One that can't be cached is passed through,
-// and does not keep the others from being served: else whoever may write one object too large for it could end the service, on all replicas.
+// residentSynced returns an error that names a resident resource which is not ready to be served.
+// One that can't be cached is passed through, and does not keep the others from being served: else
+// whoever may write one object too large for it could end the service, on all replicas.
 func (c *cachedReads) residentSynced() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,12 +205,13 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id auth.Identity, req *req
 	return false
 }
 
-// serveCached answers the request from a cache. It reports false, having done nothing, if the request is to be passed through, or with
-// refused if it is to be refused.
+// serveCached answers the request from a cache. It reports false, having done nothing, if the
+// request is to be passed through, or with refused if it is to be refused.
 //
-// Whether the client may read comes first. Before kube-apiserver has said yes to this request no lane is looked at or started, nothing that
-// is cached is read, and nothing is asked in the proxy's own name, but for the review itself where only the proxy can ask it: what a request
-// costs, and how long it takes, must not depend on what its client may not see.
+// Whether the client may read comes first. Before kube-apiserver has said yes to this request no
+// lane is looked at or started, nothing that is cached is read, and nothing is asked in the proxy's
+// own name, but for the review itself where only the proxy can ask it: what a request costs, and
+// how long it takes, must not depend on what its client may not see.
 func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (served bool, refused *metav1.Status) {
 	wait, cancel := context.WithTimeout(downstream.WithArrival(c.ctx, r.arrival), lane.Wait)
 	defer cancel()
@@ -234,7 +237,8 @@ func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (serv
 	return c.serveFrom(ctx, r)
 }
 
-// stillAllowed reports whether the client may still read, for which it is asked again if the answer is older than answers are believed.
+// stillAllowed reports whether the client may still read, for which it is asked again if the answer
+// is older than answers are believed.
 func (c *cachedReads) stillAllowed(r *cachedRead, decided time.Time) bool {
 	if time.Since(decided) <= max(c.auth.YesTTL, time.Second) {
 		return true
@@ -245,7 +249,8 @@ func (c *cachedReads) stillAllowed(r *cachedRead, decided time.Time) bool {
 	return r.decision.Verdict == auth.VerdictYes
 }
 
-// serveFrom answers the request from its lane. It reports false, having done nothing, if it can't, and with refused if it is to be refused.
+// serveFrom answers the request from its lane. It reports false, having done nothing, if it can't,
+// and with refused if it is to be refused.
 func (c *cachedReads) serveFrom(ctx *fasthttp.RequestCtx, r *cachedRead) (served bool, refused *metav1.Status) {
 	if r.Verb == "watch" {
 		return c.serveWatch(ctx, r), nil
@@ -303,10 +308,12 @@ func (r *cachedRead) audited() audit.Read {
 	return audit.Read{Request: r.Request, ID: r.id, Decision: r.decision, Arrived: r.arrived}
 }
 
-// startsLane reports whether the request is reason enough to follow the resource upstream: one object's current state is not.
+// startsLane reports whether the request is reason enough to follow the resource upstream: one
+// object's current state is not.
 func (r *cachedRead) startsLane() bool { return r.Verb != "get" || r.ResourceVersion != "" }
 
-// acquire sets the lane, starting it if need be and start is true, and reports whether there is one.
+// acquire sets the lane, starting it if need be and start is true, and reports whether there is
+// one.
 func (r *cachedRead) acquire(start bool) bool {
 	if r.lane != nil {
 		return true
@@ -338,8 +345,8 @@ func (r *cachedRead) release() {
 	}
 }
 
-// resolve finds out what r asks for, and reports whether that is something lanes have. Only for a client that may read: it may ask kube-apiserver
-// in the proxy's own name.
+// resolve finds out what r asks for, and reports whether that is something lanes have. Only for a
+// client that may read: it may ask kube-apiserver in the proxy's own name.
 func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
 	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
 		return false

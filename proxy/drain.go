@@ -10,12 +10,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
-// drainPace is the most time between the ends of two watches: a few take no longer than that, whatever --drain-duration is.
+// drainPace is the most time between the ends of two watches: a few take no longer than that,
+// whatever --drain-duration is.
 const drainPace = 20 * time.Millisecond
 
-// drain ends the watches that are served from a cache, spread evenly over DrainDuration, each behind a bookmark: clients that come back all
-// at once would find another replica busy with them, and not with its events. They go in random order, because those of one process have mostly
-// come together. It returns when all have been asked; see awaitEnds.
+// drain ends the watches that are served from a cache, spread evenly over DrainDuration, each
+// behind a bookmark: clients that come back all at once would find another replica busy with them,
+// and not with its events. They go in random order, because those of one process have mostly come
+// together. It returns when all have been asked; see awaitEnds.
 func (c *cachedReads) drain(ctx context.Context) {
 	open, _ := c.watchers.Selected(func(*diagnose.Watcher) bool { return true })
 	if len(open) == 0 {
@@ -35,7 +37,8 @@ func (c *cachedReads) drain(ctx context.Context) {
 	c.log.Info("Drained", "watches", c.watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
 }
 
-// awaitEnds waits until the watches that were asked to end have, for half of ShutdownTimeout: who does not read by then gets no bookmark.
+// awaitEnds waits until the watches that were asked to end have, for half of ShutdownTimeout: who
+// does not read by then gets no bookmark.
 func (c *cachedReads) awaitEnds() {
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.ShutdownTimeout/2)
 	defer cancel()

@@ -23,8 +23,9 @@ func (o *Options) excluded(gvr schema.GroupVersionResource) bool {
 	return slices.ContainsFunc(o.Exclude, func(name string) bool { return excludes(name, gvr.GroupResource()) })
 }
 
-// excludes reports whether one name of --exclude is the resource's. Where it leaves open what it means it means more rather than less, because
-// to pass through is always right: all versions, which hold the same objects, and without a group all groups.
+// excludes reports whether one name of --exclude is the resource's. Where it leaves open what it
+// means it means more rather than less, because to pass through is always right: all versions,
+// which hold the same objects, and without a group all groups.
 //
 //	pods            of any group             v1/pods               of the core group
 //	pods.example.com, pods.v1.example.com    example.com/v1/pods   of that group
@@ -45,8 +46,8 @@ func excludes(name string, resource schema.GroupResource) bool {
 	return !grouped || group == resource.Group
 }
 
-// residentName reads a name of --resident-resources as far as can be done without asking kube-apiserver: what is dotted may hold a version,
-// which stays a part of the group.
+// residentName reads a name of --resident-resources as far as can be done without asking
+// kube-apiserver: what is dotted may hold a version, which stays a part of the group.
 func residentName(name string) schema.GroupResource {
 	switch parts := strings.Split(name, "/"); len(parts) {
 	case 2:
@@ -63,11 +64,13 @@ func isSecrets(resource schema.GroupResource) bool {
 	return resource == schema.GroupResource{Resource: "secrets"}
 }
 
-// maxNames is how long the names of a group, a version and a resource can be together, in bytes: each is a DNS name, or a part of one.
+// maxNames is how long the names of a group, a version and a resource can be together, in bytes:
+// each is a DNS name, or a part of one.
 const maxNames = 3 * 253
 
-// mayBeCached reports whether the read may be answered from a cache at all. Secrets are not read from a cache with the proxy's own rights:
-// nobody is asked then whether the client may read them, so that kube-apiserver is to say it, and to write it down.
+// mayBeCached reports whether the read may be answered from a cache at all. Secrets are not read
+// from a cache with the proxy's own rights: nobody is asked then whether the client may read them,
+// so that kube-apiserver is to say it, and to write it down.
 func (c *cachedReads) mayBeCached(r *cachedRead) bool {
 	resource := r.GVR.GroupResource()
 	if len(r.GVR.Group)+len(r.GVR.Version)+len(r.GVR.Resource) > maxNames {

@@ -24,10 +24,12 @@ const (
 	upstreamCheckTimeout  = 4 * time.Second
 )
 
-// health answers the admin port: /livez says whether we run, /readyz whether a new watch would be served now.
+// health answers the admin port: /livez says whether we run, /readyz whether a new watch would be
+// served now.
 //
-// It has no authentication. On a loopback address it answers clients on this host, and no web pages that a browser there shows. On any other
-// it answers everybody, except with profiles: they hold objects and tokens, and are for clients on this host always.
+// It has no authentication. On a loopback address it answers clients on this host, and no web pages
+// that a browser there shows. On any other it answers everybody, except with profiles: they hold
+// objects and tokens, and are for clients on this host always.
 type health struct {
 	profiling bool
 	loopback  bool                               // the port is bound to a loopback address
@@ -43,7 +45,8 @@ type healthCheck struct {
 	ok   func() error // from any goroutine; must not block
 }
 
-// add makes /readyz depend on ok. Its error is not shown to the caller of /readyz, as kube-apiserver does it; name says what it is about.
+// add makes /readyz depend on ok. Its error is not shown to the caller of /readyz, as
+// kube-apiserver does it; name says what it is about.
 func (h *health) add(name string, ok func() error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +100,8 @@ func refuseForeign(ctx *fasthttp.RequestCtx, message string) {
 	diagnose.WriteText(ctx, http.StatusForbidden, message+"\n")
 }
 
-// writeHealth answers as kube-apiserver's health endpoints do: "ok", or 500 and the list of checks, which ?verbose shows always.
+// writeHealth answers as kube-apiserver's health endpoints do: "ok", or 500 and the list of checks,
+// which ?verbose shows always.
 func writeHealth(ctx *fasthttp.RequestCtx, name string, checks []healthCheck) {
 	ctx.SetContentType("text/plain; charset=utf-8")
 	ctx.Response.Header.Set("Cache-Control", "no-cache, private")
@@ -169,7 +173,8 @@ func (c *upstreamCheck) run(ctx context.Context) {
 	}
 }
 
-// ask reports whether kube-apiserver is ready. An answer of 401 or 403 shows that it serves, which is what is asked.
+// ask reports whether kube-apiserver is ready. An answer of 401 or 403 shows that it serves, which
+// is what is asked.
 func (c *upstreamCheck) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, upstreamCheckTimeout)
 	defer cancel()

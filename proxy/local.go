@@ -8,11 +8,13 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// local reports whether a request to a port on loopback comes from a program on this host, or from a page of that same port, rather than from
-// another page that a browser on this host shows. Such a page can make its own name resolve to 127.0.0.1, or have the browser send requests to
-// 127.0.0.1: with its Origin (fetch, a form), or without one (an image, a fetch in mode no-cors, a link). Browsers since 2023 then say in
-// Sec-Fetch-Site how the page and the port are related (https://www.w3.org/TR/fetch-metadata/): cross-site, same-site for another port of this
-// host, same-origin, or none for an address that the user has typed. Programs send neither header.
+// local reports whether a request to a port on loopback comes from a program on this host, or from
+// a page of that same port, rather than from another page that a browser on this host shows. Such a
+// page can make its own name resolve to 127.0.0.1, or have the browser send requests to 127.0.0.1:
+// with its Origin (fetch, a form), or without one (an image, a fetch in mode no-cors, a link).
+// Browsers since 2023 then say in Sec-Fetch-Site how the page and the port are related
+// (https://www.w3.org/TR/fetch-metadata/): cross-site, same-site for another port of this host,
+// same-origin, or none for an address that the user has typed. Programs send neither header.
 func local(ctx *fasthttp.RequestCtx) bool {
 	h := &ctx.Request.Header
 	host := string(h.Host())
@@ -35,8 +37,9 @@ func local(ctx *fasthttp.RequestCtx) bool {
 // fromHere reports whether the client is on this host, or comes through kubectl port-forward.
 func fromHere(ctx *fasthttp.RequestCtx) bool { return ctx.RemoteIP().IsLoopback() && local(ctx) }
 
-// sameOrigin reports whether origin is that of a page which was fetched, without TLS, with this Host header. The port is the one that the client
-// knows, which is not ours behind kubectl port-forward.
+// sameOrigin reports whether origin is that of a page which was fetched, without TLS, with this
+// Host header. The port is the one that the client knows, which is not ours behind kubectl
+// port-forward.
 func sameOrigin(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.Scheme == "http" && u.Host != "" && withPort(u.Host) == withPort(host)

@@ -9,14 +9,16 @@ import (
 	"time"
 )
 
-// memory sees to it that what clients ask for does not end the process. Each second it compares what the kernel counts with the limit:
+// memory sees to it that what clients ask for does not end the process. Each second it compares
+// what the kernel counts with the limit:
 //
 //	from 70%  the garbage collector works harder (or from GOMEMLIMIT in the environment, if that is less)
 //	from 80%  lanes without clients stop, compressed lists are forgotten, and no lane begins, so that what would start one is passed through
 //	from 90%  new watches and lists are refused as well, and a lane that is being filled, or lists anew, is given up
 //	from 95%  new connections are reset: a TLS handshake and a head that does not end take up to 134 KiB for a while
 //
-// Each ends when the use is 5% lower again. Watches that are there go on: to end them would bring them back at once, with lists.
+// Each ends when the use is 5% lower again. Watches that are there go on: to end them would bring
+// them back at once, with lists.
 type memory struct {
 	limit int64 // bytes; 0 is none
 	read  func() (int64, error)
@@ -65,8 +67,9 @@ func (l memoryLevel) next(used, limit int64) memoryLevel {
 	return memoryEnough
 }
 
-// newMemory finds the limit that opts ask for. A limit of the process alone is compared with its resident memory, that of a container with
-// what the container uses beyond files that can be dropped, as the kernel itself does.
+// newMemory finds the limit that opts ask for. A limit of the process alone is compared with its
+// resident memory, that of a container with what the container uses beyond files that can be
+// dropped, as the kernel itself does.
 func newMemory(opts *Options, shed func() int, log *slog.Logger) *memory {
 	m := &memory{limit: opts.MemoryLimit, read: residentMemory, shed: shed, log: log}
 	if opts.MemoryLimit == CgroupMemory {
@@ -86,7 +89,8 @@ func (m *memory) run(ctx context.Context) {
 	if m.limit == 0 {
 		return
 	}
-	// A GOMEMLIMIT near the limit, such as the request of a container whose limit is the same, would let garbage make memory short.
+	// A GOMEMLIMIT near the limit, such as the request of a container whose limit is the same,
+	// would let garbage make memory short.
 	before := debug.SetMemoryLimit(-1)
 	debug.SetMemoryLimit(min(before, m.limit/100*softPercent))
 	defer debug.SetMemoryLimit(before)
@@ -120,8 +124,9 @@ func (m *memory) look(used int64) {
 	if now >= memoryShort {
 		stopped = m.shed()
 		memorySheds.Add(stopped)
-		// What has been let go of counts until it is collected, and where nothing is asked for any more nothing makes that happen. A lane that
-		// was stopped lets go of its objects a little later.
+		// What has been let go of counts until it is collected, and where nothing is asked for any
+		// more nothing makes that happen. A lane that was stopped lets go of its objects a little
+		// later.
 		if time.Since(m.freed) >= freeEvery {
 			debug.FreeOSMemory()
 			m.freed = time.Now()
@@ -150,5 +155,6 @@ func (m *memory) full() bool {
 // spent reports whether no connection is to begin.
 func (m *memory) spent() bool { return m.level.Load() >= int32(memorySpent) }
 
-// noLimit is the least value that a cgroup's limit has where there is none: version 1 has a number of pages.
+// noLimit is the least value that a cgroup's limit has where there is none: version 1 has a number
+// of pages.
 const noLimit = math.MaxInt64 / 2

@@ -32,7 +32,8 @@ type cgroup struct {
 	reclaimable string // there: file pages that are not in use
 }
 
-// ownCgroup returns the control group with the least limit of those that this process is in, and whether there is one.
+// ownCgroup returns the control group with the least limit of those that this process is in, and
+// whether there is one.
 func ownCgroup() (cgroup, bool) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -41,8 +42,9 @@ func ownCgroup() (cgroup, bool) {
 	return limitedCgroup("/sys/fs/cgroup", string(text))
 }
 
-// limitedCgroup is ownCgroup, with the mount point of control groups and the content of /proc/self/cgroup (cgroups(7)). A container sees
-// its own group as the root, or the whole path of a tree whose root is its own group.
+// limitedCgroup is ownCgroup, with the mount point of control groups and the content of
+// /proc/self/cgroup (cgroups(7)). A container sees its own group as the root, or the whole path of
+// a tree whose root is its own group.
 func limitedCgroup(root, self string) (least cgroup, ok bool) {
 	consider := func(dir, limit, current, reclaimable string) {
 		text, err := os.ReadFile(path.Join(dir, limit))

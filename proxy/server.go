@@ -34,7 +34,8 @@ const (
 	maxAdminBody        = 4 << 10
 )
 
-// Server serves the Kubernetes API of one cluster: what it can from its own state, everything else from kube-apiserver.
+// Server serves the Kubernetes API of one cluster: what it can from its own state, everything else
+// from kube-apiserver.
 type Server struct {
 	// Immutable after New.
 	opts        Options
@@ -57,7 +58,8 @@ type Server struct {
 
 	stopping atomic.Bool // set first of all when Run's context ends
 
-	// ctx is cancelled when nothing may go on: after the last client, or after ShutdownTimeout. Lanes live in it.
+	// ctx is cancelled when nothing may go on: after the last client, or after ShutdownTimeout.
+	// Lanes live in it.
 	ctx        context.Context
 	cancel     context.CancelFunc
 	endStreams context.CancelFunc // ends the passed-through watches, logs and upgrades
@@ -67,7 +69,8 @@ type Server struct {
 	certificate                   *downstream.Certificate // of the secure port
 }
 
-// New returns a server that opts describe. It reads the kubeconfig and the certificates, and neither listens nor connects yet.
+// New returns a server that opts describe. It reads the kubeconfig and the certificates, and
+// neither listens nor connects yet.
 func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -241,7 +244,8 @@ func (s *Server) writePortsFile() error {
 	return nil
 }
 
-// InsecureAddr returns the host and port of the insecure port, "" before Listen or when it is off. SecureAddr and AdminAddr are alike.
+// InsecureAddr returns the host and port of the insecure port, "" before Listen or when it is off.
+// SecureAddr and AdminAddr are alike.
 func (s *Server) InsecureAddr() string { return addr(s.insecureLn) }
 func (s *Server) SecureAddr() string   { return addr(s.secureLn) }
 func (s *Server) AdminAddr() string    { return addr(s.adminLn) }
@@ -253,9 +257,10 @@ func addr(ln net.Listener) string {
 	return ln.Addr().String()
 }
 
-// Run serves until ctx ends, then stops in this order: /readyz fails, ShutdownDelayDuration passes, the ports and idle connections close,
-// watches end one after another in DrainDuration, the other requests end or ShutdownTimeout does, what is left is cut off. It returns nil after
-// that, and leaves no goroutine behind. A Server runs once.
+// Run serves until ctx ends, then stops in this order: /readyz fails, ShutdownDelayDuration passes,
+// the ports and idle connections close, watches end one after another in DrainDuration, the other
+// requests end or ShutdownTimeout does, what is left is cut off. It returns nil after that, and
+// leaves no goroutine behind. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.cancel()
 	if err := s.Listen(); err != nil {
@@ -334,7 +339,8 @@ func (s *Server) shutdown() {
 	s.log.Info("Stopped", "elapsed", time.Since(begin).Round(time.Millisecond), "connectionsCut", cut)
 }
 
-// serve is the front's handler: handle, kept from taking the process down, and the request's body brought to its end.
+// serve is the front's handler: handle, kept from taking the process down, and the request's body
+// brought to its end.
 func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	defer request.Caught(s.log, "request", func() {
 		ctx.Hijack(nil)
@@ -367,7 +373,8 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	if passed {
 		return
 	}
-	// Not passed through, so the body has not been read, and the client's next request begins after it.
+	// Not passed through, so the body has not been read, and the client's next request begins after
+	// it.
 	if body := ctx.RequestBodyStream(); body != nil && !downstream.DiscardBody(ctx.Conn(), body) {
 		ctx.SetConnectionClose()
 	}
@@ -382,7 +389,8 @@ func (s *Server) serveAdmin(ctx *fasthttp.RequestCtx) {
 	s.health.handle(ctx)
 }
 
-// handle answers one request, here or from kube-apiserver, and reports whether it was passed through.
+// handle answers one request, here or from kube-apiserver, and reports whether it was passed
+// through.
 func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 	if !secure && !local(ctx) {
 		rejectedForeignHost.Inc()
@@ -428,7 +436,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
 	return true
 }
 
-// refuse answers a request of id with st, and writes that down, because kube-apiserver will not hear of it.
+// refuse answers a request of id with st, and writes that down, because kube-apiserver will not
+// hear of it.
 func (s *Server) refuse(ctx *fasthttp.RequestCtx, id auth.Identity, st *metav1.Status) {
 	apistatus.Write(ctx, st)
 	s.audit.Refused(ctx, id, st)

@@ -21,8 +21,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// serveWatch answers a watch from the lane's cache. It reports false, having done nothing, if the watch is to be
-// passed through: always right, and what happens whenever something can't be had, or proved, in time.
+// serveWatch answers a watch from the lane's cache. It reports false, having done nothing, if the
+// watch is to be passed through: always right, and what happens whenever something can't be had, or
+// proved, in time.
 func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	want := c.wanted(ctx, r)
 	wait, cancel := context.WithTimeout(downstream.WithArrival(c.ctx, r.arrival), c.opts.Lane.FreshnessTimeout)

@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// KernelMemory is what the kernel keeps, in bytes, for connections among others. A connection on loopback has both its
-// ends in it.
+// KernelMemory is what the kernel keeps, in bytes, for connections among others. A connection on
+// loopback has both its ends in it.
 type KernelMemory struct {
 	Structures int64 // Slab, KernelStack and PageTables of proc_meminfo(5)
 	Buffers    int64 // what TCP holds in buffers: "mem" of /proc/net/sockstat
@@ -58,7 +58,8 @@ func parseMeminfo(meminfo []byte, names ...string) (sum int64, err error) {
 	return sum, nil
 }
 
-// parseSockstat finds the pages of "TCP: inuse 132 orphan 0 tw 92 alloc 135 mem 7", and returns them in bytes.
+// parseSockstat finds the pages of "TCP: inuse 132 orphan 0 tw 92 alloc 135 mem 7", and returns
+// them in bytes.
 func parseSockstat(sockstat []byte) (int64, error) {
 	for line := range bytes.Lines(sockstat) {
 		fields := bytes.Fields(line)

@@ -8,14 +8,16 @@ import (
 	"time"
 )
 
-// A Histogram counts durations in buckets whose width grows with the value: 64 per power of two, so a quantile is
-// exact to 1.6 % whatever its size, from 1 ns to 2^40 ns (18 minutes; longer counts as that).
+// A Histogram counts durations in buckets whose width grows with the value: 64 per power of two, so
+// a quantile is exact to 1.6 % whatever its size, from 1 ns to 2^40 ns (18 minutes; longer counts
+// as that).
 //
 //	value        0 … 63   64 … 127   128 … 255   256 … 511
 //	bucket is    1 ns     1 ns       2 ns        4 ns wide
 //
-// It is written by one goroutine and may be copied by others at any time (snapshot): buckets are atomics because the
-// readers of a watch must not stop while the report looks at them. The zero value is empty and ready.
+// It is written by one goroutine and may be copied by others at any time (snapshot): buckets are
+// atomics because the readers of a watch must not stop while the report looks at them. The zero
+// value is empty and ready.
 type Histogram struct {
 	buckets [numBuckets]atomic.Uint64
 }
@@ -71,8 +73,8 @@ func (d *Distribution) Sub(earlier *Distribution) {
 	d.Count -= earlier.Count
 }
 
-// Quantile returns the smallest recorded value (to the precision of its bucket) that at least q of all values do not
-// exceed, or 0 if nothing was recorded.
+// Quantile returns the smallest recorded value (to the precision of its bucket) that at least q of
+// all values do not exceed, or 0 if nothing was recorded.
 func (d *Distribution) Quantile(q float64) time.Duration {
 	if d.Count == 0 {
 		return 0

@@ -24,8 +24,9 @@ type Process struct {
 // Tick is the unit of times in /proc/stat: USER_HZ is 100 on every Linux that Go runs on.
 const Tick = time.Second / 100
 
-// CPU returns the user and system time the process has used, exactly: from its CPU clock, whose number is made of the
-// process's as clock_getcpuclockid(3) makes it. /proc/PID/stat has the same in steps of 10 ms.
+// CPU returns the user and system time the process has used, exactly: from its CPU clock, whose
+// number is made of the process's as clock_getcpuclockid(3) makes it. /proc/PID/stat has the same
+// in steps of 10 ms.
 func (p Process) CPU() (time.Duration, error) {
 	const sched = 2 // CPUCLOCK_SCHED: what the scheduler has counted, in nanoseconds
 	var now syscall.Timespec
@@ -36,8 +37,8 @@ func (p Process) CPU() (time.Duration, error) {
 	return time.Duration(now.Nano()), nil
 }
 
-// Waited returns how long the process's threads have been ready to run and had no processor, all of them together: the second field of
-// /proc/PID/task/TID/schedstat.
+// Waited returns how long the process's threads have been ready to run and had no processor, all of
+// them together: the second field of /proc/PID/task/TID/schedstat.
 func (p Process) Waited() (sum time.Duration, err error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.PID))
 	if err == nil && len(threads) == 0 {
@@ -87,8 +88,8 @@ func parseRSS(status []byte) (int64, error) {
 	return n << 10, err
 }
 
-// busy returns the time that all processors have spent on anything but idling since the machine started, time stolen
-// by its host included.
+// busy returns the time that all processors have spent on anything but idling since the machine
+// started, time stolen by its host included.
 func busy() (time.Duration, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -97,8 +98,8 @@ func busy() (time.Duration, error) {
 	return parseBusy(stat)
 }
 
-// parseBusy adds up the first line of proc_stat(5), "cpu  user nice system idle iowait irq softirq steal guest …", but
-// for idle and iowait, and for the guests, who are counted as users already.
+// parseBusy adds up the first line of proc_stat(5), "cpu  user nice system idle iowait irq softirq
+// steal guest …", but for idle and iowait, and for the guests, who are counted as users already.
 func parseBusy(stat []byte) (time.Duration, error) {
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	fields := bytes.Fields(line)
@@ -150,7 +151,8 @@ func (c Costs) CPUSince(earlier Costs) map[string]time.Duration {
 	return used
 }
 
-// OthersSince returns the CPU time that everything else on the machine used between an earlier reading and c.
+// OthersSince returns the CPU time that everything else on the machine used between an earlier
+// reading and c.
 func (c Costs) OthersSince(earlier Costs) time.Duration {
 	others := c.busy - earlier.busy
 	for _, cpu := range c.CPUSince(earlier) {

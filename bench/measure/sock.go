@@ -12,19 +12,22 @@ import (
 	"time"
 )
 
-// A Sock is a TCP connection that the Go runtime's poller knows nothing about, so that thousands of them can be read
-// by one goroutine with its own epoll: one system call per batch of events instead of two and a goroutine switch per
-// event, on a machine that the load shares with the servers it loads.
+// A Sock is a TCP connection that the Go runtime's poller knows nothing about, so that thousands of
+// them can be read by one goroutine with its own epoll: one system call per batch of events instead
+// of two and a goroutine switch per event, on a machine that the load shares with the servers it
+// loads.
 //
-// It starts out blocking, with a timeout on each call, which is what connecting, a TLS handshake and a request need.
-// After nonblocking, Read returns errWouldBlock when there is nothing. One goroutine at a time.
+// It starts out blocking, with a timeout on each call, which is what connecting, a TLS handshake
+// and a request need. After nonblocking, Read returns errWouldBlock when there is nothing. One
+// goroutine at a time.
 type Sock struct {
 	FD      int
 	async   bool // nonblocking was called
 	drained bool // Read has taken all there was: no system call until readable is called
 }
 
-// ErrWouldBlock is a net.Error that says Temporary, so crypto/tls carries on with the same record at the next Read.
+// ErrWouldBlock is a net.Error that says Temporary, so crypto/tls carries on with the same record
+// at the next Read.
 var ErrWouldBlock net.Error = wouldBlock{}
 
 // errClosed is a connection that the server has closed without a last chunk.
@@ -62,7 +65,8 @@ func (d Dialer) tune(fd int) (err error) {
 	return err
 }
 
-// Dial connects to addr, which must be a loopback address: this program makes load, and only at home.
+// Dial connects to addr, which must be a loopback address: this program makes load, and only at
+// home.
 func (d Dialer) Dial(addr netip.AddrPort, timeout time.Duration) (*Sock, error) {
 	if !addr.Addr().IsLoopback() {
 		return nil, fmt.Errorf("%v is not a loopback address: bench only loads servers on its own machine", addr)
@@ -103,8 +107,8 @@ func (s *Sock) SetTimeout(d time.Duration) error {
 	return err
 }
 
-// connectSocket connects a blocking socket. The runtime's own signals interrupt a connect with a timeout; asked again,
-// the kernel goes on waiting for the same connection.
+// connectSocket connects a blocking socket. The runtime's own signals interrupt a connect with a
+// timeout; asked again, the kernel goes on waiting for the same connection.
 func connectSocket(fd int, to syscall.Sockaddr) error {
 	for {
 		switch err := syscall.Connect(fd, to); err {
@@ -166,7 +170,8 @@ func (s *Sock) Write(p []byte) (int, error) {
 
 func (s *Sock) Close() error { return syscall.Close(s.FD) }
 
-// The rest of net.Conn, for crypto/tls, which asks for none of it while the timeouts above do their work.
+// The rest of net.Conn, for crypto/tls, which asks for none of it while the timeouts above do their
+// work.
 
 func (s *Sock) LocalAddr() net.Addr              { return nil }
 func (s *Sock) RemoteAddr() net.Addr             { return nil }

@@ -48,11 +48,12 @@ func NotFound(gvr schema.GroupVersionResource, name string) *metav1.Status {
 	return &st
 }
 
-// RetryLeast and retrySpread are when a client that is told to come again does so, in seconds: clients that came at the
-// same time come again at different times.
+// RetryLeast and retrySpread are when a client that is told to come again does so, in seconds:
+// clients that came at the same time come again at different times.
 const RetryLeast, RetrySpread = 5, 11
 
-// TooManyRequests has a client come again later. client-go waits for the Retry-After and retries by itself.
+// TooManyRequests has a client come again later. client-go waits for the Retry-After and retries by
+// itself.
 func TooManyRequests(why string) *metav1.Status {
 	st := Failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Too many requests, please try again later: "+why)
 	st.Details = &metav1.StatusDetails{RetryAfterSeconds: RetryLeast + rand.Int32N(RetrySpread)}
@@ -66,7 +67,8 @@ func ServiceUnavailable(message string) *metav1.Status {
 	return st
 }
 
-// Expired ends a watch whose resourceVersion is older than the history. oldest is the oldest one a watch may start from.
+// Expired ends a watch whose resourceVersion is older than the history. oldest is the oldest one a
+// watch may start from.
 func Expired(rv, oldest uint64) *metav1.Status {
 	return Failure(http.StatusGone, metav1.StatusReasonExpired, fmt.Sprintf("too old resource version: %d (%d)", rv, oldest))
 }
@@ -80,7 +82,8 @@ func encodeStatus(st *metav1.Status) []byte {
 	return append(body, '\n')
 }
 
-// encodeStatusFor is encodeStatus for a body, which is indented, without a newline, for clients who read it with their own eyes.
+// encodeStatusFor is encodeStatus for a body, which is indented, without a newline, for clients who
+// read it with their own eyes.
 func encodeStatusFor(st *metav1.Status, pretty bool) []byte {
 	body := encodeStatus(st)
 	if !pretty {
@@ -103,8 +106,8 @@ func ErrorFrame(encoding framing.Encoding, st *metav1.Status) framing.Frame {
 	return framing.ErrorFrame(encoding, encode(st))
 }
 
-// encodeStatusCBOR returns st as kube-apiserver writes it in CBOR, behind the tag of self-described CBOR
-// (k8s.io/apimachinery/pkg/runtime/serializer/cbor).
+// encodeStatusCBOR returns st as kube-apiserver writes it in CBOR, behind the tag of self-described
+// CBOR (k8s.io/apimachinery/pkg/runtime/serializer/cbor).
 func encodeStatusCBOR(st *metav1.Status) []byte {
 	body, err := direct.Marshal(st)
 	if err != nil {
@@ -113,8 +116,8 @@ func encodeStatusCBOR(st *metav1.Status) []byte {
 	return append([]byte("\xd9\xd9\xf7"), body...)
 }
 
-// encodeStatusProtobuf returns st as kube-apiserver writes it in protobuf: a runtime.Unknown behind a magic number
-// (k8s.io/apimachinery/pkg/runtime/serializer/protobuf).
+// encodeStatusProtobuf returns st as kube-apiserver writes it in protobuf: a runtime.Unknown behind
+// a magic number (k8s.io/apimachinery/pkg/runtime/serializer/protobuf).
 func encodeStatusProtobuf(st *metav1.Status) []byte {
 	raw, err := st.Marshal()
 	if err != nil {
@@ -144,7 +147,8 @@ func Write(ctx *fasthttp.RequestCtx, st *metav1.Status) {
 	ctx.SetBody(encodeStatusFor(st, PrettyStatus(ctx)))
 }
 
-// Response is writeStatus for a connection that is taken over. auditID and pretty are those of the request.
+// Response is writeStatus for a connection that is taken over. auditID and pretty are those of the
+// request.
 func Response(st *metav1.Status, auditID string, pretty bool) *http.Response {
 	body := encodeStatusFor(st, pretty)
 	header := http.Header{
@@ -184,8 +188,9 @@ func AuditID(ctx *fasthttp.RequestCtx) string {
 	return string(uuid.NewUUID())
 }
 
-// PrettyStatus reports whether the client reads bodies with its own eyes, by kube-apiserver's rules: the pretty parameter,
-// else the Accept header, else a User-Agent known to be a terminal or a browser.
+// PrettyStatus reports whether the client reads bodies with its own eyes, by kube-apiserver's
+// rules: the pretty parameter, else the Accept header, else a User-Agent known to be a terminal or
+// a browser.
 func PrettyStatus(ctx *fasthttp.RequestCtx) bool {
 	if pretty := ctx.QueryArgs().Peek("pretty"); len(pretty) > 0 {
 		on, err := strconv.ParseBool(string(pretty))

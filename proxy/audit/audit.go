@@ -29,7 +29,8 @@ const (
 	auditBatch = 64 << 10
 	// auditFlush is how long what waits may still take to be written when we stop.
 	auditFlush = 5 * time.Second
-	// auditComplaint is the least time between two lines of the log about events that were not written.
+	// auditComplaint is the least time between two lines of the log about events that were not
+	// written.
 	auditComplaint = time.Minute
 )
 
@@ -40,7 +41,8 @@ var (
 		"Events missing from the audit log because the file accepted them too slowly or not at all. The log names the cause."))
 )
 
-// Log writes down, as lines of audit.k8s.io/v1 Events at level Metadata, who reads what without kube-apiserver's knowledge:
+// Log writes down, as lines of audit.k8s.io/v1 Events at level Metadata, who reads what without
+// kube-apiserver's knowledge:
 //
 //	get, list from a cache   ResponseComplete, when the answer is ready: its last byte may have yet to leave
 //	watch from a cache       ResponseStarted, and when it ends ResponseComplete with the annotation watchfan.io/ended-because: a fanout.Reason
@@ -48,26 +50,32 @@ var (
 //	in somebody's name       has ResponseStarted then, and ResponseComplete when it ends: see passedAudit
 //	what we refuse           ResponseComplete: 403 and whatever else is never seen by kube-apiserver; ResponseStarted alone: 401, as there
 //
-// Why a read is allowed is said in the words of the review that allows it, which kube-apiserver would write itself. Both lines of a watch say why it
-// was allowed to begin; if it is revoked, the second says why in watchfan.io/revoked-because.
+// Why a read is allowed is said in the words of the review that allows it, which kube-apiserver
+// would write itself. Both lines of a watch say why it was allowed to begin; if it is revoked, the
+// second says why in watchfan.io/revoked-because.
 //
-// All else that is passed through is kube-apiserver's to write, with this client's address in sourceIPs and the auditID that the client has been
-// told. What can't be read as HTTP, or gets a 503 because kube-apiserver can't be reached, is in neither log. There is no policy: a level
-// below Metadata is no log, and objects, which the levels above it hold, are never written.
+// All else that is passed through is kube-apiserver's to write, with this client's address in
+// sourceIPs and the auditID that the client has been told. What can't be read as HTTP, or gets a
+// 503 because kube-apiserver can't be reached, is in neither log. There is no policy: a level below
+// Metadata is no log, and objects, which the levels above it hold, are never written.
 //
-// By default nobody waits for it. An event is queued, and one goroutine encodes and writes. What does not fit into maxAuditQueue, or can't be
-// written, is dropped, counted, and complained of at most once a minute. That is kube-apiserver's batch mode. Kube-apiserver's default for
-// files is to block, but there a request waits that has cost milliseconds anyway, while here one disk that hangs would hold up thousands of
-// watches. The alert WatchfanAuditIncomplete tells of gaps, and --audit-log-mode chooses otherwise:
+// By default nobody waits for it. An event is queued, and one goroutine encodes and writes. What
+// does not fit into maxAuditQueue, or can't be written, is dropped, counted, and complained of at
+// most once a minute. That is kube-apiserver's batch mode. Kube-apiserver's default for files is to
+// block, but there a request waits that has cost milliseconds anyway, while here one disk that
+// hangs would hold up thousands of watches. The alert WatchfanAuditIncomplete tells of gaps, and
+// --audit-log-mode chooses otherwise:
 //
 //	blocking          each event is written before its response begins. One that can't be is counted as above, and the request goes on
 //	blocking-strict   so, but the request fails with 500. What is passed through in somebody's name is written down before it goes
 //	                  upstream, as stage RequestReceived, so that nothing is done there whose author is not in the log
 //
-// The end of a watch is written by the goroutine that gives its connection back, and holds up nobody else in any mode. A file that hangs
-// holds up all requests that are written down, for as long as it hangs, in both blocking modes.
+// The end of a watch is written by the goroutine that gives its connection back, and holds up
+// nobody else in any mode. A file that hangs holds up all requests that are written down, for as
+// long as it hangs, in both blocking modes.
 //
-// What it costs (go test -bench Audit -benchtime 100000x -count 10 ./proxy, 2 cores of an AMD EPYC that others used too; medians and spread):
+// What it costs (go test -bench Audit -benchtime 100000x -count 10 ./proxy, 2 cores of an AMD EPYC
+// that others used too; medians and spread):
 //
 //	off                        3 ns (2 to 4), no allocation
 //	on, a certificate          0.6 µs (0.5 to 0.8), 7 allocations, 576 bytes until the event is written
@@ -110,8 +118,9 @@ func NewLog(opts *Options, owners *auth.Owners, log *slog.Logger) (*Log, error) 
 	return &Log{out: out, mode: opts.AuditLogMode, owners: owners, log: log, wake: make(chan struct{}, 1), donec: make(chan struct{})}, nil
 }
 
-// openAuditLog opens the file now, so that one that can't be written is known at the start. Files are rotated by the library that
-// kube-apiserver has for it, and so are called and kept alike; a pipe or a device is not rotated.
+// openAuditLog opens the file now, so that one that can't be written is known at the start. Files
+// are rotated by the library that kube-apiserver has for it, and so are called and kept alike; a
+// pipe or a device is not rotated.
 func openAuditLog(opts *Options) (io.WriteCloser, error) {
 	if opts.AuditLogPath == "-" {
 		return struct {
@@ -141,7 +150,8 @@ type Read struct {
 	Arrived  time.Time
 }
 
-// Served writes down a get or list that has been answered from a cache. If it must not be answered without that, its response becomes an error.
+// Served writes down a get or list that has been answered from a cache. If it must not be answered
+// without that, its response becomes an error.
 func (a *Log) Served(ctx *fasthttp.RequestCtx, r Read) {
 	if a == nil {
 		return
@@ -156,8 +166,8 @@ func (a *Log) Served(ctx *fasthttp.RequestCtx, r Read) {
 	}
 }
 
-// WatchBegan writes down that a watch is served from a cache. watchEnded takes what it returns, nil without an audit log. refused says why the
-// watch must not begin.
+// WatchBegan writes down that a watch is served from a cache. watchEnded takes what it returns, nil
+// without an audit log. refused says why the watch must not begin.
 func (a *Log) WatchBegan(ctx *fasthttp.RequestCtx, r Read, auditID string) (began *Event, refused *metav1.Status) {
 	if a == nil {
 		return nil, nil
@@ -170,7 +180,8 @@ func (a *Log) WatchBegan(ctx *fasthttp.RequestCtx, r Read, auditID string) (bega
 	return e, nil
 }
 
-// WatchEnded writes down why the watch has ended that began with e. revokedBecause is not looked at unless it was revoked.
+// WatchEnded writes down why the watch has ended that began with e. revokedBecause is not looked at
+// unless it was revoked.
 func (a *Log) WatchEnded(e *Event, reason fanout.Reason, revokedBecause string) {
 	if a == nil {
 		return
@@ -183,7 +194,8 @@ func (a *Log) WatchEnded(e *Event, reason fanout.Reason, revokedBecause string) 
 	a.add(&end)
 }
 
-// Refused writes down a request that is answered with st, although it may be one for kube-apiserver.
+// Refused writes down a request that is answered with st, although it may be one for
+// kube-apiserver.
 func (a *Log) Refused(ctx *fasthttp.RequestCtx, id auth.Identity, st *metav1.Status) {
 	if a == nil {
 		return
@@ -315,7 +327,8 @@ func (a *Log) wrote(events, size int, err error) {
 	complain(err)
 }
 
-// Close writes what waits, for as long as auditFlush, and takes no more. It is called once, after run was started.
+// Close writes what waits, for as long as auditFlush, and takes no more. It is called once, after
+// run was started.
 func (a *Log) Close() {
 	if a == nil {
 		return

@@ -35,7 +35,8 @@ const (
 	passedAnnotation       = "watchfan.io/passed-through"
 )
 
-// Event is an event until it is written: what was there to see, not yet in the form of a line. It does not change once it is queued.
+// Event is an event until it is written: what was there to see, not yet in the form of a line. It
+// does not change once it is queued.
 type Event struct {
 	at, received   time.Time
 	stage          string
@@ -75,7 +76,8 @@ func (e *Event) size() int {
 	return n
 }
 
-// auditLine is an Event of audit.k8s.io/v1 as it is written, with the field names and the order of k8s.io/apiserver pkg/apis/audit/v1.
+// auditLine is an Event of audit.k8s.io/v1 as it is written, with the field names and the order of
+// k8s.io/apiserver pkg/apis/audit/v1.
 type auditLine struct {
 	Kind                     string            `json:"kind"`
 	APIVersion               string            `json:"apiVersion"`
@@ -113,7 +115,8 @@ type auditObject struct {
 	Subresource string `json:"subresource,omitempty"`
 }
 
-// appendLine appends the event as one line, once it is known whose the token is: within reviewTimeout of the request.
+// appendLine appends the event as one line, once it is known whose the token is: within
+// reviewTimeout of the request.
 func (e *Event) appendLine(b []byte) []byte {
 	user, unknown := e.who()
 	line := auditLine{
@@ -177,7 +180,8 @@ func (e *Event) who() (user auditUser, unknown string) {
 	return auditUser{u.Name, u.UID, u.Groups, u.Extra}, ""
 }
 
-// sourceIPs are those of X-Forwarded-For, X-Real-Ip and of the connection, by kube-apiserver's own function.
+// sourceIPs are those of X-Forwarded-For, X-Real-Ip and of the connection, by kube-apiserver's own
+// function.
 func (e *Event) sourceIPs() (ips []string) {
 	req := http.Request{RemoteAddr: e.remote.String(), Header: http.Header{"X-Forwarded-For": {e.forwardedFor}, "X-Real-Ip": {e.realIP}}}
 	for _, ip := range utilnet.SourceIPs(&req) {
@@ -189,7 +193,8 @@ func (e *Event) sourceIPs() (ips []string) {
 // maxUserAgent is what kube-apiserver writes of one, in bytes.
 const maxUserAgent = 1024
 
-// pathAndQuery returns a request line's target as kube-apiserver writes it. No credential is ever in one: kube-apiserver takes none from there.
+// pathAndQuery returns a request line's target as kube-apiserver writes it. No credential is ever
+// in one: kube-apiserver takes none from there.
 func pathAndQuery(target string) string {
 	u, err := url.ParseRequestURI(target)
 	if err != nil {
@@ -198,7 +203,8 @@ func pathAndQuery(target string) string {
 	return u.RequestURI()
 }
 
-// requestInfo returns the verb and the object of any request, as kube-apiserver sees them (k8s.io/apiserver pkg/endpoints/request/requestinfo.go).
+// requestInfo returns the verb and the object of any request, as kube-apiserver sees them
+// (k8s.io/apiserver pkg/endpoints/request/requestinfo.go).
 func requestInfo(ctx *fasthttp.RequestCtx) (verb string, object *auditObject) {
 	path, query, _ := strings.Cut(pathAndQuery(string(ctx.RequestURI())), "?")
 	parts := strings.Split(strings.Trim(path, "/"), "/")

@@ -19,7 +19,8 @@ const (
 
 var auditModes = []string{AuditBatch, AuditBlocking, AuditBlockingStrict}
 
-// add writes an event down, or in batch mode queues it. It reports false if the event is lost and its request must fail.
+// add writes an event down, or in batch mode queues it. It reports false if the event is lost and
+// its request must fail.
 func (a *Log) add(e *Event) (ok bool) {
 	switch a.mode {
 	case AuditBlocking:
@@ -32,7 +33,8 @@ func (a *Log) add(e *Event) (ok bool) {
 	return true
 }
 
-// writeNow writes one event, and reports whether it is written. The caller waits until it is known whose a token is, and for the file.
+// writeNow writes one event, and reports whether it is written. The caller waits until it is known
+// whose a token is, and for the file.
 func (a *Log) writeNow(e *Event) bool {
 	line := e.appendLine(nil)
 	a.mu.Lock()
@@ -67,7 +69,8 @@ func (a *Log) write(lines []byte) error {
 	return err
 }
 
-// notAudited answers a request that cannot be written down, in kube-apiserver's words (k8s.io/apiserver pkg/endpoints/filters/audit.go).
+// notAudited answers a request that cannot be written down, in kube-apiserver's words
+// (k8s.io/apiserver pkg/endpoints/filters/audit.go).
 func notAudited(ctx *fasthttp.RequestCtx) *metav1.Status {
 	return apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
 		fmt.Sprintf("Internal Server Error: %q: failed to store audit event", ctx.Request.Header.RequestURI()))

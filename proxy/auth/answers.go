@@ -15,7 +15,8 @@ const maxAnswers = 8192
 // maps hold in place of the token.
 type Question [sha256.Size]byte
 
-// TTLCache remembers the answers to the questions that were asked last. The zero value is empty. Its methods may be called from any goroutine.
+// TTLCache remembers the answers to the questions that were asked last. The zero value is empty.
+// Its methods may be called from any goroutine.
 type TTLCache[V any] struct {
 	most int // answers at a time; 0 is maxAnswers; immutable
 
@@ -43,8 +44,9 @@ func (a *TTLCache[V]) Get(q Question) (value V, ok bool) {
 	return e.Value.(*answer[V]).value, true
 }
 
-// Put keeps the answer to what was asked at asked for ttl from then on, in place of the one before, unless that was asked later: what comes
-// late must not undo what has changed since. A ttl of 0 keeps none.
+// Put keeps the answer to what was asked at asked for ttl from then on, in place of the one before,
+// unless that was asked later: what comes late must not undo what has changed since. A ttl of 0
+// keeps none.
 func (a *TTLCache[V]) Put(q Question, value V, asked time.Time, ttl time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -26,21 +26,23 @@ import (
 
 const (
 	// AnswerTTL is how long kube-apiserver's own delegating servers believe a review
-	// (k8s.io/apiserver pkg/server/options/authentication.go and authorization.go). The minutes for which kube-apiserver believes a webhook are
-	// not for us: a right that is taken away would be had here for so much longer than there.
+	// (k8s.io/apiserver pkg/server/options/authentication.go and authorization.go). The minutes for
+	// which kube-apiserver believes a webhook are not for us: a right that is taken away would be
+	// had here for so much longer than there.
 	AnswerTTL     = 10 * time.Second
 	ReviewTimeout = 10 * time.Second
 
 	selfReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	reviewPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 	maxReviewBytes = 1 << 20
-	// maxReason bounds what is kept of a reason, in bytes. One of RBAC's has the names of a binding, a role and a subject, usually of up to 253 bytes
-	// each; a webhook's may be of any length. maxAnswers different ones are 16 MB.
+	// maxReason bounds what is kept of a reason, in bytes. One of RBAC's has the names of a
+	// binding, a role and a subject, usually of up to 253 bytes each; a webhook's may be of any
+	// length. maxAnswers different ones are 16 MB.
 	maxReason = 2 << 10
 
-	// Open watches are asked about again every --authorization-recheck-interval, by default recheckInterval, and up to a tenth
-	// more, by at most grantReviews requests at a time. One that has had no
-	// yes for maxGrantAge intervals ends: five of them in which nobody could say.
+	// Open watches are asked about again every --authorization-recheck-interval, by default
+	// recheckInterval, and up to a tenth more, by at most grantReviews requests at a time. One that
+	// has had no yes for maxGrantAge intervals ends: five of them in which nobody could say.
 	recheckInterval = time.Minute
 	maxGrantAge     = 6
 	grantReviews    = 16
@@ -56,7 +58,8 @@ const (
 	VerdictBusy // nobody was asked: too many wait for reviews, and this one is refused (429)
 )
 
-// Decision is a verdict and why. Thousands have one reason, which is in memory once, for as long as one of them has it.
+// Decision is a verdict and why. Thousands have one reason, which is in memory once, for as long as
+// one of them has it.
 type Decision struct {
 	Verdict verdict
 	Reason  unique.Handle[string] // zero if there is none, or nobody wants to know
@@ -120,8 +123,8 @@ type openWatch struct {
 	revoked string // why, if it is this watch alone; guarded by authorizer.mu
 }
 
-// NewAuthorizer returns an authorizer that asks upstream. tokens are those that upstream has accepted. Decisions have their reasons if
-// reasons is true.
+// NewAuthorizer returns an authorizer that asks upstream. tokens are those that upstream has
+// accepted. Decisions have their reasons if reasons is true.
 func NewAuthorizer(upstream Doer, tokens *KnownTokens, opts *Options, reasons bool, log *slog.Logger) *Authorizer {
 	queue := NewReviewQueue(tokens)
 	return &Authorizer{
@@ -139,8 +142,8 @@ func NewAuthorizer(upstream Doer, tokens *KnownTokens, opts *Options, reasons bo
 	}
 }
 
-// Authorize says whether id may do what req asks for. Unless that is a clear yes, for an error or the end of ctx too, the caller passes the
-// request through, and kube-apiserver itself answers it.
+// Authorize says whether id may do what req asks for. Unless that is a clear yes, for an error or
+// the end of ctx too, the caller passes the request through, and kube-apiserver itself answers it.
 func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Request) Decision {
 	switch id.Kind {
 	case KindOwn:
@@ -151,8 +154,8 @@ func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Re
 	return a.decide(ctx, id, AttributesOf(req))
 }
 
-// decide says whether id may do what attributes say, from memory if it was asked a moment ago. It says verdictBusy at once
-// if too many others wait to be asked about.
+// decide says whether id may do what attributes say, from memory if it was asked a moment ago. It
+// says verdictBusy at once if too many others wait to be asked about.
 func (a *Authorizer) decide(ctx context.Context, id Identity, attributes resourceAttributes) Decision {
 	q, review := ReviewFor(id, attributes)
 	if d, ok := a.Verdicts.Get(q); ok {
@@ -298,7 +301,8 @@ func (a *Authorizer) renew(ctx context.Context, g *grant) {
 	}
 }
 
-// revoke ends the watches that live on g, and says why. What kube-apiserver has told of it may name users, and is not for the log.
+// revoke ends the watches that live on g, and says why. What kube-apiserver has told of it may name
+// users, and is not for the log.
 func (a *Authorizer) revoke(g *grant, reason, told string) {
 	because := reason
 	if told != "" {
@@ -374,7 +378,8 @@ func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d 
 	return d
 }
 
-// Truncated returns the first most bytes of s, marked as kube-apiserver marks a user agent that it cuts.
+// Truncated returns the first most bytes of s, marked as kube-apiserver marks a user agent that it
+// cuts.
 func Truncated(s string, most int) string {
 	if len(s) > most {
 		return s[:most] + "...TRUNCATED"
@@ -382,7 +387,8 @@ func Truncated(s string, most int) string {
 	return s
 }
 
-// postReview has kube-apiserver answer a review that somebody asks for. code is 0 if it does not; answer is at most so many bytes of a good one.
+// postReview has kube-apiserver answer a review that somebody asks for. code is 0 if it does not;
+// answer is at most so many bytes of a good one.
 func postReview(ctx context.Context, upstream Doer, as Identity, path string, review []byte, most int64) (code int, answer []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, upstream.URL(path, "").String(), bytes.NewReader(review))
 	if err != nil {

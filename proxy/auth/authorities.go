@@ -10,11 +10,12 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// authorities are the certificates of a file that sign clients' certificates. A nil authorities signs nobody's. Its methods may be called
-// from any goroutine.
+// authorities are the certificates of a file that sign clients' certificates. A nil authorities
+// signs nobody's. Its methods may be called from any goroutine.
 type authorities struct{ Reloaded[*x509.CertPool] }
 
-// newAuthorities reads the file, so that a wrong one is an error at the start. Without a file it returns nil.
+// newAuthorities reads the file, so that a wrong one is an error at the start. Without a file it
+// returns nil.
 func newAuthorities(file string, log *slog.Logger) (*authorities, error) {
 	if file == "" {
 		return nil, nil
@@ -30,8 +31,8 @@ func newAuthorities(file string, log *slog.Logger) (*authorities, error) {
 	return a, a.Load()
 }
 
-// verify reports whether the first of the certificates that a client presented is good now for a client. The others lead from it to one
-// of a's (k8s.io/apiserver pkg/authentication/request/x509).
+// verify reports whether the first of the certificates that a client presented is good now for a
+// client. The others lead from it to one of a's (k8s.io/apiserver pkg/authentication/request/x509).
 func (a *authorities) verify(certificates []*x509.Certificate) (*voucher, bool) {
 	if a == nil {
 		return nil, false
@@ -40,8 +41,9 @@ func (a *authorities) verify(certificates []*x509.Certificate) (*voucher, bool) 
 	return v, v.renew()
 }
 
-// voucher is the word of authorities for a client. It is good until the certificates that it is based on expire, or the authorities' file
-// changes; then renew says whether it still holds. It is used by one goroutine at a time.
+// voucher is the word of authorities for a client. It is good until the certificates that it is
+// based on expire, or the authorities' file changes; then renew says whether it still holds. It is
+// used by one goroutine at a time.
 type voucher struct {
 	by           *authorities
 	certificates []*x509.Certificate // the client's own one first

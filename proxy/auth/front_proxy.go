@@ -9,8 +9,10 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// FrontProxies are servers that have authenticated their clients and say in headers who those are: kube-apiserver's --requestheader flags
-// (k8s.io/apiserver pkg/authentication/request/headerrequest). The zero value trusts nobody. Its fields are immutable.
+// FrontProxies are servers that have authenticated their clients and say in headers who those are:
+// kube-apiserver's --requestheader flags (k8s.io/apiserver
+// pkg/authentication/request/headerrequest). The zero value trusts nobody. Its fields are
+// immutable.
 type FrontProxies struct {
 	ca            *authorities // signs their certificates
 	names         []string     // common names that they may have; none is any
@@ -66,8 +68,8 @@ func firstValue(h *fasthttp.RequestHeader, names []string) string {
 	return ""
 }
 
-// SpeaksBy reports whether a header is one by which a front proxy says who its client is. Such headers are from nobody else,
-// and they end here: kube-apiserver may take us for a front proxy.
+// SpeaksBy reports whether a header is one by which a front proxy says who its client is. Such
+// headers are from nobody else, and they end here: kube-apiserver may take us for a front proxy.
 func (p *FrontProxies) SpeaksBy(header string) bool {
 	is := func(name string) bool { return request.HeaderIs([]byte(header), name) }
 	begins := func(prefix string) bool { return request.HasPrefixFold(header, prefix) }

@@ -83,11 +83,13 @@ const (
 	credentialIDKey = "authentication.kubernetes.io/credential-id" // an extra's, of a certificate's hash
 )
 
-// uidOID is the attribute of a certificate's subject that holds the user's uid (k8s.io/apimachinery pkg/apis/asn1).
+// uidOID is the attribute of a certificate's subject that holds the user's uid (k8s.io/apimachinery
+// pkg/apis/asn1).
 var uidOID = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
 
-// Authenticator says who clients are. Its order is kube-apiserver's: front proxy, client certificate, bearer token, anonymous
-// (k8s.io/kubernetes pkg/kubeapiserver/authenticator/config.go). Its fields are immutable.
+// Authenticator says who clients are. Its order is kube-apiserver's: front proxy, client
+// certificate, bearer token, anonymous (k8s.io/kubernetes
+// pkg/kubeapiserver/authenticator/config.go). Its fields are immutable.
 type Authenticator struct {
 	clientCA  *authorities // signs client certificates; nil is nobody's
 	Front     FrontProxies
@@ -114,11 +116,13 @@ func NewAuthenticator(opts *Options, log *slog.Logger) (*Authenticator, error) {
 	return a, err
 }
 
-// Identify returns who the request of ctx is to be made as. On the insecure port whoever presents nothing is the proxy itself. Whoever
-// presents a bearer token, on either port, is its owner and never gets more rights than that; kube-apiserver will check it. A Status
-// says why the request is to be made as nobody.
+// Identify returns who the request of ctx is to be made as. On the insecure port whoever presents
+// nothing is the proxy itself. Whoever presents a bearer token, on either port, is its owner and
+// never gets more rights than that; kube-apiserver will check it. A Status says why the request is
+// to be made as nobody.
 //
-// As in kube-apiserver, a certificate that is not good does no harm beside a token, but its owner is not anonymous either.
+// As in kube-apiserver, a certificate that is not good does no harm beside a token, but its owner
+// is not anonymous either.
 func (a *Authenticator) Identify(ctx *fasthttp.RequestCtx, secure bool) (Identity, *metav1.Status) {
 	var certificates []*x509.Certificate
 	if secure && a.asksForCertificates() {
@@ -147,7 +151,8 @@ func (a *Authenticator) Identify(ctx *fasthttp.RequestCtx, secure bool) (Identit
 	return Identity{}, apistatus.Unauthorized()
 }
 
-// identifyCertificate returns the user that the client's certificate speaks for: one whom it names, or its own subject.
+// identifyCertificate returns the user that the client's certificate speaks for: one whom it names,
+// or its own subject.
 func (a *Authenticator) identifyCertificate(h *fasthttp.RequestHeader, certificates []*x509.Certificate) (Identity, bool) {
 	if len(certificates) == 0 {
 		return Identity{}, false
@@ -170,8 +175,9 @@ func (a *Authenticator) identifyCertificate(h *fasthttp.RequestHeader, certifica
 
 func (a *Authenticator) asksForCertificates() bool { return a.clientCA != nil || a.Front.ca != nil }
 
-// ClientAuth is a tls.Config's ClientAuth. A certificate is asked for and looked at when a request comes, as in kube-apiserver: one
-// that is not good must not keep a client with a token out, and one may turn bad while its connection is open.
+// ClientAuth is a tls.Config's ClientAuth. A certificate is asked for and looked at when a request
+// comes, as in kube-apiserver: one that is not good must not keep a client with a token out, and
+// one may turn bad while its connection is open.
 func (a *Authenticator) ClientAuth() tls.ClientAuthType {
 	if a.asksForCertificates() {
 		return tls.RequestClientCert
@@ -197,7 +203,8 @@ func certificateUser(c *x509.Certificate) *UserInfo {
 	return user
 }
 
-// certificateUID returns the uid of a certificate's subject, "" if it has none, and whether it has no more than one and that is good.
+// certificateUID returns the uid of a certificate's subject, "" if it has none, and whether it has
+// no more than one and that is good.
 func certificateUID(c *x509.Certificate) (uid string, ok bool) {
 	for _, name := range c.Subject.Names {
 		if !name.Type.Equal(uidOID) {
@@ -212,14 +219,16 @@ func certificateUID(c *x509.Certificate) (uid string, ok bool) {
 	return uid, true
 }
 
-// addAuthenticated adds the group of everybody who is somebody (k8s.io/apiserver pkg/authentication/group).
+// addAuthenticated adds the group of everybody who is somebody (k8s.io/apiserver
+// pkg/authentication/group).
 func (u *UserInfo) addAuthenticated() {
 	if u.Name != AnonymousUser && !slices.Contains(u.Groups, groupAuthenticated) && !slices.Contains(u.Groups, groupUnauthenticated) {
 		u.Groups = append(u.Groups, groupAuthenticated)
 	}
 }
 
-// Headers by which one user acts as another (k8s.io/api/authentication/v1). All begin with impersonatePrefix.
+// Headers by which one user acts as another (k8s.io/api/authentication/v1). All begin with
+// impersonatePrefix.
 const (
 	ImpersonateUser        = "Impersonate-User"
 	impersonateUID         = "Impersonate-Uid"
@@ -227,7 +236,8 @@ const (
 	impersonateExtraPrefix = "Impersonate-Extra-"
 )
 
-// Impersonate makes h ask kube-apiserver to take the request for u's, and for nobody else's: whatever it asked before is removed.
+// Impersonate makes h ask kube-apiserver to take the request for u's, and for nobody else's:
+// whatever it asked before is removed.
 func (u *UserInfo) Impersonate(h http.Header) {
 	for name := range h {
 		if request.HasPrefixFold(name, request.ImpersonatePrefix) {
@@ -248,8 +258,8 @@ func (u *UserInfo) Impersonate(h http.Header) {
 	}
 }
 
-// expressible reports whether u comes out of headers, and of an access review's JSON, as it went in: a value that begins or ends with
-// white space would come out as another user's.
+// expressible reports whether u comes out of headers, and of an access review's JSON, as it went
+// in: a value that begins or ends with white space would come out as another user's.
 func (u *UserInfo) expressible() bool {
 	values := append([]string{u.Name, u.UID}, u.Groups...)
 	for key, extra := range u.Extra {
@@ -263,8 +273,8 @@ func (u *UserInfo) expressible() bool {
 	return u.Name != ""
 }
 
-// escapeExtraKey encodes an extra's key for a header's name as client-go's transport does, and upper-case letters as well: kube-apiserver
-// makes the name lower-case before it decodes it.
+// escapeExtraKey encodes an extra's key for a header's name as client-go's transport does, and
+// upper-case letters as well: kube-apiserver makes the name lower-case before it decodes it.
 func escapeExtraKey(key string) string {
 	const hexDigits = "0123456789ABCDEF"
 	var b strings.Builder

@@ -17,8 +17,8 @@ import (
 // maxImpersonated is how many values a client may act as at once, because each is asked about.
 const maxImpersonated = 64
 
-// impersonated returns the user that the request asks to be taken for, exactly as it says, nil if for none. Its name may be missing.
-// (k8s.io/apiserver pkg/endpoints/filters/impersonation.)
+// impersonated returns the user that the request asks to be taken for, exactly as it says, nil if
+// for none. Its name may be missing. (k8s.io/apiserver pkg/endpoints/filters/impersonation.)
 func impersonated(h *fasthttp.RequestHeader) *UserInfo {
 	u := &UserInfo{Extra: make(map[string][]string)}
 	u.Name, _ = request.FirstHeader(h, ImpersonateUser)
@@ -38,11 +38,12 @@ func impersonated(h *fasthttp.RequestHeader) *UserInfo {
 	return u
 }
 
-// ActAs returns who a request of id is to be made as when id may ask for it to be taken for another user's. Whoever brings a token asks
-// kube-apiserver, which sees both users. A user that we know by name only is impersonated already, and kube-apiserver knows no
-// impersonation on top of another. So we ask it, value by value, whether that user may impersonate the wanted one, as it
-// would decide for itself, and then impersonate the wanted one in its place. The newer, constrained kinds of impersonation are
-// not asked about: who may do only those is refused here.
+// ActAs returns who a request of id is to be made as when id may ask for it to be taken for another
+// user's. Whoever brings a token asks kube-apiserver, which sees both users. A user that we know by
+// name only is impersonated already, and kube-apiserver knows no impersonation on top of another.
+// So we ask it, value by value, whether that user may impersonate the wanted one, as it would
+// decide for itself, and then impersonate the wanted one in its place. The newer, constrained kinds
+// of impersonation are not asked about: who may do only those is refused here.
 func (a *Authorizer) ActAs(ctx context.Context, id Identity, h *fasthttp.RequestHeader) (Identity, *metav1.Status) {
 	if id.User == nil {
 		return id, nil
@@ -102,7 +103,8 @@ func impersonation(u *UserInfo) []resourceAttributes {
 	return all
 }
 
-// serviceAccount splits the user name of a service account (k8s.io/apiserver pkg/authentication/serviceaccount).
+// serviceAccount splits the user name of a service account (k8s.io/apiserver
+// pkg/authentication/serviceaccount).
 func serviceAccount(user string) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(user, "system:serviceaccount:")
 	if !ok {
@@ -112,7 +114,8 @@ func serviceAccount(user string) (namespace, name string, ok bool) {
 	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
 }
 
-// mayNotImpersonate says no in kube-apiserver's words (k8s.io/apiserver pkg/endpoints/handlers/responsewriters).
+// mayNotImpersonate says no in kube-apiserver's words (k8s.io/apiserver
+// pkg/endpoints/handlers/responsewriters).
 func mayNotImpersonate(u *UserInfo, attr resourceAttributes) *metav1.Status {
 	resource := attr.Resource
 	if attr.Subresource != "" {

@@ -11,8 +11,9 @@ import (
 // reloadInterval is how often, at most, it is looked whether files have changed.
 const reloadInterval = 10 * time.Second
 
-// Reloaded is what files hold, read again when they change. Files that cannot be read, for example because only one of two has
-// been replaced yet, leave the old value in use. Its methods may be called from any goroutine.
+// Reloaded is what files hold, read again when they change. Files that cannot be read, for example
+// because only one of two has been replaced yet, leave the old value in use. Its methods may be
+// called from any goroutine.
 type Reloaded[T any] struct {
 	What  string // for the log
 	Files []string

@@ -22,22 +22,24 @@ const (
 	// (429) what exceeds one account's queues, some 300, and would get the
 	// watches themselves in their place. It answers 64 at a time about as fast.
 	maxReviews = 64
-	// Strangers never have more than half of them, however slowly kube-apiserver answers for their tokens, and known
-	// clients leave a quarter to strangers.
+	// Strangers never have more than half of them, however slowly kube-apiserver answers for their
+	// tokens, and known clients leave a quarter to strangers.
 	maxKnownReviews    = maxReviews * 3 / 4
 	maxStrangerReviews = maxReviews / 2
 
-	// How many reviews may wait, in all and of one source. A stranger's source is an address, which many honest clients
-	// may share, and all their tokens are new after a restart. Each that waits takes about 10 KiB beside its connection.
+	// How many reviews may wait, in all and of one source. A stranger's source is an address, which
+	// many honest clients may share, and all their tokens are new after a restart. Each that waits
+	// takes about 10 KiB beside its connection.
 	maxKnownWaiting, maxKnownWaitingOfOne       = 16 << 10, 4 << 10
 	maxStrangersWaiting, maxStrangersWaitingOne = 4 << 10, 1 << 10
 )
 
-// reviewQueue bounds the reviews that requests have kube-apiserver make, and shares them fairly. Known clients and
-// strangers wait apart: a client is known by a token that kube-apiserver has accepted lately, by a certificate or by a
-// front proxy. Of either, the sources take turns, each user, known token or stranger's address one review at a time, and
-// none has more than half of the reviews under way. What exceeds the bounds of waiting is refused at once.
-// Its methods may be called from any goroutine.
+// reviewQueue bounds the reviews that requests have kube-apiserver make, and shares them fairly.
+// Known clients and strangers wait apart: a client is known by a token that kube-apiserver has
+// accepted lately, by a certificate or by a front proxy. Of either, the sources take turns, each
+// user, known token or stranger's address one review at a time, and none has more than half of the
+// reviews under way. What exceeds the bounds of waiting is refused at once. Its methods may be
+// called from any goroutine.
 type reviewQueue struct {
 	Tokens *KnownTokens // immutable
 
@@ -85,8 +87,8 @@ func NewReviewQueue(tokens *KnownTokens) *reviewQueue {
 	}
 }
 
-// begin waits until a review of id may begin, which the caller ends by end. It returns errReviewsBusy at once if too many
-// wait already, and ctx's error if that ends first.
+// begin waits until a review of id may begin, which the caller ends by end. It returns
+// errReviewsBusy at once if too many wait already, and ctx's error if that ends first.
 func (q *reviewQueue) begin(ctx context.Context, id Identity) (end func(), err error) {
 	class, source := q.classOf(id)
 	q.mu.Lock()
@@ -165,7 +167,8 @@ func (q *reviewQueue) startLocked() {
 
 func (c *reviewClass) mayStart() bool { return c.turns.Len() > 0 && c.underWay < c.most }
 
-// startLocked starts the first review of the line whose turn it is. The line's next turn is behind all others'.
+// startLocked starts the first review of the line whose turn it is. The line's next turn is behind
+// all others'.
 func (c *reviewClass) startLocked() {
 	line := c.turns.Remove(c.turns.Front()).(*reviewLine)
 	line.turn = nil
@@ -177,7 +180,8 @@ func (c *reviewClass) startLocked() {
 	close(first)
 }
 
-// settleLocked gives a line that has changed a turn, or takes it away, and forgets one that is over.
+// settleLocked gives a line that has changed a turn, or takes it away, and forgets one that is
+// over.
 func (c *reviewClass) settleLocked(line *reviewLine) {
 	switch may := line.waiting.Len() > 0 && line.underWay < c.mostOfOne; {
 	case may && line.turn == nil:
@@ -196,8 +200,8 @@ func (c *reviewClass) wait(n int) {
 	c.gauge.Add(int64(n))
 }
 
-// SourceOf returns the address that a client comes from, as one source of strangers: of IPv6 its /64, all of which one
-// host may have.
+// SourceOf returns the address that a client comes from, as one source of strangers: of IPv6 its
+// /64, all of which one host may have.
 func SourceOf(ctx *fasthttp.RequestCtx) netip.Prefix {
 	address, ok := netip.AddrFromSlice(ctx.RemoteIP())
 	if !ok {

@@ -20,11 +20,13 @@ const (
 	maxOwnerBytes = 64 << 10 // of a review, and so of what is remembered of one token
 )
 
-// Owners says who the owners of tokens are, by asking kube-apiserver with the token itself (SelfSubjectReview, of Kubernetes 1.28 and later),
-// which takes no rights of ours. Nothing here needs to know that but an audit log, and a limit for each user: kube-apiserver is asked only when one
-// of these wants it. The name decides nothing: what the owner may do is asked with the token.
+// Owners says who the owners of tokens are, by asking kube-apiserver with the token itself
+// (SelfSubjectReview, of Kubernetes 1.28 and later), which takes no rights of ours. Nothing here
+// needs to know that but an audit log, and a limit for each user: kube-apiserver is asked only when
+// one of these wants it. The name decides nothing: what the owner may do is asked with the token.
 //
-// Whom a token impersonates is never asked, because what carries Impersonate-* headers is passed through.
+// Whom a token impersonates is never asked, because what carries Impersonate-* headers is passed
+// through.
 //
 // Its methods may be called from any goroutine.
 type Owners struct {
@@ -50,7 +52,8 @@ type Owner struct {
 	nobody  bool      // the token is nobody's
 }
 
-// Of returns the owner of the token that id brings, or who we are ourselves, without waiting for it.
+// Of returns the owner of the token that id brings, or who we are ourselves, without waiting for
+// it.
 func (o *Owners) Of(id Identity) *Owner {
 	q := tokenQuestion(id)
 	o.mu.Lock()
@@ -138,16 +141,18 @@ func (o *Owners) review(ctx context.Context, id Identity, w *Owner) (answered bo
 	return true
 }
 
-// UserKey is one user, as limits count them: comparable, and the same for all identities of the same user name, however it was shown.
-// The zero userKey is the proxy itself, whose name does not matter: all who come to the insecure port without a token are one.
+// UserKey is one user, as limits count them: comparable, and the same for all identities of the
+// same user name, however it was shown. The zero userKey is the proxy itself, whose name does not
+// matter: all who come to the insecure port without a token are one.
 type UserKey struct {
 	Name  string
 	token Question // in place of the name where kube-apiserver does not say it: a token is a user then
 }
 
-// UserKey returns whom a request of id counts for, having asked kube-apiserver whose a token is, or being told so by one who has. ok is false for a
-// token that kube-apiserver takes no more. If it does not say whose a token is before ctx ends, or can't, each token counts for itself; the
-// next call may return another key for the same token, so who gives back what it took must keep the key.
+// UserKey returns whom a request of id counts for, having asked kube-apiserver whose a token is, or
+// being told so by one who has. ok is false for a token that kube-apiserver takes no more. If it
+// does not say whose a token is before ctx ends, or can't, each token counts for itself; the next
+// call may return another key for the same token, so who gives back what it took must keep the key.
 func (a *Authorizer) UserKey(ctx context.Context, id Identity) (key UserKey, ok bool) {
 	switch {
 	case id.Kind == KindOwn:

@@ -2,12 +2,14 @@ package auth
 
 import "time"
 
-// leastRenewals is how many vouchers, and renewalTicks after how many ticks of authorizer.Run all of them, are renewed when all have to be at
-// once, because the authorities' file has changed. One takes about 0.1 ms.
+// leastRenewals is how many vouchers, and renewalTicks after how many ticks of authorizer.Run all
+// of them, are renewed when all have to be at once, because the authorities' file has changed. One
+// takes about 0.1 ms.
 const leastRenewals, renewalTicks = 256, 30
 
-// checkVouchers ends the watches whose clients nobody vouches for any longer: a certificate of theirs, or of their front proxy, or of one of its
-// authorities has expired, or the authority is no longer in its file. It is called by Run, once a tick.
+// checkVouchers ends the watches whose clients nobody vouches for any longer: a certificate of
+// theirs, or of their front proxy, or of one of its authorities has expired, or the authority is no
+// longer in its file. It is called by Run, once a tick.
 func (a *Authorizer) checkVouchers(now time.Time) {
 	a.mu.Lock()
 	watches := make([]*openWatch, 0, len(a.vouched))

@@ -7,7 +7,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// statusFiles is the status page: one document, its style and its script, which asks /debug/lanes. There is no build step.
+// statusFiles is the status page: one document, its style and its script, which asks /debug/lanes.
+// There is no build step.
 //
 //go:embed status_page
 var statusFiles embed.FS

@@ -12,7 +12,8 @@ import (
 // Cause is why a watch has what it has and no more: a word for logs, metrics and eyes.
 type Cause string
 
-// The causes, worst first. The first six are about a watch that is owed something; the rest have been sent all that there is.
+// The causes, worst first. The first six are about a watch that is owed something; the rest have
+// been sent all that there is.
 const (
 	// ClientNotReading: the client's receive window is closed, and its side answers.
 	ClientNotReading Cause = "ClientNotReading"
@@ -24,13 +25,16 @@ const (
 	NetworkSlow Cause = "NetworkSlow"
 	// WatchfanSlow: the socket takes more, and we have not come to it.
 	WatchfanSlow Cause = "WatchfanSlow"
-	// InitialEvents: the watch has just begun, or come back, and is being sent the state, or the history.
+	// InitialEvents: the watch has just begun, or come back, and is being sent the state, or the
+	// history.
 	InitialEvents Cause = "InitialEvents"
 	// UpstreamBroken: the lane has no watch upstream.
 	UpstreamBroken Cause = "UpstreamBroken"
-	// UpstreamUnreachable: kube-apiserver does not answer, so what it has to say cannot come either.
+	// UpstreamUnreachable: kube-apiserver does not answer, so what it has to say cannot come
+	// either.
 	UpstreamUnreachable Cause = "UpstreamUnreachable"
-	// UpstreamSilent: the lane's watch upstream has brought neither event nor bookmark for too long.
+	// UpstreamSilent: the lane's watch upstream has brought neither event nor bookmark for too
+	// long.
 	UpstreamSilent Cause = "UpstreamSilent"
 	// FilteredOut: the last changes of the resource were none that the watch selects.
 	FilteredOut Cause = "FilteredOut"
@@ -52,11 +56,14 @@ type Verdict struct {
 }
 
 const (
-	// tolerance is how long a change may wait in a shard, or a shard's answer be waited for. Deliveries take milliseconds.
+	// tolerance is how long a change may wait in a shard, or a shard's answer be waited for.
+	// Deliveries take milliseconds.
 	tolerance = 200 * time.Millisecond
-	// rewatch is how long a lane may be without a watch upstream: one that has come to its timeout is begun anew at once.
+	// rewatch is how long a lane may be without a watch upstream: one that has come to its timeout
+	// is begun anew at once.
 	rewatch = time.Second
-	// silence is how long upstream may say nothing. kube-apiserver sends bookmarks each minute, give or take a second.
+	// silence is how long upstream may say nothing. kube-apiserver sends bookmarks each minute,
+	// give or take a second.
 	silence = 90 * time.Second
 )
 
@@ -73,8 +80,8 @@ type Evidence struct {
 	started  time.Time
 }
 
-// lag is how long the watch has been owed something: the age of the oldest change that its socket has not been given or, while it is
-// parked, at least the time since then.
+// lag is how long the watch has been owed something: the age of the oldest change that its socket
+// has not been given or, while it is parked, at least the time since then.
 func (e *Evidence) lag() (d time.Duration) {
 	if !e.state.Oldest.IsZero() {
 		d = e.now.Sub(e.state.Oldest)
@@ -95,7 +102,8 @@ func (e *Evidence) queued() uint32 {
 
 func (e *Evidence) parked() bool { return !e.state.ParkedSince.IsZero() }
 
-// cause decides. What is nearest to the client comes first: as long as the socket holds something, nothing behind it matters.
+// cause decides. What is nearest to the client comes first: as long as the socket holds something,
+// nothing behind it matters.
 func (e *Evidence) cause() Cause {
 	if c := e.socketCause(); c != "" {
 		return c
@@ -142,7 +150,8 @@ func (e *Evidence) socketCause() Cause {
 	return NetworkSlow
 }
 
-// evictedFor returns why the watch has fallen past its bounds, if it has: while its socket takes more, it is we who are slow.
+// evictedFor returns why the watch has fallen past its bounds, if it has: while its socket takes
+// more, it is we who are slow.
 func (e *Evidence) evictedFor() Cause {
 	if e.parked() {
 		return e.socketCause()

@@ -55,7 +55,8 @@ type waiting struct {
 // its turn. A handshake takes half a millisecond.
 const turnLimit = 50 * time.Millisecond
 
-// hurry is how long a connection waits for a turn at most; then it has one however many others have.
+// hurry is how long a connection waits for a turn at most; then it has one however many others
+// have.
 const hurry = 3 * time.Second
 
 // handshakeTurns is how many turns a connection may have had to count as within a handshake. TLS
@@ -121,7 +122,8 @@ func (as *arrivals) dropLocked(i int) {
 	as.holders = as.holders[:end]
 }
 
-// admitLocked gives free turns to those who have waited longest, of those within a handshake first; and one to everybody who is in a hurry.
+// admitLocked gives free turns to those who have waited longest, of those within a handshake first;
+// and one to everybody who is in a hurry.
 func (as *arrivals) admitLocked() {
 	for queue := as.nextLocked(); queue != nil; queue = as.nextLocked() {
 		w := (*queue)[0]
@@ -173,7 +175,8 @@ type Arrival struct {
 	over  atomic.Bool
 }
 
-// longQueue is a wait after which it is worth a system call to know whether a client is still there.
+// longQueue is a wait after which it is worth a system call to know whether a client is still
+// there.
 const longQueue = time.Second
 
 // read reads from conn, and waits for a turn when something has come.
@@ -203,7 +206,8 @@ func (a *Arrival) End() {
 	}
 }
 
-// arrivingConn is a plaintext connection as the listener accepted it. A gatherConn is one under TLS.
+// arrivingConn is a plaintext connection as the listener accepted it. A gatherConn is one under
+// TLS.
 type arrivingConn struct {
 	*net.TCPConn
 	arrival Arrival

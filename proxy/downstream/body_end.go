@@ -14,9 +14,10 @@ import (
 // ChunkedLength is what fasthttp calls the length of a body in chunks.
 const ChunkedLength = -1
 
-// SawEnd reports whether stream, of a body in chunks, has seen the body's last chunk. fasthttp's stream says io.EOF too when the client's
-// connection ends between two chunks, and only a field of its own tells the difference: half of an object must not be taken for all of it.
-// A stream without this field has not seen the end. See checkBodyEnd.
+// SawEnd reports whether stream, of a body in chunks, has seen the body's last chunk. fasthttp's
+// stream says io.EOF too when the client's connection ends between two chunks, and only a field of
+// its own tells the difference: half of an object must not be taken for all of it. A stream without
+// this field has not seen the end. See checkBodyEnd.
 func SawEnd(stream io.Reader) bool {
 	s := reflect.Indirect(reflect.ValueOf(stream))
 	if s.Kind() != reflect.Struct {
@@ -26,8 +27,8 @@ func SawEnd(stream io.Reader) bool {
 	return eof.IsValid() && eof.Kind() == reflect.Bool && eof.Bool()
 }
 
-// CheckBodyEnd returns an error if sawEnd does not know this fasthttp: if it takes a body for whole that is not, or no body in chunks for whole.
-// Such a build must not begin to serve.
+// CheckBodyEnd returns an error if sawEnd does not know this fasthttp: if it takes a body for whole
+// that is not, or no body in chunks for whole. Such a build must not begin to serve.
 func CheckBodyEnd() error {
 	for body, whole := range map[string]bool{
 		"2\r\n{}\r\n0\r\n\r\n": true,

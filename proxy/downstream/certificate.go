@@ -42,8 +42,9 @@ func NewCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, e
 // Get is a tls.Config's GetCertificate.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Current(), nil }
 
-// SelfSigned returns the files of a self-signed certificate for this host in dir. A pair that is already there and valid for
-// another day is used as it is, so that clients that were told to trust it can go on.
+// SelfSigned returns the files of a self-signed certificate for this host in dir. A pair that is
+// already there and valid for another day is used as it is, so that clients that were told to trust
+// it can go on.
 func SelfSigned(dir string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, "watchfan.crt"), filepath.Join(dir, "watchfan.key")
 	if pair, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && pair.Leaf != nil &&
@@ -72,8 +73,9 @@ func SelfSigned(dir string) (certFile, keyFile string, err error) {
 // certificateAge is for how long a certificate of our own is valid.
 const certificateAge = 365 * 24 * time.Hour
 
-// makeCertificate makes a certificate for host and the loopback addresses, followed by that of the authority that signed it, whose key is
-// forgotten. Its key is of P-256: with cert.GenerateSelfSignedCertKey's, which is RSA's, a handshake takes 1.4 ms instead of 0.6, and in
+// makeCertificate makes a certificate for host and the loopback addresses, followed by that of the
+// authority that signed it, whose key is forgotten. Its key is of P-256: with
+// cert.GenerateSelfSignedCertKey's, which is RSA's, a handshake takes 1.4 ms instead of 0.6, and in
 // a storm handshakes are most of what we do.
 func makeCertificate(host string) (certPEM, keyPEM []byte, err error) {
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

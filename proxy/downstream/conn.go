@@ -18,8 +18,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// maxKept is how many bytes a client may send ahead while its connection is taken over: one request's head.
-// A client that sends more is treated as gone.
+// maxKept is how many bytes a client may send ahead while its connection is taken over: one
+// request's head. A client that sends more is treated as gone.
 const maxKept = 64 << 10
 
 // LongAgo as a read deadline makes a blocked Read return at once.
@@ -55,7 +55,8 @@ func NewConnections(s *fasthttp.Server, maxAge time.Duration, log *slog.Logger) 
 // stateChanged is fasthttp's ConnState hook.
 func (cs *Connections) stateChanged(c net.Conn, state fasthttp.ConnState) {
 	if state == fasthttp.StateIdle {
-		// fasthttp leaves the last response's write deadline in place, which would fail a later "100 Continue".
+		// fasthttp leaves the last response's write deadline in place, which would fail a later
+		// "100 Continue".
 		_ = c.SetWriteDeadline(time.Time{})
 	}
 	c = Accepted(c)
@@ -70,8 +71,9 @@ func (cs *Connections) stateChanged(c net.Conn, state fasthttp.ConnState) {
 			_ = c.Close()
 		}
 	}
-	// StateActive comes before the first byte of a connection's first request, so serving notes it instead; and
-	// StateHijacked after hijack, when the connection's new owner may have closed it already.
+	// StateActive comes before the first byte of a connection's first request, so serving notes it
+	// instead; and StateHijacked after hijack, when the connection's new owner may have closed it
+	// already.
 }
 
 // setLocked notes what is happening on a connection. For a new one it decides how old it may get:
@@ -143,7 +145,8 @@ func (cs *Connections) Hijack(ctx *fasthttp.RequestCtx, serve func(*Hijacked)) {
 	cs.mu.Unlock()
 	held := SlotOf(ctx)
 	ctx.HijackSetNoResponse(true)
-	// A new goroutine, because fasthttp's keeps the request context and a read buffer alive until the handler returns.
+	// A new goroutine, because fasthttp's keeps the request context and a read buffer alive until
+	// the handler returns.
 	ctx.Hijack(func(c net.Conn) {
 		h := cs.takeOver(c)
 		h.slot = held
@@ -154,15 +157,16 @@ func (cs *Connections) Hijack(ctx *fasthttp.RequestCtx, serve func(*Hijacked)) {
 	})
 }
 
-// takeOver makes c, the connection given to a hijack handler, ours. It keeps what the client has already sent beyond
-// the request, and drops fasthttp's buffer.
+// takeOver makes c, the connection given to a hijack handler, ours. It keeps what the client has
+// already sent beyond the request, and drops fasthttp's buffer.
 func (cs *Connections) takeOver(c net.Conn) *Hijacked {
 	conn := c
 	if u, ok := c.(interface{ UnsafeConn() net.Conn }); ok {
 		conn = u.UnsafeConn()
 	}
 	h := &Hijacked{cs: cs, conn: Accepted(conn)}
-	// With the deadline in the past, reads return what is buffered and then fail, without touching the network.
+	// With the deadline in the past, reads return what is buffered and then fail, without touching
+	// the network.
 	_ = conn.SetReadDeadline(LongAgo)
 	for err := error(nil); err == nil && len(h.kept) < maxKept; {
 		h.kept = slices.Grow(h.kept, 512)
@@ -177,7 +181,8 @@ func (cs *Connections) takeOver(c net.Conn) *Hijacked {
 	return h
 }
 
-// BeginClosing closes the connections between two requests; the others end with their current one, or their first.
+// BeginClosing closes the connections between two requests; the others end with their current one,
+// or their first.
 func (cs *Connections) BeginClosing() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -237,8 +242,9 @@ func SlotOf(ctx *fasthttp.RequestCtx) slot {
 	return noSlot{}
 }
 
-// Hijacked is a client connection that fasthttp has given up to us. Conn may be written by one goroutine while another is in
-// WaitRead; the other methods are for the goroutine that owns the connection.
+// Hijacked is a client connection that fasthttp has given up to us. Conn may be written by one
+// goroutine while another is in WaitRead; the other methods are for the goroutine that owns the
+// connection.
 type Hijacked struct {
 	cs   *Connections
 	conn net.Conn // as accepted
@@ -253,9 +259,10 @@ type Hijacked struct {
 // Conn returns the connection as it was accepted: an *arrivingConn or a *tls.Conn.
 func (h *Hijacked) Conn() net.Conn { return h.conn }
 
-// WaitRead reads the connection, keeping what it reads for Resume, until StopRead is called or the client is gone; then,
-// and only then, it calls onGone. It blocks, for as long as the request lasts: call it on a goroutine that has nothing else to do.
-// As in net/http, a client that closes its sending side is gone.
+// WaitRead reads the connection, keeping what it reads for Resume, until StopRead is called or the
+// client is gone; then, and only then, it calls onGone. It blocks, for as long as the request
+// lasts: call it on a goroutine that has nothing else to do. As in net/http, a client that closes
+// its sending side is gone.
 func (h *Hijacked) WaitRead(onGone func()) {
 	if !h.readUntilGone() {
 		onGone()
@@ -280,7 +287,8 @@ func (h *Hijacked) readUntilGone() (stopped bool) {
 	return true
 }
 
-// StopRead makes WaitRead return and waits until it has. Afterwards only the caller reads the connection.
+// StopRead makes WaitRead return and waits until it has. Afterwards only the caller reads the
+// connection.
 func (h *Hijacked) StopRead() {
 	h.stopped.Store(true)
 	_ = h.conn.SetReadDeadline(LongAgo)
@@ -289,7 +297,8 @@ func (h *Hijacked) StopRead() {
 	_ = h.conn.SetReadDeadline(time.Time{})
 }
 
-// Read returns what the client has already sent, then reads the connection. StopRead must have been called.
+// Read returns what the client has already sent, then reads the connection. StopRead must have been
+// called.
 func (h *Hijacked) Read(p []byte) (int, error) {
 	if len(h.kept) > 0 {
 		n := copy(p, h.kept)

@@ -11,15 +11,17 @@ import (
 	"github.com/watchfan/watchfan/proxy/apistatus"
 )
 
-// maxHeaderLines bounds the lines of a request's head, because some of what is done with them grows with their square. A user in hundreds of
-// groups, whom a front proxy names line by line, has room.
+// maxHeaderLines bounds the lines of a request's head, because some of what is done with them grows
+// with their square. A user in hundreds of groups, whom a front proxy names line by line, has room.
 const maxHeaderLines = 1000
 
-// CheckHead returns what is wrong with a request's head, nil if nothing is. Fasthttp has read it, and lets pass what kube-apiserver's HTTP
-// server refuses, and what two servers on one request's way might read differently. Such a request must not go on: whoever is in front of us
-// may have seen another request in the same bytes.
+// CheckHead returns what is wrong with a request's head, nil if nothing is. Fasthttp has read it,
+// and lets pass what kube-apiserver's HTTP server refuses, and what two servers on one request's
+// way might read differently. Such a request must not go on: whoever is in front of us may have
+// seen another request in the same bytes.
 //
-// The target is a path, or a URL with one, and each % in the path begins an escape. The lines of the head are looked at as they came:
+// The target is a path, or a URL with one, and each % in the path begins an escape. The lines of
+// the head are looked at as they came:
 //
 //	name            ":"  value  CRLF     a token, at once followed by the colon; not folded; no bare LF
 //	Content-Length, Transfer-Encoding    one of them; the latter once and chunked
@@ -28,10 +30,11 @@ const maxHeaderLines = 1000
 //	Expect                               100-continue or nothing
 //	Connection                           names no header that says who the client is
 //
-// Some oddities are not seen here: empty lines before the request line and its own bare LF, which fasthttp takes as RFC 9112, section 2.2,
-// allows and as every other server reads them.
+// Some oddities are not seen here: empty lines before the request line and its own bare LF, which
+// fasthttp takes as RFC 9112, section 2.2, allows and as every other server reads them.
 //
-// It allocates nothing for a good request, and takes 0.06 µs for one of client-go's; see BenchmarkCheckHead.
+// It allocates nothing for a good request, and takes 0.06 µs for one of client-go's; see
+// BenchmarkCheckHead.
 func CheckHead(h *fasthttp.RequestHeader) *metav1.Status {
 	switch protocol := h.Protocol(); {
 	case string(protocol) != "HTTP/1.1" && string(protocol) != "HTTP/1.0":
@@ -70,8 +73,9 @@ func CheckHead(h *fasthttp.RequestHeader) *metav1.Status {
 	return nil
 }
 
-// CutTarget returns the path and the query of a request's target, and whether there is a "?". A target in absolute form is one sent to a proxy: its
-// host is us. ok is false if kube-apiserver's HTTP server would refuse it.
+// CutTarget returns the path and the query of a request's target, and whether there is a "?". A
+// target in absolute form is one sent to a proxy: its host is us. ok is false if kube-apiserver's
+// HTTP server would refuse it.
 func CutTarget(target []byte) (path, query []byte, asked, ok bool) {
 	if !bytes.HasPrefix(target, []byte("/")) {
 		_, rest, absolute := bytes.Cut(target, []byte("://"))
@@ -98,7 +102,8 @@ func wholeEscapes(path []byte) bool {
 	}
 }
 
-// onceSaid is what a head has said and may not say again: fasthttp takes the last Content-Type, kube-apiserver the first.
+// onceSaid is what a head has said and may not say again: fasthttp takes the last Content-Type,
+// kube-apiserver the first.
 type onceSaid struct{ bodyLength, contentType bool }
 
 // checkHeader looks at one line.
@@ -148,9 +153,10 @@ func unsupportedTransferEncoding() *metav1.Status {
 	return apistatus.Failure(http.StatusNotImplemented, metav1.StatusReasonUnknown, "only chunked is a transfer encoding here, once, in HTTP/1.1")
 }
 
-// checkConnection reads one line of a Connection header. It takes note of close, which fasthttp sees only if it is all of the last
-// line. The headers that it names are not sent on (RFC 9110, section 7.6.1); those that say who the client is, or on whose behalf it acts, must
-// not get lost that way.
+// checkConnection reads one line of a Connection header. It takes note of close, which fasthttp
+// sees only if it is all of the last line. The headers that it names are not sent on (RFC 9110,
+// section 7.6.1); those that say who the client is, or on whose behalf it acts, must not get lost
+// that way.
 func checkConnection(h *fasthttp.RequestHeader, value []byte) *metav1.Status {
 	for more := true; more; {
 		var option []byte
@@ -170,8 +176,9 @@ func checkConnection(h *fasthttp.RequestHeader, value []byte) *metav1.Status {
 // continueExpectation is the one expectation there is.
 const continueExpectation = "100-continue"
 
-// settleExpectation is fasthttp's HeaderReceived hook. Fasthttp answers "100 Continue" to nothing but 100-continue in lower case, and even
-// where no body follows; kube-apiserver's HTTP server the other way round.
+// settleExpectation is fasthttp's HeaderReceived hook. Fasthttp answers "100 Continue" to nothing
+// but 100-continue in lower case, and even where no body follows; kube-apiserver's HTTP server the
+// other way round.
 func settleExpectation(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	if expect := h.Peek(fasthttp.HeaderExpect); len(expect) > 0 {
 		n := h.ContentLength()
@@ -185,7 +192,8 @@ func settleExpectation(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	return fasthttp.RequestConfig{}
 }
 
-// refuseBody is fasthttp's ExpectHandler: a request with a bad head is told so before it sends its body.
+// refuseBody is fasthttp's ExpectHandler: a request with a bad head is told so before it sends its
+// body.
 func refuseBody(ctx *fasthttp.RequestCtx) int {
 	st := CheckHead(&ctx.Request.Header)
 	if st == nil {
@@ -217,7 +225,8 @@ func tokenLength(line []byte) int {
 	return len(line)
 }
 
-// plainHost reports whether host has only characters of a host and a port (RFC 3986, section 3.2), escapes included.
+// plainHost reports whether host has only characters of a host and a port (RFC 3986, section 3.2),
+// escapes included.
 func plainHost(host []byte) bool {
 	for _, c := range host {
 		if !hostBytes[c] {

@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// Poller waits for the sockets of many clients on one goroutine, so that a client that is sent nothing, or takes nothing, needs none of
-// its own. It is an epoll instance beside that of Go's runtime, which wakes goroutines only.
+// Poller waits for the sockets of many clients on one goroutine, so that a client that is sent
+// nothing, or takes nothing, needs none of its own. It is an epoll instance beside that of Go's
+// runtime, which wakes goroutines only.
 type Poller struct {
 	file *os.File        // the epoll instance, for which Go's runtime waits
 	raw  syscall.RawConn // of file
@@ -20,13 +21,15 @@ type Poller struct {
 	lastTurn int32
 }
 
-// socket is what is polled at one file descriptor. Its turn tells it from an earlier one of the same number.
+// socket is what is polled at one file descriptor. Its turn tells it from an earlier one of the
+// same number.
 type socket struct {
 	turn   int32
 	client pollable
 }
 
-// pollable is told by the poller's goroutine what has become possible, perhaps without need. It must not wait.
+// pollable is told by the poller's goroutine what has become possible, perhaps without need. It
+// must not wait.
 type pollable interface {
 	// readable: there are bytes to be read, or the client has gone.
 	readable()
@@ -57,8 +60,8 @@ const (
 	edges   = 1 << 31 // EPOLLET, whose constant is negative
 )
 
-// add has client told what happens at conn from now on, beginning with how it stands. Whoever closes conn, or goes on without the
-// poller, calls remove first.
+// add has client told what happens at conn from now on, beginning with how it stands. Whoever
+// closes conn, or goes on without the poller, calls remove first.
 func (p *Poller) add(conn syscall.RawConn, client pollable) error {
 	var err error
 	if cerr := conn.Control(func(fd uintptr) {
@@ -81,8 +84,8 @@ func (p *Poller) add(conn syscall.RawConn, client pollable) error {
 	return err
 }
 
-// remove has client told nothing more, except for what is being told at the moment. It does nothing for one that was not added, or has
-// been removed.
+// remove has client told nothing more, except for what is being told at the moment. It does nothing
+// for one that was not added, or has been removed.
 func (p *Poller) remove(conn syscall.RawConn, client pollable) {
 	_ = conn.Control(func(fd uintptr) { // fails if conn is closed, and then is not polled
 		p.mu.Lock()

@@ -48,5 +48,6 @@ func ReadTCPInfo(c *net.TCPConn) (*TCPInfo, error) {
 	}, nil
 }
 
-// tcpCARecovery is the least congestion state in which segments are sent again (include/uapi/linux/tcp.h, TCP_CA_Recovery).
+// tcpCARecovery is the least congestion state in which segments are sent again
+// (include/uapi/linux/tcp.h, TCP_CA_Recovery).
 const tcpCARecovery = 3

@@ -12,7 +12,8 @@ const maxIovecs = 1024
 // allIovecs are arrays for writev, each used by one call at a time.
 var allIovecs = sync.Pool{New: func() any { return new([maxIovecs]syscall.Iovec) }}
 
-// writev writes as much of bufs as the non-blocking socket fd takes and returns the rest, which shares bufs' memory.
+// writev writes as much of bufs as the non-blocking socket fd takes and returns the rest, which
+// shares bufs' memory.
 func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
 	iovecs := allIovecs.Get().(*[maxIovecs]syscall.Iovec)
 	defer allIovecs.Put(iovecs)
@@ -31,7 +32,8 @@ func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
 		if len(iovecs) == 0 {
 			return nil, nil
 		}
-		// Raw, because it can't block: telling the scheduler costs a tenth of an unbatched delivery.
+		// Raw, because it can't block: telling the scheduler costs a tenth of an unbatched
+		// delivery.
 		n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(iovecs)))
 		clear(iovecs) // so that the pool holds no client's frames
 		switch errno {

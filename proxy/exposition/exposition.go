@@ -16,17 +16,17 @@ import (
 // described holds all metrics of the program by name. It does not change after initialization.
 var described = maps.Clone(fanout.Metrics)
 
-// Describe adds a metric and returns its name, which holds no labels. kind is its type, as Prometheus
-// calls it; help is one statement or more. Describe is only called while package variables are
-// initialized, so it needs no lock.
+// Describe adds a metric and returns its name, which holds no labels. kind is its type, as
+// Prometheus calls it; help is one statement or more. Describe is only called while package
+// variables are initialized, so it needs no lock.
 func Describe(kind, name, help string) string {
 	described[name] = fanout.Metric{Type: kind, Help: help}
 	return name
 }
 
-// Write writes all metrics in Prometheus' text format. Described metrics come first, sorted by name, each
-// with its help text and its type above its series, even where it has no series yet. The metrics of the
-// process and of Go follow, as the library writes them.
+// Write writes all metrics in Prometheus' text format. Described metrics come first, sorted by
+// name, each with its help text and its type above its series, even where it has no series yet. The
+// metrics of the process and of Go follow, as the library writes them.
 func Write(w io.Writer) {
 	var text bytes.Buffer
 	metrics.WritePrometheus(&text, true)

@@ -18,16 +18,20 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 )
 
-// Queue shares the processors fairly among the users of cached reads, as kube-apiserver's API Priority and Fairness does for its own. What
-// takes time in proportion to a collection is done in a seat: to search it, to collect a list's items, to compress them, to reconstruct a past
-// state, and to seal a long body for TLS. There are a few seats, one user never has all of them, and users with work take turns, one seat each time.
+// Queue shares the processors fairly among the users of cached reads, as kube-apiserver's API
+// Priority and Fairness does for its own. What takes time in proportion to a collection is done in
+// a seat: to search it, to collect a list's items, to compress them, to reconstruct a past state,
+// and to seal a long body for TLS. There are a few seats, one user never has all of them, and users
+// with work take turns, one seat each time.
 //
-// Kube-apiserver estimates what a request will cost and has it wait until that much is free. Work here can stop in the middle, so nothing is
-// estimated: after seatTime it goes back to the end of its user's queue if anybody waits. A short read waits for seatTime at most for each other
-// user, however long their reads are, and for each other read of its own user.
+// Kube-apiserver estimates what a request will cost and has it wait until that much is free. Work
+// here can stop in the middle, so nothing is estimated: after seatTime it goes back to the end of
+// its user's queue if anybody waits. A short read waits for seatTime at most for each other user,
+// however long their reads are, and for each other read of its own user.
 //
-// A seat is held for work alone, never while waiting for a client, for kube-apiserver or for another read. Writes, whatever is passed through, gets
-// of single objects, and events have no part in this.
+// A seat is held for work alone, never while waiting for a client, for kube-apiserver or for
+// another read. Writes, whatever is passed through, gets of single objects, and events have no part
+// in this.
 //
 // Its methods may be called from any goroutine.
 type Queue struct {
@@ -57,9 +61,10 @@ type seatWait struct {
 	granted chan struct{} // closed when it has one
 }
 
-// Flow tells users apart. A token counts for itself: kube-apiserver is not asked whose it is, and the pods of a DaemonSet, which share an
-// account and come back together, are many. On the insecure port, where everybody is the proxy itself, a connection does. Of anonymous
-// clients an address does.
+// Flow tells users apart. A token counts for itself: kube-apiserver is not asked whose it is, and
+// the pods of a DaemonSet, which share an account and come back together, are many. On the insecure
+// port, where everybody is the proxy itself, a connection does. Of anonymous clients an address
+// does.
 type Flow struct {
 	kind auth.Kind
 	name string
@@ -85,16 +90,18 @@ func FlowOf(id auth.Identity, from net.Addr) Flow {
 }
 
 const (
-	// seatTime is how long work may go on while others wait: several times what it costs to let another go first, and little beside a
-	// network's delays.
+	// seatTime is how long work may go on while others wait: several times what it costs to let
+	// another go first, and little beside a network's delays.
 	seatTime = 2 * time.Millisecond
 
-	// maxSeatWaits bounds the reads of one user that wait to begin, and maxSeatWait for how long: kube-apiserver's wait for a quarter of a
-	// request's time too. Those beyond are told to come again.
+	// maxSeatWaits bounds the reads of one user that wait to begin, and maxSeatWait for how long:
+	// kube-apiserver's wait for a quarter of a request's time too. Those beyond are told to come
+	// again.
 	maxSeatWaits = 300
 	MaxSeatWait  = 15 * time.Second
 
-	// leftEvery is how often it is found out whether the client of a read that waits is still there.
+	// leftEvery is how often it is found out whether the client of a read that waits is still
+	// there.
 	leftEvery = time.Second
 )
 
@@ -124,8 +131,9 @@ type Seat struct {
 	since   time.Time      // when it was taken
 }
 
-// Seat returns a seat, not yet taken, of a user. Its work waits for at most limit, and maxSeatWait, to begin, until left
-// reports true. It calls waits when it begins to wait. waits and left may be nil.
+// Seat returns a seat, not yet taken, of a user. Its work waits for at most limit, and maxSeatWait,
+// to begin, until left reports true. It calls waits when it begins to wait. waits and left may be
+// nil.
 func (f *Queue) Seat(of Flow, limit time.Duration, left func() bool, waits func()) *Seat {
 	return &Seat{fair: f, flow: of, waits: waits, limit: min(limit, MaxSeatWait), left: left}
 }
@@ -135,7 +143,8 @@ var (
 	errClientLeft  = errors.New("the client has left")
 )
 
-// Begin takes the seat for a read that has not been answered yet, waiting for it. If that can't be, it reports false and sets refused.
+// Begin takes the seat for a read that has not been answered yet, waiting for it. If that can't be,
+// it reports false and sets refused.
 func (s *Seat) Begin() bool {
 	s.Refused = nil
 	switch s.take(maxSeatWaits, s.limit, s.left) {
@@ -154,8 +163,8 @@ func (s *Seat) Begin() bool {
 // or that we are stopping.
 func (s *Seat) Resume() error { return s.take(0, 0, s.left) }
 
-// take takes the seat. It waits only if fewer than most of its user do, and for limit, 0 being any number and any time, and until left, which may be
-// nil, reports true.
+// take takes the seat. It waits only if fewer than most of its user do, and for limit, 0 being any
+// number and any time, and until left, which may be nil, reports true.
 func (s *Seat) take(most int, limit time.Duration, left func() bool) error {
 	f := s.fair
 	f.mu.Lock()
@@ -232,8 +241,8 @@ func (s *Seat) Give() {
 	}
 }
 
-// Pause lets others go first if they wait and the seat has been held for long. What has begun is never refused, and its client is not looked
-// for: others may wait for the same.
+// Pause lets others go first if they wait and the seat has been held for long. What has begun is
+// never refused, and its client is not looked for: others may wait for the same.
 func (s *Seat) Pause() {
 	if s.user == nil || s.fair.Waits.Load() == 0 || time.Since(s.since) < seatTime {
 		return
@@ -320,7 +329,8 @@ func (f *Queue) Seats() int {
 	return f.held
 }
 
-// piece is how much is compressed or sealed between two looks at the time: a fraction of seatTime's worth.
+// piece is how much is compressed or sealed between two looks at the time: a fraction of seatTime's
+// worth.
 const piece = 64 << 10
 
 // Pieces returns parts as they are, cut where they are long, with a pause after each piece.

@@ -13,8 +13,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// backfillTimeout bounds one replay from upstream. kube-apiserver sends its bookmark, which shows that the replay is complete,
-// after little more than a second.
+// backfillTimeout bounds one replay from upstream. kube-apiserver sends its bookmark, which shows
+// that the replay is complete, after little more than a second.
 const backfillTimeout = 5 * time.Second
 
 var errTooOld = errors.New("upstream has no history from there")
@@ -29,8 +29,9 @@ type historyBackfill struct {
 	unresolved atomic.Uint64 // where the history began when resolvePrevious last tried
 }
 
-// Backfill makes the lane's history reach back to resourceVersion rv. It replays one upstream watch from there up to where the
-// history begins. Clients that wait at the same time share the watch, which begins at the oldest resourceVersion that they want.
+// Backfill makes the lane's history reach back to resourceVersion rv. It replays one upstream watch
+// from there up to where the history begins. Clients that wait at the same time share the watch,
+// which begins at the oldest resourceVersion that they want.
 func (l *Lane) Backfill(ctx context.Context, rv uint64) error {
 	if l.Uncached() {
 		return errTooOld // its watch would not tell when the replay is complete
@@ -71,7 +72,8 @@ func (l *Lane) replay(ctx context.Context, from, until uint64) error {
 		size   int64
 		limits = l.Cache.Limits()
 	)
-	// Having been asked, kube-apiserver knows that it is behind nothing up to until, and its bookmark says so.
+	// Having been asked, kube-apiserver knows that it is behind nothing up to until, and its
+	// bookmark says so.
 	if _, err := l.currentVersion(ctx); err != nil {
 		return fmt.Errorf("extend history of %s from %d: %w", l, from, err)
 	}

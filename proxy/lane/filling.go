@@ -33,7 +33,8 @@ type filling struct {
 	// syncedc is closed when the cache is first filled, failedc when a first attempt to fill it has
 	// failed; by the reflector.
 	syncedc, failedc chan struct{}
-	// listed is when the list was requested that first filled the cache; set before syncedc is closed.
+	// listed is when the list was requested that first filled the cache; set before syncedc is
+	// closed.
 	listed time.Time
 	// refusedc is closed when requests are rather passed through than kept waiting; by the
 	// reflector.
@@ -66,8 +67,9 @@ const (
 	fillTick = 500 * time.Millisecond
 )
 
-// Wait is how long a request waits for its review, and for what kube-apiserver says about its resource, before it is passed
-// through. Then it waits as long again for a lane that is being filled before it may be passed through; see filling.
+// Wait is how long a request waits for its review, and for what kube-apiserver says about its
+// resource, before it is passed through. Then it waits as long again for a lane that is being
+// filled before it may be passed through; see filling.
 const Wait = 10 * time.Second
 
 func newFilling() *filling {
@@ -105,8 +107,8 @@ func (f *filling) synced() bool {
 	}
 }
 
-// Ready waits until the lane can serve reads and reports whether it can. It can't if a first attempt to list upstream
-// has failed, or takes longer than ctx lasts.
+// Ready waits until the lane can serve reads and reports whether it can. It can't if a first
+// attempt to list upstream has failed, or takes longer than ctx lasts.
 func (f *filling) Ready(ctx context.Context) bool {
 	if f.synced() {
 		return true

@@ -14,8 +14,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// prover proves that a lane's cache is as new as upstream was at some instant after the question; the package comment says how.
-// One proof serves all who asked before it began.
+// prover proves that a lane's cache is as new as upstream was at some instant after the question;
+// the package comment says how. One proof serves all who asked before it began.
 type prover struct {
 	lane *Lane
 
@@ -39,19 +39,20 @@ type proof struct {
 const (
 	// smallCollection is the size of a collection, in bytes, that is always listed.
 	smallCollection = 256 << 10
-	// mostListed is how many objects a larger one may have to be listed, and listShare the part of the time, as a
-	// divisor, that its lists may take: kube-apiserver is to be spared them. If that is a matter of listWait or more, a
-	// watch is sooner.
+	// mostListed is how many objects a larger one may have to be listed, and listShare the part of
+	// the time, as a divisor, that its lists may take: kube-apiserver is to be spared them. If that
+	// is a matter of listWait or more, a watch is sooner.
 	mostListed = 25_000
 	listShare  = 4
 	listWait   = time.Second
-	// busyFor is how long after a change a resource counts as busy, and busyWait how long its stream is given.
+	// busyFor is how long after a change a resource counts as busy, and busyWait how long its
+	// stream is given.
 	busyFor  = time.Second
 	busyWait = 30 * time.Millisecond
 )
 
-// Prove returns a proof of a state at or after the call, made within the time that ctx and the freshness
-// timeout give.
+// Prove returns a proof of a state at or after the call, made within the time that ctx and the
+// freshness timeout give.
 func (p *prover) Prove(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
 	p.mu.Lock()
 	if p.next == nil {
@@ -99,7 +100,8 @@ func (p *prover) loop(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// admitLocked has the run under way serve those who have asked until now. Everything that it shows from here on must be newer.
+// admitLocked has the run under way serve those who have asked until now. Everything that it shows
+// from here on must be newer.
 func (p *prover) admitLocked() {
 	if p.next != nil {
 		p.served, p.next = append(p.served, p.next), nil
@@ -194,12 +196,13 @@ func sameVersions(s fanout.Snapshot, versions map[string]uint64) bool {
 	return same
 }
 
-// metadataOnly is the Accept header of a list whose objects' versions are all that matters. Whoever has not the first has the last.
+// metadataOnly is the Accept header of a list whose objects' versions are all that matters. Whoever
+// has not the first has the last.
 const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// proveByWatch shows that there is nothing between what the lane's stream has brought and a bookmark of at least
-// rv, and tells the cache.
+// proveByWatch shows that there is nothing between what the lane's stream has brought and a
+// bookmark of at least rv, and tells the cache.
 func (l *Lane) proveByWatch(ctx context.Context, epoch, rv uint64) error {
 	// Should our own stream come there first, that will do.
 	ctx, cancel := context.WithCancel(ctx)

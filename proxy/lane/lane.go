@@ -14,8 +14,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// Lane is one resource in one representation: its reflector, which follows it upstream, and its cache, which serves
-// it to clients. It starts with its first client and stops when it has had none for a while.
+// Lane is one resource in one representation: its reflector, which follows it upstream, and its
+// cache, which serves it to clients. It starts with its first client and stops when it has had none
+// for a while.
 type Lane struct {
 	// Immutable after newLane.
 	Key
@@ -41,7 +42,8 @@ type Lane struct {
 	warnings  atomic.Pointer[[]string]         // the Warning headers that upstream adds to each response, as for deprecated resources
 	WatchList atomic.Bool                      // upstream serves sendInitialEvents (KEP-3157)
 
-	// outdated is set when the resource has another definition than info has. The lane ends when its upstream watch does.
+	// outdated is set when the resource has another definition than info has. The lane ends when
+	// its upstream watch does.
 	outdated atomic.Bool
 
 	laneUse // guarded by lanes.mu
@@ -90,8 +92,9 @@ func (l *Lane) String() string { return l.Resource() + " (" + l.Representation.S
 // Resource is the lane's resource, as logs name it: apps/v1/deployments.
 func (l *Lane) Resource() string { return request.ResourceText(l.GVR) }
 
-// Uncached reports whether kube-apiserver has no watch cache for the resource, so that its watch never tells how
-// far it has come (kubernetes/pkg/kubeapiserver/default_storage_factory_builder.go).
+// Uncached reports whether kube-apiserver has no watch cache for the resource, so that its watch
+// never tells how far it has come
+// (kubernetes/pkg/kubeapiserver/default_storage_factory_builder.go).
 func (l *Lane) Uncached() bool {
 	g := l.GVR
 	return g.Resource == "events" && (g.Group == "" || g.Group == "events.k8s.io")

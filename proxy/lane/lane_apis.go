@@ -11,17 +11,18 @@ import (
 )
 
 const (
-	// SettleTime is how long after a change of a definition all kube-apiservers serve the new one. They wait as long
-	// for each other (customresource_handler.go, serveResource).
+	// SettleTime is how long after a change of a definition all kube-apiservers serve the new one.
+	// They wait as long for each other (customresource_handler.go, serveResource).
 	SettleTime = 2 * time.Second
-	// doubtTime and doubtfulFor bound when a watch can have begun on the old storage after all, and how long it can last there:
-	// kube-apiserver waits for requests under way for at most twice its --request-timeout, 2 minutes.
+	// doubtTime and doubtfulFor bound when a watch can have begun on the old storage after all, and
+	// how long it can last there: kube-apiserver waits for requests under way for at most twice its
+	// --request-timeout, 2 minutes.
 	doubtTime   = 10 * time.Second
 	doubtfulFor = 3 * time.Minute
 )
 
-// Outsource makes remote the versions that another server answers for. Lanes of those that are new stop at once, with their clients'
-// watches; those that are back may have lanes after settleTime.
+// Outsource makes remote the versions that another server answers for. Lanes of those that are new
+// stop at once, with their clients' watches; those that are back may have lanes after settleTime.
 func (ls *Lanes) Outsource(remote map[schema.GroupVersion]bool) (taken, back []schema.GroupVersion) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -89,7 +90,8 @@ func (ls *Lanes) StartedVersion(gv schema.GroupVersion) bool {
 	return false
 }
 
-// Definition returns the definition that a resource has. kept is false if it is not kept up to date.
+// Definition returns the definition that a resource has. kept is false if it is not kept up to
+// date.
 func (ls *Lanes) Definition(gr schema.GroupResource) (def *upstream.Definition, kept bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -104,8 +106,8 @@ func (ls *Lanes) Definitions() map[schema.GroupResource]*upstream.Definition {
 	return maps.Clone(ls.defined)
 }
 
-// Redefine makes def the definition of a resource. Lanes of another are left to their clients until upstream ends their watches, or
-// settleTime has passed, and to nobody else.
+// Redefine makes def the definition of a resource. Lanes of another are left to their clients until
+// upstream ends their watches, or settleTime has passed, and to nobody else.
 func (ls *Lanes) Redefine(gr schema.GroupResource, def *upstream.Definition) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -118,7 +120,8 @@ func (ls *Lanes) Redefine(gr schema.GroupResource, def *upstream.Definition) {
 	}
 }
 
-// SweepDefinitions forgets the definitions that are gone for good, and reports whether there are lanes of others.
+// SweepDefinitions forgets the definitions that are gone for good, and reports whether there are
+// lanes of others.
 func (ls *Lanes) SweepDefinitions() (needed bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -133,7 +136,8 @@ func (ls *Lanes) SweepDefinitions() (needed bool) {
 	return needed
 }
 
-// Undefine forgets all definitions, unless there are lanes of custom resources; it reports whether it did.
+// Undefine forgets all definitions, unless there are lanes of custom resources; it reports whether
+// it did.
 func (ls *Lanes) Undefine() bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -146,7 +150,8 @@ func (ls *Lanes) Undefine() bool {
 	return true
 }
 
-// doubtful reports whether a watch that upstream has ended properly may have been one of an earlier definition.
+// doubtful reports whether a watch that upstream has ended properly may have been one of an earlier
+// definition.
 func (l *Lane) doubtful(began time.Time) bool {
 	def := l.Info.Definition
 	return def != nil && began.Before(def.Seen.Add(doubtTime)) && time.Since(began) < doubtfulFor

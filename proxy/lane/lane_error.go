@@ -23,7 +23,8 @@ type laneError struct {
 	relist bool // the collection has to be listed
 }
 
-// ErrorKind names what went wrong upstream without repeating what upstream said: a status, such as "410 Gone", or one of a few words.
+// ErrorKind names what went wrong upstream without repeating what upstream said: a status, such as
+// "410 Gone", or one of a few words.
 func ErrorKind(err error) string {
 	var status *statusError
 	var network net.Error

@@ -14,8 +14,8 @@ type Health struct {
 	NoBookmarks bool      // upstream has no bookmarks for the resource
 }
 
-// HealthOf returns how the lane is doing. unreachable says whether kube-apiserver fails its readiness
-// check.
+// HealthOf returns how the lane is doing. unreachable says whether kube-apiserver fails its
+// readiness check.
 func HealthOf(l *Lane, unreachable bool) Health {
 	return Health{
 		Resource:    l.Resource(),

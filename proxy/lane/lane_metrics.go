@@ -111,7 +111,8 @@ func newLaneMetrics(l *Lane) laneMetrics {
 	return m
 }
 
-// name is the name of a lane's series: the metric's, the lane's labels and more, as pairs of name and value.
+// name is the name of a lane's series: the metric's, the lane's labels and more, as pairs of name
+// and value.
 func (m laneMetrics) name(metric string, more ...string) string {
 	labels := m.labels
 	for i := 0; i < len(more); i += 2 {

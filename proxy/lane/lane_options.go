@@ -55,8 +55,8 @@ type Tuning struct {
 	// HangTimeout is how long an upstream watch that has brought bookmarks may bring nothing; see
 	// watchdog. 0 is the usual.
 	HangTimeout time.Duration
-	// QuarantineFor is how long a resource is passed through that has an object which can't be cached. 0
-	// is the usual.
+	// QuarantineFor is how long a resource is passed through that has an object which can't be
+	// cached. 0 is the usual.
 	QuarantineFor time.Duration
 }
 

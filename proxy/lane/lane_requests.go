@@ -48,8 +48,8 @@ func (l *Lane) get(ctx context.Context, path, query, accept string) (*http.Respo
 	return resp, nil
 }
 
-// listVersions returns the resourceVersion of each object in the collection, by the object's key, and that of the
-// collection.
+// listVersions returns the resourceVersion of each object in the collection, by the object's key,
+// and that of the collection.
 func (l *Lane) listVersions(ctx context.Context) (versions map[string]uint64, asOf uint64, err error) {
 	resp, err := l.get(ctx, l.path, "", metadataOnly)
 	if err != nil {
@@ -79,8 +79,9 @@ func (l *Lane) listVersions(ctx context.Context) (versions map[string]uint64, as
 	}
 }
 
-// currentVersion asks upstream for its current resourceVersion. The list is consistent, empty and costs nothing: it
-// is of a namespace that can't exist or, where there are no namespaces, of a name that can't exist.
+// currentVersion asks upstream for its current resourceVersion. The list is consistent, empty and
+// costs nothing: it is of a namespace that can't exist or, where there are no namespaces, of a name
+// that can't exist.
 func (l *Lane) currentVersion(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -136,8 +137,8 @@ func (l *Lane) listAt(ctx context.Context, path, fieldSelector string, rv uint64
 	}
 }
 
-// readWatch calls f for each event of a watch of the collection until f returns false. It returns an error if the
-// stream ends before that, and for an ERROR event.
+// readWatch calls f for each event of a watch of the collection until f returns false. It returns
+// an error if the stream ends before that, and for an ERROR event.
 func (l *Lane) readWatch(ctx context.Context, query string, f func(framing.Event) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -32,8 +32,9 @@ type Lanes struct {
 
 	reconnected moment // when reconnect last did something
 
-	// Short reports whether memory is: then no lane begins. full reports whether it is now: then a list that is being read is given up. Both are
-	// set before the first lane is asked for; nil is never.
+	// Short reports whether memory is: then no lane begins. full reports whether it is now: then a
+	// list that is being read is given up. Both are set before the first lane is asked for; nil is
+	// never.
 	Short, Full func() bool
 
 	running sync.WaitGroup // the reflectors
@@ -44,8 +45,8 @@ type Lanes struct {
 	defined     map[schema.GroupResource]*upstream.Definition // see crdWatcher; nil is none
 	quarantines map[Key]time.Time                             // until when; see quarantine.go
 
-	// aggregated are the versions that another server answers for (zero), or did until just now: until when there are to be no
-	// lanes; see aggregation.
+	// aggregated are the versions that another server answers for (zero), or did until just now:
+	// until when there are to be no lanes; see aggregation.
 	aggregated map[schema.GroupVersion]time.Time
 }
 
@@ -70,9 +71,10 @@ func NewLanes(ctx context.Context, up auth.Doer, discovery *upstream.Discovery, 
 	}
 }
 
-// Acquire returns the lane of a resource in a representation, starting it if need be and start is true, and counts the caller as
-// its user until it calls release. ok is false if there is none, if the resource has been redefined since info was had, if an
-// aggregated server answers for it, and once the server stops.
+// Acquire returns the lane of a resource in a representation, starting it if need be and start is
+// true, and counts the caller as its user until it calls release. ok is false if there is none, if
+// the resource has been redefined since info was had, if an aggregated server answers for it, and
+// once the server stops.
 func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation, start bool) (l *Lane, ok bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -104,7 +106,8 @@ func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation,
 	return l, true
 }
 
-// Spawn runs f on a goroutine that run waits for. It reports false, and does not, once the server stops.
+// Spawn runs f on a goroutine that run waits for. It reports false, and does not, once the server
+// stops.
 func (ls *Lanes) Spawn(f func(context.Context)) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -90,14 +90,14 @@ func (r *reflector) retryIn(a attempt, status *statusError) time.Duration {
 	return wait
 }
 
-// uncachable reports whether err is of an object that framing has no room for. Only a list proves that there is such an
-// object: one that a watch brings may be gone when the collection is listed.
+// uncachable reports whether err is of an object that framing has no room for. Only a list proves
+// that there is such an object: one that a watch brings may be gone when the collection is listed.
 func uncachable(err error) bool {
 	return errors.Is(err, framing.ErrTooLong) || errors.Is(err, framing.ErrTooDeep)
 }
 
-// hangs reports whether err is of an upstream that answers, but not as it should. If there are several kube-apiservers, another
-// one may work.
+// hangs reports whether err is of an upstream that answers, but not as it should. If there are
+// several kube-apiservers, another one may work.
 func hangs(err error) bool {
 	var status *statusError
 	return errors.As(err, &status) && status.Code >= http.StatusInternalServerError || errors.Is(err, ErrSilent) || errors.Is(err, errBehind) ||

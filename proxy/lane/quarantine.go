@@ -22,8 +22,8 @@ func (ls *Lanes) quarantine(key Key, d time.Duration) {
 	ls.quarantines[key] = time.Now().Add(d)
 }
 
-// Quarantined reports whether requests for such a lane are passed through because it could not be filled. It still
-// does after the quarantine, until the lane has been filled or nobody asks for it.
+// Quarantined reports whether requests for such a lane are passed through because it could not be
+// filled. It still does after the quarantine, until the lane has been filled or nobody asks for it.
 func (ls *Lanes) Quarantined(key Key) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 )
 
 // reconnect makes the next requests use a new upstream connection, which may lead to another
-// kube-apiserver. Over HTTP/2 all requests share one connection for as long as it works, even if the
-// kube-apiserver behind it does not. Requests under way go on. It does nothing within 5 s of the last
-// time.
+// kube-apiserver. Over HTTP/2 all requests share one connection for as long as it works, even if
+// the kube-apiserver behind it does not. Requests under way go on. It does nothing within 5 s of
+// the last time.
 func (ls *Lanes) reconnect(ctx context.Context) {
 	const interval, patience = 5 * time.Second, time.Second
 	if !ls.reconnected.once(interval) {

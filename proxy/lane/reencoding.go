@@ -9,30 +9,38 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// An object that nobody writes keeps its resourceVersion, but not its bytes: another version of kube-apiserver, or the same with another feature
-// gate, may add a default to it or leave a field out. A watch never tells. So before the reflector resumes a watch, it looks whether
-// upstream still writes what the cache holds:
+// An object that nobody writes keeps its resourceVersion, but not its bytes: another version of
+// kube-apiserver, or the same with another feature gate, may add a default to it or leave a field
+// out. A watch never tells. So before the reflector resumes a watch, it looks whether upstream
+// still writes what the cache holds:
 //
 //   - whether it says to be another build (see builds);
-//   - whether the first page of the collection has other bytes at the same resourceVersions. This is what a feature gate
-//     shows, of which no build tells. Of a collection that fits into a page nothing is missed.
+//   - whether the first page of the collection has other bytes at the same resourceVersions. This
+//     is what a feature gate shows, of which no build tells. Of a collection that fits into a page
+//     nothing is missed.
 //
-// If so, the collection is listed. Where the list has an object in other bytes, at whatever occasion it was asked for, the cache takes the list's
-// and its open watches end with 410: see fanout, Relists. A list with the same bytes ends nothing.
+// If so, the collection is listed. Where the list has an object in other bytes, at whatever
+// occasion it was asked for, the cache takes the list's and its open watches end with 410: see
+// fanout, Relists. A list with the same bytes ends nothing.
 //
-// Watches are resumed when they break, as by a restart of kube-apiserver, and otherwise after 5 to 10 minutes. While several versions answer
-// behind one address, as in an upgrade of the control plane, the cache may hold what either wrote; it is listed for this reason
-// once in refillEvery at most, so the last change of an upgrade is noticed within refillEvery and the length of a watch, 15 minutes.
+// Watches are resumed when they break, as by a restart of kube-apiserver, and otherwise after 5 to
+// 10 minutes. While several versions answer behind one address, as in an upgrade of the control
+// plane, the cache may hold what either wrote; it is listed for this reason once in refillEvery at
+// most, so the last change of an upgrade is noticed within refillEvery and the length of a watch,
+// 15 minutes.
 const (
-	// compareEvery is how often upstream is asked at most: a watch that breaks all the time must not cost a page each time.
+	// compareEvery is how often upstream is asked at most: a watch that breaks all the time must
+	// not cost a page each time.
 	compareEvery = 10 * time.Second
-	// refillEvery is how often the collection is listed at most because upstream writes it differently.
+	// refillEvery is how often the collection is listed at most because upstream writes it
+	// differently.
 	refillEvery = 5 * time.Minute
 	// compareTimeout is how long the watch waits for that.
 	compareTimeout = 5 * time.Second
 )
 
-// reencoded reports whether upstream writes objects differently that the cache holds, or may do so. What it does not answer is not different.
+// reencoded reports whether upstream writes objects differently that the cache holds, or may do so.
+// What it does not answer is not different.
 func (r *reflector) reencoded(ctx context.Context) bool {
 	if time.Since(r.compared) < compareEvery || !r.refilled.IsZero() && time.Since(r.refilled) < refillEvery {
 		return false
@@ -60,7 +68,8 @@ func (r *reflector) reencoded(ctx context.Context) bool {
 	return different
 }
 
-// compare reports whether the first page of the collection has objects in other bytes than the cache.
+// compare reports whether the first page of the collection has objects in other bytes than the
+// cache.
 func (r *reflector) compare(ctx context.Context) (different bool, err error) {
 	l := r.lane
 	resp, err := l.list(ctx, upstream.Query("limit", listPage))

@@ -17,9 +17,10 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// reflector follows one resource upstream. It fills the lane's cache from a list, then applies what the watch brings. After a
-// broken watch it resumes from the last resourceVersion. Where upstream has lost the history, it lists once more and compares the list
-// with the cache: only the differences go to clients, whose streams stay open.
+// reflector follows one resource upstream. It fills the lane's cache from a list, then applies what
+// the watch brings. After a broken watch it resumes from the last resourceVersion. Where upstream
+// has lost the history, it lists once more and compares the list with the cache: only the
+// differences go to clients, whose streams stay open.
 type reflector struct {
 	lane    *Lane
 	scanner framing.Scanner
@@ -36,7 +37,8 @@ type reflector struct {
 	compared, refilled time.Time      // when the cache was last compared with what upstream writes, and when it was listed for that reason
 }
 
-// Times of the reflector. The watch timeout is client-go's range (client-go/tools/cache/reflector.go, minWatchTimeout).
+// Times of the reflector. The watch timeout is client-go's range
+// (client-go/tools/cache/reflector.go, minWatchTimeout).
 const (
 	minWatchTimeout = 5 * time.Minute
 	minBackoff      = 100 * time.Millisecond
@@ -47,8 +49,8 @@ const (
 	beginTimeout    = 3 * time.Second  // for which requests wait while upstream says that it is busy
 )
 
-// run follows the resource until ctx ends, upstream no longer serves it, or it can't be cached. Then it returns how long the
-// lane stays in quarantine.
+// run follows the resource until ctx ends, upstream no longer serves it, or it can't be cached.
+// Then it returns how long the lane stays in quarantine.
 func (r *reflector) run(ctx context.Context) (quarantine time.Duration) {
 	l := r.lane
 	started := time.Now()
@@ -91,12 +93,13 @@ var (
 	errNoRoom = errors.New("memory is full")
 )
 
-// roomEvery is after how many bytes of a list memory is looked at. In a second, a list could take more memory than is left
-// between where memory counts as full and where the process is killed.
+// roomEvery is after how many bytes of a list memory is looked at. In a second, a list could take
+// more memory than is left between where memory counts as full and where the process is killed.
 const roomEvery = 1 << 20
 
-// room notes n bytes of a list that is being read, and returns errNoRoom if memory is full. A relist needs as much memory again
-// as the cache has. Without it the clients would keep an old state, so the lane ends, which makes room.
+// room notes n bytes of a list that is being read, and returns errNoRoom if memory is full. A
+// relist needs as much memory again as the cache has. Without it the clients would keep an old
+// state, so the lane ends, which makes room.
 func (r *reflector) room(n int) error {
 	r.lane.Filling.progress()
 	if r.unseen += n; r.unseen < roomEvery {
@@ -109,7 +112,8 @@ func (r *reflector) room(n int) error {
 	return nil
 }
 
-// follow brings the cache up to date and applies one upstream watch. nil means that the watch came to a proper end.
+// follow brings the cache up to date and applies one upstream watch. nil means that the watch came
+// to a proper end.
 func (r *reflector) follow(ctx context.Context) error {
 	l := r.lane
 	ctx, cancel := context.WithCancel(ctx)
@@ -176,7 +180,8 @@ func (r *reflector) learnForm(ctx context.Context) error {
 
 var ErrNoWatchList = errors.New("upstream does not serve sendInitialEvents")
 
-// watchList fills the cache from the initial events of a watch, calls listed, then applies what follows on the same stream.
+// watchList fills the cache from the initial events of a watch, calls listed, then applies what
+// follows on the same stream.
 func (r *reflector) watchList(ctx context.Context, listed func()) error {
 	l := r.lane
 	timeout := watchTimeout()
@@ -285,7 +290,8 @@ func (r *reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 		return fmt.Errorf("list %s: it is as of %d, and some objects are newer", l, rv)
 	}
 	if before := l.Cache.Progress(); rv < before {
-		// An etcd that was restored, or a kube-apiserver that lags behind it: the current version is etcd's own, whoever says it.
+		// An etcd that was restored, or a kube-apiserver that lags behind it: the current version
+		// is etcd's own, whoever says it.
 		now, err := l.currentVersion(ctx)
 		if err != nil {
 			return fmt.Errorf("list %s: %w", l, err)
@@ -325,12 +331,13 @@ func (r *reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 	return nil
 }
 
-// resume watches on from where the cache stands, unless upstream is not there yet: an etcd that was restored from a
-// backup accepts a watch from its future and then says nothing.
+// resume watches on from where the cache stands, unless upstream is not there yet: an etcd that was
+// restored from a backup accepts a watch from its future and then says nothing.
 func (r *reflector) resume(ctx context.Context) error {
 	l := r.lane
 	rv := l.Cache.Progress()
-	// Of several kube-apiservers one that is cut off from etcd is soon left for another; should all be slow, patience grows.
+	// Of several kube-apiservers one that is cut off from etcd is soon left for another; should all
+	// be slow, patience grows.
 	asked, cancel := context.WithTimeout(ctx, min(answerTimeout<<r.slow, listTimeout))
 	now, err := l.currentVersion(asked)
 	cancel()
@@ -371,7 +378,8 @@ func (r *reflector) watch(ctx context.Context, rv uint64) error {
 	return w.explain(r.apply(framing.NewEventReader(l.Encoding, resp.Body)))
 }
 
-// apply applies a watch until it ends. Whatever makes its content doubtful has the collection listed anew.
+// apply applies a watch until it ends. Whatever makes its content doubtful has the collection
+// listed anew.
 func (r *reflector) apply(lines framing.EventReader) error {
 	l := r.lane
 	l.Metrics.watches.Inc()

@@ -11,14 +11,15 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// mostNamed is how many objects are requested one by one. For more, the whole collection is listed, unless it has more than
-// mostListed objects.
+// mostNamed is how many objects are requested one by one. For more, the whole collection is listed,
+// unless it has more than mostListed objects.
 const mostNamed = 16
 
-// ResolvePrevious finds out which objects matched selectors before the first events of a history that a replay has brought.
-// That depends on the objects' previous versions, and kube-apiserver still has those, as of the resourceVersion where the
-// history begins. After a restart nearly all clients with selectors resume from there. Otherwise each would be passed through
-// for as long as its watch lasts.
+// ResolvePrevious finds out which objects matched selectors before the first events of a history
+// that a replay has brought. That depends on the objects' previous versions, and kube-apiserver
+// still has those, as of the resourceVersion where the history begins. After a restart nearly all
+// clients with selectors resume from there. Otherwise each would be passed through for as long as
+// its watch lasts.
 //
 // It is tried once for each such resourceVersion, however many clients wait.
 func (l *Lane) ResolvePrevious(ctx context.Context) error {
@@ -66,7 +67,8 @@ func (l *Lane) resolvePreviousOnce(ctx context.Context) error {
 	return nil
 }
 
-// objectsAt returns the objects with the given keys as of resourceVersion rv. It may return others with them.
+// objectsAt returns the objects with the given keys as of resourceVersion rv. It may return others
+// with them.
 func (l *Lane) objectsAt(ctx context.Context, keys []string, rv uint64) (objects []*framing.Object, err error) {
 	if len(keys) > mostNamed {
 		if n := l.Cache.Stats().Objects; n > mostListed {

@@ -27,7 +27,8 @@ func (e *statusError) Error() string {
 // expired reports whether the resourceVersion is too old for upstream.
 func (e *statusError) expired() bool { return e.Code == http.StatusGone }
 
-// beginning reports whether upstream may just be filling its own cache, which is soon done; e may be nil.
+// beginning reports whether upstream may just be filling its own cache, which is soon done; e may
+// be nil.
 func (e *statusError) beginning() bool { return e != nil && e.Code == http.StatusTooManyRequests }
 
 // readStatus returns the *statusError of a response that is not 200.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// turns bounds how many lanes are listed at a time. After an outage of kube-apiserver, or of its etcd, all have to be at once, and it would have
-// to hold and encode all of them.
+// turns bounds how many lanes are listed at a time. After an outage of kube-apiserver, or of its
+// etcd, all have to be at once, and it would have to hold and encode all of them.
 type turns chan struct{}
 
 // ListsAtOnce is how many that are. Most lists take milliseconds.
@@ -15,8 +15,9 @@ const ListsAtOnce = 4
 
 func newTurns() turns { return make(turns, ListsAtOnce) }
 
-// turnTimeout is how long a turn lasts at most. A list that takes longer goes on, but others no longer wait for it: a resource whose conversion
-// webhook does not answer must not keep the rest from being listed.
+// turnTimeout is how long a turn lasts at most. A list that takes longer goes on, but others no
+// longer wait for it: a resource whose conversion webhook does not answer must not keep the rest
+// from being listed.
 const turnTimeout = 5 * time.Second
 
 // take waits for a turn, which ends with the first call of done.

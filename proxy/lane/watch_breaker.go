@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// watchBreaker breaks a lane's upstream watch, so that the reflector begins another one. Its methods
-// may be called from any goroutine.
+// watchBreaker breaks a lane's upstream watch, so that the reflector begins another one. Its
+// methods may be called from any goroutine.
 type watchBreaker struct {
 	cancel atomic.Pointer[context.CancelFunc] // ends the watch that is under way; nil before the first
 	last   moment                             // when a watch was last broken

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// hangTimeout is how long a watch that has brought bookmarks may bring nothing. kube-apiserver sends one each minute.
+	// hangTimeout is how long a watch that has brought bookmarks may bring nothing. kube-apiserver
+	// sends one each minute.
 	hangTimeout = 150 * time.Second
 	// overtime is how much longer a watch may last than it was asked to.
 	overtime = 30 * time.Second
@@ -24,8 +25,9 @@ var ErrSilent = errors.New("upstream has gone silent")
 //   - The watch has brought bookmarks, and then nothing for hangTimeout.
 //   - The watch is open for longer than its timeout and overtime.
 //
-// A watch that has brought no bookmark may be silent until its timeout: upstream sends no bookmarks for a resource that has not
-// changed since kube-apiserver began, where etcd does not notify it of its progress.
+// A watch that has brought no bookmark may be silent until its timeout: upstream sends no bookmarks
+// for a resource that has not changed since kube-apiserver began, where etcd does not notify it of
+// its progress.
 type watchdog struct {
 	lane   *Lane
 	ctx    context.Context // of the watch

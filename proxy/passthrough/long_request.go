@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// longRequest is the length of a request target, in bytes, from which on it is long. Selectors are what makes targets
-	// long. Those that are longer are not evaluated here, so all long requests are passed through.
+	// longRequest is the length of a request target, in bytes, from which on it is long. Selectors
+	// are what makes targets long. Those that are longer are not evaluated here, so all long
+	// requests are passed through.
 	longRequest = request.MaxSelectorBytes
 	// mostLong is how many long requests kube-apiserver is sent at a time, each of another client.
 	mostLong = 2
@@ -24,12 +25,14 @@ const (
 	longWait = 15 * time.Second
 )
 
-// longRequests keeps long selectors from holding up kube-apiserver, and so everybody. kube-apiserver parses the
-// selectors of a request before it authenticates it (k8s.io/apiserver pkg/endpoints/request/requestinfo.go): 58 KB of
-// them take it 0.1 s of CPU, whoever sends them. So
+// longRequests keeps long selectors from holding up kube-apiserver, and so everybody.
+// kube-apiserver parses the selectors of a request before it authenticates it (k8s.io/apiserver
+// pkg/endpoints/request/requestinfo.go): 58 KB of them take it 0.1 s of CPU, whoever sends them. So
 //
-//   - a stranger's token is asked about first, which takes 1 ms. A token that kube-apiserver does not take is refused.
-//   - clients take turns. Each has one long request under way at most, until kube-apiserver begins to answer it.
+//   - a stranger's token is asked about first, which takes 1 ms. A token that kube-apiserver does
+//     not take is refused.
+//   - clients take turns. Each has one long request under way at most, until kube-apiserver begins
+//     to answer it.
 //
 // Its methods may be called from any goroutine.
 type longRequests struct {
@@ -45,8 +48,8 @@ func NewLongRequests(ctx context.Context, auth *auth.Authorizer) *longRequests {
 	})}
 }
 
-// admit waits until a request of id may be sent. The caller calls sent once kube-apiserver has begun to answer, or will
-// not. refused is not nil if the request is to be refused.
+// admit waits until a request of id may be sent. The caller calls sent once kube-apiserver has
+// begun to answer, or will not. refused is not nil if the request is to be refused.
 func (l *longRequests) admit(ctx *fasthttp.RequestCtx, id auth.Identity) (sent func(), refused *metav1.Status) {
 	if len(ctx.Request.Header.RequestURI()) <= longRequest {
 		return func() {}, nil

@@ -28,12 +28,13 @@ import (
 
 const copyBufferSize = 32 << 10
 
-// Forwarder forwards to kube-apiserver every request that is not served here, and its response back, as they come: both bodies
-// are streamed, and what has arrived is sent on at once.
+// Forwarder forwards to kube-apiserver every request that is not served here, and its response
+// back, as they come: both bodies are streamed, and what has arrived is sent on at once.
 //
-// An ordinary request is answered through fasthttp. One that may last (a watch, a log, an upgrade) gets the client's
-// connection for itself before it goes upstream, so that a client that leaves is noticed although nothing is being sent,
-// and its upstream request cancelled. A response that kube-apiserver breaks off ends in a broken connection, never in a proper end.
+// An ordinary request is answered through fasthttp. One that may last (a watch, a log, an upgrade)
+// gets the client's connection for itself before it goes upstream, so that a client that leaves is
+// noticed although nothing is being sent, and its upstream request cancelled. A response that
+// kube-apiserver breaks off ends in a broken connection, never in a proper end.
 type Forwarder struct {
 	upstream *upstream.Upstream
 	front    *auth.FrontProxies // whose headers are not forwarded
@@ -95,8 +96,9 @@ func (p *Forwarder) Serve(ctx *fasthttp.RequestCtx, id auth.Identity) {
 	}
 }
 
-// admit waits until the request may be sent, and begins its line in the audit log. sent is to be called once kube-apiserver has
-// begun to answer. refused is not nil if the request is to be refused.
+// admit waits until the request may be sent, and begins its line in the audit log. sent is to be
+// called once kube-apiserver has begun to answer. refused is not nil if the request is to be
+// refused.
 func (p *Forwarder) admit(ctx *fasthttp.RequestCtx, id auth.Identity) (audit *audit.Passed, sent func(), refused *metav1.Status) {
 	if sent, refused = p.long.admit(ctx, id); refused != nil {
 		p.audit.Refused(ctx, id, refused)
@@ -114,7 +116,8 @@ func hasBody(ctx *fasthttp.RequestCtx) bool {
 	return n > 0 || n == -1
 }
 
-// target returns where a request line's target leads upstream, its path and query exactly as they were sent.
+// target returns where a request line's target leads upstream, its path and query exactly as they
+// were sent.
 func (p *Forwarder) target(requestURI []byte) *url.URL {
 	path, query, asked, _ := downstream.CutTarget(requestURI)
 	to := p.upstream.URL(string(path), string(query))
@@ -122,16 +125,17 @@ func (p *Forwarder) target(requestURI []byte) *url.URL {
 	return to
 }
 
-// mayLast reports whether the request may be one that kube-apiserver answers for as long as the client stays: a watch, a log, or
-// whatever a proxied pod, service or node does. A wrong yes costs a little; a wrong no only that a client that leaves is noticed at the
-// next write.
+// mayLast reports whether the request may be one that kube-apiserver answers for as long as the
+// client stays: a watch, a log, or whatever a proxied pod, service or node does. A wrong yes costs
+// a little; a wrong no only that a client that leaves is noticed at the next write.
 func mayLast(ctx *fasthttp.RequestCtx) bool {
 	path, _, _ := bytes.Cut(ctx.Request.Header.RequestURI(), []byte("?"))
 	return ctx.QueryArgs().Has("watch") || bytes.Contains(path, []byte("/watch/")) ||
 		bytes.HasSuffix(path, []byte("/log")) || bytes.Contains(path, []byte("/proxy"))
 }
 
-// hopByHop are the headers that concern one connection only (RFC 9110, section 7.6.1), and those that net/http sets itself.
+// hopByHop are the headers that concern one connection only (RFC 9110, section 7.6.1), and those
+// that net/http sets itself.
 var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"}
 
@@ -146,8 +150,8 @@ func removeHopByHop(h http.Header) {
 	}
 }
 
-// forwardHeader returns the request's header as it goes upstream. Who the client says it is does not go along; Upstream says
-// that, by Authorization and Impersonate-*.
+// forwardHeader returns the request's header as it goes upstream. Who the client says it is does
+// not go along; Upstream says that, by Authorization and Impersonate-*.
 func (p *Forwarder) forwardHeader(ctx *fasthttp.RequestCtx) http.Header {
 	h := make(http.Header, 12)
 	for key, value := range ctx.Request.Header.All() {
@@ -170,7 +174,8 @@ func (p *Forwarder) forwardHeader(ctx *fasthttp.RequestCtx) http.Header {
 	return h
 }
 
-// forward answers ctx with the response to req, whose body is streamed from the client. It calls sent once there is one.
+// forward answers ctx with the response to req, whose body is streamed from the client. It calls
+// sent once there is one.
 func (p *Forwarder) forward(ctx *fasthttp.RequestCtx, id auth.Identity, req *http.Request, audit *audit.Passed, sent func()) {
 	defer sent()
 	inFlight.Add(1)
@@ -258,7 +263,8 @@ func (p *Forwarder) failed(req *http.Request, err error) {
 	p.log.Debug("Upstream request failed", "method", req.Method, "path", req.URL.Path, "err", err)
 }
 
-// unreachable says that kube-apiserver did not answer. The client is told to retry only what cannot have taken effect.
+// unreachable says that kube-apiserver did not answer. The client is told to retry only what cannot
+// have taken effect.
 func unreachable(req *http.Request, err error) *metav1.Status {
 	st := apistatus.ServiceUnavailable("kube-apiserver cannot be reached through this proxy at the moment; " +
 		"if this lasts, see the proxy's /readyz and its log for the reason")
@@ -355,7 +361,8 @@ func (p *Forwarder) exchange(h *downstream.Hijacked, x *exchange) (reusable bool
 	return p.writeResponse(h, resp, x)
 }
 
-// writeResponse writes resp to a connection taken over and reports whether the connection can carry another request.
+// writeResponse writes resp to a connection taken over and reports whether the connection can carry
+// another request.
 func (p *Forwarder) writeResponse(h *downstream.Hijacked, resp *http.Response, x *exchange) (reusable bool) {
 	defer resp.Body.Close()
 	body := hasResponseBody(x.req.Method, resp)

@@ -42,7 +42,8 @@ func countPassthrough(req *http.Request, code int) {
 	metrics.GetOrCreateCounter(passthroughRequests + `{verb="` + requestVerb(req) + `",code="` + strconv.Itoa(code) + `"}`).Inc()
 }
 
-// requestVerb returns get, list or watch for reads of objects, as kube-apiserver's metrics call them, and other for the rest.
+// requestVerb returns get, list or watch for reads of objects, as kube-apiserver's metrics call
+// them, and other for the rest.
 func requestVerb(req *http.Request) string {
 	r, ok := request.ParsePath(req.URL.Path)
 	switch {

@@ -17,35 +17,46 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// Aggregation knows which API versions kube-apiserver does not serve itself: it sends their requests, with the user's name, to the server
-// that their APIService names (spec.service). Such a server may answer each user differently: OpenShift lists the projects that a user
-// may see, others compute what they answer. A lane is filled as the proxy, and an access review sees kube-apiserver's own rules
-// only, so a client could be shown what that server would not show it. So these versions are passed through, unless the operator says
-// that all users see the same there (--cache-aggregated-groups).
+// Aggregation knows which API versions kube-apiserver does not serve itself: it sends their
+// requests, with the user's name, to the server that their APIService names (spec.service). Such a
+// server may answer each user differently: OpenShift lists the projects that a user may see, others
+// compute what they answer. A lane is filled as the proxy, and an access review sees
+// kube-apiserver's own rules only, so a client could be shown what that server would not show it.
+// So these versions are passed through, unless the operator says that all users see the same there
+// (--cache-aggregated-groups).
 //
 // The APIServices are followed for as long as there are lanes (see follower). When one changes:
 //
-//   - A version that becomes another server's: its lanes end at once, with their watches, and no other begins. lanes.acquire compares
-//     under lanes.mu, so no request that was checked before gets a lane afterwards.
-//   - A version that becomes kube-apiserver's own: lanes begin after settleTime, because kube-apiserver's informer may be behind our watch, and a
-//     lane that was filled by the other server would stay with it.
+//   - A version that becomes another server's: its lanes end at once, with their watches, and no
+//     other begins. lanes.acquire compares under lanes.mu, so no request that was checked before
+//     gets a lane afterwards.
+//   - A version that becomes kube-apiserver's own: lanes begin after settleTime, because
+//     kube-apiserver's informer may be behind our watch, and a lane that was filled by the other
+//     server would stay with it.
 //
 // What fails is closed:
 //
-//   - A version without an APIService is passed through. Kube-apiserver would serve it itself, but registers an APIService for each
-//     CustomResourceDefinition within a second. Should another server be registered for a new group, kube-apiserver may know it before us.
-//     New watches wait for the APIService, for up to handoverWait.
-//   - While the APIServices are not known, or their upstream watch has been broken for staleAfter, a lane begins for a built-in group only.
-//     Lanes that are there go on: an outage of kube-apiserver takes no resource away.
-//   - A CustomResourceDefinition proves nothing: an APIService with a service takes precedence over it.
-//   - A built-in group needs no APIService to be served, so that a proxy without the right to read them is of use. Kube-apiserver
-//     registers those of its own groups at each start. Who puts another server in the place of one takes it away from
-//     the cluster's own controllers; where the APIServices are known, that counts too.
-//   - Where upstream has no such API at all (404), there is no aggregation, and nothing is passed through for it.
+//   - A version without an APIService is passed through. Kube-apiserver would serve it itself, but
+//     registers an APIService for each CustomResourceDefinition within a second. Should another
+//     server be registered for a new group, kube-apiserver may know it before us. New watches wait
+//     for the APIService, for up to handoverWait.
+//   - While the APIServices are not known, or their upstream watch has been broken for staleAfter,
+//     a lane begins for a built-in group only. Lanes that are there go on: an outage of
+//     kube-apiserver takes no resource away.
+//   - A CustomResourceDefinition proves nothing: an APIService with a service takes precedence over
+//     it.
+//   - A built-in group needs no APIService to be served, so that a proxy without the right to read
+//     them is of use. Kube-apiserver registers those of its own groups at each start. Who puts
+//     another server in the place of one takes it away from the cluster's own controllers; where
+//     the APIServices are known, that counts too.
+//   - Where upstream has no such API at all (404), there is no aggregation, and nothing is passed
+//     through for it.
 //
-// What remains is a version that kube-apiserver has served itself and then another server does: until our watch brings the change,
-// that of one event, clients are served what the lane had, and a lane that begins in that time is filled from the other server. Should our
-// watch hang, the time is that of noticing it: 10 s for a dead connection, 150 s for one that hangs (see Upstream and watchdog).
+// What remains is a version that kube-apiserver has served itself and then another server does:
+// until our watch brings the change, that of one event, clients are served what the lane had, and a
+// lane that begins in that time is filled from the other server. Should our watch hang, the time is
+// that of noticing it: 10 s for a dead connection, 150 s for one that hangs (see Upstream and
+// watchdog).
 type Aggregation struct {
 	follower
 	trusted []string // LaneOptions.CacheAggregatedGroups
@@ -85,11 +96,13 @@ func (a *Aggregation) trusts(gv schema.GroupVersion) bool {
 	return slices.Contains(a.trusted, gv.Group) || slices.Contains(a.trusted, gv.String())
 }
 
-// handoverWait is how long a new watch waits for an API version that is just being registered, or taken back.
+// handoverWait is how long a new watch waits for an API version that is just being registered, or
+// taken back.
 const handoverWait = lane.SettleTime + time.Second
 
-// Served returns who serves an API version; one that the operator trusts counts as kube-apiserver's own. It waits until the
-// APIServices are known, if it matters. wait is whether the caller would rather wait longer for a version that is changing hands, too.
+// Served returns who serves an API version; one that the operator trusts counts as kube-apiserver's
+// own. It waits until the APIServices are known, if it matters. wait is whether the caller would
+// rather wait longer for a version that is changing hands, too.
 func (a *Aggregation) Served(ctx context.Context, gv schema.GroupVersion, wait bool) Server {
 	if a.trusts(gv) {
 		return ByItself
@@ -118,8 +131,8 @@ func (a *Aggregation) Served(ctx context.Context, gv schema.GroupVersion, wait b
 	return by
 }
 
-// look returns who serves a version as far as it is known, and whether that is about to be known better; scanned is closed when there
-// is more to know.
+// look returns who serves a version as far as it is known, and whether that is about to be known
+// better; scanned is closed when there is more to know.
 func (a *Aggregation) look(gv schema.GroupVersion) (by Server, changing bool, scanned <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -137,7 +150,8 @@ func (a *Aggregation) look(gv schema.GroupVersion) (by Server, changing bool, sc
 	return byUnknown, a.currentLocked(), a.scanned
 }
 
-// scanLocked looks for APIServices that have changed, and stops the lanes of versions that are another server's now.
+// scanLocked looks for APIServices that have changed, and stops the lanes of versions that are
+// another server's now.
 func (a *Aggregation) scanLocked(snapshot fanout.Snapshot) {
 	a.absent, a.warned = false, false
 	services := make(map[schema.GroupVersion]apiService, len(a.services))

@@ -16,35 +16,41 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// CRDWatcher watches CustomResourceDefinitions. It knows by which fields custom resources can be selected (KEP-4358), and
-// notices when a definition changes. It uses a lane like any other, with the proxy's own identity, for as long as custom
-// resources have lanes; the lane's cache holds all definitions, whole. Where they can't be read, custom resources are served
-// without: requests that select by custom fields are passed through, and a change of a definition looks like a broken watch.
+// CRDWatcher watches CustomResourceDefinitions. It knows by which fields custom resources can be
+// selected (KEP-4358), and notices when a definition changes. It uses a lane like any other, with
+// the proxy's own identity, for as long as custom resources have lanes; the lane's cache holds all
+// definitions, whole. Where they can't be read, custom resources are served without: requests that
+// select by custom fields are passed through, and a change of a definition looks like a broken
+// watch.
 //
 // # What happens when a definition changes
 //
 // kube-apiserver serves each definition from a storage of its own (k8s.io/apiextensions-apiserver
-// pkg/apiserver/customresource_handler.go). When its informer sees another spec, other accepted names or another UID, requests
-// go to a new storage at once. The old storage serves its watches for another second, or longer while other requests read
-// from it, and then ends them properly. History begins anew in the new storage, so it answers 410 to older resourceVersions.
+// pkg/apiserver/customresource_handler.go). When its informer sees another spec, other accepted
+// names or another UID, requests go to a new storage at once. The old storage serves its watches
+// for another second, or longer while other requests read from it, and then ends them properly.
+// History begins anew in the new storage, so it answers 410 to older resourceVersions.
 //
-// A lane holds the bytes of the storage that it was filled from, and must never hold those of two. From when our own watch of
-// the definitions brings the change:
+// A lane holds the bytes of the storage that it was filled from, and must never hold those of two.
+// From when our own watch of the definitions brings the change:
 //
-//  1. No request gets a lane of the old definition any more. This and 2 hold because lanes.acquire compares, under lanes.mu,
-//     the definition that the request was checked against with the current one.
-//  2. For settleTime no lane of the new definition starts. The informer of this or another kube-apiserver may be behind ours,
-//     and a lane would be filled from the old storage. New watches wait; all else is passed through.
-//  3. The old lane's clients get what its upstream watch still brings, such as the deletions when a definition is deleted. They
-//     end properly when upstream ends that watch, or after settleTime.
-//  4. A watch that began within doubtTime of the definition's first sight, and that upstream ends early, may have been one of
-//     the old storage all the same. Its lane is stopped too.
+//  1. No request gets a lane of the old definition any more. This and 2 hold because lanes.acquire
+//     compares, under lanes.mu, the definition that the request was checked against with the
+//     current one.
+//  2. For settleTime no lane of the new definition starts. The informer of this or another
+//     kube-apiserver may be behind ours, and a lane would be filled from the old storage. New
+//     watches wait; all else is passed through.
+//  3. The old lane's clients get what its upstream watch still brings, such as the deletions when a
+//     definition is deleted. They end properly when upstream ends that watch, or after settleTime.
+//  4. A watch that began within doubtTime of the definition's first sight, and that upstream ends
+//     early, may have been one of the old storage all the same. Its lane is stopped too.
 //
-// Between kube-apiserver's change and ours, the time of one watch event, clients can get lists, gets and new watches in the
-// old form from here after others in the new form from kube-apiserver itself, just as from two kube-apiservers behind one
-// address. A watch that begins in that time ends within settleTime. If our watch of the definitions hangs, that time is 10 s
-// for a dead connection, and 150 s for one that hangs (see Upstream and watchdog). While our watch is known to be broken,
-// nobody is served by a custom field.
+// Between kube-apiserver's change and ours, the time of one watch event, clients can get lists,
+// gets and new watches in the old form from here after others in the new form from kube-apiserver
+// itself, just as from two kube-apiservers behind one address. A watch that begins in that time
+// ends within settleTime. If our watch of the definitions hangs, that time is 10 s for a dead
+// connection, and 150 s for one that hangs (see Upstream and watchdog). While our watch is known to
+// be broken, nobody is served by a custom field.
 type CRDWatcher struct {
 	follower
 	log *slog.Logger
@@ -57,9 +63,9 @@ func NewCRDWatcher(ls *lane.Lanes, discovery *upstream.Discovery, log *slog.Logg
 	return w
 }
 
-// Of returns the definition of a resource that exists, nil if it has none or definitions can't be read. ok is false if the
-// request is to be passed through: upstream does not serve the version yet, or at all. If wait is true, of waits until
-// upstream does, for as long as ctx lasts.
+// Of returns the definition of a resource that exists, nil if it has none or definitions can't be
+// read. ok is false if the request is to be passed through: upstream does not serve the version
+// yet, or at all. If wait is true, of waits until upstream does, for as long as ctx lasts.
 func (w *CRDWatcher) Of(ctx context.Context, gvr schema.GroupVersionResource, wait bool) (def *upstream.Definition, ok bool) {
 	if !upstream.MayBeCustom(gvr.Group) {
 		return nil, true
@@ -103,7 +109,8 @@ func (w *CRDWatcher) current(gr schema.GroupResource) *upstream.Definition {
 	return def
 }
 
-// Selects reports whether a selector may be answered by custom fields as they are known: the definitions are being followed.
+// Selects reports whether a selector may be answered by custom fields as they are known: the
+// definitions are being followed.
 func (w *CRDWatcher) Selects(sel fields.Selector) bool {
 	custom := func(r fields.Requirement) bool { return !strings.HasPrefix(r.Field, "metadata.") }
 	if !slices.ContainsFunc(sel.Requirements(), custom) {

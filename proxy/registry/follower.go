@@ -14,8 +14,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// follower follows a resource that says how others are to be served, by a lane like any other, with the proxy's own identity. It
-// begins when somebody asks and ends when nothing needs it any more.
+// follower follows a resource that says how others are to be served, by a lane like any other, with
+// the proxy's own identity. It begins when somebody asks and ends when nothing needs it any more.
 type follower struct {
 	lanes     *lane.Lanes
 	discovery *upstream.Discovery
@@ -23,8 +23,8 @@ type follower struct {
 
 	// scan is called with mu held, when the objects are known and whenever one has changed.
 	scan func(fanout.Snapshot)
-	// failed is called with mu held when the objects can't be followed, and are not for retryIn. The error is errNotFound if upstream
-	// has no such resource.
+	// failed is called with mu held when the objects can't be followed, and are not for retryIn.
+	// The error is errNotFound if upstream has no such resource.
 	failed func(err error, retryIn time.Duration)
 	// needed reports whether the objects still are.
 	needed func() bool
@@ -42,14 +42,16 @@ type follower struct {
 const (
 	// followWait is how long a request waits for the objects to be listed.
 	followWait = 5 * time.Second
-	// staleAfter is for how long the upstream watch may be broken before the objects are not believed.
+	// staleAfter is for how long the upstream watch may be broken before the objects are not
+	// believed.
 	staleAfter = 5 * time.Second
 	// followTick is how often it is looked whether the objects are still needed.
 	followTick     = 10 * time.Second
 	minFollowRetry = 2 * time.Second
 )
 
-// begin has the objects followed, and returns a channel that is closed when they are known, or known not to be had.
+// begin has the objects followed, and returns a channel that is closed when they are known, or
+// known not to be had.
 func (f *follower) begin() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,7 +150,8 @@ func (f *follower) watch(ctx context.Context, l *lane.Lane) {
 	}
 }
 
-// currentLocked reports whether the objects are followed, and what is known of them is as new as upstream's watch.
+// currentLocked reports whether the objects are followed, and what is known of them is as new as
+// upstream's watch.
 func (f *follower) currentLocked() bool {
 	return f.lane != nil && f.lane.Health.BrokenFor() < staleAfter
 }

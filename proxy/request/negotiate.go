@@ -151,8 +151,8 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 	return c, a.Type == "application" && as == want && group == "meta.k8s.io" && (version == "v1" || version == "v1beta1")
 }
 
-// routerAccepts reports whether a clause of accept is one that go-restful knows. CBOR is where kube-apiserver offers it, and where
-// it does not, none is left of a header that has nothing else.
+// routerAccepts reports whether a clause of accept is one that go-restful knows. CBOR is where
+// kube-apiserver offers it, and where it does not, none is left of a header that has nothing else.
 func routerAccepts(accept string) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")

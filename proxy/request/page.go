@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Page is where a page of a list begins: what a continue token says. kube-apiserver reads our tokens as its own, and we read its
-// (k8s.io/apiserver/pkg/storage/continue.go).
+// Page is where a page of a list begins: what a continue token says. kube-apiserver reads our
+// tokens as its own, and we read its (k8s.io/apiserver/pkg/storage/continue.go).
 type Page struct {
 	ResourceVersion uint64
 	After           string // key, within the request's collection
@@ -36,8 +36,9 @@ func (p Page) String() string {
 	return base64.RawURLEncoding.EncodeToString(token)
 }
 
-// parsePage reads a continue token. It reports false for those that kube-apiserver would refuse, for those that ask for
-// whatever is there now, which have resourceVersion -1, and for those that neither of us makes.
+// parsePage reads a continue token. It reports false for those that kube-apiserver would refuse,
+// for those that ask for whatever is there now, which have resourceVersion -1, and for those that
+// neither of us makes.
 func parsePage(token string) (Page, bool) {
 	if len(token) > maxTokenLen {
 		return Page{}, false

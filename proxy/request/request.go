@@ -42,8 +42,8 @@ type Request struct {
 	auditID string   // the Audit-ID header, or ""
 }
 
-// Scope returns the namespace whose objects req concerns: "" for all, and for a resource that is not
-// namespaced. It reports false if the path does not exist for a resource of that scope, as
+// Scope returns the namespace whose objects req concerns: "" for all, and for a resource that is
+// not namespaced. It reports false if the path does not exist for a resource of that scope, as
 // namespaces/NS/nodes and pods/NAME.
 func (req *Request) Scope(namespaced bool) (namespace string, ok bool) {
 	switch {
@@ -64,8 +64,8 @@ func (req *Request) NamespacePrefix() string {
 	return req.Namespace + "/"
 }
 
-// Served reports whether the request is of a kind that may be answered from a cache. This is decided
-// before a lane is started for it.
+// Served reports whether the request is of a kind that may be answered from a cache. This is
+// decided before a lane is started for it.
 func (req *Request) Served() bool {
 	switch {
 	case req.probes:
@@ -84,8 +84,8 @@ func (req *Request) Exact() bool {
 		(req.resourceVersionMatch == "Exact" || req.Limit > 0 && req.resourceVersionMatch == "")
 }
 
-// Patience is how long the request may wait before it is answered: the client's own timeout less the time to answer, at
-// most the given time.
+// Patience is how long the request may wait before it is answered: the client's own timeout less
+// the time to answer, at most the given time.
 func (req *Request) Patience(most time.Duration) time.Duration {
 	own := req.Timeout
 	if req.Verb == "watch" && req.TimeoutSeconds != nil {

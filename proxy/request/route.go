@@ -16,8 +16,8 @@ import (
 const (
 	// ViaPrefix begins the name of each watchfan in a request's Via header.
 	ViaPrefix = "watchfan-"
-	// ProbeSeconds is the timeout of a watch that another watchfan uses as a probe. kube-apiserver sends
-	// such a watch a bookmark two seconds before the end, if not at once.
+	// ProbeSeconds is the timeout of a watch that another watchfan uses as a probe. kube-apiserver
+	// sends such a watch a bookmark two seconds before the end, if not at once.
 	ProbeSeconds = 3
 )
 
@@ -225,8 +225,8 @@ func BoolParameter(query url.Values, key string) bool {
 	return query.Has(key) && IsTrue(query.Get(key))
 }
 
-// IsTrue decodes a boolean that is sent as kube-apiserver does: whatever is not "0" or "false" is true, the empty string included
-// (k8s.io/apimachinery pkg/runtime/conversion.go).
+// IsTrue decodes a boolean that is sent as kube-apiserver does: whatever is not "0" or "false" is
+// true, the empty string included (k8s.io/apimachinery pkg/runtime/conversion.go).
 func IsTrue(v string) bool { return v != "0" && !strings.EqualFold(v, "false") }
 
 func (req *Request) parseTimeout(s string) bool {

@@ -4,7 +4,8 @@ import "context"
 
 type waitKey struct{}
 
-// WithWait returns a context in which waits calls began. began may be called more than once and from any goroutine.
+// WithWait returns a context in which waits calls began. began may be called more than once and
+// from any goroutine.
 func WithWait(ctx context.Context, began func()) context.Context {
 	return context.WithValue(ctx, waitKey{}, began)
 }

@@ -6,7 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// BuiltIn reports whether kube-apiserver has the group compiled in; see ownGroups. "extensions" is gone since Kubernetes 1.22.
+// BuiltIn reports whether kube-apiserver has the group compiled in; see ownGroups. "extensions" is
+// gone since Kubernetes 1.22.
 func BuiltIn(group string) bool {
 	switch group {
 	case "", "apps", "autoscaling", "batch", "policy", "extensions":
@@ -15,8 +16,8 @@ func BuiltIn(group string) bool {
 	return ownGroups[group]
 }
 
-// ownGroups are the API groups that kube-apiserver serves itself (k8s.io/kubernetes pkg/apis) and that have a dot in their names,
-// as those of all custom resources have.
+// ownGroups are the API groups that kube-apiserver serves itself (k8s.io/kubernetes pkg/apis) and
+// that have a dot in their names, as those of all custom resources have.
 var ownGroups = func() map[string]bool {
 	groups := make(map[string]bool)
 	for _, name := range []string{

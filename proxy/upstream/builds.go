@@ -13,8 +13,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 )
 
-// Build says which kube-apiserver wrote something: another one may write the same object, at the same resourceVersion, in other bytes.
-// What kube-apiserver does not say is "", and equal to everything.
+// Build says which kube-apiserver wrote something: another one may write the same object, at the
+// same resourceVersion, in other bytes. What kube-apiserver does not say is "", and equal to
+// everything.
 type Build struct {
 	version string // of /version, whole
 	schema  string // the URL of the group version's OpenAPI schema, which has its hash

@@ -10,7 +10,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 )
 
-// CollectionPath is the path of a resource's whole collection: /api/v1/pods, /apis/apps/v1/deployments.
+// CollectionPath is the path of a resource's whole collection: /api/v1/pods,
+// /apis/apps/v1/deployments.
 func CollectionPath(gvr schema.GroupVersionResource) string {
 	if gvr.Group == "" {
 		return "/api/" + gvr.Version + "/" + gvr.Resource

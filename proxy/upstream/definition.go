@@ -84,11 +84,12 @@ func ParseDefinition(raw []byte) (*Definition, error) {
 	return d, nil
 }
 
-// selectableField returns the field at a simple JSON path such as .spec.color, the only kind that kube-apiserver accepts there. It reports
-// false for names that mean something to a JSON path, or could be escaped in JSON: who selects by those is passed through.
+// selectableField returns the field at a simple JSON path such as .spec.color, the only kind that
+// kube-apiserver accepts there. It reports false for names that mean something to a JSON path, or
+// could be escaped in JSON: who selects by those is passed through.
 //
-// The value is what stands in the object's JSON, which is what kube-apiserver compares with as long as the object fits the
-// definition's schema: a string, an integer of 64 bits or a boolean.
+// The value is what stands in the object's JSON, which is what kube-apiserver compares with as long
+// as the object fits the definition's schema: a string, an integer of 64 bits or a boolean.
 func selectableField(jsonPath string) (framing.Field, bool) {
 	path, dotted := strings.CutPrefix(jsonPath, ".")
 	if !dotted {

@@ -46,7 +46,8 @@ const (
 	maxUnknownVersions = 256
 	maxDiscoveryBytes  = 16 << 20
 
-	// discoveriesAtOnce bounds the requests under way: after a start, clients ask for dozens of group versions at the same time.
+	// discoveriesAtOnce bounds the requests under way: after a start, clients ask for dozens of
+	// group versions at the same time.
 	discoveriesAtOnce = 8
 )
 
@@ -323,7 +324,8 @@ func (d *Discovery) WhyNot(ctx context.Context, gvr schema.GroupVersionResource)
 	return ErrNotFound
 }
 
-// Hold keeps whoever looks at what is known of APIs waiting until release is called. It is for tests.
+// Hold keeps whoever looks at what is known of APIs waiting until release is called. It is for
+// tests.
 func (d *Discovery) Hold() (release func()) {
 	d.mu.Lock()
 	d.served.mu.Lock()

@@ -17,9 +17,10 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// SupportedEncodings knows in which representations kube-apiserver serves each resource. Built-in resources have protobuf,
-// custom resources do not, CBOR needs a feature gate, and aggregated servers differ. It asks once for each resource and
-// representation that discovery knows. Its methods may be called from any goroutine.
+// SupportedEncodings knows in which representations kube-apiserver serves each resource. Built-in
+// resources have protobuf, custom resources do not, CBOR needs a feature gate, and aggregated
+// servers differ. It asks once for each resource and representation that discovery knows. Its
+// methods may be called from any goroutine.
 type SupportedEncodings struct {
 	upstream auth.Doer
 	calls    auth.Coalescer[resourceEncoding, error]
@@ -32,7 +33,8 @@ type SupportedEncodings struct {
 const (
 	// encodingQueriesAtOnce bounds the requests under way, as discoveriesAtOnce does.
 	encodingQueriesAtOnce = 8
-	// maxSupportedEncodings bounds what is remembered. A cluster has a few hundred resources, each in a few representations.
+	// maxSupportedEncodings bounds what is remembered. A cluster has a few hundred resources, each
+	// in a few representations.
 	maxSupportedEncodings = 4096
 )
 
@@ -52,8 +54,8 @@ type encodingSupport struct {
 	expires   time.Time
 }
 
-// Choose returns the first of clauses that kube-apiserver serves of a resource. ok is false if it serves none, and if that
-// can't be told before ctx ends.
+// Choose returns the first of clauses that kube-apiserver serves of a resource. ok is false if it
+// serves none, and if that can't be told before ctx ends.
 func (s *SupportedEncodings) Choose(ctx context.Context, gvr schema.GroupVersionResource, clauses []request.Clause) (c request.Clause, ok bool) {
 	for _, c := range clauses {
 		if c.EveryKind() {
@@ -124,7 +126,8 @@ func (s *SupportedEncodings) remember(key resourceEncoding, supported bool) {
 	s.known[key] = encodingSupport{supported: supported, expires: now.Add(DiscoveryTTL)}
 }
 
-// Hold keeps whoever looks at what is known of encodings waiting until release is called. It is for tests.
+// Hold keeps whoever looks at what is known of encodings waiting until release is called. It is for
+// tests.
 func (s *SupportedEncodings) Hold() (release func()) {
 	s.mu.Lock()
 	return s.mu.Unlock

@@ -16,23 +16,28 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 )
 
-// Upstream is the one place that knows kube-apiserver's address, how to trust it, and our credentials, which client-go keeps
-// current: token files are read again, client certificates rotate, exec plugins run.
+// Upstream is the one place that knows kube-apiserver's address, how to trust it, and our
+// credentials, which client-go keeps current: token files are read again, client certificates
+// rotate, exec plugins run.
 //
-// Nobody's rights leak into anybody's request: requests with a client's token, or with nothing, go over transports without any credential
-// of ours, connections included, so that a client certificate never accompanies a client's token. A client that we know by name
-// only is impersonated: the request carries our credential and says whom kube-apiserver is to take it for.
+// Nobody's rights leak into anybody's request: requests with a client's token, or with nothing, go
+// over transports without any credential of ours, connections included, so that a client
+// certificate never accompanies a client's token. A client that we know by name only is
+// impersonated: the request carries our credential and says whom kube-apiserver is to take it for.
 //
-// Strangers share no HTTP/2 connection with known clients (see knownTokens). Kube-apiserver ends the connection (GOAWAY) of
-// every anonymous request and of every one that it answers with 401, and whatever it has not begun to answer on that
-// connection has to be sent again, which a long body cannot. So a stranger's long body goes over HTTP/1.1, where it has
-// the connection for itself: the first write of an honest client is safe from other strangers too.
+// Strangers share no HTTP/2 connection with known clients (see knownTokens). Kube-apiserver ends
+// the connection (GOAWAY) of every anonymous request and of every one that it answers with 401, and
+// whatever it has not begun to answer on that connection has to be sent again, which a long body
+// cannot. So a stranger's long body goes over HTTP/1.1, where it has the connection for itself: the
+// first write of an honest client is safe from other strangers too.
 //
-// A peer that is gone without a word is noticed within about ten seconds, and with it every request on the connection fails. Over TLS it
-// speaks HTTP/2: a connection on which nothing has come for 5 s is pinged, and given up without an answer in 5 s, be it that the link is dead
-// or that the process behind it is stopped ($HTTP2_READ_IDLE_TIMEOUT_SECONDS and $HTTP2_PING_TIMEOUT_SECONDS, which client-go reads,
-// change both). Below, and for HTTP/1, the kernel does the same for the link: see dialer. What an HTTP/1 server that is stopped owes, only its
-// reader can miss; see watchdog.
+// A peer that is gone without a word is noticed within about ten seconds, and with it every request
+// on the connection fails. Over TLS it speaks HTTP/2: a connection on which nothing has come for 5
+// s is pinged, and given up without an answer in 5 s, be it that the link is dead or that the
+// process behind it is stopped ($HTTP2_READ_IDLE_TIMEOUT_SECONDS and $HTTP2_PING_TIMEOUT_SECONDS,
+// which client-go reads, change both). Below, and for HTTP/1, the kernel does the same for the
+// link: see dialer. What an HTTP/1 server that is stopped owes, only its reader can miss; see
+// watchdog.
 //
 // Responses are never decompressed, and there is no timeout: the context of the request decides.
 //
@@ -55,8 +60,8 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	cfg.UserAgent = "" // set per request, or not at all where a client sent none
 	dials := cfg.Dial == nil
 	if dials {
-		// A dialer of our own also gives us transports of our own: client-go shares http.DefaultTransport otherwise,
-		// which decompresses.
+		// A dialer of our own also gives us transports of our own: client-go shares
+		// http.DefaultTransport otherwise, which decompresses.
 		cfg.Dial = dialer(endDeadPeer).DialContext
 	}
 	if err := pingOften(); err != nil {
@@ -100,8 +105,9 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 // deadPeer is how long a peer may leave data, or probes, without an answer.
 const deadPeer = 10 * time.Second
 
-// dialer returns what connects to kube-apiserver. A connection on which nothing has come for 5 s is probed each 2 s, and ends when three in a row are not
-// acknowledged. A host that does not answer is tried anew before the kernel's pauses between two tries grow longer than its absence.
+// dialer returns what connects to kube-apiserver. A connection on which nothing has come for 5 s is
+// probed each 2 s, and ends when three in a row are not acknowledged. A host that does not answer
+// is tried anew before the kernel's pauses between two tries grow longer than its absence.
 func dialer(control func(network, address string, c syscall.RawConn) error) *net.Dialer {
 	return &net.Dialer{
 		Timeout:         5 * time.Second,
@@ -110,9 +116,10 @@ func dialer(control func(network, address string, c syscall.RawConn) error) *net
 	}
 }
 
-// pingOften has HTTP/2 connections that are made from here on looked after as type Upstream says, unless the environment says otherwise already:
-// there is no other way to tell client-go's transports, which have other defaults (k8s.io/apimachinery/pkg/util/net/http.go) and are
-// made anew by client-go itself when an authority's certificate changes.
+// pingOften has HTTP/2 connections that are made from here on looked after as type Upstream says,
+// unless the environment says otherwise already: there is no other way to tell client-go's
+// transports, which have other defaults (k8s.io/apimachinery/pkg/util/net/http.go) and are made
+// anew by client-go itself when an authority's certificate changes.
 func pingOften() error {
 	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
 		if _, ok := os.LookupEnv(name); ok {
@@ -128,8 +135,8 @@ func pingOften() error {
 // Address returns scheme, host and port, for logs.
 func (u *Upstream) Address() string { return u.base.Scheme + "://" + u.base.Host }
 
-// URL returns the address of path, given as it stands in a request line (escaped), under the server's base path.
-// A path with a malformed escape is taken literally.
+// URL returns the address of path, given as it stands in a request line (escaped), under the
+// server's base path. A path with a malformed escape is taken literally.
 func (u *Upstream) URL(path, rawQuery string) *url.URL {
 	to := *u.base
 	to.RawQuery = rawQuery
@@ -146,8 +153,9 @@ func (u *Upstream) Do(req *http.Request) (*http.Response, error) {
 	return u.send(u.Own, req)
 }
 
-// DoAs sends req as id: as ourselves, with the client's token and nothing else, with nothing at all, or in a user's name. Any Authorization
-// header in req is replaced; Impersonate-* headers are, in a user's name.
+// DoAs sends req as id: as ourselves, with the client's token and nothing else, with nothing at
+// all, or in a user's name. Any Authorization header in req is replaced; Impersonate-* headers are,
+// in a user's name.
 func (u *Upstream) DoAs(id auth.Identity, req *http.Request) (*http.Response, error) {
 	method := req.Method
 	resp, err := u.send(as(id, req, u.Own, u.withoutCredential(id, req)), req)
@@ -160,7 +168,8 @@ func (u *Upstream) DoAs(id auth.Identity, req *http.Request) (*http.Response, er
 // MaxKeptBody is the longest body, in bytes, that can be sent again: nearly every object's.
 const MaxKeptBody = 64 << 10
 
-// withoutCredential returns the transport for a request that is made with id's token, or with nothing.
+// withoutCredential returns the transport for a request that is made with id's token, or with
+// nothing.
 func (u *Upstream) withoutCredential(id auth.Identity, req *http.Request) http.RoundTripper {
 	switch {
 	case u.Tokens.Has(id):
@@ -171,8 +180,9 @@ func (u *Upstream) withoutCredential(id auth.Identity, req *http.Request) http.R
 	return u.Anonymous
 }
 
-// DoUpgrade is DoAs for a request that asks to change protocols. When the response's code is 101 its Body is an
-// io.ReadWriteCloser, the connection, which no longer ends with the request's context.
+// DoUpgrade is DoAs for a request that asks to change protocols. When the response's code is 101
+// its Body is an io.ReadWriteCloser, the connection, which no longer ends with the request's
+// context.
 func (u *Upstream) DoUpgrade(id auth.Identity, req *http.Request) (*http.Response, error) {
 	return u.send(as(id, req, u.OwnUpgrade, u.AnonymousUpgrade), req)
 }

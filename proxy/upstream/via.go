@@ -14,13 +14,15 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// via is how our requests upstream name us among the proxies that they came through, "watchfan-" and what no other watchfan has (RFC 9110,
-// section 7.6.3). A request that names us already has come back: our upstream is this watchfan, or another whose upstream is this
-// one. It would go around for ever, so it is refused.
+// via is how our requests upstream name us among the proxies that they came through, "watchfan-"
+// and what no other watchfan has (RFC 9110, section 7.6.3). A request that names us already has
+// come back: our upstream is this watchfan, or another whose upstream is this one. It would go
+// around for ever, so it is refused.
 //
-// What a lane asks for its clients names none of them, so in a cycle of several watchfans it is seen to come back only where a lane waits for
-// the next one's: the last of them passes its request through, and that is refused. The upstream check is passed through all the way, and so tells
-// us within its interval.
+// What a lane asks for its clients names none of them, so in a cycle of several watchfans it is
+// seen to come back only where a lane waits for the next one's: the last of them passes its request
+// through, and that is refused. The upstream check is passed through all the way, and so tells us
+// within its interval.
 //
 // Responses are not marked: they are kube-apiserver's, to the byte.
 type via string

@@ -272,7 +272,7 @@ func (c *cachedReads) seat(ctx *fasthttp.RequestCtx, r *cachedRead) *fairness.Se
 	if r.Timeout > 0 {
 		limit = max(1, r.Timeout-time.Since(r.arrived))
 	}
-	return c.fairness.Seat(fairness.FlowOf(r.id, conn.RemoteAddr()), limit, func() bool { return downstream.HasLeft(downstream.TCPConn(conn)) }, r.arrival.End)
+	return c.fairness.Seat(fairness.FlowOf(r.id, conn.RemoteAddr()), limit, downstream.Left(ctx.Conn()), r.arrival.End)
 }
 
 // cachedRead is a request that a lane may answer.

@@ -22,7 +22,7 @@ func (c *cachedReads) awaitLane(ctx *fasthttp.RequestCtx, r *cachedRead) (ready 
 		Verb:     r.Verb,
 		Arrived:  r.arrived,
 		Patience: r.Patience(lane.FillWait),
-		Left:     func() bool { return downstream.HasLeft(downstream.TCPConn(downstream.Accepted(ctx.Conn()))) },
+		Left:     downstream.Left(ctx.Conn()),
 	})
 	if slot != nil {
 		ctx.SetUserValue(throughKey{}, slot)

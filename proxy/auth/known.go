@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"crypto/sha256"
 	"net/http"
 	"time"
 )
@@ -29,7 +28,7 @@ func (k *KnownTokens) Has(id Identity) bool {
 	if id.Kind != KindToken || id.Token == "" {
 		return false
 	}
-	_, ok := k.accepted.Get(sha256.Sum256([]byte(id.Token)))
+	_, ok := k.accepted.Get(tokenQuestion(id))
 	return ok
 }
 
@@ -48,5 +47,5 @@ func (k *KnownTokens) Heard(id Identity, method string, code int) {
 	default:
 		return
 	}
-	k.accepted.Put(sha256.Sum256([]byte(id.Token)), struct{}{}, time.Now(), ttl)
+	k.accepted.Put(tokenQuestion(id), struct{}{}, time.Now(), ttl)
 }

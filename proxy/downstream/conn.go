@@ -392,3 +392,8 @@ func Accepted(c net.Conn) net.Conn {
 	}
 	return c
 }
+
+// Left returns a func that reports whether the client of c has left, as far as can be told without reading.
+func Left(c net.Conn) func() bool {
+	return func() bool { return HasLeft(TCPConn(Accepted(c))) }
+}

@@ -2,7 +2,6 @@ package passthrough
 
 import (
 	"context"
-	"time"
 
 	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,8 +20,6 @@ const (
 	longRequest = request.MaxSelectorBytes
 	// mostLong is how many long requests kube-apiserver is sent at a time, each of another client.
 	mostLong = 2
-	// longWait is how long one waits for its turn.
-	longWait = 15 * time.Second
 )
 
 // longRequests keeps long selectors from holding up kube-apiserver, and so everybody.
@@ -41,6 +38,7 @@ type longRequests struct {
 	turns *fairness.Queue
 }
 
+// NewLongRequests returns what admits long requests until ctx ends.
 func NewLongRequests(ctx context.Context, auth *auth.Authorizer) *longRequests {
 	return &longRequests{ctx: ctx, auth: auth, turns: fairness.New(ctx, mostLong, fairness.Purpose{
 		Message: "too many requests with long selectors wait",
@@ -63,7 +61,7 @@ func (l *longRequests) admit(ctx *fasthttp.RequestCtx, id auth.Identity) (sent f
 		}
 	}
 	conn := downstream.Accepted(ctx.Conn())
-	turn := l.turns.Seat(fairness.FlowOf(id, conn.RemoteAddr()), longWait, func() bool { return downstream.HasLeft(downstream.TCPConn(conn)) }, nil)
+	turn := l.turns.Seat(fairness.FlowOf(id, conn.RemoteAddr()), fairness.MaxSeatWait, downstream.Left(ctx.Conn()), nil)
 	longWaiting.Add(1)
 	defer longWaiting.Add(-1)
 	if !turn.Begin() {

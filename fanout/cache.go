@@ -37,10 +37,10 @@ var (
 	// ErrRelistGap is ErrExpired for a resourceVersion in a relist gap. The client may have seen
 	// changes elsewhere that are in no event here. Upstream has forgotten some of them too, so the
 	// caller answers 410 Gone.
-	ErrRelistGap = fmt.Errorf("a relist has leapt over it: %w", ErrExpired)
-	// ErrUndecidable: what a selector's client would get depends on versions from before a
+	ErrRelistGap = fmt.Errorf("a relist skipped it: %w", ErrExpired)
+	// ErrPreviousUnknown: what a selector's client would get depends on versions from before a
 	// replay. The caller asks upstream.
-	ErrUndecidable = errors.New("history does not tell which objects matched before")
+	ErrPreviousUnknown = errors.New("history does not tell which objects matched before")
 	// ErrNotFresh: the cache is not, or no longer, in the state that a proof was about. The
 	// caller proves it again.
 	ErrNotFresh = errors.New("cache is not known to be as new as asked")
@@ -72,7 +72,7 @@ type Cache struct {
 	// a group to its end has read everything up to it.
 	progress atomic.Uint64
 	// form is how bookmarks are written; nil until known.
-	form atomic.Pointer[framing.BookmarkForm]
+	bookmarkForm atomic.Pointer[framing.BookmarkForm]
 
 	// deliveredEvents and deliveredBytes are added to once for each write, so they have a cache
 	// line of their own; see Delivered.
@@ -80,21 +80,21 @@ type Cache struct {
 	deliveredEvents, deliveredBytes atomic.Uint64
 	_                               [64]byte
 
-	mu      sync.Mutex
-	tree    *btree.BTreeG[*framing.Object]
-	shared  *btree.BTreeG[*framing.Object] // clone of tree as it is now, handed out as snapshots; nil if none was asked for
-	bytes   int64                          // of the objects in tree
-	history history
-	groups  map[string]*group
-	index   index
-	filters int                      // bytes that the groups' filters hold
-	ahead   map[*Subscription]uint64 // those that began behind a resourceVersion that was yet to come; see [Proof].At, 0 without one
-	members int                      // of all groups
-	changed chan struct{}            // closed and replaced when progress moves and somebody waits; nil if nobody does
-	epoch   uint64                   // counts Replace and Reset
-	proved  Proof                    // the one with the latest AsOf that a client was told of
-	shown   []Proof                  // the latest whose snapshots bear a resourceVersion that the cache has yet to reach
-	closed  *Ending
+	mu          sync.Mutex
+	tree        *btree.BTreeG[*framing.Object]
+	shared      *btree.BTreeG[*framing.Object] // clone of tree as it is now, handed out as snapshots; nil if none was asked for
+	bytes       int64                          // of the objects in tree
+	history     history
+	groups      map[string]*group
+	index       index
+	filters     int                      // bytes that the groups' filters hold
+	ahead       map[*Subscription]uint64 // those that began behind a resourceVersion that was yet to come; see [Proof].At, 0 without one
+	members     int                      // of all groups
+	changed     chan struct{}            // closed and replaced when progress moves and somebody waits; nil if nobody does
+	epoch       uint64                   // counts Replace and Reset
+	latestProof Proof                    // the one with the latest AsOf that a client was told of
+	shownProofs []Proof                  // the latest whose snapshots bear a resourceVersion that the cache has yet to reach
+	closed      *Ending
 }
 
 // NewCache returns an empty cache whose subscriptions are served by flusher.
@@ -115,15 +115,15 @@ func (c *Cache) Progress() uint64 { return c.progress.Load() }
 
 // SetBookmarkForm tells how bookmarks are written. Until then none are sent.
 func (c *Cache) SetBookmarkForm(f framing.BookmarkForm) {
-	if old := c.form.Load(); old != nil && old.HasEnd() && !f.HasEnd() {
+	if old := c.bookmarkForm.Load(); old != nil && old.HasEnd() && !f.HasEnd() {
 		return // a plain bookmark tells less
 	}
-	c.form.Store(&f)
+	c.bookmarkForm.Store(&f)
 }
 
 // HasBookmarks reports whether the bookmark that ends initial events can be sent.
 func (c *Cache) HasBookmarks() bool {
-	f := c.form.Load()
+	f := c.bookmarkForm.Load()
 	return f != nil && f.HasEnd()
 }
 
@@ -177,7 +177,7 @@ func (c *Cache) apply(ev framing.Event, received time.Time) error {
 	if rv := c.Progress(); o.ResourceVersion < rv || o.ResourceVersion == rv && !c.sharesRevision(o, ev.Type) {
 		return fmt.Errorf("%w: %d after %d", ErrBackwards, o.ResourceVersion, rv)
 	}
-	e := &Event{Type: ev.Type, Object: o, Prev: prev, ResourceVersion: o.ResourceVersion, Received: InstantOf(received)}
+	e := &change{Type: ev.Type, Object: o, Prev: prev, ResourceVersion: o.ResourceVersion, Received: MonotonicOf(received)}
 	switch {
 	case ev.Type == framing.Deleted && !had:
 		c.advanceLocked(o.ResourceVersion)
@@ -204,12 +204,12 @@ func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
 }
 
 // commitLocked makes a change part of the snapshot, the history and the groups' lists.
-func (c *Cache) commitLocked(e *Event) {
+func (c *Cache) commitLocked(e *change) {
 	if e.recipients != leaving { // or the other event of the change does it
 		c.storeLocked(e)
 	}
 	c.history.append(e)
-	var shared forms
+	var shared gzipFrames
 	c.index.concerned(e, func(g *group) {
 		if f, ok := e.frameFor(g.filter); ok {
 			g.append(f, &shared, e.ResourceVersion, e.Received)
@@ -219,7 +219,7 @@ func (c *Cache) commitLocked(e *Event) {
 }
 
 // storeLocked makes a change part of the snapshot.
-func (c *Cache) storeLocked(e *Event) {
+func (c *Cache) storeLocked(e *change) {
 	c.shared = nil
 	if e.Prev != nil {
 		c.bytes -= int64(e.Prev.Size())
@@ -328,8 +328,8 @@ func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time
 	if rv < before {
 		return 0, fmt.Errorf("%w: list of %d after %d", ErrBackwards, rv, before)
 	}
-	r := relist{before: before, from: c.knownLocked(rv), to: rv}
-	removals, versions, err := c.diffLocked(objects, r, InstantOf(received))
+	r := relist{before: before, from: c.relistFromLocked(rv), to: rv}
+	removals, versions, err := c.diffLocked(objects, r, MonotonicOf(received))
 	if err != nil {
 		return 0, err
 	}
@@ -353,11 +353,11 @@ func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time
 // its objects were those as of from, and the list is as of to.
 type relist struct{ before, from, to uint64 }
 
-// knownLocked returns the last resourceVersion in front of a list's that a client may have been
+// relistFromLocked returns the last resourceVersion in front of a list's that a client may have been
 // told, and as of which what the cache holds is the collection: progress, or what a proof says.
-func (c *Cache) knownLocked(list uint64) uint64 {
+func (c *Cache) relistFromLocked(list uint64) uint64 {
 	progress := c.Progress()
-	if p := c.proved; p.Epoch == c.epoch && p.At == progress && progress < p.AsOf && p.AsOf < list {
+	if p := c.latestProof; p.Epoch == c.epoch && p.At == progress && progress < p.AsOf && p.AsOf < list {
 		return p.AsOf
 	}
 	return progress
@@ -380,8 +380,8 @@ func (c *Cache) noteRelistLocked(r relist) {
 
 // diffLocked returns what l takes from clients, by key, and then its new versions, by
 // resourceVersion.
-func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Instant) (removals, versions []*Event, err error) {
-	listed := make(map[string]*Event, len(objects)) // nil for a version that is known
+func (c *Cache) diffLocked(objects []*framing.Object, r relist, received MonotonicTime) (removals, versions []*change, err error) {
+	listed := make(map[string]*change, len(objects)) // nil for a version that is known
 	for _, o := range objects {
 		prev, had := c.tree.Get(o)
 		if had && prev.ResourceVersion == o.ResourceVersion {
@@ -394,14 +394,14 @@ func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Instant
 		if o.ResourceVersion <= r.from || o.ResourceVersion > r.to {
 			return nil, nil, fmt.Errorf("%w: object %d in a list of %d after %d", ErrBackwards, o.ResourceVersion, r.to, r.from)
 		}
-		e := &Event{Type: framing.Added, Object: o, ResourceVersion: o.ResourceVersion, Received: received}
+		e := &change{Type: framing.Added, Object: o, ResourceVersion: o.ResourceVersion, Received: received}
 		if had && prev.UID() == o.UID() {
 			e.Type, e.Object, e.Prev = framing.Modified, o.As(framing.Modified), prev
 		}
 		listed[o.Key] = e
 		versions = append(versions, e)
 	}
-	slices.SortStableFunc(versions, func(a, b *Event) int { return cmp.Compare(a.ResourceVersion, b.ResourceVersion) })
+	slices.SortStableFunc(versions, func(a, b *change) int { return cmp.Compare(a.ResourceVersion, b.ResourceVersion) })
 
 	// The list is at from only if it shows that an etcd revision, of which a part was known,
 	// deleted several objects.
@@ -409,10 +409,10 @@ func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Instant
 	c.tree.Ascend(func(o *framing.Object) bool {
 		switch e, ok := listed[o.Key]; {
 		case !ok, e != nil && e.Prev == nil:
-			removals = append(removals, &Event{Type: framing.Deleted, Object: o.Deleted(r.from), Prev: o, ResourceVersion: at, Received: received})
+			removals = append(removals, &change{Type: framing.Deleted, Object: o.Deleted(r.from), Prev: o, ResourceVersion: at, Received: received})
 		case e != nil && e.mayLeave():
 			e.recipients = staying
-			removals = append(removals, &Event{Type: e.Type, Object: e.Object, Prev: o, recipients: leaving, ResourceVersion: at, Received: received})
+			removals = append(removals, &change{Type: e.Type, Object: e.Object, Prev: o, recipients: leaving, ResourceVersion: at, Received: received})
 		}
 		return true
 	})
@@ -424,7 +424,7 @@ func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Instant
 func (c *Cache) Reset(objects []*framing.Object, rv uint64, ending Ending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.endLocked(ending)
+	c.endAllLocked(ending)
 	c.resetLocked(objects, rv)
 }
 
@@ -448,12 +448,12 @@ func (c *Cache) Close(ending Ending) {
 		return
 	}
 	c.closed = &ending
-	c.endLocked(ending)
+	c.endAllLocked(ending)
 	c.notifyLocked()
 }
 
-// endLocked ends the subscriptions and forgets their groups: who subscribes next begins a new one.
-func (c *Cache) endLocked(ending Ending) {
+// endAllLocked ends the subscriptions and forgets their groups: who subscribes next begins a new one.
+func (c *Cache) endAllLocked(ending Ending) {
 	for _, g := range c.groups {
 		c.dropLocked(g)
 		g.ending.Store(&ending)
@@ -492,30 +492,30 @@ func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 	s := c.snapshotLocked()
 	if p.AsOf > progress {
 		s.ResourceVersion = p.AsOf
-		c.showLocked(p)
-		c.proveLocked(p)
+		c.noteShownLocked(p)
+		c.noteProofLocked(p)
 	}
 	return s, nil
 }
 
-// showLocked remembers that a client has been shown the state at p.At as that of p.AsOf: it may ask
+// noteShownLocked remembers that a client has been shown the state at p.At as that of p.AsOf: it may ask
 // for more of it.
-func (c *Cache) showLocked(p Proof) {
+func (c *Cache) noteShownLocked(p Proof) {
 	const most = 16
-	if slices.Contains(c.shown, p) {
+	if slices.Contains(c.shownProofs, p) {
 		return
 	}
-	if len(c.shown) == most {
-		c.shown = slices.Delete(c.shown, 0, 1)
+	if len(c.shownProofs) == most {
+		c.shownProofs = slices.Delete(c.shownProofs, 0, 1)
 	}
-	c.shown = append(c.shown, p)
+	c.shownProofs = append(c.shownProofs, p)
 }
 
-// proveLocked remembers that a client has been told of p, which holds, and is about the cache as it
+// noteProofLocked remembers that a client has been told of p, which holds, and is about the cache as it
 // is now.
-func (c *Cache) proveLocked(p Proof) {
-	if c.proved.Epoch != p.Epoch || c.proved.At != p.At || c.proved.AsOf < p.AsOf {
-		c.proved = p
+func (c *Cache) noteProofLocked(p Proof) {
+	if c.latestProof.Epoch != p.Epoch || c.latestProof.At != p.At || c.latestProof.AsOf < p.AsOf {
+		c.latestProof = p
 	}
 }
 
@@ -525,7 +525,7 @@ func (c *Cache) proveLocked(p Proof) {
 func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 	c.mu.Lock()
 	at := rv
-	for _, p := range c.shown {
+	for _, p := range c.shownProofs {
 		if p.AsOf == rv && p.Epoch == c.epoch {
 			at = p.At
 		}
@@ -568,15 +568,15 @@ func (c *Cache) Epoch() uint64 {
 // the history has forgotten something meanwhile.
 func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	known := make(map[string]*framing.Object)
-	replayed := make([]*Event, 0, len(events))
+	replayed := make([]*change, 0, len(events))
 	var bytes int64
-	unknown, undecided := 0, make(map[string]uint64)
+	unresolved, lastUnresolved := 0, make(map[string]uint64)
 	for _, ev := range events {
-		e := &Event{Type: ev.Type, Object: ev.Object, Prev: known[ev.Object.Key], ResourceVersion: ev.Object.ResourceVersion}
+		e := &change{Type: ev.Type, Object: ev.Object, Prev: known[ev.Object.Key], ResourceVersion: ev.Object.ResourceVersion}
 		e.PrevUnknown = e.Prev == nil && ev.Type != framing.Added
-		if e.unknown() {
-			unknown++
-			e.undecides(undecided)
+		if e.unresolved() {
+			unresolved++
+			e.noteUnresolved(lastUnresolved)
 		}
 		known[ev.Object.Key] = ev.Object
 		if ev.Type == framing.Deleted {
@@ -597,10 +597,10 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	h.replayed = append(replayed, h.replayed...)
 	h.replayedBytes += bytes
 	h.after = after
-	if h.unknown > 0 { // what comes before some of those is known now
+	if h.unresolved > 0 { // what comes before some of those is known now
 		h.resolve(make(map[string]*framing.Object))
 	} else {
-		h.unknown, h.undecided = unknown, undecided
+		h.unresolved, h.lastUnresolved = unresolved, lastUnresolved
 	}
 	return true
 }
@@ -608,13 +608,13 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 // Unknown returns the keys of the objects whose versions as of resourceVersion after, behind which
 // the history begins, would decide what it has for clients with selectors. There are none unless it
 // has been extended.
-func (c *Cache) Unknown() (keys []string, after uint64) {
+func (c *Cache) UnresolvedKeys() (keys []string, after uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.history.unknown > 0 {
+	if c.history.unresolved > 0 {
 		seen := make(map[string]struct{})
 		for _, e := range c.history.replayed {
-			if _, ok := seen[e.Object.Key]; !ok && e.unknown() {
+			if _, ok := seen[e.Object.Key]; !ok && e.unresolved() {
 				keys = append(keys, e.Object.Key)
 			}
 			seen[e.Object.Key] = struct{}{}
@@ -626,7 +626,7 @@ func (c *Cache) Unknown() (keys []string, after uint64) {
 // Decide tells the versions of objects as of resourceVersion after: at least of those that
 // [Cache.Unknown] has named. It reports whether nothing is undecidable now; something is if an
 // object is missing, or if the history begins elsewhere meanwhile.
-func (c *Cache) Decide(objects []*framing.Object, after uint64) bool {
+func (c *Cache) ResolvePrevious(objects []*framing.Object, after uint64) bool {
 	known := make(map[string]*framing.Object, len(objects))
 	for _, o := range objects {
 		known[o.Key] = o
@@ -638,7 +638,7 @@ func (c *Cache) Decide(objects []*framing.Object, after uint64) bool {
 		return false
 	}
 	h.resolve(known)
-	return h.unknown == 0
+	return h.unresolved == 0
 }
 
 // Limits returns the cache's bounds.

@@ -597,8 +597,8 @@ func TestExtend(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	fails(everything(t), 104, fanout.ErrExpired)
-	fails(sel(t, "", "m", ""), 105, fanout.ErrUndecidable)
-	fails(sel(t, "", "", "spec.node=n1"), 105, fanout.ErrUndecidable)
+	fails(sel(t, "", "m", ""), 105, fanout.ErrPreviousUnknown)
+	fails(sel(t, "", "", "spec.node=n1"), 105, fanout.ErrPreviousUnknown)
 
 	rest := w.since(everything(t), 110)
 	_, all := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 105})
@@ -619,7 +619,7 @@ func TestExtend(t *testing.T) {
 	_, further := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 101})
 	further.wantLines(t, append([]string{line("ADDED", x.at(103))}, all.lines(t)...)...)
 	// Now the version before x's first change is known too.
-	if keys, _ := w.cache.Unknown(); len(keys) > 0 {
+	if keys, _ := w.cache.UnresolvedKeys(); len(keys) > 0 {
 		t.Errorf("unknown are %q", keys)
 	}
 	for _, from := range []uint64{101, 105} {
@@ -642,19 +642,19 @@ func TestDecide(t *testing.T) {
 		from := func(rv uint64) fanout.Request {
 			return fanout.Request{Filter: sel(t, "", "m", "").filter(t), Start: fanout.FromVersion, ResourceVersion: rv, Timeout: time.Hour}
 		}
-		if _, err := w.cache.Subscribe(from(105)); !errors.Is(err, fanout.ErrUndecidable) {
+		if _, err := w.cache.Subscribe(from(105)); !errors.Is(err, fanout.ErrPreviousUnknown) {
 			t.Errorf("before it is decided: %v", err)
 		}
-		if keys, after := w.cache.Unknown(); len(keys) != 1 || keys[0] != "a/x" || after != 105 {
+		if keys, after := w.cache.UnresolvedKeys(); len(keys) != 1 || keys[0] != "a/x" || after != 105 {
 			t.Errorf("unknown are %q, behind %d", keys, after)
 		}
-		if w.cache.Decide(nil, 105) || w.cache.Decide([]*framing.Object{object(before.at(100))}, 104) {
+		if w.cache.ResolvePrevious(nil, 105) || w.cache.ResolvePrevious([]*framing.Object{object(before.at(100))}, 104) {
 			t.Error("decided by nothing, or by another resourceVersion's versions")
 		}
-		if !w.cache.Decide([]*framing.Object{object(before.at(100))}, 105) {
+		if !w.cache.ResolvePrevious([]*framing.Object{object(before.at(100))}, 105) {
 			t.Error("not decided")
 		}
-		if keys, _ := w.cache.Unknown(); len(keys) != 0 {
+		if keys, _ := w.cache.UnresolvedKeys(); len(keys) != 0 {
 			t.Errorf("unknown are %q", keys)
 		}
 		_, r := w.client(sel(t, "", "m", ""), from(105))
@@ -1096,13 +1096,13 @@ func TestSnapshotIdentity(t *testing.T) {
 // Initial events that a selector picks from a large collection are looked for in turns: from all of them comes the same.
 func TestSnapshotTurns(t *testing.T) {
 	w := newWorld(t, roomy)
-	const objects = 2*fanout.MaxVisited + 5000
+	const objects = 2*fanout.MaxSearchWork + 5000
 	list := make([]*framing.Object, objects)
 	var want []string
 	w.rv++
 	for i := range list {
 		o := named(fmt.Sprintf("x%06d", i))
-		if o.rv = w.rv; i == 0 || i == fanout.MaxVisited-1 || i == fanout.MaxVisited || i == objects-1 {
+		if o.rv = w.rv; i == 0 || i == fanout.MaxSearchWork-1 || i == fanout.MaxSearchWork || i == objects-1 {
 			o.node = "n1"
 			want = append(want, line("ADDED", &o))
 		}

@@ -24,7 +24,7 @@ type compressedRuns struct {
 // compressedRun is some frames in a row, compressed once.
 type compressedRun struct {
 	bodies []*byte // where the frames' bodies begin, which says which frames they are
-	packed
+	compressedOnce
 
 	// Guarded by compressedRuns.mu.
 	size int // 0 until compressed

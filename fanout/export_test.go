@@ -9,26 +9,29 @@ import (
 // What the tests see of the inside.
 
 const (
-	BookmarkEvery  = bookmarkEvery
-	BookmarkBefore = bookmarkBefore
-	SweepEvery     = sweepEvery
-	StallTimeout   = stallTimeout
-	LeastCatchUp   = leastCatchUp
-	MaxBatchFrames = maxBatchFrames
-	MaxBatchBytes  = maxBatchBytes
-	Overload       = overload
-	Window         = window
-	RunFor         = runFor
-	MaxRuns        = maxRuns
-	MaxVisited     = maxTurnWork
-	MaxScopeCost   = maxScopeCost
-	MaxBatchPlain  = maxBatchPlain
-	InspectAtOnce  = inspectAtOnce
+	BookmarkEvery    = bookmarkEvery
+	BookmarkBefore   = bookmarkBefore
+	SweepEvery       = sweepEvery
+	LastBytesTimeout = lastBytesTimeout
+	LeastCatchUp     = leastCatchUp
+	MaxBatchFrames   = maxBatchFrames
+	MaxBatchBytes    = maxBatchBytes
+	Overload         = overloadFactor
+	Window           = window
+	RunFor           = runFor
+	MaxRuns          = maxRuns
+	MaxSearchWork    = maxSearchWork
+	MaxScopeCost     = maxScopeCost
+	MaxBatchPlain    = maxBatchPlain
+	InspectAtOnce    = inspectAtOnce
 )
 
-func (e *Event) FrameFor(f *Filter) (framing.Frame, bool) { return e.frameFor(f) }
+// Change is one change, as the history keeps it.
+type Change = change
 
-func (e *Event) Undecidable(f *Filter) bool { return e.unknown() && !f.fixed && f.inScope(e.Object) }
+func (e *change) FrameFor(f *Filter) (framing.Frame, bool) { return e.frameFor(f) }
+
+func (e *change) Unresolved(f *Filter) bool { return e.unresolved() && !f.fixed && f.inScope(e.Object) }
 
 // Index is the index of groups, by their filters.
 type Index struct {
@@ -55,7 +58,7 @@ func (x *Index) Remove(f *Filter) {
 }
 
 // Concerned counts the visits to each filter.
-func (x *Index) Concerned(e *Event) map[*Filter]int {
+func (x *Index) Concerned(e *change) map[*Filter]int {
 	visits := make(map[*Filter]int)
 	x.concerned(e, func(g *group) { visits[g.filter]++ })
 	return visits
@@ -86,19 +89,19 @@ func NewHistory(maxEvents int, maxBytes int64, after uint64) *History {
 	return h
 }
 
-func (h *History) Append(e *Event)     { h.append(e) }
-func (h *History) Reset(after uint64)  { h.reset(after) }
-func (h *History) After() uint64       { return h.after }
-func (h *History) Next() uint64        { return h.next }
-func (h *History) Len() int            { return int(h.next - h.first) }
-func (h *History) Cap() int            { return len(h.ring) }
-func (h *History) Bytes() int64        { return h.bytes }
-func (h *History) Size(e *Event) int64 { return e.size() }
+func (h *History) Append(e *change)     { h.append(e) }
+func (h *History) Reset(after uint64)   { h.reset(after) }
+func (h *History) After() uint64        { return h.after }
+func (h *History) Next() uint64         { return h.next }
+func (h *History) Len() int             { return int(h.next - h.first) }
+func (h *History) Cap() int             { return len(h.ring) }
+func (h *History) Bytes() int64         { return h.bytes }
+func (h *History) Size(e *change) int64 { return e.size() }
 
-func (h *History) Read(rv, end uint64, max int) ([]*Event, bool) { return h.read(nil, rv, end, max) }
+func (h *History) Read(rv, end uint64, max int) ([]*change, bool) { return h.read(nil, rv, end, max) }
 
 // HistorySince returns the changes behind resourceVersion rv, as a replay sees them.
-func (c *Cache) HistorySince(rv uint64) (events []*Event, ok bool) {
+func (c *Cache) HistorySince(rv uint64) (events []*change, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.history.read(nil, rv, c.history.next, 1<<30)
@@ -108,7 +111,7 @@ func (c *Cache) HistorySince(rv uint64) (events []*Event, ok bool) {
 func (f *Flusher) Adopt() {
 	for _, sh := range f.shards {
 		for _, s := range sh.posted {
-			sh.look(s)
+			sh.takeUp(s)
 		}
 		sh.posted = nil
 	}
@@ -117,8 +120,8 @@ func (f *Flusher) Adopt() {
 // Answer has a Flusher that does not run answer what is asked, and returns how many questions that were.
 func (f *Flusher) Answer() (n int) {
 	for _, sh := range f.shards {
-		asked := sh.asked
-		sh.asked = nil
+		asked := sh.inspections
+		sh.inspections = nil
 		for _, answer := range asked {
 			answer()
 		}
@@ -145,10 +148,10 @@ func (s *Subscription) Step() (left uint64) {
 	return left
 }
 
-// Turn takes the place of a shard that serves the subscription once, and reports whether there is more to come and how many frames it has taken.
-func (s *Subscription) Turn() (more bool, frames int) {
+// FillOnce takes the place of a shard that serves the subscription once, and reports whether there is more to come and how many frames it has taken.
+func (s *Subscription) FillOnce() (more bool, frames int) {
 	var b batch
-	more, _ = s.fill(&b, make([]*Event, 0, replayStep))
+	more, _ = s.fill(&b, make([]*change, 0, replayStep))
 	return more, b.frames
 }
 
@@ -174,7 +177,7 @@ func (c *Cache) Indexed() int {
 	}
 	for _, sc := range c.index.scopes {
 		note(&sc.every)
-		for _, s := range sc.shelves {
+		for _, s := range sc.byAttribute {
 			for _, b := range s.buckets {
 				note(b)
 			}

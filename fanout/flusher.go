@@ -33,7 +33,7 @@ func NewFlusher(n int, interval time.Duration) *Flusher {
 			runs:     &f.runs,
 			wakec:    make(chan struct{}, 1),
 			parts:    make(map[*group]*part),
-			scratch:  make([]*Event, 0, replayStep),
+			scratch:  make([]*change, 0, replayStep),
 		})
 	}
 	return f
@@ -53,9 +53,9 @@ func (f *Flusher) Lag() (events, bytes uint64) {
 
 // LastChange returns when a change was last written to anybody, which initial events and bookmarks
 // are not; 0 is never. It may be called from any goroutine.
-func (f *Flusher) LastChange() (last Instant) {
+func (f *Flusher) LastChange() (last MonotonicTime) {
 	for _, sh := range f.shards {
-		last = max(last, Instant(sh.lastChange.Load()))
+		last = max(last, MonotonicTime(sh.lastChange.Load()))
 	}
 	return last
 }
@@ -135,28 +135,28 @@ type shard struct {
 	runs     *compressedRuns // the Flusher's
 	wakec    chan struct{}   // one token: there is something to take; never closed
 
-	mu      sync.Mutex // guards the queues, which anybody fills and run empties
-	ready   []*part
-	posted  []*Subscription // new, or ending
-	drained []drained
-	endings []partEnding
-	asked   []func() // by Inspect
-	stopped bool
+	mu          sync.Mutex // guards the queues, which anybody fills and run empties
+	ready       []*part
+	posted      []*Subscription // new, or ending
+	drained     []drained
+	endings     []partEnding
+	inspections []func() // by Inspect
+	stopped     bool
 
 	// Owned by run.
-	subs    []*Subscription
-	parts   map[*group]*part
-	again   []*Subscription // have more to send than fitted into one batch, or have just come; in the order of their turns
-	batch   batch
-	scratch []*Event
-	first   time.Time   // when this round first wrote a change; zero: not yet
-	round   time.Time   // when events were last served; zero without an interval
-	gather  *time.Timer // fires when they may be again
+	subs        []*Subscription
+	parts       map[*group]*part
+	catchingUp  []*Subscription // have more to send than fitted into one batch, or have just come; in the order of their turns
+	batch       batch
+	scratch     []*change
+	firstWrite  time.Time   // when this round first wrote a change; zero: not yet
+	lastRound   time.Time   // when events were last served; zero without an interval
+	gatherTimer *time.Timer // fires when they may be again
 
 	// Written by sweep: how far the client is behind that is furthest.
 	lagEvents, lagBytes atomic.Uint64
 
-	// Written by run: the Instant of the last round that wrote a change; 0 is none.
+	// Written by run: the MonotonicTime of the last round that wrote a change; 0 is none.
 	lastChange atomic.Int64
 }
 
@@ -179,32 +179,32 @@ func (sh *shard) post(s *Subscription) {
 // timer of 1 to 1.25 s.
 const sweepEvery = 100 * time.Millisecond
 
-// overload is how many times its bounds a subscription may be behind while its client does take
+// overloadFactor is how many times its bounds a subscription may be behind while its client does take
 // what is written: then it is we who are slow, after a relist say, and it will catch up.
-const overload = 8
+const overloadFactor = 8
 
-// stallTimeout is how long a subscription that is ending may take to accept its last bytes.
-const stallTimeout = 5 * time.Second
+// lastBytesTimeout is how long a subscription that is ending may take to accept its last bytes.
+const lastBytesTimeout = 5 * time.Second
 
 // run serves the shard's subscriptions until ctx ends.
 func (sh *shard) run(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	sh.gather = time.NewTimer(sh.interval)
-	defer sh.gather.Stop()
+	sh.gatherTimer = time.NewTimer(sh.interval)
+	defer sh.gatherTimer.Stop()
 	var work shardWork
 	for sh.await(ctx, tick.C) {
 		sh.take(&work)
-		for _, answer := range work.asked {
+		for _, answer := range work.inspections {
 			answer()
 		}
-		work.asked = nil
-		sh.first = time.Time{}
+		work.inspections = nil
+		sh.firstWrite = time.Time{}
 		began := time.Now()
 		sh.do(&work)
 		sh.catchUp(max(time.Since(began), leastCatchUp))
-		if !sh.first.IsZero() {
-			roundSeconds.observe(time.Since(sh.first).Seconds())
+		if !sh.firstWrite.IsZero() {
+			roundSeconds.observe(time.Since(sh.firstWrite).Seconds())
 		}
 	}
 	sh.stop()
@@ -213,7 +213,7 @@ func (sh *shard) run(ctx context.Context) {
 // await waits until there may be work, not at all if some is left, and sweeps when it is time to.
 // It reports false when ctx ends.
 func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
-	if len(sh.again) > 0 {
+	if len(sh.catchingUp) > 0 {
 		select {
 		case now := <-tick:
 			sh.sweep(now)
@@ -225,7 +225,7 @@ func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 	}
 	select {
 	case <-sh.wakec:
-	case <-sh.gather.C:
+	case <-sh.gatherTimer.C:
 	case now := <-tick:
 		sh.sweep(now)
 	case <-ctx.Done():
@@ -237,24 +237,24 @@ func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 // shardWork is what the queues of a shard held at the beginning of a round. Owned by run, which
 // uses the slices in turn with the queues.
 type shardWork struct {
-	ready   []*part
-	posted  []*Subscription
-	drained []drained
-	endings []partEnding
-	asked   []func()
+	ready       []*part
+	posted      []*Subscription
+	drained     []drained
+	endings     []partEnding
+	inspections []func()
 }
 
 // take empties the queues into w. What is being gathered stays.
 func (sh *shard) take(w *shardWork) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.gathersLocked() {
+	if !sh.gatheringLocked() {
 		w.ready, sh.ready = sh.ready, w.ready[:0]
 	}
 	w.posted, sh.posted = sh.posted, w.posted[:0]
 	w.drained, sh.drained = sh.drained, w.drained[:0]
 	w.endings, sh.endings = sh.endings, w.endings[:0]
-	w.asked, sh.asked = sh.asked, nil
+	w.inspections, sh.inspections = sh.inspections, nil
 }
 
 // do serves the subscriptions in w, and clears it.
@@ -266,7 +266,7 @@ func (sh *shard) do(w *shardWork) {
 		}
 	}
 	for _, s := range w.posted {
-		sh.look(s)
+		sh.takeUp(s)
 	}
 	for _, d := range w.drained {
 		sh.unpark(d)
@@ -275,7 +275,7 @@ func (sh *shard) do(w *shardWork) {
 		for i := len(e.part.members) - 1; i >= 0; i-- {
 			s := e.part.members[i]
 			s.endAs(&e.ending)
-			sh.look(s)
+			sh.takeUp(s)
 		}
 	}
 	clear(w.ready)
@@ -293,10 +293,10 @@ const leastCatchUp = time.Millisecond
 // What has just happened does not wait for thousands that begin with all objects, and they get half
 // of a busy shard's time.
 func (sh *shard) catchUp(d time.Duration) {
-	for until := time.Now().Add(d); len(sh.again) > 0; {
-		s := sh.again[0]
-		sh.again[0] = nil
-		sh.again = sh.again[1:]
+	for until := time.Now().Add(d); len(sh.catchingUp) > 0; {
+		s := sh.catchingUp[0]
+		sh.catchingUp[0] = nil
+		sh.catchingUp = sh.catchingUp[1:]
 		s.queued = false
 		if s.sink != nil { // or it has ended
 			sh.serve(s)
@@ -314,25 +314,25 @@ func (sh *shard) begin(s *Subscription) {
 		return
 	}
 	s.queued = true
-	sh.again = append(sh.again, s)
+	sh.catchingUp = append(sh.catchingUp, s)
 }
 
-// gathersLocked reports whether what is ready is to wait for more. If it is not, a round begins.
-func (sh *shard) gathersLocked() bool {
+// gatheringLocked reports whether what is ready is to wait for more. If it is not, a round begins.
+func (sh *shard) gatheringLocked() bool {
 	if sh.interval == 0 || len(sh.ready) == 0 {
 		return false
 	}
 	now := time.Now()
-	if wait := sh.interval - now.Sub(sh.round); wait > 0 {
-		sh.gather.Reset(wait)
+	if wait := sh.interval - now.Sub(sh.lastRound); wait > 0 {
+		sh.gatherTimer.Reset(wait)
 		return true
 	}
-	sh.round = now
+	sh.lastRound = now
 	return false
 }
 
 // look does what a posted subscription is posted for.
-func (sh *shard) look(s *Subscription) {
+func (sh *shard) takeUp(s *Subscription) {
 	if s.sink == nil {
 		return // ended already
 	}
@@ -367,7 +367,7 @@ func (sh *shard) serve(s *Subscription) {
 	}
 	ending := s.ending.Load()
 	if ending != nil && !ending.Graceful {
-		sh.last(s, *ending)
+		sh.sendLast(s, *ending)
 		return
 	}
 	// Loaded before the list is read: see Cache.progress.
@@ -376,15 +376,15 @@ func (sh *shard) serve(s *Subscription) {
 	more, ok := s.fill(&sh.batch, sh.scratch)
 	if !ok {
 		s.endAs(&Ending{Reason: Expired})
-		sh.last(s, *s.ending.Load())
+		sh.sendLast(s, *s.ending.Load())
 		return
 	}
 	graceful := ending != nil && !more
-	if graceful && s.bookmarks && progress < s.sent {
+	if graceful && s.bookmarks && progress < s.lastVersion {
 		graceful, more = false, true // progress has yet to come there: the bookmark in front of the end waits for that
 	}
 	if graceful {
-		s.farewell(&sh.batch, progress)
+		s.lastBookmark(&sh.batch, progress)
 		s.endAs(&Ending{Reason: ending.Reason, Last: ending.Last})
 	} else if !more && s.bookmarks {
 		if now := time.Now(); !now.Before(s.nextBookmark) {
@@ -395,11 +395,11 @@ func (sh *shard) serve(s *Subscription) {
 		return
 	}
 	if graceful {
-		sh.last(s, *s.ending.Load())
+		sh.sendLast(s, *s.ending.Load())
 	}
 	if more {
 		s.queued = true
-		sh.again = append(sh.again, s)
+		sh.catchingUp = append(sh.catchingUp, s)
 	}
 }
 
@@ -419,10 +419,10 @@ func (sh *shard) write(s *Subscription) bool {
 		gzipPlainBytes.Add(sh.batch.plain)
 	}
 	flushes.Inc()
-	if sh.batch.oldest != 0 && sh.first.IsZero() {
-		sh.first = time.Now()
-		sh.lastChange.Store(int64(InstantOf(sh.first)))
-		deliverySeconds.observe(sh.first.Sub(sh.batch.oldest.Time()).Seconds())
+	if sh.batch.oldest != 0 && sh.firstWrite.IsZero() {
+		sh.firstWrite = time.Now()
+		sh.lastChange.Store(int64(MonotonicOf(sh.firstWrite)))
+		deliverySeconds.observe(sh.firstWrite.Sub(sh.batch.oldest.Time()).Seconds())
 	}
 	if blocked {
 		sh.park(s)
@@ -434,7 +434,7 @@ func (sh *shard) write(s *Subscription) bool {
 func (sh *shard) park(s *Subscription) {
 	s.blocked = true
 	s.parks++
-	s.parkedAt = Now()
+	s.parkedAt = MonotonicNow()
 	parks.Inc()
 	parked.Inc()
 	s.sink.Drain(func(err error) {
@@ -474,18 +474,18 @@ func (sh *shard) sweep(now time.Time) {
 		case s.ends():
 			if s.endingSince.IsZero() {
 				s.endingSince = now
-				s.letGo()
-			} else if now.Sub(s.endingSince) > stallTimeout {
+				s.release()
+			} else if now.Sub(s.endingSince) > lastBytesTimeout {
 				sh.finish(s, *s.ending.Load(), false)
 			}
 		case !now.Before(s.deadline) && s.endAs(s.timedOut()):
 			sh.serve(s)
-		case s.blocked && s.pastBounds(1) || s.pastBounds(overload):
+		case s.blocked && s.pastBounds(1) || s.pastBounds(overloadFactor):
 			if e, ok := s.sink.(Evictee); ok {
 				e.Evicted(s.state())
 			}
 			s.endAs(&Ending{Reason: Evicted})
-			s.letGo()
+			s.release()
 			sh.serve(s)
 		case s.bookmarks && !now.Before(s.nextBookmark):
 			sh.serve(s)
@@ -497,7 +497,7 @@ func (sh *shard) sweep(now time.Time) {
 
 // last sends an ending subscription's last frame, if it has one, and finishes it once the client
 // has taken everything.
-func (sh *shard) last(s *Subscription, e Ending) {
+func (sh *shard) sendLast(s *Subscription, e Ending) {
 	if !s.lastSent && (len(e.Last.Body) > 0 || s.gzip != nil) {
 		s.lastSent = true
 		sh.batch.reset()
@@ -540,7 +540,7 @@ func (sh *shard) finish(s *Subscription, e Ending, complete bool) {
 		parked.Dec()
 	}
 	sink := s.sink
-	s.letGo()
+	s.release()
 	s.sink = nil
 	s.cache.leave(s)
 	subscriptions.Dec()

@@ -109,7 +109,7 @@ func TestLastChange(t *testing.T) {
 	if got := w.flusher.LastChange(); got != 0 {
 		t.Errorf("a change at %v, want none", got.Time())
 	}
-	before := fanout.Now()
+	before := fanout.MonotonicNow()
 	w.put(thing{namespace: "ns", name: "x"})
 	until("change", func() bool { return w.flusher.LastChange() >= before })
 }
@@ -416,7 +416,7 @@ func TestEnd(t *testing.T) {
 		start := time.Now()
 		r.wantEnd(t, fanout.Revoked, true)
 		r.wantLines(t, line("ADDED", x.at(rv)), last)
-		time.Sleep(fanout.StallTimeout / 2)
+		time.Sleep(fanout.LastBytesTimeout / 2)
 		if slow.ended() {
 			t.Error("ended before its last bytes were written")
 		}
@@ -431,8 +431,8 @@ func TestEnd(t *testing.T) {
 		inLast.wantLines(t, line("ADDED", x.at(rv)), last)
 
 		stalled.wantEnd(t, fanout.Revoked, false)
-		if d := time.Since(start); d < fanout.StallTimeout || d > fanout.StallTimeout+3*fanout.SweepEvery {
-			t.Errorf("stalled for %v, want %v", d, fanout.StallTimeout)
+		if d := time.Since(start); d < fanout.LastBytesTimeout || d > fanout.LastBytesTimeout+3*fanout.SweepEvery {
+			t.Errorf("stalled for %v, want %v", d, fanout.LastBytesTimeout)
 		}
 	})
 }

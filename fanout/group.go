@@ -44,10 +44,10 @@ type group struct {
 type node struct {
 	frame           framing.Frame
 	resourceVersion uint64
-	received        Instant // see Event.Received
-	frames, bytes   uint64  // in the list up to and including this node
+	received        MonotonicTime // see Event.Received
+	frames, bytes   uint64        // in the list up to and including this node
 
-	gzip *listed // nil in a group none of whose members took gzip when it was appended
+	gzip *gzipNode // nil in a group none of whose members took gzip when it was appended
 
 	next atomic.Pointer[node]
 }
@@ -59,7 +59,7 @@ func newGroup(f *Filter, shards int) *group {
 }
 
 // append adds a frame of an event to the list; see 1.
-func (g *group) append(f framing.Frame, event *forms, rv uint64, received Instant) {
+func (g *group) append(f framing.Frame, event *gzipFrames, rv uint64, received MonotonicTime) {
 	last := g.tail.Load()
 	n := &node{
 		frame:           f,
@@ -69,8 +69,8 @@ func (g *group) append(f framing.Frame, event *forms, rv uint64, received Instan
 		bytes:           last.bytes + uint64(f.Len()),
 	}
 	if g.gzip > 0 {
-		form := event.of(f)
-		n.gzip = &listed{form: form, plain: last.plain().Followed(form.plain)}
+		frame := event.of(f)
+		n.gzip = &gzipNode{frame: frame, plain: last.plain().Followed(frame.plain)}
 	}
 	g.tail.Store(n)
 	last.next.Store(n)

@@ -169,7 +169,7 @@ func TestGzipCut(t *testing.T) {
 		w.collection(3, 5000)
 		synctest.Wait()
 		sub.End(fanout.Ending{Reason: fanout.Revoked})
-		time.Sleep(2 * fanout.StallTimeout)
+		time.Sleep(2 * fanout.LastBytesTimeout)
 		stuck.wantEnd(t, fanout.Revoked, false)
 		if stuck.wireLen() != 100 {
 			t.Errorf("%d bytes written", stuck.wireLen())

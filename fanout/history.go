@@ -17,19 +17,19 @@ type history struct {
 	maxBytes  int64
 
 	// ring holds events first, first+1, … next-1 at their number modulo its length.
-	ring        []*Event
+	ring        []*change
 	first, next uint64
 	bytes       int64
 
 	// replayed are changes from before the ring's first, fetched for a client that needed
 	// them; dropped as soon as the ring itself forgets anything.
-	replayed      []*Event
+	replayed      []*change
 	replayedBytes int64
-	unknown       int // of replayed: what selectors' clients get of them is not known
+	unresolved    int // of replayed: what selectors' clients get of them is not known
 
 	// undecided has the resourceVersion of the last of the unknown in each namespace, and under ""
 	// of all.
-	undecided map[string]uint64
+	lastUnresolved map[string]uint64
 
 	// after is the resourceVersion behind which nothing is missing.
 	after uint64
@@ -56,13 +56,13 @@ const (
 	minHistory = 128
 )
 
-func (h *history) append(e *Event) {
+func (h *history) append(e *change) {
 	if h.ring == nil {
-		h.ring = make([]*Event, max(1, min(minHistory, h.maxEvents)))
+		h.ring = make([]*change, max(1, min(minHistory, h.maxEvents)))
 	}
 	if int(h.next-h.first) == len(h.ring) {
 		oldest := h.ring[h.first%uint64(len(h.ring))]
-		if len(h.ring) < h.maxEvents && e.Received-oldest.Received < Instant(window) {
+		if len(h.ring) < h.maxEvents && e.Received-oldest.Received < MonotonicTime(window) {
 			h.resize(min(len(h.ring)*2, h.maxEvents))
 		} else {
 			h.forget()
@@ -77,7 +77,7 @@ func (h *history) append(e *Event) {
 }
 
 func (h *history) resize(n int) {
-	ring := make([]*Event, n)
+	ring := make([]*change, n)
 	for i := h.first; i < h.next; i++ {
 		ring[i%uint64(n)] = h.ring[i%uint64(len(h.ring))]
 	}
@@ -91,14 +91,14 @@ func (h *history) forget() {
 	h.bytes -= (*slot).size()
 	*slot = nil
 	h.first++
-	h.replayed, h.replayedBytes, h.unknown, h.undecided = nil, 0, 0, nil
+	h.replayed, h.replayedBytes, h.unresolved, h.lastUnresolved = nil, 0, 0, nil
 	h.gaps = slices.DeleteFunc(h.gaps, func(g relistGap) bool { return g.to <= h.after })
 }
 
 // undecidable reports whether what f's clients may get behind resourceVersion rv depends on
 // versions that are not known. It looks no closer than at the filter's namespace.
-func (h *history) undecidable(f *Filter, rv uint64) bool {
-	return !f.fixed && h.undecided[f.namespace] > rv
+func (h *history) unresolvedFor(f *Filter, rv uint64) bool {
+	return !f.fixed && h.lastUnresolved[f.namespace] > rv
 }
 
 // reset forgets everything; nothing is missing behind resourceVersion rv.
@@ -107,7 +107,7 @@ func (h *history) reset(rv uint64) {
 }
 
 // at returns the event with number n, which is in [first, next).
-func (h *history) at(n uint64) *Event { return h.ring[n%uint64(len(h.ring))] }
+func (h *history) at(n uint64) *change { return h.ring[n%uint64(len(h.ring))] }
 
 // seek returns the number of the first event with a resourceVersion greater than rv.
 func (h *history) seek(rv uint64) uint64 {
@@ -125,15 +125,15 @@ func (h *history) seek(rv uint64) uint64 {
 // read appends to dst at most max events behind resourceVersion rv and before
 // the event numbered end. It does not part events that share a resourceVersion, so the last
 // one's tells where to go on. ok is false if some of them have been forgotten.
-func (h *history) read(dst []*Event, rv, end uint64, max int) (events []*Event, ok bool) {
+func (h *history) read(dst []*change, rv, end uint64, max int) (events []*change, ok bool) {
 	if rv < h.after {
 		return dst, false
 	}
-	full := func(next *Event) bool {
+	full := func(next *change) bool {
 		n := len(dst)
 		return n >= max && dst[n-1].ResourceVersion != next.ResourceVersion
 	}
-	from, _ := slices.BinarySearchFunc(h.replayed, rv+1, func(e *Event, rv uint64) int {
+	from, _ := slices.BinarySearchFunc(h.replayed, rv+1, func(e *change, rv uint64) int {
 		if e.ResourceVersion < rv {
 			return -1
 		}
@@ -158,14 +158,14 @@ func (h *history) read(dst []*Event, rv, end uint64, max int) (events []*Event, 
 // resolve finds the previous versions of replayed events, where they are unknown, among known, by
 // key, and among the events before them. It changes known.
 func (h *history) resolve(known map[string]*framing.Object) {
-	h.unknown, h.undecided = 0, make(map[string]uint64)
+	h.unresolved, h.lastUnresolved = 0, make(map[string]uint64)
 	for i, e := range h.replayed {
 		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
 			// Others may be reading the old one.
-			h.replayed[i] = &Event{Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received}
-		} else if e.unknown() {
-			h.unknown++
-			e.undecides(h.undecided)
+			h.replayed[i] = &change{Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received}
+		} else if e.unresolved() {
+			h.unresolved++
+			e.noteUnresolved(h.lastUnresolved)
 		}
 		if e.Type == framing.Deleted {
 			delete(known, e.Object.Key)

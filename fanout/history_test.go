@@ -14,11 +14,11 @@ import (
 type slowHistory struct {
 	maxEvents, capacity int
 	maxBytes            int64
-	events              []*fanout.Event // with the numbers next-len(events) and up
+	events              []*fanout.Change // with the numbers next-len(events) and up
 	next, after         uint64
 }
 
-func (h *slowHistory) append(e *fanout.Event, size func(*fanout.Event) int64) {
+func (h *slowHistory) append(e *fanout.Change, size func(*fanout.Change) int64) {
 	if len(h.events) == h.capacity {
 		if h.capacity < h.maxEvents && time.Duration(e.Received-h.events[0].Received) < fanout.Window {
 			h.capacity = min(h.capacity*2, h.maxEvents)
@@ -44,7 +44,7 @@ func (h *slowHistory) forget() {
 	h.events = h.events[1:]
 }
 
-func (h *slowHistory) read(rv, end uint64, max int) (events []*fanout.Event, ok bool) {
+func (h *slowHistory) read(rv, end uint64, max int) (events []*fanout.Change, ok bool) {
 	if rv < h.after {
 		return nil, false
 	}
@@ -81,7 +81,7 @@ func TestHistoryProperty(t *testing.T) {
 			}
 			clock = clock.Add(pace)
 			o := randomThing(rng)
-			e := &fanout.Event{Type: framing.Added, Object: object(o.at(max(rv, 1))), ResourceVersion: max(rv, 1), Received: fanout.Instant(clock.UnixNano())}
+			e := &fanout.Change{Type: framing.Added, Object: object(o.at(max(rv, 1))), ResourceVersion: max(rv, 1), Received: fanout.MonotonicTime(clock.UnixNano())}
 			before, capacity := len(twin.events), twin.capacity
 			h.Append(e)
 			twin.append(e, h.Size)
@@ -132,15 +132,15 @@ func TestHistoryProperty(t *testing.T) {
 // resourceVersion and more of them than are read at once.
 func TestHistoryReadOn(t *testing.T) {
 	h := fanout.NewHistory(1000, 1<<30, 0)
-	var want []*fanout.Event
+	var want []*fanout.Change
 	for i, n := range []int{1, 70, 1, 64, 65, 1, 1, 200} {
 		for range n {
-			e := &fanout.Event{Type: framing.Deleted, Object: object(&thing{name: "x", rv: uint64(i + 1)}), ResourceVersion: uint64(i + 1)}
+			e := &fanout.Change{Type: framing.Deleted, Object: object(&thing{name: "x", rv: uint64(i + 1)}), ResourceVersion: uint64(i + 1)}
 			h.Append(e)
 			want = append(want, e)
 		}
 	}
-	var got []*fanout.Event
+	var got []*fanout.Change
 	for rv := uint64(0); ; {
 		events, ok := h.Read(rv, h.Next(), 64)
 		if !ok {

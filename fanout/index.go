@@ -36,13 +36,13 @@ const (
 
 // scope is the groups of one namespace, or of all.
 type scope struct {
-	every   bucket // asked about every event
-	shelves map[attribute]*shelf
-	cost    int // at most, of what one version of an object brings: every's, and the worst of each shelf
+	every       bucket // asked about every event
+	byAttribute map[attribute]*attributeGroups
+	cost        int // at most, of what one version of an object brings: every's, and the worst of each shelf
 }
 
 // shelf is the groups of a scope that stand under the values of one attribute.
-type shelf struct {
+type attributeGroups struct {
 	buckets map[string]*bucket
 	costs   [bits.UintSize + 1]int32 // buckets by the length of their cost in bits
 	label   bool
@@ -99,21 +99,21 @@ func (f *Filter) places() (ps []place) {
 
 // worst is at most what a version of an object brings from the shelf. Having a shelf for a label
 // costs an event a look at that label; there are as many of them as clients like.
-func (s *shelf) worst() int {
-	worst := 0
+func (s *attributeGroups) maxCost() int {
+	cost := 0
 	if s.label {
-		worst = 1
+		cost = 1
 	}
 	for n := len(s.costs) - 1; n > 0; n-- {
 		if s.costs[n] > 0 {
-			return worst + 1<<n - 1
+			return cost + 1<<n - 1
 		}
 	}
-	return worst
+	return cost
 }
 
 // charge changes a bucket's cost.
-func (s *shelf) charge(b *bucket, cost int) {
+func (s *attributeGroups) charge(b *bucket, cost int) {
 	s.costs[bits.Len(uint(b.cost))]--
 	b.cost += cost
 	s.costs[bits.Len(uint(b.cost))]++
@@ -154,11 +154,11 @@ func (sc *scope) added(p place, cost int) (more, crowd int) {
 	if p.values == nil {
 		return cost, sc.every.cost
 	}
-	s, before := sc.shelves[p.attribute], 0
+	s, before := sc.byAttribute[p.attribute], 0
 	if s == nil {
-		s = &shelf{label: p.slot == slotLabel}
+		s = &attributeGroups{label: p.slot == slotLabel}
 	} else {
-		before = s.worst()
+		before = s.maxCost()
 	}
 	for _, v := range p.values {
 		if b := s.buckets[v]; b != nil {
@@ -167,7 +167,7 @@ func (sc *scope) added(p place, cost int) (more, crowd int) {
 	}
 	after := *s
 	after.costs[bits.Len(uint(crowd+cost))]++
-	return after.worst() - before, crowd
+	return after.maxCost() - before, crowd
 }
 
 func (sc *scope) put(g *group) {
@@ -177,15 +177,15 @@ func (sc *scope) put(g *group) {
 		sc.cost += g.filter.cost
 		return
 	}
-	s := sc.shelves[g.place.attribute]
+	s := sc.byAttribute[g.place.attribute]
 	if s == nil {
-		if sc.shelves == nil {
-			sc.shelves = make(map[attribute]*shelf)
+		if sc.byAttribute == nil {
+			sc.byAttribute = make(map[attribute]*attributeGroups)
 		}
-		s = &shelf{buckets: make(map[string]*bucket), label: g.place.slot == slotLabel}
-		sc.shelves[g.place.attribute] = s
+		s = &attributeGroups{buckets: make(map[string]*bucket), label: g.place.slot == slotLabel}
+		sc.byAttribute[g.place.attribute] = s
 	} else {
-		sc.cost -= s.worst()
+		sc.cost -= s.maxCost()
 	}
 	for _, v := range g.place.values {
 		b := s.buckets[v]
@@ -197,13 +197,13 @@ func (sc *scope) put(g *group) {
 		b.groups = append(b.groups, g)
 		s.charge(b, g.filter.cost)
 	}
-	sc.cost += s.worst()
+	sc.cost += s.maxCost()
 }
 
 func (x *index) remove(g *group) {
 	sc := x.scopes[g.filter.namespace]
 	sc.take(g)
-	if len(sc.every.groups) == 0 && len(sc.shelves) == 0 {
+	if len(sc.every.groups) == 0 && len(sc.byAttribute) == 0 {
 		delete(x.scopes, g.filter.namespace)
 	}
 }
@@ -215,8 +215,8 @@ func (sc *scope) take(g *group) {
 		sc.cost -= g.filter.cost
 		return
 	}
-	s := sc.shelves[g.place.attribute]
-	sc.cost -= s.worst()
+	s := sc.byAttribute[g.place.attribute]
+	sc.cost -= s.maxCost()
 	for _, v := range g.place.values {
 		b := s.buckets[v]
 		b.leave(g)
@@ -227,10 +227,10 @@ func (sc *scope) take(g *group) {
 		}
 	}
 	if len(s.buckets) == 0 {
-		delete(sc.shelves, g.place.attribute)
+		delete(sc.byAttribute, g.place.attribute)
 		return
 	}
-	sc.cost += s.worst()
+	sc.cost += s.maxCost()
 }
 
 // leave takes a group out. There are few, but for those that cost nothing, of which there is one.
@@ -243,7 +243,7 @@ func (b *bucket) leave(g *group) {
 
 // concerned calls f once for each group that may want the event, because of the object's
 // version before or the one after.
-func (x *index) concerned(e *Event, f func(*group)) {
+func (x *index) concerned(e *change, f func(*group)) {
 	x.event++
 	x.visit(x.scopes[""], e, f)
 	if e.Object.Namespace != "" {
@@ -251,12 +251,12 @@ func (x *index) concerned(e *Event, f func(*group)) {
 	}
 }
 
-func (x *index) visit(sc *scope, e *Event, f func(*group)) {
+func (x *index) visit(sc *scope, e *change, f func(*group)) {
 	if sc == nil {
 		return
 	}
 	x.ask(&sc.every, f)
-	for a, s := range sc.shelves {
+	for a, s := range sc.byAttribute {
 		v, ok := a.of(e.Object)
 		if ok {
 			x.ask(s.buckets[v], f)

@@ -32,7 +32,7 @@ func TestIndexProperty(t *testing.T) {
 				before.namespace, before.name = after.namespace, after.name
 				c.before = before.at(1)
 			}
-			e := &fanout.Event{Type: framing.Added, Object: object(c.after)}
+			e := &fanout.Change{Type: framing.Added, Object: object(c.after)}
 			if c.before != nil {
 				e.Type, e.Prev = framing.Modified, object(c.before)
 				if rng.IntN(3) == 0 {
@@ -70,7 +70,7 @@ func TestIndexProperty(t *testing.T) {
 		if !x.Empty() {
 			t.Error("the index holds on to filters that left")
 		}
-		if n := len(x.Concerned(&fanout.Event{Type: framing.Added, Object: object(&thing{name: "x", rv: 1})})); n != 0 {
+		if n := len(x.Concerned(&fanout.Change{Type: framing.Added, Object: object(&thing{name: "x", rv: 1})})); n != 0 {
 			t.Errorf("%d filters visited that left", n)
 		}
 	}
@@ -87,7 +87,7 @@ func TestIndexSelectivity(t *testing.T) {
 		var x fanout.Index
 		filter := sel(t, namespace, ls, fs).filter(t)
 		x.Add(filter)
-		e := &fanout.Event{Type: framing.Added, Object: object(o.at(1))}
+		e := &fanout.Change{Type: framing.Added, Object: object(o.at(1))}
 		if got := x.Concerned(e)[filter]; got != want {
 			t.Errorf("%q, %q, %q: visited %d times for %s, want %d", namespace, ls, fs, got, o.json(), want)
 		}

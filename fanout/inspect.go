@@ -95,7 +95,7 @@ func (sh *shard) inspect(subs []*Subscription, indexes []int, states []State, de
 	asked := time.Now()
 	answer := make(chan []State, 1) // the shard may answer when nobody waits any longer
 	sh.mu.Lock()
-	sh.asked = append(sh.asked, func() {
+	sh.inspections = append(sh.inspections, func() {
 		found := make([]State, len(indexes))
 		waited := time.Since(asked)
 		for j, i := range indexes {
@@ -126,7 +126,7 @@ func (s *Subscription) state() State {
 	st := State{
 		Events:          s.events,
 		Bytes:           s.bytes,
-		ResourceVersion: max(s.began, s.sent),
+		ResourceVersion: max(s.startVersion, s.lastVersion),
 		Selected:        s.group.tail.Load().received.Time(),
 		Parks:           int(s.parks),
 	}

@@ -72,7 +72,7 @@ func (r *requirement) cost() int { return 1 + bits.Len(uint(len(r.values)))/2 }
 
 // compileLabels returns a selector's requirements in the order in which they are asked, and its
 // canonical form behind prefix: a selector's own String keeps the client's order, and tells a=b,
-// a==b and a in (b) apart. All strings of the requirements are parts of that form. Labels hold no
+// a==b and a in (b) apart. All strings of the requirements are parts of that b. Labels hold no
 // byte that means something in it.
 func compileLabels(ls labels.Selector, prefix string) (compiled []requirement, canonical string) {
 	parsed, _ := ls.Requirements()
@@ -82,7 +82,7 @@ func compileLabels(ls labels.Selector, prefix string) (compiled []requirement, c
 	slices.SortFunc(compiled, compareRequirements)
 	compiled = slices.CompactFunc(compiled, func(a, b requirement) bool { return compareRequirements(a, b) == 0 })
 
-	var form strings.Builder
+	var b strings.Builder
 	size := len(prefix)
 	for _, r := range compiled {
 		size += len(" label 0 -9223372036854775808") + len(r.key) + len(r.values)
@@ -90,11 +90,11 @@ func compileLabels(ls labels.Selector, prefix string) (compiled []requirement, c
 			size += len(v)
 		}
 	}
-	form.Grow(size) // so that it does not move
-	form.WriteString(prefix)
+	b.Grow(size) // so that it does not move
+	b.WriteString(prefix)
 	write := func(s string) string {
-		form.WriteString(s)
-		return form.String()[form.Len()-len(s):]
+		b.WriteString(s)
+		return b.String()[b.Len()-len(s):]
 	}
 	for i := range compiled {
 		r := &compiled[i]
@@ -109,7 +109,7 @@ func compileLabels(ls labels.Selector, prefix string) (compiled []requirement, c
 			write(",")
 		}
 	}
-	return compiled, form.String()
+	return compiled, b.String()
 }
 
 func compile(parsed *labels.Requirement) requirement {

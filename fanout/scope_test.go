@@ -67,7 +67,7 @@ func TestScopeCostOfLabels(t *testing.T) {
 	if taken < fanout.MaxScopeCost/8 || taken > fanout.MaxScopeCost || x.Cost("a") > fanout.MaxScopeCost {
 		t.Errorf("%d filters by labels of their own are taken in, which cost %d", taken, x.Cost("a"))
 	}
-	if n := len(x.Concerned(&fanout.Event{Type: framing.Added, Object: object(&thing{namespace: "b", name: "x", rv: 1})})); n != 0 {
+	if n := len(x.Concerned(&fanout.Change{Type: framing.Added, Object: object(&thing{namespace: "b", name: "x", rv: 1})})); n != 0 {
 		t.Errorf("%d of them are asked about another namespace", n)
 	}
 }
@@ -84,7 +84,7 @@ func TestScopeCrowd(t *testing.T) {
 		}
 		o := thing{namespace: "a", name: "x", rv: 1, labels: map[string]string{"app": "web", "a": "1", "instance": "i7", "zone": "z"}}
 		cost := 0
-		for f := range x.Concerned(&fanout.Event{Type: framing.Added, Object: object(&o)}) {
+		for f := range x.Concerned(&fanout.Change{Type: framing.Added, Object: object(&o)}) {
 			cost += f.Cost()
 		}
 		if cost > fanout.MaxScopeCost {

@@ -124,19 +124,19 @@ type Subscription struct {
 	prelude      prelude
 	cursor       *node       // consumed last
 	gzip         *gzipMember // nil for a client that does not take gzip
-	began        uint64      // resourceVersion behind which its live changes begin: what it asked for, or was shown
-	sent         uint64      // resourceVersion of the last live change; 0 before the first
+	startVersion uint64      // resourceVersion behind which its live changes begin: what it asked for, or was shown
+	lastVersion  uint64      // resourceVersion of the last live change; 0 before the first
 	nextBookmark time.Time
-	blocked      bool      // the sink drains
-	queued       bool      // in shard.again
-	lastSent     bool      // what ends the stream has been given to the sink
-	inPart       int       // index in its part's members
-	inShard      int       // index in the shard's subscriptions, plus 1; 0 = not yet owned
-	endingSince  time.Time // when a sweep first saw it ending
-	events       uint64    // given to the sink
-	bytes        uint64    // in them, as they are sent
-	parkedAt     Instant   // when it was last blocked
-	parks        uint32    // how often it was
+	blocked      bool          // the sink drains
+	queued       bool          // in shard.again
+	lastSent     bool          // what ends the stream has been given to the sink
+	inPart       int           // index in its part's members
+	inShard      int           // index in the shard's subscriptions, plus 1; 0 = not yet owned
+	endingSince  time.Time     // when a sweep first saw it ending
+	events       uint64        // given to the sink
+	bytes        uint64        // in them, as they are sent
+	parkedAt     MonotonicTime // when it was last blocked
+	parks        uint32        // how often it was
 }
 
 // prelude is what a subscription sends before its group's list.
@@ -157,7 +157,7 @@ func (p *prelude) any() bool { return p.snapshot != nil || p.replay }
 // Subscribe begins a subscription as of now: what happens from here on will reach it once it is
 // given to [Flusher.Start]. The caller must do that, or call Cancel.
 //
-// It returns [ErrExpired], [ErrRelistGap], [ErrUndecidable], [ErrNotFresh], [ErrCostly] or
+// It returns [ErrExpired], [ErrRelistGap], [ErrPreviousUnknown], [ErrNotFresh], [ErrCostly] or
 // [ErrClosed].
 func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	now := time.Now()
@@ -193,16 +193,16 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 
 // placeLocked sets where a subscription begins, and what it is sent before that.
 func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
-	s.began = max(progress, r.Proof.AsOf)
+	s.startVersion = max(progress, r.Proof.AsOf)
 	switch r.Start {
 	case FromNow:
 		s.skip = r.Proof.AsOf
 	case FromSnapshot:
 		snapshot := c.snapshotLocked()
 		s.skip = r.Proof.AsOf
-		s.prelude = prelude{snapshot: &snapshot, endBookmark: r.EndBookmark && r.Bookmarks, endVersion: s.began}
+		s.prelude = prelude{snapshot: &snapshot, endBookmark: r.EndBookmark && r.Bookmarks, endVersion: s.startVersion}
 	case FromVersion:
-		s.began = r.ResourceVersion
+		s.startVersion = r.ResourceVersion
 		switch {
 		case r.ResourceVersion >= progress:
 			s.skip = r.ResourceVersion
@@ -210,8 +210,8 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 			return fmt.Errorf("%w: %d", ErrRelistGap, r.ResourceVersion)
 		case r.ResourceVersion < c.history.after:
 			return fmt.Errorf("%w: %d, oldest %d", ErrExpired, r.ResourceVersion, c.history.after)
-		case c.history.undecidable(r.Filter, r.ResourceVersion):
-			return ErrUndecidable
+		case c.history.unresolvedFor(r.Filter, r.ResourceVersion):
+			return ErrPreviousUnknown
 		default:
 			s.prelude = prelude{replay: true, from: r.ResourceVersion, end: c.history.next}
 		}
@@ -240,7 +240,7 @@ func (c *Cache) noteAheadLocked(s *Subscription, r Request) {
 		return
 	}
 	c.ahead[s] = r.Proof.At
-	c.proveLocked(r.Proof)
+	c.noteProofLocked(r.Proof)
 }
 
 // groupLocked returns the group of a filter, a new one if need be; nil if that would be too much.
@@ -351,7 +351,7 @@ type batch struct {
 	bytes  int
 	plain  int // bytes that compressed slices stand for
 	frames int
-	oldest Instant // Event.Received of the first live frame; 0 for none
+	oldest MonotonicTime // Event.Received of the first live frame; 0 for none
 
 	// run is what of the prelude is yet to be compressed and added, and runBytes its size.
 	run      []framing.Frame
@@ -435,8 +435,8 @@ func (s *Subscription) endRun(b *batch) {
 	b.run, b.runBytes = b.run[:0], 0
 }
 
-// letGo lets go of what an ending subscription will not read.
-func (s *Subscription) letGo() {
+// release lets go of what an ending subscription will not read.
+func (s *Subscription) release() {
 	if s.gzip != nil {
 		s.gzip.leave(s.cursor)
 	}
@@ -445,7 +445,7 @@ func (s *Subscription) letGo() {
 
 // fill takes the next frames, as many as fit, and moves the subscription's place behind them.
 // more reports whether there are others. It returns false in ok if the history has forgotten some.
-func (s *Subscription) fill(b *batch, scratch []*Event) (more, ok bool) {
+func (s *Subscription) fill(b *batch, scratch []*change) (more, ok bool) {
 	if s.prelude.snapshot != nil && !s.fillSnapshot(b) {
 		return true, true
 	}
@@ -472,7 +472,7 @@ func (s *Subscription) fill(b *batch, scratch []*Event) (more, ok bool) {
 		} else {
 			b.addChunk(s.gzip.next(prev, n), 1)
 		}
-		s.sent = n.resourceVersion
+		s.lastVersion = n.resourceVersion
 	}
 	return s.cursor.next.Load() != nil, true
 }
@@ -480,13 +480,13 @@ func (s *Subscription) fill(b *batch, scratch []*Event) (more, ok bool) {
 // fillSnapshot adds initial events and reports whether those were the last.
 func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	done = true
-	turn := newTurn()
+	budget := newSearchBudget()
 	s.prelude.snapshot.ascend(s.group.filter, s.prelude.after, func(o *framing.Object, selected bool) bool {
-		if b.full() || turn.over() {
+		if b.full() || budget.spent() {
 			done = false
 			return false
 		}
-		turn.look(s.group.filter.cost)
+		budget.spend(s.group.filter.cost)
 		s.prelude.after = o.Key
 		if selected {
 			s.addRun(b, o.Frame(framing.Added), o.ResourceVersion)
@@ -498,7 +498,7 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 		return false
 	}
 	s.prelude.snapshot = nil
-	if form := s.cache.form.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
+	if form := s.cache.bookmarkForm.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
 		s.add(b, form.Frame(s.prelude.endVersion, true))
 	}
 	return true
@@ -506,10 +506,10 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 
 // fillReplay adds changes from the history and reports whether those were the last. It does not
 // part changes that share a resourceVersion.
-func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
+func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 	defer s.endRun(b)
-	turn := newTurn()
-	over := func() bool { return b.full() || turn.over() }
+	budget := newSearchBudget()
+	over := func() bool { return b.full() || budget.spent() }
 	for !over() {
 		events, ok := s.cache.replay(scratch[:0], s.prelude.from, s.prelude.end)
 		if !ok {
@@ -523,11 +523,11 @@ func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
 			if e.ResourceVersion != s.prelude.from && over() {
 				break // read again next time
 			}
-			turn.look(2 * s.group.filter.cost) // the version before, and this one
+			budget.spend(2 * s.group.filter.cost) // the version before, and this one
 			s.prelude.from = e.ResourceVersion
 			if f, ok := e.frameFor(s.group.filter); ok {
 				s.addRun(b, f, e.Object.ResourceVersion)
-				s.began = e.sentVersion()
+				s.startVersion = e.sentVersion()
 			}
 		}
 		clear(events)
@@ -538,7 +538,7 @@ func (s *Subscription) fillReplay(b *batch, scratch []*Event) (done, ok bool) {
 // replayStep is how many events are read from the history at once.
 const replayStep = 64
 
-func (c *Cache) replay(dst []*Event, from, end uint64) ([]*Event, bool) {
+func (c *Cache) replay(dst []*change, from, end uint64) ([]*change, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.history.read(dst, from, end, replayStep)
@@ -551,8 +551,8 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 	if !s.bookmarks || now.Before(s.nextBookmark) {
 		return
 	}
-	form := s.cache.form.Load()
-	if progress <= s.began || progress < s.sent || form == nil || !form.HasPlain() {
+	form := s.cache.bookmarkForm.Load()
+	if progress <= s.startVersion || progress < s.lastVersion || form == nil || !form.HasPlain() {
 		s.nextBookmark = now.Add(bookmarkRetry)
 		return
 	}
@@ -560,13 +560,13 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 	s.scheduleBookmark(now)
 }
 
-// farewell adds a bookmark in front of the end, for the client to come back with. All changes up to
+// lastBookmark adds a bookmark in front of the end, for the client to come back with. All changes up to
 // resourceVersion progress must have been sent. A client that asked for what is behind a
 // resourceVersion that is yet to come knows better, and so does one that has been sent an event
 // ahead of progress, which may be one of several that a list has shown.
-func (s *Subscription) farewell(b *batch, progress uint64) {
-	form := s.cache.form.Load()
-	if s.bookmarks && progress >= s.began && progress >= s.sent && form != nil && form.HasPlain() {
+func (s *Subscription) lastBookmark(b *batch, progress uint64) {
+	form := s.cache.bookmarkForm.Load()
+	if s.bookmarks && progress >= s.startVersion && progress >= s.lastVersion && form != nil && form.HasPlain() {
 		s.add(b, form.Frame(progress, false))
 	}
 }

@@ -31,7 +31,7 @@ func (c Checksum) Followed(d Checksum) Checksum {
 
 // Behind returns the Checksum of what is left of c's bytes behind those of begin, with which they
 // begin: the d of which begin.Followed(d) is c.
-func (c Checksum) Behind(begin Checksum) Checksum {
+func (c Checksum) After(begin Checksum) Checksum {
 	n := c.n - begin.n
 	return Checksum{combineCRC(begin.crc, c.crc, n), n} // addition is its own inverse
 }

@@ -74,7 +74,7 @@ func NewEventReader(e Encoding, r io.Reader) EventReader {
 	case CBOR:
 		return newItemReader(r)
 	}
-	return NewLineReader(r)
+	return newLineReader(r)
 }
 
 // ListReader reads a list that upstream sends, item by item, in the memory of

@@ -24,9 +24,6 @@ type Deflated struct {
 // Len is the number of bytes that d takes in a member.
 func (d Deflated) Len() int { return len(d.blocks) }
 
-// PlainLen is the number of bytes that d stands for.
-func (d Deflated) PlainLen() uint64 { return d.plain.n }
-
 // Deflate compresses the bytes of parts, one after the other, at a level from 1
 // (fast) to 9 (small); any other is a programming error and panics. It keeps
 // none of the parts.

@@ -190,7 +190,7 @@ func TestChecksum(t *testing.T) {
 			t.Fatal("a frame's is another than its chunk's")
 		}
 		both := framing.GzipFrames(framing.Frame{}, framing.ErrorFrame(framing.JSON, a), f).Plain
-		if of(a).Followed(of(b)) != both || both.Behind(of(a)) != of(b) || both.Behind(framing.Checksum{}) != both || both.Behind(both) != (framing.Checksum{}) {
+		if of(a).Followed(of(b)) != both || both.After(of(a)) != of(b) || both.After(framing.Checksum{}) != both || both.After(both) != (framing.Checksum{}) {
 			t.Fatalf("of %d and %d bytes", len(a), len(b))
 		}
 	}

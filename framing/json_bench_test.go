@@ -113,7 +113,7 @@ func BenchmarkLineReader(b *testing.B) {
 	for _, size := range []int{2 << 10, 16 << 10, 256 << 10} {
 		b.Run("size="+kib(size), func(b *testing.B) {
 			line := configMapEvent(size)
-			r := framing.NewLineReader(endless{line, new(int)})
+			r := framing.NewEventReader(framing.JSON, endless{line, new(int)})
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {

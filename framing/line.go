@@ -15,21 +15,21 @@ const MaxEvent = 16 << 20
 // ErrTooLong is returned for an event of more than MaxEvent bytes.
 var ErrTooLong = errors.New("event of more than 16 MiB")
 
-// LineReader cuts a watch stream of JSON into its lines. It implements [EventReader].
-type LineReader struct {
+// lineReader cuts a watch stream of JSON into its lines. It implements [EventReader].
+type lineReader struct {
 	r    *bufio.Reader
 	long []byte
 }
 
-// NewLineReader returns a LineReader of r.
-func NewLineReader(r io.Reader) *LineReader {
-	return &LineReader{r: bufio.NewReaderSize(r, 32<<10)}
+// newLineReader returns a lineReader of r.
+func newLineReader(r io.Reader) *lineReader {
+	return &lineReader{r: bufio.NewReaderSize(r, 32<<10)}
 }
 
 // Next returns the next line with its newline, valid until the next call. It
 // returns io.EOF at the end of the stream, io.ErrUnexpectedEOF where the stream
 // ends within a line, and [ErrTooLong].
-func (l *LineReader) Next() ([]byte, error) {
+func (l *lineReader) Next() ([]byte, error) {
 	if cap(l.long) > 1<<20 {
 		l.long = nil
 	}
@@ -53,6 +53,3 @@ func (l *LineReader) Next() ([]byte, error) {
 		}
 	}
 }
-
-// Buffered reports whether a further line may be had without waiting.
-func (l *LineReader) Buffered() bool { return l.r.Buffered() > 0 }

@@ -17,7 +17,7 @@ import (
 func TestLineReader(t *testing.T) {
 	f := func(stream string, end error, want ...string) {
 		t.Helper()
-		r := framing.NewLineReader(strings.NewReader(stream))
+		r := framing.NewEventReader(framing.JSON, strings.NewReader(stream))
 		for _, w := range want {
 			if line, err := r.Next(); string(line) != w || err != nil {
 				t.Errorf("%.40q: got %.40q, %v, want %.40q", stream, line, err, w)
@@ -39,7 +39,7 @@ func TestLineReader(t *testing.T) {
 // A connection that breaks within an event is not taken for the end of the stream.
 func TestLineReaderError(t *testing.T) {
 	broken := errors.New("broken")
-	r := framing.NewLineReader(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(broken)))
+	r := framing.NewEventReader(framing.JSON, io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(broken)))
 	if line, err := r.Next(); string(line) != "a\n" || err != nil {
 		t.Errorf("got %q, %v", line, err)
 	}
@@ -53,15 +53,15 @@ func TestLineReaderBound(t *testing.T) {
 	line := func(n int) io.Reader {
 		return io.MultiReader(io.LimitReader(zeros{}, int64(n-1)), strings.NewReader("\n"))
 	}
-	most := framing.NewLineReader(line(framing.MaxEvent))
+	most := framing.NewEventReader(framing.JSON, line(framing.MaxEvent))
 	if l, err := most.Next(); len(l) != framing.MaxEvent || err != nil {
 		t.Errorf("got %d bytes, %v, want %d", len(l), err, framing.MaxEvent)
 	}
-	over := framing.NewLineReader(line(framing.MaxEvent + 1))
+	over := framing.NewEventReader(framing.JSON, line(framing.MaxEvent+1))
 	if l, err := over.Next(); l != nil || err != framing.ErrTooLong {
 		t.Errorf("got %d bytes, %v, want %v", len(l), err, framing.ErrTooLong)
 	}
-	endless := framing.NewLineReader(zeros{})
+	endless := framing.NewEventReader(framing.JSON, zeros{})
 	if l, err := endless.Next(); l != nil || err != framing.ErrTooLong {
 		t.Errorf("got %d bytes, %v, want %v", len(l), err, framing.ErrTooLong)
 	}
@@ -69,7 +69,7 @@ func TestLineReaderBound(t *testing.T) {
 
 	const large = 10 << 20
 	before := heap()
-	r := framing.NewLineReader(io.MultiReader(line(large), strings.NewReader("a\n")))
+	r := framing.NewEventReader(framing.JSON, io.MultiReader(line(large), strings.NewReader("a\n")))
 	if l, err := r.Next(); len(l) != large || err != nil {
 		t.Fatalf("got %d bytes, %v, want %d", len(l), err, large)
 	}
@@ -103,19 +103,6 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestLineReaderBuffered(t *testing.T) {
-	r := framing.NewLineReader(io.MultiReader(strings.NewReader("a\nb\n"), strings.NewReader("c\n")))
-	for _, want := range []struct {
-		line     string
-		buffered bool
-	}{{"a\n", true}, {"b\n", false}, {"c\n", false}} {
-		line, err := r.Next()
-		if string(line) != want.line || err != nil || r.Buffered() != want.buffered {
-			t.Errorf("got %q, %v, Buffered() %v, want %+v", line, err, r.Buffered(), want)
-		}
-	}
-}
-
 // FuzzLineReader compares with bufio.Reader.ReadBytes, however the stream is cut up.
 func FuzzLineReader(f *testing.F) {
 	for _, c := range readTestdata(f)[:2] {
@@ -125,7 +112,7 @@ func FuzzLineReader(f *testing.F) {
 	f.Add(bytes.Repeat([]byte("0123456789abcdef"), 5000), uint64(3))
 	f.Add([]byte("\n\n"), uint64(4))
 	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
-		r := framing.NewLineReader(&uneven{stream, rand.New(rand.NewPCG(seed, 0))})
+		r := framing.NewEventReader(framing.JSON, &uneven{stream, rand.New(rand.NewPCG(seed, 0))})
 		twin := bufio.NewReader(bytes.NewReader(stream))
 		for {
 			want, end := twin.ReadBytes('\n')

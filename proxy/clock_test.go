@@ -10,7 +10,7 @@ import (
 )
 
 // Nothing is timed by the wall clock, which jumps when it is set: a time.Time keeps the monotonic clock's reading, and what is stored as a number is a
-// fanout.Instant. Whatever takes that reading away is only for what people, or certificates, are told.
+// fanout.MonotonicTime. Whatever takes that reading away is only for what people, or certificates, are told.
 func TestMonotonicClock(t *testing.T) {
 	t.Parallel()
 	allowed := map[string]string{
@@ -48,7 +48,7 @@ func TestMonotonicClock(t *testing.T) {
 			switch what {
 			case "UnixNano", "UnixMicro", "UnixMilli", "Unix", "time.Unix", "time.UnixMilli", "time.UnixMicro":
 				if where := filepath.Base(file) + ": " + what; allowed[where] == "" {
-					t.Errorf("%s: %s: use fanout.Instant, or a time.Time as it is", set.Position(call.Pos()), what)
+					t.Errorf("%s: %s: use fanout.MonotonicTime, or a time.Time as it is", set.Position(call.Pos()), what)
 				}
 			}
 			return true

@@ -37,7 +37,7 @@ func (c *cachedReads) serveWatch(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	case errors.Is(err, fanout.ErrRelistGap):
 		c.serveExpired(ctx, r)
 		return true
-	case errors.Is(err, fanout.ErrUndecidable):
+	case errors.Is(err, fanout.ErrPreviousUnknown):
 		returnSoon(ctx, r.Request)
 	}
 	r.lane.Log.Debug("Passed watch through", "err", err)

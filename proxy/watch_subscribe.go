@@ -94,7 +94,7 @@ func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane.Lane, want fano
 // history.
 func (c *cachedReads) subscribeResolved(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := c.subscribeFrom(ctx, l, want)
-	if !errors.Is(err, fanout.ErrUndecidable) || l.ResolvePrevious(ctx) != nil {
+	if !errors.Is(err, fanout.ErrPreviousUnknown) || l.ResolvePrevious(ctx) != nil {
 		return sub, err
 	}
 	return l.Cache.Subscribe(want)

@@ -35,7 +35,7 @@ type Watcher struct {
 	user      unique.Handle[string]
 	userAgent unique.Handle[string]
 	scope     unique.Handle[WatchScope]
-	started   fanout.Instant
+	started   fanout.MonotonicTime
 	changes   uint64 // how many the lane had seen at the start
 	index     int32  // in watchers.open, whose mutex guards it
 	tls, gzip bool
@@ -60,7 +60,7 @@ func NewWatcher(ctx *fasthttp.RequestCtx, l *lane.Lane, sub *fanout.Subscription
 		user:      unique.Make(shown(user)),
 		userAgent: unique.Make(shown(string(ctx.UserAgent()))),
 		scope:     unique.Make(WatchScope{shown(scope.Namespace), shown(scope.Name), shown(scope.Labels), shown(scope.Fields)}),
-		started:   fanout.Now(),
+		started:   fanout.MonotonicNow(),
 		changes:   l.Changes(),
 		tls:       secure,
 		gzip:      gzip,

@@ -71,9 +71,9 @@ const quietFor = time.Second
 
 // ShareOf leaves half of the processors to open watches. While these are sent nothing, as after a
 // restart, it leaves none.
-func ShareOf(processors int, lastChange func() fanout.Instant) func() int {
+func ShareOf(processors int, lastChange func() fanout.MonotonicTime) func() int {
 	return func() int {
-		if fanout.Now()-lastChange() > fanout.Instant(quietFor) {
+		if fanout.MonotonicNow()-lastChange() > fanout.MonotonicTime(quietFor) {
 			return processors
 		}
 		return max(1, processors/2)

@@ -218,16 +218,16 @@ func waitUntil(t *testing.T, what string, is func() bool) {
 
 // A crowd has half of the processors while watches are sent changes, and all when they are not.
 func TestShareOf(t *testing.T) {
-	var last fanout.Instant
-	share, alone := ShareOf(5, func() fanout.Instant { return last }), ShareOf(1, fanout.Now)
+	var last fanout.MonotonicTime
+	share, alone := ShareOf(5, func() fanout.MonotonicTime { return last }), ShareOf(1, fanout.MonotonicNow)
 	if got := share(); got != 5 {
 		t.Errorf("%d turns before any change, want 5", got)
 	}
-	last = fanout.Now() + fanout.Instant(time.Minute) // however slow this test is
+	last = fanout.MonotonicNow() + fanout.MonotonicTime(time.Minute) // however slow this test is
 	if got := share(); got != 2 {
 		t.Errorf("%d turns beside changes, want 2", got)
 	}
-	last = fanout.Now() - fanout.Instant(quietFor) - 1
+	last = fanout.MonotonicNow() - fanout.MonotonicTime(quietFor) - 1
 	if got := share(); got != 5 {
 		t.Errorf("%d turns after changes, want 5", got)
 	}

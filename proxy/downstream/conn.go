@@ -43,7 +43,7 @@ type Connections struct {
 // clientConn is what is known of a connection.
 type clientConn struct {
 	state fasthttp.ConnState
-	old   fanout.Instant // when it is as old as one may get; 0 for never
+	old   fanout.MonotonicTime // when it is as old as one may get; 0 for never
 }
 
 func NewConnections(s *fasthttp.Server, maxAge time.Duration, log *slog.Logger) *Connections {
@@ -81,7 +81,7 @@ func (cs *Connections) stateChanged(c net.Conn, state fasthttp.ConnState) {
 func (cs *Connections) setLocked(c net.Conn, state fasthttp.ConnState) {
 	known, ok := cs.open[c]
 	if !ok && cs.maxAge > 0 {
-		known.old = fanout.InstantOf(time.Now().Add(cs.maxAge - cs.maxAge/10 + rand.N(cs.maxAge/5+1)))
+		known.old = fanout.MonotonicOf(time.Now().Add(cs.maxAge - cs.maxAge/10 + rand.N(cs.maxAge/5+1)))
 	}
 	known.state = state
 	cs.open[c] = known
@@ -103,7 +103,7 @@ func (cs *Connections) Last(c net.Conn) bool {
 
 func (cs *Connections) lastLocked(c net.Conn) bool {
 	old := cs.open[c].old
-	return cs.closing || old != 0 && fanout.Now() >= old
+	return cs.closing || old != 0 && fanout.MonotonicNow() >= old
 }
 
 // Remaining is for how long a watch on c may last; ok is false if that is not limited.

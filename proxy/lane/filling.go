@@ -84,7 +84,7 @@ func newFilling() *filling {
 }
 
 // progress notes that the list that is under way has brought something.
-func (f *filling) progress() { f.heard.set(fanout.Now()) }
+func (f *filling) progress() { f.heard.set(fanout.MonotonicNow()) }
 
 // stalled reports whether the list has brought nothing for too long, and for as long as a request
 // that arrived then has waited. A lane that waits for others to be listed is not stalled: each of

@@ -45,7 +45,7 @@ func (l *Lane) ResolvePrevious(ctx context.Context) error {
 var errNoPrevious = errors.New("the versions from before the history can't be had")
 
 func (l *Lane) resolvePreviousOnce(ctx context.Context) error {
-	keys, after := l.Cache.Unknown()
+	keys, after := l.Cache.UnresolvedKeys()
 	switch {
 	case len(keys) == 0:
 		return nil
@@ -56,7 +56,7 @@ func (l *Lane) resolvePreviousOnce(ctx context.Context) error {
 	defer cancel()
 	started := time.Now()
 	objects, err := l.objectsAt(ctx, keys, after)
-	if err == nil && !l.Cache.Decide(objects, after) {
+	if err == nil && !l.Cache.ResolvePrevious(objects, after) {
 		err = errNoPrevious
 	}
 	if err != nil {

@@ -22,19 +22,19 @@ type upstreamHealth struct {
 
 // began notes that a watch began.
 func (h *upstreamHealth) began() {
-	h.watchBegan.set(fanout.Now())
+	h.watchBegan.set(fanout.MonotonicNow())
 	h.brokenSince.clear()
-	h.lastHeard.set(fanout.Now())
+	h.lastHeard.set(fanout.MonotonicNow())
 }
 
 // heard notes that the watch brought something.
-func (h *upstreamHealth) heard(received time.Time) { h.lastHeard.set(fanout.InstantOf(received)) }
+func (h *upstreamHealth) heard(received time.Time) { h.lastHeard.set(fanout.MonotonicOf(received)) }
 
 // changed notes that the watch brought a change.
-func (h *upstreamHealth) changed(received time.Time) { h.lastChange.set(fanout.InstantOf(received)) }
+func (h *upstreamHealth) changed(received time.Time) { h.lastChange.set(fanout.MonotonicOf(received)) }
 
 // ended notes that the watch ended.
-func (h *upstreamHealth) ended() { h.brokenSince.set(fanout.Now()) }
+func (h *upstreamHealth) ended() { h.brokenSince.set(fanout.MonotonicNow()) }
 
 // failed notes why the watch, or an attempt at one, broke, and whether the collection must be
 // listed again.

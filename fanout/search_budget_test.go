@@ -17,7 +17,7 @@ func turns(t *testing.T, w *world, s selector, r fanout.Request, n int) (turns i
 	defer sub.Cancel()
 	for more := true; more; turns++ {
 		var frames int
-		more, frames = sub.Turn()
+		more, frames = sub.FillOnce()
 		n -= frames
 	}
 	if n != 0 {
@@ -31,7 +31,7 @@ func TestReplayTurns(t *testing.T) {
 	limits := roomy
 	limits.HistoryEvents, limits.HistoryBytes = 1<<20, 1<<30
 	w := newWorld(t, limits)
-	const events = 2*fanout.MaxVisited + 5000
+	const events = 2*fanout.MaxSearchWork + 5000
 	began := w.rv
 	for i := range events {
 		o := named("x")
@@ -64,7 +64,7 @@ func TestTurnsByWork(t *testing.T) {
 		absent[i] = fmt.Sprintf("!l%d", i)
 	}
 	s := sel(t, "", strings.Join(absent, ",")+",l", "")
-	least := objects * s.filter(t).Cost() / fanout.MaxVisited
+	least := objects * s.filter(t).Cost() / fanout.MaxSearchWork
 	if n := turns(t, w, s, fanout.Request{Start: fanout.FromSnapshot}, 0); n < least {
 		t.Errorf("%d objects are searched in %d turns, want at least %d", objects, n, least)
 	}

@@ -19,7 +19,7 @@ func TestEventMapping(t *testing.T) {
 	out := &thing{namespace: "a", name: "x", rv: 1, data: "old"}
 	f := func(prev, cur *thing, want string) {
 		t.Helper()
-		e := &fanout.Event{Type: framing.Added}
+		e := &fanout.Change{Type: framing.Added}
 		switch {
 		case cur == nil:
 			e.Type, e.Prev, e.Object = framing.Deleted, object(prev), event("DELETED", prev.at(2)).Object
@@ -32,7 +32,7 @@ func TestEventMapping(t *testing.T) {
 		if got := string(frame.Payload(nil)); got != want || ok != (want != "") {
 			t.Errorf("got %q, %v, want %q", got, ok, want)
 		}
-		if e.Undecidable(sel(t, "", "l=1", "").filter(t)) {
+		if e.Unresolved(sel(t, "", "l=1", "").filter(t)) {
 			t.Error("undecidable, with everything known")
 		}
 	}
@@ -54,7 +54,7 @@ func TestEventMapping(t *testing.T) {
 func TestEventSharesFrames(t *testing.T) {
 	in := &thing{name: "x", rv: 1, labels: map[string]string{"l": "1"}}
 	out := &thing{name: "x", rv: 2}
-	left := &fanout.Event{Type: framing.Modified, Prev: object(in), Object: event("MODIFIED", out).Object}
+	left := &fanout.Change{Type: framing.Modified, Prev: object(in), Object: event("MODIFIED", out).Object}
 	a, ok := left.FrameFor(sel(t, "", "l=1", "").filter(t))
 	b, ok2 := left.FrameFor(sel(t, "", "l", "").filter(t))
 	if !ok || !ok2 || &a.Body[0] != &b.Body[0] {
@@ -68,9 +68,9 @@ func TestEventPrevUnknown(t *testing.T) {
 	f := func(typ, namespace, ls, fs, want string, undecidable bool) {
 		t.Helper()
 		ev := event(typ, in)
-		e := &fanout.Event{Type: ev.Type, Object: ev.Object, PrevUnknown: true}
+		e := &fanout.Change{Type: ev.Type, Object: ev.Object, PrevUnknown: true}
 		filter := sel(t, namespace, ls, fs).filter(t)
-		if got := e.Undecidable(filter); got != undecidable {
+		if got := e.Unresolved(filter); got != undecidable {
 			t.Errorf("%s for %q, %q, %q: undecidable %v, want %v", typ, namespace, ls, fs, got, undecidable)
 		}
 		if undecidable {

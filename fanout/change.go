@@ -10,7 +10,7 @@ import (
 
 // Event is one change of the collection, as the history keeps it. It is
 // immutable but for the frame that it makes on first demand.
-type Event struct {
+type change struct {
 	// Type is what happened to the object.
 	Type framing.EventType
 	// PrevUnknown is true where a change is known only from a replay that began
@@ -27,7 +27,7 @@ type Event struct {
 	// sentVersion; see the package comment, Relists.
 	ResourceVersion uint64
 	// Received is when the change arrived; 0 for changes that were replayed.
-	Received Instant
+	Received MonotonicTime
 
 	left atomic.Pointer[framing.Frame]
 }
@@ -52,7 +52,7 @@ const (
 //	yes             no           DELETED   version before, with this resourceVersion
 //	yes             deleted      DELETED   last version, as upstream sent it
 //	no              no           nothing
-func (e *Event) frameFor(f *Filter) (framing.Frame, bool) {
+func (e *change) frameFor(f *Filter) (framing.Frame, bool) {
 	cur := e.Type != framing.Deleted && f.Match(e.Object)
 	old := e.Prev != nil && f.Match(e.Prev)
 	if e.PrevUnknown && (e.Type == framing.Deleted || f.fixed) {
@@ -76,7 +76,7 @@ func (e *Event) frameFor(f *Filter) (framing.Frame, bool) {
 
 // leftFrame is made once, whoever asks first; should two ask at once, one of the two equal
 // frames is kept.
-func (e *Event) leftFrame() framing.Frame {
+func (e *change) leftFrame() framing.Frame {
 	if f := e.left.Load(); f != nil {
 		return *f
 	}
@@ -86,7 +86,7 @@ func (e *Event) leftFrame() framing.Frame {
 }
 
 // sentVersion is the resourceVersion that clients get with the event.
-func (e *Event) sentVersion() uint64 {
+func (e *change) sentVersion() uint64 {
 	if e.recipients == leaving {
 		return e.ResourceVersion - 1
 	}
@@ -95,18 +95,18 @@ func (e *Event) sentVersion() uint64 {
 
 // mayLeave reports whether there may be a filter that selected the version before and does not
 // select this one.
-func (e *Event) mayLeave() bool {
+func (e *change) mayLeave() bool {
 	return !maps.Equal(e.Prev.Labels, e.Object.Labels) || !slices.Equal(e.Prev.Fields, e.Object.Fields)
 }
 
 // unknown reports whether what selectors' clients get of the event depends on a version that is not
 // known.
-func (e *Event) unknown() bool { return e.PrevUnknown && e.Type != framing.Deleted }
+func (e *change) unresolved() bool { return e.PrevUnknown && e.Type != framing.Deleted }
 
-// undecides notes an unknown event, later than those that are noted: see history.undecided.
-func (e *Event) undecides(last map[string]uint64) {
+// noteUnresolved notes an unknown event, later than those that are noted: see history.undecided.
+func (e *change) noteUnresolved(last map[string]uint64) {
 	last[""] = e.ResourceVersion
 	last[e.Object.Namespace] = e.ResourceVersion
 }
 
-func (e *Event) size() int64 { return int64(e.Object.Size()) }
+func (e *change) size() int64 { return int64(e.Object.Size()) }

@@ -1,6 +1,6 @@
 // Package fanout is the watch cache of one resource, and the subscriptions that follow it. One
-// writer brings each change once; every client gets what its selectors select, in order, from
-// shared bytes that nobody copies. It knows no HTTP.
+// writer applies each change once. Every client gets the changes that its filter selects, in order,
+// from shared bytes that are never copied. The package knows nothing about HTTP.
 //
 //	            Replace, Apply, Advance                     Subscribe, Start
 //	reflector ──────────────────────────▶ Cache ◀──────────────────────────── clients' requests
@@ -10,162 +10,166 @@
 //	Snapshot: the objects now        history: recent changes    index ─▶ group: one for each filter
 //	(copy-on-write B-tree)           (ring, both versions)               frame ▶ frame ▶ frame ▶ tail
 //	       │                                │                              ▲       ▲
-//	       └──── initial events ────────────┴── replay ──▶ Subscription ───┘       │ each is at its own place
+//	       └──── initial events ────────────┴── replay ──▶ Subscription ───┘       │ each at its own place
 //	                                                       Subscription ───────────┘
 //	                                                            │
 //	                                                   shard of the Flusher ─▶ Sink: one write for a batch
 //
-// A change is put into the snapshot, the history and the list of each group whose filter it
-// concerns, which wakes the shards of the [Flusher] that have members of those groups. A shard
-// takes for each member what has come since it last wrote to it, as slices of shared frames, and
-// hands them to the member's [Sink] in one call.
+// A change goes into the snapshot, into the history, and into the list of each group whose filter
+// it concerns. That wakes the shards of the [Flusher] that have members of those groups. For each
+// member, a shard takes the frames that were appended since its last write to that member. It hands
+// them to the member's [Sink] in one call, as slices of shared frames.
 //
-// A subscription begins in front of its group's list: with the objects of a snapshot, with a replay
-// from the history, or with nothing. It is put at the list's tail at the same instant, under the
-// cache's mutex, so nothing is missing and nothing is twice where one goes over into the other.
+// A subscription starts with a prelude: the objects of a snapshot, a replay from the history, or
+// nothing. After the prelude it reads its group's list. Subscribe chooses the prelude and notes the
+// list's tail under the same lock of the cache's mutex. So no change is missing or sent twice where
+// the prelude ends and the list begins.
 //
 // # Ordering
 //
 //   - A subscription gets the changes that its filter selects in the order in which the writer
-//     brought them, which is that of their resourceVersions; each once, and none is left out until
-//     the stream ends. Changes may share a resourceVersion: deletions by the expiry of a lease, and
-//     those that only a list has shown.
-//   - Initial events come in the order of keys, all of them before the first change, with the end
-//     bookmark in between.
-//   - A bookmark stands behind every change up to its resourceVersion: [Cache.Progress] is stored
-//     behind the appends to the lists, and loaded before a list is read to its end
-//     (TestProgressBehindList, TestDelivery). What a relist takes away may come behind a bookmark
-//     with the same resourceVersion.
-//   - What is appended to a group after its cache was closed or reset: nothing. All its
-//     subscriptions are ended, also those that were not started yet.
-//   - Not ordered: one subscription against another, even of the same filter and client, and one
-//     cache against another.
-//   - After a relist, versions that no list has shown are missing, and the resourceVersions in
-//     between can't be resumed from here: see [Cache.Replace].
+//     applied them, which is the order of their resourceVersions. Each is sent once, and none is
+//     left out until the stream ends. Changes may share a resourceVersion: deletions by the expiry
+//     of a lease do, and so do deletions that only a list has shown.
+//   - Initial events come in the order of their keys, all of them before the first change. The
+//     bookmark that ends them comes in between.
+//   - A bookmark is sent after every change up to its resourceVersion. To ensure that,
+//     [Cache.Progress] is stored after the appends to the lists, and loaded before a list is read
+//     to its end (TestProgressBehindList, TestDelivery). The removals of a relist may be sent after
+//     a bookmark with the same resourceVersion.
+//   - After its cache was closed or reset, nothing is appended to a group. All its subscriptions
+//     end, including those that were not started yet.
+//   - There is no order between two subscriptions, even of the same filter and client, nor between
+//     two caches.
+//   - After a relist, versions that no list has shown are missing. A client can't resume here from
+//     a resourceVersion in such a gap: see [Cache.Replace].
 //
 // # Relists
 //
-// A list that stands in for changes that were missed is compared with what was shown before
-// ([Cache.Replace]). Clients keep their streams, and are told the differences in two passes:
+// A list that replaces missed changes is compared with what the cache held ([Cache.Replace]).
+// Clients keep their streams and are sent the differences in two passes:
 //
-//   - First what is taken away from them, by key, as DELETED: objects that are gone; those that
-//     have another uid than before, which were deleted and made again (no watch shows a MODIFIED
-//     that changes the uid, and who keeps something for each object would mistake the new one for
-//     the old); and, to clients whose selector does not select them any more, those that have
-//     changed. All this is told with one resourceVersion that is not new to anybody: the one at
-//     which the cache stood, or, if some clients began with a proof that nothing was different up
-//     to a later one ([Proof]), that.
-//   - Then the new versions, ADDED or MODIFIED, in the order of their own resourceVersions.
+//   - First the removals, as DELETED, in the order of their keys. A client is sent a removal for
+//     each object that is gone, that has another uid, or that its selector no longer selects. An
+//     object with another uid was deleted and created again. No watch shows that as a MODIFIED, and
+//     a client that keeps something for each object would take the new object for the old one. All
+//     removals have one resourceVersion, and no client here has been sent a later one: the cache's
+//     progress, or the later resourceVersion of a [Proof] that some clients began with.
+//   - Then the new versions, as ADDED or MODIFIED, in the order of their own resourceVersions.
 //
-// So nothing is lost to a client that is cut off anywhere in between and goes on elsewhere, at
-// kube-apiserver, at another replica or here after a restart, from the resourceVersion that it has
-// seen last. Within the first pass that is one from before the missed changes, and it is told what
-// really happened behind it: of some deletions again. Behind a version of the second pass it knows
-// all that was taken away, and is told of every other object that was still to come, which has
-// changed later than that. If deletions came last, with the list's resourceVersion, a client that
-// was cut off in front of them would never hear of what had been deleted earlier than the version
-// it has seen last (TestRelistCut). Until the list is in completely, progress stays where it was,
-// and nobody is sent a bookmark.
+// So a client that is cut off at any point of this loses nothing when it resumes from the last
+// resourceVersion that it has seen, whether at kube-apiserver, at another replica, or here after a
+// restart. During the first pass that resourceVersion is from before the missed changes. The other
+// server sends everything that really happened after it, and so repeats some deletions. During the
+// second pass the client has seen all removals, and every object whose new version it has not seen
+// changed later than the resourceVersion from which it resumes. If the deletions came last, with
+// the list's resourceVersion, a client that was cut off before them would never learn of deletions
+// that are older than the last version it has seen (TestRelistCut). Progress stays where it was
+// until the whole list is in, and nobody is sent a bookmark meanwhile.
 //
-// Here, a client that resumes from a resourceVersion in a relist gap is refused ([ErrRelistGap]).
-// Where it saw that, there may have been more.
+// A client that resumes here from a resourceVersion in a relist gap is refused ([ErrRelistGap]).
+// The server where it saw that resourceVersion may have shown it changes that are missing here.
 //
-// In the history, a removal stands one behind the resourceVersion that it is told with
-// ([Event].ResourceVersion): who knows the state as of that is sent it, also when it comes back
-// with it.
+// In the history, a removal stands one resourceVersion after the one that it is sent with (the
+// ResourceVersion of type change). So a client that resumes from the resourceVersion of the
+// removals is sent all of them.
 //
-// One thing remains. An object that left a selector and came back, both unseen, is still there for
-// a client that is cut off in front of its new version. If that client goes on at another server,
-// whose relist gap holds the coming back and a deletion behind it, it is not told of that. It takes
-// two relists on two servers, and the resync of a list to mend it.
+// One weakness remains. Suppose an object leaves a selector and comes back, both during the gap,
+// and a client is cut off before the object's new version. The client still has the object. If it
+// resumes at another server with a relist gap of its own, which skips both the return and a later
+// deletion, it never learns of the deletion. That takes two relists on two servers. The client's
+// next list repairs it.
 //
-// An object in a list may have other bytes at the resourceVersion that is known, where another
-// version of kube-apiserver has written it. No event tells that: its resourceVersion would be one
-// that clients have seen. So the list's bytes take the place of what was held, the history is
-// forgotten, since its events are in the old bytes, and all subscriptions end with what the caller
-// says, which is 410 Expired ([ErrReencoded], [Cache.Reset]): an informer lists again, and hands
-// what differs to its handlers as an update. A client that was cut off before comes back with its
-// resourceVersion and goes on without the new bytes, as it does at kube-apiserver. Proofs of
-// freshness compare versions and no bytes; what is compressed is known by the bytes themselves, and
-// new ones are compressed anew.
+// A list may show an object with the resourceVersion that the cache holds, but with other bytes,
+// after another version of kube-apiserver wrote it. No event can say so, because clients have
+// already seen its resourceVersion. So the list's bytes replace what the cache held, and the
+// history, whose events have the old bytes, is dropped. All subscriptions end with the caller's
+// [Ending], which says 410 Expired ([ErrReencoded], [Cache.Reset]). An informer then lists again
+// and passes the differences to its handlers as updates. A client that was cut off earlier resumes
+// without the new bytes, as it does at kube-apiserver. Proofs of freshness compare versions and not
+// bytes. The key of a compressed run is its frames themselves, so new bytes are compressed anew.
 //
 // # Concurrency
 //
-// Cache: one goroutine writes (Apply, Replace, Reset); all else may be called from any.
-// Subscription.End and Flusher.Start may be called from any goroutine. A Sink is called by one
-// goroutine at a time.
+// One goroutine writes to a Cache (Apply, Replace, Reset). All its other methods may be called from
+// any goroutine, as may Subscription.End and Flusher.Start. A Sink is called by one goroutine at a
+// time.
 //
-// Who waits for whom:
+// These waits exist:
 //
-//   - The writer waits for nobody who writes to a client. It takes the cache's mutex, and a shard's
-//     for the time of an append to a slice.
-//   - Readers of a list take no lock: see type group, whose invariants are proven there. Subscribe,
-//     the replay of up to 64 changes, and a subscription's leaving take the cache's mutex; so they
-//     wait while Replace compares a whole list, about half a microsecond for each object
-//     (BenchmarkReplace), and three for each that has changed.
-//   - A client that reads slowly is put aside until its Sink has drained. Nobody waits for it.
-//   - A shard that needs something compressed which another is just compressing waits for it: 10 to
-//     40 µs for an event, a millisecond for a run of initial events.
-//   - The clients of one shard take turns. A turn is one write of at most 512 frames and about 256
-//     KiB, or 1 MiB that has to be compressed first, about 5 ms; or the search among objects for
-//     initial events, or among changes for a replay, that a selector selects: for a millisecond, or
-//     20,000 of them, each with what its selector takes. Changes that share a resourceVersion are
-//     not parted.
+//   - The writer never waits for a write to a client. It takes the cache's mutex, and a shard's
+//     mutex for as long as an append to a slice takes.
+//   - Readers of a list take no lock: see type group for the invariants. Subscribe, a replay's step
+//     of up to 64 changes, and the removal of an ended subscription take the cache's mutex. So they
+//     wait while Replace compares a whole list, which takes about 0.5 µs for each object
+//     (BenchmarkReplace), and 3 µs for each that has changed.
+//   - A subscription whose client reads slowly is parked until its Sink has drained. Nobody waits
+//     for it.
+//   - If two shards need the same compressed bytes at once, one compresses and the other waits: 10
+//     to 40 µs for an event, 1 ms for a run of initial events.
+//   - The subscriptions of one shard take turns. A turn is one write of at most 512 frames and
+//     about 256 KiB, or of what is compressed from at most about 1 MiB, which takes about 5 ms. Or
+//     it is a part of the search for the objects of initial events or the changes of a replay that
+//     the filter selects: 1 ms, or 20,000 of them, each counted with the cost of its filter.
+//     Changes with the same resourceVersion are never split.
 //
 // Locks are taken in this order: the cache's mutex, then a shard's.
 //
 // # Goroutines
 //
 // [Flusher.Run] starts one for each shard, and returns when its context has ended and all of them
-// have returned. [Flusher.Inspect] starts one for each shard, which returns when it does. Nothing
-// else starts any: no client has one, whether it reads or not.
+// have returned. [Flusher.Inspect] starts one for each shard that it asks, and returns after they
+// have. Nothing else starts a goroutine. No client has one, whether it reads or not.
 //
 // # Why a list for each filter
 //
 // Other servers keep one ring of changes and let each client filter what it reads, or copy each
 // change into a queue for each client. With a ring, 5,000 kubelets that each watch the Pods of
-// their node all wake for every change, to throw away 4,999 of 5,000. With queues, each change is
-// stored as often as it is delivered, and one bound must fit both a quick client and a slow one. A
-// list for each filter costs an event what it concerns: an index finds the groups by the namespace,
-// and in it by the name, field or label that their filters demand, on the version before and the
-// one after, and a group appends one node however many members it has: two allocations for an
-// event, for one client and for 2,000 of one filter (TestDeliveryAllocs).
+// their node all wake for every change, and 4,999 of them throw it away. With queues, each change
+// is stored as often as it is delivered, and one bound must fit both fast and slow clients.
 //
-// A list, and not a ring for each group, because nobody has to say how long it should be: nodes
-// point forwards only, so what all members have passed is garbage, and what is kept is exactly what
-// the slowest still needs. The price is a pointer to chase for each frame, about 5 ns where many
-// are read at once (BenchmarkApply).
+// With a list for each filter, an event costs only what it concerns. An index finds the groups by
+// the namespace, and within it by the name, field or label that their filters demand, in the
+// version before and the one after. A group appends one node however many members it has. An event
+// takes two allocations, for one client and for 2,000 clients of one filter (TestDeliveryAllocs).
 //
-// Filters that no index can place, such as those with only !key or !=, are asked about each change
-// of their namespace: about 20 ns each (BenchmarkDispatch).
+// A group has a linked list and not a ring, because a list needs no fixed length. Nodes only point
+// forwards, so nodes that all members have passed are garbage, and the list holds exactly what its
+// slowest member still needs. The price is one pointer to follow for each frame, about 5 ns where
+// many are read at once (BenchmarkApply).
+//
+// Filters that no index can place, such as those with only !key or !=, are evaluated for each
+// change of their namespace: about 20 ns each (BenchmarkDispatch).
 //
 // # What filters cost the writer
 //
-// Clients choose their selectors, and the writer asks them. So what it asks for one change is
-// bounded. A filter's cost is its requirements, those that list many values a little more: they are
-// compiled, and values are looked up. Names, one field's value, a namespace and everything cost
-// nothing, for the index answers for them. All filters of one namespace that one version of an
-// object can have to be asked cost at most 4,096 together, and so do those of watches of all
-// namespaces; the memory of a cache's filters is bounded too. A filter that would exceed that has
-// no subscription ([ErrCostly]), and the proxy passes its watch through. Each namespace has a bound
-// of its own: one tenant's filters cost nothing to the changes of another's (TestScopeCost).
+// Clients choose their selectors, and the writer evaluates them. So the work for one change is
+// bounded. A filter's cost is the number of its requirements; one that lists many values costs a
+// little more. Requirements are compiled, and values are looked up. A filter by name, by one
+// field's value, by namespace, or of everything costs nothing, because the index answers for it.
 //
-// With as much as there may be, one version of an object takes the writer 0.08 to 0.3 ms, the more
-// the more of the filters select it (BenchmarkScope). A change has two versions, and two bounds
-// that concern it: a millisecond at worst. So a tenant who makes 20 changes a second, to as many
-// selectors as it likes, takes 2% of the writer of one resource, and N tenants N times that. Who
-// makes changes faster does so at kube-apiserver first.
+// One version of an object makes the writer evaluate some of its namespace's filters. Their cost is
+// at most 4,096 together. The same bound holds for the watches of all namespaces. The memory of a
+// cache's filters is bounded too. Subscribe refuses a filter that would exceed a bound
+// ([ErrCostly]), and the proxy passes its watch through. Each namespace has its own bound, so one
+// tenant's filters cost nothing for the changes of another tenant (TestScopeCost).
 //
-// Why does the writer ask, and not the shards? What a change costs there is the same, and it is
-// paid by the same processors. Here it is bounded before a watch begins, and a list has each frame
-// once for all shards, in order.
+// At the bound, one version of an object takes the writer 0.08 to 0.3 ms, more if more of the
+// filters select it (BenchmarkScope). A change has two versions, and two bounds apply to it: 1 ms
+// at worst. So a tenant that makes 20 changes a second, under as many selectors as it likes, takes
+// 2% of the writer of one resource, and N tenants take N times that. A client that makes changes
+// faster loads kube-apiserver first.
+//
+// Why does the writer evaluate filters, and not the shards? The work for a change would be the
+// same, on the same processors. In the writer it can be bounded before a watch begins, and each
+// list holds each frame once for all shards, in order.
 //
 // # Why shards
 //
-// Three writers were compared. Each writes the same list to sockets on loopback: shards; a
-// goroutine for each client, which waits for the list to grow; and loops with an epoll of their own
-// that write to bare file descriptors. Events are pods of 3.7 KB. "all" is as many as the clients
-// take. CPU is that of the writing process, kernel time included.
+// Three writers were compared. Each writes the same list to sockets on loopback: shards; one
+// goroutine for each client, which waits for the list to grow; and event loops with their own epoll
+// that write to bare file descriptors. Events are pods of 3.7 KB. "all" means as fast as the
+// clients can take them. CPU is that of the writing process, including kernel time.
 //
 //	                       CPU µs/delivery                p99 ms
 //	clients  events/s      goroutines  shards  epoll      goroutines  shards  epoll
@@ -176,7 +180,7 @@
 //	5,000    10            8.9         7.5     6.4        43          38      36
 //	5,000    50            5.4         5.0     4.9        79          77      74
 //	5,000    all           0.93        1.02    0.81       73          64      74
-//	1,000, of whom 100 do not read:
+//	1,000, of which 100 do not read:
 //	         50            9.2         7.1     7.7        10          7.8     9.0
 //	         all           0.94        0.71    1.03       19          14      22
 //	RSS/idle client        6.6 KiB     1.7 KiB 0.4 KiB
@@ -187,89 +191,101 @@
 // goroutines, from 0.7 to 1.2 for epoll.)
 //
 // A goroutine for each client costs up to a quarter more where events come one by one, because each
-// has to be woken. It takes four times the memory. An epoll of our own gains up to a seventh over
-// [syscall.RawConn], mostly where all is saturated and its batches are larger. It would lose what
-// net.Conn has: TLS, deadlines, and connections that can go back to the HTTP server. Of a write
-// that takes 7 µs, writev is nine tenths. So shards write, and an epoll beside them waits.
+// goroutine has to be woken. It takes four times the memory. Our own epoll gains up to a seventh
+// over [syscall.RawConn], mostly under saturation, where its batches are larger. It would lose what
+// net.Conn provides: TLS, deadlines, and connections that return to the HTTP server after the
+// watch. Of a write that takes 7 µs, writev takes nine tenths. So shards write, and an epoll beside
+// them waits.
 //
 // # Compression
 //
-// A client that takes gzip is sent one member (RFC 1952) for as long as its watch lasts, of parts
-// that are compressed once for all:
+// A client that takes gzip is sent one member (RFC 1952) for the whole watch. Its parts are
+// compressed once for all clients:
 //
 //	bookmark    x      x+1    x+2   …  bookmark    y      y+1  …
-//	stored    ▐alone▌▐behind▌▐behind▌   stored   ▐alone▌▐behind▌
+//	stored    ▐alone ▌▐after ▌▐after ▌   stored   ▐alone ▌▐after ▌
 //	           └──── a stretch ────┘              └─ another
 //
 // There are three kinds of parts.
 //
-//   - An event is compressed behind the one before it in the group's list, so that what they have
-//     in common, most of a pod, is sent only once. That serves all members that were sent the one
-//     before just before. Who has just come, or was sent something of its own in between, gets the
-//     event as it is compressed alone, in a form that all lists share. A stream of pods takes 7% of
-//     its plain bytes behind each other, and 37% alone (BenchmarkGzipApply).
-//   - Initial events and replays are compressed in runs of 64 to 256 KiB, shared by all who are
-//     sent the same frames. The objects in a run decide where it ends, so a change makes a run or
-//     two anew and leaves the rest; see type compressedRuns.
-//   - What is one client's own, such as a bookmark, is stored.
+//   - An event is compressed after the previous event of the group's list: it refers to that
+//     event's bytes. So what the two have in common, most of a pod, is sent only once. This serves
+//     all members that have just been sent the previous event. A member that has just joined, or
+//     was sent something of its own in between, gets the event compressed alone, in a form that all
+//     lists share. A stream of pods takes 7% of its plain bytes when each is compressed after the
+//     previous one, and 37% alone (BenchmarkGzipApply).
+//   - Initial events and replays are compressed in runs of 64 to 256 KiB, which all clients share
+//     that are sent the same frames. The objects in a run decide where it ends. So a changed object
+//     affects one or two runs, and the others stay: see type compressedRuns.
+//   - What only one client is sent, such as a bookmark, is stored uncompressed.
 //
-// For its member a client has two words, and two more for the stretch of the list that it is on.
-// The list counts: what a member's trailer must say of a stretch follows from what the list says of
-// its two ends, so an event costs a client nothing but its slice: 20 to 40 ns, with the compression
-// shared by 1,000, where a write of 3.5 KB less saves 3 µs. A list none of whose members takes gzip
-// costs what it did.
+// A client's member takes two words, and two more for the stretch of the list that the client is
+// reading. The list keeps the checksums: the trailer's share of a stretch follows from the
+// checksums at its two ends. So an event costs a client nothing but its slice. That is 20 to 40 ns,
+// with the compression shared by 1,000 clients, and a write that is 3.5 KB shorter saves 3 µs. A
+// list whose members don't take gzip costs nothing extra.
 //
-// Why not a compressor for each list, which would see further back than one event? It would tie
-// each client to all that the list has had since it came, where now one joins, or is given a
-// bookmark, between any two events; and of pods, two events back take no less than one.
+// Why not a compressor for each list, which could refer back further than one event? Then a client
+// would need every event of the list since it joined, with nothing in between. Now a client can
+// join, or be sent a bookmark, between any two events. And pods don't compress better with two
+// events to refer to than with one.
 //
-// Events of one list refer to each other, also those of different namespaces. Who may write
-// objects, and sees the lengths of what another client is sent under TLS, can find out whether the
-// objects next to its own have something in common with them. So it is with kube-apiserver's
-// compressed lists.
+// Events of one list refer to each other, even those of different namespaces. So a client that may
+// write objects, and that can see the lengths of another client's TLS records, can find out whether
+// neighbouring objects have something in common with its own. kube-apiserver's compressed lists
+// have the same property.
 //
-// Why not zstd? Event by event, behind the one before, it takes 249 bytes where gzip takes 282, of
-// 3,753, and about as long (BenchmarkZstd); and who watches Kubernetes asks for gzip: Go's net/http
-// knows nothing else. A zstd stream for each client takes 149, but 9 MB and 8 µs for each of them.
+// Why not zstd? An event of 3,753 bytes, compressed after the previous one, takes 249 bytes with
+// zstd and 282 with gzip, and about as much time (BenchmarkZstd). Kubernetes clients ask for gzip:
+// Go's net/http knows nothing else. A zstd stream for each client takes 149 bytes, but 9 MB and 8
+// µs for each client.
 //
 // # Memory
 //
-// An idle subscription takes 307 bytes; one with a filter that no other has, 980 (BenchmarkIdle),
-// and what its selector is long: a filter keeps one copy of it, and 16 bytes for each value
-// (TestFilterSize). With gzip, it is 48 more, and a list holds each event's compressed forms with
-// it. What its Sink takes comes on top. The frames are the objects' own bytes, once each, in the
-// snapshot, in the history and in the lists. Besides what [Stats] counts, the history holds the
-// version before each change, which at worst is as much again; a group holds its last frame; and a
-// DELETED frame for objects that leave a selector is made and kept once somebody needs it.
-// Snapshots share all but what has changed since: a client that is stuck within its initial events
-// holds the objects of that time. Compressed runs hold the versions that are in them for a minute
-// after they were last asked for, and at most 64 MiB of their own.
+// An idle subscription takes 307 bytes, or 980 with a filter that no other subscription has
+// (BenchmarkIdle), plus the length of its selector: a filter keeps one copy of it, and 16 bytes for
+// each value (TestFilterSize). Gzip adds 48 bytes, and a list then holds each event's compressed
+// forms too. A Sink's own memory comes on top.
+//
+// Frames are the objects' own bytes. They are held once, for the snapshot, the history and the
+// lists together. Some memory is not counted in [Stats]:
+//
+//   - The history holds the version before each change, which at worst is as much again.
+//   - A group holds its last frame.
+//   - The DELETED frame for an object that leaves a selector is built when it is first needed, and
+//     kept.
+//   - Snapshots share everything but what has changed since. So a client that is stuck within its
+//     initial events holds the objects of that time.
+//   - A compressed run holds the versions in it, until nobody has asked for the run for a minute.
+//     All runs of a Flusher hold at most 64 MiB of compressed bytes.
 //
 // # Slow clients
 //
-// A Sink writes what goes without waiting and keeps the rest, of one batch. Its subscription is
-// then put aside at its place in the list. One that is more than [Limits].ClientFrames or
-// ClientBytes behind its group while its client does not read is ended with [Evicted], within a
-// tenth of a second; bytes are those of the frames, which is what is held for it, whether it gets
-// them compressed or not. It lets go of its place: the stream ends cleanly between two frames if
-// the client takes the rest of that batch within five seconds, and is cut off if not. It has lost
-// nothing that it can't resume from the last resourceVersion that it has seen, as with
-// kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
+// A Sink writes as much as it can without waiting, and keeps the rest of the batch. Its
+// subscription is then parked at its place in the list. While it is parked, it may fall behind its
+// group by [Limits].ClientFrames and ClientBytes. Beyond either, it ends as [Evicted] within 0.1 s.
+// The bytes are those of the uncompressed frames, because those are what is held for it. An evicted
+// subscription gives up its place in the list. The stream ends cleanly between two frames if the
+// client takes the rest of its batch within five seconds, and is cut off otherwise. The client can
+// resume from the last resourceVersion that it has seen and misses nothing, as with kube-apiserver
+// (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
 //
 // # Endings
 //
-// Most endings come at once, between two frames; frames that are not written yet are left out. A
-// graceful ending ([Ending].Graceful) comes when the client has been sent all that there is, and a
-// bookmark if it takes bookmarks. From there the client can resume at another process at no cost. A
-// graceful ending waits for a slow client within its bounds; any other ending comes before it.
+// Most endings take effect at once, between two frames. Frames that are not written yet are
+// dropped. A graceful ending ([Ending].Graceful) first sends the client everything that there is
+// for it, and a bookmark if it takes bookmarks. From there the client can resume at another process
+// at no cost. A graceful ending waits for a slow client within its bounds. Any other ending
+// overtakes it.
 //
 // # Limits
 //
-//   - Timeouts, bookmarks and evictions keep time to a tenth of a second.
-//   - An object's fields must have been scanned with the field list that filters were made with.
-//   - The expiry of a lease deletes several objects at one resourceVersion, which only the events
-//     resource knows. A subscription that begins, or a bookmark that is sent, between two of them
-//     takes the second for known.
-//   - History is bounded by [Limits] and grows only while its oldest change is younger than 75
+//   - Timeouts, bookmarks and evictions are accurate to 0.1 s.
+//   - An object's fields must have been scanned with the field list that its filters were made
+//     with.
+//   - The expiry of a lease deletes several objects at one resourceVersion. Only the events
+//     resource has leases. A subscription that begins between two such deletions, or is sent a
+//     bookmark there, does not get the second.
+//   - History is bounded by [Limits]. It grows only while its oldest change is younger than 75
 //     seconds.
 package fanout

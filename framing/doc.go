@@ -1,5 +1,6 @@
 // Package framing turns the bytes of an upstream kube-apiserver into the bytes that watch clients
-// receive. It holds pure functions and immutable values: no goroutine, lock, clock or socket.
+// receive. It holds pure functions and immutable values: no goroutine, no lock, no clock and no
+// socket.
 //
 // # An event's bytes
 //
@@ -8,27 +9,28 @@
 //
 //	{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{…},…}}⏎
 //
-// [Scanner] reads such a line once, as far as ordering, selectors and lists need: the key, the
+// [Scanner] reads such a line once. It takes what ordering, selectors and lists need: the key, the
 // resourceVersion, the labels and the selectable fields. The object's own bytes are never decoded
-// into Go types and encoded again, because that would lose whatever a newer API server knows and we
-// do not.
+// into Go types and encoded again, because that would lose fields that a newer API server knows and
+// this package does not.
 //
-// One allocation then holds everything a client may be sent about that version of the object:
+// One allocation then holds everything that a client may be sent about this version of the object:
 //
 //	┌ ADDED head ──────────┐┌ MODIFIED head ──────────┐┌ object ─┐┌ tail ┐
 //	7a3⏎{"type":"ADDED",…:  7a6⏎{"type":"MODIFIED",…:  {"kind"…}  }⏎⏎
 //
-// The live event is the slice from its own head to the tail, contiguous, so it is one element of a
-// writev. The same version as an initial event is the ADDED head and the shared object with its
-// tail, two elements. Both are complete HTTP/1.1 chunks (RFC 9112, section 7.1), which every
-// connection can send as they stand; see [Frame].
+// The live event is the contiguous slice from its own head to the tail, so it is one element of a
+// writev. The same version as an initial event is two elements: the ADDED head, and the shared
+// object with its tail. Both are complete HTTP/1.1 chunks (RFC 9112, section 7.1), which every
+// connection can send unchanged: see [Frame].
 //
 // # Protobuf
 //
 // In protobuf (https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding) an
-// event is a WatchEvent behind its length, and in it is the object: a runtime.Unknown behind a
-// magic number, which tells the type and holds the message of that type. The whole frame that adds
-// the pod x at resourceVersion 7, of which nothing else is known:
+// event is its length and then a WatchEvent. The WatchEvent contains the object as a
+// runtime.Unknown after a magic number. The runtime.Unknown names the type and contains the message
+// of that type. This is the whole frame that adds the pod x at resourceVersion 7, which has no
+// other fields:
 //
 //	2c⏎                              chunk size: 44 bytes in hex
 //	00 00 00 28                      event: 40 bytes, big endian
@@ -43,9 +45,9 @@
 //	    1a 00 22 00                    Unknown.contentEncoding, contentType
 //	⏎
 //
-// A list is an Unknown, too: its raw is ListMeta and then the items, each of which is what is
-// marked above with its tag and length, because Unknown.raw and the items of every list happen to
-// be field 2. A pod that was added shares its bytes with the list of pods that holds it:
+// A list is a runtime.Unknown too. Its raw is ListMeta and then the items. An item is the part that
+// is marked above, with its tag and length, because Unknown.raw and the items of every list are
+// both field 2. So an added pod shares its bytes with the list of pods that contains it:
 //
 //	k8s\0                             magic
 //	0a 0d 0a 02 v1 12 07 PodList      Unknown.typeMeta
@@ -54,18 +56,19 @@
 //	    12 08 0a 06 0a 01 x 32 01 7     the item
 //	1a 00 22 00
 //
-// A length stands before what it counts. So another resourceVersion, and an annotation less, change
-// the lengths of metadata and raw; those further out belong to the event and are written anew for
-// each. What stands around an object is read only in the form above, without a byte more. Within
-// the object, fields may come in any order but for the metadata, which is first, and what we do not
-// know stays as it is.
+// In protobuf a length precedes the bytes that it counts. So another resourceVersion, or the
+// removal of an annotation, changes the lengths of metadata and raw. The lengths outside those
+// belong to the event and are written anew for each event.
+//
+// The bytes around an object are accepted only in exactly the form above. Within the object,
+// metadata comes first and the other fields in any order. Unknown fields stay as they are.
 //
 // # CBOR
 //
-// Behind a feature gate (CBORServingAndStorage; KEP-4222), kube-apiserver also writes CBOR (RFC
-// 8949): the members that JSON has, in maps of any order, strings as byte strings. An event is one
-// data item of a sequence (RFC 8742) behind the tag of self-described CBOR, and its object has that
-// tag again. The pod from above:
+// With a feature gate (CBORServingAndStorage; KEP-4222), kube-apiserver also writes CBOR (RFC
+// 8949): the same members as JSON, in maps of any order, with strings as byte strings. An event is
+// one data item of a sequence (RFC 8742). It begins with the tag of self-described CBOR, and its
+// object has that tag again. This is the pod from above:
 //
 //	54⏎                                     chunk size: 84 bytes in hex
 //	d9d9f7 a2                               event: tag, a map of two entries
@@ -78,16 +81,17 @@
 //	            4f resourceVersion 41 7 ┘     the rest
 //	⏎
 //
-// Items of built-in types have the rest alone behind the head of a smaller map. That is why the
-// scanner puts an object's type first; all other entries stay in the order in which they came.
-// Lengths of maps and arrays count entries and not bytes, so nothing else changes with the
-// resourceVersion. Indefinite lengths, which kube-apiserver does not write, are refused.
+// A list item of a built-in type has only the rest, in a smaller map. That is why the scanner moves
+// an object's type to the front. All other entries stay in their order. The heads of maps and
+// arrays count entries and not bytes, so nothing else changes with the resourceVersion. Indefinite
+// lengths, which kube-apiserver does not write, are rejected.
 //
 // # Compression
 //
-// What many clients are sent is compressed once and stands in a gzip member of each of them (RFC
-// 1952). A list's items are one run of DEFLATE blocks, with what differs around them stored; see
-// [GzipMember]. A watch is a member for as long as it lasts:
+// Bytes that many clients are sent are compressed once, and become part of a gzip member for each
+// client (RFC 1952). In a list, the items are one run of DEFLATE blocks, and the parts around them,
+// which differ for each client, are stored: see [GzipMember]. A watch is one member for as long as
+// it lasts:
 //
 //	a⏎ 1f 8b 08 … ⏎              GzipStart
 //	<size>⏎ blocks 00 00 ff ff⏎  GzipChunk: an event, or several
@@ -95,29 +99,28 @@
 //	a⏎ 03 00 CRC-32 length ⏎     Checksum.GzipEnd: of what this client was sent
 //	0⏎⏎                          LastChunk
 //
-// Each chunk ends with an empty stored block, at a byte boundary, so whoever has read it can
-// decompress every event in it. Blocks may refer to what stands before them: an event that is
-// compressed behind another ([GzipFrames]) is for those only who were sent that one just before.
-// All that a client's member needs of its own is the checksum of its plain bytes, and that follows
-// from the checksums of its parts.
+// Each chunk ends with an empty stored block, at a byte boundary. So a client that has read the
+// chunk can decompress every event in it. Blocks may refer to earlier bytes: an event that was
+// compressed after another ([GzipFrames]) may be sent only right after that other event. A client's
+// member needs only one thing of its own, the checksum of its plain bytes. That is computed from
+// the checksums of its parts.
 //
 // # What is synthesised
 //
-// Five things are not the upstream's bytes, and each is spliced from them:
+// Five things are not the upstream's own bytes. Each is spliced from them:
 //
-//   - ADDED for initial events and for objects that enter a selector;
-//   - DELETED for objects that leave a selector: the previous version with the resourceVersion of
-//     the change ([Object.Left]);
-//   - bookmarks, in the shape of the upstream's own ([BookmarkForm]);
-//   - list envelopes, in the shape of the upstream's own ([ListForm]);
+//   - ADDED events, for initial events and for objects that enter a selector;
+//   - DELETED events, for objects that leave a selector: the previous version with the
+//     resourceVersion of the change ([Object.Left]);
+//   - bookmarks, in the form of the upstream's own ([BookmarkForm]);
+//   - list envelopes, in the form of the upstream's own ([ListForm]);
 //   - ERROR events, from a Status that the caller has encoded ([ErrorFrame]).
 //
 // # Bounds
 //
-// An event and an item of a list have at most [MaxEvent] bytes, as many as client-go accepts of an
-// event. JSON has at most 10,000 levels ([ErrTooDeep]), groups of protobuf, which Kubernetes has
-// none of, as many; messages of protobuf and maps of CBOR are entered only as deep as a selectable
-// field lies, and whatever is in them is passed over without recursion, in time that grows with its
-// bytes. Every parser here returns an error for anything it does not understand and has a fuzz
-// target.
+// An event or a list item has at most [MaxEvent] bytes, which is what client-go accepts for an
+// event. JSON nests at most 10,000 levels ([ErrTooDeep]). So do groups of protobuf, which
+// Kubernetes does not use. Protobuf messages and CBOR maps are entered only as deep as a selectable
+// field lies. Everything else in them is skipped without recursion, in time linear in its bytes.
+// Every parser here returns an error for input that it does not understand, and has a fuzz target.
 package framing

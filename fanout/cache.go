@@ -19,86 +19,86 @@ import (
 
 // Limits are the bounds of a cache and of its subscriptions.
 type Limits struct {
-	// HistoryEvents and HistoryBytes bound the changes that a client can come back to.
+	// HistoryEvents and HistoryBytes bound the history, which clients resume from.
 	HistoryEvents int
 	HistoryBytes  int64
-	// ClientFrames and ClientBytes bound how far a subscription may be behind whose client does not
-	// take what is written to it. One that falls past either is ended with [Evicted]; so is one
-	// that falls many times as far behind although its client reads.
+	// ClientFrames and ClientBytes bound how far a subscription may fall behind while its client
+	// does not read. Beyond either it ends as [Evicted]. While the client reads, the bounds are 8
+	// times as wide.
 	ClientFrames int
 	ClientBytes  int64
 }
 
 // Errors of a cache.
 var (
-	// ErrExpired: the history no longer, or not yet, reaches back to the resourceVersion that
-	// was asked for. The caller replays what is missing with [Cache.Extend], or asks upstream.
+	// ErrExpired: the history does not reach back to the requested resourceVersion, no longer or
+	// not yet. The caller replays the missing changes with [Cache.Extend], or asks upstream.
 	ErrExpired = errors.New("resourceVersion is older than the history")
 	// ErrRelistGap is ErrExpired for a resourceVersion in a relist gap. The client may have seen
 	// changes elsewhere that are in no event here. Upstream has forgotten some of them too, so the
 	// caller answers 410 Gone.
 	ErrRelistGap = fmt.Errorf("a relist skipped it: %w", ErrExpired)
-	// ErrPreviousUnknown: what a selector's client would get depends on versions from before a
-	// replay. The caller asks upstream.
+	// ErrPreviousUnknown: what a client with a selector would get depends on versions from before a
+	// replay. The caller finds them ([Cache.ResolvePrevious]) or asks upstream.
 	ErrPreviousUnknown = errors.New("history does not tell which objects matched before")
-	// ErrNotFresh: the cache is not, or no longer, in the state that a proof was about. The
-	// caller proves it again.
+	// ErrNotFresh: the cache is not, or no longer, in the state that a proof is about. The caller
+	// proves it again.
 	ErrNotFresh = errors.New("cache is not known to be as new as asked")
-	// ErrCostly: the filter would have the writer do too much for each change, with all others that
-	// there are, or they hold too much memory. The caller asks upstream.
+	// ErrCostly: together with all other filters, the filter would make the writer do too much for
+	// each change, or take too much memory. The caller asks upstream.
 	ErrCostly = errors.New("filters cost too much")
 	// ErrClosed: the cache has ended.
 	ErrClosed = errors.New("cache is closed")
-	// ErrReencoded: a list has an object in other bytes at the resourceVersion that is known. The
-	// caller resets the cache.
+	// ErrReencoded: a list shows an object in other bytes at the resourceVersion that the cache
+	// holds. The caller resets the cache.
 	ErrReencoded = errors.New("other bytes at the same resourceVersion")
 	// ErrBackwards: upstream went back in time, or repeated itself. The caller lists again.
 	ErrBackwards = errors.New("resourceVersion did not increase")
 )
 
-// Cache is the watch cache of one lane: the snapshot of its objects, the history
-// of its recent changes and the subscriptions that follow it.
+// Cache is the watch cache of one lane: the snapshot of its objects, the history of its recent
+// changes, and the subscriptions that follow it.
 //
-// Apply, Replace and Reset are called by one writer, the lane's reflector. All
-// other methods may be called from any goroutine. The mutex is held for the
-// constant-time work of one change or one subscription and never while anything is
-// written to a client; no client can make the writer, or another client, wait.
+// Apply, Replace and Reset are called by one writer, the lane's reflector. All other methods may be
+// called from any goroutine. The mutex is held for the work of one change, one list or one
+// subscription, and never during a write to a client. No client can make the writer, or another
+// client, wait.
 type Cache struct {
 	limits  Limits
 	flusher *Flusher
 
-	// progress is the resourceVersion up to which every change has been applied and
-	// appended to the groups: it is stored behind them, so who loads it first and then reads
-	// a group to its end has read everything up to it.
+	// progress is the resourceVersion up to which every change has been applied and appended to the
+	// groups. It is stored after those appends. So a goroutine that loads progress first, and then
+	// reads a group to its end, has read everything up to progress.
 	progress atomic.Uint64
-	// form is how bookmarks are written; nil until known.
+	// bookmarkForm is how bookmarks are written; nil until known.
 	bookmarkForm atomic.Pointer[framing.BookmarkForm]
 
 	// deliveredEvents and deliveredBytes are added to once for each write, so they have a cache
-	// line of their own; see Delivered.
+	// line of their own: see Delivered.
 	_                               [64]byte
 	deliveredEvents, deliveredBytes atomic.Uint64
 	_                               [64]byte
 
 	mu          sync.Mutex
 	tree        *btree.BTreeG[*framing.Object]
-	shared      *btree.BTreeG[*framing.Object] // clone of tree as it is now, handed out as snapshots; nil if none was asked for
+	shared      *btree.BTreeG[*framing.Object] // clone of the current tree, shared by snapshots; nil until one is needed
 	bytes       int64                          // of the objects in tree
 	history     history
 	groups      map[string]*group
 	index       index
-	filters     int                      // bytes that the groups' filters hold
-	ahead       map[*Subscription]uint64 // those that began behind a resourceVersion that was yet to come; see [Proof].At, 0 without one
+	filters     int                      // bytes in the groups' filters
+	ahead       map[*Subscription]uint64 // subscriptions that began ahead of progress; the value is [Proof].At, 0 without a proof
 	members     int                      // of all groups
-	changed     chan struct{}            // closed and replaced when progress moves and somebody waits; nil if nobody does
-	epoch       uint64                   // counts Replace and Reset
-	latestProof Proof                    // the one with the latest AsOf that a client was told of
-	shownProofs []Proof                  // the latest whose snapshots bear a resourceVersion that the cache has yet to reach
+	changed     chan struct{}            // closed and replaced when progress moves; nil if nobody waits
+	epoch       uint64                   // number of calls of Replace and Reset
+	latestProof Proof                    // the proof with the latest AsOf that a client has seen
+	shownProofs []Proof                  // the latest proofs of snapshots with a resourceVersion ahead of progress
 	closed      *Ending
 }
 
-// NewCache returns an empty cache whose subscriptions are served by flusher.
-// Nothing can be read from it before the first Replace.
+// NewCache returns an empty cache whose subscriptions are served by flusher. Nothing can be read
+// from it before the first Replace.
 func NewCache(limits Limits, flusher *Flusher) *Cache {
 	return &Cache{
 		limits:  limits,
@@ -109,14 +109,14 @@ func NewCache(limits Limits, flusher *Flusher) *Cache {
 	}
 }
 
-// Progress is the resourceVersion up to which the cache is known to hold every change; 0 before
-// the first Replace.
+// Progress returns the resourceVersion up to which the cache holds every change; 0 before the first
+// Replace.
 func (c *Cache) Progress() uint64 { return c.progress.Load() }
 
-// SetBookmarkForm tells how bookmarks are written. Until then none are sent.
+// SetBookmarkForm sets how bookmarks are written. No bookmarks are sent before it is called.
 func (c *Cache) SetBookmarkForm(f framing.BookmarkForm) {
 	if old := c.bookmarkForm.Load(); old != nil && old.HasEnd() && !f.HasEnd() {
-		return // a plain bookmark tells less
+		return // a plain bookmark says less
 	}
 	c.bookmarkForm.Store(&f)
 }
@@ -134,7 +134,7 @@ type Stats struct {
 	Bytes           int64 // of the objects
 	HistoryEvents   int
 	HistoryBytes    int64
-	Oldest          uint64 // resourceVersions from here on can be resumed from
+	Oldest          uint64 // clients can resume from here on
 	Groups          int
 	Subscriptions   int
 }
@@ -155,14 +155,15 @@ func (c *Cache) Stats() Stats {
 	}
 }
 
-// Delivered returns what has been written to all subscriptions together since NewCache. Initial
-// events and bookmarks count.
+// Delivered returns how much has been written to all subscriptions together since NewCache,
+// including initial events and bookmarks.
 func (c *Cache) Delivered() (events, bytes uint64) {
 	return c.deliveredEvents.Load(), c.deliveredBytes.Load()
 }
 
-// Apply applies one change from the upstream watch and wakes whom it concerns.
-// It returns [ErrBackwards], and changes nothing, if the change is not newer than what is known.
+// Apply applies one change from the upstream watch and wakes the subscriptions that it concerns. It
+// returns [ErrBackwards], and changes nothing, if the change is not newer than what the cache
+// holds.
 func (c *Cache) Apply(ev framing.Event, received time.Time) error {
 	err := c.apply(ev, received)
 	appendSeconds.observe(time.Since(received).Seconds())
@@ -181,7 +182,7 @@ func (c *Cache) apply(ev framing.Event, received time.Time) error {
 	switch {
 	case ev.Type == framing.Deleted && !had:
 		c.advanceLocked(o.ResourceVersion)
-		return nil // never shown to anyone
+		return nil // no client has seen the object
 	case ev.Type != framing.Deleted && had:
 		e.Type = framing.Modified
 		e.Object = o.As(framing.Modified)
@@ -193,8 +194,9 @@ func (c *Cache) apply(ev framing.Event, received time.Time) error {
 	return nil
 }
 
-// sharesRevision reports whether a change with the resourceVersion of the last one may be
-// another change made by the same etcd revision, as the expiry of a lease is, and not a repeat.
+// sharesRevision reports whether a change with the same resourceVersion as the last change may be
+// another change of the same etcd revision, and not a repeat. The expiry of a lease makes such
+// changes.
 func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
 	if t != framing.Deleted || c.history.next == c.history.first {
 		return false
@@ -203,9 +205,9 @@ func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
 	return last.Type == framing.Deleted && last.Object.ResourceVersion == o.ResourceVersion && c.tree.Has(o)
 }
 
-// commitLocked makes a change part of the snapshot, the history and the groups' lists.
+// commitLocked adds a change to the snapshot, the history and the groups' lists.
 func (c *Cache) commitLocked(e *change) {
-	if e.recipients != leaving { // or the other event of the change does it
+	if e.recipients != leaving { // for leaving, the staying half stores it
 		c.storeLocked(e)
 	}
 	c.history.append(e)
@@ -218,7 +220,7 @@ func (c *Cache) commitLocked(e *change) {
 	})
 }
 
-// storeLocked makes a change part of the snapshot.
+// storeLocked adds a change to the snapshot.
 func (c *Cache) storeLocked(e *change) {
 	c.shared = nil
 	if e.Prev != nil {
@@ -232,16 +234,16 @@ func (c *Cache) storeLocked(e *change) {
 	}
 }
 
-// Advance tells that nothing changed up to resourceVersion rv behind what has been applied. A
-// resourceVersion that is not newer is ignored.
+// Advance tells the cache that nothing changed after the last applied change, up to resourceVersion
+// rv. It ignores a resourceVersion that is not newer.
 func (c *Cache) Advance(rv uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.advanceLocked(rv)
 }
 
-// AdvanceFrom is Advance if the cache still stands at resourceVersion at or has gone
-// further without being replaced since epoch; it reports whether it did.
+// AdvanceFrom is Advance if the cache has reached resourceVersion at, and has not been replaced
+// since epoch. It reports whether that was so.
 func (c *Cache) AdvanceFrom(epoch, at, rv uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -307,16 +309,16 @@ func (c *Cache) isClosed() bool {
 	return c.closed != nil
 }
 
-// Replace makes the cache hold exactly objects, the collection as of resourceVersion rv. If it held
-// something before, the differences, and only they, go to the subscriptions: what is taken from
-// them, then the versions of the list in resourceVersion order; see the package comment, Relists.
-// It returns the number of changes in that, and [ErrBackwards] if rv is older than what has been
-// shown already, or [ErrReencoded] if an object has other bytes than were shown at its
-// resourceVersion: then the caller must Reset.
+// Replace makes the cache hold exactly objects, the collection as of resourceVersion rv. If the
+// cache held something before, the differences go to the subscriptions: first the removals, then
+// the new versions in resourceVersion order. See the package comment, Relists. Replace returns the
+// number of differences. It returns [ErrBackwards] if rv is older than what the cache has shown,
+// and [ErrReencoded] if an object has other bytes than were shown at its resourceVersion. Then the
+// caller must call Reset.
 //
-// The history goes on across it, so a client that resumes finds the differences there. Objects may
-// have had versions in between that are in no list; nobody sees those. A client that resumes from a
-// resourceVersion in between may have seen some elsewhere, and gets [ErrRelistGap].
+// The history continues across it, so a client that resumes finds the differences there. Objects
+// may have had versions in between that are in no list; nobody sees those. A client that resumes
+// from a resourceVersion in between may have seen some of them elsewhere, and gets [ErrRelistGap].
 func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time) (differences int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -344,17 +346,18 @@ func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time
 	for _, e := range versions {
 		c.commitLocked(e)
 	}
-	// Not before all of them are in: a bookmark speaks of all that is taken away.
+	// Only now, when all differences are in: a bookmark covers all removals.
 	c.advanceLocked(rv)
 	return differences + len(versions), nil
 }
 
-// relist is one list that replaced what the cache held. The cache stood at resourceVersion before,
-// its objects were those as of from, and the list is as of to.
+// relist is one list that replaced the cache's content. The cache's progress was before, its
+// objects were also those as of resourceVersion from, and the list is as of to.
 type relist struct{ before, from, to uint64 }
 
-// relistFromLocked returns the last resourceVersion in front of a list's that a client may have been
-// told, and as of which what the cache holds is the collection: progress, or what a proof says.
+// relistFromLocked returns [relist].from for a list: the latest resourceVersion before the list's
+// at which the cache's objects are known to be the collection, and which a client may have seen.
+// That is progress, or what a proof says.
 func (c *Cache) relistFromLocked(list uint64) uint64 {
 	progress := c.Progress()
 	if p := c.latestProof; p.Epoch == c.epoch && p.At == progress && progress < p.AsOf && p.AsOf < list {
@@ -363,8 +366,9 @@ func (c *Cache) relistFromLocked(list uint64) uint64 {
 	return progress
 }
 
-// noteRelistLocked notes the gaps of a relist, within which only the outcome of changes is known.
-// It ends the subscriptions that began ahead of the cache with something else than what it held.
+// noteRelistLocked notes a relist's gaps, in which only the outcome of the changes is known. It
+// ends subscriptions that began ahead of the cache and whose start may differ from what the cache
+// held.
 func (c *Cache) noteRelistLocked(r relist) {
 	for _, g := range []relistGap{{r.before, r.from}, {r.from, r.to}} {
 		if g.to > g.from+1 {
@@ -378,10 +382,9 @@ func (c *Cache) noteRelistLocked(r relist) {
 	}
 }
 
-// diffLocked returns what l takes from clients, by key, and then its new versions, by
-// resourceVersion.
+// diffLocked returns the removals of r, by key, and then its new versions, by resourceVersion.
 func (c *Cache) diffLocked(objects []*framing.Object, r relist, received MonotonicTime) (removals, versions []*change, err error) {
-	listed := make(map[string]*change, len(objects)) // nil for a version that is known
+	listed := make(map[string]*change, len(objects)) // nil for a known version
 	for _, o := range objects {
 		prev, had := c.tree.Get(o)
 		if had && prev.ResourceVersion == o.ResourceVersion {
@@ -403,8 +406,8 @@ func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Monoton
 	}
 	slices.SortStableFunc(versions, func(a, b *change) int { return cmp.Compare(a.ResourceVersion, b.ResourceVersion) })
 
-	// The list is at from only if it shows that an etcd revision, of which a part was known,
-	// deleted several objects.
+	// The list's resourceVersion can equal from only if an etcd revision deleted several objects
+	// and only a part of those deletions was known.
 	at := min(r.from+1, r.to)
 	c.tree.Ascend(func(o *framing.Object) bool {
 		switch e, ok := listed[o.Key]; {
@@ -419,8 +422,8 @@ func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Monoton
 	return removals, versions, nil
 }
 
-// Reset makes the cache hold objects as of resourceVersion rv, whatever it showed
-// before, forgets the history and ends every subscription with ending.
+// Reset makes the cache hold objects as of resourceVersion rv, whatever it showed before. It drops
+// the history and ends every subscription with ending.
 func (c *Cache) Reset(objects []*framing.Object, rv uint64, ending Ending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -440,7 +443,7 @@ func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
 	c.notifyLocked()
 }
 
-// Close ends every subscription with ending and lets no other begin.
+// Close ends every subscription with ending and refuses new ones.
 func (c *Cache) Close(ending Ending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -452,7 +455,8 @@ func (c *Cache) Close(ending Ending) {
 	c.notifyLocked()
 }
 
-// endAllLocked ends the subscriptions and forgets their groups: who subscribes next begins a new one.
+// endAllLocked ends the subscriptions and drops their groups. The next subscription begins a new
+// group.
 func (c *Cache) endAllLocked(ending Ending) {
 	for _, g := range c.groups {
 		c.dropLocked(g)
@@ -466,7 +470,7 @@ func (c *Cache) endAllLocked(ending Ending) {
 	c.groups = make(map[string]*group)
 }
 
-// Snapshot returns the collection as it is.
+// Snapshot returns the current collection.
 func (c *Cache) Snapshot() Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -480,8 +484,8 @@ func (c *Cache) snapshotLocked() Snapshot {
 	return Snapshot{ResourceVersion: c.Progress(), tree: c.shared}
 }
 
-// SnapshotProved returns the collection as it is, with the resourceVersion as of which p proves it.
-// It returns [ErrNotFresh] if p is about another state.
+// SnapshotProved returns the current collection with the resourceVersion p.AsOf. It returns
+// [ErrNotFresh] if p is about another state.
 func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -498,8 +502,8 @@ func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 	return s, nil
 }
 
-// noteShownLocked remembers that a client has been shown the state at p.At as that of p.AsOf: it may ask
-// for more of it.
+// noteShownLocked notes that a client has been shown the state at p.At as the state at p.AsOf. The
+// client may ask for the next page of it.
 func (c *Cache) noteShownLocked(p Proof) {
 	const most = 16
 	if slices.Contains(c.shownProofs, p) {
@@ -511,17 +515,16 @@ func (c *Cache) noteShownLocked(p Proof) {
 	c.shownProofs = append(c.shownProofs, p)
 }
 
-// noteProofLocked remembers that a client has been told of p, which holds, and is about the cache as it
-// is now.
+// noteProofLocked notes that a client has seen p, which is about the cache as it is now.
 func (c *Cache) noteProofLocked(p Proof) {
 	if c.latestProof.Epoch != p.Epoch || c.latestProof.At != p.At || c.latestProof.AsOf < p.AsOf {
 		c.latestProof = p
 	}
 }
 
-// SnapshotAt returns the collection as it was at resourceVersion rv, which is between what the
-// cache holds and what its history reaches back to. ok is false if it is not, or if that state is
-// in a relist gap. It costs a step for each change behind rv.
+// SnapshotAt returns the collection as it was at resourceVersion rv. ok is false if rv is ahead of
+// the cache or older than its history, or if it is in a relist gap. The cost is one step for each
+// change after rv.
 func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 	c.mu.Lock()
 	at := rv
@@ -556,16 +559,16 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 	return Snapshot{ResourceVersion: rv, tree: tree}, ok
 }
 
-// Epoch counts the times that the cache has been filled from a list.
+// Epoch returns how often the cache has been filled from a list.
 func (c *Cache) Epoch() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.epoch
 }
 
-// Extend makes the history begin behind resourceVersion after: events are all changes from there up
-// to until, which is where it began so far, in order. It reports whether they fit; they do not if
-// the history has forgotten something meanwhile.
+// Extend makes the history begin after resourceVersion after. events are all changes after it, up
+// to until, in order; until is where the history began so far. Extend reports whether the events
+// fit. They do not if the history has meanwhile forgotten something.
 func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	known := make(map[string]*framing.Object)
 	replayed := make([]*change, 0, len(events))
@@ -589,7 +592,7 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	defer c.mu.Unlock()
 	h := &c.history
 	if h.inGap(until) || h.first < h.next && h.at(h.first).ResourceVersion <= until {
-		return false // what is left of a relist, or of a lease's expiry, does not go on from there
+		return false // the rest of a relist, or of a lease's expiry, does not continue from there
 	}
 	if h.after != until || after >= until || h.bytes+h.replayedBytes+bytes > h.maxBytes || len(h.replayed)+len(replayed) > h.maxEvents {
 		return false
@@ -597,7 +600,7 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	h.replayed = append(replayed, h.replayed...)
 	h.replayedBytes += bytes
 	h.after = after
-	if h.unresolved > 0 { // what comes before some of those is known now
+	if h.unresolved > 0 { // the versions before some of those are known now
 		h.resolve(make(map[string]*framing.Object))
 	} else {
 		h.unresolved, h.lastUnresolved = unresolved, lastUnresolved
@@ -605,9 +608,9 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	return true
 }
 
-// Unknown returns the keys of the objects whose versions as of resourceVersion after, behind which
-// the history begins, would decide what it has for clients with selectors. There are none unless it
-// has been extended.
+// UnresolvedKeys returns the keys of the objects whose versions as of resourceVersion after, where
+// the history begins, would decide what clients with selectors get of it. There are none unless the
+// history has been extended.
 func (c *Cache) UnresolvedKeys() (keys []string, after uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -623,9 +626,9 @@ func (c *Cache) UnresolvedKeys() (keys []string, after uint64) {
 	return keys, c.history.after
 }
 
-// Decide tells the versions of objects as of resourceVersion after: at least of those that
-// [Cache.Unknown] has named. It reports whether nothing is undecidable now; something is if an
-// object is missing, or if the history begins elsewhere meanwhile.
+// ResolvePrevious provides the versions of objects as of resourceVersion after, at least of those
+// that [Cache.UnresolvedKeys] has named. It reports whether everything is resolved now. It reports
+// false if an object is missing, or if the history begins elsewhere meanwhile.
 func (c *Cache) ResolvePrevious(objects []*framing.Object, after uint64) bool {
 	known := make(map[string]*framing.Object, len(objects))
 	for _, o := range objects {

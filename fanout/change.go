@@ -8,43 +8,42 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// Event is one change of the collection, as the history keeps it. It is
-// immutable but for the frame that it makes on first demand.
+// change is one change of the collection, as the history keeps it. It is immutable except for the
+// frame that it builds on first demand.
 type change struct {
 	// Type is what happened to the object.
 	Type framing.EventType
-	// PrevUnknown is true where a change is known only from a replay that began
-	// after the version before.
+	// PrevUnknown is true if the change is known only from a replay that began after the version
+	// before.
 	PrevUnknown bool
 	recipients  recipients
-	// Object is the version that the change made; for Deleted the last one, with the
-	// deletion's resourceVersion.
+	// Object is the version that the change made. For Deleted it is the last version, with the
+	// resourceVersion of the deletion.
 	Object *framing.Object
 	// Prev is the version before; nil if there was none or if it is not known.
 	Prev *framing.Object
-	// ResourceVersion is where the change stands in the history: it is sent to clients that know
-	// everything before it. It is the object's, and for what a relist takes away one more than
-	// sentVersion; see the package comment, Relists.
+	// ResourceVersion is the change's place in the history: clients get it if they resume from
+	// before it. It is the object's own, and for a removal by a relist one more than sentVersion.
+	// See the package comment, Relists.
 	ResourceVersion uint64
-	// Received is when the change arrived; 0 for changes that were replayed.
+	// Received is when the change arrived; 0 for a replayed change.
 	Received MonotonicTime
 
 	left atomic.Pointer[framing.Frame]
 }
 
-// recipients is which clients an event is for. A relist sends a change as two events, and each
-// client gets one at most.
+// recipients says which clients a change is for. A relist splits some changes in two, and each
+// client gets at most one of the halves.
 type recipients uint8
 
 const (
 	everyone recipients = iota
-	leaving             // those whose filters selected the version before, and not this one
-	staying             // those whose filters select this one
+	leaving             // clients whose filters selected the version before and not this one
+	staying             // clients whose filters select this one
 )
 
-// frameFor returns what a client with filter f gets of the event, if anything: the mapping
-// of kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go,
-// convertToWatchEvent).
+// frameFor returns what a client with filter f gets of the change, if anything. It follows
+// kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent).
 //
 //	matched before  matches now
 //	no              yes          ADDED     new version
@@ -56,7 +55,7 @@ func (e *change) frameFor(f *Filter) (framing.Frame, bool) {
 	cur := e.Type != framing.Deleted && f.Match(e.Object)
 	old := e.Prev != nil && f.Match(e.Prev)
 	if e.PrevUnknown && (e.Type == framing.Deleted || f.fixed) {
-		// A deletion carries the version before; scope and name never change.
+		// A deletion carries the version before; namespace and name never change.
 		old = f.Match(e.Object)
 	}
 	switch {
@@ -74,8 +73,8 @@ func (e *change) frameFor(f *Filter) (framing.Frame, bool) {
 	return framing.Frame{}, false
 }
 
-// leftFrame is made once, whoever asks first; should two ask at once, one of the two equal
-// frames is kept.
+// leftFrame returns the DELETED frame for clients whose selector the object leaves. It is built on
+// first demand. If two goroutines build it at once, one of the two equal frames is kept.
 func (e *change) leftFrame() framing.Frame {
 	if f := e.left.Load(); f != nil {
 		return *f
@@ -85,7 +84,7 @@ func (e *change) leftFrame() framing.Frame {
 	return f
 }
 
-// sentVersion is the resourceVersion that clients get with the event.
+// sentVersion is the resourceVersion that clients get with the change.
 func (e *change) sentVersion() uint64 {
 	if e.recipients == leaving {
 		return e.ResourceVersion - 1
@@ -93,17 +92,18 @@ func (e *change) sentVersion() uint64 {
 	return e.Object.ResourceVersion
 }
 
-// mayLeave reports whether there may be a filter that selected the version before and does not
-// select this one.
+// mayLeave reports whether a filter may exist that selected the version before and does not select
+// this one.
 func (e *change) mayLeave() bool {
 	return !maps.Equal(e.Prev.Labels, e.Object.Labels) || !slices.Equal(e.Prev.Fields, e.Object.Fields)
 }
 
-// unknown reports whether what selectors' clients get of the event depends on a version that is not
-// known.
+// unresolved reports whether what clients with selectors get of the change depends on an unknown
+// version.
 func (e *change) unresolved() bool { return e.PrevUnknown && e.Type != framing.Deleted }
 
-// noteUnresolved notes an unknown event, later than those that are noted: see history.undecided.
+// noteUnresolved notes an unresolved change that is later than those already noted: see
+// history.lastUnresolved.
 func (e *change) noteUnresolved(last map[string]uint64) {
 	last[""] = e.ResourceVersion
 	last[e.Object.Namespace] = e.ResourceVersion

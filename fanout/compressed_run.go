@@ -8,12 +8,19 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// compressedRuns are compressed stretches of initial events and of replays. Clients that are sent
-// the same frames share them, whatever their filters and snapshots. Where a run ends depends on its
-// own frames only. So clients that join while objects change share all runs in which nothing has
+// compressedRuns keeps compressed runs of initial events and of replays. Clients that are sent the
+// same frames share a run, whatever their filters and snapshots. Where a run ends depends only on
+// its own frames. So clients that join while objects change share all runs in which nothing has
 // changed.
 //
 // Its methods may be called from any goroutine.
+//
+// The proxy has a second such cache, compressedLists, for the items of lists. Both keep 64 MiB,
+// each result for a minute after its last use, but they share only about 20 lines of eviction. A
+// list has a comparable key, and a newer state replaces an older one. A reader that waits for a
+// list gives its seat up meanwhile, and compresses the list itself if the other reader panics. A
+// run is found by the addresses of all its frames, without an allocation, and many runs begin with
+// the same frame. A shard has no seat to give up, and a panic in a shard ends the process.
 type compressedRuns struct {
 	mu      sync.Mutex
 	byFirst map[*byte][]*compressedRun
@@ -21,9 +28,9 @@ type compressedRuns struct {
 	swept   time.Time
 }
 
-// compressedRun is some frames in a row, compressed once.
+// compressedRun is some consecutive frames, compressed once.
 type compressedRun struct {
-	bodies []*byte // where the frames' bodies begin, which says which frames they are
+	bodies []*byte // where the frames' bodies begin, which identifies the frames
 	compressedOnce
 
 	// Guarded by compressedRuns.mu.
@@ -33,25 +40,25 @@ type compressedRun struct {
 
 const (
 	// A run has minRun to maxRun bytes. Longer runs compress better, because the start of a run
-	// can't refer to earlier bytes. Shorter runs are less to compress again when an object in them
-	// changes.
+	// can't refer to earlier bytes. With shorter runs, less has to be compressed again when an
+	// object changes.
 	minRun = 64 << 10
 	maxRun = 256 << 10
 
-	// maxRuns bounds the compressed bytes that are kept, and runFor how long a run is kept that
+	// maxRuns bounds the compressed bytes that are kept. runFor is how long a run is kept that
 	// nobody asks for.
 	maxRuns = 64 << 20
 	runFor  = time.Minute
 )
 
 // endsCompressedRun reports whether a run of this many bytes ends with the object at
-// resourceVersion rv: beyond minRun with one in sixteen.
+// resourceVersion rv. Beyond minRun, it ends with one object in sixteen.
 func endsCompressedRun(bytes int, rv uint64) bool {
 	const mixed = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	return bytes >= maxRun || bytes >= minRun && rv*mixed>>60 == 0
 }
 
-// get returns frames as one chunk. It keeps the frames, not the slice.
+// get returns frames as one chunk. It keeps the frames and not the slice.
 func (r *compressedRuns) get(frames []framing.Frame) framing.GzipChunk {
 	x := r.find(frames)
 	x.once.Do(func() {
@@ -95,8 +102,8 @@ func (x *compressedRun) holds(frames []framing.Frame) bool {
 	return true
 }
 
-// account counts a run that has been compressed, and forgets those that have not been asked for
-// longest until the others fit.
+// account adds a compressed run to the total, and drops the least recently used runs until the
+// others fit.
 func (r *compressedRuns) account(x *compressedRun) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +131,7 @@ func (r *compressedRuns) forgetLocked(x *compressedRun) {
 	}
 }
 
-// sweep forgets, now and then, the runs that nobody has asked for lately.
+// sweep drops the runs that nobody has asked for during runFor. It looks for them once in runFor/8.
 func (r *compressedRuns) sweep(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,19 +13,19 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// Filter is the whole condition of one list or watch: a namespace and the label
-// and field selectors, compiled. Filters that mean the same have the same key and share
-// one queue of frames. A Filter is immutable, and keeps nothing of what it is made from.
+// Filter is the whole condition of one list or watch: a namespace, and the compiled label and field
+// selectors. Filters that mean the same have the same key and share one list of frames. A Filter is
+// immutable, and keeps no reference to what it is made from.
 type Filter struct {
 	namespace string // "" = all
 	name      string // "" = any, from metadata.name=
-	nothing   bool   // contradicts itself
-	fixed     bool   // depends only on what no version of an object can change: objects never enter or leave it
-	terms     []term // what remains of the field selector
+	nothing   bool   // selects nothing, because it contradicts itself
+	fixed     bool   // depends only on what never changes in an object: objects never enter or leave it
+	terms     []term // the rest of the field selector
 	labels    []requirement
 	key       string
 	cost      int // see costOf
-	size      int // bytes that it holds
+	size      int // in bytes
 }
 
 // term is one requirement of a field selector.
@@ -40,19 +40,19 @@ const (
 	slotNamespace = -2
 )
 
-// NewFilter returns the filter of a request within namespace, where "" means all.
-// fieldLabels are the labels of [framing.Object.Fields] in their order; metadata.name and
-// metadata.namespace are always known. ok is false if the field selector has
-// another label. A nil selector selects everything.
+// NewFilter returns the filter of a request within namespace, where "" means all. fieldLabels are
+// the labels of [framing.Object.Fields] in their order; metadata.name and metadata.namespace are
+// always known. ok is false if the field selector has another label. A nil selector selects
+// everything.
 func NewFilter(namespace string, ls labels.Selector, fs fields.Selector, fieldLabels []string) (f *Filter, ok bool) {
-	f = &Filter{namespace: strings.Clone(namespace)} // it may be a part of a request's line
+	f = &Filter{namespace: strings.Clone(namespace)} // it may be a slice of a request's line
 	if ls == nil {
 		ls = labels.Everything()
 	}
 	if fs == nil {
 		fs = fields.Everything()
 	}
-	// Selectors of nothing have no requirements to tell them by.
+	// A selector that selects nothing has no requirements, so it has to be recognised otherwise.
 	_, selectable := ls.Requirements()
 	f.nothing = !selectable || len(fs.Requirements()) == 0 && !fs.Empty()
 	for _, r := range fs.Requirements() {
@@ -86,7 +86,7 @@ func NewFilter(namespace string, ls labels.Selector, fs fields.Selector, fieldLa
 func (f *Filter) Key() string { return f.key }
 
 // canonicalFields returns the filter's key without its labels. Values come from clients and may
-// hold any byte, so each part is quoted.
+// contain any byte, so each part is quoted.
 func (f *Filter) canonicalFields(fieldLabels []string) string {
 	key := fmt.Appendf(nil, "%q/%q", f.namespace, f.name)
 	for _, t := range f.terms {
@@ -95,9 +95,9 @@ func (f *Filter) canonicalFields(fieldLabels []string) string {
 	return string(key)
 }
 
-// costOf returns what it takes to ask the filter about a version of an object, in requirements: the
-// index answers for a filter that demands a name, one field's value or nothing at all, and that
-// costs 0.
+// costOf returns the cost of evaluating the filter for a version of an object, in requirements. The
+// index answers for a filter that demands a name, one field's value or nothing at all. That costs
+// 0.
 func (f *Filter) costOf() int {
 	if len(f.labels) == 0 && (len(f.terms) == 0 || f.name == "" && len(f.terms) == 1 && f.terms[0].decides()) {
 		return 0
@@ -109,7 +109,7 @@ func (f *Filter) costOf() int {
 	return cost
 }
 
-// decides reports whether the index can stand for the term.
+// decides reports whether the index can answer for the term.
 func (t term) decides() bool { return t.slot >= 0 && !t.negate }
 
 func (f *Filter) sizeOf() int {
@@ -125,8 +125,7 @@ func (f *Filter) sizeOf() int {
 	return size
 }
 
-// add adds a requirement; those that name one object or namespace narrow the
-// filter itself.
+// add adds a requirement. One that demands a name or a namespace narrows the filter itself.
 func (f *Filter) add(t term) {
 	var own *string
 	switch t.slot {
@@ -136,7 +135,7 @@ func (f *Filter) add(t term) {
 		own = &f.namespace
 	}
 	switch {
-	case own == nil || t.negate || t.slot == slotNamespace && t.value == "": // which in cluster scope is everything
+	case own == nil || t.negate || t.slot == slotNamespace && t.value == "": // in cluster scope that is everything
 		f.terms = append(f.terms, t)
 	case t.value == "" || *own != "" && *own != t.value:
 		f.nothing = true
@@ -187,16 +186,15 @@ func (f *Filter) Match(o *framing.Object) bool {
 	return true
 }
 
-// inScope reports whether the object has the filter's namespace and name, which
-// no version of it can change.
+// inScope reports whether the object has the filter's namespace and name, which never change.
 func (f *Filter) inScope(o *framing.Object) bool {
 	return !f.nothing &&
 		(f.namespace == "" || f.namespace == o.Namespace) &&
 		(f.name == "" || f.name == o.Name)
 }
 
-// Scope returns the filter of the keys that a request with filter f ranges over, whatever its
-// selectors.
+// Scope returns a filter that selects the namespace and name of f, whatever its other selectors
+// are. Without a namespace it selects everything.
 func (f *Filter) Scope() *Filter {
 	scope := &Filter{namespace: f.namespace, fixed: true}
 	if f.namespace != "" {

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// Flusher writes frames to clients. It has a few shards, each one goroutine that owns its share of
-// the subscriptions: it takes what has come for a client since it last wrote to it, and writes it
-// in one call. Under light load that is one event at once; under heavy load batches grow by
-// themselves.
+// Flusher writes frames to clients. It has a few shards. Each is one goroutine that owns its share
+// of the subscriptions. The shard takes the frames that have come for a subscription since its last
+// write, and writes them in one call. Under light load that is one event at once. Under heavy load
+// the batches grow by themselves.
 //
-// A client whose socket takes no more is put aside at its place in the list, with the rest of one
-// batch, until the socket drains; nothing is queued for it and nobody waits for it.
+// A subscription whose client does not read is parked at its place in the list, with the rest of
+// one batch, until the socket drains. Nothing is queued for it, and nobody waits for it.
 type Flusher struct {
 	shards []*shard
 	next   atomic.Uint32
 	runs   compressedRuns
 }
 
-// NewFlusher returns a Flusher with n shards; one for each processor is right. With an interval,
-// which is not negative, a shard waits for that long between two rounds of events, so that more of
-// them leave in one write: an event is held back for at most the interval, and not at all if there
-// was none for as long before it. Whatever else a client is sent is not held back.
+// NewFlusher returns a Flusher with n shards; one for each processor is right. interval is not
+// negative. If it is positive, a shard waits for that long between two rounds of events, to send
+// more events in one write. So an event waits for at most the interval, and not at all if the
+// interval before it had no event. Everything else is sent at once.
 func NewFlusher(n int, interval time.Duration) *Flusher {
 	f := &Flusher{}
 	for i := range n {
@@ -41,9 +41,9 @@ func NewFlusher(n int, interval time.Duration) *Flusher {
 
 func (f *Flusher) size() int { return len(f.shards) }
 
-// Lag returns how far the subscription that is furthest behind was so a moment ago, in events and
-// in bytes, which may be two different ones. Initial events are not counted. It may be called from
-// any goroutine.
+// Lag returns how far the slowest subscription was behind a moment ago, in events and in bytes,
+// which may be those of two different subscriptions. Initial events are not counted. It may be
+// called from any goroutine.
 func (f *Flusher) Lag() (events, bytes uint64) {
 	for _, sh := range f.shards {
 		events, bytes = max(events, sh.lagEvents.Load()), max(bytes, sh.lagBytes.Load())
@@ -51,8 +51,8 @@ func (f *Flusher) Lag() (events, bytes uint64) {
 	return events, bytes
 }
 
-// LastChange returns when a change was last written to anybody, which initial events and bookmarks
-// are not; 0 is never. It may be called from any goroutine.
+// LastChange returns when a change was last written to any client; 0 is never. Initial events and
+// bookmarks don't count. It may be called from any goroutine.
 func (f *Flusher) LastChange() (last MonotonicTime) {
 	for _, sh := range f.shards {
 		last = max(last, MonotonicTime(sh.lastChange.Load()))
@@ -60,8 +60,8 @@ func (f *Flusher) LastChange() (last MonotonicTime) {
 	return last
 }
 
-// Run serves subscriptions until ctx ends, which should be after all of them have ended; those
-// that have not are ended without their last bytes. When it returns it has left nothing behind.
+// Run serves subscriptions until ctx ends, which should be after all of them have ended. Those that
+// have not are ended without their last bytes. When Run returns, all its goroutines have ended.
 func (f *Flusher) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, sh := range f.shards {
@@ -70,8 +70,8 @@ func (f *Flusher) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Start has a subscription served through sink until it ends; at once, if the Flusher has stopped.
-// Each subscription is started once.
+// Start serves a subscription through sink until it ends. If the Flusher has stopped, the
+// subscription ends at once. Each subscription is started once.
 func (f *Flusher) Start(s *Subscription, sink Sink) {
 	s.sink = sink
 	sh := f.shards[int(f.next.Add(1))%len(f.shards)]
@@ -99,8 +99,8 @@ type part struct {
 	members []*Subscription // owned by the shard
 }
 
-// wake has the shard serve the part's members. It costs the writer one atomic operation while the
-// shard is still busy with an earlier call.
+// wake makes the shard serve the part's members. It costs the writer one atomic operation if the
+// shard has not yet begun on an earlier call.
 func (p *part) wake() {
 	if p.queued.CompareAndSwap(false, true) {
 		p.shard.mu.Lock()
@@ -110,7 +110,7 @@ func (p *part) wake() {
 	}
 }
 
-// end asks the shard to end all members.
+// end makes the shard end all members.
 func (p *part) end(e Ending) {
 	p.shard.mu.Lock()
 	p.shard.endings = append(p.shard.endings, partEnding{p, e})
@@ -123,7 +123,7 @@ type partEnding struct {
 	ending Ending
 }
 
-// drained is a parked subscription whose sink has no rest any more, or is broken.
+// drained is a parked subscription whose sink has written its rest, or is broken.
 type drained struct {
 	subscription *Subscription
 	err          error
@@ -131,32 +131,32 @@ type drained struct {
 
 type shard struct {
 	index    int
-	interval time.Duration   // between rounds of events
+	interval time.Duration   // between two rounds of events
 	runs     *compressedRuns // the Flusher's
-	wakec    chan struct{}   // one token: there is something to take; never closed
+	wakec    chan struct{}   // one token: the queues are not empty; never closed
 
-	mu          sync.Mutex // guards the queues, which anybody fills and run empties
+	mu          sync.Mutex // guards the queues, which any goroutine fills and run empties
 	ready       []*part
 	posted      []*Subscription // new, or ending
 	drained     []drained
 	endings     []partEnding
-	inspections []func() // by Inspect
+	inspections []func() // calls from Inspect
 	stopped     bool
 
 	// Owned by run.
 	subs        []*Subscription
 	parts       map[*group]*part
-	catchingUp  []*Subscription // have more to send than fitted into one batch, or have just come; in the order of their turns
+	catchingUp  []*Subscription // in the order of their turns: they have more to send than one batch holds, or have just joined
 	batch       batch
 	scratch     []*change
-	firstWrite  time.Time   // when this round first wrote a change; zero: not yet
+	firstWrite  time.Time   // when this round first wrote a change; zero if it has not
 	lastRound   time.Time   // when events were last served; zero without an interval
-	gatherTimer *time.Timer // fires when they may be again
+	gatherTimer *time.Timer // fires when events may be served again
 
-	// Written by sweep: how far the client is behind that is furthest.
+	// Written by sweep: how far the slowest subscription is behind.
 	lagEvents, lagBytes atomic.Uint64
 
-	// Written by run: the MonotonicTime of the last round that wrote a change; 0 is none.
+	// Written by run: the [MonotonicTime] of the last round that wrote a change; 0 if none has.
 	lastChange atomic.Int64
 }
 
@@ -167,7 +167,7 @@ func (sh *shard) wake() {
 	}
 }
 
-// post has run look at a subscription.
+// post makes run take a subscription up.
 func (sh *shard) post(s *Subscription) {
 	sh.mu.Lock()
 	sh.posted = append(sh.posted, s)
@@ -175,15 +175,16 @@ func (sh *shard) post(s *Subscription) {
 	sh.wake()
 }
 
-// sweepEvery is how exactly timeouts and bookmarks keep time; kube-apiserver's bookmarks have a
-// timer of 1 to 1.25 s.
+// sweepEvery is the accuracy of timeouts and bookmarks. kube-apiserver's bookmarks have a timer of
+// 1 to 1.25 s.
 const sweepEvery = 100 * time.Millisecond
 
-// overloadFactor is how many times its bounds a subscription may be behind while its client does take
-// what is written: then it is we who are slow, after a relist say, and it will catch up.
+// overloadFactor is how many times its bounds a subscription may be behind while its client reads.
+// Then this process is the slow part, for example after a relist, and the subscription will catch
+// up.
 const overloadFactor = 8
 
-// lastBytesTimeout is how long a subscription that is ending may take to accept its last bytes.
+// lastBytesTimeout is how long an ending subscription's client may take to accept the last bytes.
 const lastBytesTimeout = 5 * time.Second
 
 // run serves the shard's subscriptions until ctx ends.
@@ -210,8 +211,8 @@ func (sh *shard) run(ctx context.Context) {
 	sh.stop()
 }
 
-// await waits until there may be work, not at all if some is left, and sweeps when it is time to.
-// It reports false when ctx ends.
+// await waits until there may be work, or returns at once if some is left over. It sweeps when that
+// is due. It reports false when ctx ends.
 func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 	if len(sh.catchingUp) > 0 {
 		select {
@@ -234,8 +235,8 @@ func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 	return true
 }
 
-// shardWork is what the queues of a shard held at the beginning of a round. Owned by run, which
-// uses the slices in turn with the queues.
+// shardWork is what a shard's queues held at the beginning of a round. run owns it, and swaps its
+// slices with those of the queues.
 type shardWork struct {
 	ready       []*part
 	posted      []*Subscription
@@ -244,7 +245,8 @@ type shardWork struct {
 	inspections []func()
 }
 
-// take empties the queues into w. What is being gathered stays.
+// take moves the queues into w. During the interval between two rounds, ready parts stay in their
+// queue.
 func (sh *shard) take(w *shardWork) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -285,20 +287,20 @@ func (sh *shard) do(w *shardWork) {
 	clear(w.endings)
 }
 
-// leastCatchUp is how long those that have more to send than fits into one batch are served in each
-// round.
+// leastCatchUp is how long, at least, each round serves subscriptions that have more to send than
+// one batch holds.
 const leastCatchUp = time.Millisecond
 
-// catchUp serves those that have more to send than fitted into one batch, in turn, for so long.
-// What has just happened does not wait for thousands that begin with all objects, and they get half
-// of a busy shard's time.
+// catchUp serves subscriptions that have more to send than one batch holds, in turn, for the
+// duration d. So new events do not wait for thousands of subscriptions that begin with all objects,
+// and those get half of a busy shard's time.
 func (sh *shard) catchUp(d time.Duration) {
 	for until := time.Now().Add(d); len(sh.catchingUp) > 0; {
 		s := sh.catchingUp[0]
 		sh.catchingUp[0] = nil
 		sh.catchingUp = sh.catchingUp[1:]
 		s.queued = false
-		if s.sink != nil { // or it has ended
+		if s.sink != nil { // it has not ended
 			sh.serve(s)
 		}
 		if !time.Now().Before(until) {
@@ -307,7 +309,7 @@ func (sh *shard) catchUp(d time.Duration) {
 	}
 }
 
-// begin serves a subscription that may have a prelude: when its turn comes, if so.
+// begin serves a subscription, or queues it for its turn if it has a prelude.
 func (sh *shard) begin(s *Subscription) {
 	if s.blocked || s.queued || s.ending.Load() != nil || !s.prelude.any() {
 		sh.serve(s)
@@ -317,7 +319,8 @@ func (sh *shard) begin(s *Subscription) {
 	sh.catchingUp = append(sh.catchingUp, s)
 }
 
-// gatheringLocked reports whether what is ready is to wait for more. If it is not, a round begins.
+// gatheringLocked reports whether the ready parts wait for more events. If they do not, a round
+// begins.
 func (sh *shard) gatheringLocked() bool {
 	if sh.interval == 0 || len(sh.ready) == 0 {
 		return false
@@ -331,10 +334,10 @@ func (sh *shard) gatheringLocked() bool {
 	return false
 }
 
-// look does what a posted subscription is posted for.
+// takeUp serves a posted subscription, which is new or is ending.
 func (sh *shard) takeUp(s *Subscription) {
 	if s.sink == nil {
-		return // ended already
+		return // it has ended already
 	}
 	if s.inShard == 0 {
 		sh.adopt(s)
@@ -342,8 +345,8 @@ func (sh *shard) takeUp(s *Subscription) {
 	sh.begin(s)
 }
 
-// adopt makes the shard own a subscription. The part is published before the list is first
-// read, so a frame appended meanwhile is seen by one or the other.
+// adopt makes the shard own a subscription. It publishes the part before the list is first read. So
+// a frame that is appended meanwhile is seen here or wakes the part.
 func (sh *shard) adopt(s *Subscription) {
 	sh.subs = append(sh.subs, s)
 	s.inShard = len(sh.subs)
@@ -360,7 +363,7 @@ func (sh *shard) adopt(s *Subscription) {
 	}
 }
 
-// serve writes one batch to a subscription, if there is one and its sink takes it.
+// serve writes one batch to a subscription, if there is anything to write.
 func (sh *shard) serve(s *Subscription) {
 	if s.blocked || s.queued {
 		return
@@ -381,7 +384,7 @@ func (sh *shard) serve(s *Subscription) {
 	}
 	graceful := ending != nil && !more
 	if graceful && s.bookmarks && progress < s.lastVersion {
-		graceful, more = false, true // progress has yet to come there: the bookmark in front of the end waits for that
+		graceful, more = false, true // progress is not there yet, and the bookmark before the end waits for it
 	}
 	if graceful {
 		s.lastBookmark(&sh.batch, progress)
@@ -403,7 +406,7 @@ func (sh *shard) serve(s *Subscription) {
 	}
 }
 
-// write writes the batch. It reports whether the subscription can go on at once.
+// write writes the batch. It reports whether the subscription can continue at once.
 func (sh *shard) write(s *Subscription) bool {
 	blocked, err := s.sink.Write(sh.batch.slices)
 	if err != nil {
@@ -430,7 +433,7 @@ func (sh *shard) write(s *Subscription) bool {
 	return !blocked
 }
 
-// park puts a subscription aside until its sink has drained.
+// park leaves a subscription aside until its sink has drained.
 func (sh *shard) park(s *Subscription) {
 	s.blocked = true
 	s.parks++
@@ -445,11 +448,11 @@ func (sh *shard) park(s *Subscription) {
 	})
 }
 
-// unpark takes a subscription up again whose sink has drained, or broken.
+// unpark continues a subscription whose sink has drained, or ends one whose sink is broken.
 func (sh *shard) unpark(d drained) {
 	s := d.subscription
 	if s.sink == nil {
-		return // ended meanwhile
+		return // it has ended meanwhile
 	}
 	s.blocked = false
 	parked.Dec()
@@ -460,7 +463,7 @@ func (sh *shard) unpark(d drained) {
 	sh.begin(s)
 }
 
-// sweep does what time demands.
+// sweep enforces deadlines and bounds, and sends the bookmarks that are due.
 func (sh *shard) sweep(now time.Time) {
 	sh.runs.sweep(now)
 	var lagEvents, lagBytes uint64
@@ -495,8 +498,8 @@ func (sh *shard) sweep(now time.Time) {
 	sh.lagBytes.Store(lagBytes)
 }
 
-// last sends an ending subscription's last frame, if it has one, and finishes it once the client
-// has taken everything.
+// sendLast sends an ending subscription's last frame, if it has one, and finishes the subscription
+// once the client has taken everything.
 func (sh *shard) sendLast(s *Subscription, e Ending) {
 	if !s.lastSent && (len(e.Last.Body) > 0 || s.gzip != nil) {
 		s.lastSent = true
@@ -521,7 +524,7 @@ func (sh *shard) fail(s *Subscription, e Ending) {
 	sh.finish(s, *s.ending.Load(), false)
 }
 
-// finish forgets a subscription and tells its sink.
+// finish removes a subscription and tells its sink.
 func (sh *shard) finish(s *Subscription, e Ending, complete bool) {
 	moved := sh.subs[len(sh.subs)-1]
 	sh.subs[s.inShard-1], moved.inShard = moved, s.inShard
@@ -553,7 +556,7 @@ func dropLast(s []*Subscription) []*Subscription {
 	return s[:len(s)-1]
 }
 
-// stop ends what is left, without a proper end of stream.
+// stop ends the remaining subscriptions, without a proper end of stream.
 func (sh *shard) stop() {
 	sh.mu.Lock()
 	sh.stopped = true

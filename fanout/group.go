@@ -6,37 +6,38 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// group is the subscriptions that share a filter, and the frames they get: a singly linked list
-// with one writer and any number of readers.
+// group is the subscriptions that share a filter, and the frames that they get: a singly linked
+// list with one writer and any number of readers.
 //
-//  1. Only the cache's writer, under the cache's mutex, appends. It fills a node completely, then
-//     stores it as the tail, then as its predecessor's next: no reader is ever ahead of the tail,
-//     from which it is told how far behind it is.
-//  2. A reader holds the node that it consumed last and goes on to next. A load that sees a node
-//     sees all of it, and the nodes before it in order: readers take no lock, and a reader that
-//     finds no next has everything.
-//  3. Nothing points backwards. What every reader has passed is garbage, so a group holds exactly
-//     what its slowest reader has not read, and that reader's bounds ([Limits]) limit it.
+//  1. Only the cache's writer appends, under the cache's mutex. It fills a node completely, then
+//     stores it as the tail, and then as its predecessor's next. So no reader is ever ahead of the
+//     tail, from which its lag is computed.
+//  2. A reader holds the node that it consumed last, and continues with next. A load that sees a
+//     node sees all of it, and all nodes before it in order. So readers take no lock, and a reader
+//     that finds no next has read everything.
+//  3. Nothing points backwards. Nodes that every reader has passed are garbage. So a group holds
+//     exactly the frames that its slowest reader has not read, and that reader's bounds ([Limits])
+//     limit them.
 //
 // TestGroupStress exercises 1 and 2 under the race detector, TestReaderNotAhead the order in 1,
 // TestSlowReaderBound 3.
 type group struct {
 	filter *Filter
-	place  place // in the index, which sets it
+	place  place // in the index; set by the index
 
 	// Guarded by the cache's mutex.
 	members int
 	gzip    int    // members that take gzip
-	seen    uint64 // index.event when last looked at
+	seen    uint64 // index.event of the last visit
 
 	tail atomic.Pointer[node]
 
-	// ending is set when the cache has ended the group's subscriptions and forgotten the group. It
-	// is stored before parts are read, and adopt loads it after it has stored one: who is too late
-	// for one is in time for the other.
+	// ending is set when the cache has ended the group's subscriptions and dropped the group. It is
+	// stored before parts are read, and adopt loads it after it has stored a part. So a
+	// subscription that is too late to be found among the parts sees the ending.
 	ending atomic.Pointer[Ending]
 
-	// parts are the members by shard, for waking; nil where a shard has none.
+	// parts are the members by shard, to wake them; nil for a shard that has none.
 	parts []atomic.Pointer[part]
 }
 
@@ -44,10 +45,10 @@ type group struct {
 type node struct {
 	frame           framing.Frame
 	resourceVersion uint64
-	received        MonotonicTime // see Event.Received
-	frames, bytes   uint64        // in the list up to and including this node
+	received        MonotonicTime // see change.Received
+	frames, bytes   uint64        // of the list up to and including this node
 
-	gzip *gzipNode // nil in a group none of whose members took gzip when it was appended
+	gzip *gzipNode // nil if no member of the group took gzip when the node was appended
 
 	next atomic.Pointer[node]
 }
@@ -58,8 +59,9 @@ func newGroup(f *Filter, shards int) *group {
 	return g
 }
 
-// append adds a frame of an event to the list; see 1.
-func (g *group) append(f framing.Frame, event *gzipFrames, rv uint64, received MonotonicTime) {
+// append adds a frame to the list: see 1. shared are the compressed forms of the frames of one
+// change, for all groups.
+func (g *group) append(f framing.Frame, shared *gzipFrames, rv uint64, received MonotonicTime) {
 	last := g.tail.Load()
 	n := &node{
 		frame:           f,
@@ -69,14 +71,14 @@ func (g *group) append(f framing.Frame, event *gzipFrames, rv uint64, received M
 		bytes:           last.bytes + uint64(f.Len()),
 	}
 	if g.gzip > 0 {
-		frame := event.of(f)
+		frame := shared.of(f)
 		n.gzip = &gzipNode{frame: frame, plain: last.plain().Followed(frame.plain)}
 	}
 	g.tail.Store(n)
 	last.next.Store(n)
 }
 
-// wake tells each shard with members that the list has grown.
+// wake wakes each shard that has members.
 func (g *group) wake() {
 	for i := range g.parts {
 		if p := g.parts[i].Load(); p != nil {

@@ -7,38 +7,38 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// compressedOnce is something that is compressed once, by the first shard that needs it. Another that needs
-// it meanwhile waits.
+// compressedOnce is something that is compressed once, by the first shard that needs it. Other
+// shards that need it meanwhile wait.
 type compressedOnce struct {
 	once  sync.Once
 	chunk framing.GzipChunk
 }
 
-// compress makes a chunk, and counts it; see [framing.GzipFrames].
+// compress returns frames as a chunk and counts the compression: see [framing.GzipFrames].
 func compress(before framing.Frame, frames ...framing.Frame) framing.GzipChunk {
 	c := framing.GzipFrames(before, frames...)
 	compressions.Inc()
 	return c
 }
 
-// form is a frame as clients that take gzip get it, shared by all lists that it stands in.
+// gzipFrame is a frame as clients that take gzip get it. All lists that hold the frame share it.
 type gzipFrame struct {
 	frame framing.Frame
 	plain framing.Checksum
 	alone compressedOnce
-	lists atomic.Int32 // how many have it compressed behind the frame before
+	lists atomic.Int32 // how many lists have it compressed after their previous frame
 }
 
-// chunk returns the frame compressed alone, to be sent behind anything.
+// chunk returns the frame compressed alone, which may be sent after anything.
 func (f *gzipFrame) chunk() framing.GzipChunk {
 	f.alone.once.Do(func() { f.alone.chunk = compress(framing.Frame{}, f.frame) })
 	return f.alone.chunk
 }
 
-// forms are the forms of one event's frames: one for each event type, at most.
+// gzipFrames are the frames of one change: at most one for each event type.
 type gzipFrames []*gzipFrame
 
-// of returns the form of f. Frames are equal if their bodies are in the same place.
+// of returns f as a gzipFrame. Frames are equal if their bodies are in the same place.
 func (fs *gzipFrames) of(f framing.Frame) *gzipFrame {
 	for _, have := range *fs {
 		if &have.frame.Body[0] == &f.Body[0] {
@@ -50,17 +50,17 @@ func (fs *gzipFrames) of(f framing.Frame) *gzipFrame {
 	return made
 }
 
-// listed is what a node has besides in a group with members that take gzip.
+// gzipNode is a node's additional part, in a group with members that take gzip.
 type gzipNode struct {
 	// Immutable.
 	frame *gzipFrame
-	plain framing.Checksum // of the list's frames up to and including this one, since members last began to take gzip
+	plain framing.Checksum // of the list up to and including this frame, since members last began to take gzip
 
-	afterPrev compressedOnce // the frame, compressed behind the one before it in the list
+	afterPrev compressedOnce // the frame, compressed after the previous one of the list
 }
 
-// plain is that of the list up to n; zero where no member takes gzip, and the next one to do so
-// begins to count.
+// plain is the checksum of the list up to n. It is zero while no member takes gzip, and counting
+// begins again when one does.
 func (n *node) plain() framing.Checksum {
 	if n.gzip == nil {
 		return framing.Checksum{}
@@ -68,12 +68,13 @@ func (n *node) plain() framing.Checksum {
 	return n.gzip.plain
 }
 
-// maxAfterPrev bounds in how many lists an event is compressed behind the one before, which saves
-// three quarters but must be done for each list. In others it is sent as it is alone, so that the
-// cost of an event does not grow with the number of filters that select it.
+// maxAfterPrev bounds in how many lists a frame is compressed after the previous one. That saves
+// three quarters of the bytes, but has to be done for each list. Other lists send the frame
+// compressed alone. So the cost of an event does not grow with the number of filters that select
+// it.
 const maxAfterPrev = 8
 
-// chunkAfter returns the frame of n as it is sent right behind that of prev, the node before.
+// chunkAfter returns the frame of n, to be sent right after the frame of prev, the node before n.
 func (n *node) chunkAfter(prev *node) framing.GzipChunk {
 	z := n.gzip
 	z.afterPrev.once.Do(func() {
@@ -86,16 +87,16 @@ func (n *node) chunkAfter(prev *node) framing.GzipChunk {
 	return z.afterPrev.chunk
 }
 
-// gzipMember is how far the gzip member has come that a client is being sent: nothing but what its
-// end must tell. A stretch of the list is added when it is left, by what the list itself counts, so
-// that an event adds nothing. Its owner is the subscription's.
+// gzipMember is the state of the gzip member that a client is being sent: only what the member's
+// end needs. A stretch of the list is added when it ends, with the checksums that the list itself
+// keeps. So an event adds nothing. The subscription's owner owns it.
 type gzipMember struct {
-	sent      framing.Checksum // of all before the stretch
-	from      framing.Checksum // of the list in front of the stretch
-	inStretch bool             // what was sent last is the frame that the subscription's cursor is at
+	sent      framing.Checksum // of everything before the stretch
+	from      framing.Checksum // of the list before the stretch
+	inStretch bool             // what was sent last is the frame at the subscription's cursor
 }
 
-// next returns what is sent of n, the node behind prev.
+// next returns what is sent for n, the node after prev.
 func (m *gzipMember) next(prev, n *node) framing.GzipChunk {
 	if m.inStretch {
 		return n.chunkAfter(prev)
@@ -104,14 +105,14 @@ func (m *gzipMember) next(prev, n *node) framing.GzipChunk {
 	return n.gzip.frame.chunk()
 }
 
-// leave ends the stretch, if there is one, at node last.
+// leave ends the current stretch, if there is one, at node last.
 func (m *gzipMember) leave(last *node) {
 	if m.inStretch {
 		m.sent, m.inStretch = m.sent.Followed(last.plain().After(m.from)), false
 	}
 }
 
-// add counts what is not of the list, and comes behind node last.
+// add adds a chunk that is not of the list. It comes after node last.
 func (m *gzipMember) add(last *node, c framing.GzipChunk) {
 	m.leave(last)
 	m.sent = m.sent.Followed(c.Plain)

@@ -9,13 +9,12 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 )
 
-// histogram is a Prometheus histogram with classic le buckets, which the
-// histograms of VictoriaMetrics/metrics v1.35 are not. It may be used from any
-// goroutine.
+// histogram is a Prometheus histogram with classic le buckets. The histograms of
+// VictoriaMetrics/metrics v1.35 do not have these. It may be used from any goroutine.
 type histogram struct {
 	name   string
 	bounds []float64       // upper bounds, ascending
-	counts []atomic.Uint64 // not cumulative; the last is what is above all bounds
+	counts []atomic.Uint64 // not cumulative; the last counts values above all bounds
 	sum    atomic.Uint64   // bits of a float64
 }
 

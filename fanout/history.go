@@ -7,45 +7,44 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// history is the recent changes of a collection in resourceVersion order: what
-// a client that comes back with an older resourceVersion is served from. It is a ring
-// that grows while its oldest event is younger than window, as kube-apiserver's
-// does (k8s.io/apiserver/pkg/storage/cacher/watch_cache_history.go), within
-// bounds of events and bytes. The cache's mutex guards it.
+// history is the recent changes of a collection in resourceVersion order. Clients resume from it.
+// It is a ring that grows while its oldest change is younger than window, as in kube-apiserver
+// (k8s.io/apiserver/pkg/storage/cacher/watch_cache_history.go), within bounds of changes and bytes.
+// The cache's mutex guards it.
 type history struct {
 	maxEvents int
 	maxBytes  int64
 
-	// ring holds events first, first+1, … next-1 at their number modulo its length.
+	// ring holds the changes first, first+1, … next-1, each at its number modulo the ring's length.
 	ring        []*change
 	first, next uint64
 	bytes       int64
 
-	// replayed are changes from before the ring's first, fetched for a client that needed
-	// them; dropped as soon as the ring itself forgets anything.
+	// replayed are changes from before the ring's first, fetched for a client that needed them.
+	// They are dropped as soon as the ring itself forgets a change.
 	replayed      []*change
 	replayedBytes int64
-	unresolved    int // of replayed: what selectors' clients get of them is not known
+	unresolved    int // how many of replayed are unresolved
 
-	// undecided has the resourceVersion of the last of the unknown in each namespace, and under ""
-	// of all.
+	// lastUnresolved has the resourceVersion of the last unresolved change in each namespace, and
+	// under "" of all.
 	lastUnresolved map[string]uint64
 
-	// after is the resourceVersion behind which nothing is missing.
+	// after is the resourceVersion after which nothing is missing.
 	after uint64
 
-	// gaps are the relists behind after.
+	// gaps are the relist gaps that end after the resourceVersion after.
 	gaps []relistGap
 }
 
-// relistGap is what a relist skipped, both ends exclusive: objects may have come and gone there
+// relistGap is what a relist skipped, both ends exclusive. Objects may have come and gone there
 // that are in no event.
 type relistGap struct{ from, to uint64 }
 
 func (g relistGap) has(rv uint64) bool { return g.from < rv && rv < g.to }
 
-// inGap reports whether a client that has seen the state as of rv may have seen what no event here
-// undoes.
+// inGap reports whether a client that has seen the state as of rv may have seen changes that no
+// event here undoes.
 func (h *history) inGap(rv uint64) bool {
 	return slices.ContainsFunc(h.gaps, func(g relistGap) bool { return g.has(rv) })
 }
@@ -84,7 +83,7 @@ func (h *history) resize(n int) {
 	h.ring = ring
 }
 
-// forget drops the oldest event.
+// forget drops the oldest change.
 func (h *history) forget() {
 	slot := &h.ring[h.first%uint64(len(h.ring))]
 	h.after = (*slot).ResourceVersion
@@ -95,21 +94,21 @@ func (h *history) forget() {
 	h.gaps = slices.DeleteFunc(h.gaps, func(g relistGap) bool { return g.to <= h.after })
 }
 
-// undecidable reports whether what f's clients may get behind resourceVersion rv depends on
-// versions that are not known. It looks no closer than at the filter's namespace.
+// unresolvedFor reports whether what f's clients may get after resourceVersion rv depends on
+// unknown versions. It checks only the filter's namespace.
 func (h *history) unresolvedFor(f *Filter, rv uint64) bool {
 	return !f.fixed && h.lastUnresolved[f.namespace] > rv
 }
 
-// reset forgets everything; nothing is missing behind resourceVersion rv.
+// reset drops everything. Nothing is missing after resourceVersion rv.
 func (h *history) reset(rv uint64) {
 	*h = history{maxEvents: h.maxEvents, maxBytes: h.maxBytes, first: h.next, next: h.next, after: rv}
 }
 
-// at returns the event with number n, which is in [first, next).
+// at returns the change with number n, which is in [first, next).
 func (h *history) at(n uint64) *change { return h.ring[n%uint64(len(h.ring))] }
 
-// seek returns the number of the first event with a resourceVersion greater than rv.
+// seek returns the number of the first change with a resourceVersion greater than rv.
 func (h *history) seek(rv uint64) uint64 {
 	lo, hi := h.first, h.next
 	for lo < hi {
@@ -122,9 +121,9 @@ func (h *history) seek(rv uint64) uint64 {
 	return lo
 }
 
-// read appends to dst at most max events behind resourceVersion rv and before
-// the event numbered end. It does not part events that share a resourceVersion, so the last
-// one's tells where to go on. ok is false if some of them have been forgotten.
+// read appends to dst the changes after resourceVersion rv and before the number end, at most max
+// of them. It never splits changes with the same resourceVersion. So the last one's resourceVersion
+// says where to continue. ok is false if some of the changes have been forgotten.
 func (h *history) read(dst []*change, rv, end uint64, max int) (events []*change, ok bool) {
 	if rv < h.after {
 		return dst, false
@@ -155,13 +154,13 @@ func (h *history) read(dst []*change, rv, end uint64, max int) (events []*change
 	return dst, true
 }
 
-// resolve finds the previous versions of replayed events, where they are unknown, among known, by
-// key, and among the events before them. It changes known.
+// resolve finds unknown previous versions of replayed changes: in known, which is by key, and among
+// the changes before. It modifies known.
 func (h *history) resolve(known map[string]*framing.Object) {
 	h.unresolved, h.lastUnresolved = 0, make(map[string]uint64)
 	for i, e := range h.replayed {
 		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
-			// Others may be reading the old one.
+			// Other goroutines may be reading the old one.
 			h.replayed[i] = &change{Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received}
 		} else if e.unresolved() {
 			h.unresolved++

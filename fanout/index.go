@@ -7,44 +7,45 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// index finds the groups that an event may concern without asking each filter. A group stands in
-// the scope of its filter's namespace, or in that of all, and there under an equality that its
-// filter demands: a name, a field or a label; under none, it is asked about every event of the
-// scope. The cache's mutex guards it.
+// index finds the groups that a change may concern, without evaluating every filter. A group is in
+// the scope of its filter's namespace, or in the scope of all namespaces. There it is found by an
+// equality that its filter demands: of a name, a field or a label. If its filter demands none, it
+// is asked about every change of the scope. To ask a group is to evaluate its filter. The cache's
+// mutex guards the index.
 //
-// What the writer does for an event is bounded: for each of the two scopes that the event is in,
-// the filters that one version of an object can have to be asked there cost at most maxScopeCost
-// together. A group that would exceed that is not taken in.
+// The writer's work for a change is bounded. A change is in two scopes. In each, the filters that
+// one version of an object can make the writer ask cost at most maxScopeCost together. A group that
+// would exceed that is refused.
 type index struct {
-	scopes map[string]*scope // by namespace; "" is that of all
+	scopes map[string]*scope // by namespace; "" is the scope of all
 
-	event uint64 // number of the look-up under way; marks the groups already seen
+	event uint64 // number of the current look-up; marks the groups already asked
 
-	// onAsk is called with each group that is to be asked; nil but in tests.
+	// onAsk is called with each group that is asked; nil outside tests.
 	onAsk func(*group)
 }
 
 const (
-	// maxScopeCost is some 0.1 ms of the writer for each version of an object (BenchmarkScope): so
-	// many requirements, or two thousand filters of one that nothing tells apart but asking them.
-	// Filters that cost nothing do not count: what kubelets and most controllers watch by is a
-	// name, a field, a namespace, or nothing.
+	// maxScopeCost is about 0.1 ms of the writer for each version of an object (BenchmarkScope): so
+	// many requirements, or 2,000 filters of one requirement that the index can't tell apart.
+	// Filters that cost nothing do not count. kubelets and most controllers watch by such filters:
+	// a name, a field, a namespace, or nothing.
 	maxScopeCost = 4096
-	// maxPlaces is under how many values a group may stand.
+	// maxPlaces is the most values of one attribute that a group may be found by.
 	maxPlaces = 16
 )
 
-// scope is the groups of one namespace, or of all.
+// scope is the groups of one namespace, or of all namespaces.
 type scope struct {
-	every       bucket // asked about every event
+	every       bucket // groups that are asked about every change
 	byAttribute map[attribute]*attributeGroups
-	cost        int // at most, of what one version of an object brings: every's, and the worst of each shelf
+	cost        int // the most that one version of an object can cost: every's cost, and the maxCost of each attribute
 }
 
-// shelf is the groups of a scope that stand under the values of one attribute.
+// attributeGroups is the groups of a scope that are found by the value of one attribute.
 type attributeGroups struct {
 	buckets map[string]*bucket
-	costs   [bits.UintSize + 1]int32 // buckets by the length of their cost in bits
+	costs   [bits.UintSize + 1]int32 // number of buckets by the length of their cost in bits
 	label   bool
 }
 
@@ -54,9 +55,9 @@ type bucket struct {
 	cost   int
 }
 
-// attribute is something of an object that has one value. It is comparable.
+// attribute is a property of an object that has one value. It is comparable.
 type attribute struct {
-	slot  int    // of a field, or slotName; slotLabel for a label
+	slot  int    // a field's, or slotName; slotLabel for a label
 	label string // the label's key
 }
 
@@ -73,13 +74,14 @@ func (a attribute) of(o *framing.Object) (string, bool) {
 	return o.Fields[a.slot], true
 }
 
-// place is where a group stands: under the values of an attribute, or under none.
+// place is what a group is found by: values of an attribute, or nothing.
 type place struct {
 	attribute
 	values []string
 }
 
-// places returns where a filter's group may stand, none if no single attribute is decisive.
+// places returns what a filter's group may be found by. It returns none if no single attribute
+// decides.
 func (f *Filter) places() (ps []place) {
 	if f.name != "" {
 		return []place{{attribute{slot: slotName}, []string{f.name}}}
@@ -97,8 +99,9 @@ func (f *Filter) places() (ps []place) {
 	return ps
 }
 
-// worst is at most what a version of an object brings from the shelf. Having a shelf for a label
-// costs an event a look at that label; there are as many of them as clients like.
+// maxCost returns the most that one version of an object can cost here. For a label it includes 1,
+// because the writer looks each such label up for every change, and clients can bring any number of
+// labels.
 func (s *attributeGroups) maxCost() int {
 	cost := 0
 	if s.label {
@@ -119,8 +122,8 @@ func (s *attributeGroups) charge(b *bucket, cost int) {
 	s.costs[bits.Len(uint(b.cost))]++
 }
 
-// add takes in a group, where it makes the worst least worse. It reports false, having done
-// nothing, if it would exceed the bound.
+// add takes a group in, at the place where the scope's cost grows least. It reports false, and
+// changes nothing, if that would exceed the bound.
 func (x *index) add(g *group) bool {
 	sc := x.scopes[g.filter.namespace]
 	if sc == nil {
@@ -128,7 +131,7 @@ func (x *index) add(g *group) bool {
 	}
 	places := append(g.filter.places(), place{})
 	if len(places) > 1 {
-		places = places[:len(places)-1] // under none only if there is no other
+		places = places[:len(places)-1] // found by nothing only if there is no other place
 	}
 	g.place = places[0]
 	least, crowd := sc.added(g.place, g.filter.cost)
@@ -148,8 +151,8 @@ func (x *index) add(g *group) bool {
 	return true
 }
 
-// added returns by how much the scope's worst would grow with a filter of this cost at p, and what
-// it costs already to ask those who are there.
+// added returns by how much the scope's cost would grow with a filter of this cost at p, and what
+// the groups there cost already.
 func (sc *scope) added(p place, cost int) (more, crowd int) {
 	if p.values == nil {
 		return cost, sc.every.cost
@@ -233,7 +236,8 @@ func (sc *scope) take(g *group) {
 	sc.cost += s.maxCost()
 }
 
-// leave takes a group out. There are few, but for those that cost nothing, of which there is one.
+// leave takes a group out. A bucket has few groups, except those that cost nothing. Of these there
+// is one for each key.
 func (b *bucket) leave(g *group) {
 	i := slices.Index(b.groups, g)
 	last := len(b.groups) - 1
@@ -241,8 +245,8 @@ func (b *bucket) leave(g *group) {
 	b.groups = b.groups[:last]
 }
 
-// concerned calls f once for each group that may want the event, because of the object's
-// version before or the one after.
+// concerned calls f once for each group that may want the change, because of the version before or
+// the one after.
 func (x *index) concerned(e *change, f func(*group)) {
 	x.event++
 	x.visit(x.scopes[""], e, f)

@@ -6,40 +6,40 @@ import (
 	"time"
 )
 
-// Phase is how far a subscription has come.
+// Phase is a stage in the life of a subscription.
 type Phase uint8
 
 const (
 	// Unknown: its shard has not answered.
 	Unknown Phase = iota
-	// Unserved: it has yet to be taken up, or has ended.
+	// Unserved: its shard has not taken it up yet, or it has ended.
 	Unserved
-	// InitialEvents: the objects of its beginning are being sent.
+	// InitialEvents: the objects that it begins with are being sent.
 	InitialEvents
-	// Replaying: what happened behind the resourceVersion that it asked for is being sent.
+	// Replaying: the changes after the requested resourceVersion are being sent from the history.
 	Replaying
-	// Live: it is sent what happens.
+	// Live: it is sent changes as they happen.
 	Live
-	// Stopping: it has an [Ending], and its client has yet to take the last bytes.
+	// Stopping: it has an [Ending], and its client has not taken the last bytes yet.
 	Stopping
 )
 
-// State is how a subscription stands at one instant. Times are zero for never.
+// State describes a subscription at one instant. A zero time means never.
 type State struct {
 	Phase Phase
-	// Events and Bytes are what its sink was given, initial events and bookmarks among them, as
-	// gzip if that is what it takes.
+	// Events and Bytes are what its sink was given, including initial events and bookmarks. Bytes
+	// are compressed bytes if the client takes gzip.
 	Events, Bytes uint64
 	// ResourceVersion is that of the last change that its sink was given, or where it began.
 	ResourceVersion uint64
-	// LagEvents and LagBytes are the changes in its list that its sink has not been given, and
-	// Oldest is when the first of them came. They do not count what is left of its prelude.
+	// LagEvents and LagBytes are the changes in its list that its sink has not been given. Oldest
+	// is when the first of them arrived. The rest of its prelude is not counted.
 	LagEvents, LagBytes uint64
 	Oldest              time.Time
-	// Selected is when a change last came that its filter selects, be it before the subscription
-	// began.
+	// Selected is when the last change arrived that its filter selects, even if that was before the
+	// subscription began.
 	Selected time.Time
-	// ParkedSince is since when its sink has been blocked; zero if it is not. Parks is how often it
+	// ParkedSince is when its sink became blocked; zero if it is not blocked. Parks is how often it
 	// has been.
 	ParkedSince time.Time
 	Parks       int
@@ -47,26 +47,26 @@ type State struct {
 	Waited time.Duration
 }
 
-// Evictee is a [Sink] that is told how its subscription stands when that is to be ended with
-// [Evicted], before anything of it is let go. Evicted must not wait. End may still come with
+// Evictee is a [Sink] that is told the state of its subscription just before the subscription is
+// evicted, while that state is still complete. Evicted must not wait. End may still come with
 // another reason, if the subscription was ended at the same time.
 type Evictee interface {
 	Evicted(State)
 }
 
-// Deadline is when the subscription will have lasted as long as it asked for. It may be called from
-// any goroutine.
+// Deadline returns when the subscription will have lasted as long as it asked for. It may be called
+// from any goroutine.
 func (s *Subscription) Deadline() time.Time { return s.deadline }
 
-// inspectAtOnce is how many subscriptions a shard looks at between two rounds of deliveries: some
-// 25 µs of it (BenchmarkInspect).
+// inspectAtOnce is how many subscriptions a shard inspects between two rounds of deliveries: about
+// 25 µs of its time (BenchmarkInspect).
 const inspectAtOnce = 256
 
-// Inspect returns how subscriptions stand, each as its own shard sees it. It may be called from any
-// goroutine, and returns within patience; then State.Phase is Unknown for those whose shard has not
-// answered, and Waited says for how long. Deliveries go on meanwhile: a shard looks at a bounded
-// number of subscriptions at a time, and nothing on its way to a client is locked or counted
-// atomically for this.
+// Inspect returns the states of subscriptions, each as its own shard sees it. It may be called from
+// any goroutine, and returns within patience. For a subscription whose shard has not answered by
+// then, State.Phase is Unknown, and Waited says how long Inspect waited. Deliveries continue
+// meanwhile: a shard inspects a bounded number of subscriptions at a time, and the delivery path
+// has no lock or atomic counter for this.
 func (f *Flusher) Inspect(subs []*Subscription, patience time.Duration) []State {
 	states := make([]State, len(subs))
 	byShard := make(map[*shard][]int)
@@ -93,7 +93,7 @@ func (f *Flusher) Inspect(subs []*Subscription, patience time.Duration) []State 
 // inspect sets states[i] for each i of indexes.
 func (sh *shard) inspect(subs []*Subscription, indexes []int, states []State, deadline time.Time) {
 	asked := time.Now()
-	answer := make(chan []State, 1) // the shard may answer when nobody waits any longer
+	answer := make(chan []State, 1) // the shard may answer after this function has returned
 	sh.mu.Lock()
 	sh.inspections = append(sh.inspections, func() {
 		found := make([]State, len(indexes))
@@ -121,7 +121,7 @@ func (sh *shard) inspect(subs []*Subscription, indexes []int, states []State, de
 	}
 }
 
-// state returns how the subscription stands; the shard calls it.
+// state returns the state of the subscription. Only its shard calls it.
 func (s *Subscription) state() State {
 	st := State{
 		Events:          s.events,
@@ -145,7 +145,7 @@ func (s *Subscription) state() State {
 	default:
 		st.Phase = Live
 	}
-	if s.cursor != nil { // it has not let go
+	if s.cursor != nil { // it has not been released
 		st.LagEvents, st.LagBytes = s.behind()
 		if next := s.cursor.next.Load(); next != nil {
 			st.Oldest = next.received.Time()

@@ -2,13 +2,13 @@ package fanout
 
 import "github.com/VictoriaMetrics/metrics"
 
-// Metric describes a metric at /metrics: its type, as Prometheus calls it, and its help text.
+// Metric describes a metric at /metrics: its type in Prometheus' words, and its help text.
 type Metric struct{ Type, Help string }
 
-// Metrics describes this package's metrics by name. It does not change.
+// Metrics describes this package's metrics by name. It does not change after initialisation.
 var Metrics = make(map[string]Metric)
 
-// describe adds to Metrics and returns the name.
+// describe adds a metric to Metrics and returns its name.
 func describe(kind, name, help string) string {
 	Metrics[name] = Metric{kind, help}
 	return name
@@ -37,7 +37,7 @@ var (
 	flushes = metrics.NewCounter(describe("counter", "watchfan_flushes_total",
 		"Writes of delivered events. Events divided by flushes is the batch size."))
 
-	// The latency of an event. Nothing here is observed for each client.
+	// The latency of an event. These are never observed for each client.
 	appendSeconds = newHistogram(describe("histogram", "watchfan_append_duration_seconds",
 		"Time from the arrival of an event until it is in the cache and in the clients' lists. Observed once for each event."), latencies...)
 	deliverySeconds = newHistogram(describe("histogram", "watchfan_delivery_duration_seconds",

@@ -11,16 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// requirement is one requirement of a label selector, compiled: it means what [labels.Requirement]
-// does, and looks a value up among many instead of comparing it with each.
+// requirement is one compiled requirement of a label selector. It means the same as
+// [labels.Requirement]. It looks a value up among many, where [labels.Requirement] compares it with
+// each.
 type requirement struct {
 	key      string
 	operator operator
-	values   []string // sorted, each once; of in and notIn
-	bound    int64    // of greater and less
+	values   []string // for in and notIn; sorted, each once
+	bound    int64    // for greater and less
 }
 
-// operator is in the order in which requirements are asked: first those that most objects fail.
+// The operators are in the order in which requirements are evaluated: those that most objects fail
+// come first.
 type operator uint8
 
 const (
@@ -30,7 +32,7 @@ const (
 	less
 	absent
 	notIn
-	never // what no object meets
+	never // no object meets it
 )
 
 var operators = map[selection.Operator]operator{
@@ -67,13 +69,13 @@ func (r *requirement) lists(v string) bool {
 	return found
 }
 
-// cost is what it takes to ask, as a multiple of looking a label up.
+// cost is the cost of evaluating the requirement, as a multiple of looking a label up.
 func (r *requirement) cost() int { return 1 + bits.Len(uint(len(r.values)))/2 }
 
-// compileLabels returns a selector's requirements in the order in which they are asked, and its
-// canonical form behind prefix: a selector's own String keeps the client's order, and tells a=b,
-// a==b and a in (b) apart. All strings of the requirements are parts of that b. Labels hold no
-// byte that means something in it.
+// compileLabels returns a selector's requirements in the order in which they are evaluated, and its
+// canonical form with prefix before it. A selector's own String would not do, because it keeps the
+// client's order, and differs for a=b, a==b and a in (b). All strings of the requirements are
+// slices of the canonical form. Labels contain no byte that has a meaning in it.
 func compileLabels(ls labels.Selector, prefix string) (compiled []requirement, canonical string) {
 	parsed, _ := ls.Requirements()
 	for i := range parsed {
@@ -90,7 +92,7 @@ func compileLabels(ls labels.Selector, prefix string) (compiled []requirement, c
 			size += len(v)
 		}
 	}
-	b.Grow(size) // so that it does not move
+	b.Grow(size) // so its strings do not move
 	b.WriteString(prefix)
 	write := func(s string) string {
 		b.WriteString(s)

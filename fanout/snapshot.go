@@ -8,18 +8,17 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// Snapshot is the collection as of one resourceVersion. It is immutable, shares
-// its objects with the cache and with other snapshots, and may be used from any
-// goroutine for as long as it is wanted.
+// Snapshot is the collection as of one resourceVersion. It is immutable, shares its objects with
+// the cache and with other snapshots, and may be used from any goroutine for any length of time.
 type Snapshot struct {
-	// ResourceVersion is what a list of this snapshot is as of.
+	// ResourceVersion is the resourceVersion of a list of this snapshot.
 	ResourceVersion uint64
 
 	tree *btree.BTreeG[*framing.Object]
 }
 
-// keyOf returns the one key that a filter can select; "" if it may select others. In cluster scope
-// that is the name, and all objects have the same scope.
+// keyOf returns the only key that a filter can select; "" if it can select others. In cluster scope
+// that is the name. All objects of a cache have the same scope.
 func (s Snapshot) keyOf(f *Filter) string {
 	switch {
 	case f.name == "":
@@ -33,24 +32,24 @@ func (s Snapshot) keyOf(f *Filter) string {
 	return ""
 }
 
-// degree is the B-tree's: a change copies a few nodes of up to 63 pointers while
-// a snapshot is held.
+// degree is the B-tree's: while a snapshot is held, a change copies a few nodes of up to 63
+// pointers.
 const degree = 32
 
 func newTree() *btree.BTreeG[*framing.Object] {
 	return btree.NewG(degree, func(a, b *framing.Object) bool { return a.Key < b.Key })
 }
 
-// Identity is equal for snapshots that hold the same objects because nothing happened between them.
+// Identity is equal for snapshots that hold the same objects because nothing changed between them.
 // It does not keep them in memory.
 func (s Snapshot) Identity() Identity { return Identity{weak.Make(s.tree)} }
 
-// Identity tells snapshots apart. It is comparable.
+// Identity identifies a snapshot. It is comparable.
 type Identity struct {
 	tree weak.Pointer[btree.BTreeG[*framing.Object]]
 }
 
-// Len is the number of objects in the snapshot, whatever their namespace.
+// Len is the number of objects in the snapshot, of all namespaces.
 func (s Snapshot) Len() int { return s.tree.Len() }
 
 // Get returns the object with the given key ([framing.Object.Key]).
@@ -58,20 +57,20 @@ func (s Snapshot) Get(key string) (*framing.Object, bool) {
 	return s.tree.Get(&framing.Object{Key: key})
 }
 
-// Ascend calls yield for each object that f selects, in key order, beginning
-// behind the key after ("" for the first), until yield returns false.
+// Ascend calls yield for each object that f selects, in key order, from the first key after the
+// given one ("" for all), until yield returns false.
 func (s Snapshot) Ascend(f *Filter, after string, yield func(*framing.Object) bool) {
 	s.ascend(f, after, func(o *framing.Object, selected bool) bool { return !selected || yield(o) })
 }
 
-// Visit is Ascend, but also calls visit for objects that f does not select where they have to be
-// looked at, so that a caller sees how long the search takes.
+// Visit is Ascend that also calls visit for objects that it had to look at and that f does not
+// select. So a caller sees how long the search takes.
 func (s Snapshot) Visit(f *Filter, after string, visit func(o *framing.Object, selected bool) bool) {
 	s.ascend(f, after, visit)
 }
 
-// ascend calls visit for each object that f might select, in key order, beginning behind the key
-// after, until visit returns false; selected says whether f does.
+// ascend calls visit for each object that f might select, in key order, from the first key after
+// the given one, until visit returns false. selected says whether f selects the object.
 func (s Snapshot) ascend(f *Filter, after string, visit func(o *framing.Object, selected bool) bool) {
 	if f.nothing {
 		return
@@ -84,7 +83,7 @@ func (s Snapshot) ascend(f *Filter, after string, visit func(o *framing.Object, 
 	}
 	within := func(o *framing.Object) bool {
 		if f.namespace != "" && o.Namespace != f.namespace {
-			return false // past the namespace, whose keys stand together
+			return false // past the namespace, whose keys are adjacent
 		}
 		return o.Key == after || visit(o, f.Match(o))
 	}

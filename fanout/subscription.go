@@ -8,17 +8,17 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// Reason is why a subscription ended: the log field and the metric label.
+// Reason is why a subscription ended. It is the log field and the metric label.
 type Reason string
 
 // The reasons. Each subscription ends for exactly one.
 const (
 	TimedOut   Reason = "timeout"        // its timeoutSeconds passed
 	Gone       Reason = "client_gone"    // the client closed the connection, or it broke
-	Evicted    Reason = "evicted"        // it fell past its bounds
-	Expired    Reason = "expired"        // the history dropped events that it had yet to read
+	Evicted    Reason = "evicted"        // it fell behind by more than its bounds
+	Expired    Reason = "expired"        // the history dropped events that it had not read yet
 	ShutDown   Reason = "shutdown"       // the process ends
-	Aged       Reason = "connection_age" // its connection is as old as one may get
+	Aged       Reason = "connection_age" // its connection has reached the maximum age
 	Backwards  Reason = "backwards"      // upstream went back in time
 	Reencoded  Reason = "reencoded"      // upstream writes the same objects in other bytes
 	LaneClosed Reason = "lane_stopped"   // the resource is no longer served
@@ -32,12 +32,12 @@ var Reasons = []Reason{TimedOut, Gone, Evicted, Expired, ShutDown, Aged, Backwar
 // Ending is how a subscription ends.
 type Ending struct {
 	Reason Reason
-	// Graceful sends the client everything that there is for it first and then, if the client takes
-	// bookmarks, a bookmark. With its resourceVersion the client can resume at any server. Until
-	// then an ending that is not graceful may come before it.
+	// Graceful first sends the client everything that there is for it and then, if the client takes
+	// bookmarks, a bookmark. With the bookmark's resourceVersion the client can resume at any
+	// server. Until that is done, an ending that is not graceful may replace this one.
 	Graceful bool
-	// Last is written before the stream's end, if the client can still take it: an ERROR event, or
-	// nothing.
+	// Last is written before the end of the stream, if the client can still take it: an ERROR
+	// event, or nothing.
 	Last framing.Frame
 }
 
@@ -49,7 +49,7 @@ const (
 	FromNow Start = iota
 	// FromSnapshot begins with the current objects as ADDED events.
 	FromSnapshot
-	// FromVersion begins behind Request.ResourceVersion.
+	// FromVersion begins after Request.ResourceVersion.
 	FromVersion
 )
 
@@ -57,55 +57,59 @@ const (
 type Request struct {
 	Filter *Filter
 	Start  Start
-	// ResourceVersion is where FromVersion begins. It may be in the future: then nothing up to and
+	// ResourceVersion is where FromVersion begins. It may be in the future. Then nothing up to and
 	// including it is sent.
 	ResourceVersion uint64
-	// Bookmarks asks for bookmarks each minute, and with FromSnapshot, if EndBookmark is set, for
-	// the one that ends the initial events.
+	// Bookmarks asks for a bookmark each minute. With FromSnapshot and EndBookmark, it also asks
+	// for the bookmark that ends the initial events.
 	Bookmarks, EndBookmark bool
-	// Gzip asks for one gzip member (RFC 1952) instead of plain events. What opens it,
-	// [framing.GzipStart], is for the Sink to write; what ends it is written in front of a proper
-	// end.
+	// Gzip asks for one gzip member (RFC 1952) instead of plain events. The Sink writes the
+	// beginning of the member, [framing.GzipStart]. The Flusher writes its end before a proper end
+	// of the stream.
 	Gzip bool
-	// Timeout ends the subscription, as [TimedOut]; it must be positive.
+	// Timeout ends the subscription, as [TimedOut]. It must be positive.
 	Timeout time.Duration
-	// Aging says that the timeout is that of the client's connection: it ends the subscription as
+	// Aging says that the timeout is that of the client's connection. It ends the subscription as
 	// [Aged], gracefully.
 	Aging bool
-	// Proof is what a FromSnapshot or FromNow subscription must be as new as; the zero Proof
-	// asks for nothing.
+	// Proof is what a FromSnapshot or FromNow subscription must be as new as. The zero Proof
+	// demands nothing.
 	Proof Proof
 }
 
 // Proof says that the cache's state was at one instant the collection's state as of a
-// resourceVersion: what it held at resourceVersion At of epoch Epoch is what upstream held as of
-// AsOf, which may be later because changes in between, if any, undid each other.
+// resourceVersion. What the cache held at resourceVersion At of epoch Epoch is what upstream held
+// as of AsOf. AsOf may be later than At, because there were no changes in between or they undid
+// each other.
 type Proof struct {
 	Epoch    uint64
 	At, AsOf uint64
 }
 
-// holds reports whether the proof is about the cache as it is now, or about one it has passed.
+// holds reports whether the proof is about the cache as it is now, or about a state that the cache
+// has passed.
 func (p Proof) holds(epoch, progress uint64) bool {
 	return p.AsOf <= progress || p.Epoch == epoch && p.At == progress
 }
 
-// Sink is one client's way out. The flusher calls its methods one at a time.
+// Sink is what a subscription is written to. The flusher calls its methods one at a time.
 type Sink interface {
-	// Write takes a batch of shared, immutable slices. It writes what goes without waiting and
-	// keeps the rest; blocked reports that there is a rest. It must not keep the outer slice.
+	// Write takes a batch of shared, immutable slices. It writes as much as it can without waiting
+	// and keeps the rest. blocked reports that there is a rest. Write must not keep the outer
+	// slice.
 	Write(batch [][]byte) (blocked bool, err error)
-	// Drain sees to it that the rest is written as the client takes it, and calls done once when it
-	// has been, or can't be. It must not wait; done may be called from any goroutine, and has no
+	// Drain writes the rest as the client takes it, and calls done once when the rest has been
+	// written or can't be. Drain must not wait. done may be called from any goroutine, and has no
 	// effect after End.
 	Drain(done func(error))
-	// End is called once, last: complete means that everything before was written and the stream is
-	// to end properly. It must not wait. It may come while a rest is drained.
+	// End is called once, as the last call. complete means that everything before was written, and
+	// that the stream should end properly. End must not wait. It may come while a rest is being
+	// drained.
 	End(reason Reason, complete bool)
 }
 
-// Subscription is one client's watch: a place in its group's list and what to do before it gets
-// there. It costs no goroutine and no timer.
+// Subscription is one watch's place in a lane's changes: a prelude, and then a place in its group's
+// list. It costs no goroutine and no timer.
 type Subscription struct {
 	// Immutable after Subscribe.
 	cache     *Cache
@@ -115,7 +119,7 @@ type Subscription struct {
 	deadline  time.Time
 	skip      uint64 // changes up to and including this resourceVersion are not sent
 
-	// ending is set by whoever ends the subscription first; see endAs.
+	// ending is set by the first goroutine that ends the subscription: see endAs.
 	ending atomic.Pointer[Ending]
 	shard  atomic.Pointer[shard] // set by Flusher.Start
 
@@ -124,17 +128,17 @@ type Subscription struct {
 	prelude      prelude
 	cursor       *node       // consumed last
 	gzip         *gzipMember // nil for a client that does not take gzip
-	startVersion uint64      // resourceVersion behind which its live changes begin: what it asked for, or was shown
-	lastVersion  uint64      // resourceVersion of the last live change; 0 before the first
+	startVersion uint64      // the resourceVersion after which its live changes begin; moves on during a replay
+	lastVersion  uint64      // the resourceVersion of the last live change; 0 before the first
 	nextBookmark time.Time
-	blocked      bool          // the sink drains
-	queued       bool          // in shard.again
-	lastSent     bool          // what ends the stream has been given to the sink
+	blocked      bool          // the sink is draining
+	queued       bool          // in shard.catchingUp
+	lastSent     bool          // the sink has been given what ends the stream
 	inPart       int           // index in its part's members
 	inShard      int           // index in the shard's subscriptions, plus 1; 0 = not yet owned
-	endingSince  time.Time     // when a sweep first saw it ending
+	endingSince  time.Time     // when a sweep first found it ending
 	events       uint64        // given to the sink
-	bytes        uint64        // in them, as they are sent
+	bytes        uint64        // in them, compressed if the client takes gzip
 	parkedAt     MonotonicTime // when it was last blocked
 	parks        uint32        // how often it was
 }
@@ -142,20 +146,20 @@ type Subscription struct {
 // prelude is what a subscription sends before its group's list.
 type prelude struct {
 	snapshot    *Snapshot // initial events; nil when done
-	after       string    // key of the last one
-	endBookmark bool      // to be sent behind them
-	endVersion  uint64    // with this resourceVersion
+	after       string    // key of the last one sent
+	endBookmark bool      // sent after them
+	endVersion  uint64    // the resourceVersion of the end bookmark
 
-	replay bool   // history, behind version and before the event numbered end
-	from   uint64 // resourceVersion
+	replay bool   // changes of the history after from, up to the number end
+	from   uint64 // the resourceVersion of the last one
 	end    uint64
 }
 
-// any reports whether there is anything left of it.
+// any reports whether anything is left of it.
 func (p *prelude) any() bool { return p.snapshot != nil || p.replay }
 
-// Subscribe begins a subscription as of now: what happens from here on will reach it once it is
-// given to [Flusher.Start]. The caller must do that, or call Cancel.
+// Subscribe begins a subscription. It covers all changes from now on, once it is given to
+// [Flusher.Start]. The caller must do that, or call Cancel.
 //
 // It returns [ErrExpired], [ErrRelistGap], [ErrPreviousUnknown], [ErrNotFresh], [ErrCostly] or
 // [ErrClosed].
@@ -191,7 +195,7 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	return s, nil
 }
 
-// placeLocked sets where a subscription begins, and what it is sent before that.
+// placeLocked sets where a subscription begins, and its prelude.
 func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 	s.startVersion = max(progress, r.Proof.AsOf)
 	switch r.Start {
@@ -219,7 +223,7 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 	return nil
 }
 
-// joinLocked makes a subscription a member of its group, from the group's next event on.
+// joinLocked makes a subscription a member of its group, from the group's next frame on.
 func (c *Cache) joinLocked(s *Subscription, gzip bool) {
 	s.group.members++
 	if gzip {
@@ -243,7 +247,8 @@ func (c *Cache) noteAheadLocked(s *Subscription, r Request) {
 	c.noteProofLocked(r.Proof)
 }
 
-// groupLocked returns the group of a filter, a new one if need be; nil if that would be too much.
+// groupLocked returns the group of a filter, which may be a new one; nil if the filter would cost
+// too much.
 func (c *Cache) groupLocked(f *Filter) *group {
 	if g := c.groups[f.key]; g != nil {
 		return g
@@ -259,12 +264,12 @@ func (c *Cache) groupLocked(f *Filter) *group {
 	return g
 }
 
-// maxFilterBytes bounds the memory of a cache's filters, of those that cost something to ask.
-// Clients ask for a few hundred bytes each; a thousand of the largest that the proxy takes from
-// clients fit.
+// maxFilterBytes bounds the memory of a cache's filters, except those that cost nothing. Clients
+// usually need a few hundred bytes each. A thousand of the largest filters that the proxy accepts
+// fit.
 const maxFilterBytes = 64 << 20
 
-// dropLocked forgets a group.
+// dropLocked removes a group.
 func (c *Cache) dropLocked(g *group) {
 	c.index.remove(g)
 	c.filters -= g.filter.size
@@ -290,9 +295,9 @@ func (c *Cache) leave(s *Subscription) {
 // Cancel gives up a subscription that was never started.
 func (s *Subscription) Cancel() { s.cache.leave(s) }
 
-// End ends the subscription; the first call decides how, or the first with an ending that is not
-// graceful. It may be called from any goroutine. The sink is told soon after, by the flusher, or as
-// soon as the subscription is started.
+// End ends the subscription. The first call decides how, or the first with an ending that is not
+// graceful. It may be called from any goroutine. The flusher tells the sink soon after, or as soon
+// as the subscription is started.
 func (s *Subscription) End(e Ending) {
 	if s.endAs(&e) {
 		if sh := s.shard.Load(); sh != nil {
@@ -301,8 +306,8 @@ func (s *Subscription) End(e Ending) {
 	}
 }
 
-// endAs sets how the subscription ends, unless that is decided, and reports whether it has. A
-// graceful ending is not decided while there is more to be sent.
+// endAs sets how the subscription ends, unless that is decided, and reports whether it did. A
+// graceful ending is not decided until everything has been sent.
 func (s *Subscription) endAs(e *Ending) bool {
 	for {
 		before := s.ending.Load()
@@ -315,14 +320,14 @@ func (s *Subscription) endAs(e *Ending) bool {
 	}
 }
 
-// ends reports whether it is decided how the subscription ends: it is sent nothing more but the
-// end.
+// ends reports whether it is decided how the subscription ends. Then it is sent nothing more except
+// the end.
 func (s *Subscription) ends() bool {
 	e := s.ending.Load()
 	return e != nil && !e.Graceful
 }
 
-// timedOut is how the subscription ends at its deadline.
+// timedOut returns how the subscription ends at its deadline.
 func (s *Subscription) timedOut() *Ending {
 	if s.aging {
 		return &Ending{Reason: Aged, Graceful: true}
@@ -335,7 +340,7 @@ const (
 	// the timeout (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
 	bookmarkEvery  = time.Minute
 	bookmarkBefore = 2 * time.Second
-	bookmarkRetry  = time.Second // its timer has 1 to 1.25 s
+	bookmarkRetry  = time.Second // kube-apiserver's timer takes 1 to 1.25 s
 )
 
 func (s *Subscription) scheduleBookmark(now time.Time) {
@@ -349,21 +354,22 @@ func (s *Subscription) scheduleBookmark(now time.Time) {
 type batch struct {
 	slices [][]byte
 	bytes  int
-	plain  int // bytes that compressed slices stand for
+	plain  int // bytes of the compressed slices before compression
 	frames int
-	oldest MonotonicTime // Event.Received of the first live frame; 0 for none
+	oldest MonotonicTime // change.Received of the first live frame; 0 for none
 
-	// run is what of the prelude is yet to be compressed and added, and runBytes its size.
+	// run is the part of the prelude that has not been compressed and added yet. runBytes is its
+	// size.
 	run      []framing.Frame
 	runBytes int
 }
 
 const (
 	// maxBatchFrames and maxBatchBytes bound one write, so that the clients of a shard take turns.
-	// 512 frames of at most two slices are a writev's most (IOV_MAX is 1,024).
+	// 512 frames of at most two slices are the most that a writev takes (IOV_MAX is 1,024).
 	maxBatchFrames = 512
 	maxBatchBytes  = 256 << 10
-	// maxBatchPlain bounds what one write may have to be compressed for, at 2 to 6 ms for each MiB.
+	// maxBatchPlain bounds the bytes to compress for one write: each MiB takes 2 to 6 ms.
 	maxBatchPlain = 1 << 20
 )
 
@@ -387,7 +393,7 @@ func (b *batch) addSlice(p []byte) {
 	b.bytes += len(p)
 }
 
-// addChunk adds frames that are compressed.
+// addChunk adds compressed frames.
 func (b *batch) addChunk(c framing.GzipChunk, frames int) {
 	b.addSlice(c.Bytes())
 	b.plain += int(c.Plain.Len())
@@ -398,7 +404,7 @@ func (b *batch) full() bool {
 	return b.frames >= maxBatchFrames || b.bytes >= maxBatchBytes || b.plain >= maxBatchPlain
 }
 
-// add adds a frame that is this client's alone.
+// add adds a frame that only this client is sent.
 func (s *Subscription) add(b *batch, f framing.Frame) {
 	if s.gzip == nil {
 		b.add(f)
@@ -409,8 +415,8 @@ func (s *Subscription) add(b *batch, f framing.Frame) {
 	b.addChunk(c, 1)
 }
 
-// addRun adds a frame of the prelude, which may have to wait for those with which it is compressed:
-// see endRun.
+// addRun adds a frame of the prelude. With gzip, the frame may wait for the others of its run: see
+// endRun.
 func (s *Subscription) addRun(b *batch, f framing.Frame, rv uint64) {
 	if s.gzip == nil {
 		b.add(f)
@@ -435,7 +441,7 @@ func (s *Subscription) endRun(b *batch) {
 	b.run, b.runBytes = b.run[:0], 0
 }
 
-// release lets go of what an ending subscription will not read.
+// release drops what an ending subscription will not read.
 func (s *Subscription) release() {
 	if s.gzip != nil {
 		s.gzip.leave(s.cursor)
@@ -443,8 +449,8 @@ func (s *Subscription) release() {
 	s.cursor, s.prelude = nil, prelude{}
 }
 
-// fill takes the next frames, as many as fit, and moves the subscription's place behind them.
-// more reports whether there are others. It returns false in ok if the history has forgotten some.
+// fill adds the next frames to b, as many as fit, and moves the subscription's place past them.
+// more reports whether there are others. ok is false if the history has forgotten some.
 func (s *Subscription) fill(b *batch, scratch []*change) (more, ok bool) {
 	if s.prelude.snapshot != nil && !s.fillSnapshot(b) {
 		return true, true
@@ -461,7 +467,7 @@ func (s *Subscription) fill(b *batch, scratch []*change) (more, ok bool) {
 		}
 		prev := s.cursor
 		s.cursor = n
-		if n.resourceVersion <= s.skip { // and nothing of the list has been sent
+		if n.resourceVersion <= s.skip { // nothing of the list has been sent yet
 			continue
 		}
 		if b.oldest == 0 {
@@ -504,8 +510,8 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	return true
 }
 
-// fillReplay adds changes from the history and reports whether those were the last. It does not
-// part changes that share a resourceVersion.
+// fillReplay adds changes from the history and reports whether those were the last. It never splits
+// changes with the same resourceVersion.
 func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 	defer s.endRun(b)
 	budget := newSearchBudget()
@@ -521,7 +527,7 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 		}
 		for _, e := range events {
 			if e.ResourceVersion != s.prelude.from && over() {
-				break // read again next time
+				break // it is read again next time
 			}
 			budget.spend(2 * s.group.filter.cost) // the version before, and this one
 			s.prelude.from = e.ResourceVersion
@@ -535,7 +541,7 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 	return false, true
 }
 
-// replayStep is how many events are read from the history at once.
+// replayStep is how many changes are read from the history at once.
 const replayStep = 64
 
 func (c *Cache) replay(dst []*change, from, end uint64) ([]*change, bool) {
@@ -545,8 +551,8 @@ func (c *Cache) replay(dst []*change, from, end uint64) ([]*change, bool) {
 }
 
 // bookmark adds a bookmark, if one is due. All changes up to resourceVersion progress must have
-// been sent. A subscription that still stands where it began has nothing to be told, and gets none
-// yet.
+// been sent. A subscription that is still where it began gets none, because the bookmark would say
+// nothing new.
 func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 	if !s.bookmarks || now.Before(s.nextBookmark) {
 		return
@@ -560,10 +566,11 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 	s.scheduleBookmark(now)
 }
 
-// lastBookmark adds a bookmark in front of the end, for the client to come back with. All changes up to
-// resourceVersion progress must have been sent. A client that asked for what is behind a
-// resourceVersion that is yet to come knows better, and so does one that has been sent an event
-// ahead of progress, which may be one of several that a list has shown.
+// lastBookmark adds the bookmark before a graceful end, for the client to resume from. All changes
+// up to resourceVersion progress must have been sent. Two kinds of clients get none, because
+// progress is older than what they know: a client that asked for changes after a resourceVersion in
+// the future, and one that has been sent a change ahead of progress, which may be one of several
+// that a list has shown.
 func (s *Subscription) lastBookmark(b *batch, progress uint64) {
 	form := s.cache.bookmarkForm.Load()
 	if s.bookmarks && progress >= s.startVersion && progress >= s.lastVersion && form != nil && form.HasPlain() {
@@ -571,13 +578,13 @@ func (s *Subscription) lastBookmark(b *batch, progress uint64) {
 	}
 }
 
-// behind reports how far the subscription is behind its group's list.
+// behind returns how far the subscription is behind its group's list.
 func (s *Subscription) behind() (frames, bytes uint64) {
 	tail := s.group.tail.Load()
 	return tail.frames - s.cursor.frames, tail.bytes - s.cursor.bytes
 }
 
-// pastBounds reports whether the subscription is more than times its bounds behind.
+// pastBounds reports whether the subscription is behind by more than times its bounds.
 func (s *Subscription) pastBounds(times uint64) bool {
 	frames, bytes := s.behind()
 	limits := &s.cache.limits

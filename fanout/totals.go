@@ -2,8 +2,8 @@ package fanout
 
 import "math"
 
-// Totals are the figures of all caches of the process since it began, as the metrics show them.
-// They are read one after another while they change, so they need not fit each other exactly.
+// Totals are the figures of all caches of the process since it began, as in the metrics. They are
+// read one after another while they change, so they may not match each other exactly.
 type Totals struct {
 	Subscriptions, Parked int // now
 	Parks, Flushes        uint64
@@ -12,14 +12,15 @@ type Totals struct {
 	DeliverySeconds       float64  // the sum
 }
 
-// Bucket is how many deliveries took at most LE seconds, from an event's arrival to its first
+// Bucket counts the deliveries that took at most LE seconds, from an event's arrival to its first
 // writes. The last bucket's LE is +Inf.
 type Bucket struct {
 	LE    float64
 	Count uint64
 }
 
-// CurrentTotals may be called from any goroutine. It takes no lock.
+// CurrentTotals returns the current figures. It may be called from any goroutine, and takes no
+// lock.
 func CurrentTotals() Totals {
 	t := Totals{
 		Subscriptions: int(subscriptions.Get()),

@@ -90,8 +90,8 @@
 //
 // Bytes that many clients are sent are compressed once, and become part of a gzip member for each
 // client (RFC 1952). In a list, the items are one run of DEFLATE blocks, and the parts around them,
-// which differ for each client, are stored: see [GzipMember]. A watch is one member for as long as
-// it lasts:
+// which differ between responses, are stored: see [GzipMember]. A watch is one member for as long
+// as it lasts:
 //
 //	a⏎ 1f 8b 08 … ⏎              GzipStart
 //	<size>⏎ blocks 00 00 ff ff⏎  GzipChunk: an event, or several

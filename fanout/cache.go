@@ -1,8 +1,6 @@
 package fanout
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -309,119 +307,6 @@ func (c *Cache) isClosed() bool {
 	return c.closed != nil
 }
 
-// Replace makes the cache hold exactly objects, the collection as of resourceVersion rv. If the
-// cache held something before, the differences go to the subscriptions: first the removals, then
-// the new versions in resourceVersion order. See the package comment, Relists. Replace returns the
-// number of differences. It returns [ErrBackwards] if rv is older than what the cache has shown,
-// and [ErrReencoded] if an object has other bytes than were shown at its resourceVersion. Then the
-// caller must call Reset.
-//
-// The history continues across it, so a client that resumes finds the differences there. Objects
-// may have had versions in between that are in no list; nobody sees those. A client that resumes
-// from a resourceVersion in between may have seen some of them elsewhere, and gets [ErrRelistGap].
-func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time) (differences int, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.Progress()
-	if before == 0 {
-		c.resetLocked(objects, rv)
-		return 0, nil
-	}
-	if rv < before {
-		return 0, fmt.Errorf("%w: list of %d after %d", ErrBackwards, rv, before)
-	}
-	r := relist{before: before, from: c.relistFromLocked(rv), to: rv}
-	removals, versions, err := c.diffLocked(objects, r, MonotonicOf(received))
-	if err != nil {
-		return 0, err
-	}
-	c.epoch++
-	c.noteRelistLocked(r)
-	for _, e := range removals {
-		if e.recipients != leaving {
-			differences++
-		}
-		c.commitLocked(e)
-	}
-	for _, e := range versions {
-		c.commitLocked(e)
-	}
-	// Only now, when all differences are in: a bookmark covers all removals.
-	c.advanceLocked(rv)
-	return differences + len(versions), nil
-}
-
-// relist is one list that replaced the cache's content. The cache's progress was before, its
-// objects were also those as of resourceVersion from, and the list is as of to.
-type relist struct{ before, from, to uint64 }
-
-// relistFromLocked returns [relist].from for a list: the latest resourceVersion before the list's
-// at which the cache's objects are known to be the collection, and which a client may have seen.
-// That is progress, or what a proof says.
-func (c *Cache) relistFromLocked(list uint64) uint64 {
-	progress := c.Progress()
-	if p := c.latestProof; p.Epoch == c.epoch && p.At == progress && progress < p.AsOf && p.AsOf < list {
-		return p.AsOf
-	}
-	return progress
-}
-
-// noteRelistLocked notes a relist's gaps, in which only the outcome of the changes is known. It
-// ends subscriptions that began ahead of the cache and whose start may differ from what the cache
-// held.
-func (c *Cache) noteRelistLocked(r relist) {
-	for _, g := range []relistGap{{r.before, r.from}, {r.from, r.to}} {
-		if g.to > g.from+1 {
-			c.history.gaps = append(c.history.gaps, g)
-		}
-	}
-	for s, at := range c.ahead {
-		if (relistGap{r.before, r.to}).has(s.skip) && s.skip != r.from && at != r.before {
-			s.End(Ending{Reason: Expired})
-		}
-	}
-}
-
-// diffLocked returns the removals of r, by key, and then its new versions, by resourceVersion.
-func (c *Cache) diffLocked(objects []*framing.Object, r relist, received MonotonicTime) (removals, versions []*change, err error) {
-	listed := make(map[string]*change, len(objects)) // nil for a known version
-	for _, o := range objects {
-		prev, had := c.tree.Get(o)
-		if had && prev.ResourceVersion == o.ResourceVersion {
-			if !bytes.Equal(prev.Bytes(), o.Bytes()) {
-				return nil, nil, fmt.Errorf("%w: %d", ErrReencoded, o.ResourceVersion)
-			}
-			listed[o.Key] = nil
-			continue
-		}
-		if o.ResourceVersion <= r.from || o.ResourceVersion > r.to {
-			return nil, nil, fmt.Errorf("%w: object %d in a list of %d after %d", ErrBackwards, o.ResourceVersion, r.to, r.from)
-		}
-		e := &change{Type: framing.Added, Object: o, ResourceVersion: o.ResourceVersion, Received: received}
-		if had && prev.UID() == o.UID() {
-			e.Type, e.Object, e.Prev = framing.Modified, o.As(framing.Modified), prev
-		}
-		listed[o.Key] = e
-		versions = append(versions, e)
-	}
-	slices.SortStableFunc(versions, func(a, b *change) int { return cmp.Compare(a.ResourceVersion, b.ResourceVersion) })
-
-	// The list's resourceVersion can equal from only if an etcd revision deleted several objects
-	// and only a part of those deletions was known.
-	at := min(r.from+1, r.to)
-	c.tree.Ascend(func(o *framing.Object) bool {
-		switch e, ok := listed[o.Key]; {
-		case !ok, e != nil && e.Prev == nil:
-			removals = append(removals, &change{Type: framing.Deleted, Object: o.Deleted(r.from), Prev: o, ResourceVersion: at, Received: received})
-		case e != nil && e.mayLeave():
-			e.recipients = staying
-			removals = append(removals, &change{Type: e.Type, Object: e.Object, Prev: o, recipients: leaving, ResourceVersion: at, Received: received})
-		}
-		return true
-	})
-	return removals, versions, nil
-}
-
 // Reset makes the cache hold objects as of resourceVersion rv, whatever it showed before. It drops
 // the history and ends every subscription with ending.
 func (c *Cache) Reset(objects []*framing.Object, rv uint64, ending Ending) {
@@ -484,44 +369,6 @@ func (c *Cache) snapshotLocked() Snapshot {
 	return Snapshot{ResourceVersion: c.Progress(), tree: c.shared}
 }
 
-// SnapshotProved returns the current collection with the resourceVersion p.AsOf. It returns
-// [ErrNotFresh] if p is about another state.
-func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	progress := c.Progress()
-	if progress == 0 || !p.holds(c.epoch, progress) {
-		return Snapshot{}, ErrNotFresh
-	}
-	s := c.snapshotLocked()
-	if p.AsOf > progress {
-		s.ResourceVersion = p.AsOf
-		c.noteShownLocked(p)
-		c.noteProofLocked(p)
-	}
-	return s, nil
-}
-
-// noteShownLocked notes that a client has been shown the state at p.At as the state at p.AsOf. The
-// client may ask for the next page of it.
-func (c *Cache) noteShownLocked(p Proof) {
-	const most = 16
-	if slices.Contains(c.shownProofs, p) {
-		return
-	}
-	if len(c.shownProofs) == most {
-		c.shownProofs = slices.Delete(c.shownProofs, 0, 1)
-	}
-	c.shownProofs = append(c.shownProofs, p)
-}
-
-// noteProofLocked notes that a client has seen p, which is about the cache as it is now.
-func (c *Cache) noteProofLocked(p Proof) {
-	if c.latestProof.Epoch != p.Epoch || c.latestProof.At != p.At || c.latestProof.AsOf < p.AsOf {
-		c.latestProof = p
-	}
-}
-
 // SnapshotAt returns the collection as it was at resourceVersion rv. ok is false if rv is ahead of
 // the cache or older than its history, or if it is in a relist gap. The cost is one step for each
 // change after rv.
@@ -564,84 +411,6 @@ func (c *Cache) Epoch() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.epoch
-}
-
-// Extend makes the history begin after resourceVersion after. events are all changes after it, up
-// to until, in order; until is where the history began so far. Extend reports whether the events
-// fit. They do not if the history has meanwhile forgotten something.
-func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
-	known := make(map[string]*framing.Object)
-	replayed := make([]*change, 0, len(events))
-	var bytes int64
-	unresolved, lastUnresolved := 0, make(map[string]uint64)
-	for _, ev := range events {
-		e := &change{Type: ev.Type, Object: ev.Object, Prev: known[ev.Object.Key], ResourceVersion: ev.Object.ResourceVersion}
-		e.PrevUnknown = e.Prev == nil && ev.Type != framing.Added
-		if e.unresolved() {
-			unresolved++
-			e.noteUnresolved(lastUnresolved)
-		}
-		known[ev.Object.Key] = ev.Object
-		if ev.Type == framing.Deleted {
-			delete(known, ev.Object.Key)
-		}
-		bytes += e.size()
-		replayed = append(replayed, e)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	h := &c.history
-	if h.inGap(until) || h.first < h.next && h.at(h.first).ResourceVersion <= until {
-		return false // the rest of a relist, or of a lease's expiry, does not continue from there
-	}
-	if h.after != until || after >= until || h.bytes+h.replayedBytes+bytes > h.maxBytes || len(h.replayed)+len(replayed) > h.maxEvents {
-		return false
-	}
-	h.replayed = append(replayed, h.replayed...)
-	h.replayedBytes += bytes
-	h.after = after
-	if h.unresolved > 0 { // the versions before some of those are known now
-		h.resolve(make(map[string]*framing.Object))
-	} else {
-		h.unresolved, h.lastUnresolved = unresolved, lastUnresolved
-	}
-	return true
-}
-
-// UnresolvedKeys returns the keys of the objects whose versions as of resourceVersion after, where
-// the history begins, would decide what clients with selectors get of it. There are none unless the
-// history has been extended.
-func (c *Cache) UnresolvedKeys() (keys []string, after uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.history.unresolved > 0 {
-		seen := make(map[string]struct{})
-		for _, e := range c.history.replayed {
-			if _, ok := seen[e.Object.Key]; !ok && e.unresolved() {
-				keys = append(keys, e.Object.Key)
-			}
-			seen[e.Object.Key] = struct{}{}
-		}
-	}
-	return keys, c.history.after
-}
-
-// ResolvePrevious provides the versions of objects as of resourceVersion after, at least of those
-// that [Cache.UnresolvedKeys] has named. It reports whether everything is resolved now. It reports
-// false if an object is missing, or if the history begins elsewhere meanwhile.
-func (c *Cache) ResolvePrevious(objects []*framing.Object, after uint64) bool {
-	known := make(map[string]*framing.Object, len(objects))
-	for _, o := range objects {
-		known[o.Key] = o
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	h := &c.history
-	if h.after != after {
-		return false
-	}
-	h.resolve(known)
-	return h.unresolved == 0
 }
 
 // Limits returns the cache's bounds.

@@ -86,3 +86,32 @@ func (g *group) wake() {
 		}
 	}
 }
+
+// groupLocked returns the group of a filter, which may be a new one; nil if the filter would cost
+// too much.
+func (c *Cache) groupLocked(f *Filter) *group {
+	if g := c.groups[f.key]; g != nil {
+		return g
+	}
+	g := newGroup(f, c.flusher.size())
+	if f.cost > 0 && c.filters+f.size > maxFilterBytes || !c.index.add(g) {
+		costlyFilters.Inc()
+		return nil
+	}
+	c.groups[f.key] = g
+	c.filters += f.size
+	filterBytes.Add(float64(f.size))
+	return g
+}
+
+// maxFilterBytes bounds the memory of a cache's filters, except those that cost nothing. Clients
+// usually need a few hundred bytes each. A thousand of the largest filters that the proxy accepts
+// fit.
+const maxFilterBytes = 64 << 20
+
+// dropLocked removes a group.
+func (c *Cache) dropLocked(g *group) {
+	c.index.remove(g)
+	c.filters -= g.filter.size
+	filterBytes.Add(-float64(g.filter.size))
+}

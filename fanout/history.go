@@ -3,8 +3,6 @@ package fanout
 import (
 	"slices"
 	"time"
-
-	"github.com/watchfan/watchfan/framing"
 )
 
 // history is the recent changes of a collection in resourceVersion order. Clients resume from it.
@@ -152,24 +150,4 @@ func (h *history) read(dst []*change, rv, end uint64, max int) (events []*change
 		dst = append(dst, e)
 	}
 	return dst, true
-}
-
-// resolve finds unknown previous versions of replayed changes: in known, which is by key, and among
-// the changes before. It modifies known.
-func (h *history) resolve(known map[string]*framing.Object) {
-	h.unresolved, h.lastUnresolved = 0, make(map[string]uint64)
-	for i, e := range h.replayed {
-		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
-			// Other goroutines may be reading the old one.
-			h.replayed[i] = &change{Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received}
-		} else if e.unresolved() {
-			h.unresolved++
-			e.noteUnresolved(h.lastUnresolved)
-		}
-		if e.Type == framing.Deleted {
-			delete(known, e.Object.Key)
-		} else {
-			known[e.Object.Key] = e.Object
-		}
-	}
 }

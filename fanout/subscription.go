@@ -4,42 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
-
-	"github.com/watchfan/watchfan/framing"
 )
-
-// Reason is why a subscription ended. It is the log field and the metric label.
-type Reason string
-
-// The reasons. Each subscription ends for exactly one.
-const (
-	TimedOut   Reason = "timeout"        // its timeoutSeconds passed
-	Gone       Reason = "client_gone"    // the client closed the connection, or it broke
-	Evicted    Reason = "evicted"        // it fell behind by more than its bounds
-	Expired    Reason = "expired"        // the history dropped events that it had not read yet
-	ShutDown   Reason = "shutdown"       // the process ends
-	Aged       Reason = "connection_age" // its connection has reached the maximum age
-	Backwards  Reason = "backwards"      // upstream went back in time
-	Reencoded  Reason = "reencoded"      // upstream writes the same objects in other bytes
-	LaneClosed Reason = "lane_stopped"   // the resource is no longer served
-	Redefined  Reason = "redefined"      // the custom resource's definition changed, or another server answers for it
-	Revoked    Reason = "revoked"        // the client may no longer read
-)
-
-// Reasons lists all reasons.
-var Reasons = []Reason{TimedOut, Gone, Evicted, Expired, ShutDown, Aged, Backwards, Reencoded, LaneClosed, Redefined, Revoked}
-
-// Ending is how a subscription ends.
-type Ending struct {
-	Reason Reason
-	// Graceful first sends the client everything that there is for it and then, if the client takes
-	// bookmarks, a bookmark. With the bookmark's resourceVersion the client can resume at any
-	// server. Until that is done, an ending that is not graceful may replace this one.
-	Graceful bool
-	// Last is written before the end of the stream, if the client can still take it: an ERROR
-	// event, or nothing.
-	Last framing.Frame
-}
 
 // Start says where a subscription begins.
 type Start uint8
@@ -75,21 +40,6 @@ type Request struct {
 	// Proof is what a FromSnapshot or FromNow subscription must be as new as. The zero Proof
 	// demands nothing.
 	Proof Proof
-}
-
-// Proof says that the cache's state was at one instant the collection's state as of a
-// resourceVersion. What the cache held at resourceVersion At of epoch Epoch is what upstream held
-// as of AsOf. AsOf may be later than At, because there were no changes in between or they undid
-// each other.
-type Proof struct {
-	Epoch    uint64
-	At, AsOf uint64
-}
-
-// holds reports whether the proof is about the cache as it is now, or about a state that the cache
-// has passed.
-func (p Proof) holds(epoch, progress uint64) bool {
-	return p.AsOf <= progress || p.Epoch == epoch && p.At == progress
 }
 
 // Sink is what a subscription is written to. The flusher calls its methods one at a time.
@@ -142,21 +92,6 @@ type Subscription struct {
 	parkedAt     MonotonicTime // when it was last blocked
 	parks        uint32        // how often it was
 }
-
-// prelude is what a subscription sends before its group's list.
-type prelude struct {
-	snapshot    *Snapshot // initial events; nil when done
-	after       string    // key of the last one sent
-	endBookmark bool      // sent after them
-	endVersion  uint64    // the resourceVersion of the end bookmark
-
-	replay bool   // changes of the history after from, up to the number end
-	from   uint64 // the resourceVersion of the last one
-	end    uint64
-}
-
-// any reports whether anything is left of it.
-func (p *prelude) any() bool { return p.snapshot != nil || p.replay }
 
 // Subscribe begins a subscription. It covers all changes from now on, once it is given to
 // [Flusher.Start]. The caller must do that, or call Cancel.
@@ -234,48 +169,6 @@ func (c *Cache) joinLocked(s *Subscription, gzip bool) {
 	s.cursor = s.group.tail.Load()
 }
 
-// noteAheadLocked notes a subscription that begins ahead of the cache.
-func (c *Cache) noteAheadLocked(s *Subscription, r Request) {
-	if c.ahead == nil {
-		c.ahead = make(map[*Subscription]uint64)
-	}
-	if r.Start == FromVersion {
-		c.ahead[s] = 0
-		return
-	}
-	c.ahead[s] = r.Proof.At
-	c.noteProofLocked(r.Proof)
-}
-
-// groupLocked returns the group of a filter, which may be a new one; nil if the filter would cost
-// too much.
-func (c *Cache) groupLocked(f *Filter) *group {
-	if g := c.groups[f.key]; g != nil {
-		return g
-	}
-	g := newGroup(f, c.flusher.size())
-	if f.cost > 0 && c.filters+f.size > maxFilterBytes || !c.index.add(g) {
-		costlyFilters.Inc()
-		return nil
-	}
-	c.groups[f.key] = g
-	c.filters += f.size
-	filterBytes.Add(float64(f.size))
-	return g
-}
-
-// maxFilterBytes bounds the memory of a cache's filters, except those that cost nothing. Clients
-// usually need a few hundred bytes each. A thousand of the largest filters that the proxy accepts
-// fit.
-const maxFilterBytes = 64 << 20
-
-// dropLocked removes a group.
-func (c *Cache) dropLocked(g *group) {
-	c.index.remove(g)
-	c.filters -= g.filter.size
-	filterBytes.Add(-float64(g.filter.size))
-}
-
 // leave takes a subscription that has ended out of its group.
 func (c *Cache) leave(s *Subscription) {
 	c.mu.Lock()
@@ -294,152 +187,6 @@ func (c *Cache) leave(s *Subscription) {
 
 // Cancel gives up a subscription that was never started.
 func (s *Subscription) Cancel() { s.cache.leave(s) }
-
-// End ends the subscription. The first call decides how, or the first with an ending that is not
-// graceful. It may be called from any goroutine. The flusher tells the sink soon after, or as soon
-// as the subscription is started.
-func (s *Subscription) End(e Ending) {
-	if s.endAs(&e) {
-		if sh := s.shard.Load(); sh != nil {
-			sh.post(s)
-		}
-	}
-}
-
-// endAs sets how the subscription ends, unless that is decided, and reports whether it did. A
-// graceful ending is not decided until everything has been sent.
-func (s *Subscription) endAs(e *Ending) bool {
-	for {
-		before := s.ending.Load()
-		if before != nil && (!before.Graceful || e.Graceful) {
-			return false
-		}
-		if s.ending.CompareAndSwap(before, e) {
-			return true
-		}
-	}
-}
-
-// ends reports whether it is decided how the subscription ends. Then it is sent nothing more except
-// the end.
-func (s *Subscription) ends() bool {
-	e := s.ending.Load()
-	return e != nil && !e.Graceful
-}
-
-// timedOut returns how the subscription ends at its deadline.
-func (s *Subscription) timedOut() *Ending {
-	if s.aging {
-		return &Ending{Reason: Aged, Graceful: true}
-	}
-	return &Ending{Reason: TimedOut}
-}
-
-const (
-	// bookmarkEvery and bookmarkBefore are kube-apiserver's: each minute, and two seconds before
-	// the timeout (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
-	bookmarkEvery  = time.Minute
-	bookmarkBefore = 2 * time.Second
-	bookmarkRetry  = time.Second // kube-apiserver's timer takes 1 to 1.25 s
-)
-
-func (s *Subscription) scheduleBookmark(now time.Time) {
-	s.nextBookmark = now.Add(bookmarkEvery)
-	if last := s.deadline.Add(-bookmarkBefore); last.After(now) && last.Before(s.nextBookmark) {
-		s.nextBookmark = last
-	}
-}
-
-// batch collects what is written to one client at once. A shard reuses it.
-type batch struct {
-	slices [][]byte
-	bytes  int
-	plain  int // bytes of the compressed slices before compression
-	frames int
-	oldest MonotonicTime // change.Received of the first live frame; 0 for none
-
-	// run is the part of the prelude that has not been compressed and added yet. runBytes is its
-	// size.
-	run      []framing.Frame
-	runBytes int
-}
-
-const (
-	// maxBatchFrames and maxBatchBytes bound one write, so that the clients of a shard take turns.
-	// 512 frames of at most two slices are the most that a writev takes (IOV_MAX is 1,024).
-	maxBatchFrames = 512
-	maxBatchBytes  = 256 << 10
-	// maxBatchPlain bounds the bytes to compress for one write: each MiB takes 2 to 6 ms.
-	maxBatchPlain = 1 << 20
-)
-
-func (b *batch) reset() {
-	clear(b.slices)
-	clear(b.run)
-	*b = batch{slices: b.slices[:0], run: b.run[:0]}
-}
-
-func (b *batch) add(f framing.Frame) {
-	if len(f.Head) > 0 {
-		b.slices = append(b.slices, f.Head)
-	}
-	b.slices = append(b.slices, f.Body)
-	b.bytes += f.Len()
-	b.frames++
-}
-
-func (b *batch) addSlice(p []byte) {
-	b.slices = append(b.slices, p)
-	b.bytes += len(p)
-}
-
-// addChunk adds compressed frames.
-func (b *batch) addChunk(c framing.GzipChunk, frames int) {
-	b.addSlice(c.Bytes())
-	b.plain += int(c.Plain.Len())
-	b.frames += frames
-}
-
-func (b *batch) full() bool {
-	return b.frames >= maxBatchFrames || b.bytes >= maxBatchBytes || b.plain >= maxBatchPlain
-}
-
-// add adds a frame that only this client is sent.
-func (s *Subscription) add(b *batch, f framing.Frame) {
-	if s.gzip == nil {
-		b.add(f)
-		return
-	}
-	c := framing.GzipStored(f)
-	s.gzip.add(s.cursor, c)
-	b.addChunk(c, 1)
-}
-
-// addRun adds a frame of the prelude. With gzip, the frame may wait for the others of its run: see
-// endRun.
-func (s *Subscription) addRun(b *batch, f framing.Frame, rv uint64) {
-	if s.gzip == nil {
-		b.add(f)
-		return
-	}
-	b.run = append(b.run, f)
-	b.runBytes += f.Len()
-	if endsCompressedRun(b.runBytes, rv) {
-		s.endRun(b)
-	}
-}
-
-// endRun adds the frames that wait.
-func (s *Subscription) endRun(b *batch) {
-	if len(b.run) == 0 {
-		return
-	}
-	c := s.cache.flusher.runs.get(b.run)
-	s.gzip.add(s.cursor, c)
-	b.addChunk(c, len(b.run))
-	clear(b.run)
-	b.run, b.runBytes = b.run[:0], 0
-}
 
 // release drops what an ending subscription will not read.
 func (s *Subscription) release() {
@@ -481,101 +228,6 @@ func (s *Subscription) fill(b *batch, scratch []*change) (more, ok bool) {
 		s.lastVersion = n.resourceVersion
 	}
 	return s.cursor.next.Load() != nil, true
-}
-
-// fillSnapshot adds initial events and reports whether those were the last.
-func (s *Subscription) fillSnapshot(b *batch) (done bool) {
-	done = true
-	budget := newSearchBudget()
-	s.prelude.snapshot.ascend(s.group.filter, s.prelude.after, func(o *framing.Object, selected bool) bool {
-		if b.full() || budget.spent() {
-			done = false
-			return false
-		}
-		budget.spend(s.group.filter.cost)
-		s.prelude.after = o.Key
-		if selected {
-			s.addRun(b, o.Frame(framing.Added), o.ResourceVersion)
-		}
-		return true
-	})
-	s.endRun(b)
-	if !done {
-		return false
-	}
-	s.prelude.snapshot = nil
-	if form := s.cache.bookmarkForm.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
-		s.add(b, form.Frame(s.prelude.endVersion, true))
-	}
-	return true
-}
-
-// fillReplay adds changes from the history and reports whether those were the last. It never splits
-// changes with the same resourceVersion.
-func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
-	defer s.endRun(b)
-	budget := newSearchBudget()
-	over := func() bool { return b.full() || budget.spent() }
-	for !over() {
-		events, ok := s.cache.replay(scratch[:0], s.prelude.from, s.prelude.end)
-		if !ok {
-			return false, false
-		}
-		if len(events) == 0 {
-			s.prelude.replay = false
-			return true, true
-		}
-		for _, e := range events {
-			if e.ResourceVersion != s.prelude.from && over() {
-				break // it is read again next time
-			}
-			budget.spend(2 * s.group.filter.cost) // the version before, and this one
-			s.prelude.from = e.ResourceVersion
-			if f, ok := e.frameFor(s.group.filter); ok {
-				s.addRun(b, f, e.Object.ResourceVersion)
-				s.startVersion = e.sentVersion()
-			}
-		}
-		clear(events)
-	}
-	return false, true
-}
-
-// replayStep is how many changes are read from the history at once.
-const replayStep = 64
-
-func (c *Cache) replay(dst []*change, from, end uint64) ([]*change, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.history.read(dst, from, end, replayStep)
-}
-
-// bookmark adds a bookmark, if one is due. All changes up to resourceVersion progress must have
-// been sent. A subscription that is still where it began gets none, because the bookmark would say
-// nothing new.
-func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
-	if !s.bookmarks || now.Before(s.nextBookmark) {
-		return
-	}
-	form := s.cache.bookmarkForm.Load()
-	if progress <= s.startVersion || progress < s.lastVersion || form == nil || !form.HasPlain() {
-		s.nextBookmark = now.Add(bookmarkRetry)
-		return
-	}
-	s.add(b, form.Frame(progress, false))
-	s.scheduleBookmark(now)
-}
-
-// lastBookmark adds the bookmark before a graceful end, for the client to resume from. All changes
-// up to resourceVersion progress must have been sent. Two kinds of clients get none, because
-// progress is older than what they know: a client that asked for changes after a resourceVersion in
-// the future, and one that has been sent a change ahead of progress, which may be one of several
-// that a list has shown.
-func (s *Subscription) lastBookmark(b *batch, progress uint64) {
-	form := s.cache.bookmarkForm.Load()
-	if s.bookmarks && progress >= s.startVersion && progress >= s.lastVersion && form != nil && form.HasPlain() {
-		s.add(b, form.Frame(progress, false))
-	}
 }
 
 // behind returns how far the subscription is behind its group's list.

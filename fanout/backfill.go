@@ -1,0 +1,101 @@
+package fanout
+
+import "github.com/watchfan/watchfan/framing"
+
+// Extend makes the history begin after resourceVersion after. events are all changes after it, up
+// to until, in order; until is where the history began so far. Extend reports whether the events
+// fit. They do not if the history has meanwhile forgotten something.
+func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
+	known := make(map[string]*framing.Object)
+	replayed := make([]*change, 0, len(events))
+	var bytes int64
+	unresolved, lastUnresolved := 0, make(map[string]uint64)
+	for _, ev := range events {
+		e := &change{Type: ev.Type, Object: ev.Object, Prev: known[ev.Object.Key], ResourceVersion: ev.Object.ResourceVersion}
+		e.PrevUnknown = e.Prev == nil && ev.Type != framing.Added
+		if e.unresolved() {
+			unresolved++
+			e.noteUnresolved(lastUnresolved)
+		}
+		known[ev.Object.Key] = ev.Object
+		if ev.Type == framing.Deleted {
+			delete(known, ev.Object.Key)
+		}
+		bytes += e.size()
+		replayed = append(replayed, e)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := &c.history
+	if h.inGap(until) || h.first < h.next && h.at(h.first).ResourceVersion <= until {
+		return false // the rest of a relist, or of a lease's expiry, does not continue from there
+	}
+	if h.after != until || after >= until || h.bytes+h.replayedBytes+bytes > h.maxBytes || len(h.replayed)+len(replayed) > h.maxEvents {
+		return false
+	}
+	h.replayed = append(replayed, h.replayed...)
+	h.replayedBytes += bytes
+	h.after = after
+	if h.unresolved > 0 { // the versions before some of those are known now
+		h.resolve(make(map[string]*framing.Object))
+	} else {
+		h.unresolved, h.lastUnresolved = unresolved, lastUnresolved
+	}
+	return true
+}
+
+// UnresolvedKeys returns the keys of the objects whose versions as of resourceVersion after, where
+// the history begins, would decide what clients with selectors get of it. There are none unless the
+// history has been extended.
+func (c *Cache) UnresolvedKeys() (keys []string, after uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.history.unresolved > 0 {
+		seen := make(map[string]struct{})
+		for _, e := range c.history.replayed {
+			if _, ok := seen[e.Object.Key]; !ok && e.unresolved() {
+				keys = append(keys, e.Object.Key)
+			}
+			seen[e.Object.Key] = struct{}{}
+		}
+	}
+	return keys, c.history.after
+}
+
+// ResolvePrevious provides the versions of objects as of resourceVersion after, at least of those
+// that [Cache.UnresolvedKeys] has named. It reports whether everything is resolved now. It reports
+// false if an object is missing, or if the history begins elsewhere meanwhile.
+func (c *Cache) ResolvePrevious(objects []*framing.Object, after uint64) bool {
+	known := make(map[string]*framing.Object, len(objects))
+	for _, o := range objects {
+		known[o.Key] = o
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := &c.history
+	if h.after != after {
+		return false
+	}
+	h.resolve(known)
+	return h.unresolved == 0
+}
+
+// resolve finds unknown previous versions of replayed changes: in known, which is by key, and among
+// the changes before. It modifies known.
+func (h *history) resolve(known map[string]*framing.Object) {
+	h.unresolved, h.lastUnresolved = 0, make(map[string]uint64)
+	for i, e := range h.replayed {
+		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
+			// Other goroutines may be reading the old one.
+			h.replayed[i] = &change{Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received}
+		} else if e.unresolved() {
+			h.unresolved++
+			e.noteUnresolved(h.lastUnresolved)
+		}
+		if e.Type == framing.Deleted {
+			delete(known, e.Object.Key)
+		} else {
+			known[e.Object.Key] = e.Object
+		}
+	}
+}

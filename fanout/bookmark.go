@@ -1,0 +1,46 @@
+package fanout
+
+import "time"
+
+const (
+	// bookmarkEvery and bookmarkBefore are kube-apiserver's: each minute, and two seconds before
+	// the timeout (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
+	bookmarkEvery  = time.Minute
+	bookmarkBefore = 2 * time.Second
+	bookmarkRetry  = time.Second // kube-apiserver's timer takes 1 to 1.25 s
+)
+
+func (s *Subscription) scheduleBookmark(now time.Time) {
+	s.nextBookmark = now.Add(bookmarkEvery)
+	if last := s.deadline.Add(-bookmarkBefore); last.After(now) && last.Before(s.nextBookmark) {
+		s.nextBookmark = last
+	}
+}
+
+// bookmark adds a bookmark, if one is due. All changes up to resourceVersion progress must have
+// been sent. A subscription that is still where it began gets none, because the bookmark would say
+// nothing new.
+func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
+	if !s.bookmarks || now.Before(s.nextBookmark) {
+		return
+	}
+	form := s.cache.bookmarkForm.Load()
+	if progress <= s.startVersion || progress < s.lastVersion || form == nil || !form.HasPlain() {
+		s.nextBookmark = now.Add(bookmarkRetry)
+		return
+	}
+	s.add(b, form.Frame(progress, false))
+	s.scheduleBookmark(now)
+}
+
+// lastBookmark adds the bookmark before a graceful end, for the client to resume from. All changes
+// up to resourceVersion progress must have been sent. Two kinds of clients get none, because
+// progress is older than what they know: a client that asked for changes after a resourceVersion in
+// the future, and one that has been sent a change ahead of progress, which may be one of several
+// that a list has shown.
+func (s *Subscription) lastBookmark(b *batch, progress uint64) {
+	form := s.cache.bookmarkForm.Load()
+	if s.bookmarks && progress >= s.startVersion && progress >= s.lastVersion && form != nil && form.HasPlain() {
+		s.add(b, form.Frame(progress, false))
+	}
+}

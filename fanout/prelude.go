@@ -1,0 +1,85 @@
+package fanout
+
+import "github.com/watchfan/watchfan/framing"
+
+// prelude is what a subscription sends before its group's list.
+type prelude struct {
+	snapshot    *Snapshot // initial events; nil when done
+	after       string    // key of the last one sent
+	endBookmark bool      // sent after them
+	endVersion  uint64    // the resourceVersion of the end bookmark
+
+	replay bool   // changes of the history after from, up to the number end
+	from   uint64 // the resourceVersion of the last one
+	end    uint64
+}
+
+// any reports whether anything is left of it.
+func (p *prelude) any() bool { return p.snapshot != nil || p.replay }
+
+// fillSnapshot adds initial events and reports whether those were the last.
+func (s *Subscription) fillSnapshot(b *batch) (done bool) {
+	done = true
+	budget := newSearchBudget()
+	s.prelude.snapshot.ascend(s.group.filter, s.prelude.after, func(o *framing.Object, selected bool) bool {
+		if b.full() || budget.spent() {
+			done = false
+			return false
+		}
+		budget.spend(s.group.filter.cost)
+		s.prelude.after = o.Key
+		if selected {
+			s.addRun(b, o.Frame(framing.Added), o.ResourceVersion)
+		}
+		return true
+	})
+	s.endRun(b)
+	if !done {
+		return false
+	}
+	s.prelude.snapshot = nil
+	if form := s.cache.bookmarkForm.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
+		s.add(b, form.Frame(s.prelude.endVersion, true))
+	}
+	return true
+}
+
+// fillReplay adds changes from the history and reports whether those were the last. It never splits
+// changes with the same resourceVersion.
+func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
+	defer s.endRun(b)
+	budget := newSearchBudget()
+	over := func() bool { return b.full() || budget.spent() }
+	for !over() {
+		events, ok := s.cache.replay(scratch[:0], s.prelude.from, s.prelude.end)
+		if !ok {
+			return false, false
+		}
+		if len(events) == 0 {
+			s.prelude.replay = false
+			return true, true
+		}
+		for _, e := range events {
+			if e.ResourceVersion != s.prelude.from && over() {
+				break // it is read again next time
+			}
+			budget.spend(2 * s.group.filter.cost) // the version before, and this one
+			s.prelude.from = e.ResourceVersion
+			if f, ok := e.frameFor(s.group.filter); ok {
+				s.addRun(b, f, e.Object.ResourceVersion)
+				s.startVersion = e.sentVersion()
+			}
+		}
+		clear(events)
+	}
+	return false, true
+}
+
+// replayStep is how many changes are read from the history at once.
+const replayStep = 64
+
+func (c *Cache) replay(dst []*change, from, end uint64) ([]*change, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.history.read(dst, from, end, replayStep)
+}

@@ -38,10 +38,10 @@ var (
 	ErrRelistGap = fmt.Errorf("a relist skipped it: %w", ErrExpired)
 	// ErrPreviousUnknown: what a client with a selector would get depends on versions from before a
 	// replay. The caller finds them ([Cache.ResolvePrevious]) or asks upstream.
-	ErrPreviousUnknown = errors.New("history does not tell which objects matched before")
+	ErrPreviousUnknown = errors.New("history does not say which objects matched before")
 	// ErrNotFresh: the cache is not, or no longer, in the state that a proof is about. The caller
 	// proves it again.
-	ErrNotFresh = errors.New("cache is not known to be as new as asked")
+	ErrNotFresh = errors.New("cache is not known to be as new as requested")
 	// ErrCostly: together with all other filters, the filter would make the writer do too much for
 	// each change, or take too much memory. The caller asks upstream.
 	ErrCostly = errors.New("filters cost too much")

@@ -2,27 +2,25 @@ package framing
 
 import "bytes"
 
-// BookmarkForm is how kube-apiserver writes bookmarks of one kind: an empty
-// object of the kind in its encoder's form, with nothing set but the
-// resourceVersion. It is learned from the upstream's own bookmarks, because the
-// form depends on the kind's Go type and on the server's version.
+// BookmarkForm is how kube-apiserver writes bookmarks of one kind: an empty object of the kind, in
+// its encoder's form, with only the resourceVersion set. It is learned from the upstream's own
+// bookmarks, because it depends on the kind's Go type and on the server's version.
 //
-// The zero BookmarkForm is an unknown form. A form is immutable and may be
-// shared.
+// The zero BookmarkForm is an unknown form. A form is immutable and may be shared.
 type BookmarkForm struct {
 	encoding   Encoding
 	plain, end bookmark
 }
 
-// bookmark is a bookmark's object, at some resourceVersion; nil if it is unknown.
+// bookmark is a bookmark's object, at any resourceVersion; nil if it is unknown.
 type bookmark struct {
 	object []byte
 	layout layout
 }
 
-// newBookmarkForm takes the form from a bookmark's object. mark is what of the
-// input makes it the end of the initial events. From a plain one the form of
-// the one that ends the initial events can't be told.
+// newBookmarkForm takes the form from a bookmark's object. mark is the part of the input that marks
+// the end of the initial events. The bookmark with that mark also gives the plain form, but not the
+// other way round.
 func newBookmarkForm(e Encoding, object []byte, f scanned, mark span) BookmarkForm {
 	whole := bookmark{bytes.Clone(object), f.layout()}
 	if !f.initialEventsEnd {
@@ -32,9 +30,8 @@ func newBookmarkForm(e Encoding, object []byte, f scanned, mark span) BookmarkFo
 	return BookmarkForm{encoding: e, plain: bookmark{bytes.Join(parts, nil), at}, end: whole}
 }
 
-// endMember returns what in a JSON bookmark is to be left out of one that does
-// not end the initial events: the annotation, or all if there is no other, with
-// a comma.
+// endMember returns the part to cut from a JSON bookmark to get a plain one: the annotation, or the
+// whole member if there is no other annotation, with one comma.
 func (f scanned) endMember(input []byte) span {
 	if !f.initialEventsEnd {
 		return span{}
@@ -57,8 +54,8 @@ func (f BookmarkForm) HasPlain() bool { return f.plain.object != nil }
 // HasEnd reports whether the bookmark that ends initial events can be made.
 func (f BookmarkForm) HasEnd() bool { return f.end.object != nil }
 
-// Frame returns the bookmark for resourceVersion rv, with the annotation that
-// ends initial events if end is true. The form must have it.
+// Frame returns the bookmark for resourceVersion rv. If end is true, it has the annotation that
+// ends initial events. The form must be known.
 func (f BookmarkForm) Frame(rv uint64, end bool) Frame {
 	b := f.plain
 	if end {

@@ -12,7 +12,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// The major types of data items, the upper three bits of their heads (RFC 8949, section 3.1).
+// The major types of data items: the upper three bits of their heads (RFC 8949, section 3.1).
 const (
 	majorNumber = 0 // not negative
 	majorBytes  = 2
@@ -23,8 +23,8 @@ const (
 )
 
 const (
-	// selfDescribed is the head of the tag before all that kube-apiserver writes, and before an
-	// event's object again (RFC 8949, section 3.4.6;
+	// selfDescribed is the head of the tag that begins everything that kube-apiserver writes, and
+	// again an event's object (RFC 8949, section 3.4.6;
 	// k8s.io/apimachinery/pkg/runtime/serializer/cbor).
 	selfDescribed    = "\xd9\xd9\xf7"
 	tagSelfDescribed = 55799
@@ -32,8 +32,8 @@ const (
 	null = 0xf6
 )
 
-// decoding reads the few items that become Go values. kube-apiserver writes all strings, names too,
-// as byte strings.
+// decoding decodes the few items that become Go values. kube-apiserver writes all strings as byte
+// strings, including names.
 var decoding = func() cbor.DecMode {
 	mode, err := cbor.DecOptions{
 		ByteStringToString:    cbor.ByteStringToStringAllowedWithExpectedLaterEncoding,
@@ -51,9 +51,10 @@ var decoding = func() cbor.DecMode {
 
 var errIndefinite = errors.New("indefinite length")
 
-// itemHead reads the head of the data item that b begins with: its major type and its argument,
-// which is a number, the length of a string, how many elements or entries follow, or a tag. size is
-// the head's length, 0 if b ends within it. kube-apiserver writes no indefinite lengths.
+// itemHead reads the head of the data item at the start of b: its major type and its argument. The
+// argument is a number, the length of a string, a number of elements or entries, or a tag. size is
+// the head's length, 0 if b ends within it. Indefinite lengths are an error, because kube-apiserver
+// writes none.
 func itemHead(b []byte) (major byte, arg uint64, size int, err error) {
 	if len(b) == 0 {
 		return 0, 0, 0, nil
@@ -79,7 +80,7 @@ func itemHead(b []byte) (major byte, arg uint64, size int, err error) {
 
 // appendItemHead appends the head of a data item.
 func appendItemHead(dst []byte, major byte, arg uint64) []byte {
-	size := 0 // of the argument, where it does not fit into the first byte
+	size := 0 // of an argument that does not fit into the first byte
 	switch major <<= 5; {
 	case arg < 24:
 		return append(dst, major|byte(arg))
@@ -106,17 +107,17 @@ func appendItems(dst []byte, texts ...string) []byte {
 	return dst
 }
 
-// itemEnd looks for the end of a data item, of whose bytes more and more may be known. As all
-// lengths are definite, how many items are still to come is all that it has to know of those it is
-// within.
+// itemEnd finds the end of a data item while more and more of its bytes arrive. All lengths are
+// definite. So it needs no stack of enclosing items, only the number of items that are still to
+// come.
 type itemEnd struct {
-	at   int    // where the next head stands
-	left uint64 // heads that follow
+	at   int    // offset of the next head
+	left uint64 // heads still to come
 }
 
 func newItemEnd() itemEnd { return itemEnd{left: 1} }
 
-// find reports whether the item, with which b begins, ends within b. Then it ends at e.at.
+// find reports whether the item at the start of b ends within b. If so, it ends at e.at.
 func (e *itemEnd) find(b []byte) (found bool, err error) {
 	for e.left > 0 && e.at < len(b) {
 		major, arg, size, err := itemHead(b[e.at:])
@@ -139,14 +140,14 @@ func (e *itemEnd) find(b []byte) (found bool, err error) {
 			e.left++
 		}
 		if e.left > MaxEvent {
-			return false, ErrTooLong // each has a byte or more
+			return false, ErrTooLong // each takes at least one byte
 		}
 	}
 	return e.left == 0 && e.at <= len(b), nil
 }
 
-// itemCursor is a walk over data items that stand in input, one behind the other. It ends at the
-// first that is not as expected, with err set.
+// itemCursor walks over consecutive data items in input. It stops at the first unexpected item and
+// sets err.
 type itemCursor struct {
 	input []byte
 	at    int
@@ -159,7 +160,7 @@ func (c *itemCursor) fail(err error) {
 	}
 }
 
-// skip reads an item, and returns it.
+// skip reads an item and returns its bytes.
 func (c *itemCursor) skip() []byte {
 	if c.err != nil {
 		return nil
@@ -183,7 +184,7 @@ func (c *itemCursor) isNull() bool {
 	return c.err == nil && c.at < len(c.input) && c.input[c.at] == null
 }
 
-// open reads an item's head, which is to be of major type want.
+// open reads an item's head. Its major type must be want.
 func (c *itemCursor) open(want byte) (arg uint64) {
 	if c.err != nil {
 		return 0
@@ -203,14 +204,14 @@ func (c *itemCursor) open(want byte) (arg uint64) {
 	return 0
 }
 
-// selfDescribed reads the tag before what kube-apiserver encodes as a whole.
+// selfDescribed reads the tag before an object that kube-apiserver encodes as a whole.
 func (c *itemCursor) selfDescribed() {
 	if tag := c.open(majorTag); c.err == nil && tag != tagSelfDescribed {
 		c.fail(fmt.Errorf("tag %d, expected %d", tag, tagSelfDescribed))
 	}
 }
 
-// text reads a string, of bytes or of text; null reads as "".
+// text reads a byte string or a text string; null reads as "".
 func (c *itemCursor) text() []byte {
 	if c.isNull() {
 		c.at++
@@ -231,8 +232,8 @@ func (c *itemCursor) text() []byte {
 	return c.input[c.at-int(n) : c.at]
 }
 
-// entries reads a map: for each entry its start and its name, behind which c then stands, to read
-// or skip the value. null reads as an empty map.
+// entries reads a map. For each entry it yields the offset and the name, and the caller then reads
+// or skips the value. null reads as an empty map.
 func (c *itemCursor) entries() iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		if c.isNull() {
@@ -252,7 +253,7 @@ func (c *itemCursor) entries() iter.Seq2[int, []byte] {
 type itemReader struct {
 	r   io.Reader
 	buf []byte
-	at  int // what of buf has been returned
+	at  int // bytes of buf that have been returned
 }
 
 func newItemReader(r io.Reader) *itemReader { return &itemReader{r: r} }
@@ -282,7 +283,7 @@ func (s *itemReader) Next() ([]byte, error) {
 	}
 }
 
-// head reads a head alone.
+// head reads one head.
 func (s *itemReader) head() (major byte, arg uint64, err error) {
 	for {
 		major, arg, size, err := itemHead(s.buf[s.at:])
@@ -296,7 +297,7 @@ func (s *itemReader) head() (major byte, arg uint64, err error) {
 	}
 }
 
-// more reads more into the buffer, which doubles as it is full.
+// more reads more into the buffer, which doubles when it is full.
 func (s *itemReader) more() error {
 	if s.at > 0 {
 		s.buf = s.buf[:copy(s.buf, s.buf[s.at:])]

@@ -34,13 +34,13 @@ func parseCBORListForm(body []byte) (ListForm, ListMeta, error) {
 	return f, meta, nil
 }
 
-// cborTypeMeta returns the entries of an object that tell its type.
+// cborTypeMeta returns the entries of an object that name its type.
 func cborTypeMeta(apiVersion, kind string) []byte {
 	return appendItems(nil, "kind", kind, "apiVersion", apiVersion)
 }
 
-// cborEnvelope is Envelope for CBOR, where the number of items stands before them and nothing
-// behind.
+// cborEnvelope is Envelope for CBOR. The number of items comes before them, and nothing comes
+// after.
 func (f ListForm) cborEnvelope(m ListMeta, n int) (head, tail []byte) {
 	withContinue, entries := f.custom || m.Continue != "", uint64(1)
 	if withContinue {
@@ -66,8 +66,8 @@ func (f ListForm) cborEnvelope(m ListMeta, n int) (head, tail []byte) {
 	return appendItemHead(head, majorArray, uint64(n)), nil
 }
 
-// cborItem is Item for CBOR: without the type, and its entries counted anew, where the envelope
-// tells it.
+// cborItem is Item for CBOR. If the envelope names the type, the item has no type and a new count
+// of its entries.
 func (f ListForm) cborItem(o *Object) (open string, rest []byte) {
 	whole := o.Bytes()[len(selfDescribed):]
 	if f.typed {
@@ -83,9 +83,9 @@ type cborListReader struct {
 	itemReader
 	metadataOf
 	opened  bool
-	entries uint64 // of the list, that follow
-	items   uint64 // that follow
-	err     error  // what Next has ended with
+	entries uint64 // entries of the list still to come
+	items   uint64 // items still to come
+	err     error  // the error that ended Next
 }
 
 func newCBORListReader(r io.Reader) *cborListReader {
@@ -139,7 +139,7 @@ func (l *cborListReader) open() error {
 	return err
 }
 
-// entry reads on to the items, or one other entry of the list.
+// entry reads up to the items, or one other entry of the list.
 func (l *cborListReader) entry() error {
 	item, err := l.itemReader.Next()
 	if err != nil {
@@ -164,7 +164,7 @@ func (l *cborListReader) entry() error {
 	return err
 }
 
-// expect reads the head of an item of major type want. null is an empty one.
+// expect reads the head of an item of major type want. null counts as an empty item.
 func (l *cborListReader) expect(want byte) (arg uint64, err error) {
 	major, arg, err := l.head()
 	switch {
@@ -178,11 +178,11 @@ func (l *cborListReader) expect(want byte) (arg uint64, err error) {
 	return arg, nil
 }
 
-// end returns errListEnd where nothing follows the list.
+// end returns errListEnd if nothing follows the list.
 func (l *cborListReader) end() error {
 	if _, _, err := l.head(); err != io.EOF {
 		if err == nil {
-			err = errors.New("data behind the list")
+			err = errors.New("data after the list")
 		}
 		return err
 	}

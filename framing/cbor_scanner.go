@@ -6,12 +6,12 @@ import (
 	"strconv"
 )
 
-// cborScanner is the [Scanner] of [CBOR]. As maps come in any order, it puts an object's kind and
-// apiVersion before all else, so that what a list holds of it is the rest.
+// cborScanner is the [Scanner] of [CBOR]. Maps come in any order. So it moves an object's kind and
+// apiVersion to the front, and a list item is then the rest of the object.
 type cborScanner struct {
 	pathFields
-	types []span   // of the object that is being read: its entries kind and apiVersion
-	parts [][]byte // of the object as it is to be kept
+	types []span   // entries kind and apiVersion of the current object
+	parts [][]byte // of the object as it will be kept
 }
 
 func newCBORScanner(fields []Field) *cborScanner {
@@ -87,7 +87,8 @@ func bookmarkOfCBOR(whole []byte, found scanned) (Event, error) {
 		return Event{}, errors.New("BOOKMARK without resourceVersion")
 	}
 	found.start -= len(selfDescribed)
-	// Where the annotation is the only one, none are left; either way its map has one entry less.
+	// If the annotation is the only one, all annotations go, and metadata has one entry less.
+	// Otherwise the annotations have one entry less.
 	cut, inMap := found.endAnnotation, found.annotationsMap
 	if found.annotationCount == 1 {
 		cut, inMap = found.annotations, found.metadataMap
@@ -103,7 +104,7 @@ func bookmarkOfCBOR(whole []byte, found scanned) (Event, error) {
 	return Event{Type: Bookmark, ResourceVersion: found.rv, InitialEventsEnd: found.initialEventsEnd, Form: form}, nil
 }
 
-// Item implements [Scanner]. Lists of built-in types leave kind and apiVersion to their envelope.
+// Item implements [Scanner]. In lists of built-in types only the envelope has kind and apiVersion.
 func (s *cborScanner) Item(raw, typeMeta []byte) (*Object, error) {
 	o, err := s.item(raw, typeMeta)
 	if err != nil {
@@ -128,15 +129,15 @@ func (s *cborScanner) item(raw, typeMeta []byte) (*Object, error) {
 	return s.keep(Added, raw, found, typeMeta)
 }
 
-// atEnd returns how the walk has ended.
+// atEnd returns the error of the walk, or an error if data follows.
 func (c *itemCursor) atEnd() error {
 	if c.err == nil && c.at < len(c.input) {
-		c.fail(errors.New("data behind the value"))
+		c.fail(errors.New("data after the value"))
 	}
 	return c.err
 }
 
-// keep returns the object that was found, with its type in front:
+// keep returns the object that was found, with its type first:
 //
 //	d9d9f7  <map>  kind apiVersion  ┆ the other entries
 //	                                └ item
@@ -149,7 +150,7 @@ func (s *cborScanner) keep(t EventType, input []byte, found scanned, typeMeta []
 	item := len(head) + len(typeMeta)
 	s.parts = append(s.parts[:0], head, typeMeta)
 	first := found.start + size
-	moved := item - first // by which the resourceVersion moves
+	moved := item - first // the distance by which the resourceVersion moves
 	for _, at := range s.types {
 		s.parts = append(s.parts, input[at.start:at.end])
 		item += at.len()
@@ -245,8 +246,8 @@ func objectMetaOfCBOR(c *itemCursor, f *scanned) {
 	}
 }
 
-// resourceVersionOfCBOR reads a decimal uint64, greater than 0, in a string of bytes behind a head
-// of one byte.
+// resourceVersionOfCBOR reads a decimal uint64, greater than 0, in a byte string with a head of one
+// byte.
 func resourceVersionOfCBOR(c *itemCursor, f *scanned) {
 	at := c.at
 	text := c.text()
@@ -262,7 +263,7 @@ func resourceVersionOfCBOR(c *itemCursor, f *scanned) {
 	f.rv, f.rvStart, f.rvEnd = rv, at+1, c.at
 }
 
-// walk reads an item and takes what the tree wants of it.
+// walk reads an item and takes the values that the tree wants.
 func (s *cborScanner) walk(c *itemCursor, t *fieldTree) {
 	if t == nil || c.err != nil || c.at == len(c.input) {
 		c.skip()
@@ -286,7 +287,7 @@ func (s *cborScanner) walk(c *itemCursor, t *fieldTree) {
 	}
 }
 
-// textOfCBOR reads a value as it stands in a field selector.
+// textOfCBOR reads a value in the form of a field selector.
 func textOfCBOR(c *itemCursor) string {
 	switch c.input[c.at] >> 5 {
 	case majorBytes, majorText:

@@ -169,7 +169,7 @@ func TestCBOREventErrors(t *testing.T) {
 	for n := range whole {
 		f(whole[:n], "byte ")
 	}
-	f(append(whole, 0), "data behind the value")
+	f(append(whole, 0), "data after the value")
 	f(whole[3:], "found major type 5, expected 6")
 	f(tagged(encodeCBOR("ADDED")), "found major type 2, expected 5")
 	f(append([]byte{0xc1}, whole[3:]...), "tag 1, expected 55799")
@@ -479,7 +479,7 @@ func TestCBORList(t *testing.T) {
 	for n := range whole {
 		bad(whole[:n], "unexpected EOF")
 	}
-	bad(append(whole, 0), "data behind the list")
+	bad(append(whole, 0), "data after the list")
 	bad(whole[3:], "found major type 5, expected 6")
 	bad(append([]byte{0xc1}, whole[3:]...), "tag 1, expected 55799")
 	bad(tagged(cborMap("items", "x")), "found major type 2, expected 4")

@@ -6,7 +6,7 @@ import (
 )
 
 // Checksum is what the trailer of a gzip member says of the bytes before it: their CRC-32 and their
-// number. The zero value is that of no bytes. Checksums are values to be compared, and are had of
+// number. The zero value is the checksum of no bytes. Checksums can be compared, and computed from
 // each other without the bytes.
 type Checksum struct {
 	crc uint32
@@ -29,8 +29,8 @@ func (c Checksum) Followed(d Checksum) Checksum {
 	return Checksum{combineCRC(c.crc, d.crc, d.n), c.n + d.n}
 }
 
-// Behind returns the Checksum of what is left of c's bytes behind those of begin, with which they
-// begin: the d of which begin.Followed(d) is c.
+// After returns the Checksum of those of c's bytes that come after begin's, if c's bytes begin with
+// begin's: the d for which begin.Followed(d) is c.
 func (c Checksum) After(begin Checksum) Checksum {
 	n := c.n - begin.n
 	return Checksum{combineCRC(begin.crc, c.crc, n), n} // addition is its own inverse
@@ -39,7 +39,7 @@ func (c Checksum) After(begin Checksum) Checksum {
 // trailerLen is the number of bytes that appendTrailer appends.
 const trailerLen = 10
 
-// appendTrailer appends what ends a member of c's bytes: an empty last block, the CRC-32, and the
+// appendTrailer appends the end of a member of c's bytes: an empty last block, the CRC-32, and the
 // length modulo 2^32.
 func (c Checksum) appendTrailer(dst []byte) []byte {
 	dst = append(dst, 0x03, 0x00) // fixed codes: end of block

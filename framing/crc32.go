@@ -2,25 +2,24 @@ package framing
 
 import "hash/crc32"
 
-// combineCRC returns the CRC-32 of a followed by b, given the CRC-32 of each
-// and the number of bytes of b. The idea is that of zlib's crc32_combine.
+// combineCRC returns the CRC-32 of a followed by b, given the CRC-32 of each and the number of
+// bytes of b. It uses the idea of zlib's crc32_combine.
 //
-// A CRC is the remainder of a polynomial over GF(2) modulo P, the one that
-// RFC 1952 names in section 8. To put n bytes behind a is to multiply it by
-// x^8n; then b is added. What a CRC inverts before and after cancels out.
+// A CRC is the remainder of a polynomial over GF(2) modulo P, the polynomial that RFC 1952 names in
+// section 8. Appending n bytes to a multiplies it by x^8n. Then b is added. The inversions that a
+// CRC makes before and after cancel out.
 func combineCRC(a, b uint32, n uint64) uint32 {
 	for i := 0; n > 0; i, n = i+1, n>>8 {
 		if digit := byte(n); digit > 0 {
-			a = multiply(a, behind[i][digit])
+			a = multiply(a, shift[i][digit])
 		}
 	}
 	return a ^ b
 }
 
-// behind[i][d] is x to the power of 8·d·256^i modulo P: what d·256^i bytes
-// multiply the CRC before them with. One table for each byte of a length makes
-// combining 18 MB three multiplications.
-var behind = func() (t [8][256]uint32) {
+// shift[i][d] is x to the power of 8·d·256^i modulo P. Multiplying a CRC by it appends d·256^i
+// bytes. With one table for each byte of a length, combining 18 MB takes three multiplications.
+var shift = func() (t [8][256]uint32) {
 	const one, x8 = 1 << 31, 1 << 23 // coefficients are reflected: the highest bit is that of x^0
 	step := uint32(x8)
 	for i := range t {
@@ -33,8 +32,7 @@ var behind = func() (t [8][256]uint32) {
 	return t
 }()
 
-// multiply returns a·b modulo P. It adds b·x^i for each x^i in a, without a
-// branch on either.
+// multiply returns a·b modulo P. It adds b·x^i for each x^i in a, without a branch.
 func multiply(a, b uint32) (product uint32) {
 	for ; a != 0; a <<= 1 {
 		product ^= b & -(a >> 31)

@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// Encoding is how a server writes objects, lists and watch events. Everything a
-// client is sent has the encoding in which kube-apiserver sent it to us.
+// Encoding is how a server writes objects, lists and watch events. A client is sent everything in
+// the encoding in which kube-apiserver sent it.
 type Encoding uint8
 
 // The encodings of the Kubernetes API that have streams
@@ -30,23 +30,21 @@ func (e Encoding) String() string {
 	return fmt.Sprintf("Encoding(%d)", uint8(e))
 }
 
-// Scanner reads watch events and list items of one kind. It reuses its buffers
-// and may be used by one goroutine at a time.
+// Scanner reads watch events and list items of one kind. It reuses its buffers and may be used by
+// one goroutine at a time.
 type Scanner interface {
-	// Event reads one event of a watch stream, as an [EventReader] returns it.
-	// The result shares no memory with event. Any error means that the stream can
-	// no longer be trusted.
+	// Event reads one event of a watch stream, as an [EventReader] returns it. The result shares no
+	// memory with event. After an error the stream can no longer be trusted.
 	Event(event []byte) (Event, error)
-	// Item reads one element of a list's items, as a [ListReader] returns it.
-	// Where lists leave an item's type to their envelope, typeMeta supplies it
-	// ([ListForm.TypeMeta]), so that the result is what a watch would send; with
-	// typeMeta nil the result serves to be looked at only. It shares no
-	// memory with item.
+	// Item reads one element of a list's items, as a [ListReader] returns it. In some lists only
+	// the envelope names the type. There typeMeta adds it to the item ([ListForm.TypeMeta]), and
+	// the result is what a watch would send. With typeMeta nil the result may only be inspected. It
+	// shares no memory with item.
 	Item(item, typeMeta []byte) (*Object, error)
 }
 
-// NewScanner returns a Scanner that extracts the given fields of each object,
-// in this order, into [Object.Fields].
+// NewScanner returns a Scanner that extracts the given fields of each object, in this order, into
+// [Object.Fields].
 func NewScanner(e Encoding, fields []Field) Scanner {
 	switch e {
 	case Protobuf:
@@ -57,12 +55,11 @@ func NewScanner(e Encoding, fields []Field) Scanner {
 	return newJSONScanner(fields)
 }
 
-// EventReader cuts a watch stream into its events. It holds one buffer, which
-// shrinks again after a large event, and is used by one goroutine at a time.
+// EventReader splits a watch stream into its events. It has one buffer, which shrinks again after a
+// large event. It is used by one goroutine at a time.
 type EventReader interface {
-	// Next returns the next event, valid until the next call. It returns io.EOF at
-	// the end of the stream, io.ErrUnexpectedEOF where the stream ends within an
-	// event, and [ErrTooLong].
+	// Next returns the next event, which is valid until the next call. It returns io.EOF at the end
+	// of the stream, io.ErrUnexpectedEOF if the stream ends within an event, and [ErrTooLong].
 	Next() ([]byte, error)
 }
 
@@ -77,11 +74,10 @@ func NewEventReader(e Encoding, r io.Reader) EventReader {
 	return newLineReader(r)
 }
 
-// ListReader reads a list that upstream sends, item by item, in the memory of
-// its largest item.
+// ListReader reads a list from upstream item by item, in the memory of its largest item.
 type ListReader interface {
-	// Next returns the next item, which is valid until the next call, and io.EOF
-	// behind the last one, when the whole list has been read and was well formed.
+	// Next returns the next item, which is valid until the next call. It returns io.EOF after the
+	// last item, if the whole list was well formed.
 	Next() ([]byte, error)
 	// Metadata returns the list's metadata, once Next has returned io.EOF.
 	Metadata() (ListMeta, error)

@@ -1,27 +1,25 @@
 package framing
 
-// InitialEventsEnd is the annotation of the bookmark that ends the initial
-// events of a watch (k8s.io/apimachinery/pkg/apis/meta/v1,
-// InitialEventsAnnotationKey; KEP-3157).
+// InitialEventsEnd is the annotation of the bookmark that ends the initial events of a watch
+// (k8s.io/apimachinery/pkg/apis/meta/v1, InitialEventsAnnotationKey; KEP-3157).
 const InitialEventsEnd = "k8s.io/initial-events-end"
 
-// Event is one watch event as it came from upstream.
+// Event is one watch event as upstream sent it.
 type Event struct {
 	Type EventType
 	// Object is set for Added, Modified and Deleted.
 	Object *Object
 	// ResourceVersion is that of the object or bookmark; 0 for Error.
 	ResourceVersion uint64
-	// InitialEventsEnd reports whether this is the bookmark that ends the
-	// initial events.
+	// InitialEventsEnd reports whether this is the bookmark that ends the initial events.
 	InitialEventsEnd bool
-	// Form is how upstream writes bookmarks of this kind; set for Bookmark.
+	// Form is how upstream writes bookmarks of this kind. It is set for Bookmark.
 	Form BookmarkForm
-	// Status is what the server said; set for Error.
+	// Status is what the server said. It is set for Error.
 	Status Status
 }
 
-// Status is the part of a metav1.Status that an ERROR event's reader acts on.
+// Status is the part of a metav1.Status that the reader of an ERROR event needs.
 type Status struct {
 	Code    int    `json:"code"`
 	Reason  string `json:"reason"`

@@ -2,29 +2,28 @@ package framing
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// Field is one selectable field of a kind: where its value stands in an object.
-// One that stands nowhere, without Paths and Numbers, is accepted in selectors
-// and always has the value Default.
+// Field is one selectable field of a kind, and where its value is in an object. A field without
+// Paths and Numbers is accepted in selectors and always has the value Default.
 type Field struct {
 	// Label is the field's name in a field selector, such as "spec.nodeName".
 	Label string
-	// Paths lead to it in JSON and CBOR. They are tried in order; the first that is present
-	// and not empty gives the value. The element "[0]" steps into an array's first element.
+	// Paths lead to the value in JSON and CBOR. They are tried in order. The first whose value is
+	// present and not empty gives the value. The element "[0]" steps into an array's first element.
 	Paths [][]string
-	// Numbers are the same paths in protobuf, as field numbers of the published
-	// definitions (k8s.io/api, generated.proto); of a repeated field the first
-	// element counts. No path leads into the object's metadata, number 1.
+	// Numbers are the same paths in protobuf, as field numbers of the published definitions
+	// (k8s.io/api, generated.proto). Of a repeated field the first element counts. No path leads
+	// into the object's metadata, which is number 1.
 	Numbers [][]int32
-	// Default is the value where no path gives one: "", "false" or "0".
+	// Default is the value if no path gives one: "", "false" or "0".
 	Default string
 }
 
-// fieldValues collects the values of one object's fields. Each path of each
-// field has a leaf, where a value may be found.
+// fieldValues collects the values of one object's fields. Each path of each field has a leaf, which
+// holds the value found there.
 type fieldValues struct {
 	fields []Field
-	owner  []int    // of each leaf: which field it is of
-	values []string // of each leaf: "" where nothing has been found
+	owner  []int    // the field of each leaf
+	values []string // the value of each leaf; "" if nothing has been found
 }
 
 // leaf returns a new leaf of a field, after those of its earlier paths.
@@ -36,7 +35,7 @@ func (v *fieldValues) leaf(field int) int {
 
 func (v *fieldValues) reset() { clear(v.values) }
 
-// chosen returns the value of each field: the first that has been found.
+// chosen returns the value of each field: the first that was found.
 func (v *fieldValues) chosen() []string {
 	if len(v.fields) == 0 {
 		return nil
@@ -53,7 +52,7 @@ func (v *fieldValues) chosen() []string {
 	return chosen
 }
 
-// pathFields are the fields of a scanner that goes by Paths.
+// pathFields are the fields of a scanner that uses Paths.
 type pathFields struct {
 	fields fieldValues
 	tree   fieldTree
@@ -69,19 +68,19 @@ func newPathFields(fields []Field) pathFields {
 	return p
 }
 
-// found notes the value that stands where t is.
+// found notes the value at t.
 func (p *pathFields) found(t *fieldTree, text string) {
 	for _, leaf := range t.leaves {
 		p.fields.values[leaf] = text
 	}
 }
 
-// fieldTree is the union of all paths of a field list, so that one walk over an
-// object collects every value. It is immutable once built.
+// fieldTree is the union of all paths of a field list, so one walk over an object collects all
+// values. It is immutable once built.
 type fieldTree struct {
 	members map[string]*fieldTree // by member name
 	first   *fieldTree            // the first element of an array
-	leaves  []int                 // values that stand here, by leaf
+	leaves  []int                 // leaves whose value is here
 }
 
 // arrayHead is the path element for an array's first element.
@@ -111,8 +110,8 @@ func (t *fieldTree) add(path []string, leaf int) {
 type numberTree struct {
 	number   protowire.Number
 	children []*numberTree
-	leaves   []int // values that stand here, by leaf
-	found    bool  // in the message that is being read: what follows are further elements
+	leaves   []int // leaves whose value is here
+	found    bool  // found in the current message: further elements are ignored
 }
 
 func (t *numberTree) add(path []int32, leaf int) {

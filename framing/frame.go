@@ -5,8 +5,7 @@ import "strconv"
 // EventType is the type of a watch event.
 type EventType uint8
 
-// The event types of the watch API
-// (k8s.io/apimachinery/pkg/watch, type EventType).
+// The event types of the watch API (k8s.io/apimachinery/pkg/watch, type EventType).
 const (
 	Added EventType = iota + 1
 	Modified
@@ -17,7 +16,7 @@ const (
 
 var eventTypes = [...]string{Added: "ADDED", Modified: "MODIFIED", Deleted: "DELETED", Bookmark: "BOOKMARK", Error: "ERROR"}
 
-// eventTypeOf returns the type that stands on the wire as name, 0 if none does.
+// eventTypeOf returns the type with this name on the wire; 0 if there is none.
 func eventTypeOf(name string) EventType {
 	for t := Added; int(t) < len(eventTypes); t++ {
 		if eventTypes[t] == name {
@@ -27,7 +26,7 @@ func eventTypeOf(name string) EventType {
 	return 0
 }
 
-// String returns the type as it stands on the wire.
+// String returns the type's name on the wire.
 func (t EventType) String() string {
 	if int(t) < len(eventTypes) && eventTypes[t] != "" {
 		return eventTypes[t]
@@ -35,12 +34,11 @@ func (t EventType) String() string {
 	return "EventType(" + strconv.Itoa(int(t)) + ")"
 }
 
-// Frame is one watch event ready to be written: a complete HTTP/1.1 chunk that
-// holds one event as it stands in a stream of its encoding.
+// Frame is one watch event ready to be written: a complete HTTP/1.1 chunk that holds one event of a
+// stream of its encoding.
 //
-// The chunk is Head followed by Body. Head is empty when the chunk is
-// contiguous. Both are immutable and shared by all clients; they stay valid for
-// as long as somebody holds them.
+// The chunk is Head followed by Body. Head is empty when the chunk is contiguous. Both are
+// immutable and shared by all clients. They stay valid as long as they are referenced.
 type Frame struct {
 	Head, Body []byte
 }
@@ -48,8 +46,7 @@ type Frame struct {
 // Len is the number of bytes that the frame takes on the wire.
 func (f Frame) Len() int { return len(f.Head) + len(f.Body) }
 
-// Payload appends the event without its chunk framing to dst and returns the
-// extended slice.
+// Payload appends the event without its chunk framing to dst and returns the extended slice.
 func (f Frame) Payload(dst []byte) []byte {
 	start := len(dst)
 	dst = append(append(dst, f.Head...), f.Body...)
@@ -77,7 +74,7 @@ const (
 	LastChunk = "0\r\n\r\n"
 )
 
-// frameTail is what stands behind the object's bytes.
+// frameTail returns the bytes after the object's bytes.
 func frameTail(e Encoding) string {
 	if e == JSON {
 		return eventEnd + crlf
@@ -85,8 +82,8 @@ func frameTail(e Encoding) string {
 	return crlf
 }
 
-// eventLen is the number of bytes of an event, without its chunk framing, that
-// holds an object of objectLen bytes.
+// eventLen is the number of bytes of an event, without its chunk framing, with an object of
+// objectLen bytes.
 func eventLen(e Encoding, t EventType, objectLen int) int {
 	switch e {
 	case Protobuf:
@@ -107,8 +104,7 @@ func headLen(e Encoding, t EventType, objectLen int) int {
 	return digits + len(crlf) + event - objectLen - (len(frameTail(e)) - len(crlf))
 }
 
-// appendHead appends the chunk size and the event's opening, up to where the
-// object's bytes begin:
+// appendHead appends the chunk size and the beginning of the event, up to the object's bytes:
 //
 //	<size in hex> CRLF {"type":"ADDED","object":
 func appendHead(dst []byte, e Encoding, t EventType, objectLen int) []byte {
@@ -140,8 +136,8 @@ func newFrame(e Encoding, t EventType, object ...[]byte) Frame {
 	return Frame{Body: append(buf, frameTail(e)...)}
 }
 
-// ErrorFrame frames a Status of the given encoding as an ERROR event, after
-// which a watch ends. A trailing newline of a JSON status is dropped.
+// ErrorFrame frames a Status of the given encoding as an ERROR event, after which a watch ends. It
+// drops a trailing newline of a JSON status.
 func ErrorFrame(e Encoding, status []byte) Frame {
 	if n := len(status); e == JSON && n > 0 && status[n-1] == '\n' {
 		status = status[:n-1]

@@ -9,13 +9,12 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// Deflated is a run of bytes compressed once, to stand anywhere in any number
-// of gzip members (see [GzipMember]). It is whole DEFLATE blocks (RFC 1951),
-// none of them marked as the last, which end at a byte boundary and refer to
-// nothing before themselves.
+// Deflated is a run of bytes, compressed once, that may be placed anywhere in any number of gzip
+// members (see [GzipMember]). It is whole DEFLATE blocks (RFC 1951), none of them marked as the
+// last. They end at a byte boundary and refer to nothing before themselves.
 //
-// A Deflated is immutable and may be shared by any number of goroutines. Its
-// zero value is the empty run.
+// A Deflated is immutable and may be shared by any number of goroutines. Its zero value is the
+// empty run.
 type Deflated struct {
 	blocks []byte
 	plain  Checksum
@@ -24,16 +23,15 @@ type Deflated struct {
 // Len is the number of bytes that d takes in a member.
 func (d Deflated) Len() int { return len(d.blocks) }
 
-// Deflate compresses the bytes of parts, one after the other, at a level from 1
-// (fast) to 9 (small); any other is a programming error and panics. It keeps
-// none of the parts.
+// Deflate compresses the bytes of parts, one after the other, at a level from 1 (fast) to 9
+// (small). Any other level is a programming error and panics. Deflate keeps none of the parts.
 func Deflate(level int, parts iter.Seq[[]byte]) Deflated {
 	blocks, plain := appendDeflated(nil, level, nil, parts)
-	return Deflated{bytes.Clone(blocks), plain} // it is kept for long: without the room to grow
+	return Deflated{bytes.Clone(blocks), plain} // it is kept for long, so without spare capacity
 }
 
 // appendDeflated appends the blocks of parts to dst. They may refer to dictionary, at most 32 KiB,
-// which must then stand right before them.
+// which must then come right before them in the member.
 func appendDeflated(dst []byte, level int, dictionary []byte, parts iter.Seq[[]byte]) ([]byte, Checksum) {
 	w := deflaters[level].Get().(*flate.Writer)
 	defer deflaters[level].Put(w)
@@ -41,13 +39,13 @@ func appendDeflated(dst []byte, level int, dictionary []byte, parts iter.Seq[[]b
 	w.ResetDict(blocks, dictionary)
 	var plain Checksum
 	for p := range parts {
-		w.Write(p) // a bytes.Buffer takes everything
+		w.Write(p) // a bytes.Buffer never fails
 		plain = plain.update(p)
 	}
 	if plain.n > 0 {
-		w.Flush() // ends the last block, with an empty stored one that is aligned
+		w.Flush() // ends the last block with an empty stored block, which is aligned
 	}
-	w.ResetDict(nil, nil) // so that the pool does not hold blocks
+	w.ResetDict(nil, nil) // the pool must not keep blocks alive
 	return blocks.Bytes(), plain
 }
 
@@ -66,8 +64,8 @@ func init() {
 	}
 }
 
-// Stored returns p uncompressed, which suits what is small and differs in every
-// response. It adds 5 bytes for each 65,535 begun (RFC 1951, section 3.2.4):
+// Stored returns p uncompressed, for parts that are small and differ in every response. It adds 5
+// bytes for each 65,535 begun (RFC 1951, section 3.2.4):
 //
 //	00  <length>  <length's complement>  <bytes>        {"a":1}  →  00 07 00 f8 ff {"a":1}
 //
@@ -92,15 +90,14 @@ func appendStored(dst, p []byte) []byte {
 	return dst
 }
 
-// GzipMember returns a gzip stream of exactly one member (RFC 1952) that holds
-// the plain bytes of parts, one after the other:
+// GzipMember returns a gzip stream of exactly one member (RFC 1952) that holds the plain bytes of
+// parts, one after the other:
 //
 //	┌ header ┐┌ blocks of each part ─────────┐┌ empty last block ┐┌ CRC-32 ┐┌ length ┐
 //	1f 8b 08 … 00 07 00 f8 ff {"a":1} … … 00 00 ff ff 03 00  xx xx xx xx  07 00 00 00
 //
-// The stream is the returned slices in order, as a writev takes them. The slice
-// of slices is the caller's; the bytes are shared with every other member of
-// the same parts, and read only.
+// The stream is the returned slices in order, as a writev takes them. The slice of slices is the
+// caller's. The bytes are shared with all other members of the same parts, and read only.
 func GzipMember(parts ...Deflated) [][]byte {
 	member := append(make([][]byte, 0, len(parts)+2), gzipHeader)
 	var whole Checksum

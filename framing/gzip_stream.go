@@ -15,17 +15,16 @@ import (
 //	Checksum.GzipEnd  a⏎ 03 00 CRC-32, length ⏎                        of what this client was sent
 //	LastChunk         0⏎⏎
 //
-// Each chunk ends at a byte boundary, behind an empty stored block, as zlib's Z_SYNC_FLUSH leaves
-// it: a client that has read it can decompress every event in it.
+// Each chunk ends at a byte boundary, with an empty stored block, as zlib's Z_SYNC_FLUSH ends it.
+// So a client that has read the chunk can decompress every event in it.
 
 // GzipStart is the chunk that opens a gzip member.
 const GzipStart = "a\r\n" + gzipOpening + crlf
 
-// GzipChunk is one event, or several in a row, compressed once to be sent in any number of gzip
-// members: a complete HTTP/1.1 chunk. It is immutable and may be shared by any number of
-// goroutines.
+// GzipChunk is one event, or several in a row, compressed once for any number of gzip members: a
+// complete HTTP/1.1 chunk. It is immutable and may be shared by any number of goroutines.
 type GzipChunk struct {
-	// Plain is of the events as they stand in an uncompressed stream.
+	// Plain is the checksum of the events as they are in an uncompressed stream.
 	Plain Checksum
 
 	bytes []byte
@@ -34,14 +33,14 @@ type GzipChunk struct {
 // Bytes returns the chunk. Read only.
 func (c GzipChunk) Bytes() []byte { return c.bytes }
 
-// Frames at gzipStreamLevel are compressed within 25 to 40 µs for a pod of 4 to 16 KB, and to a
-// tenth less than at levels from 1 to 4 (BenchmarkGzipFrames).
+// At gzipStreamLevel a pod of 4 to 16 KB is compressed within 25 to 40 µs, to 10 % less than at
+// levels 1 to 4 (BenchmarkGzipFrames).
 const gzipStreamLevel = 5
 
-// GzipFrames compresses frames, which are one stream's, one after the other. The result may stand
-// anywhere in a member if before is the zero Frame, and otherwise only right behind before: then it
-// refers to its last 32 KiB, and what one update of an object has in common with the one before
-// costs next to nothing.
+// GzipFrames compresses frames of one stream, one after the other. If before is the zero Frame, the
+// result may be placed anywhere in a member. Otherwise it may only come right after before, because
+// it refers to before's last 32 KiB. Then the bytes that an update of an object has in common with
+// the previous one cost next to nothing.
 func GzipFrames(before Frame, frames ...Frame) GzipChunk {
 	buf := scratch.Get().(*[2][]byte)
 	defer scratch.Put(buf)
@@ -69,22 +68,22 @@ var scratch = sync.Pool{New: func() any { return new([2][]byte) }}
 
 const maxScratch = 1 << 20
 
-// GzipStored is GzipFrames for a frame that is small and of one client: it costs a copy.
+// GzipStored is GzipFrames for a small frame that only one client is sent. It only copies.
 func GzipStored(f Frame) GzipChunk {
 	p := f.Payload(nil)
 	blocks := appendStored(make([]byte, 0, storedLen(len(p))+len(emptyBlock)), p)
 	return GzipChunk{checksum(p), newChunk(append(blocks, emptyBlock...))}
 }
 
-// emptyBlock is a stored block of nothing. Decoders, Go's among them, may keep what they have
+// emptyBlock is an empty stored block. Decoders, Go's among them, may hold back what they have
 // decompressed until they see one.
 const emptyBlock = "\x00\x00\x00\xff\xff"
 
 // GzipEnd returns the chunk that ends a member of c's bytes. It is the caller's.
 func (c Checksum) GzipEnd() []byte { return newChunk(c.appendTrailer(make([]byte, 0, trailerLen))) }
 
-// Checksum returns that of the event without its chunk framing. It costs about 0.1 ns for each
-// byte.
+// Checksum returns the checksum of the event without its chunk framing. It takes about 0.1 ns for
+// each byte.
 func (f Frame) Checksum() (c Checksum) {
 	for p := range payloads([]Frame{f}) {
 		c = c.update(p)
@@ -98,11 +97,11 @@ func payloads(frames []Frame) iter.Seq[[]byte] {
 		for _, f := range frames {
 			body := f.Body[:len(f.Body)-len(crlf)]
 			if len(f.Head) > 0 {
-				if !yield(behindSize(f.Head)) {
+				if !yield(afterSize(f.Head)) {
 					return
 				}
 			} else {
-				body = behindSize(body)
+				body = afterSize(body)
 			}
 			if !yield(body) {
 				return
@@ -111,8 +110,8 @@ func payloads(frames []Frame) iter.Seq[[]byte] {
 	}
 }
 
-// behindSize returns what is behind a chunk's size.
-func behindSize(chunk []byte) []byte { return chunk[bytes.IndexByte(chunk, '\n')+1:] }
+// afterSize returns the part of a chunk after its size.
+func afterSize(chunk []byte) []byte { return chunk[bytes.IndexByte(chunk, '\n')+1:] }
 
 // newChunk returns p, which is not empty, as an HTTP/1.1 chunk (RFC 9112, section 7.1).
 func newChunk(p []byte) []byte {

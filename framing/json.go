@@ -19,16 +19,16 @@ type jsonScanner struct {
 	dec   *jsontext.Decoder
 }
 
-// asSent lets the decoder read all that kube-apiserver sends. It copies raw JSON, such as the data
-// of a ControllerRevision, from whoever wrote it, with repeated names and invalid UTF-8 (seen on
-// 1.36.3).
+// asSent makes the decoder accept everything that kube-apiserver sends. kube-apiserver copies raw
+// JSON from its author, such as the data of a ControllerRevision, with repeated names and invalid
+// UTF-8 (seen on 1.36.3).
 var asSent = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
 func newJSONScanner(fields []Field) *jsonScanner {
 	return &jsonScanner{pathFields: newPathFields(fields), dec: jsontext.NewDecoder(new(bytes.Buffer))}
 }
 
-// Event implements [Scanner]. The line is read with or without its newline.
+// Event implements [Scanner]. The line may end with a newline or not.
 func (s *jsonScanner) Event(line []byte) (Event, error) {
 	s.reset(line)
 	var (
@@ -92,8 +92,7 @@ func (s *jsonScanner) changed(t EventType, found scanned, raw []byte) (Event, er
 	return Event{Type: t, Object: o, ResourceVersion: o.ResourceVersion}, nil
 }
 
-// Item implements [Scanner]. Lists of built-in types leave kind and apiVersion to
-// their envelope.
+// Item implements [Scanner]. In lists of built-in types only the envelope has kind and apiVersion.
 func (s *jsonScanner) Item(raw, typeMeta []byte) (*Object, error) {
 	s.reset(raw)
 	found, err := s.object()
@@ -123,7 +122,7 @@ func (s *jsonScanner) reset(input []byte) {
 	s.fields.reset()
 }
 
-// atEnd reports anything but white space behind the value that was read.
+// atEnd returns an error if anything but white space follows the value that was read.
 func (s *jsonScanner) atEnd() error {
 	if _, err := s.dec.ReadToken(); err != io.EOF {
 		if err == nil {
@@ -136,8 +135,8 @@ func (s *jsonScanner) atEnd() error {
 
 func (s *jsonScanner) offset() int { return int(s.dec.InputOffset()) }
 
-// members reads an object, calls f behind each member's name, which is quoted,
-// and returns where the object stands. f reads or skips the value.
+// members reads an object and returns its place. It calls f after each member's name, which is
+// quoted, and f reads or skips the value.
 func (s *jsonScanner) members(f func(name []byte) error) (span, error) {
 	tok, err := s.dec.ReadToken()
 	if err != nil {
@@ -161,20 +160,20 @@ func (s *jsonScanner) members(f func(name []byte) error) (span, error) {
 	return at, unexpectedEOF(err)
 }
 
-// ErrTooDeep is returned for JSON that nests deeper than 10,000 levels, with the event or the list
-// around an object. kube-apiserver takes objects of as many (sigs.k8s.io/json), so that some have a
-// level or two too many here, and for client-go.
+// ErrTooDeep is returned for JSON that nests deeper than 10,000 levels, including the event or list
+// around an object. kube-apiserver accepts objects of 10,000 levels (sigs.k8s.io/json). So some
+// objects have one or two levels too many here, as they do for client-go.
 var ErrTooDeep = errors.New("JSON of more than 10,000 levels")
 
-// jsonError is err of the decoder without the names of the members that it was within: an object's
-// content is not for logs.
+// jsonError returns an error of the decoder without the names of the enclosing members: an object's
+// content must not be logged.
 func jsonError(err error) error {
 	var syntax *jsontext.SyntacticError
 	if !errors.As(err, &syntax) {
 		return err
 	}
 	err = syntax.Err
-	if err.Error() == "exceeded max depth" { // the decoder has no name for it
+	if err.Error() == "exceeded max depth" { // the decoder exports no error for it
 		err = ErrTooDeep
 	}
 	return fmt.Errorf("byte %d: %w", syntax.ByteOffset, err)
@@ -202,12 +201,12 @@ func (s *jsonScanner) text() (string, error) {
 	return "", fmt.Errorf("found %s, expected a string", v.Kind())
 }
 
-// unquote returns what a string that the decoder has read stands for.
+// unquote returns the value of a string that the decoder has read.
 func unquote(v []byte) string {
 	if bytes.IndexByte(v, '\\') < 0 {
 		return string(v[1 : len(v)-1])
 	}
-	b, _ := jsontext.AppendUnquote(nil, v) // the only error left is invalid UTF-8, which it has replaced
+	b, _ := jsontext.AppendUnquote(nil, v) // the only possible error is invalid UTF-8, which is replaced
 	return string(b)
 }
 
@@ -221,7 +220,7 @@ func (s *jsonScanner) object() (scanned, error) {
 			f.hasKind = true
 			err := s.dec.SkipValue()
 			if leading {
-				f.item = s.offset() + 1 // behind the comma
+				f.item = s.offset() + 1 // after the comma
 			}
 			return err
 		case `"metadata"`:
@@ -262,8 +261,8 @@ func (s *jsonScanner) metadata(f *scanned) error {
 	return err
 }
 
-// resourceVersion reads a decimal uint64 in a string, greater than 0: the
-// revision of etcd, by which events of one resource are ordered.
+// resourceVersion reads a decimal uint64 in a string, greater than 0. It is the etcd revision that
+// orders the events of one resource.
 func (s *jsonScanner) resourceVersion(f *scanned) (uint64, error) {
 	v, err := s.dec.ReadValue()
 	if err != nil {
@@ -295,7 +294,7 @@ func (s *jsonScanner) labels() (map[string]string, error) {
 	return labels, err
 }
 
-// annotations only looks for the mark of the end of initial events.
+// annotations only looks for the annotation that marks the end of initial events.
 func (s *jsonScanner) annotations(f *scanned) error {
 	if s.dec.PeekKind() == 'n' {
 		return s.dec.SkipValue()
@@ -314,7 +313,7 @@ func (s *jsonScanner) annotations(f *scanned) error {
 	return err
 }
 
-// walk reads a value and takes what the tree wants of it.
+// walk reads a value and takes the values that the tree wants.
 func (s *jsonScanner) walk(t *fieldTree) error {
 	if t == nil {
 		return s.dec.SkipValue()
@@ -343,12 +342,12 @@ func (s *jsonScanner) walk(t *fieldTree) error {
 	return nil
 }
 
-// member returns what is wanted of a member with that name, which is quoted.
+// member returns the tree for the member with that name, which is quoted.
 func (t *fieldTree) member(quoted []byte) *fieldTree {
 	return t.members[string(quoted[1:len(quoted)-1])]
 }
 
-// walkFirst reads an array and takes what t wants of its first element.
+// walkFirst reads an array and takes the values that t wants of its first element.
 func (s *jsonScanner) walkFirst(t *fieldTree) error {
 	if _, err := s.dec.ReadToken(); err != nil {
 		return err

@@ -7,15 +7,14 @@ type span struct{ start, end int }
 
 func (s span) len() int { return s.end - s.start }
 
-// layout is where in an object's bytes stands what can change.
+// layout is the places of the parts of an object's bytes that can change.
 type layout struct {
 	rvStart, rvEnd int32 // the resourceVersion's digits
-	item           int32 // where a list's item begins; in JSON its opening brace stands before that, in CBOR its head
-	itemEnd        int32 // where it ends
+	item           int32 // the start of the list item, in JSON after its opening brace, in CBOR after its head
+	itemEnd        int32 // the end of the list item
 }
 
-// at returns the parts of object with resourceVersion rv, and where things stand
-// in them.
+// at returns the parts of object with resourceVersion rv, and their layout.
 func (l layout) at(e Encoding, object []byte, rv uint64) (layout, [][]byte) {
 	digits := strconv.AppendUint(make([]byte, 1, 24), rv, 10)
 	withLength := span{int(l.rvStart) - 1, int(l.rvEnd)}
@@ -30,8 +29,7 @@ func (l layout) at(e Encoding, object []byte, rv uint64) (layout, [][]byte) {
 	return l.splice(object, span{int(l.rvStart), int(l.rvEnd)}, digits[1:])
 }
 
-// without returns object, laid out as l, without the bytes of cut, which stand
-// in its metadata.
+// without returns object, which has layout l, without the bytes of cut, which are in its metadata.
 func (l layout) without(e Encoding, object []byte, cut span) (layout, [][]byte) {
 	if e == Protobuf {
 		return l.spliceProtobuf(object, cut, nil)
@@ -39,14 +37,13 @@ func (l layout) without(e Encoding, object []byte, cut span) (layout, [][]byte) 
 	return l.splice(object, cut, nil)
 }
 
-// splice returns the parts of object with the bytes of cut replaced, and where
-// things stand in them.
+// splice returns the parts of object with the bytes of cut replaced, and their layout.
 func (l layout) splice(object []byte, cut span, with []byte) (layout, [][]byte) {
 	return l.moved(cut, len(with)-cut.len()), [][]byte{object[:cut.start], with, object[cut.end:]}
 }
 
-// spliceProtobuf is splice for the bytes of a protobuf object's metadata, whose
-// length and whose object's length stand before them:
+// spliceProtobuf is splice for bytes in a protobuf object's metadata. It also writes the lengths of
+// the metadata and of the object anew, which come before them:
 //
 //	… 12 <raw> 0a <metadata> ┆ … cut … ┆ …
 //	  └ item                 └ metadata
@@ -64,8 +61,7 @@ func (l layout) spliceProtobuf(object []byte, cut span, with []byte) (layout, []
 	return l, [][]byte{object[:old.start], headers, object[old.end:cut.start], with, object[cut.end:]}
 }
 
-// moved returns the layout after the bytes of cut have grown: what stands behind
-// them has moved.
+// moved returns the layout after the bytes of cut have grown: everything after them has moved.
 func (l layout) moved(cut span, grown int) layout {
 	for _, at := range []*int32{&l.rvStart, &l.rvEnd, &l.item, &l.itemEnd} {
 		if int(*at) >= cut.end {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// lengthReader is the [EventReader] of [Protobuf], where each event stands behind
-// its length in 4 bytes, big endian (k8s.io/apimachinery/pkg/util/framer).
+// lengthReader is the [EventReader] of [Protobuf]. Each event comes after its length in 4 bytes,
+// big endian (k8s.io/apimachinery/pkg/util/framer).
 type lengthReader struct{ exactReader }
 
 func newLengthReader(r io.Reader) *lengthReader { return &lengthReader{newExactReader(r)} }
@@ -34,7 +34,7 @@ func (l *lengthReader) Next() ([]byte, error) {
 	return event, err
 }
 
-// exactReader reads as many bytes of a stream as it is told to.
+// exactReader reads a given number of bytes of a stream.
 type exactReader struct {
 	r    *bufio.Reader
 	long []byte
@@ -45,9 +45,8 @@ func newExactReader(r io.Reader) exactReader {
 	return exactReader{r: bufio.NewReaderSize(r, 32<<10)}
 }
 
-// take returns the next n bytes, valid until the next call. It returns io.EOF
-// where the stream ends before them, io.ErrUnexpectedEOF where it ends within
-// them.
+// take returns the next n bytes, which are valid until the next call. It returns io.EOF if the
+// stream ends before them, and io.ErrUnexpectedEOF if it ends within them.
 func (x *exactReader) take(n int) ([]byte, error) {
 	if cap(x.long) > 1<<20 {
 		x.long = nil
@@ -76,7 +75,7 @@ func (x *exactReader) ReadByte() (byte, error) {
 	return b, err
 }
 
-// takeLong takes more than the buffer holds.
+// takeLong takes more bytes than the buffer holds.
 func (x *exactReader) takeLong(n int) ([]byte, error) {
 	x.long = slices.Grow(x.long[:0], n)[:n]
 	if _, err := io.ReadFull(x.r, x.long); err != nil {

@@ -7,15 +7,15 @@ import (
 	"io"
 )
 
-// MaxEvent is the most bytes of one event that an [EventReader] accepts: 16 MiB, the most
-// that client-go reads (k8s.io/apimachinery/pkg/runtime/serializer/streaming).
-// etcd accepts objects of 1.5 MiB unless told otherwise.
+// MaxEvent is the most bytes of one event that an [EventReader] accepts: 16 MiB, as in client-go
+// (k8s.io/apimachinery/pkg/runtime/serializer/streaming). By default etcd accepts objects of up to
+// 1.5 MiB.
 const MaxEvent = 16 << 20
 
 // ErrTooLong is returned for an event of more than MaxEvent bytes.
 var ErrTooLong = errors.New("event of more than 16 MiB")
 
-// lineReader cuts a watch stream of JSON into its lines. It implements [EventReader].
+// lineReader is the [EventReader] of [JSON], which splits a stream into its lines.
 type lineReader struct {
 	r    *bufio.Reader
 	long []byte
@@ -26,9 +26,7 @@ func newLineReader(r io.Reader) *lineReader {
 	return &lineReader{r: bufio.NewReaderSize(r, 32<<10)}
 }
 
-// Next returns the next line with its newline, valid until the next call. It
-// returns io.EOF at the end of the stream, io.ErrUnexpectedEOF where the stream
-// ends within a line, and [ErrTooLong].
+// Next implements [EventReader]. It returns the line with its newline.
 func (l *lineReader) Next() ([]byte, error) {
 	if cap(l.long) > 1<<20 {
 		l.long = nil

@@ -11,40 +11,40 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ListForm is how kube-apiserver writes lists of one kind. Built-in types have Go's struct order
-// and leave kind and apiVersion to the envelope:
+// ListForm is how kube-apiserver writes lists of one kind. Lists of built-in types have their
+// members in the order of the Go struct, and only the envelope has kind and apiVersion:
 //
 //	{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":…},…]}⏎
 //
-// lists of metadata have the same order, items with kind and apiVersion, and null for no items
+// Lists of metadata have the same order, items with kind and apiVersion, and null for no items
 // (seen on 1.36.3):
 //
 //	{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},"items":null}⏎
 //
-// custom resources have sorted keys and complete items:
+// Lists of custom resources have sorted members and complete items:
 //
 //	{"apiVersion":"ex.io/v1","items":[{"apiVersion":…},…],"kind":"FooList","metadata":{"continue":"","resourceVersion":"7"}}⏎
 //
-// in protobuf the envelope is a runtime.Unknown, whose items have no type:
+// In protobuf the envelope is a runtime.Unknown, and the items have no type:
 //
 //	k8s\0 TypeMeta{v1, PodList} raw{ListMeta, item, …} contentEncoding contentType
 //
-// and in CBOR the members are the same as in JSON, in any order.
+// In CBOR the members are the same as in JSON, in any order.
 //
 // A ListForm is immutable. Its zero value is not usable.
 type ListForm struct {
 	encoding         Encoding
 	kind, apiVersion string
-	custom           bool // of custom resources: in JSON with sorted keys, in CBOR with an empty continue
+	custom           bool // of custom resources: in JSON with sorted members, in CBOR with an empty continue
 	typed            bool // items have kind and apiVersion
 	nullItems        bool // no items are null instead of []
 }
 
-// ListMeta is what varies in a list's metadata.
+// ListMeta is the part of a list's metadata that varies.
 type ListMeta struct {
 	ResourceVersion    uint64
-	Continue           string // "" where nothing follows
-	RemainingItemCount int64  // 0 where not known or nothing remains
+	Continue           string // "" if nothing follows
+	RemainingItemCount int64  // 0 if unknown or if nothing remains
 }
 
 // listEnvelope is a list without its items, in JSON and CBOR.
@@ -82,8 +82,8 @@ func (l *metadataOf) Metadata() (ListMeta, error) {
 
 var errUnknownForm = errors.New("unknown form")
 
-// ParseListForm takes the form from an empty list that the server sent. It fails
-// on a form that it could not reproduce.
+// ParseListForm takes the form from an empty list that the server sent. It returns an error for a
+// form that it could not reproduce.
 func ParseListForm(e Encoding, body []byte) (ListForm, ListMeta, error) {
 	switch e {
 	case Protobuf:
@@ -110,10 +110,9 @@ func ParseListForm(e Encoding, body []byte) (ListForm, ListMeta, error) {
 	return f, meta, nil
 }
 
-// TypeMeta returns the members that tell an item's type, where lists of this
-// form leave them out of their items, for [Scanner.Item]; nil otherwise. The
-// items of a PartialObjectMetadataList are of kind PartialObjectMetadata,
-// whatever their resource's kind is.
+// TypeMeta returns the members that name an item's type, for [Scanner.Item], if only the envelope
+// of such lists names it; nil otherwise. The items of a PartialObjectMetadataList are always of
+// kind PartialObjectMetadata.
 func (f ListForm) TypeMeta(kind string) []byte {
 	if f.kind == partialObjectMetadataList {
 		kind = partialObjectMetadata
@@ -129,8 +128,8 @@ func (f ListForm) TypeMeta(kind string) []byte {
 	return fmt.Appendf(nil, `"kind":%q,"apiVersion":%q,`, kind, f.apiVersion)
 }
 
-// Envelope returns the bytes of a list before its first and behind its last
-// item. Between them are the given number of items, in itemBytes bytes.
+// Envelope returns the bytes of a list before its first and after its last item. Between them come
+// the given number of items, in itemBytes bytes.
 func (f ListForm) Envelope(m ListMeta, items, itemBytes int) (head, tail []byte) {
 	switch f.encoding {
 	case Protobuf:
@@ -163,8 +162,8 @@ func (f ListForm) Envelope(m ListMeta, items, itemBytes int) (head, tail []byte)
 // nullItems ends a list whose items are null.
 const nullItems = `,"items":null}` + "\n"
 
-// Item returns the bytes of one item of the list, to be written as open and
-// then rest; the first item has no comma. Both are shared and read only.
+// Item returns the bytes of one item of the list: open, and then rest. The first item has no comma.
+// Both are shared and read only.
 func (f ListForm) Item(o *Object, first bool) (open string, rest []byte) {
 	item := o.Bytes()[o.item:o.itemEnd]
 	switch {
@@ -181,9 +180,8 @@ func (f ListForm) Item(o *Object, first bool) (open string, rest []byte) {
 	return ",{", item
 }
 
-// partialObjectMetadataList is the kind of lists of metadata only, whose items
-// tell their type in struct order
-// (k8s.io/apimachinery/pkg/apis/meta/v1, type PartialObjectMetadataList).
+// partialObjectMetadataList is the kind of lists of metadata. Their items have their type, in
+// struct order (k8s.io/apimachinery/pkg/apis/meta/v1, type PartialObjectMetadataList).
 const (
 	partialObjectMetadata     = "PartialObjectMetadata"
 	partialObjectMetadataList = partialObjectMetadata + "List"
@@ -203,7 +201,7 @@ func newJSONListReader(r io.Reader) *jsonListReader {
 	return l
 }
 
-// boundedReader ends with [ErrTooLong] behind MaxEvent bytes of which nothing is made.
+// boundedReader returns [ErrTooLong] after more than MaxEvent bytes without a result.
 type boundedReader struct {
 	r    io.Reader
 	read int
@@ -249,7 +247,7 @@ func (l *jsonListReader) Next() ([]byte, error) {
 
 var errListEnd = errors.New("end of list")
 
-// member reads on to the items, or one other member of the list.
+// member reads up to the items, or one other member of the list.
 func (l *jsonListReader) member() error {
 	if l.dec.StackDepth() == 0 {
 		tok, err := l.dec.ReadToken()
@@ -266,7 +264,7 @@ func (l *jsonListReader) member() error {
 	}
 	if tok.Kind() == '}' {
 		if _, err := l.dec.ReadToken(); err != io.EOF {
-			return errors.New("data behind the list")
+			return errors.New("data after the list")
 		}
 		return errListEnd
 	}

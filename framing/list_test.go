@@ -142,7 +142,7 @@ func TestListReaderErrors(t *testing.T) {
 	f(`[]`, "expected an object")
 	f(`{"items":{}}`, "expected items")
 	f(`{"items":[],"metadata":1}`, "cannot unmarshal")
-	f(`{"items":[]}{}`, "data behind the list")
+	f(`{"items":[]}{}`, "data after the list")
 	f(`{"items":[1 2]}`, "read list")
 }
 

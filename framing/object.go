@@ -1,32 +1,32 @@
 package framing
 
-// Object is one version of one API object, held as the bytes in which
-// kube-apiserver sent it. It is immutable and may be shared between goroutines.
+// Object is one version of one API object, held as the bytes in which kube-apiserver sent it. It is
+// immutable and may be shared between goroutines.
 type Object struct {
-	// Key is the object's place in a collection and its sort order: name, or
-	// namespace + "/" + name, compared bytewise as etcd and kube-apiserver do.
+	// Key identifies the object in a collection and is its sort order: name, or namespace + "/" +
+	// name, compared bytewise as in etcd and kube-apiserver.
 	Key string
-	// Namespace and Name are parts of Key; Namespace is "" in cluster scope.
+	// Namespace and Name are parts of Key. Namespace is "" in cluster scope.
 	Namespace, Name string
-	// ResourceVersion is metadata.resourceVersion. For the object of a DELETED
-	// event it is that of the deletion.
+	// ResourceVersion is metadata.resourceVersion. For the object of a DELETED event it is that of
+	// the deletion.
 	ResourceVersion uint64
-	// Labels are metadata.labels; nil where there are none. Read only.
+	// Labels are metadata.labels; nil if there are none. Read only.
 	Labels map[string]string
-	// Fields are the values of the selectable fields, in the order of the field
-	// list that the Scanner was made with. Read only.
+	// Fields are the values of the selectable fields, in the order of the Scanner's field list.
+	// Read only.
 	Fields []string
 
 	encoding Encoding
-	born     EventType // what live frames the object as
+	born     EventType // the event type of live
 	added    Frame     // the object as an ADDED event
 	live     Frame     // the object as an event of type born
 
-	length int32 // of the object's bytes, which begin added.Body or end before the tail
+	length int32 // of the object's bytes, which end before the tail
 	layout
 }
 
-// Bytes returns the object as it stands in a watch event. Read only.
+// Bytes returns the object as it is in a watch event. Read only.
 func (o *Object) Bytes() []byte {
 	end := len(o.added.Body) - len(frameTail(o.encoding))
 	return o.added.Body[end-int(o.length) : end : end]
@@ -35,9 +35,8 @@ func (o *Object) Bytes() []byte {
 // Size is the number of bytes that the object and its frames hold in memory.
 func (o *Object) Size() int { return len(o.added.Head) + len(o.live.Head) + len(o.live.Body) }
 
-// Frame returns the object as an event of type t, which is Added, Modified or
-// Deleted. It costs nothing for Added and for the type that the object arrived
-// with, and one copy otherwise.
+// Frame returns the object as an event of type t, which is Added, Modified or Deleted. It costs
+// nothing for Added and for the type with which the object arrived, and one copy otherwise.
 func (o *Object) Frame(t EventType) Frame {
 	switch t {
 	case o.born:
@@ -48,17 +47,16 @@ func (o *Object) Frame(t EventType) Frame {
 	return newFrame(o.encoding, t, o.Bytes())
 }
 
-// Left returns the DELETED event that a client gets when a change at
-// resourceVersion rv makes the object leave its selector: this, the last
-// version that matched, with the change's resourceVersion
-// (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent).
+// Left returns the DELETED event for a client whose selector the object leaves with a change at
+// resourceVersion rv. The event has this object, the last version that matched, with the change's
+// resourceVersion (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent).
 func (o *Object) Left(rv uint64) Frame {
 	_, parts := o.at(rv)
 	return newFrame(o.encoding, Deleted, parts...)
 }
 
-// frame lays the object out in one allocation, see the package comment, and
-// points its frames into it.
+// frame lays the object out in one allocation, as the package comment draws it, and sets its
+// frames.
 func (o *Object) frame(t EventType, object ...[]byte) {
 	e := o.encoding
 	n := 0
@@ -91,8 +89,8 @@ func (o *Object) frame(t EventType, object ...[]byte) {
 	o.added = Frame{Head: buf[:addedHead:addedHead], Body: buf[addedHead+liveHead:]}
 }
 
-// As returns the object with the frame of an event of type t made ready, so that all who take it
-// share one. It is o itself where o has that frame.
+// As returns the object with the frame of an event of type t prepared, and all clients that get it
+// share that frame. It returns o itself if o has the frame.
 func (o *Object) As(t EventType) *Object {
 	if t == o.born || t == Added {
 		return o
@@ -102,16 +100,16 @@ func (o *Object) As(t EventType) *Object {
 	return &as
 }
 
-// Deleted returns the object as the last version before a deletion at
-// resourceVersion rv, which is what a DELETED event carries.
+// Deleted returns the object as the last version before a deletion at resourceVersion rv. A DELETED
+// event carries it.
 func (o *Object) Deleted(rv uint64) *Object {
 	d, parts := o.at(rv)
 	d.frame(Deleted, parts...)
 	return &d
 }
 
-// at returns the object with another resourceVersion: its description, which
-// still has the frames of o, and the parts of its bytes.
+// at returns the object with another resourceVersion: its description, which still has o's frames,
+// and the parts of its bytes.
 func (o *Object) at(rv uint64) (Object, [][]byte) {
 	at := *o
 	at.ResourceVersion = rv

@@ -9,15 +9,14 @@ import (
 )
 
 // The frame around every object in protobuf
-// (k8s.io/apimachinery/pkg/runtime/serializer/protobuf/protobuf.go), of which the
-// end is runtime.Unknown's contentEncoding and contentType, always empty and
-// always written.
+// (k8s.io/apimachinery/pkg/runtime/serializer/protobuf/protobuf.go). It ends with runtime.Unknown's
+// contentEncoding and contentType, which are always empty and always written.
 const (
 	magic      = "k8s\x00"
 	unknownEnd = "\x1a\x00\x22\x00"
 )
 
-// The tags of the fields that we take apart and write: number<<3 | wire type.
+// The tags of the fields that are read and written here: number<<3 | wire type.
 const (
 	tagEventType   = 1<<3 | byte(protowire.BytesType) // WatchEvent.type
 	tagEventObject = 2<<3 | byte(protowire.BytesType) // WatchEvent.object
@@ -40,7 +39,7 @@ const (
 // headerLen is the number of bytes that appendHeader appends.
 func headerLen(n int) int { return 1 + protowire.SizeVarint(uint64(n)) }
 
-// appendHeader appends what stands before the n bytes of a field.
+// appendHeader appends the tag and length of a field of n bytes.
 func appendHeader(dst []byte, tag byte, n int) []byte {
 	return protowire.AppendVarint(append(dst, tag), uint64(n))
 }
@@ -60,7 +59,7 @@ func protobufOpeningLen(t EventType, objectLen int) int {
 	return prefixLen + headerLen(len(t.String())) + len(t.String()) + headerLen(extension+objectLen) + extension
 }
 
-// appendProtobufOpening appends an event up to where the object's bytes begin:
+// appendProtobufOpening appends the beginning of an event, up to the object's bytes:
 //
 //	<length, 4 bytes> 0a <type> 12 <length> 0a <length>
 func appendProtobufOpening(dst []byte, t EventType, objectLen int) []byte {
@@ -70,9 +69,8 @@ func appendProtobufOpening(dst []byte, t EventType, objectLen int) []byte {
 	return appendHeader(dst, tagExtension, objectLen)
 }
 
-// open reads the header of the field at offset at of a message that ends at end,
-// and returns where its bytes stand. The header must be what appendHeader
-// writes.
+// open reads the header of the field at offset at, in a message that ends at end. It returns the
+// place of the field's bytes. The header must be exactly as appendHeader writes it.
 func open(input []byte, at, end int, tag byte) (span, error) {
 	if at >= end {
 		return span{}, fmt.Errorf("byte %d: message ends, expected tag %02x", at, tag)
@@ -89,7 +87,7 @@ func open(input []byte, at, end int, tag byte) (span, error) {
 	}
 	start := at + 1 + size
 	if n > uint64(end-start) {
-		return span{}, fmt.Errorf("byte %d: length %d ends behind the message", at+1, n)
+		return span{}, fmt.Errorf("byte %d: length %d ends past the message", at+1, n)
 	}
 	return span{start, start + int(n)}, nil
 }
@@ -98,7 +96,7 @@ func open(input []byte, at, end int, tag byte) (span, error) {
 func openLast(input []byte, at, end int, tag byte) (span, error) {
 	s, err := open(input, at, end, tag)
 	if err == nil && s.end != end {
-		err = fmt.Errorf("byte %d: message goes on", s.end)
+		err = fmt.Errorf("byte %d: message continues", s.end)
 	}
 	return s, err
 }
@@ -112,15 +110,14 @@ func mustOpen(input []byte, at int, tag byte) span {
 	return s
 }
 
-// unknown is where things stand in a runtime.Unknown behind its magic.
+// unknown is the places of the parts of a runtime.Unknown after its magic.
 type unknown struct {
 	apiVersion, kind span
-	item             int  // the tag of raw
+	item             int  // offset of raw's tag
 	raw              span // the object, without its type
 }
 
-// openUnknown takes apart the bytes of one object, which must be in the form
-// that kube-apiserver writes:
+// openUnknown splits the bytes of one object, which must be in the form that kube-apiserver writes:
 //
 //	k8s\0 0a <TypeMeta> 12 <raw> 1a 00 22 00
 func openUnknown(input []byte, at span) (u unknown, err error) {
@@ -139,7 +136,7 @@ func openUnknown(input []byte, at span) (u unknown, err error) {
 		return u, err
 	}
 	if string(input[u.raw.end:at.end]) != unknownEnd {
-		return u, fmt.Errorf("byte %d: found % .8x behind the object, expected % x", u.raw.end, input[u.raw.end:at.end], unknownEnd)
+		return u, fmt.Errorf("byte %d: found % .8x after the object, expected % x", u.raw.end, input[u.raw.end:at.end], unknownEnd)
 	}
 	return u, nil
 }
@@ -151,33 +148,31 @@ func openTypeMeta(input []byte, at span) (apiVersion, kind span, err error) {
 	return apiVersion, kind, err
 }
 
-// protobufTypeMeta returns the field of a runtime.Unknown that tells the type.
+// protobufTypeMeta returns the field of a runtime.Unknown that names the type.
 func protobufTypeMeta(apiVersion, kind string) []byte {
 	typeMeta := appendString(nil, tagAPIVersion, apiVersion)
 	typeMeta = appendString(typeMeta, tagKind, kind)
 	return append(appendHeader(nil, tagTypeMeta, len(typeMeta)), typeMeta...)
 }
 
-// cursor walks over the fields of a message that stands in input, in the order
-// in which they come:
+// cursor walks over the fields of a message in input, in the order in which they come:
 //
 //	c := newCursor(input, message)
 //	for c.next() {
 //		switch c.number {
 //
-// After next has returned false, err is nil if the message has been read to its
-// end.
+// After next has returned false, err is nil if the message was read to its end.
 type cursor struct {
 	input   []byte
-	at, end int // what is left of the message
+	at, end int // the rest of the message
 	err     error
 
 	// The field that next has read.
 	number protowire.Number
 	typ    protowire.Type
 	field  span   // with its tag
-	value  span   // without; of BytesType, without its length
-	varint uint64 // of VarintType
+	value  span   // without its tag, and for BytesType without its length
+	varint uint64 // for VarintType
 }
 
 func newCursor(input []byte, message span) cursor {
@@ -202,7 +197,7 @@ func (c *cursor) next() bool {
 		var length uint64
 		if length, n = protowire.ConsumeVarint(rest); n >= 0 {
 			if length > uint64(len(rest)-n) {
-				return c.fail(fmt.Errorf("length %d ends behind the message", length))
+				return c.fail(fmt.Errorf("length %d ends past the message", length))
 			}
 			c.value.start += n
 			n = int(length)
@@ -232,7 +227,7 @@ func (c *cursor) is(typ protowire.Type) bool {
 	return c.fail(fmt.Errorf("field %d: %w", c.number, errWireType))
 }
 
-// fail ends the walk at the field that is being read.
+// fail ends the walk at the current field.
 func (c *cursor) fail(err error) bool {
 	c.err = fmt.Errorf("byte %d: %w", c.at, err)
 	return false
@@ -249,7 +244,7 @@ func (c *cursor) text() string {
 	return string(c.bytes())
 }
 
-// integer returns the value of an integer field, which is not zigzag encoded.
+// integer returns the value of an integer field without zigzag encoding.
 func (c *cursor) integer() int64 {
 	if !c.is(protowire.VarintType) {
 		return 0

@@ -64,8 +64,7 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 	return m.parse()
 }
 
-// protobufEnvelope is Envelope for protobuf, where the length of all items
-// stands before them.
+// protobufEnvelope is Envelope for protobuf, where the length of all items comes before them.
 func (f ListForm) protobufEnvelope(m ListMeta, itemBytes int) (head, tail []byte) {
 	meta := appendString(nil, tagSelfLink, "")
 	meta = appendString(meta, tagListResourceVersion, strconv.FormatUint(m.ResourceVersion, 10))
@@ -83,16 +82,16 @@ func (f ListForm) protobufEnvelope(m ListMeta, itemBytes int) (head, tail []byte
 type protobufListReader struct {
 	exactReader
 	opened bool   // the envelope's head has been read
-	rest   uint64 // bytes of items that follow
+	rest   uint64 // bytes of items still to come
 	meta   ListMeta
-	err    error // what Next has ended with
+	err    error // the error that ended Next
 }
 
 func newProtobufListReader(r io.Reader) *protobufListReader {
 	return &protobufListReader{exactReader: newExactReader(r)}
 }
 
-// Next implements [ListReader]. An item is returned without its tag and length.
+// Next implements [ListReader]. It returns an item without its tag and length.
 func (l *protobufListReader) Next() (item []byte, err error) {
 	if l.err != nil {
 		return nil, l.err
@@ -145,14 +144,14 @@ func (l *protobufListReader) open() error {
 	return err
 }
 
-// end reads what follows the last item. It returns io.EOF where that is all.
+// end reads the bytes after the last item. It returns io.EOF if nothing follows them.
 func (l *protobufListReader) end() error {
 	if err := l.expect(unknownEnd); err != nil {
 		return unexpectedEOF(err)
 	}
 	_, err := l.take(1)
 	if err == nil {
-		err = errors.New("data behind the list")
+		err = errors.New("data after the list")
 	}
 	return err
 }
@@ -166,7 +165,7 @@ func (l *protobufListReader) nextOf(tag byte) ([]byte, error) {
 	}
 	header := uint64(l.at - before)
 	if header > l.rest || n > l.rest-header {
-		return nil, fmt.Errorf("length %d ends behind the list", n)
+		return nil, fmt.Errorf("length %d ends past the list", n)
 	}
 	l.rest -= header + n
 	return l.bounded(n)
@@ -199,7 +198,7 @@ func (l *protobufListReader) header(tag byte) (n uint64, err error) {
 	return n, nil
 }
 
-// bounded takes what a header has announced.
+// bounded takes n bytes, a length that a header has given.
 func (l *protobufListReader) bounded(n uint64) ([]byte, error) {
 	if n > MaxEvent {
 		return nil, ErrTooLong

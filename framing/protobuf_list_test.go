@@ -68,14 +68,14 @@ func TestParseProtobufListFormErrors(t *testing.T) {
 	f(protobufList(text(2, "item")), "found tag 12, expected 0a")
 	f(protobufList(message(1)), `resourceVersion ""`)
 	f(protobufList(listMeta("x", "")), `resourceVersion "x"`)
-	f(protobufList(listMeta("7", "", []byte{0x12, 9})), "metadata: byte 7: length 9 ends behind the message")
+	f(protobufList(listMeta("7", "", []byte{0x12, 9})), "metadata: byte 7: length 9 ends past the message")
 	f(protobufList(listMeta("07", "")), "unknown form")
 	f(protobufList(listMeta("7", "", varint(4, 0))), "unknown form")
 	f(protobufList(listMeta("7", "", message(5, text(1, "shard")))), "unknown form")
 	f(protobufList(message(1, text(2, "7"), text(3, ""))), "unknown form") // no selfLink
 	f(protobufList(listMeta("7", ""), text(2, "item")), "unknown form")    // not empty
-	f(protobufList(listMeta("7", ""))[:25], "ends behind the message")
-	f(append(protobufList(listMeta("7", "")), 0), "behind the object")
+	f(protobufList(listMeta("7", ""))[:25], "ends past the message")
+	f(append(protobufList(listMeta("7", "")), 0), "after the object")
 }
 
 func TestProtobufListReader(t *testing.T) {
@@ -160,16 +160,16 @@ func TestProtobufListReaderErrors(t *testing.T) {
 	f(slices.Concat(magic, typeMeta, []byte("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02")), "overflow")
 	f(slices.Concat(magic, typeMeta, []byte("\x12\x80\x00")), "length 0 takes 2 bytes")
 	f(slices.Concat(magic, typeMeta, []byte("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), text(1, "")), `resourceVersion ""`)
-	f(slices.Concat(magic, typeMeta, []byte("\x12\x01\x0a\x05")), "length 5 ends behind the list")
+	f(slices.Concat(magic, typeMeta, []byte("\x12\x01\x0a\x05")), "length 5 ends past the list")
 	meta := listMeta("7", "")
-	f(slices.Concat(magic, typeMeta, []byte{0x12, byte(len(meta) + 1)}, meta, []byte("\x12\x00\x1a\x00\x22\x00")), "length 0 ends behind the list")
+	f(slices.Concat(magic, typeMeta, []byte{0x12, byte(len(meta) + 1)}, meta, []byte("\x12\x00\x1a\x00\x22\x00")), "length 0 ends past the list")
 	f(protobufList(), "found tag 1a, expected 0a")
 	f(protobufList(text(2, "item")), "found tag 12, expected 0a")
 	f(protobufList(message(1)), `resourceVersion ""`)
 	f(protobufList(listMeta("7", ""), varint(2, 1)), "found tag 10, expected 12")
 	f(protobufList(listMeta("7", ""), text(3, "x")), "found tag 1a, expected 12")
-	f(protobufList(listMeta("7", ""), []byte{0x12, 5, 'x'}), "length 5 ends behind the list")
-	f(append(protobufList(listMeta("7", "")), 0), "data behind the list")
+	f(protobufList(listMeta("7", ""), []byte{0x12, 5, 'x'}), "length 5 ends past the list")
+	f(append(protobufList(listMeta("7", "")), 0), "data after the list")
 	gzip := slices.Concat(magic, typeMeta, message(2, listMeta("7", "")), text(3, "gzip"), text(4, ""))
 	f(gzip, "found 1a 04 67 7a, expected 1a 00 22 00")
 }

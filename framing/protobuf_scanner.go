@@ -8,9 +8,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// protobufScanner is the [Scanner] of [Protobuf]. It takes apart only what it
-// needs, and what stands around an object only in the one form that
-// kube-apiserver writes, so that whatever it accepts can be written again.
+// protobufScanner is the [Scanner] of [Protobuf]. It reads only the fields that it needs. Around an
+// object it accepts only the exact form that kube-apiserver writes. So everything that it accepts
+// can be written again.
 type protobufScanner struct {
 	fields fieldValues
 	tree   numberTree
@@ -26,7 +26,7 @@ func newProtobufScanner(fields []Field) *protobufScanner {
 	return s
 }
 
-// Event implements [Scanner]. The event is read without its length prefix.
+// Event implements [Scanner]. The event comes without its length prefix.
 func (s *protobufScanner) Event(event []byte) (Event, error) {
 	ev, err := s.event(event)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *protobufScanner) bookmark(event []byte, object span, u unknown) (Event,
 	}, nil
 }
 
-// Item implements [Scanner]. An item is what stands in raw in a watch.
+// Item implements [Scanner]. An item is what raw holds in a watch event.
 func (s *protobufScanner) Item(raw, typeMeta []byte) (*Object, error) {
 	found, err := s.object(raw, span{0, len(raw)})
 	if err != nil {
@@ -115,8 +115,8 @@ func (s *protobufScanner) Item(raw, typeMeta []byte) (*Object, error) {
 	return o, nil
 }
 
-// object reads an API object without its type: its metadata, which must come
-// first, and the values of the fields.
+// object reads an API object without its type: its metadata, which must come first, and the values
+// of the fields.
 func (s *protobufScanner) object(input []byte, raw span) (scanned, error) {
 	s.fields.reset()
 	metadata, err := open(input, raw.start, raw.end, tagMetadata)
@@ -171,8 +171,8 @@ func objectMeta(input []byte, message span) (scanned, error) {
 	return f, c.err
 }
 
-// readResourceVersion reads a decimal uint64, greater than 0, before which stand
-// its tag and its length in one byte each.
+// readResourceVersion reads a decimal uint64, greater than 0. Its tag and its length take one byte
+// each.
 func readResourceVersion(c *cursor, f *scanned) {
 	if !c.is(protowire.BytesType) {
 		return
@@ -208,8 +208,8 @@ func mapEntry(c *cursor) (key, value []byte) {
 	return key, value
 }
 
-// walk reads a message and takes what the tree wants of it. Of a repeated field
-// that is the first element. The top level has no second metadata.
+// walk reads a message and takes the values that the tree wants, of a repeated field the first
+// element. At the top level a second metadata is an error.
 func (s *protobufScanner) walk(input []byte, message span, t *numberTree, top bool) error {
 	for i := range t.children {
 		t.children[i].found = false
@@ -228,7 +228,7 @@ func (s *protobufScanner) walk(input []byte, message span, t *numberTree, top bo
 	return c.err
 }
 
-// take reads the field that the cursor is at, which t wants.
+// take reads the cursor's field, which t wants.
 func (s *protobufScanner) take(c *cursor, t *numberTree) {
 	switch {
 	case len(t.children) > 0:
@@ -248,8 +248,8 @@ func (s *protobufScanner) take(c *cursor, t *numberTree) {
 	}
 }
 
-// varintText returns a number as f has it in selectors, which for a bool is
-// true or false.
+// varintText returns a number in the form of a field selector on f, which is true or false for a
+// bool.
 func varintText(v uint64, f Field) string {
 	if f.Default == "false" || f.Default == "true" {
 		return strconv.FormatBool(v != 0)

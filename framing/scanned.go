@@ -2,26 +2,25 @@ package framing
 
 import "errors"
 
-// scanned is what one walk over an object has found. Offsets are into the
-// input.
+// scanned is the result of one walk over an object. Offsets are into the input.
 type scanned struct {
 	start, end      int
 	namespace, name string
 	rv              uint64
 	rvStart, rvEnd  int
 	labels          map[string]string
-	hasKind         bool // in JSON: the object tells its type
+	hasKind         bool // in JSON: the object names its type
 	item, itemEnd   int  // see layout
 
 	initialEventsEnd bool
 	endAnnotation    span // the InitialEventsEnd annotation
-	annotations      span // in JSON and CBOR: the member that holds all, with its name
-	annotationCount  int  // in JSON and CBOR: how many it holds
+	annotations      span // in JSON and CBOR: the annotations member, with its name
+	annotationCount  int  // in JSON and CBOR: the number of annotations
 
 	metadataMap, annotationsMap int // in CBOR
 }
 
-// layout is where things stand in the object's own bytes.
+// layout returns the object's layout, with offsets into the object's own bytes.
 func (f scanned) layout() layout {
 	return layout{
 		rvStart: int32(f.rvStart - f.start),

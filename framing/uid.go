@@ -2,8 +2,8 @@ package framing
 
 import "errors"
 
-// UID returns metadata.uid, by which an object is told from another that has taken its name; ""
-// where there is none. It is read out of the object's bytes each time, up to where it stands.
+// UID returns metadata.uid, which differs for two objects that had the same name one after the
+// other; "" if there is none. Each call reads it from the object's bytes.
 func (o *Object) UID() string {
 	switch o.encoding {
 	case Protobuf:

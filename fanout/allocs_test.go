@@ -2,7 +2,7 @@
 
 package fanout_test
 
-// The race detector allocates on its own account: make unit runs these without it.
+// The race detector itself allocates. make unit runs these tests without it.
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// An event costs what its groups cost, not what their members do.
+// An event's allocations grow with the number of groups and not of their members.
 func TestDeliveryAllocs(t *testing.T) {
 	for _, way := range []struct {
 		gzip bool

@@ -12,8 +12,8 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// prepare returns n changes of one object of about 2 KiB behind resourceVersion rv. They share the bytes of one, whose
-// resourceVersion is wrong then; nobody here reads it.
+// prepare returns n changes of one object of about 2 KiB after resourceVersion rv. They share the
+// bytes of one object, so the resourceVersion in those is wrong, but nobody here reads it.
 func prepare(rv uint64, n int) []framing.Event {
 	events := make([]framing.Event, n)
 	template := event("MODIFIED", (&thing{namespace: "a", name: "x", node: "n1", data: strings.Repeat("d", 1800)}).at(rv+1))
@@ -78,7 +78,8 @@ func newBench(b *testing.B, clients int, request func(i int) (selector, fanout.R
 	return bm
 }
 
-// drained waits until all sinks have n frames each, and fails the benchmark if one got more or has ended.
+// drained waits until all sinks have n frames each. It fails the benchmark if one got more or has
+// ended.
 func (bm *bench) drained(b *testing.B, n int) {
 	for i, s := range bm.sinks {
 		await(s, n)
@@ -88,8 +89,8 @@ func (bm *bench) drained(b *testing.B, n int) {
 	}
 }
 
-// BenchmarkApply is one event's way to all clients of one filter, but for the system calls. pace=each waits for the
-// delivery before the next event; pace=burst does not, so that batches grow.
+// BenchmarkApply measures one event's way to all clients of one filter, without the system calls.
+// pace=each waits for the delivery before the next event. pace=burst does not, to let batches grow.
 func BenchmarkApply(b *testing.B) {
 	for _, clients := range []int{1, 1000, 10_000} {
 		for _, pace := range []string{"each", "burst"} {
@@ -116,7 +117,8 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkDispatch is an event that concerns one of many filters, or that all of them must be asked about.
+// BenchmarkDispatch measures an event that concerns one of many filters, or about which all of them
+// must be asked.
 func BenchmarkDispatch(b *testing.B) {
 	bench := func(name string, filters int, request func(i int) selector) {
 		b.Run(fmt.Sprintf("index=%s/filters=%d", name, filters), func(b *testing.B) {
@@ -150,7 +152,8 @@ func BenchmarkDispatch(b *testing.B) {
 	}
 }
 
-// BenchmarkJoin is a client that comes, gets its initial events from a collection of 10,000 objects, and leaves.
+// BenchmarkJoin measures a client that joins, gets its initial events from a collection of 10,000
+// objects, and leaves.
 func BenchmarkJoin(b *testing.B) {
 	const objects = 10_000
 	bench := func(name string, s selector, r fanout.Request, frames int) {
@@ -171,7 +174,7 @@ func BenchmarkJoin(b *testing.B) {
 			}
 			bm.cache.SetBookmarkForm(end.Form)
 			r, frames := r, frames
-			if r.Start == fanout.FromSnapshot { // which is over with the bookmark
+			if r.Start == fanout.FromSnapshot { // it is over with the bookmark
 				r.Bookmarks, r.EndBookmark = true, true
 				frames++
 			}
@@ -207,7 +210,7 @@ func BenchmarkJoin(b *testing.B) {
 	bench("version/events=500", everything(b), fanout.Request{Start: fanout.FromVersion}, 500)
 }
 
-// BenchmarkIdle is what a subscription costs that gets nothing: bytes of memory, and time for each look at the clock.
+// BenchmarkIdle measures an idle subscription: its memory in bytes, and the time of each sweep.
 func BenchmarkIdle(b *testing.B) {
 	const clients = 20_000
 	bench := func(name string, s func(i int) selector, bookmarks bool) {
@@ -230,7 +233,7 @@ func BenchmarkIdle(b *testing.B) {
 			held := heap() - before
 			now := time.Now()
 			if bookmarks {
-				now = now.Add(2 * time.Minute) // due, but there is nothing to tell
+				now = now.Add(2 * time.Minute) // due, but a bookmark would say nothing new
 			}
 			for b.Loop() {
 				flusher.Sweep(now)
@@ -250,7 +253,7 @@ func BenchmarkIdle(b *testing.B) {
 	bench("own", func(i int) selector { return own[i] }, false)
 }
 
-// heap returns the bytes that are reachable.
+// heap returns the reachable bytes.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -259,7 +262,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkReplace is a relist of 10,000 objects of which one in ten has changed, in front of a client.
+// BenchmarkReplace measures a relist of 10,000 objects with one client. One object in ten has
+// changed.
 func BenchmarkReplace(b *testing.B) {
 	const objects = 10_000
 	all := everything(b)
@@ -292,8 +296,8 @@ func BenchmarkReplace(b *testing.B) {
 	bm.drained(b, frames)
 }
 
-// BenchmarkScope is a change that concerns one client, where others have brought the writer as much to ask about it as they may: in its
-// namespace, or in another.
+// BenchmarkScope measures a change that concerns one client, while others make the writer ask as
+// many filters as they may: in the change's namespace, or in another.
 func BenchmarkScope(b *testing.B) {
 	labels := map[string]string{"app": "web", "pod-template-hash": "5d4f8c7b9", "tier": "front"}
 	many := make([]string, 2000)

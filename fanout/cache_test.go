@@ -20,7 +20,7 @@ import (
 // everything selects everything.
 func everything(t testing.TB) selector { return sel(t, "", "", "") }
 
-// named is a thing in namespace a.
+// named returns a thing in namespace a.
 func named(name string, labels ...string) thing {
 	o := thing{namespace: "a", name: name}
 	for i := 0; i < len(labels); i += 2 {
@@ -42,7 +42,7 @@ func state(s fanout.Snapshot) []string {
 	return all
 }
 
-// What is not newer changes nothing and reaches nobody.
+// A change that is not newer changes nothing and reaches nobody.
 func TestApplyBackwards(t *testing.T) {
 	w := newWorld(t, roomy)
 	w.put(named("x"))
@@ -67,7 +67,7 @@ func TestApplyBackwards(t *testing.T) {
 	f("MODIFIED", named("x"), rv+10, fanout.ErrBackwards)
 	f("MODIFIED", named("x"), rv+9, fanout.ErrBackwards)
 
-	// One revision of etcd may delete several objects: the expiry of a lease does.
+	// One etcd revision may delete several objects: the expiry of a lease does.
 	f("DELETED", named("x"), rv+11, nil)
 	f("DELETED", named("x"), rv+11, fanout.ErrBackwards) // repeated
 	f("ADDED", named("z"), rv+11, fanout.ErrBackwards)
@@ -80,7 +80,8 @@ func TestApplyBackwards(t *testing.T) {
 	r.wantLines(t, line("DELETED", x.at(rv+11)), line("DELETED", y.at(rv+11)))
 }
 
-// What upstream calls a change is less telling than whether we knew the object.
+// The event type depends on whether the cache held the object, and not on what upstream calls the
+// change.
 func TestApplyTypes(t *testing.T) {
 	w := newWorld(t, roomy)
 	_, r := w.client(everything(t), fanout.Request{Start: fanout.FromNow})
@@ -93,7 +94,7 @@ func TestApplyTypes(t *testing.T) {
 	r.wantLines(t, line("ADDED", x.at(101)), line("MODIFIED", x.at(102)))
 }
 
-// A list shows what a watch did not: the differences, and only they, in an order in which a client may resume anywhere.
+// A relist sends exactly the differences, in an order that lets a client resume anywhere.
 func TestReplace(t *testing.T) {
 	w := newWorld(t, roomy)
 	for _, name := range []string{"gone1", "same", "changed1", "gone2", "changed2"} {
@@ -129,10 +130,10 @@ func TestReplace(t *testing.T) {
 		line("DELETED", gone2.at(before)),
 		line("ADDED", added.at(before+5)),
 		line("MODIFIED", changed1.at(before+7)))
-	// Who resumes finds the same in the history.
+	// A client that resumes finds the same in the history.
 	_, late := w.client(sel(t, "", "l=1", ""), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before})
 	late.wantLines(t, some.lines(t)...)
-	// And once more, nothing.
+	// The same list again makes no difference.
 	w.relist(func(_ map[string]*thing, rv uint64) uint64 { return rv })
 	w.relist(func(_ map[string]*thing, rv uint64) uint64 { return rv + 1 })
 	w.put(named("end"))
@@ -140,7 +141,7 @@ func TestReplace(t *testing.T) {
 	all.wantLines(t, append(w.since(everything(t), before)[:5], line("ADDED", end.at(w.rv)))...)
 }
 
-// Where an object was deleted and made again meanwhile, no client sees one turn into the other.
+// If an object was deleted and created again, no client sees one turn into the other.
 func TestReplaceAnotherUID(t *testing.T) {
 	w := newWorld(t, roomy)
 	born := func(name, uid string, labels ...string) *thing {
@@ -168,7 +169,8 @@ func TestReplaceAnotherUID(t *testing.T) {
 	some.wantLines(t,
 		line("DELETED", born("again", "1", "l", "1").at(before)),
 		line("MODIFIED", born("kept", "2", "l", "1").at(before+4)))
-	// Whoever has seen something of a relist gap may have seen more, and all of it can be resumed from before.
+	// A client that has seen anything of a relist gap may have seen more. Resuming from before the
+	// gap is possible.
 	_, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion, ResourceVersion: before + 4, Timeout: time.Hour})
 	if !errors.Is(err, fanout.ErrRelistGap) {
 		t.Errorf("resumed within a relist gap: %v", err)
@@ -183,8 +185,8 @@ func TestReplaceAnotherUID(t *testing.T) {
 	}
 }
 
-// Between the last event and a list, objects may have come and gone unseen: who has been told something of that
-// elsewhere can't go on here.
+// Objects may have come and gone unseen between the last event and a list. A client that has seen
+// any of that elsewhere can't resume here.
 func TestReplaceRelistGap(t *testing.T) {
 	w := newWorld(t, roomy)
 	w.put(named("x")) // 101
@@ -226,7 +228,8 @@ func TestReplaceRelistGap(t *testing.T) {
 	}
 }
 
-// A history that begins among what a relist has shown is not made to go further back: what it has left out would be missing.
+// A history that begins among a relist's differences is not extended, because the changes that the
+// relist skipped would be missing.
 func TestReplaceExtend(t *testing.T) {
 	limits := roomy
 	limits.HistoryEvents = 2
@@ -279,8 +282,9 @@ func TestReplaceBackwards(t *testing.T) {
 	r.wantLines(t, line("ADDED", z.at(w.rv)))
 }
 
-// A list with an object in other bytes at the resourceVersion that is known changes nothing by itself, and Reset makes the new bytes
-// count: in snapshots, for those who join, and compressed. One with the same bytes is a relist like any other.
+// A list with an object in other bytes at a known resourceVersion changes nothing by itself. Reset
+// makes the new bytes visible: in snapshots, to new clients, and compressed. A list with the same
+// bytes is a normal relist.
 func TestReplaceReencoded(t *testing.T) {
 	w := newWorld(t, roomy)
 	w.put(named("x"))
@@ -306,7 +310,7 @@ func TestReplaceReencoded(t *testing.T) {
 	joined.wantLines(t, line("ADDED", x), line("ADDED", y))
 }
 
-// An event is encoded once, also where a list brought it.
+// An event is encoded once, even if a list brought it.
 func TestReplaceSharesFrames(t *testing.T) {
 	w := newWorld(t, roomy)
 	w.put(named("x", "l", "1"))
@@ -329,7 +333,7 @@ func TestReplaceSharesFrames(t *testing.T) {
 	}
 }
 
-// addresses is a sink that remembers where the first bytes it got are.
+// addresses is a sink that remembers where its first bytes are.
 type addresses struct {
 	mu    sync.Mutex
 	first *byte
@@ -359,7 +363,7 @@ func (a *addresses) wait(t testing.TB) *byte {
 	return nil
 }
 
-// Upstream went back in time: every client is told, and what comes behind is another history.
+// When upstream has gone back in time, every client's stream ends, and a new history begins.
 func TestReset(t *testing.T) {
 	w := newWorld(t, roomy)
 	rv := w.put(named("x"))
@@ -372,7 +376,7 @@ func TestReset(t *testing.T) {
 	r.wantLines(t, `{"type":"ERROR","object":`+status+"}\n")
 	sub.End(fanout.Ending{Reason: fanout.Gone}) // too late
 
-	// Who had subscribed, but was not served yet, is told as well.
+	// A client that had subscribed, but was not served yet, also gets an end.
 	late := newRecorder()
 	w.flusher.Start(posted, late)
 	late.wantEnd(t, fanout.Backwards, true)
@@ -389,7 +393,8 @@ func TestReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.wantLines(t, line("ADDED", y.at(50)), line("ADDED", (&thing{name: "z"}).at(61)))
-	// From the future of the new history, which was the past of the old one, nothing comes until then.
+	// A resourceVersion in the future of the new history, even if it was in the past of the old
+	// one, gets nothing until then.
 	_, future := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: rv})
 	if err := w.cache.Apply(event("ADDED", (&thing{name: "z2"}).at(rv)), time.Now()); err != nil {
 		t.Fatal(err)
@@ -429,7 +434,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// "Nothing can be read from it before the first Replace": its objects would never reach who was there before.
+// "Nothing can be read from it before the first Replace": earlier subscribers would never get its
+// objects.
 func TestSubscribeBeforeFilled(t *testing.T) {
 	c := fanout.NewCache(roomy, fanout.NewFlusher(1, 0))
 	for _, start := range []fanout.Start{fanout.FromNow, fanout.FromSnapshot, fanout.FromVersion} {
@@ -472,8 +478,8 @@ func TestSubscribeStarts(t *testing.T) {
 	}
 }
 
-// A watch from a resourceVersion that is yet to come is accepted, and gets nothing up to and including it, neither events nor
-// bookmarks, as with kube-apiserver.
+// A watch from a resourceVersion in the future is accepted. It gets nothing up to and including
+// that resourceVersion, neither events nor bookmarks, as with kube-apiserver.
 func TestSubscribeFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -481,7 +487,7 @@ func TestSubscribeFuture(t *testing.T) {
 		w.put(named("x")) // 101
 		w.put(named("y"))
 		w.put(named("x"))                                // 103
-		time.Sleep(2*time.Minute + 350*time.Millisecond) // between two looks for something to tell
+		time.Sleep(2*time.Minute + 350*time.Millisecond) // between two sweeps that may send a bookmark
 		r.wantLines(t)
 		y := named("y")
 		w.put(y)
@@ -522,7 +528,7 @@ func TestSubscribeExpired(t *testing.T) {
 	}
 }
 
-// A proof holds for the state that it was about, and for what the cache has passed.
+// A proof holds for the state that it is about, and for states that the cache has passed.
 func TestProof(t *testing.T) {
 	w := newWorld(t, roomy) // at 100
 	epoch := w.cache.Epoch()
@@ -540,7 +546,7 @@ func TestProof(t *testing.T) {
 	}
 	f(fanout.Proof{}, nil)
 	f(fanout.Proof{Epoch: epoch, At: 100, AsOf: 110}, nil)
-	f(fanout.Proof{Epoch: epoch - 1, At: 100, AsOf: 110}, fanout.ErrNotFresh) // of before a relist
+	f(fanout.Proof{Epoch: epoch - 1, At: 100, AsOf: 110}, fanout.ErrNotFresh) // from before a relist
 	f(fanout.Proof{Epoch: epoch, At: 99, AsOf: 110}, fanout.ErrNotFresh)
 	w.put(named("x"))
 	f(fanout.Proof{Epoch: epoch, At: 100, AsOf: 110}, fanout.ErrNotFresh) // 101 may be one of two that undo each other
@@ -550,7 +556,8 @@ func TestProof(t *testing.T) {
 	f(fanout.Proof{Epoch: epoch, At: 100, AsOf: 111}, fanout.ErrNotFresh)
 }
 
-// Changes up to what was proved are in the state that was sent: each of them has been undone by then.
+// Changes up to a proof's resourceVersion are in the state that was sent: each has been undone by
+// then.
 func TestProofSkips(t *testing.T) {
 	w := newWorld(t, roomy)
 	kept := w.put(named("kept"))
@@ -565,11 +572,11 @@ func TestProofSkips(t *testing.T) {
 	snapshot.wantLines(t, append(append(w.initial(everything(t), kept), bookmark(kept+2, true)), want...)...)
 }
 
-// What happened before the history began can be fetched, for who was there then.
+// Changes from before the history can be fetched for a client that resumes from there.
 func TestExtend(t *testing.T) {
 	w := newWorld(t, roomy)
 	x, y := named("x", "l", "1"), named("y", "l", "1")
-	// A lane that was filled at 110, from objects of before.
+	// A lane that was filled at 110, with older objects.
 	w.cache.Reset([]*framing.Object{object(y.at(90)), object(x.at(107))}, 110, fanout.Ending{Reason: fanout.Backwards})
 	w.rv, w.things, w.history = 110, map[string]*thing{"a/x": x.at(107), "a/y": y.at(90)}, nil
 	w.put(named("x"))
@@ -586,7 +593,8 @@ func TestExtend(t *testing.T) {
 	if w.cache.Extend(nil, 105, 109) || w.cache.Extend(nil, 110, 110) {
 		t.Error("extended with a gap, or backwards")
 	}
-	// From 105 on: the version of x that was known then is known to the replay only from its second change on.
+	// From 105 on. The replay does not know the version of x as of 105, only what its changes made
+	// of it.
 	x2 := named("x", "l", "1", "m", "")
 	z := named("z", "l", "1")
 	replayed := []framing.Event{event("MODIFIED", x2.at(106)), event("MODIFIED", x.at(107)), event("ADDED", z.at(108)), event("DELETED", z.at(109))}
@@ -612,7 +620,7 @@ func TestExtend(t *testing.T) {
 	_, middle := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 108})
 	middle.wantLines(t, append([]string{line("DELETED", z.at(109))}, rest...)...)
 
-	// Further back, in front of what is there.
+	// Further back, before the extension.
 	if !w.cache.Extend([]framing.Event{event("ADDED", x.at(103))}, 101, 105) {
 		t.Fatal("not extended further")
 	}
@@ -628,7 +636,8 @@ func TestExtend(t *testing.T) {
 	}
 }
 
-// Once the versions from before the history are told, it says what selectors' clients get of it.
+// Once the versions from before the history are known, the history decides what clients with
+// selectors get.
 func TestDecide(t *testing.T) {
 	f := func(before thing, want string) {
 		t.Helper()
@@ -664,7 +673,7 @@ func TestDecide(t *testing.T) {
 	f(named("x"), "ADDED")
 }
 
-// However often it is extended, the history keeps to its bounds, and what was fetched goes first.
+// However often it is extended, the history keeps its bounds, and drops the fetched changes first.
 func TestExtendBounds(t *testing.T) {
 	limits := roomy
 	limits.HistoryEvents, limits.HistoryBytes = 10, 20_000
@@ -705,7 +714,7 @@ func TestExtendBounds(t *testing.T) {
 	}
 }
 
-// A snapshot is of one instant, for as long as somebody holds it.
+// A snapshot never changes.
 func TestSnapshotIsolation(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -745,7 +754,7 @@ func TestSnapshotIsolation(t *testing.T) {
 	}
 }
 
-// Ascend goes in the order of the keys, from where it was left, as far as it is wanted.
+// Ascend goes in key order, from the given key, and stops when asked to.
 func TestSnapshotAscend(t *testing.T) {
 	w := newWorld(t, roomy)
 	for _, ns := range []string{"a", "a-b", "a.b", "b", "aa"} {
@@ -765,7 +774,7 @@ func TestSnapshotAscend(t *testing.T) {
 			t.Errorf("%q, %q behind %q: %q, want %q", namespace, fs, after, got, want)
 		}
 	}
-	// Keys are compared as a whole, as etcd does: namespace a-b comes before a.
+	// Keys are compared as a whole, as in etcd: namespace a-b comes before a.
 	f("", "", "", 99, "a-b/x", "a-b/y", "a-b/z", "a.b/x", "a.b/y", "a.b/z", "a/x", "a/y", "a/z", "aa/x", "aa/y", "aa/z", "b/x", "b/y", "b/z")
 	f("", "", "aa/x", 2, "aa/y", "aa/z")
 	f("", "", "aa/deleted-since", 2, "aa/x", "aa/y")
@@ -804,7 +813,7 @@ func TestSnapshotAscend(t *testing.T) {
 	}
 }
 
-// Finding an object by name in cluster scope, as each kubelet does for its Node, is one look-up.
+// Finding an object by name in cluster scope is one look-up. Each kubelet does that for its Node.
 func TestSnapshotByNameIsCheap(t *testing.T) {
 	w := newWorld(t, roomy)
 	var objects []*framing.Object
@@ -901,7 +910,7 @@ func TestAdvance(t *testing.T) {
 	}
 	f(epoch, 101, 105, false, 100)
 	f(epoch, 100, 105, true, 105)
-	f(epoch, 100, 104, true, 105) // it has gone further meanwhile
+	f(epoch, 100, 104, true, 105) // it has moved on meanwhile
 	f(epoch-1, 100, 110, false, 105)
 	w.rv = 105
 	w.relist(func(_ map[string]*thing, rv uint64) uint64 { return rv + 1 })
@@ -958,7 +967,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// A bookmark form that tells more is not replaced by one that tells less, but a newer server's is taken.
+// A bookmark form is not replaced by one with less, but is replaced by a newer server's form.
 func TestSetBookmarkForm(t *testing.T) {
 	form := func(l string) framing.BookmarkForm {
 		ev, err := framing.NewScanner(framing.JSON, nil).Event([]byte(l))
@@ -999,8 +1008,8 @@ func TestSetBookmarkForm(t *testing.T) {
 	diff(t, got(), []string{newer(100)})
 }
 
-// SnapshotAt is the state as of each resourceVersion that the history reaches back to, whatever has happened since, and nothing where that
-// is not known.
+// SnapshotAt returns the state as of each resourceVersion that the history reaches back to, and
+// nothing where that state is not known.
 func TestSnapshotAt(t *testing.T) {
 	limits := roomy
 	limits.HistoryEvents = 200
@@ -1053,7 +1062,8 @@ func TestSnapshotAt(t *testing.T) {
 	}
 }
 
-// A state that was proved to be that of a later resourceVersion bears that, and can be asked for by it.
+// A state that was proved for a later resourceVersion gets that resourceVersion, and can be
+// requested by it.
 func TestSnapshotProved(t *testing.T) {
 	w := newWorld(t, roomy)
 	at := w.put(named("x"))
@@ -1079,7 +1089,7 @@ func TestSnapshotProved(t *testing.T) {
 	}
 }
 
-// Snapshots are told apart by what they hold, not by what they are as of.
+// Snapshots have the same identity if they hold the same objects, whatever their resourceVersion.
 func TestSnapshotIdentity(t *testing.T) {
 	w := newWorld(t, roomy)
 	w.put(named("x"))
@@ -1093,7 +1103,8 @@ func TestSnapshotIdentity(t *testing.T) {
 	}
 }
 
-// Initial events that a selector picks from a large collection are looked for in turns: from all of them comes the same.
+// Initial events that a selector picks from a large collection are searched for in several turns,
+// and all of them are found.
 func TestSnapshotTurns(t *testing.T) {
 	w := newWorld(t, roomy)
 	const objects = 2*fanout.MaxSearchWork + 5000

@@ -10,11 +10,11 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// costly is a Sink that takes a while for each write, of the shard's time, and knows when the last one was.
+// costly is a Sink whose writes take time, and that knows when the last one was.
 type costly struct {
 	cost   time.Duration
 	mu     sync.Mutex
-	frames int // one slice each, as all events here are shown as they came
+	frames int // one slice each, because all events here are sent as they came
 	last   time.Time
 }
 
@@ -37,8 +37,8 @@ func (c *costly) seen() (frames int, last time.Time) {
 	return c.frames, c.last
 }
 
-// crowdedShard has one shard serve live clients of an empty namespace, and then a crowd that begins with all objects, of several writes each.
-// The clock is synctest's: nothing takes time but writes.
+// crowdedShard lets one shard serve live clients of an empty namespace, and then a crowd that
+// begins with all objects, in several writes each. The clock is synctest's: only writes take time.
 func crowdedShard(t *testing.T, live, crowd int, cost time.Duration) (w *world, lives, crowds []*costly) {
 	flusher := fanout.NewFlusher(1, 0)
 	w = newWorldOf(t, roomy, flusher)
@@ -62,14 +62,15 @@ func crowdedShard(t *testing.T, live, crowd int, cost time.Duration) (w *world, 
 
 const crowdObjects = 4 * fanout.MaxBatchFrames
 
-// An event of a live client waits for one turn of a crowd that begins with all objects, however large the crowd.
+// An event of a live client waits for one turn of a crowd that begins with all objects, however
+// large the crowd is.
 func TestCrowdDelaysEventsByOneTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const crowd, cost = 500, 200 * time.Microsecond
 		w, live, crowds := crowdedShard(t, 1, crowd, cost)
 		events := 0
 		for ; events < 100; events++ {
-			time.Sleep(1700 * time.Microsecond) // falls anywhere within turns
+			time.Sleep(1700 * time.Microsecond) // anywhere within a turn
 			put := time.Now()
 			w.put(thing{namespace: "live", name: "x"})
 			for frames := 0; frames <= events; frames, _ = live[0].seen() {
@@ -78,7 +79,8 @@ func TestCrowdDelaysEventsByOneTurn(t *testing.T) {
 					t.Fatal("the event does not come")
 				}
 			}
-			// The turn under way, of whose writes the last may begin at its very end; and the event's own write.
+			// The current turn, which may begin its last write at its very end, and the event's own
+			// write.
 			if _, got := live[0].seen(); got.Sub(put) > fanout.LeastCatchUp+2*cost {
 				t.Fatalf("event %d came after %v", events, got.Sub(put))
 			}
@@ -108,7 +110,7 @@ func TestCrowdIsNotStarved(t *testing.T) {
 				t.Fatalf("%d of %d are done after %v", crowdDone(crowds), crowd, time.Since(begun))
 			}
 		}
-		// Alone, the crowd takes so long; the members also get the events, once they are done.
+		// The time that the crowd takes alone. Its members also get the events, once they are done.
 		alone := time.Duration(crowd*(crowdObjects/fanout.MaxBatchFrames+1)) * cost
 		if took := time.Since(begun); took > 4*alone {
 			t.Errorf("the crowd took %v, and %v alone", took, alone)
@@ -116,7 +118,7 @@ func TestCrowdIsNotStarved(t *testing.T) {
 	})
 }
 
-// crowdDone counts those that have been sent all objects.
+// crowdDone counts the members that have been sent all objects.
 func crowdDone(crowd []*costly) (done int) {
 	for _, c := range crowd {
 		if frames, _ := c.seen(); frames >= crowdObjects {

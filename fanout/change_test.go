@@ -12,7 +12,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// What a client with a selector is told of a change
+// What a client with a selector gets of a change
 // (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent).
 func TestEventMapping(t *testing.T) {
 	in := &thing{namespace: "a", name: "x", rv: 1, labels: map[string]string{"l": "1"}, data: "old"}
@@ -44,13 +44,13 @@ func TestEventMapping(t *testing.T) {
 	f(nil, out, "")
 	f(out, &later, line("ADDED", later.at(2)))
 	f(in, &later, line("MODIFIED", later.at(2)))
-	f(in, &laterOut, line("DELETED", in.at(2))) // the version before: it still has the label, and the old data
+	f(in, &laterOut, line("DELETED", in.at(2))) // the version before, with the label and the old data
 	f(out, &laterOut, "")
 	f(in, nil, line("DELETED", in.at(2)))
 	f(out, nil, "")
 }
 
-// Those who get the same frame share its bytes: an event is encoded once.
+// Clients that get the same frame share its bytes: an event is encoded once.
 func TestEventSharesFrames(t *testing.T) {
 	in := &thing{name: "x", rv: 1, labels: map[string]string{"l": "1"}}
 	out := &thing{name: "x", rv: 2}
@@ -62,7 +62,7 @@ func TestEventSharesFrames(t *testing.T) {
 	}
 }
 
-// A replay knows what happened, but not what was before it began.
+// A replay knows the changes, but not the versions before it began.
 func TestEventPrevUnknown(t *testing.T) {
 	in := &thing{namespace: "a", name: "x", rv: 2, labels: map[string]string{"l": "1"}}
 	f := func(typ, namespace, ls, fs, want string, undecidable bool) {
@@ -81,7 +81,7 @@ func TestEventPrevUnknown(t *testing.T) {
 			t.Errorf("%s for %q, %q, %q: got %s, want %s", typ, namespace, ls, fs, got, want)
 		}
 	}
-	// Namespace and name never change: who has them now had them before.
+	// Namespace and name never change, so the version before had the same.
 	f("MODIFIED", "", "", "", line("MODIFIED", in), false)
 	f("MODIFIED", "a", "", "", line("MODIFIED", in), false)
 	f("MODIFIED", "b", "", "", "", false)
@@ -92,7 +92,7 @@ func TestEventPrevUnknown(t *testing.T) {
 	f("DELETED", "", "l=1", "", line("DELETED", in), false)
 	f("DELETED", "", "l=2", "", "", false)
 	f("DELETED", "", "", "spec.node!=x", line("DELETED", in), false)
-	// Else only the one who knew could tell.
+	// Otherwise only the unknown version could decide.
 	f("MODIFIED", "", "l=1", "", "", true)
 	f("MODIFIED", "", "l=2", "", "", true)
 	f("MODIFIED", "", "!l", "", "", true)
@@ -100,8 +100,8 @@ func TestEventPrevUnknown(t *testing.T) {
 	f("MODIFIED", "b", "l=1", "", "", false) // not in scope
 }
 
-// readTestdata returns the captures of kube-apiserver's watches that package framing keeps, by kind: what a watcher of
-// everything got, and what one of sel=1 got at the same time.
+// readTestdata returns the captured watches of kube-apiserver from package framing, by kind: what a
+// watch of everything got, and what a watch of sel=1 got at the same time.
 func readTestdata(t *testing.T) map[string]map[string][]string {
 	paths, err := filepath.Glob("../framing/testdata/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -129,8 +129,8 @@ func readTestdata(t *testing.T) map[string]map[string][]string {
 	return kinds
 }
 
-// From what a watcher of everything got of kube-apiserver, clients of sel=1 get what kube-apiserver sent to one, byte for
-// byte, whenever they join and from wherever.
+// From what a watch of everything got of kube-apiserver, clients of sel=1 get byte for byte what
+// kube-apiserver sent to such a client, whenever they join and wherever they begin.
 func TestEventGolden(t *testing.T) {
 	for kind, sections := range readTestdata(t) {
 		t.Run(kind, func(t *testing.T) {

@@ -7,7 +7,8 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// counter is a Sink that counts the frames that it takes, those of compressed initial events and replays by the run, and keeps nothing.
+// counter is a Sink that counts frames and keeps nothing. A compressed run of initial events or of
+// a replay counts as one.
 type counter struct {
 	frames atomic.Int64
 	ended  atomic.Bool

@@ -20,12 +20,12 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// moody is a Sink that takes as much as it likes, drains when it likes, and breaks sometimes.
+// moody is a Sink that blocks, drains and breaks at random.
 type moody struct {
 	recorder
 	mu     sync.Mutex
 	rng    *rand.Rand
-	blocks float64 // how often a Write does not go through
+	blocks float64 // how often a Write blocks
 	breaks float64 // how often a Drain fails
 	pause  time.Duration
 	rest   []byte
@@ -75,22 +75,22 @@ func (m *moody) drain() error {
 	return nil
 }
 
-// watcher is a client and what it must get.
-type watcher struct {
+// checkedClient is a client and what it must get.
+type checkedClient struct {
 	name     string
 	selector selector
 	request  fanout.Request
 	sink     *moody
 	sub      *fanout.Subscription
 
-	// As of the instant of Subscribe.
+	// As of the time of Subscribe.
 	rv      uint64
 	changes int // in the world's history
 	initial []string
 }
 
-// want returns the events in order, and the resourceVersion behind which each is: 0 for initial ones.
-func (c *watcher) want(w *world) (lines []string, rvs []uint64) {
+// want returns the expected events in order, and the resourceVersion of each: 0 for initial ones.
+func (c *checkedClient) want(w *world) (lines []string, rvs []uint64) {
 	lines = slices.Clone(c.initial)
 	if c.request.Start == fanout.FromSnapshot && c.request.Bookmarks && c.request.EndBookmark {
 		lines = append(lines, bookmark(c.rv, true))
@@ -107,13 +107,13 @@ func (c *watcher) want(w *world) (lines []string, rvs []uint64) {
 	return lines, rvs
 }
 
-// check compares what the client got with what it must get: all of it, or the beginning if the stream has ended. It returns the
-// number of events and of periodic bookmarks.
-func (c *watcher) check(t *testing.T, w *world) (events, bookmarks int) {
+// check compares what the client got with what it must get: everything, or a part from the
+// beginning if the stream has ended. It returns the number of events and of periodic bookmarks.
+func (c *checkedClient) check(t *testing.T, w *world) (events, bookmarks int) {
 	lines, rvs := c.want(w)
 	wire := c.sink.wire.Bytes()
 	whole := !c.sink.ended() || c.sink.complete
-	if !whole { // cut anywhere
+	if !whole { // it may be cut anywhere
 		wire = wholeChunks(wire)
 	}
 	started := c.request.ResourceVersion
@@ -124,7 +124,7 @@ func (c *watcher) check(t *testing.T, w *world) (events, bookmarks int) {
 		if strings.HasPrefix(got, `{"type":"BOOKMARK"`) && !strings.Contains(got, framing.InitialEventsEnd) {
 			bookmarks++
 			rv := versionIn(t, got)
-			farewell := c.sink.reason == fanout.ShutDown || c.sink.reason == fanout.Aged // may repeat where it began
+			farewell := c.sink.reason == fanout.ShutDown || c.sink.reason == fanout.Aged // a last bookmark may repeat where it began
 			if !c.request.Bookmarks || rv < started || rv == started && !farewell {
 				t.Errorf("%s: bookmark %d, started from %d, asked %v", c.name, rv, started, c.request.Bookmarks)
 			}
@@ -153,7 +153,7 @@ func (c *watcher) check(t *testing.T, w *world) (events, bookmarks int) {
 	return events, bookmarks
 }
 
-// wholeChunks returns the chunks that are whole in a body that was cut.
+// wholeChunks returns the complete chunks of a body that was cut.
 func wholeChunks(wire []byte) []byte {
 	rest := wire
 	for {
@@ -181,8 +181,9 @@ func versionIn(t *testing.T, line string) (rv uint64) {
 	return rv
 }
 
-// Whoever joins, whenever and from wherever, with whatever selector, and however badly it reads, gets exactly the
-// events that are its, in order, without gap or repetition; and no bookmark before what it stands for.
+// Every client gets exactly its events, in order, without gap or repetition, and no bookmark too
+// early: whenever it joins, wherever it begins, whatever its selector is, and however badly it
+// reads.
 func TestDelivery(t *testing.T) {
 	tight := fanout.Limits{HistoryEvents: 300, HistoryBytes: 1 << 30, ClientFrames: 30, ClientBytes: 1 << 20}
 	for name, limits := range map[string]fanout.Limits{"roomy": roomy, "tight": tight} {
@@ -200,12 +201,12 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	w := newWorldEvery(t, limits, []time.Duration{0, 50 * time.Millisecond, time.Second}[rng.IntN(3)])
 	const clients, steps = 120, 1200
-	const long = 10 * time.Minute // about what steps take
+	const long = 10 * time.Minute // about as long as the steps take
 
-	watchers := make([]*watcher, clients)
+	checked := make([]*checkedClient, clients)
 	var joins sync.WaitGroup
-	for i := range watchers {
-		c := &watcher{selector: randomSelector(t, rng)}
+	for i := range checked {
+		c := &checkedClient{selector: randomSelector(t, rng)}
 		c.sink = &moody{recorder: recorder{endc: make(chan struct{})}, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)), pause: 20 * time.Second}
 		if rng.IntN(2) == 0 {
 			c.sink.blocks = 0.3 * rng.Float64()
@@ -230,14 +231,14 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 		if rng.IntN(4) == 0 {
 			leave = time.Duration(rng.Int64N(int64(long)))
 		}
-		watchers[i] = c
+		checked[i] = c
 		joins.Go(func() {
 			time.Sleep(wait)
 			if !c.join(t, w) {
 				return
 			}
 			c.name = fmt.Sprintf("client %d, %v, start %d at %d of %d", i, c.selector, c.request.Start, c.request.ResourceVersion, c.rv)
-			time.Sleep(hesitate) // and others happen between Subscribe and Start
+			time.Sleep(hesitate) // changes happen between Subscribe and Start
 			w.flusher.Start(c.sub, c.sink)
 			if leave > 0 {
 				time.Sleep(leave)
@@ -257,7 +258,7 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 					if old := things[o.key()]; old != nil && rng.IntN(3) > 0 {
 						o.uid = old.uid
 					} else {
-						rv++ // it was deleted, and made again
+						rv++ // it was deleted and created again
 						o.uid = fmt.Sprint(rv)
 					}
 					if rng.IntN(3) > 0 {
@@ -281,7 +282,7 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 		}
 	}
 	joins.Wait()
-	for _, c := range watchers { // all take what there is, in the end
+	for _, c := range checked { // in the end all take everything
 		c.sink.mu.Lock()
 		c.sink.blocks, c.sink.breaks = 0, 0
 		c.sink.mu.Unlock()
@@ -291,7 +292,7 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 
 	var events, bookmarks, parks, running int
 	reasons := make(map[fanout.Reason]int)
-	for _, c := range watchers {
+	for _, c := range checked {
 		if c.sub == nil {
 			continue
 		}
@@ -315,14 +316,15 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 	}
 }
 
-// join subscribes, and remembers the instant; it reports false if the history does not reach back, or has a gap there.
-func (c *watcher) join(t *testing.T, w *world) bool {
+// join subscribes, and notes the state at that time. It reports false if the history does not reach
+// back, or has a gap there.
+func (c *checkedClient) join(t *testing.T, w *world) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.rv, c.changes = w.rv, len(w.history)
 	if c.request.Start == fanout.FromVersion {
 		oldest := w.cache.Stats().Oldest
-		c.request.ResourceVersion = oldest + c.sink.rng.Uint64N(w.rv-oldest+20) // up to the future
+		c.request.ResourceVersion = oldest + c.sink.rng.Uint64N(w.rv-oldest+20) // some are in the future
 		if c.sink.rng.IntN(10) == 0 {
 			c.request.ResourceVersion = c.sink.rng.Uint64N(oldest)
 		}
@@ -353,7 +355,8 @@ func (c *watcher) join(t *testing.T, w *world) bool {
 	return true
 }
 
-// One writer and a thousand readers of a few groups, on real processors: invariants 1 and 2 of type group.
+// One writer and a thousand readers of a few groups, on real processors: invariants 1 and 2 of type
+// group.
 func TestGroupStress(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -361,20 +364,20 @@ func TestGroupStress(t *testing.T) {
 	const clients, changes = 1000, 300
 	w := newWorld(t, roomy)
 	selectors := []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "", "", "spec.node=n1"), sel(t, "a", "l!=2", "")}
-	watchers := make([]*watcher, clients)
+	checked := make([]*checkedClient, clients)
 	var joins sync.WaitGroup
-	for i := range watchers {
-		c := &watcher{name: fmt.Sprint("client ", i), selector: selectors[i%len(selectors)]}
+	for i := range checked {
+		c := &checkedClient{name: fmt.Sprint("client ", i), selector: selectors[i%len(selectors)]}
 		c.sink = &moody{recorder: recorder{endc: make(chan struct{})}, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)), pause: 500 * time.Microsecond, blocks: 0.1 * rng.Float64()}
 		c.request = fanout.Request{Start: fanout.Start(i / len(selectors) % 3), EndBookmark: true, Bookmarks: i%2 == 0, Timeout: time.Hour, Gzip: i%5 > 1}
 		c.sink.gzip = c.request.Gzip
-		watchers[i] = c
+		checked[i] = c
 	}
 	for i := range 8 {
 		joins.Go(func() {
 			for j := i; j < clients; j += 8 {
-				if watchers[j].join(t, w) {
-					w.flusher.Start(watchers[j].sub, watchers[j].sink)
+				if checked[j].join(t, w) {
+					w.flusher.Start(checked[j].sub, checked[j].sink)
 				}
 				runtime.Gosched()
 			}
@@ -387,9 +390,9 @@ func TestGroupStress(t *testing.T) {
 		}
 	}
 	joins.Wait()
-	watchers = slices.DeleteFunc(watchers, func(c *watcher) bool { return c.sub == nil }) // from before the history
+	checked = slices.DeleteFunc(checked, func(c *checkedClient) bool { return c.sub == nil }) // these asked for more than the history has
 	deadline := time.Now().Add(time.Minute)
-	for _, c := range watchers {
+	for _, c := range checked {
 		lines, _ := c.want(w)
 		total := 0
 		for _, l := range lines {
@@ -400,7 +403,7 @@ func TestGroupStress(t *testing.T) {
 		}
 	}
 	events := 0
-	for _, c := range watchers {
+	for _, c := range checked {
 		lines, _ := c.want(w)
 		diff(t, c.sink.lines(t), lines)
 		events += len(lines)
@@ -408,7 +411,8 @@ func TestGroupStress(t *testing.T) {
 	t.Logf("%d events delivered", events)
 }
 
-// Who has just read the last frame of a list is not ahead of it: that would be 2^64 behind, and evicted.
+// A reader that has just read the last frame of a list is not ahead of the list. Otherwise its lag
+// would be 2^64, and it would be evicted.
 func TestReaderNotAhead(t *testing.T) {
 	const changes = 200_000
 	w := newWorld(t, roomy)
@@ -433,7 +437,8 @@ func TestReaderNotAhead(t *testing.T) {
 	}
 }
 
-// Who loads progress, and then reads a group's list, finds everything up to it there: the order on which bookmarks rest.
+// A goroutine that loads progress, and then reads a group's list, finds everything up to progress
+// there. Bookmarks rely on this order.
 func TestProgressBehindList(t *testing.T) {
 	w := newWorld(t, roomy)
 	sub := w.subscribe(everything(t), fanout.Request{})
@@ -459,7 +464,8 @@ func TestProgressBehindList(t *testing.T) {
 	}
 }
 
-// What a client has not read is kept for it up to its bounds, and no longer: invariant 3 of type group. Others are not touched.
+// Frames that a client has not read are kept up to its bounds and no longer: invariant 3 of type
+// group. Other clients are not affected.
 func TestSlowReaderBound(t *testing.T) {
 	for name, limits := range map[string]fanout.Limits{
 		"frames": {HistoryEvents: 5, HistoryBytes: 1 << 30, ClientFrames: 50, ClientBytes: 1 << 30},
@@ -502,7 +508,8 @@ func TestSlowReaderBound(t *testing.T) {
 				for range 10 {
 					change()
 				}
-				// Past its bounds it is evicted, although its socket still takes nothing, and holds no frame any more.
+				// Past its bounds it is evicted, although its socket still takes nothing, and it
+				// holds no frame any more.
 				if n := alive(); n > limits.HistoryEvents+2 {
 					t.Errorf("%d frames kept, want at most those of the history and the last one", n)
 				}
@@ -521,7 +528,7 @@ func TestSlowReaderBound(t *testing.T) {
 	}
 }
 
-// A client that reads, but slowly, is evicted with a proper end, at a place from which it can resume.
+// A client that reads too slowly is evicted with a proper end, at a place from which it can resume.
 func TestEvict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := roomy
@@ -547,7 +554,8 @@ func TestEvict(t *testing.T) {
 	})
 }
 
-// A client that comes back while the history moves on gets the beginning of what it missed, and then the end of its stream.
+// A client that resumes while the history moves on gets the beginning of what it missed, and then
+// the end of its stream.
 func TestExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := roomy

@@ -6,7 +6,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// What the tests see of the inside.
+// The tests' access to the inside of the package.
 
 const (
 	BookmarkEvery    = bookmarkEvery
@@ -33,13 +33,13 @@ func (e *change) FrameFor(f *Filter) (framing.Frame, bool) { return e.frameFor(f
 
 func (e *change) Unresolved(f *Filter) bool { return e.unresolved() && !f.fixed && f.inScope(e.Object) }
 
-// Index is the index of groups, by their filters.
+// Index is the index of groups, with the groups by filter.
 type Index struct {
 	index
 	groups map[*Filter]*group
 }
 
-// Add reports whether the filter was taken in.
+// Add reports whether the filter was accepted.
 func (x *Index) Add(f *Filter) bool {
 	if x.groups == nil {
 		x.groups = make(map[*Filter]*group)
@@ -57,7 +57,7 @@ func (x *Index) Remove(f *Filter) {
 	delete(x.groups, f)
 }
 
-// Concerned counts the visits to each filter.
+// Concerned counts how often the index visits each filter.
 func (x *Index) Concerned(e *change) map[*Filter]int {
 	visits := make(map[*Filter]int)
 	x.concerned(e, func(g *group) { visits[g.filter]++ })
@@ -66,7 +66,7 @@ func (x *Index) Concerned(e *change) map[*Filter]int {
 
 func (x *Index) Empty() bool { return len(x.scopes) == 0 }
 
-// Cost is the most that one version of an object can bring within a namespace, and Asked what events have brought so far.
+// Cost is the most that one version of an object can cost within a namespace.
 func (x *Index) Cost(namespace string) int {
 	if sc := x.scopes[namespace]; sc != nil {
 		return sc.cost
@@ -74,10 +74,10 @@ func (x *Index) Cost(namespace string) int {
 	return 0
 }
 
-// Cost is what it takes to ask the filter.
+// Cost is the cost of evaluating the filter.
 func (f *Filter) Cost() int { return f.cost }
 
-// Size is how many bytes it holds.
+// Size is the filter's memory in bytes.
 func (f *Filter) Size() int { return f.size }
 
 // History is the ring of recent changes.
@@ -100,14 +100,14 @@ func (h *History) Size(e *change) int64 { return e.size() }
 
 func (h *History) Read(rv, end uint64, max int) ([]*change, bool) { return h.read(nil, rv, end, max) }
 
-// HistorySince returns the changes behind resourceVersion rv, as a replay sees them.
+// HistorySince returns the changes after resourceVersion rv, as a replay reads them.
 func (c *Cache) HistorySince(rv uint64) (events []*change, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.history.read(nil, rv, c.history.next, 1<<30)
 }
 
-// Adopt has a Flusher own subscriptions without running, so that a benchmark can sweep them.
+// Adopt makes a Flusher that does not run own its subscriptions, for a benchmark to sweep them.
 func (f *Flusher) Adopt() {
 	for _, sh := range f.shards {
 		for _, s := range sh.posted {
@@ -117,7 +117,7 @@ func (f *Flusher) Adopt() {
 	}
 }
 
-// Answer has a Flusher that does not run answer what is asked, and returns how many questions that were.
+// Answer makes a Flusher that does not run answer its inspections, and returns their number.
 func (f *Flusher) Answer() (n int) {
 	for _, sh := range f.shards {
 		asked := sh.inspections
@@ -139,7 +139,8 @@ func (f *Flusher) Sweep(now time.Time) {
 // Appended is the resourceVersion of the last frame in the list of a subscription's group.
 func (s *Subscription) Appended() uint64 { return s.group.tail.Load().resourceVersion }
 
-// Step takes a frame, if there is one, and returns how many are left. It takes the place of a shard: the subscription must not have one.
+// Step takes a frame, if there is one, and returns how many are left. It replaces a shard: the
+// subscription must not have one.
 func (s *Subscription) Step() (left uint64) {
 	if next := s.cursor.next.Load(); next != nil {
 		s.cursor = next
@@ -148,24 +149,26 @@ func (s *Subscription) Step() (left uint64) {
 	return left
 }
 
-// FillOnce takes the place of a shard that serves the subscription once, and reports whether there is more to come and how many frames it has taken.
+// FillOnce fills one batch and reports whether there is more, and how many frames it has taken. It
+// replaces a shard: the subscription must not have one.
 func (s *Subscription) FillOnce() (more bool, frames int) {
 	var b batch
 	more, _ = s.fill(&b, make([]*change, 0, replayStep))
 	return more, b.frames
 }
 
-// Counted reports whether the list of a subscription's group counts for members that take gzip.
+// Counted reports whether the list of a subscription's group keeps checksums for members that take
+// gzip.
 func (s *Subscription) Counted() bool { return s.group.tail.Load().gzip != nil }
 
-// OnAsk has f called with each filter that the writer asks about a change.
+// OnAsk makes the cache call f with each filter that the writer asks about a change.
 func (c *Cache) OnAsk(f func(*Filter)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.index.onAsk = func(g *group) { f(g.filter) }
 }
 
-// Indexed is the number of groups that events are matched with.
+// Indexed is the number of groups in the index.
 func (c *Cache) Indexed() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -56,7 +56,7 @@ func TestFilter(t *testing.T) {
 	f("a", "", "metadata.namespace=a", "a/x a/y")
 	f("a", "", "metadata.namespace=b", "") // contradicts the path
 	f("", "", "metadata.namespace!=a", "b/x c")
-	f("", "", "metadata.namespace=", "c") // in cluster scope it is everything (seen on 1.36.3)
+	f("", "", "metadata.namespace=", "c") // in cluster scope this is everything (seen on 1.36.3)
 	f("a", "", "metadata.namespace=", "")
 	f("", "", "metadata.name=x,metadata.namespace=b", "b/x")
 	f("", "", "metadata.name=x,metadata.name=y", "")
@@ -157,14 +157,14 @@ func TestFilterKey(t *testing.T) {
 	same(triple{"", "", "spec.node="}, triple{"", "", ""}, false)
 	same(triple{"", "", "metadata.name="}, triple{"", "", ""}, false)
 
-	// A value may hold any byte: it must not be able to pose as something else.
+	// A value may contain any byte. It must not be able to imitate another part of the key.
 	const nul = "\x00"
 	same(triple{"", "", "spec.node=a" + nul + `spec.on\=b`}, triple{"", "", "spec.node=a,spec.on=b"}, false)
 	same(triple{"a", "", "metadata.name=b"}, triple{"a" + nul + "b", "", ""}, false)
 	same(triple{"", "", `spec.node=a" field "spec.on\=b`}, triple{"", "", "spec.node=a,spec.on=b"}, false)
 }
 
-// randomSelector draws from few values, so that filters meet.
+// randomSelector draws from few values, to let filters overlap.
 func randomSelector(t testing.TB, rng *rand.Rand) selector {
 	pick := func(from ...string) string { return from[rng.IntN(len(from))] }
 	var ls, fs []string
@@ -196,7 +196,8 @@ func randomThing(rng *rand.Rand) thing {
 	return o
 }
 
-// A filter selects what apimachinery's selectors select, and filters with the same key select the same.
+// A filter selects what apimachinery's selectors select, and filters with the same key select the
+// same.
 func TestFilterProperty(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

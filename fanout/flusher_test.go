@@ -19,11 +19,11 @@ import (
 type stuck struct {
 	recorder
 	mu     sync.Mutex
-	room   int // bytes that the socket still takes
+	room   int // bytes that the socket still accepts
 	rest   []byte
 	drains int
-	reads  chan error // what Drain returns; never closed
-	broken error      // what Write returns
+	reads  chan error // results of Drain; never closed
+	broken error      // the result of Write
 }
 
 func newStuck(room int) *stuck {
@@ -66,12 +66,12 @@ func (s *stuck) drain() error {
 func (s *stuck) End(reason fanout.Reason, complete bool) {
 	s.recorder.End(reason, complete)
 	select {
-	case s.reads <- errors.New("ended"): // as a closed connection does
+	case s.reads <- errors.New("ended"): // like a closed connection
 	default:
 	}
 }
 
-// A watch ends after its timeoutSeconds, cleanly: nothing is written but what ends the stream.
+// A watch ends after its timeoutSeconds, cleanly: only the end of the stream is written.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -88,7 +88,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// Only changes count as such, not what a subscription begins with.
+// Only changes count as the last change, and not what a subscription begins with.
 func TestLastChange(t *testing.T) {
 	w := newWorld(t, roomy)
 	w.put(thing{namespace: "ns", name: "before"})
@@ -114,7 +114,8 @@ func TestLastChange(t *testing.T) {
 	until("change", func() bool { return w.flusher.LastChange() >= before })
 }
 
-// With an interval, an event that comes alone is written at once, and those that follow closely leave together.
+// With an interval, an event that comes alone is written at once, and events that follow closely
+// are written together.
 func TestFlushInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval = 100 * time.Millisecond
@@ -144,7 +145,7 @@ func TestFlushInterval(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		written(2)
 		put("ns", "next")
-		_, late := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Timeout: time.Hour}) // is not held back
+		_, late := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Timeout: time.Hour}) // this does not wait
 		synctest.Wait()
 		if got := len(late.lines(t)); got != 7 {
 			t.Errorf("who has just come got %d objects, want 7", got)
@@ -159,8 +160,8 @@ func TestFlushInterval(t *testing.T) {
 	})
 }
 
-// Bookmarks are due each minute and two seconds before the end; a watch of two seconds or less gets none
-// (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
+// Bookmarks are due each minute and two seconds before the end. A watch of two seconds or less gets
+// none (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
 func TestBookmarkSchedule(t *testing.T) {
 	f := func(timeout time.Duration, want ...time.Duration) {
 		t.Helper()
@@ -203,7 +204,8 @@ func (b *bookmarks) Write(batch [][]byte) (bool, error) {
 	return b.recorder.Write(batch)
 }
 
-// A watch gets no bookmark before there is something behind where it started. Then the one that is overdue is sent soon.
+// A watch gets no bookmark while it is still where it began. Once there is progress, the overdue
+// bookmark is sent soon.
 func TestBookmarkTellsNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -232,7 +234,7 @@ func TestBookmarkTellsNews(t *testing.T) {
 	})
 }
 
-// The end of initial events is told at once, with the resourceVersion of the state that was sent.
+// The end of initial events is sent at once, with the resourceVersion of the state that was sent.
 func TestBookmarkEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -247,7 +249,7 @@ func TestBookmarkEnd(t *testing.T) {
 	})
 }
 
-// What a client is sent at once is bounded, so that the clients of a shard take turns.
+// One write to a client is bounded, so the clients of a shard take turns.
 func TestBatchBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := roomy
@@ -271,7 +273,7 @@ func TestBatchBounds(t *testing.T) {
 		replay.wantLines(t, want...)
 		snapshot.wantLines(t, shuffled...)
 		from := w.rv
-		w.put(named("first")) // held is blocked by this one, and has all others to catch up with
+		w.put(named("first")) // held is blocked by this one, and later has to catch up with all others
 		synctest.Wait()
 		for i := range 2000 {
 			w.put(named(fmt.Sprintf("y%05d", i)))
@@ -293,7 +295,8 @@ func TestBatchBounds(t *testing.T) {
 	})
 }
 
-// Events that share a resourceVersion, as the deletions that a list shows do, are replayed all, however many batches they take.
+// Events that share a resourceVersion, such as the deletions of a relist, are all replayed, however
+// many batches they take.
 func TestReplayEqualVersions(t *testing.T) {
 	w := newWorld(t, roomy)
 	for i := range 3 * fanout.MaxBatchFrames {
@@ -311,7 +314,7 @@ func TestReplayEqualVersions(t *testing.T) {
 	earlier.wantLines(t, w.since(everything(t), before-100)...)
 }
 
-// A bookmark that is due waits until all before it has been sent, however many batches that takes.
+// A due bookmark waits until everything before it has been sent, however many batches that takes.
 func TestBookmarkWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -334,7 +337,8 @@ func TestBookmarkWaits(t *testing.T) {
 	})
 }
 
-// A client that does not read is put aside, and goes on where it was; others do not wait for it.
+// A client that does not read is parked, and later continues where it was. Others do not wait for
+// it.
 func TestPark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -361,7 +365,8 @@ func TestPark(t *testing.T) {
 	})
 }
 
-// A connection that breaks ends its subscription at once, whoever notices.
+// A broken connection ends its subscription at once, whether Write, Drain or a call of End reports
+// it.
 func TestBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -391,7 +396,8 @@ func TestBroken(t *testing.T) {
 	})
 }
 
-// The last bytes are written before the end, behind what was under way; what is not yet under way is not sent.
+// The last bytes are written before the end, after the current write. Frames that no write has
+// begun are not sent.
 func TestEnd(t *testing.T) {
 	const status = `{"kind":"Status","code":410}`
 	last := `{"type":"ERROR","object":` + status + "}\n"
@@ -400,7 +406,7 @@ func TestEnd(t *testing.T) {
 		w := newWorld(t, roomy)
 		sub, r := w.client(everything(t), fanout.Request{})
 		x := named("x")
-		// These three block within the event, within the event and for good, and within the last bytes.
+		// These three block within the event, within the event for good, and within the last bytes.
 		slow, stalled, inLast := newStuck(10), newStuck(10), newStuck(len(line("ADDED", x.at(101)))+20)
 		slowSub, stalledSub, inLastSub := w.subscribe(everything(t), fanout.Request{}), w.subscribe(everything(t), fanout.Request{}), w.subscribe(everything(t), fanout.Request{})
 		w.flusher.Start(slowSub, slow)
@@ -410,7 +416,7 @@ func TestEnd(t *testing.T) {
 		synctest.Wait()
 		for _, s := range []*fanout.Subscription{sub, slowSub, stalledSub, inLastSub} {
 			s.End(ending)
-			s.End(fanout.Ending{Reason: fanout.Gone}) // the first decides
+			s.End(fanout.Ending{Reason: fanout.Gone}) // the first call decides
 		}
 		w.put(named("y"))
 		start := time.Now()
@@ -437,7 +443,8 @@ func TestEnd(t *testing.T) {
 	})
 }
 
-// Whoever ends a subscription, and however many do at once, its sink is told once.
+// A sink is told once of the end, whatever ends the subscription and however many calls do so at
+// once.
 func TestEndRaces(t *testing.T) {
 	for round := range 30 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -498,7 +505,7 @@ func TestEndRaces(t *testing.T) {
 		}
 		wg.Wait()
 		for i, cl := range clients {
-			if s, ok := cl.sink.(*stuck); ok && round%3 == 1 { // nobody stops the Flusher: let them drain, or break
+			if s, ok := cl.sink.(*stuck); ok && round%3 == 1 { // nobody stops the Flusher, so the sinks must drain or break
 				select {
 				case s.reads <- errors.New("reset by peer"):
 				default:
@@ -518,7 +525,8 @@ func TestEndRaces(t *testing.T) {
 	}
 }
 
-// A Flusher that stops ends what is left, also what it has not looked at, and what is started later.
+// A Flusher that stops ends all remaining subscriptions, including those that it has not taken up,
+// and those that are started later.
 func TestFlusherStop(t *testing.T) {
 	f := fanout.NewFlusher(2, 0)
 	c := fanout.NewCache(roomy, f)
@@ -539,7 +547,7 @@ func TestFlusherStop(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
-	f.Start(w.subscribe(everything(t), fanout.Request{}), before) // before or behind the stop
+	f.Start(w.subscribe(everything(t), fanout.Request{}), before) // before or after the stop
 	<-stopped
 	f.Start(late, after)
 	for _, r := range []*recorder{before, served, &parked.recorder, after} {

@@ -9,8 +9,9 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// A graceful ending comes after all events, and after a bookmark that says so; a client that asks for no bookmarks gets none. A
-// client that resumes from the bookmark misses nothing and is sent nothing twice.
+// A graceful ending comes after all events, and after a bookmark; a client that asks for no
+// bookmarks gets none. A client that resumes from the bookmark misses nothing and is sent nothing
+// twice.
 func TestGracefulEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -35,7 +36,7 @@ func TestGracefulEnding(t *testing.T) {
 		}
 		synctest.Wait()
 		w.put(named("x"))
-		w.put(named("y")) // which nobody selects
+		w.put(named("y")) // nobody selects this one
 		for _, c := range clients {
 			c.sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 		}
@@ -55,7 +56,8 @@ func TestGracefulEnding(t *testing.T) {
 	})
 }
 
-// A client that has nothing new to be told is told where it stands; one that asked for the future is not.
+// A client without new changes gets a bookmark for where it stands. A client that asked for the
+// future does not.
 func TestGracefulEndingOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -72,7 +74,7 @@ func TestGracefulEndingOfNothing(t *testing.T) {
 	})
 }
 
-// A graceful ending waits for a client that reads slowly, and then comes; any other ending does not wait for it.
+// A graceful ending waits for a client that reads slowly. Any other ending does not.
 func TestGracefulEndingOfSlowClient(t *testing.T) {
 	f := func(wantReason fanout.Reason, complete bool, then func(*fanout.Subscription, *stuck)) {
 		t.Helper()
@@ -105,7 +107,7 @@ func TestGracefulEndingOfSlowClient(t *testing.T) {
 	f(fanout.Revoked, false, func(sub *fanout.Subscription, _ *stuck) { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
 }
 
-// A watch that is as old as its connection may be ends gracefully.
+// A watch whose connection has reached its maximum age ends gracefully.
 func TestAging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)

@@ -13,8 +13,8 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// podTemplate is a pod of 3.7 KB as a ReplicaSet makes it and a kubelet reports it. What stands in braces differs from pod to pod, or from
-// one report to the next.
+// podTemplate is a pod of 3.7 KB as a ReplicaSet creates it and a kubelet reports it. The parts in
+// braces differ from pod to pod, or from one report to the next.
 const podTemplate = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"{app}-5f6d8c9b7-{suffix}","generateName":"{app}-5f6d8c9b7-","namespace":"{team}","uid":"{uid}","resourceVersion":"{rv}","generation":1,"creationTimestamp":"{created}",` +
 	`"labels":{"app.kubernetes.io/name":"{app}","app.kubernetes.io/part-of":"shop","pod-template-hash":"5f6d8c9b7"},"annotations":{"prometheus.io/scrape":"true","prometheus.io/port":"9090"},` +
 	`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"{app}-5f6d8c9b7","uid":"{owner}","controller":true,"blockOwnerDeletion":true}],` +
@@ -27,7 +27,7 @@ const podTemplate = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"{app}-5
 	`"status":{"observedGeneration":1,"phase":"Running","conditions":[{"type":"Ready","status":"True","lastProbeTime":null,"lastTransitionTime":"{now}"},{"type":"ContainersReady","status":"True","lastProbeTime":null,"lastTransitionTime":"{now}"}],` +
 	`"hostIP":"192.168.1.7","podIP":"{ip}","podIPs":[{"ip":"{ip}"}],"startTime":"{created}","containerStatuses":[{"name":"main","state":{"running":{"startedAt":"{now}"}},"ready":true,"restartCount":{restarts},"image":"registry.example.com/shop/{app}:1.42.0","imageID":"registry.example.com/shop/{app}@sha256:{image}","containerID":"containerd://{container}","started":true}],"qosClass":"Burstable"}}`
 
-// pods makes the pods of fifty apps.
+// pods returns the pods of fifty apps.
 type pods struct {
 	rng  *rand.Rand
 	pods []*strings.Replacer
@@ -68,7 +68,7 @@ func (p *pods) event(typ string, i int, rv uint64) framing.Event {
 	return ev
 }
 
-// BenchmarkGzipApply is BenchmarkApply of pods, with and without gzip.
+// BenchmarkGzipApply is BenchmarkApply with pods, with and without gzip.
 func BenchmarkGzipApply(b *testing.B) {
 	for _, clients := range []int{1, 1000} {
 		for _, encoding := range []string{"identity", "gzip"} {
@@ -121,8 +121,8 @@ func (initial) Drain(func(error)) {}
 
 func (initial) End(fanout.Reason, bool) {}
 
-// BenchmarkGzipStorm is 5,000 clients that join at once and get 5,000 pods each, while nothing changes, or while a hundred pods
-// change for each thousand that join.
+// BenchmarkGzipStorm measures 5,000 clients that join at once and get 5,000 pods each, while
+// nothing changes, or while a hundred pods change for each thousand clients that join.
 func BenchmarkGzipStorm(b *testing.B) {
 	const objects, clients = 5000, 5000
 	for _, encoding := range []string{"identity", "gzip"} {

@@ -32,7 +32,8 @@ func randomText(rng *rand.Rand, n int) string {
 	return string(b)
 }
 
-// A client with gzip gets what its twin without gets, whatever it begins with and whatever comes in between, and a proper end.
+// A client with gzip gets the same as its twin without gzip, and a proper end, whatever it begins
+// with and whatever comes in between.
 func TestGzipTwins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -62,7 +63,7 @@ func TestGzipTwins(t *testing.T) {
 			case 1:
 				add(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: 101 + rng.Uint64N(w.rv-100), Bookmarks: i%2 == 0})
 			case 2:
-				add(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: w.rv + 5}) // not there yet
+				add(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: w.rv + 5}) // not reached yet
 			default:
 				add(s, fanout.Request{Bookmarks: true})
 			}
@@ -112,14 +113,14 @@ func TestGzipTwins(t *testing.T) {
 	})
 }
 
-// withoutBookmarks drops those that are sent now and then, when a shard comes round.
+// withoutBookmarks drops the periodic bookmarks.
 func withoutBookmarks(lines []string) []string {
 	return slices.DeleteFunc(lines, func(l string) bool {
 		return strings.HasPrefix(l, `{"type":"BOOKMARK"`) && !strings.Contains(l, framing.InitialEventsEnd)
 	})
 }
 
-// Each event is there to be read as soon as it has been written, whatever comes behind it.
+// Each event can be read as soon as it has been written, whatever follows it.
 func TestGzipAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -135,7 +136,8 @@ func TestGzipAtOnce(t *testing.T) {
 	})
 }
 
-// What compresses to next to nothing still takes a turn for each MiB, because it has to be compressed.
+// Objects that compress to next to nothing still take a turn for each MiB, because compressing them
+// takes time.
 func TestGzipTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -158,7 +160,7 @@ func TestGzipTurns(t *testing.T) {
 	})
 }
 
-// A stream that is cut has no end.
+// A stream that is cut off has no end.
 func TestGzipCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -177,7 +179,7 @@ func TestGzipCut(t *testing.T) {
 	})
 }
 
-// An evicted client that reads again gets a whole member of what it was sent.
+// An evicted client that reads again gets a complete member of what it was sent.
 func TestGzipEvict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := roomy
@@ -205,8 +207,8 @@ func TestGzipEvict(t *testing.T) {
 	})
 }
 
-// What is the same for many is compressed once: an event for each list up to a bound, initial events for all filters and as long as
-// they are the same.
+// Bytes that many clients share are compressed once: an event for each list, up to a bound, and
+// initial events for all filters, as long as they stay the same.
 func TestGzipOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -235,7 +237,7 @@ func TestGzipOnce(t *testing.T) {
 		want("one joins", first, 200*4000/(256<<10), 200*4000/(64<<10)+1)
 		want("fifty join", compressions(join(50, everything(t))), 0, 0)
 		want("by another filter", compressions(join(50, sel(t, "", "!nope", ""))), 0, 0)
-		want("a change", compressions(func() { w.put(named("x00100")) }), 1, 1) // behind different things
+		want("a change", compressions(func() { w.put(named("x00100")) }), 1, 1) // each after another event
 		want("another", compressions(func() { w.put(named("x00100")) }), 2, 2)
 		want("some join after two changes in one object", compressions(join(50, everything(t))), 1, 3)
 
@@ -254,13 +256,13 @@ func TestGzipOnce(t *testing.T) {
 		want("a replay", compressions(replay), 1, 13)
 		want("the same", compressions(replay), 0, 0)
 
-		time.Sleep(2 * time.Minute) // and the runs are forgotten
+		time.Sleep(2 * time.Minute) // the runs are dropped
 		again := compressions(join(1, everything(t)))
 		want("one joins later", again, 2, first+1)
 	})
 }
 
-// Runs are kept for as long as they are asked for, and are bounded.
+// Runs are kept as long as they are asked for, within bounds.
 func TestRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs := fanout.NewRuns()
@@ -314,7 +316,8 @@ func TestRunsBound(t *testing.T) {
 	}
 }
 
-// Half of a group takes gzip, and comes and goes: the list counts for them only while there is one.
+// Half of a group takes gzip, and joins and leaves. The list keeps checksums only while such a
+// member is there.
 func TestGzipComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)

@@ -10,11 +10,11 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// slowHistory is the twin of the history: a slice.
+// slowHistory is a simple history to compare with: a slice.
 type slowHistory struct {
 	maxEvents, capacity int
 	maxBytes            int64
-	events              []*fanout.Change // with the numbers next-len(events) and up
+	events              []*fanout.Change // with the numbers from next-len(events) on
 	next, after         uint64
 }
 
@@ -77,7 +77,7 @@ func TestHistoryProperty(t *testing.T) {
 		pace := []time.Duration{0, 400 * time.Millisecond, time.Minute}[rng.IntN(3)]
 		for i := range 500 {
 			if rng.IntN(5) > 0 || i == 0 {
-				rv += 1 + uint64(rng.IntN(3)) // else another deletion in the same revision
+				rv += 1 + uint64(rng.IntN(3)) // otherwise another deletion in the same revision
 			}
 			clock = clock.Add(pace)
 			o := randomThing(rng)
@@ -128,8 +128,8 @@ func TestHistoryProperty(t *testing.T) {
 	}
 }
 
-// Reading on behind the last event that was read misses nothing and repeats nothing, also where events share a
-// resourceVersion and more of them than are read at once.
+// Reading from the last event's resourceVersion on misses nothing and repeats nothing, even if more
+// events share a resourceVersion than are read at once.
 func TestHistoryReadOn(t *testing.T) {
 	h := fanout.NewHistory(1000, 1<<30, 0)
 	var want []*fanout.Change

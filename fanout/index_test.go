@@ -56,7 +56,7 @@ func TestIndexProperty(t *testing.T) {
 					wanted++
 				}
 			}
-			if len(selectors) > filters/2 && rng.IntN(10) == 0 { // some leave in between
+			if len(selectors) > filters/2 && rng.IntN(10) == 0 { // some filters leave in between
 				for f := range selectors {
 					x.Remove(f)
 					delete(selectors, f)
@@ -80,7 +80,8 @@ func TestIndexProperty(t *testing.T) {
 	}
 }
 
-// What a filter demands decides where it stands: an event about something else does not touch it.
+// A filter's demands decide its place: the index does not visit it for an event about something
+// else.
 func TestIndexSelectivity(t *testing.T) {
 	f := func(namespace, ls, fs string, o thing, want int) {
 		t.Helper()
@@ -106,8 +107,8 @@ func TestIndexSelectivity(t *testing.T) {
 	f("", "m=1", "", a, 0)
 	f("", "l in (1,2)", "", a, 1)
 	f("", "l in (2,3)", "", a, 0)
-	f("", "l!=1", "", a, 1) // asked about everything
+	f("", "l!=1", "", a, 1) // asked about every event
 	f("b", "l!=1", "", a, 0)
 	f("", "", "spec.node!=n1", a, 1)
-	f("", "", "metadata.name=", a, 1) // matches nothing, and is asked
+	f("", "", "metadata.name=", a, 1) // matches nothing, but is asked
 }

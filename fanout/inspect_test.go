@@ -11,12 +11,13 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// inspect returns how one subscription stands.
+// inspect returns the state of one subscription.
 func (w *world) inspect(s *fanout.Subscription) fanout.State {
 	return w.flusher.Inspect([]*fanout.Subscription{s}, time.Second)[0]
 }
 
-// Inspect tells what a subscription was sent, what waits for it and since when, in each of its phases.
+// Inspect returns what a subscription was sent, what waits for it and since when, in each of its
+// phases.
 func TestInspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -67,7 +68,8 @@ func TestInspect(t *testing.T) {
 	})
 }
 
-// A subscription that is sent its initial events, or a replay, and one that cannot take its last bytes, say so.
+// The phases of initial events, of a replay, and of a subscription whose last bytes can't be
+// written.
 func TestInspectPhases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -98,7 +100,7 @@ func TestInspectPhases(t *testing.T) {
 	})
 }
 
-// witness is a stuck Sink that notes how its subscription stood when it was evicted.
+// witness is a stuck Sink that notes the state of its subscription when it is evicted.
 type witness struct {
 	*stuck
 	states chan fanout.State // never closed
@@ -106,7 +108,7 @@ type witness struct {
 
 func (w witness) Evicted(s fanout.State) { w.states <- s }
 
-// An Evictee is told how far behind the subscription was, before that is forgotten.
+// An Evictee is told how far behind the subscription was, before that information is dropped.
 func TestEvictee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := roomy
@@ -129,7 +131,8 @@ func TestEvictee(t *testing.T) {
 	})
 }
 
-// latch is a Sink whose Write does not return until it is let go, which no Sink may do: it stands for a shard without CPU.
+// latch is a Sink whose Write does not return until it is released. No real Sink may do that: it
+// stands for a shard without CPU.
 type latch struct {
 	*recorder
 	letGo chan struct{}
@@ -140,7 +143,8 @@ func (l latch) Write(batch [][]byte) (bool, error) {
 	return l.recorder.Write(batch)
 }
 
-// A shard that does not come round keeps nobody waiting longer than they want, and what it says too late reaches nobody.
+// Inspect does not wait longer than its patience for a shard that is busy. The late answer is
+// dropped.
 func TestInspectPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -166,7 +170,7 @@ func TestInspectRaces(t *testing.T) {
 	w := newWorld(t, roomy)
 	var subs []*fanout.Subscription
 	var sinks []*recorder
-	for range 600 { // more than one answer of each shard
+	for range 600 { // each shard answers more than once
 		sub, sink := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Gzip: len(subs)%2 == 0})
 		subs, sinks = append(subs, sub), append(sinks, sink)
 	}
@@ -197,10 +201,10 @@ func TestInspectRaces(t *testing.T) {
 	}
 }
 
-// However many subscriptions are inspected, a shard goes back to its deliveries after a few hundred.
+// A shard goes back to its deliveries after a few hundred inspections, however many there are.
 func TestInspectTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		flusher := fanout.NewFlusher(1, 0) // which does not run
+		flusher := fanout.NewFlusher(1, 0) // it does not run
 		cache := fanout.NewCache(roomy, flusher)
 		if _, err := cache.Replace(nil, 100, time.Now()); err != nil {
 			t.Fatal(err)
@@ -231,7 +235,8 @@ func TestInspectTurns(t *testing.T) {
 	})
 }
 
-// BenchmarkInspect is what it takes to look at 10,000 subscriptions, a third of which is the shards' time.
+// BenchmarkInspect measures the inspection of 10,000 subscriptions. A third of it is the shards'
+// time.
 func BenchmarkInspect(b *testing.B) {
 	const clients = 10_000
 	w := newWorld(b, roomy)
@@ -240,7 +245,7 @@ func BenchmarkInspect(b *testing.B) {
 		subs[i] = w.subscribe(everything(b), fanout.Request{})
 		w.flusher.Start(subs[i], &counter{})
 	}
-	w.flusher.Inspect(subs, time.Minute) // once all are adopted
+	w.flusher.Inspect(subs, time.Minute) // once, to have all adopted
 	for b.Loop() {
 		w.flusher.Inspect(subs, time.Minute)
 	}

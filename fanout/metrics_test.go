@@ -38,7 +38,7 @@ func TestMetrics(t *testing.T) {
 	w.flusher.Start(slowSub, slow)
 	x := named("x")
 	ev := event("ADDED", x.at(101))
-	if err := w.cache.Apply(ev, time.Now().Add(-300*time.Millisecond)); err != nil { // it came that long ago
+	if err := w.cache.Apply(ev, time.Now().Add(-300*time.Millisecond)); err != nil { // it arrived that long ago
 		t.Fatal(err)
 	}
 	r.wantLines(t, line("ADDED", x.at(101)))
@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 		t.Helper()
 		var now map[string]float64
 		var wrong string
-		for range 200 { // counted a moment after the write
+		for range 200 { // the write is counted a moment later
 			now, wrong = scrape(t), ""
 			for name, v := range want {
 				if got := now[name] - before[name]; got != v {
@@ -85,7 +85,7 @@ func TestMetrics(t *testing.T) {
 	if got := after[name+`_bucket{le="+Inf"}`] - before[name+`_bucket{le="+Inf"}`]; got != count {
 		t.Errorf("%v deliveries in all buckets, want %v", got, count)
 	}
-	// The stuck client is one event behind from the next on, and nobody else is.
+	// The stuck client is one event behind from the next event on. No other client is behind.
 	y := named("y")
 	if err := w.cache.Apply(event("ADDED", y.at(102)), time.Now()); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestMetrics(t *testing.T) {
 	sub.End(fanout.Ending{Reason: fanout.Revoked})
 	r.wantEnd(t, fanout.Revoked, true)
 	slow.mu.Lock()
-	slow.room = 1 << 10 // for the event that it is behind, which may come before the end
+	slow.room = 1 << 10 // for the event that it is behind by, which may come before the end
 	slow.mu.Unlock()
 	slow.reads <- nil
 	slowSub.End(fanout.Ending{Reason: fanout.Gone})

@@ -7,7 +7,8 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// An Instant's Time has a reading of the monotonic clock: its distance to another is not that of the wall clock's readings.
+// The Time of a MonotonicTime has a reading of the monotonic clock: differences do not depend on
+// the wall clock.
 func TestMonotonicTime(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -15,13 +16,13 @@ func TestMonotonicTime(t *testing.T) {
 	if d := now.Sub(got); d != 0 {
 		t.Errorf("%s off", d)
 	}
-	if got == got.Round(0) { // which strips it
+	if got == got.Round(0) { // Round strips it
 		t.Error("no reading of the monotonic clock")
 	}
 	if i := fanout.MonotonicNow(); i < fanout.MonotonicOf(now) {
 		t.Errorf("now is %d, before it was %d", i, fanout.MonotonicOf(now))
 	}
 	if !fanout.MonotonicTime(0).Time().IsZero() {
-		t.Error("the zero Instant is some time")
+		t.Error("the zero MonotonicTime is some time")
 	}
 }

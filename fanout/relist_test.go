@@ -15,7 +15,8 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// truth is all that has happened to a collection, as kube-apiserver tells it, whether a cache was told or not.
+// truth is everything that has happened to a collection, as kube-apiserver knows it, whether a
+// cache was told or not.
 type truth struct {
 	rng     *rand.Rand
 	rv      uint64
@@ -23,7 +24,7 @@ type truth struct {
 	changes []change
 }
 
-// happens makes n changes and shows them to a cache, if there is one.
+// happens makes n changes and applies them to a cache, if there is one.
 func (tr *truth) happens(t testing.TB, n int, cache *fanout.Cache) {
 	for range n {
 		tr.rv += 1 + uint64(tr.rng.IntN(2))
@@ -57,7 +58,7 @@ func (tr *truth) commit(c change) {
 	}
 }
 
-// list returns the collection as it is.
+// list returns the current collection.
 func (tr *truth) list() (objects []*framing.Object) {
 	for _, key := range slices.Sorted(maps.Keys(tr.things)) {
 		objects = append(objects, object(tr.things[key]))
@@ -65,10 +66,10 @@ func (tr *truth) list() (objects []*framing.Object) {
 	return objects
 }
 
-// store is what a client keeps, as JSON by key.
+// store is a client's copy of the collection, as JSON by key.
 type store map[string]string
 
-// at returns what a client with selector s holds who knows all up to a resourceVersion.
+// at returns what a client with selector s holds that knows everything up to a resourceVersion.
 func (tr *truth) at(s selector, rv uint64) store {
 	known := make(store)
 	for _, c := range tr.changes {
@@ -79,8 +80,9 @@ func (tr *truth) at(s selector, rv uint64) store {
 	return known
 }
 
-// goOn returns what the store holds after kube-apiserver has told what happened behind a resourceVersion.
-func (tr *truth) goOn(known store, s selector, rv uint64) store {
+// resumeElsewhere returns what the store holds after the client has resumed at kube-apiserver from
+// a resourceVersion.
+func (tr *truth) resumeElsewhere(known store, s selector, rv uint64) store {
 	known = maps.Clone(known)
 	for _, c := range tr.changes {
 		if l := c.line(s); c.rv > rv && l != "" {
@@ -90,8 +92,8 @@ func (tr *truth) goOn(known store, s selector, rv uint64) store {
 	return known
 }
 
-// told is an event as a client reads it.
-type told struct {
+// clientEvent is an event as a client reads it.
+type clientEvent struct {
 	Type   string
 	Object struct {
 		Metadata struct {
@@ -101,14 +103,14 @@ type told struct {
 	}
 }
 
-func read(line string) (e told) {
+func read(line string) (e clientEvent) {
 	if err := json.Unmarshal([]byte(line), &e); err != nil {
 		panic(err)
 	}
 	return e
 }
 
-func (e told) key() string { return e.Object.Metadata.Namespace + "/" + e.Object.Metadata.Name }
+func (e clientEvent) key() string { return e.Object.Metadata.Namespace + "/" + e.Object.Metadata.Name }
 
 // take does what an informer does with an event.
 func (s store) take(line string) {
@@ -120,7 +122,7 @@ func (s store) take(line string) {
 	}
 }
 
-// follower is a client that knew the truth as of a resourceVersion when it came.
+// follower is a client that already knew the state as of a resourceVersion when it came.
 type follower struct {
 	selector selector
 	start    fanout.Start
@@ -150,7 +152,7 @@ func (w *world) follow(f *follower) (ok bool) {
 	return true
 }
 
-// end has the client told all that there is, and returns that.
+// end ends the subscription after everything has been sent, and returns what was sent.
 func (f *follower) end(t testing.TB) []string {
 	f.sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 	select {
@@ -159,7 +161,7 @@ func (f *follower) end(t testing.TB) []string {
 		t.Fatal("no end")
 	}
 	lines := f.sink.lines(t)
-	if f.start == fanout.FromSnapshot { // its initial events are not of interest here
+	if f.start == fanout.FromSnapshot { // its initial events don't matter here
 		lines = lines[len(f.known):]
 	}
 	return lines
@@ -169,13 +171,14 @@ func (f *follower) String() string {
 	return fmt.Sprintf("%v, start %d at %d, %+v", f.selector, f.start, f.rv, f.proof)
 }
 
-// check holds what a client was told against the truth: all of it, in order, if it has not been cut off; and wherever it is cut off, what
-// happened behind what it has seen last makes up for what is missing.
+// check compares what a client was sent with the truth. If the stream was not cut off, the client
+// has everything, in order. And wherever the stream is cut off, resuming from the last
+// resourceVersion that was seen provides everything that is missing.
 func (f *follower) check(t testing.TB, tr *truth, whole bool, lines []string, resume func(known store, rv uint64)) {
 	want := tr.at(f.selector, tr.rv)
 	known, rv := maps.Clone(f.known), f.rv
 	cut := func() {
-		if got := tr.goOn(known, f.selector, rv); !maps.Equal(got, want) {
+		if got := tr.resumeElsewhere(known, f.selector, rv); !maps.Equal(got, want) {
 			t.Errorf("%v: cut off at %d, and goes on elsewhere: holds\n%v, want\n%v, after\n%s", f, rv, got, want, lines)
 		}
 		if resume != nil {
@@ -191,7 +194,7 @@ func (f *follower) check(t testing.TB, tr *truth, whole bool, lines []string, re
 		case at < rv:
 			t.Errorf("%v: %d behind %d: %s", f, at, rv, l)
 		case whole && e.Type != "BOOKMARK" && had != (e.Type != "ADDED"):
-			t.Errorf("%v: %t that it has, and it is told %s", f, had, l)
+			t.Errorf("%v: had the object: %t, and got %s", f, had, l)
 		case e.Type == "MODIFIED" && had && read(`{"object":`+before).Object.Metadata.UID != e.Object.Metadata.UID:
 			t.Errorf("%v: %s was another object, %s", f, l, before)
 		}
@@ -204,8 +207,8 @@ func (f *follower) check(t testing.TB, tr *truth, whole bool, lines []string, re
 	}
 }
 
-// Wherever a client is cut off among what a relist shows, it ends up with the truth: here, and at kube-apiserver, which knows nothing of
-// that relist.
+// Wherever a client is cut off among the differences of a relist, it ends up with the true state if
+// it resumes here, or at kube-apiserver, which knows nothing of that relist.
 func TestRelistCut(t *testing.T) {
 	for range 60 {
 		seed := rand.Uint64()
@@ -221,7 +224,7 @@ func relistAndCut(t *testing.T, rng *rand.Rand) {
 	tr := &truth{rng: rng, rv: 100, things: make(map[string]*thing)}
 	tr.happens(t, 5+rng.IntN(10), w.cache)
 	before := tr.rv
-	tr.rv += uint64(rng.IntN(6)) // of other collections: a proof may be about these
+	tr.rv += uint64(rng.IntN(6)) // changes of other collections, which a proof may be about
 	var clients []*follower
 	for i := range 24 {
 		f := &follower{selector: randomSelector(t, rng), start: fanout.Start(i % 3), rv: before}
@@ -238,7 +241,7 @@ func relistAndCut(t *testing.T, rng *rand.Rand) {
 	}
 	tr.happens(t, rng.IntN(2)*rng.IntN(12), nil)
 	tr.rv += uint64(rng.IntN(3))
-	for range 12 { // who has seen elsewhere what is still to come here
+	for range 12 { // clients that have seen changes elsewhere that are still to come here
 		f := &follower{selector: randomSelector(t, rng), start: fanout.FromVersion, rv: before + rng.Uint64N(tr.rv-before+3)}
 		f.known = tr.at(f.selector, f.rv)
 		clients = append(clients, f)
@@ -264,7 +267,8 @@ func relistAndCut(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// A client that goes while a list is taken in is told by its last event, or a bookmark behind that, of no more than it has been sent.
+// If a client leaves during a relist, neither its last event nor a bookmark after it promises more
+// than the client has been sent.
 func TestRelistEndings(t *testing.T) {
 	const objects = 6
 	within := 0
@@ -279,7 +283,7 @@ func TestRelistEndings(t *testing.T) {
 			apply(t, w.cache, event("ADDED", &o))
 		}
 		before := tr.rv
-		for i := range objects { // each third goes, leaves the selector, stays; the last first
+		for i := range objects { // one third is deleted, one third leaves the selector, one third stays; the last first
 			tr.rv++
 			i = objects - 1 - i
 			was := tr.things[fmt.Sprint("a/", i)]
@@ -290,7 +294,7 @@ func TestRelistEndings(t *testing.T) {
 			}
 			tr.commit(c)
 		}
-		clients := []*follower{{selector: everything(t)}, {selector: sel(t, "", "l=1", "")}} // each in a shard of its own
+		clients := []*follower{{selector: everything(t)}, {selector: sel(t, "", "l=1", "")}} // each in its own shard
 		for _, f := range clients {
 			f.start, f.rv, f.known = fanout.FromVersion, before, tr.at(f.selector, before)
 			w.follow(f)
@@ -304,7 +308,7 @@ func TestRelistEndings(t *testing.T) {
 			for _, f := range clients {
 				f.sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 			}
-			time.Sleep(20 * time.Millisecond) // they take what there is, and cannot quite end
+			time.Sleep(20 * time.Millisecond) // they take what there is, and can't end yet
 		})
 		if _, err := w.cache.Replace(tr.list(), tr.rv, time.Now()); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// What is compiled selects what apimachinery's selector does.
+// Compiled requirements select what apimachinery's selectors do.
 func FuzzRequirements(f *testing.F) {
 	for _, s := range []string{"", "a", "!a", "a=1,b!=2", "a in (1,2,3),b notin (1,,2)", "a>1,a<-5", "a>9223372036854775807", "a=,b!=", "a in (a),a in (b)"} {
 		f.Add(s, "a=1 b=2")
@@ -88,7 +88,8 @@ func TestRequirementsProperty(t *testing.T) {
 	}
 }
 
-// A filter takes little more memory than its selector, and not much time to ask however many values it lists.
+// A filter takes little more memory than its selector, and is quick to evaluate however many values
+// it lists.
 func TestFilterSize(t *testing.T) {
 	values := make([]string, 500)
 	for i := range values {

@@ -11,7 +11,8 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// hundred is a selector of a hundred requirements that no index can place, and no other is like it.
+// hundred returns a selector of a hundred requirements that no index can place. No two of them are
+// equal.
 func hundred(t testing.TB, namespace string, i int) selector {
 	terms := make([]string, 100)
 	for j := range terms {
@@ -20,8 +21,9 @@ func hundred(t testing.TB, namespace string, i int) selector {
 	return sel(t, namespace, strings.Join(terms, ","), "")
 }
 
-// What the writer asks for one change is bounded in each namespace, however many watch there with whatever selectors. Who asks for more is told.
-// Changes of other namespaces cost nothing.
+// The writer's work for one change is bounded in each namespace, however many clients watch there
+// with whatever selectors. A client that would exceed the bound is refused. Changes of other
+// namespaces cost nothing.
 func TestScopeCost(t *testing.T) {
 	w := newWorld(t, roomy)
 	var asked int
@@ -55,7 +57,8 @@ func TestScopeCost(t *testing.T) {
 	}
 }
 
-// Labels that nobody else looks at cost every change of the namespace a look. So they count too.
+// Each label that only one filter uses costs every change of the namespace a look-up, so labels
+// count too.
 func TestScopeCostOfLabels(t *testing.T) {
 	var x fanout.Index
 	taken := 0
@@ -72,7 +75,8 @@ func TestScopeCostOfLabels(t *testing.T) {
 	}
 }
 
-// Filters that differ in something that the index knows are all taken in, whatever they have in common.
+// Filters that differ in something that the index knows are all accepted, whatever they have in
+// common.
 func TestScopeCrowd(t *testing.T) {
 	const clients = 3 * fanout.MaxScopeCost
 	for _, form := range []string{"app=web,instance=i%d", "app in (web,db),instance in (i%d,j)", "a=1,instance=i%d,zone=z"} {
@@ -93,7 +97,7 @@ func TestScopeCrowd(t *testing.T) {
 	}
 }
 
-// Filters of one key are one, and their memory is counted until the last of them has gone.
+// Filters of one key are one, and their memory is counted until the last of them has left.
 func TestFilterMemory(t *testing.T) {
 	w := newWorld(t, roomy)
 	before := fanout.FilterBytes()

@@ -10,7 +10,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// turns returns how many turns a subscription takes until it has n frames and is where its list begins.
+// turns returns how many turns a subscription takes until it has n frames and has reached its list.
 func turns(t *testing.T, w *world, s selector, r fanout.Request, n int) (turns int) {
 	t.Helper()
 	sub := w.subscribe(s, r)
@@ -26,7 +26,7 @@ func turns(t *testing.T, w *world, s selector, r fanout.Request, n int) (turns i
 	return turns
 }
 
-// A replay of changes that concern nobody is done in turns, as one of changes that do.
+// A replay of changes that the filter does not select takes turns too.
 func TestReplayTurns(t *testing.T) {
 	limits := roomy
 	limits.HistoryEvents, limits.HistoryBytes = 1<<20, 1<<30
@@ -45,7 +45,8 @@ func TestReplayTurns(t *testing.T) {
 	}
 }
 
-// What a turn looks at counts by what it takes: a selector of a hundred requirements has shorter turns than one of one.
+// A turn's work counts with the filter's cost: with a selector of a hundred requirements, a turn
+// looks at fewer objects.
 func TestTurnsByWork(t *testing.T) {
 	w := newWorld(t, roomy)
 	const objects = 5000

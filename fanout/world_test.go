@@ -34,8 +34,8 @@ var (
 	}
 )
 
-// thing is one version of an object as the tests think of it: the dumb twin of framing.Object. A thing is not changed
-// once made.
+// thing is one version of an object in the tests: the simple twin of framing.Object. A thing is not
+// changed once made.
 type thing struct {
 	namespace, name string
 	rv              uint64
@@ -108,7 +108,8 @@ func event(typ string, o *thing) framing.Event {
 
 func object(o *thing) *framing.Object { return event("ADDED", o).Object }
 
-// selector is a filter and its twin: the selectors of k8s.io/apimachinery, asked for each object.
+// selector is the twin of a filter: the selectors of k8s.io/apimachinery, evaluated for each
+// object.
 type selector struct {
 	namespace string
 	labels    labels.Selector
@@ -148,14 +149,15 @@ func (s selector) matches(o *thing) bool {
 	return (s.namespace == "" || s.namespace == o.namespace) && s.labels.Matches(labels.Set(o.labels)) && s.fields.Matches(set)
 }
 
-// change is one event of the twin: what came before, what came of it.
+// change is one event of the twin: the versions before and after.
 type change struct {
 	rv            uint64
 	before, after *thing // nil for an object that is not there
 
-	// Of what a relist shows, told is the resourceVersion that a removal is told with. What changes leaves selectors first, and then the
-	// new version comes to the others.
-	told             uint64
+	// For a relist's differences: sentVersion is the resourceVersion that a removal is sent with.
+	// An object that changed first leaves selectors, and then comes to the others with its new
+	// version.
+	sentVersion      uint64
 	leaving, staying bool
 }
 
@@ -170,21 +172,21 @@ func (c change) line(s selector) string {
 		return line("MODIFIED", c.after)
 	case cur:
 		return line("ADDED", c.after)
-	case old && c.told > 0:
-		return line("DELETED", c.before.at(c.told))
+	case old && c.sentVersion > 0:
+		return line("DELETED", c.before.at(c.sentVersion))
 	case old:
 		return line("DELETED", c.before.at(c.rv))
 	}
 	return ""
 }
 
-// world is a cache with a Flusher that runs, and a twin that remembers everything.
+// world is a cache with a running Flusher, and a twin that remembers everything.
 type world struct {
 	t       testing.TB
 	cache   *fanout.Cache
 	flusher *fanout.Flusher
 
-	mu      sync.Mutex // held around what must be seen at one instant; guards the rest
+	mu      sync.Mutex // held while several things must be consistent; guards the rest
 	rv      uint64
 	things  map[string]*thing
 	history []change
@@ -194,7 +196,7 @@ type world struct {
 // roomy are limits that no test reaches by accident.
 var roomy = fanout.Limits{HistoryEvents: 1 << 20, HistoryBytes: 1 << 30, ClientFrames: 1 << 20, ClientBytes: 1 << 30}
 
-// newWorld returns a world at resourceVersion 100, with nothing in it. The Flusher stops with the test.
+// newWorld returns an empty world at resourceVersion 100. The Flusher stops with the test.
 func newWorld(t testing.TB, limits fanout.Limits) *world { return newWorldEvery(t, limits, 0) }
 
 // newWorldEvery returns a world whose Flusher has an interval.
@@ -202,7 +204,7 @@ func newWorldEvery(t testing.TB, limits fanout.Limits, interval time.Duration) *
 	return newWorldOf(t, limits, fanout.NewFlusher(2, interval))
 }
 
-// newWorldOf returns a world with a Flusher, which it runs.
+// newWorldOf returns a world with a given Flusher, and runs the Flusher.
 func newWorldOf(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher) *world {
 	w := &world{t: t, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: 100, things: make(map[string]*thing)}
 	run(t, flusher)
@@ -225,7 +227,7 @@ func run(t testing.TB, f *fanout.Flusher) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-// put creates or changes an object, by way of the watch.
+// put creates or changes an object through the watch.
 func (w *world) put(o thing) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,7 +244,7 @@ func (w *world) put(o thing) uint64 {
 	return w.rv
 }
 
-// del deletes an object, by way of the watch.
+// del deletes an object through the watch.
 func (w *world) del(key string) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -276,13 +278,14 @@ func (w *world) advance(by uint64) uint64 {
 	return w.rv
 }
 
-// relist is a list that shows things as they are now, after changes that no watch has shown. It puts the differences
-// into the history: what goes away, by key, told with the resourceVersion before the list, then the versions in the list by resourceVersion.
-func (w *world) relist(change1 func(things map[string]*thing, rv uint64) uint64) {
+// relist lists the objects after changes that no watch has shown. It adds the differences to the
+// history: the removals by key, with the resourceVersion before the list, and then the list's new
+// versions by resourceVersion.
+func (w *world) relist(mutate func(things map[string]*thing, rv uint64) uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, before := maps.Clone(w.things), w.rv
-	w.rv = change1(now, w.rv)
+	w.rv = mutate(now, w.rv)
 	w.gaps = append(w.gaps, [2]uint64{before, w.rv})
 	var gone, changed []change
 	leaving := 0
@@ -290,9 +293,9 @@ func (w *world) relist(change1 func(things map[string]*thing, rv uint64) uint64)
 		was, o := w.things[key], now[key]
 		switch {
 		case o == nil || o.uid != was.uid:
-			gone = append(gone, change{rv: before + 1, told: before, before: was})
+			gone = append(gone, change{rv: before + 1, sentVersion: before, before: was})
 		case o.rv != was.rv && (!maps.Equal(o.labels, was.labels) || o.node != was.node || o.on != was.on):
-			gone = append(gone, change{rv: before + 1, told: before, before: was, after: o, leaving: true})
+			gone = append(gone, change{rv: before + 1, sentVersion: before, before: was, after: o, leaving: true})
 			leaving++
 		}
 	}
@@ -349,7 +352,7 @@ func (w *world) initial(s selector, rv uint64) []string {
 	return lines
 }
 
-// since returns what a client with selector s gets behind a resourceVersion.
+// since returns what a client with selector s gets after a resourceVersion.
 func (w *world) since(s selector, rv uint64) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -362,7 +365,7 @@ func (w *world) since(s selector, rv uint64) []string {
 	return lines
 }
 
-// subscribe begins a subscription that never times out in a test, unless r says so.
+// subscribe begins a subscription that does not time out in a test, unless r says so.
 func (w *world) subscribe(s selector, r fanout.Request) *fanout.Subscription {
 	w.t.Helper()
 	r.Filter = s.filter(w.t)
@@ -385,9 +388,9 @@ func (w *world) client(s selector, r fanout.Request) (*fanout.Subscription, *rec
 	return sub, rec
 }
 
-// recorder is a Sink that takes everything at once, and remembers it.
+// recorder is a Sink that accepts everything at once, and remembers it.
 type recorder struct {
-	gzip bool // as was asked for
+	gzip bool // as requested
 
 	mu       sync.Mutex
 	wire     bytes.Buffer
@@ -432,7 +435,8 @@ func (r *recorder) lines(t testing.TB) []string {
 	return r.events(t, r.wire.Bytes())
 }
 
-// events returns the events in what has been received. What is compressed must be one gzip member, whole if the stream has ended completely.
+// events returns the events in the received bytes. Compressed bytes must be one gzip member, which
+// is whole if the stream has ended completely.
 func (r *recorder) events(t testing.TB, wire []byte) []string {
 	t.Helper()
 	if r.gzip {
@@ -498,7 +502,7 @@ func (r *recorder) ended() bool {
 	}
 }
 
-// wantLines waits until as many lines have come as are wanted, and compares.
+// wantLines waits until as many lines have come as are wanted, and compares them.
 func (r *recorder) wantLines(t testing.TB, want ...string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -510,7 +514,7 @@ func (r *recorder) wantLines(t testing.TB, want ...string) {
 	diff(t, got, want)
 }
 
-// diff reports the first difference of two sequences.
+// diff reports the first difference between two sequences.
 func diff(t testing.TB, got, want []string) {
 	t.Helper()
 	for i := range max(len(got), len(want)) {

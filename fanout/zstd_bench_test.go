@@ -18,14 +18,18 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// BenchmarkZstd compares, for a stream of pods, what an event costs as gzip, as clients get it here, and as zstd (RFC 8878), which nobody gets.
+// BenchmarkZstd compares gzip, which clients get here, with zstd (RFC 8878), which no client gets.
+// It measures what an event of a stream of pods costs.
 //
-//   - method=behind is compressed once for all clients, behind the event before. For zstd that is the block of a frame whose raw dictionary
-//     is the event before, put behind that event's block into one long frame, which any decoder reads. It is right only as long as the block
-//     does not begin with an offset of 1, 4 or 8, which the encoder then takes for one that the decoder remembers; of these events none does.
-//   - method=alone is compressed once for all, for zstd as a frame.
-//   - method=stream is a compressor for each client, flushed behind each event: what it costs is for each delivery. It sees as far back as
-//     its window, 32 KiB for gzip and 4 or 8 MiB for zstd, in which most of 1,000 pods come again.
+//   - method=behind compresses each event once for all clients, after the previous event. With zstd
+//     that is the block of a frame whose raw dictionary is the previous event. The block is placed
+//     after that event's block in one long frame, which any decoder reads. This is correct only if
+//     the block does not begin with an offset of 1, 4 or 8, because the encoder takes these for
+//     offsets that the decoder remembers. None of these events begins so.
+//   - method=alone compresses each event once for all clients, with zstd as a frame.
+//   - method=stream has a compressor for each client, flushed after each event. So its cost is for
+//     each delivery. It refers back as far as its window, 32 KiB for gzip and 4 or 8 MiB for zstd.
+//     Most of 1,000 pods recur within that.
 //
 // Everything is decompressed and compared before the clock starts.
 func BenchmarkZstd(b *testing.B) {
@@ -39,7 +43,8 @@ func BenchmarkZstd(b *testing.B) {
 		plain[i] = frames[i].Payload(nil)
 	}
 	whole := bytes.Join(plain[1:], nil)
-	// bench compresses event after event; the first is only there to be behind. decode returns what wire holds of the others.
+	// bench compresses event after event. The first only serves as the previous event. decode
+	// returns what wire holds of the others.
 	bench := func(name string, compressor func() func(i int) []byte, decode func(wire [][]byte) ([]byte, error)) {
 		b.Run(name, func(b *testing.B) {
 			before := heap()
@@ -73,7 +78,7 @@ func BenchmarkZstd(b *testing.B) {
 			chunk = chunk[bytes.IndexByte(chunk, '\n')+1:]
 			body = append(body, chunk[:len(chunk)-len("\r\n")]...)
 		}
-		return inflate(body, plain[0]) // which the others may refer to, and need not
+		return inflate(body, plain[0]) // the others may refer to it
 	}
 	bench("coding=gzip/method=behind", func() func(i int) []byte {
 		return func(i int) []byte { return framing.GzipFrames(frames[i-1], frames[i]).Bytes() }
@@ -137,7 +142,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// zstdBlock returns the one block of a frame without a checksum, as one that is not the last. It changes frame.
+// zstdBlock returns the one block of a frame without a checksum, marked as not the last. It changes
+// frame.
 func zstdBlock(frame []byte) []byte {
 	var h zstd.Header
 	if err := h.Decode(frame); err != nil {
@@ -165,13 +171,13 @@ func flushing(out *bytes.Buffer, w interface {
 	}
 }
 
-// inflate decompresses DEFLATE blocks none of which is the last.
+// inflate decompresses DEFLATE blocks, none of which is the last.
 func inflate(blocks, dictionary []byte) ([]byte, error) {
 	const last = "\x03\x00"
 	return io.ReadAll(flate.NewReaderDict(io.MultiReader(bytes.NewReader(blocks), strings.NewReader(last)), dictionary))
 }
 
-// unzstd decompresses frames of which the last may not have ended.
+// unzstd decompresses frames. The last may be incomplete.
 func unzstd(wire [][]byte) ([]byte, error) {
 	d, err := zstd.NewReader(bytes.NewReader(bytes.Join(wire, nil)), zstd.WithDecoderConcurrency(1))
 	if err != nil {

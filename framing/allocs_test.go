@@ -2,7 +2,7 @@
 
 package framing_test
 
-// The race detector allocates on its own account: make unit runs these without it.
+// The race detector itself allocates. make unit runs these tests without it.
 
 import (
 	"testing"
@@ -59,7 +59,7 @@ func TestCBORAllocs(t *testing.T) {
 	}
 }
 
-// What differs between responses costs no copy of what they share.
+// The parts that differ between responses cost no copy of the shared parts.
 func TestGzipMemberAllocs(t *testing.T) {
 	head, items, tail := framing.Stored([]byte("[")), deflate(1, configMapEvent(1<<20)), framing.Stored([]byte("]"))
 	if got := testing.AllocsPerRun(100, func() { framing.GzipMember(head, items, tail) }); got > 2 {

@@ -8,7 +8,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// The annotation is taken out wherever it stands, with the comma that is then too many.
+// The annotation is cut out wherever it is, with the comma that would be left over.
 func TestBookmarkForm(t *testing.T) {
 	const end = `"k8s.io/initial-events-end":"true"`
 	f := func(metadata, plain string) {
@@ -32,7 +32,7 @@ func TestBookmarkForm(t *testing.T) {
 	}
 }
 
-// FuzzBookmarkForm: the bookmarks that are made read as what they were made for.
+// FuzzBookmarkForm: a parser reads the bookmarks as what they were made for.
 func FuzzBookmarkForm(f *testing.F) {
 	for _, c := range readTestdata(f) {
 		for _, section := range []string{"initial", "bookmark"} {
@@ -51,7 +51,7 @@ func FuzzBookmarkForm(f *testing.F) {
 		rv = max(rv, 1)
 		compact := jsontext.Value(line).Clone()
 		_ = compact.Compact()
-		checked := ordinary(line) && len(compact)+1 >= len(line) // with spaces, which no encoder writes, only no panic
+		checked := ordinary(line) && len(compact)+1 >= len(line) // no encoder writes spaces; with them, only a panic is an error
 		for _, end := range []bool{false, true} {
 			if end && !ev.Form.HasEnd() {
 				continue

@@ -24,10 +24,10 @@ type representation struct {
 var (
 	asJSON     = representation{"", framing.JSON, "application/json", false}
 	asProtobuf = representation{"protobuf", framing.Protobuf, "application/vnd.kubernetes.protobuf", false}
-	// These two are of a Go type that is the same for all kinds, so three kinds do.
+	// These two have a Go type that is the same for all kinds, so three kinds are enough.
 	asMetadata         = representation{"metadata", framing.JSON, asJSON.accept, true}
 	asProtobufMetadata = representation{"metadata-protobuf", framing.Protobuf, asProtobuf.accept, true}
-	// What is peculiar to CBOR is the same for all kinds, too.
+	// The peculiarities of CBOR are the same for all kinds, too.
 	asCBOR         = representation{"cbor", framing.CBOR, "application/cbor", false}
 	asCBORMetadata = representation{"metadata-cbor", framing.CBOR, asCBOR.accept, true}
 )
@@ -36,7 +36,7 @@ var (
 type specimen struct {
 	file       string
 	collection string // path
-	object     string // JSON of an object, but for metadata
+	object     string // JSON of an object without its metadata
 	change     string // a merge patch that changes more than metadata
 	dying      int    // how many events a deletion has before its DELETED
 }
@@ -70,7 +70,7 @@ var specimens = []specimen{
 		`"Zed":{"first":true},"spec":{"c":"red","n":9007199254740993,"on":true},"list":[{"v":"x<y"}]`, `{"spec":{"c":"blue"}}`, 0},
 }
 
-// representations returns how a kind can be had and is captured.
+// representations returns the representations in which a kind is captured.
 func (s specimen) representations() []representation {
 	switch s.file {
 	case "customresource":
@@ -95,8 +95,8 @@ type captured struct {
 // String returns the file's name within testdata.
 func (c captured) String() string { return filepath.Join(c.dir, c.file) }
 
-// events returns the events of a section as they stood in the stream: lines with their newlines, or messages with their
-// lengths.
+// events returns the events of a section as they were in the stream: lines with their newlines, or
+// messages with their lengths.
 func (c captured) events(section string) [][]byte { return c.sections[section] }
 
 // bytes returns all bytes of a section.
@@ -111,7 +111,7 @@ func readEverything(t testing.TB) []captured {
 		asCBOR.captured(t), asCBORMetadata.captured(t))
 }
 
-// captured returns the files of a representation, one for each specimen that is had in it, or more.
+// captured returns the files of a representation, at least one for each specimen.
 func (r representation) captured(t testing.TB) []captured {
 	t.Helper()
 	want := 0

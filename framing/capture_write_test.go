@@ -35,7 +35,8 @@ const customResourceDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind"
 "schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"spec":{"type":"object","properties":{"c":{"type":"string"},"n":{"type":"integer"},"on":{"type":"boolean"}}}}}},
 "selectableFields":[{"jsonPath":".spec.c"},{"jsonPath":".spec.n"},{"jsonPath":".spec.on"}]}]}}`
 
-// rawData is copied by kube-apiserver as it stands: repeated names, invalid UTF-8 and half a surrogate pair.
+// rawData has repeated names, invalid UTF-8 and half a surrogate pair. kube-apiserver copies it
+// unchanged.
 const rawData = `"revision":1,"data":{"name":"\ud800","twice":1,"twice":{"x":"` + "\xff\xfe" + `"}}`
 
 // TestCapture is not a test: it writes testdata.
@@ -43,7 +44,7 @@ func TestCapture(t *testing.T) {
 	c := startDevcluster(t)
 	c.must("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", customResourceDefinition)
 	c.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"golden"}}`)
-	// Started again, the watch caches know nothing of resourceVersion 1.
+	// After a restart, the watch caches don't know resourceVersion 1.
 	if out, err := exec.Command(*devcluster, "restart-apiserver", "--dir", c.dir).CombinedOutput(); err != nil {
 		t.Fatalf("restart-apiserver: %v: %s", err, out)
 	}
@@ -76,8 +77,8 @@ type section struct {
 	parts [][]byte
 }
 
-// scenario takes object a through the selector sel=1 and out of it, adds b, and deletes both, before the eyes of a client
-// of each representation.
+// scenario moves object a into the selector sel=1 and out of it, adds b, and deletes both. A client
+// of each representation watches.
 func (c *cluster) scenario(s specimen) {
 	path := s.collection
 	var list struct {
@@ -113,7 +114,7 @@ func (c *cluster) scenario(s specimen) {
 		l.list = c.list(l.representation, path, inSet)
 		l.page = c.list(l.representation, path, "limit=1")
 		l.initial = c.watch(l.representation, path, initialQuery, 3)()
-		// Of a watch that sees nothing of what happens: one that has needs no bookmark.
+		// This is for a watch without events: a watch with events needs no bookmark.
 		l.bookmark = c.watch(l.representation, path, "allowWatchBookmarks=true&timeoutSeconds=5&"+inNone+from, 1)
 	}
 	for _, name := range []string{"a", "b"} {
@@ -121,7 +122,7 @@ func (c *cluster) scenario(s specimen) {
 	}
 	for _, l := range clients {
 		sections := []section{{"all", l.all()}, {"selected", l.selected()}, {"initial", l.initial}}
-		if s.file != "event" { // which has no watch cache, so no bookmarks
+		if s.file != "event" { // events have no watch cache, so no bookmarks
 			expired := c.watch(l.representation, path, "resourceVersion=1", 1)
 			sections = append(sections, section{"bookmark", l.bookmark()}, section{"expired", expired()})
 		}
@@ -130,7 +131,7 @@ func (c *cluster) scenario(s specimen) {
 	}
 }
 
-// write writes JSON as it is, and the others with each event or list as a line of base64.
+// write writes JSON as it is, and each event or list of the other encodings as a line of base64.
 func write(t *testing.T, r representation, file string, sections []section) {
 	var b bytes.Buffer
 	for _, s := range sections {
@@ -150,7 +151,7 @@ func write(t *testing.T, r representation, file string, sections []section) {
 	}
 }
 
-// cluster is a running devcluster, talked to as its admin.
+// cluster is a running devcluster. Its admin's credentials are used.
 type cluster struct {
 	t               *testing.T
 	dir, url, token string
@@ -283,7 +284,7 @@ func (c *cluster) watch(r representation, path, query string, n int) (events fun
 	}
 }
 
-// header returns the value of Accept. A list says suffix List.
+// header returns the value of Accept. suffix is List for a list.
 func (r representation) header(suffix string) string {
 	if r.metadata {
 		return r.accept + ";as=PartialObjectMetadata" + suffix + ";g=meta.k8s.io;v=v1"

@@ -18,7 +18,8 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// asKubernetes reads CBOR as clients of Kubernetes do (k8s.io/apimachinery/pkg/runtime/serializer/cbor).
+// asKubernetes decodes CBOR as clients of Kubernetes do
+// (k8s.io/apimachinery/pkg/runtime/serializer/cbor).
 var asKubernetes = func() cbor.DecMode {
 	mode, err := cbor.DecOptions{
 		DupMapKey:             cbor.DupMapKeyEnforcedAPF,
@@ -48,8 +49,8 @@ func decodeCBOR(t testing.TB, item []byte) any {
 	return v
 }
 
-// sameBytes reports whether two events, objects or lists are the same: in CBOR, where kube-apiserver writes the entries
-// of maps in any order, whether they are the same to clients.
+// sameBytes reports whether two events, objects or lists are the same. kube-apiserver writes the
+// entries of CBOR maps in any order, so in CBOR it reports whether they are the same to clients.
 func sameBytes(t testing.TB, a, b []byte) bool {
 	t.Helper()
 	if !bytes.HasPrefix(b, []byte(selfDescribed)) {
@@ -114,7 +115,7 @@ func scanCBOR(t testing.TB, event []byte) framing.Event {
 	return ev
 }
 
-// What is needed is found wherever it stands, in strings of either kind.
+// The scanner finds its entries wherever they are, in byte strings and in text strings.
 func TestCBOREvent(t *testing.T) {
 	text := func(s string) cbor.RawMessage { return append([]byte{0x60 | byte(len(s))}, s...) }
 	metadata := cborMap("labels", map[string]string{"a": "1", "b": ""}, "resourceVersion", "7", "uid", "u", "namespace", "n", "name", "x")
@@ -222,7 +223,7 @@ func TestCBORStatus(t *testing.T) {
 	}
 }
 
-// The annotation is taken out of wherever it stands between others.
+// The annotation is cut out from any place among others.
 func TestCBORBookmarkForm(t *testing.T) {
 	const end = framing.InitialEventsEnd
 	f := func(metadata func(rv string, end bool) cbor.RawMessage) {
@@ -265,7 +266,7 @@ func TestCBORBookmarkForm(t *testing.T) {
 	})
 }
 
-// An event shares no memory with the bytes that it was read from, which the reader uses again.
+// An event shares no memory with the bytes that it was read from, because the reader reuses them.
 func TestCBORCopies(t *testing.T) {
 	for _, c := range asCBOR.captured(t) {
 		for _, event := range slices.Concat(c.events("all"), c.events("initial")) {
@@ -303,7 +304,7 @@ func TestCBORReader(t *testing.T) {
 	items := [][]byte{
 		encodeCBOR("x"), {0x00}, {0xf9, 0x3c, 0x00}, tagged(cborMap("a", []any{1, map[string]string{}})), {0x80},
 		encodeCBOR(strings.Repeat("x", 1<<20)), encodeCBOR(slices.Repeat([]int{1000}, 1<<16)), {0xf6},
-		append(bytes.Repeat([]byte{0x81}, 1<<20), 0), // nested as deep as nobody reads it
+		append(bytes.Repeat([]byte{0x81}, 1<<20), 0), // nested deeper than any reader goes
 	}
 	stream := bytes.Join(items, nil)
 	for _, r := range []io.Reader{bytes.NewReader(stream), iotest.OneByteReader(bytes.NewReader(stream)), iotest.DataErrReader(bytes.NewReader(stream))} {
@@ -332,7 +333,7 @@ func TestCBORReader(t *testing.T) {
 	}
 }
 
-// What a list of built-in types holds is the object without its type.
+// A list of built-in types holds the object without its type.
 func cborPodList(metadata cbor.RawMessage, items any) []byte {
 	return tagged(cborMap("items", items, "kind", "PodList", "metadata", metadata, "apiVersion", "v1"))
 }
@@ -363,7 +364,7 @@ func TestCBORListEnvelope(t *testing.T) {
 	f(custom, framing.ListMeta{ResourceVersion: 8}, 0, cborPodList(cborMap("resourceVersion", "8", "continue", ""), []any{}))
 }
 
-// A form that could not be reproduced is refused rather than changed.
+// A form that could not be reproduced is refused and not changed.
 func TestParseCBORListFormErrors(t *testing.T) {
 	f := func(body []byte, want string) {
 		t.Helper()
@@ -382,7 +383,7 @@ func TestParseCBORListFormErrors(t *testing.T) {
 	f(tagged(cborMap("kind", "PodList", "metadata", metadata, "items", []any{})), "unknown form")
 }
 
-// Items have no type in a list of built-in ones, and one in any other.
+// Items have no type in a list of built-in types, and have one in any other list.
 func TestCBORItem(t *testing.T) {
 	s := framing.NewScanner(framing.CBOR, nil)
 	metadata := cborMap("name", "x", "resourceVersion", "7")
@@ -408,7 +409,7 @@ func TestCBORItem(t *testing.T) {
 	custom := cborPodList(cborMap("resourceVersion", "7", "continue", ""), []any{})
 	f(builtIn, cborMap("metadata", metadata, "spec", cborMap()), "metadata", metadata, "spec", cborMap())
 	f(custom, cborMap("metadata", metadata, "apiVersion", "v1", "spec", cborMap(), "kind", "Pod"), "metadata", metadata, "spec", cborMap())
-	var many []any // around where the head of a map becomes longer
+	var many []any // around the size at which the head of a map grows
 	for i := range 21 {
 		many = append(many, strconv.Itoa(i), i)
 	}
@@ -490,7 +491,7 @@ func TestCBORList(t *testing.T) {
 	bad([]byte(selfDescribed+"\xa1\x45items\x9b\xff\xff\xff\xff\xff\xff\xff\xff"), "unexpected EOF")
 }
 
-// FuzzCBORReader compares what is one item with another's understanding.
+// FuzzCBORReader compares the reader's items with those of another decoder.
 func FuzzCBORReader(f *testing.F) {
 	for _, c := range asCBOR.captured(f) {
 		f.Add(c.bytes("empty"))
@@ -506,7 +507,7 @@ func FuzzCBORReader(f *testing.F) {
 		var want cbor.RawMessage
 		_, wantErr := definite.UnmarshalFirst(stream, &want)
 		item, err := framing.NewEventReader(framing.CBOR, bytes.NewReader(stream)).Next()
-		if wantErr == nil && (err != nil || !bytes.HasSuffix(item, want)) { // it drops leading tags 55799
+		if wantErr == nil && (err != nil || !bytes.HasSuffix(item, want)) { // the other decoder drops leading tags 55799
 			t.Fatalf("read %x, %v, want %x", item, err, want)
 		}
 		if err == nil && definite.Wellformed(item) != nil && !strings.Contains(definite.Wellformed(item).Error(), "invalid simple value") {
@@ -515,7 +516,7 @@ func FuzzCBORReader(f *testing.F) {
 	})
 }
 
-// cborTwin is what another decoder makes of an event.
+// cborTwin is an event as another decoder reads it.
 type cborTwin struct {
 	Type   string         `json:"type"`
 	Object map[string]any `json:"object"`
@@ -526,7 +527,7 @@ func (tw cborTwin) metadata() map[string]any {
 	return m
 }
 
-// cborText is the value at a path, "" where there is none.
+// cborText is the value at a path; "" if there is none.
 func cborText(v any, path []string) string {
 	for _, name := range path {
 		if a, ok := v.([]any); ok && name == "[0]" && len(a) > 0 {

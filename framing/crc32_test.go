@@ -35,7 +35,8 @@ func TestCombineCRC(t *testing.T) {
 	}
 }
 
-// Lengths that no test can hash: the same as squaring the matrix of one zero bit, bit by bit of the length.
+// Lengths that no test can hash: the result equals squaring the matrix of one zero bit, for each
+// bit of the length.
 func TestCombineCRCLong(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	f := func(n uint64) {
@@ -52,7 +53,7 @@ func TestCombineCRCLong(t *testing.T) {
 	}
 }
 
-// combineByMatrix is CombineCRC by linear algebra: a matrix's column i is what becomes of bit i.
+// combineByMatrix is CombineCRC by linear algebra: column i of a matrix is the image of bit i.
 func combineByMatrix(a, b uint32, n uint64) uint32 {
 	apply := func(m *[32]uint32, v uint32) (sum uint32) {
 		for i := range m {

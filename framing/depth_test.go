@@ -14,16 +14,17 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// deep is how deep the inputs nest here that nobody sends. A parser that looks at each level's bytes anew is minutes over them, and one that
-// calls itself for each level ends the process at some times as many.
+// deep is the depth of the inputs here, which no real server or client sends. A parser that rereads
+// the bytes of each level would need minutes for them. A parser that recurses for each level would
+// end the process at a few times this depth.
 const deep = 1 << 18
 
-// nestedJSON is n levels of one inside the other.
+// nestedJSON is n nested levels.
 func nestedJSON(open, inner, close string, n int) string {
 	return strings.Repeat(open, n) + inner + strings.Repeat(close, n)
 }
 
-// nestedMessages is a field that holds a message that holds one, and so on, n levels in all.
+// nestedMessages is a field with a message with such a field, and so on, n levels in all.
 func nestedMessages(number protowire.Number, n int) []byte {
 	var reversed []byte
 	for range n {
@@ -41,7 +42,8 @@ func nestedGroups(number protowire.Number, n int) []byte {
 		bytes.Repeat(protowire.AppendTag(nil, number, protowire.EndGroupType), n)...)
 }
 
-// What nests as deep as kube-apiserver takes it is read, and is sent on as it came; what nests deeper is refused for that reason.
+// Objects that nest as deep as kube-apiserver accepts are read, and sent on unchanged. Deeper ones
+// are refused with that reason.
 func TestDepthJSON(t *testing.T) {
 	t.Parallel()
 	event := func(where, value string) []byte {
@@ -79,7 +81,8 @@ func TestDepthJSON(t *testing.T) {
 	}
 }
 
-// Kubernetes' own readers of CBOR take 64 levels (k8s.io/apimachinery/pkg/runtime/serializer/cbor/internal/modes); here none is too many.
+// Kubernetes' own readers of CBOR accept 64 levels
+// (k8s.io/apimachinery/pkg/runtime/serializer/cbor/internal/modes). Here any number is accepted.
 func TestDepthCBOR(t *testing.T) {
 	t.Parallel()
 	values := map[string][]byte{
@@ -152,7 +155,7 @@ func TestDepthProtobuf(t *testing.T) {
 	}
 }
 
-// An item of a list may be as large as an event, and nothing that has no end is read for ever.
+// An item of a list may be as large as an event, and endless input is not read forever.
 func TestListReaderTooLong(t *testing.T) {
 	t.Parallel()
 	f := func(size int, want error) {
@@ -169,14 +172,14 @@ func TestListReaderTooLong(t *testing.T) {
 			t.Errorf("%s and spaces: %d bytes read, error %v", head, r.read, err)
 		}
 	}
-	// Many small items are no large one.
+	// Many small items don't count as a large one.
 	body := `{"items":[` + strings.Repeat(`{"a":"`+strings.Repeat("x", 1<<20)+`"},`, 20) + `{}],"metadata":{"resourceVersion":"7"}}`
 	if items, err := readAll(framing.NewListReader(framing.JSON, strings.NewReader(body))); items != 21 || err != io.EOF {
 		t.Errorf("%d items, error %v", items, err)
 	}
 }
 
-// readAll reads a list to its end, and returns how many items that were.
+// readAll reads a list to its end and returns the number of its items.
 func readAll(l framing.ListReader) (items int, err error) {
 	for {
 		if _, err = l.Next(); err != nil {
@@ -186,7 +189,7 @@ func readAll(l framing.ListReader) (items int, err error) {
 	}
 }
 
-// padded is head, and spaces without an end.
+// padded is head and endless spaces.
 type padded struct {
 	head string
 	read int

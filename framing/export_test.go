@@ -1,6 +1,6 @@
 package framing
 
-// CombineCRC is what a member's CRC-32 is made with.
+// CombineCRC computes a member's CRC-32.
 var CombineCRC = combineCRC
 
 // PlainLen returns the number of bytes that d stands for.

@@ -34,7 +34,7 @@ func TestEventTypeString(t *testing.T) {
 	}
 }
 
-// The frames that clients get most cost nothing, and those who get the same one share its bytes.
+// The most common frames cost nothing, and clients that get the same frame share its bytes.
 func TestFrameAllocs(t *testing.T) {
 	for _, line := range readTestdata(t)[1].events("all") {
 		ev := scan(t, line)
@@ -65,7 +65,7 @@ func TestFrameAllocs(t *testing.T) {
 	}
 }
 
-// A frame ends where it ends: appending to what a client was given cannot change another's.
+// Appending to a frame that a client was given can't change another client's frame.
 func TestFrameIsClipped(t *testing.T) {
 	o := scan(t, readTestdata(t)[1].events("all")[1]).Object
 	want := bytes.Clone(o.Frame(framing.Modified).Body)

@@ -17,7 +17,8 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// podFields are selectable fields of a Pod: strings, a bool, and an array's first element with a fallback.
+// podFields are selectable fields of a Pod: strings, a bool, and an array's first element with a
+// fallback.
 var podFields = []framing.Field{
 	{Label: "spec.nodeName", Paths: [][]string{{"spec", "nodeName"}}, Numbers: [][]int32{{2, 10}}},
 	{Label: "spec.hostNetwork", Paths: [][]string{{"spec", "hostNetwork"}}, Numbers: [][]int32{{2, 11}}, Default: "false"},
@@ -35,7 +36,7 @@ func scan(t testing.TB, line []byte) framing.Event {
 	return ev
 }
 
-// scan reads an event as it stood in the stream.
+// scan reads an event as it was in the stream.
 func (c captured) scan(t testing.TB, event []byte) framing.Event {
 	t.Helper()
 	var fields []framing.Field
@@ -81,7 +82,7 @@ func checkFrame(t testing.TB, what string, f framing.Frame, want []byte) {
 	}
 }
 
-// objectOf returns the object's bytes of an event.
+// objectOf returns the bytes of an event's object.
 func (c captured) objectOf(t testing.TB, event []byte) []byte {
 	t.Helper()
 	switch c.encoding {
@@ -158,7 +159,8 @@ func TestGoldenEvents(t *testing.T) {
 	}
 }
 
-// What is read of an object does not depend on how it is represented: these events were captured at the same time.
+// The scanner reads the same of an object in every representation: these events were captured at
+// the same time.
 func TestGoldenRepresentations(t *testing.T) {
 	compared, uids := 0, 0
 	for _, c := range readEverything(t) {
@@ -174,7 +176,7 @@ func TestGoldenRepresentations(t *testing.T) {
 						t.Errorf("%s %s: read %+v, want %+v", c, section, got, want)
 					}
 					if got.Type == framing.Bookmark {
-						continue // whose resourceVersion is that of its own watch
+						continue // its resourceVersion is that of its own watch
 					}
 					a, b := got.Object, want.Object
 					if b.UID() != "" && bytes.Contains(b.Bytes(), []byte(`"uid":"`+b.UID()+`"`)) {
@@ -193,8 +195,8 @@ func TestGoldenRepresentations(t *testing.T) {
 	}
 }
 
-// What entering and leaving a selector looks like is taken from a real watcher of sel=1, and made from the events that a
-// watcher of everything got at the same time.
+// Entering and leaving a selector: the events of a real watch of sel=1 are made from the events of
+// a watch of everything, captured at the same time.
 func TestGoldenSelector(t *testing.T) {
 	for _, c := range readEverything(t) {
 		if c.file == "raw" {
@@ -210,7 +212,7 @@ func TestGoldenSelector(t *testing.T) {
 			checkFrame(t, "changes", version(2).Frame(framing.Modified), selected[1])
 			checkFrame(t, "leaves", version(2).Left(version(3).ResourceVersion), selected[2])
 			checkFrame(t, "enters again", version(4).Frame(framing.Added), selected[3])
-			for i := 5; i < len(all); i++ { // b, which was born in it, and both deletions
+			for i := 5; i < len(all); i++ { // b, which was created in the selector, and both deletions
 				ev := c.scan(t, all[i])
 				checkFrame(t, "later", ev.Object.Frame(ev.Type), selected[i-1])
 			}
@@ -218,7 +220,7 @@ func TestGoldenSelector(t *testing.T) {
 	}
 }
 
-// A deletion that only a list has shown looks like the one that a watch would have shown.
+// A deletion that only a list has shown looks like one in a watch.
 func TestGoldenDeleted(t *testing.T) {
 	for _, c := range readEverything(t) {
 		if c.file == "raw" {
@@ -249,7 +251,7 @@ func TestGoldenDeleted(t *testing.T) {
 				longer := last.Deleted(1 << 60)
 				checkFrame(t, "deleted twice", longer.Deleted(rv).Frame(framing.Deleted), line)
 				checkFrame(t, "left", longer.Left(rv), line)
-				// What has moved stands where it would be found.
+				// What has moved is where the scanner would find it.
 				found := c.scan(t, payload(t, longer.Frame(framing.Deleted))).Object
 				if found.ResourceVersion != 1<<60 {
 					t.Errorf("found resourceVersion %d, want %d", found.ResourceVersion, 1<<60)
@@ -266,8 +268,8 @@ func TestGoldenDeleted(t *testing.T) {
 	}
 }
 
-// Both bookmarks are made, byte for byte, from the form of the one that ends the initial events, and the periodic one
-// also from itself.
+// Both bookmarks are made, byte for byte, from the form of the one that ends the initial events.
+// The periodic bookmark is also made from its own form.
 func TestGoldenBookmarks(t *testing.T) {
 	for _, c := range readEverything(t) {
 		t.Run(c.String(), func(t *testing.T) {
@@ -330,7 +332,8 @@ func TestGoldenError(t *testing.T) {
 	}
 }
 
-// A list is put together from the versions that a watch has brought, and read into what a watch would bring.
+// A list is assembled from the versions that a watch has brought, and its items are read as the
+// objects that a watch would bring.
 func TestGoldenLists(t *testing.T) {
 	for _, c := range readEverything(t) {
 		t.Run(c.String(), func(t *testing.T) {
@@ -389,7 +392,7 @@ func (c captured) readList(t testing.TB, form framing.ListForm, body []byte) ([]
 	t.Helper()
 	typeMeta := form.TypeMeta(c.kindOf(t, body))
 	s := framing.NewScanner(c.encoding, nil)
-	// One byte at a time, so that no item is ever whole in the reader's buffer by luck.
+	// One byte at a time, so no item is complete in the reader's buffer by luck.
 	r := framing.NewListReader(c.encoding, oneByte{bytes.NewReader(body)})
 	var items []*framing.Object
 	for {
@@ -417,7 +420,7 @@ type oneByte struct{ r io.Reader }
 
 func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
 
-// kindOf returns the kind of a resource of which a list was sent. Lists of metadata do not tell.
+// kindOf returns the kind of a resource whose list was captured. Lists of metadata do not say it.
 func (c captured) kindOf(t testing.TB, list []byte) string {
 	t.Helper()
 	if c.metadata {

@@ -14,7 +14,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// gzipStream is a watch's body as it is put together for one client.
+// gzipStream is a watch's body as it is assembled for one client.
 type gzipStream struct {
 	wire  []byte
 	plain []byte
@@ -45,7 +45,7 @@ func unchunk(t testing.TB, wire []byte) []byte {
 	return body
 }
 
-// check reads the stream whole, and what is there of it now.
+// check reads the complete stream, and the part of it that is there now.
 func (s *gzipStream) check(t testing.TB) {
 	t.Helper()
 	if got := unzip(t, unchunk(t, s.whole())); !bytes.Equal(got, s.plain) {
@@ -67,7 +67,8 @@ func (s *gzipStream) check(t testing.TB) {
 	}
 }
 
-// readable returns how many plain bytes a decompressor has given before it asks for more than what is there.
+// readable returns how many plain bytes a decompressor has returned before it asks for more input
+// than there is.
 func (s *gzipStream) readable(t testing.TB) int {
 	t.Helper()
 	in := &dryReader{ByteScanner: bytes.NewReader(unchunk(t, append(slices.Clip(s.wire), framing.LastChunk...))), at: -1}
@@ -83,7 +84,7 @@ func (s *gzipStream) readable(t testing.TB) int {
 	return in.at
 }
 
-// dryReader notes what has been given when it has nothing more.
+// dryReader notes how much was returned when its input runs out.
 type dryReader struct {
 	io.ByteScanner
 	given, at int
@@ -105,7 +106,7 @@ func (r *dryReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// capturedFrames returns the frames of what kube-apiserver has sent, by file.
+// capturedFrames returns the frames of everything that kube-apiserver has sent, by file.
 func capturedFrames(t testing.TB) map[string][]framing.Frame {
 	t.Helper()
 	files := make(map[string][]framing.Frame)
@@ -123,7 +124,8 @@ func capturedFrames(t testing.TB) map[string][]framing.Frame {
 	return files
 }
 
-// What kube-apiserver has sent comes back, in each encoding: each event alone, behind the one before, in runs, and stored.
+// Everything that kube-apiserver has sent comes back, in each encoding: each event alone, after the
+// previous one, in runs, and stored.
 func TestGzipStream(t *testing.T) {
 	files := 0
 	for _, frames := range capturedFrames(t) {
@@ -146,7 +148,7 @@ func TestGzipStream(t *testing.T) {
 	}
 }
 
-// A stream without events is a member of nothing.
+// A stream without events is a member of no bytes.
 func TestGzipStreamEmpty(t *testing.T) {
 	newGzipStream().check(t)
 	want := framing.GzipStart + "a\r\n\x03\x00" + strings.Repeat("\x00", 8) + "\r\n0\r\n\r\n"
@@ -155,7 +157,8 @@ func TestGzipStreamEmpty(t *testing.T) {
 	}
 }
 
-// What an update has in common with the one before is hardly sent again, whatever its size.
+// The bytes that an update has in common with the previous event are hardly sent again, whatever
+// the object's size.
 func TestGzipFramesDictionary(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	noise := make([]byte, 120<<10)
@@ -176,7 +179,7 @@ func TestGzipFramesDictionary(t *testing.T) {
 	}
 }
 
-// Checksums are had of each other without the bytes.
+// Checksums are computed from each other without the bytes.
 func TestChecksum(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	text := configMapEvent(100 << 10)
@@ -196,7 +199,7 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-// FuzzGzipStream cuts data into events and has a client be sent them in the forms that kinds says.
+// FuzzGzipStream splits data into events and sends a client these in the forms that kinds gives.
 func FuzzGzipStream(f *testing.F) {
 	f.Add([]byte(`{"items":[{"a":1},{"a":1}]}`), []byte{0, 1, 2, 3, 1}, uint64(1))
 	f.Add(configMapEvent(70<<10), []byte{0, 1, 1, 3, 1, 2, 1}, uint64(2))
@@ -228,7 +231,7 @@ func FuzzGzipStream(f *testing.F) {
 	})
 }
 
-// BenchmarkGzipFrames is what one event costs, alone and behind the one before.
+// BenchmarkGzipFrames measures one event, alone and after the previous one.
 func BenchmarkGzipFrames(b *testing.B) {
 	frames := capturedFrames(b)["pod"]
 	if frames == nil {

@@ -19,8 +19,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// unzip reads a gzip stream that must be one member and nothing else, with two
-// implementations.
+// unzip reads a gzip stream, which must be exactly one member, with two implementations.
 func unzip(t testing.TB, member []byte) []byte {
 	t.Helper()
 	type reader interface {
@@ -29,7 +28,7 @@ func unzip(t testing.TB, member []byte) []byte {
 	}
 	read := func(name string, open func(io.Reader) (reader, error)) []byte {
 		t.Helper()
-		r := bytes.NewReader(member) // an io.ByteReader: the decompressor takes no byte more than it needs
+		r := bytes.NewReader(member) // an io.ByteReader: the decompressor reads no byte more than it needs
 		z, err := open(r)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -113,8 +112,8 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// A run may stand anywhere, and in several members, whatever the pooled
-// compressor has compressed before it.
+// A run may be anywhere in several members, whatever the pooled compressor has compressed before
+// it.
 func TestDeflatedStandsAnywhere(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	text := configMapEvent(100 << 10)
@@ -139,7 +138,7 @@ func TestDeflatedStandsAnywhere(t *testing.T) {
 	}
 }
 
-// The length in the trailer is modulo 2^32, the CRC-32 is of everything.
+// The length in the trailer is modulo 2^32. The CRC-32 covers everything.
 func TestGzipMemberBeyond4GiB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hashes 4 GiB")
@@ -185,8 +184,7 @@ func TestDeflatedIsConcurrent(t *testing.T) {
 	}
 }
 
-// FuzzGzipMember cuts data into runs, compresses each as kinds says, and puts
-// them together again.
+// FuzzGzipMember splits data into runs, compresses each as kinds says, and assembles them again.
 func FuzzGzipMember(f *testing.F) {
 	f.Add([]byte(`{"items":[{"a":1},{"a":1}]}`), []byte{0, 1, 9}, uint64(1))
 	f.Add(configMapEvent(2<<10), []byte{1, 0}, uint64(2))
@@ -211,7 +209,7 @@ func FuzzGzipMember(f *testing.F) {
 	})
 }
 
-// A response of 18 MB whose items were compressed before.
+// A response of 18 MB with items that were compressed before.
 func BenchmarkGzipMember(b *testing.B) {
 	const items = 5000
 	parts := make([][]byte, items)

@@ -9,7 +9,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// configMapEvent is a MODIFIED line of size bytes, as an application's ConfigMap makes it.
+// configMapEvent is a MODIFIED line of size bytes, with an application's ConfigMap.
 func configMapEvent(size int) []byte {
 	const head = `{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"settings-7","namespace":"team-a",` +
 		`"uid":"b4f6aeb2-220e-4db4-a146-9d2d40b7833d","resourceVersion":"123456","creationTimestamp":"2026-11-21T03:43:25Z",` +
@@ -52,7 +52,7 @@ func BenchmarkScannerEvent(b *testing.B) {
 	}
 }
 
-// BenchmarkListItem is what a relist costs for each object, without the network.
+// BenchmarkListItem measures one object of a relist, without the network.
 func BenchmarkListItem(b *testing.B) {
 	const items = 1000
 	item := bytes.TrimSuffix(configMapEvent(2 << 10)[len(`{"type":"MODIFIED","object":`):], []byte("}\n"))
@@ -84,7 +84,7 @@ func BenchmarkListItem(b *testing.B) {
 	}
 }
 
-// BenchmarkListAssemble is what an object costs that is written into a list.
+// BenchmarkListAssemble measures one object that is written into a list.
 func BenchmarkListAssemble(b *testing.B) {
 	o := scan(b, configMapEvent(2<<10)).Object
 	form, _, err := framing.ParseListForm(framing.JSON, []byte(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`+"\n"))

@@ -37,7 +37,7 @@ func TestScannerKeyAndLabels(t *testing.T) {
 	f(`"ownerReferences":[{"name":"other","resourceVersion":"1"}],"name":"x"`, "x", "", "x", nil)
 }
 
-// A field's value is the first path's that has one, else the default.
+// A field's value is that of the first path that has one, or else the default.
 func TestScannerFields(t *testing.T) {
 	fields := append(slices.Clone(podFields),
 		framing.Field{Label: "none", Default: "d"},
@@ -47,7 +47,7 @@ func TestScannerFields(t *testing.T) {
 	f := func(object string, want ...string) {
 		t.Helper()
 		s := framing.NewScanner(framing.JSON, fields)
-		for range 2 { // the second time, nothing of the first is left over
+		for range 2 { // nothing of the first time is left the second time
 			ev, err := s.Event([]byte(`{"type":"ADDED","object":{` + object + `,"metadata":{"name":"n","resourceVersion":"7"}}}`))
 			if err != nil {
 				t.Fatalf("%s: %v", object, err)
@@ -74,7 +74,7 @@ func TestScannerFields(t *testing.T) {
 	f(`"spec":{"type":"inner"},"type":"Opaque"`, "", "false", "", "", "", "d", "0", "Opaque")
 }
 
-// Whatever is not a watch event is an error, because the stream can no longer be trusted.
+// Everything that is not a watch event is an error, because the stream can no longer be trusted.
 func TestScannerErrors(t *testing.T) {
 	f := func(line, want string) {
 		t.Helper()
@@ -109,7 +109,7 @@ func TestScannerErrors(t *testing.T) {
 	f(strings.Repeat(`{"object":`, 20_000), "levels")
 }
 
-// kube-apiserver passes raw JSON on as somebody wrote it. One such object must not end the watch of all.
+// kube-apiserver copies raw JSON from its author. One such object must not end everyone's watches.
 func TestScannerTakesWhatIsSent(t *testing.T) {
 	for _, raw := range []string{
 		`"twice":1,"twice":{"a":1,"a":2}`,
@@ -131,7 +131,7 @@ func TestScannerTakesWhatIsSent(t *testing.T) {
 	}
 }
 
-// An event shares no memory with the line, which the reader uses again.
+// An event shares no memory with the line, because the reader reuses it.
 func TestScannerCopies(t *testing.T) {
 	line := bytes.Clone(readTestdata(t)[0].events("all")[0])
 	s := framing.NewScanner(framing.JSON, podFields)
@@ -240,7 +240,8 @@ func leaf(tree any, path []string) string {
 // escapedName finds a member name that is written with an escape, which no encoder does.
 var escapedName = regexp.MustCompile(`\\(?:[^"\\]|\\.)*"\s*:`)
 
-// ordinary reports whether a line is JSON as typed objects are encoded: UTF-8, and no name twice or with escapes.
+// ordinary reports whether a line is JSON as typed objects are encoded: UTF-8, and no name twice or
+// with escapes.
 func ordinary(line []byte) bool {
 	return jsontext.Value(line).IsValid() && !escapedName.Match(line)
 }

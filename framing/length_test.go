@@ -14,7 +14,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// prefixed is n bytes behind their length.
+// prefixed is n bytes after their length.
 func prefixed(n int) io.Reader {
 	return io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(n))), io.LimitReader(zeros{}, int64(n)))
 }
@@ -61,7 +61,7 @@ func TestLengthReaderError(t *testing.T) {
 	}
 }
 
-// What one event may take is bounded, and is let go of before the next one is waited for.
+// The memory for one event is bounded, and is released before the reader waits for the next event.
 func TestLengthReaderBound(t *testing.T) {
 	most := framing.NewEventReader(framing.Protobuf, prefixed(framing.MaxEvent))
 	if event, err := most.Next(); len(event) != framing.MaxEvent || err != nil {
@@ -90,7 +90,7 @@ func TestLengthReaderBound(t *testing.T) {
 	runtime.KeepAlive(r)
 }
 
-// FuzzLengthReader compares with encoding/binary and io.ReadFull, however the stream is cut up.
+// FuzzLengthReader compares with encoding/binary and io.ReadFull, however the stream is split.
 func FuzzLengthReader(f *testing.F) {
 	for _, c := range asProtobuf.captured(f)[:2] {
 		f.Add(c.bytes("all"), uint64(1))

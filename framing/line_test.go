@@ -48,7 +48,7 @@ func TestLineReaderError(t *testing.T) {
 	}
 }
 
-// What one event may take is bounded, and is let go of before the next one is waited for.
+// The memory for one event is bounded, and is released before the reader waits for the next event.
 func TestLineReaderBound(t *testing.T) {
 	line := func(n int) io.Reader {
 		return io.MultiReader(io.LimitReader(zeros{}, int64(n-1)), strings.NewReader("\n"))
@@ -85,7 +85,7 @@ func TestLineReaderBound(t *testing.T) {
 	runtime.KeepAlive(r)
 }
 
-// heap returns the bytes that are reachable.
+// heap returns the reachable bytes.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -103,7 +103,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzLineReader compares with bufio.Reader.ReadBytes, however the stream is cut up.
+// FuzzLineReader compares with bufio.Reader.ReadBytes, however the stream is split.
 func FuzzLineReader(f *testing.F) {
 	for _, c := range readTestdata(f)[:2] {
 		f.Add(c.bytes("all"), uint64(1))

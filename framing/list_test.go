@@ -43,7 +43,7 @@ func TestListEnvelope(t *testing.T) {
 		`{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"eyJ2=","remainingItemCount":3,"resourceVersion":"8"}}`+"\n")
 }
 
-// A form that could not be reproduced is refused rather than changed.
+// A form that could not be reproduced is refused and not changed.
 func TestParseListFormErrors(t *testing.T) {
 	f := func(body, want string) {
 		t.Helper()
@@ -98,7 +98,7 @@ func TestListReader(t *testing.T) {
 	f(`{"items":[]}`, `read list: resourceVersion ""`)
 }
 
-// A list that ends early is an error, wherever it ends: taken as whole, it would delete objects.
+// A list that ends early is an error, wherever it ends. Taken as complete, it would delete objects.
 func TestListReaderTruncated(t *testing.T) {
 	for _, c := range readTestdata(t) {
 		if c.file != "configmap" && c.file != "customresource" {
@@ -196,7 +196,7 @@ func FuzzListReader(f *testing.F) {
 	})
 }
 
-// FuzzListForm: a form that is accepted gives back the list that it was taken from.
+// FuzzListForm: a form that is accepted reproduces the list that it was taken from.
 func FuzzListForm(f *testing.F) {
 	for _, c := range readTestdata(f) {
 		for _, section := range []string{"empty", "list", "page"} {
@@ -230,7 +230,7 @@ func FuzzListForm(f *testing.F) {
 		}
 		want := jsontext.Value(bytes.Clone(body))
 		if want.Compact() != nil || string(want) != strings.TrimSuffix(string(body), "\n") {
-			return // with spaces, which no encoder writes
+			return // no encoder writes spaces
 		}
 		if got := assemble(form, meta, objects); !bytes.Equal(got, body) {
 			t.Fatalf("list %s\nwant %s", got, body)

@@ -10,7 +10,8 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// protobufConfigMap is the object of configMapEvent in about the same number of bytes, as a list's item.
+// protobufConfigMap is the object of configMapEvent in about the same number of bytes, as a list's
+// item.
 func protobufConfigMap(size int) []byte {
 	metadata := message(1,
 		text(1, "settings-7"), text(2, ""), text(3, "team-a"), text(4, ""), text(5, "b4f6aeb2-220e-4db4-a146-9d2d40b7833d"), text(6, "123456"),
@@ -68,7 +69,7 @@ func BenchmarkProtobufScannerEvent(b *testing.B) {
 	bench(fmt.Sprintf("kind=Pod/size=%dB/fields=%d", len(pod), len(podFields)), podFields, pod)
 }
 
-// BenchmarkProtobufListItem is what a relist costs for each object, without the network.
+// BenchmarkProtobufListItem measures one object of a relist, without the network.
 func BenchmarkProtobufListItem(b *testing.B) {
 	const items = 1000
 	item := protobufConfigMap(2 << 10)

@@ -19,12 +19,12 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// protobufList is a list of these fields, items being field 2.
+// protobufList is a list of these fields; items are field 2.
 func protobufList(fields ...[]byte) []byte {
 	return slices.Concat([]byte("k8s\x00"), message(1, text(1, "v1"), text(2, "PodList")), message(2, fields...), text(3, ""), text(4, ""))
 }
 
-// listMeta is the metadata of a list, with what else it has behind.
+// listMeta is the metadata of a list, with any further fields.
 func listMeta(rv, token string, more ...[]byte) []byte {
 	return message(1, append([][]byte{text(1, ""), text(2, rv), text(3, token)}, more...)...)
 }
@@ -54,7 +54,7 @@ func TestProtobufListEnvelope(t *testing.T) {
 	}
 }
 
-// A form that could not be reproduced is refused rather than changed.
+// A form that could not be reproduced is refused and not changed.
 func TestParseProtobufListFormErrors(t *testing.T) {
 	f := func(body []byte, want string) {
 		t.Helper()
@@ -111,7 +111,7 @@ func TestProtobufListReader(t *testing.T) {
 	f(protobufList(listMeta("7", "c", varint(4, 3)), text(2, "a")), framing.ListMeta{ResourceVersion: 7, Continue: "c", RemainingItemCount: 3}, "a")
 }
 
-// A list that ends early is an error, wherever it ends: taken as whole, it would delete objects.
+// A list that ends early is an error, wherever it ends. Taken as complete, it would delete objects.
 func TestProtobufListReaderTruncated(t *testing.T) {
 	for _, c := range asProtobuf.captured(t) {
 		body := c.bytes("list")
@@ -174,7 +174,7 @@ func TestProtobufListReaderErrors(t *testing.T) {
 	f(gzip, "found 1a 04 67 7a, expected 1a 00 22 00")
 }
 
-// Memory is that of the largest item, which is bounded.
+// A reader needs the memory of the largest item, which is bounded.
 func TestProtobufListReaderBound(t *testing.T) {
 	head := slices.Concat([]byte("k8s\x00"), message(1, text(1, "v1"), text(2, "PodList")))
 	list := func(size, items int) io.Reader {
@@ -207,7 +207,7 @@ func TestProtobufListReaderBound(t *testing.T) {
 	runtime.KeepAlive(r)
 }
 
-// With the type, an item is what a watch would send; without, it can be looked at.
+// With the type, an item is what a watch would send. Without it, an item may only be inspected.
 func TestProtobufItem(t *testing.T) {
 	raw := slices.Concat(message(1, text(1, "x"), text(3, "a"), text(6, "7"), message(11, text(1, "l"), text(2, "v"))), message(2, text(10, "n1")))
 	s := framing.NewScanner(framing.Protobuf, podFields)
@@ -266,7 +266,7 @@ func FuzzProtobufListReader(f *testing.F) {
 	})
 }
 
-// protobufListTwin reads a list of which the envelope is as kube-apiserver writes it.
+// protobufListTwin reads a list with an envelope as kube-apiserver writes it.
 func protobufListTwin(body []byte) (meta framing.ListMeta, items [][]byte, ok bool) {
 	rest, found := bytes.CutPrefix(body, []byte("k8s\x00"))
 	var u apiruntime.Unknown
@@ -329,7 +329,7 @@ func listMetaTwin(message []byte) (meta framing.ListMeta, ok bool) {
 	return meta, err == nil
 }
 
-// FuzzProtobufListForm: a list that is put together from the items of a list is that list.
+// FuzzProtobufListForm: a list that is assembled from the items of a list equals that list.
 func FuzzProtobufListForm(f *testing.F) {
 	for _, c := range slices.Concat(asProtobuf.captured(f), asProtobufMetadata.captured(f)) {
 		for _, section := range []string{"empty", "list", "page"} {
@@ -375,7 +375,7 @@ func FuzzProtobufListForm(f *testing.F) {
 	})
 }
 
-// itemBytes is what these items take in a list.
+// itemBytes is the number of bytes of these items in a list.
 func itemBytes(items [][]byte) int {
 	n := 0
 	for _, item := range items {

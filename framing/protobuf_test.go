@@ -31,12 +31,12 @@ func varint(number protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), v)
 }
 
-// unknown is a whole object of these fields.
+// unknown is a complete object of these fields.
 func unknown(fields ...[]byte) []byte {
 	return slices.Concat([]byte("k8s\x00"), message(1, text(1, "v1"), text(2, "Pod")), message(2, fields...), text(3, ""), text(4, ""))
 }
 
-// protobufEvent is an event of an object of these fields, as an EventReader returns it.
+// protobufEvent is an event with an object of these fields, as an EventReader returns it.
 func protobufEvent(t testing.TB, typ string, fields ...[]byte) []byte {
 	return encodeEvent(t, typ, unknown(fields...))[4:]
 }
@@ -92,7 +92,8 @@ func TestProtobufKeyAndLabels(t *testing.T) {
 	f("x", "", "x", nil, text(1, "x"), rv, message(13, text(1, "v1"), text(3, "other"), text(6, "9")))
 }
 
-// A field's value is the first path's that has one, else the default; of a repeated field the first element counts.
+// A field's value is that of the first path that has one, or else the default. Of a repeated field
+// the first element counts.
 func TestProtobufFields(t *testing.T) {
 	fields := append(slices.Clone(podFields),
 		framing.Field{Label: "none", Default: "d"},
@@ -113,7 +114,7 @@ func TestProtobufFields(t *testing.T) {
 		if got := ev.Object.Fields; !slices.Equal(got, want) {
 			t.Errorf("%x: %q, want %q", object, got, want)
 		}
-		if _, err := s.Item(full, nil); err != nil { // of which nothing is left over
+		if _, err := s.Item(full, nil); err != nil { // nothing of this is left over
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +133,7 @@ func TestProtobufFields(t *testing.T) {
 		"", "false", "", "", "", "d", "0", "")
 }
 
-// Whatever could not be sent on in the form in which it came is an error, which says where.
+// Input that could not be sent on unchanged is an error, which gives the place.
 func TestProtobufErrors(t *testing.T) {
 	f := func(event []byte, want string) {
 		t.Helper()
@@ -218,14 +219,14 @@ func TestProtobufStatus(t *testing.T) {
 	}
 }
 
-// The annotation is taken out of wherever it stands between others.
+// The annotation is cut out from any place among others.
 func TestProtobufBookmarkForm(t *testing.T) {
 	rv := text(6, "7")
 	annotation := func(key string) []byte { return message(12, text(1, key), text(2, "true")) }
 	end := annotation(framing.InitialEventsEnd)
 	f := func(metadata ...[]byte) {
 		t.Helper()
-		rest := message(2, text(10, strings.Repeat("x", 100))) // near where one more byte of length is needed
+		rest := message(2, text(10, strings.Repeat("x", 100))) // near the size at which the length needs one more byte
 		event := protobufEvent(t, "BOOKMARK", message(1, metadata...), rest)
 		form := scanProtobuf(t, event).Form
 		for _, digits := range []string{"7", "12345678901234567890"} {
@@ -245,7 +246,7 @@ func TestProtobufBookmarkForm(t *testing.T) {
 	f(rv, text(2, strings.Repeat("x", 90)), end)
 }
 
-// An event shares no memory with the bytes that it was read from, which the reader uses again.
+// An event shares no memory with the bytes that it was read from, because the reader reuses them.
 func TestProtobufCopies(t *testing.T) {
 	for _, c := range asProtobuf.captured(t) {
 		for _, section := range []string{"all", "initial"} {
@@ -271,12 +272,12 @@ func TestProtobufCopies(t *testing.T) {
 	}
 }
 
-// protobufTwin is what apimachinery's own types make of an event.
+// protobufTwin is an event as apimachinery's own types read it.
 type protobufTwin struct {
 	typ      string
 	unknown  runtime.Unknown
 	metadata metav1.ObjectMeta
-	rest     []byte // of the object behind its metadata
+	rest     []byte // of the object after its metadata
 	// canonical says that kube-apiserver could have written it.
 	canonical bool
 }
@@ -328,7 +329,7 @@ func numbered(b []byte, number protowire.Number) (typ protowire.Type, value []by
 	return -1, nil
 }
 
-// fieldText is the value at a path, "" where there is none.
+// fieldText is the value at a path; "" if there is none.
 func fieldText(b []byte, path []int32, field framing.Field) string {
 	typ, value := numbered(b, protowire.Number(path[0]))
 	switch typ {
@@ -405,7 +406,7 @@ func FuzzProtobufEvent(f *testing.F) {
 	})
 }
 
-// acceptable reports whether a canonical event holds all that we need.
+// acceptable reports whether a canonical event holds everything that the scanner needs.
 func (tw protobufTwin) acceptable() bool {
 	switch tw.typ {
 	case "ERROR":
@@ -437,7 +438,8 @@ func (tw protobufTwin) acceptable() bool {
 	return true
 }
 
-// checkProtobufObject checks what is made of an object against what the scanner makes of that in turn.
+// checkProtobufObject compares the results for an object with what the scanner reads in those
+// results.
 func checkProtobufObject(t *testing.T, s framing.Scanner, ev framing.Event, event []byte, rv uint64) {
 	o := ev.Object
 	checkFrame(t, "as it came", o.Frame(ev.Type), append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...))

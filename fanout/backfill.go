@@ -11,15 +11,16 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	var bytes int64
 	unresolved, lastUnresolved := 0, make(map[string]uint64)
 	for _, ev := range events {
-		e := &change{Type: ev.Type, Object: ev.Object, Prev: known[ev.Object.Key], ResourceVersion: ev.Object.ResourceVersion}
+		o := ev.Object
+		e := &change{Type: ev.Type, Object: o, Prev: known[o.Key], ResourceVersion: o.ResourceVersion}
 		e.PrevUnknown = e.Prev == nil && ev.Type != framing.Added
 		if e.unresolved() {
 			unresolved++
 			e.noteUnresolved(lastUnresolved)
 		}
-		known[ev.Object.Key] = ev.Object
+		known[o.Key] = o
 		if ev.Type == framing.Deleted {
-			delete(known, ev.Object.Key)
+			delete(known, o.Key)
 		}
 		bytes += e.size()
 		replayed = append(replayed, e)
@@ -30,7 +31,8 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	if h.inGap(until) || h.first < h.next && h.at(h.first).ResourceVersion <= until {
 		return false // the rest of a relist, or of a lease's expiry, does not continue from there
 	}
-	if h.after != until || after >= until || h.bytes+h.replayedBytes+bytes > h.maxBytes || len(h.replayed)+len(replayed) > h.maxEvents {
+	if h.after != until || after >= until ||
+		h.bytes+h.replayedBytes+bytes > h.maxBytes || len(h.replayed)+len(replayed) > h.maxEvents {
 		return false
 	}
 	h.replayed = append(replayed, h.replayed...)
@@ -87,7 +89,9 @@ func (h *history) resolve(known map[string]*framing.Object) {
 	for i, e := range h.replayed {
 		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
 			// Other goroutines may be reading the old one.
-			h.replayed[i] = &change{Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received}
+			h.replayed[i] = &change{
+				Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received,
+			}
 		} else if e.unresolved() {
 			h.unresolved++
 			e.noteUnresolved(h.lastUnresolved)

@@ -80,13 +80,13 @@ type Cache struct {
 
 	mu          sync.Mutex
 	tree        *btree.BTreeG[*framing.Object]
-	shared      *btree.BTreeG[*framing.Object] // clone of the current tree, shared by snapshots; nil until one is needed
+	shared      *btree.BTreeG[*framing.Object] // clone of the current tree, for snapshots; nil until needed
 	bytes       int64                          // of the objects in tree
 	history     history
 	groups      map[string]*group
 	index       index
 	filters     int                      // bytes in the groups' filters
-	ahead       map[*Subscription]uint64 // subscriptions that began ahead of progress; the value is [Proof].At, 0 without a proof
+	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof
 	members     int                      // of all groups
 	changed     chan struct{}            // closed and replaced when progress moves; nil if nobody waits
 	epoch       uint64                   // number of calls of Replace and Reset
@@ -176,7 +176,9 @@ func (c *Cache) apply(ev framing.Event, received time.Time) error {
 	if rv := c.Progress(); o.ResourceVersion < rv || o.ResourceVersion == rv && !c.sharesRevision(o, ev.Type) {
 		return fmt.Errorf("%w: %d after %d", ErrBackwards, o.ResourceVersion, rv)
 	}
-	e := &change{Type: ev.Type, Object: o, Prev: prev, ResourceVersion: o.ResourceVersion, Received: MonotonicOf(received)}
+	e := &change{
+		Type: ev.Type, Object: o, Prev: prev, ResourceVersion: o.ResourceVersion, Received: MonotonicOf(received),
+	}
 	switch {
 	case ev.Type == framing.Deleted && !had:
 		c.advanceLocked(o.ResourceVersion)

@@ -21,7 +21,9 @@ const (
 )
 
 // Reasons lists all reasons.
-var Reasons = []Reason{TimedOut, Gone, Evicted, Expired, ShutDown, Aged, Backwards, Reencoded, LaneClosed, Redefined, Revoked}
+var Reasons = []Reason{
+	TimedOut, Gone, Evicted, Expired, ShutDown, Aged, Backwards, Reencoded, LaneClosed, Redefined, Revoked,
+}
 
 // Ending is how a subscription ends.
 type Ending struct {

@@ -23,9 +23,11 @@ var (
 		"Times that a client's socket accepted no more data."))
 
 	filterBytes = metrics.NewGauge(describe("gauge", "watchfan_filter_bytes",
-		"Memory for the selectors of the watches that are served from the cache. Watches with the same filter share it."), nil)
+		"Memory for the selectors of the watches that are served from the cache. "+
+			"Watches with the same filter share it."), nil)
 	costlyFilters = metrics.NewCounter(describe("counter", "watchfan_costly_watches_total",
-		"Watches passed through because their selectors, together with those of other watches, cost too much for each event."))
+		"Watches passed through because their selectors, together with those of other watches, "+
+			"cost too much for each event."))
 
 	gzipBytes = metrics.NewCounter(describe("counter", "watchfan_gzip_delivered_bytes_total",
 		"Bytes written to clients as gzip."))
@@ -39,11 +41,14 @@ var (
 
 	// The latency of an event. These are never observed for each client.
 	appendSeconds = newHistogram(describe("histogram", "watchfan_append_duration_seconds",
-		"Time from the arrival of an event until it is in the cache and in the clients' lists. Observed once for each event."), latencies...)
+		"Time from the arrival of an event until it is in the cache and in the clients' lists. "+
+			"Observed once for each event."), latencies...)
 	deliverySeconds = newHistogram(describe("histogram", "watchfan_delivery_duration_seconds",
-		"Time from the arrival of an event to its first write. Observed once for each round of a flusher's shard."), latencies...)
+		"Time from the arrival of an event to its first write. "+
+			"Observed once for each round of a flusher's shard."), latencies...)
 	roundSeconds = newHistogram(describe("histogram", "watchfan_flush_round_duration_seconds",
-		"Time from the first client's write to the last client's in one round. Observed once for each round of a flusher's shard."), latencies...)
+		"Time from the first client's write to the last client's in one round. "+
+			"Observed once for each round of a flusher's shard."), latencies...)
 
 	ended = func() map[Reason]*metrics.Counter {
 		name := describe("counter", "watchfan_watches_ended_total", "Ended watches, by reason.")

@@ -84,7 +84,9 @@ func (c *Cache) noteRelistLocked(r relist) {
 }
 
 // diffLocked returns the removals of r, by key, and then its new versions, by resourceVersion.
-func (c *Cache) diffLocked(objects []*framing.Object, r relist, received MonotonicTime) (removals, versions []*change, err error) {
+func (c *Cache) diffLocked(
+	objects []*framing.Object, r relist, received MonotonicTime,
+) (removals, versions []*change, err error) {
 	listed := make(map[string]*change, len(objects)) // nil for a known version
 	for _, o := range objects {
 		prev, had := c.tree.Get(o)
@@ -96,7 +98,8 @@ func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Monoton
 			continue
 		}
 		if o.ResourceVersion <= r.from || o.ResourceVersion > r.to {
-			return nil, nil, fmt.Errorf("%w: object %d in a list of %d after %d", ErrBackwards, o.ResourceVersion, r.to, r.from)
+			return nil, nil, fmt.Errorf("%w: object %d in a list of %d after %d",
+				ErrBackwards, o.ResourceVersion, r.to, r.from)
 		}
 		e := &change{Type: framing.Added, Object: o, ResourceVersion: o.ResourceVersion, Received: received}
 		if had && prev.UID() == o.UID() {
@@ -113,10 +116,14 @@ func (c *Cache) diffLocked(objects []*framing.Object, r relist, received Monoton
 	c.tree.Ascend(func(o *framing.Object) bool {
 		switch e, ok := listed[o.Key]; {
 		case !ok, e != nil && e.Prev == nil:
-			removals = append(removals, &change{Type: framing.Deleted, Object: o.Deleted(r.from), Prev: o, ResourceVersion: at, Received: received})
+			removals = append(removals, &change{
+				Type: framing.Deleted, Object: o.Deleted(r.from), Prev: o, ResourceVersion: at, Received: received,
+			})
 		case e != nil && e.mayLeave():
 			e.recipients = staying
-			removals = append(removals, &change{Type: e.Type, Object: e.Object, Prev: o, recipients: leaving, ResourceVersion: at, Received: received})
+			removals = append(removals, &change{
+				Type: e.Type, Object: e.Object, Prev: o, recipients: leaving, ResourceVersion: at, Received: received,
+			})
 		}
 		return true
 	})

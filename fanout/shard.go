@@ -25,7 +25,7 @@ type shard struct {
 	// Owned by run.
 	subs        []*Subscription
 	parts       map[*group]*part
-	catchingUp  []*Subscription // in the order of their turns: they have more to send than one batch holds, or have just joined
+	catchingUp  []*Subscription // have more to send than one batch holds, or have a prelude; in the order of turns
 	batch       batch
 	scratch     []*change
 	firstWrite  time.Time   // when this round first wrote a change; zero if it has not

@@ -14,7 +14,9 @@ const (
 	Error
 )
 
-var eventTypes = [...]string{Added: "ADDED", Modified: "MODIFIED", Deleted: "DELETED", Bookmark: "BOOKMARK", Error: "ERROR"}
+var eventTypes = [...]string{
+	Added: "ADDED", Modified: "MODIFIED", Deleted: "DELETED", Bookmark: "BOOKMARK", Error: "ERROR",
+}
 
 // eventTypeOf returns the type with this name on the wire; 0 if there is none.
 func eventTypeOf(name string) EventType {

@@ -104,7 +104,7 @@ func ParseListForm(e Encoding, body []byte) (ListForm, ListMeta, error) {
 	f.typed = f.custom || list.Kind == partialObjectMetadataList
 	f.nullItems = bytes.HasSuffix(body, []byte(nullItems))
 	head, tail := f.Envelope(meta, 0, 0)
-	if len(body) < len(head)+len(tail) || string(body[:len(head)]) != string(head) || string(body[len(body)-len(tail):]) != string(tail) {
+	if len(body) < len(head)+len(tail) || !bytes.HasPrefix(body, head) || !bytes.HasSuffix(body, tail) {
 		return ListForm{}, ListMeta{}, fmt.Errorf("read list: %w", errUnknownForm)
 	}
 	return f, meta, nil
@@ -145,7 +145,8 @@ func (f ListForm) Envelope(m ListMeta, items, itemBytes int) (head, tail []byte)
 		}
 		return head, fmt.Appendf(tail, "\"resourceVersion\":\"%d\"}}\n", m.ResourceVersion)
 	}
-	head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d"`, f.kind, f.apiVersion, m.ResourceVersion)
+	head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d"`,
+		f.kind, f.apiVersion, m.ResourceVersion)
 	if m.Continue != "" {
 		head = fmt.Appendf(head, `,"continue":%q`, m.Continue)
 	}

@@ -136,7 +136,8 @@ func openUnknown(input []byte, at span) (u unknown, err error) {
 		return u, err
 	}
 	if string(input[u.raw.end:at.end]) != unknownEnd {
-		return u, fmt.Errorf("byte %d: found % .8x after the object, expected % x", u.raw.end, input[u.raw.end:at.end], unknownEnd)
+		return u, fmt.Errorf("byte %d: found % .8x after the object, expected % x",
+			u.raw.end, input[u.raw.end:at.end], unknownEnd)
 	}
 	return u, nil
 }

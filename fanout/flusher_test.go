@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -160,141 +159,6 @@ func TestFlushInterval(t *testing.T) {
 	})
 }
 
-// Bookmarks are due each minute and two seconds before the end. A watch of two seconds or less gets
-// none (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
-func TestBookmarkSchedule(t *testing.T) {
-	f := func(timeout time.Duration, want ...time.Duration) {
-		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, roomy)
-			start := time.Now()
-			b := &bookmarks{recorder: newRecorder()}
-			w.flusher.Start(w.subscribe(sel(t, "none", "", ""), fanout.Request{Bookmarks: true, Timeout: timeout}), b)
-			for !b.ended() {
-				time.Sleep(10 * time.Millisecond)
-				w.advance(1)
-			}
-			if len(b.at) != len(want) {
-				t.Errorf("timeout %v: %d bookmarks, want %d: %v", timeout, len(b.at), len(want), b.at)
-				return
-			}
-			for i, at := range b.at {
-				if d := at.Sub(start) - want[i]; d < 0 || d > 2*fanout.SweepEvery {
-					t.Errorf("timeout %v: bookmark %d after %v, want %v", timeout, i, at.Sub(start), want[i])
-				}
-			}
-		})
-	}
-	f(1 * time.Second)
-	f(2 * time.Second)
-	f(5*time.Second, 3*time.Second)
-	f(61*time.Second, 59*time.Second)
-	f(70*time.Second, 60*time.Second, 68*time.Second)
-	f(185*time.Second, 60*time.Second, 120*time.Second, 180*time.Second, 183*time.Second)
-}
-
-// bookmarks remembers when it was written to.
-type bookmarks struct {
-	*recorder
-	at []time.Time
-}
-
-func (b *bookmarks) Write(batch [][]byte) (bool, error) {
-	b.at = append(b.at, time.Now())
-	return b.recorder.Write(batch)
-}
-
-// A watch gets no bookmark while it is still where it began. Once there is progress, the overdue
-// bookmark is sent soon.
-func TestBookmarkTellsNews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, roomy)
-		_, idle := w.client(everything(t), fanout.Request{Bookmarks: true})
-		_, unasked := w.client(everything(t), fanout.Request{})
-		_, other := w.client(sel(t, "b", "", ""), fanout.Request{Bookmarks: true})
-		_, initial := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true})
-		time.Sleep(10 * time.Minute)
-		for _, r := range []*recorder{idle, unasked, other, initial} {
-			r.wantLines(t)
-		}
-		rv := w.put(named("x"))
-		x := named("x")
-		time.Sleep(time.Second)
-		idle.wantLines(t, line("ADDED", x.at(rv)), bookmark(rv, false))
-		unasked.wantLines(t, line("ADDED", x.at(rv)))
-		other.wantLines(t, bookmark(rv, false))
-		at := w.advance(5)
-		time.Sleep(time.Second)
-		idle.wantLines(t, line("ADDED", x.at(rv)), bookmark(rv, false)) // not due again
-		other.wantLines(t, bookmark(rv, false))
-		time.Sleep(time.Minute)
-		idle.wantLines(t, line("ADDED", x.at(rv)), bookmark(rv, false), bookmark(at, false))
-		unasked.wantLines(t, line("ADDED", x.at(rv)))
-		other.wantLines(t, bookmark(rv, false), bookmark(at, false))
-	})
-}
-
-// The end of initial events is sent at once, with the resourceVersion of the state that was sent.
-func TestBookmarkEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, roomy)
-		w.put(named("x"))
-		at := w.advance(7)
-		_, r := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
-		_, none := w.client(sel(t, "b", "", ""), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
-		synctest.Wait()
-		x := named("x")
-		r.wantLines(t, line("ADDED", x.at(101)), bookmark(at, true))
-		none.wantLines(t, bookmark(at, true))
-	})
-}
-
-// One write to a client is bounded, so the clients of a shard take turns.
-func TestBatchBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limits := roomy
-		w := newWorld(t, limits)
-		const size = 3000
-		var want []string
-		for i := range 2000 {
-			o := thing{namespace: "a", name: fmt.Sprintf("x%05d", i)}
-			if i%2 == 0 {
-				o.data = strings.Repeat("d", size)
-			}
-			w.put(o)
-		}
-		want = w.since(everything(t), 0)
-		s, shuffled := everything(t), w.initial(everything(t), w.rv)
-		_, replay := w.client(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: 100})
-		_, snapshot := w.client(s, fanout.Request{Start: fanout.FromSnapshot})
-		held := newStuck(0)
-		w.flusher.Start(w.subscribe(s, fanout.Request{Start: fanout.FromNow}), held)
-		synctest.Wait()
-		replay.wantLines(t, want...)
-		snapshot.wantLines(t, shuffled...)
-		from := w.rv
-		w.put(named("first")) // held is blocked by this one, and later has to catch up with all others
-		synctest.Wait()
-		for i := range 2000 {
-			w.put(named(fmt.Sprintf("y%05d", i)))
-		}
-		held.mu.Lock()
-		held.room = 1 << 30
-		held.mu.Unlock()
-		held.reads <- nil
-		synctest.Wait()
-		diff(t, held.lines(t), w.since(s, from))
-		for name, r := range map[string]*recorder{"replay": replay, "snapshot": snapshot, "live": &held.recorder} {
-			if r.most[0] > 2*fanout.MaxBatchFrames || r.most[1] > fanout.MaxBatchBytes+size+1000 {
-				t.Errorf("%s: a write of %d slices and %d bytes", name, r.most[0], r.most[1])
-			}
-			if r.writes < 4 {
-				t.Errorf("%s: %d writes: this test measures nothing", name, r.writes)
-			}
-		}
-	})
-}
-
 // Events that share a resourceVersion, such as the deletions of a relist, are all replayed, however
 // many batches they take.
 func TestReplayEqualVersions(t *testing.T) {
@@ -312,29 +176,6 @@ func TestReplayEqualVersions(t *testing.T) {
 	_, earlier := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before - 100})
 	r.wantLines(t, w.since(everything(t), before)...)
 	earlier.wantLines(t, w.since(everything(t), before-100)...)
-}
-
-// A due bookmark waits until everything before it has been sent, however many batches that takes.
-func TestBookmarkWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, roomy)
-		slow := newStuck(10)
-		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Bookmarks: true}), slow)
-		for i := range 3 * fanout.MaxBatchFrames {
-			w.put(named(fmt.Sprint(i)))
-			if i == 0 {
-				synctest.Wait() // it is blocked from here on
-			}
-		}
-		w.advance(1)
-		time.Sleep(fanout.BookmarkEvery)
-		slow.mu.Lock()
-		slow.room = 1 << 30
-		slow.mu.Unlock()
-		slow.reads <- nil
-		synctest.Wait()
-		slow.wantLines(t, append(w.since(everything(t), 100), bookmark(w.rv, false))...)
-	})
 }
 
 // A client that does not read is parked, and later continues where it was. Others do not wait for

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -323,4 +324,276 @@ func TestRelistEndings(t *testing.T) {
 	if within < objects {
 		t.Errorf("%d looks: this test measures nothing", within)
 	}
+}
+
+// A relist sends exactly the differences, in an order that lets a client resume anywhere.
+func TestReplace(t *testing.T) {
+	w := newWorld(t, roomy)
+	for _, name := range []string{"gone1", "same", "changed1", "gone2", "changed2"} {
+		w.put(named(name, "l", "1"))
+	}
+	before := w.rv
+	_, all := w.client(everything(t), fanout.Request{Start: fanout.FromNow})
+	_, some := w.client(sel(t, "", "l=1", ""), fanout.Request{Start: fanout.FromNow})
+	epoch := w.cache.Epoch()
+	w.relist(func(things map[string]*thing, rv uint64) uint64 {
+		changed1, changed2, added := named("changed1", "l", "1"), named("changed2"), named("added", "l", "1")
+		things["a/changed2"] = changed2.at(rv + 3)
+		things["a/added"] = added.at(rv + 5)
+		things["a/changed1"] = changed1.at(rv + 7)
+		delete(things, "a/gone2")
+		delete(things, "a/gone1")
+		return rv + 9
+	})
+	if w.cache.Epoch() != epoch+1 || w.cache.Progress() != before+9 {
+		t.Errorf("epoch %d, progress %d, want %d, %d", w.cache.Epoch(), w.cache.Progress(), epoch+1, before+9)
+	}
+	changed1, changed2, added := named("changed1", "l", "1"), named("changed2"), named("added", "l", "1")
+	gone1, gone2, was2 := named("gone1", "l", "1"), named("gone2", "l", "1"), named("changed2", "l", "1")
+	all.wantLines(t,
+		line("DELETED", gone1.at(before)),
+		line("DELETED", gone2.at(before)),
+		line("MODIFIED", changed2.at(before+3)),
+		line("ADDED", added.at(before+5)),
+		line("MODIFIED", changed1.at(before+7)))
+	some.wantLines(t,
+		line("DELETED", was2.at(before)), // left the selector
+		line("DELETED", gone1.at(before)),
+		line("DELETED", gone2.at(before)),
+		line("ADDED", added.at(before+5)),
+		line("MODIFIED", changed1.at(before+7)))
+	// A client that resumes finds the same in the history.
+	_, late := w.client(sel(t, "", "l=1", ""), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before})
+	late.wantLines(t, some.lines(t)...)
+	// The same list again makes no difference.
+	w.relist(func(_ map[string]*thing, rv uint64) uint64 { return rv })
+	w.relist(func(_ map[string]*thing, rv uint64) uint64 { return rv + 1 })
+	w.put(named("end"))
+	end := named("end")
+	all.wantLines(t, append(w.since(everything(t), before)[:5], line("ADDED", end.at(w.rv)))...)
+}
+
+// If an object was deleted and created again, no client sees one turn into the other.
+func TestReplaceAnotherUID(t *testing.T) {
+	w := newWorld(t, roomy)
+	born := func(name, uid string, labels ...string) *thing {
+		o := named(name, labels...)
+		o.uid = uid
+		return &o
+	}
+	w.put(*born("again", "1", "l", "1"))
+	w.put(*born("kept", "2", "l", "1"))
+	w.put(*born("other", "3"))
+	before := w.rv
+	_, all := w.client(everything(t), fanout.Request{Start: fanout.FromNow})
+	_, some := w.client(sel(t, "", "l=1", ""), fanout.Request{Start: fanout.FromNow})
+	w.relist(func(things map[string]*thing, rv uint64) uint64 {
+		things["a/other"] = born("other", "3").at(rv + 3)
+		things["a/kept"] = born("kept", "2", "l", "1").at(rv + 4)
+		things["a/again"] = born("again", "4").at(rv + 5)
+		return rv + 5
+	})
+	all.wantLines(t,
+		line("DELETED", born("again", "1", "l", "1").at(before)),
+		line("MODIFIED", born("other", "3").at(before+3)),
+		line("MODIFIED", born("kept", "2", "l", "1").at(before+4)),
+		line("ADDED", born("again", "4").at(before+5)))
+	some.wantLines(t,
+		line("DELETED", born("again", "1", "l", "1").at(before)),
+		line("MODIFIED", born("kept", "2", "l", "1").at(before+4)))
+	// A client that has seen anything of a relist gap may have seen more. Resuming from before the
+	// gap is possible.
+	_, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion, ResourceVersion: before + 4, Timeout: time.Hour})
+	if !errors.Is(err, fanout.ErrRelistGap) {
+		t.Errorf("resumed within a relist gap: %v", err)
+	}
+	_, late := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before})
+	late.wantLines(t, all.lines(t)...)
+	if s, ok := w.cache.SnapshotAt(before); !ok || s.Len() != 3 {
+		t.Errorf("the state before: %d objects, %v", s.Len(), ok)
+	}
+	if s := w.cache.Stats(); s.Objects != 3 {
+		t.Errorf("%d objects", s.Objects)
+	}
+}
+
+// Objects may have come and gone unseen between the last event and a list. A client that has seen
+// any of that elsewhere can't resume here.
+func TestReplaceRelistGap(t *testing.T) {
+	w := newWorld(t, roomy)
+	w.put(named("x")) // 101
+	ahead := make(map[uint64]*recorder)
+	for _, rv := range []uint64{101, 102, 104, 105, 106, 108} {
+		_, ahead[rv] = w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: rv})
+	}
+	unstarted := w.subscribe(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 103})
+	w.relist(func(things map[string]*thing, rv uint64) uint64 {
+		y := named("y")
+		things["a/y"] = y.at(103)
+		delete(things, "a/x")
+		return 105
+	})
+	late := newRecorder()
+	w.flusher.Start(unstarted, late)
+	late.wantEnd(t, fanout.Expired, true)
+	w.put(named("z")) // 106
+	for rv, r := range ahead {
+		if rv == 102 || rv == 104 {
+			r.wantEnd(t, fanout.Expired, true)
+			continue
+		}
+		r.wantLines(t, w.since(everything(t), rv)...)
+		if r.ended() {
+			t.Errorf("the client that was ahead at %d was ended: %s", rv, r.reason)
+		}
+	}
+	for rv := uint64(100); rv <= 106; rv++ {
+		sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion, ResourceVersion: rv, Timeout: time.Hour})
+		if gap := rv > 101 && rv < 105; errors.Is(err, fanout.ErrExpired) != gap {
+			t.Errorf("from %d: %v", rv, err)
+		}
+		if err == nil {
+			r := newRecorder()
+			w.flusher.Start(sub, r)
+			r.wantLines(t, w.since(everything(t), rv)...)
+		}
+	}
+}
+
+// A history that begins among a relist's differences is not extended, because the changes that the
+// relist skipped would be missing.
+func TestReplaceExtend(t *testing.T) {
+	limits := roomy
+	limits.HistoryEvents = 2
+	w := newWorld(t, limits)
+	for _, name := range []string{"x", "y", "z"} {
+		w.put(named(name))
+	}
+	for _, list := range []uint64{5, 1} { // the second has no gap
+		before := w.rv
+		w.relist(func(things map[string]*thing, rv uint64) uint64 {
+			clear(things)
+			return rv + list
+		})
+		oldest := w.cache.Stats().Oldest
+		if oldest != before+1 {
+			t.Fatalf("the history begins behind %d, want %d: this test measures nothing", oldest, before+1)
+		}
+		if w.cache.Extend(nil, 100, oldest) {
+			t.Errorf("the history of a list as of %d goes back to 100", w.rv)
+		}
+		for _, name := range []string{"x", "y", "z"} {
+			w.put(named(name))
+		}
+	}
+}
+
+func TestReplaceBackwards(t *testing.T) {
+	w := newWorld(t, roomy)
+	rv := w.put(named("x"))
+	_, r := w.client(everything(t), fanout.Request{Start: fanout.FromNow})
+	f := func(list uint64, objects ...thing) {
+		t.Helper()
+		var scanned []*framing.Object
+		for _, o := range objects {
+			scanned = append(scanned, object(&o))
+		}
+		before := w.cache.Stats()
+		n, err := w.cache.Replace(scanned, list, time.Now())
+		if !errors.Is(err, fanout.ErrBackwards) || n != 0 || w.cache.Stats() != before {
+			t.Errorf("list of %d: %d differences, %v, want %v", list, n, err, fanout.ErrBackwards)
+		}
+	}
+	x, y := named("x"), named("y")
+	f(rv-1, *x.at(rv))
+	f(rv+5, *x.at(rv - 1))            // an older version than we know
+	f(rv+5, *x.at(rv), *y.at(rv))     // a change that we should know
+	f(rv+5, *x.at(rv), *y.at(rv + 6)) // from after the list
+	w.put(named("z"))
+	z := named("z")
+	r.wantLines(t, line("ADDED", z.at(w.rv)))
+}
+
+// A list with an object in other bytes at a known resourceVersion changes nothing by itself. Reset
+// makes the new bytes visible: in snapshots, to new clients, and compressed. A list with the same
+// bytes is a normal relist.
+func TestReplaceReencoded(t *testing.T) {
+	w := newWorld(t, roomy)
+	w.put(named("x"))
+	rv := w.put(named("y"))
+	_, r := w.client(everything(t), fanout.Request{Start: fanout.FromNow})
+	namedX, namedY := named("x"), named("y")
+	x, y := namedX.at(rv-1), namedY.at(rv)
+	if n, err := w.cache.Replace([]*framing.Object{object(x), object(y)}, rv+1, time.Now()); n != 0 || err != nil {
+		t.Fatalf("the same bytes: %d differences, %v", n, err)
+	}
+	before := w.cache.Stats()
+	x.data = "another default"
+	objects := []*framing.Object{object(x), object(y)}
+	if n, err := w.cache.Replace(objects, rv+2, time.Now()); !errors.Is(err, fanout.ErrReencoded) || n != 0 || w.cache.Stats() != before {
+		t.Fatalf("other bytes: %d differences, %v, want %v", n, err, fanout.ErrReencoded)
+	}
+	w.cache.Reset(objects, rv+2, fanout.Ending{Reason: fanout.Reencoded})
+	if got, _ := w.cache.Snapshot().Get(x.key()); !strings.Contains(string(got.Bytes()), x.data) {
+		t.Errorf("the snapshot has %s", got.Bytes())
+	}
+	r.wantLines(t)
+	_, joined := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot})
+	joined.wantLines(t, line("ADDED", x), line("ADDED", y))
+}
+
+// An event is encoded once, even if a list brought it.
+func TestReplaceSharesFrames(t *testing.T) {
+	w := newWorld(t, roomy)
+	w.put(named("x", "l", "1"))
+	var sinks []*addresses
+	for _, ls := range []string{"", "l", "l=1", "l!=2"} {
+		a := &addresses{}
+		w.flusher.Start(w.subscribe(sel(t, "", ls, ""), fanout.Request{Start: fanout.FromNow}), a)
+		sinks = append(sinks, a)
+	}
+	w.relist(func(things map[string]*thing, rv uint64) uint64 {
+		x := named("x", "l", "1")
+		things["a/x"] = x.at(rv + 1)
+		return rv + 1
+	})
+	want := sinks[0].wait(t)
+	for _, a := range sinks[1:] {
+		if a.wait(t) != want {
+			t.Error("two groups have a copy each")
+		}
+	}
+}
+
+// addresses is a sink that remembers where its first bytes are.
+type addresses struct {
+	mu    sync.Mutex
+	first *byte
+}
+
+func (a *addresses) Write(batch [][]byte) (bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.first == nil {
+		a.first = &batch[0][0]
+	}
+	return false, nil
+}
+
+func (a *addresses) Drain(func(error)) {}
+
+func (a *addresses) End(fanout.Reason, bool) {}
+
+func (a *addresses) wait(t testing.TB) *byte {
+	for range 5000 {
+		a.mu.Lock()
+		first := a.first
+		a.mu.Unlock()
+		if first != nil {
+			return first
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("nothing was written")
+	return nil
 }

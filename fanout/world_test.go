@@ -531,3 +531,18 @@ func diff(t testing.TB, got, want []string) {
 		}
 	}
 }
+
+// everything selects everything.
+func everything(t testing.TB) selector { return sel(t, "", "", "") }
+
+// named returns a thing in namespace a.
+func named(name string, labels ...string) thing {
+	o := thing{namespace: "a", name: name}
+	for i := 0; i < len(labels); i += 2 {
+		if o.labels == nil {
+			o.labels = make(map[string]string)
+		}
+		o.labels[labels[i]] = labels[i+1]
+	}
+	return o
+}

@@ -1,0 +1,164 @@
+package fanout_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// A bookmark form is not replaced by one with less, but is replaced by a newer server's form.
+func TestSetBookmarkForm(t *testing.T) {
+	form := func(l string) framing.BookmarkForm {
+		ev, err := framing.NewScanner(framing.JSON, nil).Event([]byte(l))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ev.Form
+	}
+	f := fanout.NewFlusher(1, 0)
+	run(t, f)
+	c := fanout.NewCache(roomy, f)
+	if _, err := c.Replace(nil, 100, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, cache: c, flusher: f}
+	got := func() []string {
+		_, r := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
+		time.Sleep(20 * time.Millisecond)
+		return r.lines(t)
+	}
+	if c.HasBookmarks() || len(got()) != 0 {
+		t.Error("has bookmarks, of which it can't know the form")
+	}
+	c.SetBookmarkForm(form(bookmark(1, false)))
+	if c.HasBookmarks() || len(got()) != 0 {
+		t.Error("knows the end bookmark from a plain one")
+	}
+	c.SetBookmarkForm(form(bookmark(1, true)))
+	c.SetBookmarkForm(form(bookmark(2, false)))
+	if !c.HasBookmarks() {
+		t.Error("has forgotten the end bookmark")
+	}
+	diff(t, got(), []string{bookmark(100, true)})
+	newer := func(rv uint64) string {
+		return fmt.Sprintf(`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}},"new":0}}`+"\n", rv)
+	}
+	c.SetBookmarkForm(form(newer(3)))
+	diff(t, got(), []string{newer(100)})
+}
+
+// Bookmarks are due each minute and two seconds before the end. A watch of two seconds or less gets
+// none (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
+func TestBookmarkSchedule(t *testing.T) {
+	f := func(timeout time.Duration, want ...time.Duration) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, roomy)
+			start := time.Now()
+			b := &bookmarks{recorder: newRecorder()}
+			w.flusher.Start(w.subscribe(sel(t, "none", "", ""), fanout.Request{Bookmarks: true, Timeout: timeout}), b)
+			for !b.ended() {
+				time.Sleep(10 * time.Millisecond)
+				w.advance(1)
+			}
+			if len(b.at) != len(want) {
+				t.Errorf("timeout %v: %d bookmarks, want %d: %v", timeout, len(b.at), len(want), b.at)
+				return
+			}
+			for i, at := range b.at {
+				if d := at.Sub(start) - want[i]; d < 0 || d > 2*fanout.SweepEvery {
+					t.Errorf("timeout %v: bookmark %d after %v, want %v", timeout, i, at.Sub(start), want[i])
+				}
+			}
+		})
+	}
+	f(1 * time.Second)
+	f(2 * time.Second)
+	f(5*time.Second, 3*time.Second)
+	f(61*time.Second, 59*time.Second)
+	f(70*time.Second, 60*time.Second, 68*time.Second)
+	f(185*time.Second, 60*time.Second, 120*time.Second, 180*time.Second, 183*time.Second)
+}
+
+// bookmarks remembers when it was written to.
+type bookmarks struct {
+	*recorder
+	at []time.Time
+}
+
+func (b *bookmarks) Write(batch [][]byte) (bool, error) {
+	b.at = append(b.at, time.Now())
+	return b.recorder.Write(batch)
+}
+
+// A watch gets no bookmark while it is still where it began. Once there is progress, the overdue
+// bookmark is sent soon.
+func TestBookmarkTellsNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		_, idle := w.client(everything(t), fanout.Request{Bookmarks: true})
+		_, unasked := w.client(everything(t), fanout.Request{})
+		_, other := w.client(sel(t, "b", "", ""), fanout.Request{Bookmarks: true})
+		_, initial := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true})
+		time.Sleep(10 * time.Minute)
+		for _, r := range []*recorder{idle, unasked, other, initial} {
+			r.wantLines(t)
+		}
+		rv := w.put(named("x"))
+		x := named("x")
+		time.Sleep(time.Second)
+		idle.wantLines(t, line("ADDED", x.at(rv)), bookmark(rv, false))
+		unasked.wantLines(t, line("ADDED", x.at(rv)))
+		other.wantLines(t, bookmark(rv, false))
+		at := w.advance(5)
+		time.Sleep(time.Second)
+		idle.wantLines(t, line("ADDED", x.at(rv)), bookmark(rv, false)) // not due again
+		other.wantLines(t, bookmark(rv, false))
+		time.Sleep(time.Minute)
+		idle.wantLines(t, line("ADDED", x.at(rv)), bookmark(rv, false), bookmark(at, false))
+		unasked.wantLines(t, line("ADDED", x.at(rv)))
+		other.wantLines(t, bookmark(rv, false), bookmark(at, false))
+	})
+}
+
+// The end of initial events is sent at once, with the resourceVersion of the state that was sent.
+func TestBookmarkEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		w.put(named("x"))
+		at := w.advance(7)
+		_, r := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
+		_, none := w.client(sel(t, "b", "", ""), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
+		synctest.Wait()
+		x := named("x")
+		r.wantLines(t, line("ADDED", x.at(101)), bookmark(at, true))
+		none.wantLines(t, bookmark(at, true))
+	})
+}
+
+// A due bookmark waits until everything before it has been sent, however many batches that takes.
+func TestBookmarkWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		slow := newStuck(10)
+		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Bookmarks: true}), slow)
+		for i := range 3 * fanout.MaxBatchFrames {
+			w.put(named(fmt.Sprint(i)))
+			if i == 0 {
+				synctest.Wait() // it is blocked from here on
+			}
+		}
+		w.advance(1)
+		time.Sleep(fanout.BookmarkEvery)
+		slow.mu.Lock()
+		slow.room = 1 << 30
+		slow.mu.Unlock()
+		slow.reads <- nil
+		synctest.Wait()
+		slow.wantLines(t, append(w.since(everything(t), 100), bookmark(w.rv, false))...)
+	})
+}

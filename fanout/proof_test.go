@@ -1,0 +1,80 @@
+package fanout_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+// A proof holds for the state that it is about, and for states that the cache has passed.
+func TestProof(t *testing.T) {
+	w := newWorld(t, roomy) // at 100
+	epoch := w.cache.Epoch()
+	f := func(p fanout.Proof, want error) {
+		t.Helper()
+		for _, start := range []fanout.Start{fanout.FromNow, fanout.FromSnapshot} {
+			sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: start, Proof: p, Timeout: time.Hour})
+			if !errors.Is(err, want) {
+				t.Errorf("%+v at %d: %v, want %v", p, w.cache.Progress(), err, want)
+			}
+			if err == nil {
+				sub.Cancel()
+			}
+		}
+	}
+	f(fanout.Proof{}, nil)
+	f(fanout.Proof{Epoch: epoch, At: 100, AsOf: 110}, nil)
+	f(fanout.Proof{Epoch: epoch - 1, At: 100, AsOf: 110}, fanout.ErrNotFresh) // from before a relist
+	f(fanout.Proof{Epoch: epoch, At: 99, AsOf: 110}, fanout.ErrNotFresh)
+	w.put(named("x"))
+	f(fanout.Proof{Epoch: epoch, At: 100, AsOf: 110}, fanout.ErrNotFresh) // 101 may be one of two that undo each other
+	f(fanout.Proof{Epoch: epoch, At: 101, AsOf: 110}, nil)
+	w.advance(9)
+	f(fanout.Proof{Epoch: epoch, At: 100, AsOf: 110}, nil) // passed
+	f(fanout.Proof{Epoch: epoch, At: 100, AsOf: 111}, fanout.ErrNotFresh)
+}
+
+// Changes up to a proof's resourceVersion are in the state that was sent: each has been undone by
+// then.
+func TestProofSkips(t *testing.T) {
+	w := newWorld(t, roomy)
+	kept := w.put(named("kept"))
+	p := fanout.Proof{Epoch: w.cache.Epoch(), At: kept, AsOf: kept + 2}
+	_, now := w.client(everything(t), fanout.Request{Start: fanout.FromNow, Proof: p})
+	_, snapshot := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Proof: p, Bookmarks: true, EndBookmark: true})
+	w.put(named("undone"))
+	w.del("a/undone")
+	w.put(named("new"))
+	want := w.since(everything(t), kept+2)
+	now.wantLines(t, want...)
+	snapshot.wantLines(t, append(append(w.initial(everything(t), kept), bookmark(kept+2, true)), want...)...)
+}
+
+// A state that was proved for a later resourceVersion gets that resourceVersion, and can be
+// requested by it.
+func TestSnapshotProved(t *testing.T) {
+	w := newWorld(t, roomy)
+	at := w.put(named("x"))
+	p := fanout.Proof{Epoch: w.cache.Epoch(), At: at, AsOf: at + 10}
+	s, err := w.cache.SnapshotProved(p)
+	if err != nil || s.ResourceVersion != at+10 || len(state(s)) != 1 {
+		t.Fatalf("got %v as of %d, %v", state(s), s.ResourceVersion, err)
+	}
+	w.advance(10)
+	w.put(named("y"))
+	if s, ok := w.cache.SnapshotAt(at + 10); !ok || s.ResourceVersion != at+10 || len(state(s)) != 1 {
+		t.Errorf("as of what was proved: got %v as of %d, %v", state(s), s.ResourceVersion, ok)
+	}
+	if _, err := w.cache.SnapshotProved(fanout.Proof{Epoch: p.Epoch, At: at, AsOf: at + 100}); !errors.Is(err, fanout.ErrNotFresh) {
+		t.Errorf("a proof of another state: %v", err)
+	}
+	if s, err := w.cache.SnapshotProved(p); err != nil || s.ResourceVersion != w.rv || len(state(s)) != 2 {
+		t.Errorf("a proof of what has been passed: got %v as of %d, %v", state(s), s.ResourceVersion, err)
+	}
+	w.cache.Reset(nil, w.rv, fanout.Ending{Reason: fanout.Backwards})
+	if _, ok := w.cache.SnapshotAt(at + 10); ok {
+		t.Error("what was proved before a reset is still served")
+	}
+}

@@ -85,7 +85,7 @@ type Cache struct {
 	history     history
 	groups      map[string]*group
 	index       index
-	filters     int                      // bytes in the groups' filters
+	filtersSize int                      // bytes in the groups' filters
 	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof
 	members     int                      // of all groups
 	changed     chan struct{}            // closed and replaced when progress moves; nil if nobody waits

@@ -16,11 +16,12 @@ import (
 // Its methods may be called from any goroutine.
 //
 // The proxy has a second such cache, compressedLists, for the items of lists. Both keep 64 MiB,
-// each result for a minute after its last use, but they share only about 20 lines of eviction. A
-// list has a comparable key, and a newer state replaces an older one. A reader that waits for a
-// list gives its seat up meanwhile, and compresses the list itself if the other reader panics. A
-// run is found by the addresses of all its frames, without an allocation, and many runs begin with
-// the same frame. A shard has no seat to give up, and a panic in a shard ends the process.
+// each result for about a minute after its last use, but they have only about 20 lines of eviction
+// in common. A list has a comparable key, and a newer state replaces an older one. A reader that
+// waits for a list gives its seat up meanwhile, and compresses the list itself if the other reader
+// panics. A run is found by the addresses of all its frames, without an allocation, and many runs
+// begin with the same frame. A shard has no seat to give up, and a panic in a shard ends the
+// process.
 type compressedRuns struct {
 	mu      sync.Mutex
 	byFirst map[*byte][]*compressedRun

@@ -15,10 +15,11 @@
 //	                                                            │
 //	                                                   shard of the Flusher ─▶ Sink: one write for a batch
 //
-// A change goes into the snapshot, into the history, and into the list of each group whose filter
-// it concerns. That wakes the shards of the [Flusher] that have members of those groups. For each
-// member, a shard takes the frames that were appended since its last write to that member. It hands
-// them to the member's [Sink] in one call, as slices of shared frames.
+// A change is what happened to an object. An event is what one client is sent of it. A change goes
+// into the snapshot, into the history, and into the list of each group whose filter it concerns.
+// That wakes the shards of the [Flusher] that have members of those groups. For each member, a
+// shard takes the frames that were appended since its last write to that member. It hands them to
+// the member's [Sink] in one call, as slices of shared frames.
 //
 // A subscription starts with a prelude: the objects of a snapshot, a replay from the history, or
 // nothing. After the prelude it reads its group's list. Subscribe chooses the prelude and notes the
@@ -110,7 +111,7 @@
 //   - The subscriptions of one shard take turns. A turn is one write of at most 512 frames and
 //     about 256 KiB, or of what is compressed from at most about 1 MiB, which takes about 5 ms. Or
 //     it is a part of the search for the objects of initial events or the changes of a replay that
-//     the filter selects: 1 ms, or 20,000 of them, each counted with the cost of its filter.
+//     the filter selects: 1 ms, or 20,000 of them, each counted with the cost of the filter.
 //     Changes with the same resourceVersion are never split.
 //
 // Locks are taken in this order: the cache's mutex, then a shard's.

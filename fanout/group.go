@@ -28,7 +28,7 @@ type group struct {
 	// Guarded by the cache's mutex.
 	members int
 	gzip    int    // members that take gzip
-	seen    uint64 // index.event of the last visit
+	seen    uint64 // index.lookup of the last visit
 
 	tail atomic.Pointer[node]
 
@@ -94,12 +94,12 @@ func (c *Cache) groupLocked(f *Filter) *group {
 		return g
 	}
 	g := newGroup(f, c.flusher.size())
-	if f.cost > 0 && c.filters+f.size > maxFilterBytes || !c.index.add(g) {
+	if f.cost > 0 && c.filtersSize+f.size > maxFilterBytes || !c.index.add(g) {
 		costlyFilters.Inc()
 		return nil
 	}
 	c.groups[f.key] = g
-	c.filters += f.size
+	c.filtersSize += f.size
 	filterBytes.Add(float64(f.size))
 	return g
 }
@@ -112,6 +112,6 @@ const maxFilterBytes = 64 << 20
 // dropLocked removes a group.
 func (c *Cache) dropLocked(g *group) {
 	c.index.remove(g)
-	c.filters -= g.filter.size
+	c.filtersSize -= g.filter.size
 	filterBytes.Add(-float64(g.filter.size))
 }

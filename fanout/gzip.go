@@ -89,7 +89,7 @@ func (n *node) chunkAfter(prev *node) framing.GzipChunk {
 
 // gzipMember is the state of the gzip member that a client is being sent: only what the member's
 // end needs. A stretch of the list is added when it ends, with the checksums that the list itself
-// keeps. So an event adds nothing. The subscription's owner owns it.
+// keeps. So an event adds nothing. It has the same owner as its subscription.
 type gzipMember struct {
 	sent      framing.Checksum // of everything before the stretch
 	from      framing.Checksum // of the list before the stretch

@@ -19,7 +19,7 @@ import (
 type index struct {
 	scopes map[string]*scope // by namespace; "" is the scope of all
 
-	event uint64 // number of the current look-up; marks the groups already asked
+	lookup uint64 // number of the current look-up; marks the groups already asked
 
 	// onAsk is called with each group that is asked; nil outside tests.
 	onAsk func(*group)
@@ -134,10 +134,10 @@ func (x *index) add(g *group) bool {
 		places = places[:len(places)-1] // found by nothing only if there is no other place
 	}
 	g.place = places[0]
-	least, crowd := sc.added(g.place, g.filter.cost)
+	least, present := sc.growth(g.place, g.filter.cost)
 	for _, p := range places[1:] {
-		if more, n := sc.added(p, g.filter.cost); more < least || more == least && n < crowd {
-			g.place, least, crowd = p, more, n
+		if more, n := sc.growth(p, g.filter.cost); more < least || more == least && n < present {
+			g.place, least, present = p, more, n
 		}
 	}
 	if g.filter.cost > 0 && least > 0 && sc.cost+least > maxScopeCost {
@@ -151,9 +151,9 @@ func (x *index) add(g *group) bool {
 	return true
 }
 
-// added returns by how much the scope's cost would grow with a filter of this cost at p, and what
+// growth returns by how much the scope's cost would grow with a filter of this cost at p, and what
 // the groups there cost already.
-func (sc *scope) added(p place, cost int) (more, crowd int) {
+func (sc *scope) growth(p place, cost int) (more, present int) {
 	if p.values == nil {
 		return cost, sc.every.cost
 	}
@@ -165,12 +165,12 @@ func (sc *scope) added(p place, cost int) (more, crowd int) {
 	}
 	for _, v := range p.values {
 		if b := s.buckets[v]; b != nil {
-			crowd = max(crowd, b.cost)
+			present = max(present, b.cost)
 		}
 	}
 	after := *s
-	after.costs[bits.Len(uint(crowd+cost))]++
-	return after.maxCost() - before, crowd
+	after.costs[bits.Len(uint(present+cost))]++
+	return after.maxCost() - before, present
 }
 
 func (sc *scope) put(g *group) {
@@ -248,7 +248,7 @@ func (b *bucket) leave(g *group) {
 // concerned calls f once for each group that may want the change, because of the version before or
 // the one after.
 func (x *index) concerned(e *change, f func(*group)) {
-	x.event++
+	x.lookup++
 	x.visit(x.scopes[""], e, f)
 	if e.Object.Namespace != "" {
 		x.visit(x.scopes[e.Object.Namespace], e, f)
@@ -279,8 +279,8 @@ func (x *index) ask(b *bucket, f func(*group)) {
 		return
 	}
 	for _, g := range b.groups {
-		if g.seen != x.event {
-			g.seen = x.event
+		if g.seen != x.lookup {
+			g.seen = x.lookup
 			if x.onAsk != nil {
 				x.onAsk(g)
 			}

@@ -51,15 +51,15 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 	budget := newSearchBudget()
 	over := func() bool { return b.full() || budget.spent() }
 	for !over() {
-		events, ok := s.cache.replay(scratch[:0], s.prelude.from, s.prelude.end)
+		changes, ok := s.cache.replay(scratch[:0], s.prelude.from, s.prelude.end)
 		if !ok {
 			return false, false
 		}
-		if len(events) == 0 {
+		if len(changes) == 0 {
 			s.prelude.replay = false
 			return true, true
 		}
-		for _, e := range events {
+		for _, e := range changes {
 			if e.ResourceVersion != s.prelude.from && over() {
 				break // it is read again next time
 			}
@@ -70,7 +70,7 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 				s.startVersion = e.sentVersion()
 			}
 		}
-		clear(events)
+		clear(changes)
 	}
 	return false, true
 }

@@ -55,7 +55,8 @@ func (c *Cache) noteProofLocked(p Proof) {
 	}
 }
 
-// noteAheadLocked notes a subscription that begins ahead of the cache.
+// noteAheadLocked notes a subscription that begins ahead of the cache: at a requested
+// resourceVersion, or with a proof.
 func (c *Cache) noteAheadLocked(s *Subscription, r Request) {
 	if c.ahead == nil {
 		c.ahead = make(map[*Subscription]uint64)

@@ -77,7 +77,7 @@ func (c *Cache) noteRelistLocked(r relist) {
 		}
 	}
 	for s, at := range c.ahead {
-		if (relistGap{r.before, r.to}).has(s.skip) && s.skip != r.from && at != r.before {
+		if (relistGap{r.before, r.to}).has(s.skipTo) && s.skipTo != r.from && at != r.before {
 			s.End(Ending{Reason: Expired})
 		}
 	}

@@ -17,9 +17,9 @@ type Snapshot struct {
 	tree *btree.BTreeG[*framing.Object]
 }
 
-// keyOf returns the only key that a filter can select; "" if it can select others. In cluster scope
-// that is the name. All objects of a cache have the same scope.
-func (s Snapshot) keyOf(f *Filter) string {
+// onlyKey returns the only key that a filter can select; "" if it can select others. In cluster
+// scope that is the name. All objects of a cache have the same scope.
+func (s Snapshot) onlyKey(f *Filter) string {
 	switch {
 	case f.name == "":
 		return ""
@@ -75,7 +75,7 @@ func (s Snapshot) ascend(f *Filter, after string, visit func(o *framing.Object, 
 	if f.nothing {
 		return
 	}
-	if key := s.keyOf(f); key != "" {
+	if key := s.onlyKey(f); key != "" {
 		if o, ok := s.Get(key); ok && key > after {
 			visit(o, f.Match(o))
 		}

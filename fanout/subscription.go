@@ -67,7 +67,7 @@ type Subscription struct {
 	bookmarks bool
 	aging     bool // at its deadline it ends as Aged
 	deadline  time.Time
-	skip      uint64 // changes up to and including this resourceVersion are not sent
+	skipTo    uint64 // changes up to and including this resourceVersion are not sent
 
 	// ending is set by the first goroutine that ends the subscription: see endAs.
 	ending atomic.Pointer[Ending]
@@ -124,7 +124,7 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 		return nil, ErrCostly
 	}
 	c.joinLocked(s, r.Gzip)
-	if s.skip > progress {
+	if s.skipTo > progress {
 		c.noteAheadLocked(s, r)
 	}
 	return s, nil
@@ -135,16 +135,16 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 	s.startVersion = max(progress, r.Proof.AsOf)
 	switch r.Start {
 	case FromNow:
-		s.skip = r.Proof.AsOf
+		s.skipTo = r.Proof.AsOf
 	case FromSnapshot:
 		snapshot := c.snapshotLocked()
-		s.skip = r.Proof.AsOf
+		s.skipTo = r.Proof.AsOf
 		s.prelude = prelude{snapshot: &snapshot, endBookmark: r.EndBookmark && r.Bookmarks, endVersion: s.startVersion}
 	case FromVersion:
 		s.startVersion = r.ResourceVersion
 		switch {
 		case r.ResourceVersion >= progress:
-			s.skip = r.ResourceVersion
+			s.skipTo = r.ResourceVersion
 		case c.history.inGap(r.ResourceVersion):
 			return fmt.Errorf("%w: %d", ErrRelistGap, r.ResourceVersion)
 		case r.ResourceVersion < c.history.after:
@@ -214,7 +214,7 @@ func (s *Subscription) fill(b *batch, scratch []*change) (more, ok bool) {
 		}
 		prev := s.cursor
 		s.cursor = n
-		if n.resourceVersion <= s.skip { // nothing of the list has been sent yet
+		if n.resourceVersion <= s.skipTo { // nothing of the list has been sent yet
 			continue
 		}
 		if b.oldest == 0 {

@@ -52,7 +52,8 @@ func TestExtend(t *testing.T) {
 	all.wantLines(t, append([]string{
 		line("MODIFIED", x2.at(106)), line("MODIFIED", x.at(107)), line("ADDED", z.at(108)), line("DELETED", z.at(109)),
 	}, rest...)...)
-	_, one := w.client(sel(t, "", "", "metadata.name=z"), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 105})
+	_, one := w.client(sel(t, "", "", "metadata.name=z"),
+		fanout.Request{Start: fanout.FromVersion, ResourceVersion: 105})
 	one.wantLines(t, line("ADDED", z.at(108)), line("DELETED", z.at(109)))
 	_, decidable := w.client(sel(t, "", "m", ""), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 106})
 	decidable.wantLines(t, line("DELETED", x2.at(107)))
@@ -96,7 +97,8 @@ func TestResolvePrevious(t *testing.T) {
 		if keys, after := w.cache.UnresolvedKeys(); len(keys) != 1 || keys[0] != "a/x" || after != 105 {
 			t.Errorf("unknown are %q, behind %d", keys, after)
 		}
-		if w.cache.ResolvePrevious(nil, 105) || w.cache.ResolvePrevious([]*framing.Object{object(before.at(100))}, 104) {
+		if w.cache.ResolvePrevious(nil, 105) ||
+			w.cache.ResolvePrevious([]*framing.Object{object(before.at(100))}, 104) {
 			t.Error("decided by nothing, or by another resourceVersion's versions")
 		}
 		if !w.cache.ResolvePrevious([]*framing.Object{object(before.at(100))}, 105) {

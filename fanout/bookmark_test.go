@@ -132,7 +132,8 @@ func TestBookmarkEnd(t *testing.T) {
 		w.put(named("x"))
 		at := w.advance(7)
 		_, r := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
-		_, none := w.client(sel(t, "b", "", ""), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
+		_, none := w.client(sel(t, "b", "", ""),
+			fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
 		synctest.Wait()
 		x := named("x")
 		r.wantLines(t, line("ADDED", x.at(101)), bookmark(at, true))

@@ -16,7 +16,8 @@ import (
 // bytes of one object, so the resourceVersion in those is wrong, but nobody here reads it.
 func prepare(rv uint64, n int) []framing.Event {
 	events := make([]framing.Event, n)
-	template := event("MODIFIED", (&thing{namespace: "a", name: "x", node: "n1", data: strings.Repeat("d", 1800)}).at(rv+1))
+	template := event("MODIFIED",
+		(&thing{namespace: "a", name: "x", node: "n1", data: strings.Repeat("d", 1800)}).at(rv+1))
 	for i := range events {
 		events[i] = again(template, rv+1+uint64(i))
 	}
@@ -204,8 +205,10 @@ func BenchmarkJoin(b *testing.B) {
 	bench("now", everything(b), fanout.Request{Start: fanout.FromNow}, 0)
 	bench("snapshot/selects=all", everything(b), fanout.Request{Start: fanout.FromSnapshot}, objects+1)
 	bench("snapshot/selects=namespace", sel(b, "ns7", "", ""), fanout.Request{Start: fanout.FromSnapshot}, objects/100)
-	bench("snapshot/selects=name", sel(b, "ns7", "", "metadata.name=x00007"), fanout.Request{Start: fanout.FromSnapshot}, 1)
-	bench("snapshot/selects=field", sel(b, "", "", "spec.node=n7"), fanout.Request{Start: fanout.FromSnapshot}, objects/1000)
+	bench("snapshot/selects=name", sel(b, "ns7", "", "metadata.name=x00007"),
+		fanout.Request{Start: fanout.FromSnapshot}, 1)
+	bench("snapshot/selects=field", sel(b, "", "", "spec.node=n7"), fanout.Request{Start: fanout.FromSnapshot},
+		objects/1000)
 	bench("snapshot/selects=label", sel(b, "", "l=1", ""), fanout.Request{Start: fanout.FromSnapshot}, 0)
 	bench("version/events=500", everything(b), fanout.Request{Start: fanout.FromVersion}, 500)
 }
@@ -312,7 +315,8 @@ func BenchmarkScope(b *testing.B) {
 					break
 				}
 			}
-			template := event("MODIFIED", (&thing{namespace: namespace, name: "x", data: strings.Repeat("d", 500), labels: labels}).at(1))
+			template := event("MODIFIED",
+				(&thing{namespace: namespace, name: "x", data: strings.Repeat("d", 500), labels: labels}).at(1))
 			n := 0
 			for b.Loop() {
 				bm.rv++

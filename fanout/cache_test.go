@@ -83,7 +83,8 @@ func TestReset(t *testing.T) {
 	posted := w.subscribe(everything(t), fanout.Request{Start: fanout.FromNow})
 	const status = `{"kind":"Status","code":410}`
 	y := named("y")
-	w.cache.Reset([]*framing.Object{object(y.at(50))}, 60, fanout.Ending{Reason: fanout.Backwards, Last: framing.ErrorFrame(framing.JSON, []byte(status))})
+	w.cache.Reset([]*framing.Object{object(y.at(50))}, 60,
+		fanout.Ending{Reason: fanout.Backwards, Last: framing.ErrorFrame(framing.JSON, []byte(status))})
 	r.wantEnd(t, fanout.Backwards, true)
 	r.wantLines(t, `{"type":"ERROR","object":`+status+"}\n")
 	sub.End(fanout.Ending{Reason: fanout.Gone}) // too late
@@ -208,7 +209,8 @@ func TestAdvance(t *testing.T) {
 	f := func(epoch, at, rv uint64, ok bool, progress uint64) {
 		t.Helper()
 		if got := w.cache.AdvanceFrom(epoch, at, rv); got != ok || w.cache.Progress() != progress {
-			t.Errorf("AdvanceFrom(%d, %d, %d) = %v at %d, want %v at %d", epoch, at, rv, got, w.cache.Progress(), ok, progress)
+			t.Errorf("AdvanceFrom(%d, %d, %d) = %v at %d, want %v at %d",
+				epoch, at, rv, got, w.cache.Progress(), ok, progress)
 		}
 	}
 	f(epoch, 101, 105, false, 100)

@@ -92,7 +92,8 @@ func TestCrowdDelaysEventsByOneTurn(t *testing.T) {
 			}
 		}
 		if done := crowdDone(crowds); begun == 0 || done == crowd {
-			t.Errorf("of the crowd of %d, %d have begun and %d are done: the events were to come in between", crowd, begun, done)
+			t.Errorf("of the crowd of %d, %d have begun and %d are done: the events were to come in between",
+				crowd, begun, done)
 		}
 	})
 }

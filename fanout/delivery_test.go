@@ -97,7 +97,8 @@ func (c *checkedClient) want(w *world) (lines []string, rvs []uint64) {
 	}
 	rvs = make([]uint64, len(lines))
 	for i, change := range w.history {
-		if c.request.Start == fanout.FromVersion && change.rv <= c.request.ResourceVersion || c.request.Start != fanout.FromVersion && i < c.changes {
+		if c.request.Start == fanout.FromVersion && change.rv <= c.request.ResourceVersion ||
+			c.request.Start != fanout.FromVersion && i < c.changes {
 			continue
 		}
 		if l := change.line(c.selector); l != "" {
@@ -124,7 +125,8 @@ func (c *checkedClient) check(t *testing.T, w *world) (events, bookmarks int) {
 		if strings.HasPrefix(got, `{"type":"BOOKMARK"`) && !strings.Contains(got, framing.InitialEventsEnd) {
 			bookmarks++
 			rv := versionIn(t, got)
-			farewell := c.sink.reason == fanout.ShutDown || c.sink.reason == fanout.Aged // a last bookmark may repeat where it began
+			// A last bookmark may repeat where it began.
+			farewell := c.sink.reason == fanout.ShutDown || c.sink.reason == fanout.Aged
 			if !c.request.Bookmarks || rv < started || rv == started && !farewell {
 				t.Errorf("%s: bookmark %d, started from %d, asked %v", c.name, rv, started, c.request.Bookmarks)
 			}
@@ -237,7 +239,8 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 			if !c.join(t, w) {
 				return
 			}
-			c.name = fmt.Sprintf("client %d, %v, start %d at %d of %d", i, c.selector, c.request.Start, c.request.ResourceVersion, c.rv)
+			c.name = fmt.Sprintf("client %d, %v, start %d at %d of %d", i, c.selector, c.request.Start,
+				c.request.ResourceVersion, c.rv)
 			time.Sleep(hesitate) // changes happen between Subscribe and Start
 			w.flusher.Start(c.sub, c.sink)
 			if leave > 0 {
@@ -304,8 +307,10 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 			running++
 		}
 	}
-	t.Logf("%d changes, %d events delivered, %d bookmarks, %d parks, %d running, ended %v", len(w.history), events, bookmarks, parks, running, reasons)
-	if events < 1000 || bookmarks == 0 || parks == 0 || running == 0 || reasons[fanout.TimedOut] == 0 || reasons[fanout.Gone] == 0 || reasons[fanout.ShutDown] == 0 || reasons[fanout.Aged] == 0 {
+	t.Logf("%d changes, %d events delivered, %d bookmarks, %d parks, %d running, ended %v",
+		len(w.history), events, bookmarks, parks, running, reasons)
+	if events < 1000 || bookmarks == 0 || parks == 0 || running == 0 || reasons[fanout.TimedOut] == 0 ||
+		reasons[fanout.Gone] == 0 || reasons[fanout.ShutDown] == 0 || reasons[fanout.Aged] == 0 {
 		t.Error("not everything happened")
 	}
 	if s := w.cache.Stats(); s.Subscriptions != running {
@@ -343,7 +348,8 @@ func (c *checkedClient) join(t *testing.T, w *world) bool {
 	}
 	c.request.Filter = c.selector.filter(t)
 	sub, err := w.cache.Subscribe(c.request)
-	inGap := slices.ContainsFunc(w.gaps, func(g [2]uint64) bool { return g[0] < c.request.ResourceVersion && c.request.ResourceVersion < g[1] })
+	inGap := slices.ContainsFunc(w.gaps,
+		func(g [2]uint64) bool { return g[0] < c.request.ResourceVersion && c.request.ResourceVersion < g[1] })
 	if errors.Is(err, fanout.ErrExpired) && (inGap || c.request.ResourceVersion < w.cache.Stats().Oldest) {
 		return false
 	}
@@ -390,7 +396,8 @@ func TestGroupStress(t *testing.T) {
 		}
 	}
 	joins.Wait()
-	checked = slices.DeleteFunc(checked, func(c *checkedClient) bool { return c.sub == nil }) // these asked for more than the history has
+	// These asked for more than the history has.
+	checked = slices.DeleteFunc(checked, func(c *checkedClient) bool { return c.sub == nil })
 	deadline := time.Now().Add(time.Minute)
 	for _, c := range checked {
 		lines, _ := c.want(w)
@@ -568,7 +575,8 @@ func TestExpired(t *testing.T) {
 		}
 		want := w.since(everything(t), 100)
 		slow := newStuck(10)
-		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 100}), slow)
+		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 100}),
+			slow)
 		synctest.Wait() // blocked in the first batch
 		for range 200 {
 			w.put(named("x"))

@@ -144,7 +144,8 @@ func TestFlushInterval(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		written(2)
 		put("ns", "next")
-		_, late := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Timeout: time.Hour}) // this does not wait
+		// This does not wait.
+		_, late := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Timeout: time.Hour})
 		synctest.Wait()
 		if got := len(late.lines(t)); got != 7 {
 			t.Errorf("who has just come got %d objects, want 7", got)
@@ -346,7 +347,8 @@ func TestEndRaces(t *testing.T) {
 		}
 		wg.Wait()
 		for i, cl := range clients {
-			if s, ok := cl.sink.(*stuck); ok && round%3 == 1 { // nobody stops the Flusher, so the sinks must drain or break
+			// Nobody stops the Flusher, so the sinks must drain or break.
+			if s, ok := cl.sink.(*stuck); ok && round%3 == 1 {
 				select {
 				case s.reads <- errors.New("reset by peer"):
 				default:

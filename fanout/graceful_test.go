@@ -64,7 +64,8 @@ func TestGracefulEndingOfNothing(t *testing.T) {
 		rv := w.put(named("x"))
 		f := func(from uint64, want ...string) {
 			t.Helper()
-			sub, r := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: from, Bookmarks: true})
+			sub, r := w.client(everything(t),
+				fanout.Request{Start: fanout.FromVersion, ResourceVersion: from, Bookmarks: true})
 			sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 			r.wantEnd(t, fanout.ShutDown, true)
 			r.wantLines(t, want...)
@@ -104,7 +105,8 @@ func TestGracefulEndingOfSlowClient(t *testing.T) {
 		s.mu.Unlock()
 		s.reads <- nil
 	})
-	f(fanout.Revoked, false, func(sub *fanout.Subscription, _ *stuck) { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
+	f(fanout.Revoked, false,
+		func(sub *fanout.Subscription, _ *stuck) { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
 }
 
 // A watch whose connection has reached its maximum age ends gracefully.

@@ -248,7 +248,8 @@ func TestGzipOnce(t *testing.T) {
 		}), 0, 0)
 		want("a change for 32 lists", compressions(func() { w.put(named("x00001")) }), 1+2, 1+8)
 		want("and another", compressions(func() { w.put(named("x00001")) }), 1+8, 1+8)
-		want("what nobody selects", compressions(func() { w.put(thing{name: "y", labels: map[string]string{"nope": "1"}}) }), 1, 32)
+		want("what nobody selects",
+			compressions(func() { w.put(thing{name: "y", labels: map[string]string{"nope": "1"}}) }), 1, 32)
 
 		replay := func() {
 			w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 110, Gzip: true})

@@ -109,7 +109,8 @@ func TestHistoryProperty(t *testing.T) {
 			got, ok := h.Read(from, end, most)
 			want, wantOK := twin.read(from, end, most)
 			if !slices.Equal(got, want) || ok != wantOK {
-				t.Fatalf("round %d: read(%d, %d, %d) = %d events, %v, want %d, %v", round, from, end, most, len(got), ok, len(want), wantOK)
+				t.Fatalf("round %d: read(%d, %d, %d) = %d events, %v, want %d, %v",
+					round, from, end, most, len(got), ok, len(want), wantOK)
 			}
 			if !ok {
 				tooOld++
@@ -124,7 +125,8 @@ func TestHistoryProperty(t *testing.T) {
 		}
 	}
 	if grown == 0 || forgotByCount == 0 || forgotByBytes == 0 || tooOld == 0 {
-		t.Errorf("not everything happened: grown %d, forgot by count %d, by bytes %d, too old %d", grown, forgotByCount, forgotByBytes, tooOld)
+		t.Errorf("not everything happened: grown %d, forgot by count %d, by bytes %d, too old %d",
+			grown, forgotByCount, forgotByBytes, tooOld)
 	}
 }
 

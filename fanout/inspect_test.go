@@ -32,7 +32,8 @@ func TestInspect(t *testing.T) {
 		w.flusher.Start(sub, sink)
 		synctest.Wait()
 		parked := w.inspect(sub)
-		if parked.Phase != fanout.Live || !parked.ParkedSince.Equal(began) || parked.Parks != 1 || parked.Events != 1 || parked.Bytes == 0 ||
+		if parked.Phase != fanout.Live || !parked.ParkedSince.Equal(began) || parked.Parks != 1 || parked.Events != 1 ||
+			parked.Bytes == 0 ||
 			parked.LagEvents != 0 || !parked.Oldest.IsZero() || parked.ResourceVersion != first {
 			t.Errorf("parked with the one initial event: %+v", parked)
 		}
@@ -45,7 +46,8 @@ func TestInspect(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		behind := w.inspect(sub)
-		if behind.LagEvents != 3 || behind.LagBytes < 3*uint64(len(line("MODIFIED", &thing{}))) || !behind.Oldest.Equal(came) ||
+		if behind.LagEvents != 3 || behind.LagBytes < 3*uint64(len(line("MODIFIED", &thing{}))) ||
+			!behind.Oldest.Equal(came) ||
 			!behind.Selected.Equal(came.Add(2*time.Second)) || behind.Events != 1 {
 			t.Errorf("3 events behind, the oldest of %s: %+v", came, behind)
 		}
@@ -56,7 +58,8 @@ func TestInspect(t *testing.T) {
 		sink.reads <- nil
 		synctest.Wait()
 		live := w.inspect(sub)
-		if live.Phase != fanout.Live || !live.ParkedSince.IsZero() || live.Parks != 1 || live.Events != 4 || live.Bytes != uint64(sink.wireLen()) ||
+		if live.Phase != fanout.Live || !live.ParkedSince.IsZero() || live.Parks != 1 || live.Events != 4 ||
+			live.Bytes != uint64(sink.wireLen()) ||
 			live.LagEvents != 0 || live.ResourceVersion != first+5 {
 			t.Errorf("drained, after %d bytes: %+v", sink.wireLen(), live)
 		}

@@ -43,7 +43,8 @@ func TestProofSkips(t *testing.T) {
 	kept := w.put(named("kept"))
 	p := fanout.Proof{Epoch: w.cache.Epoch(), At: kept, AsOf: kept + 2}
 	_, now := w.client(everything(t), fanout.Request{Start: fanout.FromNow, Proof: p})
-	_, snapshot := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Proof: p, Bookmarks: true, EndBookmark: true})
+	_, snapshot := w.client(everything(t),
+		fanout.Request{Start: fanout.FromSnapshot, Proof: p, Bookmarks: true, EndBookmark: true})
 	w.put(named("undone"))
 	w.del("a/undone")
 	w.put(named("new"))

@@ -180,7 +180,8 @@ func (f *follower) check(t testing.TB, tr *truth, whole bool, lines []string, re
 	known, rv := maps.Clone(f.known), f.rv
 	cut := func() {
 		if got := tr.resumeElsewhere(known, f.selector, rv); !maps.Equal(got, want) {
-			t.Errorf("%v: cut off at %d, and goes on elsewhere: holds\n%v, want\n%v, after\n%s", f, rv, got, want, lines)
+			t.Errorf("%v: cut off at %d, and goes on elsewhere: holds\n%v, want\n%v, after\n%s",
+				f, rv, got, want, lines)
 		}
 		if resume != nil {
 			resume(known, rv)
@@ -530,7 +531,8 @@ func TestReplaceReencoded(t *testing.T) {
 	before := w.cache.Stats()
 	x.data = "another default"
 	objects := []*framing.Object{object(x), object(y)}
-	if n, err := w.cache.Replace(objects, rv+2, time.Now()); !errors.Is(err, fanout.ErrReencoded) || n != 0 || w.cache.Stats() != before {
+	if n, err := w.cache.Replace(objects, rv+2, time.Now()); !errors.Is(err, fanout.ErrReencoded) || n != 0 ||
+		w.cache.Stats() != before {
 		t.Fatalf("other bytes: %d differences, %v, want %v", n, err, fanout.ErrReencoded)
 	}
 	w.cache.Reset(objects, rv+2, fanout.Ending{Reason: fanout.Reencoded})

@@ -61,8 +61,9 @@ func TestRequirementsProperty(t *testing.T) {
 		for range 1 + rng.IntN(3) {
 			key := string(rune('a' + rng.IntN(3)))
 			n := fmt.Sprint(rng.IntN(60))
-			terms = append(terms, []string{key, "!" + key, key + " in (" + values() + ")", key + " notin (" + values() + ")",
-				key + "=" + values()[:1], key + "!=", key + ">" + n, key + "<" + n}[rng.IntN(8)])
+			terms = append(terms,
+				[]string{key, "!" + key, key + " in (" + values() + ")", key + " notin (" + values() + ")",
+					key + "=" + values()[:1], key + "!=", key + ">" + n, key + "<" + n}[rng.IntN(8)])
 		}
 		parsed, err := labels.Parse(strings.Join(terms, ","))
 		if err != nil {

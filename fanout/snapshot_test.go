@@ -35,7 +35,8 @@ func TestSnapshotIsolation(t *testing.T) {
 		if rng.IntN(20) == 0 {
 			s := w.cache.Snapshot()
 			if s.ResourceVersion != w.rv || s.Len() != len(w.things) {
-				t.Fatalf("snapshot of %d with %d objects, want %d with %d", s.ResourceVersion, s.Len(), w.rv, len(w.things))
+				t.Fatalf("snapshot of %d with %d objects, want %d with %d",
+					s.ResourceVersion, s.Len(), w.rv, len(w.things))
 			}
 			var want []string
 			for _, o := range w.stateAt(w.rv) {
@@ -73,7 +74,8 @@ func TestSnapshotAscend(t *testing.T) {
 		}
 	}
 	// Keys are compared as a whole, as in etcd: namespace a-b comes before a.
-	f("", "", "", 99, "a-b/x", "a-b/y", "a-b/z", "a.b/x", "a.b/y", "a.b/z", "a/x", "a/y", "a/z", "aa/x", "aa/y", "aa/z", "b/x", "b/y", "b/z")
+	f("", "", "", 99, "a-b/x", "a-b/y", "a-b/z", "a.b/x", "a.b/y", "a.b/z", "a/x", "a/y", "a/z", "aa/x", "aa/y", "aa/z",
+		"b/x", "b/y", "b/z")
 	f("", "", "aa/x", 2, "aa/y", "aa/z")
 	f("", "", "aa/deleted-since", 2, "aa/x", "aa/y")
 	f("", "", "b/z", 99)

@@ -41,7 +41,8 @@ func TestSubscribeStarts(t *testing.T) {
 		}
 		recs := make(map[fanout.Start]*recorder)
 		for start := range want {
-			_, recs[start] = w.client(s, fanout.Request{Start: start, ResourceVersion: from, Bookmarks: true, EndBookmark: true})
+			_, recs[start] = w.client(s,
+				fanout.Request{Start: start, ResourceVersion: from, Bookmarks: true, EndBookmark: true})
 		}
 		_, plain := w.client(s, fanout.Request{Start: fanout.FromSnapshot, EndBookmark: true}) // but no Bookmarks
 		w.put(named("x", "l", "1"))
@@ -58,7 +59,8 @@ func TestSubscribeStarts(t *testing.T) {
 func TestSubscribeFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
-		_, r := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 103, Bookmarks: true})
+		_, r := w.client(everything(t),
+			fanout.Request{Start: fanout.FromVersion, ResourceVersion: 103, Bookmarks: true})
 		w.put(named("x")) // 101
 		w.put(named("y"))
 		w.put(named("x"))                                // 103

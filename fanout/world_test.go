@@ -146,7 +146,8 @@ func (s selector) matches(o *thing) bool {
 		"metadata.name": o.name, "metadata.namespace": o.namespace,
 		"spec.node": o.node, "spec.on": strconv.FormatBool(o.on),
 	}
-	return (s.namespace == "" || s.namespace == o.namespace) && s.labels.Matches(labels.Set(o.labels)) && s.fields.Matches(set)
+	return (s.namespace == "" || s.namespace == o.namespace) && s.labels.Matches(labels.Set(o.labels)) &&
+		s.fields.Matches(set)
 }
 
 // change is one event of the twin: the versions before and after.

@@ -98,7 +98,8 @@ func BenchmarkZstd(b *testing.B) {
 	for _, level := range []zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedDefault} {
 		name := func(method string) string { return fmt.Sprintf("coding=zstd/level=%v/method=%s", level, method) }
 		encoder := func(out io.Writer) *zstd.Encoder {
-			e, err := zstd.NewWriter(out, zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+			e, err := zstd.NewWriter(out, zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(1),
+				zstd.WithEncoderCRC(false))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -16,14 +16,16 @@ func TestBookmarkForm(t *testing.T) {
 		line := `{"type":"BOOKMARK","object":{"kind":"K","metadata":{` + metadata + `},"spec":{}}}` + "\n"
 		form := scan(t, []byte(line)).Form
 		checkFrame(t, "end", form.Frame(7, true), []byte(line))
-		checkFrame(t, "plain", form.Frame(7, false), []byte(`{"type":"BOOKMARK","object":{"kind":"K","metadata":{`+plain+`},"spec":{}}}`+"\n"))
+		checkFrame(t, "plain", form.Frame(7, false),
+			[]byte(`{"type":"BOOKMARK","object":{"kind":"K","metadata":{`+plain+`},"spec":{}}}`+"\n"))
 	}
 	f(`"resourceVersion":"7","annotations":{`+end+`}`, `"resourceVersion":"7"`)
 	f(`"annotations":{`+end+`},"resourceVersion":"7"`, `"resourceVersion":"7"`)
 	f(`"resourceVersion":"7","annotations":{"a":"0",`+end+`}`, `"resourceVersion":"7","annotations":{"a":"0"}`)
 	f(`"resourceVersion":"7","annotations":{`+end+`,"z":"0"}`, `"resourceVersion":"7","annotations":{"z":"0"}`)
 	f(`"annotations":{`+end+`,"z":"0"},"resourceVersion":"7"`, `"annotations":{"z":"0"},"resourceVersion":"7"`)
-	f(`"resourceVersion":"7","creationTimestamp":null,"annotations":{`+end+`}`, `"resourceVersion":"7","creationTimestamp":null`)
+	f(`"resourceVersion":"7","creationTimestamp":null,"annotations":{`+end+`}`,
+		`"resourceVersion":"7","creationTimestamp":null`)
 	f(`"a":1,"annotations":{`+end+`},"resourceVersion":"7","z":1`, `"a":1,"resourceVersion":"7","z":1`)
 
 	var unknown framing.BookmarkForm
@@ -51,7 +53,8 @@ func FuzzBookmarkForm(f *testing.F) {
 		rv = max(rv, 1)
 		compact := jsontext.Value(line).Clone()
 		_ = compact.Compact()
-		checked := ordinary(line) && len(compact)+1 >= len(line) // no encoder writes spaces; with them, only a panic is an error
+		// No encoder writes spaces; with them, only a panic is an error.
+		checked := ordinary(line) && len(compact)+1 >= len(line)
 		for _, end := range []bool{false, true} {
 			if end && !ev.Form.HasEnd() {
 				continue

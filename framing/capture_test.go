@@ -107,7 +107,8 @@ func readTestdata(t testing.TB) []captured { return asJSON.captured(t) }
 
 // readEverything returns what was captured in all representations.
 func readEverything(t testing.TB) []captured {
-	return slices.Concat(asJSON.captured(t), asProtobuf.captured(t), asMetadata.captured(t), asProtobufMetadata.captured(t),
+	return slices.Concat(asJSON.captured(t), asProtobuf.captured(t), asMetadata.captured(t),
+		asProtobufMetadata.captured(t),
 		asCBOR.captured(t), asCBORMetadata.captured(t))
 }
 

@@ -160,7 +160,8 @@ type cluster struct {
 
 func startDevcluster(t *testing.T) *cluster {
 	dir := t.TempDir()
-	cmd := exec.Command(*devcluster, "up", "--memory", "--dir", dir, "--apiserver-arg", "feature-gates=CBORServingAndStorage=true")
+	cmd := exec.Command(*devcluster, "up", "--memory", "--dir", dir, "--apiserver-arg",
+		"feature-gates=CBORServingAndStorage=true")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

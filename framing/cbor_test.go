@@ -56,7 +56,8 @@ func sameBytes(t testing.TB, a, b []byte) bool {
 	if !bytes.HasPrefix(b, []byte(selfDescribed)) {
 		return bytes.Equal(a, b)
 	}
-	return bytes.HasPrefix(a, []byte(selfDescribed)) && len(a) == len(b) && reflect.DeepEqual(decodeCBOR(t, a), decodeCBOR(t, b))
+	return bytes.HasPrefix(a, []byte(selfDescribed)) && len(a) == len(b) &&
+		reflect.DeepEqual(decodeCBOR(t, a), decodeCBOR(t, b))
 }
 
 const selfDescribed = "\xd9\xd9\xf7"
@@ -118,7 +119,8 @@ func scanCBOR(t testing.TB, event []byte) framing.Event {
 // The scanner finds its entries wherever they are, in byte strings and in text strings.
 func TestCBOREvent(t *testing.T) {
 	text := func(s string) cbor.RawMessage { return append([]byte{0x60 | byte(len(s))}, s...) }
-	metadata := cborMap("labels", map[string]string{"a": "1", "b": ""}, "resourceVersion", "7", "uid", "u", "namespace", "n", "name", "x")
+	metadata := cborMap("labels", map[string]string{"a": "1", "b": ""}, "resourceVersion", "7", "uid", "u", "namespace",
+		"n", "name", "x")
 	spec := map[string]any{"nodeName": "n1", "hostNetwork": true, "restartPolicy": -5, "more": []any{1, 2.5, nil, []byte{1}}}
 	f := func(event []byte, fields ...string) {
 		t.Helper()
@@ -137,19 +139,25 @@ func TestCBOREvent(t *testing.T) {
 		}
 	}
 	f(cborEvent("ADDED", cborPod("metadata", metadata)), "", "false", "", "", "")
-	f(tagged(cborMap("object", cbor.RawMessage(cborPod("metadata", metadata, "spec", spec)), "type", "ADDED")), "n1", "true", "-5", "", "")
-	f(cborEvent("ADDED", tagged(cborMap("metadata", metadata, "apiVersion", "v1", "kind", "Pod"))), "", "false", "", "", "")
-	f(cborEvent("ADDED", tagged(cborMap("apiVersion", "v1", "spec", spec, "metadata", metadata, "kind", "Pod"))), "n1", "true", "-5", "", "")
+	f(tagged(cborMap("object", cbor.RawMessage(cborPod("metadata", metadata, "spec", spec)), "type", "ADDED")), "n1",
+		"true", "-5", "", "")
+	f(cborEvent("ADDED", tagged(cborMap("metadata", metadata, "apiVersion", "v1", "kind", "Pod"))), "", "false", "", "",
+		"")
+	f(cborEvent("ADDED", tagged(cborMap("apiVersion", "v1", "spec", spec, "metadata", metadata, "kind", "Pod"))), "n1",
+		"true", "-5", "", "")
 	f(cborEvent("ADDED", tagged(cborMap("kind", "Pod", "metadata", metadata, "spec", spec, "apiVersion", "v1",
-		"status", cborMap("podIPs", []any{map[string]string{"ip": "1"}, map[string]string{"ip": "2"}}, "phase", 1.0, "podIP", "3")))),
+		"status", cborMap("podIPs", []any{map[string]string{"ip": "1"}, map[string]string{"ip": "2"}}, "phase", 1.0,
+			"podIP", "3")))),
 		"n1", "true", "-5", "1", "1")
 	f(cborEvent("ADDED", cborPod("metadata", metadata, "status", cborMap("podIPs", []any{}, "podIP", "3", "phase", 2.5), "spec", nil)), "", "false", "", "2.5", "3")
-	f(cborEvent("ADDED", cborPod(text("metadata"), metadata, text("spec"), cborMap(text("nodeName"), text("n1")))), "n1", "false", "", "", "")
+	f(cborEvent("ADDED", cborPod(text("metadata"), metadata, text("spec"), cborMap(text("nodeName"), text("n1")))),
+		"n1", "false", "", "", "")
 }
 
 // The frame that the package comment draws.
 func TestCBORFrame(t *testing.T) {
-	o := scanCBOR(t, cborEvent("ADDED", tagged(cborMap("metadata", cborMap("name", "x", "resourceVersion", "7"), "kind", "Pod", "apiVersion", "v1")))).Object
+	o := scanCBOR(t,
+		cborEvent("ADDED", tagged(cborMap("metadata", cborMap("name", "x", "resourceVersion", "7"), "kind", "Pod", "apiVersion", "v1")))).Object
 	want := "54\r\n\xd9\xd9\xf7\xa2\x44type\x45ADDED\x46object\xd9\xd9\xf7\xa3\x44kind\x43Pod\x4aapiVersion\x42v1" +
 		"\x48metadata\xa2\x44name\x41x\x4fresourceVersion\x417\r\n"
 	if f := o.Frame(framing.Added); string(f.Head)+string(f.Body) != want {
@@ -194,28 +202,35 @@ func TestCBOREventErrors(t *testing.T) {
 	f(cborEvent("ADDED", cborPod("metadata", "x")), "found major type 2, expected 5")
 	f(cborEvent("ADDED", cborPod("metadata", cborMap("name", "x"))), "ADDED: object without metadata.resourceVersion")
 	f(cborEvent("ADDED", cborPod("metadata", metadata, "metadata", metadata)), "found for a second time")
-	f(cborEvent("ADDED", cborPod("metadata", cborMap("name", "x", "resourceVersion", "7", "labels", cborMap("a", 1)))), "found major type 0, expected 2")
-	f(cborEvent("ADDED", tagged(cborMap("kind", "Pod", "metadata", metadata))), "ADDED: object without kind or apiVersion")
-	f(cborEvent("ADDED", cborPod("metadata", metadata, "kind", "Pod")), "ADDED: object without kind or apiVersion, or with two")
+	f(cborEvent("ADDED", cborPod("metadata", cborMap("name", "x", "resourceVersion", "7", "labels", cborMap("a", 1)))),
+		"found major type 0, expected 2")
+	f(cborEvent("ADDED", tagged(cborMap("kind", "Pod", "metadata", metadata))),
+		"ADDED: object without kind or apiVersion")
+	f(cborEvent("ADDED", cborPod("metadata", metadata, "kind", "Pod")),
+		"ADDED: object without kind or apiVersion, or with two")
 	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap())), "BOOKMARK without resourceVersion")
 	for _, rv := range []any{"", "0", "-5", "x", "18446744073709551616", strings.Repeat("0", 22) + "7", cbor.RawMessage("\x58\x017"), cbor.RawMessage("\x617")} {
 		f(cborEvent("ADDED", cborPod("metadata", cborMap("name", "x", "resourceVersion", rv))), `: resourceVersion "`)
 	}
-	f(cborEvent("ADDED", cborPod("metadata", cborMap("resourceVersion", "7", "resourceVersion", "8"))), `resourceVersion "8"`)
+	f(cborEvent("ADDED", cborPod("metadata", cborMap("resourceVersion", "7", "resourceVersion", "8"))),
+		`resourceVersion "8"`)
 	mark := cborMap(framing.InitialEventsEnd, "true", framing.InitialEventsEnd, "true")
-	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", mark))), "found for a second time")
+	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", mark))),
+		"found for a second time")
 	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", nil, "annotations", nil))), "found for a second time")
 	many := map[string]string{framing.InitialEventsEnd: "true"}
 	for i := range 23 {
 		many[strconv.Itoa(i)] = ""
 	}
-	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", many))), "more than 23 annotations")
+	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", many))),
+		"more than 23 annotations")
 	f(cborEvent("ERROR", tagged(cborMap("code", "410"))), "ERROR: cbor: cannot unmarshal")
 }
 
 func TestCBORStatus(t *testing.T) {
-	ev := scanCBOR(t, cborEvent("ERROR", tagged(cborMap("kind", "Status", "metadata", cborMap(), "message", "m", "reason", "TooManyRequests",
-		"details", cborMap("name", "n", "retryAfterSeconds", 3), "code", 429))))
+	ev := scanCBOR(t,
+		cborEvent("ERROR", tagged(cborMap("kind", "Status", "metadata", cborMap(), "message", "m", "reason", "TooManyRequests",
+			"details", cborMap("name", "n", "retryAfterSeconds", 3), "code", 429))))
 	want := framing.Status{Code: 429, Reason: "TooManyRequests", Message: "m"}
 	want.Details.RetryAfterSeconds = 3
 	if ev.Type != framing.Error || ev.Status != want {
@@ -328,7 +343,8 @@ func TestCBORReader(t *testing.T) {
 	f([]byte{0x00, 0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, framing.ErrTooLong)
 	f([]byte{0x00, 0xba, 0x00, 0x90, 0x00, 0x00}, framing.ErrTooLong)
 	broken := errors.New("broken")
-	if got, err := read(io.MultiReader(bytes.NewReader([]byte{0x00}), iotest.ErrReader(broken))); len(got) != 1 || err != broken {
+	if got, err := read(io.MultiReader(bytes.NewReader([]byte{0x00}), iotest.ErrReader(broken))); len(got) != 1 ||
+		err != broken {
 		t.Errorf("read %d items, %v", len(got), err)
 	}
 }
@@ -351,17 +367,20 @@ func TestCBORListEnvelope(t *testing.T) {
 		}
 	}
 	empty := cborPodList(cborMap("resourceVersion", "7"), []any{})
-	f(empty, framing.ListMeta{ResourceVersion: 1<<64 - 1}, 0, cborPodList(cborMap("resourceVersion", "18446744073709551615"), []any{}))
+	f(empty, framing.ListMeta{ResourceVersion: 1<<64 - 1}, 0,
+		cborPodList(cborMap("resourceVersion", "18446744073709551615"), []any{}))
 	f(empty, framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2=", RemainingItemCount: 300}, 1,
 		cborPodList(cborMap("resourceVersion", "8", "continue", "eyJ2=", "remainingItemCount", 300), []any{cborMap()}))
 	for _, n := range []int{23, 24, 255, 256, 1<<16 - 1, 1 << 16} {
-		f(empty, framing.ListMeta{ResourceVersion: 8}, n, cborPodList(cborMap("resourceVersion", "8"), slices.Repeat([]any{cborMap()}, n)))
+		f(empty, framing.ListMeta{ResourceVersion: 8}, n,
+			cborPodList(cborMap("resourceVersion", "8"), slices.Repeat([]any{cborMap()}, n)))
 	}
 	null := cborPodList(cborMap("resourceVersion", "7"), nil)
 	f(null, framing.ListMeta{ResourceVersion: 8}, 0, cborPodList(cborMap("resourceVersion", "8"), nil))
 	f(null, framing.ListMeta{ResourceVersion: 8}, 1, cborPodList(cborMap("resourceVersion", "8"), []any{cborMap()}))
 	custom := cborPodList(cborMap("resourceVersion", "7", "continue", ""), []any{})
-	f(custom, framing.ListMeta{ResourceVersion: 8}, 0, cborPodList(cborMap("resourceVersion", "8", "continue", ""), []any{}))
+	f(custom, framing.ListMeta{ResourceVersion: 8}, 0,
+		cborPodList(cborMap("resourceVersion", "8", "continue", ""), []any{}))
 }
 
 // A form that could not be reproduced is refused and not changed.
@@ -379,7 +398,8 @@ func TestParseCBORListFormErrors(t *testing.T) {
 	f(cborPodList(cborMap(), []any{}), `resourceVersion ""`)
 	f(cborPodList(cborMap("resourceVersion", "7", "shardInfo", nil), []any{}), "unknown form")
 	f(cborPodList(metadata, []any{cborMap()}), "unknown form")
-	f(tagged(cborMap("kind", "PodList", "metadata", metadata, "apiVersion", "v1", "more", 1, "items", []any{})), "unknown form")
+	f(tagged(cborMap("kind", "PodList", "metadata", metadata, "apiVersion", "v1", "more", 1, "items", []any{})),
+		"unknown form")
 	f(tagged(cborMap("kind", "PodList", "metadata", metadata, "items", []any{})), "unknown form")
 }
 
@@ -408,7 +428,8 @@ func TestCBORItem(t *testing.T) {
 	builtIn := cborPodList(cborMap("resourceVersion", "7"), []any{})
 	custom := cborPodList(cborMap("resourceVersion", "7", "continue", ""), []any{})
 	f(builtIn, cborMap("metadata", metadata, "spec", cborMap()), "metadata", metadata, "spec", cborMap())
-	f(custom, cborMap("metadata", metadata, "apiVersion", "v1", "spec", cborMap(), "kind", "Pod"), "metadata", metadata, "spec", cborMap())
+	f(custom, cborMap("metadata", metadata, "apiVersion", "v1", "spec", cborMap(), "kind", "Pod"), "metadata", metadata,
+		"spec", cborMap())
 	var many []any // around the size at which the head of a map grows
 	for i := range 21 {
 		many = append(many, strconv.Itoa(i), i)
@@ -459,7 +480,8 @@ func TestCBORList(t *testing.T) {
 		t.Helper()
 		for _, r := range []io.Reader{bytes.NewReader(list), iotest.OneByteReader(bytes.NewReader(list))} {
 			items, meta, err := readCBORList(r)
-			if err != nil || !slices.EqualFunc(items, want, bytes.Equal) || meta != (framing.ListMeta{ResourceVersion: 7, Continue: "c", RemainingItemCount: 5}) {
+			if err != nil || !slices.EqualFunc(items, want, bytes.Equal) ||
+				meta != (framing.ListMeta{ResourceVersion: 7, Continue: "c", RemainingItemCount: 5}) {
 				t.Errorf("read %q %+v, %v, want %q", items, meta, err, want)
 			}
 		}
@@ -472,7 +494,8 @@ func TestCBORList(t *testing.T) {
 
 	bad := func(list []byte, want string) {
 		t.Helper()
-		if _, _, err := readCBORList(bytes.NewReader(list)); err == nil || !strings.HasPrefix(err.Error(), "read list: ") || !strings.Contains(err.Error(), want) {
+		if _, _, err := readCBORList(bytes.NewReader(list)); err == nil ||
+			!strings.HasPrefix(err.Error(), "read list: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", list, err, want)
 		}
 	}
@@ -507,10 +530,12 @@ func FuzzCBORReader(f *testing.F) {
 		var want cbor.RawMessage
 		_, wantErr := definite.UnmarshalFirst(stream, &want)
 		item, err := framing.NewEventReader(framing.CBOR, bytes.NewReader(stream)).Next()
-		if wantErr == nil && (err != nil || !bytes.HasSuffix(item, want)) { // the other decoder drops leading tags 55799
+		// The other decoder drops leading tags 55799.
+		if wantErr == nil && (err != nil || !bytes.HasSuffix(item, want)) {
 			t.Fatalf("read %x, %v, want %x", item, err, want)
 		}
-		if err == nil && definite.Wellformed(item) != nil && !strings.Contains(definite.Wellformed(item).Error(), "invalid simple value") {
+		if err == nil && definite.Wellformed(item) != nil &&
+			!strings.Contains(definite.Wellformed(item).Error(), "invalid simple value") {
 			t.Fatalf("read %x: %v", item, definite.Wellformed(item))
 		}
 	})
@@ -555,7 +580,8 @@ func FuzzCBOREvent(f *testing.F) {
 			}
 		}
 	}
-	metadata := cborMap("name", "x", "resourceVersion", "7", "annotations", cborMap("a", "", framing.InitialEventsEnd, "true"))
+	metadata := cborMap("name", "x", "resourceVersion", "7", "annotations",
+		cborMap("a", "", framing.InitialEventsEnd, "true"))
 	f.Add(cborEvent("ADDED", cborPod("metadata", metadata, "spec", cborMap("nodeName", "n1", "hostNetwork", true, "restartPolicy", -1.5))), uint64(1))
 	f.Add(cborEvent("BOOKMARK", cborPod("metadata", metadata)), uint64(1<<64-1))
 	tagless, err := cbor.DecOptions{TagsMd: cbor.TagsForbidden, MaxNestedLevels: 10000}.DecMode()
@@ -588,7 +614,8 @@ func FuzzCBOREvent(f *testing.F) {
 			for _, end := range []bool{false, ev.InitialEventsEnd} {
 				made := payload(t, ev.Form.Frame(rv, end))
 				got, err := s.Event(made)
-				if err != nil || got.Type != framing.Bookmark || got.ResourceVersion != rv || got.InitialEventsEnd != end {
+				if err != nil || got.Type != framing.Bookmark || got.ResourceVersion != rv ||
+					got.InitialEventsEnd != end {
 					t.Fatalf("made %+v, %v, want resourceVersion %d, end %v", got, err, rv, end)
 				}
 				twin, fine := decode(made)
@@ -700,7 +727,8 @@ func FuzzCBORList(f *testing.F) {
 			return
 		}
 		rv, err := strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64)
-		if err != nil || meta != (framing.ListMeta{ResourceVersion: rv, Continue: list.Metadata.Continue, RemainingItemCount: list.Metadata.RemainingItemCount}) {
+		if err != nil ||
+			meta != (framing.ListMeta{ResourceVersion: rv, Continue: list.Metadata.Continue, RemainingItemCount: list.Metadata.RemainingItemCount}) {
 			t.Fatalf("read %+v, want %+v", meta, list.Metadata)
 		}
 		if len(items) != len(list.Items) {

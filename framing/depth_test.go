@@ -75,7 +75,8 @@ func TestDepthJSON(t *testing.T) {
 	}
 	for n, want := range map[int]error{9_990: io.EOF, 10_000: framing.ErrTooDeep, deep: framing.ErrTooDeep} {
 		body := `{"items":[{"a":` + nestedJSON("[", "", "]", n) + `}],"metadata":{"resourceVersion":"7"}}`
-		if items, err := readAll(framing.NewListReader(framing.JSON, strings.NewReader(body))); !errors.Is(err, want) || len(err.Error()) > 200 {
+		if items, err := readAll(framing.NewListReader(framing.JSON, strings.NewReader(body))); !errors.Is(err, want) ||
+			len(err.Error()) > 200 {
 			t.Errorf("a list with %d levels: %d items, error %.300v, want %v", n, items, err, want)
 		}
 	}
@@ -93,11 +94,13 @@ func TestDepthCBOR(t *testing.T) {
 	metadata := cborMap("name", "x", "resourceVersion", "7")
 	pod := func(name string, value []byte) []byte {
 		object := append([]byte(selfDescribed), 0xa4)
-		object = slices.Concat(object, encodeCBOR("kind"), encodeCBOR("Pod"), encodeCBOR("apiVersion"), encodeCBOR("v1"), encodeCBOR("metadata"), metadata)
+		object = slices.Concat(object, encodeCBOR("kind"), encodeCBOR("Pod"), encodeCBOR("apiVersion"),
+			encodeCBOR("v1"), encodeCBOR("metadata"), metadata)
 		return slices.Concat(object, encodeCBOR(name), value)
 	}
 	event := func(object []byte) []byte {
-		return slices.Concat([]byte(selfDescribed), []byte{0xa2}, encodeCBOR("type"), encodeCBOR("ADDED"), encodeCBOR("object"), object)
+		return slices.Concat([]byte(selfDescribed), []byte{0xa2}, encodeCBOR("type"), encodeCBOR("ADDED"),
+			encodeCBOR("object"), object)
 	}
 	for name, value := range values {
 		for _, where := range []string{"data", "spec"} {
@@ -115,7 +118,8 @@ func TestDepthCBOR(t *testing.T) {
 			t.Errorf("%s as spec.nodeName: %.20q", name, got)
 		}
 		list := slices.Concat([]byte(selfDescribed), []byte{0xa1}, encodeCBOR("items"), []byte{0x81}, value)
-		if items, err := readAll(framing.NewListReader(framing.CBOR, bytes.NewReader(list))); items != 1 || err != io.EOF {
+		if items, err := readAll(framing.NewListReader(framing.CBOR, bytes.NewReader(list))); items != 1 ||
+			err != io.EOF {
 			t.Errorf("%s in a list: %d items, %v", name, items, err)
 		}
 	}
@@ -125,7 +129,8 @@ func TestDepthCBOR(t *testing.T) {
 		if _, err := framing.NewEventReader(framing.CBOR, bytes.NewReader(event(pod("data", value)))).Next(); err == nil || !strings.Contains(err.Error(), "indefinite") {
 			t.Errorf("%x: reader's error %v", head, err)
 		}
-		if _, err := framing.NewScanner(framing.CBOR, podFields).Event(event(pod("data", value))); err == nil || !strings.Contains(err.Error(), "indefinite") {
+		if _, err := framing.NewScanner(framing.CBOR, podFields).Event(event(pod("data", value))); err == nil ||
+			!strings.Contains(err.Error(), "indefinite") {
 			t.Errorf("%x: scanner's error %v", head, err)
 		}
 	}
@@ -140,7 +145,8 @@ func TestDepthProtobuf(t *testing.T) {
 			t.Errorf("field %d: got key %q", where, o.Key)
 		}
 		groups := func(n int) error {
-			_, err := framing.NewScanner(framing.Protobuf, podFields).Event(protobufEvent(t, "ADDED", metadata, nestedGroups(where, n)))
+			_, err := framing.NewScanner(framing.Protobuf, podFields).
+				Event(protobufEvent(t, "ADDED", metadata, nestedGroups(where, n)))
 			return err
 		}
 		if err := groups(5_000); (err == nil) != (where == 9) {
@@ -168,13 +174,16 @@ func TestListReaderTooLong(t *testing.T) {
 	f(framing.MaxEvent+1, framing.ErrTooLong)
 	for _, head := range []string{`{"items":[`, `{"items":["`, `{"x":"`, `{"x":`} {
 		r := &padded{head: head}
-		if _, err := readAll(framing.NewListReader(framing.JSON, r)); !errors.Is(err, framing.ErrTooLong) || r.read > 3*framing.MaxEvent {
+		if _, err := readAll(framing.NewListReader(framing.JSON, r)); !errors.Is(err, framing.ErrTooLong) ||
+			r.read > 3*framing.MaxEvent {
 			t.Errorf("%s and spaces: %d bytes read, error %v", head, r.read, err)
 		}
 	}
 	// Many small items don't count as a large one.
-	body := `{"items":[` + strings.Repeat(`{"a":"`+strings.Repeat("x", 1<<20)+`"},`, 20) + `{}],"metadata":{"resourceVersion":"7"}}`
-	if items, err := readAll(framing.NewListReader(framing.JSON, strings.NewReader(body))); items != 21 || err != io.EOF {
+	body := `{"items":[` + strings.Repeat(`{"a":"`+strings.Repeat("x", 1<<20)+`"},`, 20) +
+		`{}],"metadata":{"resourceVersion":"7"}}`
+	if items, err := readAll(framing.NewListReader(framing.JSON, strings.NewReader(body))); items != 21 ||
+		err != io.EOF {
 		t.Errorf("%d items, error %v", items, err)
 	}
 }

@@ -182,8 +182,9 @@ func TestGoldenRepresentations(t *testing.T) {
 					if b.UID() != "" && bytes.Contains(b.Bytes(), []byte(`"uid":"`+b.UID()+`"`)) {
 						uids++
 					}
-					if a.Key != b.Key || a.Namespace != b.Namespace || a.Name != b.Name || a.ResourceVersion != b.ResourceVersion ||
-						a.UID() != b.UID() || !maps.Equal(a.Labels, b.Labels) || !c.metadata && !slices.Equal(a.Fields, b.Fields) {
+					if a.Key != b.Key || a.Namespace != b.Namespace || a.Name != b.Name ||
+						a.ResourceVersion != b.ResourceVersion || a.UID() != b.UID() || !maps.Equal(a.Labels, b.Labels) ||
+						!c.metadata && !slices.Equal(a.Fields, b.Fields) {
 						t.Errorf("%s %s: read %+v, want %+v", c, section, a, b)
 					}
 				}
@@ -283,7 +284,8 @@ func TestGoldenBookmarks(t *testing.T) {
 
 			for _, line := range c.events("bookmark") {
 				plain := c.scan(t, line)
-				if plain.Type != framing.Bookmark || plain.InitialEventsEnd || plain.Form.HasEnd() || !plain.Form.HasPlain() {
+				if plain.Type != framing.Bookmark || plain.InitialEventsEnd || plain.Form.HasEnd() ||
+					!plain.Form.HasPlain() {
 					t.Fatalf("read as %+v: %s", plain, line)
 				}
 				checkFrame(t, "periodic", end.Form.Frame(plain.ResourceVersion, false), line)

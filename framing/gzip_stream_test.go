@@ -116,7 +116,8 @@ func capturedFrames(t testing.TB) map[string][]framing.Frame {
 			for _, event := range c.events(section) {
 				ev, err := scanner.Event(event)
 				if err == nil && ev.Object != nil {
-					files[c.String()] = append(files[c.String()], ev.Object.Frame(ev.Type), ev.Object.Frame(framing.Added), ev.Object.Frame(framing.Deleted))
+					files[c.String()] = append(files[c.String()], ev.Object.Frame(ev.Type),
+						ev.Object.Frame(framing.Added), ev.Object.Frame(framing.Deleted))
 				}
 			}
 		}
@@ -193,7 +194,8 @@ func TestChecksum(t *testing.T) {
 			t.Fatal("a frame's is another than its chunk's")
 		}
 		both := framing.GzipFrames(framing.Frame{}, framing.ErrorFrame(framing.JSON, a), f).Plain
-		if of(a).Followed(of(b)) != both || both.After(of(a)) != of(b) || both.After(framing.Checksum{}) != both || both.After(both) != (framing.Checksum{}) {
+		if of(a).Followed(of(b)) != both || both.After(of(a)) != of(b) || both.After(framing.Checksum{}) != both ||
+			both.After(both) != (framing.Checksum{}) {
 			t.Fatalf("of %d and %d bytes", len(a), len(b))
 		}
 	}

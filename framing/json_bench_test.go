@@ -87,7 +87,8 @@ func BenchmarkListItem(b *testing.B) {
 // BenchmarkListAssemble measures one object that is written into a list.
 func BenchmarkListAssemble(b *testing.B) {
 	o := scan(b, configMapEvent(2<<10)).Object
-	form, _, err := framing.ParseListForm(framing.JSON, []byte(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`+"\n"))
+	form, _, err := framing.ParseListForm(framing.JSON,
+		[]byte(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`+"\n"))
 	if err != nil {
 		b.Fatal(err)
 	}

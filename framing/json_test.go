@@ -21,7 +21,8 @@ func TestScannerKeyAndLabels(t *testing.T) {
 		t.Helper()
 		o := scan(t, []byte(`{"type":"ADDED","object":{"metadata":{`+metadata+`,"resourceVersion":"7"}}}`)).Object
 		if o.Key != key || o.Namespace != namespace || o.Name != name {
-			t.Errorf("%s: key %q, namespace %q, name %q, want %q, %q, %q", metadata, o.Key, o.Namespace, o.Name, key, namespace, name)
+			t.Errorf("%s: key %q, namespace %q, name %q, want %q, %q, %q",
+				metadata, o.Key, o.Namespace, o.Name, key, namespace, name)
 		}
 		if !maps.Equal(o.Labels, labels) {
 			t.Errorf("%s: labels %v, want %v", metadata, o.Labels, labels)
@@ -177,7 +178,8 @@ func twinOf(line []byte, fields []framing.Field) (tw twin, ok bool) {
 		return !ok || json.Unmarshal(raw, v) == nil
 	}
 	var annotations map[string]json.RawMessage
-	if !member("namespace", &tw.namespace) || !member("name", &tw.name) || !member("labels", &tw.labels) || !member("annotations", &annotations) {
+	if !member("namespace", &tw.namespace) || !member("name", &tw.name) || !member("labels", &tw.labels) ||
+		!member("annotations", &annotations) {
 		return tw, false
 	}
 	tw.end = string(annotations[framing.InitialEventsEnd]) == `"true"`
@@ -286,7 +288,8 @@ func FuzzEvent(f *testing.F) {
 		if !ok {
 			return
 		}
-		if ev.Type.String() != tw.typ || tw.typ != "ERROR" && ev.ResourceVersion != tw.rv || ev.Type == framing.Bookmark && ev.InitialEventsEnd != tw.end {
+		if ev.Type.String() != tw.typ || tw.typ != "ERROR" && ev.ResourceVersion != tw.rv ||
+			ev.Type == framing.Bookmark && ev.InitialEventsEnd != tw.end {
 			t.Fatalf("read %+v, want %+v", ev, tw)
 		}
 		if o := ev.Object; o != nil {
@@ -301,7 +304,8 @@ func checkObject(t *testing.T, o *framing.Object, want twin) {
 		key = want.namespace + "/" + want.name
 	}
 	if o.Key != key || o.Namespace != want.namespace || o.Name != want.name || o.ResourceVersion != want.rv ||
-		!maps.Equal(o.Labels, want.labels) || !slices.Equal(o.Fields, want.fields) || !bytes.Equal(o.Bytes(), want.object) {
+		!maps.Equal(o.Labels, want.labels) || !slices.Equal(o.Fields, want.fields) ||
+		!bytes.Equal(o.Bytes(), want.object) {
 		t.Fatalf("read %+v\nwant %+v", o, want)
 	}
 	for _, typ := range []framing.EventType{framing.Added, framing.Modified, framing.Deleted} {

@@ -16,7 +16,8 @@ import (
 
 // prefixed is n bytes after their length.
 func prefixed(n int) io.Reader {
-	return io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(n))), io.LimitReader(zeros{}, int64(n)))
+	return io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(n))),
+		io.LimitReader(zeros{}, int64(n)))
 }
 
 func TestLengthReader(t *testing.T) {
@@ -51,7 +52,8 @@ func TestLengthReader(t *testing.T) {
 func TestLengthReaderError(t *testing.T) {
 	broken := errors.New("broken")
 	for _, part := range []string{"", "\x00", "\x00\x00\x00\x02", "\x00\x00\x00\x02b", "\x00\x01\x00\x00b"} {
-		r := framing.NewEventReader(framing.Protobuf, io.MultiReader(strings.NewReader("\x00\x00\x00\x01a"+part), iotest.ErrReader(broken)))
+		r := framing.NewEventReader(framing.Protobuf,
+			io.MultiReader(strings.NewReader("\x00\x00\x00\x01a"+part), iotest.ErrReader(broken)))
 		if event, err := r.Next(); string(event) != "a" || err != nil {
 			t.Errorf("got %q, %v", event, err)
 		}

@@ -47,15 +47,18 @@ func TestListEnvelope(t *testing.T) {
 func TestParseListFormErrors(t *testing.T) {
 	f := func(body, want string) {
 		t.Helper()
-		if _, _, err := framing.ParseListForm(framing.JSON, []byte(body)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := framing.ParseListForm(framing.JSON, []byte(body)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", body, err, want)
 		}
 	}
 	f(``, "read list")
 	f(`{}`, "resourceVersion")
 	f(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":""},"items":[]}`+"\n", "resourceVersion")
-	f(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`, "unknown form") // no newline
-	f(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","shardInfo":{}},"items":[]}`+"\n", "unknown form")
+	// No newline.
+	f(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`, "unknown form")
+	f(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","shardInfo":{}},"items":[]}`+"\n",
+		"unknown form")
 	f(`{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{"resourceVersion":"7"}}`+"\n", "unknown form")
 	f(`{"kind": "PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`+"\n", "unknown form")
 }
@@ -90,8 +93,10 @@ func TestListReader(t *testing.T) {
 	}
 	const seven = `{"ResourceVersion":7,"Continue":"","RemainingItemCount":0}`
 	f(`{"metadata":{"resourceVersion":"7"},"items":[{"a":1},{"b":[2]}]}`, seven, `{"a":1}`, `{"b":[2]}`)
-	f(`{"items":[{"a":1}],"metadata":{"continue":"c","resourceVersion":"7"}}`+"\n", `{"ResourceVersion":7,"Continue":"c","RemainingItemCount":0}`, `{"a":1}`)
-	f(`{"metadata":{"resourceVersion":"7","continue":"c","remainingItemCount":3},"items":[]}`, `{"ResourceVersion":7,"Continue":"c","RemainingItemCount":3}`)
+	f(`{"items":[{"a":1}],"metadata":{"continue":"c","resourceVersion":"7"}}`+"\n",
+		`{"ResourceVersion":7,"Continue":"c","RemainingItemCount":0}`, `{"a":1}`)
+	f(`{"metadata":{"resourceVersion":"7","continue":"c","remainingItemCount":3},"items":[]}`,
+		`{"ResourceVersion":7,"Continue":"c","RemainingItemCount":3}`)
 	f(` { "kind" : "L" , "items" : [ 1 , [ ] ] , "metadata" : { "resourceVersion" : "7" } } `, seven, `1`, `[ ]`)
 	f(`{"items":null,"metadata":{"resourceVersion":"7"}}`, seven)
 	f(`{"metadata":{"resourceVersion":"7"}}`, seven)
@@ -117,7 +122,8 @@ func TestListReaderTruncated(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	r := framing.NewListReader(framing.JSON, io.MultiReader(strings.NewReader(`{"items":[{}`), iotest.ErrReader(broken)))
+	r := framing.NewListReader(framing.JSON,
+		io.MultiReader(strings.NewReader(`{"items":[{}`), iotest.ErrReader(broken)))
 	if _, err := r.Next(); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +196,8 @@ func FuzzListReader(f *testing.F) {
 		if !slices.EqualFunc(items, want, func(a string, b json.RawMessage) bool { return a == string(b) }) {
 			t.Fatalf("items %q, want %q", items, want)
 		}
-		if m, err := r.Metadata(); err == nil && (m.Continue != meta.Continue || m.RemainingItemCount != meta.RemainingItemCount) {
+		if m, err := r.Metadata(); err == nil &&
+			(m.Continue != meta.Continue || m.RemainingItemCount != meta.RemainingItemCount) {
 			t.Fatalf("metadata %+v, want %+v", m, meta)
 		}
 	})
@@ -222,11 +229,13 @@ func FuzzListForm(f *testing.F) {
 				t.Fatal(err)
 			}
 			o, err := s.Item(raw, typeMeta)
-			if err != nil || typeMeta != nil && (bytes.Contains(raw, []byte(`"kind"`)) || bytes.Contains(raw, []byte(`"apiVersion"`))) {
+			if err != nil || typeMeta != nil &&
+				(bytes.Contains(raw, []byte(`"kind"`)) || bytes.Contains(raw, []byte(`"apiVersion"`))) {
 				return
 			}
 			objects = append(objects, o)
-			checkFrame(t, "added", o.Frame(framing.Added), slices.Concat([]byte(`{"type":"ADDED","object":{`), typeMeta, raw[1:], []byte("}\n")))
+			checkFrame(t, "added", o.Frame(framing.Added),
+				slices.Concat([]byte(`{"type":"ADDED","object":{`), typeMeta, raw[1:], []byte("}\n")))
 		}
 		want := jsontext.Value(bytes.Clone(body))
 		if want.Compact() != nil || string(want) != strings.TrimSuffix(string(body), "\n") {

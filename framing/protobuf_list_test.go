@@ -21,7 +21,8 @@ import (
 
 // protobufList is a list of these fields; items are field 2.
 func protobufList(fields ...[]byte) []byte {
-	return slices.Concat([]byte("k8s\x00"), message(1, text(1, "v1"), text(2, "PodList")), message(2, fields...), text(3, ""), text(4, ""))
+	return slices.Concat([]byte("k8s\x00"), message(1, text(1, "v1"), text(2, "PodList")), message(2, fields...),
+		text(3, ""), text(4, ""))
 }
 
 // listMeta is the metadata of a list, with any further fields.
@@ -43,7 +44,8 @@ func TestProtobufListEnvelope(t *testing.T) {
 	}
 	f(framing.ListMeta{ResourceVersion: 1<<64 - 1}, 0, protobufList(listMeta("18446744073709551615", "")))
 	f(framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2="}, 0, protobufList(listMeta("8", "eyJ2=")))
-	f(framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2=", RemainingItemCount: 300}, 0, protobufList(listMeta("8", "eyJ2=", varint(4, 300))))
+	f(framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2=", RemainingItemCount: 300}, 0,
+		protobufList(listMeta("8", "eyJ2=", varint(4, 300))))
 	for _, n := range []int{100, 127, 128, 16_383, 16_384, 1 << 21} {
 		f(framing.ListMeta{ResourceVersion: 8}, n, protobufList(listMeta("8", ""), make([]byte, n)))
 	}
@@ -58,7 +60,8 @@ func TestProtobufListEnvelope(t *testing.T) {
 func TestParseProtobufListFormErrors(t *testing.T) {
 	f := func(body []byte, want string) {
 		t.Helper()
-		if _, _, err := framing.ParseListForm(framing.Protobuf, body); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := framing.ParseListForm(framing.Protobuf, body); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", body, err, want)
 		}
 	}
@@ -107,8 +110,10 @@ func TestProtobufListReader(t *testing.T) {
 	seven := framing.ListMeta{ResourceVersion: 7}
 	long := strings.Repeat("x", 100_000)
 	f(protobufList(listMeta("7", "")), seven)
-	f(protobufList(listMeta("7", ""), text(2, "a"), text(2, ""), text(2, long), text(2, "b")), seven, "a", "", long, "b")
-	f(protobufList(listMeta("7", "c", varint(4, 3)), text(2, "a")), framing.ListMeta{ResourceVersion: 7, Continue: "c", RemainingItemCount: 3}, "a")
+	f(protobufList(listMeta("7", ""), text(2, "a"), text(2, ""), text(2, long), text(2, "b")), seven, "a", "", long,
+		"b")
+	f(protobufList(listMeta("7", "c", varint(4, 3)), text(2, "a")),
+		framing.ListMeta{ResourceVersion: 7, Continue: "c", RemainingItemCount: 3}, "a")
 }
 
 // A list that ends early is an error, wherever it ends. Taken as complete, it would delete objects.
@@ -128,7 +133,8 @@ func TestProtobufListReaderTruncated(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	list := protobufList(listMeta("7", ""), text(2, "a"), text(2, "b"))
-	r := framing.NewListReader(framing.Protobuf, io.MultiReader(bytes.NewReader(list[:len(list)-6]), iotest.ErrReader(broken)))
+	r := framing.NewListReader(framing.Protobuf,
+		io.MultiReader(bytes.NewReader(list[:len(list)-6]), iotest.ErrReader(broken)))
 	if _, err := r.Next(); err != nil {
 		t.Fatal(err)
 	}
@@ -159,10 +165,12 @@ func TestProtobufListReaderErrors(t *testing.T) {
 	f(slices.Concat(magic, typeMeta, text(3, "")), "found tag 1a, expected 12")
 	f(slices.Concat(magic, typeMeta, []byte("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02")), "overflow")
 	f(slices.Concat(magic, typeMeta, []byte("\x12\x80\x00")), "length 0 takes 2 bytes")
-	f(slices.Concat(magic, typeMeta, []byte("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), text(1, "")), `resourceVersion ""`)
+	f(slices.Concat(magic, typeMeta, []byte("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), text(1, "")),
+		`resourceVersion ""`)
 	f(slices.Concat(magic, typeMeta, []byte("\x12\x01\x0a\x05")), "length 5 ends past the list")
 	meta := listMeta("7", "")
-	f(slices.Concat(magic, typeMeta, []byte{0x12, byte(len(meta) + 1)}, meta, []byte("\x12\x00\x1a\x00\x22\x00")), "length 0 ends past the list")
+	f(slices.Concat(magic, typeMeta, []byte{0x12, byte(len(meta) + 1)}, meta, []byte("\x12\x00\x1a\x00\x22\x00")),
+		"length 0 ends past the list")
 	f(protobufList(), "found tag 1a, expected 0a")
 	f(protobufList(text(2, "item")), "found tag 12, expected 0a")
 	f(protobufList(message(1)), `resourceVersion ""`)
@@ -209,7 +217,8 @@ func TestProtobufListReaderBound(t *testing.T) {
 
 // With the type, an item is what a watch would send. Without it, an item may only be inspected.
 func TestProtobufItem(t *testing.T) {
-	raw := slices.Concat(message(1, text(1, "x"), text(3, "a"), text(6, "7"), message(11, text(1, "l"), text(2, "v"))), message(2, text(10, "n1")))
+	raw := slices.Concat(message(1, text(1, "x"), text(3, "a"), text(6, "7"), message(11, text(1, "l"), text(2, "v"))),
+		message(2, text(10, "n1")))
 	s := framing.NewScanner(framing.Protobuf, podFields)
 	for _, typeMeta := range [][]byte{nil, message(1, text(1, "v1"), text(2, "Pod"))} {
 		o, err := s.Item(raw, typeMeta)
@@ -310,7 +319,8 @@ func listMetaTwin(message []byte) (meta framing.ListMeta, ok bool) {
 			return meta, false
 		}
 		size := protowire.ConsumeFieldValue(number, typ, b[n:])
-		if size < 0 || number == 2 && typ != protowire.BytesType || number == 3 && typ != protowire.BytesType || number == 4 && typ != protowire.VarintType {
+		if size < 0 || number == 2 && typ != protowire.BytesType || number == 3 && typ != protowire.BytesType ||
+			number == 4 && typ != protowire.VarintType {
 			return meta, false
 		}
 		switch number {

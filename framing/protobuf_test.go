@@ -33,7 +33,8 @@ func varint(number protowire.Number, v uint64) []byte {
 
 // unknown is a complete object of these fields.
 func unknown(fields ...[]byte) []byte {
-	return slices.Concat([]byte("k8s\x00"), message(1, text(1, "v1"), text(2, "Pod")), message(2, fields...), text(3, ""), text(4, ""))
+	return slices.Concat([]byte("k8s\x00"), message(1, text(1, "v1"), text(2, "Pod")), message(2, fields...),
+		text(3, ""), text(4, ""))
 }
 
 // protobufEvent is an event with an object of these fields, as an EventReader returns it.
@@ -76,7 +77,8 @@ func TestProtobufKeyAndLabels(t *testing.T) {
 		t.Helper()
 		o := scanProtobuf(t, protobufEvent(t, "ADDED", message(1, metadata...))).Object
 		if o.Key != key || o.Namespace != namespace || o.Name != name || o.ResourceVersion != 7 {
-			t.Errorf("key %q, namespace %q, name %q at %d, want %q, %q, %q at 7", o.Key, o.Namespace, o.Name, o.ResourceVersion, key, namespace, name)
+			t.Errorf("key %q, namespace %q, name %q at %d, want %q, %q, %q at 7",
+				o.Key, o.Namespace, o.Name, o.ResourceVersion, key, namespace, name)
 		}
 		if !maps.Equal(o.Labels, labels) {
 			t.Errorf("labels %v, want %v", o.Labels, labels)
@@ -123,8 +125,10 @@ func TestProtobufFields(t *testing.T) {
 	f([][]byte{message(2, text(10, "n1"), varint(11, 1))}, "n1", "true", "", "", "", "d", "0", "")
 	f([][]byte{message(2, text(10, ""), varint(11, 0))}, "", "false", "", "", "", "d", "0", "")
 	f([][]byte{message(2, varint(11, 2))}, "", "true", "", "", "", "d", "0", "")
-	f([][]byte{message(3, text(6, "1"), message(12, text(1, "2")), message(12, text(1, "3")))}, "", "false", "", "", "2", "d", "0", "")
-	f([][]byte{message(3, message(12, text(1, "")), message(12, text(1, "3")), text(6, "1"))}, "", "false", "", "", "1", "d", "0", "")
+	f([][]byte{message(3, text(6, "1"), message(12, text(1, "2")), message(12, text(1, "3")))}, "", "false", "", "",
+		"2", "d", "0", "")
+	f([][]byte{message(3, message(12, text(1, "")), message(12, text(1, "3")), text(6, "1"))}, "", "false", "", "", "1",
+		"d", "0", "")
 	f([][]byte{message(3, text(6, "1"), text(1, "a/b"))}, "", "false", "", "a/b", "1", "d", "0", "")
 	f([][]byte{message(4, varint(1, 42)), text(5, "Opaque")}, "", "false", "", "", "", "d", "42", "Opaque")
 	f([][]byte{message(4, varint(1, 1<<64-5))}, "", "false", "", "", "", "d", "-5", "")
@@ -155,7 +159,8 @@ func TestProtobufErrors(t *testing.T) {
 	f([]byte{0x0a, 9, 'A'}, "byte 1: length 9 ends past the message")
 	f([]byte{0x0a, 0x81, 0x00, 'A'}, "byte 1: length 1 takes 2 bytes")
 	f([]byte("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), "variable length integer overflow")
-	f([]byte("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "byte 1: length 18446744073709551615 ends past the message")
+	f([]byte("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+		"byte 1: length 18446744073709551615 ends past the message")
 	f(text(1, "ADDED"), "byte 7: message ends, expected tag 12")
 	f(message(2, text(1, "")), "byte 0: found tag 12, expected 0a")
 	f(slices.Concat(text(1, "ADDED"), varint(2, 1)), "byte 7: found tag 10, expected 12")
@@ -165,13 +170,18 @@ func TestProtobufErrors(t *testing.T) {
 	f(around(nil), "byte 11: no k8s\\0 before the object")
 	f(around([]byte("k8s\x01rest")), "byte 11: no k8s\\0 before the object")
 	f(around(magic), "byte 15: message ends, expected tag 0a")
-	f(around(slices.Concat(magic, message(1, text(1, "v1")), message(2, metadata), end)), "message ends, expected tag 12")
-	f(around(slices.Concat(magic, message(1, text(1, "v1"), text(2, "Pod"), text(3, "")), message(2, metadata), end)), "message continues")
+	f(around(slices.Concat(magic, message(1, text(1, "v1")), message(2, metadata), end)),
+		"message ends, expected tag 12")
+	f(around(slices.Concat(magic, message(1, text(1, "v1"), text(2, "Pod"), text(3, "")), message(2, metadata), end)),
+		"message continues")
 	f(around(slices.Concat(magic, typeMeta, end)), "found tag 1a, expected 12")
 	f(around(slices.Concat(magic, typeMeta, message(2, metadata))), "after the object")
-	f(around(slices.Concat(magic, typeMeta, message(2, metadata), []byte("\x1a\x00"))), "found 1a 00 after the object, expected 1a 00 22 00")
-	f(around(slices.Concat(magic, typeMeta, message(2, metadata), text(3, "gzip"), text(4, ""))), "found 1a 04 67 7a 69 70 22 00 after the object")
-	f(around(slices.Concat(magic, typeMeta, message(2, metadata), text(3, ""), text(4, "text/json"))), "after the object")
+	f(around(slices.Concat(magic, typeMeta, message(2, metadata), []byte("\x1a\x00"))),
+		"found 1a 00 after the object, expected 1a 00 22 00")
+	f(around(slices.Concat(magic, typeMeta, message(2, metadata), text(3, "gzip"), text(4, ""))),
+		"found 1a 04 67 7a 69 70 22 00 after the object")
+	f(around(slices.Concat(magic, typeMeta, message(2, metadata), text(3, ""), text(4, "text/json"))),
+		"after the object")
 	f(around(slices.Concat(magic, typeMeta, message(2, metadata), end, end)), "after the object")
 	f(protobufEvent(t, "MOVED", metadata), `unknown type "MOVED"`)
 	f(protobufEvent(t, "", metadata), `unknown type ""`)
@@ -210,8 +220,9 @@ func TestProtobufErrors(t *testing.T) {
 }
 
 func TestProtobufStatus(t *testing.T) {
-	ev := scanProtobuf(t, protobufEvent(t, "ERROR", message(1, text(1, "")), text(2, "Failure"), text(3, "m"), text(4, "TooManyRequests"),
-		message(5, text(1, "n"), varint(5, 3)), varint(6, 429)))
+	ev := scanProtobuf(t,
+		protobufEvent(t, "ERROR", message(1, text(1, "")), text(2, "Failure"), text(3, "m"), text(4, "TooManyRequests"),
+			message(5, text(1, "n"), varint(5, 3)), varint(6, 429)))
 	want := framing.Status{Code: 429, Reason: "TooManyRequests", Message: "m"}
 	want.Details.RetryAfterSeconds = 3
 	if ev.Type != framing.Error || ev.Status != want {
@@ -235,7 +246,8 @@ func TestProtobufBookmarkForm(t *testing.T) {
 			with[slices.IndexFunc(with, func(b []byte) bool { return bytes.Equal(b, rv) })] = text(6, digits)
 			checkFrame(t, "end", form.Frame(at, true), encodeEvent(t, "BOOKMARK", unknown(message(1, with...), rest)))
 			with = slices.DeleteFunc(with, func(b []byte) bool { return bytes.Equal(b, end) })
-			checkFrame(t, "plain", form.Frame(at, false), encodeEvent(t, "BOOKMARK", unknown(message(1, with...), rest)))
+			checkFrame(t, "plain", form.Frame(at, false),
+				encodeEvent(t, "BOOKMARK", unknown(message(1, with...), rest)))
 		}
 	}
 	f(rv, end)
@@ -383,7 +395,8 @@ func FuzzProtobufEvent(f *testing.F) {
 		switch ev.Type {
 		case framing.Error:
 			var status metav1.Status
-			if ok && status.Unmarshal(tw.unknown.Raw) == nil && (ev.Status.Message != status.Message || ev.Status.Code != int(status.Code)) {
+			if ok && status.Unmarshal(tw.unknown.Raw) == nil &&
+				(ev.Status.Message != status.Message || ev.Status.Code != int(status.Code)) {
 				t.Fatalf("read %+v, want %+v", ev.Status, status)
 			}
 		case framing.Bookmark:
@@ -393,7 +406,8 @@ func FuzzProtobufEvent(f *testing.F) {
 			}
 			for _, end := range []bool{false, ev.InitialEventsEnd} {
 				got, err := s.Event(payload(t, ev.Form.Frame(rv, end))[4:])
-				if err != nil || got.Type != framing.Bookmark || got.ResourceVersion != rv || got.InitialEventsEnd != end {
+				if err != nil || got.Type != framing.Bookmark || got.ResourceVersion != rv ||
+					got.InitialEventsEnd != end {
 					t.Fatalf("made %+v, %v, want resourceVersion %d, end %v", got, err, rv, end)
 				}
 			}
@@ -442,14 +456,16 @@ func (tw protobufTwin) acceptable() bool {
 // results.
 func checkProtobufObject(t *testing.T, s framing.Scanner, ev framing.Event, event []byte, rv uint64) {
 	o := ev.Object
-	checkFrame(t, "as it came", o.Frame(ev.Type), append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...))
+	checkFrame(t, "as it came", o.Frame(ev.Type),
+		append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...))
 	for _, f := range []framing.Frame{o.Left(rv), o.Deleted(rv).Frame(framing.Deleted), o.Deleted(1).Left(rv), o.Deleted(1 << 63).Left(rv)} {
 		got, err := s.Event(payload(t, f)[4:])
 		if err != nil || got.Type != framing.Deleted {
 			t.Fatalf("left as %+v: %v", got, err)
 		}
 		l := got.Object
-		if l.ResourceVersion != rv || l.Key != o.Key || !maps.Equal(l.Labels, o.Labels) || !slices.Equal(l.Fields, o.Fields) {
+		if l.ResourceVersion != rv || l.Key != o.Key || !maps.Equal(l.Labels, o.Labels) ||
+			!slices.Equal(l.Fields, o.Fields) {
 			t.Fatalf("left as %+v, want %+v at %d", l, o, rv)
 		}
 	}
@@ -457,12 +473,14 @@ func checkProtobufObject(t *testing.T, s framing.Scanner, ev framing.Event, even
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkFrame(t, "there and back", o.Deleted(rv).Left(o.ResourceVersion), payload(t, back.Object.Frame(framing.Deleted)))
+	checkFrame(t, "there and back", o.Deleted(rv).Left(o.ResourceVersion),
+		payload(t, back.Object.Frame(framing.Deleted)))
 }
 
 func checkProtobufTwin(t *testing.T, o *framing.Object, tw protobufTwin, rv uint64) {
 	m := tw.metadata
-	if o.Name != m.Name || o.Namespace != m.Namespace || strconv.FormatUint(o.ResourceVersion, 10) != strings.TrimLeft(m.ResourceVersion, "0") ||
+	if o.Name != m.Name || o.Namespace != m.Namespace ||
+		strconv.FormatUint(o.ResourceVersion, 10) != strings.TrimLeft(m.ResourceVersion, "0") ||
 		!maps.Equal(o.Labels, m.Labels) {
 		t.Fatalf("read %+v\nwant %+v", o, m)
 	}
@@ -483,7 +501,8 @@ func checkProtobufTwin(t *testing.T, o *framing.Object, tw protobufTwin, rv uint
 		t.Fatalf("left as %+v, want resourceVersion %d", left, rv)
 	}
 	left.metadata.ResourceVersion = m.ResourceVersion
-	if !reflect.DeepEqual(left.metadata, m) || !bytes.Equal(left.rest, tw.rest) || left.unknown.TypeMeta != tw.unknown.TypeMeta {
+	if !reflect.DeepEqual(left.metadata, m) || !bytes.Equal(left.rest, tw.rest) ||
+		left.unknown.TypeMeta != tw.unknown.TypeMeta {
 		t.Fatalf("left as %+v\nwant %+v", left, tw)
 	}
 }

@@ -7,6 +7,7 @@
 // proxy itself puts the others together: the server and its life, the options, and the serving of
 // one cached read. Each package below imports only those in front of it (rooms.sh).
 //
+//	semaphore    a bound on how many goroutines do something at a time
 //	option       one table of settings: flags, file, help, bounds
 //	exposition   /metrics
 //	apistatus    errors in kube-apiserver's words

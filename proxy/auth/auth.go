@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
 const (
@@ -239,7 +240,7 @@ func (a *Authorizer) nextReview(now time.Time) time.Time {
 func (a *Authorizer) Run(ctx context.Context) error {
 	var reviews sync.WaitGroup
 	defer reviews.Wait()
-	free := make(chan struct{}, grantReviews)
+	running := semaphore.New(grantReviews)
 	tick := time.NewTicker(a.interval / 60)
 	defer tick.Stop()
 	for {
@@ -249,14 +250,17 @@ func (a *Authorizer) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		a.checkVouchers(time.Now())
-		due, expired := a.dueGrants(time.Now(), cap(free)-len(free))
+		due, expired := a.dueGrants(time.Now(), running.Free())
 		for _, g := range expired {
 			a.revoke(g, "kube-apiserver has not said for too long whether the client may read", "")
 		}
 		for _, g := range due {
-			free <- struct{}{} // never blocks: only this loop adds, and due is no longer than what was free
+			// This never waits: only this loop acquires, and due is no longer than what was free.
+			if running.Acquire(ctx) != nil {
+				return nil
+			}
 			reviews.Go(func() {
-				defer func() { <-free }()
+				defer running.Release()
 				a.renew(ctx, g)
 			})
 		}

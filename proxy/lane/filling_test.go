@@ -17,7 +17,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// coldLane is a lane that nobody fills but the test, and its clients.
+// coldLane is a lane that only the test fills, and its clients.
 type coldLane struct {
 	*Lane
 	t       *testing.T
@@ -26,7 +26,7 @@ type coldLane struct {
 	slots   chan *throughSlot
 }
 
-// idleLanes is lanes without an upstream, which can't be followed.
+// idleLanes returns lanes without an upstream, whose reflectors cannot run.
 func idleLanes(t *testing.T, opts *Options) *Lanes {
 	return NewLanes(t.Context(), nil, nil, fanout.NewFlusher(1, 0), Memory{}, opts, slog.New(slog.DiscardHandler))
 }
@@ -38,7 +38,7 @@ func newColdLane(t *testing.T) *coldLane {
 	return l
 }
 
-// clients come, n of them.
+// come has n clients send the same request.
 func (l *coldLane) come(n int, line string) {
 	l.t.Helper()
 	for range n {
@@ -53,8 +53,8 @@ func (l *coldLane) come(n int, line string) {
 	}
 }
 
-// want fails the test unless so many clients have been told to go on, to pass through, and to come
-// again.
+// want fails the test unless so many clients have been told that the lane is ready, to pass through,
+// and to come again.
 func (l *coldLane) want(when string, ready, passed, failed int32) {
 	l.t.Helper()
 	synctest.Wait()
@@ -92,7 +92,7 @@ func TestFilling(t *testing.T) {
 	coldTest("soon done", t, func(l *coldLane) {
 		l.come(300, listPods)
 		l.progressFor(Wait - time.Second)
-		l.want("before laneWait", 0, 0, 0)
+		l.want("before Wait", 0, 0, 0)
 		l.fill()
 		l.want("when it is done", 300, 0, 0)
 		l.come(300, listPods)
@@ -101,7 +101,7 @@ func TestFilling(t *testing.T) {
 	coldTest("slow, and done in time", t, func(l *coldLane) {
 		l.come(300, listPods)
 		l.progressFor(Wait)
-		l.want("after laneWait", 0, MostThrough, 0)
+		l.want("after Wait", 0, MostThrough, 0)
 		l.come(100, "/api/v1/pods?watch=1")
 		l.progressFor(stalledAfter)
 		l.want("after long", 0, MostThrough, 0)
@@ -111,12 +111,12 @@ func TestFilling(t *testing.T) {
 	coldTest("slow, and not done in time", t, func(l *coldLane) {
 		l.come(300, listPods)
 		l.progressFor(FillWait)
-		l.want("after fillWait", 0, MostThrough, 300-MostThrough)
+		l.want("after FillWait", 0, MostThrough, 300-MostThrough)
 	})
 	coldTest("nothing comes", t, func(l *coldLane) {
 		l.come(300, listPods)
 		time.Sleep(Wait)
-		l.want("after laneWait", 0, MostThrough, 0)
+		l.want("after Wait", 0, MostThrough, 0)
 		l.come(1, listPods)
 		time.Sleep(stalledAfter - Wait + fillTick)
 		l.want("after stalledAfter", 0, MostThrough, 300-MostThrough)
@@ -178,9 +178,9 @@ func TestFilling(t *testing.T) {
 	coldTest("gets", t, func(l *coldLane) {
 		l.come(10, "/api/v1/namespaces/ns/pods/a")
 		l.progressFor(Wait - time.Second)
-		l.want("before laneWait", 0, 0, 0)
+		l.want("before Wait", 0, 0, 0)
 		l.progressFor(time.Second)
-		l.want("after laneWait", 0, MostThrough, 0)
+		l.want("after Wait", 0, MostThrough, 0)
 		for n := int32(MostThrough + 1); n <= 10; n++ {
 			(<-l.slots).Close()
 			l.want("when one is answered", 0, n, 0)
@@ -196,7 +196,7 @@ func TestFilling(t *testing.T) {
 	})
 }
 
-// A client that leaves is waited for no longer.
+// The wait ends when the client leaves.
 func TestFillingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newColdLane(t)

@@ -35,8 +35,8 @@ type Lane struct {
 	prover  *prover
 	history historyBackfill
 
-	// outdated is set when the resource has another definition than info has. The lane ends when
-	// its upstream watch does.
+	// outdated is set when the resource has another definition than the lane, or when another
+	// server answers for it.
 	outdated atomic.Bool
 
 	laneUse // guarded by lanes.mu

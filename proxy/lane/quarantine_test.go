@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A lane is in quarantine for the given time. It is known as quarantined until it is filled, or nobody has asked for it for a while.
+// A lane is in quarantine for the given time. It counts as quarantined until it has been filled, or
+// until nobody has asked for it for a while.
 func TestQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ls := idleLanes(t, &Options{IdleTimeout: 5 * time.Minute})

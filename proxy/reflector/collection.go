@@ -26,6 +26,7 @@ type Collection struct {
 	source *Source
 	path   string
 	fields []framing.Field // that the resource can be selected by
+	labels []string        // of fields
 
 	style atomic.Pointer[style] // nil until learn has succeeded
 }
@@ -48,6 +49,9 @@ func (s *Source) Collection(info upstream.ResourceInfo, rep request.Representati
 	if rep.Metadata == "" {
 		c.fields = upstream.SelectableFields(info)
 	}
+	for _, f := range c.fields {
+		c.labels = append(c.labels, f.Label)
+	}
 	return c
 }
 
@@ -58,13 +62,7 @@ func (c *Collection) String() string {
 
 // FieldLabels returns the fields that the objects can be selected by, besides those of every
 // resource.
-func (c *Collection) FieldLabels() []string {
-	var labels []string
-	for _, f := range c.fields {
-		labels = append(labels, f.Label)
-	}
-	return labels
-}
+func (c *Collection) FieldLabels() []string { return c.labels }
 
 // Form returns how upstream writes lists of the collection; nil until a reflector has learned it.
 func (c *Collection) Form() *framing.ListForm {

@@ -1,6 +1,6 @@
-// Package reflector follows one resource upstream: it lists the resource, watches it, and puts what
-// comes into a [fanout.Cache]. The cache stays, and its clients' streams stay open, whatever
-// happens upstream.
+// Package reflector follows one resource upstream: it lists the resource, watches it, and keeps a
+// [fanout.Cache] up to date. The streams of the cache's clients stay open when upstream fails; the
+// exceptions are below.
 //
 //	reflector.go   the loop: follow, see what came of it, wait, follow again
 //	list.go        a list or initial events fill the cache, for the first time or again

@@ -209,8 +209,9 @@ func (a *Aggregation) unknownLocked(err error, retryIn time.Duration) {
 		return
 	}
 	if !a.warned {
-		a.log.Warn("Passed all but built-in API groups through, "+
-			"watchfan could not list and watch apiservices.apiregistration.k8s.io", "err", err, "retryIn", retryIn)
+		a.log.Warn(
+			"Passed all but built-in API groups through, could not list and watch apiservices.apiregistration.k8s.io",
+			"err", err, "retryIn", retryIn)
 	}
 	a.warned = true
 }

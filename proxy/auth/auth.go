@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/watchfan/watchfan/proxy/request"
-	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
 const (
@@ -240,7 +239,7 @@ func (a *Authorizer) nextReview(now time.Time) time.Time {
 func (a *Authorizer) Run(ctx context.Context) error {
 	var reviews sync.WaitGroup
 	defer reviews.Wait()
-	running := semaphore.New(grantReviews)
+	free := make(chan struct{}, grantReviews)
 	tick := time.NewTicker(a.interval / 60)
 	defer tick.Stop()
 	for {
@@ -250,17 +249,14 @@ func (a *Authorizer) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		a.checkVouchers(time.Now())
-		due, expired := a.dueGrants(time.Now(), running.Free())
+		due, expired := a.dueGrants(time.Now(), cap(free)-len(free))
 		for _, g := range expired {
 			a.revoke(g, "kube-apiserver has not said for too long whether the client may read", "")
 		}
 		for _, g := range due {
-			// This never waits: only this loop acquires, and due is no longer than what was free.
-			if running.Acquire(ctx) != nil {
-				return nil
-			}
+			free <- struct{}{} // never blocks: only this loop adds, and due is no longer than what was free
 			reviews.Go(func() {
-				defer running.Release()
+				defer func() { <-free }()
 				a.renew(ctx, g)
 			})
 		}

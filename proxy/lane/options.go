@@ -63,9 +63,8 @@ type Tuning struct {
 // AddTo adds the options to a table.
 func (o *Options) AddTo(t *option.Table) {
 	t.Group("Caching")
-	t.Strings(&o.CacheAggregatedGroups, "cache-aggregated-groups",
-		"`GROUPS` to cache, as example.com or example.com/v1, "+
-			"although an aggregated API server answers for them: it must show all users the same",
+	t.Strings(&o.CacheAggregatedGroups, "cache-aggregated-groups", "`GROUPS` to cache, as example.com or example.com/v1, "+
+		"although an aggregated API server answers for them: it must show all users the same",
 		option.Like(aggregatedName, "is no API group: give names such as example.com or example.com/v1"))
 	t.Duration(&o.IdleTimeout, "idle-timeout", 10*time.Minute,
 		"`DURATION` for which a resource is still watched upstream after its last client", option.NotNegative)

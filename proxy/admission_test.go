@@ -19,7 +19,7 @@ import (
 
 // Watches are counted in all and for each user, however a user has shown who it is, and whether they are served or passed through.
 func TestAdmission(t *testing.T) {
-	m := &memory{limit: 100, shed: func() int { return 0 }, log: slog.New(slog.DiscardHandler)}
+	m := &memory{limit: 100, log: slog.New(slog.DiscardHandler)}
 	opts := NewOptions()
 	opts.MaxWatches, opts.MaxWatchesPerUser = 4, 2
 	owners := proxytest.Owners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
@@ -67,12 +67,12 @@ func TestAdmission(t *testing.T) {
 	begin(token, watch, "4 watches at a time")
 	begin(auth.Identity{Kind: auth.KindToken, Token: "nobody's"}, watch, "4 watches at a time") // whosever it is
 
-	m.look(95)
+	m.look(95, func() int { return 0 })
 	last.Release()
 	begin(ann, watch, "short of memory")
 	begin(ann, list, "short of memory")
 	begin(ann, "/api/v1/namespaces/ns/pods/web", "")
-	m.look(10)
+	m.look(10, func() int { return 0 })
 	begin(ann, watch, "")
 	if a.watches != 4 || len(a.holders) != 3 {
 		t.Errorf("%d watches of %d users are counted, want 4 of 3", a.watches, len(a.holders))

@@ -36,7 +36,7 @@ type cachedReads struct {
 	auth        *auth.Authorizer
 	audit       *audit.Log
 	pass        func(*fasthttp.RequestCtx, auth.Identity) // to kube-apiserver
-	refuse      func(rejection, string) *metav1.Status    // admission.refuse; set before the first request
+	refuse      func(rejection, string) *metav1.Status    // admission.refuse
 	lanes       *lane.Lanes
 	alone       *aloneReads
 	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
@@ -63,13 +63,15 @@ func newCachedReads(s *Server, p *downstream.Poller) *cachedReads {
 		auth:      s.authorizer,
 		audit:     s.audit,
 		pass:      s.passthrough.Serve,
+		refuse:    s.admission.refuse,
 		flusher:   flusher,
 		conns:     s.conns,
 		alone:     newAloneReads(s.opts.mostAlone),
 		poller:    p,
 		log:       s.log,
 		ctx:       s.ctx,
-		lanes:     lane.NewLanes(s.ctx, s.upstream, s.discovery, flusher, &s.opts.Lane, s.log),
+		lanes: lane.NewLanes(s.ctx, s.upstream, s.discovery, flusher,
+			lane.Memory{Short: s.memory.short, Full: s.memory.full}, &s.opts.Lane, s.log),
 	}
 	c.fairness = fairness.New(s.ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
 		Message: "this client's reads take more time than its share",
@@ -198,7 +200,7 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id auth.Identity, req *req
 		c.pass(ctx, id)
 		return true
 	}
-	r.lane.Metrics.Served(req.Verb)
+	r.lane.CountServed(req.Verb)
 	if req.Verb != "watch" {
 		c.audit.Served(ctx, r.audited())
 	}
@@ -325,7 +327,7 @@ func (r *cachedRead) acquire(start bool) bool {
 	if start {
 		r.counts.noteFollowed(r.GVR)
 	}
-	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.FieldLabels); !ok {
+	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.FieldLabels()); !ok {
 		r.lanes.Release(l)
 		return false
 	}

@@ -64,7 +64,7 @@ func (c *cachedReads) current(ctx context.Context, r *cachedRead) (fanout.Snapsh
 }
 
 // filledSince reports whether all that the lane holds is newer than the request.
-func (r *cachedRead) filledSince() bool { return r.lane.Filling.After(r.arrived) }
+func (r *cachedRead) filledSince() bool { return r.lane.FilledAfter(r.arrived) }
 
 // notOlderThan returns a state that is not older than rv.
 func (c *cachedReads) notOlderThan(ctx context.Context, r *cachedRead, rv uint64) (fanout.Snapshot, bool) {
@@ -94,7 +94,7 @@ func (c *cachedReads) prove(ctx context.Context, l *lane.Lane, rv uint64) (fanou
 	if l.Uncached() {
 		return fanout.Proof{}, errUnproven
 	}
-	proof, err := l.Prover.Prove(ctx, c.opts.Lane.FreshnessTimeout)
+	proof, err := l.Prove(ctx, c.opts.Lane.FreshnessTimeout)
 	if err == nil && proof.AsOf < rv {
 		err = errUnproven
 	}

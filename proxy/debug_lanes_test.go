@@ -1,22 +1,13 @@
 package proxy_test
 
 import (
-	"context"
-	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
@@ -195,28 +186,4 @@ func TestDebugLanesFormats(t *testing.T) {
 	check("/debug/lanes?format=xml", "", 400, text, `format="xml" is unknown: give json or text`)
 	check("/debug/lanes?limit=3", "", 400, text, `parameter "limit" is unknown: there is format`)
 	check("/debug/lanes?"+strings.Repeat("x", 1000), "", 400, text, `parameter "`+strings.Repeat("x", 50)+`" is unknown`)
-}
-
-// An error's kind says nothing that came from outside.
-func TestErrorKind(t *testing.T) {
-	for want, err := range map[string]error{
-		"EndedAtOnce":        proxy.ErrEndedAtOnce,
-		"WentBackwards":      fmt.Errorf("x: %w", fanout.ErrBackwards),
-		"TooLong":            fmt.Errorf("x: %w", framing.ErrTooLong),
-		"TooDeep":            fmt.Errorf("x: %w", framing.ErrTooDeep),
-		"CertificateRefused": &url.Error{Op: "Get", URL: "https://secret", Err: &tls.CertificateVerificationError{Err: errors.New("secret")}},
-		"NameNotFound":       &url.Error{Op: "Get", URL: "https://secret", Err: &net.OpError{Op: "dial", Err: &net.DNSError{Name: "secret"}}},
-		"ConnectionRefused":  &url.Error{Op: "Get", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},
-		"ConnectionBroken":   fmt.Errorf("x: %w", io.ErrUnexpectedEOF),
-		"BrokenOff":          fmt.Errorf("x: %w", context.Canceled),
-		"Silent":             fmt.Errorf("x: %w: %w", proxy.ErrSilent, context.Canceled),
-		"NoAnswer":           errors.New("x: http2: client connection lost"),
-		"Timeout":            fmt.Errorf("x: %w", context.DeadlineExceeded),
-		"NetworkError":       &url.Error{Op: "Get", Err: errors.New("secret")},
-		"Unreadable":         errors.New("secret"),
-	} {
-		if got := proxy.ErrorKind(err); got != want {
-			t.Errorf("%v: got %s, want %s", err, got, want)
-		}
-	}
 }

@@ -7,6 +7,7 @@
 // proxy itself puts the others together: the server and its life, the options, and the serving of
 // one cached read. Each package below imports only those in front of it (rooms.sh).
 //
+//	semaphore    a bound on how many goroutines do something at a time
 //	option       one table of settings: flags, file, help, bounds
 //	exposition   /metrics
 //	apistatus    errors in kube-apiserver's words
@@ -17,7 +18,8 @@
 //	upstream     the client to kube-apiserver, what APIs there are
 //	downstream   clients' connections, and the sinks of watches
 //	passthrough  what is not served here
-//	lane         one resource followed: reflector, cache, freshness, history
+//	reflector    one resource followed upstream: list, watch, what breaks them
+//	lane         one resource served from a cache: first list, freshness, history
 //	registry     definitions of custom resources and APIServices, followed
 //	diagnose     watches as an operator sees them; top and explain
 //
@@ -31,7 +33,7 @@
 // cachedReads.serve, serveCached, resolve, acquire, serveFrom (cached.go), awaitLane (waiting.go),
 // serveList (list.go), state (consistency.go), and the body goes out by downstream.SetBody.
 //
-// An event: the lane's reflector reads it (lane/reflector.go, apply), framing scans it,
+// An event: the lane's reflector reads it (reflector/watch.go, apply), framing scans it,
 // fanout.Cache.Apply puts it into the snapshot, the history and the lists of the filters that it
 // concerns, and a shard of fanout.Flusher writes it to the sink of each watch (downstream/sink.go).
 //

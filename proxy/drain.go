@@ -7,7 +7,6 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/diagnose"
-	"github.com/watchfan/watchfan/proxy/lane"
 )
 
 // drainPace is the most time between the ends of two watches: a few take no longer than that,
@@ -28,7 +27,7 @@ func (c *cachedReads) drain(ctx context.Context) {
 	begin := time.Now()
 	c.log.Info("Draining", "watches", len(open), "drain", length)
 	for i, w := range open {
-		lane.Sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
+		sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
 		w.Sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 		if n := (len(open) + 3) / 4; i > 0 && i%n == 0 {
 			c.log.Info("Draining", "watches", c.watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
@@ -43,6 +42,14 @@ func (c *cachedReads) awaitEnds() {
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.ShutdownTimeout/2)
 	defer cancel()
 	for c.watchers.Count() > 0 && ctx.Err() == nil {
-		lane.Sleep(ctx, 10*time.Millisecond)
+		sleep(ctx, 10*time.Millisecond)
+	}
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/reflector"
 )
 
 // SetHeaderTimeout changes the time that clients have for a request's head. Call it before Run.
@@ -32,7 +33,7 @@ func MemoryUsed(used func() int64) func(*Options) {
 }
 
 // ListsAtOnce is how many lanes are listed at a time.
-const ListsAtOnce = lane.ListsAtOnce
+const ListsAtOnce = reflector.ListsAtOnce
 
 // LaneWait is how long a request waits for a lane that is being filled.
 const LaneWait = lane.Wait
@@ -47,12 +48,6 @@ func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan")
 
 // NoneAlone has every consistent read answered from a cache that is proved to be new enough, however little it wants.
 func NoneAlone(o *Options) { o.mostAlone = 0 }
-
-var (
-	ErrorKind      = lane.ErrorKind
-	ErrEndedAtOnce = lane.ErrEndedAtOnce
-	ErrSilent      = lane.ErrSilent
-)
 
 // HoldSeats has others hold all seats of cached reads until release is called.
 func (s *Server) HoldSeats() (release func()) {

@@ -118,7 +118,7 @@ const visitsBetween = 256
 
 // items collects a list's items, as they stand in the list, in the read's seat.
 func (r *cachedRead) items(snapshot fanout.Snapshot, key listKey) (items downstream.BodySlices, x extent) {
-	form := r.lane.Form.Load()
+	form := r.lane.Form()
 	last := ""
 	visited := 0
 	pause := func() {
@@ -163,5 +163,5 @@ func (r *cachedRead) envelope(snapshot fanout.Snapshot, x extent) (head, tail []
 			meta.RemainingItemCount = x.more
 		}
 	}
-	return r.lane.Form.Load().Envelope(meta, x.items, x.bytes)
+	return r.lane.Form().Envelope(meta, x.items, x.bytes)
 }

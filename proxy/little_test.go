@@ -20,9 +20,9 @@ import (
 // has a label.
 func largeLane(t *testing.T, n int) *lane.Lane {
 	t.Helper()
-	ls := &lane.Lanes{Flusher: fanout.NewFlusher(1, 0), Log: slog.New(slog.DiscardHandler)}
+	ls := lane.NewLanes(t.Context(), nil, nil, fanout.NewFlusher(1, 0), lane.Memory{}, &lane.Options{}, slog.New(slog.DiscardHandler))
 	l := lane.NewLane(ls, lane.Key{GVR: alonePods}, upstream.ResourceInfo{GVR: alonePods, Namespaced: true})
-	t.Cleanup(l.Metrics.Unregister)
+	t.Cleanup(l.Unregister)
 	objects := make([]*framing.Object, n)
 	for i := range objects {
 		ns, name := fmt.Sprintf("ns%06d", i), fmt.Sprint("o", i)
@@ -40,7 +40,7 @@ func TestWantsLittleIsBounded(t *testing.T) {
 	l := largeLane(t, mostSearched+2*searchStep)
 	f := func(ctx context.Context, line string, want bool) {
 		t.Helper()
-		r := &cachedRead{Request: proxytest.MustParse(t, request.Parse, line), lane: l, info: l.Info}
+		r := &cachedRead{Request: proxytest.MustParse(t, request.Parse, line), lane: l, info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}}
 		r.namespace = r.Request.Namespace
 		r.selector = r.Fields
 		r.filter, _ = fanout.NewFilter(r.namespace, r.Labels, r.selector, nil)

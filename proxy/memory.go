@@ -22,7 +22,6 @@ import (
 type memory struct {
 	limit int64 // bytes; 0 is none
 	read  func() (int64, error)
-	shed  func() int // stops what can be spared, and says how much that was
 	log   *slog.Logger
 
 	freed time.Time // when memory was last given back; owned by run
@@ -70,8 +69,8 @@ func (l memoryLevel) next(used, limit int64) memoryLevel {
 // newMemory finds the limit that opts ask for. A limit of the process alone is compared with its
 // resident memory, that of a container with what the container uses beyond files that can be
 // dropped, as the kernel itself does.
-func newMemory(opts *Options, shed func() int, log *slog.Logger) *memory {
-	m := &memory{limit: opts.MemoryLimit, read: residentMemory, shed: shed, log: log}
+func newMemory(opts *Options, log *slog.Logger) *memory {
+	m := &memory{limit: opts.MemoryLimit, read: residentMemory, log: log}
 	if opts.MemoryLimit == CgroupMemory {
 		m.limit = 0
 		if group, ok := ownCgroup(); ok {
@@ -84,8 +83,8 @@ func newMemory(opts *Options, shed func() int, log *slog.Logger) *memory {
 	return m
 }
 
-// run keeps watch until ctx ends.
-func (m *memory) run(ctx context.Context) {
+// run keeps watch until ctx ends. shed stops what can be spared, and returns how many lanes that was.
+func (m *memory) run(ctx context.Context, shed func() int) {
 	if m.limit == 0 {
 		return
 	}
@@ -105,7 +104,7 @@ func (m *memory) run(ctx context.Context) {
 		if failed = err != nil; failed {
 			used = 0
 		}
-		m.look(used)
+		m.look(used, shed)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -115,14 +114,14 @@ func (m *memory) run(ctx context.Context) {
 }
 
 // look does what so many bytes in use demand.
-func (m *memory) look(used int64) {
+func (m *memory) look(used int64, shed func() int) {
 	m.used.Store(used)
 	level := memoryLevel(m.level.Load())
 	now := level.next(used, m.limit)
 	m.level.Store(int32(now))
 	stopped := 0
 	if now >= memoryShort {
-		stopped = m.shed()
+		stopped = shed()
 		memorySheds.Add(stopped)
 		// What has been let go of counts until it is collected, and where nothing is asked for any
 		// more nothing makes that happen. A lane that was stopped lets go of its objects a little

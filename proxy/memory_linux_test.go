@@ -35,7 +35,7 @@ func TestMemoryLevels(t *testing.T) {
 // Lanes are shed for as long as memory is short, and only then.
 func TestMemorySheds(t *testing.T) {
 	sheds := 0
-	m := &memory{limit: 100, shed: func() int { sheds++; return 1 }, log: slog.New(slog.DiscardHandler)}
+	m := &memory{limit: 100, log: slog.New(slog.DiscardHandler)}
 	for _, step := range []struct {
 		used                  int64
 		sheds                 int
@@ -44,7 +44,7 @@ func TestMemorySheds(t *testing.T) {
 		{50, 0, false, false, false}, {80, 1, true, false, false}, {80, 2, true, false, false}, {95, 3, true, true, true}, {86, 4, true, true, false},
 		{10, 4, false, false, false},
 	} {
-		m.look(step.used)
+		m.look(step.used, func() int { sheds++; return 1 })
 		if sheds != step.sheds || m.short() != step.short || m.refuses() != step.refuses || m.spent() != step.spent {
 			t.Errorf("at %d%%: %d sheds, short %t, refuses %t, spent %t; want %+v", step.used, sheds, m.short(), m.refuses(), m.spent(), step)
 		}

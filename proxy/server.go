@@ -117,11 +117,9 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.front = downstream.FrontServer(s.serve, log)
 	s.conns = downstream.NewConnections(s.front, opts.Downstream.MaxConnectionAge, log)
 	s.passthrough = passthrough.New(s.ctx, streams, up, &clients.Front, s.conns, passthrough.NewLongRequests(s.ctx, authorizer), audit, log)
-	s.cached = newCachedReads(s, poller)
-	s.memory = newMemory(&s.opts, s.cached.shed, log)
-	s.cached.lanes.Short, s.cached.lanes.Full = s.memory.short, s.memory.full
+	s.memory = newMemory(&s.opts, log)
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
-	s.cached.refuse = s.admission.refuse
+	s.cached = newCachedReads(s, poller)
 	s.check = newUpstreamCheck(up, log)
 	s.health.watchers = diagnose.NewWatchersPage(&s.cached.watchers, s.cached.flusher, s.check.ok)
 	s.health.add("resident-resources", s.cached.residentSynced)
@@ -275,7 +273,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.health.add("upstream", s.check.ok)
 	background.Go(func() { s.check.run(s.ctx) })
 	background.Go(s.cached.run)
-	background.Go(func() { s.memory.run(s.ctx) })
+	background.Go(func() { s.memory.run(s.ctx, s.cached.shed) })
 
 	failed := make(chan error, 3)
 	serve := func(server *fasthttp.Server, ln net.Listener) {

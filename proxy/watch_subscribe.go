@@ -8,6 +8,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -33,14 +34,14 @@ func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.
 	}
 	unset := req.ResourceVersion == ""
 	initial, sent := req.SendInitialEvents != nil && *req.SendInitialEvents, req.SendInitialEvents != nil
-	if sent && !l.WatchList.Load() {
-		return nil, lane.ErrNoWatchList
+	if sent && !l.WatchList() {
+		return nil, reflector.ErrNoWatchList
 	}
 	switch {
 	case !sent && rv != 0:
 		want.Start, want.ResourceVersion = fanout.FromVersion, rv
 		return c.subscribeResolved(ctx, l, want)
-	case !sent && (req.LegacyWatch || !l.WatchList.Load()):
+	case !sent && (req.LegacyWatch || !l.WatchList()):
 		want.Start = fanout.FromSnapshot
 		return l.Cache.Subscribe(want)
 	case !sent || initial:

@@ -183,7 +183,7 @@ func TestDrain(t *testing.T) {
 	if n := onwards.metric(t, "watchfan_passthrough_requests_total"); n != 0 {
 		t.Errorf("%v requests were passed through:\n%s", n, grepLines(string(onwards.get(t, "/metrics").body), "watchfan_passthrough_requests_total"))
 	}
-	if log := proxytest.Tail(next.Log, 200); !strings.Contains(log, "Extended history") || !strings.Contains(log, "Decided history") {
+	if log := proxytest.Tail(next.Log, 200); !strings.Contains(log, "Extended history") || !strings.Contains(log, "Resolved previous versions") {
 		t.Errorf("nothing was missing in the history of who had just begun: this test shows less than it should\n%s", log)
 	}
 }

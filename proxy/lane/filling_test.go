@@ -2,8 +2,6 @@ package lane
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -19,7 +17,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// coldLane is a lane that nobody fills but the test, and its clients.
+// coldLane is a lane that only the test fills, and its clients.
 type coldLane struct {
 	*Lane
 	t       *testing.T
@@ -28,14 +26,19 @@ type coldLane struct {
 	slots   chan *throughSlot
 }
 
+// idleLanes returns lanes without an upstream, whose reflectors cannot run.
+func idleLanes(t *testing.T, opts *Options) *Lanes {
+	return NewLanes(t.Context(), nil, nil, fanout.NewFlusher(1, 0), Memory{}, opts, slog.New(slog.DiscardHandler))
+}
+
 func newColdLane(t *testing.T) *coldLane {
-	ls := &Lanes{Flusher: fanout.NewFlusher(1, 0), Log: slog.New(slog.DiscardHandler)}
+	ls := idleLanes(t, &Options{})
 	l := &coldLane{t: t, Lane: NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods}), slots: make(chan *throughSlot, 1000)}
-	t.Cleanup(l.Metrics.Unregister)
+	t.Cleanup(l.Unregister)
 	return l
 }
 
-// clients come, n of them.
+// come has n clients send the same request.
 func (l *coldLane) come(n int, line string) {
 	l.t.Helper()
 	for range n {
@@ -50,8 +53,8 @@ func (l *coldLane) come(n int, line string) {
 	}
 }
 
-// want fails the test unless so many clients have been told to go on, to pass through, and to come
-// again.
+// want fails the test unless so many clients have been told that the lane is ready, to pass through,
+// and to come again.
 func (l *coldLane) want(when string, ready, passed, failed int32) {
 	l.t.Helper()
 	synctest.Wait()
@@ -60,13 +63,13 @@ func (l *coldLane) want(when string, ready, passed, failed int32) {
 	}
 }
 
-func (l *coldLane) fill() { l.Filling.end(time.Now()) }
+func (l *coldLane) fill() { l.filling.End(time.Now()) }
 
 // progressFor is a list that brings something each second.
 func (l *coldLane) progressFor(d time.Duration) {
 	for range d / time.Second {
 		time.Sleep(time.Second)
-		l.Filling.progress()
+		l.filling.Progress()
 	}
 }
 
@@ -76,7 +79,7 @@ func coldTest(name string, t *testing.T, f func(l *coldLane)) {
 			l := newColdLane(t)
 			f(l)
 			l.clients.Wait()
-			if n := l.Filling.waiting.Load(); n != 0 {
+			if n := l.filling.waiting.Load(); n != 0 {
 				t.Errorf("%d clients wait", n)
 			}
 		})
@@ -89,7 +92,7 @@ func TestFilling(t *testing.T) {
 	coldTest("soon done", t, func(l *coldLane) {
 		l.come(300, listPods)
 		l.progressFor(Wait - time.Second)
-		l.want("before laneWait", 0, 0, 0)
+		l.want("before Wait", 0, 0, 0)
 		l.fill()
 		l.want("when it is done", 300, 0, 0)
 		l.come(300, listPods)
@@ -98,7 +101,7 @@ func TestFilling(t *testing.T) {
 	coldTest("slow, and done in time", t, func(l *coldLane) {
 		l.come(300, listPods)
 		l.progressFor(Wait)
-		l.want("after laneWait", 0, MostThrough, 0)
+		l.want("after Wait", 0, MostThrough, 0)
 		l.come(100, "/api/v1/pods?watch=1")
 		l.progressFor(stalledAfter)
 		l.want("after long", 0, MostThrough, 0)
@@ -108,12 +111,12 @@ func TestFilling(t *testing.T) {
 	coldTest("slow, and not done in time", t, func(l *coldLane) {
 		l.come(300, listPods)
 		l.progressFor(FillWait)
-		l.want("after fillWait", 0, MostThrough, 300-MostThrough)
+		l.want("after FillWait", 0, MostThrough, 300-MostThrough)
 	})
 	coldTest("nothing comes", t, func(l *coldLane) {
 		l.come(300, listPods)
 		time.Sleep(Wait)
-		l.want("after laneWait", 0, MostThrough, 0)
+		l.want("after Wait", 0, MostThrough, 0)
 		l.come(1, listPods)
 		time.Sleep(stalledAfter - Wait + fillTick)
 		l.want("after stalledAfter", 0, MostThrough, 300-MostThrough)
@@ -121,18 +124,18 @@ func TestFilling(t *testing.T) {
 		l.want("later", 0, MostThrough, 301-MostThrough)
 	})
 	coldTest("it waits for others", t, func(l *coldLane) {
-		l.Filling.inLine.Store(true)
+		l.filling.inLine.Store(true)
 		l.come(300, listPods)
 		time.Sleep(FillWait - time.Second)
 		l.want("in line", 0, MostThrough, 0)
-		l.Filling.inLine.Store(false)
+		l.filling.inLine.Store(false)
 		l.fill()
 		l.want("when it is done", 300-MostThrough, MostThrough, 0)
 	})
 	coldTest("refused", t, func(l *coldLane) {
 		l.come(300, listPods)
 		synctest.Wait()
-		l.Filling.fail(false)
+		l.filling.Fail(false)
 		l.want("at once", 0, 300, 0)
 		l.come(300, listPods)
 		l.want("later", 0, 600, 0)
@@ -140,7 +143,7 @@ func TestFilling(t *testing.T) {
 	coldTest("upstream is away", t, func(l *coldLane) {
 		l.come(20, listPods)
 		synctest.Wait()
-		l.Filling.fail(true)
+		l.filling.Fail(true)
 		l.want("at once", 0, MostThrough, 0)
 		time.Sleep(time.Second)
 		l.want("while those are not answered", 0, MostThrough, 0)
@@ -157,7 +160,7 @@ func TestFilling(t *testing.T) {
 	})
 	coldTest("upstream is away, watches", t, func(l *coldLane) {
 		l.come(20, "/api/v1/pods?watch=1")
-		l.Filling.fail(true)
+		l.filling.Fail(true)
 		l.want("at once", 0, MostThrough, 0)
 		for range MostThrough {
 			(<-l.slots).Close()
@@ -175,9 +178,9 @@ func TestFilling(t *testing.T) {
 	coldTest("gets", t, func(l *coldLane) {
 		l.come(10, "/api/v1/namespaces/ns/pods/a")
 		l.progressFor(Wait - time.Second)
-		l.want("before laneWait", 0, 0, 0)
+		l.want("before Wait", 0, 0, 0)
 		l.progressFor(time.Second)
-		l.want("after laneWait", 0, MostThrough, 0)
+		l.want("after Wait", 0, MostThrough, 0)
 		for n := int32(MostThrough + 1); n <= 10; n++ {
 			(<-l.slots).Close()
 			l.want("when one is answered", 0, n, 0)
@@ -193,7 +196,7 @@ func TestFilling(t *testing.T) {
 	})
 }
 
-// A client that leaves is waited for no longer.
+// The wait ends when the client leaves.
 func TestFillingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newColdLane(t)
@@ -204,24 +207,6 @@ func TestFillingLeft(t *testing.T) {
 			t.Errorf("got %d after %s", end, time.Since(began))
 		}
 	})
-}
-
-func TestTroubled(t *testing.T) {
-	status := func(code int) error {
-		e := &statusError{}
-		e.Code = code
-		return e
-	}
-	for _, err := range []error{status(429), status(500), status(503), status(504), io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded, ErrSilent} {
-		if !troubled(errors.Join(errors.New("list"), err)) {
-			t.Errorf("%v is not taken for trouble", err)
-		}
-	}
-	for _, err := range []error{nil, status(401), status(403), status(404), status(406), errors.New("the list makes no sense")} {
-		if troubled(err) {
-			t.Errorf("%v is taken for trouble", err)
-		}
-	}
 }
 
 var fillingPods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}

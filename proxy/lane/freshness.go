@@ -4,32 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/request"
-	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// prover proves that a lane's cache is as new as upstream was at some instant after the question;
-// the package comment says how. One proof serves all who asked before it began.
+// prover proves that a lane's cache is as new as upstream was at some time after the request. The
+// package comment says how. One proof serves all requests that came before it began.
 type prover struct {
 	lane *Lane
 
 	mu      sync.Mutex
-	next    *proof // begins when the one under way has ended; nil if nobody waits
+	next    *proof // begins when the proof under way has ended; nil if nobody waits for it
 	running bool
 
 	// Owned by loop.
-	served    []*proof      // those that the run under way is for
+	served    []*proof      // that the run under way is for
 	listTook  time.Duration // the last list of a large collection
 	listAgain time.Time     // when it may be listed again
 }
 
-// proof is what those share who ask at the same time.
+// proof is shared by the requests that come while another proof is under way.
 type proof struct {
 	donec  chan struct{} // closed when result and err are set; never sent on
 	result fanout.Proof
@@ -37,23 +35,23 @@ type proof struct {
 }
 
 const (
-	// smallCollection is the size of a collection, in bytes, that is always listed.
+	// smallCollection is the size, in bytes, up to which a collection is always listed.
 	smallCollection = 256 << 10
-	// mostListed is how many objects a larger one may have to be listed, and listShare the part of
-	// the time, as a divisor, that its lists may take: kube-apiserver is to be spared them. If that
-	// is a matter of listWait or more, a watch is sooner.
+	// A larger collection is listed if it has at most mostListed objects. Its lists take at most
+	// 1/listShare of the time, to spare kube-apiserver. If the wait for the next list and the list
+	// take listWait or more together, a watch is sooner.
 	mostListed = 25_000
 	listShare  = 4
 	listWait   = time.Second
-	// busyFor is how long after a change a resource counts as busy, and busyWait how long its
-	// stream is given.
+	// busyFor is how long after a change a resource counts as busy, and busyWait how long a proof
+	// waits for the stream of a busy resource.
 	busyFor  = time.Second
 	busyWait = 30 * time.Millisecond
 )
 
-// Prove returns a proof of a state at or after the call, made within the time that ctx and the
-// freshness timeout give.
-func (p *prover) Prove(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
+// prove returns a proof of a state at or after the call, made within the time that ctx and timeout
+// allow.
+func (p *prover) prove(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
 	p.mu.Lock()
 	if p.next == nil {
 		p.next = &proof{donec: make(chan struct{})}
@@ -76,7 +74,7 @@ func (p *prover) Prove(ctx context.Context, timeout time.Duration) (fanout.Proof
 	}
 }
 
-// loop makes proofs for as long as somebody waits for one.
+// loop makes proofs for as long as a request waits for one.
 func (p *prover) loop(ctx context.Context, timeout time.Duration) {
 	for {
 		p.mu.Lock()
@@ -91,7 +89,7 @@ func (p *prover) loop(ctx context.Context, timeout time.Duration) {
 		started := time.Now()
 		result, method, err := p.provedState(once)
 		cancel()
-		p.lane.Metrics.proved(method, err, time.Since(started))
+		p.lane.metrics.proved(method, err, time.Since(started))
 		for _, pr := range p.served {
 			pr.result, pr.err = result, err
 			close(pr.donec)
@@ -100,15 +98,15 @@ func (p *prover) loop(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// admitLocked has the run under way serve those who have asked until now. Everything that it shows
-// from here on must be newer.
+// admitLocked has the run under way serve the requests that have come until now. What it shows from
+// here on must be newer than they are.
 func (p *prover) admitLocked() {
 	if p.next != nil {
 		p.served, p.next = append(p.served, p.next), nil
 	}
 }
 
-// provedState makes one proof and tells by which method.
+// provedState makes one proof, and returns the method.
 func (p *prover) provedState(ctx context.Context) (fanout.Proof, string, error) {
 	l := p.lane
 	if l.Cache.Stats().Bytes <= smallCollection {
@@ -116,7 +114,7 @@ func (p *prover) provedState(ctx context.Context) (fanout.Proof, string, error) 
 		return pr, "list", err
 	}
 	epoch := l.Cache.Epoch()
-	rv, err := l.currentVersion(ctx)
+	rv, err := l.collection.CurrentVersion(ctx)
 	if err != nil {
 		return fanout.Proof{}, "stream", fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
@@ -140,50 +138,52 @@ func (p *prover) provedState(ctx context.Context) (fanout.Proof, string, error) 
 	return pr, "watch", l.proveByWatch(ctx, epoch, rv)
 }
 
-// mayList reports whether a large collection is rather listed, in a while, than watched.
+// mayList reports whether a large collection is listed after a wait, and not watched.
 func (p *prover) mayList(wait time.Duration) bool {
 	return !p.lane.lanes.spareLists && p.lane.Cache.Stats().Objects <= mostListed && wait+p.listTook < listWait
 }
 
 // busy reports whether the resource has changed lately.
-func (l *Lane) busy() bool { return time.Since(l.Health.lastChange.time()) < busyFor }
+func (l *Lane) busy() bool { return time.Since(l.reflector.Status().LastChange) < busyFor }
 
-// waitFor reports whether the lane's own stream has passed rv within d.
+// waitFor waits until the lane's own stream has reached rv, for d at most, and reports whether it
+// has.
 func (l *Lane) waitFor(ctx context.Context, rv uint64, d time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	return l.Cache.WaitFor(ctx, rv) == nil
 }
 
-// proveByList lists the collection and waits until the cache holds the same, or is newer.
+// proveByList lists the collection, and waits until the cache holds the same objects or is newer.
 func (l *Lane) proveByList(ctx context.Context) (fanout.Proof, error) {
 	before := l.Cache.Progress()
-	versions, asOf, err := l.listVersions(ctx)
+	versions, asOf, err := l.collection.ListVersions(ctx)
 	if err != nil {
 		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
 	if asOf < before {
-		l.breakWatch() // which finds out whether upstream went back in time
+		l.reflector.BreakWatch() // resuming it shows whether upstream went back in time
 		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: upstream is at %d, the cache at %d", l, asOf, before)
 	}
 	for {
 		epoch := l.Cache.Epoch()
 		snapshot := l.Cache.Snapshot()
 		if then, ok := l.Cache.SnapshotAt(asOf); ok && !sameVersions(then, versions) {
-			l.requireRelist(asOf)
-			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: the cache is not what upstream was at %d", l, asOf)
+			l.reflector.RequireRelist(asOf)
+			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: the cache differs from upstream at %d", l, asOf)
 		}
 		if snapshot.ResourceVersion >= asOf || sameVersions(snapshot, versions) {
 			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}, nil
 		}
 		if err := l.Cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
-			l.breakWatch()
+			l.reflector.BreakWatch()
 			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: at %d, upstream at %d: %w",
 				l, snapshot.ResourceVersion, asOf, err)
 		}
 	}
 }
 
+// sameVersions reports whether a snapshot has the same objects in the same versions.
 func sameVersions(s fanout.Snapshot, versions map[string]uint64) bool {
 	if s.Len() != len(versions) {
 		return false
@@ -196,15 +196,10 @@ func sameVersions(s fanout.Snapshot, versions map[string]uint64) bool {
 	return same
 }
 
-// metadataOnly is the Accept header of a list whose objects' versions are all that matters. Whoever
-// has not the first has the last.
-const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
-	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-
-// proveByWatch shows that there is nothing between what the lane's stream has brought and a
-// bookmark of at least rv, and tells the cache.
+// proveByWatch shows that no change is missing between what the lane's stream has brought and a
+// bookmark of at least rv. Then it advances the cache to the bookmark.
 func (l *Lane) proveByWatch(ctx context.Context, epoch, rv uint64) error {
-	// Should our own stream come there first, that will do.
+	// If the lane's own stream reaches rv first, that is proof enough.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var own sync.WaitGroup
@@ -216,14 +211,9 @@ func (l *Lane) proveByWatch(ctx context.Context, epoch, rv uint64) error {
 		}
 	})
 
-	last := l.Cache.Progress() // of the changes that the second watch has shown
+	last := l.Cache.Progress() // of the second watch's changes
 	var bookmark uint64
-	err := l.readWatch(ctx, upstream.Query(
-		"watch", "true",
-		"resourceVersion", strconv.FormatUint(last, 10),
-		"allowWatchBookmarks", "true",
-		"timeoutSeconds", strconv.Itoa(request.ProbeSeconds),
-	), func(ev framing.Event) bool {
+	err := l.collection.ReadWatch(ctx, last, func(ev framing.Event) bool {
 		if ev.Type == framing.Bookmark {
 			bookmark = ev.ResourceVersion
 			return false
@@ -236,11 +226,11 @@ func (l *Lane) proveByWatch(ctx context.Context, epoch, rv uint64) error {
 	}
 	if err == nil {
 		if err = l.Cache.WaitFor(ctx, last); err != nil {
-			l.breakWatch()
+			l.reflector.BreakWatch()
 		}
 	}
 	if err == nil && !l.Cache.AdvanceFrom(epoch, last, bookmark) {
-		err = errors.New("listed anew meanwhile")
+		err = errors.New("listed again meanwhile")
 	}
 	cancel()
 	own.Wait()

@@ -10,40 +10,33 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/semaphore"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 // Lane is one resource in one representation: its reflector, which follows it upstream, and its
-// cache, which serves it to clients. It starts with its first client and stops when it has had none
-// for a while.
+// cache, which serves it to clients.
 type Lane struct {
-	// Immutable after newLane.
+	// Immutable after NewLane.
 	Key
-	Info        upstream.ResourceInfo
-	path        string // of the whole collection
-	fields      []framing.Field
-	FieldLabels []string
-	lanes       *Lanes
-	Cache       *fanout.Cache
-	Log         *slog.Logger
-	Metrics     laneMetrics
-	started     time.Time
+	Cache      *fanout.Cache
+	Log        *slog.Logger
+	info       upstream.ResourceInfo
+	collection *reflector.Collection
+	reflector  *reflector.Reflector
+	lanes      *Lanes
+	metrics    laneMetrics
+	started    time.Time
 
-	// Each of these has owners of its own; see its type.
-	Filling *filling
-	Prover  *prover
-	Health  upstreamHealth
-	breaker watchBreaker
+	// Each of these says who owns its fields.
+	filling *filling
+	prover  *prover
 	history historyBackfill
 
-	// Set by the reflector; form and warnings before the cache is first filled.
-	Form      atomic.Pointer[framing.ListForm] // how upstream writes lists of the resource
-	warnings  atomic.Pointer[[]string]         // the Warning headers that upstream adds to each response, as for deprecated resources
-	WatchList atomic.Bool                      // upstream serves sendInitialEvents (KEP-3157)
-
-	// outdated is set when the resource has another definition than info has. The lane ends when
-	// its upstream watch does.
+	// outdated is set when the resource has another definition than the lane, or when another
+	// server answers for it.
 	outdated atomic.Bool
 
 	laneUse // guarded by lanes.mu
@@ -56,27 +49,30 @@ type laneUse struct {
 	stop      context.CancelFunc // ends the reflector
 }
 
-// NewLane returns a lane without a reflector.
+// NewLane returns a lane that nothing fills: its reflector does not run.
 func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 	l := &Lane{
-		Key:     key,
-		Info:    info,
-		path:    upstream.CollectionPath(key.GVR),
-		lanes:   ls,
-		Cache:   fanout.NewCache(ls.limits, ls.Flusher),
-		started: time.Now(),
-		Filling: newFilling(),
-		history: historyBackfill{turn: newSemaphore()},
+		Key:        key,
+		Cache:      fanout.NewCache(ls.limits, ls.flusher),
+		info:       info,
+		collection: ls.source.Collection(info, key.Representation),
+		lanes:      ls,
+		started:    time.Now(),
+		filling:    newFilling(),
+		history:    historyBackfill{turn: semaphore.New(1)},
 	}
-	if l.Metadata == "" {
-		l.fields = upstream.SelectableFields(info)
-	}
-	for _, f := range l.fields {
-		l.FieldLabels = append(l.FieldLabels, f.Label)
-	}
-	l.Log = ls.Log.With("resource", l.Resource(), "encoding", l.Representation.String())
-	l.Prover = &prover{lane: l}
-	l.Metrics = newLaneMetrics(l)
+	l.Log = ls.log.With("resource", l.Resource(), "encoding", l.Representation.String())
+	l.prover = &prover{lane: l}
+	l.metrics = newLaneMetrics(l)
+	l.reflector = reflector.New(reflector.Config{
+		Collection: l.collection,
+		Cache:      l.Cache,
+		Filling:    l.filling,
+		Redefined:  l.redefined,
+		Metrics:    l.metrics.set,
+		Labels:     l.metrics.labels,
+		Log:        l.Log,
+	})
 	return l
 }
 
@@ -87,18 +83,40 @@ type Key struct {
 }
 
 // String names the lane in errors: apps/v1/deployments (protobuf).
-func (l *Lane) String() string { return l.Resource() + " (" + l.Representation.String() + ")" }
+func (l *Lane) String() string { return l.collection.String() }
 
 // Resource is the lane's resource, as logs name it: apps/v1/deployments.
 func (l *Lane) Resource() string { return request.ResourceText(l.GVR) }
 
-// Uncached reports whether kube-apiserver has no watch cache for the resource, so that its watch
-// never tells how far it has come
-// (kubernetes/pkg/kubeapiserver/default_storage_factory_builder.go).
+// FieldLabels returns the fields that the objects can be selected by, besides those of every
+// resource.
+func (l *Lane) FieldLabels() []string { return l.collection.FieldLabels() }
+
+// Form returns how upstream writes lists of the resource; nil before the lane is filled.
+func (l *Lane) Form() *framing.ListForm { return l.collection.Form() }
+
+// WatchList reports whether upstream is known to serve sendInitialEvents (KEP-3157).
+func (l *Lane) WatchList() bool { return l.reflector.WatchList() }
+
+// Uncached reports whether kube-apiserver has no watch cache for the resource. Then its watch never
+// tells how far it has come (kubernetes/pkg/kubeapiserver/default_storage_factory_builder.go).
 func (l *Lane) Uncached() bool {
 	g := l.GVR
 	return g.Resource == "events" && (g.Group == "" || g.Group == "events.k8s.io")
 }
 
 // Synced reports whether the cache has been filled, so that the lane can serve reads.
-func (l *Lane) Synced() bool { return l.Filling.synced() }
+func (l *Lane) Synced() bool { return l.filling.synced() }
+
+// Ready waits until the lane can serve reads, and reports whether it can. It reports false if an
+// attempt to fill the cache for the first time has failed, or takes longer than ctx lasts.
+func (l *Lane) Ready(ctx context.Context) bool { return l.filling.ready(ctx) }
+
+// FilledAfter reports whether the whole content of the cache is newer than t. The lane is synced.
+func (l *Lane) FilledAfter(t time.Time) bool { return l.filling.listed.After(t) }
+
+// Prove returns a proof of a state at or after the call. It takes as long as ctx and timeout allow;
+// see prover.
+func (l *Lane) Prove(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
+	return l.prover.prove(ctx, timeout)
+}

@@ -3,6 +3,7 @@ package lane
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -10,121 +11,132 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 // Lanes is all lanes of a server.
 type Lanes struct {
-	upstream      auth.Doer
+	source        *reflector.Source
 	discovery     *upstream.Discovery
-	Flusher       *fanout.Flusher
+	flusher       *fanout.Flusher
 	limits        fanout.Limits
-	Idle          time.Duration
-	Log           *slog.Logger
-	spareLists    bool
-	hang          time.Duration // LaneOptions.hangTimeout
-	quarantineFor time.Duration // LaneOptions.quarantineFor
-	turns         turns
-	builds        upstream.Builds
+	memory        Memory
+	idleTimeout   time.Duration // Options.IdleTimeout
+	spareLists    bool          // Tuning.SpareLists
+	quarantineFor time.Duration // Tuning.QuarantineFor
+	log           *slog.Logger
 
-	reconnected moment // when reconnect last did something
-
-	// Short reports whether memory is: then no lane begins. full reports whether it is now: then a
-	// list that is being read is given up. Both are set before the first lane is asked for; nil is
-	// never.
-	Short, Full func() bool
-
-	running sync.WaitGroup // the reflectors
+	running sync.WaitGroup // the reflectors, and what Spawn runs
 
 	mu          sync.Mutex
-	ctx         context.Context // of the reflectors; nil once no more are to start
+	ctx         context.Context // of the reflectors; nil once no more may start
 	byKey       map[Key]*Lane
-	defined     map[schema.GroupResource]*upstream.Definition // see crdWatcher; nil is none
+	defined     map[schema.GroupResource]*upstream.Definition // see registry.CRDWatcher; nil is none
 	quarantines map[Key]time.Time                             // until when; see quarantine.go
 
-	// aggregated are the versions that another server answers for (zero), or did until just now:
-	// until when there are to be no lanes; see aggregation.
+	// aggregated are the versions that another server answers for, with the zero time, and those
+	// that it answered for until just now, with the time before which they have no lanes. See
+	// registry.Aggregation.
 	aggregated map[schema.GroupVersion]time.Time
 }
 
+// Memory says how short memory is. nil is never.
+type Memory struct {
+	Short func() bool // then no lane begins
+	Full  func() bool // then a list that is being read is given up
+}
+
+func (m Memory) short() bool { return m.Short != nil && m.Short() }
+func (m Memory) full() bool  { return m.Full != nil && m.Full() }
+
 // NewLanes returns no lanes yet. They live in ctx.
-func NewLanes(ctx context.Context, up auth.Doer, discovery *upstream.Discovery, flusher *fanout.Flusher, opts *Options, log *slog.Logger) *Lanes {
+func NewLanes(
+	ctx context.Context, up auth.Doer, discovery *upstream.Discovery, flusher *fanout.Flusher,
+	memory Memory, opts *Options, log *slog.Logger,
+) *Lanes {
 	return &Lanes{
-		upstream:      up,
+		source:        reflector.NewSource(up, memory.full, opts.Tuning.HangTimeout, log),
 		discovery:     discovery,
-		Flusher:       flusher,
+		flusher:       flusher,
 		limits:        opts.limits(),
-		Idle:          opts.IdleTimeout,
-		Log:           log,
-		ctx:           ctx,
+		memory:        memory,
+		idleTimeout:   opts.IdleTimeout,
 		spareLists:    opts.Tuning.SpareLists,
-		hang:          cmp.Or(opts.Tuning.HangTimeout, hangTimeout),
 		quarantineFor: cmp.Or(opts.Tuning.QuarantineFor, quarantineFor),
-		turns:         newTurns(),
-		builds:        upstream.Builds{Upstream: up},
+		log:           log,
+		ctx:           ctx,
 		byKey:         make(map[Key]*Lane),
 		defined:       make(map[schema.GroupResource]*upstream.Definition),
+		quarantines:   make(map[Key]time.Time),
 		aggregated:    make(map[schema.GroupVersion]time.Time),
 	}
 }
 
-// Acquire returns the lane of a resource in a representation, starting it if need be and start is
-// true, and counts the caller as its user until it calls release. ok is false if there is none, if
-// the resource has been redefined since info was had, if an aggregated server answers for it, and
-// once the server stops.
+// IdleTimeout returns how long a resource is still watched upstream after its last client.
+func (ls *Lanes) IdleTimeout() time.Duration { return ls.idleTimeout }
+
+// Acquire returns the lane of a resource in a representation, and counts the caller as its user
+// until it calls Release. It starts the lane if there is none and start is true. ok is false if
+// there is no lane, if the resource has been redefined since the caller looked info up, if an
+// aggregated server answers for it, and once the server stops.
 func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation, start bool) (l *Lane, ok bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.ctx == nil || ls.defined[info.GVR.GroupResource()] != info.Definition || ls.outsourcedLocked(info.GVR.GroupVersion()) {
+	if ls.ctx == nil || ls.defined[info.GVR.GroupResource()] != info.Definition ||
+		ls.outsourcedLocked(info.GVR.GroupVersion()) {
 		return nil, false
 	}
 	key := Key{info.GVR, rep}
 	l = ls.byKey[key]
-	if l != nil && l.Info.Definition != info.Definition {
+	if l != nil && l.info.Definition != info.Definition {
 		ls.stopLocked(l)
 		l = nil
 	}
 	if l == nil {
-		if !start || ls.Short != nil && ls.Short() || time.Now().Before(ls.quarantines[key]) {
+		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) {
 			return nil, false
 		}
-		l = NewLane(ls, key, info)
-		ls.byKey[key] = l
-		ctx, cancel := context.WithCancel(ls.ctx)
-		l.stop = cancel
-		ls.running.Go(func() {
-			if d := (&reflector{lane: l, scanner: framing.NewScanner(l.Encoding, l.fields)}).run(ctx); d > 0 {
-				ls.quarantine(key, d)
-			}
-			ls.remove(l)
-		})
+		l = ls.startLocked(key, info)
 	}
 	l.users++
 	return l, true
 }
 
-// Spawn runs f on a goroutine that run waits for. It reports false, and does not, once the server
-// stops.
-func (ls *Lanes) Spawn(f func(context.Context)) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.ctx == nil {
-		return false
-	}
-	ctx := ls.ctx
-	ls.running.Go(func() { f(ctx) })
-	return true
+// startLocked starts a lane.
+func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo) *Lane {
+	l := NewLane(ls, key, info)
+	ls.byKey[key] = l
+	ctx, cancel := context.WithCancel(ls.ctx)
+	l.stop = cancel
+	ls.running.Go(func() {
+		ls.follow(ctx, l)
+		ls.remove(l)
+	})
+	return l
 }
 
-// Release undoes one acquire.
-func (ls *Lanes) Release(l *Lane) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	l.users--
-	l.idleSince = time.Now()
+// follow runs a lane's reflector. If the resource cannot be cached, it puts the lane in quarantine.
+func (ls *Lanes) follow(ctx context.Context, l *Lane) {
+	l.Log.Info("Started lane")
+	err := l.reflector.Run(ctx)
+	switch {
+	case err == nil:
+		l.Log.Info("Stopped lane", "elapsed", time.Since(l.started).Round(time.Second))
+	case errors.Is(err, reflector.ErrRedefined):
+		l.Log.Info("Stopped lane, the resource's definition changed")
+	case errors.Is(err, reflector.ErrNotServed):
+		l.Log.Info("Stopped lane, upstream does not serve the resource")
+	case errors.Is(err, reflector.ErrNoRoom):
+		l.Log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", memoryQuarantine)
+		ls.quarantine(l.Key, memoryQuarantine)
+	default:
+		l.Log.Error("Stopped lane, an object is too large or too deep to be cached, so its requests are passed through",
+			"err", err, "retryIn", ls.quarantineFor)
+		ls.quarantine(l.Key, ls.quarantineFor)
+	}
 }
 
 // remove forgets a lane whose reflector has ended, and ends its clients.
@@ -139,22 +151,56 @@ func (ls *Lanes) remove(l *Lane) {
 		ending.Reason = fanout.Redefined
 	}
 	l.Cache.Close(ending)
-	l.Metrics.Unregister()
+	l.Unregister()
 	ls.discovery.Forget(l.GVR.GroupVersion())
 }
 
-// Run stops idle lanes until ctx ends, then all of them, and returns when no reflector is left.
+// Spawn runs f on a goroutine that Run waits for. Once the server stops, it does not run f and
+// reports false.
+func (ls *Lanes) Spawn(f func(context.Context)) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.ctx == nil {
+		return false
+	}
+	ctx := ls.ctx
+	ls.running.Go(func() { f(ctx) })
+	return true
+}
+
+// Release undoes one Acquire.
+func (ls *Lanes) Release(l *Lane) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.releaseLocked(l)
+}
+
+func (ls *Lanes) releaseLocked(l *Lane) {
+	l.users--
+	l.idleSince = time.Now()
+}
+
+// Discard undoes one Acquire, and stops the lane if nobody else uses it.
+func (ls *Lanes) Discard(l *Lane) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.releaseLocked(l)
+	if l.users == 0 && ls.byKey[l.Key] == l {
+		ls.stopLocked(l)
+	}
+}
+
+// Run stops idle lanes until ctx ends, then lets no other begin, and returns when no reflector is
+// left. The lanes themselves end with the context of NewLanes.
 func (ls *Lanes) Run(ctx context.Context) {
-	tick := time.NewTicker(max(ls.Idle/10, time.Second))
+	tick := time.NewTicker(max(ls.idleTimeout/10, time.Second))
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
 			ls.stopIdle()
-			continue
 		case <-ctx.Done():
 		}
-		break
 	}
 	ls.mu.Lock()
 	ls.ctx = nil
@@ -162,23 +208,25 @@ func (ls *Lanes) Run(ctx context.Context) {
 	ls.running.Wait()
 }
 
+// stopIdle stops lanes that nobody has used for the idle timeout, and forgets quarantines that are
+// over.
 func (ls *Lanes) stopIdle() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, l := range ls.byKey {
-		if l.users == 0 && time.Since(l.idleSince) >= ls.Idle {
-			l.Log.Info("Stopped idle lane", "idleTimeout", ls.Idle)
+		if l.users == 0 && time.Since(l.idleSince) >= ls.idleTimeout {
+			l.Log.Info("Stopped idle lane", "idleTimeout", ls.idleTimeout)
 			ls.stopLocked(l)
 		}
 	}
 	for key, until := range ls.quarantines {
-		if l := ls.byKey[key]; l != nil && l.Synced() || l == nil && time.Since(until) >= ls.Idle {
+		if l := ls.byKey[key]; l != nil && l.Synced() || l == nil && time.Since(until) >= ls.idleTimeout {
 			delete(ls.quarantines, key)
 		}
 	}
 }
 
-// Shed stops all lanes that nobody uses, and returns how many that were.
+// Shed stops all lanes that nobody uses, and returns how many those were.
 func (ls *Lanes) Shed() (n int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -202,7 +250,7 @@ func (ls *Lanes) EndWatches(e fanout.Ending) {
 	}
 }
 
-// Has reports whether the lane is still followed.
+// Has reports whether the lane has neither ended nor been told to.
 func (ls *Lanes) Has(l *Lane) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -216,23 +264,13 @@ func (ls *Lanes) Started(key Key) bool {
 	return ls.byKey[key] != nil
 }
 
-// Discard undoes one acquire, and stops the lane if nobody else uses it.
-func (ls *Lanes) Discard(l *Lane) {
-	ls.Release(l)
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if l.users == 0 && ls.byKey[l.Key] == l {
-		ls.stopLocked(l)
-	}
-}
-
-// stopLocked forgets a lane that is followed, and has its reflector end.
+// stopLocked forgets a lane, and ends its reflector.
 func (ls *Lanes) stopLocked(l *Lane) {
 	delete(ls.byKey, l.Key)
 	l.stop()
 }
 
-// Hold keeps whoever looks at a lane waiting until release is called. It is for tests.
+// Hold keeps everyone who looks at a lane waiting until release is called. It is for tests.
 func (ls *Lanes) Hold() (release func()) {
 	ls.mu.Lock()
 	return ls.mu.Unlock

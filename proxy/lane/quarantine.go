@@ -4,11 +4,11 @@ import "time"
 
 // A resource in quarantine has no lane, and its requests are passed through.
 const (
-	// quarantineFor is how long a resource with an object that can't be cached stays in quarantine.
-	// Somebody has to change the object.
+	// quarantineFor is how long a resource stays in quarantine because of an object that cannot be
+	// cached. Somebody has to change the object.
 	quarantineFor = 10 * time.Minute
-	// memoryQuarantine is how long a resource stays in quarantine for which memory has no room. A
-	// resource that never has room is listed that often for nothing.
+	// memoryQuarantine is how long a resource stays in quarantine because memory has no room for
+	// it. A resource that never has room is listed that often for nothing.
 	memoryQuarantine = time.Minute
 )
 
@@ -16,14 +16,12 @@ const (
 func (ls *Lanes) quarantine(key Key, d time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.quarantines == nil {
-		ls.quarantines = make(map[Key]time.Time)
-	}
 	ls.quarantines[key] = time.Now().Add(d)
 }
 
 // Quarantined reports whether requests for such a lane are passed through because it could not be
-// filled. It still does after the quarantine, until the lane has been filled or nobody asks for it.
+// filled. After the quarantine it goes on to report true until the lane has been filled, or until
+// nobody has asked for it for the idle timeout.
 func (ls *Lanes) Quarantined(key Key) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -8,10 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A lane is in quarantine for the given time. It is known as quarantined until it is filled, or nobody has asked for it for a while.
+// A lane is in quarantine for the given time. It counts as quarantined until it has been filled, or
+// until nobody has asked for it for a while.
 func TestQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ls := &Lanes{Idle: 5 * time.Minute}
+		ls := idleLanes(t, &Options{IdleTimeout: 5 * time.Minute})
 		pods := Key{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
 		secrets := Key{GVR: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}}
 		ls.quarantine(pods, quarantineFor)
@@ -26,7 +27,7 @@ func TestQuarantine(t *testing.T) {
 		want(2, true, true)
 		time.Sleep(memoryQuarantine)
 		want(1, true, true)
-		time.Sleep(ls.Idle)
+		time.Sleep(ls.idleTimeout)
 		want(1, true, false)
 		time.Sleep(quarantineFor)
 		want(0, false, false)

@@ -17,56 +17,56 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// Aggregation knows which API versions kube-apiserver does not serve itself: it sends their
+// Aggregation knows which API versions kube-apiserver does not serve itself. It sends their
 // requests, with the user's name, to the server that their APIService names (spec.service). Such a
-// server may answer each user differently: OpenShift lists the projects that a user may see, others
-// compute what they answer. A lane is filled as the proxy, and an access review sees
-// kube-apiserver's own rules only, so a client could be shown what that server would not show it.
-// So these versions are passed through, unless the operator says that all users see the same there
-// (--cache-aggregated-groups).
+// server may answer each user differently: OpenShift lists the projects that the user may see,
+// other servers compute their answers. But a lane is filled in the proxy's name, and an access
+// review checks kube-apiserver's own rules only. So a client of a lane could see objects that the
+// server would not show to it. Therefore these versions are passed through, unless the operator
+// says that all users see the same there (--cache-aggregated-groups).
 //
 // The APIServices are followed for as long as there are lanes (see follower). When one changes:
 //
-//   - A version that becomes another server's: its lanes end at once, with their watches, and no
-//     other begins. lanes.acquire compares under lanes.mu, so no request that was checked before
-//     gets a lane afterwards.
-//   - A version that becomes kube-apiserver's own: lanes begin after settleTime, because
-//     kube-apiserver's informer may be behind our watch, and a lane that was filled by the other
-//     server would stay with it.
+//   - Another server takes a version over: its lanes end at once, with their watches, and no other
+//     begins. lane.Lanes.Acquire compares under a lock, so no request that was checked before gets
+//     a lane afterwards.
+//   - Kube-apiserver takes a version back: its lanes begin after SettleTime. Kube-apiserver's
+//     informer may be behind our watch, and a lane that the other server had filled would keep
+//     those objects.
 //
-// What fails is closed:
+// In any doubt, requests are passed through:
 //
 //   - A version without an APIService is passed through. Kube-apiserver would serve it itself, but
-//     registers an APIService for each CustomResourceDefinition within a second. Should another
-//     server be registered for a new group, kube-apiserver may know it before us. New watches wait
+//     it registers an APIService for each CustomResourceDefinition within a second. If another
+//     server is registered for a new group, kube-apiserver may know it before us. New watches wait
 //     for the APIService, for up to handoverWait.
 //   - While the APIServices are not known, or their upstream watch has been broken for staleAfter,
-//     a lane begins for a built-in group only. Lanes that are there go on: an outage of
-//     kube-apiserver takes no resource away.
+//     a lane begins for a built-in group only. Existing lanes go on: an outage of kube-apiserver
+//     takes no resource away.
 //   - A CustomResourceDefinition proves nothing: an APIService with a service takes precedence over
 //     it.
-//   - A built-in group needs no APIService to be served, so that a proxy without the right to read
-//     them is of use. Kube-apiserver registers those of its own groups at each start. Who puts
-//     another server in the place of one takes it away from the cluster's own controllers; where
-//     the APIServices are known, that counts too.
-//   - Where upstream has no such API at all (404), there is no aggregation, and nothing is passed
-//     through for it.
+//   - A built-in group is served without an APIService. So a proxy that may not read APIServices is
+//     still useful. Kube-apiserver registers the APIServices of its own groups at each start. An
+//     operator who puts another server in the place of one takes the group away from the cluster's
+//     own controllers. If the APIServices are known, such a replacement counts too.
+//   - If upstream has no APIServices at all (404), there is no aggregation, and nothing is passed
+//     through because of it.
 //
-// What remains is a version that kube-apiserver has served itself and then another server does:
-// until our watch brings the change, that of one event, clients are served what the lane had, and a
-// lane that begins in that time is filled from the other server. Should our watch hang, the time is
-// that of noticing it: 10 s for a dead connection, 150 s for one that hangs (see Upstream and
-// watchdog).
+// One gap remains, when another server takes over a version that kube-apiserver has served itself.
+// Until our watch brings the change, which takes as long as one event, clients get what the lane
+// had, and a lane that begins in that time is filled from the other server. If our watch hangs, the
+// gap is 10 s for a dead connection, and 150 s for a live one (see package upstream, and watchdog
+// in package reflector).
 type Aggregation struct {
 	follower
-	trusted []string // LaneOptions.CacheAggregatedGroups
+	trusted []string // lane.Options.CacheAggregatedGroups
 	log     *slog.Logger
 
 	// Guarded by follower.mu.
 	services map[schema.GroupVersion]apiService // as of the last scan
 	scanned  chan struct{}                      // closed and replaced when a scan brings something new
 	absent   bool                               // upstream has no APIServices
-	warned   bool                               // that they can't be read
+	warned   bool                               // it has been logged that they cannot be read
 }
 
 // apiService is what matters of one APIService.
@@ -75,15 +75,17 @@ type apiService struct {
 	object *framing.Object
 }
 
-// Server says who answers the requests of an API version, behind kube-apiserver's address.
+// Server says which server answers the requests of an API version, at kube-apiserver's address.
 type Server int
 
 const (
-	byUnknown Server = iota // it can't be told
+	byUnknown Server = iota // not known
 	ByItself                // kube-apiserver
 	ByOthers                // an aggregated server
 )
 
+// NewAggregation returns an Aggregation that follows nothing before the first question. trusted are
+// the groups and versions of which the operator says that all users see the same.
 func NewAggregation(ls *lane.Lanes, discovery *upstream.Discovery, trusted []string, log *slog.Logger) *Aggregation {
 	a := &Aggregation{trusted: trusted, log: log, scanned: make(chan struct{})}
 	a.follower = follower{lanes: ls, discovery: discovery, resource: upstream.APIServicesResource, scan: a.scanLocked,
@@ -91,18 +93,18 @@ func NewAggregation(ls *lane.Lanes, discovery *upstream.Discovery, trusted []str
 	return a
 }
 
-// trusts reports whether the operator says that all users see the same of a version.
+// trusts reports whether the operator says that all users see the same in a version.
 func (a *Aggregation) trusts(gv schema.GroupVersion) bool {
 	return slices.Contains(a.trusted, gv.Group) || slices.Contains(a.trusted, gv.String())
 }
 
-// handoverWait is how long a new watch waits for an API version that is just being registered, or
-// taken back.
+// handoverWait is how long a new watch waits for an API version that is being registered or taken
+// back.
 const handoverWait = lane.SettleTime + time.Second
 
-// Served returns who serves an API version; one that the operator trusts counts as kube-apiserver's
-// own. It waits until the APIServices are known, if it matters. wait is whether the caller would
-// rather wait longer for a version that is changing hands, too.
+// Served returns which server answers for an API version. A version that the operator trusts counts
+// as kube-apiserver's own. Served waits until the APIServices are known, unless the group is
+// built-in. If wait is true, it also waits for a version that is changing hands.
 func (a *Aggregation) Served(ctx context.Context, gv schema.GroupVersion, wait bool) Server {
 	if a.trusts(gv) {
 		return ByItself
@@ -131,8 +133,8 @@ func (a *Aggregation) Served(ctx context.Context, gv schema.GroupVersion, wait b
 	return by
 }
 
-// look returns who serves a version as far as it is known, and whether that is about to be known
-// better; scanned is closed when there is more to know.
+// look returns which server answers for a version, as far as it is known. changing reports whether
+// more may be known soon; scanned is closed when an APIService has changed.
 func (a *Aggregation) look(gv schema.GroupVersion) (by Server, changing bool, scanned <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,8 +152,8 @@ func (a *Aggregation) look(gv schema.GroupVersion) (by Server, changing bool, sc
 	return byUnknown, a.currentLocked(), a.scanned
 }
 
-// scanLocked looks for APIServices that have changed, and stops the lanes of versions that are
-// another server's now.
+// scanLocked looks for APIServices that have changed, and stops the lanes of versions that another
+// server has taken over.
 func (a *Aggregation) scanLocked(snapshot fanout.Snapshot) {
 	a.absent, a.warned = false, false
 	services := make(map[schema.GroupVersion]apiService, len(a.services))
@@ -172,7 +174,8 @@ func (a *Aggregation) scanLocked(snapshot fanout.Snapshot) {
 		a.discovery.Forget(gv)
 	}
 	for _, gv := range back {
-		a.log.Info("Kube-apiserver answers for an API version again that an aggregated API server did", "groupVersion", gv.String())
+		a.log.Info("Kube-apiserver answers again for an API version that an aggregated API server had",
+			"groupVersion", gv.String())
 		a.discovery.Forget(gv)
 	}
 	if !same {
@@ -181,7 +184,7 @@ func (a *Aggregation) scanLocked(snapshot fanout.Snapshot) {
 	}
 }
 
-// read reads an APIService. One that can't be read counts as another server's.
+// read reads an APIService. One that cannot be read counts as another server's.
 func (a *Aggregation) read(o *framing.Object) (schema.GroupVersion, apiService) {
 	var service struct {
 		Spec struct {
@@ -198,15 +201,16 @@ func (a *Aggregation) read(o *framing.Object) (schema.GroupVersion, apiService) 
 	return schema.GroupVersion{Group: service.Spec.Group, Version: service.Spec.Version}, apiService{remote, o}
 }
 
-// unknownLocked notes that the APIServices can't be had.
+// unknownLocked notes that the APIServices cannot be followed.
 func (a *Aggregation) unknownLocked(err error, retryIn time.Duration) {
 	if a.absent = errors.Is(err, upstream.ErrNotFound); a.absent {
 		a.services = nil
-		a.log.Info("Upstream has no APIServices, so it serves all that it has itself")
+		a.log.Info("Upstream has no APIServices, so no other server answers for it")
 		return
 	}
 	if !a.warned {
-		a.log.Warn("Passed all but built-in API groups through, watchfan could not list and watch apiservices.apiregistration.k8s.io",
+		a.log.Warn(
+			"Passed all but built-in API groups through, could not list and watch apiservices.apiregistration.k8s.io",
 			"err", err, "retryIn", retryIn)
 	}
 	a.warned = true
@@ -222,5 +226,3 @@ func (a *Aggregation) forgetServices() bool {
 	a.services = nil
 	return true
 }
-
-// The lanes' part: which versions another server answers.

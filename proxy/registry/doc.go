@@ -1,6 +1,12 @@
-// Package registry follows what says how other resources are served: CustomResourceDefinitions,
-// which change how objects are stored and selected, and APIServices, which have another server
-// answer for a group.
+// Package registry follows the two resources that say how others are served:
+// CustomResourceDefinitions, which say how objects are stored and selected, and APIServices, by
+// which another server answers for a group.
 //
-// It uses lanes for both, and stops other lanes when an answer changes.
+//	follower.go      how either is followed: by a lane like any other
+//	crd_watcher.go   what a definition means for the lanes of its resource
+//	aggregation.go   who answers for an API version
+//
+// When one of them changes, it stops the lanes that the change concerns. The lanes' side of that is
+// in package lane (apis.go): which definition each custom resource has, and which versions another
+// server answers for.
 package registry

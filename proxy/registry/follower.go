@@ -14,44 +14,44 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// follower follows a resource that says how others are to be served, by a lane like any other, with
-// the proxy's own identity. It begins when somebody asks and ends when nothing needs it any more.
+// follower follows a resource that says how others are served, by a lane like any other, with the
+// proxy's own identity. It begins with a question and ends when nothing needs it any more.
 type follower struct {
 	lanes     *lane.Lanes
 	discovery *upstream.Discovery
 	resource  schema.GroupVersionResource
 
-	// scan is called with mu held, when the objects are known and whenever one has changed.
+	// scan is called with mu held, once the objects are known and whenever one has changed.
 	scan func(fanout.Snapshot)
-	// failed is called with mu held when the objects can't be followed, and are not for retryIn.
-	// The error is errNotFound if upstream has no such resource.
+	// failed is called with mu held when the objects cannot be followed. The next attempt comes
+	// after retryIn. The error is upstream.ErrNotFound if upstream has no such resource.
 	failed func(err error, retryIn time.Duration)
-	// needed reports whether the objects still are.
+	// needed reports whether the objects are still needed.
 	needed func() bool
-	// forget forgets what was learnt from them, unless it is needed; it reports whether it did.
+	// forget forgets the content of the objects and reports true, unless it is needed.
 	forget func() bool
 
 	mu        sync.Mutex
-	following bool          // follow runs
-	knownc    chan struct{} // closed when lane is set, or follow has failed; replaced when it begins
-	lane      *lane.Lane    // of the resource, and filled; nil while it is not followed
+	following bool          // follow is running
+	knownc    chan struct{} // closed when lane is set or follow has failed; replaced when follow begins
+	lane      *lane.Lane    // of the resource, filled; nil while the resource is not followed
 	again     time.Time     // when to try again after a failure
-	retry     time.Duration // how long to wait after the next
+	retry     time.Duration // how long the wait after the last failure was
 }
 
 const (
 	// followWait is how long a request waits for the objects to be listed.
 	followWait = 5 * time.Second
-	// staleAfter is for how long the upstream watch may be broken before the objects are not
-	// believed.
+	// staleAfter is for how long the upstream watch may be broken before the objects count as
+	// outdated.
 	staleAfter = 5 * time.Second
-	// followTick is how often it is looked whether the objects are still needed.
+	// followTick is how often follow checks whether the objects are still needed.
 	followTick     = 10 * time.Second
 	minFollowRetry = 2 * time.Second
 )
 
-// begin has the objects followed, and returns a channel that is closed when they are known, or
-// known not to be had.
+// begin has the objects followed, and returns a channel that is closed when they are known or
+// cannot be followed.
 func (f *follower) begin() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +64,7 @@ func (f *follower) begin() <-chan struct{} {
 	return f.knownc
 }
 
-// await has the objects followed, and waits until they are known or known not to be had.
+// await has the objects followed, and waits until they are known or cannot be followed.
 func (f *follower) await(ctx context.Context) {
 	known := f.begin()
 	select {
@@ -104,7 +104,7 @@ func (f *follower) follow(ctx context.Context) {
 	f.lane, f.following = nil, false
 }
 
-// open returns the lane of the objects, filled and to be released.
+// open returns the lane of the objects, filled. The caller releases it.
 func (f *follower) open(ctx context.Context) (*lane.Lane, error) {
 	ctx, cancel := context.WithTimeout(ctx, lane.Wait)
 	defer cancel()
@@ -119,7 +119,7 @@ func (f *follower) open(ctx context.Context) (*lane.Lane, error) {
 	if !ok {
 		return nil, errors.New("there is no room for them, or the server stops")
 	}
-	if !l.Filling.Ready(ctx) {
+	if !l.Ready(ctx) {
 		f.lanes.Discard(l)
 		return nil, errNotListed
 	}
@@ -128,7 +128,7 @@ func (f *follower) open(ctx context.Context) (*lane.Lane, error) {
 
 var errNotListed = errors.New("upstream did not list them") // the lane's log says why
 
-// watch scans the objects when they change, until nobody needs them, or their lane ends.
+// watch scans the objects when they change, until nothing needs them or their lane ends.
 func (f *follower) watch(ctx context.Context, l *lane.Lane) {
 	defer f.lanes.Release(l)
 	for needed := time.Now(); ; {
@@ -144,19 +144,19 @@ func (f *follower) watch(ctx context.Context, l *lane.Lane) {
 			return
 		case f.needed():
 			needed = time.Now()
-		case time.Since(needed) > f.lanes.Idle && f.forget():
+		case time.Since(needed) > f.lanes.IdleTimeout() && f.forget():
 			return
 		}
 	}
 }
 
-// currentLocked reports whether the objects are followed, and what is known of them is as new as
-// upstream's watch.
+// currentLocked reports whether the objects are followed, and their upstream watch is open or has
+// not been broken for long.
 func (f *follower) currentLocked() bool {
-	return f.lane != nil && f.lane.Health.BrokenFor() < staleAfter
+	return f.lane != nil && f.lane.BrokenFor() < staleAfter
 }
 
-// Hold keeps whoever looks at what it follows waiting until release is called. It is for tests.
+// Hold keeps everyone who asks for the objects waiting until release is called. It is for tests.
 func (f *follower) Hold() (release func()) {
 	f.mu.Lock()
 	return f.mu.Unlock

@@ -27,7 +27,7 @@ type Request struct {
 	Limit                int64 // 0 is no limit; never negative
 	AllowWatchBookmarks  bool
 	SendInitialEvents    *bool         // nil if not sent; set on watches only
-	probes               bool          // another watchfan asks how far upstream is; see lane.proveByWatch and lane.replay
+	probes               bool          // another watchfan asks how far upstream is; see lane.proveByWatch and lane.changesBetween
 	TimeoutSeconds       *int64        // nil if not sent; may be negative; means something on watches only
 	Timeout              time.Duration // 0 if not sent; never negative; get and list only
 

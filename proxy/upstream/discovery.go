@@ -19,6 +19,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
 // ResourceInfo is what discovery says of one resource.
@@ -62,7 +63,7 @@ type Discovery struct {
 	log      *slog.Logger
 	calls    auth.Coalescer[schema.GroupVersion, error]
 	served   servedVersions
-	asking   chan struct{} // holds one for each request under way; never closed
+	asking   semaphore.Semaphore // acquired for each request
 
 	mu       sync.Mutex
 	versions map[schema.GroupVersion]*versionInfo
@@ -80,7 +81,7 @@ func NewDiscovery(upstream auth.Doer, log *slog.Logger) *Discovery {
 	return &Discovery{
 		upstream: upstream,
 		log:      log,
-		asking:   make(chan struct{}, discoveriesAtOnce),
+		asking:   semaphore.New(discoveriesAtOnce),
 		versions: make(map[schema.GroupVersion]*versionInfo),
 	}
 }
@@ -212,12 +213,10 @@ func (d *Discovery) fetch(ctx context.Context, gv schema.GroupVersion) (map[stri
 
 // get decodes the JSON at path into v.
 func (d *Discovery) get(ctx context.Context, path string, v any) error {
-	select {
-	case d.asking <- struct{}{}:
-		defer func() { <-d.asking }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := d.asking.Acquire(ctx); err != nil {
+		return err
 	}
+	defer d.asking.Release()
 	resp, err := GetOwn(ctx, d.upstream, path, "", "application/json")
 	if err != nil {
 		return err

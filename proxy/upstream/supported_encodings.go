@@ -15,6 +15,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
 // SupportedEncodings knows in which representations kube-apiserver serves each resource. Built-in
@@ -24,7 +25,7 @@ import (
 type SupportedEncodings struct {
 	upstream auth.Doer
 	calls    auth.Coalescer[resourceEncoding, error]
-	asking   chan struct{} // holds one for each request under way; never closed
+	asking   semaphore.Semaphore // acquired for each request
 
 	mu    sync.Mutex
 	known map[resourceEncoding]encodingSupport
@@ -39,7 +40,7 @@ const (
 )
 
 func NewSupportedEncodings(upstream auth.Doer) *SupportedEncodings {
-	return &SupportedEncodings{upstream: upstream, asking: make(chan struct{}, encodingQueriesAtOnce), known: make(map[resourceEncoding]encodingSupport)}
+	return &SupportedEncodings{upstream: upstream, asking: semaphore.New(encodingQueriesAtOnce), known: make(map[resourceEncoding]encodingSupport)}
 }
 
 // resourceEncoding is a resource in a representation.
@@ -93,12 +94,10 @@ func (s *SupportedEncodings) lookup(key resourceEncoding) (encodingSupport, bool
 
 // ask requests an empty list and remembers whether there is one.
 func (s *SupportedEncodings) ask(ctx context.Context, key resourceEncoding) error {
-	select {
-	case s.asking <- struct{}{}:
-		defer func() { <-s.asking }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := s.asking.Acquire(ctx); err != nil {
+		return err
 	}
+	defer s.asking.Release()
 	resp, err := GetOwn(ctx, s.upstream, CollectionPath(key.gvr), Query("resourceVersion", "0", "fieldSelector", MatchesNothing), key.Accept(true))
 	if err != nil {
 		return err

@@ -11,28 +11,10 @@ import (
 	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
-// DefinitionChanges counts for all lanes together.
-var DefinitionChanges = metrics.NewCounter(exposition.Describe("counter", "watchfan_definition_changes_total",
-	"Changes of the definitions of custom resources. Each change ends the watches of its resource."))
-
-// What each lane has.
+// The metrics of each lane, besides those of its reflector.
 var (
 	laneSynced = exposition.Describe("gauge", "watchfan_lane_synced",
 		"1 once the collection has been listed and clients are served from the cache, 0 before.")
-	upstreamWatches = exposition.Describe("gauge", "watchfan_upstream_watches",
-		"1 while the upstream watch is open, 0 while it is broken.")
-	upstreamEvents = exposition.Describe("counter", "watchfan_upstream_events_total",
-		"Changes received from kube-apiserver.")
-	upstreamEventBytes = exposition.Describe("counter", "watchfan_upstream_event_bytes_total",
-		"Bytes of the changes received from kube-apiserver, before any compression.")
-	upstreamWatchBreaks = exposition.Describe("counter", "watchfan_upstream_watch_breaks_total",
-		"Times that the upstream watch broke.")
-	upstreamRelists = exposition.Describe("counter", "watchfan_upstream_relists_total",
-		"Times that the collection was listed again.")
-	upstreamResets = exposition.Describe("counter", "watchfan_upstream_resets_total",
-		"Times that all clients had to start again because upstream went back in time.")
-	upstreamReencodings = exposition.Describe("counter", "watchfan_upstream_reencodings_total",
-		"Times that all clients had to start again because upstream writes the same objects differently.")
 	laneWatchers = exposition.Describe("gauge", "watchfan_lane_watchers",
 		"Watches of clients, by resource.")
 	deliveredEvents = exposition.Describe("counter", "watchfan_delivered_events_total",
@@ -55,32 +37,22 @@ var (
 		"Time spent on proofs of freshness.")
 )
 
-// laneMetrics are the metrics of one lane, registered while its lane lives.
+// laneMetrics are the metrics of one lane, registered while the lane lives.
 type laneMetrics struct {
 	set    *metrics.Set
 	labels string
 
-	watches                 *metrics.Gauge
-	events, eventBytes      *metrics.Counter
-	breaks, relists, resets *metrics.Counter
-	reencoded               *metrics.Counter
-	proofSeconds            *metrics.FloatCounter
-	fillingPassed           *metrics.Counter
+	proofSeconds  *metrics.FloatCounter
+	fillingPassed *metrics.Counter
 }
 
 func newLaneMetrics(l *Lane) laneMetrics {
 	gvr := l.GVR
 	m := laneMetrics{
-		set:    metrics.NewSet(),
-		labels: fmt.Sprintf(`group=%q,version=%q,resource=%q,encoding=%q`, gvr.Group, gvr.Version, gvr.Resource, l.Representation),
+		set: metrics.NewSet(),
+		labels: fmt.Sprintf(`group=%q,version=%q,resource=%q,encoding=%q`,
+			gvr.Group, gvr.Version, gvr.Resource, l.Representation),
 	}
-	m.watches = m.set.NewGauge(m.name(upstreamWatches), nil)
-	m.events = m.set.NewCounter(m.name(upstreamEvents))
-	m.eventBytes = m.set.NewCounter(m.name(upstreamEventBytes))
-	m.breaks = m.set.NewCounter(m.name(upstreamWatchBreaks))
-	m.relists = m.set.NewCounter(m.name(upstreamRelists))
-	m.resets = m.set.NewCounter(m.name(upstreamResets))
-	m.reencoded = m.set.NewCounter(m.name(upstreamReencodings))
 	m.proofSeconds = m.set.NewFloatCounter(m.name(freshnessProofSeconds))
 	for _, verb := range []string{"get", "list", "watch"} {
 		m.set.NewCounter(m.name(cachedRequests, "verb", verb))
@@ -96,7 +68,7 @@ func newLaneMetrics(l *Lane) laneMetrics {
 		}
 		return 0
 	})
-	m.addFilling(l.Filling)
+	m.addFilling(l.filling)
 	stats := func(metric string, value func(fanout.Stats) int64) {
 		m.set.NewGauge(m.name(metric), func() float64 { return float64(value(l.Cache.Stats())) })
 	}
@@ -111,8 +83,8 @@ func newLaneMetrics(l *Lane) laneMetrics {
 	return m
 }
 
-// name is the name of a lane's series: the metric's, the lane's labels and more, as pairs of name
-// and value.
+// name returns the name of a time series: the metric's name, with the lane's labels and more, which
+// are pairs of name and value.
 func (m laneMetrics) name(metric string, more ...string) string {
 	labels := m.labels
 	for i := 0; i < len(more); i += 2 {
@@ -121,7 +93,7 @@ func (m laneMetrics) name(metric string, more ...string) string {
 	return metric + "{" + labels + "}"
 }
 
-// proved counts a proof of freshness: how, whether it came about, and how long it took.
+// proved counts an attempt at a proof of freshness: its method, its result and its time.
 func (m laneMetrics) proved(method string, err error, took time.Duration) {
 	result := "ok"
 	if err != nil {
@@ -131,9 +103,9 @@ func (m laneMetrics) proved(method string, err error, took time.Duration) {
 	m.proofSeconds.Add(took.Seconds())
 }
 
-// Served counts a request that is answered from the lane's cache.
-func (m laneMetrics) Served(verb string) {
-	m.set.GetOrCreateCounter(m.name(cachedRequests, "verb", verb)).Inc()
+// CountServed counts a request that is answered from the lane's cache.
+func (l *Lane) CountServed(verb string) {
+	l.metrics.set.GetOrCreateCounter(l.metrics.name(cachedRequests, "verb", verb)).Inc()
 }
 
 // sum adds up the counters of the lane whose names begin with prefix and contain part.
@@ -146,4 +118,5 @@ func (m laneMetrics) sum(prefix, part string) (n uint64) {
 	return n
 }
 
-func (m laneMetrics) Unregister() { metrics.UnregisterSet(m.set, true) }
+// Unregister removes the lane's metrics.
+func (l *Lane) Unregister() { metrics.UnregisterSet(l.metrics.set, true) }

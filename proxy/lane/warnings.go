@@ -3,12 +3,7 @@ package lane
 import "github.com/valyala/fasthttp"
 
 // ResponseWarnings returns the Warning headers of the lane's responses.
-func (l *Lane) ResponseWarnings() []string {
-	if w := l.warnings.Load(); w != nil {
-		return *w
-	}
-	return nil
-}
+func (l *Lane) ResponseWarnings() []string { return l.collection.Warnings() }
 
 // WriteWarnings adds them to the response of ctx.
 func (l *Lane) WriteWarnings(ctx *fasthttp.RequestCtx) {

@@ -14,15 +14,17 @@ const (
 	// SettleTime is how long after a change of a definition all kube-apiservers serve the new one.
 	// They wait as long for each other (customresource_handler.go, serveResource).
 	SettleTime = 2 * time.Second
-	// doubtTime and doubtfulFor bound when a watch can have begun on the old storage after all, and
-	// how long it can last there: kube-apiserver waits for requests under way for at most twice its
-	// --request-timeout, 2 minutes.
+	// doubtTime and doubtfulFor say which watches may be of the old storage all the same: those
+	// that began within doubtTime of the new definition, and that lasted less than doubtfulFor.
+	// kube-apiserver waits for requests under way for at most twice its --request-timeout, 2
+	// minutes.
 	doubtTime   = 10 * time.Second
 	doubtfulFor = 3 * time.Minute
 )
 
-// Outsource makes remote the versions that another server answers for. Lanes of those that are new
-// stop at once, with their clients' watches; those that are back may have lanes after settleTime.
+// Outsource makes remote the versions that another server answers for. It returns those that are
+// new, whose lanes stop at once with their clients' watches, and those that kube-apiserver answers
+// for again, which may have lanes after SettleTime.
 func (ls *Lanes) Outsource(remote map[schema.GroupVersion]bool) (taken, back []schema.GroupVersion) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -49,7 +51,7 @@ func (ls *Lanes) Outsource(remote map[schema.GroupVersion]bool) (taken, back []s
 	return taken, back
 }
 
-// outsourcedLocked reports whether another server answers for the version, or did until just now.
+// outsourcedLocked reports whether another server answers for a version, or did until just now.
 func (ls *Lanes) outsourcedLocked(gv schema.GroupVersion) bool {
 	until, known := ls.aggregated[gv]
 	if known && !until.IsZero() && !time.Now().Before(until) {
@@ -59,14 +61,15 @@ func (ls *Lanes) outsourcedLocked(gv schema.GroupVersion) bool {
 	return known
 }
 
-// Outsourced is outsourcedLocked.
+// Outsourced reports whether another server answers for a version, or did until just now.
 func (ls *Lanes) Outsourced(gv schema.GroupVersion) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.outsourcedLocked(gv)
 }
 
-// InUse reports whether there are lanes other than those that say how others are to be served.
+// InUse reports whether there are lanes of other resources than APIServices and
+// CustomResourceDefinitions.
 func (ls *Lanes) InUse() bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -90,8 +93,8 @@ func (ls *Lanes) StartedVersion(gv schema.GroupVersion) bool {
 	return false
 }
 
-// Definition returns the definition that a resource has. kept is false if it is not kept up to
-// date.
+// Definition returns the definition of a resource, nil for none. kept reports whether the
+// definition is kept up to date.
 func (ls *Lanes) Definition(gr schema.GroupResource) (def *upstream.Definition, kept bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -99,21 +102,22 @@ func (ls *Lanes) Definition(gr schema.GroupResource) (def *upstream.Definition, 
 	return def, kept
 }
 
-// Definitions returns all that are kept; nil are those that do not exist.
+// Definitions returns all definitions that are kept up to date. nil stands for a resource that has
+// none.
 func (ls *Lanes) Definitions() map[schema.GroupResource]*upstream.Definition {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return maps.Clone(ls.defined)
 }
 
-// Redefine makes def the definition of a resource. Lanes of another are left to their clients until
-// upstream ends their watches, or settleTime has passed, and to nobody else.
+// Redefine makes def the definition of a resource. Lanes of another definition take no more
+// clients. They end when upstream ends their watches, and at the latest after SettleTime.
 func (ls *Lanes) Redefine(gr schema.GroupResource, def *upstream.Definition) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.defined[gr] = def
 	for _, l := range ls.byKey {
-		if l.GVR.GroupResource() == gr && l.Info.Definition != def {
+		if l.GVR.GroupResource() == gr && l.info.Definition != def {
 			l.outdated.Store(true)
 			time.AfterFunc(SettleTime, l.stop)
 		}
@@ -121,7 +125,7 @@ func (ls *Lanes) Redefine(gr schema.GroupResource, def *upstream.Definition) {
 }
 
 // SweepDefinitions forgets the definitions that are gone for good, and reports whether there are
-// lanes of others.
+// lanes of custom resources.
 func (ls *Lanes) SweepDefinitions() (needed bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -136,8 +140,7 @@ func (ls *Lanes) SweepDefinitions() (needed bool) {
 	return needed
 }
 
-// Undefine forgets all definitions, unless there are lanes of custom resources; it reports whether
-// it did.
+// Undefine forgets all definitions and reports true, unless there are lanes of custom resources.
 func (ls *Lanes) Undefine() bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -150,9 +153,18 @@ func (ls *Lanes) Undefine() bool {
 	return true
 }
 
+// redefined reports whether the resource has another definition than the lane, now that an attempt
+// to follow it has ended. ended says that upstream has ended the watch properly.
+func (l *Lane) redefined(began time.Time, ended bool) bool {
+	if ended && l.doubtful(began) {
+		l.outdated.Store(true)
+	}
+	return l.outdated.Load()
+}
+
 // doubtful reports whether a watch that upstream has ended properly may have been one of an earlier
 // definition.
 func (l *Lane) doubtful(began time.Time) bool {
-	def := l.Info.Definition
+	def := l.info.Definition
 	return def != nil && began.Before(def.Seen.Add(doubtTime)) && time.Since(began) < doubtfulFor
 }

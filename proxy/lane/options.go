@@ -8,14 +8,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/option"
 )
 
-// MaxFlushInterval is the longest that events may wait to leave together. A verdict takes longer
-// waits for slowness.
+// MaxFlushInterval is the longest time that events may wait to leave together. The verdict on a
+// watch counts longer waits as slowness (package diagnose).
 const MaxFlushInterval = 100 * time.Millisecond
 
 // aggregatedName is how --cache-aggregated-groups names a group, or one version of it.
 var aggregatedName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*(/[a-z0-9-]+)?$`)
 
-// Options says what lanes keep, for how long, and what they do for their watches.
+// Options says what lanes keep and for how long, and how they serve their watches.
 type Options struct {
 	// CacheAggregatedGroups are the API groups, or GROUP/VERSION, that may be cached although an
 	// aggregated API server answers for them, because it shows all users who may read a resource
@@ -35,8 +35,8 @@ type Options struct {
 	// them.
 	CompressWatches bool
 	// FlushInterval is the least time between two writes of events to a watch. An event that comes
-	// sooner after the one before waits for so long, and others leave with it. 0: each leaves at
-	// once. At most MaxFlushInterval.
+	// sooner than that after a write waits, and leaves together with others. 0 has each event leave
+	// at once. At most MaxFlushInterval.
 	FlushInterval time.Duration
 
 	// ClientBufferFrames and ClientBufferBytes are how far one watch may fall behind before it is
@@ -53,13 +53,14 @@ type Tuning struct {
 	// SpareLists keeps large collections from being listed to prove freshness; see prover.
 	SpareLists bool
 	// HangTimeout is how long an upstream watch that has brought bookmarks may bring nothing; see
-	// watchdog. 0 is the usual.
+	// package reflector. 0 is the usual.
 	HangTimeout time.Duration
-	// QuarantineFor is how long a resource is passed through that has an object which can't be
+	// QuarantineFor is how long a resource is passed through because of an object that cannot be
 	// cached. 0 is the usual.
 	QuarantineFor time.Duration
 }
 
+// AddTo adds the options to a table.
 func (o *Options) AddTo(t *option.Table) {
 	t.Group("Caching")
 	t.Strings(&o.CacheAggregatedGroups, "cache-aggregated-groups", "`GROUPS` to cache, as example.com or example.com/v1, "+

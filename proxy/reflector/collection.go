@@ -1,0 +1,308 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/upstream"
+)
+
+// Collection is all objects of one resource upstream, in one representation, and the requests about
+// them. Its methods may be called from any goroutine.
+type Collection struct {
+	// Immutable.
+	request.Representation
+	info   upstream.ResourceInfo
+	source *Source
+	path   string
+	fields []framing.Field // that the resource can be selected by
+	labels []string        // of fields
+
+	style atomic.Pointer[style] // nil until learn has succeeded
+}
+
+// style is how upstream answers lists of the collection.
+type style struct {
+	form     framing.ListForm
+	typed    []byte   // what a list leaves out of each object; see framing.ListForm.TypeMeta
+	warnings []string // the Warning headers of each response, as for deprecated resources
+}
+
+const (
+	listPage    = "500"
+	listTimeout = time.Minute // for a page of a list, for a watch to begin, or for initial events to go on
+)
+
+// Collection returns the collection of a resource in a representation.
+func (s *Source) Collection(info upstream.ResourceInfo, rep request.Representation) *Collection {
+	c := &Collection{Representation: rep, info: info, source: s, path: upstream.CollectionPath(info.GVR)}
+	if rep.Metadata == "" {
+		c.fields = upstream.SelectableFields(info)
+	}
+	for _, f := range c.fields {
+		c.labels = append(c.labels, f.Label)
+	}
+	return c
+}
+
+// String names the collection in errors: apps/v1/deployments (protobuf).
+func (c *Collection) String() string {
+	return request.ResourceText(c.info.GVR) + " (" + c.Representation.String() + ")"
+}
+
+// FieldLabels returns the fields that the objects can be selected by, besides those of every
+// resource.
+func (c *Collection) FieldLabels() []string { return c.labels }
+
+// Form returns how upstream writes lists of the collection; nil until a reflector has learned it.
+func (c *Collection) Form() *framing.ListForm {
+	if s := c.style.Load(); s != nil {
+		return &s.form
+	}
+	return nil
+}
+
+// Warnings returns the Warning headers that upstream adds to each response.
+func (c *Collection) Warnings() []string {
+	if s := c.style.Load(); s != nil {
+		return s.warnings
+	}
+	return nil
+}
+
+// learn asks for an empty list, to see how upstream writes it, unless that is known.
+func (c *Collection) learn(ctx context.Context) error {
+	if c.style.Load() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	resp, err := c.list(ctx, upstream.Query("resourceVersion", "0", "fieldSelector", upstream.MatchesNothing))
+	if err != nil {
+		return fmt.Errorf("list %s: %w", c, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, framing.MaxEvent))
+	if err != nil {
+		return fmt.Errorf("list %s: %w", c, err)
+	}
+	form, _, err := framing.ParseListForm(c.Encoding, body)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", c, err)
+	}
+	c.style.Store(&style{form: form, typed: form.TypeMeta(c.info.Kind), warnings: resp.Header.Values("Warning")})
+	return nil
+}
+
+// scanner returns a scanner of the collection's objects.
+func (c *Collection) scanner() framing.Scanner { return framing.NewScanner(c.Encoding, c.fields) }
+
+// list requests the collection, or what query selects of it.
+func (c *Collection) list(ctx context.Context, query string) (*http.Response, error) {
+	return c.listOf(ctx, c.path, query)
+}
+
+// listOf requests what is at path, which is the collection's or below it.
+func (c *Collection) listOf(ctx context.Context, path, query string) (*http.Response, error) {
+	return c.checked(c.get(ctx, path, query, c.Accept(true)))
+}
+
+// watch requests a watch of the collection.
+func (c *Collection) watch(ctx context.Context, query string) (*http.Response, error) {
+	return c.checked(c.get(ctx, c.path, query, c.Accept(false)))
+}
+
+// checked returns an error for a response that is not in the collection's representation.
+func (c *Collection) checked(resp *http.Response, err error) (*http.Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, c.MediaType()) {
+		resp.Body.Close()
+		return nil, fmt.Errorf("upstream answered %.100q to %s", got, c.MediaType())
+	}
+	return resp, nil
+}
+
+// get sends a request upstream. Any other answer than 200 is a *statusError.
+func (c *Collection) get(ctx context.Context, path, query, accept string) (*http.Response, error) {
+	resp, err := upstream.GetOwn(ctx, c.source.upstream, path, query, accept)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, readStatus(resp)
+	}
+	return resp, nil
+}
+
+// namespacePath returns the path of the objects in one namespace, given by its escaped name.
+func (c *Collection) namespacePath(namespace string) string {
+	resource := c.info.GVR.Resource
+	return strings.TrimSuffix(c.path, resource) + "namespaces/" + namespace + "/" + resource
+}
+
+// CurrentVersion asks upstream for its current resourceVersion. The list that it requests is
+// consistent, empty and costs nothing: it is of a namespace that cannot exist or, for a
+// cluster-scoped resource, of a name that cannot exist.
+func (c *Collection) CurrentVersion(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	path, query := c.path, upstream.Query("fieldSelector", upstream.MatchesNothing)
+	if c.info.Namespaced {
+		path, query = c.namespacePath("-"), upstream.Query("limit", "1")
+	}
+	resp, err := c.listOf(ctx, path, query)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	meta, err := readList(c.Encoding, resp.Body, func([]byte) error { return nil })
+	return meta.ResourceVersion, err
+}
+
+// metadataOnly is the Accept header of a list that is requested for the objects' versions alone. A
+// resource that has no protobuf is answered in JSON; one that has no metadata form, whole.
+const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+// ListVersions returns the resourceVersion of each object in the collection, by the object's key,
+// and that of the collection. The list is consistent.
+func (c *Collection) ListVersions(ctx context.Context) (versions map[string]uint64, asOf uint64, err error) {
+	resp, err := c.get(ctx, c.path, "", metadataOnly)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer resp.Body.Close()
+	encoding := framing.JSON
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
+		encoding = framing.Protobuf
+	}
+	versions = make(map[string]uint64)
+	scanner := framing.NewScanner(encoding, nil)
+	meta, err := readList(encoding, resp.Body, func(raw []byte) error {
+		o, err := scanner.Item(raw, nil)
+		if err == nil {
+			versions[o.Key] = o.ResourceVersion
+		}
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return versions, meta.ResourceVersion, nil
+}
+
+// ListAt returns all objects as of resourceVersion rv.
+func (c *Collection) ListAt(ctx context.Context, rv uint64) ([]*framing.Object, error) {
+	return c.listAt(ctx, c.path, "", rv)
+}
+
+// GetAt returns the object with a key as of resourceVersion rv, or nothing if there was none.
+func (c *Collection) GetAt(ctx context.Context, key string, rv uint64) ([]*framing.Object, error) {
+	namespace, name, namespaced := strings.Cut(key, "/")
+	if !namespaced {
+		return c.listAt(ctx, c.path, "metadata.name="+key, rv)
+	}
+	return c.listAt(ctx, c.namespacePath(url.PathEscape(namespace)), "metadata.name="+name, rv)
+}
+
+// listAt returns the objects at path that a field selector selects, as of resourceVersion rv. "" is
+// no selector.
+func (c *Collection) listAt(
+	ctx context.Context, path, fieldSelector string, rv uint64,
+) (objects []*framing.Object, err error) {
+	scanner, typed := c.scanner(), c.style.Load().typed
+	pairs := []string{"limit", listPage, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact"}
+	for {
+		if fieldSelector != "" {
+			pairs = append(pairs, "fieldSelector", fieldSelector)
+		}
+		resp, err := c.listOf(ctx, path, upstream.Query(pairs...))
+		if err != nil {
+			return nil, fmt.Errorf("list %s at %d: %w", c, rv, err)
+		}
+		meta, err := readList(c.Encoding, resp.Body, func(raw []byte) error {
+			o, err := scanner.Item(raw, typed)
+			objects = append(objects, o)
+			return err
+		})
+		resp.Body.Close()
+		if err == nil && meta.ResourceVersion != rv {
+			err = fmt.Errorf("it is as of %d", meta.ResourceVersion)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list %s at %d: %w", c, rv, err)
+		}
+		if meta.Continue == "" {
+			return objects, nil
+		}
+		pairs = []string{"limit", listPage, "continue", meta.Continue}
+	}
+}
+
+// readList calls f for each item of a list. It returns the first error of f.
+func readList(encoding framing.Encoding, body io.Reader, f func(raw []byte) error) (framing.ListMeta, error) {
+	list := framing.NewListReader(encoding, body)
+	for {
+		raw, err := list.Next()
+		if err == io.EOF {
+			return list.Metadata()
+		}
+		if err == nil {
+			err = f(raw)
+		}
+		if err != nil {
+			return framing.ListMeta{}, err
+		}
+	}
+}
+
+// ReadWatch calls f for each event of a short watch from resourceVersion rv, until f returns false.
+// It returns an error if the stream ends before that, and for an ERROR event. Upstream sends a
+// bookmark about a second after the beginning.
+func (c *Collection) ReadWatch(ctx context.Context, rv uint64, f func(framing.Event) bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := c.watch(ctx, upstream.Query(
+		"watch", "true",
+		"resourceVersion", strconv.FormatUint(rv, 10),
+		"allowWatchBookmarks", "true",
+		"timeoutSeconds", strconv.Itoa(request.ProbeSeconds),
+	))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines, scanner := framing.NewEventReader(c.Encoding, resp.Body), c.scanner()
+	for {
+		line, err := lines.Next()
+		if err == io.EOF {
+			return errors.New("the watch ended before its bookmark")
+		}
+		if err != nil {
+			return err
+		}
+		ev, err := scanner.Event(line)
+		if err != nil {
+			return err
+		}
+		if ev.Type == framing.Error {
+			return eventError(ev)
+		}
+		if !f(ev) {
+			return nil
+		}
+	}
+}

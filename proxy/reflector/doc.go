@@ -1,0 +1,51 @@
+// Package reflector follows one resource upstream: it lists the resource, watches it, and keeps a
+// [fanout.Cache] up to date. The streams of the cache's clients stay open when upstream fails; the
+// exceptions are below.
+//
+//	reflector.go   the loop: follow, see what came of it, wait, follow again
+//	list.go        a list or initial events fill the cache, for the first time or again
+//	watch.go       a watch brings the cache up to date
+//	outcome.go     what follows when a list or a watch has ended, and when
+//	watchdog.go    a watch that hangs is broken
+//	breaker.go     a reader breaks the watch, or has the collection listed
+//	reencoding.go  upstream writes the same objects in other bytes
+//	collection.go  the requests about one resource
+//	source.go      what all reflectors share: turns to list, the connection
+//	errors.go      what upstream's errors mean
+//	health.go      how the upstream watch is doing
+//
+// It knows the upstream and the cache. It does not know who reads the cache, how readers wait for
+// the first list, what is proved about the cache, and when following begins. Package lane knows
+// that. lane hands the reflector an interface that is told about the first list ([Filling]), and
+// two functions: whether memory is full, and whether the resource has been redefined. It calls
+// [Reflector.BreakWatch] and [Reflector.RequireRelist] when a proof shows that the watch or the
+// cache is wrong, and sends requests of its own with [Collection].
+//
+// The two are divided here because they have different owners: a reflector's state belongs to the
+// goroutine of its Run, and a lane's belongs to the requests that use it.
+//
+// # When upstream fails
+//
+//	the connection breaks          at once  resumed from the last resourceVersion
+//	the link is dead, or kube-     10 s     the same; see package upstream
+//	apiserver does not run
+//	a watch hangs, its connection  150 s    the same, see watchdog; sooner if a client's read
+//	does not                                shows changes that the watch did not bring
+//	the history is gone (410)      at once  one list, of which the cache takes the differences; at
+//	                                        most ListsAtOnce resources at a time
+//	a kube-apiserver is behind     10 s     left for another, over a new connection; its lists are
+//	                                        not believed
+//	etcd was restored              at once  every client of the resource gets 410, if etcd itself
+//	                                        is at an older resourceVersion
+//
+// A kube-apiserver that has come back may write the same objects in other bytes. Then every client
+// of the resource gets 410 and lists again. Resources whose bytes are the same are not touched.
+// While several versions of kube-apiserver answer behind one address, a cache may hold the bytes of
+// either; see reencoded.
+//
+// A restored etcd may have passed the cache's resourceVersion before the reflector sees it again.
+// Then it continues the watch as if nothing had happened, for every client of kube-apiserver. Two
+// options of etcdutl prevent that: --bump-revision and --mark-compacted. A proof of freshness
+// (package lane) notices it, if it lists the collection and the cache had other objects at that
+// resourceVersion. Then the reflector lists the collection.
+package reflector

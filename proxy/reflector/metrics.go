@@ -1,0 +1,45 @@
+package reflector
+
+import (
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/exposition"
+)
+
+var (
+	upstreamWatches = exposition.Describe("gauge", "watchfan_upstream_watches",
+		"1 while the upstream watch is open, 0 while it is broken.")
+	upstreamEvents = exposition.Describe("counter", "watchfan_upstream_events_total",
+		"Changes received from kube-apiserver.")
+	upstreamEventBytes = exposition.Describe("counter", "watchfan_upstream_event_bytes_total",
+		"Bytes of the changes received from kube-apiserver, before any compression.")
+	upstreamWatchBreaks = exposition.Describe("counter", "watchfan_upstream_watch_breaks_total",
+		"Times that the upstream watch broke.")
+	upstreamRelists = exposition.Describe("counter", "watchfan_upstream_relists_total",
+		"Times that the collection was listed again.")
+	upstreamResets = exposition.Describe("counter", "watchfan_upstream_resets_total",
+		"Times that all clients had to start again because upstream went back in time.")
+	upstreamReencodings = exposition.Describe("counter", "watchfan_upstream_reencodings_total",
+		"Times that all clients had to start again because upstream writes the same objects differently.")
+)
+
+// reflectorMetrics are the metrics of one reflector.
+type reflectorMetrics struct {
+	watches                 *metrics.Gauge
+	events, eventBytes      *metrics.Counter
+	breaks, relists, resets *metrics.Counter
+	reencoded               *metrics.Counter
+}
+
+func newMetrics(set *metrics.Set, labels string) reflectorMetrics {
+	counter := func(metric string) *metrics.Counter { return set.NewCounter(metric + "{" + labels + "}") }
+	return reflectorMetrics{
+		watches:    set.NewGauge(upstreamWatches+"{"+labels+"}", nil),
+		events:     counter(upstreamEvents),
+		eventBytes: counter(upstreamEventBytes),
+		breaks:     counter(upstreamWatchBreaks),
+		relists:    counter(upstreamRelists),
+		resets:     counter(upstreamResets),
+		reencoded:  counter(upstreamReencodings),
+	}
+}

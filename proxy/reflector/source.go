@@ -1,0 +1,87 @@
+package reflector
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/semaphore"
+	"github.com/watchfan/watchfan/proxy/upstream"
+)
+
+// Source is the kube-apiserver that reflectors follow, and what they share: turns to list, the
+// connection, and the answer to which build of kube-apiserver it is. Its methods may be called from
+// any goroutine.
+type Source struct {
+	upstream    auth.Doer
+	full        func() bool // reports whether memory is full
+	hangTimeout time.Duration
+	log         *slog.Logger
+
+	lists       semaphore.Semaphore // acquired for each list; see turn
+	builds      upstream.Builds
+	reconnected moment // when reconnect last did something
+}
+
+// NewSource returns the source that up leads to. full reports whether memory is full: then a list
+// that is being read is given up. hangTimeout is how long a watch that has brought bookmarks may
+// bring nothing, 0 for the usual; see watchdog.
+func NewSource(up auth.Doer, full func() bool, hangTimeout time.Duration, log *slog.Logger) *Source {
+	return &Source{
+		upstream:    up,
+		full:        full,
+		hangTimeout: cmp.Or(hangTimeout, usualHangTimeout),
+		log:         log,
+		lists:       semaphore.New(ListsAtOnce),
+		builds:      upstream.Builds{Upstream: up},
+	}
+}
+
+const (
+	// ListsAtOnce is how many collections are listed at a time. Most lists take milliseconds. After
+	// an outage of kube-apiserver or of etcd all collections may have to be listed, and without the
+	// bound kube-apiserver would have to hold and encode all of them at once.
+	ListsAtOnce = 4
+	// turnTimeout is how long a turn lasts at most. A list that takes longer goes on, but others no
+	// longer wait for it. Otherwise a resource whose conversion webhook does not answer would keep
+	// the rest from being listed.
+	turnTimeout = 5 * time.Second
+)
+
+// turn waits for a turn to list. The turn ends with the first call of done.
+func (s *Source) turn(ctx context.Context) (done func(), err error) {
+	if err := s.lists.Acquire(ctx); err != nil {
+		return nil, err
+	}
+	end := sync.OnceFunc(s.lists.Release)
+	late := time.AfterFunc(turnTimeout, end)
+	return func() { late.Stop(); end() }, nil
+}
+
+// reconnect makes the next requests use a new connection, which may lead to another kube-apiserver.
+// Over HTTP/2 all requests share one connection for as long as it works, even if the kube-apiserver
+// behind it does not. Requests under way go on. It does nothing within 5 s of the last time.
+func (s *Source) reconnect(ctx context.Context) {
+	const interval, patience = 5 * time.Second, time.Second
+	if !s.reconnected.once(interval) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req := (&http.Request{
+		Method: http.MethodGet,
+		URL:    s.upstream.URL("/readyz", ""),
+		Header: make(http.Header),
+		Close:  true, // the connection takes no other request after this one
+	}).WithContext(ctx)
+	resp, err := s.upstream.DoAs(auth.Identity{Kind: auth.KindOwn}, req)
+	if err != nil {
+		s.log.Debug("Left a connection that did not answer", "err", err)
+		return
+	}
+	resp.Body.Close()
+}

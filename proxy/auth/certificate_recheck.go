@@ -2,47 +2,48 @@ package auth
 
 import "time"
 
-// leastRenewals is how many vouchers, and renewalTicks after how many ticks of authorizer.Run all
-// of them, are renewed when all have to be at once, because the authorities' file has changed. One
-// takes about 0.1 ms.
-const leastRenewals, renewalTicks = 256, 30
+// When a file of CAs changes, the certificates of all open watches have to be verified again. One
+// verification takes about 0.1 ms. So each tick of Run verifies at least minVerified of them, and
+// all of them are verified after verifyTicks ticks.
+const minVerified, verifyTicks = 256, 30
 
-// checkVouchers ends the watches whose clients nobody vouches for any longer: a certificate of
-// theirs, or of their front proxy, or of one of its authorities has expired, or the authority is no
-// longer in its file. It is called by Run, once a tick.
-func (a *Authorizer) checkVouchers(now time.Time) {
+// certificateInvalid is why a watch of a client certificate is revoked.
+const certificateInvalid = "a certificate has expired, or its authority is no longer trusted"
+
+// recheckCertificates ends the watches whose client certificate, or whose front proxy's, is no
+// longer good: a certificate of its chain has expired, or its CA is no longer in the file. Run
+// calls it once a tick.
+func (a *Authorizer) recheckCertificates(now time.Time) {
 	a.mu.Lock()
-	watches := make([]*openWatch, 0, len(a.vouched))
-	for w := range a.vouched {
+	watches := make([]*openWatch, 0, len(a.certified))
+	for w := range a.certified {
 		watches = append(watches, w)
 	}
 	a.mu.Unlock()
-	ended, left := 0, leastRenewals+len(watches)/renewalTicks
+	ended, left := 0, minVerified+len(watches)/verifyTicks
 	for _, w := range watches {
-		if w.voucher.good(now) {
+		if w.certificate.current(now) {
 			continue
 		}
 		if left--; left < 0 {
 			break
 		}
-		if !w.voucher.renew() && a.disown(w) {
+		if !w.certificate.verify() && a.revokeWatch(w, certificateInvalid) {
 			ended++
 		}
 	}
 	if ended > 0 {
-		a.log.Info("Revoked watches", "watches", ended, "reason", disowned)
+		a.log.Info("Revoked watches", "watches", ended, "reason", certificateInvalid)
 	}
 }
 
-const disowned = "a certificate has expired, or its authority is no longer trusted"
-
-// disown ends one watch, and reports whether it was still open.
-func (a *Authorizer) disown(w *openWatch) bool {
+// revokeWatch ends one watch, and reports whether it was still open.
+func (a *Authorizer) revokeWatch(w *openWatch, reason string) bool {
 	a.mu.Lock()
-	_, open := a.vouched[w]
+	_, open := a.certified[w]
 	if open {
 		a.endLocked(w)
-		w.revoked = disowned
+		w.revoked = reason
 	}
 	a.mu.Unlock()
 	if open {

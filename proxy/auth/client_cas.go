@@ -10,56 +10,56 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// authorities are the certificates of a file that sign clients' certificates. A nil authorities
-// signs nobody's. Its methods may be called from any goroutine.
-type authorities struct{ Reloaded[*x509.CertPool] }
+// clientCAs are the certificate authorities (CAs) of a file, which sign clients' certificates. Nil
+// has no CA. Its methods may be called from any goroutine.
+type clientCAs struct{ *FileWatcher[*x509.CertPool] }
 
-// newAuthorities reads the file, so that a wrong one is an error at the start. Without a file it
-// returns nil.
-func newAuthorities(file string, log *slog.Logger) (*authorities, error) {
+// newClientCAs reads the file. Without a file it returns nil.
+func newClientCAs(file string, log *slog.Logger) (*clientCAs, error) {
 	if file == "" {
 		return nil, nil
 	}
-	a := &authorities{Reloaded[*x509.CertPool]{What: "certificate authorities", Files: []string{file}, Log: log}}
-	a.Read = func() (*x509.CertPool, error) {
+	read := func() (*x509.CertPool, error) {
 		pool, err := cert.NewPool(file)
 		if err != nil {
 			return nil, fmt.Errorf("certificate authorities %s: %w", file, err)
 		}
 		return pool, nil
 	}
-	return a, a.Load()
+	w, err := WatchFiles("certificate authorities", read, log, file)
+	return &clientCAs{w}, err
 }
 
 // verify reports whether the first of the certificates that a client presented is good now for a
-// client. The others lead from it to one of a's (k8s.io/apiserver pkg/authentication/request/x509).
-func (a *authorities) verify(certificates []*x509.Certificate) (*voucher, bool) {
-	if a == nil {
+// client. The others lead from it to one of the CAs (k8s.io/apiserver
+// pkg/authentication/request/x509).
+func (cas *clientCAs) verify(certificates []*x509.Certificate) (*verifiedCertificate, bool) {
+	if cas == nil {
 		return nil, false
 	}
-	v := &voucher{by: a, certificates: certificates}
-	return v, v.renew()
+	v := &verifiedCertificate{cas: cas, certificates: certificates}
+	return v, v.verify()
 }
 
-// voucher is the word of authorities for a client. It is good until the certificates that it is
-// based on expire, or the authorities' file changes; then renew says whether it still holds. It is
-// used by one goroutine at a time.
-type voucher struct {
-	by           *authorities
-	certificates []*x509.Certificate // the client's own one first
+// verifiedCertificate is a client certificate that CAs have verified. The result holds until a
+// certificate of its chain expires or the file of CAs changes. It is used by one goroutine at a
+// time.
+type verifiedCertificate struct {
+	cas          *clientCAs
+	certificates []*x509.Certificate // as the client presented them, its own one first
 
-	roots   *x509.CertPool // by's when renew was last called
-	expires time.Time
+	roots   *x509.CertPool // of cas when verify was last called
+	expires time.Time      // when the last chain of certificates expires; zero if there is none
 }
 
-// good reports whether the voucher need not be renewed.
-func (v *voucher) good(now time.Time) bool {
-	return v.by.Current() == v.roots && now.Before(v.expires)
+// current reports whether the last result of verify still holds.
+func (v *verifiedCertificate) current(now time.Time) bool {
+	return v.cas.Current() == v.roots && now.Before(v.expires)
 }
 
-// renew reports whether the certificates are good now.
-func (v *voucher) renew() bool {
-	v.roots, v.expires = v.by.Current(), time.Time{}
+// verify reports whether the certificates are good now.
+func (v *verifiedCertificate) verify() bool {
+	v.roots, v.expires = v.cas.Current(), time.Time{}
 	opts := x509.VerifyOptions{
 		Roots:         v.roots,
 		Intermediates: x509.NewCertPool(),

@@ -101,3 +101,27 @@ func TestCoalescerPanic(t *testing.T) {
 		t.Errorf("afterwards: %v, %t", err, ok)
 	}
 }
+
+// TestCoalescerEnd: End cancels the calls under way, waits for them, and lets no other begin.
+func TestCoalescerEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Coalescer[string, bool]
+		returned := false
+		slow := func(ctx context.Context) bool {
+			<-ctx.Done()
+			time.Sleep(time.Second) // slow to notice
+			returned = true
+			return true
+		}
+		go c.Do(t.Context(), "k", time.Minute, slow)
+		synctest.Wait()
+		began := time.Now()
+		c.End()
+		if took := time.Since(began); !returned || took != time.Second {
+			t.Errorf("End returned after %s, before the call: %v", took, !returned)
+		}
+		if _, ok := c.Do(t.Context(), "k", time.Minute, slow); ok || len(c.calls) != 0 {
+			t.Errorf("afterwards: %v, %d calls", ok, len(c.calls))
+		}
+	})
+}

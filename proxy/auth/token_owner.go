@@ -2,15 +2,12 @@ package auth
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 const (
@@ -20,40 +17,53 @@ const (
 	maxOwnerBytes = 64 << 10 // of a review, and so of what is remembered of one token
 )
 
-// Owners says who the owners of tokens are, by asking kube-apiserver with the token itself
-// (SelfSubjectReview, of Kubernetes 1.28 and later), which takes no rights of ours. Nothing here
-// needs to know that but an audit log, and a limit for each user: kube-apiserver is asked only when
-// one of these wants it. The name decides nothing: what the owner may do is asked with the token.
+// Owners knows the owners of tokens. It asks kube-apiserver with the token itself
+// (SelfSubjectReview, of Kubernetes 1.28 and later), which takes no rights of the proxy. Only an
+// audit log and a limit for each user need the name, and kube-apiserver is asked only when one of
+// these wants it. The name decides nothing: access reviews are made with the token.
 //
-// Whom a token impersonates is never asked, because what carries Impersonate-* headers is passed
-// through.
+// The user that a token impersonates is never asked for, because requests with Impersonate-*
+// headers are passed through.
 //
 // Its methods may be called from any goroutine.
 type Owners struct {
 	// Immutable.
-	upstream Doer
-	TTL      time.Duration
-	queue    *reviewQueue
+	server APIServer
+	ttl    time.Duration
+	queue  *reviewQueue
+	ctx    context.Context // of the reviews
+	cancel context.CancelFunc
 
-	mu    sync.Mutex // of asking only once
+	running sync.WaitGroup // the reviews
+
+	mu    sync.Mutex // two requests must not both ask for one token
 	known TTLCache[*Owner]
 }
 
-func NewOwners(upstream Doer, queue *reviewQueue, ttl time.Duration) *Owners {
-	return &Owners{upstream: upstream, TTL: ttl, queue: queue}
+func newOwners(server APIServer, queue *reviewQueue, ttl time.Duration) *Owners {
+	o := &Owners{server: server, queue: queue, ttl: ttl}
+	o.ctx, o.cancel = context.WithCancel(context.Background())
+	return o
 }
 
-// Owner is whose a token is, once kube-apiserver has been heard, or reviewTimeout has passed.
+// Owner is the owner of one token. It is known when kube-apiserver has answered or ReviewTimeout
+// has passed.
 type Owner struct {
-	Donec chan struct{} // closed when the rest is set; never sent on
+	donec chan struct{} // closed when the rest is set; never sent on
 
-	User    *UserInfo // nil: unknown, or nobody
-	Unknown string    // why there is no user; what kube-apiserver has said of a token is no part of it
-	nobody  bool      // the token is nobody's
+	user    *UserInfo // nil: unknown, or nobody
+	unknown string    // why there is no user; nothing of kube-apiserver's answer
+	nobody  bool      // kube-apiserver does not accept the token
 }
 
-// Of returns the owner of the token that id brings, or who we are ourselves, without waiting for
-// it.
+// Wait waits until the owner is known. It returns a user, or the reason why there is none.
+func (w *Owner) Wait() (user *UserInfo, unknown string) {
+	<-w.donec
+	return w.user, w.unknown
+}
+
+// Of returns the owner of the token that id brings, or the proxy's own user, without waiting for
+// kube-apiserver.
 func (o *Owners) Of(id Identity) *Owner {
 	q := tokenQuestion(id)
 	o.mu.Lock()
@@ -61,65 +71,71 @@ func (o *Owners) Of(id Identity) *Owner {
 	if w, ok := o.known.Get(q); ok {
 		return w
 	}
-	w := &Owner{Donec: make(chan struct{})}
-	o.known.Put(q, w, time.Now(), ReviewTimeout+o.TTL)
-	go o.ask(q, id, w)
+	w := &Owner{donec: make(chan struct{})}
+	if o.ctx.Err() != nil {
+		w.unknown = "this proxy is stopping"
+		close(w.donec)
+		return w
+	}
+	o.known.Put(q, w, time.Now(), ReviewTimeout+o.ttl)
+	o.running.Go(func() { o.ask(q, id, w) })
 	return w
 }
 
-// tokenQuestion is what stands for the token of id; for us ourselves it is that of no token.
-func tokenQuestion(id Identity) Question {
-	if id.Kind == KindOwn {
-		return Question{}
-	}
-	return sha256.Sum256([]byte(id.Token))
+// End cancels all reviews and returns when their goroutines have ended. No review begins after
+// that. The audit log ends before, because its last events wait for owners.
+func (o *Owners) End() {
+	o.mu.Lock()
+	o.cancel()
+	o.mu.Unlock()
+	o.running.Wait()
 }
 
-// ask asks kube-apiserver and remembers what it says, unless it says nothing.
+// ask asks kube-apiserver and remembers the answer, if there is one.
 func (o *Owners) ask(q Question, id Identity, w *Owner) {
-	defer close(w.Donec)
-	ctx, cancel := context.WithTimeout(context.Background(), ReviewTimeout)
+	defer close(w.donec)
+	ctx, cancel := context.WithTimeout(o.ctx, ReviewTimeout)
 	defer cancel()
-	remember := time.Duration(0)
+	ttl := time.Duration(0)
 	end, err := o.queue.begin(ctx, id)
 	switch {
 	case err == nil:
 		if o.review(ctx, id, w) {
-			remember = o.TTL
+			ttl = o.ttl
 		}
 		end()
 	case errors.Is(err, errReviewsBusy):
-		w.Unknown = "too many reviews wait for kube-apiserver"
+		w.unknown = "too many reviews wait for kube-apiserver"
 	default:
-		w.Unknown = "kube-apiserver did not answer in time"
+		w.unknown = "kube-apiserver did not answer in time"
 	}
-	o.known.Put(q, w, time.Now(), remember)
+	o.known.Put(q, w, time.Now(), ttl)
 }
 
-// review sets w, and reports whether kube-apiserver has said something that is worth remembering.
+// review sets w, and reports whether kube-apiserver's answer is to be remembered.
 func (o *Owners) review(ctx context.Context, id Identity, w *Owner) (answered bool) {
 	if ctx.Err() != nil {
-		w.Unknown = "kube-apiserver could not be asked in time"
+		w.unknown = "kube-apiserver could not be asked in time"
 		return false
 	}
 	review := `{"kind":"` + selfSubjectKind + `","apiVersion":"authentication.k8s.io/v1"}`
-	code, answer, err := postReview(ctx, o.upstream, id, selfSubjectPath, []byte(review), maxOwnerBytes)
+	code, answer, err := postReview(ctx, o.server, id, selfSubjectPath, []byte(review), maxOwnerBytes)
 	switch code {
 	case http.StatusCreated, http.StatusOK:
 	case 0:
-		w.Unknown = "kube-apiserver did not answer"
+		w.unknown = "kube-apiserver did not answer"
 		return false
 	case http.StatusUnauthorized:
-		w.Unknown, w.nobody = "kube-apiserver does not take the token any more", true
+		w.unknown, w.nobody = "kube-apiserver does not accept the token any more", true
 		return true
 	case http.StatusNotFound:
-		w.Unknown = "kube-apiserver has no SelfSubjectReview: it is older than 1.28"
+		w.unknown = "kube-apiserver has no SelfSubjectReview: it is older than 1.28"
 		return true
 	case http.StatusForbidden:
-		w.Unknown = "the client may not create a SelfSubjectReview, which system:basic-user allows"
+		w.unknown = "the client may not create a SelfSubjectReview, which system:basic-user allows"
 		return true
 	default:
-		w.Unknown = fmt.Sprintf("kube-apiserver answered a SelfSubjectReview with %d", code)
+		w.unknown = fmt.Sprintf("kube-apiserver answered a SelfSubjectReview with %d", code)
 		return false
 	}
 	var reviewed struct {
@@ -134,46 +150,9 @@ func (o *Owners) review(ctx context.Context, id Identity, w *Owner) (answered bo
 	}
 	u := &reviewed.Status.UserInfo
 	if err != nil || json.Unmarshal(answer, &reviewed) != nil || reviewed.Kind != selfSubjectKind || u.Username == "" {
-		w.Unknown = "kube-apiserver's SelfSubjectReview could not be read"
+		w.unknown = "kube-apiserver's SelfSubjectReview could not be read"
 		return false
 	}
-	w.User = &UserInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
+	w.user = &UserInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
 	return true
-}
-
-// UserKey is one user, as limits count them: comparable, and the same for all identities of the
-// same user name, however it was shown. The zero userKey is the proxy itself, whose name does not
-// matter: all who come to the insecure port without a token are one.
-type UserKey struct {
-	Name  string
-	token Question // in place of the name where kube-apiserver does not say it: a token is a user then
-}
-
-// UserKey returns whom a request of id counts for, having asked kube-apiserver whose a token is, or
-// being told so by one who has. ok is false for a token that kube-apiserver takes no more. If it
-// does not say whose a token is before ctx ends, or can't, each token counts for itself; the next
-// call may return another key for the same token, so who gives back what it took must keep the key.
-func (a *Authorizer) UserKey(ctx context.Context, id Identity) (key UserKey, ok bool) {
-	switch {
-	case id.Kind == KindOwn:
-		return UserKey{}, true
-	case id.User != nil:
-		return UserKey{Name: id.User.Name}, true
-	case id.Kind == KindAnonymous:
-		return UserKey{Name: AnonymousUser}, true
-	}
-	w := a.Owners.Of(id)
-	request.Waits(ctx)
-	select {
-	case <-w.Donec:
-	case <-ctx.Done():
-		return UserKey{token: tokenQuestion(id)}, true
-	}
-	switch {
-	case w.nobody:
-		return UserKey{}, false
-	case w.User == nil:
-		return UserKey{token: tokenQuestion(id)}, true
-	}
-	return UserKey{Name: w.User.Name}, true
 }

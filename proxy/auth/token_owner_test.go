@@ -11,7 +11,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// ownersAnswer is o's answer to whoever brings a token.
+// ownersAnswer answers as o does, with the proxy's own credential as the token "own".
 func ownersAnswer(o proxytest.Owners) func(Identity, string, []byte) (int, string, error) {
 	return func(id Identity, path string, body []byte) (int, string, error) {
 		if id.Kind == KindOwn {
@@ -23,7 +23,7 @@ func ownersAnswer(o proxytest.Owners) func(Identity, string, []byte) (int, strin
 
 func byToken(token string) Identity { return Identity{Kind: KindToken, Token: token} }
 
-// Two identities are the same user if and only if they have the same name.
+// TestUserKey: two identities are the same user if and only if they have the same name.
 func TestUserKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := &proxytest.FakeUpstream[Identity]{Answer: ownersAnswer(proxytest.Owners{"a": "jane", "b": "jane", "c": "joe", "bad": "401", "old": "404", "old too": "404",
@@ -63,7 +63,8 @@ func TestUserKey(t *testing.T) {
 	})
 }
 
-// An answer is believed for the TTL, and asked for once by all who want it at a time; what is no answer is asked again.
+// TestOwnersRemember: an owner is remembered for the TTL, and all callers at one time share one
+// review. Without an answer, the next caller asks again.
 func TestOwnersRemember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		says := proxytest.Owners{"t": "jane", "old": "404", "ill": "500"}
@@ -87,14 +88,14 @@ func TestOwnersRemember(t *testing.T) {
 		asked("t", 0)
 		asked("old", 0)
 		asked("ill", 1)
-		time.Sleep(AnswerTTL)
+		time.Sleep(answerTTL)
 		asked("t", 1)
-		a.Owners.TTL = 0
-		time.Sleep(AnswerTTL)
+		a.owners.ttl = 0
+		time.Sleep(answerTTL)
 		asked("t", 1)
 		asked("t", 1)
 
-		// Many at once do not become as many requests at once, and who waits too long goes without.
+		// The requests under way are bounded, and a caller that waits too long gets no name.
 		up.Delay = time.Hour
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -104,7 +105,7 @@ func TestOwnersRemember(t *testing.T) {
 		before := up.Count()
 		var all []*Owner
 		for i := range 10 * maxStrangerReviews {
-			all = append(all, a.Owners.Of(byToken(fmt.Sprint(i))))
+			all = append(all, a.owners.Of(byToken(fmt.Sprint(i))))
 		}
 		begin := time.Now()
 		time.Sleep(time.Second)
@@ -112,7 +113,7 @@ func TestOwnersRemember(t *testing.T) {
 			t.Errorf("%d requests at once", got)
 		}
 		for _, w := range all {
-			if <-w.Donec; w.User != nil || w.Unknown == "" || w.nobody {
+			if <-w.donec; w.user != nil || w.unknown == "" || w.nobody {
 				t.Errorf("got %+v", w)
 			}
 		}

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// maxAnswers bounds what answers remembers, unless it says otherwise: so many verdicts are 2 MB.
-const maxAnswers = 8192
+// maxCached bounds a TTLCache that has no bound of its own. As many decisions take 2 MB.
+const maxCached = 8192
 
-// Question is the hash of a token or a user and of what is wanted. It is what
-// maps hold in place of the token.
+// Question is the SHA-256 of a token, or of an identity and what it wants to do. Maps hold it in
+// place of the token.
 type Question [sha256.Size]byte
 
-// TTLCache remembers the answers to the questions that were asked last. The zero value is empty.
-// Its methods may be called from any goroutine.
+// TTLCache remembers answers to questions, each for a time. When it is full, it forgets the least
+// recently used answer. The zero value is empty. Its methods may be called from any goroutine.
 type TTLCache[V any] struct {
-	most int // answers at a time; 0 is maxAnswers; immutable
+	most int // answers at a time; 0 is maxCached; immutable
 
 	mu         sync.Mutex
 	byQuestion map[Question]*list.Element // of *answer[V]
@@ -32,49 +32,49 @@ type answer[V any] struct {
 	expires  time.Time
 }
 
-// Get returns an answer that is still good.
-func (a *TTLCache[V]) Get(q Question) (value V, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e := a.byQuestion[q]
+// Get returns an answer that has not expired.
+func (c *TTLCache[V]) Get(q Question) (value V, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byQuestion[q]
 	if e == nil || !time.Now().Before(e.Value.(*answer[V]).expires) {
 		return value, false
 	}
-	a.recent.MoveToFront(e)
+	c.recent.MoveToFront(e)
 	return e.Value.(*answer[V]).value, true
 }
 
-// Put keeps the answer to what was asked at asked for ttl from then on, in place of the one before,
-// unless that was asked later: what comes late must not undo what has changed since. A ttl of 0
-// keeps none.
-func (a *TTLCache[V]) Put(q Question, value V, asked time.Time, ttl time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if e := a.byQuestion[q]; e != nil {
+// Put remembers the answer to a question that was asked at the time asked. The answer expires ttl
+// after that time. It replaces the earlier answer, unless that one was asked for later: a late
+// answer must not undo a newer one. A ttl of 0 forgets the earlier answer and keeps none.
+func (c *TTLCache[V]) Put(q Question, value V, asked time.Time, ttl time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byQuestion[q]; e != nil {
 		if e.Value.(*answer[V]).asked.After(asked) {
 			return
 		}
-		a.forgetLocked(e)
+		c.forgetLocked(e)
 	}
 	if ttl <= 0 {
 		return
 	}
-	if a.byQuestion == nil {
-		a.byQuestion = make(map[Question]*list.Element)
+	if c.byQuestion == nil {
+		c.byQuestion = make(map[Question]*list.Element)
 	}
-	a.byQuestion[q] = a.recent.PushFront(&answer[V]{question: q, value: value, asked: asked, expires: asked.Add(ttl)})
-	if a.recent.Len() > cmp.Or(a.most, maxAnswers) {
-		a.forgetLocked(a.recent.Back())
+	c.byQuestion[q] = c.recent.PushFront(&answer[V]{question: q, value: value, asked: asked, expires: asked.Add(ttl)})
+	if c.recent.Len() > cmp.Or(c.most, maxCached) {
+		c.forgetLocked(c.recent.Back())
 	}
 }
 
-func (a *TTLCache[V]) forgetLocked(e *list.Element) {
-	delete(a.byQuestion, a.recent.Remove(e).(*answer[V]).question)
+func (c *TTLCache[V]) forgetLocked(e *list.Element) {
+	delete(c.byQuestion, c.recent.Remove(e).(*answer[V]).question)
 }
 
-// Size is how many answers are remembered, good or not.
-func (a *TTLCache[V]) Size() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.recent.Len()
+// Len returns the number of answers, expired ones included.
+func (c *TTLCache[V]) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.recent.Len()
 }

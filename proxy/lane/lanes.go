@@ -18,7 +18,7 @@ import (
 
 // Lanes is all lanes of a server.
 type Lanes struct {
-	upstream      auth.Doer
+	upstream      auth.APIServer
 	discovery     *upstream.Discovery
 	Flusher       *fanout.Flusher
 	limits        fanout.Limits
@@ -51,7 +51,7 @@ type Lanes struct {
 }
 
 // NewLanes returns no lanes yet. They live in ctx.
-func NewLanes(ctx context.Context, up auth.Doer, discovery *upstream.Discovery, flusher *fanout.Flusher, opts *Options, log *slog.Logger) *Lanes {
+func NewLanes(ctx context.Context, up auth.APIServer, discovery *upstream.Discovery, flusher *fanout.Flusher, opts *Options, log *slog.Logger) *Lanes {
 	return &Lanes{
 		upstream:      up,
 		discovery:     discovery,
@@ -160,6 +160,7 @@ func (ls *Lanes) Run(ctx context.Context) {
 	ls.ctx = nil
 	ls.mu.Unlock()
 	ls.running.Wait()
+	ls.builds.End()
 }
 
 func (ls *Lanes) stopIdle() {

@@ -15,8 +15,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 )
 
-// goawayServer answers as kube-apiserver does: a bad token with 401, an anonymous request with 403. It ends the connection
-// after both. It notes the connection of each request.
+// goawayServer answers as kube-apiserver does: a bad token with 401, an anonymous request with 403.
+// It ends the connection after both. It notes the connection of each request.
 type goawayServer struct {
 	*httptest.Server
 
@@ -72,8 +72,8 @@ func (s *goawayServer) connection(t *testing.T, u *Upstream, id auth.Identity, p
 	return s.came[path], resp.StatusCode
 }
 
-// TestStrangersConnections: strangers never share an HTTP/2 connection with a known token or with ourselves, and a stranger's long body
-// has its connection for itself.
+// TestStrangersConnections: strangers never share an HTTP/2 connection with a known token or with
+// ourselves, and a stranger's long body has its connection for itself.
 func TestStrangersConnections(t *testing.T) {
 	s := newGoawayServer(t)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})

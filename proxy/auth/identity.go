@@ -24,7 +24,7 @@ const (
 	KindToken                   // the owner of a bearer token, who need not be known
 	KindCertificate             // the subject of a client certificate
 	KindFrontProxy              // a user that a front proxy names
-	Kinds
+	Kinds                       // the number of kinds
 )
 
 func (k Kind) String() string {

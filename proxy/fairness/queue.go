@@ -49,7 +49,7 @@ type seatWait struct {
 	granted chan struct{} // closed when the seat is taken
 }
 
-// Purpose names the use of a Queue's seats, to clients and to metrics. Its fields may be nil.
+// Purpose names the use of a Queue's seats, to clients and to metrics. Its fields may be zero.
 type Purpose struct {
 	Message string              // tells a refused client the reason
 	Refused *metrics.Counter    // counts refusals

@@ -311,26 +311,6 @@ func TestRunAwaitsReviews(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// TestOwnersEnd: End cancels the review of a token's owner and waits for it. No review begins after
-// that, and nobody waits for one.
-func TestOwnersEnd(t *testing.T) {
-	before := goleak.IgnoreCurrent()
-	up := &proxytest.FakeUpstream[Identity]{Delay: time.Hour}
-	owners := authorizerOf(up).Owners()
-	first := owners.Of(byToken("a"))
-	owners.End()
-	goleak.VerifyNone(t, before)
-	second := owners.Of(byToken("b"))
-	for _, w := range []*Owner{first, second} {
-		if user, unknown := w.Wait(); user != nil || unknown == "" {
-			t.Errorf("got %v because %q", user, unknown)
-		}
-	}
-	if n := up.Count(); n > 1 {
-		t.Errorf("asked %d times", n)
-	}
-}
-
 // BenchmarkDecide measures a decision from memory; see the package's documentation.
 func BenchmarkDecide(b *testing.B) {
 	for _, id := range []Identity{byToken(strings.Repeat("t", 900)), byCertificate("jane", "g", groupAuthenticated)} {

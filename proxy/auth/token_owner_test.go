@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -121,4 +123,24 @@ func TestOwnersRemember(t *testing.T) {
 			t.Errorf("waited %v", took)
 		}
 	})
+}
+
+// TestOwnersEnd: End cancels the review of a token's owner and waits for it. No review begins after
+// that, and nobody waits for one.
+func TestOwnersEnd(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	up := &proxytest.FakeUpstream[Identity]{Delay: time.Hour}
+	owners := authorizerOf(up).Owners()
+	first := owners.Of(byToken("a"))
+	owners.End()
+	goleak.VerifyNone(t, before)
+	second := owners.Of(byToken("b"))
+	for _, w := range []*Owner{first, second} {
+		if user, unknown := w.Wait(); user != nil || unknown == "" {
+			t.Errorf("got %v because %q", user, unknown)
+		}
+	}
+	if n := up.Count(); n > 1 {
+		t.Errorf("asked %d times", n)
+	}
 }

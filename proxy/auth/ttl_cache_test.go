@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A late answer does not replace one that was asked for after it.
+// A late answer does not replace the answer to a later question.
 func TestAnswersInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var known TTLCache[outcome]

@@ -59,7 +59,7 @@ type reviewClass struct {
 	turns             list.List                    // the lines whose first review may begin, the next one first
 }
 
-// reviewSource is counted as one by the queue's fairness. One of its fields is set.
+// reviewSource is counted as one by the queue's fairness. At most one of its fields is set.
 type reviewSource struct {
 	user    string
 	token   Question

@@ -36,7 +36,7 @@ func TestCertificateRecheck(t *testing.T) {
 		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: subjects{"jane": "yes"}.answer})
 		go a.Run(t.Context())
 		ca, other := newTestCA(t), newTestCA(t)
-		removed, kept := ca.cas(t), other.cas(t)
+		removed, kept := ca.authorities(t), other.authorities(t)
 		verify := func(a *clientCAs, certificates ...*x509.Certificate) *verifiedCertificate {
 			t.Helper()
 			v, ok := a.verify(certificates)
@@ -92,7 +92,7 @@ func TestCertificateRecheckPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: subjects{"jane": "yes"}.answer})
 		ca := newTestCA(t)
-		authority := ca.cas(t)
+		authority := ca.authorities(t)
 		v, _ := authority.verify(ca.client(t, "jane"))
 		const n = 4 * minVerified
 		for range n {

@@ -133,7 +133,7 @@ func (ca *testCA) client(t *testing.T, name string, groups ...string) []*x509.Ce
 	return []*x509.Certificate{c}
 }
 
-func (ca *testCA) cas(t *testing.T) *clientCAs {
+func (ca *testCA) authorities(t *testing.T) *clientCAs {
 	t.Helper()
 	a, err := newClientCAs(ca.file, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
@@ -145,7 +145,7 @@ func (ca *testCA) cas(t *testing.T) *clientCAs {
 // A certificate's subject is a user (contract of k8s.io/apiserver pkg/authentication/request/x509).
 func TestCertificateUser(t *testing.T) {
 	ca, other := newTestCA(t), newTestCA(t)
-	a := &Authenticator{clientCAs: ca.cas(t), anonymous: true}
+	a := &Authenticator{clientCAs: ca.authorities(t), anonymous: true}
 	header := &proxytest.MustRead(t, "/", "Authorization: Bearer t", "X-Remote-User: somebody").Request.Header
 
 	jane, ok := a.identifyCertificate(header, ca.client(t, "jane", "dev", "ops"))
@@ -205,9 +205,9 @@ func TestCertificateUser(t *testing.T) {
 }
 
 // The file of CAs is read again when it changes, and a broken file changes nothing.
-func TestClientCAsReload(t *testing.T) {
+func TestAuthoritiesReload(t *testing.T) {
 	ca, other := newTestCA(t), newTestCA(t)
-	a := ca.cas(t)
+	a := ca.authorities(t)
 	verify := func(want bool, by *testCA) {
 		t.Helper()
 		a.Expire()
@@ -237,8 +237,8 @@ func TestClientCAsReload(t *testing.T) {
 // kube-apiserver's --requestheader flags.
 func TestFrontProxy(t *testing.T) {
 	clients, fronts := newTestCA(t), newTestCA(t)
-	a := &Authenticator{clientCAs: clients.cas(t), Front: FrontProxies{
-		cas:           fronts.cas(t),
+	a := &Authenticator{clientCAs: clients.authorities(t), Front: FrontProxies{
+		cas:           fronts.authorities(t),
 		names:         []string{"front", "second"},
 		userHeaders:   []string{"X-Remote-User", "x-other-user"},
 		uidHeaders:    []string{"X-Remote-Uid"},
@@ -275,7 +275,7 @@ func TestFrontProxy(t *testing.T) {
 	f("certificate front  [system:authenticated]", clients.client(t, "front"), "X-Remote-User: jane", "X-Remote-Group: system:masters")
 	a.Front.names = nil
 	f("front-proxy jane  [system:authenticated]", fronts.client(t, "third"), "X-Remote-User: jane")
-	a.clientCAs, a.Front.cas = fronts.cas(t), nil
+	a.clientCAs, a.Front.cas = fronts.authorities(t), nil
 	f("certificate front  [system:authenticated]", front, "X-Remote-User: jane")
 
 	for name, want := range map[string]bool{"X-Remote-User": true, "x-remote-anything": true, "X-Team": true, "X-OTHER-USER": true, "X-Teams": false, "X-Remot": false} {
@@ -417,7 +417,7 @@ func TestWatchGrantsOfUsers(t *testing.T) {
 		certified := byCertificate("jane")
 		ca := newTestCA(t)
 		short, _ := ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "jane"}, NotBefore: time.Now(), NotAfter: time.Now().Add(5 * recheckInterval)})
-		certified.certificate, _ = ca.cas(t).verify([]*x509.Certificate{short})
+		certified.certificate, _ = ca.authorities(t).verify([]*x509.Certificate{short})
 		watch(certified, &jane)
 		watch(byCertificate("joe"), &joe)
 		time.Sleep(4 * recheckInterval)

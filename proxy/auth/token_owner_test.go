@@ -8,12 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// ownersAnswer answers as o does, with the proxy's own credential as the token "own".
+// ownersAnswer is o's answer to whoever brings a token.
 func ownersAnswer(o proxytest.Owners) func(Identity, string, []byte) (int, string, error) {
 	return func(id Identity, path string, body []byte) (int, string, error) {
 		if id.Kind == KindOwn {
@@ -25,7 +23,7 @@ func ownersAnswer(o proxytest.Owners) func(Identity, string, []byte) (int, strin
 
 func byToken(token string) Identity { return Identity{Kind: KindToken, Token: token} }
 
-// TestUserKey: two identities are the same user if and only if they have the same name.
+// Two identities are the same user if and only if they have the same name.
 func TestUserKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := &proxytest.FakeUpstream[Identity]{Answer: ownersAnswer(proxytest.Owners{"a": "jane", "b": "jane", "c": "joe", "bad": "401", "old": "404", "old too": "404",
@@ -126,21 +124,21 @@ func TestOwnersRemember(t *testing.T) {
 }
 
 // TestOwnersEnd: End cancels the review of a token's owner and waits for it. No review begins after
-// that, and nobody waits for one.
+// that, and Wait does not wait for one.
 func TestOwnersEnd(t *testing.T) {
-	before := goleak.IgnoreCurrent()
-	up := &proxytest.FakeUpstream[Identity]{Delay: time.Hour}
-	owners := authorizerOf(up).Owners()
-	first := owners.Of(byToken("a"))
-	owners.End()
-	goleak.VerifyNone(t, before)
-	second := owners.Of(byToken("b"))
-	for _, w := range []*Owner{first, second} {
-		if user, unknown := w.Wait(); user != nil || unknown == "" {
-			t.Errorf("got %v because %q", user, unknown)
+	synctest.Test(t, func(t *testing.T) {
+		up := &proxytest.FakeUpstream[Identity]{Delay: time.Hour}
+		owners := authorizerOf(up).Owners()
+		first, began := owners.Of(byToken("a")), time.Now()
+		synctest.Wait()
+		owners.End()
+		for _, w := range []*Owner{first, owners.Of(byToken("b"))} {
+			if user, unknown := w.Wait(); user != nil || unknown == "" {
+				t.Errorf("got %v because %q", user, unknown)
+			}
 		}
-	}
-	if n := up.Count(); n > 1 {
-		t.Errorf("asked %d times", n)
-	}
+		if n := up.Count(); n != 1 || time.Since(began) != 0 {
+			t.Errorf("asked %d times, and waited for %s", n, time.Since(began))
+		}
+	})
 }

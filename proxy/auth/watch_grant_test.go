@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -180,4 +182,32 @@ func TestWatchGrantsFailClosedWhenSlow(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRunAwaitsReviews: Run returns when the last review of a request has ended, and leaves no
+// goroutine behind.
+func TestRunAwaitsReviews(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: func(Identity, string, []byte) (int, string, error) {
+		close(asked)
+		<-answer // whatever the request's context says
+		return 500, "", nil
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error)
+	go func() { ran <- a.Run(ctx) }()
+	go a.Authorize(ctx, byToken("t"), proxytest.MustParse(t, request.Parse, "/api/v1/pods"))
+	<-asked
+	cancel()
+	select {
+	case <-ran:
+		t.Error("Run has returned while a review is under way")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(answer)
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	goleak.VerifyNone(t, before)
 }

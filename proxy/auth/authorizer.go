@@ -31,11 +31,12 @@ type APIServer interface {
 	URL(path, rawQuery string) *url.URL
 }
 
-// Authorizer decides who may read cached data. It asks kube-apiserver, so the cluster's own
-// authorizers decide, with all attributes that they would see without the proxy. A token's owner is
-// asked about with that token (SelfSubjectAccessReview). This takes no rights of the proxy, and the
-// proxy need not know the owner. A user of a certificate or a front proxy is asked about with the
-// proxy's own credential (SubjectAccessReview). Its methods may be called from any goroutine.
+// Authorizer decides whether a client may read cached data. It asks kube-apiserver, so the
+// cluster's own authorizers decide, with all attributes that they would see without the proxy. A
+// token's owner is asked about with that token (SelfSubjectAccessReview). This takes no rights of
+// the proxy, and the proxy need not know the owner. A user of a certificate or a front proxy is
+// asked about with the proxy's own credential (SubjectAccessReview). Its methods may be called from
+// any goroutine.
 type Authorizer struct {
 	// Immutable.
 	server                APIServer

@@ -10,7 +10,7 @@ const minVerified, verifyTicks = 256, 30
 // certificateInvalid is why a watch of a client certificate is revoked.
 const certificateInvalid = "a certificate has expired, or its authority is no longer trusted"
 
-// recheckCertificates ends the watches whose client certificate, or whose front proxy's, is no
+// recheckCertificates ends the watches of clients and front proxies with a certificate that is no
 // longer good: a certificate of its chain has expired, or its CA is no longer in the file. Run
 // calls it once a tick.
 func (a *Authorizer) recheckCertificates(now time.Time) {

@@ -11,6 +11,8 @@
 // # Files
 //
 //	identity.go             a request's identity: front proxy, certificate, token, anonymous
+//	front_proxy.go          the headers in which front proxies name users
+//	client_cas.go           the verification of certificates
 //	authorizer.go           one decision: remembered, or asked for
 //	access_review.go        the question to kube-apiserver, and how its answer is read
 //	coalescer.go            the same question at the same time is asked once
@@ -18,6 +20,7 @@
 //	review_queue.go         which review is next when many wait
 //	known_tokens.go         tokens that kube-apiserver has accepted lately
 //	token_owner.go          a token's owner, for the audit log and limits
+//	user_key.go             which identities a limit counts as one user
 //	watch_grant.go          open watches are reviewed again, and revoked
 //	certificate_recheck.go  open watches end with their certificates
 //	impersonate.go          Impersonate-* headers of users that the proxy impersonates itself

@@ -124,8 +124,8 @@ func (a *Authorizer) Run(ctx context.Context) error {
 	}
 }
 
-// dueGrants returns at most n of the grants that are to be reviewed now, those that have waited
-// longest first, and all that have had no yes for too long.
+// dueGrants returns at most n of the grants whose next review is due, those that have waited
+// longest first. It also returns all grants that have had no yes for too long.
 func (a *Authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -153,7 +153,7 @@ func admissionAnswer(o proxytest.Owners) func(auth.Identity, string, []byte) (in
 }
 
 // admissionAuthorizer returns an authorizer with the default options.
-func admissionAuthorizer(upstream auth.Doer) *auth.Authorizer {
+func admissionAuthorizer(server auth.APIServer) *auth.Authorizer {
 	opts := NewOptions()
-	return auth.NewAuthorizer(upstream, auth.NewKnownTokens(), &opts.Auth, false, slog.New(slog.DiscardHandler))
+	return auth.NewAuthorizer(server, auth.NewKnownTokens(), &opts.Auth, false, slog.New(slog.DiscardHandler))
 }

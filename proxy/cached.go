@@ -94,6 +94,8 @@ func (c *cachedReads) run() {
 		wg.Go(func() { c.keep(name) })
 	}
 	wg.Wait()
+	c.discovery.End()
+	c.encodings.End()
 }
 
 // shed gives up what is only there to be asked for again, and returns how many lanes that were.
@@ -221,9 +223,9 @@ func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (serv
 		return false, nil
 	}
 	r.decision = c.auth.Authorize(wait, r.id, r.Request)
-	switch r.decision.Verdict {
-	case auth.VerdictYes:
-	case auth.VerdictBusy:
+	switch {
+	case r.decision.Allowed():
+	case r.decision.Busy():
 		return false, auth.TooManyReviews()
 	default:
 		return false, nil // upstream says no in its own words
@@ -242,13 +244,13 @@ func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (serv
 // stillAllowed reports whether the client may still read, for which it is asked again if the answer
 // is older than answers are believed.
 func (c *cachedReads) stillAllowed(r *cachedRead, decided time.Time) bool {
-	if time.Since(decided) <= max(c.auth.YesTTL, time.Second) {
+	if time.Since(decided) <= max(c.auth.AllowedTTL(), time.Second) {
 		return true
 	}
 	wait, cancel := context.WithTimeout(c.ctx, auth.ReviewTimeout)
 	defer cancel()
 	r.decision = c.auth.Authorize(wait, r.id, r.Request)
-	return r.decision.Verdict == auth.VerdictYes
+	return r.decision.Allowed()
 }
 
 // serveFrom answers the request from its lane. It reports false, having done nothing, if it can't,

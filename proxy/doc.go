@@ -144,7 +144,8 @@
 //     freshness is being proven;
 //   - one for the audit log, which may outlast Run if its file takes no more; the library that
 //     rotates files has another, for good;
-//   - one for each token whose owner is asked for, for at most 10 s;
+//   - one for each question to kube-apiserver that requests may share (auth.Coalescer), and one for
+//     each token whose owner is asked for, each for at most 10 s;
 //   - one while custom resources have lanes, which follows their definitions;
 //   - one while there are lanes, which follows the APIServices; see aggregation;
 //   - fanout's: one for each shard, and while watches are looked at one more for each;

@@ -53,7 +53,7 @@ func NoneAlone(o *Options) { o.mostAlone = 0 }
 func (s *Server) HoldSeats() (release func()) {
 	f := s.cached.fairness
 	var held []*fairness.Seat
-	for i := range f.Most {
+	for i := range f.Seats() {
 		held = append(held, f.Seat(fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: strconv.Itoa(i)}, nil), time.Minute, nil, nil))
 		held[i].Begin()
 	}

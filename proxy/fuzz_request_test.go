@@ -247,8 +247,7 @@ func fuzzServer(f *testing.F) (*Server, *recordingUpstream) {
 		f.Fatal(err)
 	}
 	u := &recordingUpstream{}
-	s.upstream.Own, s.upstream.OwnUpgrade = recordingTransport{u, true}, recordingTransport{u, true}
-	s.upstream.Known, s.upstream.Anonymous, s.upstream.AnonymousUpgrade = recordingTransport{u, false}, recordingTransport{u, false}, recordingTransport{u, false}
+	s.upstream.UseTransports(recordingTransport{u, true}, recordingTransport{u, false})
 	f.Cleanup(s.cancel)
 	return s, u
 }

@@ -88,9 +88,9 @@ func (s *Server) registerMetrics() (unregister func()) {
 	set.NewGauge(memoryLimitBytes, func() float64 { return float64(s.memory.limit) })
 	set.NewGauge(memoryUsedBytes, func() float64 { return float64(s.memory.used.Load()) })
 	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.lanes.QuarantinedCount()) })
-	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.Verdicts.Size()) })
-	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.fairness.Seats()) })
-	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.fairness.Waits.Load()) })
+	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.Remembered()) })
+	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.fairness.Held()) })
+	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.fairness.Waiting()) })
 	if s.certificate != nil {
 		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.Current().Leaf.NotAfter.Unix()) })
 	}

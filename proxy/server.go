@@ -90,8 +90,8 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorizer := auth.NewAuthorizer(up, up.Tokens, &opts.Auth, opts.Audit.AuditLogPath != "", log)
-	audit, err := audit.NewLog(&opts.Audit, authorizer.Owners, log)
+	authorizer := auth.NewAuthorizer(up, up.Tokens(), &opts.Auth, opts.Audit.AuditLogPath != "", log)
+	audit, err := audit.NewLog(&opts.Audit, authorizer.Owners(), log)
 	if err != nil {
 		return nil, err
 	}
@@ -265,6 +265,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer s.registerMetrics()()
+	defer s.authorizer.Owners().End()
 	if s.audit != nil {
 		go s.audit.Run() // which may hang on a file when all else has ended; close waits for it in moderation
 		defer s.audit.Close()

@@ -63,7 +63,7 @@ type Event struct {
 // size is about how much memory the event takes, in bytes.
 func (e *Event) size() int {
 	const fixed = 512
-	n := fixed + len(e.auditID) + len(e.uri) + len(e.userAgent) + len(e.forwardedFor) + len(e.realIP) + len(e.revokedBecause) + len(e.decision.Because())
+	n := fixed + len(e.auditID) + len(e.uri) + len(e.userAgent) + len(e.forwardedFor) + len(e.realIP) + len(e.revokedBecause) + len(e.decision.Reason())
 	if e.user != nil {
 		n += e.user.Size()
 	}
@@ -148,8 +148,8 @@ func (e *Event) appendLine(b []byte) []byte {
 	if st := e.status; st != nil {
 		line.ResponseStatus = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
 	}
-	if e.decision.Verdict == auth.VerdictYes {
-		line.Annotations[decisionAnnotation], line.Annotations[reasonAnnotation] = "allow", e.decision.Because()
+	if e.decision.Allowed() {
+		line.Annotations[decisionAnnotation], line.Annotations[reasonAnnotation] = "allow", e.decision.Reason()
 	}
 	if e.endedBecause != "" {
 		line.Annotations[endedBecauseAnnotation] = string(e.endedBecause)
@@ -171,8 +171,7 @@ func (e *Event) appendLine(b []byte) []byte {
 func (e *Event) who() (user auditUser, unknown string) {
 	u := e.user
 	if e.owner != nil {
-		<-e.owner.Donec
-		u, unknown = e.owner.User, e.owner.Unknown
+		u, unknown = e.owner.Wait()
 	}
 	if u == nil { // or who is refused is nobody; what is anonymous is passed through
 		return auditUser{}, unknown

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unique"
 
 	"github.com/valyala/fasthttp"
 
@@ -73,11 +72,17 @@ func ofCertificate(name string, groups ...string) auth.Identity {
 	return auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: name, Groups: groups}}
 }
 
+// ownersFor asks a server that answers as says does, and remembers its answers for ttl.
+func ownersFor(says proxytest.Owners, ttl time.Duration) *auth.Owners {
+	up := &proxytest.FakeUpstream[auth.Identity]{Answer: auditOwners(says)}
+	opts := &auth.Options{AuthenticationTokenWebhookCacheTTL: ttl}
+	return auth.NewAuthorizer(up, auth.NewKnownTokens(), opts, false, slog.New(slog.DiscardHandler)).Owners()
+}
+
 // newTestAudit returns an audit log that runs, and its file and log.
 func newTestAudit(says proxytest.Owners) (a *Log, f *auditFile, log *bytes.Buffer) {
 	f, log = &auditFile{}, &bytes.Buffer{}
-	up := &proxytest.FakeUpstream[auth.Identity]{Answer: auditOwners(says)}
-	a = &Log{out: f, owners: auth.NewOwners(up, auth.NewReviewQueue(auth.NewKnownTokens()), auth.AnswerTTL), log: slog.New(slog.NewTextHandler(log, nil)),
+	a = &Log{out: f, owners: ownersFor(says, 10*time.Second), log: slog.New(slog.NewTextHandler(log, nil)),
 		wake: make(chan struct{}, 1), donec: make(chan struct{})}
 	return a, f, log
 }
@@ -93,7 +98,7 @@ func readOf(t testing.TB, id auth.Identity, line string, headers ...string) (*fa
 	if !ok {
 		t.Fatalf("%s is not recognised", line)
 	}
-	return ctx, Read{Request: req, ID: id, Arrived: time.Now(), Decision: auth.Decision{Verdict: auth.VerdictYes}}
+	return ctx, Read{Request: req, ID: id, Arrived: time.Now(), Decision: auth.Allow("")}
 }
 
 // TestAuditForm: the form of each line, in which kube-apiserver writes the same (proxy/e2e compares them).
@@ -116,7 +121,7 @@ func TestAuditForm(t *testing.T) {
 		ctx, r := readOf(t, ofToken("t"), "/api/v1/namespaces/a/pods?limit=5&labelSelector=a%3Db", "Authorization: Bearer t", "User-Agent: x<y",
 			"X-Forwarded-For: 10.0.0.1, junk, 10.0.0.2", "X-Real-Ip: 10.0.0.3")
 		ctx.Response.Header.Set("Audit-Id", "one")
-		r.Decision.Reason = unique.Make(`RBAC: allowed by ClusterRoleBinding "x" of ClusterRole "y" to Group "<z>"`)
+		r.Decision = auth.Allow(`RBAC: allowed by ClusterRoleBinding "x" of ClusterRole "y" to Group "<z>"`)
 		a.Served(ctx, r)
 		next(`"auditID":"one","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/a/pods?limit=5\u0026labelSelector=a%3Db","verb":"list",` + user +
 			`,"sourceIPs":["10.0.0.1","10.0.0.2","10.0.0.3","0.0.0.0"],"userAgent":"x\u003cy","objectRef":{"resource":"pods","namespace":"a","apiVersion":"v1"},` +
@@ -133,7 +138,7 @@ func TestAuditForm(t *testing.T) {
 			when + `,"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}`)
 
 		ctx, r = readOf(t, ofToken("old"), "/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dp")
-		r.Decision.Reason = unique.Make("why it may")
+		r.Decision = auth.Allow("why it may")
 		event, _ := a.WatchBegan(ctx, r, "three")
 		const watch = `"requestURI":"/api/v1/pods?watch=1\u0026fieldSelector=metadata.name%3Dp","verb":"watch","user":{},"sourceIPs":["0.0.0.0"],` +
 			`"objectRef":{"resource":"pods","name":"p","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":200},"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z",`
@@ -372,7 +377,7 @@ func BenchmarkAudit(b *testing.B) {
 			var a *Log
 			if c.on {
 				a, _, _ = newTestAudit(proxytest.Owners{c.id.Token: "jane"})
-				a.owners.TTL = time.Hour
+				a.owners = ownersFor(proxytest.Owners{c.id.Token: "jane"}, time.Hour)
 			}
 			ctx, r := readOf(b, c.id, "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef", "Authorization: Bearer x")
 			ctx.Response.SetStatusCode(http.StatusOK)
@@ -393,7 +398,7 @@ func BenchmarkAudit(b *testing.B) {
 	b.Run("write", func(b *testing.B) {
 		a, _, _ := newTestAudit(nil)
 		ctx, r := readOf(b, ofCertificate("jane"), "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef")
-		r.Decision.Reason = unique.Make(`RBAC: allowed by ClusterRoleBinding "system:node-proxier" of ClusterRole "system:node-proxier" to User "jane"`)
+		r.Decision = auth.Allow(`RBAC: allowed by ClusterRoleBinding "system:node-proxier" of ClusterRole "system:node-proxier" to User "jane"`)
 		e := a.read(ctx, r, "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
 		b.ReportAllocs()
 		var line []byte

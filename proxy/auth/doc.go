@@ -1,89 +1,118 @@
-// Package auth says who a client is, and whether it may do what its request asks for.
+// Package auth identifies clients and decides whether a client may do what its request asks for.
 //
-// Clients show who they are by a token, a certificate or a front proxy's headers. kube-apiserver
-// decides what they may do: a token is asked about with that token, a user that is known by name is
-// asked about by watchfan's own account. Answers are remembered for a few seconds, reviews are
-// shared fairly, and open watches are asked about again.
+// A client authenticates with a bearer token, with a certificate, or through a front proxy that
+// names it in headers. kube-apiserver decides what a client may do: auth sends it access reviews,
+// remembers the decisions for a few seconds, bounds and shares the reviews that are under way, and
+// reviews open watches again.
 //
-// It knows requests, and an upstream only as something that answers reviews ([Doer]). It knows no
-// cache and no connection.
+// It knows requests, and kube-apiserver only as something that answers reviews ([APIServer]). It
+// knows no cache of objects and no connection.
+//
+// # Files
+//
+//	identity.go             a request's identity: front proxy, certificate, token, anonymous
+//	front_proxy.go          the headers in which front proxies name users
+//	client_cas.go           the verification of certificates
+//	authorizer.go           one decision: remembered, or asked for
+//	access_review.go        the question to kube-apiserver, and how its answer is read
+//	coalescer.go            the same question at the same time is asked once
+//	ttl_cache.go            decisions and owners, each remembered for a time
+//	review_queue.go         which review is next when many wait
+//	known_tokens.go         tokens that kube-apiserver has accepted lately
+//	token_owner.go          a token's owner, for the audit log and limits
+//	user_key.go             which identities a limit counts as one user
+//	watch_grant.go          open watches are reviewed again, and revoked
+//	certificate_recheck.go  open watches end with their certificates
+//	impersonate.go          Impersonate-* headers of users that the proxy impersonates itself
 //
 // # Identities
 //
-// Clients of the secure port are who they would be at kube-apiserver, found in the same order:
+// A client of the secure port has the identity that it would have at kube-apiserver. It is found in
+// the same order:
 //
-//	front proxy         whom a front proxy's headers name      --requestheader-…
-//	client certificate  its subject                            --client-ca-file
-//	bearer token        its owner, whoever that is
-//	anonymous           nobody in particular                   --anonymous-auth
+//	front proxy         the user that a front proxy's headers name   --requestheader-…
+//	client certificate  its subject                                  --client-ca-file
+//	bearer token        its owner, who need not be known
+//	anonymous           no credential                                --anonymous-auth
 //
-// A token is forwarded as it came. kube-apiserver is asked with that token what its owner may read
+// Tokens. A token is forwarded as it came. Its access reviews are made with the token itself
 // (SelfSubjectAccessReview). That takes no right of watchfan's account, and the decision does not
-// need the owner's name. Only an audit log and a limit for each user need the name; then the token
-// asks for it too (SelfSubjectReview; see owners). A TokenReview would need the right to review
-// everybody's tokens, and kube-apiserver would have to believe watchfan when it then impersonates
-// the owner. So there is none.
+// need the owner's name. Only an audit log and a limit for each user need the name. For them, the
+// token is also used to ask for its owner (SelfSubjectReview; see [Owners]). auth makes no
+// TokenReview: it would need the right to review everybody's tokens, and kube-apiserver would have
+// to believe watchfan when it then impersonates the owner.
 //
-// The price: each token is reviewed separately, once a minute for each resource that it watches. A
-// review takes kube-apiserver 0.75 ms (deploy/README.md, Size). One review for each owner would
-// have to hide from the authorizers what tells tokens apart
+// Certificates and front proxies. A certificate cannot be forwarded. A user of a certificate or of
+// a front proxy is therefore known by name only. Its access reviews are made with watchfan's own
+// credential (SubjectAccessReview), and its passed-through requests carry that credential and
+// Impersonate-* headers. If such a client sends Impersonate-* headers itself, each value is
+// reviewed with the verb impersonate, as kube-apiserver does it. Watchfan's account then needs,
+// beside the rights on what it watches:
+//
+//	apiGroups                resources                         verbs
+//	[authorization.k8s.io]   [subjectaccessreviews]            [create]
+//	[""]                     [users, groups, serviceaccounts]  [impersonate]
+//	[authentication.k8s.io]  ["*"] (uids and userextras/KEY)   [impersonate]
+//
+// An account that may impersonate every group may act as system:masters. With these rights the
+// proxy's credential is as good as cluster-admin's, and so is every certificate that one of the CAs
+// signs. Groups may be narrowed by resourceNames, which must then include system:authenticated.
+// kube-apiserver refuses the members of other groups. Without --client-ca-file and
+// --requestheader-client-ca-file none of these rights is needed.
+//
+// Anonymous requests are passed through without a credential. A token's requests with Impersonate-*
+// headers are passed through too.
+//
+// The insecure port. A client without a token is the proxy itself, and there is no review. Secrets
+// are not served from a cache there: kube-apiserver allows and logs each read of one.
+//
+// Logs and metrics name the kind of an identity, never the user.
+//
+// # Reviews
+//
+// A decision is remembered for as long as kube-apiserver's own delegating servers remember it, 10
+// s. A yes and a no have a flag each, --authorization-webhook-cache-…-ttl. Requests that ask the
+// same question at the same time share one review.
+//
+// Each token is reviewed separately, once a minute for each resource that it watches. A review
+// takes kube-apiserver 0.75 ms (deploy/README.md, Size). One review for all tokens of an owner
+// would have to hide from the authorizers what differs between them
 // (authentication.kubernetes.io/credential-id, pod-name and node-name in the user's extra), and
-// some may look at it.
+// some authorizers may use it.
 //
-// Anonymous requests are passed through without a credential. So are a token's requests with
-// Impersonate-* headers.
+// Known clients do not wait for strangers. A client is known by a token that kube-apiserver has
+// accepted lately, by a certificate, or by a front proxy. Known clients have slots for reviews of
+// their own (reviewQueue). Known tokens have a connection to kube-apiserver of their own (package
+// upstream).
 //
-// Known clients wait for no stranger. A client is known by a token that kube-apiserver has accepted
-// lately, by a certificate, or by a front proxy. Known clients have slots for access reviews of
-// their own (reviewQueue), and known tokens a connection to kube-apiserver (Upstream).
+// # Revocation
 //
-// Answers are believed for as long as kube-apiserver's own delegating servers believe them, 10 s,
-// and open watches are asked about each minute; the --authorization-… flags change that. A watch
-// whose client may not read any longer ends for the reason "revoked", in the log, the metrics and
-// the audit log.
+// Open watches are reviewed again each minute (--authorization-recheck-interval). A watch whose
+// client may no longer read ends with the reason "revoked", in the log, the metrics and the audit
+// log. So does a watch about which kube-apiserver has not answered for six minutes.
 //
-// On the insecure port who brings no token is the proxy itself, and nobody is asked. Secrets are
-// not served from a cache there: each read of one is kube-apiserver's to allow and to write down.
-//
-// A certificate cannot be sent on. For its user, and for whom a front proxy names, we ask with our
-// own credential (SubjectAccessReview), and what is passed through goes with our credential and
-// Impersonate-* headers. An Impersonate-* header of such a client is allowed value by value, with
-// the verb impersonate, as kube-apiserver does it. The proxy's own account then needs, beside what
-// it watches:
-//
-//	apiGroups: [authorization.k8s.io]   resources: [subjectaccessreviews]            verbs: [create]
-//	apiGroups: [""]                     resources: [users, groups, serviceaccounts]  verbs: [impersonate]
-//	apiGroups: [authentication.k8s.io]  resources: ["*"]                             verbs: [impersonate]    (uids, userextras/KEY)
-//
-// Who may impersonate every group may act as system:masters: with these rights the proxy's
-// credential is as good as cluster-admin's, and whoever can have a certificate signed by one of the
-// authorities is believed. Groups may be narrowed by resourceNames, which must then include
-// system:authenticated; the members of others are refused by kube-apiserver. Without
-// --client-ca-file and --requestheader-client-ca-file none of this is needed.
-//
-// A certificate is looked at with each request. Its watches, and those of a front proxy's users,
-// end once it has expired, or once its authority is no longer in the file; see voucher. Watches
-// that are passed through go on, as at kube-apiserver. Logs and metrics say how clients have shown
-// who they are, never who.
+// A certificate is verified with each request. An open watch of a certificate's or a front proxy's
+// user ends when the certificate has expired, or when its CA is no longer in the file
+// (certificate_recheck.go). Watches that are passed through go on, as at kube-apiserver.
 //
 // # Why not delegated authentication
 //
-// k8s.io/apiserver has for its own delegating servers what identify and authorizer do here: an
-// authenticator that has kube-apiserver review tokens, and an authorizer that asks it by
-// SubjectAccessReview, with field and label selectors too. Measured with v0.37.2 (go test -bench
-// -count=10 -cpu=1 against a server of net/http that answers reviews, a token of 900 bytes, 2 cores
-// of an AMD EPYC that had other work; median, and least to most):
+// k8s.io/apiserver has an authenticator that has kube-apiserver review tokens, and an authorizer
+// that sends SubjectAccessReviews, with field and label selectors too. Its delegating servers use
+// them. Measured with v0.37.2 (go test -bench -count=10 -cpu=1 against a server of net/http that
+// answers reviews, a token of 900 bytes, 2 cores of an AMD EPYC that had other work; median, and
+// least to most):
 //
-//	                               k8s.io/apiserver                          here
-//	binary                         52.8 MB                                   14.5 MB
-//	modules, packages in it        93, 931                                   40, 376
-//	one decision from memory       3.8 µs (2.5–5.9) + 2.6 µs (2.4–4.7)       2.6 µs (2.0–2.8) a token's, 1.6 µs (1.6–2.0) a user's
-//	rights for clients with token  tokenreviews and subjectaccessreviews,    none
-//	                               and impersonate to pass requests on
+//	                           k8s.io/apiserver                        here
+//	binary                     52.8 MB                                 14.5 MB
+//	modules, packages in it    93, 931                                 40, 376
+//	one decision from memory   3.8 µs (2.5–5.9), the authenticator's,  2.6 µs (2.0–2.8), a token's
+//	                           and 2.6 µs (2.4–4.7)                    1.6 µs (1.6–2.0), a user's
+//	rights for tokens          tokenreviews, subjectaccessreviews,     none
+//	                           and impersonate to pass requests on
 //
-// It would serve a client's several tokens by one decision for each user, where we ask for each
-// token. But it ends with a decision: it does not ask again about open watches, it takes a token
-// away from its request instead of sending it on, and it does not bound how many reviews are under
-// way. What would be left for us is most of what we have. So the rules are learnt from it, and the
-// code is not used.
+// It would make one decision for all tokens of a user, where auth makes one for each token. But it
+// does not review open watches again, it removes a token from its request instead of forwarding it,
+// and it does not bound the reviews that are under way. Most of this package would still be needed.
+// So auth follows its rules and does not use its code.
 package auth

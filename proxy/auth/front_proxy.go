@@ -9,26 +9,26 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// FrontProxies are servers that have authenticated their clients and say in headers who those are:
+// FrontProxies are servers that authenticate their clients and name them in headers, as with
 // kube-apiserver's --requestheader flags (k8s.io/apiserver
-// pkg/authentication/request/headerrequest). The zero value trusts nobody. Its fields are
+// pkg/authentication/request/headerrequest). The zero value trusts no front proxy. Its fields are
 // immutable.
 type FrontProxies struct {
-	ca            *authorities // signs their certificates
-	names         []string     // common names that they may have; none is any
-	userHeaders   []string     // the first that is there and not empty names the user
-	uidHeaders    []string     // likewise
-	groupHeaders  []string     // all of them
-	extraPrefixes []string     // what follows is an extra's key
+	cas           *clientCAs // sign their certificates
+	names         []string   // common names that they may have; none is any
+	userHeaders   []string   // the first that is not empty names the user
+	uidHeaders    []string   // likewise
+	groupHeaders  []string   // all of them count
+	extraPrefixes []string   // of headers; the rest of the name is an extra's key
 }
 
-// trusts reports whether the certificates are a front proxy's, and who vouches for it.
-func (p *FrontProxies) trusts(certificates []*x509.Certificate) (*voucher, bool) {
-	v, ok := p.ca.verify(certificates)
+// trusts reports whether the certificates are a front proxy's.
+func (p *FrontProxies) trusts(certificates []*x509.Certificate) (*verifiedCertificate, bool) {
+	v, ok := p.cas.verify(certificates)
 	return v, ok && (len(p.names) == 0 || slices.Contains(p.names, certificates[0].Subject.CommonName))
 }
 
-// user returns the user whom a front proxy names, nil if none.
+// user returns the user that a front proxy names; nil if it names none.
 func (p *FrontProxies) user(h *fasthttp.RequestHeader) *UserInfo {
 	name := firstValue(h, p.userHeaders)
 	if name == "" {
@@ -58,7 +58,7 @@ func (p *FrontProxies) user(h *fasthttp.RequestHeader) *UserInfo {
 	return user
 }
 
-// firstValue returns the first line of the first of the headers that is not empty.
+// firstValue returns the first value of the first header that is not empty.
 func firstValue(h *fasthttp.RequestHeader, names []string) string {
 	for _, name := range names {
 		if v, _ := request.FirstHeader(h, name); v != "" {
@@ -68,8 +68,9 @@ func firstValue(h *fasthttp.RequestHeader, names []string) string {
 	return ""
 }
 
-// SpeaksBy reports whether a header is one by which a front proxy says who its client is. Such
-// headers are from nobody else, and they end here: kube-apiserver may take us for a front proxy.
+// SpeaksBy reports whether a front proxy names its client in a header of this name. Such headers
+// are accepted from front proxies only. They are never forwarded, because kube-apiserver may take
+// this proxy for a front proxy.
 func (p *FrontProxies) SpeaksBy(header string) bool {
 	is := func(name string) bool { return request.HeaderIs([]byte(header), name) }
 	begins := func(prefix string) bool { return request.HasPrefixFold(header, prefix) }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// ShownName is an identity as those see it who may look at watches: the user's name, where we know
-// it. What a service account's token says of its owner is true, because kube-apiserver has accepted
-// the token. Other tokens say nothing that we can read.
+// ShownName is the name of an identity on the pages about watches: the user's name, where the proxy
+// knows it. A service account's token names its owner, and kube-apiserver has accepted the token,
+// so the name is true. Other tokens are not read.
 func (id Identity) ShownName() string {
 	switch {
 	case id.User != nil:
@@ -21,8 +21,9 @@ func (id Identity) ShownName() string {
 	return "(" + id.Kind.String() + ")"
 }
 
-// TokenSubject returns the user that a service account's token is for: its subject (RFC 7519,
-// section 4.1.2). The subject of another token is not always a user's name.
+// TokenSubject returns the user of a service account's token: its subject (RFC 7519, section
+// 4.1.2). The subject of other tokens is not always a user's name, so they have none here. The
+// token is not checked.
 func TokenSubject(token string) (name string, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(parts[1]) > 8<<10 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Of a token no more is shown than the name of the service account that it is for.
+// Nothing of a token is shown but the name of its service account.
 func TestShownName(t *testing.T) {
 	jwt := func(payload string) string {
 		return "eyJhbGciOiJub25lIn0." + strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(payload)), "=") + ".c2ln"
@@ -31,7 +31,7 @@ func TestShownName(t *testing.T) {
 	}
 }
 
-// Nothing of a token is shown but the name of a service account.
+// Whatever a token is, nothing of it is shown but the name of a service account.
 func FuzzTokenSubject(f *testing.F) {
 	f.Add("a.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.c")
 	f.Fuzz(func(t *testing.T, token string) {

@@ -133,9 +133,9 @@ func (ca *testCA) client(t *testing.T, name string, groups ...string) []*x509.Ce
 	return []*x509.Certificate{c}
 }
 
-func (ca *testCA) authorities(t *testing.T) *authorities {
+func (ca *testCA) authorities(t *testing.T) *clientCAs {
 	t.Helper()
-	a, err := newAuthorities(ca.file, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	a, err := newClientCAs(ca.file, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func (ca *testCA) authorities(t *testing.T) *authorities {
 // A certificate's subject is a user (contract of k8s.io/apiserver pkg/authentication/request/x509).
 func TestCertificateUser(t *testing.T) {
 	ca, other := newTestCA(t), newTestCA(t)
-	a := &Authenticator{clientCA: ca.authorities(t), anonymous: true}
+	a := &Authenticator{clientCAs: ca.authorities(t), anonymous: true}
 	header := &proxytest.MustRead(t, "/", "Authorization: Bearer t", "X-Remote-User: somebody").Request.Header
 
 	jane, ok := a.identifyCertificate(header, ca.client(t, "jane", "dev", "ops"))
@@ -204,13 +204,13 @@ func TestCertificateUser(t *testing.T) {
 	}
 }
 
-// The file of authorities is read again when it changes, and a broken one changes nothing.
+// The file of CAs is read again when it changes, and a broken file changes nothing.
 func TestAuthoritiesReload(t *testing.T) {
 	ca, other := newTestCA(t), newTestCA(t)
 	a := ca.authorities(t)
 	verify := func(want bool, by *testCA) {
 		t.Helper()
-		a.Checked = time.Time{}
+		a.Expire()
 		if _, ok := a.verify(by.client(t, "jane")); ok != want {
 			t.Errorf("got %v, want %v", ok, want)
 		}
@@ -229,7 +229,7 @@ func TestAuthoritiesReload(t *testing.T) {
 	replace(content, 2*time.Second)
 	verify(false, ca)
 	verify(true, other)
-	if _, err := newAuthorities(filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := newClientCAs(filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a file that is not there is no error")
 	}
 }
@@ -237,8 +237,8 @@ func TestAuthoritiesReload(t *testing.T) {
 // kube-apiserver's --requestheader flags.
 func TestFrontProxy(t *testing.T) {
 	clients, fronts := newTestCA(t), newTestCA(t)
-	a := &Authenticator{clientCA: clients.authorities(t), Front: FrontProxies{
-		ca:            fronts.authorities(t),
+	a := &Authenticator{clientCAs: clients.authorities(t), Front: FrontProxies{
+		cas:           fronts.authorities(t),
 		names:         []string{"front", "second"},
 		userHeaders:   []string{"X-Remote-User", "x-other-user"},
 		uidHeaders:    []string{"X-Remote-Uid"},
@@ -275,7 +275,7 @@ func TestFrontProxy(t *testing.T) {
 	f("certificate front  [system:authenticated]", clients.client(t, "front"), "X-Remote-User: jane", "X-Remote-Group: system:masters")
 	a.Front.names = nil
 	f("front-proxy jane  [system:authenticated]", fronts.client(t, "third"), "X-Remote-User: jane")
-	a.clientCA, a.Front.ca = fronts.authorities(t), nil
+	a.clientCAs, a.Front.cas = fronts.authorities(t), nil
 	f("certificate front  [system:authenticated]", front, "X-Remote-User: jane")
 
 	for name, want := range map[string]bool{"X-Remote-User": true, "x-remote-anything": true, "X-Team": true, "X-OTHER-USER": true, "X-Teams": false, "X-Remot": false} {
@@ -285,7 +285,8 @@ func TestFrontProxy(t *testing.T) {
 	}
 }
 
-// What a client says of itself never gets into what we say of it, and what we say comes out as it went in.
+// Impersonate replaces the client's own Impersonate-* headers, and the headers carry a user
+// unchanged.
 func TestImpersonateHeaders(t *testing.T) {
 	u := &UserInfo{Name: "jané", UID: "u", Groups: []string{"a", "", "b c"}, Extra: map[string][]string{credentialIDKey: {"X"}, "UPPER%/é": {"1", "2"}, "": {"e"}}}
 	if !u.expressible() {
@@ -336,7 +337,8 @@ func FuzzImpersonate(f *testing.F) {
 	})
 }
 
-// subjects answers reviews about users: by the user's name, "yes" or "no" or an HTTP code, unless a question of its own is answered.
+// subjects answers reviews about users: "yes", "no" or an HTTP code, by the question or else by the
+// user's name.
 type subjects map[string]string
 
 func (s subjects) answer(id Identity, path string, body []byte) (int, string, error) {
@@ -366,7 +368,8 @@ func byCertificate(name string, groups ...string) Identity {
 	return Identity{Kind: KindCertificate, User: &UserInfo{Name: name, Groups: groups}}
 }
 
-// A user that we know is asked about by ourselves, as fully as we know it; the cache of answers keeps users apart.
+// A known user is reviewed with the proxy's own credential and all that the proxy knows of it. The
+// cache of decisions keeps users apart.
 func TestAllowedUser(t *testing.T) {
 	_, review := ReviewFor(Identity{Kind: KindCertificate, User: &UserInfo{Name: "jane", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}},
 		AttributesOf(proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1")))
@@ -400,7 +403,7 @@ func TestAllowedUser(t *testing.T) {
 	})
 }
 
-// The watches of a user end when its rights are gone, and those of a certificate when that has expired.
+// A user's watches end when its rights are gone, and a certificate's when it has expired.
 func TestWatchGrantsOfUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := subjects{"jane": "yes", "joe": "yes"}
@@ -414,7 +417,7 @@ func TestWatchGrantsOfUsers(t *testing.T) {
 		certified := byCertificate("jane")
 		ca := newTestCA(t)
 		short, _ := ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "jane"}, NotBefore: time.Now(), NotAfter: time.Now().Add(5 * recheckInterval)})
-		certified.voucher, _ = ca.authorities(t).verify([]*x509.Certificate{short})
+		certified.certificate, _ = ca.authorities(t).verify([]*x509.Certificate{short})
 		watch(certified, &jane)
 		watch(byCertificate("joe"), &joe)
 		time.Sleep(4 * recheckInterval)
@@ -435,7 +438,7 @@ func TestWatchGrantsOfUsers(t *testing.T) {
 	})
 }
 
-// A user that we impersonate acts as another only by kube-apiserver's leave, for each value.
+// A user that the proxy impersonates acts as another only if kube-apiserver allows each value.
 func TestActAs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: subjects{

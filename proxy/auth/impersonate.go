@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -14,11 +15,12 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// maxImpersonated is how many values a client may act as at once, because each is asked about.
+// maxImpersonated bounds the values of one user to impersonate, because each of them is reviewed.
 const maxImpersonated = 64
 
-// impersonated returns the user that the request asks to be taken for, exactly as it says, nil if
-// for none. Its name may be missing. (k8s.io/apiserver pkg/endpoints/filters/impersonation.)
+// impersonated returns the user that the request asks to act as, exactly as it says; nil if it asks
+// for none. The user's name may be missing. (k8s.io/apiserver
+// pkg/endpoints/filters/impersonation.)
 func impersonated(h *fasthttp.RequestHeader) *UserInfo {
 	u := &UserInfo{Extra: make(map[string][]string)}
 	u.Name, _ = request.FirstHeader(h, ImpersonateUser)
@@ -38,12 +40,15 @@ func impersonated(h *fasthttp.RequestHeader) *UserInfo {
 	return u
 }
 
-// ActAs returns who a request of id is to be made as when id may ask for it to be taken for another
-// user's. Whoever brings a token asks kube-apiserver, which sees both users. A user that we know by
-// name only is impersonated already, and kube-apiserver knows no impersonation on top of another.
-// So we ask it, value by value, whether that user may impersonate the wanted one, as it would
-// decide for itself, and then impersonate the wanted one in its place. The newer, constrained kinds
-// of impersonation are not asked about: who may do only those is refused here.
+// ActAs returns the identity that a request of id is made as, if the request's Impersonate-*
+// headers name another user. The headers of a client with a token are passed through:
+// kube-apiserver sees both users and decides.
+//
+// A user that is known by name only is impersonated already, and kube-apiserver does not allow one
+// impersonation on top of another. So ActAs asks kube-apiserver, value by value, whether that user
+// may impersonate the wanted one, as kube-apiserver itself would decide. Then the request
+// impersonates the wanted user instead. ActAs does not ask for the newer, constrained kinds of
+// impersonation: a user that has only those rights is refused.
 func (a *Authorizer) ActAs(ctx context.Context, id Identity, h *fasthttp.RequestHeader) (Identity, *metav1.Status) {
 	if id.User == nil {
 		return id, nil
@@ -53,7 +58,7 @@ func (a *Authorizer) ActAs(ctx context.Context, id Identity, h *fasthttp.Request
 	case wanted == nil:
 		return id, nil
 	case wanted.Name == "":
-		return Identity{}, nil // groups of nobody: whoever asks, kube-apiserver says in its own words that it can't be
+		return Identity{}, nil // groups without a user: kube-apiserver refuses them in its own words, whoever asks
 	case !wanted.expressible():
 		return Identity{}, apistatus.BadRequest("the user to impersonate cannot be passed on in a header")
 	}
@@ -63,19 +68,19 @@ func (a *Authorizer) ActAs(ctx context.Context, id Identity, h *fasthttp.Request
 			fmt.Sprintf("the user to impersonate has more than %d groups and values", maxImpersonated))
 	}
 	for _, attr := range attributes {
-		switch a.decide(ctx, id, attr).Verdict {
-		case verdictNo:
+		switch a.decide(ctx, id, attr).outcome {
+		case denied:
 			return Identity{}, mayNotImpersonate(id.User, attr)
-		case VerdictBusy:
+		case busy:
 			return Identity{}, TooManyReviews()
-		case verdictNone:
+		case unclear:
 			return Identity{}, apistatus.ServiceUnavailable("kube-apiserver did not say whether this client may impersonate another")
 		}
 	}
-	return Identity{Kind: id.Kind, User: wanted, voucher: id.voucher, By: id.User, From: id.From}, nil
+	return Identity{Kind: id.Kind, User: wanted, certificate: id.certificate, By: id.User, From: id.From}, nil
 }
 
-// impersonation returns all that one has to be allowed to act as u.
+// impersonation returns everything that a client must be allowed to do to act as u.
 func impersonation(u *UserInfo) []resourceAttributes {
 	may := func(group, resource, name string) resourceAttributes {
 		return resourceAttributes{Verb: "impersonate", Group: group, Version: "v1", Resource: resource, Name: name}
@@ -114,7 +119,7 @@ func serviceAccount(user string) (namespace, name string, ok bool) {
 	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
 }
 
-// mayNotImpersonate says no in kube-apiserver's words (k8s.io/apiserver
+// mayNotImpersonate is kube-apiserver's refusal (k8s.io/apiserver
 // pkg/endpoints/handlers/responsewriters).
 func mayNotImpersonate(u *UserInfo, attr resourceAttributes) *metav1.Status {
 	resource := attr.Resource
@@ -130,4 +135,60 @@ func mayNotImpersonate(u *UserInfo, attr resourceAttributes) *metav1.Status {
 		gr, attr.Name, u.Name, resource, attr.Group, scope))
 	st.Details = &metav1.StatusDetails{Name: attr.Name, Group: attr.Group, Kind: attr.Resource}
 	return st
+}
+
+// Headers by which one user acts as another (k8s.io/api/authentication/v1). All begin with
+// request.ImpersonatePrefix.
+const (
+	ImpersonateUser        = "Impersonate-User"
+	impersonateUID         = "Impersonate-Uid"
+	impersonateGroup       = "Impersonate-Group"
+	impersonateExtraPrefix = "Impersonate-Extra-"
+)
+
+// Impersonate makes h say that the request acts as u. It removes all Impersonate-* headers that h
+// had.
+func (u *UserInfo) Impersonate(h http.Header) {
+	for name := range h {
+		if request.HasPrefixFold(name, request.ImpersonatePrefix) {
+			delete(h, name)
+		}
+	}
+	h.Set(ImpersonateUser, u.Name)
+	if u.UID != "" {
+		h.Set(impersonateUID, u.UID)
+	}
+	for _, group := range u.Groups {
+		h.Add(impersonateGroup, group)
+	}
+	for key, values := range u.Extra {
+		for _, value := range values {
+			h.Add(impersonateExtraPrefix+escapeExtraKey(key), value)
+		}
+	}
+}
+
+// escapeExtraKey encodes an extra's key for a header's name, as client-go's transport does. It
+// encodes upper-case letters as well, because kube-apiserver makes the name lower-case before it
+// decodes it.
+func escapeExtraKey(key string) string {
+	const hexDigits = "0123456789ABCDEF"
+	var b strings.Builder
+	for _, c := range []byte(key) {
+		if 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("!#$&'*+-.^_`|~", c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&0xf]})
+		}
+	}
+	return b.String()
+}
+
+// unescapeExtraKey decodes the part of a header's name behind the prefix, as kube-apiserver does.
+func unescapeExtraKey(name string) string {
+	name = strings.ToLower(name)
+	if key, err := url.PathUnescape(name); err == nil {
+		return key
+	}
+	return name
 }

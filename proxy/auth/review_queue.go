@@ -17,78 +17,78 @@ import (
 )
 
 const (
-	// maxReviews bounds the reviews under way for requests. When all clients
-	// come at once, each with a token of its own, kube-apiserver would refuse
-	// (429) what exceeds one account's queues, some 300, and would get the
-	// watches themselves in their place. It answers 64 at a time about as fast.
+	// maxReviews bounds the reviews under way for requests. Without a bound, when all clients come
+	// at once, each with its own token, kube-apiserver would refuse (429) the reviews that exceed
+	// one account's queues, some 300. The watches would then be passed through to it.
+	// kube-apiserver answers 64 at a time about as fast.
 	maxReviews = 64
 	// Strangers never have more than half of them, however slowly kube-apiserver answers for their
-	// tokens, and known clients leave a quarter to strangers.
+	// tokens. Known clients leave a quarter to strangers.
 	maxKnownReviews    = maxReviews * 3 / 4
 	maxStrangerReviews = maxReviews / 2
 
-	// How many reviews may wait, in all and of one source. A stranger's source is an address, which
-	// many honest clients may share, and all their tokens are new after a restart. Each that waits
-	// takes about 10 KiB beside its connection.
+	// These bound the reviews that wait, in all and of one source. A stranger's source is an
+	// address, which many honest clients may share. After a restart all their tokens are new. Each
+	// waiting review takes about 10 KiB beside its connection.
 	maxKnownWaiting, maxKnownWaitingOfOne       = 16 << 10, 4 << 10
 	maxStrangersWaiting, maxStrangersWaitingOne = 4 << 10, 1 << 10
 )
 
-// reviewQueue bounds the reviews that requests have kube-apiserver make, and shares them fairly.
-// Known clients and strangers wait apart: a client is known by a token that kube-apiserver has
-// accepted lately, by a certificate or by a front proxy. Of either, the sources take turns, each
-// user, known token or stranger's address one review at a time, and none has more than half of the
-// reviews under way. What exceeds the bounds of waiting is refused at once. Its methods may be
-// called from any goroutine.
+// reviewQueue bounds the reviews that are under way for requests, and shares them fairly. Known
+// clients and strangers wait apart. A client is known by a token that kube-apiserver has accepted
+// lately, by a certificate or by a front proxy. Within each class the sources take turns, one
+// review at a time. A source is a user, a known token or a stranger's address. No source has more
+// than half of its class's reviews under way. A review beyond the bounds of waiting is refused at
+// once. Its methods may be called from any goroutine.
 type reviewQueue struct {
-	Tokens *KnownTokens // immutable
+	tokens *KnownTokens // immutable
 
 	mu               sync.Mutex
 	known, strangers reviewClass
 }
 
-// reviewClass is the known clients' reviews, or the strangers'.
+// reviewClass holds the reviews of known clients, or those of strangers.
 type reviewClass struct {
 	// Immutable.
 	most, mostOfOne             int // under way
 	mostWaiting, mostWaitingOne int
-	gauge                       *atomic.Int64 // what waits
+	gauge                       *atomic.Int64 // counts waiting, for the metric
 
 	underWay, waiting int
 	lines             map[reviewSource]*reviewLine // those with reviews under way or waiting
-	turns             list.List                    // the lines whose first may go, the next one first
+	turns             list.List                    // the lines whose first review may begin, the next one first
 }
 
-// reviewSource is whom fairness counts as one.
+// reviewSource is counted as one by the queue's fairness. At most one of its fields is set.
 type reviewSource struct {
 	user    string
 	token   Question
 	address netip.Prefix
 }
 
-// reviewLine is the reviews of one source.
+// reviewLine holds the reviews of one source.
 type reviewLine struct {
 	source   reviewSource
 	underWay int
 	waiting  list.List     // of chan struct{}, each closed when its review may begin
-	turn     *list.Element // in turns; nil if there is none
+	turn     *list.Element // in turns; nil if it is not there
 }
 
 var errReviewsBusy = errors.New("too many access reviews wait")
 
-func NewReviewQueue(tokens *KnownTokens) *reviewQueue {
+func newReviewQueue(tokens *KnownTokens) *reviewQueue {
 	class := func(most, waiting, waitingOne int, gauge *atomic.Int64) reviewClass {
 		return reviewClass{most: most, mostOfOne: most / 2, mostWaiting: waiting, mostWaitingOne: waitingOne, gauge: gauge, lines: make(map[reviewSource]*reviewLine)}
 	}
 	return &reviewQueue{
-		Tokens:    tokens,
+		tokens:    tokens,
 		known:     class(maxKnownReviews, maxKnownWaiting, maxKnownWaitingOfOne, &knownReviewsWaiting),
 		strangers: class(maxStrangerReviews, maxStrangersWaiting, maxStrangersWaitingOne, &strangersReviewsWaiting),
 	}
 }
 
-// begin waits until a review of id may begin, which the caller ends by end. It returns
-// errReviewsBusy at once if too many wait already, and ctx's error if that ends first.
+// begin waits until a review of id may begin. The caller calls end after the review. begin returns
+// errReviewsBusy at once if too many reviews wait already, and ctx's error if ctx ends first.
 func (q *reviewQueue) begin(ctx context.Context, id Identity) (end func(), err error) {
 	class, source := q.classOf(id)
 	q.mu.Lock()
@@ -116,7 +116,7 @@ func (q *reviewQueue) begin(ctx context.Context, id Identity) (end func(), err e
 	}
 	q.mu.Lock()
 	select {
-	case <-c: // it was its turn in this moment
+	case <-c: // its turn came at this moment
 		q.mu.Unlock()
 		q.end(class, line)
 		return nil, ctx.Err()
@@ -138,20 +138,21 @@ func (q *reviewQueue) end(class *reviewClass, line *reviewLine) {
 	q.startLocked()
 }
 
-// classOf returns where a review of id waits, and for whom it counts.
+// classOf returns the class and the source of a review of id.
 func (q *reviewQueue) classOf(id Identity) (*reviewClass, reviewSource) {
 	switch {
 	case id.Kind == KindOwn:
 		return &q.known, reviewSource{}
 	case id.User != nil:
 		return &q.known, reviewSource{user: id.User.Name}
-	case q.Tokens.Has(id):
-		return &q.known, reviewSource{token: tokenQuestion(id)}
+	}
+	if token := q.tokens.Of(id); token.Known() {
+		return &q.known, reviewSource{token: token.hash}
 	}
 	return &q.strangers, reviewSource{address: id.From}
 }
 
-// startLocked starts the reviews whose turn it is.
+// startLocked begins all reviews that may begin now, those of known clients first.
 func (q *reviewQueue) startLocked() {
 	for {
 		class := &q.known
@@ -167,8 +168,8 @@ func (q *reviewQueue) startLocked() {
 
 func (c *reviewClass) mayStart() bool { return c.turns.Len() > 0 && c.underWay < c.most }
 
-// startLocked starts the first review of the line whose turn it is. The line's next turn is behind
-// all others'.
+// startLocked begins the first review of the next line. The line's next turn comes after all
+// others'.
 func (c *reviewClass) startLocked() {
 	line := c.turns.Remove(c.turns.Front()).(*reviewLine)
 	line.turn = nil
@@ -180,8 +181,8 @@ func (c *reviewClass) startLocked() {
 	close(first)
 }
 
-// settleLocked gives a line that has changed a turn, or takes it away, and forgets one that is
-// over.
+// settleLocked puts a line that has changed among the turns, or removes it from there. It forgets a
+// line without reviews.
 func (c *reviewClass) settleLocked(line *reviewLine) {
 	switch may := line.waiting.Len() > 0 && line.underWay < c.mostOfOne; {
 	case may && line.turn == nil:
@@ -200,8 +201,8 @@ func (c *reviewClass) wait(n int) {
 	c.gauge.Add(int64(n))
 }
 
-// SourceOf returns the address that a client comes from, as one source of strangers: of IPv6 its
-// /64, all of which one host may have.
+// SourceOf returns a client's address, as the source of a stranger's reviews. Of an IPv6 address it
+// is the /64 network, because one host may have all of its addresses.
 func SourceOf(ctx *fasthttp.RequestCtx) netip.Prefix {
 	address, ok := netip.AddrFromSlice(ctx.RemoteIP())
 	if !ok {
@@ -215,7 +216,7 @@ func SourceOf(ctx *fasthttp.RequestCtx) netip.Prefix {
 	return source
 }
 
-// TooManyReviews has a client come again later.
+// TooManyReviews tells a client to try again later.
 func TooManyReviews() *metav1.Status {
 	rejectedReviews.Inc()
 	return apistatus.TooManyRequests("too many clients wait to have their rights reviewed")

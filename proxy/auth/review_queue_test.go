@@ -15,14 +15,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// strangerFrom is a client that brings a token never seen from an address of its own.
+// strangerFrom is a client with an unknown token, at an address of its own.
 func strangerFrom(address int, token string) Identity {
 	id := byToken(token)
 	id.From = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(address >> 8), byte(address)}), 32)
 	return id
 }
 
-// queueTest counts what is under way, and notes in which order it began.
+// queueTest counts the reviews under way, and notes the order in which they began.
 type queueTest struct {
 	*reviewQueue
 	mu    sync.Mutex
@@ -31,7 +31,7 @@ type queueTest struct {
 	all   sync.WaitGroup
 }
 
-// ask has reviews of id begin that take a second each.
+// ask begins n reviews of id, each of which takes a second.
 func (q *queueTest) ask(t *testing.T, name string, id Identity, n int) {
 	for range n {
 		q.all.Go(func() {
@@ -54,7 +54,7 @@ func (q *queueTest) ask(t *testing.T, name string, id Identity, n int) {
 	synctest.Wait()
 }
 
-// underWay is how many are under way, and how many have begun of each.
+// underWay returns the number of reviews under way, and of those that have begun for one name.
 func (q *queueTest) underWay(of string) (all, begun int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -66,10 +66,11 @@ func (q *queueTest) underWay(of string) (all, begun int) {
 	return q.now, begun
 }
 
-// TestReviewQueue: neither known clients nor strangers have all of the slots, nor has one source all of its kind's; and each source has its turn.
+// TestReviewQueue: neither known clients nor strangers have all slots, no source has all slots of
+// its class, and each source has its turn.
 func TestReviewQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &queueTest{reviewQueue: NewReviewQueue(NewKnownTokens())}
+		q := &queueTest{reviewQueue: newReviewQueue(NewKnownTokens())}
 		f := func(name string, id Identity, n, wantAll, wantBegun int) {
 			t.Helper()
 			q.ask(t, name, id, n)
@@ -77,7 +78,7 @@ func TestReviewQueue(t *testing.T) {
 				t.Errorf("%s: %d under way and %d begun, want %d and %d", name, all, begun, wantAll, wantBegun)
 			}
 		}
-		q.Tokens.Heard(byToken("k"), "GET", 200)
+		q.tokens.Of(byToken("k")).Answered("GET", 200)
 		f("garbage", strangerFrom(1, "g"), 400, 16, 16)
 		f("elsewhere", strangerFrom(2, "e"), 400, 32, 16)
 		f("third", strangerFrom(3, "t"), 2, 32, 0)
@@ -102,10 +103,10 @@ func TestReviewQueue(t *testing.T) {
 	})
 }
 
-// Each source's turn comes after one of each other's, however many it has.
+// A source's next turn comes after one turn of each other source, however many reviews it has.
 func TestReviewTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &queueTest{reviewQueue: NewReviewQueue(NewKnownTokens())}
+		q := &queueTest{reviewQueue: newReviewQueue(NewKnownTokens())}
 		for i := range 4 {
 			q.ask(t, "first", strangerFrom(i, "x"), 8) // all slots
 		}
@@ -126,10 +127,10 @@ func TestReviewTurns(t *testing.T) {
 	})
 }
 
-// What exceeds the bounds is refused at once; what leaves makes room.
+// A review beyond the bounds is refused at once. A review that leaves makes room.
 func TestReviewQueueBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewReviewQueue(NewKnownTokens())
+		q := newReviewQueue(NewKnownTokens())
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		fill := func(ctx context.Context, id Identity, n int) {
@@ -178,7 +179,7 @@ func TestReviewQueueBounds(t *testing.T) {
 	})
 }
 
-// Whose rights nobody can be asked about is told to come again, whether it reads or would act as another.
+// A client whose rights cannot be reviewed is told to try again, whether it reads or impersonates.
 func TestBusyReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: fakeReviews{}.answer, Delay: time.Hour})
@@ -188,8 +189,8 @@ func TestBusyReviews(t *testing.T) {
 			all.Go(func() { a.Authorize(t.Context(), byToken(fmt.Sprint(i)), list) })
 		}
 		synctest.Wait()
-		if d := a.Authorize(t.Context(), byToken("one more"), list); d.Verdict != VerdictBusy {
-			t.Errorf("got %d", d.Verdict)
+		if d := a.Authorize(t.Context(), byToken("one more"), list); d.outcome != busy {
+			t.Errorf("got %d", d.outcome)
 		}
 		if _, ok := a.UserKey(t.Context(), byToken("one more")); !ok {
 			t.Error("nobody")
@@ -208,8 +209,8 @@ func TestBusyReviews(t *testing.T) {
 			t.Errorf("got %v", st)
 		}
 		all.Wait()
-		if d := a.Authorize(t.Context(), byToken("one more"), list); d.Verdict != verdictNone {
-			t.Errorf("got %d after they have left", d.Verdict)
+		if d := a.Authorize(t.Context(), byToken("one more"), list); d.outcome != unclear {
+			t.Errorf("got %d after they have left", d.outcome)
 		}
 	})
 }

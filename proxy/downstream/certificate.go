@@ -23,20 +23,20 @@ import (
 
 // Certificate is the serving certificate.
 type Certificate struct {
-	auth.Reloaded[*tls.Certificate]
+	*auth.FileWatcher[*tls.Certificate]
 }
 
 // NewCertificate reads the certificate, so that a wrong one is an error at the start.
 func NewCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
-	c := &Certificate{auth.Reloaded[*tls.Certificate]{What: "serving certificate", Files: []string{certFile, keyFile}, Log: log}}
-	c.Read = func() (*tls.Certificate, error) {
+	read := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 		if err != nil {
 			return nil, fmt.Errorf("serving certificate %s: %w", certFile, err)
 		}
 		return &pair, nil
 	}
-	return c, c.Load()
+	w, err := auth.WatchFiles("serving certificate", read, log, certFile, keyFile)
+	return &Certificate{w}, err
 }
 
 // Get is a tls.Config's GetCertificate.

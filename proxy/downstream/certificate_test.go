@@ -70,22 +70,15 @@ func TestCertificateReload(t *testing.T) {
 		os.Chtimes(to, when, when)
 	}
 	replace(newCert, certFile, time.Second)
-	recheck(c)
+	c.Expire()
 	if !bytes.Equal(served(t, c), old) {
 		t.Error("a certificate without its key is in use")
 	}
 	replace(newKey, keyFile, time.Second)
-	recheck(c)
+	c.Expire()
 	if got := served(t, c); got == nil || bytes.Equal(got, old) {
 		t.Error("the new certificate is not in use")
 	}
-}
-
-// recheck has c look at its files again at the next handshake.
-func recheck(c *Certificate) {
-	c.Mu.Lock()
-	defer c.Mu.Unlock()
-	c.Checked = time.Time{}
 }
 
 // served is what a handshake gets of c.

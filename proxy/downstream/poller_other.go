@@ -5,6 +5,7 @@ package downstream
 import (
 	"context"
 	"errors"
+	"runtime"
 	"syscall"
 )
 
@@ -16,7 +17,13 @@ type pollable interface {
 	writable()
 }
 
-func NewPoller() (*Poller, error) { return &Poller{}, nil }
+// NewPoller fails on Windows, where nothing writes to a socket without waiting; see writev.
+func NewPoller() (*Poller, error) {
+	if runtime.GOOS == "windows" {
+		return nil, errors.New("watchfan does not serve on Windows: run it on Linux")
+	}
+	return &Poller{}, nil
+}
 
 func (*Poller) add(syscall.RawConn, pollable) error { return errors.ErrUnsupported }
 

@@ -1,27 +1,8 @@
-//go:build !linux
+//go:build !unix
 
 package downstream
 
-import "syscall"
+import "errors"
 
-// writev writes as much of bufs as the non-blocking socket fd takes and returns the rest, which
-// shares bufs' memory.
-func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
-	for len(bufs) > 0 {
-		if len(bufs[0]) == 0 {
-			bufs = bufs[1:]
-			continue
-		}
-		n, err := syscall.Write(int(fd), bufs[0])
-		switch err {
-		case nil:
-			bufs = advance(bufs, n)
-		case syscall.EINTR:
-		case syscall.EAGAIN:
-			return bufs, nil
-		default:
-			return bufs, err
-		}
-	}
-	return nil, nil
-}
+// writev is not implemented: sockets here have no writes that return instead of waiting.
+func writev(uintptr, [][]byte) (rest [][]byte, err error) { return nil, errors.ErrUnsupported }

@@ -16,9 +16,9 @@ import (
 // described holds all metrics of the program by name. It does not change after initialization.
 var described = maps.Clone(fanout.Metrics)
 
-// Describe adds a metric and returns its name, which holds no labels. kind is its type, as
-// Prometheus calls it; help is one statement or more. Describe is only called while package
-// variables are initialized, so it needs no lock.
+// Describe adds a metric and returns its name, which has no labels. kind is Prometheus' type of the
+// metric. help is one statement or more. Describe is only called while package variables are
+// initialized, so it needs no lock.
 func Describe(kind, name, help string) string {
 	described[name] = fanout.Metric{Type: kind, Help: help}
 	return name
@@ -47,7 +47,7 @@ func Write(w io.Writer) {
 	io.WriteString(w, strings.Join(others, ""))
 }
 
-// metricOf returns the name of the described metric that a line is a sample of; "" for none.
+// metricOf returns the described metric whose sample a line is; "" if there is none.
 func metricOf(line string) string {
 	name := line[:strings.IndexAny(line+" ", "{ ")]
 	if _, ok := described[name]; ok {

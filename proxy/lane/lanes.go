@@ -54,7 +54,7 @@ func (m Memory) full() bool  { return m.Full != nil && m.Full() }
 
 // NewLanes returns no lanes yet. They live in ctx.
 func NewLanes(
-	ctx context.Context, up auth.Doer, discovery *upstream.Discovery, flusher *fanout.Flusher,
+	ctx context.Context, up auth.APIServer, discovery *upstream.Discovery, flusher *fanout.Flusher,
 	memory Memory, opts *Options, log *slog.Logger,
 ) *Lanes {
 	return &Lanes{
@@ -206,6 +206,7 @@ func (ls *Lanes) Run(ctx context.Context) {
 	ls.ctx = nil
 	ls.mu.Unlock()
 	ls.running.Wait()
+	ls.source.End()
 }
 
 // stopIdle stops lanes that nobody has used for the idle timeout, and forgets quarantines that are

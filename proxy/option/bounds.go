@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// AtLeast is the check of a number that has a least value.
+// AtLeast checks that a number is not smaller than least.
 func AtLeast[T int | int64](least T) Check[T] {
 	return func(v T) string { return unless(v >= least, "is too small: give at least %d", least) }
 }
 
-// Positive is the check of a duration that may not be 0.
+// Positive checks that a duration is longer than 0.
 func Positive(d time.Duration) string { return unless(d > 0, tooShort) }
 
-// NotNegative is the check of a duration that may be 0.
+// NotNegative checks that a duration is 0 or longer.
 func NotNegative(d time.Duration) string { return unless(d >= 0, tooShort) }
 
 const tooShort = "is too short: give a positive duration, for example 30s"
 
-// Within is the check of a duration between two others, both included.
+// Within checks that a duration is between two others, both included.
 func Within(least, most time.Duration) Check[time.Duration] {
 	return func(d time.Duration) string {
 		return cmp.Or(
@@ -32,7 +32,7 @@ func Within(least, most time.Duration) Check[time.Duration] {
 	}
 }
 
-// OneOf is the check of a string that is one of a few.
+// OneOf checks that a string is one of values.
 func OneOf(values ...string) Check[string] {
 	return func(s string) string {
 		last := len(values) - 1
@@ -40,12 +40,13 @@ func OneOf(values ...string) Check[string] {
 	}
 }
 
-// Like is the check of a string that has to match, with what is wrong with others.
+// Like checks that a string matches a pattern. wrong says what is wrong with a string that does
+// not.
 func Like(pattern *regexp.Regexp, wrong string) Check[string] {
 	return func(s string) string { return unless(pattern.MatchString(s), "%s", wrong) }
 }
 
-// unless returns what is wrong if a value is not right.
+// unless returns "" for a right value, and else what is wrong.
 func unless(right bool, wrong string, args ...any) string {
 	if right {
 		return ""

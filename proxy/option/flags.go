@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// FlagSet returns a flag for each row. Present values are the defaults that it shows.
+// FlagSet returns a flag for each row. The flags' defaults are the present values.
 func (t *Table) FlagSet(program string) *flag.FlagSet { return t.flagSet(program, new(error)) }
 
-// flagSet is FlagSet, and sets failed when a flag has a wrong value.
+// flagSet is FlagSet. It also sets failed when a flag has a wrong value.
 func (t *Table) flagSet(program string, failed *error) *flag.FlagSet {
 	fs := flag.NewFlagSet(program, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -21,8 +21,8 @@ func (t *Table) flagSet(program string, failed *error) *flag.FlagSet {
 	return fs
 }
 
-// flagValue is a row's value. It tells what is wrong in our words, where package flag names flags
-// with one dash.
+// flagValue is the value of a row's flag. Its errors name the flag with two dashes, where those of
+// package flag have one.
 type flagValue struct {
 	flag.Getter
 	name   string
@@ -42,11 +42,11 @@ func (v *flagValue) IsBoolFlag() bool {
 	return ok
 }
 
-// dashed is a flag as it is written on a command line: --idle-timeout, -v.
+// dashed returns a flag as it is written on a command line: --idle-timeout, -v.
 func dashed(name string) string { return "--"[:min(2, len(name))] + name }
 
-// Parse sets the variables as a command line says, which wins over the configuration file. The
-// error is flag.ErrHelp for --help.
+// Parse sets the variables from a command line, which wins over the configuration file. The error
+// is flag.ErrHelp for --help.
 func (t *Table) Parse(program string, args []string) error {
 	t.forget()
 	var failed error
@@ -63,7 +63,7 @@ func (t *Table) Parse(program string, args []string) error {
 	return nil
 }
 
-// forget has a flag that is given set its variable anew, whatever has set it before.
+// forget makes the next flag or field of each row replace its variable's value, whatever set it.
 func (t *Table) forget() {
 	for _, r := range t.rows {
 		if v, ok := r.value.(interface{ forget() }); ok {
@@ -72,8 +72,8 @@ func (t *Table) forget() {
 	}
 }
 
-// explain says what is wrong with a command line in our words. It adds the flag that was probably
-// meant to an error about an unknown one.
+// explain rewrites an error of package flag. For an unknown flag it names the flag that was
+// probably meant.
 func (t *Table) explain(err error) error {
 	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
 		return fmt.Errorf("%s needs a value", dashed(name))
@@ -94,8 +94,7 @@ func (t *Table) explain(err error) error {
 	return fmt.Errorf("there is no flag %s: did you mean %s?", dashed(unknown), dashed(best))
 }
 
-// editDistance is how many letters have to be added, dropped or changed to make b of a
-// (Levenshtein).
+// editDistance returns the number of letters to add, drop or change to turn a into b (Levenshtein).
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -116,8 +115,8 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// PrintHelp writes the flags of one of Groups with their units and defaults, or all of them for "".
-// Lines have at most 80 columns.
+// PrintHelp writes the flags of a group, one of Groups, with their units and defaults. The group ""
+// is all flags. Lines have at most 80 columns.
 func (t *Table) PrintHelp(w io.Writer, group string) {
 	title := ""
 	for _, r := range t.rows {

@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// Table is the settings in the order of the help and of the configuration file. Its fields are set
-// before it is used.
+// Table holds the settings in the order of the help and of the configuration file. Its fields are
+// set before it is used.
 type Table struct {
 	// APIVersion and Kind begin a configuration file.
 	APIVersion, Kind string
-	// Titles are those of the groups, in their order. Other groups follow in the order in which
-	// they are begun.
+	// Titles are the titles of groups, in the order of the groups. Other groups follow in the order
+	// in which they are begun.
 	Titles []string
-	// Places are where a configuration file sets settings, by flag: "config.yaml:12: historyBytes".
-	// Errors name them. Nil is nowhere.
+	// Places say where a configuration file sets each setting, by flag: "config.yaml:12:
+	// historyBytes". Errors name the places. Nil: there is no file.
 	Places map[string]string
 
 	rows  []row
-	group string // of the rows that are added
+	group string // of the rows that are added next
 }
 
 // row is one setting, bound to its variable.
@@ -32,22 +32,21 @@ type row struct {
 	name, group, text string
 	value             flag.Getter
 	reset             func()        // sets the variable to the default
-	wrong             func() []fact // what is wrong with the variable's value
-	flagOnly          bool          // the configuration file has no such field
+	wrong             func() []fact // returns the errors in the variable's value
+	flagOnly          bool          // the configuration file has no field for it
 }
 
-// fact is what is wrong with a value, behind its name: "is too small: give at least 1".
+// fact is an error in a value: "is too small: give at least 1".
 type fact struct {
 	value any
 	wrong string
 }
 
-// Check says what is wrong with a value and what to give instead, "" for nothing. It completes
-// "--flag=value ".
+// Check returns what is wrong with a value and what to give instead; "" for a right value. The text
+// follows "--flag=value ".
 type Check[T any] func(T) string
 
-// Group begins a group, or continues it: the rows that are added next stand in it, behind those
-// that it has already.
+// Group begins a group, or continues it. The rows that are added next are put at its end.
 func (t *Table) Group(title string) {
 	t.group = title
 	if !slices.Contains(t.Titles, title) {
@@ -76,8 +75,8 @@ func (t *Table) Groups() (titles []string) {
 	return titles
 }
 
-// String adds a setting that is a string. The text names the value's unit between backquotes, as
-// for all settings.
+// String adds a setting that is a string. The text names the value's unit between backquotes, as it
+// does for all settings.
 func (t *Table) String(p *string, name, value, text string, checks ...Check[string]) {
 	add(t, p, (*stringValue)(p), name, value, text, checks)
 }
@@ -97,13 +96,13 @@ func (t *Table) Size(p *int64, name string, value int64, text string, checks ...
 	add(t, p, (*sizeValue)(p), name, value, text, checks)
 }
 
-// Duration adds a setting that is a time, spelled as Go spells it: 30s.
+// Duration adds a setting that is a duration, spelled as in Go: 30s.
 func (t *Table) Duration(p *time.Duration, name string, value time.Duration, text string, checks ...Check[time.Duration]) {
 	add(t, p, (*durationValue)(p), name, value, text, checks)
 }
 
-// Strings adds a setting that is a comma-separated list, empty by default. Each check is of one
-// element.
+// Strings adds a setting that is a comma-separated list, empty by default. The checks are applied
+// to each element.
 func (t *Table) Strings(p *[]string, name, text string, checks ...Check[string]) {
 	t.insert(row{
 		name: name, text: text, value: &listValue{values: p},
@@ -117,8 +116,8 @@ func (t *Table) Strings(p *[]string, name, text string, checks ...Check[string])
 	})
 }
 
-// Level adds two settings for the level of the log: --log-level names it, and -v numbers it as
-// Kubernetes' components do. Both may be given if they agree. The configuration file has the first
+// Level adds two settings for the level of the log: --log-level has its name, and -v its number in
+// Kubernetes' components. Both may be given if they agree. The configuration file has the first
 // only.
 func (t *Table) Level(p *slog.Level, text, numberText string) {
 	level := &levelValue{level: p}
@@ -126,12 +125,12 @@ func (t *Table) Level(p *slog.Level, text, numberText string) {
 	add(t, p, (*verbosityValue)(level), "v", slog.LevelInfo, numberText, nil).flagOnly = true
 }
 
-// Flag adds a row that is a flag only: the program's own, such as --config.
+// Flag adds a flag without a field in the configuration file, such as --config.
 func (t *Table) Flag(p *string, name, text string) {
 	add(t, p, (*stringValue)(p), name, "", text, nil).flagOnly = true
 }
 
-// Switch is Flag for one that is given without a value, such as --version.
+// Switch adds such a flag that is given without a value, such as --version.
 func (t *Table) Switch(p *bool, name, text string) {
 	add(t, p, (*boolValue)(p), name, false, text, nil).flagOnly = true
 }
@@ -144,7 +143,7 @@ func add[T any](t *Table, p *T, v flag.Getter, name string, value T, text string
 	})
 }
 
-// shown is a value as an error shows it.
+// shown returns a value as errors show it.
 func shown(v any) any {
 	if s, ok := v.(string); ok {
 		return fmt.Sprintf("%q", s)
@@ -152,7 +151,7 @@ func shown(v any) any {
 	return v
 }
 
-// judge returns what the first check that fails says.
+// judge returns the error of the first check that fails.
 func judge[T any](value T, shown any, checks []Check[T]) []fact {
 	for _, check := range checks {
 		if wrong := check(value); wrong != "" {
@@ -169,7 +168,7 @@ func (t *Table) SetDefaults() {
 	}
 }
 
-// Check returns everything that is wrong with single settings, each error with where it is set and
+// Check returns all errors in single settings. Each error names the place of the setting and says
 // what to do.
 func (t *Table) Check() error {
 	var errs []error
@@ -181,10 +180,11 @@ func (t *Table) Check() error {
 	return errors.Join(errs...)
 }
 
-// Named says where a setting is given: "--history-bytes", or "config.yaml:12: historyBytes".
+// Named returns the place of a setting: "--history-bytes", or "config.yaml:12: historyBytes".
 func (t *Table) Named(name string) string { return cmp.Or(t.Places[name], dashed(name)) }
 
-// Given says it with the value: "--history-bytes=5", or "config.yaml:12: historyBytes: 5".
+// Given returns the place with the value: "--history-bytes=5", or "config.yaml:12: historyBytes:
+// 5".
 func (t *Table) Given(name string, value any) string {
 	if t.Places[name] != "" {
 		return fmt.Sprintf("%s: %v", t.Named(name), value)

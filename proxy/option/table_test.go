@@ -12,7 +12,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/option"
 )
 
-// settings are one of each kind.
+// settings has one setting of each kind.
 type settings struct {
 	name, format string
 	on, version  bool
@@ -51,7 +51,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestCheck: an error names the setting where it is given, and says what to give instead.
+// TestCheck: an error names the place of the setting, and says what to give instead.
 func TestCheck(t *testing.T) {
 	f := func(content, args, want string) {
 		t.Helper()
@@ -109,7 +109,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestFileAndFlags: flags win over the file, and the file over flags that were read before it, to
+// TestFileAndFlags: flags win over the file. The file wins over flags that were read before it, to
 // find the file.
 func TestFileAndFlags(t *testing.T) {
 	var s settings
@@ -134,7 +134,7 @@ func TestFileAndFlags(t *testing.T) {
 	}
 }
 
-// TestGroups: groups stand in the order of the titles, and a row at the end of its group.
+// TestGroups: groups have the order of the titles, and a row is added at the end of its group.
 func TestGroups(t *testing.T) {
 	table := &option.Table{Titles: []string{"B", "A"}}
 	on := make([]bool, 5)
@@ -149,7 +149,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: what WriteConfig writes reads back as the same.
+// TestRoundTrip: a file of WriteConfig sets the same values.
 func TestRoundTrip(t *testing.T) {
 	var s, again settings
 	table := s.table()

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The values of flags. Package flag has most of them, but only bound to a FlagSet.
+// The types of flag values. Package flag has most of them, but only bound to a FlagSet.
 
 type stringValue string
 
@@ -59,7 +59,7 @@ type durationValue time.Duration
 
 func (v *durationValue) Get() any { return time.Duration(*v) }
 
-// String returns the duration as a person writes it: 10m, where time.Duration says 10m0s.
+// String returns the duration as people write it: 10m, where time.Duration has 10m0s.
 func (v *durationValue) String() string {
 	text := time.Duration(*v).String()
 	if strings.HasSuffix(text, "m0s") {
@@ -80,7 +80,7 @@ func (v *durationValue) Set(s string) error {
 	return nil
 }
 
-// meant guesses what a number without a unit should have been.
+// meant guesses the intended duration of a number without a unit.
 func meant(s string) string {
 	if _, err := strconv.Atoi(s); err != nil {
 		return ""
@@ -88,7 +88,7 @@ func meant(s string) string {
 	return "; for seconds say " + s + "s"
 }
 
-// sizeValue is in bytes, spelled as Kubernetes spells quantities.
+// sizeValue is a number of bytes, spelled as a Kubernetes quantity.
 type sizeValue int64
 
 func (v *sizeValue) Get() any { return int64(*v) }
@@ -106,8 +106,8 @@ func (v *sizeValue) Set(s string) error {
 	return nil
 }
 
-// listValue is comma-separated. Given for the first time it replaces the values, given again it
-// adds to them.
+// listValue is a comma-separated list. The first time it is given, it replaces the values. After
+// that, it adds to them.
 type listValue struct {
 	values *[]string
 	given  bool
@@ -128,7 +128,7 @@ func (v *listValue) Set(s string) error {
 	return nil
 }
 
-// forget has the next Set replace the values that there are.
+// forget makes the next Set replace the values.
 func (v *listValue) forget() { v.given = false }
 
 // levelValue is --log-level. It shares its level with -v.
@@ -148,8 +148,8 @@ func (v *levelValue) Set(s string) error {
 	return v.set("--log-level="+s, level)
 }
 
-// set sets the level as the flag from says. The same flag may be given again, the other one only if
-// it agrees.
+// set sets the level by the flag from. The same flag may be given again. The other flag may be
+// given only if it agrees.
 func (v *levelValue) set(from string, level slog.Level) error {
 	name, _, _ := strings.Cut(from, "=")
 	if v.from != "" && !strings.HasPrefix(v.from, name+"=") && level != *v.level {
@@ -159,16 +159,16 @@ func (v *levelValue) set(from string, level slog.Level) error {
 	return nil
 }
 
-// forget has the next Set win, also over the other flag.
+// forget makes the next Set win, also over the other flag.
 func (v *levelValue) forget() { v.from = "" }
 
-// MaxVerbosity is the greatest verbosity that -v tells from others: debug. Above it, client-go logs
-// URLs, headers and objects.
+// MaxVerbosity is the verbosity of debug. -v takes greater numbers for this one: at those,
+// client-go would log URLs, headers and objects.
 const MaxVerbosity = -int(slog.LevelDebug)
 
-// verbosityValue is -v, by which Kubernetes' components number what slog names: 0 is info, 4 debug.
-// Package logr converts the one to the other in the same way: client-go's lines of verbosity 2 are
-// at level -2 here.
+// verbosityValue is -v. Kubernetes' components number the levels that slog names: 0 is info and 4
+// is debug. Package logr converts them in the same way: client-go's lines of verbosity 2 have level
+// -2 here.
 type verbosityValue levelValue
 
 func (v *verbosityValue) Get() any { return -int(*v.level) }
@@ -195,8 +195,8 @@ const (
 	wantDuration = "give a duration as 30s or 10m"
 )
 
-// want says what a field of the configuration file takes, and by which tags YAML knows it; "" is a
-// string.
+// want returns the type of a field of the configuration file, in words, and its YAML tags. The
+// words for a string are "".
 func want(v flag.Getter) (text string, tags []string) {
 	switch v.(type) {
 	case *boolValue:

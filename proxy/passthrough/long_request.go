@@ -52,7 +52,7 @@ func (l *longRequests) admit(ctx *fasthttp.RequestCtx, id auth.Identity) (sent f
 	if len(ctx.Request.Header.RequestURI()) <= longRequest {
 		return func() {}, nil
 	}
-	if id.Kind == auth.KindToken && !l.auth.Queue.Tokens.Has(id) {
+	if id.Kind == auth.KindToken && !l.auth.Known(id) {
 		wait, cancel := context.WithTimeout(l.ctx, auth.ReviewTimeout)
 		defer cancel()
 		if _, somebody := l.auth.UserKey(wait, id); !somebody {

@@ -17,7 +17,7 @@ import (
 // connection, and the answer to which build of kube-apiserver it is. Its methods may be called from
 // any goroutine.
 type Source struct {
-	upstream    auth.Doer
+	upstream    auth.APIServer
 	full        func() bool // reports whether memory is full
 	hangTimeout time.Duration
 	log         *slog.Logger
@@ -30,7 +30,7 @@ type Source struct {
 // NewSource returns the source that up leads to. full reports whether memory is full: then a list
 // that is being read is given up. hangTimeout is how long a watch that has brought bookmarks may
 // bring nothing, 0 for the usual; see watchdog.
-func NewSource(up auth.Doer, full func() bool, hangTimeout time.Duration, log *slog.Logger) *Source {
+func NewSource(up auth.APIServer, full func() bool, hangTimeout time.Duration, log *slog.Logger) *Source {
 	return &Source{
 		upstream:    up,
 		full:        full,
@@ -40,6 +40,10 @@ func NewSource(up auth.Doer, full func() bool, hangTimeout time.Duration, log *s
 		builds:      upstream.Builds{Upstream: up},
 	}
 }
+
+// End ends the questions about builds that are under way, and waits for them. It is called once the
+// reflectors have ended.
+func (s *Source) End() { s.builds.End() }
 
 const (
 	// ListsAtOnce is how many collections are listed at a time. Most lists take milliseconds. After

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// BuiltIn reports whether kube-apiserver has the group compiled in; see ownGroups. "extensions" is
-// gone since Kubernetes 1.22.
+// BuiltIn reports whether the group is compiled into kube-apiserver; see ownGroups. Kubernetes 1.22
+// removed "extensions".
 func BuiltIn(group string) bool {
 	switch group {
 	case "", "apps", "autoscaling", "batch", "policy", "extensions":
@@ -17,7 +17,7 @@ func BuiltIn(group string) bool {
 }
 
 // ownGroups are the API groups that kube-apiserver serves itself (k8s.io/kubernetes pkg/apis) and
-// that have a dot in their names, as those of all custom resources have.
+// whose names have a dot, as the groups of all custom resources have.
 var ownGroups = func() map[string]bool {
 	groups := make(map[string]bool)
 	for _, name := range []string{
@@ -33,7 +33,7 @@ var ownGroups = func() map[string]bool {
 // MayBeCustom reports whether a resource of the group may have a CustomResourceDefinition.
 func MayBeCustom(group string) bool { return strings.Contains(group, ".") && !ownGroups[group] }
 
-// The resources that say what other resources there are, and who answers for them.
+// The resources that define custom resources, and that name the server of each API group.
 var (
 	CRDResource         = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	APIServicesResource = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}

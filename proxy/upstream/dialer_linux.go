@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endDeadPeer has the kernel end a connection whose data has not been acknowledged, or whose peer's
-// window has been closed, for deadPeer: without it, it goes on sending the same again for a quarter
-// of an hour.
+// endDeadPeer makes the kernel end a connection whose data has not been acknowledged, or whose
+// peer's window has been closed, for deadPeer. Without it, the kernel would go on sending the same
+// data for a quarter of an hour.
 func endDeadPeer(_, _ string, c syscall.RawConn) error {
 	var err error
 	if controlErr := c.Control(func(fd uintptr) {

@@ -4,5 +4,5 @@ package upstream
 
 import "syscall"
 
-// endDeadPeer leaves it to the keepalive where there is no TCP_USER_TIMEOUT.
+// endDeadPeer does nothing: without TCP_USER_TIMEOUT, only the keepalive ends a dead connection.
 func endDeadPeer(_, _ string, _ syscall.RawConn) error { return nil }

@@ -22,44 +22,44 @@ import (
 	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
-// ResourceInfo is what discovery says of one resource.
+// ResourceInfo is discovery's description of one resource.
 type ResourceInfo struct {
 	GVR        schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
 	Watchable  bool // it can be listed and watched
 
-	Definition *Definition // of a custom resource; nil where it is not known, and until cachedReads has asked for it
+	Definition *Definition // of a custom resource; nil if it is not known, and until registry.CRDWatcher has been asked
 }
 
 const (
-	// DiscoveryTTL is how long a resource is believed to exist, and
-	// discoveryRetry when to ask again after an answer that was no answer.
+	// DiscoveryTTL is how long a resource is taken to exist. discoveryRetry is the time until the
+	// next request after one that failed.
 	DiscoveryTTL   = 10 * time.Minute
 	discoveryRetry = time.Minute
-	// missTTL is how long a resource is believed not to exist: a new
-	// CustomResourceDefinition is noticed that soon.
+	// missTTL is how long a resource is taken not to exist. A new CustomResourceDefinition is
+	// noticed that soon.
 	missTTL          = 2 * time.Second
 	discoveryTimeout = 10 * time.Second
 
-	// maxUnknownVersions bounds the group versions that are remembered as not
-	// existing.
+	// maxUnknownVersions bounds the group versions that are remembered as not existing.
 	maxUnknownVersions = 256
 	maxDiscoveryBytes  = 16 << 20
 
-	// discoveriesAtOnce bounds the requests under way: after a start, clients ask for dozens of
+	// discoveriesAtOnce bounds the requests under way. After a start, clients ask for dozens of
 	// group versions at the same time.
 	discoveriesAtOnce = 8
 )
 
+// ErrNotFound says that kube-apiserver has no such group version or resource.
 var ErrNotFound = errors.New("not found")
 
-// Discovery knows which resources kube-apiserver has. It asks about a group
-// version when somebody first asks for it, with the proxy's own identity, and
-// never twice at a time; and only if it is one that kube-apiserver has, which
-// servedVersions knows. Its methods may be called from any goroutine.
+// Discovery knows the resources of kube-apiserver. It requests a group version when a client first
+// asks for it, with the proxy's own identity, and never twice at a time. It requests only group
+// versions that kube-apiserver has; see servedVersions. Its methods may be called from any
+// goroutine.
 type Discovery struct {
-	upstream auth.Doer
+	upstream auth.APIServer
 	log      *slog.Logger
 	calls    auth.Coalescer[schema.GroupVersion, error]
 	served   servedVersions
@@ -71,13 +71,13 @@ type Discovery struct {
 
 // versionInfo is what is known of one group version. It is immutable.
 type versionInfo struct {
-	resources map[string]ResourceInfo // nil if nothing is known to exist
-	asked     time.Time               // when; what is not in resources is a miss until missTTL later
-	expires   time.Time               // what is in resources is a hit until then
-	failing   bool                    // the last answer was none
+	resources map[string]ResourceInfo // nil if none is known to exist
+	asked     time.Time               // a resource that is not in resources is a miss until missTTL later
+	expires   time.Time               // a resource that is in resources is a hit until then
+	failing   bool                    // the last request failed
 }
 
-func NewDiscovery(upstream auth.Doer, log *slog.Logger) *Discovery {
+func NewDiscovery(upstream auth.APIServer, log *slog.Logger) *Discovery {
 	return &Discovery{
 		upstream: upstream,
 		log:      log,
@@ -86,10 +86,9 @@ func NewDiscovery(upstream auth.Doer, log *slog.Logger) *Discovery {
 	}
 }
 
-// Lookup returns what is known of a resource, asking if need be. It reports
-// false if there is no such resource, and if kube-apiserver does not say before
-// ctx ends. What was once seen to exist does so until kube-apiserver says
-// otherwise: an upstream that is down takes no resource away.
+// Lookup returns what is known of a resource, and asks kube-apiserver if need be. It reports false
+// if there is no such resource, and if kube-apiserver does not answer before ctx ends. A known
+// resource exists until kube-apiserver says otherwise: a kube-apiserver that is down removes none.
 func (d *Discovery) Lookup(ctx context.Context, gvr schema.GroupVersionResource) (ResourceInfo, bool) {
 	info, found, current := d.known(gvr)
 	if current || !found && !d.serves(ctx, gvr.GroupVersion()) {
@@ -100,7 +99,7 @@ func (d *Discovery) Lookup(ctx context.Context, gvr schema.GroupVersionResource)
 	return info, found
 }
 
-// Forget makes the next lookup in gv ask again.
+// Forget makes the next Lookup in gv ask again.
 func (d *Discovery) Forget(gv schema.GroupVersion) {
 	d.served.doubt()
 	d.mu.Lock()
@@ -123,7 +122,7 @@ func (d *Discovery) known(gvr schema.GroupVersionResource) (info ResourceInfo, f
 	return info, false, time.Since(v.asked) < missTTL
 }
 
-// refresh asks about gv and remembers the answer.
+// refresh requests gv and remembers the answer.
 func (d *Discovery) refresh(ctx context.Context, gv schema.GroupVersion) error {
 	err, ok := d.calls.Do(ctx, gv, discoveryTimeout, func(ctx context.Context) error {
 		resources, err := d.fetch(ctx, gv)
@@ -166,8 +165,8 @@ func (d *Discovery) remember(gv schema.GroupVersion, resources map[string]Resour
 	d.versions[gv] = v
 }
 
-// makeRoomLocked reports whether one more unknown group version can be
-// remembered.
+// makeRoomLocked reports whether one more unknown group version can be remembered. It forgets those
+// that have expired.
 func (d *Discovery) makeRoomLocked(now time.Time) bool {
 	unknown := 0
 	for gv, v := range d.versions {
@@ -182,8 +181,8 @@ func (d *Discovery) makeRoomLocked(now time.Time) bool {
 	return unknown < maxUnknownVersions
 }
 
-// fetch asks for the resources of gv. The error is errNotFound if kube-apiserver
-// says that there are none.
+// fetch requests the resources of gv. The error is ErrNotFound if kube-apiserver has no such group
+// version.
 func (d *Discovery) fetch(ctx context.Context, gv schema.GroupVersion) (map[string]ResourceInfo, error) {
 	path := "/apis/" + gv.Group + "/" + gv.Version
 	if gv.Group == "" {
@@ -239,9 +238,9 @@ func (d *Discovery) get(ctx context.Context, path string, v any) error {
 	return nil
 }
 
-// Resolve finds the resource that an operator calls s, which must be one that
-// can be listed and watched: "pods" (of the core group), "deployments.apps" (in
-// the group's preferred version), "deployments.v1.apps" or "apps/v1/deployments".
+// Resolve returns the resource that an operator names s. It must be possible to list and watch the
+// resource. s is "pods" (of the core group), "deployments.apps" (in the group's preferred version),
+// "deployments.v1.apps" or "apps/v1/deployments".
 func (d *Discovery) Resolve(ctx context.Context, s string) (schema.GroupVersionResource, error) {
 	gvr, err := d.named(ctx, s)
 	if err != nil {
@@ -259,7 +258,7 @@ func (d *Discovery) Resolve(ctx context.Context, s string) (schema.GroupVersionR
 	return schema.GroupVersionResource{}, fmt.Errorf("resolve %q: %s: %w", s, gvr.GroupVersion(), err)
 }
 
-// named reads the spellings of resolve.
+// named parses the spellings of Resolve.
 func (d *Discovery) named(ctx context.Context, s string) (gvr schema.GroupVersionResource, err error) {
 	if parts := strings.Split(s, "/"); len(parts) > 1 {
 		switch len(parts) {
@@ -285,14 +284,12 @@ func (d *Discovery) named(ctx context.Context, s string) (gvr schema.GroupVersio
 	return gvr, err
 }
 
-// APIVersion reports whether s looks like "v1" or "v2beta1", and not like a part
-// of a group's name.
+// APIVersion reports whether s looks like "v1" or "v2beta1", and not like a part of a group's name.
 func APIVersion(s string) bool {
 	return len(s) >= 2 && s[0] == 'v' && '1' <= s[1] && s[1] <= '9'
 }
 
-// preferredVersion returns the version in which a group prefers to serve a
-// resource.
+// preferredVersion returns the version in which a group prefers to serve a resource.
 func (d *Discovery) preferredVersion(ctx context.Context, group, resource string) (string, error) {
 	if !request.APIName(group) {
 		return "", ErrNotFound
@@ -315,7 +312,7 @@ func (d *Discovery) preferredVersion(ctx context.Context, group, resource string
 	return "", fmt.Errorf("%s has no resource %s: %w", group, resource, ErrNotFound)
 }
 
-// WhyNot returns the reason why lookup has just reported false.
+// WhyNot returns the reason why Lookup has just reported false.
 func (d *Discovery) WhyNot(ctx context.Context, gvr schema.GroupVersionResource) error {
 	if err := d.refresh(ctx, gvr.GroupVersion()); err != nil {
 		return err
@@ -323,8 +320,13 @@ func (d *Discovery) WhyNot(ctx context.Context, gvr schema.GroupVersionResource)
 	return ErrNotFound
 }
 
-// Hold keeps whoever looks at what is known of APIs waiting until release is called. It is for
-// tests.
+// End ends the requests under way and waits for them.
+func (d *Discovery) End() {
+	d.calls.End()
+	d.served.calls.End()
+}
+
+// Hold makes all callers wait until release is called. It is for tests.
 func (d *Discovery) Hold() (release func()) {
 	d.mu.Lock()
 	d.served.mu.Lock()

@@ -18,7 +18,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// fakeAPI is a kube-apiserver's discovery.
+// fakeAPI is the discovery of a kube-apiserver.
 type fakeAPI map[string]string
 
 func (api fakeAPI) answer(id auth.Identity, path string, _ []byte) (int, string, error) {
@@ -129,7 +129,7 @@ func TestDiscoveryNoticesNewResources(t *testing.T) {
 			t.Errorf("requests: got %d, want 4", got)
 		}
 
-		// Gone again: noticed when somebody says so.
+		// It is removed. Discovery notices that after Forget.
 		delete(api, "/apis/ex.io/v1")
 		if _, ok := d.Lookup(t.Context(), foos); !ok {
 			t.Error("not found while it is believed")
@@ -165,7 +165,7 @@ func TestDiscoveryCoalesces(t *testing.T) {
 	})
 }
 
-// Somebody who asks for ever new group versions costs a bounded memory.
+// A client that asks for ever new group versions costs bounded memory.
 func TestDiscoveryBoundsMisses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _, _ := newTestDiscovery(t, fakeAPI{"/api/v1": resourceList("pods Pod")})

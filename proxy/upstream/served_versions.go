@@ -12,26 +12,26 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 )
 
-// servedVersions knows which group versions kube-apiserver has, from its list of API groups. A
-// client may ask for any number that do not exist, and one list every missTTL answers for all of
-// them. The zero value knows nothing. Its methods may be called from any goroutine.
+// servedVersions knows the group versions of kube-apiserver, from its list of API groups. A client
+// may ask for any number of group versions that do not exist. One list every missTTL answers for
+// all of them. The zero value knows nothing. Its methods may be called from any goroutine.
 type servedVersions struct {
 	calls auth.Coalescer[struct{}, error]
 
 	mu       sync.Mutex
-	versions map[schema.GroupVersion]bool // nil if the list can't be had
-	asked    time.Time                    // when; what is not in versions does not exist until missTTL later
-	guesses  int                          // how many have been allowed since then for want of a list
+	versions map[schema.GroupVersion]bool // nil if there is no list
+	asked    time.Time                    // a version that is not in versions does not exist until missTTL later
+	guesses  int                          // allowed since then, because there is no list
 }
 
-// mostGuesses is how many group versions may be asked for within missTTL without knowing that they
-// exist, where kube-apiserver does not list its groups to us.
+// mostGuesses bounds the group versions that may be requested within missTTL without knowing that
+// they exist, if kube-apiserver does not let the proxy list its groups.
 const mostGuesses = 8
 
-// coreVersion is in no list of groups, and always there.
+// coreVersion is in no list of groups, and always exists.
 var coreVersion = schema.GroupVersion{Version: "v1"}
 
-// serves reports whether kube-apiserver has the group version, or may have it, asking if need be.
+// serves reports whether kube-apiserver has the group version, or may have it. It asks if need be.
 func (d *Discovery) serves(ctx context.Context, gv schema.GroupVersion) bool {
 	s := &d.served
 	if gv == coreVersion || s.has(gv) {
@@ -51,7 +51,7 @@ func (d *Discovery) serves(ctx context.Context, gv schema.GroupVersion) bool {
 	return ok && (s.has(gv) || s.guess())
 }
 
-// fetchVersions lists the group versions that kube-apiserver has, other than the core group's.
+// fetchVersions lists the group versions of kube-apiserver, without the core group's.
 func (d *Discovery) fetchVersions(ctx context.Context) (map[schema.GroupVersion]bool, error) {
 	var list metav1.APIGroupList
 	if err := d.get(ctx, "/apis", &list); err != nil {
@@ -75,7 +75,7 @@ func (s *servedVersions) set(versions map[schema.GroupVersion]bool, asked time.T
 	s.versions, s.asked, s.guesses = versions, asked, 0
 }
 
-// doubt has the next question for a group version that is not known asked anew.
+// doubt makes the next question for an unknown group version list again.
 func (s *servedVersions) doubt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,15 +88,15 @@ func (s *servedVersions) has(gv schema.GroupVersion) bool {
 	return s.versions[gv]
 }
 
-// fresh reports whether what is not known does not exist, as far as that is to be known.
+// fresh reports whether the list is new enough to say that other group versions do not exist.
 func (s *servedVersions) fresh() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Since(s.asked) < missTTL
 }
 
-// guess reports whether a group version is to be asked for although there is no list that has it:
-// only where there is no list, and a few times.
+// guess reports whether to request a group version that is in no list. That is so only if there is
+// no list, and only a few times.
 func (s *servedVersions) guess() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

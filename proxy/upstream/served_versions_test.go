@@ -14,8 +14,8 @@ func unknown(i int) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: fmt.Sprintf("g%d.example", i), Version: "v1", Resource: "things"}
 }
 
-// Group versions that do not exist cost one request every missTTL, however many are asked for, and
-// a new one is noticed that soon.
+// Group versions that do not exist cost one request every missTTL, however many clients ask for. A
+// new group version is noticed that soon.
 func TestUnknownGroupsShareOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeAPI{"/api/v1": resourceList("pods Pod")}
@@ -43,7 +43,7 @@ func TestUnknownGroupsShareOneRequest(t *testing.T) {
 	})
 }
 
-// Where kube-apiserver does not list its groups, a few are asked for without.
+// If kube-apiserver does not list its groups, a few group versions are requested without a list.
 func TestUnknownGroupsWithoutList(t *testing.T) {
 	for _, list := range []string{"503", "down", "null", `{"kind":"Status"}`} {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,12 +18,12 @@ import (
 	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
-// SupportedEncodings knows in which representations kube-apiserver serves each resource. Built-in
-// resources have protobuf, custom resources do not, CBOR needs a feature gate, and aggregated
-// servers differ. It asks once for each resource and representation that discovery knows. Its
-// methods may be called from any goroutine.
+// SupportedEncodings knows the representations in which kube-apiserver serves each resource.
+// Built-in resources have protobuf and custom resources do not. CBOR needs a feature gate, and
+// aggregated servers differ. It asks once for each resource and representation that discovery
+// knows. Its methods may be called from any goroutine.
 type SupportedEncodings struct {
-	upstream auth.Doer
+	upstream auth.APIServer
 	calls    auth.Coalescer[resourceEncoding, error]
 	asking   semaphore.Semaphore // acquired for each request
 
@@ -32,14 +32,14 @@ type SupportedEncodings struct {
 }
 
 const (
-	// encodingQueriesAtOnce bounds the requests under way, as discoveriesAtOnce does.
+	// encodingQueriesAtOnce bounds the requests under way; see discoveriesAtOnce.
 	encodingQueriesAtOnce = 8
-	// maxSupportedEncodings bounds what is remembered. A cluster has a few hundred resources, each
-	// in a few representations.
+	// maxSupportedEncodings bounds the answers that are remembered. A cluster has a few hundred
+	// resources, each in a few representations.
 	maxSupportedEncodings = 4096
 )
 
-func NewSupportedEncodings(upstream auth.Doer) *SupportedEncodings {
+func NewSupportedEncodings(upstream auth.APIServer) *SupportedEncodings {
 	return &SupportedEncodings{upstream: upstream, asking: semaphore.New(encodingQueriesAtOnce), known: make(map[resourceEncoding]encodingSupport)}
 }
 
@@ -55,8 +55,8 @@ type encodingSupport struct {
 	expires   time.Time
 }
 
-// Choose returns the first of clauses that kube-apiserver serves of a resource. ok is false if it
-// serves none, and if that can't be told before ctx ends.
+// Choose returns the first of clauses in which kube-apiserver serves a resource. ok is false if
+// there is none, and if kube-apiserver does not answer before ctx ends.
 func (s *SupportedEncodings) Choose(ctx context.Context, gvr schema.GroupVersionResource, clauses []request.Clause) (c request.Clause, ok bool) {
 	for _, c := range clauses {
 		if c.EveryKind() {
@@ -92,7 +92,7 @@ func (s *SupportedEncodings) lookup(key resourceEncoding) (encodingSupport, bool
 	return k, ok && time.Now().Before(k.expires)
 }
 
-// ask requests an empty list and remembers whether there is one.
+// ask requests an empty list in the representation, and remembers whether there is one.
 func (s *SupportedEncodings) ask(ctx context.Context, key resourceEncoding) error {
 	if err := s.asking.Acquire(ctx); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (s *SupportedEncodings) ask(ctx context.Context, key resourceEncoding) erro
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // for the connection to be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // the connection can then be used again
 	supported := resp.StatusCode == http.StatusOK && strings.HasPrefix(resp.Header.Get("Content-Type"), key.MediaType())
 	if !supported && resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotAcceptable {
 		return fmt.Errorf("list %s in %s: %s", key.gvr, key.Representation, resp.Status)
@@ -120,13 +120,15 @@ func (s *SupportedEncodings) remember(key resourceEncoding, supported bool) {
 		maps.DeleteFunc(s.known, func(_ resourceEncoding, k encodingSupport) bool { return !now.Before(k.expires) })
 	}
 	if len(s.known) >= maxSupportedEncodings {
-		clear(s.known) // to be asked for again
+		clear(s.known) // they will be asked for again
 	}
 	s.known[key] = encodingSupport{supported: supported, expires: now.Add(DiscoveryTTL)}
 }
 
-// Hold keeps whoever looks at what is known of encodings waiting until release is called. It is for
-// tests.
+// End ends the requests under way and waits for them.
+func (s *SupportedEncodings) End() { s.calls.End() }
+
+// Hold makes all callers wait until release is called. It is for tests.
 func (s *SupportedEncodings) Hold() (release func()) {
 	s.mu.Lock()
 	return s.mu.Unlock

@@ -10,7 +10,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// What is remembered of resources that come and go is bounded.
+// The memory of resources that come and go is bounded.
 func TestSupportedEncodingsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := NewSupportedEncodings(&proxytest.FakeUpstream[auth.Identity]{Answer: func(auth.Identity, string, []byte) (int, string, error) { return 406, "", nil }})

@@ -16,41 +16,41 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 )
 
-// Upstream is the one place that knows kube-apiserver's address, how to trust it, and our
-// credentials, which client-go keeps current: token files are read again, client certificates
-// rotate, exec plugins run.
+// Upstream is the client to kube-apiserver. Only Upstream knows kube-apiserver's address, how to
+// trust it, and the proxy's own credentials. client-go keeps the credentials current: it reads
+// token files again, rotates client certificates and runs exec plugins.
 //
-// Nobody's rights leak into anybody's request: requests with a client's token, or with nothing, go
-// over transports without any credential of ours, connections included, so that a client
-// certificate never accompanies a client's token. A client that we know by name only is
-// impersonated: the request carries our credential and says whom kube-apiserver is to take it for.
+// No request gets another's rights. Requests with a client's token, or with nothing, go over
+// transports, connections included, that have no credential of the proxy. So the proxy's client
+// certificate never accompanies a client's token. A client that is known by name only is
+// impersonated: the request carries the proxy's credential and names the user.
 //
-// Strangers share no HTTP/2 connection with known clients (see knownTokens). Kube-apiserver ends
-// the connection (GOAWAY) of every anonymous request and of every one that it answers with 401, and
-// whatever it has not begun to answer on that connection has to be sent again, which a long body
-// cannot. So a stranger's long body goes over HTTP/1.1, where it has the connection for itself: the
-// first write of an honest client is safe from other strangers too.
+// Strangers share no HTTP/2 connection with known clients (see auth.KnownTokens). kube-apiserver
+// ends the connection (GOAWAY) of every anonymous request and of every request that it answers with
+// 401. A request on that connection that it has not begun to answer has to be sent again, and a
+// long body cannot be. So a stranger's long body goes over HTTP/1.1, on a connection of its own.
+// The first write of an honest client is thus safe from other strangers too.
 //
-// A peer that is gone without a word is noticed within about ten seconds, and with it every request
-// on the connection fails. Over TLS it speaks HTTP/2: a connection on which nothing has come for 5
-// s is pinged, and given up without an answer in 5 s, be it that the link is dead or that the
-// process behind it is stopped ($HTTP2_READ_IDLE_TIMEOUT_SECONDS and $HTTP2_PING_TIMEOUT_SECONDS,
-// which client-go reads, change both). Below, and for HTTP/1, the kernel does the same for the
-// link: see dialer. What an HTTP/1 server that is stopped owes, only its reader can miss; see
-// watchdog.
+// A peer that has gone without closing its connections is noticed within about ten seconds. Then
+// every request on its connections fails. Over TLS the protocol is HTTP/2: a connection on which
+// nothing has come for 5 s is pinged. It is given up if no answer comes within 5 s, whether the
+// link is dead or the process behind it is stopped. $HTTP2_READ_IDLE_TIMEOUT_SECONDS and
+// $HTTP2_PING_TIMEOUT_SECONDS, which client-go reads, change both times. Below HTTP/2, and for
+// HTTP/1, the kernel does the same for the link; see dialer. Only the reader of a response can
+// notice that an HTTP/1 server is stopped; see package lane's watchdog.
 //
-// Responses are never decompressed, and there is no timeout: the context of the request decides.
+// Responses are never decompressed. There is no timeout but the context of the request.
 //
 // Its methods may be called from any goroutine.
 type Upstream struct {
 	base *url.URL
 	Via  via // the proxy's name in requests
 
-	Own, OwnUpgrade             http.RoundTripper // with our credentials
-	Known                       http.RoundTripper // with none, for known tokens
-	Anonymous, AnonymousUpgrade http.RoundTripper // with none, for all others
+	own, ownUpgrade             http.RoundTripper // with the proxy's credentials
+	known                       http.RoundTripper // with none, for known tokens
+	anonymous, anonymousUpgrade http.RoundTripper // with none, for all others
 
-	Tokens *auth.KnownTokens
+	tokens *auth.KnownTokens
 }
 
 // NewUpstream returns the Upstream that cfg describes. It connects to nothing yet.
@@ -60,8 +60,8 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	cfg.UserAgent = "" // set per request, or not at all where a client sent none
 	dials := cfg.Dial == nil
 	if dials {
-		// A dialer of our own also gives us transports of our own: client-go shares
-		// http.DefaultTransport otherwise, which decompresses.
+		// With this dialer, client-go also makes separate transports. Otherwise it shares
+		// http.DefaultTransport, which decompresses.
 		cfg.Dial = dialer(endDeadPeer).DialContext
 	}
 	if err := pingOften(); err != nil {
@@ -71,7 +71,7 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("upstream address: %w", err)
 	}
-	u := &Upstream{base: base, Via: newVia(), Tokens: auth.NewKnownTokens()}
+	u := &Upstream{base: base, Via: newVia(), tokens: auth.NewKnownTokens()}
 	u.base.RawQuery, u.base.Fragment = "", ""
 	u.base.Path = strings.TrimSuffix(u.base.Path, "/")
 	u.base.RawPath = ""
@@ -80,7 +80,8 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 		cfg = rest.CopyConfig(cfg)
 		cfg.NextProtos = []string{"http/1.1"}
 		if dials {
-			cfg.Dial = dialer(nil).DialContext // what is tunnelled may be read as slowly as the other end likes, which endDeadPeer takes for dead
+			// The reader of a tunnel may be slow. endDeadPeer would take it for dead.
+			cfg.Dial = dialer(nil).DialContext
 		}
 		return cfg
 	}
@@ -89,11 +90,11 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 		rt  *http.RoundTripper
 		cfg *rest.Config
 	}{
-		{&u.Own, cfg},
-		{&u.OwnUpgrade, http1(cfg)},
-		{&u.Known, anonymous},
-		{&u.Anonymous, anonymous},
-		{&u.AnonymousUpgrade, http1(anonymous)},
+		{&u.own, cfg},
+		{&u.ownUpgrade, http1(cfg)},
+		{&u.known, anonymous},
+		{&u.anonymous, anonymous},
+		{&u.anonymousUpgrade, http1(anonymous)},
 	} {
 		if *t.rt, err = rest.TransportFor(t.cfg); err != nil {
 			return nil, fmt.Errorf("upstream transport: %w", err)
@@ -102,12 +103,13 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	return u, nil
 }
 
-// deadPeer is how long a peer may leave data, or probes, without an answer.
+// deadPeer is how long a peer may leave data or probes unanswered.
 const deadPeer = 10 * time.Second
 
-// dialer returns what connects to kube-apiserver. A connection on which nothing has come for 5 s is
-// probed each 2 s, and ends when three in a row are not acknowledged. A host that does not answer
-// is tried anew before the kernel's pauses between two tries grow longer than its absence.
+// dialer returns the dialer for kube-apiserver. A connection on which nothing has come for 5 s is
+// probed each 2 s, and ends when three probes in a row are not acknowledged. A host that does not
+// answer within 5 s is dialled anew, because the kernel's pauses between two tries would grow
+// longer than the host's absence.
 func dialer(control func(network, address string, c syscall.RawConn) error) *net.Dialer {
 	return &net.Dialer{
 		Timeout:         5 * time.Second,
@@ -116,10 +118,10 @@ func dialer(control func(network, address string, c syscall.RawConn) error) *net
 	}
 }
 
-// pingOften has HTTP/2 connections that are made from here on looked after as type Upstream says,
-// unless the environment says otherwise already: there is no other way to tell client-go's
-// transports, which have other defaults (k8s.io/apimachinery/pkg/util/net/http.go) and are made
-// anew by client-go itself when an authority's certificate changes.
+// pingOften sets the times of HTTP/2 pings that type Upstream names, unless the environment sets
+// them already. The environment is the only way to tell client-go's transports, which have other
+// defaults (k8s.io/apimachinery/pkg/util/net/http.go). client-go itself makes them anew when a CA
+// certificate changes.
 func pingOften() error {
 	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
 		if _, ok := os.LookupEnv(name); ok {
@@ -135,8 +137,8 @@ func pingOften() error {
 // Address returns scheme, host and port, for logs.
 func (u *Upstream) Address() string { return u.base.Scheme + "://" + u.base.Host }
 
-// URL returns the address of path, given as it stands in a request line (escaped), under the
-// server's base path. A path with a malformed escape is taken literally.
+// URL returns the address of path under the server's base path. path is escaped, as in a request
+// line. A path with a malformed escape is taken literally.
 func (u *Upstream) URL(path, rawQuery string) *url.URL {
 	to := *u.base
 	to.RawQuery = rawQuery
@@ -148,43 +150,43 @@ func (u *Upstream) URL(path, rawQuery string) *url.URL {
 	return &to
 }
 
-// Do sends req with our own credentials. req is for Do alone afterwards.
+// Do sends req with the proxy's own credentials. The caller must not use req afterwards.
 func (u *Upstream) Do(req *http.Request) (*http.Response, error) {
-	return u.send(u.Own, req)
+	return u.send(u.own, req)
 }
 
-// DoAs sends req as id: as ourselves, with the client's token and nothing else, with nothing at
-// all, or in a user's name. Any Authorization header in req is replaced; Impersonate-* headers are,
-// in a user's name.
+// DoAs sends req as id: with the proxy's credential, with the client's token alone, with no
+// credential, or in a user's name. It replaces any Authorization header of req. In a user's name,
+// it replaces Impersonate-* headers too.
 func (u *Upstream) DoAs(id auth.Identity, req *http.Request) (*http.Response, error) {
-	method := req.Method
-	resp, err := u.send(as(id, req, u.Own, u.withoutCredential(id, req)), req)
+	method, token := req.Method, u.tokens.Of(id)
+	resp, err := u.send(as(id, req, u.own, u.withoutCredential(token, req)), req)
 	if err == nil {
-		u.Tokens.Heard(id, method, resp.StatusCode)
+		token.Answered(method, resp.StatusCode)
 	}
 	return resp, err
 }
 
-// MaxKeptBody is the longest body, in bytes, that can be sent again: nearly every object's.
+// MaxKeptBody is the longest body, in bytes, that can be sent again. Nearly every object is
+// shorter.
 const MaxKeptBody = 64 << 10
 
-// withoutCredential returns the transport for a request that is made with id's token, or with
-// nothing.
-func (u *Upstream) withoutCredential(id auth.Identity, req *http.Request) http.RoundTripper {
+// withoutCredential returns the transport for a request with a client's token or with nothing.
+func (u *Upstream) withoutCredential(token auth.KnownToken, req *http.Request) http.RoundTripper {
 	switch {
-	case u.Tokens.Has(id):
-		return u.Known
+	case token.Known():
+		return u.known
 	case req.Body != nil && req.Body != http.NoBody && (req.ContentLength < 0 || req.ContentLength > MaxKeptBody):
-		return u.AnonymousUpgrade
+		return u.anonymousUpgrade
 	}
-	return u.Anonymous
+	return u.anonymous
 }
 
 // DoUpgrade is DoAs for a request that asks to change protocols. When the response's code is 101
-// its Body is an io.ReadWriteCloser, the connection, which no longer ends with the request's
+// its Body is the connection, an io.ReadWriteCloser, which no longer ends with the request's
 // context.
 func (u *Upstream) DoUpgrade(id auth.Identity, req *http.Request) (*http.Response, error) {
-	return u.send(as(id, req, u.OwnUpgrade, u.AnonymousUpgrade), req)
+	return u.send(as(id, req, u.ownUpgrade, u.anonymousUpgrade), req)
 }
 
 // as prepares req to be sent as id and returns the transport for it.
@@ -211,12 +213,22 @@ func (u *Upstream) send(rt http.RoundTripper, req *http.Request) (*http.Response
 	return rt.RoundTrip(req)
 }
 
-// userAgent is how kube-apiserver's audit log names our own requests.
+// userAgent names the proxy's own requests in kube-apiserver's audit log.
 var userAgent = rest.DefaultKubernetesUserAgent()
 
 // CloseIdleConnections closes connections without a request on them.
 func (u *Upstream) CloseIdleConnections() {
-	for _, rt := range []http.RoundTripper{u.Own, u.OwnUpgrade, u.Known, u.Anonymous, u.AnonymousUpgrade} {
+	for _, rt := range []http.RoundTripper{u.own, u.ownUpgrade, u.known, u.anonymous, u.anonymousUpgrade} {
 		utilnet.CloseIdleConnectionsFor(rt)
 	}
+}
+
+// Tokens returns the tokens that kube-apiserver has accepted lately.
+func (u *Upstream) Tokens() *auth.KnownTokens { return u.tokens }
+
+// UseTransports replaces the transports with the proxy's credentials, and those without. It is for
+// tests.
+func (u *Upstream) UseTransports(own, others http.RoundTripper) {
+	u.own, u.ownUpgrade = own, own
+	u.known, u.anonymous, u.anonymousUpgrade = others, others, others
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Options says where kube-apiserver is.
+// Options say where kube-apiserver is.
 type Options struct {
 	// Kubeconfig is the file that names the cluster. Empty: $KUBECONFIG, then ~/.kube/config, then
 	// the pod's service account.

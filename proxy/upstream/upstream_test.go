@@ -15,8 +15,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 )
 
-// goawayServer answers as kube-apiserver does: a bad token with 401, an anonymous request with 403. It ends the connection
-// after both. It notes the connection of each request.
+// goawayServer answers as kube-apiserver does: a bad token with 401, an anonymous request with 403.
+// It ends the connection after both. It notes the connection of each request.
 type goawayServer struct {
 	*httptest.Server
 
@@ -51,7 +51,8 @@ func newGoawayServer(t *testing.T) *goawayServer {
 	return s
 }
 
-// connection sends a request and returns over which connection it came, and the code of the answer.
+// connection sends a request. It returns the connection on which the server got it, and the code of
+// the answer.
 func (s *goawayServer) connection(t *testing.T, u *Upstream, id auth.Identity, path string, body int) (string, int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, u.URL(path, "").String(), bytes.NewReader(make([]byte, body)))
@@ -72,8 +73,8 @@ func (s *goawayServer) connection(t *testing.T, u *Upstream, id auth.Identity, p
 	return s.came[path], resp.StatusCode
 }
 
-// TestStrangersConnections: strangers never share an HTTP/2 connection with a known token or with ourselves, and a stranger's long body
-// has its connection for itself.
+// TestStrangersConnections: strangers never share an HTTP/2 connection with a known token or with
+// the proxy itself. A stranger's long body has a connection of its own.
 func TestStrangersConnections(t *testing.T) {
 	s := newGoawayServer(t)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
@@ -119,5 +120,5 @@ func TestStrangersConnections(t *testing.T) {
 	}
 }
 
-// bringing is the identity of a client with a token.
+// bringing returns the identity of a client with a token.
 func bringing(token string) auth.Identity { return auth.Identity{Kind: auth.KindToken, Token: token} }

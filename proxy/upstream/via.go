@@ -14,27 +14,27 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// via is how our requests upstream name us among the proxies that they came through, "watchfan-"
-// and what no other watchfan has (RFC 9110, section 7.6.3). A request that names us already has
-// come back: our upstream is this watchfan, or another whose upstream is this one. It would go
-// around for ever, so it is refused.
+// via is this proxy's name in the Via header of its requests: "watchfan-" and a random text (RFC
+// 9110, section 7.6.3). A request whose Via header has the name already has come back: the upstream
+// is this watchfan, or another whose upstream is this one. The request would go around for ever, so
+// it is refused.
 //
-// What a lane asks for its clients names none of them, so in a cycle of several watchfans it is
-// seen to come back only where a lane waits for the next one's: the last of them passes its request
-// through, and that is refused. The upstream check is passed through all the way, and so tells us
-// within its interval.
+// A lane's requests name none of its clients' proxies. So in a cycle of several watchfans, they are
+// seen to come back only where each lane waits for the next watchfan's: the last of them passes its
+// request through, and that one is refused. The upstream check is passed through by all watchfans,
+// so it detects the cycle within its interval.
 //
 // Responses are not marked: they are kube-apiserver's, to the byte.
 type via string
 
 func newVia() via { return via(request.ViaPrefix + strings.ToLower(rand.Text())) }
 
-// mark adds us to a request.
+// mark adds the name to a request.
 func (v via) mark(h http.Header) {
 	h["Via"] = []string{strings.Join(append(h["Via"], "1.1 "+string(v)), ", ")}
 }
 
-// Marked reports whether a request has come through us.
+// Marked reports whether a request has come through this proxy.
 func (v via) Marked(ctx *fasthttp.RequestCtx) bool {
 	for _, proxies := range ctx.Request.Header.PeekAll("Via") {
 		if bytes.Contains(proxies, []byte(v)) {

@@ -1,14 +1,11 @@
 package fairness
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,12 +18,12 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 )
 
-// user returns a seat of the user called name.
+// of returns a seat of the user called name.
 func (f *Queue) of(name string) *Seat {
-	return &Seat{fair: f, flow: Flow{kind: auth.KindCertificate, name: name}, limit: MaxSeatWait, left: func() bool { return false }}
+	return &Seat{queue: f, flow: Flow{kind: auth.KindCertificate, name: name}, limit: MaxSeatWait, left: func() bool { return false }}
 }
 
-// work holds a seat for d, in which it pauses as often as lists do.
+// work holds a seat for d, and pauses as often as lists do.
 func (s *Seat) work(d time.Duration) {
 	const step = seatTime / 4
 	for ; d > 0; d -= step {
@@ -35,8 +32,8 @@ func (s *Seat) work(d time.Duration) {
 	}
 }
 
-// A user who reads everything all the time, on many connections, does not delay another's reads by more than one turn, however long its own
-// reads are. With both at work each gets its share.
+// TestFairnessBetweenUsers: a user that reads everything all the time, on many connections, delays
+// another user's read by one turn at most, however long its own reads are.
 func TestFairnessBetweenUsers(t *testing.T) {
 	for _, processors := range []int{1, 2, 4} {
 		synctest.Test(t, func(t *testing.T) {
@@ -63,15 +60,16 @@ func TestFairnessBetweenUsers(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			for i := range 50 {
 				time.Sleep(time.Duration(i) * seatTime / 7)
-				if held := f.Seats(); held != f.Most {
-					t.Errorf("%d of %d seats are held, and somebody waits", held, f.Most)
+				if held := f.Held(); held != f.most {
+					t.Errorf("%d of %d seats are held, and somebody waits", held, f.most)
 				}
 				began := time.Now()
 				s := f.of("b")
 				if !s.Begin() {
 					t.Fatal("refused")
 				}
-				// The two others may be in front of it, and a free seat comes after a turn at the latest.
+				// The two others may be in front of it, and a free seat comes after a turn at the
+				// latest.
 				if waited := time.Since(began); waited > 2*seatTime {
 					t.Errorf("a short read waited for %s, more than a turn of each other user", waited)
 				}
@@ -80,14 +78,14 @@ func TestFairnessBetweenUsers(t *testing.T) {
 			stop.Store(true)
 			loops.Wait()
 			synctest.Wait()
-			if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waits.Load() != 0 {
+			if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waiting() != 0 {
 				t.Errorf("afterwards %d seats are held, and %d users are known, %d of whom wait", f.held, len(f.users), len(f.ring))
 			}
 		})
 	}
 }
 
-// One user never has all seats: another's read begins at once.
+// TestFairnessLeavesASeat: one user never has all seats. Another user's read begins at once.
 func TestFairnessLeavesASeat(t *testing.T) {
 	for _, processors := range []int{1, 2, 8} {
 		f := New(t.Context(), processors, Purpose{})
@@ -108,7 +106,7 @@ func TestFairnessLeavesASeat(t *testing.T) {
 	}
 }
 
-// A short list of the same user does not wait for its long ones either, but for a turn of each.
+// TestFairnessWithinAUser: a short list waits for one turn of each long list of the same user.
 func TestFairnessWithinAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const long = 5
@@ -134,7 +132,8 @@ func TestFairnessWithinAUser(t *testing.T) {
 	})
 }
 
-// A user's waits are bounded in number and in time, and end when its client leaves or we stop. What is being answered is never refused.
+// TestFairnessBounds: a user's waits are bounded in number and in time, and end when its client
+// leaves or the server stops. A read that is being answered is never refused.
 func TestFairnessBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -196,16 +195,17 @@ func TestFairnessBounds(t *testing.T) {
 		time.Sleep(2 * MaxSeatWait)
 		cancel()
 		if err := <-stopped; !errors.Is(err, context.Canceled) {
-			t.Errorf("when we stop: %v", err)
+			t.Errorf("when the server stops: %v", err)
 		}
 		holder.Give()
-		if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waits.Load() != 0 {
-			t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.Waits.Load())
+		if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waiting() != 0 {
+			t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.Waiting())
 		}
 	})
 }
 
-// Whatever many users do at the same time, no more seats are held than there are, no user has more than its part, and all get theirs.
+// TestFairnessAtRandom: whatever many users do at the same time, the seats held are no more than
+// there are, and no user has more than its part.
 func TestFairnessAtRandom(t *testing.T) {
 	f := New(t.Context(), 3, Purpose{})
 	var mu sync.Mutex
@@ -225,7 +225,7 @@ func TestFairnessAtRandom(t *testing.T) {
 				mu.Lock()
 				held[name]++
 				all++
-				if held[name] > f.mostEach || all > f.Most {
+				if held[name] > f.mostEach || all > f.most {
 					t.Errorf("%d seats are held, %d of them by one user", all, held[name])
 				}
 				mu.Unlock()
@@ -239,66 +239,7 @@ func TestFairnessAtRandom(t *testing.T) {
 		})
 	}
 	users.Wait()
-	if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waits.Load() != 0 {
-		t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.Waits.Load())
-	}
-}
-
-func TestFlowOf(t *testing.T) {
-	from := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
-	alice := func(kind auth.Kind) auth.Identity {
-		return auth.Identity{Kind: kind, User: &auth.UserInfo{Name: "alice"}}
-	}
-	for name, c := range map[string]struct {
-		a, b Flow
-		same bool
-	}{
-		"a token, twice":           {FlowOf(auth.Identity{Kind: auth.KindToken, Token: "x"}, from(1)), FlowOf(auth.Identity{Kind: auth.KindToken, Token: "x"}, from(2)), true},
-		"two tokens":               {FlowOf(auth.Identity{Kind: auth.KindToken, Token: "x"}, from(1)), FlowOf(auth.Identity{Kind: auth.KindToken, Token: "y"}, from(1)), false},
-		"a user, by two ways":      {FlowOf(alice(auth.KindCertificate), from(1)), FlowOf(alice(auth.KindFrontProxy), from(2)), true},
-		"two users of a front":     {FlowOf(alice(auth.KindFrontProxy), from(1)), FlowOf(auth.Identity{Kind: auth.KindFrontProxy, User: &auth.UserInfo{Name: "bob"}}, from(1)), false},
-		"two insecure connections": {FlowOf(auth.Identity{Kind: auth.KindOwn}, from(1)), FlowOf(auth.Identity{Kind: auth.KindOwn}, from(2)), false},
-		"an insecure connection":   {FlowOf(auth.Identity{Kind: auth.KindOwn}, from(1)), FlowOf(auth.Identity{Kind: auth.KindOwn}, from(1)), true},
-	} {
-		if (c.a == c.b) != c.same {
-			t.Errorf("%s: the same %t, want %t", name, c.a == c.b, c.same)
-		}
-	}
-}
-
-// pieces changes no byte.
-func TestPieces(t *testing.T) {
-	s := New(t.Context(), 2, Purpose{}).of("a")
-	for _, sizes := range [][]int{{}, {0}, {1, 2, 3}, {piece}, {piece + 1, 5}, {3*piece + 7, 0, 1}} {
-		var parts [][]byte
-		for _, n := range sizes {
-			p := make([]byte, n)
-			for i := range p {
-				p[i] = byte(rand.Int())
-			}
-			parts = append(parts, p)
-		}
-		got := slices.Collect(s.Pieces(slices.Values(parts)))
-		if !bytes.Equal(slices.Concat(got...), slices.Concat(parts...)) {
-			t.Errorf("%v: other bytes", sizes)
-		}
-		for _, p := range got {
-			if len(p) > piece {
-				t.Errorf("%v: a piece of %d", sizes, len(p))
-			}
-		}
-	}
-}
-
-// Seat is what a read pays that need not wait.
-func BenchmarkSeat(b *testing.B) {
-	f := New(b.Context(), 2, Purpose{})
-	id := auth.Identity{Kind: auth.KindToken, Token: string(bytes.Repeat([]byte("t"), 900))}
-	from := &net.TCPAddr{Port: 1}
-	for b.Loop() {
-		s := &Seat{fair: f, flow: FlowOf(id, from)}
-		s.Begin()
-		s.Pause()
-		s.Give()
+	if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waiting() != 0 {
+		t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.Waiting())
 	}
 }

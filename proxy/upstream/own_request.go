@@ -10,7 +10,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 )
 
-// CollectionPath is the path of a resource's whole collection: /api/v1/pods,
+// CollectionPath returns the path of a resource's whole collection: /api/v1/pods,
 // /apis/apps/v1/deployments.
 func CollectionPath(gvr schema.GroupVersionResource) string {
 	if gvr.Group == "" {
@@ -19,11 +19,11 @@ func CollectionPath(gvr schema.GroupVersionResource) string {
 	return "/apis/" + gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
 }
 
-// MatchesNothing is a field selector that selects no object: the name is not a legal one.
+// MatchesNothing is a field selector that selects no object, because no object may have that name.
 const MatchesNothing = "metadata.name=-"
 
-// GetOwn sends a GET with our own credentials.
-func GetOwn(ctx context.Context, upstream auth.Doer, path, query, accept string) (*http.Response, error) {
+// GetOwn sends a GET with the proxy's own credentials.
+func GetOwn(ctx context.Context, upstream auth.APIServer, path, query, accept string) (*http.Response, error) {
 	req := (&http.Request{
 		Method: http.MethodGet,
 		URL:    upstream.URL(path, query),

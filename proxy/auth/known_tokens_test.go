@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// TestKnownTokens: a token is known for a while after kube-apiserver has accepted it, and until kube-apiserver refuses it.
+// TestKnownTokens: a token is known for a while after kube-apiserver has accepted it, and until
+// kube-apiserver refuses it.
 func TestKnownTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := NewKnownTokens()
 		f := func(id Identity, method string, code int, want bool) {
 			t.Helper()
-			k.Heard(id, method, code)
-			if got := k.Has(id); got != want {
+			k.Of(id).Answered(method, code)
+			if got := k.Of(id).Known(); got != want {
 				t.Errorf("%s after %s %d: %v", id.Token, method, code, got)
 			}
 		}
@@ -36,10 +37,10 @@ func TestKnownTokens(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		f(byToken("a"), "GET", 500, false)
 		for i := range maxKnown {
-			k.Heard(byToken(fmt.Sprint(i)), "GET", 200)
+			k.Of(byToken(fmt.Sprint(i))).Answered("GET", 200)
 		}
-		if k.Has(byToken("b")) || !k.Has(byToken("0")) || k.accepted.Size() != maxKnown {
-			t.Errorf("%d tokens are known, and not the last ones", k.accepted.Size())
+		if k.Of(byToken("b")).Known() || !k.Of(byToken("0")).Known() || k.accepted.Len() != maxKnown {
+			t.Errorf("%d tokens are known, and not the last ones", k.accepted.Len())
 		}
 	})
 }

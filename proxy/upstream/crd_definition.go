@@ -11,20 +11,21 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// Definition is what matters of one CustomResourceDefinition.
+// Definition holds the parts of one CustomResourceDefinition that the proxy uses.
 type Definition struct {
 	// Immutable.
 	uid           types.UID
 	Generation    int64  // counts changes of the spec
 	acceptedNames string // JSON
 	Versions      map[string]DefinedVersion
-	Gone          bool      // it was deleted, or can't be read: nothing is served here
-	Seen          time.Time // when it was first known here
-	Settled       time.Time // when upstream is believed to serve it; zero if it was seen first like this
+	Gone          bool      // it was deleted or can't be read: the proxy serves nothing of it
+	Seen          time.Time // when the proxy first read it
+	Settled       time.Time // when kube-apiserver is taken to serve it; zero for the first one seen of a resource
 
-	Object *framing.Object // what it was last read from; guarded by crdWatcher.mu
+	Object *framing.Object // the object that it was last read from; guarded by registry.CRDWatcher.mu
 }
 
+// DefinedVersion is one version of a custom resource.
 type DefinedVersion struct {
 	Served bool
 	fields []framing.Field
@@ -38,7 +39,7 @@ func (d *Definition) fields(version string) []framing.Field {
 	return d.Versions[version].fields
 }
 
-// Equal reports whether kube-apiserver would go on with the storage it has.
+// Equal reports whether kube-apiserver keeps its storage of the resource when d replaces e.
 func (d *Definition) Equal(e *Definition) bool {
 	return d.uid == e.uid && d.Generation == e.Generation && d.acceptedNames == e.acceptedNames && d.Gone == e.Gone
 }
@@ -84,12 +85,12 @@ func ParseDefinition(raw []byte) (*Definition, error) {
 	return d, nil
 }
 
-// selectableField returns the field at a simple JSON path such as .spec.color, the only kind that
-// kube-apiserver accepts there. It reports false for names that mean something to a JSON path, or
-// could be escaped in JSON: who selects by those is passed through.
+// selectableField returns the field at a simple JSON path such as .spec.color. kube-apiserver
+// accepts no other paths there. selectableField reports false for names that have a meaning in a
+// JSON path, or could be escaped in JSON. Requests that select by those are passed through.
 //
-// The value is what stands in the object's JSON, which is what kube-apiserver compares with as long
-// as the object fits the definition's schema: a string, an integer of 64 bits or a boolean.
+// The field's value is the text in the object's JSON. kube-apiserver compares with the same value
+// as long as the object fits the definition's schema: a string, an integer of 64 bits or a boolean.
 func selectableField(jsonPath string) (framing.Field, bool) {
 	path, dotted := strings.CutPrefix(jsonPath, ".")
 	if !dotted {

@@ -78,7 +78,7 @@ func TestFieldSelector(t *testing.T) {
 	}
 }
 
-// What selectors may name and what is extracted are the same.
+// Selectors may name exactly the fields that are extracted.
 func TestSelectableFields(t *testing.T) {
 	for _, c := range fieldCases {
 		var got []string

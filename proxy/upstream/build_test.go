@@ -10,8 +10,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// TestBuilds: kube-apiserver is another build if its version, or the schema of the group version, is another, and what it does not say is no
-// difference.
+// TestBuilds: builds differ if kube-apiserver's version or the schema of the group version differs.
+// An answer that is missing is no difference.
 func TestBuilds(t *testing.T) {
 	answers := map[string]string{}
 	b := &Builds{Upstream: &proxytest.FakeUpstream[auth.Identity]{Answer: func(_ auth.Identity, path string, _ []byte) (int, string, error) {

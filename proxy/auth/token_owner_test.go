@@ -63,7 +63,8 @@ func TestUserKey(t *testing.T) {
 	})
 }
 
-// An answer is believed for the TTL, and asked for once by all who want it at a time; what is no answer is asked again.
+// TestOwnersRemember: an owner is remembered for the TTL, and all callers at one time share one
+// review. Without an answer, the next caller asks again.
 func TestOwnersRemember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		says := proxytest.Owners{"t": "jane", "old": "404", "ill": "500"}
@@ -87,14 +88,14 @@ func TestOwnersRemember(t *testing.T) {
 		asked("t", 0)
 		asked("old", 0)
 		asked("ill", 1)
-		time.Sleep(AnswerTTL)
+		time.Sleep(answerTTL)
 		asked("t", 1)
-		a.Owners.TTL = 0
-		time.Sleep(AnswerTTL)
+		a.owners.ttl = 0
+		time.Sleep(answerTTL)
 		asked("t", 1)
 		asked("t", 1)
 
-		// Many at once do not become as many requests at once, and who waits too long goes without.
+		// The requests under way are bounded, and a caller that waits too long gets no name.
 		up.Delay = time.Hour
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -104,7 +105,7 @@ func TestOwnersRemember(t *testing.T) {
 		before := up.Count()
 		var all []*Owner
 		for i := range 10 * maxStrangerReviews {
-			all = append(all, a.Owners.Of(byToken(fmt.Sprint(i))))
+			all = append(all, a.owners.Of(byToken(fmt.Sprint(i))))
 		}
 		begin := time.Now()
 		time.Sleep(time.Second)
@@ -112,12 +113,32 @@ func TestOwnersRemember(t *testing.T) {
 			t.Errorf("%d requests at once", got)
 		}
 		for _, w := range all {
-			if <-w.Donec; w.User != nil || w.Unknown == "" || w.nobody {
+			if <-w.donec; w.user != nil || w.unknown == "" || w.nobody {
 				t.Errorf("got %+v", w)
 			}
 		}
 		if took := time.Since(begin); took > ReviewTimeout {
 			t.Errorf("waited %v", took)
+		}
+	})
+}
+
+// TestOwnersEnd: End cancels the review of a token's owner and waits for it. No review begins after
+// that, and Wait does not wait for one.
+func TestOwnersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &proxytest.FakeUpstream[Identity]{Delay: time.Hour}
+		owners := authorizerOf(up).Owners()
+		first, began := owners.Of(byToken("a")), time.Now()
+		synctest.Wait()
+		owners.End()
+		for _, w := range []*Owner{first, owners.Of(byToken("b"))} {
+			if user, unknown := w.Wait(); user != nil || unknown == "" {
+				t.Errorf("got %v because %q", user, unknown)
+			}
+		}
+		if n := up.Count(); n != 1 || time.Since(began) != 0 {
+			t.Errorf("asked %d times, and waited for %s", n, time.Since(began))
 		}
 	})
 }

@@ -8,11 +8,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// Coalescer lets callers that want the same thing at the same time share one
-// call. The zero value is ready for use, by any number of goroutines.
+// Coalescer lets callers that want the same thing at the same time share one call. The zero value
+// is ready for use. Its methods may be called from any goroutine.
 type Coalescer[K comparable, V any] struct {
+	running sync.WaitGroup // the goroutines of calls
+
 	mu    sync.Mutex
-	calls map[K]*call[V] // those under way
+	calls map[K]*call[V] // those that callers can join
+	ended bool           // no call begins any more
 }
 
 type call[V any] struct {
@@ -21,16 +24,19 @@ type call[V any] struct {
 	value  V
 	failed bool // fn has panicked: there is no value
 
-	waiters int // guarded by coalescer.mu
+	waiters int // guarded by Coalescer.mu
 }
 
-// Do returns the value of fn, or of a call of fn for the same key that is
-// already under way. A caller whose ctx ends leaves, and do reports false; the
-// call goes on for the others and is cancelled when the last one has left, or
-// after timeout. fn runs on a goroutine of its own and gets none of ctx's values. If
-// it panics, do reports false to all.
+// Do returns the value of fn, or of a call of fn for the same key that is already under way. A
+// caller whose ctx ends leaves, and Do reports false. The call goes on for the others. It is
+// cancelled when the last caller has left, or after timeout. fn runs on its own goroutine and gets
+// none of ctx's values. If fn panics, and after End, Do reports false.
 func (c *Coalescer[K, V]) Do(ctx context.Context, key K, timeout time.Duration, fn func(context.Context) V) (value V, ok bool) {
 	c.mu.Lock()
+	if c.ended {
+		c.mu.Unlock()
+		return value, false
+	}
 	cl := c.calls[key]
 	if cl == nil {
 		cl = c.startLocked(key, timeout, fn)
@@ -59,7 +65,7 @@ func (c *Coalescer[K, V]) startLocked(key K, timeout time.Duration, fn func(cont
 		c.calls = make(map[K]*call[V])
 	}
 	c.calls[key] = cl
-	go func() {
+	c.running.Go(func() {
 		defer close(cl.donec)
 		defer func() {
 			c.mu.Lock()
@@ -70,15 +76,26 @@ func (c *Coalescer[K, V]) startLocked(key K, timeout time.Duration, fn func(cont
 		defer request.Caught(nil, "shared call", nil)
 		cl.value = fn(ctx)
 		cl.failed = false
-	}()
+	})
 	return cl
 }
 
-// endLocked cancels a call that has returned or that nobody waits for. Its key
-// may already belong to a later call.
+// endLocked cancels a call that has returned or that nobody waits for. Its key may already belong
+// to a later call.
 func (c *Coalescer[K, V]) endLocked(key K, cl *call[V]) {
 	cl.cancel()
 	if c.calls[key] == cl {
 		delete(c.calls, key)
 	}
+}
+
+// End cancels all calls and returns when their goroutines have ended. No call begins after that.
+func (c *Coalescer[K, V]) End() {
+	c.mu.Lock()
+	c.ended = true
+	for key, cl := range c.calls {
+		c.endLocked(key, cl)
+	}
+	c.mu.Unlock()
+	c.running.Wait()
 }

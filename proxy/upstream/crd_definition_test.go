@@ -54,7 +54,8 @@ func TestParseDefinition(t *testing.T) {
 	}
 }
 
-// What makes kube-apiserver serve a definition anew: another spec, other accepted names, another UID.
+// kube-apiserver serves a definition from a new storage after a change of the spec, the accepted
+// names or the UID.
 func TestDefinitionEqual(t *testing.T) {
 	same := Definition{uid: "u", Generation: 1, acceptedNames: `{"plural":"foos"}`}
 	status := same
@@ -76,7 +77,8 @@ func TestDefinitionEqual(t *testing.T) {
 	}
 }
 
-// FuzzDefinition: whatever a definition says, its fields can be scanned, and each has the value at its label's path.
+// FuzzDefinition: the fields of any definition can be scanned, and each has the value at its label's
+// path.
 func FuzzDefinition(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"uid":"u","generation":1},"spec":{"versions":[{"name":"v1","served":true,"selectableFields":[{"jsonPath":".spec.c"},{"jsonPath":".a"}]}]},"status":{"acceptedNames":{}}}`))
 	f.Add([]byte(`{"spec":{"versions":[{"selectableFields":[{"jsonPath":".[0].x"},{"jsonPath":".\"."}]}]}}`))

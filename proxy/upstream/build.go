@@ -13,22 +13,23 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 )
 
-// Build says which kube-apiserver wrote something: another one may write the same object, at the
-// same resourceVersion, in other bytes. What kube-apiserver does not say is "", and equal to
-// everything.
+// Build is the build of kube-apiserver that wrote something. Another build may write the same
+// object, at the same resourceVersion, in other bytes. A field that kube-apiserver does not tell is
+// "" and equals everything.
 type Build struct {
-	version string // of /version, whole
+	version string // the whole answer of /version
 	schema  string // the URL of the group version's OpenAPI schema, which has its hash
 }
 
+// Differs reports whether another build may have written other bytes.
 func (b Build) Differs(from Build) bool {
 	unlike := func(x, y string) bool { return x != "" && y != "" && x != y }
 	return unlike(b.version, from.version) || unlike(b.schema, from.schema)
 }
 
-// Builds asks kube-apiserver which build it is, once for all lanes that ask at the same time.
+// Builds asks kube-apiserver for its build, once for all lanes that ask at the same time.
 type Builds struct {
-	Upstream auth.Doer
+	Upstream auth.APIServer
 	calls    auth.Coalescer[struct{}, buildAnswer]
 }
 
@@ -44,7 +45,8 @@ const (
 	buildAskTimeout = 10 * time.Second
 )
 
-// Of returns the build that answers for a group version now, as far as it is told in time.
+// Of returns the build that answers for a group version now. Its fields are empty if kube-apiserver
+// does not answer in time.
 func (b *Builds) Of(ctx context.Context, gv schema.GroupVersion) Build {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
@@ -55,6 +57,9 @@ func (b *Builds) Of(ctx context.Context, gv schema.GroupVersion) Build {
 	}
 	return Build{answer.version, answer.schemas[path]}
 }
+
+// End ends the requests under way and waits for them.
+func (b *Builds) End() { b.calls.End() }
 
 func (b *Builds) ask(ctx context.Context) (answer buildAnswer) {
 	if version, err := b.get(ctx, "/version"); err == nil {

@@ -13,10 +13,11 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// vouched opens a watch and returns whether, and why, it was ended.
-func vouched(t *testing.T, a *Authorizer, v *voucher) (ended func() string) {
+// certified opens a watch of a user with a certificate. ended returns why it was ended, "" if it is
+// open.
+func certified(t *testing.T, a *Authorizer, v *verifiedCertificate) (ended func() string) {
 	c := make(chan struct{})
-	id := Identity{Kind: KindFrontProxy, User: &UserInfo{Name: "jane"}, voucher: v}
+	id := Identity{Kind: KindFrontProxy, User: &UserInfo{Name: "jane"}, certificate: v}
 	release := a.WatchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), func() { close(c) })
 	return func() string {
 		select {
@@ -28,15 +29,15 @@ func vouched(t *testing.T, a *Authorizer, v *voucher) (ended func() string) {
 	}
 }
 
-// TestVouchers: a watch ends when the authority of its client's certificate is removed, or when an authority between the two has expired. It ends
-// alone: others of the same user go on.
-func TestVouchers(t *testing.T) {
+// TestCertificateRecheck: a watch ends when the CA of its client's certificate is removed, or when
+// an intermediate CA has expired. Other watches of the same user go on.
+func TestCertificateRecheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: subjects{"jane": "yes"}.answer})
 		go a.Run(t.Context())
 		ca, other := newTestCA(t), newTestCA(t)
 		removed, kept := ca.authorities(t), other.authorities(t)
-		voucherOf := func(a *authorities, certificates ...*x509.Certificate) *voucher {
+		verify := func(a *clientCAs, certificates ...*x509.Certificate) *verifiedCertificate {
 			t.Helper()
 			v, ok := a.verify(certificates)
 			if !ok {
@@ -48,10 +49,10 @@ func TestVouchers(t *testing.T) {
 			Subject: pkix.Name{CommonName: "middle"}, NotBefore: time.Now(), NotAfter: time.Now().Add(10 * time.Minute)})
 		below := &testCA{cert: middle, key: middleKey}
 
-		first := vouched(t, a, voucherOf(removed, ca.client(t, "jane")...))
-		second := vouched(t, a, voucherOf(kept, other.client(t, "jane")...))
-		third := vouched(t, a, voucherOf(kept, append(below.client(t, "jane"), middle)...))
-		without := vouched(t, a, nil)
+		first := certified(t, a, verify(removed, ca.client(t, "jane")...))
+		second := certified(t, a, verify(kept, other.client(t, "jane")...))
+		third := certified(t, a, verify(kept, append(below.client(t, "jane"), middle)...))
+		without := certified(t, a, nil)
 		expect := func(what string, wants ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -71,36 +72,37 @@ func TestVouchers(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = os.Chtimes(ca.file, time.Now(), time.Now())
-			time.Sleep(reloadInterval + recheckInterval/renewalTicks)
+			time.Sleep(statInterval + recheckInterval/verifyTicks)
 		}
 		replace(both)
 		expect("with another authority beside it", "", "", "", "")
 		replace(both[:len(both)/2])
-		expect("without the authority", disowned, "", "", "")
+		expect("without the authority", certificateInvalid, "", "", "")
 		time.Sleep(8 * time.Minute)
-		expect("with an authority between that has expired", disowned, "", disowned, "")
-		if len(a.vouched) != 1 || len(a.grants) != 1 {
-			t.Errorf("%d vouched watches and %d grants are left", len(a.vouched), len(a.grants))
+		expect("with an authority between that has expired", certificateInvalid, "", certificateInvalid, "")
+		if len(a.certified) != 1 || len(a.grants) != 1 {
+			t.Errorf("%d certified watches and %d grants are left", len(a.certified), len(a.grants))
 		}
 	})
 }
 
-// However many watches there are, they are looked at again within half of the interval, and not all at once.
-func TestVouchersRenewed(t *testing.T) {
+// TestCertificateRecheckPace: all certificates are verified again within half of the interval, and
+// not all at once, however many there are.
+func TestCertificateRecheckPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: subjects{"jane": "yes"}.answer})
 		ca := newTestCA(t)
 		authority := ca.authorities(t)
 		v, _ := authority.verify(ca.client(t, "jane"))
-		const n = 4 * leastRenewals
+		const n = 4 * minVerified
 		for range n {
 			stale := *v
 			stale.roots = nil
-			vouched(t, a, &stale)
+			certified(t, a, &stale)
 		}
 		left := func() (stale int) {
-			for w := range a.vouched {
-				if !w.voucher.good(time.Now()) {
+			for w := range a.certified {
+				if !w.certificate.current(time.Now()) {
 					stale++
 				}
 			}
@@ -108,12 +110,12 @@ func TestVouchersRenewed(t *testing.T) {
 		}
 		for ticks := 0; left() > 0; ticks++ {
 			before := left()
-			if a.checkVouchers(time.Now()); before-left() > leastRenewals+n/renewalTicks || ticks > renewalTicks {
-				t.Fatalf("%d of %d were renewed in tick %d", before-left(), n, ticks)
+			if a.recheckCertificates(time.Now()); before-left() > minVerified+n/verifyTicks || ticks > verifyTicks {
+				t.Fatalf("%d of %d were verified in tick %d", before-left(), n, ticks)
 			}
 		}
-		if len(a.vouched) != n {
-			t.Errorf("%d of %d are left", len(a.vouched), n)
+		if len(a.certified) != n {
+			t.Errorf("%d of %d are left", len(a.certified), n)
 		}
 	})
 }

@@ -26,9 +26,9 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// withFields is an object of each kind in builtinFields with a value of its own
-// in every selectable field, and these values by label. Around them stand values that
-// must not be taken for them.
+// withFields has an object of each kind in builtinFields, with a different value in every selectable
+// field, and these values by label. The fields beside them have values that must not be taken for
+// them.
 var withFields = map[schema.GroupVersionKind]struct {
 	object runtime.Object
 	values map[string]string
@@ -84,7 +84,7 @@ var withFields = map[schema.GroupVersionKind]struct {
 	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "ClusterTrustBundle"}: {&certificatesv1beta1.ClusterTrustBundle{
 		Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: "signer", TrustBundle: "bundle"},
 	}, map[string]string{"spec.signerName": "signer"}},
-	// k8s.io/api has it no longer; v1beta1 has kept its numbers.
+	// k8s.io/api no longer has it. v1beta1 has the same numbers.
 	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "PodCertificateRequest"}: {podCertificate, podCertificateValues},
 	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "PodCertificateRequest"}:  {podCertificate, podCertificateValues},
 	{Group: "resource.k8s.io", Version: "v1", Kind: "ResourceSlice"}: {&resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{
@@ -120,7 +120,7 @@ func aboutValues(about string, values map[string]string) map[string]string {
 
 func pointer[T any](v T) *T { return &v }
 
-// Every field selector sees the same in JSON and in protobuf.
+// Every selectable field has the same value in JSON and in protobuf.
 func TestFieldsOfBothEncodings(t *testing.T) {
 	for gvk, kf := range builtinFields {
 		t.Run(strings.ReplaceAll(gvk.GroupVersion().String(), "/", " ")+" "+gvk.Kind, func(t *testing.T) {
@@ -156,8 +156,8 @@ func TestEventSourceOfBothEncodings(t *testing.T) {
 	}
 }
 
-// scanBoth returns an object as it is read in both encodings, which must agree.
-// Here it gets its identity.
+// scanBoth gives an object its identity and returns it as read from both encodings, which must
+// agree.
 func scanBoth(t *testing.T, gvk schema.GroupVersionKind, object runtime.Object, fields []framing.Field) *framing.Object {
 	t.Helper()
 	object = object.DeepCopyObject()

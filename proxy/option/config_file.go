@@ -18,8 +18,8 @@ import (
 // maxFileBytes bounds a configuration file.
 const maxFileBytes = 1 << 20
 
-// ReadFile sets the variables as the configuration file called name says; see ReadConfig. The flag
-// that names the file begins errors about a file that can't be read.
+// ReadFile sets the variables from the configuration file called name; see ReadConfig. An error
+// about a file that cannot be read begins with the flag that names the file.
 func (t *Table) ReadFile(flag, name string) error {
 	content, err := readFile(name)
 	if err != nil {
@@ -41,15 +41,14 @@ func readFile(name string) ([]byte, error) {
 	return content, err
 }
 
-// ReadConfig sets the variables as the content of a configuration file says, one YAML or JSON
-// object:
+// ReadConfig sets the variables from the content of a configuration file, one YAML or JSON object:
 //
 //	apiVersion: watchfan.io/v1alpha1
 //	kind: WatchfanConfiguration
 //	idleTimeout: 10m
 //
-// It notes in Places which ones. It reports everything that is wrong, each error as "NAME:LINE:
-// FIELD: what is wrong".
+// It notes in Places where each one is set. It reports everything that is wrong, each error as
+// "NAME:LINE: FIELD: what is wrong".
 func (t *Table) ReadConfig(name string, content []byte) error {
 	object, err := readObject(name, content)
 	if err != nil {
@@ -72,7 +71,7 @@ func (t *Table) ReadConfig(name string, content []byte) error {
 	return errors.Join(r.errs...)
 }
 
-// readObject returns the one object of a file; nil if it has none.
+// readObject returns the only object of a file; nil if the file is empty or holds something else.
 func readObject(name string, content []byte) (*yaml.Node, error) {
 	var document, more yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
@@ -90,7 +89,7 @@ func readObject(name string, content []byte) (*yaml.Node, error) {
 	return document.Content[0], nil
 }
 
-// syntaxError puts the place in front, where yaml says "yaml: line 3: …".
+// syntaxError begins with the place, where package yaml says "yaml: line 3: …".
 func syntaxError(name string, err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
@@ -99,7 +98,7 @@ func syntaxError(name string, err error) error {
 	return fmt.Errorf("%s: %s", name, text)
 }
 
-// headerField is a field that every file begins with.
+// headerField is a field that every file must have.
 type headerField struct{ field, want string }
 
 func (t *Table) header() []headerField {
@@ -110,12 +109,12 @@ func (t *Table) header() []headerField {
 type fileReader struct {
 	name  string
 	table *Table
-	lines map[string]int // of the fields seen
+	lines map[string]int // of the fields read so far
 	errs  []error
 }
 
 func (r *fileReader) field(key, value *yaml.Node) {
-	field := strings.Trim(strconv.Quote(key.Value), `"`) // in one line, whatever it is
+	field := strings.Trim(strconv.Quote(key.Value), `"`) // one line, also if the key has line breaks
 	wrong := func(format string, args ...any) {
 		r.errs = append(r.errs, fmt.Errorf("%s:%d: %s: %w", r.name, key.Line, field, fmt.Errorf(format, args...)))
 	}
@@ -143,7 +142,7 @@ func (r *fileReader) field(key, value *yaml.Node) {
 	}
 }
 
-// read sets a row's variable from a node, which must be of its type.
+// read sets a row's variable from a node, which must have the row's type.
 func (r *row) read(node *yaml.Node) error {
 	if list, ok := r.value.(*listValue); ok {
 		return list.read(node)
@@ -172,8 +171,8 @@ func (v *listValue) read(node *yaml.Node) error {
 	return nil
 }
 
-// WriteConfig writes the variables as a configuration file with all fields, which reads back as the
-// same values.
+// WriteConfig writes the variables as a configuration file with all fields. Reading that file sets
+// the same values.
 func (t *Table) WriteConfig(w io.Writer) error {
 	object := &yaml.Node{Kind: yaml.MappingNode}
 	var errs []error
@@ -208,7 +207,7 @@ func (t *Table) WriteConfig(w io.Writer) error {
 }
 
 // fileField returns the configuration file's field for a flag, in camelCase as in Kubernetes' own
-// files.
+// configuration files.
 //
 //	client-buffer-bytes  →  clientBufferBytes          client-ca-file  →  clientCAFile
 func fileField(name string) string {

@@ -12,23 +12,21 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// kindFields are the field selectors that one kind has besides metadata.name.
+// kindFields are the fields, besides metadata.name, by which objects of one kind can be selected.
 type kindFields struct {
 	selectable []framing.Field
 	namespace  bool              // metadata.namespace is one of them
-	alias      map[string]string // old labels and what they are called now
+	alias      map[string]string // old labels and their new names
 }
 
-// defaultFields are those of every kind that is not in builtinFields: most
-// built-in kinds, and custom resources, which have those of their definition
-// besides.
+// defaultFields are those of every kind that is not in builtinFields: most built-in kinds, and
+// custom resources, which also have the fields of their definition.
 var defaultFields = kindFields{namespace: true}
 
-// builtinFields lists the kinds with field selectors of their own, as of
-// Kubernetes 1.36: which labels there are is said in k8s.io/kubernetes
-// pkg/apis/*/v*/conversion.go, what they select by in the strategy.go or
-// storage.go of pkg/registry/*/*. The numbers are those of the generated.proto
-// of each version in k8s.io/api, where they never change.
+// builtinFields lists the kinds with field selectors of their own, as of Kubernetes 1.36. The
+// labels are those of k8s.io/kubernetes pkg/apis/*/v*/conversion.go, and their values those of
+// strategy.go or storage.go of pkg/registry/*/*. The numbers are those of generated.proto of each
+// version in k8s.io/api, where they never change.
 var builtinFields = map[schema.GroupVersionKind]kindFields{
 	coreKind("Pod"): {
 		namespace: true,
@@ -79,7 +77,7 @@ var builtinFields = map[schema.GroupVersionKind]kindFields{
 	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "ClusterTrustBundle"}: trustBundleFields,
 	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "ClusterTrustBundle"}:  trustBundleFields,
 
-	// Namespaced, and yet it has no metadata.namespace.
+	// It is namespaced, but kube-apiserver does not let it be selected by metadata.namespace.
 	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "PodCertificateRequest"}: podCertificateFields,
 	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "PodCertificateRequest"}:  podCertificateFields,
 
@@ -105,8 +103,8 @@ func coreKind(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Version: "v1", Kind: kind}
 }
 
-// place is where a value stands in an object: by the names of JSON, and by the
-// field numbers of protobuf.
+// place is the place of a value in an object: by the names of JSON, and by the field numbers of
+// protobuf.
 type place struct {
 	path    []string
 	numbers []int32
@@ -128,8 +126,8 @@ func plainField(path string, numbers ...int32) framing.Field {
 	return fieldAt(path, "", at(path, numbers...))
 }
 
-// objectReferenceFields are the fields of an event about the object that it is
-// about, which stands at field number.
+// objectReferenceFields are the fields of an event that name the event's object, which has the
+// field number.
 func objectReferenceFields(name string, number int32) []framing.Field {
 	return []framing.Field{
 		plainField(name+".kind", number, 1),
@@ -148,22 +146,20 @@ func fieldsOf(info ResourceInfo) kindFields {
 		kf = defaultFields
 		kf.selectable = info.Definition.fields(info.GVR.Version)
 	}
-	// Cluster-scoped built-in kinds either refuse metadata.namespace or let it
-	// select nothing, custom ones refuse it: nothing to serve either way.
+	// Cluster-scoped built-in kinds either refuse metadata.namespace or select nothing by it.
+	// Custom ones refuse it. Neither is served here.
 	kf.namespace = kf.namespace && info.Namespaced
 	return kf
 }
 
-// SelectableFields returns the fields that a resource's objects can be selected
-// by, besides metadata.name and metadata.namespace. The result is shared and
-// must not be changed.
+// SelectableFields returns the fields by which a resource's objects can be selected, besides
+// metadata.name and metadata.namespace. The result is shared and must not be changed.
 func SelectableFields(info ResourceInfo) []framing.Field {
 	return fieldsOf(info).selectable
 }
 
-// FieldSelector returns sel with labels as selectableFields spells them. It
-// reports false if the resource has no such field, or none that we know of: then
-// kube-apiserver has the answer.
+// FieldSelector returns sel with labels as SelectableFields spells them. It reports false if the
+// resource has no such field, or none that is known here. Then kube-apiserver answers.
 func FieldSelector(info ResourceInfo, sel fields.Selector) (fields.Selector, bool) {
 	if sel.Empty() {
 		return sel, true

@@ -38,8 +38,8 @@ func TestCoalescerShares(t *testing.T) {
 	})
 }
 
-// One caller leaving takes nothing from the others; the last one leaving
-// cancels the call, and whoever comes after that gets a new one.
+// A caller that leaves takes nothing from the others. When the last caller leaves, the call is
+// cancelled, and the next caller gets a new one.
 func TestCoalescerLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Coalescer[string, bool]
@@ -89,7 +89,7 @@ func TestCoalescerTimeout(t *testing.T) {
 	})
 }
 
-// A call that panics has no value for anybody, and the next call begins anew.
+// A call that panics has no value for its callers, and the next call begins anew.
 func TestCoalescerPanic(t *testing.T) {
 	var c Coalescer[string, error]
 	for range 2 {
@@ -100,4 +100,28 @@ func TestCoalescerPanic(t *testing.T) {
 	if err, ok := c.Do(t.Context(), "key", time.Minute, func(context.Context) error { return nil }); err != nil || !ok {
 		t.Errorf("afterwards: %v, %t", err, ok)
 	}
+}
+
+// TestCoalescerEnd: End cancels the calls under way, waits for them, and lets no other begin.
+func TestCoalescerEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Coalescer[string, bool]
+		returned := false
+		slow := func(ctx context.Context) bool {
+			<-ctx.Done()
+			time.Sleep(time.Second) // slow to notice
+			returned = true
+			return true
+		}
+		go c.Do(t.Context(), "k", time.Minute, slow)
+		synctest.Wait()
+		began := time.Now()
+		c.End()
+		if took := time.Since(began); !returned || took != time.Second {
+			t.Errorf("End returned after %s, before the call: %v", took, !returned)
+		}
+		if _, ok := c.Do(t.Context(), "k", time.Minute, slow); ok || len(c.calls) != 0 {
+			t.Errorf("afterwards: %v, %d calls", ok, len(c.calls))
+		}
+	})
 }

@@ -1,0 +1,215 @@
+package auth
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"unique"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+const (
+	selfReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	reviewPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+	maxReviewBytes = 1 << 20
+)
+
+// accessReview holds the fields that the proxy sends of a SelfSubjectAccessReview or a
+// SubjectAccessReview of authorization.k8s.io/v1, with the field names of k8s.io/api. Nothing else
+// here needs that package.
+type accessReview struct {
+	APIVersion string           `json:"apiVersion"`
+	Kind       string           `json:"kind"`
+	Spec       accessReviewSpec `json:"spec"`
+}
+
+type accessReviewSpec struct {
+	User   string              `json:"user,omitempty"` // this and the next three are of a SubjectAccessReview only
+	UID    string              `json:"uid,omitempty"`
+	Groups []string            `json:"groups,omitempty"`
+	Extra  map[string][]string `json:"extra,omitempty"`
+
+	ResourceAttributes resourceAttributes `json:"resourceAttributes"`
+}
+
+// ReviewFor returns the review that asks whether id may do what attributes say, and the question
+// that it stands for. Different users and different tokens have different questions.
+func ReviewFor(id Identity, attributes resourceAttributes) (Question, []byte) {
+	spec := accessReviewSpec{ResourceAttributes: attributes}
+	if u := id.User; u != nil {
+		spec.User, spec.UID, spec.Groups, spec.Extra = u.Name, u.UID, u.Groups, u.Extra
+	}
+	review, err := json.Marshal(accessReview{
+		APIVersion: "authorization.k8s.io/v1",
+		Kind:       reviewKind(id),
+		Spec:       spec,
+	})
+	if err != nil {
+		panic(err) // strings, and slices and maps of them, cannot fail
+	}
+	token := sha256.Sum256([]byte(id.Token))
+	return sha256.Sum256(append(token[:], review...)), review
+}
+
+// reviewKind is the kind of the review for id.
+func reviewKind(id Identity) string {
+	if id.User != nil {
+		return "SubjectAccessReview"
+	}
+	return "SelfSubjectAccessReview"
+}
+
+// review asks kube-apiserver. A token that it does not accept (401), or whose owner may not even
+// ask (403), is denied. If the proxy itself may not ask about a user, the decision is unclear.
+func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d Decision) {
+	as, path := id, selfReviewPath
+	if id.User != nil {
+		as, path = Identity{Kind: KindOwn}, reviewPath
+	}
+	defer func() { accessReviews[d.outcome].Inc() }()
+	code, answer, err := postReview(ctx, a.server, as, path, review, maxReviewBytes)
+	switch code {
+	case http.StatusCreated, http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden:
+		if as.Kind == KindOwn {
+			reviewsRefused.Inc()
+			return Decision{}
+		}
+		return Decision{outcome: denied}
+	default:
+		return Decision{}
+	}
+	var reviewed struct {
+		Kind   string
+		Status struct {
+			Allowed, Denied bool
+			Reason          string
+		}
+	}
+	if err != nil || json.Unmarshal(answer, &reviewed) != nil || reviewed.Kind != reviewKind(id) {
+		return Decision{}
+	}
+	d.outcome = denied
+	if reviewed.Status.Allowed && !reviewed.Status.Denied {
+		d.outcome = allowed
+	}
+	if a.reasons {
+		d.reason = unique.Make(Truncated(reviewed.Status.Reason, maxReason))
+	}
+	return d
+}
+
+// postReview sends a review as an identity. code is 0 if kube-apiserver does not answer. answer is
+// the first most bytes of a good answer.
+func postReview(ctx context.Context, server APIServer, as Identity, path string, review []byte, most int64) (code int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL(path, "").String(), bytes.NewReader(review))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	resp, err := server.DoAs(as, req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusOK {
+		answer, err = io.ReadAll(io.LimitReader(resp.Body, most))
+	}
+	return resp.StatusCode, answer, err
+}
+
+// resourceAttributes say what a client wants to do, in an access review.
+type resourceAttributes struct {
+	Namespace     string              `json:"namespace,omitempty"`
+	Verb          string              `json:"verb"`
+	Group         string              `json:"group,omitempty"`
+	Version       string              `json:"version"`
+	Resource      string              `json:"resource"`
+	Subresource   string              `json:"subresource,omitempty"`
+	Name          string              `json:"name,omitempty"`
+	FieldSelector *selectorAttributes `json:"fieldSelector,omitempty"`
+	LabelSelector *selectorAttributes `json:"labelSelector,omitempty"`
+}
+
+type selectorAttributes struct {
+	Requirements []requirementAttributes `json:"requirements"`
+}
+
+type requirementAttributes struct {
+	Key      string   `json:"key"`
+	Operator string   `json:"operator"`
+	Values   []string `json:"values,omitempty"`
+}
+
+// AttributesOf returns the attributes by which kube-apiserver itself would authorize req
+// (k8s.io/apiserver pkg/endpoints/filters/authorization.go).
+func AttributesOf(req *request.Request) resourceAttributes {
+	attributes := resourceAttributes{
+		Namespace: req.Namespace,
+		Verb:      req.Verb,
+		Group:     req.GVR.Group,
+		Version:   req.GVR.Version,
+		Resource:  req.GVR.Resource,
+		Name:      cmp.Or(req.Name, req.SelectorName),
+	}
+	if !req.LegacyWatch && req.Verb != "get" {
+		attributes.FieldSelector = fieldAttributes(req.Fields)
+		attributes.LabelSelector = labelAttributes(req.Labels)
+	}
+	return attributes
+}
+
+func fieldAttributes(sel fields.Selector) *selectorAttributes {
+	var attributes selectorAttributes
+	for _, r := range sel.Requirements() {
+		attributes.add(r.Field, r.Operator, []string{r.Value})
+	}
+	return attributes.orNil()
+}
+
+func labelAttributes(sel labels.Selector) *selectorAttributes {
+	var attributes selectorAttributes
+	requirements, _ := sel.Requirements()
+	for _, r := range requirements {
+		attributes.add(r.Key(), r.Operator(), r.ValuesUnsorted())
+	}
+	return attributes.orNil()
+}
+
+// add adds a requirement, unless a review cannot express it (a label's > and <). Without it the
+// review asks for more, never for less.
+func (s *selectorAttributes) add(key string, op selection.Operator, values []string) {
+	r := requirementAttributes{Key: key, Values: values}
+	switch op {
+	case selection.Equals, selection.DoubleEquals, selection.In:
+		r.Operator = "In"
+	case selection.NotEquals, selection.NotIn:
+		r.Operator = "NotIn"
+	case selection.Exists:
+		r.Operator, r.Values = "Exists", nil
+	case selection.DoesNotExist:
+		r.Operator, r.Values = "DoesNotExist", nil
+	default:
+		return
+	}
+	slices.Sort(r.Values)
+	s.Requirements = append(s.Requirements, r)
+}
+
+func (s *selectorAttributes) orNil() *selectorAttributes {
+	if len(s.Requirements) == 0 {
+		return nil
+	}
+	return s
+}

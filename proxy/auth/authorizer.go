@@ -1,0 +1,135 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+const (
+	// answerTTL is how long kube-apiserver's own delegating servers believe a review
+	// (k8s.io/apiserver pkg/server/options/authentication.go and authorization.go). kube-apiserver
+	// believes a webhook for minutes. That is too long here: a client would keep a revoked right
+	// for minutes longer than it does at kube-apiserver.
+	answerTTL = 10 * time.Second
+
+	// ReviewTimeout bounds one review.
+	ReviewTimeout = 10 * time.Second
+)
+
+// APIServer is kube-apiserver, as the packages above see it.
+type APIServer interface {
+	// DoAs sends req with the credentials of id, and no others.
+	DoAs(id Identity, req *http.Request) (*http.Response, error)
+	// URL returns the address of a path on kube-apiserver.
+	URL(path, rawQuery string) *url.URL
+}
+
+// Authorizer decides whether a client may read cached data. It asks kube-apiserver, so the
+// cluster's own authorizers decide, with all attributes that they would see without the proxy. A
+// token's owner is asked about with that token (SelfSubjectAccessReview). This takes no rights of
+// the proxy, and the proxy need not know the owner. A user of a certificate or a front proxy is
+// asked about with the proxy's own credential (SubjectAccessReview). Its methods may be called from
+// any goroutine.
+type Authorizer struct {
+	// Immutable.
+	server                APIServer
+	log                   *slog.Logger
+	allowedTTL, deniedTTL time.Duration // for which a decision is believed
+	interval              time.Duration // between two reviews of an open watch
+	reasons               bool          // whether decisions have them: only an audit log reads them
+	queue                 *reviewQueue
+	owners                *Owners
+
+	calls     Coalescer[Question, Decision]
+	decisions TTLCache[Decision]
+
+	mu        sync.Mutex
+	grants    map[Question]*grant
+	certified map[*openWatch]struct{} // those with a certificate
+}
+
+// NewAuthorizer returns an authorizer that asks server. tokens are those that server has accepted.
+// Decisions have their reasons if reasons is true.
+func NewAuthorizer(server APIServer, tokens *KnownTokens, opts *Options, reasons bool, log *slog.Logger) *Authorizer {
+	queue := newReviewQueue(tokens)
+	return &Authorizer{
+		server:     server,
+		log:        log,
+		allowedTTL: opts.AuthorizationWebhookCacheAuthorizedTTL,
+		deniedTTL:  opts.AuthorizationWebhookCacheUnauthorizedTTL,
+		interval:   opts.AuthorizationRecheckInterval,
+		reasons:    reasons,
+		queue:      queue,
+		owners:     newOwners(server, queue, opts.AuthenticationTokenWebhookCacheTTL),
+		grants:     make(map[Question]*grant),
+		certified:  make(map[*openWatch]struct{}),
+	}
+}
+
+// Authorize says whether id may do what req asks for. Unless the decision is Allowed or Busy, the
+// caller passes the request through, and kube-apiserver itself answers it. After an error, and at
+// the end of ctx, the decision is neither.
+func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Request) Decision {
+	switch id.Kind {
+	case KindOwn:
+		return ownRights
+	case KindAnonymous:
+		return Decision{} // kube-apiserver answers
+	}
+	return a.decide(ctx, id, AttributesOf(req))
+}
+
+// decide says whether id may do what attributes say. It remembers decisions for a while. It says
+// busy at once if too many other reviews wait.
+func (a *Authorizer) decide(ctx context.Context, id Identity, attributes resourceAttributes) Decision {
+	q, review := ReviewFor(id, attributes)
+	if d, ok := a.decisions.Get(q); ok {
+		authorizedFromMemory.Inc()
+		return d
+	}
+	authorizedFromUpstream.Inc()
+	d, _ := a.calls.Do(ctx, q, ReviewTimeout, func(ctx context.Context) Decision {
+		end, err := a.queue.begin(ctx, id)
+		if errors.Is(err, errReviewsBusy) {
+			return Decision{outcome: busy}
+		}
+		if err != nil {
+			return Decision{}
+		}
+		defer end()
+		asked := time.Now()
+		d := a.review(ctx, id, review)
+		a.remember(q, d, asked)
+		return d
+	})
+	return d
+}
+
+// remember keeps a yes or a no to a question that was asked at the time asked.
+func (a *Authorizer) remember(q Question, d Decision, asked time.Time) {
+	switch d.outcome {
+	case allowed:
+		a.decisions.Put(q, d, asked, a.allowedTTL)
+	case denied:
+		a.decisions.Put(q, d, asked, a.deniedTTL)
+	}
+}
+
+// Remembered returns the number of decisions in memory.
+func (a *Authorizer) Remembered() int { return a.decisions.Len() }
+
+// AllowedTTL returns how long a yes is believed.
+func (a *Authorizer) AllowedTTL() time.Duration { return a.allowedTTL }
+
+// Known reports whether id brings a token that kube-apiserver has accepted lately.
+func (a *Authorizer) Known(id Identity) bool { return a.queue.tokens.Of(id).Known() }
+
+// Owners returns what knows the owners of tokens.
+func (a *Authorizer) Owners() *Owners { return a.owners }

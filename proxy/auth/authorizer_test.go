@@ -1,0 +1,309 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/option"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// fakeReviews answers reviews by token: "yes", "no", or an HTTP code.
+type fakeReviews map[string]string
+
+func (r fakeReviews) answer(id Identity, path string, body []byte) (int, string, error) {
+	if path != selfReviewPath || id.Kind != KindToken {
+		return 500, "", nil
+	}
+	status := func(s string) string { return `{"kind":"SelfSubjectAccessReview","status":` + s + `}` }
+	switch r[id.Token] {
+	case "yes":
+		return 201, status(`{"allowed":true}`), nil
+	case "no":
+		return 201, status(`{"allowed":false}`), nil
+	case "contradictory":
+		return 201, status(`{"allowed":true,"denied":true}`), nil
+	case "no status":
+		return 201, `{"kind":"SelfSubjectAccessReview"}`, nil
+	case "garbage":
+		return 201, `{"kind":`, nil
+	case "other kind":
+		return 200, `{"kind":"Status","status":{"allowed":true}}`, nil
+	case "unreachable":
+		return 0, "", errors.New("connection refused")
+	}
+	var code int
+	fmt.Sscan(r[id.Token], &code)
+	return code, status(`{"allowed":true}`), nil
+}
+
+// defaultOptions are what watchfan has without flags.
+func defaultOptions() (o Options) {
+	var t option.Table
+	o.AddTo(&t)
+	t.SetDefaults()
+	return o
+}
+
+// authorizerOf returns an authorizer with the default options.
+func authorizerOf(server APIServer) *Authorizer {
+	opts := defaultOptions()
+	return NewAuthorizer(server, NewKnownTokens(), &opts, false, slog.New(slog.DiscardHandler))
+}
+
+func newTestAuthorizer(r fakeReviews) (*Authorizer, *proxytest.FakeUpstream[Identity]) {
+	up := &proxytest.FakeUpstream[Identity]{Answer: r.answer}
+	return authorizerOf(up), up
+}
+
+// allowed reports whether id may do what req asks for.
+func (a *Authorizer) allowed(ctx context.Context, id Identity, req *request.Request) bool {
+	return a.Authorize(ctx, id, req).outcome == allowed
+}
+
+func TestAllowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+		for answer, want := range map[string]bool{
+			"yes": true, "no": false, "contradictory": false, "no status": false, "garbage": false, "other kind": false, "unreachable": false,
+			"401": false, "403": false, "404": false, "422": false, "429": false, "500": false, "301": false,
+		} {
+			a, _ := newTestAuthorizer(fakeReviews{"t": answer})
+			if got := a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"}, list); got != want {
+				t.Errorf("%s: got %v", answer, got)
+			}
+		}
+		a, up := newTestAuthorizer(fakeReviews{})
+		if !a.allowed(t.Context(), Identity{Kind: KindOwn}, list) || up.Count() != 0 {
+			t.Error("own identity: not allowed, or asked")
+		}
+		if a.allowed(t.Context(), Identity{}, list) {
+			t.Error("no identity: allowed")
+		}
+	})
+}
+
+// slowUpstream takes a millisecond for an answer, and counts the requests under way.
+type slowUpstream struct {
+	proxytest.FakeUpstream[Identity]
+	now, most atomic.Int64
+}
+
+func (u *slowUpstream) DoAs(id Identity, req *http.Request) (*http.Response, error) {
+	n := u.now.Add(1)
+	defer u.now.Add(-1)
+	for most := u.most.Load(); n > most && !u.most.CompareAndSwap(most, n); most = u.most.Load() {
+	}
+	time.Sleep(time.Millisecond)
+	return u.FakeUpstream.DoAs(id, req)
+}
+
+// TestReviewsAtOnce: however many clients ask at once, few reviews are under way, and all clients
+// get their answers.
+func TestReviewsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reviews := make(fakeReviews)
+		for i := range 10 * maxReviews {
+			reviews[fmt.Sprint(i)] = "yes"
+		}
+		up := &slowUpstream{FakeUpstream: proxytest.FakeUpstream[Identity]{Answer: reviews.answer}}
+		a := authorizerOf(up)
+		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+		var all sync.WaitGroup
+		for token := range reviews {
+			all.Go(func() {
+				if !a.allowed(t.Context(), Identity{Kind: KindToken, Token: token}, list) {
+					t.Errorf("%s is not allowed", token)
+				}
+			})
+		}
+		all.Wait()
+		if most := up.most.Load(); most != maxStrangerReviews/2 { // they are all from one address
+			t.Errorf("%d reviews at once, want %d", most, maxStrangerReviews/2)
+		}
+	})
+}
+
+func TestAllowedRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reviews := fakeReviews{"good": "yes", "bad": "no", "ill": "500"}
+		a, up := newTestAuthorizer(reviews)
+		list, watch := proxytest.MustParse(t, request.Parse, "/api/v1/pods"), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1")
+		f := func(token string, req *request.Request, want bool, wantAsked int) {
+			t.Helper()
+			before := up.Count()
+			if got := a.allowed(t.Context(), Identity{Kind: KindToken, Token: token}, req); got != want {
+				t.Errorf("%s: got %v, want %v", token, got, want)
+			}
+			if got := up.Count() - before; got != wantAsked {
+				t.Errorf("%s: asked %d times, want %d", token, got, wantAsked)
+			}
+		}
+		f("good", list, true, 1)
+		f("bad", list, false, 1)
+		f("good", list, true, 0)
+		f("bad", list, false, 0)
+		f("good", watch, true, 1) // another question
+		f("good", proxytest.MustParse(t, request.Parse, "/api/v1/pods?limit=5&resourceVersion=0"), true, 0)
+		f("ill", list, false, 1) // no answer, nothing to remember
+		f("ill", list, false, 1)
+		f("nobody", list, false, 1)
+
+		time.Sleep(answerTTL - time.Millisecond)
+		reviews["good"], reviews["bad"] = "no", "yes"
+		f("good", list, true, 0)
+		f("bad", list, false, 0)
+		time.Sleep(time.Millisecond)
+		f("good", list, false, 1)
+		f("bad", list, true, 1)
+	})
+}
+
+// TestAnswerTimes: each kind of answer is remembered for as long as the options say, and open
+// watches are reviewed as often as they say.
+func TestAnswerTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &proxytest.FakeUpstream[Identity]{Answer: fakeReviews{"good": "yes", "bad": "no"}.answer}
+		opts := defaultOptions()
+		opts.AuthorizationWebhookCacheAuthorizedTTL, opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Minute, time.Second
+		opts.AuthorizationRecheckInterval = 10 * time.Second
+		a := NewAuthorizer(up, NewKnownTokens(), &opts, false, slog.New(slog.DiscardHandler))
+		asked := func(token string, after time.Duration) int {
+			time.Sleep(after)
+			before := up.Count()
+			a.allowed(t.Context(), Identity{Kind: KindToken, Token: token}, proxytest.MustParse(t, request.Parse, "/api/v1/pods"))
+			return up.Count() - before
+		}
+		for _, c := range []struct {
+			token string
+			after time.Duration
+			want  int
+		}{{"good", 0, 1}, {"bad", 0, 1}, {"bad", time.Second - 1, 0}, {"bad", 1, 1}, {"good", 59*time.Second - 1, 0}, {"good", 1, 1}} {
+			if got := asked(c.token, c.after); got != c.want {
+				t.Errorf("%s, %s later: asked %d times, want %d", c.token, c.after, got, c.want)
+			}
+		}
+		a.allowedTTL = 0
+		if n := asked("good", time.Minute) + asked("good", 0); n != 2 {
+			t.Errorf("asked %d times, want 2", n)
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		go a.Run(ctx)
+		revoked, _ := watches(t, a, "good", "/api/v1/pods?watch=1", 2)
+		before := up.Count()
+		time.Sleep(100 * time.Second)
+		if n := up.Count() - before; n < 9 || n > 10 || revoked() != 0 {
+			t.Errorf("asked %d times in 10 intervals, and revoked %d", n, revoked())
+		}
+		up.Mu.Lock()
+		up.Answer = fakeReviews{}.answer
+		up.Mu.Unlock()
+		time.Sleep(maxGrantAge*10*time.Second + time.Second)
+		if revoked() != 2 {
+			t.Errorf("%d of 2 watches were revoked without an answer for %d intervals", revoked(), maxGrantAge)
+		}
+		cancel()
+	})
+}
+
+func TestAllowedCoalesces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, up := newTestAuthorizer(fakeReviews{"t": "yes", "u": "no"})
+		up.Delay = time.Second
+		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+		var callers sync.WaitGroup
+		for i := range 100 {
+			callers.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if i%10 == 1 { // leaves before the answer
+					ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
+					defer cancel()
+				}
+				token, want := "t", i%10 != 1
+				if i%2 == 0 {
+					token, want = "u", false
+				}
+				if got := a.allowed(ctx, Identity{Kind: KindToken, Token: token}, list); got != want {
+					t.Errorf("caller %d: got %v, want %v", i, got, want)
+				}
+			})
+		}
+		callers.Wait()
+		if got := up.Count(); got != 2 {
+			t.Errorf("asked %d times, want 2", got)
+		}
+	})
+}
+
+// A kube-apiserver that does not answer delays a request by ReviewTimeout.
+func TestAllowedTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
+		up.Delay = time.Hour
+		start := time.Now()
+		if a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"}, proxytest.MustParse(t, request.Parse, "/api/v1/pods")) {
+			t.Error("allowed")
+		}
+		if got := time.Since(start); got != ReviewTimeout {
+			t.Errorf("waited %v", got)
+		}
+	})
+}
+
+func TestDecisionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
+		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+		id := Identity{Kind: KindToken, Token: "t"}
+		a.allowed(t.Context(), id, list)
+		for i := range maxCached + 100 {
+			a.remember(Question{byte(i), byte(i >> 8), 1}, Decision{outcome: denied}, time.Now())
+			a.allowed(t.Context(), id, list) // the one in use stays
+		}
+		if got := up.Count(); got != 1 {
+			t.Errorf("asked %d times, want 1", got)
+		}
+		if len(a.decisions.byQuestion) != maxCached || a.Remembered() != maxCached {
+			t.Errorf("got %d decisions, %d in the list", len(a.decisions.byQuestion), a.Remembered())
+		}
+	})
+}
+
+// BenchmarkDecide measures a decision from memory; see the package's documentation.
+func BenchmarkDecide(b *testing.B) {
+	for _, id := range []Identity{byToken(strings.Repeat("t", 900)), byCertificate("jane", "g", groupAuthenticated)} {
+		b.Run("identity="+id.String(), func(b *testing.B) {
+			up := &proxytest.FakeUpstream[Identity]{Answer: func(id Identity, _ string, _ []byte) (int, string, error) {
+				kind := "SelfSubjectAccessReview"
+				if id.Kind == KindOwn {
+					kind = "SubjectAccessReview"
+				}
+				return 201, `{"kind":"` + kind + `","status":{"allowed":true}}`, nil
+			}}
+			a := authorizerOf(up)
+			a.allowedTTL = time.Hour
+			attributes := AttributesOf(proxytest.MustParse(b, request.Parse, "/api/v1/namespaces/a/pods?labelSelector=a%3Db"))
+			b.ReportAllocs()
+			for b.Loop() {
+				if a.decide(b.Context(), id, attributes).outcome != allowed {
+					b.Fatal("not allowed")
+				}
+			}
+			if n := up.Count(); n != 1 {
+				b.Errorf("asked %d times", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,55 @@
+package auth
+
+import "unique"
+
+// maxReason bounds what is kept of a reason, in bytes. A reason of RBAC names a binding, a role and
+// a subject, usually of up to 253 bytes each. A webhook's reason may have any length. maxCached
+// different reasons take 16 MB.
+const maxReason = 2 << 10
+
+// outcome is what a decision says.
+type outcome int
+
+const (
+	unclear outcome = iota // kube-apiserver has not said yes or no
+	denied
+	allowed
+	busy // kube-apiserver was not asked: too many reviews wait, and this one is refused (429)
+)
+
+// Decision says whether a client may do something, and why. The zero Decision is unclear.
+type Decision struct {
+	outcome outcome
+	// reason is zero if there is none, or if nobody reads it. Thousands of decisions share one
+	// reason, which is in memory once, for as long as one of them has it.
+	reason unique.Handle[string]
+}
+
+// Allow returns the decision that a client may do something.
+func Allow(reason string) Decision { return Decision{allowed, unique.Make(reason)} }
+
+// Allowed reports whether the client may do what it asks for.
+func (d Decision) Allowed() bool { return d.outcome == allowed }
+
+// Busy reports whether too many reviews wait for kube-apiserver to be asked.
+func (d Decision) Busy() bool { return d.outcome == busy }
+
+// Reason returns the reason, in the words of kube-apiserver's authorizers.
+func (d Decision) Reason() string {
+	if d.reason == (unique.Handle[string]{}) {
+		return ""
+	}
+	return d.reason.Value()
+}
+
+// ownRights is why the proxy itself may read.
+var ownRights = Allow("the proxy's own identity, whose rights every client of the insecure port has")
+
+// Truncated returns the first most bytes of s, marked as kube-apiserver marks a user agent that it
+// cuts.
+func Truncated(s string, most int) string {
+	if len(s) > most {
+		return s[:most] + "...TRUNCATED"
+	}
+	return s
+}

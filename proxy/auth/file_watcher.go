@@ -1,0 +1,81 @@
+package auth
+
+import (
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// statInterval is the least time between two looks at the modification times of files.
+const statInterval = 10 * time.Second
+
+// FileWatcher holds what files contain, and reads them again when they change. If the files cannot
+// be read, for example because only one of two has been replaced yet, the old value stays in use.
+// It has no goroutine: Current looks at the files. Its methods may be called from any goroutine.
+type FileWatcher[T any] struct {
+	// Immutable.
+	content string // for the log
+	files   []string
+	read    func() (T, error)
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	value   T
+	stamps  []time.Time // the files' modification times when value was read; nil before that
+	checked time.Time
+}
+
+// WatchFiles reads the files. An error here means that the server must not start. content names
+// what the files hold in the log.
+func WatchFiles[T any](content string, read func() (T, error), log *slog.Logger, files ...string) (*FileWatcher[T], error) {
+	w := &FileWatcher[T]{content: content, files: files, read: read, log: log, checked: time.Now()}
+	_, err := w.readLocked()
+	return w, err
+}
+
+// Current returns what the files hold, or held at most statInterval ago.
+func (w *FileWatcher[T]) Current() T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Since(w.checked) >= statInterval {
+		w.checked = time.Now()
+		changed, err := w.readLocked()
+		switch {
+		case err != nil:
+			w.log.Warn("Reading a changed file failed", "file", w.files[0], "holds", w.content, "err", err)
+		case changed:
+			w.log.Info("Reloaded a changed file", "file", w.files[0], "holds", w.content)
+		}
+	}
+	return w.value
+}
+
+// Expire makes the next Current look at the files. It is for tests.
+func (w *FileWatcher[T]) Expire() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.checked = time.Time{}
+}
+
+// readLocked reads the files if they have changed.
+func (w *FileWatcher[T]) readLocked() (changed bool, err error) {
+	stamps := make([]time.Time, len(w.files))
+	for i, name := range w.files {
+		info, err := os.Stat(name)
+		if err != nil {
+			return false, err
+		}
+		stamps[i] = info.ModTime()
+	}
+	if slices.Equal(stamps, w.stamps) {
+		return false, nil
+	}
+	value, err := w.read()
+	if err != nil {
+		return false, err
+	}
+	w.value, w.stamps = value, stamps
+	return true, nil
+}

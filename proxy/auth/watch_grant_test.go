@@ -1,0 +1,213 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// watches opens n watches by token. revoked returns how many of them have been revoked.
+func watches(t *testing.T, a *Authorizer, token, line string, n int) (revoked func() int, release func()) {
+	var mu sync.Mutex
+	count := 0
+	var releases []func() string
+	for range n {
+		releases = append(releases, a.WatchGrant(Identity{Kind: KindToken, Token: token}, proxytest.MustParse(t, request.Parse, line), func() {
+			mu.Lock()
+			defer mu.Unlock()
+			count++
+		}))
+	}
+	revoked = func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return count
+	}
+	return revoked, func() {
+		for _, r := range releases {
+			_ = r()
+		}
+	}
+}
+
+func TestWatchGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reviews := fakeReviews{"a": "yes", "b": "yes"}
+		a, up := newTestAuthorizer(reviews)
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error)
+		go func() { ran <- a.Run(ctx) }()
+
+		const line = "/api/v1/pods?watch=1"
+		revokedA, _ := watches(t, a, "a", line, 100)
+		revokedB, releaseB := watches(t, a, "b", line, 10)
+		revokedA2, _ := watches(t, a, "a", line+"&labelSelector=x", 5)
+		a.WatchGrant(Identity{Kind: KindOwn}, proxytest.MustParse(t, request.Parse, line), func() { t.Error("own watch revoked") })()
+
+		// One review per question and interval, however many watches there are.
+		time.Sleep(10 * recheckInterval)
+		if got := up.Count(); got < 3*9 || got > 3*10 {
+			t.Errorf("asked %d times in 10 intervals for 3 questions", got)
+		}
+		up.Mu.Lock()
+		reviews["a"] = "no"
+		up.Mu.Unlock()
+		time.Sleep(recheckInterval + recheckInterval/5)
+		if revokedA() != 100 || revokedA2() != 5 || revokedB() != 0 {
+			t.Errorf("revoked: got %d, %d and %d, want 100, 5 and 0", revokedA(), revokedA2(), revokedB())
+		}
+		if a.allowed(t.Context(), Identity{Kind: KindToken, Token: "a"}, proxytest.MustParse(t, request.Parse, line)) {
+			t.Error("still allowed")
+		}
+
+		// Watches that have ended are not asked about.
+		releaseB()
+		releaseB()
+		before := up.Count()
+		time.Sleep(10 * recheckInterval)
+		if got := up.Count(); got != before {
+			t.Errorf("asked %d times about nothing", got-before)
+		}
+		if len(a.grants) != 0 {
+			t.Errorf("%d grants left over", len(a.grants))
+		}
+		cancel()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// release returns why a watch was revoked, with kube-apiserver's own reason. The log leaves that
+// reason out.
+func TestWhyRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		answer := func(text string) func(Identity, string, []byte) (int, string, error) {
+			return func(Identity, string, []byte) (int, string, error) { return 201, text, nil }
+		}
+		up := &proxytest.FakeUpstream[Identity]{Answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`)}
+		opts := defaultOptions()
+		a := NewAuthorizer(up, NewKnownTokens(), &opts, true, slog.New(slog.NewTextHandler(&log, nil)))
+		go a.Run(t.Context())
+		watch := func(token string) (release func() string) {
+			return a.WatchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), func() {})
+		}
+		first, second := watch("a"), watch("b")
+		time.Sleep(2 * recheckInterval)
+		if got := second(); got != "" {
+			t.Errorf("one that was not revoked: %q", got)
+		}
+		up.Mu.Lock()
+		up.Answer = answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":false,"reason":"jane is no relation"}}`)
+		up.Mu.Unlock()
+		time.Sleep(2 * recheckInterval)
+		if got := first(); got != "the client may no longer read, or is nobody any more: jane is no relation" {
+			t.Errorf("after a no: %q", got)
+		}
+		third := watch("c")
+		up.Mu.Lock()
+		up.Answer = answer("")
+		up.Mu.Unlock()
+		time.Sleep((maxGrantAge + 1) * recheckInterval)
+		if got := third(); got != "kube-apiserver has not said for too long whether the client may read" {
+			t.Errorf("without an answer: %q", got)
+		}
+		if text := log.String(); strings.Count(text, "Revoked watches") != 2 || strings.Contains(text, "jane") {
+			t.Errorf("the log says %s", text)
+		}
+	})
+}
+
+// A missing answer is not a no, until five intervals have passed without an answer.
+func TestWatchGrantsFailClosed(t *testing.T) {
+	for _, answer := range []string{"unreachable", "500", "429", "garbage"} {
+		synctest.Test(t, func(t *testing.T) {
+			reviews := fakeReviews{"t": "yes"}
+			a, up := newTestAuthorizer(reviews)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go a.Run(ctx)
+			revoked, _ := watches(t, a, "t", "/api/v1/pods?watch=1", 3)
+			set := func(answer string) {
+				up.Mu.Lock()
+				defer up.Mu.Unlock()
+				reviews["t"] = answer
+			}
+
+			set(answer)
+			time.Sleep(5 * recheckInterval)
+			set("yes")
+			time.Sleep(2 * recheckInterval)
+			if revoked() != 0 {
+				t.Fatalf("%s: revoked after less than five intervals", answer)
+			}
+			set(answer)
+			time.Sleep(maxGrantAge*recheckInterval + recheckInterval/30)
+			if revoked() != 3 {
+				t.Errorf("%s: revoked %d, want 3", answer, revoked())
+			}
+		})
+	}
+}
+
+// A kube-apiserver that does not answer at all delays no revocation.
+func TestWatchGrantsFailClosedWhenSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, up := newTestAuthorizer(fakeReviews{})
+		up.Delay = time.Hour
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go a.Run(ctx)
+		var counts []func() int
+		for i := range 50 * grantReviews {
+			revoked, _ := watches(t, a, fmt.Sprint(i), "/api/v1/pods?watch=1", 1)
+			counts = append(counts, revoked)
+		}
+		time.Sleep(maxGrantAge*recheckInterval + recheckInterval/30)
+		for i, revoked := range counts {
+			if revoked() != 1 {
+				t.Fatalf("watch %d: not revoked", i)
+			}
+		}
+	})
+}
+
+// TestRunAwaitsReviews: Run returns when the last review of a request has ended, and leaves no
+// goroutine behind.
+func TestRunAwaitsReviews(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: func(Identity, string, []byte) (int, string, error) {
+		close(asked)
+		<-answer // whatever the request's context says
+		return 500, "", nil
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error)
+	go func() { ran <- a.Run(ctx) }()
+	go a.Authorize(ctx, byToken("t"), proxytest.MustParse(t, request.Parse, "/api/v1/pods"))
+	<-asked
+	cancel()
+	select {
+	case <-ran:
+		t.Error("Run has returned while a review is under way")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(answer)
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	goleak.VerifyNone(t, before)
+}

@@ -1,0 +1,48 @@
+package fairness
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/watchfan/watchfan/proxy/auth"
+)
+
+// TestPieces: Pieces changes no byte.
+func TestPieces(t *testing.T) {
+	s := New(t.Context(), 2, Purpose{}).of("a")
+	for _, sizes := range [][]int{{}, {0}, {1, 2, 3}, {piece}, {piece + 1, 5}, {3*piece + 7, 0, 1}} {
+		var parts [][]byte
+		for _, n := range sizes {
+			p := make([]byte, n)
+			for i := range p {
+				p[i] = byte(rand.Int())
+			}
+			parts = append(parts, p)
+		}
+		got := slices.Collect(s.Pieces(slices.Values(parts)))
+		if !bytes.Equal(slices.Concat(got...), slices.Concat(parts...)) {
+			t.Errorf("%v: other bytes", sizes)
+		}
+		for _, p := range got {
+			if len(p) > piece {
+				t.Errorf("%v: a piece of %d", sizes, len(p))
+			}
+		}
+	}
+}
+
+// BenchmarkSeat measures a seat that is free.
+func BenchmarkSeat(b *testing.B) {
+	f := New(b.Context(), 2, Purpose{})
+	id := auth.Identity{Kind: auth.KindToken, Token: string(bytes.Repeat([]byte("t"), 900))}
+	from := &net.TCPAddr{Port: 1}
+	for b.Loop() {
+		s := &Seat{queue: f, flow: FlowOf(id, from)}
+		s.Begin()
+		s.Pause()
+		s.Give()
+	}
+}

@@ -464,7 +464,7 @@ func AttributesOf(req *request.Request) resourceAttributes {
 		Group:     req.GVR.Group,
 		Version:   req.GVR.Version,
 		Resource:  req.GVR.Resource,
-		Name:      cmp.Or(req.Name, req.SelectorName),
+		Name:      req.ObjectName(),
 	}
 	if !req.LegacyWatch && req.Verb != "get" {
 		attributes.FieldSelector = fieldAttributes(req.Fields)

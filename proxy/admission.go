@@ -1,14 +1,12 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -50,12 +48,11 @@ func newAdmission(opts *Options, m *memory, auth *auth.Authorizer, log *slog.Log
 	}
 }
 
-// begin lets the request of ctx begin, or returns why not; req is what lanes could answer of it,
-// nil is nothing. slot is to be released when the request has ended; nil is nothing to release.
-// wait ends the wait for whose a token is.
-func (a *admission) begin(wait context.Context, ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request) (slot *watchSlot, refused *metav1.Status) {
-	watch := isWatch(ctx, req)
-	if a.memory.refuses() && (watch || req != nil && req.Verb == "list") {
+// begin lets the request of id begin, or returns why not. The caller releases slot when the request
+// has ended; nil is nothing to release. wait bounds the question whose a token is.
+func (a *admission) begin(wait context.Context, id auth.Identity, req *request.Request, cacheable bool) (slot *watchSlot, refused *metav1.Status) {
+	watch := req.IsWatch()
+	if a.memory.refuses() && (watch || cacheable && req.Verb == "list") {
 		return nil, a.refuse(rejectedMemory, "this proxy is short of memory")
 	}
 	if !watch {
@@ -134,18 +131,6 @@ func (a *admission) refuseLocked(why rejection, message string) *metav1.Status {
 		a.log.Warn("Refused requests", "reason", string(why), "watches", a.watches)
 	}
 	return apistatus.TooManyRequests(message)
-}
-
-// isWatch reports whether the request asks for a watch, as kube-apiserver would read it.
-func isWatch(ctx *fasthttp.RequestCtx, req *request.Request) bool {
-	if req != nil {
-		return req.Verb == "watch"
-	}
-	path, query := ctx.Path(), ctx.QueryArgs()
-	if !ctx.IsGet() || !bytes.HasPrefix(path, []byte("/api/")) && !bytes.HasPrefix(path, []byte("/apis/")) {
-		return false
-	}
-	return query.Has("watch") && request.IsTrue(string(query.Peek("watch"))) || bytes.Contains(path, []byte("/watch/"))
 }
 
 // watchSlot is one watch's place within the limits.

@@ -28,11 +28,8 @@ func TestAdmission(t *testing.T) {
 		t.Helper()
 		var ctx fasthttp.RequestCtx
 		ctx.Request.SetRequestURI(uri)
-		req, ok := request.Parse(&ctx)
-		if !ok {
-			req = nil
-		}
-		slot, st := a.begin(t.Context(), &ctx, id, req)
+		req, cacheable := request.Parse(&ctx)
+		slot, st := a.begin(t.Context(), id, req, cacheable)
 		switch {
 		case st == nil && wantRefused != "":
 			t.Errorf("%v %s: not refused, want %s", id, uri, wantRefused)
@@ -106,7 +103,8 @@ func TestAdmissionTokens(t *testing.T) {
 	a := newAdmission(&opts, &memory{}, admissionAuthorizer(up), slog.New(slog.DiscardHandler))
 	var ctx fasthttp.RequestCtx
 	ctx.Request.SetRequestURI("/api/v1/pods?watch=1")
-	begin := func(id auth.Identity) (*watchSlot, *metav1.Status) { return a.begin(t.Context(), &ctx, id, nil) }
+	req, cacheable := request.Parse(&ctx)
+	begin := func(id auth.Identity) (*watchSlot, *metav1.Status) { return a.begin(t.Context(), id, req, cacheable) }
 
 	served := 0
 	for i, id := range robots {

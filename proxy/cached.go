@@ -35,8 +35,8 @@ type cachedReads struct {
 	aggregation *registry.Aggregation
 	auth        *auth.Authorizer
 	audit       *audit.Log
-	pass        func(*fasthttp.RequestCtx, auth.Identity) // to kube-apiserver
-	refuse      func(rejection, string) *metav1.Status    // admission.refuse
+	pass        func(*fasthttp.RequestCtx, auth.Identity, *request.Request) // to kube-apiserver
+	refuse      func(rejection, string) *metav1.Status                      // admission.refuse
 	lanes       *lane.Lanes
 	alone       *aloneReads
 	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
@@ -195,11 +195,11 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id auth.Identity, req *req
 	served, refused := c.serveCached(ctx, r)
 	if refused != nil {
 		apistatus.Write(ctx, refused)
-		c.audit.Refused(ctx, id, refused)
+		c.audit.Refused(ctx, id, req, refused)
 		return false
 	}
 	if !served {
-		c.pass(ctx, id)
+		c.pass(ctx, id, req)
 		return true
 	}
 	r.lane.CountServed(req.Verb)

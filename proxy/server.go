@@ -391,53 +391,50 @@ func (s *Server) serveAdmin(ctx *fasthttp.RequestCtx) {
 // handle answers one request, here or from kube-apiserver, and reports whether it was passed
 // through.
 func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
+	req, cacheable := request.Parse(ctx)
 	if !secure && !local(ctx) {
 		rejectedForeignHost.Inc()
-		s.refuse(ctx, auth.Identity{}, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
+		s.refuse(ctx, auth.Identity{}, req, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"this port serves programs on this host and pages of its own only, no requests or links of other web pages"))
 		return false
 	}
 	if s.upstream.Via.Marked(ctx) {
 		rejectedLoop.Inc()
-		s.refuse(ctx, auth.Identity{}, upstream.LoopDetected())
+		s.refuse(ctx, auth.Identity{}, req, upstream.LoopDetected())
 		return false
 	}
 	id, st := s.clients.Identify(ctx, secure)
 	if st != nil {
 		auth.RejectedUnauthorized.Inc()
-		s.refuse(ctx, id, st)
+		s.refuse(ctx, id, req, st)
 		return false
 	}
 	id.From = auth.SourceOf(ctx)
 	client, wait := id, downstream.WithArrival(s.ctx, downstream.ArrivalOf(downstream.Accepted(ctx.Conn())))
 	if id, st = s.authorizer.ActAs(wait, client, &ctx.Request.Header); st != nil {
 		rejectedImpersonation.Inc()
-		s.refuse(ctx, client, st)
+		s.refuse(ctx, client, req, st)
 		return false
 	}
 	identified[id.Kind].Inc()
-	req, ok := request.Parse(ctx)
-	if !ok {
-		req = nil
-	}
-	slot, st := s.admission.begin(wait, ctx, id, req)
+	slot, st := s.admission.begin(wait, id, req, cacheable)
 	if st != nil {
-		s.refuse(ctx, id, st)
+		s.refuse(ctx, id, req, st)
 		return false
 	}
 	if slot != nil {
 		downstream.HoldSlot(ctx, slot)
 	}
-	if ok && id.Kind != auth.KindAnonymous {
+	if cacheable && id.Kind != auth.KindAnonymous {
 		return s.cached.serve(ctx, id, req)
 	}
-	s.passthrough.Serve(ctx, id)
+	s.passthrough.Serve(ctx, id, req)
 	return true
 }
 
 // refuse answers a request of id with st, and writes that down, because kube-apiserver will not
 // hear of it.
-func (s *Server) refuse(ctx *fasthttp.RequestCtx, id auth.Identity, st *metav1.Status) {
+func (s *Server) refuse(ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request, st *metav1.Status) {
 	apistatus.Write(ctx, st)
-	s.audit.Refused(ctx, id, st)
+	s.audit.Refused(ctx, id, req, st)
 }

@@ -196,12 +196,11 @@ func (a *Log) WatchEnded(e *Event, reason fanout.Reason, revokedBecause string) 
 
 // Refused writes down a request that is answered with st, although it may be one for
 // kube-apiserver.
-func (a *Log) Refused(ctx *fasthttp.RequestCtx, id auth.Identity, st *metav1.Status) {
+func (a *Log) Refused(ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request, st *metav1.Status) {
 	if a == nil {
 		return
 	}
-	e := a.event(ctx, id, string(ctx.Response.Header.Peek("Audit-Id")))
-	e.verb, e.object = requestInfo(ctx)
+	e := a.event(ctx, id, req, string(ctx.Response.Header.Peek("Audit-Id")))
 	e.received, e.stage, e.code, e.status = ctx.Time(), stageComplete, int(st.Code), st
 	if st.Code == http.StatusUnauthorized { // kube-apiserver's only line of one (k8s.io/apiserver pkg/endpoints/filters/authn_audit.go)
 		e.stage = stageStarted
@@ -211,19 +210,19 @@ func (a *Log) Refused(ctx *fasthttp.RequestCtx, id auth.Identity, st *metav1.Sta
 
 // read is the event of a read that is served from a cache.
 func (a *Log) read(ctx *fasthttp.RequestCtx, r Read, auditID string) *Event {
-	e := a.event(ctx, r.ID, auditID)
-	e.verb, e.received, e.decision = r.Request.Verb, r.Arrived, r.Decision
-	attributes := auth.AttributesOf(r.Request)
-	e.object = &auditObject{Resource: attributes.Resource, Namespace: attributes.Namespace, Name: attributes.Name, APIGroup: attributes.Group, APIVersion: attributes.Version}
+	e := a.event(ctx, r.ID, r.Request, auditID)
+	e.received, e.decision = r.Arrived, r.Decision
 	return e
 }
 
 // event is what all events have in common. It owns its memory.
-func (a *Log) event(ctx *fasthttp.RequestCtx, id auth.Identity, auditID string) *Event {
+func (a *Log) event(ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request, auditID string) *Event {
 	h := &ctx.Request.Header
 	e := &Event{
 		at:        time.Now(),
 		auditID:   auditID,
+		verb:      req.Verb,
+		object:    objectOf(req),
 		uri:       string(h.RequestURI()),
 		userAgent: string(h.UserAgent()),
 		remote:    ctx.RemoteAddr(),

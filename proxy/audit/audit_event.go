@@ -6,10 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
@@ -202,66 +200,17 @@ func pathAndQuery(target string) string {
 	return u.RequestURI()
 }
 
-// requestInfo returns the verb and the object of any request, as kube-apiserver sees them
-// (k8s.io/apiserver pkg/endpoints/request/requestinfo.go).
-func requestInfo(ctx *fasthttp.RequestCtx) (verb string, object *auditObject) {
-	path, query, _ := strings.Cut(pathAndQuery(string(ctx.RequestURI())), "?")
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	object = &auditObject{}
-	switch {
-	case parts[0] == "api" && len(parts) >= 3:
-		object.APIVersion, parts = parts[1], parts[2:]
-	case parts[0] == "apis" && len(parts) >= 4:
-		object.APIGroup, object.APIVersion, parts = parts[1], parts[2], parts[3:]
-	default:
-		return strings.ToLower(string(ctx.Method())), nil
+// objectOf returns the object that a request concerns; nil if it concerns none.
+func objectOf(req *request.Request) *auditObject {
+	if !req.IsResource {
+		return nil
 	}
-	watches := parts[0] == "watch" && len(parts) > 1
-	if watches || parts[0] == "proxy" && len(parts) > 1 {
-		verb, parts = parts[0], parts[1:]
+	return &auditObject{
+		Resource:    req.GVR.Resource,
+		Namespace:   req.Namespace,
+		Name:        req.ObjectName(),
+		APIGroup:    req.GVR.Group,
+		APIVersion:  req.GVR.Version,
+		Subresource: req.Subresource,
 	}
-	if parts[0] == "namespaces" && len(parts) > 1 {
-		object.Namespace = parts[1]
-		if len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
-			parts = parts[2:]
-		}
-	}
-	object.Resource = parts[0]
-	if len(parts) > 1 {
-		object.Name = parts[1]
-	}
-	if len(parts) > 2 && verb != "proxy" {
-		object.Subresource = parts[2]
-	}
-	if verb == "" {
-		verb = methodVerb(string(ctx.Method()), object.Name != "", query)
-	}
-	return verb, object
-}
-
-// methodVerb returns the verb of a method on an object, or on a collection.
-func methodVerb(method string, named bool, query string) string {
-	switch method {
-	case http.MethodPost:
-		return "create"
-	case http.MethodPut:
-		return "update"
-	case http.MethodPatch:
-		return "patch"
-	case http.MethodDelete:
-		if named {
-			return "delete"
-		}
-		return "deletecollection"
-	case http.MethodGet, http.MethodHead:
-		values, _ := url.ParseQuery(query) // what can't be read is left out there too
-		switch {
-		case named:
-			return "get"
-		case request.BoolParameter(values, "watch"):
-			return "watch"
-		}
-		return "list"
-	}
-	return ""
 }

@@ -49,7 +49,7 @@ func TestAuditModes(t *testing.T) {
 			dropped := auditDropped.Get()
 			a.Served(ctx, r)
 			began, refused := a.WatchBegan(ctx, r, "id")
-			passed, notPassed := a.Passing(ctx, ofCertificate("joe"))
+			passed, notPassed := a.Passing(ctx, ofCertificate("joe"), asked(ctx))
 			synctest.Wait()
 			strict := mode == AuditBlockingStrict
 			if fails := ctx.Response.StatusCode() == 500 && refused != nil && notPassed != nil && began == nil && passed == nil; fails != strict {
@@ -61,7 +61,7 @@ func TestAuditModes(t *testing.T) {
 			if n := auditDropped.Get() - dropped; n != map[bool]uint64{true: 3, false: 2}[strict] {
 				t.Errorf("%s: %d dropped", mode, n)
 			}
-			a.Refused(ctx, auth.Identity{}, apistatus.Unauthorized()) // which changes nothing about it
+			a.Refused(ctx, auth.Identity{}, asked(ctx), apistatus.Unauthorized()) // which changes nothing about it
 			synctest.Wait()
 
 			// The next line is whole again.
@@ -141,13 +141,13 @@ func TestAuditPassed(t *testing.T) {
 				t.Errorf("auditID %q, and %q upstream", line.AuditID, id)
 			}
 		}
-		p, _ := a.Passing(ctx, jane)
+		p, _ := a.Passing(ctx, jane, asked(ctx))
 		next("RequestReceived", "jane", "", "")
 		p.Started(101)
 		next("ResponseStarted", "jane", "", "Switching Protocols")
 		p.Answered(101)
 		next("ResponseComplete", "jane", "", "Switching Protocols")
-		p, _ = a.Passing(ctx, asJoe)
+		p, _ = a.Passing(ctx, asJoe, asked(ctx))
 		next("RequestReceived", "jane", "joe", "")
 		p.Failed(apistatus.ServiceUnavailable("x"))
 		next("ResponseComplete", "jane", "joe", "Service Unavailable")
@@ -155,7 +155,7 @@ func TestAuditPassed(t *testing.T) {
 		next("ResponseComplete", "jane", "joe", "")
 
 		a.mode = AuditBlocking
-		p, _ = a.Passing(ctx, jane)
+		p, _ = a.Passing(ctx, jane, asked(ctx))
 		if f.b.Len() > 0 {
 			t.Errorf("got %s", f.b.String())
 		}
@@ -171,12 +171,12 @@ func TestAuditPassed(t *testing.T) {
 
 		for _, id := range []auth.Identity{{}, {Kind: auth.KindOwn}, ofToken("t")} {
 			ctx := proxytest.MustRead(t, "/api/v1/pods")
-			if p, refused := a.Passing(ctx, id); p != nil || refused != nil || len(ctx.Request.Header.Peek("Audit-Id")) > 0 {
+			if p, refused := a.Passing(ctx, id, asked(ctx)); p != nil || refused != nil || len(ctx.Request.Header.Peek("Audit-Id")) > 0 {
 				t.Errorf("%s is written down", id)
 			}
 		}
 		var off *Log
-		p, _ = off.Passing(ctx, jane)
+		p, _ = off.Passing(ctx, jane, asked(ctx))
 		p.Answered(200)
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // Passed writes down a request that is passed through in somebody's name: kube-apiserver's own
@@ -23,14 +24,13 @@ type Passed struct {
 // Passing begins the record of a request that is about to be passed through in the name of id. It
 // is nil for all whom kube-apiserver sees itself: those who bring a token, or nothing, and the
 // proxy. Refused says why the request must not go on.
-func (a *Log) Passing(ctx *fasthttp.RequestCtx, id auth.Identity) (p *Passed, refused *metav1.Status) {
+func (a *Log) Passing(ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request) (p *Passed, refused *metav1.Status) {
 	if a == nil || id.User == nil {
 		return nil, nil
 	}
 	auditID := apistatus.AuditID(ctx)
 	ctx.Request.Header.Set("Audit-Id", auditID) // kube-apiserver takes it, and answers with it
-	e := a.event(ctx, id, auditID)
-	e.verb, e.object = requestInfo(ctx)
+	e := a.event(ctx, id, req, auditID)
 	e.received, e.passed = ctx.Time(), true
 	p = &Passed{a, e}
 	if a.mode == AuditBlockingStrict { // what has been done cannot be undone for want of a line

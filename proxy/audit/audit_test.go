@@ -87,6 +87,12 @@ func newTestAudit(says proxytest.Owners) (a *Log, f *auditFile, log *bytes.Buffe
 	return a, f, log
 }
 
+// asked returns what ctx asks for.
+func asked(ctx *fasthttp.RequestCtx) *request.Request {
+	req, _ := request.Parse(ctx)
+	return req
+}
+
 // readOf returns what is served from a cache for a request line.
 func readOf(t testing.TB, id auth.Identity, line string, headers ...string) (*fasthttp.RequestCtx, Read) {
 	t.Helper()
@@ -164,7 +170,7 @@ func TestAuditForm(t *testing.T) {
 		off.Served(ctx, r)
 		event, _ = off.WatchBegan(ctx, r, "")
 		off.WatchEnded(event, fanout.Gone, "")
-		off.Refused(ctx, auth.Identity{}, apistatus.Unauthorized())
+		off.Refused(ctx, auth.Identity{}, asked(ctx), apistatus.Unauthorized())
 		off.Close()
 	})
 }
@@ -182,7 +188,7 @@ func TestAuditRefused(t *testing.T) {
 			ctx.Request.Header.SetRequestURI(target)
 			ctx.Request.Header.Set("Authorization", "Basic c2VjcmV0")
 			apistatus.Write(ctx, apistatus.Unauthorized())
-			a.Refused(ctx, auth.Identity{}, apistatus.Unauthorized())
+			a.Refused(ctx, auth.Identity{}, asked(ctx), apistatus.Unauthorized())
 			synctest.Wait()
 			var line struct {
 				AuditID, Stage, Verb, RequestURI string

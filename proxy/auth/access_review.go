@@ -2,7 +2,6 @@ package auth
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -161,7 +160,7 @@ func AttributesOf(req *request.Request) resourceAttributes {
 		Group:     req.GVR.Group,
 		Version:   req.GVR.Version,
 		Resource:  req.GVR.Resource,
-		Name:      cmp.Or(req.Name, req.SelectorName),
+		Name:      req.ObjectName(),
 	}
 	if !req.LegacyWatch && req.Verb != "get" {
 		attributes.FieldSelector = fieldAttributes(req.Fields)

@@ -64,10 +64,10 @@ func New(requests, streams context.Context, upstream *upstream.Upstream, front *
 	}
 }
 
-// Serve forwards the request of ctx in the name of id.
-func (p *Forwarder) Serve(ctx *fasthttp.RequestCtx, id auth.Identity) {
+// Serve forwards the request of ctx, which asks for asked, in the name of id.
+func (p *Forwarder) Serve(ctx *fasthttp.RequestCtx, id auth.Identity, asked *request.Request) {
 	downstream.ArrivalOf(downstream.Accepted(ctx.Conn())).End() // from here on it waits for others
-	audit, sent, refused := p.admit(ctx, id)
+	audit, sent, refused := p.admit(ctx, id, asked)
 	if refused != nil {
 		apistatus.Write(ctx, refused)
 		if body := ctx.RequestBodyStream(); body != nil && !downstream.DiscardBody(ctx.Conn(), body) {
@@ -84,27 +84,27 @@ func (p *Forwarder) Serve(ctx *fasthttp.RequestCtx, id auth.Identity) {
 	upgrade := request.UpgradeType(ctx)
 	switch {
 	case hasBody(ctx):
-		p.forward(ctx, id, req, audit, sent)
+		p.forward(ctx, id, asked, req, audit, sent)
 	case upgrade != "":
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", upgrade)
-		p.own(ctx, id, req, audit, sent, true)
-	case mayLast(ctx):
-		p.own(ctx, id, req, audit, sent, false)
+		p.own(ctx, id, asked, req, audit, sent, true)
+	case asked.MayLast():
+		p.own(ctx, id, asked, req, audit, sent, false)
 	default:
-		p.forward(ctx, id, req, audit, sent)
+		p.forward(ctx, id, asked, req, audit, sent)
 	}
 }
 
 // admit waits until the request may be sent, and begins its line in the audit log. sent is to be
 // called once kube-apiserver has begun to answer. refused is not nil if the request is to be
 // refused.
-func (p *Forwarder) admit(ctx *fasthttp.RequestCtx, id auth.Identity) (audit *audit.Passed, sent func(), refused *metav1.Status) {
+func (p *Forwarder) admit(ctx *fasthttp.RequestCtx, id auth.Identity, asked *request.Request) (audit *audit.Passed, sent func(), refused *metav1.Status) {
 	if sent, refused = p.long.admit(ctx, id); refused != nil {
-		p.audit.Refused(ctx, id, refused)
+		p.audit.Refused(ctx, id, asked, refused)
 		return nil, nil, refused
 	}
-	if audit, refused = p.audit.Passing(ctx, id); refused != nil {
+	if audit, refused = p.audit.Passing(ctx, id, asked); refused != nil {
 		sent()
 	}
 	return audit, sent, refused
@@ -123,15 +123,6 @@ func (p *Forwarder) target(requestURI []byte) *url.URL {
 	to := p.upstream.URL(string(path), string(query))
 	to.ForceQuery = asked
 	return to
-}
-
-// mayLast reports whether the request may be one that kube-apiserver answers for as long as the
-// client stays: a watch, a log, or whatever a proxied pod, service or node does. A wrong yes costs
-// a little; a wrong no only that a client that leaves is noticed at the next write.
-func mayLast(ctx *fasthttp.RequestCtx) bool {
-	path, _, _ := bytes.Cut(ctx.Request.Header.RequestURI(), []byte("?"))
-	return ctx.QueryArgs().Has("watch") || bytes.Contains(path, []byte("/watch/")) ||
-		bytes.HasSuffix(path, []byte("/log")) || bytes.Contains(path, []byte("/proxy"))
 }
 
 // hopByHop are the headers that concern one connection only (RFC 9110, section 7.6.1), and those
@@ -176,7 +167,7 @@ func (p *Forwarder) forwardHeader(ctx *fasthttp.RequestCtx) http.Header {
 
 // forward answers ctx with the response to req, whose body is streamed from the client. It calls
 // sent once there is one.
-func (p *Forwarder) forward(ctx *fasthttp.RequestCtx, id auth.Identity, req *http.Request, audit *audit.Passed, sent func()) {
+func (p *Forwarder) forward(ctx *fasthttp.RequestCtx, id auth.Identity, asked *request.Request, req *http.Request, audit *audit.Passed, sent func()) {
 	defer sent()
 	inFlight.Add(1)
 	body := &requestBody{conn: ctx.Conn(), log: p.log}
@@ -194,7 +185,7 @@ func (p *Forwarder) forward(ctx *fasthttp.RequestCtx, id auth.Identity, req *htt
 		p.unanswered(ctx, req, body, audit, err)
 		return
 	}
-	countPassthrough(req, resp.StatusCode)
+	countPassthrough(asked, resp.StatusCode)
 	audit.Answered(resp.StatusCode)
 	removeHopByHop(resp.Header)
 	if resp.ContentLength < 0 && hasResponseBody(req.Method, resp) && !ctx.Request.Header.IsHTTP11() {
@@ -279,6 +270,7 @@ func unreachable(req *http.Request, err error) *metav1.Status {
 
 // exchange is one request on a connection taken over, and what its answer depends on.
 type exchange struct {
+	asked     *request.Request
 	req       *http.Request
 	id        auth.Identity
 	audit     *audit.Passed
@@ -291,8 +283,9 @@ type exchange struct {
 }
 
 // own takes the client's connection over and forwards req on it.
-func (p *Forwarder) own(ctx *fasthttp.RequestCtx, id auth.Identity, req *http.Request, audit *audit.Passed, sent func(), upgrade bool) {
+func (p *Forwarder) own(ctx *fasthttp.RequestCtx, id auth.Identity, asked *request.Request, req *http.Request, audit *audit.Passed, sent func(), upgrade bool) {
 	x := &exchange{
+		asked:     asked,
 		req:       req,
 		id:        id,
 		audit:     audit,
@@ -342,7 +335,7 @@ func (p *Forwarder) exchange(h *downstream.Hijacked, x *exchange) (reusable bool
 		x.audit.Failed(st)
 		resp = apistatus.Response(st, x.auditID, x.pretty)
 	} else {
-		countPassthrough(x.req, resp.StatusCode)
+		countPassthrough(x.asked, resp.StatusCode)
 		if audit.Lasting(resp) {
 			x.audit.Started(resp.StatusCode)
 			defer x.audit.Answered(resp.StatusCode)

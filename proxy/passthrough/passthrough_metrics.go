@@ -1,7 +1,6 @@
 package passthrough
 
 import (
-	"net/http"
 	"strconv"
 	"sync/atomic"
 
@@ -36,21 +35,8 @@ var (
 		"Requests with selectors of more than 8 KiB that wait for their turn at kube-apiserver."), func() float64 { return float64(longWaiting.Load()) })
 )
 
-// countPassthrough counts a request that is answered by kube-apiserver, with its code.
-func countPassthrough(req *http.Request, code int) {
+// countPassthrough counts a request that kube-apiserver answers with code.
+func countPassthrough(asked *request.Request, code int) {
 	Requests.Add(1)
-	metrics.GetOrCreateCounter(passthroughRequests + `{verb="` + requestVerb(req) + `",code="` + strconv.Itoa(code) + `"}`).Inc()
-}
-
-// requestVerb returns get, list or watch for reads of objects, as kube-apiserver's metrics call
-// them, and other for the rest.
-func requestVerb(req *http.Request) string {
-	r, ok := request.ParsePath(req.URL.Path)
-	switch {
-	case !ok || req.Method != http.MethodGet:
-		return "other"
-	case r.Verb == "list" && request.BoolParameter(req.URL.Query(), "watch"):
-		return "watch"
-	}
-	return r.Verb
+	metrics.GetOrCreateCounter(passthroughRequests + `{verb="` + asked.MetricVerb() + `",code="` + strconv.Itoa(code) + `"}`).Inc()
 }

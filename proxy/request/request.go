@@ -5,20 +5,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Request is one get, list or watch that may be answered from a cache. Every
-// field is as the client sent it: the defaults of kube-apiserver (a watch from
-// resourceVersion "" that becomes a WatchList, say) are not applied yet. It owns
-// its memory and is immutable once parsed.
+// Request is what one HTTP request asks for. It is read once, by [Parse], and used by audit,
+// admission, metrics, pass-through and caches alike. What follows Info is set only if a cache can
+// answer the request, and is as the client sent it: the defaults of kube-apiserver (a watch from
+// resourceVersion "" that becomes a WatchList, say) are not applied yet. A Request owns its memory
+// and is immutable once parsed.
 type Request struct {
-	Verb         string // "get", "list" or "watch"
-	GVR          schema.GroupVersionResource
-	Namespace    string // from the path; "" is all namespaces, or cluster scope; see scope
-	Name         string // from the path: always for "get", never for "list"
-	SelectorName string // the value of a metadata.name= term, what an authorizer sees as the name
-	LegacyWatch  bool   // the deprecated /watch/ prefix
+	Info
 
 	ResourceVersion      string // "" or a decimal number without leading zeros
 	resourceVersionMatch string

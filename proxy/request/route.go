@@ -1,13 +1,13 @@
 package request
 
 import (
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -21,34 +21,38 @@ const (
 	ProbeSeconds = 3
 )
 
-// Parse reads ctx as a get, list or watch whose answer has a form that
-// is served from caches.
+// Parse reads ctx. cacheable reports whether it is a get, list or watch that a cache can answer; if
+// not, only req.Info is set.
 //
-// It reports false for everything it does not positively recognise, among it
-// every request that kube-apiserver would refuse: such a request is passed
-// through, and kube-apiserver chooses the words. It looks at the raw request
-// line, never at fasthttp's normalised path, so that what was recognised here is
-// what kube-apiserver would have recognised. The rules are those of
-// k8s.io/apiserver pkg/endpoints/request/requestinfo.go and
-// k8s.io/apimachinery pkg/apis/meta/internalversion/validation.
-func Parse(ctx *fasthttp.RequestCtx) (*Request, bool) {
+// What is not positively recognised is not cacheable, among it every request that kube-apiserver
+// would refuse: such a request is passed through, and kube-apiserver chooses the words. Parse looks
+// at the raw request line, never at fasthttp's normalised path, to recognise what kube-apiserver
+// would have recognised. The rules are those of k8s.io/apiserver pkg/endpoints/request/requestinfo.go
+// and k8s.io/apimachinery pkg/apis/meta/internalversion/validation.
+func Parse(ctx *fasthttp.RequestCtx) (req *Request, cacheable bool) {
 	h := &ctx.Request.Header
-	if !h.IsGet() || !h.IsHTTP11() || !plainHeaders(h) {
-		return nil, false
-	}
 	path, rawQuery, _ := strings.Cut(string(h.RequestURI()), "?")
-	req, ok := ParsePath(path)
-	if !ok {
-		return nil, false
+	req = &Request{Info: Info{Method: string(h.Method())}}
+	parts := req.readPath(unescaped(path))
+	query, plainQuery := parseQuery(rawQuery)
+	req.readQuery(query)
+	if plainQuery && req.plainPath(path, parts) && req.read(h, rawQuery, query) {
+		return req, true
 	}
-	query, ok := parseQuery(rawQuery)
-	if !ok || !req.parseOptions(query) {
-		return nil, false
-	}
+	req = &Request{Info: req.Info}
+	req.readSelector(query)
+	return req, false
+}
 
+// read reads what a cache needs to answer the request, and reports whether it can.
+func (req *Request) read(h *fasthttp.RequestHeader, rawQuery string, query url.Values) (cacheable bool) {
+	req.Labels, req.Fields = labels.Everything(), fields.Everything()
+	if req.Method != http.MethodGet || !h.IsHTTP11() || !plainHeaders(h) || !req.parseOptions(query) {
+		return false
+	}
 	accept, _ := FirstHeader(h, fasthttp.HeaderAccept)
-	if req.Accepts, ok = negotiate(accept, req.Verb); !ok {
-		return nil, false
+	if req.Accepts, cacheable = negotiate(accept, req.Verb); !cacheable {
+		return false
 	}
 	if req.Verb != "watch" {
 		userAgent, _ := FirstHeader(h, fasthttp.HeaderUserAgent)
@@ -59,7 +63,7 @@ func Parse(ctx *fasthttp.RequestCtx) (*Request, bool) {
 	req.auditID, _ = FirstHeader(h, "Audit-ID")
 	via, _ := FirstHeader(h, "Via")
 	req.probes = req.Verb == "watch" && strings.Contains(via, ViaPrefix) && req.TimeoutSeconds != nil && *req.TimeoutSeconds == ProbeSeconds
-	return req, true
+	return true
 }
 
 // plainHeaders reports whether no header asks for anything but a plain answer
@@ -81,70 +85,30 @@ func plainHeaders(h *fasthttp.RequestHeader) bool {
 	return true
 }
 
-// ParsePath reads the forms
-//
-//	/api/V/…   /apis/G/V/…   then   [watch/] [namespaces/NS/] RESOURCE [/NAME] [/]
-//
-// into a request that has its verb, except that "list" may yet become "watch".
-// In namespaces/NS alone, NS is both the namespace and the name.
-func ParsePath(path string) (*Request, bool) {
+// plainPath reports whether path leads to objects and can be read in one way only. parts is what
+// readPath returned.
+func (req *Request) plainPath(path string, parts []string) bool {
 	path, rooted := strings.CutPrefix(strings.TrimSuffix(path, "/"), "/")
-	if !rooted || !plainPath(path) {
-		return nil, false
+	if !rooted || !plainBytes(path) || !req.IsResource || req.Subresource != "" {
+		return false
 	}
-	parts := strings.Split(path, "/")
-	for _, part := range parts {
+	for part := range strings.SplitSeq(path, "/") {
 		if part == "" || part == "." || part == ".." {
-			return nil, false
+			return false
 		}
 	}
-
-	req := &Request{Verb: "list", Labels: labels.Everything(), Fields: fields.Everything()}
 	switch {
-	case parts[0] == "api" && len(parts) >= 3:
-		req.GVR.Version, parts = parts[1], parts[2:]
-	case parts[0] == "apis" && len(parts) >= 4:
-		req.GVR.Group, req.GVR.Version, parts = parts[1], parts[2], parts[3:]
-	default:
-		return nil, false
+	case !req.LegacyWatch && (parts[0] == "watch" || parts[0] == "proxy"), req.Verb == "proxy":
+		return false
+	case req.GVR.Resource == "namespaces" && len(parts) > 2: // namespaces/NS/namespaces
+		return false
 	}
-
-	switch {
-	case parts[0] == "proxy":
-		return nil, false
-	case parts[0] == "watch" && len(parts) == 1:
-		return nil, false
-	case parts[0] == "watch":
-		req.LegacyWatch, parts = true, parts[1:]
-	}
-
-	if parts[0] == "namespaces" && len(parts) > 1 {
-		req.Namespace = parts[1]
-		if len(parts) > 2 {
-			parts = parts[2:]
-			if parts[0] == "status" || parts[0] == "finalize" || parts[0] == "namespaces" {
-				return nil, false
-			}
-		}
-	}
-	req.GVR.Resource = parts[0]
-	switch len(parts) {
-	case 1:
-	case 2:
-		req.Name = parts[1]
-		req.Verb = "get"
-	default:
-		return nil, false // a subresource
-	}
-	if req.LegacyWatch {
-		req.Verb = "watch"
-	}
-	return req, APIName(req.GVR.Group) && APIName(req.GVR.Version) && APIName(req.GVR.Resource)
+	return APIName(req.GVR.Group) && APIName(req.GVR.Version) && APIName(req.GVR.Resource)
 }
 
-// plainPath reports whether every byte of path stands for itself in any reader
+// plainBytes reports whether every byte of path stands for itself in any reader
 // of URLs.
-func plainPath(path string) bool {
+func plainBytes(path string) bool {
 	for _, c := range []byte(path) {
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
@@ -166,23 +130,33 @@ func APIName(s string) bool {
 	return s != "." && s != ".."
 }
 
-// parseQuery is url.ParseQuery for queries that every reader understands alike.
-// kube-apiserver drops pairs it cannot read; we leave the request to it.
-func parseQuery(raw string) (url.Values, bool) {
-	if raw == "" {
-		return nil, true
-	}
+// parseQuery returns the parameters that can be read, as kube-apiserver does. plain reports whether
+// every reader understands all of them alike.
+func parseQuery(raw string) (query url.Values, plain bool) {
+	query, err := url.ParseQuery(raw)
+	plain = err == nil
 	for _, c := range []byte(raw) {
 		if c <= ' ' || c >= 0x7f || c == '#' {
-			return nil, false
+			plain = false
 		}
 	}
-	query, err := url.ParseQuery(raw)
-	return query, err == nil
+	return query, plain
 }
 
-// parseOptions reads the query into req and decides between list and watch. It
-// reports false if kube-apiserver would refuse a parameter.
+// unescaped returns the path of a request line's target as kube-apiserver reads it.
+func unescaped(path string) string {
+	if strings.HasPrefix(path, "/") && plainBytes(path) {
+		return path
+	}
+	u, err := url.ParseRequestURI(path)
+	if err != nil {
+		return path
+	}
+	return u.Path
+}
+
+// parseOptions reads the query. It reports false if kube-apiserver would refuse a
+// parameter.
 func (req *Request) parseOptions(query url.Values) bool {
 	if query.Has("shardSelector") || query.Has("export") {
 		return false
@@ -195,13 +169,7 @@ func (req *Request) parseOptions(query url.Values) bool {
 		return req.parseTimeout(query.Get("timeout"))
 	}
 
-	watch := BoolParameter(query, "watch")
-	switch {
-	case watch && req.LegacyWatch:
-		return false
-	case watch:
-		req.Verb = "watch"
-	case req.Verb == "list" && !req.parseTimeout(query.Get("timeout")):
+	if req.watchParameter && req.LegacyWatch || req.Verb == "list" && !req.parseTimeout(query.Get("timeout")) {
 		return false
 	}
 	req.AllowWatchBookmarks = BoolParameter(query, "allowWatchBookmarks")
@@ -264,17 +232,15 @@ func (req *Request) parseSelectors(query url.Values) bool {
 		return false
 	}
 
-	name, exact := req.Fields.RequiresExactMatch(metav1.ObjectNameField)
 	switch {
 	case req.Name == "" && !req.LegacyWatch:
-		if exact && len(content.IsPathSegmentName(name)) == 0 {
-			req.SelectorName = name
-		}
+		req.SelectorName = nameIn(req.Fields)
 	case req.Name == "":
 	case req.Fields.Empty():
 		req.Fields = fields.OneTermEqualSelector(metav1.ObjectNameField, req.Name)
-	case name != req.Name:
-		return false // 400: metadata.name doesn't match requested name
+	default:
+		name, exact := req.Fields.RequiresExactMatch(metav1.ObjectNameField)
+		return exact && name == req.Name // 400: metadata.name doesn't match requested name
 	}
 	return true
 }

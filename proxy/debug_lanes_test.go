@@ -192,8 +192,8 @@ func TestDebugLanesFormats(t *testing.T) {
 	check("/debug/lanes", "text/html, application/json;q=0.9", 200, asJSON, object...)
 	check("/debug/lanes?format=json", "text/plain", 200, asJSON, object...)
 	check("/debug/lanes?format=text", asJSON, 200, text, table...)
-	check("/debug/lanes?format=xml", "", 400, text, `format="xml" is unknown: give json or text`)
-	check("/debug/lanes?limit=3", "", 400, text, `parameter "limit" is unknown: there is format`)
+	check("/debug/lanes?format=xml", "", 400, text, `format="xml": give one of json, text`)
+	check("/debug/lanes?limit=3", "", 400, text, `parameter "limit" is unknown: give any of format`)
 	check("/debug/lanes?"+strings.Repeat("x", 1000), "", 400, text, `parameter "`+strings.Repeat("x", 50)+`" is unknown`)
 }
 

@@ -56,7 +56,13 @@ func (s *Server) notStopping() error {
 // debugState describes the process. It may be called from any goroutine. It takes a few
 // microseconds for each lane, whatever the lane holds.
 func (s *Server) debugState(checks []admin.Check) diagnose.DebugState {
-	d := diagnose.DebugState{Version: s.opts.Version, Time: time.Now(), StartTime: s.started, Totals: currentTotals(), Lanes: s.cached.lanes.Status()}
+	d := diagnose.DebugState{
+		Version:   s.opts.Version,
+		Time:      time.Now(),
+		StartTime: s.started,
+		Totals:    currentTotals(),
+		Lanes:     s.cached.lanes.Status(),
+	}
 	for _, l := range d.Lanes {
 		d.Totals.DeliveredEvents += l.DeliveredEvents
 		d.Totals.DeliveredBytes += l.DeliveredBytes

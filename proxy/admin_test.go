@@ -10,7 +10,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/admin"
 )
 
-// Profiles hold what is in memory: they are for clients on this host, wherever else the admin port is open to.
+// Profiles contain what is in memory. They are for clients on this host, even if the admin port is open to others.
 func TestProfilesStayHere(t *testing.T) {
 	p := admin.New(admin.Config{Profiling: true, Local: localToAdmin}, slog.New(slog.DiscardHandler))
 	for _, c := range []struct {

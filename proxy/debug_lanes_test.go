@@ -84,7 +84,7 @@ func (f *fan) awaitState(state, lastError string) debugLane {
 	return l
 }
 
-// /debug/lanes follows a lane through its life, and repeats nothing of what upstream says.
+// /debug/lanes shows a lane through its life. It repeats nothing that upstream has sent.
 func TestDebugLanes(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
@@ -154,7 +154,7 @@ func TestDebugLanes(t *testing.T) {
 	f.awaitState("Synced", "503 Service Unavailable")
 }
 
-// A lane that nobody uses is idle, since its last client left.
+// A lane without clients is idle. Its state dates from the end of its last client.
 func TestDebugLanesIdle(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })
@@ -197,7 +197,7 @@ func TestDebugLanesFormats(t *testing.T) {
 	check("/debug/lanes?"+strings.Repeat("x", 1000), "", 400, text, `parameter "`+strings.Repeat("x", 50)+`" is unknown`)
 }
 
-// An error's kind says nothing that came from outside.
+// The kind of an error contains nothing that came from outside.
 func TestErrorKind(t *testing.T) {
 	for want, err := range map[string]error{
 		"EndedAtOnce":        proxy.ErrEndedAtOnce,

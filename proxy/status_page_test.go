@@ -13,8 +13,8 @@ import (
 	"github.com/watchfan/watchfan/proxy"
 )
 
-// The page and all that it refers to come from the admin port, under any prefix, and may use nothing else. The page in a browser is tested
-// in statustest.
+// The status page and its files come from the admin port, under any prefix. The page may use nothing else. Package statustest tests it in a
+// browser.
 func TestStatusPage(t *testing.T) {
 	f := startFront(t, nil, func(o *proxy.Options, _ *clientcmdapi.Config) { o.AdminPort = proxy.AnyPort })
 	get := func(path, mediaType string) string {

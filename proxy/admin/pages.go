@@ -38,7 +38,8 @@ func (p *Port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 	if r.ContentLength > maxBodyBytes {
 		closeAfter(w)
-		diagnose.WriteText(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the request's body is longer than %d bytes\n", maxBodyBytes))
+		diagnose.WriteText(w, http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("the request's body is longer than %d bytes\n", maxBodyBytes))
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
@@ -48,7 +49,8 @@ func (p *Port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
 	if p.config.Loopback && !p.config.Local(r) {
 		p.config.Foreign.Inc()
-		refuse(w, "this port answers programs on this host, kubectl port-forward and its own pages only; it refuses requests and links of other web pages: type its address into the browser")
+		refuse(w, "this port answers programs on this host, kubectl port-forward and its own pages only; "+
+			"it refuses requests and links of other web pages: type its address into the browser")
 		return
 	}
 	path := cleaned(r.URL.Path)
@@ -76,7 +78,8 @@ func showMetrics(w http.ResponseWriter, _ *http.Request) {
 
 func (p *Port) showWatchers(w http.ResponseWriter, r *http.Request, id string) {
 	if !p.config.Profiling && !p.fromHere(r) {
-		refuse(w, "watches are shown to clients on this host only, for example through kubectl port-forward; --profiling shows them to all")
+		refuse(w, "watches are shown to clients on this host only, for example through kubectl port-forward; "+
+			"--profiling shows them to all")
 		return
 	}
 	p.config.Watchers.Serve(w, r, id)
@@ -84,7 +87,8 @@ func (p *Port) showWatchers(w http.ResponseWriter, r *http.Request, id string) {
 
 func (p *Port) showProfile(w http.ResponseWriter, r *http.Request, name string) {
 	if !p.fromHere(r) {
-		refuse(w, "profiles contain memory, and are shown to clients on this host only, for example through kubectl port-forward")
+		refuse(w, "profiles contain what is in memory; they are shown to clients on this host only, "+
+			"for example through kubectl port-forward")
 		return
 	}
 	switch name {

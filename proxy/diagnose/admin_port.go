@@ -63,8 +63,8 @@ func (a *adminPort) get(path string, query url.Values) ([]byte, error) {
 		if errors.As(err, &cause) {
 			err = cause.Err // without the URL, which the message below has
 		}
-		return nil, fmt.Errorf("watchfan's admin port does not answer at %s (%w): is watchfan running, and is this its --admin-port? "+
-			"Give another URL with --admin; for a pod, run kubectl port-forward", base, err)
+		return nil, fmt.Errorf("watchfan's admin port does not answer at %s (%w): is watchfan running, and is this its "+
+			"--admin-port? Give another URL with --admin; for a pod, run kubectl port-forward", base, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %.500s", resp.Status, strings.TrimSpace(string(body)))

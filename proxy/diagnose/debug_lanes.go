@@ -108,8 +108,8 @@ func (d DebugState) write(w io.Writer) {
 		t.PassthroughRequests, t.PassthroughErrors, t.PassthroughStreams)
 
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "RESOURCE\tENCODING\tSTATE\tSINCE\tCLIENTS\tFILTERS\tOBJECTS\tBYTES\tVERSION\tOLDEST\tHISTORY\tHISTORY BYTES\t"+
-		"LAST CHANGE\tLAST HEARD\tWATCH\tEVENTS\tSERVED\tBREAKS\tRELISTS\tPROOFS\tUNPROVEN\tLAST ERROR")
+	fmt.Fprintln(table, "RESOURCE\tENCODING\tSTATE\tSINCE\tCLIENTS\tFILTERS\tOBJECTS\tBYTES\tVERSION\tOLDEST\t"+
+		"HISTORY\tHISTORY BYTES\tLAST CHANGE\tLAST HEARD\tWATCH\tEVENTS\tSERVED\tBREAKS\tRELISTS\tPROOFS\tUNPROVEN\tLAST ERROR")
 	for _, l := range d.Lanes {
 		lastError := "-"
 		if l.LastError != nil {
@@ -118,7 +118,8 @@ func (d DebugState) write(w io.Writer) {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n",
 			strings.TrimPrefix(l.Group+"/"+l.Version+"/"+l.Resource, "/"), l.Encoding, l.State, age(&l.Since),
 			l.Clients, l.Filters, l.Objects, l.Bytes, l.ResourceVersion, l.OldestResourceVersion,
-			l.HistoryEvents, l.HistoryBytes, age(l.LastChange), age(l.LastHeard), age(l.WatchBegan), l.Events, l.Served, l.Breaks, l.Relists, l.Proofs, l.Unproven, lastError)
+			l.HistoryEvents, l.HistoryBytes, age(l.LastChange), age(l.LastHeard), age(l.WatchBegan),
+			l.Events, l.Served, l.Breaks, l.Relists, l.Proofs, l.Unproven, lastError)
 	}
 	table.Flush()
 }

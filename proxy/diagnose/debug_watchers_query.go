@@ -36,7 +36,8 @@ type watchersQuery struct {
 // watcherParameters are the parameters of a list, in the order in which messages name them. A single
 // watch has only the first.
 var watcherParameters = []string{"format", "limit", "sort",
-	"user", "userAgent", "resource", "namespace", "selector", "state", "reason", "minLagEvents", "minLagBytes", "minAge"}
+	"user", "userAgent", "resource", "namespace", "selector", "state", "reason",
+	"minLagEvents", "minLagBytes", "minAge"}
 
 // parseWatchersQuery reads the query of r, which asks for one watch or for a list.
 func parseWatchersQuery(r *http.Request, one bool) (q watchersQuery, err error) {
@@ -143,7 +144,8 @@ func (q *watchersQuery) matches(w *Watcher, now time.Time) bool {
 
 // watcherSorts are the orders of a list. Each begins with the worst, the most or the longest. Words
 // are sorted from a to z.
-var watcherSorts = []string{"slowest", "lag", "lagBytes", "age", "events", "bytes", "user", "userAgent", "resource", "selector", "state", "id"}
+var watcherSorts = []string{"slowest", "lag", "lagBytes", "age", "events", "bytes",
+	"user", "userAgent", "resource", "selector", "state", "id"}
 
 func compareWatched(by string, a, b watched) int {
 	switch by {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Whatever is asked for, a list has a bound and an order.
+// Every query that is accepted has a limit and an order. Errors are short.
 func FuzzWatchersQuery(f *testing.F) {
 	f.Add("format=json&limit=10&sort=lag&minLagBytes=1Mi&minAge=1m&state=Live&reason=UpToDate")
 	f.Add("limit=-1")

@@ -126,8 +126,8 @@ func (l *WatcherList) Counts() string {
 func (l *WatcherList) writeText(w io.Writer) {
 	fmt.Fprintf(w, "%d watches, %d matching, %d shown: %s\n\n", l.Total, l.Matching, len(l.Watchers), l.Counts())
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tREASON\tSTATE\tLAG\tLAG BYTES\tOLDEST\tQUEUED\tAGE\tEVENTS\tBYTES\tRESOURCE VERSION\tPARKS\t"+
-		"RESOURCE\tUSER\tUSER AGENT\tCLIENT\tENCODING\tSELECTOR")
+	fmt.Fprintln(table, "ID\tREASON\tSTATE\tLAG\tLAG BYTES\tOLDEST\tQUEUED\tAGE\tEVENTS\tBYTES\t"+
+		"RESOURCE VERSION\tPARKS\tRESOURCE\tUSER\tUSER AGENT\tCLIENT\tENCODING\tSELECTOR")
 	for i := range l.Watchers {
 		s := &l.Watchers[i]
 		fmt.Fprintf(table, "%d\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n",

@@ -47,7 +47,7 @@ func (a *adminPort) explain(w io.Writer, id string, asJSON bool) error {
 			return err
 		}
 		if len(list.Watchers) == 0 {
-			return errors.New("no watch is served from a cache now; kube-apiserver itself serves the watches that pass through")
+			return errors.New("no watch is served from a cache now; kube-apiserver serves those that pass through")
 		}
 		id = strconv.FormatUint(list.Watchers[0].ID, 10)
 	}

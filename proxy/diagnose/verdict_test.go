@@ -10,7 +10,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
-// Each cause is found by what speaks for it, and what is nearest to the client comes first.
+// Each cause is found from its evidence. The cause nearest to the client comes first.
 func TestCauses(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	before := func(d time.Duration) time.Time { return now.Add(-d) }

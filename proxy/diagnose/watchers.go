@@ -73,11 +73,17 @@ func shown(s string) string {
 		s = s[:maxShown-len("…")] + "…"
 	}
 	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 || c == 0x2028 || c == 0x2029 || c >= 0x202a && c <= 0x202e || c >= 0x2066 && c <= 0x2069 {
+		if unsafeForTerminal(c) {
 			return '\ufffd'
 		}
 		return c
 	}, strings.ToValidUTF8(s, "\ufffd"))
+}
+
+// unsafeForTerminal reports whether c is a control character, ends a line, or changes the direction
+// of text.
+func unsafeForTerminal(c rune) bool {
+	return c < ' ' || c >= 0x7f && c < 0xa0 || c >= 0x2028 && c <= 0x202e || c >= 0x2066 && c <= 0x2069
 }
 
 func (ws *Watchers) Add(w *Watcher) {
@@ -143,7 +149,8 @@ func (w *Watcher) LogEvicted(e *Evidence, log *slog.Logger) {
 	log.Info("Evicted watch", "id", w.id, "resource", w.Lane.Resource(),
 		"client", w.conn.RemoteAddr().String(), "userAgent", w.userAgent.Value(),
 		"reason", v.Reason, "message", v.Message,
-		"lagEvents", e.state.LagEvents, "lagBytes", e.state.LagBytes, "lag", e.lag().Round(time.Millisecond), "parks", e.state.Parks,
+		"lagEvents", e.state.LagEvents, "lagBytes", e.state.LagBytes, "lag", e.lag().Round(time.Millisecond),
+		"parks", e.state.Parks,
 		"queuedBytes", t.QueuedBytes, "windowBytes", t.WindowBytes,
 		"unackedSegments", t.UnackedSegments, "resentSegments", t.ResentSegments, "rtt", t.RTT.Duration())
 }

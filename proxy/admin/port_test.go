@@ -215,7 +215,7 @@ func TestShutdown(t *testing.T) {
 		<-release
 		return diagnose.DebugState{}
 	}})
-	p.do(http.MethodGet, "/livez", nil) // leaves an idle connection
+	p.do(http.MethodGet, "/livez", nil)
 	profile := make(chan error, 1)
 	go func() {
 		resp, err := (&http.Client{Transport: &http.Transport{}}).Get("http://" + p.addr + "/debug/pprof/profile?seconds=60")
@@ -236,8 +236,10 @@ func TestShutdown(t *testing.T) {
 		page <- resp.StatusCode
 	}()
 	<-begun
-	for p.open.Load() < 3 {
-		time.Sleep(time.Millisecond)
+	for deadline := time.Now().Add(patience); p.open.Load() < 2; time.Sleep(time.Millisecond) { // the page reuses the idle connection
+		if time.Now().After(deadline) {
+			t.Fatal("the profile has no connection")
+		}
 	}
 	time.Sleep(100 * time.Millisecond) // for the profile to begin
 	stopped := make(chan time.Duration)

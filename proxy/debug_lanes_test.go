@@ -75,7 +75,7 @@ func (f *fan) awaitState(state, lastError string) debugLane {
 	return l
 }
 
-// /debug/lanes follows a lane through its life, and repeats nothing of what upstream says.
+// /debug/lanes shows a lane through its life. It repeats nothing that upstream has sent.
 func TestDebugLanes(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
@@ -145,7 +145,7 @@ func TestDebugLanes(t *testing.T) {
 	f.awaitState("Synced", "503 Service Unavailable")
 }
 
-// A lane that nobody uses is idle, since its last client left.
+// A lane without clients is idle. Its state dates from the end of its last client.
 func TestDebugLanesIdle(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })
@@ -183,7 +183,7 @@ func TestDebugLanesFormats(t *testing.T) {
 	check("/debug/lanes", "text/html, application/json;q=0.9", 200, asJSON, object...)
 	check("/debug/lanes?format=json", "text/plain", 200, asJSON, object...)
 	check("/debug/lanes?format=text", asJSON, 200, text, table...)
-	check("/debug/lanes?format=xml", "", 400, text, `format="xml" is unknown: give json or text`)
-	check("/debug/lanes?limit=3", "", 400, text, `parameter "limit" is unknown: there is format`)
+	check("/debug/lanes?format=xml", "", 400, text, `format="xml": give one of json, text`)
+	check("/debug/lanes?limit=3", "", 400, text, `parameter "limit" is unknown: give any of format`)
 	check("/debug/lanes?"+strings.Repeat("x", 1000), "", 400, text, `parameter "`+strings.Repeat("x", 50)+`" is unknown`)
 }

@@ -63,7 +63,7 @@ func (f *fan) ids(query string) string {
 	return strings.Join(ids, " ")
 }
 
-// /debug/watchers says who watches what and how each watch stands, sorted and filtered as asked, and a watch that has ended is gone.
+// /debug/watchers shows the client, the scope and the progress of each watch. It sorts and filters. Watches that have ended are gone.
 func TestDebugWatchers(t *testing.T) {
 	t.Parallel()
 	f := startWatched(t)
@@ -96,7 +96,7 @@ func TestDebugWatchers(t *testing.T) {
 	}
 
 	for query, want := range map[string]string{
-		"":                               "3 1 2", // what is filtered out is more of a surprise than what is up to date
+		"":                               "3 1 2", // FilteredOut comes before UpToDate
 		"sort=id":                        "1 2 3",
 		"sort=events":                    "1 2 3",
 		"sort=age":                       "1 2 3",
@@ -139,7 +139,7 @@ func TestDebugWatchers(t *testing.T) {
 	}
 	for _, answer := range []string{text, verdict, said} {
 		if strings.Contains(answer, clientToken) || strings.Contains(answer, ownToken) || strings.Contains(answer, "content-of-a") || strings.Contains(answer, "\u202e") {
-			t.Errorf("shows what it must not: %s", answer)
+			t.Errorf("shows a token, an object's content or a control character: %s", answer)
 		}
 	}
 
@@ -151,7 +151,7 @@ func TestDebugWatchers(t *testing.T) {
 	secure.Close()
 }
 
-// Whatever is asked wrongly is answered with what to ask instead.
+// The answer to a wrong query names the right ones.
 func TestDebugWatchersBadQueries(t *testing.T) {
 	t.Parallel()
 	f := startWatched(t)

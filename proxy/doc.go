@@ -22,6 +22,7 @@
 //	lane         one resource served from a cache: first list, freshness, history
 //	registry     definitions of custom resources and APIServices, followed
 //	diagnose     watches as an operator sees them; top and explain
+//	admin        the admin port: health, metrics, profiles, and the pages of diagnose
 //
 // # The way of a request
 //
@@ -154,6 +155,7 @@
 //     watch has a goroutine that waits for its client to leave, and another while the client does
 //     not read;
 //   - fasthttp's: one for each connection between two requests or being answered;
+//   - net/http's: one for each connection to the admin port, and another while a request is answered;
 //   - two for each passed-through stream, one of which waits for the client to leave.
 //
 // A panic in what is done for one client ends that client's connection, is logged and counted; see

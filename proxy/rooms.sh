@@ -2,7 +2,7 @@
 # Says which imports within proxy lead upwards. Each package may import those in front of it, and no others.
 set -euo pipefail
 cd "$(dirname "$0")"
-rooms=(semaphore option exposition apistatus request auth fairness audit upstream downstream passthrough reflector lane registry diagnose)
+rooms=(semaphore option exposition apistatus request auth fairness audit upstream downstream passthrough reflector lane registry diagnose admin)
 
 allowed=" " wrong=0
 for room in "${rooms[@]}" .; do

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,20 +17,14 @@ import (
 	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/watchfan/watchfan/proxy/admin"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/passthrough"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
-)
-
-// Limits of the admin port, whose clients are few.
-const (
-	maxAdminConnections = 256
-	maxAdminBody        = 4 << 10
 )
 
 // Server serves the Kubernetes API of one cluster: what it can from its own state, everything else
@@ -50,11 +43,10 @@ type Server struct {
 	cached      *cachedReads
 	admission   *admission
 	memory      *memory
-	check       *upstreamCheck
-	health      *health
+	check       *admin.UpstreamCheck
 	front       *fasthttp.Server        // the insecure and the secure port
 	conns       *downstream.Connections // the front's
-	admin       *fasthttp.Server
+	admin       *admin.Port
 
 	stopping atomic.Bool // set first of all when Run's context ends
 
@@ -108,7 +100,6 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		discovery:  upstream.NewDiscovery(up, log),
 		authorizer: authorizer,
 		audit:      audit,
-		health:     &health{profiling: opts.Profiling, loopback: net.ParseIP(opts.AdminBindAddress).IsLoopback()},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	var streams context.Context
@@ -120,28 +111,8 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.memory = newMemory(&s.opts, log)
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
 	s.cached = newCachedReads(s, poller)
-	s.check = newUpstreamCheck(up, log)
-	s.health.watchers = diagnose.NewWatchersPage(&s.cached.watchers, s.cached.flusher, s.check.ok)
-	s.health.add("resident-resources", s.cached.residentSynced)
-	s.health.pages = diagnose.AdminPages(diagnose.LanesPage(s.debugState))
-	s.admin = &fasthttp.Server{
-		Handler:               s.serveAdmin,
-		Logger:                downstream.FasthttpLogger{Log: log},
-		ReadTimeout:           downstream.HeaderTimeout,
-		WriteTimeout:          downstream.StallTimeout,
-		IdleTimeout:           downstream.IdleTimeout,
-		Concurrency:           maxAdminConnections,
-		MaxRequestBodySize:    maxAdminBody,
-		NoDefaultServerHeader: true,
-		CloseOnShutdown:       true,
-		SecureErrorLogMessage: true,
-	}
-	s.health.add("shutdown", func() error {
-		if s.stopping.Load() {
-			return errors.New("shutting down")
-		}
-		return nil
-	})
+	s.check = admin.NewUpstreamCheck(up, log)
+	s.admin = newAdmin(s, log)
 	return s, nil
 }
 
@@ -271,13 +242,12 @@ func (s *Server) Run(ctx context.Context) error {
 		defer s.audit.Close()
 	}
 	var background sync.WaitGroup
-	s.health.add("upstream", s.check.ok)
-	background.Go(func() { s.check.run(s.ctx) })
+	background.Go(func() { s.check.Run(s.ctx) })
 	background.Go(s.cached.run)
 	background.Go(func() { s.memory.run(s.ctx, s.cached.shed) })
 
 	failed := make(chan error, 3)
-	serve := func(server *fasthttp.Server, ln net.Listener) {
+	serve := func(server interface{ Serve(net.Listener) error }, ln net.Listener) {
 		if ln == nil {
 			return
 		}
@@ -331,10 +301,7 @@ func (s *Server) shutdown() {
 	end()
 	servers.Wait()
 
-	timeout, cancel = context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	s.closeListeners(s.adminLn)
-	_ = s.admin.ShutdownWithContext(timeout)
+	s.admin.Shutdown()
 	s.log.Info("Stopped", "elapsed", time.Since(begin).Round(time.Millisecond), "connectionsCut", cut)
 }
 
@@ -377,15 +344,6 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	if body := ctx.RequestBodyStream(); body != nil && !downstream.DiscardBody(ctx.Conn(), body) {
 		ctx.SetConnectionClose()
 	}
-}
-
-// serveAdmin is the admin port's handler.
-func (s *Server) serveAdmin(ctx *fasthttp.RequestCtx) {
-	defer request.Caught(s.log, "admin request", func() {
-		diagnose.WriteText(ctx, http.StatusInternalServerError, request.ErrPanicked.Error()+"\n")
-		ctx.SetConnectionClose()
-	})
-	s.health.handle(ctx)
 }
 
 // handle answers one request, here or from kube-apiserver, and reports whether it was passed

@@ -13,17 +13,18 @@ import (
 	"time"
 )
 
-// adminPort asks the admin port of a running watchfan.
+// adminPort is a client of a running watchfan's admin port.
 type adminPort struct{ url string }
 
-// adminFlag adds the flag that says where it is.
+// adminFlag adds the flag --admin, the URL of the port.
 func adminFlag(fs *flag.FlagSet) *adminPort {
 	a := &adminPort{}
-	fs.StringVar(&a.url, "admin", "http://127.0.0.1:8002", "`URL` of watchfan's admin port, by default http://127.0.0.1:8002; for a pod's, use kubectl port-forward POD 8002")
+	fs.StringVar(&a.url, "admin", "http://127.0.0.1:8002",
+		"`URL` of watchfan's admin port (default http://127.0.0.1:8002); for a pod, run kubectl port-forward POD 8002")
 	return a
 }
 
-// watchers asks for watches.
+// watchers returns the watches that query selects.
 func (a *adminPort) watchers(query url.Values) (*WatcherList, error) {
 	query.Set("format", "json")
 	body, err := a.get("/debug/watchers", query)
@@ -32,12 +33,12 @@ func (a *adminPort) watchers(query url.Values) (*WatcherList, error) {
 	}
 	list := &WatcherList{}
 	if err := json.Unmarshal(body, list); err != nil {
-		return nil, fmt.Errorf("%s answers, but not as watchfan does (%w): give its admin port with --admin", a.url, err)
+		return nil, fmt.Errorf("the server at %s is not watchfan (%w): give its admin port with --admin", a.url, err)
 	}
 	return list, nil
 }
 
-// mostAnswer bounds what an admin port may answer, in bytes.
+// mostAnswer is the most that is read of an answer, in bytes.
 const mostAnswer = 64 << 20
 
 func (a *adminPort) get(path string, query url.Values) ([]byte, error) {
@@ -60,9 +61,10 @@ func (a *adminPort) get(path string, query url.Values) ([]byte, error) {
 	if err != nil {
 		var cause *url.Error
 		if errors.As(err, &cause) {
-			err = cause.Err // without the URL, which we say ourselves
+			err = cause.Err // without the URL, which the message below has
 		}
-		return nil, fmt.Errorf("watchfan's admin port does not answer at %s (%w): is watchfan running, and is that its --admin-port? Give another with --admin; for a pod's, use kubectl port-forward", base, err)
+		return nil, fmt.Errorf("watchfan's admin port does not answer at %s (%w): is watchfan running, and is this its "+
+			"--admin-port? Give another URL with --admin; for a pod, run kubectl port-forward", base, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %.500s", resp.Status, strings.TrimSpace(string(body)))

@@ -1,39 +1,93 @@
 package diagnose
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
-
-	"github.com/valyala/fasthttp"
 )
 
-// How the pages under /debug answer.
+// How the pages of the admin port read queries and answer.
 
-func WriteText(ctx *fasthttp.RequestCtx, code int, text string) {
-	ctx.SetContentType("text/plain; charset=utf-8")
-	ctx.Response.Header.Set("X-Content-Type-Options", "nosniff")
-	ctx.SetStatusCode(code)
-	ctx.SetBodyString(text)
+// Write answers with body. Nothing has been written to w before, so a panic up to here can still be
+// answered.
+func Write(w http.ResponseWriter, code int, mediaType string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", mediaType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // fails only if the client has left
 }
 
-// acceptsJSON reports whether the client of the admin port asks for JSON. Programs do, browsers and
-// curl do not.
-func acceptsJSON(ctx *fasthttp.RequestCtx) bool {
-	return strings.Contains(string(ctx.Request.Header.Peek(fasthttp.HeaderAccept)), "application/json")
+func WriteText(w http.ResponseWriter, code int, text string) {
+	Write(w, code, "text/plain; charset=utf-8", []byte(text))
 }
 
 // respond answers with v as JSON, or with what text writes.
-func respond(ctx *fasthttp.RequestCtx, asJSON bool, v any, text func(io.Writer)) {
+func respond(w http.ResponseWriter, asJSON bool, v any, text func(io.Writer)) {
+	var body bytes.Buffer
 	if !asJSON {
-		WriteText(ctx, http.StatusOK, "")
-		text(ctx)
+		text(&body)
+		WriteText(w, http.StatusOK, body.String())
 		return
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.Header.Set("X-Content-Type-Options", "nosniff")
-	if err := json.NewEncoder(ctx).Encode(v); err != nil {
-		panic("encode: " + err.Error()) // it holds strings, finite numbers and times
+	if err := json.NewEncoder(&body).Encode(v); err != nil {
+		panic("encode: " + err.Error()) // v holds strings, finite numbers and times
 	}
+	Write(w, http.StatusOK, "application/json", body.Bytes())
+}
+
+// onlyReads reports whether r is a GET or HEAD. Other requests are answered with refusal.
+func onlyReads(w http.ResponseWriter, r *http.Request, refusal string) bool {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return true
+	}
+	w.Header().Set("Allow", "GET, HEAD")
+	WriteText(w, http.StatusMethodNotAllowed, refusal+"\n")
+	return false
+}
+
+// parameter is one parameter of a query.
+type parameter struct{ key, value string }
+
+// parameters returns the query's parameters, sorted. Each must be one of known, and given once.
+func parameters(r *http.Request, known []string) (found []parameter, err error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, err // it quotes a few bytes at most
+	}
+	for _, key := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(known, key) {
+			return nil, fmt.Errorf("parameter %.50q is unknown: give any of %s", key, strings.Join(known, ", "))
+		}
+		if len(query[key]) > 1 {
+			return nil, fmt.Errorf("%s is given twice", key)
+		}
+		found = append(found, parameter{key, query.Get(key)})
+	}
+	return found, nil
+}
+
+// acceptsJSON reports whether the client asks for JSON. Programs do. Browsers and curl do not.
+func acceptsJSON(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "application/json")
+}
+
+// parseFormat reports whether the value of the parameter format asks for JSON.
+func parseFormat(value string) (asJSON bool, err error) {
+	return value == "json", oneOf(value, []string{"json", "text"})
+}
+
+func oneOf(value string, known []string) error {
+	if slices.Contains(known, value) {
+		return nil
+	}
+	return fmt.Errorf("give one of %s", strings.Join(known, ", "))
 }

@@ -8,18 +8,17 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
-// DebugState is what /debug/lanes answers and the status page shows: the process, and each lane.
-// Counters count from the start of the process or the lane. Two answers tell how fast they grow.
+// DebugState is the answer of /debug/lanes, which the status page shows: the process and each lane.
+// Counters begin with the process or the lane. Two answers show how fast they grow.
 type DebugState struct {
 	Version   string        `json:"version"`
-	Time      time.Time     `json:"time"` // of this answer, on the clock of all the others
+	Time      time.Time     `json:"time"` // of this answer, on the same clock as all other times in it
 	StartTime time.Time     `json:"startTime"`
 	Checks    []DebugCheck  `json:"checks"` // as /readyz lists them
 	Totals    DebugTotals   `json:"totals"`
@@ -33,24 +32,24 @@ type DebugCheck struct {
 
 type DebugTotals struct {
 	Clients         int               `json:"clients"`       // watches that are served from caches now
-	ParkedClients   int               `json:"parkedClients"` // those that wait for their client to read
+	ParkedClients   int               `json:"parkedClients"` // watches that wait for their client to read
 	Parks           uint64            `json:"parks"`
-	DeliveredEvents uint64            `json:"deliveredEvents"` // by the lanes that there are now
+	DeliveredEvents uint64            `json:"deliveredEvents"` // by the lanes that exist now
 	DeliveredBytes  uint64            `json:"deliveredBytes"`
-	Flushes         uint64            `json:"flushes"`      // writes that this took
+	Flushes         uint64            `json:"flushes"`      // writes to clients
 	EndedWatches    map[string]uint64 `json:"endedWatches"` // by reason
 	Delivery        DebugDelivery     `json:"delivery"`
 
 	PassthroughRequests uint64 `json:"passthroughRequests"`
 	PassthroughStreams  int64  `json:"passthroughStreams"` // watches, logs and upgrades that are passed through now
-	PassthroughErrors   uint64 `json:"passthroughErrors"`  // upstream did not answer
+	PassthroughErrors   uint64 `json:"passthroughErrors"`  // requests that upstream did not answer
 }
 
 // DebugDelivery is a histogram of the time from an event's arrival to its first writes.
 type DebugDelivery struct {
 	Buckets []DebugBucket `json:"buckets"` // cumulative, ascending
-	Count   uint64        `json:"count"`   // with those above all buckets
-	Seconds float64       `json:"seconds"` // the sum
+	Count   uint64        `json:"count"`   // includes deliveries above all buckets
+	Seconds float64       `json:"seconds"` // sum
 }
 
 type DebugBucket struct {
@@ -58,32 +57,29 @@ type DebugBucket struct {
 	Count uint64  `json:"count"`
 }
 
-// LanesPage answers /debug/lanes with what state returns: JSON for ?format=json and for clients
-// that accept application/json, else a table.
-func LanesPage(state func() DebugState) fasthttp.RequestHandler {
-	return func(ctx *fasthttp.RequestCtx) {
-		asJSON, err := debugFormat(ctx)
+// LanesPage answers /debug/lanes with what state returns. It answers JSON for ?format=json and to
+// clients that accept application/json, and a table to all others.
+func LanesPage(state func() DebugState) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		asJSON, err := parseLanesQuery(r)
 		if err != nil {
-			ctx.Error(err.Error()+"\n", http.StatusBadRequest)
+			WriteText(w, http.StatusBadRequest, err.Error()+"\n")
 			return
 		}
-		ctx.Response.Header.Set("Cache-Control", "no-store")
+		w.Header().Set("Cache-Control", "no-store")
 		d := state()
-		respond(ctx, asJSON, d, d.write)
+		respond(w, asJSON, d, d.write)
 	}
 }
 
-// debugFormat reports whether JSON is asked for. The only parameter is format, json or text.
-func debugFormat(ctx *fasthttp.RequestCtx) (asJSON bool, err error) {
-	asJSON = acceptsJSON(ctx)
-	for key, value := range ctx.QueryArgs().All() {
-		switch {
-		case string(key) != "format":
-			return false, fmt.Errorf("parameter %.50q is unknown: there is format", key)
-		case string(value) != "json" && string(value) != "text":
-			return false, fmt.Errorf("format=%.50q is unknown: give json or text", value)
-		}
-		asJSON = string(value) == "json"
+// parseLanesQuery reports whether r asks for JSON. The only parameter is format.
+func parseLanesQuery(r *http.Request) (asJSON bool, err error) {
+	query, err := parameters(r, []string{"format"})
+	if err != nil || len(query) == 0 {
+		return acceptsJSON(r), err
+	}
+	if asJSON, err = parseFormat(query[0].value); err != nil {
+		return false, fmt.Errorf("format=%.50q: %w", query[0].value, err)
 	}
 	return asJSON, nil
 }
@@ -105,22 +101,25 @@ func (d DebugState) write(w io.Writer) {
 		}
 	}
 	t := d.Totals
-	fmt.Fprintf(w, "\nclients    %d, %d of them parked (%d parks), %d evicted\n", t.Clients, t.ParkedClients, t.Parks, t.EndedWatches[string(fanout.Evicted)])
+	fmt.Fprintf(w, "\nclients    %d, %d of them parked (%d parks), %d evicted\n",
+		t.Clients, t.ParkedClients, t.Parks, t.EndedWatches[string(fanout.Evicted)])
 	fmt.Fprintf(w, "delivered  %d events, %d bytes, in %d writes\n", t.DeliveredEvents, t.DeliveredBytes, t.Flushes)
-	fmt.Fprintf(w, "passed on  %d requests, %d of them not answered; %d streams now\n\n", t.PassthroughRequests, t.PassthroughErrors, t.PassthroughStreams)
+	fmt.Fprintf(w, "passed on  %d requests, %d of them not answered; %d streams now\n\n",
+		t.PassthroughRequests, t.PassthroughErrors, t.PassthroughStreams)
 
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "RESOURCE\tENCODING\tSTATE\tSINCE\tCLIENTS\tFILTERS\tOBJECTS\tBYTES\tVERSION\tOLDEST\tHISTORY\tHISTORY BYTES\t"+
-		"LAST CHANGE\tLAST HEARD\tWATCH\tEVENTS\tSERVED\tBREAKS\tRELISTS\tPROOFS\tUNPROVEN\tLAST ERROR")
+	fmt.Fprintln(table, "RESOURCE\tENCODING\tSTATE\tSINCE\tCLIENTS\tFILTERS\tOBJECTS\tBYTES\tVERSION\tOLDEST\t"+
+		"HISTORY\tHISTORY BYTES\tLAST CHANGE\tLAST HEARD\tWATCH\tEVENTS\tSERVED\tBREAKS\tRELISTS\tPROOFS\tUNPROVEN\tLAST ERROR")
 	for _, l := range d.Lanes {
 		lastError := "-"
 		if l.LastError != nil {
 			lastError = fmt.Sprintf("%s, %s ago", l.LastError.Kind, age(&l.LastError.Time))
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n",
-			strings.TrimPrefix(l.Group+"/"+l.Version+"/"+l.Resource, "/"), l.Encoding, l.State, age(&l.Since), l.Clients, l.Filters,
-			l.Objects, l.Bytes, l.ResourceVersion, l.OldestResourceVersion, l.HistoryEvents, l.HistoryBytes, age(l.LastChange), age(l.LastHeard),
-			age(l.WatchBegan), l.Events, l.Served, l.Breaks, l.Relists, l.Proofs, l.Unproven, lastError)
+			strings.TrimPrefix(l.Group+"/"+l.Version+"/"+l.Resource, "/"), l.Encoding, l.State, age(&l.Since),
+			l.Clients, l.Filters, l.Objects, l.Bytes, l.ResourceVersion, l.OldestResourceVersion,
+			l.HistoryEvents, l.HistoryBytes, age(l.LastChange), age(l.LastHeard), age(l.WatchBegan),
+			l.Events, l.Served, l.Breaks, l.Relists, l.Proofs, l.Unproven, lastError)
 	}
 	table.Flush()
 }

@@ -9,24 +9,22 @@ import (
 	"sync"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
 	"github.com/watchfan/watchfan/fanout"
 )
 
 const WatchersPath = "/debug/watchers"
 
-// patience is how long a shard may take to describe its watches.
+// patience is how long a page waits for a shard to describe its watches.
 const patience = 2 * time.Second
 
 // WatchersPage answers /debug/watchers and /debug/watchers/{id}.
 type WatchersPage struct {
 	watchers *Watchers
-	flusher  *fanout.Flusher // whose shards know how the watches stand
+	flusher  *fanout.Flusher // its shards know the state of each watch
 	upstream func() error    // the readiness check of kube-apiserver
 
-	// looking is held while watches are looked at: however many clients ask, each shard has one
-	// question at a time.
+	// looking is held while watches are inspected. A shard answers one page at a time, however many
+	// clients ask.
 	looking sync.Mutex
 }
 
@@ -34,43 +32,43 @@ func NewWatchersPage(ws *Watchers, flusher *fanout.Flusher, upstream func() erro
 	return &WatchersPage{watchers: ws, flusher: flusher, upstream: upstream}
 }
 
-// Serve answers with the watch that id names, or with the list of all if id is empty.
-func (p *WatchersPage) Serve(ctx *fasthttp.RequestCtx, id string) {
-	ctx.Response.Header.Set("Cache-Control", "no-cache, private")
-	if !ctx.IsGet() && !ctx.IsHead() {
-		WriteText(ctx, http.StatusMethodNotAllowed, "only GET is served here\n")
+// Serve answers with the watch that has this id, or with a list of watches if id is empty.
+func (p *WatchersPage) Serve(w http.ResponseWriter, r *http.Request, id string) {
+	w.Header().Set("Cache-Control", "no-cache, private")
+	if !onlyReads(w, r, "only GET is served here") {
 		return
 	}
-	q, err := parseWatchersQuery(ctx, id != "")
+	q, err := parseWatchersQuery(r, id != "")
 	if err != nil {
-		WriteText(ctx, http.StatusBadRequest, err.Error()+"\n")
+		WriteText(w, http.StatusBadRequest, err.Error()+"\n")
 		return
 	}
 	if id == "" {
 		list := p.list(q)
-		respond(ctx, q.json, list, list.writeText)
+		respond(w, q.json, list, list.writeText)
 		return
 	}
 	n, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {
-		WriteText(ctx, http.StatusBadRequest, fmt.Sprintf("%.50q is no watch's id: give a number that %s shows\n", id, WatchersPath))
+		WriteText(w, http.StatusBadRequest,
+			fmt.Sprintf("%.50q is no watch's id: give a number that %s shows\n", id, WatchersPath))
 		return
 	}
-	if w := p.one(n); w != nil {
-		respond(ctx, q.json, w, w.writeText)
+	if status := p.one(n); status != nil {
+		respond(w, q.json, status, status.writeText)
 		return
 	}
-	WriteText(ctx, http.StatusNotFound, fmt.Sprintf("there is no watch %d, or no longer: see %s\n", n, WatchersPath))
+	WriteText(w, http.StatusNotFound, fmt.Sprintf("there is no watch %d, or it has ended: see %s\n", n, WatchersPath))
 }
 
-// watched is a watch that has been looked at.
+// watched is a watch that has been inspected.
 type watched struct {
 	w   *Watcher
 	e   *Evidence
 	why Cause
 }
 
-// look looks at watches, and leaves out those that have ended.
+// look inspects watches. It leaves out those that have ended.
 func (p *WatchersPage) look(ws []*Watcher) []watched {
 	p.looking.Lock()
 	defer p.looking.Unlock()
@@ -97,7 +95,9 @@ func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 		return st.LagEvents < q.minLagEvents || st.LagBytes < q.minLagBytes ||
 			q.reason != "" && string(w.why) != q.reason || q.state != "" && stateName(st) != q.state
 	})
-	slices.SortFunc(found, func(a, b watched) int { return cmp.Or(compareWatched(q.sort, a, b), cmp.Compare(a.w.id, b.w.id)) })
+	slices.SortFunc(found, func(a, b watched) int {
+		return cmp.Or(compareWatched(q.sort, a, b), cmp.Compare(a.w.id, b.w.id))
+	})
 	list := &WatcherList{Total: total, Matching: len(found), Reasons: make(map[Cause]int), Watchers: []WatcherStatus{}}
 	for _, w := range found {
 		list.Reasons[w.why]++
@@ -108,7 +108,7 @@ func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 	return list
 }
 
-// one returns nil if there is no such watch.
+// one returns the watch that has this id, with its verdict, or nil.
 func (p *WatchersPage) one(id uint64) *WatcherStatus {
 	ws, _ := p.watchers.Selected(func(w *Watcher) bool { return w.id == id })
 	for _, w := range p.look(ws) {

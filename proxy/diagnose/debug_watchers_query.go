@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -33,28 +33,26 @@ type watchersQuery struct {
 	minAge                                         time.Duration
 }
 
-// watcherParameters are the query's parameters of a list, in the order in which they are explained.
-var watcherParameters = []string{"format", "limit", "sort", "user", "userAgent", "resource", "namespace", "selector", "state", "reason", "minLagEvents", "minLagBytes", "minAge"}
+// watcherParameters are the parameters of a list, in the order in which messages name them. A single
+// watch has only the first.
+var watcherParameters = []string{"format", "limit", "sort",
+	"user", "userAgent", "resource", "namespace", "selector", "state", "reason",
+	"minLagEvents", "minLagBytes", "minAge"}
 
-// parseWatchersQuery reads the query of ctx. For one watch, format is the only parameter.
-func parseWatchersQuery(ctx *fasthttp.RequestCtx, one bool) (q watchersQuery, err error) {
+// parseWatchersQuery reads the query of r, which asks for one watch or for a list.
+func parseWatchersQuery(r *http.Request, one bool) (q watchersQuery, err error) {
 	known := watcherParameters
 	if one {
 		known = known[:1]
 	}
-	q = watchersQuery{limit: defaultShown, sort: "slowest", json: acceptsJSON(ctx)}
-	seen := make(map[string]bool)
-	for k, v := range ctx.QueryArgs().All() {
-		key, value := string(k), string(v)
-		switch {
-		case !slices.Contains(known, key):
-			return q, fmt.Errorf("%.50q is no parameter here: give any of %s", key, strings.Join(known, ", "))
-		case seen[key]:
-			return q, fmt.Errorf("%s is given twice", key)
-		}
-		seen[key] = true
-		if err := q.set(key, value); err != nil {
-			return q, err
+	q = watchersQuery{limit: defaultShown, sort: "slowest", json: acceptsJSON(r)}
+	query, err := parameters(r, known)
+	if err != nil {
+		return q, err
+	}
+	for _, p := range query {
+		if err := q.set(p.key, p.value); err != nil {
+			return q, fmt.Errorf("%s=%.50q: %w", p.key, p.value, err)
 		}
 	}
 	return q, nil
@@ -64,8 +62,7 @@ func (q *watchersQuery) set(key, value string) (err error) {
 	var quantity resource.Quantity
 	switch key {
 	case "format":
-		q.json = value == "json"
-		err = oneOf(value, []string{"json", "text"})
+		q.json, err = parseFormat(value)
 	case "limit":
 		q.limit, err = strconv.Atoi(value)
 		if err != nil || q.limit < 1 || q.limit > mostShown {
@@ -96,7 +93,7 @@ func (q *watchersQuery) set(key, value string) (err error) {
 		}
 	case "minLagBytes":
 		if quantity, err = resource.ParseQuantity(value); err != nil || quantity.Sign() < 0 {
-			err = errors.New("give bytes as 1048576 or 1Mi")
+			err = errors.New("give a number of bytes, for example 1048576 or 1Mi")
 		}
 		q.minLagBytes = uint64(quantity.Value())
 	case "minAge":
@@ -104,17 +101,7 @@ func (q *watchersQuery) set(key, value string) (err error) {
 			err = errors.New("give a duration, for example 10m")
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("%s=%.50q: %w", key, value, err)
-	}
-	return nil
-}
-
-func oneOf(value string, known []string) error {
-	if slices.Contains(known, value) {
-		return nil
-	}
-	return fmt.Errorf("give one of %s", strings.Join(known, ", "))
+	return err
 }
 
 func causeNames() (names []string) {
@@ -143,8 +130,8 @@ func stateName(st *fanout.State) string {
 	return "Unknown"
 }
 
-// matches reports whether w matches the query, as far as the register knows. The other parameters
-// need a look at the watch.
+// matches reports whether w matches the parameters that the register can answer. The others need an
+// inspection of the watch; see list.
 func (q *watchersQuery) matches(w *Watcher, now time.Time) bool {
 	scope := w.scope.Value()
 	return (q.user == "" || q.user == w.user.Value()) &&
@@ -155,9 +142,10 @@ func (q *watchersQuery) matches(w *Watcher, now time.Time) bool {
 		now.Sub(w.started.Time()) >= q.minAge
 }
 
-// watcherSorts are the orders of a list. Each begins with the worst, the most or the longest; words
-// go from a to z.
-var watcherSorts = []string{"slowest", "lag", "lagBytes", "age", "events", "bytes", "user", "userAgent", "resource", "selector", "state", "id"}
+// watcherSorts are the orders of a list. Each begins with the worst, the most or the longest. Words
+// are sorted from a to z.
+var watcherSorts = []string{"slowest", "lag", "lagBytes", "age", "events", "bytes",
+	"user", "userAgent", "resource", "selector", "state", "id"}
 
 func compareWatched(by string, a, b watched) int {
 	switch by {

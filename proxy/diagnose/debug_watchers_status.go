@@ -14,17 +14,17 @@ import (
 
 // WatcherList answers /debug/watchers.
 type WatcherList struct {
-	Total    int             `json:"total"`    // watches that are served from a cache
-	Matching int             `json:"matching"` // those that were asked about
-	Reasons  map[Cause]int   `json:"reasons"`  // of those
-	Watchers []WatcherStatus `json:"watchers"` // the first of those
+	Total    int             `json:"total"`    // watches that are served from caches
+	Matching int             `json:"matching"` // watches that match the query
+	Reasons  map[Cause]int   `json:"reasons"`  // how many of these have each cause
+	Watchers []WatcherStatus `json:"watchers"` // the first of these
 }
 
-// WatcherStatus is one watch: its client, its scope and its progress. It holds nothing of objects
-// and no credential.
+// WatcherStatus is one watch: its client, its scope and its progress. It holds nothing of any object
+// and no credentials.
 type WatcherStatus struct {
 	ID            uint64 `json:"id"`
-	User          string `json:"user"` // or the kind of its credential, in parentheses
+	User          string `json:"user"` // name, or kind of credential in parentheses
 	UserAgent     string `json:"userAgent"`
 	Client        string `json:"client"` // address
 	Resource      string `json:"resource"`
@@ -44,22 +44,22 @@ type WatcherStatus struct {
 	ParkedSince time.Time `json:"parkedSince,omitzero"`
 	Parks       int       `json:"parks"`
 
-	// What the client has been sent: events and bookmarks, their bytes without TLS, and the last
-	// event's resourceVersion.
+	// What has been written to the client: events and bookmarks, their bytes without TLS, and the
+	// last event's resourceVersion.
 	Events          uint64 `json:"events"`
 	Bytes           uint64 `json:"bytes"`
 	ResourceVersion string `json:"resourceVersion"`
 
-	// What waits for its socket, and for how long the oldest of it has.
+	// What waits for the socket, and how long the oldest change has waited.
 	LagEvents  uint64             `json:"lagEvents"`
 	LagBytes   uint64             `json:"lagBytes"`
 	LagSeconds downstream.Seconds `json:"lagSeconds"`
-	// QueuedBytes are in its socket, and the client's side has not acknowledged them.
+	// QueuedBytes are in the socket. The client's side has not acknowledged them.
 	QueuedBytes uint32 `json:"queuedBytes"`
 
 	Reason Cause `json:"reason"`
 
-	// Only where one watch is asked about.
+	// Only in answers about one watch.
 	Verdict *Verdict            `json:"verdict,omitempty"`
 	TCP     *downstream.TCPInfo `json:"tcp,omitempty"`
 }
@@ -99,10 +99,12 @@ func (w watched) status() WatcherStatus {
 	return status
 }
 
-// Selector is the watch's selectors in one, as kubectl would be given them.
+// Selector is the watch's namespace, name and selectors, written as kubectl's arguments.
 func (s *WatcherStatus) Selector() string {
 	var parts []string
-	for _, p := range []struct{ flag, value string }{{"-n ", s.Namespace}, {"", s.Name}, {"-l ", s.LabelSelector}, {"--field-selector ", s.FieldSelector}} {
+	for _, p := range []struct{ flag, value string }{
+		{"-n ", s.Namespace}, {"", s.Name}, {"-l ", s.LabelSelector}, {"--field-selector ", s.FieldSelector},
+	} {
 		if p.value != "" {
 			parts = append(parts, p.flag+p.value)
 		}
@@ -110,7 +112,7 @@ func (s *WatcherStatus) Selector() string {
 	return strings.Join(parts, " ")
 }
 
-// Counts says how many watches have which verdict, worst first.
+// Counts lists how many watches have each cause, worst first.
 func (l *WatcherList) Counts() string {
 	var parts []string
 	for _, c := range Causes {
@@ -124,11 +126,14 @@ func (l *WatcherList) Counts() string {
 func (l *WatcherList) writeText(w io.Writer) {
 	fmt.Fprintf(w, "%d watches, %d matching, %d shown: %s\n\n", l.Total, l.Matching, len(l.Watchers), l.Counts())
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tREASON\tSTATE\tLAG\tLAG BYTES\tOLDEST\tQUEUED\tAGE\tEVENTS\tBYTES\tRESOURCE VERSION\tPARKS\tRESOURCE\tUSER\tUSER AGENT\tCLIENT\tENCODING\tSELECTOR")
+	fmt.Fprintln(table, "ID\tREASON\tSTATE\tLAG\tLAG BYTES\tOLDEST\tQUEUED\tAGE\tEVENTS\tBYTES\t"+
+		"RESOURCE VERSION\tPARKS\tRESOURCE\tUSER\tUSER AGENT\tCLIENT\tENCODING\tSELECTOR")
 	for i := range l.Watchers {
 		s := &l.Watchers[i]
-		fmt.Fprintf(table, "%d\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, s.Reason, s.State, s.LagEvents, s.LagBytes,
-			short(s.LagSeconds.Duration()), s.QueuedBytes, short(s.AgeSeconds.Duration()), s.Events, s.Bytes, s.ResourceVersion, s.Parks, s.Resource, s.User, s.UserAgent, s.Client, s.wire(), s.Selector())
+		fmt.Fprintf(table, "%d\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			s.ID, s.Reason, s.State, s.LagEvents, s.LagBytes, short(s.LagSeconds.Duration()), s.QueuedBytes,
+			short(s.AgeSeconds.Duration()), s.Events, s.Bytes, s.ResourceVersion, s.Parks,
+			s.Resource, s.User, s.UserAgent, s.Client, s.wire(), s.Selector())
 	}
 	_ = table.Flush() // writes to memory
 }
@@ -153,13 +158,16 @@ func (s *WatcherStatus) writeText(w io.Writer) {
 	line("user", "%s", s.User)
 	line("user agent", "%s", s.UserAgent)
 	line("client", "%s, %s", s.Client, s.wire())
-	line("age", "%s, started %s, until %s", short(s.AgeSeconds.Duration()), s.Started.Format(time.RFC3339), s.Deadline.Format(time.RFC3339))
+	line("age", "%s, started %s, ends %s",
+		short(s.AgeSeconds.Duration()), s.Started.Format(time.RFC3339), s.Deadline.Format(time.RFC3339))
 	line("state", "%s, parked %d times", s.State, s.Parks)
 	line("sent", "%d events, %d bytes, resourceVersion %s", s.Events, s.Bytes, s.ResourceVersion)
-	line("lag", "%d events, %d bytes, the oldest for %s", s.LagEvents, s.LagBytes, short(s.LagSeconds.Duration()))
+	line("lag", "%d events, %d bytes, the oldest waits for %s", s.LagEvents, s.LagBytes, short(s.LagSeconds.Duration()))
 	if t := s.TCP; t != nil {
-		line("socket", "%d bytes queued, %d of them unsent, %d segments not acknowledged, window %d bytes", t.QueuedBytes, t.UnsentBytes, t.UnackedSegments, t.WindowBytes)
-		line("network", "round trip %s, %d of %d segments sent again, %d timeouts in a row, last heard of %s ago", short(t.RTT.Duration()), t.ResentSegments, t.SentSegments, t.Timeouts, short(t.SinceAck.Duration()))
+		line("socket", "%d bytes queued, %d of them unsent, %d segments not acknowledged, window %d bytes",
+			t.QueuedBytes, t.UnsentBytes, t.UnackedSegments, t.WindowBytes)
+		line("network", "round trip %s, %d of %d segments sent again, %d timeouts in a row, last acknowledgement %s ago",
+			short(t.RTT.Duration()), t.ResentSegments, t.SentSegments, t.Timeouts, short(t.SinceAck.Duration()))
 	}
 	_ = table.Flush() // writes to memory
 }

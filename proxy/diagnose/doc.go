@@ -1,33 +1,44 @@
-// Package diagnose shows watches and lanes as an operator sees them: why a watch is slow, the pages
-// under /debug, the status page, and the commands top and explain that read these pages.
+// Package diagnose shows lanes and watches as an operator sees them. It decides why a watch is slow,
+// serves the pages under /debug and the status page, and has the commands top and explain, which
+// read these pages.
 //
-// It reads lanes and connections. Nothing that serves clients depends on it.
+//	watchers.go            the register of the watches that are served from caches
+//	verdict.go             why a watch is slow
+//	explanation.go         the verdict in words, and the advice
+//	debug_watchers*.go     /debug/watchers: the page, its query, its answer
+//	debug_lanes.go         /debug/lanes
+//	status_page.go         the status page, which reads /debug/lanes
+//	top.go, explain.go     the commands; admin_port.go is their client
+//
+// It reads lanes and connections. Nothing that serves clients depends on it. Package admin says
+// which clients may see the pages.
 //
 // # Why a watch is slow
 //
-// /debug/watchers lists the watches, /debug/watchers/ID and watchfan explain give a verdict on one:
-// a [Cause], the numbers that led to it, and what to do. It is looked for from the client's end,
-// because what is further back does not matter while something nearer is in the way:
+// /debug/watchers lists the watches. /debug/watchers/ID and watchfan explain give a verdict on one:
+// a [Cause], the numbers that led to it, and advice. The search begins at the client's end. What is
+// further back does not matter while something nearer is in the way:
 //
 //	client ◀── network ◀── socket ◀── shard ◀── list of the filter ◀── lane ◀── kube-apiserver
 //	window     losses      parked     lag       selects nothing        broken, silent, unreachable
 //
-// The kernel says what happens between the client and its socket (TCPInfo): a closed window that is
-// confirmed whenever we ask is a client that does not read, segments without an answer are the
-// network, or a host that is gone. What a shard owns it says itself, between two rounds of
-// deliveries (fanout.Flusher.Inspect). A watch that is evicted has its verdict, at the instant of
-// that decision, in the log and in watchfan_evictions_total.
+// The kernel knows what happens between the client and its socket (TCPInfo). A receive window that
+// is closed, and that the client's side confirms each time it is asked, means that the client does
+// not read. Segments without an answer mean that the network loses them, or that the host is gone. A
+// shard describes its own watches between two rounds of deliveries (fanout.Flusher.Inspect). The
+// evidence on an evicted watch is gathered at the moment of the eviction. The verdict is in the log
+// and in watchfan_evictions_total.
 //
-// Some things cannot be told apart:
+// Some causes cannot be told apart:
 //
-//   - A client that reads slowly behind a proxy or load balancer of its own, and that proxy. What
-//     is seen is the next TCP connection.
-//   - TLS. Its handshake is over before a watch begins, and sealing is part of a shard's turn,
-//     which is not timed for each watch: a shard that has too much to seal is a slow shard.
-//   - What lies in the socket of a client that reads slowly, but fast enough for the socket not to
-//     fill up.
+//   - A client that reads slowly, and a slow proxy or load balancer in front of it. The kernel knows
+//     only the next TCP connection.
+//   - TLS. The handshake is over before a watch begins. Sealing is part of a shard's work and is not
+//     timed for each watch, so a shard that has too much to seal looks like any slow shard.
+//   - Bytes in the socket of a client that reads slowly, but fast enough that the socket never fills
+//     up.
 //
-// To look at a watch costs its shard 0.1 µs and the one who looks 2 to 3 µs, nearly all of it the
-// kernel's answer; nothing is counted atomically, or locked, for it. The register of watches takes
-// 88 bytes for each.
+// Inspecting a watch costs its shard 0.1 µs, and the goroutine that asks 2 to 3 µs, nearly all of it
+// for the kernel's answer. No atomic counter and no lock is needed on the way of events for it. The
+// register takes 88 bytes for each watch.
 package diagnose

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Explain is the command watchfan explain: it prints why one watch of a running watchfan has what
-// it has, and no more. It returns the exit code.
+// Explain is the command watchfan explain: it prints the verdict on one watch of a running watchfan.
+// It returns the exit code.
 func Explain(args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet("watchfan explain", flag.ContinueOnError)
 	from := adminFlag(fs)
@@ -20,7 +20,7 @@ func Explain(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		id, args, most = args[0], args[1:], 0
 	}
-	if code, ok := parse(fs, args, "watchfan explain says why a watch is slow: its client, the network, watchfan, kube-apiserver, or because there is nothing to send.\n\nUsage: watchfan explain [ID] [flags]\n\nWithout ID, which watchfan top shows, it explains the slowest watch.", most, stdout, stderr); !ok {
+	if code, ok := parse(fs, args, explainUsage, most, stdout, stderr); !ok {
 		return code
 	}
 	if id == "" {
@@ -33,6 +33,13 @@ func Explain(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+const explainUsage = `watchfan explain says why a watch is slow. The cause is its client, the network, watchfan or
+kube-apiserver, or there is nothing to send.
+
+Usage: watchfan explain [ID] [flags]
+
+watchfan top shows the IDs. Without ID, the slowest watch is explained.`
+
 func (a *adminPort) explain(w io.Writer, id string, asJSON bool) error {
 	if id == "" {
 		list, err := a.watchers(url.Values{"limit": {"1"}})
@@ -40,7 +47,7 @@ func (a *adminPort) explain(w io.Writer, id string, asJSON bool) error {
 			return err
 		}
 		if len(list.Watchers) == 0 {
-			return errors.New("no watch is served from a cache now: those that pass through are kube-apiserver's own")
+			return errors.New("no watch is served from a cache now; kube-apiserver serves those that pass through")
 		}
 		id = strconv.FormatUint(list.Watchers[0].ID, 10)
 	}
@@ -56,8 +63,8 @@ func (a *adminPort) explain(w io.Writer, id string, asJSON bool) error {
 	return err
 }
 
-// parse parses the flags of a command that takes at most so many arguments behind them. If ok is
-// false the command ends with code.
+// parse parses the flags of a command that takes at most so many arguments after them. If ok is
+// false, the command ends with code.
 func parse(fs *flag.FlagSet, args []string, usage string, most int, stdout, stderr io.Writer) (code int, ok bool) {
 	fs.SetOutput(stderr)
 	fs.Usage = func() {}
@@ -70,7 +77,7 @@ func parse(fs *flag.FlagSet, args []string, usage string, most int, stdout, stde
 		})
 		return 0, false
 	case err != nil:
-		fmt.Fprintf(stderr, "see %s --help\n", fs.Name()) // flag has said why
+		fmt.Fprintf(stderr, "see %s --help\n", fs.Name()) // package flag has printed the error
 		return 2, false
 	case fs.NArg() > most:
 		fmt.Fprintf(stderr, "%s does not take %q; see --help\n", fs.Name(), fs.Arg(most))

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// adminAnswering is an admin port that gives one answer to everything, and notes what was asked.
+// adminAnswering is an admin port that gives every request the same answer. asked lists the requests.
 func adminAnswering(t *testing.T, code int, body string) (a *adminPort, asked *[]string) {
 	asked = new([]string)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -20,7 +20,7 @@ func adminAnswering(t *testing.T, code int, body string) (a *adminPort, asked *[
 	return &adminPort{url: s.URL + "/"}, asked
 }
 
-// Without an id the slowest watch is explained.
+// Without an id, the slowest watch is explained.
 func TestExplain(t *testing.T) {
 	a, asked := adminAnswering(t, http.StatusOK, `{"watchers":[{"id":17}]}`)
 	var out strings.Builder

@@ -17,14 +17,14 @@ import (
 	"golang.org/x/term"
 )
 
-// Top is the command watchfan top: it shows the slowest watches of a running watchfan, again each
-// second. It returns the exit code.
+// Top is the command watchfan top: it shows the slowest watches of a running watchfan, each second
+// anew. It returns the exit code.
 func Top(args []string, stdin, stdout *os.File, stderr io.Writer) int {
 	fs := flag.NewFlagSet("watchfan top", flag.ContinueOnError)
 	from := adminFlag(fs)
-	once := fs.Bool("once", false, "print once and exit, as without a terminal")
+	once := fs.Bool("once", false, "print once and exit; the default without a terminal")
 	query := queryFlags(fs)
-	if code, ok := parse(fs, args, "watchfan top shows the watches that a running watchfan serves, the slowest first, and why they are slow. q or Ctrl-C ends it.\n\nUsage: watchfan top [flags]\n\nwatchfan explain ID says more about one of them.", 0, stdout, stderr); !ok {
+	if code, ok := parse(fs, args, topUsage, 0, stdout, stderr); !ok {
 		return code
 	}
 	show := from.topLive
@@ -38,30 +38,37 @@ func Top(args []string, stdin, stdout *os.File, stderr io.Writer) int {
 	return 0
 }
 
-// queryFlags adds a flag for each parameter of /debug/watchers, and returns the query that they
-// make.
+const topUsage = `watchfan top shows the watches that a running watchfan serves, the slowest first, and why they are slow.
+Press q or Ctrl-C to end it.
+
+Usage: watchfan top [flags]
+
+watchfan explain ID says more about one of them.`
+
+// queryFlags adds a flag for each parameter of /debug/watchers except format. Parsing the flags fills
+// the query that it returns.
 func queryFlags(fs *flag.FlagSet) url.Values {
 	query := make(url.Values)
 	for _, p := range []struct{ flag, parameter, usage string }{
-		{"sort", "sort", "`ORDER`: slowest, lag, lagBytes, age, events, bytes, user, userAgent, resource, selector, state or id (default slowest)"},
-		{"limit", "limit", "most `WATCHES` to print once (default 100)"},
+		{"sort", "sort", "`ORDER` of the watches: " + strings.Join(watcherSorts, ", ") + " (default slowest)"},
+		{"limit", "limit", "print at most so many `WATCHES` with --once (default 100)"},
 		{"user", "user", "only watches of the user `NAME`"},
 		{"user-agent", "userAgent", "only watches whose user agent contains `TEXT`"},
 		{"resource", "resource", "only watches of `RESOURCE`: pods, v1/pods, apps/v1/deployments"},
 		{"namespace", "namespace", "only watches of `NAMESPACE`"},
 		{"selector", "selector", "only watches whose label or field selector contains `TEXT`"},
-		{"state", "state", "only watches in `STATE`: InitialEvents, Replaying, Live, Parked, Ending or Unknown"},
-		{"reason", "reason", "only watches with the verdict `REASON`, as top shows it"},
-		{"min-lag-events", "minLagEvents", "only watches that are `EVENTS` behind"},
-		{"min-lag-bytes", "minLagBytes", "only watches that are `BYTES` behind, as 1Mi"},
-		{"min-age", "minAge", "only watches older than `DURATION`"},
+		{"state", "state", "only watches in `STATE`: " + strings.Join(watcherStates, ", ")},
+		{"reason", "reason", "only watches with the verdict `REASON`: top shows the reasons"},
+		{"min-lag-events", "minLagEvents", "only watches that are at least `EVENTS` behind"},
+		{"min-lag-bytes", "minLagBytes", "only watches that are at least `BYTES` behind, for example 1Mi"},
+		{"min-age", "minAge", "only watches that are at least `DURATION` old, for example 10m"},
 	} {
 		fs.Func(p.flag, p.usage, func(value string) error { query.Set(p.parameter, value); return nil })
 	}
 	return query
 }
 
-// topOnce prints the watches that query asks for.
+// topOnce prints the watches that query selects.
 func (a *adminPort) topOnce(query url.Values, _, stdout *os.File) error {
 	list, err := a.watchers(query)
 	if err != nil {
@@ -71,12 +78,12 @@ func (a *adminPort) topOnce(query url.Values, _, stdout *os.File) error {
 	return nil
 }
 
-// refresh is how often top looks again.
+// refresh is the time between two pictures of top.
 const refresh = time.Second
 
 // topLive draws on the terminal until q or Ctrl-C is pressed.
 func (a *adminPort) topLive(query url.Values, stdin, stdout *os.File) error {
-	if _, err := a.watchers(query); err != nil { // said before the screen changes, so that it stays there to be read
+	if _, err := a.watchers(query); err != nil { // an error stays on the screen if it comes before the screen changes
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -117,7 +124,7 @@ func awaitQuit(stdin io.Reader) {
 	}
 }
 
-// draw asks for as many watches as the terminal shows, and draws them over the last ones.
+// draw asks for as many watches as fit on the terminal, and draws them over the previous ones.
 func (a *adminPort) draw(query url.Values, stdout *os.File) {
 	width, height, err := term.GetSize(int(stdout.Fd()))
 	if err != nil {
@@ -139,8 +146,8 @@ func (a *adminPort) draw(query url.Values, stdout *os.File) {
 // topHead is how many lines stand above the first watch.
 const topHead = 4
 
-// topView draws a list of watches, in lines of at most width characters, or of any length if that
-// is 0. It fits into 80.
+// topView draws a list of watches in lines of at most width characters, or of any length if width is
+// 0. The columns up to RESOURCE fit into 80 characters.
 func topView(list *WatcherList, width int) string {
 	var b strings.Builder
 	line := func(format string, args ...any) {
@@ -153,13 +160,15 @@ func topView(list *WatcherList, width int) string {
 	line(row, "ID", "REASON", "LAG", "OLDEST", "QUEUED", "AGE", "RESOURCE", "USER AGENT, USER, SELECTOR")
 	for i := range list.Watchers {
 		w := &list.Watchers[i]
-		line(row, strconv.FormatUint(w.ID, 10), w.Reason, count(w.LagEvents), span(float64(w.LagSeconds)), count(uint64(w.QueuedBytes)), span(float64(w.AgeSeconds)),
-			cut(w.Resource[strings.LastIndexByte(w.Resource, '/')+1:], 12), strings.Join([]string{w.UserAgent, w.User, w.Selector()}, "  "))
+		resource := w.Resource[strings.LastIndexByte(w.Resource, '/')+1:]
+		line(row, strconv.FormatUint(w.ID, 10), w.Reason, count(w.LagEvents), span(float64(w.LagSeconds)),
+			count(uint64(w.QueuedBytes)), span(float64(w.AgeSeconds)), cut(resource, 12),
+			strings.Join([]string{w.UserAgent, w.User, w.Selector()}, "  "))
 	}
 	return b.String()
 }
 
-// cut returns s in at most width characters; 0 is any number.
+// cut shortens s to at most width characters. A width of 0 is no limit.
 func cut(s string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(s) <= width {
 		return s
@@ -167,7 +176,7 @@ func cut(s string, width int) string {
 	return string([]rune(s)[:width-1]) + "…"
 }
 
-// wrap breaks a sentence into lines.
+// wrap breaks a sentence into lines of at most width characters.
 func wrap(s string, width int) string {
 	var b strings.Builder
 	column := 0

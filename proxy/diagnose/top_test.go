@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// The view of the longest values fits into 80 columns, and says what matters in them.
+// Even the longest values fit into 80 columns. The columns up to RESOURCE are always there.
 func TestTopView(t *testing.T) {
 	list := &WatcherList{Total: 12345, Matching: 2, Reasons: map[Cause]int{ClientNotReading: 1, UpToDate: 1}, Watchers: []WatcherStatus{
 		{ID: 999_999, Reason: UpstreamUnreachable, LagEvents: 123_456, LagSeconds: 99.94, QueuedBytes: 4_000_000_000, AgeSeconds: 86_400 * 99,

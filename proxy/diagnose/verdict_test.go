@@ -10,7 +10,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
-// Each cause is found by what speaks for it, and what is nearest to the client comes first.
+// Each cause is found from its evidence. The cause nearest to the client comes first.
 func TestCauses(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	before := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -28,7 +28,7 @@ func TestCauses(t *testing.T) {
 			e.tcp = &downstream.TCPInfo{QueuedBytes: 1000, UnackedSegments: 1, WindowBytes: 60_000, SegmentBytes: 1400, SinceSent: 0.05, SinceAck: 3}
 		}, UpToDate, ""},
 
-		{"the client does not read, and the kernel still takes all", func(e *Evidence) { e.tcp = stalled }, ClientNotReading, "0 events of 0 bytes wait for the socket; 2000000 bytes in it"},
+		{"the client does not read, and the kernel still takes all", func(e *Evidence) { e.tcp = stalled }, ClientNotReading, "0 events of 0 bytes wait for the socket; 2000000 bytes in the socket"},
 		{"the client does not read", func(e *Evidence) { e.park(before(time.Minute)); e.tcp = stalled }, ClientNotReading, "full for 1m0s"},
 		{"it has room for less than a segment", func(e *Evidence) {
 			e.tcp = &downstream.TCPInfo{QueuedBytes: 9000, UnsentBytes: 9000, WindowBytes: 500, SegmentBytes: 1400, SinceSent: 3}
@@ -81,7 +81,7 @@ func TestCauses(t *testing.T) {
 		{"kube-apiserver has no bookmarks for it", func(e *Evidence) { e.lane.Heard = before(2 * time.Minute); e.lane.NoBookmarks = true }, UpToDate, ""},
 		{"upstream is broken, and the client does not read", func(e *Evidence) { e.lane.BrokenSince = before(time.Minute); e.tcp = stalled }, ClientNotReading, ""},
 
-		{"the selectors select nothing", func(e *Evidence) { e.filtered, e.changes = true, 12 }, FilteredOut, "12 times since the watch began, but the last change that its namespace and selectors select: never"},
+		{"the selectors select nothing", func(e *Evidence) { e.filtered, e.changes = true, 12 }, FilteredOut, "12 times since the watch began. The last change that its namespace and selectors select: never"},
 		{"the selectors selected something once", func(e *Evidence) { e.filtered = true; e.state.Selected = before(30 * time.Second) }, FilteredOut, "30s ago"},
 		{"the selectors selected the last change", func(e *Evidence) { e.filtered = true; e.state.Selected = e.lane.LastChange }, UpToDate, ""},
 		{"the last change came before the watch", func(e *Evidence) { e.filtered = true; e.started = before(time.Second) }, UpToDate, ""},

@@ -17,7 +17,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
-// Watchers is the register of the watches that are served from a cache. It adds 88 bytes to each.
+// Watchers is the register of the watches that are served from caches. It takes 88 bytes for each.
 // It may be used from any goroutine.
 type Watchers struct {
 	mu   sync.Mutex
@@ -25,10 +25,10 @@ type Watchers struct {
 	open []*Watcher // in no order
 }
 
-// Watcher is one watch as the pages and the log show it. All but id and index is immutable. A
-// string that many watches share is kept once.
+// Watcher is one watch as the pages and the log show it. Everything but id and index is immutable.
+// Watches share equal strings.
 type Watcher struct {
-	id        uint64 // set by watchers.add
+	id        uint64 // set by Watchers.Add
 	Sub       *fanout.Subscription
 	Lane      *lane.Lane
 	conn      *net.TCPConn
@@ -36,16 +36,16 @@ type Watcher struct {
 	userAgent unique.Handle[string]
 	scope     unique.Handle[WatchScope]
 	started   fanout.MonotonicTime
-	changes   uint64 // how many the lane had seen at the start
-	index     int32  // in watchers.open, whose mutex guards it
+	changes   uint64 // of the lane before the watch began
+	index     int32  // in Watchers.open; guarded by its mutex
 	tls, gzip bool
 }
 
 // WatchScope is the part of a resource that a watch asks for, as the client wrote it.
 type WatchScope struct{ Namespace, Name, Labels, Fields string }
 
-// maxShown bounds, in bytes, what is kept of a client's user agent, of its name and of each
-// selector.
+// maxShown is the most that is kept of a client's user agent, of its name and of each selector, in
+// bytes.
 const maxShown = 256
 
 // NewWatcher returns the watch that the request of ctx begins on lane l. user is its user's shown
@@ -67,17 +67,23 @@ func NewWatcher(ctx *fasthttp.RequestCtx, l *lane.Lane, sub *fanout.Subscription
 	}
 }
 
-// shown returns s as one line that a terminal may show, of at most maxShown bytes.
+// shown returns s as one line that is safe for a terminal, of at most maxShown bytes.
 func shown(s string) string {
 	if len(s) > maxShown {
 		s = s[:maxShown-len("…")] + "…"
 	}
 	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 || c == 0x2028 || c == 0x2029 || c >= 0x202a && c <= 0x202e || c >= 0x2066 && c <= 0x2069 {
+		if unsafeForTerminal(c) {
 			return '\ufffd'
 		}
 		return c
 	}, strings.ToValidUTF8(s, "\ufffd"))
+}
+
+// unsafeForTerminal reports whether c is a control character, ends a line, or changes the direction
+// of text.
+func unsafeForTerminal(c rune) bool {
+	return c < ' ' || c >= 0x7f && c < 0xa0 || c >= 0x2028 && c <= 0x202e || c >= 0x2066 && c <= 0x2069
 }
 
 func (ws *Watchers) Add(w *Watcher) {
@@ -98,14 +104,14 @@ func (ws *Watchers) Remove(w *Watcher) {
 	ws.open = ws.open[:end]
 }
 
-// Count is how many watches there are.
+// Count returns the number of watches.
 func (ws *Watchers) Count() int {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return len(ws.open)
 }
 
-// Selected returns the watches that match, and how many there are in all.
+// Selected returns the watches that match, and the number of all watches.
 func (ws *Watchers) Selected(match func(*Watcher) bool) (matching []*Watcher, all int) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -117,7 +123,8 @@ func (ws *Watchers) Selected(match func(*Watcher) bool) (matching []*Watcher, al
 	return matching, len(ws.open)
 }
 
-// Evidence gathers what a verdict is reached on. It asks the kernel, which takes 2 µs.
+// Evidence gathers what a verdict is based on. It asks the kernel, which takes 2 µs. unreachable says
+// that kube-apiserver fails its readiness check.
 func (w *Watcher) Evidence(st fanout.State, unreachable bool) *Evidence {
 	e := &Evidence{
 		now:      time.Now(),
@@ -134,14 +141,16 @@ func (w *Watcher) Evidence(st fanout.State, unreachable bool) *Evidence {
 	return e
 }
 
-// LogEvicted logs why the watch was evicted, with numbers but without the user's name, and counts
-// it.
+// LogEvicted logs and counts the eviction, with its verdict. It does not log the user's name.
 func (w *Watcher) LogEvicted(e *Evidence, log *slog.Logger) {
 	v := e.verdict(e.evictedFor())
 	evictions[v.Reason].Inc()
 	t := cmp.Or(e.tcp, &downstream.TCPInfo{})
-	log.Info("Evicted watch", "id", w.id, "resource", w.Lane.Resource(), "client", w.conn.RemoteAddr().String(), "userAgent", w.userAgent.Value(),
+	log.Info("Evicted watch", "id", w.id, "resource", w.Lane.Resource(),
+		"client", w.conn.RemoteAddr().String(), "userAgent", w.userAgent.Value(),
 		"reason", v.Reason, "message", v.Message,
-		"lagEvents", e.state.LagEvents, "lagBytes", e.state.LagBytes, "lag", e.lag().Round(time.Millisecond), "parks", e.state.Parks,
-		"queuedBytes", t.QueuedBytes, "windowBytes", t.WindowBytes, "unackedSegments", t.UnackedSegments, "resentSegments", t.ResentSegments, "rtt", t.RTT.Duration())
+		"lagEvents", e.state.LagEvents, "lagBytes", e.state.LagBytes, "lag", e.lag().Round(time.Millisecond),
+		"parks", e.state.Parks,
+		"queuedBytes", t.QueuedBytes, "windowBytes", t.WindowBytes,
+		"unackedSegments", t.UnackedSegments, "resentSegments", t.ResentSegments, "rtt", t.RTT.Duration())
 }

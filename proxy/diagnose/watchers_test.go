@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// What clients say of themselves reaches a terminal as one short line of plain text.
+// Strings that clients send are shown as one short line of plain text.
 func TestShown(t *testing.T) {
 	for in, want := range map[string]string{
 		"kubelet/v1.37":             "kubelet/v1.37",
@@ -21,7 +21,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// The register costs a watch no more than its comment says.
+// The register takes as many bytes for each watch as its comment says.
 func TestWatcherSize(t *testing.T) {
 	if got := unsafe.Sizeof(Watcher{}) + unsafe.Sizeof(&Watcher{}); got != 88 {
 		t.Errorf("%d bytes for each watch", got)

@@ -1,12 +1,12 @@
-// The status page: asks debug/lanes once a second, and shows what it says and how fast its counters grow. Whatever comes from outside
-// becomes text, never markup: nodes are made by node() and svg() alone.
+// The status page asks debug/lanes once a second. It shows the answer, and how fast its counters
+// grow. Everything in an answer becomes text and never markup: only node() and svg() make nodes.
 "use strict";
 
-const pollEvery = 1000;    // ms between two questions
-const patience = 3000;     // ms without an answer after which the page is stale
+const pollEvery = 1000;    // ms between two requests
+const patience = 3000;     // ms; the page is stale after so long without an answer
 const span = 300000;       // ms that plots show
-const gap = 5000;          // ms between two answers that no line is drawn across
-const latencyOver = 10000; // ms of deliveries that quantiles are of
+const gap = 5000;          // ms; a line breaks where two answers are further apart
+const latencyOver = 10000; // ms; quantiles are of the deliveries of so long
 
 const $ = (id) => document.getElementById(id);
 
@@ -24,7 +24,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-// setText leaves what is right alone, so that a selection in it survives.
+// setText does not touch text that is already right, to keep a selection in it.
 function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -61,24 +61,25 @@ function age(s) {
   return Math.floor(s / 86400) + " d";
 }
 
-// ---- what is known ----
+// ---- state ----
 
 let state;          // the last answer
-let answered = 0;   // when it came, in performance.now()'s milliseconds; 0 is never
-let answeredAt;     // the same by the clock on the wall
+let answered = 0;   // when it came, in ms of performance.now(); 0 is never
+let answeredAt;     // the same as local time
 let paused = false;
 let history = [];   // {at, totals}: the answers of the last latencyOver ms
 let lanes = new Map();
-let cursor = null;  // ms ago that the pointer is at in a plot
+let cursor = null;  // the pointer's place in a plot, as ms ago
 
-// rate is how fast a counter grew, per second. One that is smaller than before began anew, it is not known when.
+// rate returns a counter's growth per second. A counter that is smaller than before has restarted at
+// an unknown time, and counts as 0.
 const rate = (now, before, elapsed) => Math.max(0, now - before) / elapsed;
 
-// since returns how many seconds before the answer a time was.
+// since returns the seconds from a time to the last answer.
 const since = (time) => time === undefined ? undefined : (Date.parse(state.time) - Date.parse(time)) / 1000;
 
-// quantile returns the time within which a share q of the deliveries between two answers were made, as Prometheus' histogram_quantile
-// does, or undefined without any.
+// quantile returns the time within which a share q of the deliveries between two answers were made. It
+// interpolates as Prometheus' histogram_quantile does. It is undefined without deliveries.
 function quantile(q, now, before) {
   const total = now.count - before.count;
   if (total <= 0) return undefined;
@@ -92,7 +93,7 @@ function quantile(q, now, before) {
   return low;
 }
 
-// Each plot's value is had from one sample: what two answers in a row say.
+// Each plot computes its value from a sample, which is made of two consecutive answers.
 const plots = [
   {
     id: "clients", title: "Clients", show: count,
@@ -137,12 +138,12 @@ const plots = [
 ];
 
 for (const plot of plots) {
-  plot.points = []; // {at, value}, oldest first; value is undefined where there is none
+  plot.points = []; // {at, value}, oldest first; value may be undefined
   plot.line = svg("path", { class: "line" });
   plot.area = svg("path", { class: "area" });
   plot.cursor = svg("line", { class: "cursor", y1: 0, y2: 100, visibility: "hidden" });
   plot.picture = svg("svg", { viewBox: "0 0 300 100", preserveAspectRatio: "none", role: "img" },
-    svg("path", { class: "grid", d: "M60 0V100M120 0V100M180 0V100M240 0V100" }), plot.area, plot.line, plot.cursor); // a line a minute
+    svg("path", { class: "grid", d: "M60 0V100M120 0V100M180 0V100M240 0V100" }), plot.area, plot.line, plot.cursor); // a vertical line each minute
   plot.peak = node("span", { class: "peak" });
   plot.number = node("span", {}, "–");
   plot.noteElement = node("p", { class: "note" });
@@ -170,7 +171,7 @@ async function poll() {
     if (!response.ok) return;
     answer = await response.json();
   } catch {
-    return; // tick tells how old the last answer is
+    return; // tick shows how old the last answer is
   }
   take(answer);
 }
@@ -254,7 +255,7 @@ function draw() {
     plot.cursor.setAttribute("x1", at);
     plot.cursor.setAttribute("x2", at);
     const near = known.reduce((best, p) => !best || Math.abs(now - p.at - cursor) < Math.abs(now - best.at - cursor) ? p : best, undefined);
-    setText(plot.noteElement, near && Math.abs(now - near.at - cursor) < gap ? shown(near.value) + " there" : "nothing known there");
+    setText(plot.noteElement, near && Math.abs(now - near.at - cursor) < gap ? shown(near.value) + " there" : "no data there");
   }
   setText($("cursor"), cursor === null ? "" : "at the pointer: " + age(cursor / 1000) + " ago");
 }
@@ -273,7 +274,7 @@ function showChecks() {
     : node("li", { "data-tone": "bad" }, glyph("✕"), " " + check.name + " failed: " + check.error)));
 }
 
-// tick shows how old the last answer is, and moves the plots on.
+// tick shows whether the last answer is old, and redraws the plots.
 function tick() {
   const late = performance.now() - answered;
   const stale = !paused && late > patience && (answered > 0 || performance.now() > patience);
@@ -288,7 +289,7 @@ function tick() {
   $("stale").hidden = !stale;
   if (stale) {
     setText($("stale"), answered === 0 ? "watchfan does not answer."
-      : "watchfan has not answered since " + answeredAt + ". What is shown here is from then.");
+      : "watchfan has not answered since " + answeredAt + ". This page shows its last answer.");
   }
   if (!paused) draw();
 }
@@ -299,7 +300,8 @@ const states = { Synced: ["good", "●"], Idle: ["good", "○"], Syncing: ["warn
 
 const nameOf = (lane) => [lane.group, lane.version, lane.resource].filter(Boolean).join("/");
 
-// Each column's order is that of sort's values. At narrow widths those with a class are only in the details.
+// A column is sorted by the values of sort. On a narrow screen, columns with a width are only in the
+// details.
 const columns = [
   { title: "Resource", sort: nameOf },
   { title: "State", sort: (l) => l.state },
@@ -314,17 +316,17 @@ const columns = [
 
 const details = [
   ["Clients", (l) => exact(l.clients)],
-  ["Filters that differ", (l) => exact(l.filters)],
+  ["Different filters", (l) => exact(l.filters)],
   ["Requests answered", (l) => exact(l.served)],
   ["Objects", (l) => exact(l.objects) + ", " + bytes(l.bytes)],
   ["History", (l) => exact(l.historyEvents) + " events, " + bytes(l.historyBytes)],
   ["resourceVersion", (l) => l.resourceVersion],
-  ["Oldest to resume from", (l) => l.oldestResourceVersion],
+  ["Oldest version to resume from", (l) => l.oldestResourceVersion],
   ["Upstream events", (l) => exact(l.events) + ", " + count(l.rate) + "/s"],
   ["Last change", (l) => ago(l.lastChange)],
   ["Last event or bookmark", (l) => ago(l.lastHeard)],
   ["Upstream watch", (l) => l.watchBegan === undefined ? "none now" : "open for " + age(since(l.watchBegan))],
-  ["Breaks of it", (l) => exact(l.breaks)],
+  ["Upstream watch breaks", (l) => exact(l.breaks)],
   ["Relists, resets", (l) => exact(l.relists) + ", " + exact(l.resets)],
   ["Freshness proofs", (l) => exact(l.proofs) + ", " + exact(l.unproven) + " failed"],
   ["Last error", (l) => l.lastError === undefined ? "none" : l.lastError.kind + ", " + ago(l.lastError.time)],
@@ -405,7 +407,7 @@ function showLanes() {
   sort();
 }
 
-// sort puts the rows in order, and keeps the focus where it is.
+// sort puts the rows in order. The focus stays where it is.
 function sort() {
   for (const column of columns) {
     if (column === order.column) column.head.setAttribute("aria-sort", order.down ? "descending" : "ascending");

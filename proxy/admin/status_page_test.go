@@ -1,4 +1,4 @@
-package proxy_test
+package admin
 
 import (
 	"net/http"
@@ -7,23 +7,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/watchfan/watchfan/proxy"
 )
 
-// The page and all that it refers to come from the admin port, under any prefix, and may use nothing else. The page in a browser is tested
-// in statustest.
+// The status page and its files come from the admin port, under any prefix. The page may use nothing else. Package statustest tests it in a
+// browser.
 func TestStatusPage(t *testing.T) {
-	f := startFront(t, nil, func(o *proxy.Options, _ *clientcmdapi.Config) { o.AdminPort = proxy.AnyPort })
+	p := startPort(t, Config{})
 	get := func(path, mediaType string) string {
 		t.Helper()
-		resp, err := http.Get("http://" + f.admin + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body := bodyOf(t, resp)
+		resp, body := p.do(http.MethodGet, path, nil)
 		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != mediaType {
 			t.Errorf("%s: got %s, %s", path, resp.Status, resp.Header.Get("Content-Type"))
 		}
@@ -59,7 +51,7 @@ func TestStatusPage(t *testing.T) {
 	if len(files) != 3 {
 		t.Errorf("the page uses %v", files)
 	}
-	entries, err := os.ReadDir("diagnose/status_page")
+	entries, err := os.ReadDir("../diagnose/status_page")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +59,7 @@ func TestStatusPage(t *testing.T) {
 		if !files[entry.Name()] && entry.Name() != "index.html" {
 			t.Errorf("%s is not used", entry.Name())
 		}
-		content, err := os.ReadFile("diagnose/status_page/" + entry.Name())
+		content, err := os.ReadFile("../diagnose/status_page/" + entry.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,11 +70,7 @@ func TestStatusPage(t *testing.T) {
 		}
 	}
 
-	resp, err := http.Post("http://"+f.admin+"/statusz", "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if bodyOf(t, resp); resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, HEAD" {
+	if resp, _ := p.do(http.MethodPost, "/statusz", nil); resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: got %s, Allow %s", resp.Status, resp.Header.Get("Allow"))
 	}
 }

@@ -1,0 +1,135 @@
+package admin
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/pprof"
+	"net/netip"
+	"path"
+	"strings"
+
+	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/exposition"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+const profilesPath = "/debug/pprof"
+
+// newPages returns the pages that every client of the port may see, by path.
+func (p *Port) newPages() map[string]http.HandlerFunc {
+	pages := map[string]http.HandlerFunc{
+		"/livez":       health("livez", nil),
+		"/healthz":     health("livez", nil),
+		"/readyz":      health("readyz", p.config.Checks),
+		"/metrics":     showMetrics,
+		"/debug/lanes": diagnose.LanesPage(p.config.State),
+	}
+	maps.Copy(pages, diagnose.StatusPages())
+	return pages
+}
+
+// ServeHTTP answers one request. A panic ends that request and its connection.
+func (p *Port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer request.Caught(p.log, "admin request", func() {
+		closeAfter(w)
+		diagnose.WriteText(w, http.StatusInternalServerError, request.ErrPanicked.Error()+"\n")
+	})
+	if r.ContentLength > maxBodyBytes {
+		closeAfter(w)
+		diagnose.WriteText(w, http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("the request's body is longer than %d bytes\n", maxBodyBytes))
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+	p.answer(w, r)
+}
+
+func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
+	if p.config.Loopback && !p.config.Local(r) {
+		p.config.Foreign.Inc()
+		refuse(w, "this port answers programs on this host, kubectl port-forward and its own pages only; "+
+			"it refuses requests and links of other web pages: type its address into the browser")
+		return
+	}
+	path := cleaned(r.URL.Path)
+	if page := p.pages[path]; page != nil {
+		page(w, r)
+		return
+	}
+	if id, ok := below(diagnose.WatchersPath, path); ok {
+		p.showWatchers(w, r, id)
+		return
+	}
+	if name, ok := below(profilesPath, path); ok && p.config.Profiling {
+		p.showProfile(w, r, strings.TrimSuffix(name, "/"))
+		return
+	}
+	diagnose.WriteText(w, http.StatusNotFound,
+		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/watchers and /debug/pprof/\n")
+}
+
+func showMetrics(w http.ResponseWriter, _ *http.Request) {
+	var text bytes.Buffer
+	exposition.Write(&text)
+	diagnose.Write(w, http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", text.Bytes())
+}
+
+func (p *Port) showWatchers(w http.ResponseWriter, r *http.Request, id string) {
+	if !p.config.Profiling && !p.fromHere(r) {
+		refuse(w, "watches are shown to clients on this host only, for example through kubectl port-forward; "+
+			"--profiling shows them to all")
+		return
+	}
+	p.config.Watchers.Serve(w, r, id)
+}
+
+func (p *Port) showProfile(w http.ResponseWriter, r *http.Request, name string) {
+	if !p.fromHere(r) {
+		refuse(w, "profiles contain what is in memory; they are shown to clients on this host only, "+
+			"for example through kubectl port-forward")
+		return
+	}
+	switch name {
+	case "":
+		pprof.Index(w, r)
+	case "cmdline":
+		pprof.Cmdline(w, r)
+	case "profile":
+		pprof.Profile(w, r)
+	case "symbol":
+		pprof.Symbol(w, r)
+	case "trace":
+		pprof.Trace(w, r)
+	default:
+		pprof.Handler(name).ServeHTTP(w, r)
+	}
+}
+
+// fromHere reports whether the client is on this host, or comes through kubectl port-forward.
+func (p *Port) fromHere(r *http.Request) bool {
+	client, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && client.Addr().Unmap().IsLoopback() && p.config.Local(r)
+}
+
+func refuse(w http.ResponseWriter, message string) {
+	diagnose.WriteText(w, http.StatusForbidden, message+"\n")
+}
+
+func closeAfter(w http.ResponseWriter) { w.Header().Set("Connection", "close") }
+
+// cleaned returns a path without empty, "." and ".." segments. A slash at its end stays.
+func cleaned(p string) string {
+	clean := path.Clean("/" + p)
+	if strings.HasSuffix(p, "/") && clean != "/" {
+		clean += "/"
+	}
+	return clean
+}
+
+// below returns what follows dir in path. ok reports whether path is dir or below it.
+func below(dir, path string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(path+"/", dir+"/")
+	return strings.TrimSuffix(rest, "/"), ok
+}

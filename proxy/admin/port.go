@@ -1,0 +1,114 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/downstream"
+)
+
+const (
+	maxConnections = 256
+	maxHeaderBytes = 4 << 10 // net/http allows 4 KiB more
+	maxBodyBytes   = 4 << 10
+
+	// closingTime is how long requests may go on after Shutdown has begun.
+	closingTime = time.Second
+)
+
+// Config says what a Port serves and to which clients. It does not change after New.
+type Config struct {
+	Loopback  bool // the port is bound to a loopback address
+	Profiling bool // serve profiles, and show watches to all clients
+
+	Checks   []Check                    // of /readyz, in this order
+	Watchers *diagnose.WatchersPage     // /debug/watchers
+	State    func() diagnose.DebugState // /debug/lanes; may be called from any goroutine
+
+	// Local reports whether a request comes from a program on this host, or from one of the port's
+	// own pages, and not from another web page. It is about headers, not about the client's address.
+	Local func(*http.Request) bool
+	// Foreign counts requests that a port on loopback rejects because they are not Local.
+	Foreign *metrics.Counter
+}
+
+// Port is the admin port. It is an http.Handler.
+type Port struct {
+	// Immutable after New.
+	config Config
+	log    *slog.Logger
+	pages  map[string]http.HandlerFunc // by path
+	server *http.Server
+
+	open atomic.Int32 // connections
+}
+
+// New returns a port that config describes. It does not listen.
+func New(config Config, log *slog.Logger) *Port {
+	p := &Port{config: config, log: log}
+	p.pages = p.newPages()
+	p.server = &http.Server{
+		Handler:           p,
+		ReadHeaderTimeout: downstream.HeaderTimeout,
+		ReadTimeout:       downstream.HeaderTimeout,
+		WriteTimeout:      downstream.StallTimeout, // net/http/pprof adds the duration of a profile
+		IdleTimeout:       downstream.IdleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         p.count,
+		ErrorLog:          newErrorLog(log),
+
+		DisableGeneralOptionsHandler: true, // OPTIONS * is checked like every other request
+	}
+	return p
+}
+
+// Serve answers requests on ln until Shutdown. Then it returns nil. It closes ln.
+func (p *Port) Serve(ln net.Listener) error {
+	if err := p.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Shutdown closes the port. It waits for requests that are being answered, but not longer than
+// closingTime. Then it closes their connections.
+func (p *Port) Shutdown() {
+	ctx, cancel := context.WithTimeout(context.Background(), closingTime)
+	defer cancel()
+	if p.server.Shutdown(ctx) != nil {
+		_ = p.server.Close()
+	}
+}
+
+// count counts the open connections, and closes a new one if there are too many.
+func (p *Port) count(c net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		if p.open.Add(1) > maxConnections {
+			_ = c.Close() // net/http then reports it as closed
+		}
+	case http.StateClosed:
+		p.open.Add(-1)
+	}
+}
+
+// newErrorLog returns a log for net/http's own lines, which are about single connections. None of
+// them quotes a request.
+func newErrorLog(to *slog.Logger) *log.Logger { return log.New(errorWriter{to}, "", 0) }
+
+type errorWriter struct{ log *slog.Logger }
+
+func (w errorWriter) Write(line []byte) (int, error) {
+	w.log.Debug("Connection failed", "err", strings.TrimSpace(string(line)))
+	return len(line), nil
+}

@@ -1,0 +1,337 @@
+package admin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+const patience = 10 * time.Second
+
+// testPort is a port that serves on a loopback address.
+type testPort struct {
+	*Port
+	t      *testing.T
+	addr   string
+	client *http.Client
+	served chan error // what Serve has returned
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (p *testPort) Write(line []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.Write(line)
+}
+
+func (p *testPort) logged() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// startPort serves until the test ends. All requests are local unless config says otherwise.
+func startPort(t *testing.T, config Config, change ...func(*http.Server)) *testPort {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Local == nil {
+		config.Local = func(*http.Request) bool { return true }
+	}
+	p := &testPort{t: t, addr: ln.Addr().String(), client: &http.Client{Transport: &http.Transport{}}, served: make(chan error, 1)}
+	p.Port = New(config, slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	for _, f := range change {
+		f(p.server)
+	}
+	go func() { p.served <- p.Serve(ln) }()
+	t.Cleanup(func() {
+		p.client.CloseIdleConnections()
+		p.Shutdown()
+		if err := <-p.served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return p
+}
+
+// do sends a request, and returns the response with its body.
+func (p *testPort) do(method, path string, body io.Reader) (*http.Response, string) {
+	p.t.Helper()
+	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+p.addr+path, body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatalf("%s: %v", path, err)
+	}
+	return resp, string(content)
+}
+
+// raw sends bytes, and returns what comes until the connection ends.
+func (p *testPort) raw(bytes string) string {
+	p.t.Helper()
+	conn, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	_, _ = io.WriteString(conn, bytes)
+	got, _ := io.ReadAll(conn)
+	return string(got)
+}
+
+// A panic of a page is answered with 500, logged and counted, and other requests go on.
+func TestPanic(t *testing.T) {
+	p := startPort(t, Config{State: func() diagnose.DebugState { panic("page") }})
+	before := request.HandlerPanics.Get()
+	resp, body := p.do(http.MethodGet, "/debug/lanes", nil)
+	if resp.StatusCode != http.StatusInternalServerError || !resp.Close || body != request.ErrPanicked.Error()+"\n" {
+		t.Errorf("%s, Connection: close %t, %q; want 500 and the connection's end", resp.Status, resp.Close, body)
+	}
+	if n := request.HandlerPanics.Get() - before; n != 1 || !strings.Contains(p.logged(), "Handler panicked") {
+		t.Errorf("%d panics counted, logged %s", n, p.logged())
+	}
+	if resp, _ := p.do(http.MethodGet, "/livez", nil); resp.StatusCode != http.StatusOK {
+		t.Errorf("/livez: %s", resp.Status)
+	}
+}
+
+// A body of more than 4 KiB is rejected if its length is announced, and is not read to its end otherwise.
+func TestBodies(t *testing.T) {
+	p := startPort(t, Config{Profiling: true})
+	long := strings.Repeat("0x1+", maxBodyBytes/4+1)
+	if resp, _ := p.do(http.MethodPost, "/livez", strings.NewReader(long)); resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
+		t.Errorf("a long body: %s, Connection: close %t", resp.Status, resp.Close)
+	}
+	if resp, body := p.do(http.MethodPost, "/debug/pprof/symbol", io.MultiReader(strings.NewReader(long))); !strings.Contains(body, "request body too large") {
+		t.Errorf("a long chunked body: %s %s", resp.Status, body)
+	}
+	if resp, body := p.do(http.MethodPost, "/debug/pprof/symbol", strings.NewReader("0x1")); resp.StatusCode != http.StatusOK || body != "num_symbols: 1\n" {
+		t.Errorf("a short body: %s %s", resp.Status, body)
+	}
+}
+
+// Requests that net/http rejects itself are answered, and the log quotes nothing of them.
+func TestMalformed(t *testing.T) {
+	p := startPort(t, Config{})
+	for head, want := range map[string]string{
+		"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer se cret\x00\r\n\r\n": "HTTP/1.1 400",
+		"secret\r\n\r\n": "HTTP/1.1 400",
+		"GET / HTTP/1.1\r\nHost: localhost\r\nX: secret" + strings.Repeat("x", 3*maxHeaderBytes) + "\r\n\r\n": "HTTP/1.1 431",
+		"GET / HTTP/1.1\r\nAuthorization: secret\r\n\r\n":                                                     "HTTP/1.1 400",
+		"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: secret\r\n\r\n":                                "HTTP/1.1 400",
+	} {
+		if got := p.raw(head); !strings.HasPrefix(got, want) || strings.Contains(got, "secret") {
+			t.Errorf("%.60q: %q, want %s", head, got, want)
+		}
+	}
+	if strings.Contains(p.logged(), "secret") || strings.Contains(p.logged(), "se cret") {
+		t.Errorf("logged %s", p.logged())
+	}
+}
+
+// Connections beyond the most there may be are closed at once, and there is room again when another ends.
+func TestConnections(t *testing.T) {
+	p := startPort(t, Config{})
+	var open []net.Conn
+	dial := func() net.Conn {
+		conn, err := net.Dial("tcp", p.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		return conn
+	}
+	const head = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	answered := func(conn net.Conn) bool {
+		_, _ = io.WriteString(conn, head)
+		n, _ := conn.Read(make([]byte, 1000))
+		return n > 0
+	}
+	for i := range maxConnections {
+		open = append(open, dial())
+		if !answered(open[i]) {
+			t.Fatalf("connection %d is not answered", i)
+		}
+	}
+	if answered(dial()) {
+		t.Error("one connection too many is answered")
+	}
+	open[0].Close()
+	for deadline := time.Now().Add(patience); !answered(dial()); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("there is no room again")
+		}
+	}
+	if !answered(open[1]) {
+		t.Error("a connection within the bound has ended")
+	}
+}
+
+// A profile may last longer than the timeouts of the port.
+func TestLongProfile(t *testing.T) {
+	p := startPort(t, Config{Profiling: true}, func(s *http.Server) {
+		s.ReadTimeout, s.ReadHeaderTimeout, s.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond, 300*time.Millisecond
+	})
+	for _, path := range []string{"/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=1", "/debug/pprof/allocs?seconds=1"} {
+		began := time.Now()
+		if resp, body := p.do(http.MethodGet, path, nil); resp.StatusCode != http.StatusOK || body == "" {
+			t.Errorf("%s: %s, %d bytes", path, resp.Status, len(body))
+		}
+		if d := time.Since(began); d < time.Second {
+			t.Errorf("%s: after %s", path, d)
+		}
+	}
+}
+
+// Shutdown lets a request end that is being answered, and cuts off one that lasts.
+func TestShutdown(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	p := startPort(t, Config{Profiling: true, State: func() diagnose.DebugState {
+		close(begun)
+		<-release
+		return diagnose.DebugState{}
+	}})
+	p.do(http.MethodGet, "/livez", nil)
+	profile := make(chan error, 1)
+	go func() {
+		resp, err := (&http.Client{Transport: &http.Transport{}}).Get("http://" + p.addr + "/debug/pprof/profile?seconds=60")
+		if err == nil {
+			_, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+		profile <- err
+	}()
+	page := make(chan int, 1)
+	go func() {
+		resp, err := p.client.Get("http://" + p.addr + "/debug/lanes")
+		if err != nil {
+			page <- 0
+			return
+		}
+		resp.Body.Close()
+		page <- resp.StatusCode
+	}()
+	<-begun
+	for deadline := time.Now().Add(patience); p.open.Load() < 2; time.Sleep(time.Millisecond) { // the page reuses the idle connection
+		if time.Now().After(deadline) {
+			t.Fatal("the profile has no connection")
+		}
+	}
+	time.Sleep(100 * time.Millisecond) // for the profile to begin
+	stopped := make(chan time.Duration)
+	go func() {
+		began := time.Now()
+		p.Shutdown()
+		stopped <- time.Since(began)
+	}()
+	time.Sleep(100 * time.Millisecond)
+	if _, err := net.Dial("tcp", p.addr); err == nil {
+		t.Error("the port is still open")
+	}
+	close(release)
+	if code := <-page; code != http.StatusOK {
+		t.Errorf("the page: %d", code)
+	}
+	if err := <-profile; err == nil {
+		t.Error("the profile was not cut off")
+	}
+	if d := <-stopped; d < closingTime/2 || d > patience {
+		t.Errorf("stopped after %s", d)
+	}
+}
+
+// A port that is shut down before it serves closes its listener.
+func TestShutdownBeforeServe(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(Config{}, slog.New(slog.DiscardHandler))
+	p.Shutdown()
+	if err := p.Serve(ln); err != nil {
+		t.Error(err)
+	}
+	if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the listener: %v", err)
+	}
+}
+
+// Pages are found by their paths, with GET and with HEAD.
+func TestPaths(t *testing.T) {
+	p := startPort(t, Config{Profiling: true, State: func() diagnose.DebugState { return diagnose.DebugState{} }})
+	const text, html = "text/plain; charset=utf-8", "text/html; charset=utf-8"
+	for path, want := range map[string]struct {
+		code      int
+		mediaType string
+	}{
+		"/livez":                {200, text},
+		"/healthz":              {200, text},
+		"//livez":               {200, text},
+		"/debug/../livez":       {200, text},
+		"/%6civez?x":            {200, text},
+		"/livez/":               {404, text},
+		"/livez/x":              {404, text},
+		"/LIVEZ":                {404, text},
+		"/metrics":              {200, "text/plain; version=0.0.4; charset=utf-8"},
+		"/":                     {200, html},
+		"/statusz":              {200, html},
+		"/statusz/script.js":    {200, "text/javascript; charset=utf-8"},
+		"/statusz/nosuch":       {404, text},
+		"/debug":                {404, text},
+		"/debug/lanes":          {200, text},
+		"/debug/lanes?%zz":      {400, text},
+		"/debug/pprof":          {200, html},
+		"/debug/pprof/":         {200, html},
+		"/debug/pprof/heap":     {200, "application/octet-stream"},
+		"/debug/pprof/heap/":    {200, "application/octet-stream"},
+		"/debug/pprof/cmdline":  {200, text},
+		"/debug/pprof/nosuch":   {404, text},
+		"/debug/pprofx":         {404, text},
+		"/debug/pprof/../lanes": {200, text},
+	} {
+		resp, body := p.do(http.MethodGet, path, nil)
+		if resp.StatusCode != want.code || resp.Header.Get("Content-Type") != want.mediaType {
+			t.Errorf("%s: %s, %s; want %d, %s", path, resp.Status, resp.Header.Get("Content-Type"), want.code, want.mediaType)
+		}
+		if resp.Header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: its type may be guessed", path)
+		}
+		if strings.HasPrefix(path, "/metrics") || strings.HasPrefix(path, "/debug/") {
+			continue // changes from one request to the next
+		}
+		head, none := p.do(http.MethodHead, path, nil)
+		if head.StatusCode != want.code || none != "" || head.Header.Get("Content-Length") != fmt.Sprint(len(body)) {
+			t.Errorf("HEAD %s: %s, Content-Length %s, %q", path, head.Status, head.Header.Get("Content-Length"), none)
+		}
+	}
+	for path, want := range map[string]int{"/livez": 200, "/": 405, "/statusz": 405, "/statusz/icon.svg": 405} {
+		resp, _ := p.do(http.MethodPost, path, nil)
+		if allow := resp.Header.Get("Allow"); resp.StatusCode != want || (allow == "GET, HEAD") != (want == 405) {
+			t.Errorf("POST %s: %s, Allow %q", path, resp.Status, allow)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package proxy
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/watchfan/watchfan/proxy/admin"
+)
+
+// Profiles contain what is in memory. They are for clients on this host, even if the admin port is open to others.
+func TestProfilesStayHere(t *testing.T) {
+	p := admin.New(admin.Config{Profiling: true, Local: localToAdmin}, slog.New(slog.DiscardHandler))
+	for _, c := range []struct {
+		ip, host, path string
+		want           int
+	}{
+		{"10.1.1.1", "10.2.2.2:8002", "/livez", http.StatusOK},
+		{"10.1.1.1", "watchfan.kube-system:8002", "/metrics", http.StatusOK},
+		{"10.1.1.1", "10.2.2.2:8002", "/debug/pprof/", http.StatusForbidden},
+		{"10.1.1.1", "localhost", "/debug/pprof/heap", http.StatusForbidden},
+		{"10.1.1.1", "localhost", "/debug/pprof/cmdline", http.StatusForbidden},
+		{"127.0.0.1", "pages.example", "/debug/pprof/heap", http.StatusForbidden},
+		{"127.0.0.1", "localhost:8002", "/debug/pprof/cmdline", http.StatusOK},
+		{"::1", "[::1]:8002", "/debug/pprof/", http.StatusOK},
+	} {
+		r := httptest.NewRequest(http.MethodGet, c.path, nil)
+		r.Host, r.RemoteAddr = c.host, net.JoinHostPort(c.ip, "40000")
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, r)
+		if w.Code != c.want {
+			t.Errorf("%s of %s from %s: %d, want %d", c.path, c.host, c.ip, w.Code, c.want)
+		}
+	}
+}

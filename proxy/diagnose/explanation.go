@@ -1,0 +1,174 @@
+package diagnose
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+)
+
+// explanation says why a verdict has its cause, and what to do.
+type explanation struct {
+	message func(*Evidence) string // holds the numbers that led to the cause
+	advice  string
+}
+
+// explanations holds the explanation of each cause. The messages of the first four need e.tcp.
+var explanations = map[Cause]explanation{
+	ClientNotReading: {
+		func(e *Evidence) string {
+			return fmt.Sprintf("%s. The client's side answers, but its receive window is closed (%d bytes), and "+
+				"nothing was sent for %s. So the client does not read.",
+				e.backlog(), e.tcp.WindowBytes, short(e.tcp.SinceSent.Duration()))
+		},
+		"Check the client: is it stopped, is its event handler blocked, does it lack CPU? watchfan evicts the " +
+			"watch when it is more than --client-buffer-frames or --client-buffer-bytes behind. The client can " +
+			"then resume from its last resourceVersion.",
+	},
+	NetworkLoss: {
+		func(e *Evidence) string {
+			return fmt.Sprintf("%s. Segments get lost: %d not acknowledged, %d of %d sent again so far, %d "+
+				"timeouts in a row, last heard of the client's side %s ago, round trip %s.",
+				e.backlog(), e.tcp.UnackedSegments, e.tcp.ResentSegments, e.tcp.SentSegments, e.tcp.Timeouts,
+				short(e.tcp.SinceAck.Duration()), short(e.tcp.RTT.Duration()))
+		},
+		"Check the network to the client's address: links, firewalls, connection tracking, MTU. Check that the " +
+			"client's host still exists.",
+	},
+	ClientReadsSlowly: {
+		func(e *Evidence) string {
+			return fmt.Sprintf("%s. The client's receive window (now %d bytes) was too small for %s of the %s in "+
+				"which there was something to send.",
+				e.backlog(), e.tcp.WindowBytes, short(e.tcp.WindowLimited.Duration()), short(e.tcp.Busy.Duration()))
+		},
+		"The client reads more slowly than changes come. Give it more CPU, let its event handler do less, narrow " +
+			"its selector, or let it watch metadata only or protobuf.",
+	},
+	NetworkSlow: {
+		func(e *Evidence) string {
+			return fmt.Sprintf("%s. The client's receive window is open (%d bytes) and few segments are lost (%d "+
+				"of %d sent again), so the path is the limit: round trip %s.",
+				e.backlog(), e.tcp.WindowBytes, e.tcp.ResentSegments, e.tcp.SentSegments, short(e.tcp.RTT.Duration()))
+		},
+		"The path to the client is too narrow or too long for what the client watches. Move watchfan nearer, let " +
+			"the client accept gzip, narrow its selector, or let it watch metadata only.",
+	},
+	WatchfanSlow: {
+		slowShard,
+		"watchfan lacks CPU, or one of its shards has too much to do. Check its CPU limit and throttling, " +
+			"watchfan_delivery_duration_seconds and /debug/pprof/profile. Add CPU or replicas.",
+	},
+	InitialEvents: {
+		func(e *Evidence) string {
+			what := "objects that were there when it began"
+			if e.state.Phase == fanout.Replaying {
+				what = "changes since the resourceVersion from which it resumed"
+			}
+			return fmt.Sprintf("The watch began %s ago and is being sent the %s: %d events, %d bytes so far.",
+				short(e.now.Sub(e.started)), what, e.state.Events, e.state.Bytes)
+		},
+		"Do nothing if the number of events grows. Look again in a second.",
+	},
+	UpstreamBroken: {
+		func(e *Evidence) string {
+			return fmt.Sprintf("The watch has been sent everything, but %s has had no upstream watch for %s. "+
+				"watchfan is starting a new one, or lists the collection.",
+				e.lane.Resource, short(e.now.Sub(e.lane.BrokenSince)))
+		},
+		"Check kube-apiserver and watchfan's log. The line \"Upstream watch broke\" has the error and the time " +
+			"of the next attempt. The watch continues when upstream is back.",
+	},
+	UpstreamUnreachable: {
+		func(e *Evidence) string {
+			return fmt.Sprintf("The watch has been sent everything, but kube-apiserver fails its readiness "+
+				"check. Upstream last sent something of %s: %s.",
+				e.lane.Resource, before(e.now, e.lane.Heard))
+		},
+		"Check kube-apiserver and the network to it. watchfan's /readyz and the line \"Upstream is not " +
+			"reachable\" in its log say more. The watch continues when upstream is back.",
+	},
+	UpstreamSilent: {
+		func(e *Evidence) string {
+			return fmt.Sprintf("The watch has been sent everything, but the upstream watch of %s has brought "+
+				"neither an event nor a bookmark for %s. kube-apiserver sends a bookmark each minute.",
+				e.lane.Resource, short(e.now.Sub(e.lane.Heard)))
+		},
+		"Check kube-apiserver and everything between it and watchfan: the connection may hang.",
+	},
+	FilteredOut: {
+		func(e *Evidence) string {
+			return fmt.Sprintf("The watch has been sent everything that it selects. %s changed %s ago, and %d "+
+				"times since the watch began. The last change that its namespace and selectors select: %s.",
+				e.lane.Resource, short(e.now.Sub(e.lane.LastChange)), e.changes, before(e.now, e.state.Selected))
+		},
+		"Do nothing if the selectors are right. If the client waits for an object, run kubectl get with the " +
+			"watch's namespace and selectors and see whether they select it.",
+	},
+	UpToDate: {
+		func(e *Evidence) string {
+			return fmt.Sprintf("The watch has been sent everything. %s last changed: %s. Upstream last sent "+
+				"something: %s.",
+				e.lane.Resource, before(e.now, e.lane.LastChange), before(e.now, e.lane.Heard))
+		},
+		"Do nothing: there is nothing to send.",
+	},
+	Ending: {
+		func(*Evidence) string {
+			return "The watch is ending. The client has up to 5 s to read the last bytes."
+		},
+		"Do nothing: the watch ends in a moment.",
+	},
+}
+
+// unexplained is the explanation of ClientReadsSlowly where the kernel gives no TCPInfo.
+var unexplained = explanation{
+	func(e *Evidence) string { return e.backlog() + ". This system does not tell why." },
+	"Check the client and the network to it.",
+}
+
+func slowShard(e *Evidence) string {
+	waited := short(e.state.Waited)
+	message := fmt.Sprintf("%s, and the socket has room. The shard took %s to answer.", e.backlog(), waited)
+	if e.state.Phase == fanout.Unknown {
+		message = fmt.Sprintf("The watch's shard has not answered for %s.", waited)
+	}
+	if e.tls {
+		message += " Sealing for TLS is part of a shard's work and is not measured separately."
+	}
+	return message
+}
+
+// backlog says how far the watch is behind.
+func (e *Evidence) backlog() string {
+	s := fmt.Sprintf("%d events of %d bytes wait for the socket", e.state.LagEvents, e.state.LagBytes)
+	if e.parked() {
+		s += ", which has been full for " + short(e.now.Sub(e.state.ParkedSince))
+	} else if e.state.LagEvents > 0 {
+		s += ", the oldest for " + short(e.lag())
+	}
+	if n := e.queued(); n > 0 {
+		s += fmt.Sprintf("; %d bytes in the socket are not acknowledged", n)
+	}
+	return s
+}
+
+// short writes a duration with about three digits.
+func short(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// before says how long before now something happened. The zero time is "never".
+func before(now, then time.Time) string {
+	if then.IsZero() {
+		return "never"
+	}
+	return short(now.Sub(then)) + " ago"
+}

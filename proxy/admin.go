@@ -2,13 +2,13 @@ package proxy
 
 import (
 	"errors"
+	"iter"
 	"log/slog"
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"time"
-
-	"github.com/valyala/fasthttp"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/admin"
@@ -36,14 +36,7 @@ func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 
 // localToAdmin is local, for a request to the admin port.
 func localToAdmin(r *http.Request) bool {
-	var ctx fasthttp.RequestCtx
-	ctx.Request.Header.SetHost(r.Host)
-	for _, name := range []string{"Sec-Fetch-Site", "Origin"} {
-		for _, value := range r.Header.Values(name) {
-			ctx.Request.Header.Add(name, value)
-		}
-	}
-	return local(&ctx)
+	return local(func(name string) iter.Seq[string] { return slices.Values(r.Header.Values(name)) }, r.Host)
 }
 
 func (s *Server) notStopping() error {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -26,9 +25,7 @@ func TestAdmission(t *testing.T) {
 	a := newAdmission(&opts, m, admissionAuthorizer(&proxytest.FakeUpstream[auth.Identity]{Answer: admissionAnswer(owners)}), slog.New(slog.DiscardHandler))
 	begin := func(id auth.Identity, uri, wantRefused string) *watchSlot {
 		t.Helper()
-		var ctx fasthttp.RequestCtx
-		ctx.Request.SetRequestURI(uri)
-		req, cacheable := request.Parse(&ctx)
+		req, cacheable := request.Parse(proxytest.MustRead(t, uri))
 		slot, st := a.begin(t.Context(), id, req, cacheable)
 		switch {
 		case st == nil && wantRefused != "":
@@ -101,9 +98,7 @@ func TestAdmissionTokens(t *testing.T) {
 	opts.MaxWatchesPerUser = most
 	up := &proxytest.FakeUpstream[auth.Identity]{Answer: admissionAnswer(owners)}
 	a := newAdmission(&opts, &memory{}, admissionAuthorizer(up), slog.New(slog.DiscardHandler))
-	var ctx fasthttp.RequestCtx
-	ctx.Request.SetRequestURI("/api/v1/pods?watch=1")
-	req, cacheable := request.Parse(&ctx)
+	req, cacheable := request.Parse(proxytest.MustRead(t, "/api/v1/pods?watch=1"))
 	begin := func(id auth.Identity) (*watchSlot, *metav1.Status) { return a.begin(t.Context(), id, req, cacheable) }
 
 	served := 0

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,7 +17,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/diagnose"
-	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/registry"
@@ -35,15 +34,13 @@ type cachedReads struct {
 	aggregation *registry.Aggregation
 	auth        *auth.Authorizer
 	audit       *audit.Log
-	pass        func(*fasthttp.RequestCtx, auth.Identity, *request.Request) // to kube-apiserver
-	refuse      func(rejection, string) *metav1.Status                      // admission.refuse
+	pass        func(*exchange.Exchange, auth.Identity, *request.Request) // to kube-apiserver
+	refuse      func(rejection, string) *metav1.Status                    // admission.refuse
 	lanes       *lane.Lanes
 	alone       *aloneReads
 	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
 	compressed  compressedLists
 	flusher     *fanout.Flusher
-	conns       *downstream.Connections
-	poller      *downstream.Poller
 	watchers    diagnose.Watchers
 	fairness    *fairness.Queue
 	log         *slog.Logger
@@ -54,7 +51,7 @@ type cachedReads struct {
 	passed   map[string]registry.Server // of those that are passed through for it; likewise
 }
 
-func newCachedReads(s *Server, p *downstream.Poller) *cachedReads {
+func newCachedReads(s *Server) *cachedReads {
 	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), s.opts.Lane.FlushInterval)
 	c := &cachedReads{
 		opts:      &s.opts,
@@ -65,9 +62,7 @@ func newCachedReads(s *Server, p *downstream.Poller) *cachedReads {
 		pass:      s.passthrough.Serve,
 		refuse:    s.admission.refuse,
 		flusher:   flusher,
-		conns:     s.conns,
 		alone:     newAloneReads(s.opts.mostAlone),
-		poller:    p,
 		log:       s.log,
 		ctx:       s.ctx,
 		lanes: lane.NewLanes(s.ctx, s.upstream, s.discovery, flusher,
@@ -87,7 +82,6 @@ func newCachedReads(s *Server, p *downstream.Poller) *cachedReads {
 func (c *cachedReads) run() {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.flusher.Run(c.ctx) })
-	wg.Go(func() { c.poller.Run(c.ctx) })
 	wg.Go(func() { c.auth.Run(c.ctx) })
 	wg.Go(func() { c.lanes.Run(c.ctx) })
 	for _, name := range c.opts.ResidentResources {
@@ -189,24 +183,23 @@ func (c *cachedReads) residentSynced() error {
 func (c *cachedReads) end() { c.lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }
 
 // serve answers the request, from a cache if it can be.
-func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request) (passed bool) {
-	r := &cachedRead{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, arrival: downstream.ArrivalOf(downstream.Accepted(ctx.Conn()))}
+func (c *cachedReads) serve(x *exchange.Exchange, id auth.Identity, req *request.Request) {
+	r := &cachedRead{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, conn: x.Conn}
 	defer r.release()
-	served, refused := c.serveCached(ctx, r)
+	served, refused := c.serveCached(x, r)
 	if refused != nil {
-		apistatus.Write(ctx, refused)
-		c.audit.Refused(ctx, id, req, refused)
-		return false
+		apistatus.Write(x, refused)
+		c.audit.Refused(x, id, req, refused)
+		return
 	}
 	if !served {
-		c.pass(ctx, id, req)
-		return true
+		c.pass(x, id, req)
+		return
 	}
 	r.lane.CountServed(req.Verb)
 	if req.Verb != "watch" {
-		c.audit.Served(ctx, r.audited())
+		c.audit.Served(x, r.audited())
 	}
-	return false
 }
 
 // serveCached answers the request from a cache. It reports false, having done nothing, if the
@@ -216,8 +209,8 @@ func (c *cachedReads) serve(ctx *fasthttp.RequestCtx, id auth.Identity, req *req
 // lane is looked at or started, nothing that is cached is read, and nothing is asked in the proxy's
 // own name, but for the review itself where only the proxy can ask it: what a request costs, and
 // how long it takes, must not depend on what its client may not see.
-func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (served bool, refused *metav1.Status) {
-	wait, cancel := context.WithTimeout(downstream.WithArrival(c.ctx, r.arrival), lane.Wait)
+func (c *cachedReads) serveCached(x *exchange.Exchange, r *cachedRead) (served bool, refused *metav1.Status) {
+	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
 	if !c.mayBeCached(r) || c.passesUnasked(r) {
 		return false, nil
@@ -234,11 +227,11 @@ func (c *cachedReads) serveCached(ctx *fasthttp.RequestCtx, r *cachedRead) (serv
 		return false, nil
 	}
 	decided := time.Now()
-	ready, refused := c.awaitLane(ctx, r)
+	ready, refused := c.awaitLane(x, r)
 	if !ready || !c.stillAllowed(r, decided) {
 		return false, refused
 	}
-	return c.serveFrom(ctx, r)
+	return c.serveFrom(x, r)
 }
 
 // stillAllowed reports whether the client may still read, for which it is asked again if the answer
@@ -255,28 +248,27 @@ func (c *cachedReads) stillAllowed(r *cachedRead, decided time.Time) bool {
 
 // serveFrom answers the request from its lane. It reports false, having done nothing, if it can't,
 // and with refused if it is to be refused.
-func (c *cachedReads) serveFrom(ctx *fasthttp.RequestCtx, r *cachedRead) (served bool, refused *metav1.Status) {
+func (c *cachedReads) serveFrom(x *exchange.Exchange, r *cachedRead) (served bool, refused *metav1.Status) {
 	if r.Verb == "watch" {
-		return c.serveWatch(ctx, r), nil
+		return c.serveWatch(x, r), nil
 	}
-	r.seat = c.seat(ctx, r)
+	r.seat = c.seat(r)
 	defer r.seat.Give()
 	if r.Verb == "list" {
-		served = c.serveList(ctx, r)
+		served = c.serveList(x, r)
 	} else {
-		served = c.serveGet(ctx, r)
+		served = c.serveGet(x, r)
 	}
 	return served, r.seat.Refused
 }
 
 // seat returns the seat in which r is answered, not yet taken.
-func (c *cachedReads) seat(ctx *fasthttp.RequestCtx, r *cachedRead) *fairness.Seat {
-	conn := downstream.Accepted(ctx.Conn())
+func (c *cachedReads) seat(r *cachedRead) *fairness.Seat {
 	limit := fairness.MaxSeatWait
 	if r.Timeout > 0 {
 		limit = max(1, r.Timeout-time.Since(r.arrived))
 	}
-	return c.fairness.Seat(fairness.FlowOf(r.id, conn.RemoteAddr()), limit, downstream.Left(ctx.Conn()), r.arrival.End)
+	return c.fairness.Seat(fairness.FlowOf(r.id, r.conn.RemoteAddr()), limit, r.conn.Left, r.conn.EndArrival)
 }
 
 // cachedRead is a request that a lane may answer.
@@ -284,7 +276,7 @@ type cachedRead struct {
 	*request.Request
 	id      auth.Identity
 	arrived time.Time
-	arrival *downstream.Arrival // nil is none
+	conn    exchange.Conn
 	lanes   *lane.Lanes
 	counts  *aloneReads
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 )
@@ -77,7 +77,7 @@ func (l *compressedList) await(s *fairness.Seat) bool {
 }
 
 // add compresses the items of a list, in seat s, unless somebody else just has.
-func (c *compressedLists) add(s *fairness.Seat, key listKey, state fanout.Identity, x extent, items downstream.BodySlices) framing.Deflated {
+func (c *compressedLists) add(s *fairness.Seat, key listKey, state fanout.Identity, x extent, items exchange.BodySlices) framing.Deflated {
 	c.mu.Lock()
 	if l := c.lists[key]; l != nil && l.state == state {
 		c.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
 )
 
@@ -37,7 +37,7 @@ func TestCompressedListsAreShared(t *testing.T) {
 	var c compressedLists
 	state := states(t, 2)
 	key := listKey{filter: "f"}
-	items := downstream.BodySlices{[]byte(strings.Repeat("a", 1000)), []byte("b")}
+	items := exchange.BodySlices{[]byte(strings.Repeat("a", 1000)), []byte("b")}
 	if _, _, ok := c.get(&fairness.Seat{}, key, state[0]); ok {
 		t.Error("there is a list before there is one")
 	}

@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // state returns the collection as of the resourceVersion that a get or list asks for
@@ -22,7 +22,7 @@ import (
 //
 // ok is false if it can't be had, or not be proved, in time.
 func (c *cachedReads) state(r *cachedRead) (s fanout.Snapshot, ok bool) {
-	ctx, cancel := context.WithTimeout(downstream.WithArrival(c.ctx, r.arrival), c.opts.Lane.FreshnessTimeout)
+	ctx, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.opts.Lane.FreshnessTimeout)
 	defer cancel()
 	switch {
 	case r.ContinueToken != "":

@@ -12,7 +12,7 @@ import (
 )
 
 // SetHeaderTimeout changes the time that clients have for a request's head. Call it before Run.
-func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.ReadTimeout = d }
+func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.SetHeaderTimeout(d) }
 
 // SpareLists has large collections never listed to prove freshness, as if they had just been.
 func SpareLists(o *Options) { o.Lane.Tuning.SpareLists = true }

@@ -4,12 +4,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/valyala/fasthttp"
-
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/apistatus"
-	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -23,7 +21,7 @@ const (
 )
 
 // serveGet answers a get.
-func (c *cachedReads) serveGet(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
+func (c *cachedReads) serveGet(x *exchange.Exchange, r *cachedRead) bool {
 	snapshot, ok := c.state(r)
 	if !ok {
 		return false
@@ -37,11 +35,11 @@ func (c *cachedReads) serveGet(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 		if r.Accepts[0] != (request.Clause{}) {
 			return false // the form of the Status is negotiated apart from the object's
 		}
-		apistatus.Write(ctx, apistatus.NotFound(r.GVR, r.Name))
-		r.lane.WriteWarnings(ctx)
+		apistatus.Write(x, apistatus.NotFound(r.GVR, r.Name))
+		r.lane.WriteWarnings(&x.Response)
 		return true
 	}
-	body := downstream.BodySlices{o.Bytes()}
+	body := exchange.BodySlices{o.Bytes()}
 	if r.lane.Encoding == framing.JSON {
 		body = append(body, []byte("\n"))
 	}
@@ -49,15 +47,15 @@ func (c *cachedReads) serveGet(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 		if !r.seat.Begin() {
 			return false
 		}
-		writeCompressed(ctx, r, framing.Deflate(gzipLevel, r.seat.Pieces(slices.Values(body))))
+		writeCompressed(x, r, framing.Deflate(gzipLevel, r.seat.Pieces(slices.Values(body))))
 		return true
 	}
-	writeBody(ctx, r, body)
+	writeBody(x, r, body)
 	return true
 }
 
 // serveList answers a list.
-func (c *cachedReads) serveList(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
+func (c *cachedReads) serveList(x *exchange.Exchange, r *cachedRead) bool {
 	snapshot, ok := c.state(r)
 	if !ok {
 		return false
@@ -75,7 +73,7 @@ func (c *cachedReads) serveList(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	if r.Gzip {
 		if extent, items, ok := c.compressed.get(r.seat, key, snapshot.Identity()); ok {
 			head, tail := r.envelope(snapshot, extent)
-			writeCompressed(ctx, r, framing.Stored(head), items, framing.Stored(tail))
+			writeCompressed(x, r, framing.Stored(head), items, framing.Stored(tail))
 			return true
 		}
 	}
@@ -83,26 +81,26 @@ func (c *cachedReads) serveList(ctx *fasthttp.RequestCtx, r *cachedRead) bool {
 	head, tail := r.envelope(snapshot, extent)
 	if r.Gzip && len(head)+extent.bytes+len(tail) > gzipThreshold {
 		shared := c.compressed.add(r.seat, key, snapshot.Identity(), extent, items)
-		writeCompressed(ctx, r, framing.Stored(head), shared, framing.Stored(tail))
+		writeCompressed(x, r, framing.Stored(head), shared, framing.Stored(tail))
 		return true
 	}
-	writeBody(ctx, r, slices.Concat(downstream.BodySlices{head}, items, downstream.BodySlices{tail}))
+	writeBody(x, r, slices.Concat(exchange.BodySlices{head}, items, exchange.BodySlices{tail}))
 	return true
 }
 
 // writeBody makes b the response.
-func writeBody(ctx *fasthttp.RequestCtx, r *cachedRead, b downstream.BodySlices) {
-	apistatus.CommonHeaders(ctx)
-	ctx.Response.Header.SetContentType(r.lane.ContentType(false))
-	r.lane.WriteWarnings(ctx)
-	downstream.SetBody(ctx, b, r.seat, r.lane.Log)
+func writeBody(x *exchange.Exchange, r *cachedRead, b exchange.BodySlices) {
+	apistatus.AddCommonHeader(x)
+	x.Response.Header.Add("Content-Type", r.lane.ContentType(false))
+	r.lane.WriteWarnings(&x.Response)
+	x.Response.Body, x.Response.Turn = b, r.seat
 }
 
 // writeCompressed makes parts the response, as one gzip stream.
-func writeCompressed(ctx *fasthttp.RequestCtx, r *cachedRead, parts ...framing.Deflated) {
-	ctx.Response.Header.Set("Content-Encoding", "gzip")
-	ctx.Response.Header.Set("Vary", "Accept-Encoding")
-	writeBody(ctx, r, framing.GzipMember(parts...))
+func writeCompressed(x *exchange.Exchange, r *cachedRead, parts ...framing.Deflated) {
+	x.Response.Header.Add("Content-Encoding", "gzip")
+	x.Response.Header.Add("Vary", "Accept-Encoding")
+	writeBody(x, r, framing.GzipMember(parts...))
 }
 
 // extent describes the items of a list.
@@ -117,7 +115,7 @@ type extent struct {
 const visitsBetween = 256
 
 // items collects a list's items, as they stand in the list, in the read's seat.
-func (r *cachedRead) items(snapshot fanout.Snapshot, key listKey) (items downstream.BodySlices, x extent) {
+func (r *cachedRead) items(snapshot fanout.Snapshot, key listKey) (items exchange.BodySlices, x extent) {
 	form := r.lane.Form()
 	last := ""
 	visited := 0

@@ -1,11 +1,12 @@
 package proxy
 
 import (
+	"iter"
 	"net"
 	"net/url"
 	"strings"
 
-	"github.com/valyala/fasthttp"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // local reports whether a request to a port on loopback comes from a program on this host, or from
@@ -15,27 +16,37 @@ import (
 // Browsers since 2023 then say in Sec-Fetch-Site how the page and the port are related
 // (https://www.w3.org/TR/fetch-metadata/): cross-site, same-site for another port of this host,
 // same-origin, or none for an address that the user has typed. Programs send neither header.
-func local(ctx *fasthttp.RequestCtx) bool {
-	h := &ctx.Request.Header
-	host := string(h.Host())
-	if !localHost(host) || !localHost(string(ctx.Host())) { // the second is the target's, in absolute form
-		return false
-	}
-	for _, site := range h.PeekAll("Sec-Fetch-Site") {
-		if s := string(site); s != "same-origin" && s != "none" {
+//
+// values returns the values of a header. hosts are those that the request is sent to: its Host
+// header, and its target's in absolute form.
+func local(values func(name string) iter.Seq[string], hosts ...string) bool {
+	for _, host := range hosts {
+		if !localHost(host) {
 			return false
 		}
 	}
-	for _, origin := range h.PeekAll("Origin") {
-		if !sameOrigin(string(origin), host) {
+	for site := range values("Sec-Fetch-Site") {
+		if site != "same-origin" && site != "none" {
+			return false
+		}
+	}
+	for origin := range values("Origin") {
+		if !sameOrigin(origin, hosts[0]) {
 			return false
 		}
 	}
 	return true
 }
 
-// fromHere reports whether the client is on this host, or comes through kubectl port-forward.
-func fromHere(ctx *fasthttp.RequestCtx) bool { return ctx.RemoteIP().IsLoopback() && local(ctx) }
+// localExchange is local for a request of the insecure port.
+func localExchange(x *exchange.Exchange) bool {
+	target, _ := exchange.CutTarget(x.Target)
+	_, host, user := strings.Cut(target.Authority, "@")
+	if !user {
+		host = target.Authority
+	}
+	return local(x.Header.All, x.Header.Get("Host"), host)
+}
 
 // sameOrigin reports whether origin is that of a page which was fetched, without TLS, with this
 // Host header. The port is the one that the client knows, which is not ours behind kubectl

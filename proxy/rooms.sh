@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Says which imports within proxy lead upwards. Each package may import those in front of it, and no others.
+# Only http1 knows fasthttp, and only proxy itself knows http1.
 set -euo pipefail
 cd "$(dirname "$0")"
-rooms=(semaphore option exposition apistatus request auth fairness audit upstream downstream passthrough reflector lane registry diagnose admin)
+rooms=(semaphore option exposition exchange apistatus request auth fairness audit upstream downstream passthrough reflector lane registry diagnose admin http1)
 
 allowed=" " wrong=0
 for room in "${rooms[@]}" .; do
@@ -12,6 +13,10 @@ for room in "${rooms[@]}" .; do
 			wrong=1
 		fi
 	done
+	if [[ $room != http1 ]] && go list -f '{{join .Imports "\n"}}' "./$room" | grep -q '^github.com/valyala/fasthttp'; then
+		echo "proxy/$room imports fasthttp, which is proxy/http1's alone" >&2
+		wrong=1
+	fi
 	allowed+="$room "
 done
 known=" ${rooms[*]} proxytest e2e chaos attack statustest "

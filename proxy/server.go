@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/admin"
@@ -22,6 +21,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/http1"
 	"github.com/watchfan/watchfan/proxy/passthrough"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -44,8 +45,9 @@ type Server struct {
 	admission   *admission
 	memory      *memory
 	check       *admin.UpstreamCheck
-	front       *fasthttp.Server        // the insecure and the secure port
+	front       *http1.Server           // the insecure and the secure port
 	conns       *downstream.Connections // the front's
+	poller      *downstream.Poller      // of the watches' connections
 	admin       *admin.Port
 
 	stopping atomic.Bool // set first of all when Run's context ends
@@ -65,9 +67,6 @@ type Server struct {
 // neither listens nor connects yet.
 func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err := opts.Validate(); err != nil {
-		return nil, err
-	}
-	if err := downstream.CheckBodyEnd(); err != nil {
 		return nil, err
 	}
 	cfg, err := opts.Upstream.Config()
@@ -100,17 +99,20 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		discovery:  upstream.NewDiscovery(up, log),
 		authorizer: authorizer,
 		audit:      audit,
+		poller:     poller,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	var streams context.Context
 	streams, s.endStreams = context.WithCancel(s.ctx)
 
-	s.front = downstream.FrontServer(s.serve, log)
-	s.conns = downstream.NewConnections(s.front, opts.Downstream.MaxConnectionAge, log)
-	s.passthrough = passthrough.New(s.ctx, streams, up, &clients.Front, s.conns, passthrough.NewLongRequests(s.ctx, authorizer), audit, log)
+	s.conns = downstream.NewConnections(opts.Downstream.MaxConnectionAge)
+	if s.front, err = http1.New(s.handle, s.conns, poller, log); err != nil {
+		return nil, err
+	}
+	s.passthrough = passthrough.New(s.ctx, streams, up, &clients.Front, passthrough.NewLongRequests(s.ctx, authorizer), audit, log)
 	s.memory = newMemory(&s.opts, log)
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
-	s.cached = newCachedReads(s, poller)
+	s.cached = newCachedReads(s)
 	s.check = admin.NewUpstreamCheck(up, log)
 	s.admin = newAdmin(s, log)
 	return s, nil
@@ -243,6 +245,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	var background sync.WaitGroup
 	background.Go(func() { s.check.Run(s.ctx) })
+	background.Go(func() { s.poller.Run(s.ctx) })
 	background.Go(s.cached.run)
 	background.Go(func() { s.memory.run(s.ctx, s.cached.shed) })
 
@@ -278,11 +281,11 @@ func (s *Server) shutdown() {
 	s.log.Info("Stopping", "delay", s.opts.ShutdownDelayDuration, "drain", s.opts.DrainDuration, "timeout", s.opts.ShutdownTimeout)
 	time.Sleep(s.opts.ShutdownDelayDuration)
 
-	s.closeListeners() // fasthttp does not know one that it has not begun to serve
+	s.closeListeners() // the front does not know one that it has not begun to serve
 	ended, end := context.WithCancel(context.Background())
 	defer end()
 	var servers sync.WaitGroup
-	servers.Go(func() { _ = s.front.ShutdownWithContext(ended) })
+	servers.Go(func() { s.front.Shutdown(ended) })
 	s.conns.BeginClosing()
 	s.cached.drain(s.ctx)
 
@@ -305,94 +308,52 @@ func (s *Server) shutdown() {
 	s.log.Info("Stopped", "elapsed", time.Since(begin).Round(time.Millisecond), "connectionsCut", cut)
 }
 
-// serve is the front's handler: handle, kept from taking the process down, and the request's body
-// brought to its end.
-func (s *Server) serve(ctx *fasthttp.RequestCtx) {
-	defer request.Caught(s.log, "request", func() {
-		ctx.Hijack(nil)
-		apistatus.Write(ctx, apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, request.ErrPanicked.Error()))
-		ctx.SetConnectionClose()
-	})
-	defer func() {
-		if !ctx.Hijacked() { // or whoever has taken the connection over does so
-			downstream.SlotOf(ctx).Release()
-		}
-	}()
-	s.conns.Serving(ctx.Conn())
-	if st := downstream.CheckHead(&ctx.Request.Header); st != nil {
-		downstream.RejectedMalformed.Inc()
-		apistatus.Write(ctx, st)
-		if body := ctx.RequestBodyStream(); body != nil {
-			_ = downstream.DiscardBody(ctx.Conn(), body)
-		}
-		ctx.SetConnectionClose() // another server may see the body's end elsewhere
-		return
-	}
-	if ctx.Request.Header.ConnectionClose() {
-		ctx.SetConnectionClose()
-	}
-	defer downstream.ArrivalOf(downstream.Accepted(ctx.Conn())).End()
-	passed := s.handle(ctx, ctx.IsTLS())
-	if s.conns.Last(ctx.Conn()) {
-		ctx.SetConnectionClose()
-	}
-	if passed {
-		return
-	}
-	// Not passed through, so the body has not been read, and the client's next request begins after
-	// it.
-	if body := ctx.RequestBodyStream(); body != nil && !downstream.DiscardBody(ctx.Conn(), body) {
-		ctx.SetConnectionClose()
-	}
-}
-
-// handle answers one request, here or from kube-apiserver, and reports whether it was passed
-// through.
-func (s *Server) handle(ctx *fasthttp.RequestCtx, secure bool) (passed bool) {
-	req, cacheable := request.Parse(ctx)
-	if !secure && !local(ctx) {
+// handle answers one request, here or from kube-apiserver.
+func (s *Server) handle(x *exchange.Exchange) {
+	req, cacheable := request.Parse(x)
+	if !x.Conn.Secure() && !localExchange(x) {
 		rejectedForeignHost.Inc()
-		s.refuse(ctx, auth.Identity{}, req, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
+		s.refuse(x, auth.Identity{}, req, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"this port serves programs on this host and pages of its own only, no requests or links of other web pages"))
-		return false
+		return
 	}
-	if s.upstream.Via.Marked(ctx) {
+	if s.upstream.Via.Marked(x) {
 		rejectedLoop.Inc()
-		s.refuse(ctx, auth.Identity{}, req, upstream.LoopDetected())
-		return false
+		s.refuse(x, auth.Identity{}, req, upstream.LoopDetected())
+		return
 	}
-	id, st := s.clients.Identify(ctx, secure)
+	id, st := s.clients.Identify(x)
 	if st != nil {
 		auth.RejectedUnauthorized.Inc()
-		s.refuse(ctx, id, req, st)
-		return false
+		s.refuse(x, id, req, st)
+		return
 	}
-	id.From = auth.SourceOf(ctx)
-	client, wait := id, downstream.WithArrival(s.ctx, downstream.ArrivalOf(downstream.Accepted(ctx.Conn())))
-	if id, st = s.authorizer.ActAs(wait, client, &ctx.Request.Header); st != nil {
+	id.From = auth.SourceOf(x)
+	client, wait := id, request.WithArrival(s.ctx, x.Conn)
+	if id, st = s.authorizer.ActAs(wait, client, x.Header); st != nil {
 		rejectedImpersonation.Inc()
-		s.refuse(ctx, client, req, st)
-		return false
+		s.refuse(x, client, req, st)
+		return
 	}
 	identified[id.Kind].Inc()
 	slot, st := s.admission.begin(wait, id, req, cacheable)
 	if st != nil {
-		s.refuse(ctx, id, req, st)
-		return false
+		s.refuse(x, id, req, st)
+		return
 	}
 	if slot != nil {
-		downstream.HoldSlot(ctx, slot)
+		x.Slot = slot
 	}
 	if cacheable && id.Kind != auth.KindAnonymous {
-		return s.cached.serve(ctx, id, req)
+		s.cached.serve(x, id, req)
+		return
 	}
-	s.passthrough.Serve(ctx, id, req)
-	return true
+	s.passthrough.Serve(x, id, req)
 }
 
 // refuse answers a request of id with st, and writes that down, because kube-apiserver will not
 // hear of it.
-func (s *Server) refuse(ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request, st *metav1.Status) {
-	apistatus.Write(ctx, st)
-	s.audit.Refused(ctx, id, req, st)
+func (s *Server) refuse(x *exchange.Exchange, id auth.Identity, req *request.Request, st *metav1.Status) {
+	apistatus.Write(x, st)
+	s.audit.Refused(x, id, req, st)
 }

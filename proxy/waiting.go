@@ -3,29 +3,25 @@ package proxy
 import (
 	"net/http"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
-	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// throughKey is the user value of a request's throughSlot.
-type throughKey struct{}
-
 // awaitLane waits until the lane can serve r, and reports whether it can. refused answers a client
 // that has waited too long.
-func (c *cachedReads) awaitLane(ctx *fasthttp.RequestCtx, r *cachedRead) (ready bool, refused *metav1.Status) {
-	end, slot := r.lane.Await(downstream.WithArrival(c.ctx, r.arrival), lane.Waiter{
+func (c *cachedReads) awaitLane(x *exchange.Exchange, r *cachedRead) (ready bool, refused *metav1.Status) {
+	end, slot := r.lane.Await(request.WithArrival(c.ctx, r.conn), lane.Waiter{
 		Verb:     r.Verb,
 		Arrived:  r.arrived,
 		Patience: r.Patience(lane.FillWait),
-		Left:     downstream.Left(ctx.Conn()),
+		Left:     r.conn.Left,
 	})
 	if slot != nil {
-		ctx.SetUserValue(throughKey{}, slot)
+		x.Until = slot
 	}
 	switch end {
 	case lane.FillFailed:

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
-	"github.com/valyala/fasthttp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // Failure returns a Status as kube-apiserver's own errors have it.
@@ -131,59 +131,46 @@ func encodeStatusProtobuf(st *metav1.Status) []byte {
 	return append([]byte("k8s\x00"), body...)
 }
 
-// Write makes st the response of ctx. If the connection was to end with the response, it still is.
-func Write(ctx *fasthttp.RequestCtx, st *metav1.Status) {
-	last := ctx.Response.ConnectionClose()
-	ctx.Response.Reset()
-	if last {
-		ctx.SetConnectionClose()
-	}
-	ctx.SetStatusCode(int(st.Code))
-	CommonHeaders(ctx)
-	ctx.Response.Header.SetContentType("application/json")
-	if after := retryAfter(st); after != "" {
-		ctx.Response.Header.Set("Retry-After", after)
-	}
-	ctx.SetBody(encodeStatusFor(st, PrettyStatus(ctx)))
+// Write makes st the response of x. If the connection was to end with the response, it still is.
+func Write(x *exchange.Exchange, st *metav1.Status) {
+	x.Response.Reset()
+	fill(&x.Response, st, AuditID(x), PrettyStatus(x))
 }
 
-// Response is writeStatus for a connection that is taken over. auditID and pretty are those of the
-// request.
-func Response(st *metav1.Status, auditID string, pretty bool) *http.Response {
-	body := encodeStatusFor(st, pretty)
-	header := http.Header{
-		"Audit-Id":      {auditID},
-		"Cache-Control": {"no-cache, private"},
-		"Content-Type":  {"application/json"},
-	}
-	if after := retryAfter(st); after != "" {
-		header.Set("Retry-After", after)
-	}
-	return &http.Response{
-		StatusCode:    int(st.Code),
-		Header:        header,
-		ContentLength: int64(len(body)),
-		Body:          io.NopCloser(bytes.NewReader(body)),
-	}
+// Response returns st as a response to a request of which auditID and pretty are known.
+func Response(st *metav1.Status, auditID string, pretty bool) *exchange.Response {
+	r := &exchange.Response{}
+	fill(r, st, auditID, pretty)
+	return r
 }
 
-func retryAfter(st *metav1.Status) string {
-	if st.Details == nil || st.Details.RetryAfterSeconds <= 0 {
-		return ""
+func fill(r *exchange.Response, st *metav1.Status, auditID string, pretty bool) {
+	r.Status = int(st.Code)
+	addCommonHeader(r, auditID)
+	r.Header.Add("Content-Type", "application/json")
+	if st.Details != nil && st.Details.RetryAfterSeconds > 0 {
+		r.Header.Add("Retry-After", strconv.Itoa(int(st.Details.RetryAfterSeconds)))
 	}
-	return strconv.Itoa(int(st.Details.RetryAfterSeconds))
+	r.Body = exchange.BodySlices{encodeStatusFor(st, pretty)}
 }
 
-// CommonHeaders sets what every response of kube-apiserver carries.
-func CommonHeaders(ctx *fasthttp.RequestCtx) {
-	ctx.Response.Header.Set("Audit-Id", AuditID(ctx))
-	ctx.Response.Header.Set("Cache-Control", "no-cache, private")
+// AddCommonHeader adds to the response what every response of kube-apiserver carries, and returns
+// the Audit-Id.
+func AddCommonHeader(x *exchange.Exchange) (auditID string) {
+	auditID = AuditID(x)
+	addCommonHeader(&x.Response, auditID)
+	return auditID
+}
+
+func addCommonHeader(r *exchange.Response, auditID string) {
+	r.Header.Add("Audit-Id", auditID)
+	r.Header.Add("Cache-Control", "no-cache, private")
 }
 
 // AuditID returns the request's Audit-ID, or a new one.
-func AuditID(ctx *fasthttp.RequestCtx) string {
-	if id := ctx.Request.Header.Peek("Audit-Id"); len(id) > 0 {
-		return string(id)
+func AuditID(x *exchange.Exchange) string {
+	if id := x.Header.Get("Audit-Id"); id != "" {
+		return strings.Clone(id)
 	}
 	return string(uuid.NewUUID())
 }
@@ -191,16 +178,19 @@ func AuditID(ctx *fasthttp.RequestCtx) string {
 // PrettyStatus reports whether the client reads bodies with its own eyes, by kube-apiserver's
 // rules: the pretty parameter, else the Accept header, else a User-Agent known to be a terminal or
 // a browser.
-func PrettyStatus(ctx *fasthttp.RequestCtx) bool {
-	if pretty := ctx.QueryArgs().Peek("pretty"); len(pretty) > 0 {
-		on, err := strconv.ParseBool(string(pretty))
-		return err == nil && on
+func PrettyStatus(x *exchange.Exchange) bool {
+	if target, _ := exchange.CutTarget(x.Target); strings.Contains(target.Query, "pretty") {
+		query, _ := url.ParseQuery(target.Query) // what can be read of it
+		if pretty := query.Get("pretty"); pretty != "" {
+			on, err := strconv.ParseBool(pretty)
+			return err == nil && on
+		}
 	}
-	if strings.Contains(string(ctx.Request.Header.Peek("Accept")), "pretty=1") {
+	if strings.Contains(x.Header.Get("Accept"), "pretty=1") {
 		return true
 	}
 	for _, agent := range []string{"curl", "Wget", "Mozilla/5.0"} {
-		if bytes.HasPrefix(ctx.UserAgent(), []byte(agent)) {
+		if strings.HasPrefix(x.Header.Get("User-Agent"), agent) {
 			return true
 		}
 	}

@@ -7,17 +7,18 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
-	"github.com/valyala/fasthttp"
 	"gopkg.in/natefinch/lumberjack.v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/exposition"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -152,30 +153,30 @@ type Read struct {
 
 // Served writes down a get or list that has been answered from a cache. If it must not be answered
 // without that, its response becomes an error.
-func (a *Log) Served(ctx *fasthttp.RequestCtx, r Read) {
+func (a *Log) Served(x *exchange.Exchange, r Read) {
 	if a == nil {
 		return
 	}
-	e := a.read(ctx, r, string(ctx.Response.Header.Peek("Audit-Id")))
-	e.stage, e.code = stageComplete, ctx.Response.StatusCode()
+	e := a.read(x, r, x.Response.Header.Get("Audit-Id"))
+	e.stage, e.code = stageComplete, x.Response.Code()
 	if e.code == http.StatusNotFound {
 		e.status = apistatus.NotFound(r.Request.GVR, r.Request.Name)
 	}
 	if !a.add(e) {
-		apistatus.Write(ctx, notAudited(ctx))
+		apistatus.Write(x, notAudited(x))
 	}
 }
 
 // WatchBegan writes down that a watch is served from a cache. watchEnded takes what it returns, nil
 // without an audit log. refused says why the watch must not begin.
-func (a *Log) WatchBegan(ctx *fasthttp.RequestCtx, r Read, auditID string) (began *Event, refused *metav1.Status) {
+func (a *Log) WatchBegan(x *exchange.Exchange, r Read, auditID string) (began *Event, refused *metav1.Status) {
 	if a == nil {
 		return nil, nil
 	}
-	e := a.read(ctx, r, auditID)
+	e := a.read(x, r, auditID)
 	e.stage, e.code = stageStarted, http.StatusOK
 	if !a.add(e) {
-		return nil, notAudited(ctx)
+		return nil, notAudited(x)
 	}
 	return e, nil
 }
@@ -196,12 +197,12 @@ func (a *Log) WatchEnded(e *Event, reason fanout.Reason, revokedBecause string) 
 
 // Refused writes down a request that is answered with st, although it may be one for
 // kube-apiserver.
-func (a *Log) Refused(ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request, st *metav1.Status) {
+func (a *Log) Refused(x *exchange.Exchange, id auth.Identity, req *request.Request, st *metav1.Status) {
 	if a == nil {
 		return
 	}
-	e := a.event(ctx, id, req, string(ctx.Response.Header.Peek("Audit-Id")))
-	e.received, e.stage, e.code, e.status = ctx.Time(), stageComplete, int(st.Code), st
+	e := a.event(x, id, req, x.Response.Header.Get("Audit-Id"))
+	e.received, e.stage, e.code, e.status = x.Received, stageComplete, int(st.Code), st
 	if st.Code == http.StatusUnauthorized { // kube-apiserver's only line of one (k8s.io/apiserver pkg/endpoints/filters/authn_audit.go)
 		e.stage = stageStarted
 	}
@@ -209,31 +210,31 @@ func (a *Log) Refused(ctx *fasthttp.RequestCtx, id auth.Identity, req *request.R
 }
 
 // read is the event of a read that is served from a cache.
-func (a *Log) read(ctx *fasthttp.RequestCtx, r Read, auditID string) *Event {
-	e := a.event(ctx, r.ID, r.Request, auditID)
+func (a *Log) read(x *exchange.Exchange, r Read, auditID string) *Event {
+	e := a.event(x, r.ID, r.Request, auditID)
 	e.received, e.decision = r.Arrived, r.Decision
 	return e
 }
 
-// event is what all events have in common. It owns its memory.
-func (a *Log) event(ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request, auditID string) *Event {
-	h := &ctx.Request.Header
+// event is what all events have in common. It keeps nothing of the head but what it says.
+func (a *Log) event(x *exchange.Exchange, id auth.Identity, req *request.Request, auditID string) *Event {
 	e := &Event{
 		at:        time.Now(),
 		auditID:   auditID,
 		verb:      req.Verb,
 		object:    objectOf(req),
-		uri:       string(h.RequestURI()),
-		userAgent: string(h.UserAgent()),
-		remote:    ctx.RemoteAddr(),
+		uri:       x.Target,
+		userAgent: strings.Clone(x.Header.Get("User-Agent")),
+		remote:    x.Conn.RemoteAddr(),
 		kind:      id.Kind,
 		user:      id.User,
+
+		forwardedFor: strings.Clone(x.Header.Get("X-Forwarded-For")),
+		realIP:       strings.Clone(x.Header.Get("X-Real-Ip")),
 	}
 	if id.By != nil {
 		e.user, e.impersonated = id.By, id.User
 	}
-	e.forwardedFor, _ = request.FirstHeader(h, "X-Forwarded-For")
-	e.realIP, _ = request.FirstHeader(h, "X-Real-Ip")
 	if id.Kind == auth.KindOwn || id.Kind == auth.KindToken && id.Token != "" {
 		e.owner = a.owners.Of(id)
 	}

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // Modes of the audit log, as kube-apiserver's --audit-log-mode has them.
@@ -71,7 +71,7 @@ func (a *Log) write(lines []byte) error {
 
 // notAudited answers a request that cannot be written down, in kube-apiserver's words
 // (k8s.io/apiserver pkg/endpoints/filters/audit.go).
-func notAudited(ctx *fasthttp.RequestCtx) *metav1.Status {
+func notAudited(x *exchange.Exchange) *metav1.Status {
 	return apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
-		fmt.Sprintf("Internal Server Error: %q: failed to store audit event", ctx.Request.Header.RequestURI()))
+		fmt.Sprintf("Internal Server Error: %q: failed to store audit event", x.Target))
 }

@@ -4,11 +4,11 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -24,18 +24,18 @@ type Passed struct {
 // Passing begins the record of a request that is about to be passed through in the name of id. It
 // is nil for all whom kube-apiserver sees itself: those who bring a token, or nothing, and the
 // proxy. Refused says why the request must not go on.
-func (a *Log) Passing(ctx *fasthttp.RequestCtx, id auth.Identity, req *request.Request) (p *Passed, refused *metav1.Status) {
+func (a *Log) Passing(x *exchange.Exchange, id auth.Identity, req *request.Request) (p *Passed, refused *metav1.Status) {
 	if a == nil || id.User == nil {
 		return nil, nil
 	}
-	auditID := apistatus.AuditID(ctx)
-	ctx.Request.Header.Set("Audit-Id", auditID) // kube-apiserver takes it, and answers with it
-	e := a.event(ctx, id, req, auditID)
-	e.received, e.passed = ctx.Time(), true
+	auditID := apistatus.AuditID(x)
+	x.Header.Set("Audit-Id", auditID) // kube-apiserver takes it, and answers with it
+	e := a.event(x, id, req, auditID)
+	e.received, e.passed = x.Received, true
 	p = &Passed{a, e}
 	if a.mode == AuditBlockingStrict { // what has been done cannot be undone for want of a line
 		if !p.add(stageReceived, 0, nil) {
-			return nil, notAudited(ctx)
+			return nil, notAudited(x)
 		}
 	}
 	return p, nil

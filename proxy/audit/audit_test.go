@@ -16,11 +16,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -87,24 +86,24 @@ func newTestAudit(says proxytest.Owners) (a *Log, f *auditFile, log *bytes.Buffe
 	return a, f, log
 }
 
-// asked returns what ctx asks for.
-func asked(ctx *fasthttp.RequestCtx) *request.Request {
-	req, _ := request.Parse(ctx)
+// asked returns what x asks for.
+func asked(x *exchange.Exchange) *request.Request {
+	req, _ := request.Parse(x)
 	return req
 }
 
 // readOf returns what is served from a cache for a request line.
-func readOf(t testing.TB, id auth.Identity, line string, headers ...string) (*fasthttp.RequestCtx, Read) {
+func readOf(t testing.TB, id auth.Identity, line string, headers ...string) (*exchange.Exchange, Read) {
 	t.Helper()
-	ctx, err := proxytest.ReadRequest(line, headers...)
+	x, err := proxytest.ReadRequest(line, headers...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, ok := request.Parse(ctx)
+	req, ok := request.Parse(x)
 	if !ok {
 		t.Fatalf("%s is not recognised", line)
 	}
-	return ctx, Read{Request: req, ID: id, Arrived: time.Now(), Decision: auth.Allow("")}
+	return x, Read{Request: req, ID: id, Arrived: time.Now(), Decision: auth.Allow("")}
 }
 
 // TestAuditForm: the form of each line, in which kube-apiserver writes the same (proxy/e2e compares them).
@@ -124,28 +123,28 @@ func TestAuditForm(t *testing.T) {
 			}
 		}
 
-		ctx, r := readOf(t, ofToken("t"), "/api/v1/namespaces/a/pods?limit=5&labelSelector=a%3Db", "Authorization: Bearer t", "User-Agent: x<y",
+		x, r := readOf(t, ofToken("t"), "/api/v1/namespaces/a/pods?limit=5&labelSelector=a%3Db", "Authorization: Bearer t", "User-Agent: x<y",
 			"X-Forwarded-For: 10.0.0.1, junk, 10.0.0.2", "X-Real-Ip: 10.0.0.3")
-		ctx.Response.Header.Set("Audit-Id", "one")
+		x.Response.Header.Set("Audit-Id", "one")
 		r.Decision = auth.Allow(`RBAC: allowed by ClusterRoleBinding "x" of ClusterRole "y" to Group "<z>"`)
-		a.Served(ctx, r)
+		a.Served(x, r)
 		next(`"auditID":"one","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/a/pods?limit=5\u0026labelSelector=a%3Db","verb":"list",` + user +
 			`,"sourceIPs":["10.0.0.1","10.0.0.2","10.0.0.3","0.0.0.0"],"userAgent":"x\u003cy","objectRef":{"resource":"pods","namespace":"a","apiVersion":"v1"},` +
 			`"responseStatus":{"metadata":{},"code":200},` + when + `,"annotations":{"authorization.k8s.io/decision":"allow",` +
 			`"authorization.k8s.io/reason":"RBAC: allowed by ClusterRoleBinding \"x\" of ClusterRole \"y\" to Group \"\u003cz\u003e\""}`)
 
-		ctx, r = readOf(t, auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "joe"}}, "/apis/apps/v1/namespaces/a/deployments/x", "User-Agent: "+strings.Repeat("u", 1025))
-		apistatus.Write(ctx, apistatus.NotFound(r.Request.GVR, r.Request.Name))
-		ctx.Response.Header.Set("Audit-Id", "two")
-		a.Served(ctx, r)
+		x, r = readOf(t, auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "joe"}}, "/apis/apps/v1/namespaces/a/deployments/x", "User-Agent: "+strings.Repeat("u", 1025))
+		apistatus.Write(x, apistatus.NotFound(r.Request.GVR, r.Request.Name))
+		x.Response.Header.Set("Audit-Id", "two")
+		a.Served(x, r)
 		next(`"auditID":"two","stage":"ResponseComplete","requestURI":"/apis/apps/v1/namespaces/a/deployments/x","verb":"get","user":{"username":"joe"},"sourceIPs":["0.0.0.0"],"userAgent":"` +
 			strings.Repeat("u", 1024) + `...TRUNCATED","objectRef":{"resource":"deployments","namespace":"a","name":"x","apiGroup":"apps","apiVersion":"v1"},` +
 			`"responseStatus":{"metadata":{},"status":"Failure","message":"deployments.apps \"x\" not found","reason":"NotFound","details":{"name":"x","group":"apps","kind":"deployments"},"code":404},` +
 			when + `,"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}`)
 
-		ctx, r = readOf(t, ofToken("old"), "/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dp")
+		x, r = readOf(t, ofToken("old"), "/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dp")
 		r.Decision = auth.Allow("why it may")
-		event, _ := a.WatchBegan(ctx, r, "three")
+		event, _ := a.WatchBegan(x, r, "three")
 		const watch = `"requestURI":"/api/v1/pods?watch=1\u0026fieldSelector=metadata.name%3Dp","verb":"watch","user":{},"sourceIPs":["0.0.0.0"],` +
 			`"objectRef":{"resource":"pods","name":"p","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":200},"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z",`
 		const allow = `"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"why it may",`
@@ -158,19 +157,19 @@ func TestAuditForm(t *testing.T) {
 		a.WatchEnded(event, fanout.Gone, "it was gone before")
 		next(ended + `"watchfan.io/ended-because":"` + string(fanout.Gone) + `",` + old)
 
-		ctx, r = readOf(t, auth.Identity{Kind: auth.KindOwn}, "/api/v1/pods")
+		x, r = readOf(t, auth.Identity{Kind: auth.KindOwn}, "/api/v1/pods")
 		r.Decision = auth.NewAuthorizer(nil, auth.NewKnownTokens(), &auth.Options{}, false, slog.New(slog.DiscardHandler)).Authorize(t.Context(), r.ID, r.Request)
-		a.Served(ctx, r)
+		a.Served(x, r)
 		a.Close()
 		if line := f.b.String(); !strings.Contains(line, `"username":"system:serviceaccount:w:w"`) || !strings.Contains(line, `/reason":"the proxy's own identity, whose rights`) || !f.closed {
 			t.Errorf("got %s, closed: %v", line, f.closed)
 		}
 
 		var off *Log
-		off.Served(ctx, r)
-		event, _ = off.WatchBegan(ctx, r, "")
+		off.Served(x, r)
+		event, _ = off.WatchBegan(x, r, "")
 		off.WatchEnded(event, fanout.Gone, "")
-		off.Refused(ctx, auth.Identity{}, asked(ctx), apistatus.Unauthorized())
+		off.Refused(x, auth.Identity{}, asked(x), apistatus.Unauthorized())
 		off.Close()
 	})
 }
@@ -183,12 +182,12 @@ func TestAuditRefused(t *testing.T) {
 		defer a.Close()
 		g := func(method, target, want string) {
 			t.Helper()
-			ctx := proxytest.MustRead(t, "/")
-			ctx.Request.Header.SetMethod(method)
-			ctx.Request.Header.SetRequestURI(target)
-			ctx.Request.Header.Set("Authorization", "Basic c2VjcmV0")
-			apistatus.Write(ctx, apistatus.Unauthorized())
-			a.Refused(ctx, auth.Identity{}, asked(ctx), apistatus.Unauthorized())
+			x := proxytest.MustRead(t, "/")
+			x.Method = method
+			x.Target = target
+			x.Header.Set("Authorization", "Basic c2VjcmV0")
+			apistatus.Write(x, apistatus.Unauthorized())
+			a.Refused(x, auth.Identity{}, asked(x), apistatus.Unauthorized())
 			synctest.Wait()
 			var line struct {
 				AuditID, Stage, Verb, RequestURI string
@@ -205,7 +204,7 @@ func TestAuditRefused(t *testing.T) {
 			if o := line.ObjectRef; o != nil {
 				got = strings.Join([]string{line.Verb, o.APIGroup, o.APIVersion, o.Resource, o.Subresource, o.Namespace, o.Name}, " ")
 			}
-			if got != want || line.AuditID == "" || line.AuditID != string(ctx.Response.Header.Peek("Audit-Id")) || line.Stage != stageStarted ||
+			if got != want || line.AuditID == "" || line.AuditID != x.Response.Header.Get("Audit-Id") || line.Stage != stageStarted ||
 				line.ResponseStatus.Code != 401 || len(line.User) != 0 || strings.Contains(text, "c2VjcmV0") {
 				t.Errorf("%s %s: got %s, want %s\n%s", method, target, got, want, text)
 			}
@@ -240,22 +239,22 @@ func TestAuditFallsBehind(t *testing.T) {
 		stuck := make(chan struct{})
 		f.set(func(p []byte) (int, error) { <-stuck; return len(p), nil })
 		dropped := auditDropped.Get()
-		ctx, r := readOf(t, ofCertificate("jane"), "/api/v1/pods", "User-Agent: "+strings.Repeat("u", 3<<10))
+		x, r := readOf(t, ofCertificate("jane"), "/api/v1/pods", "User-Agent: "+strings.Repeat("u", 3<<10))
 		n := 0
 		for ; auditDropped.Get() == dropped; n++ {
-			a.Served(ctx, r)
+			a.Served(x, r)
 		}
 		if n < maxAuditQueue/(4<<10) || a.bytes > maxAuditQueue {
 			t.Errorf("%d events fit, of %d bytes", n, a.bytes)
 		}
 		for range 100 {
-			a.Served(ctx, r)
+			a.Served(x, r)
 		}
 		if got := strings.Count(log.String(), "Dropped audit events"); got != 1 || auditDropped.Get()-dropped != 101 {
 			t.Errorf("%d lines about %d events:\n%s", got, auditDropped.Get()-dropped, log)
 		}
 		time.Sleep(auditComplaint)
-		a.Served(ctx, r)
+		a.Served(x, r)
 		if text := log.String(); strings.Count(text, "Dropped audit events") != 2 || !strings.Contains(text, "events=101") {
 			t.Errorf("got %s", text)
 		}
@@ -270,18 +269,18 @@ func TestAuditFallsBehind(t *testing.T) {
 		f.b.Reset()
 		f.set(func(p []byte) (int, error) { return 10, errors.New("no space left on device") })
 		dropped = auditDropped.Get()
-		a.Served(ctx, r)
+		a.Served(x, r)
 		time.Sleep(auditComplaint)
-		a.Served(ctx, r)
+		a.Served(x, r)
 		synctest.Wait()
 		f.set(nil)
-		a.Served(ctx, r)
+		a.Served(x, r)
 		a.Close()
 		lines := strings.Split(strings.TrimSuffix(f.b.String(), "\n"), "\n")
 		if last := lines[len(lines)-1]; len(lines) != 3 || !json.Valid([]byte(last)) || auditDropped.Get()-dropped != 2 || !strings.Contains(log.String(), "no space left") {
 			t.Errorf("dropped %d, got %q\n%s", auditDropped.Get()-dropped, lines, log)
 		}
-		a.Served(ctx, r) // after the end
+		a.Served(x, r) // after the end
 		if auditDropped.Get()-dropped != 3 {
 			t.Error("an event after the end is not counted")
 		}
@@ -295,8 +294,8 @@ func TestAuditClose(t *testing.T) {
 		go a.Run()
 		stuck := make(chan struct{})
 		f.set(func(p []byte) (int, error) { <-stuck; return len(p), nil })
-		ctx, r := readOf(t, ofCertificate("jane"), "/api/v1/pods")
-		a.Served(ctx, r)
+		x, r := readOf(t, ofCertificate("jane"), "/api/v1/pods")
+		a.Served(x, r)
 		begin := time.Now()
 		a.Close()
 		if took := time.Since(begin); took != auditFlush || !strings.Contains(log.String(), "Left the audit log unfinished") {
@@ -385,13 +384,13 @@ func BenchmarkAudit(b *testing.B) {
 				a, _, _ = newTestAudit(proxytest.Owners{c.id.Token: "jane"})
 				a.owners = ownersFor(proxytest.Owners{c.id.Token: "jane"}, time.Hour)
 			}
-			ctx, r := readOf(b, c.id, "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef", "Authorization: Bearer x")
-			ctx.Response.SetStatusCode(http.StatusOK)
-			ctx.Response.Header.Set("Audit-Id", "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
+			x, r := readOf(b, c.id, "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef", "Authorization: Bearer x")
+			x.Response.Status = http.StatusOK
+			x.Response.Header.Set("Audit-Id", "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
 			dropped := auditDropped.Get()
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
-				a.Served(ctx, r)
+				a.Served(x, r)
 				if c.on && n%1000 == 0 { // in place of run
 					a.queue, a.bytes = a.queue[:0], 0
 				}
@@ -403,9 +402,9 @@ func BenchmarkAudit(b *testing.B) {
 	}
 	b.Run("write", func(b *testing.B) {
 		a, _, _ := newTestAudit(nil)
-		ctx, r := readOf(b, ofCertificate("jane"), "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef")
+		x, r := readOf(b, ofCertificate("jane"), "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef")
 		r.Decision = auth.Allow(`RBAC: allowed by ClusterRoleBinding "system:node-proxier" of ClusterRole "system:node-proxier" to User "jane"`)
-		e := a.read(ctx, r, "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
+		e := a.read(x, r, "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
 		b.ReportAllocs()
 		var line []byte
 		for b.Loop() {

@@ -3,9 +3,9 @@ package auth
 import (
 	"crypto/x509"
 	"slices"
+	"strings"
 
-	"github.com/valyala/fasthttp"
-
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -28,30 +28,31 @@ func (p *FrontProxies) trusts(certificates []*x509.Certificate) (*verifiedCertif
 	return v, ok && (len(p.names) == 0 || slices.Contains(p.names, certificates[0].Subject.CommonName))
 }
 
-// user returns the user that a front proxy names; nil if it names none.
-func (p *FrontProxies) user(h *fasthttp.RequestHeader) *UserInfo {
+// user returns the user that a front proxy names; nil if it names none. It keeps nothing of the
+// rest of the head.
+func (p *FrontProxies) user(h exchange.Header) *UserInfo {
 	name := firstValue(h, p.userHeaders)
 	if name == "" {
 		return nil
 	}
 	user := &UserInfo{Name: name, UID: firstValue(h, p.uidHeaders)}
 	for _, header := range p.groupHeaders {
-		for k, v := range h.All() {
-			if request.HeaderIs(k, header) && len(v) > 0 {
-				user.Groups = append(user.Groups, string(v))
+		for group := range h.All(header) {
+			if group != "" {
+				user.Groups = append(user.Groups, strings.Clone(group))
 			}
 		}
 	}
 	for _, prefix := range p.extraPrefixes {
-		for k, v := range h.All() {
-			if !request.HasPrefixFold(string(k), prefix) {
+		for _, f := range h {
+			if !f.HasPrefix(prefix) {
 				continue
 			}
 			if user.Extra == nil {
 				user.Extra = make(map[string][]string)
 			}
-			key := unescapeExtraKey(string(k[len(prefix):]))
-			user.Extra[key] = append(user.Extra[key], string(v))
+			key := unescapeExtraKey(strings.Clone(f.Name[len(prefix):]))
+			user.Extra[key] = append(user.Extra[key], strings.Clone(f.Value))
 		}
 	}
 	user.addAuthenticated()
@@ -59,10 +60,10 @@ func (p *FrontProxies) user(h *fasthttp.RequestHeader) *UserInfo {
 }
 
 // firstValue returns the first value of the first header that is not empty.
-func firstValue(h *fasthttp.RequestHeader, names []string) string {
+func firstValue(h exchange.Header, names []string) string {
 	for _, name := range names {
-		if v, _ := request.FirstHeader(h, name); v != "" {
-			return v
+		if v := h.Get(name); v != "" {
+			return strings.Clone(v)
 		}
 	}
 	return ""
@@ -72,7 +73,7 @@ func firstValue(h *fasthttp.RequestHeader, names []string) string {
 // are accepted from front proxies only. They are never forwarded, because kube-apiserver may take
 // this proxy for a front proxy.
 func (p *FrontProxies) SpeaksBy(header string) bool {
-	is := func(name string) bool { return request.HeaderIs([]byte(header), name) }
+	is := func(name string) bool { return exchange.SameName(header, name) }
 	begins := func(prefix string) bool { return request.HasPrefixFold(header, prefix) }
 	return begins("X-Remote-") ||
 		slices.ContainsFunc(p.userHeaders, is) || slices.ContainsFunc(p.uidHeaders, is) || slices.ContainsFunc(p.groupHeaders, is) ||

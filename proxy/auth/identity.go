@@ -8,10 +8,10 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -76,32 +76,33 @@ func NewAuthenticator(opts *Options, log *slog.Logger) (*Authenticator, error) {
 	return a, err
 }
 
-// Identify returns the identity that the request of ctx is made as. On the insecure port, a client
+// Identify returns the identity that the request of x is made as. On the insecure port, a client
 // without a credential is the proxy itself. On either port, a client with a bearer token is the
 // token's owner and never gets more rights than that. kube-apiserver will check the token. If
 // Identify returns a Status, the request is refused with it.
 //
 // As in kube-apiserver, a certificate that is not good does no harm beside a token. Without a
 // token, its client is not anonymous but refused.
-func (a *Authenticator) Identify(ctx *fasthttp.RequestCtx, secure bool) (Identity, *metav1.Status) {
+func (a *Authenticator) Identify(x *exchange.Exchange) (Identity, *metav1.Status) {
 	var certificates []*x509.Certificate
+	secure := x.Conn.Secure()
 	if secure && a.asksForCertificates() {
-		if state := ctx.TLSConnectionState(); state != nil {
+		if state := x.Conn.TLS(); state != nil {
 			certificates = state.PeerCertificates
 		}
 	}
-	if id, ok := a.identifyCertificate(&ctx.Request.Header, certificates); ok {
+	if id, ok := a.identifyCertificate(x.Header, certificates); ok {
 		if !id.User.expressible() {
 			return Identity{}, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 				"this client's name, uid, groups or extra cannot be passed on in a header, so kube-apiserver cannot be asked in its name")
 		}
 		return id, nil
 	}
-	token, given, bearer := bearerToken(&ctx.Request.Header)
+	token, given, bearer := bearerToken(x.Header)
 	switch {
 	case bearer:
 		return Identity{Kind: KindToken, Token: token}, nil
-	case bearerSubprotocol(ctx):
+	case bearerSubprotocol(x):
 		return Identity{Kind: KindToken}, nil // kube-apiserver reads the token from the subprotocols
 	case !secure && !given:
 		return Identity{Kind: KindOwn}, nil
@@ -113,7 +114,7 @@ func (a *Authenticator) Identify(ctx *fasthttp.RequestCtx, secure bool) (Identit
 
 // identifyCertificate returns the user that the client's certificate stands for: the user that a
 // front proxy names, or the certificate's subject.
-func (a *Authenticator) identifyCertificate(h *fasthttp.RequestHeader, certificates []*x509.Certificate) (Identity, bool) {
+func (a *Authenticator) identifyCertificate(h exchange.Header, certificates []*x509.Certificate) (Identity, bool) {
 	if len(certificates) == 0 {
 		return Identity{}, false
 	}
@@ -148,26 +149,23 @@ func (a *Authenticator) ClientAuth() tls.ClientAuthType {
 // bearerToken returns the token of the Authorization header, whether there is such a header, and
 // whether it has a token. It reads the header as k8s.io/apiserver
 // pkg/authentication/request/bearertoken does.
-func bearerToken(h *fasthttp.RequestHeader) (token string, given, bearer bool) {
-	header, given := request.FirstHeader(h, fasthttp.HeaderAuthorization)
+func bearerToken(h exchange.Header) (token string, given, bearer bool) {
+	header, given := h.First("Authorization")
 	parts := strings.SplitN(strings.TrimSpace(header), " ", 3)
 	if len(parts) < 2 || !strings.EqualFold(parts[0], "bearer") || parts[1] == "" {
 		return "", given, false
 	}
-	return parts[1], true, true
+	return strings.Clone(parts[1]), true, true // it is kept, and the rest of the head is not
 }
 
 // bearerSubprotocol reports whether the request opens a WebSocket with a token among its
 // subprotocols, as browsers must send it (k8s.io/apiserver pkg/authentication/request/websocket).
-func bearerSubprotocol(ctx *fasthttp.RequestCtx) bool {
-	if !strings.EqualFold(request.UpgradeType(ctx), "websocket") {
+func bearerSubprotocol(x *exchange.Exchange) bool {
+	if !strings.EqualFold(request.UpgradeType(x), "websocket") {
 		return false
 	}
-	for k, v := range ctx.Request.Header.All() {
-		if !request.HeaderIs(k, "Sec-Websocket-Protocol") {
-			continue
-		}
-		for protocol := range strings.SplitSeq(string(v), ",") {
+	for protocols := range x.Header.All("Sec-Websocket-Protocol") {
+		for protocol := range strings.SplitSeq(protocols, ",") {
 			if strings.HasPrefix(strings.TrimSpace(protocol), "base64url.bearer.authorization.k8s.io.") {
 				return true
 			}

@@ -5,6 +5,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
@@ -34,7 +35,11 @@ func TestIdentify(t *testing.T) {
 		for _, secure := range []bool{false, true} {
 			for _, anonymous := range []bool{true, false} {
 				a := &Authenticator{anonymous: anonymous}
-				id, st := a.Identify(proxytest.MustRead(t, "/api/v1/pods", headers...), secure)
+				x := proxytest.MustRead(t, "/api/v1/pods", headers...)
+				if secure {
+					x.Conn = proxytest.Conn{State: &tls.ConnectionState{}}
+				}
+				id, st := a.Identify(x)
 				got := id.String()
 				switch {
 				case st != nil:
@@ -146,7 +151,7 @@ func (ca *testCA) authorities(t *testing.T) *clientCAs {
 func TestCertificateUser(t *testing.T) {
 	ca, other := newTestCA(t), newTestCA(t)
 	a := &Authenticator{clientCAs: ca.authorities(t), anonymous: true}
-	header := &proxytest.MustRead(t, "/", "Authorization: Bearer t", "X-Remote-User: somebody").Request.Header
+	header := proxytest.MustRead(t, "/", "Authorization: Bearer t", "X-Remote-User: somebody").Header
 
 	jane, ok := a.identifyCertificate(header, ca.client(t, "jane", "dev", "ops"))
 	if !ok || jane.Kind != KindCertificate || jane.User.Name != "jane" || jane.User.UID != "" {
@@ -247,7 +252,7 @@ func TestFrontProxy(t *testing.T) {
 	}}
 	f := func(want string, certificates []*x509.Certificate, headers ...string) {
 		t.Helper()
-		id, ok := a.identifyCertificate(&proxytest.MustRead(t, "/", headers...).Request.Header, certificates)
+		id, ok := a.identifyCertificate(proxytest.MustRead(t, "/", headers...).Header, certificates)
 		got := "nobody"
 		if ok {
 			u := id.User
@@ -304,7 +309,7 @@ func TestImpersonateHeaders(t *testing.T) {
 	if len(h[uncanonical])+len(h["Impersonate-New"]) != 0 || h.Get("Accept") == "" {
 		t.Errorf("got %v", h)
 	}
-	got := impersonated(&proxytest.MustRead(t, "/", request...).Request.Header)
+	got := impersonated(proxytest.MustRead(t, "/", request...).Header)
 	if !reflect.DeepEqual(got, u) {
 		t.Errorf("got %+v, want %+v", got, u)
 	}
@@ -330,7 +335,7 @@ func FuzzImpersonate(f *testing.F) {
 		u.Impersonate(h)
 		var b strings.Builder
 		h.Write(&b)
-		got := impersonated(&proxytest.MustRead(t, "/", strings.Split(strings.TrimSuffix(b.String(), "\r\n"), "\r\n")...).Request.Header)
+		got := impersonated(proxytest.MustRead(t, "/", strings.Split(strings.TrimSuffix(b.String(), "\r\n"), "\r\n")...).Header)
 		if !reflect.DeepEqual(got, u) {
 			t.Fatalf("got %+v, want %+v", got, u)
 		}
@@ -448,7 +453,7 @@ func TestActAs(t *testing.T) {
 		}.answer})
 		f := func(want string, id Identity, headers ...string) {
 			t.Helper()
-			as, st := a.ActAs(t.Context(), id, &proxytest.MustRead(t, "/", headers...).Request.Header)
+			as, st := a.ActAs(t.Context(), id, proxytest.MustRead(t, "/", headers...).Header)
 			got := as.String()
 			switch {
 			case st != nil:

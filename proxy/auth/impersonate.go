@@ -7,11 +7,11 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -21,17 +21,16 @@ const maxImpersonated = 64
 // impersonated returns the user that the request asks to act as, exactly as it says; nil if it asks
 // for none. The user's name may be missing. (k8s.io/apiserver
 // pkg/endpoints/filters/impersonation.)
-func impersonated(h *fasthttp.RequestHeader) *UserInfo {
+func impersonated(h exchange.Header) *UserInfo {
 	u := &UserInfo{Extra: make(map[string][]string)}
-	u.Name, _ = request.FirstHeader(h, ImpersonateUser)
-	u.UID, _ = request.FirstHeader(h, impersonateUID)
-	for k, v := range h.All() {
-		switch name := string(k); {
-		case request.HeaderIs(k, impersonateGroup):
-			u.Groups = append(u.Groups, string(v))
-		case request.HasPrefixFold(name, impersonateExtraPrefix):
-			key := unescapeExtraKey(name[len(impersonateExtraPrefix):])
-			u.Extra[key] = append(u.Extra[key], string(v))
+	u.Name, u.UID = strings.Clone(h.Get(ImpersonateUser)), strings.Clone(h.Get(impersonateUID))
+	for _, f := range h {
+		switch {
+		case f.Is(impersonateGroup):
+			u.Groups = append(u.Groups, strings.Clone(f.Value))
+		case f.HasPrefix(impersonateExtraPrefix):
+			key := unescapeExtraKey(strings.Clone(f.Name[len(impersonateExtraPrefix):]))
+			u.Extra[key] = append(u.Extra[key], strings.Clone(f.Value))
 		}
 	}
 	if u.Name == "" && u.UID == "" && len(u.Groups) == 0 && len(u.Extra) == 0 {
@@ -49,7 +48,7 @@ func impersonated(h *fasthttp.RequestHeader) *UserInfo {
 // may impersonate the wanted one, as kube-apiserver itself would decide. Then the request
 // impersonates the wanted user instead. ActAs does not ask for the newer, constrained kinds of
 // impersonation: a user that has only those rights is refused.
-func (a *Authorizer) ActAs(ctx context.Context, id Identity, h *fasthttp.RequestHeader) (Identity, *metav1.Status) {
+func (a *Authorizer) ActAs(ctx context.Context, id Identity, h exchange.Header) (Identity, *metav1.Status) {
 	if id.User == nil {
 		return id, nil
 	}

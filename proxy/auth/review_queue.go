@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 
 	"github.com/VictoriaMetrics/metrics"
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
@@ -203,8 +203,8 @@ func (c *reviewClass) wait(n int) {
 
 // SourceOf returns a client's address, as the source of a stranger's reviews. Of an IPv6 address it
 // is the /64 network, because one host may have all of its addresses.
-func SourceOf(ctx *fasthttp.RequestCtx) netip.Prefix {
-	address, ok := netip.AddrFromSlice(ctx.RemoteIP())
+func SourceOf(x *exchange.Exchange) netip.Prefix {
+	address, ok := netip.AddrFromSlice(x.RemoteIP())
 	if !ok {
 		return netip.Prefix{}
 	}

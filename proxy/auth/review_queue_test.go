@@ -205,7 +205,7 @@ func TestBusyReviews(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, st := a.ActAs(t.Context(), byCertificate("jane"), &ctx.Request.Header); st == nil || st.Code != 429 || st.Details.RetryAfterSeconds < 5 {
+		if _, st := a.ActAs(t.Context(), byCertificate("jane"), ctx.Header); st == nil || st.Code != 429 || st.Details.RetryAfterSeconds < 5 {
 			t.Errorf("got %v", st)
 		}
 		all.Wait()

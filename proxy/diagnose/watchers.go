@@ -2,7 +2,6 @@ package diagnose
 
 import (
 	"cmp"
-	"crypto/tls"
 	"log/slog"
 	"net"
 	"strings"
@@ -10,10 +9,9 @@ import (
 	"time"
 	"unique"
 
-	"github.com/valyala/fasthttp"
-
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
@@ -48,21 +46,19 @@ type WatchScope struct{ Namespace, Name, Labels, Fields string }
 // bytes.
 const maxShown = 256
 
-// NewWatcher returns the watch that the request of ctx begins on lane l. user is its user's shown
+// NewWatcher returns the watch that the request of x begins on lane l. user is its user's shown
 // name.
-func NewWatcher(ctx *fasthttp.RequestCtx, l *lane.Lane, sub *fanout.Subscription, user string, scope WatchScope, gzip bool) *Watcher {
-	conn := downstream.Accepted(ctx.Conn())
-	_, secure := conn.(*tls.Conn)
+func NewWatcher(x *exchange.Exchange, l *lane.Lane, sub *fanout.Subscription, user string, scope WatchScope, gzip bool) *Watcher {
 	return &Watcher{
 		Sub:       sub,
 		Lane:      l,
-		conn:      downstream.TCPConn(conn),
+		conn:      x.Conn.TCP(),
 		user:      unique.Make(shown(user)),
-		userAgent: unique.Make(shown(string(ctx.UserAgent()))),
+		userAgent: unique.Make(shown(x.Header.Get("User-Agent"))),
 		scope:     unique.Make(WatchScope{shown(scope.Namespace), shown(scope.Name), shown(scope.Labels), shown(scope.Fields)}),
 		started:   fanout.MonotonicNow(),
 		changes:   l.Changes(),
-		tls:       secure,
+		tls:       x.Conn.Secure(),
 		gzip:      gzip,
 	}
 }

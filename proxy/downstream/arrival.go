@@ -1,7 +1,6 @@
 package downstream
 
 import (
-	"context"
 	"crypto/tls"
 	"net"
 	"sync"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // arrivals has new connections take turns at the processors: a few at a time, in the order in which
@@ -222,8 +220,8 @@ func (c *arrivingConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// ArrivalOf returns that of a connection as the listener accepted it; nil if it has none.
-func ArrivalOf(c net.Conn) *Arrival {
+// arrivalOf returns that of a connection as the listener accepted it; nil if it has none.
+func arrivalOf(c net.Conn) *Arrival {
 	switch c := c.(type) {
 	case *arrivingConn:
 		return &c.arrival
@@ -233,12 +231,4 @@ func ArrivalOf(c net.Conn) *Arrival {
 		}
 	}
 	return nil
-}
-
-// WithArrival returns a context in which a request that waits ends its arrival; see waits.
-func WithArrival(ctx context.Context, a *Arrival) context.Context {
-	if a == nil || a.over.Load() {
-		return ctx
-	}
-	return request.WithWait(ctx, a.End)
 }

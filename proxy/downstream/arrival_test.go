@@ -46,7 +46,7 @@ func TestArrivals(t *testing.T) {
 		conns[1].End() // it has none any more
 		taken(0, 1, 2)
 		all.give(conns[0])
-		request.Waits(WithArrival(context.Background(), conns[2]))
+		request.Waits(request.WithWait(context.Background(), conns[2].End))
 		taken(0, 1, 2, 3, 4)
 
 		// Who keeps its turn loses it, so that one that waits for something unforeseen does not keep out all others.
@@ -185,7 +185,7 @@ func TestArrivalReads(t *testing.T) {
 	client, served := accept()
 	for _, want := range []int{1, 1, 0} {
 		if want == 0 {
-			ArrivalOf(served).End()
+			arrivalOf(served).End()
 		}
 		if _, err := client.Write([]byte("x")); err != nil {
 			t.Fatal(err)

@@ -3,13 +3,10 @@ package downstream
 import (
 	"github.com/VictoriaMetrics/metrics"
 
-	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
 var (
-	RejectedMalformed = apistatus.Rejections("malformed")
-
 	rejectedConnections = metrics.NewCounter(exposition.Describe("counter", "watchfan_rejected_connections_total",
 		"Connections reset because of --max-connections, the limit of open files or a lack of memory."))
 

@@ -8,7 +8,7 @@ import (
 )
 
 // PatientListener waits while the process or the system is out of file descriptors or memory.
-// fasthttp would stop serving.
+// A server would stop serving.
 type PatientListener struct {
 	net.Listener
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -23,6 +22,7 @@ type sink struct {
 	tls    *tls.Conn   // nil in plaintext
 	gather *gatherConn // what tls writes to; nil in plaintext
 	poller *Poller     // nil if it can't poll the connection
+	last   string      // follows the events of a complete response
 	log    *slog.Logger
 	SinkEvents
 
@@ -46,9 +46,10 @@ type SinkEvents struct {
 	Ended func(reason fanout.Reason, complete bool) // the watch has ended; called once, on a goroutine of its own
 }
 
-// NewSink returns the sink of a watch on conn, which the listener accepted. Its begin comes first.
-func NewSink(conn net.Conn, p *Poller, log *slog.Logger, events SinkEvents) *sink {
-	s := &sink{poller: p, log: log, SinkEvents: events}
+// NewSink returns the sink of a watch on conn, which the listener accepted. Its Begin comes first.
+// last follows the events of a watch that ends properly.
+func NewSink(conn net.Conn, p *Poller, last string, log *slog.Logger, events SinkEvents) *sink {
+	s := &sink{poller: p, last: last, log: log, SinkEvents: events}
 	if t, ok := conn.(*tls.Conn); ok {
 		s.tls = t
 		s.gather = t.NetConn().(*gatherConn) // see Server.Listen
@@ -231,7 +232,7 @@ func (s *sink) Evicted(st fanout.State) {
 // End implements fanout.Sink.
 func (s *sink) End(reason fanout.Reason, complete bool) {
 	if complete {
-		blocked, err := s.Write([][]byte{[]byte(framing.LastChunk)})
+		blocked, err := s.Write([][]byte{[]byte(s.last)})
 		complete = !blocked && err == nil
 	}
 	if s.gather != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -116,7 +117,7 @@ func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client ne
 			t.Fatal(err)
 		}
 	}
-	s = testSink{NewSink(served, p, nil, SinkEvents{}), make(chan bool, 1)}
+	s = testSink{NewSink(served, p, framing.LastChunk, nil, SinkEvents{}), make(chan bool, 1)}
 	s.Ended = func(_ fanout.Reason, complete bool) { s.endc <- complete }
 	return s, served, client, tap
 }

@@ -1,13 +1,10 @@
 package lane
 
-import "github.com/valyala/fasthttp"
+import "github.com/watchfan/watchfan/proxy/exchange"
 
-// ResponseWarnings returns the Warning headers of the lane's responses.
-func (l *Lane) ResponseWarnings() []string { return l.collection.Warnings() }
-
-// WriteWarnings adds them to the response of ctx.
-func (l *Lane) WriteWarnings(ctx *fasthttp.RequestCtx) {
-	for _, w := range l.ResponseWarnings() {
-		ctx.Response.Header.Add("Warning", w)
+// WriteWarnings adds the Warning headers of the lane's responses to r.
+func (l *Lane) WriteWarnings(r *exchange.Response) {
+	for _, w := range l.collection.Warnings() {
+		r.Header.Add("Warning", w)
 	}
 }

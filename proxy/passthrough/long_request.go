@@ -3,12 +3,11 @@ package passthrough
 import (
 	"context"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -48,8 +47,8 @@ func NewLongRequests(ctx context.Context, auth *auth.Authorizer) *longRequests {
 
 // admit waits until a request of id may be sent. The caller calls sent once kube-apiserver has
 // begun to answer, or will not. refused is not nil if the request is to be refused.
-func (l *longRequests) admit(ctx *fasthttp.RequestCtx, id auth.Identity) (sent func(), refused *metav1.Status) {
-	if len(ctx.Request.Header.RequestURI()) <= longRequest {
+func (l *longRequests) admit(x *exchange.Exchange, id auth.Identity) (sent func(), refused *metav1.Status) {
+	if len(x.Target) <= longRequest {
 		return func() {}, nil
 	}
 	if id.Kind == auth.KindToken && !l.auth.Known(id) {
@@ -60,8 +59,7 @@ func (l *longRequests) admit(ctx *fasthttp.RequestCtx, id auth.Identity) (sent f
 			return nil, apistatus.Unauthorized()
 		}
 	}
-	conn := downstream.Accepted(ctx.Conn())
-	turn := l.turns.Seat(fairness.FlowOf(id, conn.RemoteAddr()), fairness.MaxSeatWait, downstream.Left(ctx.Conn()), nil)
+	turn := l.turns.Seat(fairness.FlowOf(id, x.Conn.RemoteAddr()), fairness.MaxSeatWait, x.Conn.Left, nil)
 	longWaiting.Add(1)
 	defer longWaiting.Add(-1)
 	if !turn.Begin() {

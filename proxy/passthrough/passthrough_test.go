@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -20,10 +20,10 @@ func FuzzTarget(f *testing.F) {
 	}
 	p := &Forwarder{upstream: upstream}
 	f.Fuzz(func(t *testing.T, target string) {
-		if _, _, _, ok := downstream.CutTarget([]byte(target)); !ok {
+		if _, ok := exchange.CutTarget(target); !ok {
 			return
 		}
-		u := p.target([]byte(target))
+		u := p.target(target)
 		if u.Host != "kube.example:6443" || u.Scheme != "https" {
 			t.Fatalf("%q leads to %s", target, u)
 		}

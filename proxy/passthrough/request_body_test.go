@@ -3,11 +3,15 @@ package passthrough
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
-	"net"
+	"os"
+	"strings"
 	"testing"
+	"testing/iotest"
 
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
@@ -18,9 +22,7 @@ func TestRequestBodyAgain(t *testing.T) {
 	for _, size := range []int{0, 1, 1000, upstream.MaxKeptBody, upstream.MaxKeptBody + 1} {
 		sent := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
 		for _, before := range []int{0, 1, size / 2, size} {
-			c, other := net.Pipe()
-			t.Cleanup(func() { c.Close(); other.Close() })
-			b := &requestBody{conn: c, length: size, stream: bytes.NewReader(sent)}
+			b := &requestBody{Body: &scriptedBody{Reader: bytes.NewReader(sent)}}
 			first := &bodyAttempt{body: b}
 			if _, err := io.ReadFull(first, make([]byte, min(before, size))); err != nil {
 				t.Fatal(err)
@@ -40,24 +42,51 @@ func TestRequestBodyAgain(t *testing.T) {
 			if err != nil || !bytes.Equal(got, sent) {
 				t.Errorf("%d bytes, %d of them read before: got %d, %v", size, before, len(got), err)
 			}
-			if !b.release() {
-				t.Errorf("%d bytes, %d of them read before: not whole", size, before)
+			if st := b.failure(); st != nil {
+				t.Errorf("%d bytes, %d of them read before: %+v", size, before, st)
 			}
 		}
 	}
 }
 
-// panickingBody panics as soon as anything of it is used.
+// scriptedBody is a client's body.
+type scriptedBody struct {
+	io.Reader
+	released bool
+}
+
+func (b *scriptedBody) Release() (whole bool) {
+	b.released = true
+	n, err := b.Read(make([]byte, 1))
+	return n == 0 && err == io.EOF
+}
+
+// panickingBody panics as soon as it is read.
 type panickingBody struct{}
 
 func (panickingBody) Read([]byte) (int, error) { panic("read") }
-func (panickingBody) Close() error             { panic("close") }
+
+// A client is told what was wrong with its body, and nothing if it was our doing.
+func TestRequestBodyFailure(t *testing.T) {
+	for want, err := range map[int32]error{
+		0:   exchange.ErrBodyReleased,
+		400: io.ErrUnexpectedEOF,
+		408: fmt.Errorf("read: %w", os.ErrDeadlineExceeded),
+	} {
+		body := &scriptedBody{Reader: io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(err))}
+		b := &requestBody{Body: body}
+		if got, readErr := io.ReadAll(&bodyAttempt{body: b}); !errors.Is(readErr, err) {
+			t.Errorf("read %q, %v; want %v", got, readErr, err)
+		}
+		if st := b.failure(); (st == nil) != (want == 0) || st != nil && st.Code != want || !body.released {
+			t.Errorf("%v: the client is told %+v, want %d", err, st, want)
+		}
+	}
+}
 
 // net/http reads a request's body on its own goroutines: a panic there fails that request.
 func TestPanicInRequestBody(t *testing.T) {
-	c, other := net.Pipe()
-	t.Cleanup(func() { c.Close(); other.Close() })
-	b := &requestBody{conn: c, length: 4, stream: panickingBody{}, log: slog.New(slog.DiscardHandler)}
+	b := &requestBody{Body: &scriptedBody{Reader: panickingBody{}}, log: slog.New(slog.DiscardHandler)}
 	if _, err := io.ReadAll(&bodyAttempt{body: b}); !errors.Is(err, request.ErrPanicked) {
 		t.Errorf("%v, want %v", err, request.ErrPanicked)
 	}

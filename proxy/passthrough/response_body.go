@@ -1,63 +1,55 @@
 package passthrough
 
 import (
+	"context"
+	"errors"
 	"io"
-	"log/slog"
-	"net"
-	"sync"
-	"time"
-
-	"github.com/watchfan/watchfan/proxy/downstream"
-	"github.com/watchfan/watchfan/proxy/request"
+	"net/http"
+	"strings"
 )
 
-// responseBody is a response's body while fasthttp sends it to the client.
-type responseBody struct {
-	io.ReadCloser
-	conn    net.Conn
-	request *requestBody
-	log     *slog.Logger
-}
+// responseBody is an ordinary response's body while it is sent to the client.
+type responseBody struct{ io.ReadCloser }
 
-// SupportsBodyWriteTo makes fasthttp use WriteTo.
-func (*responseBody) SupportsBodyWriteTo() bool { return true }
-
-// WriteTo sends each read on as it comes, and gives each write its own time. fasthttp's own loop
-// does so only for bodies of unknown length.
-func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
-	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked }) // fasthttp closes the connection
-	buf := copyBuffers.Get().(*[copyBufferSize]byte)
-	defer copyBuffers.Put(buf)
-	flusher, _ := w.(interface{ Flush() error })
-	for {
-		read, readErr := b.Read(buf[:])
-		if read > 0 {
-			_ = b.conn.SetWriteDeadline(time.Now().Add(downstream.StallTimeout))
-			written, err := w.Write(buf[:read])
-			n += int64(written)
-			if err == nil && flusher != nil {
-				err = flusher.Flush()
-			}
-			if err != nil {
-				return n, err
-			}
-		}
-		if readErr == io.EOF {
-			return n, nil
-		}
-		if readErr != nil {
-			passthroughBroken.Inc()
-			return n, readErr
-		}
+func (b *responseBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		passthroughBroken.Inc()
 	}
+	return n, err
 }
 
-func (b *responseBody) Close() (err error) {
-	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked })
+func (b *responseBody) Close() error {
 	inFlight.Add(-1)
-	err = b.ReadCloser.Close()
-	b.request.release()
-	return err
+	return b.ReadCloser.Close()
 }
 
-var copyBuffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }}
+// lastingBody is the body of a response that may last. A watch that we end because we are stopping
+// ends properly, if what has been read of it is whole events.
+type lastingBody struct {
+	io.ReadCloser
+	streams      context.Context // ends when we are stopping
+	lines, whole bool            // events are lines, and what has been read is whole ones
+}
+
+func newLastingBody(resp *http.Response, streams context.Context) *lastingBody {
+	lines := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json")
+	return &lastingBody{ReadCloser: resp.Body, streams: streams, lines: lines, whole: lines}
+}
+
+func (b *lastingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.whole = b.lines && p[n-1] == '\n'
+	}
+	if err == nil || err == io.EOF {
+		return n, err
+	}
+	if !errors.Is(err, context.Canceled) {
+		passthroughBroken.Inc()
+	}
+	if b.whole && b.streams.Err() != nil {
+		err = io.EOF
+	}
+	return n, err
+}

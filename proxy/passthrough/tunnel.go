@@ -1,14 +1,13 @@
 package passthrough
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -18,29 +17,24 @@ const halfCloseGrace = 30 * time.Second
 
 // tunnel joins the client's connection and the upgraded one of resp until both directions have
 // ended, or one has failed.
-func (p *Forwarder) tunnel(h *downstream.Hijacked, resp *http.Response) {
-	h.StopRead()
+func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response) {
+	defer resp.Body.Close()
 	up, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok {
-		_ = resp.Body.Close()
+		return
+	}
+	answer := &exchange.Response{Status: resp.StatusCode}
+	addFields(&answer.Header, resp.Header)
+	client, err := to.Upgrade(answer)
+	if err != nil {
 		return
 	}
 	closeBoth := func() {
 		_ = up.Close()
-		h.Close()
+		_ = client.Close()
 	}
 	defer closeBoth()
 	defer context.AfterFunc(p.streams, closeBoth)()
-
-	c := h.Conn()
-	head := bytes.NewBufferString("HTTP/1.1 101 Switching Protocols\r\n")
-	_ = resp.Header.Write(head)
-	head.WriteString("\r\n")
-	_ = c.SetWriteDeadline(time.Now().Add(downstream.StallTimeout))
-	if _, err := c.Write(head.Bytes()); err != nil {
-		return
-	}
-	_ = c.SetWriteDeadline(time.Time{})
 
 	ended := make(chan error, 2)
 	join := func(to io.Writer, from io.Reader) {
@@ -51,8 +45,8 @@ func (p *Forwarder) tunnel(h *downstream.Hijacked, resp *http.Response) {
 		}
 		ended <- err
 	}
-	go join(up, h)
-	go join(c, up)
+	go join(up, client)
+	go join(client, up)
 	if err := <-ended; err == nil {
 		grace := time.NewTimer(halfCloseGrace)
 		defer grace.Stop()

@@ -3,37 +3,31 @@ package request
 import (
 	"strings"
 
-	"github.com/valyala/fasthttp"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // ImpersonatePrefix begins the names of all headers by which one user acts as another.
 const ImpersonatePrefix = "Impersonate-"
 
 // UpgradeType returns the protocol that the client asks to change to; "" for none.
-func UpgradeType(ctx *fasthttp.RequestCtx) string {
-	if !ctx.Request.Header.IsHTTP11() || !ctx.Request.Header.ConnectionUpgrade() {
+func UpgradeType(x *exchange.Exchange) string {
+	if x.Protocol != exchange.HTTP11 || x.Close || !hasToken(x.Header.Get("Connection"), "upgrade") {
 		return ""
 	}
-	return string(ctx.Request.Header.Peek("Upgrade"))
+	return x.Header.Get("Upgrade")
 }
 
-// HeaderIs reports whether key, as it was sent, is the header called name.
-func HeaderIs(key []byte, name string) bool {
-	return len(key) == len(name) && strings.EqualFold(string(key), name)
+// hasToken reports whether a list of tokens has one, in upper or lower case.
+func hasToken(list, token string) bool {
+	for t := range strings.SplitSeq(list, ",") {
+		if strings.EqualFold(strings.Trim(t, " \t"), token) {
+			return true
+		}
+	}
+	return false
 }
 
 // HasPrefixFold reports whether s begins with prefix, in upper or lower case.
 func HasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
-}
-
-// FirstHeader returns the first line of a header, as http.Header.Get does, and
-// whether there is one. It finds a header however its name is spelt.
-func FirstHeader(h *fasthttp.RequestHeader, name string) (string, bool) {
-	for k, v := range h.All() {
-		if HeaderIs(k, name) {
-			return string(v), true
-		}
-	}
-	return "", false
 }

@@ -135,7 +135,7 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 		case "g":
 			group = value
 		case "v":
-			version = value
+			version = strings.Clone(value) // it is kept, and the rest of the header is not
 		default:
 			return Clause{}, false
 		}

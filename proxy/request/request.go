@@ -34,7 +34,6 @@ type Request struct {
 	Accepts []Clause // at least one; see negotiate
 	Pretty  bool     // indent JSON, whatever the clause says; get and list only
 	Gzip    bool     // the client takes gzip
-	auditID string   // the Audit-ID header, or ""
 }
 
 // Scope returns the namespace whose objects req concerns: "" for all, and for a resource that is

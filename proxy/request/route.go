@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 const (
@@ -21,22 +22,21 @@ const (
 	ProbeSeconds = 3
 )
 
-// Parse reads ctx. cacheable reports whether it is a get, list or watch that a cache can answer; if
+// Parse reads x. cacheable reports whether it is a get, list or watch that a cache can answer; if
 // not, only req.Info is set.
 //
 // What is not positively recognised is not cacheable, among it every request that kube-apiserver
 // would refuse: such a request is passed through, and kube-apiserver chooses the words. Parse looks
-// at the raw request line, never at fasthttp's normalised path, to recognise what kube-apiserver
+// at the target as it was sent, and never at a normalised path, to recognise what kube-apiserver
 // would have recognised. The rules are those of k8s.io/apiserver pkg/endpoints/request/requestinfo.go
 // and k8s.io/apimachinery pkg/apis/meta/internalversion/validation.
-func Parse(ctx *fasthttp.RequestCtx) (req *Request, cacheable bool) {
-	h := &ctx.Request.Header
-	path, rawQuery, _ := strings.Cut(string(h.RequestURI()), "?")
-	req = &Request{Info: Info{Method: string(h.Method())}}
+func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
+	path, rawQuery, _ := strings.Cut(x.Target, "?")
+	req = &Request{Info: Info{Method: x.Method}}
 	parts := req.readPath(unescaped(path))
 	query, plainQuery := parseQuery(rawQuery)
 	req.readQuery(query)
-	if plainQuery && req.plainPath(path, parts) && req.read(h, rawQuery, query) {
+	if plainQuery && req.plainPath(path, parts) && req.read(x, rawQuery, query) {
 		return req, true
 	}
 	req = &Request{Info: req.Info}
@@ -45,40 +45,31 @@ func Parse(ctx *fasthttp.RequestCtx) (req *Request, cacheable bool) {
 }
 
 // read reads what a cache needs to answer the request, and reports whether it can.
-func (req *Request) read(h *fasthttp.RequestHeader, rawQuery string, query url.Values) (cacheable bool) {
+func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values) (cacheable bool) {
 	req.Labels, req.Fields = labels.Everything(), fields.Everything()
-	if req.Method != http.MethodGet || !h.IsHTTP11() || !plainHeaders(h) || !req.parseOptions(query) {
+	if req.Method != http.MethodGet || x.Protocol < exchange.HTTP11 || !plainHead(x) || !req.parseOptions(query) {
 		return false
 	}
-	accept, _ := FirstHeader(h, fasthttp.HeaderAccept)
-	if req.Accepts, cacheable = negotiate(accept, req.Verb); !cacheable {
+	if req.Accepts, cacheable = negotiate(x.Header.Get("Accept"), req.Verb); !cacheable {
 		return false
 	}
 	if req.Verb != "watch" {
-		userAgent, _ := FirstHeader(h, fasthttp.HeaderUserAgent)
-		req.Pretty = wantsPretty(rawQuery, query, userAgent)
+		req.Pretty = wantsPretty(rawQuery, query, x.Header.Get("User-Agent"))
 	}
-	acceptEncoding, _ := FirstHeader(h, fasthttp.HeaderAcceptEncoding)
-	req.Gzip = acceptsGzip(acceptEncoding)
-	req.auditID, _ = FirstHeader(h, "Audit-ID")
-	via, _ := FirstHeader(h, "Via")
-	req.probes = req.Verb == "watch" && strings.Contains(via, ViaPrefix) && req.TimeoutSeconds != nil && *req.TimeoutSeconds == ProbeSeconds
+	req.Gzip = acceptsGzip(x.Header.Get("Accept-Encoding"))
+	req.probes = req.Verb == "watch" && strings.Contains(x.Header.Get("Via"), ViaPrefix) && req.TimeoutSeconds != nil && *req.TimeoutSeconds == ProbeSeconds
 	return true
 }
 
-// plainHeaders reports whether no header asks for anything but a plain answer
-// to the one who sends it. Browsers' cross-origin requests carry Origin, and
-// their answers headers that only kube-apiserver's flags decide.
-func plainHeaders(h *fasthttp.RequestHeader) bool {
-	if n := h.ContentLength(); n > 0 || n == -1 {
-		return false // a body; -1 is chunked
+// plainHead reports whether there is no body, and no field asks for anything but a plain answer to
+// the one who sends it. Browsers' cross-origin requests carry Origin, and their answers headers that
+// only kube-apiserver's flags decide.
+func plainHead(x *exchange.Exchange) bool {
+	if x.ContentLength != 0 {
+		return false
 	}
-	for k := range h.All() {
-		switch {
-		case HeaderIs(k, fasthttp.HeaderUpgrade),
-			HeaderIs(k, fasthttp.HeaderExpect),
-			HeaderIs(k, fasthttp.HeaderOrigin),
-			HasPrefixFold(string(k), ImpersonatePrefix):
+	for _, f := range x.Header {
+		if f.Is("Upgrade") || f.Is("Expect") || f.Is("Origin") || f.HasPrefix(ImpersonatePrefix) {
 			return false
 		}
 	}

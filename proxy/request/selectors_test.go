@@ -2,11 +2,12 @@ package request
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 
-	"github.com/valyala/fasthttp"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // Selectors of a sensible size are evaluated here, and others are passed through.
@@ -20,9 +21,9 @@ func TestSelectorBounds(t *testing.T) {
 	}
 	f := func(ls, fs string, want bool) {
 		t.Helper()
-		var ctx fasthttp.RequestCtx
-		ctx.Request.SetRequestURI("/api/v1/pods?watch=1&labelSelector=" + url.QueryEscape(ls) + "&fieldSelector=" + url.QueryEscape(fs))
-		if _, ok := Parse(&ctx); ok != want {
+		target := "/api/v1/pods?watch=1&labelSelector=" + url.QueryEscape(ls) + "&fieldSelector=" + url.QueryEscape(fs)
+		x := &exchange.Exchange{Method: http.MethodGet, Target: target, Protocol: exchange.HTTP11}
+		if _, ok := Parse(x); ok != want {
 			t.Errorf("selectors of %d and %d bytes: served %v, want %v", len(ls), len(fs), ok, want)
 		}
 	}

@@ -1,6 +1,10 @@
 package request
 
-import "context"
+import (
+	"context"
+
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
 
 type waitKey struct{}
 
@@ -15,4 +19,13 @@ func Waits(ctx context.Context) {
 	if began, ok := ctx.Value(waitKey{}).(func()); ok {
 		began()
 	}
+}
+
+// WithArrival returns a context in which a request of conn that waits ends conn's arrival; see
+// [Waits].
+func WithArrival(ctx context.Context, conn exchange.Conn) context.Context {
+	if !conn.Arriving() {
+		return ctx
+	}
+	return WithWait(ctx, conn.EndArrival)
 }

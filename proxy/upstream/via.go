@@ -1,16 +1,15 @@
 package upstream
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"net/http"
 	"strings"
 
-	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -35,9 +34,9 @@ func (v via) mark(h http.Header) {
 }
 
 // Marked reports whether a request has come through this proxy.
-func (v via) Marked(ctx *fasthttp.RequestCtx) bool {
-	for _, proxies := range ctx.Request.Header.PeekAll("Via") {
-		if bytes.Contains(proxies, []byte(v)) {
+func (v via) Marked(x *exchange.Exchange) bool {
+	for proxies := range x.Header.All("Via") {
+		if strings.Contains(proxies, string(v)) {
 			return true
 		}
 	}

@@ -1,4 +1,4 @@
-package downstream
+package http1
 
 import (
 	"bufio"
@@ -11,14 +11,14 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// ChunkedLength is what fasthttp calls the length of a body in chunks.
-const ChunkedLength = -1
+// chunkedLength is what fasthttp calls the length of a body in chunks.
+const chunkedLength = -1
 
-// SawEnd reports whether stream, of a body in chunks, has seen the body's last chunk. fasthttp's
+// sawEnd reports whether stream, of a body in chunks, has seen the body's last chunk. fasthttp's
 // stream says io.EOF too when the client's connection ends between two chunks, and only a field of
 // its own tells the difference: half of an object must not be taken for all of it. A stream without
 // this field has not seen the end. See checkBodyEnd.
-func SawEnd(stream io.Reader) bool {
+func sawEnd(stream io.Reader) bool {
 	s := reflect.Indirect(reflect.ValueOf(stream))
 	if s.Kind() != reflect.Struct {
 		return false
@@ -27,9 +27,9 @@ func SawEnd(stream io.Reader) bool {
 	return eof.IsValid() && eof.Kind() == reflect.Bool && eof.Bool()
 }
 
-// CheckBodyEnd returns an error if sawEnd does not know this fasthttp: if it takes a body for whole
+// checkBodyEnd returns an error if sawEnd does not know this fasthttp: if it takes a body for whole
 // that is not, or no body in chunks for whole. Such a build must not begin to serve.
-func CheckBodyEnd() error {
+func checkBodyEnd() error {
 	for body, whole := range map[string]bool{
 		"2\r\n{}\r\n0\r\n\r\n": true,
 		"2\r\n{}\r\n":          false,
@@ -46,7 +46,7 @@ func CheckBodyEnd() error {
 		}
 		stream := req.BodyStream()
 		_, err := io.ReadAll(stream)
-		seen := err == nil && SawEnd(stream)
+		seen := err == nil && sawEnd(stream)
 		if _ = req.CloseBodyStream(); seen != whole {
 			return errors.New("this version of fasthttp does not tell where a request's body in chunks ends: watchfan must be built with the version in its go.mod")
 		}

@@ -1,4 +1,4 @@
-package downstream
+package http1
 
 import (
 	"bufio"
@@ -10,14 +10,15 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 const goodHead = "GET /api/v1/namespaces/default/pods?limit=500&resourceVersion=0 HTTP/1.1\r\nHost: 10.96.0.1:443\r\n" +
 	"User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef0\r\nAccept: application/vnd.kubernetes.protobuf,application/json\r\n" +
 	"Authorization: Bearer aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\nAccept-Encoding: gzip\r\n\r\n"
 
-func readHead(t testing.TB, raw string) *fasthttp.RequestHeader {
+// fasthttpHead is a head that fasthttp has read.
+func fasthttpHead(t testing.TB, raw string) *fasthttp.RequestHeader {
 	t.Helper()
 	h := new(fasthttp.RequestHeader)
 	if err := h.Read(bufio.NewReaderSize(strings.NewReader(raw), maxHeaderBytes)); err != nil {
@@ -27,7 +28,7 @@ func readHead(t testing.TB, raw string) *fasthttp.RequestHeader {
 }
 
 // What fasthttp lets pass, and we do not. What it refuses itself is in proxy/e2e's attacks_test.go.
-func TestCheckHead(t *testing.T) {
+func TestReadHead(t *testing.T) {
 	post := "POST / HTTP/1.1\r\nHost: h\r\n"
 	for name, c := range map[string]struct {
 		raw  string
@@ -70,7 +71,7 @@ func TestCheckHead(t *testing.T) {
 		"too many lines":         {post + strings.Repeat("A: b\r\n", maxHeaderLines) + "\r\n", 431},
 	} {
 		t.Run(name, func(t *testing.T) {
-			st := CheckHead(readHead(t, c.raw))
+			st := readHead(fasthttpHead(t, c.raw), new(exchange.Exchange))
 			switch {
 			case st == nil && c.code != 0:
 				t.Errorf("it is taken, want %d", c.code)
@@ -82,7 +83,7 @@ func TestCheckHead(t *testing.T) {
 }
 
 // Fasthttp sees close only as all of the last Connection line.
-func TestCheckHeadClose(t *testing.T) {
+func TestReadHeadClose(t *testing.T) {
 	for connection, want := range map[string]bool{
 		"Connection: Close":                               true,
 		"Connection: keep-alive, CLOSE":                   true,
@@ -93,64 +94,79 @@ func TestCheckHeadClose(t *testing.T) {
 		"Connection:\r\nConnection: \t close\t\r\nA: b":   true,
 		"Connection: Upgrade , close\r\nUpgrade: SPDY/99": true,
 	} {
-		h := readHead(t, "GET / HTTP/1.1\r\nHost: h\r\n"+connection+"\r\n\r\n")
-		if st := CheckHead(h); st != nil {
+		x := new(exchange.Exchange)
+		h := fasthttpHead(t, "GET / HTTP/1.1\r\nHost: h\r\n"+connection+"\r\n\r\n")
+		if st := readHead(h, x); st != nil {
 			t.Errorf("%q: %s", connection, st.Message)
 		}
-		if got := h.ConnectionClose(); got != want {
+		if got := x.Close; got != want {
 			t.Errorf("%q: close is %t, want %t", connection, got, want)
 		}
 	}
 }
 
-// FuzzCheckHead: what is taken, Go's own server takes too, and sees the same length of body and the same header.
-func FuzzCheckHead(f *testing.F) {
+// FuzzReadHead: what is taken, Go's own server takes too, and sees the same length of body and the same header.
+func FuzzReadHead(f *testing.F) {
 	for _, lines := range []string{"", "A: b", "A : b", "A: b\n c: d", "Content-Length: 1", "Content-Length: 1\r\nTransfer-Encoding: chunked", "Connection: close",
 		"Connection: x,close", "Transfer-Encoding: identity", "A:\r\n b", "A:\tb\t", "A: \xff", "Expect: 100-CONTINUE", "Cookie: a=b\r\nCookie: c", "Host: b", "\u212aey: v", "Trailer: A"} {
 		f.Add(lines)
 	}
 	f.Fuzz(func(t *testing.T, lines string) {
 		raw := "POST /x HTTP/1.1\r\nHost: h\r\n" + lines + "\r\n\r\n"
-		h := new(fasthttp.RequestHeader)
-		if err := h.Read(bufio.NewReaderSize(strings.NewReader(raw), maxHeaderBytes)); err != nil || CheckHead(h) != nil {
+		h, x := new(fasthttp.RequestHeader), new(exchange.Exchange)
+		if err := h.Read(bufio.NewReaderSize(strings.NewReader(raw), maxHeaderBytes)); err != nil || readHead(h, x) != nil {
 			return
 		}
 		req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))
 		if err != nil {
 			t.Fatalf("Go refuses %q: %v", raw, err)
 		}
-		if got, want := int64(h.ContentLength()), req.ContentLength; got != want && !(got == -2 && want == 0) {
+		if got, want := x.ContentLength, req.ContentLength; got != want {
 			t.Errorf("%q has a body of %d bytes, for Go one of %d", raw, got, want)
 		}
-		if got, want := h.ConnectionClose(), req.Close; got != want {
+		if got, want := x.Close, req.Close; got != want {
 			t.Errorf("%q closes the connection: %t, for Go %t", raw, got, want)
 		}
 		for _, name := range []string{"Authorization", auth.ImpersonateUser, "X-Remote-User"} {
-			if got, _ := request.FirstHeader(h, name); got != req.Header.Get(name) {
+			if got := x.Header.Get(name); got != req.Header.Get(name) {
 				t.Errorf("%q has %s %q, for Go %q", raw, name, got, req.Header.Get(name))
 			}
 		}
 	})
 }
 
-func TestCheckHeadAllocs(t *testing.T) {
-	h := readHead(t, goodHead)
+// The lines of a head are looked at and taken without an allocation. Its target and its lines are
+// copied, each at once.
+func TestReadHeadAllocs(t *testing.T) {
+	h, x := fasthttpHead(t, goodHead), new(exchange.Exchange)
 	if got := testing.AllocsPerRun(100, func() {
-		if CheckHead(h) != nil {
+		x.Reset()
+		if readHead(h, x) != nil {
+			t.Fatal("refused")
+		}
+	}); got > 2 {
+		t.Errorf("%v allocations for a good head", got)
+	}
+	lines := string(h.RawHeaders())
+	if got := testing.AllocsPerRun(100, func() {
+		x.Reset()
+		if readLines(lines, x) != nil {
 			t.Fatal("refused")
 		}
 	}); got > 0 {
-		t.Errorf("%v allocations for a good head", got)
+		t.Errorf("%v allocations for good lines", got)
 	}
 }
 
-func BenchmarkCheckHead(b *testing.B) {
+func BenchmarkReadHead(b *testing.B) {
 	for _, more := range []int{0, 20} {
 		b.Run(fmt.Sprintf("lines=%d", 5+more), func(b *testing.B) {
-			h := readHead(b, strings.TrimSuffix(goodHead, "\r\n")+strings.Repeat("Impersonate-Group: developers\r\n", more)+"\r\n")
+			raw := strings.TrimSuffix(goodHead, "\r\n") + strings.Repeat("Impersonate-Group: developers\r\n", more) + "\r\n"
+			h, x := fasthttpHead(b, raw), new(exchange.Exchange)
 			b.ReportAllocs()
 			for b.Loop() {
-				if CheckHead(h) != nil {
+				x.Reset()
+				if readHead(h, x) != nil {
 					b.Fatal("refused")
 				}
 			}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // countedTurn is a turn that notes whether it is held, and how often it was.
@@ -30,14 +32,14 @@ func (c *countedTurn) Give() { c.held.Store(false) }
 // the body.
 func TestSealerHoldsNoTurn(t *testing.T) {
 	_, served, client, _ := sinkPair(t, sinkWay{secure: true})
-	var body BodySlices
+	var body exchange.BodySlices
 	for range 300 {
 		body = append(body, bytes.Repeat([]byte{byte(rand.Int())}, 10_000+rand.IntN(1000)))
 	}
 	turn := new(countedTurn)
 	written := make(chan error, 1)
 	go func() {
-		n, err := (&bodyStream{conn: served, slices: body, turn: turn}).WriteTo(served)
+		n, err := WriteSlices(served, slices.Clone(body), turn)
 		if err == nil && int(n) != body.Size() {
 			err = fmt.Errorf("%d bytes are written of %d", n, body.Size())
 		}

@@ -1,0 +1,78 @@
+package exchange
+
+import (
+	"iter"
+	"strings"
+)
+
+// Field is one line of a head. Names are compared in any case.
+type Field struct{ Name, Value string }
+
+// Is reports whether the field is the one called name.
+func (f Field) Is(name string) bool { return SameName(f.Name, name) }
+
+// HasPrefix reports whether the field's name begins with prefix.
+func (f Field) HasPrefix(prefix string) bool {
+	return len(f.Name) >= len(prefix) && SameName(f.Name[:len(prefix)], prefix)
+}
+
+// SameName reports whether two names of fields are the same.
+func SameName(a, b string) bool { return len(a) == len(b) && strings.EqualFold(a, b) }
+
+// Header is the fields of a head, in their order. nil is an empty one.
+type Header []Field
+
+// First returns the first field called name, as [net/http.Header.Get] does, and whether there is
+// one.
+func (h Header) First(name string) (value string, ok bool) {
+	for i := range h {
+		if h[i].Is(name) {
+			return h[i].Value, true
+		}
+	}
+	return "", false
+}
+
+// Get is First without the second result.
+func (h Header) Get(name string) string {
+	value, _ := h.First(name)
+	return value
+}
+
+// Has reports whether there is a field called name.
+func (h Header) Has(name string) bool {
+	_, ok := h.First(name)
+	return ok
+}
+
+// All returns the values of the fields called name.
+func (h Header) All(name string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range h {
+			if h[i].Is(name) && !yield(h[i].Value) {
+				return
+			}
+		}
+	}
+}
+
+// Add adds a field behind the others.
+func (h *Header) Add(name, value string) { *h = append(*h, Field{name, value}) }
+
+// Set makes value the only one of name.
+func (h *Header) Set(name, value string) {
+	kept := (*h)[:0]
+	set := false
+	for _, f := range *h {
+		if f.Is(name) {
+			if set {
+				continue
+			}
+			f.Value, set = value, true
+		}
+		kept = append(kept, f)
+	}
+	if *h = kept; !set {
+		h.Add(name, value)
+	}
+}

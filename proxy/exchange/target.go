@@ -1,0 +1,43 @@
+package exchange
+
+import "strings"
+
+// Target is a request line's target in its parts, as they were sent.
+type Target struct {
+	Authority string // of a target in absolute form, as one sent to a proxy has; "" for none
+	Path      string
+	Query     string
+	Asked     bool // there is a "?"
+}
+
+// CutTarget cuts a target. ok is false if kube-apiserver's HTTP server would refuse it: it must be a
+// path, or a URL with one, and each % in the path must begin an escape.
+func CutTarget(target string) (t Target, ok bool) {
+	if !strings.HasPrefix(target, "/") {
+		_, rest, absolute := strings.Cut(target, "://")
+		slash := strings.IndexAny(rest, "/?#")
+		if !absolute || slash < 0 || rest[slash] != '/' {
+			return Target{}, false
+		}
+		t.Authority, target = rest[:slash], rest[slash:]
+	}
+	t.Path, t.Query, t.Asked = strings.Cut(target, "?")
+	return t, wholeEscapes(t.Path)
+}
+
+// wholeEscapes reports whether each % has two hexadecimal digits behind it.
+func wholeEscapes(path string) bool {
+	for {
+		i := strings.IndexByte(path, '%')
+		if i < 0 {
+			return true
+		}
+		if path = path[i+1:]; len(path) < 2 || !hexDigit(path[0]) || !hexDigit(path[1]) {
+			return false
+		}
+	}
+}
+
+func hexDigit(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}

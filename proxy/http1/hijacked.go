@@ -1,0 +1,150 @@
+package http1
+
+import (
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// maxKept is how many bytes a client may send ahead while its connection is taken over: one
+// request's head. A client that sends more is treated as gone.
+const maxKept = 64 << 10
+
+// longAgo as a read deadline makes a blocked Read return at once.
+var longAgo = time.Unix(1, 0)
+
+// hijacked is a client connection that fasthttp has given up to us. It may be written by one
+// goroutine while another is in waitRead; the other methods are for the goroutine that owns the
+// connection.
+type hijacked struct {
+	server *Server
+	conn   net.Conn      // as accepted
+	slot   exchange.Slot // released by resume and Close; nil is nothing
+
+	stopped atomic.Bool // set by stopRead: waitRead is to return, or not to begin
+
+	reading sync.Mutex // held while waitRead reads; guards kept
+	kept    []byte     // what the client has sent beyond the current request; at most about maxKept
+}
+
+// hijack takes the connection of ctx from fasthttp once its handler has returned, without a
+// response, and calls serve on a goroutine of its own. serve, or what it starts, must call resume or
+// Close in the end. If serve panics, the connection is closed. serve may use nothing of ctx and x.
+func (s *Server) hijack(ctx *fasthttp.RequestCtx, x *exchange.Exchange, serve func(*hijacked)) {
+	held := x.Slot
+	ctx.HijackSetNoResponse(true)
+	// A new goroutine, because fasthttp's keeps the request context and a read buffer alive until
+	// the handler returns.
+	ctx.Hijack(func(c net.Conn) {
+		h := s.takeOver(c)
+		h.slot = held
+		go func() {
+			defer request.Caught(s.log, "connection taken over", h.Close)
+			serve(h)
+		}()
+	})
+}
+
+// takeOver makes c, the connection given to a hijack handler, ours. It keeps what the client has
+// already sent beyond the request, and drops fasthttp's buffer.
+func (s *Server) takeOver(c net.Conn) *hijacked {
+	conn := c
+	if u, ok := c.(interface{ UnsafeConn() net.Conn }); ok {
+		conn = u.UnsafeConn()
+	}
+	h := &hijacked{server: s, conn: accepted(conn)}
+	// With the deadline in the past, reads return what is buffered and then fail, without touching
+	// the network.
+	_ = conn.SetReadDeadline(longAgo)
+	for err := error(nil); err == nil && len(h.kept) < maxKept; {
+		h.kept = slices.Grow(h.kept, 512)
+		var n int
+		n, err = c.Read(h.kept[len(h.kept):cap(h.kept)])
+		h.kept = h.kept[:len(h.kept)+n]
+	}
+	if len(h.kept) == 0 {
+		h.kept = nil
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return h
+}
+
+// waitRead reads the connection, keeping what it reads for resume, until stopRead is called or the
+// client is gone; then, and only then, it calls onGone. It blocks, for as long as the request
+// lasts: call it on a goroutine that has nothing else to do. As in net/http, a client that closes
+// its sending side is gone.
+func (h *hijacked) waitRead(onGone func()) {
+	if !h.readUntilGone() {
+		onGone()
+	}
+}
+
+// readUntilGone reports whether it was stopped, rather than left by the client.
+func (h *hijacked) readUntilGone() (stopped bool) {
+	h.reading.Lock()
+	defer h.reading.Unlock()
+	for !h.stopped.Load() {
+		if len(h.kept) >= maxKept {
+			return false
+		}
+		h.kept = slices.Grow(h.kept, 16)
+		n, err := h.conn.Read(h.kept[len(h.kept):cap(h.kept)])
+		h.kept = h.kept[:len(h.kept)+n]
+		if err != nil {
+			return errors.Is(err, os.ErrDeadlineExceeded) && h.stopped.Load()
+		}
+	}
+	return true
+}
+
+// stopRead makes waitRead return and waits until it has. Afterwards only the caller reads the
+// connection.
+func (h *hijacked) stopRead() {
+	h.stopped.Store(true)
+	_ = h.conn.SetReadDeadline(longAgo)
+	h.reading.Lock()
+	defer h.reading.Unlock()
+	_ = h.conn.SetReadDeadline(time.Time{})
+}
+
+// resume gives the connection back to the server for the client's next request, or closes it if it
+// may carry none. The response must be complete. resume blocks until the connection is closed or
+// taken over again.
+func (h *hijacked) resume() {
+	h.stopRead()
+	h.release()
+	_ = h.conn.SetDeadline(time.Time{})
+	if !h.server.conns.KeepAlive(h.conn) {
+		h.Close()
+		return
+	}
+	c := h.conn
+	if len(h.kept) > 0 {
+		c = withKept(h.conn, h.kept)
+	}
+	if err := h.server.fast.ServeConn(c); err == fasthttp.ErrConcurrencyLimit {
+		h.Close() // the one error that stateChanged is not told of
+	}
+}
+
+// Close closes the connection. It may be called from any goroutine, and more than once.
+func (h *hijacked) Close() {
+	_ = h.conn.Close()
+	h.release()
+	h.server.conns.Closed(h.conn)
+}
+
+func (h *hijacked) release() {
+	if h.slot != nil {
+		h.slot.Release()
+	}
+}

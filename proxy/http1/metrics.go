@@ -1,0 +1,5 @@
+package http1
+
+import "github.com/watchfan/watchfan/proxy/apistatus"
+
+var rejectedMalformed = apistatus.Rejections("malformed")

@@ -1,0 +1,91 @@
+package http1
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+// requestBody is a request's body while it comes. Whoever sends it on may still read it when the
+// response has begun, and even when it has ended; fasthttp takes it away then. Release comes between
+// the two.
+type requestBody struct {
+	conn   net.Conn
+	length int // chunkedLength for one in chunks
+
+	atEnd     atomic.Bool // the body has been read to its end
+	releasing atomic.Bool
+
+	mu     sync.Mutex
+	stream io.Reader // fasthttp's; nil once released
+	err    error     // what stream ended with
+	total  int       // bytes that stream has brought
+}
+
+// Read implements exchange.Body.
+func (b *requestBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.stream == nil {
+		return 0, exchange.ErrBodyReleased
+	}
+	_ = b.conn.SetReadDeadline(time.Now().Add(downstream.StallTimeout))
+	if b.releasing.Load() { // its deadline may have come before ours
+		return 0, exchange.ErrBodyReleased
+	}
+	n, err := b.stream.Read(p)
+	b.total += n
+	if err == io.EOF && !b.wholeLocked() {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		b.atEnd.Store(err == io.EOF)
+		if err != io.EOF && b.releasing.Load() {
+			err = exchange.ErrBodyReleased
+		}
+		b.err = err
+	}
+	return n, err
+}
+
+// wholeLocked reports whether a stream that has said io.EOF has brought all of the body.
+func (b *requestBody) wholeLocked() bool {
+	if b.length == chunkedLength {
+		return sawEnd(b.stream)
+	}
+	return b.total == b.length
+}
+
+// Release ends a read in progress, reads a little of what is left, and gives the stream back to
+// fasthttp. It reports whether the body was whole, so that the connection can carry another
+// request.
+func (b *requestBody) Release() (whole bool) {
+	if !b.atEnd.Load() {
+		b.releasing.Store(true)
+		_ = b.conn.SetReadDeadline(longAgo)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stream != nil && b.err == nil && discard(b.conn, b.stream) {
+		b.atEnd.Store(true)
+	}
+	b.stream = nil
+	return b.atEnd.Load()
+}
+
+// discard reads what is left of a body, if that is little and comes soon, and reports whether that
+// was all of it. Closing a connection with unread bytes resets it, and the client may lose the
+// response.
+func discard(c net.Conn, stream io.Reader) (all bool) {
+	_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	n, err := io.CopyN(io.Discard, stream, 256<<10)
+	return err == io.EOF && n < 256<<10
+}

@@ -1,0 +1,127 @@
+package http1
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// respond has the response of x leave when fasthttp's handler has returned: by fasthttp, or on the
+// connection that is taken from it. body is the request's, nil for none.
+func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *requestBody) {
+	defer request.Caught(s.log, "response", func() {
+		ctx.Hijack(nil)
+		ctx.Response.Reset()
+		ctx.SetStatusCode(http.StatusInternalServerError)
+		ctx.SetConnectionClose()
+	})
+	r := &x.Response
+	if x.Until != nil {
+		ctx.SetUserValue(untilKey{}, x.Until) // fasthttp closes it
+	}
+	unknown := r.Reader != nil && r.Length < 0 && r.HasBody(x.Method)
+	switch {
+	case r.Stream != nil:
+		s.stream(ctx, x)
+		return
+	case r.Detached != nil:
+		s.detach(ctx, x, r.Detached)
+		return
+	case unknown && x.Protocol < exchange.HTTP11:
+		// HTTP/1.0 has no chunks, and fasthttp would send some.
+		if body != nil {
+			body.Release()
+		}
+		whole := *r
+		whole.Header = append(exchange.Header(nil), r.Header...)
+		s.detach(ctx, x, func(to exchange.Responder) { to.Respond(&whole) })
+		return
+	}
+	if x.Slot != nil {
+		x.Slot.Release()
+	}
+	switch {
+	case body == nil:
+	case r.Reader != nil && !body.atEnd.Load():
+		// Answered early. What the client still sends cannot be told from its next request.
+		r.Close = true
+	case r.Reader == nil && !body.Release():
+		r.Close = true
+	}
+	if r.Reader != nil {
+		r.Reader = &responseBody{ReadCloser: r.Reader, conn: ctx.Conn(), request: body, log: s.log}
+	}
+	s.write(ctx, x)
+}
+
+// untilKey is the user value of a request's Until.
+type untilKey struct{}
+
+// copiedBody is the size up to which a body is copied, to leave in one write with its head.
+const copiedBody = 16 << 10
+
+// write makes the response of x that of ctx.
+func (s *Server) write(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
+	r, to := &x.Response, &ctx.Response
+	to.SetStatusCode(r.Code())
+	for _, f := range r.Header {
+		to.Header.Add(f.Name, f.Value)
+	}
+	if r.Close {
+		to.SetConnectionClose()
+	}
+	switch size := r.Body.Size(); {
+	case r.Reader != nil && !r.HasBody(x.Method):
+		if r.Length >= 0 && r.Code() >= 200 && r.Code() != http.StatusNoContent {
+			to.Header.SetContentLength(int(r.Length))
+		}
+		to.SkipBody = true
+		_ = r.Reader.Close()
+	case r.Reader != nil:
+		// The head of a response of known length leaves with the first bytes of its body.
+		to.ImmediateHeaderFlush = r.Length < 0
+		to.SetBodyStream(r.Reader, int(r.Length))
+	case size > copiedBody:
+		to.SetBodyStream(&slicesBody{conn: accepted(ctx.Conn()), slices: r.Body, turn: r.Turn, log: s.log}, size)
+	default:
+		for _, slice := range r.Body {
+			to.AppendBody(slice)
+		}
+	}
+}
+
+// slicesBody is a body of shared slices as fasthttp takes it. It writes itself
+// (fasthttp.BodyWriterTo), past fasthttp's buffer, and is never read.
+type slicesBody struct {
+	conn   net.Conn // as accepted
+	slices exchange.BodySlices
+	turn   exchange.Turn // not held
+	log    *slog.Logger
+}
+
+// SupportsBodyWriteTo makes fasthttp use WriteTo.
+func (b *slicesBody) SupportsBodyWriteTo() bool { return true }
+
+// WriteTo writes the body to the connection, once what w holds has been written.
+func (b *slicesBody) WriteTo(w io.Writer) (n int64, err error) {
+	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked }) // fasthttp closes the connection
+	if buffered, ok := w.(*bufio.Writer); ok {
+		if err := buffered.Flush(); err != nil {
+			return 0, err
+		}
+	}
+	return downstream.WriteSlices(b.conn, b.slices, b.turn)
+}
+
+func (b *slicesBody) Read([]byte) (int, error) {
+	return 0, errors.New("a body of slices is written, not read")
+}

@@ -1,0 +1,66 @@
+package http1
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+const copyBufferSize = 32 << 10
+
+// responseBody is a response's Reader while fasthttp sends it to the client.
+type responseBody struct {
+	io.ReadCloser
+	conn    net.Conn
+	request *requestBody // nil for none; it may be read while the response is being sent
+	log     *slog.Logger
+}
+
+// SupportsBodyWriteTo makes fasthttp use WriteTo.
+func (*responseBody) SupportsBodyWriteTo() bool { return true }
+
+// WriteTo sends each read on as it comes, and gives each write its own time. fasthttp's own loop
+// does so only for bodies of unknown length.
+func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
+	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked }) // fasthttp closes the connection
+	buf := copyBuffers.Get().(*[copyBufferSize]byte)
+	defer copyBuffers.Put(buf)
+	flusher, _ := w.(interface{ Flush() error })
+	for {
+		read, readErr := b.Read(buf[:])
+		if read > 0 {
+			_ = b.conn.SetWriteDeadline(time.Now().Add(downstream.StallTimeout))
+			written, err := w.Write(buf[:read])
+			n += int64(written)
+			if err == nil && flusher != nil {
+				err = flusher.Flush()
+			}
+			if err != nil {
+				return n, err
+			}
+		}
+		if readErr == io.EOF {
+			return n, nil
+		}
+		if readErr != nil {
+			return n, readErr
+		}
+	}
+}
+
+// Close ends the response, and the reading of the request's body.
+func (b *responseBody) Close() (err error) {
+	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked })
+	err = b.ReadCloser.Close()
+	if b.request != nil {
+		b.request.Release()
+	}
+	return err
+}
+
+var copyBuffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }}

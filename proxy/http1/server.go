@@ -1,0 +1,198 @@
+package http1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// maxHeaderBytes bounds a request's head, and is the size of a connection's buffer. Kube-apiserver's
+// is 1 MiB. Tokens have a few KiB. Lists of groups and selectors are the longest headers, and none
+// is known that comes near.
+const maxHeaderBytes = 64 << 10
+
+// Server is fasthttp's server with the limits and the manners of kube-apiserver. Its methods may be
+// called from any goroutine.
+type Server struct {
+	// Immutable once serving.
+	handler func(*exchange.Exchange)
+	conns   *downstream.Connections
+	poller  *downstream.Poller
+	log     *slog.Logger
+	fast    fasthttp.Server
+}
+
+// New returns a server whose requests handler answers. It fails in a build with a fasthttp that it
+// does not know.
+func New(handler func(*exchange.Exchange), conns *downstream.Connections, poller *downstream.Poller, log *slog.Logger) (*Server, error) {
+	if err := checkBodyEnd(); err != nil {
+		return nil, err
+	}
+	s := &Server{handler: handler, conns: conns, poller: poller, log: log}
+	s.fast = fasthttp.Server{
+		Handler:        s.serve,
+		HeaderReceived: settleExpectation,
+		ExpectHandler:  s.expect,
+		ErrorHandler:   s.refuse,
+		ConnState:      s.stateChanged,
+		Logger:         fasthttpLogger{log},
+
+		ReadBufferSize: maxHeaderBytes, // also the limit of a request's head
+		ReadTimeout:    downstream.HeaderTimeout,
+		WriteTimeout:   downstream.StallTimeout, // for a response that is not streamed; kube-apiserver's --request-timeout
+		IdleTimeout:    downstream.IdleTimeout,
+		Concurrency:    1 << 20, // more than --max-connections may be
+
+		StreamRequestBody:            true,
+		DisablePreParseMultipartForm: true,
+		KeepHijackedConns:            true,
+		CloseOnShutdown:              true,
+
+		NoDefaultServerHeader: true,
+		NoDefaultContentType:  true,
+		SecureErrorLogMessage: true, // heads hold tokens
+	}
+	return s, nil
+}
+
+// SetHeaderTimeout changes the time that clients have for a request's head. It is called before
+// Serve.
+func (s *Server) SetHeaderTimeout(d time.Duration) { s.fast.ReadTimeout = d }
+
+// Serve serves the connections that ln accepts, until Shutdown.
+func (s *Server) Serve(ln net.Listener) error { return s.fast.Serve(ln) }
+
+// ServeConn serves one connection until it is closed or taken over.
+func (s *Server) ServeConn(c net.Conn) error { return s.fast.ServeConn(c) }
+
+// Shutdown closes the listeners, and waits until fasthttp has no connection left or ctx ends.
+func (s *Server) Shutdown(ctx context.Context) { _ = s.fast.ShutdownWithContext(ctx) }
+
+// stateChanged is fasthttp's ConnState hook.
+func (s *Server) stateChanged(c net.Conn, state fasthttp.ConnState) {
+	switch state {
+	case fasthttp.StateNew:
+		s.conns.Opened(accepted(c))
+	case fasthttp.StateIdle:
+		// fasthttp leaves the last response's write deadline in place, which would fail a later
+		// "100 Continue".
+		_ = c.SetWriteDeadline(time.Time{})
+		s.conns.Resting(accepted(c))
+	case fasthttp.StateClosed:
+		s.conns.Closed(accepted(c))
+	}
+	// StateActive comes before the first byte of a connection's first request, so serve notes it
+	// instead; and StateHijacked after the hijacking, when the connection's new owner may have
+	// closed it already.
+}
+
+// exchanges are empty. None is used by two goroutines, and none outlives its handler.
+var exchanges = sync.Pool{New: func() any { return new(exchange.Exchange) }}
+
+// serve is fasthttp's handler.
+func (s *Server) serve(ctx *fasthttp.RequestCtx) {
+	x := exchanges.Get().(*exchange.Exchange)
+	defer func() {
+		x.Reset()
+		exchanges.Put(x)
+	}()
+	body := s.handle(ctx, x)
+	s.respond(ctx, x, body)
+}
+
+// handle has the handler answer a request whose head is good. body is the request's, nil for none.
+// It is kept from taking the process down.
+func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *requestBody) {
+	defer request.Caught(s.log, "request", func() {
+		apistatus.Write(x, apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, request.ErrPanicked.Error()))
+		x.Response.Close = true
+	})
+	conn := s.conns.Serving(accepted(ctx.Conn()))
+	x.Conn, x.Received = conn, ctx.Time()
+	if stream := ctx.RequestBodyStream(); stream != nil {
+		body = &requestBody{conn: ctx.Conn(), stream: stream, length: ctx.Request.Header.ContentLength()}
+		x.Body = body
+	}
+	if st := readHead(&ctx.Request.Header, x); st != nil {
+		rejectedMalformed.Inc()
+		apistatus.Write(x, st)
+		x.Response.Close = true // another server may see the body's end elsewhere
+		return body
+	}
+	defer conn.EndArrival()
+	s.handler(x)
+	x.Response.Close = x.Response.Close || x.Close || conn.Last()
+	return body
+}
+
+// expect is fasthttp's ExpectHandler: a request with a bad head is told so before it sends its body.
+func (s *Server) expect(ctx *fasthttp.RequestCtx) (code int) {
+	defer request.Caught(s.log, "expectation", func() { code = http.StatusExpectationFailed })
+	x := new(exchange.Exchange)
+	st := readHead(&ctx.Request.Header, x)
+	if st == nil {
+		return http.StatusContinue
+	}
+	s.reject(ctx, x, st)
+	return int(st.Code)
+}
+
+// refuse is fasthttp's ErrorHandler. It answers a request that fasthttp could not read, after which
+// fasthttp closes the connection.
+func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
+	defer request.Caught(s.log, "malformed request", nil) // the connection is closed anyway
+	var tooLong *fasthttp.ErrSmallBuffer
+	var network net.Error
+	if errors.As(err, &network) && !network.Timeout() {
+		return // the client is gone
+	}
+	var st *metav1.Status
+	switch {
+	case errors.As(err, &tooLong):
+		st = apistatus.Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
+			fmt.Sprintf("the request's header is longer than %d bytes", maxHeaderBytes))
+	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):
+		st = unsupportedTransferEncoding()
+	case network != nil:
+		st = apistatus.Failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the request did not arrive in time")
+	default:
+		st = apistatus.BadRequest("the request could not be read as HTTP/1.1")
+	}
+	x := new(exchange.Exchange)
+	_ = readHead(&ctx.Request.Header, x) // as far as it came
+	s.reject(ctx, x, st)
+}
+
+// reject answers a request whose head is bad.
+func (s *Server) reject(ctx *fasthttp.RequestCtx, x *exchange.Exchange, st *metav1.Status) {
+	rejectedMalformed.Inc()
+	apistatus.Write(x, st)
+	s.write(ctx, x)
+}
+
+// fasthttpLogger takes fasthttp's own lines, which are about single connections.
+type fasthttpLogger struct{ log *slog.Logger }
+
+// Printf leaves out fasthttp's own errors, which quote what it could not read, tokens included.
+func (l fasthttpLogger) Printf(format string, args ...any) {
+	for i, arg := range args {
+		var network net.Error
+		if err, ok := arg.(error); ok && !errors.As(err, &network) {
+			args[i] = "the request could not be read"
+		}
+	}
+	l.log.Debug("Connection failed", "err", fmt.Sprintf(format, args...))
+}

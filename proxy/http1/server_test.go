@@ -1,0 +1,122 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// panicker panics as soon as anything of it is used.
+type panicker struct{ net.Conn }
+
+func (panicker) Read([]byte) (int, error)  { panic("read") }
+func (panicker) Write([]byte) (int, error) { panic("write") }
+func (panicker) Close() error              { panic("close") }
+
+// panickingStream panics when it begins.
+type panickingStream struct{ exchange.Stream }
+
+func (panickingStream) Begin(fanout.Sink)       { panic("begin") }
+func (panickingStream) End(fanout.Reason, bool) {}
+
+// A body of slices that panics ends its connection.
+func TestPanicInSlices(t *testing.T) {
+	b := &slicesBody{conn: panicker{}, slices: exchange.BodySlices{[]byte("body")}, log: slog.New(slog.DiscardHandler)}
+	if _, err := b.WriteTo(io.Discard); !errors.Is(err, request.ErrPanicked) {
+		t.Errorf("%v, want %v", err, request.ErrPanicked)
+	}
+}
+
+// A panic in what is done for one client, on whichever goroutine, ends that client's connection and
+// nothing else: the stream of another client goes on, and new clients are served.
+func TestPanicEndsItsClientAlone(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	poller, err := downstream.NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	polling, endPolling := context.WithCancel(t.Context())
+	polled := make(chan struct{})
+	go func() { defer close(polled); poller.Run(polling) }()
+	defer func() { endPolling(); <-polled }()
+	server, err := New(func(x *exchange.Exchange) {
+		switch x.Target {
+		case "/stream":
+			x.Response.Detached = func(to exchange.Responder) {
+				client, err := to.Upgrade(&exchange.Response{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(client, client) // until the client has gone
+			}
+		case "/taken-over":
+			x.Response.Detached = func(exchange.Responder) { panic("in a response that lasts") }
+		case "/watch":
+			x.Response.Stream = panickingStream{}
+		case "/passed":
+			x.Response.Reader, x.Response.Length = panickingBody{}, 4
+		case "/handler":
+			panic("in the handler")
+		}
+	}, downstream.NewConnections(0), poller, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	defer func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		server.Shutdown(ctx)
+		<-served
+	}()
+	dial := func(path string) net.Conn {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	honest := dial("/stream")
+	if head, err := http.ReadResponse(bufio.NewReader(io.LimitReader(honest, int64(len("HTTP/1.1 101 Switching Protocols\r\n\r\n")))), nil); err != nil || head.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("an upgrade is answered with %v, %v", head, err)
+	}
+	echo := make([]byte, 1)
+	for _, path := range []string{"/taken-over", "/watch", "/passed", "/handler"} {
+		before := request.HandlerPanics.Get()
+		if _, err := io.ReadAll(dial(path)); errors.Is(err, context.DeadlineExceeded) || err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Errorf("%s: the connection goes on", path)
+		}
+		if request.HandlerPanics.Get() == before {
+			t.Errorf("%s: the panic was not counted", path)
+		}
+		if _, err := honest.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(honest, echo); err != nil {
+			t.Fatalf("%s: another client's stream: %v", path, err)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package http1
+
+import (
+	"github.com/valyala/fasthttp"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+// stream is a response without end on a connection that is ours until the stream ends. It has no
+// goroutine.
+type stream struct {
+	conn   *hijacked
+	source exchange.Stream
+	last   bool // the connection carries no request after this one
+}
+
+// stream takes over the connection of ctx and has the stream of x written there.
+func (s *Server) stream(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
+	r := &x.Response
+	head := append(appendHead(nil, r, framed{chunked: true, length: -1, keepAlive: !x.Close, http11: true, warningsFirst: true}), r.First...)
+	st := &stream{source: r.Stream, last: x.Close}
+	s.hijack(ctx, x, func(h *hijacked) {
+		st.conn = h
+		if !st.begin(head) {
+			h.Close()
+		}
+	})
+}
+
+// begin writes the head and hands the sink over. It does not wait for the stream to end.
+func (st *stream) begin(head []byte) (began bool) {
+	defer func() {
+		if !began { // the client is gone, or this panics
+			st.source.End(fanout.Gone, false)
+		}
+	}()
+	server := st.conn.server
+	events := downstream.SinkEvents{Gone: st.source.Gone, Drop: st.conn.Close, Evict: st.source.Evict, Ended: st.end}
+	sink := downstream.NewSink(st.conn.conn, server.poller, framing.LastChunk, server.log, events)
+	if sink.Begin(head, func() { st.conn.waitRead(st.source.Gone) }) != nil {
+		return false
+	}
+	st.source.Begin(sink)
+	return true
+}
+
+// end follows the stream's last write. If all has been written, the connection can carry another
+// request.
+func (st *stream) end(reason fanout.Reason, complete bool) {
+	st.source.End(reason, complete)
+	if complete && !st.last {
+		st.conn.resume()
+	} else {
+		st.conn.Close()
+	}
+}

@@ -34,9 +34,6 @@ func local(ctx *fasthttp.RequestCtx) bool {
 	return true
 }
 
-// fromHere reports whether the client is on this host, or comes through kubectl port-forward.
-func fromHere(ctx *fasthttp.RequestCtx) bool { return ctx.RemoteIP().IsLoopback() && local(ctx) }
-
 // sameOrigin reports whether origin is that of a page which was fetched, without TLS, with this
 // Host header. The port is the one that the client knows, which is not ours behind kubectl
 // port-forward.

@@ -3,7 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
-	"log"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -104,7 +104,7 @@ func (p *Port) count(c net.Conn, state http.ConnState) {
 
 // newErrorLog returns a log for net/http's own lines, which are about single connections. None of
 // them quotes a request.
-func newErrorLog(to *slog.Logger) *log.Logger { return log.New(errorWriter{to}, "", 0) }
+func newErrorLog(to *slog.Logger) *stdlog.Logger { return stdlog.New(errorWriter{to}, "", 0) }
 
 type errorWriter struct{ log *slog.Logger }
 

@@ -195,8 +195,11 @@ func TestRunAwaitsReviews(t *testing.T) {
 		return 500, "", nil
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error)
-	go func() { ran <- a.Run(ctx) }()
+	ran := make(chan error, 1)
+	go func() {
+		defer close(ran)
+		ran <- a.Run(ctx)
+	}()
 	go a.Authorize(ctx, byToken("t"), proxytest.MustParse(t, request.Parse, "/api/v1/pods"))
 	<-asked
 	cancel()

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
@@ -143,44 +144,14 @@ var listColumns = []column{
 	{"passed", unitPassed, 1},
 }
 
-// writeListTables writes what a person wants to see, as writeTables does.
+// writeListTables writes medians over the rounds and ratios to kube-apiserver, as writeTables does.
 func writeListTables(w io.Writer, cases []*listCase) {
-	header := []string{"version", "format", "encoding", "peer"}
-	table(w, "Lists: median of rounds (smallest–largest)", func(row func(...string)) {
-		titles := header
-		for _, col := range listColumns {
-			titles = append(titles, col.title)
-		}
-		row(titles...)
-		for _, c := range cases {
-			cells := c.cells()
-			for _, col := range listColumns {
-				cells = append(cells, summarise(c.values(col.unit), col.scale))
-			}
-			if failed := len(c.rounds) - len(c.good()); failed > 0 {
-				cells = append(cells, fmt.Sprintf("%d of %d rounds FAILED", failed, len(c.rounds)))
-			}
-			row(cells...)
-		}
-	})
-	table(w, "Ratio to kube-apiserver in the same round: median (smallest–largest)", func(row func(...string)) {
-		columns := listColumns[:len(listColumns)-2] // the last two are no costs
-		titles := header
-		for _, col := range columns {
-			titles = append(titles, col.title)
-		}
-		row(titles...)
-		for _, c := range cases {
-			if c.direct == nil {
-				continue
-			}
-			cells := c.cells()
-			for _, col := range columns {
-				cells = append(cells, summarise(c.ratios(col.unit), 1))
-			}
-			row(cells...)
-		}
-	})
+	writeListTable(w, "Lists: median of rounds (smallest–largest)", cases, listColumns,
+		func(c *listCase, col column) string { return summarise(c.values(col.unit), col.scale) }, (*listCase).failures)
+	proxies := slices.DeleteFunc(slices.Clone(cases), func(c *listCase) bool { return c.direct == nil })
+	costs := listColumns[:len(listColumns)-2] // the last two are no costs
+	writeListTable(w, "Ratio to kube-apiserver in the same round: median (smallest–largest)", proxies, costs,
+		func(c *listCase, col column) string { return summarise(c.ratios(col.unit), 1) }, nil)
 	var disturbed []float64
 	for _, c := range cases {
 		for _, r := range c.good() {
@@ -195,6 +166,37 @@ func writeListTables(w io.Writer, cases []*listCase) {
 			}
 		}
 	}
+}
+
+// writeListTable writes a row for each case: a cell for each column, and a remark if about is not
+// nil and has one.
+func writeListTable(w io.Writer, title string, cases []*listCase, columns []column,
+	cell func(*listCase, column) string, about func(*listCase) []string) {
+	table(w, title, func(row func(...string)) {
+		header := []string{"version", "format", "encoding", "peer"}
+		for _, col := range columns {
+			header = append(header, col.title)
+		}
+		row(header...)
+		for _, c := range cases {
+			cells := c.cells()
+			for _, col := range columns {
+				cells = append(cells, cell(c, col))
+			}
+			if about != nil {
+				cells = append(cells, about(c)...)
+			}
+			row(cells...)
+		}
+	})
+}
+
+// failures is a cell that says how many rounds have no figures, or no cell.
+func (c *listCase) failures() []string {
+	if failed := len(c.rounds) - len(c.good()); failed > 0 {
+		return []string{fmt.Sprintf("%d of %d rounds FAILED", failed, len(c.rounds))}
+	}
+	return nil
 }
 
 // writeListBenchmarks writes one line of the Go benchmark format for each round of each case, as

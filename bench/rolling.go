@@ -3,7 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
@@ -96,6 +98,7 @@ type rolling struct {
 	opts *rollingOptions
 	say  func(format string, args ...any)
 
+	dir      string // of files that last as long as the run
 	cluster  *cluster
 	audit    *auditLog
 	balancer *balancer
@@ -105,6 +108,7 @@ type rolling struct {
 	started  int // replicas, for their names
 	certFile string
 	keyFile  string
+	roots    *x509.CertPool // that trust certFile
 
 	latency atomic.Pointer[measure.Histogram] // where deliveries are counted now
 	before  measure.Histogram                 // while nothing is replaced
@@ -144,70 +148,106 @@ func (s spread) awayMost() (most float64) {
 }
 
 func (r *rolling) run(ctx context.Context) (err error) {
-	dir, err := os.MkdirTemp("", "watchfan-rolling-")
+	if r.dir, err = os.MkdirTemp("", "watchfan-rolling-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(r.dir)
+	defer r.stopServers()
+	if err := r.startServers(ctx); err != nil {
+		return err
+	}
+	r.writes = newChanges(r.cluster, r.opts.Objects)
+	if err := r.writes.create(ctx); err != nil {
+		return err
+	}
+	stopClients, err := r.connectClients(ctx)
+	defer stopClients()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	if r.audit, err = newAuditLog(dir, "configmaps", rollingAgent); err != nil {
+	r.spread("before")
+	stopWriting := r.startWriting(ctx)
+	err = r.replaceAll(ctx)
+	if err := errors.Join(err, stopWriting()); err != nil {
+		return err
+	}
+	r.check(ctx)
+	return nil
+}
+
+// startServers starts the cluster, the balancer and the first replicas, and returns when the
+// replicas are ready.
+func (r *rolling) startServers(ctx context.Context) (err error) {
+	if r.audit, err = newAuditLog(r.dir, "configmaps", rollingAgent); err != nil {
 		return err
 	}
 	r.say("starting a dev cluster")
 	if r.cluster, err = startCluster(ctx, r.opts.Devcluster, r.audit.flags()...); err != nil {
 		return err
 	}
-	defer r.cluster.stop()
-	certFile, keyFile, pool, err := makeCertificate(dir)
-	if err != nil {
+	if r.certFile, r.keyFile, r.roots, err = makeCertificate(r.dir); err != nil {
 		return err
 	}
-	r.certFile, r.keyFile = certFile, keyFile
 	if r.balancer, err = newBalancer(); err != nil {
 		return err
 	}
-	defer r.balancer.close()
-	defer func() {
-		for _, p := range r.replicas {
-			p.child.stop()
-		}
-	}()
 	for range r.opts.Replicas {
-		if err := r.startReplica(ctx, dir); err != nil {
+		if err := r.startReplica(ctx); err != nil {
 			return err
 		}
 	}
 	r.balancer.look()
-	r.writes = newChanges(r.cluster, r.opts.Objects)
-	if err := r.writes.create(ctx); err != nil {
-		return err
+	return nil
+}
+
+// stopServers stops the servers that have been started.
+func (r *rolling) stopServers() {
+	for _, p := range r.replicas {
+		p.child.stop()
 	}
+	if r.balancer != nil {
+		r.balancer.close()
+	}
+	if r.cluster != nil {
+		r.cluster.stop()
+	}
+}
+
+// connectClients starts the clients, 500 a second, and returns when all of them watch. stop must be
+// called, even after an error.
+func (r *rolling) connectClients(ctx context.Context) (stop func(), err error) {
 	r.say("connecting %d clients", r.opts.Clients)
 	r.latency.Store(&r.before)
-	running, stop := context.WithCancel(ctx)
-	defer stop()
+	running, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer stop()
-	e := endpoint{addr: r.balancer.addr(), tls: tlsConfig(r.balancer.addr(), pool), token: r.cluster.token}
+	stop = func() { cancel(); wg.Wait() }
+	addr := r.balancer.addr()
+	e := endpoint{addr: addr, tls: tlsConfig(addr, r.roots), token: r.cluster.token}
 	for i := range r.opts.Clients {
 		c := newRollingClient(e, r.writes.selection(i), &r.latency)
 		r.clients = append(r.clients, c)
 		wg.Go(func() { c.run(running) })
 		if i%50 == 49 {
 			if err := sleep(ctx, 100*time.Millisecond); err != nil {
-				return err
+				return stop, err
 			}
 		}
 	}
-	if err := r.awaitLive(ctx, time.Now()); err != nil {
-		return err
-	}
-	r.spread("before")
-	writing, stopWriting := context.WithCancel(ctx)
-	defer stopWriting()
-	written := make(chan error, 1)
-	go func() { written <- r.writes.run(writing, r.opts.Rate) }()
+	return stop, r.awaitLive(ctx, time.Now())
+}
+
+// startWriting writes in the background. stop returns the error that ended the writing, if any.
+func (r *rolling) startWriting(ctx context.Context) (stop func() error) {
 	r.say("writing %v times a second", r.opts.Rate)
+	ctx, cancel := context.WithCancel(ctx)
+	written := make(chan error, 1)
+	go func() { written <- r.writes.run(ctx, r.opts.Rate) }()
+	return func() error { cancel(); return <-written }
+}
+
+// replaceAll replaces every replica after a steady time, and waits until no connection is left that
+// was open before.
+func (r *rolling) replaceAll(ctx context.Context) (err error) {
 	if err := sleep(ctx, r.opts.Steady); err != nil {
 		return err
 	}
@@ -215,35 +255,29 @@ func (r *rolling) run(ctx context.Context) (err error) {
 		return err
 	}
 	r.latency.Store(&r.during)
-	for i := range r.opts.Replicas {
-		if err := r.replace(ctx, dir, i); err != nil {
+	for range r.opts.Replicas {
+		if err := r.replace(ctx); err != nil {
 			return err
 		}
 	}
 	r.spread("after")
-	if r.opts.MaxAge > 0 {
-		wait := r.opts.MaxAge * 12 / 10
-		r.say("waiting for %v, in which all connections become too old", wait)
-		if err := sleep(ctx, wait); err != nil {
-			return err
-		}
-		r.spread(fmt.Sprintf("%v later", wait))
+	if r.opts.MaxAge == 0 {
+		return nil
 	}
-	stopWriting()
-	if err := <-written; err != nil {
+	wait := r.opts.MaxAge * 12 / 10
+	r.say("waiting for %v, in which all connections become too old", wait)
+	if err := sleep(ctx, wait); err != nil {
 		return err
 	}
-	r.check(ctx)
-	stop()
-	wg.Wait()
+	r.spread(fmt.Sprintf("%v later", wait))
 	return nil
 }
 
 // startReplica starts one more watchfan, and returns when it is ready and the balancer knows it.
-func (r *rolling) startReplica(ctx context.Context, dir string) error {
+func (r *rolling) startReplica(ctx context.Context) error {
 	r.started++
 	name := fmt.Sprintf("watchfan-%d", r.started)
-	p, err := startReplica(ctx, r, filepath.Join(dir, name), name)
+	p, err := startReplica(ctx, r, filepath.Join(r.dir, name), name)
 	if err != nil {
 		return err
 	}
@@ -254,29 +288,17 @@ func (r *rolling) startReplica(ctx context.Context, dir string) error {
 
 // replace starts another replica and ends the oldest, as a Deployment's rolling update with a surge
 // of one does.
-func (r *rolling) replace(ctx context.Context, dir string, i int) error {
-	if err := r.startReplica(ctx, dir); err != nil {
+func (r *rolling) replace(ctx context.Context) error {
+	if err := r.startReplica(ctx); err != nil {
 		return err
 	}
 	old := r.replicas[0]
 	r.say("replacing %s, which has %d connections", old.child.name, r.balancer.count(old))
 	begin := time.Now()
-	if err := old.child.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := r.terminate(ctx, old.child); err != nil {
 		return err
 	}
-	var x restart
-	patience := r.opts.Delay + r.opts.Drain + 30*time.Second
-	select {
-	case <-old.child.exit:
-		x.exit = time.Since(begin)
-	case <-time.After(patience):
-		return fmt.Errorf("%s has not ended %v after SIGTERM: %s", old.child.name, patience, old.child.tail())
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if old.child.err != nil {
-		return fmt.Errorf("%s: %w: %s", old.child.name, old.child.err, old.child.tail())
-	}
+	x := restart{exit: time.Since(begin)}
 	r.replicas = r.replicas[1:]
 	r.balancer.remove(old)
 	if err := r.awaitLive(ctx, begin); err != nil {
@@ -292,6 +314,25 @@ func (r *rolling) replace(ctx context.Context, dir string, i int) error {
 	}
 	r.say("replaced %s: it ended after %v; all clients watched again after %v; %v", old.child.name, x.exit.Round(time.Millisecond), x.live.Round(time.Millisecond), x.requests)
 	r.restarts = append(r.restarts, x)
+	return nil
+}
+
+// terminate sends SIGTERM to a replica and waits for its end.
+func (r *rolling) terminate(ctx context.Context, c *child) error {
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	patience := r.opts.Delay + r.opts.Drain + 30*time.Second
+	select {
+	case <-c.exit:
+	case <-time.After(patience):
+		return fmt.Errorf("%s has not ended %v after SIGTERM: %s", c.name, patience, c.tail())
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if c.err != nil {
+		return fmt.Errorf("%s: %w: %s", c.name, c.err, c.tail())
+	}
 	return nil
 }
 
@@ -326,7 +367,7 @@ func (r *rolling) spread(when string) {
 	r.spreads = append(r.spreads, s)
 }
 
-// check compares what each client was sent with what was written.
+// check compares the events of each client with the writes.
 func (r *rolling) check(ctx context.Context) {
 	want := make(map[selection][]change)
 	deadline := time.Now().Add(30 * time.Second)
@@ -334,31 +375,23 @@ func (r *rolling) check(ctx context.Context) {
 		if _, ok := want[c.selection]; !ok {
 			want[c.selection] = r.writes.selectedBy(c.selection)
 		}
-		all := want[c.selection]
-		var seen []uint64
-		var began uint64
-		for {
-			seen, began = c.state()
-			from, _ := slices.BinarySearchFunc(all, began+1, func(x change, rv uint64) int { return compareVersions(x.rv, rv) })
-			if len(seen) >= len(all)-from || time.Now().After(deadline) || sleep(ctx, 10*time.Millisecond) != nil {
-				all = all[from:]
-				break
-			}
-		}
+		seen, written := awaitEvents(ctx, c, want[c.selection], deadline)
 		r.events += len(seen)
-		same := slices.EqualFunc(seen, all, func(rv uint64, x change) bool { return rv == x.rv })
-		if !same {
-			r.faults = append(r.faults, fmt.Sprintf("client %d, %s: %d events, want %d", i, c.query, len(seen), len(all)))
+		if !slices.EqualFunc(seen, written, func(rv uint64, x change) bool { return rv == x.rv }) {
+			r.faults = append(r.faults, fmt.Sprintf("client %d, %s: %d events, want %d", i, c.query, len(seen), len(written)))
 		}
 	}
 }
 
-func compareVersions(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+// awaitEvents waits until a client has as many events as there are changes after its list. It
+// returns both, whatever has come by the deadline.
+func awaitEvents(ctx context.Context, c *rollingClient, all []change, deadline time.Time) (seen []uint64, written []change) {
+	for {
+		seen, began := c.state()
+		from, _ := slices.BinarySearchFunc(all, began+1, func(x change, rv uint64) int { return cmp.Compare(x.rv, rv) })
+		written = all[from:]
+		if len(seen) >= len(written) || time.Now().After(deadline) || sleep(ctx, 10*time.Millisecond) != nil {
+			return seen, written
+		}
 	}
-	return 0
 }

@@ -36,16 +36,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err == nil {
 		err = measureSections(ctx, p, start, stderr)
 	}
-	failed, cases := 0, len(results)
-	for _, r := range results {
-		if r.err != nil {
-			failed++
-		}
-	}
-	for _, s := range p.inOrder() {
-		failed += s.failed()
-		cases += len(s.samples)
-	}
+	failed, cases := countCases(results, p)
 	if cases == 0 {
 		return err
 	}
@@ -55,23 +46,41 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	subtractWrites(results)
 	c := newConditions(o)
 	c.add("took", clock(time.Since(start)))
-	return report(stdout, o.Out, c, err, func(w io.Writer) {
-		if len(results) > 0 {
-			writeTables(w, results)
-			fmt.Fprintln(w)
+	return report(stdout, o.Out, c, err, func(w io.Writer) { writeFigures(w, results, p) })
+}
+
+// countCases counts the cases of traffic and of all sections, and those of them that failed.
+func countCases(results []result, p *program) (failed, all int) {
+	all = len(results)
+	for _, r := range results {
+		if r.err != nil {
+			failed++
 		}
-		var disturbed []float64
-		for _, s := range p.inOrder() {
-			s.writeTables(w)
-			disturbed = append(disturbed, s.values("others-cpu-%")...)
-		}
-		writeDisturbance(w, disturbed)
+	}
+	for _, s := range p.inOrder() {
+		failed += s.failed()
+		all += len(s.samples)
+	}
+	return failed, all
+}
+
+// writeFigures writes all tables and then all benchmark lines.
+func writeFigures(w io.Writer, results []result, p *program) {
+	if len(results) > 0 {
+		writeTables(w, results)
 		fmt.Fprintln(w)
-		writeBenchmarks(w, results)
-		for _, s := range p.inOrder() {
-			s.writeBenchmarks(w)
-		}
-	})
+	}
+	var disturbed []float64
+	for _, s := range p.inOrder() {
+		s.writeTables(w)
+		disturbed = append(disturbed, s.values("others-cpu-%")...)
+	}
+	writeDisturbance(w, disturbed)
+	fmt.Fprintln(w)
+	writeBenchmarks(w, results)
+	for _, s := range p.inOrder() {
+		s.writeBenchmarks(w)
+	}
 }
 
 // measureSections measures the parts beside the traffic, as often as they are to be.

@@ -13,8 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // Units of storms.
@@ -147,7 +145,8 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 	}
 
 	stop := st.load(ctx, s.fleet, p.opts.pace())
-	m, remark, err := p.measureStormUnder(ctx, st, s.fleet, front, x.kind, n)
+	r := &stormRun{program: p, stage: st, fleet: s.fleet, front: front, kind: x.kind, clients: n}
+	m, remark, err := r.measure(ctx)
 	if stopped := stop(); err == nil {
 		err = stopped
 	}
@@ -157,88 +156,118 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 	return m, remark, err
 }
 
-// measureStormUnder measures a storm while events are written.
-func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, front *stormFront, kind string, n int) ([]metric, string, error) {
-	if err := sleep(ctx, p.opts.Warmup); err != nil {
+// A stormRun is one storm while events are written.
+type stormRun struct {
+	*program
+	stage   *stage
+	fleet   *fleet // the untouched
+	front   *stormFront
+	kind    string
+	clients int
+}
+
+// measure returns the figures of the storm, and a remark on attempts that failed.
+func (r *stormRun) measure(ctx context.Context) ([]metric, string, error) {
+	if err := sleep(ctx, r.opts.Warmup); err != nil {
 		return nil, "", err
 	}
-	calm, err := readStormMoment(ctx, st, f)
+	calm, err := readStormMoment(ctx, r.stage, r.fleet)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := sleep(ctx, stormCalm); err != nil {
-		return nil, "", err
-	}
-	before, err := readStormMoment(ctx, st, f)
+	before, err := r.momentLater(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	if _, err := p.audit.count(); err != nil {
+	if _, err := r.audit.count(); err != nil {
 		return nil, "", err
 	}
-	processes := func() []measure.Process { return append(withBench(st), front.process()) }
-	meter, err := startMeter(processes())
+	o, err := r.storm(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	begin, opened := time.Now(), n
-	if kind == stormRestart {
-		opened = 2 * n
-		if err := p.restart(ctx, st); err != nil {
-			return nil, "", err
-		}
-		if meter, err = startMeter(processes()); err != nil {
-			return nil, "", err
-		}
-	} else {
-		front.begin()
-	}
-	peak := int64(0)
-	done, err := front.await(ctx, opened, func() error {
-		used, err := meter.read()
-		peak = max(peak, used.rss[st.peer.name])
-		return err
-	})
-	if err != nil {
-		return nil, "", errors.Join(err, f.err())
-	}
-	used, err := meter.read()
+	during, err := readStormMoment(ctx, r.stage, r.fleet)
 	if err != nil {
 		return nil, "", err
 	}
-	during, err := readStormMoment(ctx, st, f)
+	requests, err := r.audit.count()
 	if err != nil {
 		return nil, "", err
 	}
-	requests, err := p.audit.count()
+	after, err := r.momentLater(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := sleep(ctx, stormCalm); err != nil {
-		return nil, "", err
-	}
-	after, err := readStormMoment(ctx, st, f)
-	if err != nil {
-		return nil, "", err
-	}
-	live := time.Unix(0, done.LastLive).Sub(begin)
-	m := []metric{
-		{unitLive, float64(live)}, {"watches/s", float64(n) / live.Seconds()},
-		{"refused", float64(done.Refused)}, {"peak-B", float64(peak)},
-		{"cpu-ns/watch", float64(used.cpu[st.peer.name]) / float64(n)},
-	}
-	if kind != stormRestart {
+	m := o.metrics(r.stage.peer.name, r.clients)
+	if r.kind != stormRestart {
 		noticed, err := stormNotice(calm, before, during, after)
 		if err != nil {
 			return nil, "", err
 		}
 		m = append(m, noticed...)
 	}
-	remark := ""
-	if done.Failed > 0 {
-		remark = fmt.Sprintf("%d attempts failed, the first: %s", done.Failed, done.FirstError)
+	return slices.Concat(m, upstream(requests), o.used.metrics()), o.remark(), r.fleet.err()
+}
+
+// momentLater reads a moment after a time in which nothing happens but deliveries.
+func (r *stormRun) momentLater(ctx context.Context) (stormMoment, error) {
+	if err := sleep(ctx, stormCalm); err != nil {
+		return stormMoment{}, err
 	}
-	return slices.Concat(m, upstream(requests), used.metrics()), remark, f.err()
+	return readStormMoment(ctx, r.stage, r.fleet)
+}
+
+// storm lets the clients come, and returns when all are live.
+func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
+	begin, opened := time.Now(), r.clients
+	if r.kind == stormRestart {
+		opened *= 2 // each client was live before
+		if err := r.restart(ctx, r.stage); err != nil {
+			return o, err
+		}
+	}
+	meter, err := startMeter(append(withBench(r.stage), r.front.process()))
+	if err != nil {
+		return o, err
+	}
+	if r.kind != stormRestart {
+		begin = time.Now()
+		r.front.begin()
+	}
+	o.done, err = r.front.await(ctx, opened, func() error {
+		used, err := meter.read()
+		o.peak = max(o.peak, used.rss[r.stage.peer.name])
+		return err
+	})
+	if err != nil {
+		return o, errors.Join(err, r.fleet.err())
+	}
+	o.live = time.Unix(0, o.done.LastLive).Sub(begin)
+	o.used, err = meter.read()
+	return o, err
+}
+
+// A stormOutcome is what a storm took.
+type stormOutcome struct {
+	done stormState
+	live time.Duration // until the last client was live
+	used spending
+	peak int64 // resident memory of the peer, in bytes
+}
+
+func (o *stormOutcome) metrics(peer string, clients int) []metric {
+	return []metric{
+		{unitLive, float64(o.live)}, {"watches/s", float64(clients) / o.live.Seconds()},
+		{"refused", float64(o.done.Refused)}, {"peak-B", float64(o.peak)},
+		{"cpu-ns/watch", float64(o.used.cpu[peer]) / float64(clients)},
+	}
+}
+
+func (o *stormOutcome) remark() string {
+	if o.done.Failed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d attempts failed, the first: %s", o.done.Failed, o.done.FirstError)
 }
 
 // restart kills watchfan and starts it anew on the same ports.

@@ -31,65 +31,18 @@ var columns = []column{
 	{"p99.9 ms", unitP999, 1e-6},
 }
 
-// writeTables writes what a person wants to see: medians over the rounds, with the smallest and the
-// largest round behind them, and for each proxy its ratio to kube-apiserver.
+// writeTables writes medians over the rounds, with the smallest and the largest round in brackets,
+// and for each proxy its ratio to kube-apiserver.
 func writeTables(w io.Writer, results []result) {
 	cases := group(results)
-	figures := func(title string, keep func(*result) bool, about func([]result) string, cell func([]result, column) string) {
-		table(w, title, func(row func(...string)) {
-			header := []string{"peer", "watchers", "asked/s"}
-			for _, c := range columns {
-				header = append(header, c.title)
-			}
-			row(header...)
-			for _, rounds := range cases {
-				first := &rounds[0]
-				if first.idle || !keep(first) {
-					continue
-				}
-				cells := []string{first.peer.String(), strconv.Itoa(first.clients), first.rate.String()}
-				for _, c := range columns {
-					cells = append(cells, cell(rounds, c))
-				}
-				if about != nil {
-					cells = append(cells, about(rounds))
-				}
-				row(cells...)
-			}
-		})
-	}
-	figures("Traffic: median of rounds (smallest–largest)", func(*result) bool { return true }, failures,
-		func(rounds []result, c column) string { return summarise(values(rounds, c.unit), c.scale) })
-	figures("Ratio to kube-apiserver in the same round: median (smallest–largest)", func(r *result) bool { return r.peer != direct },
-		nil, func(rounds []result, c column) string { return summarise(ratios(rounds, results, c.unit), 1) })
-	table(w, "Above the floor: divided by what one writev for the same events takes, at the same rate in the same round", func(row func(...string)) {
-		row("peer", "watchers", "asked/s", "CPU µs/delivery", "of the floor", "ratio")
-		for _, rounds := range cases {
-			first := &rounds[0]
-			floor := peer{floorBare.name, first.peer.tls}
-			if v := ratiosTo(floor, rounds, results, unitCPU); first.peer.name == watchfanBare.name && len(v) > 0 {
-				row(first.peer.String(), strconv.Itoa(first.clients), first.rate.String(),
-					summarise(values(rounds, unitCPU), 1e-3), summarise(values(twins(floor, rounds, results), unitCPU), 1e-3), summarise(v, 1))
-			}
-		}
-	})
-	table(w, "Memory per idle watcher: resident in the server, and in the kernel for both ends of the connection", func(row func(...string)) {
-		row("peer", "watchers", "KiB/watcher", "ratio to kube-apiserver", "kernel KiB/watcher", "TCP buffers KiB/watcher")
-		for _, rounds := range cases {
-			if first := &rounds[0]; first.idle {
-				row(first.peer.String(), strconv.Itoa(first.clients), summarise(values(rounds, unitMemory), 1.0/1024),
-					summarise(ratios(rounds, results, unitMemory), 1), summarise(values(rounds, unitKernel), 1.0/1024), summarise(values(rounds, unitBuffers), 1.0/1024))
-			}
-		}
-	})
-	table(w, "Writes without any watcher: CPU of all servers, to subtract where a case is about few deliveries", func(row func(...string)) {
-		row("asked/s", "writes/s", "CPU µs/write")
-		for _, rounds := range cases {
-			if first := &rounds[0]; !first.idle && first.clients == 0 {
-				row(first.rate.String(), summarise(values(rounds, unitWrites), 1), summarise(values(rounds, unitWriteCPU), 1e-3))
-			}
-		}
-	})
+	writeTrafficTable(w, "Traffic: median of rounds (smallest–largest)", cases,
+		func(rounds []result, c column) string { return summarise(values(rounds, c.unit), c.scale) }, failures)
+	proxies := slices.DeleteFunc(slices.Clone(cases), func(rounds []result) bool { return rounds[0].peer == direct })
+	writeTrafficTable(w, "Ratio to kube-apiserver in the same round: median (smallest–largest)", proxies,
+		func(rounds []result, c column) string { return summarise(ratios(rounds, results, c.unit), 1) }, nil)
+	writeFloorTable(w, cases, results)
+	writeMemoryTable(w, cases, results)
+	writeWritesTable(w, cases)
 	var disturbed []float64
 	for _, r := range results {
 		if !r.idle && r.window > 0 {
@@ -102,6 +55,77 @@ func writeTables(w io.Writer, results []result) {
 			fmt.Fprintf(w, "FAILED  %s, round %d: %v\n", r.name(), r.round, r.err)
 		}
 	}
+}
+
+// writeTrafficTable writes a row for each case with traffic: a cell for each column, and a remark if
+// about is not nil.
+func writeTrafficTable(w io.Writer, title string, cases [][]result, cell func([]result, column) string, about func([]result) string) {
+	table(w, title, func(row func(...string)) {
+		header := []string{"peer", "watchers", "asked/s"}
+		for _, c := range columns {
+			header = append(header, c.title)
+		}
+		row(header...)
+		for _, rounds := range cases {
+			first := &rounds[0]
+			if first.idle {
+				continue
+			}
+			cells := []string{first.peer.String(), strconv.Itoa(first.clients), first.rate.String()}
+			for _, c := range columns {
+				cells = append(cells, cell(rounds, c))
+			}
+			if about != nil {
+				cells = append(cells, about(rounds))
+			}
+			row(cells...)
+		}
+	})
+}
+
+func writeFloorTable(w io.Writer, cases [][]result, results []result) {
+	const title = "Above the floor: divided by what one writev for the same events takes, at the same rate in the same round"
+	table(w, title, func(row func(...string)) {
+		row("peer", "watchers", "asked/s", "CPU µs/delivery", "of the floor", "ratio")
+		for _, rounds := range cases {
+			first := &rounds[0]
+			floor := peer{floorBare.name, first.peer.tls}
+			v := ratiosTo(floor, rounds, results, unitCPU)
+			if first.peer.name != watchfanBare.name || len(v) == 0 {
+				continue
+			}
+			row(first.peer.String(), strconv.Itoa(first.clients), first.rate.String(), summarise(values(rounds, unitCPU), 1e-3),
+				summarise(values(twins(floor, rounds, results), unitCPU), 1e-3), summarise(v, 1))
+		}
+	})
+}
+
+func writeMemoryTable(w io.Writer, cases [][]result, results []result) {
+	const title = "Memory per idle watcher: resident in the server, and in the kernel for both ends of the connection"
+	table(w, title, func(row func(...string)) {
+		row("peer", "watchers", "KiB/watcher", "ratio to kube-apiserver", "kernel KiB/watcher", "TCP buffers KiB/watcher")
+		for _, rounds := range cases {
+			first := &rounds[0]
+			if !first.idle {
+				continue
+			}
+			kib := func(unit string) string { return summarise(values(rounds, unit), 1.0/1024) }
+			row(first.peer.String(), strconv.Itoa(first.clients), kib(unitMemory),
+				summarise(ratios(rounds, results, unitMemory), 1), kib(unitKernel), kib(unitBuffers))
+		}
+	})
+}
+
+func writeWritesTable(w io.Writer, cases [][]result) {
+	const title = "Writes without any watcher: CPU of all servers, to subtract where a case is about few deliveries"
+	table(w, title, func(row func(...string)) {
+		row("asked/s", "writes/s", "CPU µs/write")
+		for _, rounds := range cases {
+			if first := &rounds[0]; !first.idle && first.clients == 0 {
+				row(first.rate.String(), summarise(values(rounds, unitWrites), 1), summarise(values(rounds, unitWriteCPU), 1e-3))
+			}
+		}
+	})
 }
 
 // writeDisturbance writes what percentages of a core everything else on the machine used.

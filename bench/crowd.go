@@ -63,9 +63,9 @@ func (p *program) measureCrowd(ctx context.Context, st *stage, n int) ([]metric,
 		return nil, err
 	}
 	idle := s.done[0]
-	m := append(idle.metrics(), metric{"connected/s", float64(n) / idle.window.Seconds()})
+	m := append(idle.metrics(), metric{"connected/s", float64(n) / idle.Window.Seconds()})
 
-	meter, err := startMeter(withBench(st))
+	meter, err := measure.StartMeter(withBench(st))
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +81,12 @@ func (p *program) measureCrowd(ctx context.Context, st *stage, n int) ([]metric,
 		}
 		last = max(last, time.Since(start))
 	}
-	used, err := meter.read()
+	used, err := meter.Read()
 	got := s.fleet.read()
 	return append(m,
-		metric{unitCPU, float64(used.cpu[st.peer.name]) / float64(got.deliveries)},
+		metric{unitCPU, float64(used.CPU[st.peer.name]) / float64(got.deliveries)},
 		metric{unitP50, float64(got.latency.Quantile(0.50))},
 		metric{unitP99, float64(got.latency.Quantile(0.99))},
 		metric{"last-ns", float64(last)},
-		metric{"others-cpu-%", 100 * used.others.Seconds() / used.window.Seconds()}), err
+		metric{"others-cpu-%", used.Percent(used.Others)}), err
 }

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -118,12 +117,12 @@ func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 
 // show refreshes the view each second until ctx or duration ends, or something breaks.
 func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration, own int) error {
-	servers := append(d.stage.processes(), measure.Process{Name: "bench", PID: os.Getpid()})
-	used, err := measure.ReadCosts(servers)
+	servers := append(d.stage.processes(), ownProcess())
+	meter, err := measure.StartMeter(servers)
 	if err != nil {
 		return err
 	}
-	got, acked, at := d.fleet.read(), d.stage.writer.acked.Load(), time.Now()
+	got, acked := d.fleet.read(), d.stage.writer.acked.Load()
 	watches, scraped := -1, time.Time{}
 	for duration == 0 || time.Since(start) < duration {
 		if err := sleep(ctx, time.Second); err != nil {
@@ -134,19 +133,19 @@ func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration
 				watches, scraped = n-own, time.Now()
 			}
 		}
-		now, err := measure.ReadCosts(servers)
+		used, err := meter.Lap()
 		if err != nil {
 			return errors.Join(err, d.stage.alive())
 		}
-		gotNow, ackedNow, atNow := d.fleet.read(), d.stage.writer.acked.Load(), time.Now()
+		gotNow, ackedNow := d.fleet.read(), d.stage.writer.acked.Load()
 		since := *gotNow
 		since.sub(got)
 		d.draw(&view{
-			elapsed: atNow.Sub(start), period: atNow.Sub(at), got: &since, writes: ackedNow - acked,
+			elapsed: time.Since(start), got: &since, writes: ackedNow - acked,
 			clients: len(d.fleet.watchers), lost: int(d.fleet.lost.Load()), watches: watches,
-			servers: servers, cpu: now.CPUSince(used), others: now.OthersSince(used), rss: now.RSS,
+			servers: servers, used: used,
 		})
-		got, acked, at, used = gotNow, ackedNow, atNow, now
+		got, acked = gotNow, ackedNow
 		if err := d.fleet.err(); err != nil {
 			return err
 		}

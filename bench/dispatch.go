@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 
-	"github.com/watchfan/watchfan/bench/measure"
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 )
@@ -92,7 +90,7 @@ func dispatchAmong(ctx context.Context, n int, d time.Duration) ([]metric, error
 	}
 	held := heap() - before
 
-	self := measure.Process{Name: "bench", PID: os.Getpid()}
+	self := ownProcess()
 	cpu, err := self.CPU()
 	if err != nil {
 		return nil, err

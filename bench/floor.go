@@ -138,7 +138,7 @@ func runFloor(ctx context.Context, o *Options, p peer, twins []result, round int
 			return s.done, fmt.Errorf("%v: %w", p, err)
 		}
 		st.floor.batch = max(twin.batch, 1)
-		offered := rate(float64(twin.writes) / twin.window.Seconds())
+		offered := rate(float64(twin.writes) / twin.Window.Seconds())
 		say("%d watchers, %.0f events/s, %.1f in a write", twin.clients, float64(offered), st.floor.batch)
 		r := s.measure(ctx, twin.clients, offered)
 		if ctx.Err() != nil {

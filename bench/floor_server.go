@@ -94,7 +94,7 @@ type floorServer struct {
 	objects  int
 	tls      *tls.Config // nil is plaintext
 	orders   int         // file descriptor of the pipe
-	epfd     int
+	epoll    measure.Epoll
 	listener int
 	conns    map[int]*floorConn // by file descriptor
 	batch    []byte             // what is being written
@@ -115,7 +115,7 @@ const maxPending = 16 << 20
 
 func (s *floorServer) listen() (netip.AddrPort, error) {
 	var err error
-	if s.epfd, err = syscall.EpollCreate1(syscall.EPOLL_CLOEXEC); err != nil {
+	if s.epoll, err = measure.NewEpoll(); err != nil {
 		return netip.AddrPort{}, err
 	}
 	if s.listener, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0); err != nil {
@@ -132,7 +132,7 @@ func (s *floorServer) listen() (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	for _, fd := range []int{s.orders, s.listener} {
-		if err := s.watch(syscall.EPOLL_CTL_ADD, fd, syscall.EPOLLIN); err != nil {
+		if err := s.epoll.Add(fd, syscall.EPOLLIN); err != nil {
 			return netip.AddrPort{}, err
 		}
 	}
@@ -140,19 +140,15 @@ func (s *floorServer) listen() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), uint16(in.Port)), nil
 }
 
-func (s *floorServer) watch(op, fd int, events uint32) error {
-	return os.NewSyscallError("epoll_ctl", syscall.EpollCtl(s.epfd, op, fd, &syscall.EpollEvent{Events: events, Fd: int32(fd)}))
-}
-
 // serve does what comes until the pipe ends.
 func (s *floorServer) serve() error {
-	var ready [64]syscall.EpollEvent
+	var events [64]syscall.EpollEvent
 	for {
-		n, err := syscall.EpollWait(s.epfd, ready[:], -1)
-		if err != nil && err != syscall.EINTR {
-			return os.NewSyscallError("epoll_wait", err)
+		ready, err := s.epoll.Wait(events[:], -1)
+		if err != nil {
+			return err
 		}
-		for _, e := range ready[:max(n, 0)] {
+		for _, e := range ready {
 			switch fd := int(e.Fd); fd {
 			case s.orders:
 				if err := s.order(); err == io.EOF {
@@ -194,7 +190,7 @@ func (s *floorServer) order() error {
 			s.drop(c)
 		} else if len(c.pending) > 0 && !c.waiting {
 			c.waiting = true
-			s.watch(syscall.EPOLL_CTL_MOD, c.sock.FD, syscall.EPOLLRDHUP|syscall.EPOLLOUT)
+			s.epoll.Modify(c.sock.FD, syscall.EPOLLRDHUP|syscall.EPOLLOUT)
 		}
 	}
 	return nil
@@ -248,7 +244,7 @@ func (s *floorServer) awaken(c *floorConn, events uint32) {
 		s.drop(c)
 	case len(c.pending) == 0:
 		c.waiting = false
-		s.watch(syscall.EPOLL_CTL_MOD, c.sock.FD, syscall.EPOLLRDHUP)
+		s.epoll.Modify(c.sock.FD, syscall.EPOLLRDHUP)
 	}
 }
 
@@ -313,7 +309,7 @@ func (s *floorServer) answer(c *floorConn) (watches bool, err error) {
 	if err := c.sock.Nonblocking(); err != nil {
 		return false, err
 	}
-	return true, s.watch(syscall.EPOLL_CTL_ADD, c.sock.FD, syscall.EPOLLRDHUP)
+	return true, s.epoll.Add(c.sock.FD, syscall.EPOLLRDHUP)
 }
 
 // A pipe is a file descriptor that is read without the runtime's poller, which would need another

@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -193,7 +192,7 @@ func (b *listBench) start(ctx context.Context, say func(string, ...any)) (err er
 		return err
 	}
 	b.processes = append(b.processes, b.cluster.processes...)
-	b.processes = append(b.processes, b.proxy.process, measure.Process{Name: "bench", PID: os.Getpid()})
+	b.processes = append(b.processes, b.proxy.process, ownProcess())
 	return nil
 }
 
@@ -229,27 +228,24 @@ func (b *listBench) measure(ctx context.Context, c *listCase) (r listResult) {
 	if err == nil {
 		_, err = listFor(ctx, listers, b.opts.Warmup)
 	}
-	var before, after measure.Costs
+	var meter *measure.Meter
 	var counts, countsAfter upstreamCounts
 	if err == nil {
 		counts, err = b.counts(ctx)
 	}
 	if err == nil {
-		before, err = measure.ReadCosts(b.processes)
+		meter, err = measure.StartMeter(b.processes)
 	}
 	if err != nil {
 		return listResult{err: err}
 	}
-	start := time.Now()
 	r.lists, r.err = listFor(ctx, listers, b.opts.Window)
-	r.window = time.Since(start)
-	if after, err = measure.ReadCosts(b.processes); r.err == nil {
+	if r.Usage, err = meter.Read(); r.err == nil {
 		r.err = err
 	}
 	if countsAfter, err = b.counts(ctx); r.err == nil {
 		r.err = err
 	}
-	r.cpu, r.rss, r.others = after.CPUSince(before), after.RSS, after.OthersSince(before)
 	r.upstream = upstreamCounts{countsAfter.lists - counts.lists, countsAfter.passed - counts.passed}
 	r.deliverer = c.peer.name
 	return r

@@ -16,12 +16,9 @@ type listResult struct {
 	err error // why the figures are not to be used
 
 	deliverer string // name of the process that delivers
-	window    time.Duration
-	lists     lists
-	upstream  upstreamCounts
-	cpu       map[string]time.Duration // by process, bench among them
-	rss       map[string]int64         // by process, at the end
-	others    time.Duration            // CPU time of everything else on the machine
+	measure.Usage
+	lists    lists
+	upstream upstreamCounts
 }
 
 // String is one line for who waits.
@@ -29,17 +26,7 @@ func (r *listResult) String() string {
 	if r.err != nil {
 		return "FAILED: " + r.err.Error()
 	}
-	return fmt.Sprintf("%s lists/s, %s ms of CPU each", human(float64(r.lists.count)/r.window.Seconds()), human(r.perList(r.servers())*1e-6))
-}
-
-// servers returns the CPU time of all servers.
-func (r *listResult) servers() (sum time.Duration) {
-	for name, cpu := range r.cpu {
-		if name != "bench" {
-			sum += cpu
-		}
-	}
-	return sum
+	return fmt.Sprintf("%s lists/s, %s ms of CPU each", human(float64(r.lists.count)/r.Window.Seconds()), human(r.perList(serversCPU(&r.Usage))*1e-6))
 }
 
 func (r *listResult) perList(d time.Duration) float64 { return float64(d) / float64(r.lists.count) }
@@ -57,36 +44,29 @@ const (
 
 // metrics returns the figures of a result that has no error.
 func (r *listResult) metrics() []metric {
-	n, seconds := float64(r.lists.count), r.window.Seconds()
+	n, servers := float64(r.lists.count), serversCPU(&r.Usage)
 	m := []metric{
-		{unitLists, n / seconds},
-		{unitListCPU, r.perList(r.cpu[r.deliverer])},
-		{unitAllListCPU, r.perList(r.servers())},
-		{unitListsPerCPU, n / max(r.servers(), measure.Tick).Seconds()},
+		{unitLists, n / r.Window.Seconds()},
+		{unitListCPU, r.perList(r.CPU[r.deliverer])},
+		{unitAllListCPU, r.perList(servers)},
+		{unitListsPerCPU, n / max(servers, measure.Tick).Seconds()},
 		{unitP50, float64(r.lists.latency.Quantile(0.50))},
 		{unitP99, float64(r.lists.latency.Quantile(0.99))},
 		{unitListBytes, float64(r.lists.wire) / n},
 		{unitUpstream, r.upstream.lists / n},
 		{unitPassed, r.upstream.passed / n},
 		{"lists", n},
-		{"RSS-B", float64(r.rss[r.deliverer])},
+		{"RSS-B", float64(r.RSS[r.deliverer])},
 	}
-	for _, name := range sortedKeys(r.cpu) {
-		m = append(m, metric{name + "-cpu-%", 100 * r.cpu[name].Seconds() / seconds})
-	}
-	return append(m, metric{"others-cpu-%", 100 * r.others.Seconds() / seconds})
+	return append(m, usageMetrics(&r.Usage)...)
 }
 
 // get returns the value of one metric.
 func (r *listResult) get(unit string) (float64, bool) {
-	if r.err == nil {
-		for _, m := range r.metrics() {
-			if m.unit == unit {
-				return m.value, true
-			}
-		}
+	if r.err != nil {
+		return 0, false
 	}
-	return 0, false
+	return find(r.metrics(), unit)
 }
 
 // good returns the rounds that have figures.
@@ -155,7 +135,7 @@ func writeListTables(w io.Writer, cases []*listCase) {
 	var disturbed []float64
 	for _, c := range cases {
 		for _, r := range c.good() {
-			disturbed = append(disturbed, 100*r.others.Seconds()/r.window.Seconds())
+			disturbed = append(disturbed, r.Percent(r.Others))
 		}
 	}
 	writeDisturbance(w, disturbed)

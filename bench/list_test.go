@@ -261,10 +261,11 @@ func sampleLists() []*listCase {
 	cases := o.cases()
 	for i, c := range cases {
 		for round := range 2 {
-			r := listResult{deliverer: c.peer.name, window: 4 * time.Second, others: 40 * time.Millisecond,
-				lists: lists{count: 40, wire: 40 * 18_600_000}, rss: map[string]int64{c.peer.name: 300 << 20},
-				upstream: upstreamCounts{lists: float64(40 * (i % 2))},
-				cpu:      map[string]time.Duration{"bench": time.Second, c.peer.name: time.Duration(round+1) * time.Second, "etcd": 100 * time.Millisecond}}
+			r := listResult{deliverer: c.peer.name,
+				Usage: measure.Usage{Window: 4 * time.Second, Others: 40 * time.Millisecond, RSS: map[string]int64{c.peer.name: 300 << 20},
+					CPU: map[string]time.Duration{"bench": time.Second, c.peer.name: time.Duration(round+1) * time.Second, "etcd": 100 * time.Millisecond}},
+				lists:    lists{count: 40, wire: 40 * 18_600_000},
+				upstream: upstreamCounts{lists: float64(40 * (i % 2))}}
 			if c.peer != direct {
 				r.lists.count = 400
 			}

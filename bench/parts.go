@@ -9,8 +9,6 @@ import (
 	"os"
 	"slices"
 	"time"
-
-	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // The parts of `bench run`, in their order.
@@ -201,11 +199,6 @@ func (p *program) note(ctx context.Context, st *stage, part string, x sample, co
 	}
 	p.say("%s", text)
 	return nil
-}
-
-// withBench are the processes whose use is counted.
-func withBench(st *stage) []measure.Process {
-	return append([]measure.Process{{Name: "bench", PID: os.Getpid()}}, st.processes()...)
 }
 
 // sectionsEstimate guesses how long the sections take, once.

@@ -5,7 +5,6 @@ package main
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -73,8 +72,8 @@ func (t *tally) deliver(seq uint64) {
 // A reader reads many connections with one goroutine and one epoll.
 type reader struct {
 	tally
-	lose func(error) // called when a client is lost; from any goroutine
-	epfd int
+	lose  func(error) // called when a client is lost; from any goroutine
+	epoll measure.Epoll
 
 	// mu is held while a batch of sockets is read, and by those who add and remove clients.
 	mu      sync.Mutex
@@ -84,25 +83,25 @@ type reader struct {
 
 // newReader returns a reader without clients. run must be called, once.
 func newReader(a *acks, lose func(error)) (*reader, error) {
-	epfd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	epoll, err := measure.NewEpoll()
 	if err != nil {
-		return nil, fmt.Errorf("epoll: %w", err)
+		return nil, err
 	}
-	return &reader{tally: tally{acks: a}, lose: lose, epfd: epfd, clients: make(map[int]client), buf: make([]byte, 256<<10)}, nil
+	return &reader{tally: tally{acks: a}, lose: lose, epoll: epoll, clients: make(map[int]client), buf: make([]byte, 256<<10)}, nil
 }
 
 // run reads until stop is set, which it notices within a tenth of a second, and gives up the epoll.
 func (r *reader) run(stop *atomic.Bool) {
-	defer syscall.Close(r.epfd)
-	var ready [256]syscall.EpollEvent
+	defer r.epoll.Close()
+	var events [256]syscall.EpollEvent
 	for !stop.Load() {
-		n, err := syscall.EpollWait(r.epfd, ready[:], 100)
-		if err != nil && err != syscall.EINTR {
-			r.lose(fmt.Errorf("epoll: %w", err))
+		ready, err := r.epoll.Wait(events[:], 100)
+		if err != nil {
+			r.lose(err)
 			return
 		}
 		r.mu.Lock()
-		for _, e := range ready[:max(n, 0)] {
+		for _, e := range ready {
 			if c := r.clients[int(e.Fd)]; c != nil { // nil if removed since epoll reported it
 				c.connection().sock.Readable()
 				r.readLocked(c)
@@ -120,9 +119,8 @@ func (r *reader) add(c client, early []byte) error {
 	if err := s.Nonblocking(); err != nil {
 		return err
 	}
-	err := syscall.EpollCtl(r.epfd, syscall.EPOLL_CTL_ADD, s.FD, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(s.FD)})
-	if err != nil {
-		return fmt.Errorf("epoll: %w", err)
+	if err := r.epoll.Add(s.FD, syscall.EPOLLIN); err != nil {
+		return err
 	}
 	r.clients[s.FD] = c
 	r.takeLocked(c, early)

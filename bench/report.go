@@ -6,9 +6,13 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
+	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A metric is one figure of a result, in a unit that benchstat understands: ns, B and /s are scaled
@@ -42,24 +46,24 @@ func (r *result) metrics() []metric {
 		n := float64(max(r.clients-1, 1))
 		return []metric{
 			{unitMemory, r.grew[r.peer.name]}, {unitKernel, float64(r.kernel.Structures) / n}, {unitBuffers, float64(r.kernel.Buffers) / n},
-			{"RSS-B", float64(r.rss[r.peer.name])},
+			{"RSS-B", float64(r.RSS[r.peer.name])},
 		}
 	}
-	all := r.servers()
-	seconds := r.window.Seconds()
+	all := serversCPU(&r.Usage)
+	seconds := r.Window.Seconds()
 	var m []metric
 	if n := float64(r.got.deliveries); n > 0 {
 		m = append(m,
-			metric{unitCPU, float64(r.cpu[r.peer.name]) / n},
+			metric{unitCPU, float64(r.CPU[r.peer.name]) / n},
 			metric{unitAllCPU, float64(all) / n},
-			metric{unitPerCore, n / r.cpu[r.peer.name].Seconds()},
+			metric{unitPerCore, n / r.CPU[r.peer.name].Seconds()},
 			metric{unitDeliveries, n / seconds},
 			metric{unitP50, float64(r.got.latency.Quantile(0.50))},
 			metric{unitP99, float64(r.got.latency.Quantile(0.99))},
 			metric{unitP999, float64(r.got.latency.Quantile(0.999))},
 			metric{"early-%", 100 * float64(r.got.early) / n},
 			metric{"B/delivery", float64(r.got.bytes) / n},
-			metric{"RSS-B", float64(r.rss[r.peer.name])})
+			metric{"RSS-B", float64(r.RSS[r.peer.name])})
 		if r.batch > 0 {
 			m = append(m, metric{unitBatch, r.batch})
 		}
@@ -70,10 +74,7 @@ func (r *result) metrics() []metric {
 		m = append(m, metric{unitWriteCPU, float64(all) / float64(r.writes)})
 	}
 	m = append(m, metric{unitWrites, float64(r.writes) / seconds}, metric{"late-ns", float64(r.late)})
-	for _, name := range sortedKeys(r.cpu) {
-		m = append(m, metric{name + "-cpu-%", 100 * r.cpu[name].Seconds() / seconds})
-	}
-	return append(m, metric{"others-cpu-%", 100 * r.others.Seconds() / seconds})
+	return append(m, usageMetrics(&r.Usage)...)
 }
 
 // get returns the value of one metric.
@@ -81,12 +82,7 @@ func (r *result) get(unit string) (float64, bool) {
 	if r.err != nil {
 		return 0, false
 	}
-	for _, m := range r.metrics() {
-		if m.unit == unit {
-			return m.value, true
-		}
-	}
-	return 0, false
+	return find(r.metrics(), unit)
 }
 
 // name is the result's benchmark: the same in every round.
@@ -140,4 +136,41 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// find returns the value of a unit.
+func find(metrics []metric, unit string) (float64, bool) {
+	i := slices.IndexFunc(metrics, func(m metric) bool { return m.unit == unit })
+	if i < 0 {
+		return 0, false
+	}
+	return metrics[i].value, true
+}
+
+// ownName is the name of this program among the processes.
+const ownName = "bench"
+
+func ownProcess() measure.Process { return measure.Process{Name: ownName, PID: os.Getpid()} }
+
+// withBench returns the servers of a stage and this program.
+func withBench(st *stage) []measure.Process {
+	return append([]measure.Process{ownProcess()}, st.processes()...)
+}
+
+// serversCPU returns the CPU time of all servers.
+func serversCPU(u *measure.Usage) (sum time.Duration) {
+	for name, cpu := range u.CPU {
+		if name != ownName {
+			sum += cpu
+		}
+	}
+	return sum
+}
+
+// usageMetrics are the CPU of each process and of everything else on the machine.
+func usageMetrics(u *measure.Usage) (m []metric) {
+	for _, name := range sortedKeys(u.CPU) {
+		m = append(m, metric{name + "-cpu-%", u.Percent(u.CPU[name])})
+	}
+	return append(m, metric{"others-cpu-%", u.Percent(u.Others)})
 }

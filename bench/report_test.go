@@ -27,11 +27,12 @@ func sampleResults() (results []result) {
 				factor *= 3
 			}
 			results = append(results, result{peer: p, clients: 1000, idle: true, round: round,
-				rss: map[string]int64{p.name: 300 << 20}, grew: map[string]float64{p.name: 8192 * float64(factor)}, kernel: measure.KernelMemory{Structures: 10 << 20, Buffers: 1 << 20}})
-			paced := result{peer: p, clients: 1000, rate: 50, round: round, window: 2 * time.Second, writes: 100, others: 10 * time.Millisecond,
-				rss: map[string]int64{p.name: 400 << 20},
-				got: reading{deliveries: 100_000, early: 1000, bytes: 186_000_000},
-				cpu: map[string]time.Duration{"bench": time.Second, "etcd": 100 * time.Millisecond, p.name: 600 * time.Millisecond * factor}}
+				Usage: measure.Usage{RSS: map[string]int64{p.name: 300 << 20}},
+				grew:  map[string]float64{p.name: 8192 * float64(factor)}, kernel: measure.KernelMemory{Structures: 10 << 20, Buffers: 1 << 20}})
+			paced := result{peer: p, clients: 1000, rate: 50, round: round, writes: 100,
+				Usage: measure.Usage{Window: 2 * time.Second, Others: 10 * time.Millisecond, RSS: map[string]int64{p.name: 400 << 20},
+					CPU: map[string]time.Duration{"bench": time.Second, "etcd": 100 * time.Millisecond, p.name: 600 * time.Millisecond * factor}},
+				got: reading{deliveries: 100_000, early: 1000, bytes: 186_000_000}}
 			var h measure.Histogram
 			for range 1000 {
 				h.Record(time.Millisecond * factor)
@@ -45,11 +46,12 @@ func sampleResults() (results []result) {
 			}
 			results = append(results, failed)
 		}
-		results = append(results, result{peer: direct, clients: 0, rate: 50, round: round, window: 2 * time.Second, writes: 100,
-			cpu: map[string]time.Duration{"bench": time.Second, "etcd": 100 * time.Millisecond, "kube-apiserver": 200 * time.Millisecond}})
+		results = append(results, result{peer: direct, clients: 0, rate: 50, round: round, writes: 100,
+			Usage: measure.Usage{Window: 2 * time.Second,
+				CPU: map[string]time.Duration{"bench": time.Second, "etcd": 100 * time.Millisecond, "kube-apiserver": 200 * time.Millisecond}}})
 		for _, twin := range floorTwins(results, floorBare, round, false) {
 			twin.peer, twin.batch = floorBare, 1.5
-			twin.cpu = map[string]time.Duration{"bench": time.Second, "writev": 300 * time.Millisecond}
+			twin.CPU = map[string]time.Duration{"bench": time.Second, "writev": 300 * time.Millisecond}
 			results = append(results, twin)
 		}
 	}

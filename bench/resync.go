@@ -67,16 +67,16 @@ func (p *program) measureResync(ctx context.Context, st *stage, n int, gzip bool
 	if err := warmSync(ctx, st, gzip); err != nil {
 		return nil, "", err
 	}
-	meter, err := startMeter(withBench(st))
+	meter, err := measure.StartMeter(withBench(st))
 	if err != nil {
 		return nil, "", err
 	}
 	if err := crowd.ask(); err != nil {
 		return nil, "", err
 	}
-	var used spending // when bytes came last
+	var used measure.Usage // when bytes came last
 	wall, err := crowd.await(ctx, func() (err error) {
-		used, err = meter.read()
+		used, err = meter.Read()
 		return err
 	})
 	if err == nil {
@@ -88,15 +88,15 @@ func (p *program) measureResync(ctx context.Context, st *stage, n int, gzip bool
 	if gzip && !crowd.compressed() {
 		remark = "answered without compression"
 	}
-	bytes, all := float64(crowd.bytes()), float64(used.servers())
+	bytes, all := float64(crowd.bytes()), float64(serversCPU(&used))
 	count := float64(n)
 	m = []metric{
 		{"clients", count}, {"wall-ns", float64(wall)},
-		{unitResyncCPU, float64(used.cpu[st.peer.name]) / count}, {unitAllResyncCPU, all / count},
+		{unitResyncCPU, float64(used.CPU[st.peer.name]) / count}, {unitAllResyncCPU, all / count},
 		{unitScaled, all / 1e9 / count * float64(p.opts.ResyncScale)},
-		{unitResyncBytes, bytes / count}, {"MB/s", bytes / 1e6 / wall.Seconds()}, {"RSS-B", float64(used.rss[st.peer.name])},
+		{unitResyncBytes, bytes / count}, {"MB/s", bytes / 1e6 / wall.Seconds()}, {"RSS-B", float64(used.RSS[st.peer.name])},
 	}
-	return append(m, used.metrics()...), remark, nil
+	return append(m, usageMetrics(&used)...), remark, nil
 }
 
 // warmSync is a resync of one client.

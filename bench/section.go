@@ -62,14 +62,10 @@ func (s *section) nameFor(x *sample, p peer) string {
 var inProcess = peer{}
 
 func (x *sample) get(unit string) (float64, bool) {
-	if x.err == nil {
-		for _, m := range x.metrics {
-			if m.unit == unit {
-				return m.value, true
-			}
-		}
+	if x.err != nil {
+		return 0, false
 	}
-	return 0, false
+	return find(x.metrics, unit)
 }
 
 // cases collects the rounds of each case, in the order in which cases were first measured.

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
@@ -20,28 +19,15 @@ type result struct {
 	round   int
 	err     error // why the figures are not to be used
 
-	window time.Duration            // in which what follows was counted; of idle, what connecting took
-	writes uint64                   // acknowledged
-	late   time.Duration            // how far behind its timetable the writer fell at worst
-	got    reading                  // what the watchers received
-	cpu    map[string]time.Duration // by process, bench among them
-	others time.Duration            // CPU time of everything else on the machine
-	plain  time.Duration            // CPU time of the servers for as many writes without a watcher; 0 if not measured
-	batch  float64                  // events in one write to a watcher, on average; 0 if not known
+	measure.Usage               // of the servers and bench, while the rest was counted; idle: the window is the time to connect
+	writes        uint64        // acknowledged
+	late          time.Duration // how far behind its timetable the writer fell at worst
+	got           reading       // what the watchers received
+	plain         time.Duration // CPU time of the servers for as many writes without a watcher; 0 if not measured
+	batch         float64       // events in one write to a watcher, on average; 0 if not known
 
-	rss    map[string]int64     // by process, at the end
 	grew   map[string]float64   // bytes per watcher, by process; idle only
 	kernel measure.KernelMemory // growth in bytes for all watchers, of both ends of their connections; idle only
-}
-
-// servers returns the CPU time of all servers.
-func (r *result) servers() (sum time.Duration) {
-	for name, cpu := range r.cpu {
-		if name != "bench" {
-			sum += cpu
-		}
-	}
-	return sum
 }
 
 // subtractWrites sets plain in the results of paced cases: what the servers used for the same
@@ -53,7 +39,7 @@ func subtractWrites(results []result) {
 			r, twin := &results[i], &results[j]
 			if twin.peer == direct && twin.clients == 0 && twin.err == nil && !r.idle && r.clients > 0 && r.rate != unpaced && r.peer.name != floorBare.name &&
 				twin.rate == r.rate && twin.round == r.round {
-				r.plain = time.Duration(float64(twin.servers()) / float64(twin.writes) * float64(r.writes))
+				r.plain = time.Duration(float64(serversCPU(&twin.Usage)) / float64(twin.writes) * float64(r.writes))
 			}
 		}
 	}
@@ -161,7 +147,8 @@ func (s *session) measureIdle(ctx context.Context, n int) error {
 	if err != nil || n == 1 {
 		return err
 	}
-	r := result{peer: s.peer, clients: n, idle: true, round: s.round, window: connected, rss: after.RSS, grew: make(map[string]float64)}
+	r := result{peer: s.peer, clients: n, idle: true, round: s.round,
+		Usage: measure.Usage{Window: connected, RSS: after.RSS}, grew: make(map[string]float64)}
 	if r.kernel, err = measure.ReadKernelMemory(); err != nil {
 		return err
 	}
@@ -199,26 +186,23 @@ func (s *session) window(ctx context.Context, r *result) error {
 	if err := sleep(ctx, s.opts.Warmup); err != nil {
 		return err
 	}
-	all := append([]measure.Process{{Name: "bench", PID: os.Getpid()}}, s.processes()...)
 	writesBefore, err := s.flushes(ctx)
 	if err != nil {
 		return err
 	}
-	before, err := measure.ReadCosts(all)
+	meter, err := measure.StartMeter(withBench(s.stage))
 	if err != nil {
 		return err
 	}
-	start, acked, got := time.Now(), s.book().acked.Load(), s.fleet.read()
+	acked, got := s.book().acked.Load(), s.fleet.read()
 	if err := sleep(ctx, s.opts.Window); err != nil {
 		return err
 	}
-	after, err := measure.ReadCosts(all)
-	if err != nil {
+	if r.Usage, err = meter.Read(); err != nil {
 		return err
 	}
-	r.window, r.writes, r.got = time.Since(start), s.book().acked.Load()-acked, *s.fleet.read()
+	r.writes, r.got = s.book().acked.Load()-acked, *s.fleet.read()
 	r.got.sub(got)
-	r.cpu, r.rss, r.others = after.CPUSince(before), after.RSS, after.OthersSince(before)
 	writes, err := s.flushes(ctx)
 	if n := writes.writes - writesBefore.writes; n > 0 {
 		r.batch = (writes.events - writesBefore.events) / n

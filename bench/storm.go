@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // Units of storms.
@@ -206,7 +208,7 @@ func (r *stormRun) measure(ctx context.Context) ([]metric, string, error) {
 		}
 		m = append(m, noticed...)
 	}
-	return slices.Concat(m, upstream(requests), o.used.metrics()), o.remark(), r.fleet.err()
+	return slices.Concat(m, upstream(requests), usageMetrics(&o.used)), o.remark(), r.fleet.err()
 }
 
 // momentLater reads a moment after a time in which nothing happens but deliveries.
@@ -226,7 +228,7 @@ func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
 			return o, err
 		}
 	}
-	meter, err := startMeter(append(withBench(r.stage), r.front.process()))
+	meter, err := measure.StartMeter(append(withBench(r.stage), r.front.process()))
 	if err != nil {
 		return o, err
 	}
@@ -235,15 +237,15 @@ func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
 		r.front.begin()
 	}
 	o.done, err = r.front.await(ctx, opened, func() error {
-		used, err := meter.read()
-		o.peak = max(o.peak, used.rss[r.stage.peer.name])
+		used, err := meter.Read()
+		o.peak = max(o.peak, used.RSS[r.stage.peer.name])
 		return err
 	})
 	if err != nil {
 		return o, errors.Join(err, r.fleet.err())
 	}
 	o.live = time.Unix(0, o.done.LastLive).Sub(begin)
-	o.used, err = meter.read()
+	o.used, err = meter.Read()
 	return o, err
 }
 
@@ -251,7 +253,7 @@ func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
 type stormOutcome struct {
 	done stormState
 	live time.Duration // until the last client was live
-	used spending
+	used measure.Usage
 	peak int64 // resident memory of the peer, in bytes
 }
 
@@ -259,7 +261,7 @@ func (o *stormOutcome) metrics(peer string, clients int) []metric {
 	return []metric{
 		{unitLive, float64(o.live)}, {"watches/s", float64(clients) / o.live.Seconds()},
 		{"refused", float64(o.done.Refused)}, {"peak-B", float64(o.peak)},
-		{"cpu-ns/watch", float64(o.used.cpu[peer]) / float64(clients)},
+		{"cpu-ns/watch", float64(o.used.CPU[peer]) / float64(clients)},
 	}
 }
 

@@ -45,8 +45,8 @@ func writeTables(w io.Writer, results []result) {
 	writeWritesTable(w, cases)
 	var disturbed []float64
 	for _, r := range results {
-		if !r.idle && r.window > 0 {
-			disturbed = append(disturbed, 100*r.others.Seconds()/r.window.Seconds())
+		if !r.idle && r.Window > 0 {
+			disturbed = append(disturbed, 100*r.Others.Seconds()/r.Window.Seconds())
 		}
 	}
 	writeDisturbance(w, disturbed)

@@ -15,21 +15,16 @@ import (
 
 // A view is what one refresh shows: the last period.
 type view struct {
-	elapsed, period time.Duration
-	got             *reading
-	writes          uint64
-	clients, lost   int
-	watches         int // at kube-apiserver, of the resource, beyond its own; -1 if not known yet
-	servers         []measure.Process
-	cpu             map[string]time.Duration
-	others          time.Duration // CPU time of everything else on the machine
-	rss             map[string]int64
+	elapsed       time.Duration // since the load began
+	got           *reading
+	writes        uint64
+	clients, lost int
+	watches       int // at kube-apiserver, of the resource, beyond its own; -1 if not known yet
+	servers       []measure.Process
+	used          measure.Usage
 }
 
-func (v *view) perSecond(n uint64) string { return human(float64(n) / v.period.Seconds()) }
-
-// percent of one core.
-func (v *view) percent(cpu time.Duration) float64 { return 100 * cpu.Seconds() / v.period.Seconds() }
+func (v *view) perSecond(n uint64) string { return human(float64(n) / v.used.Window.Seconds()) }
 
 func (v *view) upstream() string {
 	if v.watches < 0 {
@@ -52,9 +47,9 @@ func (v *view) screen() string {
 	b.WriteByte('\n')
 	f("", "%10s %12s", "CPU", "memory")
 	for _, p := range v.servers {
-		f(p.Name, "%8.1f %% %8d MiB", v.percent(v.cpu[p.Name]), v.rss[p.Name]>>20)
+		f(p.Name, "%8.1f %% %8d MiB", v.used.Percent(v.used.CPU[p.Name]), v.used.RSS[p.Name]>>20)
 	}
-	f("all else", "%8.1f %%", v.percent(v.others))
+	f("all else", "%8.1f %%", v.used.Percent(v.used.Others))
 	return b.String()
 }
 
@@ -64,9 +59,9 @@ func (v *view) line() string {
 		v.upstream(), v.perSecond(v.writes), v.perSecond(v.got.deliveries),
 		milliseconds(v.got.latency.Quantile(0.5)), milliseconds(v.got.latency.Quantile(0.99)))
 	for _, p := range v.servers {
-		fmt.Fprintf(&b, " · %s %.0f%% %d MiB", p.Name, v.percent(v.cpu[p.Name]), v.rss[p.Name]>>20)
+		fmt.Fprintf(&b, " · %s %.0f%% %d MiB", p.Name, v.used.Percent(v.used.CPU[p.Name]), v.used.RSS[p.Name]>>20)
 	}
-	fmt.Fprintf(&b, " · all else %.0f%%", v.percent(v.others))
+	fmt.Fprintf(&b, " · all else %.0f%%", v.used.Percent(v.used.Others))
 	return b.String()
 }
 

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
@@ -95,4 +97,24 @@ func (c *collection) nodeFilters(n int) []filter {
 		filters[i] = filter{"&fieldSelector=" + url.QueryEscape("spec.nodeName="+c.node(i)), func(o int) bool { return o == i }}
 	}
 	return filters
+}
+
+// listVersion lists the collection at an endpoint, as a client does before it watches, and returns
+// the list's resourceVersion.
+func listVersion(ctx context.Context, e endpoint, coll *collection) (string, error) {
+	body, err := e.get(ctx, coll.path())
+	if err != nil {
+		return "", err
+	}
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+		Items    []json.RawMessage
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return "", fmt.Errorf("list %s: %w", coll.path(), err)
+	}
+	if len(list.Items) != coll.objects {
+		return "", fmt.Errorf("list %s: %d objects, want %d", coll.path(), len(list.Items), coll.objects)
+	}
+	return list.Metadata.ResourceVersion, nil
 }

@@ -4,26 +4,15 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"regexp"
-	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/watchfan/watchfan/bench/measure"
 )
-
-// podsPath is what is listed.
-const podsPath = "/api/v1/pods"
 
 // runList is `bench list`: lists of all pods, in all forms, of every peer in turn, as often as
 // there are rounds, and a report of whatever was measured even if something failed.
@@ -49,57 +38,6 @@ func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		fmt.Fprintln(w)
 		writeListBenchmarks(w, cases)
 	})
-}
-
-// listOptions say what is started, with what load, and how it is measured.
-type listOptions struct {
-	binaries
-
-	Pods    int            // in the cluster
-	Clients int            // connections, each with one list at a time
-	Rounds  int            // how often every case has its turn
-	Window  time.Duration  // time after which a client begins no other list
-	Warmup  time.Duration  // the same, before it is measured
-	Only    *regexp.Regexp // cases to measure, by name
-	Out     string         // name of the published run in bench/results; "" prints only
-}
-
-func listDefaults() *listOptions {
-	return &listOptions{
-		binaries: builtBinaries,
-		Pods:     5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second, Only: regexp.MustCompile(""),
-	}
-}
-
-// AddFlags adds the flags of `bench list`.
-func (o *listOptions) AddFlags(fs *flag.FlagSet) {
-	o.binaries.addFlags(fs)
-	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster")
-	fs.IntVar(&o.Clients, "clients", o.Clients, "connections, each with one list at a time")
-	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case has its turn; results are medians of the rounds")
-	fs.DurationVar(&o.Window, "window", o.Window, "how long each case is measured")
-	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "how long each case runs before it is measured")
-	fs.Func("only", "measure the cases whose name this `regexp` matches, as 'format=json/.*/rv=0'", func(s string) (err error) {
-		o.Only, err = regexp.Compile(s)
-		return err
-	})
-	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
-	fs.BoolFunc("quick", "one round, about two minutes", func(string) error { o.Rounds, o.Window = 1, 2*time.Second; return nil })
-}
-
-// Validate reports what makes the options unusable on this machine.
-func (o *listOptions) Validate() error {
-	switch {
-	case o.Pods < 1 || o.Clients < 1 || o.Rounds < 1:
-		return errors.New("--pods, --clients and --rounds must be positive")
-	case o.Window < 100*time.Millisecond || o.Warmup < 0:
-		return errors.New("--window must be at least 100ms, --warmup not negative")
-	case strings.ContainsAny(o.Out, "/\\"):
-		return errors.New("--out is a name, not a path")
-	case len(o.cases()) == 0:
-		return fmt.Errorf("--only %s: no case has such a name", o.Only)
-	}
-	return errors.Join(o.binaries.validate(true), raiseFileLimit(o.Clients))
 }
 
 // A listCase is one peer asked in one form.
@@ -276,36 +214,6 @@ func (b *listBench) check(l *lister) error {
 		return fmt.Errorf("list has %d pods, want %d", len(list.Items), b.opts.Pods)
 	}
 	return nil
-}
-
-// decodePods decodes a list of pods in the form f.
-func decodePods(f form, body io.Reader) (*corev1.PodList, error) {
-	if f.encoding == "gzip" {
-		z, err := gzip.NewReader(body)
-		if err != nil {
-			return nil, err
-		}
-		body = z
-	}
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return nil, err
-	}
-	list := new(corev1.PodList)
-	if f.format == "json" {
-		return list, json.Unmarshal(data, list)
-	}
-	// k8s.io/apimachinery/pkg/runtime/serializer/protobuf: four bytes, then an Unknown around the
-	// list.
-	data, ok := bytes.CutPrefix(data, []byte("k8s\x00"))
-	if !ok {
-		return nil, errors.New("not Kubernetes protobuf")
-	}
-	var envelope runtime.Unknown
-	if err := envelope.Unmarshal(data); err != nil {
-		return nil, err
-	}
-	return list, list.Unmarshal(envelope.Raw)
 }
 
 // lists are what clients have received.

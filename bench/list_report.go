@@ -192,14 +192,3 @@ func writeListBenchmarks(w io.Writer, cases []*listCase) {
 		}
 	}
 }
-
-// conditions are what the figures cannot be judged without.
-func (o *listOptions) conditions(b *listBench) conditions {
-	c := machineConditions()
-	c.add("pods", fmt.Sprint(o.Pods))
-	c.add("list-bytes", fmt.Sprint(b.listBytes))
-	c.add("clients", fmt.Sprint(o.Clients))
-	c.add("window", o.Window.String())
-	c.add("rounds", fmt.Sprint(o.Rounds))
-	return c
-}

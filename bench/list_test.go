@@ -4,9 +4,7 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,9 +18,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/watchfan/watchfan/bench/measure"
 )
@@ -53,34 +48,6 @@ func connectLister(t *testing.T, e endpoint, f form) *lister {
 	}
 	t.Cleanup(l.close)
 	return l
-}
-
-// podList is a list of n pods as a server would send it.
-func podList(t *testing.T, f form, n int) []byte {
-	list := &corev1.PodList{Items: make([]corev1.Pod, n)}
-	for i := range list.Items {
-		if err := json.Unmarshal([]byte(newPod(i).json), &list.Items[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	body, err := json.Marshal(list)
-	if f.format == "protobuf" {
-		if body, err = list.Marshal(); err == nil {
-			body, err = (&runtime.Unknown{Raw: body}).Marshal()
-		}
-		body = append([]byte("k8s\x00"), body...)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f.encoding == "gzip" {
-		var zipped bytes.Buffer
-		z := gzip.NewWriter(&zipped)
-		z.Write(body)
-		z.Close()
-		body = zipped.Bytes()
-	}
-	return body
 }
 
 // Lists of every form, in chunks or with a length, arrive whole one after the other on one connection.
@@ -166,19 +133,6 @@ func TestListerErrors(t *testing.T) {
 	})
 }
 
-func TestDecodePodsErrors(t *testing.T) {
-	f := func(format, encoding, body string) {
-		t.Helper()
-		if _, err := decodePods(form{format, encoding, "0"}, strings.NewReader(body)); err == nil {
-			t.Errorf("%s, %s: decoded %q", format, encoding, body)
-		}
-	}
-	f("json", "identity", `{"items":[`)
-	f("json", "gzip", `{"items":[]}`)
-	f("protobuf", "identity", `{"items":[]}`)
-	f("protobuf", "identity", "k8s\x00\xff")
-}
-
 func TestListFor(t *testing.T) {
 	body := podList(t, forms[0], 3)
 	served := make(chan bool, 1000)
@@ -208,50 +162,6 @@ func TestListFor(t *testing.T) {
 	if _, err := listFor(t.Context(), listers, 0); err == nil {
 		t.Error("a lost connection went unnoticed")
 	}
-}
-
-// The pods differ, and are the same in every run.
-func TestNewPod(t *testing.T) {
-	names := make(map[string]bool)
-	for i := range 1000 {
-		p := newPod(i)
-		if again := newPod(i); p != again {
-			t.Fatalf("pod %d differs the second time", i)
-		}
-		var decoded corev1.Pod
-		d := json.NewDecoder(strings.NewReader(p.json))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&decoded); err != nil {
-			t.Fatalf("%v: %s", err, p.json)
-		}
-		if decoded.Name != p.name || decoded.Namespace != p.namespace || strings.Contains(p.json, "$") {
-			t.Fatalf("%+v", p)
-		}
-		names[p.namespace+"/"+p.name] = true
-	}
-	if len(names) != 1000 {
-		t.Errorf("%d names of 1000 pods", len(names))
-	}
-}
-
-func TestSumSeries(t *testing.T) {
-	const page = "# HELP apiserver_request_total …\n" +
-		`apiserver_request_total{code="200",resource="pods",verb="LIST"} 3` + "\n" +
-		`apiserver_request_total{code="504",resource="pods",verb="LIST"} 1e+02` + "\n" +
-		`apiserver_request_total{code="200",resource="pods",verb="GET"} 7` + "\n" +
-		`apiserver_request_total_bytes{resource="pods",verb="LIST"} 9` + "\n" +
-		`broken{resource="pods"} many` + "\n"
-	f := func(want float64, wantErr bool, name string, labels ...string) {
-		t.Helper()
-		got, err := sumSeries(page, name, labels...)
-		if got != want || (err != nil) != wantErr {
-			t.Errorf("%s%v: got %v, %v want %v", name, labels, got, err, want)
-		}
-	}
-	f(103, false, "apiserver_request_total", `resource="pods"`, `verb="LIST"`)
-	f(110, false, "apiserver_request_total")
-	f(0, false, "apiserver_request_total", `resource="nodes"`)
-	f(0, true, "broken")
 }
 
 // sampleLists is a run of two rounds in which watchfan failed once.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 // options are what a command is told by its flags.
@@ -71,4 +72,27 @@ func executable(path, hint string) error {
 		return fmt.Errorf("%w (build it with `%s`)", err, hint)
 	}
 	return nil
+}
+
+// list returns a flag.Func that sets *to to a comma-separated list.
+func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		*to = nil
+		for item := range strings.SplitSeq(s, ",") {
+			v, err := parse(strings.TrimSpace(item))
+			if err != nil {
+				return err
+			}
+			*to = append(*to, v)
+		}
+		return nil
+	}
+}
+
+func join[T any](values []T) string {
+	var s []string
+	for _, v := range values {
+		s = append(s, fmt.Sprint(v))
+	}
+	return strings.Join(s, ",")
 }

@@ -30,21 +30,6 @@ type result struct {
 	kernel measure.KernelMemory // growth in bytes for all watchers, of both ends of their connections; idle only
 }
 
-// subtractWrites sets plain in the results of paced cases: what the servers used for the same
-// writes, in the same round of the same run, without any watcher. Where the pace is the watchers'
-// own there is no such twin.
-func subtractWrites(results []result) {
-	for i := range results {
-		for j := range results {
-			r, twin := &results[i], &results[j]
-			if twin.peer == direct && twin.clients == 0 && twin.err == nil && !r.idle && r.clients > 0 && r.rate != unpaced && r.peer.name != floorBare.name &&
-				twin.rate == r.rate && twin.round == r.round {
-				r.plain = time.Duration(float64(serversCPU(&twin.Usage)) / float64(twin.writes) * float64(r.writes))
-			}
-		}
-	}
-}
-
 // A session is one peer's turn in one round.
 type session struct {
 	*stage
@@ -53,44 +38,6 @@ type session struct {
 	say   func(format string, args ...any)
 	fleet *fleet
 	done  []result
-}
-
-// runSession measures all of one peer's cases and returns their results. It returns an error if it
-// could not go on at all; a case that failed is a result with an error, and the next case starts
-// with new watchers.
-func runSession(ctx context.Context, o *Options, p peer, round int, say func(string, ...any)) ([]result, error) {
-	say("starting")
-	st, err := newStage(ctx, o, p)
-	if err != nil {
-		return nil, fmt.Errorf("%v: %w", p, err)
-	}
-	defer st.stop()
-	s := &session{stage: st, opts: o, round: round, say: say}
-	defer s.disband()
-	for i, clients := range o.Clients {
-		if clients == 0 && p != direct {
-			continue // writes do not pass through proxies: there is nothing of theirs to measure
-		}
-		if err := s.gather(ctx, clients, i == 0); err != nil {
-			return s.done, fmt.Errorf("%v: %w", p, err)
-		}
-		for _, r := range o.Rates {
-			r = o.offered(r, clients)
-			say("%d watchers, %v writes/s", clients, r)
-			res := s.measure(ctx, clients, r)
-			if ctx.Err() != nil {
-				return s.done, ctx.Err()
-			}
-			s.done = append(s.done, res)
-			if res.err != nil {
-				say("FAILED: %v", res.err)
-				if err := s.gather(ctx, clients, false); err != nil {
-					return s.done, fmt.Errorf("%v: %w", p, err)
-				}
-			}
-		}
-	}
-	return s.done, nil
 }
 
 // gather makes sure of a fleet of n healthy watchers, and measures what they cost idle the first

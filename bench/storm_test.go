@@ -143,3 +143,18 @@ func TestStormNotice(t *testing.T) {
 		t.Error("a watchfan that began anew is taken for one that went on")
 	}
 }
+
+// The report of storms counts each kind of request, and each once.
+func TestStormUpstream(t *testing.T) {
+	requests := make(map[string]int)
+	for i, kind := range auditKinds {
+		requests[kind] = 1 << i
+	}
+	sum := 0.0
+	for _, m := range upstream(requests) {
+		sum += m.value
+	}
+	if want := 1<<len(auditKinds) - 1; sum != float64(want) {
+		t.Errorf("the kinds add up to %b, want %b", int(sum), want)
+	}
+}

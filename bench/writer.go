@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -177,24 +176,4 @@ func (w *writer) update(object int) error {
 	w.acks.begin(seq)
 	_, err := w.send(ctx, "PUT", w.coll.objectPath(object), w.coll.body(object, seq), func() { w.done(seq) })
 	return err
-}
-
-// listVersion lists the collection at an endpoint, as a client does before it watches, and returns
-// the list's resourceVersion.
-func listVersion(ctx context.Context, e endpoint, coll *collection) (string, error) {
-	body, err := e.get(ctx, coll.path())
-	if err != nil {
-		return "", err
-	}
-	var list struct {
-		Metadata struct{ ResourceVersion string }
-		Items    []json.RawMessage
-	}
-	if err := json.Unmarshal(body, &list); err != nil {
-		return "", fmt.Errorf("list %s: %w", coll.path(), err)
-	}
-	if len(list.Items) != coll.objects {
-		return "", fmt.Errorf("list %s: %d objects, want %d", coll.path(), len(list.Items), coll.objects)
-	}
-	return list.Metadata.ResourceVersion, nil
 }

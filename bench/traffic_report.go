@@ -7,16 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 )
-
-// A column is one figure of the table: how to find and to print it.
-type column struct {
-	title string
-	unit  string
-	scale float64 // what to multiply the unit with
-}
 
 var columns = []column{
 	{"writes/s", unitWrites, 1},
@@ -128,27 +119,6 @@ func writeWritesTable(w io.Writer, cases [][]result) {
 	})
 }
 
-// writeDisturbance writes what percentages of a core everything else on the machine used.
-func writeDisturbance(w io.Writer, percent []float64) {
-	if len(percent) > 0 {
-		fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. More than a few spoils the figures.\n", summarise(percent, 1))
-	}
-}
-
-// table writes an aligned table, or nothing if there is no row beneath its header.
-func table(w io.Writer, title string, fill func(row func(...string))) {
-	var text strings.Builder
-	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	rows := 0
-	fill(func(cells ...string) {
-		rows++
-		fmt.Fprintln(tw, "  "+strings.Join(cells, "\t"))
-	})
-	if tw.Flush(); rows > 1 {
-		fmt.Fprintf(w, "%s\n%s\n", title, text.String())
-	}
-}
-
 // group collects the rounds of each case, in the order in which cases were first measured.
 func group(results []result) (cases [][]result) {
 	at := make(map[string]int)
@@ -203,47 +173,6 @@ func twins(p peer, rounds, results []result) (all []result) {
 	return all
 }
 
-// summarise returns "median (smallest–largest)", the median alone if there is one value, or a dash.
-func summarise(v []float64, scale float64) string {
-	if len(v) == 0 {
-		return "–"
-	}
-	v = slices.Sorted(slices.Values(v))
-	format := func(x float64) string { return human(x * scale) }
-	if len(v) == 1 {
-		return format(v[0])
-	}
-	return fmt.Sprintf("%s (%s–%s)", format(median(v)), format(v[0]), format(v[len(v)-1]))
-}
-
-// median of sorted values.
-func median(v []float64) float64 {
-	n := len(v)
-	return (v[(n-1)/2] + v[n/2]) / 2
-}
-
-// human writes three significant digits, and thousands apart.
-func human(v float64) string {
-	switch {
-	case v < 0:
-		return "-" + human(-v)
-	case v >= 1000:
-		s := strconv.FormatFloat(v, 'f', 0, 64)
-		for i := len(s) - 3; i > 0; i -= 3 {
-			s = s[:i] + "," + s[i:]
-		}
-		return s
-	case v >= 100:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case v >= 10:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	case v >= 0.1 || v == 0:
-		return strconv.FormatFloat(v, 'f', 2, 64)
-	default:
-		return strconv.FormatFloat(v, 'g', 2, 64)
-	}
-}
-
 // failures says how many of a case's rounds have no figures.
 func failures(rounds []result) string {
 	n := 0
@@ -256,4 +185,89 @@ func failures(rounds []result) string {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d rounds FAILED", n, len(rounds))
+}
+
+// Units that the tables ask for by name.
+const (
+	unitCPU        = "cpu-ns/delivery"     // of the server that delivers
+	unitAllCPU     = "all-cpu-ns/delivery" // of all servers
+	unitNetCPU     = "net-cpu-ns/delivery" // of all servers, less what the same writes cost without a watcher
+	unitWriteCPU   = "all-cpu-ns/write"    // of all servers, with no watcher
+	unitDeliveries = "deliveries/s"
+	unitWrites     = "writes/s"
+	unitP50        = "p50-ns"
+	unitP99        = "p99-ns"
+	unitP999       = "p99.9-ns"
+	unitPerCore    = "deliveries/core-s" // for a second of one core that the server that delivers uses
+	unitBatch      = "events/write"      // in one write to a watcher, on average
+	unitMemory     = "B/watcher"         // of the server that delivers
+	unitKernel     = "kernel-B/watcher"  // of both ends of the connection
+	unitBuffers    = "buffers-B/watcher" // the same in TCP's buffers
+)
+
+// metrics returns the figures of a result that has no error.
+func (r *result) metrics() []metric {
+	if r.idle {
+		n := float64(max(r.clients-1, 1))
+		return []metric{
+			{unitMemory, r.grew[r.peer.name]}, {unitKernel, float64(r.kernel.Structures) / n}, {unitBuffers, float64(r.kernel.Buffers) / n},
+			{"RSS-B", float64(r.RSS[r.peer.name])},
+		}
+	}
+	all := serversCPU(&r.Usage)
+	seconds := r.Window.Seconds()
+	var m []metric
+	if n := float64(r.got.deliveries); n > 0 {
+		m = append(m,
+			metric{unitCPU, float64(r.CPU[r.peer.name]) / n},
+			metric{unitAllCPU, float64(all) / n},
+			metric{unitPerCore, n / r.CPU[r.peer.name].Seconds()},
+			metric{unitDeliveries, n / seconds},
+			metric{unitP50, float64(r.got.latency.Quantile(0.50))},
+			metric{unitP99, float64(r.got.latency.Quantile(0.99))},
+			metric{unitP999, float64(r.got.latency.Quantile(0.999))},
+			metric{"early-%", 100 * float64(r.got.early) / n},
+			metric{"B/delivery", float64(r.got.bytes) / n},
+			metric{"RSS-B", float64(r.RSS[r.peer.name])})
+		if r.batch > 0 {
+			m = append(m, metric{unitBatch, r.batch})
+		}
+		if r.plain > 0 {
+			m = append(m, metric{unitNetCPU, float64(all-r.plain) / n})
+		}
+	} else if r.writes > 0 {
+		m = append(m, metric{unitWriteCPU, float64(all) / float64(r.writes)})
+	}
+	m = append(m, metric{unitWrites, float64(r.writes) / seconds}, metric{"late-ns", float64(r.late)})
+	return append(m, usageMetrics(&r.Usage)...)
+}
+
+// get returns the value of one metric.
+func (r *result) get(unit string) (float64, bool) {
+	if r.err != nil {
+		return 0, false
+	}
+	return find(r.metrics(), unit)
+}
+
+// name is the result's benchmark: the same in every round.
+func (r *result) name() string {
+	who := fmt.Sprintf("peer=%s/tls=%t/clients=%d", r.peer.name, r.peer.tls, r.clients)
+	if r.idle {
+		return "BenchmarkIdle/" + who
+	}
+	return fmt.Sprintf("BenchmarkFanout/%s/rate=%v", who, r.rate)
+}
+
+// writeBenchmarks writes one line of the Go benchmark format for each result (proposal 14313),
+// which benchstat turns into medians, spreads and comparisons. A case that failed is a comment: it
+// has no figures.
+func writeBenchmarks(w io.Writer, results []result) {
+	for _, r := range results {
+		if r.err != nil {
+			fmt.Fprintf(w, "# %s round %d FAILED: %v\n", r.name(), r.round, r.err)
+			continue
+		}
+		writeBenchmark(w, r.name(), r.metrics())
+	}
 }

@@ -3,9 +3,14 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"path"
 	"regexp"
@@ -13,6 +18,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // podNamespaces is how many namespaces the pods are spread over.
@@ -120,4 +128,37 @@ func (p pod) create(ctx context.Context, w *writer) error {
 	}
 	_, err := w.send(ctx, "PUT", p.path()+"/status", p.json)
 	return err
+}
+
+// podsPath is what is listed.
+const podsPath = "/api/v1/pods"
+
+// decodePods decodes a list of pods in the form f.
+func decodePods(f form, body io.Reader) (*corev1.PodList, error) {
+	if f.encoding == "gzip" {
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, err
+		}
+		body = z
+	}
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	list := new(corev1.PodList)
+	if f.format == "json" {
+		return list, json.Unmarshal(data, list)
+	}
+	// k8s.io/apimachinery/pkg/runtime/serializer/protobuf: four bytes, then an Unknown around the
+	// list.
+	data, ok := bytes.CutPrefix(data, []byte("k8s\x00"))
+	if !ok {
+		return nil, errors.New("not Kubernetes protobuf")
+	}
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(data); err != nil {
+		return nil, err
+	}
+	return list, list.Unmarshal(envelope.Raw)
 }

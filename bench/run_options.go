@@ -7,11 +7,9 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -207,32 +205,6 @@ func (o *Options) mostClients() int {
 	return most
 }
 
-// otherFiles is how many open files a process needs beside its connections.
-const otherFiles = 256
-
-// roomFor is how many connections this process, and each server that it starts, may have.
-func roomFor() int {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return 0
-	}
-	return int(min(limit.Max, 1<<30)) - otherFiles
-}
-
-// raiseFileLimit makes room for n connections here, and in the servers, which inherit the limit.
-func raiseFileLimit(n int) error {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return os.NewSyscallError("getrlimit", err)
-	}
-	need := uint64(n + otherFiles)
-	if limit.Max < need {
-		return fmt.Errorf("%d watchers need %d open files, and this process may have %d: raise the hard limit (ulimit -Hn) first", n, need, limit.Max)
-	}
-	limit.Cur = limit.Max
-	return os.NewSyscallError("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
-}
-
 func parsePeer(s string) (peer, error) {
 	for _, p := range peers {
 		if p.String() == s {
@@ -263,25 +235,23 @@ func parseRate(s string) (rate, error) {
 	return rate(f), nil
 }
 
-// list returns a flag.Func that sets *to to a comma-separated list.
-func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
-	return func(s string) error {
-		*to = nil
-		for item := range strings.SplitSeq(s, ",") {
-			v, err := parse(strings.TrimSpace(item))
-			if err != nil {
-				return err
-			}
-			*to = append(*to, v)
-		}
-		return nil
-	}
-}
-
-func join[T any](values []T) string {
-	var s []string
-	for _, v := range values {
-		s = append(s, fmt.Sprint(v))
-	}
-	return strings.Join(s, ",")
+func newConditions(o *Options) conditions {
+	c := machineConditions()
+	c.add("event-bytes", fmt.Sprint(o.EventSize))
+	c.add("objects", fmt.Sprint(o.Objects))
+	c.add("writers", fmt.Sprint(o.Writers))
+	c.add("behind", fmt.Sprint(o.Behind))
+	c.add("watchfan-behind", fmt.Sprint(o.OwnBehind))
+	c.add("readers", fmt.Sprint(o.Readers))
+	c.add("mixed-selectors", fmt.Sprint(o.Mixed))
+	c.add("window", o.Window.String())
+	c.add("rounds", fmt.Sprint(o.Rounds))
+	c.add("parts", strings.Join(o.Parts, ","))
+	c.add("section-rounds", fmt.Sprint(o.SectionRounds))
+	c.add("flush-interval", o.FlushInterval.String())
+	c.add("offer", fmt.Sprint(o.Offer))
+	c.add("stalled-bound", fmt.Sprint(o.StalledBound))
+	c.add("pods", fmt.Sprint(o.Pods))
+	c.add("open-files", fmt.Sprint(roomFor()+otherFiles))
+	return c
 }

@@ -1,0 +1,74 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// listOptions say what is started, with what load, and how it is measured.
+type listOptions struct {
+	binaries
+
+	Pods    int            // in the cluster
+	Clients int            // connections, each with one list at a time
+	Rounds  int            // how often every case has its turn
+	Window  time.Duration  // time after which a client begins no other list
+	Warmup  time.Duration  // the same, before it is measured
+	Only    *regexp.Regexp // cases to measure, by name
+	Out     string         // name of the published run in bench/results; "" prints only
+}
+
+func listDefaults() *listOptions {
+	return &listOptions{
+		binaries: builtBinaries,
+		Pods:     5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second, Only: regexp.MustCompile(""),
+	}
+}
+
+// AddFlags adds the flags of `bench list`.
+func (o *listOptions) AddFlags(fs *flag.FlagSet) {
+	o.binaries.addFlags(fs)
+	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster")
+	fs.IntVar(&o.Clients, "clients", o.Clients, "connections, each with one list at a time")
+	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case has its turn; results are medians of the rounds")
+	fs.DurationVar(&o.Window, "window", o.Window, "how long each case is measured")
+	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "how long each case runs before it is measured")
+	fs.Func("only", "measure the cases whose name this `regexp` matches, as 'format=json/.*/rv=0'", func(s string) (err error) {
+		o.Only, err = regexp.Compile(s)
+		return err
+	})
+	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
+	fs.BoolFunc("quick", "one round, about two minutes", func(string) error { o.Rounds, o.Window = 1, 2*time.Second; return nil })
+}
+
+// Validate reports what makes the options unusable on this machine.
+func (o *listOptions) Validate() error {
+	switch {
+	case o.Pods < 1 || o.Clients < 1 || o.Rounds < 1:
+		return errors.New("--pods, --clients and --rounds must be positive")
+	case o.Window < 100*time.Millisecond || o.Warmup < 0:
+		return errors.New("--window must be at least 100ms, --warmup not negative")
+	case strings.ContainsAny(o.Out, "/\\"):
+		return errors.New("--out is a name, not a path")
+	case len(o.cases()) == 0:
+		return fmt.Errorf("--only %s: no case has such a name", o.Only)
+	}
+	return errors.Join(o.binaries.validate(true), raiseFileLimit(o.Clients))
+}
+
+// conditions are what the figures cannot be judged without.
+func (o *listOptions) conditions(b *listBench) conditions {
+	c := machineConditions()
+	c.add("pods", fmt.Sprint(o.Pods))
+	c.add("list-bytes", fmt.Sprint(b.listBytes))
+	c.add("clients", fmt.Sprint(o.Clients))
+	c.add("window", o.Window.String())
+	c.add("rounds", fmt.Sprint(o.Rounds))
+	return c
+}

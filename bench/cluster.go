@@ -96,37 +96,50 @@ type proxy struct {
 	process           measure.Process
 }
 
-// startProxy runs watchfan in front of c, on free ports, with a certificate made for the occasion
-// and more flags.
+// startProxy runs watchfan in front of c, on free ports, with a new certificate and more flags.
 func startProxy(ctx context.Context, watchfan string, c *cluster, flags ...string) (*proxy, error) {
-	certFile, keyFile, pool, err := makeCertificate(c.dir)
+	cert, err := makeCertificate(c.dir)
 	if err != nil {
 		return nil, err
 	}
-	portsFile := filepath.Join(c.dir, "watchfan-ports.json")
-	os.Remove(portsFile)
 	p := new(proxy)
-	p.child, err = startChild(c.dir, "watchfan", nil, watchfan, append([]string{"--kubeconfig", c.kubeconfig,
-		"--bind-address=127.0.0.1", "--insecure-port=-1", "--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile,
-		"--tls-cert-file", certFile, "--tls-private-key-file", keyFile}, flags...)...)
-	if err != nil {
+	var ports watchfanPorts
+	if p.child, ports, err = startWatchfan(ctx, c.dir, "watchfan", watchfan, c.kubeconfig, cert, flags...); err != nil {
 		return nil, err
 	}
-	var ports struct{ Insecure, Secure, Admin string }
-	if err = p.child.await(ctx, portsFile, &ports); err == nil {
-		var errs [3]error
-		p.plain.addr, errs[0] = netip.ParseAddrPort(ports.Insecure)
-		p.tls.addr, errs[1] = netip.ParseAddrPort(ports.Secure)
-		p.admin.addr, errs[2] = netip.ParseAddrPort(ports.Admin)
-		err = errors.Join(errs[:]...)
-	}
-	if err != nil {
+	var errs [3]error
+	p.plain.addr, errs[0] = netip.ParseAddrPort(ports.Insecure)
+	p.tls.addr, errs[1] = netip.ParseAddrPort(ports.Secure)
+	p.admin.addr, errs[2] = netip.ParseAddrPort(ports.Admin)
+	if err := errors.Join(errs[:]...); err != nil {
 		p.child.stop()
 		return nil, fmt.Errorf("watchfan: %w", err)
 	}
-	p.tls.tls, p.tls.token = tlsConfig(p.tls.addr, pool), c.token
+	p.tls.tls, p.tls.token = tlsConfig(p.tls.addr, cert.roots), c.token
 	p.process = measure.Process{Name: "watchfan", PID: p.child.cmd.Process.Pid}
 	return p, nil
+}
+
+// watchfanPorts are the addresses that watchfan listens on; "" is none.
+type watchfanPorts struct{ Insecure, Secure, Admin string }
+
+// startWatchfan runs watchfan on free ports and waits until it listens. Later flags replace earlier
+// ones. Its files are in dir, under its name.
+func startWatchfan(ctx context.Context, dir, name, watchfan, kubeconfig string, cert certificate, flags ...string) (*child, watchfanPorts, error) {
+	portsFile := filepath.Join(dir, name+"-ports.json")
+	os.Remove(portsFile)
+	var ports watchfanPorts
+	c, err := startChild(dir, name, nil, watchfan, append([]string{"--kubeconfig", kubeconfig,
+		"--bind-address=127.0.0.1", "--insecure-port=-1", "--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile,
+		"--tls-cert-file", cert.certFile, "--tls-private-key-file", cert.keyFile}, flags...)...)
+	if err != nil {
+		return nil, ports, err
+	}
+	if err := c.await(ctx, portsFile, &ports); err != nil {
+		c.stop()
+		return nil, ports, err
+	}
+	return c, ports, nil
 }
 
 // endpoint returns where the watchers of a peer go.

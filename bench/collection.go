@@ -40,10 +40,11 @@ func (c *collection) objectPath(o int) string {
 	if c.pods() {
 		return newPod(o).path() + "/status"
 	}
-	return c.path() + "/" + c.name(o)
+	return c.path() + "/" + objectName(o)
 }
 
-func (c *collection) name(object int) string { return fmt.Sprintf("object-%04d", object) }
+// objectName is the name of the o-th ConfigMap.
+func objectName(o int) string { return fmt.Sprintf("object-%04d", o) }
 
 // node is where pod o runs.
 func (c *collection) node(o int) string { return fmt.Sprintf("node-%05d", o) }
@@ -56,7 +57,7 @@ func (c *collection) body(o int, seq uint64) string {
 	}
 	return fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"%s","namespace":"%s",`+
 		`"labels":{"app":"bench","group":"g%d"},"annotations":{"%s":"%d"}},"data":{"pad":"%010d%s"}}`,
-		c.name(o), c.namespace, o%groups, seqAnnotation, seq, seq, strings.Repeat("x", c.pad))
+		objectName(o), c.namespace, o%groups, seqAnnotation, seq, seq, strings.Repeat("x", c.pad))
 }
 
 // A filter is what one watcher asks for, and which objects that must bring it.
@@ -84,7 +85,7 @@ func (c *collection) filters(mixed bool) []filter {
 			label(fmt.Sprintf("group=g%d", g), func(o int) bool { return o == g }),
 			label(fmt.Sprintf("group in (g%d,g%d),app", g, next), func(o int) bool { return o == g || o == next }),
 			label(fmt.Sprintf("group!=g%d", g), func(o int) bool { return o != g }),
-			filter{"&fieldSelector=" + url.QueryEscape("metadata.name="+c.name(only)), func(o int) bool { return o == only }})
+			filter{"&fieldSelector=" + url.QueryEscape("metadata.name="+objectName(only)), func(o int) bool { return o == only }})
 	}
 	return mix
 }

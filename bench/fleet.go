@@ -99,34 +99,23 @@ func (f *fleet) grow(ctx context.Context, n int, seqs []uint64) error {
 	if err != nil {
 		return err
 	}
-	const connectors = 8
 	grown := make([]*watcher, n)
 	copy(grown, f.watchers)
-	var next atomic.Int64
-	next.Store(int64(len(f.watchers)))
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	for range connectors {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				w, early, err := f.request(int(i), rv).open()
-				if err == nil {
-					w.last = slices.Clone(seqs)
-					err = f.reader(int(i)).add(w, early)
-				}
-				if err != nil {
-					cancel(fmt.Errorf("watcher %d: %w", i, err))
-					return
-				}
-				grown[i] = w
-			}
-		})
-	}
-	wg.Wait()
+	err = inParallel(ctx, len(f.watchers), n, func(_ context.Context, i int) error {
+		w, early, err := f.request(i, rv).open()
+		if err == nil {
+			w.last = slices.Clone(seqs)
+			err = f.reader(i).add(w, early)
+		}
+		if err != nil {
+			return fmt.Errorf("watcher %d: %w", i, err)
+		}
+		grown[i] = w
+		return nil
+	})
 	f.watchers = slices.DeleteFunc(grown, func(w *watcher) bool { return w == nil })
 	f.countFan()
-	return context.Cause(ctx)
+	return err
 }
 
 // request is how watcher i asks.

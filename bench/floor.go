@@ -53,12 +53,12 @@ func startFloor(ctx context.Context, secure bool, n, size int) (*floor, error) {
 func (f *floor) start(ctx context.Context, secure bool, n, size int) error {
 	ready := filepath.Join(f.dir, "ready")
 	args := []string{"floor", "--ready", ready, "--objects", strconv.Itoa(n), "--event-size", strconv.Itoa(size)}
-	certFile, keyFile, roots, err := makeCertificate(f.dir)
+	cert, err := makeCertificate(f.dir)
 	if err != nil {
 		return err
 	}
 	if secure {
-		args = append(args, "--cert", certFile, "--key", keyFile)
+		args = append(args, "--cert", cert.certFile, "--key", cert.keyFile)
 	}
 	if f.child, f.orders, err = startHelper(priorityNormal, f.dir, args...); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (f *floor) start(ctx context.Context, secure bool, n, size int) error {
 	}
 	f.endpoint.addr = at.Address
 	if secure {
-		f.endpoint.tls = tlsConfig(at.Address, roots)
+		f.endpoint.tls = tlsConfig(at.Address, cert.roots)
 	}
 	f.process = measure.Process{Name: floorBare.name, PID: f.child.cmd.Process.Pid}
 	return nil

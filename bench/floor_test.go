@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -23,18 +21,16 @@ func startFloorHere(t *testing.T, secure bool, objects, size int) *floor {
 	s := &floorServer{chunk: newFloorChunk(size), objects: objects, orders: int(in.Fd()), conns: make(map[int]*floorConn)}
 	f := &floor{ledger: newLedger(newAcks(), objects), orders: orders, batch: 1}
 	if secure {
-		dir := t.TempDir()
-		var roots *x509.CertPool
-		certFile, keyFile, roots, err := makeCertificate(dir)
+		cert, err := makeCertificate(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
-		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, filepath.Base(certFile)), keyFile)
+		pair, err := tls.LoadX509KeyPair(cert.certFile, cert.keyFile)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.tls = &tls.Config{Certificates: []tls.Certificate{pair}}
-		f.endpoint.tls = &tls.Config{ServerName: "127.0.0.1", RootCAs: roots}
+		f.endpoint.tls = &tls.Config{ServerName: "127.0.0.1", RootCAs: cert.roots}
 	}
 	if f.endpoint.addr, err = s.listen(); err != nil {
 		t.Fatal(err)

@@ -7,13 +7,13 @@ import (
 	"flag"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 )
 
 // listOptions say what is started, with what load, and how it is measured.
 type listOptions struct {
 	binaries
+	output
 
 	Pods    int            // in the cluster
 	Clients int            // connections, each with one list at a time
@@ -21,7 +21,6 @@ type listOptions struct {
 	Window  time.Duration  // time after which a client begins no other list
 	Warmup  time.Duration  // the same, before it is measured
 	Only    *regexp.Regexp // cases to measure, by name
-	Out     string         // name of the published run in bench/results; "" prints only
 }
 
 func listDefaults() *listOptions {
@@ -43,7 +42,7 @@ func (o *listOptions) AddFlags(fs *flag.FlagSet) {
 		o.Only, err = regexp.Compile(s)
 		return err
 	})
-	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
+	o.output.addFlags(fs)
 	fs.BoolFunc("quick", "one round, about two minutes", func(string) error { o.Rounds, o.Window = 1, 2*time.Second; return nil })
 }
 
@@ -54,12 +53,10 @@ func (o *listOptions) Validate() error {
 		return errors.New("--pods, --clients and --rounds must be positive")
 	case o.Window < 100*time.Millisecond || o.Warmup < 0:
 		return errors.New("--window must be at least 100ms, --warmup not negative")
-	case strings.ContainsAny(o.Out, "/\\"):
-		return errors.New("--out is a name, not a path")
 	case len(o.cases()) == 0:
 		return fmt.Errorf("--only %s: no case has such a name", o.Only)
 	}
-	return errors.Join(o.binaries.validate(true), raiseFileLimit(o.Clients))
+	return errors.Join(o.output.validate(), o.binaries.validate(true), raiseFileLimit(o.Clients))
 }
 
 // conditions are what the figures cannot be judged without.

@@ -96,3 +96,19 @@ func join[T any](values []T) string {
 	}
 	return strings.Join(s, ",")
 }
+
+// An output is where a report is published.
+type output struct {
+	Out string // name of the run in bench/results; "" prints only
+}
+
+func (o *output) addFlags(fs *flag.FlagSet) {
+	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
+}
+
+func (o *output) validate() error {
+	if strings.ContainsAny(o.Out, "/\\") {
+		return errors.New("--out is a name, not a path")
+	}
+	return nil
+}

@@ -112,11 +112,18 @@ func loopback(server string) (netip.AddrPort, error) {
 	return addr, nil
 }
 
+// A certificate is one that a server of this program shows.
+type certificate struct {
+	certFile, keyFile string
+	roots             *x509.CertPool // that trust it
+}
+
 // makeCertificate writes a self-signed certificate for loopback.
-func makeCertificate(dir string) (certFile, keyFile string, pool *x509.CertPool, err error) {
+func makeCertificate(dir string) (certificate, error) {
+	c := certificate{filepath.Join(dir, "watchfan.crt"), filepath.Join(dir, "watchfan.key"), x509.NewCertPool()}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return "", "", nil, err
+		return c, err
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "watchfan bench"},
@@ -127,16 +134,14 @@ func makeCertificate(dir string) (certFile, keyFile string, pool *x509.CertPool,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return "", "", nil, err
+		return c, err
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return "", "", nil, err
+		return c, err
 	}
 	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
-	certFile, keyFile = filepath.Join(dir, "watchfan.crt"), filepath.Join(dir, "watchfan.key")
-	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
-	return certFile, keyFile, pool, errors.Join(os.WriteFile(certFile, certPEM, 0o600), os.WriteFile(keyFile, keyPEM, 0o600))
+	c.roots.AppendCertsFromPEM(certPEM)
+	return c, errors.Join(os.WriteFile(c.certFile, certPEM, 0o600), os.WriteFile(c.keyFile, keyPEM, 0o600))
 }

@@ -15,8 +15,6 @@ import (
 	"path"
 	"regexp"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +47,7 @@ func newPod(i int) pod {
 	random := rand.NewChaCha8(seed(i))
 	app := rand.NewChaCha8(seed(-1 - i/10)) // what replicas have in common
 	appName, hash := fmt.Sprintf("service-%03d", i/10), hex(app, 5)
-	p := pod{namespace: fmt.Sprintf("team-%02d", i/10%podNamespaces), name: fmt.Sprintf("%s-%s-%s%d", appName, hash, hex(random, 2), i%10)}
+	p := pod{namespace: podNamespace(i / 10 % podNamespaces), name: fmt.Sprintf("%s-%s-%s%d", appName, hash, hex(random, 2), i%10)}
 	p.json = strings.NewReplacer(
 		"$NAMESPACE", p.namespace, "$NAME", p.name, "$APP", appName, "$HASH", hash,
 		"$VERSION", fmt.Sprintf("v1.%d.%d", app.Uint64()%40, app.Uint64()%10), "$CHECKSUM", hex(app, 32), "$DIGEST", hex(app, 32),
@@ -60,6 +58,8 @@ func newPod(i int) pod {
 	).Replace(podForm)
 	return p
 }
+
+func podNamespace(i int) string { return fmt.Sprintf("team-%02d", i) }
 
 // path is where the pod is read and written.
 func (p pod) path() string { return "/api/v1/namespaces/" + p.namespace + "/pods/" + p.name }
@@ -95,30 +95,17 @@ func hex(r *rand.ChaCha8, n int) string {
 // createPods creates n pods, as form makes them, through the API, a few at once, and says how far
 // it has come.
 func createPods(ctx context.Context, w *writer, n int, form func(i int) pod, say func(format string, args ...any)) error {
-	const writers = 8
 	for i := range podNamespaces {
-		if _, err := w.send(ctx, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"team-%02d"}}`, i)); err != nil {
+		if err := w.createNamespace(ctx, podNamespace(i)); err != nil {
 			return err
 		}
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range writers {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if err := form(i).create(ctx, w); err != nil {
-					cancel(err)
-				}
-				if i%1000 == 0 {
-					say("creating pods: %d of %d", i, n)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
+	return inParallel(ctx, 0, n, func(ctx context.Context, i int) error {
+		if i%1000 == 0 {
+			say("creating pods: %d of %d", i, n)
+		}
+		return form(i).create(ctx, w)
+	})
 }
 
 // create creates the pod and gives it its status, which a create ignores.

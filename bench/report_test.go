@@ -4,6 +4,9 @@ package main
 
 import (
 	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 )
 
@@ -24,4 +27,23 @@ func TestHuman(t *testing.T) {
 	f(1234, "1,234")
 	f(1234567, "1,234,567")
 	f(-1234, "-1,234")
+}
+
+// sameAsGolden compares a report with a file of testdata. The number of cores is not compared.
+func sameAsGolden(t *testing.T, name, report string) {
+	t.Helper()
+	report = regexp.MustCompile(`(?m)-\d+\t1\t`).ReplaceAllString(report, "-2\t1\t")
+	golden := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(golden, []byte(report), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", report, want)
+	}
 }

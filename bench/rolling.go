@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -45,9 +44,8 @@ type rolling struct {
 	clients  []*rollingClient
 	replicas []*replica
 	started  int // replicas, for their names
-	certFile string
-	keyFile  string
-	roots    *x509.CertPool // that trust certFile
+
+	certificate certificate // of all replicas
 
 	latency atomic.Pointer[measure.Histogram] // where deliveries are counted now
 	before  measure.Histogram                 // while nothing is replaced
@@ -124,7 +122,7 @@ func (r *rolling) startServers(ctx context.Context) (err error) {
 	if r.cluster, err = startCluster(ctx, r.opts.Devcluster, r.audit.flags()...); err != nil {
 		return err
 	}
-	if r.certFile, r.keyFile, r.roots, err = makeCertificate(r.dir); err != nil {
+	if r.certificate, err = makeCertificate(r.dir); err != nil {
 		return err
 	}
 	if r.balancer, err = newBalancer(); err != nil {
@@ -161,7 +159,7 @@ func (r *rolling) connectClients(ctx context.Context) (stop func(), err error) {
 	var wg sync.WaitGroup
 	stop = func() { cancel(); wg.Wait() }
 	addr := r.balancer.addr()
-	e := endpoint{addr: addr, tls: tlsConfig(addr, r.roots), token: r.cluster.token}
+	e := endpoint{addr: addr, tls: tlsConfig(addr, r.certificate.roots), token: r.cluster.token}
 	for i := range r.opts.Clients {
 		c := newRollingClient(e, r.writes.selection(i), &r.latency)
 		r.clients = append(r.clients, c)

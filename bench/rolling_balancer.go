@@ -12,7 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -32,16 +32,10 @@ func startReplica(ctx context.Context, r *rolling, dir, name string) (*replica, 
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	portsFile := filepath.Join(dir, "ports.json")
-	c, err := startChild(dir, name, nil, r.opts.Watchfan, "--kubeconfig", r.cluster.kubeconfig, "--bind-address=127.0.0.1", "--insecure-port=0",
-		"--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile, "--tls-cert-file", r.certFile, "--tls-private-key-file", r.keyFile,
-		"--shutdown-delay-duration="+r.opts.Delay.String(), "--drain-duration="+r.opts.Drain.String(), "--max-connection-age="+r.opts.MaxAge.String())
+	c, ports, err := startWatchfan(ctx, dir, name, r.opts.Watchfan, r.cluster.kubeconfig, r.certificate, "--insecure-port=0",
+		"--shutdown-delay-duration="+r.opts.Delay.String(), "--drain-duration="+r.opts.Drain.String(),
+		"--max-connection-age="+r.opts.MaxAge.String())
 	if err != nil {
-		return nil, err
-	}
-	var ports struct{ Secure, Admin string }
-	if err := c.await(ctx, portsFile, &ports); err != nil {
-		c.stop()
 		return nil, err
 	}
 	return &replica{child: c, secure: ports.Secure, admin: ports.Admin}, nil
@@ -124,12 +118,7 @@ func (b *balancer) add(p *replica) {
 func (b *balancer) remove(p *replica) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, q := range b.replicas {
-		if p == q {
-			b.replicas = append(b.replicas[:i:i], b.replicas[i+1:]...)
-			return
-		}
-	}
+	b.replicas = slices.DeleteFunc(b.replicas, func(q *replica) bool { return p == q })
 }
 
 // count is how many connections a replica has.
@@ -142,7 +131,7 @@ func (b *balancer) count(p *replica) int {
 // look asks each replica whether it is ready.
 func (b *balancer) look() {
 	b.mu.Lock()
-	all := append([]*replica(nil), b.replicas...)
+	all := slices.Clone(b.replicas)
 	b.mu.Unlock()
 	for _, p := range all {
 		ready := p.isReady()

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"strings"
 	"time"
 )
 
 // rollingOptions say what is started, and with what load.
 type rollingOptions struct {
 	binaries
+	output
 
 	Clients  int           // that watch
 	Replicas int           // of watchfan
@@ -22,7 +22,6 @@ type rollingOptions struct {
 	Delay    time.Duration // watchfan's --shutdown-delay-duration
 	Drain    time.Duration // watchfan's --drain-duration
 	MaxAge   time.Duration // watchfan's --max-connection-age; 0 is none
-	Out      string        // name of the published run in bench/results; "" prints only
 }
 
 func rollingDefaults() *rollingOptions {
@@ -41,7 +40,7 @@ func (o *rollingOptions) AddFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.Delay, "shutdown-delay-duration", o.Delay, "the replicas'")
 	fs.DurationVar(&o.Drain, "drain-duration", o.Drain, "the replicas'")
 	fs.DurationVar(&o.MaxAge, "max-connection-age", o.MaxAge, "the replicas'; the run goes on for a little longer than that after the last is replaced")
-	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
+	o.output.addFlags(fs)
 }
 
 // Validate reports what makes the options unusable on this machine.
@@ -51,10 +50,8 @@ func (o *rollingOptions) Validate() error {
 		return errors.New("--clients, --replicas, --objects and --rate must be positive")
 	case o.Steady < 0 || o.Delay < 0 || o.Drain < 0 || o.MaxAge < 0:
 		return errors.New("durations must not be negative")
-	case strings.ContainsAny(o.Out, "/\\"):
-		return errors.New("--out is a name, not a path")
 	}
-	return errors.Join(o.binaries.validate(true), raiseFileLimit(3*o.Clients))
+	return errors.Join(o.output.validate(), o.binaries.validate(true), raiseFileLimit(3*o.Clients))
 }
 
 func (o *rollingOptions) conditions() conditions {

@@ -61,8 +61,6 @@ func (w *changes) selection(i int) selection {
 	return s
 }
 
-func objectName(o int) string { return fmt.Sprintf("object-%04d", o) }
-
 // selectedBy returns the changes that a selection's watch brings.
 func (w *changes) selectedBy(s selection) (selected []change) {
 	w.mu.Lock()
@@ -76,7 +74,7 @@ func (w *changes) selectedBy(s selection) (selected []change) {
 }
 
 func (w *changes) create(ctx context.Context) error {
-	if _, err := w.writer.send(ctx, "POST", "/api/v1/namespaces", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"rolling"}}`); err != nil {
+	if err := w.writer.createNamespace(ctx, "rolling"); err != nil {
 		return err
 	}
 	for o := range w.objects {

@@ -17,6 +17,7 @@ import (
 // `bench run`.
 type Options struct {
 	binaries
+	output
 
 	Peers   []peer // in the order in which they take turns within a round
 	Clients []int  // numbers of watchers; 0 measures the writes alone
@@ -54,8 +55,6 @@ type Options struct {
 	ResyncScale    int           // clients that are the question
 	StormClients   int           // watches that begin at once, before the eyes of
 	StormUntouched int           // watchers that get events meanwhile
-
-	Out string // name of the published run in bench/results; "" prints only
 }
 
 // A rate is a number of writes per second; 0 is as fast as they go.
@@ -124,7 +123,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "how often every peer has its turn; results are medians of the rounds")
 	fs.DurationVar(&o.Window, "window", o.Window, "how long each case is measured")
 	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "how long each case runs before it is measured")
-	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
+	o.output.addFlags(fs)
 	fs.Func("parts", "what is measured, of "+join(allParts)+", as `name,…` (default all)", list(&o.Parts, parsePart))
 	fs.IntVar(&o.SectionRounds, "section-rounds", o.SectionRounds, "how often the parts other than traffic are measured")
 	fs.IntVar(&o.Offer, "offer", o.Offer, "`deliveries` per second that a paced rate offers at most; with more watchers the rate is lower")
@@ -179,12 +178,11 @@ func (o *Options) Validate() error {
 		return errors.New("--storm-clients and --storm-untouched must be positive")
 	case slices.Contains(o.Parts, partNodes) && o.Pods < min(50, o.Nodes):
 		return errors.New("--pods must be at least 50, or --nodes if that is less: each write is for the pod of a node")
-	case strings.ContainsAny(o.Out, "/\\"):
-		return errors.New("--out is a name, not a path")
 	}
 	slices.Sort(o.Clients)
 	slices.Reverse(o.Clients) // watchers leave within a session; memory is measured when they first come
-	if err := o.binaries.validate(slices.ContainsFunc(o.Peers, func(p peer) bool { return p != direct })); err != nil {
+	proxies := slices.ContainsFunc(o.Peers, func(p peer) bool { return p != direct })
+	if err := errors.Join(o.output.validate(), o.binaries.validate(proxies)); err != nil {
 		return err
 	}
 	return raiseFileLimit(o.mostClients())

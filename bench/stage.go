@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
@@ -208,4 +210,25 @@ func (s *stage) load(ctx context.Context, f *fleet, r rate) (stop func() error) 
 		}
 		return nil
 	}
+}
+
+// inParallel calls do for each number from first up to n, eight at a time. It returns the first
+// error, or the one that ended ctx, when all calls have returned.
+func inParallel(ctx context.Context, first, n int, do func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	next.Store(int64(first))
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := do(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -53,6 +52,7 @@ const (
 	stormCalm    = 4 * time.Second // of deliveries before it, and after
 	stormObjects = 1000            // that informers are shown
 	stormSpace   = "storm"         // the namespace that holds them
+	stormPath    = "/api/v1/namespaces/" + stormSpace + "/configmaps"
 )
 
 // The storms. What they watch gets no events: what 5,000 watches cost once they are there is
@@ -79,24 +79,16 @@ var storms = []storm{
 
 // createStormObjects creates what the storms watch.
 func createStormObjects(ctx context.Context, w *writer) error {
-	if _, err := w.send(ctx, "POST", "/api/v1/namespaces", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"`+stormSpace+`"}}`); err != nil {
+	if err := w.createNamespace(ctx, stormSpace); err != nil {
 		return err
 	}
-	var wg sync.WaitGroup
-	errs := make([]error, 8)
-	for k := range errs {
-		wg.Go(func() {
-			for i := k; i < stormObjects && errs[k] == nil; i += len(errs) {
-				_, errs[k] = w.send(ctx, "POST", stormPath(), fmt.Sprintf(
-					`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"still-%04d"},"data":{"pad":"%s"}}`, i, strings.Repeat("x", 200)))
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+	pad := strings.Repeat("x", 200)
+	return inParallel(ctx, 0, stormObjects, func(ctx context.Context, i int) error {
+		_, err := w.send(ctx, "POST", stormPath, fmt.Sprintf(
+			`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"still-%04d"},"data":{"pad":"%s"}}`, i, pad))
+		return err
+	})
 }
-
-func stormPath() string { return "/api/v1/namespaces/" + stormSpace + "/configmaps" }
 
 // storm measures one peer in each storm.
 func (p *program) storm(ctx context.Context, st *stage) error {
@@ -130,9 +122,9 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 	if err != nil {
 		return nil, "", err
 	}
-	uri := stormPath() + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + rv
+	uri := stormPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + rv
 	if x.kind == stormInformers {
-		uri = stormPath() + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+		uri = stormPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	}
 	front, err := startStormFront(ctx, x.priority, st.endpoint(), uri, n, x.kind == stormInformers)
 	if err != nil {

@@ -45,8 +45,7 @@ func newWriter(cluster *cluster, coll *collection, a *acks, o *Options) *writer 
 // one watch event takes eventSize bytes.
 func (w *writer) createConfigMaps(ctx context.Context, eventSize int) error {
 	coll := w.coll
-	namespace := fmt.Sprintf(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"%s"}}`, coll.namespace)
-	if _, err := w.send(ctx, "POST", "/api/v1/namespaces", namespace); err != nil {
+	if err := w.createNamespace(ctx, coll.namespace); err != nil {
 		return err
 	}
 	for object := range coll.objects {
@@ -67,6 +66,12 @@ func (w *writer) createConfigMaps(ctx context.Context, eventSize int) error {
 	return nil
 }
 
+func (w *writer) createNamespace(ctx context.Context, name string) error {
+	body := fmt.Sprintf(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":%q}}`, name)
+	_, err := w.send(ctx, "POST", "/api/v1/namespaces", body)
+	return err
+}
+
 // send makes one request and returns the body of a 2xx answer. The write counts as acknowledged
 // when the answer's head is there; onAck, if any, is called then.
 func (w *writer) send(ctx context.Context, method, path, body string, onAck ...func()) ([]byte, error) {
@@ -76,7 +81,7 @@ func (w *writer) send(ctx context.Context, method, path, body string, onAck ...f
 	}
 	req.Header.Set("Authorization", "Bearer "+w.token)
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", "bench")
+	req.Header.Set("User-Agent", ownName)
 	resp, err := w.client.Do(req)
 	if err != nil {
 		return nil, err

@@ -46,8 +46,12 @@ func TestAuditCount(t *testing.T) {
 		`{"verb":"list","requestURI":"/api/v1/configmaps",` + watchfan + "}\n" +
 		`{"verb":"list","requestURI":"/api/v1/configmaps?limit=500&resourceVersion=5&resourceVersionMatch=Exact",` + watchfan + "}\n" +
 		`{"verb":"list","requestURI":"/api/v1/configmaps","userAgent":"kube-apiserver/v1"}` + "\n" +
-		`{"verb":"list","requestURI":"/api/v1/configmaps","userAgent":"rolling-client"}` + "\n" + `{"verb":"watch","requestURI":"/api/v1/conf`)
-	f(map[string]int{"lane starts": 1, "lane watches": 1, "replays": 1, "versions": 2, "proof lists": 1, "exact lists": 1, "clients' lists": 1})
+		`{"verb":"list","requestURI":"/api/v1/configmaps","userAgent":"rolling-client"}` + "\n" +
+		`{"verb":"watch","requestURI":"/api/v1/conf`)
+	f(map[string]int{
+		"lane starts": 1, "lane watches": 1, "replays": 1, "versions": 2, "proof lists": 1, "exact lists": 1,
+		"clients' lists": 1,
+	})
 	add(`igmaps?watch=1","userAgent":"rolling-client"}` + "\n")
 	f(map[string]int{"clients' watches": 1})
 	f(nil)

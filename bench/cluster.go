@@ -15,7 +15,7 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A cluster is a dev cluster of its own: etcd, kube-apiserver, and nothing else.
+// A cluster is a dev cluster: etcd and kube-apiserver, and nothing else.
 type cluster struct {
 	endpoint
 	child      *child
@@ -24,8 +24,8 @@ type cluster struct {
 	processes  []measure.Process // kube-apiserver and etcd
 }
 
-// startCluster runs a fresh dev cluster, all in memory, and waits until it is ready. flags are more
-// of its own. Its directory is gone after stop.
+// startCluster runs a fresh dev cluster, all in memory, and waits until it is ready. flags are
+// passed to devcluster. stop removes the cluster's directory.
 func startCluster(ctx context.Context, devcluster string, flags ...string) (*cluster, error) {
 	memory := "/dev/shm"
 	if _, err := os.Stat(memory); err != nil {
@@ -37,7 +37,8 @@ func startCluster(ctx context.Context, devcluster string, flags ...string) (*clu
 	}
 	c := &cluster{dir: dir}
 	state := filepath.Join(dir, "cluster")
-	c.child, err = startChild(dir, "devcluster", nil, devcluster, append([]string{"up", "--dir", state, "--memory", "--unsafe-no-fsync"}, flags...)...)
+	args := append([]string{"up", "--dir", state, "--memory", "--unsafe-no-fsync"}, flags...)
+	c.child, err = startChild(dir, "devcluster", nil, devcluster, args...)
 	if err == nil {
 		err = c.await(ctx, filepath.Join(state, "ready"))
 	}
@@ -89,7 +90,7 @@ func (c *cluster) stop() {
 	os.RemoveAll(c.dir)
 }
 
-// A proxy is a watchfan before a cluster.
+// A proxy is a watchfan in front of a cluster.
 type proxy struct {
 	child             *child
 	plain, tls, admin endpoint
@@ -125,7 +126,8 @@ type watchfanPorts struct{ Insecure, Secure, Admin string }
 
 // startWatchfan runs watchfan on free ports and waits until it listens. Later flags replace earlier
 // ones. Its files are in dir, under its name.
-func startWatchfan(ctx context.Context, dir, name, watchfan, kubeconfig string, cert certificate, flags ...string) (*child, watchfanPorts, error) {
+func startWatchfan(ctx context.Context, dir, name, watchfan, kubeconfig string, cert certificate,
+	flags ...string) (*child, watchfanPorts, error) {
 	portsFile := filepath.Join(dir, name+"-ports.json")
 	os.Remove(portsFile)
 	var ports watchfanPorts
@@ -142,7 +144,7 @@ func startWatchfan(ctx context.Context, dir, name, watchfan, kubeconfig string, 
 	return c, ports, nil
 }
 
-// endpoint returns where the watchers of a peer go.
+// endpoint returns the port for the watchers of a peer.
 func (p *proxy) endpoint(of peer) endpoint {
 	if of.tls {
 		return p.tls

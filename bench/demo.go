@@ -17,24 +17,23 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// runDemo is `bench demo`: one peer under a steady load, seen live until Ctrl-C.
+// runDemo is `bench demo`. It shows one peer under a steady load until Ctrl-C.
 func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := &demoOptions{Options: defaults(), clients: 1000, rate: 50}
 	if err := parseOptions("demo", o, args, stderr); err != nil {
 		return err
 	}
 	runtime.GOMAXPROCS(max(runtime.NumCPU(), o.Readers+2)) // as in runBench
-	d := &demo{opts: o.Options, peer: o.Peers[0], out: stdout, live: isTerminal(stdout), say: func(format string, args ...any) {
-		fmt.Fprintf(stderr, format+"\n", args...)
-	}}
+	say := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
+	d := &demo{opts: o.Options, peer: o.Peers[0], out: stdout, live: isTerminal(stdout), say: say}
 	err := d.run(ctx, o.duration)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // Ctrl-C is how it ends
+		return nil // Ctrl-C is the usual end
 	}
 	return err
 }
 
-// demoOptions are those of one case, and how long it is shown.
+// demoOptions are the settings of one case, and its duration.
 type demoOptions struct {
 	*Options
 	clients  int           // watchers
@@ -49,12 +48,12 @@ func (o *demoOptions) AddFlags(fs *flag.FlagSet) {
 	o.addServerFlags(fs)
 	fs.IntVar(&o.clients, "clients", o.clients, "number of watchers")
 	fs.Float64Var(&o.rate, "rate", o.rate, "updates per second")
-	fs.DurationVar(&o.duration, "duration", 0, "how long it runs; 0 is until Ctrl-C")
+	fs.DurationVar(&o.duration, "duration", 0, "duration of the demo; 0 is until Ctrl-C")
 	fs.BoolVar(&o.secure, "tls", false, "watch over TLS, with a bearer token")
 	fs.BoolVar(&o.direct, "direct", false, "watch kube-apiserver itself (over TLS), for comparison")
 }
 
-// Validate makes the case of the options, and reports what makes it unusable on this machine.
+// Validate sets the case in Options, and reports options that cannot be used on this machine.
 func (o *demoOptions) Validate() error {
 	if o.clients < 1 || !(o.rate > 0 && o.rate <= 1e6) || o.duration < 0 {
 		return errors.New("--clients and --rate must be positive, --duration not negative")
@@ -69,7 +68,7 @@ func (o *demoOptions) Validate() error {
 	return o.Options.Validate()
 }
 
-// A demo is one peer under load and what is shown of it.
+// A demo shows one peer under load.
 type demo struct {
 	opts *Options
 	peer peer
@@ -82,7 +81,7 @@ type demo struct {
 	drawn int // lines on the screen
 }
 
-// run starts everything, shows it, ends everything, and sums up.
+// run starts the servers and the load, shows them, stops the load, and prints a summary.
 func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 	d.say("Starting a dev cluster (etcd and kube-apiserver) and %s …", d.peer.name)
 	if d.stage, err = newStage(ctx, d.opts, d.peer); err != nil {
@@ -111,13 +110,14 @@ func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 	}
 	got := d.fleet.read()
 	got.sub(begun)
+	took := time.Since(start).Round(time.Second)
 	fmt.Fprintf(d.out, "%s deliveries of %s updates to %d watchers in %v; latency p50 %s, p99 %s; %d watchers lost\n",
-		human(float64(got.deliveries)), human(float64(st.writer.acked.Load())), d.opts.Clients[0], time.Since(start).Round(time.Second),
+		human(float64(got.deliveries)), human(float64(st.writer.acked.Load())), d.opts.Clients[0], took,
 		milliseconds(got.latency.Quantile(0.5)), milliseconds(got.latency.Quantile(0.99)), d.fleet.lost.Load())
 	return err
 }
 
-// show refreshes the view each second until ctx or duration ends, or something breaks.
+// show refreshes the view each second until ctx ends, the duration is over, or an error occurs.
 func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration, own int) error {
 	servers := append(d.stage.processes(), ownProcess())
 	meter, err := measure.StartMeter(servers)
@@ -130,7 +130,7 @@ func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration
 		if err := sleep(ctx, time.Second); err != nil {
 			return err
 		}
-		if time.Since(scraped) > 5*time.Second { // the page has thousands of lines, so not each second
+		if time.Since(scraped) > 5*time.Second { // the page has thousands of lines
 			if n, err := upstreamWatches(ctx, d.stage.cluster.endpoint); err == nil {
 				watches, scraped = n-own, time.Now()
 			}
@@ -155,7 +155,7 @@ func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration
 	return nil
 }
 
-// draw writes the view over the last one on a terminal, and as one line anywhere else.
+// draw replaces the last view on a terminal, and writes one line elsewhere.
 func (d *demo) draw(v *view) {
 	if !d.live {
 		fmt.Fprintln(d.out, v.line())
@@ -167,13 +167,13 @@ func (d *demo) draw(v *view) {
 		fmt.Fprintf(d.out, "\x1b[%dA", d.drawn) // up to the first line
 	}
 	for line := range strings.Lines(screen) {
-		fmt.Fprintf(d.out, "%s\x1b[K\n", strings.TrimSuffix(line, "\n")) // and clear what the old line had more
+		fmt.Fprintf(d.out, "%s\x1b[K\n", strings.TrimSuffix(line, "\n")) // and clear the rest of the old line
 	}
 	d.drawn = strings.Count(screen, "\n")
 }
 
-// upstreamWatches returns how many watches of configmaps a kube-apiserver is serving, by its own
-// count. Some are its own.
+// upstreamWatches returns the number of watches of configmaps that kube-apiserver serves, by its
+// own count. Some of them are its own.
 func upstreamWatches(ctx context.Context, server endpoint) (int, error) {
 	page, err := server.get(ctx, "/metrics")
 	if err != nil {
@@ -190,13 +190,13 @@ func parseWatches(page string) (int, error) {
 	return int(sum), err
 }
 
-// A view is what one refresh shows: the last period.
+// A view is one refresh of the demo. Its figures cover the time since the last one.
 type view struct {
 	elapsed       time.Duration // since the load began
 	got           *reading
 	writes        uint64
 	clients, lost int
-	watches       int // at kube-apiserver, of the resource, beyond its own; -1 if not known yet
+	watches       int // at kube-apiserver, of the resource, without its own; -1 is unknown
 	servers       []measure.Process
 	used          measure.Usage
 }
@@ -232,8 +232,8 @@ func (v *view) screen() string {
 
 func (v *view) line() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s clients %d lost %d upstream %s updates/s %s deliveries/s %s p50 %s p99 %s", clock(v.elapsed), v.clients-v.lost, v.lost,
-		v.upstream(), v.perSecond(v.writes), v.perSecond(v.got.deliveries),
+	fmt.Fprintf(&b, "%s clients %d lost %d upstream %s updates/s %s deliveries/s %s p50 %s p99 %s",
+		clock(v.elapsed), v.clients-v.lost, v.lost, v.upstream(), v.perSecond(v.writes), v.perSecond(v.got.deliveries),
 		milliseconds(v.got.latency.Quantile(0.5)), milliseconds(v.got.latency.Quantile(0.99)))
 	for _, p := range v.servers {
 		fmt.Fprintf(&b, " · %s %.0f%% %d MiB", p.Name, v.used.Percent(v.used.CPU[p.Name]), v.used.RSS[p.Name]>>20)
@@ -242,7 +242,7 @@ func (v *view) line() string {
 	return b.String()
 }
 
-// isTerminal reports whether w is a terminal that understands cursor movement.
+// isTerminal reports whether w is a terminal with cursor movement.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {

@@ -19,11 +19,11 @@ import (
 
 const unitEvent = "cpu-ns/event"
 
-func dispatchSection(*Options) *section {
+func dispatchSection() *section {
 	return &section{
 		bench: "Dispatch",
 		title: "Dispatch: one event among subscriptions that each select another node, without sockets",
-		note:  "In this program, beside package fanout's API: each event concerns one subscription, whose sink counts it.",
+		note:  "In this program, on package fanout's API: each event concerns one subscription, whose sink counts it.",
 		columns: []column{
 			{"CPU µs/event", unitEvent, 1e-3},
 			{"events/s", "events/s", 1},
@@ -32,8 +32,7 @@ func dispatchSection(*Options) *section {
 	}
 }
 
-// dispatch measures what it takes watchfan's cache to find the one subscription that an event
-// concerns.
+// dispatch measures how watchfan's cache finds the one subscription that an event concerns.
 func (p *program) dispatch(ctx context.Context) error {
 	for _, n := range []int{50, 5000, 100_000} {
 		x := sample{peer: inProcess, axes: []axis{{"subscriptions", strconv.Itoa(n)}}}
@@ -45,13 +44,13 @@ func (p *program) dispatch(ctx context.Context) error {
 	return nil
 }
 
-// A countingSink takes everything at once and counts the events.
+// A countingSink accepts every batch at once and counts the events.
 type countingSink struct{ got atomic.Int64 }
 
 func (s *countingSink) Write(batch [][]byte) (bool, error) {
 	n := 0
 	for _, b := range batch {
-		if bytes.HasSuffix(b, []byte("\r\n")) { // else it is the head of an event
+		if bytes.HasSuffix(b, []byte("\r\n")) { // otherwise it is the head of an event
 			n++
 		}
 	}
@@ -62,7 +61,7 @@ func (s *countingSink) Write(batch [][]byte) (bool, error) {
 func (s *countingSink) Drain(func(error))       {}
 func (s *countingSink) End(fanout.Reason, bool) {}
 
-// await waits until n events have come.
+// await waits for n events.
 func (s *countingSink) await(ctx context.Context, n int64) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -164,7 +163,7 @@ func (x *dispatcher) apply(ctx context.Context, node string, d time.Duration) (e
 	if err != nil {
 		return 0, err
 	}
-	const backlog = 128 // a longer one would measure the garbage collector
+	const backlog = 128 // events; a longer one would measure the garbage collector
 	start := time.Now()
 	for rv := uint64(2); ctx.Err() == nil && (events%backlog != 0 || time.Since(start) < d); rv++ {
 		o := *template.Object
@@ -183,7 +182,7 @@ func (x *dispatcher) apply(ctx context.Context, node string, d time.Duration) (e
 	return events, x.wanted.await(ctx, events)
 }
 
-// heap returns the bytes that are reachable here.
+// heap returns the bytes that are reachable in this process.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()

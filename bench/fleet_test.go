@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A scriptedServer lists a collection and serves watches, to each of which it says what the test tells it to.
+// A scriptedServer lists a collection and serves watches. The test writes the lines of each watch.
 type scriptedServer struct {
 	*httptest.Server
 	coll *collection
@@ -124,7 +124,7 @@ func TestFleetReceives(t *testing.T) {
 	}
 }
 
-// TestFleetFails: a stream that is not exactly what a watcher must see fails the run, and says why.
+// TestFleetFails: a wrong stream fails the run with its reason.
 func TestFleetFails(t *testing.T) {
 	f := func(name, want string, lines ...string) {
 		t.Run(name, func(t *testing.T) {
@@ -166,11 +166,13 @@ func TestFleetShrinks(t *testing.T) {
 
 func TestConnectRefused(t *testing.T) {
 	s, e := newScriptedServer(t, false)
-	if _, _, err := (watchRequest{endpoint: e, path: s.coll.path(), version: "6", filter: everything}).open(); err == nil || !strings.Contains(err.Error(), "410 Gone") {
+	old := watchRequest{endpoint: e, path: s.coll.path(), version: "6", filter: everything}
+	if _, _, err := old.open(); err == nil || !strings.Contains(err.Error(), "410 Gone") {
 		t.Errorf("watch from an old resourceVersion: got %v want 410 Gone", err)
 	}
 	away := endpoint{addr: netip.MustParseAddrPort("192.0.2.1:443")}
-	if _, _, err := (watchRequest{endpoint: away, path: s.coll.path(), version: "7", filter: everything}).open(); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
+	elsewhere := watchRequest{endpoint: away, path: s.coll.path(), version: "7", filter: everything}
+	if _, _, err := elsewhere.open(); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
 		t.Errorf("watch elsewhere: got %v want a refusal", err)
 	}
 	if _, err := loopback("https://192.0.2.1:443"); err == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// runList is `bench list`: lists of all pods, in all forms, of every peer in turn, as often as
-// there are rounds, and a report of whatever was measured even if something failed.
+// runList is `bench list`. It lists all pods in all forms at every peer in each round, and reports
+// what was measured even if something failed.
 func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := listDefaults()
 	if err := parseOptions("list", o, args, stderr); err != nil {
@@ -40,21 +40,20 @@ func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	})
 }
 
-// A listCase is one peer asked in one form.
+// A listCase is one peer and one form.
 type listCase struct {
 	peer   peer
 	form   form
-	direct *listCase // of kube-apiserver in the same form; nil if that is not measured
+	direct *listCase // kube-apiserver's case in the same form; nil if it is not measured
 	rounds []listResult
 }
 
-// name is the case's benchmark.
+// name is the name of the case's benchmark.
 func (c *listCase) name() string {
 	return fmt.Sprintf("BenchmarkList/peer=%s/tls=%t/%v", c.peer.name, c.peer.tls, c.form)
 }
 
-// cases returns what is to be measured, in the order in which it is: what is compared stands
-// together.
+// cases returns the cases to measure, in their order. The peers of one form follow one another.
 func (o *listOptions) cases() (cases []*listCase) {
 	for _, f := range forms {
 		var first *listCase
@@ -72,17 +71,17 @@ func (o *listOptions) cases() (cases []*listCase) {
 }
 
 // A listBench is one cluster with its pods, and watchfan in front of it. All cases share it:
-// nothing is written while lists are made, and who is not asked has nothing to do.
+// nothing is written during the lists, and a peer that gets no requests is idle.
 type listBench struct {
 	opts      *listOptions
 	cluster   *cluster
 	proxy     *proxy
-	processes []measure.Process // the servers, and this program
+	processes []measure.Process // the servers and this program
 	listBytes int               // of a list in JSON
 }
 
-// measureLists starts the servers, measures all cases in turn, and ends the servers. It returns nil
-// if it could not begin to measure.
+// measureLists starts the servers, measures all cases in turn, and stops the servers. It returns
+// nil if the servers did not start.
 func measureLists(ctx context.Context, o *listOptions, cases []*listCase, stderr io.Writer) (*listBench, error) {
 	start := time.Now()
 	say := func(format string, args ...any) {
@@ -143,7 +142,7 @@ func (b *listBench) stop() {
 	}
 }
 
-// endpoint is where a peer is asked.
+// endpoint returns the address of a peer.
 func (b *listBench) endpoint(p peer) endpoint {
 	if p == direct {
 		return b.cluster.endpoint
@@ -151,8 +150,8 @@ func (b *listBench) endpoint(p peer) endpoint {
 	return b.proxy.endpoint(p)
 }
 
-// measure runs one case once. Clients begin together and finish what they have begun, so that all
-// the work that is counted belongs to whole lists.
+// measure runs one case once. Clients begin together and finish each list that they begin. All work
+// in the window therefore belongs to whole lists.
 func (b *listBench) measure(ctx context.Context, c *listCase) (r listResult) {
 	listers, err := b.connect(c)
 	defer func() {
@@ -200,7 +199,7 @@ func (b *listBench) connect(c *listCase) (listers []*lister, err error) {
 	return listers, nil
 }
 
-// check makes one list and decodes it: it must hold every pod.
+// check makes one list and decodes it. The list must contain every pod.
 func (b *listBench) check(l *lister) error {
 	var body bytes.Buffer
 	if _, err := l.list(&body); err != nil {
@@ -216,15 +215,15 @@ func (b *listBench) check(l *lister) error {
 	return nil
 }
 
-// lists are what clients have received.
+// lists counts the lists that clients have received.
 type lists struct {
 	count   uint64
 	wire    uint64 // bytes
 	latency measure.Distribution
 }
 
-// listFor has each lister make lists, one at least, and begin none after d. It returns when all
-// have ended.
+// listFor lets each lister make at least one list and begin none after d. It returns at the end of
+// the last list.
 func listFor(ctx context.Context, listers []*lister, d time.Duration) (sum lists, err error) {
 	var mu sync.Mutex // guards sum and err
 	var wg sync.WaitGroup
@@ -255,15 +254,14 @@ func listFor(ctx context.Context, listers []*lister, d time.Duration) (sum lists
 	return sum, err
 }
 
-// upstreamCounts say what kube-apiserver and watchfan have done so far.
+// upstreamCounts are counters of kube-apiserver and watchfan.
 type upstreamCounts struct {
-	lists  float64 // of pods that kube-apiserver has served, whoever asked
+	lists  float64 // lists of pods that kube-apiserver has served, to any client
 	passed float64 // requests that watchfan has passed through
 }
 
 func (b *listBench) counts(ctx context.Context) (c upstreamCounts, err error) {
-	// A request is counted when its handler returns, which may be after its last byte has been
-	// read.
+	// A request counts when its handler returns. That may be after the last byte is read.
 	if err := sleep(ctx, 50*time.Millisecond); err != nil {
 		return c, err
 	}

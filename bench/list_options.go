@@ -10,23 +10,24 @@ import (
 	"time"
 )
 
-// listOptions say what is started, with what load, and how it is measured.
+// listOptions are the settings of `bench list`.
 type listOptions struct {
 	binaries
 	output
 
 	Pods    int            // in the cluster
 	Clients int            // connections, each with one list at a time
-	Rounds  int            // how often every case has its turn
+	Rounds  int            // turns of each case
 	Window  time.Duration  // time after which a client begins no other list
-	Warmup  time.Duration  // the same, before it is measured
+	Warmup  time.Duration  // the same, before the window
 	Only    *regexp.Regexp // cases to measure, by name
 }
 
 func listDefaults() *listOptions {
 	return &listOptions{
 		binaries: builtBinaries,
-		Pods:     5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second, Only: regexp.MustCompile(""),
+		Pods:     5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second,
+		Only: regexp.MustCompile(""),
 	}
 }
 
@@ -35,18 +36,22 @@ func (o *listOptions) AddFlags(fs *flag.FlagSet) {
 	o.binaries.addFlags(fs)
 	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster")
 	fs.IntVar(&o.Clients, "clients", o.Clients, "connections, each with one list at a time")
-	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case has its turn; results are medians of the rounds")
-	fs.DurationVar(&o.Window, "window", o.Window, "how long each case is measured")
-	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "how long each case runs before it is measured")
-	fs.Func("only", "measure the cases whose name this `regexp` matches, as 'format=json/.*/rv=0'", func(s string) (err error) {
-		o.Only, err = regexp.Compile(s)
-		return err
-	})
+	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "turns of each case; results are medians of these rounds")
+	fs.DurationVar(&o.Window, "window", o.Window, "measured time of each case")
+	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "time of each case before the measurement")
+	fs.Func("only", "measure only cases with names that match this `regexp`, as 'format=json/.*/rv=0'",
+		func(s string) (err error) {
+			o.Only, err = regexp.Compile(s)
+			return err
+		})
 	o.output.addFlags(fs)
-	fs.BoolFunc("quick", "one round, about two minutes", func(string) error { o.Rounds, o.Window = 1, 2*time.Second; return nil })
+	fs.BoolFunc("quick", "one round, about two minutes", func(string) error {
+		o.Rounds, o.Window = 1, 2*time.Second
+		return nil
+	})
 }
 
-// Validate reports what makes the options unusable on this machine.
+// Validate reports options that cannot be used on this machine.
 func (o *listOptions) Validate() error {
 	switch {
 	case o.Pods < 1 || o.Clients < 1 || o.Rounds < 1:
@@ -59,7 +64,7 @@ func (o *listOptions) Validate() error {
 	return errors.Join(o.output.validate(), o.binaries.validate(true), raiseFileLimit(o.Clients))
 }
 
-// conditions are what the figures cannot be judged without.
+// conditions returns the machine and the settings of the run.
 func (o *listOptions) conditions(b *listBench) conditions {
 	c := machineConditions()
 	c.add("pods", fmt.Sprint(o.Pods))

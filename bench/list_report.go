@@ -13,36 +13,37 @@ import (
 
 // A listResult is one case in one round.
 type listResult struct {
-	err error // why the figures are not to be used
+	err error // why the figures are invalid
 
-	deliverer string // name of the process that delivers
+	deliverer string // name of the delivering process
 	measure.Usage
 	lists    lists
 	upstream upstreamCounts
 }
 
-// String is one line for who waits.
+// String returns one line for the log.
 func (r *listResult) String() string {
 	if r.err != nil {
 		return "FAILED: " + r.err.Error()
 	}
-	return fmt.Sprintf("%s lists/s, %s ms of CPU each", human(float64(r.lists.count)/r.Window.Seconds()), human(r.perList(serversCPU(&r.Usage))*1e-6))
+	perSecond, cpu := float64(r.lists.count)/r.Window.Seconds(), r.perList(serversCPU(&r.Usage))
+	return fmt.Sprintf("%s lists/s, %s ms of CPU each", human(perSecond), human(cpu*1e-6))
 }
 
 func (r *listResult) perList(d time.Duration) float64 { return float64(d) / float64(r.lists.count) }
 
-// Units that the tables ask for by name; see also report.go.
+// Units of lists, by name for the tables; see also traffic_report.go.
 const (
 	unitLists       = "lists/s"
-	unitListCPU     = "cpu-ns/list"     // of the server that delivers
+	unitListCPU     = "cpu-ns/list"     // of the delivering server
 	unitAllListCPU  = "all-cpu-ns/list" // of all servers
-	unitListsPerCPU = "lists/cpu-s"     // lists for a second of all servers' CPU
+	unitListsPerCPU = "lists/cpu-s"     // per second of all servers' CPU
 	unitListBytes   = "B/list"          // on the wire
 	unitUpstream    = "upstream/list"   // lists of pods at kube-apiserver
 	unitPassed      = "passed/list"     // requests that watchfan passed through
 )
 
-// metrics returns the figures of a result that has no error.
+// metrics returns the figures of a result without an error.
 func (r *listResult) metrics() []metric {
 	n, servers := float64(r.lists.count), serversCPU(&r.Usage)
 	m := []metric{
@@ -69,7 +70,7 @@ func (r *listResult) get(unit string) (float64, bool) {
 	return find(r.metrics(), unit)
 }
 
-// good returns the rounds that have figures.
+// good returns the rounds with figures.
 func (c *listCase) good() (rounds []*listResult) {
 	for i := range c.rounds {
 		if c.rounds[i].err == nil {
@@ -88,7 +89,7 @@ func (c *listCase) values(unit string) (v []float64) {
 	return v
 }
 
-// ratios compares each round with kube-apiserver's.
+// ratios divides each round by kube-apiserver's.
 func (c *listCase) ratios(unit string) (v []float64) {
 	if c.direct == nil {
 		return nil
@@ -103,7 +104,7 @@ func (c *listCase) ratios(unit string) (v []float64) {
 	return v
 }
 
-// cells begin a row of the table.
+// cells returns the first cells of a row.
 func (c *listCase) cells() []string {
 	version := c.form.version
 	if version == "" {

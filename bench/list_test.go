@@ -48,7 +48,7 @@ func connectLister(t *testing.T, e endpoint, f form) *lister {
 	return l
 }
 
-// Lists of every form, in chunks or with a length, arrive whole one after the other on one connection.
+// TestLister: lists of every form arrive whole, one after the other, on one connection.
 func TestLister(t *testing.T) {
 	const pods = 100
 	for _, f := range forms {
@@ -59,7 +59,8 @@ func TestLister(t *testing.T) {
 				e := serve(t, secure, func(w http.ResponseWriter, r *http.Request) {
 					connections.Store(r.RemoteAddr, true)
 					query := r.URL.Query()
-					if r.URL.Path != podsPath || query.Get("resourceVersion") != f.version || query.Has("resourceVersion") != (f.version != "") ||
+					if r.URL.Path != podsPath || query.Get("resourceVersion") != f.version ||
+						query.Has("resourceVersion") != (f.version != "") ||
 						r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Accept") != f.mediaType() ||
 						(r.Header.Get("Accept-Encoding") == "gzip") != (f.encoding == "gzip") {
 						t.Errorf("asked for %v with %v", r.URL, r.Header)
@@ -96,7 +97,7 @@ func TestLister(t *testing.T) {
 	}
 }
 
-// An answer that is not the whole list, or not the one that was asked for, is an error and no fast list.
+// TestListerErrors: an incomplete or wrong answer is an error.
 func TestListerErrors(t *testing.T) {
 	asked := form{"json", "gzip", "0"}
 	f := func(want string, handler http.HandlerFunc) {
@@ -170,8 +171,11 @@ func sampleLists() []*listCase {
 	for i, c := range cases {
 		for round := range 2 {
 			r := listResult{deliverer: c.peer.name,
-				Usage: measure.Usage{Window: 4 * time.Second, Others: 40 * time.Millisecond, RSS: map[string]int64{c.peer.name: 300 << 20},
-					CPU: map[string]time.Duration{"bench": time.Second, c.peer.name: time.Duration(round+1) * time.Second, "etcd": 100 * time.Millisecond}},
+				Usage: measure.Usage{Window: 4 * time.Second, Others: 40 * time.Millisecond,
+					RSS: map[string]int64{c.peer.name: 300 << 20},
+					CPU: map[string]time.Duration{
+						"bench": time.Second, c.peer.name: time.Duration(round+1) * time.Second, "etcd": 100 * time.Millisecond,
+					}},
 				lists:    lists{count: 40, wire: 40 * 18_600_000},
 				upstream: upstreamCounts{lists: float64(40 * (i % 2))}}
 			if c.peer != direct {

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// conditions are what a figure cannot be judged without, as `key: value` lines of the Go benchmark
+// conditions are the machine and the settings of a run, as `key: value` lines of the Go benchmark
 // format.
 type conditions []string
 
-// machineConditions are those that do not depend on what is measured.
+// machineConditions returns the conditions that all commands share.
 func machineConditions() conditions {
 	var c conditions
 	c.add("date", time.Now().UTC().Format(time.RFC3339))
@@ -49,8 +49,8 @@ func (c conditions) write(w io.Writer) {
 	}
 }
 
-// commit says what was built: the revision stamped into the binary, or for `go run`, which stamps
-// none, git's answer.
+// commit returns the revision that is stamped into the binary. `go run` stamps none: then git
+// answers.
 func commit() string {
 	revision, dirty := "", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -90,10 +90,10 @@ func firstLine(path string) string {
 	return line
 }
 
-// otherFiles is how many open files a process needs beside its connections.
+// otherFiles is the number of open files that a process needs beside its connections.
 const otherFiles = 256
 
-// roomFor is how many connections this process, and each server that it starts, may have.
+// roomFor returns the number of connections that this process and each of its servers may have.
 func roomFor() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -102,7 +102,7 @@ func roomFor() int {
 	return int(min(limit.Max, 1<<30)) - otherFiles
 }
 
-// raiseFileLimit makes room for n connections here, and in the servers, which inherit the limit.
+// raiseFileLimit makes room for n connections here and in the servers, which inherit the limit.
 func raiseFileLimit(n int) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -110,7 +110,8 @@ func raiseFileLimit(n int) error {
 	}
 	need := uint64(n + otherFiles)
 	if limit.Max < need {
-		return fmt.Errorf("%d watchers need %d open files, and this process may have %d: raise the hard limit (ulimit -Hn) first", n, need, limit.Max)
+		return fmt.Errorf("%d watchers need %d open files, and this process may have %d: "+
+			"raise the hard limit (ulimit -Hn) first", n, need, limit.Max)
 	}
 	limit.Cur = limit.Max
 	return os.NewSyscallError("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))

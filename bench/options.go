@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// options are what a command is told by its flags.
+// options are the settings of a command.
 type options interface {
 	AddFlags(*flag.FlagSet)
 	Validate() error
 }
 
-// parseOptions sets the options of a command from its arguments, and validates them.
+// parseOptions sets the options of a command from its arguments and validates them.
 func parseOptions(command string, o options, args []string, stderr io.Writer) error {
 	if err := parseFlags(command, o.AddFlags, args, stderr); err != nil {
 		return err
@@ -25,7 +25,7 @@ func parseOptions(command string, o options, args []string, stderr io.Writer) er
 	return o.Validate()
 }
 
-// parseFlags parses the flags that add adds, and refuses any other argument.
+// parseFlags parses the flags that add declares. Any other argument is an error.
 func parseFlags(command string, add func(*flag.FlagSet), args []string, stderr io.Writer) error {
 	fs := flag.NewFlagSet("bench "+command, flag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -45,7 +45,7 @@ type binaries struct {
 	Watchfan   string
 }
 
-// builtBinaries are where make puts them.
+// builtBinaries are the paths that make builds to.
 var builtBinaries = binaries{"bin/devcluster", "bin/watchfan"}
 
 func (b *binaries) addFlags(fs *flag.FlagSet) {
@@ -53,8 +53,7 @@ func (b *binaries) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&b.Watchfan, "watchfan", b.Watchfan, "`path` of watchfan's binary")
 }
 
-// validate reports which of the programs are not there. Watchfan is not needed to measure
-// kube-apiserver alone.
+// validate reports programs that are missing. kube-apiserver alone is measured without watchfan.
 func (b *binaries) validate(watchfan bool) error {
 	err := executable(b.Devcluster, "make devcluster")
 	if watchfan {

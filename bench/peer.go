@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// A peer is what the watchers watch: kube-apiserver itself, or a proxy before it.
+// A peer is a server to compare: kube-apiserver itself, a proxy in front of it, or the floor.
 type peer struct {
 	name string // as in results
 	tls  bool
@@ -37,17 +37,17 @@ func (p peer) String() string {
 	return p.name + "/plain"
 }
 
-// peers are those this program can start.
+// The peers that this program can start.
 var (
 	direct       = peer{"kube-apiserver", true}
 	watchfanTLS  = peer{"watchfan", true}
 	watchfanBare = peer{"watchfan", false}
-	floorTLS     = peer{"writev", true} // floor.go; has no cluster of its own and its turn after the others
+	floorTLS     = peer{"writev", true} // floor.go; it has no cluster, and its turn comes after the others
 	floorBare    = peer{"writev", false}
 	peers        = []peer{direct, watchfanTLS, watchfanBare}
 )
 
-// An endpoint is where and how to speak to a server.
+// An endpoint is the address of a server and the credentials for it.
 type endpoint struct {
 	addr  netip.AddrPort
 	tls   *tls.Config // nil is plaintext
@@ -61,7 +61,7 @@ func (e endpoint) url() string {
 	return "http://" + e.addr.String()
 }
 
-// get returns the body of a 200 answer to a GET.
+// get sends a GET and returns the body of the answer, which must be 200.
 func (e endpoint) get(ctx context.Context, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, "GET", e.url()+path, nil)
 	if err != nil {
@@ -84,7 +84,7 @@ func (e endpoint) get(ctx context.Context, path string) ([]byte, error) {
 	return body, err
 }
 
-// client returns a net/http client for e, speaking HTTP/2 where the server does.
+// client returns a net/http client for e. It speaks HTTP/2 if the server does.
 func (e endpoint) client() *http.Client {
 	transport := &http.Transport{ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100}
 	if e.tls != nil {
@@ -94,12 +94,12 @@ func (e endpoint) client() *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// tlsConfig is that of an HTTP/1.1 client.
+// tlsConfig returns the configuration of an HTTP/1.1 client.
 func tlsConfig(addr netip.AddrPort, roots *x509.CertPool) *tls.Config {
 	return &tls.Config{ServerName: addr.Addr().String(), RootCAs: roots, NextProtos: []string{"http/1.1"}}
 }
 
-// loopback parses the address of a server on this machine.
+// loopback parses the URL of a server. A server that is not on loopback is an error.
 func loopback(server string) (netip.AddrPort, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -112,7 +112,7 @@ func loopback(server string) (netip.AddrPort, error) {
 	return addr, nil
 }
 
-// A certificate is one that a server of this program shows.
+// A certificate is the certificate of a server that this program starts.
 type certificate struct {
 	certFile, keyFile string
 	roots             *x509.CertPool // that trust it

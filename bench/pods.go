@@ -21,36 +21,42 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// podNamespaces is how many namespaces the pods are spread over.
+// podNamespaces is the number of namespaces that share the pods.
 const podNamespaces = 50
 
-// A pod is one of those that lists are made of: running, with what a Deployment, the scheduler and
-// a kubelet leave on it, 3.7 KB of JSON in a list. What differs between real pods differs between
-// these, so that they compress as well as real ones.
+// A pod is a running pod with the fields that a Deployment, the scheduler and a kubelet set, 3.7 KB
+// of JSON in a list. The values that differ between real pods differ here too: the lists compress
+// as well as real ones.
 type pod struct{ namespace, name, json string }
 
 const podForm = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"$NAME","namespace":"$NAMESPACE",` +
-	`"labels":{"app":"$APP","pod-template-hash":"$HASH","team":"$NAMESPACE"},"annotations":{"checksum/config":"$CHECKSUM"},` +
-	`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"$APP-$HASH","uid":"$OWNER","controller":true,"blockOwnerDeletion":true}]},` +
+	`"labels":{"app":"$APP","pod-template-hash":"$HASH","team":"$NAMESPACE"},` +
+	`"annotations":{"checksum/config":"$CHECKSUM"},` +
+	`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"$APP-$HASH",` +
+	`"uid":"$OWNER","controller":true,"blockOwnerDeletion":true}]},` +
 	`"spec":{"serviceAccountName":"$APP","nodeName":"$NODE",` +
 	`"containers":[{"name":"$APP","image":"registry.example.com/$NAMESPACE/$APP:$VERSION",` +
 	`"env":[{"name":"LOG_LEVEL","value":"info"}],"resources":{"requests":{"cpu":"100m","memory":"256Mi"}}}]},` +
 	`"status":{"phase":"Running","hostIP":"10.0.$A.$B","podIP":"10.2$A.$B.$C","startTime":"$TIME","conditions":[` +
 	`{"type":"Ready","status":"True","lastProbeTime":null,"lastTransitionTime":"$TIME"},` +
 	`{"type":"PodScheduled","status":"True","lastProbeTime":null,"lastTransitionTime":"$TIME"}],` +
-	`"containerStatuses":[{"name":"$APP","state":{"running":{"startedAt":"$TIME"}},"lastState":{},"ready":true,"started":true,"restartCount":0,` +
-	`"image":"registry.example.com/$NAMESPACE/$APP:$VERSION","imageID":"registry.example.com/$NAMESPACE/$APP@sha256:$DIGEST",` +
+	`"containerStatuses":[{"name":"$APP","state":{"running":{"startedAt":"$TIME"}},"lastState":{},` +
+	`"ready":true,"started":true,"restartCount":0,` +
+	`"image":"registry.example.com/$NAMESPACE/$APP:$VERSION",` +
+	`"imageID":"registry.example.com/$NAMESPACE/$APP@sha256:$DIGEST",` +
 	`"containerID":"containerd://$CONTAINER"}]}}`
 
-// newPod returns the i-th pod, the same in every run: one of ten replicas of its application.
+// newPod returns the i-th pod, the same in every run. Each application has ten replicas.
 func newPod(i int) pod {
 	random := rand.NewChaCha8(seed(i))
-	app := rand.NewChaCha8(seed(-1 - i/10)) // what replicas have in common
+	app := rand.NewChaCha8(seed(-1 - i/10)) // for the values that replicas share
 	appName, hash := fmt.Sprintf("service-%03d", i/10), hex(app, 5)
-	p := pod{namespace: podNamespace(i / 10 % podNamespaces), name: fmt.Sprintf("%s-%s-%s%d", appName, hash, hex(random, 2), i%10)}
+	p := pod{namespace: podNamespace(i / 10 % podNamespaces)}
+	p.name = fmt.Sprintf("%s-%s-%s%d", appName, hash, hex(random, 2), i%10)
 	p.json = strings.NewReplacer(
 		"$NAMESPACE", p.namespace, "$NAME", p.name, "$APP", appName, "$HASH", hash,
-		"$VERSION", fmt.Sprintf("v1.%d.%d", app.Uint64()%40, app.Uint64()%10), "$CHECKSUM", hex(app, 32), "$DIGEST", hex(app, 32),
+		"$VERSION", fmt.Sprintf("v1.%d.%d", app.Uint64()%40, app.Uint64()%10),
+		"$CHECKSUM", hex(app, 32), "$DIGEST", hex(app, 32),
 		"$OWNER", fmt.Sprintf("%s-%s-4%s-8%s-%s", hex(app, 4), hex(app, 2), hex(app, 2)[1:], hex(app, 2)[1:], hex(app, 6)),
 		"$NODE", fmt.Sprintf("node-%03d", random.Uint64()%100), "$CONTAINER", hex(random, 32),
 		"$A", fmt.Sprint(random.Uint64()%50), "$B", fmt.Sprint(random.Uint64()%250), "$C", fmt.Sprint(random.Uint64()%250),
@@ -61,19 +67,18 @@ func newPod(i int) pod {
 
 func podNamespace(i int) string { return fmt.Sprintf("team-%02d", i) }
 
-// path is where the pod is read and written.
+// path returns the path of the pod.
 func (p pod) path() string { return "/api/v1/namespaces/" + p.namespace + "/pods/" + p.name }
 
 var podNode = regexp.MustCompile(`"nodeName":"[^"]*"`)
 
-// on returns the pod on another node.
+// on returns the pod with another node.
 func (p pod) on(node string) pod {
 	p.json = podNode.ReplaceAllString(p.json, `"nodeName":"`+node+`"`)
 	return p
 }
 
-// written returns the pod as write number seq leaves it, after its container has restarted so
-// often.
+// written returns the pod after write number seq, with a number of restarts of its container.
 func (p pod) written(seq uint64, restarts int) pod {
 	p.json = strings.NewReplacer(`"annotations":{`, fmt.Sprintf(`"annotations":{"%s":"%d",`, seqAnnotation, seq),
 		`"restartCount":0`, fmt.Sprintf(`"restartCount":%d`, restarts)).Replace(p.json)
@@ -92,9 +97,9 @@ func hex(r *rand.ChaCha8, n int) string {
 	return fmt.Sprintf("%x", p)
 }
 
-// createPods creates n pods, as form makes them, through the API, a few at once, and says how far
-// it has come.
-func createPods(ctx context.Context, w *writer, n int, form func(i int) pod, say func(format string, args ...any)) error {
+// createPods creates n pods through the API, a few at once, and reports its progress. form makes a
+// pod.
+func createPods(ctx context.Context, w *writer, n int, form func(i int) pod, say func(string, ...any)) error {
 	for i := range podNamespaces {
 		if err := w.createNamespace(ctx, podNamespace(i)); err != nil {
 			return err
@@ -108,7 +113,7 @@ func createPods(ctx context.Context, w *writer, n int, form func(i int) pod, say
 	})
 }
 
-// create creates the pod and gives it its status, which a create ignores.
+// create creates the pod and then sets its status, which a create ignores.
 func (p pod) create(ctx context.Context, w *writer) error {
 	if _, err := w.send(ctx, "POST", path.Dir(p.path()), p.json); err != nil {
 		return err
@@ -117,7 +122,7 @@ func (p pod) create(ctx context.Context, w *writer) error {
 	return err
 }
 
-// podsPath is what is listed.
+// podsPath lists all pods.
 const podsPath = "/api/v1/pods"
 
 // decodePods decodes a list of pods in the form f.

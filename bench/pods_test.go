@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// podList is a list of n pods as a server would send it.
+// podList returns the body of a list of n pods.
 func podList(t *testing.T, f form, n int) []byte {
 	list := &corev1.PodList{Items: make([]corev1.Pod, n)}
 	for i := range list.Items {
@@ -54,7 +54,7 @@ func TestDecodePodsErrors(t *testing.T) {
 	f("protobuf", "identity", "k8s\x00\xff")
 }
 
-// The pods differ, and are the same in every run.
+// TestNewPod: the pods differ, and are the same in every run.
 func TestNewPod(t *testing.T) {
 	names := make(map[string]bool)
 	for i := range 1000 {

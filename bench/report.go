@@ -20,8 +20,7 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A metric is one figure of a result, in a unit that benchstat understands: ns, B and /s are scaled
-// by it.
+// A metric is one figure of a result, in a unit that benchstat knows: it scales ns, B and /s.
 type metric struct {
 	unit  string
 	value float64
@@ -35,7 +34,7 @@ func writeBenchmark(w io.Writer, name string, metrics []metric) {
 	fmt.Fprintln(w)
 }
 
-// decimals keeps four significant digits.
+// decimals returns the number of decimals for about four significant digits.
 func decimals(v float64) int {
 	switch {
 	case v == 0 || v >= 1000 || v <= -1000:
@@ -67,7 +66,7 @@ func find(metrics []metric, unit string) (float64, bool) {
 	return metrics[i].value, true
 }
 
-// ownName is the name of this program among the processes.
+// ownName is the name of this program among the processes, and its User-Agent.
 const ownName = "bench"
 
 func ownProcess() measure.Process { return measure.Process{Name: ownName, PID: os.Getpid()} }
@@ -97,21 +96,22 @@ func usageMetrics(u *measure.Usage) (m []metric) {
 
 func milliseconds(d time.Duration) string { return human(float64(d)/1e6) + " ms" }
 
-// A column is one figure of the table: how to find and to print it.
+// A column is one figure of a table.
 type column struct {
 	title string
 	unit  string
-	scale float64 // what to multiply the unit with
+	scale float64 // factor from the metric to the table
 }
 
-// writeDisturbance writes what percentages of a core everything else on the machine used.
+// writeDisturbance writes the CPU that everything else on the machine used, in percent of a core.
 func writeDisturbance(w io.Writer, percent []float64) {
 	if len(percent) > 0 {
-		fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. More than a few spoils the figures.\n", summarise(percent, 1))
+		fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. "+
+			"More than a few spoils the figures.\n", summarise(percent, 1))
 	}
 }
 
-// table writes an aligned table, or nothing if there is no row beneath its header.
+// table writes an aligned table, or nothing if there is only a header.
 func table(w io.Writer, title string, fill func(row func(...string))) {
 	var text strings.Builder
 	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -125,7 +125,7 @@ func table(w io.Writer, title string, fill func(row func(...string))) {
 	}
 }
 
-// summarise returns "median (smallest–largest)", the median alone if there is one value, or a dash.
+// summarise returns "median (smallest–largest)", one value alone, or a dash for no value.
 func summarise(v []float64, scale float64) string {
 	if len(v) == 0 {
 		return "–"
@@ -144,7 +144,7 @@ func median(v []float64) float64 {
 	return (v[(n-1)/2] + v[n/2]) / 2
 }
 
-// human writes three significant digits, and thousands apart.
+// human writes three significant digits, with a comma between thousands.
 func human(v float64) string {
 	switch {
 	case v < 0:
@@ -166,8 +166,8 @@ func human(v float64) string {
 	}
 }
 
-// report prints the conditions of a run and its figures, and publishes them under a name. err,
-// which it returns, is why they are not complete.
+// report prints the conditions and the figures of a run, and publishes them under a name. It
+// returns err, the reason why the figures are incomplete, if any.
 func report(stdout io.Writer, name string, c conditions, err error, figures func(io.Writer)) error {
 	var text bytes.Buffer
 	c.write(&text)
@@ -180,7 +180,7 @@ func report(stdout io.Writer, name string, c conditions, err error, figures func
 	return errors.Join(err, publish(name, text.Bytes()))
 }
 
-// publish keeps a report under bench/results.
+// publish writes a report to bench/results. An empty name publishes nothing.
 func publish(name string, report []byte) error {
 	if name == "" {
 		return nil

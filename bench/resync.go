@@ -12,30 +12,38 @@ import (
 
 // Units of resyncs.
 const (
-	unitResyncCPU    = "cpu-ns/client"     // of the server that delivers
+	unitResyncCPU    = "cpu-ns/client"     // of the delivering server
 	unitAllResyncCPU = "all-cpu-ns/client" // of all servers
 	unitResyncBytes  = "B/client"
-	unitScaled       = "scaled-cpu-s" // of all servers, for as many clients as are asked for
+	unitScaled       = "scaled-cpu-s" // of all servers, in proportion for ResyncScale clients
 )
 
 func resyncSection(o *Options) *section {
 	return &section{
 		bench: "Resync",
-		title: fmt.Sprintf("Clients that all begin a watch of %d pods at once, with initial events and the bookmark that ends them", o.Pods),
-		note: fmt.Sprintf("Fewer clients than %d where the column says so; CPU-s for %d is then proportional, which flatters who would slow down with more. "+
-			"Wall time is to the last byte of the last client; clients decompress nothing, but one, which checks.", o.ResyncScale, o.ResyncScale),
+		title: fmt.Sprintf("Clients that all begin a watch of %d pods at once, "+
+			"with initial events and the bookmark that ends them", o.Pods),
+		note: fmt.Sprintf("With fewer clients than %d (see the column), CPU-s for %d is in proportion. "+
+			"That flatters a server that would slow down with more. "+
+			"Wall time is to the last byte of the last client. One client decompresses its stream and checks it.",
+			o.ResyncScale, o.ResyncScale),
 		columns: []column{
-			{"clients", "clients", 1}, {"wall s", "wall-ns", 1e-9}, {"CPU ms/client", unitResyncCPU, 1e-6}, {"all servers", unitAllResyncCPU, 1e-6},
-			{fmt.Sprintf("CPU-s for %d", o.ResyncScale), unitScaled, 1}, {"MB/client", unitResyncBytes, 1e-6}, {"MB/s", "MB/s", 1}, {"RSS MiB", "RSS-B", 1.0 / (1 << 20)},
+			{"clients", "clients", 1}, {"wall s", "wall-ns", 1e-9},
+			{"CPU ms/client", unitResyncCPU, 1e-6}, {"all servers", unitAllResyncCPU, 1e-6},
+			{fmt.Sprintf("CPU-s for %d", o.ResyncScale), unitScaled, 1},
+			{"MB/client", unitResyncBytes, 1e-6}, {"MB/s", "MB/s", 1}, {"RSS MiB", "RSS-B", 1.0 / (1 << 20)},
 		},
-		costs: []column{{"CPU ms/client", unitResyncCPU, 1e-6}, {"all servers", unitAllResyncCPU, 1e-6}, {"MB/client", unitResyncBytes, 1e-6}},
+		costs: []column{
+			{"CPU ms/client", unitResyncCPU, 1e-6}, {"all servers", unitAllResyncCPU, 1e-6},
+			{"MB/client", unitResyncBytes, 1e-6},
+		},
 	}
 }
 
 // resyncTime bounds one case.
 const resyncTime = 5 * time.Minute
 
-// resync measures one peer whose clients all come at once.
+// resync measures one peer with clients that all come at once.
 func (p *program) resync(ctx context.Context, st *stage) error {
 	for _, asked := range []string{"identity", "gzip"} {
 		n := p.opts.ResyncClients
@@ -53,14 +61,13 @@ func (p *program) resync(ctx context.Context, st *stage) error {
 	return nil
 }
 
-func (p *program) measureResync(ctx context.Context, st *stage, n int, gzip bool) (m []metric, remark string, err error) {
+func (p *program) measureResync(ctx context.Context, st *stage, n int, gzip bool) ([]metric, string, error) {
 	crowd, err := newSyncers(st.endpoint(), n, gzip, st.coll.objects)
 	defer crowd.close()
 	if err != nil {
 		return nil, "", err
 	}
-	// One client first: a server that has to fill its cache does so for all of them, and not within
-	// the measurement.
+	// One client comes first. A server that fills its cache does so then, and not within the window.
 	if err := warmSync(ctx, st, gzip); err != nil {
 		return nil, "", err
 	}
@@ -71,7 +78,8 @@ func (p *program) measureResync(ctx context.Context, st *stage, n int, gzip bool
 	if err := crowd.ask(); err != nil {
 		return nil, "", err
 	}
-	var used measure.Usage // when bytes came last
+	remark := ""
+	var used measure.Usage // up to the last bytes
 	wall, err := crowd.await(ctx, func() (err error) {
 		used, err = meter.Read()
 		return err
@@ -87,11 +95,13 @@ func (p *program) measureResync(ctx context.Context, st *stage, n int, gzip bool
 	}
 	bytes, all := float64(crowd.bytes()), float64(serversCPU(&used))
 	count := float64(n)
-	m = []metric{
+	m := []metric{
 		{"clients", count}, {"wall-ns", float64(wall)},
-		{unitResyncCPU, float64(used.CPU[st.peer.name]) / count}, {unitAllResyncCPU, all / count},
+		{unitResyncCPU, float64(used.CPU[st.peer.name]) / count},
+		{unitAllResyncCPU, all / count},
 		{unitScaled, all / 1e9 / count * float64(p.opts.ResyncScale)},
-		{unitResyncBytes, bytes / count}, {"MB/s", bytes / 1e6 / wall.Seconds()}, {"RSS-B", float64(used.RSS[st.peer.name])},
+		{unitResyncBytes, bytes / count}, {"MB/s", bytes / 1e6 / wall.Seconds()},
+		{"RSS-B", float64(used.RSS[st.peer.name])},
 	}
 	return append(m, usageMetrics(&used)...), remark, nil
 }

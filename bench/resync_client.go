@@ -20,23 +20,23 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A syncer is a client that has a collection sent to it, with the bookmark that ends it, and
-// nothing more. It belongs to whoever holds its reader's mu.
+// A syncer is a client that reads a collection as initial events, up to their end bookmark. It
+// belongs to the holder of its reader's mu.
 type syncer struct {
 	conn
 	request string
-	objects int  // that must come
-	keep    bool // a compressed body, to check it
+	objects int  // expected objects
+	keep    bool // keep a compressed body, to check it
 
-	head  []byte // of the answer, until it is whole
-	body  bool   // the head is whole
+	head  []byte // of the answer, until it is complete
+	body  bool   // the head is complete
 	gzip  bool   // the body is compressed
 	scan  scanner
 	added int
 	done  bool
 	kept  []byte
 	bytes uint64
-	last  time.Duration // when bytes came last, by the reader's clock
+	last  time.Duration // time of the last bytes, by the reader's clock
 }
 
 func (c *syncer) ask() error {
@@ -44,7 +44,7 @@ func (c *syncer) ask() error {
 	return err
 }
 
-// compressed reports whether the answer is.
+// compressed reports whether the answer is compressed.
 func (c *syncer) compressed() bool { return c.gzip }
 
 // take implements client.
@@ -67,7 +67,7 @@ func (c *syncer) take(p []byte, t *tally) error {
 	return nil
 }
 
-// takeHead takes the head of the answer and returns what comes behind it.
+// takeHead takes the head of the answer and returns the bytes after it.
 func (c *syncer) takeHead(p []byte) (rest []byte, err error) {
 	const most = 16 << 10
 	c.head = append(c.head, p...)
@@ -88,7 +88,7 @@ func (c *syncer) takeHead(p []byte) (rest []byte, err error) {
 	return rest, nil
 }
 
-// endMark is how the bookmark that ends initial events is told from others (KEP-3157).
+// endMark is in the bookmark that ends initial events, and in no other (KEP-3157).
 var endMark = []byte(`"k8s.io/initial-events-end":"true"`)
 
 func (c *syncer) event(line []byte) error {
@@ -113,14 +113,14 @@ func (c *syncer) complete() error {
 	return nil
 }
 
-// check says whether everything has come. Of a compressed body only one that was kept can tell.
+// check reports whether everything has come. A compressed body that was not kept is not checked.
 func (c *syncer) check() error {
 	if c.gzip && c.keep && !c.done {
 		z, err := gzip.NewReader(httputil.NewChunkedReader(bytes.NewReader(c.kept)))
 		if err != nil {
 			return err
 		}
-		plain, err := io.ReadAll(z) // ends where the stream does so far
+		plain, err := io.ReadAll(z) // ends where the stream ends so far
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return err
 		}
@@ -139,7 +139,7 @@ func (c *syncer) check() error {
 	return c.complete()
 }
 
-// startReader runs a reader until stop is called; done is closed when it has returned.
+// startReader runs a reader until stop is called. done is closed when the reader has returned.
 func startReader(r *reader) (stop func(), done <-chan struct{}) {
 	var stopped atomic.Bool
 	c := make(chan struct{})
@@ -147,7 +147,7 @@ func startReader(r *reader) (stop func(), done <-chan struct{}) {
 	return func() { stopped.Store(true) }, c
 }
 
-// syncers are clients that resync at the same time, read by one reader.
+// syncers are clients that resync at the same time. One reader reads them.
 type syncers struct {
 	all    []*syncer
 	reader *reader
@@ -155,15 +155,15 @@ type syncers struct {
 
 	start time.Time
 	mu    sync.Mutex
-	lost  error // of the first that broke off; guarded by mu
+	lost  error // of the first client lost; guarded by mu
 }
 
-// newSyncers connects n clients, which have yet to ask. The first of them checks what it gets if it
-// is compressed.
+// newSyncers connects n clients, which do not ask yet. The first one keeps a compressed stream, to
+// check it.
 func newSyncers(e endpoint, n int, gzip bool, objects int) (*syncers, error) {
 	s := &syncers{stop: func() {}}
 	for i := range n {
-		c, err := open(measure.Dialer{Receive: 128 << 10}, e) // what a client's receive buffer begins with
+		c, err := open(measure.Dialer{Receive: 128 << 10}, e) // the initial receive buffer of a client
 		if err != nil {
 			return s, fmt.Errorf("client %d: %w", i, err)
 		}
@@ -173,10 +173,11 @@ func newSyncers(e endpoint, n int, gzip bool, objects int) (*syncers, error) {
 }
 
 func resyncRequest(e endpoint, gzip bool) string {
-	return requestHead(e, podsPath+"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "application/json", gzip)
+	const uri = podsPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+	return requestHead(e, uri, "application/json", gzip)
 }
 
-// ask lets all clients ask, one right after the other, and reads what comes from then on.
+// ask lets all clients ask, one right after the other, and starts to read the answers.
 func (s *syncers) ask() error {
 	var err error
 	if s.reader, err = newReader(newAcks(), s.lose); err != nil {
@@ -204,11 +205,11 @@ func (s *syncers) lose(err error) {
 	}
 }
 
-// await waits until all clients have got everything, and returns how long the last took. That
-// everything has come shows in a stream that is not compressed by its end bookmark, and in one that
-// is by silence. It calls progress while bytes come.
+// await waits until all clients have got everything, and returns the time of the last. A plain
+// stream is complete at its end bookmark. A compressed stream counts as complete when it is silent.
+// await calls progress while bytes come.
 func (s *syncers) await(ctx context.Context, progress func() error) (time.Duration, error) {
-	const silence = 6 * time.Second // more than a server waits for proof that what it has is current
+	const silence = 6 * time.Second // a server waits less than this for a proof that its data are current
 	for seen := time.Duration(0); ; {
 		if err := sleep(ctx, 20*time.Millisecond); err != nil {
 			return 0, fmt.Errorf("%s after %v: %w", s.count(), time.Since(s.start).Round(time.Second), err)
@@ -239,7 +240,7 @@ func (s *syncers) await(ctx context.Context, progress func() error) (time.Durati
 	}
 }
 
-// count says how many clients are done.
+// count returns the number of clients that are done, in words.
 func (s *syncers) count() string {
 	s.reader.mu.Lock()
 	defer s.reader.mu.Unlock()
@@ -252,8 +253,8 @@ func (s *syncers) count() string {
 	return strconv.Itoa(done) + " of " + strconv.Itoa(len(s.all)) + " clients done"
 }
 
-// check says whether the clients got everything. Of compressed streams it decompresses the first;
-// the others must be about as long.
+// check reports whether the clients got everything. It decompresses the first of compressed
+// streams. The others must be about as long.
 func (s *syncers) check() error {
 	s.reader.mu.Lock()
 	defer s.reader.mu.Unlock()

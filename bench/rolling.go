@@ -19,24 +19,25 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// runRolling is `bench rolling`: replicas of watchfan behind a load balancer are replaced one after
-// another, as by a rolling update, while their clients watch and something writes.
+// runRolling is `bench rolling`. It replaces replicas of watchfan behind a load balancer one after
+// another, as a rolling update does, while clients watch and objects are written.
 func runRolling(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := rollingDefaults()
 	if err := parseOptions("rolling", o, args, stderr); err != nil {
 		return err
 	}
-	r := &rolling{opts: o, say: func(format string, args ...any) { fmt.Fprintf(stderr, "rolling: "+format+"\n", args...) }}
+	say := func(format string, args ...any) { fmt.Fprintf(stderr, "rolling: "+format+"\n", args...) }
+	r := &rolling{opts: o, say: say}
 	err := r.run(ctx)
 	return report(stdout, o.Out, o.conditions(), err, r.report)
 }
 
-// rolling is one run.
+// A rolling is one run.
 type rolling struct {
 	opts *rollingOptions
 	say  func(format string, args ...any)
 
-	dir      string // of files that last as long as the run
+	dir      string // of temporary files
 	cluster  *cluster
 	audit    *auditLog
 	balancer *balancer
@@ -47,31 +48,31 @@ type rolling struct {
 
 	certificate certificate // of all replicas
 
-	latency atomic.Pointer[measure.Histogram] // where deliveries are counted now
-	before  measure.Histogram                 // while nothing is replaced
-	during  measure.Histogram
+	latency atomic.Pointer[measure.Histogram] // the current one of the two below
+	before  measure.Histogram                 // before the first replacement
+	during  measure.Histogram                 // from the first replacement on
 
-	start    map[string]int // requests that reached kube-apiserver before the first replica was replaced
+	start    map[string]int // requests that reached kube-apiserver before the first replacement, by kind
 	restarts []restart
 	spreads  []spread
-	faults   []string // events that were missed, or came twice
-	events   int
+	faults   []string // clients with missing or repeated events
+	events   int      // that were compared
 }
 
-// restart is one replica's replacement.
+// A restart is the replacement of one replica.
 type restart struct {
 	exit     time.Duration  // from SIGTERM to the process' end
 	live     time.Duration  // from SIGTERM until all clients watch again
 	requests map[string]int // that reached kube-apiserver, by kind
 }
 
-// spread is how many connections each replica has.
+// A spread is the number of connections of each replica.
 type spread struct {
 	when  string
 	conns []int
 }
 
-// awayMost is the most that a replica is from an even share, as a part of that.
+// awayMost returns the largest distance of a replica from an even share, as a part of that share.
 func (s spread) awayMost() (most float64) {
 	sum := 0
 	for _, n := range s.conns {
@@ -182,8 +183,8 @@ func (r *rolling) startWriting(ctx context.Context) (stop func() error) {
 	return func() error { cancel(); return <-written }
 }
 
-// replaceAll replaces every replica after a steady time, and waits until no connection is left that
-// was open before.
+// replaceAll replaces every replica after a steady time. If connections have a maximal age, it then
+// waits until all have reached it.
 func (r *rolling) replaceAll(ctx context.Context) (err error) {
 	if err := sleep(ctx, r.opts.Steady); err != nil {
 		return err
@@ -210,7 +211,7 @@ func (r *rolling) replaceAll(ctx context.Context) (err error) {
 	return nil
 }
 
-// startReplica starts one more watchfan, and returns when it is ready and the balancer knows it.
+// startReplica starts one more watchfan, adds it to the balancer, and returns when it is ready.
 func (r *rolling) startReplica(ctx context.Context) error {
 	r.started++
 	name := fmt.Sprintf("watchfan-%d", r.started)
@@ -243,13 +244,14 @@ func (r *rolling) replace(ctx context.Context) error {
 	}
 	x.live = time.Since(begin)
 	var err error
-	if err := sleep(ctx, 3*time.Second); err != nil { // for what the new one asks a little later
+	if err := sleep(ctx, 3*time.Second); err != nil { // the new replica sends some requests later
 		return err
 	}
 	if x.requests, err = r.audit.count(); err != nil {
 		return err
 	}
-	r.say("replaced %s: it ended after %v; all clients watched again after %v; %v", old.child.name, x.exit.Round(time.Millisecond), x.live.Round(time.Millisecond), x.requests)
+	r.say("replaced %s: it ended after %v; all clients watched again after %v; %v",
+		old.child.name, x.exit.Round(time.Millisecond), x.live.Round(time.Millisecond), x.requests)
 	r.restarts = append(r.restarts, x)
 	return nil
 }
@@ -273,8 +275,8 @@ func (r *rolling) terminate(ctx context.Context, c *child) error {
 	return nil
 }
 
-// awaitLive waits until all clients watch, or have begun to since begin: connections that become
-// too old are away for a moment at any time.
+// awaitLive waits until each client watches or has begun a watch since begin. A client whose
+// connection is too old does not watch for a moment, and counts if it has begun one.
 func (r *rolling) awaitLive(ctx context.Context, begin time.Time) error {
 	for deadline := time.Now().Add(time.Minute); ; {
 		away := 0
@@ -321,12 +323,12 @@ func (r *rolling) check(ctx context.Context) {
 }
 
 // awaitEvents waits until a client has as many events as there are changes after its list. It
-// returns both, whatever has come by the deadline.
-func awaitEvents(ctx context.Context, c *rollingClient, all []change, deadline time.Time) (seen []uint64, written []change) {
+// returns these events and changes. At the deadline it returns the events so far.
+func awaitEvents(ctx context.Context, c *rollingClient, all []change, deadline time.Time) ([]uint64, []change) {
 	for {
 		seen, began := c.state()
 		from, _ := slices.BinarySearchFunc(all, began+1, func(x change, rv uint64) int { return cmp.Compare(x.rv, rv) })
-		written = all[from:]
+		written := all[from:]
 		if len(seen) >= len(written) || time.Now().After(deadline) || sleep(ctx, 10*time.Millisecond) != nil {
 			return seen, written
 		}

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// rollingOptions say what is started, and with what load.
+// rollingOptions are the settings of `bench rolling`.
 type rollingOptions struct {
 	binaries
 	output
 
-	Clients  int           // that watch
-	Replicas int           // of watchfan
+	Clients  int           // clients that watch
+	Replicas int           // replicas of watchfan
 	Objects  int           // ConfigMaps
 	Rate     float64       // writes per second
-	Steady   time.Duration // before the first replica is replaced
+	Steady   time.Duration // time before the first replacement
 	Delay    time.Duration // watchfan's --shutdown-delay-duration
 	Drain    time.Duration // watchfan's --drain-duration
 	MaxAge   time.Duration // watchfan's --max-connection-age; 0 is none
@@ -26,24 +26,26 @@ type rollingOptions struct {
 
 func rollingDefaults() *rollingOptions {
 	return &rollingOptions{binaries: builtBinaries,
-		Clients: 3000, Replicas: 3, Objects: 200, Rate: 20, Steady: 15 * time.Second, Delay: 3 * time.Second, Drain: 10 * time.Second, MaxAge: 90 * time.Second}
+		Clients: 3000, Replicas: 3, Objects: 200, Rate: 20,
+		Steady: 15 * time.Second, Delay: 3 * time.Second, Drain: 10 * time.Second, MaxAge: 90 * time.Second}
 }
 
 // AddFlags adds the flags of `bench rolling`.
 func (o *rollingOptions) AddFlags(fs *flag.FlagSet) {
 	o.binaries.addFlags(fs)
 	fs.IntVar(&o.Clients, "clients", o.Clients, "clients that watch, over TLS")
-	fs.IntVar(&o.Replicas, "replicas", o.Replicas, "replicas of watchfan, each of which is replaced")
+	fs.IntVar(&o.Replicas, "replicas", o.Replicas, "replicas of watchfan; each is replaced")
 	fs.IntVar(&o.Objects, "objects", o.Objects, "ConfigMaps that are written in turn")
 	fs.Float64Var(&o.Rate, "rate", o.Rate, "writes per second")
-	fs.DurationVar(&o.Steady, "steady", o.Steady, "how long latency is measured before the first replica is replaced")
-	fs.DurationVar(&o.Delay, "shutdown-delay-duration", o.Delay, "the replicas'")
-	fs.DurationVar(&o.Drain, "drain-duration", o.Drain, "the replicas'")
-	fs.DurationVar(&o.MaxAge, "max-connection-age", o.MaxAge, "the replicas'; the run goes on for a little longer than that after the last is replaced")
+	fs.DurationVar(&o.Steady, "steady", o.Steady, "time before the first replacement, to measure latency")
+	fs.DurationVar(&o.Delay, "shutdown-delay-duration", o.Delay, "the replicas' --shutdown-delay-duration")
+	fs.DurationVar(&o.Drain, "drain-duration", o.Drain, "the replicas' --drain-duration")
+	fs.DurationVar(&o.MaxAge, "max-connection-age", o.MaxAge,
+		"the replicas' --max-connection-age; the run continues for 1.2 times that after the last replacement")
 	o.output.addFlags(fs)
 }
 
-// Validate reports what makes the options unusable on this machine.
+// Validate reports options that cannot be used on this machine.
 func (o *rollingOptions) Validate() error {
 	switch {
 	case o.Clients < 1 || o.Replicas < 1 || o.Objects < 1 || o.Rate <= 0:

@@ -9,7 +9,7 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// report writes what was measured so far.
+// report writes the figures so far.
 func (r *rolling) report(w io.Writer) {
 	var relists, gone, ends, breaks int
 	for _, c := range r.clients {
@@ -17,7 +17,8 @@ func (r *rolling) report(w io.Writer) {
 		relists, gone, ends, breaks = relists+c.relists, gone+c.gone, ends+c.ends, breaks+c.breaks
 		c.mu.Unlock()
 	}
-	fmt.Fprintf(w, "clients: %d relists, %d times 410 Gone, %d watches ended properly, %d did not\n", relists, gone, ends, breaks)
+	fmt.Fprintf(w, "clients: %d relists, %d times 410 Gone, %d watches ended properly, %d did not\n",
+		relists, gone, ends, breaks)
 	r.reportEvents(w)
 	before, during := new(measure.Distribution), new(measure.Distribution)
 	before.Add(&r.before)
@@ -40,7 +41,7 @@ func (r *rolling) report(w io.Writer) {
 	writeBenchmark(w, fmt.Sprintf("BenchmarkRolling/replicas=%d/clients=%d", r.opts.Replicas, r.opts.Clients), metrics)
 }
 
-// reportEvents writes how events compare with writes, and the first faults.
+// reportEvents compares events with writes, and lists the first faults.
 func (r *rolling) reportEvents(w io.Writer) {
 	writes := 0
 	if r.writes != nil {

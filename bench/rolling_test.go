@@ -8,9 +8,11 @@ import (
 	"testing"
 )
 
-// What a selection's clients must get is what its selector selects.
+// TestSelectedBy: a selection's clients must get the changes that its selector selects.
 func TestSelectedBy(t *testing.T) {
-	w := &changes{objects: 20, log: []change{{1, 0, false, true}, {2, 1, false, false}, {3, 11, true, false}, {4, 3, true, true}}}
+	w := &changes{objects: 20, log: []change{
+		{1, 0, false, true}, {2, 1, false, false}, {3, 11, true, false}, {4, 3, true, true},
+	}}
 	f := func(client int, want ...uint64) {
 		t.Helper()
 		s := w.selection(client)
@@ -25,7 +27,7 @@ func TestSelectedBy(t *testing.T) {
 		}
 	}
 	f(0, 1, 2, 3, 4)
-	f(1, 1, 3, 4) // the label that comes and goes
+	f(1, 1, 3, 4) // the flipped label
 	f(13, 2, 3)   // group 1
 	f(37, 4)      // object 3
 	f(57)         // object 5
@@ -37,7 +39,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// The balancer joins connections to replicas that are ready, and to no other.
+// TestBalancer: the balancer connects clients to replicas that are ready, and to no other.
 func TestBalancer(t *testing.T) {
 	b, err := newBalancer()
 	if err != nil {

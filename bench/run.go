@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// runBench is `bench run`: every peer in turn, as often as there are rounds, and a report of
-// whatever was measured even if something failed.
+// runBench is `bench run`. It measures every peer in each round, and reports what was measured even
+// if something failed.
 func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := defaults()
 	if err := parseOptions("run", o, args, stderr); err != nil {
 		return err
 	}
-	// The goroutine that takes acknowledgements must not wait for one that reads watches: leave it
-	// to the kernel, which is fair, to share the cores between them.
+	// The goroutine that takes acknowledgements must not wait for one that reads watches. With more
+	// threads than cores, the kernel shares the cores fairly between them.
 	runtime.GOMAXPROCS(max(runtime.NumCPU(), o.Readers+2))
 
 	start := time.Now()
@@ -79,7 +79,7 @@ func writeFigures(w io.Writer, results []result, p *program) {
 	}
 }
 
-// measureSections measures the parts beside the traffic, as often as they are to be.
+// measureSections measures the parts other than traffic, in each of their rounds.
 func measureSections(ctx context.Context, p *program, start time.Time, stderr io.Writer) error {
 	guess := p.opts.sectionsEstimate()
 	for round := range p.opts.SectionRounds {

@@ -13,51 +13,51 @@ import (
 	"time"
 )
 
-// Options say what is started, with what load, and how it is measured. defaults returns the ones of
-// `bench run`.
+// Options are the settings of `bench run`: the servers, the load and the measurement. defaults
+// returns the defaults.
 type Options struct {
 	binaries
 	output
 
-	Peers   []peer // in the order in which they take turns within a round
+	Peers   []peer // in the order of their turns within a round
 	Clients []int  // numbers of watchers; 0 measures the writes alone
-	Rates   []rate // of writes; unpaced is as fast as Writers go
-	Rounds  int    // how often every peer has its turn
+	Rates   []rate // of writes; unpaced is as fast as possible
+	Rounds  int    // turns of each peer
 
 	Window time.Duration // measured time of one case
-	Warmup time.Duration // load before it
+	Warmup time.Duration // time under load before the window
 
 	Objects   int  // ConfigMaps in the collection
 	EventSize int  // bytes of one watch event
-	Writers   int  // writes in flight at most
-	Behind    int  // writes that watchers may be behind, on average, before unpaced writers wait; 0 is any number
-	OwnBehind int  // the same for watchfan's, in the traffic part; 0 is Behind
+	Writers   int  // most writes in flight
+	Behind    int  // writes that watchers may be behind, on average, before unpaced writers wait; 0 is no limit
+	OwnBehind int  // the same for watchfan's watchers, in the traffic part; 0 is Behind
 	Readers   int  // goroutines that read watches
-	Mixed     bool // whether watchers have different selectors
+	Mixed     bool // half of the watchers have selectors
 
-	Parts         []string // what is measured, of allParts
-	SectionRounds int      // how often, for parts other than traffic
-	AllFloors     bool     // whether every number of watchers is compared with the floor, and not the largest alone
+	Parts         []string // of allParts
+	SectionRounds int      // rounds of the parts other than traffic
+	AllFloors     bool     // compare every number of watchers with the floor, and not only the largest
 
-	Offer          int           // deliveries per second that a paced rate offers at most: more watchers get fewer events
-	StalledClients int           // watchers, of which
-	Stalled        []int         // so many percent do not read
-	StalledBound   int           // events that watchfan may keep for one of them
-	FlushInterval  time.Duration // watchfan's, in the traffic part
+	Offer          int           // most deliveries per second at a paced rate: more watchers get fewer events
+	StalledClients int           // watchers of the stalled part, all in all
+	Stalled        []int         // percentages of them that do not read
+	StalledBound   int           // events that watchfan keeps for a stalled watcher
+	FlushInterval  time.Duration // watchfan's --flush-interval, in the traffic part
 	Crowd          int           // idle plaintext watchers
 	Pods           int           // pods in the cluster
-	EgressClients  int           // watchers of all pods, which get
-	EgressRate     rate          // so many status updates a second
-	Nodes          int           // watchers of one node each; one of them gets each of
-	NodesRate      rate          // so many status updates a second
-	ResyncClients  int           // clients that resync at once,
-	ResyncDirect   int           // and so many at kube-apiserver
-	ResyncScale    int           // clients that are the question
-	StormClients   int           // watches that begin at once, before the eyes of
+	EgressClients  int           // watchers of all pods
+	EgressRate     rate          // status updates that they get
+	Nodes          int           // watchers of one node each
+	NodesRate      rate          // status updates, each for one of them
+	ResyncClients  int           // clients that resync at once
+	ResyncDirect   int           // the same at kube-apiserver
+	ResyncScale    int           // clients to which the CPU time is scaled
+	StormClients   int           // watches that begin at once
 	StormUntouched int           // watchers that get events meanwhile
 }
 
-// A rate is a number of writes per second; 0 is as fast as they go.
+// A rate is a number of writes per second; 0 is as fast as possible.
 type rate float64
 
 const unpaced = rate(0)
@@ -77,17 +77,19 @@ func defaults() *Options {
 		Objects: 96, EventSize: 1860, Writers: 16, Behind: 8, Readers: 1,
 		Parts: slices.Clone(allParts), SectionRounds: 1,
 		Offer: 50_000, StalledClients: 1000, Stalled: []int{0, 1, 10}, StalledBound: 64, Crowd: 50_000, Pods: 5000,
-		EgressClients: 1000, EgressRate: 20, Nodes: 5000, NodesRate: 300, ResyncClients: 500, ResyncDirect: 20, ResyncScale: 5000,
+		EgressClients: 1000, EgressRate: 20, Nodes: 5000, NodesRate: 300,
+		ResyncClients: 500, ResyncDirect: 20, ResyncScale: 5000,
 		StormClients: 5000, StormUntouched: 500,
 	}
 }
 
-// quick is for a first look: the traffic alone, once, in about a minute.
+// quick sets a short first run: the traffic alone, once, in about a minute.
 func (o *Options) quick() {
 	o.Clients, o.Rounds, o.Window, o.Parts = []int{1000, 0}, 1, 2*time.Second, []string{partTraffic}
 }
 
-// full is for publishing: everything three times, with as many watchers as the machine can hold.
+// full sets a run to publish: everything three times, with as many watchers as the machine can
+// hold.
 func (o *Options) full() {
 	o.Clients, o.SectionRounds, o.AllFloors, o.Window = []int{20_000, 5000, 1000, 100, 0}, 3, true, 5*time.Second
 	if room := roomFor(); room < o.Clients[0] {
@@ -96,7 +98,7 @@ func (o *Options) full() {
 	o.ResyncClients, o.ResyncDirect = o.ResyncScale, 50
 }
 
-// offered is the rate at which so many watchers are offered events where r is asked for.
+// offered returns the rate for a number of watchers where r is asked for: Offer limits it.
 func (o *Options) offered(r rate, watchers int) rate {
 	if r == unpaced || watchers == 0 || float64(r)*float64(watchers) <= float64(o.Offer) {
 		return r
@@ -104,7 +106,7 @@ func (o *Options) offered(r rate, watchers int) rate {
 	return rate(max(math.Round(100*float64(o.Offer)/float64(watchers)), 1) / 100) // 0 is unpaced
 }
 
-// pace is the first rate that is one.
+// pace returns the first rate that is not unpaced.
 func (o *Options) pace() rate {
 	for _, r := range o.Rates {
 		if r != unpaced {
@@ -117,20 +119,25 @@ func (o *Options) pace() rate {
 // AddFlags adds the flags of `bench run`.
 func (o *Options) AddFlags(fs *flag.FlagSet) {
 	o.addServerFlags(fs)
-	fs.Func("peers", "what watchers watch, as `name,…` (default "+join(o.Peers)+")", list(&o.Peers, parsePeer))
-	fs.Func("clients", "numbers of watchers, as `n,…`; 0 measures the writes alone (default "+join(o.Clients)+")", list(&o.Clients, strconv.Atoi))
-	fs.Func("rates", "writes per second, as `n,…`; max is as fast as they go (default "+join(o.Rates)+")", list(&o.Rates, parseRate))
-	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "how often every peer has its turn; results are medians of the rounds")
-	fs.DurationVar(&o.Window, "window", o.Window, "how long each case is measured")
-	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "how long each case runs before it is measured")
+	fs.Func("peers", "servers that are watched, as `name,…` (default "+join(o.Peers)+")", list(&o.Peers, parsePeer))
+	fs.Func("clients", "numbers of watchers, as `n,…`; 0 measures the writes alone (default "+join(o.Clients)+")",
+		list(&o.Clients, strconv.Atoi))
+	fs.Func("rates", "writes per second, as `n,…`; max is as fast as possible (default "+join(o.Rates)+")",
+		list(&o.Rates, parseRate))
+	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "turns of each peer; results are medians of these rounds")
+	fs.DurationVar(&o.Window, "window", o.Window, "measured time of each case")
+	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "time of each case before the measurement")
 	o.output.addFlags(fs)
-	fs.Func("parts", "what is measured, of "+join(allParts)+", as `name,…` (default all)", list(&o.Parts, parsePart))
-	fs.IntVar(&o.SectionRounds, "section-rounds", o.SectionRounds, "how often the parts other than traffic are measured")
-	fs.IntVar(&o.Offer, "offer", o.Offer, "`deliveries` per second that a paced rate offers at most; with more watchers the rate is lower")
-	fs.Func("stalled", "`percentages` of watchers that do not read (default "+join(o.Stalled)+")", list(&o.Stalled, strconv.Atoi))
+	fs.Func("parts", "parts to measure, of "+join(allParts)+", as `name,…` (default all)", list(&o.Parts, parsePart))
+	fs.IntVar(&o.SectionRounds, "section-rounds", o.SectionRounds, "rounds of the parts other than traffic")
+	fs.IntVar(&o.Offer, "offer", o.Offer,
+		"most `deliveries` per second at a paced rate; with more watchers the rate is lower")
+	fs.Func("stalled", "`percentages` of watchers that do not read (default "+join(o.Stalled)+")",
+		list(&o.Stalled, strconv.Atoi))
 	fs.DurationVar(&o.FlushInterval, "flush-interval", o.FlushInterval, "watchfan's --flush-interval, in the traffic part")
-	fs.IntVar(&o.StalledBound, "stalled-bound", o.StalledBound, "`events` that watchfan may keep for one of them; its own default takes minutes to reach")
-	fs.IntVar(&o.Crowd, "crowd", o.Crowd, "idle plaintext watchers, or as many as may be open")
+	fs.IntVar(&o.StalledBound, "stalled-bound", o.StalledBound,
+		"`events` that watchfan keeps for a watcher that does not read; its own default takes minutes to reach")
+	fs.IntVar(&o.Crowd, "crowd", o.Crowd, "idle plaintext watchers, or as many as the limit on open files allows")
 	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster for resync, egress and nodes")
 	fs.IntVar(&o.EgressClients, "egress-clients", o.EgressClients, "watchers of all pods")
 	fs.IntVar(&o.Nodes, "nodes", o.Nodes, "watchers that each select one node")
@@ -138,24 +145,28 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.ResyncDirect, "resync-direct", o.ResyncDirect, "clients that resync at once at kube-apiserver")
 	fs.IntVar(&o.StormClients, "storm-clients", o.StormClients, "watches that begin at once")
 	fs.IntVar(&o.StormUntouched, "storm-untouched", o.StormUntouched, "watchers that get events meanwhile")
-	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute", func(string) error { o.quick(); return nil })
-	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about an hour", func(string) error { o.full(); return nil })
+	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute",
+		func(string) error { o.quick(); return nil })
+	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about an hour",
+		func(string) error { o.full(); return nil })
 }
 
-// addServerFlags adds those that `bench demo` has too.
+// addServerFlags adds the flags that `bench demo` has too.
 func (o *Options) addServerFlags(fs *flag.FlagSet) {
 	o.binaries.addFlags(fs)
 	fs.IntVar(&o.Objects, "objects", o.Objects, "ConfigMaps that are updated in turn")
 	fs.IntVar(&o.EventSize, "event-size", o.EventSize, "size of one watch event in `bytes`")
-	fs.IntVar(&o.Writers, "writers", o.Writers, "writes in flight at most")
-	fs.IntVar(&o.OwnBehind, "watchfan-behind", o.OwnBehind, "the same `writes` for watchfan's watchers, in the traffic part, which need not be ended past ten; 0 is --behind")
-	fs.IntVar(&o.Behind, "behind", o.Behind, "`writes` that watchers may be behind, on average, before writers at rate max wait for them; 0 is any number")
+	fs.IntVar(&o.Writers, "writers", o.Writers, "most writes in flight")
+	fs.IntVar(&o.OwnBehind, "watchfan-behind", o.OwnBehind,
+		"`writes` that watchfan's watchers may be behind in the traffic part: it buffers more than ten; 0 is --behind")
+	fs.IntVar(&o.Behind, "behind", o.Behind,
+		"`writes` that watchers may be behind, on average, before writers at rate max wait for them; 0 is no limit")
 	fs.IntVar(&o.Readers, "readers", o.Readers, "goroutines that read the watches")
-	fs.BoolVar(&o.Mixed, "mixed", o.Mixed, "half of the watchers have label and field selectors instead of seeing everything")
+	fs.BoolVar(&o.Mixed, "mixed", o.Mixed, "half of the watchers have selectors; the others see everything")
 }
 
-// Validate reports what makes the options unusable on this machine, and raises the limit on open
-// files to what they need.
+// Validate reports options that cannot be used on this machine. It raises the limit on open files
+// to the number that they need.
 func (o *Options) Validate() error {
 	switch {
 	case len(o.Peers) == 0 || len(o.Clients) == 0 || len(o.Rates) == 0:
@@ -180,7 +191,7 @@ func (o *Options) Validate() error {
 		return errors.New("--pods must be at least 50, or --nodes if that is less: each write is for the pod of a node")
 	}
 	slices.Sort(o.Clients)
-	slices.Reverse(o.Clients) // watchers leave within a session; memory is measured when they first come
+	slices.Reverse(o.Clients) // a session measures memory when the most watchers come, and then closes some
 	proxies := slices.ContainsFunc(o.Peers, func(p peer) bool { return p != direct })
 	if err := errors.Join(o.output.validate(), o.binaries.validate(proxies)); err != nil {
 		return err
@@ -188,13 +199,14 @@ func (o *Options) Validate() error {
 	return raiseFileLimit(o.mostClients())
 }
 
-// mostClients is how many connections are open at once at most, but for the crowd, which takes what
-// it can get.
+// mostClients returns the most connections that are open at once. The crowd does not count: it
+// opens as many as it can.
 func (o *Options) mostClients() int {
 	most := 0
 	for part, n := range map[string]int{
 		partTraffic: o.Clients[0], partStalled: o.StalledClients, partEgress: o.EgressClients,
-		partNodes: o.Nodes, partStorm: o.StormClients + o.StormUntouched, partResync: max(o.ResyncClients, o.ResyncDirect),
+		partNodes: o.Nodes, partStorm: o.StormClients + o.StormUntouched,
+		partResync: max(o.ResyncClients, o.ResyncDirect),
 	} {
 		if slices.Contains(o.Parts, part) {
 			most = max(most, n)

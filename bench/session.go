@@ -17,14 +17,14 @@ type result struct {
 	rate    rate // of idle, meaningless
 	idle    bool // the case measured memory, not traffic
 	round   int
-	err     error // why the figures are not to be used
+	err     error // why the figures are invalid
 
-	measure.Usage               // of the servers and bench, while the rest was counted; idle: the window is the time to connect
+	measure.Usage               // of the servers and bench; if idle, the window is the time to connect
 	writes        uint64        // acknowledged
-	late          time.Duration // how far behind its timetable the writer fell at worst
-	got           reading       // what the watchers received
-	plain         time.Duration // CPU time of the servers for as many writes without a watcher; 0 if not measured
-	batch         float64       // events in one write to a watcher, on average; 0 if not known
+	late          time.Duration // the most that the writer was behind its timetable
+	got           reading       // by the watchers
+	plain         time.Duration // CPU time of the servers for as many writes without a watcher; 0 is unknown
+	batch         float64       // events in one write to a watcher, on average; 0 is unknown
 
 	grew   map[string]float64   // bytes per watcher, by process; idle only
 	kernel measure.KernelMemory // growth in bytes for all watchers, of both ends of their connections; idle only
@@ -40,8 +40,7 @@ type session struct {
 	done  []result
 }
 
-// gather makes sure of a fleet of n healthy watchers, and measures what they cost idle the first
-// time.
+// gather makes sure of a fleet of n healthy watchers. The first time it measures their idle cost.
 func (s *session) gather(ctx context.Context, n int, first bool) (err error) {
 	if s.fleet != nil && s.fleet.err() == nil && n <= len(s.fleet.watchers) {
 		s.fleet.shrink(n)
@@ -68,8 +67,8 @@ func (s *session) disband() {
 	s.fleet = nil
 }
 
-// measureIdle connects n watchers and records what they add to the memory of servers at rest. One
-// watcher is there before, with whatever a server keeps for the resource once.
+// measureIdle connects n watchers and records the memory that they add to servers at rest. One
+// watcher connects before that, because a server keeps some memory for each resource once.
 func (s *session) measureIdle(ctx context.Context, n int) error {
 	s.say("settling")
 	if err := s.fleet.grow(ctx, 1, s.book().seqs); err != nil {
@@ -107,8 +106,8 @@ func (s *session) measureIdle(ctx context.Context, n int) error {
 	return s.fleet.err()
 }
 
-// measure runs one case. Its figures are of the window alone; that every watcher got everything is
-// checked for the whole of it.
+// measure runs one case. Its figures cover the window alone. The check that every watcher got
+// everything covers the whole case.
 func (s *session) measure(ctx context.Context, clients int, rt rate) result {
 	r := result{peer: s.peer, clients: clients, rate: rt, round: s.round}
 	book := s.book()
@@ -128,7 +127,7 @@ func (s *session) measure(ctx context.Context, clients int, rt rate) result {
 	return r
 }
 
-// window waits for the warm-up to pass and takes the figures of what comes then.
+// window waits for the end of the warm-up and measures the window after it.
 func (s *session) window(ctx context.Context, r *result) error {
 	if err := sleep(ctx, s.opts.Warmup); err != nil {
 		return err
@@ -157,10 +156,10 @@ func (s *session) window(ctx context.Context, r *result) error {
 	return err
 }
 
-// flushes are the writes to sockets that watchfan has made, and the events in them.
+// flushes counts watchfan's writes to sockets, and the events in them.
 type flushes struct{ events, writes float64 }
 
-// flushes is zero for a peer that does not count.
+// flushes returns watchfan's count so far, or zero for another peer.
 func (s *session) flushes(ctx context.Context) (f flushes, err error) {
 	if s.proxy == nil || s.peer == direct {
 		return f, nil

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// measureAll runs the sessions: A B C, A B C, … so that a machine that changes its mind does so for
-// everyone. The floors come last in each round, when it is known what they are to be measured with.
+// measureAll runs the sessions in the order A B C, A B C, …, to spread a change of the machine's
+// speed over all peers. The floors come last in each round, because they repeat the rates of the
+// others.
 func measureAll(ctx context.Context, o *Options, stderr io.Writer) (results []result, err error) {
 	turns := slices.Clone(o.Peers)
 	for _, floor := range []peer{floorTLS, floorBare} {
@@ -51,7 +52,7 @@ func measureAll(ctx context.Context, o *Options, stderr io.Writer) (results []re
 	return results, nil
 }
 
-// estimate guesses how long one session takes, until one has shown it.
+// estimate guesses the duration of a session. The first session replaces the guess.
 func (o *Options) estimate(p peer) time.Duration {
 	const start, perWatcher = 8 * time.Second, 2 * time.Millisecond
 	cases := 0
@@ -66,9 +67,9 @@ func (o *Options) estimate(p peer) time.Duration {
 	return start + time.Duration(o.Clients[0])*perWatcher + time.Duration(cases)*(o.Warmup+o.Window)
 }
 
-// runSession measures all of one peer's cases and returns their results. It returns an error if it
-// could not go on at all; a case that failed is a result with an error, and the next case starts
-// with new watchers.
+// runSession measures all cases of one peer and returns their results. A case that fails is a
+// result with an error, and the next case starts with new watchers. An error means that the session
+// could not continue.
 func runSession(ctx context.Context, o *Options, p peer, round int, say func(string, ...any)) ([]result, error) {
 	say("starting")
 	st, err := newStage(ctx, o, p)
@@ -80,7 +81,7 @@ func runSession(ctx context.Context, o *Options, p peer, round int, say func(str
 	defer s.disband()
 	for i, clients := range o.Clients {
 		if clients == 0 && p != direct {
-			continue // writes do not pass through proxies: there is nothing of theirs to measure
+			continue // writes do not pass through the proxy
 		}
 		if err := s.gather(ctx, clients, i == 0); err != nil {
 			return s.done, fmt.Errorf("%v: %w", p, err)
@@ -104,15 +105,16 @@ func runSession(ctx context.Context, o *Options, p peer, round int, say func(str
 	return s.done, nil
 }
 
-// subtractWrites sets plain in the results of paced cases: what the servers used for the same
-// writes, in the same round of the same run, without any watcher. Where the pace is the watchers'
-// own there is no such twin.
+// subtractWrites sets plain in the results of paced cases: the CPU time of the servers for the same
+// writes in the same round without a watcher. An unpaced case has no such twin, because its
+// watchers set the pace.
 func subtractWrites(results []result) {
 	for i := range results {
 		for j := range results {
 			r, twin := &results[i], &results[j]
-			if twin.peer == direct && twin.clients == 0 && twin.err == nil && !r.idle && r.clients > 0 && r.rate != unpaced && r.peer.name != floorBare.name &&
-				twin.rate == r.rate && twin.round == r.round {
+			paced := !r.idle && r.clients > 0 && r.rate != unpaced && r.peer.name != floorBare.name
+			plain := twin.peer == direct && twin.clients == 0 && twin.err == nil
+			if paced && plain && twin.rate == r.rate && twin.round == r.round {
 				r.plain = time.Duration(float64(serversCPU(&twin.Usage)) / float64(twin.writes) * float64(r.writes))
 			}
 		}

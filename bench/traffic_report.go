@@ -48,9 +48,10 @@ func writeTables(w io.Writer, results []result) {
 	}
 }
 
-// writeTrafficTable writes a row for each case with traffic: a cell for each column, and a remark if
-// about is not nil.
-func writeTrafficTable(w io.Writer, title string, cases [][]result, cell func([]result, column) string, about func([]result) string) {
+// writeTrafficTable writes a row for each case with traffic: a cell for each column, and a remark
+// if about is not nil.
+func writeTrafficTable(w io.Writer, title string, cases [][]result,
+	cell func([]result, column) string, about func([]result) string) {
 	table(w, title, func(row func(...string)) {
 		header := []string{"peer", "watchers", "asked/s"}
 		for _, c := range columns {
@@ -75,7 +76,8 @@ func writeTrafficTable(w io.Writer, title string, cases [][]result, cell func([]
 }
 
 func writeFloorTable(w io.Writer, cases [][]result, results []result) {
-	const title = "Above the floor: divided by what one writev for the same events takes, at the same rate in the same round"
+	const title = "Above the floor: divided by what one writev for the same events takes, " +
+		"at the same rate in the same round"
 	table(w, title, func(row func(...string)) {
 		row("peer", "watchers", "asked/s", "CPU µs/delivery", "of the floor", "ratio")
 		for _, rounds := range cases {
@@ -119,7 +121,7 @@ func writeWritesTable(w io.Writer, cases [][]result) {
 	})
 }
 
-// group collects the rounds of each case, in the order in which cases were first measured.
+// group collects the rounds of each case, in the order of first measurement.
 func group(results []result) (cases [][]result) {
 	at := make(map[string]int)
 	for _, r := range results {
@@ -143,12 +145,12 @@ func values(rounds []result, unit string) (v []float64) {
 	return v
 }
 
-// ratios compares each round of a case with kube-apiserver's in the same round.
+// ratios divides each round of a case by kube-apiserver's in the same round.
 func ratios(rounds, results []result, unit string) []float64 {
 	return ratiosTo(direct, rounds, results, unit)
 }
 
-// ratiosTo compares each round of a case with another peer's in the same round.
+// ratiosTo divides each round of a case by another peer's in the same round.
 func ratiosTo(p peer, rounds, results []result, unit string) (v []float64) {
 	for i := range rounds {
 		ours, ok := rounds[i].get(unit)
@@ -161,11 +163,12 @@ func ratiosTo(p peer, rounds, results []result, unit string) (v []float64) {
 	return v
 }
 
-// twins are another peer's results in the same case and the same rounds.
+// twins returns another peer's results in the same case and the same rounds.
 func twins(p peer, rounds, results []result) (all []result) {
 	for _, r := range rounds {
 		for _, twin := range results {
-			if twin.peer == p && twin.idle == r.idle && twin.round == r.round && twin.clients == r.clients && twin.rate == r.rate {
+			if twin.peer == p && twin.idle == r.idle && twin.round == r.round &&
+				twin.clients == r.clients && twin.rate == r.rate {
 				all = append(all, twin)
 			}
 		}
@@ -173,7 +176,7 @@ func twins(p peer, rounds, results []result) (all []result) {
 	return all
 }
 
-// failures says how many of a case's rounds have no figures.
+// failures returns the number of rounds without figures, in words, or "".
 func failures(rounds []result) string {
 	n := 0
 	for _, r := range rounds {
@@ -187,30 +190,31 @@ func failures(rounds []result) string {
 	return fmt.Sprintf("%d of %d rounds FAILED", n, len(rounds))
 }
 
-// Units that the tables ask for by name.
+// Units of traffic and memory, by name for the tables.
 const (
-	unitCPU        = "cpu-ns/delivery"     // of the server that delivers
+	unitCPU        = "cpu-ns/delivery"     // of the delivering server
 	unitAllCPU     = "all-cpu-ns/delivery" // of all servers
-	unitNetCPU     = "net-cpu-ns/delivery" // of all servers, less what the same writes cost without a watcher
+	unitNetCPU     = "net-cpu-ns/delivery" // of all servers, less the cost of the same writes without a watcher
 	unitWriteCPU   = "all-cpu-ns/write"    // of all servers, with no watcher
 	unitDeliveries = "deliveries/s"
 	unitWrites     = "writes/s"
 	unitP50        = "p50-ns"
 	unitP99        = "p99-ns"
 	unitP999       = "p99.9-ns"
-	unitPerCore    = "deliveries/core-s" // for a second of one core that the server that delivers uses
+	unitPerCore    = "deliveries/core-s" // per second of a core of the delivering server
 	unitBatch      = "events/write"      // in one write to a watcher, on average
-	unitMemory     = "B/watcher"         // of the server that delivers
+	unitMemory     = "B/watcher"         // of the delivering server
 	unitKernel     = "kernel-B/watcher"  // of both ends of the connection
 	unitBuffers    = "buffers-B/watcher" // the same in TCP's buffers
 )
 
-// metrics returns the figures of a result that has no error.
+// metrics returns the figures of a result without an error.
 func (r *result) metrics() []metric {
 	if r.idle {
 		n := float64(max(r.clients-1, 1))
 		return []metric{
-			{unitMemory, r.grew[r.peer.name]}, {unitKernel, float64(r.kernel.Structures) / n}, {unitBuffers, float64(r.kernel.Buffers) / n},
+			{unitMemory, r.grew[r.peer.name]},
+			{unitKernel, float64(r.kernel.Structures) / n}, {unitBuffers, float64(r.kernel.Buffers) / n},
 			{"RSS-B", float64(r.RSS[r.peer.name])},
 		}
 	}
@@ -250,7 +254,7 @@ func (r *result) get(unit string) (float64, bool) {
 	return find(r.metrics(), unit)
 }
 
-// name is the result's benchmark: the same in every round.
+// name is the name of the result's benchmark. It is the same in every round.
 func (r *result) name() string {
 	who := fmt.Sprintf("peer=%s/tls=%t/clients=%d", r.peer.name, r.peer.tls, r.clients)
 	if r.idle {
@@ -259,9 +263,8 @@ func (r *result) name() string {
 	return fmt.Sprintf("BenchmarkFanout/%s/rate=%v", who, r.rate)
 }
 
-// writeBenchmarks writes one line of the Go benchmark format for each result (proposal 14313),
-// which benchstat turns into medians, spreads and comparisons. A case that failed is a comment: it
-// has no figures.
+// writeBenchmarks writes one line of the Go benchmark format for each result (proposal 14313), for
+// benchstat. A failed case has no figures and becomes a comment.
 func writeBenchmarks(w io.Writer, results []result) {
 	for _, r := range results {
 		if r.err != nil {

@@ -17,16 +17,19 @@ import (
 func sampleResults() (results []result) {
 	for round := 1; round <= 2; round++ {
 		for _, p := range []peer{direct, watchfanBare} {
-			factor := time.Duration(round)
+			factor, kernel := time.Duration(round), measure.KernelMemory{Structures: 10 << 20, Buffers: 1 << 20}
 			if p == direct {
 				factor *= 3
 			}
 			results = append(results, result{peer: p, clients: 1000, idle: true, round: round,
 				Usage: measure.Usage{RSS: map[string]int64{p.name: 300 << 20}},
-				grew:  map[string]float64{p.name: 8192 * float64(factor)}, kernel: measure.KernelMemory{Structures: 10 << 20, Buffers: 1 << 20}})
+				grew:  map[string]float64{p.name: 8192 * float64(factor)}, kernel: kernel})
 			paced := result{peer: p, clients: 1000, rate: 50, round: round, writes: 100,
-				Usage: measure.Usage{Window: 2 * time.Second, Others: 10 * time.Millisecond, RSS: map[string]int64{p.name: 400 << 20},
-					CPU: map[string]time.Duration{"bench": time.Second, "etcd": 100 * time.Millisecond, p.name: 600 * time.Millisecond * factor}},
+				Usage: measure.Usage{Window: 2 * time.Second, Others: 10 * time.Millisecond,
+					RSS: map[string]int64{p.name: 400 << 20},
+					CPU: map[string]time.Duration{
+						"bench": time.Second, "etcd": 100 * time.Millisecond, p.name: 600 * time.Millisecond * factor,
+					}},
 				got: reading{deliveries: 100_000, early: 1000, bytes: 186_000_000}}
 			var h measure.Histogram
 			for range 1000 {
@@ -42,8 +45,9 @@ func sampleResults() (results []result) {
 			results = append(results, failed)
 		}
 		results = append(results, result{peer: direct, clients: 0, rate: 50, round: round, writes: 100,
-			Usage: measure.Usage{Window: 2 * time.Second,
-				CPU: map[string]time.Duration{"bench": time.Second, "etcd": 100 * time.Millisecond, "kube-apiserver": 200 * time.Millisecond}}})
+			Usage: measure.Usage{Window: 2 * time.Second, CPU: map[string]time.Duration{
+				"bench": time.Second, "etcd": 100 * time.Millisecond, "kube-apiserver": 200 * time.Millisecond,
+			}}})
 		for _, twin := range floorTwins(results, floorBare, round, false) {
 			twin.peer, twin.batch = floorBare, 1.5
 			twin.CPU = map[string]time.Duration{"bench": time.Second, "writev": 300 * time.Millisecond}
@@ -61,8 +65,9 @@ func TestReport(t *testing.T) {
 	sameAsGolden(t, "report.golden", got.String())
 }
 
-// TestBenchmarkFormat holds every line to the grammar of the Go benchmark format (golang.org/design/14313-benchmark-format):
-// a name with the number of cores, an iteration count, pairs of value and unit, no unit twice.
+// TestBenchmarkFormat checks every line against the grammar of the Go benchmark format
+// (golang.org/design/14313-benchmark-format): a name with the number of cores, an iteration count,
+// pairs of value and unit, no unit twice.
 func TestBenchmarkFormat(t *testing.T) {
 	line := regexp.MustCompile(`^Benchmark[A-Z]\w*(/[a-z]+=[^\s/]+)+-\d+\t1(\t[-+.0-9]+ \S+)+$`)
 	var out bytes.Buffer

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestWriter: writes of one object come in order, each with the number after the one before, and pass the watchers by
-// no more than they may be behind.
+// TestWriter: the writes of one object come in the order of their numbers, without a gap. Writers
+// are ahead of the watchers by no more than the limit.
 func TestWriter(t *testing.T) {
 	coll := &collection{namespace: "bench", objects: 6}
 	var mu sync.Mutex
@@ -42,15 +42,18 @@ func TestWriter(t *testing.T) {
 		count++
 	}))
 	defer server.Close()
-	w := &writer{client: server.Client(), server: server.URL, coll: coll, ledger: newLedger(newAcks(), 6), workers: 4, behind: 5}
-	f := &fleet{coll: coll, fan: []int64{1, 1, 1, 1, 1, 1}, watchers: make([]*watcher, 1)} // whose one watcher reads nothing
+	w := &writer{client: server.Client(), server: server.URL, coll: coll, workers: 4, behind: 5}
+	w.ledger = newLedger(newAcks(), 6)
+	// The one watcher reads nothing.
+	f := &fleet{coll: coll, fan: []int64{1, 1, 1, 1, 1, 1}, watchers: make([]*watcher, 1)}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := w.run(ctx, f, 0); err != nil && err != context.DeadlineExceeded {
 		t.Fatal(err)
 	}
 	if count == 0 || count > 5+4 || w.acked.Load() != uint64(count) {
-		t.Errorf("got %d writes, %d acknowledged, past a watcher that may be 5 behind; 4 can be in flight", count, w.acked.Load())
+		t.Errorf("got %d writes, %d acknowledged; the watcher may be 5 behind, and 4 may be in flight",
+			count, w.acked.Load())
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()

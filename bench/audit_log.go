@@ -12,30 +12,35 @@ import (
 	"strings"
 )
 
-// An auditLog is what kube-apiserver says of the lists and watches of one resource that have
-// reached it.
+// An auditLog is kube-apiserver's audit log of the lists and watches of one resource.
 type auditLog struct {
 	policy, path string
-	clients      string // their User-Agent, which tells their requests, passed through, from watchfan's own
-	read         int64  // bytes of it that have been counted
+	clients      string // the clients' User-Agent: their requests are passed through and not watchfan's own
+	read         int64  // bytes of the log that have been counted
 }
 
 func newAuditLog(dir, resource, clients string) (*auditLog, error) {
-	a := &auditLog{policy: filepath.Join(dir, "audit-policy.json"), path: filepath.Join(dir, "audit.log"), clients: clients}
-	policy := fmt.Sprintf(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["ResponseStarted","ResponseComplete","Panic"],`+
-		`"rules":[{"level":"Metadata","verbs":["list","watch"],"resources":[{"group":"","resources":[%q]}]},{"level":"None"}]}`, resource)
+	a := &auditLog{
+		policy: filepath.Join(dir, "audit-policy.json"), path: filepath.Join(dir, "audit.log"), clients: clients,
+	}
+	policy := fmt.Sprintf(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy",`+
+		`"omitStages":["ResponseStarted","ResponseComplete","Panic"],"rules":[{"level":"Metadata",`+
+		`"verbs":["list","watch"],"resources":[{"group":"","resources":[%q]}]},{"level":"None"}]}`, resource)
 	return a, os.WriteFile(a.policy, []byte(policy), 0o600)
 }
 
-// flags are the dev cluster's.
+// flags returns the flags for devcluster.
 func (a *auditLog) flags() []string {
 	return []string{"--apiserver-arg", "audit-policy-file=" + a.policy, "--apiserver-arg", "audit-log-path=" + a.path}
 }
 
-// The kinds of requests, in the order of the report.
-var auditKinds = []string{"lane starts", "lane watches", "replays", "versions", "exact lists", "proof lists", "clients' lists", "clients' watches"}
+// auditKinds are the kinds of requests, in the order of the report.
+var auditKinds = []string{
+	"lane starts", "lane watches", "replays", "versions", "exact lists", "proof lists",
+	"clients' lists", "clients' watches",
+}
 
-// count returns the requests since it was last called, by kind.
+// count returns the requests since the last call, by kind.
 func (a *auditLog) count() (map[string]int, error) {
 	f, err := os.Open(a.path)
 	if err != nil {
@@ -66,7 +71,7 @@ func (a *auditLog) count() (map[string]int, error) {
 	return counts, nil
 }
 
-// auditKind is the kind of a request that watchfan makes for itself.
+// auditKind returns the kind of a request that watchfan makes for itself.
 func auditKind(verb, uri string) string {
 	switch {
 	case verb == "list" && strings.Contains(uri, "resourceVersionMatch=Exact"):
@@ -83,7 +88,7 @@ func auditKind(verb, uri string) string {
 	return "lane watches"
 }
 
-// clientsKind is the kind of a request that a client has made.
+// clientsKind returns the kind of a client's request.
 func clientsKind(verb string) string {
 	if verb == "list" {
 		return "clients' lists"

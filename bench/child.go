@@ -15,27 +15,30 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// A child is a server started for a session. It ends with this program, however that ends: the
-// kernel sends it SIGTERM when its parent thread dies. A Ctrl-C at the terminal does not reach it
-// directly.
+// A child is a process that this program has started. It ends with this program in every case: the
+// kernel sends it SIGTERM when its parent thread ends. It has its own process group, and Ctrl-C
+// does not reach it directly.
 type child struct {
 	name string
 	cmd  *exec.Cmd
-	log  string        // where its output goes
-	exit chan struct{} // closed when it has ended; err is set then
+	log  string        // path of its output
+	exit chan struct{} // closed at its end, after err is set
 	err  error
 }
 
-// startChild runs a command whose output goes to dir/<name>.log. A nil stdin is empty.
+// startChild runs a command with its output in dir/<name>.log. A nil stdin is empty.
 func startChild(dir, name string, stdin *os.File, path string, args ...string) (*child, error) {
 	return startChildAt(priorityNormal, dir, name, stdin, path, args...)
 }
 
 // startChildAt is startChild with a priority.
 func startChildAt(p priority, dir, name string, stdin *os.File, path string, args ...string) (*child, error) {
-	c := &child{name: name, cmd: exec.Command(path, args...), log: filepath.Join(dir, name+".log"), exit: make(chan struct{})}
+	log := filepath.Join(dir, name+".log")
+	c := &child{name: name, cmd: exec.Command(path, args...), log: log, exit: make(chan struct{})}
 	output, err := os.Create(c.log)
 	if err != nil {
 		return nil, err
@@ -48,7 +51,8 @@ func startChildAt(p priority, dir, name string, stdin *os.File, path string, arg
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread that Pdeathsig is about, and that may have another priority, lives as long as this goroutine
+		// Pdeathsig and the priority belong to this thread. It lives as long as this goroutine.
+		runtime.LockOSThread()
 		err := p.set()
 		if err == nil {
 			err = c.cmd.Start()
@@ -65,8 +69,8 @@ func startChildAt(p priority, dir, name string, stdin *os.File, path string, arg
 	return c, nil
 }
 
-// startHelper runs a command of this program, the first of args. It is told by orders what to do,
-// and ends when they are closed.
+// startHelper runs a command of this program, the first of args. The caller writes orders to it.
+// The helper ends when orders is closed.
 func startHelper(p priority, dir string, args ...string) (c *child, orders *os.File, err error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -85,7 +89,7 @@ func startHelper(p priority, dir string, args ...string) (c *child, orders *os.F
 	return c, orders, nil
 }
 
-// stop asks the child to end, insists after a while, and returns when it has ended.
+// stop sends SIGTERM, and SIGKILL after 15 s, and returns when the child has ended.
 func (c *child) stop() {
 	c.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -96,7 +100,7 @@ func (c *child) stop() {
 	}
 }
 
-// await waits until the child has written path as JSON, and decodes it into v.
+// await waits until the child has written a JSON file, and decodes the file into v.
 func (c *child) await(ctx context.Context, path string, v any) error {
 	const patience = 2 * time.Minute
 	for deadline := time.Now().Add(patience); ; {
@@ -134,4 +138,25 @@ func (c *child) alive() error {
 func (c *child) tail() []byte {
 	data, _ := os.ReadFile(c.log)
 	return bytes.TrimSpace(data[max(len(data)-600, 0):])
+}
+
+// A priority is the share of the processors that a process gets.
+type priority string
+
+const (
+	priorityNormal = priority("normal") // the same as the servers
+	priorityIdle   = priority("idle")   // SCHED_IDLE, see sched(7): hardly any while another process wants them
+)
+
+// set gives the priority to the calling thread and to the processes that it starts. An unprivileged
+// thread cannot leave idle: the caller must give the thread up.
+func (p priority) set() error {
+	if p == priorityNormal {
+		return nil
+	}
+	err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0)
+	if err != nil {
+		return fmt.Errorf("lowest priority: %w", err)
+	}
+	return nil
 }

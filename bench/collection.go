@@ -3,18 +3,19 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
 )
 
-// A collection is what the writer updates and the watchers watch: the ConfigMaps of one namespace,
-// where object o carries the labels group=g<o mod 10> and app=bench, or all pods (list_pods.go), of
-// which pod o runs on a node of its own and gets a new status.
+// A collection is the objects that the writer updates and the watchers watch. They are the
+// ConfigMaps of one namespace, of which object o has the labels group=g<o mod 10> and app=bench. Or
+// they are all pods (pods.go), of which pod o runs on its own node and gets a new status.
 //
-// Writes are numbered so that a watcher can tell from one number which object it saw and whether it
-// missed something: the n-th write of object o (its creation is the 0th) has number n × objects +
-// o.
+// Writes have numbers. From a number a watcher knows the object, and whether it has missed a write:
+// the n-th write of object o (its creation is the 0th) has number n × objects + o.
 type collection struct {
 	namespace string // "" for pods
 	objects   int
@@ -23,7 +24,7 @@ type collection struct {
 
 const groups = 10
 
-// path is where the collection is listed and watched.
+// path returns the path to list and watch.
 func (c *collection) path() string {
 	if c.pods() {
 		return podsPath
@@ -33,40 +34,42 @@ func (c *collection) path() string {
 
 func (c *collection) pods() bool { return c.namespace == "" }
 
-// objectPath is where object o is updated.
+// objectPath returns the path to update object o.
 func (c *collection) objectPath(o int) string {
 	if c.pods() {
 		return newPod(o).path() + "/status"
 	}
-	return c.path() + "/" + c.name(o)
+	return c.path() + "/" + objectName(o)
 }
 
-func (c *collection) name(object int) string { return fmt.Sprintf("object-%04d", object) }
+// objectName is the name of the o-th ConfigMap.
+func objectName(o int) string { return fmt.Sprintf("object-%04d", o) }
 
-// node is where pod o runs.
+// node returns the node of pod o.
 func (c *collection) node(o int) string { return fmt.Sprintf("node-%05d", o) }
 
-// body returns object o as write number seq leaves it. Its length is the same for all numbers of
-// ten digits or fewer.
+// body returns object o after write number seq. A ConfigMap's length is the same for all numbers of
+// up to ten digits, except for the annotation.
 func (c *collection) body(o int, seq uint64) string {
 	if c.pods() {
 		return newPod(o).on(c.node(o)).written(seq, int(seq)/c.objects).json
 	}
 	return fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"%s","namespace":"%s",`+
 		`"labels":{"app":"bench","group":"g%d"},"annotations":{"%s":"%d"}},"data":{"pad":"%010d%s"}}`,
-		c.name(o), c.namespace, o%groups, seqAnnotation, seq, seq, strings.Repeat("x", c.pad))
+		objectName(o), c.namespace, o%groups, seqAnnotation, seq, seq, strings.Repeat("x", c.pad))
 }
 
-// A filter is what one watcher asks for, and which objects that must bring it.
+// A filter is the selector of a watcher, and the objects that match it.
 type filter struct {
-	query string // as in the watch's URL: "" or "&labelSelector=…"
+	query string // in the watch's URL: "" or "&labelSelector=…"
 	match func(object int) bool
 }
 
 var everything = filter{match: func(int) bool { return true }}
 
-// filters returns the filters that watchers take in turn: all the same one, or a mix in which half
-// of the watchers see everything and the others a tenth, two tenths, nine tenths, or one object.
+// filters returns the filters that watchers take in turn: one that matches everything, or a mix. In
+// the mix half of the watchers see everything, the others a tenth, two tenths, nine tenths, or one
+// object.
 func (c *collection) filters(mixed bool) []filter {
 	if !mixed {
 		return []filter{everything}
@@ -82,17 +85,42 @@ func (c *collection) filters(mixed bool) []filter {
 			label(fmt.Sprintf("group=g%d", g), func(o int) bool { return o == g }),
 			label(fmt.Sprintf("group in (g%d,g%d),app", g, next), func(o int) bool { return o == g || o == next }),
 			label(fmt.Sprintf("group!=g%d", g), func(o int) bool { return o != g }),
-			filter{"&fieldSelector=" + url.QueryEscape("metadata.name="+c.name(only)), func(o int) bool { return o == only }})
+			filter{fieldQuery("metadata.name", objectName(only)), func(o int) bool { return o == only }})
 	}
 	return mix
 }
 
-// nodeFilters returns the filters of n kubelets: each watches the pods of its own node, and pod o
-// is on node o.
+// fieldQuery returns the query of a field selector.
+func fieldQuery(name, value string) string {
+	return "&fieldSelector=" + url.QueryEscape(name+"="+value)
+}
+
+// nodeFilters returns the filters of n kubelets. Each watches the pods of its own node; pod o is on
+// node o.
 func (c *collection) nodeFilters(n int) []filter {
 	filters := make([]filter, n)
 	for i := range filters {
-		filters[i] = filter{"&fieldSelector=" + url.QueryEscape("spec.nodeName="+c.node(i)), func(o int) bool { return o == i }}
+		filters[i] = filter{fieldQuery("spec.nodeName", c.node(i)), func(o int) bool { return o == i }}
 	}
 	return filters
+}
+
+// listVersion lists the collection at an endpoint, as a client does before its watch, and returns
+// the list's resourceVersion.
+func listVersion(ctx context.Context, e endpoint, coll *collection) (string, error) {
+	body, err := e.get(ctx, coll.path())
+	if err != nil {
+		return "", err
+	}
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+		Items    []json.RawMessage
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return "", fmt.Errorf("list %s: %w", coll.path(), err)
+	}
+	if len(list.Items) != coll.objects {
+		return "", fmt.Errorf("list %s: %d objects, want %d", coll.path(), len(list.Items), coll.objects)
+	}
+	return list.Metadata.ResourceVersion, nil
 }

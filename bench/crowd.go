@@ -12,26 +12,29 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-func crowdSection(o *Options) *section {
+func crowdSection() *section {
 	return &section{
 		bench: "Crowd",
-		title: "A crowd of idle watchers, plaintext, and the events that reach them in the end",
-		note:  "Kernel memory is that of both ends of each connection, which are on this machine. Latency is to the last byte of each watcher.",
+		title: "A crowd of idle watchers, plaintext, and three events that reach them in the end",
+		note: "Kernel memory covers both ends of each connection, which are on this machine. " +
+			"Latency is to the last byte of each watcher.",
 		columns: []column{
-			{"KiB/watcher", unitMemory, 1.0 / 1024}, {"kernel KiB/watcher", unitKernel, 1.0 / 1024}, {"TCP buffers KiB/watcher", unitBuffers, 1.0 / 1024},
+			{"KiB/watcher", unitMemory, 1.0 / 1024}, {"kernel KiB/watcher", unitKernel, 1.0 / 1024},
+			{"TCP buffers KiB/watcher", unitBuffers, 1.0 / 1024},
 			{"RSS MiB", "RSS-B", 1.0 / (1 << 20)}, {"connected/s", "connected/s", 1},
-			{"CPU µs/delivery", unitCPU, 1e-3}, {"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6}, {"last ms", "last-ns", 1e-6},
+			{"CPU µs/delivery", unitCPU, 1e-3}, {"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6},
+			{"last ms", "last-ns", 1e-6},
 		},
 	}
 }
 
 const (
-	crowdEvents = 3               // events that the crowd gets, one after the other
+	crowdEvents = 3               // events for the crowd, one after the other
 	crowdTime   = 4 * time.Minute // for all of it
 )
 
-// crowd measures very many watchers that have nothing to do. kube-apiserver has no plaintext port,
-// and watchfan's TLS port has its own row among the idle watchers of the traffic part.
+// crowd measures very many idle watchers at watchfan's plaintext port. kube-apiserver has no such
+// port, and the traffic part has a row for idle watchers over TLS.
 func (p *program) crowd(ctx context.Context, st *stage) error {
 	if st.peer != watchfanBare {
 		return nil
@@ -40,7 +43,8 @@ func (p *program) crowd(ctx context.Context, st *stage) error {
 	n := min(asked, roomFor())
 	x := sample{peer: st.peer, axes: []axis{{"clients", strconv.Itoa(n)}}}
 	if n < asked {
-		x.remark = fmt.Sprintf("not %d: this process may have %d open files, and watchfan as many; raise the hard limit (ulimit -Hn)", asked, n+otherFiles)
+		x.remark = fmt.Sprintf("not %d: this process may have %d open files, and watchfan as many; "+
+			"raise the hard limit (ulimit -Hn)", asked, n+otherFiles)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, crowdTime, fmt.Errorf("not done after %v", crowdTime))
 	defer cancel()
@@ -56,16 +60,16 @@ func (p *program) measureCrowd(ctx context.Context, st *stage, n int) ([]metric,
 		return nil, err
 	}
 	s.fleet.dialer = func(i int) measure.Dialer {
-		const perAddress = 20_000 // of an address' 28,000 ports
+		const perAddress = 20_000 // of the 28,000 ports of an address
 		return measure.Dialer{From: netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i/perAddress)})}
 	}
 	if err := s.measureIdle(ctx, n); err != nil {
 		return nil, err
 	}
 	idle := s.done[0]
-	m := append(idle.metrics(), metric{"connected/s", float64(n) / idle.window.Seconds()})
+	m := append(idle.metrics(), metric{"connected/s", float64(n) / idle.Window.Seconds()})
 
-	meter, err := startMeter(withBench(st))
+	meter, err := measure.StartMeter(withBench(st))
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +85,12 @@ func (p *program) measureCrowd(ctx context.Context, st *stage, n int) ([]metric,
 		}
 		last = max(last, time.Since(start))
 	}
-	used, err := meter.read()
+	used, err := meter.Read()
 	got := s.fleet.read()
 	return append(m,
-		metric{unitCPU, float64(used.cpu[st.peer.name]) / float64(got.deliveries)},
+		metric{unitCPU, float64(used.CPU[st.peer.name]) / float64(got.deliveries)},
 		metric{unitP50, float64(got.latency.Quantile(0.50))},
 		metric{unitP99, float64(got.latency.Quantile(0.99))},
 		metric{"last-ns", float64(last)},
-		metric{"others-cpu-%", 100 * used.others.Seconds() / used.window.Seconds()}), err
+		metric{"others-cpu-%", used.Percent(used.Others)}), err
 }

@@ -10,30 +10,30 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// runDemo is `bench demo`: one peer under a steady load, seen live until Ctrl-C.
+// runDemo is `bench demo`. It shows one peer under a steady load until Ctrl-C.
 func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := &demoOptions{Options: defaults(), clients: 1000, rate: 50}
 	if err := parseOptions("demo", o, args, stderr); err != nil {
 		return err
 	}
 	runtime.GOMAXPROCS(max(runtime.NumCPU(), o.Readers+2)) // as in runBench
-	d := &demo{opts: o.Options, peer: o.Peers[0], out: stdout, live: isTerminal(stdout), say: func(format string, args ...any) {
-		fmt.Fprintf(stderr, format+"\n", args...)
-	}}
+	say := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
+	d := &demo{opts: o.Options, peer: o.Peers[0], out: stdout, live: isTerminal(stdout), say: say}
 	err := d.run(ctx, o.duration)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // Ctrl-C is how it ends
+		return nil // Ctrl-C is the usual end
 	}
 	return err
 }
 
-// demoOptions are those of one case, and how long it is shown.
+// demoOptions are the settings of one case, and its duration.
 type demoOptions struct {
 	*Options
 	clients  int           // watchers
@@ -48,12 +48,12 @@ func (o *demoOptions) AddFlags(fs *flag.FlagSet) {
 	o.addServerFlags(fs)
 	fs.IntVar(&o.clients, "clients", o.clients, "number of watchers")
 	fs.Float64Var(&o.rate, "rate", o.rate, "updates per second")
-	fs.DurationVar(&o.duration, "duration", 0, "how long it runs; 0 is until Ctrl-C")
+	fs.DurationVar(&o.duration, "duration", 0, "duration of the demo; 0 is until Ctrl-C")
 	fs.BoolVar(&o.secure, "tls", false, "watch over TLS, with a bearer token")
 	fs.BoolVar(&o.direct, "direct", false, "watch kube-apiserver itself (over TLS), for comparison")
 }
 
-// Validate makes the case of the options, and reports what makes it unusable on this machine.
+// Validate sets the case in Options, and reports options that cannot be used on this machine.
 func (o *demoOptions) Validate() error {
 	if o.clients < 1 || !(o.rate > 0 && o.rate <= 1e6) || o.duration < 0 {
 		return errors.New("--clients and --rate must be positive, --duration not negative")
@@ -68,7 +68,7 @@ func (o *demoOptions) Validate() error {
 	return o.Options.Validate()
 }
 
-// A demo is one peer under load and what is shown of it.
+// A demo shows one peer under load.
 type demo struct {
 	opts *Options
 	peer peer
@@ -81,7 +81,7 @@ type demo struct {
 	drawn int // lines on the screen
 }
 
-// run starts everything, shows it, ends everything, and sums up.
+// run starts the servers and the load, shows them, stops the load, and prints a summary.
 func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 	d.say("Starting a dev cluster (etcd and kube-apiserver) and %s …", d.peer.name)
 	if d.stage, err = newStage(ctx, d.opts, d.peer); err != nil {
@@ -110,43 +110,44 @@ func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 	}
 	got := d.fleet.read()
 	got.sub(begun)
+	took := time.Since(start).Round(time.Second)
 	fmt.Fprintf(d.out, "%s deliveries of %s updates to %d watchers in %v; latency p50 %s, p99 %s; %d watchers lost\n",
-		human(float64(got.deliveries)), human(float64(st.writer.acked.Load())), d.opts.Clients[0], time.Since(start).Round(time.Second),
+		human(float64(got.deliveries)), human(float64(st.writer.acked.Load())), d.opts.Clients[0], took,
 		milliseconds(got.latency.Quantile(0.5)), milliseconds(got.latency.Quantile(0.99)), d.fleet.lost.Load())
 	return err
 }
 
-// show refreshes the view each second until ctx or duration ends, or something breaks.
+// show refreshes the view each second until ctx ends, the duration is over, or an error occurs.
 func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration, own int) error {
-	servers := append(d.stage.processes(), measure.Process{Name: "bench", PID: os.Getpid()})
-	used, err := measure.ReadCosts(servers)
+	servers := append(d.stage.processes(), ownProcess())
+	meter, err := measure.StartMeter(servers)
 	if err != nil {
 		return err
 	}
-	got, acked, at := d.fleet.read(), d.stage.writer.acked.Load(), time.Now()
+	got, acked := d.fleet.read(), d.stage.writer.acked.Load()
 	watches, scraped := -1, time.Time{}
 	for duration == 0 || time.Since(start) < duration {
 		if err := sleep(ctx, time.Second); err != nil {
 			return err
 		}
-		if time.Since(scraped) > 5*time.Second { // the page has thousands of lines, so not each second
+		if time.Since(scraped) > 5*time.Second { // the page has thousands of lines
 			if n, err := upstreamWatches(ctx, d.stage.cluster.endpoint); err == nil {
 				watches, scraped = n-own, time.Now()
 			}
 		}
-		now, err := measure.ReadCosts(servers)
+		used, err := meter.Lap()
 		if err != nil {
 			return errors.Join(err, d.stage.alive())
 		}
-		gotNow, ackedNow, atNow := d.fleet.read(), d.stage.writer.acked.Load(), time.Now()
+		gotNow, ackedNow := d.fleet.read(), d.stage.writer.acked.Load()
 		since := *gotNow
 		since.sub(got)
 		d.draw(&view{
-			elapsed: atNow.Sub(start), period: atNow.Sub(at), got: &since, writes: ackedNow - acked,
+			elapsed: time.Since(start), got: &since, writes: ackedNow - acked,
 			clients: len(d.fleet.watchers), lost: int(d.fleet.lost.Load()), watches: watches,
-			servers: servers, cpu: now.CPUSince(used), others: now.OthersSince(used), rss: now.RSS,
+			servers: servers, used: used,
 		})
-		got, acked, at, used = gotNow, ackedNow, atNow, now
+		got, acked = gotNow, ackedNow
 		if err := d.fleet.err(); err != nil {
 			return err
 		}
@@ -154,7 +155,7 @@ func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration
 	return nil
 }
 
-// draw writes the view over the last one on a terminal, and as one line anywhere else.
+// draw replaces the last view on a terminal, and writes one line elsewhere.
 func (d *demo) draw(v *view) {
 	if !d.live {
 		fmt.Fprintln(d.out, v.line())
@@ -166,13 +167,13 @@ func (d *demo) draw(v *view) {
 		fmt.Fprintf(d.out, "\x1b[%dA", d.drawn) // up to the first line
 	}
 	for line := range strings.Lines(screen) {
-		fmt.Fprintf(d.out, "%s\x1b[K\n", strings.TrimSuffix(line, "\n")) // and clear what the old line had more
+		fmt.Fprintf(d.out, "%s\x1b[K\n", strings.TrimSuffix(line, "\n")) // and clear the rest of the old line
 	}
 	d.drawn = strings.Count(screen, "\n")
 }
 
-// upstreamWatches returns how many watches of configmaps a kube-apiserver is serving, by its own
-// count. Some are its own.
+// upstreamWatches returns the number of watches of configmaps that kube-apiserver serves, by its
+// own count. Some of them are its own.
 func upstreamWatches(ctx context.Context, server endpoint) (int, error) {
 	page, err := server.get(ctx, "/metrics")
 	if err != nil {
@@ -187,4 +188,66 @@ func upstreamWatches(ctx context.Context, server endpoint) (int, error) {
 func parseWatches(page string) (int, error) {
 	sum, err := sumSeries(page, "apiserver_longrunning_requests", `resource="configmaps"`, `verb="WATCH"`)
 	return int(sum), err
+}
+
+// A view is one refresh of the demo. Its figures cover the time since the last one.
+type view struct {
+	elapsed       time.Duration // since the load began
+	got           *reading
+	writes        uint64
+	clients, lost int
+	watches       int // at kube-apiserver, of the resource, without its own; -1 is unknown
+	servers       []measure.Process
+	used          measure.Usage
+}
+
+func (v *view) perSecond(n uint64) string { return human(float64(n) / v.used.Window.Seconds()) }
+
+func (v *view) upstream() string {
+	if v.watches < 0 {
+		return "?"
+	}
+	return strconv.Itoa(v.watches)
+}
+
+func (v *view) screen() string {
+	var b strings.Builder
+	f := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-18s"+format+"\n", append([]any{label}, args...)...)
+	}
+	b.WriteByte('\n')
+	f("clients", "%s (%d lost)", human(float64(v.clients-v.lost)), v.lost)
+	f("upstream watches", "%s at kube-apiserver", v.upstream())
+	f("updates/s", "%s", v.perSecond(v.writes))
+	f("deliveries/s", "%s", v.perSecond(v.got.deliveries))
+	f("latency", "p50 %s   p99 %s", milliseconds(v.got.latency.Quantile(0.5)), milliseconds(v.got.latency.Quantile(0.99)))
+	b.WriteByte('\n')
+	f("", "%10s %12s", "CPU", "memory")
+	for _, p := range v.servers {
+		f(p.Name, "%8.1f %% %8d MiB", v.used.Percent(v.used.CPU[p.Name]), v.used.RSS[p.Name]>>20)
+	}
+	f("all else", "%8.1f %%", v.used.Percent(v.used.Others))
+	return b.String()
+}
+
+func (v *view) line() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s clients %d lost %d upstream %s updates/s %s deliveries/s %s p50 %s p99 %s",
+		clock(v.elapsed), v.clients-v.lost, v.lost, v.upstream(), v.perSecond(v.writes), v.perSecond(v.got.deliveries),
+		milliseconds(v.got.latency.Quantile(0.5)), milliseconds(v.got.latency.Quantile(0.99)))
+	for _, p := range v.servers {
+		fmt.Fprintf(&b, " · %s %.0f%% %d MiB", p.Name, v.used.Percent(v.used.CPU[p.Name]), v.used.RSS[p.Name]>>20)
+	}
+	fmt.Fprintf(&b, " · all else %.0f%%", v.used.Percent(v.used.Others))
+	return b.String()
+}
+
+// isTerminal reports whether w is a terminal with cursor movement.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && info.Mode()&os.ModeDevice != 0 && f.Name() != os.DevNull
 }

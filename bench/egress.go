@@ -10,17 +10,22 @@ import (
 func egressSection(o *Options) *section {
 	return &section{
 		bench: "Egress",
-		title: fmt.Sprintf("Status updates of pods, 3.7 KB each, %v/s to %d watchers, asked for with and without compression", o.EgressRate, o.EgressClients),
-		note:  "bytes is without TLS. Who asks for gzip decompresses each event here, so latencies compare only within one way to ask.",
+		title: fmt.Sprintf("Status updates of pods, 3.7 KB each, %v/s to %d watchers, asked for with and without compression",
+			o.EgressRate, o.EgressClients),
+		note: "bytes is without TLS. A watcher with gzip decompresses each event: " +
+			"compare latencies only within one way to ask.",
 		columns: []column{
 			{"bytes/delivery", "B/delivery", 1}, {"CPU µs/delivery", unitCPU, 1e-3}, {"all servers", unitAllCPU, 1e-3},
 			{"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6}, {"RSS MiB", "RSS-B", 1.0 / (1 << 20)},
 		},
-		costs: []column{{"bytes/delivery", "B/delivery", 1}, {"CPU µs/delivery", unitCPU, 1e-3}, {"all servers", unitAllCPU, 1e-3}, {"p50 ms", unitP50, 1e-6}},
+		costs: []column{
+			{"bytes/delivery", "B/delivery", 1}, {"CPU µs/delivery", unitCPU, 1e-3}, {"all servers", unitAllCPU, 1e-3},
+			{"p50 ms", unitP50, 1e-6},
+		},
 	}
 }
 
-// egress measures one peer's bytes and CPU for a watch of pods, compressed and not.
+// egress measures one peer's bytes and CPU for watches of pods, with and without compression.
 func (p *program) egress(ctx context.Context, st *stage) error {
 	for _, asked := range []string{"identity", "gzip"} {
 		x := sample{peer: st.peer, axes: []axis{{"asked", asked}}}
@@ -40,7 +45,7 @@ func (p *program) egress(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// measureEgress also returns how many watchers got what they get compressed.
+// measureEgress also returns the number of watchers with a compressed stream.
 func (p *program) measureEgress(ctx context.Context, st *stage, gzip bool) ([]metric, int, error) {
 	s := &session{stage: st, opts: p.opts, say: p.say}
 	defer s.disband()

@@ -13,24 +13,24 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A fleet is all watchers of one endpoint, spread over a few readers. Its methods are for one
-// goroutine, except lose.
+// A fleet is the watchers of one endpoint, spread over a few readers. One goroutine at a time may
+// call its methods, unless they say otherwise.
 type fleet struct {
 	endpoint endpoint
 	coll     *collection
 	filters  []filter
 	gzip     bool                       // ask for compression
-	dialer   func(i int) measure.Dialer // of watcher i; nil is the zero dialer for all
+	dialer   func(i int) measure.Dialer // for watcher i; nil is the zero dialer
 	readers  []*reader
 
 	stop    atomic.Bool
 	running sync.WaitGroup
 
-	// Changed only while nothing is written.
+	// These change only while nothing is written.
 	watchers []*watcher
-	fan      []int64 // for each object, how many watchers see its events
+	fan      []int64 // for each object, the number of watchers that get its events
 
-	expected atomic.Int64 // deliveries that writes so far must bring
+	expected atomic.Int64 // deliveries of all writes so far
 
 	lost     atomic.Int64
 	mu       sync.Mutex
@@ -59,7 +59,7 @@ func (f *fleet) close() {
 	f.running.Wait()
 }
 
-// lose notes that a watcher broke off or saw what it must not. Any goroutine may call it.
+// lose records a watcher that ended or got a wrong event. Any goroutine may call it.
 func (f *fleet) lose(err error) {
 	f.lost.Add(1)
 	f.mu.Lock()
@@ -69,7 +69,7 @@ func (f *fleet) lose(err error) {
 	}
 }
 
-// err says whether any watcher was lost.
+// err returns a lostError if a watcher is lost. Any goroutine may call it.
 func (f *fleet) err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +79,7 @@ func (f *fleet) err() error {
 	return &lostError{f.lost.Load(), len(f.watchers), f.firstErr}
 }
 
-// lostError says that watchers were lost that should have stayed.
+// A lostError reports watchers that ended or got a wrong event.
 type lostError struct {
 	lost  int64
 	of    int
@@ -92,53 +92,43 @@ func (e *lostError) Error() string {
 
 func (e *lostError) Unwrap() error { return e.first }
 
-// grow lists the collection as a client does and opens watches from there until there are n.
-// Nothing may be written meanwhile; seqs are the latest writes.
+// grow lists the collection as a client does, and opens watches from there until there are n.
+// Nothing may be written meanwhile. seqs are the latest writes.
 func (f *fleet) grow(ctx context.Context, n int, seqs []uint64) error {
 	rv, err := listVersion(ctx, f.endpoint, f.coll)
 	if err != nil {
 		return err
 	}
-	const connectors = 8
 	grown := make([]*watcher, n)
 	copy(grown, f.watchers)
-	var next atomic.Int64
-	next.Store(int64(len(f.watchers)))
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	for range connectors {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				w, early, err := f.request(int(i), rv).open()
-				if err == nil {
-					w.last = slices.Clone(seqs)
-					err = f.reader(int(i)).add(w, early)
-				}
-				if err != nil {
-					cancel(fmt.Errorf("watcher %d: %w", i, err))
-					return
-				}
-				grown[i] = w
-			}
-		})
-	}
-	wg.Wait()
+	err = inParallel(ctx, len(f.watchers), n, func(_ context.Context, i int) error {
+		w, early, err := f.request(i, rv).open()
+		if err == nil {
+			w.last = slices.Clone(seqs)
+			err = f.reader(i).add(w, early)
+		}
+		if err != nil {
+			return fmt.Errorf("watcher %d: %w", i, err)
+		}
+		grown[i] = w
+		return nil
+	})
 	f.watchers = slices.DeleteFunc(grown, func(w *watcher) bool { return w == nil })
 	f.countFan()
-	return context.Cause(ctx)
+	return err
 }
 
-// request is how watcher i asks.
+// request returns the request of watcher i.
 func (f *fleet) request(i int, rv string) watchRequest {
-	q := watchRequest{endpoint: f.endpoint, path: f.coll.path(), version: rv, filter: f.filters[i%len(f.filters)], gzip: f.gzip}
+	q := watchRequest{endpoint: f.endpoint, path: f.coll.path(), version: rv, gzip: f.gzip}
+	q.filter = f.filters[i%len(f.filters)]
 	if f.dialer != nil {
 		q.dialer = f.dialer(i)
 	}
 	return q
 }
 
-// inflated returns how many watchers get a compressed stream.
+// inflated returns the number of watchers with a compressed stream.
 func (f *fleet) inflated() (n int) {
 	for _, w := range f.watchers {
 		if w.scan.inflate != nil {
@@ -170,10 +160,10 @@ func (f *fleet) countFan() {
 
 func (f *fleet) reader(watcher int) *reader { return f.readers[watcher%len(f.readers)] }
 
-// expect says that an object is about to be written. Any goroutine may call it.
+// expect must be called before a write of an object. Any goroutine may call it.
 func (f *fleet) expect(object int) { f.expected.Add(f.fan[object]) }
 
-// owed returns how many deliveries of expected writes have not come yet. Any goroutine may call it.
+// owed returns the number of missing deliveries. Any goroutine may call it.
 func (f *fleet) owed() int64 {
 	owed := f.expected.Load()
 	for _, r := range f.readers {
@@ -182,9 +172,9 @@ func (f *fleet) owed() int64 {
 	return owed
 }
 
-// drain waits until every watcher has seen every expected write that its filter matches. A watcher
-// takes nothing twice and nothing that is not meant for it (watcher.event), so the count of
-// deliveries says it all.
+// drain waits until every watcher has seen every expected write that its filter matches. It counts
+// deliveries alone, because a watcher takes no event twice and no event outside its filter
+// (watcher.event).
 func (f *fleet) drain(ctx context.Context, patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; {
 		if err := f.err(); err != nil {
@@ -203,13 +193,13 @@ func (f *fleet) drain(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// A reading is what a fleet has received so far, or between two readings.
+// A reading counts the events of a fleet so far, or between two readings.
 type reading struct {
 	deliveries, early, bookmarks, bytes uint64
 	latency                             measure.Distribution
 }
 
-// read may be called at any time.
+// read returns the counts so far. Any goroutine may call it.
 func (f *fleet) read() *reading {
 	var sum reading
 	for _, r := range f.readers {

@@ -15,14 +15,14 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A floor is a server that does nothing but write: the least that a delivery can cost on this
-// machine. It is this program, started as `bench floor` (floor_server.go), and is told by a pipe
-// what to write:
+// A floor is a server that does nothing but write: it shows the least cost of a delivery on this
+// machine. It is this program, started as `bench floor` (floor_server.go). A pipe carries its
+// orders:
 //
-//	uint64 number of the first event │ uint64 events    one order: each watcher gets them with one writev
+//	uint64 number of the first event │ uint64 events    each watcher gets them with one writev
 //
-// A floor is its own source of events. Its events have consecutive numbers, so its objects are
-// written in turn.
+// A floor is its own source of events. Its events have consecutive numbers, and so go to its
+// objects in turn.
 type floor struct {
 	*ledger
 	child    *child
@@ -31,12 +31,12 @@ type floor struct {
 	endpoint endpoint
 	process  measure.Process
 
-	batch float64 // events of an order, on average; not less than 1. Not changed while run runs
+	batch float64 // events of an order, on average, at least 1; does not change during run
 }
 
 const orderSize = 16
 
-// startFloor runs a floor for a collection of n objects, whose events have size bytes.
+// startFloor runs a floor for a collection of n objects, with events of size bytes.
 func startFloor(ctx context.Context, secure bool, n, size int) (*floor, error) {
 	f := &floor{ledger: newLedger(newAcks(), n), batch: 1}
 	var err error
@@ -53,12 +53,12 @@ func startFloor(ctx context.Context, secure bool, n, size int) (*floor, error) {
 func (f *floor) start(ctx context.Context, secure bool, n, size int) error {
 	ready := filepath.Join(f.dir, "ready")
 	args := []string{"floor", "--ready", ready, "--objects", strconv.Itoa(n), "--event-size", strconv.Itoa(size)}
-	certFile, keyFile, roots, err := makeCertificate(f.dir)
+	cert, err := makeCertificate(f.dir)
 	if err != nil {
 		return err
 	}
 	if secure {
-		args = append(args, "--cert", certFile, "--key", keyFile)
+		args = append(args, "--cert", cert.certFile, "--key", cert.keyFile)
 	}
 	if f.child, f.orders, err = startHelper(priorityNormal, f.dir, args...); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (f *floor) start(ctx context.Context, secure bool, n, size int) error {
 	}
 	f.endpoint.addr = at.Address
 	if secure {
-		f.endpoint.tls = tlsConfig(at.Address, roots)
+		f.endpoint.tls = tlsConfig(at.Address, cert.roots)
 	}
 	f.process = measure.Process{Name: floorBare.name, PID: f.child.cmd.Process.Pid}
 	return nil
@@ -83,8 +83,8 @@ func (f *floor) stop() {
 	os.RemoveAll(f.dir)
 }
 
-// run orders rate events a second, f.batch at a time, until ctx ends. An order counts as
-// acknowledged when it is given.
+// run orders rate events a second, f.batch at a time, until ctx ends. A write counts as
+// acknowledged just before its order is sent.
 func (f *floor) run(ctx context.Context, fleet *fleet, rate float64) error {
 	timetable := measure.Pace{Start: time.Now(), Rate: rate / f.batch}
 	next := f.seqs[0]
@@ -115,16 +115,17 @@ func (f *floor) run(ctx context.Context, fleet *fleet, rate float64) error {
 	}
 }
 
-// events is how many the i-th order has: batch of them, as nearly as whole numbers allow.
+// events returns the number of events of the i-th order: batch, rounded up or down.
 func (f *floor) events(i uint64) uint64 {
 	return uint64(float64(i+1)*f.batch) - uint64(float64(i)*f.batch)
 }
 
 func (f *floor) book() *ledger { return f.ledger }
 
-// runFloor measures a floor for what a peer of ours has done this round: as many watchers, as many
-// events a second, as many of them in a write.
-func runFloor(ctx context.Context, o *Options, p peer, twins []result, round int, say func(string, ...any)) ([]result, error) {
+// runFloor measures a floor with the load of each twin: as many watchers, as many events a second,
+// and as many events in a write.
+func runFloor(ctx context.Context, o *Options, p peer, twins []result, round int,
+	say func(string, ...any)) ([]result, error) {
 	say("starting")
 	st, err := newFloorStage(ctx, o, p)
 	if err != nil {
@@ -138,7 +139,7 @@ func runFloor(ctx context.Context, o *Options, p peer, twins []result, round int
 			return s.done, fmt.Errorf("%v: %w", p, err)
 		}
 		st.floor.batch = max(twin.batch, 1)
-		offered := rate(float64(twin.writes) / twin.window.Seconds())
+		offered := rate(float64(twin.writes) / twin.Window.Seconds())
 		say("%d watchers, %.0f events/s, %.1f in a write", twin.clients, float64(offered), st.floor.batch)
 		r := s.measure(ctx, twin.clients, offered)
 		if ctx.Err() != nil {
@@ -154,16 +155,16 @@ func runFloor(ctx context.Context, o *Options, p peer, twins []result, round int
 	return s.done, nil
 }
 
-// floorTwins returns the results of this round that a floor is to be compared with: of watchfan
-// with the same kind of port, and the most watchers, or with all numbers of them.
+// floorTwins returns the results of this round to compare a floor with: watchfan's with the same
+// kind of port, and with the most watchers or with all numbers of them.
 func floorTwins(results []result, p peer, round int, all bool) (twins []result) {
 	most := 0
 	for _, r := range results {
 		most = max(most, r.clients)
 	}
 	for _, r := range results {
-		if r.peer.name == watchfanBare.name && r.peer.tls == p.tls && r.round == round && r.err == nil && !r.idle && r.clients > 0 &&
-			(all || r.clients == most) {
+		ours := r.peer.name == watchfanBare.name && r.peer.tls == p.tls && r.round == round
+		if ours && r.err == nil && !r.idle && r.clients > 0 && (all || r.clients == most) {
 			twins = append(twins, r)
 		}
 	}

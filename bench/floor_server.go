@@ -22,12 +22,12 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// runFloorServer is `bench floor`: see floor. It ends when its standard input does.
+// runFloorServer is `bench floor`: see floor. It ends with its standard input.
 func runFloorServer(_ context.Context, args []string, _, stderr io.Writer) error {
 	var ready, cert, key string
 	var objects, size int
 	if err := parseFlags("floor", func(fs *flag.FlagSet) {
-		fs.StringVar(&ready, "ready", "", "`file` to write the address to, as JSON")
+		fs.StringVar(&ready, "ready", "", "`file` for the address, as JSON")
 		fs.IntVar(&objects, "objects", 1, "objects in the list")
 		fs.IntVar(&size, "event-size", 0, "size of one watch event in `bytes`")
 		fs.StringVar(&cert, "cert", "", "`file` with a certificate, for TLS")
@@ -43,7 +43,9 @@ func runFloorServer(_ context.Context, args []string, _, stderr io.Writer) error
 		if err != nil {
 			return err
 		}
-		s.tls = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}, DynamicRecordSizingDisabled: true}
+		s.tls = &tls.Config{
+			Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}, DynamicRecordSizingDisabled: true,
+		}
 	}
 	addr, err := s.listen()
 	if err != nil {
@@ -59,18 +61,19 @@ func runFloorServer(_ context.Context, args []string, _, stderr io.Writer) error
 	return s.serve()
 }
 
-// A floorChunk is one event, ready for the wire but for its number.
+// A floorChunk is one event, ready for the wire except for its number.
 type floorChunk struct {
 	bytes  []byte
-	digits int // where the number's ten digits begin
+	digits int // offset of the number's ten digits
 }
 
-// newFloorChunk returns an event of size bytes, or the smallest there is.
+// newFloorChunk returns an event of size bytes, or the smallest possible one.
 func newFloorChunk(size int) floorChunk {
 	const number = "0123456789"
 	event := func(pad int) string {
-		return `{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"object","namespace":"bench",` +
-			`"annotations":{` + seqMark + number + `"}},"data":{"pad":"` + strings.Repeat("x", pad) + `"}}}` + "\n"
+		return `{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1",` +
+			`"metadata":{"name":"object","namespace":"bench","annotations":{` + seqMark + number + `"}},` +
+			`"data":{"pad":"` + strings.Repeat("x", pad) + `"}}}` + "\n"
 	}
 	text := event(max(size-len(event(0)), 0))
 	chunk := fmt.Sprintf("%x\r\n%s\r\n", len(text), text)
@@ -88,16 +91,16 @@ func (c floorChunk) appendTo(dst []byte, seq uint64) []byte {
 	return dst
 }
 
-// A floorServer writes the same events to all its watchers. Everything happens on one thread.
+// A floorServer writes the same events to all its watchers, on one thread.
 type floorServer struct {
 	chunk    floorChunk
 	objects  int
 	tls      *tls.Config // nil is plaintext
 	orders   int         // file descriptor of the pipe
-	epfd     int
+	epoll    measure.Epoll
 	listener int
 	conns    map[int]*floorConn // by file descriptor
-	batch    []byte             // what is being written
+	batch    []byte             // of the current order
 	iovecs   []syscall.Iovec    // its events
 }
 
@@ -106,19 +109,20 @@ type floorConn struct {
 	sock    *measure.Sock
 	tls     *tls.Conn   // over sealed and sock; nil in plaintext
 	sealed  *sealedConn // nil in plaintext
-	pending []byte      // what the socket did not take
-	waiting bool        // for the socket to take more
+	pending []byte      // bytes that the socket did not take
+	waiting bool        // epoll watches for room in the socket
 }
 
-// maxPending is what may wait for a watcher that does not read, in bytes.
+// maxPending is the most bytes that wait for a watcher that does not read.
 const maxPending = 16 << 20
 
 func (s *floorServer) listen() (netip.AddrPort, error) {
 	var err error
-	if s.epfd, err = syscall.EpollCreate1(syscall.EPOLL_CLOEXEC); err != nil {
+	if s.epoll, err = measure.NewEpoll(); err != nil {
 		return netip.AddrPort{}, err
 	}
-	if s.listener, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0); err != nil {
+	const kind = syscall.SOCK_STREAM | syscall.SOCK_CLOEXEC | syscall.SOCK_NONBLOCK
+	if s.listener, err = syscall.Socket(syscall.AF_INET, kind, 0); err != nil {
 		return netip.AddrPort{}, err
 	}
 	if err = syscall.Bind(s.listener, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
@@ -132,7 +136,7 @@ func (s *floorServer) listen() (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	for _, fd := range []int{s.orders, s.listener} {
-		if err := s.watch(syscall.EPOLL_CTL_ADD, fd, syscall.EPOLLIN); err != nil {
+		if err := s.epoll.Add(fd, syscall.EPOLLIN); err != nil {
 			return netip.AddrPort{}, err
 		}
 	}
@@ -140,19 +144,15 @@ func (s *floorServer) listen() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), uint16(in.Port)), nil
 }
 
-func (s *floorServer) watch(op, fd int, events uint32) error {
-	return os.NewSyscallError("epoll_ctl", syscall.EpollCtl(s.epfd, op, fd, &syscall.EpollEvent{Events: events, Fd: int32(fd)}))
-}
-
-// serve does what comes until the pipe ends.
+// serve handles orders, new clients and sockets until the pipe ends.
 func (s *floorServer) serve() error {
-	var ready [64]syscall.EpollEvent
+	var events [64]syscall.EpollEvent
 	for {
-		n, err := syscall.EpollWait(s.epfd, ready[:], -1)
-		if err != nil && err != syscall.EINTR {
-			return os.NewSyscallError("epoll_wait", err)
+		ready, err := s.epoll.Wait(events[:], -1)
+		if err != nil {
+			return err
 		}
-		for _, e := range ready[:max(n, 0)] {
+		for _, e := range ready {
 			switch fd := int(e.Fd); fd {
 			case s.orders:
 				if err := s.order(); err == io.EOF {
@@ -169,7 +169,7 @@ func (s *floorServer) serve() error {
 	}
 }
 
-// order takes one order and carries it out.
+// order reads one order and carries it out.
 func (s *floorServer) order() error {
 	var order [orderSize]byte
 	if _, err := io.ReadFull(pipe(s.orders), order[:]); err != nil {
@@ -194,14 +194,14 @@ func (s *floorServer) order() error {
 			s.drop(c)
 		} else if len(c.pending) > 0 && !c.waiting {
 			c.waiting = true
-			s.watch(syscall.EPOLL_CTL_MOD, c.sock.FD, syscall.EPOLLRDHUP|syscall.EPOLLOUT)
+			s.epoll.Modify(c.sock.FD, syscall.EPOLLRDHUP|syscall.EPOLLOUT)
 		}
 	}
 	return nil
 }
 
-// deliver writes a batch without waiting, and keeps what does not go. It reports whether the
-// watcher is still good.
+// deliver writes a batch without waiting, and keeps the bytes that the socket does not take. It
+// reports whether the watcher stays.
 func (c *floorConn) deliver(batch []byte, iovecs []syscall.Iovec) bool {
 	switch {
 	case c.tls != nil:
@@ -217,7 +217,8 @@ func (c *floorConn) deliver(batch []byte, iovecs []syscall.Iovec) bool {
 	}
 	const most = 1024 // slices that one writev takes (IOV_MAX)
 	iovecs = iovecs[:min(len(iovecs), most)]
-	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, uintptr(c.sock.FD), uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(iovecs)))
+	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, uintptr(c.sock.FD),
+		uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(iovecs)))
 	switch {
 	case errno == syscall.EAGAIN || errno == syscall.EINTR:
 		n = 0
@@ -228,19 +229,20 @@ func (c *floorConn) deliver(batch []byte, iovecs []syscall.Iovec) bool {
 	return true
 }
 
-// flush writes what is pending without waiting.
+// flush writes the pending bytes without waiting. It reports whether the watcher stays.
 func (c *floorConn) flush() bool {
 	if len(c.pending) == 0 {
 		return true
 	}
-	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, uintptr(c.sock.FD), uintptr(unsafe.Pointer(&c.pending[0])), uintptr(len(c.pending)))
+	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, uintptr(c.sock.FD),
+		uintptr(unsafe.Pointer(&c.pending[0])), uintptr(len(c.pending)))
 	if errno == 0 {
 		c.pending = append(c.pending[:0], c.pending[n:]...)
 	}
 	return (errno == 0 || errno == syscall.EAGAIN || errno == syscall.EINTR) && len(c.pending) <= maxPending
 }
 
-// awaken does what a watcher's socket asks for.
+// awaken handles the events of a watcher's socket.
 func (s *floorServer) awaken(c *floorConn, events uint32) {
 	switch {
 	case c == nil:
@@ -248,7 +250,7 @@ func (s *floorServer) awaken(c *floorConn, events uint32) {
 		s.drop(c)
 	case len(c.pending) == 0:
 		c.waiting = false
-		s.watch(syscall.EPOLL_CTL_MOD, c.sock.FD, syscall.EPOLLRDHUP)
+		s.epoll.Modify(c.sock.FD, syscall.EPOLLRDHUP)
 	}
 }
 
@@ -257,8 +259,8 @@ func (s *floorServer) drop(c *floorConn) {
 	c.sock.Close()
 }
 
-// accept takes all clients that wait, each with its request. A client that does not ask at once is
-// none of ours.
+// accept takes all waiting clients, each with its request. Every watcher asks at once; another
+// client is closed.
 func (s *floorServer) accept() {
 	for {
 		fd, _, err := syscall.Accept4(s.listener, syscall.SOCK_CLOEXEC)
@@ -274,8 +276,8 @@ func (s *floorServer) accept() {
 	}
 }
 
-// answer answers one request: with a list of nothing but a number of objects, or with the head of a
-// watch.
+// answer answers one request: with a list of empty objects, or with the head of a watch. It reports
+// whether it is a watch.
 func (s *floorServer) answer(c *floorConn) (watches bool, err error) {
 	const patience = 5 * time.Second
 	if err := c.sock.SetTimeout(patience); err != nil {
@@ -301,10 +303,12 @@ func (s *floorServer) answer(c *floorConn) (watches bool, err error) {
 	line, _, _ := bytes.Cut(head, []byte("\r\n"))
 	if !bytes.Contains(line, []byte("watch=1")) {
 		list := `{"metadata":{"resourceVersion":"1"},"items":[{}` + strings.Repeat(",{}", s.objects-1) + `]}`
-		_, err = fmt.Fprintf(rw, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(list), list)
+		_, err = fmt.Fprintf(rw, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"+
+			"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(list), list)
 		return false, err
 	}
-	if _, err = io.WriteString(rw, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
+	const head200 = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+	if _, err = io.WriteString(rw, head200); err != nil {
 		return false, err
 	}
 	if c.sealed != nil {
@@ -313,11 +317,11 @@ func (s *floorServer) answer(c *floorConn) (watches bool, err error) {
 	if err := c.sock.Nonblocking(); err != nil {
 		return false, err
 	}
-	return true, s.watch(syscall.EPOLL_CTL_ADD, c.sock.FD, syscall.EPOLLRDHUP)
+	return true, s.epoll.Add(c.sock.FD, syscall.EPOLLRDHUP)
 }
 
-// A pipe is a file descriptor that is read without the runtime's poller, which would need another
-// thread to wait.
+// A pipe is a file descriptor that is read without the Go runtime's poller: the poller would wait
+// on another thread.
 type pipe int
 
 func (fd pipe) Read(p []byte) (int, error) {
@@ -331,7 +335,8 @@ func (fd pipe) Read(p []byte) (int, error) {
 	return max(n, 0), err
 }
 
-// A sealedConn is what TLS writes to: the socket, and once it gathers, a buffer.
+// A sealedConn is the connection below TLS. Writes go to the socket, or to a buffer while it
+// gathers.
 type sealedConn struct {
 	*measure.Sock
 	gathering bool

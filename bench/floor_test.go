@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -23,18 +21,16 @@ func startFloorHere(t *testing.T, secure bool, objects, size int) *floor {
 	s := &floorServer{chunk: newFloorChunk(size), objects: objects, orders: int(in.Fd()), conns: make(map[int]*floorConn)}
 	f := &floor{ledger: newLedger(newAcks(), objects), orders: orders, batch: 1}
 	if secure {
-		dir := t.TempDir()
-		var roots *x509.CertPool
-		certFile, keyFile, roots, err := makeCertificate(dir)
+		cert, err := makeCertificate(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
-		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, filepath.Base(certFile)), keyFile)
+		pair, err := tls.LoadX509KeyPair(cert.certFile, cert.keyFile)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.tls = &tls.Config{Certificates: []tls.Certificate{pair}}
-		f.endpoint.tls = &tls.Config{ServerName: "127.0.0.1", RootCAs: roots}
+		f.endpoint.tls = &tls.Config{ServerName: "127.0.0.1", RootCAs: cert.roots}
 	}
 	if f.endpoint.addr, err = s.listen(); err != nil {
 		t.Fatal(err)
@@ -51,13 +47,14 @@ func startFloorHere(t *testing.T, secure bool, objects, size int) *floor {
 	return f
 }
 
-// TestFloor: watchers of a floor get what any watcher gets, each event once and in order, singly and in batches.
+// TestFloor: watchers of a floor get each event once and in order, singly and in batches.
 func TestFloor(t *testing.T) {
 	for name, secure := range map[string]bool{"plain": false, "tls": true} {
 		t.Run(name, func(t *testing.T) {
 			const objects, size = 7, 1860
 			server := startFloorHere(t, secure, objects, size)
-			watchers, err := newFleet(server.endpoint, &collection{namespace: "bench", objects: objects}, []filter{everything}, server.acks, 1)
+			coll := &collection{namespace: "bench", objects: objects}
+			watchers, err := newFleet(server.endpoint, coll, []filter{everything}, server.acks, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,14 +79,16 @@ func TestFloor(t *testing.T) {
 				}
 			}
 			got := watchers.read()
-			if perEvent := float64(got.bytes) / float64(got.deliveries); got.deliveries == 0 || got.early != 0 || perEvent < size || perEvent > size+10 {
+			perEvent := float64(got.bytes) / float64(got.deliveries)
+			if got.deliveries == 0 || got.early != 0 || perEvent < size || perEvent > size+10 {
 				t.Errorf("%d deliveries, %d early, %.0f bytes each", got.deliveries, got.early, perEvent)
 			}
 		})
 	}
 }
 
-// TestFloorStalled: a watcher that does not read keeps nobody waiting, and what it is owed comes when it does.
+// TestFloorStalled: a watcher that does not read delays no other, and gets all events when it reads
+// again.
 func TestFloorStalled(t *testing.T) {
 	server := startFloorHere(t, false, 3, 10_000)
 	st := &stage{peer: floorBare, floor: server, coll: &collection{namespace: "bench", objects: 3}}

@@ -11,20 +11,20 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// An inflater decompresses a gzip stream (RFC 1952) that is pushed to it in pieces, one member
-// after the other:
+// An inflater decompresses a gzip stream (RFC 1952) that comes in pieces, one member after the
+// other:
 //
 //	1f 8b 08 00 …6 bytes  blocks … 00 00 ff ff  blocks …  CRC-32 length  1f 8b …
 //	header                         sync marker            trailer
 //
-// A server that flushes after each event leaves a sync marker behind it, or ends the member. Up to
-// there an inflater decompresses; what is cut elsewhere waits for the rest. Checksums are not
-// checked: what comes out is checked instead, event by event. The zero value is ready for the first
-// header.
+// A server that flushes after each event writes a sync marker after it, or ends the member. An
+// inflater decompresses up to that point; a piece that is cut elsewhere waits for the rest. It does
+// not verify checksums, because the watcher checks each event. The zero value is ready for the
+// first header.
 type inflater struct {
 	state  inflateState
 	in     []byte        // not decompressed yet
-	window []byte        // the last 32 KiB that the member held so far, to which its blocks may refer
+	window []byte        // the last 32 KiB of the member so far, to which its blocks may refer
 	blocks io.ReadCloser // a flate reader; nil before the first
 	out    []byte
 }
@@ -41,13 +41,13 @@ const (
 	windowSize  = 32 << 10
 	headerSize  = 10
 	trailerSize = 8
-	maxInflated = 64 << 20 // bytes that wait, or that come of one piece
+	maxInflated = 64 << 20 // most bytes that wait, or that one piece brings
 )
 
 var syncMarker = []byte{0, 0, 0xff, 0xff}
 
-// feed takes the next piece and returns what it brings, valid until the next call. After an error
-// the inflater is not to be used.
+// feed takes the next piece and returns the decompressed bytes, valid until the next call. After an
+// error the inflater cannot be used.
 func (z *inflater) feed(p []byte) ([]byte, error) {
 	if len(z.in)+len(p) > maxInflated {
 		return nil, errors.New("more than 64 MiB of gzip without a flush")
@@ -83,12 +83,13 @@ func (z *inflater) feed(p []byte) ([]byte, error) {
 
 func (z *inflater) consume(n int) { z.in = append(z.in[:0], z.in[n:]...) }
 
-// inflate decompresses what it can and reports whether the last block of the member was among it.
+// inflate decompresses all complete blocks, and reports whether the last block of the member is
+// one.
 func (z *inflater) inflate() (ended bool, err error) {
 	if len(z.in) == 0 {
 		return false, nil
 	}
-	in := bytes.NewReader(z.in) // a ByteReader: flate reads nothing beyond the last block
+	in := bytes.NewReader(z.in) // an io.ByteReader: flate reads nothing after the last block
 	if z.blocks == nil {
 		z.blocks = flate.NewReaderDict(in, z.window)
 	} else if err := z.blocks.(flate.Resetter).Reset(in, z.window); err != nil {

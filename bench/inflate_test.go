@@ -42,11 +42,13 @@ func inflateAll(stream []byte, size int) (out []byte, err error) {
 	return out, err
 }
 
-// TestInflater: a stream means the same however it is cut, across flushes that refer to each other, and members.
+// TestInflater: the cuts of a stream do not change its content, across flushes that refer to
+// earlier ones, and across members.
 func TestInflater(t *testing.T) {
 	var texts []string
 	for i := range 40 {
-		texts = append(texts, fmt.Sprintf(`{"type":"MODIFIED","object":{"n":%d,"pad":"%s"}}`+"\n", i, strings.Repeat("pad ", i*50)))
+		pad := strings.Repeat("pad ", i*50)
+		texts = append(texts, fmt.Sprintf(`{"type":"MODIFIED","object":{"n":%d,"pad":"%s"}}`+"\n", i, pad))
 	}
 	want := strings.Join(texts, "")
 	for _, members := range []bool{false, true} {
@@ -60,7 +62,7 @@ func TestInflater(t *testing.T) {
 	}
 }
 
-// TestInflaterFlushed: what was flushed has come, before anything else does.
+// TestInflaterFlushed: flushed bytes come out at once.
 func TestInflaterFlushed(t *testing.T) {
 	var b bytes.Buffer
 	var z inflater

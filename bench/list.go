@@ -4,30 +4,18 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"regexp"
-	"strings"
 	"sync"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// podsPath is what is listed.
-const podsPath = "/api/v1/pods"
-
-// runList is `bench list`: lists of all pods, in all forms, of every peer in turn, as often as
-// there are rounds, and a report of whatever was measured even if something failed.
+// runList is `bench list`. It lists all pods in all forms at every peer in each round, and reports
+// what was measured even if something failed.
 func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := listDefaults()
 	if err := parseOptions("list", o, args, stderr); err != nil {
@@ -52,72 +40,20 @@ func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	})
 }
 
-// listOptions say what is started, with what load, and how it is measured.
-type listOptions struct {
-	binaries
-
-	Pods    int            // in the cluster
-	Clients int            // connections, each with one list at a time
-	Rounds  int            // how often every case has its turn
-	Window  time.Duration  // time after which a client begins no other list
-	Warmup  time.Duration  // the same, before it is measured
-	Only    *regexp.Regexp // cases to measure, by name
-	Out     string         // name of the published run in bench/results; "" prints only
-}
-
-func listDefaults() *listOptions {
-	return &listOptions{
-		binaries: builtBinaries,
-		Pods:     5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second, Only: regexp.MustCompile(""),
-	}
-}
-
-// AddFlags adds the flags of `bench list`.
-func (o *listOptions) AddFlags(fs *flag.FlagSet) {
-	o.binaries.addFlags(fs)
-	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster")
-	fs.IntVar(&o.Clients, "clients", o.Clients, "connections, each with one list at a time")
-	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case has its turn; results are medians of the rounds")
-	fs.DurationVar(&o.Window, "window", o.Window, "how long each case is measured")
-	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "how long each case runs before it is measured")
-	fs.Func("only", "measure the cases whose name this `regexp` matches, as 'format=json/.*/rv=0'", func(s string) (err error) {
-		o.Only, err = regexp.Compile(s)
-		return err
-	})
-	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
-	fs.BoolFunc("quick", "one round, about two minutes", func(string) error { o.Rounds, o.Window = 1, 2*time.Second; return nil })
-}
-
-// Validate reports what makes the options unusable on this machine.
-func (o *listOptions) Validate() error {
-	switch {
-	case o.Pods < 1 || o.Clients < 1 || o.Rounds < 1:
-		return errors.New("--pods, --clients and --rounds must be positive")
-	case o.Window < 100*time.Millisecond || o.Warmup < 0:
-		return errors.New("--window must be at least 100ms, --warmup not negative")
-	case strings.ContainsAny(o.Out, "/\\"):
-		return errors.New("--out is a name, not a path")
-	case len(o.cases()) == 0:
-		return fmt.Errorf("--only %s: no case has such a name", o.Only)
-	}
-	return errors.Join(o.binaries.validate(true), raiseFileLimit(o.Clients))
-}
-
-// A listCase is one peer asked in one form.
+// A listCase is one peer and one form.
 type listCase struct {
 	peer   peer
 	form   form
-	direct *listCase // of kube-apiserver in the same form; nil if that is not measured
+	direct *listCase // kube-apiserver's case in the same form; nil if it is not measured
 	rounds []listResult
 }
 
-// name is the case's benchmark.
+// name is the name of the case's benchmark.
 func (c *listCase) name() string {
 	return fmt.Sprintf("BenchmarkList/peer=%s/tls=%t/%v", c.peer.name, c.peer.tls, c.form)
 }
 
-// cases returns what is to be measured, in the order in which it is: what is compared stands
-// together.
+// cases returns the cases to measure, in their order. The peers of one form follow one another.
 func (o *listOptions) cases() (cases []*listCase) {
 	for _, f := range forms {
 		var first *listCase
@@ -135,17 +71,17 @@ func (o *listOptions) cases() (cases []*listCase) {
 }
 
 // A listBench is one cluster with its pods, and watchfan in front of it. All cases share it:
-// nothing is written while lists are made, and who is not asked has nothing to do.
+// nothing is written during the lists, and a peer that gets no requests is idle.
 type listBench struct {
 	opts      *listOptions
 	cluster   *cluster
 	proxy     *proxy
-	processes []measure.Process // the servers, and this program
+	processes []measure.Process // the servers and this program
 	listBytes int               // of a list in JSON
 }
 
-// measureLists starts the servers, measures all cases in turn, and ends the servers. It returns nil
-// if it could not begin to measure.
+// measureLists starts the servers, measures all cases in turn, and stops the servers. It returns
+// nil if the servers did not start.
 func measureLists(ctx context.Context, o *listOptions, cases []*listCase, stderr io.Writer) (*listBench, error) {
 	start := time.Now()
 	say := func(format string, args ...any) {
@@ -193,7 +129,7 @@ func (b *listBench) start(ctx context.Context, say func(string, ...any)) (err er
 		return err
 	}
 	b.processes = append(b.processes, b.cluster.processes...)
-	b.processes = append(b.processes, b.proxy.process, measure.Process{Name: "bench", PID: os.Getpid()})
+	b.processes = append(b.processes, b.proxy.process, ownProcess())
 	return nil
 }
 
@@ -206,7 +142,7 @@ func (b *listBench) stop() {
 	}
 }
 
-// endpoint is where a peer is asked.
+// endpoint returns the address of a peer.
 func (b *listBench) endpoint(p peer) endpoint {
 	if p == direct {
 		return b.cluster.endpoint
@@ -214,8 +150,8 @@ func (b *listBench) endpoint(p peer) endpoint {
 	return b.proxy.endpoint(p)
 }
 
-// measure runs one case once. Clients begin together and finish what they have begun, so that all
-// the work that is counted belongs to whole lists.
+// measure runs one case once. Clients begin together and finish each list that they begin. All work
+// in the window therefore belongs to whole lists.
 func (b *listBench) measure(ctx context.Context, c *listCase) (r listResult) {
 	listers, err := b.connect(c)
 	defer func() {
@@ -229,27 +165,24 @@ func (b *listBench) measure(ctx context.Context, c *listCase) (r listResult) {
 	if err == nil {
 		_, err = listFor(ctx, listers, b.opts.Warmup)
 	}
-	var before, after measure.Costs
+	var meter *measure.Meter
 	var counts, countsAfter upstreamCounts
 	if err == nil {
 		counts, err = b.counts(ctx)
 	}
 	if err == nil {
-		before, err = measure.ReadCosts(b.processes)
+		meter, err = measure.StartMeter(b.processes)
 	}
 	if err != nil {
 		return listResult{err: err}
 	}
-	start := time.Now()
 	r.lists, r.err = listFor(ctx, listers, b.opts.Window)
-	r.window = time.Since(start)
-	if after, err = measure.ReadCosts(b.processes); r.err == nil {
+	if r.Usage, err = meter.Read(); r.err == nil {
 		r.err = err
 	}
 	if countsAfter, err = b.counts(ctx); r.err == nil {
 		r.err = err
 	}
-	r.cpu, r.rss, r.others = after.CPUSince(before), after.RSS, after.OthersSince(before)
 	r.upstream = upstreamCounts{countsAfter.lists - counts.lists, countsAfter.passed - counts.passed}
 	r.deliverer = c.peer.name
 	return r
@@ -266,7 +199,7 @@ func (b *listBench) connect(c *listCase) (listers []*lister, err error) {
 	return listers, nil
 }
 
-// check makes one list and decodes it: it must hold every pod.
+// check makes one list and decodes it. The list must contain every pod.
 func (b *listBench) check(l *lister) error {
 	var body bytes.Buffer
 	if _, err := l.list(&body); err != nil {
@@ -282,45 +215,15 @@ func (b *listBench) check(l *lister) error {
 	return nil
 }
 
-// decodePods decodes a list of pods in the form f.
-func decodePods(f form, body io.Reader) (*corev1.PodList, error) {
-	if f.encoding == "gzip" {
-		z, err := gzip.NewReader(body)
-		if err != nil {
-			return nil, err
-		}
-		body = z
-	}
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return nil, err
-	}
-	list := new(corev1.PodList)
-	if f.format == "json" {
-		return list, json.Unmarshal(data, list)
-	}
-	// k8s.io/apimachinery/pkg/runtime/serializer/protobuf: four bytes, then an Unknown around the
-	// list.
-	data, ok := bytes.CutPrefix(data, []byte("k8s\x00"))
-	if !ok {
-		return nil, errors.New("not Kubernetes protobuf")
-	}
-	var envelope runtime.Unknown
-	if err := envelope.Unmarshal(data); err != nil {
-		return nil, err
-	}
-	return list, list.Unmarshal(envelope.Raw)
-}
-
-// lists are what clients have received.
+// lists counts the lists that clients have received.
 type lists struct {
 	count   uint64
 	wire    uint64 // bytes
 	latency measure.Distribution
 }
 
-// listFor has each lister make lists, one at least, and begin none after d. It returns when all
-// have ended.
+// listFor lets each lister make at least one list and begin none after d. It returns at the end of
+// the last list.
 func listFor(ctx context.Context, listers []*lister, d time.Duration) (sum lists, err error) {
 	var mu sync.Mutex // guards sum and err
 	var wg sync.WaitGroup
@@ -351,15 +254,14 @@ func listFor(ctx context.Context, listers []*lister, d time.Duration) (sum lists
 	return sum, err
 }
 
-// upstreamCounts say what kube-apiserver and watchfan have done so far.
+// upstreamCounts are counters of kube-apiserver and watchfan.
 type upstreamCounts struct {
-	lists  float64 // of pods that kube-apiserver has served, whoever asked
+	lists  float64 // lists of pods that kube-apiserver has served, to any client
 	passed float64 // requests that watchfan has passed through
 }
 
 func (b *listBench) counts(ctx context.Context) (c upstreamCounts, err error) {
-	// A request is counted when its handler returns, which may be after its last byte has been
-	// read.
+	// A request counts when its handler returns. That may be after the last byte is read.
 	if err := sleep(ctx, 50*time.Millisecond); err != nil {
 		return c, err
 	}

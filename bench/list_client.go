@@ -18,10 +18,10 @@ import (
 type form struct {
 	format   string // json or protobuf
 	encoding string // identity or gzip
-	version  string // resourceVersion: "0" is whatever a cache holds, "" is the latest there is
+	version  string // resourceVersion: "0" accepts the state of a cache, "" asks for the latest
 }
 
-// forms are all that are measured.
+// forms are all forms that are measured.
 var forms = func() (all []form) {
 	for _, version := range []string{"0", ""} {
 		for _, format := range []string{"json", "protobuf"} {
@@ -48,7 +48,7 @@ func (f form) mediaType() string {
 	return "application/json"
 }
 
-// request is the head of a GET.
+// request returns the head of a GET.
 func (f form) request(e endpoint, path string) string {
 	if f.version != "" {
 		path += "?resourceVersion=" + f.version
@@ -56,8 +56,8 @@ func (f form) request(e endpoint, path string) string {
 	return requestHead(e, path, f.mediaType(), f.encoding == "gzip")
 }
 
-// A lister makes lists one after the other over one connection. It takes as little as it can: large
-// reads, no decompression, no decoding. One goroutine at a time.
+// A lister makes lists one after the other over one connection. It uses little CPU: it makes large
+// reads, and does not decompress or decode. One goroutine at a time may use it.
 type lister struct {
 	form    form
 	request string
@@ -68,7 +68,7 @@ type lister struct {
 	buf     []byte
 }
 
-// newLister connects to e, to list path in the form f.
+// newLister connects to e. It will list path in the form f.
 func newLister(e endpoint, f form, path string) (*lister, error) {
 	const readSize = 256 << 10
 	s, err := measure.Dialer{}.Dial(e.addr, connectTimeout)
@@ -78,7 +78,7 @@ func newLister(e endpoint, f form, path string) (*lister, error) {
 	l := &lister{form: f, request: f.request(e, path), sock: s, wire: &wire{Sock: s}, buf: make([]byte, readSize)}
 	l.conn = l.wire
 	if e.tls != nil {
-		l.wire.ahead = bufio.NewReaderSize(s, readSize) // crypto/tls itself reads little more than one record of 16 KiB
+		l.wire.ahead = bufio.NewReaderSize(s, readSize) // crypto/tls reads about one record of 16 KiB at a time
 		c := tls.Client(l.wire, e.tls)
 		if err := c.Handshake(); err != nil {
 			s.Close()
@@ -90,8 +90,8 @@ func newLister(e endpoint, f form, path string) (*lister, error) {
 	return l, nil
 }
 
-// list makes one list, writes its body to w, and checks that the answer is complete and of the form
-// that was asked for. It returns the time from before the request to the body's last byte.
+// list makes one list and writes its body to w. It checks that the answer is complete and has the
+// form of the request. It returns the time from before the request to the body's last byte.
 func (l *lister) list(w io.Writer) (time.Duration, error) {
 	start := time.Now()
 	if _, err := io.WriteString(l.conn, l.request); err != nil {
@@ -111,7 +111,8 @@ func (l *lister) list(w io.Writer) (time.Duration, error) {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
 		return 0, fmt.Errorf("list answered %s: %s", resp.Status, body)
 	case mediaType != l.form.mediaType() || encoding != l.form.encoding:
-		return 0, fmt.Errorf("list answered with %s, %s: want %s, %s", mediaType, encoding, l.form.mediaType(), l.form.encoding)
+		return 0, fmt.Errorf("list answered with %s, %s: want %s, %s",
+			mediaType, encoding, l.form.mediaType(), l.form.encoding)
 	case resp.Close:
 		return 0, fmt.Errorf("list answered with a connection that it closes")
 	}
@@ -121,13 +122,13 @@ func (l *lister) list(w io.Writer) (time.Duration, error) {
 
 func (l *lister) close() { l.sock.Close() }
 
-// onlyWriter hides io.Discard's ReadFrom, which has a smaller buffer.
+// onlyWriter hides io.Discard's ReadFrom, which uses a smaller buffer.
 type onlyWriter struct{ io.Writer }
 
-// A wire counts what it receives: TLS and HTTP framing included.
+// A wire counts the bytes that it receives, with TLS and HTTP framing.
 type wire struct {
 	*measure.Sock
-	ahead    *bufio.Reader // of the sock; nil reads it directly
+	ahead    *bufio.Reader // on the sock; nil reads the sock directly
 	received uint64
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
@@ -12,83 +13,64 @@ import (
 
 // A listResult is one case in one round.
 type listResult struct {
-	err error // why the figures are not to be used
+	err error // why the figures are invalid
 
-	deliverer string // name of the process that delivers
-	window    time.Duration
-	lists     lists
-	upstream  upstreamCounts
-	cpu       map[string]time.Duration // by process, bench among them
-	rss       map[string]int64         // by process, at the end
-	others    time.Duration            // CPU time of everything else on the machine
+	deliverer string // name of the delivering process
+	measure.Usage
+	lists    lists
+	upstream upstreamCounts
 }
 
-// String is one line for who waits.
+// String returns one line for the log.
 func (r *listResult) String() string {
 	if r.err != nil {
 		return "FAILED: " + r.err.Error()
 	}
-	return fmt.Sprintf("%s lists/s, %s ms of CPU each", human(float64(r.lists.count)/r.window.Seconds()), human(r.perList(r.servers())*1e-6))
-}
-
-// servers returns the CPU time of all servers.
-func (r *listResult) servers() (sum time.Duration) {
-	for name, cpu := range r.cpu {
-		if name != "bench" {
-			sum += cpu
-		}
-	}
-	return sum
+	perSecond, cpu := float64(r.lists.count)/r.Window.Seconds(), r.perList(serversCPU(&r.Usage))
+	return fmt.Sprintf("%s lists/s, %s ms of CPU each", human(perSecond), human(cpu*1e-6))
 }
 
 func (r *listResult) perList(d time.Duration) float64 { return float64(d) / float64(r.lists.count) }
 
-// Units that the tables ask for by name; see also report.go.
+// Units of lists, by name for the tables; see also traffic_report.go.
 const (
 	unitLists       = "lists/s"
-	unitListCPU     = "cpu-ns/list"     // of the server that delivers
+	unitListCPU     = "cpu-ns/list"     // of the delivering server
 	unitAllListCPU  = "all-cpu-ns/list" // of all servers
-	unitListsPerCPU = "lists/cpu-s"     // lists for a second of all servers' CPU
+	unitListsPerCPU = "lists/cpu-s"     // per second of all servers' CPU
 	unitListBytes   = "B/list"          // on the wire
 	unitUpstream    = "upstream/list"   // lists of pods at kube-apiserver
 	unitPassed      = "passed/list"     // requests that watchfan passed through
 )
 
-// metrics returns the figures of a result that has no error.
+// metrics returns the figures of a result without an error.
 func (r *listResult) metrics() []metric {
-	n, seconds := float64(r.lists.count), r.window.Seconds()
+	n, servers := float64(r.lists.count), serversCPU(&r.Usage)
 	m := []metric{
-		{unitLists, n / seconds},
-		{unitListCPU, r.perList(r.cpu[r.deliverer])},
-		{unitAllListCPU, r.perList(r.servers())},
-		{unitListsPerCPU, n / max(r.servers(), measure.Tick).Seconds()},
+		{unitLists, n / r.Window.Seconds()},
+		{unitListCPU, r.perList(r.CPU[r.deliverer])},
+		{unitAllListCPU, r.perList(servers)},
+		{unitListsPerCPU, n / max(servers, measure.Tick).Seconds()},
 		{unitP50, float64(r.lists.latency.Quantile(0.50))},
 		{unitP99, float64(r.lists.latency.Quantile(0.99))},
 		{unitListBytes, float64(r.lists.wire) / n},
 		{unitUpstream, r.upstream.lists / n},
 		{unitPassed, r.upstream.passed / n},
 		{"lists", n},
-		{"RSS-B", float64(r.rss[r.deliverer])},
+		{"RSS-B", float64(r.RSS[r.deliverer])},
 	}
-	for _, name := range sortedKeys(r.cpu) {
-		m = append(m, metric{name + "-cpu-%", 100 * r.cpu[name].Seconds() / seconds})
-	}
-	return append(m, metric{"others-cpu-%", 100 * r.others.Seconds() / seconds})
+	return append(m, usageMetrics(&r.Usage)...)
 }
 
 // get returns the value of one metric.
 func (r *listResult) get(unit string) (float64, bool) {
-	if r.err == nil {
-		for _, m := range r.metrics() {
-			if m.unit == unit {
-				return m.value, true
-			}
-		}
+	if r.err != nil {
+		return 0, false
 	}
-	return 0, false
+	return find(r.metrics(), unit)
 }
 
-// good returns the rounds that have figures.
+// good returns the rounds with figures.
 func (c *listCase) good() (rounds []*listResult) {
 	for i := range c.rounds {
 		if c.rounds[i].err == nil {
@@ -107,7 +89,7 @@ func (c *listCase) values(unit string) (v []float64) {
 	return v
 }
 
-// ratios compares each round with kube-apiserver's.
+// ratios divides each round by kube-apiserver's.
 func (c *listCase) ratios(unit string) (v []float64) {
 	if c.direct == nil {
 		return nil
@@ -122,7 +104,7 @@ func (c *listCase) ratios(unit string) (v []float64) {
 	return v
 }
 
-// cells begin a row of the table.
+// cells returns the first cells of a row.
 func (c *listCase) cells() []string {
 	version := c.form.version
 	if version == "" {
@@ -143,48 +125,18 @@ var listColumns = []column{
 	{"passed", unitPassed, 1},
 }
 
-// writeListTables writes what a person wants to see, as writeTables does.
+// writeListTables writes medians over the rounds and ratios to kube-apiserver, as writeTables does.
 func writeListTables(w io.Writer, cases []*listCase) {
-	header := []string{"version", "format", "encoding", "peer"}
-	table(w, "Lists: median of rounds (smallest–largest)", func(row func(...string)) {
-		titles := header
-		for _, col := range listColumns {
-			titles = append(titles, col.title)
-		}
-		row(titles...)
-		for _, c := range cases {
-			cells := c.cells()
-			for _, col := range listColumns {
-				cells = append(cells, summarise(c.values(col.unit), col.scale))
-			}
-			if failed := len(c.rounds) - len(c.good()); failed > 0 {
-				cells = append(cells, fmt.Sprintf("%d of %d rounds FAILED", failed, len(c.rounds)))
-			}
-			row(cells...)
-		}
-	})
-	table(w, "Ratio to kube-apiserver in the same round: median (smallest–largest)", func(row func(...string)) {
-		columns := listColumns[:len(listColumns)-2] // the last two are no costs
-		titles := header
-		for _, col := range columns {
-			titles = append(titles, col.title)
-		}
-		row(titles...)
-		for _, c := range cases {
-			if c.direct == nil {
-				continue
-			}
-			cells := c.cells()
-			for _, col := range columns {
-				cells = append(cells, summarise(c.ratios(col.unit), 1))
-			}
-			row(cells...)
-		}
-	})
+	writeListTable(w, "Lists: median of rounds (smallest–largest)", cases, listColumns,
+		func(c *listCase, col column) string { return summarise(c.values(col.unit), col.scale) }, (*listCase).failures)
+	proxies := slices.DeleteFunc(slices.Clone(cases), func(c *listCase) bool { return c.direct == nil })
+	costs := listColumns[:len(listColumns)-2] // the last two are no costs
+	writeListTable(w, "Ratio to kube-apiserver in the same round: median (smallest–largest)", proxies, costs,
+		func(c *listCase, col column) string { return summarise(c.ratios(col.unit), 1) }, nil)
 	var disturbed []float64
 	for _, c := range cases {
 		for _, r := range c.good() {
-			disturbed = append(disturbed, 100*r.others.Seconds()/r.window.Seconds())
+			disturbed = append(disturbed, r.Percent(r.Others))
 		}
 	}
 	writeDisturbance(w, disturbed)
@@ -195,6 +147,37 @@ func writeListTables(w io.Writer, cases []*listCase) {
 			}
 		}
 	}
+}
+
+// writeListTable writes a row for each case: a cell for each column, and a remark if about is not
+// nil and has one.
+func writeListTable(w io.Writer, title string, cases []*listCase, columns []column,
+	cell func(*listCase, column) string, about func(*listCase) []string) {
+	table(w, title, func(row func(...string)) {
+		header := []string{"version", "format", "encoding", "peer"}
+		for _, col := range columns {
+			header = append(header, col.title)
+		}
+		row(header...)
+		for _, c := range cases {
+			cells := c.cells()
+			for _, col := range columns {
+				cells = append(cells, cell(c, col))
+			}
+			if about != nil {
+				cells = append(cells, about(c)...)
+			}
+			row(cells...)
+		}
+	})
+}
+
+// failures is a cell that says how many rounds have no figures, or no cell.
+func (c *listCase) failures() []string {
+	if failed := len(c.rounds) - len(c.good()); failed > 0 {
+		return []string{fmt.Sprintf("%d of %d rounds FAILED", failed, len(c.rounds))}
+	}
+	return nil
 }
 
 // writeListBenchmarks writes one line of the Go benchmark format for each round of each case, as
@@ -209,15 +192,4 @@ func writeListBenchmarks(w io.Writer, cases []*listCase) {
 			writeBenchmark(w, c.name(), r.metrics())
 		}
 	}
-}
-
-// conditions are what the figures cannot be judged without.
-func (o *listOptions) conditions(b *listBench) conditions {
-	c := machineConditions()
-	c.add("pods", fmt.Sprint(o.Pods))
-	c.add("list-bytes", fmt.Sprint(b.listBytes))
-	c.add("clients", fmt.Sprint(o.Clients))
-	c.add("window", o.Window.String())
-	c.add("rounds", fmt.Sprint(o.Rounds))
-	return c
 }

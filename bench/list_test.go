@@ -4,25 +4,18 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/watchfan/watchfan/bench/measure"
 )
@@ -55,35 +48,7 @@ func connectLister(t *testing.T, e endpoint, f form) *lister {
 	return l
 }
 
-// podList is a list of n pods as a server would send it.
-func podList(t *testing.T, f form, n int) []byte {
-	list := &corev1.PodList{Items: make([]corev1.Pod, n)}
-	for i := range list.Items {
-		if err := json.Unmarshal([]byte(newPod(i).json), &list.Items[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	body, err := json.Marshal(list)
-	if f.format == "protobuf" {
-		if body, err = list.Marshal(); err == nil {
-			body, err = (&runtime.Unknown{Raw: body}).Marshal()
-		}
-		body = append([]byte("k8s\x00"), body...)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f.encoding == "gzip" {
-		var zipped bytes.Buffer
-		z := gzip.NewWriter(&zipped)
-		z.Write(body)
-		z.Close()
-		body = zipped.Bytes()
-	}
-	return body
-}
-
-// Lists of every form, in chunks or with a length, arrive whole one after the other on one connection.
+// TestLister: lists of every form arrive whole, one after the other, on one connection.
 func TestLister(t *testing.T) {
 	const pods = 100
 	for _, f := range forms {
@@ -94,7 +59,8 @@ func TestLister(t *testing.T) {
 				e := serve(t, secure, func(w http.ResponseWriter, r *http.Request) {
 					connections.Store(r.RemoteAddr, true)
 					query := r.URL.Query()
-					if r.URL.Path != podsPath || query.Get("resourceVersion") != f.version || query.Has("resourceVersion") != (f.version != "") ||
+					if r.URL.Path != podsPath || query.Get("resourceVersion") != f.version ||
+						query.Has("resourceVersion") != (f.version != "") ||
 						r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Accept") != f.mediaType() ||
 						(r.Header.Get("Accept-Encoding") == "gzip") != (f.encoding == "gzip") {
 						t.Errorf("asked for %v with %v", r.URL, r.Header)
@@ -131,7 +97,7 @@ func TestLister(t *testing.T) {
 	}
 }
 
-// An answer that is not the whole list, or not the one that was asked for, is an error and no fast list.
+// TestListerErrors: an incomplete or wrong answer is an error.
 func TestListerErrors(t *testing.T) {
 	asked := form{"json", "gzip", "0"}
 	f := func(want string, handler http.HandlerFunc) {
@@ -166,19 +132,6 @@ func TestListerErrors(t *testing.T) {
 	})
 }
 
-func TestDecodePodsErrors(t *testing.T) {
-	f := func(format, encoding, body string) {
-		t.Helper()
-		if _, err := decodePods(form{format, encoding, "0"}, strings.NewReader(body)); err == nil {
-			t.Errorf("%s, %s: decoded %q", format, encoding, body)
-		}
-	}
-	f("json", "identity", `{"items":[`)
-	f("json", "gzip", `{"items":[]}`)
-	f("protobuf", "identity", `{"items":[]}`)
-	f("protobuf", "identity", "k8s\x00\xff")
-}
-
 func TestListFor(t *testing.T) {
 	body := podList(t, forms[0], 3)
 	served := make(chan bool, 1000)
@@ -210,50 +163,6 @@ func TestListFor(t *testing.T) {
 	}
 }
 
-// The pods differ, and are the same in every run.
-func TestNewPod(t *testing.T) {
-	names := make(map[string]bool)
-	for i := range 1000 {
-		p := newPod(i)
-		if again := newPod(i); p != again {
-			t.Fatalf("pod %d differs the second time", i)
-		}
-		var decoded corev1.Pod
-		d := json.NewDecoder(strings.NewReader(p.json))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&decoded); err != nil {
-			t.Fatalf("%v: %s", err, p.json)
-		}
-		if decoded.Name != p.name || decoded.Namespace != p.namespace || strings.Contains(p.json, "$") {
-			t.Fatalf("%+v", p)
-		}
-		names[p.namespace+"/"+p.name] = true
-	}
-	if len(names) != 1000 {
-		t.Errorf("%d names of 1000 pods", len(names))
-	}
-}
-
-func TestSumSeries(t *testing.T) {
-	const page = "# HELP apiserver_request_total …\n" +
-		`apiserver_request_total{code="200",resource="pods",verb="LIST"} 3` + "\n" +
-		`apiserver_request_total{code="504",resource="pods",verb="LIST"} 1e+02` + "\n" +
-		`apiserver_request_total{code="200",resource="pods",verb="GET"} 7` + "\n" +
-		`apiserver_request_total_bytes{resource="pods",verb="LIST"} 9` + "\n" +
-		`broken{resource="pods"} many` + "\n"
-	f := func(want float64, wantErr bool, name string, labels ...string) {
-		t.Helper()
-		got, err := sumSeries(page, name, labels...)
-		if got != want || (err != nil) != wantErr {
-			t.Errorf("%s%v: got %v, %v want %v", name, labels, got, err, want)
-		}
-	}
-	f(103, false, "apiserver_request_total", `resource="pods"`, `verb="LIST"`)
-	f(110, false, "apiserver_request_total")
-	f(0, false, "apiserver_request_total", `resource="nodes"`)
-	f(0, true, "broken")
-}
-
 // sampleLists is a run of two rounds in which watchfan failed once.
 func sampleLists() []*listCase {
 	o := listDefaults()
@@ -261,10 +170,14 @@ func sampleLists() []*listCase {
 	cases := o.cases()
 	for i, c := range cases {
 		for round := range 2 {
-			r := listResult{deliverer: c.peer.name, window: 4 * time.Second, others: 40 * time.Millisecond,
-				lists: lists{count: 40, wire: 40 * 18_600_000}, rss: map[string]int64{c.peer.name: 300 << 20},
-				upstream: upstreamCounts{lists: float64(40 * (i % 2))},
-				cpu:      map[string]time.Duration{"bench": time.Second, c.peer.name: time.Duration(round+1) * time.Second, "etcd": 100 * time.Millisecond}}
+			r := listResult{deliverer: c.peer.name,
+				Usage: measure.Usage{Window: 4 * time.Second, Others: 40 * time.Millisecond,
+					RSS: map[string]int64{c.peer.name: 300 << 20},
+					CPU: map[string]time.Duration{
+						"bench": time.Second, c.peer.name: time.Duration(round+1) * time.Second, "etcd": 100 * time.Millisecond,
+					}},
+				lists:    lists{count: 40, wire: 40 * 18_600_000},
+				upstream: upstreamCounts{lists: float64(40 * (i % 2))}}
 			if c.peer != direct {
 				r.lists.count = 400
 			}
@@ -284,21 +197,9 @@ func TestListReport(t *testing.T) {
 	var got bytes.Buffer
 	writeListTables(&got, sampleLists())
 	writeListBenchmarks(&got, sampleLists())
-	text := regexp.MustCompile(`(?m)-\d+\t1\t`).ReplaceAllString(got.String(), "-2\t1\t") // this machine's cores
-	golden := filepath.Join("testdata", "list.golden")
-	if *update {
-		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text != string(want) {
-		t.Errorf("got\n%s\nwant\n%s", text, want)
-	}
-	line := regexp.MustCompile(`^Benchmark[A-Z]\w*(/[a-z]+=[^\s/]+)+-2\t1(\t[-+.0-9]+ \S+)+$`)
+	text := got.String()
+	sameAsGolden(t, "list.golden", text)
+	line := regexp.MustCompile(`^Benchmark[A-Z]\w*(/[a-z]+=[^\s/]+)+-\d+\t1(\t[-+.0-9]+ \S+)+$`)
 	lines := 0
 	for l := range strings.Lines(text) {
 		if strings.HasPrefix(l, "Benchmark") {

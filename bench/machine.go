@@ -11,35 +11,15 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 )
 
-// conditions are what a figure cannot be judged without, as `key: value` lines of the Go benchmark
+// conditions are the machine and the settings of a run, as `key: value` lines of the Go benchmark
 // format.
 type conditions []string
 
-func newConditions(o *Options) conditions {
-	c := machineConditions()
-	c.add("event-bytes", fmt.Sprint(o.EventSize))
-	c.add("objects", fmt.Sprint(o.Objects))
-	c.add("writers", fmt.Sprint(o.Writers))
-	c.add("behind", fmt.Sprint(o.Behind))
-	c.add("watchfan-behind", fmt.Sprint(o.OwnBehind))
-	c.add("readers", fmt.Sprint(o.Readers))
-	c.add("mixed-selectors", fmt.Sprint(o.Mixed))
-	c.add("window", o.Window.String())
-	c.add("rounds", fmt.Sprint(o.Rounds))
-	c.add("parts", strings.Join(o.Parts, ","))
-	c.add("section-rounds", fmt.Sprint(o.SectionRounds))
-	c.add("flush-interval", o.FlushInterval.String())
-	c.add("offer", fmt.Sprint(o.Offer))
-	c.add("stalled-bound", fmt.Sprint(o.StalledBound))
-	c.add("pods", fmt.Sprint(o.Pods))
-	c.add("open-files", fmt.Sprint(roomFor()+otherFiles))
-	return c
-}
-
-// machineConditions are those that do not depend on what is measured.
+// machineConditions returns the conditions that all commands share.
 func machineConditions() conditions {
 	var c conditions
 	c.add("date", time.Now().UTC().Format(time.RFC3339))
@@ -69,8 +49,8 @@ func (c conditions) write(w io.Writer) {
 	}
 }
 
-// commit says what was built: the revision stamped into the binary, or for `go run`, which stamps
-// none, git's answer.
+// commit returns the revision that is stamped into the binary. `go run` stamps none: then git
+// answers.
 func commit() string {
 	revision, dirty := "", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -108,4 +88,31 @@ func firstLine(path string) string {
 	data, _ := os.ReadFile(path)
 	line, _, _ := strings.Cut(string(data), "\n")
 	return line
+}
+
+// otherFiles is the number of open files that a process needs beside its connections.
+const otherFiles = 256
+
+// roomFor returns the number of connections that this process and each of its servers may have.
+func roomFor() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int(min(limit.Max, 1<<30)) - otherFiles
+}
+
+// raiseFileLimit makes room for n connections here and in the servers, which inherit the limit.
+func raiseFileLimit(n int) error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	need := uint64(n + otherFiles)
+	if limit.Max < need {
+		return fmt.Errorf("%d watchers need %d open files, and this process may have %d: "+
+			"raise the hard limit (ulimit -Hn) first", n, need, limit.Max)
+	}
+	limit.Cur = limit.Max
+	return os.NewSyscallError("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 }

@@ -1,22 +1,36 @@
 //go:build linux
 
-// Command bench measures what it costs to fan a watch out: the same watchers and the same writes at
-// kube-apiserver itself and at watchfan in front of it, on this machine, in one run. README.md says
-// what each number means.
+// Command bench measures the cost of fanning a watch out. It compares kube-apiserver itself with
+// watchfan in front of it: the same watchers and the same writes, on this machine, in one run.
+// README.md explains each number.
 //
-//	bench run      measure, print tables and Go benchmark lines (parts.go)
-//	bench list     the same for lists of all pods
-//	bench rolling  replace replicas one after another under their clients
-//	bench demo     watch a thousand watchers live
+//	bench run      measures, prints tables and Go benchmark lines (run_parts.go)
+//	bench list     does the same for lists of all pods
+//	bench rolling  replaces replicas one after another under their clients
+//	bench demo     shows a thousand watchers live
 //
-// It starts the servers itself, on loopback, and ends them:
+// It starts the servers itself, on loopback, and stops them:
 //
-//	writer ──HTTP/2 PUT──▶ kube-apiserver ──▶ watchfan ──▶ watchers         bench: writer, watchers, the clock between
-//	                        └────────────────────────────▶ watchers         them, and /proc of every server
+//	writer ──HTTP/2 PUT──▶ kube-apiserver ──▶ watchfan ──▶ watchers    bench: writer, watchers,
+//	                        └────────────────────────────▶ watchers    clock, /proc of each server
 //
-// Goroutines: one for each reader, which reads thousands of watchers with an epoll of its own
-// (fleet.go); one for each worker of the writer, and those of its net/http connection (writer.go);
-// one for each server started (child.go).
+// # Files
+//
+// Each command has a file of its name, and each part of `bench run` has one: traffic, dispatch,
+// stalled, crowd, resync, egress, nodes and storm. These files are used by several parts:
+//
+//	run_parts  section  session  stage     the parts, their reports, one peer's turn, its servers
+//	fleet  watcher  reader  scanner        the watchers and how they read
+//	writer  ledger  collection  pods       the writes, their numbers and their objects
+//	cluster  peer  child  audit_log        the servers
+//	report  machine  series                figures, conditions, /metrics pages
+//
+// # Goroutines
+//
+//   - one for each reader, which reads thousands of watchers with its own epoll (reader.go);
+//   - one for each worker of the writer, and those of its net/http connection (writer.go);
+//   - one for each server that is started (child.go);
+//   - in `bench rolling`, one for each client and two for each connection of the balancer.
 package main
 
 import (
@@ -29,12 +43,12 @@ import (
 	"syscall"
 )
 
-const usage = `bench measures what it costs to fan a Kubernetes watch out, next to kube-apiserver.
+const usage = `bench measures the cost of fanning a Kubernetes watch out, next to kube-apiserver.
 
-  bench run [flags]     measure, print tables and Go benchmark lines
-  bench list [flags]    the same for lists of all pods
-  bench rolling [flags] replace replicas one after another under their clients
-  bench demo [flags]    watch a thousand watchers live
+  bench run [flags]     measures, prints tables and Go benchmark lines
+  bench list [flags]    does the same for lists of all pods
+  bench rolling [flags] replaces replicas one after another under their clients
+  bench demo [flags]    shows a thousand watchers live
 
 bench run -h, bench list -h, bench rolling -h and bench demo -h list the flags.
 `
@@ -42,7 +56,7 @@ bench run -h, bench list -h, bench rolling -h and bench demo -h list the flags.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // the second Ctrl-C does not wait for anything
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	err := run(ctx, os.Args[1:])
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -61,9 +75,9 @@ func run(ctx context.Context, args []string) error {
 			return runRolling(ctx, args[1:], os.Stdout, os.Stderr)
 		case "demo":
 			return runDemo(ctx, args[1:], os.Stdout, os.Stderr)
-		case "floor": // not for people: run starts it
+		case "floor": // internal: run starts it
 			return runFloorServer(ctx, args[1:], os.Stdout, os.Stderr)
-		case stormFrontName: // the same
+		case stormFrontName: // internal, too
 			return runStormFront(ctx, args[1:], os.Stdin, os.Stderr)
 		}
 	}

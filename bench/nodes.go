@@ -11,11 +11,15 @@ import (
 func nodesSection(o *Options) *section {
 	return &section{
 		bench: "Nodes",
-		title: fmt.Sprintf("Watchers that each select the pods of their own node, as kubelets do; %v status updates/s, each for one of them", o.NodesRate),
-		note:  "What more watchers add to an event that concerns one of them. kube-apiserver's CPU includes the write itself; the event of half of the writes overtakes their answer, which counts as 0.",
+		title: fmt.Sprintf("Watchers that each select the pods of their own node, as kubelets do; "+
+			"%v status updates/s, each for one of them", o.NodesRate),
+		note: "The cost that more watchers add to an event that concerns one of them. " +
+			"kube-apiserver's CPU includes the write itself. " +
+			"For half of the writes the event overtakes the answer, and its latency counts as 0.",
 		columns: []column{
 			{"CPU µs/event", unitCPU, 1e-3}, {"all servers", unitAllCPU, 1e-3},
-			{"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6}, {"p99.9 ms", unitP999, 1e-6}, {"early %", "early-%", 1}, {"RSS MiB", "RSS-B", 1.0 / (1 << 20)},
+			{"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6}, {"p99.9 ms", unitP999, 1e-6}, {"early %", "early-%", 1},
+			{"RSS MiB", "RSS-B", 1.0 / (1 << 20)},
 		},
 		costs: []column{{"CPU µs/event", unitCPU, 1e-3}, {"all servers", unitAllCPU, 1e-3}, {"p99 ms", unitP99, 1e-6}},
 	}

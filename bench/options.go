@@ -8,15 +8,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
-// options are what a command is told by its flags.
+// options are the settings of a command.
 type options interface {
 	AddFlags(*flag.FlagSet)
 	Validate() error
 }
 
-// parseOptions sets the options of a command from its arguments, and validates them.
+// parseOptions sets the options of a command from its arguments and validates them.
 func parseOptions(command string, o options, args []string, stderr io.Writer) error {
 	if err := parseFlags(command, o.AddFlags, args, stderr); err != nil {
 		return err
@@ -24,7 +25,7 @@ func parseOptions(command string, o options, args []string, stderr io.Writer) er
 	return o.Validate()
 }
 
-// parseFlags parses the flags that add adds, and refuses any other argument.
+// parseFlags parses the flags that add declares. Any other argument is an error.
 func parseFlags(command string, add func(*flag.FlagSet), args []string, stderr io.Writer) error {
 	fs := flag.NewFlagSet("bench "+command, flag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -44,7 +45,7 @@ type binaries struct {
 	Watchfan   string
 }
 
-// builtBinaries are where make puts them.
+// builtBinaries are the paths that make builds to.
 var builtBinaries = binaries{"bin/devcluster", "bin/watchfan"}
 
 func (b *binaries) addFlags(fs *flag.FlagSet) {
@@ -52,8 +53,7 @@ func (b *binaries) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&b.Watchfan, "watchfan", b.Watchfan, "`path` of watchfan's binary")
 }
 
-// validate reports which of the programs are not there. Watchfan is not needed to measure
-// kube-apiserver alone.
+// validate reports programs that are missing. kube-apiserver alone is measured without watchfan.
 func (b *binaries) validate(watchfan bool) error {
 	err := executable(b.Devcluster, "make devcluster")
 	if watchfan {
@@ -69,6 +69,45 @@ func executable(path, hint string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("%w (build it with `%s`)", err, hint)
+	}
+	return nil
+}
+
+// list returns a flag.Func that sets *to to a comma-separated list.
+func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		*to = nil
+		for item := range strings.SplitSeq(s, ",") {
+			v, err := parse(strings.TrimSpace(item))
+			if err != nil {
+				return err
+			}
+			*to = append(*to, v)
+		}
+		return nil
+	}
+}
+
+func join[T any](values []T) string {
+	var s []string
+	for _, v := range values {
+		s = append(s, fmt.Sprint(v))
+	}
+	return strings.Join(s, ",")
+}
+
+// An output is where a report is published.
+type output struct {
+	Out string // name of the run in bench/results; "" prints only
+}
+
+func (o *output) addFlags(fs *flag.FlagSet) {
+	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
+}
+
+func (o *output) validate() error {
+	if strings.ContainsAny(o.Out, "/\\") {
+		return errors.New("--out is a name, not a path")
 	}
 	return nil
 }

@@ -21,13 +21,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
-
-	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A peer is what the watchers watch: kube-apiserver itself, or a proxy before it.
+// A peer is a server to compare: kube-apiserver itself, a proxy in front of it, or the floor.
 type peer struct {
 	name string // as in results
 	tls  bool
@@ -40,17 +37,17 @@ func (p peer) String() string {
 	return p.name + "/plain"
 }
 
-// peers are those this program can start.
+// The peers that this program can start.
 var (
 	direct       = peer{"kube-apiserver", true}
 	watchfanTLS  = peer{"watchfan", true}
 	watchfanBare = peer{"watchfan", false}
-	floorTLS     = peer{"writev", true} // floor.go; has no cluster of its own and its turn after the others
+	floorTLS     = peer{"writev", true} // floor.go; it has no cluster, and its turn comes after the others
 	floorBare    = peer{"writev", false}
 	peers        = []peer{direct, watchfanTLS, watchfanBare}
 )
 
-// An endpoint is where and how to speak to a server.
+// An endpoint is the address of a server and the credentials for it.
 type endpoint struct {
 	addr  netip.AddrPort
 	tls   *tls.Config // nil is plaintext
@@ -64,7 +61,7 @@ func (e endpoint) url() string {
 	return "http://" + e.addr.String()
 }
 
-// get returns the body of a 200 answer to a GET.
+// get sends a GET and returns the body of the answer, which must be 200.
 func (e endpoint) get(ctx context.Context, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, "GET", e.url()+path, nil)
 	if err != nil {
@@ -87,7 +84,7 @@ func (e endpoint) get(ctx context.Context, path string) ([]byte, error) {
 	return body, err
 }
 
-// client returns a net/http client for e, speaking HTTP/2 where the server does.
+// client returns a net/http client for e. It speaks HTTP/2 if the server does.
 func (e endpoint) client() *http.Client {
 	transport := &http.Transport{ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100}
 	if e.tls != nil {
@@ -97,134 +94,12 @@ func (e endpoint) client() *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// A cluster is a dev cluster of its own: etcd, kube-apiserver, and nothing else.
-type cluster struct {
-	endpoint
-	child      *child
-	dir        string
-	kubeconfig string
-	processes  []measure.Process // kube-apiserver and etcd
-}
-
-// startCluster runs a fresh dev cluster, all in memory, and waits until it is ready. flags are more
-// of its own. Its directory is gone after stop.
-func startCluster(ctx context.Context, devcluster string, flags ...string) (*cluster, error) {
-	memory := "/dev/shm"
-	if _, err := os.Stat(memory); err != nil {
-		memory = ""
-	}
-	dir, err := os.MkdirTemp(memory, "watchfan-bench-")
-	if err != nil {
-		return nil, err
-	}
-	c := &cluster{dir: dir}
-	state := filepath.Join(dir, "cluster")
-	c.child, err = startChild(dir, "devcluster", nil, devcluster, append([]string{"up", "--dir", state, "--memory", "--unsafe-no-fsync"}, flags...)...)
-	if err == nil {
-		err = c.await(ctx, filepath.Join(state, "ready"))
-	}
-	if err != nil {
-		c.stop()
-		return nil, err
-	}
-	return c, nil
-}
-
-// await waits for the file that deploy/devcluster writes when it is ready.
-func (c *cluster) await(ctx context.Context, path string) error {
-	var ready struct {
-		Server, CAFile          string
-		Kubeconfigs, TokenFiles map[string]string
-		Pids                    map[string]int
-	}
-	if err := c.child.await(ctx, path, &ready); err != nil {
-		return err
-	}
-	var err error
-	if c.addr, err = loopback(ready.Server); err != nil {
-		return err
-	}
-	ca, err := os.ReadFile(ready.CAFile)
-	if err != nil {
-		return err
-	}
-	token, err := os.ReadFile(ready.TokenFiles["admin"])
-	if err != nil {
-		return err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(ca) {
-		return fmt.Errorf("no certificate in %s", ready.CAFile)
-	}
-	c.tls, c.token = tlsConfig(c.addr, roots), strings.TrimSpace(string(token))
-	c.kubeconfig = ready.Kubeconfigs["admin"]
-	for _, name := range []string{"kube-apiserver", "etcd"} {
-		c.processes = append(c.processes, measure.Process{Name: name, PID: ready.Pids[name]})
-	}
-	return nil
-}
-
-func (c *cluster) stop() {
-	if c.child != nil {
-		c.child.stop()
-	}
-	os.RemoveAll(c.dir)
-}
-
-// A proxy is a watchfan before a cluster.
-type proxy struct {
-	child             *child
-	plain, tls, admin endpoint
-	process           measure.Process
-}
-
-// startProxy runs watchfan in front of c, on free ports, with a certificate made for the occasion
-// and more flags.
-func startProxy(ctx context.Context, watchfan string, c *cluster, flags ...string) (*proxy, error) {
-	certFile, keyFile, pool, err := makeCertificate(c.dir)
-	if err != nil {
-		return nil, err
-	}
-	portsFile := filepath.Join(c.dir, "watchfan-ports.json")
-	os.Remove(portsFile)
-	p := new(proxy)
-	p.child, err = startChild(c.dir, "watchfan", nil, watchfan, append([]string{"--kubeconfig", c.kubeconfig,
-		"--bind-address=127.0.0.1", "--insecure-port=-1", "--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile,
-		"--tls-cert-file", certFile, "--tls-private-key-file", keyFile}, flags...)...)
-	if err != nil {
-		return nil, err
-	}
-	var ports struct{ Insecure, Secure, Admin string }
-	if err = p.child.await(ctx, portsFile, &ports); err == nil {
-		var errs [3]error
-		p.plain.addr, errs[0] = netip.ParseAddrPort(ports.Insecure)
-		p.tls.addr, errs[1] = netip.ParseAddrPort(ports.Secure)
-		p.admin.addr, errs[2] = netip.ParseAddrPort(ports.Admin)
-		err = errors.Join(errs[:]...)
-	}
-	if err != nil {
-		p.child.stop()
-		return nil, fmt.Errorf("watchfan: %w", err)
-	}
-	p.tls.tls, p.tls.token = tlsConfig(p.tls.addr, pool), c.token
-	p.process = measure.Process{Name: "watchfan", PID: p.child.cmd.Process.Pid}
-	return p, nil
-}
-
-// endpoint returns where the watchers of a peer go.
-func (p *proxy) endpoint(of peer) endpoint {
-	if of.tls {
-		return p.tls
-	}
-	return p.plain
-}
-
-// tlsConfig is that of an HTTP/1.1 client.
+// tlsConfig returns the configuration of an HTTP/1.1 client.
 func tlsConfig(addr netip.AddrPort, roots *x509.CertPool) *tls.Config {
 	return &tls.Config{ServerName: addr.Addr().String(), RootCAs: roots, NextProtos: []string{"http/1.1"}}
 }
 
-// loopback parses the address of a server on this machine.
+// loopback parses the URL of a server. A server that is not on loopback is an error.
 func loopback(server string) (netip.AddrPort, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -237,11 +112,18 @@ func loopback(server string) (netip.AddrPort, error) {
 	return addr, nil
 }
 
+// A certificate is the certificate of a server that this program starts.
+type certificate struct {
+	certFile, keyFile string
+	roots             *x509.CertPool // that trust it
+}
+
 // makeCertificate writes a self-signed certificate for loopback.
-func makeCertificate(dir string) (certFile, keyFile string, pool *x509.CertPool, err error) {
+func makeCertificate(dir string) (certificate, error) {
+	c := certificate{filepath.Join(dir, "watchfan.crt"), filepath.Join(dir, "watchfan.key"), x509.NewCertPool()}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return "", "", nil, err
+		return c, err
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "watchfan bench"},
@@ -252,16 +134,14 @@ func makeCertificate(dir string) (certFile, keyFile string, pool *x509.CertPool,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return "", "", nil, err
+		return c, err
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return "", "", nil, err
+		return c, err
 	}
 	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
-	certFile, keyFile = filepath.Join(dir, "watchfan.crt"), filepath.Join(dir, "watchfan.key")
-	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
-	return certFile, keyFile, pool, errors.Join(os.WriteFile(certFile, certPEM, 0o600), os.WriteFile(keyFile, keyPEM, 0o600))
+	c.roots.AppendCertsFromPEM(certPEM)
+	return c, errors.Join(os.WriteFile(c.certFile, certPEM, 0o600), os.WriteFile(c.keyFile, keyPEM, 0o600))
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -17,13 +16,13 @@ import (
 
 const connectTimeout = 30 * time.Second
 
-// A conn is a client's connection. It belongs to whoever holds its reader's mu.
+// A conn is a client's connection. It belongs to the holder of its reader's mu.
 type conn struct {
 	sock *measure.Sock
 	rw   io.ReadWriter // sock, or the TLS connection over it
 }
 
-// open connects to e by d, still blocking.
+// open connects to e with d. The connection is still blocking.
 func open(d measure.Dialer, e endpoint) (conn, error) {
 	s, err := d.Dial(e.addr, connectTimeout)
 	if err != nil {
@@ -42,24 +41,24 @@ func open(d measure.Dialer, e endpoint) (conn, error) {
 
 func (c *conn) connection() *conn { return c }
 
-// A client takes what comes over its connection.
+// A client takes the bytes of its connection.
 type client interface {
 	connection() *conn
-	// take takes the next bytes, whose slice is valid during the call, and counts them. An error
-	// ends the connection.
+	// take takes the next bytes and counts their events. The slice is valid during the call. An
+	// error ends the connection.
 	take(p []byte, t *tally) error
 }
 
-// A tally is what a reader's clients have received. It is written by the holder of the reader's mu
-// and read by anybody, but for now.
+// A tally counts the events of a reader's clients. The holder of the reader's mu writes it. Any
+// goroutine may read it, except for the field now.
 type tally struct {
 	acks                                *acks
 	deliveries, early, bookmarks, bytes atomic.Uint64
 	latency                             measure.Histogram
-	now                                 time.Duration // when the bytes being taken were read
+	now                                 time.Duration // time at which the current bytes were read
 }
 
-// deliver counts the event of write seq.
+// deliver counts the event of write seq. An event before its acknowledgement has a latency of 0.
 func (t *tally) deliver(seq uint64) {
 	t.deliveries.Add(1)
 	late, acked := t.acks.since(seq, t.now)
@@ -73,10 +72,10 @@ func (t *tally) deliver(seq uint64) {
 // A reader reads many connections with one goroutine and one epoll.
 type reader struct {
 	tally
-	lose func(error) // called when a client is lost; from any goroutine
-	epfd int
+	lose  func(error) // called when a client is lost; from any goroutine
+	epoll measure.Epoll
 
-	// mu is held while a batch of sockets is read, and by those who add and remove clients.
+	// mu is held while a batch of sockets is read, and while clients are added and removed.
 	mu      sync.Mutex
 	clients map[int]client // by file descriptor
 	buf     []byte
@@ -84,25 +83,28 @@ type reader struct {
 
 // newReader returns a reader without clients. run must be called, once.
 func newReader(a *acks, lose func(error)) (*reader, error) {
-	epfd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	epoll, err := measure.NewEpoll()
 	if err != nil {
-		return nil, fmt.Errorf("epoll: %w", err)
+		return nil, err
 	}
-	return &reader{tally: tally{acks: a}, lose: lose, epfd: epfd, clients: make(map[int]client), buf: make([]byte, 256<<10)}, nil
+	return &reader{
+		tally: tally{acks: a}, lose: lose, epoll: epoll,
+		clients: make(map[int]client), buf: make([]byte, 256<<10),
+	}, nil
 }
 
-// run reads until stop is set, which it notices within a tenth of a second, and gives up the epoll.
+// run reads until stop is set, which it notices within 0.1 s, and closes the epoll.
 func (r *reader) run(stop *atomic.Bool) {
-	defer syscall.Close(r.epfd)
-	var ready [256]syscall.EpollEvent
+	defer r.epoll.Close()
+	var events [256]syscall.EpollEvent
 	for !stop.Load() {
-		n, err := syscall.EpollWait(r.epfd, ready[:], 100)
-		if err != nil && err != syscall.EINTR {
-			r.lose(fmt.Errorf("epoll: %w", err))
+		ready, err := r.epoll.Wait(events[:], 100)
+		if err != nil {
+			r.lose(err)
 			return
 		}
 		r.mu.Lock()
-		for _, e := range ready[:max(n, 0)] {
+		for _, e := range ready {
 			if c := r.clients[int(e.Fd)]; c != nil { // nil if removed since epoll reported it
 				c.connection().sock.Readable()
 				r.readLocked(c)
@@ -112,7 +114,7 @@ func (r *reader) run(stop *atomic.Bool) {
 	}
 }
 
-// add takes a client over, with the bytes it has read already.
+// add takes over a client and the bytes that it has read already.
 func (r *reader) add(c client, early []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,24 +122,23 @@ func (r *reader) add(c client, early []byte) error {
 	if err := s.Nonblocking(); err != nil {
 		return err
 	}
-	err := syscall.EpollCtl(r.epfd, syscall.EPOLL_CTL_ADD, s.FD, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(s.FD)})
-	if err != nil {
-		return fmt.Errorf("epoll: %w", err)
+	if err := r.epoll.Add(s.FD, syscall.EPOLLIN); err != nil {
+		return err
 	}
 	r.clients[s.FD] = c
 	r.takeLocked(c, early)
-	r.readLocked(c) // what TLS has decrypted already, epoll does not know of
+	r.readLocked(c) // epoll does not report bytes that TLS has decrypted already
 	return nil
 }
 
-// remove closes a client's connection, unless it was lost before.
+// remove closes a client's connection, unless the client is lost already.
 func (r *reader) remove(c client) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closeLocked(c)
 }
 
-// closeLocked reports whether there was something to close.
+// closeLocked closes a client's connection. It reports whether it was still open.
 func (r *reader) closeLocked(c client) bool {
 	s := c.connection().sock
 	if r.clients[s.FD] != c {
@@ -148,7 +149,7 @@ func (r *reader) closeLocked(c client) bool {
 	return true
 }
 
-// readLocked reads c until there is nothing more.
+// readLocked reads c until nothing is left.
 func (r *reader) readLocked(c client) {
 	for r.clients[c.connection().sock.FD] == c {
 		n, err := c.connection().rw.Read(r.buf)

@@ -3,112 +3,27 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A metric is one figure of a result, in a unit that benchstat understands: ns, B and /s are scaled
-// by it.
+// A metric is one figure of a result, in a unit that benchstat knows: it scales ns, B and /s.
 type metric struct {
 	unit  string
 	value float64
-}
-
-// Units that the tables ask for by name.
-const (
-	unitCPU        = "cpu-ns/delivery"     // of the server that delivers
-	unitAllCPU     = "all-cpu-ns/delivery" // of all servers
-	unitNetCPU     = "net-cpu-ns/delivery" // of all servers, less what the same writes cost without a watcher
-	unitWriteCPU   = "all-cpu-ns/write"    // of all servers, with no watcher
-	unitDeliveries = "deliveries/s"
-	unitWrites     = "writes/s"
-	unitP50        = "p50-ns"
-	unitP99        = "p99-ns"
-	unitP999       = "p99.9-ns"
-	unitPerCore    = "deliveries/core-s" // for a second of one core that the server that delivers uses
-	unitBatch      = "events/write"      // in one write to a watcher, on average
-	unitMemory     = "B/watcher"         // of the server that delivers
-	unitKernel     = "kernel-B/watcher"  // of both ends of the connection
-	unitBuffers    = "buffers-B/watcher" // the same in TCP's buffers
-)
-
-// metrics returns the figures of a result that has no error.
-func (r *result) metrics() []metric {
-	if r.idle {
-		n := float64(max(r.clients-1, 1))
-		return []metric{
-			{unitMemory, r.grew[r.peer.name]}, {unitKernel, float64(r.kernel.Structures) / n}, {unitBuffers, float64(r.kernel.Buffers) / n},
-			{"RSS-B", float64(r.rss[r.peer.name])},
-		}
-	}
-	all := r.servers()
-	seconds := r.window.Seconds()
-	var m []metric
-	if n := float64(r.got.deliveries); n > 0 {
-		m = append(m,
-			metric{unitCPU, float64(r.cpu[r.peer.name]) / n},
-			metric{unitAllCPU, float64(all) / n},
-			metric{unitPerCore, n / r.cpu[r.peer.name].Seconds()},
-			metric{unitDeliveries, n / seconds},
-			metric{unitP50, float64(r.got.latency.Quantile(0.50))},
-			metric{unitP99, float64(r.got.latency.Quantile(0.99))},
-			metric{unitP999, float64(r.got.latency.Quantile(0.999))},
-			metric{"early-%", 100 * float64(r.got.early) / n},
-			metric{"B/delivery", float64(r.got.bytes) / n},
-			metric{"RSS-B", float64(r.rss[r.peer.name])})
-		if r.batch > 0 {
-			m = append(m, metric{unitBatch, r.batch})
-		}
-		if r.plain > 0 {
-			m = append(m, metric{unitNetCPU, float64(all-r.plain) / n})
-		}
-	} else if r.writes > 0 {
-		m = append(m, metric{unitWriteCPU, float64(all) / float64(r.writes)})
-	}
-	m = append(m, metric{unitWrites, float64(r.writes) / seconds}, metric{"late-ns", float64(r.late)})
-	for _, name := range sortedKeys(r.cpu) {
-		m = append(m, metric{name + "-cpu-%", 100 * r.cpu[name].Seconds() / seconds})
-	}
-	return append(m, metric{"others-cpu-%", 100 * r.others.Seconds() / seconds})
-}
-
-// get returns the value of one metric.
-func (r *result) get(unit string) (float64, bool) {
-	if r.err != nil {
-		return 0, false
-	}
-	for _, m := range r.metrics() {
-		if m.unit == unit {
-			return m.value, true
-		}
-	}
-	return 0, false
-}
-
-// name is the result's benchmark: the same in every round.
-func (r *result) name() string {
-	who := fmt.Sprintf("peer=%s/tls=%t/clients=%d", r.peer.name, r.peer.tls, r.clients)
-	if r.idle {
-		return "BenchmarkIdle/" + who
-	}
-	return fmt.Sprintf("BenchmarkFanout/%s/rate=%v", who, r.rate)
-}
-
-// writeBenchmarks writes one line of the Go benchmark format for each result (proposal 14313),
-// which benchstat turns into medians, spreads and comparisons. A case that failed is a comment: it
-// has no figures.
-func writeBenchmarks(w io.Writer, results []result) {
-	for _, r := range results {
-		if r.err != nil {
-			fmt.Fprintf(w, "# %s round %d FAILED: %v\n", r.name(), r.round, r.err)
-			continue
-		}
-		writeBenchmark(w, r.name(), r.metrics())
-	}
 }
 
 func writeBenchmark(w io.Writer, name string, metrics []metric) {
@@ -119,7 +34,7 @@ func writeBenchmark(w io.Writer, name string, metrics []metric) {
 	fmt.Fprintln(w)
 }
 
-// decimals keeps four significant digits.
+// decimals returns the number of decimals for about four significant digits.
 func decimals(v float64) int {
 	switch {
 	case v == 0 || v >= 1000 || v <= -1000:
@@ -140,4 +55,145 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// find returns the value of a unit.
+func find(metrics []metric, unit string) (float64, bool) {
+	i := slices.IndexFunc(metrics, func(m metric) bool { return m.unit == unit })
+	if i < 0 {
+		return 0, false
+	}
+	return metrics[i].value, true
+}
+
+// ownName is the name of this program among the processes, and its User-Agent.
+const ownName = "bench"
+
+func ownProcess() measure.Process { return measure.Process{Name: ownName, PID: os.Getpid()} }
+
+// withBench returns the servers of a stage and this program.
+func withBench(st *stage) []measure.Process {
+	return append([]measure.Process{ownProcess()}, st.processes()...)
+}
+
+// serversCPU returns the CPU time of all servers.
+func serversCPU(u *measure.Usage) (sum time.Duration) {
+	for name, cpu := range u.CPU {
+		if name != ownName {
+			sum += cpu
+		}
+	}
+	return sum
+}
+
+// usageMetrics are the CPU of each process and of everything else on the machine.
+func usageMetrics(u *measure.Usage) (m []metric) {
+	for _, name := range sortedKeys(u.CPU) {
+		m = append(m, metric{name + "-cpu-%", u.Percent(u.CPU[name])})
+	}
+	return append(m, metric{"others-cpu-%", u.Percent(u.Others)})
+}
+
+func milliseconds(d time.Duration) string { return human(float64(d)/1e6) + " ms" }
+
+// A column is one figure of a table.
+type column struct {
+	title string
+	unit  string
+	scale float64 // factor from the metric to the table
+}
+
+// writeDisturbance writes the CPU that everything else on the machine used, in percent of a core.
+func writeDisturbance(w io.Writer, percent []float64) {
+	if len(percent) > 0 {
+		fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. "+
+			"More than a few spoils the figures.\n", summarise(percent, 1))
+	}
+}
+
+// table writes an aligned table, or nothing if there is only a header.
+func table(w io.Writer, title string, fill func(row func(...string))) {
+	var text strings.Builder
+	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	rows := 0
+	fill(func(cells ...string) {
+		rows++
+		fmt.Fprintln(tw, "  "+strings.Join(cells, "\t"))
+	})
+	if tw.Flush(); rows > 1 {
+		fmt.Fprintf(w, "%s\n%s\n", title, text.String())
+	}
+}
+
+// summarise returns "median (smallest–largest)", one value alone, or a dash for no value.
+func summarise(v []float64, scale float64) string {
+	if len(v) == 0 {
+		return "–"
+	}
+	v = slices.Sorted(slices.Values(v))
+	format := func(x float64) string { return human(x * scale) }
+	if len(v) == 1 {
+		return format(v[0])
+	}
+	return fmt.Sprintf("%s (%s–%s)", format(median(v)), format(v[0]), format(v[len(v)-1]))
+}
+
+// median of sorted values.
+func median(v []float64) float64 {
+	n := len(v)
+	return (v[(n-1)/2] + v[n/2]) / 2
+}
+
+// human writes three significant digits, with a comma between thousands.
+func human(v float64) string {
+	switch {
+	case v < 0:
+		return "-" + human(-v)
+	case v >= 1000:
+		s := strconv.FormatFloat(v, 'f', 0, 64)
+		for i := len(s) - 3; i > 0; i -= 3 {
+			s = s[:i] + "," + s[i:]
+		}
+		return s
+	case v >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case v >= 0.1 || v == 0:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	default:
+		return strconv.FormatFloat(v, 'g', 2, 64)
+	}
+}
+
+// report prints the conditions and the figures of a run, and publishes them under a name. It
+// returns err, the reason why the figures are incomplete, if any.
+func report(stdout io.Writer, name string, c conditions, err error, figures func(io.Writer)) error {
+	var text bytes.Buffer
+	c.write(&text)
+	if err != nil {
+		fmt.Fprintf(&text, "\nINCOMPLETE: %v\n", err)
+	}
+	fmt.Fprintln(&text)
+	figures(&text)
+	stdout.Write(text.Bytes())
+	return errors.Join(err, publish(name, text.Bytes()))
+}
+
+// publish writes a report to bench/results. An empty name publishes nothing.
+func publish(name string, report []byte) error {
+	if name == "" {
+		return nil
+	}
+	dir := filepath.Join("bench", "results")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, time.Now().Format(time.DateOnly)+"-"+name+".txt"), report, 0o644)
+}
+
+// clock writes a duration as minutes and seconds.
+func clock(d time.Duration) string {
+	s := int(d.Round(time.Second).Seconds())
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }

@@ -3,15 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,82 +19,25 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// runRolling is `bench rolling`: replicas of watchfan behind a load balancer are replaced one after
-// another, as by a rolling update, while their clients watch and something writes.
+// runRolling is `bench rolling`. It replaces replicas of watchfan behind a load balancer one after
+// another, as a rolling update does, while clients watch and objects are written.
 func runRolling(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := rollingDefaults()
 	if err := parseOptions("rolling", o, args, stderr); err != nil {
 		return err
 	}
-	r := &rolling{opts: o, say: func(format string, args ...any) { fmt.Fprintf(stderr, "rolling: "+format+"\n", args...) }}
+	say := func(format string, args ...any) { fmt.Fprintf(stderr, "rolling: "+format+"\n", args...) }
+	r := &rolling{opts: o, say: say}
 	err := r.run(ctx)
 	return report(stdout, o.Out, o.conditions(), err, r.report)
 }
 
-// rollingOptions say what is started, and with what load.
-type rollingOptions struct {
-	binaries
-
-	Clients  int           // that watch
-	Replicas int           // of watchfan
-	Objects  int           // ConfigMaps
-	Rate     float64       // writes per second
-	Steady   time.Duration // before the first replica is replaced
-	Delay    time.Duration // watchfan's --shutdown-delay-duration
-	Drain    time.Duration // watchfan's --drain-duration
-	MaxAge   time.Duration // watchfan's --max-connection-age; 0 is none
-	Out      string        // name of the published run in bench/results; "" prints only
-}
-
-func rollingDefaults() *rollingOptions {
-	return &rollingOptions{binaries: builtBinaries,
-		Clients: 3000, Replicas: 3, Objects: 200, Rate: 20, Steady: 15 * time.Second, Delay: 3 * time.Second, Drain: 10 * time.Second, MaxAge: 90 * time.Second}
-}
-
-// AddFlags adds the flags of `bench rolling`.
-func (o *rollingOptions) AddFlags(fs *flag.FlagSet) {
-	o.binaries.addFlags(fs)
-	fs.IntVar(&o.Clients, "clients", o.Clients, "clients that watch, over TLS")
-	fs.IntVar(&o.Replicas, "replicas", o.Replicas, "replicas of watchfan, each of which is replaced")
-	fs.IntVar(&o.Objects, "objects", o.Objects, "ConfigMaps that are written in turn")
-	fs.Float64Var(&o.Rate, "rate", o.Rate, "writes per second")
-	fs.DurationVar(&o.Steady, "steady", o.Steady, "how long latency is measured before the first replica is replaced")
-	fs.DurationVar(&o.Delay, "shutdown-delay-duration", o.Delay, "the replicas'")
-	fs.DurationVar(&o.Drain, "drain-duration", o.Drain, "the replicas'")
-	fs.DurationVar(&o.MaxAge, "max-connection-age", o.MaxAge, "the replicas'; the run goes on for a little longer than that after the last is replaced")
-	fs.StringVar(&o.Out, "out", "", "also write the results to bench/results/<date>-`name`.txt")
-}
-
-// Validate reports what makes the options unusable on this machine.
-func (o *rollingOptions) Validate() error {
-	switch {
-	case o.Clients < 1 || o.Replicas < 1 || o.Objects < 1 || o.Rate <= 0:
-		return errors.New("--clients, --replicas, --objects and --rate must be positive")
-	case o.Steady < 0 || o.Delay < 0 || o.Drain < 0 || o.MaxAge < 0:
-		return errors.New("durations must not be negative")
-	case strings.ContainsAny(o.Out, "/\\"):
-		return errors.New("--out is a name, not a path")
-	}
-	return errors.Join(o.binaries.validate(true), raiseFileLimit(3*o.Clients))
-}
-
-func (o *rollingOptions) conditions() conditions {
-	c := machineConditions()
-	c.add("clients", fmt.Sprint(o.Clients))
-	c.add("replicas", fmt.Sprint(o.Replicas))
-	c.add("objects", fmt.Sprint(o.Objects))
-	c.add("writes/s", fmt.Sprint(o.Rate))
-	c.add("shutdown-delay-duration", o.Delay.String())
-	c.add("drain-duration", o.Drain.String())
-	c.add("max-connection-age", o.MaxAge.String())
-	return c
-}
-
-// rolling is one run.
+// A rolling is one run.
 type rolling struct {
 	opts *rollingOptions
 	say  func(format string, args ...any)
 
+	dir      string // of temporary files
 	cluster  *cluster
 	audit    *auditLog
 	balancer *balancer
@@ -103,34 +45,34 @@ type rolling struct {
 	clients  []*rollingClient
 	replicas []*replica
 	started  int // replicas, for their names
-	certFile string
-	keyFile  string
 
-	latency atomic.Pointer[measure.Histogram] // where deliveries are counted now
-	before  measure.Histogram                 // while nothing is replaced
-	during  measure.Histogram
+	certificate certificate // of all replicas
 
-	start    map[string]int // requests that reached kube-apiserver before the first replica was replaced
+	latency atomic.Pointer[measure.Histogram] // the current one of the two below
+	before  measure.Histogram                 // before the first replacement
+	during  measure.Histogram                 // from the first replacement on
+
+	start    map[string]int // requests that reached kube-apiserver before the first replacement, by kind
 	restarts []restart
 	spreads  []spread
-	faults   []string // events that were missed, or came twice
-	events   int
+	faults   []string // clients with missing or repeated events
+	events   int      // that were compared
 }
 
-// restart is one replica's replacement.
+// A restart is the replacement of one replica.
 type restart struct {
 	exit     time.Duration  // from SIGTERM to the process' end
 	live     time.Duration  // from SIGTERM until all clients watch again
 	requests map[string]int // that reached kube-apiserver, by kind
 }
 
-// spread is how many connections each replica has.
+// A spread is the number of connections of each replica.
 type spread struct {
 	when  string
 	conns []int
 }
 
-// awayMost is the most that a replica is from an even share, as a part of that.
+// awayMost returns the largest distance of a replica from an even share, as a part of that share.
 func (s spread) awayMost() (most float64) {
 	sum := 0
 	for _, n := range s.conns {
@@ -144,70 +86,106 @@ func (s spread) awayMost() (most float64) {
 }
 
 func (r *rolling) run(ctx context.Context) (err error) {
-	dir, err := os.MkdirTemp("", "watchfan-rolling-")
+	if r.dir, err = os.MkdirTemp("", "watchfan-rolling-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(r.dir)
+	defer r.stopServers()
+	if err := r.startServers(ctx); err != nil {
+		return err
+	}
+	r.writes = newChanges(r.cluster, r.opts.Objects)
+	if err := r.writes.create(ctx); err != nil {
+		return err
+	}
+	stopClients, err := r.connectClients(ctx)
+	defer stopClients()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	if r.audit, err = newAuditLog(dir, "configmaps", rollingAgent); err != nil {
+	r.spread("before")
+	stopWriting := r.startWriting(ctx)
+	err = r.replaceAll(ctx)
+	if err := errors.Join(err, stopWriting()); err != nil {
+		return err
+	}
+	r.check(ctx)
+	return nil
+}
+
+// startServers starts the cluster, the balancer and the first replicas, and returns when the
+// replicas are ready.
+func (r *rolling) startServers(ctx context.Context) (err error) {
+	if r.audit, err = newAuditLog(r.dir, "configmaps", rollingAgent); err != nil {
 		return err
 	}
 	r.say("starting a dev cluster")
 	if r.cluster, err = startCluster(ctx, r.opts.Devcluster, r.audit.flags()...); err != nil {
 		return err
 	}
-	defer r.cluster.stop()
-	certFile, keyFile, pool, err := makeCertificate(dir)
-	if err != nil {
+	if r.certificate, err = makeCertificate(r.dir); err != nil {
 		return err
 	}
-	r.certFile, r.keyFile = certFile, keyFile
 	if r.balancer, err = newBalancer(); err != nil {
 		return err
 	}
-	defer r.balancer.close()
-	defer func() {
-		for _, p := range r.replicas {
-			p.child.stop()
-		}
-	}()
 	for range r.opts.Replicas {
-		if err := r.startReplica(ctx, dir); err != nil {
+		if err := r.startReplica(ctx); err != nil {
 			return err
 		}
 	}
 	r.balancer.look()
-	r.writes = newChanges(r.cluster, r.opts.Objects)
-	if err := r.writes.create(ctx); err != nil {
-		return err
+	return nil
+}
+
+// stopServers stops the servers that have been started.
+func (r *rolling) stopServers() {
+	for _, p := range r.replicas {
+		p.child.stop()
 	}
+	if r.balancer != nil {
+		r.balancer.close()
+	}
+	if r.cluster != nil {
+		r.cluster.stop()
+	}
+}
+
+// connectClients starts the clients, 500 a second, and returns when all of them watch. stop must be
+// called, even after an error.
+func (r *rolling) connectClients(ctx context.Context) (stop func(), err error) {
 	r.say("connecting %d clients", r.opts.Clients)
 	r.latency.Store(&r.before)
-	running, stop := context.WithCancel(ctx)
-	defer stop()
+	running, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer stop()
-	e := endpoint{addr: r.balancer.addr(), tls: tlsConfig(r.balancer.addr(), pool), token: r.cluster.token}
+	stop = func() { cancel(); wg.Wait() }
+	addr := r.balancer.addr()
+	e := endpoint{addr: addr, tls: tlsConfig(addr, r.certificate.roots), token: r.cluster.token}
 	for i := range r.opts.Clients {
 		c := newRollingClient(e, r.writes.selection(i), &r.latency)
 		r.clients = append(r.clients, c)
 		wg.Go(func() { c.run(running) })
 		if i%50 == 49 {
 			if err := sleep(ctx, 100*time.Millisecond); err != nil {
-				return err
+				return stop, err
 			}
 		}
 	}
-	if err := r.awaitLive(ctx, time.Now()); err != nil {
-		return err
-	}
-	r.spread("before")
-	writing, stopWriting := context.WithCancel(ctx)
-	defer stopWriting()
-	written := make(chan error, 1)
-	go func() { written <- r.writes.run(writing, r.opts.Rate) }()
+	return stop, r.awaitLive(ctx, time.Now())
+}
+
+// startWriting writes in the background. stop returns the error that ended the writing, if any.
+func (r *rolling) startWriting(ctx context.Context) (stop func() error) {
 	r.say("writing %v times a second", r.opts.Rate)
+	ctx, cancel := context.WithCancel(ctx)
+	written := make(chan error, 1)
+	go func() { written <- r.writes.run(ctx, r.opts.Rate) }()
+	return func() error { cancel(); return <-written }
+}
+
+// replaceAll replaces every replica after a steady time. If connections have a maximal age, it then
+// waits until all have reached it.
+func (r *rolling) replaceAll(ctx context.Context) (err error) {
 	if err := sleep(ctx, r.opts.Steady); err != nil {
 		return err
 	}
@@ -215,35 +193,29 @@ func (r *rolling) run(ctx context.Context) (err error) {
 		return err
 	}
 	r.latency.Store(&r.during)
-	for i := range r.opts.Replicas {
-		if err := r.replace(ctx, dir, i); err != nil {
+	for range r.opts.Replicas {
+		if err := r.replace(ctx); err != nil {
 			return err
 		}
 	}
 	r.spread("after")
-	if r.opts.MaxAge > 0 {
-		wait := r.opts.MaxAge * 12 / 10
-		r.say("waiting for %v, in which all connections become too old", wait)
-		if err := sleep(ctx, wait); err != nil {
-			return err
-		}
-		r.spread(fmt.Sprintf("%v later", wait))
+	if r.opts.MaxAge == 0 {
+		return nil
 	}
-	stopWriting()
-	if err := <-written; err != nil {
+	wait := r.opts.MaxAge * 12 / 10
+	r.say("waiting for %v, in which all connections become too old", wait)
+	if err := sleep(ctx, wait); err != nil {
 		return err
 	}
-	r.check(ctx)
-	stop()
-	wg.Wait()
+	r.spread(fmt.Sprintf("%v later", wait))
 	return nil
 }
 
-// startReplica starts one more watchfan, and returns when it is ready and the balancer knows it.
-func (r *rolling) startReplica(ctx context.Context, dir string) error {
+// startReplica starts one more watchfan, adds it to the balancer, and returns when it is ready.
+func (r *rolling) startReplica(ctx context.Context) error {
 	r.started++
 	name := fmt.Sprintf("watchfan-%d", r.started)
-	p, err := startReplica(ctx, r, filepath.Join(dir, name), name)
+	p, err := startReplica(ctx, r, filepath.Join(r.dir, name), name)
 	if err != nil {
 		return err
 	}
@@ -254,29 +226,17 @@ func (r *rolling) startReplica(ctx context.Context, dir string) error {
 
 // replace starts another replica and ends the oldest, as a Deployment's rolling update with a surge
 // of one does.
-func (r *rolling) replace(ctx context.Context, dir string, i int) error {
-	if err := r.startReplica(ctx, dir); err != nil {
+func (r *rolling) replace(ctx context.Context) error {
+	if err := r.startReplica(ctx); err != nil {
 		return err
 	}
 	old := r.replicas[0]
 	r.say("replacing %s, which has %d connections", old.child.name, r.balancer.count(old))
 	begin := time.Now()
-	if err := old.child.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := r.terminate(ctx, old.child); err != nil {
 		return err
 	}
-	var x restart
-	patience := r.opts.Delay + r.opts.Drain + 30*time.Second
-	select {
-	case <-old.child.exit:
-		x.exit = time.Since(begin)
-	case <-time.After(patience):
-		return fmt.Errorf("%s has not ended %v after SIGTERM: %s", old.child.name, patience, old.child.tail())
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if old.child.err != nil {
-		return fmt.Errorf("%s: %w: %s", old.child.name, old.child.err, old.child.tail())
-	}
+	x := restart{exit: time.Since(begin)}
 	r.replicas = r.replicas[1:]
 	r.balancer.remove(old)
 	if err := r.awaitLive(ctx, begin); err != nil {
@@ -284,19 +244,39 @@ func (r *rolling) replace(ctx context.Context, dir string, i int) error {
 	}
 	x.live = time.Since(begin)
 	var err error
-	if err := sleep(ctx, 3*time.Second); err != nil { // for what the new one asks a little later
+	if err := sleep(ctx, 3*time.Second); err != nil { // the new replica sends some requests later
 		return err
 	}
 	if x.requests, err = r.audit.count(); err != nil {
 		return err
 	}
-	r.say("replaced %s: it ended after %v; all clients watched again after %v; %v", old.child.name, x.exit.Round(time.Millisecond), x.live.Round(time.Millisecond), x.requests)
+	r.say("replaced %s: it ended after %v; all clients watched again after %v; %v",
+		old.child.name, x.exit.Round(time.Millisecond), x.live.Round(time.Millisecond), x.requests)
 	r.restarts = append(r.restarts, x)
 	return nil
 }
 
-// awaitLive waits until all clients watch, or have begun to since begin: connections that become
-// too old are away for a moment at any time.
+// terminate sends SIGTERM to a replica and waits for its end.
+func (r *rolling) terminate(ctx context.Context, c *child) error {
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	patience := r.opts.Delay + r.opts.Drain + 30*time.Second
+	select {
+	case <-c.exit:
+	case <-time.After(patience):
+		return fmt.Errorf("%s has not ended %v after SIGTERM: %s", c.name, patience, c.tail())
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if c.err != nil {
+		return fmt.Errorf("%s: %w: %s", c.name, c.err, c.tail())
+	}
+	return nil
+}
+
+// awaitLive waits until each client watches or has begun a watch since begin. A client whose
+// connection is too old does not watch for a moment, and counts if it has begun one.
 func (r *rolling) awaitLive(ctx context.Context, begin time.Time) error {
 	for deadline := time.Now().Add(time.Minute); ; {
 		away := 0
@@ -326,7 +306,7 @@ func (r *rolling) spread(when string) {
 	r.spreads = append(r.spreads, s)
 }
 
-// check compares what each client was sent with what was written.
+// check compares the events of each client with the writes.
 func (r *rolling) check(ctx context.Context) {
 	want := make(map[selection][]change)
 	deadline := time.Now().Add(30 * time.Second)
@@ -334,31 +314,23 @@ func (r *rolling) check(ctx context.Context) {
 		if _, ok := want[c.selection]; !ok {
 			want[c.selection] = r.writes.selectedBy(c.selection)
 		}
-		all := want[c.selection]
-		var seen []uint64
-		var began uint64
-		for {
-			seen, began = c.state()
-			from, _ := slices.BinarySearchFunc(all, began+1, func(x change, rv uint64) int { return compareVersions(x.rv, rv) })
-			if len(seen) >= len(all)-from || time.Now().After(deadline) || sleep(ctx, 10*time.Millisecond) != nil {
-				all = all[from:]
-				break
-			}
-		}
+		seen, written := awaitEvents(ctx, c, want[c.selection], deadline)
 		r.events += len(seen)
-		same := slices.EqualFunc(seen, all, func(rv uint64, x change) bool { return rv == x.rv })
-		if !same {
-			r.faults = append(r.faults, fmt.Sprintf("client %d, %s: %d events, want %d", i, c.query, len(seen), len(all)))
+		if !slices.EqualFunc(seen, written, func(rv uint64, x change) bool { return rv == x.rv }) {
+			r.faults = append(r.faults, fmt.Sprintf("client %d, %s: %d events, want %d", i, c.query, len(seen), len(written)))
 		}
 	}
 }
 
-func compareVersions(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+// awaitEvents waits until a client has as many events as there are changes after its list. It
+// returns these events and changes. At the deadline it returns the events so far.
+func awaitEvents(ctx context.Context, c *rollingClient, all []change, deadline time.Time) ([]uint64, []change) {
+	for {
+		seen, began := c.state()
+		from, _ := slices.BinarySearchFunc(all, began+1, func(x change, rv uint64) int { return cmp.Compare(x.rv, rv) })
+		written := all[from:]
+		if len(seen) >= len(written) || time.Now().After(deadline) || sleep(ctx, 10*time.Millisecond) != nil {
+			return seen, written
+		}
 	}
-	return 0
 }

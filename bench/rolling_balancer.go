@@ -12,7 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,27 +27,21 @@ type replica struct {
 	conns int
 }
 
-// startReplica starts a watchfan with a directory of its own.
+// startReplica starts a watchfan with its own directory.
 func startReplica(ctx context.Context, r *rolling, dir, name string) (*replica, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	portsFile := filepath.Join(dir, "ports.json")
-	c, err := startChild(dir, name, nil, r.opts.Watchfan, "--kubeconfig", r.cluster.kubeconfig, "--bind-address=127.0.0.1", "--insecure-port=0",
-		"--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile, "--tls-cert-file", r.certFile, "--tls-private-key-file", r.keyFile,
-		"--shutdown-delay-duration="+r.opts.Delay.String(), "--drain-duration="+r.opts.Drain.String(), "--max-connection-age="+r.opts.MaxAge.String())
+	c, ports, err := startWatchfan(ctx, dir, name, r.opts.Watchfan, r.cluster.kubeconfig, r.certificate,
+		"--insecure-port=0", "--shutdown-delay-duration="+r.opts.Delay.String(), "--drain-duration="+r.opts.Drain.String(),
+		"--max-connection-age="+r.opts.MaxAge.String())
 	if err != nil {
-		return nil, err
-	}
-	var ports struct{ Secure, Admin string }
-	if err := c.await(ctx, portsFile, &ports); err != nil {
-		c.stop()
 		return nil, err
 	}
 	return &replica{child: c, secure: ports.Secure, admin: ports.Admin}, nil
 }
 
-// isReady reports what /readyz says.
+// isReady reports whether /readyz answers 200.
 func (p *replica) isReady() bool {
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + p.admin + "/readyz")
@@ -70,8 +64,8 @@ func (p *replica) awaitReady(ctx context.Context) error {
 	return p.child.alive()
 }
 
-// A balancer joins each connection that it accepts to a replica chosen at random among those that
-// are ready, as a Service does.
+// A balancer connects each client to a random replica among those that are ready, as a Service
+// does.
 type balancer struct {
 	ln   net.Listener
 	stop context.CancelFunc
@@ -82,8 +76,8 @@ type balancer struct {
 	open     map[net.Conn]struct{}
 }
 
-// readyEvery is how often /readyz is asked for: a replica that is going is sent nothing new so
-// soon.
+// readyEvery is the interval between two requests for /readyz. A replica that shuts down gets new
+// connections for about that long.
 const readyEvery = 500 * time.Millisecond
 
 func newBalancer() (*balancer, error) {
@@ -124,15 +118,10 @@ func (b *balancer) add(p *replica) {
 func (b *balancer) remove(p *replica) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, q := range b.replicas {
-		if p == q {
-			b.replicas = append(b.replicas[:i:i], b.replicas[i+1:]...)
-			return
-		}
-	}
+	b.replicas = slices.DeleteFunc(b.replicas, func(q *replica) bool { return p == q })
 }
 
-// count is how many connections a replica has.
+// count returns the number of connections of a replica.
 func (b *balancer) count(p *replica) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,7 +131,7 @@ func (b *balancer) count(p *replica) int {
 // look asks each replica whether it is ready.
 func (b *balancer) look() {
 	b.mu.Lock()
-	all := append([]*replica(nil), b.replicas...)
+	all := slices.Clone(b.replicas)
 	b.mu.Unlock()
 	for _, p := range all {
 		ready := p.isReady()
@@ -158,7 +147,7 @@ func (b *balancer) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // too many open files, which passes
+		if err != nil { // too many open files, for a moment
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
@@ -166,7 +155,7 @@ func (b *balancer) accept() {
 	}
 }
 
-// choose returns a ready replica, which has one more connection now; nil if there is none.
+// choose returns a ready replica and counts one more connection for it, or nil if none is ready.
 func (b *balancer) choose(client net.Conn) *replica {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,6 +174,7 @@ func (b *balancer) choose(client net.Conn) *replica {
 	return p
 }
 
+// join connects a client to a replica until either of them closes.
 func (b *balancer) join(client net.Conn) {
 	defer client.Close()
 	p := b.choose(client)
@@ -204,7 +194,7 @@ func (b *balancer) join(client net.Conn) {
 	defer server.Close()
 	done := make(chan struct{})
 	go func() {
-		carry(server, client) // either end's end is the other's
+		carry(server, client) // one side's end ends the other side
 		_ = server.(*net.TCPConn).CloseWrite()
 		close(done)
 	}()
@@ -213,7 +203,7 @@ func (b *balancer) join(client net.Conn) {
 	<-done
 }
 
-// carry copies until either end's end. It hides what the connections are, because splice(2) would
+// carry copies until one side ends. It hides the types of the connections, because splice(2) would
 // take two more file descriptors for each.
 func carry(to io.Writer, from io.Reader) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 4<<10))

@@ -19,9 +19,8 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A rollingClient lists once and then watches, as a reflector does: when a watch ends it begins the
-// next behind the last resourceVersion that it has seen, and lists again only if it is told that
-// this is too old.
+// A rollingClient lists once and then watches, as a reflector does. When a watch ends, it resumes
+// from the last resourceVersion that it has seen. It lists again only after a 410.
 type rollingClient struct {
 	endpoint
 	selection
@@ -30,16 +29,17 @@ type rollingClient struct {
 
 	mu      sync.Mutex
 	began   uint64    // resourceVersion of the list
-	seen    []uint64  // resourceVersions of the events behind it
+	seen    []uint64  // resourceVersions of the events after it
 	live    bool      // it watches
-	watched time.Time // when its last watch began
-	relists int       // lists but the first
+	watched time.Time // begin of its last watch
+	relists int       // lists after the first
 	gone    int       // answers, or events, of 410
 	ends    int       // watches that ended properly
-	breaks  int       // watches that did not, and requests that failed
+	breaks  int       // watches that ended otherwise, and requests that failed
 }
 
-// rollingAgent tells the clients' requests from watchfan's own in kube-apiserver's audit log.
+// rollingAgent is the clients' User-Agent. It separates their requests from watchfan's own in
+// kube-apiserver's audit log.
 const rollingAgent = "rolling-client"
 
 func newRollingClient(e endpoint, s selection, latency *atomic.Pointer[measure.Histogram]) *rollingClient {
@@ -124,12 +124,12 @@ func (c *rollingClient) list(ctx context.Context) (uint64, error) {
 	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
 		return 0, err
 	}
-	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection can carry the watch
+	_, _ = io.Copy(io.Discard, resp.Body) // then the connection can carry the watch
 	return strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64)
 }
 
-// watch watches behind a resourceVersion and returns the last that it has seen. A proper end is no
-// error.
+// watch watches from a resourceVersion and returns the last one that it has seen. A proper end is
+// no error.
 func (c *rollingClient) watch(ctx context.Context, last uint64) (uint64, error) {
 	resp, err := c.get(ctx, c.query+"&watch=1&allowWatchBookmarks=true&resourceVersion="+strconv.FormatUint(last, 10))
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *rollingClient) watch(ctx context.Context, last uint64) (uint64, error) 
 			}
 			return last, fmt.Errorf("%.200s", line)
 		}
-		rv, err := numberBehind(line, `"resourceVersion":"`)
+		rv, err := numberAfter(line, `"resourceVersion":"`)
 		if err != nil {
 			return last, err
 		}
@@ -162,7 +162,7 @@ func (c *rollingClient) watch(ctx context.Context, last uint64) (uint64, error) 
 		if bytes.HasPrefix(line, []byte(`{"type":"BOOKMARK"`)) {
 			continue
 		}
-		if sent, err := numberBehind(line, `"sent":"`); err == nil && !bytes.HasPrefix(line, []byte(`{"type":"DELETED"`)) {
+		if sent, err := numberAfter(line, `"sent":"`); err == nil && !bytes.HasPrefix(line, []byte(`{"type":"DELETED"`)) {
 			c.latency.Load().Record(time.Since(time.Unix(0, int64(sent))))
 		}
 		c.mu.Lock()
@@ -171,8 +171,8 @@ func (c *rollingClient) watch(ctx context.Context, last uint64) (uint64, error) 
 	}
 }
 
-// numberBehind returns the number that stands behind the first occurrence of a key.
-func numberBehind(line []byte, key string) (uint64, error) {
+// numberAfter returns the number after the first occurrence of a key.
+func numberAfter(line []byte, key string) (uint64, error) {
 	_, rest, ok := bytes.Cut(line, []byte(key))
 	digits, _, _ := bytes.Cut(rest, []byte(`"`))
 	if !ok {
@@ -181,14 +181,14 @@ func numberBehind(line []byte, key string) (uint64, error) {
 	return strconv.ParseUint(string(digits), 10, 64)
 }
 
-// watchedSince reports whether the client watches, or has begun to since some time.
+// watchedSince reports whether the client watches or has begun a watch since a time.
 func (c *rollingClient) watchedSince(begin time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.live || c.watched.After(begin)
 }
 
-// state returns what the client was sent, and behind which resourceVersion.
+// state returns the resourceVersions of the client's events, and the one of its list.
 func (c *rollingClient) state() (seen []uint64, began uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,39 +11,40 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A selection is what a client watches.
+// A selection is the watch of a client.
 type selection struct {
 	path  string
 	query string
-	kind  byte // a: all, g: a group, n: a name, f: a label that comes and goes
-	which int  // of groups, or of objects
+	kind  byte // a: all, g: a group, n: a name, f: the flipped label
+	which int  // number of the group or of the object
 }
 
 // A change is one write.
 type change struct {
 	rv       uint64
 	object   int
-	was, now bool // whether it had the label that comes and goes
+	was, now bool // whether the object had the flipped label before, and has it after
 }
 
-// changes writes ConfigMaps at kube-apiserver itself, and remembers what became of it.
+// changes writes ConfigMaps at kube-apiserver itself, and records the writes.
 type changes struct {
 	writer  *writer
 	objects int
-	flipped []bool
+	flipped []bool // for each object, whether it has the flipped label
 
 	mu  sync.Mutex
 	log []change
 }
 
 func newChanges(c *cluster, objects int) *changes {
-	return &changes{writer: &writer{client: c.client(), server: c.url(), token: c.token}, objects: objects, flipped: make([]bool, objects)}
+	w := &writer{client: c.client(), server: c.url(), token: c.token}
+	return &changes{writer: w, objects: objects, flipped: make([]bool, objects)}
 }
 
 const rollingPath = "/api/v1/namespaces/rolling/configmaps"
 
-// selection is what client i watches: a tenth of the clients everything, two tenths what has a
-// label that comes and goes, four tenths a group, three tenths one object.
+// selection returns the watch of client i. A tenth of the clients watch everything, two tenths the
+// objects with the flipped label, four tenths a group, three tenths one object.
 func (w *changes) selection(i int) selection {
 	s := selection{path: rollingPath}
 	switch k := i % 10; {
@@ -61,14 +62,14 @@ func (w *changes) selection(i int) selection {
 	return s
 }
 
-func objectName(o int) string { return fmt.Sprintf("object-%04d", o) }
-
-// selectedBy returns the changes that a selection's watch brings.
+// selectedBy returns the changes that a selection's watch must bring.
 func (w *changes) selectedBy(s selection) (selected []change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.log {
-		if s.kind == 'a' || s.kind == 'f' && (c.was || c.now) || s.kind == 'g' && c.object%groups == s.which || s.kind == 'n' && c.object == s.which {
+		all, flipped := s.kind == 'a', s.kind == 'f' && (c.was || c.now)
+		group, name := s.kind == 'g' && c.object%groups == s.which, s.kind == 'n' && c.object == s.which
+		if all || flipped || group || name {
 			selected = append(selected, c)
 		}
 	}
@@ -76,7 +77,7 @@ func (w *changes) selectedBy(s selection) (selected []change) {
 }
 
 func (w *changes) create(ctx context.Context) error {
-	if _, err := w.writer.send(ctx, "POST", "/api/v1/namespaces", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"rolling"}}`); err != nil {
+	if err := w.writer.createNamespace(ctx, "rolling"); err != nil {
 		return err
 	}
 	for o := range w.objects {
@@ -92,12 +93,13 @@ func (w *changes) body(o int) string {
 	if w.flipped[o] {
 		label = `,"flipped":"yes"`
 	}
-	return fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q,"labels":{"group":"g%d"%s}},"data":{"sent":"%d"}}`,
+	return fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1",`+
+		`"metadata":{"name":%q,"labels":{"group":"g%d"%s}},"data":{"sent":"%d"}}`,
 		objectName(o), o%groups, label, time.Now().UnixNano())
 }
 
-// run writes the objects in turn until ctx ends; each second time an object is written its label
-// comes or goes.
+// run writes the objects in turn until ctx ends. Every second write of an object adds or removes
+// the flipped label.
 func (w *changes) run(ctx context.Context, rate float64) error {
 	timetable := measure.Pace{Start: time.Now(), Rate: rate}
 	for i := uint64(0); ; i++ {
@@ -109,14 +111,14 @@ func (w *changes) run(ctx context.Context, rate float64) error {
 		if i/uint64(w.objects)%2 == 0 {
 			w.flipped[o] = !was
 		}
-		// Not cut short when the load stops: it is to be known what was written.
+		// The end of the load does not cancel a write: its result must be known.
 		bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
 		answer, err := w.writer.send(bounded, "PUT", rollingPath+"/"+objectName(o), w.body(o))
 		cancel()
 		if err != nil {
 			return err
 		}
-		rv, err := numberBehind(answer, `"resourceVersion":"`)
+		rv, err := numberAfter(answer, `"resourceVersion":"`)
 		if err != nil {
 			return err
 		}
@@ -126,7 +128,7 @@ func (w *changes) run(ctx context.Context, rate float64) error {
 	}
 }
 
-// count is how many writes were acknowledged.
+// count returns the number of acknowledged writes.
 func (w *changes) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

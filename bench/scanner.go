@@ -10,19 +10,18 @@ import (
 	"strconv"
 )
 
-// A scanner finds the watch events in the body of an HTTP/1.1 response, as it comes off the wire
-// and cut anywhere:
+// A scanner finds the watch events in the body of an HTTP/1.1 response. The body comes in pieces
+// that may be cut anywhere:
 //
 //	7a3 CRLF  {"type":"MODIFIED","object":{…}} LF  CRLF  7a3 CRLF …
 //	chunk     └──────────── one event ──────────┘
 //
-// Chunks and events need not coincide: a chunk may hold half an event, or several. Bytes of an
-// event that is whole in one read are not copied. The zero value is ready for the first byte after
-// the response's head.
+// A chunk may hold a part of an event or several events. An event that is whole in one read is not
+// copied. The zero value is ready for the first byte after the response's head.
 type scanner struct {
 	state scanState
-	left  int    // bytes of the chunk's size line or data still to come; meaning depends on state
-	held  []byte // the beginning of an event whose end has not come yet
+	left  int    // in inSize, the size so far; in inData, bytes of data to come
+	held  []byte // the begin of an event without its end
 
 	inflate *inflater // for a body with Content-Encoding: gzip; nil otherwise
 }
@@ -41,12 +40,12 @@ const (
 	maxEvent = 64 << 20
 )
 
-// errEnded is a watch that came to its last chunk: well formed, and still not what a watcher of
-// this program wants.
+// errEnded reports the last chunk of a watch. The stream is well formed, but a watcher of this
+// program expects no end.
 var errEnded = errors.New("the server ended the stream")
 
 // feed takes the next bytes of the response body and calls event with each whole event, without its
-// line feed. The slice is valid during the call only. After an error the scanner is not to be used.
+// line feed. The slice is valid during the call only. After an error the scanner cannot be used.
 func (s *scanner) feed(p []byte, event func(line []byte) error) error {
 	for len(p) > 0 {
 		switch s.state {
@@ -104,7 +103,7 @@ func (s *scanner) data(p []byte, event func([]byte) error) (err error) {
 	return s.lines(p, event)
 }
 
-// lines cuts body bytes at line feeds.
+// lines cuts the body at line feeds.
 func (s *scanner) lines(p []byte, event func([]byte) error) error {
 	for len(p) > 0 {
 		i := bytes.IndexByte(p, '\n')
@@ -118,7 +117,7 @@ func (s *scanner) lines(p []byte, event func([]byte) error) error {
 		line := p[:i]
 		if len(s.held) > 0 {
 			line = append(s.held, line...)
-			s.held = nil // most streams are rarely cut inside an event, and there are thousands of them
+			s.held = nil // there are thousands of streams, and most are rarely cut inside an event
 		}
 		if err := event(line); err != nil {
 			return err
@@ -140,17 +139,16 @@ func unhex(c byte) (int, bool) {
 	return 0, false
 }
 
-// seqAnnotation is the annotation in which the writer numbers its writes, and seqMark how its
-// beginning looks in an event. The field managers' list of the same object has it as "f:bench-seq",
-// and a string in JSON has its quotes escaped, so the mark occurs once.
+// seqAnnotation is the annotation with the number of a write, and seqMark is its begin in an event.
+// The mark occurs once: the list of managed fields has "f:bench-seq", and a JSON string has its
+// quotes escaped.
 const (
 	seqAnnotation = "bench-seq"
 	seqMark       = `"` + seqAnnotation + `":"`
 )
 
-// seqOf returns the number of the write that an event reports. ok is false for a bookmark, which
-// reports none. It looks at no more of the event than it must; an event that is not spelled as
-// kube-apiserver spells it is decoded.
+// seqOf returns the number of an event's write. ok is false for a bookmark, which has none. It
+// searches for the mark, and decodes only an event that is not spelled as kube-apiserver spells it.
 func seqOf(line []byte) (seq uint64, ok bool, err error) {
 	const modified = `{"type":"MODIFIED"`
 	if !bytes.HasPrefix(line, []byte(modified)) {
@@ -173,7 +171,7 @@ func seqOf(line []byte) (seq uint64, ok bool, err error) {
 	return seqOfUnusual(line)
 }
 
-// seqOfUnusual is seqOf by the long way: with encoding/json.
+// seqOfUnusual is seqOf with encoding/json.
 func seqOfUnusual(line []byte) (uint64, bool, error) {
 	var event struct {
 		Type   string
@@ -194,7 +192,6 @@ func seqOfUnusual(line []byte) (uint64, bool, error) {
 		}
 		return seq, true, nil
 	}
-	// Nothing is created or deleted while watchers watch, so ADDED and DELETED are as wrong as
-	// ERROR.
+	// Nothing is created or deleted during a watch: ADDED and DELETED are as wrong as ERROR.
 	return 0, false, fmt.Errorf("unexpected event: %.300q", line)
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// modified is an event as kube-apiserver writes it, as far as the scanner looks.
+// modified returns an event in kube-apiserver's spelling, with the fields that the scanner reads.
 func modified(seq uint64, pad string) []byte {
 	text, err := json.Marshal(pad)
 	if err != nil {
@@ -45,7 +45,7 @@ func TestSeqOf(t *testing.T) {
 	f(``, 0, false, true)
 }
 
-// scanAll feeds wire to a scanner in pieces whose sizes r draws, and returns the events.
+// scanAll feeds wire to a scanner in pieces of random sizes, and returns the events.
 func scanAll(wire []byte, r *rand.Rand) (lines [][]byte, err error) {
 	var s scanner
 	for len(wire) > 0 && err == nil {
@@ -59,8 +59,8 @@ func scanAll(wire []byte, r *rand.Rand) (lines [][]byte, err error) {
 	return lines, err
 }
 
-// FuzzScanner: events written through net/http's chunk writer, in chunks and reads of any size, come out as
-// encoding/json sees them.
+// FuzzScanner: events through net/http's chunk writer, in chunks and reads of any size, come out as
+// encoding/json decodes them.
 func FuzzScanner(f *testing.F) {
 	f.Add(uint64(1), uint64(3), uint16(0), "")
 	f.Add(uint64(2), uint64(1<<40), uint16(2000), "\n\r\n0\r\n\r\n")
@@ -96,8 +96,7 @@ func FuzzScanner(f *testing.F) {
 	})
 }
 
-// FuzzScannerGarbage: whatever comes, however it is cut, the scanner does not panic, and reads cut differently do not
-// change what it sees.
+// FuzzScannerGarbage: the scanner does not panic on any input, and cuts do not change its events.
 func FuzzScannerGarbage(f *testing.F) {
 	f.Add([]byte("5\r\nab\ncd\r\n0\r\n\r\n"), uint64(1))
 	f.Add([]byte("5;x=y\r\nab\ncd\r\n2\r\n\n\n\r\n"), uint64(2))

@@ -10,19 +10,18 @@ import (
 	"strings"
 )
 
-// A section is a part of the report beside traffic and memory: cases of its own, with figures of
-// their own.
+// A section is the report of a part other than traffic, with its own cases and figures.
 type section struct {
 	bench   string   // as in BenchmarkBench/…
 	title   string   // of its table
-	note    string   // what a reader must know, in a sentence or two; may be empty
+	note    string   // explains the table in a few sentences; may be empty
 	columns []column // of its table
-	costs   []column // those of which ratios to kube-apiserver mean something
-	inside  *inside  // a second table; nil is none
+	costs   []column // columns with a meaningful ratio to kube-apiserver
+	inside  *inside  // second table; nil is none
 	samples []sample
 }
 
-// An inside is a section's table of what the same cases look like from within the servers.
+// An inside is a second table of the same cases, measured inside the servers.
 type inside struct {
 	title   string
 	note    string
@@ -32,19 +31,19 @@ type inside struct {
 // A sample is one case of a section in one round.
 type sample struct {
 	peer    peer
-	axes    []axis // what else makes the case, in the order of its name
+	axes    []axis // other properties of the case, in the order of its name
 	round   int
-	err     error // why there are no figures
-	remark  string
+	err     error  // why there are no figures
+	remark  string // beside the figures; may be empty
 	metrics []metric
 }
 
-// An axis is a property of a case, as stalled=10.
+// An axis is a property of a case, such as stalled=10.
 type axis struct{ name, value string }
 
 func (s *section) add(samples ...sample) { s.samples = append(s.samples, samples...) }
 
-// name is the sample's benchmark.
+// name returns the name of the sample's benchmark.
 func (s *section) name(x *sample) string { return s.nameFor(x, x.peer) }
 
 func (s *section) nameFor(x *sample, p peer) string {
@@ -62,17 +61,13 @@ func (s *section) nameFor(x *sample, p peer) string {
 var inProcess = peer{}
 
 func (x *sample) get(unit string) (float64, bool) {
-	if x.err == nil {
-		for _, m := range x.metrics {
-			if m.unit == unit {
-				return m.value, true
-			}
-		}
+	if x.err != nil {
+		return 0, false
 	}
-	return 0, false
+	return find(x.metrics, unit)
 }
 
-// cases collects the rounds of each case, in the order in which cases were first measured.
+// cases collects the rounds of each case, in the order of first measurement.
 func (s *section) cases() (cases [][]*sample) {
 	at := make(map[string]int)
 	for i := range s.samples {
@@ -89,7 +84,7 @@ func (s *section) cases() (cases [][]*sample) {
 	return cases
 }
 
-// ratios compares each round of a case with kube-apiserver's in the same round.
+// ratios divides each round of a case by kube-apiserver's in the same round.
 func (s *section) ratios(rounds []*sample, unit string) (v []float64) {
 	for _, x := range rounds {
 		ours, ok := x.get(unit)
@@ -106,8 +101,8 @@ func (s *section) ratios(rounds []*sample, unit string) (v []float64) {
 	return v
 }
 
-// writeTables writes what a person wants to see: medians over the rounds, with the smallest and the
-// largest round behind them, and for each proxy its ratio to kube-apiserver.
+// writeTables writes medians over the rounds, with the smallest and the largest round in brackets,
+// and for each proxy its ratio to kube-apiserver.
 func (s *section) writeTables(w io.Writer) {
 	if len(s.samples) == 0 {
 		return
@@ -133,9 +128,8 @@ func (s *section) writeTables(w io.Writer) {
 	}
 	if len(s.costs) > 0 {
 		cases = slices.DeleteFunc(cases, func(rounds []*sample) bool { return rounds[0].peer == direct })
-		s.table(w, s.title+": ratio to kube-apiserver in the same round", cases, s.costs, none, func(rounds []*sample, c column) string {
-			return summarise(s.ratios(rounds, c.unit), 1)
-		})
+		ratios := func(rounds []*sample, c column) string { return summarise(s.ratios(rounds, c.unit), 1) }
+		s.table(w, s.title+": ratio to kube-apiserver in the same round", cases, s.costs, none, ratios)
 	}
 	for i := range s.samples {
 		if x := &s.samples[i]; x.err != nil {
@@ -144,9 +138,9 @@ func (s *section) writeTables(w io.Writer) {
 	}
 }
 
-// table writes a row for each case: what makes it, a cell for each column, and what is to be said
-// about it.
-func (s *section) table(w io.Writer, title string, cases [][]*sample, columns []column, about func([]*sample) string, cell func([]*sample, column) string) {
+// table writes a row for each case: its peer and axes, a cell for each column, and a remark.
+func (s *section) table(w io.Writer, title string, cases [][]*sample, columns []column,
+	about func([]*sample) string, cell func([]*sample, column) string) {
 	table(w, title, func(row func(...string)) {
 		var header []string
 		first := &s.samples[0]
@@ -176,7 +170,7 @@ func (s *section) table(w io.Writer, title string, cases [][]*sample, columns []
 	})
 }
 
-// remarks are the rounds' remarks, each once, and how many rounds failed.
+// remarks joins the remarks of the rounds, each once, and the number of rounds that failed.
 func remarks(rounds []*sample) string {
 	var all []string
 	failed := 0
@@ -206,7 +200,7 @@ func (s *section) writeBenchmarks(w io.Writer) {
 	}
 }
 
-// values are those of one unit in all samples.
+// values returns the values of one unit in all samples.
 func (s *section) values(unit string) (v []float64) {
 	for i := range s.samples {
 		if value, ok := s.samples[i].get(unit); ok {
@@ -216,8 +210,8 @@ func (s *section) values(unit string) (v []float64) {
 	return v
 }
 
-// failed is how many samples have no figures and should: that kube-apiserver loses watchers is a
-// finding, not a failure.
+// failed returns the number of samples that lack figures. A case in which kube-apiserver loses
+// watchers does not count: that is a result and not a failure.
 func (s *section) failed() (n int) {
 	for i := range s.samples {
 		x := &s.samples[i]

@@ -67,7 +67,8 @@ func TestSection(t *testing.T) {
 	}
 }
 
-// TestSections: each section names its figures by units that its samples can have, and its ratios are among its columns.
+// TestSections: each part but traffic has a section. The ratios of a section are among its columns,
+// and without samples it writes nothing.
 func TestSections(t *testing.T) {
 	p := newProgram(defaults(), nil)
 	if got := len(p.inOrder()); got != len(allParts)-1 {
@@ -93,7 +94,9 @@ func TestSections(t *testing.T) {
 func TestSectionFailed(t *testing.T) {
 	lost := fmt.Errorf("storm: %w", &lostError{3, 5, io.EOF})
 	ours := peer{"watchfan", true}
-	s := &section{samples: []sample{{peer: direct}, {peer: direct, err: lost}, {peer: direct, err: io.EOF}, {peer: ours, err: lost}, {peer: ours}}}
+	s := &section{samples: []sample{
+		{peer: direct}, {peer: direct, err: lost}, {peer: direct, err: io.EOF}, {peer: ours, err: lost}, {peer: ours},
+	}}
 	if got := s.failed(); got != 2 {
 		t.Errorf("%d failed, want the one that is not about watchers, and ours", got)
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// sumSeries adds up the series of a metric that have all of the labels, on a page in the Prometheus
+// sumSeries adds up the series of a metric that have all of the labels. page is in the Prometheus
 // text format:
 //
 //	name{label="value",…} 3
@@ -23,7 +23,7 @@ func sumSeries(page, name string, labels ...string) (sum float64, err error) {
 			continue
 		}
 		set, value, complete := strings.Cut(rest, " ")
-		if rest[0] == '{' { // values of labels may hold spaces
+		if rest[0] == '{' { // values of labels may contain spaces
 			set, value, complete = strings.Cut(rest, "} ")
 		}
 		if !hasAll(set, labels) {
@@ -47,9 +47,8 @@ func hasAll(set string, labels []string) bool {
 	return true
 }
 
-// buckets are a histogram as it is on a page in the Prometheus text format, or what two pages
-// differ by: how many values are at most each bound, by ascending bounds, of which the last is
-// infinite.
+// buckets are a histogram of a page in the Prometheus text format, or the difference of two pages.
+// Bounds ascend, and the last one is infinite. A count is the number of values up to the bound.
 //
 //	name_bucket{le="0.25"} 3
 //	name_bucket{le="+Inf"} 4
@@ -60,7 +59,7 @@ type bucket struct {
 	count float64 // of values up to it
 }
 
-// parseBuckets finds a histogram of one series, which must be there.
+// parseBuckets finds a histogram of one series. A page without it is an error.
 func parseBuckets(page, name string) (b buckets, err error) {
 	for line := range strings.Lines(page) {
 		rest, ok := strings.CutPrefix(line, name+`_bucket{le="`)
@@ -75,13 +74,14 @@ func parseBuckets(page, name string) (b buckets, err error) {
 		}
 		b = append(b, bucket{bound, count})
 	}
-	if len(b) < 2 || !math.IsInf(b[len(b)-1].bound, 1) || !slices.IsSortedFunc(b, func(x, y bucket) int { return cmp.Compare(x.bound, y.bound) }) {
+	ascending := slices.IsSortedFunc(b, func(x, y bucket) int { return cmp.Compare(x.bound, y.bound) })
+	if len(b) < 2 || !math.IsInf(b[len(b)-1].bound, 1) || !ascending {
 		return nil, fmt.Errorf("metric %s: not a histogram of ascending bounds up to +Inf", name)
 	}
 	return b, nil
 }
 
-// since returns what has come since an earlier page of the same process.
+// since returns the values since an earlier page of the same process.
 func (b buckets) since(earlier buckets) (buckets, error) {
 	if len(b) != len(earlier) {
 		return nil, fmt.Errorf("histogram of %d buckets, before of %d", len(b), len(earlier))
@@ -89,15 +89,16 @@ func (b buckets) since(earlier buckets) (buckets, error) {
 	d := slices.Clone(b)
 	for i := range d {
 		if d[i].bound != earlier[i].bound || d[i].count < earlier[i].count {
-			return nil, fmt.Errorf("histogram with %v up to %v, before with %v up to %v", d[i].count, d[i].bound, earlier[i].count, earlier[i].bound)
+			return nil, fmt.Errorf("histogram with %v up to %v, before with %v up to %v",
+				d[i].count, d[i].bound, earlier[i].count, earlier[i].bound)
 		}
 		d[i].count -= earlier[i].count
 	}
 	return d, nil
 }
 
-// quantile is Prometheus' histogram_quantile: it takes values to be spread evenly within their
-// bucket, and those above all finite bounds to be at the last of them. Of no values, ok is false.
+// quantile is Prometheus' histogram_quantile. It assumes that values are spread evenly within their
+// bucket, and that values above all finite bounds are at the last one. Without values, ok is false.
 func (b buckets) quantile(q float64) (value float64, ok bool) {
 	last := len(b) - 1
 	rank := q * b[last].count

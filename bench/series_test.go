@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// page is a histogram as watchfan writes it, of which so many values are up to each bound.
+// page returns a histogram as watchfan writes it, with the given counts.
 func page(counts ...string) string {
 	text := "# HELP took_seconds …\n" + `took_seconds_bucket_bucket{le="1"} 7` + "\n"
 	for i, bound := range []string{"0.0001", "0.001", "0.01", "+Inf"} {
@@ -53,10 +53,31 @@ func TestSeriesBuckets(t *testing.T) {
 		t.Error("histograms of other bounds are subtracted")
 	}
 	for _, wrong := range []string{"", page("1", "2", "3", "many"), page("1", "NaN", "3", "4"), page("-1", "2", "3", "4"),
-		strings.Replace(page("1", "2", "3", "4"), `"+Inf"`, `"1"`, 1), strings.Replace(page("1", "2", "3", "4"), `"0.01"`, `"0.0005"`, 1),
+		strings.Replace(page("1", "2", "3", "4"), `"+Inf"`, `"1"`, 1),
+		strings.Replace(page("1", "2", "3", "4"), `"0.01"`, `"0.0005"`, 1),
 		strings.Replace(page("1", "2", "3", "4"), `le="0.01"`, `le="0.01`, 1)} {
 		if b, err := parseBuckets(wrong, "took_seconds"); err == nil {
 			t.Errorf("got %v of\n%s", b, wrong)
 		}
 	}
+}
+
+func TestSumSeries(t *testing.T) {
+	const page = "# HELP apiserver_request_total …\n" +
+		`apiserver_request_total{code="200",resource="pods",verb="LIST"} 3` + "\n" +
+		`apiserver_request_total{code="504",resource="pods",verb="LIST"} 1e+02` + "\n" +
+		`apiserver_request_total{code="200",resource="pods",verb="GET"} 7` + "\n" +
+		`apiserver_request_total_bytes{resource="pods",verb="LIST"} 9` + "\n" +
+		`broken{resource="pods"} many` + "\n"
+	f := func(want float64, wantErr bool, name string, labels ...string) {
+		t.Helper()
+		got, err := sumSeries(page, name, labels...)
+		if got != want || (err != nil) != wantErr {
+			t.Errorf("%s%v: got %v, %v want %v", name, labels, got, err, want)
+		}
+	}
+	f(103, false, "apiserver_request_total", `resource="pods"`, `verb="LIST"`)
+	f(110, false, "apiserver_request_total")
+	f(0, false, "apiserver_request_total", `resource="nodes"`)
+	f(0, true, "broken")
 }

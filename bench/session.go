@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
@@ -18,45 +17,17 @@ type result struct {
 	rate    rate // of idle, meaningless
 	idle    bool // the case measured memory, not traffic
 	round   int
-	err     error // why the figures are not to be used
+	err     error // why the figures are invalid
 
-	window time.Duration            // in which what follows was counted; of idle, what connecting took
-	writes uint64                   // acknowledged
-	late   time.Duration            // how far behind its timetable the writer fell at worst
-	got    reading                  // what the watchers received
-	cpu    map[string]time.Duration // by process, bench among them
-	others time.Duration            // CPU time of everything else on the machine
-	plain  time.Duration            // CPU time of the servers for as many writes without a watcher; 0 if not measured
-	batch  float64                  // events in one write to a watcher, on average; 0 if not known
+	measure.Usage               // of the servers and bench; if idle, the window is the time to connect
+	writes        uint64        // acknowledged
+	late          time.Duration // the most that the writer was behind its timetable
+	got           reading       // by the watchers
+	plain         time.Duration // CPU time of the servers for as many writes without a watcher; 0 is unknown
+	batch         float64       // events in one write to a watcher, on average; 0 is unknown
 
-	rss    map[string]int64     // by process, at the end
 	grew   map[string]float64   // bytes per watcher, by process; idle only
 	kernel measure.KernelMemory // growth in bytes for all watchers, of both ends of their connections; idle only
-}
-
-// servers returns the CPU time of all servers.
-func (r *result) servers() (sum time.Duration) {
-	for name, cpu := range r.cpu {
-		if name != "bench" {
-			sum += cpu
-		}
-	}
-	return sum
-}
-
-// subtractWrites sets plain in the results of paced cases: what the servers used for the same
-// writes, in the same round of the same run, without any watcher. Where the pace is the watchers'
-// own there is no such twin.
-func subtractWrites(results []result) {
-	for i := range results {
-		for j := range results {
-			r, twin := &results[i], &results[j]
-			if twin.peer == direct && twin.clients == 0 && twin.err == nil && !r.idle && r.clients > 0 && r.rate != unpaced && r.peer.name != floorBare.name &&
-				twin.rate == r.rate && twin.round == r.round {
-				r.plain = time.Duration(float64(twin.servers()) / float64(twin.writes) * float64(r.writes))
-			}
-		}
-	}
 }
 
 // A session is one peer's turn in one round.
@@ -69,46 +40,7 @@ type session struct {
 	done  []result
 }
 
-// runSession measures all of one peer's cases and returns their results. It returns an error if it
-// could not go on at all; a case that failed is a result with an error, and the next case starts
-// with new watchers.
-func runSession(ctx context.Context, o *Options, p peer, round int, say func(string, ...any)) ([]result, error) {
-	say("starting")
-	st, err := newStage(ctx, o, p)
-	if err != nil {
-		return nil, fmt.Errorf("%v: %w", p, err)
-	}
-	defer st.stop()
-	s := &session{stage: st, opts: o, round: round, say: say}
-	defer s.disband()
-	for i, clients := range o.Clients {
-		if clients == 0 && p != direct {
-			continue // writes do not pass through proxies: there is nothing of theirs to measure
-		}
-		if err := s.gather(ctx, clients, i == 0); err != nil {
-			return s.done, fmt.Errorf("%v: %w", p, err)
-		}
-		for _, r := range o.Rates {
-			r = o.offered(r, clients)
-			say("%d watchers, %v writes/s", clients, r)
-			res := s.measure(ctx, clients, r)
-			if ctx.Err() != nil {
-				return s.done, ctx.Err()
-			}
-			s.done = append(s.done, res)
-			if res.err != nil {
-				say("FAILED: %v", res.err)
-				if err := s.gather(ctx, clients, false); err != nil {
-					return s.done, fmt.Errorf("%v: %w", p, err)
-				}
-			}
-		}
-	}
-	return s.done, nil
-}
-
-// gather makes sure of a fleet of n healthy watchers, and measures what they cost idle the first
-// time.
+// gather makes sure of a fleet of n healthy watchers. The first time it measures their idle cost.
 func (s *session) gather(ctx context.Context, n int, first bool) (err error) {
 	if s.fleet != nil && s.fleet.err() == nil && n <= len(s.fleet.watchers) {
 		s.fleet.shrink(n)
@@ -135,8 +67,8 @@ func (s *session) disband() {
 	s.fleet = nil
 }
 
-// measureIdle connects n watchers and records what they add to the memory of servers at rest. One
-// watcher is there before, with whatever a server keeps for the resource once.
+// measureIdle connects n watchers and records the memory that they add to servers at rest. One
+// watcher connects before that, because a server keeps some memory for each resource once.
 func (s *session) measureIdle(ctx context.Context, n int) error {
 	s.say("settling")
 	if err := s.fleet.grow(ctx, 1, s.book().seqs); err != nil {
@@ -161,7 +93,8 @@ func (s *session) measureIdle(ctx context.Context, n int) error {
 	if err != nil || n == 1 {
 		return err
 	}
-	r := result{peer: s.peer, clients: n, idle: true, round: s.round, window: connected, rss: after.RSS, grew: make(map[string]float64)}
+	r := result{peer: s.peer, clients: n, idle: true, round: s.round,
+		Usage: measure.Usage{Window: connected, RSS: after.RSS}, grew: make(map[string]float64)}
 	if r.kernel, err = measure.ReadKernelMemory(); err != nil {
 		return err
 	}
@@ -173,8 +106,8 @@ func (s *session) measureIdle(ctx context.Context, n int) error {
 	return s.fleet.err()
 }
 
-// measure runs one case. Its figures are of the window alone; that every watcher got everything is
-// checked for the whole of it.
+// measure runs one case. Its figures cover the window alone. The check that every watcher got
+// everything covers the whole case.
 func (s *session) measure(ctx context.Context, clients int, rt rate) result {
 	r := result{peer: s.peer, clients: clients, rate: rt, round: s.round}
 	book := s.book()
@@ -194,31 +127,28 @@ func (s *session) measure(ctx context.Context, clients int, rt rate) result {
 	return r
 }
 
-// window waits for the warm-up to pass and takes the figures of what comes then.
+// window waits for the end of the warm-up and measures the window after it.
 func (s *session) window(ctx context.Context, r *result) error {
 	if err := sleep(ctx, s.opts.Warmup); err != nil {
 		return err
 	}
-	all := append([]measure.Process{{Name: "bench", PID: os.Getpid()}}, s.processes()...)
 	writesBefore, err := s.flushes(ctx)
 	if err != nil {
 		return err
 	}
-	before, err := measure.ReadCosts(all)
+	meter, err := measure.StartMeter(withBench(s.stage))
 	if err != nil {
 		return err
 	}
-	start, acked, got := time.Now(), s.book().acked.Load(), s.fleet.read()
+	acked, got := s.book().acked.Load(), s.fleet.read()
 	if err := sleep(ctx, s.opts.Window); err != nil {
 		return err
 	}
-	after, err := measure.ReadCosts(all)
-	if err != nil {
+	if r.Usage, err = meter.Read(); err != nil {
 		return err
 	}
-	r.window, r.writes, r.got = time.Since(start), s.book().acked.Load()-acked, *s.fleet.read()
+	r.writes, r.got = s.book().acked.Load()-acked, *s.fleet.read()
 	r.got.sub(got)
-	r.cpu, r.rss, r.others = after.CPUSince(before), after.RSS, after.OthersSince(before)
 	writes, err := s.flushes(ctx)
 	if n := writes.writes - writesBefore.writes; n > 0 {
 		r.batch = (writes.events - writesBefore.events) / n
@@ -226,10 +156,10 @@ func (s *session) window(ctx context.Context, r *result) error {
 	return err
 }
 
-// flushes are the writes to sockets that watchfan has made, and the events in them.
+// flushes counts watchfan's writes to sockets, and the events in them.
 type flushes struct{ events, writes float64 }
 
-// flushes is zero for a peer that does not count.
+// flushes returns watchfan's count so far, or zero for another peer.
 func (s *session) flushes(ctx context.Context) (f flushes, err error) {
 	if s.proxy == nil || s.peer == direct {
 		return f, nil

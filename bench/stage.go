@@ -6,32 +6,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A source makes the events that watchers see.
+// A source makes the events that watchers receive.
 type source interface {
-	// run makes rate events a second until ctx ends, or as many as the watchers of f take if that
-	// is 0.
+	// run makes rate events a second until ctx ends. With a rate of 0 it makes as many as the
+	// watchers of f take.
 	run(ctx context.Context, f *fleet, rate float64) error
 	book() *ledger
 }
 
-// A stage is everything one peer is measured on: a fresh dev cluster, the proxy if the peer is one,
-// objects to write and a writer. Fresh each time, so that no peer inherits another's heap or
-// watchers. The floor has neither cluster nor writer.
+// A stage is the servers, the objects and the writer for one peer. They are fresh for each session,
+// because no peer may inherit another's heap or watchers. The floor has neither cluster nor writer.
 type stage struct {
 	peer    peer
 	cluster *cluster
-	proxy   *proxy // nil if no watchers go there
+	proxy   *proxy // nil without a proxy
 	floor   *floor // nil unless it is the peer
 	coll    *collection
 	writer  *writer
 }
 
-// newStage starts all of it. stop must be called.
+// newStage starts a stage. stop must be called.
 func newStage(ctx context.Context, o *Options, p peer) (*stage, error) {
 	s := &stage{peer: p, coll: &collection{namespace: "bench", objects: o.Objects}}
 	if err := s.start(ctx, o); err != nil {
@@ -67,7 +68,7 @@ func newFloorStage(ctx context.Context, o *Options, p peer) (*stage, error) {
 	return &stage{peer: p, floor: f, coll: &collection{namespace: "bench", objects: o.Objects}}, nil
 }
 
-// stop ends the servers, proxy first.
+// stop ends the servers, the proxy first.
 func (s *stage) stop() {
 	if s.writer != nil {
 		s.writer.client.CloseIdleConnections()
@@ -92,7 +93,7 @@ func (s *stage) source() source {
 
 func (s *stage) book() *ledger { return s.source().book() }
 
-// processes are the servers.
+// processes returns the servers.
 func (s *stage) processes() (all []measure.Process) {
 	if s.floor != nil {
 		return []measure.Process{s.floor.process}
@@ -104,7 +105,7 @@ func (s *stage) processes() (all []measure.Process) {
 	return all
 }
 
-// endpoint is where the peer's watchers go.
+// endpoint returns the address for the peer's watchers.
 func (s *stage) endpoint() endpoint {
 	switch {
 	case s.floor != nil:
@@ -134,11 +135,10 @@ func (s *stage) alive() (err error) {
 	return err
 }
 
-// rest waits until the peer and the servers behind it have come to rest: it collects their garbage,
-// so that memory they needed before says nothing about what they need now, and waits for a second
-// in which they together used less than a tenth of a core and changed their resident memory by less
-// than half a percent. It does so without complaint for at most a quarter of a minute, and returns
-// what they then use.
+// rest waits until the servers are at rest, and returns what they use then. It collects their
+// garbage first. A server is at rest if in one second all servers together use less than a tenth of
+// a core, and each changes its resident memory by less than half a percent. After 15 s rest returns
+// in any case.
 func (s *stage) rest(ctx context.Context) (measure.Costs, error) {
 	const step, patience = time.Second, 15 * time.Second
 	if err := s.collectGarbage(ctx); err != nil {
@@ -168,8 +168,8 @@ func (s *stage) rest(ctx context.Context) (measure.Costs, error) {
 	return measure.Costs{}, errors.Join(err, s.alive())
 }
 
-// collectGarbage makes kube-apiserver and the proxy run a garbage collection, twice because the
-// first one only marks what finalizers and pools hold.
+// collectGarbage makes kube-apiserver and the proxy collect their garbage. It does so twice,
+// because finalizers and pools hold memory until the second collection.
 func (s *stage) collectGarbage(ctx context.Context) error {
 	for range 2 {
 		if _, err := s.cluster.get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
@@ -194,9 +194,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// load runs the source in the background, before the eyes of fleet. The returned function stops it
-// and returns when its last write has been answered, with the error that stopped it earlier, if one
-// did.
+// load runs the source in the background. stop ends it, waits for the answer to the last write, and
+// returns the error that ended the source earlier, if any.
 func (s *stage) load(ctx context.Context, f *fleet, r rate) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	errc := make(chan error, 1)
@@ -208,4 +207,25 @@ func (s *stage) load(ctx context.Context, f *fleet, r rate) (stop func() error) 
 		}
 		return nil
 	}
+}
+
+// inParallel calls do for each number from first up to n, eight at a time. It returns the first
+// error, or the one that ended ctx, when all calls have returned.
+func inParallel(ctx context.Context, first, n int, do func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	next.Store(int64(first))
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := do(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
 }

@@ -19,21 +19,26 @@ func stalledSection(o *Options) *section {
 	return &section{
 		bench: "Stalled",
 		title: fmt.Sprintf("Watchers that do not read: latency of the others, of %d in all", o.StalledClients),
-		note: fmt.Sprintf("A stalled watcher takes some tens of events into its socket and no more; watchfan may keep %d for each (--client-buffer-frames), "+
-			"kube-apiserver keeps 10 or so. Afterwards the stalled ones read on: ended = the stream ended behind what it had brought; caught up = nothing was missing.", o.StalledBound),
+		note: fmt.Sprintf("The socket of a stalled watcher holds some tens of events. "+
+			"watchfan keeps %d more for each (--client-buffer-frames), kube-apiserver about 10. "+
+			"After the window the stalled watchers read on: ended = the stream ended, and nothing was missing before its end; "+
+			"caught up = nothing was missing at all; silent = the stream neither ended nor continued.", o.StalledBound),
 		columns: []column{
 			{"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6}, {"p99.9 ms", unitP999, 1e-6},
 			{"CPU µs/delivery", unitCPU, 1e-3}, {"ended", "ended", 1}, {"caught up", "caught-up", 1}, {"silent", "silent", 1},
 		},
-		costs: []column{{"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6}, {"p99.9 ms", unitP999, 1e-6}, {"CPU µs/delivery", unitCPU, 1e-3}},
+		costs: []column{
+			{"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6}, {"p99.9 ms", unitP999, 1e-6},
+			{"CPU µs/delivery", unitCPU, 1e-3},
+		},
 	}
 }
 
-// stalledFill is how long the load runs before latencies count: until stalled watchers' sockets are
-// full, and servers have noticed.
+// stalledFill is the time under load before the window: the sockets of stalled watchers fill, and
+// the servers notice.
 const stalledFill = 3 * time.Second
 
-// stalled measures one peer whose watchers do not all read.
+// stalled measures one peer with watchers of which some do not read.
 func (p *program) stalled(ctx context.Context, st *stage) error {
 	for _, percent := range p.opts.Stalled {
 		x := sample{peer: st.peer, axes: []axis{{"stalled", strconv.Itoa(percent) + "%"}}}
@@ -67,20 +72,20 @@ func (p *program) measureStalled(ctx context.Context, st *stage, n int) ([]metri
 	if err != nil {
 		return nil, err
 	}
-	m := []metric{{"stalled", float64(n)}, {"ended", float64(fates[ended])}, {"caught-up", float64(fates[caughtUp])}, {"silent", float64(fates[silent])}}
-	return append(r.metrics(), m...), nil
+	return append(r.metrics(), metric{"stalled", float64(n)}, metric{"ended", float64(fates[ended])},
+		metric{"caught-up", float64(fates[caughtUp])}, metric{"silent", float64(fates[silent])}), nil
 }
 
-// sleepers are watchers that have asked for a watch and do not read it.
+// sleepers are watchers that have opened a watch and do not read it.
 type sleepers []*sleeper
 
 type sleeper struct {
 	*watcher
-	early []byte // came with the head of the answer
+	early []byte // read with the head of the answer
 }
 
-// fallAsleep opens n watches over connections as a network has them, that hold little: 1,460 bytes
-// in a segment, and a small receive buffer. Nothing may be written meanwhile.
+// fallAsleep opens n watches over connections like those of a network, which hold little: 1,460
+// bytes in a segment, and a small receive buffer. Nothing may be written meanwhile.
 func fallAsleep(ctx context.Context, st *stage, n int) (all sleepers, err error) {
 	rv, err := listVersion(ctx, st.endpoint(), st.coll)
 	if err != nil {
@@ -106,18 +111,18 @@ func (all sleepers) close() {
 	}
 }
 
-// A fate is what became of a watch that was not read.
+// A fate is the outcome of a watch that was not read.
 type fate int
 
 const (
-	caughtUp fate = iota // it still brings everything
-	ended                // it ended, and left nothing out before
-	silent               // it neither brings anything nor ends
+	caughtUp fate = iota // it brought every event
+	ended                // it ended, and no event was missing before its end
+	silent               // it brought nothing for a while and did not end
 	fates
 )
 
-// wake reads all streams on, at the same time, and counts what became of them. One that left
-// something out before it ended is an error. seqs are the latest writes.
+// wake continues to read all streams at the same time, and counts their fates. A missing event
+// before the end of a stream is an error. seqs are the latest writes.
 func (all sleepers) wake(seqs []uint64) (count [fates]int, err error) {
 	var mu sync.Mutex // guards count and err
 	var wg sync.WaitGroup

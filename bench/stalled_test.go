@@ -9,14 +9,17 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// TestWake: what becomes of a stream that is read late is told by what it brings.
+// TestWake: the fate of a stream that is read late follows from its events.
 func TestWake(t *testing.T) {
 	event := func(seq uint64) string { return string(modified(seq, "")) + "\n" }
 	f := func(name string, want fate, wantErr string, lines ...string) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // silence takes its time
+			t.Parallel() // waits for a silent stream
 			s, e := newScriptedServer(t, false)
-			w, early, err := watchRequest{endpoint: e, path: s.coll.path(), version: "7", filter: everything, dialer: measure.Dialer{Receive: 4 << 10, Segment: 1460}}.open()
+			w, early, err := watchRequest{
+				endpoint: e, path: s.coll.path(), version: "7", filter: everything,
+				dialer: measure.Dialer{Receive: 4 << 10, Segment: 1460},
+			}.open()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -28,84 +27,89 @@ const (
 func stormSection(o *Options) *section {
 	return &section{
 		bench: "Storm",
-		title: fmt.Sprintf("Storms: %d watches that all come at once, and what %d others notice, which get %v events a second meanwhile",
-			o.StormClients, o.StormUntouched, o.pace()),
-		note: fmt.Sprintf("reconnect = from a resourceVersion, to a server that runs; informers = with %d initial events each; restart = after a kill -9, which "+
-			"the others would not survive. Upstream = lists and watches of the resource that reached kube-apiserver: to fill lanes and follow them, to fetch "+
-			"history, to ask how new upstream is (for proofs of freshness, and once for each history), to compare collections, and those passed through.\n"+
-			"Priority = of the process that the storm's clients are. Normal: they take their share of the processors from the servers and from the reader of the others, "+
-			"which clients on machines of their own would not. Idle (SCHED_IDLE): they get only the time that nobody else wants, so what the others notice is the work "+
-			"for the storm and not the storm's own; it comes as fast as the remaining time lets it, which watches/s says, and a faster one has not been measured.", stormObjects),
+		title: fmt.Sprintf("Storms: %d watches that all come at once, "+
+			"and the latency of %d others with %v events a second meanwhile", o.StormClients, o.StormUntouched, o.pace()),
+		note: fmt.Sprintf("reconnect = from a resourceVersion, to a running server; "+
+			"informers = with %d initial events each; "+
+			"restart = after a kill -9, without the others, because they would not survive it.\n"+
+			"Upstream = lists and watches of the resource that reached kube-apiserver: lanes that fill or follow it; history; "+
+			"versions, which ask how new upstream is (for proofs of freshness, and once for each history); "+
+			"proof lists, which compare collections; and requests passed through.\n"+
+			"Priority = of the process that holds the storm's clients. "+
+			"Normal: they take processor time from the servers and from the reader of the others, "+
+			"unlike clients on their own machines. "+
+			"Idle (SCHED_IDLE): they get only the time that nobody else wants, "+
+			"and the others see the servers' work for the storm without the work of its clients. "+
+			"The storm is then as fast as the remaining time allows (watches/s); "+
+			"a faster one is not measured.", stormObjects),
 		columns: []column{
-			{"all live s", unitLive, 1e-9}, {"watches/s", "watches/s", 1}, {"p99 ms before", unitBefore, 1e-6}, {"during", unitDuring, 1e-6}, {"after", unitAfter, 1e-6},
-			{"during/before", "x", 1}, {"p50 ms before", "before-p50-ns", 1e-6}, {"during", "during-p50-ns", 1e-6}, {"worst ms", "during-max-ns", 1e-6},
-			{"upstream: lanes", "lanes", 1}, {"history", "history", 1}, {"versions", "versions", 1}, {"proof lists", "proof-lists", 1},
+			{"all live s", unitLive, 1e-9}, {"watches/s", "watches/s", 1},
+			{"p99 ms before", unitBefore, 1e-6}, {"during", unitDuring, 1e-6}, {"after", unitAfter, 1e-6},
+			{"during/before", "x", 1}, {"p50 ms before", "before-p50-ns", 1e-6},
+			{"during", "during-p50-ns", 1e-6}, {"worst ms", "during-max-ns", 1e-6},
+			{"upstream: lanes", "lanes", 1}, {"history", "history", 1}, {"versions", "versions", 1},
+			{"proof lists", "proof-lists", 1},
 			{"passed", "passed", 1}, {"429s", "refused", 1}, {"peak RSS MiB", "peak-B", 1.0 / (1 << 20)},
 			{"CPU ms/watch", "cpu-ns/watch", 1e-6},
 		},
-		costs:  []column{{"all live s", unitLive, 1e-9}, {"during", unitDuring, 1e-6}, {"CPU ms/watch", "cpu-ns/watch", 1e-6}},
+		costs: []column{
+			{"all live s", unitLive, 1e-9}, {"during", unitDuring, 1e-6}, {"CPU ms/watch", "cpu-ns/watch", 1e-6},
+		},
 		inside: stormInside,
 	}
 }
 
 const (
 	stormTime    = 3 * time.Minute // for one storm
-	stormCalm    = 4 * time.Second // of deliveries before it, and after
-	stormObjects = 1000            // that informers are shown
-	stormSpace   = "storm"         // the namespace that holds them
+	stormCalm    = 4 * time.Second // of deliveries before it, and after it
+	stormObjects = 1000            // initial events of an informer
+	stormSpace   = "storm"         // their namespace
+	stormPath    = "/api/v1/namespaces/" + stormSpace + "/configmaps"
 )
 
-// The storms. What they watch gets no events: what 5,000 watches cost once they are there is
-// another part's business.
+// The kinds of storms. Their watches get no events: other parts measure the cost of open watches.
 const (
 	stormReconnect = "reconnect"
 	stormInformers = "informers"
 	stormRestart   = "restart"
 )
 
-// A storm is how watches come, and from whom.
+// A storm is a kind of storm and the priority of its clients.
 type storm struct {
 	kind     string
-	priority priority // of its clients
+	priority priority
 }
 
-// storms are those of one peer, in their order. After a restart nobody else is there to notice:
-// clients of another priority would tell nothing more.
+// storms are the storms of one peer, in their order. A restart has no untouched watchers, and
+// clients of another priority would show nothing more.
 var storms = []storm{
 	{stormReconnect, priorityNormal}, {stormReconnect, priorityIdle},
 	{stormInformers, priorityNormal}, {stormInformers, priorityIdle},
 	{stormRestart, priorityNormal},
 }
 
-// createStormObjects creates what the storms watch.
+// createStormObjects creates the objects that the storms watch.
 func createStormObjects(ctx context.Context, w *writer) error {
-	if _, err := w.send(ctx, "POST", "/api/v1/namespaces", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"`+stormSpace+`"}}`); err != nil {
+	if err := w.createNamespace(ctx, stormSpace); err != nil {
 		return err
 	}
-	var wg sync.WaitGroup
-	errs := make([]error, 8)
-	for k := range errs {
-		wg.Go(func() {
-			for i := k; i < stormObjects && errs[k] == nil; i += len(errs) {
-				_, errs[k] = w.send(ctx, "POST", stormPath(), fmt.Sprintf(
-					`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"still-%04d"},"data":{"pad":"%s"}}`, i, strings.Repeat("x", 200)))
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+	pad := strings.Repeat("x", 200)
+	return inParallel(ctx, 0, stormObjects, func(ctx context.Context, i int) error {
+		_, err := w.send(ctx, "POST", stormPath, fmt.Sprintf(
+			`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"still-%04d"},"data":{"pad":"%s"}}`, i, pad))
+		return err
+	})
 }
-
-func stormPath() string { return "/api/v1/namespaces/" + stormSpace + "/configmaps" }
 
 // storm measures one peer in each storm.
 func (p *program) storm(ctx context.Context, st *stage) error {
 	for _, s := range storms {
 		if s.kind == stormRestart && st.peer == direct {
-			continue // its restart is etcd's and the watch cache's, too: another question
+			continue // its restart includes etcd and the watch cache, and does not compare
 		}
 		n := p.opts.StormClients
-		x := sample{peer: st.peer, axes: []axis{{"storm", s.kind}, {"priority", string(s.priority)}, {"clients", strconv.Itoa(n)}}}
+		axes := []axis{{"storm", s.kind}, {"priority", string(s.priority)}, {"clients", strconv.Itoa(n)}}
+		x := sample{peer: st.peer, axes: axes}
 		bounded, cancel := context.WithTimeoutCause(ctx, stormTime, fmt.Errorf("not over after %v", stormTime))
 		x.metrics, x.remark, x.err = p.measureStorm(bounded, st, s, n)
 		cancel()
@@ -130,9 +134,9 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 	if err != nil {
 		return nil, "", err
 	}
-	uri := stormPath() + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + rv
+	uri := stormPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + rv
 	if x.kind == stormInformers {
-		uri = stormPath() + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+		uri = stormPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	}
 	front, err := startStormFront(ctx, x.priority, st.endpoint(), uri, n, x.kind == stormInformers)
 	if err != nil {
@@ -147,7 +151,8 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 	}
 
 	stop := st.load(ctx, s.fleet, p.opts.pace())
-	m, remark, err := p.measureStormUnder(ctx, st, s.fleet, front, x.kind, n)
+	r := &stormRun{program: p, stage: st, fleet: s.fleet, front: front, kind: x.kind, clients: n}
+	m, remark, err := r.measure(ctx)
 	if stopped := stop(); err == nil {
 		err = stopped
 	}
@@ -157,88 +162,118 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 	return m, remark, err
 }
 
-// measureStormUnder measures a storm while events are written.
-func (p *program) measureStormUnder(ctx context.Context, st *stage, f *fleet, front *stormFront, kind string, n int) ([]metric, string, error) {
-	if err := sleep(ctx, p.opts.Warmup); err != nil {
+// A stormRun is one storm while events are written.
+type stormRun struct {
+	*program
+	stage   *stage
+	fleet   *fleet // the untouched
+	front   *stormFront
+	kind    string
+	clients int
+}
+
+// measure returns the figures of the storm, and a remark on attempts that failed.
+func (r *stormRun) measure(ctx context.Context) ([]metric, string, error) {
+	if err := sleep(ctx, r.opts.Warmup); err != nil {
 		return nil, "", err
 	}
-	calm, err := readStormMoment(ctx, st, f)
+	calm, err := readStormMoment(ctx, r.stage, r.fleet)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := sleep(ctx, stormCalm); err != nil {
-		return nil, "", err
-	}
-	before, err := readStormMoment(ctx, st, f)
+	before, err := r.momentLater(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	if _, err := p.audit.count(); err != nil {
+	if _, err := r.audit.count(); err != nil {
 		return nil, "", err
 	}
-	processes := func() []measure.Process { return append(withBench(st), front.process()) }
-	meter, err := startMeter(processes())
+	o, err := r.storm(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	begin, opened := time.Now(), n
-	if kind == stormRestart {
-		opened = 2 * n
-		if err := p.restart(ctx, st); err != nil {
-			return nil, "", err
-		}
-		if meter, err = startMeter(processes()); err != nil {
-			return nil, "", err
-		}
-	} else {
-		front.begin()
-	}
-	peak := int64(0)
-	done, err := front.await(ctx, opened, func() error {
-		used, err := meter.read()
-		peak = max(peak, used.rss[st.peer.name])
-		return err
-	})
-	if err != nil {
-		return nil, "", errors.Join(err, f.err())
-	}
-	used, err := meter.read()
+	during, err := readStormMoment(ctx, r.stage, r.fleet)
 	if err != nil {
 		return nil, "", err
 	}
-	during, err := readStormMoment(ctx, st, f)
+	requests, err := r.audit.count()
 	if err != nil {
 		return nil, "", err
 	}
-	requests, err := p.audit.count()
+	after, err := r.momentLater(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := sleep(ctx, stormCalm); err != nil {
-		return nil, "", err
-	}
-	after, err := readStormMoment(ctx, st, f)
-	if err != nil {
-		return nil, "", err
-	}
-	live := time.Unix(0, done.LastLive).Sub(begin)
-	m := []metric{
-		{unitLive, float64(live)}, {"watches/s", float64(n) / live.Seconds()},
-		{"refused", float64(done.Refused)}, {"peak-B", float64(peak)},
-		{"cpu-ns/watch", float64(used.cpu[st.peer.name]) / float64(n)},
-	}
-	if kind != stormRestart {
+	m := o.metrics(r.stage.peer.name, r.clients)
+	if r.kind != stormRestart {
 		noticed, err := stormNotice(calm, before, during, after)
 		if err != nil {
 			return nil, "", err
 		}
 		m = append(m, noticed...)
 	}
-	remark := ""
-	if done.Failed > 0 {
-		remark = fmt.Sprintf("%d attempts failed, the first: %s", done.Failed, done.FirstError)
+	return slices.Concat(m, upstream(requests), usageMetrics(&o.used)), o.remark(), r.fleet.err()
+}
+
+// momentLater reads a moment after a time with nothing but deliveries.
+func (r *stormRun) momentLater(ctx context.Context) (stormMoment, error) {
+	if err := sleep(ctx, stormCalm); err != nil {
+		return stormMoment{}, err
 	}
-	return slices.Concat(m, upstream(requests), used.metrics()), remark, f.err()
+	return readStormMoment(ctx, r.stage, r.fleet)
+}
+
+// storm lets the clients connect, and returns when all are live.
+func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
+	begin, opened := time.Now(), r.clients
+	if r.kind == stormRestart {
+		opened *= 2 // each client was live before
+		if err := r.restart(ctx, r.stage); err != nil {
+			return o, err
+		}
+	}
+	meter, err := measure.StartMeter(append(withBench(r.stage), r.front.process()))
+	if err != nil {
+		return o, err
+	}
+	if r.kind != stormRestart {
+		begin = time.Now()
+		r.front.begin()
+	}
+	o.done, err = r.front.await(ctx, opened, func() error {
+		used, err := meter.Read()
+		o.peak = max(o.peak, used.RSS[r.stage.peer.name])
+		return err
+	})
+	if err != nil {
+		return o, errors.Join(err, r.fleet.err())
+	}
+	o.live = time.Unix(0, o.done.LastLive).Sub(begin)
+	o.used, err = meter.Read()
+	return o, err
+}
+
+// A stormOutcome is the cost of a storm.
+type stormOutcome struct {
+	done stormState
+	live time.Duration // until the last client was live
+	used measure.Usage
+	peak int64 // resident memory of the peer, in bytes
+}
+
+func (o *stormOutcome) metrics(peer string, clients int) []metric {
+	return []metric{
+		{unitLive, float64(o.live)}, {"watches/s", float64(clients) / o.live.Seconds()},
+		{"refused", float64(o.done.Refused)}, {"peak-B", float64(o.peak)},
+		{"cpu-ns/watch", float64(o.used.CPU[peer]) / float64(clients)},
+	}
+}
+
+func (o *stormOutcome) remark() string {
+	if o.done.Failed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d attempts failed, the first: %s", o.done.Failed, o.done.FirstError)
 }
 
 // restart kills watchfan and starts it anew on the same ports.
@@ -257,9 +292,8 @@ func (p *program) restart(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// stormUpstream is what the lists and watches are for that reach kube-apiserver: the kinds of
-// auditKinds, in the report's words. How new upstream is, which "versions" tell, is asked for
-// proofs and once in front of each replay.
+// stormUpstream groups auditKinds for the report. A "versions" request asks how new upstream is:
+// for proofs, and once before each replay.
 var stormUpstream = []struct {
 	unit  string
 	kinds []string
@@ -271,7 +305,7 @@ var stormUpstream = []struct {
 	{"passed", []string{"clients' lists", "clients' watches"}},
 }
 
-// upstream adds up requests by what they are for.
+// upstream adds up requests by stormUpstream.
 func upstream(requests map[string]int) (m []metric) {
 	for _, u := range stormUpstream {
 		sum := 0
@@ -283,8 +317,8 @@ func upstream(requests map[string]int) (m []metric) {
 	return m
 }
 
-// retryAfter is how long a refused client waits: what it is told, in seconds (client-go's
-// rest/with_retry.go).
+// retryAfter returns the time that a refused client waits: the seconds in Retry-After, as in
+// client-go's rest/with_retry.go, and one second without it.
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.Atoi(h.Get("Retry-After"))
 	if err != nil || seconds < 0 {

@@ -29,9 +29,9 @@ import (
 // stormFrontName is the command, and the process in figures.
 const stormFrontName = "storm-front"
 
-// A stormFront is the clients of a storm: a process of its own, `bench storm-front`, so that the
-// reader of the untouched watchers is not one of thousands of goroutines. It is told by a pipe to
-// begin, and says in a file how far it is.
+// A stormFront holds the clients of a storm. It is its own process, `bench storm-front`, because
+// the reader of the untouched watchers must not share a process with thousands of goroutines. A
+// pipe tells it to begin, and it writes its progress to a file.
 type stormFront struct {
 	child  *child
 	dir    string
@@ -39,32 +39,34 @@ type stormFront struct {
 	states string // file
 }
 
-// A stormJob is what each of its clients does.
+// A stormJob is the task of each client.
 type stormJob struct {
 	Addr    netip.AddrPort
 	TLS     bool
 	Request string
 	Clients int
-	Initial bool // live once the initial events have ended, not once the watch has begun
+	Initial bool // a client is live at the end of its initial events, and not at the begin of its watch
 }
 
-// A stormState is what has become of the clients so far.
+// A stormState is the state of the clients so far.
 type stormState struct {
 	Live       int64 // now
-	Opened     int64 // how often one became live
-	LastLive   int64 // when one last did, in nanoseconds since the Unix epoch
+	Opened     int64 // times that a client became live
+	LastLive   int64 // the last such time, in nanoseconds since the Unix epoch
 	Refused    int64 // 429s
-	Failed     int64 // attempts that ended otherwise
+	Failed     int64 // attempts that failed otherwise
 	FirstError string
 }
 
-func startStormFront(ctx context.Context, p priority, e endpoint, uri string, n int, initial bool) (*stormFront, error) {
+func startStormFront(ctx context.Context, p priority, e endpoint, uri string, n int,
+	initial bool) (*stormFront, error) {
 	f := &stormFront{}
 	var err error
 	if f.dir, err = os.MkdirTemp("", "watchfan-bench-storm-"); err != nil {
 		return nil, err
 	}
-	if err := f.start(ctx, p, stormJob{e.addr, e.tls != nil, requestHead(e, uri, "application/json", false), n, initial}); err != nil {
+	job := stormJob{e.addr, e.tls != nil, requestHead(e, uri, "application/json", false), n, initial}
+	if err := f.start(ctx, p, job); err != nil {
 		f.stop()
 		return nil, fmt.Errorf("storm: %w", err)
 	}
@@ -92,10 +94,10 @@ func (f *stormFront) process() measure.Process {
 	return measure.Process{Name: stormFrontName, PID: f.child.cmd.Process.Pid}
 }
 
-// begin lets all clients ask at once.
+// begin lets all clients connect at once.
 func (f *stormFront) begin() { f.orders.Write([]byte("\n")) }
 
-// await waits until clients have become live so many times and all are, and calls progress
+// await waits until clients have become live as many times as opened says, and calls progress
 // meanwhile.
 func (f *stormFront) await(ctx context.Context, opened int, progress func() error) (st stormState, err error) {
 	for {
@@ -113,7 +115,8 @@ func (f *stormFront) await(ctx context.Context, opened int, progress func() erro
 			return st, nil
 		}
 		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return st, fmt.Errorf("%d of %d watches live, %d refused, %d failed (%s): %w", st.Opened, opened, st.Refused, st.Failed, st.FirstError, context.Cause(ctx))
+			return st, fmt.Errorf("%d of %d watches live, %d refused, %d failed (%s): %w",
+				st.Opened, opened, st.Refused, st.Failed, st.FirstError, context.Cause(ctx))
 		}
 	}
 }
@@ -126,12 +129,12 @@ func (f *stormFront) stop() {
 	os.RemoveAll(f.dir)
 }
 
-// runStormFront is `bench storm-front`. It ends when its standard input does.
+// runStormFront is `bench storm-front`. It ends with its standard input.
 func runStormFront(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) error {
 	var jobFile, states string
 	if err := parseFlags(stormFrontName, func(fs *flag.FlagSet) {
-		fs.StringVar(&jobFile, "job", "", "`file` that says what to do")
-		fs.StringVar(&states, "states", "", "`file` to say in how far it is")
+		fs.StringVar(&jobFile, "job", "", "`file` with the task")
+		fs.StringVar(&states, "states", "", "`file` for the progress")
 	}, args, stderr); err != nil {
 		return err
 	}
@@ -187,7 +190,10 @@ type stormClients struct {
 }
 
 func (s *stormClients) write(name string) error {
-	st := stormState{Live: s.live.Load(), Opened: s.opened.Load(), LastLive: s.lastLive.Load(), Refused: s.refused.Load(), Failed: s.failed.Load()}
+	st := stormState{
+		Live: s.live.Load(), Opened: s.opened.Load(), LastLive: s.lastLive.Load(),
+		Refused: s.refused.Load(), Failed: s.failed.Load(),
+	}
 	s.mu.Lock()
 	if s.firstError != nil {
 		st.FirstError = s.firstError.Error()
@@ -203,7 +209,7 @@ func (s *stormClients) write(name string) error {
 	return err
 }
 
-// client keeps one watch open until ctx ends. One that breaks off it opens again, as soon as the
+// client keeps one watch open until ctx ends. It opens a watch that ended again, as soon as the
 // server can be reached.
 func (s *stormClients) client(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -223,8 +229,8 @@ func (s *stormClients) client(ctx context.Context) {
 	}
 }
 
-// watch opens a watch and reads it to its end. It returns how long to wait before the next attempt,
-// and an error if it never became live, other than by being refused.
+// watch opens a watch and reads it to its end. It returns the time to wait before the next attempt.
+// It returns an error if the watch never became live, unless the answer was 429.
 func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 	again := 200*time.Millisecond + rand.N(200*time.Millisecond)
 	c, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "tcp", s.job.Addr.String())
@@ -234,7 +240,7 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	if s.job.TLS {
-		// Clients are on machines of their own elsewhere: what they can do without, they do here.
+		// Real clients have their own machines. Here they skip work that is not needed.
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	}
 	_ = c.SetDeadline(time.Now().Add(stormTime))
@@ -265,7 +271,7 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 	return rand.N(again), nil
 }
 
-// readInitialEvents reads up to the bookmark that ends them, and checks how many there were.
+// readInitialEvents reads up to the end bookmark, and checks the number of events.
 func readInitialEvents(body io.Reader) error {
 	lines := bufio.NewReaderSize(body, 32<<10)
 	for added := 0; ; {

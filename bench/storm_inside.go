@@ -8,31 +8,37 @@ import (
 	"time"
 )
 
-// stormInside tells what the storm does to watchfan from what it does to everyone on the machine,
-// the readers of the untouched among them.
+// stormInside separates the storm's effect on watchfan from its effect on the whole machine, which
+// the reader of the untouched shares.
 var stormInside = &inside{
-	title: "Storms, from within: what of that was watchfan's part, and who waited for a processor",
-	note: "First write = p99 ms from an event's arrival at watchfan until it is first written to a client (watchfan_delivery_duration_seconds); round = from there " +
-		"until it is written to the last (watchfan_flush_round_duration_seconds). Both are watchfan's own count, for all events before and during the storm, without " +
-		"kube-apiserver's part and the clients' reading, and are interpolated between the bounds of its buckets, as Prometheus does it. CPU and waiting = % of a core " +
-		"during the storm; who waits is ready to run and has no core, and several threads may.",
+	title: "Storms, from within: watchfan's part of the latency, and threads that waited for a processor",
+	note: "First write = p99 ms from an event's arrival at watchfan to its first write to a client " +
+		"(watchfan_delivery_duration_seconds); " +
+		"round = from there to the write to the last client (watchfan_flush_round_duration_seconds). " +
+		"Both are watchfan's own histograms of all events before and during the storm, " +
+		"without kube-apiserver and the clients' reading, " +
+		"interpolated between the bounds of their buckets as Prometheus does.\n" +
+		"CPU and waiting = % of a core during the storm. " +
+		"A waiting thread is ready to run and has no core; several may wait at once.",
 	columns: []column{
 		{"first write before", "first-before-p99-ns", 1e-6}, {"during", "first-during-p99-ns", 1e-6},
 		{"round before", "round-before-p99-ns", 1e-6}, {"during", "round-during-p99-ns", 1e-6},
-		{"CPU: watchfan", "watchfan-cpu-%", 1}, {"kube-apiserver", "kube-apiserver-cpu-%", 1}, {"storm", stormFrontName + "-cpu-%", 1}, {"bench", "bench-cpu-%", 1},
-		{"waiting: watchfan", "watchfan-wait-%", 1}, {"kube-apiserver", "kube-apiserver-wait-%", 1}, {"bench", "bench-wait-%", 1},
+		{"CPU: watchfan", "watchfan-cpu-%", 1}, {"kube-apiserver", "kube-apiserver-cpu-%", 1},
+		{"storm", stormFrontName + "-cpu-%", 1}, {"bench", "bench-cpu-%", 1},
+		{"waiting: watchfan", "watchfan-wait-%", 1}, {"kube-apiserver", "kube-apiserver-wait-%", 1},
+		{"bench", "bench-wait-%", 1},
 	},
 }
 
-// A stormMoment is what has been counted up to a moment.
+// A stormMoment holds all counters at one moment.
 type stormMoment struct {
 	at     time.Time
 	got    *reading                 // by the untouched
-	own    map[string]buckets       // watchfan's histograms; nil if the peer is another
+	own    map[string]buckets       // watchfan's histograms; nil for another peer
 	waited map[string]time.Duration // by process
 }
 
-// stormHistograms are watchfan's, by what is said of them in units.
+// stormHistograms are watchfan's histograms, by their names in units.
 var stormHistograms = []struct{ of, metric string }{
 	{"first", "watchfan_delivery_duration_seconds"},
 	{"round", "watchfan_flush_round_duration_seconds"},
@@ -61,12 +67,13 @@ func readStormMoment(ctx context.Context, st *stage, f *fleet) (m stormMoment, e
 	return m, nil
 }
 
-// stormNotice is what the untouched notice of a storm between before and during, against the calm
-// before and what is read after it, and what the servers have counted meanwhile.
+// stormNotice returns the latency of the untouched before a storm (from calm to before), during it
+// (from before to during) and after it, and the servers' own counts for the same times.
 func stormNotice(calm, before, during, after stormMoment) (m []metric, err error) {
 	period := during.at.Sub(before.at)
 	for _, name := range sortedKeys(during.waited) {
-		m = append(m, metric{name + "-wait-%", 100 * (during.waited[name] - before.waited[name]).Seconds() / period.Seconds()})
+		waited := during.waited[name] - before.waited[name]
+		m = append(m, metric{name + "-wait-%", 100 * waited.Seconds() / period.Seconds()})
 	}
 	for _, h := range stormHistograms {
 		for _, span := range []struct {
@@ -89,7 +96,8 @@ func stormNotice(calm, before, during, after stormMoment) (m []metric, err error
 	during.got.sub(before.got)
 	before.got.sub(calm.got)
 	q := func(m stormMoment, q float64) float64 { return float64(m.got.latency.Quantile(q)) }
-	return append(m, metric{unitBefore, q(before, 0.99)}, metric{unitDuring, q(during, 0.99)}, metric{unitAfter, q(after, 0.99)},
-		metric{"before-p50-ns", q(before, 0.5)}, metric{"during-p50-ns", q(during, 0.5)}, metric{"during-max-ns", q(during, 1)},
-		metric{"x", q(during, 0.99) / max(q(before, 0.99), 1)}), nil
+	return append(m,
+		metric{unitBefore, q(before, 0.99)}, metric{unitDuring, q(during, 0.99)}, metric{unitAfter, q(after, 0.99)},
+		metric{"before-p50-ns", q(before, 0.5)}, metric{"during-p50-ns", q(during, 0.5)},
+		metric{"during-max-ns", q(during, 1)}, metric{"x", q(during, 0.99) / max(q(before, 0.99), 1)}), nil
 }

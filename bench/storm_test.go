@@ -16,7 +16,7 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// TestMain lets this program be the clients of a storm, as bench is.
+// TestMain lets the test binary run `bench storm-front`.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == stormFrontName {
 		if err := run(context.Background(), os.Args[1:]); err != nil {
@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// TestStormFront: the clients ask when they are told to, ask again when they are refused or their watch ends, and count what becomes of them.
+// TestStormFront: the clients connect on an order, connect again after a refusal or the end of
+// their watch, and count the results.
 func TestStormFront(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -59,7 +60,8 @@ func TestStormFront(t *testing.T) {
 			t.Errorf("got %+v want %+v", got, want)
 		}
 	}
-	f(stormState{Opened: n}, serveInitialEvents(t, true, stormObjects, true), "/?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, n,
+	const informers = "/?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+	f(stormState{Opened: n}, serveInitialEvents(t, true, stormObjects, true), informers, true, n,
 		func() int64 { return 0 })
 
 	var asked atomic.Int64
@@ -77,10 +79,12 @@ func TestStormFront(t *testing.T) {
 			<-r.Context().Done()
 		}
 	})
-	f(stormState{Opened: n + 1, Refused: 1, Failed: 1, FirstError: "answered 403"}, plain, "/?watch=1&resourceVersion=7", false, n+1, asked.Load)
+	f(stormState{Opened: n + 1, Refused: 1, Failed: 1, FirstError: "answered 403"}, plain,
+		"/?watch=1&resourceVersion=7", false, n+1, asked.Load)
 }
 
-// TestStormNotice: what came before a storm is told from what came during it, in what clients saw and in what watchfan counted.
+// TestStormNotice separates the time before a storm from the storm, for the clients' latencies and
+// for watchfan's counts.
 func TestStormNotice(t *testing.T) {
 	start := time.Now()
 	var latency measure.Histogram
@@ -88,7 +92,8 @@ func TestStormNotice(t *testing.T) {
 		for range events {
 			latency.Record(took)
 		}
-		m := stormMoment{at: start.Add(time.Duration(seconds) * time.Second), got: &reading{}, waited: map[string]time.Duration{"watchfan": waited}}
+		m := stormMoment{at: start.Add(time.Duration(seconds) * time.Second), got: &reading{}}
+		m.waited = map[string]time.Duration{"watchfan": waited}
 		m.got.latency.Add(&latency)
 		if first != "" {
 			m.own = make(map[string]buckets)
@@ -123,7 +128,8 @@ func TestStormNotice(t *testing.T) {
 	}
 	ms := float64(time.Millisecond)
 	seen := map[string]float64{
-		unitBefore: 2 * ms, "before-p50-ns": 2 * ms, unitDuring: 30 * ms, "during-p50-ns": 30 * ms, "during-max-ns": 30 * ms, unitAfter: 3 * ms,
+		unitBefore: 2 * ms, "before-p50-ns": 2 * ms, unitAfter: 3 * ms,
+		unitDuring: 30 * ms, "during-p50-ns": 30 * ms, "during-max-ns": 30 * ms,
 		"x": 15, "watchfan-wait-%": 150,
 	}
 	f(seen, [4]stormMoment{
@@ -136,10 +142,26 @@ func TestStormNotice(t *testing.T) {
 	own["first-before-p99-ns"], own["first-during-p99-ns"], own["round-during-p99-ns"] = 9.91*ms, 9.91*ms, 9.91*ms
 	f(own, [4]stormMoment{
 		after(0, 10, time.Hour, 0, "7", "7"), after(4, 20, 2*time.Millisecond, 3*time.Second, "8", "7"),
-		after(6, 50, 30*time.Millisecond, 6*time.Second, "20", "9"), after(10, 5, 3*time.Millisecond, 7*time.Second, "21", "10"),
+		after(6, 50, 30*time.Millisecond, 6*time.Second, "20", "9"),
+		after(10, 5, 3*time.Millisecond, 7*time.Second, "21", "10"),
 	})
 	moment := after(0, 0, 0, 0, "7", "7")
 	if _, err := stormNotice(moment, after(4, 0, 0, 0, "6", "7"), moment, moment); err == nil {
 		t.Error("a watchfan that began anew is taken for one that went on")
+	}
+}
+
+// TestStormUpstream: the report of storms counts each kind of request once.
+func TestStormUpstream(t *testing.T) {
+	requests := make(map[string]int)
+	for i, kind := range auditKinds {
+		requests[kind] = 1 << i
+	}
+	sum := 0.0
+	for _, m := range upstream(requests) {
+		sum += m.value
+	}
+	if want := 1<<len(auditKinds) - 1; sum != float64(want) {
+		t.Errorf("the kinds add up to %b, want %b", int(sum), want)
 	}
 }

@@ -12,27 +12,27 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A watcher is one watch connection. It checks what it gets as strictly as a cache would have to:
-// every write of every object its filter matches, once, in order, and nothing else.
+// A watcher is one watch connection. It checks that it gets every write of every object that its
+// filter matches, once, in order, and nothing else.
 type watcher struct {
 	conn
 	scan   scanner
 	filter filter
-	last   []uint64 // for each object, the number of the write seen last
+	last   []uint64 // for each object, the number of the last write
 }
 
-// A watchRequest is how one watch is asked for.
+// A watchRequest is the request for one watch.
 type watchRequest struct {
 	endpoint endpoint
 	path     string // of the collection
 	version  string // resourceVersion to watch from
 	filter   filter
-	gzip     bool // ask for compression; it is the server's to decide
+	gzip     bool // ask for compression; the server decides
 	dialer   measure.Dialer
 }
 
-// open opens the watch and returns it when the server has accepted it, with what it has sent beyond
-// the head of its answer. The connection is still blocking.
+// open opens the watch and returns it when the server has accepted it, with the bytes that came
+// after the head of the answer. The connection is still blocking.
 func (q watchRequest) open() (*watcher, []byte, error) {
 	c, err := open(q.dialer, q.endpoint)
 	if err != nil {
@@ -71,12 +71,14 @@ func (w *watcher) begin(q watchRequest) (early []byte, err error) {
 	return bytes.Clone(rest), err
 }
 
-// watcherAgent tells watchers' requests, where they reach kube-apiserver, from watchfan's own.
-const watcherAgent = "bench"
+// watcherAgent is the User-Agent of watchers. It separates their requests from watchfan's own in
+// kube-apiserver's audit log.
+const watcherAgent = ownName
 
-// requestHead is the head of a GET.
+// requestHead returns the head of a GET.
 func requestHead(e endpoint, uri, mediaType string, gzip bool) string {
-	head := "GET " + uri + " HTTP/1.1\r\nHost: " + e.addr.String() + "\r\nUser-Agent: " + watcherAgent + "\r\nAccept: " + mediaType + "\r\n"
+	head := "GET " + uri + " HTTP/1.1\r\nHost: " + e.addr.String() + "\r\nUser-Agent: " + watcherAgent +
+		"\r\nAccept: " + mediaType + "\r\n"
 	if gzip {
 		head += "Accept-Encoding: gzip\r\n"
 	}
@@ -102,7 +104,7 @@ func (w *watcher) take(p []byte, t *tally) error {
 	})
 }
 
-// event takes one event and reports which write it was; seq means nothing for a bookmark.
+// event takes one event and returns the number of its write. For a bookmark there is no number.
 func (w *watcher) event(line []byte) (seq uint64, bookmark bool, err error) {
 	seq, ok, err := seqOf(line)
 	if err != nil || !ok {

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,9 +16,9 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A writer updates the objects of a collection, always at kube-apiserver itself, over one HTTP/2
-// connection. Each of its workers has its own objects and writes one at a time, so the writes of
-// one object come in order of their numbers.
+// A writer updates the objects of a collection, at kube-apiserver itself, over one HTTP/2
+// connection. Each of its workers has its own objects and writes one at a time. The writes of one
+// object are therefore in the order of their numbers.
 type writer struct {
 	client *http.Client
 	server string // URL of kube-apiserver
@@ -27,27 +26,27 @@ type writer struct {
 	coll   *collection
 	*ledger
 
-	workers int // writes in flight at most
-	behind  int // writes that watchers may have yet to see when the next is sent without timetable; 0 is any number
-	turn    int // objects that are written, in turn: the first ones; 0 is all
+	workers int // most writes in flight
+	behind  int // writes that watchers may be behind before the next unpaced write; 0 is no limit
+	turn    int // number of objects that are written in turn, from the first; 0 is all
 
-	gate sync.Mutex // held by the worker that looks whether watchers have caught up
+	gate sync.Mutex // held by the worker that waits for the watchers
 }
 
-// newWriter returns a writer of objects that create has yet to create.
+// newWriter returns a writer of objects that do not exist yet.
 func newWriter(cluster *cluster, coll *collection, a *acks, o *Options) *writer {
 	return &writer{
-		client: cluster.client(), server: cluster.url(), token: cluster.token, coll: coll, ledger: newLedger(a, coll.objects),
+		client: cluster.client(), server: cluster.url(), token: cluster.token,
+		coll: coll, ledger: newLedger(a, coll.objects),
 		workers: min(o.Writers, coll.objects), behind: o.Behind,
 	}
 }
 
-// createConfigMaps creates the collection's namespace and objects, and sizes their payload so that
-// one watch event takes eventSize bytes.
+// createConfigMaps creates the collection's namespace and objects. It sizes their payload for watch
+// events of eventSize bytes.
 func (w *writer) createConfigMaps(ctx context.Context, eventSize int) error {
 	coll := w.coll
-	namespace := fmt.Sprintf(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"%s"}}`, coll.namespace)
-	if _, err := w.send(ctx, "POST", "/api/v1/namespaces", namespace); err != nil {
+	if err := w.createNamespace(ctx, coll.namespace); err != nil {
 		return err
 	}
 	for object := range coll.objects {
@@ -57,7 +56,7 @@ func (w *writer) createConfigMaps(ctx context.Context, eventSize int) error {
 		if object > 0 {
 			continue
 		}
-		// The answer to an update is the object as events will carry it.
+		// The answer to an update is the object of the events.
 		answer, err := w.send(ctx, "PUT", coll.objectPath(0), coll.body(0, 0))
 		if err != nil {
 			return err
@@ -68,8 +67,14 @@ func (w *writer) createConfigMaps(ctx context.Context, eventSize int) error {
 	return nil
 }
 
-// send makes one request and returns the body of a 2xx answer. The write counts as acknowledged
-// when the answer's head is there; onAck, if any, is called then.
+func (w *writer) createNamespace(ctx context.Context, name string) error {
+	body := fmt.Sprintf(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":%q}}`, name)
+	_, err := w.send(ctx, "POST", "/api/v1/namespaces", body)
+	return err
+}
+
+// send sends one request and returns the body of a 2xx answer. A write is acknowledged by the head
+// of the answer; onAck, if any, is called then.
 func (w *writer) send(ctx context.Context, method, path, body string, onAck ...func()) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, w.server+path, strings.NewReader(body))
 	if err != nil {
@@ -77,7 +82,7 @@ func (w *writer) send(ctx context.Context, method, path, body string, onAck ...f
 	}
 	req.Header.Set("Authorization", "Bearer "+w.token)
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", "bench")
+	req.Header.Set("User-Agent", ownName)
 	resp, err := w.client.Do(req)
 	if err != nil {
 		return nil, err
@@ -98,9 +103,9 @@ func (w *writer) send(ctx context.Context, method, path, body string, onAck ...f
 	return answer, nil
 }
 
-// run updates objects in turn until ctx ends: rate times a second whatever becomes of them, or with
-// a rate of 0 as fast as the server answers and the watchers of fleet keep up. It returns when
-// every write it sent has been answered; the first that was refused stops it.
+// run updates objects in turn until ctx ends. It keeps to rate updates a second. With a rate of 0
+// it is as fast as the server answers and the watchers of f keep up. It returns after the answer to
+// every write. The first failed write stops it.
 func (w *writer) run(ctx context.Context, f *fleet, rate float64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -120,7 +125,7 @@ func (w *writer) run(ctx context.Context, f *fleet, rate float64) error {
 	return nil
 }
 
-// work is worker k of run: it does operations k, k+workers, k+2·workers … on objects k, k+workers,
+// work is worker k of run. It does operations k, k+workers, k+2·workers … on objects k, k+workers,
 // k+2·workers …
 func (w *writer) work(ctx context.Context, f *fleet, timetable measure.Pace, k int) error {
 	object, workers := k, min(w.workers, w.turns())
@@ -145,7 +150,7 @@ func (w *writer) work(ctx context.Context, f *fleet, timetable measure.Pace, k i
 
 func (w *writer) book() *ledger { return w.ledger }
 
-// turns is how many objects are written.
+// turns returns the number of objects that are written.
 func (w *writer) turns() int {
 	if w.turn > 0 {
 		return min(w.turn, w.coll.objects)
@@ -153,9 +158,8 @@ func (w *writer) turns() int {
 	return w.coll.objects
 }
 
-// waitFor waits until the watchers are less than w.behind writes behind, on average. Without that,
-// kube-apiserver under more writes than it can deliver ends the watches, and there is nothing to
-// measure.
+// waitFor waits until the watchers are at most w.behind writes behind, on average. Otherwise
+// kube-apiserver would end the watches under more writes than it can deliver.
 func (w *writer) waitFor(ctx context.Context, f *fleet) error {
 	w.gate.Lock()
 	defer w.gate.Unlock()
@@ -167,8 +171,8 @@ func (w *writer) waitFor(ctx context.Context, f *fleet) error {
 	return ctx.Err()
 }
 
-// update makes the next write of an object. It is not cut short when the load stops: a write whose
-// fate is unknown would leave the watchers' count in doubt.
+// update makes the next write of an object. The end of the load does not cancel it: after a write
+// with an unknown result, the expected number of deliveries would be unknown.
 func (w *writer) update(object int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -177,24 +181,4 @@ func (w *writer) update(object int) error {
 	w.acks.begin(seq)
 	_, err := w.send(ctx, "PUT", w.coll.objectPath(object), w.coll.body(object, seq), func() { w.done(seq) })
 	return err
-}
-
-// listVersion lists the collection at an endpoint, as a client does before it watches, and returns
-// the list's resourceVersion.
-func listVersion(ctx context.Context, e endpoint, coll *collection) (string, error) {
-	body, err := e.get(ctx, coll.path())
-	if err != nil {
-		return "", err
-	}
-	var list struct {
-		Metadata struct{ ResourceVersion string }
-		Items    []json.RawMessage
-	}
-	if err := json.Unmarshal(body, &list); err != nil {
-		return "", fmt.Errorf("list %s: %w", coll.path(), err)
-	}
-	if len(list.Items) != coll.objects {
-		return "", fmt.Errorf("list %s: %d objects, want %d", coll.path(), len(list.Items), coll.objects)
-	}
-	return list.Metadata.ResourceVersion, nil
 }

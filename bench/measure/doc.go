@@ -1,8 +1,14 @@
 //go:build linux
 
-// Package measure has what every benchmark measures with: the CPU time and memory of processes, the
-// kernel's memory, latency histograms, open-loop timetables, and sockets that one goroutine reads
-// by the thousand.
+// Package measure holds the instruments of all benchmarks:
 //
-// It knows nothing of Kubernetes, of the peers that are compared, or of reports.
+//	proc     CPU time and memory of processes
+//	meter    their usage in a window of time
+//	kernel   the kernel's memory
+//	latency  histograms
+//	pace     open-loop timetables
+//	sock     sockets, of which one goroutine reads thousands
+//	epoll    how it waits for them
+//
+// It knows nothing of Kubernetes, of peers, or of reports.
 package measure

@@ -9,17 +9,19 @@ import (
 	"strconv"
 )
 
-// KernelMemory is what the kernel keeps, in bytes, for connections among others. A connection on
-// loopback has both its ends in it.
+// KernelMemory is memory of the kernel, in bytes, for connections and for everything else. It
+// contains both ends of a connection on loopback.
 type KernelMemory struct {
 	Structures int64 // Slab, KernelStack and PageTables of proc_meminfo(5)
-	Buffers    int64 // what TCP holds in buffers: "mem" of /proc/net/sockstat
+	Buffers    int64 // TCP's buffers: "mem" of /proc/net/sockstat
 }
 
+// Since returns the growth since an earlier reading.
 func (k KernelMemory) Since(earlier KernelMemory) KernelMemory {
 	return KernelMemory{k.Structures - earlier.Structures, k.Buffers - earlier.Buffers}
 }
 
+// ReadKernelMemory returns the kernel's memory now.
 func ReadKernelMemory() (k KernelMemory, err error) {
 	meminfo, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -35,7 +37,7 @@ func ReadKernelMemory() (k KernelMemory, err error) {
 	return k, err
 }
 
-// parseMeminfo adds up lines of proc_meminfo(5), as "Slab:             476720 kB".
+// parseMeminfo adds up lines of proc_meminfo(5), such as "Slab:             476720 kB".
 func parseMeminfo(meminfo []byte, names ...string) (sum int64, err error) {
 	for _, name := range names {
 		found := false
@@ -58,7 +60,7 @@ func parseMeminfo(meminfo []byte, names ...string) (sum int64, err error) {
 	return sum, nil
 }
 
-// parseSockstat finds the pages of "TCP: inuse 132 orphan 0 tw 92 alloc 135 mem 7", and returns
+// parseSockstat finds the pages in "TCP: inuse 132 orphan 0 tw 92 alloc 135 mem 7", and returns
 // them in bytes.
 func parseSockstat(sockstat []byte) (int64, error) {
 	for line := range bytes.Lines(sockstat) {

@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// A Histogram counts durations in buckets whose width grows with the value: 64 per power of two, so
-// a quantile is exact to 1.6 % whatever its size, from 1 ns to 2^40 ns (18 minutes; longer counts
-// as that).
+// A Histogram counts durations in buckets, 64 for each power of two. A quantile is exact to 1.6 %,
+// from 1 ns to 2^40 ns (18 minutes). A longer duration counts as 2^40 ns.
 //
 //	value        0 … 63   64 … 127   128 … 255   256 … 511
 //	bucket is    1 ns     1 ns       2 ns        4 ns wide
 //
-// It is written by one goroutine and may be copied by others at any time (snapshot): buckets are
-// atomics because the readers of a watch must not stop while the report looks at them. The zero
-// value is empty and ready.
+// One goroutine at a time may write it, and others may read it at any time (Distribution.Add).
+// Buckets are atomics because the readers of watches must not stop for a report. The zero value is
+// empty and ready.
 type Histogram struct {
 	buckets [numBuckets]atomic.Uint64
 }
@@ -28,7 +27,7 @@ const (
 	numBuckets = (maxBits - subBits + 1) << subBits
 )
 
-// bucketOf returns the bucket that d belongs to. Negative durations belong to bucket 0.
+// bucketOf returns the bucket of d. Negative durations belong to bucket 0.
 func bucketOf(d time.Duration) int {
 	if d < 0 {
 		return 0
@@ -38,25 +37,25 @@ func bucketOf(d time.Duration) int {
 	return exp<<subBits + int(v>>exp)
 }
 
-// bucketMid returns the middle of bucket i, which is what a quantile in it is reported as.
+// bucketMid returns the middle of bucket i, the value of a quantile in it.
 func bucketMid(i int) time.Duration {
 	exp := max(i>>subBits-1, 0)
 	low := uint64(i-exp<<subBits) << exp
 	return time.Duration(low + 1<<exp/2)
 }
 
-// Record counts d. One goroutine at a time.
+// Record counts d. One goroutine at a time may call it.
 func (h *Histogram) Record(d time.Duration) {
 	h.buckets[bucketOf(d)].Add(1)
 }
 
-// Distribution is a histogram at rest: what a window of time recorded.
+// A Distribution is a copy of histograms, or the difference of two copies.
 type Distribution struct {
 	buckets [numBuckets]uint64
 	Count   uint64
 }
 
-// Add counts everything h holds now.
+// Add adds the values that h holds now.
 func (d *Distribution) Add(h *Histogram) {
 	for i := range h.buckets {
 		n := h.buckets[i].Load()
@@ -65,7 +64,7 @@ func (d *Distribution) Add(h *Histogram) {
 	}
 }
 
-// Sub takes away an earlier reading, leaving what was recorded since.
+// Sub subtracts an earlier copy. The values since then are left.
 func (d *Distribution) Sub(earlier *Distribution) {
 	for i, n := range earlier.buckets {
 		d.buckets[i] -= n
@@ -73,8 +72,8 @@ func (d *Distribution) Sub(earlier *Distribution) {
 	d.Count -= earlier.Count
 }
 
-// Quantile returns the smallest recorded value (to the precision of its bucket) that at least q of
-// all values do not exceed, or 0 if nothing was recorded.
+// Quantile returns the smallest recorded value that at least q of all values do not exceed, to the
+// precision of its bucket. Without values it returns 0.
 func (d *Distribution) Quantile(q float64) time.Duration {
 	if d.Count == 0 {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestQuantileAgreesWithSorting compares the histogram with the obvious way: keep every value and sort.
+// TestQuantileAgreesWithSorting compares the histogram with a sorted slice of all values.
 func TestQuantileAgreesWithSorting(t *testing.T) {
 	for name, draw := range map[string]func(*rand.Rand) time.Duration{
 		"constant":    func(*rand.Rand) time.Duration { return 12345 },

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A Pace is an open-loop timetable: operation i is due at start + i/rate, whatever became of the
-// operations before it. Load made this way does not slow down because the server did (Schroeder et
-// al., Open Versus Closed: A Cautionary Tale, NSDI 2006); a server that cannot keep up shows as
-// operations that start late, and as a rate below the one asked.
+// A Pace is an open-loop timetable: operation i is due at start + i/rate, independent of the
+// operations before it. Such a load does not slow down with the server (Schroeder et al., Open
+// Versus Closed: A Cautionary Tale, NSDI 2006). With a server that is too slow, operations start
+// late and the rate is lower than the one asked for.
 //
-// It is a value, read-only, and may be shared. A rate of zero means no timetable: everything is due
-// at once.
+// It is a read-only value, and goroutines may share it. A rate of zero means no timetable: every
+// operation is due at once.
 type Pace struct {
 	Start time.Time
 	Rate  float64 // operations per second
@@ -27,8 +27,8 @@ func (p Pace) due(i uint64) time.Time {
 	return p.Start.Add(time.Duration(float64(i) / p.Rate * float64(time.Second)))
 }
 
-// Wait blocks until operation i is due and returns how late it already is: 0 for one that had to be
-// waited for. It returns ctx's error if that ends first.
+// Wait blocks until operation i is due, and returns its delay: 0 after a wait, otherwise the time
+// since it was due. It returns ctx's error if ctx ends first.
 func (p Pace) Wait(ctx context.Context, i uint64) (late time.Duration, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err

@@ -23,7 +23,8 @@ func TestPaceKeepsItsTimetable(t *testing.T) {
 	})
 }
 
-// TestPaceIsOpenLoop: a server that stalls for 200 ms gets the operations it missed at once, not spread out later.
+// TestPaceIsOpenLoop: after a stall of 200 ms a server gets the missed operations at once, not
+// spread out later.
 func TestPaceIsOpenLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := Pace{Start: time.Now(), Rate: 100}

@@ -15,7 +15,7 @@ import (
 	"unsafe"
 )
 
-// A Process is one server whose costs are counted.
+// A Process is a process to measure.
 type Process struct {
 	Name string
 	PID  int
@@ -24,21 +24,22 @@ type Process struct {
 // Tick is the unit of times in /proc/stat: USER_HZ is 100 on every Linux that Go runs on.
 const Tick = time.Second / 100
 
-// CPU returns the user and system time the process has used, exactly: from its CPU clock, whose
-// number is made of the process's as clock_getcpuclockid(3) makes it. /proc/PID/stat has the same
-// in steps of 10 ms.
+// CPU returns the user and system time of the process, from its CPU clock. The number of that clock
+// is made from the PID, as in clock_getcpuclockid(3). /proc/PID/stat has the same in steps of 10
+// ms.
 func (p Process) CPU() (time.Duration, error) {
-	const sched = 2 // CPUCLOCK_SCHED: what the scheduler has counted, in nanoseconds
+	const sched = 2 // CPUCLOCK_SCHED: the scheduler's count, in nanoseconds
 	var now syscall.Timespec
-	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, uintptr(^p.PID<<3|sched), uintptr(unsafe.Pointer(&now)), 0)
+	clock := uintptr(^p.PID<<3 | sched)
+	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&now)), 0)
 	if errno != 0 {
 		return 0, fmt.Errorf("CPU clock of process %d: %w", p.PID, errno)
 	}
 	return time.Duration(now.Nano()), nil
 }
 
-// Waited returns how long the process's threads have been ready to run and had no processor, all of
-// them together: the second field of /proc/PID/task/TID/schedstat.
+// Waited returns the time in which the process's threads were ready to run and had no processor,
+// added up: the second field of /proc/PID/task/TID/schedstat.
 func (p Process) Waited() (sum time.Duration, err error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.PID))
 	if err == nil && len(threads) == 0 {
@@ -50,7 +51,7 @@ func (p Process) Waited() (sum time.Duration, err error) {
 	for _, thread := range threads {
 		text, err := os.ReadFile(thread)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // has ended
+			continue // the thread has ended
 		}
 		if err != nil {
 			return 0, err
@@ -88,8 +89,8 @@ func parseRSS(status []byte) (int64, error) {
 	return n << 10, err
 }
 
-// busy returns the time that all processors have spent on anything but idling since the machine
-// started, time stolen by its host included.
+// busy returns the time that all processors were not idle since the machine started. It includes
+// the time that the host has stolen.
 func busy() (time.Duration, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -99,7 +100,7 @@ func busy() (time.Duration, error) {
 }
 
 // parseBusy adds up the first line of proc_stat(5), "cpu  user nice system idle iowait irq softirq
-// steal guest …", but for idle and iowait, and for the guests, who are counted as users already.
+// steal guest …", without idle and iowait, and without guests, because user contains them.
 func parseBusy(stat []byte) (time.Duration, error) {
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	fields := bytes.Fields(line)
@@ -117,13 +118,14 @@ func parseBusy(stat []byte) (time.Duration, error) {
 	return time.Duration(ticks) * Tick, nil
 }
 
-// Costs are what processes have used: by name, CPU time so far and resident memory now.
+// Costs are the CPU time of processes so far and their memory now.
 type Costs struct {
-	cpu  map[string]time.Duration
-	RSS  map[string]int64
-	busy time.Duration // CPU time of the whole machine so far
+	cpu  map[string]time.Duration // by process
+	RSS  map[string]int64         // by process: resident memory in bytes
+	busy time.Duration            // CPU time of the whole machine so far
 }
 
+// ReadCosts returns the costs of processes now.
 func ReadCosts(processes []Process) (Costs, error) {
 	c := Costs{cpu: make(map[string]time.Duration), RSS: make(map[string]int64)}
 	for _, p := range processes {
@@ -142,7 +144,7 @@ func ReadCosts(processes []Process) (Costs, error) {
 	return c, err
 }
 
-// CPUSince returns the CPU time used between an earlier reading and c.
+// CPUSince returns the CPU time of each process between an earlier reading and c.
 func (c Costs) CPUSince(earlier Costs) map[string]time.Duration {
 	used := make(map[string]time.Duration)
 	for name, cpu := range c.cpu {
@@ -151,8 +153,8 @@ func (c Costs) CPUSince(earlier Costs) map[string]time.Duration {
 	return used
 }
 
-// OthersSince returns the CPU time that everything else on the machine used between an earlier
-// reading and c.
+// OthersSince returns the CPU time of everything else on the machine between an earlier reading and
+// c.
 func (c Costs) OthersSince(earlier Costs) time.Duration {
 	others := c.busy - earlier.busy
 	for _, cpu := range c.CPUSince(earlier) {

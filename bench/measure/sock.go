@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// A Sock is a TCP connection that the Go runtime's poller knows nothing about, so that thousands of
-// them can be read by one goroutine with its own epoll: one system call per batch of events instead
-// of two and a goroutine switch per event, on a machine that the load shares with the servers it
-// loads.
+// A Sock is a TCP connection outside the Go runtime's poller. One goroutine with its own epoll can
+// read thousands of them. That takes one system call for a batch of events, where the poller takes
+// two system calls and a goroutine switch for each event. The load shares its machine with the
+// servers, and must be cheap.
 //
-// It starts out blocking, with a timeout on each call, which is what connecting, a TLS handshake
-// and a request need. After nonblocking, Read returns errWouldBlock when there is nothing. One
-// goroutine at a time.
+// A Sock is blocking at first, with a timeout for each call: connecting, a TLS handshake and a
+// request need that. After Nonblocking, Read returns ErrWouldBlock when there is nothing. One
+// goroutine at a time may use it.
 type Sock struct {
 	FD      int
-	async   bool // nonblocking was called
-	drained bool // Read has taken all there was: no system call until readable is called
+	async   bool // Nonblocking was called
+	drained bool // Read has taken all bytes: no system call until Readable is called
 }
 
-// ErrWouldBlock is a net.Error that says Temporary, so crypto/tls carries on with the same record
-// at the next Read.
+// ErrWouldBlock means that there is nothing to read now. It is a temporary net.Error: after it,
+// crypto/tls continues with the same record at the next Read.
 var ErrWouldBlock net.Error = wouldBlock{}
 
-// errClosed is a connection that the server has closed without a last chunk.
+// errClosed means that the server has closed the connection, without a last chunk.
 var errClosed = errors.New("the server closed the connection")
 
 type wouldBlock struct{}
@@ -39,10 +39,10 @@ func (wouldBlock) Error() string   { return "would block" }
 func (wouldBlock) Timeout() bool   { return true }
 func (wouldBlock) Temporary() bool { return true }
 
-// A Dialer says how a client connects. The zero dialer leaves everything to the kernel.
+// A Dialer holds the settings of a client's connection. The zero Dialer leaves all to the kernel.
 type Dialer struct {
-	From    netip.Addr // address to come from; one address has 28,000 ports
-	Receive int        // bytes of receive buffer that are asked for; 0 grows them as needed
+	From    netip.Addr // the client's address; one address has 28,000 ports
+	Receive int        // receive buffer in bytes; 0 grows as needed
 	Segment int        // largest TCP segment in bytes; loopback's own is 65,483
 }
 
@@ -65,8 +65,7 @@ func (d Dialer) tune(fd int) (err error) {
 	return err
 }
 
-// Dial connects to addr, which must be a loopback address: this program makes load, and only at
-// home.
+// Dial connects to addr. It refuses any address but loopback, because this program makes load.
 func (d Dialer) Dial(addr netip.AddrPort, timeout time.Duration) (*Sock, error) {
 	if !addr.Addr().IsLoopback() {
 		return nil, fmt.Errorf("%v is not a loopback address: bench only loads servers on its own machine", addr)
@@ -108,7 +107,7 @@ func (s *Sock) SetTimeout(d time.Duration) error {
 }
 
 // connectSocket connects a blocking socket. The runtime's own signals interrupt a connect with a
-// timeout; asked again, the kernel goes on waiting for the same connection.
+// timeout. The next connect continues to wait for the same connection.
 func connectSocket(fd int, to syscall.Sockaddr) error {
 	for {
 		switch err := syscall.Connect(fd, to); err {
@@ -121,13 +120,13 @@ func connectSocket(fd int, to syscall.Sockaddr) error {
 	}
 }
 
-// Nonblocking makes Read return errWouldBlock from now on instead of waiting.
+// Nonblocking makes Read return ErrWouldBlock from now on instead of waiting.
 func (s *Sock) Nonblocking() error {
 	s.async = true
 	return syscall.SetNonblock(s.FD, true)
 }
 
-// Readable says that epoll has reported the socket, so it is worth asking the kernel again.
+// Readable must be called when epoll has reported the socket. The next Read asks the kernel again.
 func (s *Sock) Readable() { s.drained = false }
 
 func (s *Sock) Read(p []byte) (int, error) {
@@ -149,7 +148,7 @@ func (s *Sock) Read(p []byte) (int, error) {
 		case n == 0 && len(p) > 0:
 			return 0, errClosed
 		}
-		s.drained = s.async && n < len(p) // epoll is level-triggered and says when there is more
+		s.drained = s.async && n < len(p) // epoll is level-triggered and reports more bytes
 		return n, nil
 	}
 }
@@ -170,8 +169,7 @@ func (s *Sock) Write(p []byte) (int, error) {
 
 func (s *Sock) Close() error { return syscall.Close(s.FD) }
 
-// The rest of net.Conn, for crypto/tls, which asks for none of it while the timeouts above do their
-// work.
+// The rest of net.Conn, for crypto/tls. These methods do nothing: SetTimeout bounds each call.
 
 func (s *Sock) LocalAddr() net.Addr              { return nil }
 func (s *Sock) RemoteAddr() net.Addr             { return nil }

@@ -9,25 +9,23 @@ import (
 	"os"
 	"slices"
 	"time"
-
-	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// The parts of `bench run`, in their order.
+// The parts of `bench run`, in their order. Each has a file of its name.
 const (
-	partTraffic  = "traffic"  // session.go, and floor.go beside it
-	partDispatch = "dispatch" // dispatch.go
-	partStalled  = "stalled"  // stalled.go
-	partCrowd    = "crowd"    // crowd.go
-	partResync   = "resync"   // resync.go
-	partEgress   = "egress"   // egress.go
-	partNodes    = "nodes"    // nodes.go
-	partStorm    = "storm"    // storm.go
+	partTraffic  = "traffic" // with the floor
+	partDispatch = "dispatch"
+	partStalled  = "stalled"
+	partCrowd    = "crowd"
+	partResync   = "resync"
+	partEgress   = "egress"
+	partNodes    = "nodes"
+	partStorm    = "storm"
 )
 
 var allParts = []string{partTraffic, partDispatch, partStalled, partCrowd, partResync, partEgress, partNodes, partStorm}
 
-// A program is everything that sections have measured, or are about to.
+// A program runs the parts that have a section, and holds their samples.
 type program struct {
 	opts     *Options
 	say      func(format string, args ...any)
@@ -38,13 +36,13 @@ type program struct {
 
 func newProgram(o *Options, say func(string, ...any)) *program {
 	return &program{opts: o, say: say, sections: map[string]*section{
-		partDispatch: dispatchSection(o), partStalled: stalledSection(o), partCrowd: crowdSection(o),
+		partDispatch: dispatchSection(), partStalled: stalledSection(o), partCrowd: crowdSection(),
 		partResync: resyncSection(o), partEgress: egressSection(o), partNodes: nodesSection(o),
 		partStorm: stormSection(o),
 	}}
 }
 
-// inOrder returns the sections as the report has them.
+// inOrder returns the sections in the order of the report.
 func (p *program) inOrder() (sections []*section) {
 	for _, part := range allParts {
 		if s := p.sections[part]; s != nil {
@@ -54,8 +52,8 @@ func (p *program) inOrder() (sections []*section) {
 	return sections
 }
 
-// run measures all sections that are asked for, once. Those with servers share one cluster; each
-// has a watchfan of its own, and the peers take turns within it.
+// run measures all sections that are asked for, once. Sections with servers share one cluster. Each
+// has its own watchfan, and the peers take turns within it.
 func (p *program) run(ctx context.Context, round int) error {
 	p.round = round
 	if p.wants(partDispatch) {
@@ -99,7 +97,7 @@ func (p *program) wants(parts ...string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return slices.Contains(p.opts.Parts, part) })
 }
 
-// configMaps measures what needs the collection of `bench run`.
+// configMaps measures the parts that watch ConfigMaps.
 func (p *program) configMaps(ctx context.Context, cluster *cluster) error {
 	st := &stage{cluster: cluster, coll: &collection{namespace: "bench", objects: p.opts.Objects}}
 	st.writer = newWriter(cluster, st.coll, newAcks(), p.opts)
@@ -127,7 +125,7 @@ func (p *program) configMaps(ctx context.Context, cluster *cluster) error {
 	return nil
 }
 
-// pods measures what needs pods.
+// pods measures the parts that watch pods.
 func (p *program) pods(ctx context.Context, cluster *cluster) error {
 	coll := &collection{objects: p.opts.Pods}
 	st := &stage{cluster: cluster, coll: coll, writer: newWriter(cluster, coll, newAcks(), p.opts)}
@@ -150,9 +148,9 @@ func (p *program) pods(ctx context.Context, cluster *cluster) error {
 	return nil
 }
 
-// behind measures something of each peer in turn, with a new watchfan in front of the stage's
-// cluster.
-func (p *program) behind(ctx context.Context, st *stage, flags []string, measure func(context.Context, *stage) error) (err error) {
+// behind calls measure for each peer in turn, with a new watchfan in front of the stage's cluster.
+func (p *program) behind(ctx context.Context, st *stage, flags []string,
+	measure func(context.Context, *stage) error) (err error) {
 	if slices.ContainsFunc(p.opts.Peers, func(peer peer) bool { return peer != direct }) {
 		if st.proxy, err = startProxy(ctx, p.opts.Watchfan, st.cluster, flags...); err != nil {
 			return err
@@ -174,8 +172,8 @@ func (p *program) behind(ctx context.Context, st *stage, flags []string, measure
 	return nil
 }
 
-// note adds a sample to a section and says how it went. It returns an error if nothing more can be
-// measured.
+// note adds a sample to a section and logs its first columns. It returns an error if the run cannot
+// continue.
 func (p *program) note(ctx context.Context, st *stage, part string, x sample, columns int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -203,12 +201,7 @@ func (p *program) note(ctx context.Context, st *stage, part string, x sample, co
 	return nil
 }
 
-// withBench are the processes whose use is counted.
-func withBench(st *stage) []measure.Process {
-	return append([]measure.Process{{Name: "bench", PID: os.Getpid()}}, st.processes()...)
-}
-
-// sectionsEstimate guesses how long the sections take, once.
+// sectionsEstimate guesses the duration of one round of the sections.
 func (o *Options) sectionsEstimate() (d time.Duration) {
 	guess := map[string]time.Duration{
 		partDispatch: 5 * time.Second, partStalled: 80 * time.Second, partCrowd: 30 * time.Second,

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPriority: the priority is the child's alone. Neither what this program starts later has it, nor what it does itself.
+// TestPriority: the priority is the child's alone. This program and its later children do not have
+// it.
 func TestPriority(t *testing.T) {
 	f := func(p priority, want uint32) {
 		t.Helper()

@@ -1,0 +1,61 @@
+//go:build linux
+
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestAuditCount(t *testing.T) {
+	a, err := newAuditLog(t.TempDir(), "configmaps", rollingAgent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const watchfan = `"userAgent":"watchfan/v1 (linux/amd64)"`
+	add := func(lines string) {
+		t.Helper()
+		f, err := os.OpenFile(a.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := io.WriteString(f, lines); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := func(want map[string]int) {
+		t.Helper()
+		got, err := a.count()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range auditKinds {
+			if got[kind] != want[kind] {
+				t.Errorf("%d %s, want %d", got[kind], kind, want[kind])
+			}
+		}
+	}
+	add(`{"verb":"watch","requestURI":"/api/v1/configmaps?sendInitialEvents=true&timeoutSeconds=345&watch=true",` + watchfan + "}\n" +
+		`{"verb":"watch","requestURI":"/api/v1/configmaps?resourceVersion=5&timeoutSeconds=345&watch=true",` + watchfan + "}\n" +
+		`{"verb":"watch","requestURI":"/api/v1/configmaps?resourceVersion=5&timeoutSeconds=3&watch=true",` + watchfan + "}\n" +
+		`{"verb":"list","requestURI":"/api/v1/namespaces/-/configmaps?limit=1",` + watchfan + "}\n" +
+		`{"verb":"list","requestURI":"/api/v1/configmaps?fieldSelector=metadata.name%3D-&resourceVersion=0",` + watchfan + "}\n" +
+		`{"verb":"list","requestURI":"/api/v1/configmaps",` + watchfan + "}\n" +
+		`{"verb":"list","requestURI":"/api/v1/configmaps?limit=500&resourceVersion=5&resourceVersionMatch=Exact",` + watchfan + "}\n" +
+		`{"verb":"list","requestURI":"/api/v1/configmaps","userAgent":"kube-apiserver/v1"}` + "\n" +
+		`{"verb":"list","requestURI":"/api/v1/configmaps","userAgent":"rolling-client"}` + "\n" +
+		`{"verb":"watch","requestURI":"/api/v1/conf`)
+	f(map[string]int{
+		"lane starts": 1, "lane watches": 1, "replays": 1, "versions": 2, "proof lists": 1, "exact lists": 1,
+		"clients' lists": 1,
+	})
+	add(`igmaps?watch=1","userAgent":"rolling-client"}` + "\n")
+	f(map[string]int{"clients' watches": 1})
+	f(nil)
+	if _, err := newAuditLog(filepath.Join(t.TempDir(), "none"), "x", ""); err == nil {
+		t.Error("no error for a directory that is not there")
+	}
+}

@@ -1,0 +1,156 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// podNamespaces is the number of namespaces that share the pods.
+const podNamespaces = 50
+
+// A pod is a running pod with the fields that a Deployment, the scheduler and a kubelet set, 3.7 KB
+// of JSON in a list. The values that differ between real pods differ here too: the lists compress
+// as well as real ones.
+type pod struct{ namespace, name, json string }
+
+const podForm = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"$NAME","namespace":"$NAMESPACE",` +
+	`"labels":{"app":"$APP","pod-template-hash":"$HASH","team":"$NAMESPACE"},` +
+	`"annotations":{"checksum/config":"$CHECKSUM"},` +
+	`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"$APP-$HASH",` +
+	`"uid":"$OWNER","controller":true,"blockOwnerDeletion":true}]},` +
+	`"spec":{"serviceAccountName":"$APP","nodeName":"$NODE",` +
+	`"containers":[{"name":"$APP","image":"registry.example.com/$NAMESPACE/$APP:$VERSION",` +
+	`"env":[{"name":"LOG_LEVEL","value":"info"}],"resources":{"requests":{"cpu":"100m","memory":"256Mi"}}}]},` +
+	`"status":{"phase":"Running","hostIP":"10.0.$A.$B","podIP":"10.2$A.$B.$C","startTime":"$TIME","conditions":[` +
+	`{"type":"Ready","status":"True","lastProbeTime":null,"lastTransitionTime":"$TIME"},` +
+	`{"type":"PodScheduled","status":"True","lastProbeTime":null,"lastTransitionTime":"$TIME"}],` +
+	`"containerStatuses":[{"name":"$APP","state":{"running":{"startedAt":"$TIME"}},"lastState":{},` +
+	`"ready":true,"started":true,"restartCount":0,` +
+	`"image":"registry.example.com/$NAMESPACE/$APP:$VERSION",` +
+	`"imageID":"registry.example.com/$NAMESPACE/$APP@sha256:$DIGEST",` +
+	`"containerID":"containerd://$CONTAINER"}]}}`
+
+// newPod returns the i-th pod, the same in every run. Each application has ten replicas.
+func newPod(i int) pod {
+	random := rand.NewChaCha8(seed(i))
+	app := rand.NewChaCha8(seed(-1 - i/10)) // for the values that replicas share
+	appName, hash := fmt.Sprintf("service-%03d", i/10), hex(app, 5)
+	p := pod{namespace: podNamespace(i / 10 % podNamespaces)}
+	p.name = fmt.Sprintf("%s-%s-%s%d", appName, hash, hex(random, 2), i%10)
+	p.json = strings.NewReplacer(
+		"$NAMESPACE", p.namespace, "$NAME", p.name, "$APP", appName, "$HASH", hash,
+		"$VERSION", fmt.Sprintf("v1.%d.%d", app.Uint64()%40, app.Uint64()%10),
+		"$CHECKSUM", hex(app, 32), "$DIGEST", hex(app, 32),
+		"$OWNER", fmt.Sprintf("%s-%s-4%s-8%s-%s", hex(app, 4), hex(app, 2), hex(app, 2)[1:], hex(app, 2)[1:], hex(app, 6)),
+		"$NODE", fmt.Sprintf("node-%03d", random.Uint64()%100), "$CONTAINER", hex(random, 32),
+		"$A", fmt.Sprint(random.Uint64()%50), "$B", fmt.Sprint(random.Uint64()%250), "$C", fmt.Sprint(random.Uint64()%250),
+		"$TIME", time.Unix(1_790_000_000+int64(random.Uint64()%1_000_000), 0).UTC().Format(time.RFC3339),
+	).Replace(podForm)
+	return p
+}
+
+func podNamespace(i int) string { return fmt.Sprintf("team-%02d", i) }
+
+// path returns the path of the pod.
+func (p pod) path() string { return "/api/v1/namespaces/" + p.namespace + "/pods/" + p.name }
+
+var podNode = regexp.MustCompile(`"nodeName":"[^"]*"`)
+
+// on returns the pod with another node.
+func (p pod) on(node string) pod {
+	p.json = podNode.ReplaceAllString(p.json, `"nodeName":"`+node+`"`)
+	return p
+}
+
+// written returns the pod after write number seq, with a number of restarts of its container.
+func (p pod) written(seq uint64, restarts int) pod {
+	p.json = strings.NewReplacer(`"annotations":{`, fmt.Sprintf(`"annotations":{"%s":"%d",`, seqAnnotation, seq),
+		`"restartCount":0`, fmt.Sprintf(`"restartCount":%d`, restarts)).Replace(p.json)
+	return p
+}
+
+func seed(i int) (s [32]byte) {
+	binary.LittleEndian.PutUint64(s[:], uint64(i))
+	return s
+}
+
+// hex returns n random bytes in hexadecimal digits.
+func hex(r *rand.ChaCha8, n int) string {
+	p := make([]byte, n)
+	r.Read(p)
+	return fmt.Sprintf("%x", p)
+}
+
+// createPods creates n pods through the API, a few at once, and reports its progress. form makes a
+// pod.
+func createPods(ctx context.Context, w *writer, n int, form func(i int) pod, say func(string, ...any)) error {
+	for i := range podNamespaces {
+		if err := w.createNamespace(ctx, podNamespace(i)); err != nil {
+			return err
+		}
+	}
+	return inParallel(ctx, 0, n, func(ctx context.Context, i int) error {
+		if i%1000 == 0 {
+			say("creating pods: %d of %d", i, n)
+		}
+		return form(i).create(ctx, w)
+	})
+}
+
+// create creates the pod and then sets its status, which a create ignores.
+func (p pod) create(ctx context.Context, w *writer) error {
+	if _, err := w.send(ctx, "POST", path.Dir(p.path()), p.json); err != nil {
+		return err
+	}
+	_, err := w.send(ctx, "PUT", p.path()+"/status", p.json)
+	return err
+}
+
+// podsPath lists all pods.
+const podsPath = "/api/v1/pods"
+
+// decodePods decodes a list of pods in the form f.
+func decodePods(f form, body io.Reader) (*corev1.PodList, error) {
+	if f.encoding == "gzip" {
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, err
+		}
+		body = z
+	}
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	list := new(corev1.PodList)
+	if f.format == "json" {
+		return list, json.Unmarshal(data, list)
+	}
+	// k8s.io/apimachinery/pkg/runtime/serializer/protobuf: four bytes, then an Unknown around the
+	// list.
+	data, ok := bytes.CutPrefix(data, []byte("k8s\x00"))
+	if !ok {
+		return nil, errors.New("not Kubernetes protobuf")
+	}
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(data); err != nil {
+		return nil, err
+	}
+	return list, list.Unmarshal(envelope.Raw)
+}

@@ -1,0 +1,79 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// podList returns the body of a list of n pods.
+func podList(t *testing.T, f form, n int) []byte {
+	list := &corev1.PodList{Items: make([]corev1.Pod, n)}
+	for i := range list.Items {
+		if err := json.Unmarshal([]byte(newPod(i).json), &list.Items[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body, err := json.Marshal(list)
+	if f.format == "protobuf" {
+		if body, err = list.Marshal(); err == nil {
+			body, err = (&runtime.Unknown{Raw: body}).Marshal()
+		}
+		body = append([]byte("k8s\x00"), body...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.encoding == "gzip" {
+		var zipped bytes.Buffer
+		z := gzip.NewWriter(&zipped)
+		z.Write(body)
+		z.Close()
+		body = zipped.Bytes()
+	}
+	return body
+}
+
+func TestDecodePodsErrors(t *testing.T) {
+	f := func(format, encoding, body string) {
+		t.Helper()
+		if _, err := decodePods(form{format, encoding, "0"}, strings.NewReader(body)); err == nil {
+			t.Errorf("%s, %s: decoded %q", format, encoding, body)
+		}
+	}
+	f("json", "identity", `{"items":[`)
+	f("json", "gzip", `{"items":[]}`)
+	f("protobuf", "identity", `{"items":[]}`)
+	f("protobuf", "identity", "k8s\x00\xff")
+}
+
+// TestNewPod: the pods differ, and are the same in every run.
+func TestNewPod(t *testing.T) {
+	names := make(map[string]bool)
+	for i := range 1000 {
+		p := newPod(i)
+		if again := newPod(i); p != again {
+			t.Fatalf("pod %d differs the second time", i)
+		}
+		var decoded corev1.Pod
+		d := json.NewDecoder(strings.NewReader(p.json))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&decoded); err != nil {
+			t.Fatalf("%v: %s", err, p.json)
+		}
+		if decoded.Name != p.name || decoded.Namespace != p.namespace || strings.Contains(p.json, "$") {
+			t.Fatalf("%+v", p)
+		}
+		names[p.namespace+"/"+p.name] = true
+	}
+	if len(names) != 1000 {
+		t.Errorf("%d names of 1000 pods", len(names))
+	}
+}

@@ -1,0 +1,64 @@
+//go:build linux
+
+package main
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestOptions(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(want string, args ...string) {
+		t.Helper()
+		o := defaults()
+		fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+		fs.SetOutput(t.Output())
+		o.AddFlags(fs)
+		err := fs.Parse(append([]string{"--devcluster", program, "--watchfan", program}, args...))
+		if err == nil {
+			err = o.Validate()
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v: got %v want %q", args, err, want)
+		}
+	}
+	f("")
+	f("", "--quick", "--peers", "watchfan/plain, kube-apiserver/tls", "--clients", "0,10", "--rates", "max,12.5")
+	f("want one of kube-apiserver/tls,watchfan/tls,watchfan/plain", "--peers", "kube-apiserver/plain")
+	f("want max or a number", "--rates", "-1")
+	f("want max or a number", "--rates", "NaN")
+	f("must not be negative", "--clients", "-1")
+	f("must be positive", "--rounds", "0")
+	f("not a path", "--out", "../x")
+	f("", "--parts", "nodes,dispatch", "--pods", "50", "--stalled", "5")
+	f("", "--full")
+	f("want one of traffic,dispatch,stalled,crowd,resync,egress,nodes", "--parts", "all")
+	f("percentages", "--stalled", "100")
+	f("--pods must be at least 50", "--pods", "49")
+	f("", "--pods", "49", "--parts", "resync")
+	f("raise the hard limit", "--clients", "100000000")
+	f("make devcluster", "--devcluster", "/nonexistent")
+	f("not a program", "--watchfan", "/etc/passwd")
+}
+
+func TestOffered(t *testing.T) {
+	o := defaults()
+	f := func(asked rate, watchers int, want rate) {
+		t.Helper()
+		if got := o.offered(asked, watchers); got != want {
+			t.Errorf("%v/s to %d watchers: got %v want %v", asked, watchers, got, want)
+		}
+	}
+	f(50, 1000, 50)
+	f(50, 100, 50)
+	f(50, 20_000, 2.5)
+	f(50, 19_000, 2.63)
+	f(50, 0, 50)
+	f(unpaced, 20_000, unpaced)
+}

@@ -52,8 +52,8 @@ func (o *Options) AddTo(t *option.Table) {
 	t.Group("Authentication")
 	t.String(&o.ClientCAFile, "client-ca-file", "", "`FILE` with the authorities that sign client certificates, "+
 		"read again when it changes (default none: no client certificates)")
-	t.Bool(&o.AnonymousAuth, "anonymous-auth", true, "pass requests to the secure port without any credential on to "+
-		"kube-apiserver, as system:anonymous's")
+	t.Bool(&o.AnonymousAuth, "anonymous-auth", true, "pass requests to the secure port without a credential through to "+
+		"kube-apiserver, as system:anonymous")
 	t.String(&o.RequestHeaderClientCAFile, "requestheader-client-ca-file", "", "`FILE` with the authorities that sign "+
 		"front proxies' certificates, read again when it changes (default none: no front proxies)")
 	t.Strings(&o.RequestHeaderAllowedNames, "requestheader-allowed-names",
@@ -65,19 +65,19 @@ func (o *Options) AddTo(t *option.Table) {
 	t.Strings(&o.RequestHeaderGroupHeaders, "requestheader-group-headers",
 		"`HEADERS` in which front proxies name a user's groups, usually X-Remote-Group")
 	t.Strings(&o.RequestHeaderExtraHeadersPrefix, "requestheader-extra-headers-prefix",
-		"`PREFIXES` of headers in which front proxies say more about a user, usually X-Remote-Extra-")
+		"`PREFIXES` of headers in which front proxies name a user's extra, usually X-Remote-Extra-")
 
 	t.Group("Authorization")
 	believed := option.Within(0, MaxAnswerTTL)
 	t.Duration(&o.AuthenticationTokenWebhookCacheTTL, "authentication-token-webhook-cache-ttl", AnswerTTL,
-		"`DURATION` for which kube-apiserver is believed whose a token is; 0s asks each time", believed)
+		"`DURATION` for which a token's owner is remembered; 0s asks kube-apiserver each time", believed)
 	t.Duration(&o.AuthorizationWebhookCacheAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", AnswerTTL,
-		"`DURATION` for which kube-apiserver is believed that a client may read; 0s asks each time", believed)
+		"`DURATION` for which it is remembered that a client may read; 0s asks kube-apiserver each time", believed)
 	t.Duration(&o.AuthorizationWebhookCacheUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", AnswerTTL,
-		"`DURATION` for which it is believed that a client may not; 0s asks each time", believed)
+		"`DURATION` for which it is remembered that a client may not; 0s asks kube-apiserver each time", believed)
 	t.Duration(&o.AuthorizationRecheckInterval, "authorization-recheck-interval", recheckInterval,
-		"`DURATION` after which kube-apiserver is asked again whether the client of an open watch may read; "+
-			"its watches end after six without an answer", option.Within(time.Second, MaxAnswerTTL))
+		"`DURATION` between reviews whether the client of an open watch may read; "+
+			"the watch ends after six without an answer", option.Within(time.Second, MaxAnswerTTL))
 }
 
 // Check reports front proxies that could name nobody.

@@ -30,11 +30,11 @@ var (
 	upstreamRelists = exposition.Describe("counter", "watchfan_upstream_relists_total",
 		"Times that the collection was listed again.")
 	upstreamResets = exposition.Describe("counter", "watchfan_upstream_resets_total",
-		"Times that all clients had to start again because upstream went back in time.")
+		"Times that all watches ended with 410 because upstream went back in time.")
 	upstreamReencodings = exposition.Describe("counter", "watchfan_upstream_reencodings_total",
-		"Times that all clients had to start again because upstream writes the same objects differently.")
+		"Times that all watches ended with 410 because kube-apiserver wrote an object in other bytes at the same resourceVersion, as after an upgrade.")
 	laneWatchers = exposition.Describe("gauge", "watchfan_lane_watchers",
-		"Watches of clients, by resource.")
+		"Watches of clients.")
 	deliveredEvents = exposition.Describe("counter", "watchfan_delivered_events_total",
 		"Events written to clients. Each event counts once for each client; initial events and bookmarks count.")
 	deliveredBytes = exposition.Describe("counter", "watchfan_delivered_bytes_total",

@@ -1,4 +1,4 @@
-# Everything here needs Go and a shell. What else a target needs, it builds.
+# Everything here needs Go and a shell. Targets build what else they need.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -23,7 +23,7 @@ help: ## list the targets
 
 build: bin/watchfan ## build bin/watchfan
 
-run: bin/watchfan ## run in front of the current kubeconfig's cluster, or of a dev cluster (always with WATCHFAN_DEV=1)
+run: bin/watchfan ## run in front of the current kubeconfig's cluster, or of a dev cluster (WATCHFAN_DEV=1: always)
 	@deploy/run.sh
 
 demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of updates, live in the terminal (DURATION=30s to limit it)
@@ -31,45 +31,47 @@ demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of up
 
 devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and kube-apiserver (4 minutes the first time)
 
-# One seed, so that a change is held against the same faults and attacks as the one before; make chaos and make attack draw another each time.
+# With one seed, each change meets the same faults and attacks. make chaos and make attack draw
+# another seed each time.
 test: CHAOS_SEED ?= 5
 test: ATTACK_SEED ?= 5
-test: lint vulncheck unit fuzz-short e2e chaos attack deploytest statustest ## everything: formatting, vet, staticcheck, govulncheck, unit tests, 500 runs of each fuzz target, the end-to-end suite against a real kube-apiserver, five minutes of faults, half a minute of attacks, the chart, the status page
+test: lint vulncheck unit fuzz-short e2e chaos attack deploytest statustest ## everything: lint, vulncheck, unit, 500 runs of each fuzz target, e2e, five minutes of chaos, half a minute of attack, deploytest, statustest
 
-unit: ## unit tests and fuzz seeds, with the race detector; what allocates, without
+unit: ## unit tests and fuzz seeds with the race detector, tests of allocations without
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 
-e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl ## the built binary between a real kube-apiserver and real clients
+e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl ## end-to-end suite: the built binary between a real kube-apiserver and real clients
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
 		$(GO) test -timeout 20m -count=1 ./proxy/e2e/...
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
-chaos: bin/watchfan-race bin/devcluster ## faults of every kind, held against etcd's own history (CHAOS_DURATION=5m, CHAOS_SEED=N to have a run's faults again)
+chaos: bin/watchfan-race bin/devcluster ## fault suite: what clients see under faults, compared with etcd's own history (CHAOS_DURATION=5m; CHAOS_SEED=N repeats a run's faults)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster INFORMERS_BIN=$(CURDIR)/bin \
 		$(GO) test -timeout 3h -count=1 -v ./proxy/chaos -duration=$(or $(CHAOS_DURATION),5m) $(if $(CHAOS_SEED),-seed=$(CHAOS_SEED))
 
-attack: bin/watchfan bin/devcluster ## 60 attackers of all kinds beside 200 honest clients, after a quiet phase (ATTACK_DURATION=30s, ATTACK_SEED=N to have a run's attacks again)
+attack: bin/watchfan bin/devcluster ## attack suite: 60 attackers of all kinds beside 200 honest clients, after a quiet phase (ATTACK_DURATION=30s; ATTACK_SEED=N repeats a run's attacks)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 3h -count=1 -v ./proxy/attack -duration=$(or $(ATTACK_DURATION),30s) $(if $(ATTACK_SEED),-seed=$(ATTACK_SEED))
 
-deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema ## the chart, the manifests, the dashboards, the alerts and each command of the READMEs, with a real Helm, kube-apiserver and Prometheus
+deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema ## chart, manifests, dashboards, alerts and each command of the READMEs, with a real Helm, kube-apiserver and Prometheus (UPDATE=1 rewrites dashboards and METRICS.md)
 	@deploy/need.sh curl:curl
 	cd deploy/deploytest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
 		HELM_BIN=$(CURDIR)/bin/helm BENCH_BIN=$(CURDIR)/bin/bench PROMETHEUS_BIN=$(CURDIR)/bin/prometheus PROMTOOL_BIN=$(CURDIR)/bin/promtool \
 		GRAFANA_SCHEMA=$(CURDIR)/bin/grafana-schema $(GO) test -timeout 10m -count=1 . $(if $(UPDATE),-update)
 
-statustest: bin/watchfan bin/devcluster ## the status page in a real Chromium, which apt-get installs if it is missing (SCREENSHOTS=DIR keeps pictures)
+statustest: bin/watchfan bin/devcluster ## status page in a real Chromium, which apt-get installs if it is missing (SCREENSHOTS=DIR keeps pictures)
 	@deploy/need.sh chromium:chromium
 	cd proxy/statustest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 5m -count=1 $(if $(SCREENSHOTS),-artifacts -outputdir $(abspath $(SCREENSHOTS))) .
 
-conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, straight and through watchfan (6 minutes)
+conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, against kube-apiserver and through watchfan (6 minutes)
 	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
 		CONFORMANCE_BIN=$(CURDIR)/bin/conformance $(GO) test -timeout 20m -count=1 -v ./cmd/conformance/e2e
 
-# So many executions, and not a time: go test may call the end of that a failure, "context deadline exceeded".
+# A number of executions and not a time: go test may report the end of a time as a failure, "context
+# deadline exceeded".
 fuzz-short:
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=500x
 
@@ -80,7 +82,7 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 		done; \
 	done
 
-lint: ## gofmt, go vet, staticcheck, imports within proxy, and that the modules are those of go.sum
+lint: ## gofmt, go vet, staticcheck, imports within proxy, and the modules' checksums
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "not gofmt-clean: $$unformatted"; exit 1; }
 	$(GO) vet $(PACKAGES)
 	$(GO) vet -tags capture ./framing
@@ -91,11 +93,12 @@ lint: ## gofmt, go vet, staticcheck, imports within proxy, and that the modules 
 	proxy/rooms.sh
 	$(GO) mod verify
 
-# Where the database cannot be reached, a change is not to blame: that is said, and make test goes on.
-vulncheck: ## known vulnerabilities in what the code calls (GOVULNDB=file:///DIRECTORY for a copy of the database); says so and goes on where there is none
+# If the database cannot be reached, the change is not to blame: the target says so, and make test
+# goes on.
+vulncheck: ## known vulnerabilities in code that is called (GOVULNDB=file:///DIRECTORY: a copy of the database); goes on without a database
 	@found=$$($(GO) run $(GOVULNCHECK) -db $(GOVULNDB) $(PACKAGES) 2>&1) && status=0 || status=$$?; echo "$$found"; \
 	if grep -q "fetching vulnerabilities" <<<"$$found"; then \
-		echo "Nothing was checked: the vulnerability database $(GOVULNDB) cannot be reached. Give a copy of it with GOVULNDB=file:///DIRECTORY."; status=0; fi; \
+		echo "Nothing was checked: the vulnerability database $(GOVULNDB) cannot be reached. Give a copy with GOVULNDB=file:///DIRECTORY."; status=0; fi; \
 	exit $$status
 
 microbench: ## go test -bench of framing and fanout
@@ -116,14 +119,14 @@ bin/watchfan-race: $(SOURCES)
 bin/bench: $(SOURCES) $(shell find bench -name '*.go' 2>/dev/null)
 	$(GO) build -o $@ ./bench
 
-# Shows that a long command is alive.
+# Prints a line while a long command runs.
 alive = ( while sleep 15; do echo "  ... still building, $$SECONDS s"; done ) & alive=$$!; trap "kill $$alive" EXIT;
 
 bin/devcluster: $(DEVCLUSTER)
 	@echo "Building etcd and kube-apiserver from their Go modules: about 4 minutes the first time, seconds afterwards."
 	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ . && echo "Built $@ in $$SECONDS s."
 
-# Unpacked and not installed, because the package starts a server.
+# The package is unpacked and not installed, because installing it starts a server.
 bin/prometheus:
 	@mkdir -p bin; dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; chmod 755 $$dir; \
 	apt-cache show prometheus >/dev/null 2>&1 || apt-get update -qq; \

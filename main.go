@@ -27,10 +27,10 @@ const usage = `watchfan serves the Kubernetes API to many watching clients from 
 Usage:
   watchfan [flags]                        serve, until SIGTERM
   watchfan top [flags]                    show the watches of a running watchfan, the slowest first, and why they are slow
-  watchfan explain [ID]                   say why one of them is slow, and what to do
-  watchfan config [flags]                 print the configuration that these flags make, or what is wrong with it
+  watchfan explain [ID]                   say why one watch is slow, and what to do
+  watchfan config [flags]                 print the configuration in effect, or its errors
   watchfan version [-o json|yaml]         print the version
-  watchfan help [COMMAND|GROUP of flags]  print this, or a part of it
+  watchfan help [COMMAND|GROUP of flags]  print this help, or a part of it
 `
 
 // commands are what the first argument can name. Each takes the other arguments and returns the

@@ -49,7 +49,7 @@ func version(args []string) int {
 	output := fs.String("o", "", "")
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
-		fmt.Println("Usage: watchfan version [-o json|yaml]\n\nPrints the version of watchfan, what it was built from and with, and the Kubernetes version that it is tested with.")
+		fmt.Println("Usage: watchfan version [-o json|yaml]\n\nPrints the version of watchfan, its commit, Go version and platform, and the Kubernetes version that it is tested with.")
 		return 0
 	}
 	if err == nil && fs.NArg() > 0 {

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what tests need and is missing: need.sh COMMAND:PACKAGE..., with Debian's names. It asks for nothing else.
+# Installs missing commands that tests need, and nothing else: need.sh COMMAND:PACKAGE..., with
+# Debian's names of packages.
 set -eu
 missing=
 for need in "$@"; do
@@ -7,7 +8,7 @@ for need in "$@"; do
 done
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then
-	echo "The tests need$missing: install them (as root on Debian, this is done by itself)." >&2
+	echo "The tests need$missing: install them. As root on Debian, make installs them itself." >&2
 	exit 1
 fi
 echo "Installing$missing."

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Runs watchfan in front of the current kubeconfig's cluster; where there is none that answers, or with
-# WATCHFAN_DEV=1, in front of a dev cluster of its own. Ctrl-C stops both.
+# Runs watchfan in front of the current kubeconfig's cluster. If no cluster answers, or with
+# WATCHFAN_DEV=1, it starts a dev cluster and runs watchfan in front of that. Ctrl-C stops both.
 set -euo pipefail
-set -m # children in process groups of their own: Ctrl-C comes to us, and we stop them in order
+set -m # children have process groups of their own: only this script gets Ctrl-C, and it stops them in order
 cd "$(dirname "$0")/.."
 insecure=${INSECURE_PORT:-8001} secure=${SECURE_PORT:-8443} admin=${ADMIN_PORT:-8002}
-# In memory where that can be had: etcd waits for its disk.
+# In memory if possible, because etcd waits for its disk.
 state=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")")
 children=()
 
-# stop_children ends all that have been started, the last first, however each of them ends.
+# stop_children ends all children, the last first, and ignores their exit codes.
 stop_children() {
 	for ((i = ${#children[@]} - 1; i >= 0; i--)); do
 		kill "${children[i]}" 2>/dev/null && wait "${children[i]}" 2>/dev/null || true
@@ -53,7 +53,7 @@ kubectl=kubectl
 flags=
 if [ "${WATCHFAN_DEV:-}" = 1 ] || ! serve; then
 	if [ "${WATCHFAN_DEV:-}" != 1 ]; then
-		echo "No reachable cluster is configured; starting a dev cluster instead."
+		echo "No reachable cluster is configured. Starting a dev cluster instead."
 		stop_children
 	fi
 	make --no-print-directory bin/devcluster bin/kubectl

@@ -34,7 +34,7 @@ var (
 	readsRefused = apistatus.Rejections("max_waiting_reads")
 
 	seatWaits = metrics.NewCounter(exposition.Describe("counter", "watchfan_read_seat_waits_total",
-		"Times that a cached read waited for a seat. See the package's documentation, Fairness."))
+		"Times that a cached read waited for a seat, which is the right to use a processor."))
 	seatWaitSeconds = metrics.NewFloatCounter(exposition.Describe("counter", "watchfan_read_seat_wait_seconds_total",
 		"Time that cached reads spent waiting for a seat."))
 
@@ -62,7 +62,7 @@ var (
 	memoryLimitBytes = exposition.Describe("gauge", "watchfan_memory_limit_bytes",
 		"Memory limit. 0 is no limit.")
 	memoryUsedBytes = exposition.Describe("gauge", "watchfan_memory_used_bytes",
-		"Memory used of the limit. At 80% caches are given up, at 90% new watches and lists are rejected. 0 without a limit.")
+		"Memory in use that counts towards the limit. At 80% caches are given up, at 90% new watches and lists are rejected. 0 without a limit.")
 	avoidedLanes = exposition.Describe("gauge", "watchfan_avoided_lanes",
 		"Resources, each in one encoding, passed through for a while because an object is too large or too deep to cache, or because memory was full. The log names them.")
 	readSeatsInUse = exposition.Describe("gauge", "watchfan_read_seats_in_use",

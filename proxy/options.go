@@ -140,46 +140,46 @@ func (o *Options) table() *option.Table {
 
 func (o *Options) addPorts(t *option.Table) {
 	t.Group("Serving")
-	t.Int(&o.InsecurePort, "insecure-port", 8001, "`PORT` on 127.0.0.1 for plain HTTP; whoever reaches it acts with the "+
-		"proxy's own rights, as with kubectl proxy; 0 is off, -1 any free port", port)
+	t.Int(&o.InsecurePort, "insecure-port", 8001, "`PORT` on 127.0.0.1 for plain HTTP; clients without a token act with "+
+		"the proxy's own rights, as with kubectl proxy; 0 is off, -1 is any free port", port)
 	t.Int(&o.SecurePort, "secure-port", 8443,
-		"`PORT` for HTTPS, to each client with its own rights; 0 is off, -1 any free port", port)
+		"`PORT` for HTTPS, where each client has its own rights; 0 is off, -1 is any free port", port)
 	t.String(&o.BindAddress, "bind-address", "0.0.0.0", "`IP` address of the secure port", address)
 }
 
 func (o *Options) addResources(t *option.Table) {
 	t.Group("Caching")
-	t.Strings(&o.ResidentResources, "resident-resources", "`RESOURCES` to watch from the start and for good, "+
+	t.Strings(&o.ResidentResources, "resident-resources", "`RESOURCES` to watch from the start and always, "+
 		"comma-separated: pods, v1/configmaps, apps/v1/deployments", option.Like(resourceName,
 		"is no resource: give plural names such as pods, deployments.apps or apps/v1/deployments"))
-	t.Strings(&o.Exclude, "exclude", "`RESOURCES` never to cache, named likewise, or as *.cilium.io",
+	t.Strings(&o.Exclude, "exclude", "`RESOURCES` that are never cached, named likewise or as *.cilium.io",
 		option.Like(excludedName, "is no resource: give plural names such as pods, deployments.apps, apps/v1/deployments or *.cilium.io"))
 }
 
 func (o *Options) addLimits(t *option.Table) {
 	t.Group("Connections")
 	t.Duration(&o.MinRequestTimeout, "min-request-timeout", 30*time.Minute,
-		"least `DURATION` of a watch that names none; each gets up to twice that", option.Positive)
+		"least `DURATION` of a watch without timeoutSeconds; each gets up to twice that", option.Positive)
 	t.Group("Limits")
 	t.Int(&o.MaxWatches, "max-watches", 0,
 		"`WATCHES` that may be open at a time, passed-through ones included; 0 is any number", option.AtLeast(0))
-	t.Int(&o.MaxWatchesPerUser, "max-watches-per-user", 20_000, "`WATCHES` that one user may have open at a time: "+
-		"more than a kubelet, or kube-proxy on 5,000 nodes, and less than a flood; 0 is any number", option.AtLeast(0))
-	t.Size(&o.MemoryLimit, "memory-limit", CgroupMemory, "`BYTES` of memory near which caches are given up and "+
-		"new watches and lists refused; 0 is off, -1 the container's limit, if it has one", memoryLimit)
+	t.Int(&o.MaxWatchesPerUser, "max-watches-per-user", 20_000, "`WATCHES` that one user may have open at a time, "+
+		"such as the account of an agent on all nodes; 0 is any number", option.AtLeast(0))
+	t.Size(&o.MemoryLimit, "memory-limit", CgroupMemory, "`BYTES` of memory; near them caches are given up, and "+
+		"new watches and lists are rejected; 0 is off, -1 is the container's limit, if it has one", memoryLimit)
 }
 
 func (o *Options) addObservability(t *option.Table) {
 	t.Group("Observability")
 	t.Int(&o.AdminPort, "admin-port", 8002, "`PORT` for the status page, /livez, /readyz, /metrics and /debug over plain "+
-		"HTTP; 0 is off, -1 any free port", port)
+		"HTTP; 0 is off, -1 is any free port", port)
 	t.String(&o.AdminBindAddress, "admin-bind-address", "127.0.0.1", "`IP` address of the admin port", address)
 	t.Bool(&o.Profiling, "profiling", true,
-		"serve /debug/pprof on the admin port, to clients on this host, and /debug/watchers to other hosts too")
+		"serve /debug/pprof on the admin port to clients on this host, and /debug/watchers to all hosts")
 	t.String(&o.PortsFile, "ports-file", "",
 		"`FILE` to write the chosen addresses to, as JSON, once all ports are open (default none)")
-	t.Level(&o.LogLevel, "least `LEVEL` to log: debug, info, warn or error", "the level as a `NUMBER`, as Kubernetes' "+
-		"components have it, instead of --log-level: 0 is info, 1 to 3 add client-go's own lines, 4 and more are debug")
+	t.Level(&o.LogLevel, "least `LEVEL` to log: debug, info, warn or error", "`NUMBER` of the level, as in Kubernetes' "+
+		"components, instead of --log-level: 0 is info, 1 to 3 add client-go's own lines, 4 and more are debug")
 	t.String(&o.LogFormat, "log-format", "text",
 		"`FORMAT` of the log on standard error: text or json", option.OneOf("text", "json"))
 }
@@ -187,9 +187,9 @@ func (o *Options) addObservability(t *option.Table) {
 func (o *Options) addShutdown(t *option.Table) {
 	t.Group("Shutdown")
 	t.Duration(&o.ShutdownDelayDuration, "shutdown-delay-duration", 0,
-		"`DURATION` to go on serving, with /readyz failing, after SIGTERM", option.NotNegative)
+		"`DURATION` of serving after SIGTERM, while /readyz fails", option.NotNegative)
 	t.Duration(&o.DrainDuration, "drain-duration", 10*time.Second, "`DURATION` in which the watches then end, one after "+
-		"another, for their clients to go on elsewhere; 0 ends them at once", option.NotNegative)
+		"another; their clients continue elsewhere; 0 ends them at once", option.NotNegative)
 	t.Duration(&o.ShutdownTimeout, "shutdown-timeout", 10*time.Second,
 		"`DURATION` that requests may then take to end", option.NotNegative)
 }
@@ -258,7 +258,7 @@ func (o *Options) checkResidentSecrets(t *option.Table) error {
 	for _, name := range o.ResidentResources {
 		if o.SecurePort == 0 && isSecrets(residentName(name)) {
 			errs = append(errs, fmt.Errorf("%s is of no use without --secure-port: Secrets are served from a cache only to "+
-				"clients whose right to read them is asked for, and whoever comes to the insecure port has the proxy's own",
+				"clients whose right to read them is reviewed, and clients of the insecure port have the proxy's own rights",
 				t.Given("resident-resources", strconv.Quote(name))))
 		}
 	}

@@ -16,10 +16,13 @@ const metricsFile = "../METRICS.md"
 
 const metricsHead = `# Metrics
 
-What ` + "`/metrics`" + ` on the admin port says, and what each metric is. Besides these there are Go's and the process' own (` + "`go_*`, `process_*`" + `).
-Made from a running watchfan by ` + "`make deploytest`" + `, which fails when it is out of date.
+These are the metrics of watchfan at ` + "`/metrics`" + ` on the admin port.
+Go's and the process's own metrics are there too (` + "`go_*`, `process_*`" + `).
+` + "`make deploytest UPDATE=1`" + ` makes this file from a running watchfan.
+` + "`make deploytest`" + ` fails if it is out of date.
 
-A *lane* is one resource in one representation (` + "`encoding`" + `) that is followed upstream; its series are there as long as it is.
+A *lane* is one resource in one representation (` + "`encoding`" + `) that watchfan follows upstream.
+Its series exist as long as the lane.
 
 | metric | type | labels | unit | meaning |
 |---|---|---|---|---|

@@ -20,15 +20,15 @@ type Options struct {
 
 func (o *Options) AddTo(t *option.Table) {
 	t.Group("Audit")
-	t.String(&o.AuditLogPath, "audit-log-path", "", "`FILE` to write who has read what from the cache to, "+
+	t.String(&o.AuditLogPath, "audit-log-path", "", "`FILE` for the audit log of reads from the cache, "+
 		"one audit.k8s.io/v1 Event a line; - is standard output (default none)")
 	t.String(&o.AuditLogMode, "audit-log-mode", AuditBatch, "`MODE` of writing the audit log: "+
-		"batch drops and counts what is not taken in time, blocking writes each event before its response, "+
-		"blocking-strict also fails what it could not write down", option.OneOf(auditModes...))
+		"batch drops and counts events that are not written in time, blocking writes each event before its response, "+
+		"blocking-strict also fails requests whose event cannot be written", option.OneOf(auditModes...))
 	t.Int(&o.AuditLogMaxAge, "audit-log-maxage", 366,
-		"`DAYS` to keep old files of the audit log; 0 is for ever", option.AtLeast(0))
+		"`DAYS` to keep old files of the audit log; 0 is no limit", option.AtLeast(0))
 	t.Int(&o.AuditLogMaxBackup, "audit-log-maxbackup", 100,
-		"`NUMBER` of old files of the audit log to keep; 0 is all", option.AtLeast(0))
+		"`NUMBER` of old files of the audit log to keep; 0 is no limit", option.AtLeast(0))
 	t.Int(&o.AuditLogMaxSize, "audit-log-maxsize", 100,
-		"`MEGABYTES` at which a file of the audit log becomes an old one; 0 is never", option.AtLeast(0))
+		"`MEGABYTES` after which the audit log begins a new file; 0 is never", option.AtLeast(0))
 }

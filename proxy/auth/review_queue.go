@@ -228,7 +228,7 @@ var (
 	knownReviewsWaiting, strangersReviewsWaiting atomic.Int64
 
 	reviewsWaiting = exposition.Describe("gauge", "watchfan_access_reviews_waiting",
-		"Access reviews that wait for their turn. known: clients that kube-apiserver has accepted lately; stranger: tokens that are new to this proxy.")
+		"Access reviews that wait for their turn. The client known is one that kube-apiserver has accepted lately; stranger is one that is new to this proxy.")
 	_ = metrics.NewGauge(reviewsWaiting+`{client="known"}`, func() float64 { return float64(knownReviewsWaiting.Load()) })
 	_ = metrics.NewGauge(reviewsWaiting+`{client="stranger"}`, func() float64 { return float64(strangersReviewsWaiting.Load()) })
 )

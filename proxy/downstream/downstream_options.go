@@ -43,7 +43,7 @@ func (o *Options) AddTo(t *option.Table) {
 	t.Int(&o.MaxConnections, "max-connections", 100_000, "`CONNECTIONS` that clients may have at once; further ones are "+
 		"reset; at most nine tenths of the files that may be open", option.AtLeast(1))
 	t.Duration(&o.MaxConnectionAge, "max-connection-age", 0, "`DURATION`, give or take a tenth, after which a connection "+
-		"ends with its request or watch, for clients to spread over replicas; 0 is never", option.NotNegative)
+		"ends with its request or watch; clients then spread over replicas; 0 is never", option.NotNegative)
 }
 
 // Check reports a secure port without a certificate. secure is whether there is one.

@@ -16,7 +16,7 @@ var (
 	laneSynced = exposition.Describe("gauge", "watchfan_lane_synced",
 		"1 once the collection has been listed and clients are served from the cache, 0 before.")
 	laneWatchers = exposition.Describe("gauge", "watchfan_lane_watchers",
-		"Watches of clients, by resource.")
+		"Watches of clients.")
 	deliveredEvents = exposition.Describe("counter", "watchfan_delivered_events_total",
 		"Events written to clients. Each event counts once for each client; initial events and bookmarks count.")
 	deliveredBytes = exposition.Describe("counter", "watchfan_delivered_bytes_total",

@@ -64,27 +64,27 @@ type Tuning struct {
 func (o *Options) AddTo(t *option.Table) {
 	t.Group("Caching")
 	t.Strings(&o.CacheAggregatedGroups, "cache-aggregated-groups", "`GROUPS` to cache, as example.com or example.com/v1, "+
-		"although an aggregated API server answers for them: it must show all users the same",
+		"although an aggregated API server answers for them; it must show all users the same",
 		option.Like(aggregatedName, "is no API group: give names such as example.com or example.com/v1"))
 	t.Duration(&o.IdleTimeout, "idle-timeout", 10*time.Minute,
-		"`DURATION` for which a resource is still watched upstream after its last client", option.NotNegative)
+		"`DURATION` for which a resource stays watched upstream after its last client", option.NotNegative)
 	t.Duration(&o.FreshnessTimeout, "freshness-timeout", 3*time.Second,
 		"`DURATION` for which a request waits for state as new as it asks for", option.Positive)
 	t.Bool(&o.CompressWatches, "compress-watches", true,
 		"serve watches as gzip to clients that accept it, compressed once for all of them")
-	t.Duration(&o.FlushInterval, "flush-interval", 0, "least `DURATION` between two writes of events to a watch, "+
-		"so that more leave in each; saves CPU under load, costs latency", option.Within(0, MaxFlushInterval))
+	t.Duration(&o.FlushInterval, "flush-interval", 0, "least `DURATION` between two writes of events to a watch; "+
+		"saves CPU under load, costs latency; 0s writes each event at once", option.Within(0, MaxFlushInterval))
 	// kube-apiserver: defaultUpperBoundCapacity in storage/cacher/watch_cache_history.go
 	t.Int(&o.HistoryFrames, "history-frames", 102400,
-		"past `EVENTS` kept for each resource, from which watches can resume", option.AtLeast(1))
+		"past `EVENTS` kept for each resource, for watches to resume from", option.AtLeast(1))
 	t.Size(&o.HistoryBytes, "history-bytes", 64<<20,
 		"most `BYTES` of past events kept for each resource, as 64Mi", option.AtLeast[int64](1<<20))
 
 	t.Group("Limits")
 	t.Int(&o.ClientBufferFrames, "client-buffer-frames", 4096,
-		"`EVENTS` that one watch may fall behind before it is ended", option.AtLeast(1))
+		"`EVENTS` that one watch may fall behind before it ends", option.AtLeast(1))
 	t.Size(&o.ClientBufferBytes, "client-buffer-bytes", 32<<20,
-		"`BYTES` that one watch may fall behind before it is ended, as 32Mi", option.AtLeast[int64](1<<20))
+		"`BYTES` that one watch may fall behind before it ends, as 32Mi", option.AtLeast[int64](1<<20))
 }
 
 // limits are the bounds of each lane's cache.

@@ -18,9 +18,9 @@ var (
 	upstreamRelists = exposition.Describe("counter", "watchfan_upstream_relists_total",
 		"Times that the collection was listed again.")
 	upstreamResets = exposition.Describe("counter", "watchfan_upstream_resets_total",
-		"Times that all clients had to start again because upstream went back in time.")
+		"Times that all watches ended with 410 because upstream went back in time.")
 	upstreamReencodings = exposition.Describe("counter", "watchfan_upstream_reencodings_total",
-		"Times that all clients had to start again because upstream writes the same objects differently.")
+		"Times that all watches ended with 410 because kube-apiserver wrote an object in other bytes at the same resourceVersion, as after an upgrade.")
 )
 
 // reflectorMetrics are the metrics of one reflector.

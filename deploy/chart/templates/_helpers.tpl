@@ -1,9 +1,9 @@
-{{/* The name of everything in the release. */}}
+{{/* The name of all objects of the release. */}}
 {{- define "watchfan.name" -}}
 {{- if contains "watchfan" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-watchfan" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
-{{/* What pods are selected by; it must never change. */}}
+{{/* The labels that select pods. They must never change. */}}
 {{- define "watchfan.selector" -}}
 app.kubernetes.io/name: watchfan
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -20,7 +20,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "watchfan.name" .) }}{{ else }}{{ required "serviceAccount.create is false: give serviceAccount.name" .Values.serviceAccount.name }}{{ end }}
 {{- end }}
 
-{{/* ClusterRoles have no namespace, so two releases of one name must differ by theirs. */}}
+{{/* ClusterRoles have no namespace, so the name has the release's. */}}
 {{- define "watchfan.clusterRole" -}}
 {{ printf "%s:%s" .Release.Namespace (include "watchfan.name" .) }}
 {{- end }}

@@ -23,7 +23,7 @@ func TestAdmission(t *testing.T) {
 	opts := NewOptions()
 	opts.MaxWatches, opts.MaxWatchesPerUser = 4, 2
 	owners := proxytest.Owners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
-	a := newAdmission(&opts, m, admissionAuthorizer(&proxytest.FakeUpstream[auth.Identity]{Answer: admissionAnswer(owners)}), slog.New(slog.DiscardHandler))
+	a := newAdmission(&opts, m, admissionAuthorizer(proxytest.OwnersUpstream(owners, tokenOf)), slog.New(slog.DiscardHandler))
 	begin := func(id auth.Identity, uri, wantRefused string) *watchSlot {
 		t.Helper()
 		var ctx fasthttp.RequestCtx
@@ -102,7 +102,7 @@ func TestAdmissionTokens(t *testing.T) {
 
 	opts := NewOptions()
 	opts.MaxWatchesPerUser = most
-	up := &proxytest.FakeUpstream[auth.Identity]{Answer: admissionAnswer(owners)}
+	up := proxytest.OwnersUpstream(owners, tokenOf)
 	a := newAdmission(&opts, &memory{}, admissionAuthorizer(up), slog.New(slog.DiscardHandler))
 	var ctx fasthttp.RequestCtx
 	ctx.Request.SetRequestURI("/api/v1/pods?watch=1")
@@ -145,12 +145,7 @@ func TestAdmissionTokens(t *testing.T) {
 	}
 }
 
-// admissionAnswer is o's answer to whoever brings a token.
-func admissionAnswer(o proxytest.Owners) func(auth.Identity, string, []byte) (int, string, error) {
-	return func(id auth.Identity, path string, body []byte) (int, string, error) {
-		return o.Answer(id.Token, path, body)
-	}
-}
+func tokenOf(id auth.Identity) string { return id.Token }
 
 // admissionAuthorizer returns an authorizer with the default options.
 func admissionAuthorizer(upstream auth.Doer) *auth.Authorizer {

@@ -6,11 +6,19 @@ import (
 	"strings"
 )
 
-// Owners answers SelfSubjectReviews by token: a user's name, an HTTP code, or another fault.
+// Owners answers SelfSubjectReviews by token: a user's name, an HTTP code, or another fault. The
+// token "" is watchfan's own.
 type Owners map[string]string
 
-// Answer answers a request that is made with a token.
-func (o Owners) Answer(token, path string, body []byte) (code int, text string, err error) {
+// OwnersUpstream returns an upstream that answers as owners does. tokenOf returns an identity's
+// token.
+func OwnersUpstream[ID any](owners Owners, tokenOf func(ID) string) *FakeUpstream[ID] {
+	return &FakeUpstream[ID]{Answer: func(id ID, path string, body []byte) (code int, text string, err error) {
+		return owners.answer(tokenOf(id), path, body)
+	}}
+}
+
+func (o Owners) answer(token, path string, body []byte) (code int, text string, err error) {
 	if !strings.HasSuffix(path, "/selfsubjectreviews") || !strings.Contains(string(body), `"kind":"SelfSubjectReview"`) {
 		return 500, "", nil
 	}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // way is how a client reaches the API, and as whom.
@@ -28,15 +30,7 @@ type client struct {
 }
 
 func newClient(w way) *client {
-	return &client{w, &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig:     w.tls,
-			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-			TLSHandshakeTimeout: patience,
-			DisableCompression:  true,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	return &client{w, proxytest.HTTPClient(&http.Transport{TLSClientConfig: w.tls, TLSHandshakeTimeout: patience})}
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }

@@ -30,7 +30,7 @@ func startServer(t *testing.T, w *world) *server {
 	t.Helper()
 	apiserver := w.cluster.Ready.Pids["kube-apiserver"]
 	if *target == "kube-apiserver" {
-		return &server{secure: strings.TrimPrefix(w.cluster.Ready.Server, "https://"), pid: apiserver, apiserver: apiserver, metrics: newClient(w.admin)}
+		return &server{secure: w.cluster.Address(), pid: apiserver, apiserver: apiserver, metrics: newClient(w.admin)}
 	}
 	authority, err := w.cluster.Authority()
 	if err != nil {
@@ -108,7 +108,8 @@ func (s *server) level(ctx context.Context) (level, error) {
 	metric := func(name string) float64 { return proxytest.SumMetric(string(body), name) }
 	l := level{at: time.Now(), heap: metric("go_memstats_heap_inuse_bytes"), goroutines: metric("go_goroutines"), files: metric("process_open_fds"),
 		connections: metric("watchfan_client_connections"), cpu: processorTime(s.pid), apiserver: processorTime(s.apiserver)}
-	l.resident, err = residentMemory(s.pid)
+	resident, err := proxytest.ResidentMemory(s.pid)
+	l.resident = float64(resident)
 	return l, err
 }
 
@@ -123,16 +124,6 @@ func processorTime(pid int) time.Duration {
 	system, _ := strconv.ParseInt(fields[12], 10, 64)
 	const tick = time.Second / 100 // USER_HZ
 	return time.Duration(user+system) * tick
-}
-
-// residentMemory returns a process's resident memory in bytes.
-func residentMemory(pid int) (float64, error) {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0, err
-	}
-	pages, err := strconv.ParseFloat(strings.Fields(string(content))[1], 64)
-	return pages * float64(os.Getpagesize()), err
 }
 
 // within returns an error if l is not as low as the quiet level: 20 % more, and what a few connections that end need.

@@ -113,17 +113,10 @@ func TestAttack(t *testing.T) {
 // startSuite starts what is attacked.
 func startSuite(ctx context.Context, t *testing.T) *suite {
 	t.Helper()
-	cluster, err := proxytest.StartCluster(proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "attack"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := proxytest.RunCluster(t, proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "attack"))
 	s := &suite{objects: newObjects()}
 	s.phase.Store(newPhase("first", time.Minute))
+	var err error
 	if s.world, err = newWorld(ctx, cluster, s.objects); err != nil {
 		t.Fatal(err)
 	}

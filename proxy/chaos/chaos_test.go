@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -182,17 +180,9 @@ func (s *suite) network() (kubeconfig string) {
 			t.Fatal(err)
 		}
 	}
-	s.relay = newRelay(listener, strings.TrimPrefix(s.cluster.Ready.Server, "https://"))
-	t.Cleanup(s.relay.close)
-	config, err := clientcmd.LoadFromFile(s.cluster.Ready.Kubeconfigs["admin"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range config.Clusters {
-		c.Server, c.TLSServerName = "https://"+listener.Addr().String(), "localhost"
-	}
+	s.relay = proxytest.NewRelayAt(t, listener, s.cluster.Address())
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+	if err := s.cluster.KubeconfigAt(s.relay.Address(), kubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	return kubeconfig

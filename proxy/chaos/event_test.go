@@ -1,9 +1,6 @@
 package chaos_test
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +9,8 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // form is how a client asks for objects. Each has a lane of its own in watchfan.
@@ -70,43 +69,20 @@ func parseVersion(s string) uint64 {
 // eventReader reads the events of a watch.
 type eventReader struct {
 	form form
-	in   *bufio.Reader
+	in   *proxytest.EventReader
 }
 
 func newEventReader(f form, body io.Reader) *eventReader {
-	return &eventReader{f, bufio.NewReaderSize(body, 16<<10)}
+	return &eventReader{f, proxytest.NewEventReader(body, f.protobuf())}
 }
 
 // next returns the next event. io.EOF is a proper end.
 func (r *eventReader) next() (event, error) {
-	if r.form.protobuf() {
-		return r.nextFrame()
-	}
-	line, err := r.in.ReadBytes('\n')
-	if err == io.EOF && len(bytes.TrimSpace(line)) > 0 {
-		err = fmt.Errorf("the stream ends within an event: %.100q", line)
-	}
+	content, err := r.in.Next()
 	if err != nil {
 		return event{}, err
 	}
-	return parsed.event(r.form, line)
-}
-
-// nextFrame reads a length of four bytes and a metav1.WatchEvent.
-func (r *eventReader) nextFrame() (event, error) {
-	var length [4]byte
-	if _, err := io.ReadFull(r.in, length[:]); err != nil {
-		return event{}, err
-	}
-	n := binary.BigEndian.Uint32(length[:])
-	if n > 4<<20 {
-		return event{}, fmt.Errorf("a frame of %d bytes", n)
-	}
-	frame := make([]byte, n)
-	if _, err := io.ReadFull(r.in, frame); err != nil {
-		return event{}, fmt.Errorf("the stream ends within an event: %w", err)
-	}
-	return parsed.event(r.form, frame)
+	return parsed.event(r.form, content)
 }
 
 // parsed are events that some client has read. Most clients read the same.

@@ -56,14 +56,14 @@ func faultKinds() []faultKind {
 		{"etcd compacted", 0, func(s *suite, _ fault) (string, error) { return s.compact() }},
 		{"history forgotten", 0, (*suite).forgetHistory},
 		{"connections reset", 0, func(s *suite, _ fault) (string, error) {
-			n := s.relay.reset()
+			n := s.relay.Reset()
 			if n == 0 {
 				return "", errors.New("watchfan had no connection to kube-apiserver")
 			}
 			return fmt.Sprintf("%d connections", n), nil
 		}},
 		{"connections forgotten", 0, func(s *suite, _ fault) (string, error) {
-			n := s.relay.forget()
+			n := s.relay.Forget()
 			if n == 0 {
 				return "", errors.New("watchfan had no connection to kube-apiserver")
 			}
@@ -220,7 +220,7 @@ func (s *suite) cutLink(f fault) (proof string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, s.link.set("up")) }()
-	if err := lost(s.relay.listener.Addr().String()); err != nil {
+	if err := lost(s.relay.Address()); err != nil {
 		return "", err
 	}
 	time.Sleep(f.lasting)
@@ -229,12 +229,12 @@ func (s *suite) cutLink(f fault) (proof string, err error) {
 
 // cutRelay lets nothing pass the relay. Connections are accepted, and nothing answers.
 func (s *suite) cutRelay(f fault) (string, error) {
-	s.relay.hold()
-	defer s.relay.release()
-	before := s.relay.withheld.Load()
-	err := s.hear(func() bool { return s.relay.withheld.Load() > before })
+	s.relay.Hold()
+	defer s.relay.Release()
+	before := s.relay.Held.Load()
+	err := s.hear(func() bool { return s.relay.Held.Load() > before })
 	time.Sleep(f.lasting)
-	return fmt.Sprintf("%d bytes were held", s.relay.withheld.Load()-before), err
+	return fmt.Sprintf("%d bytes were held", s.relay.Held.Load()-before), err
 }
 
 // hear makes something happen that kube-apiserver tells watchfan of, until done.
@@ -251,12 +251,13 @@ func (s *suite) hear(done func() bool) error {
 }
 
 func (s *suite) slowRelay(f fault) (string, error) {
-	before := s.relay.delayed.Load()
-	s.relay.delay.Store(int64(20*time.Millisecond) + int64(f.lasting)/20)
-	defer s.relay.delay.Store(0)
-	err := s.hear(func() bool { return s.relay.delayed.Load() > before })
+	before := s.relay.Delayed.Load()
+	delay := 20*time.Millisecond + f.lasting/20
+	s.relay.Delay(delay)
+	defer s.relay.Delay(0)
+	err := s.hear(func() bool { return s.relay.Delayed.Load() > before })
 	time.Sleep(f.lasting)
-	return fmt.Sprintf("%d bytes came %s late", s.relay.delayed.Load()-before, time.Duration(s.relay.delay.Load())), err
+	return fmt.Sprintf("%d bytes came %s late", s.relay.Delayed.Load()-before, delay), err
 }
 
 // stallClients has those clients read nothing that are of that manner.

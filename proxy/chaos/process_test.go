@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -28,16 +26,7 @@ type cluster struct{ *proxytest.Cluster }
 
 func startCluster(t *testing.T, program string) *cluster {
 	t.Helper()
-	c, err := proxytest.StartCluster(program, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return &cluster{c}
+	return &cluster{proxytest.RunCluster(t, program, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")}
 }
 
 // pid is kube-apiserver's.
@@ -62,11 +51,8 @@ func startWatchfan(t *testing.T, program, kubeconfig string, args ...string) *wa
 	t.Helper()
 	dir := t.TempDir()
 	p := &watchfan{program: program, log: filepath.Join(dir, "watchfan.log"), certificate: filepath.Join(dir, "watchfan.crt"), relists: &relists{late: 10 * time.Second}}
-	var err error
 	for _, port := range []*int{&p.ports.insecure, &p.ports.secure, &p.ports.admin} {
-		if *port, err = freePort(); err != nil {
-			t.Fatal(err)
-		}
+		*port = proxytest.FreePort(t)
 	}
 	p.args = append([]string{"--kubeconfig", kubeconfig, "--bind-address=127.0.0.1", "--cert-dir", dir,
 		"--insecure-port", strconv.Itoa(p.ports.insecure), "--secure-port", strconv.Itoa(p.ports.secure), "--admin-port", strconv.Itoa(p.ports.admin)}, args...)
@@ -86,19 +72,6 @@ func startWatchfan(t *testing.T, program, kubeconfig string, args ...string) *wa
 		t.Fatal(err)
 	}
 	return p
-}
-
-// freePort returns a port that is free, and outside of the range in which the kernel gives ports to clients: a client that dials a port of that
-// range while nobody listens may come to be connected to itself.
-func freePort() (int, error) {
-	for range 100 {
-		port := 15000 + int(time.Now().UnixNano()/1000)%15000
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, errors.New("no free port")
 }
 
 func (p *watchfan) start() error {

@@ -20,7 +20,7 @@ type suite struct {
 	t        *testing.T
 	cluster  *cluster
 	watchfan *watchfan
-	relay    *relay
+	relay    *proxytest.Relay
 	link     *link // nil: impossible here,
 	noLink   error // because of this
 	truth    *truth

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -51,11 +50,9 @@ func (w way) client() *client {
 			})
 		}
 	}
-	c.http = &http.Client{Transport: &http.Transport{
+	c.http = proxytest.HTTPClient(&http.Transport{
 		TLSClientConfig:     w.tls,
-		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
 		TLSHandshakeTimeout: patience,
-		DisableCompression:  true,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err != nil {
@@ -69,7 +66,7 @@ func (w way) client() *client {
 			c.conns[conn.(*net.TCPConn)] = struct{}{}
 			return conn, nil
 		},
-	}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	})
 	return c
 }
 
@@ -164,14 +161,12 @@ func authority(t *testing.T, user string) (caFile string, certificate tls.Certif
 
 // straight returns a user's way to kube-apiserver itself.
 func (c *cluster) straight(user string) (way, error) {
-	ca, err := os.ReadFile(c.Ready.CAFile)
+	config, err := c.TLSConfig()
 	if err != nil {
 		return way{}, err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
 	token, err := c.Token(user)
-	return way{name: "kube-apiserver", base: c.Ready.Server, token: token, tls: &tls.Config{RootCAs: roots}}, err
+	return way{name: "kube-apiserver", base: c.Ready.Server, token: token, tls: config}, err
 }
 
 // plain is the way through the insecure port.

@@ -20,7 +20,7 @@ func TestAuditInSomebodysName(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + theirLog}, endWatches...)...)
-	p := privateWatchfan(t, c, "--audit-log-path", ourLog, "--audit-log-mode=blocking-strict", "--exclude=secrets", "--client-ca-file", c.authority(t).file)
+	p := privateWatchfan(t, c, "--audit-log-path", ourLog, "--audit-log-mode=blocking-strict", "--exclude=secrets", "--client-ca-file", c.authority(t).File)
 	p.waitReady(t)
 	createNamespaces(t, c.direct(t), "audited")
 	jane := c.authority(t).client(t, "jane", "system:masters")
@@ -124,7 +124,7 @@ func TestAuditLogFull(t *testing.T) {
 	direct := c.direct(t)
 	jane := c.authority(t).client(t, "jane", "system:masters")
 	for _, mode := range []string{"batch", "blocking", "blocking-strict"} {
-		p := privateWatchfan(t, c, "--audit-log-path=/dev/full", "--audit-log-mode="+mode, "--client-ca-file", c.authority(t).file)
+		p := privateWatchfan(t, c, "--audit-log-path=/dev/full", "--audit-log-mode="+mode, "--client-ca-file", c.authority(t).File)
 		p.waitReady(t)
 		ours, _ := (&certified{cluster: c, proxy: p}).ways(t, jane)
 		want, wrote := http.StatusOK, http.StatusCreated

@@ -98,7 +98,7 @@ func TestAudit(t *testing.T) {
 	}
 	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + theirLog}, endWatches...)...)
 	// What cannot be proved to be fresh in time is passed through, and that takes long where the machine is busy.
-	p := privateWatchfan(t, c, "--freshness-timeout=20s", "--audit-log-path", ourLog, "--exclude=serviceaccounts", "--anonymous-auth=false", "--client-ca-file", c.authority(t).file,
+	p := privateWatchfan(t, c, "--freshness-timeout=20s", "--audit-log-path", ourLog, "--exclude=serviceaccounts", "--anonymous-auth=false", "--client-ca-file", c.authority(t).File,
 		"--authorization-recheck-interval=1s", "--authorization-webhook-cache-authorized-ttl=1s", "--authorization-webhook-cache-unauthorized-ttl=0s")
 	p.waitReady(t)
 	direct := c.direct(t)

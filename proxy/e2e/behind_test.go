@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,12 +22,12 @@ func (c *cluster) second(t *testing.T, etcd string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := freePort(t)
+	port := strconv.Itoa(proxytest.FreePort(t))
 	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:]
 	for i, arg := range args {
 		switch name, _, _ := strings.Cut(arg, "="); name {
 		case "--secure-port":
-			args[i] = name + "=" + strings.TrimPrefix(address, "127.0.0.1:")
+			args[i] = name + "=" + port
 		case "--etcd-servers":
 			args[i] = name + "=http://" + etcd
 		}
@@ -39,6 +40,7 @@ func (c *cluster) second(t *testing.T, etcd string) string {
 		_ = p.Cmd.Process.Kill()
 		<-p.Exited
 	})
+	address := "127.0.0.1:" + port
 	way := c.direct(t)
 	way.base = "https://" + address
 	err = p.Await(2*time.Minute, func() error {
@@ -64,9 +66,9 @@ func TestKubeAPIServerBehind(t *testing.T) {
 	c := privateCluster(t)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "behind")
-	etcd := newRelay(t, c.etcdAddress())
-	a, b := c.serverAddress(t), c.second(t, etcd.address())
-	front := newRelay(t, a)
+	etcd := proxytest.NewRelay(t, c.etcdAddress())
+	a, b := c.Address(), c.second(t, etcd.Address())
+	front := proxytest.NewRelay(t, a)
 	p := privateWatchfan(t, c, c.through(t, front))
 	p.waitReady(t)
 	ours, admin := p.plain(t), p.admin(t)
@@ -116,32 +118,32 @@ func TestKubeAPIServerBehind(t *testing.T) {
 		done := make(chan uint64)
 		go func() { done <- write(60, 20_000) }()
 		time.Sleep(50 * time.Millisecond)
-		front.reset()
+		front.Reset()
 		broken(before)
 		<-done
 	}
 	reach("connections reset", write(1, 0))
 
-	etcd.delay(500 * time.Millisecond)
-	front.to(b)
+	etcd.Delay(500 * time.Millisecond)
+	front.Redirect(b)
 	before := breaks()
-	front.reset()
+	front.Reset()
 	broken(before)
 	reach("a kube-apiserver that is behind", write(40, 0))
-	etcd.delay(0)
-	front.to(a)
-	front.reset()
+	etcd.Delay(0)
+	front.Redirect(a)
+	front.Reset()
 	reach("and back", write(1, 0))
 
-	etcd.drop(true) // now it answers, but nothing that needs etcd
+	etcd.Drop(true) // now it answers, but nothing that needs etcd
 	before = breaks()
-	front.to(b)
-	front.reset()
+	front.Redirect(b)
+	front.Reset()
 	broken(before)
 	rv := write(40, 0)
 	before = breaks()
 	broken(before) // it has been tried
-	front.to(a)
+	front.Redirect(a)
 	reach("a kube-apiserver without etcd, left for another", rv)
 	reach("and after it", write(1, 0))
 

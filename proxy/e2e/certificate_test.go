@@ -23,10 +23,7 @@ import (
 )
 
 // authority signs client certificates.
-type authority struct {
-	*proxytest.Authority
-	file string
-}
+type authority struct{ *proxytest.Authority }
 
 // newAuthority returns one that kube-apiserver knows only if it is told.
 func newAuthority(t *testing.T) *authority {
@@ -35,7 +32,7 @@ func newAuthority(t *testing.T) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authority{a, a.File}
+	return &authority{a}
 }
 
 // authority returns the one whose client certificates kube-apiserver takes.
@@ -45,7 +42,7 @@ func (c *cluster) authority(t *testing.T) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authority{a, a.File}
+	return &authority{a}
 }
 
 func (a *authority) sign(t *testing.T, template *x509.Certificate) *tls.Certificate {
@@ -99,7 +96,7 @@ type certified struct {
 func newCertified(t *testing.T, more ...string) *certified {
 	t.Helper()
 	s := &certified{fronts: newAuthority(t), flags: more}
-	flags := []string{"requestheader-client-ca-file=" + s.fronts.file, "requestheader-allowed-names=front", "requestheader-username-headers=X-Remote-User",
+	flags := []string{"requestheader-client-ca-file=" + s.fronts.File, "requestheader-allowed-names=front", "requestheader-username-headers=X-Remote-User",
 		"requestheader-uid-headers=X-Remote-Uid", "requestheader-group-headers=X-Remote-Group", "requestheader-extra-headers-prefix=X-Remote-Extra-"}
 	var args []string
 	for _, f := range append([]string{"authorization-mode=Node"}, flags...) { // besides RBAC
@@ -107,7 +104,7 @@ func newCertified(t *testing.T, more ...string) *certified {
 	}
 	s.cluster = privateCluster(t, args...)
 	s.users = s.cluster.authority(t)
-	for _, f := range append(flags, "client-ca-file="+s.users.file) {
+	for _, f := range append(flags, "client-ca-file="+s.users.File) {
 		s.flags = append(s.flags, "--"+f)
 	}
 	s.proxy = privateWatchfan(t, s.cluster, s.flags...)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // target is one way to the Kubernetes API: straight to kube-apiserver, or through a port of watchfan. It speaks HTTP/1.1
@@ -32,15 +34,8 @@ func (d *target) zipped() *target {
 }
 
 func newTarget(name, base string, config *tls.Config) *target {
-	return &target{name: name, base: base, http: &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig:     config,
-			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-			DisableCompression:  true,
-			MaxIdleConnsPerHost: 64,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	transport := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64}
+	return &target{name: name, base: base, http: proxytest.HTTPClient(transport)}
 }
 
 func (d *target) close() { d.http.CloseIdleConnections() }

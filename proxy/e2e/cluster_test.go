@@ -1,11 +1,9 @@
 package e2e_test
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -21,16 +19,7 @@ var endWatches = []string{"--apiserver-arg", "shutdown-watch-termination-grace-p
 func privateCluster(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	binary(t, "WATCHFAN_BIN", "watchfan")
-	c, err := proxytest.StartCluster(binary(t, "DEVCLUSTER_BIN", "devcluster"), args...)
-	if err != nil {
-		t.Fatalf("start devcluster: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return &cluster{c}
+	return &cluster{proxytest.RunCluster(t, binary(t, "DEVCLUSTER_BIN", "devcluster"), args...)}
 }
 
 // command runs one of devcluster's commands on c.
@@ -61,18 +50,26 @@ func (c *cluster) token(t testing.TB, user string) string {
 // as returns the way straight to kube-apiserver for a user; "" is nobody.
 func (c *cluster) as(t testing.TB, user string) *target {
 	t.Helper()
-	ca, err := os.ReadFile(c.Ready.CAFile)
+	config, err := c.TLSConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	d := newTarget("kube-apiserver", c.Ready.Server, &tls.Config{RootCAs: roots})
+	d := newTarget("kube-apiserver", c.Ready.Server, config)
 	if user != "" {
 		d.token = c.token(t, user)
 	}
 	t.Cleanup(d.close)
 	return d
+}
+
+// through returns the flag that has a watchfan find kube-apiserver behind a relay.
+func (c *cluster) through(t testing.TB, r *proxytest.Relay) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := c.KubeconfigAt(r.Address(), file); err != nil {
+		t.Fatal(err)
+	}
+	return "--kubeconfig=" + file
 }
 
 // direct returns the admin's way straight to kube-apiserver.

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,26 +12,15 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// upstreamAt returns a kubeconfig whose cluster is at an address in plaintext.
-func upstreamAt(t *testing.T, address string) string {
+// upstreamAt returns a kubeconfig whose cluster is at a port of loopback, without TLS.
+func upstreamAt(t *testing.T, port int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	content := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x"}}],"clusters":[{"name":"x","cluster":{"server":"http://%s"}}]}`, address)
+	content := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x"}}],"clusters":[{"name":"x","cluster":{"server":"http://127.0.0.1:%d"}}]}`, port)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// freePort returns the address of a port on loopback that nobody uses just now.
-func freePort(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // TestLoop: a watchfan whose upstream is itself, or another whose upstream is this one, is not ready and says why; requests are refused, none hangs, and
@@ -42,14 +30,14 @@ func TestLoop(t *testing.T) {
 	for _, length := range []int{1, 2} {
 		t.Run(fmt.Sprint(length), func(t *testing.T) {
 			t.Parallel()
-			addresses := make([]string, length)
-			for i := range addresses {
-				addresses[i] = freePort(t)
+			ports := make([]int, length)
+			for i := range ports {
+				ports[i] = proxytest.FreePort(t)
 			}
 			fans := make([]*watchfan, length)
 			for i := range fans {
-				_, port, _ := net.SplitHostPort(addresses[i])
-				p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), upstreamAt(t, addresses[(i+1)%length]), "--insecure-port="+port)
+				kubeconfig := upstreamAt(t, ports[(i+1)%length])
+				p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), kubeconfig, fmt.Sprintf("--insecure-port=%d", ports[i]))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,11 +1,9 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -191,14 +189,14 @@ func (r *reader) watch(ctx context.Context, w *rbacReading, way *target, d deman
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		body = proxytest.NewMemberReader(resp.Body)
 	}
-	o.read(ctx, bufio.NewReader(body))
+	o.read(ctx, proxytest.NewEventReader(body, false))
 	return o
 }
 
 // read takes what a watch brings.
-func (o *observation) read(ctx context.Context, in *bufio.Reader) {
+func (o *observation) read(ctx context.Context, in *proxytest.EventReader) {
 	for {
-		line, err := in.ReadBytes('\n')
+		line, err := in.Next()
 		var e event
 		if err == nil {
 			e, err = parseEvent(line)
@@ -211,8 +209,8 @@ func (o *observation) read(ctx context.Context, in *bufio.Reader) {
 			continue
 		case ctx.Err() != nil:
 			o.left = true
-		case !errors.Is(err, io.EOF) || len(bytes.TrimSpace(line)) > 0:
-			o.broken = fmt.Errorf("%w (behind %q)", err, line)
+		case err != io.EOF:
+			o.broken = err
 		}
 		o.ended = time.Now()
 		return

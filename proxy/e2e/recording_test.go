@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -132,9 +131,9 @@ func (d *target) tryWatch(ctx context.Context, uri string, header http.Header) (
 
 func (r *recording) read(body io.Reader) {
 	defer close(r.done)
-	in := bufio.NewReaderSize(body, 64<<10)
+	in := proxytest.NewEventReader(body, false)
 	for {
-		line, err := in.ReadBytes('\n')
+		line, err := in.Next()
 		var ev event
 		if err == nil && r.status == http.StatusOK {
 			ev, err = parseEvent(line)
@@ -143,10 +142,10 @@ func (r *recording) read(body io.Reader) {
 		switch {
 		case err == nil:
 			r.events = append(r.events, ev)
-		case err == io.EOF && len(bytes.TrimSpace(line)) == 0:
+		case err == io.EOF:
 			r.ended = time.Now()
 		default:
-			r.err, r.ended = fmt.Errorf("%w (behind %q)", err, line), time.Now()
+			r.err, r.ended = err, time.Now()
 		}
 		r.mu.Unlock()
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // TestUpstreamSilence: an upstream that is gone without a word, be its process stopped or the link dead, is noticed in seconds. Clients'
@@ -23,15 +25,15 @@ func TestUpstreamSilence(t *testing.T) {
 	createNamespaces(t, direct, "silence")
 	for _, fault := range []struct {
 		name       string
-		begin, end func(*relay)
+		begin, end func(*proxytest.Relay)
 	}{
-		{"half-open", func(r *relay) { r.drop(true) }, func(r *relay) { r.drop(false) }},
+		{"half-open", func(r *proxytest.Relay) { r.Drop(true) }, func(r *proxytest.Relay) { r.Drop(false) }},
 		{"stopped",
-			func(*relay) { c.signal(t, "kube-apiserver", syscall.SIGSTOP) },
-			func(*relay) { c.signal(t, "kube-apiserver", syscall.SIGCONT) }},
+			func(*proxytest.Relay) { c.signal(t, "kube-apiserver", syscall.SIGSTOP) },
+			func(*proxytest.Relay) { c.signal(t, "kube-apiserver", syscall.SIGCONT) }},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
-			r := newRelay(t, c.serverAddress(t))
+			r := proxytest.NewRelay(t, c.Address())
 			p := privateWatchfan(t, c, c.through(t, r))
 			p.waitReady(t)
 			ours, admin := p.plain(t), p.admin(t)

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // over returns a kubeconfig whose cluster is a watchfan's TLS port, and its user one of the cluster's.
@@ -35,9 +36,9 @@ type levels struct {
 
 func newLevels(t *testing.T, upperFlags ...string) *levels {
 	t.Helper()
-	address := freePort(t)
-	_, port, _ := net.SplitHostPort(address)
-	s := &levels{cluster: sharedCluster(t), lowerFlags: []string{"--secure-port=" + port, "--drain-duration=1s", "--shutdown-timeout=3s"}}
+	port := proxytest.FreePort(t)
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	s := &levels{cluster: sharedCluster(t), lowerFlags: []string{fmt.Sprintf("--secure-port=%d", port), "--drain-duration=1s", "--shutdown-timeout=3s"}}
 	s.lower = privateWatchfan(t, s.cluster, s.lowerFlags...)
 	s.lower.waitReady(t)
 	s.upper = privateWatchfan(t, s.cluster, append([]string{"--kubeconfig=" + s.cluster.over(t, address, "admin")}, upperFlags...)...)
@@ -73,7 +74,7 @@ func TestTwoLevelsReads(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
 	users := c.authority(t)
-	s := newLevels(t, "--client-ca-file="+users.file)
+	s := newLevels(t, "--client-ca-file="+users.File)
 	direct := c.direct(t)
 	const ns = "levels-reads"
 	createNamespaces(t, direct, ns)

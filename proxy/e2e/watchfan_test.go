@@ -4,9 +4,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -112,13 +109,9 @@ func (d *target) awaitWatchers(t testing.TB, n int) {
 // residentMemory returns p's RSS in bytes.
 func (p *watchfan) residentMemory(t testing.TB) int64 {
 	t.Helper()
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
+	bytes, err := proxytest.ResidentMemory(p.Cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := strconv.ParseInt(strings.Fields(string(content))[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
+	return bytes
 }

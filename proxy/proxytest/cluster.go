@@ -2,6 +2,8 @@ package proxytest
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // clusterPatience is how long a cluster may take for anything. Two busy cores need ten seconds to start one.
@@ -50,6 +55,21 @@ func StartCluster(program string, args ...string) (*Cluster, error) {
 		return nil, errors.Join(err, c.Stop())
 	}
 	return c, nil
+}
+
+// RunCluster is StartCluster for a test. The cluster ends with it.
+func RunCluster(t testing.TB, program string, args ...string) *Cluster {
+	t.Helper()
+	c, err := StartCluster(program, args...)
+	if err != nil {
+		t.Fatalf("start devcluster: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }
 
 // Begin starts c in its directory, where it may have run before: then it has the same data, ports and tokens.
@@ -118,4 +138,27 @@ func (c *Cluster) RestartAPIServer(args ...string) error {
 func (c *Cluster) Token(user string) (string, error) {
 	token, err := os.ReadFile(c.Ready.TokenFiles[user])
 	return strings.TrimSpace(string(token)), err
+}
+
+// Address returns kube-apiserver's host and port.
+func (c *Cluster) Address() string { return strings.TrimPrefix(c.Ready.Server, "https://") }
+
+// TLSConfig returns what a client needs to trust kube-apiserver.
+func (c *Cluster) TLSConfig() (*tls.Config, error) {
+	ca, err := os.ReadFile(c.Ready.CAFile)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return &tls.Config{RootCAs: roots}, err
+}
+
+// KubeconfigAt writes the admin's kubeconfig to file, with kube-apiserver at address, a relay's.
+func (c *Cluster) KubeconfigAt(address, file string) error {
+	config, err := clientcmd.LoadFromFile(c.Ready.Kubeconfigs["admin"])
+	if err != nil {
+		return err
+	}
+	for _, cluster := range config.Clusters {
+		cluster.Server, cluster.TLSServerName = "https://"+address, "localhost"
+	}
+	return clientcmd.WriteToFile(*config, file)
 }

@@ -1,7 +1,6 @@
 package proxytest
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -122,17 +121,17 @@ func TryOpen(t testing.TB, url string, header ...string) (*Watcher, error) {
 func (w *Watcher) read(body io.ReadCloser) {
 	defer close(w.donec)
 	defer body.Close()
-	r := bufio.NewReaderSize(body, 64<<10)
+	r := NewEventReader(body, false)
 	for {
-		line, err := r.ReadString('\n')
+		line, err := r.Next()
+		if err == io.EOF {
+			return
+		}
 		if err != nil {
-			if err == io.EOF && line == "" {
-				err = nil
-			}
 			w.err = err
 			return
 		}
-		ev, err := ParseEvent(line)
+		ev, err := ParseEvent(string(line))
 		if err != nil {
 			w.err = err
 			return

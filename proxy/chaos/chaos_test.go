@@ -83,7 +83,7 @@ func TestChaos(t *testing.T) {
 		if err := one.start(server, more...); err != nil {
 			t.Fatal(err)
 		}
-		kinds["informers of client-go "+one.release]++
+		kinds["informers of client-go "+one.Release]++
 	}
 	writing, stopWriting := context.WithCancel(ctx)
 	defer stopWriting()

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,111 +18,50 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// informerCase is one way to run the program.
-type informerCase struct {
-	release, client, representation string
-	watchList                       bool
-}
-
-// informerCases are all of them. There are no typed informers of custom resources, and no dynamic ones in protobuf.
-func informerCases() []informerCase {
-	var all []informerCase
+// informerCases are all ways to run the program, except typed informers of custom resources and
+// dynamic informers in protobuf, which do not exist.
+func informerCases() []proxytest.Informers {
+	var all []proxytest.Informers
 	for _, release := range proxytest.ClientGoReleases {
 		for _, kind := range [][2]string{{"typed", "json"}, {"typed", "protobuf"}, {"dynamic", "json"}, {"metadata", "json"}, {"metadata", "protobuf"}} {
 			for _, watchList := range []bool{false, true} {
-				all = append(all, informerCase{release, kind[0], kind[1], watchList})
+				all = append(all, proxytest.Informers{Release: release, Client: kind[0], Representation: kind[1], WatchList: watchList})
 			}
 		}
 	}
 	return all
 }
 
-func (c informerCase) String() string {
-	way := "list"
-	if c.watchList {
-		way = "watch-list"
-	}
-	return c.kind() + "/" + way
+// withList is the same informers with a list. What they hold in the end does not depend on that.
+func withList(i proxytest.Informers) proxytest.Informers {
+	i.WatchList = false
+	return i
 }
 
-// kind is c but for how it reads: what it holds in the end depends on no more.
-func (c informerCase) kind() string { return c.release + "/" + c.client + "/" + c.representation }
-
-// checked reports whether client-go compares a watch-list with a list, and panics if they differ. In the JSON of metadata
-// they do at kube-apiserver too: the items of a list have no kind there.
-func (c informerCase) checked() bool {
-	return c.watchList && (c.client != "metadata" || c.representation != "json")
+// checked reports whether client-go compares a watch-list with a list, and panics if they differ.
+// With metadata in JSON they differ at kube-apiserver too: the items of a list have no kind there.
+func checked(i proxytest.Informers) bool {
+	return i.WatchList && (i.Client != "metadata" || i.Representation != "json")
 }
 
-// informerReport is what the program prints; see informers/report.go.
-type informerReport struct {
-	ClientGo  string
-	Synced    bool
-	Errors    []string
-	Resources map[string]*struct {
-		Lists, Checks, WatchLists, Watches int
-		Updates, Deletes                   int
-		Objects                            map[string]struct{ ResourceVersion, Digest string }
-	}
-}
-
-// informerProcess is a running program.
-type informerProcess struct {
-	cmd    *exec.Cmd
-	synced chan struct{} // closed when it is, or has ended
-	ended  chan struct{}
-	stderr bytes.Buffer
-	last   []byte // line of its output
-}
-
-// startInformerProcess runs c until it has seen the object lastObject of every collection. The way is to the server.
-func startInformerProcess(t *testing.T, program string, c informerCase, userAgent string, way []string) *informerProcess {
+// startInformerProcess runs i until it has seen the object lastObject of every collection. server
+// are the flags that lead to it.
+func startInformerProcess(t *testing.T, program string, i proxytest.Informers, userAgent string, server []string) *proxytest.InformerProcess {
 	t.Helper()
-	p := &informerProcess{synced: make(chan struct{}), ended: make(chan struct{})}
-	p.cmd = exec.CommandContext(t.Context(), program, append([]string{"--client", c.client, "--representation", c.representation,
-		"--resources", strings.Join(collectionNames(c.client), ","), "--user-agent", userAgent, "--until", lastObject}, way...)...)
-	p.cmd.Env = append(os.Environ(), fmt.Sprintf("KUBE_FEATURE_WatchListClient=%t", c.watchList))
-	if c.checked() {
-		p.cmd.Env = append(p.cmd.Env, "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true")
+	flags := append([]string{"--resources", strings.Join(collectionNames(i.Client), ","), "--user-agent", userAgent, "--until", lastObject}, server...)
+	var environment []string
+	if checked(i) {
+		environment = []string{"KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true"}
 	}
-	p.cmd.Stderr = &p.stderr
-	stdout, err := p.cmd.StdoutPipe()
+	p, err := i.Start(t.Context(), program, environment, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := proxytest.Launch(p.cmd); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.ended)
-		tellSynced := sync.OnceFunc(func() { close(p.synced) })
-		defer tellSynced()
-		lines := bufio.NewScanner(stdout)
-		lines.Buffer(nil, 16<<20)
-		for lines.Scan() {
-			if p.last = bytes.Clone(lines.Bytes()); string(p.last) == "synced" {
-				tellSynced()
-			}
-		}
-		_ = p.cmd.Wait()
-	}()
 	return p
 }
 
-// report waits for the end and returns what it brought. What client-go complained of on the way is an error as well.
-func (p *informerProcess) report() (*informerReport, error) {
-	<-p.ended
-	r := new(informerReport)
-	if err := json.Unmarshal(p.last, r); err != nil {
-		return nil, fmt.Errorf("no report but %q, %s: %s", p.last, p.cmd.ProcessState, p.stderr.Bytes())
-	}
-	for line := range strings.Lines(p.stderr.String()) {
-		if (line[0] == 'E' || line[0] == 'W') && !strings.Contains(line, "data consistency check") { // that it is enabled
-			r.Errors = append(r.Errors, strings.TrimSpace(line))
-		}
-	}
-	return r, nil
-}
+// informersEnd is how long the program takes at the most: its own --timeout, and its start.
+const informersEnd = 2 * time.Minute
 
 // collection is what informers follow, and an object to write to it.
 type collection struct {
@@ -301,12 +238,12 @@ func TestInformersOfManyVersions(t *testing.T) {
 	}()
 	begin := time.Now()
 	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.Ready.TokenFiles["admin"], "--ca-file", filepath.Join(filepath.Dir(p.Log), "watchfan.crt")}
-	running := make(map[informerCase]*informerProcess)
+	running := make(map[proxytest.Informers]*proxytest.InformerProcess)
 	for _, ic := range informerCases() {
-		running[ic] = startInformerProcess(t, programs[ic.release], ic, "through/"+ic.String(), through)
+		running[ic] = startInformerProcess(t, programs[ic.Release], ic, "through/"+ic.String(), through)
 	}
 	for _, r := range running {
-		<-r.synced
+		<-r.Synced
 	}
 	t.Logf("%d programs synced in %s", len(running), time.Since(begin).Round(100*time.Millisecond))
 	time.Sleep(*churnFor / 3)
@@ -321,9 +258,9 @@ func TestInformersOfManyVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reports := make(map[informerCase]*informerReport)
+	reports := make(map[proxytest.Informers]*proxytest.InformerReport)
 	for ic, r := range running {
-		report, err := r.report()
+		report, err := r.Report(hangTime(informersEnd))
 		if err != nil {
 			t.Errorf("%s: %v", ic, err)
 			continue
@@ -355,13 +292,13 @@ func TestInformersOfManyVersions(t *testing.T) {
 	}
 	for _, ic := range informerCases() {
 		t.Run(ic.String(), func(t *testing.T) {
-			if reports[ic] == nil || twins[ic.kind()] == nil {
+			if reports[ic] == nil || twins[withList(ic)] == nil {
 				t.Fatal("no report")
 			}
 			checkInformers(t, ic, reports[ic])
-			checkStores(t, reports[ic], versions, twins[ic.kind()])
+			checkStores(t, reports[ic], versions, twins[withList(ic)])
 			checkPassedThrough(t, reads["through/"+ic.String()])
-			if len(reads["twin/"+ic.kind()]) == 0 {
+			if len(reads["twin/"+withList(ic).String()]) == 0 {
 				t.Error("the audit log has no read by the twin, which went straight to kube-apiserver")
 			}
 		})
@@ -389,20 +326,20 @@ func checkUpstreamWatches(t *testing.T, direct *target, before map[string]int) {
 }
 
 // reportTwins runs one informer of each kind straight to kube-apiserver and returns what they hold.
-func reportTwins(t *testing.T, programs map[string]string, straight []string) map[string]*informerReport {
+func reportTwins(t *testing.T, programs map[string]string, straight []string) map[proxytest.Informers]*proxytest.InformerReport {
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	twins := make(map[string]*informerReport)
+	twins := make(map[proxytest.Informers]*proxytest.InformerReport)
 	gate := make(chan struct{}, 3)
 	for _, ic := range informerCases() {
-		if ic.watchList {
+		if ic.WatchList {
 			continue
 		}
 		wg.Go(func() {
 			gate <- struct{}{}
 			defer func() { <-gate }()
-			report, err := startInformerProcess(t, programs[ic.release], ic, "twin/"+ic.kind(), straight).report()
+			report, err := startInformerProcess(t, programs[ic.Release], ic, "twin/"+ic.String(), straight).Report(hangTime(informersEnd))
 			if err == nil && len(report.Errors) > 0 {
 				err = errors.New(strings.Join(report.Errors, "\n"))
 			}
@@ -412,7 +349,7 @@ func reportTwins(t *testing.T, programs map[string]string, straight []string) ma
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			twins[ic.kind()] = report
+			twins[ic] = report
 		})
 	}
 	wg.Wait()
@@ -421,24 +358,24 @@ func reportTwins(t *testing.T, programs map[string]string, straight []string) ma
 
 // checkInformers: they were of the release that was asked for, synced once and the way they were told to, followed what happened, and
 // complained of nothing.
-func checkInformers(t *testing.T, ic informerCase, r *informerReport) {
+func checkInformers(t *testing.T, ic proxytest.Informers, r *proxytest.InformerReport) {
 	t.Helper()
-	if !strings.HasPrefix(r.ClientGo, ic.release+".") {
-		t.Errorf("client-go is %s, want %s", r.ClientGo, ic.release)
+	if !strings.HasPrefix(r.ClientGo, ic.Release+".") {
+		t.Errorf("client-go is %s, want %s", r.ClientGo, ic.Release)
 	}
 	if !r.Synced || len(r.Errors) > 0 {
 		t.Errorf("synced: %t, errors: %s", r.Synced, strings.Join(r.Errors, "\n"))
 	}
 	want := [3]int{1, 0, 1}
-	if ic.watchList {
+	if ic.WatchList {
 		want = [3]int{0, 1, 0}
 	}
-	for _, name := range collectionNames(ic.client) {
+	for _, name := range collectionNames(ic.Client) {
 		res := r.Resources[name]
 		if got := [3]int{res.Lists, res.WatchLists, res.Watches}; got != want {
 			t.Errorf("%s: %v lists, watch-lists and other watches, want %v", name, got, want)
 		}
-		if ic.checked() && res.Checks == 0 {
+		if checked(ic) && res.Checks == 0 {
 			t.Errorf("%s: the inconsistency detector was not there", name)
 		}
 		if res.Updates == 0 || res.Deletes == 0 && name != "namespaces" {
@@ -448,7 +385,7 @@ func checkInformers(t *testing.T, ic informerCase, r *informerReport) {
 }
 
 // checkStores compares what informers hold with kube-apiserver's lists and with what their twin holds.
-func checkStores(t *testing.T, r *informerReport, versions map[string]map[string]string, twin *informerReport) {
+func checkStores(t *testing.T, r *proxytest.InformerReport, versions map[string]map[string]string, twin *proxytest.InformerReport) {
 	t.Helper()
 	for name, res := range r.Resources {
 		got := make(map[string]string)

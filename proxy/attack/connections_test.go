@@ -15,7 +15,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// hold opens connections, lets f use each, and keeps them until ctx ends.
+// hold opens n connections, lets f use each, and keeps them until ctx ends.
 func (a *attacker) hold(ctx context.Context, n int, address string, secure bool, f func(ctx context.Context, conn net.Conn)) {
 	a.crowd(n, func(int) {
 		conn, err := a.dial(ctx, address, secure)
@@ -100,7 +100,7 @@ func hugeHeads(ctx context.Context, a *attacker) {
 	})
 }
 
-// brokenBodies say that they are a megabyte and end before.
+// brokenBodies announce a megabyte and end before.
 func brokenBodies(ctx context.Context, a *attacker) {
 	uri := "/api/v1/namespaces/" + a.namespace() + "/configmaps"
 	a.every(ctx, 5, func() {
@@ -120,7 +120,8 @@ func brokenBodies(ctx context.Context, a *attacker) {
 	})
 }
 
-// malformedSecure and malformedInsecure send what is in the table of attacks, with a garbage token.
+// malformedSecure and malformedInsecure send the requests of the table of attacks, with a garbage
+// token.
 func malformedSecure(ctx context.Context, a *attacker)   { malformed(ctx, a, a.Secure, true) }
 func malformedInsecure(ctx context.Context, a *attacker) { malformed(ctx, a, a.Insecure, false) }
 
@@ -129,7 +130,8 @@ func malformed(ctx context.Context, a *attacker, address string, secure bool) {
 	a.every(ctx, 10, func() { a.exchange(ctx, address, secure, all[a.rng.IntN(len(all))].Send) })
 }
 
-// exchange sends bytes on a connection of their own and reads the first answer. It returns its code, or 0.
+// exchange sends bytes on a connection of their own, reads the first answer and returns its code,
+// or 0.
 func (a *attacker) exchange(ctx context.Context, address string, secure bool, wire string) (code int) {
 	conn, err := a.dial(ctx, address, secure)
 	if err != nil {
@@ -151,7 +153,8 @@ func (a *attacker) exchange(ctx context.Context, address string, secure bool, wi
 	return resp.StatusCode
 }
 
-// crossSite: what a browser sends that shows a page of another site, to the port that acts with watchfan's rights.
+// crossSite sends what a browser sends that shows a page of another site. The insecure port acts
+// with watchfan's own rights and must not answer.
 func crossSite(ctx context.Context, a *attacker) {
 	lines := []string{
 		"Host: localhost\r\nOrigin: https://evil.example\r\n", "Host: localhost\r\nOrigin: http://localhost:3000\r\n", "Host: localhost\r\nOrigin: null\r\n",

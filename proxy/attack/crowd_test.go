@@ -53,7 +53,8 @@ func newCrowd(s *suite) (all []runner, kinds map[string]int) {
 	return all, kinds
 }
 
-// way returns the i-th client's: mostly tenants', a few controllers', and one in ten by the insecure port.
+// way returns the way of the i-th client: most are tenants, a few are controllers, and one in ten
+// comes by the insecure port.
 func (s *suite) way(i int) way {
 	if i%10 == 9 {
 		return s.server.plain(s.world.admin)
@@ -61,7 +62,8 @@ func (s *suite) way(i int) way {
 	return s.server.way(s.world.honest[i%len(s.world.honest)])
 }
 
-// drawScope draws what a client of a tenant follows. Those that may see everything follow all of a resource.
+// drawScope draws what a client of a tenant follows. A client that may see everything follows a
+// resource of all tenants.
 func drawScope(rng *rand.Rand, tenant string) scope {
 	s := scope{tenant: tenant}
 	kind := beatKinds[rng.IntN(beatsOfTenant)]
@@ -85,7 +87,7 @@ func (w *watcher) begun() error {
 	return nil
 }
 
-// settle waits until check is content with all watchers.
+// settle waits until check returns nil for all watchers.
 func settle(clients []runner, check func(*watcher) error) error {
 	var err error
 	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {

@@ -14,7 +14,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// The operations of honest clients that are measured. Those in cachedOperations are answered from watchfan's memory.
+// The operations of honest clients that are measured. Those in cachedOperations are answered from
+// watchfan's memory.
 const (
 	eventOperation          = "event" // from its acknowledgement to its end in the client
 	getOperation            = "get rv=0"
@@ -36,7 +37,8 @@ type honest struct {
 	rng    *rand.Rand
 }
 
-// ask sends a request, again after each 429 that says when, and notes how long all that took, or how it failed.
+// ask sends a request, and again after each 429 that says when to come back. It notes how long all
+// that took, or how it failed.
 func (h *honest) ask(ctx context.Context, operation string, r request) (body []byte, ok bool) {
 	phase, begun := h.suite.phase.Load(), time.Now()
 	for range 5 {
@@ -66,7 +68,7 @@ type watcher struct {
 	honest
 	*follower
 	protobuf, gzip bool
-	relists        bool // as an informer whose process is started again and again: from a list of any age
+	relists        bool // as an informer that restarts again and again: it begins with a list of any age
 	rv             string
 }
 
@@ -88,10 +90,11 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// violation is an error that only a wrong server makes.
+// violation is an error that only a mistake of the server causes.
 type violation struct{ error }
 
-// once lists, if need be, and watches until the stream ends. Those that read protobuf ask for initial events instead of a list.
+// once lists, if it has to, and watches until the stream ends. Watchers of protobuf ask for initial
+// events instead of a list.
 func (w *watcher) once(ctx context.Context) error {
 	seconds := 20 + w.rng.IntN(40)
 	query := fmt.Sprintf("watch=true&allowWatchBookmarks=true&%stimeoutSeconds=%d", w.scope.selectors(), seconds)
@@ -127,12 +130,12 @@ func (w *watcher) once(ctx context.Context) error {
 	return err
 }
 
-// early reports whether a watch of so many seconds ended when it should not have.
+// early reports whether a watch of so many seconds ended too early.
 func (w *watcher) early(err error, after time.Duration, seconds int) bool {
 	return err != io.EOF || after < time.Duration(seconds-1)*time.Second
 }
 
-// list begins with a list. That of an informer may be of any age.
+// list begins with a list. An informer's list may be of any age.
 func (w *watcher) list(ctx context.Context) error {
 	uri, operation := w.scope.uri()+"?"+w.scope.selectors(), consistentListOperation
 	floor := w.floor()
@@ -183,7 +186,7 @@ func (w *watcher) open(ctx context.Context, query string) (io.ReadCloser, error)
 	return resp.Body, nil
 }
 
-// read takes the events of one stream. With a floor it begins with initial events.
+// read takes the events of one stream. If floor is not nil, the stream begins with initial events.
 func (w *watcher) read(in *eventReader, floor map[int]uint64) error {
 	var initial []beat
 	for synced := floor == nil; ; {
@@ -282,7 +285,8 @@ func (r *reader) list(ctx context.Context, s scope, operation, query string) err
 	return f.begin(state, floor)
 }
 
-// largeWriter sends bodies of 200 KB, which are passed through. kube-apiserver does all of it but the storing.
+// largeWriter sends bodies of 200 KB, which are passed through. kube-apiserver does everything with
+// them except storing.
 type largeWriter struct{ honest }
 
 var largeBody = fmt.Sprintf(`{"data":{"large":%q}}`, strings.Repeat("x", 200<<10))

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// kind is a kind of attack. run makes it until ctx ends; its rate is bounded.
+// kind is a kind of attack. run attacks until ctx ends, at a bounded rate.
 type kind struct {
 	name     string
 	run      func(ctx context.Context, a *attacker)
 	insecure bool // it is for the insecure port
-	most     int  // attackers at a time, where more would only overload kube-apiserver and the processors; 0 is any number
+	most     int  // attackers at a time, if more would only overload kube-apiserver and the processors; 0 is any number
 }
 
 var kinds = []kind{
@@ -43,7 +43,8 @@ var kinds = []kind{
 	{name: "cross-site requests", run: crossSite, insecure: true},
 }
 
-// manyTerms is a label selector of about so many bytes. Every object matches each of its terms, so that all of them are evaluated.
+// manyTerms returns a label selector of about so many bytes. Every object matches each term, so
+// that all terms are evaluated.
 func manyTerms(bytes, salt int) string {
 	var b strings.Builder
 	b.WriteString("labelSelector=")
@@ -56,7 +57,7 @@ func manyTerms(bytes, salt int) string {
 	return b.String()
 }
 
-// manyValues is a label selector of one term with many values, which no object has.
+// manyValues returns a label selector of one term with many values, which no object has.
 func manyValues(values int) string {
 	var b strings.Builder
 	b.WriteString("labelSelector=app+in+(")
@@ -71,7 +72,8 @@ func manyValues(values int) string {
 
 const allConfigMaps = "/api/v1/configmaps?"
 
-// garbageSelectors: nothing may be looked at for a token that is nobody's. Half of the clients leave before the answer.
+// garbageSelectors: the server must not look at anything for a token without an owner. Half of the
+// clients leave before the answer.
 func garbageSelectors(ctx context.Context, a *attacker) {
 	c := a.client(fmt.Sprintf("garbage-%d", a.rng.Uint64()))
 	defer c.close()
@@ -93,7 +95,7 @@ func garbageSelectors(ctx context.Context, a *attacker) {
 	})
 }
 
-// garbageCrowd: a token for each connection, none of them anybody's.
+// garbageCrowd: each connection has a token of its own, and none has an owner.
 func garbageCrowd(ctx context.Context, a *attacker) {
 	a.crowd(200, func(i int) {
 		c := a.client(fmt.Sprintf("crowd-%d-%d", time.Now().UnixNano(), i))
@@ -104,7 +106,7 @@ func garbageCrowd(ctx context.Context, a *attacker) {
 	})
 }
 
-// anonymous requests are answered by kube-apiserver with GOAWAY now and then.
+// anonymous: kube-apiserver answers some anonymous requests with GOAWAY.
 func anonymous(ctx context.Context, a *attacker) {
 	a.crowd(2, func(int) {
 		c := a.client("")
@@ -132,7 +134,7 @@ func unknownGroups(ctx context.Context, a *attacker, token string) {
 	})
 }
 
-// impersonation by a user that may not.
+// impersonation by a user without the right.
 func impersonation(ctx context.Context, a *attacker) {
 	c := a.mallory()
 	defer c.close()
@@ -147,7 +149,8 @@ func impersonation(ctx context.Context, a *attacker) {
 	})
 }
 
-// selectorFlood: each update of an own ConfigMap is held against 60 selectors that take long.
+// selectorFlood: each update of the attacker's ConfigMap is compared with 60 selectors that are
+// slow to evaluate.
 func selectorFlood(ctx context.Context, a *attacker) {
 	uri := "/api/v1/namespaces/" + a.namespace() + "/configmaps"
 	a.crowd(61, func(i int) {
@@ -167,7 +170,7 @@ func selectorFlood(ctx context.Context, a *attacker) {
 	})
 }
 
-// selectiveJoins: initial events and lists for which the whole collection is searched and nothing is found.
+// selectiveJoins: initial events and lists that search the whole collection and find nothing.
 func selectiveJoins(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Crawler)
 	defer c.close()
@@ -180,7 +183,7 @@ func selectiveJoins(ctx context.Context, a *attacker) {
 	})
 }
 
-// replays: watches from the beginning of history, of which nothing matches.
+// replays: watches from the beginning of history that match nothing.
 func replays(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Crawler)
 	defer c.close()
@@ -209,18 +212,18 @@ func manyWatches(ctx context.Context, a *attacker) {
 	})
 }
 
-// gzipLists: a controller's loop that lists all there is.
+// gzipLists: a controller's loop that lists everything.
 func gzipLists(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Crawler)
 	defer c.close()
 	a.every(ctx, 1, func() {
 		resource := []string{"configmaps", "configmaps", "pods"}[a.rng.IntN(3)]
-		uri := fmt.Sprintf("/api/v1/%s?resourceVersion=0&labelSelector=app!=none-%d", resource, a.rng.Uint32()) // compressed for nobody before
+		uri := fmt.Sprintf("/api/v1/%s?resourceVersion=0&labelSelector=app!=none-%d", resource, a.rng.Uint32()) // nobody has had this list compressed before
 		a.ask(ctx, c, request{uri: uri, gzip: true}, 20*time.Second)
 	})
 }
 
-// coldLanes: 30 lists at once of what nobody reads otherwise, in every form.
+// coldLanes: 30 lists at once of a resource that nobody else reads, in every form.
 func coldLanes(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Everything)
 	defer c.close()
@@ -233,7 +236,7 @@ func coldLanes(ctx context.Context, a *attacker) {
 	})
 }
 
-// passedThrough: what kube-apiserver alone can answer.
+// passedThrough: reads that only kube-apiserver can answer.
 func passedThrough(ctx context.Context, a *attacker) {
 	c := a.mallory()
 	defer c.close()

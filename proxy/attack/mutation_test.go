@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// mutation is something that a server may do wrong to a stream of updates.
+// mutation is a mistake that a server may make in a stream of updates.
 type mutation struct {
 	name  string
 	do    func(stream []beat) []beat
@@ -34,7 +34,7 @@ var mutations = []mutation{
 	{"an event is of another resource", func(b []beat) []beat { b[4].object = 3; return b }, "not of"},
 }
 
-// stream are updates of two ConfigMaps of the first tenant, in turn, behind state.
+// stream returns updates of two ConfigMaps of the first tenant, in turn, behind state.
 func stream() (state, stream []beat) {
 	state = []beat{{0, 7}, {1, 7}, {2, 7}}
 	for n := range uint64(5) {
@@ -51,7 +51,7 @@ func noticed(err error, wrong string) bool {
 	return wrong == "" && err == nil || wrong != "" && err != nil && strings.Contains(err.Error(), wrong)
 }
 
-// TestFollowerNotices: a follower takes what a right server sends, and nothing that differs from it.
+// TestFollowerNotices: a follower accepts what a correct server sends, and nothing else.
 func TestFollowerNotices(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutations {
@@ -161,7 +161,7 @@ func encodeEvent(typ, object string, protobuf bool) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)
 }
 
-// goodVerdict is that of a run in which nothing was wrong.
+// goodVerdict is the verdict of a run in which nothing went wrong.
 func goodVerdict(strict bool) *verdict {
 	v := &verdict{strict: strict, quiet: newPhase("quiet", time.Minute), attacked: newPhase("attack", time.Minute), attacks: []string{"a", "b"}, ledger: newLedger()}
 	for _, kind := range cachedOperations {
@@ -178,7 +178,8 @@ func goodVerdict(strict bool) *verdict {
 	return v
 }
 
-// TestVerdictNotices: a run passes if nothing is wrong, and fails if one thing is. Some things fail only a long one.
+// TestVerdictNotices: a run passes if nothing is wrong, and fails if one thing is. Some things fail
+// only a long run.
 func TestVerdictNotices(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -237,7 +238,8 @@ func TestVerdictNotices(t *testing.T) {
 	}
 }
 
-// TestLevel: a server that keeps connections, goroutines or files does not come back.
+// TestLevel: a server that keeps connections, goroutines or files does not return to the quiet
+// level.
 func TestLevel(t *testing.T) {
 	t.Parallel()
 	quiet := level{connections: 200, goroutines: 300, files: 250}
@@ -257,7 +259,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// TestMarks: marks are found in any bytes, and foreign ones are told from one's own.
+// TestMarks: marks are found in any bytes, and other tenants' marks are told from one's own.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	o := newObjects()[7]

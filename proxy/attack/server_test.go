@@ -16,7 +16,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// server is what is attacked: a watchfan, or kube-apiserver itself for comparison.
+// server is under attack: a watchfan, or kube-apiserver itself for comparison.
 type server struct {
 	secure, insecure string  // host:port; insecure is "" at kube-apiserver
 	pid              int     // of the process
@@ -53,7 +53,7 @@ func startServer(t *testing.T, w *world) *server {
 	return s
 }
 
-// ways returns how an identity comes in: over TLS, and without TLS as whoever reaches the insecure port.
+// way returns an identity's way to the TLS port.
 func (s *server) way(id identity) way {
 	w := way{name: id.name, base: "https://" + s.secure, token: id.token, tenant: id.tenant, tls: &tls.Config{InsecureSkipVerify: true}}
 	if id.certificate != nil {
@@ -62,7 +62,7 @@ func (s *server) way(id identity) way {
 	return w
 }
 
-// plain is the way of who reaches the insecure port; at kube-apiserver it is the admin's.
+// plain returns the way to the insecure port; at kube-apiserver, which has none, the admin's.
 func (s *server) plain(admin way) way {
 	if s.insecure == "" {
 		return admin
@@ -70,7 +70,7 @@ func (s *server) plain(admin way) way {
 	return way{name: "insecure port", base: "http://" + s.insecure}
 }
 
-// stop ends watchfan and returns what it did wrong in its life. Its log holds no credential.
+// stop ends watchfan and returns what it did wrong in its life. Its log must not hold a token.
 func (s *server) stop(w *world) error {
 	if s.watchfan == nil {
 		return nil
@@ -91,7 +91,7 @@ func (s *server) stop(w *world) error {
 	return err
 }
 
-// level is what the process uses at a time.
+// level is what the process uses at one time.
 type level struct {
 	at                             time.Time
 	resident, heap                 float64 // bytes
@@ -113,7 +113,7 @@ func (s *server) level(ctx context.Context) (level, error) {
 	return l, err
 }
 
-// processorTime returns what a process has used; 0 if it is not known.
+// processorTime returns the processor time that a process has used; 0 if it is not known.
 func processorTime(pid int) time.Duration {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -126,7 +126,8 @@ func processorTime(pid int) time.Duration {
 	return time.Duration(user+system) * tick
 }
 
-// within returns an error if l is not as low as the quiet level: 20 % more, and what a few connections that end need.
+// within returns an error if l is not as low as the quiet level. It allows 20 % more, and what a
+// few connections that end still use.
 func (l level) within(quiet level) error {
 	for _, m := range []struct {
 		name              string

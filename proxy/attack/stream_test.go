@@ -62,7 +62,8 @@ var (
 	versionOf = regexp.MustCompile(`"resourceVersion":"(\d+)"`)
 )
 
-// parseLine does not decode the object: 200 clients read what they can count.
+// parseLine does not decode the object, because there are 200 clients. It looks for what they
+// check.
 func parseLine(line []byte) (event, error) {
 	m := eventHead.FindSubmatch(line)
 	if m == nil {

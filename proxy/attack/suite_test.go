@@ -27,7 +27,8 @@ var (
 // patience is how long anything may take that is not measured.
 const patience = 60 * time.Second
 
-// strictFrom is the duration from which on the latencies and the memory of a run are held against strict bounds: shorter ones are for a busy machine.
+// strictFrom is the duration from which on a run's latencies and memory are held to strict bounds.
+// A shorter run may share its machine.
 const strictFrom = 10 * time.Minute
 
 // suite is one run.
@@ -41,7 +42,7 @@ type suite struct {
 	violations []string
 }
 
-// violate notes what only a wrong server does.
+// violate notes a mistake of the server.
 func (s *suite) violate(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +111,7 @@ func TestAttack(t *testing.T) {
 	}
 }
 
-// startSuite starts what is attacked.
+// startSuite starts the cluster and the server.
 func startSuite(ctx context.Context, t *testing.T) *suite {
 	t.Helper()
 	cluster := proxytest.RunCluster(t, proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "attack"))
@@ -137,8 +138,9 @@ func (s *suite) observe(ctx context.Context, name string, during time.Duration) 
 	return p, levels
 }
 
-// quiet measures while nobody attacks. The processors are as busy as under attack, with loops of the same lowest priority: what attackers themselves
-// take from honest clients, by caches and shared cores, is in both phases.
+// quiet measures while nobody attacks. The processors are as busy as under attack, with loops of
+// the same lowest priority: what attackers take from honest clients by caches and shared cores is
+// in both phases.
 func (s *suite) quiet(ctx context.Context, t *testing.T, v *verdict) {
 	burners := startAttackers(t, campaign{Seed: *seed})
 	v.quiet, v.quietLevels = s.observe(ctx, "quiet", min(max(*duration/4, 15*time.Second), 2*time.Minute))
@@ -176,7 +178,8 @@ func (s *suite) version(ctx context.Context) (string, error) {
 	return rv, err
 }
 
-// awaitLevel waits until the server uses no more than in the quiet phase, and returns what it uses then, or an error if it does not come to that.
+// awaitLevel waits until the server uses no more than in the quiet phase, and returns what it uses
+// then. It is an error if that does not happen.
 func (s *suite) awaitLevel(ctx context.Context, quiet []level) (l level, err error) {
 	if len(quiet) == 0 {
 		return l, errors.New("the quiet phase has no level")

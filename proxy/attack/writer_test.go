@@ -13,7 +13,8 @@ const (
 	beatWriters    = 8
 )
 
-// writeBeats updates the objects straight at kube-apiserver, on a timetable that does not slow down because a server does, until ctx ends.
+// writeBeats updates the objects straight at kube-apiserver until ctx ends, on a schedule that does
+// not slow down with the server.
 func (s *suite) writeBeats(ctx context.Context) {
 	var writers sync.WaitGroup
 	for i := range beatWriters {
@@ -22,7 +23,8 @@ func (s *suite) writeBeats(ctx context.Context) {
 	writers.Wait()
 }
 
-// writeSome updates those objects that are writer i's. An update that was not acknowledged is sent again: it says the same, so that it happens once.
+// writeSome updates writer i's objects. It repeats an update that was not acknowledged; the
+// repetition has the same number, so the update happens once.
 func (s *suite) writeSome(ctx context.Context, i int) {
 	c := newClient(s.world.admin)
 	defer c.close()
@@ -42,7 +44,8 @@ func (s *suite) writeSome(ctx context.Context, i int) {
 	}
 }
 
-// write sends one update. It is not broken off, so that in the end each update is acknowledged.
+// write sends one update. It ignores the end of the run, so that in the end each update is
+// acknowledged.
 func (s *suite) write(c *client, o *object, n uint64) bool {
 	phase, begun := s.phase.Load(), time.Now()
 	uri := scope{tenant: o.tenant, resource: o.resource}.uri() + "/" + o.name

@@ -140,7 +140,7 @@ faults:
 	}
 }
 
-// prepare makes what is written into.
+// prepare creates the namespaces and the custom resource that the writers write to.
 func (s *suite) prepare(ctx context.Context) {
 	create := func(path, body string) {
 		status, answer, err := s.admin.do(ctx, http.MethodPost, path, nil, jsonForm.accept, "application/json", body)
@@ -163,7 +163,8 @@ func (s *suite) prepare(ctx context.Context) {
 	}
 }
 
-// network makes the relay, on a link of its own where that can be had, and the kubeconfig that leads to it.
+// network starts the relay, on a link of its own if the machine can have one, and returns a
+// kubeconfig that leads to it.
 func (s *suite) network() (kubeconfig string) {
 	t := s.t
 	var listener net.Listener
@@ -196,8 +197,8 @@ func (s *suite) token(user string) string {
 	return token
 }
 
-// watch makes the watchers: each filter, form, beginning and manner, in many combinations, and some straight at kube-apiserver, who show that
-// the oracle is right and what bytes are to be expected.
+// watch makes the watchers: each filter, form, beginning and manner, in many combinations. Some are
+// straight at kube-apiserver, to show that the oracle is right and which bytes to expect.
 func (s *suite) watch(certificate tls.Certificate) {
 	plain, token, cert := s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", certificate)
 	straight, err := s.cluster.straight("admin")
@@ -224,7 +225,7 @@ func (s *suite) watch(certificate tls.Certificate) {
 	forms := []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm}
 	ways := []way{plain, token, cert}
 	beginnings := []beginning{byList, byWatchList, byStaleList, byStaleWatch, byForgetting}
-	for i, f := range forms { // whose recovery is timed
+	for i, f := range forms { // recover waits for these
 		add(ways[i%3], f, everything, byList, steady)
 		add(straight, f, everything, byWatchList, steady)
 		add(straight, f, allFilters[8], byList, steady)

@@ -42,7 +42,7 @@ type event struct {
 	rv      uint64
 	key     string // namespace/name
 	end     bool   // the bookmark behind the initial events
-	content digest // of the object, or of its metadata, in the canonical form of type digest
+	content digest // of the object or its metadata, see digest
 	bytes   digest // of the object as it was sent
 	code    int    // of an ERROR
 	message string
@@ -85,7 +85,7 @@ func (r *eventReader) next() (event, error) {
 	return parsed.event(r.form, content)
 }
 
-// parsed are events that some client has read. Most clients read the same.
+// parsed are the events that any client has read. Most clients read the same.
 var parsed = parseCache{events: make(map[parseKey]event)}
 
 type parseCache struct {
@@ -177,7 +177,8 @@ func parseFrame(f form, frame []byte) (event, error) {
 	return parseObject(f, e.Type, content, sent)
 }
 
-// parseObject reads an event of an object in JSON that was sent as it may be otherwise.
+// parseObject reads an event about an object. content is the object in JSON, sent are the bytes as
+// they came.
 func parseObject(f form, typ string, content, sent []byte) (event, error) {
 	e := event{typ: typ, bytes: digestBytes(sent)}
 	switch typ {

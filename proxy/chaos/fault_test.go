@@ -15,10 +15,11 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// fault is one of the schedule. Its numbers are drawn when the schedule is, so that a seed is a schedule.
+// fault is one of the schedule. Its numbers are drawn with the schedule, so that a seed is a
+// schedule.
 type fault struct {
 	kind    faultKind
-	after   time.Duration // since the streams had recovered from the one before
+	after   time.Duration // since the recovery from the fault before
 	lasting time.Duration
 	offset  time.Duration // of a clock
 }
@@ -34,10 +35,11 @@ func (f fault) String() string {
 	return s
 }
 
-// faultKind is a kind of fault. inject returns, once it is over, what proves that it happened.
+// faultKind is a kind of fault. inject injects one, and returns when it is over what proves that it
+// happened.
 type faultKind struct {
 	name    string
-	longest time.Duration // 0: it takes what it takes
+	longest time.Duration // 0: the fault has no duration of its own
 	inject  func(*suite, fault) (proof string, err error)
 }
 
@@ -85,7 +87,7 @@ func schedule(rng *rand.Rand, n int) []fault {
 	for len(all) < n {
 		for _, i := range rng.Perm(len(kinds)) {
 			f := fault{kind: kinds[i], after: time.Duration(200+rng.IntN(4000)) * time.Millisecond}
-			draw := 0.05 + 0.95*rng.Float64()*rng.Float64() // more short ones than long
+			draw := 0.05 + 0.95*rng.Float64()*rng.Float64() // more short faults than long ones
 			f.lasting = time.Duration(draw * float64(f.kind.longest))
 			if offset := jumps[rng.IntN(len(jumps))]; f.kind.name == "clock jumped" {
 				f.offset = offset
@@ -96,7 +98,7 @@ func schedule(rng *rand.Rand, n int) []fault {
 	return all
 }
 
-// errImpossible says that this machine can't have such a fault.
+// errImpossible says that this machine can't have the fault.
 var errImpossible = errors.New("impossible here")
 
 func (s *suite) restartAPIServer(args ...string) (string, error) {
@@ -141,7 +143,7 @@ func (s *suite) freeze(pid int, d time.Duration) (string, error) {
 	return fmt.Sprintf("process %d was in state T", pid), errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
 }
 
-// waitState waits until a process is in a state, which happens at once, or nearly.
+// waitState waits until a process is in a state, which takes hardly any time.
 func waitState(pid int, want byte) error {
 	var state byte
 	for range 1000 {
@@ -149,7 +151,7 @@ func waitState(pid int, want byte) error {
 		if err != nil {
 			return err
 		}
-		i := strings.LastIndexByte(string(content), ')') // the name, which may hold anything, is in parentheses
+		i := strings.LastIndexByte(string(content), ')') // the name is in parentheses and may contain anything
 		if state = content[i+2]; state == want {
 			return nil
 		}
@@ -158,7 +160,7 @@ func waitState(pid int, want byte) error {
 	return fmt.Errorf("process %d is in state %c, want %c", pid, state, want)
 }
 
-// compact has etcd forget its history, and asks it for some.
+// compact makes etcd forget its history, and asks etcd for some of it as proof.
 func (s *suite) compact() (string, error) {
 	out, err := s.cluster.Command("compact")
 	if err != nil {
@@ -183,8 +185,9 @@ func (s *suite) compact() (string, error) {
 	return fmt.Sprintf("etcd: %q at %d", answer.Message, revision-1), nil
 }
 
-// forgetHistory has watchfan miss what nobody knows any more: stopped and cut off, it can't follow; the next kube-apiserver's cache begins
-// behind that, and etcd is compacted. Then it has to list again.
+// forgetHistory makes watchfan miss changes that nobody remembers. While watchfan is stopped and
+// cut off, changes are made, etcd is compacted, and another kube-apiserver starts, whose cache
+// begins behind the changes. watchfan then has to list again.
 func (s *suite) forgetHistory(fault) (proof string, err error) {
 	pid := s.watchfan.pid()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -198,7 +201,7 @@ func (s *suite) forgetHistory(fault) (proof string, err error) {
 		return "", err
 	}
 	from := s.truth.now()
-	for range 20 { // for the writers may be quiet
+	for range 20 { // the writers may be quiet
 		if _, err := s.probe(context.Background(), "missed"); err != nil {
 			return "", err
 		}
@@ -211,7 +214,7 @@ func (s *suite) forgetHistory(fault) (proof string, err error) {
 	return fmt.Sprintf("watchfan was stopped from before %d; %s; %s", from, compacted, restarted), err
 }
 
-// cutLink loses all that is sent between watchfan and the relay.
+// cutLink loses everything that is sent between watchfan and the relay.
 func (s *suite) cutLink(f fault) (proof string, err error) {
 	if s.link == nil {
 		return "", fmt.Errorf("%w: %w", errImpossible, s.noLink)
@@ -227,7 +230,7 @@ func (s *suite) cutLink(f fault) (proof string, err error) {
 	return "no connection came through", nil
 }
 
-// cutRelay lets nothing pass the relay. Connections are accepted, and nothing answers.
+// cutRelay lets nothing pass the relay. Connections are accepted, and nobody answers.
 func (s *suite) cutRelay(f fault) (string, error) {
 	s.relay.Hold()
 	defer s.relay.Release()
@@ -237,7 +240,7 @@ func (s *suite) cutRelay(f fault) (string, error) {
 	return fmt.Sprintf("%d bytes were held", s.relay.Held.Load()-before), err
 }
 
-// hear makes something happen that kube-apiserver tells watchfan of, until done.
+// hear causes changes that kube-apiserver sends to watchfan, until done reports true.
 func (s *suite) hear(done func() bool) error {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if done() {
@@ -260,7 +263,7 @@ func (s *suite) slowRelay(f fault) (string, error) {
 	return fmt.Sprintf("%d bytes came %s late", s.relay.Delayed.Load()-before, delay), err
 }
 
-// stallClients has those clients read nothing that are of that manner.
+// stallClients makes the clients that stall read nothing.
 func (s *suite) stallClients(f fault) (string, error) {
 	s.gate.shut()
 	defer s.gate.open()
@@ -269,7 +272,7 @@ func (s *suite) stallClients(f fault) (string, error) {
 	return fmt.Sprintf("%d clients did not read", s.gate.waiting.Load()), err
 }
 
-// jump has watchfan's clock jump, and jump back.
+// jump makes watchfan's clock jump, and jump back.
 func (s *suite) jump(f fault) (proof string, err error) {
 	pid := s.watchfan.pid()
 	if err := jumpClock(pid, f.offset); err != nil {

@@ -43,7 +43,7 @@ func informers(t *testing.T) []*informer {
 // start runs the informers until they see the last object.
 func (i *informer) start(server string, more ...string) (err error) {
 	resources := "configmaps,widgets.example.com"
-	if i.Client == "typed" { // which has no custom resources
+	if i.Client == "typed" { // typed informers have no custom resources
 		resources = "configmaps"
 	}
 	flags := []string{"--server", server, "--resources", resources, "--user-agent", "chaos", "--until", lastObject, "--timeout", "24h"}
@@ -67,7 +67,8 @@ func (i *informer) holds() (map[string]string, error) {
 	return all, nil
 }
 
-// compareInformers compares what informers hold that have been through it all with what new ones hold that ask kube-apiserver itself.
+// compareInformers compares what the informers hold in the end with what new ones hold that are
+// connected to kube-apiserver.
 func (s *suite) compareInformers(ctx context.Context, all []*informer) error {
 	for resource, body := range map[string]string{
 		"configmaps": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q}}`,

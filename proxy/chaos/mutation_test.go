@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// mutation is something that a server may do wrong to a stream.
+// mutation is a mistake that a server may make in a stream.
 type mutation struct {
 	name string
 	do   func(events []event, i int) []event // i is one of the changes, and not the first or the last
@@ -53,7 +53,7 @@ func historyOf(t *testing.T, rng *rand.Rand, changes int) *truth {
 	return tr
 }
 
-// stream is what a right server sends behind rv, with a bookmark now and then.
+// stream returns what a correct server sends behind rv, with a bookmark now and then.
 func stream(tr *truth, f filter, rv uint64) (events []event) {
 	for {
 		want, ok := tr.next(f, rv)
@@ -81,7 +81,7 @@ func take(c *cursor, events []event) error {
 	return c.settled()
 }
 
-// TestOracleNotices: the oracle takes what a right server sends, and nothing that differs from it.
+// TestOracleNotices: the oracle accepts what a correct server sends, and nothing else.
 func TestOracleNotices(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -110,8 +110,8 @@ func TestOracleNotices(t *testing.T) {
 	}
 }
 
-// TestOracleLeaps: where a lane has listed again, a client may be told the differences, all of them and no others; and where it has not,
-// it may not.
+// TestOracleLeaps: where a lane has listed again, a client may receive the differences, all of them
+// and no others. Where it has not, the client may not.
 func TestOracleLeaps(t *testing.T) {
 	t.Parallel()
 	tr := historyOf(t, rand.New(rand.NewPCG(2, 2)), 300)

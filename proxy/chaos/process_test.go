@@ -32,7 +32,7 @@ func startCluster(t *testing.T, program string) *cluster {
 // pid is kube-apiserver's.
 func (c *cluster) pid() int { return c.Ready.Pids["kube-apiserver"] }
 
-// watchfan is a watchfan that is started again and again, with the same arguments and ports, and one log.
+// watchfan is a watchfan that is started again and again, with the same arguments, ports and log.
 type watchfan struct {
 	program     string
 	args        []string
@@ -43,7 +43,7 @@ type watchfan struct {
 
 	mu      sync.Mutex
 	running *proxytest.Process // the last, which may have ended
-	faults  []string           // what the log says that it must not
+	faults  []string           // lines of the log that must not come
 }
 
 // startWatchfan starts it on free ports.
@@ -113,7 +113,7 @@ func (p *watchfan) admin(path string) ([]byte, error) {
 	return body, err
 }
 
-// process is the one that runs, or was the last to.
+// process returns the process that runs, or ran last.
 func (p *watchfan) process() *proxytest.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +131,7 @@ func (p *watchfan) end(signal syscall.Signal) (*os.ProcessState, error) {
 	return process.Cmd.ProcessState, nil
 }
 
-// crashed reports whether watchfan has ended when nobody has asked it to. It is asked between faults.
+// crashed returns an error if watchfan has ended by itself. It is called between faults.
 func (p *watchfan) crashed() error {
 	select {
 	case <-p.process().Exited:
@@ -146,7 +146,7 @@ var (
 	forbidden   = []string{"DATA RACE", "panicked", "panic:", "fatal error:", "Upstream went back in time"}
 )
 
-// readLog follows the log: what it says of lists, and what it must not say.
+// readLog follows the log for lists, and for lines that must not come.
 func (p *watchfan) readLog(ctx context.Context) {
 	file, err := os.Open(p.log)
 	if err != nil {
@@ -159,7 +159,7 @@ func (p *watchfan) readLog(ctx context.Context) {
 	for {
 		part, err := in.ReadBytes('\n')
 		line = append(line, part...)
-		if err != nil { // the rest of the line is to come
+		if err != nil { // the rest of the line is still to come
 			select {
 			case <-ctx.Done():
 				return

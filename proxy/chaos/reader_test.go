@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// reader gets and lists, and holds the answers against the oracle: a read without a resourceVersion is not older than any write that was
-// acknowledged before it, and each list is exactly the state as of its resourceVersion.
+// reader gets and lists, and checks the answers with the oracle: a read without a resourceVersion
+// is at least as new as any write that was acknowledged before it, and each list is exactly the
+// state as of its resourceVersion.
 type reader struct {
 	suite  *suite
 	name   string
@@ -43,7 +44,8 @@ func (r *reader) run(ctx context.Context) {
 	}
 }
 
-// get gets an object that may or may not be there. Errors are only those of a wrong server.
+// get gets an object that may or may not exist. It returns an error only for mistakes of the
+// server.
 func (r *reader) get(ctx context.Context, resource, rv string) error {
 	namespace, name := namespaces[r.rng.IntN(len(namespaces))], objectName(r.rng.IntN(writers), r.rng.IntN(names))
 	key := namespace + "/" + name
@@ -64,7 +66,7 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 	}
 	if status == http.StatusNotFound {
 		if resource == "widgets" && !bytesContain(body, name) {
-			r.suite.counts.unanswered.Add(1) // kube-apiserver begins, and does not know the resource
+			r.suite.counts.unanswered.Add(1) // a starting kube-apiserver does not know the resource yet
 			return nil
 		}
 		r.suite.counts.reads.Add(1)
@@ -116,7 +118,7 @@ func (r *reader) list(ctx context.Context, f filter, rv string, limit int) error
 	for pages := 1; ; pages++ {
 		status, body, err := r.client.get(ctx, collection(f.resource, f.namespace), query, as.lists())
 		if err != nil || status != http.StatusOK {
-			r.suite.counts.unanswered.Add(1) // also 410 to a continue token whose state has been compacted
+			r.suite.counts.unanswered.Add(1) // also 410 for a continue token whose state was compacted
 			return nil
 		}
 		page, err := parseList(as, body)

@@ -28,7 +28,7 @@ type suite struct {
 	admin    *client // straight to kube-apiserver
 
 	gate  gate
-	calm  atomic.Bool // no client leaves, or reads slowly, any more
+	calm  atomic.Bool // clients no longer leave or read slowly
 	acked sync.Map    // resource → *atomic.Uint64
 
 	counts struct {
@@ -40,7 +40,7 @@ type suite struct {
 	watchers   []*watcher
 }
 
-// filters are what clients select.
+// filters are the clients' filters.
 func (s *suite) filters() []filter { return allFilters }
 
 var allFilters = []filter{
@@ -63,7 +63,8 @@ func (s *suite) newest(resource string) *atomic.Uint64 {
 	return v.(*atomic.Uint64)
 }
 
-// acknowledged is the resourceVersion of a write that has been acknowledged, and which no consistent read may miss from now on.
+// acknowledged returns the resourceVersion of the last acknowledged write to a resource. No
+// consistent read may miss it from now on.
 func (s *suite) acknowledged(resource string) uint64 { return s.newest(resource).Load() }
 
 func (s *suite) acknowledge(resource string, rv uint64) {
@@ -72,7 +73,7 @@ func (s *suite) acknowledge(resource string, rv uint64) {
 	}
 }
 
-// violate notes what is wrong, with what etcd knows of that time.
+// violate notes a mistake of the server, with the client's story.
 func (s *suite) violate(who string, err error, story string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +101,8 @@ func (s *suite) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// probe writes to an object that all unfiltered watchers of ConfigMaps are told of, and returns its resourceVersion. It tries until
-// kube-apiserver takes it.
+// probe writes to an object that all unfiltered watchers of ConfigMaps follow, and returns its
+// resourceVersion. It tries until kube-apiserver accepts the write.
 func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
 	s.counts.probes.Add(1)
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"},"data":{"why":"%s","n":"%d"}}`, why, s.counts.probes.Load())
@@ -119,7 +120,8 @@ func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
 	}
 }
 
-// recover waits until every steady watcher has been told of a write made after a fault, and returns how long that took.
+// recover waits until every steady watcher without a filter has received a write that was made
+// after a fault, and returns how long that took.
 func (s *suite) recover() (time.Duration, error) {
 	begin := time.Now()
 	rv, err := s.probe(context.Background(), "recovered")
@@ -142,7 +144,7 @@ func (s *suite) recover() (time.Duration, error) {
 	}
 }
 
-// settle waits until every watcher has been told all there is.
+// settle waits until every watcher has received everything.
 func (s *suite) settle() error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		var late []string
@@ -160,7 +162,7 @@ func (s *suite) settle() error {
 	}
 }
 
-// gate is what stalling clients wait at.
+// gate stops the clients that stall.
 type gate struct {
 	mu      sync.Mutex
 	closed  chan struct{} // nil: open
@@ -195,7 +197,7 @@ func (g *gate) pass(ctx context.Context) {
 	}
 }
 
-// report is what the run was like.
+// report counts the faults of a run and the recoveries from them.
 type report struct {
 	injected   map[string]int
 	impossible map[string]string

@@ -15,7 +15,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// beginning is how a watcher comes to the state that it watches on from.
+// beginning is how a watcher gets the state from which it watches.
 type beginning string
 
 const (
@@ -44,7 +44,8 @@ var (
 	leaving  = manner{name: "leaving", leaves: true}
 )
 
-// watcher is a client that follows a collection, whatever happens, and holds what it is told against the oracle.
+// watcher is a client that follows a collection, whatever happens, and checks everything that it
+// receives with the oracle.
 type watcher struct {
 	suite  *suite
 	name   string
@@ -53,13 +54,13 @@ type watcher struct {
 	manner manner
 	rng    *rand.Rand
 
-	mu      sync.Mutex // guards what follows, while an event is taken
+	mu      sync.Mutex // guards the rest; held while an event is taken
 	cursor  cursor
 	synced  bool
 	seen    uint64  // resourceVersion to resume from
 	recent  []event // the last ones
 	wanted  uint64  // a state that begins now may not be older
-	resumes bool    // the stream is to go on behind seen, and has not brought anything
+	resumes bool    // the stream continues behind seen, and has not brought anything yet
 	failed  error   // why the last stream ended
 }
 
@@ -100,14 +101,14 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// violation is an error that only a wrong server makes.
+// violation is an error that only a mistake of the server causes.
 type violation struct{ err error }
 
 func (v *violation) Error() string { return v.err.Error() }
 
 var errLeft = errors.New("left")
 
-// once lists, if need be, and watches until the stream ends.
+// once lists, if it has to, and watches until the stream ends.
 func (w *watcher) once(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,8 +175,9 @@ func (w *watcher) selectors(query url.Values) {
 	}
 }
 
-// refused says what an answer other than 200 means. Only a request that we did not make is a violation: while kube-apiserver begins, it
-// may refuse whom it does not know yet, and not know a custom resource.
+// refused returns the error for an answer other than 200. It is a violation only if watchfan calls
+// the request wrong: a starting kube-apiserver may refuse clients that it does not know yet, and
+// not know a custom resource.
 func (w *watcher) refused(status int, body io.Reader) error {
 	content, _ := io.ReadAll(io.LimitReader(body, 2000)) // only shown
 	err := fmt.Errorf("%d: %s", status, content)
@@ -202,7 +204,7 @@ func (w *watcher) list(ctx context.Context) error {
 		wanted = w.suite.acknowledged(w.cursor.filter.resource)
 	}
 	f := w.cursor.filter
-	as := jsonForm // what a list holds is the same in each form
+	as := jsonForm // a list holds the same in each form
 	if w.cursor.form.metadata() {
 		as = jsonMetaForm
 	}
@@ -295,7 +297,7 @@ func (w *watcher) take(e event, initial *[]event) error {
 	case e.end:
 		return &violation{fmt.Errorf("%s, again", e)}
 	}
-	if w.resumes { // and this stream does not begin with an ERROR
+	if w.resumes { // this stream did not begin with an ERROR
 		w.resumes = false
 		w.cursor.resume(w.seen)
 	}
@@ -306,14 +308,14 @@ func (w *watcher) take(e event, initial *[]event) error {
 	return nil
 }
 
-// story is what the watcher was told last.
+// story tells what the watcher received last.
 func (w *watcher) story() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return fmt.Sprintf("%s, %s; it knows all up to %d, would resume from %d, and was told last %v; its last stream ended with %v", w.cursor.filter, w.begin, w.cursor.last, w.seen, w.recent, w.failed)
 }
 
-// settled reports whether the watcher has been told all there is.
+// settled returns an error unless the watcher has received everything.
 func (w *watcher) settled() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -326,7 +328,7 @@ func (w *watcher) settled() error {
 	return nil
 }
 
-// reached reports whether the watcher has been told of what happened at rv, which it selects.
+// reached reports whether the watcher has received the change at rv, which it selects.
 func (w *watcher) reached(rv uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

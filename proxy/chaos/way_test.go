@@ -139,8 +139,8 @@ func collection(resource, namespace string) string {
 	return path + "/" + resource
 }
 
-// authority signs a client certificate for a user that kube-apiserver knows by name. Its certificates are valid before and behind every
-// jump of the clock.
+// authority signs a client certificate for a user whose name kube-apiserver knows. The certificates
+// are valid before and after every jump of the clock.
 func authority(t *testing.T, user string) (caFile string, certificate tls.Certificate) {
 	t.Helper()
 	template := func(name string) *x509.Certificate {
@@ -159,7 +159,7 @@ func authority(t *testing.T, user string) (caFile string, certificate tls.Certif
 	return ca.File, *pair
 }
 
-// straight returns a user's way to kube-apiserver itself.
+// straight returns a user's way straight to kube-apiserver.
 func (c *cluster) straight(user string) (way, error) {
 	config, err := c.TLSConfig()
 	if err != nil {

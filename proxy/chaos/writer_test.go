@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// What is written: each writer has objects of its own.
+// Each writer has objects of its own.
 const (
 	writers = 4
 	names   = 6 // of one writer, in each namespace, of each resource
@@ -23,8 +23,9 @@ func objectName(writer, n int) string { return fmt.Sprintf("w%d-%d", writer, n) 
 
 func bytesContain(body []byte, s string) bool { return bytes.Contains(body, []byte(s)) }
 
-// writer writes straight to kube-apiserver: creates, updates, relabels, deletes, creates anew; in bursts, steadily, or not at all. A write
-// without an answer may or may not have happened: what is so, etcd says.
+// writer writes straight to kube-apiserver: creates, updates, relabels, deletes, creates again; in
+// bursts, steadily, or not at all. A write without an answer may or may not have happened; etcd
+// knows.
 type writer struct {
 	suite  *suite
 	number int
@@ -82,7 +83,7 @@ func (w *writer) write(ctx context.Context) error {
 	}
 }
 
-// labels moves objects in and out of what clients select.
+// labels draws labels that move objects into and out of clients' selections.
 func (w *writer) labels(none string) string {
 	var parts []string
 	for _, l := range [][]string{{"app", "a", "b", "c", ""}, {"tier", "x", ""}} {
@@ -127,7 +128,7 @@ func (w *writer) send(ctx context.Context, method, uri, resource, body string) e
 	return nil
 }
 
-// remove deletes an object. The answer has no resourceVersion: etcd has.
+// remove deletes an object. The answer has no resourceVersion, so it comes from etcd.
 func (w *writer) remove(ctx context.Context, resource, namespace, name string) error {
 	uri := collection(resource, namespace) + "/" + name
 	status, answer, err := w.client.do(ctx, http.MethodDelete, uri, nil, jsonForm.accept, "", "")

@@ -16,13 +16,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// ownThings is an aggregated API server that shows each user only what is named after them, and the administrator everything.
+// ownThings is an aggregated API server that shows each user only the objects with the user's name,
+// and the administrator all objects.
 type ownThings struct {
 	group string
 	port  int
 }
 
-// ownThingsNames are the owners of one object each.
+// ownThingsNames are the users that own one object each.
 var ownThingsNames = []string{"dev-user", "dev-reader", "somebody-else"}
 
 func startOwnThings(t *testing.T, group string) *ownThings {
@@ -99,7 +100,7 @@ func (s *ownThings) register(t *testing.T, d *target) {
 	s.answers(t, d, "dev-reader")
 }
 
-// answers waits until kube-apiserver shows a thing, or no longer does, with "!" in front.
+// answers waits until kube-apiserver shows a thing, or with "!" in front until it no longer does.
 func (s *ownThings) answers(t *testing.T, d *target, name string) {
 	t.Helper()
 	name, not := strings.CutPrefix(name, "!")
@@ -118,7 +119,7 @@ func (s *ownThings) service() string    { return strings.ReplaceAll(s.group, "."
 func (s *ownThings) apiService() string { return apiServicesPath + "/v1." + s.group }
 func (s *ownThings) uri() string        { return "/apis/" + s.group + "/v1/things" }
 
-// mayRead lets users read things of a group and, beside others, configmaps.
+// mayRead lets users read ConfigMaps and the things of a group.
 func mayRead(t *testing.T, d *target, group string, users ...string) {
 	t.Helper()
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
@@ -146,8 +147,8 @@ func names(t *testing.T, resp response) []string {
 	return names
 }
 
-// TestAggregatedUsers: an aggregated API server that answers each user differently does so through watchfan too, in lists and watches,
-// unless the operator has said that it does not.
+// TestAggregatedUsers: an aggregated API server that answers each user differently does so through
+// watchfan too, in lists and watches. The operator may declare that it answers all users alike.
 func TestAggregatedUsers(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -182,8 +183,8 @@ func TestAggregatedUsers(t *testing.T) {
 	}
 }
 
-// TestAggregatedTakeover: when an aggregated API server takes over a group that is cached, the watches end, and nothing more comes from
-// the cache, until kube-apiserver has the group back.
+// TestAggregatedTakeover: when an aggregated API server takes over a cached group, the watches end.
+// The cache serves nothing more until kube-apiserver has the group back.
 func TestAggregatedTakeover(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -222,8 +223,8 @@ func TestAggregatedTakeover(t *testing.T) {
 	cached(t, way, d, s.uri()+"?resourceVersion=0")
 }
 
-// TestAggregationUnknown: without the right to read APIServices, built-in groups are cached, and custom resources are passed through
-// unless the operator names their group.
+// TestAggregationUnknown: without the right to read APIServices, built-in groups are cached. Custom
+// resources are passed through unless the operator names their group.
 func TestAggregationUnknown(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)

@@ -22,8 +22,9 @@ import (
 
 const cachedList = "/api/v1/namespaces/default/configmaps?resourceVersion=0"
 
-// TestAttacks sends each attack to both ports and to kube-apiserver. What kube-apiserver refuses is refused here, each request is answered at
-// most once, what is smuggled in another is not answered at all, and both leave the connection in the same state.
+// TestAttacks sends each attack to both ports and to kube-apiserver. watchfan refuses what
+// kube-apiserver refuses, answers each request at most once and never answers a smuggled one. Both
+// leave the connection in the same state.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
 	c, p := sharedCluster(t), sharedWatchfan(t)
@@ -86,10 +87,10 @@ func matches(want, got string) bool {
 	return got == want || either && (got == codes+"open" || got == codes+"closed")
 }
 
-// sentinel follows each attack: its answer shows that the connection could carry another request.
+// sentinel follows each attack. Its answer shows that the connection could carry another request.
 const sentinel = "GET /version HTTP/1.1\nHost: localhost\nAudit-ID: sentinel\nConnection: close\nAUTH\n"
 
-// sendAttack returns what comes back, as Attack.Want has it, and the last body.
+// sendAttack returns the answers in the form of Attack.Want, and the last body.
 func sendAttack(address string, secure bool, attack, sentinel string) (got string, last []byte, err error) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -125,8 +126,8 @@ func sendAttack(address string, secure bool, attack, sentinel string) (got strin
 	}
 }
 
-// TestAttackIdentities: whatever a stranger's headers say, the request is made as the owner of its token, on the way through watchfan as
-// straight to kube-apiserver.
+// TestAttackIdentities: whatever the headers of a stranger say, the request is made as the owner of
+// its token, through watchfan as at kube-apiserver.
 func TestAttackIdentities(t *testing.T) {
 	t.Parallel()
 	c, p := sharedCluster(t), sharedWatchfan(t)
@@ -201,8 +202,9 @@ func whoAmI(address, wire string) (string, error) {
 
 var creationTime = regexp.MustCompile(`"creationTimestamp":"[^"]*"`)
 
-// TestStrangersHarmNobody: kube-apiserver ends its HTTP/2 connection with us at each request with a bad token, or with none. No request of
-// others fails for that, be it too long to be sent again, or the first one of its client.
+// TestStrangersHarmNobody: kube-apiserver ends its HTTP/2 connection to watchfan at each request
+// with a bad token or none. No request of others fails because of that, not even one that is too
+// long to be sent again, or the first one of its client.
 func TestStrangersHarmNobody(t *testing.T) {
 	t.Parallel()
 	c, p := sharedCluster(t), sharedWatchfan(t)
@@ -269,8 +271,9 @@ func TestStrangersHarmNobody(t *testing.T) {
 	}
 }
 
-// TestWebPages: the insecure port has watchfan's own rights, and no web page may use them through a browser on this host: neither one from
-// elsewhere nor one of another port of this host, neither with an Origin nor without one. A page of the port itself may, over WebSocket too.
+// TestWebPages: the insecure port has watchfan's own rights. No web page may use them through a
+// browser on this host, whether the page comes from elsewhere or from another port of this host,
+// with an Origin or without. A page of the port itself may, also over WebSocket.
 func TestWebPages(t *testing.T) {
 	t.Parallel()
 	p := sharedWatchfan(t)

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestAuditInSomebodysName: what is passed through for the user of a certificate is in both audit logs under one auditID, and watchfan's has the
-// client's own name, whoever it acts as.
+// TestAuditInSomebodysName: a request that is passed through for the user of a certificate is in
+// both audit logs under one auditID. watchfan's log has the client's own name, whoever the client
+// acts as.
 func TestAuditInSomebodysName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -114,7 +115,7 @@ func TestAuditInSomebodysName(t *testing.T) {
 	}
 }
 
-// TestAuditLogFull: what a full disk does in each mode.
+// TestAuditLogFull: each mode does with a full disk what it promises.
 func TestAuditLogFull(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("no /dev/full")

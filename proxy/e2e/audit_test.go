@@ -15,7 +15,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// metadataPolicy is the level at which watchfan writes, without the stage that kube-apiserver's own recommended policy leaves out.
+// metadataPolicy has the level of watchfan's own log. It leaves out the stage that kube-apiserver's
+// recommended policy leaves out.
 const metadataPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
 
 // auditEvents returns the events of an audit log by auditID and stage.
@@ -35,7 +36,7 @@ func auditEvents(t *testing.T, path string) map[string]map[string]any {
 			t.Fatalf("%s: %v: %s", path, err, lines.Bytes())
 		}
 		key := fmt.Sprint(event["auditID"], " ", event["stage"])
-		if events[key] != nil && !strings.Contains(key, "-") { // not one of ours: kube-apiserver's requests to itself
+		if events[key] != nil && !strings.Contains(key, "-") { // kube-apiserver's requests to itself
 			continue
 		}
 		if events[key] != nil {
@@ -49,7 +50,7 @@ func auditEvents(t *testing.T, path string) map[string]map[string]any {
 	return events
 }
 
-// annotation returns one of an event's annotations, and takes it away.
+// annotation removes one of an event's annotations and returns it.
 func annotation(event map[string]any, key string) string {
 	annotations, _ := event["annotations"].(map[string]any)
 	value, _ := annotations[key].(string)
@@ -57,7 +58,8 @@ func annotation(event map[string]any, key string) string {
 	return value
 }
 
-// sameEvent compares an event with kube-apiserver's of the same request, but for the time and the auditID, which are taken away.
+// sameEvent compares an event with kube-apiserver's event of the same request. It removes and
+// ignores the time and the auditID.
 func sameEvent(t *testing.T, what string, got, want map[string]any) {
 	t.Helper()
 	if got == nil || want == nil {
@@ -65,7 +67,7 @@ func sameEvent(t *testing.T, what string, got, want map[string]any) {
 		return
 	}
 	annotations, _ := want["annotations"].(map[string]any)
-	for key := range annotations { // of what has taken more than 500 ms there
+	for key := range annotations { // kube-apiserver adds some where a request took more than 500 ms
 		if strings.HasPrefix(key, "apiserver.latency.k8s.io/") {
 			delete(annotations, key)
 		}
@@ -88,7 +90,8 @@ func sameEvent(t *testing.T, what string, got, want map[string]any) {
 	}
 }
 
-// TestAudit: watchfan writes of each read that it serves what kube-apiserver writes of the same read, and neither writes what is the other's.
+// TestAudit: for each read that it serves, watchfan writes what kube-apiserver writes for the same
+// read. Neither writes the other's reads.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -97,7 +100,8 @@ func TestAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + theirLog}, endWatches...)...)
-	// What cannot be proved to be fresh in time is passed through, and that takes long where the machine is busy.
+	// A read that cannot be proved fresh in time is passed through. On a busy machine a proof takes
+	// long.
 	p := privateWatchfan(t, c, "--freshness-timeout=20s", "--audit-log-path", ourLog, "--exclude=serviceaccounts", "--anonymous-auth=false", "--client-ca-file", c.authority(t).File,
 		"--authorization-recheck-interval=1s", "--authorization-webhook-cache-authorized-ttl=1s", "--authorization-webhook-cache-unauthorized-ttl=0s")
 	p.waitReady(t)
@@ -167,7 +171,7 @@ func TestAudit(t *testing.T) {
 		{bad, p.secure(t, ""), "/version", nil},
 		{looker, ourLooker, in + "/configmaps?resourceVersion=0", http.Header{"Impersonate-User": {"joe"}}},
 	}
-	// Objects that a get wants have to be cached first.
+	// A get is only served from a cache if the objects are cached already.
 	ourReader.get(t, "/api/v1/namespaces?resourceVersion=0")
 	passed := []read{
 		{nil, ourReader, in + "/secrets", nil},                                       // 403
@@ -221,7 +225,7 @@ func TestAudit(t *testing.T) {
 	if n := p.admin(t).metric(t, "watchfan_audit_events_dropped_total"); n != 0 {
 		t.Errorf("%v events were dropped", n)
 	}
-	if err := p.stop(); err != nil { // what waits is written
+	if err := p.stop(); err != nil { // this writes what waits
 		t.Fatal(err)
 	}
 	if log := proxytest.Tail(p.Log, 1000); !strings.Contains(log, "Revoked watches") || !strings.Contains(log, "Excluded resources are never cached") {
@@ -265,7 +269,7 @@ func TestAudit(t *testing.T) {
 	}
 	for i, r := range passed {
 		started, complete := fmt.Sprint("passed-", i, " ResponseStarted"), fmt.Sprint("passed-", i, " ResponseComplete")
-		if ours[started] != nil || ours[complete] != nil || theirs[started] == nil && theirs[complete] == nil { // of a 401 there is only the one
+		if ours[started] != nil || ours[complete] != nil || theirs[started] == nil && theirs[complete] == nil { // a 401 has only one of them
 			t.Errorf("%s is passed through: ours %v %v, theirs %v %v", r.uri, ours[started], ours[complete], theirs[started], theirs[complete])
 		}
 	}
@@ -276,7 +280,7 @@ func TestAudit(t *testing.T) {
 				t.Errorf("%s: kube-apiserver has seen it", r.uri)
 			}
 			got, want := ours[fmt.Sprint("refused-", i, " ", stage)], theirs[fmt.Sprint("refusal-", i, " ", stage)]
-			if r.header != nil { // kube-apiserver says no to impersonation in other words since 1.36: it asks about kinds of it that we don't
+			if r.header != nil { // since 1.36 kube-apiserver also asks about kinds of impersonation that watchfan doesn't know
 				for _, event := range []map[string]any{got, want} {
 					status, _ := event["responseStatus"].(map[string]any)
 					delete(status, "message")

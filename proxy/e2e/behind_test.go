@@ -15,7 +15,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// second starts another kube-apiserver of c, with the same flags but for its port and etcd's address, and returns its own address.
+// second starts another kube-apiserver of c with the same flags, except its port and etcd's
+// address, and returns its address.
 func (c *cluster) second(t *testing.T, etcd string) string {
 	t.Helper()
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.Ready.Pids["kube-apiserver"]))
@@ -56,11 +57,11 @@ func (c *cluster) second(t *testing.T, etcd string) string {
 	return address
 }
 
-// etcdAddress is the host and port of c's etcd.
+// etcdAddress returns the host and port of c's etcd.
 func (c *cluster) etcdAddress() string { return strings.TrimPrefix(c.Ready.EtcdEndpoint, "http://") }
 
-// TestKubeAPIServerBehind: with two kube-apiservers behind one address, one of which is behind etcd or cut off from it, streams go on, without a
-// relist and without going back.
+// TestKubeAPIServerBehind: two kube-apiservers stand behind one address, and one of them is behind
+// etcd or cut off from it. Streams go on, without a relist and without going back.
 func TestKubeAPIServerBehind(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)

@@ -51,7 +51,7 @@ func cborItems(sequence []byte) (items []any, err error) {
 	return items, nil
 }
 
-// at returns what stands at a path in v, nil if nothing does.
+// at returns the value at a path in v, nil if there is none.
 func at(v any, path ...string) any {
 	for _, name := range path {
 		m, _ := v.(map[string]any)
@@ -60,8 +60,8 @@ func at(v any, path ...string) any {
 	return v
 }
 
-// normalCBOR returns a list, an object or a watch with its maps in order, and without what may differ between two answers. The
-// bookmark before the deadline may come twice.
+// normalCBOR returns a list, an object or a watch with its maps in order and without what may
+// differ between two answers. The bookmark before the deadline may come twice.
 func normalCBOR(b []byte) []byte {
 	items, err := cborItems(b)
 	if err != nil {
@@ -122,7 +122,8 @@ func cborCluster(t *testing.T) *cluster {
 	return c
 }
 
-// Where kube-apiserver offers CBOR (feature gate CBORServingAndStorage), it is served as JSON and protobuf are.
+// TestCBOR: where kube-apiserver offers CBOR (feature gate CBORServingAndStorage), watchfan serves
+// it like JSON and protobuf.
 func TestCBOR(t *testing.T) {
 	if os.Getenv("E2E_CBOR_WATCHFAN") != "" {
 		cborInformerProcess(t)
@@ -138,14 +139,15 @@ func TestCBOR(t *testing.T) {
 		t.Errorf("%v watches were passed through", n)
 	}
 	t.Run("expired", func(t *testing.T) {
-		// Started again, kube-apiserver knows nothing of what was before, and neither does another watchfan.
+		// A restarted kube-apiserver remembers nothing, and neither does another watchfan.
 		c.restart(t)
 		row{uri: "/api/v1/configmaps?watch=1&resourceVersion=1&timeoutSeconds=1", header: accept(cborType)}.
 			check(t, privateWatchfan(t, c).plain(t), c.direct(t))
 	})
 }
 
-// check compares the answers to r, thrice if what happens between the two requests shows in one only.
+// check compares the answers to r, up to three times: something may happen between the two
+// requests.
 func (r row) check(t *testing.T, ours, theirs *target) {
 	t.Helper()
 	r.method = http.MethodGet
@@ -191,7 +193,7 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 		foos+"?fieldSelector=spec.c%3Dred&resourceVersion=0", foos+"?fieldSelector=spec.c%3Dblue&resourceVersion=0")
 	add([]string{cborType, cborType + ";pretty=1", preferCBOR}, lists...)
 	add([]string{cborType, preferCBOR, cborPartial}, inA+"/x?resourceVersion=0", foos[:len(foos)-4]+"namespaces/a/foos/f0?resourceVersion=0", "/api/v1/namespaces/a?resourceVersion=0")
-	// Protobuf is not to be had of custom resources, and then CBOR is next.
+	// Custom resources have no protobuf, and then CBOR is next.
 	add([]string{protoType + "," + cborType, cborType + ",*/*", "application/json;q=0.1," + cborType + ";q=0.5", cborType + ";q=0.5,application/json"},
 		all+"?resourceVersion=0", foos+"?resourceVersion=0")
 	for _, r := range slices.Clone(rows) {
@@ -210,7 +212,7 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 	}
 	t.Logf("%d requests, two ways each", len(rows))
 
-	rows = nil // what is left to kube-apiserver
+	rows = nil // reads that kube-apiserver answers
 	add([]string{cborType, preferCBOR}, inA+"/none", all+"?resourceVersion=x", all+"?limit=x", "/api/v1/nothing", foos+"/f0", inA, inA+"/x")
 	add([]string{cborType + ";as=Table;g=meta.k8s.io;v=v1", cborType + "-seq", cborPartial, "application/yaml," + cborType}, all)
 	for _, r := range rows {
@@ -218,7 +220,7 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 	}
 }
 
-// cborWatch is a watch that is read once it has ended.
+// cborWatch is a watch that is read after it has ended.
 type cborWatch struct {
 	resp   *http.Response
 	events []any
@@ -247,7 +249,7 @@ func (w *cborWatch) finish() error {
 	return err
 }
 
-// changes returns what the watch has brought but for periodic bookmarks, and the forms of those.
+// changes returns what the watch brought without periodic bookmarks, and the forms of these.
 func (w *cborWatch) changes() (changes []string, bookmarks map[string]bool) {
 	bookmarks = make(map[string]bool)
 	for _, ev := range w.events {
@@ -343,7 +345,8 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 	}
 }
 
-// testCBORInformers starts a process of its own, because client-go reads its feature gates from the environment once.
+// testCBORInformers starts a process of its own, because client-go reads its feature gates from the
+// environment once.
 func testCBORInformers(t *testing.T, c *cluster, p *watchfan) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCBOR$", "-test.v")
 	cmd.Env = append(os.Environ(), "KUBE_FEATURE_ClientsAllowCBOR=true", "KUBE_FEATURE_ClientsPreferCBOR=true",
@@ -354,7 +357,7 @@ func testCBORInformers(t *testing.T, c *cluster, p *watchfan) {
 	}
 }
 
-// contentTypes is a transport that notes what the answers to reads are.
+// contentTypes is a transport that counts the content types of answers to reads.
 type contentTypes struct {
 	next http.RoundTripper
 
@@ -372,7 +375,8 @@ func (l *contentTypes) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// cborInformerProcess is what TestCBOR does in the process that it starts: informers of the dynamic client, which prefers CBOR, hold the cluster's state.
+// cborInformerProcess is what TestCBOR does in the process that it starts: informers of the dynamic
+// client, which prefers CBOR, hold the cluster's state.
 func cborInformerProcess(t *testing.T) {
 	log := &contentTypes{count: make(map[string]int)}
 	config := &rest.Config{Host: "http://" + os.Getenv("E2E_CBOR_WATCHFAN")}
@@ -441,7 +445,8 @@ func cborInformerProcess(t *testing.T) {
 	}
 }
 
-// Where kube-apiserver does not offer CBOR, who asks for it gets the next best, or 406.
+// TestCBORNotOffered: where kube-apiserver does not offer CBOR, a client that asks for it gets its
+// next choice, or 406.
 func TestCBORNotOffered(t *testing.T) {
 	c := sharedCluster(t)
 	d, r0 := fixtures(t)

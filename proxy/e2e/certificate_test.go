@@ -25,7 +25,7 @@ import (
 // authority signs client certificates.
 type authority struct{ *proxytest.Authority }
 
-// newAuthority returns one that kube-apiserver knows only if it is told.
+// newAuthority returns an authority that kube-apiserver does not know yet.
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "ca.crt"), &x509.Certificate{Subject: pkix.Name{CommonName: "front-proxy-ca"}})
@@ -35,7 +35,7 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{a}
 }
 
-// authority returns the one whose client certificates kube-apiserver takes.
+// authority returns the authority whose client certificates kube-apiserver accepts.
 func (c *cluster) authority(t *testing.T) *authority {
 	t.Helper()
 	a, err := c.Authority()
@@ -81,7 +81,8 @@ func certificateFiles(t *testing.T, c *tls.Certificate) (certFile, keyFile strin
 	return certFile, keyFile
 }
 
-// certified are a cluster and a watchfan that take client certificates and front proxies, and know the Node authorizer.
+// certified is a cluster and a watchfan that accept client certificates and front proxies and have
+// the Node authorizer.
 type certified struct {
 	cluster *cluster
 	proxy   *watchfan
@@ -92,7 +93,7 @@ type certified struct {
 	admin   *target // watchfan's admin port
 }
 
-// newCertified starts them, the watchfan with more flags.
+// newCertified starts both, the watchfan with more flags.
 func newCertified(t *testing.T, more ...string) *certified {
 	t.Helper()
 	s := &certified{fronts: newAuthority(t), flags: more}
@@ -128,7 +129,7 @@ func newCertified(t *testing.T, more ...string) *certified {
 	return s
 }
 
-// ways returns a certificate's ways through watchfan and straight to kube-apiserver.
+// ways returns the ways through watchfan and straight to kube-apiserver for a client certificate.
 func (s *certified) ways(t *testing.T, c *tls.Certificate) (ours, theirs *target) {
 	t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }}
@@ -139,7 +140,7 @@ func (s *certified) ways(t *testing.T, c *tls.Certificate) (ours, theirs *target
 	return ours, theirs
 }
 
-// same compares a row both ways, a few times because the cluster goes on.
+// same compares a row both ways, up to three times because the cluster goes on.
 func (s *certified) same(t *testing.T, who string, c *tls.Certificate, r row) {
 	t.Helper()
 	if r.method == "" {
@@ -172,8 +173,9 @@ func (r row) with(headers ...string) row {
 	return r
 }
 
-// TestCertificates: a client certificate, and what a front proxy says, are worth through the TLS port what they are worth at
-// kube-apiserver: the same user, the same answers and the same refusals, whether a cache answers or not (contract.md A01–A09, 6.1).
+// TestCertificates: through the TLS port a client certificate, and what a front proxy says, count
+// as much as at kube-apiserver: the same user, the same answers and the same refusals, whether a
+// cache answers or not (contract.md A01–A09, 6.1).
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	s := newCertified(t)
@@ -426,8 +428,9 @@ func TestCertificates(t *testing.T) {
 	})
 }
 
-// TestCertificateRevocation: the open watch of a client certificate's user ends within about a minute of its right (contract.md 6.6, A10), cleanly,
-// and the next is refused; one whose right remains goes on.
+// TestCertificateRevocation: when the user of a client certificate loses a right, its open watch
+// ends properly within about a minute, and the next is refused (contract.md 6.6, A10). A watch of a
+// user that keeps the right goes on.
 func TestCertificateRevocation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
@@ -455,8 +458,8 @@ func TestCertificateRevocation(t *testing.T) {
 	stays.stop()
 }
 
-// TestAuthorityRemoved: a watch of a certificate ends when its authority is taken out of the file, and one of a token, or of a certificate whose
-// authority stays, goes on.
+// TestAuthorityRemoved: a certificate's watch ends when its authority is removed from the file.
+// Watches of tokens, and of certificates whose authority stays, go on.
 func TestAuthorityRemoved(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)

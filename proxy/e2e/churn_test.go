@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// churn writes ConfigMaps straight to kube-apiserver: it creates, relabels, updates and deletes them.
+// churn writes ConfigMaps straight to kube-apiserver: it creates, relabels, updates and deletes
+// them.
 type churn struct {
 	target     *target
 	namespaces []string
@@ -110,7 +111,7 @@ func (c *churn) write(rng *rand.Rand, exists map[string]bool, worker, workers in
 	return err
 }
 
-// choices are the values of each label; "" is its absence.
+// choices are the values of each label; "" means that the label is absent.
 var choices = map[string][]string{"app": {"a", "b", "c", ""}, "tier": {"x", "y", ""}, "num": {"3", "7", "12", ""}}
 
 func pick(rng *rand.Rand) map[string]string {
@@ -144,7 +145,7 @@ func (c *churn) body(rng *rand.Rand, name string) string {
 		name, strings.Join(parts, ","), rng.Uint64(), strings.Repeat("x", rng.IntN(600)))
 }
 
-// check proves that the churn was one: each kind of write happened.
+// check fails the test unless every kind of write happened.
 func (c *churn) check(t testing.TB, lasted time.Duration) {
 	t.Helper()
 	rate := float64(c.writes.Load()) / lasted.Seconds()

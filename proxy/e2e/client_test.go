@@ -16,8 +16,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// target is one way to the Kubernetes API: straight to kube-apiserver, or through a port of watchfan. It speaks HTTP/1.1
-// and touches nothing: no compression of its own, no redirects, no User-Agent but ours.
+// target is one way to the Kubernetes API: straight to kube-apiserver, or through a port of
+// watchfan. It speaks HTTP/1.1 and adds nothing: no compression of its own, no redirects, no
+// User-Agent but ours.
 type target struct {
 	name  string
 	base  string

@@ -12,7 +12,8 @@ import (
 // cluster is a devcluster: etcd and kube-apiserver.
 type cluster struct{ *proxytest.Cluster }
 
-// endWatches has kube-apiserver end its watches when it is stopped. By default it waits for them, and devcluster kills it after 30 s.
+// endWatches lets kube-apiserver end its watches when it stops. By default it waits for them, and
+// devcluster kills it after 30 s.
 var endWatches = []string{"--apiserver-arg", "shutdown-watch-termination-grace-period=2s"}
 
 // privateCluster starts a cluster for a test that hurts it.
@@ -30,7 +31,7 @@ func (c *cluster) command(t testing.TB, args ...string) {
 	}
 }
 
-// restart restarts kube-apiserver, with --kill if it is to be killed.
+// restart restarts kube-apiserver; --kill kills it.
 func (c *cluster) restart(t testing.TB, args ...string) {
 	t.Helper()
 	if err := c.RestartAPIServer(args...); err != nil {
@@ -75,7 +76,7 @@ func (c *cluster) through(t testing.TB, r *proxytest.Relay) string {
 // direct returns the admin's way straight to kube-apiserver.
 func (c *cluster) direct(t testing.TB) *target { t.Helper(); return c.as(t, "admin") }
 
-// namespaces creates namespaces, and deletes what the tests made in them with the cluster.
+// createNamespaces creates namespaces. They end with the cluster.
 func createNamespaces(t testing.TB, d *target, names ...string) {
 	t.Helper()
 	for _, name := range names {

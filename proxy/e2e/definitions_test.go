@@ -15,13 +15,14 @@ import (
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// widgetVersion is one version of the widgets that the tests of this file define, each in a group of its own.
+// widgetVersion is one version of the widgets that the tests of this file define, each in a group
+// of its own.
 type widgetVersion struct {
 	name       string
 	stored     bool
 	hidden     bool   // not served
 	fields     string // selectable, separated by spaces
-	filler     string // the default of spec.filler, which objects without one get when they are read; "" for no such field
+	filler     string // default of spec.filler for objects that are stored without it; "" for no such field
 	deprecated string // the warning; "" if it is not
 }
 
@@ -93,10 +94,11 @@ func (w *widgets) patch(name, spec string) uint64 {
 	return w.theirs.patch(w.t, w.uri+"/"+name, `{"spec":{`+spec+`}}`)
 }
 
-// fromCache reports whether watchfan answered itself: kube-apiserver names a flow schema in each answer.
+// fromCache reports whether watchfan answered itself: kube-apiserver names a flow schema in each of
+// its answers.
 func fromCache(header http.Header) bool { return header.Get("X-Kubernetes-Pf-Flowschema-Uid") == "" }
 
-// alike fails the test unless both answer alike.
+// alike fails the test unless both ways answer alike.
 func alike(t *testing.T, ours, theirs *target, uri string) response {
 	t.Helper()
 	got, want := ours.get(t, uri), theirs.get(t, uri)
@@ -109,7 +111,7 @@ func alike(t *testing.T, ours, theirs *target, uri string) response {
 	return got
 }
 
-// cached is alike, and fails the test unless watchfan answered itself.
+// cached is alike, and also fails the test unless watchfan answered itself.
 func cached(t *testing.T, ours, theirs *target, uri string) {
 	t.Helper()
 	if got := alike(t, ours, theirs, uri); !fromCache(got.header) {
@@ -117,7 +119,7 @@ func cached(t *testing.T, ours, theirs *target, uri string) {
 	}
 }
 
-// warm waits until each way answers from a cache that has begun, so that what is written from here on is in its history.
+// warm waits until each way answers from a cache, so that later writes are in the cache's history.
 func warm(t *testing.T, ways []*target, uris ...string) {
 	t.Helper()
 	for _, way := range ways {
@@ -133,8 +135,9 @@ func warm(t *testing.T, ways []*target, uris ...string) {
 	}
 }
 
-// TestSelectableFields: "custom resource: metadata.name, metadata.namespace + selectableFields; label = jsonPath without the leading dot;
-// value = string form, "" if missing" (contract.md 3.8), live, from history, and in lists.
+// TestSelectableFields: "custom resource: metadata.name, metadata.namespace + selectableFields;
+// label = jsonPath without the leading dot; value = string form, "" if missing" (contract.md 3.8),
+// live, from history, and in lists.
 func TestSelectableFields(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -209,7 +212,8 @@ func TestSelectableFields(t *testing.T) {
 	}
 }
 
-// TestSelectableFieldDropped: "CRD patched to drop the selectable field; again: items; then 400 within seconds" (contract.md, L27).
+// TestSelectableFieldDropped: "CRD patched to drop the selectable field; again: items; then 400
+// within seconds" (contract.md, L27).
 func TestSelectableFieldDropped(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -269,8 +273,8 @@ func TestSelectableFieldDropped(t *testing.T) {
 	}
 }
 
-// TestRedefined: "CRD patched while watching its resource: stream ends cleanly; re-watch works with the new schema" (contract.md, W32), and
-// not when it is changed in what does not matter.
+// TestRedefined: "CRD patched while watching its resource: stream ends cleanly; re-watch works with
+// the new schema" (contract.md, W32). A change that does not matter to clients ends no stream.
 func TestRedefined(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -361,7 +365,7 @@ func TestRedefined(t *testing.T) {
 
 var fillerIn = regexp.MustCompile(`"filler":"(\d+)"`)
 
-// fillers returns the least and the greatest spec.filler in some bytes.
+// fillers returns the smallest and the largest spec.filler in some bytes.
 func fillers(body string) (least, most int) {
 	for i, m := range fillerIn.FindAllStringSubmatch(body, -1) {
 		n, _ := strconv.Atoi(m[1])
@@ -373,8 +377,8 @@ func fillers(body string) (least, most int) {
 	return least, most
 }
 
-// TestRedefinedOften: a client that has been shown a definition's form is never shown an earlier one, nor objects of two at once, however
-// often the definition changes.
+// TestRedefinedOften: a client that has seen one form of a definition never sees an earlier one,
+// and never objects of two forms at once, however often the definition changes.
 func TestRedefinedOften(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -475,7 +479,8 @@ func TestRedefinedOften(t *testing.T) {
 	}
 }
 
-// TestUndefined: "CRD deleted: DELETED events or clean end; then 404" (contract.md, W33), and it can come back as another.
+// TestUndefined: "CRD deleted: DELETED events or clean end; then 404" (contract.md, W33). The
+// definition can come back as another.
 func TestUndefined(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -529,8 +534,9 @@ func TestUndefined(t *testing.T) {
 	}
 }
 
-// TestTwoVersions: "two versions of one CRD watched at once: same RVs, each in its version" (contract.md, W48), each with its own fields
-// and warnings; and a version that is no longer served is gone.
+// TestTwoVersions: "two versions of one CRD watched at once: same RVs, each in its version"
+// (contract.md, W48), each with its own fields and warnings. A version that is no longer served is
+// gone.
 func TestTwoVersions(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -616,7 +622,8 @@ func TestTwoVersions(t *testing.T) {
 	warm(t, []*target{ours}, one.uri)
 }
 
-// TestDefinitionsForbidden: a watchfan that may not read definitions serves custom resources, and passes through who selects by their fields.
+// TestDefinitionsForbidden: a watchfan that may not read definitions serves custom resources, but
+// passes through reads that select by their fields.
 func TestDefinitionsForbidden(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)

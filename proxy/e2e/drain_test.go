@@ -16,8 +16,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// TestDrain: after SIGTERM watches end spread over --drain-duration, each properly and behind a bookmark if it takes bookmarks, and its
-// connection with it. Who goes on at a watchfan that has just begun misses nothing and is sent nothing twice.
+// TestDrain: after SIGTERM watches end spread over --drain-duration, each properly and, if it has
+// bookmarks, behind one. The connection ends with its watch. A client that resumes at a new
+// watchfan misses nothing and receives nothing twice.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const watches, drain = 300, 3 * time.Second
@@ -95,7 +96,7 @@ func TestDrain(t *testing.T) {
 	if n := admin.metric(t, "watchfan_draining"); n != 1 {
 		t.Errorf("watchfan_draining is %v while draining", n)
 	}
-	// A connection that has yet to bring its first request may, and no other.
+	// Only a connection that has not brought a request yet may still bring one.
 	silent.send(t, "/version")
 	if answer := silent.rest(t); !strings.HasPrefix(answer, "HTTP/1.1 200 ") || !strings.Contains(answer, "\r\nConnection: close\r\n") {
 		t.Errorf("a request while draining was answered %.300q", answer)
@@ -150,7 +151,7 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, r := range resumed {
-		// The last deletions may be behind the reference as it was read, or missing in it.
+		// The last deletions may come after the reference was read, or be missing in it.
 		want := upTo(t, m.behind(all[i%len(all)].filter, first), end)
 		got := func() (lines []string) {
 			for _, e := range append(streams[i].objects(), r.objects()...) {
@@ -178,7 +179,8 @@ func TestDrain(t *testing.T) {
 	}
 	reference.stop()
 
-	// All of them are served from one lane in each encoding, whose start is all that kube-apiserver has of them: clients with selectors too.
+	// All clients, also those with selectors, are served from one lane in each encoding.
+	// kube-apiserver only sees the lanes start.
 	onwards := next.admin(t)
 	if n := onwards.metric(t, "watchfan_passthrough_requests_total"); n != 0 {
 		t.Errorf("%v requests were passed through:\n%s", n, grepLines(string(onwards.get(t, "/metrics").body), "watchfan_passthrough_requests_total"))
@@ -200,7 +202,8 @@ func upTo(t *testing.T, lines []string, rv uint64) []string {
 	})
 }
 
-// openProtobuf begins a watch in protobuf with bookmarks. frames returns its frames once it has ended properly.
+// openProtobuf begins a watch in protobuf with bookmarks. frames returns the watch's frames once it
+// has ended properly.
 func openProtobuf(t *testing.T, d *target, rv uint64) (frames func() []string) {
 	t.Helper()
 	resp, err := d.open(t.Context(), http.MethodGet, fmt.Sprintf("/api/v1/configmaps?watch=1&resourceVersion=%d&allowWatchBookmarks=true", rv),
@@ -249,7 +252,7 @@ func (c plainConn) send(t *testing.T, uri string) {
 	}
 }
 
-// rest returns all that comes until the connection is closed.
+// rest returns everything that comes until the connection is closed.
 func (c plainConn) rest(t *testing.T) string {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(hangTime(30 * time.Second)))

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestFairness: one user lists everything on 20 connections, with another selector each time, so that each list is searched for and compressed
-// anew. Another's short lists are served meanwhile, many for each list of the first; in order of arrival it would be about one for one.
+// TestFairness: one user lists everything on 20 connections, with another selector each time, so
+// that each list is searched and compressed anew. Meanwhile another user's short lists are served,
+// many for each of the long ones. In order of arrival it would be about one for one.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)

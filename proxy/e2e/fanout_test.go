@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// crowd is many watches of which only bytes and ends are counted.
+// crowd is many watches. It only counts their bytes and ends.
 type crowd struct {
 	cancel context.CancelFunc
 	open   atomic.Int64
@@ -21,13 +21,13 @@ type crowd struct {
 	wg     sync.WaitGroup
 }
 
-// gather begins n watches at once; uri(i) says which.
+// gather begins n watches at once, the i-th of uri(i).
 func gather(t *testing.T, d *target, n int, uri func(i int) string) *crowd {
 	t.Helper()
 	return gatherFrom(t, n, func(i int) (*target, string) { return d, uri(i) })
 }
 
-// gatherFrom begins n watches at once; of(i) says which, and by which way.
+// gatherFrom begins n watches at once, the i-th as of(i) says.
 func gatherFrom(t *testing.T, n int, of func(i int) (way *target, uri string)) *crowd {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -80,7 +80,8 @@ func (c *crowd) leave() {
 	c.wg.Wait()
 }
 
-// upstreamWatches counts kube-apiserver's watches of a resource over all namespaces. Its own informers are among them.
+// upstreamWatches counts kube-apiserver's watches of a resource over all namespaces, including
+// those of its own informers.
 func upstreamWatches(t testing.TB, d *target, resource string) int {
 	t.Helper()
 	return int(d.metric(t, "apiserver_longrunning_requests", `verb="WATCH"`, fmt.Sprintf("resource=%q", resource), `scope="cluster"`))
@@ -114,7 +115,8 @@ func TestOneWatchUpstream(t *testing.T) {
 	})
 	took := time.Since(opened)
 
-	// What began with a consistent state has been proved to be current, once for many, by short watches; they end by themselves.
+	// Short watches have proved that the consistent states were current, one for many clients. They
+	// end by themselves.
 	time.Sleep(4 * time.Second)
 	eventually(t, 5*time.Second, "the proofs' end", func() error {
 		if n := upstreamWatches(t, direct, "configmaps") - before; n != 1 {

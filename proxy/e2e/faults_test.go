@@ -16,8 +16,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// fold returns the objects that a stream's events leave, and an error if an event does not fit what came before it: each is a
-// difference, told once, and of one object.
+// fold returns the objects that a stream's events leave. It is an error if an event does not fit
+// what came before it: each event changes one object, and comes once.
 func fold(events []event) (map[string]string, error) {
 	objects, versions, uids := make(map[string]string), make(map[string]uint64), make(map[string]string)
 	last := uint64(0)
@@ -59,8 +59,8 @@ func fold(events []event) (map[string]string, error) {
 	return objects, nil
 }
 
-// TestUpstreamRestarts: "A broken watch resumes from its last resourceVersion; a 410 upstream means one relist … and only the
-// differences go out. Clients keep their streams." (design.md)
+// TestUpstreamRestarts: "A broken watch resumes from its last resourceVersion; a 410 upstream means
+// one relist … and only the differences go out. Clients keep their streams." (design.md)
 func TestUpstreamRestarts(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t, endWatches...)
@@ -91,7 +91,7 @@ func TestUpstreamRestarts(t *testing.T) {
 		}
 		return n
 	}
-	// settled waits until the cache is what the cluster is, then compares all streams with it.
+	// settled waits until the cache is in the cluster's state, then compares all streams with it.
 	settled := func(after string) {
 		t.Helper()
 		eventually(t, 30*time.Second, "streams hold the cluster's state after "+after, func() error {
@@ -152,7 +152,8 @@ func TestUpstreamRestarts(t *testing.T) {
 		{"a clean restart", func() { c.restart(t) }},
 		{"kill -9", func() { c.restart(t, "--kill") }},
 		{"410", func() {
-			// Stopped and cut off, watchfan misses what is written; the next kube-apiserver does not know it any more, nor does etcd.
+			// watchfan is stopped and cut off, and misses writes that afterwards neither etcd nor
+			// the next kube-apiserver knows.
 			if err := p.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
@@ -190,8 +191,9 @@ func TestUpstreamRestarts(t *testing.T) {
 	}
 }
 
-// TestUpstreamAway: without kube-apiserver /readyz fails, what may be stale is served from the cache and what must be current is
-// not (contract.md L31); the streams go on when it is back.
+// TestUpstreamAway: without kube-apiserver /readyz fails. Reads that may be stale are served from
+// the cache, and reads that must be current are not (contract.md L31). The streams go on when it is
+// back.
 func TestUpstreamAway(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t, endWatches...)
@@ -253,8 +255,8 @@ func TestUpstreamAway(t *testing.T) {
 	stream.stop()
 }
 
-// TestShutdown: "SIGTERM ends watches with a proper last chunk and exits 0 within the timeout", a client that does not read and one
-// that never finishes its request among them.
+// TestShutdown: "SIGTERM ends watches with a proper last chunk and exits 0 within the timeout",
+// also with a client that does not read and one that never finishes its request.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -310,8 +312,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// makeLarge makes a PodTemplate x of size bytes and more, and returns where its namespace's are. ConfigMaps would be no less large, but hundreds of other
-// tests' watchers would be sent each change.
+// makeLarge makes a PodTemplate x of at least size bytes and returns the path of the namespace's
+// PodTemplates. Large ConfigMaps would go to hundreds of other tests' watchers.
 func makeLarge(t *testing.T, d *target, ns string, size int) (uri string) {
 	t.Helper()
 	uri = "/api/v1/namespaces/" + ns + "/podtemplates"
@@ -319,14 +321,14 @@ func makeLarge(t *testing.T, d *target, ns string, size int) (uri string) {
 	return uri
 }
 
-// touchLarge changes what makeLarge has made.
+// touchLarge changes the object of makeLarge.
 func touchLarge(t *testing.T, d *target, uri string, i int) {
 	t.Helper()
 	d.patch(t, uri+"/x", fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i))
 }
 
-// TestSlowClient: "a slow client may lose its stream, never an event in the middle", at bounded memory and with no effect on others
-// (contract.md 3.12, W29).
+// TestSlowClient: "a slow client may lose its stream, never an event in the middle", at bounded
+// memory and with no effect on others (contract.md 3.12, W29).
 func TestSlowClient(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -383,7 +385,7 @@ func TestSlowClient(t *testing.T) {
 	if grown > 400<<20 {
 		t.Errorf("RSS grew by %d MB", grown>>20)
 	}
-	// What the slow ones do get is a prefix of what they should, event by event.
+	// The slow ones receive a prefix of what they should, event by event.
 	_ = slow[0].SetReadDeadline(time.Now().Add(15 * time.Second))
 	content, _ := io.ReadAll(slow[0])
 	got := 0
@@ -404,7 +406,7 @@ func TestSlowClient(t *testing.T) {
 	twin.stop()
 }
 
-// TestVanishingClients: a client that breaks its connection frees its place.
+// TestVanishingClients: a client that breaks its connection frees its slot.
 func TestVanishingClients(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -435,7 +437,7 @@ func TestVanishingClients(t *testing.T) {
 	}
 }
 
-// TestBadHeads: heads that are too long or never end are refused, and others notice nothing.
+// TestBadHeads: heads that are too long or never end are refused. Other clients notice nothing.
 func TestBadHeads(t *testing.T) {
 	t.Parallel()
 	p := sharedWatchfan(t)
@@ -472,7 +474,7 @@ func TestBadHeads(t *testing.T) {
 	if resp := p.plain(t).get(t, "/version"); resp.status != http.StatusOK {
 		t.Errorf("beside 200 slow heads: %d", resp.status)
 	}
-	// Those would have to be given up before the answer if that had waited for them.
+	// The answer has not waited for these, or they would have been given up before it.
 	_ = slow[0].SetReadDeadline(time.Now().Add(time.Millisecond))
 	if n, err := slow[0].Read(make([]byte, 1)); !os.IsTimeout(err) {
 		t.Errorf("a slow head has been answered already: %d bytes, %v", n, err)
@@ -486,7 +488,8 @@ func TestBadHeads(t *testing.T) {
 	t.Logf("a head that never ends: %q after %s", strings.SplitN(string(answer), "\r\n", 2)[0], time.Since(begin).Round(time.Second))
 }
 
-// TestCRDDeleted: "CRD deleted: DELETED events or clean end; then 404" (contract.md W33), and the lane goes with it.
+// TestCRDDeleted: "CRD deleted: DELETED events or clean end; then 404" (contract.md W33), and the
+// lane ends.
 func TestCRDDeleted(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -522,7 +525,7 @@ func TestCRDDeleted(t *testing.T) {
 		}
 		return nil
 	})
-	// And comes again with the same name, of which nothing old may be left.
+	// The definition comes back with the same name, and nothing of the old one is left.
 	createCRD(t, direct, "gone.example.com", "Goner", "Namespaced")
 	eventually(t, 20*time.Second, "the custom resource again", func() error {
 		resp := ours.get(t, uri+"?resourceVersion=0")
@@ -533,7 +536,8 @@ func TestCRDDeleted(t *testing.T) {
 	})
 }
 
-// TestRush: 500 clients that connect at once, each with its own node's pods as a kubelet, are all served, from one watch upstream.
+// TestRush: 500 clients connect at once, each for its own node's pods as a kubelet does. All are
+// served from one upstream watch.
 func TestRush(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -561,7 +565,7 @@ func TestRush(t *testing.T) {
 	rush.leave()
 }
 
-// TestHealth: /livez, /readyz, /metrics, /debug/pprof, --resident-resources.
+// TestHealth checks /livez, /readyz, /metrics, /debug/pprof and --resident-resources.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -582,7 +586,7 @@ func TestHealth(t *testing.T) {
 	if resp := admin.get(t, "/nosuch"); resp.status != http.StatusNotFound {
 		t.Errorf("/nosuch: %d", resp.status)
 	}
-	// The admin port is not the API, and the API ports do not tell what the admin port does.
+	// The admin port does not serve the API, and the API ports do not serve the admin port's pages.
 	if resp := admin.get(t, "/api/v1/secrets"); resp.status != http.StatusNotFound {
 		t.Errorf("the admin port answers /api/v1/secrets with %d", resp.status)
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// decoders are programs that take a watch as gzip and print its lines as they come. Each has a decoder of its own; those of Python and
-// Java take a stream for one member and no more.
+// decoders are programs that read a watch as gzip and print its lines as they come. Each has a
+// decoder of its own. Those of Python and Java accept one gzip member and no more.
 var decoders = map[string][]string{
 	"curl":   {"curl", "--silent", "--show-error", "--fail", "--no-buffer", "--compressed", "--header", "Accept-Encoding: gzip"},
 	"Python": {"python3", "testdata/decoders/watch.py"},
@@ -21,7 +21,8 @@ var decoders = map[string][]string{
 	"Java":   {"java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "testdata/decoders/Watch.java"},
 }
 
-// TestGzipDecoders: "Works with client-go, curl, Python, Node and Java-style strict single-member decoders", each event when it happens.
+// TestGzipDecoders: "Works with client-go, curl, Python, Node and Java-style strict single-member
+// decoders". Each event arrives when it happens.
 func TestGzipDecoders(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)

@@ -11,8 +11,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// TestIdentity: each request through the TLS port has its token's rights and gets kube-apiserver's own words for what it has not
-// (contract.md A01–A03, A07, 6.4), whether or not the answer is in our cache.
+// TestIdentity: each request through the TLS port has its token's rights, and kube-apiserver's own
+// words refuse the rest, whether or not the answer is in watchfan's cache (contract.md A01–A03,
+// A07, 6.4).
 func TestIdentity(t *testing.T) {
 	direct, _ := fixtures(t)
 	c := sharedCluster(t)
@@ -69,7 +70,8 @@ func TestIdentity(t *testing.T) {
 
 	wg.Wait()
 
-	// Who brings nothing that kube-apiserver takes for a credential is anonymous there; who brings a bad token is nobody.
+	// A client without anything that kube-apiserver takes for a credential is anonymous there. A
+	// client with a bad token is nobody.
 	bad := c.as(t, "")
 	bad.token = "bad"
 	for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0", "/api/v1/configmaps?watch=1", "/version", "/foo"} {
@@ -105,8 +107,9 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestIdentityFromCache: "cached reads for a token are allowed by asking the cluster, never by default": the reader's read comes from
-// the cache, the user's does not get there; interleaved, nothing leaks (A09).
+// TestIdentityFromCache: "cached reads for a token are allowed by asking the cluster, never by
+// default". The reader's read comes from the cache, and the user's read does not reach it.
+// Interleaved, nothing leaks (A09).
 func TestIdentityFromCache(t *testing.T) {
 	_, _ = fixtures(t)
 	c := sharedCluster(t)
@@ -145,8 +148,9 @@ func TestIdentityFromCache(t *testing.T) {
 	}
 }
 
-// TestRevocation: a grant taken back is effective "in the order of 10 s" (contract.md 6.6, A10), and one given after a denial too
-// (A14); the open watch goes on or ends cleanly.
+// TestRevocation: a right that is taken back ends "in the order of 10 s" (contract.md 6.6, A10),
+// and a right that is given after a denial begins as soon (A14). The open watch goes on or ends
+// cleanly.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	direct := sharedCluster(t).direct(t)

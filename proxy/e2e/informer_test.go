@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// requestLog is a transport that notes the collection reads of an informer.
+// requestLog is a transport that notes an informer's reads of collections.
 type requestLog struct {
 	next http.RoundTripper
 
@@ -41,7 +41,8 @@ func (l *requestLog) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// reads counts a resource's syncs: lists, and watches with initial events; the inconsistency detector's own lists are not among them.
+// reads counts a resource's syncs: lists, and watches with initial events. The lists of client-go's
+// inconsistency detector do not count.
 func (l *requestLog) reads(resource string) (syncs, watches int, all []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +62,7 @@ func (l *requestLog) reads(resource string) (syncs, watches int, all []string) {
 	return syncs, watches, all
 }
 
-// informerSet is a real client: a SharedInformer each for ConfigMaps and Pods.
+// informerSet is a real client: a SharedInformer for ConfigMaps and one for Pods.
 type informerSet struct {
 	name       string
 	log        *requestLog
@@ -96,7 +97,7 @@ func (s *informerSet) waitSynced(t *testing.T) {
 	})
 }
 
-// holds compares the store of an informer with the cluster's state, and that with other, an informer of kube-apiserver itself.
+// holds compares an informer's store with a list of kube-apiserver's.
 func holds[T any](informer cache.SharedIndexInformer, list []T) error {
 	want := make(map[string]any)
 	for i := range list {
@@ -156,9 +157,10 @@ func podBody(name, node string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"l":"1"}},"spec":{%s}}`, name, spec)
 }
 
-// TestInformers: "A client-go SharedInformer for ConfigMaps and one for Pods sync through the proxy and hold exactly the cluster's
-// state after churn and after kube-apiserver is restarted in the middle, with no relist caused by us." Each mode is a
-// process of its own, because client-go reads its feature gates from the environment once.
+// TestInformers: "A client-go SharedInformer for ConfigMaps and one for Pods sync through the proxy
+// and hold exactly the cluster's state after churn and after kube-apiserver is restarted in the
+// middle, with no relist caused by us." Each mode is a process of its own, because client-go reads
+// its feature gates from the environment once.
 func TestInformers(t *testing.T) {
 	if os.Getenv("E2E_INFORMER_PROCESS") != "" {
 		followChurn(t)
@@ -240,7 +242,7 @@ func followChurn(t *testing.T) {
 	for _, s := range append(cached, passed) {
 		patience := 10 * time.Second
 		if s == passed {
-			patience = 40 * time.Second // its watch broke, and client-go's backoff is in between
+			patience = 40 * time.Second // its watch broke, and client-go backs off
 		}
 		eventually(t, patience, s.name+" holds the cluster's state", func() error {
 			if err := holds(s.configMaps, configMaps.Items); err != nil {
@@ -256,7 +258,7 @@ func followChurn(t *testing.T) {
 			}
 		}
 	}
-	// What is passed through breaks with kube-apiserver, as it would without us.
+	// What is passed through breaks with kube-apiserver, as it would without watchfan.
 	syncs, watches, _ := passed.log.reads("configmaps")
 	t.Logf("%d configmaps and %d pods held; %d pod writes; protobuf: %d syncs, %d watches", len(configMaps.Items), len(podList.Items), podWrites, syncs, watches)
 	if configMaps.Items == nil || podList.Items == nil {

@@ -152,9 +152,10 @@ func kindCases(ns string) []kindCase {
 	}
 }
 
-// TestKinds: each kind's field selectors map events as kube-apiserver does: "ADDED: new version (also when the object existed but
-// did not match before) … DELETED: previous version (labels/fields that still match, old data), RV of the
-// modification" (contract.md 3.2), live and, for who comes later with the same resourceVersion, from history.
+// TestKinds: each kind's field selectors map events as kube-apiserver does: "ADDED: new version
+// (also when the object existed but did not match before) … DELETED: previous version
+// (labels/fields that still match, old data), RV of the modification" (contract.md 3.2). This holds
+// live, and from history for a client that comes later with the same resourceVersion.
 func TestKinds(t *testing.T) {
 	c := sharedCluster(t)
 	p := sharedWatchfan(t)
@@ -199,7 +200,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// only drops events of objects of other tests.
+// only drops events of other tests' objects.
 func only(events []event, marker string) []event {
 	var mine []event
 	for _, e := range events {

@@ -41,8 +41,9 @@ func kubectlWays(t *testing.T) []kubectlWay {
 	}
 }
 
-// sameOutput masks what differs between two runs of one command: ages, how far they push the columns behind them, the names of temporary
-// files and their times, and whether the end of kubectl's own watch overtakes an event.
+// sameOutput masks what differs between two runs of one command: ages and the columns that they
+// push, the names and times of temporary files, and whether the end of kubectl's own watch
+// overtakes an event.
 func sameOutput(out string) string {
 	out = endedWatches.ReplaceAllString(out, "")
 	out = kubectlAges.ReplaceAllString(out, "AGE")
@@ -77,12 +78,14 @@ func deployment(name string, replicas int) string {
 "template":{"metadata":{"labels":{"app":%[1]q}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`, name, replicas)
 }
 
-// rolledOut returns the status of a deployment with two replicas, so many of which are new and available.
+// rolledOut returns the status of a deployment with two replicas, so many of which are new and
+// available.
 func rolledOut(updated, available int) string {
 	return fmt.Sprintf(`{"status":{"observedGeneration":1,"replicas":2,"updatedReplicas":%d,"readyReplicas":%[2]d,"availableReplicas":%[2]d}}`, updated, available)
 }
 
-// TestKubectlCommands: what kubectl says, and its exit code, are the same with us in between (contract.md O02, O07).
+// TestKubectlCommands: kubectl prints the same, and exits with the same code, with watchfan in
+// between (contract.md O02, O07).
 func TestKubectlCommands(t *testing.T) {
 	t.Parallel()
 	ways := kubectlWays(t)
@@ -151,7 +154,8 @@ func TestKubectlCommands(t *testing.T) {
 	}
 }
 
-// TestKubectlFollows: commands that wait for something see it happen, and say so in the same words. Those with -w are interrupted in the end.
+// TestKubectlFollows: commands that wait for something see it happen and print the same words.
+// Commands with -w are interrupted in the end.
 func TestKubectlFollows(t *testing.T) {
 	t.Parallel()
 	ways := kubectlWays(t)
@@ -210,11 +214,11 @@ func follow(t *testing.T, ways []kubectlWay, ns string, commands []followed) {
 		}
 		return nil
 	})
-	// The others have had the same to do until here; and a watch follows the first list.
+	// The silent commands have had as much time until here; and a watch follows the first list.
 	time.Sleep(max(2*time.Second, time.Since(begin)))
 }
 
-// await waits until the command has said something on all ways.
+// await waits until the command has printed something on all ways.
 func (c followed) await(t *testing.T, ways []kubectlWay, words string) {
 	t.Helper()
 	for i, f := range c.running {
@@ -227,7 +231,8 @@ func (c followed) await(t *testing.T, ways []kubectlWay, words string) {
 	}
 }
 
-// compareFollowers waits until the commands have said their last on all ways, and compares what they have said.
+// compareFollowers waits until the commands have printed their last words on all ways, and compares
+// their output.
 func compareFollowers(t *testing.T, ways []kubectlWay, commands []followed) {
 	t.Helper()
 	for _, c := range commands {
@@ -269,7 +274,7 @@ func startFollower(t *testing.T, k kubectl, args []string) *follower {
 	return f
 }
 
-// said returns what f has said so far.
+// said returns what f has printed so far.
 func (f *follower) said(t *testing.T) string {
 	t.Helper()
 	out, err := os.ReadFile(f.out)
@@ -279,7 +284,8 @@ func (f *follower) said(t *testing.T) string {
 	return string(out)
 }
 
-// finish waits for the end, which an interrupt brings about where nothing else does, and returns what f said and its exit code.
+// finish waits for the end, which an interrupt causes if nothing else does, and returns f's output
+// and exit code.
 func (f *follower) finish(t *testing.T, interrupt bool) string {
 	t.Helper()
 	if interrupt {

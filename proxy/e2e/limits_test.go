@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A user with as many watches as it may have is told to come again, whether a watch is served or passed through, and may when one has ended.
+// TestWatchLimits: a user with as many watches as it may have is told to come again, whether the
+// next watch would be served or passed through. It may come when one has ended.
 func TestWatchLimits(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -72,8 +73,8 @@ func TestWatchLimits(t *testing.T) {
 	}
 }
 
-// What clients ask for does not end a process with little memory: it gives up what it can, refuses, and serves again afterwards, while a watch that
-// is there misses nothing.
+// TestMemoryLimit: whatever clients ask for does not end a process with little memory. It gives up
+// what it can, refuses requests, and serves again afterwards. An open watch misses nothing.
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -96,7 +97,7 @@ func TestMemoryLimit(t *testing.T) {
 		direct.create(t, accounts, fmt.Sprintf(`{"metadata":{"name":"a%d"}}`, writes))
 	}
 
-	// Two lanes hold the collection of 27 MB, and their histories grow with each change of it.
+	// Two lanes hold the collection of 27 MB, and their histories grow with each of its changes.
 	const everything = "/api/v1/configmaps?watch=1&resourceVersion=0"
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -126,7 +127,7 @@ func TestMemoryLimit(t *testing.T) {
 		if err == nil && resp.status != http.StatusTooManyRequests {
 			err = fmt.Errorf("answered %d", resp.status)
 		}
-		if err != nil { // a reset too, should memory be spent
+		if err != nil { // also a reset, if memory is used up
 			return fmt.Errorf("%w with %v bytes in use after %d changes", err, used, changes)
 		}
 		return nil
@@ -135,7 +136,7 @@ func TestMemoryLimit(t *testing.T) {
 	write()
 	w.wait(t, before+1)
 
-	// When they leave, their lanes stop.
+	// When the clients leave, their lanes stop.
 	leave()
 	eventually(t, 60*time.Second, "memory enough", func() error {
 		resp, err := own.try(http.MethodGet, "/api/v1/serviceaccounts?resourceVersion=0", nil, "")
@@ -163,7 +164,8 @@ func TestMemoryLimit(t *testing.T) {
 	t.Logf("%v bytes in use at the refusal, after %d changes; %v afterwards", used, changes, admin.metric(t, "watchfan_memory_used_bytes"))
 }
 
-// An informer that is refused asks the same again when it was told to, and is synced then: it neither falls back to a list nor gives up.
+// TestRefusedInformer: an informer that is refused repeats its request at the time that it was
+// told, and syncs then. It neither falls back to a list nor gives up.
 func TestRefusedInformer(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)

@@ -21,18 +21,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// registers are objects that each have one writer, which counts up in an annotation and tells what has been acknowledged. Now and then
-// it deletes its object and creates it again.
+// registers are objects with one writer each, which counts up in an annotation and notes what was
+// acknowledged. Now and then it deletes its object and creates it again.
 type registers struct {
 	ns string
-	// acked is the step that was acknowledged last, by register: 2n when it was written with the count n, 2n+1 when it was
-	// deleted behind that.
+	// acked is the last acknowledged step of each register: 2n for the write with count n, 2n+1 for
+	// the deletion behind it.
 	acked []atomic.Uint64
 }
 
 func (r *registers) uri() string { return "/api/v1/namespaces/" + r.ns + "/configmaps" }
 
-// write counts up one register until stop is closed. What kube-apiserver may or may not have done is done again.
+// write counts up one register until stop is closed. It repeats a write that may or may not have
+// happened.
 func (r *registers) write(d *target, i int, pad string, pause time.Duration, stop <-chan struct{}) {
 	name, every := fmt.Sprintf("r%d", i), pause
 	pause = time.Millisecond
@@ -66,7 +67,8 @@ func (r *registers) write(d *target, i int, pad string, pause time.Duration, sto
 	}
 }
 
-// counts is the steps that a read has shown, by register; those of registers that it did not show are missing.
+// counts has the step that a read has shown of each register. A register that it did not show is
+// missing.
 type counts map[int]uint64
 
 func countsOf(objects []metav1.PartialObjectMetadata) counts {
@@ -183,13 +185,14 @@ func (r *registers) readings() []reading {
 	}
 }
 
-// TestLinearizable: reads without a resourceVersion are "at least as new as any write acknowledged before they arrived", whoever reads
-// and however, while 8 writers write at kube-apiserver, which is restarted in the middle.
+// TestLinearizable: reads without a resourceVersion are "at least as new as any write acknowledged
+// before they arrived", for every reader and every kind of read, while 8 writers write at
+// kube-apiserver, which is restarted in the middle.
 func TestLinearizable(t *testing.T) {
 	for _, way := range []struct {
 		name  string
-		pad   string        // of each object: whether the collection is small enough to be listed for a proof
-		pause time.Duration // of each writer: whether it is busy
+		pad   string        // of each object; large ones make the collection too large to be listed for a proof
+		pause time.Duration // of each writer
 	}{
 		{"small and busy", "", 20 * time.Millisecond},
 		{"large and busy", strings.Repeat("x", 80<<10), 60 * time.Millisecond},
@@ -215,7 +218,7 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 	for i := range r.acked {
 		writers.Go(func() { r.write(direct, i, pad, pause, stop) })
 	}
-	writers.Go(func() { // somebody else is always busy
+	writers.Go(func() { // another resource is always busy
 		for n := 0; ; n++ {
 			select {
 			case <-stop:
@@ -253,7 +256,7 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 				begin := time.Now()
 				got, rv, err := way.read(ours)
 				elapsed := time.Since(begin)
-				if err != nil { // kube-apiserver is down, or a page too old for anybody
+				if err != nil { // kube-apiserver is down, or the page has expired
 					errs.Add(1)
 					time.Sleep(50 * time.Millisecond)
 					continue
@@ -301,7 +304,7 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 	}
 }
 
-// proofs tells how often freshness was proved, and how.
+// proofs returns how often freshness was proved, by each method.
 func proofs(t *testing.T, admin *target) string {
 	var parts []string
 	for _, method := range []string{"stream", "list", "watch"} {
@@ -316,7 +319,8 @@ func quantiles(all []time.Duration) string {
 	return fmt.Sprintf("%d reads: p50 %s, p90 %s, p99 %s, max %s", len(all), at(0.5), at(0.9), at(0.99), at(1))
 }
 
-// TestConsistentBurst: "Upstream requests per burst of N simultaneous consistent reads: O(1)", of small and of large answers.
+// TestConsistentBurst: "Upstream requests per burst of N simultaneous consistent reads: O(1)", for
+// small and large answers.
 func TestConsistentBurst(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -348,8 +352,9 @@ func TestConsistentBurst(t *testing.T) {
 			burst(t, p.ports.Insecure, n, path)
 			elapsed := time.Since(begin)
 			requests := upstream(way.resource) - before
-			// Those that are passed through while hardly anybody else asks, and a proof or two for the rest; a slow machine reads
-			// the requests more slowly, so that some proofs begin too early for the last of them.
+			// A few reads are passed through while hardly any others are under way; the rest need a
+			// proof or two. A slow machine reads the requests more slowly, so that some proofs
+			// begin too early for the last of them.
 			if requests > n/8 {
 				t.Errorf("%v requests upstream for %d %s of %s", requests, n, name, way.resource)
 			}
@@ -358,7 +363,8 @@ func TestConsistentBurst(t *testing.T) {
 	}
 }
 
-// burst sends n requests, all of them before it reads the first answer, so that they are simultaneous however slow the answers are.
+// burst sends n requests before it reads the first answer, so that they are simultaneous even if
+// answers are slow.
 func burst(t *testing.T, addr string, n int, path func(i int) string) {
 	t.Helper()
 	conns := make([]net.Conn, n)

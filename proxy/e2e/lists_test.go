@@ -39,8 +39,8 @@ func readPage(t *testing.T, d *target, uri string) page {
 	return p
 }
 
-// TestPages: "Tokens must be interchangeable with the upstream's in both directions", "Items of later pages come from the same
-// revision" (contract.md 2.5; L04, L06, L07).
+// TestPages: "Tokens must be interchangeable with the upstream's in both directions", "Items of
+// later pages come from the same revision" (contract.md 2.5; L04, L06, L07).
 func TestPages(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -81,8 +81,9 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestReadYourWrites: "write an object through the upstream, at once GET via proxy: the write is visible" (contract.md L01), for
-// lists and gets, for watches that begin with the current state, and at a resourceVersion.
+// TestReadYourWrites: "write an object through the upstream, at once GET via proxy: the write is
+// visible" (contract.md L01). This holds for lists and gets, for watches that begin with the
+// current state, and at a resourceVersion.
 func TestReadYourWrites(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)

@@ -23,8 +23,8 @@ func upstreamAt(t *testing.T, port int) string {
 	return path
 }
 
-// TestLoop: a watchfan whose upstream is itself, or another whose upstream is this one, is not ready and says why; requests are refused, none hangs, and
-// none becomes many.
+// TestLoop: a watchfan whose upstream is itself, or another watchfan whose upstream is the first,
+// is not ready and says why. Requests are refused; none hangs, and none becomes many.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{1, 2} {
@@ -78,7 +78,8 @@ func TestLoop(t *testing.T) {
 				t.Errorf("a write: %v, %d %s", err, post.status, post.body)
 			}
 			time.Sleep(2 * time.Second)
-			// Seven requests of ours; the lanes', and what they ask before, come again with a backoff.
+			// Seven requests are the test's. Those of the lanes, and what the lanes ask before,
+			// come again with a backoff.
 			n, took := requests()-before, time.Since(began)
 			t.Logf("%v requests in %s", n, took)
 			if most := 150 + 20*took.Seconds(); n > most {

@@ -104,7 +104,7 @@ var starts = []start{
 type pair struct {
 	selection selection
 	start     start
-	rv, least uint64 // where they begin, or what they may not be older than
+	rv, least uint64 // where they begin, and the oldest state that they may begin with
 	lasting   time.Duration
 	ours      *recording
 	theirs    *recording
@@ -112,7 +112,7 @@ type pair struct {
 
 func (p *pair) String() string { return p.ours.uri }
 
-// startPair begins both watches at about the same time; they end by themselves.
+// startPair begins both watches at about the same time. They end by themselves.
 func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, acknowledged uint64, lasting time.Duration) *pair {
 	t.Helper()
 	p := &pair{selection: s, start: st, rv: rv, lasting: lasting.Truncate(time.Second)}
@@ -139,7 +139,7 @@ func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, ac
 	return p
 }
 
-// check compares the two, and each with the model.
+// check compares the two streams, and each with the model.
 func (p *pair) check(m *model) error {
 	for _, r := range []*recording{p.ours, p.theirs} {
 		events := r.all()
@@ -168,15 +168,15 @@ func (p *pair) check(m *model) error {
 	return nil
 }
 
-// TestOracle is the promise of the whole: "each watcher gets exactly the events, byte for byte and in order, that a watcher with
-// the same selector gets from kube-apiserver itself".
+// TestOracle checks the main promise: "each watcher gets exactly the events, byte for byte and in
+// order, that a watcher with the same selector gets from kube-apiserver itself".
 func TestOracle(t *testing.T) {
 	c := sharedCluster(t)
 	compareWatchers(t, c, privateWatchfan(t, c), []string{"oracle", "oracle-b", "zoracle"}, *watchers, nil)
 }
 
-// compareWatchers has watchers of p, and a twin of each at kube-apiserver, watch the churn in some namespaces. midway, if there is one, is called once
-// all have begun.
+// compareWatchers lets watchers of p, and a twin of each at kube-apiserver, watch the churn in some
+// namespaces. It calls midway, if there is one, once all have begun.
 func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watchers int, midway func()) {
 	t.Helper()
 	ours, theirs := p.plain(t), c.direct(t)
@@ -187,18 +187,19 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 
 	begin := time.Now()
 	theirs.watch(t, "/api/v1/configmaps?watch=1&resourceVersion=0").stop()
-	one := time.Since(begin) // what a slow machine needs to begin a watch
+	one := time.Since(begin) // how long this machine needs to begin a watch
 	lasting := *churnFor + 6*time.Second + time.Duration(watchers)*max(20*time.Millisecond, 2*one)
 	reference := theirs.watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d", int(lasting.Seconds())+4))
 	initial := reference.initial(t)
-	first := initial[len(initial)-1].rv // at or before the churn, and what the reference begins with
+	first := initial[len(initial)-1].rv // at or before the churn; the reference begins here
 	work := &churn{target: theirs, namespaces: ns, rate: *writes, names: 24, seed: *seed}
 	stop, written := make(chan struct{}), make(chan error, 1)
 	begin = time.Now()
 	go func() { written <- work.run(stop) }()
 	time.Sleep(500 * time.Millisecond)
 
-	// A third of the pairs begin at once, the others at random moments and from random resourceVersions of the past.
+	// A third of the pairs begin at once, the others at random moments and from random
+	// resourceVersions of the past.
 	all := selections(ns)
 	pairs := make([]*pair, watchers)
 	var opening sync.WaitGroup

@@ -16,23 +16,28 @@ import (
 
 var rbacSteps = flag.Int("rbac.steps", 24, "changes of rights in the test of RBAC, each about a second; with -seed=N they are the same ones again")
 
-// How long rights that are taken back may still be used. Watchfan is told these times.
+// How long rights that are taken back may still be used. The flags of watchfan have these times.
 const (
-	rbacYesTTL  = 3 * time.Second // longer than the interval, so that the answers of re-checks are seen to be remembered
+	rbacYesTTL  = 3 * time.Second // longer than the interval: so a later request shows that a re-check's answer is remembered
 	rbacNoTTL   = time.Second
 	rbacRecheck = 2 * time.Second
 
-	// An open watch may have begun with a remembered yes; it is asked about again within an interval and a tenth, at the next of 60 ticks.
+	// An open watch may have begun with a remembered yes. It is reviewed again within an interval
+	// and a tenth, at the next of 60 ticks.
 	rbacRevoked = rbacYesTTL + rbacRecheck + rbacRecheck/10 + rbacRecheck/60
 )
 
-// TestRBAC: "nothing is shown to a client that kube-apiserver would not let read it". Rights change at random, while people who show in
-// every way who they are read and watch at random. A model of RBAC says who was allowed what when, and so what a client may have been shown,
-// what it must have been, and which watches had to end. Refusals are kube-apiserver's own words.
+// TestRBAC: "nothing is shown to a client that kube-apiserver would not let read it".
 //
-// A change is in force at some time between its write and kube-apiserver's first review that says so, which is waited for before the next
-// change. How long an answer of watchfan may be older than that is written above; the time that kube-apiserver and this machine take to
-// answer at all comes on top, as measured meanwhile.
+// Rights change at random, while people who identify themselves in every way read and watch at
+// random. A model of RBAC says who was allowed what at which time, and from this follows what a
+// client may have received, what it must have received, and which watches had to end. Refusals are
+// in kube-apiserver's own words.
+//
+// A change comes into force at some time between its write and kube-apiserver's first review that
+// shows it. The test waits for this review before the next change. The constants above say how much
+// older an answer of watchfan may be. The time in which kube-apiserver and this machine answer is
+// measured and added.
 func TestRBAC(t *testing.T) {
 	t.Parallel()
 	s := newCertified(t, "--authorization-webhook-cache-authorized-ttl="+rbacYesTTL.String(), "--authorization-webhook-cache-unauthorized-ttl="+rbacNoTTL.String(),
@@ -60,7 +65,7 @@ func TestRBAC(t *testing.T) {
 	defer leave()
 	stop := make(chan struct{})
 	var work sync.WaitGroup
-	var stall atomic.Int64 // the longest that anything took that takes no time
+	var stall atomic.Int64 // the longest time of something that takes no time on a quiet machine
 	work.Go(func() { written.run(stop, &stall) })
 	for i, r := range readers {
 		work.Go(func() { r.readAll(stop, w, rand.New(rand.NewPCG(*seed, uint64(100+i)))) })
@@ -94,7 +99,7 @@ func TestRBAC(t *testing.T) {
 		}
 		time.Sleep(time.Duration(200+rng.IntN(1000)) * time.Millisecond)
 	}
-	// kube-apiserver believes a token for 10 s.
+	// kube-apiserver trusts a token for 10 s.
 	eventually(t, 60*time.Second, "the end of a token", func() error {
 		if resp := doomed.theirs.get(t, "/version"); resp.status != http.StatusUnauthorized {
 			return fmt.Errorf("%d", resp.status)
@@ -122,7 +127,8 @@ func TestRBAC(t *testing.T) {
 	}
 }
 
-// readers are people who show in every way who they are. The first is nobody, the last one's account can be deleted.
+// readers are people who identify themselves in every way. The first has a token without an owner.
+// The last one's account can be deleted.
 func (s *certified) readers(t *testing.T) []*reader {
 	t.Helper()
 	group := func(groups ...string) []string { return append(groups, "system:authenticated") }
@@ -224,7 +230,8 @@ func longest(of *atomic.Int64, d time.Duration) {
 	}
 }
 
-// agrees fails the test unless the model comes to be of kube-apiserver's opinion in everything.
+// agrees fails the test unless the model and kube-apiserver come to give the same answers to
+// everything.
 func agrees(t *testing.T, admin *target, people []person, all []demand, r rights) {
 	t.Helper()
 	var unused atomic.Int64
@@ -248,7 +255,8 @@ func agrees(t *testing.T, admin *target, people []person, all []demand, r rights
 	wg.Wait()
 }
 
-// objectWriter writes the objects that there are rights to, and keeps when it sent each version.
+// objectWriter writes the objects that the rights are about, and keeps the time at which it sent
+// each version.
 type objectWriter struct {
 	t     *testing.T
 	admin *target
@@ -297,8 +305,8 @@ func (w *objectWriter) run(stop <-chan struct{}, stall *atomic.Int64) {
 	}
 }
 
-// settledReads makes every reader read what it is allowed and what it is not when all is settled. What is allowed comes from the cache; it
-// returns how much did.
+// settledReads lets every reader list everything once nothing changes any more. It returns how many
+// lists were allowed, all of which have to come from the cache.
 func settledReads(rng *rand.Rand, w *rbacReading, readers []*reader) (cached int) {
 	var wg sync.WaitGroup
 	var n atomic.Int64
@@ -321,7 +329,7 @@ func settledReads(rng *rand.Rand, w *rbacReading, readers []*reader) (cached int
 	return int(n.Load())
 }
 
-// judge finds what is wrong with what the readers saw.
+// judge finds mistakes in what the readers received.
 type judge struct {
 	ledger  ledger
 	slack   time.Duration
@@ -371,15 +379,15 @@ func (j *judge) fault(o *observation) error {
 		return fmt.Errorf("did not end properly: %w", o.broken)
 	}
 	if !o.cached {
-		return nil // it is kube-apiserver's, which never asks again
+		return nil // it is kube-apiserver's watch, and kube-apiserver never reviews again
 	}
 	j.watches++
 	return j.watchFault(o)
 }
 
-// watchFault finds what is wrong with a watch from the cache that was allowed to begin.
+// watchFault returns what is wrong with a watch from the cache that was allowed to begin.
 func (j *judge) watchFault(o *observation) error {
-	leftAt := o.begin // the earliest that an event can have been sent: when its object was written, or one before it
+	leftAt := o.begin // the earliest time at which an event can have been sent: when its object or an earlier one was written
 	for _, e := range o.events {
 		if sent := j.written[e.rv]; sent.After(leftAt) {
 			leftAt = sent

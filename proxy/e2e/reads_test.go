@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// fixtures are those of contract.md 8.1, made once in the shared cluster. They are never written again.
+// fixtures are the objects of contract.md 8.1, made once in the shared cluster and never written
+// again.
 func fixtures(t *testing.T) (d *target, r0 uint64) {
 	t.Helper()
 	c := sharedCluster(t)
@@ -254,11 +255,12 @@ func rows() []row {
 	return append(rows, inEveryForm(rows)...)
 }
 
-// inEveryForm repeats the reads that say nothing of their form in each that is served from caches, and as clients ask for it.
+// inEveryForm repeats the reads that name no form, in each form that caches serve, as clients ask
+// for it.
 func inEveryForm(rows []row) []row {
 	var more []row
 	for _, r := range rows {
-		// W21 wants a moment in which nothing happens in the whole cluster.
+		// W21 needs a moment in which nothing happens in the whole cluster.
 		if r.header != nil || r.method != "" || strings.HasPrefix(r.id, "O") || strings.HasPrefix(r.id, "//") || r.id == "W21" {
 			continue
 		}
@@ -283,8 +285,8 @@ func token(v string, rv int, start string) string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"v":%q,"rv":%d,"start":%q}`, v, rv, start))
 }
 
-// TestReads sends each request of contract.md 8.2, 8.3 and 8.5 that needs no story both ways, through both ports, and compares the
-// answers by the rules of 8.1.
+// TestReads sends each request of contract.md 8.2, 8.3 and 8.5 that needs no preparation both ways,
+// through both ports, and compares the answers by the rules of 8.1.
 func TestReads(t *testing.T) {
 	direct, r0 := fixtures(t)
 	c := sharedCluster(t)
@@ -312,7 +314,7 @@ func TestReads(t *testing.T) {
 			defer func() { <-gate }()
 			for _, way := range ways {
 				var err error
-				for range 3 { // what happens between the two requests shows in one only
+				for range 3 { // something may happen between the two requests
 					if err = r.compare(t, way, direct); err == nil {
 						break
 					}
@@ -325,18 +327,20 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// compressedWatch is what the head of a watch has for a client that accepts gzip, and kube-apiserver's up to 1.36 has not.
+// compressedWatch has the headers of a watch that a client with gzip gets here and, up to 1.36, not
+// from kube-apiserver.
 var compressedWatch = map[string][]string{"Content-Encoding": {"gzip"}, "Vary": {"Accept-Encoding"}}
 
-// compare sends r both ways and returns how the answers differ. What may differ is this, and no more:
+// compare sends r both ways and returns how the answers differ. Only this may differ:
 //
-//   - headers: Date; Audit-Id where the client sent none; X-Kubernetes-Pf-*, which tell of a queue that was not waited in; whether the
-//     body has a length or chunks;
-//   - how a body is compressed, and of a watch (N21), whether it is;
-//   - the resourceVersion of a list, of a bookmark and in a continue token, and the "current" one in a message: that of the moment;
+//   - headers: Date; Audit-Id where the client sent none; X-Kubernetes-Pf-*, which name a queue of
+//     kube-apiserver's; whether the body has a length or chunks;
+//   - how a body is compressed and, for a watch (N21), whether it is;
+//   - the resourceVersion of a list, of a bookmark and in a continue token, and the "current" one
+//     in a message;
 //   - whether the bookmark before a watch's deadline comes once or twice;
 //   - ages in the cells of tables;
-//   - map order in CBOR.
+//   - the order of maps in CBOR.
 func (r row) compare(t *testing.T, ours, theirs *target) error {
 	var got, want response
 	var wg sync.WaitGroup
@@ -388,11 +392,12 @@ var (
 	currentRV    = regexp.MustCompile(`current: \d+`)
 	tokens       = regexp.MustCompile(`eyJ2Ijoi[\w-]+`)
 	ages         = regexp.MustCompile(`"(\d+[dhms])+"|"<unknown>"`)
-	protoVersion = regexp.MustCompile(`^(k8s\x00(?s:.)*?\x0a\x00\x12.)\d{1,9}\x1a`) // of a list, whose metadata comes first
+	protoVersion = regexp.MustCompile(`^(k8s\x00(?s:.)*?\x0a\x00\x12.)\d{1,9}\x1a`) // of a list; its metadata comes first
 	protoMark    = regexp.MustCompile(`(\x0a\x08BOOKMARK(?s:.)*?2.)\d{1,9}\x38\x00\x42\x00`)
 )
 
-// normal returns the body without what may differ: the list's own resourceVersion, that of bookmarks, ages.
+// normal returns the body without what may differ: the list's own resourceVersion, those of
+// bookmarks, and ages.
 func (r row) normal(resp response) []byte {
 	b := resp.body
 	if resp.header.Get("Content-Encoding") == "gzip" {
@@ -442,7 +447,7 @@ func (r row) normal(resp response) []byte {
 	return b
 }
 
-// onceMoreProtobuf is onceMore for protobuf, with the resourceVersions of bookmarks taken out.
+// onceMoreProtobuf is onceMore for protobuf. It also removes the resourceVersions of bookmarks.
 func onceMoreProtobuf(b []byte, watch bool) []byte {
 	if !watch {
 		return b
@@ -460,7 +465,7 @@ func onceMoreProtobuf(b []byte, watch bool) []byte {
 	return bytes.Join(events, nil)
 }
 
-// onceMore drops each line that repeats a bookmark before it.
+// onceMore drops each line that repeats the bookmark before it.
 func onceMore(b []byte) []byte {
 	lines := bytes.SplitAfter(b, []byte("\n"))
 	lines = slices.CompactFunc(lines, func(x, y []byte) bool {

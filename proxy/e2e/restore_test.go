@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestEtcdRestored: when etcd is put back to an older state, clients are told to start anew, and see nothing older than what they have seen. The
-// backup is a copy of the data of a stopped etcd.
+// TestEtcdRestored: when etcd is put back to an older state, clients are told to begin anew, and
+// see nothing older than what they have seen. The backup is a copy of the data of a stopped etcd.
 func TestEtcdRestored(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t, endWatches...)
@@ -45,7 +45,7 @@ func TestEtcdRestored(t *testing.T) {
 		query := []string{"", "&labelSelector=l%3D1", "&labelSelector=none", "&fieldSelector=metadata.name%3Dold"}[i%4]
 		streams = append(streams, ours.watch(t, uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=300"+query))
 	}
-	// More than a kube-apiserver writes as it begins, or etcd would soon be where it was.
+	// More than kube-apiserver writes at its start. With fewer, etcd would soon be where it was.
 	var future uint64
 	for i := range 1000 {
 		future = direct.patch(t, uri+"/new", fmt.Sprintf(`{"data":{"n":"%d"}}`, i))
@@ -87,7 +87,7 @@ func TestEtcdRestored(t *testing.T) {
 	if events[0].key != "restored/old" || !events[1].end {
 		t.Errorf("a new watch begins with %s", format(events))
 	}
-	// Who comes back with what etcd has lost gets kube-apiserver's answer.
+	// A client that resumes from a resourceVersion that etcd has lost gets kube-apiserver's answer.
 	for _, query := range []string{"?resourceVersion=%d", "?resourceVersion=%d&resourceVersionMatch=Exact&limit=5"} {
 		want, got := direct.get(t, uri+fmt.Sprintf(query, future)), ours.get(t, uri+fmt.Sprintf(query, future))
 		var a, b metav1.Status

@@ -15,9 +15,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// TestUpstreamSilence: an upstream that is gone without a word, be its process stopped or the link dead, is noticed in seconds. Clients'
-// streams stay open and go on when it is back; what may be stale is served meanwhile; what cannot be is answered with a Status that says when
-// to come back.
+// TestUpstreamSilence: an upstream that falls silent, because its process is stopped or the link is
+// dead, is noticed within seconds. Clients' streams stay open and go on when it is back. Reads that
+// may be stale are served meanwhile. The others get a Status that says when to come back.
 func TestUpstreamSilence(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// over returns a kubeconfig whose cluster is a watchfan's TLS port, and its user one of the cluster's.
+// over returns a kubeconfig that leads to a watchfan's TLS port, as a user of the cluster.
 func (c *cluster) over(t *testing.T, secure, user string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -46,7 +46,7 @@ func newLevels(t *testing.T, upperFlags ...string) *levels {
 	return s
 }
 
-// restartLower replaces the lower watchfan by another at the same address.
+// restartLower replaces the lower watchfan with another at the same address.
 func (s *levels) restartLower(t *testing.T) {
 	t.Helper()
 	if err := s.lower.stop(); err != nil {
@@ -55,7 +55,8 @@ func (s *levels) restartLower(t *testing.T) {
 	s.lower = privateWatchfan(t, s.cluster, s.lowerFlags...)
 }
 
-// TestTwoLevels: watchers of a watchfan behind a watchfan get what watchers of kube-apiserver get, while the one in the middle is replaced.
+// TestTwoLevels: watchers behind two watchfans receive what kube-apiserver's own watchers receive,
+// while the watchfan in the middle is replaced.
 func TestTwoLevels(t *testing.T) {
 	s := newLevels(t)
 	compareWatchers(t, s.cluster, s.upper, []string{"levels", "levels-b", "zlevels"}, min(24, *watchers), func() { s.restartLower(t) })
@@ -68,8 +69,9 @@ func TestTwoLevels(t *testing.T) {
 	}
 }
 
-// TestTwoLevelsReads: reads through two watchfans show what has been written before them, and who may read what is decided as by kube-apiserver, for tokens and for
-// certificates, which become impersonation on the way.
+// TestTwoLevelsReads: reads through two watchfans show every write before them, and rights are
+// decided as by kube-apiserver, for tokens and for certificates. A certificate becomes an
+// impersonation on the way.
 func TestTwoLevelsReads(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -79,7 +81,7 @@ func TestTwoLevelsReads(t *testing.T) {
 	const ns = "levels-reads"
 	createNamespaces(t, direct, ns)
 	uri := "/api/v1/namespaces/" + ns + "/configmaps"
-	pad := strings.Repeat("x", 40<<10) // more than kube-apiserver answers as easily
+	pad := strings.Repeat("x", 40<<10) // a smaller list would be passed through
 	for i := range 8 {
 		direct.create(t, uri, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d"},"data":{"pad":%q}}`, i, pad))
 	}
@@ -127,7 +129,8 @@ func TestTwoLevelsReads(t *testing.T) {
 		grepLines(string(s.upper.admin(t).get(t, "/metrics").body), "watchfan_freshness_proofs_total"))
 }
 
-// withoutVersion returns a list's body without the list's own resourceVersion, which the rest of the cluster moves.
+// withoutVersion returns a list's body without the list's own resourceVersion, which other tests
+// move.
 func withoutVersion(body []byte) string {
 	head, rest, _ := strings.Cut(string(body), `"items"`)
 	if rest == "" {

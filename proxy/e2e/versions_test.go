@@ -116,7 +116,7 @@ func (c collection) create(d *target, name string) error {
 	return err
 }
 
-// lasting reports whether objects are never deleted: nobody finalizes namespaces here.
+// lasting reports whether objects are never deleted. Nobody finalizes namespaces here.
 func (c collection) lasting() bool { return c.name == "namespaces" }
 
 // objectsEach is how many objects of each collection are written to.
@@ -124,7 +124,8 @@ const objectsEach = 10
 
 func churnName(i int) string { return fmt.Sprintf("churned-%d", i%objectsEach) }
 
-// churnCollections updates objects, and deletes and recreates every fourth one, until stop is closed. It returns the number of turns.
+// churnCollections updates objects, and deletes and recreates every fourth one, until stop is
+// closed. It returns the number of turns.
 func churnCollections(d *target, stop <-chan struct{}) (turns int, err error) {
 	ticker := time.NewTicker(time.Second / time.Duration(*writes))
 	defer ticker.Stop()
@@ -165,14 +166,15 @@ func versionsOf(t *testing.T, direct *target, c collection) map[string]string {
 	return versions
 }
 
-// auditPolicy has kube-apiserver note every list and watch, and who came for it.
+// auditPolicy makes kube-apiserver log every list and watch, and who asked for it.
 const auditPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["ResponseStarted","ResponseComplete"],
 "rules":[{"level":"Metadata","verbs":["list","watch"]},{"level":"None"}]}`
 
 // auditedRead is a list or watch that reached kube-apiserver.
 type auditedRead struct{ Verb, RequestURI, UserAgent string }
 
-// isCheck reports whether it is the inconsistency detector's list, of exactly one version, which is kube-apiserver's to answer.
+// isCheck reports whether r is the inconsistency detector's list of exactly one version, which only
+// kube-apiserver answers.
 func (r auditedRead) isCheck() bool {
 	return strings.Contains(r.RequestURI, "resourceVersionMatch=Exact")
 }
@@ -195,9 +197,10 @@ func audited(t *testing.T, log string) []auditedRead {
 	return all
 }
 
-// TestInformersOfManyVersions: informers of three releases of client-go, of every kind of client and in every representation, sync
-// through the proxy and hold what kube-apiserver lists, to the byte what the same informer holds without us, and none of
-// their lists and watches reaches kube-apiserver. kube-apiserver's audit log says so, not only our own metrics.
+// TestInformersOfManyVersions: informers of three releases of client-go, of every kind of client
+// and in every representation, sync through watchfan. They hold what kube-apiserver lists and
+// exactly what the same informer holds without watchfan. None of their lists and watches reaches
+// kube-apiserver: its audit log shows that, and not only watchfan's metrics.
 func TestInformersOfManyVersions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -223,7 +226,8 @@ func TestInformersOfManyVersions(t *testing.T) {
 	for _, col := range collections {
 		watchesBefore[col.name] = upstreamWatches(t, direct, col.resource())
 	}
-	// What cannot be proved to be fresh in time is passed through, which says nothing where the machine is busy.
+	// A read that cannot be proved fresh in time is passed through. On a busy machine that would
+	// say nothing.
 	p := plainWatchfan(t, c, "--freshness-timeout=20s")
 	p.waitReady(t)
 
@@ -305,7 +309,8 @@ func TestInformersOfManyVersions(t *testing.T) {
 	}
 }
 
-// checkUpstreamWatches: kube-apiserver has at most one watch of each collection per representation, however many clients there are.
+// checkUpstreamWatches: kube-apiserver has at most one watch of each collection per representation,
+// however many clients there are.
 func checkUpstreamWatches(t *testing.T, direct *target, before map[string]int) {
 	t.Helper()
 	const representations = 4 // objects and their metadata, in JSON and protobuf
@@ -325,7 +330,7 @@ func checkUpstreamWatches(t *testing.T, direct *target, before map[string]int) {
 	t.Errorf("kube-apiserver has so many watches for us, want from 1 to %d of each, one per representation: %v", representations, wrong)
 }
 
-// reportTwins runs one informer of each kind straight to kube-apiserver and returns what they hold.
+// reportTwins runs one informer of each kind straight at kube-apiserver and returns what they hold.
 func reportTwins(t *testing.T, programs map[string]string, straight []string) map[proxytest.Informers]*proxytest.InformerReport {
 	t.Helper()
 	var mu sync.Mutex
@@ -356,8 +361,8 @@ func reportTwins(t *testing.T, programs map[string]string, straight []string) ma
 	return twins
 }
 
-// checkInformers: they were of the release that was asked for, synced once and the way they were told to, followed what happened, and
-// complained of nothing.
+// checkInformers: the informers are of the release that was asked for, synced once and in the way
+// that they were told, followed what happened, and complained of nothing.
 func checkInformers(t *testing.T, ic proxytest.Informers, r *proxytest.InformerReport) {
 	t.Helper()
 	if !strings.HasPrefix(r.ClientGo, ic.Release+".") {
@@ -384,7 +389,8 @@ func checkInformers(t *testing.T, ic proxytest.Informers, r *proxytest.InformerR
 	}
 }
 
-// checkStores compares what informers hold with kube-apiserver's lists and with what their twin holds.
+// checkStores compares what informers hold with kube-apiserver's lists and with what their twin
+// holds.
 func checkStores(t *testing.T, r *proxytest.InformerReport, versions map[string]map[string]string, twin *proxytest.InformerReport) {
 	t.Helper()
 	for name, res := range r.Resources {
@@ -404,7 +410,8 @@ func checkStores(t *testing.T, r *proxytest.InformerReport, versions map[string]
 	}
 }
 
-// renewed reports whether an object is kube-apiserver's own lease, which changes whenever it likes.
+// renewed reports whether an object is a lease of kube-apiserver's own, which may change at any
+// time.
 func renewed(collection, key string) bool {
 	return collection == "leases.coordination.k8s.io" && strings.HasPrefix(key, "kube-system/")
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// stage is a namespace of one test, the two ways to it, and a client there.
+// stage is a test's namespace, two ways to it, and a client there.
 type stage struct {
 	t            *testing.T
 	ours, theirs *target
@@ -64,7 +64,8 @@ func types(events []event) string {
 	return strings.Join(s, " ")
 }
 
-// W01, W02, W04, W12: "exactly ADDED, MODIFIED, DELETED(old data, new RV), ADDED, DELETED", live and replayed from history.
+// W01, W02, W04, W12: "exactly ADDED, MODIFIED, DELETED(old data, new RV), ADDED, DELETED", live
+// and replayed from history.
 func TestWatchSelectorTransitions(t *testing.T) {
 	s := newStage(t, "transitions")
 	rv := s.now()
@@ -108,7 +109,8 @@ func TestWatchListAtVersion(t *testing.T) {
 	}
 }
 
-// W11, W13, W42: nothing until the next write, then that; in a namespace that does not exist yet.
+// W11, W13, W42: nothing until the next write, then that write; also in a namespace that does not
+// exist yet.
 func TestWatchFromNow(t *testing.T) {
 	s := newStage(t, "fromnow")
 	s.create("old", "")
@@ -132,7 +134,8 @@ func TestWatchFromNow(t *testing.T) {
 	}
 }
 
-// W20, W26, W27: "identical suffixes"; "disconnect at each event index i, resume from RV_i: concatenation = full sequence".
+// W20, W26, W27: "identical suffixes"; "disconnect at each event index i, resume from RV_i:
+// concatenation = full sequence".
 func TestWatchResume(t *testing.T) {
 	s := newStage(t, "resume")
 	rv := s.now()
@@ -159,7 +162,7 @@ func TestWatchResume(t *testing.T) {
 	}
 	wg.Wait()
 
-	// A client that disconnects now and then and resumes from what it saw last, be it a bookmark.
+	// A client that disconnects now and then and resumes from its last event or bookmark.
 	stop := make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
@@ -209,7 +212,7 @@ func TestWatchFastWrites(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// The twin comes afterwards: this fast, kube-apiserver may end a watch for being slow.
+	// The twin comes afterwards: at this rate kube-apiserver may end a watch for being slow.
 	late := s.theirs.watch(t, s.uri+"?watch=1&"+query)
 	got, want := live.wait(t, 8*63), late.wait(t, 8*63)
 	if err := compare(got, want); err != nil {
@@ -222,8 +225,8 @@ func TestWatchFastWrites(t *testing.T) {
 	late.stop()
 }
 
-// W22, W24: a bookmark two seconds before the timeout, if there is something to tell, and none under two seconds; its bytes are
-// kube-apiserver's but for the resourceVersion.
+// W22, W24: a bookmark comes two seconds before the timeout, if there was progress, and none if the
+// timeout is under two seconds. Its bytes are kube-apiserver's, except the resourceVersion.
 func TestWatchBookmarks(t *testing.T) {
 	s := newStage(t, "bookmarked")
 	rv := s.now()
@@ -231,7 +234,7 @@ func TestWatchBookmarks(t *testing.T) {
 	s.create("p", "")
 	pair := s.twins(fmt.Sprintf("resourceVersion=%d&allowWatchBookmarks=true&timeoutSeconds=5&fieldSelector=metadata.name%%3Do", rv))
 	short := s.watch(fmt.Sprintf("resourceVersion=%d&allowWatchBookmarks=true&timeoutSeconds=2&fieldSelector=metadata.name%%3Do", rv))
-	for range 20 { // something for the bookmark to tell
+	for range 20 { // progress for the bookmark
 		s.patch("p", fmt.Sprintf(`{"data":{"k":"%d"}}`, time.Now().UnixNano()))
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -258,8 +261,9 @@ func bookmarksOf(events []event) []event {
 	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.typ != "BOOKMARK" })
 }
 
-// W38, W39: "headers arrive before the first event", "one event on an idle stream is received within 50 ms". Another test's load on a
-// small machine costs more than watchfan: kube-apiserver's own delay is the measure.
+// W38, W39: "headers arrive before the first event", "one event on an idle stream is received
+// within 50 ms". On a small machine the load of other tests costs more than watchfan does, so
+// kube-apiserver's own delay is the measure.
 func TestWatchLatency(t *testing.T) {
 	s := newStage(t, "latency")
 	pair := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=60", s.now()))

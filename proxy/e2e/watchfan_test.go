@@ -22,8 +22,8 @@ func privateWatchfan(t *testing.T, c *cluster, args ...string) *watchfan {
 	return ownWatchfan(t, binary(t, "WATCHFAN_BIN", "watchfan"), c, args...)
 }
 
-// plainWatchfan is one without the race detector, which keeps what memory it has once had, and with which the compression of what hundreds of clients
-// watch takes more than a processor.
+// plainWatchfan starts a watchfan without the race detector. With it a process keeps its memory,
+// and compression for hundreds of clients takes more than a processor.
 func plainWatchfan(t *testing.T, c *cluster, args ...string) *watchfan {
 	t.Helper()
 	return ownWatchfan(t, binary(t, "WATCHFAN_PLAIN_BIN", "watchfan"), c, args...)
@@ -95,7 +95,8 @@ func (p *watchfan) waitReady(t testing.TB) {
 	})
 }
 
-// awaitWatchers waits until n watches are served from the cache of the watchfan whose admin port d leads to.
+// awaitWatchers waits until n watches are served from the cache of the watchfan whose admin port d
+// leads to.
 func (d *target) awaitWatchers(t testing.TB, n int) {
 	t.Helper()
 	eventually(t, 10*time.Second, "watchfan_watchers", func() error {

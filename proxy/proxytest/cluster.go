@@ -17,13 +17,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// clusterPatience is how long a cluster may take for anything. Two busy cores need ten seconds to start one.
+// clusterPatience is how long a cluster may take for anything. On two busy cores it starts in ten
+// seconds.
 const clusterPatience = 2 * time.Minute
 
-// Cluster is a real etcd and kube-apiserver, run by deploy/devcluster. It is for one goroutine at a time.
+// Cluster is a real etcd and kube-apiserver, run by deploy/devcluster. It is for one goroutine at a
+// time.
 type Cluster struct {
 	Program string       // devcluster
-	Dir     string       // what it keeps: certificates in pki, etcd's data in etcd
+	Dir     string       // certificates are in pki, etcd's data is in etcd
 	Ready   ClusterReady // as of the last AwaitReady
 
 	args    []string
@@ -35,12 +37,13 @@ type ClusterReady struct {
 	Server       string            `json:"server"`       // kube-apiserver's URL
 	CAFile       string            `json:"caFile"`       // of the authority of its certificate
 	Kubeconfigs  map[string]string `json:"kubeconfigs"`  // files by user: admin, user, reader
-	TokenFiles   map[string]string `json:"tokenFiles"`   // the same
+	TokenFiles   map[string]string `json:"tokenFiles"`   // files by user
 	EtcdEndpoint string            `json:"etcdEndpoint"` // etcd's URL
 	Pids         map[string]int    `json:"pids"`         // by devcluster, etcd, kube-apiserver
 }
 
-// StartCluster starts a cluster in a new directory, in memory where there is such, and returns when it is ready. Who starts it stops it.
+// StartCluster starts a cluster in a new directory, in memory if possible, and returns when it is
+// ready. The caller stops it.
 func StartCluster(program string, args ...string) (*Cluster, error) {
 	memory := "/dev/shm"
 	if _, err := os.Stat(memory); err != nil {
@@ -72,7 +75,8 @@ func RunCluster(t testing.TB, program string, args ...string) *Cluster {
 	return c
 }
 
-// Begin starts c in its directory, where it may have run before: then it has the same data, ports and tokens.
+// Begin starts c in its directory. If c has run there before, it has the same data, ports and
+// tokens.
 func (c *Cluster) Begin() (err error) {
 	cmd := exec.Command(c.Program, append([]string{"--dir", c.Dir, "--unsafe-no-fsync"}, c.args...)...)
 	if c.process, err = StartProcess(cmd, filepath.Join(c.Dir, "devcluster.log")); err != nil {
@@ -119,7 +123,8 @@ func (c *Cluster) Command(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// RestartAPIServer restarts kube-apiserver, with --kill if it is to be killed, and returns when another process serves in its place.
+// RestartAPIServer restarts kube-apiserver, or kills it with --kill, and returns when another
+// process serves in its place.
 func (c *Cluster) RestartAPIServer(args ...string) error {
 	before := c.Ready.Pids["kube-apiserver"]
 	if _, err := c.Command(append([]string{"restart-apiserver"}, args...)...); err != nil {

@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// Owners answers SelfSubjectReviews by token: a user's name, an HTTP code, or another fault. The
-// token "" is watchfan's own.
+// Owners answers SelfSubjectReviews by token: with a user's name, an HTTP code, or another fault.
+// The token "" is watchfan's own.
 type Owners map[string]string
 
-// OwnersUpstream returns an upstream that answers as owners does. tokenOf returns an identity's
-// token.
+// OwnersUpstream returns an upstream that answers for owners. tokenOf returns an identity's token.
 func OwnersUpstream[ID any](owners Owners, tokenOf func(ID) string) *FakeUpstream[ID] {
 	return &FakeUpstream[ID]{Answer: func(id ID, path string, body []byte) (code int, text string, err error) {
 		return owners.answer(tokenOf(id), path, body)

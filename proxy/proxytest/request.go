@@ -8,8 +8,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// ReadRequest returns the context of a request as fasthttp reads it from a connection. A request line without a method
-// and a protocol is a GET.
+// ReadRequest returns the context of a request as fasthttp reads it from a connection. A line
+// without a method and a protocol is a GET.
 func ReadRequest(line string, headers ...string) (*fasthttp.RequestCtx, error) {
 	if !strings.Contains(line, " ") {
 		line = "GET " + line + " HTTP/1.1"
@@ -32,7 +32,7 @@ func MustRead(t testing.TB, line string, headers ...string) *fasthttp.RequestCtx
 	return ctx
 }
 
-// MustParse returns what parse makes of a request that it recognises.
+// MustParse returns the result of parse for a request that it recognises.
 func MustParse[T any](t testing.TB, parse func(*fasthttp.RequestCtx) (T, bool), line string, headers ...string) T {
 	t.Helper()
 	req, ok := parse(MustRead(t, line, headers...))

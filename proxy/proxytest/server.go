@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// Kind is what a request is for, as seen upstream of the proxy.
+// Kind is the purpose of a request, as kube-apiserver sees it.
 type Kind string
 
-// The kinds. All but Client and Other are the proxy's own requests.
+// The kinds. All but Client and Other are watchfan's own requests.
 const (
 	Form      Kind = "form"      // the empty list that tells how lists are written
 	List      Kind = "list"      // a list, or a page of one
@@ -33,26 +33,26 @@ const (
 	Other     Kind = "other"     // discovery, health
 )
 
-// ClientAgent is the User-Agent by which Server knows a request that the proxy has passed through.
+// ClientAgent is the User-Agent by which Server recognises a request that watchfan passed through.
 const ClientAgent = "proxytest-client"
 
-// Resource is one resource that a Server has.
+// Resource is one resource of a Server.
 type Resource struct {
 	Group, Version, Name, Kind string
 }
 
-// The resources of every Server: a built-in one, whose lists leave kind and apiVersion out of their items; a custom
-// one, whose members are sorted; and events, which has no watch cache.
+// The resources of every Server: a built-in one, whose lists omit the kind and apiVersion of their
+// items; a custom one, whose members are sorted; and events, which has no watch cache.
 var (
 	ConfigMaps = Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap"}
 	Foos       = Resource{Group: "ex.io", Version: "v1", Name: "foos", Kind: "Foo"}
 	Events     = Resource{Version: "v1", Name: "events", Kind: "Event"}
 
-	// Definitions is what says which resources are custom; see Server.Add.
+	// Definitions is the resource that says which resources are custom; see Server.Add.
 	Definitions = Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
 )
 
-// Path is where the resource's whole collection stands.
+// Path returns the path of the whole collection.
 func (r Resource) Path() string {
 	if r.Group == "" {
 		return "/api/" + r.Version + "/" + r.Name
@@ -62,7 +62,7 @@ func (r Resource) Path() string {
 
 func (r Resource) apiVersion() string { return strings.TrimPrefix(r.Group+"/"+r.Version, "/") }
 
-// Request is a request that the server has had.
+// Request is a request that the server has received.
 type Request struct {
 	Kind   Kind
 	Method string
@@ -157,28 +157,29 @@ func (s *Server) SetWatchList(on bool) {
 	s.watchList = on
 }
 
-// SetBookmarkAfter says when a watch of a few seconds gets its bookmark; a negative duration means never.
+// SetBookmarkAfter sets when a watch of a few seconds gets its bookmark. A negative duration means
+// never.
 func (s *Server) SetBookmarkAfter(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bookmarkAfter = d
 }
 
-// SetDelay has each line of each stream wait before it is written.
+// SetDelay delays each line of each stream.
 func (s *Server) SetDelay(f func(Kind) time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.delay = f
 }
 
-// SetAllow says how access reviews are answered; at first all are allowed.
+// SetAllow sets the answer to access reviews. At first everything is allowed.
 func (s *Server) SetAllow(f func(token, review string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.allow = f
 }
 
-// On has do answer the next times requests of a kind. Rules of one kind are used up in their order.
+// On lets do answer the next times requests of a kind. Rules of one kind are used in order.
 func (s *Server) On(kind Kind, times int, do func(*Call)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +200,7 @@ func (s *Server) RV() uint64 {
 	return s.rv
 }
 
-// Bump moves the resourceVersion on by n, as writes to other resources do, and returns it.
+// Bump adds n to the resourceVersion, as writes to other resources do, and returns it.
 func (s *Server) Bump(n uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +221,7 @@ func (s *Server) Requests(kind Kind) []Request {
 	return of
 }
 
-// Count is the number of requests of a kind so far.
+// Count returns the number of requests of a kind so far.
 func (s *Server) Count(kind Kind) int { return len(s.Requests(kind)) }
 
 // AwaitCount waits until there have been n requests of a kind.
@@ -244,7 +245,7 @@ func (s *Server) All() []Request {
 	return slices.Clone(s.requests)
 }
 
-// Open is the number of streams of a kind that are open.
+// Open returns the number of open streams of a kind.
 func (s *Server) Open(kind Kind) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +264,7 @@ func (s *Server) Stream(kinds ...Kind) *Stream {
 	return s.stream(nil, kinds...)
 }
 
-// stream is Stream of one collection, or of any if c is nil.
+// stream is Stream for one collection, or for any if c is nil.
 func (s *Server) stream(c *Collection, kinds ...Kind) *Stream {
 	s.t.Helper()
 	var newest *Stream
@@ -278,13 +279,14 @@ func (s *Server) stream(c *Collection, kinds ...Kind) *Stream {
 	return newest
 }
 
-// Reflector waits for the stream by which the proxy follows the collection, and returns it.
+// Reflector waits for the stream by which watchfan follows a collection, and returns it.
 func (s *Server) Reflector() *Stream {
 	s.t.Helper()
 	return s.Stream(WatchList, Watch)
 }
 
-// Patience is how long tests wait for what is to come. It only ends what hangs: machines are slow that test many packages at once.
+// Patience is how long tests wait for anything. It only ends what hangs, because a machine that
+// tests many packages at once is slow.
 const Patience = time.Minute
 
 func (s *Server) await(what string, have func() bool) {
@@ -360,7 +362,7 @@ func kindOf(r *http.Request) Kind {
 	return List
 }
 
-// Call is one request that a rule answers. It must not be used when the rule has returned.
+// Call is one request that a rule answers. It must not be used after the rule has returned.
 type Call struct {
 	Kind  Kind
 	Query url.Values
@@ -369,7 +371,7 @@ type Call struct {
 	s     *Server
 }
 
-// Serve answers as if there were no rule.
+// Serve answers as without a rule.
 func (c *Call) Serve() {
 	if collection, namespace := c.s.collectionAt(c.R.URL.Path); collection != nil {
 		if w := c.Query.Get("watch"); w == "true" || w == "1" {
@@ -431,7 +433,7 @@ func (c *Call) groups() {
 	fmt.Fprintf(c.W, `{"kind":"APIGroupList","apiVersion":"v1","groups":[%s]}`, strings.Join(groups, ","))
 }
 
-// collectionAt returns the collection and the namespace that a path is about.
+// collectionAt returns the collection and the namespace of a path.
 func (s *Server) collectionAt(path string) (c *Collection, namespace string) {
 	before, rest, ok := strings.Cut(path, "/namespaces/")
 	if ok {
@@ -441,7 +443,8 @@ func (s *Server) collectionAt(path string) (c *Collection, namespace string) {
 	return s.collections[path], ""
 }
 
-// Fail answers with a Status and, if retryAfter is positive, that many seconds to wait.
+// Fail answers with a Status. If retryAfter is positive, the client is told to wait that many
+// seconds.
 func (c *Call) Fail(code int, reason, message string, retryAfter int) {
 	c.W.Header().Set("Content-Type", "application/json")
 	if retryAfter > 0 {
@@ -451,7 +454,7 @@ func (c *Call) Fail(code int, reason, message string, retryAfter int) {
 	io.WriteString(c.W, status(code, reason, message, retryAfter)+"\n")
 }
 
-// Write answers with 200 and the given bytes, each part flushed.
+// Write answers with 200 and the given bytes, and flushes each part.
 func (c *Call) Write(parts ...string) {
 	c.W.Header().Set("Content-Type", "application/json")
 	for _, p := range parts {
@@ -460,7 +463,7 @@ func (c *Call) Write(parts ...string) {
 	}
 }
 
-// Hang says nothing until the client gives up.
+// Hang does not answer until the client gives up.
 func (c *Call) Hang() { <-c.R.Context().Done() }
 
 // Abort breaks the connection.
@@ -475,7 +478,7 @@ func status(code int, reason, message string, retryAfter int) string {
 		message, reason, details, code)
 }
 
-// ErrorEvent is the line of an ERROR event.
+// ErrorEvent returns the line of an ERROR event.
 func ErrorEvent(code int, reason, message string) string {
 	return `{"type":"ERROR","object":` + status(code, reason, message, 0) + "}\n"
 }
@@ -498,7 +501,7 @@ func (o object) key() string {
 	return o.namespace + "/" + o.name
 }
 
-// json is the object as r's watch sends it or, if item is true, as a list has it.
+// json returns the object as r's watch sends it or, if item is true, as a list has it.
 func (o object) json(r Resource, item bool) string {
 	labels := ""
 	if len(o.labels) > 0 {
@@ -528,7 +531,7 @@ func (ch change) line(r Resource) string {
 	return fmt.Sprintf("{\"type\":%q,\"object\":%s}\n", ch.kind, ch.json(r, false))
 }
 
-// Bookmark is the line of a bookmark.
+// Bookmark returns the line of a bookmark.
 func (r Resource) Bookmark(rv uint64, end bool) string {
 	annotations := ""
 	if end {
@@ -546,7 +549,7 @@ func (r Resource) Bookmark(rv uint64, end bool) string {
 		r.Kind, r.apiVersion(), rv, annotations)
 }
 
-// Event is the line of an event about an object that the collection need not have.
+// Event returns the line of an event. The collection need not have the object.
 func (r Resource) Event(kind, namespace, name string, rv uint64) string {
 	return change{kind, object{namespace: namespace, name: name, uid: "u0", rv: rv}}.line(r)
 }
@@ -576,14 +579,16 @@ func (c *Collection) Put(namespace, name, data string, labels ...string) uint64 
 	return c.putLocked(o)
 }
 
-// PutMembers writes an object in cluster scope that has a generation and, besides kind, apiVersion and metadata, the given members.
+// PutMembers writes a cluster-scoped object with a generation and, besides kind, apiVersion and
+// metadata, the given members.
 func (c *Collection) PutMembers(name string, generation int, members string) uint64 {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	return c.putLocked(object{name: name, generation: generation, members: members})
 }
 
-// Reform gives an object other data without writing it, as another definition does to a custom resource; that ends the history.
+// Reform gives an object other data without a write, as a changed definition does to a custom
+// resource. That ends the history.
 func (c *Collection) Reform(namespace, name, data string) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -631,7 +636,7 @@ func (c *Collection) changedLocked(ch change) {
 	}
 }
 
-// Reflector waits for the newest stream by which the proxy follows this collection, and returns it.
+// Reflector waits for the newest stream by which watchfan follows this collection, and returns it.
 func (c *Collection) Reflector() *Stream {
 	c.s.t.Helper()
 	return c.s.stream(c, WatchList, Watch)
@@ -666,8 +671,8 @@ func (c *Collection) State() (versions map[string]uint64, rv uint64) {
 	return versions, c.s.rv
 }
 
-// Restore is what an etcd restored from a backup does: the collection has these objects, written one by one up to
-// resourceVersion rv, no history, and every connection breaks.
+// Restore does what an etcd does that is restored from a backup: the collection has these objects,
+// written one by one up to resourceVersion rv, and no history, and every connection breaks.
 func (c *Collection) Restore(rv uint64, names ...string) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -722,7 +727,7 @@ func (c *Collection) list(call *Call, namespace string) {
 	io.WriteString(call.W, c.ListBody(strconv.FormatUint(rv, 10), next, items...))
 }
 
-// ListBody is a list of the resource.
+// ListBody returns a list of the resource.
 func (r Resource) ListBody(rv, next string, items ...string) string {
 	if r.Group != "" {
 		return fmt.Sprintf("{\"apiVersion\":%q,\"items\":[%s],\"kind\":\"%sList\",\"metadata\":{\"continue\":%q,\"resourceVersion\":%q}}\n",
@@ -753,7 +758,7 @@ type Stream struct {
 	wakec      chan struct{} // one token; never closed
 }
 
-// pushLocked has the stream send what happened in its collection.
+// pushLocked lets the stream send what happened in its collection.
 func (st *Stream) pushLocked(line string) {
 	if st.held {
 		st.waiting = append(st.waiting, line)
@@ -780,16 +785,16 @@ func (st *Stream) do(f func()) {
 // Send sends raw bytes, whether the stream is held or not.
 func (st *Stream) Send(raw string) { st.do(func() { st.queue = append(st.queue, raw) }) }
 
-// End ends the stream properly behind what it has yet to send.
+// End ends the stream properly, behind everything that it still has to send.
 func (st *Stream) End() { st.do(func() { st.end = true }) }
 
 // Abort breaks the connection at once.
 func (st *Stream) Abort() { st.do(func() { st.abort = true }) }
 
-// Hold keeps what happens from the stream, as a slow network does, until Release.
+// Hold keeps new events back, as a slow network does, until Release.
 func (st *Stream) Hold() { st.do(func() { st.held = true }) }
 
-// Release sends what was held.
+// Release sends what was held back.
 func (st *Stream) Release() {
 	st.do(func() { st.queue, st.waiting, st.held = append(st.queue, st.waiting...), nil, false })
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Event is one watch event as a client got it.
+// Event is one watch event as a client received it.
 type Event struct {
 	Type string
 	Key  string // namespace/name
@@ -24,7 +24,7 @@ type Event struct {
 	Raw  string
 }
 
-// String is the event in a form for comparisons: "ADDED ns/a 7", "END 9", "ERROR 410".
+// String returns the event in a form for comparisons: "ADDED ns/a 7", "END 9", "ERROR 410".
 func (e Event) String() string {
 	switch {
 	case e.End:
@@ -75,8 +75,9 @@ type Watcher struct {
 	err     error         // why the stream ended; nil for a proper end
 }
 
-// Open starts a watch, or any other GET, at url, with pairs of header names and values, and returns when the
-// response's head is there. A body that comes as gzip must be one member. It ends with the test.
+// Open starts a watch, or any other GET, with pairs of header names and values, and returns when
+// the head of the response is there. A body in gzip must be one member. The watch ends with the
+// test.
 func Open(t testing.TB, url string, header ...string) *Watcher {
 	t.Helper()
 	w, err := TryOpen(t, url, header...)
@@ -144,20 +145,20 @@ func (w *Watcher) read(body io.ReadCloser) {
 	}
 }
 
-// Close leaves, and waits until the watch's goroutine has.
+// Close ends the watch and waits for its goroutine.
 func (w *Watcher) Close() {
 	w.cancel()
 	<-w.donec
 }
 
-// Events returns what has come so far.
+// Events returns all events so far.
 func (w *Watcher) Events() []Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.events[:len(w.events):len(w.events)]
 }
 
-// Strings is Events, each as a string.
+// Strings returns all events so far as strings.
 func (w *Watcher) Strings() []string { return Strings(w.Events()) }
 
 // Strings returns events as strings.
@@ -183,7 +184,7 @@ func (w *Watcher) AwaitVersion(rv uint64) []Event {
 	})
 }
 
-// Until waits until the events so far are as wanted, and returns them.
+// Until waits until wanted accepts the events so far, and returns them.
 func (w *Watcher) Until(what string, wanted func([]Event) bool) []Event {
 	w.t.Helper()
 	deadline := time.After(Patience)
@@ -219,7 +220,7 @@ func (w *Watcher) Ended() error {
 	}
 }
 
-// Open reports whether the stream has not ended.
+// Open reports whether the stream is still open.
 func (w *Watcher) Open() bool {
 	select {
 	case <-w.donec:
@@ -229,7 +230,7 @@ func (w *Watcher) Open() bool {
 	}
 }
 
-// Fold returns the state that a client holds after events: each object's resourceVersion by key.
+// Fold returns the state of a client after events: each object's resourceVersion by key.
 func Fold(events []Event) map[string]uint64 {
 	state := make(map[string]uint64)
 	for _, e := range events {

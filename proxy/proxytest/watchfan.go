@@ -17,13 +17,14 @@ type Watchfan struct {
 	Ports WatchfanPorts
 }
 
-// WatchfanPorts is what --ports-file says: addresses, and the process's number.
+// WatchfanPorts is the content of --ports-file: addresses, and the process's number.
 type WatchfanPorts struct {
 	Insecure, Secure, Admin string
 	PID                     int
 }
 
-// StartWatchfan starts program on free ports of loopback, with what it writes in dir, and waits for up to patience until its ports are open.
+// StartWatchfan starts program on free ports of loopback, with its files in dir, and waits until
+// its ports are open.
 func StartWatchfan(program, dir, kubeconfig string, patience time.Duration, args ...string) (*Watchfan, error) {
 	ports := filepath.Join(dir, "ports")
 	cmd := exec.Command(program, append([]string{"--kubeconfig", kubeconfig, "--insecure-port=-1", "--secure-port=-1", "--bind-address=127.0.0.1",

@@ -82,7 +82,7 @@ func (w *watcher) begun() error {
 	w.follower.mu.Lock()
 	defer w.follower.mu.Unlock()
 	if w.last == nil {
-		return fmt.Errorf("%s follows nothing", w.name)
+		return fmt.Errorf("%s has no state", w.name)
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func (v *verdict) growing() (wrong []string) {
 	}
 	half := len(v.attackedLevels) / 2
 	if half < 2 {
-		return []string{"the server said too seldom what memory it uses"}
+		return []string{"too few samples of the server's memory"}
 	}
 	for _, m := range []struct {
 		name string

@@ -131,7 +131,7 @@ faults:
 %sclients:
 %s%d changes in etcd, %d writes unacknowledged; %d watches asked for, %d streams, %d of them with gzip: %d came to a proper end, %d were cut, %d left; %d answers 410, %d ERROR events
 %d events, %d bookmarks, %d objects compared with etcd, %d versions with the bytes that kube-apiserver sent; %d reads checked, %d not answered
-%d lists again, %d streams were told the differences; %d violations`,
+%d relists, %d streams received the differences; %d violations`,
 		*seed, time.Since(started).Round(time.Second), r, &b, s.truth.total(), c.unacknowledged.Load(), c.watches.Load(), c.streams.Load(), c.zipped.Load(), c.ended.Load(), c.cut.Load(),
 		c.vanished.Load(), c.expired.Load(), c.errors.Load(), o.events.Load(), o.bookmarks.Load(), o.objects.Load(), o.compared.Load(),
 		c.reads.Load(), c.unanswered.Load(), s.watchfan.relists.count(), o.leaps.Load(), len(s.violations))
@@ -272,7 +272,7 @@ func (s *suite) inject(ctx context.Context, plan []fault) *report {
 		}
 		took, err := s.recover()
 		if err != nil {
-			s.violate("after "+f.String(), err, "")
+			s.violate("recovery from "+f.kind.name, err, "")
 			break
 		}
 		s.t.Logf("fault %d, %s: %s; recovered within %s", i+1, f, proof, took.Round(time.Millisecond))

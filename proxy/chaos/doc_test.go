@@ -62,22 +62,23 @@
 //
 // # Repeating a run
 //
-// The first and the last line of the log have the seed. A seed draws the kinds of faults, their
-// order, their durations and the pauses between them; each of the fifteen kinds comes once before
-// any comes again. It also draws what writers and clients do, but not how all of that meets in
-// time. A fault that depends on such a meeting may need several runs.
+// The first and the last line of the log have the seed. It draws the kinds of faults, their order,
+// their durations and the pauses between them; each of the fifteen kinds comes once before any
+// comes again. It also draws what writers and clients do, but not how all of that meets in time. A
+// mistake that depends on such a meeting may need several runs.
 //
 // # Failures
 //
-//   - A line that begins with a watcher's or reader's name is a violation: the client received
-//     something that etcd's history does not allow. Behind it stand the client's filter, the last
-//     resourceVersion that it knew and its last events. The fault that was logged just before is
-//     the likely cause.
-//   - "after N.Ns later: …" is a fault from which a client did not recover within two minutes. The
-//     end of watchfan's log follows.
-//   - "fault N, …" without a violation is a fault that could not be injected or proved. It says
-//     nothing about watchfan.
-//   - "this is too little to show anything": the run was too short, or hardly a client was served.
+//   - "15:04:05 after 42s: watcher 3 (…): …" is a violation: the client received something that
+//     etcd's history does not allow. The lines behind it have the client's filter, the last
+//     resourceVersion that it knew and its last events. The fault before it in the log is the
+//     likely cause.
+//   - "recovery from …": a client did not recover from a fault within two minutes. The end of
+//     watchfan's log follows.
+//   - "fault 7, …" and an error: the fault could not be injected or proved. This says nothing about
+//     watchfan.
+//   - "this is too little to show anything": the run was too short, or hardly any client was
+//     served.
 //
 // # Mutants
 //

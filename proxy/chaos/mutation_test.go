@@ -103,7 +103,7 @@ func TestOracleNotices(t *testing.T) {
 				i := changes[rng.IntN(len(changes))]
 				c := &cursor{oracle: o, form: jsonForm, filter: f, last: 40, leaps: true}
 				if err := take(c, m.do(slices.Clone(right), i)); err == nil {
-					t.Errorf("%s: %s at %d of %d, and it is not noticed", f, m.name, i, len(right))
+					t.Errorf("%s: the oracle does not notice at %d of %d that %s", f, i, len(right), m.name)
 				}
 			}
 		}

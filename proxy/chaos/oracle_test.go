@@ -95,9 +95,9 @@ func (c *cursor) take(e event) error {
 		removal := c.leaps && e.typ == "DELETED" && e.rv >= c.last // perhaps
 		switch {
 		case !ok && !removal:
-			return fmt.Errorf("%s behind %d, where nothing is left: it is a repetition, or has not happened", e, c.last)
+			return fmt.Errorf("%s behind %d, where no change is left: it is a repetition, or never happened", e, c.last)
 		case ok && e.rv < want.rv && !removal:
-			return fmt.Errorf("%s behind %d, where the next is %s: it is a repetition, or has not happened", e, c.last, want)
+			return fmt.Errorf("%s behind %d, where the next is %s: it is a repetition, or never happened", e, c.last, want)
 		}
 		if err := c.startLeap(e); err != nil {
 			return err
@@ -116,18 +116,18 @@ func (c *cursor) takeDifference(e event) error {
 	}
 	i := slices.IndexFunc(*todo, func(t told) bool { return t.typ == e.typ && t.key == e.key })
 	if i < 0 {
-		return fmt.Errorf("%s where there are left %s, to be told to who knew %d", e, l, c.last)
+		return fmt.Errorf("%s, where %s are left for a client that knew %d", e, l, c.last)
 	}
 	want := (*todo)[i]
 	switch {
 	case todo == &l.versions:
 		if i > 0 || want.rv != e.rv {
-			return fmt.Errorf("%s where there are left %s, to be told to who knew %d", e, l, c.last)
+			return fmt.Errorf("%s, where %s are left for a client that knew %d", e, l, c.last)
 		}
 	case l.from == 0 && c.last <= e.rv && e.rv < l.next:
 		l.from = e.rv
 	case l.from != e.rv:
-		return fmt.Errorf("%s goes away as of another resourceVersion than what %d and %s have: %s", e, c.last, want, l)
+		return fmt.Errorf("%s is a removal at another resourceVersion than the others, the last of which was at %d: %s", e, c.last, l)
 	}
 	*todo = slices.Delete(*todo, i, i+1)
 	c.last = e.rv
@@ -248,13 +248,13 @@ func (o *oracle) state(f form, sel filter, events []event, rv uint64, ours bool)
 		one := want[e.key]
 		switch {
 		case one == nil:
-			return fmt.Errorf("%s is in the state as of %d, and is not, or is there twice", e, rv)
+			return fmt.Errorf("%s is in the state as of %d, where it does not belong, or comes twice", e, rv)
 		case one.rv != e.rv:
-			return fmt.Errorf("%s in the state as of %d, want @%d", e, rv, one.rv)
+			return fmt.Errorf("%s is in the state as of %d, want it @%d", e, rv, one.rv)
 		case e.typ != "ADDED" && e.typ != "":
 			return fmt.Errorf("%s among initial events", e)
 		case i > 0 && events[i-1].key >= e.key:
-			return fmt.Errorf("%s in front of %s", events[i-1], e)
+			return fmt.Errorf("%s comes before %s", events[i-1], e)
 		}
 		if err := o.same(f, sel.resource, e, told{e.typ, e.rv, e.key, one}, ours); err != nil {
 			return err
@@ -289,7 +289,7 @@ func (o *oracle) same(f form, resource string, e event, want told, ours bool) er
 		s.bytes = e.bytes
 	}
 	if s.bytes != e.bytes {
-		return fmt.Errorf("%s is not the bytes that other clients were sent (straight from kube-apiserver: %t)", e, s.straight)
+		return fmt.Errorf("%s has other bytes than other clients received (straight from kube-apiserver: %t)", e, s.straight)
 	}
 	before := s.straight && s.ours
 	s.straight, s.ours = s.straight || !ours, s.ours || ours
@@ -311,7 +311,7 @@ type relists struct {
 func (r *relists) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return fmt.Sprintf("lists again: %v", r.lanes)
+	return fmt.Sprintf("relists: %v", r.lanes)
 }
 
 func (r *relists) add(resource, encoding string, rv uint64) {

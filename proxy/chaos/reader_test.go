@@ -71,7 +71,7 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 		}
 		r.suite.counts.reads.Add(1)
 		if !r.suite.truth.absent(resource, key, floor) {
-			return fmt.Errorf("get of %s %s at %q: not found, and it was there at %d and ever since", resource, key, rv, floor)
+			return fmt.Errorf("get of %s %s at %q: not found, though it existed at %d and ever since", resource, key, rv, floor)
 		}
 		return nil
 	}
@@ -86,9 +86,9 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 	o, next := r.suite.truth.version(resource, key, e.rv)
 	switch {
 	case o == nil || o.name == "" || e.key != key:
-		return fmt.Errorf("get of %s %s at %q: %s, which never was", resource, key, rv, e)
+		return fmt.Errorf("get of %s %s at %q: %s, which never existed", resource, key, rv, e)
 	case next != 0 && next <= floor:
-		return fmt.Errorf("get of %s %s at %q: %s, and %d came behind it, which is not behind %d, which had been acknowledged", resource, key, rv, e, next, floor)
+		return fmt.Errorf("get of %s %s at %q: %s, which was replaced at %d, and %d had been acknowledged before the request", resource, key, rv, e, next, floor)
 	case e.content != o.full:
 		return fmt.Errorf("get of %s %s at %q: %s is not what etcd has", resource, key, rv, e)
 	}
@@ -140,7 +140,7 @@ func (r *reader) list(ctx context.Context, f filter, rv string, limit int) error
 	}
 	r.suite.counts.reads.Add(1)
 	if whole.rv < floor {
-		return fmt.Errorf("a list of %s at %q is as of %d, and %d had been acknowledged", f, rv, whole.rv, floor)
+		return fmt.Errorf("a list of %s at %q is as of %d, and %d had been acknowledged before the request", f, rv, whole.rv, floor)
 	}
 	if err := r.suite.oracle.state(as, f, whole.items, whole.rv, r.client.way.leaps); err != nil {
 		return fmt.Errorf("list of %s at %q, limit %d: %w", f, rv, limit, err)

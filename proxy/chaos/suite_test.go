@@ -139,7 +139,7 @@ func (s *suite) recover() (time.Duration, error) {
 			return time.Since(begin), nil
 		}
 		if time.Now().After(deadline) {
-			return 0, fmt.Errorf("%s has not been told of a write for %s\nwatchfan's log ends\n%s", late, patience, proxytest.Tail(s.watchfan.log, 20))
+			return 0, fmt.Errorf("%s has not received a write for %s\nwatchfan's log ends\n%s", late, patience, proxytest.Tail(s.watchfan.log, 20))
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (s *suite) settle() error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d watchers have not come to the end within %s:\n%s", len(late), patience, strings.Join(late[:min(len(late), 10)], "\n"))
+			return fmt.Errorf("%d watchers have not received everything within %s:\n%s", len(late), patience, strings.Join(late[:min(len(late), 10)], "\n"))
 		}
 	}
 }

@@ -260,7 +260,7 @@ func (tr *truth) wait(rv uint64) error {
 		select {
 		case <-moved:
 		case <-deadline:
-			return fmt.Errorf("etcd has not come to %d, which a client was shown, but to %d", rv, head)
+			return fmt.Errorf("a client received resourceVersion %d, which etcd has not reached: it is at %d", rv, head)
 		}
 	}
 }

@@ -221,7 +221,7 @@ func (w *watcher) list(ctx context.Context) error {
 		return &violation{err}
 	}
 	if l.rv < wanted {
-		return &violation{fmt.Errorf("a consistent list is as of %d, and %d had been acknowledged", l.rv, wanted)}
+		return &violation{fmt.Errorf("a consistent list is as of %d, and %d had been acknowledged before the request", l.rv, wanted)}
 	}
 	if err := w.suite.oracle.state(as, f, l.items, l.rv, w.client.way.leaps); err != nil {
 		return &violation{fmt.Errorf("list: %w", err)}
@@ -287,7 +287,7 @@ func (w *watcher) take(e event, initial *[]event) error {
 		return nil
 	case !w.synced:
 		if e.rv < w.wanted {
-			return &violation{fmt.Errorf("initial events are as of %d, and %d had been acknowledged", e.rv, w.wanted)}
+			return &violation{fmt.Errorf("initial events are as of %d, and %d had been acknowledged before the request", e.rv, w.wanted)}
 		}
 		if err := w.cursor.initial(*initial, e.rv); err != nil {
 			return &violation{fmt.Errorf("initial events: %w", err)}
@@ -312,7 +312,7 @@ func (w *watcher) take(e event, initial *[]event) error {
 func (w *watcher) story() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return fmt.Sprintf("%s, %s; it knows all up to %d, would resume from %d, and was told last %v; its last stream ended with %v", w.cursor.filter, w.begin, w.cursor.last, w.seen, w.recent, w.failed)
+	return fmt.Sprintf("%s, %s; it knows everything up to %d, would resume from %d, and received last %v; its last stream ended with %v", w.cursor.filter, w.begin, w.cursor.last, w.seen, w.recent, w.failed)
 }
 
 // settled returns an error unless the watcher has received everything.

@@ -256,7 +256,7 @@ func TestAggregationUnknown(t *testing.T) {
 		}
 	}
 	if log, err := os.ReadFile(p.Log); err != nil || strings.Count(string(log), "list and watch apiservices.apiregistration.k8s.io") != 1 {
-		t.Errorf("the log names the missing right not once: %v\n%s", err, proxytest.Tail(p.Log, 60))
+		t.Errorf("the log does not name the missing right exactly once: %v\n%s", err, proxytest.Tail(p.Log, 60))
 	}
 	trusting := start("--cache-aggregated-groups=" + group)
 	warm(t, []*target{trusting.secure(t, c.token(t, "admin"))}, uri)

@@ -186,7 +186,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%v requests were passed through:\n%s", n, grepLines(string(onwards.get(t, "/metrics").body), "watchfan_passthrough_requests_total"))
 	}
 	if log := proxytest.Tail(next.Log, 200); !strings.Contains(log, "Extended history") || !strings.Contains(log, "Decided history") {
-		t.Errorf("nothing was missing in the history of who had just begun: this test shows less than it should\n%s", log)
+		t.Errorf("the new watchfan had all history that was asked for: this test shows less than it should\n%s", log)
 	}
 }
 

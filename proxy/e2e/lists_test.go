@@ -109,7 +109,7 @@ func TestReadYourWrites(t *testing.T) {
 					r := ours.watch(t, uri+"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=20")
 					initial := r.initial(t)
 					if end := initial[len(initial)-1]; end.rv < rv {
-						t.Errorf("initial events end at %d, asked behind %d", end.rv, rv)
+						t.Errorf("initial events end at %d, before the write at %d", end.rv, rv)
 					}
 					if !slices.ContainsFunc(initial, func(e event) bool { return strings.Contains(e.line, value) }) {
 						t.Errorf("initial events lack %s", value)

@@ -64,7 +64,7 @@ func TestEtcdRestored(t *testing.T) {
 	})
 	ready := time.Now()
 	if now := direct.version(t, uri); now >= future {
-		t.Fatalf("the restored etcd is at %d already, which was %d", now, future)
+		t.Fatalf("the restored etcd is at %d already, and was at %d before", now, future)
 	}
 	for _, s := range streams {
 		events := s.finish(t, 40*time.Second)

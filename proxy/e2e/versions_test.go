@@ -327,7 +327,7 @@ func checkUpstreamWatches(t *testing.T, direct *target, before map[string]int) {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	t.Errorf("kube-apiserver has so many watches for us, want from 1 to %d of each, one per representation: %v", representations, wrong)
+	t.Errorf("kube-apiserver has these numbers of watches for watchfan, want from 1 to %d of each, one per representation: %v", representations, wrong)
 }
 
 // reportTwins runs one informer of each kind straight at kube-apiserver and returns what they hold.
@@ -381,10 +381,10 @@ func checkInformers(t *testing.T, ic proxytest.Informers, r *proxytest.InformerR
 			t.Errorf("%s: %v lists, watch-lists and other watches, want %v", name, got, want)
 		}
 		if checked(ic) && res.Checks == 0 {
-			t.Errorf("%s: the inconsistency detector was not there", name)
+			t.Errorf("%s: the inconsistency detector did not run", name)
 		}
 		if res.Updates == 0 || res.Deletes == 0 && name != "namespaces" {
-			t.Errorf("%s: told of %d updates and %d deletes, want some of each", name, res.Updates, res.Deletes)
+			t.Errorf("%s: %d updates and %d deletes, want some of each", name, res.Updates, res.Deletes)
 		}
 	}
 }

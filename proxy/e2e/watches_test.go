@@ -82,7 +82,7 @@ func TestWatchSelectorTransitions(t *testing.T) {
 		t.Fatalf("got %s", types(got))
 	}
 	if e := got[2]; e.rv != left || !strings.Contains(e.line, `"sel":"1"`) || !strings.Contains(e.line, `"k":"1"`) {
-		t.Errorf("what left the selector at %d is told by %s", left, e.line)
+		t.Errorf("the object that left the selector at %d comes as %s", left, e.line)
 	}
 	if got := s.equal(all); types(got) != "ADDED MODIFIED MODIFIED MODIFIED MODIFIED DELETED" {
 		t.Errorf("got %s", types(got))

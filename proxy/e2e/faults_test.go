@@ -59,89 +59,136 @@ func fold(events []event) (map[string]string, error) {
 	return objects, nil
 }
 
+// restarts is watches through a watchfan while kube-apiserver is restarted.
+type restarts struct {
+	direct, admin *target
+	work          *churn
+	selections    []selection // of the first streams; the others have the same again
+	streams       []*recording
+}
+
+// write writes until stop is called.
+func (r *restarts) write() (stop func()) {
+	stopc, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- r.work.run(stopc) }()
+	return func() { close(stopc); <-done }
+}
+
+func (r *restarts) breaks(t *testing.T) float64 {
+	t.Helper()
+	return r.admin.metric(t, "watchfan_upstream_watch_breaks_total", `resource="configmaps"`)
+}
+
+func (r *restarts) relists(t *testing.T) float64 {
+	t.Helper()
+	return r.admin.metric(t, "watchfan_upstream_relists_total", `resource="configmaps"`)
+}
+
+// events returns the number of events so far.
+func (r *restarts) events() (n int) {
+	for _, s := range r.streams {
+		n += len(s.all())
+	}
+	return n
+}
+
+// settle waits until all streams hold the cluster's state.
+func (r *restarts) settle(t *testing.T, after string) {
+	t.Helper()
+	eventually(t, 30*time.Second, "streams hold the cluster's state after "+after, func() error {
+		for i, stream := range r.streams {
+			if !stream.open() {
+				t.Fatalf("after %s %s has ended: %v", after, stream.uri, stream.err)
+			}
+			got, err := fold(stream.all())
+			if err != nil {
+				t.Fatalf("after %s %s: %v", after, stream.uri, err)
+			}
+			if i >= len(r.selections) {
+				continue // the same selection again
+			}
+			if err := r.compare(t, got, r.selections[i]); err != nil {
+				return fmt.Errorf("%s: %w", stream.uri, err)
+			}
+		}
+		return nil
+	})
+}
+
+// compare compares what a stream holds with what kube-apiserver shows to a new watch.
+func (r *restarts) compare(t *testing.T, got map[string]string, s selection) error {
+	t.Helper()
+	state := r.direct.watch(t, s.path+"?watch=1&"+s.query+"&allowWatchBookmarks=1&timeoutSeconds=20")
+	want := make(map[string]string)
+	for _, e := range state.initial(t) {
+		if !e.end {
+			want[e.key] = strings.TrimPrefix(e.line, `{"type":"ADDED"`)
+		}
+	}
+	state.stop()
+	if len(got) != len(want) {
+		return fmt.Errorf("holds %d objects, want %d", len(got), len(want))
+	}
+	for k, o := range want {
+		if strings.TrimPrefix(got[k], `{"type":"MODIFIED"`) != o {
+			return fmt.Errorf("holds\n%s\nwant\n%s", got[k], o)
+		}
+	}
+	return nil
+}
+
+// miss stops watchfan and cuts it off, so that it misses writes that afterwards neither etcd nor the
+// next kube-apiserver knows.
+func (r *restarts) miss(t *testing.T, c *cluster, p *watchfan) {
+	t.Helper()
+	if err := p.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c.restart(t, "--kill")
+	missed := r.work.writes.Load() - r.work.errors.Load()
+	time.Sleep(time.Second)
+	missed = r.work.writes.Load() - r.work.errors.Load() - missed
+	c.command(t, "compact")
+	c.restart(t, "--kill")
+	if err := p.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if missed < 10 {
+		t.Errorf("only %d writes were missed", missed)
+	}
+}
+
 // TestUpstreamRestarts: "A broken watch resumes from its last resourceVersion; a 410 upstream means
 // one relist … and only the differences go out. Clients keep their streams." (design.md)
 func TestUpstreamRestarts(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t, endWatches...)
 	p := privateWatchfan(t, c)
-	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
 	ns := []string{"restart", "restart-b"}
-	createNamespaces(t, direct, ns...)
+	r := &restarts{direct: c.direct(t), admin: p.admin(t), selections: selections(ns)[:20]}
+	createNamespaces(t, r.direct, ns...)
 	p.waitReady(t)
-	var streams []*recording
-	all := selections(ns)[:20]
+	ours := p.plain(t)
 	for i := range 50 {
-		s := all[i%len(all)]
-		streams = append(streams, ours.watch(t, fmt.Sprintf("%s?watch=1&%s&allowWatchBookmarks=1&timeoutSeconds=300", s.path, s.query)))
+		s := r.selections[i%len(r.selections)]
+		r.streams = append(r.streams, ours.watch(t, fmt.Sprintf("%s?watch=1&%s&allowWatchBookmarks=1&timeoutSeconds=300", s.path, s.query)))
 	}
-	work := &churn{target: direct, namespaces: ns, rate: 60, names: 24, seed: *seed, tolerant: true}
-	write := func() (stop func()) {
-		stopc, done := make(chan struct{}), make(chan error, 1)
-		go func() { done <- work.run(stopc) }()
-		return func() { close(stopc); <-done }
-	}
-	breaks := func() float64 {
-		return admin.metric(t, "watchfan_upstream_watch_breaks_total", `resource="configmaps"`)
-	}
-	relists := func() float64 { return admin.metric(t, "watchfan_upstream_relists_total", `resource="configmaps"`) }
-	count := func() (n int) {
-		for _, s := range streams {
-			n += len(s.all())
-		}
-		return n
-	}
-	// settled waits until the cache is in the cluster's state, then compares all streams with it.
-	settled := func(after string) {
-		t.Helper()
-		eventually(t, 30*time.Second, "streams hold the cluster's state after "+after, func() error {
-			for i, s := range streams {
-				if !s.open() {
-					t.Fatalf("after %s %s has ended: %v", after, s.uri, s.err)
-				}
-				got, err := fold(s.all())
-				if err != nil {
-					t.Fatalf("after %s %s: %v", after, s.uri, err)
-				}
-				if i >= len(all) {
-					continue // the same selection again
-				}
-				sel := all[i]
-				state := direct.watch(t, sel.path+"?watch=1&"+sel.query+"&allowWatchBookmarks=1&timeoutSeconds=20")
-				want := make(map[string]string)
-				for _, e := range state.initial(t) {
-					if !e.end {
-						want[e.key] = strings.TrimPrefix(e.line, `{"type":"ADDED"`)
-					}
-				}
-				state.stop()
-				if len(got) != len(want) {
-					return fmt.Errorf("%s holds %d objects, want %d", s.uri, len(got), len(want))
-				}
-				for k, o := range want {
-					if strings.TrimPrefix(got[k], `{"type":"MODIFIED"`) != o {
-						return fmt.Errorf("%s holds\n%s\nwant\n%s", s.uri, got[k], o)
-					}
-				}
-			}
-			return nil
-		})
-	}
-	stop := write()
+	r.work = &churn{target: r.direct, namespaces: ns, rate: 60, names: 24, seed: *seed, tolerant: true}
+	stop := r.write()
 	time.Sleep(time.Second)
 	stop()
-	settled("writes")
+	r.settle(t, "writes")
 
-	events, before := count(), breaks()
+	events, before := r.events(), r.breaks(t)
 	c.restart(t)
 	eventually(t, 20*time.Second, "the lane's watch after a restart", func() error {
-		if n := admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); n != 1 || breaks() == before {
-			return fmt.Errorf("%v watches, %v breaks", n, breaks())
+		if n := r.admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); n != 1 || r.breaks(t) == before {
+			return fmt.Errorf("%v watches, %v breaks", n, r.breaks(t))
 		}
 		return nil
 	})
 	time.Sleep(500 * time.Millisecond)
-	if n := count(); n != events {
+	if n := r.events(); n != events {
 		t.Errorf("a restart in which nothing was written brought %d events", n-events)
 	}
 
@@ -151,42 +198,25 @@ func TestUpstreamRestarts(t *testing.T) {
 	}{
 		{"a clean restart", func() { c.restart(t) }},
 		{"kill -9", func() { c.restart(t, "--kill") }},
-		{"410", func() {
-			// watchfan is stopped and cut off, and misses writes that afterwards neither etcd nor
-			// the next kube-apiserver knows.
-			if err := p.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
-			c.restart(t, "--kill")
-			missed := work.writes.Load() - work.errors.Load()
-			time.Sleep(time.Second)
-			missed = work.writes.Load() - work.errors.Load() - missed
-			c.command(t, "compact")
-			c.restart(t, "--kill")
-			if err := p.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
-			if missed < 10 {
-				t.Errorf("only %d writes were missed", missed)
-			}
-		}},
+		{"410", func() { r.miss(t, c, p) }},
 	} {
-		before, lists := breaks(), relists()
-		stop := write()
+		breaks, relists := r.breaks(t), r.relists(t)
+		stop := r.write()
 		time.Sleep(300 * time.Millisecond)
 		fault.do()
 		time.Sleep(time.Second)
 		stop()
-		if breaks() == before {
+		if r.breaks(t) == breaks {
 			t.Errorf("%s: the lane's watch did not break", fault.name)
 		}
-		settled(fault.name)
-		if fault.name == "410" && relists() == lists {
+		r.settle(t, fault.name)
+		if fault.name == "410" && r.relists(t) == relists {
 			t.Errorf("the lane did not list again")
 		}
-		t.Logf("%s: %v breaks, %v relists, %d events so far, %d writes failed", fault.name, breaks()-before, relists()-lists, count(), work.errors.Load())
+		t.Logf("%s: %v breaks, %v relists, %d events so far, %d writes failed", fault.name,
+			r.breaks(t)-breaks, r.relists(t)-relists, r.events(), r.work.errors.Load())
 	}
-	for _, s := range streams {
+	for _, s := range r.streams {
 		s.stop()
 	}
 }

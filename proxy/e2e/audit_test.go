@@ -19,6 +19,18 @@ import (
 // recommended policy leaves out.
 const metadataPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
 
+// auditedCluster starts a cluster whose kube-apiserver writes an audit log with a policy.
+func auditedCluster(t *testing.T, policy string) (c *cluster, log string) {
+	t.Helper()
+	dir := t.TempDir()
+	file, log := filepath.Join(dir, "policy"), filepath.Join(dir, "log")
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"--apiserver-arg", "audit-policy-file=" + file, "--apiserver-arg", "audit-log-path=" + log}, endWatches...)
+	return privateCluster(t, args...), log
+}
+
 // auditEvents returns the events of an audit log by auditID and stage.
 func auditEvents(t *testing.T, path string) map[string]map[string]any {
 	t.Helper()
@@ -140,13 +152,8 @@ func TestAudit(t *testing.T) {
 
 func newAuditTest(t *testing.T) *auditTest {
 	t.Helper()
-	dir := t.TempDir()
-	policy := filepath.Join(dir, "policy")
-	s := &auditTest{theirLog: filepath.Join(dir, "theirs"), ourLog: filepath.Join(dir, "ours")}
-	if err := os.WriteFile(policy, []byte(metadataPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.cluster = privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + s.theirLog}, endWatches...)...)
+	s := &auditTest{ourLog: filepath.Join(t.TempDir(), "log")}
+	s.cluster, s.theirLog = auditedCluster(t, metadataPolicy)
 	// A read that cannot be proved fresh in time is passed through. On a busy machine a proof takes
 	// long.
 	s.proxy = privateWatchfan(t, s.cluster, "--freshness-timeout=20s", "--audit-log-path", s.ourLog, "--exclude=serviceaccounts", "--anonymous-auth=false", "--client-ca-file", s.cluster.authority(t).File,

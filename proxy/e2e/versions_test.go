@@ -203,15 +203,10 @@ func audited(t *testing.T, log string) []auditedRead {
 // kube-apiserver: its audit log shows that, and not only watchfan's metrics.
 func TestInformersOfManyVersions(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	policy, auditLog := filepath.Join(dir, "policy"), filepath.Join(dir, "audit")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	binary(t, "WATCHFAN_PLAIN_BIN", "watchfan")
 	binary(t, "DEVCLUSTER_BIN", "devcluster")
 	programs := proxytest.BuildInformers(t, "informers")
-	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + auditLog}, endWatches...)...)
+	c, auditLog := auditedCluster(t, auditPolicy)
 	direct := c.direct(t)
 	createNamespaces(t, direct, churned)
 	createCRD(t, direct, "versions.example.com", "Foo", "Namespaced")
@@ -241,11 +236,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 		churning <- churnResult{turns, err}
 	}()
 	begin := time.Now()
-	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.Ready.TokenFiles["admin"], "--ca-file", filepath.Join(filepath.Dir(p.Log), "watchfan.crt")}
-	running := make(map[proxytest.Informers]*proxytest.InformerProcess)
-	for _, ic := range informerCases() {
-		running[ic] = startInformerProcess(t, programs[ic.Release], ic, "through/"+ic.String(), through)
-	}
+	running := startCases(t, programs, c, p)
 	for _, r := range running {
 		<-r.Synced
 	}
@@ -262,15 +253,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reports := make(map[proxytest.Informers]*proxytest.InformerReport)
-	for ic, r := range running {
-		report, err := r.Report(hangTime(informersEnd))
-		if err != nil {
-			t.Errorf("%s: %v", ic, err)
-			continue
-		}
-		reports[ic] = report
-	}
+	reports := reportCases(t, running)
 	passed := make(map[string]int)
 	for _, verb := range []string{"list", "watch"} {
 		passed[verb] = int(p.admin(t).metric(t, "watchfan_passthrough_requests_total", fmt.Sprintf("verb=%q", verb)))
@@ -307,6 +290,32 @@ func TestInformersOfManyVersions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// startCases starts the program in every way, through the TLS port.
+func startCases(t *testing.T, programs map[string]string, c *cluster, p *watchfan) map[proxytest.Informers]*proxytest.InformerProcess {
+	t.Helper()
+	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.Ready.TokenFiles["admin"], "--ca-file", filepath.Join(filepath.Dir(p.Log), "watchfan.crt")}
+	running := make(map[proxytest.Informers]*proxytest.InformerProcess)
+	for _, ic := range informerCases() {
+		running[ic] = startInformerProcess(t, programs[ic.Release], ic, "through/"+ic.String(), through)
+	}
+	return running
+}
+
+// reportCases waits for the programs' ends and returns their reports.
+func reportCases(t *testing.T, running map[proxytest.Informers]*proxytest.InformerProcess) map[proxytest.Informers]*proxytest.InformerReport {
+	t.Helper()
+	reports := make(map[proxytest.Informers]*proxytest.InformerReport)
+	for ic, r := range running {
+		report, err := r.Report(hangTime(informersEnd))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		reports[ic] = report
+	}
+	return reports
 }
 
 // checkUpstreamWatches: kube-apiserver has at most one watch of each collection per representation,
@@ -349,7 +358,7 @@ func reportTwins(t *testing.T, programs map[string]string, straight []string) ma
 				err = errors.New(strings.Join(report.Errors, "\n"))
 			}
 			if err != nil {
-				t.Errorf("%s straight to kube-apiserver: %v", ic, err)
+				t.Errorf("straight to kube-apiserver: %v", err)
 				return
 			}
 			mu.Lock()

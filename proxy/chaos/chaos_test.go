@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,12 +35,11 @@ const widgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceD
 // TestChaos: see the package's documentation.
 func TestChaos(t *testing.T) {
 	devcluster, program := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "chaos"), proxytest.Binary(t, "WATCHFAN_BIN", "watchfan-race", "chaos")
-	s := &suite{t: t, truth: newTruth()}
-	rng := rand.New(rand.NewPCG(*seed, 0))
-	plan := schedule(rng, 5000)
+	s := &suite{t: t, truth: newTruth(), clients: make(map[string]int)}
+	plan := schedule(rand.New(rand.NewPCG(*seed, 0)), 5000)
 	t.Logf("seed %d, %s", *seed, *duration)
 
-	// The cluster, and the truth of it from its first revision on.
+	// The cluster, and the truth from the first revision on.
 	s.cluster = startCluster(t, devcluster)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -58,40 +58,12 @@ func TestChaos(t *testing.T) {
 	s.watchfan = startWatchfan(t, program, kubeconfig, "--client-ca-file", caFile, "--idle-timeout=20s", "--client-buffer-frames=200", "--history-frames=400")
 	s.oracle = newOracle(s.truth, s.watchfan.relists)
 
-	// The clients.
-	clientsCtx, stopClients := context.WithCancel(ctx)
+	// The clients and the writers.
+	stopClients := s.startClients(ctx, straight, certificate)
 	defer stopClients()
-	var clients sync.WaitGroup
-	s.watch(certificate)
-	kinds := make(map[string]int)
-	for _, w := range s.watchers {
-		kinds[w.client.way.name+" "+w.manner.name]++
-		clients.Go(func() { w.run(clientsCtx) })
-	}
-	for i := range 4 {
-		way := []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", certificate), straight}[i]
-		r := &reader{suite: s, name: fmt.Sprintf("reader by %s", way.name), client: way.client(), rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
-		kinds["reader by "+way.name]++
-		clients.Go(func() { r.run(clientsCtx) })
-	}
-	following := informers(t)
-	for i, one := range following {
-		server, more := s.watchfan.plain().base, []string(nil)
-		if i%2 == 1 {
-			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.Ready.TokenFiles["reader"], "--ca-file", s.watchfan.certificate}
-		}
-		if err := one.start(server, more...); err != nil {
-			t.Fatal(err)
-		}
-		kinds["informers of client-go "+one.Release]++
-	}
-	writing, stopWriting := context.WithCancel(ctx)
-	defer stopWriting()
-	var written sync.WaitGroup
-	for i := range writers {
-		w := &writer{suite: s, number: i, client: straight.client(), rng: rand.New(rand.NewPCG(*seed, uint64(2000+i)))}
-		written.Go(func() { w.run(writing) })
-	}
+	following := s.startInformers()
+	stopWriters := s.startWriters(ctx, straight)
+	defer stopWriters()
 	if took, err := s.recover(); err != nil {
 		t.Fatal(err)
 	} else {
@@ -100,9 +72,8 @@ func TestChaos(t *testing.T) {
 
 	r := s.inject(ctx, plan)
 
-	// Quiet: everybody comes to the end.
-	stopWriting()
-	written.Wait()
+	// Without faults and writes, every client receives the rest.
+	stopWriters()
 	s.calm.Store(true)
 	if err := s.settle(); err != nil {
 		t.Error(err)
@@ -111,8 +82,7 @@ func TestChaos(t *testing.T) {
 		s.violate("informers", err, "")
 	}
 	stopClients()
-	clients.Wait()
-	if _, err := s.watchfan.end(15); err != nil {
+	if _, err := s.watchfan.end(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
 	for _, fault := range s.watchfan.logFaults() {
@@ -120,13 +90,70 @@ func TestChaos(t *testing.T) {
 	}
 	cancel()
 	background.Wait()
+	t.Log(s.summary(r))
+	if o := &s.oracle.counts; o.events.Load() < 1000 || o.compared.Load() < 100 || s.counts.reads.Load() < 20 {
+		t.Error("this is too little to show anything")
+	}
+}
 
+// startClients starts the watchers and the readers. stop ends them and waits.
+func (s *suite) startClients(ctx context.Context, straight way, certificate tls.Certificate) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	s.watch(certificate)
+	for _, w := range s.watchers {
+		s.clients[w.client.way.name+" "+w.manner.name]++
+		running.Go(func() { w.run(ctx) })
+	}
+	for i, w := range []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", certificate), straight} {
+		r := &reader{suite: s, name: "reader by " + w.name, client: w.client(), rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
+		s.clients[r.name]++
+		running.Go(func() { r.run(ctx) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// startInformers starts the informers: half of them by the insecure port, half over TLS.
+func (s *suite) startInformers() []*informer {
+	all := informers(s.t)
+	for i, one := range all {
+		server, more := s.watchfan.plain().base, []string(nil)
+		if i%2 == 1 {
+			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.Ready.TokenFiles["reader"], "--ca-file", s.watchfan.certificate}
+		}
+		if err := one.start(server, more...); err != nil {
+			s.t.Fatal(err)
+		}
+		s.clients["informers of client-go "+one.Release]++
+	}
+	return all
+}
+
+// startWriters starts the writers. stop ends them and waits.
+func (s *suite) startWriters(ctx context.Context, straight way) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for i := range writers {
+		w := &writer{suite: s, number: i, client: straight.client(), rng: rand.New(rand.NewPCG(*seed, uint64(2000+i)))}
+		running.Go(func() { w.run(ctx) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// summary is what the run was like.
+func (s *suite) summary(r *report) string {
 	var b strings.Builder
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		fmt.Fprintf(&b, "  %-38s %3d\n", kind, kinds[kind])
+	for _, kind := range slices.Sorted(maps.Keys(s.clients)) {
+		fmt.Fprintf(&b, "  %-38s %3d\n", kind, s.clients[kind])
 	}
 	c, o := &s.counts, &s.oracle.counts
-	t.Logf(`seed %d, %s
+	return fmt.Sprintf(`seed %d, %s
 faults:
 %sclients:
 %s%d changes in etcd, %d writes unacknowledged; %d watches asked for, %d streams, %d of them with gzip: %d came to a proper end, %d were cut, %d left; %d answers 410, %d ERROR events
@@ -135,9 +162,6 @@ faults:
 		*seed, time.Since(started).Round(time.Second), r, &b, s.truth.total(), c.unacknowledged.Load(), c.watches.Load(), c.streams.Load(), c.zipped.Load(), c.ended.Load(), c.cut.Load(),
 		c.vanished.Load(), c.expired.Load(), c.errors.Load(), o.events.Load(), o.bookmarks.Load(), o.objects.Load(), o.compared.Load(),
 		c.reads.Load(), c.unanswered.Load(), s.watchfan.relists.count(), o.leaps.Load(), len(s.violations))
-	if o.events.Load() < 1000 || o.compared.Load() < 100 || c.reads.Load() < 20 {
-		t.Error("this is too little to show anything")
-	}
 }
 
 // prepare creates the namespaces and the custom resource that the writers write to.

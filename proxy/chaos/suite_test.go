@@ -26,6 +26,8 @@ type suite struct {
 	truth    *truth
 	oracle   *oracle
 	admin    *client // straight to kube-apiserver
+	watchers []*watcher
+	clients  map[string]int // by kind
 
 	gate  gate
 	calm  atomic.Bool // clients no longer leave or read slowly
@@ -37,7 +39,6 @@ type suite struct {
 
 	mu         sync.Mutex
 	violations []string
-	watchers   []*watcher
 }
 
 // filters are the clients' filters.

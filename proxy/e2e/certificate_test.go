@@ -309,7 +309,8 @@ func (s *certificateTest) checkFrontProxy(t *testing.T) {
 	}
 }
 
-// checkImpersonation: a certificate's user may impersonate whom it may impersonate at kube-apiserver (A07).
+// checkImpersonation: a certificate's user may impersonate whom it may impersonate at
+// kube-apiserver (A07).
 func (s *certificateTest) checkImpersonation(t *testing.T) {
 	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"imp"},"rules":[{"apiGroups":[""],"resources":["users"],"verbs":["impersonate"],"resourceNames":["joe"]},{"apiGroups":[""],"resources":["groups"],"verbs":["impersonate"],"resourceNames":["devs"]}]}`)
 	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"imp"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"imp"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"devs"}]}`)
@@ -352,7 +353,8 @@ func (s *certificateTest) checkImpersonation(t *testing.T) {
 	}
 }
 
-// checkRefused: a certificate of a foreign authority counts for nothing, and a bad token is refused beside a good certificate.
+// checkRefused: a certificate of a foreign authority counts for nothing, and a bad token is refused
+// beside a good certificate.
 func (s *certificateTest) checkRefused(t *testing.T) {
 	foreign := newAuthority(t).client(t, "root-of-masters", "system:masters")
 	list := row{uri: "/api/v1/namespaces/a/configmaps?resourceVersion=0"}
@@ -411,7 +413,8 @@ func (s *certificateTest) checkInformers(t *testing.T) {
 	})
 }
 
-// checkRights: the rights that proxy/auth/doc.go asks for, on top of reading, are needed and enough.
+// checkRights: the rights that proxy/auth/doc.go asks for, on top of reading, are needed and
+// enough.
 func (s *certificateTest) checkRights(t *testing.T) {
 	least := *s.certified
 	p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), s.cluster.Ready.Kubeconfigs["reader"], s.flags...)
@@ -446,7 +449,8 @@ func (s *certificateTest) checkRights(t *testing.T) {
 	least.same(t, "front", s.front, whoami.with("X-Remote-User", "joe", "X-Remote-Extra-K", "v"))
 }
 
-// checkMetrics: each kind of identity is counted, and no log or metric names a user or holds a secret.
+// checkMetrics: each kind of identity is counted, and no log or metric names a user or holds a
+// secret.
 func (s *certificateTest) checkMetrics(t *testing.T) {
 	for _, kind := range []string{"certificate", "front-proxy", "own", "token"} {
 		if s.admin.metric(t, "watchfan_identified_requests_total", `identity="`+kind+`"`) == 0 {

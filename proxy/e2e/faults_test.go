@@ -137,8 +137,8 @@ func (r *restarts) compare(t *testing.T, got map[string]string, s selection) err
 	return nil
 }
 
-// miss stops watchfan and cuts it off, so that it misses writes that afterwards neither etcd nor the
-// next kube-apiserver knows.
+// miss stops watchfan and cuts it off, so that it misses writes that afterwards neither etcd nor
+// the next kube-apiserver knows.
 func (r *restarts) miss(t *testing.T, c *cluster, p *watchfan) {
 	t.Helper()
 	if err := p.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {

@@ -55,7 +55,8 @@ func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate().Raw})
 }
 
-// Sign returns a certificate with a new key. It is valid for an hour unless template says otherwise.
+// Sign returns a certificate with a new key. It is valid for an hour unless template says
+// otherwise.
 func (a *Authority) Sign(template *x509.Certificate) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -108,5 +108,6 @@
 // TestFollowerNotices and TestWatcherNotices have a server make one mistake each,
 // TestVerdictNotices one bad measurement each. Any build can be tried:
 //
-//	DEVCLUSTER_BIN=$PWD/bin/devcluster WATCHFAN_BIN=/somewhere/watchfan go test -v ./proxy/attack -duration=2m
+//	export DEVCLUSTER_BIN=$PWD/bin/devcluster WATCHFAN_BIN=/somewhere/watchfan
+//	go test -v ./proxy/attack -duration=2m
 package attack_test

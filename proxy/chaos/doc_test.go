@@ -86,14 +86,15 @@
 // with a mutant of watchfan: change a line, build it somewhere else, and name it in WATCHFAN_BIN.
 //
 //	go build -o /somewhere/mutant . && git checkout .
-//	DEVCLUSTER_BIN=$PWD/bin/devcluster WATCHFAN_BIN=/somewhere/mutant go test -v ./proxy/chaos -duration=2m
+//	export DEVCLUSTER_BIN=$PWD/bin/devcluster WATCHFAN_BIN=/somewhere/mutant
+//	go test -v ./proxy/chaos -duration=2m
 //
 // All of these were noticed, after the given time. Fifteen seconds of it are the start of the
 // cluster and the builds of the informers. -only chose the fault.
 //
-//	one event in a thousand is left out (Cache.Apply)               47 s   clients stalled; as soon as the thousandth was due
+//	one event in a thousand is left out (Cache.Apply)               47 s   clients stalled; when the thousandth came
 //	a replay repeats an event (Cache.Subscribe)                     25 s   connections reset
-//	a bookmark is one too high (Subscription.bookmark)              34 s   clients stalled; the first ones come then
+//	a bookmark is one too high (Subscription.bookmark)              34 s   clients stalled; the first come then
 //	the first difference of a list is skipped (Cache.diffLocked)    19 s   history forgotten
-//	nothing is proved fresh (prover.prove)                          17 s   network slow; in 25 s without that, it was not noticed
+//	nothing is proved fresh (prover.prove)                          17 s   network slow; without it not in 25 s
 package chaos_test

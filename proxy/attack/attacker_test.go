@@ -113,7 +113,8 @@ func attack(file string) error {
 	crews := newCrews()
 	var attackers sync.WaitGroup
 	for i := range c.Attackers {
-		a := &attacker{campaign: c, ledger: book, crews: crews, tenant: i % len(hostileTenants), rng: rand.New(rand.NewPCG(c.Seed, uint64(1+i)))}
+		a := &attacker{campaign: c, ledger: book, crews: crews, tenant: i % len(hostileTenants),
+			rng: rand.New(rand.NewPCG(c.Seed, uint64(1+i)))}
 		attackers.Go(func() { a.run(ctx, c.kinds(), order[i%len(order)]) })
 	}
 	attackers.Wait()

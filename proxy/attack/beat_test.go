@@ -15,7 +15,8 @@ const (
 )
 
 var beatKinds = [beatsOfTenant]struct{ resource, name string }{
-	{"configmaps", "beat-0"}, {"configmaps", "beat-1"}, {"configmaps", "beat-2"}, {"secrets", "beat-3"}, {"pods", "beat-4"},
+	{"configmaps", "beat-0"}, {"configmaps", "beat-1"}, {"configmaps", "beat-2"},
+	{"secrets", "beat-3"}, {"pods", "beat-4"},
 }
 
 func tenantName(i int) string { return fmt.Sprintf("t%d", i) }
@@ -36,7 +37,8 @@ func newObjects() []*object {
 	var all []*object
 	for tenant := range tenants {
 		for i, kind := range beatKinds {
-			all = append(all, &object{index: len(all), tenant: tenantName(tenant), resource: kind.resource, name: kind.name, gold: i%2 == 0})
+			all = append(all, &object{index: len(all), tenant: tenantName(tenant), resource: kind.resource,
+				name: kind.name, gold: i%2 == 0})
 		}
 	}
 	return all

@@ -16,7 +16,8 @@ import (
 )
 
 // hold opens n connections, lets f use each, and keeps them until ctx ends.
-func (a *attacker) hold(ctx context.Context, n int, address string, secure bool, f func(ctx context.Context, conn net.Conn)) {
+func (a *attacker) hold(ctx context.Context, n int, address string, secure bool,
+	f func(ctx context.Context, conn net.Conn)) {
 	a.crowd(n, func(int) {
 		conn, err := a.dial(ctx, address, secure)
 		if err != nil {
@@ -94,7 +95,8 @@ func connectionChurn(ctx context.Context, a *attacker) {
 
 // hugeHeads are longer than any head may be, in bytes or in lines.
 func hugeHeads(ctx context.Context, a *attacker) {
-	heads := []string{strings.Repeat("A: b\r\n", 9000), "A: " + strings.Repeat("b", 70_000) + "\r\n", strings.Repeat("Cookie: a=b\r\n", 4000)}
+	heads := []string{strings.Repeat("A: b\r\n", 9000), "A: " + strings.Repeat("b", 70_000) + "\r\n",
+		strings.Repeat("Cookie: a=b\r\n", 4000)}
 	a.every(ctx, 5, func() {
 		a.exchange(ctx, a.Secure, true, head("GET", "/version", "huge", heads[a.rng.IntN(len(heads))]+"\r\n"))
 	})
@@ -126,7 +128,8 @@ func malformedSecure(ctx context.Context, a *attacker)   { malformed(ctx, a, a.S
 func malformedInsecure(ctx context.Context, a *attacker) { malformed(ctx, a, a.Insecure, false) }
 
 func malformed(ctx context.Context, a *attacker, address string, secure bool) {
-	all := proxytest.Attacks("/api/v1/namespaces/t0/configmaps?resourceVersion=0", "Authorization: Bearer malformed\r\n")
+	all := proxytest.Attacks("/api/v1/namespaces/t0/configmaps?resourceVersion=0",
+		"Authorization: Bearer malformed\r\n")
 	a.every(ctx, 10, func() { a.exchange(ctx, address, secure, all[a.rng.IntN(len(all))].Send) })
 }
 
@@ -157,8 +160,10 @@ func (a *attacker) exchange(ctx context.Context, address string, secure bool, wi
 // with watchfan's own rights and must not answer.
 func crossSite(ctx context.Context, a *attacker) {
 	lines := []string{
-		"Host: localhost\r\nOrigin: https://evil.example\r\n", "Host: localhost\r\nOrigin: http://localhost:3000\r\n", "Host: localhost\r\nOrigin: null\r\n",
-		"Host: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n", "Host: localhost\r\nSec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\n",
+		"Host: localhost\r\nOrigin: https://evil.example\r\n", "Host: localhost\r\nOrigin: http://localhost:3000\r\n",
+		"Host: localhost\r\nOrigin: null\r\n",
+		"Host: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n",
+		"Host: localhost\r\nSec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\n",
 		"Host: rebound.evil.example\r\n",
 	}
 	a.every(ctx, 10, func() {

@@ -32,7 +32,8 @@ func newCrowd(s *suite) (all []runner, kinds map[string]int) {
 			entry = "certificate"
 		}
 		kinds[kind+", "+entry]++
-		return honest{suite: s, name: fmt.Sprintf("client %d, %s as %s", n, kind, w.name), client: newClient(w), rng: rand.New(rand.NewPCG(*seed, uint64(1000+n)))}
+		return honest{suite: s, name: fmt.Sprintf("client %d, %s as %s", n, kind, w.name), client: newClient(w),
+			rng: rand.New(rand.NewPCG(*seed, uint64(1000+n)))}
 	}
 	watch := func(count int, kind string, protobuf, relists bool) {
 		for i := range count {

@@ -16,7 +16,8 @@ type scope struct {
 }
 
 func (s scope) covers(o *object) bool {
-	return o.resource == s.resource && (s.tenant == "" || o.tenant == s.tenant) && (!s.gold || o.gold) && (s.name == "" || o.name == s.name)
+	return o.resource == s.resource && (s.tenant == "" || o.tenant == s.tenant) && (!s.gold || o.gold) &&
+		(s.name == "" || o.name == s.name)
 }
 
 func (s scope) String() string {
@@ -83,7 +84,8 @@ func (f *follower) begin(state []beat, floor map[int]uint64) error {
 		case !ok:
 			return fmt.Errorf("object %d is missing in the state of %s", o.index, f.scope)
 		case n < floor[o.index]:
-			return fmt.Errorf("stale: object %d is as of update %d, and %d had been acknowledged before the request", o.index, n, floor[o.index])
+			return fmt.Errorf("stale: object %d is as of update %d, and %d had been acknowledged before the request",
+				o.index, n, floor[o.index])
 		}
 	}
 	f.mu.Lock()
@@ -134,7 +136,8 @@ func (f *follower) behind() error {
 	defer f.mu.Unlock()
 	for _, i := range slices.Sorted(maps.Keys(floor)) {
 		if n, ok := f.last[i]; !ok || n < floor[i] {
-			return fmt.Errorf("object %d of %s: update %d is acknowledged, and %d was seen last", i, f.scope, floor[i], n)
+			return fmt.Errorf("object %d of %s: update %d is acknowledged, and %d was seen last", i, f.scope, floor[i],
+				n)
 		}
 	}
 	return nil

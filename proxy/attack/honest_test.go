@@ -55,7 +55,8 @@ func (h *honest) ask(ctx context.Context, operation string, r request) (body []b
 			}
 			return body, true
 		}
-		phase.failed(operation, fault(code, header, err), fmt.Sprintf("%s: %.120s: %v %.150q", h.name, r.uri, err, body))
+		phase.failed(operation, fault(code, header, err),
+			fmt.Sprintf("%s: %.120s: %v %.150q", h.name, r.uri, err, body))
 		if wait, ok := retryAfter(header); code != http.StatusTooManyRequests || !ok || !sleep(ctx, wait) {
 			return nil, false
 		}
@@ -122,7 +123,8 @@ func (w *watcher) once(ctx context.Context) error {
 	defer body.Close()
 	err = w.read(newEventReader(w.protobuf, body), floor)
 	if w.early(err, time.Since(begun), seconds) && ctx.Err() == nil {
-		w.suite.phase.Load().failed(watchOperation, "ended early", fmt.Sprintf("%s: after %s of %d s: %v", w.name, time.Since(begun), seconds, err))
+		w.suite.phase.Load().failed(watchOperation, "ended early",
+			fmt.Sprintf("%s: after %s of %d s: %v", w.name, time.Since(begun), seconds, err))
 	}
 	if err == io.EOF {
 		return nil
@@ -263,7 +265,8 @@ func (r *reader) get(ctx context.Context, o *object, operation, query string, fl
 		return fmt.Errorf("%s is not the object: %.200s", uri, body)
 	}
 	if b.n < floor {
-		return fmt.Errorf("stale: %s is as of update %d, and %d had been acknowledged before the request", uri, b.n, floor)
+		return fmt.Errorf("stale: %s is as of update %d, and %d had been acknowledged before the request", uri, b.n,
+			floor)
 	}
 	return nil
 }
@@ -274,7 +277,8 @@ func (r *reader) list(ctx context.Context, s scope, operation, query string) err
 	if operation == consistentListOperation {
 		floor = f.floor()
 	}
-	body, ok := r.ask(ctx, operation, request{method: http.MethodGet, uri: s.uri() + "?" + s.selectors() + query, accept: "application/json"})
+	body, ok := r.ask(ctx, operation, request{method: http.MethodGet, uri: s.uri() + "?" + s.selectors() + query,
+		accept: "application/json"})
 	if !ok {
 		return nil
 	}
@@ -295,6 +299,7 @@ func (w *largeWriter) run(ctx context.Context) {
 	defer w.client.close()
 	uri := "/api/v1/namespaces/" + cmp.Or(w.client.way.tenant, tenantName(0)) + "/configmaps/large?dryRun=All"
 	for sleep(ctx, time.Duration(2000+w.rng.IntN(4000))*time.Millisecond) {
-		w.ask(ctx, largeWriteOperation, request{method: http.MethodPatch, uri: uri, accept: "application/json", contentType: "application/merge-patch+json", body: largeBody})
+		w.ask(ctx, largeWriteOperation, request{method: http.MethodPatch, uri: uri, accept: "application/json",
+			contentType: "application/merge-patch+json", body: largeBody})
 	}
 }

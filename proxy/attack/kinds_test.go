@@ -140,11 +140,13 @@ func impersonation(ctx context.Context, a *attacker) {
 	defer c.close()
 	headers := []http.Header{
 		{"Impersonate-User": {"admin"}}, {"Impersonate-User": {"dev-admin"}, "Impersonate-Group": {"system:masters"}},
-		{"Impersonate-Group": {"system:masters"}}, {"impersonate-user": {"system:serviceaccount:t0:app"}}, {"Impersonate-Uid": {"1"}},
+		{"Impersonate-Group": {"system:masters"}}, {"impersonate-user": {"system:serviceaccount:t0:app"}},
+		{"Impersonate-Uid": {"1"}},
 		{"X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}},
 	}
 	a.every(ctx, 20, func() {
-		uri := []string{"/api/v1/secrets?resourceVersion=0", "/api/v1/namespaces/t0/configmaps?resourceVersion=0", "/api/v1/secrets?watch=1&timeoutSeconds=1"}[a.rng.IntN(3)]
+		uri := []string{"/api/v1/secrets?resourceVersion=0", "/api/v1/namespaces/t0/configmaps?resourceVersion=0",
+			"/api/v1/secrets?watch=1&timeoutSeconds=1"}[a.rng.IntN(3)]
 		a.ask(ctx, c, request{uri: uri, header: headers[a.rng.IntN(len(headers))]}, 20*time.Second)
 	})
 }
@@ -164,8 +166,9 @@ func selectorFlood(ctx context.Context, a *attacker) {
 		n := 0
 		a.every(ctx, 20, func() {
 			n++
-			a.ask(ctx, c, request{method: http.MethodPatch, uri: uri + "/cm-0", contentType: "application/merge-patch+json",
-				body: fmt.Sprintf(`{"data":{"n":"%d"}}`, n)}, 20*time.Second)
+			a.ask(ctx, c, request{method: http.MethodPatch, uri: uri + "/cm-0",
+				contentType: "application/merge-patch+json",
+				body:        fmt.Sprintf(`{"data":{"n":"%d"}}`, n)}, 20*time.Second)
 		})
 	})
 }
@@ -188,7 +191,8 @@ func replays(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Crawler)
 	defer c.close()
 	a.every(ctx, 5, func() {
-		a.ask(ctx, c, request{uri: allConfigMaps + manyValues(100) + "&watch=1&timeoutSeconds=1&resourceVersion=" + a.OldVersion}, 20*time.Second)
+		a.ask(ctx, c, request{uri: allConfigMaps + manyValues(100) + "&watch=1&timeoutSeconds=1&resourceVersion=" +
+			a.OldVersion}, 20*time.Second)
 	})
 }
 
@@ -197,7 +201,8 @@ func watchChurn(ctx context.Context, a *attacker) {
 	c := a.mallory()
 	defer c.close()
 	a.every(ctx, 20, func() {
-		a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() + "/configmaps?watch=1&resourceVersion=0"}, 20*time.Millisecond)
+		a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() + "/configmaps?watch=1&resourceVersion=0"},
+			20*time.Millisecond)
 	})
 }
 
@@ -207,7 +212,8 @@ func manyWatches(ctx context.Context, a *attacker) {
 		c := a.mallory()
 		defer c.close()
 		a.every(ctx, .1, func() {
-			a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() + "/configmaps?watch=1&timeoutSeconds=60&fieldSelector=metadata.name=none"}, longestRound)
+			a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() +
+				"/configmaps?watch=1&timeoutSeconds=60&fieldSelector=metadata.name=none"}, longestRound)
 		})
 	})
 }
@@ -218,7 +224,8 @@ func gzipLists(ctx context.Context, a *attacker) {
 	defer c.close()
 	a.every(ctx, 1, func() {
 		resource := []string{"configmaps", "configmaps", "pods"}[a.rng.IntN(3)]
-		uri := fmt.Sprintf("/api/v1/%s?resourceVersion=0&labelSelector=app!=none-%d", resource, a.rng.Uint32()) // nobody has had this list compressed before
+		// Nobody has had this list compressed before.
+		uri := fmt.Sprintf("/api/v1/%s?resourceVersion=0&labelSelector=app!=none-%d", resource, a.rng.Uint32())
 		a.ask(ctx, c, request{uri: uri, gzip: true}, 20*time.Second)
 	})
 }
@@ -227,11 +234,14 @@ func gzipLists(ctx context.Context, a *attacker) {
 func coldLanes(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Everything)
 	defer c.close()
-	resources := []string{"/api/v1/services", "/api/v1/endpoints", "/api/v1/serviceaccounts", "/apis/apps/v1/deployments", "/apis/batch/v1/jobs", "/api/v1/events",
+	resources := []string{"/api/v1/services", "/api/v1/endpoints", "/api/v1/serviceaccounts",
+		"/apis/apps/v1/deployments", "/apis/batch/v1/jobs", "/api/v1/events",
 		"/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/rolebindings", "/apis/coordination.k8s.io/v1/leases"}
-	forms := []string{"application/json", protobufType, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+	forms := []string{"application/json", protobufType,
+		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 	a.every(ctx, .5, func() {
-		r := request{uri: resources[a.rng.IntN(len(resources))] + "?resourceVersion=0", accept: forms[a.rng.IntN(len(forms))]}
+		r := request{uri: resources[a.rng.IntN(len(resources))] + "?resourceVersion=0",
+			accept: forms[a.rng.IntN(len(forms))]}
 		a.crowd(30, func(int) { a.ask(ctx, c, r, 20*time.Second) })
 	})
 }
@@ -241,6 +251,7 @@ func passedThrough(ctx context.Context, a *attacker) {
 	c := a.mallory()
 	defer c.close()
 	a.every(ctx, 5, func() {
-		a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() + "/configmaps?limit=50", accept: "application/json;as=Table;g=meta.k8s.io;v=v1"}, 20*time.Second)
+		a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() + "/configmaps?limit=50",
+			accept: "application/json;as=Table;g=meta.k8s.io;v=v1"}, 20*time.Second)
 	})
 }

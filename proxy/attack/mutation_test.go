@@ -104,7 +104,9 @@ func TestWatcherNotices(t *testing.T) {
 				s.phase.Store(newPhase("test", time.Minute))
 				f := newFollower()
 				f.objects = s.objects
-				w := &watcher{honest: honest{suite: s, name: "watcher", client: newClient(way{base: server.URL, tenant: tenantName(0)})}, follower: f, protobuf: protobuf, gzip: zipped}
+				w := &watcher{honest: honest{suite: s, name: "watcher",
+					client: newClient(way{base: server.URL, tenant: tenantName(0)})}, follower: f,
+					protobuf: protobuf, gzip: zipped}
 				body, err := w.open(t.Context(), "watch=1")
 				if err == nil {
 					err = w.read(newEventReader(protobuf, body), f.floor())
@@ -113,7 +115,8 @@ func TestWatcherNotices(t *testing.T) {
 				if errors.Is(err, io.EOF) {
 					err = nil
 				}
-				if !noticed(err, m.wrong) && !(err != nil && strings.Contains(err.Error(), "shows an object of "+tenantName(1))) {
+				if !noticed(err, m.wrong) && !(err != nil &&
+					strings.Contains(err.Error(), "shows an object of "+tenantName(1))) {
 					t.Errorf("%s, protobuf %v, gzip %v: got %v, want %q", m.name, protobuf, zipped, err, m.wrong)
 				}
 				server.Close()
@@ -134,7 +137,8 @@ func scripted(state, changes []beat, protobuf, zipped bool) http.HandlerFunc {
 		}
 		objects := newObjects()
 		send := func(typ, annotations string) {
-			_, _ = out.Write(encodeEvent(typ, fmt.Sprintf(`{"metadata":{"resourceVersion":"1","annotations":{%s}}}`, annotations), protobuf))
+			_, _ = out.Write(encodeEvent(typ, fmt.Sprintf(`{"metadata":{"resourceVersion":"1","annotations":{%s}}}`,
+				annotations), protobuf))
 		}
 		update := func(typ string, b beat) {
 			o := objects[b.object]
@@ -163,7 +167,8 @@ func encodeEvent(typ, object string, protobuf bool) []byte {
 
 // goodVerdict is the verdict of a run in which nothing went wrong.
 func goodVerdict(strict bool) *verdict {
-	v := &verdict{strict: strict, quiet: newPhase("quiet", time.Minute), attacked: newPhase("attack", time.Minute), attacks: []string{"a", "b"}, ledger: newLedger()}
+	v := &verdict{strict: strict, quiet: newPhase("quiet", time.Minute), attacked: newPhase("attack", time.Minute),
+		attacks: []string{"a", "b"}, ledger: newLedger()}
 	for _, kind := range cachedOperations {
 		for range 100 {
 			v.quiet.measured(kind, 50*time.Millisecond)

@@ -38,11 +38,13 @@ func startServer(t *testing.T, w *world) *server {
 	}
 	program := proxytest.Binary(t, "WATCHFAN_BIN", "watchfan", "attack")
 	// Lanes that only attackers read end soon after them, and are cold again for the next.
-	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience, "--log-level=warn", "--idle-timeout=1m", "--client-ca-file", authority.File)
+	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience,
+		"--log-level=warn", "--idle-timeout=1m", "--client-ca-file", authority.File)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{secure: p.Ports.Secure, insecure: p.Ports.Insecure, pid: p.Cmd.Process.Pid, apiserver: apiserver, metrics: newClient(way{base: "http://" + p.Ports.Admin}), watchfan: p}
+	s := &server{secure: p.Ports.Secure, insecure: p.Ports.Insecure, pid: p.Cmd.Process.Pid, apiserver: apiserver,
+		metrics: newClient(way{base: "http://" + p.Ports.Admin}), watchfan: p}
 	t.Cleanup(func() {
 		s.metrics.close()
 		_ = p.Stop() // again, if the test got so far
@@ -55,7 +57,8 @@ func startServer(t *testing.T, w *world) *server {
 
 // way returns an identity's way to the TLS port.
 func (s *server) way(id identity) way {
-	w := way{name: id.name, base: "https://" + s.secure, token: id.token, tenant: id.tenant, tls: &tls.Config{InsecureSkipVerify: true}}
+	w := way{name: id.name, base: "https://" + s.secure, token: id.token, tenant: id.tenant,
+		tls: &tls.Config{InsecureSkipVerify: true}}
 	if id.certificate != nil {
 		w.tls.Certificates = []tls.Certificate{*id.certificate}
 	}
@@ -106,7 +109,8 @@ func (s *server) level(ctx context.Context) (level, error) {
 		return level{}, err
 	}
 	metric := func(name string) float64 { return proxytest.SumMetric(string(body), name) }
-	l := level{at: time.Now(), heap: metric("go_memstats_heap_inuse_bytes"), goroutines: metric("go_goroutines"), files: metric("process_open_fds"),
+	l := level{at: time.Now(), heap: metric("go_memstats_heap_inuse_bytes"), goroutines: metric("go_goroutines"),
+		files:       metric("process_open_fds"),
 		connections: metric("watchfan_client_connections"), cpu: processorTime(s.pid), apiserver: processorTime(s.apiserver)}
 	resident, err := proxytest.ResidentMemory(s.pid)
 	l.resident = float64(resident)
@@ -119,7 +123,8 @@ func processorTime(pid int) time.Duration {
 	if err != nil {
 		return 0
 	}
-	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:])) // the first is field 3, see proc_pid_stat(5)
+	// The first is field 3, see proc_pid_stat(5).
+	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
 	user, _ := strconv.ParseInt(fields[11], 10, 64)
 	system, _ := strconv.ParseInt(fields[12], 10, 64)
 	const tick = time.Second / 100 // USER_HZ
@@ -132,7 +137,8 @@ func (l level) within(quiet level) error {
 	for _, m := range []struct {
 		name              string
 		now, quiet, spare float64
-	}{{"connections", l.connections, quiet.connections, 20}, {"goroutines", l.goroutines, quiet.goroutines, 100}, {"files", l.files, quiet.files, 40}} {
+	}{{"connections", l.connections, quiet.connections, 20}, {"goroutines", l.goroutines, quiet.goroutines,
+		100}, {"files", l.files, quiet.files, 40}} {
 		if m.now > 1.2*m.quiet+m.spare {
 			return fmt.Errorf("%.0f %s, and %.0f in the quiet phase", m.now, m.name, m.quiet)
 		}

@@ -15,8 +15,9 @@ import (
 )
 
 var (
-	duration  = flag.Duration("duration", 30*time.Second, "for how long attackers attack")
-	seed      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of who attacks when by what, and of what honest clients do")
+	duration = flag.Duration("duration", 30*time.Second, "for how long attackers attack")
+	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()),
+		"seed of who attacks when by what, and of what honest clients do")
 	attackers = flag.Int("attackers", 60, "attackers at a time")
 	rate      = flag.Float64("rate", .3, "multiple of the attackers' rates; see Rates in the documentation")
 	only      = flag.String("only", "", "attack only by kinds whose names match this regular expression")
@@ -155,7 +156,8 @@ func (s *suite) attack(ctx context.Context, t *testing.T, v *verdict) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := campaign{Seed: *seed, Attackers: *attackers, Rate: *rate, Only: *only, Except: *except, Secure: s.server.secure, Insecure: s.server.insecure, Hostile: s.world.hostile, OldVersion: version}
+	c := campaign{Seed: *seed, Attackers: *attackers, Rate: *rate, Only: *only, Except: *except,
+		Secure: s.server.secure, Insecure: s.server.insecure, Hostile: s.world.hostile, OldVersion: version}
 	for _, k := range c.kinds() {
 		v.attacks = append(v.attacks, k.name)
 	}

@@ -76,7 +76,8 @@ func (v *verdict) slow() (wrong []string) {
 			bound = max(looseRatio*max(quiet.p99, looseLeast), looseUpdate*v.attacked.summary(updateOperation).p99)
 		}
 		if attacked.p99 > bound {
-			wrong = append(wrong, fmt.Sprintf("%s: p99 under attack is %s, above %s; in the quiet phase it is %s", kind, attacked.p99, bound, quiet.p99))
+			wrong = append(wrong, fmt.Sprintf("%s: p99 under attack is %s, above %s; in the quiet phase it is %s", kind,
+				attacked.p99, bound, quiet.p99))
 		}
 	}
 	return wrong
@@ -135,7 +136,8 @@ func (v *verdict) report() string {
 	for _, kind := range slices.Sorted(maps.Keys(v.kinds)) {
 		fmt.Fprintf(&b, "  %-45s %3d\n", kind, v.kinds[kind])
 	}
-	fmt.Fprintf(&b, "%-26s %9s %9s %9s %9s | %9s %9s %9s %9s | %s\n", "honest operations", "quiet", "p50", "p99", "max", "attack", "p50", "p99", "max", "p99 ratio")
+	fmt.Fprintf(&b, "%-26s %9s %9s %9s %9s | %9s %9s %9s %9s | %s\n", "honest operations", "quiet", "p50", "p99", "max",
+		"attack", "p50", "p99", "max", "p99 ratio")
 	round := func(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
 	for _, kind := range v.attacked.kinds() {
 		q, a := v.quiet.summary(kind), v.attacked.summary(kind)
@@ -143,7 +145,8 @@ func (v *verdict) report() string {
 		if q.p99 > 0 {
 			ratio = fmt.Sprintf("%.1f", float64(a.p99)/float64(q.p99))
 		}
-		fmt.Fprintf(&b, "%-26s %9d %9s %9s %9s | %9d %9s %9s %9s | %s\n", kind, q.count, round(q.p50), round(q.p99), round(q.max),
+		fmt.Fprintf(&b, "%-26s %9d %9s %9s %9s | %9d %9s %9s %9s | %s\n", kind, q.count, round(q.p50),
+			round(q.p99), round(q.max),
 			a.count, round(a.p50), round(a.p99), round(a.max), ratio)
 	}
 	for _, p := range []*phase{v.quiet, v.attacked} {
@@ -156,10 +159,12 @@ func (v *verdict) report() string {
 	for _, part := range []struct {
 		name   string
 		levels []level
-	}{{"quiet", v.quietLevels}, {"attack, first half", v.attackedLevels[:half]}, {"attack, second half", v.attackedLevels[half:]}} {
+	}{{"quiet", v.quietLevels}, {"attack, first half", v.attackedLevels[:half]}, {"attack, second half",
+		v.attackedLevels[half:]}} {
 		b.WriteString(describe(part.name, part.levels))
 	}
-	fmt.Fprintf(&b, "%-20s %4.0f MB resident, %4.0f MB heap, %5.0f goroutines, %5.0f files, %5.0f connections\n", "after the attack",
+	fmt.Fprintf(&b, "%-20s %4.0f MB resident, %4.0f MB heap, %5.0f goroutines, %5.0f files, %5.0f connections\n",
+		"after the attack",
 		v.after.resident/1e6, v.after.heap/1e6, v.after.goroutines, v.after.files, v.after.connections)
 	fmt.Fprintf(&b, "attacks:\n%s", v.ledger)
 	return b.String()

@@ -57,7 +57,8 @@ func newWorld(ctx context.Context, cluster *proxytest.Cluster, objects []*object
 	if err != nil {
 		return nil, err
 	}
-	w := &world{cluster: cluster, admin: way{name: "admin", base: cluster.Ready.Server, token: token, tls: &tls.Config{InsecureSkipVerify: true}}}
+	w := &world{cluster: cluster, admin: way{name: "admin", base: cluster.Ready.Server, token: token,
+		tls: &tls.Config{InsecureSkipVerify: true}}}
 	admin := newClient(w.admin)
 	defer admin.close()
 	if err := w.makeRights(ctx, admin); err != nil {
@@ -77,10 +78,14 @@ func (w *world) makeRights(ctx context.Context, admin *client) error {
 	create := func(uri, format string, args ...any) {
 		errs = append(errs, admin.create(ctx, uri, fmt.Sprintf(format, args...)))
 	}
-	create(rbac+"clusterroles", `{"metadata":{"name":"attack-tenant"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
-	create(rbac+"clusterroles", `{"metadata":{"name":"attack-controller"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
-	create(rbac+"clusterroles", `{"metadata":{"name":"attack-crawler"},"rules":[{"apiGroups":[""],"resources":["configmaps","pods"],"verbs":["get","list","watch"]}]}`)
-	create(rbac+"clusterroles", `{"metadata":{"name":"attack-everything"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
+	create(rbac+"clusterroles",
+		`{"metadata":{"name":"attack-tenant"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
+	create(rbac+"clusterroles",
+		`{"metadata":{"name":"attack-controller"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
+	create(rbac+"clusterroles",
+		`{"metadata":{"name":"attack-crawler"},"rules":[{"apiGroups":[""],"resources":["configmaps","pods"],"verbs":["get","list","watch"]}]}`)
+	create(rbac+"clusterroles",
+		`{"metadata":{"name":"attack-everything"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
 	for _, ns := range append(w.namespaces(), "bulk", "attack-controller", "attack-crawler", "attack-everything") {
 		create("/api/v1/namespaces", `{"metadata":{"name":%q}}`, ns)
 		subjects := fmt.Sprintf(`[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:%s"},{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"%s"}]`, ns, ns)
@@ -144,8 +149,9 @@ func issueToken(ctx context.Context, admin *client, namespace, name string) (str
 	if err := admin.create(ctx, uri, fmt.Sprintf(`{"metadata":{"name":%q}}`, name)); err != nil {
 		return "", err
 	}
-	body, err := admin.must(ctx, request{method: http.MethodPost, uri: uri + "/" + name + "/token", contentType: "application/json",
-		body: fmt.Sprintf(`{"spec":{"expirationSeconds":%d}}`, int(credentialsLast.Seconds()))})
+	body, err := admin.must(ctx, request{method: http.MethodPost, uri: uri + "/" + name + "/token",
+		contentType: "application/json",
+		body:        fmt.Sprintf(`{"spec":{"expirationSeconds":%d}}`, int(credentialsLast.Seconds()))})
 	var issued struct{ Status struct{ Token string } }
 	if err == nil {
 		err = json.Unmarshal(body, &issued)
@@ -205,7 +211,8 @@ func (w *world) makeObjects(ctx context.Context, objects []*object) error {
 
 // objectBody returns a new object of about 1 KB with its owner's mark.
 func objectBody(tenant, resource, name, labels, annotations string) string {
-	metadata := fmt.Sprintf(`"metadata":{"name":%q,"labels":{%s},"annotations":{"owner":%q%s}}`, name, labels, ownerMark(resource, tenant), annotations)
+	metadata := fmt.Sprintf(`"metadata":{"name":%q,"labels":{%s},"annotations":{"owner":%q%s}}`, name, labels,
+		ownerMark(resource, tenant), annotations)
 	switch resource {
 	case "secrets":
 		return "{" + metadata + `,"stringData":{"key":"value"}}`

@@ -49,8 +49,11 @@ func (s *suite) writeSome(ctx context.Context, i int) {
 func (s *suite) write(c *client, o *object, n uint64) bool {
 	phase, begun := s.phase.Load(), time.Now()
 	uri := scope{tenant: o.tenant, resource: o.resource}.uri() + "/" + o.name
-	code, header, body, err := c.send(context.Background(), request{method: http.MethodPatch, uri: uri, accept: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-		contentType: "application/merge-patch+json", body: fmt.Sprintf(`{"metadata":{"annotations":{"beat":%q}}}`, o.mark(n))})
+	code, header, body, err := c.send(context.Background(),
+		request{method: http.MethodPatch, uri: uri,
+			accept:      "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+			contentType: "application/merge-patch+json", body: fmt.Sprintf(`{"metadata":{"annotations":{"beat":%q}}}`,
+				o.mark(n))})
 	if err != nil || code != http.StatusOK {
 		phase.failed(updateOperation, fault(code, header, err), fmt.Sprintf("%v %.200q", err, body))
 		time.Sleep(100 * time.Millisecond)

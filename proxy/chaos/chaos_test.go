@@ -23,8 +23,9 @@ import (
 
 var (
 	duration = flag.Duration("duration", 20*time.Second, "for how long faults are injected")
-	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the schedule of faults, and of what clients do")
-	only     = flag.String("only", "", "inject only faults whose names contain this")
+	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()),
+		"seed of the schedule of faults, and of what clients do")
+	only = flag.String("only", "", "inject only faults whose names contain this")
 )
 
 const widgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},
@@ -34,7 +35,8 @@ const widgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceD
 
 // TestChaos: see the package's documentation.
 func TestChaos(t *testing.T) {
-	devcluster, program := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "chaos"), proxytest.Binary(t, "WATCHFAN_BIN", "watchfan-race", "chaos")
+	devcluster, program := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster",
+		"chaos"), proxytest.Binary(t, "WATCHFAN_BIN", "watchfan-race", "chaos")
 	s := &suite{t: t, truth: newTruth(), clients: make(map[string]int)}
 	plan := schedule(rand.New(rand.NewPCG(*seed, 0)), 5000)
 	t.Logf("seed %d, %s", *seed, *duration)
@@ -55,7 +57,8 @@ func TestChaos(t *testing.T) {
 	// The network, and watchfan behind it.
 	kubeconfig := s.network()
 	caFile, certificate := authority(t, "dev-reader")
-	s.watchfan = startWatchfan(t, program, kubeconfig, "--client-ca-file", caFile, "--idle-timeout=20s", "--client-buffer-frames=200", "--history-frames=400")
+	s.watchfan = startWatchfan(t, program, kubeconfig, "--client-ca-file", caFile, "--idle-timeout=20s",
+		"--client-buffer-frames=200", "--history-frames=400")
 	s.oracle = newOracle(s.truth, s.watchfan.relists)
 
 	// The clients and the writers.
@@ -105,8 +108,10 @@ func (s *suite) startClients(ctx context.Context, straight way, certificate tls.
 		s.clients[w.client.way.name+" "+w.manner.name]++
 		running.Go(func() { w.run(ctx) })
 	}
-	for i, w := range []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", certificate), straight} {
-		r := &reader{suite: s, name: "reader by " + w.name, client: w.client(), rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
+	for i, w := range []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")),
+		s.watchfan.secure("", certificate), straight} {
+		r := &reader{suite: s, name: "reader by " + w.name, client: w.client(),
+			rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
 		s.clients[r.name]++
 		running.Go(func() { r.run(ctx) })
 	}
@@ -122,7 +127,8 @@ func (s *suite) startInformers() []*informer {
 	for i, one := range all {
 		server, more := s.watchfan.plain().base, []string(nil)
 		if i%2 == 1 {
-			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.Ready.TokenFiles["reader"], "--ca-file", s.watchfan.certificate}
+			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.Ready.TokenFiles["reader"],
+				"--ca-file", s.watchfan.certificate}
 		}
 		if err := one.start(server, more...); err != nil {
 			s.t.Fatal(err)
@@ -242,7 +248,8 @@ func (s *suite) watch(certificate tls.Certificate) {
 			gzip = ", gzip"
 		}
 		name := fmt.Sprintf("watcher %d (%s, %s, %s%s)", n, w.name, f.name, m.name, gzip)
-		s.watchers = append(s.watchers, &watcher{suite: s, name: name, client: w.client(), begin: b, manner: m, rng: rand.New(rand.NewPCG(*seed, uint64(100+n))),
+		s.watchers = append(s.watchers, &watcher{suite: s, name: name, client: w.client(), begin: b, manner: m,
+			rng:    rand.New(rand.NewPCG(*seed, uint64(100+n))),
 			cursor: cursor{oracle: s.oracle, form: f, filter: sel, leaps: w.leaps}})
 	}
 	everything := allFilters[0]
@@ -270,7 +277,8 @@ func (s *suite) watch(certificate tls.Certificate) {
 
 // inject follows the plan until the time is over.
 func (s *suite) inject(ctx context.Context, plan []fault) *report {
-	r := &report{injected: make(map[string]int), impossible: make(map[string]string), recovery: make(map[string][]time.Duration)}
+	r := &report{injected: make(map[string]int), impossible: make(map[string]string),
+		recovery: make(map[string][]time.Duration)}
 	end := time.Now().Add(*duration)
 	for i, f := range plan {
 		if time.Now().After(end) || s.t.Failed() {

@@ -33,7 +33,8 @@ var (
 	jsonForm         = form{"json", "application/json"}
 	protobufForm     = form{"protobuf", "application/vnd.kubernetes.protobuf"}
 	jsonMetaForm     = form{"json-metadata-v1", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
-	protobufMetaForm = form{"protobuf-metadata-v1", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+	protobufMetaForm = form{"protobuf-metadata-v1",
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
 )
 
 // event is one event of a watch, or one item of a list, which has no type.

@@ -118,7 +118,8 @@ func (s *suite) restartWatchfan(signal syscall.Signal) (string, error) {
 		return "", err
 	}
 	status := state.Sys().(syscall.WaitStatus)
-	if signal == syscall.SIGKILL && (!status.Signaled() || status.Signal() != syscall.SIGKILL) || signal == syscall.SIGTERM && status.ExitStatus() != 0 {
+	if signal == syscall.SIGKILL && (!status.Signaled() || status.Signal() != syscall.SIGKILL) ||
+		signal == syscall.SIGTERM && status.ExitStatus() != 0 {
 		return "", fmt.Errorf("watchfan ended with %s:\n%s", state, proxytest.Tail(s.watchfan.log, 60))
 	}
 	if err := s.watchfan.alive(); err == nil {
@@ -170,7 +171,8 @@ func (s *suite) compact() (string, error) {
 	if _, err := fmt.Sscanf(out, "compacted to revision %d", &revision); err != nil {
 		return "", fmt.Errorf("devcluster compact said %q: %w", out, err)
 	}
-	resp, err := http.Post(s.cluster.Ready.EtcdEndpoint+"/v3/kv/range", "application/json", strings.NewReader(fmt.Sprintf(`{"key":"AA==","revision":"%d"}`, revision-1)))
+	resp, err := http.Post(s.cluster.Ready.EtcdEndpoint+"/v3/kv/range", "application/json",
+		strings.NewReader(fmt.Sprintf(`{"key":"AA==","revision":"%d"}`, revision-1)))
 	if err != nil {
 		return "", err
 	}
@@ -180,7 +182,8 @@ func (s *suite) compact() (string, error) {
 		return "", err
 	}
 	if !strings.Contains(answer.Message, "compacted") {
-		return "", fmt.Errorf("etcd, asked for revision %d behind a compaction to %d, says %q", revision-1, revision, answer.Message)
+		return "", fmt.Errorf("etcd, asked for revision %d behind a compaction to %d, says %q", revision-1,
+			revision, answer.Message)
 	}
 	return fmt.Sprintf("etcd: %q at %d", answer.Message, revision-1), nil
 }

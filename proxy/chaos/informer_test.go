@@ -46,7 +46,8 @@ func (i *informer) start(server string, more ...string) (err error) {
 	if i.Client == "typed" { // typed informers have no custom resources
 		resources = "configmaps"
 	}
-	flags := []string{"--server", server, "--resources", resources, "--user-agent", "chaos", "--until", lastObject, "--timeout", "24h"}
+	flags := []string{"--server", server, "--resources", resources, "--user-agent", "chaos", "--until",
+		lastObject, "--timeout", "24h"}
 	i.process, err = i.Start(context.Background(), i.program, nil, append(flags, more...)...)
 	return err
 }
@@ -74,7 +75,8 @@ func (s *suite) compareInformers(ctx context.Context, all []*informer) error {
 		"configmaps": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q}}`,
 		"widgets":    `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":%q}}`,
 	} {
-		status, answer, err := s.admin.do(ctx, http.MethodPost, collection(resource, "chaos-a"), nil, jsonForm.accept, "application/json", fmt.Sprintf(body, lastObject))
+		status, answer, err := s.admin.do(ctx, http.MethodPost, collection(resource, "chaos-a"), nil, jsonForm.accept,
+			"application/json", fmt.Sprintf(body, lastObject))
 		if err != nil || status >= 300 {
 			return fmt.Errorf("create the last object: %d %.200s %w", status, answer, err)
 		}

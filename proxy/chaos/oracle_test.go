@@ -97,7 +97,8 @@ func (c *cursor) take(e event) error {
 		case !ok && !removal:
 			return fmt.Errorf("%s behind %d, where no change is left: it is a repetition, or never happened", e, c.last)
 		case ok && e.rv < want.rv && !removal:
-			return fmt.Errorf("%s behind %d, where the next is %s: it is a repetition, or never happened", e, c.last, want)
+			return fmt.Errorf("%s behind %d, where the next is %s: it is a repetition, or never happened", e, c.last,
+				want)
 		}
 		if err := c.startLeap(e); err != nil {
 			return err
@@ -127,7 +128,8 @@ func (c *cursor) takeDifference(e event) error {
 	case l.from == 0 && c.last <= e.rv && e.rv < l.next:
 		l.from = e.rv
 	case l.from != e.rv:
-		return fmt.Errorf("%s is a removal at another resourceVersion than the others, the last of which was at %d: %s", e, c.last, l)
+		return fmt.Errorf("%s is a removal at another resourceVersion than the others, the last of which was at %d: %s",
+			e, c.last, l)
 	}
 	*todo = slices.Delete(*todo, i, i+1)
 	c.last = e.rv
@@ -289,7 +291,8 @@ func (o *oracle) same(f form, resource string, e event, want told, ours bool) er
 		s.bytes = e.bytes
 	}
 	if s.bytes != e.bytes {
-		return fmt.Errorf("%s has other bytes than other clients received (straight from kube-apiserver: %t)", e, s.straight)
+		return fmt.Errorf("%s has other bytes than other clients received (straight from kube-apiserver: %t)", e,
+			s.straight)
 	}
 	before := s.straight && s.ours
 	s.straight, s.ours = s.straight || !ours, s.ours || ours

@@ -50,7 +50,8 @@ type watchfan struct {
 func startWatchfan(t *testing.T, program, kubeconfig string, args ...string) *watchfan {
 	t.Helper()
 	dir := t.TempDir()
-	p := &watchfan{program: program, log: filepath.Join(dir, "watchfan.log"), certificate: filepath.Join(dir, "watchfan.crt"), relists: &relists{late: 10 * time.Second}}
+	p := &watchfan{program: program, log: filepath.Join(dir, "watchfan.log"),
+		certificate: filepath.Join(dir, "watchfan.crt"), relists: &relists{late: 10 * time.Second}}
 	for _, port := range []*int{&p.ports.insecure, &p.ports.secure, &p.ports.admin} {
 		*port = proxytest.FreePort(t)
 	}

@@ -71,7 +71,8 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 		}
 		r.suite.counts.reads.Add(1)
 		if !r.suite.truth.absent(resource, key, floor) {
-			return fmt.Errorf("get of %s %s at %q: not found, though it existed at %d and ever since", resource, key, rv, floor)
+			return fmt.Errorf("get of %s %s at %q: not found, though it existed at %d and ever since",
+				resource, key, rv, floor)
 		}
 		return nil
 	}
@@ -140,7 +141,8 @@ func (r *reader) list(ctx context.Context, f filter, rv string, limit int) error
 	}
 	r.suite.counts.reads.Add(1)
 	if whole.rv < floor {
-		return fmt.Errorf("a list of %s at %q is as of %d, and %d had been acknowledged before the request", f, rv, whole.rv, floor)
+		return fmt.Errorf("a list of %s at %q is as of %d, and %d had been acknowledged before the request", f, rv,
+			whole.rv, floor)
 	}
 	if err := r.suite.oracle.state(as, f, whole.items, whole.rv, r.client.way.leaps); err != nil {
 		return fmt.Errorf("list of %s at %q, limit %d: %w", f, rv, limit, err)

@@ -108,7 +108,8 @@ func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
 	s.counts.probes.Add(1)
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"},"data":{"why":"%s","n":"%d"}}`, why, s.counts.probes.Load())
 	for deadline := time.Now().Add(patience); ; {
-		status, answer, err := s.admin.do(ctx, http.MethodPatch, collection("configmaps", "chaos-a")+"/probe?fieldManager=chaos&force=true", nil,
+		status, answer, err := s.admin.do(ctx, http.MethodPatch,
+			collection("configmaps", "chaos-a")+"/probe?fieldManager=chaos&force=true", nil,
 			jsonForm.accept, "application/apply-patch+yaml", body)
 		if err == nil && status < 300 {
 			e, err := parseObject(jsonForm, "", answer, answer)
@@ -132,7 +133,8 @@ func (s *suite) recover() (time.Duration, error) {
 	for deadline := begin.Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		late := ""
 		for _, w := range s.watchers {
-			if f := w.cursor.filter; w.manner == steady && w.client.way.leaps && f.resource == "configmaps" && f.namespace == "" && f.labels.Empty() && f.fields.Empty() && !w.reached(rv) {
+			if f := w.cursor.filter; w.manner == steady && w.client.way.leaps && f.resource == "configmaps" &&
+				f.namespace == "" && f.labels.Empty() && f.fields.Empty() && !w.reached(rv) {
 				late = w.name + ", " + w.story()
 			}
 		}
@@ -140,7 +142,8 @@ func (s *suite) recover() (time.Duration, error) {
 			return time.Since(begin), nil
 		}
 		if time.Now().After(deadline) {
-			return 0, fmt.Errorf("%s has not received a write for %s\nwatchfan's log ends\n%s", late, patience, proxytest.Tail(s.watchfan.log, 20))
+			return 0, fmt.Errorf("%s has not received a write for %s\nwatchfan's log ends\n%s", late, patience,
+				proxytest.Tail(s.watchfan.log, 20))
 		}
 	}
 }
@@ -158,7 +161,8 @@ func (s *suite) settle() error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d watchers have not received everything within %s:\n%s", len(late), patience, strings.Join(late[:min(len(late), 10)], "\n"))
+			return fmt.Errorf("%d watchers have not received everything within %s:\n%s", len(late), patience,
+				strings.Join(late[:min(len(late), 10)], "\n"))
 		}
 	}
 }
@@ -209,7 +213,8 @@ func (r *report) String() string {
 	var b strings.Builder
 	for _, kind := range slices.Sorted(maps.Keys(r.injected)) {
 		took := slices.Sorted(slices.Values(r.recovery[kind]))
-		fmt.Fprintf(&b, "  %-26s %3d   recovered within %.2fs (median), %.2fs (most)\n", kind, r.injected[kind], took[(len(took)-1)/2].Seconds(), took[len(took)-1].Seconds())
+		fmt.Fprintf(&b, "  %-26s %3d   recovered within %.2fs (median), %.2fs (most)\n", kind, r.injected[kind],
+			took[(len(took)-1)/2].Seconds(), took[len(took)-1].Seconds())
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.impossible)) {
 		fmt.Fprintf(&b, "  %-26s   0   IMPOSSIBLE HERE: %s\n", kind, r.impossible[kind])

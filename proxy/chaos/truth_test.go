@@ -107,7 +107,8 @@ func (tr *truth) watch(ctx context.Context, endpoint string) error {
 			return err
 		}
 		if message.Error != nil || message.Result.Canceled {
-			return fmt.Errorf("%s %s, compacted at %q", message.Error, message.Result.CancelReason, message.Result.CompactRevision)
+			return fmt.Errorf("%s %s, compacted at %q", message.Error, message.Result.CancelReason,
+				message.Result.CompactRevision)
 		}
 		if err := tr.add(message.Result.Events); err != nil {
 			return err
@@ -287,7 +288,8 @@ func (f filter) String() string {
 }
 
 func (f filter) match(o *object) bool {
-	return o != nil && o.name != "" && (f.namespace == "" || f.namespace == o.namespace) && f.labels.Matches(o.labels) &&
+	return o != nil && o.name != "" && (f.namespace == "" || f.namespace == o.namespace) &&
+		f.labels.Matches(o.labels) &&
 		f.fields.Matches(fields.Set{"metadata.name": o.name, "metadata.namespace": o.namespace})
 }
 

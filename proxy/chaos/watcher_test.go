@@ -112,7 +112,8 @@ var errLeft = errors.New("left")
 func (w *watcher) once(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {strconv.Itoa(20 + w.rng.IntN(100))}}
+	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"},
+		"timeoutSeconds": {strconv.Itoa(20 + w.rng.IntN(100))}}
 	w.mu.Lock()
 	if w.begin == byForgetting {
 		w.synced = false
@@ -140,7 +141,8 @@ func (w *watcher) once(ctx context.Context) error {
 	w.suite.counts.watches.Add(1)
 	f := w.cursor.filter
 	w.selectors(query)
-	resp, err := w.client.open(ctx, http.MethodGet, collection(f.resource, f.namespace), query, w.cursor.form.accept, "", "")
+	resp, err := w.client.open(ctx, http.MethodGet, collection(f.resource, f.namespace), query,
+		w.cursor.form.accept, "", "")
 	if err != nil {
 		return err
 	}
@@ -187,7 +189,8 @@ func (w *watcher) refused(status int, body io.Reader) error {
 		w.mu.Lock()
 		w.synced = false
 		w.mu.Unlock()
-	case status == http.StatusBadRequest || status == http.StatusUnprocessableEntity || status == http.StatusNotAcceptable:
+	case status == http.StatusBadRequest || status == http.StatusUnprocessableEntity ||
+		status == http.StatusNotAcceptable:
 		return &violation{err}
 	}
 	return err
@@ -221,7 +224,8 @@ func (w *watcher) list(ctx context.Context) error {
 		return &violation{err}
 	}
 	if l.rv < wanted {
-		return &violation{fmt.Errorf("a consistent list is as of %d, and %d had been acknowledged before the request", l.rv, wanted)}
+		return &violation{fmt.Errorf("a consistent list is as of %d, and %d had been acknowledged before the request",
+			l.rv, wanted)}
 	}
 	if err := w.suite.oracle.state(as, f, l.items, l.rv, w.client.way.leaps); err != nil {
 		return &violation{fmt.Errorf("list: %w", err)}
@@ -287,7 +291,8 @@ func (w *watcher) take(e event, initial *[]event) error {
 		return nil
 	case !w.synced:
 		if e.rv < w.wanted {
-			return &violation{fmt.Errorf("initial events are as of %d, and %d had been acknowledged before the request", e.rv, w.wanted)}
+			return &violation{fmt.Errorf("initial events are as of %d, and %d had been acknowledged before the request",
+				e.rv, w.wanted)}
 		}
 		if err := w.cursor.initial(*initial, e.rv); err != nil {
 			return &violation{fmt.Errorf("initial events: %w", err)}

@@ -84,7 +84,8 @@ func (c *client) vanish() {
 }
 
 // open sends a request and returns the answer, its body unread.
-func (c *client) open(ctx context.Context, method, path string, query url.Values, accept, contentType, body string) (*http.Response, error) {
+func (c *client) open(ctx context.Context, method, path string, query url.Values, accept, contentType,
+	body string) (*http.Response, error) {
 	uri := c.way.base + path
 	if len(query) > 0 {
 		uri += "?" + query.Encode()
@@ -111,7 +112,8 @@ func (c *client) open(ctx context.Context, method, path string, query url.Values
 }
 
 // do sends a request and reads the answer.
-func (c *client) do(ctx context.Context, method, path string, query url.Values, accept, contentType, body string) (int, []byte, error) {
+func (c *client) do(ctx context.Context, method, path string, query url.Values, accept, contentType,
+	body string) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
 	resp, err := c.open(ctx, method, path, query, accept, contentType, body)
@@ -144,7 +146,8 @@ func collection(resource, namespace string) string {
 func authority(t *testing.T, user string) (caFile string, certificate tls.Certificate) {
 	t.Helper()
 	template := func(name string) *x509.Certificate {
-		return &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().AddDate(0, 0, -10), NotAfter: time.Now().AddDate(0, 0, 10)}
+		return &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().AddDate(0, 0, -10),
+			NotAfter: time.Now().AddDate(0, 0, 10)}
 	}
 	ca, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "client-ca.crt"), template("chaos-ca"))
 	if err != nil {
@@ -176,7 +179,8 @@ func (p *watchfan) plain() way {
 
 // secure is the way through the TLS port, with a token or a certificate.
 func (p *watchfan) secure(token string, certificates ...tls.Certificate) way {
-	w := way{name: "TLS and token", base: fmt.Sprintf("https://127.0.0.1:%d", p.ports.secure), token: token, leaps: true}
+	w := way{name: "TLS and token", base: fmt.Sprintf("https://127.0.0.1:%d", p.ports.secure),
+		token: token, leaps: true}
 	if len(certificates) > 0 {
 		w.name = "TLS and certificate"
 	}

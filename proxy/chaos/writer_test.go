@@ -73,13 +73,15 @@ func (w *writer) write(ctx context.Context) error {
 	case kind < 18:
 		return w.remove(ctx, resource, namespace, name)
 	case kind < 60:
-		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource, fmt.Sprintf(`{"metadata":{"labels":{%s}}}`, w.labels("null")))
+		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource,
+			fmt.Sprintf(`{"metadata":{"labels":{%s}}}`, w.labels("null")))
 	default:
 		field := "data"
 		if resource == "widgets" {
 			field = "spec"
 		}
-		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource, fmt.Sprintf(`{%q:{"n":"%d <&>é"}}`, field, w.rng.Uint64()))
+		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource,
+			fmt.Sprintf(`{%q:{"n":"%d <&>é"}}`, field, w.rng.Uint64()))
 	}
 }
 
@@ -103,7 +105,8 @@ func (w *writer) body(resource, name string) string {
 	if resource == "widgets" {
 		return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget",%s,"spec":{"n":"0"}}`, metadata)
 	}
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap",%s,"data":{"pad":%q}}`, metadata, strings.Repeat("x", w.rng.IntN(800)))
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap",%s,"data":{"pad":%q}}`, metadata,
+		strings.Repeat("x", w.rng.IntN(800)))
 }
 
 func (w *writer) send(ctx context.Context, method, uri, resource, body string) error {

@@ -89,11 +89,13 @@ func (s *ownThings) things(w http.ResponseWriter, r *http.Request) {
 // register has kube-apiserver send requests for the group here.
 func (s *ownThings) register(t *testing.T, d *target) {
 	t.Helper()
-	d.create(t, "/api/v1/namespaces/default/services", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.service()))
+	d.create(t, "/api/v1/namespaces/default/services",
+		fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.service()))
 	spec := fmt.Sprintf(`"spec":{"group":%q,"version":"v1","groupPriorityMinimum":1000,"versionPriority":100,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":%q,"port":%d}}`,
 		s.group, s.service(), s.port)
 	if d.get(t, s.apiService()).status == http.StatusOK { // kube-apiserver's own, which it would put back
-		d.patch(t, s.apiService(), `{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},`+spec+`}`)
+		d.patch(t, s.apiService(),
+			`{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},`+spec+`}`)
 	} else {
 		d.create(t, apiServicesPath, fmt.Sprintf(`{"metadata":{"name":"v1.%s"},%s}`, s.group, spec))
 	}
@@ -126,8 +128,9 @@ func mayRead(t *testing.T, d *target, group string, users ...string) {
 	d.create(t, rbac+"clusterroles", fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[%q,""],"resources":["things","configmaps"],"verbs":["get","list","watch"]},
 {"apiGroups":["apiextensions.k8s.io"],"resources":["customresourcedefinitions"],"verbs":["list","watch"]}]}`, group, group))
 	for _, user := range users {
-		d.create(t, rbac+"clusterrolebindings", fmt.Sprintf(`{"metadata":{"name":"%s-%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},`+
-			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, group, user, group, user))
+		d.create(t, rbac+"clusterrolebindings",
+			fmt.Sprintf(`{"metadata":{"name":"%s-%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},`+
+				`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, group, user, group, user))
 	}
 }
 
@@ -236,7 +239,8 @@ func TestAggregationUnknown(t *testing.T) {
 
 	start := func(args ...string) *watchfan {
 		t.Helper()
-		p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), c.Ready.Kubeconfigs["user"], args...)
+		p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(),
+			c.Ready.Kubeconfigs["user"], args...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +259,8 @@ func TestAggregationUnknown(t *testing.T) {
 			t.Fatalf("from the cache: %t, %d %s", fromCache(resp.header), resp.status, resp.body)
 		}
 	}
-	if log, err := os.ReadFile(p.Log); err != nil || strings.Count(string(log), "list and watch apiservices.apiregistration.k8s.io") != 1 {
+	if log, err := os.ReadFile(p.Log); err != nil ||
+		strings.Count(string(log), "list and watch apiservices.apiregistration.k8s.io") != 1 {
 		t.Errorf("the log does not name the missing right exactly once: %v\n%s", err, proxytest.Tail(p.Log, 60))
 	}
 	trusting := start("--cache-aggregated-groups=" + group)

@@ -59,7 +59,8 @@ func TestAttacks(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s to the %s: %v", a.Name, port.name, err)
 				} else if !matches(want, got) {
-					t.Errorf("%s to the %s: %s, want %s; the last answer was %.300s", a.Name, port.name, got, want, body)
+					t.Errorf("%s to the %s: %s, want %s; the last answer was %.300s", a.Name,
+						port.name, got, want, body)
 				}
 			})
 		}
@@ -101,7 +102,8 @@ func sendAttack(address string, secure bool, attack, sentinel string) (got strin
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	}
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-	if _, err := io.WriteString(c, attack+sentinel); err != nil && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+	if _, err := io.WriteString(c, attack+sentinel); err != nil && !errors.Is(err, syscall.ECONNRESET) &&
+		!errors.Is(err, syscall.EPIPE) {
 		return "", nil, err
 	}
 	var codes []string
@@ -174,7 +176,8 @@ func TestAttackIdentities(t *testing.T) {
 		if err != nil || ours != theirs {
 			t.Errorf("%s: we answer %s, %v, kube-apiserver %s", name, ours, err, theirs)
 		}
-		if strings.HasPrefix(ours, "201") && (strings.Contains(ours, admin) || strings.Contains(ours, `"username":"admin"`)) {
+		if strings.HasPrefix(ours, "201") && (strings.Contains(ours, admin) ||
+			strings.Contains(ours, `"username":"admin"`)) {
 			t.Errorf("%s made somebody admin: %s", name, ours)
 		}
 	}
@@ -228,7 +231,8 @@ func TestStrangersHarmNobody(t *testing.T) {
 					return
 				default:
 				}
-				if resp, err := stranger.try(http.MethodGet, "/api/v1/nodes", nil, ""); err == nil && (resp.status == 401 || resp.status == 403) {
+				if resp, err := stranger.try(http.MethodGet, "/api/v1/nodes", nil, ""); err == nil &&
+					(resp.status == 401 || resp.status == 403) {
 					refused.Add(1)
 				}
 			}
@@ -263,7 +267,8 @@ func TestStrangersHarmNobody(t *testing.T) {
 		})
 	}
 	users.Wait()
-	t.Logf("%d of %d requests of good clients failed, beside %d refused ones of strangers", failed.Load(), all.Load(), refused.Load())
+	t.Logf("%d of %d requests of good clients failed, beside %d refused ones of strangers", failed.Load(),
+		all.Load(), refused.Load())
 	close(done)
 	strangers.Wait()
 	if n := refused.Load(); n < 10 {
@@ -286,21 +291,28 @@ func TestWebPages(t *testing.T) {
 		header  http.Header
 		allowed bool
 	}{
-		"a program":                     {http.Header{}, true},
-		"a typed address":               {http.Header{"Sec-Fetch-Site": {"none"}, "Sec-Fetch-Mode": {"navigate"}}, true},
-		"a page of the port":            {http.Header{"Sec-Fetch-Site": {"same-origin"}, "Origin": {own}}, true},
-		"a page elsewhere":              {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Origin": {"https://pages.example"}}, false},
-		"another port":                  {http.Header{"Origin": {"http://localhost:3000"}}, false},
-		"another port of this address":  {http.Header{"Origin": {"http://127.0.0.1:3000"}}, false},
-		"another name of the port":      {http.Header{"Origin": {strings.Replace(own, "127.0.0.1", "localhost", 1)}}, false},
-		"an image elsewhere":            {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"no-cors"}, "Sec-Fetch-Dest": {"image"}}, false},
-		"an image on another port":      {http.Header{"Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"no-cors"}, "Sec-Fetch-Dest": {"image"}}, false},
-		"a link elsewhere":              {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-User": {"?1"}}, false},
+		"a program": {http.Header{}, true},
+		"a typed address": {http.Header{"Sec-Fetch-Site": {"none"}, "Sec-Fetch-Mode": {"navigate"}},
+			true},
+		"a page of the port": {http.Header{"Sec-Fetch-Site": {"same-origin"}, "Origin": {own}}, true},
+		"a page elsewhere": {http.Header{"Sec-Fetch-Site": {"cross-site"},
+			"Origin": {"https://pages.example"}}, false},
+		"another port":                 {http.Header{"Origin": {"http://localhost:3000"}}, false},
+		"another port of this address": {http.Header{"Origin": {"http://127.0.0.1:3000"}}, false},
+		"another name of the port": {http.Header{"Origin": {strings.Replace(own, "127.0.0.1", "localhost", 1)}},
+			false},
+		"an image elsewhere": {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"no-cors"},
+			"Sec-Fetch-Dest": {"image"}}, false},
+		"an image on another port": {http.Header{"Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"no-cors"},
+			"Sec-Fetch-Dest": {"image"}}, false},
+		"a link elsewhere": {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"},
+			"Sec-Fetch-User": {"?1"}}, false},
 		"a sandboxed page or a file":    {http.Header{"Origin": {"null"}}, false},
 		"a page that says two things":   {http.Header{"Sec-Fetch-Site": {"none", "cross-site"}}, false},
 		"a page that claims two places": {http.Header{"Origin": {own, "http://localhost:3000"}}, false},
 	} {
-		for _, r := range [][2]string{{http.MethodGet, cached}, {http.MethodGet, passed}, {http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews"}} {
+		for _, r := range [][2]string{{http.MethodGet, cached}, {http.MethodGet, passed},
+			{http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews"}} {
 			resp, err := plain.try(r[0], r[1], page.header, "")
 			if err != nil {
 				t.Fatal(err)

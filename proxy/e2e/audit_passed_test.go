@@ -17,7 +17,8 @@ func TestAuditInSomebodysName(t *testing.T) {
 	t.Parallel()
 	c, theirLog := auditedCluster(t, metadataPolicy)
 	ourLog := filepath.Join(t.TempDir(), "log")
-	p := privateWatchfan(t, c, "--audit-log-path", ourLog, "--audit-log-mode=blocking-strict", "--exclude=secrets", "--client-ca-file", c.authority(t).File)
+	p := privateWatchfan(t, c, "--audit-log-path", ourLog, "--audit-log-mode=blocking-strict", "--exclude=secrets",
+		"--client-ca-file", c.authority(t).File)
 	p.waitReady(t)
 	createNamespaces(t, c.direct(t), "audited")
 	jane := c.authority(t).client(t, "jane", "system:masters")
@@ -32,14 +33,21 @@ func TestAuditInSomebodysName(t *testing.T) {
 		return nil
 	})
 	requests := []passedRequest{
-		{"POST", in + "/configmaps", `{"metadata":{"name":"x"}}`, nil, "", []string{"RequestReceived", "ResponseComplete"}, false},
-		{"POST", in + "/configmaps", `{"metadata":{"name":"y"}}`, asJoe, "joe", []string{"RequestReceived", "ResponseComplete"}, false},
-		{"POST", in + "/configmaps", `{"metadata":{"name":"x"}}`, nil, "", []string{"RequestReceived", "ResponseComplete"}, false}, // 409
+		{"POST", in + "/configmaps", `{"metadata":{"name":"x"}}`, nil, "",
+			[]string{"RequestReceived", "ResponseComplete"}, false},
+		{"POST", in + "/configmaps", `{"metadata":{"name":"y"}}`, asJoe, "joe",
+			[]string{"RequestReceived", "ResponseComplete"}, false},
+		// The answer is 409.
+		{"POST", in + "/configmaps", `{"metadata":{"name":"x"}}`, nil, "",
+			[]string{"RequestReceived", "ResponseComplete"}, false},
 		{"DELETE", in + "/configmaps/x", "", asJoe, "joe", []string{"RequestReceived", "ResponseComplete"}, false},
 		{"GET", in + "/secrets/nosuch", "", nil, "", []string{"RequestReceived", "ResponseComplete"}, false},
-		{"GET", in + "/secrets?watch=1&timeoutSeconds=1", "", nil, "", []string{"RequestReceived", "ResponseStarted", "ResponseComplete"}, false},
-		{"GET", in + "/secrets?watch=1&timeoutSeconds=1", "", asJoe, "joe", []string{"RequestReceived", "ResponseStarted", "ResponseComplete"}, false},
-		{"GET", in + "/configmaps?resourceVersion=0", "", asJoe, "joe", []string{"RequestReceived", "ResponseComplete"}, false},
+		{"GET", in + "/secrets?watch=1&timeoutSeconds=1", "", nil, "",
+			[]string{"RequestReceived", "ResponseStarted", "ResponseComplete"}, false},
+		{"GET", in + "/secrets?watch=1&timeoutSeconds=1", "", asJoe, "joe",
+			[]string{"RequestReceived", "ResponseStarted", "ResponseComplete"}, false},
+		{"GET", in + "/configmaps?resourceVersion=0", "", asJoe, "joe",
+			[]string{"RequestReceived", "ResponseComplete"}, false},
 		{"GET", in + "/configmaps?resourceVersion=0", "", nil, "", []string{"ResponseComplete"}, true},
 	}
 	answers := make([]response, len(requests))
@@ -86,7 +94,8 @@ func (r passedRequest) check(t *testing.T, answer response, our, their map[strin
 			t.Errorf("%s: got %v", what, got)
 			continue
 		}
-		if status, _ := got["responseStatus"].(map[string]any); stage != "RequestReceived" && status["code"] != float64(answer.status) {
+		if status, _ := got["responseStatus"].(map[string]any); stage != "RequestReceived" &&
+			status["code"] != float64(answer.status) {
 			t.Errorf("%s: the client was told %d: %v", what, answer.status, got)
 		}
 		if r.cached != (want == nil && stage == "ResponseComplete") && stage != "RequestReceived" {
@@ -129,7 +138,8 @@ func TestAuditLogFull(t *testing.T) {
 	direct := c.direct(t)
 	jane := c.authority(t).client(t, "jane", "system:masters")
 	for _, mode := range []string{"batch", "blocking", "blocking-strict"} {
-		p := privateWatchfan(t, c, "--audit-log-path=/dev/full", "--audit-log-mode="+mode, "--client-ca-file", c.authority(t).File)
+		p := privateWatchfan(t, c, "--audit-log-path=/dev/full", "--audit-log-mode="+mode,
+			"--client-ca-file", c.authority(t).File)
 		p.waitReady(t)
 		ours, _ := (&certified{cluster: c, proxy: p}).ways(t, jane)
 		want, wrote := http.StatusOK, http.StatusCreated

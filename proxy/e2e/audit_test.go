@@ -27,7 +27,8 @@ func auditedCluster(t *testing.T, policy string) (c *cluster, log string) {
 	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"--apiserver-arg", "audit-policy-file=" + file, "--apiserver-arg", "audit-log-path=" + log}, endWatches...)
+	args := append([]string{"--apiserver-arg", "audit-policy-file=" + file, "--apiserver-arg", "audit-log-path=" + log},
+		endWatches...)
 	return privateCluster(t, args...), log
 }
 
@@ -156,7 +157,8 @@ func newAuditTest(t *testing.T) *auditTest {
 	s.cluster, s.theirLog = auditedCluster(t, metadataPolicy)
 	// A read that cannot be proved fresh in time is passed through. On a busy machine a proof takes
 	// long.
-	s.proxy = privateWatchfan(t, s.cluster, "--freshness-timeout=20s", "--audit-log-path", s.ourLog, "--exclude=serviceaccounts", "--anonymous-auth=false", "--client-ca-file", s.cluster.authority(t).File,
+	s.proxy = privateWatchfan(t, s.cluster, "--freshness-timeout=20s", "--audit-log-path", s.ourLog,
+		"--exclude=serviceaccounts", "--anonymous-auth=false", "--client-ca-file", s.cluster.authority(t).File,
 		"--authorization-recheck-interval=1s", "--authorization-webhook-cache-authorized-ttl=1s", "--authorization-webhook-cache-unauthorized-ttl=0s")
 	s.proxy.waitReady(t)
 	return s
@@ -167,13 +169,18 @@ func (s *auditTest) makeClients(t *testing.T) {
 	t.Helper()
 	s.direct, s.plain = s.cluster.direct(t), s.proxy.plain(t)
 	createNamespaces(t, s.direct, "audited")
-	s.direct.create(t, auditedPath+"/configmaps", `{"metadata":{"name":"x","labels":{"a":"b"}},"data":{"password":"hunter2"}}`)
+	s.direct.create(t, auditedPath+"/configmaps",
+		`{"metadata":{"name":"x","labels":{"a":"b"}},"data":{"password":"hunter2"}}`)
 	s.direct.create(t, auditedPath+"/secrets", `{"metadata":{"name":"s"},"stringData":{"password":"hunter2"}}`)
 	s.direct.create(t, auditedPath+"/serviceaccounts", `{"metadata":{"name":"agent"}}`)
-	s.direct.create(t, auditedRoles+"roles", `{"metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
-	s.direct.create(t, auditedRoles+"rolebindings", `{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},"subjects":[{"kind":"ServiceAccount","name":"agent","namespace":"audited"}]}`)
-	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"look"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
-	s.direct.create(t, auditedRoles+"rolebindings", `{"metadata":{"name":"lookers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"look"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"lookers <all>"}]}`)
+	s.direct.create(t, auditedRoles+"roles",
+		`{"metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
+	s.direct.create(t, auditedRoles+"rolebindings",
+		`{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},"subjects":[{"kind":"ServiceAccount","name":"agent","namespace":"audited"}]}`)
+	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+		`{"metadata":{"name":"look"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
+	s.direct.create(t, auditedRoles+"rolebindings",
+		`{"metadata":{"name":"lookers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"look"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"lookers <all>"}]}`)
 	var issued struct{ Status struct{ Token string } }
 	if err := json.Unmarshal(s.direct.do(t, http.MethodPost, auditedPath+"/serviceaccounts/agent/token", nil, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`).body, &issued); err != nil {
 		t.Fatal(err)
@@ -208,10 +215,14 @@ func (s *auditTest) makeRequests(t *testing.T) {
 		{s.reader, s.ourReader, auditedPath + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=1", nil},
 		{s.reader, s.ourReader, "/api/v1/watch/namespaces/audited/configmaps/x?timeoutSeconds=1", nil},
 		{s.reader, s.ourReader, "/apis/apps/v1/deployments?resourceVersion=0", nil},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0", http.Header{"X-Forwarded-For": {"10.1.2.3, nonsense, fd00::1"}, "X-Real-Ip": {"10.1.2.4"}}},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0", http.Header{"X-Forwarded-For": {"10.1.2.3, 127.0.0.1"}, "X-Real-Ip": {"10.1.2.3"}}},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0", http.Header{"User-Agent": {strings.Repeat("<long>", 200)}}},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0&access_token=1", http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}}},
+		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0",
+			http.Header{"X-Forwarded-For": {"10.1.2.3, nonsense, fd00::1"}, "X-Real-Ip": {"10.1.2.4"}}},
+		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0",
+			http.Header{"X-Forwarded-For": {"10.1.2.3, 127.0.0.1"}, "X-Real-Ip": {"10.1.2.3"}}},
+		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0",
+			http.Header{"User-Agent": {strings.Repeat("<long>", 200)}}},
+		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0&access_token=1",
+			http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}}},
 		{s.direct, s.ourAdmin, auditedPath + "/secrets?resourceVersion=0", nil},
 		{s.direct, s.plain, auditedPath + "/configmaps/x?resourceVersion=0", nil},
 		{s.agent, s.ourAgent, auditedPath + "/configmaps?resourceVersion=0", nil},
@@ -226,16 +237,20 @@ func (s *auditTest) makeRequests(t *testing.T) {
 		{bad, ourBad, auditedPath + "/configmaps?resourceVersion=0", nil},
 		{bad, ourBad, auditedPath + "/configmaps?watch=1", nil},
 		{bad, ourBad, "/version", nil},
-		{s.looker, s.ourLooker, auditedPath + "/configmaps?resourceVersion=0", http.Header{"Impersonate-User": {"joe"}}},
+		{s.looker, s.ourLooker, auditedPath + "/configmaps?resourceVersion=0",
+			http.Header{"Impersonate-User": {"joe"}}},
 	}
 	s.passed = []auditRequest{
-		{nil, s.ourReader, auditedPath + "/secrets", nil},                                       // 403
-		{nil, s.plain, auditedPath + "/secrets?resourceVersion=0", nil},                         // with watchfan's own rights
-		{nil, s.ourReader, auditedPath + "/serviceaccounts?resourceVersion=0", nil},             // excluded
-		{nil, s.ourAdmin, auditedPath + "/serviceaccounts?watch=1&timeoutSeconds=1", nil},       // excluded
-		{nil, s.proxy.secure(t, "bad"), auditedPath + "/configmaps?resourceVersion=0", nil},     // 401 of kube-apiserver's
+		{nil, s.ourReader, auditedPath + "/secrets", nil}, // 403
+		// With watchfan's own rights.
+		{nil, s.plain, auditedPath + "/secrets?resourceVersion=0", nil},
+		{nil, s.ourReader, auditedPath + "/serviceaccounts?resourceVersion=0", nil},       // excluded
+		{nil, s.ourAdmin, auditedPath + "/serviceaccounts?watch=1&timeoutSeconds=1", nil}, // excluded
+		// kube-apiserver answers 401.
+		{nil, s.proxy.secure(t, "bad"), auditedPath + "/configmaps?resourceVersion=0", nil},
 		{nil, s.ourReader, auditedPath + "/configmaps", http.Header{"Accept": {"text/nosuch"}}}, // 406
-		{nil, s.ourAdmin, auditedPath + "/configmaps?resourceVersion=0", http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"system:masters"}}},
+		{nil, s.ourAdmin, auditedPath + "/configmaps?resourceVersion=0",
+			http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"system:masters"}}},
 	}
 }
 
@@ -300,7 +315,8 @@ func (s *auditTest) stop(t *testing.T) {
 	if err := s.proxy.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if log := proxytest.Tail(s.proxy.Log, 1000); !strings.Contains(log, "Revoked watches") || !strings.Contains(log, "Excluded resources are never cached") {
+	if log := proxytest.Tail(s.proxy.Log, 1000); !strings.Contains(log, "Revoked watches") ||
+		!strings.Contains(log, "Excluded resources are never cached") {
 		t.Errorf("the log does not say that a watch was revoked, or what is excluded:\n%s", log)
 	}
 }
@@ -350,8 +366,10 @@ func (s *auditTest) checkPassed(t *testing.T, ours, theirs map[string]map[string
 	t.Helper()
 	for i, r := range s.passed {
 		started, complete := fmt.Sprint("passed-", i, " ResponseStarted"), fmt.Sprint("passed-", i, " ResponseComplete")
-		if ours[started] != nil || ours[complete] != nil || theirs[started] == nil && theirs[complete] == nil { // a 401 has only one of them
-			t.Errorf("%s is passed through: ours %v %v, theirs %v %v", r.uri, ours[started], ours[complete], theirs[started], theirs[complete])
+		// A 401 has only one of them.
+		if ours[started] != nil || ours[complete] != nil || theirs[started] == nil && theirs[complete] == nil {
+			t.Errorf("%s is passed through: ours %v %v, theirs %v %v", r.uri, ours[started], ours[complete],
+				theirs[started], theirs[complete])
 		}
 	}
 }
@@ -367,7 +385,9 @@ func (s *auditTest) checkRefused(t *testing.T, ours, theirs map[string]map[strin
 				t.Errorf("%s: kube-apiserver has seen it", r.uri)
 			}
 			got, want := ours[fmt.Sprint("refused-", i, " ", stage)], theirs[fmt.Sprint("refusal-", i, " ", stage)]
-			if r.header != nil { // since 1.36 kube-apiserver also asks about kinds of impersonation that watchfan doesn't know
+			// Since 1.36 kube-apiserver also asks about kinds of impersonation that watchfan
+			// doesn't know.
+			if r.header != nil {
 				for _, event := range []map[string]any{got, want} {
 					status, _ := event["responseStatus"].(map[string]any)
 					delete(status, "message")
@@ -405,7 +425,8 @@ func (s *auditTest) checkRest(t *testing.T, ours map[string]map[string]any) {
 	if revoked != 1 {
 		t.Errorf("%d watches were revoked by the audit log", revoked)
 	}
-	if content, err := os.ReadFile(s.ourLog); err != nil || strings.Contains(string(content), "hunter2") || strings.Contains(string(content), s.agent.token) {
+	if content, err := os.ReadFile(s.ourLog); err != nil || strings.Contains(string(content), "hunter2") ||
+		strings.Contains(string(content), s.agent.token) {
 		t.Errorf("the audit log holds an object's content or a token, %v", err)
 	}
 }

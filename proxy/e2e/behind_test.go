@@ -83,7 +83,8 @@ func TestKubeAPIServerBehind(t *testing.T) {
 	}
 	write := func(n, size int) (rv uint64) {
 		for i := range n {
-			rv = direct.patch(t, fmt.Sprintf("%s/c%d", uri, i%20), fmt.Sprintf(`{"data":{"k":"%d","pad":%q}}`, i, strings.Repeat("x", size)))
+			rv = direct.patch(t, fmt.Sprintf("%s/c%d", uri, i%20),
+				fmt.Sprintf(`{"data":{"k":"%d","pad":%q}}`, i, strings.Repeat("x", size)))
 		}
 		return rv
 	}

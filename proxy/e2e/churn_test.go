@@ -96,10 +96,12 @@ func (c *churn) write(rng *rand.Rand, exists map[string]bool, worker, workers in
 		}
 		c.deletes.Add(1)
 	case p < 55:
-		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json", `{"metadata":{"labels":`+labelPatch(rng)+`}}`)
+		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json",
+			`{"metadata":{"labels":`+labelPatch(rng)+`}}`)
 		c.relabel.Add(1)
 	default:
-		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json", fmt.Sprintf(`{"data":{"n":"%d <&>\u2028é"}}`, rng.Uint64()))
+		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json",
+			fmt.Sprintf(`{"data":{"n":"%d <&>\u2028é"}}`, rng.Uint64()))
 		c.updates.Add(1)
 	}
 	if err != nil && strings.Contains(err.Error(), "NotFound") {
@@ -149,7 +151,8 @@ func (c *churn) body(rng *rand.Rand, name string) string {
 func (c *churn) check(t testing.TB, lasted time.Duration) {
 	t.Helper()
 	rate := float64(c.writes.Load()) / lasted.Seconds()
-	t.Logf("churn (seed %d): %d writes in %s, %.0f/s: %d creates, %d relabels, %d updates, %d deletes, %d errors", c.seed, c.writes.Load(),
+	t.Logf("churn (seed %d): %d writes in %s, %.0f/s: %d creates, %d relabels, %d updates, %d deletes, %d errors",
+		c.seed, c.writes.Load(),
 		lasted.Round(time.Millisecond), rate, c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load(), c.errors.Load())
 	for _, n := range []int64{c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load()} {
 		if n < 5 {

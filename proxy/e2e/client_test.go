@@ -50,13 +50,15 @@ type response struct {
 }
 
 // open sends a request and returns the answer, its body unread.
-func (d *target) open(ctx context.Context, method, uri string, header http.Header, body string) (*http.Response, error) {
+func (d *target) open(ctx context.Context, method, uri string, header http.Header,
+	body string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, d.base+uri, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	if path, query, _ := strings.Cut(uri, "?"); strings.Contains(path, "//") {
-		req.URL = &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Opaque: "//" + req.URL.Host + path, RawQuery: query}
+		req.URL = &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Opaque: "//" +
+			req.URL.Host + path, RawQuery: query}
 	}
 	if body == "" {
 		req.Body, req.ContentLength = nil, 0

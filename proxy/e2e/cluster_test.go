@@ -80,7 +80,8 @@ func (c *cluster) direct(t testing.TB) *target { t.Helper(); return c.as(t, "adm
 func createNamespaces(t testing.TB, d *target, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		d.create(t, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name))
+		d.create(t, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`,
+			name))
 	}
 }
 

@@ -56,10 +56,12 @@ func widgetSpec(group string, versions []widgetVersion) string {
 // defineWidgets creates the definition and waits until kube-apiserver serves the first version.
 func defineWidgets(t *testing.T, d *target, group string, versions ...widgetVersion) {
 	t.Helper()
-	d.create(t, definitionsPath, fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.%s"},%s}`,
-		group, widgetSpec(group, versions)))
+	d.create(t, definitionsPath,
+		fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.%s"},%s}`,
+			group, widgetSpec(group, versions)))
 	eventually(t, 20*time.Second, "widgets."+group, func() error {
-		resp, err := d.try(http.MethodGet, "/apis/"+group+"/"+versions[0].name+"/widgets?watch=1&timeoutSeconds=1", nil, "")
+		resp, err := d.try(http.MethodGet, "/apis/"+group+"/"+versions[0].name+"/widgets?watch=1&timeoutSeconds=1", nil,
+			"")
 		if err == nil && resp.status != http.StatusOK {
 			err = fmt.Errorf("%d: %s", resp.status, resp.body)
 		}
@@ -86,7 +88,8 @@ func newWidgets(t *testing.T, d *target, group, version, ns string) *widgets {
 
 func (w *widgets) create(name, spec string) uint64 {
 	w.t.Helper()
-	return w.theirs.create(w.t, w.uri, fmt.Sprintf(`{"apiVersion":%q,"kind":"Widget","metadata":{"name":%q},"spec":{%s}}`, w.gv, name, spec))
+	return w.theirs.create(w.t, w.uri,
+		fmt.Sprintf(`{"apiVersion":%q,"kind":"Widget","metadata":{"name":%q},"spec":{%s}}`, w.gv, name, spec))
 }
 
 func (w *widgets) patch(name, spec string) uint64 {
@@ -146,14 +149,17 @@ func TestSelectableFields(t *testing.T) {
 	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
 	createNamespaces(t, theirs, "selectable")
 	const group = "selectable.example.com"
-	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true, fields: ".spec.c .spec.n .spec.b .spec.deep-er.x_1"})
+	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true,
+		fields: ".spec.c .spec.n .spec.b .spec.deep-er.x_1"})
 	w := newWidgets(t, theirs, group, "v1", "selectable")
 	rv := w.create("w0", `"c":"red","n":-7`)
 
-	selectors := []string{"", "spec.c=red", "spec.c!=red", "spec.c=", "spec.n=9007199254740993", "spec.n=-7", "spec.n!=-7", "spec.n=", "spec.n=1",
+	selectors := []string{"", "spec.c=red", "spec.c!=red", "spec.c=", "spec.n=9007199254740993", "spec.n=-7",
+		"spec.n!=-7", "spec.n=", "spec.n=1",
 		"spec.b=true", "spec.b=false", "spec.b=", "spec.deep-er.x_1=<&>", "spec.c=red,spec.b!=true", "spec.c=red,metadata.name=w1", "metadata.namespace=selectable,spec.c=blue"}
 	uri := func(selector string, timeout int) string {
-		return fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=%d&fieldSelector=%s", w.uri, rv, timeout, escape(selector))
+		return fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=%d&fieldSelector=%s", w.uri, rv,
+			timeout, escape(selector))
 	}
 	warm(t, ways, w.uri)
 	passed := p.admin(t).metric(t, "watchfan_passthrough_requests_total")
@@ -167,8 +173,10 @@ func TestSelectableFields(t *testing.T) {
 		}
 	}
 	for _, step := range []struct{ name, spec string }{
-		{"w1", `"c":"red"`}, {"w1", `"c":"blue","b":true`}, {"w1", `"c":"red"`}, {"w1", `"c":"red","n":9007199254740993`}, {"w1", `"c":null,"n":1,"b":false`},
-		{"w0", `"deep-er":{"x_1":"<&>"},"n":null`}, {"w0", `"deep-er":{"x_1":"é\"\\"},"c":"blue"`}, {"w1", `"c":"red","deep-er":{},"b":null`},
+		{"w1", `"c":"red"`}, {"w1", `"c":"blue","b":true`}, {"w1", `"c":"red"`},
+		{"w1", `"c":"red","n":9007199254740993`}, {"w1", `"c":null,"n":1,"b":false`},
+		{"w0", `"deep-er":{"x_1":"<&>"},"n":null`}, {"w0", `"deep-er":{"x_1":"é\"\\"},"c":"blue"`},
+		{"w1", `"c":"red","deep-er":{},"b":null`},
 	} {
 		if resp := theirs.get(t, w.uri+"/"+step.name); resp.status == http.StatusNotFound {
 			w.create(step.name, step.spec)
@@ -195,7 +203,8 @@ func TestSelectableFields(t *testing.T) {
 	}
 	for _, s := range selectors {
 		for _, way := range ways {
-			cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=%s", w.uri, last, escape(s)))
+			cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=%s",
+				w.uri, last, escape(s)))
 		}
 	}
 	if n := p.admin(t).metric(t, "watchfan_passthrough_requests_total"); n != passed {
@@ -269,7 +278,8 @@ func TestSelectableFieldDropped(t *testing.T) {
 	warm(t, ways, w.uri)
 	rv = w.create("none", "")
 	for _, way := range ways { // and what is left is served again
-		cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=spec.n%%3D", w.uri, rv))
+		cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=spec.n%%3D",
+			w.uri, rv))
 	}
 }
 
@@ -333,7 +343,8 @@ func TestRedefined(t *testing.T) {
 
 	for _, r := range watchAll(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=5", rv)) { // history began anew
 		events := r.finish(t, 10*time.Second)
-		if len(events) != 1 || events[0].typ != "ERROR" || !strings.Contains(events[0].line, "too old resource version") {
+		if len(events) != 1 || events[0].typ != "ERROR" ||
+			!strings.Contains(events[0].line, "too old resource version") {
 			t.Errorf("%s: a watch from before the change brought\n%s", r.target.name, format(events))
 		}
 	}
@@ -437,7 +448,8 @@ func TestRedefinedOften(t *testing.T) {
 	for range 3 {
 		clients.Go(func() {
 			for shown := 0; running(); {
-				r, err := ours.tryWatch(t.Context(), w.uri+"?watch=1&resourceVersion=0&timeoutSeconds=30&allowWatchBookmarks=true", nil)
+				r, err := ours.tryWatch(t.Context(),
+					w.uri+"?watch=1&resourceVersion=0&timeoutSeconds=30&allowWatchBookmarks=true", nil)
 				if err != nil {
 					t.Errorf("watch: %v", err)
 					return
@@ -527,7 +539,8 @@ func TestUndefined(t *testing.T) {
 	warm(t, ways, w.uri)
 	rv := w.create("w1", `"n":3`)
 	for _, way := range ways {
-		cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=spec.n%%3D3", w.uri, rv))
+		cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=spec.n%%3D3",
+			w.uri, rv))
 		if resp := alike(t, way, theirs, w.uri+"?resourceVersion=0&fieldSelector=spec.c%3Dred"); resp.status != http.StatusBadRequest {
 			t.Errorf("%s: %d for a field of the earlier definition, want 400", way.name, resp.status)
 		}

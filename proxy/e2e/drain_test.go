@@ -39,7 +39,8 @@ func (d *drainTest) open(t *testing.T, ways []*target, from func(i int) uint64) 
 				way = way.zipped()
 			}
 			s := d.selections[i%len(d.selections)]
-			uri := fmt.Sprintf("%s?watch=1&%s&resourceVersion=%d&allowWatchBookmarks=%v", s.path, s.query, from(i), d.bookmarks(i))
+			uri := fmt.Sprintf("%s?watch=1&%s&resourceVersion=%d&allowWatchBookmarks=%v", s.path,
+				s.query, from(i), d.bookmarks(i))
 			r, err := way.tryWatch(t.Context(), uri, nil)
 			if err != nil {
 				t.Errorf("watch %d: %v", i, err)
@@ -79,7 +80,8 @@ func (d *drainTest) checkEnds(t *testing.T, streams []*recording, drain time.Dur
 	took, half := ends[d.watches-1].Sub(ends[0]), ends[d.watches/2].Sub(ends[0])
 	t.Logf("%d watches ended within %s, half of them within %s", d.watches, took, half)
 	if took < drain/2 || half < drain/5 {
-		t.Errorf("%d watches ended within %s, half of them within %s; want them spread over %s", d.watches, took, half, drain)
+		t.Errorf("%d watches ended within %s, half of them within %s; want them spread over %s",
+			d.watches, took, half, drain)
 	}
 	return last
 }
@@ -152,7 +154,8 @@ func TestDrain(t *testing.T) {
 	checkDraining(t, admin, d.watches)
 	// Only a connection that has not brought a request yet may still bring one.
 	silent.send(t, "/version")
-	if answer := silent.rest(t); !strings.HasPrefix(answer, "HTTP/1.1 200 ") || !strings.Contains(answer, "\r\nConnection: close\r\n") {
+	if answer := silent.rest(t); !strings.HasPrefix(answer, "HTTP/1.1 200 ") ||
+		!strings.Contains(answer, "\r\nConnection: close\r\n") {
 		t.Errorf("a request while draining was answered %.300q", answer)
 	}
 	if answer := raw.rest(t); !strings.HasSuffix(answer, "\r\n0\r\n\r\n") {
@@ -197,12 +200,14 @@ func TestDrain(t *testing.T) {
 func checkDraining(t *testing.T, admin *target, n int) {
 	t.Helper()
 	eventually(t, 10*time.Second, "the drain", func() error {
-		if ended := admin.metric(t, "watchfan_watches_ended_total", `reason="shutdown"`); ended == 0 || ended > float64(n) {
+		if ended := admin.metric(t, "watchfan_watches_ended_total", `reason="shutdown"`); ended == 0 ||
+			ended > float64(n) {
 			return fmt.Errorf("%v watches have ended", ended)
 		}
 		return nil
 	})
-	if resp := admin.get(t, "/readyz"); resp.status != http.StatusInternalServerError || !strings.Contains(string(resp.body), "[-]shutdown failed") {
+	if resp := admin.get(t, "/readyz"); resp.status != http.StatusInternalServerError ||
+		!strings.Contains(string(resp.body), "[-]shutdown failed") {
 		t.Errorf("/readyz while draining: %d %s", resp.status, resp.body)
 	}
 	if n := admin.metric(t, "watchfan_draining"); n != 1 {
@@ -216,9 +221,11 @@ func checkOneLane(t *testing.T, p *watchfan) {
 	t.Helper()
 	admin := p.admin(t)
 	if n := admin.metric(t, "watchfan_passthrough_requests_total"); n != 0 {
-		t.Errorf("%v requests were passed through:\n%s", n, grepLines(string(admin.get(t, "/metrics").body), "watchfan_passthrough_requests_total"))
+		t.Errorf("%v requests were passed through:\n%s", n,
+			grepLines(string(admin.get(t, "/metrics").body), "watchfan_passthrough_requests_total"))
 	}
-	if log := proxytest.Tail(p.Log, 200); !strings.Contains(log, "Extended history") || !strings.Contains(log, "Decided history") {
+	if log := proxytest.Tail(p.Log, 200); !strings.Contains(log, "Extended history") ||
+		!strings.Contains(log, "Decided history") {
 		t.Errorf("the new watchfan had all history that was asked for: this test shows less than it should\n%s", log)
 	}
 }
@@ -239,7 +246,8 @@ func upTo(t *testing.T, lines []string, rv uint64) []string {
 // has ended properly.
 func openProtobuf(t *testing.T, d *target, rv uint64) (frames func() []string) {
 	t.Helper()
-	resp, err := d.open(t.Context(), http.MethodGet, fmt.Sprintf("/api/v1/configmaps?watch=1&resourceVersion=%d&allowWatchBookmarks=true", rv),
+	resp, err := d.open(t.Context(), http.MethodGet,
+		fmt.Sprintf("/api/v1/configmaps?watch=1&resourceVersion=%d&allowWatchBookmarks=true", rv),
 		http.Header{"Accept": {"application/vnd.kubernetes.protobuf;stream=watch"}}, "")
 	if err != nil {
 		t.Fatal(err)

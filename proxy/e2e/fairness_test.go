@@ -25,7 +25,8 @@ func TestFairness(t *testing.T) {
 		for i := range words {
 			words[i] = fmt.Sprintf("%07x", rand.Uint32()>>4)
 		}
-		body := fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"name":%q}},"data":{"x":%q}}`, name, name, strings.Join(words, " "))
+		body := fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"name":%q}},"data":{"x":%q}}`, name, name,
+			strings.Join(words, " "))
 		if resp, err := admin.try(http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps", nil, body); err != nil || resp.status != http.StatusCreated {
 			t.Fatalf("create %s: %d, %v", name, resp.status, err)
 		}
@@ -60,7 +61,8 @@ func TestFairness(t *testing.T) {
 					return
 				default:
 				}
-				if !list(d, fmt.Sprint("/api/v1/configmaps?resourceVersion=0&labelSelector=name!%3Dx", rand.Uint32()), http.Header{"Accept-Encoding": {"gzip"}}) {
+				if !list(d, fmt.Sprint("/api/v1/configmaps?resourceVersion=0&labelSelector=name!%3Dx", rand.Uint32()),
+					http.Header{"Accept-Encoding": {"gzip"}}) {
 					return
 				}
 				lists.Add(1)

@@ -84,7 +84,8 @@ func (c *crowd) leave() {
 // those of its own informers.
 func upstreamWatches(t testing.TB, d *target, resource string) int {
 	t.Helper()
-	return int(d.metric(t, "apiserver_longrunning_requests", `verb="WATCH"`, fmt.Sprintf("resource=%q", resource), `scope="cluster"`))
+	return int(d.metric(t, "apiserver_longrunning_requests", `verb="WATCH"`,
+		fmt.Sprintf("resource=%q", resource), `scope="cluster"`))
 }
 
 // TestOneWatchUpstream: "During that, kube-apiserver's own metrics show one watch for the resource
@@ -111,7 +112,8 @@ func TestOneWatchUpstream(t *testing.T) {
 	opened := time.Now()
 	watchers = gather(t, p.plain(t), *fanOut, func(i int) string {
 		s := all[i%20] // not the /watch/ ones
-		return s.path + "?watch=1&" + s.query + []string{fmt.Sprintf("&resourceVersion=%d", base), "&resourceVersion=0", "&allowWatchBookmarks=true"}[i%3]
+		return s.path + "?watch=1&" + s.query + []string{fmt.Sprintf("&resourceVersion=%d", base), "&resourceVersion=0",
+			"&allowWatchBookmarks=true"}[i%3]
 	})
 	took := time.Since(opened)
 
@@ -143,7 +145,8 @@ func TestOneWatchUpstream(t *testing.T) {
 	if n := admin.metric(t, "watchfan_watchers"); n != float64(*fanOut) {
 		t.Errorf("watchfan_watchers is %v, want %d: others were passed through", n, *fanOut)
 	}
-	t.Logf("%d watches opened in %s; %.0f deliveries in the 3 s of measuring; %d MB in all; RSS %d MB", *fanOut, took.Round(time.Millisecond),
+	t.Logf("%d watches opened in %s; %.0f deliveries in the 3 s of measuring; %d MB in all; RSS %d MB", *fanOut,
+		took.Round(time.Millisecond),
 		delivered, watchers.bytes.Load()>>20, p.residentMemory(t)>>20)
 	watchers.leave()
 	admin.awaitWatchers(t, 0) // all clients have gone

@@ -171,7 +171,8 @@ func TestUpstreamRestarts(t *testing.T) {
 	ours := p.plain(t)
 	for i := range 50 {
 		s := r.selections[i%len(r.selections)]
-		r.streams = append(r.streams, ours.watch(t, fmt.Sprintf("%s?watch=1&%s&allowWatchBookmarks=1&timeoutSeconds=300", s.path, s.query)))
+		r.streams = append(r.streams,
+			ours.watch(t, fmt.Sprintf("%s?watch=1&%s&allowWatchBookmarks=1&timeoutSeconds=300", s.path, s.query)))
 	}
 	r.work = &churn{target: r.direct, namespaces: ns, rate: 60, names: 24, seed: *seed, tolerant: true}
 	stop := r.write()
@@ -182,7 +183,8 @@ func TestUpstreamRestarts(t *testing.T) {
 	events, before := r.events(), r.breaks(t)
 	c.restart(t)
 	eventually(t, 20*time.Second, "the lane's watch after a restart", func() error {
-		if n := r.admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); n != 1 || r.breaks(t) == before {
+		if n := r.admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); n != 1 ||
+			r.breaks(t) == before {
 			return fmt.Errorf("%v watches, %v breaks", n, r.breaks(t))
 		}
 		return nil
@@ -258,7 +260,8 @@ func TestUpstreamAway(t *testing.T) {
 	if err := c.Halt(); err != nil {
 		t.Fatal(err)
 	}
-	if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK || !strings.Contains(string(resp.body), `"name":"x"`) {
+	if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK ||
+		!strings.Contains(string(resp.body), `"name":"x"`) {
 		t.Errorf("a list at 0 from the cache: %d %s", resp.status, resp.body)
 	}
 	if resp := ours.get(t, uri); resp.status < 500 {
@@ -294,7 +297,8 @@ func TestShutdown(t *testing.T) {
 	p.waitReady(t)
 	var streams []*recording
 	for _, way := range []*target{p.plain(t), p.secure(t, c.token(t, "reader"))} {
-		for _, uri := range []string{"/api/v1/configmaps?watch=1", "/api/v1/pods?watch=1&resourceVersion=0", "/api/v1/configmaps?watch=1&allowWatchBookmarks=true", "/apis/apps/v1/deployments?watch=1"} {
+		for _, uri := range []string{"/api/v1/configmaps?watch=1", "/api/v1/pods?watch=1&resourceVersion=0",
+			"/api/v1/configmaps?watch=1&allowWatchBookmarks=true", "/apis/apps/v1/deployments?watch=1"} {
 			for range 5 {
 				streams = append(streams, way.watch(t, uri))
 			}
@@ -336,7 +340,8 @@ func TestShutdown(t *testing.T) {
 	case <-time.After(hangTime(8 * time.Second)):
 		t.Fatal("watchfan has not exited")
 	}
-	t.Logf("%d watches ended within %s of SIGTERM, watchfan within %s", len(streams), ended.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	t.Logf("%d watches ended within %s of SIGTERM, watchfan within %s", len(streams), ended.Round(time.Millisecond),
+		time.Since(begin).Round(time.Millisecond))
 	if code := p.Cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -476,7 +481,8 @@ func TestBadHeads(t *testing.T) {
 	if resp.status != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a head of 100 kB: %d", resp.status)
 	}
-	for _, garbage := range []string{"\x16\x03\x01\x02\x00", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "\r\n\r\n\r\n\r\n", "GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	for _, garbage := range []string{"\x16\x03\x01\x02\x00", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+		"\r\n\r\n\r\n\r\n", "GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		"POST /api HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n"} {
 		conn, err := net.Dial("tcp", p.ports.Insecure)
 		if err != nil {
@@ -515,7 +521,8 @@ func TestBadHeads(t *testing.T) {
 	if os.IsTimeout(err) {
 		t.Fatalf("a head that never ends is waited for longer than %s", patience)
 	}
-	t.Logf("a head that never ends: %q after %s", strings.SplitN(string(answer), "\r\n", 2)[0], time.Since(begin).Round(time.Second))
+	t.Logf("a head that never ends: %q after %s", strings.SplitN(string(answer), "\r\n", 2)[0],
+		time.Since(begin).Round(time.Second))
 }
 
 // TestCRDDeleted: "CRD deleted: DELETED events or clean end; then 404" (contract.md W33), and the
@@ -529,7 +536,8 @@ func TestCRDDeleted(t *testing.T) {
 	createNamespaces(t, direct, "gone")
 	createCRD(t, direct, "gone.example.com", "Goner", "Namespaced")
 	uri := "/apis/gone.example.com/v1/goners"
-	direct.create(t, "/apis/gone.example.com/v1/namespaces/gone/goners", `{"apiVersion":"gone.example.com/v1","kind":"Goner","metadata":{"name":"g"}}`)
+	direct.create(t, "/apis/gone.example.com/v1/namespaces/gone/goners",
+		`{"apiVersion":"gone.example.com/v1","kind":"Goner","metadata":{"name":"g"}}`)
 	var stream *recording
 	eventually(t, 20*time.Second, "a watch of a new custom resource", func() (err error) {
 		stream, err = ours.tryWatch(t.Context(), uri+"?watch=1&timeoutSeconds=120", nil)
@@ -588,7 +596,8 @@ func TestRush(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("%d opened within %s, all synced within %s", n, opened.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	t.Logf("%d opened within %s, all synced within %s", n, opened.Round(time.Millisecond),
+		time.Since(begin).Round(time.Millisecond))
 	if served := p.admin(t).metric(t, "watchfan_watchers"); served < n {
 		t.Errorf("%v of %d are served from the cache", served, n)
 	}
@@ -607,7 +616,8 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s is resident and has %v watches", resource, n)
 		}
 	}
-	for uri, want := range map[string]string{"/livez": "ok", "/readyz": "ok", "/readyz?verbose": "[+]upstream ok", "/metrics": "watchfan_watchers 0", "/debug/pprof/": "goroutine",
+	for uri, want := range map[string]string{"/livez": "ok", "/readyz": "ok", "/readyz?verbose": "[+]upstream ok",
+		"/metrics": "watchfan_watchers 0", "/debug/pprof/": "goroutine",
 		"/debug/pprof/goroutine?debug=1": "goroutine profile"} {
 		if resp := admin.get(t, uri); resp.status != http.StatusOK || !strings.Contains(string(resp.body), want) {
 			t.Errorf("%s: %d %.200s", uri, resp.status, resp.body)
@@ -626,7 +636,8 @@ func TestHealth(t *testing.T) {
 
 	lacking := privateWatchfan(t, c, "--resident-resources=nosuches", "--profiling=false")
 	eventually(t, 5*time.Second, "the resident resource that is missing", func() error {
-		if resp := lacking.admin(t).get(t, "/readyz"); resp.status != http.StatusInternalServerError || !strings.Contains(string(resp.body), "nosuches") {
+		if resp := lacking.admin(t).get(t, "/readyz"); resp.status != http.StatusInternalServerError ||
+			!strings.Contains(string(resp.body), "nosuches") {
 			return fmt.Errorf("/readyz: %d %s", resp.status, resp.body)
 		}
 		return nil

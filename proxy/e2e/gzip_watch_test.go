@@ -52,8 +52,11 @@ func TestGzipTwins(t *testing.T) {
 	}
 	type twins struct{ theirs, ours string }
 	var pairs []twins
-	for i, accepts := range []string{jsonType, protoType, partial, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
-		for j, selector := range []string{"", "&fieldSelector=spec.nodeName%3Dnode-1", "&fieldSelector=status.phase%3DRunning", "&labelSelector=l%3D1", "&labelSelector=!l", "&fieldSelector=metadata.name%3Dp-3"} {
+	for i, accepts := range []string{jsonType, protoType, partial,
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
+		for j, selector := range []string{"", "&fieldSelector=spec.nodeName%3Dnode-1",
+			"&fieldSelector=status.phase%3DRunning", "&labelSelector=l%3D1", "&labelSelector=!l",
+			"&fieldSelector=metadata.name%3Dp-3"} {
 			if i >= 2 && (j == 1 || j == 2) {
 				continue // metadata alone does not tell, and kube-apiserver answers
 			}
@@ -67,7 +70,8 @@ func TestGzipTwins(t *testing.T) {
 			}
 		}
 	}
-	time.Sleep(time.Until(began.Add(4 * time.Second))) // all see the same when nothing has changed for a while before the end
+	// All see the same when nothing has changed for a while before the end.
+	time.Sleep(time.Until(began.Add(4 * time.Second)))
 	close(stop)
 	writes := <-written
 	reads.Wait()

@@ -37,7 +37,8 @@ func kubectlWays(t *testing.T) []kubectlWay {
 	return []kubectlWay{
 		way("straight", "--kubeconfig", c.Ready.Kubeconfigs["admin"]),
 		way("plain", "--kubeconfig", empty, "--server", "http://"+p.ports.Insecure),
-		way("secure", "--kubeconfig", empty, "--server", "https://"+p.ports.Secure, "--insecure-skip-tls-verify", "--token", c.token(t, "admin")),
+		way("secure", "--kubeconfig", empty, "--server", "https://"+p.ports.Secure, "--insecure-skip-tls-verify",
+			"--token", c.token(t, "admin")),
 	}
 }
 
@@ -122,7 +123,8 @@ func TestKubectlCommands(t *testing.T) {
 		{args: "version -o json"},
 		{args: "auth can-i create pods"},
 		{args: "auth whoami"},
-		{args: "apply --server-side -f - --field-manager=tester", stdin: deployment("applied", 2), reset: deployments + "/applied"},
+		{args: "apply --server-side -f - --field-manager=tester", stdin: deployment("applied", 2),
+			reset: deployments + "/applied"},
 		{args: "apply --server-side -f - --field-manager=other", stdin: deployment("d", 3)},
 		{args: "apply --server-side -f - --dry-run=server -o name", stdin: deployment("dry", 1)},
 		{args: "diff -f -", stdin: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":"changed"}}`},
@@ -164,7 +166,8 @@ func TestKubectlFollows(t *testing.T) {
 	kubectlNamespace(t, direct, ways[0].kubectl, ns)
 	commands := []followed{
 		{args: "wait --for=condition=Ready pod/p --timeout=120s", last: "pod/p condition met", silent: true},
-		{args: "wait --for=jsonpath={.data.k}=9 configmap --all --timeout=120s", last: "configmap/y condition met", silent: true},
+		{args: "wait --for=jsonpath={.data.k}=9 configmap --all --timeout=120s",
+			last: "configmap/y condition met", silent: true},
 		{args: "wait --for=delete service/v --timeout=120s", last: "service/v condition met", silent: true},
 		{args: "rollout status deployment/d --timeout=120s", last: "successfully rolled out"},
 		{args: "get deployment d -w", last: "2/2"},
@@ -177,7 +180,8 @@ func TestKubectlFollows(t *testing.T) {
 		direct.patch(t, "/apis/apps/v1/namespaces/"+ns+"/deployments/d/status", status)
 		time.Sleep(200 * time.Millisecond)
 	}
-	direct.patch(t, core+"/pods/p/status", `{"status":{"phase":"Running","podIP":"1.2.3.4","podIPs":[{"ip":"1.2.3.4"}],"conditions":[{"type":"Ready","status":"True"}]}}`)
+	direct.patch(t, core+"/pods/p/status",
+		`{"status":{"phase":"Running","podIP":"1.2.3.4","podIPs":[{"ip":"1.2.3.4"}],"conditions":[{"type":"Ready","status":"True"}]}}`)
 	direct.patch(t, core+"/configmaps/x", `{"data":{"k":"9"}}`)
 	commands[1].await(t, ways, "configmap/x condition met") // one after the other, on every way
 	direct.patch(t, core+"/configmaps/y", `{"data":{"k":"9"}}`)
@@ -201,7 +205,8 @@ func follow(t *testing.T, ways []kubectlWay, ns string, commands []followed) {
 	for i := range commands {
 		c := &commands[i]
 		for _, k := range ways {
-			c.running = append(c.running, startFollower(t, k.kubectl, append([]string{"-n", ns}, strings.Fields(c.args)...)))
+			c.running = append(c.running, startFollower(t, k.kubectl,
+				append([]string{"-n", ns}, strings.Fields(c.args)...)))
 		}
 	}
 	eventually(t, 30*time.Second, "the first words of those that talk", func() error {
@@ -259,7 +264,8 @@ type follower struct {
 
 func startFollower(t *testing.T, k kubectl, args []string) *follower {
 	t.Helper()
-	f := &follower{cmd: exec.CommandContext(t.Context(), k.program, append(k.args[:len(k.args):len(k.args)], args...)...)}
+	f := &follower{cmd: exec.CommandContext(t.Context(), k.program,
+		append(k.args[:len(k.args):len(k.args)], args...)...)}
 	f.cmd.Env = []string{"HOME=" + k.home, "PATH=" + os.Getenv("PATH")}
 	out, err := os.CreateTemp(t.TempDir(), "out")
 	if err != nil {

@@ -85,7 +85,8 @@ func TestKubectl(t *testing.T) {
 			case "delete":
 				direct.do(t, "POST", uri, nil, `{"metadata":{"name":"applied"}}`)
 			case "label":
-				direct.patch(t, uri+"/x", map[bool]string{true: `{"metadata":{"labels":{"new":null}}}`, false: `{"metadata":{"labels":{"new":"1"}}}`}[args[len(args)-1] == "new=1"])
+				direct.patch(t, uri+"/x", map[bool]string{true: `{"metadata":{"labels":{"new":null}}}`,
+					false: `{"metadata":{"labels":{"new":"1"}}}`}[args[len(args)-1] == "new=1"])
 			}
 			out, code := k.run(t, stdin, args...)
 			if slices.Contains(args, "--raw") {

@@ -40,8 +40,10 @@ func TestWatchLimits(t *testing.T) {
 		resp := d.get(t, served)
 		after, err := strconv.Atoi(resp.header.Get("Retry-After"))
 		if resp.status != http.StatusTooManyRequests || err != nil || after < 5 || after > 15 ||
-			!strings.Contains(string(resp.body), message) || !strings.Contains(string(resp.body), `"reason":"TooManyRequests"`) {
-			t.Errorf("%s: got %d, Retry-After %q, %s; want 429, 5 to 15 and %q", d.name, resp.status, resp.header.Get("Retry-After"), resp.body, message)
+			!strings.Contains(string(resp.body), message) ||
+			!strings.Contains(string(resp.body), `"reason":"TooManyRequests"`) {
+			t.Errorf("%s: got %d, Retry-After %q, %s; want 429, 5 to 15 and %q", d.name, resp.status,
+				resp.header.Get("Retry-After"), resp.body, message)
 		}
 	}
 	end := watch(own, nil)
@@ -81,7 +83,8 @@ func TestMemoryLimit(t *testing.T) {
 	direct := c.direct(t)
 	createNamespaces(t, direct, "big", "small")
 	for i := range 30 {
-		direct.create(t, "/api/v1/namespaces/big/configmaps", fmt.Sprintf(`{"metadata":{"name":"big-%d"},"data":{"v":"%s"}}`, i, strings.Repeat("x", 900<<10)))
+		direct.create(t, "/api/v1/namespaces/big/configmaps",
+			fmt.Sprintf(`{"metadata":{"name":"big-%d"},"data":{"v":"%s"}}`, i, strings.Repeat("x", 900<<10)))
 	}
 	const limit = 128 << 20
 	p := plainWatchfan(t, c, "--memory-limit=128Mi")
@@ -120,7 +123,8 @@ func TestMemoryLimit(t *testing.T) {
 	changes, used := 0, 0.0
 	eventually(t, 90*time.Second, "a refusal", func() error {
 		if used = admin.metric(t, "watchfan_memory_used_bytes"); used < 0.9*limit {
-			direct.patch(t, fmt.Sprintf("/api/v1/namespaces/big/configmaps/big-%d", changes%30), fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, changes))
+			direct.patch(t, fmt.Sprintf("/api/v1/namespaces/big/configmaps/big-%d", changes%30),
+				fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, changes))
 			changes++
 		}
 		resp, err := own.try(http.MethodGet, "/api/v1/serviceaccounts?resourceVersion=0", nil, "")
@@ -141,7 +145,8 @@ func TestMemoryLimit(t *testing.T) {
 	eventually(t, 60*time.Second, "memory enough", func() error {
 		resp, err := own.try(http.MethodGet, "/api/v1/serviceaccounts?resourceVersion=0", nil, "")
 		if err == nil && resp.status != http.StatusOK {
-			err = fmt.Errorf("answered %d with %v bytes in use", resp.status, admin.metric(t, "watchfan_memory_used_bytes"))
+			err = fmt.Errorf("answered %d with %v bytes in use", resp.status,
+				admin.metric(t, "watchfan_memory_used_bytes"))
 		}
 		return err
 	})
@@ -161,7 +166,8 @@ func TestMemoryLimit(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("%v bytes in use at the refusal, after %d changes; %v afterwards", used, changes, admin.metric(t, "watchfan_memory_used_bytes"))
+	t.Logf("%v bytes in use at the refusal, after %d changes; %v afterwards", used, changes,
+		admin.metric(t, "watchfan_memory_used_bytes"))
 }
 
 // TestRefusedInformer: an informer that is refused repeats its request at the time that it was
@@ -185,7 +191,8 @@ func TestRefusedInformer(t *testing.T) {
 			t.Fatal(resp.Status)
 		}
 	}
-	s := startInformers(t, "informer", &rest.Config{Host: "http://" + p.ports.Insecure, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	s := startInformers(t, "informer", &rest.Config{Host: "http://" + p.ports.Insecure,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	for _, resource := range []string{"configmaps", "pods"} {
 		eventually(t, 20*time.Second, "refusal of "+resource, func() error {
 			if _, _, all := s.log.reads(resource); len(all) == 0 {

@@ -158,7 +158,8 @@ func (r *registers) readings() []reading {
 		{"WatchList", all, func(d *target) (counts, uint64, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
-			resp, err := d.open(ctx, http.MethodGet, r.uri()+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&timeoutSeconds=20", nil, "")
+			resp, err := d.open(ctx, http.MethodGet,
+				r.uri()+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&timeoutSeconds=20", nil, "")
 			if err != nil {
 				return nil, 0, err
 			}
@@ -211,7 +212,8 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
 	p.waitReady(t)
 	createNamespaces(t, direct, "linear")
-	direct.create(t, "/api/v1/namespaces/linear/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"}}`)
+	direct.create(t, "/api/v1/namespaces/linear/secrets",
+		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"}}`)
 	r := &registers{ns: "linear", acked: make([]atomic.Uint64, 8)}
 	stop := make(chan struct{})
 	var writers, readers sync.WaitGroup
@@ -225,7 +227,9 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 				return
 			case <-time.After(50 * time.Millisecond):
 			}
-			_, _ = direct.try(http.MethodPut, "/api/v1/namespaces/linear/secrets/other", nil, fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"},"stringData":{"n":"%d"}}`, n))
+			_, _ = direct.try(http.MethodPut, "/api/v1/namespaces/linear/secrets/other", nil,
+				fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"},"stringData":{"n":"%d"}}`,
+					n))
 		}
 	})
 	eventually(t, 30*time.Second, "each register is written", func() error {
@@ -267,9 +271,11 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 					switch {
 					case !way.shows(i):
 					case shown && n < want:
-						t.Errorf("%s shows step %d of register %d, and %d was acknowledged before", way.name, n, i, want)
+						t.Errorf("%s shows step %d of register %d, and %d was acknowledged before", way.name, n, i,
+							want)
 					case !shown && want%2 == 0 && r.acked[i].Load() <= want+1 && want%40 != 0:
-						t.Errorf("%s does not show register %d, whose step %d was acknowledged before", way.name, i, want)
+						t.Errorf("%s does not show register %d, whose step %d was acknowledged before", way.name, i,
+							want)
 					}
 				}
 				if rv != 0 && rv < newest {
@@ -298,7 +304,8 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 	for i := range r.acked {
 		writes += r.acked[i].Load() / 2
 	}
-	t.Logf("%d writes, %d reads, %d failed; %v served from a cache, %v passed through; proofs: %s", writes, reads.Load(), errs.Load(), cached, passed, proofs(t, admin))
+	t.Logf("%d writes, %d reads, %d failed; %v served from a cache, %v passed through; proofs: %s", writes,
+		reads.Load(), errs.Load(), cached, passed, proofs(t, admin))
 	for _, name := range slices.Sorted(maps.Keys(took)) {
 		t.Logf("%-24s %s", name, quantiles(took[name]))
 	}
@@ -308,7 +315,8 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 func proofs(t *testing.T, admin *target) string {
 	var parts []string
 	for _, method := range []string{"stream", "list", "watch"} {
-		parts = append(parts, fmt.Sprintf("%s %v", method, admin.metric(t, "watchfan_freshness_proofs_total", fmt.Sprintf("method=%q", method), `result="ok"`)))
+		parts = append(parts, fmt.Sprintf("%s %v", method,
+			admin.metric(t, "watchfan_freshness_proofs_total", fmt.Sprintf("method=%q", method), `result="ok"`)))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -337,7 +345,9 @@ func TestConsistentBurst(t *testing.T) {
 	}{{"serviceaccounts", "ServiceAccount", 100}, {"configmaps", "ConfigMap", 40 << 10}} {
 		uri := "/api/v1/namespaces/burst/" + way.resource
 		for i := range 20 {
-			direct.create(t, uri, fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"o%d","annotations":{"k":%q}}}`, way.kind, i, strings.Repeat("AAAA", way.size/4)))
+			direct.create(t, uri,
+				fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"o%d","annotations":{"k":%q}}}`, way.kind,
+					i, strings.Repeat("AAAA", way.size/4)))
 		}
 		if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK { // there is a lane
 			t.Fatalf("%d: %s", resp.status, resp.body)
@@ -358,7 +368,8 @@ func TestConsistentBurst(t *testing.T) {
 			if requests > n/8 {
 				t.Errorf("%v requests upstream for %d %s of %s", requests, n, name, way.resource)
 			}
-			t.Logf("%d %s of 20 %s of %d bytes: %v requests upstream, %s", n, name, way.resource, way.size, requests, elapsed.Round(time.Millisecond))
+			t.Logf("%d %s of 20 %s of %d bytes: %v requests upstream, %s", n, name, way.resource, way.size, requests,
+				elapsed.Round(time.Millisecond))
 		}
 	}
 }

@@ -37,7 +37,8 @@ func TestLoop(t *testing.T) {
 			fans := make([]*watchfan, length)
 			for i := range fans {
 				kubeconfig := upstreamAt(t, ports[(i+1)%length])
-				p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), kubeconfig, fmt.Sprintf("--insecure-port=%d", ports[i]))
+				p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), kubeconfig,
+					fmt.Sprintf("--insecure-port=%d", ports[i]))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -50,14 +51,16 @@ func TestLoop(t *testing.T) {
 			}
 			requests := func() (n float64) {
 				for _, p := range fans {
-					n += p.admin(t).metric(t, "watchfan_identified_requests_total") + p.admin(t).metric(t, "watchfan_rejected_requests_total")
+					n += p.admin(t).metric(t, "watchfan_identified_requests_total") +
+						p.admin(t).metric(t, "watchfan_rejected_requests_total")
 				}
 				return n
 			}
 			for _, p := range fans {
 				eventually(t, 30*time.Second, "/readyz", func() error {
 					resp := p.admin(t).get(t, "/readyz")
-					if resp.status != http.StatusInternalServerError || !strings.Contains(string(resp.body), "requests come back to this watchfan") {
+					if resp.status != http.StatusInternalServerError ||
+						!strings.Contains(string(resp.body), "requests come back to this watchfan") {
 						return fmt.Errorf("%d %s", resp.status, resp.body)
 					}
 					return nil
@@ -68,13 +71,17 @@ func TestLoop(t *testing.T) {
 			}
 			before, began := requests(), time.Now()
 			way := fans[0].plain(t)
-			for _, uri := range []string{"/version", "/api/v1/pods", "/api/v1/pods?watch=1", "/api/v1/namespaces/a/pods/b", "/api/v1/pods?resourceVersion=0", "/apis/example.com/v1/things?watch=1"} {
+			for _, uri := range []string{"/version", "/api/v1/pods", "/api/v1/pods?watch=1",
+				"/api/v1/namespaces/a/pods/b", "/api/v1/pods?resourceVersion=0",
+				"/apis/example.com/v1/things?watch=1"} {
 				resp := way.get(t, uri)
-				if resp.status != http.StatusLoopDetected || !strings.Contains(string(resp.body), `"kind":"Status"`) || !strings.Contains(string(resp.body), `"code":508`) {
+				if resp.status != http.StatusLoopDetected || !strings.Contains(string(resp.body), `"kind":"Status"`) ||
+					!strings.Contains(string(resp.body), `"code":508`) {
 					t.Errorf("%s: %d %s", uri, resp.status, resp.body)
 				}
 			}
-			if post, err := way.try(http.MethodPost, "/api/v1/namespaces", nil, "{}"); err != nil || post.status != http.StatusLoopDetected {
+			if post, err := way.try(http.MethodPost, "/api/v1/namespaces", nil, "{}"); err != nil ||
+				post.status != http.StatusLoopDetected {
 				t.Errorf("a write: %v, %d %s", err, post.status, post.body)
 			}
 			time.Sleep(2 * time.Second)

@@ -115,7 +115,8 @@ func (f filter) line(c change) string {
 	case old && c.typ == "DELETED":
 		return c.event.line
 	case old:
-		return line("DELETED", strings.Replace(c.old.json, fmt.Sprintf(`"resourceVersion":"%d"`, c.old.rv), fmt.Sprintf(`"resourceVersion":"%d"`, c.rv), 1))
+		return line("DELETED", strings.Replace(c.old.json, fmt.Sprintf(`"resourceVersion":"%d"`, c.old.rv),
+			fmt.Sprintf(`"resourceVersion":"%d"`, c.rv), 1))
 	}
 	return ""
 }

@@ -89,15 +89,24 @@ type start struct {
 var starts = []start{
 	{name: "RV", query: "resourceVersion=RV", exact: true},
 	{name: "RV with bookmarks", query: "resourceVersion=RV&allowWatchBookmarks=true", exact: true},
-	{name: "SIE with bookmarks", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", initial: true, fresh: true, modern: true},
-	{name: "SIE without bookmarks", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", initial: true, fresh: true, modern: true},
-	{name: "SIE from RV", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=RV", initial: true, modern: true},
+	{name: "SIE with bookmarks",
+		query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", initial: true,
+		fresh: true, modern: true},
+	{name: "SIE without bookmarks", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", initial: true,
+		fresh: true, modern: true},
+	{name: "SIE from RV",
+		query:   "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=RV",
+		initial: true, modern: true},
 	{name: "RV 0", query: "resourceVersion=0", initial: true},
 	{name: "RV unset", query: "allowWatchBookmarks=true", initial: true},
-	{name: "SIE from 0", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0&allowWatchBookmarks=1", initial: true, modern: true},
-	{name: "SIE=false from RV", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=RV", exact: true, modern: true},
+	{name: "SIE from 0",
+		query:   "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0&allowWatchBookmarks=1",
+		initial: true, modern: true},
+	{name: "SIE=false from RV", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=RV",
+		exact: true, modern: true},
 	{name: "from now", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan", fresh: true, modern: true},
-	{name: "from 0", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0", modern: true},
+	{name: "from 0", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0",
+		modern: true},
 }
 
 // pair is a watch through watchfan and its twin at kube-apiserver.
@@ -113,7 +122,8 @@ type pair struct {
 func (p *pair) String() string { return p.ours.uri }
 
 // startPair begins both watches at about the same time. They end by themselves.
-func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, acknowledged uint64, lasting time.Duration) *pair {
+func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, acknowledged uint64,
+	lasting time.Duration) *pair {
 	t.Helper()
 	p := &pair{selection: s, start: st, rv: rv, lasting: lasting.Truncate(time.Second)}
 	switch {
@@ -190,7 +200,8 @@ type comparison struct {
 // namespaces. It calls midway, if there is one, once all have begun.
 func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watchers int, midway func()) {
 	t.Helper()
-	x := &comparison{ours: p.plain(t), tls: p.secure(t, c.token(t, "reader")), theirs: c.direct(t), namespaces: ns, pairs: make([]*pair, watchers)}
+	x := &comparison{ours: p.plain(t), tls: p.secure(t, c.token(t, "reader")), theirs: c.direct(t), namespaces: ns,
+		pairs: make([]*pair, watchers)}
 	createNamespaces(t, x.theirs, ns...)
 	p.waitReady(t)
 
@@ -198,7 +209,8 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 	x.theirs.watch(t, "/api/v1/configmaps?watch=1&resourceVersion=0").stop()
 	one := time.Since(begin) // how long this machine needs to begin a watch
 	x.lasting = *churnFor + 6*time.Second + time.Duration(watchers)*max(20*time.Millisecond, 2*one)
-	reference := x.theirs.watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d", int(x.lasting.Seconds())+4))
+	reference := x.theirs.watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d",
+		int(x.lasting.Seconds())+4))
 	initial := reference.initial(t)
 	x.first = initial[len(initial)-1].rv
 	x.work = &churn{target: x.theirs, namespaces: ns, rate: *writes, names: 24, seed: *seed}
@@ -218,7 +230,8 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 	wrote := time.Since(x.begin)
 	x.work.check(t, wrote)
 	if wrote > x.lasting-2*time.Second {
-		t.Fatalf("the machine took %s to begin %d pairs, whose watches last %s from the beginning", wrote, watchers, x.lasting)
+		t.Fatalf("the machine took %s to begin %d pairs, whose watches last %s from the beginning",
+			wrote, watchers, x.lasting)
 	}
 
 	reference.finish(t, x.lasting+10*time.Second)

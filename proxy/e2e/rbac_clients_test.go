@@ -244,7 +244,8 @@ func (r *reader) watchAll(ctx context.Context, w *rbacReading, rng *rand.Rand) {
 		if rng.IntN(3) == 0 {
 			way = way.zipped()
 		}
-		query := []string{"resourceVersion=0", "allowWatchBookmarks=1", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"}[rng.IntN(3)]
+		query := []string{"resourceVersion=0", "allowWatchBookmarks=1",
+			"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"}[rng.IntN(3)]
 		if rng.IntN(2) == 0 {
 			time.AfterFunc(time.Duration(500+rng.IntN(6000))*time.Millisecond, leave)
 		}

@@ -40,7 +40,8 @@ type subject struct {
 
 // demand is what an authorizer decides on.
 type demand struct {
-	verb, group, resource, namespace, name string // no namespace is all of them, no name is all or, for a list or a watch, no single one
+	// No namespace is all of them, no name is all or, for a list or a watch, no single one.
+	verb, group, resource, namespace, name string
 }
 
 // person is the user that kube-apiserver sees.
@@ -55,7 +56,8 @@ type person struct {
 func (r rights) allow(p person, d demand) bool {
 	for key, b := range r.bindings {
 		namespace, _, _ := strings.Cut(key, "/")
-		if (namespace == "" || namespace == d.namespace) && slices.ContainsFunc(b.subjects, p.is) && slices.ContainsFunc(r.roles[b.role], d.under) {
+		if (namespace == "" || namespace == d.namespace) && slices.ContainsFunc(b.subjects, p.is) &&
+			slices.ContainsFunc(r.roles[b.role], d.under) {
 			return true
 		}
 	}
@@ -82,7 +84,8 @@ func (d demand) under(r rule) bool {
 var (
 	rbacNamespaces = []string{"r1", "r2", "r3"}
 	rbacNames      = []string{"o0", "o1", "o2", "o3"}
-	rbacResources  = []demand{{resource: "configmaps"}, {resource: "secrets"}, {group: "rbac.ex.io", resource: "things"}}
+	rbacResources  = []demand{{resource: "configmaps"}, {resource: "secrets"},
+		{group: "rbac.ex.io", resource: "things"}}
 )
 
 // demands returns everything that can be asked for.
@@ -192,7 +195,8 @@ func (r rights) draw(rng *rand.Rand, people []person, all []demand) (c amendment
 }
 
 func (r rights) drawAny(rng *rand.Rand, people []person) amendment {
-	c := amendment{method: http.MethodPut, kind: "RoleBinding", after: rights{maps.Clone(r.roles), maps.Clone(r.bindings)}}
+	c := amendment{method: http.MethodPut, kind: "RoleBinding",
+		after: rights{maps.Clone(r.roles), maps.Clone(r.bindings)}}
 	kind := rng.IntN(5)
 	if kind == 0 {
 		c.kind, c.key = "Role", slices.Sorted(maps.Keys(r.roles))[rng.IntN(len(r.roles))]
@@ -252,7 +256,8 @@ func drawRules(rng *rand.Rand) (rules []rule) {
 	}
 	for range 1 + rng.IntN(2) {
 		d := rbacResources[rng.IntN(len(rbacResources))]
-		r := rule{APIGroups: []string{d.group}, Resources: []string{d.resource}, Verbs: some([]string{"get", "list", "watch"})}
+		r := rule{APIGroups: []string{d.group}, Resources: []string{d.resource},
+			Verbs: some([]string{"get", "list", "watch"})}
 		if rng.IntN(3) == 0 {
 			r.Verbs = []string{"*"}
 		}
@@ -276,7 +281,8 @@ func firstRights(rng *rand.Rand, people []person) rights {
 		}
 		role := fmt.Sprintf("%s/role-%d", ns, i)
 		r.roles[role] = drawRules(rng)
-		r.bindings[fmt.Sprintf("%s/binding-%d", in, i)] = binding{role, []subject{drawSubject(rng, people), drawSubject(rng, people), drawSubject(rng, people)}}
+		r.bindings[fmt.Sprintf("%s/binding-%d", in, i)] = binding{role,
+			[]subject{drawSubject(rng, people), drawSubject(rng, people), drawSubject(rng, people)}}
 	}
 	return r
 }
@@ -304,13 +310,15 @@ func rbacKind(kind, key string) string {
 
 // body returns one of the objects as it is sent.
 func (r rights) body(kind, key string) string {
-	object := map[string]any{"apiVersion": rbacGroup + "/v1", "kind": rbacKind(kind, key), "metadata": map[string]string{"name": nameOf(key)}}
+	object := map[string]any{"apiVersion": rbacGroup + "/v1", "kind": rbacKind(kind, key),
+		"metadata": map[string]string{"name": nameOf(key)}}
 	if kind == "Role" {
 		object["rules"] = r.roles[key]
 	} else {
 		b := r.bindings[key]
 		object["subjects"] = b.subjects
-		object["roleRef"] = map[string]string{"apiGroup": rbacGroup, "kind": rbacKind("Role", b.role), "name": nameOf(b.role)}
+		object["roleRef"] = map[string]string{"apiGroup": rbacGroup,
+			"kind": rbacKind("Role", b.role), "name": nameOf(b.role)}
 	}
 	body, err := json.Marshal(object)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-var rbacSteps = flag.Int("rbac.steps", 24, "changes of rights in the test of RBAC, each about a second; with -seed=N they are the same ones again")
+var rbacSteps = flag.Int("rbac.steps", 24,
+	"changes of rights in the test of RBAC, each about a second; with -seed=N they are the same ones again")
 
 // How long rights that are taken back may still be used. The flags of watchfan have these times.
 const (
@@ -40,7 +41,8 @@ const (
 // measured and added.
 func TestRBAC(t *testing.T) {
 	t.Parallel()
-	s := newCertified(t, "--authorization-webhook-cache-authorized-ttl="+rbacYesTTL.String(), "--authorization-webhook-cache-unauthorized-ttl="+rbacNoTTL.String(),
+	s := newCertified(t, "--authorization-webhook-cache-authorized-ttl="+rbacYesTTL.String(),
+		"--authorization-webhook-cache-unauthorized-ttl="+rbacNoTTL.String(),
 		"--authorization-recheck-interval="+rbacRecheck.String())
 	t.Logf("-seed=%d -rbac.steps=%d", *seed, *rbacSteps)
 	rng := rand.New(rand.NewPCG(*seed, 1))
@@ -122,7 +124,8 @@ func TestRBAC(t *testing.T) {
 	}
 	t.Logf("%d changes, stalls of up to %s; %d answers: %d shown, %d of them from the cache, %d refused, %d refusals compared; %d watches from the cache with %d events, %d revoked; %d settled reads from the cache",
 		len(l)-1, time.Duration(stall.Load()).Round(time.Millisecond), j.answers, j.shown, j.cached, j.refused, w.refusals.Load(), j.watches, j.events, j.revoked, settled)
-	if n := *rbacSteps; j.cached < 5*n || j.refused < 5*n || w.refusals.Load() < int64(j.refused/4) || j.watches < n || j.events < 10*n || j.revoked == 0 || settled == 0 {
+	if n := *rbacSteps; j.cached < 5*n || j.refused < 5*n || w.refusals.Load() < int64(j.refused/4) || j.watches < n ||
+		j.events < 10*n || j.revoked == 0 || settled == 0 {
 		t.Error("that is too little to show anything")
 	}
 }
@@ -158,13 +161,15 @@ func (s *certified) readers(t *testing.T) []*reader {
 		all = append(all, certificate("front proxy", p, s.fronts, "front", nil, headers...))
 	}
 	ivy, ike := person{"ivy", group("devs")}, person{"ike", group()}
-	all = append(all, certificate("impersonated by certificate", ivy, s.users, "boss", []string{"system:masters"}, "Impersonate-User", "ivy", "Impersonate-Group", "devs"))
+	all = append(all, certificate("impersonated by certificate", ivy, s.users, "boss", []string{"system:masters"},
+		"Impersonate-User", "ivy", "Impersonate-Group", "devs"))
 	all = append(all, token("impersonated by token", ike, s.cluster.token(t, "admin"), "Impersonate-User", "ike"))
 	for _, r := range all[len(all)-2:] {
 		r.never = true
 	}
 	for _, a := range [][2]string{{"r1", "sam"}, {"r2", "sue"}, {"r1", "doomed"}} {
-		p := person{"system:serviceaccount:" + a[0] + ":" + a[1], group("system:serviceaccounts", "system:serviceaccounts:"+a[0])}
+		p := person{"system:serviceaccount:" + a[0] + ":" + a[1],
+			group("system:serviceaccounts", "system:serviceaccounts:"+a[0])}
 		all = append(all, token("token", p, serviceAccountToken(t, s.direct, a[0], a[1])))
 	}
 	return all
@@ -181,7 +186,8 @@ func serviceAccountToken(t *testing.T, admin *target, namespace, name string) st
 // requestToken returns a new token of a service account.
 func requestToken(t *testing.T, admin *target, uri string) string {
 	t.Helper()
-	resp := admin.do(t, http.MethodPost, uri+"/token", nil, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":3600}}`)
+	resp := admin.do(t, http.MethodPost, uri+"/token", nil,
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":3600}}`)
 	var issued struct{ Status struct{ Token string } }
 	if err := json.Unmarshal(resp.body, &issued); err != nil || issued.Status.Token == "" {
 		t.Fatalf("token of %s: %d: %v", uri, resp.status, err)
@@ -202,8 +208,10 @@ func (r rights) create(t *testing.T, admin *target) {
 
 // reviewed returns an error unless kube-apiserver says that p is allowed d, or not.
 func reviewed(admin *target, p person, d demand, want bool, stall *atomic.Int64) error {
-	body, err := json.Marshal(map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": map[string]any{"user": p.name, "groups": p.groups,
-		"resourceAttributes": map[string]string{"verb": d.verb, "group": d.group, "resource": d.resource, "namespace": d.namespace, "name": d.name}}})
+	body, err := json.Marshal(map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+		"spec": map[string]any{"user": p.name, "groups": p.groups,
+			"resourceAttributes": map[string]string{"verb": d.verb, "group": d.group, "resource": d.resource,
+				"namespace": d.namespace, "name": d.name}}})
 	if err != nil {
 		return err
 	}
@@ -275,7 +283,8 @@ func writeObjects(t *testing.T, admin *target) *objectWriter {
 				version, kind, _ := strings.Cut(kinds[d.resource], ",")
 				uri := strings.TrimSuffix(d.uri(""), "?")
 				begin := time.Now()
-				w.sent[admin.create(t, uri, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`, version, kind, name))] = begin
+				w.sent[admin.create(t, uri, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`, version,
+					kind, name))] = begin
 				w.uris = append(w.uris, uri+"/"+name)
 			}
 		}
@@ -295,7 +304,8 @@ func (w *objectWriter) run(stop <-chan struct{}, stall *atomic.Int64) {
 		case <-time.After(writePause):
 		}
 		sent := time.Now()
-		rv, err := w.admin.write(http.MethodPatch, w.uris[i%len(w.uris)], "application/merge-patch+json", fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i))
+		rv, err := w.admin.write(http.MethodPatch, w.uris[i%len(w.uris)], "application/merge-patch+json",
+			fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i))
 		if err != nil {
 			w.t.Error(err)
 			return
@@ -387,7 +397,9 @@ func (j *judge) fault(o *observation) error {
 
 // watchFault returns what is wrong with a watch from the cache that was allowed to begin.
 func (j *judge) watchFault(o *observation) error {
-	leftAt := o.begin // the earliest time at which an event can have been sent: when its object or an earlier one was written
+	// The earliest time at which an event can have been sent: when its object or an earlier one was
+	// written.
+	leftAt := o.begin
 	for _, e := range o.events {
 		if sent := j.written[e.rv]; sent.After(leftAt) {
 			leftAt = sent
@@ -398,7 +410,8 @@ func (j *judge) watchFault(o *observation) error {
 		}
 	}
 	if yes, _ := o.during(j.ledger, o.ended.Add(-rbacRevoked-j.slack), o.ended); !yes {
-		return fmt.Errorf("is still open after %s, though it was not allowed for %s", o.ended.Sub(o.begin), rbacRevoked+j.slack)
+		return fmt.Errorf("is still open after %s, though it was not allowed for %s",
+			o.ended.Sub(o.begin), rbacRevoked+j.slack)
 	}
 	if o.left {
 		return nil

@@ -64,7 +64,8 @@ func decodeEvent(line []byte) (event, error) {
 		return event{}, fmt.Errorf("event %.300q: %w", line, err)
 	}
 	meta := e.Object.Metadata
-	ev := event{typ: e.Type, key: meta.Name, line: string(line), end: meta.Annotations["k8s.io/initial-events-end"] == "true"}
+	ev := event{typ: e.Type, key: meta.Name, line: string(line),
+		end: meta.Annotations["k8s.io/initial-events-end"] == "true"}
 	if meta.Namespace != "" {
 		ev.key = meta.Namespace + "/" + meta.Name
 	}
@@ -186,7 +187,8 @@ func (r *recording) wait(t testing.TB, n int) []event {
 			return events
 		}
 		if !r.open() || time.Now().After(deadline) {
-			t.Fatalf("%s %s: %d events, want %d; ended: %v, err: %v\n%s", r.target.name, r.uri, len(events), n, !r.open(), r.err, format(events))
+			t.Fatalf("%s %s: %d events, want %d; ended: %v, err: %v\n%s", r.target.name, r.uri, len(events), n,
+				!r.open(), r.err, format(events))
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

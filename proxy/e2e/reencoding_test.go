@@ -20,7 +20,8 @@ const statefulSet = `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"n
 func TestReencoding(t *testing.T) {
 	t.Parallel()
 	gate := func(on bool) []string {
-		return append([]string{"--apiserver-arg", fmt.Sprintf("feature-gates=MaxUnavailableStatefulSet=%t", on)}, endWatches...)
+		return append([]string{"--apiserver-arg", fmt.Sprintf("feature-gates=MaxUnavailableStatefulSet=%t", on)},
+			endWatches...)
 	}
 	c := privateCluster(t, gate(false)...)
 	d := c.direct(t)

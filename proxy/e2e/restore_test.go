@@ -70,14 +70,16 @@ func TestEtcdRestored(t *testing.T) {
 		events := s.finish(t, 40*time.Second)
 		last := events[len(events)-1]
 		var e struct{ Object metav1.Status }
-		if err := json.Unmarshal([]byte(last.line), &e); err != nil || last.typ != "ERROR" || e.Object.Code != http.StatusGone || e.Object.Reason != metav1.StatusReasonExpired {
+		if err := json.Unmarshal([]byte(last.line), &e); err != nil || last.typ != "ERROR" ||
+			e.Object.Code != http.StatusGone || e.Object.Reason != metav1.StatusReasonExpired {
 			t.Errorf("%s ended with %s, want 410", s.uri, last.line)
 		}
 		if _, err := fold(events[:len(events)-1]); err != nil {
 			t.Errorf("%s: %v", s.uri, err)
 		}
 	}
-	t.Logf("%d streams had ended %s after kube-apiserver was ready", len(streams), time.Since(ready).Round(time.Millisecond))
+	t.Logf("%d streams had ended %s after kube-apiserver was ready", len(streams),
+		time.Since(ready).Round(time.Millisecond))
 	if n := admin.metric(t, "watchfan_upstream_resets_total", `resource="configmaps"`); n != 1 {
 		t.Errorf("%v resets", n)
 	}
@@ -94,14 +96,16 @@ func TestEtcdRestored(t *testing.T) {
 		_ = json.Unmarshal(want.body, &a)
 		_ = json.Unmarshal(got.body, &b)
 		if want.status < 400 || got.status != want.status || a.Reason != b.Reason {
-			t.Errorf("a list from the future, "+query+": %d %s\nwant %d %s", future, got.status, got.body, want.status, want.body)
+			t.Errorf("a list from the future, "+query+": %d %s\nwant %d %s", future, got.status,
+				got.body, want.status, want.body)
 		}
 	}
 	ahead := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=3", uri, future)
 	watched, wanted := ours.watch(t, ahead), direct.watch(t, ahead)
 	rv := direct.patch(t, uri+"/old", `{"data":{"k":"1"}}`)
 	fresh.wait(t, 3)
-	if err := compare(watched.finish(t, 15*time.Second), wanted.finish(t, 15*time.Second)); err != nil || watched.status != wanted.status {
+	if err := compare(watched.finish(t, 15*time.Second), wanted.finish(t, 15*time.Second)); err != nil ||
+		watched.status != wanted.status {
 		t.Errorf("a watch from the future: %d, want %d; %v", watched.status, wanted.status, err)
 	}
 	if events := fresh.all(); events[2].rv != rv {

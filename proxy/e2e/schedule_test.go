@@ -20,7 +20,8 @@ func TestBookmarkSchedule(t *testing.T) {
 	ways := []*target{direct, p.plain(t), p.secure(t, c.token(t, "admin"))}
 	var streams []*recording
 	for _, way := range ways {
-		streams = append(streams, way.watch(t, uri+"?watch=1&allowWatchBookmarks=1&resourceVersion=0&timeoutSeconds=70&labelSelector=none"))
+		streams = append(streams,
+			way.watch(t, uri+"?watch=1&allowWatchBookmarks=1&resourceVersion=0&timeoutSeconds=70&labelSelector=none"))
 	}
 	for i := range 35 { // each write is progress for a bookmark
 		time.Sleep(2 * time.Second)
@@ -37,7 +38,8 @@ func TestBookmarkSchedule(t *testing.T) {
 		}
 		for i, e := range events {
 			after := e.at.Sub(s.opened)
-			if want := []time.Duration{0, 60 * time.Second, 68 * time.Second}[min(i, 2)]; e.typ != "BOOKMARK" || after < want-time.Second || after > want+apart(2500*time.Millisecond) {
+			if want := []time.Duration{0, 60 * time.Second, 68 * time.Second}[min(i, 2)]; e.typ != "BOOKMARK" ||
+				after < want-time.Second || after > want+apart(2500*time.Millisecond) {
 				t.Errorf("%s: %s after %s, want a bookmark after %s", s.target.name, e, after, want)
 			}
 			if i > 1 && e.rv < events[i-1].rv {

@@ -64,15 +64,19 @@ func TestUpstreamSilence(t *testing.T) {
 						return
 					}
 					var status metav1.Status
-					if err := json.Unmarshal(resp.body, &status); err != nil || resp.status != http.StatusServiceUnavailable || status.Reason != metav1.StatusReasonServiceUnavailable {
+					if err := json.Unmarshal(resp.body, &status); err != nil ||
+						resp.status != http.StatusServiceUnavailable ||
+						status.Reason != metav1.StatusReasonServiceUnavailable {
 						t.Errorf("%s: %d %s, want a Status of 503", method, resp.status, resp.body)
 					}
 					if after := resp.header.Get("Retry-After"); (after == "1") != (method == http.MethodGet) {
-						t.Errorf("%s: Retry-After %q: only what cannot have taken effect may be tried again", method, after)
+						t.Errorf("%s: Retry-After %q: only what cannot have taken effect may be tried again", method,
+							after)
 					}
 				})
 			}
-			if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK || !strings.Contains(string(resp.body), fault.name) {
+			if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK ||
+				!strings.Contains(string(resp.body), fault.name) {
 				t.Errorf("a list at 0: %d %s", resp.status, resp.body)
 			}
 			// client-go's own defaults would take 45 s.
@@ -84,7 +88,8 @@ func TestUpstreamSilence(t *testing.T) {
 			})
 			noticed := time.Since(begin)
 			passed.Wait()
-			t.Logf("noticed within %s; passed-through requests answered within %s", noticed.Round(100*time.Millisecond), time.Since(begin).Round(100*time.Millisecond))
+			t.Logf("noticed within %s; passed-through requests answered within %s", noticed.Round(100*time.Millisecond),
+				time.Since(begin).Round(100*time.Millisecond))
 
 			fault.end(r)
 			rv := direct.patch(t, uri+"/"+fault.name, `{"data":{"k":"1"}}`)

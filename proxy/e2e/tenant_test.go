@@ -54,7 +54,8 @@ func TestTenantSelectors(t *testing.T) {
 		t.Errorf("%d watches with a selector of 54 KB are served from the cache", n-1)
 	}
 	within := 1
-	for _, ns := range []string{"selecting", "selecting-too"} { // the largest selectors that are served, as many as there may be in each namespace
+	// The largest selectors that are served, as many as there may be in each namespace.
+	for _, ns := range []string{"selecting", "selecting-too"} {
 		for i := range each {
 			all = append(all, watch(ns, manyLabels(1000+i, 99, 8000)))
 		}

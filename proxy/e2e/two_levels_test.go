@@ -38,10 +38,12 @@ func newLevels(t *testing.T, upperFlags ...string) *levels {
 	t.Helper()
 	port := proxytest.FreePort(t)
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	s := &levels{cluster: sharedCluster(t), lowerFlags: []string{fmt.Sprintf("--secure-port=%d", port), "--drain-duration=1s", "--shutdown-timeout=3s"}}
+	s := &levels{cluster: sharedCluster(t), lowerFlags: []string{fmt.Sprintf("--secure-port=%d", port),
+		"--drain-duration=1s", "--shutdown-timeout=3s"}}
 	s.lower = privateWatchfan(t, s.cluster, s.lowerFlags...)
 	s.lower.waitReady(t)
-	s.upper = privateWatchfan(t, s.cluster, append([]string{"--kubeconfig=" + s.cluster.over(t, address, "admin")}, upperFlags...)...)
+	s.upper = privateWatchfan(t, s.cluster, append([]string{"--kubeconfig=" + s.cluster.over(t, address, "admin")},
+		upperFlags...)...)
 	s.upper.waitReady(t)
 	return s
 }
@@ -83,7 +85,8 @@ func TestTwoLevelsReads(t *testing.T) {
 	uri := "/api/v1/namespaces/" + ns + "/configmaps"
 	pad := strings.Repeat("x", 40<<10) // a smaller list would be passed through
 	for i := range 8 {
-		direct.create(t, uri, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d"},"data":{"pad":%q}}`, i, pad))
+		direct.create(t, uri,
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d"},"data":{"pad":%q}}`, i, pad))
 	}
 
 	certificate := func(base string, user string, groups ...string) *target {
@@ -94,17 +97,22 @@ func TestTwoLevelsReads(t *testing.T) {
 		return d
 	}
 	for name, ways := range map[string][2]*target{
-		"reader":              {s.upper.secure(t, c.token(t, "reader")), c.as(t, "reader")},
-		"nobody":              {s.upper.secure(t, ""), c.as(t, "")},
-		"admin's certificate": {certificate("https://"+s.upper.ports.Secure, "boss", "system:masters"), certificate(c.Ready.Server, "boss", "system:masters")},
-		"other certificate":   {certificate("https://"+s.upper.ports.Secure, "jane"), certificate(c.Ready.Server, "jane")},
+		"reader": {s.upper.secure(t, c.token(t, "reader")), c.as(t, "reader")},
+		"nobody": {s.upper.secure(t, ""), c.as(t, "")},
+		"admin's certificate": {certificate("https://"+s.upper.ports.Secure, "boss", "system:masters"),
+			certificate(c.Ready.Server, "boss", "system:masters")},
+		"other certificate": {certificate("https://"+s.upper.ports.Secure, "jane"),
+			certificate(c.Ready.Server, "jane")},
 	} {
-		for _, path := range []string{uri, uri + "/c3", uri + "?resourceVersion=0", "/api/v1/secrets", uri + "?watch=1&resourceVersion=0&timeoutSeconds=1"} {
+		for _, path := range []string{uri, uri + "/c3", uri + "?resourceVersion=0", "/api/v1/secrets", uri +
+			"?watch=1&resourceVersion=0&timeoutSeconds=1"} {
 			ours, theirs := ways[0].get(t, path), ways[1].get(t, path)
 			if ours.status != theirs.status {
-				t.Errorf("%s as %s: %d %.300s, kube-apiserver says %d", path, name, ours.status, ours.body, theirs.status)
+				t.Errorf("%s as %s: %d %.300s, kube-apiserver says %d", path, name, ours.status,
+					ours.body, theirs.status)
 			}
-			if strings.HasPrefix(path, uri) && !strings.Contains(path, "resourceVersion") && theirs.status == http.StatusOK && withoutVersion(ours.body) != withoutVersion(theirs.body) {
+			if strings.HasPrefix(path, uri) && !strings.Contains(path, "resourceVersion") &&
+				theirs.status == http.StatusOK && withoutVersion(ours.body) != withoutVersion(theirs.body) {
 				t.Errorf("%s as %s differs from kube-apiserver's", path, name)
 			}
 		}
@@ -119,13 +127,15 @@ func TestTwoLevelsReads(t *testing.T) {
 			time.Sleep(1200 * time.Millisecond) // a quiet resource's stream proves nothing
 		}
 		resp := way.get(t, uri)
-		if got := listVersion(t, resp.body); got < rv || !strings.Contains(string(resp.body), fmt.Sprintf(`"n":"%d"`, i)) {
+		if got := listVersion(t, resp.body); got < rv ||
+			!strings.Contains(string(resp.body), fmt.Sprintf(`"n":"%d"`, i)) {
 			t.Errorf("a list at %d behind a write at %d does not show it", got, rv)
 		}
 		took = append(took, resp.took)
 	}
 	slices.Sort(took)
-	t.Logf("consistent lists took %v; %v of 12 from the cache; proofs: %s", took, s.upper.admin(t).metric(t, "watchfan_cached_requests_total", `resource="configmaps"`)-served,
+	t.Logf("consistent lists took %v; %v of 12 from the cache; proofs: %s", took,
+		s.upper.admin(t).metric(t, "watchfan_cached_requests_total", `resource="configmaps"`)-served,
 		grepLines(string(s.upper.admin(t).get(t, "/metrics").body), "watchfan_freshness_proofs_total"))
 }
 

@@ -41,7 +41,8 @@ func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want diagnose.Ca
 			return fmt.Errorf("%v: %s", err, resp.body)
 		}
 		out := p.command(t, "explain", fmt.Sprint(got.ID))
-		if !strings.HasPrefix(out, fmt.Sprintf("Watch %d: %s\n", got.ID, want)) || !strings.Contains(out, got.Verdict.Advice) {
+		if !strings.HasPrefix(out, fmt.Sprintf("Watch %d: %s\n", got.ID, want)) ||
+			!strings.Contains(out, got.Verdict.Advice) {
 			return fmt.Errorf("watchfan explain says %s", out)
 		}
 		return nil
@@ -55,7 +56,8 @@ func (p *watchfan) command(t testing.TB, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, p.Cmd.Path, append(args, "--admin", "http://"+p.ports.Admin)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, p.Cmd.Path,
+		append(args, "--admin", "http://"+p.ports.Admin)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("watchfan %s: %v: %s", strings.Join(args, " "), err, out)
 	}
@@ -253,7 +255,8 @@ func TestTop(t *testing.T) {
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	p.waitReady(t)
-	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0", "a-client-with-a-long-name/v1.2.3", 0).readAll()
+	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0",
+		"a-client-with-a-long-name/v1.2.3", 0).readAll()
 	for _, key := range []string{"q", "\x03"} {
 		terminal, other := openTerminal(t, 80, 24)
 		fd := int(other.Fd())
@@ -290,7 +293,8 @@ func TestTop(t *testing.T) {
 		if !strings.Contains(screen.String(), "UpToDate") || !strings.Contains(screen.String(), "a-client-w") {
 			t.Errorf("drew %q", screen.String())
 		}
-		plain := strings.NewReplacer("\x1b[?1049h", "", "\x1b[?25l", "", "\x1b[H", "\r\n", "\x1b[K", "", "\x1b[J", "").Replace(screen.String())
+		plain := strings.NewReplacer("\x1b[?1049h", "", "\x1b[?25l", "", "\x1b[H", "\r\n", "\x1b[K", "", "\x1b[J",
+			"").Replace(screen.String())
 		for line := range strings.SplitSeq(plain, "\r\n") {
 			if len([]rune(line)) > 80 || strings.Contains(line, "\x1b") {
 				t.Errorf("drew a line of %d characters: %q", len([]rune(line)), line)
@@ -339,7 +343,8 @@ func TestVerdictSlowReader(t *testing.T) {
 	direct := c.direct(t)
 	createNamespaces(t, direct, "slow-reader")
 	uri := makeLarge(t, direct, "slow-reader", 500_000)
-	slow := openSocket(t, p, "", fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri)), "slow-reader", 64<<10)
+	slow := openSocket(t, p, "", fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri)),
+		"slow-reader", 64<<10)
 	go func() { // some 300 KB/s
 		for err := error(nil); err == nil; time.Sleep(50 * time.Millisecond) {
 			_, err = io.CopyN(io.Discard, slow.conn, 16<<10)

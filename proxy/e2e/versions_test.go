@@ -23,9 +23,11 @@ import (
 func informerCases() []proxytest.Informers {
 	var all []proxytest.Informers
 	for _, release := range proxytest.ClientGoReleases {
-		for _, kind := range [][2]string{{"typed", "json"}, {"typed", "protobuf"}, {"dynamic", "json"}, {"metadata", "json"}, {"metadata", "protobuf"}} {
+		for _, kind := range [][2]string{{"typed", "json"}, {"typed", "protobuf"}, {"dynamic", "json"},
+			{"metadata", "json"}, {"metadata", "protobuf"}} {
 			for _, watchList := range []bool{false, true} {
-				all = append(all, proxytest.Informers{Release: release, Client: kind[0], Representation: kind[1], WatchList: watchList})
+				all = append(all, proxytest.Informers{Release: release, Client: kind[0],
+					Representation: kind[1], WatchList: watchList})
 			}
 		}
 	}
@@ -46,9 +48,11 @@ func checked(i proxytest.Informers) bool {
 
 // startInformerProcess runs i until it has seen the object lastObject of every collection. server
 // are the flags that lead to it.
-func startInformerProcess(t *testing.T, program string, i proxytest.Informers, userAgent string, server []string) *proxytest.InformerProcess {
+func startInformerProcess(t *testing.T, program string, i proxytest.Informers, userAgent string,
+	server []string) *proxytest.InformerProcess {
 	t.Helper()
-	flags := append([]string{"--resources", strings.Join(collectionNames(i.Client), ","), "--user-agent", userAgent, "--until", lastObject}, server...)
+	flags := append([]string{"--resources", strings.Join(collectionNames(i.Client), ","), "--user-agent", userAgent,
+		"--until", lastObject}, server...)
 	var environment []string
 	if checked(i) {
 		environment = []string{"KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true"}
@@ -84,9 +88,12 @@ var collections = []collection{
 	{"nodes", "/api/v1", false, `{"metadata":{"name":"NAME"},"spec":{"podCIDR":"10.0.0.0/24"}}`},
 	{"namespaces", "/api/v1", false, `{"metadata":{"name":"NAME"}}`},
 	{"services", "/api/v1", true, `{"metadata":{"name":"NAME"},"spec":{"ports":[{"port":80}]}}`},
-	{"deployments.apps", "/apis/apps/v1", true, `{"metadata":{"name":"NAME"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`},
-	{"leases.coordination.k8s.io", "/apis/coordination.k8s.io/v1", true, `{"metadata":{"name":"NAME"},"spec":{"holderIdentity":"h","renewTime":"2026-01-02T03:04:05.000006Z"}}`},
-	{customFoos, "/apis/versions.example.com/v1", true, `{"apiVersion":"versions.example.com/v1","kind":"Foo","metadata":{"name":"NAME"},"spec":{"c":"red","n":9007199254740993,"z":"<&>","e":{}}}`},
+	{"deployments.apps", "/apis/apps/v1", true,
+		`{"metadata":{"name":"NAME"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`},
+	{"leases.coordination.k8s.io", "/apis/coordination.k8s.io/v1", true,
+		`{"metadata":{"name":"NAME"},"spec":{"holderIdentity":"h","renewTime":"2026-01-02T03:04:05.000006Z"}}`},
+	{customFoos, "/apis/versions.example.com/v1", true,
+		`{"apiVersion":"versions.example.com/v1","kind":"Foo","metadata":{"name":"NAME"},"spec":{"c":"red","n":9007199254740993,"z":"<&>","e":{}}}`},
 }
 
 // collectionNames returns what a client can follow.
@@ -138,7 +145,8 @@ func churnCollections(d *target, stop <-chan struct{}) (turns int, err error) {
 		c, turn := collections[i%len(collections)], i/len(collections)
 		one := c.uri() + "/" + churnName(turn)
 		if turn%4 != 3 || c.lasting() {
-			_, err = d.write(http.MethodPatch, one, "application/merge-patch+json", fmt.Sprintf(`{"metadata":{"labels":{"turn":"%d"}}}`, turn))
+			_, err = d.write(http.MethodPatch, one, "application/merge-patch+json",
+				fmt.Sprintf(`{"metadata":{"labels":{"turn":"%d"}}}`, turn))
 			continue
 		}
 		if _, err = d.write(http.MethodDelete, one+"?gracePeriodSeconds=0", "application/json", ""); err == nil {
@@ -258,7 +266,8 @@ func TestInformersOfManyVersions(t *testing.T) {
 	for _, verb := range []string{"list", "watch"} {
 		passed[verb] = int(p.admin(t).metric(t, "watchfan_passthrough_requests_total", fmt.Sprintf("verb=%q", verb)))
 	}
-	t.Logf("%d turns of churn; all reported after %s; passed through: %v", churn.turns, time.Since(begin).Round(100*time.Millisecond), passed)
+	t.Logf("%d turns of churn; all reported after %s; passed through: %v", churn.turns,
+		time.Since(begin).Round(100*time.Millisecond), passed)
 	versions := make(map[string]map[string]string)
 	for _, col := range collections {
 		versions[col.name] = versionsOf(t, direct, col)
@@ -293,9 +302,11 @@ func TestInformersOfManyVersions(t *testing.T) {
 }
 
 // startCases starts the program in every way, through the TLS port.
-func startCases(t *testing.T, programs map[string]string, c *cluster, p *watchfan) map[proxytest.Informers]*proxytest.InformerProcess {
+func startCases(t *testing.T, programs map[string]string, c *cluster,
+	p *watchfan) map[proxytest.Informers]*proxytest.InformerProcess {
 	t.Helper()
-	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.Ready.TokenFiles["admin"], "--ca-file", filepath.Join(filepath.Dir(p.Log), "watchfan.crt")}
+	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.Ready.TokenFiles["admin"],
+		"--ca-file", filepath.Join(filepath.Dir(p.Log), "watchfan.crt")}
 	running := make(map[proxytest.Informers]*proxytest.InformerProcess)
 	for _, ic := range informerCases() {
 		running[ic] = startInformerProcess(t, programs[ic.Release], ic, "through/"+ic.String(), through)
@@ -304,7 +315,8 @@ func startCases(t *testing.T, programs map[string]string, c *cluster, p *watchfa
 }
 
 // reportCases waits for the programs' ends and returns their reports.
-func reportCases(t *testing.T, running map[proxytest.Informers]*proxytest.InformerProcess) map[proxytest.Informers]*proxytest.InformerReport {
+func reportCases(t *testing.T,
+	running map[proxytest.Informers]*proxytest.InformerProcess) map[proxytest.Informers]*proxytest.InformerReport {
 	t.Helper()
 	reports := make(map[proxytest.Informers]*proxytest.InformerReport)
 	for ic, r := range running {
@@ -340,7 +352,8 @@ func checkUpstreamWatches(t *testing.T, direct *target, before map[string]int) {
 }
 
 // reportTwins runs one informer of each kind straight at kube-apiserver and returns what they hold.
-func reportTwins(t *testing.T, programs map[string]string, straight []string) map[proxytest.Informers]*proxytest.InformerReport {
+func reportTwins(t *testing.T, programs map[string]string,
+	straight []string) map[proxytest.Informers]*proxytest.InformerReport {
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -353,7 +366,8 @@ func reportTwins(t *testing.T, programs map[string]string, straight []string) ma
 		wg.Go(func() {
 			gate <- struct{}{}
 			defer func() { <-gate }()
-			report, err := startInformerProcess(t, programs[ic.Release], ic, "twin/"+ic.String(), straight).Report(hangTime(informersEnd))
+			report, err := startInformerProcess(t, programs[ic.Release], ic, "twin/"+ic.String(),
+				straight).Report(hangTime(informersEnd))
 			if err == nil && len(report.Errors) > 0 {
 				err = errors.New(strings.Join(report.Errors, "\n"))
 			}
@@ -400,7 +414,8 @@ func checkInformers(t *testing.T, ic proxytest.Informers, r *proxytest.InformerR
 
 // checkStores compares what informers hold with kube-apiserver's lists and with what their twin
 // holds.
-func checkStores(t *testing.T, r *proxytest.InformerReport, versions map[string]map[string]string, twin *proxytest.InformerReport) {
+func checkStores(t *testing.T, r *proxytest.InformerReport, versions map[string]map[string]string,
+	twin *proxytest.InformerReport) {
 	t.Helper()
 	for name, res := range r.Resources {
 		got := make(map[string]string)

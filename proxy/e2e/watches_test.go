@@ -21,7 +21,8 @@ func newStage(t *testing.T, ns string) *stage {
 	t.Helper()
 	t.Parallel()
 	c := sharedCluster(t)
-	s := &stage{t: t, ours: sharedWatchfan(t).plain(t), theirs: c.direct(t), ns: ns, uri: "/api/v1/namespaces/" + ns + "/configmaps"}
+	s := &stage{t: t, ours: sharedWatchfan(t).plain(t), theirs: c.direct(t), ns: ns,
+		uri: "/api/v1/namespaces/" + ns + "/configmaps"}
 	createNamespaces(t, s.theirs, ns)
 	s.ours.get(t, s.uri+"?resourceVersion=0") // a lane to answer from
 	return s
@@ -69,7 +70,8 @@ func types(events []event) string {
 func TestWatchSelectorTransitions(t *testing.T) {
 	s := newStage(t, "transitions")
 	rv := s.now()
-	all, one := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=3", rv)), s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1&timeoutSeconds=3", rv))
+	all, one := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=3",
+		rv)), s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1&timeoutSeconds=3", rv))
 	s.create("o", "")
 	s.patch("o", `{"metadata":{"labels":{"sel":"1"}}}`)
 	s.patch("o", `{"data":{"k":"1"}}`)
@@ -101,9 +103,11 @@ func TestWatchListAtVersion(t *testing.T) {
 	s.patch("o", `{"data":{"k":"1"}}`)
 	s.create("p", "")
 	last := s.patch("o", `{"data":{"k":"2"}}`)
-	for _, version := range []string{"", fmt.Sprintf("&resourceVersion=%d", rv), fmt.Sprintf("&resourceVersion=%d", last)} {
+	for _, version := range []string{"", fmt.Sprintf("&resourceVersion=%d", rv),
+		fmt.Sprintf("&resourceVersion=%d", last)} {
 		got := s.equal(s.twins("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1" + version))
-		if types(got) != "ADDED ADDED BOOKMARK" || !got[2].end || version != fmt.Sprintf("&resourceVersion=%d", rv) && got[2].rv < last {
+		if types(got) != "ADDED ADDED BOOKMARK" || !got[2].end ||
+			version != fmt.Sprintf("&resourceVersion=%d", rv) && got[2].rv < last {
 			t.Errorf("from %q got %v", version, got)
 		}
 	}
@@ -115,7 +119,8 @@ func TestWatchFromNow(t *testing.T) {
 	s := newStage(t, "fromnow")
 	s.create("old", "")
 	var pairs [][2]*recording
-	for _, q := range []string{"sendInitialEvents=false&resourceVersionMatch=NotOlderThan", "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0"} {
+	for _, q := range []string{"sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+		"sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0"} {
 		pairs = append(pairs, s.twins(q+"&timeoutSeconds=4"))
 	}
 	other := "/api/v1/namespaces/fromnow-later/configmaps"

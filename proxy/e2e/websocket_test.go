@@ -43,7 +43,8 @@ func (d *target) converse(uri string, header http.Header) (dialogue, error) {
 		return dialogue{}, err
 	}
 	req.Header = header.Clone()
-	for key, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-Websocket-Version": "13", "Sec-Websocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
+	for key, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket",
+		"Sec-Websocket-Version": "13", "Sec-Websocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
 		req.Header.Set(key, value)
 	}
 	if d.token != "" && !strings.Contains(header.Get("Sec-Websocket-Protocol"), "bearer") {
@@ -161,8 +162,10 @@ func TestWebSocket(t *testing.T) {
 				}
 				ignore := func(h string) bool { return strings.HasPrefix(h, "X-Kubernetes-Pf") }
 				got.header, want.header = slices.DeleteFunc(got.header, ignore), slices.DeleteFunc(want.header, ignore)
-				if got.status != want.status || !slices.Equal(got.header, want.header) || !bytes.Equal(got.content, want.content) {
-					t.Errorf("through %s: got\n%d %q\n%q\nwant\n%d %q\n%q", ours.name, got.status, got.header, got.content, want.status, want.header, want.content)
+				if got.status != want.status || !slices.Equal(got.header, want.header) ||
+					!bytes.Equal(got.content, want.content) {
+					t.Errorf("through %s: got\n%d %q\n%q\nwant\n%d %q\n%q", ours.name, got.status, got.header,
+						got.content, want.status, want.header, want.content)
 				}
 			}
 		})

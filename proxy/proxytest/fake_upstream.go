@@ -44,7 +44,8 @@ func (u *FakeUpstream[ID]) DoAs(id ID, req *http.Request) (*http.Response, error
 	if err != nil {
 		return nil, err
 	}
-	return &http.Response{StatusCode: code, Status: http.StatusText(code), Body: io.NopCloser(strings.NewReader(text))}, nil
+	return &http.Response{StatusCode: code, Status: http.StatusText(code),
+		Body: io.NopCloser(strings.NewReader(text))}, nil
 }
 
 // Count returns how many requests have come.

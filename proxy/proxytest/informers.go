@@ -35,7 +35,8 @@ func BuildInformers(t testing.TB, source string) map[string]string {
 		}
 		begin := time.Now()
 		programs[release] = filepath.Join(dir, "informers-"+release)
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-modfile="+modFile, "-o", programs[release], ".")
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-modfile="+modFile,
+			"-o", programs[release], ".")
 		cmd.Dir = source
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build informers with client-go %s: %v\n%s", release, err, out)
@@ -75,10 +76,12 @@ type InformerProcess struct {
 
 // Start runs program until it ends by itself or ctx does, with more environment variables and
 // flags.
-func (i Informers) Start(ctx context.Context, program string, environment []string, flags ...string) (*InformerProcess, error) {
+func (i Informers) Start(ctx context.Context, program string, environment []string,
+	flags ...string) (*InformerProcess, error) {
 	flags = append([]string{"--client", i.Client, "--representation", i.Representation}, flags...)
 	synced := make(chan struct{})
-	p := &InformerProcess{Informers: i, Synced: synced, cmd: exec.CommandContext(ctx, program, flags...), ended: make(chan struct{})}
+	p := &InformerProcess{Informers: i, Synced: synced, cmd: exec.CommandContext(ctx, program, flags...),
+		ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), fmt.Sprintf("KUBE_FEATURE_WatchListClient=%t", i.WatchList))
 	p.cmd.Env = append(p.cmd.Env, environment...)
 	p.cmd.Stderr = &p.stderr

@@ -18,7 +18,8 @@ func OwnersUpstream[ID any](owners Owners, tokenOf func(ID) string) *FakeUpstrea
 }
 
 func (o Owners) answer(token, path string, body []byte) (code int, text string, err error) {
-	if !strings.HasSuffix(path, "/selfsubjectreviews") || !strings.Contains(string(body), `"kind":"SelfSubjectReview"`) {
+	if !strings.HasSuffix(path, "/selfsubjectreviews") ||
+		!strings.Contains(string(body), `"kind":"SelfSubjectReview"`) {
 		return 500, "", nil
 	}
 	switch says := o[token]; {
@@ -34,6 +35,7 @@ func (o Owners) answer(token, path string, body []byte) (code int, text string, 
 		fmt.Sscan(says, &code)
 		return code, "", nil
 	default:
-		return 201, `{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"` + says + `","uid":"u","groups":["g"],"extra":{"k":["v"]}}}}`, nil
+		return 201, `{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"` + says +
+			`","uid":"u","groups":["g"],"extra":{"k":["v"]}}}}`, nil
 	}
 }

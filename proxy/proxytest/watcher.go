@@ -53,7 +53,8 @@ func ParseEvent(line string) (Event, error) {
 		return Event{}, fmt.Errorf("%w: %.200q", err, line)
 	}
 	m := ev.Object.Metadata
-	e := Event{Type: ev.Type, Code: ev.Object.Code, Raw: line, End: m.Annotations["k8s.io/initial-events-end"] == "true"}
+	e := Event{Type: ev.Type, Code: ev.Object.Code, Raw: line,
+		End: m.Annotations["k8s.io/initial-events-end"] == "true"}
 	if m.Name != "" {
 		e.Key = m.Namespace + "/" + m.Name
 	}
@@ -109,7 +110,8 @@ func TryOpen(t testing.TB, url string, header ...string) (*Watcher, error) {
 		cancel()
 		return nil, err
 	}
-	w := &Watcher{Code: resp.StatusCode, Header: resp.Header, t: t, cancel: cancel, changed: make(chan struct{}), donec: make(chan struct{})}
+	w := &Watcher{Code: resp.StatusCode, Header: resp.Header, t: t, cancel: cancel, changed: make(chan struct{}),
+		donec: make(chan struct{})}
 	body := resp.Body
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		body = NewMemberReader(body)

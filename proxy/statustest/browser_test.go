@@ -149,7 +149,8 @@ func (p *tab) press(key string) {
 // media shows the page to somebody who prefers value of feature.
 func (p *tab) media(feature, value string) {
 	p.t.Helper()
-	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: feature, Value: value}}})
+	call(p, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: feature, Value: value}}})
 }
 
 func (p *tab) width(pixels, height int64) {

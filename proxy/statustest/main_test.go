@@ -110,7 +110,8 @@ func startWatchfan(t *testing.T, kubeconfig, adminPort string) *watchfan {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ports")
 	var ports struct{ Insecure, Admin string }
-	p := start(t, file, &ports, need(t, "WATCHFAN_BIN", "../../bin/watchfan"), "--kubeconfig", kubeconfig, "--insecure-port=-1", "--secure-port=0",
+	p := start(t, file, &ports, need(t, "WATCHFAN_BIN", "../../bin/watchfan"), "--kubeconfig", kubeconfig,
+		"--insecure-port=-1", "--secure-port=0",
 		"--admin-port="+adminPort, "--ports-file", file)
 	return &watchfan{p, kubeconfig, ports.Insecure, ports.Admin}
 }
@@ -152,7 +153,8 @@ func (w *watchfan) write(method, path, body string) error {
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Content-Type", map[string]string{http.MethodPost: "application/json", http.MethodPatch: "application/merge-patch+json"}[method])
+	req.Header.Set("Content-Type", map[string]string{http.MethodPost: "application/json",
+		http.MethodPatch: "application/merge-patch+json"}[method])
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
@@ -178,7 +180,8 @@ func (w *watchfan) load(t *testing.T, perSecond int, path string) (stop func()) 
 			case <-ctx.Done():
 				return
 			}
-			if err := w.write(http.MethodPatch, path, fmt.Sprintf(`{"data":{"n":"%d"}}`, n)); err != nil && ctx.Err() == nil {
+			if err := w.write(http.MethodPatch, path, fmt.Sprintf(`{"data":{"n":"%d"}}`, n)); err != nil &&
+				ctx.Err() == nil {
 				t.Error(err)
 				return
 			}

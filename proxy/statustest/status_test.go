@@ -124,7 +124,8 @@ func testCounts(t *testing.T, v *visit) {
 	}
 	await(22, "configmaps v1 · json|Synced|18|2", "serviceaccounts v1 · json|Synced|4|1")
 	v.w.watch(v.all, ofPods, "/api/v1/pods?watch=true", "application/vnd.kubernetes.protobuf", new(atomic.Int64))
-	await(25, "configmaps v1 · json|Synced|18|2", "serviceaccounts v1 · json|Synced|4|1", "pods v1 · protobuf|Synced|3|1")
+	await(25, "configmaps v1 · json|Synced|18|2", "serviceaccounts v1 · json|Synced|4|1",
+		"pods v1 · protobuf|Synced|3|1")
 	if got := eval[string](v.tab, `document.title`); got != "watchfan" {
 		t.Errorf("got title %q", got)
 	}
@@ -162,7 +163,8 @@ func testRates(t *testing.T, v *visit) {
 	for _, f := range []struct {
 		name      string
 		got, want float64
-	}{{"deliveries", shown, received}, {"upstream events", upstream, writes}, {"requests passed through", passed, writes}} {
+	}{{"deliveries", shown, received}, {"upstream events", upstream,
+		writes}, {"requests passed through", passed, writes}} {
 		if math.Abs(f.got-f.want) > f.want/4 {
 			t.Errorf("the page showed %.0f %s in %d seconds, there were %.0f", f.got, f.name, seconds, f.want)
 		}
@@ -251,7 +253,8 @@ func testKeyboard(t *testing.T, v *visit) {
 		t.Errorf("got link %q", got)
 	}
 	const details = `document.activeElement.closest("tr").innerText`
-	if got := eval[string](v.tab, details); !strings.Contains(got, "Upstream watch\nopen for ") || !strings.Contains(got, "Last error\nnone") {
+	if got := eval[string](v.tab, details); !strings.Contains(got, "Upstream watch\nopen for ") ||
+		!strings.Contains(got, "Last error\nnone") {
 		t.Errorf("got details %q", got)
 	}
 	v.until("two more answers", `(globalThis.before ??= document.querySelector("#plot-clients .line").getAttribute("d").length) + 20 <
@@ -372,7 +375,8 @@ func testStale(t *testing.T, v *visit) {
 	if got := eval[string](v.tab, `document.querySelector("#stale").innerText`); !strings.HasPrefix(got, "watchfan has not answered since ") {
 		t.Errorf("got %q", got)
 	}
-	if got := eval[string](v.tab, `document.querySelector("#link-text").textContent`); got != "Stale" || v.value("clients") != 25 {
+	if got := eval[string](v.tab, `document.querySelector("#link-text").textContent`); got != "Stale" ||
+		v.value("clients") != 25 {
 		t.Errorf("got %q, %v clients", got, v.value("clients"))
 	}
 	for _, theme := range []string{"light", "dark"} {
@@ -384,7 +388,8 @@ func testStale(t *testing.T, v *visit) {
 	if err := v.w.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	v.until("live again", `!document.querySelector("#stale").checkVisibility() && document.querySelector("#link-text").textContent === "Live"`)
+	v.until("live again",
+		`!document.querySelector("#stale").checkVisibility() && document.querySelector("#link-text").textContent === "Live"`)
 	if got := lines(); got != before+1 {
 		t.Errorf("the plot had %d lines before and has %d", before, got)
 	}

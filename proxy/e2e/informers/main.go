@@ -50,7 +50,8 @@ func main() {
 	flag.StringVar(&o.client, "client", "typed", "typed, dynamic or metadata")
 	flag.StringVar(&o.representation, "representation", "json", "json or protobuf; the dynamic client has only json")
 	flag.StringVar(&o.userAgent, "user-agent", "informers", "User-Agent of every request")
-	flag.StringVar(&o.resources, "resources", "configmaps,pods,secrets,nodes,namespaces,services,deployments.apps,leases.coordination.k8s.io",
+	flag.StringVar(&o.resources, "resources",
+		"configmaps,pods,secrets,nodes,namespaces,services,deployments.apps,leases.coordination.k8s.io",
 		"RESOURCE or RESOURCE.GROUP of version v1, separated by commas")
 	flag.StringVar(&o.until, "until", "", "stop once every informer has an object of this name")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "stop at the latest after this time")
@@ -127,7 +128,9 @@ func (o options) config() (*rest.Config, error) {
 }
 
 // factory returns a client's informers, and the func that starts them.
-func factory(client string, config *rest.Config) (informerOf func(schema.GroupVersionResource) (informers.GenericInformer, error), start func(<-chan struct{}), err error) {
+func factory(client string,
+	config *rest.Config) (informerOf func(schema.GroupVersionResource) (informers.GenericInformer, error),
+	start func(<-chan struct{}), err error) {
 	always := func(f func(schema.GroupVersionResource) informers.GenericInformer) func(schema.GroupVersionResource) (informers.GenericInformer, error) {
 		return func(gvr schema.GroupVersionResource) (informers.GenericInformer, error) { return f(gvr), nil }
 	}

@@ -54,7 +54,8 @@ type object struct {
 
 // newReport reads resources from the flag's value.
 func newReport(resources string) *report {
-	r := &report{ClientGo: clientGo(), Resources: make(map[string]*resource), Errors: []string{}, byPath: make(map[string]*resource)}
+	r := &report{ClientGo: clientGo(), Resources: make(map[string]*resource), Errors: []string{},
+		byPath: make(map[string]*resource)}
 	for name := range strings.SplitSeq(resources, ",") {
 		gvr := schema.ParseGroupResource(name).WithVersion("v1")
 		res := &resource{gvr: gvr, found: make(chan struct{})}

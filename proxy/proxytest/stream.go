@@ -69,6 +69,7 @@ func (st *Stream) Release() {
 	st.do(func() { st.queue, st.waiting, st.held = append(st.queue, st.waiting...), nil, false })
 }
 
+// watch serves a watch of the collection, in one namespace or in all.
 func (c *Collection) watch(call *Call, namespace string) {
 	s, q := c.s, call.Query
 	initial := q.Get("sendInitialEvents") == "true"

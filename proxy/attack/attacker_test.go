@@ -144,7 +144,7 @@ type attacker struct {
 	kind kind // the present one
 }
 
-// A round of one kind takes so long, drawn anew each time.
+// The duration of a round of one kind is drawn between these.
 const shortestRound, longestRound = 5 * time.Second, 20 * time.Second
 
 // run begins with the kind that the seed's order gives to this attacker, so that each kind is

@@ -19,7 +19,7 @@ type way struct {
 	name   string
 	base   string // https://HOST:PORT
 	token  string
-	tenant string // the one whose objects alone it may see; "" may see all
+	tenant string // the only tenant whose objects it may see; "" may see all
 	tls    *tls.Config
 }
 

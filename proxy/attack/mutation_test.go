@@ -21,7 +21,7 @@ import (
 type mutation struct {
 	name  string
 	do    func(stream []beat) []beat
-	wrong string // what the client says
+	wrong string // part of the client's error; "" if there is none
 }
 
 var mutations = []mutation{

@@ -81,8 +81,8 @@ func (p *phase) failed(kind, fault, detail string) {
 // enough is how many operations a window needs for its 99th percentile to mean something.
 const enough = 20
 
-// summary is what a phase measured of one kind of operation. Its quantiles are medians over the
-// phase's windows, so that one moment in which the machine did something else does not decide.
+// summary has the measurements of one kind of operation in a phase. Its quantiles are medians over
+// the phase's windows, so that one moment in which the machine did something else does not decide.
 type summary struct {
 	count         int
 	p50, p99, max time.Duration

@@ -130,7 +130,7 @@ func (v *verdict) faulty() (wrong []string) {
 	return wrong
 }
 
-// report is a table of what was measured.
+// report returns a table of the measurements.
 func (v *verdict) report() string {
 	var b strings.Builder
 	for _, kind := range slices.Sorted(maps.Keys(v.kinds)) {

@@ -152,7 +152,7 @@ func (s *suite) startWriters(ctx context.Context, straight way) (stop func()) {
 	}
 }
 
-// summary is what the run was like.
+// summary returns the counts of the run.
 func (s *suite) summary(r *report) string {
 	var b strings.Builder
 	for _, kind := range slices.Sorted(maps.Keys(s.clients)) {

@@ -325,7 +325,7 @@ func (s *certificateTest) checkFrontProxy(t *testing.T) {
 	}
 }
 
-// checkImpersonation: a certificate's user may impersonate whom it may impersonate at
+// checkImpersonation: a certificate's user may impersonate the same users and groups as at
 // kube-apiserver (A07).
 func (s *certificateTest) checkImpersonation(t *testing.T) {
 	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles",

@@ -22,7 +22,7 @@ type churn struct {
 	rate       int // writes per second
 	names      int // per namespace
 	seed       uint64
-	tolerant   bool // of errors, where kube-apiserver is to be restarted
+	tolerant   bool // errors are expected, because kube-apiserver restarts
 
 	last    atomic.Uint64 // resourceVersion of the last acknowledged write
 	writes  atomic.Int64

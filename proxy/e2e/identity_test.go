@@ -40,7 +40,7 @@ func TestIdentity(t *testing.T) {
 	for _, user := range []string{"user", "reader"} {
 		ours, theirs := p.secure(t, c.token(t, user)), c.as(t, user)
 		plain := p.plain(t)
-		plain.token = ours.token // whoever presents a token is its owner, on either port
+		plain.token = ours.token // a token counts on either port
 		for _, uri := range uris {
 			for _, query := range []string{"", "resourceVersion=0", "watch=1&timeoutSeconds=1"} {
 				if strings.Contains(uri, "/watch/") {

@@ -99,7 +99,7 @@ func TestKubectlCommands(t *testing.T) {
 	for _, c := range []struct {
 		args  string
 		stdin string
-		reset string // what is deleted before each way, so that it finds the same state
+		reset string // path to delete before each way, for the same state
 	}{
 		{args: "get all,configmaps,secrets -o wide"},
 		{args: "get pods -o wide --show-labels --all-namespaces -l l=1 --field-selector metadata.namespace=" + ns},
@@ -192,7 +192,7 @@ func TestKubectlFollows(t *testing.T) {
 // followed is a command that waits for something, or watches it.
 type followed struct {
 	args   string
-	last   string // what it says in the end, with single blanks
+	last   string // the end of its output, with single blanks
 	silent bool   // until something happens
 
 	running []*follower // by way

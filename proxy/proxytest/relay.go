@@ -179,8 +179,8 @@ func (r *Relay) Redirect(backend string) {
 	r.backend = backend
 }
 
-// Delay makes what is read at a time, at most 32 KiB, wait for d before the next is read. This is a
-// slow network, and a narrow one. 0 ends the delay.
+// Delay holds back each part of at most 32 KiB for d before the next is read. The network is then
+// slow, and narrow. 0 ends the delay.
 func (r *Relay) Delay(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,10 +22,9 @@ import (
 )
 
 var (
-	duration = flag.Duration("duration", 20*time.Second, "for how long faults are injected")
-	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()),
-		"seed of the schedule of faults, and of what clients do")
-	only = flag.String("only", "", "inject only faults whose names contain this")
+	duration = flag.Duration("duration", 20*time.Second, "how long faults are injected")
+	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the faults and of the clients")
+	only     = flag.String("only", "", "inject only faults whose names contain this text")
 )
 
 const widgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},

@@ -277,7 +277,7 @@ func TestSelectableFieldDropped(t *testing.T) {
 	}
 	warm(t, ways, w.uri)
 	rv = w.create("none", "")
-	for _, way := range ways { // and what is left is served again
+	for _, way := range ways { // the remaining field is served again
 		cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=spec.n%%3D",
 			w.uri, rv))
 	}

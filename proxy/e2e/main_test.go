@@ -16,10 +16,10 @@ var (
 	churnFor = flag.Duration("churn", 8*time.Second,
 		"how long writers write in the oracle and informer tests; the long mode is 30s")
 	watchers = flag.Int("watchers", 60, "watchers of the oracle, each with a twin at kube-apiserver")
-	fanOut   = flag.Int("fan-out", 1000, "watchers that must cost kube-apiserver one")
+	fanOut   = flag.Int("fan-out", 1000, "watchers that must share one watch of kube-apiserver")
 	writes   = flag.Int("writes", 100, "writes per second of the oracle and informer tests")
 	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()),
-		"seed of everything random, logged by the tests that use it")
+		"seed of all random choices; the tests that use it log it")
 )
 
 func TestMain(m *testing.M) {

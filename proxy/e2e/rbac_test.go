@@ -15,7 +15,7 @@ import (
 )
 
 var rbacSteps = flag.Int("rbac.steps", 24,
-	"changes of rights in the test of RBAC, each about a second; with -seed=N they are the same ones again")
+	"changes of rights in the test of RBAC, about a second each; -seed=N draws the same ones again")
 
 // How long rights that are taken back may still be used. The flags of watchfan have these times.
 const (

@@ -152,7 +152,7 @@ const shortestRound, longestRound = 5 * time.Second, 20 * time.Second
 func (a *attacker) run(ctx context.Context, kinds []kind, first int) {
 	for next := first; ctx.Err() == nil; next = a.rng.IntN(len(kinds)) {
 		if a.kind = kinds[next]; !a.crews.join(a.kind) {
-			sleep(ctx, 50*time.Millisecond) // and draw again
+			proxytest.Sleep(ctx, 50*time.Millisecond) // and draw again
 			continue
 		}
 		a.ledger.round(a.kind.name)

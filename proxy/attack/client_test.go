@@ -113,13 +113,3 @@ func fault(code int, header http.Header, err error) string {
 	}
 	return strconv.Itoa(code)
 }
-
-// sleep returns false if ctx ends before d is over.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}

@@ -43,7 +43,7 @@ func slowReaders(ctx context.Context, a *attacker) {
 	a.hold(ctx, 5, a.Secure, true, func(ctx context.Context, conn net.Conn) {
 		_, _ = io.WriteString(conn, head("GET", allConfigMaps+"resourceVersion=0", a.Hostile.Crawler, "\r\n"))
 		buffer := make([]byte, 1024)
-		for sleep(ctx, 100*time.Millisecond) {
+		for proxytest.Sleep(ctx, 100*time.Millisecond) {
 			if _, err := conn.Read(buffer); err != nil {
 				a.note(ending(err))
 				return
@@ -67,7 +67,7 @@ func slowHeads(ctx context.Context, a *attacker) {
 				a.note(ending(err))
 				return
 			}
-			if !sleep(ctx, 100*time.Millisecond) {
+			if !proxytest.Sleep(ctx, 100*time.Millisecond) {
 				return
 			}
 		}

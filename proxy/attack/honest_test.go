@@ -57,7 +57,7 @@ func (h *honest) ask(ctx context.Context, operation string, r request) (body []b
 		}
 		phase.failed(operation, fault(code, header, err),
 			fmt.Sprintf("%s: %.120s: %v %.150q", h.name, r.uri, err, body))
-		if wait, ok := retryAfter(header); code != http.StatusTooManyRequests || !ok || !sleep(ctx, wait) {
+		if wait, ok := retryAfter(header); code != http.StatusTooManyRequests || !ok || !proxytest.Sleep(ctx, wait) {
 			return nil, false
 		}
 	}
@@ -86,7 +86,7 @@ func (w *watcher) run(ctx context.Context) {
 			}
 			w.forget()
 			w.rv = ""
-			sleep(ctx, time.Duration(100+w.rng.IntN(400))*time.Millisecond)
+			proxytest.Sleep(ctx, time.Duration(100+w.rng.IntN(400))*time.Millisecond)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (w *watcher) open(ctx context.Context, query string) (io.ReadCloser, error)
 		defer resp.Body.Close()
 		phase.failed(watchOperation, fault(resp.StatusCode, resp.Header, nil), w.name)
 		if wait, ok := retryAfter(resp.Header); ok {
-			sleep(ctx, wait)
+			proxytest.Sleep(ctx, wait)
 		}
 		return nil, fmt.Errorf("%d", resp.StatusCode)
 	}
@@ -227,7 +227,7 @@ type reader struct {
 
 func (r *reader) run(ctx context.Context) {
 	defer r.client.close()
-	for sleep(ctx, time.Duration(500+r.rng.IntN(1000))*time.Millisecond) {
+	for proxytest.Sleep(ctx, time.Duration(500+r.rng.IntN(1000))*time.Millisecond) {
 		if err := r.once(ctx); err != nil && ctx.Err() == nil {
 			r.suite.violate(fmt.Errorf("%s: %w", r.name, err))
 		}
@@ -298,7 +298,7 @@ var largeBody = fmt.Sprintf(`{"data":{"large":%q}}`, strings.Repeat("x", 200<<10
 func (w *largeWriter) run(ctx context.Context) {
 	defer w.client.close()
 	uri := "/api/v1/namespaces/" + cmp.Or(w.client.way.tenant, tenantName(0)) + "/configmaps/large?dryRun=All"
-	for sleep(ctx, time.Duration(2000+w.rng.IntN(4000))*time.Millisecond) {
+	for proxytest.Sleep(ctx, time.Duration(2000+w.rng.IntN(4000))*time.Millisecond) {
 		w.ask(ctx, largeWriteOperation, request{method: http.MethodPatch, uri: uri, accept: "application/json",
 			contentType: "application/merge-patch+json", body: largeBody})
 	}

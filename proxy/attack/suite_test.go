@@ -130,7 +130,7 @@ func (s *suite) observe(ctx context.Context, name string, during time.Duration) 
 	p := newPhase(name, max(during/12, 5*time.Second))
 	s.phase.Store(p)
 	var levels []level
-	for end := time.Now().Add(during); time.Now().Before(end) && sleep(ctx, min(2*time.Second, during/10)); {
+	for end := time.Now().Add(during); time.Now().Before(end) && proxytest.Sleep(ctx, min(2*time.Second, during/10)); {
 		if l, err := s.server.level(ctx); err == nil {
 			levels = append(levels, l)
 		}
@@ -185,7 +185,7 @@ func (s *suite) awaitLevel(ctx context.Context, quiet []level) (l level, err err
 	if len(quiet) == 0 {
 		return l, errors.New("the quiet phase has no level")
 	}
-	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline) && sleep(ctx, time.Second); {
+	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline) && proxytest.Sleep(ctx, time.Second); {
 		if l, err = s.server.level(ctx); err == nil {
 			err = l.within(quiet[len(quiet)-1])
 		}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 const (
@@ -35,7 +37,8 @@ func (s *suite) writeSome(ctx context.Context, i int) {
 		}
 	}
 	const pause = time.Second * beatWriters / beatsPerSecond
-	for due, k := time.Now().Add(time.Duration(i)*pause/beatWriters), 0; sleep(ctx, time.Until(due)); due, k = due.Add(pause), k+1 {
+	due := time.Now().Add(time.Duration(i) * pause / beatWriters)
+	for k := 0; proxytest.Sleep(ctx, time.Until(due)); due, k = due.Add(pause), k+1 {
 		for o := own[k%len(own)]; ctx.Err() == nil; {
 			if s.write(c, o, o.acknowledged()+1) {
 				break

@@ -181,7 +181,7 @@ func (s *suite) prepare(ctx context.Context) {
 	for _, ns := range namespaces {
 		create("/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns))
 	}
-	for deadline := time.Now().Add(patience); ; s.sleep(ctx, 50*time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; proxytest.Sleep(ctx, 50*time.Millisecond) {
 		status, answer, err := s.admin.get(ctx, collection("widgets", ""), nil, jsonForm)
 		if err == nil && status == http.StatusOK {
 			return
@@ -286,7 +286,7 @@ func (s *suite) inject(ctx context.Context, plan []fault) *report {
 		if !strings.Contains(f.kind.name, *only) || r.impossible[f.kind.name] != "" {
 			continue
 		}
-		s.sleep(ctx, f.after)
+		proxytest.Sleep(ctx, f.after)
 		if err := s.watchfan.crashed(); err != nil {
 			s.violate("watchfan", err, "")
 			break

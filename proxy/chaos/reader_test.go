@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // reader gets and lists, and checks the answers with the oracle: a read without a resourceVersion
@@ -40,7 +42,7 @@ func (r *reader) run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			r.suite.violate(r.name, err, "")
 		}
-		r.suite.sleep(ctx, time.Duration(50+r.rng.IntN(500))*time.Millisecond)
+		proxytest.Sleep(ctx, time.Duration(50+r.rng.IntN(500))*time.Millisecond)
 	}
 }
 

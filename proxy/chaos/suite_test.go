@@ -90,18 +90,6 @@ func (s *suite) violate(who string, err error, story string) {
 
 var started = time.Now()
 
-func (s *suite) sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // probe writes to an object that all unfiltered watchers of ConfigMaps follow, and returns its
 // resourceVersion. It tries until kube-apiserver accepts the write.
 func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
@@ -118,7 +106,7 @@ func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return 0, fmt.Errorf("write the probe: %d %.200s %w", status, answer, err)
 		}
-		s.sleep(ctx, 50*time.Millisecond)
+		proxytest.Sleep(ctx, 50*time.Millisecond)
 	}
 }
 

@@ -96,7 +96,7 @@ func (w *watcher) run(ctx context.Context) {
 		w.mu.Lock()
 		w.failed = err
 		w.mu.Unlock()
-		w.suite.sleep(ctx, pause)
+		proxytest.Sleep(ctx, pause)
 		wait = min(2*wait, atMostBetween)
 	}
 }
@@ -245,7 +245,7 @@ func (w *watcher) read(ctx context.Context, in *eventReader) error {
 			w.suite.gate.pass(ctx)
 		}
 		if w.manner.pause > 0 && !w.suite.calm.Load() {
-			w.suite.sleep(ctx, w.manner.pause)
+			proxytest.Sleep(ctx, w.manner.pause)
 		}
 		e, err := in.next()
 		var wrong *violation

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // Each writer has objects of its own.
@@ -39,7 +41,7 @@ func (w *writer) run(ctx context.Context) {
 		n, pause := 0, time.Duration(0)
 		switch w.rng.IntN(5) {
 		case 0: // nothing
-			w.suite.sleep(ctx, time.Duration(w.rng.Int64N(int64(4*time.Second))))
+			proxytest.Sleep(ctx, time.Duration(w.rng.Int64N(int64(4*time.Second))))
 		case 1: // a burst
 			n = 40
 		default:
@@ -51,9 +53,9 @@ func (w *writer) run(ctx context.Context) {
 			}
 			if err := w.write(ctx); err != nil {
 				w.suite.counts.unacknowledged.Add(1)
-				w.suite.sleep(ctx, 200*time.Millisecond)
+				proxytest.Sleep(ctx, 200*time.Millisecond)
 			}
-			w.suite.sleep(ctx, pause)
+			proxytest.Sleep(ctx, pause)
 		}
 	}
 }
@@ -150,6 +152,6 @@ func (w *writer) remove(ctx context.Context, resource, namespace, name string) e
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%s has been deleted, and is still in etcd", uri)
 		}
-		w.suite.sleep(ctx, 5*time.Millisecond)
+		proxytest.Sleep(ctx, 5*time.Millisecond)
 	}
 }

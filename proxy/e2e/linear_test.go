@@ -85,6 +85,22 @@ func countsOf(objects []metav1.PartialObjectMetadata) counts {
 	return c
 }
 
+// registerList is a list of registers, or a page of one.
+type registerList struct {
+	Metadata metav1.ListMeta
+	Items    []metav1.PartialObjectMetadata
+}
+
+func listRegisters(d *target, uri string, header http.Header) (registerList, error) {
+	resp, err := d.try(http.MethodGet, uri, header, "")
+	if err != nil || resp.status != http.StatusOK {
+		return registerList{}, fmt.Errorf("%d %w", resp.status, err)
+	}
+	var l registerList
+	err = json.Unmarshal(resp.body, &l)
+	return l, err
+}
+
 // reading is one way to read registers with an unset resourceVersion.
 type reading struct {
 	name  string
@@ -96,15 +112,8 @@ func (r *registers) readings() []reading {
 	all := func(int) bool { return true }
 	list := func(uri, accept string) func(d *target) (counts, uint64, error) {
 		return func(d *target) (counts, uint64, error) {
-			resp, err := d.try(http.MethodGet, uri, http.Header{"Accept": {accept}}, "")
-			if err != nil || resp.status != http.StatusOK {
-				return nil, 0, fmt.Errorf("%d %w", resp.status, err)
-			}
-			var l struct {
-				Metadata metav1.ListMeta
-				Items    []metav1.PartialObjectMetadata
-			}
-			if err := json.Unmarshal(resp.body, &l); err != nil {
+			l, err := listRegisters(d, uri, http.Header{"Accept": {accept}})
+			if err != nil {
 				return nil, 0, err
 			}
 			rv, err := strconv.ParseUint(l.Metadata.ResourceVersion, 10, 64)
@@ -134,15 +143,8 @@ func (r *registers) readings() []reading {
 		{"pages", all, func(d *target) (c counts, rv uint64, err error) {
 			c = make(counts)
 			for next := ""; ; {
-				resp, err := d.try(http.MethodGet, r.uri()+"?limit=3&continue="+next, nil, "")
-				if err != nil || resp.status != http.StatusOK {
-					return nil, 0, fmt.Errorf("%d %w", resp.status, err)
-				}
-				var l struct {
-					Metadata metav1.ListMeta
-					Items    []metav1.PartialObjectMetadata
-				}
-				if err := json.Unmarshal(resp.body, &l); err != nil {
+				l, err := listRegisters(d, r.uri()+"?limit=3&continue="+next, nil)
+				if err != nil {
 					return nil, 0, err
 				}
 				maps.Copy(c, countsOf(l.Items))

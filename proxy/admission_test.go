@@ -22,7 +22,7 @@ func TestAdmission(t *testing.T) {
 	opts := NewOptions()
 	opts.MaxWatches, opts.MaxWatchesPerUser = 4, 2
 	owners := proxytest.Owners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
-	a := newAdmission(&opts, m, admissionAuthorizer(&proxytest.FakeUpstream[auth.Identity]{Answer: admissionAnswer(owners)}), slog.New(slog.DiscardHandler))
+	a := newAdmission(&opts, m, admissionAuthorizer(proxytest.OwnersUpstream(owners, tokenOf)), slog.New(slog.DiscardHandler))
 	begin := func(id auth.Identity, uri, wantRefused string) *watchSlot {
 		t.Helper()
 		req, cacheable := request.Parse(proxytest.MustRead(t, uri))
@@ -96,7 +96,7 @@ func TestAdmissionTokens(t *testing.T) {
 
 	opts := NewOptions()
 	opts.MaxWatchesPerUser = most
-	up := &proxytest.FakeUpstream[auth.Identity]{Answer: admissionAnswer(owners)}
+	up := proxytest.OwnersUpstream(owners, tokenOf)
 	a := newAdmission(&opts, &memory{}, admissionAuthorizer(up), slog.New(slog.DiscardHandler))
 	req, cacheable := request.Parse(proxytest.MustRead(t, "/api/v1/pods?watch=1"))
 	begin := func(id auth.Identity) (*watchSlot, *metav1.Status) { return a.begin(t.Context(), id, req, cacheable) }
@@ -138,12 +138,7 @@ func TestAdmissionTokens(t *testing.T) {
 	}
 }
 
-// admissionAnswer is o's answer to whoever brings a token.
-func admissionAnswer(o proxytest.Owners) func(auth.Identity, string, []byte) (int, string, error) {
-	return func(id auth.Identity, path string, body []byte) (int, string, error) {
-		return o.Answer(id.Token, path, body)
-	}
-}
+func tokenOf(id auth.Identity) string { return id.Token }
 
 // admissionAuthorizer returns an authorizer with the default options.
 func admissionAuthorizer(server auth.APIServer) *auth.Authorizer {

@@ -1,51 +1,35 @@
 package proxy_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// clientCertificates returns a file of authorities and a certificate that they signed for jane of devs.
+// clientCertificates returns the file of an authority, and a certificate that it signed for jane of devs.
 func clientCertificates(t *testing.T) (file string, jane tls.Certificate) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "ca.crt"), &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sign := func(template, parent *x509.Certificate) []byte {
-		template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(1), time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
-		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return der
-	}
-	ca := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, Subject: pkix.Name{CommonName: "ca"}}
-	file = filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: sign(ca, ca)}), 0o600); err != nil {
+	pair, err := ca.Client("jane", []string{"devs"}, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	der := sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Subject: pkix.Name{CommonName: "jane", Organization: []string{"devs"}}}, ca)
-	return file, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return ca.File, *pair
 }
 
 // A client certificate's user is impersonated with our own credential, in ordinary requests, streams and upgrades alike, and nothing that the

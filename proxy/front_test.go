@@ -14,7 +14,6 @@ import (
 	"net/http/httputil"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -805,11 +804,7 @@ func TestShutdown(t *testing.T) {
 		t.Errorf("stopped after %s, before the delay", d)
 	}
 	http.DefaultClient.CloseIdleConnections()
-	// Parallel tests wait meanwhile, and the scripted kube-apiserver is still there.
-	ours := regexp.MustCompile(`watchfan/proxy(/\w+)?\.\(`)
-	if left := leftover(2 * time.Second); ours.MatchString(strings.ReplaceAll(left, "watchfan/proxy/proxytest.", "")) {
-		t.Errorf("goroutines left:\n%s", left)
-	}
+	awaitGoroutines(t)
 }
 
 func TestHealth(t *testing.T) {

@@ -300,10 +300,7 @@ func TestLaneShutdown(t *testing.T) {
 		}
 	}
 	f.until("end of the upstream watch", func() bool { return f.up.Open(proxytest.WatchList) == 0 })
-	f.until("end of the proxy's goroutines", func() bool {
-		left := leftover(0)
-		return !strings.Contains(left, "watchfan/fanout.") && !strings.Contains(left, "proxy.(*")
-	})
+	awaitGoroutines(t)
 }
 
 // both opens the secure port too.

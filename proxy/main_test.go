@@ -2,55 +2,43 @@ package proxy_test
 
 import (
 	"flag"
-	"fmt"
-	"os"
-	"runtime"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// TestMain fails when a test leaves a goroutine of ours behind.
+// lasting are the goroutines that libraries never end: fasthttp's date clock and worker pools, and
+// lumberjack's, one for each file of an audit log.
+var lasting = []goleak.Option{
+	goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+	goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+	goleak.IgnoreAnyFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"),
+}
+
+// TestMain fails if the tests leave a goroutine behind.
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "8") // they mostly wait
-	code := m.Run()
-	if code == 0 {
-		if left := leftover(5 * time.Second); left != "" {
-			fmt.Fprintf(os.Stderr, "goroutines left after all tests:\n%s\n", left)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	goleak.VerifyTestMain(m, lasting...)
 }
 
-// leftover returns the goroutines that are still there after patience, apart from this one and those that live as long as the process.
-func leftover(patience time.Duration) string {
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		buf := make([]byte, 1<<20)
-		var left []string
-		for i, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if i == 0 || foreverRunning(g) {
-				continue
-			}
-			left = append(left, g)
-		}
-		if len(left) == 0 || time.Now().After(deadline) {
-			return strings.Join(left, "\n\n")
-		}
-	}
-}
+var watchfanMethod = regexp.MustCompile(`watchfan/(fanout|proxy(/\w+)?)\.\(`)
 
-func foreverRunning(goroutine string) bool {
-	for _, known := range []string{
-		"fasthttp.updateServerDate", // the date clock
-		"fasthttp.(*workerPool).Start",
-		"klog/v2.(*flushDaemon)",
-		"(*Logger).millRun", // lumberjack's, one for each audit log that is a file
-		"testing.(*M).", "os/signal.",
-	} {
-		if strings.Contains(goroutine, known) {
-			return true
+// awaitGoroutines waits until no goroutine is in a method of watchfan. Goroutines of the scripted
+// kube-apiserver and of parallel tests, which wait meanwhile, do not count.
+func awaitGoroutines(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(proxytest.Patience); ; {
+		left := goleak.Find(lasting...)
+		if left == nil || !watchfanMethod.MatchString(strings.ReplaceAll(left.Error(), "watchfan/proxy/proxytest.", "")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("goroutines are left after %s: %v", proxytest.Patience, left)
 		}
 	}
-	return false
 }

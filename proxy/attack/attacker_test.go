@@ -27,7 +27,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// campaign is what the attackers' process is told.
+// campaign tells the attackers' process what to do.
 type campaign struct {
 	Seed             uint64
 	Rate             float64 // multiple of all rates
@@ -39,7 +39,8 @@ type campaign struct {
 	Ledger           string // file
 }
 
-// campaignFile names the variable with the file of the campaign: a process that has it is the attackers'.
+// campaignFile names the variable with the campaign's file. A process that has it is the
+// attackers'.
 const campaignFile = "WATCHFAN_ATTACK_CAMPAIGN"
 
 // kinds are the attacks that can be made on the server.
@@ -112,14 +113,15 @@ func attack(file string) error {
 	crews := newCrews()
 	var attackers sync.WaitGroup
 	for i := range c.Attackers {
-		a := &attacker{campaign: c, ledger: book, crews: crews, tenant: i % len(hostileTenants), rng: rand.New(rand.NewPCG(c.Seed, uint64(1+i)))}
+		a := &attacker{campaign: c, ledger: book, crews: crews, tenant: i % len(hostileTenants),
+			rng: rand.New(rand.NewPCG(c.Seed, uint64(1+i)))}
 		attackers.Go(func() { a.run(ctx, c.kinds(), order[i%len(order)]) })
 	}
 	attackers.Wait()
 	return book.save(c.Ledger)
 }
 
-// burn uses what processors have to spare until ctx ends.
+// burn uses all the processor time that is left over until ctx ends.
 func burn(ctx context.Context) {
 	var all sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -142,14 +144,15 @@ type attacker struct {
 	kind kind // the present one
 }
 
-// A round of one kind takes so long, drawn anew each time.
+// The duration of a round of one kind is drawn between these.
 const shortestRound, longestRound = 5 * time.Second, 20 * time.Second
 
-// run begins with the kind that the seed's order gives to this attacker, so that each kind is there from the start; the others are drawn.
+// run begins with the kind that the seed's order gives to this attacker, so that each kind is
+// present from the start. The other kinds are drawn.
 func (a *attacker) run(ctx context.Context, kinds []kind, first int) {
 	for next := first; ctx.Err() == nil; next = a.rng.IntN(len(kinds)) {
 		if a.kind = kinds[next]; !a.crews.join(a.kind) {
-			sleep(ctx, 50*time.Millisecond) // and draw again
+			proxytest.Sleep(ctx, 50*time.Millisecond) // and draw again
 			continue
 		}
 		a.ledger.round(a.kind.name)
@@ -160,7 +163,7 @@ func (a *attacker) run(ctx context.Context, kinds []kind, first int) {
 	}
 }
 
-// crews are how many attackers attack now, by kind.
+// crews has the number of attackers that attack now, by kind.
 type crews map[string]*atomic.Int32
 
 func newCrews() crews {
@@ -171,7 +174,7 @@ func newCrews() crews {
 	return all
 }
 
-// join reports whether another attacker may take up k, which then ends with leave.
+// join reports whether another attacker may take up k. If so, the attacker calls leave in the end.
 func (c crews) join(k kind) bool {
 	n := c[k.name].Add(1)
 	if k.most > 0 && int(n) > k.most {
@@ -190,7 +193,7 @@ func (a *attacker) breach(format string, args ...any) {
 	a.ledger.breached(a.kind.name, fmt.Sprintf(format, args...))
 }
 
-// every calls f so many times a second, or as often as f lets it.
+// every calls f so many times a second, or as often as f allows.
 func (a *attacker) every(ctx context.Context, perSecond float64, f func()) {
 	tick := time.NewTicker(time.Duration(float64(time.Second) / (perSecond * a.Rate)))
 	defer tick.Stop()
@@ -212,17 +215,18 @@ func (a *attacker) crowd(n int, f func(i int)) {
 	all.Wait()
 }
 
-// client returns one for the secure port. The tenant is whose objects alone the token may read; "" is not looked at.
+// client returns a client of the secure port.
 func (a *attacker) client(token string) *client {
 	return newClient(way{base: "https://" + a.Secure, token: token, tls: &tls.Config{InsecureSkipVerify: true}})
 }
 
-// mallory is a client of the attacker's own tenant.
+// mallory returns a client of the attacker's own tenant.
 func (a *attacker) mallory() *client { return a.client(a.Hostile.Tenants[a.tenant]) }
 
 func (a *attacker) namespace() string { return hostileTenants[a.tenant] }
 
-// ask sends a request, notes how it was answered, and looks for what the attacker may not see. It reads the answer for up to a time.
+// ask sends a request, notes the answer, and looks in it for what the attacker may not see. It
+// reads the answer for at most most.
 func (a *attacker) ask(ctx context.Context, c *client, r request, most time.Duration) (code int) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -275,7 +279,7 @@ func (a *attacker) leak(token string, b []byte) string {
 	return foreign(b, own)
 }
 
-// ending names how a request ended that got no answer.
+// ending names how a request without an answer ended.
 func ending(err error) string {
 	var network net.Error
 	switch {

@@ -15,12 +15,14 @@ const (
 )
 
 var beatKinds = [beatsOfTenant]struct{ resource, name string }{
-	{"configmaps", "beat-0"}, {"configmaps", "beat-1"}, {"configmaps", "beat-2"}, {"secrets", "beat-3"}, {"pods", "beat-4"},
+	{"configmaps", "beat-0"}, {"configmaps", "beat-1"}, {"configmaps", "beat-2"},
+	{"secrets", "beat-3"}, {"pods", "beat-4"},
 }
 
 func tenantName(i int) string { return fmt.Sprintf("t%d", i) }
 
-// object is one of those that the steady writer updates. Each update has the next number, so that what is lost, repeated or old is seen.
+// object is one of the objects that the steady writer updates. Each update has the next number, so
+// that lost, repeated and old updates are noticed.
 type object struct {
 	index                  int
 	tenant, resource, name string
@@ -35,7 +37,8 @@ func newObjects() []*object {
 	var all []*object
 	for tenant := range tenants {
 		for i, kind := range beatKinds {
-			all = append(all, &object{index: len(all), tenant: tenantName(tenant), resource: kind.resource, name: kind.name, gold: i%2 == 0})
+			all = append(all, &object{index: len(all), tenant: tenantName(tenant), resource: kind.resource,
+				name: kind.name, gold: i%2 == 0})
 		}
 	}
 	return all
@@ -55,7 +58,7 @@ func (o *object) acknowledged() uint64 {
 	return o.acked
 }
 
-// since returns how long ago update n was acknowledged; 0 if that is still to come.
+// since returns how long ago update n was acknowledged; 0 if it has not been yet.
 func (o *object) since(n uint64) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -70,7 +73,8 @@ const beatMark = "beat="
 
 func (o *object) mark(n uint64) string { return fmt.Sprintf("%s%d.%d;", beatMark, o.index, n) }
 
-// ownerMark is an annotation of every object of a tenant, so that objects shown to others are seen. Secrets have another.
+// ownerMark is an annotation of every object of a tenant. It shows objects that reach others.
+// Secrets have another.
 func ownerMark(resource, tenant string) string {
 	if resource == "secrets" {
 		return secretMark + tenant + ";"

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // way is how a client reaches the API, and as whom.
@@ -17,7 +19,7 @@ type way struct {
 	name   string
 	base   string // https://HOST:PORT
 	token  string
-	tenant string // the one whose objects alone it may see; "" may see all
+	tenant string // the only tenant whose objects it may see; "" may see all
 	tls    *tls.Config
 }
 
@@ -28,15 +30,7 @@ type client struct {
 }
 
 func newClient(w way) *client {
-	return &client{w, &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig:     w.tls,
-			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-			TLSHandshakeTimeout: patience,
-			DisableCompression:  true,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	return &client{w, proxytest.HTTPClient(&http.Transport{TLSClientConfig: w.tls, TLSHandshakeTimeout: patience})}
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }
@@ -118,14 +112,4 @@ func fault(code int, header http.Header, err error) string {
 		return "connection broken"
 	}
 	return strconv.Itoa(code)
-}
-
-// sleep returns false if ctx ended before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// hold opens connections, lets f use each, and keeps them until ctx ends.
-func (a *attacker) hold(ctx context.Context, n int, address string, secure bool, f func(ctx context.Context, conn net.Conn)) {
+// hold opens n connections, lets f use each, and keeps them until ctx ends.
+func (a *attacker) hold(ctx context.Context, n int, address string, secure bool,
+	f func(ctx context.Context, conn net.Conn)) {
 	a.crowd(n, func(int) {
 		conn, err := a.dial(ctx, address, secure)
 		if err != nil {
@@ -42,7 +43,7 @@ func slowReaders(ctx context.Context, a *attacker) {
 	a.hold(ctx, 5, a.Secure, true, func(ctx context.Context, conn net.Conn) {
 		_, _ = io.WriteString(conn, head("GET", allConfigMaps+"resourceVersion=0", a.Hostile.Crawler, "\r\n"))
 		buffer := make([]byte, 1024)
-		for sleep(ctx, 100*time.Millisecond) {
+		for proxytest.Sleep(ctx, 100*time.Millisecond) {
 			if _, err := conn.Read(buffer); err != nil {
 				a.note(ending(err))
 				return
@@ -66,7 +67,7 @@ func slowHeads(ctx context.Context, a *attacker) {
 				a.note(ending(err))
 				return
 			}
-			if !sleep(ctx, 100*time.Millisecond) {
+			if !proxytest.Sleep(ctx, 100*time.Millisecond) {
 				return
 			}
 		}
@@ -94,13 +95,14 @@ func connectionChurn(ctx context.Context, a *attacker) {
 
 // hugeHeads are longer than any head may be, in bytes or in lines.
 func hugeHeads(ctx context.Context, a *attacker) {
-	heads := []string{strings.Repeat("A: b\r\n", 9000), "A: " + strings.Repeat("b", 70_000) + "\r\n", strings.Repeat("Cookie: a=b\r\n", 4000)}
+	heads := []string{strings.Repeat("A: b\r\n", 9000), "A: " + strings.Repeat("b", 70_000) + "\r\n",
+		strings.Repeat("Cookie: a=b\r\n", 4000)}
 	a.every(ctx, 5, func() {
 		a.exchange(ctx, a.Secure, true, head("GET", "/version", "huge", heads[a.rng.IntN(len(heads))]+"\r\n"))
 	})
 }
 
-// brokenBodies say that they are a megabyte and end before.
+// brokenBodies announce a megabyte and end before.
 func brokenBodies(ctx context.Context, a *attacker) {
 	uri := "/api/v1/namespaces/" + a.namespace() + "/configmaps"
 	a.every(ctx, 5, func() {
@@ -120,16 +122,19 @@ func brokenBodies(ctx context.Context, a *attacker) {
 	})
 }
 
-// malformedSecure and malformedInsecure send what is in the table of attacks, with a garbage token.
+// malformedSecure and malformedInsecure send the requests of the table of attacks, with a garbage
+// token.
 func malformedSecure(ctx context.Context, a *attacker)   { malformed(ctx, a, a.Secure, true) }
 func malformedInsecure(ctx context.Context, a *attacker) { malformed(ctx, a, a.Insecure, false) }
 
 func malformed(ctx context.Context, a *attacker, address string, secure bool) {
-	all := proxytest.Attacks("/api/v1/namespaces/t0/configmaps?resourceVersion=0", "Authorization: Bearer malformed\r\n")
+	all := proxytest.Attacks("/api/v1/namespaces/t0/configmaps?resourceVersion=0",
+		"Authorization: Bearer malformed\r\n")
 	a.every(ctx, 10, func() { a.exchange(ctx, address, secure, all[a.rng.IntN(len(all))].Send) })
 }
 
-// exchange sends bytes on a connection of their own and reads the first answer. It returns its code, or 0.
+// exchange sends bytes on a connection of their own, reads the first answer and returns its code,
+// or 0.
 func (a *attacker) exchange(ctx context.Context, address string, secure bool, wire string) (code int) {
 	conn, err := a.dial(ctx, address, secure)
 	if err != nil {
@@ -151,11 +156,14 @@ func (a *attacker) exchange(ctx context.Context, address string, secure bool, wi
 	return resp.StatusCode
 }
 
-// crossSite: what a browser sends that shows a page of another site, to the port that acts with watchfan's rights.
+// crossSite sends what a browser sends that shows a page of another site. The insecure port acts
+// with watchfan's own rights and must not answer.
 func crossSite(ctx context.Context, a *attacker) {
 	lines := []string{
-		"Host: localhost\r\nOrigin: https://evil.example\r\n", "Host: localhost\r\nOrigin: http://localhost:3000\r\n", "Host: localhost\r\nOrigin: null\r\n",
-		"Host: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n", "Host: localhost\r\nSec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\n",
+		"Host: localhost\r\nOrigin: https://evil.example\r\n", "Host: localhost\r\nOrigin: http://localhost:3000\r\n",
+		"Host: localhost\r\nOrigin: null\r\n",
+		"Host: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n",
+		"Host: localhost\r\nSec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\n",
 		"Host: rebound.evil.example\r\n",
 	}
 	a.every(ctx, 10, func() {

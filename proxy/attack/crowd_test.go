@@ -32,7 +32,8 @@ func newCrowd(s *suite) (all []runner, kinds map[string]int) {
 			entry = "certificate"
 		}
 		kinds[kind+", "+entry]++
-		return honest{suite: s, name: fmt.Sprintf("client %d, %s as %s", n, kind, w.name), client: newClient(w), rng: rand.New(rand.NewPCG(*seed, uint64(1000+n)))}
+		return honest{suite: s, name: fmt.Sprintf("client %d, %s as %s", n, kind, w.name), client: newClient(w),
+			rng: rand.New(rand.NewPCG(*seed, uint64(1000+n)))}
 	}
 	watch := func(count int, kind string, protobuf, relists bool) {
 		for i := range count {
@@ -53,7 +54,8 @@ func newCrowd(s *suite) (all []runner, kinds map[string]int) {
 	return all, kinds
 }
 
-// way returns the i-th client's: mostly tenants', a few controllers', and one in ten by the insecure port.
+// way returns the way of the i-th client: most are tenants, a few are controllers, and one in ten
+// comes by the insecure port.
 func (s *suite) way(i int) way {
 	if i%10 == 9 {
 		return s.server.plain(s.world.admin)
@@ -61,7 +63,8 @@ func (s *suite) way(i int) way {
 	return s.server.way(s.world.honest[i%len(s.world.honest)])
 }
 
-// drawScope draws what a client of a tenant follows. Those that may see everything follow all of a resource.
+// drawScope draws what a client of a tenant follows. A client that may see everything follows a
+// resource of all tenants.
 func drawScope(rng *rand.Rand, tenant string) scope {
 	s := scope{tenant: tenant}
 	kind := beatKinds[rng.IntN(beatsOfTenant)]
@@ -80,12 +83,12 @@ func (w *watcher) begun() error {
 	w.follower.mu.Lock()
 	defer w.follower.mu.Unlock()
 	if w.last == nil {
-		return fmt.Errorf("%s follows nothing", w.name)
+		return fmt.Errorf("%s has no state", w.name)
 	}
 	return nil
 }
 
-// settle waits until check is content with all watchers.
+// settle waits until check returns nil for all watchers.
 func settle(clients []runner, check func(*watcher) error) error {
 	var err error
 	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {

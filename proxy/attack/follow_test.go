@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// scope is what a client selects.
+// scope is a client's selection.
 type scope struct {
 	tenant   string // namespace; "" is all of them
 	resource string
@@ -16,14 +16,15 @@ type scope struct {
 }
 
 func (s scope) covers(o *object) bool {
-	return o.resource == s.resource && (s.tenant == "" || o.tenant == s.tenant) && (!s.gold || o.gold) && (s.name == "" || o.name == s.name)
+	return o.resource == s.resource && (s.tenant == "" || o.tenant == s.tenant) && (!s.gold || o.gold) &&
+		(s.name == "" || o.name == s.name)
 }
 
 func (s scope) String() string {
 	return fmt.Sprintf("%s of tenant %q with %q", s.resource, s.tenant, s.selectors())
 }
 
-// uri is the path of what is selected.
+// uri returns the path of the collection.
 func (s scope) uri() string {
 	if s.tenant == "" {
 		return "/api/v1/" + s.resource
@@ -31,7 +32,7 @@ func (s scope) uri() string {
 	return "/api/v1/namespaces/" + s.tenant + "/" + s.resource
 }
 
-// selectors are the query's parameters that select, each with a & behind it.
+// selectors returns the query's parameters that select, each with an & behind it.
 func (s scope) selectors() (query string) {
 	if s.gold {
 		query += "labelSelector=tier%3Dgold&"
@@ -42,7 +43,7 @@ func (s scope) selectors() (query string) {
 	return query
 }
 
-// follower holds what a watch brings against what the steady writer wrote.
+// follower checks what a watch brings against the steady writer's updates.
 type follower struct {
 	scope   scope
 	objects []*object
@@ -51,7 +52,8 @@ type follower struct {
 	last map[int]uint64 // the number that was seen last, by object; nil: it has no state yet
 }
 
-// floor returns the numbers that are acknowledged now, of the objects in scope. A consistent state that is asked for now may not be older.
+// floor returns the last acknowledged update of each object in scope. A consistent state that is
+// asked for from now on may not be older.
 func (f *follower) floor() map[int]uint64 {
 	floor := make(map[int]uint64)
 	for _, o := range f.objects {
@@ -62,7 +64,8 @@ func (f *follower) floor() map[int]uint64 {
 	return floor
 }
 
-// begin takes a state: each object in scope, none other, and none older than floor says. A nil floor allows any age.
+// begin takes a state: each object in scope, no other, and none older than floor. A nil floor
+// allows any age.
 func (f *follower) begin(state []beat, floor map[int]uint64) error {
 	last := make(map[int]uint64)
 	for _, b := range state {
@@ -81,7 +84,8 @@ func (f *follower) begin(state []beat, floor map[int]uint64) error {
 		case !ok:
 			return fmt.Errorf("object %d is missing in the state of %s", o.index, f.scope)
 		case n < floor[o.index]:
-			return fmt.Errorf("stale: object %d is as of update %d, and %d had been acknowledged before the request", o.index, n, floor[o.index])
+			return fmt.Errorf("stale: object %d is as of update %d, and %d had been acknowledged before the request",
+				o.index, n, floor[o.index])
 		}
 	}
 	f.mu.Lock()
@@ -132,7 +136,8 @@ func (f *follower) behind() error {
 	defer f.mu.Unlock()
 	for _, i := range slices.Sorted(maps.Keys(floor)) {
 		if n, ok := f.last[i]; !ok || n < floor[i] {
-			return fmt.Errorf("object %d of %s: update %d is acknowledged, and %d was seen last", i, f.scope, floor[i], n)
+			return fmt.Errorf("object %d of %s: update %d is acknowledged, and %d was seen last", i, f.scope, floor[i],
+				n)
 		}
 	}
 	return nil

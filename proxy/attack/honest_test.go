@@ -14,7 +14,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// The operations of honest clients that are measured. Those in cachedOperations are answered from watchfan's memory.
+// The operations of honest clients that are measured. Those in cachedOperations are answered from
+// watchfan's memory.
 const (
 	eventOperation          = "event" // from its acknowledgement to its end in the client
 	getOperation            = "get rv=0"
@@ -36,7 +37,8 @@ type honest struct {
 	rng    *rand.Rand
 }
 
-// ask sends a request, again after each 429 that says when, and notes how long all that took, or how it failed.
+// ask sends a request, and again after each 429 that says when to come back. It notes how long all
+// that took, or how it failed.
 func (h *honest) ask(ctx context.Context, operation string, r request) (body []byte, ok bool) {
 	phase, begun := h.suite.phase.Load(), time.Now()
 	for range 5 {
@@ -53,8 +55,9 @@ func (h *honest) ask(ctx context.Context, operation string, r request) (body []b
 			}
 			return body, true
 		}
-		phase.failed(operation, fault(code, header, err), fmt.Sprintf("%s: %.120s: %v %.150q", h.name, r.uri, err, body))
-		if wait, ok := retryAfter(header); code != http.StatusTooManyRequests || !ok || !sleep(ctx, wait) {
+		phase.failed(operation, fault(code, header, err),
+			fmt.Sprintf("%s: %.120s: %v %.150q", h.name, r.uri, err, body))
+		if wait, ok := retryAfter(header); code != http.StatusTooManyRequests || !ok || !proxytest.Sleep(ctx, wait) {
 			return nil, false
 		}
 	}
@@ -66,7 +69,7 @@ type watcher struct {
 	honest
 	*follower
 	protobuf, gzip bool
-	relists        bool // as an informer whose process is started again and again: from a list of any age
+	relists        bool // as an informer that restarts again and again: it begins with a list of any age
 	rv             string
 }
 
@@ -83,15 +86,16 @@ func (w *watcher) run(ctx context.Context) {
 			}
 			w.forget()
 			w.rv = ""
-			sleep(ctx, time.Duration(100+w.rng.IntN(400))*time.Millisecond)
+			proxytest.Sleep(ctx, time.Duration(100+w.rng.IntN(400))*time.Millisecond)
 		}
 	}
 }
 
-// violation is an error that only a wrong server makes.
+// violation is an error that only a mistake of the server causes.
 type violation struct{ error }
 
-// once lists, if need be, and watches until the stream ends. Those that read protobuf ask for initial events instead of a list.
+// once lists, if it has to, and watches until the stream ends. Watchers of protobuf ask for initial
+// events instead of a list.
 func (w *watcher) once(ctx context.Context) error {
 	seconds := 20 + w.rng.IntN(40)
 	query := fmt.Sprintf("watch=true&allowWatchBookmarks=true&%stimeoutSeconds=%d", w.scope.selectors(), seconds)
@@ -119,7 +123,8 @@ func (w *watcher) once(ctx context.Context) error {
 	defer body.Close()
 	err = w.read(newEventReader(w.protobuf, body), floor)
 	if w.early(err, time.Since(begun), seconds) && ctx.Err() == nil {
-		w.suite.phase.Load().failed(watchOperation, "ended early", fmt.Sprintf("%s: after %s of %d s: %v", w.name, time.Since(begun), seconds, err))
+		w.suite.phase.Load().failed(watchOperation, "ended early",
+			fmt.Sprintf("%s: after %s of %d s: %v", w.name, time.Since(begun), seconds, err))
 	}
 	if err == io.EOF {
 		return nil
@@ -127,12 +132,12 @@ func (w *watcher) once(ctx context.Context) error {
 	return err
 }
 
-// early reports whether a watch of so many seconds ended when it should not have.
+// early reports whether a watch of so many seconds ended too early.
 func (w *watcher) early(err error, after time.Duration, seconds int) bool {
 	return err != io.EOF || after < time.Duration(seconds-1)*time.Second
 }
 
-// list begins with a list. That of an informer may be of any age.
+// list begins with a list. An informer's list may be of any age.
 func (w *watcher) list(ctx context.Context) error {
 	uri, operation := w.scope.uri()+"?"+w.scope.selectors(), consistentListOperation
 	floor := w.floor()
@@ -172,7 +177,7 @@ func (w *watcher) open(ctx context.Context, query string) (io.ReadCloser, error)
 		defer resp.Body.Close()
 		phase.failed(watchOperation, fault(resp.StatusCode, resp.Header, nil), w.name)
 		if wait, ok := retryAfter(resp.Header); ok {
-			sleep(ctx, wait)
+			proxytest.Sleep(ctx, wait)
 		}
 		return nil, fmt.Errorf("%d", resp.StatusCode)
 	}
@@ -183,7 +188,7 @@ func (w *watcher) open(ctx context.Context, query string) (io.ReadCloser, error)
 	return resp.Body, nil
 }
 
-// read takes the events of one stream. With a floor it begins with initial events.
+// read takes the events of one stream. If floor is not nil, the stream begins with initial events.
 func (w *watcher) read(in *eventReader, floor map[int]uint64) error {
 	var initial []beat
 	for synced := floor == nil; ; {
@@ -222,7 +227,7 @@ type reader struct {
 
 func (r *reader) run(ctx context.Context) {
 	defer r.client.close()
-	for sleep(ctx, time.Duration(500+r.rng.IntN(1000))*time.Millisecond) {
+	for proxytest.Sleep(ctx, time.Duration(500+r.rng.IntN(1000))*time.Millisecond) {
 		if err := r.once(ctx); err != nil && ctx.Err() == nil {
 			r.suite.violate(fmt.Errorf("%s: %w", r.name, err))
 		}
@@ -260,7 +265,8 @@ func (r *reader) get(ctx context.Context, o *object, operation, query string, fl
 		return fmt.Errorf("%s is not the object: %.200s", uri, body)
 	}
 	if b.n < floor {
-		return fmt.Errorf("stale: %s is as of update %d, and %d had been acknowledged before the request", uri, b.n, floor)
+		return fmt.Errorf("stale: %s is as of update %d, and %d had been acknowledged before the request", uri, b.n,
+			floor)
 	}
 	return nil
 }
@@ -271,7 +277,8 @@ func (r *reader) list(ctx context.Context, s scope, operation, query string) err
 	if operation == consistentListOperation {
 		floor = f.floor()
 	}
-	body, ok := r.ask(ctx, operation, request{method: http.MethodGet, uri: s.uri() + "?" + s.selectors() + query, accept: "application/json"})
+	body, ok := r.ask(ctx, operation, request{method: http.MethodGet, uri: s.uri() + "?" + s.selectors() + query,
+		accept: "application/json"})
 	if !ok {
 		return nil
 	}
@@ -282,7 +289,8 @@ func (r *reader) list(ctx context.Context, s scope, operation, query string) err
 	return f.begin(state, floor)
 }
 
-// largeWriter sends bodies of 200 KB, which are passed through. kube-apiserver does all of it but the storing.
+// largeWriter sends bodies of 200 KB, which are passed through. kube-apiserver does everything with
+// them except storing.
 type largeWriter struct{ honest }
 
 var largeBody = fmt.Sprintf(`{"data":{"large":%q}}`, strings.Repeat("x", 200<<10))
@@ -290,7 +298,8 @@ var largeBody = fmt.Sprintf(`{"data":{"large":%q}}`, strings.Repeat("x", 200<<10
 func (w *largeWriter) run(ctx context.Context) {
 	defer w.client.close()
 	uri := "/api/v1/namespaces/" + cmp.Or(w.client.way.tenant, tenantName(0)) + "/configmaps/large?dryRun=All"
-	for sleep(ctx, time.Duration(2000+w.rng.IntN(4000))*time.Millisecond) {
-		w.ask(ctx, largeWriteOperation, request{method: http.MethodPatch, uri: uri, accept: "application/json", contentType: "application/merge-patch+json", body: largeBody})
+	for proxytest.Sleep(ctx, time.Duration(2000+w.rng.IntN(4000))*time.Millisecond) {
+		w.ask(ctx, largeWriteOperation, request{method: http.MethodPatch, uri: uri, accept: "application/json",
+			contentType: "application/merge-patch+json", body: largeBody})
 	}
 }

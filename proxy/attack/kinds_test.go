@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// kind is a kind of attack. run makes it until ctx ends; its rate is bounded.
+// kind is a kind of attack. run attacks until ctx ends, at a bounded rate.
 type kind struct {
 	name     string
 	run      func(ctx context.Context, a *attacker)
 	insecure bool // it is for the insecure port
-	most     int  // attackers at a time, where more would only overload kube-apiserver and the processors; 0 is any number
+	most     int  // attackers at a time, if more would only overload kube-apiserver and the processors; 0 is any number
 }
 
 var kinds = []kind{
@@ -43,7 +43,8 @@ var kinds = []kind{
 	{name: "cross-site requests", run: crossSite, insecure: true},
 }
 
-// manyTerms is a label selector of about so many bytes. Every object matches each of its terms, so that all of them are evaluated.
+// manyTerms returns a label selector of about so many bytes. Every object matches each term, so
+// that all terms are evaluated.
 func manyTerms(bytes, salt int) string {
 	var b strings.Builder
 	b.WriteString("labelSelector=")
@@ -56,7 +57,7 @@ func manyTerms(bytes, salt int) string {
 	return b.String()
 }
 
-// manyValues is a label selector of one term with many values, which no object has.
+// manyValues returns a label selector of one term with many values, which no object has.
 func manyValues(values int) string {
 	var b strings.Builder
 	b.WriteString("labelSelector=app+in+(")
@@ -71,7 +72,8 @@ func manyValues(values int) string {
 
 const allConfigMaps = "/api/v1/configmaps?"
 
-// garbageSelectors: nothing may be looked at for a token that is nobody's. Half of the clients leave before the answer.
+// garbageSelectors: the server must not look at anything for a token without an owner. Half of the
+// clients leave before the answer.
 func garbageSelectors(ctx context.Context, a *attacker) {
 	c := a.client(fmt.Sprintf("garbage-%d", a.rng.Uint64()))
 	defer c.close()
@@ -93,7 +95,7 @@ func garbageSelectors(ctx context.Context, a *attacker) {
 	})
 }
 
-// garbageCrowd: a token for each connection, none of them anybody's.
+// garbageCrowd: each connection has a token of its own, and none has an owner.
 func garbageCrowd(ctx context.Context, a *attacker) {
 	a.crowd(200, func(i int) {
 		c := a.client(fmt.Sprintf("crowd-%d-%d", time.Now().UnixNano(), i))
@@ -104,7 +106,7 @@ func garbageCrowd(ctx context.Context, a *attacker) {
 	})
 }
 
-// anonymous requests are answered by kube-apiserver with GOAWAY now and then.
+// anonymous: kube-apiserver answers some anonymous requests with GOAWAY.
 func anonymous(ctx context.Context, a *attacker) {
 	a.crowd(2, func(int) {
 		c := a.client("")
@@ -132,22 +134,25 @@ func unknownGroups(ctx context.Context, a *attacker, token string) {
 	})
 }
 
-// impersonation by a user that may not.
+// impersonation by a user without the right.
 func impersonation(ctx context.Context, a *attacker) {
 	c := a.mallory()
 	defer c.close()
 	headers := []http.Header{
 		{"Impersonate-User": {"admin"}}, {"Impersonate-User": {"dev-admin"}, "Impersonate-Group": {"system:masters"}},
-		{"Impersonate-Group": {"system:masters"}}, {"impersonate-user": {"system:serviceaccount:t0:app"}}, {"Impersonate-Uid": {"1"}},
+		{"Impersonate-Group": {"system:masters"}}, {"impersonate-user": {"system:serviceaccount:t0:app"}},
+		{"Impersonate-Uid": {"1"}},
 		{"X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}},
 	}
 	a.every(ctx, 20, func() {
-		uri := []string{"/api/v1/secrets?resourceVersion=0", "/api/v1/namespaces/t0/configmaps?resourceVersion=0", "/api/v1/secrets?watch=1&timeoutSeconds=1"}[a.rng.IntN(3)]
+		uri := []string{"/api/v1/secrets?resourceVersion=0", "/api/v1/namespaces/t0/configmaps?resourceVersion=0",
+			"/api/v1/secrets?watch=1&timeoutSeconds=1"}[a.rng.IntN(3)]
 		a.ask(ctx, c, request{uri: uri, header: headers[a.rng.IntN(len(headers))]}, 20*time.Second)
 	})
 }
 
-// selectorFlood: each update of an own ConfigMap is held against 60 selectors that take long.
+// selectorFlood: each update of the attacker's ConfigMap is compared with 60 selectors that are
+// slow to evaluate.
 func selectorFlood(ctx context.Context, a *attacker) {
 	uri := "/api/v1/namespaces/" + a.namespace() + "/configmaps"
 	a.crowd(61, func(i int) {
@@ -161,13 +166,14 @@ func selectorFlood(ctx context.Context, a *attacker) {
 		n := 0
 		a.every(ctx, 20, func() {
 			n++
-			a.ask(ctx, c, request{method: http.MethodPatch, uri: uri + "/cm-0", contentType: "application/merge-patch+json",
-				body: fmt.Sprintf(`{"data":{"n":"%d"}}`, n)}, 20*time.Second)
+			a.ask(ctx, c, request{method: http.MethodPatch, uri: uri + "/cm-0",
+				contentType: "application/merge-patch+json",
+				body:        fmt.Sprintf(`{"data":{"n":"%d"}}`, n)}, 20*time.Second)
 		})
 	})
 }
 
-// selectiveJoins: initial events and lists for which the whole collection is searched and nothing is found.
+// selectiveJoins: initial events and lists that search the whole collection and find nothing.
 func selectiveJoins(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Crawler)
 	defer c.close()
@@ -180,12 +186,13 @@ func selectiveJoins(ctx context.Context, a *attacker) {
 	})
 }
 
-// replays: watches from the beginning of history, of which nothing matches.
+// replays: watches from the beginning of history that match nothing.
 func replays(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Crawler)
 	defer c.close()
 	a.every(ctx, 5, func() {
-		a.ask(ctx, c, request{uri: allConfigMaps + manyValues(100) + "&watch=1&timeoutSeconds=1&resourceVersion=" + a.OldVersion}, 20*time.Second)
+		a.ask(ctx, c, request{uri: allConfigMaps + manyValues(100) + "&watch=1&timeoutSeconds=1&resourceVersion=" +
+			a.OldVersion}, 20*time.Second)
 	})
 }
 
@@ -194,7 +201,8 @@ func watchChurn(ctx context.Context, a *attacker) {
 	c := a.mallory()
 	defer c.close()
 	a.every(ctx, 20, func() {
-		a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() + "/configmaps?watch=1&resourceVersion=0"}, 20*time.Millisecond)
+		a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() + "/configmaps?watch=1&resourceVersion=0"},
+			20*time.Millisecond)
 	})
 }
 
@@ -204,40 +212,46 @@ func manyWatches(ctx context.Context, a *attacker) {
 		c := a.mallory()
 		defer c.close()
 		a.every(ctx, .1, func() {
-			a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() + "/configmaps?watch=1&timeoutSeconds=60&fieldSelector=metadata.name=none"}, longestRound)
+			a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() +
+				"/configmaps?watch=1&timeoutSeconds=60&fieldSelector=metadata.name=none"}, longestRound)
 		})
 	})
 }
 
-// gzipLists: a controller's loop that lists all there is.
+// gzipLists: a controller's loop that lists everything.
 func gzipLists(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Crawler)
 	defer c.close()
 	a.every(ctx, 1, func() {
 		resource := []string{"configmaps", "configmaps", "pods"}[a.rng.IntN(3)]
-		uri := fmt.Sprintf("/api/v1/%s?resourceVersion=0&labelSelector=app!=none-%d", resource, a.rng.Uint32()) // compressed for nobody before
+		// Nobody has had this list compressed before.
+		uri := fmt.Sprintf("/api/v1/%s?resourceVersion=0&labelSelector=app!=none-%d", resource, a.rng.Uint32())
 		a.ask(ctx, c, request{uri: uri, gzip: true}, 20*time.Second)
 	})
 }
 
-// coldLanes: 30 lists at once of what nobody reads otherwise, in every form.
+// coldLanes: 30 lists at once of a resource that nobody else reads, in every form.
 func coldLanes(ctx context.Context, a *attacker) {
 	c := a.client(a.Hostile.Everything)
 	defer c.close()
-	resources := []string{"/api/v1/services", "/api/v1/endpoints", "/api/v1/serviceaccounts", "/apis/apps/v1/deployments", "/apis/batch/v1/jobs", "/api/v1/events",
+	resources := []string{"/api/v1/services", "/api/v1/endpoints", "/api/v1/serviceaccounts",
+		"/apis/apps/v1/deployments", "/apis/batch/v1/jobs", "/api/v1/events",
 		"/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/rolebindings", "/apis/coordination.k8s.io/v1/leases"}
-	forms := []string{"application/json", protobufType, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+	forms := []string{"application/json", protobufType,
+		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 	a.every(ctx, .5, func() {
-		r := request{uri: resources[a.rng.IntN(len(resources))] + "?resourceVersion=0", accept: forms[a.rng.IntN(len(forms))]}
+		r := request{uri: resources[a.rng.IntN(len(resources))] + "?resourceVersion=0",
+			accept: forms[a.rng.IntN(len(forms))]}
 		a.crowd(30, func(int) { a.ask(ctx, c, r, 20*time.Second) })
 	})
 }
 
-// passedThrough: what kube-apiserver alone can answer.
+// passedThrough: reads that only kube-apiserver can answer.
 func passedThrough(ctx context.Context, a *attacker) {
 	c := a.mallory()
 	defer c.close()
 	a.every(ctx, 5, func() {
-		a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() + "/configmaps?limit=50", accept: "application/json;as=Table;g=meta.k8s.io;v=v1"}, 20*time.Second)
+		a.ask(ctx, c, request{uri: "/api/v1/namespaces/" + a.namespace() + "/configmaps?limit=50",
+			accept: "application/json;as=Table;g=meta.k8s.io;v=v1"}, 20*time.Second)
 	})
 }

@@ -20,7 +20,7 @@ type ledger struct {
 type record struct {
 	Rounds   int            // attackers that took it up
 	Answers  map[string]int // by status code, or by how it ended
-	Breaches []string       // what should never have been answered
+	Breaches []string       // what the server should not have answered
 }
 
 func newLedger() *ledger { return &ledger{Kinds: make(map[string]*record)} }
@@ -69,7 +69,7 @@ func readLedger(file string) (*ledger, error) {
 	return l, err
 }
 
-// sent is how many times something was tried.
+// sent returns the number of attempts.
 func (r *record) sent() (n int) {
 	for _, m := range r.Answers {
 		n += m
@@ -91,7 +91,7 @@ func (l *ledger) String() string {
 	return b.String()
 }
 
-// missing returns what went wrong: kinds that did not happen, and breaches.
+// wrong returns what went wrong: kinds that did not happen, and breaches.
 func (l *ledger) wrong(kinds []string) (wrong []string) {
 	for _, kind := range kinds {
 		if r := l.Kinds[kind]; r == nil || r.sent() == 0 {

@@ -17,11 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// mutation is something that a server may do wrong to a stream of updates.
+// mutation is a mistake that a server may make in a stream of updates.
 type mutation struct {
 	name  string
 	do    func(stream []beat) []beat
-	wrong string // what the client says
+	wrong string // part of the client's error; "" if there is none
 }
 
 var mutations = []mutation{
@@ -34,7 +34,7 @@ var mutations = []mutation{
 	{"an event is of another resource", func(b []beat) []beat { b[4].object = 3; return b }, "not of"},
 }
 
-// stream are updates of two ConfigMaps of the first tenant, in turn, behind state.
+// stream returns updates of two ConfigMaps of the first tenant, in turn, behind state.
 func stream() (state, stream []beat) {
 	state = []beat{{0, 7}, {1, 7}, {2, 7}}
 	for n := range uint64(5) {
@@ -51,7 +51,7 @@ func noticed(err error, wrong string) bool {
 	return wrong == "" && err == nil || wrong != "" && err != nil && strings.Contains(err.Error(), wrong)
 }
 
-// TestFollowerNotices: a follower takes what a right server sends, and nothing that differs from it.
+// TestFollowerNotices: a follower accepts what a correct server sends, and nothing else.
 func TestFollowerNotices(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutations {
@@ -104,7 +104,9 @@ func TestWatcherNotices(t *testing.T) {
 				s.phase.Store(newPhase("test", time.Minute))
 				f := newFollower()
 				f.objects = s.objects
-				w := &watcher{honest: honest{suite: s, name: "watcher", client: newClient(way{base: server.URL, tenant: tenantName(0)})}, follower: f, protobuf: protobuf, gzip: zipped}
+				w := &watcher{honest: honest{suite: s, name: "watcher",
+					client: newClient(way{base: server.URL, tenant: tenantName(0)})}, follower: f,
+					protobuf: protobuf, gzip: zipped}
 				body, err := w.open(t.Context(), "watch=1")
 				if err == nil {
 					err = w.read(newEventReader(protobuf, body), f.floor())
@@ -113,7 +115,8 @@ func TestWatcherNotices(t *testing.T) {
 				if errors.Is(err, io.EOF) {
 					err = nil
 				}
-				if !noticed(err, m.wrong) && !(err != nil && strings.Contains(err.Error(), "shows an object of "+tenantName(1))) {
+				if !noticed(err, m.wrong) && !(err != nil &&
+					strings.Contains(err.Error(), "shows an object of "+tenantName(1))) {
 					t.Errorf("%s, protobuf %v, gzip %v: got %v, want %q", m.name, protobuf, zipped, err, m.wrong)
 				}
 				server.Close()
@@ -134,7 +137,8 @@ func scripted(state, changes []beat, protobuf, zipped bool) http.HandlerFunc {
 		}
 		objects := newObjects()
 		send := func(typ, annotations string) {
-			_, _ = out.Write(encodeEvent(typ, fmt.Sprintf(`{"metadata":{"resourceVersion":"1","annotations":{%s}}}`, annotations), protobuf))
+			_, _ = out.Write(encodeEvent(typ, fmt.Sprintf(`{"metadata":{"resourceVersion":"1","annotations":{%s}}}`,
+				annotations), protobuf))
 		}
 		update := func(typ string, b beat) {
 			o := objects[b.object]
@@ -161,9 +165,10 @@ func encodeEvent(typ, object string, protobuf bool) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)
 }
 
-// goodVerdict is that of a run in which nothing was wrong.
+// goodVerdict is the verdict of a run in which nothing went wrong.
 func goodVerdict(strict bool) *verdict {
-	v := &verdict{strict: strict, quiet: newPhase("quiet", time.Minute), attacked: newPhase("attack", time.Minute), attacks: []string{"a", "b"}, ledger: newLedger()}
+	v := &verdict{strict: strict, quiet: newPhase("quiet", time.Minute), attacked: newPhase("attack", time.Minute),
+		attacks: []string{"a", "b"}, ledger: newLedger()}
 	for _, kind := range cachedOperations {
 		for range 100 {
 			v.quiet.measured(kind, 50*time.Millisecond)
@@ -178,7 +183,8 @@ func goodVerdict(strict bool) *verdict {
 	return v
 }
 
-// TestVerdictNotices: a run passes if nothing is wrong, and fails if one thing is. Some things fail only a long one.
+// TestVerdictNotices: a run passes if nothing is wrong, and fails if one thing is. Some things fail
+// only a long run.
 func TestVerdictNotices(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -237,7 +243,8 @@ func TestVerdictNotices(t *testing.T) {
 	}
 }
 
-// TestLevel: a server that keeps connections, goroutines or files does not come back.
+// TestLevel: a server that keeps connections, goroutines or files does not return to the quiet
+// level.
 func TestLevel(t *testing.T) {
 	t.Parallel()
 	quiet := level{connections: 200, goroutines: 300, files: 250}
@@ -257,7 +264,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// TestMarks: marks are found in any bytes, and foreign ones are told from one's own.
+// TestMarks: marks are found in any bytes, and other tenants' marks are told from one's own.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	o := newObjects()[7]

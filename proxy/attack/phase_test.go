@@ -38,7 +38,7 @@ func (h *histogram) quantile(q float64) time.Duration {
 	return h.longest
 }
 
-// phase is a part of the run: what honest clients measured in it, in windows of time.
+// phase is a part of the run, with what honest clients measured in it, in windows of time.
 type phase struct {
 	name   string
 	begun  time.Time
@@ -78,11 +78,11 @@ func (p *phase) failed(kind, fault, detail string) {
 	}
 }
 
-// enough is how many operations a window needs for its 99th percentile to say anything.
+// enough is how many operations a window needs for its 99th percentile to mean something.
 const enough = 20
 
-// summary is what a phase measured of one kind of operation. Its quantiles are medians over the phase's windows, so that a moment in which the machine
-// did something else does not decide.
+// summary has the measurements of one kind of operation in a phase. Its quantiles are medians over
+// the phase's windows, so that one moment in which the machine did something else does not decide.
 type summary struct {
 	count         int
 	p50, p99, max time.Duration
@@ -109,7 +109,8 @@ func (p *phase) kinds() []string {
 	return slices.Sorted(maps.Keys(p.windows))
 }
 
-// trouble returns how many operations there were, and the faults among them with their counts.
+// trouble returns the number of operations, the faults among them with their counts, and a text for
+// each fault.
 func (p *phase) trouble() (operations int, faults map[string]int, text []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,8 +12,9 @@ import (
 // yielded is the variable that says that the process has the lowest priority.
 const yielded = "WATCHFAN_ATTACK_YIELDED"
 
-// yieldProcessor gives this process the lowest priority, so that what slows honest clients is what the server does for attackers, and not what
-// attackers do themselves. A priority is a thread's: the program begins again in one that has it.
+// yieldProcessor gives this process the lowest priority. Then the server's work for attackers slows
+// honest clients, and not the attackers' own work. A priority belongs to a thread, so the program
+// starts again in a thread that has it.
 func yieldProcessor() error {
 	if os.Getenv(yielded) != "" {
 		return nil

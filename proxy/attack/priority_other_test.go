@@ -2,5 +2,6 @@
 
 package attack_test
 
-// yieldProcessor can't be had on systems other than Linux: attackers compete with honest clients there.
+// yieldProcessor does nothing: only Linux has such a priority. Elsewhere attackers compete with
+// honest clients.
 func yieldProcessor() error { return nil }

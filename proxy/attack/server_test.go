@@ -16,7 +16,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// server is what is attacked: a watchfan, or kube-apiserver itself for comparison.
+// server is under attack: a watchfan, or kube-apiserver itself for comparison.
 type server struct {
 	secure, insecure string  // host:port; insecure is "" at kube-apiserver
 	pid              int     // of the process
@@ -30,7 +30,7 @@ func startServer(t *testing.T, w *world) *server {
 	t.Helper()
 	apiserver := w.cluster.Ready.Pids["kube-apiserver"]
 	if *target == "kube-apiserver" {
-		return &server{secure: strings.TrimPrefix(w.cluster.Ready.Server, "https://"), pid: apiserver, apiserver: apiserver, metrics: newClient(w.admin)}
+		return &server{secure: w.cluster.Address(), pid: apiserver, apiserver: apiserver, metrics: newClient(w.admin)}
 	}
 	authority, err := w.cluster.Authority()
 	if err != nil {
@@ -38,11 +38,13 @@ func startServer(t *testing.T, w *world) *server {
 	}
 	program := proxytest.Binary(t, "WATCHFAN_BIN", "watchfan", "attack")
 	// Lanes that only attackers read end soon after them, and are cold again for the next.
-	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience, "--log-level=warn", "--idle-timeout=1m", "--client-ca-file", authority.File)
+	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience,
+		"--log-level=warn", "--idle-timeout=1m", "--client-ca-file", authority.File)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{secure: p.Ports.Secure, insecure: p.Ports.Insecure, pid: p.Cmd.Process.Pid, apiserver: apiserver, metrics: newClient(way{base: "http://" + p.Ports.Admin}), watchfan: p}
+	s := &server{secure: p.Ports.Secure, insecure: p.Ports.Insecure, pid: p.Cmd.Process.Pid, apiserver: apiserver,
+		metrics: newClient(way{base: "http://" + p.Ports.Admin}), watchfan: p}
 	t.Cleanup(func() {
 		s.metrics.close()
 		_ = p.Stop() // again, if the test got so far
@@ -53,16 +55,17 @@ func startServer(t *testing.T, w *world) *server {
 	return s
 }
 
-// ways returns how an identity comes in: over TLS, and without TLS as whoever reaches the insecure port.
+// way returns an identity's way to the TLS port.
 func (s *server) way(id identity) way {
-	w := way{name: id.name, base: "https://" + s.secure, token: id.token, tenant: id.tenant, tls: &tls.Config{InsecureSkipVerify: true}}
+	w := way{name: id.name, base: "https://" + s.secure, token: id.token, tenant: id.tenant,
+		tls: &tls.Config{InsecureSkipVerify: true}}
 	if id.certificate != nil {
 		w.tls.Certificates = []tls.Certificate{*id.certificate}
 	}
 	return w
 }
 
-// plain is the way of who reaches the insecure port; at kube-apiserver it is the admin's.
+// plain returns the way to the insecure port; at kube-apiserver, which has none, the admin's.
 func (s *server) plain(admin way) way {
 	if s.insecure == "" {
 		return admin
@@ -70,7 +73,7 @@ func (s *server) plain(admin way) way {
 	return way{name: "insecure port", base: "http://" + s.insecure}
 }
 
-// stop ends watchfan and returns what it did wrong in its life. Its log holds no credential.
+// stop ends watchfan and returns what it did wrong in its life. Its log must not hold a token.
 func (s *server) stop(w *world) error {
 	if s.watchfan == nil {
 		return nil
@@ -91,7 +94,7 @@ func (s *server) stop(w *world) error {
 	return err
 }
 
-// level is what the process uses at a time.
+// level is what the process uses at one time.
 type level struct {
 	at                             time.Time
 	resident, heap                 float64 // bytes
@@ -106,41 +109,36 @@ func (s *server) level(ctx context.Context) (level, error) {
 		return level{}, err
 	}
 	metric := func(name string) float64 { return proxytest.SumMetric(string(body), name) }
-	l := level{at: time.Now(), heap: metric("go_memstats_heap_inuse_bytes"), goroutines: metric("go_goroutines"), files: metric("process_open_fds"),
+	l := level{at: time.Now(), heap: metric("go_memstats_heap_inuse_bytes"), goroutines: metric("go_goroutines"),
+		files:       metric("process_open_fds"),
 		connections: metric("watchfan_client_connections"), cpu: processorTime(s.pid), apiserver: processorTime(s.apiserver)}
-	l.resident, err = residentMemory(s.pid)
+	resident, err := proxytest.ResidentMemory(s.pid)
+	l.resident = float64(resident)
 	return l, err
 }
 
-// processorTime returns what a process has used; 0 if it is not known.
+// processorTime returns the processor time that a process has used; 0 if it is not known.
 func processorTime(pid int) time.Duration {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:])) // the first is field 3, see proc_pid_stat(5)
+	// The first is field 3, see proc_pid_stat(5).
+	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
 	user, _ := strconv.ParseInt(fields[11], 10, 64)
 	system, _ := strconv.ParseInt(fields[12], 10, 64)
 	const tick = time.Second / 100 // USER_HZ
 	return time.Duration(user+system) * tick
 }
 
-// residentMemory returns a process's resident memory in bytes.
-func residentMemory(pid int) (float64, error) {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0, err
-	}
-	pages, err := strconv.ParseFloat(strings.Fields(string(content))[1], 64)
-	return pages * float64(os.Getpagesize()), err
-}
-
-// within returns an error if l is not as low as the quiet level: 20 % more, and what a few connections that end need.
+// within returns an error if l is not as low as the quiet level. It allows 20 % more, and what a
+// few connections that end still use.
 func (l level) within(quiet level) error {
 	for _, m := range []struct {
 		name              string
 		now, quiet, spare float64
-	}{{"connections", l.connections, quiet.connections, 20}, {"goroutines", l.goroutines, quiet.goroutines, 100}, {"files", l.files, quiet.files, 40}} {
+	}{{"connections", l.connections, quiet.connections, 20}, {"goroutines", l.goroutines, quiet.goroutines,
+		100}, {"files", l.files, quiet.files, 40}} {
 		if m.now > 1.2*m.quiet+m.spare {
 			return fmt.Errorf("%.0f %s, and %.0f in the quiet phase", m.now, m.name, m.quiet)
 		}

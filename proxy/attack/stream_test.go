@@ -1,15 +1,15 @@
 package attack_test
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"regexp"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // event is one event of a watch.
@@ -25,44 +25,24 @@ type event struct {
 // eventReader reads the events of a watch.
 type eventReader struct {
 	protobuf bool
-	in       *bufio.Reader
+	in       *proxytest.EventReader
 }
 
 func newEventReader(protobuf bool, body io.Reader) *eventReader {
-	return &eventReader{protobuf, bufio.NewReaderSize(body, 16<<10)}
+	return &eventReader{protobuf, proxytest.NewEventReader(body, protobuf)}
 }
 
 // next returns the next event. io.EOF is a proper end.
 func (r *eventReader) next() (event, error) {
-	if r.protobuf {
-		return r.nextFrame()
-	}
-	line, err := r.in.ReadBytes('\n')
-	if err == io.EOF && len(bytes.TrimSpace(line)) > 0 {
-		err = io.ErrUnexpectedEOF
-	}
+	content, err := r.in.Next()
 	if err != nil {
 		return event{}, err
 	}
-	return parseLine(line)
-}
-
-// nextFrame reads a length of four bytes and a metav1.WatchEvent.
-func (r *eventReader) nextFrame() (event, error) {
-	var length [4]byte
-	if _, err := io.ReadFull(r.in, length[:]); err != nil {
-		return event{}, err
-	}
-	n := binary.BigEndian.Uint32(length[:])
-	if n > 4<<20 {
-		return event{}, fmt.Errorf("a frame of %d bytes", n)
-	}
-	frame := make([]byte, n)
-	if _, err := io.ReadFull(r.in, frame); err != nil {
-		return event{}, io.ErrUnexpectedEOF
+	if !r.protobuf {
+		return parseLine(content)
 	}
 	var sent metav1.WatchEvent
-	if err := sent.Unmarshal(frame); err != nil {
+	if err := sent.Unmarshal(content); err != nil {
 		return event{}, err
 	}
 	return newEvent(sent.Type, sent.Object.Raw), nil
@@ -82,7 +62,8 @@ var (
 	versionOf = regexp.MustCompile(`"resourceVersion":"(\d+)"`)
 )
 
-// parseLine does not decode the object: 200 clients read what they can count.
+// parseLine does not decode the object, because there are 200 clients. It looks for what they
+// check.
 func parseLine(line []byte) (event, error) {
 	m := eventHead.FindSubmatch(line)
 	if m == nil {

@@ -15,19 +15,20 @@ import (
 )
 
 var (
-	duration  = flag.Duration("duration", 30*time.Second, "for how long attackers attack")
-	seed      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of who attacks when by what, and of what honest clients do")
+	duration  = flag.Duration("duration", 30*time.Second, "how long attackers attack")
+	seed      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the attackers and of the honest clients")
 	attackers = flag.Int("attackers", 60, "attackers at a time")
-	rate      = flag.Float64("rate", .3, "multiple of the attackers' rates; see Rates in the documentation")
-	only      = flag.String("only", "", "attack only by kinds whose names match this regular expression")
-	except    = flag.String("except", "", "do not attack by kinds whose names match this regular expression")
-	target    = flag.String("target", "watchfan", "what is attacked: watchfan, or kube-apiserver for comparison")
+	rate      = flag.Float64("rate", .3, "multiple of the attackers' rates, see Rates in doc_test.go")
+	only      = flag.String("only", "", "only kinds of attack whose names match this regular expression")
+	except    = flag.String("except", "", "no kinds of attack whose names match this regular expression")
+	target    = flag.String("target", "watchfan", "the server under attack: watchfan, or kube-apiserver for comparison")
 )
 
 // patience is how long anything may take that is not measured.
 const patience = 60 * time.Second
 
-// strictFrom is the duration from which on the latencies and the memory of a run are held against strict bounds: shorter ones are for a busy machine.
+// strictFrom is the duration from which on a run's latencies and memory are held to strict bounds.
+// A shorter run may share its machine.
 const strictFrom = 10 * time.Minute
 
 // suite is one run.
@@ -41,7 +42,7 @@ type suite struct {
 	violations []string
 }
 
-// violate notes what only a wrong server does.
+// violate notes a mistake of the server.
 func (s *suite) violate(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,20 +111,13 @@ func TestAttack(t *testing.T) {
 	}
 }
 
-// startSuite starts what is attacked.
+// startSuite starts the cluster and the server.
 func startSuite(ctx context.Context, t *testing.T) *suite {
 	t.Helper()
-	cluster, err := proxytest.StartCluster(proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "attack"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := proxytest.RunCluster(t, proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "attack"))
 	s := &suite{objects: newObjects()}
 	s.phase.Store(newPhase("first", time.Minute))
+	var err error
 	if s.world, err = newWorld(ctx, cluster, s.objects); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +130,7 @@ func (s *suite) observe(ctx context.Context, name string, during time.Duration) 
 	p := newPhase(name, max(during/12, 5*time.Second))
 	s.phase.Store(p)
 	var levels []level
-	for end := time.Now().Add(during); time.Now().Before(end) && sleep(ctx, min(2*time.Second, during/10)); {
+	for end := time.Now().Add(during); time.Now().Before(end) && proxytest.Sleep(ctx, min(2*time.Second, during/10)); {
 		if l, err := s.server.level(ctx); err == nil {
 			levels = append(levels, l)
 		}
@@ -144,8 +138,9 @@ func (s *suite) observe(ctx context.Context, name string, during time.Duration) 
 	return p, levels
 }
 
-// quiet measures while nobody attacks. The processors are as busy as under attack, with loops of the same lowest priority: what attackers themselves
-// take from honest clients, by caches and shared cores, is in both phases.
+// quiet measures while nobody attacks. The processors are as busy as under attack, with loops of
+// the same lowest priority: what attackers take from honest clients by caches and shared cores is
+// in both phases.
 func (s *suite) quiet(ctx context.Context, t *testing.T, v *verdict) {
 	burners := startAttackers(t, campaign{Seed: *seed})
 	v.quiet, v.quietLevels = s.observe(ctx, "quiet", min(max(*duration/4, 15*time.Second), 2*time.Minute))
@@ -160,7 +155,8 @@ func (s *suite) attack(ctx context.Context, t *testing.T, v *verdict) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := campaign{Seed: *seed, Attackers: *attackers, Rate: *rate, Only: *only, Except: *except, Secure: s.server.secure, Insecure: s.server.insecure, Hostile: s.world.hostile, OldVersion: version}
+	c := campaign{Seed: *seed, Attackers: *attackers, Rate: *rate, Only: *only, Except: *except,
+		Secure: s.server.secure, Insecure: s.server.insecure, Hostile: s.world.hostile, OldVersion: version}
 	for _, k := range c.kinds() {
 		v.attacks = append(v.attacks, k.name)
 	}
@@ -183,12 +179,13 @@ func (s *suite) version(ctx context.Context) (string, error) {
 	return rv, err
 }
 
-// awaitLevel waits until the server uses no more than in the quiet phase, and returns what it uses then, or an error if it does not come to that.
+// awaitLevel waits until the server uses no more than in the quiet phase, and returns what it uses
+// then. It is an error if that does not happen.
 func (s *suite) awaitLevel(ctx context.Context, quiet []level) (l level, err error) {
 	if len(quiet) == 0 {
 		return l, errors.New("the quiet phase has no level")
 	}
-	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline) && sleep(ctx, time.Second); {
+	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline) && proxytest.Sleep(ctx, time.Second); {
 		if l, err = s.server.level(ctx); err == nil {
 			err = l.within(quiet[len(quiet)-1])
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// verdict is what a run has shown.
+// verdict is the outcome of a run.
 type verdict struct {
 	strict                      bool
 	kinds                       map[string]int // of honest clients
@@ -18,13 +18,14 @@ type verdict struct {
 	attacks                     []string // the kinds that should have happened
 	ledger                      *ledger
 	violations                  []string
-	returned                    error // why the server did not come back to the quiet level
-	settled                     error // which watcher was not told everything
+	returned                    error // why the server did not return to the quiet level
+	settled                     error // which watcher did not receive everything
 	stopped                     error // what was wrong with the server's end and its log
 }
 
-// What latencies under attack may be, as a multiple of those in the quiet phase. A short run on a busy machine has the loose bound: it is there to notice
-// stalls of seconds, quiet percentiles below looseLeast count as that, and what also holds up kube-apiserver is no stall of ours.
+// Bounds of latencies under attack, as a multiple of those in the quiet phase. The loose bound is
+// for short runs on a busy machine and notices stalls of seconds. It takes quiet percentiles below
+// looseLeast for that, and it allows what also delays kube-apiserver.
 const (
 	strictRatio = 3
 	looseRatio  = 30
@@ -32,7 +33,8 @@ const (
 	looseUpdate = 3 // as a multiple of the steady writer's updates, which go straight to kube-apiserver
 )
 
-// What memory may be in the second half of the attack, as a multiple of that in the first, and on top. A short run only begins to use it.
+// Bounds of memory in the second half of the attack, as a multiple of the first half and an amount
+// on top. A short run is still beginning to use memory.
 const (
 	memoryGrowth      = 1.2
 	memorySpare       = 32 << 20
@@ -40,8 +42,8 @@ const (
 	looseMemorySpare  = 512 << 20
 )
 
-// mostFaults is the share of honest operations that may be answered 429 with a Retry-After, and are then sent again. Any other fault that the quiet phase
-// has not seen is one too many.
+// mostFaults is the share of honest operations that may be answered 429 with a Retry-After, and are
+// then sent again. Any other fault that the quiet phase has not seen fails the run.
 const mostFaults = .001
 
 // wrong returns each reason why the run has failed.
@@ -61,7 +63,7 @@ func (v *verdict) wrong() []string {
 	return append(wrong, v.faulty()...)
 }
 
-// slow returns the operations that attackers made slow.
+// slow returns the operations that became too slow.
 func (v *verdict) slow() (wrong []string) {
 	for _, kind := range cachedOperations {
 		quiet, attacked := v.quiet.summary(kind), v.attacked.summary(kind)
@@ -74,13 +76,14 @@ func (v *verdict) slow() (wrong []string) {
 			bound = max(looseRatio*max(quiet.p99, looseLeast), looseUpdate*v.attacked.summary(updateOperation).p99)
 		}
 		if attacked.p99 > bound {
-			wrong = append(wrong, fmt.Sprintf("%s: p99 under attack is %s, above %s; in the quiet phase it is %s", kind, attacked.p99, bound, quiet.p99))
+			wrong = append(wrong, fmt.Sprintf("%s: p99 under attack is %s, above %s; in the quiet phase it is %s", kind,
+				attacked.p99, bound, quiet.p99))
 		}
 	}
 	return wrong
 }
 
-// growing returns what of the server's memory is not flat.
+// growing returns the kinds of memory that grow.
 func (v *verdict) growing() (wrong []string) {
 	growth, spare := memoryGrowth, float64(memorySpare)
 	if !v.strict {
@@ -88,7 +91,7 @@ func (v *verdict) growing() (wrong []string) {
 	}
 	half := len(v.attackedLevels) / 2
 	if half < 2 {
-		return []string{"the server said too seldom what memory it uses"}
+		return []string{"too few samples of the server's memory"}
 	}
 	for _, m := range []struct {
 		name string
@@ -110,8 +113,8 @@ func medianLevel(levels []level, of func(level) float64) float64 {
 	return median(all)
 }
 
-// faulty returns the faults of honest operations under attack that the quiet phase did not have. What is written straight to kube-apiserver is not
-// the server's.
+// faulty returns the faults of honest operations under attack that the quiet phase did not have.
+// Faults of writes straight to kube-apiserver are not the server's.
 func (v *verdict) faulty() (wrong []string) {
 	_, before, _ := v.quiet.trouble()
 	operations, faults, text := v.attacked.trouble()
@@ -127,13 +130,14 @@ func (v *verdict) faulty() (wrong []string) {
 	return wrong
 }
 
-// report is a table of what was measured.
+// report returns a table of the measurements.
 func (v *verdict) report() string {
 	var b strings.Builder
 	for _, kind := range slices.Sorted(maps.Keys(v.kinds)) {
 		fmt.Fprintf(&b, "  %-45s %3d\n", kind, v.kinds[kind])
 	}
-	fmt.Fprintf(&b, "%-26s %9s %9s %9s %9s | %9s %9s %9s %9s | %s\n", "honest operations", "quiet", "p50", "p99", "max", "attack", "p50", "p99", "max", "p99 ratio")
+	fmt.Fprintf(&b, "%-26s %9s %9s %9s %9s | %9s %9s %9s %9s | %s\n", "honest operations", "quiet", "p50", "p99", "max",
+		"attack", "p50", "p99", "max", "p99 ratio")
 	round := func(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
 	for _, kind := range v.attacked.kinds() {
 		q, a := v.quiet.summary(kind), v.attacked.summary(kind)
@@ -141,7 +145,8 @@ func (v *verdict) report() string {
 		if q.p99 > 0 {
 			ratio = fmt.Sprintf("%.1f", float64(a.p99)/float64(q.p99))
 		}
-		fmt.Fprintf(&b, "%-26s %9d %9s %9s %9s | %9d %9s %9s %9s | %s\n", kind, q.count, round(q.p50), round(q.p99), round(q.max),
+		fmt.Fprintf(&b, "%-26s %9d %9s %9s %9s | %9d %9s %9s %9s | %s\n", kind, q.count, round(q.p50),
+			round(q.p99), round(q.max),
 			a.count, round(a.p50), round(a.p99), round(a.max), ratio)
 	}
 	for _, p := range []*phase{v.quiet, v.attacked} {
@@ -154,10 +159,12 @@ func (v *verdict) report() string {
 	for _, part := range []struct {
 		name   string
 		levels []level
-	}{{"quiet", v.quietLevels}, {"attack, first half", v.attackedLevels[:half]}, {"attack, second half", v.attackedLevels[half:]}} {
+	}{{"quiet", v.quietLevels}, {"attack, first half", v.attackedLevels[:half]}, {"attack, second half",
+		v.attackedLevels[half:]}} {
 		b.WriteString(describe(part.name, part.levels))
 	}
-	fmt.Fprintf(&b, "%-20s %4.0f MB resident, %4.0f MB heap, %5.0f goroutines, %5.0f files, %5.0f connections\n", "after the attack",
+	fmt.Fprintf(&b, "%-20s %4.0f MB resident, %4.0f MB heap, %5.0f goroutines, %5.0f files, %5.0f connections\n",
+		"after the attack",
 		v.after.resident/1e6, v.after.heap/1e6, v.after.goroutines, v.after.files, v.after.connections)
 	fmt.Fprintf(&b, "attacks:\n%s", v.ledger)
 	return b.String()

@@ -14,7 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// What a cluster holds besides the objects that are updated.
+// What a cluster holds besides the objects of the steady writer.
 const (
 	configMapsOfTenant = 200
 	configMapsOfNobody = 1000 // in namespace bulk
@@ -43,20 +43,22 @@ type identity struct {
 	certificate *tls.Certificate
 }
 
-// hostile are the attackers' credentials. Nobody may read secrets of others with them but with Everything.
+// hostile are the attackers' credentials. Only with Everything can they read secrets of others.
 type hostile struct {
 	Tenants    []string // tokens of users with all rights in their own namespace, in the order of hostileTenants
 	Crawler    string   // token of a user that may read all ConfigMaps and Pods
 	Everything string   // token of a user that may read all of all groups, which exist or not
 }
 
-// tokens may be issued once kube-apiserver knows the namespace.
+// newWorld makes everything in the cluster. kube-apiserver issues tokens once it knows the
+// namespace.
 func newWorld(ctx context.Context, cluster *proxytest.Cluster, objects []*object) (*world, error) {
 	token, err := cluster.Token("admin")
 	if err != nil {
 		return nil, err
 	}
-	w := &world{cluster: cluster, admin: way{name: "admin", base: cluster.Ready.Server, token: token, tls: &tls.Config{InsecureSkipVerify: true}}}
+	w := &world{cluster: cluster, admin: way{name: "admin", base: cluster.Ready.Server, token: token,
+		tls: &tls.Config{InsecureSkipVerify: true}}}
 	admin := newClient(w.admin)
 	defer admin.close()
 	if err := w.makeRights(ctx, admin); err != nil {
@@ -70,16 +72,20 @@ func newWorld(ctx context.Context, cluster *proxytest.Cluster, objects []*object
 
 const rbac = "/apis/rbac.authorization.k8s.io/v1/"
 
-// makeRights makes the namespaces and who may do what in them.
+// makeRights makes the namespaces, and the rights of their users.
 func (w *world) makeRights(ctx context.Context, admin *client) error {
 	var errs []error
 	create := func(uri, format string, args ...any) {
 		errs = append(errs, admin.create(ctx, uri, fmt.Sprintf(format, args...)))
 	}
-	create(rbac+"clusterroles", `{"metadata":{"name":"attack-tenant"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
-	create(rbac+"clusterroles", `{"metadata":{"name":"attack-controller"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
-	create(rbac+"clusterroles", `{"metadata":{"name":"attack-crawler"},"rules":[{"apiGroups":[""],"resources":["configmaps","pods"],"verbs":["get","list","watch"]}]}`)
-	create(rbac+"clusterroles", `{"metadata":{"name":"attack-everything"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
+	create(rbac+"clusterroles",
+		`{"metadata":{"name":"attack-tenant"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
+	create(rbac+"clusterroles",
+		`{"metadata":{"name":"attack-controller"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
+	create(rbac+"clusterroles",
+		`{"metadata":{"name":"attack-crawler"},"rules":[{"apiGroups":[""],"resources":["configmaps","pods"],"verbs":["get","list","watch"]}]}`)
+	create(rbac+"clusterroles",
+		`{"metadata":{"name":"attack-everything"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
 	for _, ns := range append(w.namespaces(), "bulk", "attack-controller", "attack-crawler", "attack-everything") {
 		create("/api/v1/namespaces", `{"metadata":{"name":%q}}`, ns)
 		subjects := fmt.Sprintf(`[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:%s"},{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"%s"}]`, ns, ns)
@@ -92,7 +98,7 @@ func (w *world) makeRights(ctx context.Context, admin *client) error {
 	return errors.Join(errs...)
 }
 
-// namespaces are those of tenants, honest or not.
+// namespaces returns the namespaces of all tenants, honest or not.
 func (w *world) namespaces() (all []string) {
 	for i := range tenants {
 		all = append(all, tenantName(i))
@@ -100,7 +106,8 @@ func (w *world) namespaces() (all []string) {
 	return append(all, hostileTenants...)
 }
 
-// makeUsers makes an identity with a token and one with a certificate for each honest tenant, three controllers, and the attackers.
+// makeUsers makes an identity with a token and one with a certificate for each honest tenant, three
+// controllers, and the attackers.
 func (w *world) makeUsers(ctx context.Context, admin *client) error {
 	authority, err := w.cluster.Authority()
 	if err != nil {
@@ -142,8 +149,9 @@ func issueToken(ctx context.Context, admin *client, namespace, name string) (str
 	if err := admin.create(ctx, uri, fmt.Sprintf(`{"metadata":{"name":%q}}`, name)); err != nil {
 		return "", err
 	}
-	body, err := admin.must(ctx, request{method: http.MethodPost, uri: uri + "/" + name + "/token", contentType: "application/json",
-		body: fmt.Sprintf(`{"spec":{"expirationSeconds":%d}}`, int(credentialsLast.Seconds()))})
+	body, err := admin.must(ctx, request{method: http.MethodPost, uri: uri + "/" + name + "/token",
+		contentType: "application/json",
+		body:        fmt.Sprintf(`{"spec":{"expirationSeconds":%d}}`, int(credentialsLast.Seconds()))})
 	var issued struct{ Status struct{ Token string } }
 	if err == nil {
 		err = json.Unmarshal(body, &issued)
@@ -201,9 +209,10 @@ func (w *world) makeObjects(ctx context.Context, objects []*object) error {
 	return errors.Join(errs...)
 }
 
-// objectBody is a new object with its owner's mark, about 1 KB.
+// objectBody returns a new object of about 1 KB with its owner's mark.
 func objectBody(tenant, resource, name, labels, annotations string) string {
-	metadata := fmt.Sprintf(`"metadata":{"name":%q,"labels":{%s},"annotations":{"owner":%q%s}}`, name, labels, ownerMark(resource, tenant), annotations)
+	metadata := fmt.Sprintf(`"metadata":{"name":%q,"labels":{%s},"annotations":{"owner":%q%s}}`, name, labels,
+		ownerMark(resource, tenant), annotations)
 	switch resource {
 	case "secrets":
 		return "{" + metadata + `,"stringData":{"key":"value"}}`

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 const (
@@ -13,7 +15,8 @@ const (
 	beatWriters    = 8
 )
 
-// writeBeats updates the objects straight at kube-apiserver, on a timetable that does not slow down because a server does, until ctx ends.
+// writeBeats updates the objects straight at kube-apiserver until ctx ends, on a schedule that does
+// not slow down with the server.
 func (s *suite) writeBeats(ctx context.Context) {
 	var writers sync.WaitGroup
 	for i := range beatWriters {
@@ -22,7 +25,8 @@ func (s *suite) writeBeats(ctx context.Context) {
 	writers.Wait()
 }
 
-// writeSome updates those objects that are writer i's. An update that was not acknowledged is sent again: it says the same, so that it happens once.
+// writeSome updates writer i's objects. It repeats an update that was not acknowledged; the
+// repetition has the same number, so the update happens once.
 func (s *suite) writeSome(ctx context.Context, i int) {
 	c := newClient(s.world.admin)
 	defer c.close()
@@ -33,7 +37,8 @@ func (s *suite) writeSome(ctx context.Context, i int) {
 		}
 	}
 	const pause = time.Second * beatWriters / beatsPerSecond
-	for due, k := time.Now().Add(time.Duration(i)*pause/beatWriters), 0; sleep(ctx, time.Until(due)); due, k = due.Add(pause), k+1 {
+	due := time.Now().Add(time.Duration(i) * pause / beatWriters)
+	for k := 0; proxytest.Sleep(ctx, time.Until(due)); due, k = due.Add(pause), k+1 {
 		for o := own[k%len(own)]; ctx.Err() == nil; {
 			if s.write(c, o, o.acknowledged()+1) {
 				break
@@ -42,12 +47,16 @@ func (s *suite) writeSome(ctx context.Context, i int) {
 	}
 }
 
-// write sends one update. It is not broken off, so that in the end each update is acknowledged.
+// write sends one update. It ignores the end of the run, so that in the end each update is
+// acknowledged.
 func (s *suite) write(c *client, o *object, n uint64) bool {
 	phase, begun := s.phase.Load(), time.Now()
 	uri := scope{tenant: o.tenant, resource: o.resource}.uri() + "/" + o.name
-	code, header, body, err := c.send(context.Background(), request{method: http.MethodPatch, uri: uri, accept: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-		contentType: "application/merge-patch+json", body: fmt.Sprintf(`{"metadata":{"annotations":{"beat":%q}}}`, o.mark(n))})
+	code, header, body, err := c.send(context.Background(),
+		request{method: http.MethodPatch, uri: uri,
+			accept:      "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+			contentType: "application/merge-patch+json", body: fmt.Sprintf(`{"metadata":{"annotations":{"beat":%q}}}`,
+				o.mark(n))})
 	if err != nil || code != http.StatusOK {
 		phase.failed(updateOperation, fault(code, header, err), fmt.Sprintf("%v %.200q", err, body))
 		time.Sleep(100 * time.Millisecond)

@@ -54,16 +54,6 @@ func (f *auditFile) set(fail func(p []byte) (int, error)) {
 	f.fail = fail
 }
 
-// auditOwners is o's answer to whoever brings a token, and to the proxy itself.
-func auditOwners(o proxytest.Owners) func(auth.Identity, string, []byte) (int, string, error) {
-	return func(id auth.Identity, path string, body []byte) (int, string, error) {
-		if id.Kind == auth.KindOwn {
-			id.Token = "own"
-		}
-		return o.Answer(id.Token, path, body)
-	}
-}
-
 // ofToken and ofCertificate are identities of clients.
 func ofToken(token string) auth.Identity { return auth.Identity{Kind: auth.KindToken, Token: token} }
 
@@ -73,7 +63,7 @@ func ofCertificate(name string, groups ...string) auth.Identity {
 
 // ownersFor asks a server that answers as says does, and remembers its answers for ttl.
 func ownersFor(says proxytest.Owners, ttl time.Duration) *auth.Owners {
-	up := &proxytest.FakeUpstream[auth.Identity]{Answer: auditOwners(says)}
+	up := proxytest.OwnersUpstream(says, func(id auth.Identity) string { return id.Token })
 	opts := &auth.Options{AuthenticationTokenWebhookCacheTTL: ttl}
 	return auth.NewAuthorizer(up, auth.NewKnownTokens(), opts, false, slog.New(slog.DiscardHandler)).Owners()
 }
@@ -109,7 +99,7 @@ func readOf(t testing.TB, id auth.Identity, line string, headers ...string) (*ex
 // TestAuditForm: the form of each line, in which kube-apiserver writes the same (proxy/e2e compares them).
 func TestAuditForm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, f, _ := newTestAudit(proxytest.Owners{"t": "jane", "old": "404", "own": "system:serviceaccount:w:w"})
+		a, f, _ := newTestAudit(proxytest.Owners{"t": "jane", "old": "404", "": "system:serviceaccount:w:w"})
 		go a.Run()
 		const when = `"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z","stageTimestamp":"2000-01-01T00:00:00.000000Z"`
 		const user = `"user":{"username":"jane","uid":"u","groups":["g"],"extra":{"k":["v"]}}`

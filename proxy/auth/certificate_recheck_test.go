@@ -3,8 +3,8 @@ package auth
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"os"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,13 +45,12 @@ func TestCertificateRecheck(t *testing.T) {
 			}
 			return v
 		}
-		middle, middleKey := other.sign(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-			Subject: pkix.Name{CommonName: "middle"}, NotBefore: time.Now(), NotAfter: time.Now().Add(10 * time.Minute)})
-		below := &testCA{cert: middle, key: middleKey}
+		middle := other.below(t, &x509.Certificate{Subject: pkix.Name{CommonName: "middle"},
+			NotBefore: time.Now(), NotAfter: time.Now().Add(10 * time.Minute)})
 
 		first := certified(t, a, verify(removed, ca.client(t, "jane")...))
 		second := certified(t, a, verify(kept, other.client(t, "jane")...))
-		third := certified(t, a, verify(kept, append(below.client(t, "jane"), middle)...))
+		third := certified(t, a, verify(kept, append(middle.client(t, "jane"), middle.Certificate())...))
 		without := certified(t, a, nil)
 		expect := func(what string, wants ...string) {
 			t.Helper()
@@ -65,18 +64,16 @@ func TestCertificateRecheck(t *testing.T) {
 
 		time.Sleep(3 * time.Minute)
 		expect("at first", "", "", "", "")
-		both := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.cert.Raw})
-		both = append(both, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})...)
 		replace := func(content []byte) {
-			if err := os.WriteFile(ca.file, content, 0o600); err != nil {
+			if err := os.WriteFile(ca.File, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_ = os.Chtimes(ca.file, time.Now(), time.Now())
+			_ = os.Chtimes(ca.File, time.Now(), time.Now())
 			time.Sleep(statInterval + recheckInterval/verifyTicks)
 		}
-		replace(both)
+		replace(slices.Concat(other.PEM(), ca.PEM()))
 		expect("with another authority beside it", "", "", "", "")
-		replace(both[:len(both)/2])
+		replace(other.PEM())
 		expect("without the authority", certificateInvalid, "", "", "")
 		time.Sleep(8 * time.Minute)
 		expect("with an authority between that has expired", certificateInvalid, "", certificateInvalid, "")

@@ -1,19 +1,14 @@
 package auth
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -86,61 +81,49 @@ func TestIdentityHidesToken(t *testing.T) {
 	}
 }
 
-// testCA signs certificates.
-type testCA struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	file string
+// testCA signs certificates of clients.
+type testCA struct{ *proxytest.Authority }
+
+func newTestCA(t *testing.T) testCA {
+	t.Helper()
+	ca, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "ca.crt"), &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testCA{ca}
 }
 
-func newTestCA(t *testing.T) *testCA {
+// below returns an intermediate authority.
+func (ca testCA) below(t *testing.T, template *x509.Certificate) testCA {
 	t.Helper()
-	ca := &testCA{}
-	ca.cert, ca.key = ca.sign(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, Subject: pkix.Name{CommonName: "ca"}})
-	ca.file = filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(ca.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}), 0o600); err != nil {
+	middle, err := ca.Below(template)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return ca
+	return testCA{middle}
 }
 
-func (ca *testCA) sign(t *testing.T, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+// sign returns what a client with such a certificate presents.
+func (ca testCA) sign(t *testing.T, template *x509.Certificate) []*x509.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := ca.Sign(template)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parent, parentKey := ca.cert, ca.key
-	if parent == nil {
-		parent, parentKey = template, key
-	}
-	template.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<60))
-	if template.NotAfter.IsZero() {
-		template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert, key
+	return []*x509.Certificate{pair.Leaf}
 }
 
 var forClients = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 
 // client returns what a client with a certificate for name and groups presents.
-func (ca *testCA) client(t *testing.T, name string, groups ...string) []*x509.Certificate {
+func (ca testCA) client(t *testing.T, name string, groups ...string) []*x509.Certificate {
 	t.Helper()
-	c, _ := ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: name, Organization: groups}})
-	return []*x509.Certificate{c}
+	return ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: name, Organization: groups}})
 }
 
-func (ca *testCA) authorities(t *testing.T) *clientCAs {
+func (ca testCA) authorities(t *testing.T) *clientCAs {
 	t.Helper()
-	a, err := newClientCAs(ca.file, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	a, err := newClientCAs(ca.File, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,22 +157,20 @@ func TestCertificateUser(t *testing.T) {
 		for _, v := range values {
 			subject.ExtraNames = append(subject.ExtraNames, pkix.AttributeTypeAndValue{Type: uidOID, Value: v})
 		}
-		c, _ := ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: subject})
-		return []*x509.Certificate{c}
+		return ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: subject})
 	}
 	if id, ok := a.identifyCertificate(header, uids("u-1")); !ok || id.User.UID != "u-1" {
 		t.Errorf("uid: got %v %+v", ok, id.User)
 	}
 	expired := &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "jane"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(-time.Minute)}
-	late, _ := ca.sign(t, expired)
-	server, _ := ca.sign(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, Subject: pkix.Name{CommonName: "jane"}})
+	server := ca.sign(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, Subject: pkix.Name{CommonName: "jane"}})
 	for what, certificates := range map[string][]*x509.Certificate{
 		"another authority": other.client(t, "jane"),
 		"no name":           ca.client(t, ""),
 		"two uids":          uids("a", "b"),
 		"an empty uid":      uids(""),
-		"expired":           {late},
-		"a server's":        {server},
+		"expired":           ca.sign(t, expired),
+		"a server's":        server,
 		"none":              nil,
 	} {
 		if id, ok := a.identifyCertificate(header, certificates); ok {
@@ -198,9 +179,8 @@ func TestCertificateUser(t *testing.T) {
 	}
 
 	// An intermediate authority.
-	middle, middleKey := ca.sign(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, Subject: pkix.Name{CommonName: "middle"}})
-	below := &testCA{cert: middle, key: middleKey}
-	chain := append(below.client(t, "jane"), middle)
+	middle := ca.below(t, &x509.Certificate{Subject: pkix.Name{CommonName: "middle"}})
+	chain := append(middle.client(t, "jane"), middle.Certificate())
 	if _, ok := a.identifyCertificate(header, chain); !ok {
 		t.Error("a chain is refused")
 	}
@@ -213,7 +193,7 @@ func TestCertificateUser(t *testing.T) {
 func TestAuthoritiesReload(t *testing.T) {
 	ca, other := newTestCA(t), newTestCA(t)
 	a := ca.authorities(t)
-	verify := func(want bool, by *testCA) {
+	verify := func(want bool, by testCA) {
 		t.Helper()
 		a.Expire()
 		if _, ok := a.verify(by.client(t, "jane")); ok != want {
@@ -221,16 +201,16 @@ func TestAuthoritiesReload(t *testing.T) {
 		}
 	}
 	replace := func(content []byte, age time.Duration) {
-		if err := os.WriteFile(ca.file, content, 0o600); err != nil {
+		if err := os.WriteFile(ca.File, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		when := time.Now().Add(age)
-		os.Chtimes(ca.file, when, when)
+		os.Chtimes(ca.File, when, when)
 	}
 	verify(true, ca)
 	replace([]byte("broken"), time.Second)
 	verify(true, ca)
-	content, _ := os.ReadFile(other.file)
+	content, _ := os.ReadFile(other.File)
 	replace(content, 2*time.Second)
 	verify(false, ca)
 	verify(true, other)
@@ -421,8 +401,8 @@ func TestWatchGrantsOfUsers(t *testing.T) {
 		}
 		certified := byCertificate("jane")
 		ca := newTestCA(t)
-		short, _ := ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "jane"}, NotBefore: time.Now(), NotAfter: time.Now().Add(5 * recheckInterval)})
-		certified.certificate, _ = ca.authorities(t).verify([]*x509.Certificate{short})
+		short := ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "jane"}, NotBefore: time.Now(), NotAfter: time.Now().Add(5 * recheckInterval)})
+		certified.certificate, _ = ca.authorities(t).verify(short)
 		watch(certified, &jane)
 		watch(byCertificate("joe"), &joe)
 		time.Sleep(4 * recheckInterval)

@@ -11,23 +11,15 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// ownersAnswer is o's answer to whoever brings a token.
-func ownersAnswer(o proxytest.Owners) func(Identity, string, []byte) (int, string, error) {
-	return func(id Identity, path string, body []byte) (int, string, error) {
-		if id.Kind == KindOwn {
-			id.Token = "own"
-		}
-		return o.Answer(id.Token, path, body)
-	}
-}
+func tokenOf(id Identity) string { return id.Token }
 
 func byToken(token string) Identity { return Identity{Kind: KindToken, Token: token} }
 
 // Two identities are the same user if and only if they have the same name.
 func TestUserKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := &proxytest.FakeUpstream[Identity]{Answer: ownersAnswer(proxytest.Owners{"a": "jane", "b": "jane", "c": "joe", "bad": "401", "old": "404", "old too": "404",
-			"forbidden": "403", "ill": "500", "gone": "unreachable", "garbage": "garbage", "other": "other kind", "nameless": "nameless"})}
+		up := proxytest.OwnersUpstream(proxytest.Owners{"a": "jane", "b": "jane", "c": "joe", "bad": "401", "old": "404", "old too": "404",
+			"forbidden": "403", "ill": "500", "gone": "unreachable", "garbage": "garbage", "other": "other kind", "nameless": "nameless"}, tokenOf)
 		a := authorizerOf(up)
 		key := func(id Identity) UserKey {
 			t.Helper()
@@ -68,7 +60,8 @@ func TestUserKey(t *testing.T) {
 func TestOwnersRemember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		says := proxytest.Owners{"t": "jane", "old": "404", "ill": "500"}
-		up := &proxytest.FakeUpstream[Identity]{Answer: ownersAnswer(says), Delay: time.Second}
+		up := proxytest.OwnersUpstream(says, tokenOf)
+		up.Delay = time.Second
 		a := authorizerOf(up)
 		asked := func(token string, want int) {
 			t.Helper()

@@ -14,18 +14,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 var (
-	duration = flag.Duration("duration", 20*time.Second, "for how long faults are injected")
-	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the schedule of faults, and of what clients do")
-	only     = flag.String("only", "", "inject only faults whose names contain this")
+	duration = flag.Duration("duration", 20*time.Second, "how long faults are injected")
+	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the faults and of the clients")
+	only     = flag.String("only", "", "inject only faults whose names contain this text")
 )
 
 const widgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},
@@ -35,13 +34,13 @@ const widgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceD
 
 // TestChaos: see the package's documentation.
 func TestChaos(t *testing.T) {
-	devcluster, program := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "chaos"), proxytest.Binary(t, "WATCHFAN_BIN", "watchfan-race", "chaos")
-	s := &suite{t: t, truth: newTruth()}
-	rng := rand.New(rand.NewPCG(*seed, 0))
-	plan := schedule(rng, 5000)
+	devcluster, program := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster",
+		"chaos"), proxytest.Binary(t, "WATCHFAN_BIN", "watchfan-race", "chaos")
+	s := &suite{t: t, truth: newTruth(), clients: make(map[string]int)}
+	plan := schedule(rand.New(rand.NewPCG(*seed, 0)), 5000)
 	t.Logf("seed %d, %s", *seed, *duration)
 
-	// The cluster, and the truth of it from its first revision on.
+	// The cluster, and the truth from the first revision on.
 	s.cluster = startCluster(t, devcluster)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -57,43 +56,16 @@ func TestChaos(t *testing.T) {
 	// The network, and watchfan behind it.
 	kubeconfig := s.network()
 	caFile, certificate := authority(t, "dev-reader")
-	s.watchfan = startWatchfan(t, program, kubeconfig, "--client-ca-file", caFile, "--idle-timeout=20s", "--client-buffer-frames=200", "--history-frames=400")
+	s.watchfan = startWatchfan(t, program, kubeconfig, "--client-ca-file", caFile, "--idle-timeout=20s",
+		"--client-buffer-frames=200", "--history-frames=400")
 	s.oracle = newOracle(s.truth, s.watchfan.relists)
 
-	// The clients.
-	clientsCtx, stopClients := context.WithCancel(ctx)
+	// The clients and the writers.
+	stopClients := s.startClients(ctx, straight, certificate)
 	defer stopClients()
-	var clients sync.WaitGroup
-	s.watch(certificate)
-	kinds := make(map[string]int)
-	for _, w := range s.watchers {
-		kinds[w.client.way.name+" "+w.manner.name]++
-		clients.Go(func() { w.run(clientsCtx) })
-	}
-	for i := range 4 {
-		way := []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", certificate), straight}[i]
-		r := &reader{suite: s, name: fmt.Sprintf("reader by %s", way.name), client: way.client(), rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
-		kinds["reader by "+way.name]++
-		clients.Go(func() { r.run(clientsCtx) })
-	}
-	following := informers(t)
-	for i, one := range following {
-		server, more := s.watchfan.plain().base, []string(nil)
-		if i%2 == 1 {
-			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.Ready.TokenFiles["reader"], "--ca-file", s.watchfan.certificate}
-		}
-		if err := one.start(server, more...); err != nil {
-			t.Fatal(err)
-		}
-		kinds["informers of client-go "+one.release]++
-	}
-	writing, stopWriting := context.WithCancel(ctx)
-	defer stopWriting()
-	var written sync.WaitGroup
-	for i := range writers {
-		w := &writer{suite: s, number: i, client: straight.client(), rng: rand.New(rand.NewPCG(*seed, uint64(2000+i)))}
-		written.Go(func() { w.run(writing) })
-	}
+	following := s.startInformers()
+	stopWriters := s.startWriters(ctx, straight)
+	defer stopWriters()
 	if took, err := s.recover(); err != nil {
 		t.Fatal(err)
 	} else {
@@ -102,9 +74,8 @@ func TestChaos(t *testing.T) {
 
 	r := s.inject(ctx, plan)
 
-	// Quiet: everybody comes to the end.
-	stopWriting()
-	written.Wait()
+	// Without faults and writes, every client receives the rest.
+	stopWriters()
 	s.calm.Store(true)
 	if err := s.settle(); err != nil {
 		t.Error(err)
@@ -113,8 +84,7 @@ func TestChaos(t *testing.T) {
 		s.violate("informers", err, "")
 	}
 	stopClients()
-	clients.Wait()
-	if _, err := s.watchfan.end(15); err != nil {
+	if _, err := s.watchfan.end(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
 	for _, fault := range s.watchfan.logFaults() {
@@ -122,27 +92,84 @@ func TestChaos(t *testing.T) {
 	}
 	cancel()
 	background.Wait()
-
-	var b strings.Builder
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		fmt.Fprintf(&b, "  %-38s %3d\n", kind, kinds[kind])
-	}
-	c, o := &s.counts, &s.oracle.counts
-	t.Logf(`seed %d, %s
-faults:
-%sclients:
-%s%d changes in etcd, %d writes unacknowledged; %d watches asked for, %d streams, %d of them with gzip: %d came to a proper end, %d were cut, %d left; %d answers 410, %d ERROR events
-%d events, %d bookmarks, %d objects compared with etcd, %d versions with the bytes that kube-apiserver sent; %d reads checked, %d not answered
-%d lists again, %d streams were told the differences; %d violations`,
-		*seed, time.Since(started).Round(time.Second), r, &b, s.truth.total(), c.unacknowledged.Load(), c.watches.Load(), c.streams.Load(), c.zipped.Load(), c.ended.Load(), c.cut.Load(),
-		c.vanished.Load(), c.expired.Load(), c.errors.Load(), o.events.Load(), o.bookmarks.Load(), o.objects.Load(), o.compared.Load(),
-		c.reads.Load(), c.unanswered.Load(), s.watchfan.relists.count(), o.leaps.Load(), len(s.violations))
-	if o.events.Load() < 1000 || o.compared.Load() < 100 || c.reads.Load() < 20 {
+	t.Log(s.summary(r))
+	if o := &s.oracle.counts; o.events.Load() < 1000 || o.compared.Load() < 100 || s.counts.reads.Load() < 20 {
 		t.Error("this is too little to show anything")
 	}
 }
 
-// prepare makes what is written into.
+// startClients starts the watchers and the readers. stop ends them and waits.
+func (s *suite) startClients(ctx context.Context, straight way, certificate tls.Certificate) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	s.watch(certificate)
+	for _, w := range s.watchers {
+		s.clients[w.client.way.name+" "+w.manner.name]++
+		running.Go(func() { w.run(ctx) })
+	}
+	for i, w := range []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")),
+		s.watchfan.secure("", certificate), straight} {
+		r := &reader{suite: s, name: "reader by " + w.name, client: w.client(),
+			rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
+		s.clients[r.name]++
+		running.Go(func() { r.run(ctx) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// startInformers starts the informers: half of them by the insecure port, half over TLS.
+func (s *suite) startInformers() []*informer {
+	all := informers(s.t)
+	for i, one := range all {
+		server, more := s.watchfan.plain().base, []string(nil)
+		if i%2 == 1 {
+			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.Ready.TokenFiles["reader"],
+				"--ca-file", s.watchfan.certificate}
+		}
+		if err := one.start(server, more...); err != nil {
+			s.t.Fatal(err)
+		}
+		s.clients["informers of client-go "+one.Release]++
+	}
+	return all
+}
+
+// startWriters starts the writers. stop ends them and waits.
+func (s *suite) startWriters(ctx context.Context, straight way) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for i := range writers {
+		w := &writer{suite: s, number: i, client: straight.client(), rng: rand.New(rand.NewPCG(*seed, uint64(2000+i)))}
+		running.Go(func() { w.run(ctx) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// summary returns the counts of the run.
+func (s *suite) summary(r *report) string {
+	var b strings.Builder
+	for _, kind := range slices.Sorted(maps.Keys(s.clients)) {
+		fmt.Fprintf(&b, "  %-38s %3d\n", kind, s.clients[kind])
+	}
+	c, o := &s.counts, &s.oracle.counts
+	return fmt.Sprintf(`seed %d, %s
+faults:
+%sclients:
+%s%d changes in etcd, %d writes unacknowledged; %d watches asked for, %d streams, %d of them with gzip: %d came to a proper end, %d were cut, %d left; %d answers 410, %d ERROR events
+%d events, %d bookmarks, %d objects compared with etcd, %d versions with the bytes that kube-apiserver sent; %d reads checked, %d not answered
+%d relists, %d streams received the differences; %d violations`,
+		*seed, time.Since(started).Round(time.Second), r, &b, s.truth.total(), c.unacknowledged.Load(), c.watches.Load(), c.streams.Load(), c.zipped.Load(), c.ended.Load(), c.cut.Load(),
+		c.vanished.Load(), c.expired.Load(), c.errors.Load(), o.events.Load(), o.bookmarks.Load(), o.objects.Load(), o.compared.Load(),
+		c.reads.Load(), c.unanswered.Load(), s.watchfan.relists.count(), o.leaps.Load(), len(s.violations))
+}
+
+// prepare creates the namespaces and the custom resource that the writers write to.
 func (s *suite) prepare(ctx context.Context) {
 	create := func(path, body string) {
 		status, answer, err := s.admin.do(ctx, http.MethodPost, path, nil, jsonForm.accept, "application/json", body)
@@ -154,7 +181,7 @@ func (s *suite) prepare(ctx context.Context) {
 	for _, ns := range namespaces {
 		create("/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns))
 	}
-	for deadline := time.Now().Add(patience); ; s.sleep(ctx, 50*time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; proxytest.Sleep(ctx, 50*time.Millisecond) {
 		status, answer, err := s.admin.get(ctx, collection("widgets", ""), nil, jsonForm)
 		if err == nil && status == http.StatusOK {
 			return
@@ -165,7 +192,8 @@ func (s *suite) prepare(ctx context.Context) {
 	}
 }
 
-// network makes the relay, on a link of its own where that can be had, and the kubeconfig that leads to it.
+// network starts the relay, on a link of its own if the machine can have one, and returns a
+// kubeconfig that leads to it.
 func (s *suite) network() (kubeconfig string) {
 	t := s.t
 	var listener net.Listener
@@ -182,17 +210,9 @@ func (s *suite) network() (kubeconfig string) {
 			t.Fatal(err)
 		}
 	}
-	s.relay = newRelay(listener, strings.TrimPrefix(s.cluster.Ready.Server, "https://"))
-	t.Cleanup(s.relay.close)
-	config, err := clientcmd.LoadFromFile(s.cluster.Ready.Kubeconfigs["admin"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range config.Clusters {
-		c.Server, c.TLSServerName = "https://"+listener.Addr().String(), "localhost"
-	}
+	s.relay = proxytest.NewRelayAt(t, listener, s.cluster.Address())
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+	if err := s.cluster.KubeconfigAt(s.relay.Address(), kubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	return kubeconfig
@@ -206,8 +226,8 @@ func (s *suite) token(user string) string {
 	return token
 }
 
-// watch makes the watchers: each filter, form, beginning and manner, in many combinations, and some straight at kube-apiserver, who show that
-// the oracle is right and what bytes are to be expected.
+// watch makes the watchers: each filter, form, beginning and manner, in many combinations. Some are
+// straight at kube-apiserver, to show that the oracle is right and which bytes to expect.
 func (s *suite) watch(certificate tls.Certificate) {
 	plain, token, cert := s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", certificate)
 	straight, err := s.cluster.straight("admin")
@@ -227,14 +247,15 @@ func (s *suite) watch(certificate tls.Certificate) {
 			gzip = ", gzip"
 		}
 		name := fmt.Sprintf("watcher %d (%s, %s, %s%s)", n, w.name, f.name, m.name, gzip)
-		s.watchers = append(s.watchers, &watcher{suite: s, name: name, client: w.client(), begin: b, manner: m, rng: rand.New(rand.NewPCG(*seed, uint64(100+n))),
+		s.watchers = append(s.watchers, &watcher{suite: s, name: name, client: w.client(), begin: b, manner: m,
+			rng:    rand.New(rand.NewPCG(*seed, uint64(100+n))),
 			cursor: cursor{oracle: s.oracle, form: f, filter: sel, leaps: w.leaps}})
 	}
 	everything := allFilters[0]
 	forms := []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm}
 	ways := []way{plain, token, cert}
 	beginnings := []beginning{byList, byWatchList, byStaleList, byStaleWatch, byForgetting}
-	for i, f := range forms { // whose recovery is timed
+	for i, f := range forms { // recover waits for these
 		add(ways[i%3], f, everything, byList, steady)
 		add(straight, f, everything, byWatchList, steady)
 		add(straight, f, allFilters[8], byList, steady)
@@ -255,7 +276,8 @@ func (s *suite) watch(certificate tls.Certificate) {
 
 // inject follows the plan until the time is over.
 func (s *suite) inject(ctx context.Context, plan []fault) *report {
-	r := &report{injected: make(map[string]int), impossible: make(map[string]string), recovery: make(map[string][]time.Duration)}
+	r := &report{injected: make(map[string]int), impossible: make(map[string]string),
+		recovery: make(map[string][]time.Duration)}
 	end := time.Now().Add(*duration)
 	for i, f := range plan {
 		if time.Now().After(end) || s.t.Failed() {
@@ -264,7 +286,7 @@ func (s *suite) inject(ctx context.Context, plan []fault) *report {
 		if !strings.Contains(f.kind.name, *only) || r.impossible[f.kind.name] != "" {
 			continue
 		}
-		s.sleep(ctx, f.after)
+		proxytest.Sleep(ctx, f.after)
 		if err := s.watchfan.crashed(); err != nil {
 			s.violate("watchfan", err, "")
 			break
@@ -281,7 +303,7 @@ func (s *suite) inject(ctx context.Context, plan []fault) *report {
 		}
 		took, err := s.recover()
 		if err != nil {
-			s.violate("after "+f.String(), err, "")
+			s.violate("recovery from "+f.kind.name, err, "")
 			break
 		}
 		s.t.Logf("fault %d, %s: %s; recovered within %s", i+1, f, proof, took.Round(time.Millisecond))

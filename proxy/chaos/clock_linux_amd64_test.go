@@ -14,11 +14,12 @@ import (
 	"time"
 )
 
-// jumpClock has one process see another time of day: by offset from the real one, whatever it saw before. Other processes see the real one,
-// and the process' own monotonic clock goes on as it did.
+// jumpClock makes one process see another time of day: by offset from the real one, whatever it saw
+// before. Other processes see the real time, and the process's own monotonic clock goes on.
 //
-// A Go program asks the vDSO for the time, code that the kernel maps into each process. In the stopped process its first instructions are
-// replaced by some that make the system call and add the offset.
+// A Go program asks the vDSO for the time: code that the kernel maps into each process. In the
+// stopped process, the first instructions of this code are replaced by instructions that make the
+// system call and add the offset.
 func jumpClock(pid int, offset time.Duration) error {
 	symbol, err := findClock(pid)
 	if err != nil {
@@ -41,7 +42,8 @@ func jumpClock(pid int, offset time.Duration) error {
 	return errors.New("a thread is always within clock_gettime")
 }
 
-// clockCode is clock_gettime(edi, rsi) with offset added to the seconds of CLOCK_REALTIME, which is clock 0.
+// clockCode is clock_gettime(edi, rsi) with offset added to the seconds of CLOCK_REALTIME, which is
+// clock 0.
 func clockCode(offset time.Duration) []byte {
 	code := []byte{
 		0xb8, 228, 0, 0, 0, // mov eax, SYS_clock_gettime

@@ -8,5 +8,5 @@ import (
 )
 
 func jumpClock(int, time.Duration) error {
-	return errors.New("only on linux/amd64 is it known how")
+	return errors.New("only possible on linux on amd64")
 }

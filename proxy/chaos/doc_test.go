@@ -1,8 +1,19 @@
-// Package chaos_test has dozens of clients of every kind follow two resources through the built watchfan, between a real kube-apiserver and
-// etcd and a network of its own, injects faults, and holds all that any client is told against etcd's own history.
+// Package chaos_test injects faults between watchfan, kube-apiserver and etcd while dozens of
+// clients follow two resources, and checks everything that the clients receive against etcd's own
+// history.
+//
+// # Running
 //
 //	make chaos                                     five minutes of faults
-//	make chaos CHAOS_DURATION=1h CHAOS_SEED=17     an hour of those that seed 17 draws
+//	make chaos CHAOS_DURATION=1h CHAOS_SEED=17     an hour of the faults that seed 17 draws
+//
+// With the programs that make chaos has built, go test takes the same and more:
+//
+//	go test ./proxy/chaos -v -duration=60s -seed=5 -only=network
+//
+// -only injects only the faults whose names contain the text. A link that can be cut needs root and
+// the program ip; a clock that jumps needs Linux on amd64. Faults that the machine can't have are
+// reported as impossible, and the rest goes on.
 //
 // # Parts
 //
@@ -10,53 +21,80 @@
 //	                │                                                          ▲
 //	               etcd ───────────────── truth: one watch of all keys ────────┘
 //
-// The truth (truth_test.go) is read from etcd and not from what kube-apiserver acknowledges: a write that got no answer has happened or has not,
-// and etcd knows. It is watched from the first revision on, all the time, so compaction does not hurt it.
+// The suite (suite_test.go, chaos_test.go) starts everything, injects one fault after the other
+// (fault_test.go) and waits after each until every steady watcher has received a new write.
 //
-// Clients straight at kube-apiserver are held against the same oracle. They show that it is right, and what bytes a version has.
+// The truth (truth_test.go) is etcd's history and not what kube-apiserver acknowledged: a write
+// without an answer may or may not have happened, and only etcd knows. The truth is one watch of
+// etcd from its first revision on, so that no compaction can hurt it.
 //
-// # What is checked
+// The clients are watchers (watcher_test.go) with every filter, form and manner of reading, readers
+// that get and list (reader_test.go), and client-go's informers in three releases
+// (informer_test.go). Some watchers are connected straight to kube-apiserver. They show that the
+// oracle is right, and which bytes a version has.
 //
-//   - Watches: each event is the next of those that etcd's history has for the selector, with its type as the selector sees it; none is missing,
-//     none comes twice, not even across the ends of streams; its object is what etcd stores, and its bytes are those that kube-apiserver
-//     sent for that version in that form. A bookmark is behind every event up to it.
+// The oracle (oracle_test.go) says of each event whether it is the next one.
+//
+// # Checks
+//
+//   - Watches: each event is the next one of etcd's history for the selector, with its type as the
+//     selector sees it. None is missing and none comes twice, not even across the ends of streams.
+//     Its object is what etcd stores, and its bytes are those that kube-apiserver sent for that
+//     version in that form. A bookmark comes behind every event up to its resourceVersion.
 //   - Lists, pages together, and initial events: exactly the state as of their resourceVersion.
-//   - Consistent reads, and watch-lists: not older than the last write that was acknowledged before them.
-//   - In the end every watcher has been told everything, and client-go's informers, of three releases, hold what new ones hold that ask
-//     kube-apiserver itself.
-//   - watchfan ends when it is told to, with 0 at SIGTERM, and not otherwise; its log has no data race and no panic.
+//   - Consistent reads and watch-lists: at least as new as the last write that was acknowledged
+//     before the request.
+//   - In the end every watcher has received everything, and client-go's informers hold what new
+//     informers hold that are connected to kube-apiserver.
+//   - watchfan ends with 0 at SIGTERM, and never by itself. Its log has no data race and no panic.
 //
-// # What is forgiven
+// # Exceptions
 //
-//   - Where watchfan's log says that a lane listed again, as of R, that lane's clients may be told the differences between what they know and
-//     the state as of R instead of each change up to R: all of them, in order, and nothing else (TestOracleLeaps). What goes away comes first, with
-//     a resourceVersion until which what they know has been true.
-//   - Who resumes at another watchfan from the resourceVersion of one of these differences is told what happened since, as by kube-apiserver:
-//     also of objects that it was never told of, and once more of what has gone away.
-//   - While kube-apiserver is away or begins, requests may be refused, in any way but as if they were wrong; at most for two minutes.
+//   - If watchfan's log says that a lane listed again as of R, the clients of that lane may receive
+//     the differences between what they know and the state as of R instead of each change up to R:
+//     all differences, in order, and nothing else (TestOracleLeaps). Removals come first, with a
+//     resourceVersion up to which the client's knowledge was true.
+//   - A client that resumes at another watchfan from the resourceVersion of such a difference
+//     receives what happened since, as it would from kube-apiserver: also about objects that it has
+//     never seen, and once more about objects that were removed.
+//   - While kube-apiserver is away or starts, requests may fail for up to two minutes, but not as
+//     if the requests were wrong.
 //
-// There are no other clocks. What a machine cannot have (a link that can be cut takes root and the program ip; a clock that jumps, linux on
-// amd64) is reported as impossible, and the rest goes on.
+// # Repeating a run
 //
-// # Seeds
+// The first and the last line of the log have the seed. It draws the kinds of faults, their order,
+// their durations and the pauses between them; each of the fifteen kinds comes once before any
+// comes again. It also draws what writers and clients do, but not how all of that meets in time. A
+// mistake that depends on such a meeting may need several runs.
 //
-// A seed draws the kinds of faults, their order, and how long they and the pauses between them are; each kind comes once in every fifteen.
-// What the writers and clients do is drawn from it too, but not how all of that meets.
+// # Failures
 //
-// # That it can fail
+//   - "15:04:05 after 42s: watcher 3 (…): …" is a violation: the client received something that
+//     etcd's history does not allow. The lines behind it have the client's filter, the last
+//     resourceVersion that it knew and its last events. The fault before it in the log is the
+//     likely cause.
+//   - "recovery from …": a client did not recover from a fault within two minutes. The end of
+//     watchfan's log follows.
+//   - "fault 7, …" and an error: the fault could not be injected or proved. This says nothing about
+//     watchfan.
+//   - "this is too little to show anything": the run was too short, or hardly any client was
+//     served.
 //
-// TestOracleNotices gives the oracle streams with one mistake each. The whole suite can be tried with a mutant of watchfan: change a line, build
-// it somewhere else, and give it as WATCHFAN_BIN:
+// # Mutants
+//
+// TestOracleNotices gives the oracle streams with one mistake each. The whole suite can be tried
+// with a mutant of watchfan: change a line, build it somewhere else, and name it in WATCHFAN_BIN.
 //
 //	go build -o /somewhere/mutant . && git checkout .
-//	DEVCLUSTER_BIN=$PWD/bin/devcluster WATCHFAN_BIN=/somewhere/mutant go test -v ./proxy/chaos -duration=2m
+//	export DEVCLUSTER_BIN=$PWD/bin/devcluster WATCHFAN_BIN=/somewhere/mutant
+//	go test -v ./proxy/chaos -duration=2m
 //
-// All of these were noticed, so long after the beginning, 15 seconds of which are the cluster's start and the builds of the informers; -only
-// had nothing injected but what is named:
+// All of these were noticed, after the given time. Fifteen seconds of it are the start of the
+// cluster and the builds of the informers. -only chose the fault.
 //
-//	one event in a thousand is left out (Cache.Apply)               47 s   clients stalled; as soon as the thousandth was due
+//	one event in a thousand is left out (Cache.Apply)               47 s   clients stalled; when the thousandth came
 //	a replay repeats an event (Cache.Subscribe)                     25 s   connections reset
-//	a bookmark is one too high (Subscription.bookmark)              34 s   clients stalled; the first ones come then
+//	a bookmark is one too high (Subscription.bookmark)              34 s   clients stalled; the first come then
 //	the first difference of a list is skipped (Cache.diffLocked)    19 s   history forgotten
-//	nothing is proved fresh (prover.prove)                          17 s   network slow; in 25 s without that, it was not noticed
+//	nothing is proved fresh (prover.prove)                          17 s   network slow; without it not in 25 s
 package chaos_test

@@ -1,9 +1,6 @@
 package chaos_test
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +9,8 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // form is how a client asks for objects. Each has a lane of its own in watchfan.
@@ -34,7 +33,8 @@ var (
 	jsonForm         = form{"json", "application/json"}
 	protobufForm     = form{"protobuf", "application/vnd.kubernetes.protobuf"}
 	jsonMetaForm     = form{"json-metadata-v1", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
-	protobufMetaForm = form{"protobuf-metadata-v1", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+	protobufMetaForm = form{"protobuf-metadata-v1",
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
 )
 
 // event is one event of a watch, or one item of a list, which has no type.
@@ -43,7 +43,7 @@ type event struct {
 	rv      uint64
 	key     string // namespace/name
 	end     bool   // the bookmark behind the initial events
-	content digest // of the object, or of its metadata, in the canonical form of type digest
+	content digest // of the object or its metadata, see digest
 	bytes   digest // of the object as it was sent
 	code    int    // of an ERROR
 	message string
@@ -70,46 +70,23 @@ func parseVersion(s string) uint64 {
 // eventReader reads the events of a watch.
 type eventReader struct {
 	form form
-	in   *bufio.Reader
+	in   *proxytest.EventReader
 }
 
 func newEventReader(f form, body io.Reader) *eventReader {
-	return &eventReader{f, bufio.NewReaderSize(body, 16<<10)}
+	return &eventReader{f, proxytest.NewEventReader(body, f.protobuf())}
 }
 
 // next returns the next event. io.EOF is a proper end.
 func (r *eventReader) next() (event, error) {
-	if r.form.protobuf() {
-		return r.nextFrame()
-	}
-	line, err := r.in.ReadBytes('\n')
-	if err == io.EOF && len(bytes.TrimSpace(line)) > 0 {
-		err = fmt.Errorf("the stream ends within an event: %.100q", line)
-	}
+	content, err := r.in.Next()
 	if err != nil {
 		return event{}, err
 	}
-	return parsed.event(r.form, line)
+	return parsed.event(r.form, content)
 }
 
-// nextFrame reads a length of four bytes and a metav1.WatchEvent.
-func (r *eventReader) nextFrame() (event, error) {
-	var length [4]byte
-	if _, err := io.ReadFull(r.in, length[:]); err != nil {
-		return event{}, err
-	}
-	n := binary.BigEndian.Uint32(length[:])
-	if n > 4<<20 {
-		return event{}, fmt.Errorf("a frame of %d bytes", n)
-	}
-	frame := make([]byte, n)
-	if _, err := io.ReadFull(r.in, frame); err != nil {
-		return event{}, fmt.Errorf("the stream ends within an event: %w", err)
-	}
-	return parsed.event(r.form, frame)
-}
-
-// parsed are events that some client has read. Most clients read the same.
+// parsed are the events that any client has read. Most clients read the same.
 var parsed = parseCache{events: make(map[parseKey]event)}
 
 type parseCache struct {
@@ -201,7 +178,8 @@ func parseFrame(f form, frame []byte) (event, error) {
 	return parseObject(f, e.Type, content, sent)
 }
 
-// parseObject reads an event of an object in JSON that was sent as it may be otherwise.
+// parseObject reads an event about an object. content is the object in JSON, sent are the bytes as
+// they came.
 func parseObject(f form, typ string, content, sent []byte) (event, error) {
 	e := event{typ: typ, bytes: digestBytes(sent)}
 	switch typ {

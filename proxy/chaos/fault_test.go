@@ -15,10 +15,11 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// fault is one of the schedule. Its numbers are drawn when the schedule is, so that a seed is a schedule.
+// fault is one of the schedule. Its numbers are drawn with the schedule, so that a seed is a
+// schedule.
 type fault struct {
 	kind    faultKind
-	after   time.Duration // since the streams had recovered from the one before
+	after   time.Duration // since the recovery from the fault before
 	lasting time.Duration
 	offset  time.Duration // of a clock
 }
@@ -34,10 +35,11 @@ func (f fault) String() string {
 	return s
 }
 
-// faultKind is a kind of fault. inject returns, once it is over, what proves that it happened.
+// faultKind is a kind of fault. inject injects one, and returns when it is over what proves that it
+// happened.
 type faultKind struct {
 	name    string
-	longest time.Duration // 0: it takes what it takes
+	longest time.Duration // 0: the fault has no duration of its own
 	inject  func(*suite, fault) (proof string, err error)
 }
 
@@ -56,14 +58,14 @@ func faultKinds() []faultKind {
 		{"etcd compacted", 0, func(s *suite, _ fault) (string, error) { return s.compact() }},
 		{"history forgotten", 0, (*suite).forgetHistory},
 		{"connections reset", 0, func(s *suite, _ fault) (string, error) {
-			n := s.relay.reset()
+			n := s.relay.Reset()
 			if n == 0 {
 				return "", errors.New("watchfan had no connection to kube-apiserver")
 			}
 			return fmt.Sprintf("%d connections", n), nil
 		}},
 		{"connections forgotten", 0, func(s *suite, _ fault) (string, error) {
-			n := s.relay.forget()
+			n := s.relay.Forget()
 			if n == 0 {
 				return "", errors.New("watchfan had no connection to kube-apiserver")
 			}
@@ -85,7 +87,7 @@ func schedule(rng *rand.Rand, n int) []fault {
 	for len(all) < n {
 		for _, i := range rng.Perm(len(kinds)) {
 			f := fault{kind: kinds[i], after: time.Duration(200+rng.IntN(4000)) * time.Millisecond}
-			draw := 0.05 + 0.95*rng.Float64()*rng.Float64() // more short ones than long
+			draw := 0.05 + 0.95*rng.Float64()*rng.Float64() // more short faults than long ones
 			f.lasting = time.Duration(draw * float64(f.kind.longest))
 			if offset := jumps[rng.IntN(len(jumps))]; f.kind.name == "clock jumped" {
 				f.offset = offset
@@ -96,7 +98,7 @@ func schedule(rng *rand.Rand, n int) []fault {
 	return all
 }
 
-// errImpossible says that this machine can't have such a fault.
+// errImpossible says that this machine can't have the fault.
 var errImpossible = errors.New("impossible here")
 
 func (s *suite) restartAPIServer(args ...string) (string, error) {
@@ -116,7 +118,8 @@ func (s *suite) restartWatchfan(signal syscall.Signal) (string, error) {
 		return "", err
 	}
 	status := state.Sys().(syscall.WaitStatus)
-	if signal == syscall.SIGKILL && (!status.Signaled() || status.Signal() != syscall.SIGKILL) || signal == syscall.SIGTERM && status.ExitStatus() != 0 {
+	if signal == syscall.SIGKILL && (!status.Signaled() || status.Signal() != syscall.SIGKILL) ||
+		signal == syscall.SIGTERM && status.ExitStatus() != 0 {
 		return "", fmt.Errorf("watchfan ended with %s:\n%s", state, proxytest.Tail(s.watchfan.log, 60))
 	}
 	if err := s.watchfan.alive(); err == nil {
@@ -141,7 +144,7 @@ func (s *suite) freeze(pid int, d time.Duration) (string, error) {
 	return fmt.Sprintf("process %d was in state T", pid), errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
 }
 
-// waitState waits until a process is in a state, which happens at once, or nearly.
+// waitState waits until a process is in a state, which takes hardly any time.
 func waitState(pid int, want byte) error {
 	var state byte
 	for range 1000 {
@@ -149,7 +152,7 @@ func waitState(pid int, want byte) error {
 		if err != nil {
 			return err
 		}
-		i := strings.LastIndexByte(string(content), ')') // the name, which may hold anything, is in parentheses
+		i := strings.LastIndexByte(string(content), ')') // the name is in parentheses and may contain anything
 		if state = content[i+2]; state == want {
 			return nil
 		}
@@ -158,7 +161,7 @@ func waitState(pid int, want byte) error {
 	return fmt.Errorf("process %d is in state %c, want %c", pid, state, want)
 }
 
-// compact has etcd forget its history, and asks it for some.
+// compact makes etcd forget its history, and asks etcd for some of it as proof.
 func (s *suite) compact() (string, error) {
 	out, err := s.cluster.Command("compact")
 	if err != nil {
@@ -168,7 +171,8 @@ func (s *suite) compact() (string, error) {
 	if _, err := fmt.Sscanf(out, "compacted to revision %d", &revision); err != nil {
 		return "", fmt.Errorf("devcluster compact said %q: %w", out, err)
 	}
-	resp, err := http.Post(s.cluster.Ready.EtcdEndpoint+"/v3/kv/range", "application/json", strings.NewReader(fmt.Sprintf(`{"key":"AA==","revision":"%d"}`, revision-1)))
+	resp, err := http.Post(s.cluster.Ready.EtcdEndpoint+"/v3/kv/range", "application/json",
+		strings.NewReader(fmt.Sprintf(`{"key":"AA==","revision":"%d"}`, revision-1)))
 	if err != nil {
 		return "", err
 	}
@@ -178,13 +182,15 @@ func (s *suite) compact() (string, error) {
 		return "", err
 	}
 	if !strings.Contains(answer.Message, "compacted") {
-		return "", fmt.Errorf("etcd, asked for revision %d behind a compaction to %d, says %q", revision-1, revision, answer.Message)
+		return "", fmt.Errorf("etcd, asked for revision %d behind a compaction to %d, says %q", revision-1,
+			revision, answer.Message)
 	}
 	return fmt.Sprintf("etcd: %q at %d", answer.Message, revision-1), nil
 }
 
-// forgetHistory has watchfan miss what nobody knows any more: stopped and cut off, it can't follow; the next kube-apiserver's cache begins
-// behind that, and etcd is compacted. Then it has to list again.
+// forgetHistory makes watchfan miss changes that nobody remembers. While watchfan is stopped and
+// cut off, changes are made, etcd is compacted, and another kube-apiserver starts, whose cache
+// begins behind the changes. watchfan then has to list again.
 func (s *suite) forgetHistory(fault) (proof string, err error) {
 	pid := s.watchfan.pid()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -198,7 +204,7 @@ func (s *suite) forgetHistory(fault) (proof string, err error) {
 		return "", err
 	}
 	from := s.truth.now()
-	for range 20 { // for the writers may be quiet
+	for range 20 { // the writers may be quiet
 		if _, err := s.probe(context.Background(), "missed"); err != nil {
 			return "", err
 		}
@@ -211,7 +217,7 @@ func (s *suite) forgetHistory(fault) (proof string, err error) {
 	return fmt.Sprintf("watchfan was stopped from before %d; %s; %s", from, compacted, restarted), err
 }
 
-// cutLink loses all that is sent between watchfan and the relay.
+// cutLink loses everything that is sent between watchfan and the relay.
 func (s *suite) cutLink(f fault) (proof string, err error) {
 	if s.link == nil {
 		return "", fmt.Errorf("%w: %w", errImpossible, s.noLink)
@@ -220,24 +226,24 @@ func (s *suite) cutLink(f fault) (proof string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, s.link.set("up")) }()
-	if err := lost(s.relay.listener.Addr().String()); err != nil {
+	if err := lost(s.relay.Address()); err != nil {
 		return "", err
 	}
 	time.Sleep(f.lasting)
 	return "no connection came through", nil
 }
 
-// cutRelay lets nothing pass the relay. Connections are accepted, and nothing answers.
+// cutRelay lets nothing pass the relay. Connections are accepted, and nobody answers.
 func (s *suite) cutRelay(f fault) (string, error) {
-	s.relay.hold()
-	defer s.relay.release()
-	before := s.relay.withheld.Load()
-	err := s.hear(func() bool { return s.relay.withheld.Load() > before })
+	s.relay.Hold()
+	defer s.relay.Release()
+	before := s.relay.Held.Load()
+	err := s.hear(func() bool { return s.relay.Held.Load() > before })
 	time.Sleep(f.lasting)
-	return fmt.Sprintf("%d bytes were held", s.relay.withheld.Load()-before), err
+	return fmt.Sprintf("%d bytes were held", s.relay.Held.Load()-before), err
 }
 
-// hear makes something happen that kube-apiserver tells watchfan of, until done.
+// hear causes changes that kube-apiserver sends to watchfan, until done reports true.
 func (s *suite) hear(done func() bool) error {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if done() {
@@ -251,15 +257,16 @@ func (s *suite) hear(done func() bool) error {
 }
 
 func (s *suite) slowRelay(f fault) (string, error) {
-	before := s.relay.delayed.Load()
-	s.relay.delay.Store(int64(20*time.Millisecond) + int64(f.lasting)/20)
-	defer s.relay.delay.Store(0)
-	err := s.hear(func() bool { return s.relay.delayed.Load() > before })
+	before := s.relay.Delayed.Load()
+	delay := 20*time.Millisecond + f.lasting/20
+	s.relay.Delay(delay)
+	defer s.relay.Delay(0)
+	err := s.hear(func() bool { return s.relay.Delayed.Load() > before })
 	time.Sleep(f.lasting)
-	return fmt.Sprintf("%d bytes came %s late", s.relay.delayed.Load()-before, time.Duration(s.relay.delay.Load())), err
+	return fmt.Sprintf("%d bytes came %s late", s.relay.Delayed.Load()-before, delay), err
 }
 
-// stallClients has those clients read nothing that are of that manner.
+// stallClients makes the clients that stall read nothing.
 func (s *suite) stallClients(f fault) (string, error) {
 	s.gate.shut()
 	defer s.gate.open()
@@ -268,7 +275,7 @@ func (s *suite) stallClients(f fault) (string, error) {
 	return fmt.Sprintf("%d clients did not read", s.gate.waiting.Load()), err
 }
 
-// jump has watchfan's clock jump, and jump back.
+// jump makes watchfan's clock jump, and jump back.
 func (s *suite) jump(f fault) (proof string, err error) {
 	pid := s.watchfan.pid()
 	if err := jumpClock(pid, f.offset); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// mutation is something that a server may do wrong to a stream.
+// mutation is a mistake that a server may make in a stream.
 type mutation struct {
 	name string
 	do   func(events []event, i int) []event // i is one of the changes, and not the first or the last
@@ -45,7 +45,8 @@ func historyOf(t *testing.T, rng *rand.Rand, changes int) *truth {
 		if o := tr.last("widgets", "ns/"+name); o != nil && o.name != "" && rng.IntN(5) == 0 {
 			e.Type = "DELETE"
 		}
-		e.KV.Value = fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"ns","labels":{"app":%q}},"spec":%d}`, name, []string{"a", "b"}[rng.IntN(2)], rv)
+		e.KV.Value = fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"ns","labels":{"app":%q}},"spec":%d}`, name,
+			[]string{"a", "b"}[rng.IntN(2)], rv)
 		if err := tr.add([]etcdEvent{e}); err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +54,7 @@ func historyOf(t *testing.T, rng *rand.Rand, changes int) *truth {
 	return tr
 }
 
-// stream is what a right server sends behind rv, with a bookmark now and then.
+// stream returns what a correct server sends behind rv, with a bookmark now and then.
 func stream(tr *truth, f filter, rv uint64) (events []event) {
 	for {
 		want, ok := tr.next(f, rv)
@@ -69,7 +70,8 @@ func stream(tr *truth, f filter, rv uint64) (events []event) {
 }
 
 func sentAs(w told) event {
-	return event{typ: w.typ, rv: w.rv, key: w.key, content: w.as.full, bytes: digestBytes(fmt.Appendf(nil, "%s %d", w.key, w.rv))}
+	return event{typ: w.typ, rv: w.rv, key: w.key, content: w.as.full,
+		bytes: digestBytes(fmt.Appendf(nil, "%s %d", w.key, w.rv))}
 }
 
 func take(c *cursor, events []event) error {
@@ -81,12 +83,13 @@ func take(c *cursor, events []event) error {
 	return c.settled()
 }
 
-// TestOracleNotices: the oracle takes what a right server sends, and nothing that differs from it.
+// TestOracleNotices: the oracle accepts what a correct server sends, and nothing else.
 func TestOracleNotices(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
 	tr := historyOf(t, rng, 300)
-	for _, f := range []filter{newFilter("widgets", "", "", ""), newFilter("widgets", "ns", "app=a", ""), newFilter("widgets", "", "", "metadata.name=w1")} {
+	for _, f := range []filter{newFilter("widgets", "", "", ""), newFilter("widgets", "ns", "app=a", ""),
+		newFilter("widgets", "", "", "metadata.name=w1")} {
 		right := stream(tr, f, 40)
 		o := newOracle(tr, new(relists))
 		if err := take(&cursor{oracle: o, form: jsonForm, filter: f, last: 40}, right); err != nil {
@@ -103,15 +106,15 @@ func TestOracleNotices(t *testing.T) {
 				i := changes[rng.IntN(len(changes))]
 				c := &cursor{oracle: o, form: jsonForm, filter: f, last: 40, leaps: true}
 				if err := take(c, m.do(slices.Clone(right), i)); err == nil {
-					t.Errorf("%s: %s at %d of %d, and it is not noticed", f, m.name, i, len(right))
+					t.Errorf("%s: the oracle does not notice at %d of %d that %s", f, i, len(right), m.name)
 				}
 			}
 		}
 	}
 }
 
-// TestOracleLeaps: where a lane has listed again, a client may be told the differences, all of them and no others; and where it has not,
-// it may not.
+// TestOracleLeaps: where a lane has listed again, a client may receive the differences, all of them
+// and no others. Where it has not, the client may not.
 func TestOracleLeaps(t *testing.T) {
 	t.Parallel()
 	tr := historyOf(t, rand.New(rand.NewPCG(2, 2)), 300)
@@ -151,26 +154,32 @@ func TestOracleLeaps(t *testing.T) {
 		events  []event
 		wrong   string
 	}{
-		"all differences":                  {listed, join(gone(from), fresh), ""},
-		"as of what was told last":         {listed, join(gone(old), fresh), ""},
-		"a removal is missing":             {listed, join(gone(from)[1:], fresh), "list as of"},
-		"a version is missing":             {listed, join(gone(from), fresh[1:]), "list as of"},
-		"the last is":                      {listed, join(gone(from), fresh[:len(fresh)-1]), "list as of"},
-		"a removal comes twice":            {listed, join(gone(from), gone(from)[:1], fresh), "list as of"},
-		"a version comes twice":            {listed, join(gone(from), fresh[:1], fresh), "list as of"},
-		"versions come first":              {listed, join(fresh, gone(to)), "list as of"},
-		"a version comes among removals":   {listed, join(gone(from)[:1], fresh[:1], gone(from)[1:], fresh[1:]), "list as of"},
-		"removals are as of the list":      {listed, join(gone(to), fresh), "another resourceVersion"},
-		"removals are as of too early":     {listed, join(gone(old-1), fresh), "repetition"},
-		"removals are as of two":           {listed, join(gone(old)[:1], gone(from)[1:], fresh), "another resourceVersion"},
-		"a bookmark is among removals":     {listed, join(gone(from)[:1], []event{{typ: "BOOKMARK", rv: from}}, gone(from)[1:], fresh), ""},
-		"a bookmark is ahead of one":       {listed, join(gone(from)[:1], []event{{typ: "BOOKMARK", rv: next.rv}}, gone(from)[1:], fresh), "ahead"},
-		"a bookmark is ahead of a version": {listed, join(gone(from), fresh[:1], []event{{typ: "BOOKMARK", rv: fresh[1].rv}}, fresh[1:]), "ahead"},
-		"nobody has listed":                {new(relists), join(gone(from), fresh), "no list explains it"},
+		"all differences":          {listed, join(gone(from), fresh), ""},
+		"as of what was told last": {listed, join(gone(old), fresh), ""},
+		"a removal is missing":     {listed, join(gone(from)[1:], fresh), "list as of"},
+		"a version is missing":     {listed, join(gone(from), fresh[1:]), "list as of"},
+		"the last is":              {listed, join(gone(from), fresh[:len(fresh)-1]), "list as of"},
+		"a removal comes twice":    {listed, join(gone(from), gone(from)[:1], fresh), "list as of"},
+		"a version comes twice":    {listed, join(gone(from), fresh[:1], fresh), "list as of"},
+		"versions come first":      {listed, join(fresh, gone(to)), "list as of"},
+		"a version comes among removals": {listed,
+			join(gone(from)[:1], fresh[:1], gone(from)[1:], fresh[1:]), "list as of"},
+		"removals are as of the list":  {listed, join(gone(to), fresh), "another resourceVersion"},
+		"removals are as of too early": {listed, join(gone(old-1), fresh), "repetition"},
+		"removals are as of two": {listed, join(gone(old)[:1], gone(from)[1:], fresh),
+			"another resourceVersion"},
+		"a bookmark is among removals": {listed,
+			join(gone(from)[:1], []event{{typ: "BOOKMARK", rv: from}}, gone(from)[1:], fresh), ""},
+		"a bookmark is ahead of one": {listed,
+			join(gone(from)[:1], []event{{typ: "BOOKMARK", rv: next.rv}}, gone(from)[1:], fresh), "ahead"},
+		"a bookmark is ahead of a version": {listed,
+			join(gone(from), fresh[:1], []event{{typ: "BOOKMARK", rv: fresh[1].rv}}, fresh[1:]), "ahead"},
+		"nobody has listed": {new(relists), join(gone(from), fresh), "no list explains it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := take(&cursor{oracle: newOracle(tr, c.relists), form: jsonForm, filter: f, last: 40, leaps: true}, c.events)
+			err := take(&cursor{oracle: newOracle(tr, c.relists), form: jsonForm, filter: f, last: 40, leaps: true},
+				c.events)
 			if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
 				t.Errorf("got %v, want %q", err, c.wrong)
 			}

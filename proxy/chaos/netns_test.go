@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link is a pair of network interfaces, one of them in a network namespace in which the relay listens: what goes over it can be made to
-// vanish. That takes root and the program ip.
+// link is a pair of network interfaces, one of them in a network namespace in which the relay
+// listens. What is sent over it can be lost. It needs root and the program ip.
 type link struct {
 	namespace, near, far string
 	address              string // of the far end
 }
 
-// newLink makes a link, or says why there is none.
+// newLink makes a link, or says why the machine can't have one.
 func newLink(t *testing.T) (*link, error) {
 	t.Helper()
 	pid := os.Getpid()
@@ -58,7 +58,8 @@ func ip(args ...string) error {
 	return nil
 }
 
-// listen listens in the namespace. A socket belongs to the namespace of the thread that made it, which ends thereafter.
+// listen listens in the namespace. A socket belongs to the namespace of the thread that made it.
+// The thread ends with the goroutine.
 func (l *link) listen() (net.Listener, error) {
 	type result struct {
 		listener net.Listener
@@ -84,7 +85,7 @@ func (l *link) listen() (net.Listener, error) {
 	return r.listener, r.err
 }
 
-// set sets the far end up or down. While it is down, what is sent is lost, and nobody is told.
+// set sets the far end up or down. While it is down, what is sent is lost, and neither end notices.
 func (l *link) set(state string) error {
 	return ip("-n", l.namespace, "link", "set", l.far, state)
 }

@@ -8,26 +8,28 @@ import (
 	"time"
 )
 
-// cursor is how far a client has been told, and says of each event whether it is the next.
+// cursor is the position of a client in the history. It says of each event whether it is the next
+// one.
 //
-// The rule has no exceptions but one: where watchfan's log says that a lane listed again, as of R, a client of that lane may be told the
-// differences between what it knows and the state as of R, all of them and nothing else, instead of each change up to R: first what goes
-// away, as of a resourceVersion until which what it knows has been true, and then what is new.
+// The rule has one exception. If watchfan's log says that a lane listed again as of R, a client of
+// that lane may receive the differences between what it knows and the state as of R instead of each
+// change up to R: all of them and nothing else. Removals come first, with a resourceVersion up to
+// which the client's knowledge was true, and then new versions.
 type cursor struct {
 	oracle *oracle
 	form   form
 	filter filter
-	leaps  bool // the client's server may list again: it is watchfan
+	leaps  bool // the client's server is watchfan, which may list again
 
-	last uint64 // all up to it has been told
-	leap *leap  // of whose differences some have been told
+	last uint64 // the client has received everything up to it
+	leap *leap  // whose differences the client is receiving; nil if none
 }
 
-// leap is a list whose differences a client is told.
+// leap is a list whose differences a client receives.
 type leap struct {
 	to       uint64
-	from     uint64 // what goes away is told as of it; 0 until something is
-	next     uint64 // what the client knows has been true until before it
+	from     uint64 // resourceVersion of removals; 0 until one comes
+	next     uint64 // the client's knowledge is true until before it
 	removals []told
 	versions []told
 }
@@ -36,7 +38,7 @@ func (l *leap) String() string {
 	return fmt.Sprintf("%v and %v of a list as of %d", l.removals, l.versions, l.to)
 }
 
-// oracle is what all clients are held against.
+// oracle checks what all clients receive.
 type oracle struct {
 	truth   *truth
 	relists *relists
@@ -48,8 +50,9 @@ type oracle struct {
 	}
 }
 
-// version is one version of an object in one form, and the resourceVersion that it is sent with. That is another one for an object that is
-// gone, or not selected any more: the change's, or that of the list which has shown it.
+// version is one version of an object in one form, and the resourceVersion that it is sent with.
+// For a removed object, or one that is no longer selected, that is another one: the change's, or
+// that of the list that showed the removal.
 type version struct {
 	form, resource, key string
 	of, as              uint64
@@ -68,11 +71,12 @@ func newOracle(tr *truth, r *relists) *oracle {
 // begin says that the client knows the state as of rv.
 func (c *cursor) begin(rv uint64) { c.last, c.leap = rv, nil }
 
-// resume says that a server goes on behind the resourceVersion that the client was shown last. Should that be one of the differences of a list,
-// a server that knows nothing of the list tells what happened since: all that went away before has been told.
+// resume says that a server continues behind the resourceVersion that the client saw last. If that
+// belongs to a difference of a list, a server that knows nothing of the list sends what happened
+// since: every removal before it was sent already.
 func (c *cursor) resume(seen uint64) { c.begin(seen) }
 
-// take reports what is wrong with e as the next event of the watch.
+// take returns what is wrong with e as the next event of the watch.
 func (c *cursor) take(e event) error {
 	if err := c.oracle.truth.wait(e.rv); err != nil {
 		return err
@@ -91,9 +95,10 @@ func (c *cursor) take(e event) error {
 		removal := c.leaps && e.typ == "DELETED" && e.rv >= c.last // perhaps
 		switch {
 		case !ok && !removal:
-			return fmt.Errorf("%s behind %d, where nothing is left: it is a repetition, or has not happened", e, c.last)
+			return fmt.Errorf("%s behind %d, where no change is left: it is a repetition, or never happened", e, c.last)
 		case ok && e.rv < want.rv && !removal:
-			return fmt.Errorf("%s behind %d, where the next is %s: it is a repetition, or has not happened", e, c.last, want)
+			return fmt.Errorf("%s behind %d, where the next is %s: it is a repetition, or never happened", e, c.last,
+				want)
 		}
 		if err := c.startLeap(e); err != nil {
 			return err
@@ -102,7 +107,8 @@ func (c *cursor) take(e event) error {
 	return c.takeDifference(e)
 }
 
-// takeDifference takes e as one of the differences of a list: what goes away in any order, and then the versions in theirs.
+// takeDifference takes e as one of the differences of a list: removals in any order, then versions
+// in theirs.
 func (c *cursor) takeDifference(e event) error {
 	l := c.leap
 	todo := &l.removals
@@ -111,18 +117,19 @@ func (c *cursor) takeDifference(e event) error {
 	}
 	i := slices.IndexFunc(*todo, func(t told) bool { return t.typ == e.typ && t.key == e.key })
 	if i < 0 {
-		return fmt.Errorf("%s where there are left %s, to be told to who knew %d", e, l, c.last)
+		return fmt.Errorf("%s, where %s are left for a client that knew %d", e, l, c.last)
 	}
 	want := (*todo)[i]
 	switch {
 	case todo == &l.versions:
 		if i > 0 || want.rv != e.rv {
-			return fmt.Errorf("%s where there are left %s, to be told to who knew %d", e, l, c.last)
+			return fmt.Errorf("%s, where %s are left for a client that knew %d", e, l, c.last)
 		}
 	case l.from == 0 && c.last <= e.rv && e.rv < l.next:
 		l.from = e.rv
 	case l.from != e.rv:
-		return fmt.Errorf("%s goes away as of another resourceVersion than what %d and %s have: %s", e, c.last, want, l)
+		return fmt.Errorf("%s is a removal at another resourceVersion than the others, the last of which was at %d: %s",
+			e, c.last, l)
 	}
 	*todo = slices.Delete(*todo, i, i+1)
 	c.last = e.rv
@@ -132,7 +139,8 @@ func (c *cursor) takeDifference(e event) error {
 	return c.same(e, want)
 }
 
-// startLeap finds the list that explains why e comes, and not what happened next. That may be behind e, and not be known yet.
+// startLeap finds the list that explains why e comes and not the next change. The list may be
+// behind e, and may not be known yet.
 func (c *cursor) startLeap(e event) error {
 	want, ok := c.oracle.truth.next(c.filter, c.last)
 	err := fmt.Errorf("%s behind %d, where the next is %s", e, c.last, want)
@@ -165,7 +173,7 @@ func (c *cursor) startLeap(e event) error {
 	return nil
 }
 
-// bookmark checks that all up to a bookmark has been told.
+// bookmark checks that the client has received everything up to a bookmark.
 func (c *cursor) bookmark(e event) error {
 	if e.rv < c.last {
 		return fmt.Errorf("%s behind %d", e, c.last)
@@ -182,7 +190,7 @@ func (c *cursor) bookmark(e event) error {
 			c.last = e.rv
 			return nil
 		}
-		// A list in which what happened has been undone leaves nothing to tell.
+		// A list that shows every change undone has no differences.
 		to, listed := uint64(0), false
 		if c.leaps {
 			to, listed = c.oracle.relists.covering(c.filter.resource, c.form.name, want.rv)
@@ -198,7 +206,8 @@ func (c *cursor) bookmark(e event) error {
 	}
 }
 
-// initial checks the state that a client begins with: the initial events of a watch, or a list, as of rv.
+// initial checks the state that a client begins with, as of rv: the initial events of a watch, or a
+// list.
 func (c *cursor) initial(events []event, rv uint64) error {
 	if err := c.oracle.state(c.form, c.filter, events, rv, c.leaps); err != nil {
 		return err
@@ -207,7 +216,7 @@ func (c *cursor) initial(events []event, rv uint64) error {
 	return nil
 }
 
-// settled reports whether the client has been told all there is.
+// settled returns an error unless the client has received everything.
 func (c *cursor) settled() error {
 	if c.leap != nil {
 		return fmt.Errorf("%s has not come", c.leap)
@@ -216,7 +225,7 @@ func (c *cursor) settled() error {
 	if !ok {
 		return nil
 	}
-	if c.leaps { // unless what is left has been undone ahead of a list
+	if c.leaps { // unless a list shows the rest undone
 		if to, listed := c.oracle.relists.find(c.filter.resource, c.form.name, want.rv); listed {
 			gone, versions := c.oracle.truth.differences(c.filter, want.rv-1, to)
 			if _, behind := c.oracle.truth.next(c.filter, to); !behind && len(gone)+len(versions) == 0 {
@@ -241,13 +250,13 @@ func (o *oracle) state(f form, sel filter, events []event, rv uint64, ours bool)
 		one := want[e.key]
 		switch {
 		case one == nil:
-			return fmt.Errorf("%s is in the state as of %d, and is not, or is there twice", e, rv)
+			return fmt.Errorf("%s is in the state as of %d, where it does not belong, or comes twice", e, rv)
 		case one.rv != e.rv:
-			return fmt.Errorf("%s in the state as of %d, want @%d", e, rv, one.rv)
+			return fmt.Errorf("%s is in the state as of %d, want it @%d", e, rv, one.rv)
 		case e.typ != "ADDED" && e.typ != "":
 			return fmt.Errorf("%s among initial events", e)
 		case i > 0 && events[i-1].key >= e.key:
-			return fmt.Errorf("%s in front of %s", events[i-1], e)
+			return fmt.Errorf("%s comes before %s", events[i-1], e)
 		}
 		if err := o.same(f, sel.resource, e, told{e.typ, e.rv, e.key, one}, ours); err != nil {
 			return err
@@ -260,7 +269,7 @@ func (o *oracle) state(f form, sel filter, events []event, rv uint64, ours bool)
 	return nil
 }
 
-// same compares the content of e with etcd's, and its bytes with those that others were sent.
+// same compares the content of e with etcd's, and its bytes with those that other clients received.
 func (o *oracle) same(f form, resource string, e event, want told, ours bool) error {
 	o.counts.objects.Add(1)
 	content := want.as.full
@@ -282,7 +291,8 @@ func (o *oracle) same(f form, resource string, e event, want told, ours bool) er
 		s.bytes = e.bytes
 	}
 	if s.bytes != e.bytes {
-		return fmt.Errorf("%s is not the bytes that other clients were sent (straight from kube-apiserver: %t)", e, s.straight)
+		return fmt.Errorf("%s has other bytes than other clients received (straight from kube-apiserver: %t)", e,
+			s.straight)
 	}
 	before := s.straight && s.ours
 	s.straight, s.ours = s.straight || !ours, s.ours || ours
@@ -293,18 +303,18 @@ func (o *oracle) same(f form, resource string, e event, want told, ours bool) er
 	return nil
 }
 
-// relists are the lists that watchfan's log tells of, by lane.
+// relists are the relists in watchfan's log, by lane.
 type relists struct {
 	mu    sync.Mutex
 	lanes map[string][]uint64 // resourceVersions, ascending
 	total int
-	late  time.Duration // how long a line may be under way
+	late  time.Duration // how long a line may be on its way
 }
 
 func (r *relists) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return fmt.Sprintf("lists again: %v", r.lanes)
+	return fmt.Sprintf("relists: %v", r.lanes)
 }
 
 func (r *relists) add(resource, encoding string, rv uint64) {
@@ -336,7 +346,7 @@ func (r *relists) find(resource, encoding string, rv uint64) (uint64, bool) {
 	return 0, false
 }
 
-// covering is find, and waits for the log, where clients may be told of a list first.
+// covering is find, and waits for the log, because clients may hear of a list first.
 func (r *relists) covering(resource, encoding string, rv uint64) (uint64, bool) {
 	for deadline := time.Now().Add(r.late); ; time.Sleep(50 * time.Millisecond) {
 		to, ok := r.find(resource, encoding, rv)
@@ -346,5 +356,5 @@ func (r *relists) covering(resource, encoding string, rv uint64) (uint64, bool) 
 	}
 }
 
-// laneNames are how watchfan's log names our resources.
+// laneNames are the names of our resources in watchfan's log.
 var laneNames = map[string]string{"configmaps": "v1/configmaps", "widgets": "example.com/v1/widgets"}

@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -28,22 +26,13 @@ type cluster struct{ *proxytest.Cluster }
 
 func startCluster(t *testing.T, program string) *cluster {
 	t.Helper()
-	c, err := proxytest.StartCluster(program, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return &cluster{c}
+	return &cluster{proxytest.RunCluster(t, program, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")}
 }
 
 // pid is kube-apiserver's.
 func (c *cluster) pid() int { return c.Ready.Pids["kube-apiserver"] }
 
-// watchfan is a watchfan that is started again and again, with the same arguments and ports, and one log.
+// watchfan is a watchfan that is started again and again, with the same arguments, ports and log.
 type watchfan struct {
 	program     string
 	args        []string
@@ -54,19 +43,17 @@ type watchfan struct {
 
 	mu      sync.Mutex
 	running *proxytest.Process // the last, which may have ended
-	faults  []string           // what the log says that it must not
+	faults  []string           // lines of the log that must not come
 }
 
 // startWatchfan starts it on free ports.
 func startWatchfan(t *testing.T, program, kubeconfig string, args ...string) *watchfan {
 	t.Helper()
 	dir := t.TempDir()
-	p := &watchfan{program: program, log: filepath.Join(dir, "watchfan.log"), certificate: filepath.Join(dir, "watchfan.crt"), relists: &relists{late: 10 * time.Second}}
-	var err error
+	p := &watchfan{program: program, log: filepath.Join(dir, "watchfan.log"),
+		certificate: filepath.Join(dir, "watchfan.crt"), relists: &relists{late: 10 * time.Second}}
 	for _, port := range []*int{&p.ports.insecure, &p.ports.secure, &p.ports.admin} {
-		if *port, err = freePort(); err != nil {
-			t.Fatal(err)
-		}
+		*port = proxytest.FreePort(t)
 	}
 	p.args = append([]string{"--kubeconfig", kubeconfig, "--bind-address=127.0.0.1", "--cert-dir", dir,
 		"--insecure-port", strconv.Itoa(p.ports.insecure), "--secure-port", strconv.Itoa(p.ports.secure), "--admin-port", strconv.Itoa(p.ports.admin)}, args...)
@@ -86,19 +73,6 @@ func startWatchfan(t *testing.T, program, kubeconfig string, args ...string) *wa
 		t.Fatal(err)
 	}
 	return p
-}
-
-// freePort returns a port that is free, and outside of the range in which the kernel gives ports to clients: a client that dials a port of that
-// range while nobody listens may come to be connected to itself.
-func freePort() (int, error) {
-	for range 100 {
-		port := 15000 + int(time.Now().UnixNano()/1000)%15000
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, errors.New("no free port")
 }
 
 func (p *watchfan) start() error {
@@ -140,7 +114,7 @@ func (p *watchfan) admin(path string) ([]byte, error) {
 	return body, err
 }
 
-// process is the one that runs, or was the last to.
+// process returns the process that runs, or ran last.
 func (p *watchfan) process() *proxytest.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +132,7 @@ func (p *watchfan) end(signal syscall.Signal) (*os.ProcessState, error) {
 	return process.Cmd.ProcessState, nil
 }
 
-// crashed reports whether watchfan has ended when nobody has asked it to. It is asked between faults.
+// crashed returns an error if watchfan has ended by itself. It is called between faults.
 func (p *watchfan) crashed() error {
 	select {
 	case <-p.process().Exited:
@@ -173,7 +147,7 @@ var (
 	forbidden   = []string{"DATA RACE", "panicked", "panic:", "fatal error:", "Upstream went back in time"}
 )
 
-// readLog follows the log: what it says of lists, and what it must not say.
+// readLog follows the log for lists, and for lines that must not come.
 func (p *watchfan) readLog(ctx context.Context) {
 	file, err := os.Open(p.log)
 	if err != nil {
@@ -186,7 +160,7 @@ func (p *watchfan) readLog(ctx context.Context) {
 	for {
 		part, err := in.ReadBytes('\n')
 		line = append(line, part...)
-		if err != nil { // the rest of the line is to come
+		if err != nil { // the rest of the line is still to come
 			select {
 			case <-ctx.Done():
 				return

@@ -8,10 +8,13 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// reader gets and lists, and holds the answers against the oracle: a read without a resourceVersion is not older than any write that was
-// acknowledged before it, and each list is exactly the state as of its resourceVersion.
+// reader gets and lists, and checks the answers with the oracle: a read without a resourceVersion
+// is at least as new as any write that was acknowledged before it, and each list is exactly the
+// state as of its resourceVersion.
 type reader struct {
 	suite  *suite
 	name   string
@@ -39,11 +42,12 @@ func (r *reader) run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			r.suite.violate(r.name, err, "")
 		}
-		r.suite.sleep(ctx, time.Duration(50+r.rng.IntN(500))*time.Millisecond)
+		proxytest.Sleep(ctx, time.Duration(50+r.rng.IntN(500))*time.Millisecond)
 	}
 }
 
-// get gets an object that may or may not be there. Errors are only those of a wrong server.
+// get gets an object that may or may not exist. It returns an error only for mistakes of the
+// server.
 func (r *reader) get(ctx context.Context, resource, rv string) error {
 	namespace, name := namespaces[r.rng.IntN(len(namespaces))], objectName(r.rng.IntN(writers), r.rng.IntN(names))
 	key := namespace + "/" + name
@@ -64,12 +68,13 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 	}
 	if status == http.StatusNotFound {
 		if resource == "widgets" && !bytesContain(body, name) {
-			r.suite.counts.unanswered.Add(1) // kube-apiserver begins, and does not know the resource
+			r.suite.counts.unanswered.Add(1) // a starting kube-apiserver does not know the resource yet
 			return nil
 		}
 		r.suite.counts.reads.Add(1)
 		if !r.suite.truth.absent(resource, key, floor) {
-			return fmt.Errorf("get of %s %s at %q: not found, and it was there at %d and ever since", resource, key, rv, floor)
+			return fmt.Errorf("get of %s %s at %q: not found, though it existed at %d and ever since",
+				resource, key, rv, floor)
 		}
 		return nil
 	}
@@ -84,9 +89,9 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 	o, next := r.suite.truth.version(resource, key, e.rv)
 	switch {
 	case o == nil || o.name == "" || e.key != key:
-		return fmt.Errorf("get of %s %s at %q: %s, which never was", resource, key, rv, e)
+		return fmt.Errorf("get of %s %s at %q: %s, which never existed", resource, key, rv, e)
 	case next != 0 && next <= floor:
-		return fmt.Errorf("get of %s %s at %q: %s, and %d came behind it, which is not behind %d, which had been acknowledged", resource, key, rv, e, next, floor)
+		return fmt.Errorf("get of %s %s at %q: %s, which was replaced at %d, and %d had been acknowledged before the request", resource, key, rv, e, next, floor)
 	case e.content != o.full:
 		return fmt.Errorf("get of %s %s at %q: %s is not what etcd has", resource, key, rv, e)
 	}
@@ -116,7 +121,7 @@ func (r *reader) list(ctx context.Context, f filter, rv string, limit int) error
 	for pages := 1; ; pages++ {
 		status, body, err := r.client.get(ctx, collection(f.resource, f.namespace), query, as.lists())
 		if err != nil || status != http.StatusOK {
-			r.suite.counts.unanswered.Add(1) // also 410 to a continue token whose state has been compacted
+			r.suite.counts.unanswered.Add(1) // also 410 for a continue token whose state was compacted
 			return nil
 		}
 		page, err := parseList(as, body)
@@ -138,7 +143,8 @@ func (r *reader) list(ctx context.Context, f filter, rv string, limit int) error
 	}
 	r.suite.counts.reads.Add(1)
 	if whole.rv < floor {
-		return fmt.Errorf("a list of %s at %q is as of %d, and %d had been acknowledged", f, rv, whole.rv, floor)
+		return fmt.Errorf("a list of %s at %q is as of %d, and %d had been acknowledged before the request", f, rv,
+			whole.rv, floor)
 	}
 	if err := r.suite.oracle.state(as, f, whole.items, whole.rv, r.client.way.leaps); err != nil {
 		return fmt.Errorf("list of %s at %q, limit %d: %w", f, rv, limit, err)

@@ -20,15 +20,17 @@ type suite struct {
 	t        *testing.T
 	cluster  *cluster
 	watchfan *watchfan
-	relay    *relay
+	relay    *proxytest.Relay
 	link     *link // nil: impossible here,
 	noLink   error // because of this
 	truth    *truth
 	oracle   *oracle
 	admin    *client // straight to kube-apiserver
+	watchers []*watcher
+	clients  map[string]int // by kind
 
 	gate  gate
-	calm  atomic.Bool // no client leaves, or reads slowly, any more
+	calm  atomic.Bool // clients no longer leave or read slowly
 	acked sync.Map    // resource → *atomic.Uint64
 
 	counts struct {
@@ -37,10 +39,9 @@ type suite struct {
 
 	mu         sync.Mutex
 	violations []string
-	watchers   []*watcher
 }
 
-// filters are what clients select.
+// filters are the clients' filters.
 func (s *suite) filters() []filter { return allFilters }
 
 var allFilters = []filter{
@@ -63,7 +64,8 @@ func (s *suite) newest(resource string) *atomic.Uint64 {
 	return v.(*atomic.Uint64)
 }
 
-// acknowledged is the resourceVersion of a write that has been acknowledged, and which no consistent read may miss from now on.
+// acknowledged returns the resourceVersion of the last acknowledged write to a resource. No
+// consistent read may miss it from now on.
 func (s *suite) acknowledged(resource string) uint64 { return s.newest(resource).Load() }
 
 func (s *suite) acknowledge(resource string, rv uint64) {
@@ -72,7 +74,7 @@ func (s *suite) acknowledge(resource string, rv uint64) {
 	}
 }
 
-// violate notes what is wrong, with what etcd knows of that time.
+// violate notes a mistake of the server, with the client's story.
 func (s *suite) violate(who string, err error, story string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,25 +90,14 @@ func (s *suite) violate(who string, err error, story string) {
 
 var started = time.Now()
 
-func (s *suite) sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// probe writes to an object that all unfiltered watchers of ConfigMaps are told of, and returns its resourceVersion. It tries until
-// kube-apiserver takes it.
+// probe writes to an object that all unfiltered watchers of ConfigMaps follow, and returns its
+// resourceVersion. It tries until kube-apiserver accepts the write.
 func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
 	s.counts.probes.Add(1)
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"},"data":{"why":"%s","n":"%d"}}`, why, s.counts.probes.Load())
 	for deadline := time.Now().Add(patience); ; {
-		status, answer, err := s.admin.do(ctx, http.MethodPatch, collection("configmaps", "chaos-a")+"/probe?fieldManager=chaos&force=true", nil,
+		status, answer, err := s.admin.do(ctx, http.MethodPatch,
+			collection("configmaps", "chaos-a")+"/probe?fieldManager=chaos&force=true", nil,
 			jsonForm.accept, "application/apply-patch+yaml", body)
 		if err == nil && status < 300 {
 			e, err := parseObject(jsonForm, "", answer, answer)
@@ -115,11 +106,12 @@ func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return 0, fmt.Errorf("write the probe: %d %.200s %w", status, answer, err)
 		}
-		s.sleep(ctx, 50*time.Millisecond)
+		proxytest.Sleep(ctx, 50*time.Millisecond)
 	}
 }
 
-// recover waits until every steady watcher has been told of a write made after a fault, and returns how long that took.
+// recover waits until every steady watcher without a filter has received a write that was made
+// after a fault, and returns how long that took.
 func (s *suite) recover() (time.Duration, error) {
 	begin := time.Now()
 	rv, err := s.probe(context.Background(), "recovered")
@@ -129,7 +121,8 @@ func (s *suite) recover() (time.Duration, error) {
 	for deadline := begin.Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		late := ""
 		for _, w := range s.watchers {
-			if f := w.cursor.filter; w.manner == steady && w.client.way.leaps && f.resource == "configmaps" && f.namespace == "" && f.labels.Empty() && f.fields.Empty() && !w.reached(rv) {
+			if f := w.cursor.filter; w.manner == steady && w.client.way.leaps && f.resource == "configmaps" &&
+				f.namespace == "" && f.labels.Empty() && f.fields.Empty() && !w.reached(rv) {
 				late = w.name + ", " + w.story()
 			}
 		}
@@ -137,12 +130,13 @@ func (s *suite) recover() (time.Duration, error) {
 			return time.Since(begin), nil
 		}
 		if time.Now().After(deadline) {
-			return 0, fmt.Errorf("%s has not been told of a write for %s\nwatchfan's log ends\n%s", late, patience, proxytest.Tail(s.watchfan.log, 20))
+			return 0, fmt.Errorf("%s has not received a write for %s\nwatchfan's log ends\n%s", late, patience,
+				proxytest.Tail(s.watchfan.log, 20))
 		}
 	}
 }
 
-// settle waits until every watcher has been told all there is.
+// settle waits until every watcher has received everything.
 func (s *suite) settle() error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		var late []string
@@ -155,12 +149,13 @@ func (s *suite) settle() error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d watchers have not come to the end within %s:\n%s", len(late), patience, strings.Join(late[:min(len(late), 10)], "\n"))
+			return fmt.Errorf("%d watchers have not received everything within %s:\n%s", len(late), patience,
+				strings.Join(late[:min(len(late), 10)], "\n"))
 		}
 	}
 }
 
-// gate is what stalling clients wait at.
+// gate stops the clients that stall.
 type gate struct {
 	mu      sync.Mutex
 	closed  chan struct{} // nil: open
@@ -195,7 +190,7 @@ func (g *gate) pass(ctx context.Context) {
 	}
 }
 
-// report is what the run was like.
+// report counts the faults of a run and the recoveries from them.
 type report struct {
 	injected   map[string]int
 	impossible map[string]string
@@ -206,7 +201,8 @@ func (r *report) String() string {
 	var b strings.Builder
 	for _, kind := range slices.Sorted(maps.Keys(r.injected)) {
 		took := slices.Sorted(slices.Values(r.recovery[kind]))
-		fmt.Fprintf(&b, "  %-26s %3d   recovered within %.2fs (median), %.2fs (most)\n", kind, r.injected[kind], took[(len(took)-1)/2].Seconds(), took[len(took)-1].Seconds())
+		fmt.Fprintf(&b, "  %-26s %3d   recovered within %.2fs (median), %.2fs (most)\n", kind, r.injected[kind],
+			took[(len(took)-1)/2].Seconds(), took[len(took)-1].Seconds())
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.impossible)) {
 		fmt.Fprintf(&b, "  %-26s   0   IMPOSSIBLE HERE: %s\n", kind, r.impossible[kind])

@@ -19,17 +19,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// truth is what has happened, as one watch of etcd from its first revision told it. It was open all the time, so that no compaction
-// can have hurt it. A key's mod revision is its object's resourceVersion.
+// truth is the history, as one watch of etcd from its first revision brought it. The watch is open
+// all the time, so that no compaction can hurt it. A key's mod revision is its object's
+// resourceVersion.
 type truth struct {
 	mu        sync.Mutex
-	head      uint64        // all up to it is known
+	head      uint64        // everything up to it is known
 	movedc    chan struct{} // closed, and replaced, when head has moved
 	err       error         // the watch has ended
 	histories map[string]*history
 }
 
-// history is that of one resource. It only grows.
+// history is the history of one resource. It only grows.
 type history struct {
 	changes []change
 	objects map[string][]*object // versions by key, in their order; one without a name is the absence of the object
@@ -39,7 +40,7 @@ type history struct {
 type change struct {
 	rv       uint64
 	key      string
-	old, cur *object // nil: there was none, there is none
+	old, cur *object // nil: absent before, absent now
 }
 
 // object is one version of an object.
@@ -50,11 +51,12 @@ type object struct {
 	full, meta      digest
 }
 
-// digest is of an object's JSON, or of its metadata's, in one canonical form: without apiVersion and kind, which the items of a list lack,
-// and without the resourceVersion, which is compared as a number.
+// digest is of an object's JSON, or of its metadata's, in one canonical form: without apiVersion
+// and kind, which the items of a list lack, and without the resourceVersion, which is compared as a
+// number.
 type digest [16]byte
 
-// prefixes are where etcd has the resources that we look at.
+// prefixes are the resources that we follow, and their keys in etcd.
 var prefixes = map[string]string{"configmaps": "/registry/configmaps/", "widgets": "/registry/example.com/widgets/"}
 
 func newTruth() *truth {
@@ -65,7 +67,8 @@ func newTruth() *truth {
 	return tr
 }
 
-// follow watches etcd until ctx ends. Any other end is an error: there is no oracle any more.
+// follow watches etcd until ctx ends. Any other end is an error, because there is no oracle without
+// it.
 func (tr *truth) follow(ctx context.Context, endpoint string) {
 	err := tr.watch(ctx, endpoint)
 	tr.mu.Lock()
@@ -77,7 +80,8 @@ func (tr *truth) follow(ctx context.Context, endpoint string) {
 	tr.movedc = make(chan struct{})
 }
 
-// watch speaks JSON with etcd's gateway. All keys are watched, so that head is each revision in turn.
+// watch speaks JSON with etcd's gateway. It watches all keys, so that head is each revision in
+// turn.
 func (tr *truth) watch(ctx context.Context, endpoint string) error {
 	const everything = `{"create_request":{"key":"AA==","range_end":"AA==","start_revision":"1","prev_kv":true}}`
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint+"/v3/watch", strings.NewReader(everything))
@@ -103,7 +107,8 @@ func (tr *truth) watch(ctx context.Context, endpoint string) error {
 			return err
 		}
 		if message.Error != nil || message.Result.Canceled {
-			return fmt.Errorf("%s %s, compacted at %q", message.Error, message.Result.CancelReason, message.Result.CompactRevision)
+			return fmt.Errorf("%s %s, compacted at %q", message.Error, message.Result.CancelReason,
+				message.Result.CompactRevision)
 		}
 		if err := tr.add(message.Result.Events); err != nil {
 			return err
@@ -161,7 +166,8 @@ func (h *history) add(key string, o *object) {
 	h.objects[key] = append(versions, o)
 }
 
-// readStored reads an object as kube-apiserver stores it: protobuf behind a prefix, or JSON for a custom resource.
+// readStored reads an object as kube-apiserver stores it: protobuf behind a prefix, or JSON for a
+// custom resource.
 func readStored(resource string, value []byte) (*object, error) {
 	if resource == "configmaps" {
 		typed, err := readConfigMap(value)
@@ -175,7 +181,7 @@ func readStored(resource string, value []byte) (*object, error) {
 	return readObject(value)
 }
 
-// readConfigMap reads what kube-apiserver stores, and sends: a magic number and a runtime.Unknown.
+// readConfigMap reads what kube-apiserver stores and sends: a magic number and a runtime.Unknown.
 func readConfigMap(content []byte) (*corev1.ConfigMap, error) {
 	raw, err := readUnknown(content)
 	if err != nil {
@@ -236,10 +242,10 @@ func digestBytes(b []byte) digest {
 	return digest(sum[:16])
 }
 
-// patience is how long anything may take that must come in the end, on a machine that is much too small.
+// patience is how long to wait for anything, on a machine that is much too small.
 const patience = 2 * time.Minute
 
-// wait waits until all up to rv is known.
+// wait waits until everything up to rv is known.
 func (tr *truth) wait(rv uint64) error {
 	deadline := time.After(patience)
 	for {
@@ -255,12 +261,12 @@ func (tr *truth) wait(rv uint64) error {
 		select {
 		case <-moved:
 		case <-deadline:
-			return fmt.Errorf("etcd has not come to %d, which a client was shown, but to %d", rv, head)
+			return fmt.Errorf("a client received resourceVersion %d, which etcd has not reached: it is at %d", rv, head)
 		}
 	}
 }
 
-// filter is what a client selects.
+// filter is a client's selection.
 type filter struct {
 	resource  string
 	namespace string
@@ -282,11 +288,12 @@ func (f filter) String() string {
 }
 
 func (f filter) match(o *object) bool {
-	return o != nil && o.name != "" && (f.namespace == "" || f.namespace == o.namespace) && f.labels.Matches(o.labels) &&
+	return o != nil && o.name != "" && (f.namespace == "" || f.namespace == o.namespace) &&
+		f.labels.Matches(o.labels) &&
 		f.fields.Matches(fields.Set{"metadata.name": o.name, "metadata.namespace": o.namespace})
 }
 
-// told is one event that a watch must bring.
+// told is one event that a watch has to bring.
 type told struct {
 	typ string
 	rv  uint64
@@ -296,7 +303,7 @@ type told struct {
 
 func (e told) String() string { return fmt.Sprintf("%s %s@%d", e.typ, e.key, e.rv) }
 
-// tell returns what a watch with f is told of c, if anything.
+// tell returns the event that c is for a watch with f, if any.
 func (f filter) tell(c change) (told, bool) {
 	switch old, cur := f.match(c.old), f.match(c.cur); {
 	case old && cur:
@@ -309,7 +316,7 @@ func (f filter) tell(c change) (told, bool) {
 	return told{}, false
 }
 
-// next returns the first event behind rv that f is told, if there is one up to head.
+// next returns the first event behind rv for f, if there is one up to head.
 func (tr *truth) next(f filter, rv uint64) (told, bool) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -323,7 +330,7 @@ func (tr *truth) next(f filter, rv uint64) (told, bool) {
 	return told{}, false
 }
 
-// at returns the objects as of rv that f selects, by key.
+// at returns the objects that f selects as of rv, by key.
 func (tr *truth) at(f filter, rv uint64) map[string]*object {
 	state := make(map[string]*object)
 	tr.mu.Lock()
@@ -347,7 +354,8 @@ func versionAt(versions []*object, rv uint64) *object {
 	return versions[i-1]
 }
 
-// version returns one version of an object, and where the next begins: 0 if there is none. An absence has no name.
+// version returns one version of an object, and where the next begins: 0 if there is none. An
+// absence has no name.
 func (tr *truth) version(resource, key string, rv uint64) (o *object, next uint64) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -363,7 +371,7 @@ func (tr *truth) version(resource, key string, rv uint64) (o *object, next uint6
 	return nil, 0
 }
 
-// absent reports whether there was no such object at some moment at or behind rv.
+// absent reports whether the object was absent at some moment at or behind rv.
 func (tr *truth) absent(resource, key string, rv uint64) bool {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -374,7 +382,7 @@ func (tr *truth) absent(resource, key string, rv uint64) bool {
 	return slices.ContainsFunc(versions, func(o *object) bool { return o.rv > rv && o.name == "" })
 }
 
-// last returns the newest version of an object; nil or without a name if it is not there.
+// last returns the newest version of an object: nil, or one without a name, if it does not exist.
 func (tr *truth) last(resource, key string) *object {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -387,8 +395,9 @@ func (tr *truth) now() uint64 {
 	return tr.head
 }
 
-// differences is what a list as of to shows to f's clients who know the state as of from: what is gone, or another object, or not selected any more,
-// with no resourceVersion of its own, and then the newest version of each object, in the order of these.
+// differences returns what a list as of to shows f's clients that know the state as of from.
+// removals are objects that are gone, replaced or no longer selected, without a resourceVersion.
+// versions are the newest of the other objects that changed, in order.
 func (tr *truth) differences(f filter, from, to uint64) (removals, versions []told) {
 	before, after := tr.at(f, from), tr.at(f, to)
 	for key, old := range before {
@@ -410,14 +419,14 @@ func (tr *truth) differences(f filter, from, to uint64) (removals, versions []to
 	return removals, versions
 }
 
-// gone reports whether there was no such object at some moment behind from, up to to.
+// gone reports whether the object was absent at some moment behind from, up to to.
 func (tr *truth) gone(resource, key string, from, to uint64) bool {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return slices.ContainsFunc(tr.histories[resource].objects[key], func(o *object) bool { return from < o.rv && o.rv <= to && o.name == "" })
 }
 
-// total counts the changes of the resources that we look at.
+// total returns the number of changes of all resources.
 func (tr *truth) total() int {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

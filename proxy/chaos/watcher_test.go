@@ -15,7 +15,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// beginning is how a watcher comes to the state that it watches on from.
+// beginning is how a watcher gets the state from which it watches.
 type beginning string
 
 const (
@@ -44,7 +44,8 @@ var (
 	leaving  = manner{name: "leaving", leaves: true}
 )
 
-// watcher is a client that follows a collection, whatever happens, and holds what it is told against the oracle.
+// watcher is a client that follows a collection, whatever happens, and checks everything that it
+// receives with the oracle.
 type watcher struct {
 	suite  *suite
 	name   string
@@ -53,13 +54,13 @@ type watcher struct {
 	manner manner
 	rng    *rand.Rand
 
-	mu      sync.Mutex // guards what follows, while an event is taken
+	mu      sync.Mutex // guards the rest; held while an event is taken
 	cursor  cursor
 	synced  bool
 	seen    uint64  // resourceVersion to resume from
 	recent  []event // the last ones
 	wanted  uint64  // a state that begins now may not be older
-	resumes bool    // the stream is to go on behind seen, and has not brought anything
+	resumes bool    // the stream continues behind seen, and has not brought anything yet
 	failed  error   // why the last stream ended
 }
 
@@ -95,23 +96,24 @@ func (w *watcher) run(ctx context.Context) {
 		w.mu.Lock()
 		w.failed = err
 		w.mu.Unlock()
-		w.suite.sleep(ctx, pause)
+		proxytest.Sleep(ctx, pause)
 		wait = min(2*wait, atMostBetween)
 	}
 }
 
-// violation is an error that only a wrong server makes.
+// violation is an error that only a mistake of the server causes.
 type violation struct{ err error }
 
 func (v *violation) Error() string { return v.err.Error() }
 
 var errLeft = errors.New("left")
 
-// once lists, if need be, and watches until the stream ends.
+// once lists, if it has to, and watches until the stream ends.
 func (w *watcher) once(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {strconv.Itoa(20 + w.rng.IntN(100))}}
+	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"},
+		"timeoutSeconds": {strconv.Itoa(20 + w.rng.IntN(100))}}
 	w.mu.Lock()
 	if w.begin == byForgetting {
 		w.synced = false
@@ -139,7 +141,8 @@ func (w *watcher) once(ctx context.Context) error {
 	w.suite.counts.watches.Add(1)
 	f := w.cursor.filter
 	w.selectors(query)
-	resp, err := w.client.open(ctx, http.MethodGet, collection(f.resource, f.namespace), query, w.cursor.form.accept, "", "")
+	resp, err := w.client.open(ctx, http.MethodGet, collection(f.resource, f.namespace), query,
+		w.cursor.form.accept, "", "")
 	if err != nil {
 		return err
 	}
@@ -174,8 +177,9 @@ func (w *watcher) selectors(query url.Values) {
 	}
 }
 
-// refused says what an answer other than 200 means. Only a request that we did not make is a violation: while kube-apiserver begins, it
-// may refuse whom it does not know yet, and not know a custom resource.
+// refused returns the error for an answer other than 200. It is a violation only if watchfan calls
+// the request wrong: a starting kube-apiserver may refuse clients that it does not know yet, and
+// not know a custom resource.
 func (w *watcher) refused(status int, body io.Reader) error {
 	content, _ := io.ReadAll(io.LimitReader(body, 2000)) // only shown
 	err := fmt.Errorf("%d: %s", status, content)
@@ -185,7 +189,8 @@ func (w *watcher) refused(status int, body io.Reader) error {
 		w.mu.Lock()
 		w.synced = false
 		w.mu.Unlock()
-	case status == http.StatusBadRequest || status == http.StatusUnprocessableEntity || status == http.StatusNotAcceptable:
+	case status == http.StatusBadRequest || status == http.StatusUnprocessableEntity ||
+		status == http.StatusNotAcceptable:
 		return &violation{err}
 	}
 	return err
@@ -202,7 +207,7 @@ func (w *watcher) list(ctx context.Context) error {
 		wanted = w.suite.acknowledged(w.cursor.filter.resource)
 	}
 	f := w.cursor.filter
-	as := jsonForm // what a list holds is the same in each form
+	as := jsonForm // a list holds the same in each form
 	if w.cursor.form.metadata() {
 		as = jsonMetaForm
 	}
@@ -219,7 +224,8 @@ func (w *watcher) list(ctx context.Context) error {
 		return &violation{err}
 	}
 	if l.rv < wanted {
-		return &violation{fmt.Errorf("a consistent list is as of %d, and %d had been acknowledged", l.rv, wanted)}
+		return &violation{fmt.Errorf("a consistent list is as of %d, and %d had been acknowledged before the request",
+			l.rv, wanted)}
 	}
 	if err := w.suite.oracle.state(as, f, l.items, l.rv, w.client.way.leaps); err != nil {
 		return &violation{fmt.Errorf("list: %w", err)}
@@ -239,7 +245,7 @@ func (w *watcher) read(ctx context.Context, in *eventReader) error {
 			w.suite.gate.pass(ctx)
 		}
 		if w.manner.pause > 0 && !w.suite.calm.Load() {
-			w.suite.sleep(ctx, w.manner.pause)
+			proxytest.Sleep(ctx, w.manner.pause)
 		}
 		e, err := in.next()
 		var wrong *violation
@@ -285,7 +291,8 @@ func (w *watcher) take(e event, initial *[]event) error {
 		return nil
 	case !w.synced:
 		if e.rv < w.wanted {
-			return &violation{fmt.Errorf("initial events are as of %d, and %d had been acknowledged", e.rv, w.wanted)}
+			return &violation{fmt.Errorf("initial events are as of %d, and %d had been acknowledged before the request",
+				e.rv, w.wanted)}
 		}
 		if err := w.cursor.initial(*initial, e.rv); err != nil {
 			return &violation{fmt.Errorf("initial events: %w", err)}
@@ -295,7 +302,7 @@ func (w *watcher) take(e event, initial *[]event) error {
 	case e.end:
 		return &violation{fmt.Errorf("%s, again", e)}
 	}
-	if w.resumes { // and this stream does not begin with an ERROR
+	if w.resumes { // this stream did not begin with an ERROR
 		w.resumes = false
 		w.cursor.resume(w.seen)
 	}
@@ -306,14 +313,14 @@ func (w *watcher) take(e event, initial *[]event) error {
 	return nil
 }
 
-// story is what the watcher was told last.
+// story tells what the watcher received last.
 func (w *watcher) story() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return fmt.Sprintf("%s, %s; it knows all up to %d, would resume from %d, and was told last %v; its last stream ended with %v", w.cursor.filter, w.begin, w.cursor.last, w.seen, w.recent, w.failed)
+	return fmt.Sprintf("%s, %s; it knows everything up to %d, would resume from %d, and received last %v; its last stream ended with %v", w.cursor.filter, w.begin, w.cursor.last, w.seen, w.recent, w.failed)
 }
 
-// settled reports whether the watcher has been told all there is.
+// settled returns an error unless the watcher has received everything.
 func (w *watcher) settled() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -326,7 +333,7 @@ func (w *watcher) settled() error {
 	return nil
 }
 
-// reached reports whether the watcher has been told of what happened at rv, which it selects.
+// reached reports whether the watcher has received the change at rv, which it selects.
 func (w *watcher) reached(rv uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

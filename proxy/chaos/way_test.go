@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -51,11 +50,9 @@ func (w way) client() *client {
 			})
 		}
 	}
-	c.http = &http.Client{Transport: &http.Transport{
+	c.http = proxytest.HTTPClient(&http.Transport{
 		TLSClientConfig:     w.tls,
-		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
 		TLSHandshakeTimeout: patience,
-		DisableCompression:  true,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err != nil {
@@ -69,7 +66,7 @@ func (w way) client() *client {
 			c.conns[conn.(*net.TCPConn)] = struct{}{}
 			return conn, nil
 		},
-	}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	})
 	return c
 }
 
@@ -87,7 +84,8 @@ func (c *client) vanish() {
 }
 
 // open sends a request and returns the answer, its body unread.
-func (c *client) open(ctx context.Context, method, path string, query url.Values, accept, contentType, body string) (*http.Response, error) {
+func (c *client) open(ctx context.Context, method, path string, query url.Values, accept, contentType,
+	body string) (*http.Response, error) {
 	uri := c.way.base + path
 	if len(query) > 0 {
 		uri += "?" + query.Encode()
@@ -114,7 +112,8 @@ func (c *client) open(ctx context.Context, method, path string, query url.Values
 }
 
 // do sends a request and reads the answer.
-func (c *client) do(ctx context.Context, method, path string, query url.Values, accept, contentType, body string) (int, []byte, error) {
+func (c *client) do(ctx context.Context, method, path string, query url.Values, accept, contentType,
+	body string) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
 	resp, err := c.open(ctx, method, path, query, accept, contentType, body)
@@ -142,12 +141,13 @@ func collection(resource, namespace string) string {
 	return path + "/" + resource
 }
 
-// authority signs a client certificate for a user that kube-apiserver knows by name. Its certificates are valid before and behind every
-// jump of the clock.
+// authority signs a client certificate for a user whose name kube-apiserver knows. The certificates
+// are valid before and after every jump of the clock.
 func authority(t *testing.T, user string) (caFile string, certificate tls.Certificate) {
 	t.Helper()
 	template := func(name string) *x509.Certificate {
-		return &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().AddDate(0, 0, -10), NotAfter: time.Now().AddDate(0, 0, 10)}
+		return &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().AddDate(0, 0, -10),
+			NotAfter: time.Now().AddDate(0, 0, 10)}
 	}
 	ca, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "client-ca.crt"), template("chaos-ca"))
 	if err != nil {
@@ -162,16 +162,14 @@ func authority(t *testing.T, user string) (caFile string, certificate tls.Certif
 	return ca.File, *pair
 }
 
-// straight returns a user's way to kube-apiserver itself.
+// straight returns a user's way straight to kube-apiserver.
 func (c *cluster) straight(user string) (way, error) {
-	ca, err := os.ReadFile(c.Ready.CAFile)
+	config, err := c.TLSConfig()
 	if err != nil {
 		return way{}, err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
 	token, err := c.Token(user)
-	return way{name: "kube-apiserver", base: c.Ready.Server, token: token, tls: &tls.Config{RootCAs: roots}}, err
+	return way{name: "kube-apiserver", base: c.Ready.Server, token: token, tls: config}, err
 }
 
 // plain is the way through the insecure port.
@@ -181,7 +179,8 @@ func (p *watchfan) plain() way {
 
 // secure is the way through the TLS port, with a token or a certificate.
 func (p *watchfan) secure(token string, certificates ...tls.Certificate) way {
-	w := way{name: "TLS and token", base: fmt.Sprintf("https://127.0.0.1:%d", p.ports.secure), token: token, leaps: true}
+	w := way{name: "TLS and token", base: fmt.Sprintf("https://127.0.0.1:%d", p.ports.secure),
+		token: token, leaps: true}
 	if len(certificates) > 0 {
 		w.name = "TLS and certificate"
 	}

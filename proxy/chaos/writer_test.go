@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// What is written: each writer has objects of its own.
+// Each writer has objects of its own.
 const (
 	writers = 4
 	names   = 6 // of one writer, in each namespace, of each resource
@@ -23,8 +25,9 @@ func objectName(writer, n int) string { return fmt.Sprintf("w%d-%d", writer, n) 
 
 func bytesContain(body []byte, s string) bool { return bytes.Contains(body, []byte(s)) }
 
-// writer writes straight to kube-apiserver: creates, updates, relabels, deletes, creates anew; in bursts, steadily, or not at all. A write
-// without an answer may or may not have happened: what is so, etcd says.
+// writer writes straight to kube-apiserver: creates, updates, relabels, deletes, creates again; in
+// bursts, steadily, or not at all. A write without an answer may or may not have happened; etcd
+// knows.
 type writer struct {
 	suite  *suite
 	number int
@@ -38,7 +41,7 @@ func (w *writer) run(ctx context.Context) {
 		n, pause := 0, time.Duration(0)
 		switch w.rng.IntN(5) {
 		case 0: // nothing
-			w.suite.sleep(ctx, time.Duration(w.rng.Int64N(int64(4*time.Second))))
+			proxytest.Sleep(ctx, time.Duration(w.rng.Int64N(int64(4*time.Second))))
 		case 1: // a burst
 			n = 40
 		default:
@@ -50,9 +53,9 @@ func (w *writer) run(ctx context.Context) {
 			}
 			if err := w.write(ctx); err != nil {
 				w.suite.counts.unacknowledged.Add(1)
-				w.suite.sleep(ctx, 200*time.Millisecond)
+				proxytest.Sleep(ctx, 200*time.Millisecond)
 			}
-			w.suite.sleep(ctx, pause)
+			proxytest.Sleep(ctx, pause)
 		}
 	}
 }
@@ -72,17 +75,19 @@ func (w *writer) write(ctx context.Context) error {
 	case kind < 18:
 		return w.remove(ctx, resource, namespace, name)
 	case kind < 60:
-		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource, fmt.Sprintf(`{"metadata":{"labels":{%s}}}`, w.labels("null")))
+		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource,
+			fmt.Sprintf(`{"metadata":{"labels":{%s}}}`, w.labels("null")))
 	default:
 		field := "data"
 		if resource == "widgets" {
 			field = "spec"
 		}
-		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource, fmt.Sprintf(`{%q:{"n":"%d <&>é"}}`, field, w.rng.Uint64()))
+		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource,
+			fmt.Sprintf(`{%q:{"n":"%d <&>é"}}`, field, w.rng.Uint64()))
 	}
 }
 
-// labels moves objects in and out of what clients select.
+// labels draws labels that move objects into and out of clients' selections.
 func (w *writer) labels(none string) string {
 	var parts []string
 	for _, l := range [][]string{{"app", "a", "b", "c", ""}, {"tier", "x", ""}} {
@@ -102,7 +107,8 @@ func (w *writer) body(resource, name string) string {
 	if resource == "widgets" {
 		return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget",%s,"spec":{"n":"0"}}`, metadata)
 	}
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap",%s,"data":{"pad":%q}}`, metadata, strings.Repeat("x", w.rng.IntN(800)))
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap",%s,"data":{"pad":%q}}`, metadata,
+		strings.Repeat("x", w.rng.IntN(800)))
 }
 
 func (w *writer) send(ctx context.Context, method, uri, resource, body string) error {
@@ -127,7 +133,7 @@ func (w *writer) send(ctx context.Context, method, uri, resource, body string) e
 	return nil
 }
 
-// remove deletes an object. The answer has no resourceVersion: etcd has.
+// remove deletes an object. The answer has no resourceVersion, so it comes from etcd.
 func (w *writer) remove(ctx context.Context, resource, namespace, name string) error {
 	uri := collection(resource, namespace) + "/" + name
 	status, answer, err := w.client.do(ctx, http.MethodDelete, uri, nil, jsonForm.accept, "", "")
@@ -146,6 +152,6 @@ func (w *writer) remove(ctx context.Context, resource, namespace, name string) e
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%s has been deleted, and is still in etcd", uri)
 		}
-		w.suite.sleep(ctx, 5*time.Millisecond)
+		proxytest.Sleep(ctx, 5*time.Millisecond)
 	}
 }

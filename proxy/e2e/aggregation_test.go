@@ -16,13 +16,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// ownThings is an aggregated API server that shows each user only what is named after them, and the administrator everything.
+// ownThings is an aggregated API server that shows each user only the objects with the user's name,
+// and the administrator all objects.
 type ownThings struct {
 	group string
 	port  int
 }
 
-// ownThingsNames are the owners of one object each.
+// ownThingsNames are the users that own one object each.
 var ownThingsNames = []string{"dev-user", "dev-reader", "somebody-else"}
 
 func startOwnThings(t *testing.T, group string) *ownThings {
@@ -88,18 +89,20 @@ func (s *ownThings) things(w http.ResponseWriter, r *http.Request) {
 // register has kube-apiserver send requests for the group here.
 func (s *ownThings) register(t *testing.T, d *target) {
 	t.Helper()
-	d.create(t, "/api/v1/namespaces/default/services", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.service()))
+	d.create(t, "/api/v1/namespaces/default/services",
+		fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.service()))
 	spec := fmt.Sprintf(`"spec":{"group":%q,"version":"v1","groupPriorityMinimum":1000,"versionPriority":100,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":%q,"port":%d}}`,
 		s.group, s.service(), s.port)
 	if d.get(t, s.apiService()).status == http.StatusOK { // kube-apiserver's own, which it would put back
-		d.patch(t, s.apiService(), `{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},`+spec+`}`)
+		d.patch(t, s.apiService(),
+			`{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},`+spec+`}`)
 	} else {
 		d.create(t, apiServicesPath, fmt.Sprintf(`{"metadata":{"name":"v1.%s"},%s}`, s.group, spec))
 	}
 	s.answers(t, d, "dev-reader")
 }
 
-// answers waits until kube-apiserver shows a thing, or no longer does, with "!" in front.
+// answers waits until kube-apiserver shows a thing, or with "!" in front until it no longer does.
 func (s *ownThings) answers(t *testing.T, d *target, name string) {
 	t.Helper()
 	name, not := strings.CutPrefix(name, "!")
@@ -118,15 +121,16 @@ func (s *ownThings) service() string    { return strings.ReplaceAll(s.group, "."
 func (s *ownThings) apiService() string { return apiServicesPath + "/v1." + s.group }
 func (s *ownThings) uri() string        { return "/apis/" + s.group + "/v1/things" }
 
-// mayRead lets users read things of a group and, beside others, configmaps.
+// mayRead lets users read ConfigMaps and the things of a group.
 func mayRead(t *testing.T, d *target, group string, users ...string) {
 	t.Helper()
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
 	d.create(t, rbac+"clusterroles", fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[%q,""],"resources":["things","configmaps"],"verbs":["get","list","watch"]},
 {"apiGroups":["apiextensions.k8s.io"],"resources":["customresourcedefinitions"],"verbs":["list","watch"]}]}`, group, group))
 	for _, user := range users {
-		d.create(t, rbac+"clusterrolebindings", fmt.Sprintf(`{"metadata":{"name":"%s-%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},`+
-			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, group, user, group, user))
+		d.create(t, rbac+"clusterrolebindings",
+			fmt.Sprintf(`{"metadata":{"name":"%s-%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},`+
+				`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, group, user, group, user))
 	}
 }
 
@@ -146,8 +150,8 @@ func names(t *testing.T, resp response) []string {
 	return names
 }
 
-// TestAggregatedUsers: an aggregated API server that answers each user differently does so through watchfan too, in lists and watches,
-// unless the operator has said that it does not.
+// TestAggregatedUsers: an aggregated API server that answers each user differently does so through
+// watchfan too, in lists and watches. The operator may declare that it answers all users alike.
 func TestAggregatedUsers(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -182,8 +186,8 @@ func TestAggregatedUsers(t *testing.T) {
 	}
 }
 
-// TestAggregatedTakeover: when an aggregated API server takes over a group that is cached, the watches end, and nothing more comes from
-// the cache, until kube-apiserver has the group back.
+// TestAggregatedTakeover: when an aggregated API server takes over a cached group, the watches end.
+// The cache serves nothing more until kube-apiserver has the group back.
 func TestAggregatedTakeover(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -222,8 +226,8 @@ func TestAggregatedTakeover(t *testing.T) {
 	cached(t, way, d, s.uri()+"?resourceVersion=0")
 }
 
-// TestAggregationUnknown: without the right to read APIServices, built-in groups are cached, and custom resources are passed through
-// unless the operator names their group.
+// TestAggregationUnknown: without the right to read APIServices, built-in groups are cached. Custom
+// resources are passed through unless the operator names their group.
 func TestAggregationUnknown(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -235,7 +239,8 @@ func TestAggregationUnknown(t *testing.T) {
 
 	start := func(args ...string) *watchfan {
 		t.Helper()
-		p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), c.Ready.Kubeconfigs["user"], args...)
+		p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(),
+			c.Ready.Kubeconfigs["user"], args...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,8 +259,9 @@ func TestAggregationUnknown(t *testing.T) {
 			t.Fatalf("from the cache: %t, %d %s", fromCache(resp.header), resp.status, resp.body)
 		}
 	}
-	if log, err := os.ReadFile(p.Log); err != nil || strings.Count(string(log), "list and watch apiservices.apiregistration.k8s.io") != 1 {
-		t.Errorf("the log names the missing right not once: %v\n%s", err, proxytest.Tail(p.Log, 60))
+	if log, err := os.ReadFile(p.Log); err != nil ||
+		strings.Count(string(log), "list and watch apiservices.apiregistration.k8s.io") != 1 {
+		t.Errorf("the log does not name the missing right exactly once: %v\n%s", err, proxytest.Tail(p.Log, 60))
 	}
 	trusting := start("--cache-aggregated-groups=" + group)
 	warm(t, []*target{trusting.secure(t, c.token(t, "admin"))}, uri)

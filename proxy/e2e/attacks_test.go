@@ -22,8 +22,9 @@ import (
 
 const cachedList = "/api/v1/namespaces/default/configmaps?resourceVersion=0"
 
-// TestAttacks sends each attack to both ports and to kube-apiserver. What kube-apiserver refuses is refused here, each request is answered at
-// most once, what is smuggled in another is not answered at all, and both leave the connection in the same state.
+// TestAttacks sends each attack to both ports and to kube-apiserver. watchfan refuses what
+// kube-apiserver refuses, answers each request at most once and never answers a smuggled one. Both
+// leave the connection in the same state.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
 	c, p := sharedCluster(t), sharedWatchfan(t)
@@ -42,7 +43,7 @@ func TestAttacks(t *testing.T) {
 	for _, port := range ports {
 		for _, a := range proxytest.Attacks(cachedList, port.auth) {
 			if (a.Theirs == "") != (a.Why == "") || strings.Contains(a.Want, "smuggled") {
-				t.Errorf("%s: say why we differ from kube-apiserver, and only then; and never want what is smuggled", a.Name)
+				t.Errorf("%s: the table says why watchfan differs from kube-apiserver, only where it does, and never wants a smuggled answer", a.Name)
 			}
 			want := a.Want
 			if port.name == "kube-apiserver" && a.Theirs != "" {
@@ -58,7 +59,8 @@ func TestAttacks(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s to the %s: %v", a.Name, port.name, err)
 				} else if !matches(want, got) {
-					t.Errorf("%s to the %s: %s, want %s; the last answer was %.300s", a.Name, port.name, got, want, body)
+					t.Errorf("%s to the %s: %s, want %s; the last answer was %.300s", a.Name,
+						port.name, got, want, body)
 				}
 			})
 		}
@@ -86,10 +88,10 @@ func matches(want, got string) bool {
 	return got == want || either && (got == codes+"open" || got == codes+"closed")
 }
 
-// sentinel follows each attack: its answer shows that the connection could carry another request.
+// sentinel follows each attack. Its answer shows that the connection could carry another request.
 const sentinel = "GET /version HTTP/1.1\nHost: localhost\nAudit-ID: sentinel\nConnection: close\nAUTH\n"
 
-// sendAttack returns what comes back, as Attack.Want has it, and the last body.
+// sendAttack returns the answers in the form of Attack.Want, and the last body.
 func sendAttack(address string, secure bool, attack, sentinel string) (got string, last []byte, err error) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -100,7 +102,8 @@ func sendAttack(address string, secure bool, attack, sentinel string) (got strin
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	}
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-	if _, err := io.WriteString(c, attack+sentinel); err != nil && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+	if _, err := io.WriteString(c, attack+sentinel); err != nil && !errors.Is(err, syscall.ECONNRESET) &&
+		!errors.Is(err, syscall.EPIPE) {
 		return "", nil, err
 	}
 	var codes []string
@@ -125,8 +128,8 @@ func sendAttack(address string, secure bool, attack, sentinel string) (got strin
 	}
 }
 
-// TestAttackIdentities: whatever a stranger's headers say, the request is made as the owner of its token, on the way through watchfan as
-// straight to kube-apiserver.
+// TestAttackIdentities: whatever the headers of a stranger say, the request is made as the owner of
+// its token, through watchfan as at kube-apiserver.
 func TestAttackIdentities(t *testing.T) {
 	t.Parallel()
 	c, p := sharedCluster(t), sharedWatchfan(t)
@@ -173,7 +176,8 @@ func TestAttackIdentities(t *testing.T) {
 		if err != nil || ours != theirs {
 			t.Errorf("%s: we answer %s, %v, kube-apiserver %s", name, ours, err, theirs)
 		}
-		if strings.HasPrefix(ours, "201") && (strings.Contains(ours, admin) || strings.Contains(ours, `"username":"admin"`)) {
+		if strings.HasPrefix(ours, "201") && (strings.Contains(ours, admin) ||
+			strings.Contains(ours, `"username":"admin"`)) {
 			t.Errorf("%s made somebody admin: %s", name, ours)
 		}
 	}
@@ -201,8 +205,9 @@ func whoAmI(address, wire string) (string, error) {
 
 var creationTime = regexp.MustCompile(`"creationTimestamp":"[^"]*"`)
 
-// TestStrangersHarmNobody: kube-apiserver ends its HTTP/2 connection with us at each request with a bad token, or with none. No request of
-// others fails for that, be it too long to be sent again, or the first one of its client.
+// TestStrangersHarmNobody: kube-apiserver ends its HTTP/2 connection to watchfan at each request
+// with a bad token or none. No request of others fails because of that, not even one that is too
+// long to be sent again, or the first one of its client.
 func TestStrangersHarmNobody(t *testing.T) {
 	t.Parallel()
 	c, p := sharedCluster(t), sharedWatchfan(t)
@@ -226,7 +231,8 @@ func TestStrangersHarmNobody(t *testing.T) {
 					return
 				default:
 				}
-				if resp, err := stranger.try(http.MethodGet, "/api/v1/nodes", nil, ""); err == nil && (resp.status == 401 || resp.status == 403) {
+				if resp, err := stranger.try(http.MethodGet, "/api/v1/nodes", nil, ""); err == nil &&
+					(resp.status == 401 || resp.status == 403) {
 					refused.Add(1)
 				}
 			}
@@ -261,7 +267,8 @@ func TestStrangersHarmNobody(t *testing.T) {
 		})
 	}
 	users.Wait()
-	t.Logf("%d of %d requests of good clients failed, beside %d refused ones of strangers", failed.Load(), all.Load(), refused.Load())
+	t.Logf("%d of %d requests of good clients failed, beside %d refused ones of strangers", failed.Load(),
+		all.Load(), refused.Load())
 	close(done)
 	strangers.Wait()
 	if n := refused.Load(); n < 10 {
@@ -269,8 +276,9 @@ func TestStrangersHarmNobody(t *testing.T) {
 	}
 }
 
-// TestWebPages: the insecure port has watchfan's own rights, and no web page may use them through a browser on this host: neither one from
-// elsewhere nor one of another port of this host, neither with an Origin nor without one. A page of the port itself may, over WebSocket too.
+// TestWebPages: the insecure port has watchfan's own rights. No web page may use them through a
+// browser on this host, whether the page comes from elsewhere or from another port of this host,
+// with an Origin or without. A page of the port itself may, also over WebSocket.
 func TestWebPages(t *testing.T) {
 	t.Parallel()
 	p := sharedWatchfan(t)
@@ -283,21 +291,28 @@ func TestWebPages(t *testing.T) {
 		header  http.Header
 		allowed bool
 	}{
-		"a program":                     {http.Header{}, true},
-		"a typed address":               {http.Header{"Sec-Fetch-Site": {"none"}, "Sec-Fetch-Mode": {"navigate"}}, true},
-		"a page of the port":            {http.Header{"Sec-Fetch-Site": {"same-origin"}, "Origin": {own}}, true},
-		"a page elsewhere":              {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Origin": {"https://pages.example"}}, false},
-		"another port":                  {http.Header{"Origin": {"http://localhost:3000"}}, false},
-		"another port of this address":  {http.Header{"Origin": {"http://127.0.0.1:3000"}}, false},
-		"another name of the port":      {http.Header{"Origin": {strings.Replace(own, "127.0.0.1", "localhost", 1)}}, false},
-		"an image elsewhere":            {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"no-cors"}, "Sec-Fetch-Dest": {"image"}}, false},
-		"an image on another port":      {http.Header{"Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"no-cors"}, "Sec-Fetch-Dest": {"image"}}, false},
-		"a link elsewhere":              {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-User": {"?1"}}, false},
+		"a program": {http.Header{}, true},
+		"a typed address": {http.Header{"Sec-Fetch-Site": {"none"}, "Sec-Fetch-Mode": {"navigate"}},
+			true},
+		"a page of the port": {http.Header{"Sec-Fetch-Site": {"same-origin"}, "Origin": {own}}, true},
+		"a page elsewhere": {http.Header{"Sec-Fetch-Site": {"cross-site"},
+			"Origin": {"https://pages.example"}}, false},
+		"another port":                 {http.Header{"Origin": {"http://localhost:3000"}}, false},
+		"another port of this address": {http.Header{"Origin": {"http://127.0.0.1:3000"}}, false},
+		"another name of the port": {http.Header{"Origin": {strings.Replace(own, "127.0.0.1", "localhost", 1)}},
+			false},
+		"an image elsewhere": {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"no-cors"},
+			"Sec-Fetch-Dest": {"image"}}, false},
+		"an image on another port": {http.Header{"Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"no-cors"},
+			"Sec-Fetch-Dest": {"image"}}, false},
+		"a link elsewhere": {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"},
+			"Sec-Fetch-User": {"?1"}}, false},
 		"a sandboxed page or a file":    {http.Header{"Origin": {"null"}}, false},
 		"a page that says two things":   {http.Header{"Sec-Fetch-Site": {"none", "cross-site"}}, false},
 		"a page that claims two places": {http.Header{"Origin": {own, "http://localhost:3000"}}, false},
 	} {
-		for _, r := range [][2]string{{http.MethodGet, cached}, {http.MethodGet, passed}, {http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews"}} {
+		for _, r := range [][2]string{{http.MethodGet, cached}, {http.MethodGet, passed},
+			{http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews"}} {
 			resp, err := plain.try(r[0], r[1], page.header, "")
 			if err != nil {
 				t.Fatal(err)

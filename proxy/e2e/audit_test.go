@@ -15,8 +15,22 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// metadataPolicy is the level at which watchfan writes, without the stage that kube-apiserver's own recommended policy leaves out.
+// metadataPolicy has the level of watchfan's own log. It leaves out the stage that kube-apiserver's
+// recommended policy leaves out.
 const metadataPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
+
+// auditedCluster starts a cluster whose kube-apiserver writes an audit log with a policy.
+func auditedCluster(t *testing.T, policy string) (c *cluster, log string) {
+	t.Helper()
+	dir := t.TempDir()
+	file, log := filepath.Join(dir, "policy"), filepath.Join(dir, "log")
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"--apiserver-arg", "audit-policy-file=" + file, "--apiserver-arg", "audit-log-path=" + log},
+		endWatches...)
+	return privateCluster(t, args...), log
+}
 
 // auditEvents returns the events of an audit log by auditID and stage.
 func auditEvents(t *testing.T, path string) map[string]map[string]any {
@@ -35,7 +49,7 @@ func auditEvents(t *testing.T, path string) map[string]map[string]any {
 			t.Fatalf("%s: %v: %s", path, err, lines.Bytes())
 		}
 		key := fmt.Sprint(event["auditID"], " ", event["stage"])
-		if events[key] != nil && !strings.Contains(key, "-") { // not one of ours: kube-apiserver's requests to itself
+		if events[key] != nil && !strings.Contains(key, "-") { // kube-apiserver's requests to itself
 			continue
 		}
 		if events[key] != nil {
@@ -49,7 +63,7 @@ func auditEvents(t *testing.T, path string) map[string]map[string]any {
 	return events
 }
 
-// annotation returns one of an event's annotations, and takes it away.
+// annotation removes one of an event's annotations and returns it.
 func annotation(event map[string]any, key string) string {
 	annotations, _ := event["annotations"].(map[string]any)
 	value, _ := annotations[key].(string)
@@ -57,7 +71,8 @@ func annotation(event map[string]any, key string) string {
 	return value
 }
 
-// sameEvent compares an event with kube-apiserver's of the same request, but for the time and the auditID, which are taken away.
+// sameEvent compares an event with kube-apiserver's event of the same request. It removes and
+// ignores the time and the auditID.
 func sameEvent(t *testing.T, what string, got, want map[string]any) {
 	t.Helper()
 	if got == nil || want == nil {
@@ -65,7 +80,7 @@ func sameEvent(t *testing.T, what string, got, want map[string]any) {
 		return
 	}
 	annotations, _ := want["annotations"].(map[string]any)
-	for key := range annotations { // of what has taken more than 500 ms there
+	for key := range annotations { // kube-apiserver adds some where a request took more than 500 ms
 		if strings.HasPrefix(key, "apiserver.latency.k8s.io/") {
 			delete(annotations, key)
 		}
@@ -88,149 +103,230 @@ func sameEvent(t *testing.T, what string, got, want map[string]any) {
 	}
 }
 
-// TestAudit: watchfan writes of each read that it serves what kube-apiserver writes of the same read, and neither writes what is the other's.
+// The namespace that TestAudit reads, and its rights.
+const (
+	auditedPath  = "/api/v1/namespaces/audited"
+	auditedRoles = "/apis/rbac.authorization.k8s.io/v1/namespaces/audited/"
+)
+
+// auditTest is a cluster and a watchfan, both with an audit log, and clients that read both ways.
+type auditTest struct {
+	cluster          *cluster
+	proxy            *watchfan
+	theirLog, ourLog string // files
+
+	direct, ourAdmin  *target // the admin
+	plain             *target // the insecure port
+	reader, ourReader *target
+	agent, ourAgent   *target // a service account
+	looker, ourLooker *target // a certificate's user
+
+	reads   []auditRequest // served from a cache
+	passed  []auditRequest // passed through
+	refused []auditRequest // by watchfan and by kube-apiserver
+	unnamed string         // auditID of a read without one
+}
+
+// auditRequest is a GET that is sent both ways. theirs is nil if it is only sent through watchfan.
+type auditRequest struct {
+	theirs, ours *target
+	uri          string
+	header       http.Header
+}
+
+// TestAudit: for each read that it serves, watchfan writes what kube-apiserver writes for the same
+// read. Neither writes the other's reads.
 func TestAudit(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	policy, theirLog, ourLog := filepath.Join(dir, "policy"), filepath.Join(dir, "theirs"), filepath.Join(dir, "ours")
-	if err := os.WriteFile(policy, []byte(metadataPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + theirLog}, endWatches...)...)
-	// What cannot be proved to be fresh in time is passed through, and that takes long where the machine is busy.
-	p := privateWatchfan(t, c, "--freshness-timeout=20s", "--audit-log-path", ourLog, "--exclude=serviceaccounts", "--anonymous-auth=false", "--client-ca-file", c.authority(t).file,
+	s := newAuditTest(t)
+	s.makeClients(t)
+	s.makeRequests(t)
+	s.sendAll(t)
+	s.revoke(t)
+	s.stop(t)
+	ours, theirs := auditEvents(t, s.ourLog), auditEvents(t, s.theirLog)
+	s.checkReads(t, ours, theirs)
+	s.checkPassed(t, ours, theirs)
+	s.checkRefused(t, ours, theirs)
+	s.checkRest(t, ours)
+}
+
+func newAuditTest(t *testing.T) *auditTest {
+	t.Helper()
+	s := &auditTest{ourLog: filepath.Join(t.TempDir(), "log")}
+	s.cluster, s.theirLog = auditedCluster(t, metadataPolicy)
+	// A read that cannot be proved fresh in time is passed through. On a busy machine a proof takes
+	// long.
+	s.proxy = privateWatchfan(t, s.cluster, "--freshness-timeout=20s", "--audit-log-path", s.ourLog,
+		"--exclude=serviceaccounts", "--anonymous-auth=false", "--client-ca-file", s.cluster.authority(t).File,
 		"--authorization-recheck-interval=1s", "--authorization-webhook-cache-authorized-ttl=1s", "--authorization-webhook-cache-unauthorized-ttl=0s")
-	p.waitReady(t)
-	direct := c.direct(t)
-	createNamespaces(t, direct, "audited")
-	const in = "/api/v1/namespaces/audited"
-	direct.create(t, in+"/configmaps", `{"metadata":{"name":"x","labels":{"a":"b"}},"data":{"password":"hunter2"}}`)
-	direct.create(t, in+"/secrets", `{"metadata":{"name":"s"},"stringData":{"password":"hunter2"}}`)
-	direct.create(t, in+"/serviceaccounts", `{"metadata":{"name":"agent"}}`)
-	roles := "/apis/rbac.authorization.k8s.io/v1/namespaces/audited/"
-	direct.create(t, roles+"roles", `{"metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
-	direct.create(t, roles+"rolebindings", `{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},"subjects":[{"kind":"ServiceAccount","name":"agent","namespace":"audited"}]}`)
-	direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"look"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
-	direct.create(t, roles+"rolebindings", `{"metadata":{"name":"lookers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"look"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"lookers <all>"}]}`)
+	s.proxy.waitReady(t)
+	return s
+}
+
+// makeClients makes the objects, the clients, and the rights of the clients.
+func (s *auditTest) makeClients(t *testing.T) {
+	t.Helper()
+	s.direct, s.plain = s.cluster.direct(t), s.proxy.plain(t)
+	createNamespaces(t, s.direct, "audited")
+	s.direct.create(t, auditedPath+"/configmaps",
+		`{"metadata":{"name":"x","labels":{"a":"b"}},"data":{"password":"hunter2"}}`)
+	s.direct.create(t, auditedPath+"/secrets", `{"metadata":{"name":"s"},"stringData":{"password":"hunter2"}}`)
+	s.direct.create(t, auditedPath+"/serviceaccounts", `{"metadata":{"name":"agent"}}`)
+	s.direct.create(t, auditedRoles+"roles",
+		`{"metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
+	s.direct.create(t, auditedRoles+"rolebindings",
+		`{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},"subjects":[{"kind":"ServiceAccount","name":"agent","namespace":"audited"}]}`)
+	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+		`{"metadata":{"name":"look"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
+	s.direct.create(t, auditedRoles+"rolebindings",
+		`{"metadata":{"name":"lookers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"look"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"lookers <all>"}]}`)
 	var issued struct{ Status struct{ Token string } }
-	if err := json.Unmarshal(direct.do(t, http.MethodPost, in+"/serviceaccounts/agent/token", nil, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`).body, &issued); err != nil {
+	if err := json.Unmarshal(s.direct.do(t, http.MethodPost, auditedPath+"/serviceaccounts/agent/token", nil, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`).body, &issued); err != nil {
 		t.Fatal(err)
 	}
-	agent := c.as(t, "")
-	agent.token = issued.Status.Token
-	ourAgent := p.secure(t, agent.token)
-	ourLooker, looker := (&certified{cluster: c, proxy: p}).ways(t, c.authority(t).client(t, "jane", "lookers <all>"))
-	for _, way := range []*target{ourAgent, ourLooker} {
+	s.agent = s.cluster.as(t, "")
+	s.agent.token = issued.Status.Token
+	s.ourAgent = s.proxy.secure(t, s.agent.token)
+	certificate := s.cluster.authority(t).client(t, "jane", "lookers <all>")
+	s.ourLooker, s.looker = (&certified{cluster: s.cluster, proxy: s.proxy}).ways(t, certificate)
+	for _, way := range []*target{s.ourAgent, s.ourLooker} {
 		eventually(t, 30*time.Second, "the client's rights", func() error {
-			if resp := way.get(t, in+"/configmaps?resourceVersion=0"); resp.status != http.StatusOK {
+			if resp := way.get(t, auditedPath+"/configmaps?resourceVersion=0"); resp.status != http.StatusOK {
 				return fmt.Errorf("%d", resp.status)
 			}
 			return nil
 		})
 	}
-	plain := p.plain(t)
-	reader, ourReader, ourAdmin := c.as(t, "reader"), p.secure(t, c.token(t, "reader")), p.secure(t, c.token(t, "admin"))
+	s.reader, s.ourReader = s.cluster.as(t, "reader"), s.proxy.secure(t, s.cluster.token(t, "reader"))
+	s.ourAdmin = s.proxy.secure(t, s.cluster.token(t, "admin"))
+}
 
-	type read struct {
-		theirs, ours *target
-		uri          string
-		header       http.Header
+func (s *auditTest) makeRequests(t *testing.T) {
+	t.Helper()
+	s.reads = []auditRequest{
+		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0", nil},
+		{s.reader, s.ourReader, "/api/v1/configmaps?resourceVersion=0&labelSelector=a%3Db,c!%3Dd&limit=500", nil},
+		{s.reader, s.ourReader, auditedPath + "/configmaps?fieldSelector=metadata.name%3Dx&resourceVersion=0", nil},
+		{s.reader, s.ourReader, auditedPath + "/configmaps/x?resourceVersion=0", nil},
+		{s.reader, s.ourReader, auditedPath + "/configmaps/nosuch?resourceVersion=0", nil},
+		{s.reader, s.ourReader, "/api/v1/namespaces/audited?resourceVersion=0", nil},
+		{s.reader, s.ourReader, auditedPath + "/configmaps?watch=1&timeoutSeconds=1", nil},
+		{s.reader, s.ourReader, auditedPath + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=1", nil},
+		{s.reader, s.ourReader, "/api/v1/watch/namespaces/audited/configmaps/x?timeoutSeconds=1", nil},
+		{s.reader, s.ourReader, "/apis/apps/v1/deployments?resourceVersion=0", nil},
+		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0",
+			http.Header{"X-Forwarded-For": {"10.1.2.3, nonsense, fd00::1"}, "X-Real-Ip": {"10.1.2.4"}}},
+		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0",
+			http.Header{"X-Forwarded-For": {"10.1.2.3, 127.0.0.1"}, "X-Real-Ip": {"10.1.2.3"}}},
+		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0",
+			http.Header{"User-Agent": {strings.Repeat("<long>", 200)}}},
+		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0&access_token=1",
+			http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}}},
+		{s.direct, s.ourAdmin, auditedPath + "/secrets?resourceVersion=0", nil},
+		{s.direct, s.plain, auditedPath + "/configmaps/x?resourceVersion=0", nil},
+		{s.agent, s.ourAgent, auditedPath + "/configmaps?resourceVersion=0", nil},
+		{s.agent, s.ourAgent, auditedPath + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0", nil},
+		{s.looker, s.ourLooker, auditedPath + "/configmaps?resourceVersion=0", nil},
+		{s.looker, s.ourLooker, auditedPath + "/configmaps/x?resourceVersion=0", nil},
+		{s.looker, s.ourLooker, auditedPath + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0", nil},
 	}
-	reads := []read{
-		{reader, ourReader, in + "/configmaps?resourceVersion=0", nil},
-		{reader, ourReader, "/api/v1/configmaps?resourceVersion=0&labelSelector=a%3Db,c!%3Dd&limit=500", nil},
-		{reader, ourReader, in + "/configmaps?fieldSelector=metadata.name%3Dx&resourceVersion=0", nil},
-		{reader, ourReader, in + "/configmaps/x?resourceVersion=0", nil},
-		{reader, ourReader, in + "/configmaps/nosuch?resourceVersion=0", nil},
-		{reader, ourReader, "/api/v1/namespaces/audited?resourceVersion=0", nil},
-		{reader, ourReader, in + "/configmaps?watch=1&timeoutSeconds=1", nil},
-		{reader, ourReader, in + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=1", nil},
-		{reader, ourReader, "/api/v1/watch/namespaces/audited/configmaps/x?timeoutSeconds=1", nil},
-		{reader, ourReader, "/apis/apps/v1/deployments?resourceVersion=0", nil},
-		{reader, ourReader, in + "/configmaps?resourceVersion=0", http.Header{"X-Forwarded-For": {"10.1.2.3, nonsense, fd00::1"}, "X-Real-Ip": {"10.1.2.4"}}},
-		{reader, ourReader, in + "/configmaps?resourceVersion=0", http.Header{"X-Forwarded-For": {"10.1.2.3, 127.0.0.1"}, "X-Real-Ip": {"10.1.2.3"}}},
-		{reader, ourReader, in + "/configmaps?resourceVersion=0", http.Header{"User-Agent": {strings.Repeat("<long>", 200)}}},
-		{reader, ourReader, in + "/configmaps?resourceVersion=0&access_token=1", http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}}},
-		{direct, ourAdmin, in + "/secrets?resourceVersion=0", nil},
-		{direct, plain, in + "/configmaps/x?resourceVersion=0", nil},
-		{agent, ourAgent, in + "/configmaps?resourceVersion=0", nil},
-		{agent, ourAgent, in + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0", nil},
-		{looker, ourLooker, in + "/configmaps?resourceVersion=0", nil},
-		{looker, ourLooker, in + "/configmaps/x?resourceVersion=0", nil},
-		{looker, ourLooker, in + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0", nil},
-	}
-	bad := c.as(t, "")
+	bad, ourBad := s.cluster.as(t, ""), s.proxy.secure(t, "")
 	bad.token = "bad"
-	refused := []read{ // by us, and by kube-apiserver
-		{bad, p.secure(t, ""), in + "/configmaps?resourceVersion=0", nil},
-		{bad, p.secure(t, ""), in + "/configmaps?watch=1", nil},
-		{bad, p.secure(t, ""), "/version", nil},
-		{looker, ourLooker, in + "/configmaps?resourceVersion=0", http.Header{"Impersonate-User": {"joe"}}},
+	s.refused = []auditRequest{
+		{bad, ourBad, auditedPath + "/configmaps?resourceVersion=0", nil},
+		{bad, ourBad, auditedPath + "/configmaps?watch=1", nil},
+		{bad, ourBad, "/version", nil},
+		{s.looker, s.ourLooker, auditedPath + "/configmaps?resourceVersion=0",
+			http.Header{"Impersonate-User": {"joe"}}},
 	}
-	// Objects that a get wants have to be cached first.
-	ourReader.get(t, "/api/v1/namespaces?resourceVersion=0")
-	passed := []read{
-		{nil, ourReader, in + "/secrets", nil},                                       // 403
-		{nil, p.plain(t), in + "/secrets?resourceVersion=0", nil},                    // with the proxy's own rights
-		{nil, ourReader, in + "/serviceaccounts?resourceVersion=0", nil},             // excluded
-		{nil, ourAdmin, in + "/serviceaccounts?watch=1&timeoutSeconds=1", nil},       // excluded
-		{nil, p.secure(t, "bad"), in + "/configmaps?resourceVersion=0", nil},         // 401 of kube-apiserver's
-		{nil, ourReader, in + "/configmaps", http.Header{"Accept": {"text/nosuch"}}}, // 406
-		{nil, ourAdmin, in + "/configmaps?resourceVersion=0", http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"system:masters"}}},
+	s.passed = []auditRequest{
+		{nil, s.ourReader, auditedPath + "/secrets", nil}, // 403
+		// With watchfan's own rights.
+		{nil, s.plain, auditedPath + "/secrets?resourceVersion=0", nil},
+		{nil, s.ourReader, auditedPath + "/serviceaccounts?resourceVersion=0", nil},       // excluded
+		{nil, s.ourAdmin, auditedPath + "/serviceaccounts?watch=1&timeoutSeconds=1", nil}, // excluded
+		// kube-apiserver answers 401.
+		{nil, s.proxy.secure(t, "bad"), auditedPath + "/configmaps?resourceVersion=0", nil},
+		{nil, s.ourReader, auditedPath + "/configmaps", http.Header{"Accept": {"text/nosuch"}}}, // 406
+		{nil, s.ourAdmin, auditedPath + "/configmaps?resourceVersion=0",
+			http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"system:masters"}}},
 	}
-	send := func(way *target, r read, id string) response {
-		t.Helper()
-		header := http.Header{"Audit-Id": {id}}
-		for name, values := range r.header {
-			header[name] = values
-		}
-		resp := way.do(t, http.MethodGet, r.uri, header, "")
-		if got := resp.header.Get("Audit-Id"); got != id {
-			t.Errorf("%s: Audit-Id is %q, want %q", r.uri, got, id)
-		}
-		return resp
-	}
-	for i, r := range reads {
-		theirs, ours := send(r.theirs, r, fmt.Sprint("theirs-", i)), send(r.ours, r, fmt.Sprint("ours-", i))
+}
+
+// sendAll sends every request, each with an Audit-Id that says which it is.
+func (s *auditTest) sendAll(t *testing.T) {
+	t.Helper()
+	// A get is only served from a cache if the objects are cached already.
+	s.ourReader.get(t, "/api/v1/namespaces?resourceVersion=0")
+	for i, r := range s.reads {
+		theirs, ours := r.send(t, r.theirs, fmt.Sprint("theirs-", i)), r.send(t, r.ours, fmt.Sprint("ours-", i))
 		if theirs.status != ours.status {
 			t.Errorf("%s: %d, kube-apiserver says %d", r.uri, ours.status, theirs.status)
 		}
 	}
-	for i, r := range passed {
-		send(r.ours, r, fmt.Sprint("passed-", i))
+	for i, r := range s.passed {
+		r.send(t, r.ours, fmt.Sprint("passed-", i))
 	}
-	for i, r := range refused {
-		if theirs, ours := send(r.theirs, r, fmt.Sprint("refusal-", i)), send(r.ours, r, fmt.Sprint("refused-", i)); theirs.status != ours.status {
+	for i, r := range s.refused {
+		theirs, ours := r.send(t, r.theirs, fmt.Sprint("refusal-", i)), r.send(t, r.ours, fmt.Sprint("refused-", i))
+		if theirs.status != ours.status {
 			t.Errorf("%s: %d, kube-apiserver says %d", r.uri, ours.status, theirs.status)
 		}
 	}
-	unnamed := ourReader.get(t, in+"/configmaps?resourceVersion=0").header.Get("Audit-Id")
+	s.unnamed = s.ourReader.get(t, auditedPath+"/configmaps?resourceVersion=0").header.Get("Audit-Id")
+}
 
-	// A watch whose client loses its right.
-	open := ourAgent.watch(t, in+"/configmaps?watch=1&resourceVersion=0&timeoutSeconds=600")
-	direct.remove(t, roles+"rolebindings/b")
+func (r auditRequest) send(t *testing.T, way *target, id string) response {
+	t.Helper()
+	header := http.Header{"Audit-Id": {id}}
+	for name, values := range r.header {
+		header[name] = values
+	}
+	resp := way.do(t, http.MethodGet, r.uri, header, "")
+	if got := resp.header.Get("Audit-Id"); got != id {
+		t.Errorf("%s: Audit-Id is %q, want %q", r.uri, got, id)
+	}
+	return resp
+}
+
+// revoke opens a watch and takes its client's right away.
+func (s *auditTest) revoke(t *testing.T) {
+	t.Helper()
+	open := s.ourAgent.watch(t, auditedPath+"/configmaps?watch=1&resourceVersion=0&timeoutSeconds=600")
+	s.direct.remove(t, auditedRoles+"rolebindings/b")
 	eventually(t, 60*time.Second, "the end of the watch", func() error {
 		if open.open() {
 			return fmt.Errorf("it is open")
 		}
 		return nil
 	})
-	if n := p.admin(t).metric(t, "watchfan_watches_ended_total", `reason="revoked"`); n != 1 {
+	if n := s.proxy.admin(t).metric(t, "watchfan_watches_ended_total", `reason="revoked"`); n != 1 {
 		t.Errorf("%v watches were revoked", n)
 	}
-	if n := p.admin(t).metric(t, "watchfan_audit_events_dropped_total"); n != 0 {
+}
+
+// stop ends watchfan, which writes all events first.
+func (s *auditTest) stop(t *testing.T) {
+	t.Helper()
+	if n := s.proxy.admin(t).metric(t, "watchfan_audit_events_dropped_total"); n != 0 {
 		t.Errorf("%v events were dropped", n)
 	}
-	if err := p.stop(); err != nil { // what waits is written
+	if err := s.proxy.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if log := proxytest.Tail(p.Log, 1000); !strings.Contains(log, "Revoked watches") || !strings.Contains(log, "Excluded resources are never cached") {
+	if log := proxytest.Tail(s.proxy.Log, 1000); !strings.Contains(log, "Revoked watches") ||
+		!strings.Contains(log, "Excluded resources are never cached") {
 		t.Errorf("the log does not say that a watch was revoked, or what is excluded:\n%s", log)
 	}
+}
 
-	ours, theirs := auditEvents(t, ourLog), auditEvents(t, theirLog)
+// checkReads compares the events of each read that was served, and the reasons why they were
+// allowed.
+func (s *auditTest) checkReads(t *testing.T, ours, theirs map[string]map[string]any) {
+	t.Helper()
 	reasons := make(map[string]int)
-	for i, r := range reads {
+	for i, r := range s.reads {
 		stages := []string{"ResponseComplete"}
 		if strings.Contains(r.uri, "watch") {
 			stages = []string{"ResponseStarted", "ResponseComplete"}
@@ -244,7 +340,7 @@ func TestAudit(t *testing.T) {
 			if ended := stage == "ResponseComplete" && len(stages) == 2; ended != (because == "timeout" || because == "expired") || !ended && because != "" {
 				t.Errorf("%s %s: ended because %q", r.uri, stage, because)
 			}
-			if r.ours == plain {
+			if r.ours == s.plain {
 				if reason := annotation(got, "authorization.k8s.io/reason"); !strings.Contains(reason, "the proxy's own identity") {
 					t.Errorf("%s through the insecure port: %q", r.uri, reason)
 				}
@@ -263,20 +359,35 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%d reads were allowed because %s; of all there are %v", reasons[reason], reason, reasons)
 		}
 	}
-	for i, r := range passed {
+}
+
+// checkPassed: only kube-apiserver writes events of requests that are passed through.
+func (s *auditTest) checkPassed(t *testing.T, ours, theirs map[string]map[string]any) {
+	t.Helper()
+	for i, r := range s.passed {
 		started, complete := fmt.Sprint("passed-", i, " ResponseStarted"), fmt.Sprint("passed-", i, " ResponseComplete")
-		if ours[started] != nil || ours[complete] != nil || theirs[started] == nil && theirs[complete] == nil { // of a 401 there is only the one
-			t.Errorf("%s is passed through: ours %v %v, theirs %v %v", r.uri, ours[started], ours[complete], theirs[started], theirs[complete])
+		// A 401 has only one of them.
+		if ours[started] != nil || ours[complete] != nil || theirs[started] == nil && theirs[complete] == nil {
+			t.Errorf("%s is passed through: ours %v %v, theirs %v %v", r.uri, ours[started], ours[complete],
+				theirs[started], theirs[complete])
 		}
 	}
-	for i, r := range refused {
+}
+
+// checkRefused: only watchfan writes events of requests that it refuses, and they are like
+// kube-apiserver's.
+func (s *auditTest) checkRefused(t *testing.T, ours, theirs map[string]map[string]any) {
+	t.Helper()
+	for i, r := range s.refused {
 		lines := 0
 		for _, stage := range []string{"ResponseStarted", "ResponseComplete"} {
 			if theirs[fmt.Sprint("refused-", i, " ", stage)] != nil {
 				t.Errorf("%s: kube-apiserver has seen it", r.uri)
 			}
 			got, want := ours[fmt.Sprint("refused-", i, " ", stage)], theirs[fmt.Sprint("refusal-", i, " ", stage)]
-			if r.header != nil { // kube-apiserver says no to impersonation in other words since 1.36: it asks about kinds of it that we don't
+			// Since 1.36 kube-apiserver also asks about kinds of impersonation that watchfan
+			// doesn't know.
+			if r.header != nil {
 				for _, event := range []map[string]any{got, want} {
 					status, _ := event["responseStatus"].(map[string]any)
 					delete(status, "message")
@@ -292,8 +403,14 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%s has %d lines, refused", r.uri, lines)
 		}
 	}
-	if unnamed == "" || ours[unnamed+" ResponseComplete"] == nil {
-		t.Errorf("a request without an Audit-ID was told %q, and that is not in the log", unnamed)
+}
+
+// checkRest checks the read without an auditID, the revoked watch, and that the log holds neither
+// an object's content nor a token.
+func (s *auditTest) checkRest(t *testing.T, ours map[string]map[string]any) {
+	t.Helper()
+	if s.unnamed == "" || ours[s.unnamed+" ResponseComplete"] == nil {
+		t.Errorf("a request without an Audit-ID was told %q, and that is not in the log", s.unnamed)
 	}
 	revoked := 0
 	for _, event := range ours {
@@ -308,7 +425,8 @@ func TestAudit(t *testing.T) {
 	if revoked != 1 {
 		t.Errorf("%d watches were revoked by the audit log", revoked)
 	}
-	if content, err := os.ReadFile(ourLog); err != nil || strings.Contains(string(content), "hunter2") || strings.Contains(string(content), agent.token) {
+	if content, err := os.ReadFile(s.ourLog); err != nil || strings.Contains(string(content), "hunter2") ||
+		strings.Contains(string(content), s.agent.token) {
 		t.Errorf("the audit log holds an object's content or a token, %v", err)
 	}
 }

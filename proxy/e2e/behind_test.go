@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,19 +15,20 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// second starts another kube-apiserver of c, with the same flags but for its port and etcd's address, and returns its own address.
+// second starts another kube-apiserver of c with the same flags, except its port and etcd's
+// address, and returns its address.
 func (c *cluster) second(t *testing.T, etcd string) string {
 	t.Helper()
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.Ready.Pids["kube-apiserver"]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := freePort(t)
+	port := strconv.Itoa(proxytest.FreePort(t))
 	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:]
 	for i, arg := range args {
 		switch name, _, _ := strings.Cut(arg, "="); name {
 		case "--secure-port":
-			args[i] = name + "=" + strings.TrimPrefix(address, "127.0.0.1:")
+			args[i] = name + "=" + port
 		case "--etcd-servers":
 			args[i] = name + "=http://" + etcd
 		}
@@ -39,6 +41,7 @@ func (c *cluster) second(t *testing.T, etcd string) string {
 		_ = p.Cmd.Process.Kill()
 		<-p.Exited
 	})
+	address := "127.0.0.1:" + port
 	way := c.direct(t)
 	way.base = "https://" + address
 	err = p.Await(2*time.Minute, func() error {
@@ -54,19 +57,19 @@ func (c *cluster) second(t *testing.T, etcd string) string {
 	return address
 }
 
-// etcdAddress is the host and port of c's etcd.
+// etcdAddress returns the host and port of c's etcd.
 func (c *cluster) etcdAddress() string { return strings.TrimPrefix(c.Ready.EtcdEndpoint, "http://") }
 
-// TestKubeAPIServerBehind: with two kube-apiservers behind one address, one of which is behind etcd or cut off from it, streams go on, without a
-// relist and without going back.
+// TestKubeAPIServerBehind: two kube-apiservers stand behind one address, and one of them is behind
+// etcd or cut off from it. Streams go on, without a relist and without going back.
 func TestKubeAPIServerBehind(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "behind")
-	etcd := newRelay(t, c.etcdAddress())
-	a, b := c.serverAddress(t), c.second(t, etcd.address())
-	front := newRelay(t, a)
+	etcd := proxytest.NewRelay(t, c.etcdAddress())
+	a, b := c.Address(), c.second(t, etcd.Address())
+	front := proxytest.NewRelay(t, a)
 	p := privateWatchfan(t, c, c.through(t, front))
 	p.waitReady(t)
 	ours, admin := p.plain(t), p.admin(t)
@@ -80,7 +83,8 @@ func TestKubeAPIServerBehind(t *testing.T) {
 	}
 	write := func(n, size int) (rv uint64) {
 		for i := range n {
-			rv = direct.patch(t, fmt.Sprintf("%s/c%d", uri, i%20), fmt.Sprintf(`{"data":{"k":"%d","pad":%q}}`, i, strings.Repeat("x", size)))
+			rv = direct.patch(t, fmt.Sprintf("%s/c%d", uri, i%20),
+				fmt.Sprintf(`{"data":{"k":"%d","pad":%q}}`, i, strings.Repeat("x", size)))
 		}
 		return rv
 	}
@@ -116,32 +120,32 @@ func TestKubeAPIServerBehind(t *testing.T) {
 		done := make(chan uint64)
 		go func() { done <- write(60, 20_000) }()
 		time.Sleep(50 * time.Millisecond)
-		front.reset()
+		front.Reset()
 		broken(before)
 		<-done
 	}
 	reach("connections reset", write(1, 0))
 
-	etcd.delay(500 * time.Millisecond)
-	front.to(b)
+	etcd.Delay(500 * time.Millisecond)
+	front.Redirect(b)
 	before := breaks()
-	front.reset()
+	front.Reset()
 	broken(before)
 	reach("a kube-apiserver that is behind", write(40, 0))
-	etcd.delay(0)
-	front.to(a)
-	front.reset()
+	etcd.Delay(0)
+	front.Redirect(a)
+	front.Reset()
 	reach("and back", write(1, 0))
 
-	etcd.drop(true) // now it answers, but nothing that needs etcd
+	etcd.Drop(true) // now it answers, but nothing that needs etcd
 	before = breaks()
-	front.to(b)
-	front.reset()
+	front.Redirect(b)
+	front.Reset()
 	broken(before)
 	rv := write(40, 0)
 	before = breaks()
 	broken(before) // it has been tried
-	front.to(a)
+	front.Redirect(a)
 	reach("a kube-apiserver without etcd, left for another", rv)
 	reach("and after it", write(1, 0))
 

@@ -51,7 +51,7 @@ func cborItems(sequence []byte) (items []any, err error) {
 	return items, nil
 }
 
-// at returns what stands at a path in v, nil if nothing does.
+// at returns the value at a path in v, nil if there is none.
 func at(v any, path ...string) any {
 	for _, name := range path {
 		m, _ := v.(map[string]any)
@@ -60,8 +60,8 @@ func at(v any, path ...string) any {
 	return v
 }
 
-// normalCBOR returns a list, an object or a watch with its maps in order, and without what may differ between two answers. The
-// bookmark before the deadline may come twice.
+// normalCBOR returns a list, an object or a watch with its maps in order and without what may
+// differ between two answers. The bookmark before the deadline may come twice.
 func normalCBOR(b []byte) []byte {
 	items, err := cborItems(b)
 	if err != nil {
@@ -103,7 +103,8 @@ func normalCBOR(b []byte) []byte {
 // cborCluster is a cluster whose kube-apiserver offers CBOR, with objects of several kinds in it.
 func cborCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := privateCluster(t, append([]string{"--apiserver-arg", "feature-gates=CBORServingAndStorage=true"}, endWatches...)...)
+	c := privateCluster(t, append([]string{"--apiserver-arg", "feature-gates=CBORServingAndStorage=true"},
+		endWatches...)...)
 	d := c.direct(t)
 	createNamespaces(t, d, "a", "b")
 	for _, ns := range []string{"b", "a"} {
@@ -112,7 +113,9 @@ func cborCluster(t *testing.T) *cluster {
 				fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"l":%q}},"data":{"k":"<&>\u2028é😀","e":""},"binaryData":{"b":"AAEC/w=="}}`, name, name))
 		}
 	}
-	d.create(t, "/api/v1/namespaces/b/configmaps", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"big"},"data":{"k":%q}}`, strings.Repeat("x", 200_000)))
+	d.create(t, "/api/v1/namespaces/b/configmaps",
+		fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"big"},"data":{"k":%q}}`,
+			strings.Repeat("x", 200_000)))
 	d.create(t, "/api/v1/namespaces/a/pods", podBody("p", "n1"))
 	createCRD(t, d, "ex.io", "Foo", "Namespaced")
 	for i, color := range []string{"red", "blue"} {
@@ -122,7 +125,8 @@ func cborCluster(t *testing.T) *cluster {
 	return c
 }
 
-// Where kube-apiserver offers CBOR (feature gate CBORServingAndStorage), it is served as JSON and protobuf are.
+// TestCBOR: where kube-apiserver offers CBOR (feature gate CBORServingAndStorage), watchfan serves
+// it like JSON and protobuf.
 func TestCBOR(t *testing.T) {
 	if os.Getenv("E2E_CBOR_WATCHFAN") != "" {
 		cborInformerProcess(t)
@@ -138,14 +142,15 @@ func TestCBOR(t *testing.T) {
 		t.Errorf("%v watches were passed through", n)
 	}
 	t.Run("expired", func(t *testing.T) {
-		// Started again, kube-apiserver knows nothing of what was before, and neither does another watchfan.
+		// A restarted kube-apiserver remembers nothing, and neither does another watchfan.
 		c.restart(t)
 		row{uri: "/api/v1/configmaps?watch=1&resourceVersion=1&timeoutSeconds=1", header: accept(cborType)}.
 			check(t, privateWatchfan(t, c).plain(t), c.direct(t))
 	})
 }
 
-// check compares the answers to r, thrice if what happens between the two requests shows in one only.
+// check compares the answers to r, up to three times: something may happen between the two
+// requests.
 func (r row) check(t *testing.T, ours, theirs *target) {
 	t.Helper()
 	r.method = http.MethodGet
@@ -168,7 +173,8 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 	now := fmt.Sprint(direct.version(t, all))
 	token := func(page int) string {
 		var list struct{ Metadata struct{ Continue string } }
-		if err := json.Unmarshal(direct.get(t, fmt.Sprintf("%s?limit=%d", all, page)).body, &list); err != nil || list.Metadata.Continue == "" {
+		if err := json.Unmarshal(direct.get(t, fmt.Sprintf("%s?limit=%d", all, page)).body, &list); err != nil ||
+			list.Metadata.Continue == "" {
 			t.Fatalf("no page: %v", err)
 		}
 		return list.Metadata.Continue
@@ -182,17 +188,23 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 		}
 	}
 	lists := []string{all + "?resourceVersion=0", inA + "?resourceVersion=0", inA + "?resourceVersion=" + now,
-		all + "?resourceVersion=" + now + "&resourceVersionMatch=Exact", all + "?limit=2&resourceVersion=" + now, all + "?limit=1&resourceVersion=0",
-		all + "?continue=" + token, all + "?limit=1&continue=" + token, all + "?labelSelector=l%3Dx&resourceVersion=0", all + "?labelSelector=l%3Dnone&resourceVersion=0",
+		all + "?resourceVersion=" + now + "&resourceVersionMatch=Exact", all + "?limit=2&resourceVersion=" + now, all +
+			"?limit=1&resourceVersion=0",
+		all + "?continue=" + token, all + "?limit=1&continue=" + token, all +
+			"?labelSelector=l%3Dx&resourceVersion=0", all + "?labelSelector=l%3Dnone&resourceVersion=0",
 		all + "?fieldSelector=metadata.name%3Dx&resourceVersion=0", "/api/v1/pods?resourceVersion=0", "/api/v1/nodes?resourceVersion=0",
-		foos + "?resourceVersion=0", foos + "?limit=1&resourceVersion=" + now, foos + "?labelSelector=l%3Dnone&resourceVersion=0"}
+		foos + "?resourceVersion=0", foos + "?limit=1&resourceVersion=" + now, foos +
+			"?labelSelector=l%3Dnone&resourceVersion=0"}
 	add([]string{cborPartials, cborPartials + ",application/json"}, lists...)
-	lists = append(lists, all, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&resourceVersion=0", "/api/v1/pods?fieldSelector=spec.hostNetwork%3Dtrue&resourceVersion=0",
+	lists = append(lists, all, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&resourceVersion=0",
+		"/api/v1/pods?fieldSelector=spec.hostNetwork%3Dtrue&resourceVersion=0",
 		foos+"?fieldSelector=spec.c%3Dred&resourceVersion=0", foos+"?fieldSelector=spec.c%3Dblue&resourceVersion=0")
 	add([]string{cborType, cborType + ";pretty=1", preferCBOR}, lists...)
-	add([]string{cborType, preferCBOR, cborPartial}, inA+"/x?resourceVersion=0", foos[:len(foos)-4]+"namespaces/a/foos/f0?resourceVersion=0", "/api/v1/namespaces/a?resourceVersion=0")
-	// Protobuf is not to be had of custom resources, and then CBOR is next.
-	add([]string{protoType + "," + cborType, cborType + ",*/*", "application/json;q=0.1," + cborType + ";q=0.5", cborType + ";q=0.5,application/json"},
+	add([]string{cborType, preferCBOR, cborPartial}, inA+"/x?resourceVersion=0",
+		foos[:len(foos)-4]+"namespaces/a/foos/f0?resourceVersion=0", "/api/v1/namespaces/a?resourceVersion=0")
+	// Custom resources have no protobuf, and then CBOR is next.
+	add([]string{protoType + "," + cborType, cborType + ",*/*", "application/json;q=0.1," + cborType + ";q=0.5",
+		cborType + ";q=0.5,application/json"},
 		all+"?resourceVersion=0", foos+"?resourceVersion=0")
 	for _, r := range slices.Clone(rows) {
 		r.header = r.header.Clone()
@@ -210,15 +222,17 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 	}
 	t.Logf("%d requests, two ways each", len(rows))
 
-	rows = nil // what is left to kube-apiserver
-	add([]string{cborType, preferCBOR}, inA+"/none", all+"?resourceVersion=x", all+"?limit=x", "/api/v1/nothing", foos+"/f0", inA, inA+"/x")
-	add([]string{cborType + ";as=Table;g=meta.k8s.io;v=v1", cborType + "-seq", cborPartial, "application/yaml," + cborType}, all)
+	rows = nil // reads that kube-apiserver answers
+	add([]string{cborType, preferCBOR}, inA+"/none", all+"?resourceVersion=x", all+"?limit=x", "/api/v1/nothing",
+		foos+"/f0", inA, inA+"/x")
+	add([]string{cborType + ";as=Table;g=meta.k8s.io;v=v1", cborType + "-seq", cborPartial,
+		"application/yaml," + cborType}, all)
 	for _, r := range rows {
 		r.check(t, p.plain(t), direct)
 	}
 }
 
-// cborWatch is a watch that is read once it has ended.
+// cborWatch is a watch that is read after it has ended.
 type cborWatch struct {
 	resp   *http.Response
 	events []any
@@ -247,7 +261,7 @@ func (w *cborWatch) finish() error {
 	return err
 }
 
-// changes returns what the watch has brought but for periodic bookmarks, and the forms of those.
+// changes returns what the watch brought without periodic bookmarks, and the forms of these.
 func (w *cborWatch) changes() (changes []string, bookmarks map[string]bool) {
 	bookmarks = make(map[string]bool)
 	for _, ev := range w.events {
@@ -255,7 +269,8 @@ func (w *cborWatch) changes() (changes []string, bookmarks map[string]bool) {
 			at(ev, "object", "metadata").(map[string]any)["resourceVersion"] = "RV"
 		}
 		line := fmt.Sprintf("%#v", ev) // which has the entries of maps in order
-		if at(ev, "type") == "BOOKMARK" && at(ev, "object", "metadata", "annotations", "k8s.io/initial-events-end") == nil {
+		if at(ev, "type") == "BOOKMARK" && at(ev, "object", "metadata", "annotations",
+			"k8s.io/initial-events-end") == nil {
 			bookmarks[line] = true
 		} else {
 			changes = append(changes, line)
@@ -269,10 +284,14 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 	now := direct.version(t, "/api/v1/configmaps")
 	const lasting = "&timeoutSeconds=6"
 	var uris []string
-	for _, start := range []string{"", "&resourceVersion=0", fmt.Sprint("&resourceVersion=", now), "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
-		"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1",
+	for _, start := range []string{"", "&resourceVersion=0", fmt.Sprint("&resourceVersion=", now),
+		"&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+		"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1",
 		"&resourceVersion=0&allowWatchBookmarks=1"} {
-		for _, what := range []string{"/api/v1/configmaps?watch=1", "/api/v1/namespaces/a/configmaps?watch=1&labelSelector=l%3Dx", "/api/v1/configmaps?watch=1&fieldSelector=metadata.name%3Dlive",
+		for _, what := range []string{"/api/v1/configmaps?watch=1",
+			"/api/v1/namespaces/a/configmaps?watch=1&labelSelector=l%3Dx",
+			"/api/v1/configmaps?watch=1&fieldSelector=metadata.name%3Dlive",
 			"/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn2", "/apis/ex.io/v1/foos?watch=1&fieldSelector=spec.c%3Dred", "/apis/ex.io/v1/foos?watch=1", "/api/v1/watch/configmaps?"} {
 			if !strings.Contains(what, "/v1/watch/") || !strings.Contains(start, "sendInitial") {
 				uris = append(uris, what+start+lasting)
@@ -294,14 +313,16 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 	}
 	for _, ns := range []string{"a", "b"} {
 		one := "/api/v1/namespaces/" + ns + "/configmaps/live"
-		direct.create(t, one[:len(one)-5], `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"live"},"binaryData":{"b":"AAEC/w=="}}`)
+		direct.create(t, one[:len(one)-5],
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"live"},"binaryData":{"b":"AAEC/w=="}}`)
 		direct.patch(t, one, `{"metadata":{"labels":{"l":"x"}}}`)
 		direct.patch(t, one, `{"data":{"k":"v"}}`)
 		direct.patch(t, one, `{"metadata":{"labels":{"l":"y"}}}`)
 		direct.patch(t, one, `{"metadata":{"labels":{"l":"x"}}}`)
 		direct.remove(t, one)
 		foo := "/apis/ex.io/v1/namespaces/" + ns + "/foos/live"
-		direct.create(t, foo[:len(foo)-5], `{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":"live"},"spec":{"c":"red","n":2.0}}`)
+		direct.create(t, foo[:len(foo)-5],
+			`{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":"live"},"spec":{"c":"red","n":2.0}}`)
 		direct.patch(t, foo, `{"spec":{"c":"blue","more":{"a":[1,2.5,null,true,"s"]}}}`)
 		direct.patch(t, foo, `{"spec":{"c":"red"}}`)
 		direct.remove(t, foo)
@@ -326,7 +347,8 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 		events += len(want)
 		for i := range max(len(got), len(want)) {
 			if i >= len(got) || i >= len(want) || got[i] != want[i] {
-				t.Errorf("%s, %s: event %d of %d and %d:\n got %.1500s\nwant %.1500s", p.uri, p.accept, i, len(got), len(want), got[i:min(i+1, len(got))], want[i:min(i+1, len(want))])
+				t.Errorf("%s, %s: event %d of %d and %d:\n got %.1500s\nwant %.1500s", p.uri, p.accept, i, len(got),
+					len(want), got[i:min(i+1, len(got))], want[i:min(i+1, len(want))])
 				break
 			}
 		}
@@ -343,7 +365,8 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 	}
 }
 
-// testCBORInformers starts a process of its own, because client-go reads its feature gates from the environment once.
+// testCBORInformers starts a process of its own, because client-go reads its feature gates from the
+// environment once.
 func testCBORInformers(t *testing.T, c *cluster, p *watchfan) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCBOR$", "-test.v")
 	cmd.Env = append(os.Environ(), "KUBE_FEATURE_ClientsAllowCBOR=true", "KUBE_FEATURE_ClientsPreferCBOR=true",
@@ -354,7 +377,7 @@ func testCBORInformers(t *testing.T, c *cluster, p *watchfan) {
 	}
 }
 
-// contentTypes is a transport that notes what the answers to reads are.
+// contentTypes is a transport that counts the content types of answers to reads.
 type contentTypes struct {
 	next http.RoundTripper
 
@@ -372,7 +395,8 @@ func (l *contentTypes) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// cborInformerProcess is what TestCBOR does in the process that it starts: informers of the dynamic client, which prefers CBOR, hold the cluster's state.
+// cborInformerProcess is what TestCBOR does in the process that it starts: informers of the dynamic
+// client, which prefers CBOR, hold the cluster's state.
 func cborInformerProcess(t *testing.T) {
 	log := &contentTypes{count: make(map[string]int)}
 	config := &rest.Config{Host: "http://" + os.Getenv("E2E_CBOR_WATCHFAN")}
@@ -381,11 +405,13 @@ func cborInformerProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := dynamic.NewForConfig(&rest.Config{Host: os.Getenv("E2E_CBOR_SERVER"), BearerToken: os.Getenv("E2E_CBOR_TOKEN"), TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	theirs, err := dynamic.NewForConfig(&rest.Config{Host: os.Getenv("E2E_CBOR_SERVER"),
+		BearerToken: os.Getenv("E2E_CBOR_TOKEN"), TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	resources := []schema.GroupVersionResource{{Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "pods"}, {Group: "ex.io", Version: "v1", Resource: "foos"}}
+	resources := []schema.GroupVersionResource{{Version: "v1", Resource: "configmaps"},
+		{Version: "v1", Resource: "pods"}, {Group: "ex.io", Version: "v1", Resource: "foos"}}
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(ours, 0)
 	for _, gvr := range resources {
 		factory.ForResource(gvr).Informer()
@@ -405,7 +431,8 @@ func cborInformerProcess(t *testing.T) {
 	}
 	for i := range 20 {
 		foo := list.Items[0].DeepCopy()
-		foo.Object["metadata"] = map[string]any{"name": fmt.Sprintf("made-%d", i), "labels": map[string]any{"i": fmt.Sprint(i)}}
+		foo.Object["metadata"] = map[string]any{"name": fmt.Sprintf("made-%d", i),
+			"labels": map[string]any{"i": fmt.Sprint(i)}}
 		if _, err := foos.Create(ctx, foo, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -441,7 +468,8 @@ func cborInformerProcess(t *testing.T) {
 	}
 }
 
-// Where kube-apiserver does not offer CBOR, who asks for it gets the next best, or 406.
+// TestCBORNotOffered: where kube-apiserver does not offer CBOR, a client that asks for it gets its
+// next choice, or 406.
 func TestCBORNotOffered(t *testing.T) {
 	c := sharedCluster(t)
 	d, r0 := fixtures(t)
@@ -456,14 +484,17 @@ func TestCBORNotOffered(t *testing.T) {
 	}
 	const configMaps, foos = "/api/v1/namespaces/a/configmaps", "/apis/ex.io/v1/namespaces/a/foos"
 	for _, uri := range []string{configMaps, foos} {
-		for _, query := range []string{"?resourceVersion=0", "/none?resourceVersion=0", fmt.Sprint("?watch=1&timeoutSeconds=1&resourceVersion=", r0)} {
+		for _, query := range []string{"?resourceVersion=0", "/none?resourceVersion=0",
+			fmt.Sprint("?watch=1&timeoutSeconds=1&resourceVersion=", r0)} {
 			check(uri+query, cborType, cborPartials, cborType+","+cborPartial)
 		}
 	}
 	before := admin.metric(t, "watchfan_passthrough_requests_total")
 	for _, uri := range []string{configMaps, foos} {
-		for _, query := range []string{"?resourceVersion=0", fmt.Sprint("?watch=1&timeoutSeconds=1&resourceVersion=", r0)} {
-			check(uri+query, preferCBOR, cborType+",application/json", cborType+";q=1,*/*;q=0.1", cborType+","+protoType+",application/json")
+		for _, query := range []string{"?resourceVersion=0",
+			fmt.Sprint("?watch=1&timeoutSeconds=1&resourceVersion=", r0)} {
+			check(uri+query, preferCBOR, cborType+",application/json", cborType+";q=1,*/*;q=0.1",
+				cborType+","+protoType+",application/json")
 		}
 	}
 	if n := admin.metric(t, "watchfan_passthrough_requests_total") - before; n != 0 {

@@ -14,14 +14,15 @@ import (
 	"time"
 )
 
-// churn writes ConfigMaps straight to kube-apiserver: it creates, relabels, updates and deletes them.
+// churn writes ConfigMaps straight to kube-apiserver: it creates, relabels, updates and deletes
+// them.
 type churn struct {
 	target     *target
 	namespaces []string
 	rate       int // writes per second
 	names      int // per namespace
 	seed       uint64
-	tolerant   bool // of errors, where kube-apiserver is to be restarted
+	tolerant   bool // errors are expected, because kube-apiserver restarts
 
 	last    atomic.Uint64 // resourceVersion of the last acknowledged write
 	writes  atomic.Int64
@@ -95,10 +96,12 @@ func (c *churn) write(rng *rand.Rand, exists map[string]bool, worker, workers in
 		}
 		c.deletes.Add(1)
 	case p < 55:
-		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json", `{"metadata":{"labels":`+labelPatch(rng)+`}}`)
+		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json",
+			`{"metadata":{"labels":`+labelPatch(rng)+`}}`)
 		c.relabel.Add(1)
 	default:
-		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json", fmt.Sprintf(`{"data":{"n":"%d <&>\u2028é"}}`, rng.Uint64()))
+		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json",
+			fmt.Sprintf(`{"data":{"n":"%d <&>\u2028é"}}`, rng.Uint64()))
 		c.updates.Add(1)
 	}
 	if err != nil && strings.Contains(err.Error(), "NotFound") {
@@ -110,7 +113,7 @@ func (c *churn) write(rng *rand.Rand, exists map[string]bool, worker, workers in
 	return err
 }
 
-// choices are the values of each label; "" is its absence.
+// choices are the values of each label; "" means that the label is absent.
 var choices = map[string][]string{"app": {"a", "b", "c", ""}, "tier": {"x", "y", ""}, "num": {"3", "7", "12", ""}}
 
 func pick(rng *rand.Rand) map[string]string {
@@ -144,11 +147,12 @@ func (c *churn) body(rng *rand.Rand, name string) string {
 		name, strings.Join(parts, ","), rng.Uint64(), strings.Repeat("x", rng.IntN(600)))
 }
 
-// check proves that the churn was one: each kind of write happened.
+// check fails the test unless every kind of write happened.
 func (c *churn) check(t testing.TB, lasted time.Duration) {
 	t.Helper()
 	rate := float64(c.writes.Load()) / lasted.Seconds()
-	t.Logf("churn (seed %d): %d writes in %s, %.0f/s: %d creates, %d relabels, %d updates, %d deletes, %d errors", c.seed, c.writes.Load(),
+	t.Logf("churn (seed %d): %d writes in %s, %.0f/s: %d creates, %d relabels, %d updates, %d deletes, %d errors",
+		c.seed, c.writes.Load(),
 		lasted.Round(time.Millisecond), rate, c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load(), c.errors.Load())
 	for _, n := range []int64{c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load()} {
 		if n < 5 {

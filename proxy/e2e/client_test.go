@@ -12,10 +12,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// target is one way to the Kubernetes API: straight to kube-apiserver, or through a port of watchfan. It speaks HTTP/1.1
-// and touches nothing: no compression of its own, no redirects, no User-Agent but ours.
+// target is one way to the Kubernetes API: straight to kube-apiserver, or through a port of
+// watchfan. It speaks HTTP/1.1 and adds nothing: no compression of its own, no redirects, no
+// User-Agent but ours.
 type target struct {
 	name  string
 	base  string
@@ -32,15 +35,8 @@ func (d *target) zipped() *target {
 }
 
 func newTarget(name, base string, config *tls.Config) *target {
-	return &target{name: name, base: base, http: &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig:     config,
-			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
-			DisableCompression:  true,
-			MaxIdleConnsPerHost: 64,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	transport := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64}
+	return &target{name: name, base: base, http: proxytest.HTTPClient(transport)}
 }
 
 func (d *target) close() { d.http.CloseIdleConnections() }
@@ -54,13 +50,15 @@ type response struct {
 }
 
 // open sends a request and returns the answer, its body unread.
-func (d *target) open(ctx context.Context, method, uri string, header http.Header, body string) (*http.Response, error) {
+func (d *target) open(ctx context.Context, method, uri string, header http.Header,
+	body string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, d.base+uri, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	if path, query, _ := strings.Cut(uri, "?"); strings.Contains(path, "//") {
-		req.URL = &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Opaque: "//" + req.URL.Host + path, RawQuery: query}
+		req.URL = &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Opaque: "//" +
+			req.URL.Host + path, RawQuery: query}
 	}
 	if body == "" {
 		req.Body, req.ContentLength = nil, 0

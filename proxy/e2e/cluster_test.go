@@ -1,11 +1,9 @@
 package e2e_test
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -14,23 +12,15 @@ import (
 // cluster is a devcluster: etcd and kube-apiserver.
 type cluster struct{ *proxytest.Cluster }
 
-// endWatches has kube-apiserver end its watches when it is stopped. By default it waits for them, and devcluster kills it after 30 s.
+// endWatches lets kube-apiserver end its watches when it stops. By default it waits for them, and
+// devcluster kills it after 30 s.
 var endWatches = []string{"--apiserver-arg", "shutdown-watch-termination-grace-period=2s"}
 
 // privateCluster starts a cluster for a test that hurts it.
 func privateCluster(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	binary(t, "WATCHFAN_BIN", "watchfan")
-	c, err := proxytest.StartCluster(binary(t, "DEVCLUSTER_BIN", "devcluster"), args...)
-	if err != nil {
-		t.Fatalf("start devcluster: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return &cluster{c}
+	return &cluster{proxytest.RunCluster(t, binary(t, "DEVCLUSTER_BIN", "devcluster"), args...)}
 }
 
 // command runs one of devcluster's commands on c.
@@ -41,7 +31,7 @@ func (c *cluster) command(t testing.TB, args ...string) {
 	}
 }
 
-// restart restarts kube-apiserver, with --kill if it is to be killed.
+// restart restarts kube-apiserver; --kill kills it.
 func (c *cluster) restart(t testing.TB, args ...string) {
 	t.Helper()
 	if err := c.RestartAPIServer(args...); err != nil {
@@ -61,13 +51,11 @@ func (c *cluster) token(t testing.TB, user string) string {
 // as returns the way straight to kube-apiserver for a user; "" is nobody.
 func (c *cluster) as(t testing.TB, user string) *target {
 	t.Helper()
-	ca, err := os.ReadFile(c.Ready.CAFile)
+	config, err := c.TLSConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	d := newTarget("kube-apiserver", c.Ready.Server, &tls.Config{RootCAs: roots})
+	d := newTarget("kube-apiserver", c.Ready.Server, config)
 	if user != "" {
 		d.token = c.token(t, user)
 	}
@@ -75,14 +63,25 @@ func (c *cluster) as(t testing.TB, user string) *target {
 	return d
 }
 
+// through returns the flag that has a watchfan find kube-apiserver behind a relay.
+func (c *cluster) through(t testing.TB, r *proxytest.Relay) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := c.KubeconfigAt(r.Address(), file); err != nil {
+		t.Fatal(err)
+	}
+	return "--kubeconfig=" + file
+}
+
 // direct returns the admin's way straight to kube-apiserver.
 func (c *cluster) direct(t testing.TB) *target { t.Helper(); return c.as(t, "admin") }
 
-// namespaces creates namespaces, and deletes what the tests made in them with the cluster.
+// createNamespaces creates namespaces. They end with the cluster.
 func createNamespaces(t testing.TB, d *target, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		d.create(t, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name))
+		d.create(t, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`,
+			name))
 	}
 }
 

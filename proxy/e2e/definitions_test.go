@@ -15,13 +15,14 @@ import (
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// widgetVersion is one version of the widgets that the tests of this file define, each in a group of its own.
+// widgetVersion is one version of the widgets that the tests of this file define, each in a group
+// of its own.
 type widgetVersion struct {
 	name       string
 	stored     bool
 	hidden     bool   // not served
 	fields     string // selectable, separated by spaces
-	filler     string // the default of spec.filler, which objects without one get when they are read; "" for no such field
+	filler     string // default of spec.filler for objects that are stored without it; "" for no such field
 	deprecated string // the warning; "" if it is not
 }
 
@@ -55,10 +56,12 @@ func widgetSpec(group string, versions []widgetVersion) string {
 // defineWidgets creates the definition and waits until kube-apiserver serves the first version.
 func defineWidgets(t *testing.T, d *target, group string, versions ...widgetVersion) {
 	t.Helper()
-	d.create(t, definitionsPath, fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.%s"},%s}`,
-		group, widgetSpec(group, versions)))
+	d.create(t, definitionsPath,
+		fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.%s"},%s}`,
+			group, widgetSpec(group, versions)))
 	eventually(t, 20*time.Second, "widgets."+group, func() error {
-		resp, err := d.try(http.MethodGet, "/apis/"+group+"/"+versions[0].name+"/widgets?watch=1&timeoutSeconds=1", nil, "")
+		resp, err := d.try(http.MethodGet, "/apis/"+group+"/"+versions[0].name+"/widgets?watch=1&timeoutSeconds=1", nil,
+			"")
 		if err == nil && resp.status != http.StatusOK {
 			err = fmt.Errorf("%d: %s", resp.status, resp.body)
 		}
@@ -85,7 +88,8 @@ func newWidgets(t *testing.T, d *target, group, version, ns string) *widgets {
 
 func (w *widgets) create(name, spec string) uint64 {
 	w.t.Helper()
-	return w.theirs.create(w.t, w.uri, fmt.Sprintf(`{"apiVersion":%q,"kind":"Widget","metadata":{"name":%q},"spec":{%s}}`, w.gv, name, spec))
+	return w.theirs.create(w.t, w.uri,
+		fmt.Sprintf(`{"apiVersion":%q,"kind":"Widget","metadata":{"name":%q},"spec":{%s}}`, w.gv, name, spec))
 }
 
 func (w *widgets) patch(name, spec string) uint64 {
@@ -93,10 +97,11 @@ func (w *widgets) patch(name, spec string) uint64 {
 	return w.theirs.patch(w.t, w.uri+"/"+name, `{"spec":{`+spec+`}}`)
 }
 
-// fromCache reports whether watchfan answered itself: kube-apiserver names a flow schema in each answer.
+// fromCache reports whether watchfan answered itself: kube-apiserver names a flow schema in each of
+// its answers.
 func fromCache(header http.Header) bool { return header.Get("X-Kubernetes-Pf-Flowschema-Uid") == "" }
 
-// alike fails the test unless both answer alike.
+// alike fails the test unless both ways answer alike.
 func alike(t *testing.T, ours, theirs *target, uri string) response {
 	t.Helper()
 	got, want := ours.get(t, uri), theirs.get(t, uri)
@@ -109,7 +114,7 @@ func alike(t *testing.T, ours, theirs *target, uri string) response {
 	return got
 }
 
-// cached is alike, and fails the test unless watchfan answered itself.
+// cached is alike, and also fails the test unless watchfan answered itself.
 func cached(t *testing.T, ours, theirs *target, uri string) {
 	t.Helper()
 	if got := alike(t, ours, theirs, uri); !fromCache(got.header) {
@@ -117,7 +122,7 @@ func cached(t *testing.T, ours, theirs *target, uri string) {
 	}
 }
 
-// warm waits until each way answers from a cache that has begun, so that what is written from here on is in its history.
+// warm waits until each way answers from a cache, so that later writes are in the cache's history.
 func warm(t *testing.T, ways []*target, uris ...string) {
 	t.Helper()
 	for _, way := range ways {
@@ -133,8 +138,9 @@ func warm(t *testing.T, ways []*target, uris ...string) {
 	}
 }
 
-// TestSelectableFields: "custom resource: metadata.name, metadata.namespace + selectableFields; label = jsonPath without the leading dot;
-// value = string form, "" if missing" (contract.md 3.8), live, from history, and in lists.
+// TestSelectableFields: "custom resource: metadata.name, metadata.namespace + selectableFields;
+// label = jsonPath without the leading dot; value = string form, "" if missing" (contract.md 3.8),
+// live, from history, and in lists.
 func TestSelectableFields(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -143,14 +149,17 @@ func TestSelectableFields(t *testing.T) {
 	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
 	createNamespaces(t, theirs, "selectable")
 	const group = "selectable.example.com"
-	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true, fields: ".spec.c .spec.n .spec.b .spec.deep-er.x_1"})
+	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true,
+		fields: ".spec.c .spec.n .spec.b .spec.deep-er.x_1"})
 	w := newWidgets(t, theirs, group, "v1", "selectable")
 	rv := w.create("w0", `"c":"red","n":-7`)
 
-	selectors := []string{"", "spec.c=red", "spec.c!=red", "spec.c=", "spec.n=9007199254740993", "spec.n=-7", "spec.n!=-7", "spec.n=", "spec.n=1",
+	selectors := []string{"", "spec.c=red", "spec.c!=red", "spec.c=", "spec.n=9007199254740993", "spec.n=-7",
+		"spec.n!=-7", "spec.n=", "spec.n=1",
 		"spec.b=true", "spec.b=false", "spec.b=", "spec.deep-er.x_1=<&>", "spec.c=red,spec.b!=true", "spec.c=red,metadata.name=w1", "metadata.namespace=selectable,spec.c=blue"}
 	uri := func(selector string, timeout int) string {
-		return fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=%d&fieldSelector=%s", w.uri, rv, timeout, escape(selector))
+		return fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=%d&fieldSelector=%s", w.uri, rv,
+			timeout, escape(selector))
 	}
 	warm(t, ways, w.uri)
 	passed := p.admin(t).metric(t, "watchfan_passthrough_requests_total")
@@ -164,8 +173,10 @@ func TestSelectableFields(t *testing.T) {
 		}
 	}
 	for _, step := range []struct{ name, spec string }{
-		{"w1", `"c":"red"`}, {"w1", `"c":"blue","b":true`}, {"w1", `"c":"red"`}, {"w1", `"c":"red","n":9007199254740993`}, {"w1", `"c":null,"n":1,"b":false`},
-		{"w0", `"deep-er":{"x_1":"<&>"},"n":null`}, {"w0", `"deep-er":{"x_1":"é\"\\"},"c":"blue"`}, {"w1", `"c":"red","deep-er":{},"b":null`},
+		{"w1", `"c":"red"`}, {"w1", `"c":"blue","b":true`}, {"w1", `"c":"red"`},
+		{"w1", `"c":"red","n":9007199254740993`}, {"w1", `"c":null,"n":1,"b":false`},
+		{"w0", `"deep-er":{"x_1":"<&>"},"n":null`}, {"w0", `"deep-er":{"x_1":"é\"\\"},"c":"blue"`},
+		{"w1", `"c":"red","deep-er":{},"b":null`},
 	} {
 		if resp := theirs.get(t, w.uri+"/"+step.name); resp.status == http.StatusNotFound {
 			w.create(step.name, step.spec)
@@ -192,7 +203,8 @@ func TestSelectableFields(t *testing.T) {
 	}
 	for _, s := range selectors {
 		for _, way := range ways {
-			cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=%s", w.uri, last, escape(s)))
+			cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=%s",
+				w.uri, last, escape(s)))
 		}
 	}
 	if n := p.admin(t).metric(t, "watchfan_passthrough_requests_total"); n != passed {
@@ -209,7 +221,8 @@ func TestSelectableFields(t *testing.T) {
 	}
 }
 
-// TestSelectableFieldDropped: "CRD patched to drop the selectable field; again: items; then 400 within seconds" (contract.md, L27).
+// TestSelectableFieldDropped: "CRD patched to drop the selectable field; again: items; then 400
+// within seconds" (contract.md, L27).
 func TestSelectableFieldDropped(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -264,13 +277,14 @@ func TestSelectableFieldDropped(t *testing.T) {
 	}
 	warm(t, ways, w.uri)
 	rv = w.create("none", "")
-	for _, way := range ways { // and what is left is served again
-		cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=spec.n%%3D", w.uri, rv))
+	for _, way := range ways { // the remaining field is served again
+		cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=spec.n%%3D",
+			w.uri, rv))
 	}
 }
 
-// TestRedefined: "CRD patched while watching its resource: stream ends cleanly; re-watch works with the new schema" (contract.md, W32), and
-// not when it is changed in what does not matter.
+// TestRedefined: "CRD patched while watching its resource: stream ends cleanly; re-watch works with
+// the new schema" (contract.md, W32). A change that does not matter to clients ends no stream.
 func TestRedefined(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -329,7 +343,8 @@ func TestRedefined(t *testing.T) {
 
 	for _, r := range watchAll(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=5", rv)) { // history began anew
 		events := r.finish(t, 10*time.Second)
-		if len(events) != 1 || events[0].typ != "ERROR" || !strings.Contains(events[0].line, "too old resource version") {
+		if len(events) != 1 || events[0].typ != "ERROR" ||
+			!strings.Contains(events[0].line, "too old resource version") {
 			t.Errorf("%s: a watch from before the change brought\n%s", r.target.name, format(events))
 		}
 	}
@@ -361,7 +376,7 @@ func TestRedefined(t *testing.T) {
 
 var fillerIn = regexp.MustCompile(`"filler":"(\d+)"`)
 
-// fillers returns the least and the greatest spec.filler in some bytes.
+// fillers returns the smallest and the largest spec.filler in some bytes.
 func fillers(body string) (least, most int) {
 	for i, m := range fillerIn.FindAllStringSubmatch(body, -1) {
 		n, _ := strconv.Atoi(m[1])
@@ -373,8 +388,8 @@ func fillers(body string) (least, most int) {
 	return least, most
 }
 
-// TestRedefinedOften: a client that has been shown a definition's form is never shown an earlier one, nor objects of two at once, however
-// often the definition changes.
+// TestRedefinedOften: a client that has seen one form of a definition never sees an earlier one,
+// and never objects of two forms at once, however often the definition changes.
 func TestRedefinedOften(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -433,7 +448,8 @@ func TestRedefinedOften(t *testing.T) {
 	for range 3 {
 		clients.Go(func() {
 			for shown := 0; running(); {
-				r, err := ours.tryWatch(t.Context(), w.uri+"?watch=1&resourceVersion=0&timeoutSeconds=30&allowWatchBookmarks=true", nil)
+				r, err := ours.tryWatch(t.Context(),
+					w.uri+"?watch=1&resourceVersion=0&timeoutSeconds=30&allowWatchBookmarks=true", nil)
 				if err != nil {
 					t.Errorf("watch: %v", err)
 					return
@@ -475,7 +491,8 @@ func TestRedefinedOften(t *testing.T) {
 	}
 }
 
-// TestUndefined: "CRD deleted: DELETED events or clean end; then 404" (contract.md, W33), and it can come back as another.
+// TestUndefined: "CRD deleted: DELETED events or clean end; then 404" (contract.md, W33). The
+// definition can come back as another.
 func TestUndefined(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -522,15 +539,17 @@ func TestUndefined(t *testing.T) {
 	warm(t, ways, w.uri)
 	rv := w.create("w1", `"n":3`)
 	for _, way := range ways {
-		cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=spec.n%%3D3", w.uri, rv))
+		cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=spec.n%%3D3",
+			w.uri, rv))
 		if resp := alike(t, way, theirs, w.uri+"?resourceVersion=0&fieldSelector=spec.c%3Dred"); resp.status != http.StatusBadRequest {
 			t.Errorf("%s: %d for a field of the earlier definition, want 400", way.name, resp.status)
 		}
 	}
 }
 
-// TestTwoVersions: "two versions of one CRD watched at once: same RVs, each in its version" (contract.md, W48), each with its own fields
-// and warnings; and a version that is no longer served is gone.
+// TestTwoVersions: "two versions of one CRD watched at once: same RVs, each in its version"
+// (contract.md, W48), each with its own fields and warnings. A version that is no longer served is
+// gone.
 func TestTwoVersions(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -616,7 +635,8 @@ func TestTwoVersions(t *testing.T) {
 	warm(t, []*target{ours}, one.uri)
 }
 
-// TestDefinitionsForbidden: a watchfan that may not read definitions serves custom resources, and passes through who selects by their fields.
+// TestDefinitionsForbidden: a watchfan that may not read definitions serves custom resources, but
+// passes through reads that select by their fields.
 func TestDefinitionsForbidden(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)

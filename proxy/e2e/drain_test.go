@@ -16,11 +16,113 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// TestDrain: after SIGTERM watches end spread over --drain-duration, each properly and behind a bookmark if it takes bookmarks, and its
-// connection with it. Who goes on at a watchfan that has just begun misses nothing and is sent nothing twice.
+// drainTest is many watches with different selections, half of them with bookmarks, by tokens and
+// without, a third of them with gzip.
+type drainTest struct {
+	watches    int
+	selections []selection
+	first      uint64 // resourceVersion from which the watches begin
+}
+
+// open begins all watches, the i-th by one of two ways and from the i-th resourceVersion.
+func (d *drainTest) open(t *testing.T, ways []*target, from func(i int) uint64) []*recording {
+	t.Helper()
+	streams := make([]*recording, d.watches)
+	var opening sync.WaitGroup
+	gate := make(chan struct{}, 16)
+	for i := range streams {
+		gate <- struct{}{}
+		opening.Go(func() {
+			defer func() { <-gate }()
+			way := ways[i%5%2]
+			if i%3 == 0 {
+				way = way.zipped()
+			}
+			s := d.selections[i%len(d.selections)]
+			uri := fmt.Sprintf("%s?watch=1&%s&resourceVersion=%d&allowWatchBookmarks=%v", s.path,
+				s.query, from(i), d.bookmarks(i))
+			r, err := way.tryWatch(t.Context(), uri, nil)
+			if err != nil {
+				t.Errorf("watch %d: %v", i, err)
+				return
+			}
+			streams[i] = r
+		})
+	}
+	opening.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return streams
+}
+
+// bookmarks reports whether the i-th watch asks for bookmarks.
+func (d *drainTest) bookmarks(i int) bool { return i%2 == 0 }
+
+// checkEnds waits for the end of each watch, checks how and when it came, and returns the last
+// resourceVersion of each.
+func (d *drainTest) checkEnds(t *testing.T, streams []*recording, drain time.Duration) []uint64 {
+	t.Helper()
+	last := make([]uint64, d.watches)
+	var ends []time.Time
+	for i, s := range streams {
+		events := s.finish(t, 30*time.Second)
+		last[i] = d.first
+		if len(events) > 0 {
+			last[i] = events[len(events)-1].rv
+		}
+		if bookmark := len(events) > 0 && events[len(events)-1].typ == "BOOKMARK"; bookmark != d.bookmarks(i) {
+			t.Errorf("%s ended behind %s", s.uri, format(events[max(0, len(events)-1):]))
+		}
+		ends = append(ends, s.ended)
+	}
+	slices.SortFunc(ends, time.Time.Compare)
+	took, half := ends[d.watches-1].Sub(ends[0]), ends[d.watches/2].Sub(ends[0])
+	t.Logf("%d watches ended within %s, half of them within %s", d.watches, took, half)
+	if took < drain/2 || half < drain/5 {
+		t.Errorf("%d watches ended within %s, half of them within %s; want them spread over %s",
+			d.watches, took, half, drain)
+	}
+	return last
+}
+
+// checkResumed compares what the i-th watch and the one that resumed it brought together, up to
+// resourceVersion end, with the model.
+func (d *drainTest) checkResumed(t *testing.T, m *model, i int, before, after *recording, end uint64) {
+	t.Helper()
+	// The last deletions may come after the reference was read, or be missing in it.
+	want := upTo(t, m.behind(d.selections[i%len(d.selections)].filter, d.first), end)
+	got := func() (lines []string) {
+		for _, e := range append(before.objects(), after.objects()...) {
+			lines = append(lines, e.line)
+		}
+		return upTo(t, lines, end)
+	}
+	eventually(t, time.Minute, after.uri, func() error {
+		if n := len(got()); after.open() && n < len(want) {
+			return fmt.Errorf("%d events, want %d", n, len(want))
+		}
+		return nil
+	})
+	after.stop()
+	if got := got(); !slices.Equal(got, want) {
+		n := 0
+		for n < min(len(got), len(want)) && got[n] == want[n] {
+			n++
+		}
+		t.Errorf("%s and then %s: %d events, want %d; they differ at %d", before.uri, after.uri, len(got), len(want), n)
+	}
+	if slices.ContainsFunc(after.all(), func(e event) bool { return e.typ == "ERROR" }) {
+		t.Errorf("%s brought an ERROR", after.uri)
+	}
+}
+
+// TestDrain: after SIGTERM watches end spread over --drain-duration, each properly and, if it has
+// bookmarks, behind one. The connection ends with its watch. A client that resumes at a new
+// watchfan misses nothing and receives nothing twice.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	const watches, drain = 300, 3 * time.Second
+	const drain = 3 * time.Second
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c, "--drain-duration="+drain.String(), "--shutdown-timeout=4m")
 	next := privateWatchfan(t, c)
@@ -32,72 +134,28 @@ func TestDrain(t *testing.T) {
 
 	reference := direct.watch(t, "/api/v1/configmaps?watch=1&allowWatchBookmarks=true")
 	initial := reference.initial(t)
-	first := initial[len(initial)-1].rv
+	d := &drainTest{watches: 300, first: initial[len(initial)-1].rv}
+	d.selections = slices.DeleteFunc(selections(ns), func(s selection) bool { return s.legacy })
 	work := &churn{target: direct, namespaces: ns, rate: 40, names: 24, seed: *seed}
 	stop, written := make(chan struct{}), make(chan error, 1)
 	began := time.Now()
 	go func() { written <- work.run(stop) }()
 
 	ways := []*target{p.plain(t), p.secure(t, c.token(t, "reader"))}
-	onward := []*target{next.plain(t), next.secure(t, c.token(t, "reader"))}
-	all := slices.DeleteFunc(selections(ns), func(s selection) bool { return s.legacy })
-	uri := func(i int, rv uint64) string {
-		s := all[i%len(all)]
-		return fmt.Sprintf("%s?watch=1&%s&resourceVersion=%d&allowWatchBookmarks=%v", s.path, s.query, rv, i%2 == 0)
-	}
-	way := func(ways []*target, i int) *target {
-		if i%3 == 0 {
-			return ways[i%5%2].zipped()
-		}
-		return ways[i%5%2]
-	}
-	open := func(ways []*target, from func(i int) (uint64, string)) []*recording {
-		streams := make([]*recording, watches)
-		var opening sync.WaitGroup
-		gate := make(chan struct{}, 16)
-		for i := range streams {
-			gate <- struct{}{}
-			opening.Go(func() {
-				defer func() { <-gate }()
-				rv, more := from(i)
-				r, err := way(ways, i).tryWatch(t.Context(), uri(i, rv)+more, nil)
-				if err != nil {
-					t.Errorf("watch %d: %v", i, err)
-					return
-				}
-				streams[i] = r
-			})
-		}
-		opening.Wait()
-		if t.Failed() {
-			t.FailNow()
-		}
-		return streams
-	}
-	streams := open(ways, func(int) (uint64, string) { return first, "" })
-	protobuf := openProtobuf(t, ways[0], first)
+	streams := d.open(t, ways, func(int) uint64 { return d.first })
+	protobuf := openProtobuf(t, ways[0], d.first)
 	raw, silent := dialPlain(t, p), dialPlain(t, p)
 	raw.send(t, "/api/v1/configmaps?watch=1&resourceVersion=0")
-	admin.awaitWatchers(t, watches+2)
+	admin.awaitWatchers(t, d.watches+2)
 
 	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "the drain", func() error {
-		if n := admin.metric(t, "watchfan_watches_ended_total", `reason="shutdown"`); n == 0 || n > watches {
-			return fmt.Errorf("%v watches have ended", n)
-		}
-		return nil
-	})
-	if resp := admin.get(t, "/readyz"); resp.status != http.StatusInternalServerError || !strings.Contains(string(resp.body), "[-]shutdown failed") {
-		t.Errorf("/readyz while draining: %d %s", resp.status, resp.body)
-	}
-	if n := admin.metric(t, "watchfan_draining"); n != 1 {
-		t.Errorf("watchfan_draining is %v while draining", n)
-	}
-	// A connection that has yet to bring its first request may, and no other.
+	checkDraining(t, admin, d.watches)
+	// Only a connection that has not brought a request yet may still bring one.
 	silent.send(t, "/version")
-	if answer := silent.rest(t); !strings.HasPrefix(answer, "HTTP/1.1 200 ") || !strings.Contains(answer, "\r\nConnection: close\r\n") {
+	if answer := silent.rest(t); !strings.HasPrefix(answer, "HTTP/1.1 200 ") ||
+		!strings.Contains(answer, "\r\nConnection: close\r\n") {
 		t.Errorf("a request while draining was answered %.300q", answer)
 	}
 	if answer := raw.rest(t); !strings.HasSuffix(answer, "\r\n0\r\n\r\n") {
@@ -106,33 +164,15 @@ func TestDrain(t *testing.T) {
 	if frames := protobuf(); !strings.Contains(frames[len(frames)-1], "BOOKMARK") {
 		t.Errorf("the last of %d protobuf frames is %.300q", len(frames), frames[len(frames)-1])
 	}
-
-	last := make([]uint64, watches)
-	var ends []time.Time
-	for i, s := range streams {
-		events := s.finish(t, 30*time.Second)
-		last[i] = first
-		if len(events) > 0 {
-			last[i] = events[len(events)-1].rv
-		}
-		if bookmark := len(events) > 0 && events[len(events)-1].typ == "BOOKMARK"; bookmark != (i%2 == 0) {
-			t.Errorf("%s ended behind %s", s.uri, format(events[max(0, len(events)-1):]))
-		}
-		ends = append(ends, s.ended)
-	}
-	slices.SortFunc(ends, time.Time.Compare)
-	took, half := ends[watches-1].Sub(ends[0]), ends[watches/2].Sub(ends[0])
-	t.Logf("%d watches ended within %s, half of them within %s", watches, took, half)
-	if took < drain/2 || half < drain/5 {
-		t.Errorf("%d watches ended within %s, half of them within %s; want them spread over %s", watches, took, half, drain)
-	}
+	last := d.checkEnds(t, streams, drain)
 	select {
 	case <-p.Exited:
 	case <-time.After(hangTime(20 * time.Second)):
 		t.Fatal("watchfan has not exited")
 	}
 
-	resumed := open(onward, func(i int) (uint64, string) { return last[i], "" })
+	onward := []*target{next.plain(t), next.secure(t, c.token(t, "reader"))}
+	resumed := d.open(t, onward, func(i int) uint64 { return last[i] })
 	close(stop)
 	if err := <-written; err != nil {
 		t.Fatal(err)
@@ -150,41 +190,43 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, r := range resumed {
-		// The last deletions may be behind the reference as it was read, or missing in it.
-		want := upTo(t, m.behind(all[i%len(all)].filter, first), end)
-		got := func() (lines []string) {
-			for _, e := range append(streams[i].objects(), r.objects()...) {
-				lines = append(lines, e.line)
-			}
-			return upTo(t, lines, end)
-		}
-		eventually(t, time.Minute, r.uri, func() error {
-			if n := len(got()); r.open() && n < len(want) {
-				return fmt.Errorf("%d events, want %d", n, len(want))
-			}
-			return nil
-		})
-		r.stop()
-		if got := got(); !slices.Equal(got, want) {
-			n := 0
-			for n < min(len(got), len(want)) && got[n] == want[n] {
-				n++
-			}
-			t.Errorf("%s and then %s: %d events, want %d; they differ at %d", streams[i].uri, r.uri, len(got), len(want), n)
-		}
-		if slices.ContainsFunc(r.all(), func(e event) bool { return e.typ == "ERROR" }) {
-			t.Errorf("%s brought an ERROR", r.uri)
-		}
+		d.checkResumed(t, m, i, streams[i], r, end)
 	}
 	reference.stop()
+	checkOneLane(t, next)
+}
 
-	// All of them are served from one lane in each encoding, whose start is all that kube-apiserver has of them: clients with selectors too.
-	onwards := next.admin(t)
-	if n := onwards.metric(t, "watchfan_passthrough_requests_total"); n != 0 {
-		t.Errorf("%v requests were passed through:\n%s", n, grepLines(string(onwards.get(t, "/metrics").body), "watchfan_passthrough_requests_total"))
+// checkDraining waits until some of n watches have ended, and checks what watchfan says meanwhile.
+func checkDraining(t *testing.T, admin *target, n int) {
+	t.Helper()
+	eventually(t, 10*time.Second, "the drain", func() error {
+		if ended := admin.metric(t, "watchfan_watches_ended_total", `reason="shutdown"`); ended == 0 ||
+			ended > float64(n) {
+			return fmt.Errorf("%v watches have ended", ended)
+		}
+		return nil
+	})
+	if resp := admin.get(t, "/readyz"); resp.status != http.StatusInternalServerError ||
+		!strings.Contains(string(resp.body), "[-]shutdown failed") {
+		t.Errorf("/readyz while draining: %d %s", resp.status, resp.body)
 	}
-	if log := proxytest.Tail(next.Log, 200); !strings.Contains(log, "Extended history") || !strings.Contains(log, "Resolved previous versions") {
-		t.Errorf("nothing was missing in the history of who had just begun: this test shows less than it should\n%s", log)
+	if n := admin.metric(t, "watchfan_draining"); n != 1 {
+		t.Errorf("watchfan_draining is %v while draining", n)
+	}
+}
+
+// checkOneLane: the watchfan at which clients resumed, also those with selectors, served all from
+// one lane in each encoding. kube-apiserver has only seen the lanes start.
+func checkOneLane(t *testing.T, p *watchfan) {
+	t.Helper()
+	admin := p.admin(t)
+	if n := admin.metric(t, "watchfan_passthrough_requests_total"); n != 0 {
+		t.Errorf("%v requests were passed through:\n%s", n,
+			grepLines(string(admin.get(t, "/metrics").body), "watchfan_passthrough_requests_total"))
+	}
+	if log := proxytest.Tail(p.Log, 200); !strings.Contains(log, "Extended history") ||
+		!strings.Contains(log, "Resolved previous versions") {
+		t.Errorf("the new watchfan had all history that was asked for: this test shows less than it should\n%s", log)
 	}
 }
 
@@ -200,10 +242,12 @@ func upTo(t *testing.T, lines []string, rv uint64) []string {
 	})
 }
 
-// openProtobuf begins a watch in protobuf with bookmarks. frames returns its frames once it has ended properly.
+// openProtobuf begins a watch in protobuf with bookmarks. frames returns the watch's frames once it
+// has ended properly.
 func openProtobuf(t *testing.T, d *target, rv uint64) (frames func() []string) {
 	t.Helper()
-	resp, err := d.open(t.Context(), http.MethodGet, fmt.Sprintf("/api/v1/configmaps?watch=1&resourceVersion=%d&allowWatchBookmarks=true", rv),
+	resp, err := d.open(t.Context(), http.MethodGet,
+		fmt.Sprintf("/api/v1/configmaps?watch=1&resourceVersion=%d&allowWatchBookmarks=true", rv),
 		http.Header{"Accept": {"application/vnd.kubernetes.protobuf;stream=watch"}}, "")
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +293,7 @@ func (c plainConn) send(t *testing.T, uri string) {
 	}
 }
 
-// rest returns all that comes until the connection is closed.
+// rest returns everything that comes until the connection is closed.
 func (c plainConn) rest(t *testing.T) string {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(hangTime(30 * time.Second)))

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestFairness: one user lists everything on 20 connections, with another selector each time, so that each list is searched for and compressed
-// anew. Another's short lists are served meanwhile, many for each list of the first; in order of arrival it would be about one for one.
+// TestFairness: one user lists everything on 20 connections, with another selector each time, so
+// that each list is searched and compressed anew. Meanwhile another user's short lists are served,
+// many for each of the long ones. In order of arrival it would be about one for one.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -24,7 +25,8 @@ func TestFairness(t *testing.T) {
 		for i := range words {
 			words[i] = fmt.Sprintf("%07x", rand.Uint32()>>4)
 		}
-		body := fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"name":%q}},"data":{"x":%q}}`, name, name, strings.Join(words, " "))
+		body := fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"name":%q}},"data":{"x":%q}}`, name, name,
+			strings.Join(words, " "))
 		if resp, err := admin.try(http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps", nil, body); err != nil || resp.status != http.StatusCreated {
 			t.Fatalf("create %s: %d, %v", name, resp.status, err)
 		}
@@ -59,7 +61,8 @@ func TestFairness(t *testing.T) {
 					return
 				default:
 				}
-				if !list(d, fmt.Sprint("/api/v1/configmaps?resourceVersion=0&labelSelector=name!%3Dx", rand.Uint32()), http.Header{"Accept-Encoding": {"gzip"}}) {
+				if !list(d, fmt.Sprint("/api/v1/configmaps?resourceVersion=0&labelSelector=name!%3Dx", rand.Uint32()),
+					http.Header{"Accept-Encoding": {"gzip"}}) {
 					return
 				}
 				lists.Add(1)

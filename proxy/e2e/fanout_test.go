@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// crowd is many watches of which only bytes and ends are counted.
+// crowd is many watches. It only counts their bytes and ends.
 type crowd struct {
 	cancel context.CancelFunc
 	open   atomic.Int64
@@ -21,13 +21,13 @@ type crowd struct {
 	wg     sync.WaitGroup
 }
 
-// gather begins n watches at once; uri(i) says which.
+// gather begins n watches at once, the i-th of uri(i).
 func gather(t *testing.T, d *target, n int, uri func(i int) string) *crowd {
 	t.Helper()
 	return gatherFrom(t, n, func(i int) (*target, string) { return d, uri(i) })
 }
 
-// gatherFrom begins n watches at once; of(i) says which, and by which way.
+// gatherFrom begins n watches at once, the i-th as of(i) says.
 func gatherFrom(t *testing.T, n int, of func(i int) (way *target, uri string)) *crowd {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -80,10 +80,12 @@ func (c *crowd) leave() {
 	c.wg.Wait()
 }
 
-// upstreamWatches counts kube-apiserver's watches of a resource over all namespaces. Its own informers are among them.
+// upstreamWatches counts kube-apiserver's watches of a resource over all namespaces, including
+// those of its own informers.
 func upstreamWatches(t testing.TB, d *target, resource string) int {
 	t.Helper()
-	return int(d.metric(t, "apiserver_longrunning_requests", `verb="WATCH"`, fmt.Sprintf("resource=%q", resource), `scope="cluster"`))
+	return int(d.metric(t, "apiserver_longrunning_requests", `verb="WATCH"`,
+		fmt.Sprintf("resource=%q", resource), `scope="cluster"`))
 }
 
 // TestOneWatchUpstream: "During that, kube-apiserver's own metrics show one watch for the resource
@@ -110,11 +112,13 @@ func TestOneWatchUpstream(t *testing.T) {
 	opened := time.Now()
 	watchers = gather(t, p.plain(t), *fanOut, func(i int) string {
 		s := all[i%20] // not the /watch/ ones
-		return s.path + "?watch=1&" + s.query + []string{fmt.Sprintf("&resourceVersion=%d", base), "&resourceVersion=0", "&allowWatchBookmarks=true"}[i%3]
+		return s.path + "?watch=1&" + s.query + []string{fmt.Sprintf("&resourceVersion=%d", base), "&resourceVersion=0",
+			"&allowWatchBookmarks=true"}[i%3]
 	})
 	took := time.Since(opened)
 
-	// What began with a consistent state has been proved to be current, once for many, by short watches; they end by themselves.
+	// Short watches have proved that the consistent states were current, one for many clients. They
+	// end by themselves.
 	time.Sleep(4 * time.Second)
 	eventually(t, 5*time.Second, "the proofs' end", func() error {
 		if n := upstreamWatches(t, direct, "configmaps") - before; n != 1 {
@@ -141,7 +145,8 @@ func TestOneWatchUpstream(t *testing.T) {
 	if n := admin.metric(t, "watchfan_watchers"); n != float64(*fanOut) {
 		t.Errorf("watchfan_watchers is %v, want %d: others were passed through", n, *fanOut)
 	}
-	t.Logf("%d watches opened in %s; %.0f deliveries in the 3 s of measuring; %d MB in all; RSS %d MB", *fanOut, took.Round(time.Millisecond),
+	t.Logf("%d watches opened in %s; %.0f deliveries in the 3 s of measuring; %d MB in all; RSS %d MB", *fanOut,
+		took.Round(time.Millisecond),
 		delivered, watchers.bytes.Load()>>20, p.residentMemory(t)>>20)
 	watchers.leave()
 	admin.awaitWatchers(t, 0) // all clients have gone

@@ -16,8 +16,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// fold returns the objects that a stream's events leave, and an error if an event does not fit what came before it: each is a
-// difference, told once, and of one object.
+// fold returns the objects that a stream's events leave. It is an error if an event does not fit
+// what came before it: each event changes one object, and comes once.
 func fold(events []event) (map[string]string, error) {
 	objects, versions, uids := make(map[string]string), make(map[string]uint64), make(map[string]string)
 	last := uint64(0)
@@ -59,89 +59,138 @@ func fold(events []event) (map[string]string, error) {
 	return objects, nil
 }
 
-// TestUpstreamRestarts: "A broken watch resumes from its last resourceVersion; a 410 upstream means one relist … and only the
-// differences go out. Clients keep their streams." (design.md)
+// restarts is watches through a watchfan while kube-apiserver is restarted.
+type restarts struct {
+	direct, admin *target
+	work          *churn
+	selections    []selection // of the first streams; the others have the same again
+	streams       []*recording
+}
+
+// write writes until stop is called.
+func (r *restarts) write() (stop func()) {
+	stopc, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- r.work.run(stopc) }()
+	return func() { close(stopc); <-done }
+}
+
+func (r *restarts) breaks(t *testing.T) float64 {
+	t.Helper()
+	return r.admin.metric(t, "watchfan_upstream_watch_breaks_total", `resource="configmaps"`)
+}
+
+func (r *restarts) relists(t *testing.T) float64 {
+	t.Helper()
+	return r.admin.metric(t, "watchfan_upstream_relists_total", `resource="configmaps"`)
+}
+
+// events returns the number of events so far.
+func (r *restarts) events() (n int) {
+	for _, s := range r.streams {
+		n += len(s.all())
+	}
+	return n
+}
+
+// settle waits until all streams hold the cluster's state.
+func (r *restarts) settle(t *testing.T, after string) {
+	t.Helper()
+	eventually(t, 30*time.Second, "streams hold the cluster's state after "+after, func() error {
+		for i, stream := range r.streams {
+			if !stream.open() {
+				t.Fatalf("after %s %s has ended: %v", after, stream.uri, stream.err)
+			}
+			got, err := fold(stream.all())
+			if err != nil {
+				t.Fatalf("after %s %s: %v", after, stream.uri, err)
+			}
+			if i >= len(r.selections) {
+				continue // the same selection again
+			}
+			if err := r.compare(t, got, r.selections[i]); err != nil {
+				return fmt.Errorf("%s: %w", stream.uri, err)
+			}
+		}
+		return nil
+	})
+}
+
+// compare compares what a stream holds with what kube-apiserver shows to a new watch.
+func (r *restarts) compare(t *testing.T, got map[string]string, s selection) error {
+	t.Helper()
+	state := r.direct.watch(t, s.path+"?watch=1&"+s.query+"&allowWatchBookmarks=1&timeoutSeconds=20")
+	want := make(map[string]string)
+	for _, e := range state.initial(t) {
+		if !e.end {
+			want[e.key] = strings.TrimPrefix(e.line, `{"type":"ADDED"`)
+		}
+	}
+	state.stop()
+	if len(got) != len(want) {
+		return fmt.Errorf("holds %d objects, want %d", len(got), len(want))
+	}
+	for k, o := range want {
+		if strings.TrimPrefix(got[k], `{"type":"MODIFIED"`) != o {
+			return fmt.Errorf("holds\n%s\nwant\n%s", got[k], o)
+		}
+	}
+	return nil
+}
+
+// miss stops watchfan and cuts it off, so that it misses writes that afterwards neither etcd nor
+// the next kube-apiserver knows.
+func (r *restarts) miss(t *testing.T, c *cluster, p *watchfan) {
+	t.Helper()
+	if err := p.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c.restart(t, "--kill")
+	missed := r.work.writes.Load() - r.work.errors.Load()
+	time.Sleep(time.Second)
+	missed = r.work.writes.Load() - r.work.errors.Load() - missed
+	c.command(t, "compact")
+	c.restart(t, "--kill")
+	if err := p.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if missed < 10 {
+		t.Errorf("only %d writes were missed", missed)
+	}
+}
+
+// TestUpstreamRestarts: "A broken watch resumes from its last resourceVersion; a 410 upstream means
+// one relist … and only the differences go out. Clients keep their streams." (design.md)
 func TestUpstreamRestarts(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t, endWatches...)
 	p := privateWatchfan(t, c)
-	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
 	ns := []string{"restart", "restart-b"}
-	createNamespaces(t, direct, ns...)
+	r := &restarts{direct: c.direct(t), admin: p.admin(t), selections: selections(ns)[:20]}
+	createNamespaces(t, r.direct, ns...)
 	p.waitReady(t)
-	var streams []*recording
-	all := selections(ns)[:20]
+	ours := p.plain(t)
 	for i := range 50 {
-		s := all[i%len(all)]
-		streams = append(streams, ours.watch(t, fmt.Sprintf("%s?watch=1&%s&allowWatchBookmarks=1&timeoutSeconds=300", s.path, s.query)))
+		s := r.selections[i%len(r.selections)]
+		r.streams = append(r.streams,
+			ours.watch(t, fmt.Sprintf("%s?watch=1&%s&allowWatchBookmarks=1&timeoutSeconds=300", s.path, s.query)))
 	}
-	work := &churn{target: direct, namespaces: ns, rate: 60, names: 24, seed: *seed, tolerant: true}
-	write := func() (stop func()) {
-		stopc, done := make(chan struct{}), make(chan error, 1)
-		go func() { done <- work.run(stopc) }()
-		return func() { close(stopc); <-done }
-	}
-	breaks := func() float64 {
-		return admin.metric(t, "watchfan_upstream_watch_breaks_total", `resource="configmaps"`)
-	}
-	relists := func() float64 { return admin.metric(t, "watchfan_upstream_relists_total", `resource="configmaps"`) }
-	count := func() (n int) {
-		for _, s := range streams {
-			n += len(s.all())
-		}
-		return n
-	}
-	// settled waits until the cache is what the cluster is, then compares all streams with it.
-	settled := func(after string) {
-		t.Helper()
-		eventually(t, 30*time.Second, "streams hold the cluster's state after "+after, func() error {
-			for i, s := range streams {
-				if !s.open() {
-					t.Fatalf("after %s %s has ended: %v", after, s.uri, s.err)
-				}
-				got, err := fold(s.all())
-				if err != nil {
-					t.Fatalf("after %s %s: %v", after, s.uri, err)
-				}
-				if i >= len(all) {
-					continue // the same selection again
-				}
-				sel := all[i]
-				state := direct.watch(t, sel.path+"?watch=1&"+sel.query+"&allowWatchBookmarks=1&timeoutSeconds=20")
-				want := make(map[string]string)
-				for _, e := range state.initial(t) {
-					if !e.end {
-						want[e.key] = strings.TrimPrefix(e.line, `{"type":"ADDED"`)
-					}
-				}
-				state.stop()
-				if len(got) != len(want) {
-					return fmt.Errorf("%s holds %d objects, want %d", s.uri, len(got), len(want))
-				}
-				for k, o := range want {
-					if strings.TrimPrefix(got[k], `{"type":"MODIFIED"`) != o {
-						return fmt.Errorf("%s holds\n%s\nwant\n%s", s.uri, got[k], o)
-					}
-				}
-			}
-			return nil
-		})
-	}
-	stop := write()
+	r.work = &churn{target: r.direct, namespaces: ns, rate: 60, names: 24, seed: *seed, tolerant: true}
+	stop := r.write()
 	time.Sleep(time.Second)
 	stop()
-	settled("writes")
+	r.settle(t, "writes")
 
-	events, before := count(), breaks()
+	events, before := r.events(), r.breaks(t)
 	c.restart(t)
 	eventually(t, 20*time.Second, "the lane's watch after a restart", func() error {
-		if n := admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); n != 1 || breaks() == before {
-			return fmt.Errorf("%v watches, %v breaks", n, breaks())
+		if n := r.admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); n != 1 ||
+			r.breaks(t) == before {
+			return fmt.Errorf("%v watches, %v breaks", n, r.breaks(t))
 		}
 		return nil
 	})
 	time.Sleep(500 * time.Millisecond)
-	if n := count(); n != events {
+	if n := r.events(); n != events {
 		t.Errorf("a restart in which nothing was written brought %d events", n-events)
 	}
 
@@ -151,47 +200,32 @@ func TestUpstreamRestarts(t *testing.T) {
 	}{
 		{"a clean restart", func() { c.restart(t) }},
 		{"kill -9", func() { c.restart(t, "--kill") }},
-		{"410", func() {
-			// Stopped and cut off, watchfan misses what is written; the next kube-apiserver does not know it any more, nor does etcd.
-			if err := p.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
-			c.restart(t, "--kill")
-			missed := work.writes.Load() - work.errors.Load()
-			time.Sleep(time.Second)
-			missed = work.writes.Load() - work.errors.Load() - missed
-			c.command(t, "compact")
-			c.restart(t, "--kill")
-			if err := p.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
-			if missed < 10 {
-				t.Errorf("only %d writes were missed", missed)
-			}
-		}},
+		{"410", func() { r.miss(t, c, p) }},
 	} {
-		before, lists := breaks(), relists()
-		stop := write()
+		breaks, relists := r.breaks(t), r.relists(t)
+		stop := r.write()
 		time.Sleep(300 * time.Millisecond)
 		fault.do()
 		time.Sleep(time.Second)
 		stop()
-		if breaks() == before {
+		if r.breaks(t) == breaks {
 			t.Errorf("%s: the lane's watch did not break", fault.name)
 		}
-		settled(fault.name)
-		if fault.name == "410" && relists() == lists {
+		r.settle(t, fault.name)
+		if fault.name == "410" && r.relists(t) == relists {
 			t.Errorf("the lane did not list again")
 		}
-		t.Logf("%s: %v breaks, %v relists, %d events so far, %d writes failed", fault.name, breaks()-before, relists()-lists, count(), work.errors.Load())
+		t.Logf("%s: %v breaks, %v relists, %d events so far, %d writes failed", fault.name,
+			r.breaks(t)-breaks, r.relists(t)-relists, r.events(), r.work.errors.Load())
 	}
-	for _, s := range streams {
+	for _, s := range r.streams {
 		s.stop()
 	}
 }
 
-// TestUpstreamAway: without kube-apiserver /readyz fails, what may be stale is served from the cache and what must be current is
-// not (contract.md L31); the streams go on when it is back.
+// TestUpstreamAway: without kube-apiserver /readyz fails. Reads that may be stale are served from
+// the cache, and reads that must be current are not (contract.md L31). The streams go on when it is
+// back.
 func TestUpstreamAway(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t, endWatches...)
@@ -226,7 +260,8 @@ func TestUpstreamAway(t *testing.T) {
 	if err := c.Halt(); err != nil {
 		t.Fatal(err)
 	}
-	if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK || !strings.Contains(string(resp.body), `"name":"x"`) {
+	if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK ||
+		!strings.Contains(string(resp.body), `"name":"x"`) {
 		t.Errorf("a list at 0 from the cache: %d %s", resp.status, resp.body)
 	}
 	if resp := ours.get(t, uri); resp.status < 500 {
@@ -253,8 +288,8 @@ func TestUpstreamAway(t *testing.T) {
 	stream.stop()
 }
 
-// TestShutdown: "SIGTERM ends watches with a proper last chunk and exits 0 within the timeout", a client that does not read and one
-// that never finishes its request among them.
+// TestShutdown: "SIGTERM ends watches with a proper last chunk and exits 0 within the timeout",
+// also with a client that does not read and one that never finishes its request.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -262,7 +297,8 @@ func TestShutdown(t *testing.T) {
 	p.waitReady(t)
 	var streams []*recording
 	for _, way := range []*target{p.plain(t), p.secure(t, c.token(t, "reader"))} {
-		for _, uri := range []string{"/api/v1/configmaps?watch=1", "/api/v1/pods?watch=1&resourceVersion=0", "/api/v1/configmaps?watch=1&allowWatchBookmarks=true", "/apis/apps/v1/deployments?watch=1"} {
+		for _, uri := range []string{"/api/v1/configmaps?watch=1", "/api/v1/pods?watch=1&resourceVersion=0",
+			"/api/v1/configmaps?watch=1&allowWatchBookmarks=true", "/apis/apps/v1/deployments?watch=1"} {
 			for range 5 {
 				streams = append(streams, way.watch(t, uri))
 			}
@@ -304,14 +340,15 @@ func TestShutdown(t *testing.T) {
 	case <-time.After(hangTime(8 * time.Second)):
 		t.Fatal("watchfan has not exited")
 	}
-	t.Logf("%d watches ended within %s of SIGTERM, watchfan within %s", len(streams), ended.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	t.Logf("%d watches ended within %s of SIGTERM, watchfan within %s", len(streams), ended.Round(time.Millisecond),
+		time.Since(begin).Round(time.Millisecond))
 	if code := p.Cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }
 
-// makeLarge makes a PodTemplate x of size bytes and more, and returns where its namespace's are. ConfigMaps would be no less large, but hundreds of other
-// tests' watchers would be sent each change.
+// makeLarge makes a PodTemplate x of at least size bytes and returns the path of the namespace's
+// PodTemplates. Large ConfigMaps would go to hundreds of other tests' watchers.
 func makeLarge(t *testing.T, d *target, ns string, size int) (uri string) {
 	t.Helper()
 	uri = "/api/v1/namespaces/" + ns + "/podtemplates"
@@ -319,14 +356,14 @@ func makeLarge(t *testing.T, d *target, ns string, size int) (uri string) {
 	return uri
 }
 
-// touchLarge changes what makeLarge has made.
+// touchLarge changes the object of makeLarge.
 func touchLarge(t *testing.T, d *target, uri string, i int) {
 	t.Helper()
 	d.patch(t, uri+"/x", fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i))
 }
 
-// TestSlowClient: "a slow client may lose its stream, never an event in the middle", at bounded memory and with no effect on others
-// (contract.md 3.12, W29).
+// TestSlowClient: "a slow client may lose its stream, never an event in the middle", at bounded
+// memory and with no effect on others (contract.md 3.12, W29).
 func TestSlowClient(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -383,7 +420,7 @@ func TestSlowClient(t *testing.T) {
 	if grown > 400<<20 {
 		t.Errorf("RSS grew by %d MB", grown>>20)
 	}
-	// What the slow ones do get is a prefix of what they should, event by event.
+	// The slow ones receive a prefix of what they should, event by event.
 	_ = slow[0].SetReadDeadline(time.Now().Add(15 * time.Second))
 	content, _ := io.ReadAll(slow[0])
 	got := 0
@@ -404,7 +441,7 @@ func TestSlowClient(t *testing.T) {
 	twin.stop()
 }
 
-// TestVanishingClients: a client that breaks its connection frees its place.
+// TestVanishingClients: a client that breaks its connection frees its slot.
 func TestVanishingClients(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -435,7 +472,7 @@ func TestVanishingClients(t *testing.T) {
 	}
 }
 
-// TestBadHeads: heads that are too long or never end are refused, and others notice nothing.
+// TestBadHeads: heads that are too long or never end are refused. Other clients notice nothing.
 func TestBadHeads(t *testing.T) {
 	t.Parallel()
 	p := sharedWatchfan(t)
@@ -444,7 +481,8 @@ func TestBadHeads(t *testing.T) {
 	if resp.status != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a head of 100 kB: %d", resp.status)
 	}
-	for _, garbage := range []string{"\x16\x03\x01\x02\x00", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "\r\n\r\n\r\n\r\n", "GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	for _, garbage := range []string{"\x16\x03\x01\x02\x00", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+		"\r\n\r\n\r\n\r\n", "GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		"POST /api HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n"} {
 		conn, err := net.Dial("tcp", p.ports.Insecure)
 		if err != nil {
@@ -472,7 +510,7 @@ func TestBadHeads(t *testing.T) {
 	if resp := p.plain(t).get(t, "/version"); resp.status != http.StatusOK {
 		t.Errorf("beside 200 slow heads: %d", resp.status)
 	}
-	// Those would have to be given up before the answer if that had waited for them.
+	// The answer has not waited for these, or they would have been given up before it.
 	_ = slow[0].SetReadDeadline(time.Now().Add(time.Millisecond))
 	if n, err := slow[0].Read(make([]byte, 1)); !os.IsTimeout(err) {
 		t.Errorf("a slow head has been answered already: %d bytes, %v", n, err)
@@ -483,10 +521,12 @@ func TestBadHeads(t *testing.T) {
 	if os.IsTimeout(err) {
 		t.Fatalf("a head that never ends is waited for longer than %s", patience)
 	}
-	t.Logf("a head that never ends: %q after %s", strings.SplitN(string(answer), "\r\n", 2)[0], time.Since(begin).Round(time.Second))
+	t.Logf("a head that never ends: %q after %s", strings.SplitN(string(answer), "\r\n", 2)[0],
+		time.Since(begin).Round(time.Second))
 }
 
-// TestCRDDeleted: "CRD deleted: DELETED events or clean end; then 404" (contract.md W33), and the lane goes with it.
+// TestCRDDeleted: "CRD deleted: DELETED events or clean end; then 404" (contract.md W33), and the
+// lane ends.
 func TestCRDDeleted(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -496,7 +536,8 @@ func TestCRDDeleted(t *testing.T) {
 	createNamespaces(t, direct, "gone")
 	createCRD(t, direct, "gone.example.com", "Goner", "Namespaced")
 	uri := "/apis/gone.example.com/v1/goners"
-	direct.create(t, "/apis/gone.example.com/v1/namespaces/gone/goners", `{"apiVersion":"gone.example.com/v1","kind":"Goner","metadata":{"name":"g"}}`)
+	direct.create(t, "/apis/gone.example.com/v1/namespaces/gone/goners",
+		`{"apiVersion":"gone.example.com/v1","kind":"Goner","metadata":{"name":"g"}}`)
 	var stream *recording
 	eventually(t, 20*time.Second, "a watch of a new custom resource", func() (err error) {
 		stream, err = ours.tryWatch(t.Context(), uri+"?watch=1&timeoutSeconds=120", nil)
@@ -522,7 +563,7 @@ func TestCRDDeleted(t *testing.T) {
 		}
 		return nil
 	})
-	// And comes again with the same name, of which nothing old may be left.
+	// The definition comes back with the same name, and nothing of the old one is left.
 	createCRD(t, direct, "gone.example.com", "Goner", "Namespaced")
 	eventually(t, 20*time.Second, "the custom resource again", func() error {
 		resp := ours.get(t, uri+"?resourceVersion=0")
@@ -533,7 +574,8 @@ func TestCRDDeleted(t *testing.T) {
 	})
 }
 
-// TestRush: 500 clients that connect at once, each with its own node's pods as a kubelet, are all served, from one watch upstream.
+// TestRush: 500 clients connect at once, each for its own node's pods as a kubelet does. All are
+// served from one upstream watch.
 func TestRush(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -554,14 +596,15 @@ func TestRush(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("%d opened within %s, all synced within %s", n, opened.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	t.Logf("%d opened within %s, all synced within %s", n, opened.Round(time.Millisecond),
+		time.Since(begin).Round(time.Millisecond))
 	if served := p.admin(t).metric(t, "watchfan_watchers"); served < n {
 		t.Errorf("%v of %d are served from the cache", served, n)
 	}
 	rush.leave()
 }
 
-// TestHealth: /livez, /readyz, /metrics, /debug/pprof, --resident-resources.
+// TestHealth checks /livez, /readyz, /metrics, /debug/pprof and --resident-resources.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -573,7 +616,8 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s is resident and has %v watches", resource, n)
 		}
 	}
-	for uri, want := range map[string]string{"/livez": "ok", "/readyz": "ok", "/readyz?verbose": "[+]upstream ok", "/metrics": "watchfan_watchers 0", "/debug/pprof/": "goroutine",
+	for uri, want := range map[string]string{"/livez": "ok", "/readyz": "ok", "/readyz?verbose": "[+]upstream ok",
+		"/metrics": "watchfan_watchers 0", "/debug/pprof/": "goroutine",
 		"/debug/pprof/goroutine?debug=1": "goroutine profile"} {
 		if resp := admin.get(t, uri); resp.status != http.StatusOK || !strings.Contains(string(resp.body), want) {
 			t.Errorf("%s: %d %.200s", uri, resp.status, resp.body)
@@ -582,7 +626,7 @@ func TestHealth(t *testing.T) {
 	if resp := admin.get(t, "/nosuch"); resp.status != http.StatusNotFound {
 		t.Errorf("/nosuch: %d", resp.status)
 	}
-	// The admin port is not the API, and the API ports do not tell what the admin port does.
+	// The admin port does not serve the API, and the API ports do not serve the admin port's pages.
 	if resp := admin.get(t, "/api/v1/secrets"); resp.status != http.StatusNotFound {
 		t.Errorf("the admin port answers /api/v1/secrets with %d", resp.status)
 	}
@@ -592,7 +636,8 @@ func TestHealth(t *testing.T) {
 
 	lacking := privateWatchfan(t, c, "--resident-resources=nosuches", "--profiling=false")
 	eventually(t, 5*time.Second, "the resident resource that is missing", func() error {
-		if resp := lacking.admin(t).get(t, "/readyz"); resp.status != http.StatusInternalServerError || !strings.Contains(string(resp.body), "nosuches") {
+		if resp := lacking.admin(t).get(t, "/readyz"); resp.status != http.StatusInternalServerError ||
+			!strings.Contains(string(resp.body), "nosuches") {
 			return fmt.Errorf("/readyz: %d %s", resp.status, resp.body)
 		}
 		return nil

@@ -12,16 +12,18 @@ import (
 	"time"
 )
 
-// decoders are programs that take a watch as gzip and print its lines as they come. Each has a decoder of its own; those of Python and
-// Java take a stream for one member and no more.
+// decoders are programs that read a watch as gzip and print its lines as they come. Each has a
+// decoder of its own. Those of Python and Java accept one gzip member and no more.
 var decoders = map[string][]string{
-	"curl":   {"curl", "--silent", "--show-error", "--fail", "--no-buffer", "--compressed", "--header", "Accept-Encoding: gzip"},
+	"curl": {"curl", "--silent", "--show-error", "--fail", "--no-buffer", "--compressed", "--header",
+		"Accept-Encoding: gzip"},
 	"Python": {"python3", "testdata/decoders/watch.py"},
 	"Node":   {"node", "testdata/decoders/watch.mjs"},
 	"Java":   {"java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "testdata/decoders/Watch.java"},
 }
 
-// TestGzipDecoders: "Works with client-go, curl, Python, Node and Java-style strict single-member decoders", each event when it happens.
+// TestGzipDecoders: "Works with client-go, curl, Python, Node and Java-style strict single-member
+// decoders". Each event arrives when it happens.
 func TestGzipDecoders(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -40,7 +42,9 @@ func TestGzipDecoders(t *testing.T) {
 	}
 	all := make(map[string]*decoder)
 	for name, args := range decoders {
-		d := &decoder{lines: make(chan string, 1000), cmd: exec.CommandContext(ctx, args[0], append(args[1:], fmt.Sprint("http://", p.ports.Insecure, since, 600))...)}
+		d := &decoder{lines: make(chan string, 1000),
+			cmd: exec.CommandContext(ctx, args[0],
+				append(args[1:], fmt.Sprint("http://", p.ports.Insecure, since, 600))...)}
 		d.cmd.Stderr = &d.stderr
 		stdout, err := d.cmd.StdoutPipe()
 		if err != nil {
@@ -66,7 +70,8 @@ func TestGzipDecoders(t *testing.T) {
 		if i == 0 {
 			method, at = http.MethodPost, uri
 		}
-		if resp, err := direct.try(method, at, http.Header{"Content-Type": {jsonType}}, object); err != nil || resp.status >= 300 {
+		if resp, err := direct.try(method, at, http.Header{"Content-Type": {jsonType}}, object); err != nil ||
+			resp.status >= 300 {
 			t.Fatalf("%s %s: %d %v", method, at, resp.status, err)
 		}
 		for name, d := range all {

@@ -20,8 +20,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// TestGzipTwins: a watch is one gzip member, and in it is what kube-apiserver sends uncompressed, byte for byte, in every
-// representation, for every selector, live and from history. TestOracle has the same for everything that ConfigMaps can be asked for.
+// TestGzipTwins: a watch is one gzip member with the bytes that kube-apiserver sends uncompressed,
+// in every representation, for every selector, live and from history. TestOracle checks the same
+// for every way to ask for ConfigMaps.
 func TestGzipTwins(t *testing.T) {
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
@@ -51,8 +52,11 @@ func TestGzipTwins(t *testing.T) {
 	}
 	type twins struct{ theirs, ours string }
 	var pairs []twins
-	for i, accepts := range []string{jsonType, protoType, partial, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
-		for j, selector := range []string{"", "&fieldSelector=spec.nodeName%3Dnode-1", "&fieldSelector=status.phase%3DRunning", "&labelSelector=l%3D1", "&labelSelector=!l", "&fieldSelector=metadata.name%3Dp-3"} {
+	for i, accepts := range []string{jsonType, protoType, partial,
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
+		for j, selector := range []string{"", "&fieldSelector=spec.nodeName%3Dnode-1",
+			"&fieldSelector=status.phase%3DRunning", "&labelSelector=l%3D1", "&labelSelector=!l",
+			"&fieldSelector=metadata.name%3Dp-3"} {
 			if i >= 2 && (j == 1 || j == 2) {
 				continue // metadata alone does not tell, and kube-apiserver answers
 			}
@@ -66,7 +70,8 @@ func TestGzipTwins(t *testing.T) {
 			}
 		}
 	}
-	time.Sleep(time.Until(began.Add(4 * time.Second))) // all see the same when nothing has changed for a while before the end
+	// All see the same when nothing has changed for a while before the end.
+	time.Sleep(time.Until(began.Add(4 * time.Second)))
 	close(stop)
 	writes := <-written
 	reads.Wait()
@@ -85,7 +90,8 @@ func TestGzipTwins(t *testing.T) {
 	}
 }
 
-// readWatch returns the plain bytes of a whole watch, which must be one gzip member if d asks for gzip.
+// readWatch returns the uncompressed bytes of a whole watch, which must be one gzip member if d
+// asks for gzip.
 func readWatch(ctx context.Context, d *target, uri, accepts string) ([]byte, error) {
 	resp, err := d.open(ctx, http.MethodGet, uri, accept(accepts), "")
 	if err != nil {
@@ -102,7 +108,7 @@ func readWatch(ctx context.Context, d *target, uri, accepts string) ([]byte, err
 	return io.ReadAll(body)
 }
 
-// TestGzipCut: a stream that breaks off is an error to its client, and no silent end.
+// TestGzipCut: for its client, a stream that breaks off ends with an error.
 func TestGzipCut(t *testing.T) {
 	c := sharedCluster(t)
 	p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), c.Ready.Kubeconfigs["admin"])
@@ -128,7 +134,7 @@ func TestGzipCut(t *testing.T) {
 	}
 }
 
-// uncompressed counts the watches that client-go's transport has uncompressed by itself.
+// uncompressed counts the watches that client-go's transport uncompressed by itself.
 type uncompressed struct {
 	next    http.RoundTripper
 	watches atomic.Int64
@@ -142,7 +148,7 @@ func (u *uncompressed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// TestGzipInformer: client-go accepts gzip by itself, and its informers hold the cluster's state.
+// TestGzipInformer: client-go asks for gzip by itself, and its informers hold the cluster's state.
 func TestGzipInformer(t *testing.T) {
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)

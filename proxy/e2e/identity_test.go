@@ -11,23 +11,28 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// TestIdentity: each request through the TLS port has its token's rights and gets kube-apiserver's own words for what it has not
-// (contract.md A01–A03, A07, 6.4), whether or not the answer is in our cache.
+// TestIdentity: each request through the TLS port has its token's rights, and kube-apiserver's own
+// words refuse the rest, whether or not the answer is in watchfan's cache (contract.md A01–A03,
+// A07, 6.4).
 func TestIdentity(t *testing.T) {
 	direct, _ := fixtures(t)
 	c := sharedCluster(t)
 	p := sharedWatchfan(t)
 	p.waitReady(t)
-	for _, uri := range []string{"/api/v1/configmaps", "/api/v1/secrets", "/apis/ex.io/v1/foos", "/api/v1/pods"} { // all cached before anybody asks
+	// All are cached before anybody asks.
+	for _, uri := range []string{"/api/v1/configmaps", "/api/v1/secrets", "/apis/ex.io/v1/foos", "/api/v1/pods"} {
 		p.secure(t, c.token(t, "admin")).get(t, uri+"?resourceVersion=0")
 	}
 	if n := p.admin(t).metric(t, "watchfan_upstream_watches", `resource="secrets"`); n != 1 {
 		t.Fatalf("secrets are not cached: %v", n)
 	}
 	uris := []string{
-		"/api/v1/configmaps", "/api/v1/namespaces/a/configmaps", "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx", "/api/v1/namespaces/a/configmaps/x",
-		"/api/v1/secrets", "/api/v1/namespaces/a/secrets", "/api/v1/namespaces/a/secrets/s", "/apis/ex.io/v1/foos", "/apis/ex.io/v1/namespaces/a/foos/f1",
-		"/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p/status", "/foo", "/api/v1/nosuch", "/api/v1/watch/secrets", "/api/v1/watch/namespaces/a/configmaps",
+		"/api/v1/configmaps", "/api/v1/namespaces/a/configmaps",
+		"/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx", "/api/v1/namespaces/a/configmaps/x",
+		"/api/v1/secrets", "/api/v1/namespaces/a/secrets", "/api/v1/namespaces/a/secrets/s", "/apis/ex.io/v1/foos",
+		"/apis/ex.io/v1/namespaces/a/foos/f1",
+		"/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p/status", "/foo", "/api/v1/nosuch",
+		"/api/v1/watch/secrets", "/api/v1/watch/namespaces/a/configmaps",
 		"/api/v1/configmaps?timeout=abc", "/api/v1/configmaps?limit=abc", "/api/v1/configmaps?fieldSelector=a%3Db%3Dc",
 	}
 	var wg sync.WaitGroup
@@ -35,7 +40,7 @@ func TestIdentity(t *testing.T) {
 	for _, user := range []string{"user", "reader"} {
 		ours, theirs := p.secure(t, c.token(t, user)), c.as(t, user)
 		plain := p.plain(t)
-		plain.token = ours.token // whoever presents a token is its owner, on either port
+		plain.token = ours.token // a token counts on either port
 		for _, uri := range uris {
 			for _, query := range []string{"", "resourceVersion=0", "watch=1&timeoutSeconds=1"} {
 				if strings.Contains(uri, "/watch/") {
@@ -61,7 +66,8 @@ func TestIdentity(t *testing.T) {
 				}
 			}
 		}
-		post := row{method: http.MethodPost, uri: "/api/v1/namespaces/a/configmaps", body: `{"metadata":{"name":"never"}}`}
+		post := row{method: http.MethodPost, uri: "/api/v1/namespaces/a/configmaps",
+			body: `{"metadata":{"name":"never"}}`}
 		if err := post.compare(t, ours, theirs); err != nil {
 			t.Errorf("create as %s: %v", user, err)
 		}
@@ -69,10 +75,12 @@ func TestIdentity(t *testing.T) {
 
 	wg.Wait()
 
-	// Who brings nothing that kube-apiserver takes for a credential is anonymous there; who brings a bad token is nobody.
+	// A client without anything that kube-apiserver takes for a credential is anonymous there. A
+	// client with a bad token is nobody.
 	bad := c.as(t, "")
 	bad.token = "bad"
-	for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0", "/api/v1/configmaps?watch=1", "/version", "/foo"} {
+	for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0",
+		"/api/v1/configmaps?watch=1", "/version", "/foo"} {
 		for _, r := range []row{{uri: uri}, {uri: uri, header: http.Header{"Authorization": {"Basic eDp5"}}}} {
 			r.method = http.MethodGet
 			if err := r.compare(t, p.secure(t, ""), c.as(t, "")); err != nil {
@@ -88,11 +96,16 @@ func TestIdentity(t *testing.T) {
 	admin, user := p.secure(t, c.token(t, "admin")), p.secure(t, c.token(t, "user"))
 	for _, r := range []row{
 		{uri: "/api/v1/configmaps?resourceVersion=0", header: http.Header{"Impersonate-User": {"dev-user"}}},
-		{uri: "/api/v1/configmaps?resourceVersion=0", header: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"g", "system:masters"}, "Impersonate-Extra-K": {"v"}}},
+		{uri: "/api/v1/configmaps?resourceVersion=0",
+			header: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"g", "system:masters"},
+				"Impersonate-Extra-K": {"v"}}},
 		{uri: "/api/v1/configmaps?watch=1&timeoutSeconds=1", header: http.Header{"Impersonate-User": {"dev-user"}}},
 		{uri: "/api/v1/configmaps?resourceVersion=0", header: http.Header{"Impersonate-Group": {"g"}}},
-		{uri: "/apis/authentication.k8s.io/v1/selfsubjectreviews", method: http.MethodPost, body: `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`, header: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"g"}}},
-		{uri: "/api/v1/secrets?resourceVersion=0", header: http.Header{"X-Remote-User": {"dev-admin"}, "X-Remote-Group": {"system:masters"}}},
+		{uri: "/apis/authentication.k8s.io/v1/selfsubjectreviews", method: http.MethodPost,
+			body:   `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`,
+			header: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"g"}}},
+		{uri: "/api/v1/secrets?resourceVersion=0",
+			header: http.Header{"X-Remote-User": {"dev-admin"}, "X-Remote-Group": {"system:masters"}}},
 	} {
 		if r.method == "" {
 			r.method = http.MethodGet
@@ -105,8 +118,9 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestIdentityFromCache: "cached reads for a token are allowed by asking the cluster, never by default": the reader's read comes from
-// the cache, the user's does not get there; interleaved, nothing leaks (A09).
+// TestIdentityFromCache: "cached reads for a token are allowed by asking the cluster, never by
+// default". The reader's read comes from the cache, and the user's read does not reach it.
+// Interleaved, nothing leaks (A09).
 func TestIdentityFromCache(t *testing.T) {
 	_, _ = fixtures(t)
 	c := sharedCluster(t)
@@ -139,14 +153,16 @@ func TestIdentityFromCache(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	forbidden := proxytest.SumMetric(string(admin.get(t, "/metrics").body), "watchfan_passthrough_requests_total", `code="403"`)
+	forbidden := proxytest.SumMetric(string(admin.get(t, "/metrics").body),
+		"watchfan_passthrough_requests_total", `code="403"`)
 	if forbidden < 100 {
 		t.Errorf("%v of 100 refusals came from kube-apiserver", forbidden)
 	}
 }
 
-// TestRevocation: a grant taken back is effective "in the order of 10 s" (contract.md 6.6, A10), and one given after a denial too
-// (A14); the open watch goes on or ends cleanly.
+// TestRevocation: a right that is taken back ends "in the order of 10 s" (contract.md 6.6, A10),
+// and a right that is given after a denial begins as soon (A14). The open watch goes on or ends
+// cleanly.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	direct := sharedCluster(t).direct(t)
@@ -154,13 +170,15 @@ func TestRevocation(t *testing.T) {
 	p := sharedWatchfan(t)
 	createNamespaces(t, direct, "revoked")
 	roles := "/apis/rbac.authorization.k8s.io/v1/namespaces/revoked/"
-	direct.create(t, roles+"roles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
+	direct.create(t, roles+"roles",
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
 	user := p.secure(t, c.token(t, "user"))
 	uri := "/api/v1/namespaces/revoked/configmaps"
 	if resp := user.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusForbidden {
 		t.Fatalf("without a binding: %d", resp.status)
 	}
-	direct.create(t, roles+"rolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"dev-user"}]}`)
+	direct.create(t, roles+"rolebindings",
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"dev-user"}]}`)
 	begin := time.Now()
 	eventually(t, 15*time.Second, "a grant", func() error {
 		if resp := user.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK {
@@ -179,7 +197,8 @@ func TestRevocation(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("granted after %s, revoked after %s; the open watch is open: %v", granted.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond), open.open())
+	t.Logf("granted after %s, revoked after %s; the open watch is open: %v", granted.Round(time.Millisecond),
+		time.Since(begin).Round(time.Millisecond), open.open())
 	if !open.open() && open.err != nil {
 		t.Errorf("the open watch broke: %v", open.err)
 	}

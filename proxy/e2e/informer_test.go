@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// requestLog is a transport that notes the collection reads of an informer.
+// requestLog is a transport that notes an informer's reads of collections.
 type requestLog struct {
 	next http.RoundTripper
 
@@ -41,7 +41,8 @@ func (l *requestLog) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// reads counts a resource's syncs: lists, and watches with initial events; the inconsistency detector's own lists are not among them.
+// reads counts a resource's syncs: lists, and watches with initial events. The lists of client-go's
+// inconsistency detector do not count.
 func (l *requestLog) reads(resource string) (syncs, watches int, all []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +62,7 @@ func (l *requestLog) reads(resource string) (syncs, watches int, all []string) {
 	return syncs, watches, all
 }
 
-// informerSet is a real client: a SharedInformer each for ConfigMaps and Pods.
+// informerSet is a real client: a SharedInformer for ConfigMaps and one for Pods.
 type informerSet struct {
 	name       string
 	log        *requestLog
@@ -96,7 +97,7 @@ func (s *informerSet) waitSynced(t *testing.T) {
 	})
 }
 
-// holds compares the store of an informer with the cluster's state, and that with other, an informer of kube-apiserver itself.
+// holds compares an informer's store with a list of kube-apiserver's.
 func holds[T any](informer cache.SharedIndexInformer, list []T) error {
 	want := make(map[string]any)
 	for i := range list {
@@ -137,7 +138,8 @@ func podChurn(t *testing.T, d *target, namespace string, stop <-chan struct{}) (
 		one := uri + "/" + name
 		for _, w := range []struct{ method, uri, contentType, body string }{
 			{http.MethodPost, uri, "application/json", podBody(name, "")},
-			{http.MethodPost, one + "/binding", "application/json", fmt.Sprintf(`{"apiVersion":"v1","kind":"Binding","metadata":{"name":%q},"target":{"apiVersion":"v1","kind":"Node","name":"node-%d"}}`, name, i%3)},
+			{http.MethodPost, one + "/binding", "application/json",
+				fmt.Sprintf(`{"apiVersion":"v1","kind":"Binding","metadata":{"name":%q},"target":{"apiVersion":"v1","kind":"Node","name":"node-%d"}}`, name, i%3)},
 			{http.MethodPatch, one + "/status", "application/merge-patch+json", `{"status":{"phase":"Running"}}`},
 			{http.MethodDelete, one + "?gracePeriodSeconds=0", "application/json", ""},
 		}[:2+i%3] {
@@ -153,26 +155,30 @@ func podBody(name, node string) string {
 	if node != "" {
 		spec += fmt.Sprintf(`,"nodeName":%q`, node)
 	}
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"l":"1"}},"spec":{%s}}`, name, spec)
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"l":"1"}},"spec":{%s}}`, name,
+		spec)
 }
 
-// TestInformers: "A client-go SharedInformer for ConfigMaps and one for Pods sync through the proxy and hold exactly the cluster's
-// state after churn and after kube-apiserver is restarted in the middle, with no relist caused by us." Each mode is a
-// process of its own, because client-go reads its feature gates from the environment once.
+// TestInformers: "A client-go SharedInformer for ConfigMaps and one for Pods sync through the proxy
+// and hold exactly the cluster's state after churn and after kube-apiserver is restarted in the
+// middle, with no relist caused by us." Each mode is a process of its own, because client-go reads
+// its feature gates from the environment once.
 func TestInformers(t *testing.T) {
 	if os.Getenv("E2E_INFORMER_PROCESS") != "" {
 		followChurn(t)
 		return
 	}
 	for _, mode := range []struct{ name, environment, restart string }{
-		{"WatchListClient, inconsistency detector, clean restart", "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true", "clean"},
+		{"WatchListClient, inconsistency detector, clean restart",
+			"KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true", "clean"},
 		{"no WatchListClient, kill -9", "KUBE_FEATURE_WatchListClient=false", "kill"},
 	} {
 		t.Run(mode.name, func(t *testing.T) {
 			t.Parallel()
 			binary(t, "DEVCLUSTER_BIN", "devcluster")
 			binary(t, "WATCHFAN_BIN", "watchfan")
-			args := []string{"-test.run=^TestInformers$", "-test.v", "-churn=" + churnFor.String(), fmt.Sprintf("-writes=%d", *writes/2), fmt.Sprintf("-seed=%d", *seed)}
+			args := []string{"-test.run=^TestInformers$", "-test.v", "-churn=" + churnFor.String(),
+				fmt.Sprintf("-writes=%d", *writes/2), fmt.Sprintf("-seed=%d", *seed)}
 			cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 			cmd.Env = append(os.Environ(), mode.environment, "E2E_INFORMER_PROCESS="+mode.restart)
 			var out bytes.Buffer
@@ -198,13 +204,16 @@ func followChurn(t *testing.T) {
 	createNamespaces(t, direct, "informed", "informed-b")
 	p.waitReady(t)
 
-	plain := &rest.Config{Host: "http://" + p.ports.Insecure, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	plain := &rest.Config{Host: "http://" + p.ports.Insecure,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	protobuf := &rest.Config{Host: "http://" + p.ports.Insecure, ContentConfig: rest.ContentConfig{
 		AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json", ContentType: "application/vnd.kubernetes.protobuf"}}
-	secure := &rest.Config{Host: "https://" + p.ports.Secure, BearerToken: c.token(t, "reader"), TLSClientConfig: rest.TLSClientConfig{Insecure: true},
-		ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	secure := &rest.Config{Host: "https://" + p.ports.Secure, BearerToken: c.token(t, "reader"),
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+		ContentConfig:   rest.ContentConfig{ContentType: "application/json"}}
 
-	work := &churn{target: direct, namespaces: []string{"informed", "informed-b"}, rate: *writes, names: 24, seed: *seed, tolerant: true}
+	work := &churn{target: direct, namespaces: []string{"informed", "informed-b"}, rate: *writes, names: 24,
+		seed: *seed, tolerant: true}
 	stop, written, pods := make(chan struct{}), make(chan error, 1), make(chan int, 1)
 	begin := time.Now()
 	go func() { written <- work.run(stop) }()
@@ -240,7 +249,7 @@ func followChurn(t *testing.T) {
 	for _, s := range append(cached, passed) {
 		patience := 10 * time.Second
 		if s == passed {
-			patience = 40 * time.Second // its watch broke, and client-go's backoff is in between
+			patience = 40 * time.Second // its watch broke, and client-go backs off
 		}
 		eventually(t, patience, s.name+" holds the cluster's state", func() error {
 			if err := holds(s.configMaps, configMaps.Items); err != nil {
@@ -252,13 +261,15 @@ func followChurn(t *testing.T) {
 	for _, s := range cached {
 		for _, resource := range []string{"configmaps", "pods"} {
 			if syncs, watches, all := s.log.reads(resource); syncs != 1 || watches > 1 {
-				t.Errorf("%s: %d syncs and %d watches of %s, want one, and the watch that follows a list:\n%s", s.name, syncs, watches, resource, strings.Join(all, "\n"))
+				t.Errorf("%s: %d syncs and %d watches of %s, want one, and the watch that follows a list:\n%s", s.name,
+					syncs, watches, resource, strings.Join(all, "\n"))
 			}
 		}
 	}
-	// What is passed through breaks with kube-apiserver, as it would without us.
+	// What is passed through breaks with kube-apiserver, as it would without watchfan.
 	syncs, watches, _ := passed.log.reads("configmaps")
-	t.Logf("%d configmaps and %d pods held; %d pod writes; protobuf: %d syncs, %d watches", len(configMaps.Items), len(podList.Items), podWrites, syncs, watches)
+	t.Logf("%d configmaps and %d pods held; %d pod writes; protobuf: %d syncs, %d watches", len(configMaps.Items),
+		len(podList.Items), podWrites, syncs, watches)
 	if configMaps.Items == nil || podList.Items == nil {
 		t.Errorf("nothing is left to hold")
 	}

@@ -18,7 +18,8 @@ const foosCRD = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceD
 func createCRD(t *testing.T, d *target, group, kind, scope string) {
 	t.Helper()
 	singular := strings.ToLower(kind)
-	body := strings.NewReplacer("GROUP", group, "KIND", kind, "SCOPE", scope, "PLURAL", singular+"s", "SINGULAR", singular).Replace(foosCRD)
+	body := strings.NewReplacer("GROUP", group, "KIND", kind, "SCOPE", scope, "PLURAL", singular+"s", "SINGULAR",
+		singular).Replace(foosCRD)
 	d.create(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
 	eventually(t, 20*time.Second, "custom resource "+singular, func() error {
 		resp, err := d.try(http.MethodGet, "/apis/"+group+"/v1/"+singular+"s?watch=1&timeoutSeconds=1", nil, "")
@@ -59,15 +60,21 @@ func kindCases(ns string) []kindCase {
 	return []kindCase{
 		{
 			name: "pods", uri: "/api/v1/pods",
-			selectors: []string{"", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n1", "status.phase=Running", "status.phase!=Running", "spec.host=n2",
-				"spec.nodeName=n1,status.phase=Pending", "spec.restartPolicy=Never", "spec.hostNetwork=true", "status.podIP=10.0.0.1", "status.podIPs=10.0.0.1",
-				"status.podIPs!=10.0.0.1", "spec.schedulerName=default-scheduler", "spec.serviceAccountName=", "metadata.name=p1", "metadata.namespace=" + ns},
+			selectors: []string{"", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n1", "status.phase=Running",
+				"status.phase!=Running", "spec.host=n2",
+				"spec.nodeName=n1,status.phase=Pending", "spec.restartPolicy=Never", "spec.hostNetwork=true",
+				"status.podIP=10.0.0.1", "status.podIPs=10.0.0.1",
+				"status.podIPs!=10.0.0.1", "spec.schedulerName=default-scheduler", "spec.serviceAccountName=",
+				"metadata.name=p1", "metadata.namespace=" + ns},
 			steps: []step{
 				{"POST", in("pods"), podBody("p1", "")},
 				{"POST", in("pods"), podBody("p2", "n2")},
-				{"POST", in("pods"), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p3"},"spec":{"hostNetwork":true,"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}`},
-				{"POST", in("pods/p1/binding"), `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"p1"},"target":{"apiVersion":"v1","kind":"Node","name":"n1"}}`},
-				{"PATCH", in("pods/p1/status"), `{"status":{"phase":"Running","podIPs":[{"ip":"10.0.0.1"}],"podIP":"10.0.0.1"}}`},
+				{"POST", in("pods"),
+					`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p3"},"spec":{"hostNetwork":true,"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}`},
+				{"POST", in("pods/p1/binding"),
+					`{"apiVersion":"v1","kind":"Binding","metadata":{"name":"p1"},"target":{"apiVersion":"v1","kind":"Node","name":"n1"}}`},
+				{"PATCH", in("pods/p1/status"),
+					`{"status":{"phase":"Running","podIPs":[{"ip":"10.0.0.1"}],"podIP":"10.0.0.1"}}`},
 				{"PATCH", in("pods/p1"), `{"metadata":{"labels":{"x":"y"}}}`},
 				{"PATCH", in("pods/p2/status"), `{"status":{"phase":"Running"}}`},
 				{"PATCH", in("pods/p2/status"), `{"status":{"phase":"Failed"}}`},
@@ -80,8 +87,10 @@ func kindCases(ns string) []kindCase {
 			name: "secrets", uri: "/api/v1/secrets",
 			selectors: []string{"", "type=Opaque", "type!=Opaque", "type=kubernetes.io/basic-auth"},
 			steps: []step{
-				{"POST", in("secrets"), `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s1"},"stringData":{"k":"v"}}`},
-				{"POST", in("secrets"), `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s2"},"type":"kubernetes.io/basic-auth","stringData":{"username":"u","password":"p"}}`},
+				{"POST", in("secrets"),
+					`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s1"},"stringData":{"k":"v"}}`},
+				{"POST", in("secrets"),
+					`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s2"},"type":"kubernetes.io/basic-auth","stringData":{"username":"u","password":"p"}}`},
 				{"PATCH", in("secrets/s1"), `{"stringData":{"k":"w"}}`},
 				{"DELETE", in("secrets/s2"), ""},
 				{"DELETE", in("secrets/s1"), ""},
@@ -89,10 +98,13 @@ func kindCases(ns string) []kindCase {
 		},
 		{
 			name: "services", uri: "/api/v1/services",
-			selectors: []string{"", "spec.type=ClusterIP", "spec.type=NodePort", "spec.clusterIP=None", "spec.clusterIP!=None"},
+			selectors: []string{"", "spec.type=ClusterIP", "spec.type=NodePort",
+				"spec.clusterIP=None", "spec.clusterIP!=None"},
 			steps: []step{
-				{"POST", in("services"), `{"apiVersion":"v1","kind":"Service","metadata":{"name":"v1"},"spec":{"ports":[{"port":80}]}}`},
-				{"POST", in("services"), `{"apiVersion":"v1","kind":"Service","metadata":{"name":"v2"},"spec":{"clusterIP":"None","ports":[{"port":80}]}}`},
+				{"POST", in("services"),
+					`{"apiVersion":"v1","kind":"Service","metadata":{"name":"v1"},"spec":{"ports":[{"port":80}]}}`},
+				{"POST", in("services"),
+					`{"apiVersion":"v1","kind":"Service","metadata":{"name":"v2"},"spec":{"clusterIP":"None","ports":[{"port":80}]}}`},
 				{"PATCH", in("services/v1"), `{"spec":{"type":"NodePort"}}`},
 				{"DELETE", in("services/v1"), ""},
 				{"DELETE", in("services/v2"), ""},
@@ -100,10 +112,13 @@ func kindCases(ns string) []kindCase {
 		},
 		{
 			name: "events", uri: "/api/v1/events",
-			selectors: []string{"", "involvedObject.name=o1", "involvedObject.kind=Pod,involvedObject.name=o2", "reason=R2", "type=Warning", "source=kubelet", "reportingComponent=kubelet"},
+			selectors: []string{"", "involvedObject.name=o1", "involvedObject.kind=Pod,involvedObject.name=o2",
+				"reason=R2", "type=Warning", "source=kubelet", "reportingComponent=kubelet"},
 			steps: []step{
-				{"POST", in("events"), fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e1"},"involvedObject":{"kind":"Pod","name":"o1","namespace":%q},"reason":"R1","type":"Normal","source":{"component":"kubelet"}}`, ns)},
-				{"POST", in("events"), fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e2"},"involvedObject":{"kind":"Pod","name":"o2","namespace":%q},"reason":"R2","type":"Warning","reportingComponent":"kubelet"}`, ns)},
+				{"POST", in("events"),
+					fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e1"},"involvedObject":{"kind":"Pod","name":"o1","namespace":%q},"reason":"R1","type":"Normal","source":{"component":"kubelet"}}`, ns)},
+				{"POST", in("events"),
+					fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e2"},"involvedObject":{"kind":"Pod","name":"o2","namespace":%q},"reason":"R2","type":"Warning","reportingComponent":"kubelet"}`, ns)},
 				{"PATCH", in("events/e1"), `{"count":2,"type":"Warning"}`},
 				{"DELETE", in("events/e1"), ""},
 				{"DELETE", in("events/e2"), ""},
@@ -125,7 +140,8 @@ func kindCases(ns string) []kindCase {
 			name: "namespaces", uri: "/api/v1/namespaces",
 			selectors: []string{"", "status.phase=Active", "status.phase=Terminating", "metadata.name=kinds-made"},
 			steps: []step{
-				{"POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kinds-made"}}`},
+				{"POST", "/api/v1/namespaces",
+					`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kinds-made"}}`},
 				{"PATCH", "/api/v1/namespaces/kinds-made", `{"metadata":{"labels":{"x":"y"}}}`},
 				{"DELETE", "/api/v1/namespaces/kinds-made", ""},
 			},
@@ -144,7 +160,8 @@ func kindCases(ns string) []kindCase {
 			name: "clusterroles", uri: "/apis/rbac.authorization.k8s.io/v1/clusterroles",
 			selectors: []string{"", "metadata.name=kinds-role", "metadata.namespace=x"},
 			steps: []step{
-				{"POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"kinds-role"},"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get"]}]}`},
+				{"POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+					`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"kinds-role"},"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get"]}]}`},
 				{"PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/kinds-role", `{"rules":[]}`},
 				{"DELETE", "/apis/rbac.authorization.k8s.io/v1/clusterroles/kinds-role", ""},
 			},
@@ -152,13 +169,15 @@ func kindCases(ns string) []kindCase {
 	}
 }
 
-// TestKinds: each kind's field selectors map events as kube-apiserver does: "ADDED: new version (also when the object existed but
-// did not match before) … DELETED: previous version (labels/fields that still match, old data), RV of the
-// modification" (contract.md 3.2), live and, for who comes later with the same resourceVersion, from history.
+// TestKinds: each kind's field selectors map events as kube-apiserver does: "ADDED: new version
+// (also when the object existed but did not match before) … DELETED: previous version
+// (labels/fields that still match, old data), RV of the modification" (contract.md 3.2). This holds
+// live, and from history for a client that comes later with the same resourceVersion.
 func TestKinds(t *testing.T) {
 	c := sharedCluster(t)
 	p := sharedWatchfan(t)
-	ours, theirs := p.secure(t, c.token(t, "admin")), c.direct(t) // with the proxy's own rights, Secrets are passed through
+	// With the proxy's own rights, Secrets are passed through.
+	ours, theirs := p.secure(t, c.token(t, "admin")), c.direct(t)
 	createNamespaces(t, theirs, "kinds")
 	p.waitReady(t)
 	createCRD(t, theirs, "kinds.example.com", "Foo", "Namespaced") // after watchfan has started
@@ -199,7 +218,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// only drops events of objects of other tests.
+// only drops events of other tests' objects.
 func only(events []event, marker string) []event {
 	var mine []event
 	for _, e := range events {

@@ -37,12 +37,14 @@ func kubectlWays(t *testing.T) []kubectlWay {
 	return []kubectlWay{
 		way("straight", "--kubeconfig", c.Ready.Kubeconfigs["admin"]),
 		way("plain", "--kubeconfig", empty, "--server", "http://"+p.ports.Insecure),
-		way("secure", "--kubeconfig", empty, "--server", "https://"+p.ports.Secure, "--insecure-skip-tls-verify", "--token", c.token(t, "admin")),
+		way("secure", "--kubeconfig", empty, "--server", "https://"+p.ports.Secure, "--insecure-skip-tls-verify",
+			"--token", c.token(t, "admin")),
 	}
 }
 
-// sameOutput masks what differs between two runs of one command: ages, how far they push the columns behind them, the names of temporary
-// files and their times, and whether the end of kubectl's own watch overtakes an event.
+// sameOutput masks what differs between two runs of one command: ages and the columns that they
+// push, the names and times of temporary files, and whether the end of kubectl's own watch
+// overtakes an event.
 func sameOutput(out string) string {
 	out = endedWatches.ReplaceAllString(out, "")
 	out = kubectlAges.ReplaceAllString(out, "AGE")
@@ -77,12 +79,14 @@ func deployment(name string, replicas int) string {
 "template":{"metadata":{"labels":{"app":%[1]q}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`, name, replicas)
 }
 
-// rolledOut returns the status of a deployment with two replicas, so many of which are new and available.
+// rolledOut returns the status of a deployment with two replicas, so many of which are new and
+// available.
 func rolledOut(updated, available int) string {
 	return fmt.Sprintf(`{"status":{"observedGeneration":1,"replicas":2,"updatedReplicas":%d,"readyReplicas":%[2]d,"availableReplicas":%[2]d}}`, updated, available)
 }
 
-// TestKubectlCommands: what kubectl says, and its exit code, are the same with us in between (contract.md O02, O07).
+// TestKubectlCommands: kubectl prints the same, and exits with the same code, with watchfan in
+// between (contract.md O02, O07).
 func TestKubectlCommands(t *testing.T) {
 	t.Parallel()
 	ways := kubectlWays(t)
@@ -95,7 +99,7 @@ func TestKubectlCommands(t *testing.T) {
 	for _, c := range []struct {
 		args  string
 		stdin string
-		reset string // what is deleted before each way, so that it finds the same state
+		reset string // path to delete before each way, for the same state
 	}{
 		{args: "get all,configmaps,secrets -o wide"},
 		{args: "get pods -o wide --show-labels --all-namespaces -l l=1 --field-selector metadata.namespace=" + ns},
@@ -119,7 +123,8 @@ func TestKubectlCommands(t *testing.T) {
 		{args: "version -o json"},
 		{args: "auth can-i create pods"},
 		{args: "auth whoami"},
-		{args: "apply --server-side -f - --field-manager=tester", stdin: deployment("applied", 2), reset: deployments + "/applied"},
+		{args: "apply --server-side -f - --field-manager=tester", stdin: deployment("applied", 2),
+			reset: deployments + "/applied"},
 		{args: "apply --server-side -f - --field-manager=other", stdin: deployment("d", 3)},
 		{args: "apply --server-side -f - --dry-run=server -o name", stdin: deployment("dry", 1)},
 		{args: "diff -f -", stdin: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":"changed"}}`},
@@ -151,7 +156,8 @@ func TestKubectlCommands(t *testing.T) {
 	}
 }
 
-// TestKubectlFollows: commands that wait for something see it happen, and say so in the same words. Those with -w are interrupted in the end.
+// TestKubectlFollows: commands that wait for something see it happen and print the same words.
+// Commands with -w are interrupted in the end.
 func TestKubectlFollows(t *testing.T) {
 	t.Parallel()
 	ways := kubectlWays(t)
@@ -160,7 +166,8 @@ func TestKubectlFollows(t *testing.T) {
 	kubectlNamespace(t, direct, ways[0].kubectl, ns)
 	commands := []followed{
 		{args: "wait --for=condition=Ready pod/p --timeout=120s", last: "pod/p condition met", silent: true},
-		{args: "wait --for=jsonpath={.data.k}=9 configmap --all --timeout=120s", last: "configmap/y condition met", silent: true},
+		{args: "wait --for=jsonpath={.data.k}=9 configmap --all --timeout=120s",
+			last: "configmap/y condition met", silent: true},
 		{args: "wait --for=delete service/v --timeout=120s", last: "service/v condition met", silent: true},
 		{args: "rollout status deployment/d --timeout=120s", last: "successfully rolled out"},
 		{args: "get deployment d -w", last: "2/2"},
@@ -173,7 +180,8 @@ func TestKubectlFollows(t *testing.T) {
 		direct.patch(t, "/apis/apps/v1/namespaces/"+ns+"/deployments/d/status", status)
 		time.Sleep(200 * time.Millisecond)
 	}
-	direct.patch(t, core+"/pods/p/status", `{"status":{"phase":"Running","podIP":"1.2.3.4","podIPs":[{"ip":"1.2.3.4"}],"conditions":[{"type":"Ready","status":"True"}]}}`)
+	direct.patch(t, core+"/pods/p/status",
+		`{"status":{"phase":"Running","podIP":"1.2.3.4","podIPs":[{"ip":"1.2.3.4"}],"conditions":[{"type":"Ready","status":"True"}]}}`)
 	direct.patch(t, core+"/configmaps/x", `{"data":{"k":"9"}}`)
 	commands[1].await(t, ways, "configmap/x condition met") // one after the other, on every way
 	direct.patch(t, core+"/configmaps/y", `{"data":{"k":"9"}}`)
@@ -184,7 +192,7 @@ func TestKubectlFollows(t *testing.T) {
 // followed is a command that waits for something, or watches it.
 type followed struct {
 	args   string
-	last   string // what it says in the end, with single blanks
+	last   string // the end of its output, with single blanks
 	silent bool   // until something happens
 
 	running []*follower // by way
@@ -197,7 +205,8 @@ func follow(t *testing.T, ways []kubectlWay, ns string, commands []followed) {
 	for i := range commands {
 		c := &commands[i]
 		for _, k := range ways {
-			c.running = append(c.running, startFollower(t, k.kubectl, append([]string{"-n", ns}, strings.Fields(c.args)...)))
+			c.running = append(c.running, startFollower(t, k.kubectl,
+				append([]string{"-n", ns}, strings.Fields(c.args)...)))
 		}
 	}
 	eventually(t, 30*time.Second, "the first words of those that talk", func() error {
@@ -210,11 +219,11 @@ func follow(t *testing.T, ways []kubectlWay, ns string, commands []followed) {
 		}
 		return nil
 	})
-	// The others have had the same to do until here; and a watch follows the first list.
+	// The silent commands have had as much time until here; and a watch follows the first list.
 	time.Sleep(max(2*time.Second, time.Since(begin)))
 }
 
-// await waits until the command has said something on all ways.
+// await waits until the command has printed something on all ways.
 func (c followed) await(t *testing.T, ways []kubectlWay, words string) {
 	t.Helper()
 	for i, f := range c.running {
@@ -227,7 +236,8 @@ func (c followed) await(t *testing.T, ways []kubectlWay, words string) {
 	}
 }
 
-// compareFollowers waits until the commands have said their last on all ways, and compares what they have said.
+// compareFollowers waits until the commands have printed their last words on all ways, and compares
+// their output.
 func compareFollowers(t *testing.T, ways []kubectlWay, commands []followed) {
 	t.Helper()
 	for _, c := range commands {
@@ -254,7 +264,8 @@ type follower struct {
 
 func startFollower(t *testing.T, k kubectl, args []string) *follower {
 	t.Helper()
-	f := &follower{cmd: exec.CommandContext(t.Context(), k.program, append(k.args[:len(k.args):len(k.args)], args...)...)}
+	f := &follower{cmd: exec.CommandContext(t.Context(), k.program,
+		append(k.args[:len(k.args):len(k.args)], args...)...)}
 	f.cmd.Env = []string{"HOME=" + k.home, "PATH=" + os.Getenv("PATH")}
 	out, err := os.CreateTemp(t.TempDir(), "out")
 	if err != nil {
@@ -269,7 +280,7 @@ func startFollower(t *testing.T, k kubectl, args []string) *follower {
 	return f
 }
 
-// said returns what f has said so far.
+// said returns what f has printed so far.
 func (f *follower) said(t *testing.T) string {
 	t.Helper()
 	out, err := os.ReadFile(f.out)
@@ -279,7 +290,8 @@ func (f *follower) said(t *testing.T) string {
 	return string(out)
 }
 
-// finish waits for the end, which an interrupt brings about where nothing else does, and returns what f said and its exit code.
+// finish waits for the end, which an interrupt causes if nothing else does, and returns f's output
+// and exit code.
 func (f *follower) finish(t *testing.T, interrupt bool) string {
 	t.Helper()
 	if interrupt {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// kubectl runs kubectl against a server; the admin kubeconfig gives the token where that is kube-apiserver.
+// kubectl runs kubectl against a server. At kube-apiserver the token comes from the admin's
+// kubeconfig.
 type kubectl struct {
 	program string
 	args    []string
@@ -48,7 +49,7 @@ func TestKubectl(t *testing.T) {
 	makeConfigMap(t, direct, "kubectl", "x", `"l":"1"`)
 	makeConfigMap(t, direct, "kubectl", "y", `"l":"2"`)
 	direct.create(t, "/api/v1/namespaces/kubectl/pods", podBody("p", "n1"))
-	// An age of a minute and more stands still long enough to compare; seconds are masked.
+	// An age of a minute or more stays the same for long enough to compare. Seconds are masked.
 	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: applied\ndata:\n  k: v\n"
 	for _, args := range [][]string{
 		{"get", "configmaps", "-n", "kubectl"},
@@ -84,7 +85,8 @@ func TestKubectl(t *testing.T) {
 			case "delete":
 				direct.do(t, "POST", uri, nil, `{"metadata":{"name":"applied"}}`)
 			case "label":
-				direct.patch(t, uri+"/x", map[bool]string{true: `{"metadata":{"labels":{"new":null}}}`, false: `{"metadata":{"labels":{"new":"1"}}}`}[args[len(args)-1] == "new=1"])
+				direct.patch(t, uri+"/x", map[bool]string{true: `{"metadata":{"labels":{"new":null}}}`,
+					false: `{"metadata":{"labels":{"new":"1"}}}`}[args[len(args)-1] == "new=1"])
 			}
 			out, code := k.run(t, stdin, args...)
 			if slices.Contains(args, "--raw") {
@@ -108,7 +110,8 @@ var (
 	kubectlAges  = regexp.MustCompile(`\b\d+[smh](\d+[smh])?\b`)
 )
 
-// TestKubectlWatch runs kubectl get -w straight and through both ports at once, while something happens.
+// TestKubectlWatch runs kubectl get -w straight and through both ports at once, while something
+// happens.
 func TestKubectlWatch(t *testing.T) {
 	t.Parallel()
 	ways := kubectlWays(t)

@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A user with as many watches as it may have is told to come again, whether a watch is served or passed through, and may when one has ended.
+// TestWatchLimits: a user with as many watches as it may have is told to come again, whether the
+// next watch would be served or passed through. It may come when one has ended.
 func TestWatchLimits(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -39,8 +40,10 @@ func TestWatchLimits(t *testing.T) {
 		resp := d.get(t, served)
 		after, err := strconv.Atoi(resp.header.Get("Retry-After"))
 		if resp.status != http.StatusTooManyRequests || err != nil || after < 5 || after > 15 ||
-			!strings.Contains(string(resp.body), message) || !strings.Contains(string(resp.body), `"reason":"TooManyRequests"`) {
-			t.Errorf("%s: got %d, Retry-After %q, %s; want 429, 5 to 15 and %q", d.name, resp.status, resp.header.Get("Retry-After"), resp.body, message)
+			!strings.Contains(string(resp.body), message) ||
+			!strings.Contains(string(resp.body), `"reason":"TooManyRequests"`) {
+			t.Errorf("%s: got %d, Retry-After %q, %s; want 429, 5 to 15 and %q", d.name, resp.status,
+				resp.header.Get("Retry-After"), resp.body, message)
 		}
 	}
 	end := watch(own, nil)
@@ -72,15 +75,16 @@ func TestWatchLimits(t *testing.T) {
 	}
 }
 
-// What clients ask for does not end a process with little memory: it gives up what it can, refuses, and serves again afterwards, while a watch that
-// is there misses nothing.
+// TestMemoryLimit: whatever clients ask for does not end a process with little memory. It gives up
+// what it can, refuses requests, and serves again afterwards. An open watch misses nothing.
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "big", "small")
 	for i := range 30 {
-		direct.create(t, "/api/v1/namespaces/big/configmaps", fmt.Sprintf(`{"metadata":{"name":"big-%d"},"data":{"v":"%s"}}`, i, strings.Repeat("x", 900<<10)))
+		direct.create(t, "/api/v1/namespaces/big/configmaps",
+			fmt.Sprintf(`{"metadata":{"name":"big-%d"},"data":{"v":"%s"}}`, i, strings.Repeat("x", 900<<10)))
 	}
 	const limit = 128 << 20
 	p := plainWatchfan(t, c, "--memory-limit=128Mi")
@@ -96,7 +100,7 @@ func TestMemoryLimit(t *testing.T) {
 		direct.create(t, accounts, fmt.Sprintf(`{"metadata":{"name":"a%d"}}`, writes))
 	}
 
-	// Two lanes hold the collection of 27 MB, and their histories grow with each change of it.
+	// Two lanes hold the collection of 27 MB, and their histories grow with each of its changes.
 	const everything = "/api/v1/configmaps?watch=1&resourceVersion=0"
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -119,14 +123,15 @@ func TestMemoryLimit(t *testing.T) {
 	changes, used := 0, 0.0
 	eventually(t, 90*time.Second, "a refusal", func() error {
 		if used = admin.metric(t, "watchfan_memory_used_bytes"); used < 0.9*limit {
-			direct.patch(t, fmt.Sprintf("/api/v1/namespaces/big/configmaps/big-%d", changes%30), fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, changes))
+			direct.patch(t, fmt.Sprintf("/api/v1/namespaces/big/configmaps/big-%d", changes%30),
+				fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, changes))
 			changes++
 		}
 		resp, err := own.try(http.MethodGet, "/api/v1/serviceaccounts?resourceVersion=0", nil, "")
 		if err == nil && resp.status != http.StatusTooManyRequests {
 			err = fmt.Errorf("answered %d", resp.status)
 		}
-		if err != nil { // a reset too, should memory be spent
+		if err != nil { // also a reset, if memory is used up
 			return fmt.Errorf("%w with %v bytes in use after %d changes", err, used, changes)
 		}
 		return nil
@@ -135,12 +140,13 @@ func TestMemoryLimit(t *testing.T) {
 	write()
 	w.wait(t, before+1)
 
-	// When they leave, their lanes stop.
+	// When the clients leave, their lanes stop.
 	leave()
 	eventually(t, 60*time.Second, "memory enough", func() error {
 		resp, err := own.try(http.MethodGet, "/api/v1/serviceaccounts?resourceVersion=0", nil, "")
 		if err == nil && resp.status != http.StatusOK {
-			err = fmt.Errorf("answered %d with %v bytes in use", resp.status, admin.metric(t, "watchfan_memory_used_bytes"))
+			err = fmt.Errorf("answered %d with %v bytes in use", resp.status,
+				admin.metric(t, "watchfan_memory_used_bytes"))
 		}
 		return err
 	})
@@ -160,10 +166,12 @@ func TestMemoryLimit(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("%v bytes in use at the refusal, after %d changes; %v afterwards", used, changes, admin.metric(t, "watchfan_memory_used_bytes"))
+	t.Logf("%v bytes in use at the refusal, after %d changes; %v afterwards", used, changes,
+		admin.metric(t, "watchfan_memory_used_bytes"))
 }
 
-// An informer that is refused asks the same again when it was told to, and is synced then: it neither falls back to a list nor gives up.
+// TestRefusedInformer: an informer that is refused repeats its request at the time that it was
+// told, and syncs then. It neither falls back to a list nor gives up.
 func TestRefusedInformer(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -183,7 +191,8 @@ func TestRefusedInformer(t *testing.T) {
 			t.Fatal(resp.Status)
 		}
 	}
-	s := startInformers(t, "informer", &rest.Config{Host: "http://" + p.ports.Insecure, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	s := startInformers(t, "informer", &rest.Config{Host: "http://" + p.ports.Insecure,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	for _, resource := range []string{"configmaps", "pods"} {
 		eventually(t, 20*time.Second, "refusal of "+resource, func() error {
 			if _, _, all := s.log.reads(resource); len(all) == 0 {

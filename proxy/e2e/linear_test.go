@@ -21,18 +21,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// registers are objects that each have one writer, which counts up in an annotation and tells what has been acknowledged. Now and then
-// it deletes its object and creates it again.
+// registers are objects with one writer each, which counts up in an annotation and notes what was
+// acknowledged. Now and then it deletes its object and creates it again.
 type registers struct {
 	ns string
-	// acked is the step that was acknowledged last, by register: 2n when it was written with the count n, 2n+1 when it was
-	// deleted behind that.
+	// acked is the last acknowledged step of each register: 2n for the write with count n, 2n+1 for
+	// the deletion behind it.
 	acked []atomic.Uint64
 }
 
 func (r *registers) uri() string { return "/api/v1/namespaces/" + r.ns + "/configmaps" }
 
-// write counts up one register until stop is closed. What kube-apiserver may or may not have done is done again.
+// write counts up one register until stop is closed. It repeats a write that may or may not have
+// happened.
 func (r *registers) write(d *target, i int, pad string, pause time.Duration, stop <-chan struct{}) {
 	name, every := fmt.Sprintf("r%d", i), pause
 	pause = time.Millisecond
@@ -66,7 +67,8 @@ func (r *registers) write(d *target, i int, pad string, pause time.Duration, sto
 	}
 }
 
-// counts is the steps that a read has shown, by register; those of registers that it did not show are missing.
+// counts has the step that a read has shown of each register. A register that it did not show is
+// missing.
 type counts map[int]uint64
 
 func countsOf(objects []metav1.PartialObjectMetadata) counts {
@@ -83,6 +85,22 @@ func countsOf(objects []metav1.PartialObjectMetadata) counts {
 	return c
 }
 
+// registerList is a list of registers, or a page of one.
+type registerList struct {
+	Metadata metav1.ListMeta
+	Items    []metav1.PartialObjectMetadata
+}
+
+func listRegisters(d *target, uri string, header http.Header) (registerList, error) {
+	resp, err := d.try(http.MethodGet, uri, header, "")
+	if err != nil || resp.status != http.StatusOK {
+		return registerList{}, fmt.Errorf("%d %w", resp.status, err)
+	}
+	var l registerList
+	err = json.Unmarshal(resp.body, &l)
+	return l, err
+}
+
 // reading is one way to read registers with an unset resourceVersion.
 type reading struct {
 	name  string
@@ -94,15 +112,8 @@ func (r *registers) readings() []reading {
 	all := func(int) bool { return true }
 	list := func(uri, accept string) func(d *target) (counts, uint64, error) {
 		return func(d *target) (counts, uint64, error) {
-			resp, err := d.try(http.MethodGet, uri, http.Header{"Accept": {accept}}, "")
-			if err != nil || resp.status != http.StatusOK {
-				return nil, 0, fmt.Errorf("%d %w", resp.status, err)
-			}
-			var l struct {
-				Metadata metav1.ListMeta
-				Items    []metav1.PartialObjectMetadata
-			}
-			if err := json.Unmarshal(resp.body, &l); err != nil {
+			l, err := listRegisters(d, uri, http.Header{"Accept": {accept}})
+			if err != nil {
 				return nil, 0, err
 			}
 			rv, err := strconv.ParseUint(l.Metadata.ResourceVersion, 10, 64)
@@ -132,15 +143,8 @@ func (r *registers) readings() []reading {
 		{"pages", all, func(d *target) (c counts, rv uint64, err error) {
 			c = make(counts)
 			for next := ""; ; {
-				resp, err := d.try(http.MethodGet, r.uri()+"?limit=3&continue="+next, nil, "")
-				if err != nil || resp.status != http.StatusOK {
-					return nil, 0, fmt.Errorf("%d %w", resp.status, err)
-				}
-				var l struct {
-					Metadata metav1.ListMeta
-					Items    []metav1.PartialObjectMetadata
-				}
-				if err := json.Unmarshal(resp.body, &l); err != nil {
+				l, err := listRegisters(d, r.uri()+"?limit=3&continue="+next, nil)
+				if err != nil {
 					return nil, 0, err
 				}
 				maps.Copy(c, countsOf(l.Items))
@@ -156,7 +160,8 @@ func (r *registers) readings() []reading {
 		{"WatchList", all, func(d *target) (counts, uint64, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
-			resp, err := d.open(ctx, http.MethodGet, r.uri()+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&timeoutSeconds=20", nil, "")
+			resp, err := d.open(ctx, http.MethodGet,
+				r.uri()+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&timeoutSeconds=20", nil, "")
 			if err != nil {
 				return nil, 0, err
 			}
@@ -183,13 +188,14 @@ func (r *registers) readings() []reading {
 	}
 }
 
-// TestLinearizable: reads without a resourceVersion are "at least as new as any write acknowledged before they arrived", whoever reads
-// and however, while 8 writers write at kube-apiserver, which is restarted in the middle.
+// TestLinearizable: reads without a resourceVersion are "at least as new as any write acknowledged
+// before they arrived", for every reader and every kind of read, while 8 writers write at
+// kube-apiserver, which is restarted in the middle.
 func TestLinearizable(t *testing.T) {
 	for _, way := range []struct {
 		name  string
-		pad   string        // of each object: whether the collection is small enough to be listed for a proof
-		pause time.Duration // of each writer: whether it is busy
+		pad   string        // of each object; large ones make the collection too large to be listed for a proof
+		pause time.Duration // of each writer
 	}{
 		{"small and busy", "", 20 * time.Millisecond},
 		{"large and busy", strings.Repeat("x", 80<<10), 60 * time.Millisecond},
@@ -208,21 +214,24 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
 	p.waitReady(t)
 	createNamespaces(t, direct, "linear")
-	direct.create(t, "/api/v1/namespaces/linear/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"}}`)
+	direct.create(t, "/api/v1/namespaces/linear/secrets",
+		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"}}`)
 	r := &registers{ns: "linear", acked: make([]atomic.Uint64, 8)}
 	stop := make(chan struct{})
 	var writers, readers sync.WaitGroup
 	for i := range r.acked {
 		writers.Go(func() { r.write(direct, i, pad, pause, stop) })
 	}
-	writers.Go(func() { // somebody else is always busy
+	writers.Go(func() { // another resource is always busy
 		for n := 0; ; n++ {
 			select {
 			case <-stop:
 				return
 			case <-time.After(50 * time.Millisecond):
 			}
-			_, _ = direct.try(http.MethodPut, "/api/v1/namespaces/linear/secrets/other", nil, fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"},"stringData":{"n":"%d"}}`, n))
+			_, _ = direct.try(http.MethodPut, "/api/v1/namespaces/linear/secrets/other", nil,
+				fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"},"stringData":{"n":"%d"}}`,
+					n))
 		}
 	})
 	eventually(t, 30*time.Second, "each register is written", func() error {
@@ -253,7 +262,7 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 				begin := time.Now()
 				got, rv, err := way.read(ours)
 				elapsed := time.Since(begin)
-				if err != nil { // kube-apiserver is down, or a page too old for anybody
+				if err != nil { // kube-apiserver is down, or the page has expired
 					errs.Add(1)
 					time.Sleep(50 * time.Millisecond)
 					continue
@@ -264,9 +273,11 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 					switch {
 					case !way.shows(i):
 					case shown && n < want:
-						t.Errorf("%s shows step %d of register %d, and %d was acknowledged before", way.name, n, i, want)
+						t.Errorf("%s shows step %d of register %d, and %d was acknowledged before", way.name, n, i,
+							want)
 					case !shown && want%2 == 0 && r.acked[i].Load() <= want+1 && want%40 != 0:
-						t.Errorf("%s does not show register %d, whose step %d was acknowledged before", way.name, i, want)
+						t.Errorf("%s does not show register %d, whose step %d was acknowledged before", way.name, i,
+							want)
 					}
 				}
 				if rv != 0 && rv < newest {
@@ -295,17 +306,19 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 	for i := range r.acked {
 		writes += r.acked[i].Load() / 2
 	}
-	t.Logf("%d writes, %d reads, %d failed; %v served from a cache, %v passed through; proofs: %s", writes, reads.Load(), errs.Load(), cached, passed, proofs(t, admin))
+	t.Logf("%d writes, %d reads, %d failed; %v served from a cache, %v passed through; proofs: %s", writes,
+		reads.Load(), errs.Load(), cached, passed, proofs(t, admin))
 	for _, name := range slices.Sorted(maps.Keys(took)) {
 		t.Logf("%-24s %s", name, quantiles(took[name]))
 	}
 }
 
-// proofs tells how often freshness was proved, and how.
+// proofs returns how often freshness was proved, by each method.
 func proofs(t *testing.T, admin *target) string {
 	var parts []string
 	for _, method := range []string{"stream", "list", "watch"} {
-		parts = append(parts, fmt.Sprintf("%s %v", method, admin.metric(t, "watchfan_freshness_proofs_total", fmt.Sprintf("method=%q", method), `result="ok"`)))
+		parts = append(parts, fmt.Sprintf("%s %v", method,
+			admin.metric(t, "watchfan_freshness_proofs_total", fmt.Sprintf("method=%q", method), `result="ok"`)))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -316,7 +329,8 @@ func quantiles(all []time.Duration) string {
 	return fmt.Sprintf("%d reads: p50 %s, p90 %s, p99 %s, max %s", len(all), at(0.5), at(0.9), at(0.99), at(1))
 }
 
-// TestConsistentBurst: "Upstream requests per burst of N simultaneous consistent reads: O(1)", of small and of large answers.
+// TestConsistentBurst: "Upstream requests per burst of N simultaneous consistent reads: O(1)", for
+// small and large answers.
 func TestConsistentBurst(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -333,7 +347,9 @@ func TestConsistentBurst(t *testing.T) {
 	}{{"serviceaccounts", "ServiceAccount", 100}, {"configmaps", "ConfigMap", 40 << 10}} {
 		uri := "/api/v1/namespaces/burst/" + way.resource
 		for i := range 20 {
-			direct.create(t, uri, fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"o%d","annotations":{"k":%q}}}`, way.kind, i, strings.Repeat("AAAA", way.size/4)))
+			direct.create(t, uri,
+				fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"o%d","annotations":{"k":%q}}}`, way.kind,
+					i, strings.Repeat("AAAA", way.size/4)))
 		}
 		if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK { // there is a lane
 			t.Fatalf("%d: %s", resp.status, resp.body)
@@ -348,17 +364,20 @@ func TestConsistentBurst(t *testing.T) {
 			burst(t, p.ports.Insecure, n, path)
 			elapsed := time.Since(begin)
 			requests := upstream(way.resource) - before
-			// Those that are passed through while hardly anybody else asks, and a proof or two for the rest; a slow machine reads
-			// the requests more slowly, so that some proofs begin too early for the last of them.
+			// A few reads are passed through while hardly any others are under way; the rest need a
+			// proof or two. A slow machine reads the requests more slowly, so that some proofs
+			// begin too early for the last of them.
 			if requests > n/8 {
 				t.Errorf("%v requests upstream for %d %s of %s", requests, n, name, way.resource)
 			}
-			t.Logf("%d %s of 20 %s of %d bytes: %v requests upstream, %s", n, name, way.resource, way.size, requests, elapsed.Round(time.Millisecond))
+			t.Logf("%d %s of 20 %s of %d bytes: %v requests upstream, %s", n, name, way.resource, way.size, requests,
+				elapsed.Round(time.Millisecond))
 		}
 	}
 }
 
-// burst sends n requests, all of them before it reads the first answer, so that they are simultaneous however slow the answers are.
+// burst sends n requests before it reads the first answer, so that they are simultaneous even if
+// answers are slow.
 func burst(t *testing.T, addr string, n int, path func(i int) string) {
 	t.Helper()
 	conns := make([]net.Conn, n)

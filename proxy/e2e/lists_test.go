@@ -14,7 +14,9 @@ import (
 
 func makeConfigMap(t testing.TB, d *target, ns, name, labels string) uint64 {
 	t.Helper()
-	return d.create(t, "/api/v1/namespaces/"+ns+"/configmaps", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{%s}},"data":{"k":"0"}}`, name, labels))
+	return d.create(t, "/api/v1/namespaces/"+ns+"/configmaps",
+		fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{%s}},"data":{"k":"0"}}`,
+			name, labels))
 }
 
 // page is one page of a list.
@@ -39,8 +41,8 @@ func readPage(t *testing.T, d *target, uri string) page {
 	return p
 }
 
-// TestPages: "Tokens must be interchangeable with the upstream's in both directions", "Items of later pages come from the same
-// revision" (contract.md 2.5; L04, L06, L07).
+// TestPages: "Tokens must be interchangeable with the upstream's in both directions", "Items of
+// later pages come from the same revision" (contract.md 2.5; L04, L06, L07).
 func TestPages(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -52,7 +54,8 @@ func TestPages(t *testing.T) {
 	}
 	ours.get(t, uri+"?resourceVersion=0") // a lane to answer from
 	for name, ways := range map[string][]*target{
-		"both through watchfan": {ours, ours}, "first through watchfan": {ours, theirs}, "first straight": {theirs, ours}, "in turns": {ours, theirs, ours, theirs},
+		"both through watchfan": {ours, ours}, "first through watchfan": {ours, theirs},
+		"first straight": {theirs, ours}, "in turns": {ours, theirs, ours, theirs},
 	} {
 		for _, first := range []string{"limit=2", "limit=2&resourceVersionMatch=NotOlderThan&resourceVersion=NOW"} {
 			first = strings.ReplaceAll(first, "NOW", fmt.Sprint(theirs.version(t, uri)))
@@ -61,7 +64,8 @@ func TestPages(t *testing.T) {
 			if one.Metadata.RemainingItemCount != 5 {
 				t.Errorf("%s: remainingItemCount %d, want 5", name, one.Metadata.RemainingItemCount)
 			}
-			want := readPage(t, theirs, uri+"?resourceVersionMatch=Exact&resourceVersion="+one.Metadata.ResourceVersion).Items
+			want := readPage(t, theirs,
+				uri+"?resourceVersionMatch=Exact&resourceVersion="+one.Metadata.ResourceVersion).Items
 			items = append(items, one.Items...)
 			theirs.patch(t, uri+"/p5", fmt.Sprintf(`{"data":{"k":%q}}`, name+first))
 			makeConfigMap(t, theirs, "pages", "p9", "")
@@ -70,7 +74,8 @@ func TestPages(t *testing.T) {
 			for i := 1; token != ""; i++ {
 				next := readPage(t, ways[min(i, len(ways)-1)], uri+"?limit=2&continue="+url.QueryEscape(token))
 				if next.Metadata.ResourceVersion != one.Metadata.ResourceVersion {
-					t.Errorf("%s: page %d is of %s, the first of %s", name, i, next.Metadata.ResourceVersion, one.Metadata.ResourceVersion)
+					t.Errorf("%s: page %d is of %s, the first of %s", name, i, next.Metadata.ResourceVersion,
+						one.Metadata.ResourceVersion)
 				}
 				items, token = append(items, next.Items...), next.Metadata.Continue
 			}
@@ -81,8 +86,9 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestReadYourWrites: "write an object through the upstream, at once GET via proxy: the write is visible" (contract.md L01), for
-// lists and gets, for watches that begin with the current state, and at a resourceVersion.
+// TestReadYourWrites: "write an object through the upstream, at once GET via proxy: the write is
+// visible" (contract.md L01). This holds for lists and gets, for watches that begin with the
+// current state, and at a resourceVersion.
 func TestReadYourWrites(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -98,7 +104,8 @@ func TestReadYourWrites(t *testing.T) {
 			for i := range 20 {
 				value := fmt.Sprintf(`"k":"%d-%d"`, worker, i)
 				rv := theirs.patch(t, uri+"/"+name, "{\"data\":{"+value+"}}")
-				for _, read := range []string{uri, uri + "/" + name, fmt.Sprintf("%s?resourceVersion=%d", uri, rv), fmt.Sprintf("%s/%s?resourceVersion=%d", uri, name, rv),
+				for _, read := range []string{uri, uri + "/" + name, fmt.Sprintf("%s?resourceVersion=%d", uri, rv),
+					fmt.Sprintf("%s/%s?resourceVersion=%d", uri, name, rv),
 					uri + "?fieldSelector=metadata.name%3D" + name} {
 					if resp := ours.get(t, read); !bytes.Contains(resp.body, []byte(value)) {
 						t.Errorf("%s does not have %s of %d: %s", read, value, rv, resp.body)
@@ -108,7 +115,7 @@ func TestReadYourWrites(t *testing.T) {
 					r := ours.watch(t, uri+"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=20")
 					initial := r.initial(t)
 					if end := initial[len(initial)-1]; end.rv < rv {
-						t.Errorf("initial events end at %d, asked behind %d", end.rv, rv)
+						t.Errorf("initial events end at %d, before the write at %d", end.rv, rv)
 					}
 					if !slices.ContainsFunc(initial, func(e event) bool { return strings.Contains(e.line, value) }) {
 						t.Errorf("initial events lack %s", value)

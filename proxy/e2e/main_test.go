@@ -1,11 +1,3 @@
-// Package e2e_test runs the built binary between a real kube-apiserver and real clients. Nearly every test is
-// differential: the same request goes straight to kube-apiserver and through watchfan, and the answers must be the same bytes.
-//
-// It needs three binaries that make test builds, looked for in ../../bin or where WATCHFAN_BIN, DEVCLUSTER_BIN and KUBECTL_BIN
-// say. Without them the tests skip, except where CI=true.
-//
-// The files: cluster_test.go, watchfan_test.go and client_test.go start and speak to things; recording_test.go and model_test.go
-// say what a watch brought and what it should have brought; churn_test.go writes. The others are the promises.
 package e2e_test
 
 import (
@@ -21,17 +13,19 @@ import (
 )
 
 var (
-	churnFor = flag.Duration("churn", 8*time.Second, "how long writers write in the oracle and informer tests; the long mode is 30s")
+	churnFor = flag.Duration("churn", 8*time.Second,
+		"how long writers write in the oracle and informer tests; the long mode is 30s")
 	watchers = flag.Int("watchers", 60, "watchers of the oracle, each with a twin at kube-apiserver")
-	fanOut   = flag.Int("fan-out", 1000, "watchers that must cost kube-apiserver one")
+	fanOut   = flag.Int("fan-out", 1000, "watchers that must share one watch of kube-apiserver")
 	writes   = flag.Int("writes", 100, "writes per second of the oracle and informer tests")
-	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of everything random, logged by the tests that use it")
+	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()),
+		"seed of all random choices; the tests that use it log it")
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	go noteStalls()
-	_ = flag.Set("test.parallel", "8") // they wait more than they work
+	_ = flag.Set("test.parallel", "8") // tests mostly wait
 	code := m.Run()
 	if err := shared.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -46,7 +40,8 @@ func binary(t testing.TB, env, name string) string {
 	return proxytest.Binary(t, env, name, "test")
 }
 
-// shared are the cluster and the watchfan that most tests use, started by the first that asks.
+// shared are the cluster and the watchfan of most tests. The first test that needs them starts
+// them.
 var shared sharedProcesses
 
 type sharedProcesses struct {
@@ -113,10 +108,12 @@ func (s *sharedProcesses) stop() error {
 	return failed
 }
 
-// hangTime is after how long what takes up to d on a quiet machine is called a hang. A machine may be ten times slower.
+// hangTime returns how long to wait for what takes d on a quiet machine before it counts as a hang.
+// A machine may be ten times slower.
 func hangTime(d time.Duration) time.Duration { return min(10*d, 5*time.Minute) }
 
-// eventually waits until f returns nil, which takes up to patience on a quiet machine, and fails the test if it hangs.
+// eventually waits until f returns nil, and fails the test if it hangs. patience is how long f may
+// take on a quiet machine.
 func eventually(t testing.TB, patience time.Duration, what string, f func() error) {
 	t.Helper()
 	patience = hangTime(patience)
@@ -133,10 +130,10 @@ func eventually(t testing.TB, patience time.Duration, what string, f func() erro
 	}
 }
 
-// stalled is the longest for which this process has had to wait for its turn.
+// stalled is the longest time for which this process has waited for a processor.
 var stalled atomic.Int64
 
-// noteStalls keeps stalled up to date, and does not return.
+// noteStalls keeps stalled up to date and never returns.
 func noteStalls() {
 	const pause = 10 * time.Millisecond
 	for {
@@ -146,6 +143,6 @@ func noteStalls() {
 	}
 }
 
-// apart is how far apart two moments may be that are d apart at the most on a quiet machine: with the stalls that there have been, four processes may have
-// waited one after the other.
+// apart returns how far apart two moments may be that are at most d apart on a quiet machine: four
+// processes may have stalled one after the other.
 func apart(d time.Duration) time.Duration { return d + 4*time.Duration(stalled.Load()) }

@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// model is a collection's history as one unfiltered watch at kube-apiserver told it. It says what any other watch must bring. That
-// it understands kube-apiserver's rules is shown by the twins: it must explain kube-apiserver's own streams too.
+// model is a collection's history as one unfiltered watch of kube-apiserver brought it. It says
+// what any other watch has to bring. Twins show that it follows kube-apiserver's rules: it has to
+// explain kube-apiserver's own streams too.
 type model struct {
 	at    uint64            // resourceVersion of state
 	state map[string]object // as of at
@@ -114,7 +115,8 @@ func (f filter) line(c change) string {
 	case old && c.typ == "DELETED":
 		return c.event.line
 	case old:
-		return line("DELETED", strings.Replace(c.old.json, fmt.Sprintf(`"resourceVersion":"%d"`, c.old.rv), fmt.Sprintf(`"resourceVersion":"%d"`, c.rv), 1))
+		return line("DELETED", strings.Replace(c.old.json, fmt.Sprintf(`"resourceVersion":"%d"`, c.old.rv),
+			fmt.Sprintf(`"resourceVersion":"%d"`, c.rv), 1))
 	}
 	return ""
 }
@@ -127,7 +129,7 @@ type told struct {
 	line string
 }
 
-// told returns what a watch with filter f brings that begins before the log.
+// told returns the events that a watch with filter f brings if it begins before the log.
 func (m *model) told(f filter) []told {
 	key := f.namespace + "|" + f.labels.String() + "|" + f.fields.String()
 	if all, ok := m.views[key]; ok {
@@ -143,7 +145,7 @@ func (m *model) told(f filter) []told {
 	return all
 }
 
-// behind returns what a watch with filter f brings behind resourceVersion rv.
+// behind returns the events that a watch with filter f brings behind resourceVersion rv.
 func (m *model) behind(f filter, rv uint64) []string {
 	all := m.told(f)
 	from, _ := slices.BinarySearchFunc(all, rv+1, func(t told, rv uint64) int { return cmp.Compare(t.rv, rv) })
@@ -180,8 +182,10 @@ func (m *model) stateAt(f filter, rv uint64) []string {
 	return lines
 }
 
-// explain returns an error unless the events are what a watch brings that begins at some resourceVersion, least or later: the state
-// then, if initial is true, and all that came behind it. With an end bookmark it is the bookmark's. It counts the initial events.
+// explain returns an error unless the events are those of a watch that begins at some
+// resourceVersion, least or later: the state at that resourceVersion, if initial is true, and
+// everything behind it. An end bookmark names the resourceVersion. explain also returns how many
+// events are initial ones.
 func (m *model) explain(f filter, events []event, initial bool, least uint64) (int, error) {
 	var got []string
 	for _, e := range events {
@@ -222,7 +226,7 @@ func (m *model) explainAt(f filter, got []string, initial bool, rv uint64) (int,
 		return 0, same(got, live)
 	}
 	n := len(got) - len(live)
-	if n < 0 { // cheaper than the state
+	if n < 0 { // this is cheaper than to compare the state
 		return 0, fmt.Errorf("got %d events, want %d and the initial ones", len(got), len(live))
 	}
 	if err := same(got[n:], live); err != nil {

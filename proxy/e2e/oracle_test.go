@@ -89,22 +89,31 @@ type start struct {
 var starts = []start{
 	{name: "RV", query: "resourceVersion=RV", exact: true},
 	{name: "RV with bookmarks", query: "resourceVersion=RV&allowWatchBookmarks=true", exact: true},
-	{name: "SIE with bookmarks", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", initial: true, fresh: true, modern: true},
-	{name: "SIE without bookmarks", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", initial: true, fresh: true, modern: true},
-	{name: "SIE from RV", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=RV", initial: true, modern: true},
+	{name: "SIE with bookmarks",
+		query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", initial: true,
+		fresh: true, modern: true},
+	{name: "SIE without bookmarks", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", initial: true,
+		fresh: true, modern: true},
+	{name: "SIE from RV",
+		query:   "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=RV",
+		initial: true, modern: true},
 	{name: "RV 0", query: "resourceVersion=0", initial: true},
 	{name: "RV unset", query: "allowWatchBookmarks=true", initial: true},
-	{name: "SIE from 0", query: "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0&allowWatchBookmarks=1", initial: true, modern: true},
-	{name: "SIE=false from RV", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=RV", exact: true, modern: true},
+	{name: "SIE from 0",
+		query:   "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0&allowWatchBookmarks=1",
+		initial: true, modern: true},
+	{name: "SIE=false from RV", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=RV",
+		exact: true, modern: true},
 	{name: "from now", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan", fresh: true, modern: true},
-	{name: "from 0", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0", modern: true},
+	{name: "from 0", query: "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0",
+		modern: true},
 }
 
 // pair is a watch through watchfan and its twin at kube-apiserver.
 type pair struct {
 	selection selection
 	start     start
-	rv, least uint64 // where they begin, or what they may not be older than
+	rv, least uint64 // where they begin, and the oldest state that they may begin with
 	lasting   time.Duration
 	ours      *recording
 	theirs    *recording
@@ -112,8 +121,9 @@ type pair struct {
 
 func (p *pair) String() string { return p.ours.uri }
 
-// startPair begins both watches at about the same time; they end by themselves.
-func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, acknowledged uint64, lasting time.Duration) *pair {
+// startPair begins both watches at about the same time. They end by themselves.
+func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, acknowledged uint64,
+	lasting time.Duration) *pair {
 	t.Helper()
 	p := &pair{selection: s, start: st, rv: rv, lasting: lasting.Truncate(time.Second)}
 	switch {
@@ -139,7 +149,7 @@ func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, ac
 	return p
 }
 
-// check compares the two, and each with the model.
+// check compares the two streams, and each with the model.
 func (p *pair) check(m *model) error {
 	for _, r := range []*recording{p.ours, p.theirs} {
 		events := r.all()
@@ -168,58 +178,102 @@ func (p *pair) check(m *model) error {
 	return nil
 }
 
-// TestOracle is the promise of the whole: "each watcher gets exactly the events, byte for byte and in order, that a watcher with
-// the same selector gets from kube-apiserver itself".
+// TestOracle checks the main promise: "each watcher gets exactly the events, byte for byte and in
+// order, that a watcher with the same selector gets from kube-apiserver itself".
 func TestOracle(t *testing.T) {
 	c := sharedCluster(t)
 	compareWatchers(t, c, privateWatchfan(t, c), []string{"oracle", "oracle-b", "zoracle"}, *watchers, nil)
 }
 
-// compareWatchers has watchers of p, and a twin of each at kube-apiserver, watch the churn in some namespaces. midway, if there is one, is called once
-// all have begun.
+// comparison is many pairs of watches, and the writer and the reference beside them.
+type comparison struct {
+	ours, tls, theirs *target
+	namespaces        []string
+	work              *churn
+	begin             time.Time     // of the writes
+	lasting           time.Duration // of the first pairs; all end at about the same time
+	first             uint64        // at or before the churn; the reference begins here
+	pairs             []*pair
+}
+
+// compareWatchers lets watchers of p, and a twin of each at kube-apiserver, watch the churn in some
+// namespaces. It calls midway, if there is one, once all have begun.
 func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watchers int, midway func()) {
 	t.Helper()
-	ours, theirs := p.plain(t), c.direct(t)
-	tls := p.secure(t, c.token(t, "reader"))
-	rng := rand.New(rand.NewPCG(*seed, 0))
-	createNamespaces(t, theirs, ns...)
+	x := &comparison{ours: p.plain(t), tls: p.secure(t, c.token(t, "reader")), theirs: c.direct(t), namespaces: ns,
+		pairs: make([]*pair, watchers)}
+	createNamespaces(t, x.theirs, ns...)
 	p.waitReady(t)
 
 	begin := time.Now()
-	theirs.watch(t, "/api/v1/configmaps?watch=1&resourceVersion=0").stop()
-	one := time.Since(begin) // what a slow machine needs to begin a watch
-	lasting := *churnFor + 6*time.Second + time.Duration(watchers)*max(20*time.Millisecond, 2*one)
-	reference := theirs.watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d", int(lasting.Seconds())+4))
+	x.theirs.watch(t, "/api/v1/configmaps?watch=1&resourceVersion=0").stop()
+	one := time.Since(begin) // how long this machine needs to begin a watch
+	x.lasting = *churnFor + 6*time.Second + time.Duration(watchers)*max(20*time.Millisecond, 2*one)
+	reference := x.theirs.watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d",
+		int(x.lasting.Seconds())+4))
 	initial := reference.initial(t)
-	first := initial[len(initial)-1].rv // at or before the churn, and what the reference begins with
-	work := &churn{target: theirs, namespaces: ns, rate: *writes, names: 24, seed: *seed}
+	x.first = initial[len(initial)-1].rv
+	x.work = &churn{target: x.theirs, namespaces: ns, rate: *writes, names: 24, seed: *seed}
 	stop, written := make(chan struct{}), make(chan error, 1)
-	begin = time.Now()
-	go func() { written <- work.run(stop) }()
+	x.begin = time.Now()
+	go func() { written <- x.work.run(stop) }()
 	time.Sleep(500 * time.Millisecond)
+	x.open(t, rand.New(rand.NewPCG(*seed, 0)))
+	if midway != nil {
+		midway()
+	}
+	time.Sleep(*churnFor - time.Since(x.begin))
+	close(stop)
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	wrote := time.Since(x.begin)
+	x.work.check(t, wrote)
+	if wrote > x.lasting-2*time.Second {
+		t.Fatalf("the machine took %s to begin %d pairs, whose watches last %s from the beginning",
+			wrote, watchers, x.lasting)
+	}
 
-	// A third of the pairs begin at once, the others at random moments and from random resourceVersions of the past.
-	all := selections(ns)
-	pairs := make([]*pair, watchers)
+	reference.finish(t, x.lasting+10*time.Second)
+	reference.complete(t, x.lasting+4*time.Second)
+	m, err := newModel(reference.all())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.check(t, m)
+	admin := p.admin(t)
+	if watches := admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); watches != 1 {
+		t.Errorf("watchfan_upstream_watches of configmaps is %v, want 1", watches)
+	}
+	if n := admin.metric(t, "watchfan_passthrough_requests_total"); n > 0 {
+		t.Logf("%v requests were passed through", n)
+	}
+}
+
+// open begins all pairs: a third at once, the others at random moments and from random
+// resourceVersions of the past.
+func (x *comparison) open(t *testing.T, rng *rand.Rand) {
+	t.Helper()
+	all := selections(x.namespaces)
 	var opening sync.WaitGroup
 	gate := make(chan struct{}, 8)
-	for i := range pairs {
+	for i := range x.pairs {
 		s, st := all[i%len(all)], starts[(i*7+i/len(all))%len(starts)]
 		if s.legacy && st.modern {
 			st = starts[i%2]
 		}
-		if i >= watchers/3 {
-			pause := (*churnFor - time.Since(begin) - time.Second) / time.Duration(watchers-i)
+		if i >= len(x.pairs)/3 {
+			pause := (*churnFor - time.Since(x.begin) - time.Second) / time.Duration(len(x.pairs)-i)
 			time.Sleep(time.Duration(rng.Int64N(int64(max(2*pause, 1)))))
 		}
-		now := work.last.Load()
+		now := x.work.last.Load()
 		rv := now
-		if i%2 == 1 && now > first {
-			rv = now - rng.Uint64N(min(now-first, 300))
+		if i%2 == 1 && now > x.first {
+			rv = now - rng.Uint64N(min(now-x.first, 300))
 		}
-		way := ours
+		way := x.ours
 		if i%4 == 3 {
-			way = tls
+			way = x.tls
 		}
 		if i%5 > 2 {
 			way = way.zipped()
@@ -227,37 +281,23 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 		gate <- struct{}{}
 		opening.Go(func() {
 			defer func() { <-gate }()
-			pairs[i] = startPair(t, way, theirs, s, st, rv, now, lasting-time.Since(begin))
+			x.pairs[i] = startPair(t, way, x.theirs, s, st, rv, now, x.lasting-time.Since(x.begin))
 		})
 	}
 	opening.Wait()
-	if midway != nil {
-		midway()
-	}
-	time.Sleep(*churnFor - time.Since(begin))
-	close(stop)
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
-	wrote := time.Since(begin)
-	work.check(t, wrote)
-	if wrote > lasting-2*time.Second {
-		t.Fatalf("the machine took %s to begin %d pairs, whose watches last %s from the beginning", wrote, len(pairs), lasting)
-	}
+}
 
-	reference.finish(t, lasting+10*time.Second)
-	reference.complete(t, lasting+4*time.Second)
-	m, err := newModel(reference.all())
-	if err != nil {
-		t.Fatal(err)
-	}
+// check waits for the end of all pairs, and compares the watches of each with each other and with
+// the model.
+func (x *comparison) check(t *testing.T, m *model) {
+	t.Helper()
 	events, failed, cut, zipped := 0, 0, 0, 0
-	for _, p := range pairs {
+	for _, p := range x.pairs {
 		if p == nil {
 			continue
 		}
-		p.ours.finish(t, lasting)
-		p.theirs.finish(t, lasting)
+		p.ours.finish(t, x.lasting)
+		p.theirs.finish(t, x.lasting)
 		if d := p.ours.lasted() - p.lasting; d.Abs() > apart(1500*time.Millisecond) {
 			t.Errorf("%s lasted %s, want %s", p, p.ours.lasted(), p.lasting)
 		}
@@ -275,18 +315,11 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 			}
 		}
 	}
-	t.Logf("%d pairs, %d of them with gzip, %d events through watchfan, %d changes in the reference, %d pairs differ; kube-apiserver ended %d early", len(pairs), zipped, events, len(m.log), failed, cut)
-	if zipped < len(pairs)/5 {
-		t.Errorf("%d of %d watches were compressed", zipped, len(pairs))
+	t.Logf("%d pairs, %d of them with gzip, %d events through watchfan, %d changes in the reference, %d pairs differ; kube-apiserver ended %d early", len(x.pairs), zipped, events, len(m.log), failed, cut)
+	if zipped < len(x.pairs)/5 {
+		t.Errorf("%d of %d watches were compressed", zipped, len(x.pairs))
 	}
-	if events < len(pairs)*10 {
+	if events < len(x.pairs)*10 {
 		t.Errorf("%d events through watchfan are too few to show anything", events)
-	}
-	admin := p.admin(t)
-	if watches := admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); watches != 1 {
-		t.Errorf("watchfan_upstream_watches of configmaps is %v, want 1", watches)
-	}
-	if n := admin.metric(t, "watchfan_passthrough_requests_total"); n > 0 {
-		t.Logf("%v requests were passed through", n)
 	}
 }

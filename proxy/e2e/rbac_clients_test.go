@@ -1,11 +1,9 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -23,8 +21,8 @@ type reader struct {
 	how          string
 	ours, theirs *target
 	header       http.Header // with each request
-	nobody       bool        // its token is nobody's
-	never        bool        // nothing is cached for it
+	nobody       bool        // it has a token without an owner
+	never        bool        // nothing is served to it from a cache
 
 	goneSent, goneSeen time.Time // when its account was deleted; zero if it was not
 
@@ -34,23 +32,23 @@ type reader struct {
 
 func (r *reader) String() string { return r.how + " " + r.name }
 
-// observation is one request through watchfan and what came of it.
+// observation is one request through watchfan and its outcome.
 type observation struct {
 	reader     *reader
 	demand     demand
 	uri        string
-	begin, end time.Time // end is when the response head was there, of a get or list also the body
+	begin, end time.Time // end is when the response head, and for a get or list the body, was there
 	status     int
 	cached     bool
 
 	// Of a watch.
 	events []sight
 	ended  time.Time    // when the stream was over
-	broken error        // how, unless properly or by the client itself
+	broken error        // why it broke; nil if it ended properly or by the client
 	left   bool         // the client ended it
 	next   *observation // the same request once more, if the server ended it
 
-	wrong error // what is wrong with it whatever the rights were
+	wrong error // a fault whatever the rights were
 }
 
 // sight is one event at a client.
@@ -63,7 +61,8 @@ func (o *observation) String() string {
 	return fmt.Sprintf("%s: %s (cached: %v)", o.reader, o.uri, o.cached)
 }
 
-// during says what the reader may have been allowed between from and to.
+// during returns whether the reader may have been allowed, and whether it may have been refused,
+// between from and to.
 func (o *observation) during(l ledger, from, to time.Time) (yes, no bool) {
 	yes, no = l.during(o.reader.person, o.demand, from, to)
 	if gone := o.reader.goneSent; !gone.IsZero() {
@@ -73,14 +72,14 @@ func (o *observation) during(l ledger, from, to time.Time) (yes, no bool) {
 	return yes && !o.reader.nobody, no || o.reader.nobody
 }
 
-// rbacReading is what all readers share.
+// rbacReading is shared by all readers.
 type rbacReading struct {
 	all      []demand
 	rights   atomic.Pointer[rights] // in force, or about to be
 	refusals atomic.Int64           // compared with kube-apiserver's
 }
 
-// draw returns something to ask for: three times of four something that is allowed, if there is any.
+// draw returns a demand, in three of four cases one that is allowed, if there is any.
 func (w *rbacReading) draw(rng *rand.Rand, r *reader, watch bool) demand {
 	now, wish := w.rights.Load(), rng.IntN(4) > 0
 	for try := 0; ; try++ {
@@ -91,7 +90,7 @@ func (w *rbacReading) draw(rng *rand.Rand, r *reader, watch bool) demand {
 	}
 }
 
-// get makes one get or list, and keeps it.
+// get makes one get or list, and records it.
 func (r *reader) get(w *rbacReading, d demand, query string) *observation {
 	o := &observation{reader: r, demand: d, uri: d.uri(query), begin: time.Now()}
 	resp, err := r.ours.try(http.MethodGet, o.uri, r.header, "")
@@ -137,7 +136,7 @@ func (o *observation) foreign(body []byte) error {
 	return nil
 }
 
-// refused compares a refusal with kube-apiserver's own, if it refuses too by now.
+// refused compares a refusal with kube-apiserver's own, if kube-apiserver refuses too by then.
 func (r *reader) refused(w *rbacReading, o *observation, body []byte) error {
 	if o.status != http.StatusForbidden && o.status != http.StatusUnauthorized {
 		return fmt.Errorf("%d: %s", o.status, body)
@@ -163,7 +162,7 @@ func (r *reader) refused(w *rbacReading, o *observation, body []byte) error {
 	return nil
 }
 
-// watch watches until the server ends it or ctx does, and keeps it.
+// watch watches until the server ends it or ctx does, and records it.
 func (r *reader) watch(ctx context.Context, w *rbacReading, way *target, d demand, query string) *observation {
 	o := &observation{reader: r, demand: d, uri: d.uri(query), begin: time.Now()}
 	r.keep(o)
@@ -191,14 +190,14 @@ func (r *reader) watch(ctx context.Context, w *rbacReading, way *target, d deman
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		body = proxytest.NewMemberReader(resp.Body)
 	}
-	o.read(ctx, bufio.NewReader(body))
+	o.read(ctx, proxytest.NewEventReader(body, false))
 	return o
 }
 
-// read takes what a watch brings.
-func (o *observation) read(ctx context.Context, in *bufio.Reader) {
+// read records the events of a watch.
+func (o *observation) read(ctx context.Context, in *proxytest.EventReader) {
 	for {
-		line, err := in.ReadBytes('\n')
+		line, err := in.Next()
 		var e event
 		if err == nil {
 			e, err = parseEvent(line)
@@ -211,16 +210,16 @@ func (o *observation) read(ctx context.Context, in *bufio.Reader) {
 			continue
 		case ctx.Err() != nil:
 			o.left = true
-		case !errors.Is(err, io.EOF) || len(bytes.TrimSpace(line)) > 0:
-			o.broken = fmt.Errorf("%w (behind %q)", err, line)
+		case err != io.EOF:
+			o.broken = err
 		}
 		o.ended = time.Now()
 		return
 	}
 }
 
-// readAll makes gets and lists until stop is closed. Two of three differ little from the one before: what has just been allowed must not
-// allow something else.
+// readAll makes gets and lists until stop is closed. Two of three differ little from the one
+// before: a right that was just confirmed must not allow anything else.
 func (r *reader) readAll(stop <-chan struct{}, w *rbacReading, rng *rand.Rand) {
 	var d demand
 	for i := 0; ; i++ {
@@ -236,7 +235,8 @@ func (r *reader) readAll(stop <-chan struct{}, w *rbacReading, rng *rand.Rand) {
 	}
 }
 
-// watchAll watches one thing after another until ctx ends. Half of the watches end only then, unless the server ends them.
+// watchAll watches one thing after another until ctx ends. Half of the watches last until then,
+// unless the server ends them.
 func (r *reader) watchAll(ctx context.Context, w *rbacReading, rng *rand.Rand) {
 	for ctx.Err() == nil {
 		this, leave := context.WithCancel(ctx)
@@ -244,7 +244,8 @@ func (r *reader) watchAll(ctx context.Context, w *rbacReading, rng *rand.Rand) {
 		if rng.IntN(3) == 0 {
 			way = way.zipped()
 		}
-		query := []string{"resourceVersion=0", "allowWatchBookmarks=1", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"}[rng.IntN(3)]
+		query := []string{"resourceVersion=0", "allowWatchBookmarks=1",
+			"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"}[rng.IntN(3)]
 		if rng.IntN(2) == 0 {
 			time.AfterFunc(time.Duration(500+rng.IntN(6000))*time.Millisecond, leave)
 		}

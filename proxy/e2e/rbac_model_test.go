@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// rights are the RBAC objects that the test has made, by "namespace/name"; those of the cluster have no namespace. They are immutable: a
-// write makes others.
+// rights are the RBAC objects that the test has made, by "namespace/name"; a cluster's object has
+// no namespace. They are immutable: a write makes others.
 type rights struct {
 	roles    map[string][]rule
 	bindings map[string]binding
@@ -40,21 +40,24 @@ type subject struct {
 
 // demand is what an authorizer decides on.
 type demand struct {
-	verb, group, resource, namespace, name string // no namespace is all of them, no name is all or, for a list or a watch, no single one
+	// No namespace is all of them, no name is all or, for a list or a watch, no single one.
+	verb, group, resource, namespace, name string
 }
 
-// person is whom kube-apiserver takes a client for.
+// person is the user that kube-apiserver sees.
 type person struct {
 	name   string
 	groups []string // the last is system:authenticated
 }
 
-// allow is the authorizer RBAC, written down from its documentation: rights only add up, a RoleBinding gives those of a Role or a ClusterRole
-// within its namespace, and a rule with resourceNames gives nothing to a request without a name.
+// allow is the RBAC authorizer, written from its documentation. Rights only add up. A RoleBinding
+// grants the rights of a Role or a ClusterRole within its namespace. A rule with resourceNames
+// grants nothing to a request without a name.
 func (r rights) allow(p person, d demand) bool {
 	for key, b := range r.bindings {
 		namespace, _, _ := strings.Cut(key, "/")
-		if (namespace == "" || namespace == d.namespace) && slices.ContainsFunc(b.subjects, p.is) && slices.ContainsFunc(r.roles[b.role], d.under) {
+		if (namespace == "" || namespace == d.namespace) && slices.ContainsFunc(b.subjects, p.is) &&
+			slices.ContainsFunc(r.roles[b.role], d.under) {
 			return true
 		}
 	}
@@ -77,11 +80,12 @@ func (d demand) under(r rule) bool {
 		(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, d.name))
 }
 
-// What the rights are about.
+// The namespaces and resources that rights are about.
 var (
 	rbacNamespaces = []string{"r1", "r2", "r3"}
 	rbacNames      = []string{"o0", "o1", "o2", "o3"}
-	rbacResources  = []demand{{resource: "configmaps"}, {resource: "secrets"}, {group: "rbac.ex.io", resource: "things"}}
+	rbacResources  = []demand{{resource: "configmaps"}, {resource: "secrets"},
+		{group: "rbac.ex.io", resource: "things"}}
 )
 
 // demands returns everything that can be asked for.
@@ -138,19 +142,20 @@ func (d demand) near(rng *rand.Rand) demand {
 	return d
 }
 
-// covers reports whether an object's key is among what d asks for.
+// covers reports whether d asks for the object with this key.
 func (d demand) covers(key string) bool {
 	namespace, name, _ := strings.Cut(key, "/")
 	return (d.namespace == "" || namespace == d.namespace) && (d.name == "" || name == d.name)
 }
 
-// era is a time in which certain rights were in force: for certain from seen on, perhaps since sent, until the next era's.
+// era is a time in which certain rights were in force: perhaps since sent and certainly since seen,
+// until the next era.
 type era struct {
 	rights     rights
 	sent, seen time.Time
 }
 
-// ledger says who could do what when. Its eras follow each other.
+// ledger has the rights of every time. Its eras follow each other.
 type ledger []era
 
 // during returns the answers that kube-apiserver may have given between from and to.
@@ -174,8 +179,8 @@ type amendment struct {
 	after             rights
 }
 
-// draw returns an amendment to r by which some of the demands of some of the people are answered otherwise, and one that is: one that
-// nobody notices cannot be seen to have been carried out.
+// draw returns an amendment to r that changes the answers to some people's demands, and one such
+// demand. An amendment that changes no answer could not be noticed.
 func (r rights) draw(rng *rand.Rand, people []person, all []demand) (c amendment, who person, what demand) {
 	for {
 		c = r.drawAny(rng, people)
@@ -190,7 +195,8 @@ func (r rights) draw(rng *rand.Rand, people []person, all []demand) (c amendment
 }
 
 func (r rights) drawAny(rng *rand.Rand, people []person) amendment {
-	c := amendment{method: http.MethodPut, kind: "RoleBinding", after: rights{maps.Clone(r.roles), maps.Clone(r.bindings)}}
+	c := amendment{method: http.MethodPut, kind: "RoleBinding",
+		after: rights{maps.Clone(r.roles), maps.Clone(r.bindings)}}
 	kind := rng.IntN(5)
 	if kind == 0 {
 		c.kind, c.key = "Role", slices.Sorted(maps.Keys(r.roles))[rng.IntN(len(r.roles))]
@@ -200,7 +206,7 @@ func (r rights) drawAny(rng *rand.Rand, people []person) amendment {
 	c.key = slices.Sorted(maps.Keys(r.bindings))[rng.IntN(len(r.bindings))]
 	b := r.bindings[c.key]
 	switch {
-	case kind == 1 && len(b.subjects) > 0: // all of it is taken back; it comes again
+	case kind == 1 && len(b.subjects) > 0: // all of it is taken back, and granted again later
 		c.method, b.subjects = http.MethodDelete, nil
 	case len(b.subjects) == 0:
 		c.method, b.subjects = http.MethodPost, []subject{drawSubject(rng, people)}
@@ -250,7 +256,8 @@ func drawRules(rng *rand.Rand) (rules []rule) {
 	}
 	for range 1 + rng.IntN(2) {
 		d := rbacResources[rng.IntN(len(rbacResources))]
-		r := rule{APIGroups: []string{d.group}, Resources: []string{d.resource}, Verbs: some([]string{"get", "list", "watch"})}
+		r := rule{APIGroups: []string{d.group}, Resources: []string{d.resource},
+			Verbs: some([]string{"get", "list", "watch"})}
 		if rng.IntN(3) == 0 {
 			r.Verbs = []string{"*"}
 		}
@@ -262,7 +269,8 @@ func drawRules(rng *rand.Rand) (rules []rule) {
 	return rules
 }
 
-// firstRights are two roles in each namespace and three of the cluster, and a binding for each. Those of the cluster are bound in a namespace, except one.
+// firstRights are two roles in each namespace and three of the cluster, with a binding for each.
+// All but one of the cluster's roles are bound in a namespace.
 func firstRights(rng *rand.Rand, people []person) rights {
 	r := rights{make(map[string][]rule), make(map[string]binding)}
 	for i := range 9 {
@@ -273,7 +281,8 @@ func firstRights(rng *rand.Rand, people []person) rights {
 		}
 		role := fmt.Sprintf("%s/role-%d", ns, i)
 		r.roles[role] = drawRules(rng)
-		r.bindings[fmt.Sprintf("%s/binding-%d", in, i)] = binding{role, []subject{drawSubject(rng, people), drawSubject(rng, people), drawSubject(rng, people)}}
+		r.bindings[fmt.Sprintf("%s/binding-%d", in, i)] = binding{role,
+			[]subject{drawSubject(rng, people), drawSubject(rng, people), drawSubject(rng, people)}}
 	}
 	return r
 }
@@ -282,7 +291,7 @@ func nameOf(key string) string { return key[strings.IndexByte(key, '/')+1:] }
 
 const rbacGroup = "rbac.authorization.k8s.io"
 
-// rbacURI returns the path of a Role or RoleBinding, or of one of the cluster's.
+// rbacURI returns the path of a Role or RoleBinding, or of a ClusterRole or ClusterRoleBinding.
 func rbacURI(kind, key string) string {
 	path := "/apis/" + rbacGroup + "/v1/"
 	if namespace, _, _ := strings.Cut(key, "/"); namespace != "" {
@@ -291,7 +300,7 @@ func rbacURI(kind, key string) string {
 	return path + strings.ToLower(rbacKind(kind, key)) + "s/" + nameOf(key)
 }
 
-// rbacKind returns the kind of a key's object: that of the cluster if the key has no namespace.
+// rbacKind returns the kind of a key's object: the cluster's kind if the key has no namespace.
 func rbacKind(kind, key string) string {
 	if strings.HasPrefix(key, "/") {
 		return "Cluster" + kind
@@ -301,13 +310,15 @@ func rbacKind(kind, key string) string {
 
 // body returns one of the objects as it is sent.
 func (r rights) body(kind, key string) string {
-	object := map[string]any{"apiVersion": rbacGroup + "/v1", "kind": rbacKind(kind, key), "metadata": map[string]string{"name": nameOf(key)}}
+	object := map[string]any{"apiVersion": rbacGroup + "/v1", "kind": rbacKind(kind, key),
+		"metadata": map[string]string{"name": nameOf(key)}}
 	if kind == "Role" {
 		object["rules"] = r.roles[key]
 	} else {
 		b := r.bindings[key]
 		object["subjects"] = b.subjects
-		object["roleRef"] = map[string]string{"apiGroup": rbacGroup, "kind": rbacKind("Role", b.role), "name": nameOf(b.role)}
+		object["roleRef"] = map[string]string{"apiGroup": rbacGroup,
+			"kind": rbacKind("Role", b.role), "name": nameOf(b.role)}
 	}
 	body, err := json.Marshal(object)
 	if err != nil {

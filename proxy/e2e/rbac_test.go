@@ -14,28 +14,35 @@ import (
 	"time"
 )
 
-var rbacSteps = flag.Int("rbac.steps", 24, "changes of rights in the test of RBAC, each about a second; with -seed=N they are the same ones again")
+var rbacSteps = flag.Int("rbac.steps", 24,
+	"changes of rights in the test of RBAC, about a second each; -seed=N draws the same ones again")
 
-// How long rights that are taken back may still be used. Watchfan is told these times.
+// How long rights that are taken back may still be used. The flags of watchfan have these times.
 const (
-	rbacYesTTL  = 3 * time.Second // longer than the interval, so that the answers of re-checks are seen to be remembered
+	rbacYesTTL  = 3 * time.Second // longer than the interval: so a later request shows that a re-check's answer is remembered
 	rbacNoTTL   = time.Second
 	rbacRecheck = 2 * time.Second
 
-	// An open watch may have begun with a remembered yes; it is asked about again within an interval and a tenth, at the next of 60 ticks.
+	// An open watch may have begun with a remembered yes. It is reviewed again within an interval
+	// and a tenth, at the next of 60 ticks.
 	rbacRevoked = rbacYesTTL + rbacRecheck + rbacRecheck/10 + rbacRecheck/60
 )
 
-// TestRBAC: "nothing is shown to a client that kube-apiserver would not let read it". Rights change at random, while people who show in
-// every way who they are read and watch at random. A model of RBAC says who was allowed what when, and so what a client may have been shown,
-// what it must have been, and which watches had to end. Refusals are kube-apiserver's own words.
+// TestRBAC: "nothing is shown to a client that kube-apiserver would not let read it".
 //
-// A change is in force at some time between its write and kube-apiserver's first review that says so, which is waited for before the next
-// change. How long an answer of watchfan may be older than that is written above; the time that kube-apiserver and this machine take to
-// answer at all comes on top, as measured meanwhile.
+// Rights change at random, while people who identify themselves in every way read and watch at
+// random. A model of RBAC says who was allowed what at which time, and from this follows what a
+// client may have received, what it must have received, and which watches had to end. Refusals are
+// in kube-apiserver's own words.
+//
+// A change comes into force at some time between its write and kube-apiserver's first review that
+// shows it. The test waits for this review before the next change. The constants above say how much
+// older an answer of watchfan may be. The time in which kube-apiserver and this machine answer is
+// measured and added.
 func TestRBAC(t *testing.T) {
 	t.Parallel()
-	s := newCertified(t, "--authorization-webhook-cache-authorized-ttl="+rbacYesTTL.String(), "--authorization-webhook-cache-unauthorized-ttl="+rbacNoTTL.String(),
+	s := newCertified(t, "--authorization-webhook-cache-authorized-ttl="+rbacYesTTL.String(),
+		"--authorization-webhook-cache-unauthorized-ttl="+rbacNoTTL.String(),
 		"--authorization-recheck-interval="+rbacRecheck.String())
 	t.Logf("-seed=%d -rbac.steps=%d", *seed, *rbacSteps)
 	rng := rand.New(rand.NewPCG(*seed, 1))
@@ -60,7 +67,7 @@ func TestRBAC(t *testing.T) {
 	defer leave()
 	stop := make(chan struct{})
 	var work sync.WaitGroup
-	var stall atomic.Int64 // the longest that anything took that takes no time
+	var stall atomic.Int64 // the longest time of something that takes no time on a quiet machine
 	work.Go(func() { written.run(stop, &stall) })
 	for i, r := range readers {
 		work.Go(func() { r.readAll(stop, w, rand.New(rand.NewPCG(*seed, uint64(100+i)))) })
@@ -94,7 +101,7 @@ func TestRBAC(t *testing.T) {
 		}
 		time.Sleep(time.Duration(200+rng.IntN(1000)) * time.Millisecond)
 	}
-	// kube-apiserver believes a token for 10 s.
+	// kube-apiserver trusts a token for 10 s.
 	eventually(t, 60*time.Second, "the end of a token", func() error {
 		if resp := doomed.theirs.get(t, "/version"); resp.status != http.StatusUnauthorized {
 			return fmt.Errorf("%d", resp.status)
@@ -117,12 +124,14 @@ func TestRBAC(t *testing.T) {
 	}
 	t.Logf("%d changes, stalls of up to %s; %d answers: %d shown, %d of them from the cache, %d refused, %d refusals compared; %d watches from the cache with %d events, %d revoked; %d settled reads from the cache",
 		len(l)-1, time.Duration(stall.Load()).Round(time.Millisecond), j.answers, j.shown, j.cached, j.refused, w.refusals.Load(), j.watches, j.events, j.revoked, settled)
-	if n := *rbacSteps; j.cached < 5*n || j.refused < 5*n || w.refusals.Load() < int64(j.refused/4) || j.watches < n || j.events < 10*n || j.revoked == 0 || settled == 0 {
+	if n := *rbacSteps; j.cached < 5*n || j.refused < 5*n || w.refusals.Load() < int64(j.refused/4) || j.watches < n ||
+		j.events < 10*n || j.revoked == 0 || settled == 0 {
 		t.Error("that is too little to show anything")
 	}
 }
 
-// readers are people who show in every way who they are. The first is nobody, the last one's account can be deleted.
+// readers are people who identify themselves in every way. The first has a token without an owner.
+// The last one's account can be deleted.
 func (s *certified) readers(t *testing.T) []*reader {
 	t.Helper()
 	group := func(groups ...string) []string { return append(groups, "system:authenticated") }
@@ -152,13 +161,15 @@ func (s *certified) readers(t *testing.T) []*reader {
 		all = append(all, certificate("front proxy", p, s.fronts, "front", nil, headers...))
 	}
 	ivy, ike := person{"ivy", group("devs")}, person{"ike", group()}
-	all = append(all, certificate("impersonated by certificate", ivy, s.users, "boss", []string{"system:masters"}, "Impersonate-User", "ivy", "Impersonate-Group", "devs"))
+	all = append(all, certificate("impersonated by certificate", ivy, s.users, "boss", []string{"system:masters"},
+		"Impersonate-User", "ivy", "Impersonate-Group", "devs"))
 	all = append(all, token("impersonated by token", ike, s.cluster.token(t, "admin"), "Impersonate-User", "ike"))
 	for _, r := range all[len(all)-2:] {
 		r.never = true
 	}
 	for _, a := range [][2]string{{"r1", "sam"}, {"r2", "sue"}, {"r1", "doomed"}} {
-		p := person{"system:serviceaccount:" + a[0] + ":" + a[1], group("system:serviceaccounts", "system:serviceaccounts:"+a[0])}
+		p := person{"system:serviceaccount:" + a[0] + ":" + a[1],
+			group("system:serviceaccounts", "system:serviceaccounts:"+a[0])}
 		all = append(all, token("token", p, serviceAccountToken(t, s.direct, a[0], a[1])))
 	}
 	return all
@@ -175,7 +186,8 @@ func serviceAccountToken(t *testing.T, admin *target, namespace, name string) st
 // requestToken returns a new token of a service account.
 func requestToken(t *testing.T, admin *target, uri string) string {
 	t.Helper()
-	resp := admin.do(t, http.MethodPost, uri+"/token", nil, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":3600}}`)
+	resp := admin.do(t, http.MethodPost, uri+"/token", nil,
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":3600}}`)
 	var issued struct{ Status struct{ Token string } }
 	if err := json.Unmarshal(resp.body, &issued); err != nil || issued.Status.Token == "" {
 		t.Fatalf("token of %s: %d: %v", uri, resp.status, err)
@@ -196,8 +208,10 @@ func (r rights) create(t *testing.T, admin *target) {
 
 // reviewed returns an error unless kube-apiserver says that p is allowed d, or not.
 func reviewed(admin *target, p person, d demand, want bool, stall *atomic.Int64) error {
-	body, err := json.Marshal(map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": map[string]any{"user": p.name, "groups": p.groups,
-		"resourceAttributes": map[string]string{"verb": d.verb, "group": d.group, "resource": d.resource, "namespace": d.namespace, "name": d.name}}})
+	body, err := json.Marshal(map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+		"spec": map[string]any{"user": p.name, "groups": p.groups,
+			"resourceAttributes": map[string]string{"verb": d.verb, "group": d.group, "resource": d.resource,
+				"namespace": d.namespace, "name": d.name}}})
 	if err != nil {
 		return err
 	}
@@ -224,7 +238,8 @@ func longest(of *atomic.Int64, d time.Duration) {
 	}
 }
 
-// agrees fails the test unless the model comes to be of kube-apiserver's opinion in everything.
+// agrees fails the test unless the model and kube-apiserver come to give the same answers to
+// everything.
 func agrees(t *testing.T, admin *target, people []person, all []demand, r rights) {
 	t.Helper()
 	var unused atomic.Int64
@@ -248,7 +263,8 @@ func agrees(t *testing.T, admin *target, people []person, all []demand, r rights
 	wg.Wait()
 }
 
-// objectWriter writes the objects that there are rights to, and keeps when it sent each version.
+// objectWriter writes the objects that the rights are about, and keeps the time at which it sent
+// each version.
 type objectWriter struct {
 	t     *testing.T
 	admin *target
@@ -267,7 +283,8 @@ func writeObjects(t *testing.T, admin *target) *objectWriter {
 				version, kind, _ := strings.Cut(kinds[d.resource], ",")
 				uri := strings.TrimSuffix(d.uri(""), "?")
 				begin := time.Now()
-				w.sent[admin.create(t, uri, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`, version, kind, name))] = begin
+				w.sent[admin.create(t, uri, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`, version,
+					kind, name))] = begin
 				w.uris = append(w.uris, uri+"/"+name)
 			}
 		}
@@ -287,7 +304,8 @@ func (w *objectWriter) run(stop <-chan struct{}, stall *atomic.Int64) {
 		case <-time.After(writePause):
 		}
 		sent := time.Now()
-		rv, err := w.admin.write(http.MethodPatch, w.uris[i%len(w.uris)], "application/merge-patch+json", fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i))
+		rv, err := w.admin.write(http.MethodPatch, w.uris[i%len(w.uris)], "application/merge-patch+json",
+			fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i))
 		if err != nil {
 			w.t.Error(err)
 			return
@@ -297,8 +315,8 @@ func (w *objectWriter) run(stop <-chan struct{}, stall *atomic.Int64) {
 	}
 }
 
-// settledReads makes every reader read what it is allowed and what it is not when all is settled. What is allowed comes from the cache; it
-// returns how much did.
+// settledReads lets every reader list everything once nothing changes any more. It returns how many
+// lists were allowed, all of which have to come from the cache.
 func settledReads(rng *rand.Rand, w *rbacReading, readers []*reader) (cached int) {
 	var wg sync.WaitGroup
 	var n atomic.Int64
@@ -321,7 +339,7 @@ func settledReads(rng *rand.Rand, w *rbacReading, readers []*reader) (cached int
 	return int(n.Load())
 }
 
-// judge finds what is wrong with what the readers saw.
+// judge finds mistakes in what the readers received.
 type judge struct {
 	ledger  ledger
 	slack   time.Duration
@@ -371,15 +389,17 @@ func (j *judge) fault(o *observation) error {
 		return fmt.Errorf("did not end properly: %w", o.broken)
 	}
 	if !o.cached {
-		return nil // it is kube-apiserver's, which never asks again
+		return nil // it is kube-apiserver's watch, and kube-apiserver never reviews again
 	}
 	j.watches++
 	return j.watchFault(o)
 }
 
-// watchFault finds what is wrong with a watch from the cache that was allowed to begin.
+// watchFault returns what is wrong with a watch from the cache that was allowed to begin.
 func (j *judge) watchFault(o *observation) error {
-	leftAt := o.begin // the earliest that an event can have been sent: when its object was written, or one before it
+	// The earliest time at which an event can have been sent: when its object or an earlier one was
+	// written.
+	leftAt := o.begin
 	for _, e := range o.events {
 		if sent := j.written[e.rv]; sent.After(leftAt) {
 			leftAt = sent
@@ -390,7 +410,8 @@ func (j *judge) watchFault(o *observation) error {
 		}
 	}
 	if yes, _ := o.during(j.ledger, o.ended.Add(-rbacRevoked-j.slack), o.ended); !yes {
-		return fmt.Errorf("is still open after %s, though it was not allowed for %s", o.ended.Sub(o.begin), rbacRevoked+j.slack)
+		return fmt.Errorf("is still open after %s, though it was not allowed for %s",
+			o.ended.Sub(o.begin), rbacRevoked+j.slack)
 	}
 	if o.left {
 		return nil

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// fixtures are those of contract.md 8.1, made once in the shared cluster. They are never written again.
+// fixtures are the objects of contract.md 8.1, made once in the shared cluster and never written
+// again.
 func fixtures(t *testing.T) (d *target, r0 uint64) {
 	t.Helper()
 	c := sharedCluster(t)
@@ -31,13 +32,16 @@ func fixtures(t *testing.T) (d *target, r0 uint64) {
 			}
 		}
 		for _, n := range []int{129_000, 130_900, 200_000} { // around the threshold of compression
-			d.create(t, "/api/v1/namespaces/big/configmaps", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"big-%d"},"data":{"k":%q}}`, n, strings.Repeat("x", n)))
+			d.create(t, "/api/v1/namespaces/big/configmaps",
+				fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"big-%d"},"data":{"k":%q}}`,
+					n, strings.Repeat("x", n)))
 		}
 		d.create(t, "/api/v1/namespaces/a/endpoints", `{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":"e"}}`)
 		d.create(t, "/api/v1/namespaces/a/pods", podBody("p", "n1"))
 		createCRD(t, d, "ex.io", "Foo", "Namespaced")
 		for _, name := range []string{"f1", "f2"} {
-			d.create(t, "/apis/ex.io/v1/namespaces/a/foos", fmt.Sprintf(`{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":%q},"spec":{"c":"red","n":9007199254740993}}`, name))
+			d.create(t, "/apis/ex.io/v1/namespaces/a/foos",
+				fmt.Sprintf(`{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":%q},"spec":{"c":"red","n":9007199254740993}}`, name))
 		}
 	})
 	return d, d.version(t, "/api/v1/configmaps")
@@ -92,7 +96,8 @@ func rows() []row {
 	add("C13", "/api/v1/watch/configmaps?sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
 	add("C14", "/apis/ex.io/v1/watch/foos?timeoutSeconds=1")
 	add("C15", "/api/v1/watch")
-	rows = append(rows, row{id: "C16", method: "HEAD", uri: "C"}, row{id: "C16", method: "HEAD", uri: "F"}, row{id: "C16", method: "HEAD", uri: "F?resourceVersion=0"},
+	rows = append(rows, row{id: "C16", method: "HEAD", uri: "C"}, row{id: "C16", method: "HEAD", uri: "F"},
+		row{id: "C16", method: "HEAD", uri: "F?resourceVersion=0"},
 		row{id: "C17", method: "POST", uri: "/api/v1/watch/configmaps", body: "{}"})
 	add("C18", "/api/v1/nosuch")
 	add("C18", "/api/v1/nosuch?watch=1&timeoutSeconds=1")
@@ -112,13 +117,20 @@ func rows() []row {
 		add("get", "/api/v1/namespaces/a"+q)
 	}
 	for _, q := range []string{
-		"labelSelector=a+b", "labelSelector=a%3D%21", "labelSelector=a%3D-x", "fieldSelector=foo", "fieldSelector=a%3Db%5Cx", "fieldSelector=a%3Db%3Dc",
-		"fieldSelector=spec.x%3D1", "timeoutSeconds=abc", "limit=abc", "resourceVersion=abc", "resourceVersion=-1", "resourceVersion=007",
-		"resourceVersionMatch=Exact", "resourceVersionMatch=Foo&resourceVersion=1", "resourceVersionMatch=Exact&resourceVersion=0", "sendInitialEvents=true",
-		"resourceVersionMatch=NotOlderThan&sendInitialEvents=true", "continue=abc&resourceVersionMatch=Exact&resourceVersion=1", "continue=abc",
-		"continue=%21%21", "continue=abc&resourceVersion=5", "resourceVersion=0&resourceVersionMatch=Foo", "limit=-1", "timeout=abc", "resourceVersion=0&timeout=abc",
-		"resourceVersion=0&labelSelector=a+b", "resourceVersion=0&fieldSelector=spec.x%3D1", "resourceVersion=0&limit=x", "shardSelector=x",
-		"continue=" + token("meta.k8s.io/v1", 0, "a"), "continue=" + token("meta.k8s.io/v1", 5, ""), "continue=" + token("x", 5, "a"), "continue=" + token("meta.k8s.io/v1", 5, "../y"),
+		"labelSelector=a+b", "labelSelector=a%3D%21", "labelSelector=a%3D-x", "fieldSelector=foo",
+		"fieldSelector=a%3Db%5Cx", "fieldSelector=a%3Db%3Dc",
+		"fieldSelector=spec.x%3D1", "timeoutSeconds=abc", "limit=abc", "resourceVersion=abc",
+		"resourceVersion=-1", "resourceVersion=007",
+		"resourceVersionMatch=Exact", "resourceVersionMatch=Foo&resourceVersion=1",
+		"resourceVersionMatch=Exact&resourceVersion=0", "sendInitialEvents=true",
+		"resourceVersionMatch=NotOlderThan&sendInitialEvents=true",
+		"continue=abc&resourceVersionMatch=Exact&resourceVersion=1", "continue=abc",
+		"continue=%21%21", "continue=abc&resourceVersion=5", "resourceVersion=0&resourceVersionMatch=Foo", "limit=-1",
+		"timeout=abc", "resourceVersion=0&timeout=abc",
+		"resourceVersion=0&labelSelector=a+b", "resourceVersion=0&fieldSelector=spec.x%3D1",
+		"resourceVersion=0&limit=x", "shardSelector=x",
+		"continue=" + token("meta.k8s.io/v1", 0, "a"), "continue=" + token("meta.k8s.io/v1", 5, ""), "continue=" +
+			token("x", 5, "a"), "continue=" + token("meta.k8s.io/v1", 5, "../y"),
 	} {
 		add("C23/L13", "C?"+q)
 		if !strings.HasPrefix(q, "continue") {
@@ -135,7 +147,8 @@ func rows() []row {
 	add("C23", "/api/v1/pods?fieldSelector=spec.x%3D1&resourceVersion=0")
 	add("C25", "C?watch=1&resourceVersion=R0&timeoutSeconds=-5")
 	add("C27", "C?watch=1&timeout=abc&timeoutSeconds=1&labelSelector=l")
-	for _, uri := range []string{"C?resourceVersion=0", "C", "C?watch=1&timeoutSeconds=1&resourceVersion=R0", "Ca/nope", "Ca/nope?resourceVersion=0", "/api/v1/nosuch", "C?limit=x"} {
+	for _, uri := range []string{"C?resourceVersion=0", "C", "C?watch=1&timeoutSeconds=1&resourceVersion=R0", "Ca/nope",
+		"Ca/nope?resourceVersion=0", "/api/v1/nosuch", "C?limit=x"} {
 		add("C28", uri, http.Header{"Audit-Id": {"my-id"}})
 	}
 	add("C29", "C?limit=-1&resourceVersion=0")
@@ -163,12 +176,14 @@ func rows() []row {
 		for _, f := range []string{"metadata.name%21%3Dx", "metadata.name%3D", "%2C", "metadata.name%3D.."} {
 			add("L25", "C?fieldSelector="+f+rv)
 		}
-		for _, l := range []string{"l", "%21l", "l%3D1", "l%3D%3D1", "l%21%3D1", "l+in+%281%2C2%29", "l+in+%28%29", "l+notin+%281%29", "l%3E0", "n%3E2", "n%3C2,l", "l%3D", ""} {
+		for _, l := range []string{"l", "%21l", "l%3D1", "l%3D%3D1", "l%21%3D1", "l+in+%281%2C2%29", "l+in+%28%29",
+			"l+notin+%281%29", "l%3E0", "n%3E2", "n%3C2,l", "l%3D", ""} {
 			add("L26", "C?labelSelector="+l+rv)
 		}
 		add("L27", "F?fieldSelector=spec.c%3Dred"+rv)
 		add("L28", "F?x=y"+rv)
-		for _, f := range []string{"spec.nodeName%3Dn1", "spec.nodeName%21%3Dn1", "spec.host%3Dn1", "spec.restartPolicy%3DAlways", "spec.schedulerName%3Ddefault-scheduler",
+		for _, f := range []string{"spec.nodeName%3Dn1", "spec.nodeName%21%3Dn1", "spec.host%3Dn1",
+			"spec.restartPolicy%3DAlways", "spec.schedulerName%3Ddefault-scheduler",
 			"spec.serviceAccountName%3D", "spec.hostNetwork%3Dfalse", "status.phase%3DPending", "status.nominatedNodeName%3D", "status.podIP%3D", "status.podIPs%3D1.2.3.4", "status.podIPs%21%3D1.2.3.4"} {
 			add("L29", "/api/v1/pods?fieldSelector="+f+rv)
 		}
@@ -179,8 +194,10 @@ func rows() []row {
 	add("L28", "F?limit=1&resourceVersion=R0&resourceVersionMatch=NotOlderThan")
 
 	for _, rv := range []string{"", "?resourceVersion=0"} {
-		for _, a := range []string{"*/*", jsonType, "application/json;charset=utf-8", "text/html,application/json", "application/json;q=0.5,application/yaml;q=0.9",
-			"*/*;q=1,application/yaml;q=0.1", "application/json;q=0,application/vnd.kubernetes.protobuf;q=0", "text/html", "application/*", protoType,
+		for _, a := range []string{"*/*", jsonType, "application/json;charset=utf-8", "text/html,application/json",
+			"application/json;q=0.5,application/yaml;q=0.9",
+			"*/*;q=1,application/yaml;q=0.1", "application/json;q=0,application/vnd.kubernetes.protobuf;q=0",
+			"text/html", "application/*", protoType,
 			protoType + "," + jsonType, "application/yaml", "application/json;stream=watch", "application/cbor", "application/json;pretty=1", partials, partial,
 			"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Foo", "", "application/json;q=bad"} {
 			add("N01-N13", "C"+rv, accept(a))
@@ -192,8 +209,10 @@ func rows() []row {
 			row{id: "N14", uri: "/api/v1/pods" + rv, header: accept(tableType, jsonType), table: true})
 	}
 	add("N14", "C?includeObject=X", accept(tableType))
-	rows = append(rows, row{id: "N14", uri: "Ca/x", header: accept(tableType), table: true}, row{id: "N14", uri: "Ca?includeObject=Object", header: accept(tableType), table: true},
-		row{id: "N14", uri: "C?watch=1&timeoutSeconds=1&resourceVersion=0&includeObject=None", header: accept(tableType), table: true})
+	rows = append(rows, row{id: "N14", uri: "Ca/x", header: accept(tableType), table: true},
+		row{id: "N14", uri: "Ca?includeObject=Object", header: accept(tableType), table: true},
+		row{id: "N14", uri: "C?watch=1&timeoutSeconds=1&resourceVersion=0&includeObject=None",
+			header: accept(tableType), table: true})
 	add("N06", "Ca/x?resourceVersion=0", accept(protoType))
 	add("N06", "Ca/nope", accept(protoType))
 	add("N06", "C?watch=1&timeoutSeconds=1&resourceVersion=1", accept(protoType))
@@ -204,7 +223,8 @@ func rows() []row {
 	add("N13", "Ca/x", accept(partials))
 	add("N16", "Ca/nope", accept(tableType))
 	add("N17", "Ca/nope", accept(tableType, jsonType))
-	for _, q := range []string{"resourceVersion=0", "resourceVersion=0&pretty=false", "resourceVersion=0&pretty=", "resourceVersion=x", "watch=1&timeoutSeconds=1&labelSelector=l"} {
+	for _, q := range []string{"resourceVersion=0", "resourceVersion=0&pretty=false", "resourceVersion=0&pretty=",
+		"resourceVersion=x", "watch=1&timeoutSeconds=1&labelSelector=l"} {
 		add("N18", "C?"+q, http.Header{"User-Agent": {"curl/8"}})
 		add("N18", "Ca/x?"+q, http.Header{"User-Agent": {"Mozilla/5.0 x"}})
 	}
@@ -212,8 +232,10 @@ func rows() []row {
 	add("N18", "Ca/nope?resourceVersion=0&pretty=1")
 	add("N18", "Ca/nope?resourceVersion=0", http.Header{"User-Agent": {"curl/8"}})
 	for _, e := range []string{"gzip", "br, gzip", "gzip;q=1.0", "deflate", "", "gzip;q=0", "identity"} {
-		for _, uri := range []string{"C?resourceVersion=0", "C", "C?resourceVersion=0&fieldSelector=metadata.name%3Dx", "/api/v1/namespaces/big/configmaps/big-129000?resourceVersion=0",
-			"/api/v1/namespaces/big/configmaps/big-130900?resourceVersion=0", "/api/v1/namespaces/big/configmaps/big-200000?resourceVersion=0",
+		for _, uri := range []string{"C?resourceVersion=0", "C", "C?resourceVersion=0&fieldSelector=metadata.name%3Dx",
+			"/api/v1/namespaces/big/configmaps/big-129000?resourceVersion=0",
+			"/api/v1/namespaces/big/configmaps/big-130900?resourceVersion=0",
+			"/api/v1/namespaces/big/configmaps/big-200000?resourceVersion=0",
 			"/api/v1/namespaces/big/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Dbig-130900",
 			"/api/v1/namespaces/big/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Dbig-129000"} {
 			add("N19/N20", uri, http.Header{"Accept-Encoding": {e}})
@@ -238,32 +260,39 @@ func rows() []row {
 	add("W18", "C?watch=1&resourceVersion=abc&timeoutSeconds=2")
 	add("W21", "C?watch=1&resourceVersion=NOW&allowWatchBookmarks=1&timeoutSeconds=4")
 	add("W24", "C?watch=1&resourceVersion=R0&allowWatchBookmarks=1&timeoutSeconds=1")
-	for _, q := range []string{"", "&resourceVersion=0", "&resourceVersion=R0", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"} {
+	for _, q := range []string{"", "&resourceVersion=0", "&resourceVersion=R0",
+		"&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"} {
 		add("W41", "C?watch=1&limit=1&continue=zz&timeoutSeconds=1"+q)
 	}
-	for _, uri := range []string{"/api/v1/pods", "/api/v1/secrets", "/api/v1/namespaces", "/api/v1/services", "/api/v1/nodes", "/api/v1/endpoints", "/api/v1/events", "/api/v1/persistentvolumeclaims",
-		"/apis/apps/v1/deployments", "/apis/apps/v1/replicasets", "/apis/apps/v1/daemonsets", "/apis/coordination.k8s.io/v1/leases", "/apis/discovery.k8s.io/v1/endpointslices",
+	for _, uri := range []string{"/api/v1/pods", "/api/v1/secrets", "/api/v1/namespaces", "/api/v1/services",
+		"/api/v1/nodes", "/api/v1/endpoints", "/api/v1/events", "/api/v1/persistentvolumeclaims",
+		"/apis/apps/v1/deployments", "/apis/apps/v1/replicasets", "/apis/apps/v1/daemonsets",
+		"/apis/coordination.k8s.io/v1/leases", "/apis/discovery.k8s.io/v1/endpointslices",
 		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "/apis/batch/v1/jobs", "/apis/events.k8s.io/v1/events", "F"} {
 		add("W25", uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=zz")
 		add("W25", uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=zz", accept(protoType, jsonType))
 	}
-	for _, uri := range []string{"/", "/api", "/apis", "/version", "/api/v1", "/apis/apps/v1", "/healthz", "/openapi/v3", "/nosuch", "/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p/status",
+	for _, uri := range []string{"/", "/api", "/apis", "/version", "/api/v1", "/apis/apps/v1", "/healthz",
+		"/openapi/v3", "/nosuch", "/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p/status",
 		"/api/v1/namespaces/a/configmaps/x?watch=1&resourceVersion=0"} {
 		add("O07", uri)
 	}
 	return append(rows, inEveryForm(rows)...)
 }
 
-// inEveryForm repeats the reads that say nothing of their form in each that is served from caches, and as clients ask for it.
+// inEveryForm repeats the reads that name no form, in each form that caches serve, as clients ask
+// for it.
 func inEveryForm(rows []row) []row {
 	var more []row
 	for _, r := range rows {
-		// W21 wants a moment in which nothing happens in the whole cluster.
-		if r.header != nil || r.method != "" || strings.HasPrefix(r.id, "O") || strings.HasPrefix(r.id, "//") || r.id == "W21" {
+		// W21 needs a moment in which nothing happens in the whole cluster.
+		if r.header != nil || r.method != "" || strings.HasPrefix(r.id, "O") ||
+			strings.HasPrefix(r.id, "//") || r.id == "W21" {
 			continue
 		}
 		as := ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-		if list := regexp.MustCompile(`^(C|Ca|F|/apis?/.*s)/?(\?|$)`); list.MatchString(r.uri) && !strings.Contains(r.uri, "watch") {
+		if list := regexp.MustCompile(`^(C|Ca|F|/apis?/.*s)/?(\?|$)`); list.MatchString(r.uri) &&
+			!strings.Contains(r.uri, "watch") {
 			as = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 		}
 		for form, accepted := range map[string]string{
@@ -283,8 +312,8 @@ func token(v string, rv int, start string) string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"v":%q,"rv":%d,"start":%q}`, v, rv, start))
 }
 
-// TestReads sends each request of contract.md 8.2, 8.3 and 8.5 that needs no story both ways, through both ports, and compares the
-// answers by the rules of 8.1.
+// TestReads sends each request of contract.md 8.2, 8.3 and 8.5 that needs no preparation both ways,
+// through both ports, and compares the answers by the rules of 8.1.
 func TestReads(t *testing.T) {
 	direct, r0 := fixtures(t)
 	c := sharedCluster(t)
@@ -297,7 +326,8 @@ func TestReads(t *testing.T) {
 	gate := make(chan struct{}, 16)
 	for _, r := range all {
 		uri := r.uri
-		for short, long := range map[string]string{"Ca": "/api/v1/namespaces/a/configmaps", "C": "/api/v1/configmaps", "F": "/apis/ex.io/v1/foos"} {
+		for short, long := range map[string]string{"Ca": "/api/v1/namespaces/a/configmaps", "C": "/api/v1/configmaps",
+			"F": "/apis/ex.io/v1/foos"} {
 			if rest, ok := strings.CutPrefix(r.uri, short); ok && (rest == "" || strings.ContainsAny(rest[:1], "/?")) {
 				uri = long + rest
 			}
@@ -312,7 +342,7 @@ func TestReads(t *testing.T) {
 			defer func() { <-gate }()
 			for _, way := range ways {
 				var err error
-				for range 3 { // what happens between the two requests shows in one only
+				for range 3 { // something may happen between the two requests
 					if err = r.compare(t, way, direct); err == nil {
 						break
 					}
@@ -325,18 +355,20 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// compressedWatch is what the head of a watch has for a client that accepts gzip, and kube-apiserver's up to 1.36 has not.
+// compressedWatch has the headers of a watch that a client with gzip gets here and, up to 1.36, not
+// from kube-apiserver.
 var compressedWatch = map[string][]string{"Content-Encoding": {"gzip"}, "Vary": {"Accept-Encoding"}}
 
-// compare sends r both ways and returns how the answers differ. What may differ is this, and no more:
+// compare sends r both ways and returns how the answers differ. Only this may differ:
 //
-//   - headers: Date; Audit-Id where the client sent none; X-Kubernetes-Pf-*, which tell of a queue that was not waited in; whether the
-//     body has a length or chunks;
-//   - how a body is compressed, and of a watch (N21), whether it is;
-//   - the resourceVersion of a list, of a bookmark and in a continue token, and the "current" one in a message: that of the moment;
+//   - headers: Date; Audit-Id where the client sent none; X-Kubernetes-Pf-*, which name a queue of
+//     kube-apiserver's; whether the body has a length or chunks;
+//   - how a body is compressed and, for a watch (N21), whether it is;
+//   - the resourceVersion of a list, of a bookmark and in a continue token, and the "current" one
+//     in a message;
 //   - whether the bookmark before a watch's deadline comes once or twice;
 //   - ages in the cells of tables;
-//   - map order in CBOR.
+//   - the order of maps in CBOR.
 func (r row) compare(t *testing.T, ours, theirs *target) error {
 	var got, want response
 	var wg sync.WaitGroup
@@ -352,7 +384,8 @@ func (r row) compare(t *testing.T, ours, theirs *target) error {
 	if got.status != want.status {
 		return fmt.Errorf("status %d, want %d\n%.500s\n%.500s", got.status, want.status, got.body, want.body)
 	}
-	for _, h := range []string{"Content-Type", "Warning", "Retry-After", "Vary", "Content-Encoding", "Cache-Control", "X-Content-Type-Options", "Www-Authenticate", "Allow", "Location"} {
+	for _, h := range []string{"Content-Type", "Warning", "Retry-After", "Vary", "Content-Encoding", "Cache-Control",
+		"X-Content-Type-Options", "Www-Authenticate", "Allow", "Location"} {
 		g, w := got.header.Values(h), want.header.Values(h)
 		if r.id == "N21" && compressedWatch[h] != nil {
 			w = compressedWatch[h]
@@ -361,7 +394,8 @@ func (r row) compare(t *testing.T, ours, theirs *target) error {
 			return fmt.Errorf("%s: %q, want %q (status %d)", h, g, w, got.status)
 		}
 	}
-	if asked := r.header.Get("Audit-Id"); got.header.Get("Audit-Id") == "" || asked != "" && got.header.Get("Audit-Id") != asked {
+	if asked := r.header.Get("Audit-Id"); got.header.Get("Audit-Id") == "" || asked != "" &&
+		got.header.Get("Audit-Id") != asked {
 		return fmt.Errorf("Audit-Id %q, want %q", got.header.Get("Audit-Id"), asked)
 	}
 	if d := got.took - want.took; d.Abs() > apart(1500*time.Millisecond) {
@@ -374,25 +408,28 @@ func (r row) compare(t *testing.T, ours, theirs *target) error {
 			i++
 		}
 		from := max(0, i-100)
-		return fmt.Errorf("bodies of %d and %d bytes differ at %d:\n got …%q\nwant …%q", len(g), len(w), i, g[from:min(len(g), i+200)], w[from:min(len(w), i+200)])
+		return fmt.Errorf("bodies of %d and %d bytes differ at %d:\n got …%q\nwant …%q", len(g), len(w), i,
+			g[from:min(len(g), i+200)], w[from:min(len(w), i+200)])
 	}
 	return nil
 }
 
 var (
-	listHead     = regexp.MustCompile(`^(\{\s*"kind":\s?"\w+(?:List|Table)?",\s*"apiVersion":\s?"[^"]+",\s*"metadata":\s?\{\s*"resourceVersion":\s?)"\d+"`)
-	listTail     = regexp.MustCompile(`("kind":\s?"\w+List",\s*"metadata":\s?\{.*"resourceVersion":\s?)"\d+"([\s}]*)$`)
-	listYAML     = regexp.MustCompile(`(\nmetadata:\n(?:  continue: .*\n)?  resourceVersion: )"\d+"\n$`)
-	continues    = regexp.MustCompile(`"continue":\s?"([^"]+)"`)
-	bookmarks    = regexp.MustCompile(`(?m)^(\{"type":"BOOKMARK",.*"resourceVersion":)"\d+"`)
-	currentRV    = regexp.MustCompile(`current: \d+`)
-	tokens       = regexp.MustCompile(`eyJ2Ijoi[\w-]+`)
-	ages         = regexp.MustCompile(`"(\d+[dhms])+"|"<unknown>"`)
-	protoVersion = regexp.MustCompile(`^(k8s\x00(?s:.)*?\x0a\x00\x12.)\d{1,9}\x1a`) // of a list, whose metadata comes first
+	listHead  = regexp.MustCompile(`^(\{\s*"kind":\s?"\w+(?:List|Table)?",\s*"apiVersion":\s?"[^"]+",\s*"metadata":\s?\{\s*"resourceVersion":\s?)"\d+"`)
+	listTail  = regexp.MustCompile(`("kind":\s?"\w+List",\s*"metadata":\s?\{.*"resourceVersion":\s?)"\d+"([\s}]*)$`)
+	listYAML  = regexp.MustCompile(`(\nmetadata:\n(?:  continue: .*\n)?  resourceVersion: )"\d+"\n$`)
+	continues = regexp.MustCompile(`"continue":\s?"([^"]+)"`)
+	bookmarks = regexp.MustCompile(`(?m)^(\{"type":"BOOKMARK",.*"resourceVersion":)"\d+"`)
+	currentRV = regexp.MustCompile(`current: \d+`)
+	tokens    = regexp.MustCompile(`eyJ2Ijoi[\w-]+`)
+	ages      = regexp.MustCompile(`"(\d+[dhms])+"|"<unknown>"`)
+	// For a list, whose metadata comes first.
+	protoVersion = regexp.MustCompile(`^(k8s\x00(?s:.)*?\x0a\x00\x12.)\d{1,9}\x1a`)
 	protoMark    = regexp.MustCompile(`(\x0a\x08BOOKMARK(?s:.)*?2.)\d{1,9}\x38\x00\x42\x00`)
 )
 
-// normal returns the body without what may differ: the list's own resourceVersion, that of bookmarks, ages.
+// normal returns the body without what may differ: the list's own resourceVersion, those of
+// bookmarks, and ages.
 func (r row) normal(resp response) []byte {
 	b := resp.body
 	if resp.header.Get("Content-Encoding") == "gzip" {
@@ -442,7 +479,7 @@ func (r row) normal(resp response) []byte {
 	return b
 }
 
-// onceMoreProtobuf is onceMore for protobuf, with the resourceVersions of bookmarks taken out.
+// onceMoreProtobuf is onceMore for protobuf. It also removes the resourceVersions of bookmarks.
 func onceMoreProtobuf(b []byte, watch bool) []byte {
 	if !watch {
 		return b
@@ -460,7 +497,7 @@ func onceMoreProtobuf(b []byte, watch bool) []byte {
 	return bytes.Join(events, nil)
 }
 
-// onceMore drops each line that repeats a bookmark before it.
+// onceMore drops each line that repeats the bookmark before it.
 func onceMore(b []byte) []byte {
 	lines := bytes.SplitAfter(b, []byte("\n"))
 	lines = slices.CompactFunc(lines, func(x, y []byte) bool {

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -28,7 +27,7 @@ type event struct {
 	at   time.Time
 }
 
-// parsed are the events that any recording has read. Most have the same lines as others.
+// parsed are the events that any recording has read. Most recordings have the same lines as others.
 var parsed = struct {
 	sync.RWMutex
 	events map[string]event
@@ -65,7 +64,8 @@ func decodeEvent(line []byte) (event, error) {
 		return event{}, fmt.Errorf("event %.300q: %w", line, err)
 	}
 	meta := e.Object.Metadata
-	ev := event{typ: e.Type, key: meta.Name, line: string(line), end: meta.Annotations["k8s.io/initial-events-end"] == "true"}
+	ev := event{typ: e.Type, key: meta.Name, line: string(line),
+		end: meta.Annotations["k8s.io/initial-events-end"] == "true"}
 	if meta.Namespace != "" {
 		ev.key = meta.Namespace + "/" + meta.Name
 	}
@@ -98,7 +98,8 @@ type recording struct {
 	ended  time.Time
 }
 
-// watch begins a watch and records it until it ends or the test does. It returns when the response head is there.
+// watch begins a watch and records it until it or the test ends. It returns when the response head
+// is there.
 func (d *target) watch(t testing.TB, uri string) *recording {
 	t.Helper()
 	r, err := d.tryWatch(t.Context(), uri, nil)
@@ -132,9 +133,9 @@ func (d *target) tryWatch(ctx context.Context, uri string, header http.Header) (
 
 func (r *recording) read(body io.Reader) {
 	defer close(r.done)
-	in := bufio.NewReaderSize(body, 64<<10)
+	in := proxytest.NewEventReader(body, false)
 	for {
-		line, err := in.ReadBytes('\n')
+		line, err := in.Next()
 		var ev event
 		if err == nil && r.status == http.StatusOK {
 			ev, err = parseEvent(line)
@@ -143,10 +144,10 @@ func (r *recording) read(body io.Reader) {
 		switch {
 		case err == nil:
 			r.events = append(r.events, ev)
-		case err == io.EOF && len(bytes.TrimSpace(line)) == 0:
+		case err == io.EOF:
 			r.ended = time.Now()
 		default:
-			r.err, r.ended = fmt.Errorf("%w (behind %q)", err, line), time.Now()
+			r.err, r.ended = err, time.Now()
 		}
 		r.mu.Unlock()
 		if err != nil {
@@ -186,13 +187,14 @@ func (r *recording) wait(t testing.TB, n int) []event {
 			return events
 		}
 		if !r.open() || time.Now().After(deadline) {
-			t.Fatalf("%s %s: %d events, want %d; ended: %v, err: %v\n%s", r.target.name, r.uri, len(events), n, !r.open(), r.err, format(events))
+			t.Fatalf("%s %s: %d events, want %d; ended: %v, err: %v\n%s", r.target.name, r.uri, len(events), n,
+				!r.open(), r.err, format(events))
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
 }
 
-// initial waits for the bookmark that ends the initial events, and returns it behind them.
+// initial waits for the bookmark that ends the initial events, and returns all of them.
 func (r *recording) initial(t testing.TB) []event {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -202,7 +204,8 @@ func (r *recording) initial(t testing.TB) []event {
 	}
 }
 
-// finish waits until the stream has ended, which takes up to patience on a quiet machine, and fails the test unless that was a proper end.
+// finish waits until the stream has ended, and fails the test unless it ended properly. patience is
+// how long that may take on a quiet machine.
 func (r *recording) finish(t testing.TB, patience time.Duration) []event {
 	t.Helper()
 	patience = hangTime(patience)
@@ -227,8 +230,9 @@ func (r *recording) lasted() time.Duration {
 	return r.ended.Sub(r.opened)
 }
 
-// complete brings a finished recording up to date that kube-apiserver ended before its time, as it may end a watch that it finds slow:
-// a client then comes back with the last resourceVersion. It reports whether that was so.
+// complete adds the rest to a finished recording that kube-apiserver ended before its time, as
+// kube-apiserver may end a watch that it finds slow. A client would come back with the last
+// resourceVersion. It reports whether there was a rest.
 func (r *recording) complete(t testing.TB, lasting time.Duration) bool {
 	t.Helper()
 	if r.lasted() > lasting-1500*time.Millisecond {
@@ -270,9 +274,10 @@ func format(events []event) string {
 	return b.String()
 }
 
-// checkOrder checks what holds for any stream: "After initial events, RVs on one stream never decrease; bookmarks included.
-// Events of one resource are strictly increasing" (contract.md 3.13), and a bookmark stands behind all it vouches for (3.3).
-// initial is how many events are initial ones.
+// checkOrder checks what holds for any stream: "After initial events, RVs on one stream never
+// decrease; bookmarks included. Events of one resource are strictly increasing" (contract.md 3.13),
+// and a bookmark comes behind every event up to its resourceVersion (3.3). initial is the number of
+// initial events.
 func checkOrder(events []event, initial int) error {
 	last, bookmark := uint64(0), uint64(0)
 	for i, e := range events {

@@ -8,17 +8,20 @@ import (
 	"time"
 )
 
-// statefulSet is a minimal one, whose rollingUpdate gets maxUnavailable by default where feature gate MaxUnavailableStatefulSet is on.
+// statefulSet is a minimal StatefulSet. Its rollingUpdate gets maxUnavailable by default if the
+// feature gate MaxUnavailableStatefulSet is on.
 const statefulSet = `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":%q},"spec":{"selector":{"matchLabels":{"a":"b"}},"serviceName":"s",` +
 	`"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
 
-// TestReencoding: when kube-apiserver has been restarted with a feature gate that adds a default to objects which nobody has written since,
-// lists and watches through watchfan have it as soon as kube-apiserver's, and open watches end with 410 for their clients to see it. A
-// restart that changes nothing ends nothing.
+// TestReencoding: kube-apiserver restarts with a feature gate that adds a default to objects that
+// nobody has written since. Lists and watches through watchfan have the default as soon as
+// kube-apiserver's, and open watches end with 410, so that their clients see it. A restart that
+// changes nothing ends nothing.
 func TestReencoding(t *testing.T) {
 	t.Parallel()
 	gate := func(on bool) []string {
-		return append([]string{"--apiserver-arg", fmt.Sprintf("feature-gates=MaxUnavailableStatefulSet=%t", on)}, endWatches...)
+		return append([]string{"--apiserver-arg", fmt.Sprintf("feature-gates=MaxUnavailableStatefulSet=%t", on)},
+			endWatches...)
 	}
 	c := privateCluster(t, gate(false)...)
 	d := c.direct(t)
@@ -103,10 +106,11 @@ func TestReencoding(t *testing.T) {
 	}
 }
 
-// compareEvery is how soon watchfan compares again with what kube-apiserver writes.
+// compareEvery is the interval at which watchfan compares how kube-apiserver writes objects.
 const compareEvery = 10 * time.Second
 
-// awaitWatches waits until n upstream watches are there, none of which is of the time before the cluster was last up.
+// awaitWatches waits until there are n upstream watches, all of which began after the cluster's
+// last start.
 func awaitWatches(t *testing.T, admin *target, n int) {
 	t.Helper()
 	eventually(t, 30*time.Second, "upstream watches", func() error {

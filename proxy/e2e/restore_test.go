@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestEtcdRestored: when etcd is put back to an older state, clients are told to start anew, and see nothing older than what they have seen. The
-// backup is a copy of the data of a stopped etcd.
+// TestEtcdRestored: when etcd is put back to an older state, clients are told to begin anew, and
+// see nothing older than what they have seen. The backup is a copy of the data of a stopped etcd.
 func TestEtcdRestored(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t, endWatches...)
@@ -45,7 +45,7 @@ func TestEtcdRestored(t *testing.T) {
 		query := []string{"", "&labelSelector=l%3D1", "&labelSelector=none", "&fieldSelector=metadata.name%3Dold"}[i%4]
 		streams = append(streams, ours.watch(t, uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=300"+query))
 	}
-	// More than a kube-apiserver writes as it begins, or etcd would soon be where it was.
+	// More than kube-apiserver writes at its start. With fewer, etcd would soon be where it was.
 	var future uint64
 	for i := range 1000 {
 		future = direct.patch(t, uri+"/new", fmt.Sprintf(`{"data":{"n":"%d"}}`, i))
@@ -64,20 +64,22 @@ func TestEtcdRestored(t *testing.T) {
 	})
 	ready := time.Now()
 	if now := direct.version(t, uri); now >= future {
-		t.Fatalf("the restored etcd is at %d already, which was %d", now, future)
+		t.Fatalf("the restored etcd is at %d already, and was at %d before", now, future)
 	}
 	for _, s := range streams {
 		events := s.finish(t, 40*time.Second)
 		last := events[len(events)-1]
 		var e struct{ Object metav1.Status }
-		if err := json.Unmarshal([]byte(last.line), &e); err != nil || last.typ != "ERROR" || e.Object.Code != http.StatusGone || e.Object.Reason != metav1.StatusReasonExpired {
+		if err := json.Unmarshal([]byte(last.line), &e); err != nil || last.typ != "ERROR" ||
+			e.Object.Code != http.StatusGone || e.Object.Reason != metav1.StatusReasonExpired {
 			t.Errorf("%s ended with %s, want 410", s.uri, last.line)
 		}
 		if _, err := fold(events[:len(events)-1]); err != nil {
 			t.Errorf("%s: %v", s.uri, err)
 		}
 	}
-	t.Logf("%d streams had ended %s after kube-apiserver was ready", len(streams), time.Since(ready).Round(time.Millisecond))
+	t.Logf("%d streams had ended %s after kube-apiserver was ready", len(streams),
+		time.Since(ready).Round(time.Millisecond))
 	if n := admin.metric(t, "watchfan_upstream_resets_total", `resource="configmaps"`); n != 1 {
 		t.Errorf("%v resets", n)
 	}
@@ -87,21 +89,23 @@ func TestEtcdRestored(t *testing.T) {
 	if events[0].key != "restored/old" || !events[1].end {
 		t.Errorf("a new watch begins with %s", format(events))
 	}
-	// Who comes back with what etcd has lost gets kube-apiserver's answer.
+	// A client that resumes from a resourceVersion that etcd has lost gets kube-apiserver's answer.
 	for _, query := range []string{"?resourceVersion=%d", "?resourceVersion=%d&resourceVersionMatch=Exact&limit=5"} {
 		want, got := direct.get(t, uri+fmt.Sprintf(query, future)), ours.get(t, uri+fmt.Sprintf(query, future))
 		var a, b metav1.Status
 		_ = json.Unmarshal(want.body, &a)
 		_ = json.Unmarshal(got.body, &b)
 		if want.status < 400 || got.status != want.status || a.Reason != b.Reason {
-			t.Errorf("a list from the future, "+query+": %d %s\nwant %d %s", future, got.status, got.body, want.status, want.body)
+			t.Errorf("a list from the future, "+query+": %d %s\nwant %d %s", future, got.status,
+				got.body, want.status, want.body)
 		}
 	}
 	ahead := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=3", uri, future)
 	watched, wanted := ours.watch(t, ahead), direct.watch(t, ahead)
 	rv := direct.patch(t, uri+"/old", `{"data":{"k":"1"}}`)
 	fresh.wait(t, 3)
-	if err := compare(watched.finish(t, 15*time.Second), wanted.finish(t, 15*time.Second)); err != nil || watched.status != wanted.status {
+	if err := compare(watched.finish(t, 15*time.Second), wanted.finish(t, 15*time.Second)); err != nil ||
+		watched.status != wanted.status {
 		t.Errorf("a watch from the future: %d, want %d; %v", watched.status, wanted.status, err)
 	}
 	if events := fresh.all(); events[2].rv != rv {

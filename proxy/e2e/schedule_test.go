@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestBookmarkSchedule: bookmarks come "first and every 60 s after start, or deadline − 2 s, whichever is earlier", the last one perhaps
-// repeated (contract.md 3.3; W23), and the stream ends at its deadline.
+// TestBookmarkSchedule: bookmarks come "first and every 60 s after start, or deadline − 2 s,
+// whichever is earlier", the last one perhaps twice (contract.md 3.3; W23). The stream ends at its
+// deadline.
 func TestBookmarkSchedule(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -19,13 +20,15 @@ func TestBookmarkSchedule(t *testing.T) {
 	ways := []*target{direct, p.plain(t), p.secure(t, c.token(t, "admin"))}
 	var streams []*recording
 	for _, way := range ways {
-		streams = append(streams, way.watch(t, uri+"?watch=1&allowWatchBookmarks=1&resourceVersion=0&timeoutSeconds=70&labelSelector=none"))
+		streams = append(streams,
+			way.watch(t, uri+"?watch=1&allowWatchBookmarks=1&resourceVersion=0&timeoutSeconds=70&labelSelector=none"))
 	}
-	for i := range 35 { // so that there is progress to tell of
+	for i := range 35 { // each write is progress for a bookmark
 		time.Sleep(2 * time.Second)
 		direct.patch(t, uri+"/x", fmt.Sprintf(`{"data":{"k":"%d"}}`, i))
 	}
-	// kube-apiserver's own vary: the first may come at once as well, and the last three times.
+	// kube-apiserver's own bookmarks vary: there may be one at once, and the last may come three
+	// times.
 	t.Logf("kube-apiserver: %v", streams[0].finish(t, 10*time.Second))
 	for _, s := range streams[1:] {
 		events := s.finish(t, 10*time.Second)
@@ -35,7 +38,8 @@ func TestBookmarkSchedule(t *testing.T) {
 		}
 		for i, e := range events {
 			after := e.at.Sub(s.opened)
-			if want := []time.Duration{0, 60 * time.Second, 68 * time.Second}[min(i, 2)]; e.typ != "BOOKMARK" || after < want-time.Second || after > want+apart(2500*time.Millisecond) {
+			if want := []time.Duration{0, 60 * time.Second, 68 * time.Second}[min(i, 2)]; e.typ != "BOOKMARK" ||
+				after < want-time.Second || after > want+apart(2500*time.Millisecond) {
 				t.Errorf("%s: %s after %s, want a bookmark after %s", s.target.name, e, after, want)
 			}
 			if i > 1 && e.rv < events[i-1].rv {
@@ -48,7 +52,7 @@ func TestBookmarkSchedule(t *testing.T) {
 	}
 }
 
-// TestWriteThatChangesNothing makes no event (contract.md W47).
+// TestWriteThatChangesNothing: a write that changes nothing makes no event (contract.md W47).
 func TestWriteThatChangesNothing(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// TestUpstreamSilence: an upstream that is gone without a word, be its process stopped or the link dead, is noticed in seconds. Clients'
-// streams stay open and go on when it is back; what may be stale is served meanwhile; what cannot be is answered with a Status that says when
-// to come back.
+// TestUpstreamSilence: an upstream that falls silent, because its process is stopped or the link is
+// dead, is noticed within seconds. Clients' streams stay open and go on when it is back. Reads that
+// may be stale are served meanwhile. The others get a Status that says when to come back.
 func TestUpstreamSilence(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)
@@ -23,15 +25,15 @@ func TestUpstreamSilence(t *testing.T) {
 	createNamespaces(t, direct, "silence")
 	for _, fault := range []struct {
 		name       string
-		begin, end func(*relay)
+		begin, end func(*proxytest.Relay)
 	}{
-		{"half-open", func(r *relay) { r.drop(true) }, func(r *relay) { r.drop(false) }},
+		{"half-open", func(r *proxytest.Relay) { r.Drop(true) }, func(r *proxytest.Relay) { r.Drop(false) }},
 		{"stopped",
-			func(*relay) { c.signal(t, "kube-apiserver", syscall.SIGSTOP) },
-			func(*relay) { c.signal(t, "kube-apiserver", syscall.SIGCONT) }},
+			func(*proxytest.Relay) { c.signal(t, "kube-apiserver", syscall.SIGSTOP) },
+			func(*proxytest.Relay) { c.signal(t, "kube-apiserver", syscall.SIGCONT) }},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
-			r := newRelay(t, c.serverAddress(t))
+			r := proxytest.NewRelay(t, c.Address())
 			p := privateWatchfan(t, c, c.through(t, r))
 			p.waitReady(t)
 			ours, admin := p.plain(t), p.admin(t)
@@ -62,15 +64,19 @@ func TestUpstreamSilence(t *testing.T) {
 						return
 					}
 					var status metav1.Status
-					if err := json.Unmarshal(resp.body, &status); err != nil || resp.status != http.StatusServiceUnavailable || status.Reason != metav1.StatusReasonServiceUnavailable {
+					if err := json.Unmarshal(resp.body, &status); err != nil ||
+						resp.status != http.StatusServiceUnavailable ||
+						status.Reason != metav1.StatusReasonServiceUnavailable {
 						t.Errorf("%s: %d %s, want a Status of 503", method, resp.status, resp.body)
 					}
 					if after := resp.header.Get("Retry-After"); (after == "1") != (method == http.MethodGet) {
-						t.Errorf("%s: Retry-After %q: only what cannot have taken effect may be tried again", method, after)
+						t.Errorf("%s: Retry-After %q: only what cannot have taken effect may be tried again", method,
+							after)
 					}
 				})
 			}
-			if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK || !strings.Contains(string(resp.body), fault.name) {
+			if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK ||
+				!strings.Contains(string(resp.body), fault.name) {
 				t.Errorf("a list at 0: %d %s", resp.status, resp.body)
 			}
 			// client-go's own defaults would take 45 s.
@@ -82,7 +88,8 @@ func TestUpstreamSilence(t *testing.T) {
 			})
 			noticed := time.Since(begin)
 			passed.Wait()
-			t.Logf("noticed within %s; passed-through requests answered within %s", noticed.Round(100*time.Millisecond), time.Since(begin).Round(100*time.Millisecond))
+			t.Logf("noticed within %s; passed-through requests answered within %s", noticed.Round(100*time.Millisecond),
+				time.Since(begin).Round(100*time.Millisecond))
 
 			fault.end(r)
 			rv := direct.patch(t, uri+"/"+fault.name, `{"data":{"k":"1"}}`)

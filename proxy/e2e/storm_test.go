@@ -9,12 +9,15 @@ import (
 )
 
 var (
-	stormWatches = flag.Int("storm.watches", 1000, "watches of the reconnect storm, opened at once by 50 users; the long mode is 5000")
-	stormTokens  = flag.Int("storm.tokens", 100, "tokens of one service account in the reconnect storm, each with a watch; the long mode is 1000")
+	stormWatches = flag.Int("storm.watches", 1000,
+		"watches of the reconnect storm, opened at once by 50 users; the long mode is 5000")
+	stormTokens = flag.Int("storm.tokens", 100,
+		"tokens of one service account in the reconnect storm, each with a watch; the long mode is 1000")
 )
 
-// TestReconnectStorm: when all clients come at once, kube-apiserver is asked once for each user, however many watches it has; and once for
-// each token, whoever's it is, because only kube-apiserver knows whose it is.
+// TestReconnectStorm: when all clients connect at once, kube-apiserver gets one review for each
+// user, however many watches the user has. It gets another one for each token, because only
+// kube-apiserver knows the token's owner.
 func TestReconnectStorm(t *testing.T) {
 	const users = 50
 	c := sharedCluster(t)
@@ -26,8 +29,10 @@ func TestReconnectStorm(t *testing.T) {
 		tokens[i] = serviceAccountToken(t, direct, "storm", fmt.Sprintf("user-%d", i))
 	}
 	const roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/storm/"
-	direct.create(t, roles+"roles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"watch"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["watch"]}]}`)
-	direct.create(t, roles+"rolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"watch"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"watch"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:storm"}]}`)
+	direct.create(t, roles+"roles",
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"watch"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["watch"]}]}`)
+	direct.create(t, roles+"rolebindings",
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"watch"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"watch"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:storm"}]}`)
 	makeConfigMap(t, direct, "storm", "x", "")
 	const uri = "/api/v1/namespaces/storm/configmaps?watch=1&resourceVersion=0&timeoutSeconds=600"
 	eventually(t, 20*time.Second, "the right to watch", func() error {
@@ -39,7 +44,7 @@ func TestReconnectStorm(t *testing.T) {
 		return nil
 	})
 
-	// storm opens n watches at once with tokens in turn, each of which is a question.
+	// storm opens n watches at once, with one token after the other. Each token is reviewed.
 	storm := func(t *testing.T, n int, tokens []string) {
 		p := privateWatchfan(t, c)
 		p.waitReady(t)
@@ -58,8 +63,9 @@ func TestReconnectStorm(t *testing.T) {
 		reviews := admin.metric(t, "watchfan_access_reviews_total")
 		t.Logf("%d watches with %d tokens opened in %s: %.0f reviews, kube-apiserver counts %.0f and took %.2f s of CPU", n, len(tokens), took.Round(time.Millisecond), reviews, asked, busy)
 		admin.awaitWatchers(t, n)
-		// An answer is believed for 10 s; where all this takes longer, there are more.
-		if least, most := len(tokens), len(tokens)*int(1+took/(10*time.Second)); reviews < float64(least) || reviews > float64(most) {
+		// An answer is trusted for 10 s. If all this takes longer, there are more reviews.
+		if least, most := len(tokens), len(tokens)*int(1+took/(10*time.Second)); reviews < float64(least) ||
+			reviews > float64(most) {
 			t.Errorf("%v reviews, want %d", reviews, least)
 		}
 		if asked < reviews || asked > reviews+users/2 { // some are others'

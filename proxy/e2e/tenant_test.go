@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// manyLabels returns a selector of so many requirements that no other watch has and that what has no labels meets. They are at most so many bytes.
+// manyLabels returns a selector of so many requirements, in at most so many bytes. No other watch
+// has it, and objects without labels match it.
 func manyLabels(watch, requirements, bytes int) string {
 	var terms []string
 	for i := 0; i < requirements && bytes > 0; i++ {
@@ -19,8 +20,9 @@ func manyLabels(watch, requirements, bytes int) string {
 	return strings.Join(terms, ",")
 }
 
-// One tenant's watches with selectors that take long are served within bounds, and passed through beyond them; all are sent what they
-// select, and others' watches of the same resource lose nothing.
+// TestTenantSelectors: one tenant's watches with selectors that are slow to evaluate are served
+// within bounds, and passed through beyond them. All receive what they select, and other tenants'
+// watches of the same resource lose nothing.
 func TestTenantSelectors(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -52,7 +54,8 @@ func TestTenantSelectors(t *testing.T) {
 		t.Errorf("%d watches with a selector of 54 KB are served from the cache", n-1)
 	}
 	within := 1
-	for _, ns := range []string{"selecting", "selecting-too"} { // the largest that are served: as many as there may be in each namespace
+	// The largest selectors that are served, as many as there may be in each namespace.
+	for _, ns := range []string{"selecting", "selecting-too"} {
 		for i := range each {
 			all = append(all, watch(ns, manyLabels(1000+i, 99, 8000)))
 		}

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,9 +10,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// over returns a kubeconfig whose cluster is a watchfan's TLS port, and its user one of the cluster's.
+// over returns a kubeconfig that leads to a watchfan's TLS port, as a user of the cluster.
 func (c *cluster) over(t *testing.T, secure, user string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -35,17 +36,19 @@ type levels struct {
 
 func newLevels(t *testing.T, upperFlags ...string) *levels {
 	t.Helper()
-	address := freePort(t)
-	_, port, _ := net.SplitHostPort(address)
-	s := &levels{cluster: sharedCluster(t), lowerFlags: []string{"--secure-port=" + port, "--drain-duration=1s", "--shutdown-timeout=3s"}}
+	port := proxytest.FreePort(t)
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	s := &levels{cluster: sharedCluster(t), lowerFlags: []string{fmt.Sprintf("--secure-port=%d", port),
+		"--drain-duration=1s", "--shutdown-timeout=3s"}}
 	s.lower = privateWatchfan(t, s.cluster, s.lowerFlags...)
 	s.lower.waitReady(t)
-	s.upper = privateWatchfan(t, s.cluster, append([]string{"--kubeconfig=" + s.cluster.over(t, address, "admin")}, upperFlags...)...)
+	s.upper = privateWatchfan(t, s.cluster, append([]string{"--kubeconfig=" + s.cluster.over(t, address, "admin")},
+		upperFlags...)...)
 	s.upper.waitReady(t)
 	return s
 }
 
-// restartLower replaces the lower watchfan by another at the same address.
+// restartLower replaces the lower watchfan with another at the same address.
 func (s *levels) restartLower(t *testing.T) {
 	t.Helper()
 	if err := s.lower.stop(); err != nil {
@@ -54,7 +57,8 @@ func (s *levels) restartLower(t *testing.T) {
 	s.lower = privateWatchfan(t, s.cluster, s.lowerFlags...)
 }
 
-// TestTwoLevels: watchers of a watchfan behind a watchfan get what watchers of kube-apiserver get, while the one in the middle is replaced.
+// TestTwoLevels: watchers behind two watchfans receive what kube-apiserver's own watchers receive,
+// while the watchfan in the middle is replaced.
 func TestTwoLevels(t *testing.T) {
 	s := newLevels(t)
 	compareWatchers(t, s.cluster, s.upper, []string{"levels", "levels-b", "zlevels"}, min(24, *watchers), func() { s.restartLower(t) })
@@ -67,20 +71,22 @@ func TestTwoLevels(t *testing.T) {
 	}
 }
 
-// TestTwoLevelsReads: reads through two watchfans show what has been written before them, and who may read what is decided as by kube-apiserver, for tokens and for
-// certificates, which become impersonation on the way.
+// TestTwoLevelsReads: reads through two watchfans show every write before them, and rights are
+// decided as by kube-apiserver, for tokens and for certificates. A certificate becomes an
+// impersonation on the way.
 func TestTwoLevelsReads(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
 	users := c.authority(t)
-	s := newLevels(t, "--client-ca-file="+users.file)
+	s := newLevels(t, "--client-ca-file="+users.File)
 	direct := c.direct(t)
 	const ns = "levels-reads"
 	createNamespaces(t, direct, ns)
 	uri := "/api/v1/namespaces/" + ns + "/configmaps"
-	pad := strings.Repeat("x", 40<<10) // more than kube-apiserver answers as easily
+	pad := strings.Repeat("x", 40<<10) // a smaller list would be passed through
 	for i := range 8 {
-		direct.create(t, uri, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d"},"data":{"pad":%q}}`, i, pad))
+		direct.create(t, uri,
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d"},"data":{"pad":%q}}`, i, pad))
 	}
 
 	certificate := func(base string, user string, groups ...string) *target {
@@ -91,17 +97,22 @@ func TestTwoLevelsReads(t *testing.T) {
 		return d
 	}
 	for name, ways := range map[string][2]*target{
-		"reader":              {s.upper.secure(t, c.token(t, "reader")), c.as(t, "reader")},
-		"nobody":              {s.upper.secure(t, ""), c.as(t, "")},
-		"admin's certificate": {certificate("https://"+s.upper.ports.Secure, "boss", "system:masters"), certificate(c.Ready.Server, "boss", "system:masters")},
-		"other certificate":   {certificate("https://"+s.upper.ports.Secure, "jane"), certificate(c.Ready.Server, "jane")},
+		"reader": {s.upper.secure(t, c.token(t, "reader")), c.as(t, "reader")},
+		"nobody": {s.upper.secure(t, ""), c.as(t, "")},
+		"admin's certificate": {certificate("https://"+s.upper.ports.Secure, "boss", "system:masters"),
+			certificate(c.Ready.Server, "boss", "system:masters")},
+		"other certificate": {certificate("https://"+s.upper.ports.Secure, "jane"),
+			certificate(c.Ready.Server, "jane")},
 	} {
-		for _, path := range []string{uri, uri + "/c3", uri + "?resourceVersion=0", "/api/v1/secrets", uri + "?watch=1&resourceVersion=0&timeoutSeconds=1"} {
+		for _, path := range []string{uri, uri + "/c3", uri + "?resourceVersion=0", "/api/v1/secrets", uri +
+			"?watch=1&resourceVersion=0&timeoutSeconds=1"} {
 			ours, theirs := ways[0].get(t, path), ways[1].get(t, path)
 			if ours.status != theirs.status {
-				t.Errorf("%s as %s: %d %.300s, kube-apiserver says %d", path, name, ours.status, ours.body, theirs.status)
+				t.Errorf("%s as %s: %d %.300s, kube-apiserver says %d", path, name, ours.status,
+					ours.body, theirs.status)
 			}
-			if strings.HasPrefix(path, uri) && !strings.Contains(path, "resourceVersion") && theirs.status == http.StatusOK && withoutVersion(ours.body) != withoutVersion(theirs.body) {
+			if strings.HasPrefix(path, uri) && !strings.Contains(path, "resourceVersion") &&
+				theirs.status == http.StatusOK && withoutVersion(ours.body) != withoutVersion(theirs.body) {
 				t.Errorf("%s as %s differs from kube-apiserver's", path, name)
 			}
 		}
@@ -116,17 +127,20 @@ func TestTwoLevelsReads(t *testing.T) {
 			time.Sleep(1200 * time.Millisecond) // a quiet resource's stream proves nothing
 		}
 		resp := way.get(t, uri)
-		if got := listVersion(t, resp.body); got < rv || !strings.Contains(string(resp.body), fmt.Sprintf(`"n":"%d"`, i)) {
+		if got := listVersion(t, resp.body); got < rv ||
+			!strings.Contains(string(resp.body), fmt.Sprintf(`"n":"%d"`, i)) {
 			t.Errorf("a list at %d behind a write at %d does not show it", got, rv)
 		}
 		took = append(took, resp.took)
 	}
 	slices.Sort(took)
-	t.Logf("consistent lists took %v; %v of 12 from the cache; proofs: %s", took, s.upper.admin(t).metric(t, "watchfan_cached_requests_total", `resource="configmaps"`)-served,
+	t.Logf("consistent lists took %v; %v of 12 from the cache; proofs: %s", took,
+		s.upper.admin(t).metric(t, "watchfan_cached_requests_total", `resource="configmaps"`)-served,
 		grepLines(string(s.upper.admin(t).get(t, "/metrics").body), "watchfan_freshness_proofs_total"))
 }
 
-// withoutVersion returns a list's body without the list's own resourceVersion, which the rest of the cluster moves.
+// withoutVersion returns a list's body without the list's own resourceVersion, which other tests
+// move.
 func withoutVersion(body []byte) string {
 	head, rest, _ := strings.Cut(string(body), `"items"`)
 	if rest == "" {

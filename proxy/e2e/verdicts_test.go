@@ -21,7 +21,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/diagnose"
 )
 
-// watchVerdict waits until the watch of a user agent has a verdict, and returns it. watchfan explain must say the same.
+// watchVerdict waits until the watch of a user agent has a verdict, and returns it. watchfan
+// explain must give the same.
 func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want diagnose.Cause) diagnose.WatcherStatus {
 	t.Helper()
 	admin := p.admin(t)
@@ -40,7 +41,8 @@ func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want diagnose.Ca
 			return fmt.Errorf("%v: %s", err, resp.body)
 		}
 		out := p.command(t, "explain", fmt.Sprint(got.ID))
-		if !strings.HasPrefix(out, fmt.Sprintf("Watch %d: %s\n", got.ID, want)) || !strings.Contains(out, got.Verdict.Advice) {
+		if !strings.HasPrefix(out, fmt.Sprintf("Watch %d: %s\n", got.ID, want)) ||
+			!strings.Contains(out, got.Verdict.Advice) {
 			return fmt.Errorf("watchfan explain says %s", out)
 		}
 		return nil
@@ -54,7 +56,8 @@ func (p *watchfan) command(t testing.TB, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, p.Cmd.Path, append(args, "--admin", "http://"+p.ports.Admin)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, p.Cmd.Path,
+		append(args, "--admin", "http://"+p.ports.Admin)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("watchfan %s: %v: %s", strings.Join(args, " "), err, out)
 	}
@@ -67,8 +70,8 @@ type socketClient struct {
 	tcp  *net.TCPConn
 }
 
-// openSocket opens a watch with a receive buffer of so many bytes, 0 for as many as usual, over TLS if token is not "". Nothing of the answer is
-// read but its first bytes.
+// openSocket opens a watch, over TLS if token is not "", with a receive buffer of so many bytes; 0
+// is the usual size. It reads only the first bytes of the answer.
 func openSocket(t *testing.T, p *watchfan, token, uri, userAgent string, buffer int) socketClient {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
@@ -104,9 +107,11 @@ func openSocket(t *testing.T, p *watchfan, token, uri, userAgent string, buffer 
 	return c
 }
 
-// cut has the network lose every segment that comes for the client, until it is mended: its socket takes only segments that no router has
-// forwarded and that had the largest time to live to begin with (IP_MINTTL, see ip(7)), which ours do not. The kernel drops the others before TCP has
-// seen them. That takes no rights, no network namespace and no kernel module such as netem's, so it works in any container.
+// cut makes the network lose every segment for the client, until it is called with false. The
+// socket then accepts only segments that began with the largest time to live and that no router
+// forwarded (IP_MINTTL, see ip(7)), and watchfan's begin with less. The kernel drops the others
+// before TCP sees them. This takes no rights, no network namespace and no kernel module such as
+// netem, so it works in any container.
 func (c socketClient) cut(t *testing.T, yes bool) {
 	t.Helper()
 	least := 0
@@ -122,10 +127,11 @@ func (c socketClient) cut(t *testing.T, yes bool) {
 	}
 }
 
-// readAll reads what comes until the connection ends.
+// readAll reads until the connection ends.
 func (c socketClient) readAll() { go func() { _, _ = io.Copy(io.Discard, c.conn) }() }
 
-// TestVerdicts: "why is this watcher slow" is answered with the cause, which is the one that was injected, for each of several watches at once.
+// TestVerdicts: "why is this watcher slow" is answered with the cause that was injected, for each
+// of several watches at once.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t) // in which nobody else writes
@@ -187,7 +193,7 @@ func TestVerdicts(t *testing.T) {
 		t.Errorf("top: %s", strings.Join(top, "\n"))
 	}
 
-	// Who falls past its bounds is evicted for the same cause.
+	// A watch that falls past its bounds is evicted for the same cause.
 	admin := p.admin(t)
 	causes := []string{"ClientNotReading", "NetworkLoss"}
 	eventually(t, 40*time.Second, "evictions", func() error {
@@ -211,8 +217,8 @@ func TestVerdicts(t *testing.T) {
 	p.watchVerdict(t, "good", diagnose.UpToDate)
 }
 
-// TestVerdictUpstream: watches that lack what kube-apiserver does not send say so, whether it is stopped or gone, and are up to date
-// once it is back.
+// TestVerdictUpstream: watches say that kube-apiserver sends nothing, whether it is stopped or
+// gone, and are up to date once it is back.
 func TestVerdictUpstream(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t, endWatches...)
@@ -225,7 +231,7 @@ func TestVerdictUpstream(t *testing.T) {
 	if err := syscall.Kill(apiserver, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = syscall.Kill(apiserver, syscall.SIGCONT) }() // or it cannot be ended
+	defer func() { _ = syscall.Kill(apiserver, syscall.SIGCONT) }() // otherwise it could not be ended
 	p.watchVerdict(t, "one", diagnose.UpstreamUnreachable)
 	if err := syscall.Kill(apiserver, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -242,13 +248,15 @@ func TestVerdictUpstream(t *testing.T) {
 	p.watchVerdict(t, "one", diagnose.UpToDate)
 }
 
-// TestTop: watchfan top draws on an 80-column terminal, again each second, and leaves it as it was when q, or Ctrl-C, is pressed.
+// TestTop: watchfan top draws on an 80-column terminal, again each second. At q or Ctrl-C it leaves
+// the terminal as it was.
 func TestTop(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	p.waitReady(t)
-	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0", "a-client-with-a-long-name/v1.2.3", 0).readAll()
+	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0",
+		"a-client-with-a-long-name/v1.2.3", 0).readAll()
 	for _, key := range []string{"q", "\x03"} {
 		terminal, other := openTerminal(t, 80, 24)
 		fd := int(other.Fd())
@@ -285,7 +293,8 @@ func TestTop(t *testing.T) {
 		if !strings.Contains(screen.String(), "UpToDate") || !strings.Contains(screen.String(), "a-client-w") {
 			t.Errorf("drew %q", screen.String())
 		}
-		plain := strings.NewReplacer("\x1b[?1049h", "", "\x1b[?25l", "", "\x1b[H", "\r\n", "\x1b[K", "", "\x1b[J", "").Replace(screen.String())
+		plain := strings.NewReplacer("\x1b[?1049h", "", "\x1b[?25l", "", "\x1b[H", "\r\n", "\x1b[K", "", "\x1b[J",
+			"").Replace(screen.String())
 		for line := range strings.SplitSeq(plain, "\r\n") {
 			if len([]rune(line)) > 80 || strings.Contains(line, "\x1b") {
 				t.Errorf("drew a line of %d characters: %q", len([]rune(line)), line)
@@ -294,7 +303,7 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// openTerminal returns both ends of a new terminal: what its user has, and what a program has.
+// openTerminal returns both ends of a new terminal: the user's and the program's.
 func openTerminal(t *testing.T, columns, rows uint16) (user, program *os.File) {
 	t.Helper()
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0) // so that reads have deadlines
@@ -325,7 +334,8 @@ func openTerminal(t *testing.T, columns, rows uint16) (user, program *os.File) {
 	return user, program
 }
 
-// TestVerdictSlowReader: a client that does read, but more slowly than changes come, is told from one that does not.
+// TestVerdictSlowReader: a client that reads, but more slowly than changes come, gets another
+// verdict than one that does not read.
 func TestVerdictSlowReader(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -333,7 +343,8 @@ func TestVerdictSlowReader(t *testing.T) {
 	direct := c.direct(t)
 	createNamespaces(t, direct, "slow-reader")
 	uri := makeLarge(t, direct, "slow-reader", 500_000)
-	slow := openSocket(t, p, "", fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri)), "slow-reader", 64<<10)
+	slow := openSocket(t, p, "", fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri)),
+		"slow-reader", 64<<10)
 	go func() { // some 300 KB/s
 		for err := error(nil); err == nil; time.Sleep(50 * time.Millisecond) {
 			_, err = io.CopyN(io.Discard, slow.conn, 16<<10)

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,111 +18,54 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// informerCase is one way to run the program.
-type informerCase struct {
-	release, client, representation string
-	watchList                       bool
-}
-
-// informerCases are all of them. There are no typed informers of custom resources, and no dynamic ones in protobuf.
-func informerCases() []informerCase {
-	var all []informerCase
+// informerCases are all ways to run the program, except typed informers of custom resources and
+// dynamic informers in protobuf, which do not exist.
+func informerCases() []proxytest.Informers {
+	var all []proxytest.Informers
 	for _, release := range proxytest.ClientGoReleases {
-		for _, kind := range [][2]string{{"typed", "json"}, {"typed", "protobuf"}, {"dynamic", "json"}, {"metadata", "json"}, {"metadata", "protobuf"}} {
+		for _, kind := range [][2]string{{"typed", "json"}, {"typed", "protobuf"}, {"dynamic", "json"},
+			{"metadata", "json"}, {"metadata", "protobuf"}} {
 			for _, watchList := range []bool{false, true} {
-				all = append(all, informerCase{release, kind[0], kind[1], watchList})
+				all = append(all, proxytest.Informers{Release: release, Client: kind[0],
+					Representation: kind[1], WatchList: watchList})
 			}
 		}
 	}
 	return all
 }
 
-func (c informerCase) String() string {
-	way := "list"
-	if c.watchList {
-		way = "watch-list"
-	}
-	return c.kind() + "/" + way
+// withList is the same informers with a list. What they hold in the end does not depend on that.
+func withList(i proxytest.Informers) proxytest.Informers {
+	i.WatchList = false
+	return i
 }
 
-// kind is c but for how it reads: what it holds in the end depends on no more.
-func (c informerCase) kind() string { return c.release + "/" + c.client + "/" + c.representation }
-
-// checked reports whether client-go compares a watch-list with a list, and panics if they differ. In the JSON of metadata
-// they do at kube-apiserver too: the items of a list have no kind there.
-func (c informerCase) checked() bool {
-	return c.watchList && (c.client != "metadata" || c.representation != "json")
+// checked reports whether client-go compares a watch-list with a list, and panics if they differ.
+// With metadata in JSON they differ at kube-apiserver too: the items of a list have no kind there.
+func checked(i proxytest.Informers) bool {
+	return i.WatchList && (i.Client != "metadata" || i.Representation != "json")
 }
 
-// informerReport is what the program prints; see informers/report.go.
-type informerReport struct {
-	ClientGo  string
-	Synced    bool
-	Errors    []string
-	Resources map[string]*struct {
-		Lists, Checks, WatchLists, Watches int
-		Updates, Deletes                   int
-		Objects                            map[string]struct{ ResourceVersion, Digest string }
-	}
-}
-
-// informerProcess is a running program.
-type informerProcess struct {
-	cmd    *exec.Cmd
-	synced chan struct{} // closed when it is, or has ended
-	ended  chan struct{}
-	stderr bytes.Buffer
-	last   []byte // line of its output
-}
-
-// startInformerProcess runs c until it has seen the object lastObject of every collection. The way is to the server.
-func startInformerProcess(t *testing.T, program string, c informerCase, userAgent string, way []string) *informerProcess {
+// startInformerProcess runs i until it has seen the object lastObject of every collection. server
+// are the flags that lead to it.
+func startInformerProcess(t *testing.T, program string, i proxytest.Informers, userAgent string,
+	server []string) *proxytest.InformerProcess {
 	t.Helper()
-	p := &informerProcess{synced: make(chan struct{}), ended: make(chan struct{})}
-	p.cmd = exec.CommandContext(t.Context(), program, append([]string{"--client", c.client, "--representation", c.representation,
-		"--resources", strings.Join(collectionNames(c.client), ","), "--user-agent", userAgent, "--until", lastObject}, way...)...)
-	p.cmd.Env = append(os.Environ(), fmt.Sprintf("KUBE_FEATURE_WatchListClient=%t", c.watchList))
-	if c.checked() {
-		p.cmd.Env = append(p.cmd.Env, "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true")
+	flags := append([]string{"--resources", strings.Join(collectionNames(i.Client), ","), "--user-agent", userAgent,
+		"--until", lastObject}, server...)
+	var environment []string
+	if checked(i) {
+		environment = []string{"KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true"}
 	}
-	p.cmd.Stderr = &p.stderr
-	stdout, err := p.cmd.StdoutPipe()
+	p, err := i.Start(t.Context(), program, environment, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := proxytest.Launch(p.cmd); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.ended)
-		tellSynced := sync.OnceFunc(func() { close(p.synced) })
-		defer tellSynced()
-		lines := bufio.NewScanner(stdout)
-		lines.Buffer(nil, 16<<20)
-		for lines.Scan() {
-			if p.last = bytes.Clone(lines.Bytes()); string(p.last) == "synced" {
-				tellSynced()
-			}
-		}
-		_ = p.cmd.Wait()
-	}()
 	return p
 }
 
-// report waits for the end and returns what it brought. What client-go complained of on the way is an error as well.
-func (p *informerProcess) report() (*informerReport, error) {
-	<-p.ended
-	r := new(informerReport)
-	if err := json.Unmarshal(p.last, r); err != nil {
-		return nil, fmt.Errorf("no report but %q, %s: %s", p.last, p.cmd.ProcessState, p.stderr.Bytes())
-	}
-	for line := range strings.Lines(p.stderr.String()) {
-		if (line[0] == 'E' || line[0] == 'W') && !strings.Contains(line, "data consistency check") { // that it is enabled
-			r.Errors = append(r.Errors, strings.TrimSpace(line))
-		}
-	}
-	return r, nil
-}
+// informersEnd is how long the program takes at the most: its own --timeout, and its start.
+const informersEnd = 2 * time.Minute
 
 // collection is what informers follow, and an object to write to it.
 type collection struct {
@@ -147,9 +88,12 @@ var collections = []collection{
 	{"nodes", "/api/v1", false, `{"metadata":{"name":"NAME"},"spec":{"podCIDR":"10.0.0.0/24"}}`},
 	{"namespaces", "/api/v1", false, `{"metadata":{"name":"NAME"}}`},
 	{"services", "/api/v1", true, `{"metadata":{"name":"NAME"},"spec":{"ports":[{"port":80}]}}`},
-	{"deployments.apps", "/apis/apps/v1", true, `{"metadata":{"name":"NAME"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`},
-	{"leases.coordination.k8s.io", "/apis/coordination.k8s.io/v1", true, `{"metadata":{"name":"NAME"},"spec":{"holderIdentity":"h","renewTime":"2026-01-02T03:04:05.000006Z"}}`},
-	{customFoos, "/apis/versions.example.com/v1", true, `{"apiVersion":"versions.example.com/v1","kind":"Foo","metadata":{"name":"NAME"},"spec":{"c":"red","n":9007199254740993,"z":"<&>","e":{}}}`},
+	{"deployments.apps", "/apis/apps/v1", true,
+		`{"metadata":{"name":"NAME"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`},
+	{"leases.coordination.k8s.io", "/apis/coordination.k8s.io/v1", true,
+		`{"metadata":{"name":"NAME"},"spec":{"holderIdentity":"h","renewTime":"2026-01-02T03:04:05.000006Z"}}`},
+	{customFoos, "/apis/versions.example.com/v1", true,
+		`{"apiVersion":"versions.example.com/v1","kind":"Foo","metadata":{"name":"NAME"},"spec":{"c":"red","n":9007199254740993,"z":"<&>","e":{}}}`},
 }
 
 // collectionNames returns what a client can follow.
@@ -179,7 +123,7 @@ func (c collection) create(d *target, name string) error {
 	return err
 }
 
-// lasting reports whether objects are never deleted: nobody finalizes namespaces here.
+// lasting reports whether objects are never deleted. Nobody finalizes namespaces here.
 func (c collection) lasting() bool { return c.name == "namespaces" }
 
 // objectsEach is how many objects of each collection are written to.
@@ -187,7 +131,8 @@ const objectsEach = 10
 
 func churnName(i int) string { return fmt.Sprintf("churned-%d", i%objectsEach) }
 
-// churnCollections updates objects, and deletes and recreates every fourth one, until stop is closed. It returns the number of turns.
+// churnCollections updates objects, and deletes and recreates every fourth one, until stop is
+// closed. It returns the number of turns.
 func churnCollections(d *target, stop <-chan struct{}) (turns int, err error) {
 	ticker := time.NewTicker(time.Second / time.Duration(*writes))
 	defer ticker.Stop()
@@ -200,7 +145,8 @@ func churnCollections(d *target, stop <-chan struct{}) (turns int, err error) {
 		c, turn := collections[i%len(collections)], i/len(collections)
 		one := c.uri() + "/" + churnName(turn)
 		if turn%4 != 3 || c.lasting() {
-			_, err = d.write(http.MethodPatch, one, "application/merge-patch+json", fmt.Sprintf(`{"metadata":{"labels":{"turn":"%d"}}}`, turn))
+			_, err = d.write(http.MethodPatch, one, "application/merge-patch+json",
+				fmt.Sprintf(`{"metadata":{"labels":{"turn":"%d"}}}`, turn))
 			continue
 		}
 		if _, err = d.write(http.MethodDelete, one+"?gracePeriodSeconds=0", "application/json", ""); err == nil {
@@ -228,14 +174,15 @@ func versionsOf(t *testing.T, direct *target, c collection) map[string]string {
 	return versions
 }
 
-// auditPolicy has kube-apiserver note every list and watch, and who came for it.
+// auditPolicy makes kube-apiserver log every list and watch, and who asked for it.
 const auditPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["ResponseStarted","ResponseComplete"],
 "rules":[{"level":"Metadata","verbs":["list","watch"]},{"level":"None"}]}`
 
 // auditedRead is a list or watch that reached kube-apiserver.
 type auditedRead struct{ Verb, RequestURI, UserAgent string }
 
-// isCheck reports whether it is the inconsistency detector's list, of exactly one version, which is kube-apiserver's to answer.
+// isCheck reports whether r is the inconsistency detector's list of exactly one version, which only
+// kube-apiserver answers.
 func (r auditedRead) isCheck() bool {
 	return strings.Contains(r.RequestURI, "resourceVersionMatch=Exact")
 }
@@ -258,20 +205,16 @@ func audited(t *testing.T, log string) []auditedRead {
 	return all
 }
 
-// TestInformersOfManyVersions: informers of three releases of client-go, of every kind of client and in every representation, sync
-// through the proxy and hold what kube-apiserver lists, to the byte what the same informer holds without us, and none of
-// their lists and watches reaches kube-apiserver. kube-apiserver's audit log says so, not only our own metrics.
+// TestInformersOfManyVersions: informers of three releases of client-go, of every kind of client
+// and in every representation, sync through watchfan. They hold what kube-apiserver lists and
+// exactly what the same informer holds without watchfan. None of their lists and watches reaches
+// kube-apiserver: its audit log shows that, and not only watchfan's metrics.
 func TestInformersOfManyVersions(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	policy, auditLog := filepath.Join(dir, "policy"), filepath.Join(dir, "audit")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	binary(t, "WATCHFAN_PLAIN_BIN", "watchfan")
 	binary(t, "DEVCLUSTER_BIN", "devcluster")
 	programs := proxytest.BuildInformers(t, "informers")
-	c := privateCluster(t, append([]string{"--apiserver-arg", "audit-policy-file=" + policy, "--apiserver-arg", "audit-log-path=" + auditLog}, endWatches...)...)
+	c, auditLog := auditedCluster(t, auditPolicy)
 	direct := c.direct(t)
 	createNamespaces(t, direct, churned)
 	createCRD(t, direct, "versions.example.com", "Foo", "Namespaced")
@@ -286,7 +229,8 @@ func TestInformersOfManyVersions(t *testing.T) {
 	for _, col := range collections {
 		watchesBefore[col.name] = upstreamWatches(t, direct, col.resource())
 	}
-	// What cannot be proved to be fresh in time is passed through, which says nothing where the machine is busy.
+	// A read that cannot be proved fresh in time is passed through. On a busy machine that would
+	// say nothing.
 	p := plainWatchfan(t, c, "--freshness-timeout=20s")
 	p.waitReady(t)
 
@@ -300,13 +244,9 @@ func TestInformersOfManyVersions(t *testing.T) {
 		churning <- churnResult{turns, err}
 	}()
 	begin := time.Now()
-	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.Ready.TokenFiles["admin"], "--ca-file", filepath.Join(filepath.Dir(p.Log), "watchfan.crt")}
-	running := make(map[informerCase]*informerProcess)
-	for _, ic := range informerCases() {
-		running[ic] = startInformerProcess(t, programs[ic.release], ic, "through/"+ic.String(), through)
-	}
+	running := startCases(t, programs, c, p)
 	for _, r := range running {
-		<-r.synced
+		<-r.Synced
 	}
 	t.Logf("%d programs synced in %s", len(running), time.Since(begin).Round(100*time.Millisecond))
 	time.Sleep(*churnFor / 3)
@@ -321,20 +261,13 @@ func TestInformersOfManyVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reports := make(map[informerCase]*informerReport)
-	for ic, r := range running {
-		report, err := r.report()
-		if err != nil {
-			t.Errorf("%s: %v", ic, err)
-			continue
-		}
-		reports[ic] = report
-	}
+	reports := reportCases(t, running)
 	passed := make(map[string]int)
 	for _, verb := range []string{"list", "watch"} {
 		passed[verb] = int(p.admin(t).metric(t, "watchfan_passthrough_requests_total", fmt.Sprintf("verb=%q", verb)))
 	}
-	t.Logf("%d turns of churn; all reported after %s; passed through: %v", churn.turns, time.Since(begin).Round(100*time.Millisecond), passed)
+	t.Logf("%d turns of churn; all reported after %s; passed through: %v", churn.turns,
+		time.Since(begin).Round(100*time.Millisecond), passed)
 	versions := make(map[string]map[string]string)
 	for _, col := range collections {
 		versions[col.name] = versionsOf(t, direct, col)
@@ -355,20 +288,50 @@ func TestInformersOfManyVersions(t *testing.T) {
 	}
 	for _, ic := range informerCases() {
 		t.Run(ic.String(), func(t *testing.T) {
-			if reports[ic] == nil || twins[ic.kind()] == nil {
+			if reports[ic] == nil || twins[withList(ic)] == nil {
 				t.Fatal("no report")
 			}
 			checkInformers(t, ic, reports[ic])
-			checkStores(t, reports[ic], versions, twins[ic.kind()])
+			checkStores(t, reports[ic], versions, twins[withList(ic)])
 			checkPassedThrough(t, reads["through/"+ic.String()])
-			if len(reads["twin/"+ic.kind()]) == 0 {
+			if len(reads["twin/"+withList(ic).String()]) == 0 {
 				t.Error("the audit log has no read by the twin, which went straight to kube-apiserver")
 			}
 		})
 	}
 }
 
-// checkUpstreamWatches: kube-apiserver has at most one watch of each collection per representation, however many clients there are.
+// startCases starts the program in every way, through the TLS port.
+func startCases(t *testing.T, programs map[string]string, c *cluster,
+	p *watchfan) map[proxytest.Informers]*proxytest.InformerProcess {
+	t.Helper()
+	through := []string{"--server", "https://" + p.ports.Secure, "--token-file", c.Ready.TokenFiles["admin"],
+		"--ca-file", filepath.Join(filepath.Dir(p.Log), "watchfan.crt")}
+	running := make(map[proxytest.Informers]*proxytest.InformerProcess)
+	for _, ic := range informerCases() {
+		running[ic] = startInformerProcess(t, programs[ic.Release], ic, "through/"+ic.String(), through)
+	}
+	return running
+}
+
+// reportCases waits for the programs' ends and returns their reports.
+func reportCases(t *testing.T,
+	running map[proxytest.Informers]*proxytest.InformerProcess) map[proxytest.Informers]*proxytest.InformerReport {
+	t.Helper()
+	reports := make(map[proxytest.Informers]*proxytest.InformerReport)
+	for ic, r := range running {
+		report, err := r.Report(hangTime(informersEnd))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		reports[ic] = report
+	}
+	return reports
+}
+
+// checkUpstreamWatches: kube-apiserver has at most one watch of each collection per representation,
+// however many clients there are.
 func checkUpstreamWatches(t *testing.T, direct *target, before map[string]int) {
 	t.Helper()
 	const representations = 4 // objects and their metadata, in JSON and protobuf
@@ -385,70 +348,74 @@ func checkUpstreamWatches(t *testing.T, direct *target, before map[string]int) {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	t.Errorf("kube-apiserver has so many watches for us, want from 1 to %d of each, one per representation: %v", representations, wrong)
+	t.Errorf("kube-apiserver has these numbers of watches for watchfan, want from 1 to %d of each, one per representation: %v", representations, wrong)
 }
 
-// reportTwins runs one informer of each kind straight to kube-apiserver and returns what they hold.
-func reportTwins(t *testing.T, programs map[string]string, straight []string) map[string]*informerReport {
+// reportTwins runs one informer of each kind straight at kube-apiserver and returns what they hold.
+func reportTwins(t *testing.T, programs map[string]string,
+	straight []string) map[proxytest.Informers]*proxytest.InformerReport {
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	twins := make(map[string]*informerReport)
+	twins := make(map[proxytest.Informers]*proxytest.InformerReport)
 	gate := make(chan struct{}, 3)
 	for _, ic := range informerCases() {
-		if ic.watchList {
+		if ic.WatchList {
 			continue
 		}
 		wg.Go(func() {
 			gate <- struct{}{}
 			defer func() { <-gate }()
-			report, err := startInformerProcess(t, programs[ic.release], ic, "twin/"+ic.kind(), straight).report()
+			report, err := startInformerProcess(t, programs[ic.Release], ic, "twin/"+ic.String(),
+				straight).Report(hangTime(informersEnd))
 			if err == nil && len(report.Errors) > 0 {
 				err = errors.New(strings.Join(report.Errors, "\n"))
 			}
 			if err != nil {
-				t.Errorf("%s straight to kube-apiserver: %v", ic, err)
+				t.Errorf("straight to kube-apiserver: %v", err)
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			twins[ic.kind()] = report
+			twins[ic] = report
 		})
 	}
 	wg.Wait()
 	return twins
 }
 
-// checkInformers: they were of the release that was asked for, synced once and the way they were told to, followed what happened, and
-// complained of nothing.
-func checkInformers(t *testing.T, ic informerCase, r *informerReport) {
+// checkInformers: the informers are of the release that was asked for, synced once and in the way
+// that they were told, followed what happened, and complained of nothing.
+func checkInformers(t *testing.T, ic proxytest.Informers, r *proxytest.InformerReport) {
 	t.Helper()
-	if !strings.HasPrefix(r.ClientGo, ic.release+".") {
-		t.Errorf("client-go is %s, want %s", r.ClientGo, ic.release)
+	if !strings.HasPrefix(r.ClientGo, ic.Release+".") {
+		t.Errorf("client-go is %s, want %s", r.ClientGo, ic.Release)
 	}
 	if !r.Synced || len(r.Errors) > 0 {
 		t.Errorf("synced: %t, errors: %s", r.Synced, strings.Join(r.Errors, "\n"))
 	}
 	want := [3]int{1, 0, 1}
-	if ic.watchList {
+	if ic.WatchList {
 		want = [3]int{0, 1, 0}
 	}
-	for _, name := range collectionNames(ic.client) {
+	for _, name := range collectionNames(ic.Client) {
 		res := r.Resources[name]
 		if got := [3]int{res.Lists, res.WatchLists, res.Watches}; got != want {
 			t.Errorf("%s: %v lists, watch-lists and other watches, want %v", name, got, want)
 		}
-		if ic.checked() && res.Checks == 0 {
-			t.Errorf("%s: the inconsistency detector was not there", name)
+		if checked(ic) && res.Checks == 0 {
+			t.Errorf("%s: the inconsistency detector did not run", name)
 		}
 		if res.Updates == 0 || res.Deletes == 0 && name != "namespaces" {
-			t.Errorf("%s: told of %d updates and %d deletes, want some of each", name, res.Updates, res.Deletes)
+			t.Errorf("%s: %d updates and %d deletes, want some of each", name, res.Updates, res.Deletes)
 		}
 	}
 }
 
-// checkStores compares what informers hold with kube-apiserver's lists and with what their twin holds.
-func checkStores(t *testing.T, r *informerReport, versions map[string]map[string]string, twin *informerReport) {
+// checkStores compares what informers hold with kube-apiserver's lists and with what their twin
+// holds.
+func checkStores(t *testing.T, r *proxytest.InformerReport, versions map[string]map[string]string,
+	twin *proxytest.InformerReport) {
 	t.Helper()
 	for name, res := range r.Resources {
 		got := make(map[string]string)
@@ -467,7 +434,8 @@ func checkStores(t *testing.T, r *informerReport, versions map[string]map[string
 	}
 }
 
-// renewed reports whether an object is kube-apiserver's own lease, which changes whenever it likes.
+// renewed reports whether an object is a lease of kube-apiserver's own, which may change at any
+// time.
 func renewed(collection, key string) bool {
 	return collection == "leases.coordination.k8s.io" && strings.HasPrefix(key, "kube-system/")
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// stage is a namespace of one test, the two ways to it, and a client there.
+// stage is a test's namespace, two ways to it, and a client there.
 type stage struct {
 	t            *testing.T
 	ours, theirs *target
@@ -21,7 +21,8 @@ func newStage(t *testing.T, ns string) *stage {
 	t.Helper()
 	t.Parallel()
 	c := sharedCluster(t)
-	s := &stage{t: t, ours: sharedWatchfan(t).plain(t), theirs: c.direct(t), ns: ns, uri: "/api/v1/namespaces/" + ns + "/configmaps"}
+	s := &stage{t: t, ours: sharedWatchfan(t).plain(t), theirs: c.direct(t), ns: ns,
+		uri: "/api/v1/namespaces/" + ns + "/configmaps"}
 	createNamespaces(t, s.theirs, ns)
 	s.ours.get(t, s.uri+"?resourceVersion=0") // a lane to answer from
 	return s
@@ -64,11 +65,13 @@ func types(events []event) string {
 	return strings.Join(s, " ")
 }
 
-// W01, W02, W04, W12: "exactly ADDED, MODIFIED, DELETED(old data, new RV), ADDED, DELETED", live and replayed from history.
+// W01, W02, W04, W12: "exactly ADDED, MODIFIED, DELETED(old data, new RV), ADDED, DELETED", live
+// and replayed from history.
 func TestWatchSelectorTransitions(t *testing.T) {
 	s := newStage(t, "transitions")
 	rv := s.now()
-	all, one := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=3", rv)), s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1&timeoutSeconds=3", rv))
+	all, one := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=3",
+		rv)), s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1&timeoutSeconds=3", rv))
 	s.create("o", "")
 	s.patch("o", `{"metadata":{"labels":{"sel":"1"}}}`)
 	s.patch("o", `{"data":{"k":"1"}}`)
@@ -81,7 +84,7 @@ func TestWatchSelectorTransitions(t *testing.T) {
 		t.Fatalf("got %s", types(got))
 	}
 	if e := got[2]; e.rv != left || !strings.Contains(e.line, `"sel":"1"`) || !strings.Contains(e.line, `"k":"1"`) {
-		t.Errorf("what left the selector at %d is told by %s", left, e.line)
+		t.Errorf("the object that left the selector at %d comes as %s", left, e.line)
 	}
 	if got := s.equal(all); types(got) != "ADDED MODIFIED MODIFIED MODIFIED MODIFIED DELETED" {
 		t.Errorf("got %s", types(got))
@@ -100,20 +103,24 @@ func TestWatchListAtVersion(t *testing.T) {
 	s.patch("o", `{"data":{"k":"1"}}`)
 	s.create("p", "")
 	last := s.patch("o", `{"data":{"k":"2"}}`)
-	for _, version := range []string{"", fmt.Sprintf("&resourceVersion=%d", rv), fmt.Sprintf("&resourceVersion=%d", last)} {
+	for _, version := range []string{"", fmt.Sprintf("&resourceVersion=%d", rv),
+		fmt.Sprintf("&resourceVersion=%d", last)} {
 		got := s.equal(s.twins("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1" + version))
-		if types(got) != "ADDED ADDED BOOKMARK" || !got[2].end || version != fmt.Sprintf("&resourceVersion=%d", rv) && got[2].rv < last {
+		if types(got) != "ADDED ADDED BOOKMARK" || !got[2].end ||
+			version != fmt.Sprintf("&resourceVersion=%d", rv) && got[2].rv < last {
 			t.Errorf("from %q got %v", version, got)
 		}
 	}
 }
 
-// W11, W13, W42: nothing until the next write, then that; in a namespace that does not exist yet.
+// W11, W13, W42: nothing until the next write, then that write; also in a namespace that does not
+// exist yet.
 func TestWatchFromNow(t *testing.T) {
 	s := newStage(t, "fromnow")
 	s.create("old", "")
 	var pairs [][2]*recording
-	for _, q := range []string{"sendInitialEvents=false&resourceVersionMatch=NotOlderThan", "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0"} {
+	for _, q := range []string{"sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+		"sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0"} {
 		pairs = append(pairs, s.twins(q+"&timeoutSeconds=4"))
 	}
 	other := "/api/v1/namespaces/fromnow-later/configmaps"
@@ -132,7 +139,8 @@ func TestWatchFromNow(t *testing.T) {
 	}
 }
 
-// W20, W26, W27: "identical suffixes"; "disconnect at each event index i, resume from RV_i: concatenation = full sequence".
+// W20, W26, W27: "identical suffixes"; "disconnect at each event index i, resume from RV_i:
+// concatenation = full sequence".
 func TestWatchResume(t *testing.T) {
 	s := newStage(t, "resume")
 	rv := s.now()
@@ -159,7 +167,7 @@ func TestWatchResume(t *testing.T) {
 	}
 	wg.Wait()
 
-	// A client that disconnects now and then and resumes from what it saw last, be it a bookmark.
+	// A client that disconnects now and then and resumes from its last event or bookmark.
 	stop := make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
@@ -209,7 +217,7 @@ func TestWatchFastWrites(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// The twin comes afterwards: this fast, kube-apiserver may end a watch for being slow.
+	// The twin comes afterwards: at this rate kube-apiserver may end a watch for being slow.
 	late := s.theirs.watch(t, s.uri+"?watch=1&"+query)
 	got, want := live.wait(t, 8*63), late.wait(t, 8*63)
 	if err := compare(got, want); err != nil {
@@ -222,8 +230,8 @@ func TestWatchFastWrites(t *testing.T) {
 	late.stop()
 }
 
-// W22, W24: a bookmark two seconds before the timeout, if there is something to tell, and none under two seconds; its bytes are
-// kube-apiserver's but for the resourceVersion.
+// W22, W24: a bookmark comes two seconds before the timeout, if there was progress, and none if the
+// timeout is under two seconds. Its bytes are kube-apiserver's, except the resourceVersion.
 func TestWatchBookmarks(t *testing.T) {
 	s := newStage(t, "bookmarked")
 	rv := s.now()
@@ -231,7 +239,7 @@ func TestWatchBookmarks(t *testing.T) {
 	s.create("p", "")
 	pair := s.twins(fmt.Sprintf("resourceVersion=%d&allowWatchBookmarks=true&timeoutSeconds=5&fieldSelector=metadata.name%%3Do", rv))
 	short := s.watch(fmt.Sprintf("resourceVersion=%d&allowWatchBookmarks=true&timeoutSeconds=2&fieldSelector=metadata.name%%3Do", rv))
-	for range 20 { // something for the bookmark to tell
+	for range 20 { // progress for the bookmark
 		s.patch("p", fmt.Sprintf(`{"data":{"k":"%d"}}`, time.Now().UnixNano()))
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -258,8 +266,9 @@ func bookmarksOf(events []event) []event {
 	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.typ != "BOOKMARK" })
 }
 
-// W38, W39: "headers arrive before the first event", "one event on an idle stream is received within 50 ms". Another test's load on a
-// small machine costs more than watchfan: kube-apiserver's own delay is the measure.
+// W38, W39: "headers arrive before the first event", "one event on an idle stream is received
+// within 50 ms". On a small machine the load of other tests costs more than watchfan does, so
+// kube-apiserver's own delay is the measure.
 func TestWatchLatency(t *testing.T) {
 	s := newStage(t, "latency")
 	pair := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=60", s.now()))

@@ -4,9 +4,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,8 +22,8 @@ func privateWatchfan(t *testing.T, c *cluster, args ...string) *watchfan {
 	return ownWatchfan(t, binary(t, "WATCHFAN_BIN", "watchfan"), c, args...)
 }
 
-// plainWatchfan is one without the race detector, which keeps what memory it has once had, and with which the compression of what hundreds of clients
-// watch takes more than a processor.
+// plainWatchfan starts a watchfan without the race detector. With it a process keeps its memory,
+// and compression for hundreds of clients takes more than a processor.
 func plainWatchfan(t *testing.T, c *cluster, args ...string) *watchfan {
 	t.Helper()
 	return ownWatchfan(t, binary(t, "WATCHFAN_PLAIN_BIN", "watchfan"), c, args...)
@@ -98,7 +95,8 @@ func (p *watchfan) waitReady(t testing.TB) {
 	})
 }
 
-// awaitWatchers waits until n watches are served from the cache of the watchfan whose admin port d leads to.
+// awaitWatchers waits until n watches are served from the cache of the watchfan whose admin port d
+// leads to.
 func (d *target) awaitWatchers(t testing.TB, n int) {
 	t.Helper()
 	eventually(t, 10*time.Second, "watchfan_watchers", func() error {
@@ -112,13 +110,9 @@ func (d *target) awaitWatchers(t testing.TB, n int) {
 // residentMemory returns p's RSS in bytes.
 func (p *watchfan) residentMemory(t testing.TB) int64 {
 	t.Helper()
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
+	bytes, err := proxytest.ResidentMemory(p.Cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := strconv.ParseInt(strings.Fields(string(content))[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
+	return bytes
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// dialogue is what a server says over WebSocket to a client that says nothing.
+// dialogue is everything that a server sends over WebSocket to a client that sends nothing.
 type dialogue struct {
 	status  int
 	header  []string // names and values
@@ -43,7 +43,8 @@ func (d *target) converse(uri string, header http.Header) (dialogue, error) {
 		return dialogue{}, err
 	}
 	req.Header = header.Clone()
-	for key, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-Websocket-Version": "13", "Sec-Websocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
+	for key, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket",
+		"Sec-Websocket-Version": "13", "Sec-Websocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
 		req.Header.Set(key, value)
 	}
 	if d.token != "" && !strings.Contains(header.Get("Sec-Websocket-Protocol"), "bearer") {
@@ -72,7 +73,8 @@ func (d *target) converse(uri string, header http.Header) (dialogue, error) {
 	return said, err
 }
 
-// readUntilClose returns the frames up to and including the closing one (RFC 6455, section 5.2); a server's are not masked.
+// readUntilClose returns the frames up to and including the closing one (RFC 6455, section 5.2). A
+// server's frames are not masked.
 func readUntilClose(r *bufio.Reader) (frames []byte, err error) {
 	for {
 		head, err := r.Peek(2)
@@ -108,8 +110,8 @@ func readUntilClose(r *bufio.Reader) (frames []byte, err error) {
 	}
 }
 
-// TestWebSocket: watches over WebSocket are "one message per event", refused without an Origin, and closed with status 1000 when
-// they time out (contract.md 3.11; W43, W44).
+// TestWebSocket: a watch over WebSocket is "one message per event", is refused without an Origin,
+// and closes with status 1000 at its timeout (contract.md 3.11; W43, W44).
 func TestWebSocket(t *testing.T) {
 	direct, _ := fixtures(t)
 	c := sharedCluster(t)
@@ -152,7 +154,7 @@ func TestWebSocket(t *testing.T) {
 			}
 			for _, ours := range []*target{p.secure(t, token), p.plain(t)} {
 				if ours.token == "" && r.want != 403 {
-					continue // where a page's Origin is not welcome, see TestInsecurePort
+					continue // this port refuses the Origin of a page, see TestWebPages
 				}
 				got, err := ours.converse(r.uri, r.header)
 				if err != nil {
@@ -160,8 +162,10 @@ func TestWebSocket(t *testing.T) {
 				}
 				ignore := func(h string) bool { return strings.HasPrefix(h, "X-Kubernetes-Pf") }
 				got.header, want.header = slices.DeleteFunc(got.header, ignore), slices.DeleteFunc(want.header, ignore)
-				if got.status != want.status || !slices.Equal(got.header, want.header) || !bytes.Equal(got.content, want.content) {
-					t.Errorf("through %s: got\n%d %q\n%q\nwant\n%d %q\n%q", ours.name, got.status, got.header, got.content, want.status, want.header, want.content)
+				if got.status != want.status || !slices.Equal(got.header, want.header) ||
+					!bytes.Equal(got.content, want.content) {
+					t.Errorf("through %s: got\n%d %q\n%q\nwant\n%d %q\n%q", ours.name, got.status, got.header,
+						got.content, want.status, want.header, want.content)
 				}
 			}
 		})

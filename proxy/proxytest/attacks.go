@@ -9,21 +9,24 @@ import (
 type Attack struct {
 	Name string
 	Send string // the bytes on the wire
-	// Want is what watchfan answers: the codes, and whether the connection is then closed or open for another request, or any of both.
+	// Want is what watchfan answers: the codes, and whether the connection is then closed, open for
+	// another request, or any of both.
 	Want string
-	// Theirs is what kube-apiserver answers, empty if the same, and Why says why we differ.
+	// Theirs is what kube-apiserver answers, empty if the same. Why says why watchfan differs.
 	Theirs, Why string
 }
 
-// WireText returns the bytes that a text stands for: a line end stands for CRLF, ␊ for a bare LF, ␍ for a bare CR, ␀ for NUL, and AUTH for the
-// lines auth, which hold the client's token where it needs one.
+// WireText returns the bytes that a text stands for: a line end stands for CRLF, ␊ for a bare LF, ␍
+// for a bare CR, ␀ for NUL, and AUTH for the lines auth, which hold the client's token where it
+// needs one.
 func WireText(text, auth string) string {
 	return wireBytes.Replace(strings.ReplaceAll(text, "AUTH", auth))
 }
 
 var wireBytes = strings.NewReplacer("\n", "\r\n", "␊", "\n", "␍", "\r", "␀", "\x00")
 
-// Attacks returns the attacks as a client sends them that has the header lines auth. Those that read a cache read cachedList, a path with a query.
+// Attacks returns the attacks of a client that has the header lines auth. Attacks on a cache read
+// cachedList, a path with a query.
 func Attacks(cachedList, auth string) []Attack {
 	wire := func(text string) string { return WireText(text, auth) }
 	all := attacks(cachedList, wire)
@@ -35,9 +38,10 @@ func Attacks(cachedList, auth string) []Attack {
 
 // attacks is the table, with texts to Send. wire makes bytes of a text.
 func attacks(cachedList string, wire func(string) string) []Attack {
-	// smuggled must never be answered where it is a part of another request, or comes behind a connection's last.
+	// smuggled must never be answered if it is a part of another request, or comes behind a
+	// connection's last request.
 	const smuggled = "GET /version HTTP/1.1\nHost: localhost\nAudit-ID: smuggled\nAUTH\n"
-	const ( // why we differ
+	const ( // why watchfan differs
 		once       = "what is said twice may be understood in two ways"
 		bodyErrors = "kube-apiserver takes it for its own error"
 		lineEnds   = "another server may not take a bare LF for a line's end"
@@ -53,7 +57,7 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 	get := func(target, lines string) string {
 		return "GET " + target + " HTTP/1.1\nHost: localhost\nAUTH" + lines + "\n"
 	}
-	post := func(lines, body string) string { // asks who one is
+	post := func(lines, body string) string { // asks for the client's own identity
 		return "POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\nHost: localhost\nAUTHContent-Type: application/json\n" + lines + "\n" + body
 	}
 	lengthOf := func(body string) string { return fmt.Sprintf("Content-Length: %d\n", len(wire(body))) }

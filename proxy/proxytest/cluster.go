@@ -2,6 +2,8 @@ package proxytest
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -9,16 +11,21 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
 )
 
-// clusterPatience is how long a cluster may take for anything. Two busy cores need ten seconds to start one.
+// clusterPatience is how long a cluster may take for anything. On two busy cores it starts in ten
+// seconds.
 const clusterPatience = 2 * time.Minute
 
-// Cluster is a real etcd and kube-apiserver, run by deploy/devcluster. It is for one goroutine at a time.
+// Cluster is a real etcd and kube-apiserver, run by deploy/devcluster. It is for one goroutine at a
+// time.
 type Cluster struct {
 	Program string       // devcluster
-	Dir     string       // what it keeps: certificates in pki, etcd's data in etcd
+	Dir     string       // certificates are in pki, etcd's data is in etcd
 	Ready   ClusterReady // as of the last AwaitReady
 
 	args    []string
@@ -30,12 +37,13 @@ type ClusterReady struct {
 	Server       string            `json:"server"`       // kube-apiserver's URL
 	CAFile       string            `json:"caFile"`       // of the authority of its certificate
 	Kubeconfigs  map[string]string `json:"kubeconfigs"`  // files by user: admin, user, reader
-	TokenFiles   map[string]string `json:"tokenFiles"`   // the same
+	TokenFiles   map[string]string `json:"tokenFiles"`   // files by user
 	EtcdEndpoint string            `json:"etcdEndpoint"` // etcd's URL
 	Pids         map[string]int    `json:"pids"`         // by devcluster, etcd, kube-apiserver
 }
 
-// StartCluster starts a cluster in a new directory, in memory where there is such, and returns when it is ready. Who starts it stops it.
+// StartCluster starts a cluster in a new directory, in memory if possible, and returns when it is
+// ready. The caller stops it.
 func StartCluster(program string, args ...string) (*Cluster, error) {
 	memory := "/dev/shm"
 	if _, err := os.Stat(memory); err != nil {
@@ -52,7 +60,23 @@ func StartCluster(program string, args ...string) (*Cluster, error) {
 	return c, nil
 }
 
-// Begin starts c in its directory, where it may have run before: then it has the same data, ports and tokens.
+// RunCluster is StartCluster for a test. The cluster ends with it.
+func RunCluster(t testing.TB, program string, args ...string) *Cluster {
+	t.Helper()
+	c, err := StartCluster(program, args...)
+	if err != nil {
+		t.Fatalf("start devcluster: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// Begin starts c in its directory. If c has run there before, it has the same data, ports and
+// tokens.
 func (c *Cluster) Begin() (err error) {
 	cmd := exec.Command(c.Program, append([]string{"--dir", c.Dir, "--unsafe-no-fsync"}, c.args...)...)
 	if c.process, err = StartProcess(cmd, filepath.Join(c.Dir, "devcluster.log")); err != nil {
@@ -99,7 +123,8 @@ func (c *Cluster) Command(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// RestartAPIServer restarts kube-apiserver, with --kill if it is to be killed, and returns when another process serves in its place.
+// RestartAPIServer restarts kube-apiserver, or kills it with --kill, and returns when another
+// process serves in its place.
 func (c *Cluster) RestartAPIServer(args ...string) error {
 	before := c.Ready.Pids["kube-apiserver"]
 	if _, err := c.Command(append([]string{"restart-apiserver"}, args...)...); err != nil {
@@ -118,4 +143,27 @@ func (c *Cluster) RestartAPIServer(args ...string) error {
 func (c *Cluster) Token(user string) (string, error) {
 	token, err := os.ReadFile(c.Ready.TokenFiles[user])
 	return strings.TrimSpace(string(token)), err
+}
+
+// Address returns kube-apiserver's host and port.
+func (c *Cluster) Address() string { return strings.TrimPrefix(c.Ready.Server, "https://") }
+
+// TLSConfig returns what a client needs to trust kube-apiserver.
+func (c *Cluster) TLSConfig() (*tls.Config, error) {
+	ca, err := os.ReadFile(c.Ready.CAFile)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return &tls.Config{RootCAs: roots}, err
+}
+
+// KubeconfigAt writes the admin's kubeconfig to file, with kube-apiserver at address, a relay's.
+func (c *Cluster) KubeconfigAt(address, file string) error {
+	config, err := clientcmd.LoadFromFile(c.Ready.Kubeconfigs["admin"])
+	if err != nil {
+		return err
+	}
+	for _, cluster := range config.Clusters {
+		cluster.Server, cluster.TLSServerName = "https://"+address, "localhost"
+	}
+	return clientcmd.WriteToFile(*config, file)
 }

@@ -1,34 +1,45 @@
-// Package proxytest is for tests of watchfan: a scripted kube-apiserver for the faults that no real
-// one makes on demand, a watch client that records what it gets, and for tests of the built program
-// the processes: a real kube-apiserver among them.
+// Package proxytest is what tests of watchfan share. Only tests import it.
 //
-// # The server
+// # A scripted kube-apiserver
 //
-// [Server] keeps a few collections in memory under one resourceVersion and serves them as
-// kube-apiserver does: discovery, consistent and paginated lists, watches from a resourceVersion,
-// WatchLists with their end bookmark, the bookmark of a short watch, SelfSubjectAccessReviews. What
-// a test wants to go wrong it says in one of two ways:
+// [Server] causes the faults that no real kube-apiserver causes on demand. It keeps a few
+// collections in memory under one resourceVersion and serves them as kube-apiserver does:
+// discovery, consistent and paginated lists, watches from a resourceVersion, watch-lists with their
+// end bookmark, the bookmark of a short watch, access reviews. A test injects a fault in one of two
+// ways:
 //
 //	up.On(proxytest.List, 1, func(c *proxytest.Call) { c.Fail(503, "", "busy", 2) })   // the next list
 //	up.Stream(proxytest.Watch).Send("garbage\n")                                       // an open watch
 //
-// Every request is noted by [Kind], so that a test can prove that its fault happened and count what
-// it led to.
+// The server notes every request by its [Kind], so that a test can prove that its fault happened
+// and count what followed. [FakeUpstream] is smaller: a func answers each request. [OwnersUpstream]
+// knows the owners of tokens.
 //
-// # The client
+// # Clients
 //
-// [Open] starts a watch and returns a [Watcher], which parses no more of each event than a test
-// asks about and keeps the bytes.
+// [Open] starts a watch and returns a [Watcher], which keeps every event with its bytes.
+// [EventReader] divides any watch into events, [NewMemberReader] reads gzip as strict decoders do,
+// and [HTTPClient] changes nothing on the way. [ReadRequest] makes a request without a connection.
 //
 // # Processes
 //
-// [StartCluster] starts a real etcd and kube-apiserver, [StartProcess] any program; [Binary] finds
-// those that make builds. A [Process] that ends before it is ready, or does not end when it is told
-// to, is an error that shows what it has printed. None outlives the tests on Linux, not even killed
-// ones. [StartWatchfan] starts the built watchfan.
+// [RunCluster] starts a real etcd and kube-apiserver, [StartWatchfan] the built watchfan,
+// [Informers] client-go's informers and [StartProcess] any program. [Binary] finds the programs
+// that make builds. A [Process] that ends before it is ready, or does not end when it is told to,
+// is an error that shows what it printed. On Linux no process outlives the tests, even if the tests
+// are killed.
+//
+// # The network
+//
+// [Relay] is a TCP relay that delays, holds and loses bytes, resets connections, and leaves one end
+// of a connection without the other.
+//
+// # Certificates
+//
+// [Authority] signs certificates for clients and for other authorities.
 //
 // # Attacks
 //
-// [Attacks] is a table of malformed requests, each with what watchfan and kube-apiserver answer to
-// it.
+// [Attacks] is a table of malformed requests, each with the answers of watchfan and of
+// kube-apiserver.
 package proxytest

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// FakeUpstream answers requests by a func, and counts them. ID is who a request is made as. Its methods may be called
-// from any goroutine.
+// FakeUpstream answers requests with a func and counts them. ID is the identity with which a
+// request is made. Its methods may be called from any goroutine.
 type FakeUpstream[ID any] struct {
 	Answer func(id ID, path string, body []byte) (code int, text string, err error) // one call at a time
 	Delay  time.Duration                                                            // before each answer
@@ -19,7 +19,7 @@ type FakeUpstream[ID any] struct {
 	count int        // guarded by Mu
 }
 
-// URL returns where a path is on a server that does not exist.
+// URL returns the URL of a path on a server that does not exist.
 func (u *FakeUpstream[ID]) URL(path, rawQuery string) *url.URL {
 	return &url.URL{Scheme: "https", Host: "upstream", Path: path, RawQuery: rawQuery}
 }
@@ -44,7 +44,8 @@ func (u *FakeUpstream[ID]) DoAs(id ID, req *http.Request) (*http.Response, error
 	if err != nil {
 		return nil, err
 	}
-	return &http.Response{StatusCode: code, Status: http.StatusText(code), Body: io.NopCloser(strings.NewReader(text))}, nil
+	return &http.Response{StatusCode: code, Status: http.StatusText(code),
+		Body: io.NopCloser(strings.NewReader(text))}, nil
 }
 
 // Count returns how many requests have come.

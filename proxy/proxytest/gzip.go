@@ -15,8 +15,9 @@ type memberReader struct {
 	zip  *gzip.Reader // nil until the first Read
 }
 
-// NewMemberReader returns the plain bytes of a body that is exactly one gzip member, as soon as they can be had of what has come. Another
-// member, or anything else behind the first, is an error, as it is to decoders that do not go on to the next.
+// NewMemberReader returns the uncompressed bytes of a body that is exactly one gzip member, each as
+// soon as it can be decoded. Another member, or anything else behind the first, is an error, as it
+// is for decoders that do not go on to the next member.
 func NewMemberReader(body io.ReadCloser) io.ReadCloser {
 	return &memberReader{Closer: body, wire: bufio.NewReader(body)}
 }

@@ -1,19 +1,26 @@
 package proxytest
 
 import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
-// ClientGoReleases are what the program proxy/e2e/informers is compiled against: the newest, the last in which watch-lists are off unless asked for,
-// and an old one that can be asked.
+// ClientGoReleases are the releases that the program proxy/e2e/informers is compiled against: the
+// newest, the last in which watch-lists are off by default, and an old one that has them.
 var ClientGoReleases = []string{"v0.37", "v0.34", "v0.31"}
 
-// BuildInformers returns the programs by release; source is where their code is. The go command keeps what it compiled, and with INFORMERS_BIN, a
-// directory, what it linked.
+// BuildInformers builds the program for each release from the folder source, and returns the files
+// by release. INFORMERS_BIN names a directory that keeps them.
 func BuildInformers(t testing.TB, source string) map[string]string {
 	t.Helper()
 	dir := os.Getenv("INFORMERS_BIN")
@@ -28,7 +35,8 @@ func BuildInformers(t testing.TB, source string) map[string]string {
 		}
 		begin := time.Now()
 		programs[release] = filepath.Join(dir, "informers-"+release)
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-modfile="+modFile, "-o", programs[release], ".")
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-modfile="+modFile,
+			"-o", programs[release], ".")
 		cmd.Dir = source
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build informers with client-go %s: %v\n%s", release, err, out)
@@ -36,4 +44,106 @@ func BuildInformers(t testing.TB, source string) map[string]string {
 		t.Logf("built informers with client-go %s in %s", release, time.Since(begin).Round(100*time.Millisecond))
 	}
 	return programs
+}
+
+// Informers is one way to run the program.
+type Informers struct {
+	Release                string // of client-go
+	Client, Representation string // the program's flags
+	WatchList              bool   // they begin with a watch-list, not a list
+}
+
+func (i Informers) String() string {
+	way := "list"
+	if i.WatchList {
+		way = "watch-list"
+	}
+	return i.Release + "/" + i.Client + "/" + i.Representation + "/" + way
+}
+
+// InformerProcess is the running program.
+type InformerProcess struct {
+	Informers
+	Synced <-chan struct{} // closed when all informers have synced, or the program has ended
+
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it has ended
+
+	// Set before ended is closed.
+	last   []byte // line of its output
+	stderr bytes.Buffer
+}
+
+// Start runs program until it ends by itself or ctx does, with more environment variables and
+// flags.
+func (i Informers) Start(ctx context.Context, program string, environment []string,
+	flags ...string) (*InformerProcess, error) {
+	flags = append([]string{"--client", i.Client, "--representation", i.Representation}, flags...)
+	synced := make(chan struct{})
+	p := &InformerProcess{Informers: i, Synced: synced, cmd: exec.CommandContext(ctx, program, flags...),
+		ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), fmt.Sprintf("KUBE_FEATURE_WatchListClient=%t", i.WatchList))
+	p.cmd.Env = append(p.cmd.Env, environment...)
+	p.cmd.Stderr = &p.stderr
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := Launch(p.cmd); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(p.ended)
+		tellSynced := sync.OnceFunc(func() { close(synced) })
+		defer tellSynced()
+		lines := bufio.NewScanner(stdout)
+		lines.Buffer(nil, 16<<20)
+		for lines.Scan() {
+			if p.last = bytes.Clone(lines.Bytes()); string(p.last) == "synced" {
+				tellSynced()
+			}
+		}
+		_ = p.cmd.Wait() // the report says how
+	}()
+	return p, nil
+}
+
+// InformerReport is what the program prints in the end; see proxy/e2e/informers/report.go.
+type InformerReport struct {
+	ClientGo  string
+	Synced    bool
+	Errors    []string // its own, and what client-go complained of
+	Resources map[string]*struct {
+		Lists, Checks, WatchLists, Watches int
+		Updates, Deletes                   int
+		Objects                            map[string]struct{ ResourceVersion, Digest string }
+	}
+}
+
+// Report waits until the program ends and returns what it reports. It is an error if that takes
+// longer than patience.
+func (p *InformerProcess) Report(patience time.Duration) (*InformerReport, error) {
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		return nil, fmt.Errorf("%s has not ended within %s: %s", p, patience, p.complaints())
+	}
+	r := new(InformerReport)
+	if err := json.Unmarshal(p.last, r); err != nil {
+		return nil, fmt.Errorf("%s: no report but %.200q, %s: %s", p, p.last, p.cmd.ProcessState, p.complaints())
+	}
+	for line := range strings.Lines(p.stderr.String()) {
+		// client-go warns that the consistency check is on.
+		if (line[0] == 'E' || line[0] == 'W') && !strings.Contains(line, "data consistency check") {
+			r.Errors = append(r.Errors, strings.TrimSpace(line))
+		}
+	}
+	return r, nil
+}
+
+// complaints returns the end of what the program has written to its standard error.
+func (p *InformerProcess) complaints() []byte {
+	return p.stderr.Bytes()[max(0, p.stderr.Len()-4000):]
 }

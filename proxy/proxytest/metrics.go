@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// SumMetric returns the sum of the samples of a metric that have all the labels, given as name="value".
+// SumMetric returns the sum of the samples of a metric that have all the labels, given as
+// name="value".
 func SumMetric(text, name string, labels ...string) float64 {
 	sum := 0.0
 sample:

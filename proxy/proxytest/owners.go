@@ -6,12 +6,20 @@ import (
 	"strings"
 )
 
-// Owners answers SelfSubjectReviews by token: a user's name, an HTTP code, or another fault.
+// Owners answers SelfSubjectReviews by token: with a user's name, an HTTP code, or another fault.
+// The token "" is watchfan's own.
 type Owners map[string]string
 
-// Answer answers a request that is made with a token.
-func (o Owners) Answer(token, path string, body []byte) (code int, text string, err error) {
-	if !strings.HasSuffix(path, "/selfsubjectreviews") || !strings.Contains(string(body), `"kind":"SelfSubjectReview"`) {
+// OwnersUpstream returns an upstream that answers for owners. tokenOf returns an identity's token.
+func OwnersUpstream[ID any](owners Owners, tokenOf func(ID) string) *FakeUpstream[ID] {
+	return &FakeUpstream[ID]{Answer: func(id ID, path string, body []byte) (code int, text string, err error) {
+		return owners.answer(tokenOf(id), path, body)
+	}}
+}
+
+func (o Owners) answer(token, path string, body []byte) (code int, text string, err error) {
+	if !strings.HasSuffix(path, "/selfsubjectreviews") ||
+		!strings.Contains(string(body), `"kind":"SelfSubjectReview"`) {
 		return 500, "", nil
 	}
 	switch says := o[token]; {
@@ -27,6 +35,7 @@ func (o Owners) Answer(token, path string, body []byte) (code int, text string, 
 		fmt.Sscan(says, &code)
 		return code, "", nil
 	default:
-		return 201, `{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"` + says + `","uid":"u","groups":["g"],"extra":{"k":["v"]}}}}`, nil
+		return 201, `{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"` + says +
+			`","uid":"u","groups":["g"],"extra":{"k":["v"]}}}}`, nil
 	}
 }

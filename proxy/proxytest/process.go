@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// Binary returns the absolute path of a program that make builds: what the environment variable env says, or name in bin, for packages two folders
-// below the module's root. Without it the test is skipped, or fails where CI=true; target is what make is to be run with.
+// Binary returns the absolute path of a program that make builds: the value of the environment
+// variable env, or name in bin, for packages two folders below the module's root. Without the
+// program the test is skipped, or fails where CI=true. target is the target of make.
 func Binary(t testing.TB, env, name, target string) string {
 	t.Helper()
 	path := os.Getenv(env)
@@ -37,8 +38,8 @@ func Binary(t testing.TB, env, name, target string) string {
 	return path
 }
 
-// Launch starts cmd so that on Linux it dies with this process, however that ends. The kernel ties that to the thread that forked, so one thread does
-// all of it and never ends.
+// Launch starts cmd. On Linux cmd dies with this process, however that ends. The kernel ties it to
+// the thread that forked, so one thread starts all programs and never ends.
 func Launch(cmd *exec.Cmd) error {
 	launcher.once.Do(func() {
 		launcher.c = make(chan func())
@@ -67,7 +68,7 @@ type Process struct {
 	Exited <-chan struct{} // closed when it has ended, and Cmd.ProcessState is set
 }
 
-// StartProcess launches cmd, with what it prints appended to the file log.
+// StartProcess launches cmd and appends what it prints to the file log.
 func StartProcess(cmd *exec.Cmd, log string) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -88,7 +89,8 @@ func StartProcess(cmd *exec.Cmd, log string) (*Process, error) {
 
 func (p *Process) name() string { return filepath.Base(p.Cmd.Path) }
 
-// AwaitJSON waits until p has written a file of JSON, which it reads into v. It is an error if p ends before, or if that takes longer than patience.
+// AwaitJSON waits until p has written a file of JSON, and reads it into v. It is an error if p ends
+// before that, or if it takes longer than patience.
 func (p *Process) AwaitJSON(file string, v any, patience time.Duration) error {
 	return p.Await(patience, func() error {
 		content, err := os.ReadFile(file)
@@ -99,7 +101,8 @@ func (p *Process) AwaitJSON(file string, v any, patience time.Duration) error {
 	})
 }
 
-// Await waits until ready returns nil. It is an error if p ends before, or if that takes longer than patience.
+// Await waits until ready returns nil. It is an error if p ends before that, or if it takes longer
+// than patience.
 func (p *Process) Await(patience time.Duration, ready func() error) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		err := ready()
@@ -117,8 +120,9 @@ func (p *Process) Await(patience time.Duration, ready func() error) error {
 	}
 }
 
-// End sends p a signal and waits for its end. If that takes longer than patience, p prints its goroutines, is killed, and it is an error.
-// The error is os.ErrProcessDone if p had ended before.
+// End sends p a signal and waits for its end. If that takes longer than patience, p prints its
+// goroutines, is killed, and End returns an error. The error is os.ErrProcessDone if p had ended
+// before.
 func (p *Process) End(signal os.Signal, patience time.Duration) error {
 	err := p.Cmd.Process.Signal(signal)
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -139,7 +143,8 @@ func (p *Process) End(signal os.Signal, patience time.Duration) error {
 	return fmt.Errorf("%s did not end within %s of %s:\n%s", p.name(), patience, signal, Tail(p.Log, 200))
 }
 
-// Tail returns the last lines of a file, without what kube-apiserver says of each of its feature gates; or why it can't be read.
+// Tail returns the last lines of a file, without kube-apiserver's lines about its feature gates, or
+// why the file can't be read.
 func Tail(file string, lines int) string {
 	content, err := os.ReadFile(file)
 	if err != nil {

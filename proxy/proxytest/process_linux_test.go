@@ -14,7 +14,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// What is launched lives on when the thread ends that wanted it, and dies with the process. The process is this test once more.
+// TestLaunch: a launched program outlives the thread that asked for it, and dies with the process.
+// The process is this test once more.
 func TestLaunch(t *testing.T) {
 	const inner = "PROXYTEST_LAUNCH"
 	if os.Getenv(inner) != "" {
@@ -41,13 +42,14 @@ func TestLaunch(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	// The pipe ends when nobody is left who has it.
+	// The pipe ends when no process has it any more.
 	if rest, err := io.ReadAll(in); err != nil {
 		t.Errorf("what was launched is still there: %v, %q", err, rest)
 	}
 }
 
-// launchAndStay launches a program by a thread that then ends, and has it say that it is alive.
+// launchAndStay launches a program from a thread that then ends, and makes the program say that it
+// is alive.
 func launchAndStay(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "read line; echo $line; exec sleep 600")
 	cmd.Stdout = os.Stdout

@@ -4,5 +4,5 @@ package proxytest
 
 import "os/exec"
 
-// dieWithParent can't be had on systems other than Linux.
+// dieWithParent does nothing: only Linux can do it.
 func dieWithParent(*exec.Cmd) {}

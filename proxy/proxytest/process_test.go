@@ -30,7 +30,8 @@ func shell(t *testing.T, script string) (p *proxytest.Process, ready string) {
 	return p, filepath.Join(dir, "ready")
 }
 
-// A program that ends instead of getting ready is noticed at once, and what it has said is told.
+// TestProcessEndsBeforeReady: a program that ends instead of getting ready is noticed at once, and
+// the error shows what it printed.
 func TestProcessEndsBeforeReady(t *testing.T) {
 	t.Parallel()
 	p, ready := shell(t, "echo no port; exit 3")
@@ -43,7 +44,8 @@ func TestProcessEndsBeforeReady(t *testing.T) {
 	}
 }
 
-// A program that does not end when it is told to is killed, and that is an error.
+// TestProcessDoesNotEnd: a program that does not end when it is told to is killed, and that is an
+// error.
 func TestProcessDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	p, ready := shell(t, `trap "" TERM; echo stubborn; echo {} >ready; while :; do sleep 1; done`)

@@ -1,7 +1,6 @@
 package proxytest
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -15,7 +14,7 @@ import (
 	"time"
 )
 
-// Event is one watch event as a client got it.
+// Event is one watch event as a client received it.
 type Event struct {
 	Type string
 	Key  string // namespace/name
@@ -25,7 +24,7 @@ type Event struct {
 	Raw  string
 }
 
-// String is the event in a form for comparisons: "ADDED ns/a 7", "END 9", "ERROR 410".
+// String returns the event in a form for comparisons: "ADDED ns/a 7", "END 9", "ERROR 410".
 func (e Event) String() string {
 	switch {
 	case e.End:
@@ -54,7 +53,8 @@ func ParseEvent(line string) (Event, error) {
 		return Event{}, fmt.Errorf("%w: %.200q", err, line)
 	}
 	m := ev.Object.Metadata
-	e := Event{Type: ev.Type, Code: ev.Object.Code, Raw: line, End: m.Annotations["k8s.io/initial-events-end"] == "true"}
+	e := Event{Type: ev.Type, Code: ev.Object.Code, Raw: line,
+		End: m.Annotations["k8s.io/initial-events-end"] == "true"}
 	if m.Name != "" {
 		e.Key = m.Namespace + "/" + m.Name
 	}
@@ -76,8 +76,9 @@ type Watcher struct {
 	err     error         // why the stream ended; nil for a proper end
 }
 
-// Open starts a watch, or any other GET, at url, with pairs of header names and values, and returns when the
-// response's head is there. A body that comes as gzip must be one member. It ends with the test.
+// Open starts a watch, or any other GET, with pairs of header names and values, and returns when
+// the head of the response is there. A body in gzip must be one member. The watch ends with the
+// test.
 func Open(t testing.TB, url string, header ...string) *Watcher {
 	t.Helper()
 	w, err := TryOpen(t, url, header...)
@@ -109,7 +110,8 @@ func TryOpen(t testing.TB, url string, header ...string) (*Watcher, error) {
 		cancel()
 		return nil, err
 	}
-	w := &Watcher{Code: resp.StatusCode, Header: resp.Header, t: t, cancel: cancel, changed: make(chan struct{}), donec: make(chan struct{})}
+	w := &Watcher{Code: resp.StatusCode, Header: resp.Header, t: t, cancel: cancel, changed: make(chan struct{}),
+		donec: make(chan struct{})}
 	body := resp.Body
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		body = NewMemberReader(body)
@@ -122,17 +124,17 @@ func TryOpen(t testing.TB, url string, header ...string) (*Watcher, error) {
 func (w *Watcher) read(body io.ReadCloser) {
 	defer close(w.donec)
 	defer body.Close()
-	r := bufio.NewReaderSize(body, 64<<10)
+	r := NewEventReader(body, false)
 	for {
-		line, err := r.ReadString('\n')
+		line, err := r.Next()
+		if err == io.EOF {
+			return
+		}
 		if err != nil {
-			if err == io.EOF && line == "" {
-				err = nil
-			}
 			w.err = err
 			return
 		}
-		ev, err := ParseEvent(line)
+		ev, err := ParseEvent(string(line))
 		if err != nil {
 			w.err = err
 			return
@@ -145,20 +147,20 @@ func (w *Watcher) read(body io.ReadCloser) {
 	}
 }
 
-// Close leaves, and waits until the watch's goroutine has.
+// Close ends the watch and waits for its goroutine.
 func (w *Watcher) Close() {
 	w.cancel()
 	<-w.donec
 }
 
-// Events returns what has come so far.
+// Events returns all events so far.
 func (w *Watcher) Events() []Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.events[:len(w.events):len(w.events)]
 }
 
-// Strings is Events, each as a string.
+// Strings returns all events so far as strings.
 func (w *Watcher) Strings() []string { return Strings(w.Events()) }
 
 // Strings returns events as strings.
@@ -184,7 +186,7 @@ func (w *Watcher) AwaitVersion(rv uint64) []Event {
 	})
 }
 
-// Until waits until the events so far are as wanted, and returns them.
+// Until waits until wanted accepts the events so far, and returns them.
 func (w *Watcher) Until(what string, wanted func([]Event) bool) []Event {
 	w.t.Helper()
 	deadline := time.After(Patience)
@@ -220,7 +222,7 @@ func (w *Watcher) Ended() error {
 	}
 }
 
-// Open reports whether the stream has not ended.
+// Open reports whether the stream is still open.
 func (w *Watcher) Open() bool {
 	select {
 	case <-w.donec:
@@ -230,7 +232,7 @@ func (w *Watcher) Open() bool {
 	}
 }
 
-// Fold returns the state that a client holds after events: each object's resourceVersion by key.
+// Fold returns the state of a client after events: each object's resourceVersion by key.
 func Fold(events []Event) map[string]uint64 {
 	state := make(map[string]uint64)
 	for _, e := range events {

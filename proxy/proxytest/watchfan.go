@@ -17,17 +17,20 @@ type Watchfan struct {
 	Ports WatchfanPorts
 }
 
-// WatchfanPorts is what --ports-file says: addresses, and the process's number.
+// WatchfanPorts is the content of --ports-file: addresses, and the process's number.
 type WatchfanPorts struct {
 	Insecure, Secure, Admin string
 	PID                     int
 }
 
-// StartWatchfan starts program on free ports of loopback, with what it writes in dir, and waits for up to patience until its ports are open.
+// StartWatchfan starts program on free ports of loopback, with its files in dir, and waits until
+// its ports are open.
 func StartWatchfan(program, dir, kubeconfig string, patience time.Duration, args ...string) (*Watchfan, error) {
 	ports := filepath.Join(dir, "ports")
-	cmd := exec.Command(program, append([]string{"--kubeconfig", kubeconfig, "--insecure-port=-1", "--secure-port=-1", "--bind-address=127.0.0.1",
-		"--admin-port=-1", "--cert-dir", dir, "--ports-file", ports, "--log-level=debug"}, args...)...)
+	cmd := exec.Command(program,
+		append([]string{"--kubeconfig", kubeconfig, "--insecure-port=-1", "--secure-port=-1",
+			"--bind-address=127.0.0.1",
+			"--admin-port=-1", "--cert-dir", dir, "--ports-file", ports, "--log-level=debug"}, args...)...)
 	process, err := StartProcess(cmd, filepath.Join(dir, "watchfan.log"))
 	if err != nil {
 		return nil, err
@@ -48,7 +51,8 @@ func (p *Watchfan) Stop() error {
 	if err != nil {
 		return err
 	}
-	for _, bad := range []string{"DATA RACE", "panicked", "panic:", "fatal error:", "The cache is not what upstream is"} {
+	for _, bad := range []string{"DATA RACE", "panicked", "panic:", "fatal error:",
+		"The cache is not what upstream is"} {
 		if i := bytes.Index(log, []byte(bad)); i >= 0 {
 			return fmt.Errorf("watchfan's log says %q:\n%s", bad, log[max(0, i-200):min(len(log), i+6000)])
 		}

@@ -46,16 +46,16 @@ func startBrowser(t *testing.T) *browser {
 	return &browser{ctx}
 }
 
-// tab is a page that has been opened.
+// tab is an open page.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 
 	mu         sync.Mutex
-	complaints []string // the console's warnings and errors, what the policy kept from happening, exceptions
+	complaints []string // from the console: warnings, errors, exceptions, and what the policy forbade
 }
 
-// open opens url. before, if not "", is a script that runs before those of the page.
+// open opens url. before, if not "", is a script that runs before the page's own scripts.
 func (b *browser) open(t *testing.T, url, before string) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(b.ctx)
@@ -119,7 +119,7 @@ func call[P, R any](p *tab, command cdp.Command[P, R], params P) {
 	}
 }
 
-// eval returns what a script's expression is.
+// eval returns the value of a script's expression.
 func eval[T any](p *tab, script string) T {
 	p.t.Helper()
 	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](script))
@@ -146,10 +146,11 @@ func (p *tab) press(key string) {
 	p.do(chromedp.KeyEvent(key))
 }
 
-// media has the page shown to somebody who prefers value of feature.
+// media shows the page to somebody who prefers value of feature.
 func (p *tab) media(feature, value string) {
 	p.t.Helper()
-	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: feature, Value: value}}})
+	call(p, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: feature, Value: value}}})
 }
 
 func (p *tab) width(pixels, height int64) {

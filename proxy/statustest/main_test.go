@@ -1,8 +1,3 @@
-// Package statustest looks at the status page as a person does: in a real Chromium, which the tests drive, before a watchfan under load
-// with a real kube-apiserver behind it. It is a module of its own so that watchfan does not depend on the browser's driver.
-//
-// It needs Debian's package chromium, and watchfan and devcluster, which make statustest builds, in ../../bin or where WATCHFAN_BIN and
-// DEVCLUSTER_BIN say. Without them the tests skip, except where CI is set. With -artifacts the screenshots are kept.
 package statustest
 
 import (
@@ -51,7 +46,8 @@ type process struct {
 	stop func() // asks it to end, and waits; the test's end does so too
 }
 
-// start runs a program, and returns once it has written the JSON file ready, which is read into v.
+// start runs a program, and returns once the program has written the JSON file ready, which start
+// reads into v.
 func start(t *testing.T, ready string, v any, program string, args ...string) process {
 	t.Helper()
 	var output bytes.Buffer
@@ -109,17 +105,19 @@ type watchfan struct {
 	api, admin string // addresses of the insecure and the admin port
 }
 
-// startWatchfan starts one whose admin port is -1 for any, or a number.
+// startWatchfan starts a watchfan. adminPort is a number, or -1 for any.
 func startWatchfan(t *testing.T, kubeconfig, adminPort string) *watchfan {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ports")
 	var ports struct{ Insecure, Admin string }
-	p := start(t, file, &ports, need(t, "WATCHFAN_BIN", "../../bin/watchfan"), "--kubeconfig", kubeconfig, "--insecure-port=-1", "--secure-port=0",
+	p := start(t, file, &ports, need(t, "WATCHFAN_BIN", "../../bin/watchfan"), "--kubeconfig", kubeconfig,
+		"--insecure-port=-1", "--secure-port=0",
 		"--admin-port="+adminPort, "--ports-file", file)
 	return &watchfan{p, kubeconfig, ports.Insecure, ports.Admin}
 }
 
-// watch opens n watches and counts the lines that they are sent, which of JSON are events. They end with the test.
+// watch opens n watches and counts the lines that they bring. In JSON each line is an event. They
+// end with the test.
 func (w *watchfan) watch(t *testing.T, n int, path, accept string, lines *atomic.Int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -149,13 +147,14 @@ func (w *watchfan) watch(t *testing.T, n int, path, accept string, lines *atomic
 	}
 }
 
-// write sends an object of JSON, or a merge patch of one.
+// write sends an object in JSON, or a merge patch.
 func (w *watchfan) write(method, path, body string) error {
 	req, err := http.NewRequest(method, "http://"+w.api+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Content-Type", map[string]string{http.MethodPost: "application/json", http.MethodPatch: "application/merge-patch+json"}[method])
+	req.Header.Set("Content-Type", map[string]string{http.MethodPost: "application/json",
+		http.MethodPatch: "application/merge-patch+json"}[method])
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
@@ -168,7 +167,7 @@ func (w *watchfan) write(method, path, body string) error {
 	return err
 }
 
-// load patches a ConfigMap perSecond times a second until the function that it returns is called.
+// load patches a ConfigMap perSecond times a second until stop is called.
 func (w *watchfan) load(t *testing.T, perSecond int, path string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -181,7 +180,8 @@ func (w *watchfan) load(t *testing.T, perSecond int, path string) (stop func()) 
 			case <-ctx.Done():
 				return
 			}
-			if err := w.write(http.MethodPatch, path, fmt.Sprintf(`{"data":{"n":"%d"}}`, n)); err != nil && ctx.Err() == nil {
+			if err := w.write(http.MethodPatch, path, fmt.Sprintf(`{"data":{"n":"%d"}}`, n)); err != nil &&
+				ctx.Err() == nil {
 				t.Error(err)
 				return
 			}
@@ -192,7 +192,7 @@ func (w *watchfan) load(t *testing.T, perSecond int, path string) (stop func()) 
 	return stop
 }
 
-// deliveredEvents is what /debug/lanes says.
+// deliveredEvents returns the number of delivered events from /debug/lanes.
 func (w *watchfan) deliveredEvents() (int64, error) {
 	resp, err := http.Get("http://" + w.admin + "/debug/lanes?format=json")
 	if err != nil {
@@ -206,7 +206,7 @@ func (w *watchfan) deliveredEvents() (int64, error) {
 	return answer.Totals.DeliveredEvents, err
 }
 
-// eventually waits until f is nil.
+// eventually waits until f returns nil.
 func eventually(t *testing.T, patience time.Duration, what string, f func() error) {
 	t.Helper()
 	var err error

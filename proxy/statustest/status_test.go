@@ -38,7 +38,8 @@ type visit struct {
 	delivered atomic.Int64 // events that clients were sent
 }
 
-// TestStatusPage is one visit, from the first look to the end of the program. Each part goes on from where the one before left the page.
+// TestStatusPage is one visit, from the first look to the end of the program. Each part continues
+// where the part before left the page.
 func TestStatusPage(t *testing.T) {
 	b := startBrowser(t)
 	w := startWatchfan(t, startCluster(t), "-1")
@@ -88,7 +89,7 @@ func TestStatusPage(t *testing.T) {
 	t.Run("restart", func(t *testing.T) { v.t = t; testRestart(t, v) })
 }
 
-// value is the number that a plot shows, without its unit.
+// value returns the number that a plot shows, without its unit.
 func (v *visit) value(plot string) float64 {
 	v.t.Helper()
 	text := eval[string](v.tab, `document.querySelector("#plot-`+plot+` .value span").textContent`)
@@ -99,8 +100,8 @@ func (v *visit) value(plot string) float64 {
 	return n
 }
 
-// rows returns the first cells of each lane's row, as "configmaps v1 · json|Synced|18|2". The lane of APIServices, which
-// watchfan follows for itself, is left out.
+// rows returns the first cells of each lane's row, as "configmaps v1 · json|Synced|18|2". The lane
+// of APIServices, which watchfan follows for itself, is left out.
 func (v *visit) rows() []string {
 	v.t.Helper()
 	rows := eval[[]string](v.tab, `[...document.querySelectorAll("tr.lane")].map((row) => [
@@ -110,7 +111,7 @@ func (v *visit) rows() []string {
 	return slices.DeleteFunc(rows, func(row string) bool { return strings.HasPrefix(row, "apiservices ") })
 }
 
-// The page shows how many clients and lanes there are, and follows when that changes.
+// testCounts: the page shows how many clients and lanes there are, and follows changes.
 func testCounts(t *testing.T, v *visit) {
 	await := func(clients float64, want ...string) {
 		t.Helper()
@@ -123,19 +124,21 @@ func testCounts(t *testing.T, v *visit) {
 	}
 	await(22, "configmaps v1 · json|Synced|18|2", "serviceaccounts v1 · json|Synced|4|1")
 	v.w.watch(v.all, ofPods, "/api/v1/pods?watch=true", "application/vnd.kubernetes.protobuf", new(atomic.Int64))
-	await(25, "configmaps v1 · json|Synced|18|2", "serviceaccounts v1 · json|Synced|4|1", "pods v1 · protobuf|Synced|3|1")
+	await(25, "configmaps v1 · json|Synced|18|2", "serviceaccounts v1 · json|Synced|4|1",
+		"pods v1 · protobuf|Synced|3|1")
 	if got := eval[string](v.tab, `document.title`); got != "watchfan" {
 		t.Errorf("got title %q", got)
 	}
 }
 
-// points is how many points a plot's line has.
+// points returns the number of points on a plot's line.
 func (v *visit) points(plot string) int {
 	v.t.Helper()
 	return eval[int](v.tab, `(document.querySelector("#plot-`+plot+` .line").getAttribute("d").match(/[ML]/g) || []).length`)
 }
 
-// The page shows what clients receive as they receive it, its plots gain a point with each answer, and in the end no event is missing.
+// testRates: the page shows what clients receive while they receive it. Its plots gain a point with
+// each answer, and in the end no event is missing.
 func testRates(t *testing.T, v *visit) {
 	if got := v.value("deliveries"); got != 0 {
 		t.Errorf("got %v deliveries a second before there is load", got)
@@ -160,7 +163,8 @@ func testRates(t *testing.T, v *visit) {
 	for _, f := range []struct {
 		name      string
 		got, want float64
-	}{{"deliveries", shown, received}, {"upstream events", upstream, writes}, {"requests passed through", passed, writes}} {
+	}{{"deliveries", shown, received}, {"upstream events", upstream,
+		writes}, {"requests passed through", passed, writes}} {
 		if math.Abs(f.got-f.want) > f.want/4 {
 			t.Errorf("the page showed %.0f %s in %d seconds, there were %.0f", f.got, f.name, seconds, f.want)
 		}
@@ -184,7 +188,7 @@ func testRates(t *testing.T, v *visit) {
 	})
 }
 
-// Everything can be done, and seen to be done, with the keyboard alone.
+// testKeyboard: everything can be done with the keyboard alone, and the focus is always visible.
 func testKeyboard(t *testing.T, v *visit) {
 	focused := func() string {
 		return eval[string](v.tab, `document.activeElement.innerText.split("\n")[0]`)
@@ -249,7 +253,8 @@ func testKeyboard(t *testing.T, v *visit) {
 		t.Errorf("got link %q", got)
 	}
 	const details = `document.activeElement.closest("tr").innerText`
-	if got := eval[string](v.tab, details); !strings.Contains(got, "Upstream watch\nopen for ") || !strings.Contains(got, "Last error\nnone") {
+	if got := eval[string](v.tab, details); !strings.Contains(got, "Upstream watch\nopen for ") ||
+		!strings.Contains(got, "Last error\nnone") {
 		t.Errorf("got details %q", got)
 	}
 	v.until("two more answers", `(globalThis.before ??= document.querySelector("#plot-clients .line").getAttribute("d").length) + 20 <
@@ -259,12 +264,13 @@ func testKeyboard(t *testing.T, v *visit) {
 	}
 }
 
-// contrasts is a script: the texts whose contrast with what is behind them is below 4.5, and how many texts there are.
+// contrasts is a script. It returns the number of texts, and the texts whose contrast with their
+// background is below 4.5.
 //
 //go:embed contrast.js
 var contrasts string
 
-// testContrast fails for text that is hard to read.
+// testContrast fails if a text is hard to read.
 func (v *visit) testContrast(t *testing.T, where string) {
 	t.Helper()
 	got := eval[struct {
@@ -276,7 +282,7 @@ func (v *visit) testContrast(t *testing.T, where string) {
 	}
 }
 
-// All text can be read in both themes.
+// testThemes: all text can be read in both themes.
 func testThemes(t *testing.T, v *visit) {
 	back := make(map[string]uint8)
 	for _, theme := range []string{"light", "dark"} {
@@ -316,7 +322,7 @@ func colours(picture image.Image) int {
 	return len(seen)
 }
 
-// Nothing is cut off or has to be scrolled to sideways on a telephone.
+// testNarrow: on a telephone nothing is cut off, and nobody has to scroll sideways.
 func testNarrow(t *testing.T, v *visit) {
 	const beyond = `[...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() && !e.closest(".unseen, .skip, svg") &&
 		(e.getBoundingClientRect().right > innerWidth || e.getBoundingClientRect().left < 0)).map((e) => e.outerHTML.slice(0, 80))`
@@ -336,7 +342,7 @@ func testNarrow(t *testing.T, v *visit) {
 	v.width(1280, 900)
 }
 
-// Nothing moves for those who prefer that.
+// testReducedMotion: nothing moves for people who prefer that.
 func testReducedMotion(t *testing.T, v *visit) {
 	const moving = `[...document.querySelectorAll("*")].filter((e) => ["", "::before", "::after"].some((part) => {
 		const style = getComputedStyle(e, part || undefined);
@@ -351,7 +357,8 @@ func testReducedMotion(t *testing.T, v *visit) {
 	}
 }
 
-// When watchfan does not answer, the page says so and keeps what it knows; when it does again, the plots have a gap.
+// testStale: while watchfan does not answer, the page says so and keeps what it knows. Afterwards
+// the plots have a gap.
 func testStale(t *testing.T, v *visit) {
 	lines := func() int {
 		return eval[int](v.tab, `document.querySelector("#plot-clients .line").getAttribute("d").match(/M/g).length`)
@@ -368,7 +375,8 @@ func testStale(t *testing.T, v *visit) {
 	if got := eval[string](v.tab, `document.querySelector("#stale").innerText`); !strings.HasPrefix(got, "watchfan has not answered since ") {
 		t.Errorf("got %q", got)
 	}
-	if got := eval[string](v.tab, `document.querySelector("#link-text").textContent`); got != "Stale" || v.value("clients") != 25 {
+	if got := eval[string](v.tab, `document.querySelector("#link-text").textContent`); got != "Stale" ||
+		v.value("clients") != 25 {
 		t.Errorf("got %q, %v clients", got, v.value("clients"))
 	}
 	for _, theme := range []string{"light", "dark"} {
@@ -380,13 +388,15 @@ func testStale(t *testing.T, v *visit) {
 	if err := v.w.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	v.until("live again", `!document.querySelector("#stale").checkVisibility() && document.querySelector("#link-text").textContent === "Live"`)
+	v.until("live again",
+		`!document.querySelector("#stale").checkVisibility() && document.querySelector("#link-text").textContent === "Live"`)
 	if got := lines(); got != before+1 {
 		t.Errorf("the plot had %d lines before and has %d", before, got)
 	}
 }
 
-// The page may use nothing from elsewhere, and no markup from text. That it has not done so until now says something only if it is seen.
+// testPolicy: the page may use nothing from elsewhere and no markup from text. The page has not
+// complained so far; this test shows that it would.
 func testPolicy(t *testing.T, v *visit) {
 	if c := v.taken(); len(c) > 0 {
 		t.Errorf("the browser complained: %q", c)
@@ -416,7 +426,7 @@ func testPolicy(t *testing.T, v *visit) {
 	eval[bool](v.tab, `document.querySelector("iframe").remove() === undefined`)
 }
 
-// Markup in what watchfan says is shown as it stands.
+// testText: markup in text from watchfan is shown as it stands.
 func testText(t *testing.T, b *browser, w *watchfan) {
 	const markup = `<img src=x onerror="document.title='markup'"><b>&amp;</b>`
 	p := b.open(t, "http://"+w.admin+"/statusz", `const real = window.fetch, text = `+strconv.Quote(markup)+`;
@@ -447,7 +457,8 @@ func testText(t *testing.T, b *browser, w *watchfan) {
 	}
 }
 
-// The page goes on with the next watchfan on the same port, and begins its counters anew.
+// testRestart: the page continues with the next watchfan on the same port, and its counters begin
+// anew.
 func testRestart(t *testing.T, v *visit) {
 	v.w.stop()
 	v.until("stale marker", `document.querySelector("#stale").checkVisibility()`)

@@ -1,12 +1,13 @@
-// Program informers runs client-go's informers, as any controller does, until each of them has seen an object of a given
-// name, and prints what they hold and how they came to it.
+// Program informers runs client-go's informers, as any controller does, until each has seen an
+// object of a given name. Then it prints what they hold and how they came to it.
 //
-// One source is compiled against three releases of client-go: go.mod requires the newest, and v0.34.mod and v0.31.mod
-// take its place with go build -modfile. They are alternate files rather than three modules, because those would need three
-// copies of the source or a fourth module to share it; and a module apart from watchfan's, which requires one client-go.
+// One source is compiled with three releases of client-go. go.mod requires the newest; v0.34.mod
+// and v0.31.mod replace it with go build -modfile. Three modules would need three copies of the
+// source, or a fourth module to share it. The program is not in watchfan's module, which requires
+// one client-go.
 //
-// Whether the informers stream their initial state (WatchList, KEP-3157) and compare it with a list is for the environment
-// to say, since client-go reads it before main begins: KUBE_FEATURE_WatchListClient and
+// client-go reads from the environment, before main begins, whether informers stream their initial
+// state (WatchList, KEP-3157) and compare it with a list: KUBE_FEATURE_WatchListClient and
 // KUBE_WATCHLIST_INCONSISTENCY_DETECTOR.
 package main
 
@@ -49,7 +50,8 @@ func main() {
 	flag.StringVar(&o.client, "client", "typed", "typed, dynamic or metadata")
 	flag.StringVar(&o.representation, "representation", "json", "json or protobuf; the dynamic client has only json")
 	flag.StringVar(&o.userAgent, "user-agent", "informers", "User-Agent of every request")
-	flag.StringVar(&o.resources, "resources", "configmaps,pods,secrets,nodes,namespaces,services,deployments.apps,leases.coordination.k8s.io",
+	flag.StringVar(&o.resources, "resources",
+		"configmaps,pods,secrets,nodes,namespaces,services,deployments.apps,leases.coordination.k8s.io",
 		"RESOURCE or RESOURCE.GROUP of version v1, separated by commas")
 	flag.StringVar(&o.until, "until", "", "stop once every informer has an object of this name")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "stop at the latest after this time")
@@ -60,7 +62,7 @@ func main() {
 	}
 }
 
-// run prints two lines: "synced", once all informers are, and the report.
+// run prints two lines: "synced", once all informers have synced, and the report.
 func run(o options) error {
 	config, err := o.config()
 	if err != nil {
@@ -125,8 +127,10 @@ func (o options) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// factory returns how a client's informers are had and started.
-func factory(client string, config *rest.Config) (informerOf func(schema.GroupVersionResource) (informers.GenericInformer, error), start func(<-chan struct{}), err error) {
+// factory returns a client's informers, and the func that starts them.
+func factory(client string,
+	config *rest.Config) (informerOf func(schema.GroupVersionResource) (informers.GenericInformer, error),
+	start func(<-chan struct{}), err error) {
 	always := func(f func(schema.GroupVersionResource) informers.GenericInformer) func(schema.GroupVersionResource) (informers.GenericInformer, error) {
 		return func(gvr schema.GroupVersionResource) (informers.GenericInformer, error) { return f(gvr), nil }
 	}

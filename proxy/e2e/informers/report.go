@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// report is the last line of output. Once made by newReport, the maps stay as they are.
+// report is the last line of output. Its maps do not change after newReport.
 type report struct {
 	ClientGo  string               `json:"clientGo"` // version
 	Synced    bool                 `json:"synced"`
@@ -39,7 +39,7 @@ type resource struct {
 	Updates int `json:"updates"` // handled
 	Deletes int `json:"deletes"`
 
-	Objects map[string]object `json:"objects"` // what the store holds in the end, by its keys
+	Objects map[string]object `json:"objects"` // contents of the store in the end, by key
 
 	gvr      schema.GroupVersionResource
 	informer cache.SharedIndexInformer
@@ -52,9 +52,10 @@ type object struct {
 	Digest          string `json:"digest"`
 }
 
-// newReport takes resources as the flag has them.
+// newReport reads resources from the flag's value.
 func newReport(resources string) *report {
-	r := &report{ClientGo: clientGo(), Resources: make(map[string]*resource), Errors: []string{}, byPath: make(map[string]*resource)}
+	r := &report{ClientGo: clientGo(), Resources: make(map[string]*resource), Errors: []string{},
+		byPath: make(map[string]*resource)}
 	for name := range strings.SplitSeq(resources, ",") {
 		gvr := schema.ParseGroupResource(name).WithVersion("v1")
 		res := &resource{gvr: gvr, found: make(chan struct{})}
@@ -94,7 +95,7 @@ func (r *report) count(n *int) {
 	*n++
 }
 
-// follow has res filled by informer, which has not been started.
+// follow lets informer, which has not been started, fill res.
 func (r *report) follow(res *resource, informer cache.SharedIndexInformer, until string) error {
 	res.informer = informer
 	err := informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { r.fail("%s: %v", res.gvr.Resource, err) })
@@ -123,7 +124,8 @@ func (r *report) waitSynced(ctx context.Context) bool {
 	return r.Synced
 }
 
-// waitFound waits until all handlers have been told of the object that is waited for, and so of all that happened before it.
+// waitFound waits until all handlers have seen the object that is waited for, and so everything
+// before it.
 func (r *report) waitFound(ctx context.Context) {
 	for name, res := range r.Resources {
 		select {
@@ -134,7 +136,7 @@ func (r *report) waitFound(ctx context.Context) {
 	}
 }
 
-// finish adds what the stores hold and returns the report as JSON.
+// finish adds the contents of the stores and returns the report as JSON.
 func (r *report) finish() ([]byte, error) {
 	for name, res := range r.Resources {
 		res.Objects = make(map[string]object)
@@ -153,8 +155,8 @@ func (r *report) finish() ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// describe digests all of an object but the apiVersion and kind of one that has a Go type: client-go fills them in or
-// clears them depending on how the object came.
+// describe digests an object. It leaves out the apiVersion and kind of objects with a Go type,
+// which client-go fills in or clears depending on how the object came.
 func describe(stored any) (object, error) {
 	o, ok := stored.(runtime.Object)
 	if !ok {

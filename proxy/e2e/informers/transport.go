@@ -10,7 +10,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// observe counts the requests that next is given, and notes which of them fail.
+// observe counts the requests that go to next, and notes failures.
 func (r *report) observe(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		if res := r.byPath[req.URL.Path]; res != nil {
@@ -41,7 +41,8 @@ func (res *resource) counter(req *http.Request) *int {
 	return &res.Lists
 }
 
-// withoutProtobuf has the metadata client, which always prefers protobuf, ask for JSON alone, as clients in other languages do.
+// withoutProtobuf makes the metadata client, which always prefers protobuf, ask for JSON alone, as
+// clients in other languages do.
 func withoutProtobuf(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())

@@ -1,0 +1,59 @@
+// Package e2e_test runs the built watchfan between a real kube-apiserver and real clients.
+//
+// Nearly every test is differential. It sends the same request straight to kube-apiserver and
+// through watchfan, and the answers must be the same bytes:
+//
+//	        ┌──▶ watchfan ──┐
+//	client ─┤               ├──▶ kube-apiserver ──▶ etcd
+//	        └───────────────┘
+//
+// The other tests compare what clients receive with a model, break something between the processes,
+// or run real clients: kubectl, informers, gzip decoders in other languages.
+//
+// # Running
+//
+//	make e2e                                      builds all programs and runs all tests
+//	go test ./proxy/e2e -run 'TestOracle$' -v     one test, with the programs that make e2e built
+//
+// The programs are in bin, or where these variables say. A test without its programs is skipped,
+// and fails where CI=true.
+//
+//	WATCHFAN_BIN         watchfan; for make e2e the one with the race detector
+//	WATCHFAN_PLAIN_BIN   watchfan without the race detector, where memory or speed matters
+//	DEVCLUSTER_BIN       etcd and kube-apiserver
+//	KUBECTL_BIN          kubectl
+//	INFORMERS_BIN        directory that keeps the programs of proxy/e2e/informers between runs
+//
+// Most tests share one cluster and one watchfan, each in a namespace of its own. A test that
+// restarts or breaks something starts its own (privateCluster, privateWatchfan).
+//
+// # Repeating a run
+//
+// Tests that draw at random log their seed. -seed=N draws the same watches and writes again, but
+// the processes may meet in another order. -watchers, -writes, -churn and -rbac.steps make the
+// tests larger.
+//
+// # Failures
+//
+//   - "event 7 is …, want …": watchfan's bytes differ from kube-apiserver's. This is the first
+//     difference.
+//   - "not within 50s": something hangs. Limits are ten times what a quiet machine needs
+//     (hangTime).
+//   - "watchfan's log says …": a data race, a panic, or a cache that differs from kube-apiserver's
+//     state. A test reads the log of its own watchfan at the end, and TestMain that of the shared
+//     one.
+//   - "start devcluster: …": the cluster did not start. This says nothing about watchfan.
+//
+// A quotation in a comment is the promise that the test checks. A number beside it, as in
+// "contract.md W32", is the promise's place in the list of what clients of kube-apiserver rely on.
+//
+// # Files
+//
+//	main_test.go, cluster_test.go, watchfan_test.go   processes
+//	client_test.go, recording_test.go                 requests, and watches with all their events
+//	model_test.go                                     what a watch has to bring
+//	churn_test.go                                     a steady writer
+//	informers/                                        the program with client-go's informers
+//
+// Every other file tests what its name says.
+package e2e_test

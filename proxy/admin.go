@@ -19,7 +19,7 @@ import (
 // newAdmin returns the admin port of s.
 func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 	checks := []admin.Check{
-		{Name: "resident-resources", OK: s.cached.residentSynced},
+		{Name: "resident-resources", OK: s.cached.ResidentSynced},
 		{Name: "shutdown", OK: s.notStopping},
 		{Name: "upstream", OK: s.check.OK},
 	}
@@ -27,7 +27,7 @@ func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 		Loopback:  net.ParseIP(s.opts.AdminBindAddress).IsLoopback(),
 		Profiling: s.opts.Profiling,
 		Checks:    checks,
-		Watchers:  diagnose.NewWatchersPage(&s.cached.watchers, s.cached.flusher, s.check.OK),
+		Watchers:  diagnose.NewWatchersPage(s.cached.Watchers(), s.cached.Flusher(), s.check.OK),
 		State:     func() diagnose.DebugState { return s.debugState(checks) },
 		Local:     localToAdmin,
 		Foreign:   rejectedForeignHost,
@@ -54,7 +54,7 @@ func (s *Server) debugState(checks []admin.Check) diagnose.DebugState {
 		Time:      time.Now(),
 		StartTime: s.started,
 		Totals:    currentTotals(),
-		Lanes:     s.cached.lanes.Status(),
+		Lanes:     s.cached.Lanes().Status(),
 	}
 	for _, l := range d.Lanes {
 		d.Totals.DeliveredEvents += l.DeliveredEvents

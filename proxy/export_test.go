@@ -47,11 +47,11 @@ func (o *Options) ReadConfig(name string, content []byte) error {
 func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan") }
 
 // NoneAlone has every consistent read answered from a cache that is proved to be new enough, however little it wants.
-func NoneAlone(o *Options) { o.mostAlone = 0 }
+func NoneAlone(o *Options) { o.Cached.MostAlone = 0 }
 
 // HoldSeats has others hold all seats of cached reads until release is called.
 func (s *Server) HoldSeats() (release func()) {
-	f := s.cached.fairness
+	f := s.cached.Fairness()
 	var held []*fairness.Seat
 	for i := range f.Seats() {
 		held = append(held, f.Seat(fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: strconv.Itoa(i)}, nil), time.Minute, nil, nil))
@@ -68,7 +68,7 @@ func (s *Server) HoldSeats() (release func()) {
 // release is called.
 func (s *Server) HoldCaches() (release func()) {
 	var releases []func()
-	for _, held := range []interface{ Hold() (release func()) }{s.cached.lanes, s.discovery, s.cached.encodings, s.cached.crds, s.cached.aggregation} {
+	for _, held := range []interface{ Hold() (release func()) }{s.cached.Lanes(), s.discovery, s.cached} {
 		releases = append(releases, held.Hold())
 	}
 	return func() {

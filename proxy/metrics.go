@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"time"
-
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -31,21 +29,9 @@ var (
 		rejectedFilling:     apistatus.Rejections("lane_filling"),
 	}
 
-	readsRefused = apistatus.Rejections("max_waiting_reads")
-
-	seatWaits = metrics.NewCounter(exposition.Describe("counter", "watchfan_read_seat_waits_total",
-		"Times that a cached read waited for a seat, which is the right to use a processor."))
-	seatWaitSeconds = metrics.NewFloatCounter(exposition.Describe("counter", "watchfan_read_seat_wait_seconds_total",
-		"Time that cached reads spent waiting for a seat."))
-
 	memorySheds = metrics.NewCounter(exposition.Describe("counter", "watchfan_memory_sheds_total",
 		"Lanes without clients stopped because memory was short."))
 )
-
-func countSeatWait(d time.Duration) {
-	seatWaits.Inc()
-	seatWaitSeconds.Add(d.Seconds())
-}
 
 // The gauges of one server; see registerMetrics.
 var (
@@ -83,14 +69,14 @@ func (s *Server) registerMetrics() (unregister func()) {
 		}
 		return 0
 	})
-	set.NewGauge(lagEvents, func() float64 { events, _ := s.cached.flusher.Lag(); return float64(events) })
-	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.flusher.Lag(); return float64(bytes) })
+	set.NewGauge(lagEvents, func() float64 { events, _ := s.cached.Flusher().Lag(); return float64(events) })
+	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.Flusher().Lag(); return float64(bytes) })
 	set.NewGauge(memoryLimitBytes, func() float64 { return float64(s.memory.limit) })
 	set.NewGauge(memoryUsedBytes, func() float64 { return float64(s.memory.used.Load()) })
-	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.lanes.QuarantinedCount()) })
+	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.Lanes().QuarantinedCount()) })
 	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.Remembered()) })
-	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.fairness.Held()) })
-	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.fairness.Waiting()) })
+	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.Fairness().Held()) })
+	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.Fairness().Waiting()) })
 	if s.certificate != nil {
 		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.Current().Leaf.NotAfter.Unix()) })
 	}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/cached"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/option"
@@ -37,6 +37,7 @@ type Options struct {
 	Upstream   upstream.Options
 	Downstream downstream.Options
 	Auth       auth.Options
+	Cached     cached.Options
 	Lane       lane.Options
 	Audit      audit.Options
 
@@ -59,17 +60,6 @@ type Options struct {
 	// PortsFile is written, as JSON, once all ports are open. Empty: none.
 	PortsFile string
 
-	// ResidentResources are watched from the start and for good; named as pods, v1/pods or
-	// apps/v1/deployments.
-	ResidentResources []string
-	// Exclude are the resources that are never served from a cache, in any version: they are always
-	// passed through. They are named as ResidentResources are, or *.GROUP for all of a group; a
-	// name without a group is that of all groups.
-	Exclude []string
-
-	// MinRequestTimeout is the least duration of a watch without timeoutSeconds; each gets up to
-	// twice that.
-	MinRequestTimeout time.Duration
 	// MaxWatches is how many watches may be open at a time, passed-through ones included; more are
 	// refused with 429. 0 is any number, as at kube-apiserver: MemoryLimit bounds what watches use.
 	MaxWatches int
@@ -104,14 +94,11 @@ type Options struct {
 	places map[string]string
 	// readMemory says how much memory is in use; nil is what the system says.
 	readMemory func() (int64, error)
-	// mostAlone is how many small consistent reads of one resource are passed through at a time;
-	// see aloneReads.
-	mostAlone int
 }
 
 // NewOptions returns the defaults.
 func NewOptions() Options {
-	o := Options{mostAlone: 4}
+	o := Options{Cached: cached.Options{MostAlone: 4}}
 	o.table().SetDefaults()
 	return o
 }
@@ -128,7 +115,7 @@ func (o *Options) table() *option.Table {
 	o.Upstream.AddTo(t)
 	o.addPorts(t)
 	o.Auth.AddTo(t)
-	o.addResources(t)
+	o.Cached.AddTo(t)
 	o.Lane.AddTo(t)
 	o.Downstream.AddTo(t)
 	o.addLimits(t)
@@ -147,19 +134,7 @@ func (o *Options) addPorts(t *option.Table) {
 	t.String(&o.BindAddress, "bind-address", "0.0.0.0", "`IP` address of the secure port", address)
 }
 
-func (o *Options) addResources(t *option.Table) {
-	t.Group("Caching")
-	t.Strings(&o.ResidentResources, "resident-resources", "`RESOURCES` to watch from the start and always, "+
-		"comma-separated: pods, v1/configmaps, apps/v1/deployments", option.Like(resourceName,
-		"is no resource: give plural names such as pods, deployments.apps or apps/v1/deployments"))
-	t.Strings(&o.Exclude, "exclude", "`RESOURCES` that are never cached, named likewise or as *.cilium.io",
-		option.Like(excludedName, "is no resource: give plural names such as pods, deployments.apps, apps/v1/deployments or *.cilium.io"))
-}
-
 func (o *Options) addLimits(t *option.Table) {
-	t.Group("Connections")
-	t.Duration(&o.MinRequestTimeout, "min-request-timeout", 30*time.Minute,
-		"least `DURATION` of a watch without timeoutSeconds; each gets up to twice that", option.Positive)
 	t.Group("Limits")
 	t.Int(&o.MaxWatches, "max-watches", 0,
 		"`WATCHES` that may be open at a time, passed-through ones included; 0 is any number", option.AtLeast(0))
@@ -227,8 +202,7 @@ func (o *Options) Validate() error {
 		o.checkPorts(t),
 		o.Downstream.Check(t, o.SecurePort != 0),
 		o.Auth.Check(t),
-		o.checkResidentSecrets(t),
-		o.checkExclude(t))
+		o.Cached.Check(t, o.SecurePort != 0))
 }
 
 // checkPorts reports ports that are the same, and that there is none.
@@ -248,33 +222,6 @@ func (o *Options) checkPorts(t *option.Table) error {
 	if o.InsecurePort == 0 && o.SecurePort == 0 {
 		errs = append(errs, fmt.Errorf("%s and %s are both off: give one of them a port to serve on",
 			t.Named("insecure-port"), t.Named("secure-port")))
-	}
-	return errors.Join(errs...)
-}
-
-// checkResidentSecrets reports resident Secrets that nobody could read from the cache.
-func (o *Options) checkResidentSecrets(t *option.Table) error {
-	var errs []error
-	for _, name := range o.ResidentResources {
-		if o.SecurePort == 0 && isSecrets(residentName(name)) {
-			errs = append(errs, fmt.Errorf("%s is of no use without --secure-port: Secrets are served from a cache only to "+
-				"clients whose right to read them is reviewed, and clients of the insecure port have the proxy's own rights",
-				t.Given("resident-resources", strconv.Quote(name))))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// checkExclude reports excluded resources that are resident too.
-func (o *Options) checkExclude(t *option.Table) error {
-	var errs []error
-	for _, name := range o.Exclude {
-		for _, resident := range o.ResidentResources {
-			if excludedName.MatchString(name) && excludes(name, residentName(resident)) {
-				errs = append(errs, fmt.Errorf("%s leaves %s of %s out: a resource is either always cached or never",
-					t.Given("exclude", strconv.Quote(name)), resident, t.Named("resident-resources")))
-			}
-		}
 	}
 	return errors.Join(errs...)
 }

@@ -23,7 +23,7 @@ func TestOptionsFlags(t *testing.T) {
 	if opts.Lane.HistoryBytes != 1<<30 || opts.Lane.ClientBufferBytes != 4000e3 || opts.Lane.IdleTimeout != 30*time.Second || opts.InsecurePort != proxy.AnyPort {
 		t.Errorf("got %+v", opts)
 	}
-	if got := strings.Join(opts.ResidentResources, " "); got != "pods apps/v1/deployments v1/nodes" {
+	if got := strings.Join(opts.Cached.ResidentResources, " "); got != "pods apps/v1/deployments v1/nodes" {
 		t.Errorf("got resident resources %q", got)
 	}
 	if err := fs.Parse([]string{"--history-bytes=lots"}); err == nil || !strings.Contains(err.Error(), "64Mi") {
@@ -87,9 +87,9 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) { o.BindAddress = "localhost" }, "--bind-address")
 	f(func(o *proxy.Options) { o.Downstream.TLSCertFile = "x" }, "go together")
 	f(func(o *proxy.Options) { o.Auth.RequestHeaderClientCAFile = "x" }, "--requestheader-username-headers")
-	f(func(o *proxy.Options) { o.ResidentResources = []string{"Pods"} }, "plural")
-	f(func(o *proxy.Options) { o.ResidentResources = []string{"a/b/c/d"} }, "plural")
-	f(func(o *proxy.Options) { o.ResidentResources = []string{"/v1/pods"} }, "plural")
+	f(func(o *proxy.Options) { o.Cached.ResidentResources = []string{"Pods"} }, "plural")
+	f(func(o *proxy.Options) { o.Cached.ResidentResources = []string{"a/b/c/d"} }, "plural")
+	f(func(o *proxy.Options) { o.Cached.ResidentResources = []string{"/v1/pods"} }, "plural")
 	f(func(o *proxy.Options) { o.Lane.FreshnessTimeout = 0 }, "--freshness-timeout")
 	f(func(o *proxy.Options) { o.Lane.IdleTimeout = -1 }, "--idle-timeout")
 	f(func(o *proxy.Options) { o.Lane.FlushInterval = -1 }, "--flush-interval")
@@ -103,19 +103,21 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) { o.Auth.AuthorizationRecheckInterval = 0 }, "--authorization-recheck-interval=0s is too short")
 	f(func(o *proxy.Options) { o.Auth.AuthorizationRecheckInterval = time.Millisecond }, "give at least 1s")
 	f(func(o *proxy.Options) { o.Auth.AuthorizationRecheckInterval = 2 * time.Hour }, "is too long")
-	f(func(o *proxy.Options) { o.Exclude = []string{"pods", "*.cilium.io", "apps/v1/deployments"} }, "")
+	f(func(o *proxy.Options) { o.Cached.Exclude = []string{"pods", "*.cilium.io", "apps/v1/deployments"} }, "")
 	f(func(o *proxy.Options) { o.Lane.CacheAggregatedGroups = []string{"wardle.example.com", "apps/v1"} }, "")
 	f(func(o *proxy.Options) { o.Lane.CacheAggregatedGroups = []string{"*"} }, `--cache-aggregated-groups="*" is no API group`)
-	f(func(o *proxy.Options) { o.Exclude = []string{"*"} }, `--exclude="*" is no resource`)
-	f(func(o *proxy.Options) { o.ResidentResources, o.Exclude = []string{"v1/pods"}, []string{"pods"} }, `--exclude="pods" leaves v1/pods of --resident-resources out`)
+	f(func(o *proxy.Options) { o.Cached.Exclude = []string{"*"} }, `--exclude="*" is no resource`)
 	f(func(o *proxy.Options) {
-		o.ResidentResources, o.Exclude = []string{"nodes.example.com"}, []string{"*.example.com"}
+		o.Cached.ResidentResources, o.Cached.Exclude = []string{"v1/pods"}, []string{"pods"}
+	}, `--exclude="pods" leaves v1/pods of --resident-resources out`)
+	f(func(o *proxy.Options) {
+		o.Cached.ResidentResources, o.Cached.Exclude = []string{"nodes.example.com"}, []string{"*.example.com"}
 	}, "either always cached or never")
 	f(func(o *proxy.Options) {
-		o.ResidentResources, o.Exclude = []string{"pods"}, []string{"pods.example.com"}
+		o.Cached.ResidentResources, o.Cached.Exclude = []string{"pods"}, []string{"pods.example.com"}
 	}, "")
-	f(func(o *proxy.Options) { o.ResidentResources = []string{"secrets"} }, "")
-	f(func(o *proxy.Options) { o.ResidentResources, o.SecurePort = []string{"v1/secrets"}, 0 }, "without --secure-port: Secrets are served from a cache only to clients whose right")
+	f(func(o *proxy.Options) { o.Cached.ResidentResources = []string{"secrets"} }, "")
+	f(func(o *proxy.Options) { o.Cached.ResidentResources, o.SecurePort = []string{"v1/secrets"}, 0 }, "without --secure-port: Secrets are served from a cache only to clients whose right")
 	f(func(o *proxy.Options) { o.Audit.AuditLogMode = "often" }, `--audit-log-mode="often" is unknown: give batch, blocking or blocking-strict`)
 	f(func(o *proxy.Options) { o.Audit.AuditLogMaxSize = -1 }, "--audit-log-maxsize=-1 is too small")
 	f(func(o *proxy.Options) { o.Lane.HistoryBytes = 5 }, "--history-bytes=5 is too small")

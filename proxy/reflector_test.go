@@ -412,7 +412,7 @@ func TestReflectorBadList(t *testing.T) {
 			t.Parallel()
 			up := proxytest.NewServer(t)
 			up.SetWatchList(false)
-			f := startFan(t, up, func(o *proxy.Options) { o.ResidentResources = nil })
+			f := startFan(t, up, func(o *proxy.Options) { o.Cached.ResidentResources = nil })
 			f.cms.Put("ns", "real", "1")
 			f.up.On(proxytest.List, 1, func(c *proxytest.Call) { c.Write(body) })
 			f.watch(anyState)

@@ -20,9 +20,11 @@ import (
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/cached"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/http1"
+	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/passthrough"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -41,7 +43,7 @@ type Server struct {
 	authorizer  *auth.Authorizer
 	audit       *audit.Log
 	passthrough *passthrough.Forwarder
-	cached      *cachedReads
+	cached      *cached.Reads
 	admission   *admission
 	memory      *memory
 	check       *admin.UpstreamCheck
@@ -112,7 +114,18 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.passthrough = passthrough.New(s.ctx, streams, up, &clients.Front, passthrough.NewLongRequests(s.ctx, authorizer), audit, log)
 	s.memory = newMemory(&s.opts, log)
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
-	s.cached = newCachedReads(s)
+	s.cached = cached.New(s.ctx, cached.Config{
+		Options:     &s.opts.Cached,
+		Lane:        &s.opts.Lane,
+		Memory:      lane.Memory{Short: s.memory.short, Full: s.memory.full},
+		Upstream:    up,
+		Discovery:   s.discovery,
+		Authorizer:  authorizer,
+		Audit:       audit,
+		PassThrough: s.passthrough.Serve,
+		TooMany:     func(message string) *metav1.Status { return s.admission.refuse(rejectedFilling, message) },
+		Log:         log,
+	})
 	s.check = admin.NewUpstreamCheck(up, log)
 	s.admin = newAdmin(s, log)
 	return s, nil
@@ -150,7 +163,7 @@ func (s *Server) listen() error {
 	limited := func(ln net.Listener) net.Listener {
 		return downstream.LimitedListener{Listener: ln, Most: min(s.opts.Downstream.MaxConnections, mostOpenFiles()/10*9), Open: s.conns.Count, Spent: s.memory.spent}
 	}
-	arrivals := downstream.NewArrivals(downstream.ShareOf(runtime.GOMAXPROCS(0), s.cached.flusher.LastChange))
+	arrivals := downstream.NewArrivals(downstream.ShareOf(runtime.GOMAXPROCS(0), s.cached.Flusher().LastChange))
 	if s.opts.InsecurePort != 0 {
 		ln, err := listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port")
 		if err != nil {
@@ -184,8 +197,8 @@ func (s *Server) listen() error {
 		})
 		s.log.Info("Serving TLS with each client's own rights", "address", s.secureLn.Addr().String(), "certificate", certFile)
 	}
-	if len(s.opts.Exclude) > 0 {
-		s.log.Info("Excluded resources are never cached", "resources", s.opts.Exclude)
+	if len(s.opts.Cached.Exclude) > 0 {
+		s.log.Info("Excluded resources are never cached", "resources", s.opts.Cached.Exclude)
 	}
 	if s.opts.AdminPort != 0 {
 		if s.adminLn, err = listen(s.opts.AdminBindAddress, s.opts.AdminPort, "--admin-port"); err != nil {
@@ -246,8 +259,8 @@ func (s *Server) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { s.check.Run(s.ctx) })
 	background.Go(func() { s.poller.Run(s.ctx) })
-	background.Go(s.cached.run)
-	background.Go(func() { s.memory.run(s.ctx, s.cached.shed) })
+	background.Go(s.cached.Run)
+	background.Go(func() { s.memory.run(s.ctx, s.cached.Shed) })
 
 	failed := make(chan error, 3)
 	serve := func(server interface{ Serve(net.Listener) error }, ln net.Listener) {
@@ -287,13 +300,13 @@ func (s *Server) shutdown() {
 	var servers sync.WaitGroup
 	servers.Go(func() { s.front.Shutdown(ended) })
 	s.conns.BeginClosing()
-	s.cached.drain(s.ctx)
+	s.cached.Drain(s.ctx, s.opts.DrainDuration)
 
 	timeout, cancel := context.WithTimeout(context.Background(), s.opts.ShutdownTimeout)
 	defer cancel()
-	s.cached.awaitEnds()
+	s.cached.AwaitEnds(s.opts.ShutdownTimeout / 2)
 	s.conns.CloseSilent()
-	s.cached.end()
+	s.cached.End()
 	s.endStreams()
 	select {
 	case <-s.conns.Empty:
@@ -345,7 +358,7 @@ func (s *Server) handle(x *exchange.Exchange) {
 		x.Slot = slot
 	}
 	if cacheable && id.Kind != auth.KindAnonymous {
-		s.cached.serve(x, id, req)
+		s.cached.Serve(x, id, req)
 		return
 	}
 	s.passthrough.Serve(x, id, req)

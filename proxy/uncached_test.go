@@ -35,7 +35,9 @@ func TestUncachableObject(t *testing.T) {
 				if !watchList {
 					fills = proxytest.List
 				}
-				f := startFan(t, up, func(o *proxy.Options) { o.ResidentResources, o.AdminPort = []string{"v1/configmaps"}, proxy.AnyPort })
+				f := startFan(t, up, func(o *proxy.Options) {
+					o.Cached.ResidentResources, o.AdminPort = []string{"v1/configmaps"}, proxy.AnyPort
+				})
 				other := f.watch("%s", foosPath+"?watch=1&resourceVersion=0")
 				f.cms.Put("ns", "a", "1")
 				clients := []*proxytest.Watcher{f.watch(anyState), f.watch(cmsPath + "?watch=1&resourceVersion=101")}

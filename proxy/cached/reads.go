@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"context"
@@ -25,9 +25,27 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// cachedReads answers gets, lists and watches from the lanes' caches.
-type cachedReads struct {
+// Config is what Reads works with. All of it is needed.
+type Config struct {
+	Options     *Options
+	Lane        *lane.Options
+	Memory      lane.Memory
+	Upstream    *upstream.Upstream
+	Discovery   *upstream.Discovery
+	Authorizer  *auth.Authorizer
+	Audit       *audit.Log
+	PassThrough func(*exchange.Exchange, auth.Identity, *request.Request)
+	// TooMany is the 429 for a client that has waited too long for a lane to be filled. message says
+	// for what.
+	TooMany func(message string) *metav1.Status
+	Log     *slog.Logger
+}
+
+// Reads answers gets, lists and watches from the lanes' caches. Its methods may be called from any
+// goroutine.
+type Reads struct {
 	opts        *Options
+	lane        *lane.Options
 	discovery   *upstream.Discovery
 	encodings   *upstream.SupportedEncodings
 	crds        *registry.CRDWatcher
@@ -35,7 +53,7 @@ type cachedReads struct {
 	auth        *auth.Authorizer
 	audit       *audit.Log
 	pass        func(*exchange.Exchange, auth.Identity, *request.Request) // to kube-apiserver
-	refuse      func(rejection, string) *metav1.Status                    // admission.refuse
+	tooMany     func(message string) *metav1.Status
 	lanes       *lane.Lanes
 	alone       *aloneReads
 	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
@@ -51,35 +69,36 @@ type cachedReads struct {
 	passed   map[string]registry.Server // of those that are passed through for it; likewise
 }
 
-func newCachedReads(s *Server) *cachedReads {
-	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), s.opts.Lane.FlushInterval)
-	c := &cachedReads{
-		opts:      &s.opts,
-		discovery: s.discovery,
-		encodings: upstream.NewSupportedEncodings(s.upstream),
-		auth:      s.authorizer,
-		audit:     s.audit,
-		pass:      s.passthrough.Serve,
-		refuse:    s.admission.refuse,
+// New returns what answers reads until ctx ends. The caller calls Run.
+func New(ctx context.Context, cfg Config) *Reads {
+	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), cfg.Lane.FlushInterval)
+	c := &Reads{
+		opts:      cfg.Options,
+		lane:      cfg.Lane,
+		discovery: cfg.Discovery,
+		encodings: upstream.NewSupportedEncodings(cfg.Upstream),
+		auth:      cfg.Authorizer,
+		audit:     cfg.Audit,
+		pass:      cfg.PassThrough,
+		tooMany:   cfg.TooMany,
 		flusher:   flusher,
-		alone:     newAloneReads(s.opts.mostAlone),
-		log:       s.log,
-		ctx:       s.ctx,
-		lanes: lane.NewLanes(s.ctx, s.upstream, s.discovery, flusher,
-			lane.Memory{Short: s.memory.short, Full: s.memory.full}, &s.opts.Lane, s.log),
+		alone:     newAloneReads(cfg.Options.MostAlone),
+		log:       cfg.Log,
+		ctx:       ctx,
+		lanes:     lane.NewLanes(ctx, cfg.Upstream, cfg.Discovery, flusher, cfg.Memory, cfg.Lane, cfg.Log),
 	}
-	c.fairness = fairness.New(s.ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
+	c.fairness = fairness.New(ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
 		Message: "this client's reads take more time than its share",
 		Refused: readsRefused,
 		Waited:  countSeatWait,
 	})
-	c.crds = registry.NewCRDWatcher(c.lanes, s.discovery, s.log)
-	c.aggregation = registry.NewAggregation(c.lanes, s.discovery, s.opts.Lane.CacheAggregatedGroups, s.log)
+	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Log)
+	c.aggregation = registry.NewAggregation(c.lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, cfg.Log)
 	return c
 }
 
-// run serves until the server's context ends and leaves no goroutine behind.
-func (c *cachedReads) run() {
+// Run serves until the context of New ends. It leaves no goroutine behind.
+func (c *Reads) Run() {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.flusher.Run(c.ctx) })
 	wg.Go(func() { c.auth.Run(c.ctx) })
@@ -92,15 +111,39 @@ func (c *cachedReads) run() {
 	c.encodings.End()
 }
 
-// shed gives up what is only there to be asked for again, and returns how many lanes that were.
-func (c *cachedReads) shed() int {
+// Lanes returns the lanes that reads are answered from.
+func (c *Reads) Lanes() *lane.Lanes { return c.lanes }
+
+// Flusher returns what writes to the watches.
+func (c *Reads) Flusher() *fanout.Flusher { return c.flusher }
+
+// Watchers returns the open watches.
+func (c *Reads) Watchers() *diagnose.Watchers { return &c.watchers }
+
+// Fairness returns the queue in which reads wait for seats.
+func (c *Reads) Fairness() *fairness.Queue { return c.fairness }
+
+// Hold makes every read wait that looks at what the supported encodings, custom resources or
+// aggregated APIs are, until release is called. It is for tests.
+func (c *Reads) Hold() (release func()) {
+	encodings, crds, aggregation := c.encodings.Hold(), c.crds.Hold(), c.aggregation.Hold()
+	return func() {
+		encodings()
+		crds()
+		aggregation()
+	}
+}
+
+// Shed gives up what can be made again: compressed lists, and lanes without clients. It returns how
+// many lanes that were.
+func (c *Reads) Shed() int {
 	c.compressed.forget()
 	return c.lanes.Shed()
 }
 
 // keep starts the lane of a resident resource, as soon as upstream has the resource, and again
 // whenever it has ended.
-func (c *cachedReads) keep(name string) {
+func (c *Reads) keep(name string) {
 	var kept *lane.Lane
 	for wait := time.Duration(0); ; wait = 2 * time.Second {
 		select {
@@ -133,7 +176,7 @@ func (c *cachedReads) keep(name string) {
 }
 
 // setResident notes the lane of a resident resource.
-func (c *cachedReads) setResident(name string, l *lane.Lane) {
+func (c *Reads) setResident(name string, l *lane.Lane) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.resident == nil {
@@ -144,7 +187,7 @@ func (c *cachedReads) setResident(name string, l *lane.Lane) {
 
 // passesResident reports whether a resident resource is passed through, because another server
 // answers for it or may do so, and says why when that is new.
-func (c *cachedReads) passesResident(name string, gvr schema.GroupVersionResource) bool {
+func (c *Reads) passesResident(name string, gvr schema.GroupVersionResource) bool {
 	by := c.aggregation.Served(c.ctx, gvr.GroupVersion(), true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,10 +206,10 @@ func (c *cachedReads) passesResident(name string, gvr schema.GroupVersionResourc
 	return by != registry.ByItself
 }
 
-// residentSynced returns an error that names a resident resource which is not ready to be served.
+// ResidentSynced returns an error that names a resident resource which is not ready to be served.
 // One that can't be cached is passed through, and does not keep the others from being served: else
 // whoever may write one object too large for it could end the service, on all replicas.
-func (c *cachedReads) residentSynced() error {
+func (c *Reads) ResidentSynced() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range c.opts.ResidentResources {
@@ -179,12 +222,12 @@ func (c *cachedReads) residentSynced() error {
 	return nil
 }
 
-// end ends all watches that are served from a cache, and lets no other begin.
-func (c *cachedReads) end() { c.lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }
+// End ends all watches that are served from a cache, and lets no other begin.
+func (c *Reads) End() { c.lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }
 
-// serve answers the request, from a cache if it can be.
-func (c *cachedReads) serve(x *exchange.Exchange, id auth.Identity, req *request.Request) {
-	r := &cachedRead{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, conn: x.Conn}
+// Serve answers req, from a cache if it can be; if not, it passes req through.
+func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Request) {
+	r := &read{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, conn: x.Conn}
 	defer r.release()
 	served, refused := c.serveCached(x, r)
 	if refused != nil {
@@ -209,7 +252,7 @@ func (c *cachedReads) serve(x *exchange.Exchange, id auth.Identity, req *request
 // lane is looked at or started, nothing that is cached is read, and nothing is asked in the proxy's
 // own name, but for the review itself where only the proxy can ask it: what a request costs, and
 // how long it takes, must not depend on what its client may not see.
-func (c *cachedReads) serveCached(x *exchange.Exchange, r *cachedRead) (served bool, refused *metav1.Status) {
+func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused *metav1.Status) {
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
 	if !c.mayBeCached(r) || c.passesUnasked(r) {
@@ -236,7 +279,7 @@ func (c *cachedReads) serveCached(x *exchange.Exchange, r *cachedRead) (served b
 
 // stillAllowed reports whether the client may still read, for which it is asked again if the answer
 // is older than answers are believed.
-func (c *cachedReads) stillAllowed(r *cachedRead, decided time.Time) bool {
+func (c *Reads) stillAllowed(r *read, decided time.Time) bool {
 	if time.Since(decided) <= max(c.auth.AllowedTTL(), time.Second) {
 		return true
 	}
@@ -248,7 +291,7 @@ func (c *cachedReads) stillAllowed(r *cachedRead, decided time.Time) bool {
 
 // serveFrom answers the request from its lane. It reports false, having done nothing, if it can't,
 // and with refused if it is to be refused.
-func (c *cachedReads) serveFrom(x *exchange.Exchange, r *cachedRead) (served bool, refused *metav1.Status) {
+func (c *Reads) serveFrom(x *exchange.Exchange, r *read) (served bool, refused *metav1.Status) {
 	if r.Verb == "watch" {
 		return c.serveWatch(x, r), nil
 	}
@@ -263,7 +306,7 @@ func (c *cachedReads) serveFrom(x *exchange.Exchange, r *cachedRead) (served boo
 }
 
 // seat returns the seat in which r is answered, not yet taken.
-func (c *cachedReads) seat(r *cachedRead) *fairness.Seat {
+func (c *Reads) seat(r *read) *fairness.Seat {
 	limit := fairness.MaxSeatWait
 	if r.Timeout > 0 {
 		limit = max(1, r.Timeout-time.Since(r.arrived))
@@ -271,8 +314,8 @@ func (c *cachedReads) seat(r *cachedRead) *fairness.Seat {
 	return c.fairness.Seat(fairness.FlowOf(r.id, r.conn.RemoteAddr()), limit, r.conn.Left, r.conn.EndArrival)
 }
 
-// cachedRead is a request that a lane may answer.
-type cachedRead struct {
+// read is a request that a lane may answer.
+type read struct {
 	*request.Request
 	id      auth.Identity
 	arrived time.Time
@@ -300,17 +343,17 @@ type cachedRead struct {
 }
 
 // audited returns what the audit log says of the read.
-func (r *cachedRead) audited() audit.Read {
+func (r *read) audited() audit.Read {
 	return audit.Read{Request: r.Request, ID: r.id, Decision: r.decision, Arrived: r.arrived}
 }
 
 // startsLane reports whether the request is reason enough to follow the resource upstream: one
 // object's current state is not.
-func (r *cachedRead) startsLane() bool { return r.Verb != "get" || r.ResourceVersion != "" }
+func (r *read) startsLane() bool { return r.Verb != "get" || r.ResourceVersion != "" }
 
 // acquire sets the lane, starting it if need be and start is true, and reports whether there is
 // one.
-func (r *cachedRead) acquire(start bool) bool {
+func (r *read) acquire(start bool) bool {
 	if r.lane != nil {
 		return true
 	}
@@ -330,9 +373,9 @@ func (r *cachedRead) acquire(start bool) bool {
 }
 
 // keep makes release leave the lane to whoever calls keep.
-func (r *cachedRead) keep() { r.kept = true }
+func (r *read) keep() { r.kept = true }
 
-func (r *cachedRead) release() {
+func (r *read) release() {
 	if r.alone {
 		r.counts.give(r.GVR)
 	}
@@ -343,7 +386,7 @@ func (r *cachedRead) release() {
 
 // resolve finds out what r asks for, and reports whether that is something lanes have. Only for a
 // client that may read: it may ask kube-apiserver in the proxy's own name.
-func (c *cachedReads) resolve(ctx context.Context, r *cachedRead) (ok bool) {
+func (c *Reads) resolve(ctx context.Context, r *read) (ok bool) {
 	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
 		return false
 	}

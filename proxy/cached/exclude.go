@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"regexp"
@@ -71,7 +71,7 @@ const maxNames = 3 * 253
 // mayBeCached reports whether the read may be answered from a cache at all. Secrets are not read
 // from a cache with the proxy's own rights: nobody is asked then whether the client may read them,
 // so that kube-apiserver is to say it, and to write it down.
-func (c *cachedReads) mayBeCached(r *cachedRead) bool {
+func (c *Reads) mayBeCached(r *read) bool {
 	resource := r.GVR.GroupResource()
 	if len(r.GVR.Group)+len(r.GVR.Version)+len(r.GVR.Resource) > maxNames {
 		return false // there is no such resource, and its name is not worth remembering

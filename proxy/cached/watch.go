@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"bytes"
@@ -21,9 +21,9 @@ import (
 // serveWatch answers a watch from the lane's cache. It reports false, having done nothing, if the
 // watch is to be passed through: always right, and what happens whenever something can't be had, or
 // proved, in time.
-func (c *cachedReads) serveWatch(x *exchange.Exchange, r *cachedRead) bool {
+func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 	want := c.wanted(r)
-	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.opts.Lane.FreshnessTimeout)
+	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.lane.FreshnessTimeout)
 	defer cancel()
 	sub, err := c.subscribe(wait, r, want)
 	switch {
@@ -42,7 +42,7 @@ func (c *cachedReads) serveWatch(x *exchange.Exchange, r *cachedRead) bool {
 }
 
 // wanted is the subscription that the watch asks for, without its start.
-func (c *cachedReads) wanted(r *cachedRead) fanout.Request {
+func (c *Reads) wanted(r *read) fanout.Request {
 	want := fanout.Request{
 		Filter:    r.filter,
 		Bookmarks: r.AllowWatchBookmarks,
@@ -57,7 +57,7 @@ func (c *cachedReads) wanted(r *cachedRead) fanout.Request {
 
 // streamWatch makes what sub brings the response of x, with a head as kube-apiserver's
 // (k8s.io/apiserver/pkg/endpoints/handlers/watch.go, HandleHTTP).
-func (c *cachedReads) streamWatch(x *exchange.Exchange, r *cachedRead, sub *fanout.Subscription, gzip bool) {
+func (c *Reads) streamWatch(x *exchange.Exchange, r *read, sub *fanout.Subscription, gzip bool) {
 	scope := diagnose.WatchScope{Namespace: r.namespace, Name: r.Name, Labels: r.RawLabels, Fields: r.RawFields}
 	s := &servedWatch{cached: c, watcher: diagnose.NewWatcher(x, r.lane, sub, r.id.ShownName(), scope, gzip), read: r}
 	id := addWatchHeader(x, r, gzip)
@@ -76,7 +76,7 @@ func (c *cachedReads) streamWatch(x *exchange.Exchange, r *cachedRead, sub *fano
 }
 
 // addWatchHeader adds the header of a watch's response, and returns the Audit-Id.
-func addWatchHeader(x *exchange.Exchange, r *cachedRead, gzip bool) (auditID string) {
+func addWatchHeader(x *exchange.Exchange, r *read, gzip bool) (auditID string) {
 	auditID = apistatus.AddCommonHeader(x)
 	if gzip {
 		x.Response.Header.Add("Content-Encoding", "gzip")
@@ -92,10 +92,10 @@ func addWatchHeader(x *exchange.Exchange, r *cachedRead, gzip bool) (auditID str
 // servedWatch is a watch whose events the flusher writes. It implements [exchange.Stream], and has
 // no goroutine.
 type servedWatch struct {
-	cached  *cachedReads
+	cached  *Reads
 	watcher *diagnose.Watcher
 	event   *audit.Event            // of its start; nil without an audit log
-	read    *cachedRead             // nil once it has begun
+	read    *read                   // nil once it has begun
 	release func() (because string) // ends the review of what the client may do, once it has begun; see auth.Authorizer.WatchGrant
 	evicted *diagnose.Evidence      // why it was evicted, if it was
 }
@@ -145,14 +145,14 @@ func returnSoon(x *exchange.Exchange, req *request.Request) {
 
 // compresses reports whether the watch is sent as gzip. Secrets are not: somebody who can write one
 // of them, and sees how long the records are, could guess the others.
-func (c *cachedReads) compresses(r *cachedRead) bool {
-	return r.Gzip && c.opts.Lane.CompressWatches && !isSecrets(r.GVR.GroupResource())
+func (c *Reads) compresses(r *read) bool {
+	return r.Gzip && c.lane.CompressWatches && !isSecrets(r.GVR.GroupResource())
 }
 
 // serveExpired answers a watch from a resourceVersion that only a list can follow. The stream holds
 // the ERROR event and nothing else, as kube-apiserver's does for a resourceVersion from before its
 // cache was filled.
-func (c *cachedReads) serveExpired(x *exchange.Exchange, r *cachedRead) {
+func (c *Reads) serveExpired(x *exchange.Exchange, r *read) {
 	l := r.lane
 	rv, _ := parseVersion(r.ResourceVersion) // it has been parsed before
 	id := addWatchHeader(x, r, false)

@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"context"
@@ -40,7 +40,7 @@ func TestWantsLittleIsBounded(t *testing.T) {
 	l := largeLane(t, mostSearched+2*searchStep)
 	f := func(ctx context.Context, line string, want bool) {
 		t.Helper()
-		r := &cachedRead{Request: proxytest.MustParse(t, request.Parse, line), lane: l, info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}}
+		r := &read{Request: proxytest.MustParse(t, request.Parse, line), lane: l, info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}}
 		r.namespace = r.Request.Namespace
 		r.selector = r.Fields
 		r.filter, _ = fanout.NewFilter(r.namespace, r.Labels, r.selector, nil)
@@ -64,7 +64,7 @@ func TestSizeQuestions(t *testing.T) {
 		for _, line := range []string{
 			"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/pods?labelSelector=g%3E5", "/api/v1/pods?labelSelector=g%3E6", "/api/v1/pods?fieldSelector=metadata.name%3Da",
 		} {
-			r := &cachedRead{Request: proxytest.MustParse(t, request.Parse, line), id: auth.Identity{Kind: auth.KindToken, Token: token}}
+			r := &read{Request: proxytest.MustParse(t, request.Parse, line), id: auth.Identity{Kind: auth.KindToken, Token: token}}
 			q := r.sizeQuestion()
 			if other := seen[q]; other != "" {
 				t.Errorf("%s of %s is taken for %s", line, token, other)

@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 //
 // Where upstream has no sendInitialEvents, and under the deprecated /watch/ prefix, "" and "0"
 // begin with the state as it is and there is no end bookmark.
-func (c *cachedReads) subscribe(ctx context.Context, r *cachedRead, want fanout.Request) (*fanout.Subscription, error) {
+func (c *Reads) subscribe(ctx context.Context, r *read, want fanout.Request) (*fanout.Subscription, error) {
 	req, l := r.Request, r.lane
 	rv, err := parseVersion(req.ResourceVersion)
 	if err != nil {
@@ -62,7 +62,7 @@ var errNoBookmarks = errors.New("upstream's bookmarks are not known yet")
 
 // subscribeFresh subscribes to a state that is not older than rv or, if current is true, than the
 // request.
-func (c *cachedReads) subscribeFresh(ctx context.Context, r *cachedRead, want fanout.Request, rv uint64, current bool) (*fanout.Subscription, error) {
+func (c *Reads) subscribeFresh(ctx context.Context, r *read, want fanout.Request, rv uint64, current bool) (*fanout.Subscription, error) {
 	l := r.lane
 	for {
 		if current && !r.filledSince() || l.Cache.Progress() < rv {
@@ -80,7 +80,7 @@ func (c *cachedReads) subscribeFresh(ctx context.Context, r *cachedRead, want fa
 
 // subscribeFrom subscribes to what happened behind a resourceVersion, fetching the history if the
 // client was there before us.
-func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
+func (c *Reads) subscribeFrom(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := l.Cache.Subscribe(want)
 	if !errors.Is(err, fanout.ErrExpired) || errors.Is(err, fanout.ErrRelistGap) {
 		return sub, err
@@ -93,7 +93,7 @@ func (c *cachedReads) subscribeFrom(ctx context.Context, l *lane.Lane, want fano
 
 // subscribeResolved is subscribeFrom for a client whose events depend on versions from before the
 // history.
-func (c *cachedReads) subscribeResolved(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
+func (c *Reads) subscribeResolved(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := c.subscribeFrom(ctx, l, want)
 	if !errors.Is(err, fanout.ErrPreviousUnknown) || l.ResolvePrevious(ctx) != nil {
 		return sub, err
@@ -104,7 +104,7 @@ func (c *cachedReads) subscribeResolved(ctx context.Context, l *lane.Lane, want 
 // watchTimeout is how long a watch lasts: what the client asked for, or a random time in
 // [min-request-timeout, 2×min-request-timeout) as kube-apiserver has it
 // (k8s.io/apiserver/pkg/endpoints/handlers/get.go, ListResource).
-func (c *cachedReads) watchTimeout(req *request.Request) time.Duration {
+func (c *Reads) watchTimeout(req *request.Request) time.Duration {
 	if req.TimeoutSeconds != nil && *req.TimeoutSeconds != 0 {
 		const most = 1 << 31 // seconds: 68 years
 		return time.Duration(min(*req.TimeoutSeconds, most)) * time.Second

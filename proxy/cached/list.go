@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"slices"
@@ -21,7 +21,7 @@ const (
 )
 
 // serveGet answers a get.
-func (c *cachedReads) serveGet(x *exchange.Exchange, r *cachedRead) bool {
+func (c *Reads) serveGet(x *exchange.Exchange, r *read) bool {
 	snapshot, ok := c.state(r)
 	if !ok {
 		return false
@@ -55,7 +55,7 @@ func (c *cachedReads) serveGet(x *exchange.Exchange, r *cachedRead) bool {
 }
 
 // serveList answers a list.
-func (c *cachedReads) serveList(x *exchange.Exchange, r *cachedRead) bool {
+func (c *Reads) serveList(x *exchange.Exchange, r *read) bool {
 	snapshot, ok := c.state(r)
 	if !ok {
 		return false
@@ -89,7 +89,7 @@ func (c *cachedReads) serveList(x *exchange.Exchange, r *cachedRead) bool {
 }
 
 // writeBody makes b the response.
-func writeBody(x *exchange.Exchange, r *cachedRead, b exchange.BodySlices) {
+func writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) {
 	apistatus.AddCommonHeader(x)
 	x.Response.Header.Add("Content-Type", r.lane.ContentType(false))
 	r.lane.WriteWarnings(&x.Response)
@@ -97,7 +97,7 @@ func writeBody(x *exchange.Exchange, r *cachedRead, b exchange.BodySlices) {
 }
 
 // writeCompressed makes parts the response, as one gzip stream.
-func writeCompressed(x *exchange.Exchange, r *cachedRead, parts ...framing.Deflated) {
+func writeCompressed(x *exchange.Exchange, r *read, parts ...framing.Deflated) {
 	x.Response.Header.Add("Content-Encoding", "gzip")
 	x.Response.Header.Add("Vary", "Accept-Encoding")
 	writeBody(x, r, framing.GzipMember(parts...))
@@ -115,7 +115,7 @@ type extent struct {
 const visitsBetween = 256
 
 // items collects a list's items, as they stand in the list, in the read's seat.
-func (r *cachedRead) items(snapshot fanout.Snapshot, key listKey) (items exchange.BodySlices, x extent) {
+func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.BodySlices, x extent) {
 	form := r.lane.Form()
 	last := ""
 	visited := 0
@@ -153,7 +153,7 @@ func (r *cachedRead) items(snapshot fanout.Snapshot, key listKey) (items exchang
 }
 
 // envelope returns what is before and behind the items of a list.
-func (r *cachedRead) envelope(snapshot fanout.Snapshot, x extent) (head, tail []byte) {
+func (r *read) envelope(snapshot fanout.Snapshot, x extent) (head, tail []byte) {
 	meta := framing.ListMeta{ResourceVersion: snapshot.ResourceVersion}
 	if x.more > 0 {
 		meta.Continue = request.Page{ResourceVersion: snapshot.ResourceVersion, After: strings.TrimPrefix(x.last, r.NamespacePrefix())}.String()

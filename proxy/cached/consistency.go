@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 //	"" or "0", continue    the state as of the token
 //
 // ok is false if it can't be had, or not be proved, in time.
-func (c *cachedReads) state(r *cachedRead) (s fanout.Snapshot, ok bool) {
-	ctx, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.opts.Lane.FreshnessTimeout)
+func (c *Reads) state(r *read) (s fanout.Snapshot, ok bool) {
+	ctx, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.lane.FreshnessTimeout)
 	defer cancel()
 	switch {
 	case r.ContinueToken != "":
@@ -47,7 +47,7 @@ func (c *cachedReads) state(r *cachedRead) (s fanout.Snapshot, ok bool) {
 }
 
 // snapshotAt returns the collection as of rv, which takes a step for each change since.
-func (r *cachedRead) snapshotAt(rv uint64) (s fanout.Snapshot, ok bool) {
+func (r *read) snapshotAt(rv uint64) (s fanout.Snapshot, ok bool) {
 	if !r.seat.Begin() {
 		return s, false
 	}
@@ -56,7 +56,7 @@ func (r *cachedRead) snapshotAt(rv uint64) (s fanout.Snapshot, ok bool) {
 }
 
 // current returns a state at least as new as the request.
-func (c *cachedReads) current(ctx context.Context, r *cachedRead) (fanout.Snapshot, bool) {
+func (c *Reads) current(ctx context.Context, r *read) (fanout.Snapshot, bool) {
 	if r.filledSince() {
 		return r.lane.Cache.Snapshot(), true
 	}
@@ -64,10 +64,10 @@ func (c *cachedReads) current(ctx context.Context, r *cachedRead) (fanout.Snapsh
 }
 
 // filledSince reports whether all that the lane holds is newer than the request.
-func (r *cachedRead) filledSince() bool { return r.lane.FilledAfter(r.arrived) }
+func (r *read) filledSince() bool { return r.lane.FilledAfter(r.arrived) }
 
 // notOlderThan returns a state that is not older than rv.
-func (c *cachedReads) notOlderThan(ctx context.Context, r *cachedRead, rv uint64) (fanout.Snapshot, bool) {
+func (c *Reads) notOlderThan(ctx context.Context, r *read, rv uint64) (fanout.Snapshot, bool) {
 	if s := r.lane.Cache.Snapshot(); s.ResourceVersion >= rv {
 		return s, true
 	}
@@ -75,7 +75,7 @@ func (c *cachedReads) notOlderThan(ctx context.Context, r *cachedRead, rv uint64
 }
 
 // proved returns a state that is as new as now, and not older than rv.
-func (c *cachedReads) proved(ctx context.Context, r *cachedRead, rv uint64) (fanout.Snapshot, bool) {
+func (c *Reads) proved(ctx context.Context, r *read, rv uint64) (fanout.Snapshot, bool) {
 	for {
 		proof, err := c.prove(ctx, r.lane, rv)
 		if err != nil {
@@ -90,11 +90,11 @@ func (c *cachedReads) proved(ctx context.Context, r *cachedRead, rv uint64) (fan
 }
 
 // prove proves that the cache is as new as now, and not older than rv.
-func (c *cachedReads) prove(ctx context.Context, l *lane.Lane, rv uint64) (fanout.Proof, error) {
+func (c *Reads) prove(ctx context.Context, l *lane.Lane, rv uint64) (fanout.Proof, error) {
 	if l.Uncached() {
 		return fanout.Proof{}, errUnproven
 	}
-	proof, err := l.Prove(ctx, c.opts.Lane.FreshnessTimeout)
+	proof, err := l.Prove(ctx, c.lane.FreshnessTimeout)
 	if err == nil && proof.AsOf < rv {
 		err = errUnproven
 	}

@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"context"
@@ -13,17 +13,17 @@ import (
 // whatever --drain-duration is.
 const drainPace = 20 * time.Millisecond
 
-// drain ends the watches that are served from a cache, spread evenly over DrainDuration, each
+// Drain ends the watches that are served from a cache, spread evenly over at most d, each
 // behind a bookmark: clients that come back all at once would find another replica busy with them,
 // and not with its events. They go in random order, because those of one process have mostly come
-// together. It returns when all have been asked; see awaitEnds.
-func (c *cachedReads) drain(ctx context.Context) {
+// together. It returns when all have been asked; see AwaitEnds.
+func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 	open, _ := c.watchers.Selected(func(*diagnose.Watcher) bool { return true })
 	if len(open) == 0 {
 		return
 	}
 	rand.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
-	length := min(c.opts.DrainDuration, time.Duration(len(open))*drainPace)
+	length := min(d, time.Duration(len(open))*drainPace)
 	begin := time.Now()
 	c.log.Info("Draining", "watches", len(open), "drain", length)
 	for i, w := range open {
@@ -36,10 +36,10 @@ func (c *cachedReads) drain(ctx context.Context) {
 	c.log.Info("Drained", "watches", c.watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
 }
 
-// awaitEnds waits until the watches that were asked to end have, for half of ShutdownTimeout: who
-// does not read by then gets no bookmark.
-func (c *cachedReads) awaitEnds() {
-	ctx, cancel := context.WithTimeout(c.ctx, c.opts.ShutdownTimeout/2)
+// AwaitEnds waits until the watches that were asked to end have ended, for at most d. A client that
+// does not read until then gets no bookmark.
+func (c *Reads) AwaitEnds(d time.Duration) {
+	ctx, cancel := context.WithTimeout(c.ctx, d)
 	defer cancel()
 	for c.watchers.Count() > 0 && ctx.Err() == nil {
 		sleep(ctx, 10*time.Millisecond)

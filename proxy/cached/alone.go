@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"sync"
@@ -9,7 +9,7 @@ import (
 
 // aloneReads counts, for each resource, the consistent reads of little that are passed through
 // because kube-apiserver answers the first few at a time as easily as it says how new a cache is;
-// see cachedRead.passesAlone. Gets are counted before anybody is asked whether the client may read,
+// see read.passesAlone. Gets are counted before anybody is asked whether the client may read,
 // so this is no lane and knows nothing that is cached. Its methods may be called from any
 // goroutine.
 type aloneReads struct {

@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"net/http"
@@ -13,7 +13,7 @@ import (
 
 // awaitLane waits until the lane can serve r, and reports whether it can. refused answers a client
 // that has waited too long.
-func (c *cachedReads) awaitLane(x *exchange.Exchange, r *cachedRead) (ready bool, refused *metav1.Status) {
+func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (ready bool, refused *metav1.Status) {
 	end, slot := r.lane.Await(request.WithArrival(c.ctx, r.conn), lane.Waiter{
 		Verb:     r.Verb,
 		Arrived:  r.arrived,
@@ -32,6 +32,6 @@ func (c *cachedReads) awaitLane(x *exchange.Exchange, r *cachedRead) (ready bool
 	return end == lane.FillReady, nil
 }
 
-func (c *cachedReads) unfilled(r *cachedRead) *metav1.Status {
-	return c.refuse(rejectedFilling, "this proxy has just begun to read "+request.ResourceText(r.GVR)+" from kube-apiserver, which takes long")
+func (c *Reads) unfilled(r *read) *metav1.Status {
+	return c.tooMany("this proxy has just begun to read " + request.ResourceText(r.GVR) + " from kube-apiserver, which takes long")
 }

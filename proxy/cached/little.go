@@ -1,4 +1,4 @@
-package proxy
+package cached
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const (
 // passesUnasked reports whether kube-apiserver is to answer without having been asked whether the
 // client may read, so that a read that passes through costs it one request and not two. Nothing
 // that is cached, and no lane, has a say in that.
-func (c *cachedReads) passesUnasked(r *cachedRead) bool {
+func (c *Reads) passesUnasked(r *read) bool {
 	switch {
 	case r.indented(r.Accepts[0]):
 		return true
@@ -48,7 +48,7 @@ func (c *cachedReads) passesUnasked(r *cachedRead) bool {
 // itself: it wants the current state of little, and at most a few others do, so that proving the
 // cache current would cost more, and take longer, than the answer. Gets are decided before; see
 // passesUnasked.
-func (c *cachedReads) passesAlone(ctx context.Context, r *cachedRead) bool {
+func (c *Reads) passesAlone(ctx context.Context, r *read) bool {
 	if r.Verb != "list" || !r.current() || !r.lane.Synced() || r.filledSince() || !r.wantsLittle(ctx) {
 		return false
 	}
@@ -60,7 +60,7 @@ func (c *cachedReads) passesAlone(ctx context.Context, r *cachedRead) bool {
 
 // wasLittle reports whether the same client's same list was small a moment ago, when it might read
 // it.
-func (c *cachedReads) wasLittle(r *cachedRead) bool {
+func (c *Reads) wasLittle(r *read) bool {
 	if !r.plain() {
 		return false
 	}
@@ -69,34 +69,34 @@ func (c *cachedReads) wasLittle(r *cachedRead) bool {
 }
 
 // plain reports whether the selectors are short enough for their hash to cost next to nothing.
-func (r *cachedRead) plain() bool { return len(r.RawLabels)+len(r.RawFields) <= 1<<10 }
+func (r *read) plain() bool { return len(r.RawLabels)+len(r.RawFields) <= 1<<10 }
 
 // current reports whether r wants a state at least as new as itself, all at once.
-func (r *cachedRead) current() bool {
+func (r *read) current() bool {
 	return r.Verb != "watch" && r.ResourceVersion == "" && r.ContinueToken == ""
 }
 
 // indented reports whether the answer in a form is JSON for people's eyes.
-func (r *cachedRead) indented(form request.Clause) bool {
+func (r *read) indented(form request.Clause) bool {
 	return r.Verb != "watch" && form.Encoding == framing.JSON && (r.Pretty || form.Pretty)
 }
 
 // passAlone reports whether r may be passed through as one of a few. It counts as one until it is
 // released.
-func (r *cachedRead) passAlone() bool {
+func (r *read) passAlone() bool {
 	r.alone = r.counts.take(r.GVR, r.arrived)
 	return r.alone
 }
 
 // sizeQuestion tells lists apart by who asks and by what is asked for, whatever the form.
-func (r *cachedRead) sizeQuestion() auth.Question {
+func (r *read) sizeQuestion() auth.Question {
 	q, _ := auth.ReviewFor(r.id, auth.AttributesOf(r.Request))
 	return sha256.Sum256(fmt.Appendf(nil, "%x %q %q", q, r.RawLabels, r.RawFields)) // the attributes do not have all of a selector
 }
 
 // wantsLittle reports whether the list would be small, as the cache stands, as far as that is soon
 // found.
-func (r *cachedRead) wantsLittle(ctx context.Context) bool {
+func (r *read) wantsLittle(ctx context.Context) bool {
 	if r.SelectorName != "" && (r.namespace != "" || !r.info.Namespaced) {
 		return true // at most one object
 	}

@@ -1,0 +1,24 @@
+package cached
+
+import (
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/exposition"
+)
+
+var (
+	readsRefused = apistatus.Rejections("max_waiting_reads")
+
+	seatWaits = metrics.NewCounter(exposition.Describe("counter", "watchfan_read_seat_waits_total",
+		"Times that a cached read waited for a seat, which is the right to use a processor."))
+	seatWaitSeconds = metrics.NewFloatCounter(exposition.Describe("counter", "watchfan_read_seat_wait_seconds_total",
+		"Time that cached reads spent waiting for a seat."))
+)
+
+func countSeatWait(d time.Duration) {
+	seatWaits.Inc()
+	seatWaitSeconds.Add(d.Seconds())
+}

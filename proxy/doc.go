@@ -10,29 +10,31 @@
 //	semaphore    a bound on how many goroutines do something at a time
 //	option       one table of settings: flags, file, help, bounds
 //	exposition   /metrics
+//	exchange     one request and its answer, whatever the protocol
 //	apistatus    errors in kube-apiserver's words
 //	request      what a request asks for; read once
 //	auth         who is asking, and may they
 //	fairness     turns, for processors and for what costs kube-apiserver much
 //	audit        the audit log
 //	upstream     the client to kube-apiserver, what APIs there are
-//	downstream   clients' connections, and the sinks of watches
+//	downstream   clients' connections, whatever their protocol, and the sinks of watches
 //	passthrough  what is not served here
 //	reflector    one resource followed upstream: list, watch, what breaks them
 //	lane         one resource served from a cache: first list, freshness, history
 //	registry     definitions of custom resources and APIServices, followed
 //	diagnose     watches as an operator sees them; top and explain
 //	admin        the admin port: health, metrics, profiles, and the pages of diagnose
+//	http1        HTTP/1.1: connections to exchanges and back; only proxy itself knows it
 //
 // # The way of a request
 //
-//	client ─▶ Server.handle ─▶ auth.Identify ─▶ request.Parse ─▶ cachedReads.serve ─▶ lane.Lane ─▶ fanout.Cache
-//	                              │                 │ not ours        │ not allowed, not proven, not known
-//	                              ▼ 401             └────────▶ passthrough.Forwarder ◀──┘ ──▶ kube-apiserver
+//	http1 ─▶ Server.handle ─▶ request.Parse ─▶ auth.Identify ─▶ cachedReads.serve ─▶ lane.Lane ─▶ fanout.Cache
+//	                                              │ 401               │ not cacheable, not allowed, not proven, not known
+//	                                              ▼                   └─▶ passthrough.Forwarder ─▶ kube-apiserver
 //
-// A LIST: Server.serve, Server.handle (server.go), admission.begin (admission.go),
+// A LIST: readHead (http1/head.go), Server.handle (server.go), admission.begin (admission.go),
 // cachedReads.serve, serveCached, resolve, acquire, serveFrom (cached.go), awaitLane (waiting.go),
-// serveList (list.go), state (consistency.go), and the body goes out by downstream.SetBody.
+// serveList (list.go), state (consistency.go), and its body leaves by respond (http1/response.go).
 //
 // An event: the lane's reflector reads it (reflector/watch.go, apply), framing scans it,
 // fanout.Cache.Apply puts it into the snapshot, the history and the lists of the filters that it
@@ -100,11 +102,10 @@
 // # One watch's life
 //
 // The first client of a resource in a representation starts its lane. A lane stops when it has had
-// no client for --idle-timeout. A watch becomes a subscription of the lane's cache and takes its
-// connection over from fasthttp. The flusher's shards write shared frames to it, without waiting.
-// It ends for one of the reasons in package fanout. If all that was promised has been written, the
-// last chunk follows, and the connection can carry another request. Otherwise the connection is
-// closed.
+// no client for --idle-timeout. A watch becomes a subscription of the lane's cache and a stream of its
+// exchange. The flusher's shards write shared frames to the stream's sink, without waiting. It ends
+// for one of the reasons in package fanout. If all that was promised has been written, the response
+// ends properly, and the connection can carry another request. Otherwise it is broken off.
 //
 // A client may resume from a resourceVersion from before the lane began. One upstream watch, shared
 // by all clients that wait, fetches the missing history. What a selector's client gets of it can

@@ -2,12 +2,10 @@ package proxy
 
 import (
 	"errors"
-	"iter"
 	"log/slog"
 	"math"
 	"net"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -36,7 +34,7 @@ func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 
 // localToAdmin is local, for a request to the admin port.
 func localToAdmin(r *http.Request) bool {
-	return local(func(name string) iter.Seq[string] { return slices.Values(r.Header.Values(name)) }, r.Host)
+	return local(r.Header.Values, r.Host)
 }
 
 func (s *Server) notStopping() error {

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"iter"
 	"net"
 	"net/url"
 	"strings"
@@ -19,18 +18,18 @@ import (
 //
 // values returns the values of a header. hosts are those that the request is sent to: its Host
 // header, and its target's in absolute form.
-func local(values func(name string) iter.Seq[string], hosts ...string) bool {
+func local(values func(name string) []string, hosts ...string) bool {
 	for _, host := range hosts {
 		if !localHost(host) {
 			return false
 		}
 	}
-	for site := range values("Sec-Fetch-Site") {
+	for _, site := range values("Sec-Fetch-Site") {
 		if site != "same-origin" && site != "none" {
 			return false
 		}
 	}
-	for origin := range values("Origin") {
+	for _, origin := range values("Origin") {
 		if !sameOrigin(origin, hosts[0]) {
 			return false
 		}

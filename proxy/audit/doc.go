@@ -5,9 +5,10 @@
 //
 // # Audit
 //
-// kube-apiserver's audit log does not show what is read from a cache. --audit-log-path writes it,
-// in the same form and with the same reasons, and so one may be appended to the other: what is
-// passed through is in kube-apiserver's alone, what is served or refused here in ours alone, with
-// the Audit-Id that the client was told. See auditLog for what is written when, and what it costs;
-// and --exclude for resources that are to stay in one log.
+// kube-apiserver's audit log does not show what is read from a cache. --audit-log-path writes it, in
+// the same form and with the same reasons. The two logs can be joined: a request has the same auditID
+// in both. What is served or refused here is in this log alone, what is passed through in
+// kube-apiserver's. A request that is passed through in the name of another user is in both. See
+// [Log] for what is written when, and what it costs. --exclude keeps a resource in kube-apiserver's
+// log alone.
 package audit

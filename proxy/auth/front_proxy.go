@@ -37,7 +37,7 @@ func (p *FrontProxies) user(h exchange.Header) *UserInfo {
 	}
 	user := &UserInfo{Name: name, UID: firstValue(h, p.uidHeaders)}
 	for _, header := range p.groupHeaders {
-		for group := range h.All(header) {
+		for _, group := range h.All(header) {
 			if group != "" {
 				user.Groups = append(user.Groups, strings.Clone(group))
 			}

@@ -164,7 +164,7 @@ func bearerSubprotocol(x *exchange.Exchange) bool {
 	if !strings.EqualFold(request.UpgradeType(x), "websocket") {
 		return false
 	}
-	for protocols := range x.Header.All("Sec-Websocket-Protocol") {
+	for _, protocols := range x.Header.All("Sec-Websocket-Protocol") {
 		for protocol := range strings.SplitSeq(protocols, ",") {
 			if strings.HasPrefix(strings.TrimSpace(protocol), "base64url.bearer.authorization.k8s.io.") {
 				return true

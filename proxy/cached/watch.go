@@ -96,7 +96,7 @@ type servedWatch struct {
 	watcher *diagnose.Watcher
 	event   *audit.Event            // of its start; nil without an audit log
 	read    *read                   // nil once it has begun
-	release func() (because string) // ends the review of what the client may do, once it has begun; see auth.Authorizer.WatchGrant
+	release func() (because string) // ends what auth.Authorizer.WatchGrant began; nil until the watch has begun
 	evicted *diagnose.Evidence      // why it was evicted, if it was
 }
 

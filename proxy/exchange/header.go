@@ -1,9 +1,6 @@
 package exchange
 
-import (
-	"iter"
-	"strings"
-)
+import "strings"
 
 // Field is one line of a head. Names are compared in any case.
 type Field struct{ Name, Value string }
@@ -46,14 +43,13 @@ func (h Header) Has(name string) bool {
 }
 
 // All returns the values of the fields called name.
-func (h Header) All(name string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for i := range h {
-			if h[i].Is(name) && !yield(h[i].Value) {
-				return
-			}
+func (h Header) All(name string) (values []string) {
+	for i := range h {
+		if h[i].Is(name) {
+			values = append(values, h[i].Value)
 		}
 	}
+	return values
 }
 
 // Add adds a field behind the others.

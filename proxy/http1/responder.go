@@ -191,7 +191,10 @@ func appendHead(b []byte, r *exchange.Response, f framed) []byte {
 		own.Add("Transfer-Encoding", "chunked")
 	}
 	for _, field := range r.Header {
-		for len(own) > 0 && own[0].Name < field.Name && !(f.warningsFirst && own[0].Is("Transfer-Encoding") && field.Is("Warning")) {
+		for len(own) > 0 && own[0].Name < field.Name {
+			if f.warningsFirst && own[0].Is("Transfer-Encoding") && field.Is("Warning") {
+				break
+			}
 			b = appendField(b, own[0])
 			own = own[1:]
 		}

@@ -37,7 +37,9 @@ type Server struct {
 
 // New returns a server whose requests handler answers. It fails in a build with a fasthttp that it
 // does not know.
-func New(handler func(*exchange.Exchange), conns *downstream.Connections, poller *downstream.Poller, log *slog.Logger) (*Server, error) {
+func New(
+	handler func(*exchange.Exchange), conns *downstream.Connections, poller *downstream.Poller, log *slog.Logger,
+) (*Server, error) {
 	if err := checkBodyEnd(); err != nil {
 		return nil, err
 	}
@@ -52,7 +54,7 @@ func New(handler func(*exchange.Exchange), conns *downstream.Connections, poller
 
 		ReadBufferSize: maxHeaderBytes, // also the limit of a request's head
 		ReadTimeout:    downstream.HeaderTimeout,
-		WriteTimeout:   downstream.StallTimeout, // for a response that is not streamed; kube-apiserver's --request-timeout
+		WriteTimeout:   downstream.StallTimeout, // of what is not streamed; kube-apiserver's --request-timeout
 		IdleTimeout:    downstream.IdleTimeout,
 		Concurrency:    1 << 20, // more than --max-connections may be
 
@@ -117,7 +119,8 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 // It is kept from taking the process down.
 func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *requestBody) {
 	defer request.Caught(s.log, "request", func() {
-		apistatus.Write(x, apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, request.ErrPanicked.Error()))
+		apistatus.Write(x, apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
+			request.ErrPanicked.Error()))
 		x.Response.Close = true
 	})
 	conn := s.conns.Serving(accepted(ctx.Conn()))
@@ -167,7 +170,8 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
 	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):
 		st = unsupportedTransferEncoding()
 	case network != nil:
-		st = apistatus.Failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the request did not arrive in time")
+		st = apistatus.Failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout,
+			"the request did not arrive in time")
 	default:
 		st = apistatus.BadRequest("the request could not be read as HTTP/1.1")
 	}

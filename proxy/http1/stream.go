@@ -20,7 +20,8 @@ type stream struct {
 // stream takes over the connection of ctx and has the stream of x written there.
 func (s *Server) stream(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 	r := &x.Response
-	head := append(appendHead(nil, r, framed{chunked: true, length: -1, keepAlive: !x.Close, http11: true, warningsFirst: true}), r.First...)
+	f := framed{chunked: true, length: -1, keepAlive: !x.Close, http11: true, warningsFirst: true}
+	head := append(appendHead(nil, r, f), r.First...)
 	st := &stream{source: r.Stream, last: x.Close}
 	s.hijack(ctx, x, func(h *hijacked) {
 		st.conn = h

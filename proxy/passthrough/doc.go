@@ -2,5 +2,5 @@
 // ordinary requests, watches and logs that last, and upgraded connections. Long selectors wait for
 // their turn.
 //
-// It knows connections and the upstream. It knows no cache.
+// It knows exchanges and the upstream. It knows no connection and no cache.
 package passthrough

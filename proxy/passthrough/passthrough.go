@@ -25,10 +25,10 @@ import (
 // Forwarder forwards to kube-apiserver every request that is not served here, and its response
 // back, as they come: both bodies are streamed, and what has arrived is sent on at once.
 //
-// An ordinary request is answered through fasthttp. One that may last (a watch, a log, an upgrade)
-// gets the client's connection for itself before it goes upstream, so that a client that leaves is
-// noticed although nothing is being sent, and its upstream request cancelled. A response that
-// kube-apiserver breaks off ends in a broken connection, never in a proper end.
+// An ordinary request is answered before its handler returns. One that may last (a watch, a log, an
+// upgrade) is detached before it goes upstream; see [exchange.Response]. A client that leaves is
+// then noticed although nothing is being sent, and its upstream request cancelled. A response that
+// kube-apiserver breaks off is broken off for the client, never ended properly.
 type Forwarder struct {
 	upstream *upstream.Upstream
 	front    *auth.FrontProxies // whose headers are not forwarded
@@ -104,7 +104,9 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 // admit waits until the request may be sent, and begins its line in the audit log. sent is to be
 // called once kube-apiserver has begun to answer. refused is not nil if the request is to be
 // refused.
-func (p *Forwarder) admit(x *exchange.Exchange, id auth.Identity, asked *request.Request) (audit *audit.Passed, sent func(), refused *metav1.Status) {
+func (p *Forwarder) admit(x *exchange.Exchange, id auth.Identity, asked *request.Request) (
+	audit *audit.Passed, sent func(), refused *metav1.Status,
+) {
 	if sent, refused = p.long.admit(x, id); refused != nil {
 		p.audit.Refused(x, id, asked, refused)
 		return nil, nil, refused

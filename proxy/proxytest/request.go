@@ -13,8 +13,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
-// ReadRequest returns a request as a connection without TLS brings it. A request line without a method and a protocol
-// is a GET. An error says that fasthttp does not read it.
+// ReadRequest returns a request as a connection without TLS brings it. A request line without a
+// method and a protocol is a GET. An error says that fasthttp does not read it.
 func ReadRequest(line string, headers ...string) (*exchange.Exchange, error) {
 	if !strings.Contains(line, " ") {
 		line = "GET " + line + " HTTP/1.1"
@@ -68,7 +68,8 @@ func MustParse[T any](t testing.TB, parse func(*exchange.Exchange) (T, bool), li
 	return req
 }
 
-// Conn is the connection of a client that stays, at an address that nobody knows. State is its TLS, nil for none.
+// Conn is the connection of a client that stays, at an address that nobody knows. State is its TLS,
+// nil for none.
 type Conn struct{ State *tls.ConnectionState }
 
 func (c Conn) RemoteAddr() net.Addr           { return &net.TCPAddr{IP: net.IPv4zero} }

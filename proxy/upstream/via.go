@@ -35,7 +35,7 @@ func (v via) mark(h http.Header) {
 
 // Marked reports whether a request has come through this proxy.
 func (v via) Marked(x *exchange.Exchange) bool {
-	for proxies := range x.Header.All("Via") {
+	for _, proxies := range x.Header.All("Via") {
 		if strings.Contains(proxies, string(v)) {
 			return true
 		}

@@ -32,7 +32,7 @@ func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 	}, log)
 }
 
-// localToAdmin is local, for a request to the admin port.
+// localToAdmin is local for a request to the admin port.
 func localToAdmin(r *http.Request) bool {
 	return local(r.Header.Values, r.Host)
 }
@@ -45,7 +45,7 @@ func (s *Server) notStopping() error {
 }
 
 // debugState describes the process. It may be called from any goroutine. It takes a few
-// microseconds for each lane, whatever the lane holds.
+// microseconds for each lane, independent of the lane's size.
 func (s *Server) debugState(checks []admin.Check) diagnose.DebugState {
 	d := diagnose.DebugState{
 		Version:   s.opts.Version,

@@ -14,24 +14,24 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// admission decides whether a watch or list may begin. Watches that are passed through count too:
-// they cost us a connection and kube-apiserver a watcher. Who is refused is told to come again
-// (429, with a Retry-After that client-go waits for and retries by itself). Its methods may be
-// called from any goroutine.
+// admission decides whether a watch or list may begin. Watches that are passed through count too,
+// because they cost the proxy a connection and kube-apiserver a watcher. A refused client gets 429
+// with a Retry-After. client-go waits for that time and retries by itself. The methods of admission
+// may be called from any goroutine.
 type admission struct {
 	// Immutable.
-	maxWatches, maxPerUser int // 0 is any number
+	maxWatches, maxPerUser int // 0 is no limit
 	memory                 *memory
-	auth                   *auth.Authorizer // says who is one user
+	auth                   *auth.Authorizer // identifies users
 	log                    *slog.Logger
 
 	mu      sync.Mutex
 	watches int
-	holders map[holder]int // with a watch, if there is a limit
+	holders map[holder]int // number of watches of each holder; only counted with a limit
 	logged  map[rejection]time.Time
 }
 
-// rejection is why a request was refused: the log field and the metric label.
+// rejection is the reason for which a request was refused. It is a log field and a metric label.
 type rejection string
 
 const (
@@ -48,8 +48,8 @@ func newAdmission(opts *Options, m *memory, auth *auth.Authorizer, log *slog.Log
 	}
 }
 
-// begin lets the request of id begin, or returns why not. The caller releases slot when the request
-// has ended; nil is nothing to release. wait bounds the question whose a token is.
+// begin admits the request of id, or returns the Status that refuses it. The caller releases slot
+// when the request has ended, unless slot is nil. wait bounds the lookup of a token's owner.
 func (a *admission) begin(wait context.Context, id auth.Identity, req *request.Request, cacheable bool) (slot *watchSlot, refused *metav1.Status) {
 	watch := req.IsWatch()
 	if a.memory.refuses() && (watch || cacheable && req.Verb == "list") {
@@ -63,7 +63,7 @@ func (a *admission) begin(wait context.Context, id auth.Identity, req *request.R
 	if why == rejectedUserWatches && h.claimed {
 		user, somebody := a.auth.UserKey(wait, id)
 		if !somebody {
-			return nil, nil // and kube-apiserver says so
+			return nil, nil // kube-apiserver rejects the token
 		}
 		slot, why = a.take(holder{user: user})
 	}
@@ -76,17 +76,18 @@ func (a *admission) begin(wait context.Context, id auth.Identity, req *request.R
 	return slot, nil
 }
 
-// holder is whom a watch counts for: a user or, of whoever brings a token, all whose tokens say the
-// same of their owner. What a token says need not be true, so nobody is refused for it; but as long
-// as all who say it have no more watches than one user may, kube-apiserver need not be asked whose
-// each is. So a user may have the limit twice: as whom its tokens say it is, and as itself.
+// holder is the party that a watch counts for. It is a user, or all clients whose tokens claim the
+// same owner. A claim may be false, so no client is refused because of it. But while all clients
+// with the same claim together stay within the limit of one user, kube-apiserver need not be asked
+// for the owners of their tokens. A user may therefore reach the limit twice: once under the claim
+// of its tokens, and once under its own name.
 type holder struct {
 	user    auth.UserKey
 	claimed bool
 }
 
-// claimant returns whom a request of id counts for while nobody has been asked. All tokens that say
-// nothing count as one's.
+// claimant returns the holder for a request of id without asking kube-apiserver. All tokens without
+// a claim share one holder.
 func claimant(id auth.Identity) holder {
 	switch {
 	case id.User != nil:
@@ -97,10 +98,10 @@ func claimant(id auth.Identity) holder {
 	case id.Kind == auth.KindAnonymous:
 		return holder{user: auth.UserKey{Name: auth.AnonymousUser}}
 	}
-	return holder{} // ourselves
+	return holder{} // the proxy itself
 }
 
-// take counts a watch for h, or returns which limit it would exceed.
+// take counts a watch for h, or returns the limit that the watch would exceed.
 func (a *admission) take(h holder) (slot *watchSlot, exceeded rejection) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,7 +124,7 @@ func (a *admission) refuse(why rejection, message string) *metav1.Status {
 	return a.refuseLocked(why, message)
 }
 
-// refuseLocked counts a refusal, and logs one a minute for each reason.
+// refuseLocked counts a refusal, and logs at most one a minute for each reason.
 func (a *admission) refuseLocked(why rejection, message string) *metav1.Status {
 	rejectedTooMany[why].Inc()
 	if now := time.Now(); now.Sub(a.logged[why]) >= time.Minute {
@@ -140,7 +141,7 @@ type watchSlot struct {
 	once      sync.Once
 }
 
-// Release gives it up.
+// Release frees the slot. Only the first call has an effect.
 func (s *watchSlot) Release() {
 	s.once.Do(func() {
 		a := s.admission

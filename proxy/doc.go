@@ -1,25 +1,25 @@
 // Package proxy is a Kubernetes API server to its clients and one client to kube-apiserver: it
-// watches each resource once, however many clients watch it, and passes through whatever it does
-// not serve itself.
+// watches each resource once for any number of clients, and passes through the requests that it
+// does not serve itself.
 //
 // # Rooms
 //
-// proxy itself puts the others together: the server and its life, its options, and the limits on
-// watches and memory. Each package below imports only those in front of it (rooms.sh).
+// Package proxy itself connects the others. It has the server and its life, its options, and the
+// limits on watches and memory. Each package below imports only those above it (rooms.sh).
 //
 //	semaphore    a bound on how many goroutines do something at a time
 //	option       one table of settings: flags, file, help, bounds
 //	exposition   /metrics
-//	exchange     one request and its answer, whatever the protocol
-//	apistatus    errors in kube-apiserver's words
-//	request      what a request asks for; read once
-//	auth         who is asking, and may they
-//	fairness     turns, for processors and for what costs kube-apiserver much
+//	exchange     one request and its answer, for any protocol
+//	apistatus    errors in kube-apiserver's form
+//	request      a request's parameters, parsed once
+//	auth         clients' identities and permissions
+//	fairness     fair turns at processors and at costly requests to kube-apiserver
 //	audit        the audit log
-//	upstream     the client to kube-apiserver, what APIs there are
-//	downstream   clients' connections, whatever their protocol, and the sinks of watches
-//	passthrough  what is not served here
-//	reflector    one resource followed upstream: list, watch, what breaks them
+//	upstream     the client to kube-apiserver, and discovery of its APIs
+//	downstream   clients' connections, for any protocol, and the sinks of watches
+//	passthrough  requests that are passed through to kube-apiserver
+//	reflector    one resource followed upstream: list, watch, and their failures
 //	lane         one resource served from a cache: first list, freshness, history
 //	registry     definitions of custom resources and APIServices, followed
 //	diagnose     watches as an operator sees them; top and explain
@@ -27,7 +27,7 @@
 //	admin        the admin port: health, metrics, profiles, and the pages of diagnose
 //	http1        HTTP/1.1: connections to exchanges and back; only proxy itself knows it
 //
-// # The way of a request
+// # The path of a request
 //
 //	http1 ─▶ Server.handle ─▶ request.Parse ─▶ auth.Identify ─▶ cached.Reads.Serve ─▶ lane.Lane ─▶ fanout.Cache
 //	                                              │ 401               │ not cacheable, not allowed, not proven, not known
@@ -35,8 +35,8 @@
 //
 // A LIST: readHead (http1/head.go), Server.handle (server.go), admission.begin (admission.go),
 // Reads.Serve, serveCached, resolve, acquire, serveFrom (cached/reads.go), awaitLane
-// (cached/waiting.go), serveList (cached/list.go), state (cached/consistency.go), and its body leaves
-// by respond (http1/response.go).
+// (cached/waiting.go), serveList (cached/list.go), state (cached/consistency.go). respond
+// (http1/response.go) writes the body.
 //
 // An event: the lane's reflector reads it (reflector/watch.go, apply), framing scans it,
 // fanout.Cache.Apply puts it into the snapshot, the history and the lists of the filters that it
@@ -49,7 +49,7 @@
 //	filter          the whole condition of a watch or list: namespace, name, selectors
 //	group           the subscriptions that share a filter (fanout)
 //	subscription    one watch's place in a lane's events (fanout)
-//	sink            what a subscription is written to: a connection
+//	sink            the destination of a subscription's events: a connection
 //	shard           a goroutine that writes to its share of the subscriptions
 //	proof           the evidence that a cache is as new as a request
 //	backfill        fetching history from before a lane began
@@ -61,46 +61,46 @@
 //
 // # What a client may rely on
 //
-//  1. An event is the bytes that kube-apiserver sent, or is spliced from them as kube-apiserver
-//     would have.
+//  1. An event is the bytes that kube-apiserver sent, or is spliced from them to the same result as
+//     kube-apiserver's.
 //  2. After its initial events a watch's resourceVersions never decrease, no event of the watch is
-//     missing, and none comes twice. A watch that can't go on like this ends.
+//     missing, and none comes twice. A watch that can't continue in this way ends.
 //  3. A bookmark is sent behind every event up to its resourceVersion; only deletions that a list
-//     has shown may come with one that is known already.
+//     has revealed may carry a resourceVersion that the client already knows.
 //  4. A list, a get, and a watch that begins with initial events, show without a resourceVersion a
 //     state at least as new as any write that was acknowledged before the request; see Freshness.
-//  5. Nothing is shown to a client that kube-apiserver would not let read it, and nothing is done
-//     for a client that it would not let do it: kube-apiserver is asked in that client's name, and
-//     asked again each minute while a watch is open. See Identities and Audit. An API that may show
-//     each client something else, because an aggregated server answers for it, is not cached; see
-//     aggregation.
+//  5. A client reads and does only what kube-apiserver allows it. The proxy asks kube-apiserver in
+//     the client's name, and again each minute while a watch is open. See Identities and Audit. An
+//     API behind an aggregated server is not cached, because the server may show each client
+//     different objects; see aggregation.
 //
-// Two things are unlike kube-apiserver. It ends every watch when its cache loses touch with etcd; a
-// lane continues from its last resourceVersion, or lists once and shows the differences, and streams
-// stay open. A watch of a client that has lost its right ends here and continues there.
+// Two things differ from kube-apiserver. kube-apiserver ends every watch when its cache loses touch
+// with etcd. A lane continues from its last resourceVersion, or lists once and shows the
+// differences, and streams stay open. A watch ends when its client loses the right to it; in
+// kube-apiserver it continues.
 //
 // # Restarts
 //
-// Clients are to go on elsewhere without listing. After SIGTERM:
+// Clients continue at another replica without listing. After SIGTERM:
 //
 //		/readyz fails ──delay──▶ ports and idle connections close ──drain──▶ what is left ends ──timeout──▶ what is left is cut
 //		all is served            watches end one after another               last chunks: watches, logs, upgrades
 //
-//	  - During --shutdown-delay-duration everything goes on, new connections too.
-//	  - During --drain-duration watches end one after another, in random order, each behind all that
-//	    there is for its client and behind a bookmark (package fanout, Endings). Then its connection is
-//	    closed, and the client dials another replica. Answers to other requests say Connection: close.
-//	  - Then what is left ends at once, properly where everything before has been written. A client
-//	    that does not read is cut off five seconds later, and all others after --shutdown-timeout.
+//	  - During --shutdown-delay-duration everything is served, including new connections.
+//	  - During --drain-duration watches end one after another, in random order, each behind all
+//	    events for its client and a bookmark (package fanout, Endings). Then the connection closes,
+//	    and the client dials another replica. Answers to other requests say Connection: close.
+//	  - Then the remaining requests end at once, properly if everything before has been written. A
+//	    client that does not read is cut off five seconds later, all others after --shutdown-timeout.
 //
-// A client comes back to a replica that has been up for longer, and its next watch goes over the
-// same connection. So that clients spread again, a connection ends at --max-connection-age, as in
-// the drain; watches that pass through go on to their own end.
+// Clients move to replicas that have been up for longer, and later watches use the same connection.
+// To spread clients again, a connection ends at --max-connection-age, as in the drain. Watches that
+// pass through continue to their own end.
 //
 // # Goroutines
 //
-// All end before Server.Run returns, but one for an audit log whose file takes no more, and one of
-// the library that rotates its files.
+// All end before Server.Run returns, except one for an audit log whose file blocks, and one of the
+// library that rotates its files.
 //
 //   - the server: one for each listener, the upstream check, the lanes' keeper, the authorizer's
 //     reviews of open watches, the audit log, and with a memory limit one that reads the use;
@@ -108,13 +108,13 @@
 //     freshness is being proven; one for all lanes that follows CustomResourceDefinitions, and one
 //     that follows APIServices;
 //   - one for each question to kube-apiserver that requests may share (auth.Coalescer), and one for
-//     each token whose owner is asked for, each for at most 10 s;
-//   - fanout's: one for each shard, and one more for each while watches are looked at;
+//     each lookup of a token's owner, each for at most 10 s;
+//   - fanout's: one for each shard, and one more for each while watches are inspected;
 //   - the poller, for all watches. It starts a goroutine for a client that has left or sent
 //     something. Without epoll, each watch has one, and another while its client does not read;
 //   - fasthttp's and net/http's: one for each connection between two requests or being answered;
 //   - two for each passed-through stream, one of which waits for the client to leave.
 //
-// A panic in the work for one client is logged, counted, and ends that client's connection alone; see
-// request.Caught.
+// A panic in the work for one client is logged and counted. It ends only that client's connection;
+// see request.Caught.
 package proxy

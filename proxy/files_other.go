@@ -4,5 +4,5 @@ package proxy
 
 import "math"
 
-// mostOpenFiles is not known.
+// mostOpenFiles returns the maximum int, because the limit is not known on this system.
 func mostOpenFiles() int { return math.MaxInt }

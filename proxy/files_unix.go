@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// mostOpenFiles is how many files, connections among them, the process may have open. Go's runtime
-// has raised the limit as far as it may.
+// mostOpenFiles returns how many files, including connections, the process may have open. Go's
+// runtime has already raised the soft limit to the hard limit.
 func mostOpenFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/watchfan/watchfan/proxy/option"
 )
 
-// ErrVersion is what ParseFlags returns for --version.
+// ErrVersion is the error that ParseFlags returns for --version.
 var ErrVersion = errors.New("version requested")
 
-// program is the flags that are no options.
+// program holds the flags that are no options.
 type program struct {
-	config  string // a file's name
+	config  string // file name
 	version bool
 }
 
@@ -23,10 +23,10 @@ func (p *program) add(t *option.Table) {
 	t.Switch(&p.version, "version", "print the version and exit")
 }
 
-// ParseFlags returns the options of a command line: the defaults, over them the configuration file
-// that --config names, over that the flags of args. It does not validate them. The error is
-// flag.ErrHelp for --help, ErrVersion for --version; else it says what is wrong, in the file with
-// file, line and field.
+// ParseFlags returns the options of a command line. The configuration file that --config names
+// overrides the defaults, and the flags of args override both. ParseFlags does not validate the
+// options. The error is flag.ErrHelp for --help and ErrVersion for --version. An error in the
+// configuration file names the file, the line and the field.
 func ParseFlags(args []string) (Options, error) {
 	o, p := NewOptions(), program{}
 	t := o.table()
@@ -50,15 +50,15 @@ func ParseFlags(args []string) (Options, error) {
 	return o, err
 }
 
-// WriteConfig writes o as a configuration file with all fields, which reads back as the same
+// WriteConfig writes o as a configuration file with all fields. Reading the file gives the same
 // options.
 func (o *Options) WriteConfig(w io.Writer) error { return o.table().WriteConfig(w) }
 
 // FlagGroups returns the titles of the flags' groups, in lower case.
 func FlagGroups() []string { return help().Groups() }
 
-// PrintFlags writes the flags of one of FlagGroups with their units and defaults, or of all of them
-// for "". A group fits a screen of 80 columns and 28 lines.
+// PrintFlags writes the flags of one of FlagGroups with their units and defaults. "" selects all
+// groups. A group fits a screen of 80 columns and 28 lines.
 func PrintFlags(w io.Writer, group string) { help().PrintHelp(w, group) }
 
 // help returns all flags with their defaults.

@@ -9,15 +9,15 @@ import (
 )
 
 // local reports whether a request to a port on loopback comes from a program on this host, or from
-// a page of that same port, rather than from another page that a browser on this host shows. Such a
-// page can make its own name resolve to 127.0.0.1, or have the browser send requests to 127.0.0.1:
-// with its Origin (fetch, a form), or without one (an image, a fetch in mode no-cors, a link).
-// Browsers since 2023 then say in Sec-Fetch-Site how the page and the port are related
+// a page of the same port. It rejects requests from other pages in a browser on this host. Such a
+// page can make its own name resolve to 127.0.0.1, or make the browser send requests to 127.0.0.1.
+// Some of these requests have an Origin (fetch, a form), others none (an image, a fetch in mode
+// no-cors, a link). Browsers since 2023 send Sec-Fetch-Site, the relation of the page to the port
 // (https://www.w3.org/TR/fetch-metadata/): cross-site, same-site for another port of this host,
 // same-origin, or none for an address that the user has typed. Programs send neither header.
 //
-// values returns the values of a header. hosts are those that the request is sent to: its Host
-// header, and its target's in absolute form.
+// values returns the values of a header. hosts are the hosts that the request names: the Host
+// header, and the host of a target in absolute form.
 func local(values func(name string) []string, hosts ...string) bool {
 	for _, host := range hosts {
 		if !localHost(host) {
@@ -47,15 +47,15 @@ func localExchange(x *exchange.Exchange) bool {
 	return local(x.Header.All, x.Header.Get("Host"), host)
 }
 
-// sameOrigin reports whether origin is that of a page which was fetched, without TLS, with this
-// Host header. The port is the one that the client knows, which is not ours behind kubectl
-// port-forward.
+// sameOrigin reports whether origin is the origin of a page that was fetched without TLS and with
+// this Host header. The port is the client's view of it. Behind kubectl port-forward it differs
+// from the port of this process.
 func sameOrigin(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.Scheme == "http" && u.Host != "" && withPort(u.Host) == withPort(host)
 }
 
-// withPort returns hostport in lower case, with HTTP's port if it has none.
+// withPort returns hostport in lower case, and adds HTTP's port if there is none.
 func withPort(hostport string) string {
 	if _, port, err := net.SplitHostPort(hostport); err != nil || port == "" {
 		hostport = net.JoinHostPort(strings.Trim(strings.TrimSuffix(hostport, ":"), "[]"), "80")
@@ -63,7 +63,7 @@ func withPort(hostport string) string {
 	return strings.ToLower(hostport)
 }
 
-// localHost reports whether hostport names this host's loopback, or nothing.
+// localHost reports whether hostport names this host's loopback or is empty.
 func localHost(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {

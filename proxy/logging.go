@@ -9,14 +9,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// NewLogger returns the log that o asks for, written to w: constant sentences, with keys and
-// values. It is client-go's log from then on.
+// NewLogger returns the log that o describes, written to w. Messages are constant sentences with
+// keys and values. client-go uses the same log from then on.
 func (o *Options) NewLogger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: o.LogLevel}
 	var handler slog.Handler = slog.NewTextHandler(w, options)
 	if o.LogFormat == "json" {
 		options.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr {
-			if a.Value.Kind() == slog.KindDuration { // else a number of nanoseconds
+			if a.Value.Kind() == slog.KindDuration { // the default is a number of nanoseconds
 				a.Value = slog.StringValue(a.Value.Duration().String())
 			}
 			return a
@@ -26,7 +26,8 @@ func (o *Options) NewLogger(w io.Writer) *slog.Logger {
 	log := slog.New(handler)
 
 	klog.SetSlogLogger(log)
-	var gate klog.Level                                                            // klog's own, which every klog.V asks
-	_ = gate.Set(strconv.Itoa(min(max(-int(o.LogLevel), 0), option.MaxVerbosity))) // a number is no error
+	// Set sets klog's own level, which every klog.V checks. It accepts every number.
+	var gate klog.Level
+	_ = gate.Set(strconv.Itoa(min(max(-int(o.LogLevel), 0), option.MaxVerbosity)))
 	return log
 }

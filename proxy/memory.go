@@ -9,18 +9,21 @@ import (
 	"time"
 )
 
-// memory sees to it that what clients ask for does not end the process. Each second it compares
-// what the kernel counts with the limit:
+// memory keeps the requests of clients from exhausting the process's memory. Each second it
+// compares the kernel's count of the memory in use with the limit:
 //
-//	from 70%  the garbage collector works harder (or from GOMEMLIMIT in the environment, if that is less)
-//	from 80%  lanes without clients stop, compressed lists are forgotten, and no lane begins, so that what would start one is passed through
-//	from 90%  new watches and lists are refused as well, and a lane that is being filled, or lists anew, is given up
-//	from 95%  new connections are reset: a TLS handshake and a head that does not end take up to 134 KiB for a while
+//	from 70%  the garbage collector works harder; a lower GOMEMLIMIT in the environment has priority
+//	from 80%  lanes without clients stop, and compressed lists are forgotten;
+//	          no lane begins, and requests that would start one are passed through
+//	from 90%  new watches and lists are refused too;
+//	          a lane that is being filled, or lists anew, is given up
+//	from 95%  new connections are reset, because a TLS handshake and a head that does not end take
+//	          up to 134 KiB for a while
 //
-// Each ends when the use is 5% lower again. Watches that are there go on: to end them would bring
-// them back at once, with lists.
+// Each level from 80% ends when the use is 5% of the limit below its mark. Open watches continue.
+// If they were ended, their clients would come back at once, with lists.
 type memory struct {
-	limit int64 // bytes; 0 is none
+	limit int64 // bytes; 0 is no limit
 	read  func() (int64, error)
 	log   *slog.Logger
 
@@ -43,7 +46,7 @@ const (
 func (l memoryLevel) String() string { return [...]string{"enough", "short", "full", "spent"}[l] }
 
 const (
-	softPercent  = 70 // garbage alone is not to make memory short
+	softPercent  = 70 // keeps garbage alone from making memory short
 	shortPercent = 80
 	fullPercent  = 90
 	spentPercent = 95
@@ -52,7 +55,7 @@ const (
 	freeEvery    = 5 * time.Second // a collection takes 0.1 s for some hundred MiB
 )
 
-// next is the level that follows when used of limit bytes are in use.
+// next returns the level that follows l when used of limit bytes are in use.
 func (l memoryLevel) next(used, limit int64) memoryLevel {
 	percent := float64(used) / float64(limit) * 100
 	switch {
@@ -66,9 +69,9 @@ func (l memoryLevel) next(used, limit int64) memoryLevel {
 	return memoryEnough
 }
 
-// newMemory finds the limit that opts ask for. A limit of the process alone is compared with its
-// resident memory, that of a container with what the container uses beyond files that can be
-// dropped, as the kernel itself does.
+// newMemory returns a memory with the limit of opts. A limit in bytes applies to the resident
+// memory of the process. A container's limit applies to the container's use without the file pages
+// that can be dropped, as in the kernel.
 func newMemory(opts *Options, log *slog.Logger) *memory {
 	m := &memory{limit: opts.MemoryLimit, read: residentMemory, log: log}
 	if opts.MemoryLimit == CgroupMemory {
@@ -83,13 +86,13 @@ func newMemory(opts *Options, log *slog.Logger) *memory {
 	return m
 }
 
-// run keeps watch until ctx ends. shed stops what can be spared, and returns how many lanes that was.
+// run checks the memory until ctx ends. shed frees memory and returns the number of lanes stopped.
 func (m *memory) run(ctx context.Context, shed func() int) {
 	if m.limit == 0 {
 		return
 	}
-	// A GOMEMLIMIT near the limit, such as the request of a container whose limit is the same,
-	// would let garbage make memory short.
+	// With a GOMEMLIMIT near the limit, garbage would make memory short. A container's GOMEMLIMIT is
+	// often its memory request, which may equal its limit.
 	before := debug.SetMemoryLimit(-1)
 	debug.SetMemoryLimit(min(before, m.limit/100*softPercent))
 	defer debug.SetMemoryLimit(before)
@@ -113,7 +116,7 @@ func (m *memory) run(ctx context.Context, shed func() int) {
 	}
 }
 
-// look does what so many bytes in use demand.
+// look updates the level for the bytes in use. It sheds and frees memory if memory is short.
 func (m *memory) look(used int64, shed func() int) {
 	m.used.Store(used)
 	level := memoryLevel(m.level.Load())
@@ -123,9 +126,8 @@ func (m *memory) look(used int64, shed func() int) {
 	if now >= memoryShort {
 		stopped = shed()
 		memorySheds.Add(stopped)
-		// What has been let go of counts until it is collected, and where nothing is asked for any
-		// more nothing makes that happen. A lane that was stopped lets go of its objects a little
-		// later.
+		// Freed objects count until they are collected, and without allocations no collection
+		// starts. A stopped lane frees its objects a little later.
 		if time.Since(m.freed) >= freeEvery {
 			debug.FreeOSMemory()
 			m.freed = time.Now()
@@ -136,24 +138,24 @@ func (m *memory) look(used int64, shed func() int) {
 	}
 }
 
-// short reports whether no lane is to begin.
+// short reports whether no lane may begin.
 func (m *memory) short() bool { return m.level.Load() >= int32(memoryShort) }
 
-// refuses reports whether no watch or list is to begin.
+// refuses reports whether no watch or list may begin.
 func (m *memory) refuses() bool { return m.level.Load() >= int32(memoryFull) }
 
-// full reports whether no lane is to be filled, by what is in use now.
+// full reports whether no lane may be filled. It reads the use anew.
 func (m *memory) full() bool {
 	if m.limit == 0 || m.refuses() {
 		return m.limit != 0
 	}
-	used, err := m.read() // which run has logged if it fails
+	used, err := m.read() // run logs a failure
 	return err == nil && memoryEnough.next(used, m.limit) >= memoryFull
 }
 
-// spent reports whether no connection is to begin.
+// spent reports whether no connection may begin.
 func (m *memory) spent() bool { return m.level.Load() >= int32(memorySpent) }
 
-// noLimit is the least value that a cgroup's limit has where there is none: version 1 has a number
-// of pages.
+// noLimit is the value from which a cgroup's limit counts as no limit. In cgroup version 1, no
+// limit is the largest multiple of the page size.
 const noLimit = math.MaxInt64 / 2

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// residentMemory is what of this process is in memory, in bytes (proc_pid_statm(5)).
+// residentMemory returns the resident memory of this process in bytes (proc_pid_statm(5)).
 func residentMemory() (int64, error) {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -27,13 +27,13 @@ func residentMemory() (int64, error) {
 // cgroup is a control group whose memory is limited.
 type cgroup struct {
 	limit       int64
-	current     string // file that says what is in use
-	stat        string // file that says what of it
-	reclaimable string // there: file pages that are not in use
+	current     string // file with the bytes in use
+	stat        string // file with the bytes by kind
+	reclaimable string // field in stat of the inactive file pages
 }
 
-// ownCgroup returns the control group with the least limit of those that this process is in, and
-// whether there is one.
+// ownCgroup returns the control group with the lowest limit among the groups of this process. ok is
+// false if none has a limit.
 func ownCgroup() (cgroup, bool) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -42,16 +42,16 @@ func ownCgroup() (cgroup, bool) {
 	return limitedCgroup("/sys/fs/cgroup", string(text))
 }
 
-// limitedCgroup is ownCgroup, with the mount point of control groups and the content of
-// /proc/self/cgroup (cgroups(7)). A container sees its own group as the root, or the whole path of
-// a tree whose root is its own group.
+// limitedCgroup is ownCgroup for a mount point of control groups and a content of /proc/self/cgroup
+// (cgroups(7)). A container sees its own group as the root. Or it sees the whole path of its group,
+// while the root of the mounted tree is the group itself.
 func limitedCgroup(root, self string) (least cgroup, ok bool) {
 	consider := func(dir, limit, current, reclaimable string) {
 		text, err := os.ReadFile(path.Join(dir, limit))
 		if err != nil {
 			return
 		}
-		n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64) // "max" is none
+		n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64) // "max" is no limit
 		if err == nil && n > 0 && n < noLimit && (!ok || n < least.limit) {
 			least, ok = cgroup{n, path.Join(dir, current), path.Join(dir, "memory.stat"), reclaimable}, true
 		}
@@ -76,7 +76,7 @@ func limitedCgroup(root, self string) (least cgroup, ok bool) {
 	return least, ok
 }
 
-// used is what the group uses, but for file pages that can be dropped, in bytes.
+// used returns the bytes that the group uses, without the file pages that can be dropped.
 func (g cgroup) used() (int64, error) {
 	text, err := os.ReadFile(g.current)
 	if err != nil {

@@ -33,7 +33,7 @@ var (
 		"Lanes without clients stopped because memory was short."))
 )
 
-// The gauges of one server; see registerMetrics.
+// These are the gauges of one server; see registerMetrics.
 var (
 	clientConnections = exposition.Describe("gauge", "watchfan_client_connections",
 		"Open connections of clients.")

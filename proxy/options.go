@@ -20,18 +20,18 @@ import (
 // AnyPort as a port number lets the system choose a free one.
 const AnyPort = -1
 
-// CgroupMemory as a memory limit is that of the container, or of another control group, if there is
-// one.
+// CgroupMemory as a memory limit selects the limit of the container, or of another control group.
+// Without such a limit there is none.
 const CgroupMemory = -1
 
-// leastMemory is what watchfan needs with a few lanes and clients.
+// leastMemory is the memory that watchfan needs with a few lanes and clients.
 const leastMemory = 64 << 20
 
-// Options says where kube-apiserver is, where we listen, and what clients may cost us. NewOptions
-// gives the defaults; the zero value is not usable.
+// Options describes the connection to kube-apiserver, the ports, and the limits on clients.
+// NewOptions returns the defaults. The zero value is not usable.
 //
-// Each exported field, apart from Version, is a row of a table: the row has its default, its
-// bounds, its flag and its field of the configuration file. The names are alike: Auth.ClientCAFile
+// Each exported field, apart from Version, is a row of a table. The row has its default, its
+// bounds, its flag and its field of the configuration file. The names correspond: Auth.ClientCAFile
 // is --client-ca-file and clientCAFile.
 type Options struct {
 	Upstream   upstream.Options
@@ -41,58 +41,60 @@ type Options struct {
 	Lane       lane.Options
 	Audit      audit.Options
 
-	// InsecurePort serves plain HTTP on 127.0.0.1. All who reach it act with our own identity. 0 is
-	// off; AnyPort chooses.
+	// InsecurePort serves plain HTTP on 127.0.0.1. Clients without a token act with the proxy's own
+	// identity. 0 is off; AnyPort chooses a free port.
 	InsecurePort int
 	// SecurePort serves HTTPS on BindAddress, to each client with its own rights. 0 is off; AnyPort
-	// chooses.
+	// chooses a free port.
 	SecurePort int
 	// BindAddress is the IP address of the secure port.
 	BindAddress string
 	// AdminPort serves the status page, health, metrics and profiles on AdminBindAddress. 0 is off;
-	// AnyPort chooses.
+	// AnyPort chooses a free port.
 	AdminPort int
 	// AdminBindAddress is the IP address of the admin port.
 	AdminBindAddress string
 	// Profiling adds /debug/pprof to the admin port, for clients on this host, and shows
 	// /debug/watchers to other hosts too.
 	Profiling bool
-	// PortsFile is written, as JSON, once all ports are open. Empty: none.
+	// PortsFile is written, as JSON, once all ports are open. Empty means no file.
 	PortsFile string
 
-	// MaxWatches is how many watches may be open at a time, passed-through ones included; more are
-	// refused with 429. 0 is any number, as at kube-apiserver: MemoryLimit bounds what watches use.
+	// MaxWatches is how many watches may be open at a time, including passed-through ones. More are
+	// refused with 429. 0 is no limit, as in kube-apiserver. MemoryLimit bounds the memory of
+	// watches.
 	MaxWatches int
-	// MaxWatchesPerUser is MaxWatches for one user. It stops clients that are broken or mean harm.
-	// A kubelet has one watch for each ConfigMap and Secret of its pods, some hundreds; Argo CD has
-	// one for each kind of resource and namespace, thousands; kube-proxy, one user on all nodes,
-	// has four on each of 5,000. An agent on thousands of nodes that watches more needs a higher
-	// limit, for its replica's share of them. 0 is any number.
+	// MaxWatchesPerUser is MaxWatches for one user. It stops broken and malicious clients. A kubelet
+	// has one watch for each ConfigMap and Secret of its pods, some hundreds. Argo CD has one for
+	// each kind of resource and namespace, thousands. kube-proxy, one user on all nodes, has four on
+	// each of 5,000 nodes. An agent with more watches on thousands of nodes needs a higher limit:
+	// the number of its watches at one replica. 0 is no limit.
 	MaxWatchesPerUser int
 	// MemoryLimit is how many bytes of memory may be used. Near it, lanes without clients stop and
 	// none begins, then new watches and lists are refused with 429, then new connections are reset.
-	// CgroupMemory is the container's; 0 is off.
+	// CgroupMemory is the container's limit; 0 is off.
 	MemoryLimit int64
 
-	// ShutdownDelayDuration is how long we go on serving after /readyz has begun to fail.
+	// ShutdownDelayDuration is how long the proxy continues to serve after /readyz has begun to
+	// fail.
 	ShutdownDelayDuration time.Duration
-	// DrainDuration is how long the watches' ends are then spread. 0 ends them at once.
+	// DrainDuration is the time over which the ends of watches are then spread. 0 ends them at once.
 	DrainDuration time.Duration
 	// ShutdownTimeout is how long requests may take to end after that.
 	ShutdownTimeout time.Duration
 
-	// LogLevel is the least level that is logged, as --log-level names it or -v numbers it.
+	// LogLevel is the lowest level that is logged. --log-level names it, and -v numbers it.
 	LogLevel slog.Level
 	// LogFormat is text or json.
 	LogFormat string
 
-	// Version is what /debug/lanes and the status page say that this program is. It is no flag:
-	// main knows it.
+	// Version is the version of this program that /debug/lanes and the status page show. main sets
+	// it; it has no flag.
 	Version string
 
-	// places are where a configuration file sets options; see option.Table.
+	// places are the places in a configuration file that set options; see option.Table.
 	places map[string]string
-	// readMemory says how much memory is in use; nil is what the system says.
+	// readMemory returns the memory in use. If it is nil, the system's figure is used.
 	readMemory func() (int64, error)
 }
 
@@ -193,8 +195,8 @@ func memoryLimit(n int64) string {
 	return ""
 }
 
-// Validate reports everything that is wrong with o, each error with what to do about it, and where
-// in a configuration file it is.
+// Validate reports all errors in o. Each error says how to correct it, and names its place in a
+// configuration file.
 func (o *Options) Validate() error {
 	t := o.table()
 	return errors.Join(
@@ -205,7 +207,7 @@ func (o *Options) Validate() error {
 		o.Cached.Check(t, o.SecurePort != 0))
 }
 
-// checkPorts reports ports that are the same, and that there is none.
+// checkPorts reports ports with the same number. It also reports that both client ports are off.
 func (o *Options) checkPorts(t *option.Table) error {
 	var errs []error
 	flags := make(map[int]string) // by port
@@ -226,7 +228,7 @@ func (o *Options) checkPorts(t *option.Table) error {
 	return errors.Join(errs...)
 }
 
-// listenAddress returns the address for net.Listen, whatever AnyPort means there.
+// listenAddress returns the address for net.Listen, where AnyPort is 0.
 func listenAddress(ip string, port int) string {
 	if port == AnyPort {
 		port = 0

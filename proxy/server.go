@@ -30,8 +30,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// Server serves the Kubernetes API of one cluster: what it can from its own state, everything else
-// from kube-apiserver.
+// Server serves the Kubernetes API of one cluster. It answers requests from its own state if it
+// can, and passes the others through to kube-apiserver.
 type Server struct {
 	// Immutable after New.
 	opts        Options
@@ -52,10 +52,10 @@ type Server struct {
 	poller      *downstream.Poller      // of the watches' connections
 	admin       *admin.Port
 
-	stopping atomic.Bool // set first of all when Run's context ends
+	stopping atomic.Bool // set first when Run's context ends
 
-	// ctx is cancelled when nothing may go on: after the last client, or after ShutdownTimeout.
-	// Lanes live in it.
+	// ctx is cancelled when everything must end: after the last client, or after ShutdownTimeout.
+	// Lanes run in it.
 	ctx        context.Context
 	cancel     context.CancelFunc
 	endStreams context.CancelFunc // ends the passed-through watches, logs and upgrades
@@ -65,8 +65,8 @@ type Server struct {
 	certificate                   *downstream.Certificate // of the secure port
 }
 
-// New returns a server that opts describe. It reads the kubeconfig and the certificates, and
-// neither listens nor connects yet.
+// New returns a server with opts. It reads the kubeconfig and the clients' certificate authorities.
+// It neither listens nor connects yet.
 func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// Listen opens the ports. Run does so if it has not been done.
+// Listen opens the ports. Run calls Listen if the caller has not.
 func (s *Server) Listen() error {
 	if s.insecureLn != nil || s.secureLn != nil {
 		return nil
@@ -143,7 +143,7 @@ func (s *Server) Listen() error {
 	return err
 }
 
-// closeListeners closes the front's ports, and also.
+// closeListeners closes the front's ports and the listeners of also.
 func (s *Server) closeListeners(also ...net.Listener) {
 	for _, ln := range append(also, s.insecureLn, s.secureLn) {
 		if ln != nil {
@@ -193,7 +193,7 @@ func (s *Server) listen() error {
 			GetCertificate: s.certificate.Get,
 			ClientAuth:     s.clients.ClientAuth(),
 
-			DynamicRecordSizingDisabled: true, // batches leave in as few records as possible
+			DynamicRecordSizingDisabled: true, // sends batches in as few records as possible
 		})
 		s.log.Info("Serving TLS with each client's own rights", "address", s.secureLn.Addr().String(), "certificate", certFile)
 	}
@@ -228,8 +228,8 @@ func (s *Server) writePortsFile() error {
 	return nil
 }
 
-// InsecureAddr returns the host and port of the insecure port, "" before Listen or when it is off.
-// SecureAddr and AdminAddr are alike.
+// InsecureAddr returns the host and port of the insecure port. It returns "" before Listen, or if
+// the port is off. SecureAddr and AdminAddr do the same for their ports.
 func (s *Server) InsecureAddr() string { return addr(s.insecureLn) }
 func (s *Server) SecureAddr() string   { return addr(s.secureLn) }
 func (s *Server) AdminAddr() string    { return addr(s.adminLn) }
@@ -241,10 +241,11 @@ func addr(ln net.Listener) string {
 	return ln.Addr().String()
 }
 
-// Run serves until ctx ends, then stops in this order: /readyz fails, ShutdownDelayDuration passes,
-// the ports and idle connections close, watches end one after another in DrainDuration, the other
-// requests end or ShutdownTimeout does, what is left is cut off. It returns nil after that, and
-// leaves no goroutine behind. A Server runs once.
+// Run serves until ctx ends. Then it stops in this order: /readyz fails, ShutdownDelayDuration
+// passes, the ports and idle connections close, watches end one after another in DrainDuration, the
+// other requests end or ShutdownTimeout passes, and the remaining connections are cut off. It
+// returns nil after that, and leaves no goroutine behind, except those that the package's
+// documentation names. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.cancel()
 	if err := s.Listen(); err != nil {
@@ -253,7 +254,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.registerMetrics()()
 	defer s.authorizer.Owners().End()
 	if s.audit != nil {
-		go s.audit.Run() // which may hang on a file when all else has ended; close waits for it in moderation
+		go s.audit.Run() // may hang on a file when all else has ended; Close waits for a bounded time
 		defer s.audit.Close()
 	}
 	var background sync.WaitGroup
@@ -294,7 +295,7 @@ func (s *Server) shutdown() {
 	s.log.Info("Stopping", "delay", s.opts.ShutdownDelayDuration, "drain", s.opts.DrainDuration, "timeout", s.opts.ShutdownTimeout)
 	time.Sleep(s.opts.ShutdownDelayDuration)
 
-	s.closeListeners() // the front does not know one that it has not begun to serve
+	s.closeListeners() // the front does not know a listener before it serves it
 	ended, end := context.WithCancel(context.Background())
 	defer end()
 	var servers sync.WaitGroup
@@ -321,7 +322,7 @@ func (s *Server) shutdown() {
 	s.log.Info("Stopped", "elapsed", time.Since(begin).Round(time.Millisecond), "connectionsCut", cut)
 }
 
-// handle answers one request, here or from kube-apiserver.
+// handle answers one request from a cache, or passes it through.
 func (s *Server) handle(x *exchange.Exchange) {
 	req, cacheable := request.Parse(x)
 	if !x.Conn.Secure() && !localExchange(x) {
@@ -364,8 +365,8 @@ func (s *Server) handle(x *exchange.Exchange) {
 	s.passthrough.Serve(x, id, req)
 }
 
-// refuse answers a request of id with st, and writes that down, because kube-apiserver will not
-// hear of it.
+// refuse answers a request of id with st. It records the refusal in the audit log, because
+// kube-apiserver never sees the request.
 func (s *Server) refuse(x *exchange.Exchange, id auth.Identity, req *request.Request, st *metav1.Status) {
 	apistatus.Write(x, st)
 	s.audit.Refused(x, id, req, st)

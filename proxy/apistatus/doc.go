@@ -1,6 +1,6 @@
-// Package apistatus writes errors as Kubernetes Status objects, in kube-apiserver's words: as
-// responses, and as ERROR events of watches in each encoding.
+// Package apistatus encodes errors as Kubernetes Status objects in kube-apiserver's words. It
+// writes them as responses, and as ERROR events of watches in each encoding.
 //
-// It knows metav1.Status and HTTP responses. It knows no request's meaning, no user and no
-// upstream.
+// The package knows metav1.Status and HTTP responses. It knows no users, no upstream and not the
+// meaning of requests.
 package apistatus

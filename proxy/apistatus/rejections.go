@@ -9,8 +9,8 @@ import (
 var rejectedRequests = exposition.Describe("counter", "watchfan_rejected_requests_total",
 	"Requests rejected by this proxy, by reason.")
 
-// Rejections returns the counter of the requests that are rejected for one reason. It is called
-// once for each reason, while package variables are initialized.
+// Rejections returns the counter of requests rejected for one reason. It is called once for each
+// reason, while package variables are initialized.
 func Rejections(reason string) *metrics.Counter {
 	return metrics.NewCounter(rejectedRequests + `{reason="` + reason + `"}`)
 }

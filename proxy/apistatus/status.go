@@ -21,7 +21,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
-// Failure returns a Status as kube-apiserver's own errors have it.
+// Failure returns a failure Status with the fields that kube-apiserver sets in its own errors.
 func Failure(code int32, reason metav1.StatusReason, message string) *metav1.Status {
 	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -32,7 +32,7 @@ func Failure(code int32, reason metav1.StatusReason, message string) *metav1.Sta
 	}
 }
 
-// Unauthorized answers a request that names nobody.
+// Unauthorized returns the Status for a request without a valid credential.
 func Unauthorized() *metav1.Status {
 	return Failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
 }
@@ -41,18 +41,18 @@ func BadRequest(message string) *metav1.Status {
 	return Failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }
 
-// NotFound answers a GET of an object that does not exist: `pods "web" not found`.
+// NotFound returns the Status for a GET of an object that does not exist: `pods "web" not found`.
 func NotFound(gvr schema.GroupVersionResource, name string) *metav1.Status {
 	st := apierrors.NewNotFound(gvr.GroupResource(), name).Status()
 	st.Kind, st.APIVersion = "Status", "v1"
 	return &st
 }
 
-// RetryLeast and retrySpread are when a client that is told to come again does so, in seconds:
-// clients that came at the same time come again at different times.
+// RetryLeast is the shortest Retry-After of a 429, in seconds. RetrySpread is the width of the
+// random range above it: clients that arrive together retry at different times.
 const RetryLeast, RetrySpread = 5, 11
 
-// TooManyRequests has a client come again later. client-go waits for the Retry-After and retries by
+// TooManyRequests tells a client to retry later. client-go waits for the Retry-After and retries by
 // itself.
 func TooManyRequests(why string) *metav1.Status {
 	st := Failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Too many requests, please try again later: "+why)
@@ -60,20 +60,21 @@ func TooManyRequests(why string) *metav1.Status {
 	return st
 }
 
-// ServiceUnavailable answers what we cannot serve just now; the client may retry after a second.
+// ServiceUnavailable returns the Status for a request that cannot be served at the moment. The
+// client may retry after a second.
 func ServiceUnavailable(message string) *metav1.Status {
 	st := Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
 	st.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return st
 }
 
-// Expired ends a watch whose resourceVersion is older than the history. oldest is the oldest one a
-// watch may start from.
+// Expired returns the Status for a watch whose resourceVersion rv is older than the history. oldest
+// is the oldest resourceVersion from which a watch may start.
 func Expired(rv, oldest uint64) *metav1.Status {
 	return Failure(http.StatusGone, metav1.StatusReasonExpired, fmt.Sprintf("too old resource version: %d (%d)", rv, oldest))
 }
 
-// encodeStatus returns st as kube-apiserver writes it, with a newline.
+// encodeStatus returns st as JSON with a newline, as kube-apiserver writes it.
 func encodeStatus(st *metav1.Status) []byte {
 	body, err := json.Marshal(st)
 	if err != nil {
@@ -82,8 +83,8 @@ func encodeStatus(st *metav1.Status) []byte {
 	return append(body, '\n')
 }
 
-// encodeStatusFor is encodeStatus for a body, which is indented, without a newline, for clients who
-// read it with their own eyes.
+// encodeStatusFor returns st as the JSON of a response body. If pretty is set, the JSON is indented
+// and has no newline at the end.
 func encodeStatusFor(st *metav1.Status, pretty bool) []byte {
 	body := encodeStatus(st)
 	if !pretty {
@@ -94,7 +95,7 @@ func encodeStatusFor(st *metav1.Status, pretty bool) []byte {
 	return b.Bytes()
 }
 
-// ErrorFrame returns the ERROR event of a watch in an encoding, with st as its object.
+// ErrorFrame returns a watch's ERROR event with st as its object, in the given encoding.
 func ErrorFrame(encoding framing.Encoding, st *metav1.Status) framing.Frame {
 	encode := encodeStatus
 	switch encoding {
@@ -106,8 +107,8 @@ func ErrorFrame(encoding framing.Encoding, st *metav1.Status) framing.Frame {
 	return framing.ErrorFrame(encoding, encode(st))
 }
 
-// encodeStatusCBOR returns st as kube-apiserver writes it in CBOR, behind the tag of self-described
-// CBOR (k8s.io/apimachinery/pkg/runtime/serializer/cbor).
+// encodeStatusCBOR returns st as kube-apiserver writes it in CBOR. It begins with the tag of
+// self-described CBOR (k8s.io/apimachinery/pkg/runtime/serializer/cbor).
 func encodeStatusCBOR(st *metav1.Status) []byte {
 	body, err := direct.Marshal(st)
 	if err != nil {
@@ -116,8 +117,8 @@ func encodeStatusCBOR(st *metav1.Status) []byte {
 	return append([]byte("\xd9\xd9\xf7"), body...)
 }
 
-// encodeStatusProtobuf returns st as kube-apiserver writes it in protobuf: a runtime.Unknown behind
-// a magic number (k8s.io/apimachinery/pkg/runtime/serializer/protobuf).
+// encodeStatusProtobuf returns st as kube-apiserver writes it in protobuf: a magic number, then a
+// runtime.Unknown (k8s.io/apimachinery/pkg/runtime/serializer/protobuf).
 func encodeStatusProtobuf(st *metav1.Status) []byte {
 	raw, err := st.Marshal()
 	if err != nil {
@@ -131,13 +132,14 @@ func encodeStatusProtobuf(st *metav1.Status) []byte {
 	return append([]byte("k8s\x00"), body...)
 }
 
-// Write makes st the response of x. If the connection was to end with the response, it still is.
+// Write makes st the response of x. It keeps x.Response.Close: if the connection was going to close
+// after the response, it still closes.
 func Write(x *exchange.Exchange, st *metav1.Status) {
 	x.Response.Reset()
 	fill(&x.Response, st, AuditID(x), PrettyStatus(x))
 }
 
-// Response returns st as a response to a request of which auditID and pretty are known.
+// Response returns st as a response to a request with the given auditID. pretty indents the body.
 func Response(st *metav1.Status, auditID string, pretty bool) *exchange.Response {
 	r := &exchange.Response{}
 	fill(r, st, auditID, pretty)
@@ -154,7 +156,7 @@ func fill(r *exchange.Response, st *metav1.Status, auditID string, pretty bool) 
 	r.Body = exchange.BodySlices{encodeStatusFor(st, pretty)}
 }
 
-// AddCommonHeader adds to the response what every response of kube-apiserver carries, and returns
+// AddCommonHeader adds the header fields that all of kube-apiserver's responses have. It returns
 // the Audit-Id.
 func AddCommonHeader(x *exchange.Exchange) (auditID string) {
 	auditID = AuditID(x)
@@ -167,7 +169,7 @@ func addCommonHeader(r *exchange.Response, auditID string) {
 	r.Header.Add("Cache-Control", "no-cache, private")
 }
 
-// AuditID returns the request's Audit-ID, or a new one.
+// AuditID returns the request's Audit-Id, or a new one.
 func AuditID(x *exchange.Exchange) string {
 	if id := x.Header.Get("Audit-Id"); id != "" {
 		return strings.Clone(id)
@@ -175,12 +177,12 @@ func AuditID(x *exchange.Exchange) string {
 	return string(uuid.NewUUID())
 }
 
-// PrettyStatus reports whether the client reads bodies with its own eyes, by kube-apiserver's
-// rules: the pretty parameter, else the Accept header, else a User-Agent known to be a terminal or
-// a browser.
+// PrettyStatus reports whether the body of a Status should be indented. The rules are
+// kube-apiserver's: the pretty parameter decides, else the Accept header, else a User-Agent that is
+// known to be a terminal or a browser.
 func PrettyStatus(x *exchange.Exchange) bool {
 	if target, _ := exchange.CutTarget(x.Target); strings.Contains(target.Query, "pretty") {
-		query, _ := url.ParseQuery(target.Query) // what can be read of it
+		query, _ := url.ParseQuery(target.Query) // invalid parameters are left out
 		if pretty := query.Get("pretty"); pretty != "" {
 			on, err := strconv.ParseBool(pretty)
 			return err == nil && on

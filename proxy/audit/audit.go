@@ -24,14 +24,13 @@ import (
 )
 
 const (
-	// maxAuditQueue bounds the events that wait to be written, in bytes: about 30,000 of them.
+	// maxAuditQueue bounds the queued events, in bytes: about 30,000 events.
 	maxAuditQueue = 32 << 20
-	// auditBatch is about how much is written at once, in bytes.
+	// auditBatch is the approximate size of one write, in bytes.
 	auditBatch = 64 << 10
-	// auditFlush is how long what waits may still take to be written when we stop.
+	// auditFlush limits how long the queued events may take to be written on shutdown.
 	auditFlush = 5 * time.Second
-	// auditComplaint is the least time between two lines of the log about events that were not
-	// written.
+	// auditComplaint is the minimum time between two log lines about events that were not written.
 	auditComplaint = time.Minute
 )
 
@@ -42,72 +41,73 @@ var (
 		"Events missing from the audit log because the file accepted them too slowly or not at all. The log names the cause."))
 )
 
-// Log writes down, as lines of audit.k8s.io/v1 Events at level Metadata, who reads what without
-// kube-apiserver's knowledge:
+// Log is the audit log. Each line is an audit.k8s.io/v1 Event at level Metadata. The log covers
+// requests that kube-apiserver does not see, or does not see under the client's name:
 //
-//	get, list from a cache   ResponseComplete, when the answer is ready: its last byte may have yet to leave
-//	watch from a cache       ResponseStarted, and when it ends ResponseComplete with the annotation watchfan.io/ended-because: a fanout.Reason
-//	what is passed through   ResponseComplete, when kube-apiserver's answer begins, with the annotation watchfan.io/passed-through; what lasts
-//	in somebody's name       has ResponseStarted then, and ResponseComplete when it ends: see passedAudit
-//	what we refuse           ResponseComplete: 403 and whatever else is never seen by kube-apiserver; ResponseStarted alone: 401, as there
+//	get, list from a cache   ResponseComplete, when the response is ready: its last byte may not have left yet
+//	watch from a cache       ResponseStarted; at the end ResponseComplete with the annotation watchfan.io/ended-because: a fanout.Reason
+//	passed through in a      ResponseComplete, when kube-apiserver's response begins, with the annotation watchfan.io/passed-through;
+//	user's name              a lasting response has ResponseStarted then, and ResponseComplete when it ends: see Passed
+//	refused by the proxy     ResponseComplete: 403 and all others that kube-apiserver never sees; ResponseStarted alone: 401, as in kube-apiserver
 //
-// Why a read is allowed is said in the words of the review that allows it, which kube-apiserver
-// would write itself. Both lines of a watch say why it was allowed to begin; if it is revoked, the
-// second says why in watchfan.io/revoked-because.
+// The reason why a read is allowed is the one given by the review that allows it. kube-apiserver
+// would write the same reason. Both lines of a watch give the reason why it was allowed to begin.
+// If the watch is revoked, the second line gives the reason in watchfan.io/revoked-because.
 //
-// All else that is passed through is kube-apiserver's to write, with this client's address in
-// sourceIPs and the auditID that the client has been told. What can't be read as HTTP, or gets a
-// 503 because kube-apiserver can't be reached, is in neither log. There is no policy: a level below
-// Metadata is no log, and objects, which the levels above it hold, are never written.
+// All other passed-through requests are written by kube-apiserver, with the client's address in
+// sourceIPs and with the auditID that the client receives. If one of them gets a 503 because
+// kube-apiserver cannot be reached, it is in neither log. Input that is not readable as HTTP is in
+// neither log either. There is no audit policy: a level below Metadata is no log, and the levels
+// above it contain objects, which are never written.
 //
-// By default nobody waits for it. An event is queued, and one goroutine encodes and writes. What
-// does not fit into maxAuditQueue, or can't be written, is dropped, counted, and complained of at
-// most once a minute. That is kube-apiserver's batch mode. Kube-apiserver's default for files is to
-// block, but there a request waits that has cost milliseconds anyway, while here one disk that
-// hangs would hold up thousands of watches. The alert WatchfanAuditIncomplete tells of gaps, and
-// --audit-log-mode chooses otherwise:
+// In the default mode, batch, no request waits for the log. Events are queued, and one goroutine
+// encodes and writes them. An event is dropped if it does not fit into maxAuditQueue or cannot be
+// written. Dropped events are counted, and logged at most once a minute. This is kube-apiserver's
+// batch mode. kube-apiserver's default for files is blocking, but a request that waits there has
+// cost milliseconds anyway. Here one hanging disk would hold up thousands of watches. The alert
+// WatchfanAuditIncomplete reports gaps. --audit-log-mode selects another mode:
 //
-//	blocking          each event is written before its response begins. One that can't be is counted as above, and the request goes on
-//	blocking-strict   so, but the request fails with 500. What is passed through in somebody's name is written down before it goes
-//	                  upstream, as stage RequestReceived, so that nothing is done there whose author is not in the log
+//	blocking          each event is written before its response begins; a failed write is counted as above, and the request goes on
+//	blocking-strict   the same, but the request fails with 500. A request passed through in a user's name is also written before it goes
+//	                  upstream, as stage RequestReceived: nothing is done upstream without its author in the log
 //
-// The end of a watch is written by the goroutine that gives its connection back, and holds up
-// nobody else in any mode. A file that hangs holds up all requests that are written down, for as
-// long as it hangs, in both blocking modes.
+// In every mode the end of a watch is written by the goroutine that gives the watch's connection
+// back. It delays no other client. In both blocking modes a hanging file delays all audited
+// requests for as long as it hangs.
 //
-// What it costs (go test -bench Audit -benchtime 100000x -count 10 ./proxy, 2 cores of an AMD EPYC
-// that others used too; medians and spread):
+// Costs (go test -bench Audit -benchtime 100000x -count 10 ./proxy, 2 cores of a shared AMD EPYC;
+// medians and spread):
 //
 //	off                        3 ns (2 to 4), no allocation
 //	on, a certificate          0.6 µs (0.5 to 0.8), 7 allocations, 576 bytes until the event is written
 //	on, a token of 1000 bytes  1.4 µs (1.3 to 1.7), 8 allocations, the token once more to hash it
 //	the writer, each line      3.7 µs (3.5 to 4.0), 720 bytes
 //
-// An open watch costs the 576 bytes for as long as it lasts.
+// An open watch holds the 576 bytes for as long as it lasts.
 //
-// A nil auditLog writes nothing. Its methods may be called from any goroutine.
+// A nil Log writes nothing. Its methods may be called from any goroutine.
 type Log struct {
 	// Immutable.
 	out    io.WriteCloser
-	mode   string // "" is AuditBatch
+	mode   string // "" means AuditBatch
 	owners *auth.Owners
 	log    *slog.Logger
-	wake   chan struct{} // holds one if there may be something to do; never closed
-	donec  chan struct{} // closed when run has returned; never sent on
+	wake   chan struct{} // capacity 1; non-empty if there may be work; never closed
+	donec  chan struct{} // closed when Run has returned; never sent on
 
-	writing sync.Mutex // of one at a time; no other lock is taken under it
-	torn    bool       // guarded by writing: the last write has failed in the middle of a line
+	writing sync.Mutex // serializes writes; no other lock is taken under it
+	torn    bool       // guarded by writing: the last write failed in the middle of a line
 
-	writers    sync.WaitGroup // requests that write themselves
+	writers    sync.WaitGroup // requests that write their own events
 	mu         sync.Mutex
 	queue      []*Event
-	bytes      int // of queue, and of what run is writing
+	bytes      int // size of queue and of the events that Run is writing
 	closed     bool
-	lost       int       // since complained
-	complained time.Time // when the last line of the log was about lost events
+	lost       int       // lost events since complained
+	complained time.Time // time of the last log line about lost events
 }
 
-// NewLog opens the audit log that opts name, nil for none.
+// NewLog opens the audit log that opts names. It returns nil if opts names none.
 func NewLog(opts *Options, owners *auth.Owners, log *slog.Logger) (*Log, error) {
 	if opts.AuditLogPath == "" {
 		return nil, nil
@@ -119,9 +119,9 @@ func NewLog(opts *Options, owners *auth.Owners, log *slog.Logger) (*Log, error) 
 	return &Log{out: out, mode: opts.AuditLogMode, owners: owners, log: log, wake: make(chan struct{}, 1), donec: make(chan struct{})}, nil
 }
 
-// openAuditLog opens the file now, so that one that can't be written is known at the start. Files
-// are rotated by the library that kube-apiserver has for it, and so are called and kept alike; a
-// pipe or a device is not rotated.
+// openAuditLog opens the file. Opening it now reports an unwritable file at startup. Files are
+// rotated by kube-apiserver's own library for this (lumberjack), and are named and kept alike.
+// Pipes and devices are not rotated.
 func openAuditLog(opts *Options) (io.WriteCloser, error) {
 	if opts.AuditLogPath == "-" {
 		return struct {
@@ -129,7 +129,8 @@ func openAuditLog(opts *Options) (io.WriteCloser, error) {
 			io.Closer
 		}{os.Stdout, io.NopCloser(nil)}, nil
 	}
-	f, err := os.OpenFile(opts.AuditLogPath, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600) // for reading too: a pipe without a reader is not waited for
+	// O_RDWR also opens a pipe that has no reader yet, without waiting for one.
+	f, err := os.OpenFile(opts.AuditLogPath, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -143,16 +144,16 @@ func openAuditLog(opts *Options) (io.WriteCloser, error) {
 	return &lumberjack.Logger{Filename: opts.AuditLogPath, MaxAge: opts.AuditLogMaxAge, MaxBackups: opts.AuditLogMaxBackup, MaxSize: opts.AuditLogMaxSize}, nil
 }
 
-// Read is a read that is served from a cache, as far as it is written down. It is not changed.
+// Read is a read that is served from a cache: the parts of it that are audited. It is immutable.
 type Read struct {
 	Request  *request.Request
 	ID       auth.Identity
-	Decision auth.Decision // the yes to it
+	Decision auth.Decision // allows the read
 	Arrived  time.Time
 }
 
-// Served writes down a get or list that has been answered from a cache. If it must not be answered
-// without that, its response becomes an error.
+// Served records a get or list that has been answered from a cache. If the event cannot be written
+// and the mode is AuditBlockingStrict, the response becomes an error.
 func (a *Log) Served(x *exchange.Exchange, r Read) {
 	if a == nil {
 		return
@@ -167,8 +168,9 @@ func (a *Log) Served(x *exchange.Exchange, r Read) {
 	}
 }
 
-// WatchBegan writes down that a watch is served from a cache. watchEnded takes what it returns, nil
-// without an audit log. refused says why the watch must not begin.
+// WatchBegan records the start of a watch that is served from a cache. The result began is for
+// WatchEnded; it is nil without an audit log. If refused is not nil, the watch must not begin, and
+// refused is the response.
 func (a *Log) WatchBegan(x *exchange.Exchange, r Read, auditID string) (began *Event, refused *metav1.Status) {
 	if a == nil {
 		return nil, nil
@@ -181,8 +183,8 @@ func (a *Log) WatchBegan(x *exchange.Exchange, r Read, auditID string) (began *E
 	return e, nil
 }
 
-// WatchEnded writes down why the watch has ended that began with e. revokedBecause is not looked at
-// unless it was revoked.
+// WatchEnded records the end of the watch that began with e, and the reason. revokedBecause is used
+// only if the watch was revoked.
 func (a *Log) WatchEnded(e *Event, reason fanout.Reason, revokedBecause string) {
 	if a == nil {
 		return
@@ -195,28 +197,31 @@ func (a *Log) WatchEnded(e *Event, reason fanout.Reason, revokedBecause string) 
 	a.add(&end)
 }
 
-// Refused writes down a request that is answered with st, although it may be one for
-// kube-apiserver.
+// Refused records a request that the proxy answers with st and does not pass through, even if the
+// request was meant for kube-apiserver.
 func (a *Log) Refused(x *exchange.Exchange, id auth.Identity, req *request.Request, st *metav1.Status) {
 	if a == nil {
 		return
 	}
 	e := a.event(x, id, req, x.Response.Header.Get("Audit-Id"))
 	e.received, e.stage, e.code, e.status = x.Received, stageComplete, int(st.Code), st
-	if st.Code == http.StatusUnauthorized { // kube-apiserver's only line of one (k8s.io/apiserver pkg/endpoints/filters/authn_audit.go)
+	// kube-apiserver writes this stage alone for a 401 (k8s.io/apiserver
+	// pkg/endpoints/filters/authn_audit.go).
+	if st.Code == http.StatusUnauthorized {
 		e.stage = stageStarted
 	}
 	a.add(e)
 }
 
-// read is the event of a read that is served from a cache.
+// read returns the event of a read that is served from a cache.
 func (a *Log) read(x *exchange.Exchange, r Read, auditID string) *Event {
 	e := a.event(x, r.ID, r.Request, auditID)
 	e.received, e.decision = r.Arrived, r.Decision
 	return e
 }
 
-// event is what all events have in common. It keeps nothing of the head but what it says.
+// event returns an event with the fields that all events have. It keeps no other part of the
+// request head in memory.
 func (a *Log) event(x *exchange.Exchange, id auth.Identity, req *request.Request, auditID string) *Event {
 	e := &Event{
 		at:        time.Now(),
@@ -241,7 +246,7 @@ func (a *Log) event(x *exchange.Exchange, id auth.Identity, req *request.Request
 	return e
 }
 
-// enqueue queues an event, or drops it.
+// enqueue queues an event. It drops the event if the queue is full or the log is closed.
 func (a *Log) enqueue(e *Event) {
 	size := e.size()
 	a.mu.Lock()
@@ -263,7 +268,7 @@ func (a *Log) wakeUp() {
 	}
 }
 
-// lostLocked counts lost events, and returns what logs them, to be called without the lock.
+// lostLocked counts n lost events. The caller calls complain without the lock, to log them.
 func (a *Log) lostLocked(n int) (complain func(error)) {
 	auditDropped.Add(n)
 	a.lost += n
@@ -285,7 +290,7 @@ var (
 	errAuditClosed = errors.New("the audit log is closed: the proxy is stopping")
 )
 
-// Run writes what is queued until close is called and all is written.
+// Run writes queued events until Close is called and the queue is written.
 func (a *Log) Run() {
 	defer close(a.donec)
 	var b []byte
@@ -313,7 +318,7 @@ func (a *Log) Run() {
 	}
 }
 
-// wrote counts events that have been written, or that could not be.
+// wrote counts events as written, or as lost if err is not nil.
 func (a *Log) wrote(events, size int, err error) {
 	complain := func(error) {}
 	a.mu.Lock()
@@ -327,8 +332,8 @@ func (a *Log) wrote(events, size int, err error) {
 	complain(err)
 }
 
-// Close writes what waits, for as long as auditFlush, and takes no more. It is called once, after
-// run was started.
+// Close stops accepting events and waits at most auditFlush for the queued ones to be written. It
+// is called once, after Run was started.
 func (a *Log) Close() {
 	if a == nil {
 		return

@@ -33,32 +33,31 @@ const (
 	passedAnnotation       = "watchfan.io/passed-through"
 )
 
-// Event is an event until it is written: what was there to see, not yet in the form of a line. It
-// does not change once it is queued.
+// Event is an audit event before it is encoded as a line. It does not change once it is queued.
 type Event struct {
 	at, received   time.Time
 	stage          string
 	auditID        string
 	uri            string
 	verb           string
-	object         *auditObject   // nil: not of a resource
-	code           int            // 0: nobody knows
-	status         *metav1.Status // nil: code says all
+	object         *auditObject   // nil if the request concerns no resource
+	code           int            // 0 if unknown
+	status         *metav1.Status // nil if code is enough
 	endedBecause   fanout.Reason
 	revokedBecause string
-	decision       auth.Decision // a yes, of what is from a cache, or none
-	passed         bool          // to kube-apiserver, which writes the rest
+	decision       auth.Decision // allows a read from a cache; otherwise empty
+	passed         bool          // passed through; kube-apiserver audits it too
 
 	kind         auth.Kind
-	user         *auth.UserInfo // nil where owner says it, or nobody
-	impersonated *auth.UserInfo // whom user acts as; nil: nobody else
-	owner        *auth.Owner
+	user         *auth.UserInfo // nil if owner provides the user, or if there is none
+	impersonated *auth.UserInfo // the user that user acts as; nil without impersonation
+	owner        *auth.Owner    // the user of a token, or the proxy's; nil if user is enough
 
 	userAgent, forwardedFor, realIP string
 	remote                          net.Addr
 }
 
-// size is about how much memory the event takes, in bytes.
+// size returns the approximate memory of the event, in bytes.
 func (e *Event) size() int {
 	const fixed = 512
 	n := fixed + len(e.auditID) + len(e.uri) + len(e.userAgent) + len(e.forwardedFor) + len(e.realIP) + len(e.revokedBecause) + len(e.decision.Reason())
@@ -74,7 +73,7 @@ func (e *Event) size() int {
 	return n
 }
 
-// auditLine is an Event of audit.k8s.io/v1 as it is written, with the field names and the order of
+// auditLine is the encoded form of an audit.k8s.io/v1 Event, with the field names and the order of
 // k8s.io/apiserver pkg/apis/audit/v1.
 type auditLine struct {
 	Kind                     string            `json:"kind"`
@@ -113,8 +112,8 @@ type auditObject struct {
 	Subresource string `json:"subresource,omitempty"`
 }
 
-// appendLine appends the event as one line, once it is known whose the token is: within
-// reviewTimeout of the request.
+// appendLine appends the event as one line. It first waits until the owner of the token is known,
+// which takes at most auth.ReviewTimeout from the request.
 func (e *Event) appendLine(b []byte) []byte {
 	user, unknown := e.who()
 	line := auditLine{
@@ -160,25 +159,25 @@ func (e *Event) appendLine(b []byte) []byte {
 	}
 	buf := bytes.NewBuffer(b)
 	if err := json.NewEncoder(buf).Encode(&line); err != nil {
-		panic("encode audit event: " + err.Error()) // strings, numbers and times of this century cannot fail
+		panic("encode audit event: " + err.Error()) // strings, numbers and times of this century encode
 	}
 	return buf.Bytes()
 }
 
-// who says who made the request, or why that is not known.
+// who returns the user that made the request, or the reason why the user is unknown.
 func (e *Event) who() (user auditUser, unknown string) {
 	u := e.user
 	if e.owner != nil {
 		u, unknown = e.owner.Wait()
 	}
-	if u == nil { // or who is refused is nobody; what is anonymous is passed through
+	if u == nil { // unknown, or a refused request without a user; anonymous requests pass through
 		return auditUser{}, unknown
 	}
 	return auditUser{u.Name, u.UID, u.Groups, u.Extra}, ""
 }
 
-// sourceIPs are those of X-Forwarded-For, X-Real-Ip and of the connection, by kube-apiserver's own
-// function.
+// sourceIPs returns the addresses of X-Forwarded-For, of X-Real-Ip and of the connection. It uses
+// kube-apiserver's own function.
 func (e *Event) sourceIPs() (ips []string) {
 	req := http.Request{RemoteAddr: e.remote.String(), Header: http.Header{"X-Forwarded-For": {e.forwardedFor}, "X-Real-Ip": {e.realIP}}}
 	for _, ip := range utilnet.SourceIPs(&req) {
@@ -187,11 +186,11 @@ func (e *Event) sourceIPs() (ips []string) {
 	return ips
 }
 
-// maxUserAgent is what kube-apiserver writes of one, in bytes.
+// maxUserAgent is the limit that kube-apiserver applies to a User-Agent, in bytes.
 const maxUserAgent = 1024
 
-// pathAndQuery returns a request line's target as kube-apiserver writes it. No credential is ever
-// in one: kube-apiserver takes none from there.
+// pathAndQuery returns the target of a request line as kube-apiserver writes it. A target contains
+// no credential: kube-apiserver accepts none there.
 func pathAndQuery(target string) string {
 	u, err := url.ParseRequestURI(target)
 	if err != nil {
@@ -200,7 +199,7 @@ func pathAndQuery(target string) string {
 	return u.RequestURI()
 }
 
-// objectOf returns the object that a request concerns; nil if it concerns none.
+// objectOf returns the object that a request concerns, or nil if it concerns none.
 func objectOf(req *request.Request) *auditObject {
 	if !req.IsResource {
 		return nil

@@ -10,17 +10,17 @@ import (
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
-// Modes of the audit log, as kube-apiserver's --audit-log-mode has them.
+// Modes of the audit log, named as in kube-apiserver's --audit-log-mode.
 const (
-	AuditBatch          = "batch"           // events are queued; what does not fit is dropped and counted
-	AuditBlocking       = "blocking"        // an event is written before its response begins, or counted if that fails
-	AuditBlockingStrict = "blocking-strict" // and its request fails if that fails
+	AuditBatch          = "batch"           // events are queued, or dropped and counted
+	AuditBlocking       = "blocking"        // written before the response; failures are counted
+	AuditBlockingStrict = "blocking-strict" // like blocking; failures also fail the request
 )
 
 var auditModes = []string{AuditBatch, AuditBlocking, AuditBlockingStrict}
 
-// add writes an event down, or in batch mode queues it. It reports false if the event is lost and
-// its request must fail.
+// add writes an event, or queues it in batch mode. It returns false if the event is lost and its
+// request must fail.
 func (a *Log) add(e *Event) (ok bool) {
 	switch a.mode {
 	case AuditBlocking:
@@ -33,14 +33,14 @@ func (a *Log) add(e *Event) (ok bool) {
 	return true
 }
 
-// writeNow writes one event, and reports whether it is written. The caller waits until it is known
-// whose a token is, and for the file.
+// writeNow writes one event and reports success. It blocks until the token's owner is known and the
+// file has taken the line.
 func (a *Log) writeNow(e *Event) bool {
 	line := e.appendLine(nil)
 	a.mu.Lock()
 	err := errAuditClosed
 	if !a.closed {
-		a.writers.Add(1) // before close waits for them
+		a.writers.Add(1) // under mu: Run waits for the writers after closed is set
 		a.mu.Unlock()
 		err = a.write(line)
 		a.writers.Done()
@@ -57,7 +57,7 @@ func (a *Log) writeNow(e *Event) bool {
 	return err == nil
 }
 
-// write writes whole lines. Those that follow one that was written in part begin a new one.
+// write writes whole lines. After a partial write it starts with a newline, to end the torn line.
 func (a *Log) write(lines []byte) error {
 	a.writing.Lock()
 	defer a.writing.Unlock()
@@ -69,8 +69,8 @@ func (a *Log) write(lines []byte) error {
 	return err
 }
 
-// notAudited answers a request that cannot be written down, in kube-apiserver's words
-// (k8s.io/apiserver pkg/endpoints/filters/audit.go).
+// notAudited returns the Status for a request whose event cannot be written, in kube-apiserver's
+// words (k8s.io/apiserver pkg/endpoints/filters/audit.go).
 func notAudited(x *exchange.Exchange) *metav1.Status {
 	return apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
 		fmt.Sprintf("Internal Server Error: %q: failed to store audit event", x.Target))

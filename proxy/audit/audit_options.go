@@ -2,19 +2,19 @@ package audit
 
 import "github.com/watchfan/watchfan/proxy/option"
 
-// Options says where the audit log is and what becomes of its files.
+// Options configures the audit log and the rotation of its files.
 type Options struct {
-	// AuditLogPath is the file to which each read that is served from a cache is written, and each
-	// request that we refuse, as kube-apiserver's audit log has them; see auditLog. "-" is standard
-	// output. Empty: none.
+	// AuditLogPath is the file of the audit log. It receives the reads served from a cache and the
+	// requests refused by the proxy, in the form of kube-apiserver's audit log; see Log. "-" is
+	// standard output. Empty means no audit log.
 	AuditLogPath string
-	// AuditLogMode is what happens when the audit log cannot be written, or not at once:
-	// AuditBatch, AuditBlocking or AuditBlockingStrict; see auditLog. kube-apiserver's default is
+	// AuditLogMode selects what happens if an event cannot be written, or not immediately:
+	// AuditBatch, AuditBlocking or AuditBlockingStrict; see Log. kube-apiserver's default is
 	// blocking.
 	AuditLogMode string
-	// AuditLogMaxAge is the days that old files of the audit log are kept, AuditLogMaxBackup how
-	// many of them are kept, AuditLogMaxSize the megabytes at which a file becomes an old one. 0 is
-	// no limit. The defaults are kube-apiserver's.
+	// AuditLogMaxAge is the number of days to keep old files. AuditLogMaxBackup is the number of
+	// old files to keep. AuditLogMaxSize is the size in megabytes at which a file is rotated. 0
+	// means no limit. The defaults are kube-apiserver's.
 	AuditLogMaxAge, AuditLogMaxBackup, AuditLogMaxSize int
 }
 

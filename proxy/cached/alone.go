@@ -7,11 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// aloneReads counts, for each resource, the consistent reads of little that are passed through
-// because kube-apiserver answers the first few at a time as easily as it says how new a cache is;
-// see read.passesAlone. Gets are counted before anybody is asked whether the client may read,
-// so this is no lane and knows nothing that is cached. Its methods may be called from any
-// goroutine.
+// aloneReads counts, for each resource, the small consistent reads that are passed through. For the
+// first few at a time, the answer costs kube-apiserver as little as the proof that a cache is
+// current; see Reads.passesAlone. Gets are counted before the review. The counts therefore live
+// outside the lanes and depend on no cached data. Its methods may be called from any goroutine.
 type aloneReads struct {
 	most int // at a time, of one resource
 
@@ -20,18 +19,21 @@ type aloneReads struct {
 }
 
 type aloneState struct {
-	reads      int       // under way
-	crowded    time.Time // when there last were too many
-	unfollowed time.Time // until when gets are passed through: a client that may read has found that the resource has no lane
+	reads   int       // under way
+	crowded time.Time // when there last were too many
+	// unfollowed is the end of the time in which gets are passed through because an allowed client
+	// has found that the resource has no lane.
+	unfollowed time.Time
 }
 
 const (
-	// crowd is how long a crowd of reads is expected to last: all that come meanwhile share proofs.
+	// crowd is how long a crowd of reads is expected to last. Reads that arrive meanwhile share
+	// proofs.
 	crowd = time.Second
-	// unfollowedFor is how long gets of a resource without a lane are passed through, all of them
-	// and without a review: as long as a review would be believed. A lane that starts ends it.
+	// unfollowedFor is how long all gets of a resource without a lane are passed through without a
+	// review. It equals the default TTL of a review's answer. The start of a lane ends it.
 	unfollowedFor = 10 * time.Second
-	// mostCounted bounds the resources that are remembered, which anybody with a token can name. A
+	// mostCounted bounds the remembered resources. Anybody with a token can name a resource. A
 	// cluster has a few hundred.
 	mostCounted = 1024
 )
@@ -40,7 +42,8 @@ func newAloneReads(most int) *aloneReads {
 	return &aloneReads{most: most, resources: make(map[schema.GroupVersionResource]*aloneState)}
 }
 
-// take reports whether a read that arrived then may pass alone. It counts until give is called.
+// take reports whether a read that arrived at this time may pass alone. The read counts until give
+// is called.
 func (a *aloneReads) take(gvr schema.GroupVersionResource, arrived time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -59,11 +62,11 @@ func (a *aloneReads) take(gvr schema.GroupVersionResource, arrived time.Time) bo
 func (a *aloneReads) give(gvr schema.GroupVersionResource) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.resources[gvr].reads-- // it is kept while it has any
+	a.resources[gvr].reads-- // present, because a resource with reads is not removed
 }
 
-// noteUnfollowed notes that a client that may read has found no lane of the resource; noteFollowed,
-// that one starts.
+// noteUnfollowed notes that an allowed client has found no lane of the resource. noteFollowed notes
+// that a lane starts.
 func (a *aloneReads) noteUnfollowed(gvr schema.GroupVersionResource) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,7 +91,7 @@ func (a *aloneReads) unfollowed(gvr schema.GroupVersionResource) bool {
 	return s != nil && time.Now().Before(s.unfollowed)
 }
 
-// stateLocked returns what is known of a resource, nil if there is no room for another.
+// stateLocked returns the state of a resource, or nil if there is no room for another.
 func (a *aloneReads) stateLocked(gvr schema.GroupVersionResource) *aloneState {
 	if s := a.resources[gvr]; s != nil {
 		return s

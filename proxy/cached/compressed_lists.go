@@ -12,9 +12,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
-// compressedLists keeps the compressed items of lists that were asked for lately. A client that
-// asks for the same state again, whatever resourceVersion that has by then, gets the same bytes.
-// Its methods may be called from any goroutine.
+// compressedLists keeps the compressed items of recent lists. A list of the same state gets the
+// same bytes, even if the resourceVersion has advanced. Its methods may be called from any
+// goroutine.
 type compressedLists struct {
 	mu    sync.Mutex
 	lists map[listKey]*compressedList
@@ -22,13 +22,13 @@ type compressedLists struct {
 }
 
 const (
-	// maxCompressed bounds what compressedLists keeps, in bytes. compressedFor is how long it keeps
-	// a list that nobody asks for while others are asked for.
+	// maxCompressed bounds the size of all kept lists, in bytes. compressedFor is how long an unused
+	// list is kept. It is checked when another list is added.
 	maxCompressed = 64 << 20
 	compressedFor = time.Minute
 )
 
-// listKey tells which items of a lane a list holds.
+// listKey identifies the items of a lane that a list holds.
 type listKey struct {
 	lane   lane.Key
 	filter string
@@ -48,8 +48,8 @@ type compressedList struct {
 	used time.Time
 }
 
-// get returns the compressed items of a list if they are of this state. It gives s up to wait for
-// the read that compresses them.
+// get returns the compressed items of a list if they are of this state. It gives up s before it
+// waits for the read that compresses them.
 func (c *compressedLists) get(s *fairness.Seat, key listKey, state fanout.Identity) (extent, framing.Deflated, bool) {
 	c.mu.Lock()
 	l := c.lists[key]
@@ -65,7 +65,7 @@ func (c *compressedLists) get(s *fairness.Seat, key listKey, state fanout.Identi
 	return l.extent, l.items, true
 }
 
-// await waits until the list is compressed. It reports false if that has failed.
+// await waits until the list is compressed. It reports false if the compression failed.
 func (l *compressedList) await(s *fairness.Seat) bool {
 	select {
 	case <-l.donec:
@@ -76,7 +76,8 @@ func (l *compressedList) await(s *fairness.Seat) bool {
 	return !l.failed
 }
 
-// add compresses the items of a list, in seat s, unless somebody else just has.
+// add compresses the items of a list in seat s. If another read compresses the same state, add
+// waits for its result.
 func (c *compressedLists) add(s *fairness.Seat, key listKey, state fanout.Identity, x extent, items exchange.BodySlices) framing.Deflated {
 	c.mu.Lock()
 	if l := c.lists[key]; l != nil && l.state == state {
@@ -96,14 +97,14 @@ func (c *compressedLists) add(s *fairness.Seat, key listKey, state fanout.Identi
 	c.lists[key] = l
 	c.mu.Unlock()
 
-	l.failed = true // should this panic, the others compress for themselves
+	l.failed = true // in case of a panic: the other reads then compress for themselves
 	defer c.keep(key, l)
 	l.items = framing.Deflate(gzipLevel, s.Pieces(slices.Values(items)))
 	l.failed = false
 	return l.items
 }
 
-// keep lets others find l, unless it has failed, and ends their wait for it.
+// keep ends the wait of other reads for l. If l has failed, keep forgets it.
 func (c *compressedLists) keep(key listKey, l *compressedList) {
 	close(l.donec)
 	c.mu.Lock()
@@ -119,7 +120,7 @@ func (c *compressedLists) keep(key listKey, l *compressedList) {
 	}
 }
 
-// shrinkLocked forgets the lists that have not been asked for longest until the others fit.
+// shrinkLocked forgets the least recently used lists until the others fit.
 func (c *compressedLists) shrinkLocked() {
 	for c.bytes > maxCompressed {
 		var oldest listKey
@@ -148,7 +149,7 @@ func (c *compressedLists) removeLocked(key listKey) {
 	}
 }
 
-// sweepLocked forgets the lists that nobody has asked for since.
+// sweepLocked forgets the lists that were last used before since.
 func (c *compressedLists) sweepLocked(since time.Time) {
 	for key, l := range c.lists {
 		if l.used.Before(since) {

@@ -17,10 +17,10 @@ import (
 //	""                     a state at least as new as the request
 //	"0"                    the state as it is
 //	N                      a state not older than N
-//	N, exact               the state as of N: with resourceVersionMatch=Exact, and with a limit and no match
+//	N, exact               the state as of N: resourceVersionMatch=Exact, or a limit and no match
 //	"" or "0", continue    the state as of the token
 //
-// ok is false if it can't be had, or not be proved, in time.
+// ok is false if the state can't be provided, or proved to be fresh, in time.
 func (c *Reads) state(r *read) (s fanout.Snapshot, ok bool) {
 	ctx, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.lane.FreshnessTimeout)
 	defer cancel()
@@ -46,7 +46,7 @@ func (c *Reads) state(r *read) (s fanout.Snapshot, ok bool) {
 	return c.notOlderThan(ctx, r, rv)
 }
 
-// snapshotAt returns the collection as of rv, which takes a step for each change since.
+// snapshotAt returns the collection as of rv. The time is proportional to the changes since rv.
 func (r *read) snapshotAt(rv uint64) (s fanout.Snapshot, ok bool) {
 	if !r.seat.Begin() {
 		return s, false
@@ -63,7 +63,7 @@ func (c *Reads) current(ctx context.Context, r *read) (fanout.Snapshot, bool) {
 	return c.proved(ctx, r, 0)
 }
 
-// filledSince reports whether all that the lane holds is newer than the request.
+// filledSince reports whether the lane was filled by a list newer than the request.
 func (r *read) filledSince() bool { return r.lane.FilledAfter(r.arrived) }
 
 // notOlderThan returns a state that is not older than rv.

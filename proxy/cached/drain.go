@@ -9,14 +9,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/diagnose"
 )
 
-// drainPace is the most time between the ends of two watches: a few take no longer than that,
-// whatever --drain-duration is.
+// drainPace is the longest time between the ends of two watches. It keeps the drain of a few
+// watches short, for any --drain-duration.
 const drainPace = 20 * time.Millisecond
 
-// Drain ends the watches that are served from a cache, spread evenly over at most d, each
-// behind a bookmark: clients that come back all at once would find another replica busy with them,
-// and not with its events. They go in random order, because those of one process have mostly come
-// together. It returns when all have been asked; see AwaitEnds.
+// Drain ends the watches that are served from a cache. The ends are spread evenly over at most d,
+// and each follows a bookmark. If all clients came back at once, the other replica would be busy
+// with them and not with its events. The order is random, because the watches of one process mostly
+// began together. Drain returns when all watches have been asked to end; see AwaitEnds.
 func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 	open, _ := c.watchers.Selected(func(*diagnose.Watcher) bool { return true })
 	if len(open) == 0 {
@@ -36,8 +36,8 @@ func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 	c.log.Info("Drained", "watches", c.watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
 }
 
-// AwaitEnds waits until the watches that were asked to end have ended, for at most d. A client that
-// does not read until then gets no bookmark.
+// AwaitEnds waits for the ends of the watches that Drain asked to end, for at most d. A client that
+// does not read in this time gets no bookmark.
 func (c *Reads) AwaitEnds(d time.Duration) {
 	ctx, cancel := context.WithTimeout(c.ctx, d)
 	defer cancel()

@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	// resourceName is how --resident-resources names a resource; see discovery.resolve.
+	// resourceName is the form of a name in --resident-resources; see upstream.Discovery.Resolve.
 	resourceName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*(/[a-z0-9.-]+){0,2}$`)
-	// excludedName is how --exclude does.
+	// excludedName is the form of a name in --exclude.
 	excludedName = regexp.MustCompile(`^\*(\.[a-z0-9-]+)+$|` + resourceName.String())
 )
 
@@ -23,9 +23,9 @@ func (o *Options) excluded(gvr schema.GroupVersionResource) bool {
 	return slices.ContainsFunc(o.Exclude, func(name string) bool { return excludes(name, gvr.GroupResource()) })
 }
 
-// excludes reports whether one name of --exclude is the resource's. Where it leaves open what it
-// means it means more rather than less, because to pass through is always right: all versions,
-// which hold the same objects, and without a group all groups.
+// excludes reports whether a name of --exclude matches the resource. An ambiguous name matches more
+// rather than less, because passing through is always right. A name matches all versions, because
+// they hold the same objects. A name without a group matches all groups.
 //
 //	pods            of any group             v1/pods               of the core group
 //	pods.example.com, pods.v1.example.com    example.com/v1/pods   of that group
@@ -46,8 +46,8 @@ func excludes(name string, resource schema.GroupResource) bool {
 	return !grouped || group == resource.Group
 }
 
-// residentName reads a name of --resident-resources as far as can be done without asking
-// kube-apiserver: what is dotted may hold a version, which stays a part of the group.
+// residentName parses a name of --resident-resources without asking kube-apiserver. A version in a
+// dotted name remains part of the group.
 func residentName(name string) schema.GroupResource {
 	switch parts := strings.Split(name, "/"); len(parts) {
 	case 2:
@@ -64,17 +64,17 @@ func isSecrets(resource schema.GroupResource) bool {
 	return resource == schema.GroupResource{Resource: "secrets"}
 }
 
-// maxNames is how long the names of a group, a version and a resource can be together, in bytes:
-// each is a DNS name, or a part of one.
+// maxNames is the maximum length of the names of a group, a version and a resource together, in
+// bytes. Each is a DNS name, or a part of one.
 const maxNames = 3 * 253
 
-// mayBeCached reports whether the read may be answered from a cache at all. Secrets are not read
-// from a cache with the proxy's own rights: nobody is asked then whether the client may read them,
-// so that kube-apiserver is to say it, and to write it down.
+// mayBeCached reports whether the read may be answered from a cache at all. A client with the
+// proxy's own rights never reads Secrets from a cache. Its reads need no review, and kube-apiserver
+// must authorize and audit each read of Secrets.
 func (c *Reads) mayBeCached(r *read) bool {
 	resource := r.GVR.GroupResource()
 	if len(r.GVR.Group)+len(r.GVR.Version)+len(r.GVR.Resource) > maxNames {
-		return false // there is no such resource, and its name is not worth remembering
+		return false // no such resource exists; its name is not remembered
 	}
 	return r.Served() && !c.opts.excluded(r.GVR) && (r.id.Kind != auth.KindOwn || !isSecrets(resource))
 }

@@ -15,8 +15,8 @@ const (
 	// gzipThreshold is the body size above which kube-apiserver compresses for clients that accept
 	// it (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/writers.go).
 	gzipThreshold = 128 << 10
-	// gzipLevel is not kube-apiserver's, which is 1. With 2 a list of pods is a third shorter, for
-	// a little more work that is done once for many clients.
+	// gzipLevel is higher than kube-apiserver's, which is 1. With 2 a list of pods is a third
+	// shorter. The compression takes a little longer, and is done once for many clients.
 	gzipLevel = 2
 )
 
@@ -33,7 +33,7 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) bool {
 	o, ok := snapshot.Get(key)
 	if !ok {
 		if r.Accepts[0] != (request.Clause{}) {
-			return false // the form of the Status is negotiated apart from the object's
+			return false // the Status's form is negotiated separately from the object's
 		}
 		apistatus.Write(x, apistatus.NotFound(r.GVR, r.Name))
 		r.lane.WriteWarnings(&x.Response)
@@ -65,7 +65,7 @@ func (c *Reads) serveList(x *exchange.Exchange, r *read) bool {
 	}
 	key := listKey{lane: r.lane.Key, filter: r.filter.Key(), limit: r.Limit}
 	if r.ResourceVersion == "0" {
-		key.limit = 0 // as kube-apiserver's cache does
+		key.limit = 0 // kube-apiserver's cache ignores the limit too
 	}
 	if r.ContinueToken != "" {
 		key.after = r.NamespacePrefix() + r.Page.After
@@ -107,14 +107,14 @@ func writeCompressed(x *exchange.Exchange, r *read, parts ...framing.Deflated) {
 type extent struct {
 	items int
 	bytes int
-	last  string // the last one's key, if there is more behind it than the list may hold
-	more  int64  // how many keys are behind that, whether they match or not, as kube-apiserver counts
+	last  string // the last item's key, if the limit leaves keys behind it
+	more  int64  // number of keys behind last, matching or not, as kube-apiserver counts
 }
 
-// visitsBetween is how many objects are looked at between two looks at the time: some 50 ns each.
+// visitsBetween is the number of objects between two checks of the time. A visit takes some 50 ns.
 const visitsBetween = 256
 
-// items collects a list's items, as they stand in the list, in the read's seat.
+// items collects a list's items, in their serialized form, in the read's seat.
 func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.BodySlices, x extent) {
 	form := r.lane.Form()
 	last := ""
@@ -152,7 +152,7 @@ func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.Body
 	return items, x
 }
 
-// envelope returns what is before and behind the items of a list.
+// envelope returns the bytes before and behind the items of a list.
 func (r *read) envelope(snapshot fanout.Snapshot, x extent) (head, tail []byte) {
 	meta := framing.ListMeta{ResourceVersion: snapshot.ResourceVersion}
 	if x.more > 0 {

@@ -12,24 +12,22 @@ import (
 )
 
 const (
-	// smallAnswer is the size, in bytes, of an answer that kube-apiserver gives as easily as it
-	// tells how new it is.
+	// smallAnswer is the size, in bytes, up to which an answer costs kube-apiserver no more than the
+	// proof that a cache is current.
 	smallAnswer = 32 << 10
-	// mostSearched and searchTime bound the search that tells how large an answer would be, in
-	// objects and in time: it is work for nothing if the answer is large. An answer that takes
-	// longer to find counts as large. Most selectors take 0.1 µs for each object.
+	// mostSearched and searchTime bound the search for the size of an answer, in objects and in
+	// time. The search is wasted if the answer is large. An answer that takes longer to find counts
+	// as large. Most selectors take 0.1 µs for each object.
 	mostSearched = 10_000
 	searchTime   = 2 * time.Millisecond
-	// searchStep is after how many objects the clock is looked at.
+	// searchStep is the number of objects between two checks of the clock.
 	searchStep = 32
-	// littleFor is for how long a list is taken for small that was small when its client might read
-	// it.
+	// littleFor is how long a list counts as small after it was found small for an allowed client.
 	littleFor = time.Minute
 )
 
-// passesUnasked reports whether kube-apiserver is to answer without having been asked whether the
-// client may read, so that a read that passes through costs it one request and not two. Nothing
-// that is cached, and no lane, has a say in that.
+// passesUnasked reports whether r is passed through without a review. Such a read costs
+// kube-apiserver one request and not two. The decision looks at no cache and no lane.
 func (c *Reads) passesUnasked(r *read) bool {
 	switch {
 	case r.indented(r.Accepts[0]):
@@ -44,10 +42,10 @@ func (c *Reads) passesUnasked(r *read) bool {
 	return false
 }
 
-// passesAlone reports whether a list of a client that may read is better answered by kube-apiserver
-// itself: it wants the current state of little, and at most a few others do, so that proving the
-// cache current would cost more, and take longer, than the answer. Gets are decided before; see
-// passesUnasked.
+// passesAlone reports whether an allowed client's list is passed through because kube-apiserver
+// answers it more cheaply. The list wants a small current state, and at most a few others do at the
+// same time. A proof that the cache is current would then cost more, and take longer, than the
+// answer. Gets are decided earlier; see passesUnasked.
 func (c *Reads) passesAlone(ctx context.Context, r *read) bool {
 	if r.Verb != "list" || !r.current() || !r.lane.Synced() || r.filledSince() || !r.wantsLittle(ctx) {
 		return false
@@ -58,8 +56,8 @@ func (c *Reads) passesAlone(ctx context.Context, r *read) bool {
 	return r.passAlone()
 }
 
-// wasLittle reports whether the same client's same list was small a moment ago, when it might read
-// it.
+// wasLittle reports whether the same client was allowed the same list within littleFor, and the
+// list was small.
 func (c *Reads) wasLittle(r *read) bool {
 	if !r.plain() {
 		return false
@@ -68,34 +66,34 @@ func (c *Reads) wasLittle(r *read) bool {
 	return little
 }
 
-// plain reports whether the selectors are short enough for their hash to cost next to nothing.
+// plain reports whether the selectors are short enough to hash at almost no cost.
 func (r *read) plain() bool { return len(r.RawLabels)+len(r.RawFields) <= 1<<10 }
 
-// current reports whether r wants a state at least as new as itself, all at once.
+// current reports whether r is a get or list of a state at least as new as the request.
 func (r *read) current() bool {
 	return r.Verb != "watch" && r.ResourceVersion == "" && r.ContinueToken == ""
 }
 
-// indented reports whether the answer in a form is JSON for people's eyes.
+// indented reports whether the answer in this form is indented JSON.
 func (r *read) indented(form request.Clause) bool {
 	return r.Verb != "watch" && form.Encoding == framing.JSON && (r.Pretty || form.Pretty)
 }
 
-// passAlone reports whether r may be passed through as one of a few. It counts as one until it is
-// released.
+// passAlone reports whether r may be passed through as one of a few. r counts until release.
 func (r *read) passAlone() bool {
 	r.alone = r.counts.take(r.GVR, r.arrived)
 	return r.alone
 }
 
-// sizeQuestion tells lists apart by who asks and by what is asked for, whatever the form.
+// sizeQuestion identifies a list by its client and its parameters, without its form.
 func (r *read) sizeQuestion() auth.Question {
 	q, _ := auth.ReviewFor(r.id, auth.AttributesOf(r.Request))
-	return sha256.Sum256(fmt.Appendf(nil, "%x %q %q", q, r.RawLabels, r.RawFields)) // the attributes do not have all of a selector
+	// The attributes do not contain all of a selector.
+	return sha256.Sum256(fmt.Appendf(nil, "%x %q %q", q, r.RawLabels, r.RawFields))
 }
 
-// wantsLittle reports whether the list would be small, as the cache stands, as far as that is soon
-// found.
+// wantsLittle reports whether the list is small in the current cache. If the search exceeds its
+// bounds, the list counts as large.
 func (r *read) wantsLittle(ctx context.Context) bool {
 	if r.SelectorName != "" && (r.namespace != "" || !r.info.Namespaced) {
 		return true // at most one object

@@ -9,22 +9,22 @@ import (
 	"github.com/watchfan/watchfan/proxy/option"
 )
 
-// Options says which resources are cached and how long watches last.
+// Options defines which resources are cached and how long watches last.
 type Options struct {
-	// ResidentResources are watched from the start and for good; named as pods, v1/pods or
-	// apps/v1/deployments.
+	// ResidentResources are watched from the start and always. Their names have the form pods,
+	// v1/pods or apps/v1/deployments.
 	ResidentResources []string
-	// Exclude are the resources that are never served from a cache, in any version: they are always
-	// passed through. They are named as ResidentResources are, or *.GROUP for all of a group; a
-	// name without a group is that of all groups.
+	// Exclude are the resources that are always passed through, in any version. Their names have the
+	// form of ResidentResources, or *.GROUP for all of a group. A name without a group matches all
+	// groups.
 	Exclude []string
 
-	// MinRequestTimeout is the least duration of a watch without timeoutSeconds; each gets up to
-	// twice that.
+	// MinRequestTimeout is the minimum duration of a watch without timeoutSeconds. Each such watch
+	// lasts up to twice as long.
 	MinRequestTimeout time.Duration
 
 	// MostAlone is how many small consistent reads of one resource are passed through at a time; see
-	// aloneReads. It is no flag.
+	// aloneReads. It has no flag.
 	MostAlone int
 }
 
@@ -42,13 +42,13 @@ func (o *Options) AddTo(t *option.Table) {
 		"least `DURATION` of a watch without timeoutSeconds; each gets up to twice that", option.Positive)
 }
 
-// Check reports resident resources that could never be served. securePort says whether there is a
-// port where each client has its own rights.
+// Check reports resident resources that could never be served. securePort is true if a port gives
+// each client its own rights.
 func (o *Options) Check(t *option.Table, securePort bool) error {
 	return errors.Join(o.checkResidentSecrets(t, securePort), o.checkExclude(t))
 }
 
-// checkResidentSecrets reports resident Secrets that nobody could read from the cache.
+// checkResidentSecrets reports resident Secrets that no client could read from the cache.
 func (o *Options) checkResidentSecrets(t *option.Table, securePort bool) error {
 	var errs []error
 	for _, name := range o.ResidentResources {
@@ -61,7 +61,7 @@ func (o *Options) checkResidentSecrets(t *option.Table, securePort bool) error {
 	return errors.Join(errs...)
 }
 
-// checkExclude reports excluded resources that are resident too.
+// checkExclude reports excluded resources that are also resident.
 func (o *Options) checkExclude(t *option.Table) error {
 	var errs []error
 	for _, name := range o.Exclude {

@@ -25,7 +25,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// Config is what Reads works with. All of it is needed.
+// Config holds the dependencies of Reads. All fields are required.
 type Config struct {
 	Options     *Options
 	Lane        *lane.Options
@@ -35,8 +35,8 @@ type Config struct {
 	Authorizer  *auth.Authorizer
 	Audit       *audit.Log
 	PassThrough func(*exchange.Exchange, auth.Identity, *request.Request)
-	// TooMany is the 429 for a client that has waited too long for a lane to be filled. message says
-	// for what.
+	// TooMany returns the 429 for a client that has waited too long for a lane to be filled. message
+	// gives the reason.
 	TooMany func(message string) *metav1.Status
 	Log     *slog.Logger
 }
@@ -62,14 +62,14 @@ type Reads struct {
 	watchers    diagnose.Watchers
 	fairness    *fairness.Queue
 	log         *slog.Logger
-	ctx         context.Context // ends when no more is to be served
+	ctx         context.Context // ends when serving ends
 
 	mu       sync.Mutex
-	resident map[string]*lane.Lane      // by the name in --resident-resources
-	passed   map[string]registry.Server // of those that are passed through for it; likewise
+	resident map[string]*lane.Lane      // by name in --resident-resources
+	passed   map[string]registry.Server // the API server of a resident resource, by the same name
 }
 
-// New returns what answers reads until ctx ends. The caller calls Run.
+// New returns a Reads that serves until ctx ends. The caller calls Run.
 func New(ctx context.Context, cfg Config) *Reads {
 	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), cfg.Lane.FlushInterval)
 	c := &Reads{
@@ -97,7 +97,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 	return c
 }
 
-// Run serves until the context of New ends. It leaves no goroutine behind.
+// Run runs the goroutines of Reads until the context of New ends. It leaves none behind.
 func (c *Reads) Run() {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.flusher.Run(c.ctx) })
@@ -114,7 +114,7 @@ func (c *Reads) Run() {
 // Lanes returns the lanes that reads are answered from.
 func (c *Reads) Lanes() *lane.Lanes { return c.lanes }
 
-// Flusher returns what writes to the watches.
+// Flusher returns the flusher that writes to the watches.
 func (c *Reads) Flusher() *fanout.Flusher { return c.flusher }
 
 // Watchers returns the open watches.
@@ -123,8 +123,8 @@ func (c *Reads) Watchers() *diagnose.Watchers { return &c.watchers }
 // Fairness returns the queue in which reads wait for seats.
 func (c *Reads) Fairness() *fairness.Queue { return c.fairness }
 
-// Hold makes every read wait that looks at what the supported encodings, custom resources or
-// aggregated APIs are, until release is called. It is for tests.
+// Hold blocks every read that looks up supported encodings, custom resources or aggregated APIs,
+// until release is called. It is for tests.
 func (c *Reads) Hold() (release func()) {
 	encodings, crds, aggregation := c.encodings.Hold(), c.crds.Hold(), c.aggregation.Hold()
 	return func() {
@@ -134,15 +134,15 @@ func (c *Reads) Hold() (release func()) {
 	}
 }
 
-// Shed gives up what can be made again: compressed lists, and lanes without clients. It returns how
-// many lanes that were.
+// Shed frees memory: it forgets compressed lists and stops lanes without clients. It returns the
+// number of lanes stopped.
 func (c *Reads) Shed() int {
 	c.compressed.forget()
 	return c.lanes.Shed()
 }
 
-// keep starts the lane of a resident resource, as soon as upstream has the resource, and again
-// whenever it has ended.
+// keep starts the lane of a resident resource as soon as upstream has the resource. It starts the
+// lane again when it has ended.
 func (c *Reads) keep(name string) {
 	var kept *lane.Lane
 	for wait := time.Duration(0); ; wait = 2 * time.Second {
@@ -159,7 +159,7 @@ func (c *Reads) keep(name string) {
 			c.log.Warn("Waited for resident resource", "resource", name, "err", err)
 			continue
 		}
-		if c.opts.excluded(gvr) { // which its name alone did not tell
+		if c.opts.excluded(gvr) { // Options.Check knows only the name
 			c.log.Error("Excluded resource is resident too, and will never be ready", "resource", name)
 			return
 		}
@@ -185,8 +185,8 @@ func (c *Reads) setResident(name string, l *lane.Lane) {
 	c.resident[name] = l
 }
 
-// passesResident reports whether a resident resource is passed through, because another server
-// answers for it or may do so, and says why when that is new.
+// passesResident reports whether a resident resource is passed through because an aggregated API
+// server answers for it, or may do so. It logs the reason when the reason changes.
 func (c *Reads) passesResident(name string, gvr schema.GroupVersionResource) bool {
 	by := c.aggregation.Served(c.ctx, gvr.GroupVersion(), true)
 	c.mu.Lock()
@@ -206,9 +206,9 @@ func (c *Reads) passesResident(name string, gvr schema.GroupVersionResource) boo
 	return by != registry.ByItself
 }
 
-// ResidentSynced returns an error that names a resident resource which is not ready to be served.
-// One that can't be cached is passed through, and does not keep the others from being served: else
-// whoever may write one object too large for it could end the service, on all replicas.
+// ResidentSynced returns an error if a resident resource is not ready to be served. A resource that
+// can't be cached is passed through, and is no error. Otherwise a client could end the service on
+// all replicas with one object that is too large to cache.
 func (c *Reads) ResidentSynced() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,10 +222,10 @@ func (c *Reads) ResidentSynced() error {
 	return nil
 }
 
-// End ends all watches that are served from a cache, and lets no other begin.
+// End ends all watches that are served from a cache. No other begins after that.
 func (c *Reads) End() { c.lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }
 
-// Serve answers req, from a cache if it can be; if not, it passes req through.
+// Serve answers req from a cache if possible, and otherwise passes req through.
 func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Request) {
 	r := &read{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, conn: x.Conn}
 	defer r.release()
@@ -245,13 +245,13 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 	}
 }
 
-// serveCached answers the request from a cache. It reports false, having done nothing, if the
-// request is to be passed through, or with refused if it is to be refused.
+// serveCached answers the request from a cache. If it reports false it has written nothing: the
+// caller answers with refused, or passes the request through if refused is nil.
 //
-// Whether the client may read comes first. Before kube-apiserver has said yes to this request no
-// lane is looked at or started, nothing that is cached is read, and nothing is asked in the proxy's
-// own name, but for the review itself where only the proxy can ask it: what a request costs, and
-// how long it takes, must not depend on what its client may not see.
+// The review comes first. Until kube-apiserver has allowed the request, no lane is looked at or
+// started, no cache is read, and nothing is asked in the proxy's own name except a review that only
+// the proxy can ask. The cost and the duration of a request must not depend on data that its client
+// may not read.
 func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused *metav1.Status) {
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
@@ -264,7 +264,7 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 	case r.decision.Busy():
 		return false, auth.TooManyReviews()
 	default:
-		return false, nil // upstream says no in its own words
+		return false, nil // kube-apiserver words the denial
 	}
 	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) || c.passesAlone(wait, r) {
 		return false, nil
@@ -277,8 +277,8 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 	return c.serveFrom(x, r)
 }
 
-// stillAllowed reports whether the client may still read, for which it is asked again if the answer
-// is older than answers are believed.
+// stillAllowed reports whether the client may still read. It repeats the review if the decision is
+// older than auth.Authorizer.AllowedTTL, or than one second if that is longer.
 func (c *Reads) stillAllowed(r *read, decided time.Time) bool {
 	if time.Since(decided) <= max(c.auth.AllowedTTL(), time.Second) {
 		return true
@@ -289,8 +289,7 @@ func (c *Reads) stillAllowed(r *read, decided time.Time) bool {
 	return r.decision.Allowed()
 }
 
-// serveFrom answers the request from its lane. It reports false, having done nothing, if it can't,
-// and with refused if it is to be refused.
+// serveFrom answers the request from its lane. Its results are those of serveCached.
 func (c *Reads) serveFrom(x *exchange.Exchange, r *read) (served bool, refused *metav1.Status) {
 	if r.Verb == "watch" {
 		return c.serveWatch(x, r), nil
@@ -305,7 +304,7 @@ func (c *Reads) serveFrom(x *exchange.Exchange, r *read) (served bool, refused *
 	return served, r.seat.Refused
 }
 
-// seat returns the seat in which r is answered, not yet taken.
+// seat returns the seat for r, which r has not taken yet.
 func (c *Reads) seat(r *read) *fairness.Seat {
 	limit := fairness.MaxSeatWait
 	if r.Timeout > 0 {
@@ -330,29 +329,28 @@ type read struct {
 	selector  fields.Selector
 
 	// Set by serveCached.
-	alone    bool // it is counted in counts
+	alone    bool // counted in counts
 	decision auth.Decision
 
 	// Set by acquire.
 	lane   *lane.Lane
 	filter *fanout.Filter
-	kept   bool // by a watch, which releases the lane when it ends
+	kept   bool // release leaves the lane to the watch
 
 	// Set by serveFrom, for gets and lists.
 	seat *fairness.Seat
 }
 
-// audited returns what the audit log says of the read.
+// audited returns the read as the audit log records it.
 func (r *read) audited() audit.Read {
 	return audit.Read{Request: r.Request, ID: r.id, Decision: r.decision, Arrived: r.arrived}
 }
 
-// startsLane reports whether the request is reason enough to follow the resource upstream: one
-// object's current state is not.
+// startsLane reports whether the request starts a lane. A get of the current state does not.
 func (r *read) startsLane() bool { return r.Verb != "get" || r.ResourceVersion != "" }
 
-// acquire sets the lane, starting it if need be and start is true, and reports whether there is
-// one.
+// acquire sets the lane and reports whether there is one. It starts the lane if there is none and
+// start is true.
 func (r *read) acquire(start bool) bool {
 	if r.lane != nil {
 		return true
@@ -372,7 +370,7 @@ func (r *read) acquire(start bool) bool {
 	return true
 }
 
-// keep makes release leave the lane to whoever calls keep.
+// keep makes release leave the lane to the caller of keep.
 func (r *read) keep() { r.kept = true }
 
 func (r *read) release() {
@@ -384,8 +382,9 @@ func (r *read) release() {
 	}
 }
 
-// resolve finds out what r asks for, and reports whether that is something lanes have. Only for a
-// client that may read: it may ask kube-apiserver in the proxy's own name.
+// resolve determines the resource, representation and scope of r, and reports whether a lane can
+// serve them. The client must be allowed to read, because resolve may ask kube-apiserver in the
+// proxy's own name.
 func (c *Reads) resolve(ctx context.Context, r *read) (ok bool) {
 	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
 		return false

@@ -11,8 +11,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// awaitLane waits until the lane can serve r, and reports whether it can. refused answers a client
-// that has waited too long.
+// awaitLane waits until the lane can serve r, and reports whether it can. A client that has waited
+// too long, or has left, gets refused.
 func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (ready bool, refused *metav1.Status) {
 	end, slot := r.lane.Await(request.WithArrival(c.ctx, r.conn), lane.Waiter{
 		Verb:     r.Verb,

@@ -18,9 +18,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// serveWatch answers a watch from the lane's cache. It reports false, having done nothing, if the
-// watch is to be passed through: always right, and what happens whenever something can't be had, or
-// proved, in time.
+// serveWatch answers a watch from the lane's cache. If it reports false it has written nothing, and
+// the caller passes the watch through. That is always right, and happens whenever the start of the
+// watch can't be provided, or proved to be fresh, in time.
 func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 	want := c.wanted(r)
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.lane.FreshnessTimeout)
@@ -41,7 +41,7 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 	return false
 }
 
-// wanted is the subscription that the watch asks for, without its start.
+// wanted returns the subscription that the watch asks for, without its start.
 func (c *Reads) wanted(r *read) fanout.Request {
 	want := fanout.Request{
 		Filter:    r.filter,
@@ -55,7 +55,7 @@ func (c *Reads) wanted(r *read) fanout.Request {
 	return want
 }
 
-// streamWatch makes what sub brings the response of x, with a head as kube-apiserver's
+// streamWatch makes the events of sub the response of x. The head is like kube-apiserver's
 // (k8s.io/apiserver/pkg/endpoints/handlers/watch.go, HandleHTTP).
 func (c *Reads) streamWatch(x *exchange.Exchange, r *read, sub *fanout.Subscription, gzip bool) {
 	scope := diagnose.WatchScope{Namespace: r.namespace, Name: r.Name, Labels: r.RawLabels, Fields: r.RawFields}
@@ -75,7 +75,7 @@ func (c *Reads) streamWatch(x *exchange.Exchange, r *read, sub *fanout.Subscript
 	}
 }
 
-// addWatchHeader adds the header of a watch's response, and returns the Audit-Id.
+// addWatchHeader adds the headers of a watch's response, and returns the Audit-Id.
 func addWatchHeader(x *exchange.Exchange, r *read, gzip bool) (auditID string) {
 	auditID = apistatus.AddCommonHeader(x)
 	if gzip {
@@ -94,10 +94,10 @@ func addWatchHeader(x *exchange.Exchange, r *read, gzip bool) (auditID string) {
 type servedWatch struct {
 	cached  *Reads
 	watcher *diagnose.Watcher
-	event   *audit.Event            // of its start; nil without an audit log
-	read    *read                   // nil once it has begun
-	release func() (because string) // ends what auth.Authorizer.WatchGrant began; nil until the watch has begun
-	evicted *diagnose.Evidence      // why it was evicted, if it was
+	event   *audit.Event            // the audit event of the start; nil without an audit log
+	read    *read                   // nil once the watch has begun
+	release func() (because string) // from auth.Authorizer.WatchGrant; nil until the watch has begun
+	evicted *diagnose.Evidence      // why the watch was evicted; nil if it was not
 }
 
 // Begin implements exchange.Stream.
@@ -112,10 +112,10 @@ func (s *servedWatch) Begin(sink fanout.Sink) {
 // Gone implements exchange.Stream.
 func (s *servedWatch) Gone() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Gone}) }
 
-// Evict notes why the watch is being evicted, while that can still be seen.
+// Evict notes why the watch is being evicted, while its state is still there.
 func (s *servedWatch) Evict(st fanout.State) { s.evicted = s.watcher.Evidence(st, false) }
 
-// End gives up what the watch has used.
+// End releases the resources of the watch.
 func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	c, because := s.cached, ""
 	if s.release == nil { // it has not begun
@@ -131,9 +131,9 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	c.audit.WatchEnded(s.event, reason, because)
 }
 
-// returnSoon makes a watch that is passed through end within a minute. It can't be answered here
-// because of its old resourceVersion, and its client comes back with a newer one. kube-apiserver
-// takes the first of two timeoutSeconds parameters.
+// returnSoon limits a watch that is passed through to less than a minute. The watch is too old for
+// the cache, and its client returns with a newer resourceVersion. kube-apiserver takes the first of
+// two timeoutSeconds parameters.
 func returnSoon(x *exchange.Exchange, req *request.Request) {
 	seconds := 30 + rand.N(30)
 	if t := req.TimeoutSeconds; t != nil && *t != 0 && *t <= int64(seconds) {
@@ -143,8 +143,8 @@ func returnSoon(x *exchange.Exchange, req *request.Request) {
 	x.Target = path + "?timeoutSeconds=" + strconv.Itoa(seconds) + "&" + params
 }
 
-// compresses reports whether the watch is sent as gzip. Secrets are not: somebody who can write one
-// of them, and sees how long the records are, could guess the others.
+// compresses reports whether the watch is sent as gzip. Watches of Secrets are not compressed. An
+// attacker that can write one Secret, and sees the length of the records, could guess the others.
 func (c *Reads) compresses(r *read) bool {
 	return r.Gzip && c.lane.CompressWatches && !isSecrets(r.GVR.GroupResource())
 }
@@ -154,7 +154,7 @@ func (c *Reads) compresses(r *read) bool {
 // cache was filled.
 func (c *Reads) serveExpired(x *exchange.Exchange, r *read) {
 	l := r.lane
-	rv, _ := parseVersion(r.ResourceVersion) // it has been parsed before
+	rv, _ := parseVersion(r.ResourceVersion) // subscribe has parsed it
 	id := addWatchHeader(x, r, false)
 	event := apistatus.ErrorFrame(l.Encoding, apistatus.Expired(rv, l.Cache.Progress())).Payload(nil)
 	x.Response.Reader, x.Response.Length = io.NopCloser(bytes.NewReader(event)), -1

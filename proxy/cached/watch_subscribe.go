@@ -12,20 +12,20 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// subscribe begins the subscription that a watch's parameters ask for, as kube-apiserver
-// understands them (k8s.io/apiserver/pkg/storage/cacher/cacher.go and
+// subscribe begins a subscription from a watch's parameters. It interprets them as kube-apiserver
+// does (k8s.io/apiserver/pkg/storage/cacher/cacher.go and
 // k8s.io/apimachinery/pkg/apis/meta/internalversion/defaults.go).
 //
 //	resourceVersion  sendInitialEvents  begins with
 //	""               true, or unset     the state, proved to be current, and the end bookmark
 //	"0"              true, or unset     the state as it is, and the end bookmark
 //	N                true               the state, not older than N, and the end bookmark
-//	N                false or unset     what happened behind N
-//	""               false              what happens behind the current resourceVersion
-//	"0"              false              what happens from now on
+//	N                false or unset     the events behind N
+//	""               false              the events behind the current resourceVersion
+//	"0"              false              the events from now on
 //
-// Where upstream has no sendInitialEvents, and under the deprecated /watch/ prefix, "" and "0"
-// begin with the state as it is and there is no end bookmark.
+// If upstream has no sendInitialEvents, or under the deprecated /watch/ prefix, a watch from "" or
+// "0" begins with the state as it is, and has no end bookmark.
 func (c *Reads) subscribe(ctx context.Context, r *read, want fanout.Request) (*fanout.Subscription, error) {
 	req, l := r.Request, r.lane
 	rv, err := parseVersion(req.ResourceVersion)
@@ -60,8 +60,8 @@ func (c *Reads) subscribe(ctx context.Context, r *read, want fanout.Request) (*f
 
 var errNoBookmarks = errors.New("upstream's bookmarks are not known yet")
 
-// subscribeFresh subscribes to a state that is not older than rv or, if current is true, than the
-// request.
+// subscribeFresh subscribes to a state that is not older than rv. If current is true, the state is
+// also not older than the request.
 func (c *Reads) subscribeFresh(ctx context.Context, r *read, want fanout.Request, rv uint64, current bool) (*fanout.Subscription, error) {
 	l := r.lane
 	for {
@@ -78,8 +78,8 @@ func (c *Reads) subscribeFresh(ctx context.Context, r *read, want fanout.Request
 	}
 }
 
-// subscribeFrom subscribes to what happened behind a resourceVersion, fetching the history if the
-// client was there before us.
+// subscribeFrom subscribes to the events behind a resourceVersion. It fetches the history if the
+// resourceVersion is older than the lane's.
 func (c *Reads) subscribeFrom(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := l.Cache.Subscribe(want)
 	if !errors.Is(err, fanout.ErrExpired) || errors.Is(err, fanout.ErrRelistGap) {
@@ -91,8 +91,8 @@ func (c *Reads) subscribeFrom(ctx context.Context, l *lane.Lane, want fanout.Req
 	return l.Cache.Subscribe(want)
 }
 
-// subscribeResolved is subscribeFrom for a client whose events depend on versions from before the
-// history.
+// subscribeResolved is subscribeFrom. If the events depend on versions from before the history, it
+// fetches those versions and tries again.
 func (c *Reads) subscribeResolved(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := c.subscribeFrom(ctx, l, want)
 	if !errors.Is(err, fanout.ErrPreviousUnknown) || l.ResolvePrevious(ctx) != nil {
@@ -101,8 +101,8 @@ func (c *Reads) subscribeResolved(ctx context.Context, l *lane.Lane, want fanout
 	return l.Cache.Subscribe(want)
 }
 
-// watchTimeout is how long a watch lasts: what the client asked for, or a random time in
-// [min-request-timeout, 2×min-request-timeout) as kube-apiserver has it
+// watchTimeout returns how long a watch lasts: the client's timeoutSeconds, or a random time in
+// [min-request-timeout, 2×min-request-timeout), as in kube-apiserver
 // (k8s.io/apiserver/pkg/endpoints/handlers/get.go, ListResource).
 func (c *Reads) watchTimeout(req *request.Request) time.Duration {
 	if req.TimeoutSeconds != nil && *req.TimeoutSeconds != 0 {

@@ -10,33 +10,34 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// arrivals has new connections take turns at the processors: a few at a time, in the order in which
+// arrivals gives new connections turns at the processors: a few at a time, in the order in which
 // their bytes came. Go runs goroutines first come, first served. After a restart elsewhere,
-// thousands of TLS handshakes and first requests come at once. Without turns they would stand in
-// front of the shards, and open watches would get their events seconds late.
+// thousands of TLS handshakes and first requests come at once. Without turns they would run before
+// the shards, and open watches would get their events seconds late.
 //
-// A connection's turn begins when bytes have come and ends when it waits for others. So a client
-// that is slow, or sends nothing, keeps nobody waiting. A connection's first request ends its
-// arrival; its later reads take no turn.
+// A turn begins when bytes have come. It ends when the connection waits for more bytes. A client
+// that is slow or silent therefore delays no other client. A connection's first request ends its
+// arrival; later reads take no turn.
 //
-// Nobody is refused for coming in a crowd. A refusal would take a handshake, and after that the
-// request itself is cheap. Connections within a handshake go first. Nobody waits for a turn longer
-// than hurry, because clients give up (client-go's after 10 s, k8s.io/client-go/transport/cache.go)
-// and join the queue again at its end. Otherwise we would only serve connections that are already
-// dead. For the same reason a client that has left takes no turn.
+// No connection is refused because many come at once. A refusal costs a handshake, and after the
+// handshake the request itself is cheap. Connections within a handshake go first. No connection
+// waits for a turn longer than hurry: clients give up (client-go after 10 s,
+// k8s.io/client-go/transport/cache.go) and join the queue again at its end. Without that limit the
+// proxy could end up serving only dead connections. For the same reason a client that has left
+// gives its turn back.
 //
 // The zero value is not usable. All methods may be called from any goroutine.
 type arrivals struct {
-	most func() int // turns at a time; may be called with mu held
+	most func() int // limit of concurrent turns; may be called with mu held
 
 	mu      sync.Mutex
 	holders []turn
-	begun   []*waiting  // those within a handshake
-	fresh   []*waiting  // all others
-	expiry  *time.Timer // runs while somebody waits
+	begun   []*waiting  // connections within a handshake
+	fresh   []*waiting  // all other connections
+	expiry  *time.Timer // runs while a connection waits
 }
 
-// turn is that of one connection.
+// turn is one connection's turn.
 type turn struct {
 	of    *Arrival
 	since time.Time
@@ -46,29 +47,30 @@ type turn struct {
 type waiting struct {
 	of    *Arrival
 	since time.Time
-	c     chan struct{} // closed when it has its turn
+	c     chan struct{} // closed when the turn begins
 }
 
-// turnLimit is how long a turn lasts at most. A request may wait for something that does not end
+// turnLimit is the longest duration of a turn. A request may wait for something that does not end
 // its turn. A handshake takes half a millisecond.
 const turnLimit = 50 * time.Millisecond
 
-// hurry is how long a connection waits for a turn at most; then it has one however many others
-// have.
+// hurry is the longest wait for a turn. After it, a connection gets a turn even if none is free.
 const hurry = 3 * time.Second
 
-// handshakeTurns is how many turns a connection may have had to count as within a handshake. TLS
-// 1.2 takes three, with the request. A client that sends its head byte by byte soon takes its place
-// behind the others.
+// handshakeTurns is the number of past turns up to which a connection counts as within a handshake.
+// TLS 1.2 takes three, with the request. A client that sends its head byte by byte soon queues with
+// the new connections.
 const handshakeTurns = 3
 
 func NewArrivals(most func() int) *arrivals { return &arrivals{most: most} }
 
-// quietFor is how long no watch has been sent a change before arrivals may have all processors.
+// quietFor is how long watches must have been sent no change before arrivals may use all
+// processors.
 const quietFor = time.Second
 
-// ShareOf leaves half of the processors to open watches. While these are sent nothing, as after a
-// restart, it leaves none.
+// ShareOf returns a limit of concurrent turns for arrivals. The limit is half of the processors, at
+// least one; open watches keep the rest. It is all processors while watches are sent nothing, as
+// after a restart.
 func ShareOf(processors int, lastChange func() fanout.MonotonicTime) func() int {
 	return func() int {
 		if fanout.MonotonicNow()-lastChange() > fanout.MonotonicTime(quietFor) {
@@ -78,7 +80,7 @@ func ShareOf(processors int, lastChange func() fanout.MonotonicTime) func() int 
 	}
 }
 
-// take waits for a turn, and reports for how long.
+// take waits for a turn, and returns the duration of the wait.
 func (as *arrivals) take(a *Arrival) time.Duration {
 	as.mu.Lock()
 	if len(as.holders) < as.most() && len(as.begun)+len(as.fresh) == 0 {
@@ -120,8 +122,8 @@ func (as *arrivals) dropLocked(i int) {
 	as.holders = as.holders[:end]
 }
 
-// admitLocked gives free turns to those who have waited longest, of those within a handshake first;
-// and one to everybody who is in a hurry.
+// admitLocked gives free turns to the connections that have waited longest, first to those within a
+// handshake. A connection that has waited for hurry gets a turn in any case.
 func (as *arrivals) admitLocked() {
 	for queue := as.nextLocked(); queue != nil; queue = as.nextLocked() {
 		w := (*queue)[0]
@@ -132,7 +134,7 @@ func (as *arrivals) admitLocked() {
 	}
 }
 
-// nextLocked returns the queue whose first has a turn now; nil for none.
+// nextLocked returns the queue whose first connection gets a turn now; nil for none.
 func (as *arrivals) nextLocked() *[]*waiting {
 	free := len(as.holders) < as.most()
 	for _, queue := range []*[]*waiting{&as.begun, &as.fresh} {
@@ -143,7 +145,7 @@ func (as *arrivals) nextLocked() *[]*waiting {
 	return nil
 }
 
-// watchLocked sees to it that turns which last too long end while somebody waits.
+// watchLocked starts the timer that ends overlong turns while a connection waits.
 func (as *arrivals) watchLocked() {
 	if as.expiry == nil {
 		as.expiry = time.AfterFunc(turnLimit, as.expire)
@@ -166,18 +168,17 @@ func (as *arrivals) expire() {
 	}
 }
 
-// Arrival is a connection's, until its first request is being answered.
+// Arrival is the state of a new connection until its first request is being answered.
 type Arrival struct {
 	all   *arrivals
-	turns int // how many it has had; owned by whoever reads
+	turns int // turns so far; owned by the reading goroutine
 	over  atomic.Bool
 }
 
-// longQueue is a wait after which it is worth a system call to know whether a client is still
-// there.
+// longQueue is the wait after which a system call is made to check that the client is still there.
 const longQueue = time.Second
 
-// read reads from conn, and waits for a turn when something has come.
+// read reads from conn. When bytes have come, it waits for a turn.
 func (a *Arrival) read(conn *net.TCPConn, p []byte) (int, error) {
 	if a == nil || a.over.Load() {
 		return conn.Read(p)
@@ -204,8 +205,8 @@ func (a *Arrival) End() {
 	}
 }
 
-// arrivingConn is a plaintext connection as the listener accepted it. A gatherConn is one under
-// TLS.
+// arrivingConn is a plaintext connection as the listener accepted it. With TLS, the accepted
+// connection is a gatherConn.
 type arrivingConn struct {
 	*net.TCPConn
 	arrival Arrival
@@ -220,7 +221,7 @@ func (c *arrivingConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// arrivalOf returns that of a connection as the listener accepted it; nil if it has none.
+// arrivalOf returns the arrival of a connection as the listener accepted it; nil for none.
 func arrivalOf(c net.Conn) *Arrival {
 	switch c := c.(type) {
 	case *arrivingConn:

@@ -26,7 +26,7 @@ type Certificate struct {
 	*auth.FileWatcher[*tls.Certificate]
 }
 
-// NewCertificate reads the certificate, so that a wrong one is an error at the start.
+// NewCertificate reads the certificate. A wrong one is an error at the start.
 func NewCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
 	read := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -39,12 +39,11 @@ func NewCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, e
 	return &Certificate{w}, err
 }
 
-// Get is a tls.Config's GetCertificate.
+// Get implements a tls.Config's GetCertificate.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Current(), nil }
 
-// SelfSigned returns the files of a self-signed certificate for this host in dir. A pair that is
-// already there and valid for another day is used as it is, so that clients that were told to trust
-// it can go on.
+// SelfSigned returns the files of a self-signed certificate for this host in dir. An existing pair
+// that is valid for another day is kept: clients that trust it continue to work.
 func SelfSigned(dir string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, "watchfan.crt"), filepath.Join(dir, "watchfan.key")
 	if pair, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && pair.Leaf != nil &&
@@ -70,13 +69,13 @@ func SelfSigned(dir string) (certFile, keyFile string, err error) {
 	return certFile, keyFile, nil
 }
 
-// certificateAge is for how long a certificate of our own is valid.
+// certificateAge is the lifetime of a self-signed certificate.
 const certificateAge = 365 * 24 * time.Hour
 
-// makeCertificate makes a certificate for host and the loopback addresses, followed by that of the
-// authority that signed it, whose key is forgotten. Its key is of P-256: with
-// cert.GenerateSelfSignedCertKey's, which is RSA's, a handshake takes 1.4 ms instead of 0.6, and in
-// a storm handshakes are most of what we do.
+// makeCertificate makes a certificate for host and the loopback addresses. The certificate of the
+// signing authority follows; the authority's key is discarded. The keys are P-256. With the RSA
+// keys of cert.GenerateSelfSignedCertKey a handshake takes 1.4 ms instead of 0.6 ms, and handshakes
+// are most of the work in a storm of connections.
 func makeCertificate(host string) (certPEM, keyPEM []byte, err error) {
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -116,7 +115,7 @@ func makeCertificate(host string) (certPEM, keyPEM []byte, err error) {
 	return certPEM, keyPEM, err
 }
 
-// WriteFile replaces the file name in one step: readers see the old content or the new.
+// WriteFile replaces the file name in one step: readers see the old content or the new content.
 func WriteFile(name string, content []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
 	if err != nil {

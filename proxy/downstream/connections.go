@@ -10,8 +10,8 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// Connections knows every client connection, whatever protocol it speaks. So shutdown can wait for
-// all of them and leave none behind.
+// Connections holds every client connection, of every protocol. Shutdown waits for all of them and
+// leaves none behind.
 type Connections struct {
 	maxAge time.Duration // Options.MaxConnectionAge
 
@@ -20,36 +20,37 @@ type Connections struct {
 
 	mu      sync.Mutex
 	open    map[net.Conn]*Conn // keyed by the accepted connection
-	closing bool               // no new request is served on a kept-alive connection
+	closing bool               // a kept-alive connection serves no new request
 }
 
-// connState is what happens on a connection.
+// connState is the state of a connection.
 type connState int
 
 const (
-	silent connState = iota // it has yet to bring its first request
+	silent connState = iota // its first request has not come yet
 	busy                    // a request is being answered
-	idle                    // it is between two requests
+	idle                    // between two requests
 )
 
 // Conn is a client's connection. It implements [exchange.Conn].
 type Conn struct {
 	all      *Connections
 	accepted net.Conn             // as the listener accepted it
-	old      fanout.MonotonicTime // when it is as old as one may get; 0 for never
+	old      fanout.MonotonicTime // when it reaches its maximum age; 0 for never
 	state    connState            // guarded by all.mu
 }
 
-// NewConnections returns no connections yet. None gets older than maxAge; 0 is no limit.
+// NewConnections returns an empty set of connections. maxAge is the maximum age of a connection,
+// give or take a tenth; 0 is no limit.
 func NewConnections(maxAge time.Duration) *Connections {
 	return &Connections{maxAge: maxAge, open: make(map[net.Conn]*Conn), Empty: make(chan struct{})}
 }
 
-// Opened notes a connection that the listener has accepted.
+// Opened records a connection that the listener has accepted.
 func (cs *Connections) Opened(c net.Conn) { cs.wait(c, silent) }
 
-// Resting notes that a response has been written on c, which can carry another request. The
-// connection is closed if we are stopping.
+// Resting records that a response has been written on c and that c can carry another request.
+// During shutdown it closes c.
 func (cs *Connections) Resting(c net.Conn) { cs.wait(c, idle) }
 
 func (cs *Connections) wait(c net.Conn, state connState) {
@@ -61,15 +62,16 @@ func (cs *Connections) wait(c net.Conn, state connState) {
 	}
 }
 
-// Serving notes that a request of c is being answered.
+// Serving records that a request of c is being answered.
 func (cs *Connections) Serving(c net.Conn) *Conn {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.setLocked(c, busy)
 }
 
-// setLocked notes what is happening on a connection. For a new one it decides how old it may get:
-// up to a tenth more or less than maxAge. So connections that come together do not leave together.
+// setLocked records the state of a connection. For a new connection it picks the maximum age:
+// maxAge, give or take a tenth at random. Connections that come together then do not leave
+// together.
 func (cs *Connections) setLocked(c net.Conn, state connState) *Conn {
 	known := cs.open[c]
 	if known == nil {
@@ -83,7 +85,7 @@ func (cs *Connections) setLocked(c net.Conn, state connState) *Conn {
 	return known
 }
 
-// Closed notes that c has been closed. It may be called more than once.
+// Closed records that c has been closed. It may be called more than once.
 func (cs *Connections) Closed(c net.Conn) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -99,15 +101,15 @@ func (cs *Connections) checkEmptyLocked() {
 	}
 }
 
-// Count is how many connections there are.
+// Count returns the number of connections.
 func (cs *Connections) Count() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return len(cs.open)
 }
 
-// BeginClosing closes the connections between two requests; the others end with their current one,
-// or their first.
+// BeginClosing closes the connections that are between two requests. The others end with their
+// current request, or with their first.
 func (cs *Connections) BeginClosing() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -119,7 +121,7 @@ func (cs *Connections) BeginClosing() {
 	cs.checkEmptyLocked()
 }
 
-// CloseSilent closes the connections that have yet to bring their first request.
+// CloseSilent closes the connections whose first request has not come yet.
 func (cs *Connections) CloseSilent() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -134,7 +136,7 @@ func (cs *Connections) closeLocked(state connState) {
 	}
 }
 
-// CloseAll closes what is left and reports how many connections that were.
+// CloseAll closes the remaining connections and returns their number.
 func (cs *Connections) CloseAll() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -144,7 +146,7 @@ func (cs *Connections) CloseAll() int {
 	return len(cs.open)
 }
 
-// KeepAlive notes that c waits for another request, and reports whether it may carry one.
+// KeepAlive records that c waits for another request, and reports whether c may carry one.
 func (cs *Connections) KeepAlive(c net.Conn) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -155,22 +157,22 @@ func (cs *Connections) KeepAlive(c net.Conn) bool {
 	return true
 }
 
-// aged reports whether the connection is as old as one may get.
+// aged reports whether the connection has reached its maximum age.
 func (c *Conn) aged() bool { return c.old != 0 && fanout.MonotonicNow() >= c.old }
 
-// Last reports whether the connection is to carry no request after the present one.
+// Last reports whether the connection carries no request after the present one.
 func (c *Conn) Last() bool {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
 	return c.all.closing || c.aged()
 }
 
-// Remaining is for how long a watch on the connection may last; ok is false if that is not limited.
+// Remaining returns how long a watch on the connection may last; ok is false if there is no limit.
 func (c *Conn) Remaining() (d time.Duration, ok bool) {
 	return max(time.Until(c.old.Time()), 1), c.old != 0
 }
 
-// RemoteAddr returns the address that the client comes from.
+// RemoteAddr returns the client's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.accepted.RemoteAddr() }
 
 // Left reports whether the client has left, as far as can be told without reading.
@@ -179,7 +181,7 @@ func (c *Conn) Left() bool { return HasLeft(c.TCP()) }
 // TCP returns the TCP connection below.
 func (c *Conn) TCP() *net.TCPConn { return TCPConn(c.accepted) }
 
-// withTLS is what a connection with TLS can be asked.
+// withTLS is implemented by connections with TLS.
 type withTLS interface{ ConnectionState() tls.ConnectionState }
 
 // Secure reports whether the connection has TLS.
@@ -188,7 +190,7 @@ func (c *Conn) Secure() bool {
 	return ok
 }
 
-// TLS returns what is known of the connection's TLS, nil if it has none.
+// TLS returns the state of the connection's TLS, nil if it has none.
 func (c *Conn) TLS() *tls.ConnectionState {
 	t, ok := c.accepted.(withTLS)
 	if !ok {
@@ -198,11 +200,11 @@ func (c *Conn) TLS() *tls.ConnectionState {
 	return &state
 }
 
-// Arriving reports whether the connection's arrival goes on.
+// Arriving reports whether the connection's arrival has not ended.
 func (c *Conn) Arriving() bool {
 	a := arrivalOf(c.accepted)
 	return a != nil && !a.over.Load()
 }
 
-// EndArrival ends it.
+// EndArrival ends the connection's arrival.
 func (c *Conn) EndArrival() { arrivalOf(c.accepted).End() }

@@ -1,10 +1,10 @@
-// Package downstream is clients' connections: listeners, TLS, the queue of those that have just
-// come, their life until a shutdown, and the sinks that watches are written to.
+// Package downstream handles clients' connections: listeners, TLS, the queue of new connections,
+// the connections' lifetime until a shutdown, and the sinks that watches are written to.
 //
-// It knows what any protocol needs of a connection. It knows no request, no lane and no user's
-// rights; see package http1 for what clients may send.
+// It provides what every protocol needs of a connection. It knows no request, no lane and no user's
+// rights. Package http1 documents what clients may send.
 //
-// Nothing is served beyond this host without TLS (1.2 or 1.3, Go's ciphers) and somebody's
-// identity: the insecure port is on 127.0.0.1, and an admin port elsewhere shows everybody health,
-// metrics, the lanes and with --profiling the watches, but profiles to this host only.
+// Beyond this host, requests need TLS (1.2 or 1.3, Go's ciphers) and an identity. The insecure port
+// is on 127.0.0.1. An admin port on another address shows health, metrics, the lanes and, with
+// --profiling, the watches to everyone, but profiles to this host only.
 package downstream

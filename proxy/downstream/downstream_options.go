@@ -9,25 +9,24 @@ import (
 	"github.com/watchfan/watchfan/proxy/option"
 )
 
-// Options says what certificate clients see, how many connections they may have, and for
-// how long.
+// Options holds the serving certificate and the limits of clients' connections.
 type Options struct {
-	// TLSCertFile and TLSPrivateKeyFile are the secure port's certificate. They are read again when
-	// they change. Both or neither.
+	// TLSCertFile and TLSPrivateKeyFile are the secure port's certificate and key. They are read
+	// again when they change. Give both or neither.
 	TLSCertFile, TLSPrivateKeyFile string
-	// CertDir keeps the self-signed certificate that is made when no TLSCertFile is given. The
-	// default is a directory of the user's cache.
+	// CertDir is the directory of the self-signed certificate, which is made when there is no
+	// TLSCertFile. The default is a directory in the user's cache.
 	CertDir string
 
-	// MaxConnections is how many connections clients may have on both ports at once. Further ones
-	// are reset. It is lowered to nine tenths of the files that the process may have open. An idle
+	// MaxConnections is the limit of clients' connections on both ports together. Further ones are
+	// reset. It is lowered to nine tenths of the files that the process may have open. An idle
 	// connection costs 9 KiB, or 38 KiB over TLS. A client that sends a long head and never
 	// completes it costs 69 KiB, or 134 KiB over TLS (2,000 of each to one bin/watchfan on x86-64,
 	// one run).
 	MaxConnections int
-	// MaxConnectionAge is how old a client's connection may get, give or take a tenth. After that
-	// it carries no other request, and its watch ends. This spreads clients over replicas that have
-	// been up for different times. 0: no limit.
+	// MaxConnectionAge is the maximum age of a client's connection, give or take a tenth. After
+	// that the connection carries no further request, and its watch ends. This spreads clients over
+	// replicas that have been up for different times. 0 is no limit.
 	MaxConnectionAge time.Duration
 }
 
@@ -46,7 +45,7 @@ func (o *Options) AddTo(t *option.Table) {
 		"ends with its request or watch; clients then spread over replicas; 0 is never", option.NotNegative)
 }
 
-// Check reports a secure port without a certificate. secure is whether there is one.
+// Check reports incomplete certificate options. secure is whether there is a secure port.
 func (o *Options) Check(t *option.Table, secure bool) error {
 	switch {
 	case (o.TLSCertFile == "") != (o.TLSPrivateKeyFile == ""):

@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// gatherConn is the connection under TLS. While it holds, it gathers what TLS seals. A sink then
-// writes that without waiting: a client that does not read blocks nobody, and the records of one
-// batch leave in one write.
+// gatherConn is the connection under TLS. While it holds, it gathers the records that TLS seals. A
+// sink then writes them without waiting: a client that does not read blocks no other client, and
+// the records of one batch leave in one write.
 type gatherConn struct {
 	*net.TCPConn
 	arrival *Arrival // nil is none
 
-	mu      sync.Mutex // TLS answers some messages of the client from its reading side
+	mu      sync.Mutex // TLS answers some of the client's messages from its reading side
 	holding bool
-	sealed  *[]byte   // not yet written from here; nil if there is nothing, else one of buffers
-	one     [1][]byte // memory for a writev of it
+	sealed  *[]byte   // records not yet written, in one of buffers; nil for none
+	one     [1][]byte // memory for a writev of sealed
 }
 
 // Read implements net.Conn for TLS.
@@ -48,16 +48,17 @@ func (g *gatherConn) hold() {
 	g.holding = true
 }
 
-// release drops what is left. Unless the connection goes on, the gatherConn holds on: TLS says
-// goodbye when the connection is closed, and must not wait for a client that does not read.
+// release drops the remaining records. goesOn says whether the connection goes on; otherwise the
+// gatherConn keeps holding. TLS writes a close_notify when the connection is closed, and that write
+// must not wait for a client that does not read.
 func (g *gatherConn) release(goesOn bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.holding, g.sealed = !goesOn, nil
 }
 
-// sealedBytes ends holding, and returns what has been sealed meanwhile, in one of buffers; nil if
-// that is nothing.
+// sealedBytes ends holding. It returns the records that have been sealed meanwhile, in one of
+// buffers; nil for none.
 func (g *gatherConn) sealedBytes() *[]byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -66,7 +67,7 @@ func (g *gatherConn) sealedBytes() *[]byte {
 	return sealed
 }
 
-// writeTo writes what the socket takes.
+// writeTo writes as much as the socket takes.
 func (g *gatherConn) writeTo(fd uintptr) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,8 +91,8 @@ func (g *gatherConn) hasRest() bool {
 	return g.sealed != nil
 }
 
-// buffers are empty buffers. One holds a batch while it is put together to be sealed, another what
-// is sealed until it is written. An idle client has none.
+// buffers holds empty buffers. One buffer collects a batch before it is sealed. Another holds the
+// sealed records until they are written. An idle client has none.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const maxPooled = 512 << 10

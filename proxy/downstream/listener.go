@@ -8,7 +8,7 @@ import (
 )
 
 // PatientListener waits while the process or the system is out of file descriptors or memory.
-// A server would stop serving.
+// Without it, a server would stop serving.
 type PatientListener struct {
 	net.Listener
 }
@@ -23,14 +23,14 @@ func (l PatientListener) Accept() (net.Conn, error) {
 	}
 }
 
-// LimitedListener resets connections beyond the most that clients may have at once, and all
-// connections while memory is spent. A reset costs nothing, while an answer would take a TLS
-// handshake and the wait for it. A connection in the backlog would keep its client from trying
-// another replica. Clients of Kubernetes try again.
+// LimitedListener resets connections beyond the limit, and all new connections while memory is
+// spent. A reset costs nothing, while an answer would take a TLS handshake and a wait. A connection
+// left in the backlog would keep its client from trying another replica. Kubernetes clients try
+// again.
 type LimitedListener struct {
 	net.Listener
 	Most int
-	Open func() int // how many there are
+	Open func() int // the number of open connections
 
 	Spent func() bool // reports whether memory is spent
 }
@@ -49,8 +49,8 @@ func (l LimitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// ClientListener wraps the connections that it accepts: their arrivals take turns. With tls, they
-// are made to have TLS on top.
+// ClientListener wraps the connections that it accepts: their arrivals take turns. If TLS is set,
+// the connections are ready to carry TLS.
 type ClientListener struct {
 	net.Listener
 	Arrivals *arrivals
@@ -73,7 +73,7 @@ func (l ClientListener) Accept() (net.Conn, error) {
 	return &arrivingConn{TCPConn: t, arrival: Arrival{all: l.Arrivals}}, nil
 }
 
-// passing reports whether accepting may succeed later.
+// passing reports whether a later Accept may succeed.
 func passing(err error) bool {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
 		if errors.Is(err, errno) {

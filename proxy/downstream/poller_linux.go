@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// Poller waits for the sockets of many clients on one goroutine, so that a client that is sent
-// nothing, or takes nothing, needs none of its own. It is an epoll instance beside that of Go's
-// runtime, which wakes goroutines only.
+// Poller waits for the sockets of many clients on one goroutine. A client that is sent nothing, or
+// takes nothing, needs no goroutine of its own. The Poller is an epoll instance beside the one of
+// Go's runtime, which can only wake goroutines.
 type Poller struct {
-	file *os.File        // the epoll instance, for which Go's runtime waits
+	file *os.File        // the epoll instance; Go's runtime waits for it
 	raw  syscall.RawConn // of file
 
 	mu       sync.Mutex
@@ -21,17 +21,17 @@ type Poller struct {
 	lastTurn int32
 }
 
-// socket is what is polled at one file descriptor. Its turn tells it from an earlier one of the
-// same number.
+// socket is the client that is polled at one file descriptor. turn distinguishes it from an earlier
+// socket with the same descriptor.
 type socket struct {
 	turn   int32
 	client pollable
 }
 
-// pollable is told by the poller's goroutine what has become possible, perhaps without need. It
-// must not wait.
+// pollable is a client of the poller. The poller's goroutine calls it when something may have
+// become possible; a call can be spurious. The methods must not wait.
 type pollable interface {
-	// readable: there are bytes to be read, or the client has gone.
+	// readable: there are bytes to read, or the client has gone.
 	readable()
 	// writable: there is room again where there was none, or the client has gone.
 	writable()
@@ -60,8 +60,8 @@ const (
 	edges   = 1 << 31 // EPOLLET, whose constant is negative
 )
 
-// add has client told what happens at conn from now on, beginning with how it stands. Whoever
-// closes conn, or goes on without the poller, calls remove first.
+// add starts calling client about events at conn, beginning with the present state. The caller must
+// call remove before it closes conn or goes on without the poller.
 func (p *Poller) add(conn syscall.RawConn, client pollable) error {
 	var err error
 	if cerr := conn.Control(func(fd uintptr) {
@@ -84,10 +84,10 @@ func (p *Poller) add(conn syscall.RawConn, client pollable) error {
 	return err
 }
 
-// remove has client told nothing more, except for what is being told at the moment. It does nothing
-// for one that was not added, or has been removed.
+// remove stops the calls to client, except for one in progress. It does nothing for a client that
+// was not added, or has been removed.
 func (p *Poller) remove(conn syscall.RawConn, client pollable) {
-	_ = conn.Control(func(fd uintptr) { // fails if conn is closed, and then is not polled
+	_ = conn.Control(func(fd uintptr) { // fails if conn is closed; then it is not polled
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if int(fd) < len(p.sockets) && p.sockets[fd].client == client {
@@ -106,7 +106,7 @@ func (p *Poller) control(f func(epoll int) error) error {
 	return err
 }
 
-// Run tells clients what happens until ctx ends; after that nothing can be added.
+// Run calls clients about their events until ctx ends. After that, add fails.
 func (p *Poller) Run(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = p.file.Close() })()
 	var events [256]syscall.EpollEvent
@@ -138,7 +138,7 @@ func (p *Poller) Run(ctx context.Context) {
 	}
 }
 
-// client returns whom an event is for; nil if it is no longer polled.
+// client returns the client of an event; nil if it is no longer polled.
 func (p *Poller) client(e syscall.EpollEvent) pollable {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Poller would wait for the sockets of many clients on one goroutine; here each client has its own.
+// Poller polls nothing on systems other than Linux: each client has a goroutine of its own.
 type Poller struct{}
 
 type pollable interface {
@@ -17,7 +17,7 @@ type pollable interface {
 	writable()
 }
 
-// NewPoller fails on Windows, where nothing writes to a socket without waiting; see writev.
+// NewPoller fails on Windows, which has no writes to a socket without waiting; see writev.
 func NewPoller() (*Poller, error) {
 	if runtime.GOOS == "windows" {
 		return nil, errors.New("watchfan does not serve on Windows: run it on Linux")

@@ -13,22 +13,22 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// sink writes to one client's socket without ever waiting for it. It keeps the part of one batch
-// that the socket did not take: shared slices in plaintext, sealed records under TLS. It implements
-// [fanout.Sink], and has no goroutine.
+// sink writes to one client's socket and never waits for it. It keeps the part of one batch that
+// the socket did not take: shared slices in plaintext, sealed records under TLS. It implements
+// [fanout.Sink] and has no goroutine.
 type sink struct {
 	// Immutable once begun.
 	raw    syscall.RawConn
 	tls    *tls.Conn   // nil in plaintext
 	gather *gatherConn // what tls writes to; nil in plaintext
-	poller *Poller     // nil if it can't poll the connection
+	poller *Poller     // nil if it cannot poll the connection
 	last   string      // follows the events of a complete response
 	log    *slog.Logger
 	SinkEvents
 
-	read    atomic.Pointer[func()]      // called once, when there may be something to read; then nil, and nil after End
-	drained atomic.Pointer[func(error)] // Drain's done, while there is a rest and no room
-	room    atomic.Bool                 // set when there is room again
+	read    atomic.Pointer[func()]      // called once when readable; nil after that or End
+	drained atomic.Pointer[func(error)] // Drain's done, while a rest waits for room
+	room    atomic.Bool                 // set when the socket has room again
 
 	// Owned by the caller of Write, and by a drain. The two never overlap.
 	rest [][]byte // not yet written
@@ -37,22 +37,22 @@ type sink struct {
 	try  func(fd uintptr)
 }
 
-// SinkEvents is what a sink tells its watch. Shards and the poller call gone and evicted, which
-// must not wait.
+// SinkEvents are a sink's calls to its watch. Shards and the poller call Gone and Evict, which must
+// not wait.
 type SinkEvents struct {
-	Gone  func()                                    // ends the watch: its client has left, or its sink panics
-	Drop  func()                                    // closes the connection: the end of the watch panics
+	Gone  func()                                    // client left or sink panicked: ends the watch
+	Drop  func()                                    // Ended panicked: closes the connection
 	Evict func(fanout.State)                        // the watch is being evicted
-	Ended func(reason fanout.Reason, complete bool) // the watch has ended; called once, on a goroutine of its own
+	Ended func(reason fanout.Reason, complete bool) // called once, on its own goroutine
 }
 
-// NewSink returns the sink of a watch on conn, which the listener accepted. Its Begin comes first.
-// last follows the events of a watch that ends properly.
+// NewSink returns the sink of a watch on conn, as the listener accepted it. Begin must be called
+// first. last follows the events of a watch that ends properly.
 func NewSink(conn net.Conn, p *Poller, last string, log *slog.Logger, events SinkEvents) *sink {
 	s := &sink{poller: p, last: last, log: log, SinkEvents: events}
 	if t, ok := conn.(*tls.Conn); ok {
 		s.tls = t
-		s.gather = t.NetConn().(*gatherConn) // see Server.Listen
+		s.gather = t.NetConn().(*gatherConn) // see proxy.Server.Listen
 	}
 	raw, err := TCPConn(conn).SyscallConn()
 	if err != nil {
@@ -66,14 +66,14 @@ func NewSink(conn net.Conn, p *Poller, last string, log *slog.Logger, events Sin
 // headTimeout is how long a client may take to accept a response head.
 const headTimeout = 10 * time.Second
 
-// Begin writes the response head. From here on nothing blocks. When there may be something to read,
-// the sink calls read, once, on a goroutine of its own.
+// Begin writes the response head. After it, no call blocks. When there may be something to read,
+// the sink calls read once, on a goroutine of its own.
 func (s *sink) Begin(head []byte, read func()) error {
 	if err := s.writeHead(head); err != nil {
 		return err
 	}
 	s.read.Store(&read)
-	if s.poller.add(s.raw, s) != nil { // no memory for it, or another system
+	if s.poller.add(s.raw, s) != nil { // no memory, or not Linux
 		s.poller = nil
 		s.readable()
 	}
@@ -127,16 +127,16 @@ func (s *sink) Write(batch [][]byte) (blocked bool, err error) {
 	return true, nil
 }
 
-// writeRest writes what goes without waiting.
+// writeRest writes as much as the socket takes without waiting.
 func (s *sink) writeRest() (blocked bool, err error) {
-	// Control and not Write, because Write prepares Go's runtime for a wait.
+	// Control, because Write would make Go's runtime prepare for a wait.
 	if err := s.raw.Control(s.try); err != nil {
 		return false, err
 	}
 	return s.hasRest(), s.err
 }
 
-// writeTo is one attempt of writeRest.
+// writeTo is writeRest's attempt on the socket.
 func (s *sink) writeTo(fd uintptr) {
 	if s.gather != nil {
 		s.err = s.gather.writeTo(fd)
@@ -180,8 +180,8 @@ func (s *sink) Drain(done func(error)) {
 	s.drain(&done)
 }
 
-// drain writes what the socket takes, and leaves the rest, and done, to writable. No room is
-// missed: writable sets room before it looks at drained, and drain looks at room after it has set
+// drain writes what the socket takes. If a rest remains, it leaves done to writable. No event is
+// missed: writable sets room before it reads drained, and drain reads room after it has set
 // drained.
 func (s *sink) drain(done *func(error)) {
 	for {
@@ -202,14 +202,14 @@ func (s *sink) drain(done *func(error)) {
 
 // writable implements pollable.
 func (s *sink) writable() {
-	defer request.Caught(s.log, "watch's drain", s.Gone) // the poller's goroutine is everybody's
+	defer request.Caught(s.log, "watch's drain", s.Gone) // all clients share the poller's goroutine
 	s.room.Store(true)
 	if done := s.drained.Swap(nil); done != nil {
 		s.drain(done)
 	}
 }
 
-// wait writes the rest as the client takes it, and waits for that.
+// wait writes the rest as the client takes it, and blocks until that is done.
 func (s *sink) wait() error {
 	err := s.raw.Write(func(fd uintptr) bool {
 		s.writeTo(fd)
@@ -225,7 +225,7 @@ func (s *sink) wait() error {
 
 // Evicted implements fanout.Evictee.
 func (s *sink) Evicted(st fanout.State) {
-	defer request.Caught(s.log, "watch's eviction", nil) // the watch ends all the same
+	defer request.Caught(s.log, "watch's eviction", nil) // the watch ends in any case
 	s.Evict(st)
 }
 
@@ -248,7 +248,7 @@ func (s *sink) End(reason fanout.Reason, complete bool) {
 	}()
 }
 
-// advance drops the first n bytes of bufs, whose outer slice it may change.
+// advance drops the first n bytes of bufs. It may change the outer slice.
 func advance(bufs [][]byte, n int) [][]byte {
 	for len(bufs) > 0 && n >= len(bufs[0]) {
 		n -= len(bufs[0])

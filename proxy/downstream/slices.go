@@ -11,12 +11,12 @@ import (
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
-// WriteSlices writes body, whose outer slice it may change, to a connection as the listener accepted
-// it. What takes long of sealing it for TLS is done in turn.
+// WriteSlices writes body to a connection as the listener accepted it. It may change body's outer
+// slice. A long body is sealed for TLS during turn.
 func WriteSlices(conn net.Conn, body exchange.BodySlices, turn exchange.Turn) (n int64, err error) {
 	t, ok := conn.(*tls.Conn)
 	if !ok {
-		vector := net.Buffers(body) // used up
+		vector := net.Buffers(body) // WriteTo uses it up
 		return vector.WriteTo(conn)
 	}
 	gather, ok := t.NetConn().(*gatherConn)
@@ -26,7 +26,7 @@ func WriteSlices(conn net.Conn, body exchange.BodySlices, turn exchange.Turn) (n
 	return writeJoined(&sealer{t, gather, turn}, body)
 }
 
-// writeJoined writes slices through a buffer of the size of several TLS records.
+// writeJoined writes slices through a buffer that holds several TLS records.
 func writeJoined(w io.Writer, slices exchange.BodySlices) (n int64, err error) {
 	buf := bodyBuffers.Get().(*bufio.Writer)
 	defer bodyBuffers.Put(buf)
@@ -41,14 +41,14 @@ func writeJoined(w io.Writer, slices exchange.BodySlices) (n int64, err error) {
 	return n, buf.Flush()
 }
 
-// sealedAtOnce is how much is sealed at a time, which takes some 0.2 ms. A shorter body is sealed
-// without a turn.
+// sealedAtOnce is the number of bytes sealed at a time, which takes some 0.2 ms. A shorter body is
+// sealed without a turn.
 const sealedAtOnce = 256 << 10
 
 var bodyBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, sealedAtOnce) }}
 
-// sealer seals what is written during a turn. It writes the result to the client without one,
-// however long that takes.
+// sealer seals during a turn. It writes the sealed records to the client outside the turn, because
+// that may take long.
 type sealer struct {
 	tls    *tls.Conn
 	gather *gatherConn

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadTCPInfo asks the kernel about a connection: three system calls, which wait for nothing.
+// ReadTCPInfo reads the kernel's state of a connection with two system calls, which do not wait.
 func ReadTCPInfo(c *net.TCPConn) (*TCPInfo, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -29,7 +29,7 @@ func ReadTCPInfo(c *net.TCPConn) (*TCPInfo, error) {
 	us := func(n uint64) Seconds { return InSeconds(time.Duration(n) * time.Microsecond) }
 	return &TCPInfo{
 		QueuedBytes:     uint32(queued),
-		UnsentBytes:     min(info.Notsent_bytes, uint32(queued)), // it was read before
+		UnsentBytes:     min(info.Notsent_bytes, uint32(queued)), // info was read before queued
 		UnackedSegments: info.Unacked,
 		WindowBytes:     info.Snd_wnd,
 		SegmentBytes:    info.Snd_mss,
@@ -48,11 +48,11 @@ func ReadTCPInfo(c *net.TCPConn) (*TCPInfo, error) {
 	}, nil
 }
 
-// tcpCARecovery is the least congestion state in which segments are sent again
+// tcpCARecovery is the lowest congestion state in which segments are sent again
 // (include/uapi/linux/tcp.h, TCP_CA_Recovery).
 const tcpCARecovery = 3
 
-// HasLeft reports whether the client has closed the connection, or its side of it.
+// HasLeft reports whether the client has closed the connection, or its sending side.
 func HasLeft(c *net.TCPConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {

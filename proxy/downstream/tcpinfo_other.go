@@ -7,8 +7,8 @@ import (
 	"net"
 )
 
-// ReadTCPInfo knows nothing on systems other than Linux.
+// ReadTCPInfo fails on systems other than Linux.
 func ReadTCPInfo(*net.TCPConn) (*TCPInfo, error) { return nil, errors.ErrUnsupported }
 
-// HasLeft does not know on systems other than Linux; reading will tell.
+// HasLeft returns false on systems other than Linux. A read reports a client that has left.
 func HasLeft(*net.TCPConn) bool { return false }

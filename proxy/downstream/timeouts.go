@@ -5,9 +5,9 @@ import "time"
 // Limits for every client.
 const (
 	HeaderTimeout = 32 * time.Second // for a request's head; kube-apiserver's ReadHeaderTimeout
-	IdleTimeout   = 90 * time.Second // between requests; kube-apiserver's
+	IdleTimeout   = 90 * time.Second // between requests; the same as kube-apiserver's
 
-	// StallTimeout is how long one write to a client, or one read of its request's body, may take
-	// without any progress.
+	// StallTimeout is the longest time without progress of one write to a client, or of one read of
+	// its request's body.
 	StallTimeout = 60 * time.Second
 )

@@ -6,14 +6,14 @@ import (
 	"unsafe"
 )
 
-// maxIovecs is the most slices that one writev takes (IOV_MAX).
+// maxIovecs is the limit of slices of one writev (IOV_MAX).
 const maxIovecs = 1024
 
-// allIovecs are arrays for writev, each used by one call at a time.
+// allIovecs holds arrays for writev. One call uses an array at a time.
 var allIovecs = sync.Pool{New: func() any { return new([maxIovecs]syscall.Iovec) }}
 
-// writev writes as much of bufs as the non-blocking socket fd takes and returns the rest, which
-// shares bufs' memory.
+// writev writes as much of bufs as the non-blocking socket fd takes. It returns the rest, which
+// shares memory with bufs.
 func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
 	iovecs := allIovecs.Get().(*[maxIovecs]syscall.Iovec)
 	defer allIovecs.Put(iovecs)
@@ -32,10 +32,10 @@ func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
 		if len(iovecs) == 0 {
 			return nil, nil
 		}
-		// Raw, because it can't block: telling the scheduler costs a tenth of an unbatched
-		// delivery.
+		// A raw system call, because this one cannot block. Telling the scheduler costs a tenth of
+		// an unbatched delivery.
 		n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(iovecs)))
-		clear(iovecs) // so that the pool holds no client's frames
+		clear(iovecs) // the pool must hold no client's frames
 		switch errno {
 		case 0:
 			bufs = advance(bufs, int(n))

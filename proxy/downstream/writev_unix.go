@@ -4,8 +4,8 @@ package downstream
 
 import "syscall"
 
-// writev writes as much of bufs as the non-blocking socket fd takes and returns the rest, which
-// shares bufs' memory.
+// writev writes as much of bufs as the non-blocking socket fd takes. It returns the rest, which
+// shares memory with bufs.
 func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
 	for len(bufs) > 0 {
 		if len(bufs[0]) == 0 {

@@ -6,27 +6,25 @@ import (
 	"time"
 )
 
-// Conn is the client's connection, of which one request is a part. It stays valid when the request
-// has ended. Its methods may be called from any goroutine.
+// Conn is the client's connection, which carries the request. It stays valid after the request has
+// ended. Its methods may be called from any goroutine.
 type Conn interface {
 	RemoteAddr() net.Addr
-	// Secure reports whether the connection has TLS, and TLS returns what is known of that, nil
-	// without TLS.
+	// Secure reports whether the connection has TLS. TLS returns the state of TLS, nil without TLS.
 	Secure() bool
 	TLS() *tls.ConnectionState
-	// TCP is the connection below all protocols, for questions to the kernel. It is not written,
-	// read or closed.
+	// TCP is the TCP connection below all protocols, for queries to the kernel. The caller must not
+	// write, read or close it.
 	TCP() *net.TCPConn
 
-	// Left reports whether the client has left, as far as can be told without reading.
+	// Left reports whether the client has left, as far as that can be told without reading.
 	Left() bool
-	// Remaining is for how long the connection may still be used; ok is false if that is not
-	// limited.
+	// Remaining is how long the connection may still be used; ok is false if there is no limit.
 	Remaining() (d time.Duration, ok bool)
 
-	// Arriving reports whether a new connection may still have a turn at the processors, and
-	// EndArrival ends that: the request waits for something else. EndArrival may be called more
-	// than once.
+	// Arriving reports whether the connection is new and may still hold a turn at the processors.
+	// EndArrival ends the arrival, because the request waits for something else. It may be called
+	// more than once.
 	Arriving() bool
 	EndArrival()
 }

@@ -1,5 +1,5 @@
-// Package exchange is one request and its answer, whatever the protocol. All rooms of proxy pass an
-// [Exchange] around; only a room such as http1 knows how it is read and written.
+// Package exchange is one request and its response, whatever the protocol. All packages of proxy
+// pass an [Exchange] around. Only a protocol package such as http1 reads and writes it.
 //
 // It knows HTTP's methods, fields and bodies. It knows no connection's bytes, no user and no cache.
 //
@@ -7,7 +7,7 @@
 //
 //	head and body read ──▶ Exchange ──▶ handler fills Response ──▶ written after the handler has returned
 //
-// A response is data, so that a handler may change its mind until it returns. It is one of:
+// A response is data: a handler may change it until it returns. It is one of:
 //
 //	Body      shared slices, of known length
 //	Reader    bytes as they come: each read is sent on at once
@@ -16,14 +16,14 @@
 //
 // # What outlives the handler
 //
-// An Exchange is for its handler only: the protocol uses its memory again afterwards. The strings
-// in it are not used again, and neither is its [Conn]. A Stream and a function of Detached go on,
-// and so use nothing of the Exchange but these. When they have ended, the protocol decides whether
-// the connection carries another request.
+// An Exchange is valid only until its handler returns. The protocol then reuses its memory. It does
+// not reuse the strings or the [Conn]. A Stream and a function of Detached run on, and may use only
+// these of the Exchange. When they have ended, the protocol decides whether the connection carries
+// another request.
 //
 // # Another protocol
 //
-// HTTP/2 has no upgrades, so [Responder.Upgrade] fails there; its streams have one [Conn] in
-// common. What fanout writes to a sink has HTTP/1.1's chunks around each event, as framing makes
-// them once for all clients: a sink that needs none leaves the slices with the lengths out.
+// HTTP/2 has no upgrades, and [Responder.Upgrade] fails there. Its streams share one [Conn]. fanout
+// writes each event to a sink with the chunk framing of HTTP/1.1, which package framing makes once
+// for all clients. A sink without chunks leaves out the slices with the lengths.
 package exchange

@@ -8,28 +8,29 @@ import (
 )
 
 // Exchange is one request and its response. One goroutine uses it at a time, until the handler
-// returns. The zero value is an empty request; see the protocols for where they come from.
+// returns. The zero value is an empty request. The protocols create exchanges.
 type Exchange struct {
-	// The request's head, immutable but for the few fields that a handler adds for kube-apiserver.
-	// The strings own their memory. One that is kept for long keeps the whole head, so it is cloned.
+	// The request's head. It is immutable, except for a few fields that a handler adds for
+	// kube-apiserver. The strings own their memory. A string that is kept for long would keep the
+	// whole head, and must be cloned.
 	Method        string
-	Target        string // as it was sent: a path and a query, or a URL with these; see [CutTarget]
+	Target        string // as sent: a path and a query, or a URL with these; see [CutTarget]
 	Protocol      Protocol
-	Header        Header // all fields as they were sent, but for an Expect that the protocol has met
-	ContentLength int64  // of the request's body: 0 for none, -1 if only its end will tell
-	Close         bool   // the client wants no other request on its connection
-	Body          Body   // nil for none; what the handler leaves of it is read over
+	Header        Header // all fields as sent, without an Expect that the protocol has met
+	ContentLength int64  // of the request's body: 0 for none, -1 if not known
+	Close         bool   // the client sends no further request on its connection
+	Body          Body   // nil for none; the protocol discards what the handler has not read
 
 	Conn     Conn
 	Received time.Time // when the head had been read
 
-	// Response is what the handler answers.
+	// Response is the handler's response.
 	Response Response
 
-	// Slot is what the request holds until its response has ended; nil is nothing.
+	// Slot is held until the response has ended; nil for none.
 	Slot Slot
-	// Until is closed when the response has been written, or runs without the handler; nil is
-	// nothing.
+	// Until is closed when the response has been written, or when it runs on without the handler;
+	// nil for none.
 	Until io.Closer
 }
 
@@ -41,33 +42,33 @@ const (
 	HTTP11 Protocol = 11
 )
 
-// Slot is a place within some bound. Release gives it up, and may be called more than once.
+// Slot is a place within a limit. Release gives it up, and may be called more than once.
 type Slot interface{ Release() }
 
-// Body is a request's body while it comes. Read is called by one goroutine at a time, at latest
-// until the response has ended: then the protocol releases the body. The other methods may be called
-// from any goroutine.
+// Body is a request's body while it comes. One goroutine at a time calls Read, no longer than until
+// the response has ended; then the protocol releases the body. The other methods may be called from
+// any goroutine.
 type Body interface {
 	// Read fails with an error that is [os.ErrDeadlineExceeded] if the client sends nothing for too
-	// long, with [io.ErrUnexpectedEOF] if it breaks off, and with [ErrBodyReleased]. io.EOF says that
-	// the body is whole.
+	// long, with [io.ErrUnexpectedEOF] if it breaks off, and with [ErrBodyReleased] after Release.
+	// io.EOF means that the body is whole.
 	io.Reader
-	// Release makes a Read that waits fail, and all later ones. It reads a little of what is left,
-	// and reports whether that was all. It may be called more than once.
+	// Release makes a waiting Read and all later ones fail. It reads a little of the rest, and
+	// reports whether the whole body has been read. It may be called more than once.
 	Release() (whole bool)
 }
 
-// ErrBodyReleased fails a Read of a body that has been released.
+// ErrBodyReleased is Read's error after Release.
 var ErrBodyReleased = errors.New("request body released: the response is complete")
 
-// Reset makes x an empty request with an empty response, and keeps its memory.
+// Reset makes x an empty request with an empty response. It keeps x's memory.
 func (x *Exchange) Reset() {
 	clear(x.Header)
 	clear(x.Response.Header)
 	*x = Exchange{Header: x.Header[:0], Response: Response{Header: x.Response.Header[:0]}}
 }
 
-// RemoteIP returns the address that the client comes from, 0.0.0.0 if it is not known.
+// RemoteIP returns the client's address, 0.0.0.0 if it is not known.
 func (x *Exchange) RemoteIP() net.IP {
 	if addr, ok := x.Conn.RemoteAddr().(*net.TCPAddr); ok {
 		return addr.IP

@@ -2,10 +2,10 @@ package exchange
 
 import "strings"
 
-// Field is one line of a head. Names are compared in any case.
+// Field is one line of a head. Names are compared without regard to case.
 type Field struct{ Name, Value string }
 
-// Is reports whether the field is the one called name.
+// Is reports whether the field's name is name.
 func (f Field) Is(name string) bool { return SameName(f.Name, name) }
 
 // HasPrefix reports whether the field's name begins with prefix.
@@ -13,14 +13,14 @@ func (f Field) HasPrefix(prefix string) bool {
 	return len(f.Name) >= len(prefix) && SameName(f.Name[:len(prefix)], prefix)
 }
 
-// SameName reports whether two names of fields are the same.
+// SameName reports whether two field names are the same, ignoring case.
 func SameName(a, b string) bool { return len(a) == len(b) && strings.EqualFold(a, b) }
 
-// Header is the fields of a head, in their order. nil is an empty one.
+// Header is the fields of a head, in their order. nil is an empty header.
 type Header []Field
 
-// First returns the first field called name, as [net/http.Header.Get] does, and whether there is
-// one.
+// First returns the value of the first field called name, as [net/http.Header.Get] does, and
+// whether there is one.
 func (h Header) First(name string) (value string, ok bool) {
 	for i := range h {
 		if h[i].Is(name) {
@@ -52,10 +52,10 @@ func (h Header) All(name string) (values []string) {
 	return values
 }
 
-// Add adds a field behind the others.
+// Add appends a field.
 func (h *Header) Add(name, value string) { *h = append(*h, Field{name, value}) }
 
-// Set makes value the only one of name.
+// Set makes value the only value of name.
 func (h *Header) Set(name, value string) {
 	kept := (*h)[:0]
 	set := false

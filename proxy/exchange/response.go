@@ -10,31 +10,31 @@ import (
 // Response is a response as data. At most one of Body, Reader, Stream and Detached is set.
 type Response struct {
 	Status int    // 0 is 200
-	Header Header // without Date, Connection and the fields that say where the body ends
+	Header Header // without Connection and the fields that frame the body
 
-	// Body is the whole body. What takes long of sealing it for TLS is done in Turn.
+	// Body is the whole body. A long body is sealed for TLS during Turn.
 	Body BodySlices
 	Turn Turn
 
-	// Reader brings the body, and is closed after it. Length is how many bytes that are, -1 if only
-	// the end will tell; then the head is sent at once. An error of Reader breaks the response off.
-	// The response to a HEAD request has a Length and brings nothing.
+	// Reader provides the body, and is closed after it. Length is the number of bytes, -1 if not
+	// known; then the head is sent at once. An error of Reader breaks the response off. The
+	// response to a HEAD request has a Length, and its Reader provides nothing.
 	Reader io.ReadCloser
 	Length int64
 
-	// Stream is the source of a body without end. First is what the body begins with, and leaves
-	// with the head. It is framed as what the sink gets.
+	// Stream is the source of a body without end. First is the beginning of the body and leaves
+	// with the head. It is framed like the sink's events.
 	Stream Stream
 	First  string
 
-	// Detached answers in place of the handler, once that has returned.
+	// Detached answers in place of the handler, after the handler has returned.
 	Detached func(Responder)
 
-	// Close has the connection carry no other request.
+	// Close says that the connection carries no further request.
 	Close bool
 }
 
-// Reset empties the response, but for Close: what is to be the last response stays the last.
+// Reset empties the response, except for Close: the last response of a connection stays the last.
 func (r *Response) Reset() {
 	if r.Reader != nil {
 		_ = r.Reader.Close()
@@ -51,8 +51,7 @@ func (r *Response) Code() int {
 	return r.Status
 }
 
-// HasBody reports whether a body follows the head of a response to a method (RFC 9112, section
-// 6.3).
+// HasBody reports whether a body follows the head of a response to method (RFC 9112, section 6.3).
 func (r *Response) HasBody(method string) bool {
 	code := r.Code()
 	return method != http.MethodHead && code >= 200 && code != http.StatusNoContent && code != http.StatusNotModified
@@ -70,45 +69,46 @@ func (b BodySlices) Size() int {
 	return n
 }
 
-// Turn is one client's turn at work that takes a processor. It is not held while we wait for the
+// Turn is one client's turn at work that needs a processor. It is not held during a wait for the
 // client.
 type Turn interface {
-	// Resume waits for the turn. An error says that the response cannot go on.
+	// Resume waits for the turn. An error means that the response cannot go on.
 	Resume() error
 	// Give ends the turn.
 	Give()
 }
 
-// Stream is the source of a response without end. All its methods but Begin must not wait. After
-// End none is called.
+// Stream is the source of a response without end. All methods except Begin must not wait. No method
+// is called after End.
 type Stream interface {
-	// Begin hands over what the stream is to be written to, once the head has been written. It is
-	// not called if that has failed.
+	// Begin hands over the sink of the stream, after the head has been written. It is not called if
+	// the head could not be written.
 	Begin(fanout.Sink)
-	// Gone says that the client has left, or that the sink can't go on. The stream is to end.
+	// Gone says that the client has left, or that the sink cannot go on. The stream must end.
 	Gone()
 	// Evict says that the stream is being ended because its client is too far behind.
 	Evict(fanout.State)
-	// End follows the last write, or a head that could not be written. complete says whether the
-	// client has all that the stream promised.
+	// End is called after the last write, or when the head could not be written. complete says
+	// whether the client has everything that the stream promised.
 	End(reason fanout.Reason, complete bool)
 }
 
 // Responder writes a response that may last, for a function of Detached. One goroutine uses it at a
 // time.
 type Responder interface {
-	// OnGone has gone called when the client leaves before the response is complete, on another
-	// goroutine and at most once. It is called once, before anything is written.
+	// OnGone registers gone, which is called when the client leaves before the response is
+	// complete: on another goroutine and at most once. OnGone is called once, before anything is
+	// written.
 	OnGone(gone func())
-	// Respond writes a response with a Body or a Reader. If it can't be written whole, the client
-	// sees it broken off. It is called once at most.
+	// Respond writes a response with a Body or a Reader. If it cannot be written whole, the client
+	// sees it broken off. It is called at most once.
 	Respond(*Response)
-	// Upgrade writes a response that changes the protocol, in place of Respond, and returns the
-	// connection for the other protocol. Where the protocol knows no upgrades it fails.
+	// Upgrade writes a response that changes the protocol, in place of Respond. It returns the
+	// connection for the other protocol. It fails in a protocol without upgrades.
 	Upgrade(*Response) (Upgraded, error)
 }
 
-// Upgraded is a connection that speaks another protocol now. Close may be called from any
+// Upgraded is a connection that now speaks another protocol. Close may be called from any
 // goroutine, and more than once.
 type Upgraded interface {
 	io.ReadWriteCloser

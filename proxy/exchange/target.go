@@ -2,16 +2,16 @@ package exchange
 
 import "strings"
 
-// Target is a request line's target in its parts, as they were sent.
+// Target is a request line's target in its parts, as sent.
 type Target struct {
-	Authority string // of a target in absolute form, as one sent to a proxy has; "" for none
+	Authority string // of a target in absolute form, as sent to a proxy; "" for none
 	Path      string
 	Query     string
 	Asked     bool // there is a "?"
 }
 
-// CutTarget cuts a target. ok is false if kube-apiserver's HTTP server would refuse it: it must be a
-// path, or a URL with one, and each % in the path must begin an escape.
+// CutTarget splits a target. ok is false if kube-apiserver's HTTP server would reject it. A target
+// must be a path, or a URL with one, and each % in the path must begin an escape.
 func CutTarget(target string) (t Target, ok bool) {
 	if !strings.HasPrefix(target, "/") {
 		_, rest, absolute := strings.Cut(target, "://")
@@ -25,7 +25,7 @@ func CutTarget(target string) (t Target, ok bool) {
 	return t, wholeEscapes(t.Path)
 }
 
-// wholeEscapes reports whether each % has two hexadecimal digits behind it.
+// wholeEscapes reports whether two hexadecimal digits follow each %.
 func wholeEscapes(path string) bool {
 	for {
 		i := strings.IndexByte(path, '%')

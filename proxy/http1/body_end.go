@@ -11,13 +11,13 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// chunkedLength is what fasthttp calls the length of a body in chunks.
+// chunkedLength is fasthttp's length of a chunked body.
 const chunkedLength = -1
 
-// sawEnd reports whether stream, of a body in chunks, has seen the body's last chunk. fasthttp's
-// stream says io.EOF too when the client's connection ends between two chunks, and only a field of
-// its own tells the difference: half of an object must not be taken for all of it. A stream without
-// this field has not seen the end. See checkBodyEnd.
+// sawEnd reports whether stream, the stream of a chunked body, has read the body's last chunk.
+// fasthttp's stream also returns io.EOF when the client's connection ends between two chunks; only
+// an unexported field tells the difference. Half of an object must not be taken for the whole
+// object. A stream without this field counts as one that has not reached the end. See checkBodyEnd.
 func sawEnd(stream io.Reader) bool {
 	s := reflect.Indirect(reflect.ValueOf(stream))
 	if s.Kind() != reflect.Struct {
@@ -27,8 +27,8 @@ func sawEnd(stream io.Reader) bool {
 	return eof.IsValid() && eof.Kind() == reflect.Bool && eof.Bool()
 }
 
-// checkBodyEnd returns an error if sawEnd does not know this fasthttp: if it takes a body for whole
-// that is not, or no body in chunks for whole. Such a build must not begin to serve.
+// checkBodyEnd returns an error if sawEnd is wrong with this version of fasthttp: if it takes a
+// truncated body for a whole one, or the other way round. Such a build must not start to serve.
 func checkBodyEnd() error {
 	for body, whole := range map[string]bool{
 		"2\r\n{}\r\n0\r\n\r\n": true,

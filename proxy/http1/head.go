@@ -12,30 +12,31 @@ import (
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
-// maxHeaderLines bounds the lines of a request's head, because some of what is done with them grows
-// with their square. A user in hundreds of groups, whom a front proxy names line by line, has room.
+// maxHeaderLines is the limit of lines in a request's head. Some of the work on them grows with the
+// square of their number. The limit leaves room for a user in hundreds of groups, which a front
+// proxy sends as one line each.
 const maxHeaderLines = 1000
 
-// readHead reads the head that fasthttp has read into x, and returns what is wrong with it, nil if
-// nothing is. Fasthttp lets pass what kube-apiserver's HTTP server refuses, and what two servers on
-// one request's way might read differently. Such a request must not go on: whoever is in front of us
-// may have seen another request in the same bytes.
+// readHead reads the head that fasthttp has read into x. It returns what is wrong with the head,
+// nil if nothing is. fasthttp accepts heads that kube-apiserver's HTTP server rejects, and heads
+// that two servers on the way might read differently. Such a request must not be forwarded: a proxy
+// in front of this one may have seen another request in the same bytes.
 //
 // The target is a path, or a URL with one, and each % in the path begins an escape. The lines of
-// the head are looked at, and taken, as they came:
+// the head are checked and taken as they came:
 //
-//	name            ":"  value  CRLF     a token, at once followed by the colon; not folded; no bare LF
+//	name            ":"  value  CRLF     a token, directly followed by the colon; not folded; no bare LF
 //	Content-Length, Transfer-Encoding    one of them; the latter once and chunked
 //	Content-Type                         once
-//	Host                                 of the characters that a host has
+//	Host                                 only characters that are valid in a host
 //	Expect                               100-continue or nothing; left out of x
-//	Connection                           names no header that says who the client is
+//	Connection                           names no header that identifies the client
 //
-// Some oddities are not seen here: empty lines before the request line and its own bare LF, which
-// fasthttp takes as RFC 9112, section 2.2, allows and as every other server reads them.
+// Some oddities do not reach this function: empty lines before the request line, and a bare LF at
+// its end. fasthttp accepts them as RFC 9112, section 2.2, allows and as every other server does.
 //
-// It allocates two strings, for the target and for all lines, and takes 0.13 µs for a request of
-// client-go's; see BenchmarkReadHead.
+// It allocates two strings, one for the target and one for all lines. It takes 0.13 µs for a
+// request of client-go; see BenchmarkReadHead.
 func readHead(h *fasthttp.RequestHeader, x *exchange.Exchange) *metav1.Status {
 	x.Method, x.Target = methodOf(h), string(h.RequestURI())
 	if x.ContentLength = int64(h.ContentLength()); x.ContentLength < chunkedLength {
@@ -49,7 +50,7 @@ func readHead(h *fasthttp.RequestHeader, x *exchange.Exchange) *metav1.Status {
 	return wrong
 }
 
-// methodOf allocates nothing for the usual methods.
+// methodOf returns the method. It allocates nothing for the usual methods.
 func methodOf(h *fasthttp.RequestHeader) string {
 	switch method := h.Method(); string(method) {
 	case http.MethodGet:
@@ -65,7 +66,7 @@ func methodOf(h *fasthttp.RequestHeader) string {
 	}
 }
 
-// readRequestLine reads the protocol, and checks the method and the target.
+// readRequestLine reads the protocol and checks the method and the target.
 func readRequestLine(h *fasthttp.RequestHeader, x *exchange.Exchange) *metav1.Status {
 	switch string(h.Protocol()) {
 	case "HTTP/1.1":
@@ -86,7 +87,7 @@ func readRequestLine(h *fasthttp.RequestHeader, x *exchange.Exchange) *metav1.St
 	return nil
 }
 
-// readLines reads the lines of a head into x, up to the first that is bad.
+// readLines reads the lines of a head into x, up to the first bad one.
 func readLines(raw string, x *exchange.Exchange) *metav1.Status {
 	var said onceSaid
 	lines := 0
@@ -119,11 +120,11 @@ func readLines(raw string, x *exchange.Exchange) *metav1.Status {
 	return nil
 }
 
-// onceSaid is what a head has said and may not say again: fasthttp takes the last Content-Type,
-// kube-apiserver the first.
+// onceSaid records the fields that a head may have only once and already has. fasthttp takes the
+// last Content-Type, kube-apiserver the first.
 type onceSaid struct{ bodyLength, contentType bool }
 
-// checkField looks at one line.
+// checkField checks one line.
 func checkField(x *exchange.Exchange, name, value string, said *onceSaid) *metav1.Status {
 	switch len(name) {
 	case len("Host"):
@@ -158,7 +159,7 @@ func checkField(x *exchange.Exchange, name, value string, said *onceSaid) *metav
 	return nil
 }
 
-// first refuses what has been said before.
+// first rejects a second occurrence.
 func first(said *bool, message string) *metav1.Status {
 	if *said {
 		return apistatus.BadRequest(message)
@@ -172,10 +173,9 @@ func unsupportedTransferEncoding() *metav1.Status {
 		"only chunked is a transfer encoding here, once, in HTTP/1.1")
 }
 
-// checkConnection reads one line of a Connection header. It takes note of close, which fasthttp
-// sees only if it is all of the last line. The headers that it names are not sent on (RFC 9110,
-// section 7.6.1); those that say who the client is, or on whose behalf it acts, must not get lost
-// that way.
+// checkConnection reads one line of a Connection header. It records close, which fasthttp sees only
+// if it is all of the last line. The named headers are not forwarded (RFC 9110, section 7.6.1).
+// Headers that identify the client, or a user that it impersonates, must not get lost this way.
 func checkConnection(x *exchange.Exchange, value string) *metav1.Status {
 	for more := true; more; {
 		var option string
@@ -192,12 +192,12 @@ func checkConnection(x *exchange.Exchange, value string) *metav1.Status {
 	return nil
 }
 
-// continueExpectation is the one expectation there is.
+// continueExpectation is the only defined expectation.
 const continueExpectation = "100-continue"
 
-// settleExpectation is fasthttp's HeaderReceived hook. Fasthttp answers "100 Continue" to nothing
-// but 100-continue in lower case, and even where no body follows; kube-apiserver's HTTP server the
-// other way round.
+// settleExpectation is fasthttp's HeaderReceived hook. fasthttp sends "100 Continue" only for
+// 100-continue in lower case, and sends it even if there is no body. kube-apiserver's HTTP server
+// accepts any case, and sends it only if there is a body. This hook does the same.
 func settleExpectation(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	if expect := h.Peek(fasthttp.HeaderExpect); len(expect) > 0 {
 		n := h.ContentLength()
@@ -211,7 +211,7 @@ func settleExpectation(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	return fasthttp.RequestConfig{}
 }
 
-// trimBlanks is strings.Trim for a header's blanks, and faster.
+// trimBlanks is strings.Trim for the blanks of a header, and faster.
 func trimBlanks(b string) string {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
 		b = b[1:]
@@ -222,7 +222,8 @@ func trimBlanks(b string) string {
 	return b
 }
 
-// tokenLength is how many bytes of line are a token (RFC 9110, section 5.6.2).
+// tokenLength returns how many bytes at the beginning of line are a token (RFC 9110, section
+// 5.6.2).
 func tokenLength(line string) int {
 	for i := range len(line) {
 		if !tokenBytes[line[i]] {
@@ -233,7 +234,7 @@ func tokenLength(line string) int {
 }
 
 // plainHost reports whether host has only characters of a host and a port (RFC 3986, section 3.2),
-// escapes included.
+// including escapes.
 func plainHost(host string) bool {
 	for i := range len(host) {
 		if !hostBytes[host[i]] {
@@ -257,7 +258,7 @@ func byteSet(bytes string) (set [256]bool) {
 	return set
 }
 
-// foldIs reports whether b is lower, an ASCII text in lower case, in any case.
+// foldIs reports whether b equals lower, ignoring case. lower is ASCII in lower case.
 func foldIs(b, lower string) bool { return len(b) == len(lower) && foldHasPrefix(b, lower) }
 
 func foldHasPrefix(b, lower string) bool {

@@ -15,35 +15,35 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// maxKept is how many bytes a client may send ahead while its connection is taken over: one
-// request's head. A client that sends more is treated as gone.
+// maxKept is how many bytes a client may send ahead while its connection is taken over: the head of
+// one request. A client that sends more is treated as gone.
 const maxKept = 64 << 10
 
-// longAgo as a read deadline makes a blocked Read return at once.
+// longAgo is a read deadline that makes a blocked Read return at once.
 var longAgo = time.Unix(1, 0)
 
-// hijacked is a client connection that fasthttp has given up to us. It may be written by one
-// goroutine while another is in waitRead; the other methods are for the goroutine that owns the
-// connection.
+// hijacked is a client connection taken over from fasthttp. One goroutine may write it while
+// another is in waitRead. The other methods are for the goroutine that owns the connection.
 type hijacked struct {
 	server *Server
-	conn   net.Conn      // as accepted
-	slot   exchange.Slot // released by resume and Close; nil is nothing
+	conn   net.Conn      // as the listener accepted it
+	slot   exchange.Slot // released by resume and Close; nil for none
 
-	stopped atomic.Bool // set by stopRead: waitRead is to return, or not to begin
+	stopped atomic.Bool // set by stopRead: waitRead returns, or does not begin
 
 	reading sync.Mutex // held while waitRead reads; guards kept
-	kept    []byte     // what the client has sent beyond the current request; at most about maxKept
+	kept    []byte     // bytes of the client beyond the current request; at most about maxKept
 }
 
 // hijack takes the connection of ctx from fasthttp once its handler has returned, without a
-// response, and calls serve on a goroutine of its own. serve, or what it starts, must call resume or
-// Close in the end. If serve panics, the connection is closed. serve may use nothing of ctx and x.
+// response. It calls serve on a goroutine of its own. serve, or work that it starts, must call
+// resume or Close in the end. If serve panics, the connection is closed. serve must not use ctx or
+// x.
 func (s *Server) hijack(ctx *fasthttp.RequestCtx, x *exchange.Exchange, serve func(*hijacked)) {
 	held := x.Slot
 	ctx.HijackSetNoResponse(true)
-	// A new goroutine, because fasthttp's keeps the request context and a read buffer alive until
-	// the handler returns.
+	// A new goroutine, because fasthttp's goroutine keeps the request context and a read buffer
+	// alive until the handler returns.
 	ctx.Hijack(func(c net.Conn) {
 		h := s.takeOver(c)
 		h.slot = held
@@ -54,15 +54,15 @@ func (s *Server) hijack(ctx *fasthttp.RequestCtx, x *exchange.Exchange, serve fu
 	})
 }
 
-// takeOver makes c, the connection given to a hijack handler, ours. It keeps what the client has
-// already sent beyond the request, and drops fasthttp's buffer.
+// takeOver takes over c, the connection given to a hijack handler. It keeps the bytes that the
+// client has sent beyond the request, and drops fasthttp's buffer.
 func (s *Server) takeOver(c net.Conn) *hijacked {
 	conn := c
 	if u, ok := c.(interface{ UnsafeConn() net.Conn }); ok {
 		conn = u.UnsafeConn()
 	}
 	h := &hijacked{server: s, conn: accepted(conn)}
-	// With the deadline in the past, reads return what is buffered and then fail, without touching
+	// With a deadline in the past, reads return the buffered bytes and then fail. They do not touch
 	// the network.
 	_ = conn.SetReadDeadline(longAgo)
 	for err := error(nil); err == nil && len(h.kept) < maxKept; {
@@ -78,17 +78,17 @@ func (s *Server) takeOver(c net.Conn) *hijacked {
 	return h
 }
 
-// waitRead reads the connection, keeping what it reads for resume, until stopRead is called or the
-// client is gone; then, and only then, it calls onGone. It blocks, for as long as the request
-// lasts: call it on a goroutine that has nothing else to do. As in net/http, a client that closes
-// its sending side is gone.
+// waitRead reads the connection until stopRead is called or the client is gone. It keeps the bytes
+// for resume. It calls onGone only if the client is gone. It blocks for as long as the request
+// lasts, and needs a goroutine of its own. As in net/http, a client that closes its sending side is
+// gone.
 func (h *hijacked) waitRead(onGone func()) {
 	if !h.readUntilGone() {
 		onGone()
 	}
 }
 
-// readUntilGone reports whether it was stopped, rather than left by the client.
+// readUntilGone reports whether it was stopped; otherwise the client is gone.
 func (h *hijacked) readUntilGone() (stopped bool) {
 	h.reading.Lock()
 	defer h.reading.Unlock()
@@ -106,7 +106,7 @@ func (h *hijacked) readUntilGone() (stopped bool) {
 	return true
 }
 
-// stopRead makes waitRead return and waits until it has. Afterwards only the caller reads the
+// stopRead makes waitRead return and waits for that. Afterwards only the caller reads the
 // connection.
 func (h *hijacked) stopRead() {
 	h.stopped.Store(true)
@@ -116,9 +116,9 @@ func (h *hijacked) stopRead() {
 	_ = h.conn.SetReadDeadline(time.Time{})
 }
 
-// resume gives the connection back to the server for the client's next request, or closes it if it
-// may carry none. The response must be complete. resume blocks until the connection is closed or
-// taken over again.
+// resume gives the connection back to the server for the client's next request. It closes the
+// connection if that may carry no further request. The response must be complete. resume blocks
+// until the connection is closed or taken over again.
 func (h *hijacked) resume() {
 	h.stopRead()
 	h.release()
@@ -132,7 +132,7 @@ func (h *hijacked) resume() {
 		c = withKept(h.conn, h.kept)
 	}
 	if err := h.server.fast.ServeConn(c); err == fasthttp.ErrConcurrencyLimit {
-		h.Close() // the one error that stateChanged is not told of
+		h.Close() // the one error without a call of stateChanged
 	}
 }
 

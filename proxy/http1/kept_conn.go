@@ -5,13 +5,13 @@ import (
 	"net"
 )
 
-// keptConn replays kept bytes before it reads on.
+// keptConn returns the kept bytes first, then reads the connection.
 type keptConn struct {
 	net.Conn
 	kept []byte
 }
 
-// keptTLSConn is keptConn over TLS, so that fasthttp still sees a TLS connection.
+// keptTLSConn is keptConn over TLS. fasthttp still sees a TLS connection.
 type keptTLSConn struct {
 	tlsConn
 	kept []byte
@@ -44,7 +44,8 @@ func readKept(c net.Conn, kept *[]byte, p []byte) (int, error) {
 	return n, nil
 }
 
-// accepted returns the connection that the listener gave, under whatever replays kept bytes on top.
+// accepted returns the connection as the listener accepted it, without a wrapper that replays kept
+// bytes.
 func accepted(c net.Conn) net.Conn {
 	switch c := c.(type) {
 	case *keptConn:

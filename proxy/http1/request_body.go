@@ -11,20 +11,20 @@ import (
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
-// requestBody is a request's body while it comes. Whoever sends it on may still read it when the
-// response has begun, and even when it has ended; fasthttp takes it away then. Release comes between
-// the two.
+// requestBody is a request's body while it comes. It may still be read, to be forwarded, when the
+// response has begun and even when it has ended. fasthttp reuses the stream after the response.
+// Release must be called between the two.
 type requestBody struct {
 	conn   net.Conn
-	length int // chunkedLength for one in chunks
+	length int // chunkedLength for a chunked body
 
 	atEnd     atomic.Bool // the body has been read to its end
 	releasing atomic.Bool
 
 	mu     sync.Mutex
 	stream io.Reader // fasthttp's; nil once released
-	err    error     // what stream ended with
-	total  int       // bytes that stream has brought
+	err    error     // the error that stream ended with
+	total  int       // bytes read from stream
 }
 
 // Read implements exchange.Body.
@@ -38,7 +38,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return 0, exchange.ErrBodyReleased
 	}
 	_ = b.conn.SetReadDeadline(time.Now().Add(downstream.StallTimeout))
-	if b.releasing.Load() { // its deadline may have come before ours
+	if b.releasing.Load() { // Release's deadline may have been overwritten by this one
 		return 0, exchange.ErrBodyReleased
 	}
 	n, err := b.stream.Read(p)
@@ -56,7 +56,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wholeLocked reports whether a stream that has said io.EOF has brought all of the body.
+// wholeLocked reports whether a stream that has returned io.EOF has returned the whole body.
 func (b *requestBody) wholeLocked() bool {
 	if b.length == chunkedLength {
 		return sawEnd(b.stream)
@@ -64,8 +64,8 @@ func (b *requestBody) wholeLocked() bool {
 	return b.total == b.length
 }
 
-// Release ends a read in progress, reads a little of what is left, and gives the stream back to
-// fasthttp. It reports whether the body was whole, so that the connection can carry another
+// Release ends a read in progress, reads a little of the rest, and gives the stream back to
+// fasthttp. It reports whether the body was whole. Only then can the connection carry another
 // request.
 func (b *requestBody) Release() (whole bool) {
 	if !b.atEnd.Load() {
@@ -81,8 +81,8 @@ func (b *requestBody) Release() (whole bool) {
 	return b.atEnd.Load()
 }
 
-// discard reads what is left of a body, if that is little and comes soon, and reports whether that
-// was all of it. Closing a connection with unread bytes resets it, and the client may lose the
+// discard reads the rest of a body, if that is short and comes soon, and reports whether it read
+// all of it. Closing a connection with unread bytes resets it, and the client may lose the
 // response.
 func discard(c net.Conn, stream io.Reader) (all bool) {
 	_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))

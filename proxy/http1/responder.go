@@ -15,18 +15,18 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// responder writes the response to one request on a connection taken over. It implements
-// [exchange.Responder].
+// responder writes the response to one request on a connection that has been taken over. It
+// implements [exchange.Responder].
 type responder struct {
 	conn   *hijacked
 	method string
-	http11 bool // the client knows chunks
-	last   bool // the client sends no other request
+	http11 bool // the client reads chunked bodies
+	last   bool // the client sends no further request
 
 	reusable bool // the response is complete, and the connection can carry another request
 }
 
-// detach takes over the connection of ctx and has answer write the response there.
+// detach takes over the connection of ctx and calls answer to write the response there.
 func (s *Server) detach(ctx *fasthttp.RequestCtx, x *exchange.Exchange, answer func(exchange.Responder)) {
 	r := &responder{method: x.Method, http11: x.Protocol >= exchange.HTTP11, last: x.Close}
 	s.hijack(ctx, x, func(h *hijacked) {
@@ -73,9 +73,9 @@ func (r *responder) Respond(resp *exchange.Response) {
 	r.reusable = err == nil && f.keepAlive
 }
 
-// copy writes what from brings, each read at once, and the end.
+// copy writes the bytes of from, each read at once, and then the end of the body.
 func (r *responder) copy(from io.Reader, chunked bool) error {
-	// One buffer: room for a chunk's length, the bytes, room for its line end.
+	// The buffer holds a chunk's length, its bytes and its line end.
 	const room = 16
 	buf := make([]byte, room+copyBufferSize+2)
 	for {
@@ -111,8 +111,8 @@ func (r *responder) write(p []byte) error {
 	return err
 }
 
-// Upgrade implements exchange.Responder. Nobody notices any more that the client leaves but a
-// reader of the connection.
+// Upgrade implements exchange.Responder. From here on, only a reader of the connection notices that
+// the client leaves.
 func (r *responder) Upgrade(resp *exchange.Response) (exchange.Upgraded, error) {
 	r.conn.stopRead()
 	head := []byte("HTTP/1.1 101 Switching Protocols\r\n")
@@ -126,10 +126,10 @@ func (r *responder) Upgrade(resp *exchange.Response) (exchange.Upgraded, error) 
 	return upgraded{r.conn}, nil
 }
 
-// upgraded is a connection taken over that speaks another protocol.
+// upgraded is a connection that has been taken over and now speaks another protocol.
 type upgraded struct{ *hijacked }
 
-// Read returns what the client has already sent, then reads the connection.
+// Read returns the bytes that the client has already sent, then reads the connection.
 func (u upgraded) Read(p []byte) (int, error) {
 	if len(u.kept) > 0 {
 		n := copy(p, u.kept)
@@ -141,7 +141,7 @@ func (u upgraded) Read(p []byte) (int, error) {
 
 func (u upgraded) Write(p []byte) (int, error) { return u.conn.Write(p) }
 
-// ReadFrom writes what from brings, by the kernel alone where it can.
+// ReadFrom writes the bytes of from. Where possible, the kernel alone copies them.
 func (u upgraded) ReadFrom(from io.Reader) (int64, error) { return io.Copy(u.conn, from) }
 
 // Close closes the connection.
@@ -157,18 +157,18 @@ func (u upgraded) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// framed says how a response's body ends, and what becomes of the connection then.
+// framed says how a response's body ends, and whether the connection stays open.
 type framed struct {
 	chunked   bool
-	length    int64 // -1 is not known
+	length    int64 // -1 if not known
 	keepAlive bool
 	http11    bool
 
-	warningsFirst bool // Warning fields come before Transfer-Encoding, as in the heads of our own watches
+	warningsFirst bool // Warning before Transfer-Encoding, as in the proxy's own watches
 }
 
-// appendHead appends the head of r: its fields in their order, and where they sort those of HTTP/1.1
-// itself.
+// appendHead appends the head of r: its fields in their order, with the fields of HTTP/1.1 itself
+// sorted in.
 func appendHead(b []byte, r *exchange.Response, f framed) []byte {
 	status := r.Code()
 	b = append(b, "HTTP/1.1 "...)

@@ -15,8 +15,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// respond has the response of x leave when fasthttp's handler has returned: by fasthttp, or on the
-// connection that is taken from it. body is the request's, nil for none.
+// respond sends the response of x when fasthttp's handler has returned. Either fasthttp sends it,
+// or it is written on the connection taken over from fasthttp. body is the request's, nil for none.
 func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *requestBody) {
 	defer request.Caught(s.log, "response", func() {
 		ctx.Hijack(nil)
@@ -26,7 +26,7 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *r
 	})
 	r := &x.Response
 	if x.Until != nil {
-		ctx.SetUserValue(untilKey{}, x.Until) // fasthttp closes it
+		ctx.SetUserValue(untilKey{}, x.Until) // fasthttp closes it at the end
 	}
 	unknown := r.Reader != nil && r.Length < 0 && r.HasBody(x.Method)
 	switch {
@@ -37,7 +37,7 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *r
 		s.detach(ctx, x, r.Detached)
 		return
 	case unknown && x.Protocol < exchange.HTTP11:
-		// HTTP/1.0 has no chunks, and fasthttp would send some.
+		// HTTP/1.0 has no chunks, but fasthttp would send them.
 		if body != nil {
 			body.Release()
 		}
@@ -52,7 +52,8 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *r
 	switch {
 	case body == nil:
 	case r.Reader != nil && !body.atEnd.Load():
-		// Answered early. What the client still sends cannot be told from its next request.
+		// The response begins before the body has ended. The rest of the body cannot be told from
+		// the client's next request.
 		r.Close = true
 	case r.Reader == nil && !body.Release():
 		r.Close = true
@@ -63,13 +64,13 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *r
 	s.write(ctx, x)
 }
 
-// untilKey is the user value of a request's Until.
+// untilKey is the key of the user value that holds a request's Until.
 type untilKey struct{}
 
-// copiedBody is the size up to which a body is copied, to leave in one write with its head.
+// copiedBody is the largest size of a body that is copied, to leave in one write with its head.
 const copiedBody = 16 << 10
 
-// write makes the response of x that of ctx.
+// write copies the response of x to ctx.
 func (s *Server) write(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 	r, to := &x.Response, &ctx.Response
 	to.SetStatusCode(r.Code())
@@ -99,10 +100,10 @@ func (s *Server) write(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 	}
 }
 
-// slicesBody is a body of shared slices as fasthttp takes it. It writes itself
-// (fasthttp.BodyWriterTo), past fasthttp's buffer, and is never read.
+// slicesBody is a body of shared slices in the form that fasthttp takes. It writes itself
+// (fasthttp.BodyWriterTo) past fasthttp's buffer, and is never read.
 type slicesBody struct {
-	conn   net.Conn // as accepted
+	conn   net.Conn // as the listener accepted it
 	slices exchange.BodySlices
 	turn   exchange.Turn // not held
 	log    *slog.Logger
@@ -111,7 +112,7 @@ type slicesBody struct {
 // SupportsBodyWriteTo makes fasthttp use WriteTo.
 func (b *slicesBody) SupportsBodyWriteTo() bool { return true }
 
-// WriteTo writes the body to the connection, once what w holds has been written.
+// WriteTo writes the body to the connection, after it has flushed w.
 func (b *slicesBody) WriteTo(w io.Writer) (n int64, err error) {
 	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked }) // fasthttp closes the connection
 	if buffered, ok := w.(*bufio.Writer); ok {

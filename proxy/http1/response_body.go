@@ -24,8 +24,8 @@ type responseBody struct {
 // SupportsBodyWriteTo makes fasthttp use WriteTo.
 func (*responseBody) SupportsBodyWriteTo() bool { return true }
 
-// WriteTo sends each read on as it comes, and gives each write its own time. fasthttp's own loop
-// does so only for bodies of unknown length.
+// WriteTo sends each read on at once, with a deadline for each write. fasthttp's own loop does this
+// only for bodies of unknown length.
 func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
 	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked }) // fasthttp closes the connection
 	buf := copyBuffers.Get().(*[copyBufferSize]byte)
@@ -53,7 +53,7 @@ func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-// Close ends the response, and the reading of the request's body.
+// Close ends the response and releases the request's body.
 func (b *responseBody) Close() (err error) {
 	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked })
 	err = b.ReadCloser.Close()

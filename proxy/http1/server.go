@@ -19,13 +19,13 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// maxHeaderBytes bounds a request's head, and is the size of a connection's buffer. Kube-apiserver's
-// is 1 MiB. Tokens have a few KiB. Lists of groups and selectors are the longest headers, and none
-// is known that comes near.
+// maxHeaderBytes is the limit of a request's head and the size of a connection's buffer.
+// kube-apiserver's limit is 1 MiB. Tokens have a few KiB. The longest headers are lists of groups
+// and selectors; none is known that comes near the limit.
 const maxHeaderBytes = 64 << 10
 
-// Server is fasthttp's server with the limits and the manners of kube-apiserver. Its methods may be
-// called from any goroutine.
+// Server is fasthttp's server with the limits and conventions of kube-apiserver's HTTP server. Its
+// methods may be called from any goroutine.
 type Server struct {
 	// Immutable once serving.
 	handler func(*exchange.Exchange)
@@ -35,8 +35,8 @@ type Server struct {
 	fast    fasthttp.Server
 }
 
-// New returns a server whose requests handler answers. It fails in a build with a fasthttp that it
-// does not know.
+// New returns a server that calls handler for each request. It fails in a build with an unsuitable
+// version of fasthttp.
 func New(
 	handler func(*exchange.Exchange), conns *downstream.Connections, poller *downstream.Poller, log *slog.Logger,
 ) (*Server, error) {
@@ -54,7 +54,7 @@ func New(
 
 		ReadBufferSize: maxHeaderBytes, // also the limit of a request's head
 		ReadTimeout:    downstream.HeaderTimeout,
-		WriteTimeout:   downstream.StallTimeout, // of what is not streamed; kube-apiserver's --request-timeout
+		WriteTimeout:   downstream.StallTimeout, // not of streams; kube-apiserver's value
 		IdleTimeout:    downstream.IdleTimeout,
 		Concurrency:    1 << 20, // more than --max-connections may be
 
@@ -70,8 +70,7 @@ func New(
 	return s, nil
 }
 
-// SetHeaderTimeout changes the time that clients have for a request's head. It is called before
-// Serve.
+// SetHeaderTimeout changes the time limit of a request's head. It must be called before Serve.
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.fast.ReadTimeout = d }
 
 // Serve serves the connections that ln accepts, until Shutdown.
@@ -80,7 +79,7 @@ func (s *Server) Serve(ln net.Listener) error { return s.fast.Serve(ln) }
 // ServeConn serves one connection until it is closed or taken over.
 func (s *Server) ServeConn(c net.Conn) error { return s.fast.ServeConn(c) }
 
-// Shutdown closes the listeners, and waits until fasthttp has no connection left or ctx ends.
+// Shutdown closes the listeners. It waits until fasthttp has no connection left or ctx ends.
 func (s *Server) Shutdown(ctx context.Context) { _ = s.fast.ShutdownWithContext(ctx) }
 
 // stateChanged is fasthttp's ConnState hook.
@@ -89,19 +88,19 @@ func (s *Server) stateChanged(c net.Conn, state fasthttp.ConnState) {
 	case fasthttp.StateNew:
 		s.conns.Opened(accepted(c))
 	case fasthttp.StateIdle:
-		// fasthttp leaves the last response's write deadline in place, which would fail a later
-		// "100 Continue".
+		// fasthttp leaves the last response's write deadline in place. It would fail a later "100
+		// Continue".
 		_ = c.SetWriteDeadline(time.Time{})
 		s.conns.Resting(accepted(c))
 	case fasthttp.StateClosed:
 		s.conns.Closed(accepted(c))
 	}
-	// StateActive comes before the first byte of a connection's first request, so serve notes it
-	// instead; and StateHijacked after the hijacking, when the connection's new owner may have
+	// StateActive comes before the first byte of a connection's first request; handle calls Serving
+	// instead. StateHijacked comes after the hijacking, when the connection's new owner may have
 	// closed it already.
 }
 
-// exchanges are empty. None is used by two goroutines, and none outlives its handler.
+// exchanges holds empty exchanges. One goroutine uses an exchange, until its handler returns.
 var exchanges = sync.Pool{New: func() any { return new(exchange.Exchange) }}
 
 // serve is fasthttp's handler.
@@ -115,8 +114,8 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	s.respond(ctx, x, body)
 }
 
-// handle has the handler answer a request whose head is good. body is the request's, nil for none.
-// It is kept from taking the process down.
+// handle calls the handler for a request whose head is good, and rejects other requests. body is
+// the request's, nil for none. A panic of the handler ends the request only.
 func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *requestBody) {
 	defer request.Caught(s.log, "request", func() {
 		apistatus.Write(x, apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
@@ -132,7 +131,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *r
 	if st := readHead(&ctx.Request.Header, x); st != nil {
 		rejectedMalformed.Inc()
 		apistatus.Write(x, st)
-		x.Response.Close = true // another server may see the body's end elsewhere
+		x.Response.Close = true // another server may see the end of the body elsewhere
 		return body
 	}
 	defer conn.EndArrival()
@@ -141,7 +140,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *r
 	return body
 }
 
-// expect is fasthttp's ExpectHandler: a request with a bad head is told so before it sends its body.
+// expect is fasthttp's ExpectHandler. It rejects a request with a bad head before the client sends
+// the body.
 func (s *Server) expect(ctx *fasthttp.RequestCtx) (code int) {
 	defer request.Caught(s.log, "expectation", func() { code = http.StatusExpectationFailed })
 	x := new(exchange.Exchange)
@@ -153,8 +153,8 @@ func (s *Server) expect(ctx *fasthttp.RequestCtx) (code int) {
 	return int(st.Code)
 }
 
-// refuse is fasthttp's ErrorHandler. It answers a request that fasthttp could not read, after which
-// fasthttp closes the connection.
+// refuse is fasthttp's ErrorHandler. It answers a request that fasthttp could not read. fasthttp
+// then closes the connection.
 func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
 	defer request.Caught(s.log, "malformed request", nil) // the connection is closed anyway
 	var tooLong *fasthttp.ErrSmallBuffer
@@ -176,7 +176,7 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
 		st = apistatus.BadRequest("the request could not be read as HTTP/1.1")
 	}
 	x := new(exchange.Exchange)
-	_ = readHead(&ctx.Request.Header, x) // as far as it came
+	_ = readHead(&ctx.Request.Header, x) // as much as has come
 	s.reject(ctx, x, st)
 }
 
@@ -187,10 +187,10 @@ func (s *Server) reject(ctx *fasthttp.RequestCtx, x *exchange.Exchange, st *meta
 	s.write(ctx, x)
 }
 
-// fasthttpLogger takes fasthttp's own lines, which are about single connections.
+// fasthttpLogger logs fasthttp's own messages, which are about single connections.
 type fasthttpLogger struct{ log *slog.Logger }
 
-// Printf leaves out fasthttp's own errors, which quote what it could not read, tokens included.
+// Printf replaces fasthttp's own errors. They quote the unreadable input, including tokens.
 func (l fasthttpLogger) Printf(format string, args ...any) {
 	for i, arg := range args {
 		var network net.Error

@@ -9,15 +9,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
-// stream is a response without end on a connection that is ours until the stream ends. It has no
-// goroutine.
+// stream is a response without end. It owns its connection until it ends, and has no goroutine.
 type stream struct {
 	conn   *hijacked
 	source exchange.Stream
-	last   bool // the connection carries no request after this one
+	last   bool // the connection carries no further request
 }
 
-// stream takes over the connection of ctx and has the stream of x written there.
+// stream takes over the connection of ctx and writes the stream of x there.
 func (s *Server) stream(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 	r := &x.Response
 	f := framed{chunked: true, length: -1, keepAlive: !x.Close, http11: true, warningsFirst: true}
@@ -31,10 +30,10 @@ func (s *Server) stream(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 	})
 }
 
-// begin writes the head and hands the sink over. It does not wait for the stream to end.
+// begin writes the head and hands over the sink. It does not wait for the stream to end.
 func (st *stream) begin(head []byte) (began bool) {
 	defer func() {
-		if !began { // the client is gone, or this panics
+		if !began { // the client is gone, or begin panics
 			st.source.End(fanout.Gone, false)
 		}
 	}()
@@ -48,8 +47,8 @@ func (st *stream) begin(head []byte) (began bool) {
 	return true
 }
 
-// end follows the stream's last write. If all has been written, the connection can carry another
-// request.
+// end is called after the stream's last write. If the stream is complete, the connection can carry
+// another request.
 func (st *stream) end(reason fanout.Reason, complete bool) {
 	st.source.End(reason, complete)
 	if complete && !st.last {

@@ -1,6 +1,6 @@
-// Package passthrough forwards to kube-apiserver what is not served here, and its answers back:
-// ordinary requests, watches and logs that last, and upgraded connections. Long selectors wait for
-// their turn.
+// Package passthrough forwards to kube-apiserver the requests that are not served here, and returns
+// its responses: ordinary requests, watches and logs that last, and upgraded connections. Requests
+// with long selectors wait for their turn.
 //
 // It knows exchanges and the upstream. It knows no connection and no cache.
 package passthrough

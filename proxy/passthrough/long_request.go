@@ -13,21 +13,23 @@ import (
 )
 
 const (
-	// longRequest is the length of a request target, in bytes, from which on it is long. Selectors
-	// are what makes targets long. Those that are longer are not evaluated here, so all long
-	// requests are passed through.
+	// longRequest is the length in bytes above which a request target counts as long. Selectors
+	// make targets long. Longer selectors are not evaluated here, and therefore all long requests
+	// are passed through.
 	longRequest = request.MaxSelectorBytes
-	// mostLong is how many long requests kube-apiserver is sent at a time, each of another client.
+	// mostLong is the number of long requests that are sent to kube-apiserver at a time, each of
+	// another client.
 	mostLong = 2
 )
 
-// longRequests keeps long selectors from holding up kube-apiserver, and so everybody.
-// kube-apiserver parses the selectors of a request before it authenticates it (k8s.io/apiserver
-// pkg/endpoints/request/requestinfo.go): 58 KB of them take it 0.1 s of CPU, whoever sends them. So
+// longRequests keeps long selectors from slowing down kube-apiserver for all clients.
+// kube-apiserver parses the selectors of a request before it authenticates the request
+// (k8s.io/apiserver pkg/endpoints/request/requestinfo.go). 58 KB of selectors take 0.1 s of its
+// CPU, whether or not the client is known. Therefore:
 //
-//   - a stranger's token is asked about first, which takes 1 ms. A token that kube-apiserver does
-//     not take is refused.
-//   - clients take turns. Each has one long request under way at most, until kube-apiserver begins
+//   - An unknown token is reviewed first, which takes 1 ms. A token that kube-apiserver rejects is
+//     rejected here.
+//   - Clients take turns. Each has at most one long request under way, until kube-apiserver begins
 //     to answer it.
 //
 // Its methods may be called from any goroutine.
@@ -37,7 +39,7 @@ type longRequests struct {
 	turns *fairness.Queue
 }
 
-// NewLongRequests returns what admits long requests until ctx ends.
+// NewLongRequests returns the admission of long requests. All waits end with ctx.
 func NewLongRequests(ctx context.Context, auth *auth.Authorizer) *longRequests {
 	return &longRequests{ctx: ctx, auth: auth, turns: fairness.New(ctx, mostLong, fairness.Purpose{
 		Message: "too many requests with long selectors wait",
@@ -45,8 +47,9 @@ func NewLongRequests(ctx context.Context, auth *auth.Authorizer) *longRequests {
 	})}
 }
 
-// admit waits until a request of id may be sent. The caller calls sent once kube-apiserver has
-// begun to answer, or will not. refused is not nil if the request is to be refused.
+// admit waits until a request of id may be sent. The caller must call sent once kube-apiserver has
+// begun to answer, or will not answer. refused is the response to a rejected request, nil for an
+// admitted one.
 func (l *longRequests) admit(x *exchange.Exchange, id auth.Identity) (sent func(), refused *metav1.Status) {
 	if len(x.Target) <= longRequest {
 		return func() {}, nil

@@ -22,26 +22,27 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// Forwarder forwards to kube-apiserver every request that is not served here, and its response
-// back, as they come: both bodies are streamed, and what has arrived is sent on at once.
+// Forwarder forwards every request that is not served here to kube-apiserver, and returns the
+// response. Both bodies are streamed, and bytes are sent on at once.
 //
-// An ordinary request is answered before its handler returns. One that may last (a watch, a log, an
-// upgrade) is detached before it goes upstream; see [exchange.Response]. A client that leaves is
-// then noticed although nothing is being sent, and its upstream request cancelled. A response that
-// kube-apiserver breaks off is broken off for the client, never ended properly.
+// An ordinary request is answered before its handler returns. A request that may last (a watch, a
+// log, an upgrade) is detached before it goes upstream; see [exchange.Response]. A client that
+// leaves is then noticed even while nothing is sent, and its upstream request is cancelled. If
+// kube-apiserver breaks off a response, the client's response is broken off too, never ended
+// properly.
 type Forwarder struct {
 	upstream *upstream.Upstream
-	front    *auth.FrontProxies // whose headers are not forwarded
+	front    *auth.FrontProxies // the headers that they set are not forwarded
 	long     *longRequests
 	audit    *audit.Log
 	log      *slog.Logger
 
-	requests context.Context // ends the ordinary requests
+	requests context.Context // ends ordinary requests
 	streams  context.Context // ends watches, logs and upgrades
 }
 
-// New returns what forwards requests to upstream. The ordinary ones end with requests;
-// watches, logs and upgrades with streams. front says which headers are not forwarded.
+// New returns a Forwarder to upstream. Ordinary requests end with requests; watches, logs and
+// upgrades end with streams. The headers that front's proxies set are not forwarded.
 func New(requests, streams context.Context, upstream *upstream.Upstream, front *auth.FrontProxies,
 	long *longRequests, audit *audit.Log, log *slog.Logger,
 ) *Forwarder {
@@ -56,23 +57,23 @@ func New(requests, streams context.Context, upstream *upstream.Upstream, front *
 	}
 }
 
-// passing is one request on its way, and what its answer depends on.
+// passing is one request on its way, with what its response depends on.
 type passing struct {
 	id      auth.Identity
 	asked   *request.Request
 	req     *http.Request
 	audit   *audit.Passed
-	sent    func() // to be called once kube-apiserver has begun to answer
+	sent    func() // called once kube-apiserver has begun to answer
 	upgrade bool
 
-	// Of the response to a request that fails here.
+	// Only for the response to a request that fails here.
 	auditID string
 	pretty  bool
 }
 
-// Serve forwards the request of x, which asks for asked, in the name of id.
+// Serve forwards the request of x on behalf of id. asked is the parsed request.
 func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request.Request) {
-	x.Conn.EndArrival() // from here on it waits for others
+	x.Conn.EndArrival() // from here on the request waits for other parties
 	audit, sent, refused := p.admit(x, id, asked)
 	if refused != nil {
 		apistatus.Write(x, refused)
@@ -101,9 +102,9 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	}
 }
 
-// admit waits until the request may be sent, and begins its line in the audit log. sent is to be
-// called once kube-apiserver has begun to answer. refused is not nil if the request is to be
-// refused.
+// admit waits until the request may be sent, and begins its line in the audit log. The caller must
+// call sent once kube-apiserver has begun to answer. refused is the response to a rejected request,
+// nil for an admitted one.
 func (p *Forwarder) admit(x *exchange.Exchange, id auth.Identity, asked *request.Request) (
 	audit *audit.Passed, sent func(), refused *metav1.Status,
 ) {
@@ -117,8 +118,7 @@ func (p *Forwarder) admit(x *exchange.Exchange, id auth.Identity, asked *request
 	return audit, sent, refused
 }
 
-// target returns where a request line's target leads upstream, its path and query exactly as they
-// were sent.
+// target returns the upstream URL of a request target, with the path and the query exactly as sent.
 func (p *Forwarder) target(target string) *url.URL {
 	t, _ := exchange.CutTarget(target)
 	to := p.upstream.URL(t.Path, t.Query)
@@ -142,8 +142,8 @@ func removeHopByHop(h http.Header) {
 	}
 }
 
-// forwardHeader returns the request's header as it goes upstream. Who the client says it is does
-// not go along; Upstream says that, by Authorization and Impersonate-*.
+// forwardHeader returns the request's header for the upstream. The headers that identify the client
+// are left out. Upstream identifies it with Authorization and Impersonate-*.
 func (p *Forwarder) forwardHeader(x *exchange.Exchange) http.Header {
 	h := make(http.Header, 12)
 	for _, f := range x.Header {
@@ -165,7 +165,7 @@ func (p *Forwarder) forwardHeader(x *exchange.Exchange) http.Header {
 	return h
 }
 
-// forward answers x with the response to r, whose body is streamed from the client.
+// forward answers x with the response to r. The request's body is streamed from the client.
 func (p *Forwarder) forward(x *exchange.Exchange, r *passing) {
 	defer r.sent()
 	inFlight.Add(1)
@@ -189,7 +189,7 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing) {
 	x.Response.Reader, x.Response.Length = &responseBody{resp.Body}, resp.ContentLength
 }
 
-// unanswered answers x where kube-apiserver has not, because of err.
+// unanswered answers x when kube-apiserver has not answered, because of err.
 func (p *Forwarder) unanswered(x *exchange.Exchange, r *passing, body *requestBody, err error) {
 	st := body.failure()
 	if st == nil {
@@ -200,7 +200,7 @@ func (p *Forwarder) unanswered(x *exchange.Exchange, r *passing, body *requestBo
 	r.audit.Failed(st)
 }
 
-// addFields adds the fields of from, sorted by their names.
+// addFields adds the fields of from, sorted by name.
 func addFields(to *exchange.Header, from http.Header) {
 	for _, name := range slices.Sorted(maps.Keys(from)) {
 		for _, value := range from[name] {
@@ -209,14 +209,14 @@ func addFields(to *exchange.Header, from http.Header) {
 	}
 }
 
-// failed logs and counts a request that got no response.
+// failed logs and counts a request without a response.
 func (p *Forwarder) failed(req *http.Request, err error) {
 	Errors.Inc()
 	p.log.Debug("Upstream request failed", "method", req.Method, "path", req.URL.Path, "err", err)
 }
 
-// unreachable says that kube-apiserver did not answer. The client is told to retry only what cannot
-// have taken effect.
+// unreachable returns the response for a request that kube-apiserver did not answer. It tells the
+// client to retry only if the request cannot have taken effect.
 func unreachable(req *http.Request, err error) *metav1.Status {
 	st := apistatus.ServiceUnavailable("kube-apiserver cannot be reached through this proxy at the moment; " +
 		"if this lasts, see the proxy's /readyz and its log for the reason")
@@ -248,7 +248,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	if err != nil {
 		if ctx.Err() != nil {
 			r.audit.Left()
-			return // the client is gone, or we are stopping
+			return // the client is gone, or the proxy is stopping
 		}
 		p.failed(r.req, err)
 		st := unreachable(r.req, err)
@@ -271,6 +271,6 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	answer := &exchange.Response{Status: resp.StatusCode, Length: resp.ContentLength}
 	addFields(&answer.Header, resp.Header)
 	answer.Reader = newLastingBody(resp, p.streams)
-	answer.Close = r.upgrade && resp.Close // what follows may have been meant for the other protocol
+	answer.Close = r.upgrade && resp.Close // later bytes may be meant for the other protocol
 	to.Respond(answer)
 }

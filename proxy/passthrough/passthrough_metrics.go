@@ -35,7 +35,7 @@ var (
 		"Requests with selectors of more than 8 KiB that wait for their turn at kube-apiserver."), func() float64 { return float64(longWaiting.Load()) })
 )
 
-// countPassthrough counts a request that kube-apiserver answers with code.
+// countPassthrough counts a request that kube-apiserver has answered with code.
 func countPassthrough(asked *request.Request, code int) {
 	Requests.Add(1)
 	metrics.GetOrCreateCounter(passthroughRequests + `{verb="` + asked.MetricVerb() + `",code="` + strconv.Itoa(code) + `"}`).Inc()

@@ -17,20 +17,21 @@ import (
 )
 
 // requestBody is a request's body while net/http sends it upstream. net/http may still read it when
-// the response has begun, and even when it has ended; the protocol releases it then.
+// the response has begun, and even when it has ended. The protocol releases the body at that point.
 //
-// A short body can be sent again from its beginning. Kube-apiserver ends a connection (HTTP/2's
-// GOAWAY) when somebody on it fails to authenticate, and has not looked at the last requests on it:
-// net/http then sends those again, or they fail. Strangers share a connection, and none of them may
-// make another's request fail. Upstream sends what cannot be sent again elsewhere.
+// A short body can be sent again from its beginning. kube-apiserver ends a connection (HTTP/2's
+// GOAWAY) when a request on it fails to authenticate. It may not have processed the last requests
+// on that connection; net/http sends those again, or they fail. Strangers share a connection, and
+// one stranger must not make another's request fail. Package upstream sends a stranger's longer
+// body on a connection of its own.
 type requestBody struct {
 	exchange.Body
 	log *slog.Logger
 
 	mu    sync.Mutex
-	err   error  // what Body ended with
-	total int    // bytes that Body has brought
-	kept  []byte // those bytes, while they are no more than maxKeptBody
+	err   error  // the error that Body ended with
+	total int    // bytes read from Body
+	kept  []byte // those bytes, up to upstream.MaxKeptBody; nil beyond it
 }
 
 var errBodyNotKept = errors.New("request body is too long to be sent again")
@@ -51,7 +52,8 @@ func (b *requestBody) again() (io.ReadCloser, error) {
 	return &bodyAttempt{body: b}, nil
 }
 
-// Read implements io.Reader, for net/http on goroutines that are its own or everybody's.
+// Read implements io.Reader for net/http, on goroutines of net/http, some of them shared by all
+// clients.
 func (a *bodyAttempt) Read(p []byte) (n int, err error) {
 	defer request.Caught(a.body.log, "request body", func() { n, err = 0, request.ErrPanicked })
 	n, err = a.body.readAt(p, a.at)
@@ -59,10 +61,10 @@ func (a *bodyAttempt) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Close is net/http's and leaves the body to the protocol.
+// Close is called by net/http. It leaves the body to the protocol.
 func (a *bodyAttempt) Close() error { return nil }
 
-// readAt reads on from at, which is no more than total.
+// readAt reads from the offset at, which is no more than total.
 func (b *requestBody) readAt(p []byte, at int) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +86,8 @@ func (b *requestBody) readAt(p []byte, at int) (int, error) {
 	return n, err
 }
 
-// failure releases the body and says what was wrong with it, nil if nothing was. b may be nil.
+// failure releases the body. It returns the response to a body that failed, nil if it did not. b
+// may be nil.
 func (b *requestBody) failure() *metav1.Status {
 	if b == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// responseBody is an ordinary response's body while it is sent to the client.
+// responseBody is the body of an ordinary response while it is sent to the client.
 type responseBody struct{ io.ReadCloser }
 
 func (b *responseBody) Read(p []byte) (int, error) {
@@ -24,12 +24,12 @@ func (b *responseBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// lastingBody is the body of a response that may last. A watch that we end because we are stopping
-// ends properly, if what has been read of it is whole events.
+// lastingBody is the body of a response that may last. When the proxy is stopping, a watch ends
+// properly if only whole events have been read.
 type lastingBody struct {
 	io.ReadCloser
-	streams      context.Context // ends when we are stopping
-	lines, whole bool            // events are lines, and what has been read is whole ones
+	streams      context.Context // ends when the proxy is stopping
+	lines, whole bool            // events are lines; only whole lines have been read
 }
 
 func newLastingBody(resp *http.Response, streams context.Context) *lastingBody {

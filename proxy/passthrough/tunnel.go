@@ -11,12 +11,12 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// halfCloseGrace is how long the other direction of an upgraded connection may go on once one has
+// halfCloseGrace is how long one direction of an upgraded connection may go on after the other has
 // ended.
 const halfCloseGrace = 30 * time.Second
 
-// tunnel joins the client's connection and the upgraded one of resp until both directions have
-// ended, or one has failed.
+// tunnel joins the client's connection and the upgraded connection of resp. It returns when both
+// directions have ended, or one has failed.
 func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response) {
 	defer resp.Body.Close()
 	up, ok := resp.Body.(io.ReadWriteCloser)

@@ -13,15 +13,16 @@ import (
 var HandlerPanics = metrics.NewCounter(exposition.Describe("counter", "watchfan_handler_panics_total",
 	"Panics in the handling of a request or a stream. Each is a bug of watchfan, is logged, and ends only that client's connection."))
 
-// ErrPanicked is how the work for one client ended that panicked.
+// ErrPanicked is the error of work for one client that panicked.
 var ErrPanicked = errors.New("internal error, see the proxy's log")
 
-// Caught, when deferred, ends a panic in the work for one client. It counts and logs the panic, and
-// calls end, if there is one, to end that client. All others go on. It stands where a goroutine
-// works for one client, and where a shared goroutine calls what is one client's alone, as a shard
-// of the flusher calls a sink. A panic in what many clients share (a shard's queues, a cache, a
-// reflector) is not caught: its state is unknown then, and another replica serves better. log may
-// be nil.
+// Caught, when deferred, stops a panic in the work for one client. It counts and logs the panic.
+// Then it calls end, if not nil, to end that client. All other clients go on.
+//
+// Caught is deferred where a goroutine works for one client. It is also deferred where a shared
+// goroutine calls code of one client only, as a shard of the flusher calls a sink. A panic in state
+// that many clients share (a shard's queues, a cache, a reflector) is not caught: that state is
+// then unknown, and another replica serves better. log may be nil.
 func Caught(log *slog.Logger, what string, end func()) {
 	p := recover()
 	if p == nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
-// ImpersonatePrefix begins the names of all headers by which one user acts as another.
+// ImpersonatePrefix is the common prefix of the headers with which one user acts as another.
 const ImpersonatePrefix = "Impersonate-"
 
-// UpgradeType returns the protocol that the client asks to change to; "" for none.
+// UpgradeType returns the protocol to which the client asks to upgrade, or "".
 func UpgradeType(x *exchange.Exchange) string {
 	if x.Protocol != exchange.HTTP11 || x.Close || !hasToken(x.Header.Get("Connection"), "upgrade") {
 		return ""
@@ -17,7 +17,7 @@ func UpgradeType(x *exchange.Exchange) string {
 	return x.Header.Get("Upgrade")
 }
 
-// hasToken reports whether a list of tokens has one, in upper or lower case.
+// hasToken reports whether a comma-separated list contains token, ignoring case.
 func hasToken(list, token string) bool {
 	for t := range strings.SplitSeq(list, ",") {
 		if strings.EqualFold(strings.Trim(t, " \t"), token) {
@@ -27,7 +27,7 @@ func hasToken(list, token string) bool {
 	return false
 }
 
-// HasPrefixFold reports whether s begins with prefix, in upper or lower case.
+// HasPrefixFold reports whether s begins with prefix, ignoring case.
 func HasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }

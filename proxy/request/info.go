@@ -11,24 +11,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Info is what kube-apiserver reads in any request, cacheable or not: the verb and the object
-// (k8s.io/apiserver pkg/endpoints/request/requestinfo.go). Audit, admission, metrics and
+// Info contains what kube-apiserver reads from any request, cacheable or not: the verb and the
+// object (k8s.io/apiserver pkg/endpoints/request/requestinfo.go). Audit, admission, metrics and
 // pass-through use it.
 type Info struct {
 	Method       string
 	Verb         string // "get", "list", "watch", "create" …; the method in lower case if IsResource is false
-	IsResource   bool   // the path leads to a resource; if not, what follows is empty
+	IsResource   bool   // the path leads to a resource; if not, the fields below are empty
 	GVR          schema.GroupVersionResource
 	Subresource  string // "" for none
 	Namespace    string // from the path; "" is all namespaces, or cluster scope; see [Request.Scope]
-	Name         string // from the path; never of a list
-	SelectorName string // the value of a metadata.name= term, which an authorizer sees as the name
+	Name         string // from the path; empty for a list
+	SelectorName string // the value of a metadata.name= term; authorizers see it as the name
 
-	LegacyWatch    bool // the deprecated /watch/ prefix
+	LegacyWatch    bool // the path has the deprecated /watch/ prefix
 	watchParameter bool
 }
 
-// ObjectName returns the object's name as authorizers and the audit log see it: from the path, or
+// ObjectName returns the object's name as authorizers and the audit log see it: from the path, else
 // from the field selector.
 func (i *Info) ObjectName() string {
 	if i.Name == "" {
@@ -40,15 +40,15 @@ func (i *Info) ObjectName() string {
 // IsWatch reports whether kube-apiserver answers the request with a watch.
 func (i *Info) IsWatch() bool { return i.Verb == "watch" && i.Method == http.MethodGet }
 
-// MayLast reports whether the response may last for as long as the client stays: a watch, a log, or
-// whatever a proxied pod, service or node does. An aggregated API server may also watch where
-// kube-apiserver gets.
+// MayLast reports whether the response may last as long as the client stays: a watch, a log, or any
+// request to a proxied pod, service or node. The watch parameter counts even where kube-apiserver
+// itself answers a get: an aggregated API server may answer with a watch.
 func (i *Info) MayLast() bool {
 	return i.Verb == "watch" || i.Verb == "proxy" || i.Subresource == "log" || i.Subresource == "proxy" || i.watchParameter
 }
 
-// MetricVerb returns get, list or watch for a read of objects, as in kube-apiserver's metrics, and
-// other for the rest.
+// MetricVerb returns get, list or watch for a read of objects, as in kube-apiserver's metrics. For
+// all others it returns other.
 func (i *Info) MetricVerb() string {
 	if !i.IsResource || i.Method != http.MethodGet || i.Subresource != "" || i.Verb != "get" && i.Verb != "list" && i.Verb != "watch" {
 		return "other"
@@ -56,8 +56,8 @@ func (i *Info) MetricVerb() string {
 	return i.Verb
 }
 
-// methodVerbs are the verbs of methods on one object. A get without a name becomes a list or a
-// watch, a delete without one a deletecollection.
+// methodVerbs maps methods to their verbs on one object. Without a name, a get becomes a list or a
+// watch, and a delete becomes a deletecollection.
 var methodVerbs = map[string]string{
 	http.MethodGet:    "get",
 	http.MethodHead:   "get",
@@ -67,12 +67,12 @@ var methodVerbs = map[string]string{
 	http.MethodDelete: "delete",
 }
 
-// readPath reads the forms
+// readPath parses paths of the forms
 //
 //	/api/V/…   /apis/G/V/…   then   [watch/|proxy/] [namespaces/NS/] RESOURCE [/NAME [/SUBRESOURCE …]]
 //
-// In namespaces/NS alone, NS is both the namespace and the name. parts is what follows V, watch and
-// proxy.
+// If the path ends with namespaces/NS, NS is both the namespace and the name. parts contains the
+// segments after V, watch and proxy.
 func (i *Info) readPath(path string) (parts []string) {
 	parts = strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -107,7 +107,7 @@ func (i *Info) readPath(path string) (parts []string) {
 	return parts
 }
 
-// readQuery tells lists from watches.
+// readQuery distinguishes lists from watches, and deletes from deletecollections.
 func (i *Info) readQuery(query url.Values) {
 	i.watchParameter = BoolParameter(query, "watch")
 	if i.Name != "" || !i.IsResource {
@@ -126,7 +126,7 @@ func (i *Info) readQuery(query url.Values) {
 	}
 }
 
-// readSelector finds the name in the field selector of a list or a watch. A selector of more than
+// readSelector reads the name from the field selector of a list or a watch. A selector of more than
 // [MaxSelectorBytes] is not parsed.
 func (i *Info) readSelector(query url.Values) {
 	selector := query.Get("fieldSelector")
@@ -138,7 +138,8 @@ func (i *Info) readSelector(query url.Values) {
 	}
 }
 
-// nameIn returns the name that selector requires, "" if it requires none that an object can have.
+// nameIn returns the name that selector requires. It returns "" if selector requires no name, or
+// one that no object can have.
 func nameIn(selector fields.Selector) string {
 	name, exact := selector.RequiresExactMatch(metav1.ObjectNameField)
 	if !exact || len(content.IsPathSegmentName(name)) > 0 {

@@ -10,21 +10,21 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// Representation is the form of the objects in a response. Each form that
-// clients ask for has a lane of its own.
+// Representation is the form of the objects in a response. Each requested form has a lane of its
+// own.
 type Representation struct {
 	Encoding framing.Encoding
-	Metadata string // the version of meta.k8s.io in which nothing but the metadata is wanted; "" is the whole object
+	Metadata string // the meta.k8s.io version for metadata only; "" for whole objects
 }
 
-// EveryKind reports whether kube-apiserver offers the representation of any
-// resource: of custom resources it has no protobuf, except of their metadata, and CBOR
-// is behind a feature gate (CBORServingAndStorage; KEP-4222).
+// EveryKind reports whether kube-apiserver offers the representation for every resource. Custom
+// resources have no protobuf, except for metadata only. CBOR is behind a feature gate
+// (CBORServingAndStorage; KEP-4222).
 func (r Representation) EveryKind() bool {
 	return r.Encoding == framing.JSON || r.Encoding == framing.Protobuf && r.Metadata != ""
 }
 
-// MediaType is the encoding's name.
+// MediaType returns the media type of the encoding.
 func (r Representation) MediaType() string {
 	switch r.Encoding {
 	case framing.Protobuf:
@@ -35,7 +35,7 @@ func (r Representation) MediaType() string {
 	return "application/json"
 }
 
-// Accept is the Accept header that asks for the representation.
+// Accept returns the Accept header that requests the representation.
 func (r Representation) Accept(list bool) string {
 	if r.Metadata == "" {
 		return r.MediaType()
@@ -47,7 +47,7 @@ func (r Representation) Accept(list bool) string {
 	return r.MediaType() + ";as=" + as + ";g=meta.k8s.io;v=" + r.Metadata
 }
 
-// ContentType is the Content-Type of a response.
+// ContentType returns the Content-Type of a response.
 func (r Representation) ContentType(watch bool) string {
 	switch {
 	case watch && r.Encoding == framing.Protobuf:
@@ -58,7 +58,7 @@ func (r Representation) ContentType(watch bool) string {
 	return r.MediaType()
 }
 
-// String tells representations apart in logs and metrics.
+// String returns the representation's name in logs and metrics.
 func (r Representation) String() string {
 	if r.Metadata == "" {
 		return r.Encoding.String()
@@ -69,22 +69,22 @@ func (r Representation) String() string {
 // Clause is one representation that a client accepts.
 type Clause struct {
 	Representation
-	Pretty bool // it wants JSON indented
+	Pretty bool // the client asks for indented JSON
 }
 
-// maxAcceptClauses bounds the Accept headers we read ourselves. The order that
-// goautoneg sorts by is no strict weak order, so beyond the twelve clauses that
-// are sorted by insertion its result depends on the version of Go that runs it.
+// maxAcceptClauses bounds the Accept headers that are parsed here. goautoneg sorts by an order that
+// is not a strict weak order. Up to twelve clauses are sorted by insertion. Beyond that, the result
+// depends on the Go version.
 const maxAcceptClauses = 12
 
-// negotiate returns the representations that kube-apiserver would try in turn
-// for a request with this Accept header ("" for none), up to one that it offers of
-// every resource. ok is false if the header asks for something else before that: a
-// table, YAML, or what we don't know.
+// negotiate returns the representations that kube-apiserver would try in turn for a request with
+// this Accept header ("" for none). The result ends with the first one that kube-apiserver offers
+// for every resource. ok is false if the header asks for something else before that: a table, YAML
+// or an unknown type.
 //
-// It follows k8s.io/apiserver pkg/endpoints/handlers/negotiation, and wants a
-// clause that the router in front of built-in types lets pass, which is stricter:
-// "application/*" is not acceptable there (emicklei/go-restful route.go).
+// negotiate follows k8s.io/apiserver pkg/endpoints/handlers/negotiation. The header must also pass
+// the router in front of built-in types, which is stricter: it does not accept "application/*"
+// (emicklei/go-restful route.go).
 func negotiate(accept string, verb string) (clauses []Clause, ok bool) {
 	if accept == "" {
 		return []Clause{{}}, true
@@ -109,7 +109,7 @@ func negotiate(accept string, verb string) (clauses []Clause, ok bool) {
 	return clauses, len(clauses) > 0
 }
 
-// readClause reads a clause that asks for a representation we serve.
+// readClause parses one clause. ok is false if it does not ask for a representation served here.
 func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 	switch a.Type + "/" + a.SubType {
 	case "application/json", "*/*":
@@ -135,7 +135,7 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 		case "g":
 			group = value
 		case "v":
-			version = strings.Clone(value) // it is kept, and the rest of the header is not
+			version = strings.Clone(value) // the version outlives the header
 		default:
 			return Clause{}, false
 		}
@@ -151,8 +151,9 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 	return c, a.Type == "application" && as == want && group == "meta.k8s.io" && (version == "v1" || version == "v1beta1")
 }
 
-// routerAccepts reports whether a clause of accept is one that go-restful knows. CBOR is where
-// kube-apiserver offers it, and where it does not, none is left of a header that has nothing else.
+// routerAccepts reports whether go-restful knows at least one media type of accept. It knows CBOR
+// only where kube-apiserver offers CBOR. Elsewhere a header with CBOR alone has no supported
+// representation anyway.
 func routerAccepts(accept string) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")
@@ -164,10 +165,10 @@ func routerAccepts(accept string) bool {
 	return false
 }
 
-// wantsPretty reports whether kube-apiserver indents the JSON of a get or list
-// because of the query or of a client that people look at
-// (k8s.io/apiserver pkg/endpoints/handlers/negotiation, isPrettyPrint). A key
-// that is written with escapes does not count there, nor does it here.
+// wantsPretty reports whether kube-apiserver indents the JSON of a get or list. The pretty
+// parameter decides, else the User-Agent of a client for human readers (k8s.io/apiserver
+// pkg/endpoints/handlers/negotiation, isPrettyPrint). A percent-encoded key does not count, as in
+// kube-apiserver.
 func wantsPretty(rawQuery string, query url.Values, userAgent string) bool {
 	if strings.Contains(rawQuery, "pretty") {
 		if v := query.Get("pretty"); v != "" {
@@ -180,8 +181,8 @@ func wantsPretty(rawQuery string, query url.Values, userAgent string) bool {
 		strings.HasPrefix(userAgent, "Mozilla/5.0")
 }
 
-// acceptsGzip reports whether an Accept-Encoding header has the bare token
-// "gzip", the only form that kube-apiserver understands: "gzip;q=1.0" is not one.
+// acceptsGzip reports whether an Accept-Encoding header contains the bare token "gzip".
+// kube-apiserver understands no other form: "gzip;q=1.0" does not count.
 func acceptsGzip(acceptEncoding string) bool {
 	for token := range strings.SplitSeq(acceptEncoding, ",") {
 		if strings.TrimSpace(token) == "gzip" {

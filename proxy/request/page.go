@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Page is where a page of a list begins: what a continue token says. kube-apiserver reads our
-// tokens as its own, and we read its (k8s.io/apiserver/pkg/storage/continue.go).
+// Page is the start of a page of a list, as a continue token describes it. kube-apiserver accepts
+// our tokens, and we accept its tokens (k8s.io/apiserver/pkg/storage/continue.go).
 type Page struct {
 	ResourceVersion uint64
-	After           string // key, within the request's collection
+	After           string // the last key of the page before, within the request's collection
 }
 
-// pageToken is a continue token before it is put into base64.
+// pageToken is a continue token before the base64 encoding.
 type pageToken struct {
 	APIVersion      string `json:"v"`
 	ResourceVersion int64  `json:"rv"`
@@ -23,7 +23,7 @@ type pageToken struct {
 
 const (
 	pageTokenVersion = "meta.k8s.io/v1"
-	// behindKey makes the least key that is greater than another.
+	// behindKey, appended to a key, makes the next greater key.
 	behindKey   = "\x00"
 	maxTokenLen = 4 << 10 // names and namespaces have at most 253 bytes
 )
@@ -36,9 +36,9 @@ func (p Page) String() string {
 	return base64.RawURLEncoding.EncodeToString(token)
 }
 
-// parsePage reads a continue token. It reports false for those that kube-apiserver would refuse,
-// for those that ask for whatever is there now, which have resourceVersion -1, and for those that
-// neither of us makes.
+// parsePage parses a continue token. It returns false for tokens that kube-apiserver would refuse,
+// and for tokens that neither kube-apiserver nor watchfan creates. It also returns false for tokens
+// with resourceVersion -1, which ask for the current state.
 func parsePage(token string) (Page, bool) {
 	if len(token) > maxTokenLen {
 		return Page{}, false

@@ -7,50 +7,52 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Request is what one HTTP request asks for. It is read once, by [Parse], and used by audit,
-// admission, metrics, pass-through and caches alike. What follows Info is set only if a cache can
-// answer the request, and is as the client sent it: the defaults of kube-apiserver (a watch from
-// resourceVersion "" that becomes a WatchList, say) are not applied yet. A Request owns its memory
-// and is immutable once parsed.
+// Request is one parsed HTTP request. [Parse] creates it once. Audit, admission, metrics,
+// pass-through and caches use it. The fields after Info are set only if a cache can answer the
+// request. They contain what the client sent: kube-apiserver's defaults are not applied yet, such
+// as the WatchList for some watches from resourceVersion "". A Request owns its memory and is
+// immutable once parsed.
 type Request struct {
 	Info
 
 	ResourceVersion      string // "" or a decimal number without leading zeros
 	resourceVersionMatch string
 	ContinueToken        string
-	Page                 Page  // what continueToken says, on lists
+	Page                 Page  // parsed from ContinueToken; lists only
 	Limit                int64 // 0 is no limit; never negative
 	AllowWatchBookmarks  bool
-	SendInitialEvents    *bool         // nil if not sent; set on watches only
-	probes               bool          // another watchfan asks how far upstream is; see lane.proveByWatch and lane.changesBetween
-	TimeoutSeconds       *int64        // nil if not sent; may be negative; means something on watches only
-	Timeout              time.Duration // 0 if not sent; never negative; get and list only
+	SendInitialEvents    *bool // nil if not sent; set on watches only
+	// probes is set if another watchfan asks how far upstream is. Lane.proveByWatch and
+	// Lane.changesBetween in package lane send such requests.
+	probes         bool
+	TimeoutSeconds *int64        // nil if not sent; may be negative; used for watches only
+	Timeout        time.Duration // 0 if not sent; never negative; get and list only
 
 	Labels    labels.Selector // never nil
-	Fields    fields.Selector // never nil; names the object of a /watch/…/NAME path
+	Fields    fields.Selector // never nil; requires the name of a /watch/…/NAME path
 	RawLabels string
 	RawFields string
 
 	Accepts []Clause // at least one; see negotiate
-	Pretty  bool     // indent JSON, whatever the clause says; get and list only
-	Gzip    bool     // the client takes gzip
+	Pretty  bool     // indent JSON regardless of the clause; get and list only
+	Gzip    bool     // the client accepts gzip
 }
 
-// Scope returns the namespace whose objects req concerns: "" for all, and for a resource that is
-// not namespaced. It reports false if the path does not exist for a resource of that scope, as
-// namespaces/NS/nodes and pods/NAME.
+// Scope returns the namespace of the objects that req concerns. "" means all namespaces, or a
+// resource that is not namespaced. It returns false if the path does not exist for a resource of
+// that scope, such as namespaces/NS/nodes or pods/NAME.
 func (req *Request) Scope(namespaced bool) (namespace string, ok bool) {
 	switch {
 	case namespaced:
 		return req.Namespace, req.Namespace != "" || req.Name == ""
 	case req.Namespace == "":
 		return "", true
-	default: // namespaces/NS itself, which carries its own namespace for authorization
+	default: // namespaces/NS: for authorization its namespace is NS itself
 		return "", req.GVR.Group == "" && req.GVR.Resource == "namespaces" && req.Name == req.Namespace
 	}
 }
 
-// NamespacePrefix returns what the keys of the request's collection begin with.
+// NamespacePrefix returns the common prefix of the keys in the request's collection.
 func (req *Request) NamespacePrefix() string {
 	if req.Namespace == "" {
 		return ""
@@ -58,28 +60,28 @@ func (req *Request) NamespacePrefix() string {
 	return req.Namespace + "/"
 }
 
-// Served reports whether the request is of a kind that may be answered from a cache. This is
-// decided before a lane is started for it.
+// Served reports whether a cache may answer a request of this kind. This is decided before a lane
+// starts for it.
 func (req *Request) Served() bool {
 	switch {
 	case req.probes:
-		return false // our bookmarks of a quiet resource would tell it nothing new
+		return false // our bookmarks for a quiet resource contain nothing new
 	case req.Verb == "watch":
 		return req.TimeoutSeconds == nil || *req.TimeoutSeconds >= 0 // a negative one ends the watch before it begins
 	case req.ContinueToken != "" && req.SelectorName != "":
-		return false // a page of what may be one object
+		return false // a page of a list that may be one object
 	}
 	return true
 }
 
-// Exact reports whether a list wants the state as of its resourceVersion and no other.
+// Exact reports whether a list asks for the state at exactly its resourceVersion.
 func (req *Request) Exact() bool {
 	return req.Verb == "list" && req.ResourceVersion != "0" &&
 		(req.resourceVersionMatch == "Exact" || req.Limit > 0 && req.resourceVersionMatch == "")
 }
 
-// Patience is how long the request may wait before it is answered: the client's own timeout less
-// the time to answer, at most the given time.
+// Patience returns how long the request may wait for its answer: nine tenths of the client's own
+// timeout, at most the given time. The last tenth is left for the answer itself.
 func (req *Request) Patience(most time.Duration) time.Duration {
 	own := req.Timeout
 	if req.Verb == "watch" && req.TimeoutSeconds != nil {

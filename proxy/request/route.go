@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// ViaPrefix begins the name of each watchfan in a request's Via header.
+	// ViaPrefix is the prefix of each watchfan's name in a request's Via header.
 	ViaPrefix = "watchfan-"
 	// ProbeSeconds is the timeout of a watch that another watchfan uses as a probe. kube-apiserver
-	// sends such a watch a bookmark two seconds before the end, if not at once.
+	// sends such a watch a bookmark immediately, or two seconds before the end.
 	ProbeSeconds = 3
 )
 
-// Parse reads x. cacheable reports whether it is a get, list or watch that a cache can answer; if
+// Parse parses x. cacheable reports whether it is a get, list or watch that a cache can answer. If
 // not, only req.Info is set.
 //
-// What is not positively recognised is not cacheable, among it every request that kube-apiserver
-// would refuse: such a request is passed through, and kube-apiserver chooses the words. Parse looks
-// at the target as it was sent, and never at a normalised path, to recognise what kube-apiserver
-// would have recognised. The rules are those of k8s.io/apiserver pkg/endpoints/request/requestinfo.go
-// and k8s.io/apimachinery pkg/apis/meta/internalversion/validation.
+// A request is cacheable only if it is positively recognised. Every request that kube-apiserver
+// would refuse is therefore passed through, and kube-apiserver chooses the words. Parse reads the
+// target as it was sent and never normalises the path: it must recognise the same requests as
+// kube-apiserver. The rules are those of k8s.io/apiserver pkg/endpoints/request/requestinfo.go and
+// k8s.io/apimachinery pkg/apis/meta/internalversion/validation.
 func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
 	path, rawQuery, _ := strings.Cut(x.Target, "?")
 	req = &Request{Info: Info{Method: x.Method}}
@@ -44,7 +44,7 @@ func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
 	return req, false
 }
 
-// read reads what a cache needs to answer the request, and reports whether it can.
+// read parses the fields that a cache needs, and reports whether a cache can answer the request.
 func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values) (cacheable bool) {
 	req.Labels, req.Fields = labels.Everything(), fields.Everything()
 	if req.Method != http.MethodGet || x.Protocol < exchange.HTTP11 || !plainHead(x) || !req.parseOptions(query) {
@@ -61,9 +61,9 @@ func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values
 	return true
 }
 
-// plainHead reports whether there is no body, and no field asks for anything but a plain answer to
-// the one who sends it. Browsers' cross-origin requests carry Origin, and their answers headers that
-// only kube-apiserver's flags decide.
+// plainHead reports whether the request has no body, and no header field that asks for more than a
+// plain response to the sender. Cross-origin requests of browsers carry Origin. Their responses
+// have headers that depend on kube-apiserver's flags.
 func plainHead(x *exchange.Exchange) bool {
 	if x.ContentLength != 0 {
 		return false
@@ -76,8 +76,8 @@ func plainHead(x *exchange.Exchange) bool {
 	return true
 }
 
-// plainPath reports whether path leads to objects and can be read in one way only. parts is what
-// readPath returned.
+// plainPath reports whether path leads to objects and is unambiguous. parts is the result of
+// readPath.
 func (req *Request) plainPath(path string, parts []string) bool {
 	path, rooted := strings.CutPrefix(strings.TrimSuffix(path, "/"), "/")
 	if !rooted || !plainBytes(path) || !req.IsResource || req.Subresource != "" {
@@ -97,8 +97,7 @@ func (req *Request) plainPath(path string, parts []string) bool {
 	return APIName(req.GVR.Group) && APIName(req.GVR.Version) && APIName(req.GVR.Resource)
 }
 
-// plainBytes reports whether every byte of path stands for itself in any reader
-// of URLs.
+// plainBytes reports whether every byte of path stands for itself in every URL parser.
 func plainBytes(path string) bool {
 	for _, c := range []byte(path) {
 		switch {
@@ -121,8 +120,8 @@ func APIName(s string) bool {
 	return s != "." && s != ".."
 }
 
-// parseQuery returns the parameters that can be read, as kube-apiserver does. plain reports whether
-// every reader understands all of them alike.
+// parseQuery returns the valid parameters, as kube-apiserver does. plain reports whether every
+// parser reads the query alike.
 func parseQuery(raw string) (query url.Values, plain bool) {
 	query, err := url.ParseQuery(raw)
 	plain = err == nil
@@ -134,7 +133,7 @@ func parseQuery(raw string) (query url.Values, plain bool) {
 	return query, plain
 }
 
-// unescaped returns the path of a request line's target as kube-apiserver reads it.
+// unescaped returns the path of a request target as kube-apiserver reads it.
 func unescaped(path string) string {
 	if strings.HasPrefix(path, "/") && plainBytes(path) {
 		return path
@@ -146,8 +145,8 @@ func unescaped(path string) string {
 	return u.Path
 }
 
-// parseOptions reads the query. It reports false if kube-apiserver would refuse a
-// parameter.
+// parseOptions parses the query. It returns false if kube-apiserver would refuse a parameter, or if
+// a parameter is not supported here.
 func (req *Request) parseOptions(query url.Values) bool {
 	if query.Has("shardSelector") || query.Has("export") {
 		return false
@@ -156,7 +155,7 @@ func (req *Request) parseOptions(query url.Values) bool {
 	if !plainResourceVersion(req.ResourceVersion) {
 		return false
 	}
-	if req.Verb == "get" { // the rest means nothing to it, watch and selectors included
+	if req.Verb == "get" { // a get ignores all others, watch and selectors included
 		return req.parseTimeout(query.Get("timeout"))
 	}
 
@@ -179,13 +178,13 @@ func (req *Request) parseOptions(query url.Values) bool {
 	return req.parseNumbers(query) && req.parseSelectors(query) && req.valid()
 }
 
-// BoolParameter decodes a boolean of a query.
+// BoolParameter decodes a boolean query parameter. A missing one is false.
 func BoolParameter(query url.Values, key string) bool {
 	return query.Has(key) && IsTrue(query.Get(key))
 }
 
-// IsTrue decodes a boolean that is sent as kube-apiserver does: whatever is not "0" or "false" is
-// true, the empty string included (k8s.io/apimachinery pkg/runtime/conversion.go).
+// IsTrue decodes a boolean as kube-apiserver does: every value except "0" and "false" is true, the
+// empty string included (k8s.io/apimachinery pkg/runtime/conversion.go).
 func IsTrue(v string) bool { return v != "0" && !strings.EqualFold(v, "false") }
 
 func (req *Request) parseTimeout(s string) bool {
@@ -236,8 +235,8 @@ func (req *Request) parseSelectors(query url.Values) bool {
 	return true
 }
 
-// valid reports whether kube-apiserver accepts the parameters together. A
-// /watch/ path is validated as a list there and knows no sendInitialEvents.
+// valid reports whether kube-apiserver accepts the combination of parameters. It validates a
+// /watch/ path as a list, which has no sendInitialEvents.
 func (req *Request) valid() bool {
 	match := metav1.ResourceVersionMatch(req.resourceVersionMatch)
 	initial := req.SendInitialEvents != nil
@@ -245,7 +244,7 @@ func (req *Request) valid() bool {
 	case req.LegacyWatch:
 		return match == "" && !initial
 	case req.Verb == "watch":
-		if !initial { // where it defaults to true, kube-apiserver refuses a continue token
+		if !initial { // kube-apiserver refuses a continue token if it defaults to true
 			return match == "" && (req.ContinueToken == "" || req.ResourceVersion != "" && req.ResourceVersion != "0")
 		}
 		return match == metav1.ResourceVersionMatchNotOlderThan && req.ContinueToken == ""

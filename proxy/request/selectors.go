@@ -7,16 +7,18 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Selectors beyond these bounds are not evaluated here, nor parsed: the request is passed through.
-// Kubelets ask for one field, kube-state-metrics for none, controllers for a few labels, and those
-// that list names, as Argo CD's and Helm's do, for a few hundred values.
+// Selectors beyond these bounds are neither parsed nor evaluated here: the request is passed
+// through. Kubelets use one field, kube-state-metrics none, and controllers a few labels. Selectors
+// that list names, as those of Argo CD and Helm do, have a few hundred values.
 const (
-	// MaxSelectorBytes is for both selectors. Common load balancers let no longer line pass.
+	// MaxSelectorBytes bounds both selectors together. Common load balancers reject a longer
+	// request line.
 	MaxSelectorBytes = 8 << 10
-	// maxSelectorCommas bounds requirements and values alike: parsing takes about a microsecond for
-	// each.
+	// maxSelectorCommas bounds requirements and values together: parsing takes about a microsecond
+	// for each.
 	maxSelectorCommas = 1000
-	// maxRequirements is for both selectors: each is one look at each object.
+	// maxRequirements bounds both selectors together: each requirement is evaluated for each
+	// object.
 	maxRequirements = 100
 )
 

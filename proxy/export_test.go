@@ -47,7 +47,7 @@ func (o *Options) ReadConfig(name string, content []byte) error {
 func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan") }
 
 // NoneAlone has every consistent read answered from a cache that is proved to be new enough, however little it wants.
-func NoneAlone(o *Options) { o.Cached.MostAlone = 0 }
+func NoneAlone(o *Options) { o.Cached.Tuning.MostAlone = 0 }
 
 // HoldSeats has others hold all seats of cached reads until release is called.
 func (s *Server) HoldSeats() (release func()) {

@@ -100,7 +100,7 @@ type Options struct {
 
 // NewOptions returns the defaults.
 func NewOptions() Options {
-	o := Options{Cached: cached.Options{MostAlone: 4}}
+	o := Options{Cached: cached.Options{Tuning: cached.Tuning{MostAlone: 4}}}
 	o.table().SetDefaults()
 	return o
 }

@@ -23,8 +23,14 @@ type Options struct {
 	// lasts up to twice as long.
 	MinRequestTimeout time.Duration
 
+	// Tuning is what tests change and operators do not.
+	Tuning Tuning
+}
+
+// Tuning is settings that have no flag.
+type Tuning struct {
 	// MostAlone is how many small consistent reads of one resource are passed through at a time; see
-	// aloneReads. It has no flag.
+	// aloneReads.
 	MostAlone int
 }
 

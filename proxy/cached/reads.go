@@ -82,7 +82,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		pass:      cfg.PassThrough,
 		tooMany:   cfg.TooMany,
 		flusher:   flusher,
-		alone:     newAloneReads(cfg.Options.MostAlone),
+		alone:     newAloneReads(cfg.Options.Tuning.MostAlone),
 		log:       cfg.Log,
 		ctx:       ctx,
 		lanes:     lane.NewLanes(ctx, cfg.Upstream, cfg.Discovery, flusher, cfg.Memory, cfg.Lane, cfg.Log),

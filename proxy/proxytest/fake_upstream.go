@@ -33,10 +33,12 @@ func (u *FakeUpstream[ID]) DoAs(id ID, req *http.Request) (*http.Response, error
 	u.Mu.Lock()
 	u.count++
 	u.Mu.Unlock()
-	select {
-	case <-time.After(u.Delay):
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
+	if u.Delay > 0 {
+		select {
+		case <-time.After(u.Delay):
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
 	}
 	u.Mu.Lock()
 	defer u.Mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // FrontProxies are servers that authenticate their clients and name them in headers, as with
@@ -74,7 +73,7 @@ func firstValue(h exchange.Header, names []string) string {
 // this proxy for a front proxy.
 func (p *FrontProxies) SpeaksBy(header string) bool {
 	is := func(name string) bool { return exchange.SameName(header, name) }
-	begins := func(prefix string) bool { return request.HasPrefixFold(header, prefix) }
+	begins := func(prefix string) bool { return exchange.NameHasPrefix(header, prefix) }
 	return begins("X-Remote-") ||
 		slices.ContainsFunc(p.userHeaders, is) || slices.ContainsFunc(p.uidHeaders, is) || slices.ContainsFunc(p.groupHeaders, is) ||
 		slices.ContainsFunc(p.extraPrefixes, begins)

@@ -149,7 +149,7 @@ const (
 // had.
 func (u *UserInfo) Impersonate(h http.Header) {
 	for name := range h {
-		if request.HasPrefixFold(name, request.ImpersonatePrefix) {
+		if exchange.NameHasPrefix(name, request.ImpersonatePrefix) {
 			delete(h, name)
 		}
 	}

@@ -9,12 +9,15 @@ type Field struct{ Name, Value string }
 func (f Field) Is(name string) bool { return SameName(f.Name, name) }
 
 // HasPrefix reports whether the field's name begins with prefix.
-func (f Field) HasPrefix(prefix string) bool {
-	return len(f.Name) >= len(prefix) && SameName(f.Name[:len(prefix)], prefix)
-}
+func (f Field) HasPrefix(prefix string) bool { return NameHasPrefix(f.Name, prefix) }
 
 // SameName reports whether two field names are the same, ignoring case.
 func SameName(a, b string) bool { return len(a) == len(b) && strings.EqualFold(a, b) }
+
+// NameHasPrefix reports whether a field's name begins with prefix.
+func NameHasPrefix(name, prefix string) bool {
+	return len(name) >= len(prefix) && SameName(name[:len(prefix)], prefix)
+}
 
 // Header is the fields of a head, in their order. nil is an empty header.
 type Header []Field

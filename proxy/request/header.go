@@ -26,8 +26,3 @@ func hasToken(list, token string) bool {
 	}
 	return false
 }
-
-// HasPrefixFold reports whether s begins with prefix, ignoring case.
-func HasPrefixFold(s, prefix string) bool {
-	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
-}

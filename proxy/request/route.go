@@ -31,12 +31,13 @@ const (
 // kube-apiserver. The rules are those of k8s.io/apiserver pkg/endpoints/request/requestinfo.go and
 // k8s.io/apimachinery pkg/apis/meta/internalversion/validation.
 func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
-	path, rawQuery, _ := strings.Cut(x.Target, "?")
+	target, _ := exchange.CutTarget(x.Target)
 	req = &Request{Info: Info{Method: x.Method}}
-	parts := req.readPath(unescaped(path))
-	query, plainQuery := parseQuery(rawQuery)
+	parts := req.readPath(unescaped(target.Path))
+	query, plainQuery := parseQuery(target.Query)
 	req.readQuery(query)
-	if plainQuery && req.plainPath(path, parts) && req.read(x, rawQuery, query) {
+	plain := strings.HasPrefix(x.Target, "/") && plainQuery && req.plainPath(target.Path, parts)
+	if plain && req.read(x, target.Query, query) {
 		return req, true
 	}
 	req = &Request{Info: req.Info}
@@ -135,14 +136,10 @@ func parseQuery(raw string) (query url.Values, plain bool) {
 
 // unescaped returns the path of a request target as kube-apiserver reads it.
 func unescaped(path string) string {
-	if strings.HasPrefix(path, "/") && plainBytes(path) {
-		return path
+	if read, err := url.PathUnescape(path); err == nil {
+		return read
 	}
-	u, err := url.ParseRequestURI(path)
-	if err != nil {
-		return path
-	}
-	return u.Path
+	return path
 }
 
 // parseOptions parses the query. It returns false if kube-apiserver would refuse a parameter, or if

@@ -19,6 +19,10 @@ const (
 	// for minutes longer than it does at kube-apiserver.
 	answerTTL = 10 * time.Second
 
+	// renewedPart is the part of its time, the last fifth, in which a yes that is used is reviewed
+	// again.
+	renewedPart = 5
+
 	// ReviewTimeout bounds one review.
 	ReviewTimeout = 10 * time.Second
 )
@@ -86,16 +90,28 @@ func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Re
 	return a.decide(ctx, id, AttributesOf(req))
 }
 
-// decide says whether id may do what attributes say. It remembers decisions for a while. It says
-// busy at once if too many other reviews wait.
+// decide says whether id may do what attributes say. It remembers decisions for a while. A yes that
+// is used in the last part of that time is reviewed again meanwhile, so that a client that keeps
+// reading does not wait for reviews. decide says busy at once if too many other reviews wait.
 func (a *Authorizer) decide(ctx context.Context, id Identity, attributes resourceAttributes) Decision {
 	q, review := ReviewFor(id, attributes)
-	if d, ok := a.decisions.Get(q); ok {
+	ask := a.asking(q, id, review)
+	if d, left := a.decisions.getFor(q); left > 0 {
 		authorizedFromMemory.Inc()
+		if d.outcome == allowed && left < a.allowedTTL/renewedPart {
+			a.calls.Start(q, ReviewTimeout, ask)
+		}
 		return d
 	}
 	authorizedFromUpstream.Inc()
-	d, _ := a.calls.Do(ctx, q, ReviewTimeout, func(ctx context.Context) Decision {
+	d, _ := a.calls.Do(ctx, q, ReviewTimeout, ask)
+	return d
+}
+
+// asking returns the function that asks kube-apiserver, in the queue of reviews, and remembers the
+// decision.
+func (a *Authorizer) asking(q Question, id Identity, review []byte) func(context.Context) Decision {
+	return func(ctx context.Context) Decision {
 		end, err := a.queue.begin(ctx, id)
 		if errors.Is(err, errReviewsBusy) {
 			return Decision{outcome: busy}
@@ -108,8 +124,7 @@ func (a *Authorizer) decide(ctx context.Context, id Identity, attributes resourc
 		d := a.review(ctx, id, review)
 		a.remember(q, d, asked)
 		return d
-	})
-	return d
+	}
 }
 
 // remember keeps a yes or a no to a question that was asked at the time asked.

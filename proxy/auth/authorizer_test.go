@@ -159,13 +159,57 @@ func TestAllowedRemembers(t *testing.T) {
 		f("ill", list, false, 1)
 		f("nobody", list, false, 1)
 
-		time.Sleep(answerTTL - time.Millisecond)
+		time.Sleep(answerTTL - answerTTL/renewedPart)
 		reviews["good"], reviews["bad"] = "no", "yes"
 		f("good", list, true, 0)
 		f("bad", list, false, 0)
-		time.Sleep(time.Millisecond)
+		time.Sleep(answerTTL / renewedPart)
 		f("good", list, false, 1)
 		f("bad", list, true, 1)
+	})
+}
+
+// TestRenewal: a yes in use is reviewed again before it ends, once however many use it, and nobody
+// waits for that. What the review says counts at once. If it says nothing, the yes ends at its time.
+func TestRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reviews := fakeReviews{"t": "yes"}
+		a, up := newTestAuthorizer(reviews)
+		up.Delay = 100 * time.Millisecond
+		list, id := proxytest.MustParse(t, request.Parse, "/api/v1/pods"), Identity{Kind: KindToken, Token: "t"}
+		use := func(want bool, wantWait time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if got := a.allowed(t.Context(), id, list); got != want || time.Since(began) != wantWait {
+				t.Errorf("got %v after %v, want %v after %v", got, time.Since(began), want, wantWait)
+			}
+		}
+		renew := func(answer string) {
+			reviews["t"] = answer
+			time.Sleep(answerTTL - time.Second)
+			for range 10 {
+				use(true, 0)
+			}
+			time.Sleep(up.Delay)
+			synctest.Wait()
+		}
+		use(true, up.Delay)
+		for range 5 {
+			renew("yes")
+		}
+		if n := up.Count(); n != 6 {
+			t.Errorf("asked %d times, want 6", n)
+		}
+		renew("500")
+		use(true, 0) // and asks again
+		time.Sleep(up.Delay)
+		synctest.Wait()
+		reviews["t"] = "yes"
+		time.Sleep(time.Second)
+		use(true, up.Delay)
+		renew("no")
+		use(false, 0)
+		a.calls.End()
 	})
 }
 
@@ -188,7 +232,7 @@ func TestAnswerTimes(t *testing.T) {
 			token string
 			after time.Duration
 			want  int
-		}{{"good", 0, 1}, {"bad", 0, 1}, {"bad", time.Second - 1, 0}, {"bad", 1, 1}, {"good", 59*time.Second - 1, 0}, {"good", 1, 1}} {
+		}{{"good", 0, 1}, {"bad", 0, 1}, {"bad", time.Second - 1, 0}, {"bad", 1, 1}, {"good", 47 * time.Second, 0}, {"good", 12 * time.Second, 1}} {
 			if got := asked(c.token, c.after); got != c.want {
 				t.Errorf("%s, %s later: asked %d times, want %d", c.token, c.after, got, c.want)
 			}

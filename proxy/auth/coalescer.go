@@ -33,13 +33,10 @@ type call[V any] struct {
 // none of ctx's values. If fn panics, and after End, Do reports false.
 func (c *Coalescer[K, V]) Do(ctx context.Context, key K, timeout time.Duration, fn func(context.Context) V) (value V, ok bool) {
 	c.mu.Lock()
-	if c.ended {
+	cl := c.joinLocked(key, timeout, fn)
+	if cl == nil {
 		c.mu.Unlock()
 		return value, false
-	}
-	cl := c.calls[key]
-	if cl == nil {
-		cl = c.startLocked(key, timeout, fn)
 	}
 	cl.waiters++
 	c.mu.Unlock()
@@ -56,6 +53,24 @@ func (c *Coalescer[K, V]) Do(ctx context.Context, key K, timeout time.Duration, 
 		}
 		return value, false
 	}
+}
+
+// Start is Do without a wait. If callers of Do join the call, the last one to leave cancels it.
+func (c *Coalescer[K, V]) Start(key K, timeout time.Duration, fn func(context.Context) V) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.joinLocked(key, timeout, fn)
+}
+
+// joinLocked returns the call that is under way for key, or starts one. It returns nil after End.
+func (c *Coalescer[K, V]) joinLocked(key K, timeout time.Duration, fn func(context.Context) V) *call[V] {
+	if c.ended {
+		return nil
+	}
+	if cl := c.calls[key]; cl != nil {
+		return cl
+	}
+	return c.startLocked(key, timeout, fn)
 }
 
 func (c *Coalescer[K, V]) startLocked(key K, timeout time.Duration, fn func(context.Context) V) *call[V] {

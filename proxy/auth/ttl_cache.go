@@ -34,14 +34,24 @@ type answer[V any] struct {
 
 // Get returns an answer that has not expired.
 func (c *TTLCache[V]) Get(q Question) (value V, ok bool) {
+	value, left := c.getFor(q)
+	return value, left > 0
+}
+
+// getFor returns an answer, and how long it is still valid. left is 0 if there is none.
+func (c *TTLCache[V]) getFor(q Question) (value V, left time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.byQuestion[q]
-	if e == nil || !time.Now().Before(e.Value.(*answer[V]).expires) {
-		return value, false
+	if e == nil {
+		return value, 0
+	}
+	known := e.Value.(*answer[V])
+	if left = time.Until(known.expires); left <= 0 {
+		return value, 0
 	}
 	c.recent.MoveToFront(e)
-	return e.Value.(*answer[V]).value, true
+	return known.value, left
 }
 
 // Put remembers the answer to a question that was asked at the time asked. The answer expires ttl

@@ -18,7 +18,7 @@ var (
 	duration  = flag.Duration("duration", 30*time.Second, "how long attackers attack")
 	seed      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the attackers and of the honest clients")
 	attackers = flag.Int("attackers", 60, "attackers at a time")
-	rate      = flag.Float64("rate", .3, "multiple of the attackers' rates, see Rates in doc_test.go")
+	rate      = flag.Float64("rate", .1, "multiple of the attackers' rates, see Rates in doc_test.go")
 	only      = flag.String("only", "", "only kinds of attack whose names match this regular expression")
 	except    = flag.String("except", "", "no kinds of attack whose names match this regular expression")
 	target    = flag.String("target", "watchfan", "the server under attack: watchfan, or kube-apiserver for comparison")

@@ -19,9 +19,10 @@ const (
 	// for minutes longer than it does at kube-apiserver.
 	answerTTL = 10 * time.Second
 
-	// renewedPart is the part of its time, the last fifth, in which a yes that is used is reviewed
-	// again.
-	renewedPart = 5
+	// A yes that has been used is reviewed again when a tenth of its time is left.
+	renewedPart = 10
+	// maxRenewed bounds the reviews that are kept for that, in bytes. Usual ones have 300.
+	maxRenewed = 4 << 10
 
 	// ReviewTimeout bounds one review.
 	ReviewTimeout = 10 * time.Second
@@ -90,41 +91,42 @@ func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Re
 	return a.decide(ctx, id, AttributesOf(req))
 }
 
-// decide says whether id may do what attributes say. It remembers decisions for a while. A yes that
-// is used in the last part of that time is reviewed again meanwhile, so that a client that keeps
-// reading does not wait for reviews. decide says busy at once if too many other reviews wait.
+// decide says whether id may do what attributes say. It remembers decisions for a while. It says
+// busy at once if too many other reviews wait.
 func (a *Authorizer) decide(ctx context.Context, id Identity, attributes resourceAttributes) Decision {
 	q, review := ReviewFor(id, attributes)
-	ask := a.asking(q, id, review)
-	if d, left := a.decisions.getFor(q); left > 0 {
+	if d, ok := a.decisions.Get(q); ok {
 		authorizedFromMemory.Inc()
-		if d.outcome == allowed && left < a.allowedTTL/renewedPart {
-			a.calls.Start(q, ReviewTimeout, ask)
-		}
 		return d
 	}
 	authorizedFromUpstream.Inc()
-	d, _ := a.calls.Do(ctx, q, ReviewTimeout, ask)
+	d, _ := a.calls.Do(ctx, q, ReviewTimeout, func(ctx context.Context) Decision { return a.ask(ctx, q, id, review) })
 	return d
 }
 
-// asking returns the function that asks kube-apiserver, in the queue of reviews, and remembers the
-// decision.
-func (a *Authorizer) asking(q Question, id Identity, review []byte) func(context.Context) Decision {
-	return func(ctx context.Context) Decision {
-		end, err := a.queue.begin(ctx, id)
-		if errors.Is(err, errReviewsBusy) {
-			return Decision{outcome: busy}
-		}
-		if err != nil {
-			return Decision{}
-		}
-		defer end()
-		asked := time.Now()
-		d := a.review(ctx, id, review)
-		a.remember(q, d, asked)
-		return d
+// ask asks kube-apiserver when the queue of reviews permits it, and remembers the decision. A yes
+// that is then used is asked for again before its time ends. A client that keeps reading so waits
+// for its first review alone.
+func (a *Authorizer) ask(ctx context.Context, q Question, id Identity, review []byte) Decision {
+	end, err := a.queue.begin(ctx, id)
+	if errors.Is(err, errReviewsBusy) {
+		return Decision{outcome: busy}
 	}
+	if err != nil {
+		return Decision{}
+	}
+	defer end()
+	asked := time.Now()
+	d := a.review(ctx, id, review)
+	a.remember(q, d, asked)
+	if d.outcome == allowed && len(review) <= maxRenewed {
+		time.AfterFunc(time.Until(asked.Add(a.allowedTTL-a.allowedTTL/renewedPart)), func() {
+			if a.decisions.Used(q) {
+				a.calls.Start(q, ReviewTimeout, func(ctx context.Context) Decision { return a.ask(ctx, q, id, review) })
+			}
+		})
+	}
+	return d
 }
 
 // remember keeps a yes or a no to a question that was asked at the time asked.

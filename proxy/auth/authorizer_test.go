@@ -159,18 +159,19 @@ func TestAllowedRemembers(t *testing.T) {
 		f("ill", list, false, 1)
 		f("nobody", list, false, 1)
 
-		time.Sleep(answerTTL - answerTTL/renewedPart)
+		time.Sleep(answerTTL / 2)
 		reviews["good"], reviews["bad"] = "no", "yes"
 		f("good", list, true, 0)
 		f("bad", list, false, 0)
-		time.Sleep(answerTTL / renewedPart)
-		f("good", list, false, 1)
+		time.Sleep(answerTTL / 2)
+		f("good", list, false, 0) // was in use, and so was reviewed again a moment ago
 		f("bad", list, true, 1)
 	})
 }
 
-// TestRenewal: a yes in use is reviewed again before it ends, once however many use it, and nobody
-// waits for that. What the review says counts at once. If it says nothing, the yes ends at its time.
+// TestRenewal: a yes that has been used is reviewed again before its time ends, and nobody waits for
+// that. What the review says counts at once. If it says nothing, the yes ends at its time. A yes that
+// has not been used is not reviewed again.
 func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reviews := fakeReviews{"t": "yes"}
@@ -184,30 +185,36 @@ func TestRenewal(t *testing.T) {
 				t.Errorf("got %v after %v, want %v after %v", got, time.Since(began), want, wantWait)
 			}
 		}
-		renew := func(answer string) {
-			reviews["t"] = answer
-			time.Sleep(answerTTL - time.Second)
-			for range 10 {
+		useFor := func(d time.Duration, wantAsked int) {
+			t.Helper()
+			before := up.Count()
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
 				use(true, 0)
 			}
-			time.Sleep(up.Delay)
-			synctest.Wait()
+			if n := up.Count() - before; n != wantAsked {
+				t.Errorf("asked %d times in %v, want %d", n, d, wantAsked)
+			}
 		}
 		use(true, up.Delay)
-		for range 5 {
-			renew("yes")
+		useFor(40*time.Second, 4) // after 9, 18, 27 and 36 s
+		time.Sleep(time.Minute)   // one more, which nobody uses
+		before := up.Count()
+		use(true, up.Delay)
+		time.Sleep(time.Minute)
+		if n := up.Count() - before; n != 1 {
+			t.Errorf("a yes that was used once was asked for %d times", n)
 		}
-		if n := up.Count(); n != 6 {
-			t.Errorf("asked %d times, want 6", n)
-		}
-		renew("500")
-		use(true, 0) // and asks again
-		time.Sleep(up.Delay)
-		synctest.Wait()
+
+		use(true, up.Delay)
+		reviews["t"] = "500"
+		useFor(10*time.Second, 1)
+		use(false, up.Delay)
 		reviews["t"] = "yes"
-		time.Sleep(time.Second)
 		use(true, up.Delay)
-		renew("no")
+		useFor(5*time.Second, 0)
+		reviews["t"] = "no"
+		time.Sleep(4*time.Second + 100*time.Millisecond)
+		synctest.Wait()
 		use(false, 0)
 		a.calls.End()
 	})
@@ -232,7 +239,7 @@ func TestAnswerTimes(t *testing.T) {
 			token string
 			after time.Duration
 			want  int
-		}{{"good", 0, 1}, {"bad", 0, 1}, {"bad", time.Second - 1, 0}, {"bad", 1, 1}, {"good", 47 * time.Second, 0}, {"good", 12 * time.Second, 1}} {
+		}{{"good", 0, 1}, {"bad", 0, 1}, {"bad", time.Second - 1, 0}, {"bad", 1, 1}, {"good", 59 * time.Second, 1}, {"good", 59 * time.Second, 0}} {
 			if got := asked(c.token, c.after); got != c.want {
 				t.Errorf("%s, %s later: asked %d times, want %d", c.token, c.after, got, c.want)
 			}

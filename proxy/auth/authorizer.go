@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/exposition"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -26,6 +29,13 @@ const (
 
 	// ReviewTimeout bounds one review.
 	ReviewTimeout = 10 * time.Second
+)
+
+var (
+	authorizations = exposition.Describe("counter", "watchfan_authorizations_total",
+		"Decisions whether a client may read, made from memory or by asking kube-apiserver.")
+	authorizedFromMemory   = metrics.NewCounter(authorizations + `{source="memory"}`)
+	authorizedFromUpstream = metrics.NewCounter(authorizations + `{source="upstream"}`)
 )
 
 // APIServer is kube-apiserver, as the packages above see it.

@@ -11,9 +11,13 @@
 // # Files
 //
 //	identity.go             a request's identity: front proxy, certificate, token, anonymous
+//	identity_name.go        the name of an identity on the pages about watches
+//	user_info.go            a user's name, uid, groups and extra, also from a certificate
 //	front_proxy.go          the headers in which front proxies name users
 //	client_cas.go           the verification of certificates
+//	file_watcher.go         files are read again when they change
 //	authorizer.go           one decision: remembered, or asked for
+//	decision.go             what a decision says, and why
 //	access_review.go        the question to kube-apiserver, and how its answer is read
 //	coalescer.go            the same question at the same time is asked once
 //	ttl_cache.go            decisions and owners, each remembered for a time
@@ -24,6 +28,7 @@
 //	watch_grant.go          open watches are reviewed again, and revoked
 //	certificate_recheck.go  open watches end with their certificates
 //	impersonate.go          Impersonate-* headers of users that the proxy impersonates itself
+//	auth_options.go         the settings
 //
 // # Identities
 //

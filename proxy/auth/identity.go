@@ -47,6 +47,9 @@ type Identity struct {
 func (id Identity) String() string   { return id.Kind.String() }
 func (id Identity) GoString() string { return id.String() }
 
+// RejectedUnauthorized counts the requests that are refused because their client is not identified.
+var RejectedUnauthorized = apistatus.Rejections("unauthorized")
+
 // Authenticator identifies clients. Its order is kube-apiserver's: front proxy, client
 // certificate, bearer token, anonymous (k8s.io/kubernetes
 // pkg/kubeapiserver/authenticator/config.go). Its fields are immutable.

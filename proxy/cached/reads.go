@@ -146,9 +146,7 @@ func (c *Reads) Shed() int {
 func (c *Reads) keep(name string) {
 	var kept *lane.Lane
 	for wait := time.Duration(0); ; wait = 2 * time.Second {
-		select {
-		case <-time.After(wait):
-		case <-c.ctx.Done():
+		if !sleep(c.ctx, wait) {
 			return
 		}
 		if kept != nil && c.lanes.Has(kept) {

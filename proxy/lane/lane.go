@@ -70,7 +70,7 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		Filling:    l.filling,
 		Redefined:  l.redefined,
 		Metrics:    l.metrics.set,
-		Labels:     l.metrics.labels,
+		Series:     l.metrics.name,
 		Log:        l.Log,
 	})
 	return l

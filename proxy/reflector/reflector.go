@@ -57,8 +57,10 @@ type Config struct {
 	// properly.
 	Redefined func(began time.Time, ended bool) bool
 	Metrics   *metrics.Set // gets the reflector's metrics
-	Labels    string       // of the metrics, as resource="pods"
-	Log       *slog.Logger
+	// Series returns the name of a metric's time series: the metric's name with the lane's labels
+	// and more, which are pairs of name and value.
+	Series func(metric string, more ...string) string
+	Log    *slog.Logger
 }
 
 // Filling is told how the reflector gets on with the first list. The goroutine of Run calls it.
@@ -77,7 +79,7 @@ func New(c Config) *Reflector {
 		cache:      c.Cache,
 		filling:    c.Filling,
 		redefined:  c.Redefined,
-		metrics:    newMetrics(c.Metrics, c.Labels),
+		metrics:    newMetrics(c.Metrics, c.Series),
 		log:        c.Log,
 		scanner:    c.Collection.scanner(),
 		backoff:    minBackoff,

@@ -3,6 +3,7 @@ package request
 import (
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
 	if plain && req.read(x, target.Query, query) {
 		return req, true
 	}
-	req = &Request{Info: req.Info}
+	*req = Request{Info: req.Info}
 	req.readSelector(query)
 	return req, false
 }
@@ -77,19 +78,13 @@ func plainHead(x *exchange.Exchange) bool {
 	return true
 }
 
-// plainPath reports whether path leads to objects and is unambiguous. parts is the result of
+// plainPath reports whether a path leads to objects and is unambiguous. parts is the result of
 // readPath.
-func (req *Request) plainPath(path string, parts []string) bool {
-	path, rooted := strings.CutPrefix(strings.TrimSuffix(path, "/"), "/")
-	if !rooted || !plainBytes(path) || !req.IsResource || req.Subresource != "" {
-		return false
-	}
-	for part := range strings.SplitSeq(path, "/") {
-		if part == "" || part == "." || part == ".." {
-			return false
-		}
-	}
+func (req *Request) plainPath(sent string, parts []string) bool {
+	sent = strings.TrimSuffix(sent, "/")
 	switch {
+	case path.Clean(sent) != sent || !plainBytes(sent) || !req.IsResource || req.Subresource != "":
+		return false
 	case !req.LegacyWatch && (parts[0] == "watch" || parts[0] == "proxy"), req.Verb == "proxy":
 		return false
 	case req.GVR.Resource == "namespaces" && len(parts) > 2: // namespaces/NS/namespaces

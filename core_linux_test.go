@@ -15,7 +15,8 @@ import (
 func TestForbidCores(t *testing.T) {
 	if os.Getenv("TEST_FORBID_CORES") != "" { // the process
 		var limit unix.Rlimit
-		if err := errors.Join(forbidCores(), unix.Getrlimit(unix.RLIMIT_CORE, &limit)); err != nil || limit.Cur > 1 || limit.Max > 1 {
+		if err := errors.Join(forbidCores(), unix.Getrlimit(unix.RLIMIT_CORE, &limit)); err != nil ||
+			limit.Cur > 1 || limit.Max > 1 {
 			t.Fatalf("limits %d and %d, %v", limit.Cur, limit.Max, err)
 		}
 		_ = unix.Kill(os.Getpid(), unix.SIGABRT)

@@ -47,7 +47,8 @@ func TestCommands(t *testing.T) {
 			said, silent = stderr, stdout
 		}
 		if code != wantCode || !strings.Contains(said, want) || silent != "" {
-			t.Errorf("watchfan %s: exit code %d, standard output\n%s\nstandard error\n%s\nwant %d and %q", args, code, stdout, stderr, wantCode, want)
+			t.Errorf("watchfan %s: exit code %d, standard output\n%s\nstandard error\n%s\nwant %d and %q", args, code,
+				stdout, stderr, wantCode, want)
 		}
 	}
 	f("--help", 0, "--client-buffer-bytes BYTES\n")
@@ -85,7 +86,8 @@ func TestCommands(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	for line, want := range map[string]int{
 		"top --help": 0, "explain --help": 0, "top x": 2, "top --nope": 2, "explain 1 2": 2, "explain 1 --json 2": 2,
-		"explain --json --admin http://127.0.0.1:1 7": 1, "top --once --admin http://127.0.0.1:1": 1, "explain 1 --admin http://127.0.0.1:1": 1,
+		"explain --json --admin http://127.0.0.1:1 7": 1, "top --once --admin http://127.0.0.1:1": 1,
+		"explain 1 --admin http://127.0.0.1:1": 1,
 	} {
 		if got := run(strings.Fields(line)); got != want {
 			t.Errorf("watchfan %s: exit code %d, want %d", line, got, want)

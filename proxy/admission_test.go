@@ -22,7 +22,8 @@ func TestAdmission(t *testing.T) {
 	opts := NewOptions()
 	opts.MaxWatches, opts.MaxWatchesPerUser = 4, 2
 	owners := proxytest.Owners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
-	a := newAdmission(&opts, m, admissionAuthorizer(proxytest.OwnersUpstream(owners, tokenOf)), slog.New(slog.DiscardHandler))
+	a := newAdmission(&opts, m, admissionAuthorizer(proxytest.OwnersUpstream(owners, tokenOf)),
+		slog.New(slog.DiscardHandler))
 	begin := func(id auth.Identity, uri, wantRefused string) *watchSlot {
 		t.Helper()
 		req, cacheable := request.Parse(proxytest.MustRead(t, uri))
@@ -33,7 +34,8 @@ func TestAdmission(t *testing.T) {
 		case st == nil:
 		case wantRefused == "" || !strings.Contains(st.Message, wantRefused):
 			t.Errorf("%v %s: refused, %s; want %q", id, uri, st.Message, wantRefused)
-		case st.Code != http.StatusTooManyRequests || st.Reason != "TooManyRequests" || st.Details.RetryAfterSeconds < apistatus.RetryLeast ||
+		case st.Code != http.StatusTooManyRequests || st.Reason != "TooManyRequests" ||
+			st.Details.RetryAfterSeconds < apistatus.RetryLeast ||
 			st.Details.RetryAfterSeconds >= apistatus.RetryLeast+apistatus.RetrySpread:
 			t.Errorf("%v %s: got %+v", id, uri, st)
 		}

@@ -15,7 +15,9 @@ import (
 func TestMaxConnectionAge(t *testing.T) {
 	t.Parallel()
 	const age = time.Second
-	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Downstream.MaxConnectionAge, o.AdminPort = age, proxy.AnyPort })
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
+		o.Downstream.MaxConnectionAge, o.AdminPort = age, proxy.AnyPort
+	})
 	f.cms.Put("ns", "a", "1")
 	dial := func() *rawConn {
 		c, err := net.Dial("tcp", strings.TrimPrefix(f.insecure, "http://"))
@@ -49,7 +51,8 @@ func TestMaxConnectionAge(t *testing.T) {
 	body := bodyOf(t, resp) // which ends properly
 	took := time.Since(began)
 	lines := strings.Split(strings.TrimSpace(body), "\n")
-	if last := lines[len(lines)-1]; len(lines) != 3 || !strings.Contains(last, `"BOOKMARK"`) || strings.Contains(last, "initial-events-end") {
+	last := lines[len(lines)-1]
+	if len(lines) != 3 || !strings.Contains(last, `"BOOKMARK"`) || strings.Contains(last, "initial-events-end") {
 		t.Errorf("the watch brought %s", body)
 	}
 	if resp.StatusCode != http.StatusOK || took < age*9/10 {
@@ -60,6 +63,7 @@ func TestMaxConnectionAge(t *testing.T) {
 	}
 	f.until("the count of it", func() bool {
 		_, _, page := f.debug("/metrics")
-		return strings.Contains(page, `watchfan_watches_ended_total{reason="connection_age"} `) && !strings.Contains(page, `watchfan_watches_ended_total{reason="connection_age"} 0`)
+		return strings.Contains(page, `watchfan_watches_ended_total{reason="connection_age"} `) &&
+			!strings.Contains(page, `watchfan_watches_ended_total{reason="connection_age"} 0`)
 	})
 }

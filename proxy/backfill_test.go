@@ -31,16 +31,21 @@ func TestBackfill(t *testing.T) {
 	for i := range 20 {
 		watches = append(watches, f.later(fmt.Sprintf(since, 101+i%3)))
 	}
-	all := []string{"ADDED ns/b 102", "MODIFIED ns/a 103", "MODIFIED ns/b 104", "DELETED ns/b 105", "ADDED other/c 106", "ADDED ns/z 107"}
+	all := []string{"ADDED ns/b 102", "MODIFIED ns/a 103", "MODIFIED ns/b 104", "DELETED ns/b 105", "ADDED other/c 106",
+		"ADDED ns/z 107"}
 	for i, c := range watches {
-		wantStrings(t, fmt.Sprintf("watch from %d", 101+i%3), proxytest.Strings(f.awaitOpen(c).AwaitVersion(rv)), all[i%3:]...)
+		wantStrings(t, fmt.Sprintf("watch from %d", 101+i%3), proxytest.Strings(f.awaitOpen(c).AwaitVersion(rv)),
+			all[i%3:]...)
 	}
 	if n := f.up.Count(proxytest.Short); n > 4 {
 		t.Errorf("%d replays for 20 watches", n)
 	}
 	// Namespaces and names are decided by a replay, too.
-	wantStrings(t, "one namespace", proxytest.Strings(f.watch("/api/v1/namespaces/other/configmaps?watch=1&resourceVersion=101").Await(1)), "ADDED other/c 106")
-	wantStrings(t, "one name", proxytest.Strings(f.watch(cmsPath+"?watch=1&resourceVersion=101&fieldSelector=metadata.name%%3Db").Await(3)),
+	wantStrings(t, "one namespace",
+		proxytest.Strings(f.watch("/api/v1/namespaces/other/configmaps?watch=1&resourceVersion=101").Await(1)),
+		"ADDED other/c 106")
+	wantStrings(t, "one name",
+		proxytest.Strings(f.watch(cmsPath+"?watch=1&resourceVersion=101&fieldSelector=metadata.name%%3Db").Await(3)),
 		"ADDED ns/b 102", "MODIFIED ns/b 104", "DELETED ns/b 105")
 	f.passed(0)
 }
@@ -95,7 +100,10 @@ func TestBackfillFails(t *testing.T) {
 	for name, answer := range map[string]func(*proxytest.Call){
 		"refused": func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) },
 		"ends":    func(c *proxytest.Call) { c.Write(proxytest.ConfigMaps.Event("MODIFIED", "ns", "b", 104)) },
-		"breaks":  func(c *proxytest.Call) { c.Write(proxytest.ConfigMaps.Event("MODIFIED", "ns", "b", 104)); c.Abort() },
+		"breaks": func(c *proxytest.Call) {
+			c.Write(proxytest.ConfigMaps.Event("MODIFIED", "ns", "b", 104))
+			c.Abort()
+		},
 		"garbage": func(c *proxytest.Call) { c.Write("garbage\n") },
 		"hangs":   (*proxytest.Call).Hang,
 	} {

@@ -21,7 +21,8 @@ import (
 // clientCertificates returns the file of an authority, and a certificate that it signed for jane of devs.
 func clientCertificates(t *testing.T) (file string, jane tls.Certificate) {
 	t.Helper()
-	ca, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "ca.crt"), &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}})
+	ca, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "ca.crt"),
+		&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,8 @@ func TestCertificatePassthrough(t *testing.T) {
 	f := startFront(t, upstreamTLS(t, func(w http.ResponseWriter, r *http.Request) {
 		var says []string
 		for name, values := range r.Header {
-			if strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-") && name != "X-Forwarded-For" || name == "Authorization" {
+			if strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-") && name != "X-Forwarded-For" ||
+				name == "Authorization" {
 				says = append(says, fmt.Sprintf("%s=%.20q", name, values))
 			}
 		}
@@ -50,7 +52,8 @@ func TestCertificatePassthrough(t *testing.T) {
 		o.SecurePort, o.BindAddress, o.Auth.ClientCAFile = proxy.AnyPort, "127.0.0.1", caFile
 		o.Auth.RequestHeaderUsernameHeaders = []string{"X-Custom-User"}
 	})
-	const lies = "Host: localhost\nX-Remote-User: root\nX-Custom-User: root\nAuthorization: Basic x\nimpersonate-new: x\nConnection: "
+	const lies = "Host: localhost\nX-Remote-User: root\nX-Custom-User: root\nAuthorization: Basic x\n" +
+		"impersonate-new: x\nConnection: "
 	for _, tc := range []struct{ head, connection string }{
 		{"GET /version", "keep-alive"},
 		{"GET " + followLog, "X-Nothing"},
@@ -60,7 +63,8 @@ func TestCertificatePassthrough(t *testing.T) {
 			want := `Impersonate-New=["x"]` // anonymous: what it says of itself is for kube-apiserver to judge
 			config := &tls.Config{InsecureSkipVerify: true}
 			if certified {
-				want = `Authorization=["Bearer own-token"] Impersonate-Extra-Authentication.kubernetes.io%2fcredential-Id=["X509SHA256=` // and so on
+				want = `Authorization=["Bearer own-token"] ` + // and so on
+					`Impersonate-Extra-Authentication.kubernetes.io%2fcredential-Id=["X509SHA256=`
 				config.Certificates = []tls.Certificate{jane}
 			}
 			conn, err := tls.Dial("tcp", f.secure, config)
@@ -71,7 +75,9 @@ func TestCertificatePassthrough(t *testing.T) {
 			c.send(tc.head + " HTTP/1.1\n" + lies + tc.connection + "\n\n")
 			resp, body := c.response()
 			if resp.StatusCode != http.StatusTeapot || !strings.HasPrefix(body, want) ||
-				certified && !strings.HasSuffix(body, `] Impersonate-Group=["devs" "system:authenticated"] Impersonate-User=["jane"]`) {
+				certified &&
+					!strings.HasSuffix(body,
+						`] Impersonate-Group=["devs" "system:authenticated"] Impersonate-User=["jane"]`) {
 				t.Errorf("%s, certified=%v: got %s %s", tc.head, certified, resp.Status, body)
 			}
 			conn.Close()

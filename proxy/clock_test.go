@@ -48,7 +48,8 @@ func TestMonotonicClock(t *testing.T) {
 			switch what {
 			case "UnixNano", "UnixMicro", "UnixMilli", "Unix", "time.Unix", "time.UnixMilli", "time.UnixMicro":
 				if where := filepath.Base(file) + ": " + what; allowed[where] == "" {
-					t.Errorf("%s: %s: use fanout.MonotonicTime, or a time.Time as it is", set.Position(call.Pos()), what)
+					t.Errorf("%s: %s: use fanout.MonotonicTime, or a time.Time as it is",
+						set.Position(call.Pos()), what)
 				}
 			}
 			return true

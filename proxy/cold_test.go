@@ -62,7 +62,9 @@ func TestColdLaneManyClients(t *testing.T) {
 	var all sync.WaitGroup
 	var answered, refused atomic.Int32
 	for i := range clients {
-		path := cmsPath + []string{"?resourceVersion=0", "", "?limit=500", "?watch=1&resourceVersion=0&timeoutSeconds=15", "?watch=1&timeoutSeconds=16"}[i%5]
+		path := cmsPath +
+			[]string{"?resourceVersion=0", "", "?limit=500", "?watch=1&resourceVersion=0&timeoutSeconds=15",
+				"?watch=1&timeoutSeconds=16"}[i%5]
 		all.Go(func() {
 			resp, body := f.get(path)
 			switch {
@@ -157,7 +159,9 @@ func TestColdLaneBrokenUpstream(t *testing.T) {
 // A client whose right is taken away while it waits for a lane is not served from it.
 func TestColdLaneRevoked(t *testing.T) {
 	t.Parallel()
-	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 0 })
+	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) {
+		o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 0
+	})
 	f.cms.Put("ns", "a", "1")
 	ticks := make(chan time.Time)
 	slowly(f, proxytest.WatchList, ticks)

@@ -43,7 +43,8 @@ func (f *customFan) note(status string, fields ...string) {
 		selectable = append(selectable, fmt.Sprintf(`{"jsonPath":%q}`, path))
 	}
 	f.definitions.PutMembers("foos.ex.io", f.generation, fmt.Sprintf(
-		`"spec":{"versions":[{"name":"v1","served":true,"selectableFields":[%s]}]},"status":{%s}`, strings.Join(selectable, ","), status))
+		`"spec":{"versions":[{"name":"v1","served":true,"selectableFields":[%s]}]},"status":{%s}`,
+		strings.Join(selectable, ","), status))
 }
 
 var foosPath = proxytest.Foos.Path()
@@ -204,7 +205,8 @@ func TestDefinitionDeleted(t *testing.T) {
 	f.define(".data.w") // it comes back as another
 	f.foos.Reform("ns", "b", "bluer")
 	f.awaitLog("definition changed", "foos.ex.io", "served=true")
-	if events := f.watch("%s", foosPath+"?watch=1&resourceVersion=0").Await(1); !strings.Contains(events[0].Raw, "bluer") {
+	events := f.watch("%s", foosPath+"?watch=1&resourceVersion=0").Await(1)
+	if !strings.Contains(events[0].Raw, "bluer") {
 		t.Errorf("the new definition's watch brought %s", events[0].Raw)
 	}
 	f.passed(1)

@@ -48,7 +48,8 @@ func (f *fan) theLane() debugLane {
 	f.t.Helper()
 	code, header, body := f.askAdmin("/debug/lanes?format=json", "")
 	var d struct{ Lanes []debugLane }
-	if err := json.Unmarshal([]byte(body), &d); err != nil || code != http.StatusOK || header.Get("Content-Type") != "application/json" {
+	if err := json.Unmarshal([]byte(body), &d); err != nil || code != http.StatusOK ||
+		header.Get("Content-Type") != "application/json" {
 		f.t.Fatalf("got %d %v %q: %v", code, header, body, err)
 	}
 	if len(d.Lanes) != 1 {
@@ -79,7 +80,9 @@ func (f *fan) awaitState(state, lastError string) debugLane {
 func TestDebugLanes(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
-	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort, o.Version = proxy.AnyPort, "v1.2.3" })
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
+		o.AdminPort, o.Version = proxy.AnyPort, "v1.2.3"
+	})
 	f.cms.Put("ns", "a", "secret")
 	f.cms.Put("ns", "b", "secret", "app", "x")
 	fill := make(chan struct{})
@@ -89,8 +92,12 @@ func TestDebugLanes(t *testing.T) {
 		_, err := proxytest.TryOpen(t, f.insecure+anyState)
 		opened <- err
 	}()
-	f.until("lane", func() bool { _, _, body := f.askAdmin("/debug/lanes", ""); return strings.Contains(body, "configmaps") })
-	if l := f.awaitState("Syncing", ""); l.Objects != 0 || l.LastHeard != nil || l.WatchBegan != nil || l.Since.Before(begin) {
+	f.until("lane", func() bool {
+		_, _, body := f.askAdmin("/debug/lanes", "")
+		return strings.Contains(body, "configmaps")
+	})
+	if l := f.awaitState("Syncing", ""); l.Objects != 0 || l.LastHeard != nil || l.WatchBegan != nil ||
+		l.Since.Before(begin) {
 		t.Errorf("while it is filled: got %+v", l)
 	}
 	close(fill)
@@ -106,11 +113,13 @@ func TestDebugLanes(t *testing.T) {
 		t.Errorf("got lane %+v", l)
 	}
 	if l.ResourceVersion != fmt.Sprint(rv) || l.OldestResourceVersion != fmt.Sprint(rv-1) {
-		t.Errorf("got resourceVersion %s, history behind %s; want %d, %d", l.ResourceVersion, l.OldestResourceVersion, rv, rv-1)
+		t.Errorf("got resourceVersion %s, history behind %s; want %d, %d", l.ResourceVersion,
+			l.OldestResourceVersion, rv, rv-1)
 	}
 	for name, n := range map[string][2]int{
-		"objects": {l.Objects, 3}, "history": {l.HistoryEvents, 1}, "events": {l.Events, 1}, "clients": {l.Clients, 2}, "filters": {l.Filters, 2},
-		"served": {l.Served, 2}, "breaks": {l.Breaks, 0}, "relists": {l.Relists, 0}, "proofs": {l.Proofs, 0},
+		"objects": {l.Objects, 3}, "history": {l.HistoryEvents, 1}, "events": {l.Events, 1}, "clients": {l.Clients, 2},
+		"filters": {l.Filters, 2}, "served": {l.Served, 2}, "breaks": {l.Breaks, 0}, "relists": {l.Relists, 0},
+		"proofs": {l.Proofs, 0},
 	} {
 		if n[0] != n[1] {
 			t.Errorf("%s: got %d, want %d", name, n[0], n[1])
@@ -119,7 +128,8 @@ func TestDebugLanes(t *testing.T) {
 	if l.Bytes < 300 || l.HistoryBytes < 100 || l.HistoryBytes > l.Bytes {
 		t.Errorf("got %d bytes, %d of history", l.Bytes, l.HistoryBytes)
 	}
-	if l.LastChange == nil || l.LastChange.Before(*l.WatchBegan) || !l.LastHeard.Equal(*l.LastChange) || !l.Since.Equal(*l.WatchBegan) {
+	if l.LastChange == nil || l.LastChange.Before(*l.WatchBegan) || !l.LastHeard.Equal(*l.LastChange) ||
+		!l.Since.Equal(*l.WatchBegan) {
 		t.Errorf("got last change %v, last heard %v, watch %v", l.LastChange, l.LastHeard, l.WatchBegan)
 	}
 
@@ -139,7 +149,8 @@ func TestDebugLanes(t *testing.T) {
 	broken := time.Now()
 	f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(503, "ServiceUnavailable", "secret", 0) })
 	f.cms.Reflector().Abort()
-	if l := f.awaitState("Broken", "503 Service Unavailable"); l.WatchBegan != nil || l.Since.Before(broken) || l.LastError.Time.Before(l.Since) || l.Clients != 3 {
+	if l := f.awaitState("Broken", "503 Service Unavailable"); l.WatchBegan != nil || l.Since.Before(broken) ||
+		l.LastError.Time.Before(l.Since) || l.Clients != 3 {
 		t.Errorf("broken: got %+v", l)
 	}
 	f.awaitState("Synced", "503 Service Unavailable")
@@ -160,7 +171,9 @@ func TestDebugLanesIdle(t *testing.T) {
 
 func TestDebugLanesFormats(t *testing.T) {
 	t.Parallel()
-	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort, o.Version = proxy.AnyPort, "v1.2.3" })
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
+		o.AdminPort, o.Version = proxy.AnyPort, "v1.2.3"
+	})
 	f.watch(anyState)
 	f.until("upstream", func() bool { _, _, body := f.askAdmin("/readyz", ""); return body == "ok" })
 	check := func(path, accept string, code int, mediaType string, parts ...string) {
@@ -176,8 +189,10 @@ func TestDebugLanesFormats(t *testing.T) {
 		}
 	}
 	const text, asJSON = "text/plain; charset=utf-8", "application/json"
-	table := []string{"watchfan v1.2.3, up ", "[+]upstream ok\n", "RESOURCE ", "LAST ERROR\n", "v1/configmaps  json ", " Synced "}
-	object := []string{`{"version":"v1.2.3",`, `{"name":"upstream"}`, `"totals":{"clients":`, `"endedWatches":{"backwards":`, `"delivery":{"buckets":[{"le":0.0001,`, `"resource":"configmaps"`}
+	table := []string{"watchfan v1.2.3, up ", "[+]upstream ok\n", "RESOURCE ", "LAST ERROR\n",
+		"v1/configmaps  json ", " Synced "}
+	object := []string{`{"version":"v1.2.3",`, `{"name":"upstream"}`, `"totals":{"clients":`,
+		`"endedWatches":{"backwards":`, `"delivery":{"buckets":[{"le":0.0001,`, `"resource":"configmaps"`}
 	check("/debug/lanes", "", 200, text, table...)
 	check("/debug/lanes", "*/*", 200, text, table...)
 	check("/debug/lanes", "text/html, application/json;q=0.9", 200, asJSON, object...)
@@ -185,5 +200,6 @@ func TestDebugLanesFormats(t *testing.T) {
 	check("/debug/lanes?format=text", asJSON, 200, text, table...)
 	check("/debug/lanes?format=xml", "", 400, text, `format="xml": give one of json, text`)
 	check("/debug/lanes?limit=3", "", 400, text, `parameter "limit" is unknown: give any of format`)
-	check("/debug/lanes?"+strings.Repeat("x", 1000), "", 400, text, `parameter "`+strings.Repeat("x", 50)+`" is unknown`)
+	check("/debug/lanes?"+strings.Repeat("x", 1000), "", 400, text,
+		`parameter "`+strings.Repeat("x", 50)+`" is unknown`)
 }

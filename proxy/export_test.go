@@ -54,7 +54,8 @@ func (s *Server) HoldSeats() (release func()) {
 	f := s.cached.Fairness()
 	var held []*fairness.Seat
 	for i := range f.Seats() {
-		held = append(held, f.Seat(fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: strconv.Itoa(i)}, nil), time.Minute, nil, nil))
+		held = append(held, f.Seat(fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: strconv.Itoa(i)}, nil),
+			time.Minute, nil, nil))
 		held[i].Begin()
 	}
 	return func() {

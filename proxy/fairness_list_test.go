@@ -16,12 +16,14 @@ func TestListWithoutASeat(t *testing.T) {
 	release := f.server.HoldSeats()
 	for range 2 {
 		resp, body := f.get(cmsPath + "?resourceVersion=0&timeout=20ms")
-		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, `"reason":"TooManyRequests"`) {
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" ||
+			!strings.Contains(body, `"reason":"TooManyRequests"`) {
 			t.Errorf("%s %v: %s", resp.Status, resp.Header, body)
 		}
 	}
 	f.passed(0)
-	if resp, body := f.get(strings.Replace(cmsPath, "configmaps", "namespaces/a/configmaps/x", 1) + "?resourceVersion=0"); resp.StatusCode != http.StatusOK {
+	resp, body := f.get(strings.Replace(cmsPath, "configmaps", "namespaces/a/configmaps/x", 1) + "?resourceVersion=0")
+	if resp.StatusCode != http.StatusOK {
 		t.Errorf("a get: %s: %s", resp.Status, body)
 	}
 	f.watch("%s", cmsPath+"?watch=1&resourceVersion=0").AwaitVersion(rv)

@@ -138,7 +138,8 @@ func TestConfigRoundTrip(t *testing.T) {
 		}
 	}
 	f()
-	f("--kubeconfig=yes", "--context=007", "--cert-dir=a: b # c", "--history-bytes=12345678", "--idle-timeout=1h0m1s", "--requestheader-allowed-names=null,~,*x")
+	f("--kubeconfig=yes", "--context=007", "--cert-dir=a: b # c", "--history-bytes=12345678", "--idle-timeout=1h0m1s",
+		"--requestheader-allowed-names=null,~,*x")
 	f("-v=2", "--anonymous-auth=false", "--admin-port=-1")
 }
 
@@ -153,13 +154,17 @@ func printConfig(t testing.TB, o proxy.Options) string {
 
 // TestConfigAndFlags: flags win over the file, and the file over the defaults.
 func TestConfigAndFlags(t *testing.T) {
-	file := configFile(t, header+"idleTimeout: 1m\nhistoryFrames: 7\nresidentResources: [pods]\nlogLevel: error\nhistoryBytes: 4\nrequestHeaderAllowedNames: ['a, b']\n")
-	o, err := proxy.ParseFlags([]string{"--idle-timeout=2m", "--config", file, "--resident-resources=nodes", "--resident-resources=events", "-v=4", "--history-bytes=2"})
+	file := configFile(t,
+		header+"idleTimeout: 1m\nhistoryFrames: 7\nresidentResources: [pods]\nlogLevel: error\nhistoryBytes: 4\n"+
+			"requestHeaderAllowedNames: ['a, b']\n")
+	o, err := proxy.ParseFlags([]string{"--idle-timeout=2m", "--config", file, "--resident-resources=nodes",
+		"--resident-resources=events", "-v=4", "--history-bytes=2"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := printConfig(t, o)
-	for _, want := range []string{"idleTimeout: 2m\n", "historyFrames: 7\n", "residentResources:\n  - nodes\n  - events\nexclude", "logLevel: debug\n",
+	for _, want := range []string{"idleTimeout: 2m\n", "historyFrames: 7\n",
+		"residentResources:\n  - nodes\n  - events\nexclude", "logLevel: debug\n",
 		"requestHeaderAllowedNames:\n  - a, b\nrequest", "freshnessTimeout: 3s\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -198,14 +203,17 @@ func TestConfigErrors(t *testing.T) {
 	f("a: [", "config.yaml:1: did not find")
 	f("a:\n\tb: 1", "config.yaml:2: found character")
 	f("{}", "config.yaml:1: apiVersion: missing", "config.yaml:1: kind: missing")
-	f("\nkind: Pod\napiVersion: v1", `config.yaml:2: kind: "Pod" is not known here: give WatchfanConfiguration`, `config.yaml:3: apiVersion: "v1" is`)
+	f("\nkind: Pod\napiVersion: v1", `config.yaml:2: kind: "Pod" is not known here: give WatchfanConfiguration`,
+		`config.yaml:3: apiVersion: "v1" is`)
 	f(header+"---\n"+header, "config.yaml:3: a second document")
 	f(header+"clientBufferByte: 1", "config.yaml:3: clientBufferByte: unknown field")
 	f(header+"client-buffer-bytes: 1", "config.yaml:3: client-buffer-bytes: unknown field")
 	f(header+"clientbufferbytes: 1", "config.yaml:3: clientbufferbytes: unknown field")
-	f(header+"v: 4\nconfig: x\nversion: true\n'': 1", "config.yaml:3: v: unknown", "config.yaml:4: config: unknown", "config.yaml:5: version: unknown", "config.yaml:6: : unknown")
+	f(header+"v: 4\nconfig: x\nversion: true\n'': 1", "config.yaml:3: v: unknown", "config.yaml:4: config: unknown",
+		"config.yaml:5: version: unknown", "config.yaml:6: : unknown")
 	f(header+"? [a]\n: 1", "config.yaml:3: : unknown field")
-	f(header+"idleTimeout: 1m\nprofiling: true\nidleTimeout: 1m", "config.yaml:5: idleTimeout: given twice, first in line 3")
+	f(header+"idleTimeout: 1m\nprofiling: true\nidleTimeout: 1m",
+		"config.yaml:5: idleTimeout: given twice, first in line 3")
 	f(header+"kind: WatchfanConfiguration", "config.yaml:3: kind: given twice")
 	f(header+"clientBufferBytes: many", `config.yaml:3: clientBufferBytes: "many": give bytes`)
 	f(header+"clientBufferBytes: 1e30", `config.yaml:3: clientBufferBytes: give bytes`)
@@ -225,14 +233,16 @@ func TestConfigErrors(t *testing.T) {
 	f(header+"context: &a x\nkubeconfig: *a", "config.yaml:4: kubeconfig: give a string")
 	f(header+"<<: {context: x}", "config.yaml:3: <<: unknown field")
 	// And what is of the right type, but no good.
-	f(header+"\nhistoryBytes: 5\nadminPort: 70000", "config.yaml:4: historyBytes: 5 is too small", "config.yaml:5: adminPort: 70000 is no port")
+	f(header+"\nhistoryBytes: 5\nadminPort: 70000", "config.yaml:4: historyBytes: 5 is too small",
+		"config.yaml:5: adminPort: 70000 is no port")
 	f(header+"adminPort: 8001", "config.yaml:3: adminPort: 8001 is that of --insecure-port too")
 	f(header+"tlsCertFile: x", "config.yaml:3: tlsCertFile and --tls-private-key-file go together")
 	f(header+"certDir: ''", "config.yaml:3: certDir is empty")
 	f(header+"logFormat: xml", `config.yaml:3: logFormat: "xml" is unknown`)
 	f(header+"residentResources: [Pods]", `config.yaml:3: residentResources: "Pods" is no resource`)
 
-	for _, args := range [][]string{{"--config", filepath.Join(t.TempDir(), "none")}, {"--config", t.TempDir()}, {"--config", configFile(t, strings.Repeat("#", 2<<20))}} {
+	for _, args := range [][]string{{"--config", filepath.Join(t.TempDir(), "none")}, {"--config", t.TempDir()},
+		{"--config", configFile(t, strings.Repeat("#", 2<<20))}} {
 		if _, err := proxy.ParseFlags(args); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
 			t.Errorf("%v: got %v", args, err)
 		}
@@ -243,7 +253,8 @@ func TestConfigErrors(t *testing.T) {
 func FuzzConfig(f *testing.F) {
 	o := proxy.NewOptions()
 	f.Add([]byte(printConfig(f, o)))
-	f.Add([]byte(`{"apiVersion": "watchfan.io/v1alpha1", "kind": "WatchfanConfiguration", "historyBytes": "1.5Gi", "residentResources": ["pods"]}`))
+	f.Add([]byte(`{"apiVersion": "watchfan.io/v1alpha1", "kind": "WatchfanConfiguration", "historyBytes": "1.5Gi", ` +
+		`"residentResources": ["pods"]}`))
 	f.Add([]byte(header + "context: |\n  a\n  b\ncertDir: \"\\u2028\"\nidleTimeout: -1ns\nlogLevel: debug+3\n"))
 	f.Add([]byte(header + "adminPort: 0x1F\nhistoryBytes: !!str 1\nkubeconfig: !x y\n---\n"))
 	f.Fuzz(func(t *testing.T, content []byte) {

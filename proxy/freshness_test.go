@@ -87,7 +87,8 @@ func TestProofsAreShared(t *testing.T) {
 	f.notYet("before the write has come", others[0])
 	st.Release()
 	for _, c := range others {
-		wantStrings(t, "a later watch", proxytest.Strings(f.awaitOpen(c).Await(3)), "ADDED ns/a 101", "ADDED ns/b 102", "END 102")
+		wantStrings(t, "a later watch", proxytest.Strings(f.awaitOpen(c).Await(3)), "ADDED ns/a 101",
+			"ADDED ns/b 102", "END 102")
 	}
 	if n := f.up.Count(proxytest.List); n > 3 {
 		t.Errorf("%d lists for 21 watches", n)
@@ -105,13 +106,15 @@ func TestProofByListSkipsChurn(t *testing.T) {
 	st.Hold()
 	f.cms.Put("ns", "b", "1")
 	f.cms.Delete("ns", "b")
-	w, none := f.watch(fresh), f.watch(cmsPath+"?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	w, none := f.watch(fresh),
+		f.watch(cmsPath+"?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 	wantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "END 103")
 	st.Release()
 	f.cms.Put("ns", "c", "1")
 	wantStrings(t, "watch", proxytest.Strings(w.Await(3)), "ADDED ns/a 101", "END 103", "ADDED ns/c 104")
 	wantStrings(t, "watch from now", proxytest.Strings(none.Await(1)), "ADDED ns/c 104")
-	wantStrings(t, "older watch", proxytest.Strings(old.Await(5)), "ADDED ns/a 101", "END 101", "ADDED ns/b 102", "DELETED ns/b 103", "ADDED ns/c 104")
+	wantStrings(t, "older watch", proxytest.Strings(old.Await(5)), "ADDED ns/a 101", "END 101", "ADDED ns/b 102",
+		"DELETED ns/b 103", "ADDED ns/c 104")
 	f.passed(0)
 }
 
@@ -148,7 +151,8 @@ func TestProofWaits(t *testing.T) {
 			f.watch(anyState).Await(2)
 			f.up.Reflector().Hold()
 			f.cms.Put("ns", "b", "1")
-			wantStrings(t, "watch", proxytest.Strings(f.watch(fresh).Await(3)), "ADDED ns/a 101", "ADDED ns/b 102", "END 102")
+			wantStrings(t, "watch", proxytest.Strings(f.watch(fresh).Await(3)), "ADDED ns/a 101",
+				"ADDED ns/b 102", "END 102")
 			f.passed(1)
 		})
 	}
@@ -169,7 +173,8 @@ func TestProofByWatch(t *testing.T) {
 		w := f.awaitOpen(c)
 		wantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "END 106")
 	}
-	if p, s, l := f.up.Count(proxytest.Probe), f.up.Count(proxytest.Short), f.up.Count(proxytest.List); p > 3 || s > 3 || l != 0 {
+	p, s, l := f.up.Count(proxytest.Probe), f.up.Count(proxytest.Short), f.up.Count(proxytest.List)
+	if p > 3 || s > 3 || l != 0 {
 		t.Errorf("%d probes, %d second watches, %d lists for 10 watches", p, s, l)
 	}
 	f.up.Reflector().Abort() // what was proved is known
@@ -188,21 +193,33 @@ func TestProofFails(t *testing.T) {
 		kind   proxytest.Kind
 		answer func(*proxytest.Call)
 	}{
-		"list refused":          {"1", proxytest.List, func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) }},
-		"list breaks":           {"1", proxytest.List, func(c *proxytest.Call) { c.Write(`{"kind":`); c.Abort() }},
-		"list hangs":            {"1", proxytest.List, (*proxytest.Call).Hang},
-		"list of garbage":       {"1", proxytest.List, func(c *proxytest.Call) { c.Write(cms.ListBody("106", "", `{}`)) }},
-		"list at ''":            {"1", proxytest.List, func(c *proxytest.Call) { c.Write(cms.ListBody("", "")) }},
-		"probe refused":         {large, proxytest.Probe, func(c *proxytest.Call) { c.Fail(422, "Invalid", "no", 0) }},
-		"probe ends":            {large, proxytest.Probe, func(c *proxytest.Call) { c.Write(`{"kind":`) }},
-		"probe hangs":           {large, proxytest.Probe, (*proxytest.Call).Hang},
-		"probe fails":           {large, proxytest.Probe, func(c *proxytest.Call) { c.Fail(504, "Timeout", "", 1) }},
-		"second watch refused":  {large, proxytest.Short, func(c *proxytest.Call) { c.Fail(429, "TooManyRequests", "no", 1) }},
-		"second watch too old":  {large, proxytest.Short, func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(410, "Expired", "")) }},
-		"second watch ends":     {large, proxytest.Short, func(c *proxytest.Call) { c.Write("") }},
-		"second watch hangs":    {large, proxytest.Short, (*proxytest.Call).Hang},
-		"bookmark too old":      {large, proxytest.Short, func(c *proxytest.Call) { c.Write(cms.Bookmark(105, false)) }},
-		"an event we never get": {large, proxytest.Short, func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "q", 105), cms.Bookmark(106, false)) }},
+		"list refused": {"1", proxytest.List, func(c *proxytest.Call) {
+			c.Fail(500, "InternalError", "no", 0)
+		}},
+		"list breaks": {"1", proxytest.List, func(c *proxytest.Call) { c.Write(`{"kind":`); c.Abort() }},
+		"list hangs":  {"1", proxytest.List, (*proxytest.Call).Hang},
+		"list of garbage": {"1", proxytest.List, func(c *proxytest.Call) {
+			c.Write(cms.ListBody("106", "", `{}`))
+		}},
+		"list at ''":    {"1", proxytest.List, func(c *proxytest.Call) { c.Write(cms.ListBody("", "")) }},
+		"probe refused": {large, proxytest.Probe, func(c *proxytest.Call) { c.Fail(422, "Invalid", "no", 0) }},
+		"probe ends":    {large, proxytest.Probe, func(c *proxytest.Call) { c.Write(`{"kind":`) }},
+		"probe hangs":   {large, proxytest.Probe, (*proxytest.Call).Hang},
+		"probe fails":   {large, proxytest.Probe, func(c *proxytest.Call) { c.Fail(504, "Timeout", "", 1) }},
+		"second watch refused": {large, proxytest.Short, func(c *proxytest.Call) {
+			c.Fail(429, "TooManyRequests", "no", 1)
+		}},
+		"second watch too old": {large, proxytest.Short, func(c *proxytest.Call) {
+			c.Write(proxytest.ErrorEvent(410, "Expired", ""))
+		}},
+		"second watch ends":  {large, proxytest.Short, func(c *proxytest.Call) { c.Write("") }},
+		"second watch hangs": {large, proxytest.Short, (*proxytest.Call).Hang},
+		"bookmark too old": {large, proxytest.Short, func(c *proxytest.Call) {
+			c.Write(cms.Bookmark(105, false))
+		}},
+		"an event we never get": {large, proxytest.Short, func(c *proxytest.Call) {
+			c.Write(cms.Event("ADDED", "ns", "q", 105), cms.Bookmark(106, false))
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -252,7 +269,8 @@ func TestWatchListNotOlderThan(t *testing.T) {
 	f.cms.Put("ns", "a", "1")
 	f.watch(anyState).Await(2)
 	rv := f.up.Bump(5)
-	const path = cmsPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=%d"
+	const path = cmsPath +
+		"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=%d"
 	wantStrings(t, "behind", proxytest.Strings(f.watch(path, 100).Await(2)), "ADDED ns/a 101", "END 101")
 	if f.up.Count(proxytest.List) != 0 {
 		t.Error("a version that the cache has passed was proved")
@@ -358,7 +376,8 @@ func TestFreshnessSimulation(t *testing.T) {
 							return
 						}
 						for deadline := time.Now().Add(proxytest.Patience); ; time.Sleep(time.Millisecond) {
-							if events := w.Events(); slices.ContainsFunc(events, func(e proxytest.Event) bool { return e.End }) {
+							events := w.Events()
+							if slices.ContainsFunc(events, func(e proxytest.Event) bool { return e.End }) {
 								if end := events[endOf(events)].RV; end < asked {
 									t.Errorf("asked at %d, got the state as of %d", asked, end)
 								}
@@ -422,11 +441,13 @@ func TestFreshnessSimulation(t *testing.T) {
 					seen = e.RV
 				}
 				if got := proxytest.Fold(events); !maps.Equal(got, final) {
-					t.Errorf("watch from %d ends with %v, upstream has %v; got %s", end, got, final, proxytest.Strings(events))
+					t.Errorf("watch from %d ends with %v, upstream has %v; got %s", end, got, final,
+						proxytest.Strings(events))
 				}
 			}
-			t.Logf("%d watches, %d passed through; %d lists, %d probes, %d second watches, %d relists, %d resumed", len(watchers),
-				up.Count(proxytest.Client), up.Count(proxytest.List), up.Count(proxytest.Probe), up.Count(proxytest.Short), up.Count(proxytest.WatchList)-1, up.Count(proxytest.Watch))
+			t.Logf("%d watches, %d passed through; %d lists, %d probes, %d second watches, %d relists, %d resumed",
+				len(watchers), up.Count(proxytest.Client), up.Count(proxytest.List), up.Count(proxytest.Probe),
+				up.Count(proxytest.Short), up.Count(proxytest.WatchList)-1, up.Count(proxytest.Watch))
 		})
 	}
 }

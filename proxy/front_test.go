@@ -50,7 +50,9 @@ func startFront(t *testing.T, upstream *httptest.Server, change ...func(*proxy.O
 }
 
 // optionsFor returns options for a proxy before cluster, on ports of its own.
-func optionsFor(t *testing.T, cluster clientcmdapi.Cluster, change ...func(*proxy.Options, *clientcmdapi.Config)) proxy.Options {
+func optionsFor(
+	t *testing.T, cluster clientcmdapi.Cluster, change ...func(*proxy.Options, *clientcmdapi.Config),
+) proxy.Options {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &cluster
@@ -72,17 +74,22 @@ func optionsFor(t *testing.T, cluster clientcmdapi.Cluster, change ...func(*prox
 	return opts
 }
 
-func startServer(t *testing.T, upstream *httptest.Server, prepare func(*proxy.Server), change ...func(*proxy.Options, *clientcmdapi.Config)) *front {
+func startServer(
+	t *testing.T, upstream *httptest.Server, prepare func(*proxy.Server),
+	change ...func(*proxy.Options, *clientcmdapi.Config),
+) *front {
 	t.Helper()
 	cluster := clientcmdapi.Cluster{Server: "http://127.0.0.1:1"}
 	if upstream != nil {
 		cluster.Server = upstream.URL
 		if upstream.TLS != nil {
-			cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw})
+			cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+				Bytes: upstream.Certificate().Raw})
 		}
 	}
 	opts := optionsFor(t, cluster, change...)
-	server, err := proxy.New(opts, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
+	server, err := proxy.New(opts,
+		slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +99,8 @@ func startServer(t *testing.T, upstream *httptest.Server, prepare func(*proxy.Se
 	if err := server.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	return &front{t: t, insecure: server.InsecureAddr(), secure: server.SecureAddr(), admin: server.AdminAddr(), stop: runServer(t, server)}
+	return &front{t: t, insecure: server.InsecureAddr(), secure: server.SecureAddr(), admin: server.AdminAddr(),
+		stop: runServer(t, server)}
 }
 
 // runServer runs a server that listens until the test ends, or stop has returned.
@@ -235,7 +243,8 @@ func TestPassthroughRequest(t *testing.T) {
 		if r.URL.Path == "/readyz" {
 			return
 		}
-		if via := r.Header.Get("Via"); !strings.HasPrefix(via, "1.0 fred, 1.1 p.example, 1.1 watchfan-") || len(r.Header["Via"]) != 1 {
+		via := r.Header.Get("Via")
+		if !strings.HasPrefix(via, "1.0 fred, 1.1 p.example, 1.1 watchfan-") || len(r.Header["Via"]) != 1 {
 			t.Errorf("it came via %q", r.Header["Via"])
 		}
 		r.Header.Del("Via")
@@ -244,13 +253,15 @@ func TestPassthroughRequest(t *testing.T) {
 	})
 	f := startFront(t, upstream)
 	c := f.dial()
-	c.send("PATCH /apis/x%%2Fy//z?a=b%%20c&&d=%%zz HTTP/1.1\nHost: localhost\nConnection: keep-alive, X-Once\nX-Once: 1\n" +
-		"Te: trailers\nX-Remote-User: root\nX-Remote-Extra-Scopes: all\nX-Forwarded-For: 10.1.1.1\nX-Multi: 1\nX-Multi: 2\n" +
-		"Via: 1.0 fred\nVia: 1.1 p.example\nUser-Agent: kubectl/v1\nContent-Type: application/merge-patch+json\nContent-Length: 2\n\n{}")
+	c.send("PATCH /apis/x%%2Fy//z?a=b%%20c&&d=%%zz HTTP/1.1\nHost: localhost\nConnection: keep-alive, X-Once\n" +
+		"X-Once: 1\nTe: trailers\nX-Remote-User: root\nX-Remote-Extra-Scopes: all\nX-Forwarded-For: 10.1.1.1\n" +
+		"X-Multi: 1\nX-Multi: 2\nVia: 1.0 fred\nVia: 1.1 p.example\nUser-Agent: kubectl/v1\n" +
+		"Content-Type: application/merge-patch+json\nContent-Length: 2\n\n{}")
 	if resp, _ := c.response(); resp.StatusCode != 200 {
 		t.Fatalf("got status %s", resp.Status)
 	}
-	want := strings.ReplaceAll("PATCH /apis/x%2Fy//z?a=b%20c&&d=%zz HTTP/2.0\nHost: "+strings.TrimPrefix(upstream.URL, "https://")+
+	want := strings.ReplaceAll("PATCH /apis/x%2Fy//z?a=b%20c&&d=%zz HTTP/2.0\nHost: "+
+		strings.TrimPrefix(upstream.URL, "https://")+
 		"\nAuthorization: Bearer own-token\nContent-Length: 2\nContent-Type: application/merge-patch+json\n"+
 		"User-Agent: kubectl/v1\nX-Forwarded-For: 10.1.1.1, 127.0.0.1\nX-Multi: 1\nX-Multi: 2\n\n{}", "\n", "\r\n")
 	if g := <-got; g != want {
@@ -276,7 +287,8 @@ func TestPassthroughResponse(t *testing.T) {
 			body := bodyOf(t, resp)
 			resp.Header.Del("Date")
 			got := fmt.Sprintf("%d %v %q", resp.StatusCode, resp.Header, body)
-			want := `418 map[Content-Encoding:[gzip] Content-Length:[12] Warning:[299 - "one" 299 - "two"]] "\x1f\x8bnot really"`
+			want := `418 map[Content-Encoding:[gzip] Content-Length:[12] Warning:[299 - "one" 299 - ` +
+				`"two"]] "\x1f\x8bnot really"`
 			if got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
@@ -499,9 +511,10 @@ func TestFloodDuringStream(t *testing.T) {
 
 // Bodies that nobody reads must not be taken for the next request.
 func TestUnreadBodies(t *testing.T) {
-	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}), func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.SecurePort, o.BindAddress, o.Auth.AnonymousAuth = proxy.AnyPort, "127.0.0.1", false
-	})
+	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}),
+		func(o *proxy.Options, _ *clientcmdapi.Config) {
+			o.SecurePort, o.BindAddress, o.Auth.AnonymousAuth = proxy.AnyPort, "127.0.0.1", false
+		})
 	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	t.Run("get with a body", func(t *testing.T) {
 		c := f.dial()
@@ -516,7 +529,10 @@ func TestUnreadBodies(t *testing.T) {
 	t.Run("unauthorized", func(t *testing.T) {
 		c := f.dialTLS()
 		c.send("POST /api/v1/namespaces HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", len(smuggled), smuggled)
-		if resp, body := c.response(); resp.StatusCode != 401 || body != `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`+"\n" {
+		resp, body := c.response()
+		if resp.StatusCode != 401 ||
+			body != `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized",`+
+				`"reason":"Unauthorized","code":401}`+"\n" {
 			t.Errorf("got %s %s", resp.Status, body)
 		}
 		c.send("GET /version HTTP/1.1\nHost: localhost\nConnection: close\n\n")
@@ -528,7 +544,8 @@ func TestUnreadBodies(t *testing.T) {
 		}
 	})
 	t.Run("answered before it was read", func(t *testing.T) {
-		f := startFront(t, upstreamTLS(t, func(w http.ResponseWriter, r *http.Request) { // HTTP/1.1 would wait for the body
+		// Over HTTP/1.1, upstream would wait for the body.
+		f := startFront(t, upstreamTLS(t, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 		}))
 		r, w := io.Pipe()
@@ -550,7 +567,8 @@ func TestUpgrade(t *testing.T) {
 				http.Error(w, "no", http.StatusForbidden)
 				return
 			}
-			if r.Header.Get("Upgrade") != "SPDY/3.1" || r.TLS != nil && r.Header.Get("Authorization") != "Bearer "+ownToken {
+			if r.Header.Get("Upgrade") != "SPDY/3.1" ||
+				r.TLS != nil && r.Header.Get("Authorization") != "Bearer "+ownToken {
 				http.NotFound(w, r)
 				return
 			}
@@ -568,9 +586,11 @@ func TestUpgrade(t *testing.T) {
 		}))
 		t.Run("echo", func(t *testing.T) {
 			c := f.dial()
-			c.send("POST /api/v1/namespaces/ns/pods/web/exec?command=sh HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\nearly")
+			c.send("POST /api/v1/namespaces/ns/pods/web/exec?command=sh HTTP/1.1\nHost: localhost\n" +
+				"Connection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\nearly")
 			resp := c.head("POST")
-			if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "SPDY/3.1" || resp.Header.Get("Connection") != "Upgrade" {
+			if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "SPDY/3.1" ||
+				resp.Header.Get("Connection") != "Upgrade" {
 				t.Fatalf("got %s %v", resp.Status, resp.Header)
 			}
 			c.send("late")
@@ -602,7 +622,8 @@ func TestIdentities(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := startFront(t, upstreamTLS(t, func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%d certificates, %q, impersonating %q", len(r.TLS.PeerCertificates), r.Header["Authorization"], r.Header["Impersonate-User"])
+		fmt.Fprintf(w, "%d certificates, %q, impersonating %q", len(r.TLS.PeerCertificates), r.Header["Authorization"],
+			r.Header["Impersonate-User"])
 	}), func(o *proxy.Options, c *clientcmdapi.Config) {
 		c.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: certPEM, ClientKeyData: keyPEM}
 	})
@@ -610,10 +631,13 @@ func TestIdentities(t *testing.T) {
 		if got, want := bodyOf(t, f.do("GET", path, nil)), `2 certificates, [], impersonating []`; got != want {
 			t.Errorf("own identity: got %s, want %s", got, want)
 		}
-		if got, want := bodyOf(t, f.do("GET", path, nil, "Authorization", "Bearer "+clientToken)), `0 certificates, ["Bearer client-token"], impersonating []`; got != want {
+		got, want := bodyOf(t, f.do("GET", path, nil, "Authorization", "Bearer "+clientToken)),
+			`0 certificates, ["Bearer client-token"], impersonating []`
+		if got != want {
 			t.Errorf("client's token: got %s, want %s", got, want)
 		}
-		if got, want := bodyOf(t, f.do("GET", path, nil, "Authorization", "Bearer "+clientToken, "Impersonate-User", "jane")), `0 certificates, ["Bearer client-token"], impersonating ["jane"]`; got != want {
+		got = bodyOf(t, f.do("GET", path, nil, "Authorization", "Bearer "+clientToken, "Impersonate-User", "jane"))
+		if want := `0 certificates, ["Bearer client-token"], impersonating ["jane"]`; got != want {
 			t.Errorf("client's token: got %s, want %s", got, want)
 		}
 	}
@@ -652,7 +676,8 @@ func TestInsecurePortIsForThisHost(t *testing.T) {
 		{"localhost:8001", "Sec-Fetch-Site: same-origin\n", 200},
 		{"localhost:8001", "Sec-Fetch-Site: same-site\n", 403},
 		{"127.0.0.1:8001", "Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: no-cors\nSec-Fetch-Dest: image\n", 403},
-		{"127.0.0.1:8001", "Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: navigate\nSec-Fetch-Dest: document\nSec-Fetch-User: ?1\n", 403},
+		{"127.0.0.1:8001", "Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: navigate\nSec-Fetch-Dest: document\n" +
+			"Sec-Fetch-User: ?1\n", 403},
 		{"localhost:8001", "sec-fetch-site: cross-site\n", 403},
 		{"localhost:8001", "Sec-Fetch-Site: anything new\n", 403},
 		{"localhost:8001", "Sec-Fetch-Site: none\nSec-Fetch-Site: cross-site\n", 403},
@@ -683,10 +708,12 @@ func TestMalformedRequests(t *testing.T) {
 			c := f.dial()
 			c.send("%s", strings.ReplaceAll(tc.send, "\n", "\r\n"))
 			resp, body := c.response()
-			if resp.StatusCode != tc.want || !strings.HasPrefix(body, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`) {
+			if resp.StatusCode != tc.want ||
+				!strings.HasPrefix(body, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`) {
 				t.Errorf("got %s %s", resp.Status, body)
 			}
-			if resp.Header.Get("Audit-Id") == "" || resp.Header.Get("Cache-Control") != "no-cache, private" || resp.Header.Get("Content-Type") != "application/json" {
+			if resp.Header.Get("Audit-Id") == "" || resp.Header.Get("Cache-Control") != "no-cache, private" ||
+				resp.Header.Get("Content-Type") != "application/json" {
 				t.Errorf("got header %v", resp.Header)
 			}
 			if _, err := c.r.ReadByte(); err == nil {
@@ -700,8 +727,10 @@ func TestUnreachableUpstream(t *testing.T) {
 	f := startFront(t, nil)
 	for _, path := range []string{"/version", followLog} {
 		resp := f.do("GET", path, nil, "Audit-Id", "abc", "User-Agent", "test")
-		want := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"kube-apiserver cannot be reached through this proxy at the moment; ` +
-			`if this lasts, see the proxy's /readyz and its log for the reason","reason":"ServiceUnavailable","details":{"retryAfterSeconds":1},"code":503}` + "\n"
+		want := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"kube-apiserver ` +
+			`cannot be reached through this proxy at the moment; ` +
+			`if this lasts, see the proxy's /readyz and its log for the reason","reason":"ServiceUnavailable",` +
+			`"details":{"retryAfterSeconds":1},"code":503}` + "\n"
 		if body := bodyOf(t, resp); resp.StatusCode != 503 || body != want {
 			t.Errorf("got %s %s", resp.Status, body)
 		}
@@ -710,11 +739,13 @@ func TestUnreachableUpstream(t *testing.T) {
 		}
 	}
 	// A write that cannot have arrived may be tried again; one that may have, not.
-	if resp := f.do("POST", "/x", strings.NewReader("{}")); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" {
+	resp := f.do("POST", "/x", strings.NewReader("{}"))
+	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("got %s %v", resp.Status, resp.Header)
 	}
 	f = startFront(t, upstreamFunc(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	if resp := f.do("POST", "/x", strings.NewReader("{}")); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "" {
+	if resp := f.do("POST", "/x", strings.NewReader("{}")); resp.StatusCode != 503 ||
+		resp.Header.Get("Retry-After") != "" {
 		t.Errorf("got %s %v", resp.Status, resp.Header)
 	}
 }
@@ -736,7 +767,8 @@ func TestBodilessAndOldClients(t *testing.T) {
 	}))
 	c := f.dial()
 	for _, tc := range []struct{ method, path, body string }{
-		{"HEAD", "/length", ""}, {"HEAD", "/chunked", ""}, {"HEAD", followLog, ""}, {"GET", "/204", ""}, {"GET", "/304", ""}, {"GET", "/length", "body"},
+		{"HEAD", "/length", ""}, {"HEAD", "/chunked", ""}, {"HEAD", followLog, ""}, {"GET", "/204", ""},
+		{"GET", "/304", ""}, {"GET", "/length", "body"},
 	} {
 		c.send("%s %s HTTP/1.1\nHost: localhost\n\n", tc.method, tc.path)
 		resp := c.head(tc.method)
@@ -747,7 +779,8 @@ func TestBodilessAndOldClients(t *testing.T) {
 	for _, path := range []string{"/chunked", followLog} { // HTTP/1.0 knows no chunks
 		c := f.dial()
 		c.send("GET %s HTTP/1.0\nHost: localhost\nConnection: keep-alive\n\n", path)
-		if raw, err := io.ReadAll(c.r); err != nil || !strings.HasSuffix(string(raw), "\r\n\r\nbody") || strings.Contains(string(raw), "chunked") {
+		if raw, err := io.ReadAll(c.r); err != nil || !strings.HasSuffix(string(raw), "\r\n\r\nbody") ||
+			strings.Contains(string(raw), "chunked") {
 			t.Errorf("got %q, %v", raw, err)
 		}
 	}
@@ -808,10 +841,11 @@ func TestShutdown(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}), func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.AdminPort = proxy.AnyPort
-		o.PortsFile = filepath.Join(o.Downstream.CertDir, "ports")
-	})
+	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}),
+		func(o *proxy.Options, _ *clientcmdapi.Config) {
+			o.AdminPort = proxy.AnyPort
+			o.PortsFile = filepath.Join(o.Downstream.CertDir, "ports")
+		})
 	get := func(path string) (int, string) {
 		resp, err := http.Get("http://" + f.admin + path)
 		if err != nil {
@@ -825,14 +859,17 @@ func TestHealth(t *testing.T) {
 	}
 	for deadline := time.Now().Add(proxytest.Patience); ; time.Sleep(10 * time.Millisecond) {
 		code, body := get("/readyz?verbose")
-		if code == 200 && strings.HasPrefix(body, "[+]ping ok\n") && strings.Contains(body, "[+]upstream ok\n") && strings.HasSuffix(body, "readyz check passed\n") {
+		if code == 200 && strings.HasPrefix(body, "[+]ping ok\n") && strings.Contains(body, "[+]upstream ok\n") &&
+			strings.HasSuffix(body, "readyz check passed\n") {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("/readyz: got %d %s", code, body)
 		}
 	}
-	if code, body := get("/metrics"); code != 200 || !strings.Contains(body, "watchfan_passthrough_requests_in_flight 0\n") || !strings.Contains(body, "go_goroutines") {
+	code, body := get("/metrics")
+	if code != 200 || !strings.Contains(body, "watchfan_passthrough_requests_in_flight 0\n") ||
+		!strings.Contains(body, "go_goroutines") {
 		t.Errorf("/metrics: got %d %s", code, body)
 	}
 	if code, _ := get("/debug/pprof/heap"); code != 200 {

@@ -57,7 +57,8 @@ func FuzzRequest(f *testing.F) {
 				for _, want := range seen {
 					why = append(why, got.differs(want, secure))
 				}
-				t.Fatalf("upstream got %s %s %v %q, which net/http does not see in %q: %q", got.method, got.target, got.header, got.body, raw, why)
+				t.Fatalf("upstream got %s %s %v %q, which net/http does not see in %q: %q", got.method, got.target,
+					got.header, got.body, raw, why)
 			}
 			seen = seen[i+1:]
 		}
@@ -66,15 +67,21 @@ func FuzzRequest(f *testing.F) {
 
 var fuzzRequestSeeds = []string{
 	"GET /version HTTP/1.1\nHost: localhost\n\n",
-	"GET /version HTTP/1.1\nHost: localhost\nAuthorization: Bearer a\n\nGET /b HTTP/1.1\nHost: localhost\nAuthorization: bearer  b\n\n",
-	"POST /a%2Fb//c?d=e&f=%zz;g HTTP/1.1\nHost: localhost\nContent-Length: 2\n\n{}GET /next HTTP/1.1\nHost: localhost\n\n",
-	"POST /a HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2;x=y\n{}\n0\nX-Remote-User: root\nAuthorization: Bearer x\n\nGET /next HTTP/1.1\nHost: localhost\n\n",
-	"POST /a HTTP/1.1\nHost: localhost\nContent-Length: 4\nTransfer-Encoding: chunked\n\n0\n\nGET /smuggled HTTP/1.1\nHost: localhost\n\n",
+	"GET /version HTTP/1.1\nHost: localhost\nAuthorization: Bearer a\n\nGET /b HTTP/1.1\nHost: localhost\n" +
+		"Authorization: bearer  b\n\n",
+	"POST /a%2Fb//c?d=e&f=%zz;g HTTP/1.1\nHost: localhost\nContent-Length: 2\n\n{}GET /next HTTP/1.1\n" +
+		"Host: localhost\n\n",
+	"POST /a HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2;x=y\n{}\n0\nX-Remote-User: root\n" +
+		"Authorization: Bearer x\n\nGET /next HTTP/1.1\nHost: localhost\n\n",
+	"POST /a HTTP/1.1\nHost: localhost\nContent-Length: 4\nTransfer-Encoding: chunked\n\n0\n\n" +
+		"GET /smuggled HTTP/1.1\nHost: localhost\n\n",
 	"POST /a HTTP/1.1\nHost: localhost\nTransfer-Encoding: identity\nContent-Length: 2\n\n{}",
 	"GET /a HTTP/1.1\nHost: localhost\nContent-Length: 38\n\nGET /smuggled HTTP/1.1\nHost: localhost\n\n",
-	"GET /a HTTP/1.1\nHost: localhost\nX-Remote-User: root\nx-remote-group: system:masters\nImpersonate-User: a\nimpersonate-group: b\nImpersonate-Group: c\n\n",
+	"GET /a HTTP/1.1\nHost: localhost\nX-Remote-User: root\nx-remote-group: system:masters\nImpersonate-User: a\n" +
+		"impersonate-group: b\nImpersonate-Group: c\n\n",
 	"GET /a HTTP/1.1\nHost: localhost\nConnection: close, X-Mine, Impersonate-User\nImpersonate-User: a\n\n",
-	"GET /a HTTP/1.1\nHost: localhost\nConnection: close\nConnection: keep-alive\n\nGET /smuggled HTTP/1.1\nHost: localhost\n\n",
+	"GET /a HTTP/1.1\nHost: localhost\nConnection: close\nConnection: keep-alive\n\nGET /smuggled HTTP/1.1\n" +
+		"Host: localhost\n\n",
 	"GET /a HTTP/1.1\nHost: localhost\nA: b\n c\nX-Y : z\n\n",
 	"GET http://localhost/a?b HTTP/1.1\nHost: localhost\n\nGET http://localhost?x=/a HTTP/1.1\nHost: localhost\n\n",
 	"GET /% HTTP/1.1\nHost: elsewhere\n\nGET /next HTTP/1.0\n\n",
@@ -82,11 +89,16 @@ var fuzzRequestSeeds = []string{
 	"OPTIONS * HTTP/1.1\nHost: localhost\n\n", "CONNECT h:1 HTTP/1.1\nHost: h:1\n\n", "PRI * HTTP/2.0\n\nSM\n\n",
 	"GET /a HTTP/1.0\n\nGET /smuggled HTTP/1.0\n\n", "GET /a HTTP/1.0\nConnection: keep-alive\n\nGET /b HTTP/1.0\n\n",
 	"POST /a HTTP/1.1\nHost: localhost\nExpect: 100-continue\nContent-Length: 2\n\n{}",
-	"GET /api/v1/namespaces/ns/pods/p/log?follow=true HTTP/1.1\nHost: localhost\n\nGET /next HTTP/1.1\nHost: localhost\n\n",
-	"GET /api/v1/pods?watch=1 HTTP/1.1\nHost: localhost\nAuthorization: Bearer x\n\nGET /next HTTP/1.1\nHost: localhost\n\n",
-	"GET /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA\n\n",
-	"POST /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 1\n\nxGET /next HTTP/1.1\nHost: localhost\n\n",
-	"GET /\xff/%c0%ae#x?y HTTP/1.1\nHost: localhost\nCookie: a=b\nCookie: c=d\nUser-Agent: x\nUser-Agent: y\nContent-Type: a\nContent-Type: b\n\n",
+	"GET /api/v1/namespaces/ns/pods/p/log?follow=true HTTP/1.1\nHost: localhost\n\nGET /next HTTP/1.1\n" +
+		"Host: localhost\n\n",
+	"GET /api/v1/pods?watch=1 HTTP/1.1\nHost: localhost\nAuthorization: Bearer x\n\nGET /next HTTP/1.1\n" +
+		"Host: localhost\n\n",
+	"GET /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\n" +
+		"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA\n\n",
+	"POST /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 1\n\n" +
+		"xGET /next HTTP/1.1\nHost: localhost\n\n",
+	"GET /\xff/%c0%ae#x?y HTTP/1.1\nHost: localhost\nCookie: a=b\nCookie: c=d\nUser-Agent: x\nUser-Agent: y\n" +
+		"Content-Type: a\nContent-Type: b\n\n",
 	"\n\nGET /a HTTP/1.1\nHost: localhost\n\n",
 	"POST /cut HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2\n{}\n",
 	"POST /cut HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2\n{}\n0\n",
@@ -128,8 +140,8 @@ func referenceRequests(raw []byte) (seen []*referenceRequest) {
 		}
 		want := &referenceRequest{Request: req}
 		want.body, want.bodyErr = io.ReadAll(req.Body)
-		if want.bodyErr != nil && (strings.Contains(want.bodyErr.Error(), "trailer") || lacksTrailer(raw, len(seen))) { // the body itself is whole
-			want.bodyErr = nil
+		if want.bodyErr != nil && (strings.Contains(want.bodyErr.Error(), "trailer") || lacksTrailer(raw, len(seen))) {
+			want.bodyErr = nil // the body itself is whole
 		}
 		seen = append(seen, want)
 		if want.bodyErr != nil || req.Close {
@@ -165,7 +177,8 @@ func (got *upstreamRequest) differs(want *referenceRequest, secure bool) string 
 		return "our own credential"
 	case !got.own && got.header.Get("Authorization") != "":
 		token, ok := strings.CutPrefix(got.header.Get("Authorization"), "Bearer ")
-		if fields := strings.Split(textproto.TrimString(want.Header.Get("Authorization")), " "); !ok || len(fields) < 2 || fields[1] != token {
+		fields := strings.Split(textproto.TrimString(want.Header.Get("Authorization")), " ")
+		if !ok || len(fields) < 2 || fields[1] != token {
 			return fmt.Sprintf("token %q", want.Header.Get("Authorization"))
 		}
 	}
@@ -230,15 +243,18 @@ func (rt recordingTransport) RoundTrip(req *http.Request) (*http.Response, error
 	if got.bodyErr != nil {
 		return nil, got.bodyErr
 	}
-	return &http.Response{StatusCode: http.StatusNotFound, ProtoMajor: 2, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("not here")), ContentLength: 8, Request: req}, nil
+	return &http.Response{StatusCode: http.StatusNotFound, ProtoMajor: 2, Header: http.Header{},
+		Body: io.NopCloser(strings.NewReader("not here")), ContentLength: 8, Request: req}, nil
 }
 
 // fuzzServer returns a server that does not listen, before a recordingUpstream.
 func fuzzServer(f *testing.F) (*Server, *recordingUpstream) {
 	opts := NewOptions()
 	opts.Upstream.Kubeconfig = filepath.Join(f.TempDir(), "kubeconfig")
-	config := `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],` +
-		`"clusters":[{"name":"c","cluster":{"server":"http://upstream.example"}}],"users":[{"name":"u","user":{"token":"own"}}]}`
+	config := `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x",` +
+		`"context":{"cluster":"c","user":"u"}}],` +
+		`"clusters":[{"name":"c","cluster":{"server":"http://upstream.example"}}],"users":[{"name":"u",` +
+		`"user":{"token":"own"}}]}`
 	if err := os.WriteFile(opts.Upstream.Kubeconfig, []byte(config), 0o600); err != nil {
 		f.Fatal(err)
 	}

@@ -26,7 +26,8 @@ func TestWatchGzip(t *testing.T) {
 	for _, accept := range []string{"gzip", "br, gzip", "deflate,gzip , zstd", "gzip;q=1.0", "identity", "*", ""} {
 		watchers[accept] = proxytest.Open(t, f.insecure+path, "Accept-Encoding", accept)
 	}
-	watchers["TLS"] = proxytest.Open(t, f.secure+path, "Accept-Encoding", "gzip", "Authorization", "Bearer "+clientToken)
+	watchers["TLS"] = proxytest.Open(t, f.secure+path, "Accept-Encoding", "gzip", "Authorization",
+		"Bearer "+clientToken)
 	watchers["TLS, plain"] = proxytest.Open(t, f.secure+path, "Authorization", "Bearer "+clientToken)
 	for i := range 50 {
 		f.cms.Put("ns", "n"+strconv.Itoa(1000+i), strings.Repeat("other ", 300))
@@ -79,17 +80,20 @@ func TestWatchGzipBytes(t *testing.T) {
 			t.Parallel()
 			f := startFan(t, proxytest.NewServer(t), both)
 			f.watch(anyState).Await(1)
-			fr := &front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://"), secure: strings.TrimPrefix(f.secure, "https://")}
+			fr := &front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://"),
+				secure: strings.TrimPrefix(f.secure, "https://")}
 			c := fr.dial()
 			if port == "TLS" {
 				c = fr.dialTLS()
 			}
 			for range 2 {
-				c.send("GET "+since+"&timeoutSeconds=3 HTTP/1.1\nHost: localhost\nAccept-Encoding: gzip\nAuthorization: Bearer "+clientToken+"\n\n", f.cms.Put("ns", "x", "1"))
+				c.send("GET "+since+"&timeoutSeconds=3 HTTP/1.1\nHost: localhost\nAccept-Encoding: gzip\n"+
+					"Authorization: Bearer "+clientToken+"\n\n", f.cms.Put("ns", "x", "1"))
 				began := time.Now()
 				resp := c.head("GET")
 				header := make([]byte, 10)
-				if _, err := io.ReadFull(resp.Body, header); err != nil || !bytes.HasPrefix(header, []byte("\x1f\x8b\x08")) || time.Since(began) > 2900*time.Millisecond {
+				if _, err := io.ReadFull(resp.Body, header); err != nil ||
+					!bytes.HasPrefix(header, []byte("\x1f\x8b\x08")) || time.Since(began) > 2900*time.Millisecond {
 					t.Fatalf("body begins with %q, %v, after %s", header, err, time.Since(began))
 				}
 				if got := resp.Header.Get("Content-Encoding"); got != "gzip" || resp.TransferEncoding == nil {

@@ -39,20 +39,25 @@ func TestAdminForeignHost(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	for _, path := range []string{"/", "/statusz", "/livez", "/readyz", "/metrics", "/debug/lanes", "/debug/watchers", "/debug/pprof/", "/debug/pprof/heap", "/nosuch"} {
-		for _, host := range []string{"localhost", "localhost:" + port, "127.0.0.1:" + port, "[::1]:" + port, "LOCALHOST"} {
+	for _, path := range []string{"/", "/statusz", "/livez", "/readyz", "/metrics", "/debug/lanes", "/debug/watchers",
+		"/debug/pprof/", "/debug/pprof/heap", "/nosuch"} {
+		for _, host := range []string{"localhost", "localhost:" + port, "127.0.0.1:" + port,
+			"[::1]:" + port, "LOCALHOST"} {
 			if code := get(path, host, "", ""); code == http.StatusForbidden {
 				t.Errorf("%s of %s: %d", path, host, code)
 			}
 		}
-		for _, foreign := range [][2]string{{"pages.example", ""}, {"pages.example:" + port, ""}, {"localhost.pages.example", ""}, {"10.1.1.1", ""},
-			{"localhost", "http://pages.example"}, {"localhost", "null"}, {"localhost:" + port, "http://localhost:3000"}, {"localhost:" + port, "http://127.0.0.1:" + port}} {
+		for _, foreign := range [][2]string{{"pages.example", ""}, {"pages.example:" + port, ""},
+			{"localhost.pages.example", ""}, {"10.1.1.1", ""},
+			{"localhost", "http://pages.example"}, {"localhost", "null"},
+			{"localhost:" + port, "http://localhost:3000"}, {"localhost:" + port, "http://127.0.0.1:" + port}} {
 			if code := get(path, foreign[0], "Origin", foreign[1]); code != http.StatusForbidden {
 				t.Errorf("%s of %s from %q: %d, want 403", path, foreign[0], foreign[1], code)
 			}
 		}
 		// The status page asks for its own files and for /debug/lanes.
-		for site, allowed := range map[string]bool{"none": true, "same-origin": true, "same-site": false, "cross-site": false} {
+		for site, allowed := range map[string]bool{"none": true, "same-origin": true, "same-site": false,
+			"cross-site": false} {
 			if code := get(path, "localhost:"+port, "Sec-Fetch-Site", site); (code != http.StatusForbidden) != allowed {
 				t.Errorf("%s with Sec-Fetch-Site %s: %d", path, site, code)
 			}
@@ -87,19 +92,21 @@ func TestInsecureForeignHost(t *testing.T) {
 // A client has headerTimeout for the whole head, and for the TLS handshake, however steadily it sends a byte now and then.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
-	f := startServer(t, nil, func(s *proxy.Server) { s.SetHeaderTimeout(300 * time.Millisecond) }, func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.SecurePort, o.BindAddress = proxy.AnyPort, "127.0.0.1"
-	})
+	f := startServer(t, nil, func(s *proxy.Server) { s.SetHeaderTimeout(300 * time.Millisecond) },
+		func(o *proxy.Options, _ *clientcmdapi.Config) {
+			o.SecurePort, o.BindAddress = proxy.AnyPort, "127.0.0.1"
+		})
 	// Of a ClientHello, no more than the record's head and a part.
 	hello := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("\x00", 400)
 	for name, c := range map[string]struct{ address, begin, drop, want string }{
-		"nothing":           {f.insecure, "", "", ""},
-		"nothing, TLS":      {f.secure, "", "", ""},
-		"a slow head":       {f.insecure, "GET /version HTTP/1.1\r\nHost: localhost\r\nX: ", "x", "HTTP/1.1 408"},
-		"slow headers":      {f.insecure, "GET /version HTTP/1.1\r\nHost: localhost\r\n", "A: b\r\n", "HTTP/1.1 408"},
-		"a slow short body": {f.insecure, "POST /version HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000\r\n\r\n", "x", "HTTP/1.1 408"},
-		"a slow handshake":  {f.secure, hello[:20], hello[20:21], ""},
-		"a cut handshake":   {f.secure, hello[:20], "", ""},
+		"nothing":      {f.insecure, "", "", ""},
+		"nothing, TLS": {f.secure, "", "", ""},
+		"a slow head":  {f.insecure, "GET /version HTTP/1.1\r\nHost: localhost\r\nX: ", "x", "HTTP/1.1 408"},
+		"slow headers": {f.insecure, "GET /version HTTP/1.1\r\nHost: localhost\r\n", "A: b\r\n", "HTTP/1.1 408"},
+		"a slow short body": {f.insecure, "POST /version HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000\r\n\r\n",
+			"x", "HTTP/1.1 408"},
+		"a slow handshake": {f.secure, hello[:20], hello[20:21], ""},
+		"a cut handshake":  {f.secure, hello[:20], "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,9 +143,11 @@ func TestSlowClients(t *testing.T) {
 // Connections beyond the most there may be are reset at once, and there is room again when others end.
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
-	f := startFront(t, upstreamFunc(t, func(http.ResponseWriter, *http.Request) {}), func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.SecurePort, o.BindAddress, o.AdminPort, o.Downstream.MaxConnections = proxy.AnyPort, "127.0.0.1", proxy.AnyPort, 3
-	})
+	f := startFront(t, upstreamFunc(t, func(http.ResponseWriter, *http.Request) {}),
+		func(o *proxy.Options, _ *clientcmdapi.Config) {
+			o.SecurePort, o.BindAddress, o.AdminPort, o.Downstream.MaxConnections = proxy.AnyPort,
+				"127.0.0.1", proxy.AnyPort, 3
+		})
 	var open []*rawConn
 	for range 3 {
 		c := f.dial()

@@ -35,7 +35,8 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 	t.Helper()
 	cluster := clientcmdapi.Cluster{Server: up.URL}
 	if up.TLS != nil {
-		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: up.Certificate().Raw})
+		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: up.Certificate().Raw})
 	}
 	opts := optionsFor(t, cluster, func(o *proxy.Options, _ *clientcmdapi.Config) {
 		for _, c := range change {
@@ -50,7 +51,8 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 	if err := server.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	f.insecure, f.secure, f.admin = "http://"+server.InsecureAddr(), "https://"+server.SecureAddr(), "http://"+server.AdminAddr()
+	f.insecure, f.secure, f.admin = "http://"+server.InsecureAddr(), "https://"+server.SecureAddr(),
+		"http://"+server.AdminAddr()
 	f.server, f.stop = server, runServer(t, server)
 	return f
 }
@@ -148,7 +150,8 @@ func wantStrings(t *testing.T, what string, got []string, want ...string) {
 
 // A resource is watched once, whatever the number of clients; a lane starts with its first.
 func TestLaneOneUpstreamWatch(t *testing.T) {
-	for name, server := range map[string]func(testing.TB) *proxytest.Server{"http1": proxytest.NewServer, "http2": proxytest.NewTLSServer} {
+	for name, server := range map[string]func(testing.TB) *proxytest.Server{"http1": proxytest.NewServer,
+		"http2": proxytest.NewTLSServer} {
 		t.Run(name, func(t *testing.T) {
 			f := startFan(t, server(t))
 			f.cms.Put("ns", "a", "1")
@@ -179,7 +182,9 @@ func TestLaneOneUpstreamWatch(t *testing.T) {
 				}
 				wantStrings(t, "watch", w.Strings(), want...)
 			}
-			if forms, lists, open := f.up.Count(proxytest.Form), f.up.Count(proxytest.WatchList), f.up.Open(proxytest.WatchList); forms != 1 || lists != 1 || open != 1 {
+			forms, lists, open := f.up.Count(proxytest.Form), f.up.Count(proxytest.WatchList),
+				f.up.Open(proxytest.WatchList)
+			if forms != 1 || lists != 1 || open != 1 {
 				t.Errorf("%d empty lists, %d WatchLists, %d of them open; want 1 each", forms, lists, open)
 			}
 			f.passed(0)
@@ -245,7 +250,8 @@ func TestLaneUpstreamRefuses(t *testing.T) {
 					t.Errorf("five watches took %s, as if all but the first had waited", took)
 				}
 				f.passed(5)
-				if n, most := f.up.Count(kind), 15+int(took/time.Second); n > most { // by the third second the pauses are longer than one
+				// By the third second the pauses are longer than one second.
+				if n, most := f.up.Count(kind), 15+int(took/time.Second); n > most {
 					t.Errorf("%d attempts in %s, want at most %d", n, took, most)
 				}
 			})
@@ -280,7 +286,9 @@ func TestLaneResourceGone(t *testing.T) {
 
 // Shutdown ends watches with a last chunk, on both ports, and leaves nothing behind (see TestMain).
 func TestLaneShutdown(t *testing.T) {
-	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.ShutdownTimeout = time.Hour }) // which nobody waits for
+	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) {
+		o.ShutdownTimeout = time.Hour // the shutdown does not take that long
+	})
 	var watchers []*proxytest.Watcher
 	for i := range 20 {
 		url, header := f.insecure, []string(nil)

@@ -113,7 +113,8 @@ func TestLogLines(t *testing.T) {
 				lines++
 				message := text(args[0])
 				if message == "" || !unicode.IsUpper(rune(message[0])) || strings.HasSuffix(message, ".") {
-					t.Errorf("%s: the message %q is no constant sentence that begins with a capital and ends without a period", place, message)
+					t.Errorf("%s: the message %q is no constant sentence that begins with a capital and ends without "+
+						"a period", place, message)
 				}
 				args = args[1:]
 			case "With":
@@ -220,7 +221,8 @@ func TestJSONLog(t *testing.T) {
 	var b bytes.Buffer
 	o.NewLogger(&b).Info("Stopped", "elapsed", 1500*time.Millisecond, "err", os.ErrClosed)
 	var got map[string]string
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got["elapsed"] != "1.5s" || got["err"] != os.ErrClosed.Error() || got["level"] != slog.LevelInfo.String() {
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got["elapsed"] != "1.5s" ||
+		got["err"] != os.ErrClosed.Error() || got["level"] != slog.LevelInfo.String() {
 		t.Errorf("got %v, %v", got, err)
 	}
 }

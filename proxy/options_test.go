@@ -13,14 +13,17 @@ import (
 func TestOptionsFlags(t *testing.T) {
 	opts := proxy.NewOptions()
 	fs := opts.FlagSet()
-	err := fs.Parse(strings.Fields("--history-bytes=1Gi --client-buffer-bytes 4000k --idle-timeout=30s --resident-resources=pods,apps/v1/deployments --resident-resources v1/nodes --insecure-port=-1"))
+	err := fs.Parse(
+		strings.Fields("--history-bytes=1Gi --client-buffer-bytes 4000k --idle-timeout=30s " +
+			"--resident-resources=pods,apps/v1/deployments --resident-resources v1/nodes --insecure-port=-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := opts.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if opts.Lane.HistoryBytes != 1<<30 || opts.Lane.ClientBufferBytes != 4000e3 || opts.Lane.IdleTimeout != 30*time.Second || opts.InsecurePort != proxy.AnyPort {
+	if opts.Lane.HistoryBytes != 1<<30 || opts.Lane.ClientBufferBytes != 4000e3 ||
+		opts.Lane.IdleTimeout != 30*time.Second || opts.InsecurePort != proxy.AnyPort {
 		t.Errorf("got %+v", opts)
 	}
 	if got := strings.Join(opts.Cached.ResidentResources, " "); got != "pods apps/v1/deployments v1/nodes" {
@@ -94,18 +97,26 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) { o.Lane.IdleTimeout = -1 }, "--idle-timeout")
 	f(func(o *proxy.Options) { o.Lane.FlushInterval = -1 }, "--flush-interval")
 	f(func(o *proxy.Options) { o.Lane.FlushInterval = time.Minute }, "--flush-interval=1m0s is too long")
-	f(func(o *proxy.Options) { o.Auth.AuthenticationTokenWebhookCacheTTL = -1 }, "--authentication-token-webhook-cache-ttl")
+	f(func(o *proxy.Options) { o.Auth.AuthenticationTokenWebhookCacheTTL = -1 },
+		"--authentication-token-webhook-cache-ttl")
 	f(func(o *proxy.Options) {
-		o.Auth.AuthenticationTokenWebhookCacheTTL, o.Auth.AuthorizationWebhookCacheAuthorizedTTL, o.Auth.AuthorizationWebhookCacheUnauthorizedTTL = 0, 0, 0
+		o.Auth.AuthenticationTokenWebhookCacheTTL = 0
+		o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 0
+		o.Auth.AuthorizationWebhookCacheUnauthorizedTTL = 0
 	}, "")
-	f(func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 2 * time.Hour }, "--authorization-webhook-cache-authorized-ttl=2h0m0s is too long: give at most 1h0m0s")
-	f(func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheUnauthorizedTTL = 2 * time.Hour }, "--authorization-webhook-cache-unauthorized-ttl")
-	f(func(o *proxy.Options) { o.Auth.AuthorizationRecheckInterval = 0 }, "--authorization-recheck-interval=0s is too short")
+	f(func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 2 * time.Hour },
+		"--authorization-webhook-cache-authorized-ttl=2h0m0s is too long: give at most 1h0m0s")
+	f(func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheUnauthorizedTTL = 2 * time.Hour },
+		"--authorization-webhook-cache-unauthorized-ttl")
+	f(func(o *proxy.Options) {
+		o.Auth.AuthorizationRecheckInterval = 0
+	}, "--authorization-recheck-interval=0s is too short")
 	f(func(o *proxy.Options) { o.Auth.AuthorizationRecheckInterval = time.Millisecond }, "give at least 1s")
 	f(func(o *proxy.Options) { o.Auth.AuthorizationRecheckInterval = 2 * time.Hour }, "is too long")
 	f(func(o *proxy.Options) { o.Cached.Exclude = []string{"pods", "*.cilium.io", "apps/v1/deployments"} }, "")
 	f(func(o *proxy.Options) { o.Lane.CacheAggregatedGroups = []string{"wardle.example.com", "apps/v1"} }, "")
-	f(func(o *proxy.Options) { o.Lane.CacheAggregatedGroups = []string{"*"} }, `--cache-aggregated-groups="*" is no API group`)
+	f(func(o *proxy.Options) { o.Lane.CacheAggregatedGroups = []string{"*"} },
+		`--cache-aggregated-groups="*" is no API group`)
 	f(func(o *proxy.Options) { o.Cached.Exclude = []string{"*"} }, `--exclude="*" is no resource`)
 	f(func(o *proxy.Options) {
 		o.Cached.ResidentResources, o.Cached.Exclude = []string{"v1/pods"}, []string{"pods"}
@@ -117,8 +128,11 @@ func TestOptionsValidate(t *testing.T) {
 		o.Cached.ResidentResources, o.Cached.Exclude = []string{"pods"}, []string{"pods.example.com"}
 	}, "")
 	f(func(o *proxy.Options) { o.Cached.ResidentResources = []string{"secrets"} }, "")
-	f(func(o *proxy.Options) { o.Cached.ResidentResources, o.SecurePort = []string{"v1/secrets"}, 0 }, "without --secure-port: Secrets are served from a cache only to clients whose right")
-	f(func(o *proxy.Options) { o.Audit.AuditLogMode = "often" }, `--audit-log-mode="often" is unknown: give batch, blocking or blocking-strict`)
+	f(func(o *proxy.Options) { o.Cached.ResidentResources, o.SecurePort = []string{"v1/secrets"}, 0 },
+		"without --secure-port: Secrets are served from a cache only to clients whose right")
+	f(func(o *proxy.Options) {
+		o.Audit.AuditLogMode = "often"
+	}, `--audit-log-mode="often" is unknown: give batch, blocking or blocking-strict`)
 	f(func(o *proxy.Options) { o.Audit.AuditLogMaxSize = -1 }, "--audit-log-maxsize=-1 is too small")
 	f(func(o *proxy.Options) { o.Lane.HistoryBytes = 5 }, "--history-bytes=5 is too small")
 }

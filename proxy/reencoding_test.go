@@ -28,7 +28,8 @@ func TestReencoded(t *testing.T) {
 		}
 	}
 	f.awaitLog("level=WARN", "writes objects differently")
-	if _, body := f.get(cmsPath + "?resourceVersion=0"); strings.Contains(body, "old") || !strings.Contains(body, "new") {
+	_, body := f.get(cmsPath + "?resourceVersion=0")
+	if strings.Contains(body, "old") || !strings.Contains(body, "new") {
 		t.Errorf("list: %s", body)
 	}
 	w := f.watch(anyState)

@@ -19,8 +19,10 @@ func TestReflectorFaults(t *testing.T) {
 	t.Parallel()
 	const a, b, c = "ADDED ns/a 101", "ADDED ns/b 102", "ADDED ns/c 103"
 	cms := proxytest.ConfigMaps
-	resumed := []string{a, b, c, "END 103", "MODIFIED ns/a 104", "MODIFIED ns/b 105", "DELETED ns/c 106", "ADDED ns/d 107", "ADDED ns/e 108"}
-	relisted := []string{a, b, c, "END 103", "MODIFIED ns/a 104", "DELETED ns/c 104", "MODIFIED ns/b 105", "ADDED ns/d 107", "ADDED ns/e 108"}
+	resumed := []string{a, b, c, "END 103", "MODIFIED ns/a 104", "MODIFIED ns/b 105", "DELETED ns/c 106",
+		"ADDED ns/d 107", "ADDED ns/e 108"}
+	relisted := []string{a, b, c, "END 103", "MODIFIED ns/a 104", "DELETED ns/c 104", "MODIFIED ns/b 105",
+		"ADDED ns/d 107", "ADDED ns/e 108"}
 
 	relist := func(answer func(*proxytest.Call)) func(*fan, *proxytest.Stream) {
 		return func(f *fan, st *proxytest.Stream) {
@@ -45,7 +47,8 @@ func TestReflectorFaults(t *testing.T) {
 		{"two events in a line", func(f *fan, st *proxytest.Stream) {
 			st.Send(strings.TrimSuffix(cms.Event("ADDED", "ns", "q", 200), "\n") + cms.Event("ADDED", "ns", "q", 201))
 		}, "read watch event", relisted},
-		{"unknown event type", func(f *fan, st *proxytest.Stream) { st.Send(cms.Event("RENAMED", "ns", "q", 200)) }, "unknown type", relisted},
+		{"unknown event type", func(f *fan, st *proxytest.Stream) { st.Send(cms.Event("RENAMED", "ns", "q", 200)) },
+			"unknown type", relisted},
 		{"object without metadata", func(f *fan, st *proxytest.Stream) {
 			st.Send(`{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1"}}` + "\n")
 		}, "without metadata.name", relisted},
@@ -54,21 +57,32 @@ func TestReflectorFaults(t *testing.T) {
 		}, "without metadata.resourceVersion", relisted},
 		{"no object", func(f *fan, st *proxytest.Stream) { st.Send(`{"type":"ADDED"}` + "\n") }, "no object", relisted},
 		{"event of 17 MB", func(f *fan, st *proxytest.Stream) {
-			st.Send(`{"type":"ADDED","object":{"metadata":{"name":"q","resourceVersion":"200"},"data":{"v":"` + strings.Repeat("x", 17<<20) + `"}}}` + "\n")
+			st.Send(`{"type":"ADDED","object":{"metadata":{"name":"q","resourceVersion":"200"},"data":{"v":"` +
+				strings.Repeat("x", 17<<20) + `"}}}` + "\n")
 		}, "16 MiB", relisted},
-		{"resourceVersion goes backwards", func(f *fan, st *proxytest.Stream) { st.Send(cms.Event("MODIFIED", "ns", "a", 50)) }, "did not increase: 50 after 104", relisted},
-		{"resourceVersion repeats", func(f *fan, st *proxytest.Stream) { st.Send(cms.Event("MODIFIED", "ns", "a", 104)) }, "did not increase: 104 after 104", relisted},
+		{"resourceVersion goes backwards", func(f *fan, st *proxytest.Stream) {
+			st.Send(cms.Event("MODIFIED", "ns", "a", 50))
+		}, "did not increase: 50 after 104", relisted},
+		{"resourceVersion repeats", func(f *fan, st *proxytest.Stream) {
+			st.Send(cms.Event("MODIFIED", "ns", "a", 104))
+		}, "did not increase: 104 after 104", relisted},
 		{"deletion of another object at the same resourceVersion", func(f *fan, st *proxytest.Stream) {
 			st.Send(cms.Event("DELETED", "ns", "c", 104))
 		}, "did not increase: 104 after 104", relisted},
-		{"bookmark goes backwards", func(f *fan, st *proxytest.Stream) { st.Send(cms.Bookmark(50, false)) }, "bookmark 50 after 104", relisted},
+		{"bookmark goes backwards", func(f *fan, st *proxytest.Stream) { st.Send(cms.Bookmark(50, false)) },
+			"bookmark 50 after 104", relisted},
 		{"bookmark without resourceVersion", func(f *fan, st *proxytest.Stream) {
 			st.Send(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{}}}` + "\n")
 		}, "BOOKMARK without resourceVersion", relisted},
-		{"ERROR 410", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(410, "Expired", "too old")) }, "410 Expired: too old", relisted},
-		{"ERROR 500", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(500, "InternalError", "oh")) }, "500 InternalError: oh", resumed},
-		{"ERROR with garbage", func(f *fan, st *proxytest.Stream) { st.Send(`{"type":"ERROR","object":"what"}` + "\n") }, "expected an object", relisted},
-		{"ERROR without Status", func(f *fan, st *proxytest.Stream) { st.Send(`{"type":"ERROR","object":{}}` + "\n") }, "upstream: 0", resumed},
+		{"ERROR 410", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(410, "Expired", "too old")) },
+			"410 Expired: too old", relisted},
+		{"ERROR 500", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(500, "InternalError", "oh")) },
+			"500 InternalError: oh", resumed},
+		{"ERROR with garbage", func(f *fan, st *proxytest.Stream) {
+			st.Send(`{"type":"ERROR","object":"what"}` + "\n")
+		}, "expected an object", relisted},
+		{"ERROR without Status", func(f *fan, st *proxytest.Stream) { st.Send(`{"type":"ERROR","object":{}}` + "\n") },
+			"upstream: 0", resumed},
 		{"410 as the watch begins", func(f *fan, st *proxytest.Stream) {
 			f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(410, "Expired", "too old", 0) })
 			st.Abort()
@@ -82,17 +96,28 @@ func TestReflectorFaults(t *testing.T) {
 			f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Write("oops") })
 			st.Abort()
 		}, "503 ServiceUnavailable: busy", resumed},
-		{"the relist breaks", relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104), `{"type":`); c.Abort() }), "initial events", relisted},
-		{"the relist is garbage", relist(func(c *proxytest.Call) { c.Write("\x00\n") }), "initial events: read watch event", relisted},
+		{"the relist breaks",
+			relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104), `{"type":`); c.Abort() }),
+			"initial events", relisted},
+		{"the relist is garbage", relist(func(c *proxytest.Call) { c.Write("\x00\n") }),
+			"initial events: read watch event", relisted},
 		{"the relist is no list", relist(func(c *proxytest.Call) {
 			c.Write(cms.Event("MODIFIED", "ns", "a", 104), cms.Bookmark(500, true))
 		}), "MODIFIED among the initial events", relisted},
-		{"the relist lacks its end", relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104)) }), "initial events: EOF", relisted},
-		{"the relist has another bookmark", relist(func(c *proxytest.Call) { c.Write(cms.Bookmark(500, false)) }), "BOOKMARK among the initial events", relisted},
-		{"the relist is refused with 500", relist(func(c *proxytest.Call) { c.Fail(500, "InternalError", "oh", 0) }), "500 InternalError: oh", relisted},
-		{"the relist is refused with 503", relist(func(c *proxytest.Call) { c.Fail(503, "ServiceUnavailable", "oh", 0) }), "503 ServiceUnavailable: oh", relisted},
-		{"our credential is refused", relist(func(c *proxytest.Call) { c.Fail(401, "Unauthorized", "Unauthorized", 0) }), "401 Unauthorized", relisted},
-		{"our right is gone", relist(func(c *proxytest.Call) { c.Fail(403, "Forbidden", "not yours", 0) }), "403 Forbidden: not yours", relisted},
+		{"the relist lacks its end", relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104)) }),
+			"initial events: EOF", relisted},
+		{"the relist has another bookmark", relist(func(c *proxytest.Call) { c.Write(cms.Bookmark(500, false)) }),
+			"BOOKMARK among the initial events", relisted},
+		{"the relist is refused with 500", relist(func(c *proxytest.Call) { c.Fail(500, "InternalError", "oh", 0) }),
+			"500 InternalError: oh", relisted},
+		{"the relist is refused with 503",
+			relist(func(c *proxytest.Call) { c.Fail(503, "ServiceUnavailable", "oh", 0) }),
+			"503 ServiceUnavailable: oh", relisted},
+		{"our credential is refused",
+			relist(func(c *proxytest.Call) { c.Fail(401, "Unauthorized", "Unauthorized", 0) }),
+			"401 Unauthorized", relisted},
+		{"our right is gone", relist(func(c *proxytest.Call) { c.Fail(403, "Forbidden", "not yours", 0) }),
+			"403 Forbidden: not yours", relisted},
 		{"the relist is of another type", relist(func(c *proxytest.Call) {
 			c.W.Header().Set("Content-Type", "text/html")
 			_, _ = io.WriteString(c.W, "<html>")
@@ -101,7 +126,9 @@ func TestReflectorFaults(t *testing.T) {
 			c.W.Header()["Content-Type"] = nil
 			_, _ = io.WriteString(c.W, cms.Event("ADDED", "ns", "a", 104))
 		}), `upstream answered \"\"`, relisted},
-		{"the relist fails", relist(func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(429, "TooManyRequests", "busy")) }), "429 TooManyRequests", relisted},
+		{"the relist fails",
+			relist(func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(429, "TooManyRequests", "busy")) }),
+			"429 TooManyRequests", relisted},
 		{"the relist is older than its objects", relist(func(c *proxytest.Call) {
 			c.Write(cms.Event("ADDED", "ns", "q", 300), cms.Bookmark(200, true))
 		}), "some objects are newer", relisted},
@@ -178,7 +205,8 @@ func TestReflectorBackwards(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		f.cms.Put("ns", name, "1")
 	}
-	watchers := []*proxytest.Watcher{f.watch(anyState), f.watch(cmsPath + "?watch=1&resourceVersion=102"), f.watch(anyState + "&labelSelector=none")}
+	watchers := []*proxytest.Watcher{f.watch(anyState), f.watch(cmsPath + "?watch=1&resourceVersion=102"),
+		f.watch(anyState + "&labelSelector=none")}
 	watchers[0].Await(4)
 	f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(410, "Expired", "too old", 0) })
 	f.cms.Restore(60, "a", "z")
@@ -191,7 +219,10 @@ func TestReflectorBackwards(t *testing.T) {
 			t.Errorf("last event is %s, want ERROR 410; all: %s", last, events)
 		}
 	}
-	if raw := watchers[2].Events()[1].Raw; !strings.HasPrefix(raw, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: `) ||
+	raw := watchers[2].Events()[1].Raw
+	if !strings.HasPrefix(raw,
+		`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too `+
+			`old resource version: `) ||
 		!strings.HasSuffix(raw, `,"reason":"Expired","code":410}}`+"\n") {
 		t.Errorf("got %s", raw)
 	}
@@ -252,7 +283,8 @@ func TestReflectorBackwardsAndPast(t *testing.T) {
 		t.Errorf("last event is %s, want ERROR 410; all: %s", last, events)
 	}
 	f.awaitLog("level=ERROR", "went back in time")
-	wantStrings(t, "watch after the restore", proxytest.Strings(f.watch(anyState).Await(3)), "ADDED ns/a 60", "ADDED ns/z 59", "END 160")
+	wantStrings(t, "watch after the restore", proxytest.Strings(f.watch(anyState).Await(3)), "ADDED ns/a 60",
+		"ADDED ns/z 59", "END 160")
 	f.passed(1)
 }
 
@@ -276,7 +308,9 @@ func TestReflectorBackoff(t *testing.T) {
 			began := time.Now()
 			requests := func() int { return f.up.Count(proxytest.Watch) + f.up.Count(proxytest.WatchList) }
 			time.Sleep(2 * time.Second)
-			f.until("third request", func() bool { return requests() >= 3 }) // at 0.1 to 0.2 s, then 0.3 to 0.6, 0.7 to 1.4, …; net/http repeats some
+			// The requests come after 0.1 to 0.2 s, 0.3 to 0.6 s, 0.7 to 1.4 s and so on. net/http repeats
+			// some of them.
+			f.until("third request", func() bool { return requests() >= 3 })
 			if n, took := requests(), time.Since(began).Seconds(); float64(n) > 15+took-2 {
 				t.Errorf("%d requests in %.1f s", n, took)
 			}
@@ -381,7 +415,9 @@ func TestReflectorWithoutWatchList(t *testing.T) {
 	}
 	f.passed(1)
 	// Upstream says in its own words that it has no sendInitialEvents.
-	if resp, _ := f.get(cmsPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"); resp.StatusCode != http.StatusUnprocessableEntity {
+	resp, _ := f.get(cmsPath +
+		"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	if resp.StatusCode != http.StatusUnprocessableEntity {
 		t.Errorf("got status %s", resp.Status)
 	}
 }
@@ -420,7 +456,8 @@ func TestReflectorBadList(t *testing.T) {
 			if len(f.log.with("Upstream watch broke", "list v1/configmaps")) == 0 {
 				t.Error("the list was believed")
 			}
-			if _, body := f.get(cmsPath + "?resourceVersion=0"); !strings.Contains(body, `"real"`) || strings.Contains(body, `"a"`) {
+			_, body := f.get(cmsPath + "?resourceVersion=0")
+			if !strings.Contains(body, `"real"`) || strings.Contains(body, `"a"`) {
 				t.Errorf("got %s", body)
 			}
 			f.passed(1)

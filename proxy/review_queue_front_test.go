@@ -97,10 +97,14 @@ func TestReviewsOfStrangers(t *testing.T) {
 	time.Sleep(100 * time.Millisecond) // the rest of it may come now or later
 
 	// Each would have to wait for the garbage if it were in one queue with it.
-	for i, c := range []struct{ address, token string }{{"127.0.0.1", "regular"}, {"127.0.0.2", "newcomer"}, {"127.0.0.1", "regular"}} {
+	for i, c := range []struct{ address, token string }{{"127.0.0.1", "regular"}, {"127.0.0.2", "newcomer"},
+		{"127.0.0.1", "regular"}} {
 		before, begin := reviews(c.token), time.Now()
-		if code, _ := f.getFrom(t.Context(), c.address, c.token, fmt.Sprintf("/api/v1/namespaces/a%d/configmaps?resourceVersion=0", i)); code != 200 || reviews(c.token) != before+1 {
-			t.Errorf("%s: %d, after %d reviews beside %d that hang", c.token, code, reviews(c.token)-before, hanging.Load())
+		code, _ := f.getFrom(t.Context(), c.address, c.token,
+			fmt.Sprintf("/api/v1/namespaces/a%d/configmaps?resourceVersion=0", i))
+		if code != 200 || reviews(c.token) != before+1 {
+			t.Errorf("%s: %d, after %d reviews beside %d that hang", c.token, code, reviews(c.token)-before,
+				hanging.Load())
 		}
 		t.Logf("%s was answered after %s", c.token, time.Since(begin).Round(time.Millisecond))
 	}
@@ -109,7 +113,8 @@ func TestReviewsOfStrangers(t *testing.T) {
 	}
 	flood(400, 1500)
 	f.until("refusal", func() bool { return busy.Load() > 0 })
-	if code, _ := f.getFrom(t.Context(), "127.0.0.1", "regular", "/api/v1/namespaces/b/configmaps?resourceVersion=0"); code != 200 || reviews("regular") != 4 {
+	code, _ := f.getFrom(t.Context(), "127.0.0.1", "regular", "/api/v1/namespaces/b/configmaps?resourceVersion=0")
+	if code != 200 || reviews("regular") != 4 {
 		t.Errorf("%d, after %d reviews", code, reviews("regular"))
 	}
 	open()

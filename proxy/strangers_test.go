@@ -19,7 +19,8 @@ type stranger struct {
 }
 
 func (s stranger) client(t *testing.T) *http.Client {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: s.certificate}, DisableCompression: true}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: s.certificate},
+		DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: proxytest.Patience}
 }
@@ -30,17 +31,22 @@ func reads(collection string) (all []string) {
 	legacy := strings.Replace(collection, "/v1/", "/v1/watch/", 1)
 	const token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAxLCJzdGFydCI6ImEifQ" // of resourceVersion 101, behind "a"
 	for _, object := range []string{within + "/a", within + "/nosuch"} {
-		for _, query := range []string{"", "?resourceVersion=0", "?resourceVersion=101", "?pretty=true", "?timeout=5s"} {
+		for _, query := range []string{"", "?resourceVersion=0", "?resourceVersion=101",
+			"?pretty=true", "?timeout=5s"} {
 			all = append(all, object+query)
 		}
 	}
 	for _, c := range []string{collection, within} {
 		for _, query := range []string{
-			"", "resourceVersion=0", "resourceVersion=101", "resourceVersion=101&resourceVersionMatch=Exact", "resourceVersion=101&resourceVersionMatch=NotOlderThan",
-			"limit=1", "limit=1&resourceVersion=0", "limit=1&continue=" + token, "labelSelector=app%3Da", "labelSelector=app+in+(a,b),c", "fieldSelector=metadata.name%3Da",
+			"", "resourceVersion=0", "resourceVersion=101", "resourceVersion=101&resourceVersionMatch=Exact",
+			"resourceVersion=101&resourceVersionMatch=NotOlderThan",
+			"limit=1", "limit=1&resourceVersion=0", "limit=1&continue=" + token, "labelSelector=app%3Da",
+			"labelSelector=app+in+(a,b),c", "fieldSelector=metadata.name%3Da",
 			"fieldSelector=spec.x%3Da", "pretty=1", "timeout=5s",
-			"watch=1", "watch=1&resourceVersion=0", "watch=1&resourceVersion=101", "watch=1&resourceVersion=1", "watch=1&allowWatchBookmarks=true&timeoutSeconds=3",
-			"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+			"watch=1", "watch=1&resourceVersion=0", "watch=1&resourceVersion=101", "watch=1&resourceVersion=1",
+			"watch=1&allowWatchBookmarks=true&timeoutSeconds=3",
+			"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+			"watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
 			"watch=1&labelSelector=app%3Da", "watch=1&fieldSelector=metadata.name%3Da",
 		} {
 			all = append(all, c+"?"+query)
@@ -71,7 +77,9 @@ func TestNothingBeforeYes(t *testing.T) {
 		up.SetAllow(func(string, string) bool { return false })
 		c.Serve()
 	})
-	up.On(proxytest.Client, most, func(c *proxytest.Call) { c.Fail(http.StatusForbidden, "Forbidden", "kube-apiserver says no", 0) })
+	up.On(proxytest.Client, most, func(c *proxytest.Call) {
+		c.Fail(http.StatusForbidden, "Forbidden", "kube-apiserver says no", 0)
+	})
 	release := f.server.HoldCaches()
 	defer release()
 	before := len(up.All())
@@ -110,7 +118,8 @@ func TestNothingBeforeYes(t *testing.T) {
 				}
 				body, err := io.ReadAll(resp.Body)
 				resp.Body.Close()
-				if err != nil || resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "kube-apiserver says no") && s.impersonates == "" {
+				if err != nil || resp.StatusCode != http.StatusForbidden ||
+					!strings.Contains(string(body), "kube-apiserver says no") && s.impersonates == "" {
 					t.Fatalf("%s: %s: %s %s %v", s.name, path, resp.Status, body, err)
 				}
 			}
@@ -118,7 +127,8 @@ func TestNothingBeforeYes(t *testing.T) {
 	}
 	kinds := make(map[proxytest.Kind]int)
 	for _, r := range up.All()[before:] {
-		if kinds[r.Kind]++; r.Token == ownToken && r.Kind != proxytest.Review && r.Kind != proxytest.Client && r.Path != "/readyz" {
+		if kinds[r.Kind]++; r.Token == ownToken && r.Kind != proxytest.Review && r.Kind != proxytest.Client &&
+			r.Path != "/readyz" {
 			t.Errorf("asked in the proxy's name: %s %s?%s", r.Method, r.Path, r.Query.Encode())
 		}
 	}
@@ -142,11 +152,14 @@ func TestLongSelectorOfNobody(t *testing.T) {
 	f.watch(anyState).Await(5001)
 	f.awaitLog("msg=Listed")
 	up.SetAllow(func(string, string) bool { return false })
-	up.On(proxytest.Client, 10, func(c *proxytest.Call) { c.Fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized", 0) })
+	up.On(proxytest.Client, 10, func(c *proxytest.Call) {
+		c.Fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized", 0)
+	})
 	defer f.server.HoldCaches()() // a search would have to wait for it
 	client := stranger{}.client(t)
 	for range 10 {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.secure+cmsPath+"?labelSelector="+longSelector(), nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			f.secure+cmsPath+"?labelSelector="+longSelector(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

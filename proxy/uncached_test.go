@@ -107,8 +107,9 @@ func (f *fan) ready() {
 // memoryOf is a proxy of 100 MiB, of which the test says how many percent are in use.
 func memoryOf(t *testing.T, change ...func(*proxy.Options)) (f *fan, percent *atomic.Int64) {
 	percent = new(atomic.Int64)
-	return startFan(t, proxytest.NewServer(t), append(change, proxy.MemoryUsed(func() int64 { return percent.Load() << 20 }),
-		func(o *proxy.Options) { o.MemoryLimit = 100 << 20 })...), percent
+	return startFan(t, proxytest.NewServer(t),
+		append(change, proxy.MemoryUsed(func() int64 { return percent.Load() << 20 }),
+			func(o *proxy.Options) { o.MemoryLimit = 100 << 20 })...), percent
 }
 
 // A list that is being read while memory is full is given up: of a lane that is not yet filled, and of one that lists anew, whose clients' streams

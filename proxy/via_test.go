@@ -14,7 +14,8 @@ func TestProbesPassThrough(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	rv := f.cms.Put("ns", "a", "1")
 	f.watch(anyState).Await(1)
-	uri := fmt.Sprintf("%s%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d&timeoutSeconds=", f.insecure, cmsPath, rv)
+	uri := fmt.Sprintf("%s%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d&timeoutSeconds=",
+		f.insecure, cmsPath, rv)
 	watchfan := []string{"Via", "1.1 gate, 1.1 watchfan-abc"}
 	for i, c := range []struct {
 		seconds string
@@ -43,7 +44,9 @@ func TestLoopDetected(t *testing.T) {
 	}
 	for _, method := range []string{"GET", "POST", "DELETE"} {
 		resp := f.do(method, "/version", nil, "Via", "1.1 first", "Via", ours+", 1.1 watchfan-other")
-		if body := bodyOf(t, resp); resp.StatusCode != http.StatusLoopDetected || !strings.Contains(body, `"kind":"Status"`) || !strings.Contains(body, `"code":508`) {
+		body := bodyOf(t, resp)
+		if resp.StatusCode != http.StatusLoopDetected || !strings.Contains(body, `"kind":"Status"`) ||
+			!strings.Contains(body, `"code":508`) {
 			t.Errorf("%s: %d %s", method, resp.StatusCode, body)
 		}
 	}

@@ -19,7 +19,9 @@ import (
 func (f *fan) unread(t *testing.T, secure bool, path string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+		return c.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+		})
 	}}
 	address := strings.TrimPrefix(f.insecure, "http://")
 	if secure {
@@ -143,7 +145,9 @@ func TestShutdownWithSlowClient(t *testing.T) {
 // A client that resets its connection, in whatever state, is forgotten.
 func TestClientReset(t *testing.T) {
 	eachPort(t, func(t *testing.T, secure bool) {
-		f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.Lane.IdleTimeout = 10 * time.Millisecond })
+		f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) {
+			o.Lane.IdleTimeout = 10 * time.Millisecond
+		})
 		for _, size := range []int{1, 8 << 20} {
 			c := f.unread(t, secure, anyState)
 			f.cms.Put("ns", "a", strings.Repeat("x", size))

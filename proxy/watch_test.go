@@ -59,7 +59,8 @@ func TestWatchStart(t *testing.T) {
 	started := time.Now()
 	var opening []<-chan *proxytest.Watcher
 	for _, test := range tests {
-		opening = append(opening, f.later(cmsPath+"?watch=1"+test.query+"&timeoutSeconds=2")) // too short for other bookmarks
+		// Two seconds are too short for other bookmarks.
+		opening = append(opening, f.later(cmsPath+"?watch=1"+test.query+"&timeoutSeconds=2"))
 	}
 	var watchers []*proxytest.Watcher
 	for _, c := range opening {
@@ -113,7 +114,8 @@ func TestWatchBookmarkBeforeTimeout(t *testing.T) {
 	if took := time.Since(started); took < 700*time.Millisecond {
 		t.Errorf("bookmark after %s, want 1 s", took)
 	}
-	for what, w := range map[string]*proxytest.Watcher{"ahead": ahead, "without bookmarks": without, "two seconds": short, "already there": quiet} {
+	for what, w := range map[string]*proxytest.Watcher{"ahead": ahead, "without bookmarks": without,
+		"two seconds": short, "already there": quiet} {
 		if err := w.Ended(); err != nil {
 			t.Errorf("%s: stream ended with %v", what, err)
 		}
@@ -151,8 +153,11 @@ func TestWatchBytes(t *testing.T) {
 	readTo("\r\n0\r\n\r\n")
 	chunk := func(line string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(line), line) }
 	cms := proxytest.ConfigMaps
-	body := chunk(cms.Bookmark(100, true)) + chunk(`{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"ns","resourceVersion":"101","uid":"u1"},"data":{"v":"1"}}}`+"\n")
-	want := "HTTP/1.1 200 OK\r\nAudit-Id: my-id\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\nDate: DATE\r\n" +
+	body := chunk(cms.Bookmark(100, true)) +
+		chunk(`{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1",`+
+			`"metadata":{"name":"a","namespace":"ns","resourceVersion":"101","uid":"u1"},"data":{"v":"1"}}}`+"\n")
+	want := "HTTP/1.1 200 OK\r\nAudit-Id: my-id\r\nCache-Control: no-cache, private\r\n" +
+		"Content-Type: application/json\r\nDate: DATE\r\n" +
 		"Warning: 299 - \"one\"\r\nWarning: 299 - \"two\"\r\nTransfer-Encoding: chunked\r\n\r\n" + body + "0\r\n\r\n"
 	if got := regexp.MustCompile(`Date: [^\r]+GMT`).ReplaceAllString(got.String(), "Date: DATE"); got != want {
 		t.Errorf("got\n%q, want\n%q", got, want)
@@ -167,13 +172,15 @@ func TestWatchKeepAlive(t *testing.T) {
 			t.Parallel()
 			f := startFan(t, proxytest.NewServer(t), both)
 			f.cms.Put("ns", "a", "1")
-			fr := &front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://"), secure: strings.TrimPrefix(f.secure, "https://")}
+			fr := &front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://"),
+				secure: strings.TrimPrefix(f.secure, "https://")}
 			c, authorization := fr.dial(), ""
 			if port == "TLS" {
 				c, authorization = fr.dialTLS(), "Authorization: Bearer "+clientToken+"\n"
 			}
 			request := func(path string) string {
-				return "GET " + path + " HTTP/1.1\nHost: localhost\nUser-Agent: " + proxytest.ClientAgent + "\n" + authorization + "\n"
+				return "GET " + path + " HTTP/1.1\nHost: localhost\nUser-Agent: " + proxytest.ClientAgent + "\n" +
+					authorization + "\n"
 			}
 			c.send(request(anyState + "&timeoutSeconds=1"))
 			first := c.head("GET")

@@ -93,7 +93,8 @@ func TestObjects(t *testing.T) {
 		t.Helper()
 		var got []string
 		n := kinds(values)
-		for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget",
+		for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "ConfigMap", "Deployment",
+			"HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget",
 			"PrometheusRule", "Secret", "Service", "ServiceAccount", "ServiceMonitor"} {
 			for range n[kind] {
 				got = append(got, kind)
@@ -106,8 +107,9 @@ func TestObjects(t *testing.T) {
 	}
 	f("", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
 	f(readFile(t, "testdata/small.yaml"), "Deployment Service")
-	f(readFile(t, "testdata/everything.yaml"), "ClusterRole ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget "+
-		"PrometheusRule Secret Service Service ServiceAccount ServiceMonitor")
+	f(readFile(t, "testdata/everything.yaml"),
+		"ClusterRole ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap Deployment HorizontalPodAutoscaler "+
+			"NetworkPolicy PodDisruptionBudget PrometheusRule Secret Service Service ServiceAccount ServiceMonitor")
 }
 
 // TestLeastRights: the role can read lists and watches, and nothing else unless it is asked for; never secrets by default.
@@ -170,19 +172,22 @@ func TestText(t *testing.T) {
 			}
 		}
 	}
-	f("v1.36.3", "", "trafficDistribution: PreferSameZone", "terminationGracePeriodSeconds: 45", "resource: requests.memory", "--history-frames=102400\n")
+	f("v1.36.3", "", "trafficDistribution: PreferSameZone", "terminationGracePeriodSeconds: 45",
+		"resource: requests.memory", "--history-frames=102400\n")
 	f("v1.33.9", "", "trafficDistribution: PreferClose")
 	f("v1.36.3", "service: {trafficDistribution: ''}", "!trafficDistribution")
 	f("v1.36.3", "cache: {historyEvents: 20000000}", "--history-frames=20000000\n") // not 2e+07
-	f("v1.36.3", "limits: {maxConnections: 20000000, maxWatches: 30000000, maxWatchesPerUser: 50}", "--max-connections=20000000\n", "--max-watches=30000000\n",
-		"--max-watches-per-user=50\n")
+	f("v1.36.3", "limits: {maxConnections: 20000000, maxWatches: 30000000, maxWatchesPerUser: 50}",
+		"--max-connections=20000000\n", "--max-watches=30000000\n", "--max-watches-per-user=50\n")
 	f("v1.36.3", "goMemoryLimit: 3GiB", "name: GOMEMLIMIT\n              value: \"3GiB\"")
 	f("v1.36.3", "goMemoryLimit: ''", "!GOMEMLIMIT", "!env:")
 	f("v1.36.3", "resources: {requests: {memory: null}, limits: {memory: null}}", "!GOMEMLIMIT")
 	f("v1.36.3", "frontProxies: {extraKeys: [a]}", "!requestheader", "!userextras", "--anonymous-auth=true\n")
-	f("v1.36.3", "frontProxies: {enabled: true, configMap: ca, extraKeys: [a]}", `credential-id, uids, "userextras/a"]`, "name: ca\n")
-	f("v1.36.3", "{shutdown: {delaySeconds: 0, drainSeconds: 30, timeoutSeconds: 60}, maxConnectionAge: 0s}", "--shutdown-delay-duration=0s",
-		"--drain-duration=30s", "--shutdown-timeout=60s", "terminationGracePeriodSeconds: 95", "--max-connection-age=0s")
+	f("v1.36.3", "frontProxies: {enabled: true, configMap: ca, extraKeys: [a]}", `credential-id, uids, "userextras/a"]`,
+		"name: ca\n")
+	f("v1.36.3", "{shutdown: {delaySeconds: 0, drainSeconds: 30, timeoutSeconds: 60}, maxConnectionAge: 0s}",
+		"--shutdown-delay-duration=0s", "--drain-duration=30s", "--shutdown-timeout=60s",
+		"terminationGracePeriodSeconds: 95", "--max-connection-age=0s")
 }
 
 // TestArgs: watchfan takes the arguments of the Deployment, and understands the values as they are meant.
@@ -214,15 +219,21 @@ func TestArgs(t *testing.T) {
 			}
 		}
 	}
-	f("", "insecurePort: 0\n", "anonymousAuth: true\n", `requestHeaderClientCAFile: ""`, "idleTimeout: 10m\n", "historyBytes: 64Mi\n",
-		"maxConnections: 100000\n", "maxWatches: 0\n", "maxWatchesPerUser: 20000\n", `memoryLimit: "-1"`)
-	f("limits: {maxConnections: 9, maxWatches: 8, maxWatchesPerUser: 7}", "maxConnections: 9\n", "maxWatches: 8\n", "maxWatchesPerUser: 7\n")
+	f("", "insecurePort: 0\n", "anonymousAuth: true\n", `requestHeaderClientCAFile: ""`, "idleTimeout: 10m\n",
+		"historyBytes: 64Mi\n", "maxConnections: 100000\n", "maxWatches: 0\n", "maxWatchesPerUser: 20000\n",
+		`memoryLimit: "-1"`)
+	f("limits: {maxConnections: 9, maxWatches: 8, maxWatchesPerUser: 7}", "maxConnections: 9\n", "maxWatches: 8\n",
+		"maxWatchesPerUser: 7\n")
 	f(readFile(t, "testdata/small.yaml"))
-	f(readFile(t, "testdata/everything.yaml"), "anonymousAuth: false\n", "clientCAFile: /etc/watchfan/client-ca/client-ca-file\n",
+	f(readFile(t, "testdata/everything.yaml"), "anonymousAuth: false\n",
+		"clientCAFile: /etc/watchfan/client-ca/client-ca-file\n",
 		"requestHeaderClientCAFile: /etc/watchfan/front-proxy-ca/requestheader-client-ca-file\n",
-		"requestHeaderAllowedNames:\n  - front-proxy-client\n  - other\n", "requestHeaderUsernameHeaders:\n  - X-Remote-User\n",
-		"requestHeaderUIDHeaders:\n  - X-Remote-Uid\n", "requestHeaderGroupHeaders:\n  - X-Remote-Group\n", "requestHeaderExtraHeadersPrefix:\n  - X-Remote-Extra-\n",
-		"minRequestTimeout: 10m\n", "logLevel: debug\n", "exclude:\n  - '*.cilium.io'\n  - leases.coordination.k8s.io\n",
+		"requestHeaderAllowedNames:\n  - front-proxy-client\n  - other\n",
+		"requestHeaderUsernameHeaders:\n  - X-Remote-User\n",
+		"requestHeaderUIDHeaders:\n  - X-Remote-Uid\n", "requestHeaderGroupHeaders:\n  - X-Remote-Group\n",
+		"requestHeaderExtraHeadersPrefix:\n  - X-Remote-Extra-\n",
+		"minRequestTimeout: 10m\n", "logLevel: debug\n",
+		"exclude:\n  - '*.cilium.io'\n  - leases.coordination.k8s.io\n",
 		"cacheAggregatedGroups:\n  - wardle.example.com/v1\n", "auditLogPath: '-'\n", "auditLogMode: blocking\n")
 }
 

@@ -46,7 +46,8 @@ func TestDashboardSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range dashboards {
-		text := fmt.Sprintf("import type { StrictDashboard } from './strict';\nexport const dashboard: StrictDashboard =\n%s;\n", readFile(t, filepath.Join(dashboardDir, name)))
+		text := fmt.Sprintf("import type { StrictDashboard } from './strict';\n"+
+			"export const dashboard: StrictDashboard =\n%s;\n", readFile(t, filepath.Join(dashboardDir, name)))
 		if err := os.WriteFile(filepath.Join(dir, name+".ts"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -78,7 +78,8 @@ func TestDocuments(t *testing.T) {
 				}
 			}
 			if commands < d.commands || notRun != d.notRun {
-				t.Errorf("%s: %d commands were run and %d blocks were not, want at least %d and %d", d.name, commands, notRun, d.commands, d.notRun)
+				t.Errorf("%s: %d commands were run and %d blocks were not, want at least %d and %d", d.name, commands,
+					notRun, d.commands, d.notRun)
 			}
 		})
 	}
@@ -109,7 +110,8 @@ func readBlocks(t *testing.T, name string) (blocks []block) {
 	t.Helper()
 	section, notRun, lines := "", "", strings.Split(readFile(t, "../../"+name), "\n")
 	for i := 0; i < len(lines); i++ {
-		if strings.HasPrefix(lines[i], "    ") && (i == 0 || lines[i-1] == "") && !strings.ContainsAny(lines[i], "─│▼") {
+		if strings.HasPrefix(lines[i], "    ") && (i == 0 || lines[i-1] == "") &&
+			!strings.ContainsAny(lines[i], "─│▼") {
 			t.Errorf("%s:%d: a block without a fence: give it a language", name, i+1)
 		}
 		if title, ok := strings.CutPrefix(lines[i], "## "); ok {
@@ -131,7 +133,8 @@ func readBlocks(t *testing.T, name string) (blocks []block) {
 		content := lines[start:min(i, len(lines))]
 		switch language {
 		case "sh":
-			b.commands = []command{{line: start + 1, text: "set -euo pipefail\n" + strings.Join(content, "\n"), script: true}}
+			b.commands = []command{{line: start + 1, text: "set -euo pipefail\n" + strings.Join(content, "\n"),
+				script: true}}
 		case "console":
 			for n, line := range content {
 				typed, isCommand := strings.CutPrefix(line, "$ ")
@@ -254,7 +257,8 @@ func (w *workshop) startCluster(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(w.home, ".kube"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c := command{text: "exec bin/devcluster up --memory --unsafe-no-fsync --kubeconfig ~/.kube/config", says: []string{"…", "devcluster ready: …", "…"}}
+	c := command{text: "exec bin/devcluster up --memory --unsafe-no-fsync --kubeconfig ~/.kube/config",
+		says: []string{"…", "devcluster ready: …", "…"}}
 	c.compile()
 	term := w.run(t, c)
 	t.Cleanup(func() { term.interrupt(t) })
@@ -347,7 +351,8 @@ func (t *terminal) interrupt(test *testing.T) {
 	case <-t.exited:
 	case <-time.After(2 * patience):
 		_ = syscall.Kill(group, syscall.SIGKILL)
-		test.Errorf("%v does not end within %s of Ctrl-C, or has left something running:\n%s", t.cmd.Args, 2*patience, t.output())
+		test.Errorf("%v does not end within %s of Ctrl-C, or has left something running:\n%s", t.cmd.Args,
+			2*patience, t.output())
 	}
 }
 

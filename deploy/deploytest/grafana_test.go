@@ -138,8 +138,8 @@ func stat(title, unit, description, expr string, thresholds ...float64) *panel {
 	p.GridPos = gridPos{H: 4, W: 4}
 	p.FieldConfig.Defaults.Color = map[string]any{"mode": "thresholds"}
 	p.Options = map[string]any{
-		"colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto", "textMode": "auto", "wideLayout": true,
-		"percentChangeColorMode": "standard", "showPercentChange": false,
+		"colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto", "textMode": "auto",
+		"wideLayout": true, "percentChangeColorMode": "standard", "showPercentChange": false,
 		"reduceOptions": map[string]any{"calcs": []string{"lastNotNull"}, "fields": "", "values": false},
 	}
 	return p
@@ -151,9 +151,11 @@ func graph(title, unit, description string, queries ...query) *panel {
 	p.GridPos = gridPos{H: 8, W: 8}
 	p.FieldConfig.Defaults.Color = map[string]any{"mode": "palette-classic"}
 	p.FieldConfig.Defaults.Min = new(int)
-	p.FieldConfig.Defaults.Custom = map[string]any{"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10, "showPoints": "never", "spanNulls": false}
+	p.FieldConfig.Defaults.Custom = map[string]any{"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10,
+		"showPoints": "never", "spanNulls": false}
 	p.Options = map[string]any{
-		"legend":  map[string]any{"displayMode": "list", "placement": "bottom", "showLegend": true, "calcs": []string{}},
+		"legend": map[string]any{"displayMode": "list", "placement": "bottom", "showLegend": true,
+			"calcs": []string{}},
 		"tooltip": map[string]any{"mode": "multi", "sort": "desc"},
 	}
 	return p
@@ -211,7 +213,8 @@ func newDashboard(name, title, description string, perResource bool, sections ..
 	d := &dashboard{
 		UID: "watchfan-" + name, Title: "watchfan / " + title, Description: description, Tags: []string{"watchfan"},
 		SchemaVersion: 42, Editable: true, GraphTooltip: 1, Refresh: "30s", Time: timeRange{"now-1h", "now"},
-		Links: []link{{Title: "watchfan", Type: "dashboards", Icon: "external link", Tags: []string{"watchfan"}, IncludeVars: true, KeepTime: true}},
+		Links: []link{{Title: "watchfan", Type: "dashboards", Icon: "external link", Tags: []string{"watchfan"},
+			IncludeVars: true, KeepTime: true}},
 	}
 	d.Templating.List = []variable{
 		{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus", Refresh: 1},
@@ -220,12 +223,14 @@ func newDashboard(name, title, description string, perResource bool, sections ..
 	}
 	if perResource {
 		d.Templating.List = append(d.Templating.List,
-			labelVariable("resource", "Resource", `label_values(watchfan_lane_watchers{job=~"$job",instance=~"$instance"}, resource)`))
+			labelVariable("resource", "Resource",
+				`label_values(watchfan_lane_watchers{job=~"$job",instance=~"$instance"}, resource)`))
 	}
 	id, y := 0, 0
 	next := func() int { id++; return id }
 	for _, s := range sections {
-		d.Panels = append(d.Panels, &row{ID: next(), Type: "row", Title: s.title, GridPos: gridPos{H: 1, W: 24, Y: y}, Panels: []any{}})
+		d.Panels = append(d.Panels, &row{ID: next(), Type: "row", Title: s.title, GridPos: gridPos{H: 1, W: 24, Y: y},
+			Panels: []any{}})
 		y++
 		x, height := 0, 0
 		for _, p := range s.panels {
@@ -244,7 +249,8 @@ func newDashboard(name, title, description string, perResource bool, sections ..
 func labelVariable(name, label, q string) variable {
 	return variable{
 		Name: name, Label: label, Type: "query", Query: map[string]any{"query": q, "refId": name}, Datasource: &source,
-		Refresh: 2, Sort: 1, Multi: true, IncludeAll: true, AllValue: ".+", Current: map[string]any{"text": []string{"All"}, "value": []string{"$__all"}},
+		Refresh: 2, Sort: 1, Multi: true, IncludeAll: true, AllValue: ".+",
+		Current: map[string]any{"text": []string{"All"}, "value": []string{"$__all"}},
 	}
 }
 

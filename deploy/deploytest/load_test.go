@@ -67,7 +67,8 @@ func startLoad(t *testing.T) *load {
 		manifest += fmt.Sprintf("---\n{apiVersion: v1, kind: Secret, metadata: {name: %s, namespace: load}}\n", name)
 	}
 	for i := range 10 {
-		manifest += fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: small-%d, namespace: load, labels: {size: small}}}\n", i)
+		manifest += fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: small-%d, namespace: load, "+
+			"labels: {size: small}}}\n", i)
 	}
 	c.must(t, manifest)
 	l.startWatchfan(t)
@@ -115,7 +116,8 @@ func (l *load) begin(t *testing.T) {
 			return nil
 		}
 		patch := fmt.Appendf(nil, `{"data":{"n":"%d"}}`, i)
-		_, err := l.c.client.CoreV1().ConfigMaps("load").Patch(ctx, fmt.Sprint("small-", i%10), types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := l.c.client.CoreV1().ConfigMaps("load").Patch(ctx, fmt.Sprint("small-", i%10), types.MergePatchType,
+			patch, metav1.PatchOptions{})
 		if err == nil {
 			l.writes.Add(1)
 		}
@@ -152,8 +154,10 @@ func (l *load) grow(ctx context.Context, name string, i int) error {
 func (l *load) startWatchfan(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	l.process = exec.Command(binary(t, "WATCHFAN_BIN"), "--kubeconfig", l.c.kubeconfig, "--insecure-port=-1", "--secure-port=-1", "--bind-address=127.0.0.1", "--admin-port=-1",
-		"--cert-dir", dir, "--ports-file", filepath.Join(dir, "ports"), "--client-buffer-bytes=8Mi", "--shutdown-delay-duration=0s", "--shutdown-timeout=5s")
+	l.process = exec.Command(binary(t, "WATCHFAN_BIN"), "--kubeconfig", l.c.kubeconfig, "--insecure-port=-1",
+		"--secure-port=-1", "--bind-address=127.0.0.1", "--admin-port=-1",
+		"--cert-dir", dir, "--ports-file", filepath.Join(dir, "ports"), "--client-buffer-bytes=8Mi",
+		"--shutdown-delay-duration=0s", "--shutdown-timeout=5s")
 	l.process.Env = append(os.Environ(), "GOMEMLIMIT=2GiB")
 	var log bytes.Buffer
 	l.process.Stdout, l.process.Stderr = &log, &log
@@ -199,7 +203,8 @@ func (l *load) watch(ctx context.Context, t *testing.T, gzip bool) io.ReadCloser
 	t.Helper()
 	transport := &http.Transport{DisableCompression: !gzip}
 	t.Cleanup(transport.CloseIdleConnections)
-	uri := "http://" + l.insecure + "/api/v1/namespaces/load/configmaps?watch=1&labelSelector=size%3Dsmall&timeoutSeconds=600&resourceVersion=0"
+	uri := "http://" + l.insecure +
+		"/api/v1/namespaces/load/configmaps?watch=1&labelSelector=size%3Dsmall&timeoutSeconds=600&resourceVersion=0"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, uri, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -219,14 +224,18 @@ func (l *load) stall(t *testing.T, name string) {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		return errors.Join(c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) }), err)
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+		}), err)
 	}}
 	conn, err := dialer.DialContext(t.Context(), "tcp", l.insecure)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_, err = fmt.Fprintf(conn, "GET /api/v1/namespaces/load/secrets?watch=1&fieldSelector=metadata.name%%3D%s&timeoutSeconds=600 HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n\r\n", name, "Bearer "+l.adminToken)
+	_, err = fmt.Fprintf(conn,
+		"GET /api/v1/namespaces/load/secrets?watch=1&fieldSelector=metadata.name%%3D%s&timeoutSeconds=600 "+
+			"HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n\r\n", name, "Bearer "+l.adminToken)
 	status := make([]byte, len("HTTP/1.1 200"))
 	if err == nil {
 		_, err = io.ReadFull(conn, status)
@@ -261,7 +270,8 @@ func (l *load) read(ctx context.Context) func(i int) error {
 		}
 		return nil
 	}
-	plain, secure, token := "http://"+l.insecure+"/api/v1/namespaces/load/", "https://"+l.secure+"/api/v1/namespaces/load/", "Bearer "+l.token
+	plain, secure, token := "http://"+l.insecure+"/api/v1/namespaces/load/",
+		"https://"+l.secure+"/api/v1/namespaces/load/", "Bearer "+l.token
 	admin := "Bearer " + l.adminToken
 	return func(int) error {
 		l.turns.Add(1)
@@ -285,7 +295,8 @@ func (l *load) relist(t *testing.T) {
 	t.Helper()
 	command := func(args ...string) {
 		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), os.Getenv("DEVCLUSTER_BIN"), append(args, "--dir", l.c.dir)...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), os.Getenv("DEVCLUSTER_BIN"),
+			append(args, "--dir", l.c.dir)...).CombinedOutput(); err != nil {
 			t.Fatalf("devcluster %v: %v\n%s", args, err, out)
 		}
 	}

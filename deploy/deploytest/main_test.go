@@ -105,7 +105,8 @@ func startCluster() (*cluster, error) {
 		return nil, err
 	}
 	var output bytes.Buffer
-	cmd := exec.Command(program, "up", "--dir", dir, "--unsafe-no-fsync", "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")
+	cmd := exec.Command(program, "up", "--dir", dir, "--unsafe-no-fsync", "--apiserver-arg",
+		"shutdown-watch-termination-grace-period=2s")
 	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -172,7 +173,8 @@ func (c *cluster) apply(ctx context.Context, object *unstructured.Unstructured, 
 		return err
 	}
 	yes := true
-	options := metav1.PatchOptions{FieldManager: "deploytest", FieldValidation: metav1.FieldValidationStrict, Force: &yes}
+	options := metav1.PatchOptions{FieldManager: "deploytest", FieldValidation: metav1.FieldValidationStrict,
+		Force: &yes}
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}

@@ -78,7 +78,8 @@ func (l *load) document(t *testing.T) {
 				unit = u
 			}
 		}
-		table += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, types[name], strings.Join(labels, ", "), unit, helps[name])
+		table += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, types[name], strings.Join(labels, ", "),
+			unit, helps[name])
 	}
 	if *update {
 		if err := os.WriteFile(metricsFile, []byte(table), 0o644); err != nil {

@@ -16,7 +16,8 @@ var metricName = regexp.MustCompile(`\bwatchfan_[a-z_]+[a-z]`)
 
 // TestDocumentedMetricsExist: each metric that a document, an alert, a dashboard or the notes name is in METRICS.md, which says what there is.
 func TestDocumentedMetricsExist(t *testing.T) {
-	known := map[string]bool{"watchfan_delivered_bytes_per_second": true} // made by the metrics adapter's rule in README.md
+	// The metrics adapter's rule in README.md makes this one.
+	known := map[string]bool{"watchfan_delivered_bytes_per_second": true}
 	for _, name := range metricName.FindAllString(readFile(t, metricsFile), -1) {
 		known[name] = true
 	}
@@ -118,7 +119,8 @@ func TestDashboardConfigMaps(t *testing.T) {
 	got := make(map[string]string)
 	for _, o := range parse(t, r.Manifest) {
 		data, _, _ := unstructured.NestedStringMap(o.Object, "data")
-		if o.GetKind() == "ConfigMap" && o.GetLabels()["grafana_dashboard"] == "1" && o.GetAnnotations()["grafana_folder"] == "watchfan" {
+		if o.GetKind() == "ConfigMap" && o.GetLabels()["grafana_dashboard"] == "1" &&
+			o.GetAnnotations()["grafana_folder"] == "watchfan" {
 			maps.Copy(got, data)
 		}
 	}
@@ -126,7 +128,8 @@ func TestDashboardConfigMaps(t *testing.T) {
 		t.Errorf("%d dashboards, want %d", len(got), len(dashboards))
 	}
 	for name := range dashboards {
-		if strings.TrimSpace(got["watchfan-"+name]) != strings.TrimSpace(readFile(t, filepath.Join(dashboardDir, name))) {
+		if strings.TrimSpace(got["watchfan-"+name]) !=
+			strings.TrimSpace(readFile(t, filepath.Join(dashboardDir, name))) {
 			t.Errorf("the ConfigMap of %s does not hold it", name)
 		}
 	}

@@ -59,7 +59,8 @@ func TestMonitoring(t *testing.T) {
 				if truth, ok := truths[name]; ok {
 					delete(truths, name)
 					if got := total(answers[0]); got < truth.least || got > truth.most {
-						t.Errorf("%s: %s is %v, want %v to %v", name, panel.Targets[0].Expr, got, truth.least, truth.most)
+						t.Errorf("%s: %s is %v, want %v to %v", name, panel.Targets[0].Expr, got,
+							truth.least, truth.most)
 					}
 				}
 			}
@@ -89,7 +90,9 @@ func TestMonitoring(t *testing.T) {
 				Rules []struct{ Name, Health, LastError string }
 			}
 		}
-		if err := p.get("/api/v1/rules", func(data json.RawMessage) error { return json.Unmarshal(data, &rules) }); err != nil {
+		if err := p.get("/api/v1/rules", func(data json.RawMessage) error {
+			return json.Unmarshal(data, &rules)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
@@ -110,7 +113,8 @@ func TestMonitoring(t *testing.T) {
 	// Once no more is written, the counters say exactly what clients have read. Each has begun with the objects that there were.
 	l.pause.Store(true)
 	eventually(t, "all deliveries are counted", func() error {
-		got, want := l.metric(t, "watchfan_delivered_events_total", `resource="configmaps"`), float64(l.delivered.Load())
+		got, want := l.metric(t, "watchfan_delivered_events_total", `resource="configmaps"`),
+			float64(l.delivered.Load())
 		if got != want {
 			return fmt.Errorf("%v, and clients have read %v", got, want)
 		}
@@ -199,7 +203,8 @@ func hasLabels(legend string, labels map[string]string) error {
 
 // substitute does what Grafana does with variables.
 func substitute(expr string) string {
-	return strings.NewReplacer("$__rate_interval", fmt.Sprint(window), "$job", "watchfan", "$instance", ".+", "$resource", ".+").Replace(expr)
+	return strings.NewReplacer("$__rate_interval", fmt.Sprint(window), "$job", "watchfan", "$instance", ".+",
+		"$resource", ".+").Replace(expr)
 }
 
 // nonempty reports an expression that Prometheus can't evaluate, or that has no series.
@@ -229,7 +234,8 @@ func withoutThresholds(e metricsql.Expr) []string {
 // TestAlertsFire: promtool runs the unit tests of deploy/alerts, and each alert has one in which it fires and one in which it is silent.
 func TestAlertsFire(t *testing.T) {
 	promtool := binary(t, "PROMTOOL_BIN")
-	for _, args := range [][]string{{"check", "rules", "../alerts/watchfan.yaml"}, {"test", "rules", "../alerts/watchfan_test.yaml"}} {
+	for _, args := range [][]string{{"check", "rules", "../alerts/watchfan.yaml"},
+		{"test", "rules", "../alerts/watchfan_test.yaml"}} {
 		if out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 		}

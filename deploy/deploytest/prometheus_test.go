@@ -39,8 +39,8 @@ scrape_configs:
 		t.Fatal(err)
 	}
 	p := &prometheus{freeAddress(t)}
-	cmd := exec.Command(binary(t, "PROMETHEUS_BIN"), "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+p.address)
+	cmd := exec.Command(binary(t, "PROMETHEUS_BIN"), "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+p.address)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -95,7 +95,8 @@ metadata: {name: %[1]s, namespace: apps}
 spec: {color: %[1]s}
 `
 
-const chartValues = `{audit: {enabled: true}, cache: {moreResources: [{group: deploytest.example.com, resources: [paints]}]}}`
+const chartValues = `{audit: {enabled: true}, cache: {moreResources: [{group: deploytest.example.com, ` +
+	`resources: [paints]}]}}`
 
 // TestLeastRightsSuffice installs the chart, and runs the program with the Deployment's flags, the release's certificate and a token of its
 // service account. Everything that the cache can serve is served from it, and without any one of the role's rules something is not.
@@ -104,7 +105,8 @@ func TestLeastRightsSuffice(t *testing.T) {
 	binary(t, "WATCHFAN_BIN")
 	c.must(t, paints)
 	eventually(t, "make custom resources", func() error {
-		return errors.Join(c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "red"))[0], false), c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "blue"))[0], false))
+		return errors.Join(c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "red"))[0], false),
+			c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "blue"))[0], false))
 	})
 	c.install(t, chartValues)
 	t.Cleanup(func() { c.uninstall(t) })
@@ -113,14 +115,18 @@ func TestLeastRightsSuffice(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		w := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
 		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
-		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
-		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred", `"name":"red"`)
+		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
+			"blue")
+		w.served(t, 1, "list", "paints",
+			"/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred",
+			`"name":"red"`)
 		w.watched(t, c)
 		w.consistent(t, c)
 		// The client says who it is, and the program needs no right to ask.
 		eventually(t, "the audit log names the client", func() error {
 			log := readFile(t, w.audit)
-			if strings.Count(log, `"username":"system:serviceaccount:apps:client"`) < 3 || strings.Contains(log, "watchfan.io/user-unknown") {
+			if strings.Count(log, `"username":"system:serviceaccount:apps:client"`) < 3 ||
+				strings.Contains(log, "watchfan.io/user-unknown") {
 				return errors.New(log)
 			}
 			return nil
@@ -128,7 +134,8 @@ func TestLeastRightsSuffice(t *testing.T) {
 		// What nobody has allowed the program to cache is passed through, with the client's rights.
 		w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
 		// And what the client may not read, it may not read here.
-		for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0", "/api/v1/namespaces/default/configmaps?resourceVersion=0", "/api/v1/nodes?watch=1"} {
+		for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0",
+			"/api/v1/namespaces/default/configmaps?resourceVersion=0", "/api/v1/nodes?watch=1"} {
 			if code, body := w.get(t, uri); code != http.StatusForbidden {
 				t.Errorf("%s: %d %s", uri, code, body)
 			}
@@ -151,7 +158,8 @@ func TestLeastRightsSuffice(t *testing.T) {
 			if len(less.Rules) != len(role.Rules)-1 {
 				t.Fatalf("%d of %d rules are left", len(less.Rules), len(role.Rules))
 			}
-			if _, err := c.client.RbacV1().ClusterRoles().Update(t.Context(), less, metav1.UpdateOptions{}); err != nil {
+			if _, err := c.client.RbacV1().ClusterRoles().Update(t.Context(), less,
+				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(200 * time.Millisecond) // for kube-apiserver's authorizer
@@ -162,20 +170,26 @@ func TestLeastRightsSuffice(t *testing.T) {
 		return func(i int) bool { return strings.Contains(strings.Join(role.Rules[i].Resources, " "), resource) }
 	}
 	without("the resource", has("paints"), func(t *testing.T, w *watchfan) {
-		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
+		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
+			"blue")
 		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
 	})
 	without("definitions", has("customresourcedefinitions"), func(t *testing.T, w *watchfan) {
-		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
-		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred", `"name":"red"`)
+		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
+			"blue")
+		w.served(t, 0, "list", "paints",
+			"/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred",
+			`"name":"red"`)
 	})
 	without("APIServices", has("apiservices"), func(t *testing.T, w *watchfan) {
-		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
+		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
+			"blue")
 		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
 	})
-	without("discovery", func(i int) bool { return len(role.Rules[i].NonResourceURLs) > 0 }, func(t *testing.T, w *watchfan) {
-		w.served(t, 0, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
-	})
+	without("discovery", func(i int) bool { return len(role.Rules[i].NonResourceURLs) > 0 },
+		func(t *testing.T, w *watchfan) {
+			w.served(t, 0, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+		})
 	role.ResourceVersion = ""
 	if _, err := c.client.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -187,18 +201,22 @@ func TestLeastRightsSuffice(t *testing.T) {
 func TestClientCertificates(t *testing.T) {
 	c := theCluster(t)
 	c.must(t, paints+painters)
-	c.install(t, `{clientCertificates: {enabled: true, configMap: client-ca, impersonate: {users: [jane], groups: [painters, "system:authenticated"]}}}`)
+	c.install(t,
+		`{clientCertificates: {enabled: true, configMap: client-ca, impersonate: {users: [jane], groups: [painters, `+
+			`"system:authenticated"]}}}`)
 	t.Cleanup(func() { c.uninstall(t) })
 	w := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
 
 	w.present(t, c.certificate(t, "jane", "painters"))
 	w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
 	w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
-	if code, body := w.get(t, "/api/v1/configmaps?resourceVersion=0"); code != http.StatusForbidden || !strings.Contains(body, `User \"jane\" cannot list`) {
+	code, body := w.get(t, "/api/v1/configmaps?resourceVersion=0")
+	if code != http.StatusForbidden || !strings.Contains(body, `User \"jane\" cannot list`) {
 		t.Errorf("jane reads more than she may: %d %s", code, body)
 	}
 	w.present(t, c.certificate(t, "joe", "painters"))
-	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
+	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden ||
+		!strings.Contains(body, "cannot impersonate") {
 		t.Errorf("joe is passed through: %d %s", code, body)
 	}
 }
@@ -218,11 +236,13 @@ func TestFrontProxies(t *testing.T) {
 	w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
 	w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
 	w.header.Set("X-Remote-Extra-Other", "some")
-	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
+	code, body := w.get(t, "/api/v1/namespaces/apps/secrets")
+	if code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
 		t.Errorf("an extra that is not among extraKeys is passed through: %d %s", code, body)
 	}
 	w.header = http.Header{"X-Remote-User": {"joe"}, "X-Remote-Group": {"painters"}}
-	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
+	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden ||
+		!strings.Contains(body, "cannot impersonate") {
 		t.Errorf("joe is passed through: %d %s", code, body)
 	}
 	// Another name than allowedNames has, of the same CA, is no front proxy; and there are no client certificates.
@@ -302,7 +322,8 @@ func TestReleases(t *testing.T) {
 		}
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(s.Data["ca.crt"])
-		for _, host := range []string{"watchfan.watchfan", "watchfan.watchfan.svc", "watchfan.watchfan.svc.cluster.local", "fan.example.com"} {
+		for _, host := range []string{"watchfan.watchfan", "watchfan.watchfan.svc",
+			"watchfan.watchfan.svc.cluster.local", "fan.example.com"} {
 			if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
 				t.Error(err)
 			}
@@ -359,7 +380,8 @@ func (c *cluster) takeDefaultRightsAway(t *testing.T) {
 // token returns a token of a service account, as pods have it.
 func (c *cluster) token(t *testing.T, namespace, name string) string {
 	t.Helper()
-	r, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	r, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,11 +478,13 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 // flags are the Deployment's, with files and ports of this machine.
 func (c *cluster) flags(d *appsv1.Deployment, dir string) (flags []string) {
 	here := strings.NewReplacer("/etc/watchfan/tls", dir, "/etc/watchfan/client-ca/client-ca-file", c.caFile,
-		"/etc/watchfan/front-proxy-ca/requestheader-client-ca-file", c.caFile, "=8443", "=-1", "=8002", "=-1", "=0.0.0.0", "=127.0.0.1")
+		"/etc/watchfan/front-proxy-ca/requestheader-client-ca-file", c.caFile, "=8443", "=-1", "=8002", "=-1",
+		"=0.0.0.0", "=127.0.0.1")
 	for _, flag := range d.Spec.Template.Spec.Containers[0].Args {
 		flags = append(flags, here.Replace(flag))
 	}
-	return append(flags, "--kubeconfig="+filepath.Join(dir, "kubeconfig"), "--ports-file="+filepath.Join(dir, "ports"), "--shutdown-delay-duration=0s")
+	return append(flags, "--kubeconfig="+filepath.Join(dir, "kubeconfig"), "--ports-file="+filepath.Join(dir, "ports"),
+		"--shutdown-delay-duration=0s")
 }
 
 func (w *watchfan) open(ctx context.Context, uri string) (*http.Response, error) {
@@ -535,7 +559,9 @@ func (w *watchfan) watched(t *testing.T, c *cluster) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	resp, err := w.open(ctx, "/api/v1/namespaces/apps/configmaps?watch=1&timeoutSeconds=20&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	resp, err := w.open(ctx,
+		"/api/v1/namespaces/apps/configmaps?watch=1&timeoutSeconds=20&sendInitialEvents=true"+
+			"&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 	if err != nil {
 		t.Fatal(err)
 	}

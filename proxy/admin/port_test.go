@@ -53,7 +53,8 @@ func startPort(t *testing.T, config Config, change ...func(*http.Server)) *testP
 	if config.Local == nil {
 		config.Local = func(*http.Request) bool { return true }
 	}
-	p := &testPort{t: t, addr: ln.Addr().String(), client: &http.Client{Transport: &http.Transport{}}, served: make(chan error, 1)}
+	p := &testPort{t: t, addr: ln.Addr().String(), client: &http.Client{Transport: &http.Transport{}},
+		served: make(chan error, 1)}
 	p.Port = New(config, slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	for _, f := range change {
 		f(p.server)
@@ -122,13 +123,16 @@ func TestPanic(t *testing.T) {
 func TestBodies(t *testing.T) {
 	p := startPort(t, Config{Profiling: true})
 	long := strings.Repeat("0x1+", maxBodyBytes/4+1)
-	if resp, _ := p.do(http.MethodPost, "/livez", strings.NewReader(long)); resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
+	resp, _ := p.do(http.MethodPost, "/livez", strings.NewReader(long))
+	if resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
 		t.Errorf("a long body: %s, Connection: close %t", resp.Status, resp.Close)
 	}
-	if resp, body := p.do(http.MethodPost, "/debug/pprof/symbol", io.MultiReader(strings.NewReader(long))); !strings.Contains(body, "request body too large") {
+	if resp, body := p.do(http.MethodPost, "/debug/pprof/symbol",
+		io.MultiReader(strings.NewReader(long))); !strings.Contains(body, "request body too large") {
 		t.Errorf("a long chunked body: %s %s", resp.Status, body)
 	}
-	if resp, body := p.do(http.MethodPost, "/debug/pprof/symbol", strings.NewReader("0x1")); resp.StatusCode != http.StatusOK || body != "num_symbols: 1\n" {
+	if resp, body := p.do(http.MethodPost, "/debug/pprof/symbol",
+		strings.NewReader("0x1")); resp.StatusCode != http.StatusOK || body != "num_symbols: 1\n" {
 		t.Errorf("a short body: %s %s", resp.Status, body)
 	}
 }
@@ -139,9 +143,10 @@ func TestMalformed(t *testing.T) {
 	for head, want := range map[string]string{
 		"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer se cret\x00\r\n\r\n": "HTTP/1.1 400",
 		"secret\r\n\r\n": "HTTP/1.1 400",
-		"GET / HTTP/1.1\r\nHost: localhost\r\nX: secret" + strings.Repeat("x", 3*maxHeaderBytes) + "\r\n\r\n": "HTTP/1.1 431",
-		"GET / HTTP/1.1\r\nAuthorization: secret\r\n\r\n":                                                     "HTTP/1.1 400",
-		"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: secret\r\n\r\n":                                "HTTP/1.1 400",
+		"GET / HTTP/1.1\r\nHost: localhost\r\nX: secret" + strings.Repeat("x", 3*maxHeaderBytes) +
+			"\r\n\r\n": "HTTP/1.1 431",
+		"GET / HTTP/1.1\r\nAuthorization: secret\r\n\r\n":                      "HTTP/1.1 400",
+		"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: secret\r\n\r\n": "HTTP/1.1 400",
 	} {
 		if got := p.raw(head); !strings.HasPrefix(got, want) || strings.Contains(got, "secret") {
 			t.Errorf("%.60q: %q, want %s", head, got, want)
@@ -194,9 +199,11 @@ func TestConnections(t *testing.T) {
 // A profile may last longer than the timeouts of the port.
 func TestLongProfile(t *testing.T) {
 	p := startPort(t, Config{Profiling: true}, func(s *http.Server) {
-		s.ReadTimeout, s.ReadHeaderTimeout, s.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond, 300*time.Millisecond
+		s.ReadTimeout, s.ReadHeaderTimeout = 200*time.Millisecond, 200*time.Millisecond
+		s.WriteTimeout = 300 * time.Millisecond
 	})
-	for _, path := range []string{"/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=1", "/debug/pprof/allocs?seconds=1"} {
+	for _, path := range []string{"/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=1",
+		"/debug/pprof/allocs?seconds=1"} {
 		began := time.Now()
 		if resp, body := p.do(http.MethodGet, path, nil); resp.StatusCode != http.StatusOK || body == "" {
 			t.Errorf("%s: %s, %d bytes", path, resp.Status, len(body))
@@ -218,7 +225,8 @@ func TestShutdown(t *testing.T) {
 	p.do(http.MethodGet, "/livez", nil)
 	profile := make(chan error, 1)
 	go func() {
-		resp, err := (&http.Client{Transport: &http.Transport{}}).Get("http://" + p.addr + "/debug/pprof/profile?seconds=60")
+		resp, err := (&http.Client{Transport: &http.Transport{}}).Get("http://" + p.addr +
+			"/debug/pprof/profile?seconds=60")
 		if err == nil {
 			_, err = io.ReadAll(resp.Body)
 			resp.Body.Close()
@@ -236,7 +244,8 @@ func TestShutdown(t *testing.T) {
 		page <- resp.StatusCode
 	}()
 	<-begun
-	for deadline := time.Now().Add(patience); p.open.Load() < 2; time.Sleep(time.Millisecond) { // the page reuses the idle connection
+	// The page reuses the idle connection.
+	for deadline := time.Now().Add(patience); p.open.Load() < 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the profile has no connection")
 		}
@@ -315,7 +324,8 @@ func TestPaths(t *testing.T) {
 	} {
 		resp, body := p.do(http.MethodGet, path, nil)
 		if resp.StatusCode != want.code || resp.Header.Get("Content-Type") != want.mediaType {
-			t.Errorf("%s: %s, %s; want %d, %s", path, resp.Status, resp.Header.Get("Content-Type"), want.code, want.mediaType)
+			t.Errorf("%s: %s, %s; want %d, %s", path, resp.Status, resp.Header.Get("Content-Type"),
+				want.code, want.mediaType)
 		}
 		if resp.Header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: its type may be guessed", path)

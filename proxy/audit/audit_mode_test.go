@@ -41,7 +41,8 @@ func TestAuditModes(t *testing.T) {
 				t.Errorf("%s: %d lines", mode, lines())
 			}
 			synctest.Wait()
-			if x.Response.Code() != http.StatusNotFound || lines() != 1 || !strings.Contains(f.b.String(), `"username":"jane"`) {
+			if x.Response.Code() != http.StatusNotFound || lines() != 1 ||
+				!strings.Contains(f.b.String(), `"username":"jane"`) {
 				t.Errorf("%s: %d\n%s", mode, x.Response.Code(), f.b.String())
 			}
 
@@ -53,10 +54,13 @@ func TestAuditModes(t *testing.T) {
 			passed, notPassed := a.Passing(x, ofCertificate("joe"), asked(x))
 			synctest.Wait()
 			strict := mode == AuditBlockingStrict
-			if fails := x.Response.Code() == 500 && refused != nil && notPassed != nil && began == nil && passed == nil; fails != strict {
+			fails := x.Response.Code() == 500 && refused != nil && notPassed != nil && began == nil && passed == nil
+			if fails != strict {
 				t.Errorf("%s: %d %v %v", mode, x.Response.Code(), refused, notPassed)
 			}
-			if strict && !strings.Contains(string(slices.Concat(x.Response.Body...)), `Internal Server Error: \"/api/v1/pods\": failed to store audit event`) {
+			if strict &&
+				!strings.Contains(string(slices.Concat(x.Response.Body...)),
+					`Internal Server Error: \"/api/v1/pods\": failed to store audit event`) {
 				t.Errorf("%s", slices.Concat(x.Response.Body...))
 			}
 			if n := auditDropped.Get() - dropped; n != map[bool]uint64{true: 3, false: 2}[strict] {
@@ -74,7 +78,9 @@ func TestAuditModes(t *testing.T) {
 				t.Errorf("%s: %q", mode, text)
 			}
 			a.WatchEnded(&Event{remote: x.Conn.RemoteAddr()}, fanout.Gone, "") // is counted only
-			if n := auditDropped.Get() - dropped; n != map[bool]uint64{true: 5, false: 4}[strict] || f.b.Len() > 0 && strings.Count(f.b.String(), "{\"kind\"") != 1 {
+			n := auditDropped.Get() - dropped
+			if n != map[bool]uint64{true: 5, false: 4}[strict] ||
+				f.b.Len() > 0 && strings.Count(f.b.String(), "{\"kind\"") != 1 {
 				t.Errorf("%s: %d dropped\n%s", mode, n, f.b.String())
 			}
 		})
@@ -111,7 +117,8 @@ func TestAuditPassed(t *testing.T) {
 		go a.Run()
 		defer a.Close()
 		jane := ofCertificate("jane", "g")
-		asJoe := auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "joe", Groups: []string{"h"}}, By: jane.User}
+		asJoe := auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "joe", Groups: []string{"h"}},
+			By: jane.User}
 		x := proxytest.MustRead(t, "/api/v1/namespaces/a/pods/x/exec?command=sh")
 		next := func(want ...string) {
 			t.Helper()
@@ -135,7 +142,8 @@ func TestAuditPassed(t *testing.T) {
 			if line.ResponseStatus != nil {
 				got[3] = http.StatusText(line.ResponseStatus.Code)
 			}
-			if strings.Join(got, ",") != strings.Join(want, ",") || line.ObjectRef.Subresource != "exec" || line.Annotations[passedAnnotation] != "true" || len(line.Annotations) != 1 {
+			if strings.Join(got, ",") != strings.Join(want, ",") || line.ObjectRef.Subresource != "exec" ||
+				line.Annotations[passedAnnotation] != "true" || len(line.Annotations) != 1 {
 				t.Errorf("got %q, want %q\n%s", got, want, text)
 			}
 			if id := x.Header.Get("Audit-Id"); id == "" || line.AuditID != id {
@@ -166,7 +174,10 @@ func TestAuditPassed(t *testing.T) {
 		// What is read from the cache as somebody else has both names too.
 		x2, r := readOf(t, asJoe, "/api/v1/pods")
 		a.Served(x2, r)
-		if text := f.b.String(); !strings.Contains(text, `"user":{"username":"jane","groups":["g"]},"impersonatedUser":{"username":"joe","groups":["h"]},"sourceIPs"`) {
+		text := f.b.String()
+		if !strings.Contains(text,
+			`"user":{"username":"jane","groups":["g"]},"impersonatedUser":{"username":"joe","groups":["h"]},`+
+				`"sourceIPs"`) {
 			t.Errorf("got %s", text)
 		}
 

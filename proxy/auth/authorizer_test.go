@@ -75,8 +75,9 @@ func TestAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
 		for answer, want := range map[string]bool{
-			"yes": true, "no": false, "contradictory": false, "no status": false, "garbage": false, "other kind": false, "unreachable": false,
-			"401": false, "403": false, "404": false, "422": false, "429": false, "500": false, "301": false,
+			"yes": true, "no": false, "contradictory": false, "no status": false, "garbage": false, "other kind": false,
+			"unreachable": false, "401": false, "403": false, "404": false, "422": false, "429": false,
+			"500": false, "301": false,
 		} {
 			a, _ := newTestAuthorizer(fakeReviews{"t": answer})
 			if got := a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"}, list); got != want {
@@ -138,7 +139,8 @@ func TestAllowedRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reviews := fakeReviews{"good": "yes", "bad": "no", "ill": "500"}
 		a, up := newTestAuthorizer(reviews)
-		list, watch := proxytest.MustParse(t, request.Parse, "/api/v1/pods"), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1")
+		list, watch := proxytest.MustParse(t, request.Parse, "/api/v1/pods"),
+			proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1")
 		f := func(token string, req *request.Request, want bool, wantAsked int) {
 			t.Helper()
 			before := up.Count()
@@ -226,20 +228,23 @@ func TestAnswerTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := &proxytest.FakeUpstream[Identity]{Answer: fakeReviews{"good": "yes", "bad": "no"}.answer}
 		opts := defaultOptions()
-		opts.AuthorizationWebhookCacheAuthorizedTTL, opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Minute, time.Second
+		opts.AuthorizationWebhookCacheAuthorizedTTL = time.Minute
+		opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Second
 		opts.AuthorizationRecheckInterval = 10 * time.Second
 		a := NewAuthorizer(up, NewKnownTokens(), &opts, false, slog.New(slog.DiscardHandler))
 		asked := func(token string, after time.Duration) int {
 			time.Sleep(after)
 			before := up.Count()
-			a.allowed(t.Context(), Identity{Kind: KindToken, Token: token}, proxytest.MustParse(t, request.Parse, "/api/v1/pods"))
+			a.allowed(t.Context(), Identity{Kind: KindToken, Token: token},
+				proxytest.MustParse(t, request.Parse, "/api/v1/pods"))
 			return up.Count() - before
 		}
 		for _, c := range []struct {
 			token string
 			after time.Duration
 			want  int
-		}{{"good", 0, 1}, {"bad", 0, 1}, {"bad", time.Second - 1, 0}, {"bad", 1, 1}, {"good", 59 * time.Second, 1}, {"good", 59 * time.Second, 0}} {
+		}{{"good", 0, 1}, {"bad", 0, 1}, {"bad", time.Second - 1, 0}, {"bad", 1, 1}, {"good", 59 * time.Second, 1},
+			{"good", 59 * time.Second, 0}} {
 			if got := asked(c.token, c.after); got != c.want {
 				t.Errorf("%s, %s later: asked %d times, want %d", c.token, c.after, got, c.want)
 			}
@@ -304,7 +309,8 @@ func TestAllowedTimeout(t *testing.T) {
 		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
 		up.Delay = time.Hour
 		start := time.Now()
-		if a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"}, proxytest.MustParse(t, request.Parse, "/api/v1/pods")) {
+		if a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"},
+			proxytest.MustParse(t, request.Parse, "/api/v1/pods")) {
 			t.Error("allowed")
 		}
 		if got := time.Since(start); got != ReviewTimeout {
@@ -345,7 +351,8 @@ func BenchmarkDecide(b *testing.B) {
 			}}
 			a := authorizerOf(up)
 			a.allowedTTL = time.Hour
-			attributes := AttributesOf(proxytest.MustParse(b, request.Parse, "/api/v1/namespaces/a/pods?labelSelector=a%3Db"))
+			attributes := AttributesOf(proxytest.MustParse(b, request.Parse,
+				"/api/v1/namespaces/a/pods?labelSelector=a%3Db"))
 			b.ReportAllocs()
 			for b.Loop() {
 				if a.decide(b.Context(), id, attributes).outcome != allowed {

@@ -9,7 +9,8 @@ import (
 // Nothing of a token is shown but the name of its service account.
 func TestShownName(t *testing.T) {
 	jwt := func(payload string) string {
-		return "eyJhbGciOiJub25lIn0." + strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(payload)), "=") + ".c2ln"
+		return "eyJhbGciOiJub25lIn0." + strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(payload)), "=") +
+			".c2ln"
 	}
 	for _, c := range []struct {
 		id   Identity
@@ -19,7 +20,8 @@ func TestShownName(t *testing.T) {
 		{Identity{Kind: KindOwn}, "(own)"},
 		{Identity{Kind: KindCertificate, User: &UserInfo{Name: "alice"}}, "alice"},
 		{Identity{Kind: KindToken, Token: "secret"}, "(token)"},
-		{Identity{Kind: KindToken, Token: jwt(`{"sub":"system:serviceaccount:kube-system:deployer"}`)}, "system:serviceaccount:kube-system:deployer"},
+		{Identity{Kind: KindToken, Token: jwt(`{"sub":"system:serviceaccount:kube-system:deployer"}`)},
+			"system:serviceaccount:kube-system:deployer"},
 		{Identity{Kind: KindToken, Token: jwt(`{"sub":"alice@example.com"}`)}, "(token)"},
 		{Identity{Kind: KindToken, Token: jwt(`{"sub":"system:serviceaccount:x"}`)}, "(token)"},
 		{Identity{Kind: KindToken, Token: jwt(`{"sub":`)}, "(token)"},

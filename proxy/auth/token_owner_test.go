@@ -18,8 +18,9 @@ func byToken(token string) Identity { return Identity{Kind: KindToken, Token: to
 // Two identities are the same user if and only if they have the same name.
 func TestUserKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.OwnersUpstream(proxytest.Owners{"a": "jane", "b": "jane", "c": "joe", "bad": "401", "old": "404", "old too": "404",
-			"forbidden": "403", "ill": "500", "gone": "unreachable", "garbage": "garbage", "other": "other kind", "nameless": "nameless"}, tokenOf)
+		up := proxytest.OwnersUpstream(proxytest.Owners{"a": "jane", "b": "jane", "c": "joe", "bad": "401",
+			"old": "404", "old too": "404", "forbidden": "403", "ill": "500", "gone": "unreachable",
+			"garbage": "garbage", "other": "other kind", "nameless": "nameless"}, tokenOf)
 		a := authorizerOf(up)
 		key := func(id Identity) UserKey {
 			t.Helper()

@@ -23,11 +23,12 @@ func watches(t *testing.T, a *Authorizer, token, line string, n int) (revoked fu
 	count := 0
 	var releases []func() string
 	for range n {
-		releases = append(releases, a.WatchGrant(Identity{Kind: KindToken, Token: token}, proxytest.MustParse(t, request.Parse, line), func() {
-			mu.Lock()
-			defer mu.Unlock()
-			count++
-		}))
+		releases = append(releases, a.WatchGrant(Identity{Kind: KindToken, Token: token},
+			proxytest.MustParse(t, request.Parse, line), func() {
+				mu.Lock()
+				defer mu.Unlock()
+				count++
+			}))
 	}
 	revoked = func() int {
 		mu.Lock()
@@ -53,7 +54,8 @@ func TestWatchGrants(t *testing.T) {
 		revokedA, _ := watches(t, a, "a", line, 100)
 		revokedB, releaseB := watches(t, a, "b", line, 10)
 		revokedA2, _ := watches(t, a, "a", line+"&labelSelector=x", 5)
-		a.WatchGrant(Identity{Kind: KindOwn}, proxytest.MustParse(t, request.Parse, line), func() { t.Error("own watch revoked") })()
+		a.WatchGrant(Identity{Kind: KindOwn}, proxytest.MustParse(t, request.Parse, line),
+			func() { t.Error("own watch revoked") })()
 
 		// One review per question and interval, however many watches there are.
 		time.Sleep(10 * recheckInterval)
@@ -97,12 +99,15 @@ func TestWhyRevoked(t *testing.T) {
 		answer := func(text string) func(Identity, string, []byte) (int, string, error) {
 			return func(Identity, string, []byte) (int, string, error) { return 201, text, nil }
 		}
-		up := &proxytest.FakeUpstream[Identity]{Answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`)}
+		up := &proxytest.FakeUpstream[Identity]{
+			Answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`),
+		}
 		opts := defaultOptions()
 		a := NewAuthorizer(up, NewKnownTokens(), &opts, true, slog.New(slog.NewTextHandler(&log, nil)))
 		go a.Run(t.Context())
 		watch := func(token string) (release func() string) {
-			return a.WatchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), func() {})
+			return a.WatchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"),
+				func() {})
 		}
 		first, second := watch("a"), watch("b")
 		time.Sleep(2 * recheckInterval)
@@ -110,7 +115,8 @@ func TestWhyRevoked(t *testing.T) {
 			t.Errorf("one that was not revoked: %q", got)
 		}
 		up.Mu.Lock()
-		up.Answer = answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":false,"reason":"jane is no relation"}}`)
+		up.Answer = answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":false,` +
+			`"reason":"jane is no relation"}}`)
 		up.Mu.Unlock()
 		time.Sleep(2 * recheckInterval)
 		if got := first(); got != "the client may no longer read, or is nobody any more: jane is no relation" {

@@ -82,7 +82,8 @@ func TestCompressedListsBounds(t *testing.T) {
 	c.lists = make(map[listKey]*compressedList)
 	now := time.Now()
 	for i := range 5 {
-		c.lists[listKey{limit: int64(i)}] = &compressedList{state: state, size: maxCompressed / 4, used: now.Add(time.Duration(i) * time.Second)}
+		c.lists[listKey{limit: int64(i)}] = &compressedList{state: state, size: maxCompressed / 4,
+			used: now.Add(time.Duration(i) * time.Second)}
 		c.bytes += maxCompressed / 4
 	}
 	c.mu.Lock()

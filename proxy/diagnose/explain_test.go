@@ -56,11 +56,13 @@ func TestAdminErrors(t *testing.T) {
 	}
 	for url, says := range map[string]string{
 		"http://127.0.0.1:1": "is watchfan running",
-		"127.0.0.1:1":        "does not answer at http://127.0.0.1:1 (dial tcp 127.0.0.1:1: connect: connection refused)",
-		"http://a b":         "is no URL",
-		"ftp://127.0.0.1":    "unsupported protocol",
+		"127.0.0.1:1": "does not answer at http://127.0.0.1:1 (dial tcp 127.0.0.1:1: connect: " +
+			"connection refused)",
+		"http://a b":      "is no URL",
+		"ftp://127.0.0.1": "unsupported protocol",
 	} {
-		if err := (&adminPort{url: url}).explain(new(strings.Builder), "1", false); err == nil || !strings.Contains(err.Error(), says) {
+		if err := (&adminPort{url: url}).explain(new(strings.Builder), "1", false); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", url, err, says)
 		}
 	}

@@ -83,7 +83,8 @@ func TestGzipTwins(t *testing.T) {
 		total += len(bodies[pair.ours])
 	}
 	admin := p.admin(t)
-	wire, plain := admin.metric(t, "watchfan_gzip_delivered_bytes_total"), admin.metric(t, "watchfan_gzip_plain_bytes_total")
+	wire, plain := admin.metric(t, "watchfan_gzip_delivered_bytes_total"),
+		admin.metric(t, "watchfan_gzip_plain_bytes_total")
 	t.Logf("%d writes, %d bytes in %d watches; %v bytes of gzip stand for %v", writes, total, len(pairs), wire, plain)
 	if writes < 20 || total < 100_000 || plain < float64(total) || wire > plain/2 {
 		t.Error("this test measures nothing")

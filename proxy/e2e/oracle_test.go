@@ -47,7 +47,8 @@ func newSelection(path, labelSelector, fieldSelector string) selection {
 }
 
 func selections(ns []string) []selection {
-	all, one, other := "/api/v1/configmaps", "/api/v1/namespaces/"+ns[0]+"/configmaps", "/api/v1/namespaces/"+ns[1]+"/configmaps"
+	all, one, other := "/api/v1/configmaps", "/api/v1/namespaces/"+ns[0]+"/configmaps",
+		"/api/v1/namespaces/"+ns[1]+"/configmaps"
 	return []selection{
 		newSelection(all, "", ""),
 		newSelection(all, "app=a", ""),
@@ -315,7 +316,8 @@ func (x *comparison) check(t *testing.T, m *model) {
 			}
 		}
 	}
-	t.Logf("%d pairs, %d of them with gzip, %d events through watchfan, %d changes in the reference, %d pairs differ; kube-apiserver ended %d early", len(x.pairs), zipped, events, len(m.log), failed, cut)
+	t.Logf("%d pairs, %d of them with gzip, %d events through watchfan, %d changes in the reference, %d pairs "+
+		"differ; kube-apiserver ended %d early", len(x.pairs), zipped, events, len(m.log), failed, cut)
 	if zipped < len(x.pairs)/5 {
 		t.Errorf("%d of %d watches were compressed", zipped, len(x.pairs))
 	}

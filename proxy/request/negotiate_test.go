@@ -57,7 +57,8 @@ func TestNegotiate(t *testing.T) {
 	f("get", "application/json"+metadata, "json-metadata-v1")
 	f("list", "application/json;v=v1beta1;as=PartialObjectMetadataList;g=meta.k8s.io", "json-metadata-v1beta1")
 	f("list", "application/json;q=0.9,"+proto, "protobuf", "json")
-	f("list", "application/json;q=0.9,application/cbor;q=1", "cbor", "json") // the dynamic client, where it prefers CBOR
+	// The dynamic client, where it prefers CBOR.
+	f("list", "application/json;q=0.9,application/cbor;q=1", "cbor", "json")
 	f("watch", "application/json;q=0.9,application/cbor;q=1", "cbor", "json")
 
 	// CBOR may not be offered of anything, so it may be that nothing is.
@@ -101,7 +102,8 @@ func TestNegotiate(t *testing.T) {
 func TestAcceptLines(t *testing.T) {
 	proxytest.MustParse(t, Parse, "/api/v1/pods", "Accept: application/json", "Accept: application/yaml")
 	proxytest.MustParse(t, Parse, "/api/v1/pods", "accept:", "Accept: application/yaml")
-	if _, ok := Parse(proxytest.MustRead(t, "/api/v1/pods", "Accept: application/yaml", "Accept: application/json")); ok {
+	if _, ok := Parse(proxytest.MustRead(t, "/api/v1/pods", "Accept: application/yaml",
+		"Accept: application/json")); ok {
 		t.Error("yaml, then json: recognised")
 	}
 }
@@ -162,7 +164,8 @@ func slowly(accept, verb string, custom, cbor bool) string {
 			matches := clause.Type == "*" && clause.SubType == "*" ||
 				clause.Type == "application" && (clause.SubType == "*" || clause.SubType == subType)
 			p := clause.Params
-			if !matches || subType == "cbor" && !cbor || p["sv"] != "" && p["sv"] != "v1" || p["stream"] != "" && p["stream"] != "watch" {
+			if !matches || subType == "cbor" && !cbor || p["sv"] != "" && p["sv"] != "v1" ||
+				p["stream"] != "" && p["stream"] != "watch" {
 				continue
 			}
 			form := strings.TrimPrefix(subType, "vnd.kubernetes.")
@@ -190,10 +193,14 @@ func slowly(accept, verb string, custom, cbor bool) string {
 
 // Whatever is recognised is what kube-apiserver would answer, of its own resources and of custom ones, with CBOR and without.
 func FuzzNegotiate(f *testing.F) {
-	for _, seed := range []string{"", "*/*", "application/json", "application/vnd.kubernetes.protobuf,application/json", "application/json;q=0.5,application/yaml;q=0.9",
-		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
-		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;q=0.9,application/cbor;q=1", "application/cbor", "application/cbor;stream=watch,application/vnd.kubernetes.protobuf",
-		"application/cbor;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/*", "application/*", "text/html,*/*;q=0.1", "application/json;stream=watch;pretty=1;charset=x"} {
+	for _, seed := range []string{"", "*/*", "application/json", "application/vnd.kubernetes.protobuf,application/json",
+		"application/json;q=0.5,application/yaml;q=0.9",
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
+			"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;q=0.9,application/cbor;q=1",
+		"application/cbor", "application/cbor;stream=watch,application/vnd.kubernetes.protobuf",
+		"application/cbor;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/*", "application/*",
+		"text/html,*/*;q=0.1", "application/json;stream=watch;pretty=1;charset=x"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, accept string) {
@@ -206,7 +213,8 @@ func FuzzNegotiate(f *testing.F) {
 				custom, cbor := i&1 != 0, i&2 != 0
 				got := "none"
 				for _, c := range clauses {
-					if c.EveryKind() || c.Encoding == framing.Protobuf && !custom || c.Encoding == framing.CBOR && cbor {
+					if c.EveryKind() || c.Encoding == framing.Protobuf && !custom ||
+						c.Encoding == framing.CBOR && cbor {
 						got = c.String()
 						break
 					}

@@ -47,7 +47,8 @@ func TestParsePage(t *testing.T) {
 
 // What is read as a page is written as a token that reads the same.
 func FuzzParsePage(f *testing.F) {
-	for _, seed := range []string{"", "abc", Page{7, "ns/a"}.String(), encodePage("meta.k8s.io/v1", 1<<62, "a.b-c\x00"), encodePage("meta.k8s.io/v1", -1, "x\x00")} {
+	for _, seed := range []string{"", "abc", Page{7, "ns/a"}.String(), encodePage("meta.k8s.io/v1", 1<<62, "a.b-c\x00"),
+		encodePage("meta.k8s.io/v1", -1, "x\x00")} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, token string) {

@@ -90,7 +90,8 @@ func TestDiscoveryLookup(t *testing.T) {
 		f(pods, ResourceInfo{pods, "Pod", true, true, nil}, true)
 		f(foos, ResourceInfo{foos, "Foo", true, true, nil}, true)
 		f(core.WithResource("nodes"), ResourceInfo{core.WithResource("nodes"), "Node", false, true, nil}, true)
-		f(core.WithResource("componentstatuses"), ResourceInfo{core.WithResource("componentstatuses"), "ComponentStatus", false, false, nil}, true)
+		f(core.WithResource("componentstatuses"), ResourceInfo{core.WithResource("componentstatuses"),
+			"ComponentStatus", false, false, nil}, true)
 		f(core.WithResource("pods/status"), ResourceInfo{}, false)
 		f(core.WithResource("nosuch"), ResourceInfo{}, false)
 		if got := up.Count(); got != 3 { // of which one for the groups
@@ -171,7 +172,8 @@ func TestDiscoveryBoundsMisses(t *testing.T) {
 		d, _, _ := newTestDiscovery(t, fakeAPI{"/api/v1": resourceList("pods Pod")})
 		d.Lookup(t.Context(), pods)
 		for i := range 10 * maxUnknownVersions {
-			d.Lookup(t.Context(), schema.GroupVersionResource{Group: fmt.Sprintf("g%d", i), Version: "v1", Resource: "x"})
+			d.Lookup(t.Context(), schema.GroupVersionResource{Group: fmt.Sprintf("g%d", i),
+				Version: "v1", Resource: "x"})
 			if i%1000 == 0 {
 				time.Sleep(missTTL)
 			}
@@ -220,12 +222,15 @@ func TestDiscoveryFailing(t *testing.T) {
 func TestDiscoveryResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _, _ := newTestDiscovery(t, fakeAPI{
-			"/api/v1":              resourceList("pods Pod"),
-			"/apis/apps":           `{"kind":"APIGroup","name":"apps","versions":[{"version":"v2"},{"version":"v1"}],"preferredVersion":{"version":"v2"}}`,
-			"/apis/apps/v1":        resourceList("deployments Deployment", "old Old"),
-			"/apis/apps/v2":        resourceList("deployments Deployment"),
-			"/apis/ex.io":          `{"kind":"APIGroup","versions":[{"version":"v1"}],"preferredVersion":{"version":"v1"}}`,
-			"/apis/ex.io/v1":       `{"kind":"APIResourceList","resources":[{"name":"foos","kind":"Foo","verbs":["list"]}]}`,
+			"/api/v1": resourceList("pods Pod"),
+			"/apis/apps": `{"kind":"APIGroup","name":"apps","versions":[{"version":"v2"},{"version":"v1"}],` +
+				`"preferredVersion":{"version":"v2"}}`,
+			"/apis/apps/v1": resourceList("deployments Deployment", "old Old"),
+			"/apis/apps/v2": resourceList("deployments Deployment"),
+			"/apis/ex.io": `{"kind":"APIGroup","versions":[{"version":"v1"}],` +
+				`"preferredVersion":{"version":"v1"}}`,
+			"/apis/ex.io/v1": `{"kind":"APIResourceList","resources":[{"name":"foos","kind":"Foo",` +
+				`"verbs":["list"]}]}`,
 			"/apis/broken.io/v1":   "503",
 			"/apis/unreachable.io": "down",
 		})

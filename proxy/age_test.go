@@ -11,7 +11,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// When a connection is as old as one may get, its watch ends gracefully, behind a bookmark, or the next answer says so; and it is closed.
+// At its maximum age a connection closes. A watch on it ends gracefully, behind a bookmark. On a
+// connection without a watch, the next answer says Connection: close.
 func TestMaxConnectionAge(t *testing.T) {
 	t.Parallel()
 	const age = time.Second
@@ -48,7 +49,7 @@ func TestMaxConnectionAge(t *testing.T) {
 		t.Errorf("%d bytes behind the last answer", n)
 	}
 	resp := watch.head("GET")
-	body := bodyOf(t, resp) // which ends properly
+	body := bodyOf(t, resp) // bodyOf checks that the body ends properly
 	took := time.Since(began)
 	lines := strings.Split(strings.TrimSpace(body), "\n")
 	last := lines[len(lines)-1]

@@ -10,7 +10,7 @@ import (
 
 const since = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=%d"
 
-// older makes a history that ends before the lane starts, at 106, and starts the lane.
+// older makes a history up to resourceVersion 106, and then starts the lane.
 func older(f *fan) {
 	f.cms.Put("ns", "a", "1")             // 101
 	f.cms.Put("ns", "b", "1", "app", "x") // 102
@@ -21,7 +21,7 @@ func older(f *fan) {
 	f.watch(anyState).Await(3)
 }
 
-// Clients that were there before the lane are served from one replay.
+// Clients that resume from before the lane share replays.
 func TestBackfill(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	older(f)
@@ -40,7 +40,7 @@ func TestBackfill(t *testing.T) {
 	if n := f.up.Count(proxytest.Short); n > 4 {
 		t.Errorf("%d replays for 20 watches", n)
 	}
-	// Namespaces and names are decided by a replay, too.
+	// A replay is also filtered by namespace and by name.
 	wantStrings(t, "one namespace",
 		proxytest.Strings(f.watch("/api/v1/namespaces/other/configmaps?watch=1&resourceVersion=101").Await(1)),
 		"ADDED other/c 106")
@@ -60,12 +60,12 @@ func TestBackfillQuiet(t *testing.T) {
 	f.passed(0)
 }
 
-// What a selector's client gets may depend on versions from before the replay: upstream knows them.
+// A selector's events may depend on versions from before the replay. Then the watch passes through.
 func TestBackfillUndecidable(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	older(f)
 	f.cms.Put("ns", "z", "1")
-	f.watch(since+"&labelSelector=app", 102).Await(1) // did a and b have the label at 102?
+	f.watch(since+"&labelSelector=app", 102).Await(1) // it is not known whether a and b had the label at 102
 	f.passed(1)
 
 	f = startFan(t, proxytest.NewServer(t))
@@ -76,7 +76,7 @@ func TestBackfillUndecidable(t *testing.T) {
 	f.passed(0)
 }
 
-// Where upstream has no history either, it says so itself.
+// If upstream has no history either, the client gets upstream's own 410.
 func TestBackfillTooOld(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "q", "1")
@@ -95,7 +95,7 @@ func TestBackfillTooOld(t *testing.T) {
 	}
 }
 
-// A replay that can't be had passes the watch through.
+// If a replay fails, the watch passes through.
 func TestBackfillFails(t *testing.T) {
 	for name, answer := range map[string]func(*proxytest.Call){
 		"refused": func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) },

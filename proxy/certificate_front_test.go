@@ -18,7 +18,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// clientCertificates returns the file of an authority, and a certificate that it signed for jane of devs.
+// clientCertificates returns the file of a CA, and a certificate that it has signed for user jane
+// of group devs.
 func clientCertificates(t *testing.T) (file string, jane tls.Certificate) {
 	t.Helper()
 	ca, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "ca.crt"),
@@ -33,8 +34,9 @@ func clientCertificates(t *testing.T) (file string, jane tls.Certificate) {
 	return ca.File, *pair
 }
 
-// A client certificate's user is impersonated with our own credential, in ordinary requests, streams and upgrades alike, and nothing that the
-// client says of itself goes along. Without the certificate the same client is anonymous, and has nothing of ours.
+// A client certificate's user is impersonated with watchfan's own credential, in ordinary requests,
+// streams and upgrades. The client's own identity headers are not forwarded. Without the
+// certificate the same client is anonymous, and watchfan's credential is not used.
 func TestCertificatePassthrough(t *testing.T) {
 	caFile, jane := clientCertificates(t)
 	f := startFront(t, upstreamTLS(t, func(w http.ResponseWriter, r *http.Request) {
@@ -60,7 +62,7 @@ func TestCertificatePassthrough(t *testing.T) {
 		{"GET /api/v1/namespaces/ns/pods/p/exec", "Upgrade\nUpgrade: SPDY/3.1"},
 	} {
 		for _, certified := range []bool{true, false} {
-			want := `Impersonate-New=["x"]` // anonymous: what it says of itself is for kube-apiserver to judge
+			want := `Impersonate-New=["x"]` // anonymous: kube-apiserver decides about its headers
 			config := &tls.Config{InsecureSkipVerify: true}
 			if certified {
 				want = `Authorization=["Bearer own-token"] ` + // and so on

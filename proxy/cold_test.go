@@ -13,8 +13,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// slowly has the collection's lists, or initial events, come one object at a time, each when tick
-// says so.
+// slowly sends the collection's lists, or its initial events, one object at a time. Each object
+// waits for a tick.
 func slowly(f *fan, kind proxytest.Kind, tick <-chan time.Time) {
 	f.up.SetDelay(func(k proxytest.Kind) time.Duration {
 		if k == kind {
@@ -24,7 +24,7 @@ func slowly(f *fan, kind proxytest.Kind, tick <-chan time.Time) {
 	})
 }
 
-// coldFan is a proxy that knows which resources there are, and has yet to list ConfigMaps.
+// coldFan is a proxy that knows which resources exist and has not listed ConfigMaps yet.
 func coldFan(t *testing.T) *fan {
 	f := startFan(t, proxytest.NewServer(t))
 	f.until("discovery", func() bool {
@@ -35,8 +35,8 @@ func coldFan(t *testing.T) *fan {
 	return f
 }
 
-// A resource that takes long to list is listed by the proxy and by a handful of clients, however
-// many want it: the others wait for the proxy's list.
+// While the proxy lists a large resource, only a few clients' requests for it pass through. The
+// others wait for the proxy's list.
 func TestColdLaneManyClients(t *testing.T) {
 	t.Parallel()
 	const clients = 300
@@ -78,7 +78,7 @@ func TestColdLaneManyClients(t *testing.T) {
 		})
 	}
 	f.up.AwaitCount(proxytest.Client, before+proxy.MostThrough)
-	time.Sleep(3 * time.Second) // in which all others would have come, too
+	time.Sleep(3 * time.Second) // all other requests would have passed through by then
 	close(stop)
 	all.Wait()
 	f.passed(before + proxy.MostThrough)
@@ -88,8 +88,8 @@ func TestColdLaneManyClients(t *testing.T) {
 	}
 }
 
-// While an upstream that does not answer is asked for a resource, a handful of clients ask it, too.
-// The others are told to come again, each at another time.
+// While an upstream that does not answer is asked for a resource, a few clients' requests pass
+// through. The others get 429, with different Retry-After headers.
 func TestColdLaneSilentUpstream(t *testing.T) {
 	t.Parallel()
 	const clients = 200
@@ -106,7 +106,7 @@ func TestColdLaneSilentUpstream(t *testing.T) {
 			req.Header.Set("User-Agent", proxytest.ClientAgent)
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
-				return // one of those that ask upstream
+				return // one of those that pass through
 			}
 			defer resp.Body.Close()
 			if resp.StatusCode != http.StatusTooManyRequests {
@@ -129,7 +129,7 @@ func TestColdLaneSilentUpstream(t *testing.T) {
 	}
 }
 
-// Clients of a lane whose upstream breaks off each list are passed through a handful at a time.
+// If upstream breaks off each list of a lane, its clients pass through a few at a time.
 func TestColdLaneBrokenUpstream(t *testing.T) {
 	t.Parallel()
 	const clients = 100
@@ -156,7 +156,7 @@ func TestColdLaneBrokenUpstream(t *testing.T) {
 	}
 }
 
-// A client whose right is taken away while it waits for a lane is not served from it.
+// A client that loses its right while it waits for a lane is not served from the lane.
 func TestColdLaneRevoked(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) {

@@ -28,7 +28,7 @@ type debugLane struct {
 	}
 }
 
-// askAdmin asks path of the admin port.
+// askAdmin sends a GET to the admin port.
 func (f *fan) askAdmin(path, accept string) (int, http.Header, string) {
 	f.t.Helper()
 	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.admin+path, nil)
@@ -61,7 +61,7 @@ func (f *fan) theLane() debugLane {
 	return d.Lanes[0]
 }
 
-// awaitState waits until the lane is in a state, and its last error is of a kind.
+// awaitState waits until the lane is in a state and its last error is of a kind.
 func (f *fan) awaitState(state, lastError string) debugLane {
 	f.t.Helper()
 	var l debugLane
@@ -76,7 +76,7 @@ func (f *fan) awaitState(state, lastError string) debugLane {
 	return l
 }
 
-// /debug/lanes shows a lane through its life. It repeats nothing that upstream has sent.
+// /debug/lanes shows a lane through its life. It shows nothing that upstream has sent.
 func TestDebugLanes(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
@@ -156,7 +156,7 @@ func TestDebugLanes(t *testing.T) {
 	f.awaitState("Synced", "503 Service Unavailable")
 }
 
-// A lane without clients is idle. Its state dates from the end of its last client.
+// A lane without clients is idle, since the end of its last client's watch.
 func TestDebugLanesIdle(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })

@@ -64,7 +64,8 @@ func (f *fan) ids(query string) string {
 	return strings.Join(ids, " ")
 }
 
-// /debug/watchers shows the client, the scope and the progress of each watch. It sorts and filters. Watches that have ended are gone.
+// /debug/watchers shows the client, the scope and the progress of each watch. It sorts and filters.
+// It does not show watches that have ended.
 func TestDebugWatchers(t *testing.T) {
 	t.Parallel()
 	f := startWatched(t)
@@ -208,7 +209,8 @@ func TestDebugWatchersBadQueries(t *testing.T) {
 	}
 }
 
-// Without --profiling, watches are shown on this host only, and not to web pages that a browser on this host shows.
+// Without --profiling, watches are shown to clients on this host only, and not to web pages in a
+// browser on this host.
 func TestDebugWatchersForeign(t *testing.T) {
 	t.Parallel()
 	f := startWatched(t, func(o *proxy.Options) { o.Profiling = false })
@@ -224,7 +226,8 @@ func TestDebugWatchersForeign(t *testing.T) {
 	}
 }
 
-// An eviction is logged once, with the verdict's reason and the numbers that led to it, and counted by it.
+// An eviction is logged once, with the verdict's reason and the numbers that led to it. It is
+// counted by this reason.
 func TestEvictionVerdict(t *testing.T) {
 	t.Parallel()
 	eachPort(t, func(t *testing.T, secure bool) {
@@ -235,7 +238,7 @@ func TestEvictionVerdict(t *testing.T) {
 				t.Fatal("no eviction")
 			}
 			f.cms.Put("ns", "a", strings.Repeat("x", 256<<10))
-			time.Sleep(50 * time.Millisecond) // for the client's window to have been closed for a while
+			time.Sleep(50 * time.Millisecond) // the client's window must have been closed for a while
 		}
 		lines := f.log.with("Evicted watch", "reason=ClientNotReading", "lagEvents=", "windowBytes=0 ",
 			"client=127.0.0.1:")

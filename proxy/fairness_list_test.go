@@ -8,7 +8,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// A list that gets no seat in time is told to come again, and not passed through; gets, watches and what is passed through need none.
+// A list that gets no seat in time gets 429 and does not pass through. Gets, watches and requests
+// that pass through need no seat.
 func TestListWithoutASeat(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	rv := f.cms.Put("a", "x", "1")

@@ -27,7 +27,8 @@ func configFile(t testing.TB, content string) string {
 	return name
 }
 
-// samples are values other than the defaults for every flag, as the configuration file spells them and as the command line does.
+// samples has a value for each type of flag that is not the default: as the configuration file has
+// it, and as the command line has it.
 var samples = map[reflect.Type][2]string{
 	reflect.TypeFor[string]():        {`"10.1.2.3"`, "10.1.2.3"},
 	reflect.TypeFor[int]():           {"4321", "4321"},
@@ -37,8 +38,9 @@ var samples = map[reflect.Type][2]string{
 	reflect.TypeFor[slog.Level]():    {"warn", "warn"},
 }
 
-// TestConfigFields: each exported field of Options has exactly one field of the file and exactly one flag, each of the same letters, and
-// both set it and nothing else. Only -v is another flag for LogLevel.
+// TestConfigFields: each exported field of Options has exactly one field in the file and exactly
+// one flag, with the same letters. Both set this option and nothing else. Only -v is another flag
+// for LogLevel.
 func TestConfigFields(t *testing.T) {
 	var defaults bytes.Buffer
 	none := proxy.NewOptions()
@@ -66,7 +68,7 @@ func TestConfigFields(t *testing.T) {
 		return names
 	}
 	for _, f := range all {
-		if f.Name == "Version" { // which is none
+		if f.Name == "Version" { // it is no option
 			continue
 		}
 		letters := strings.ToLower(f.Name)
@@ -105,7 +107,7 @@ func TestConfigFields(t *testing.T) {
 // exportedFields returns the fields of a struct and of the structs in it.
 func exportedFields(t reflect.Type) (fields []reflect.StructField) {
 	for _, f := range reflect.VisibleFields(t) {
-		if f.Name == "Tuning" { // which no operator sees
+		if f.Name == "Tuning" { // operators do not see it
 			continue
 		}
 		if f.IsExported() && f.Type.Kind() == reflect.Struct {
@@ -120,7 +122,7 @@ func exportedFields(t reflect.Type) (fields []reflect.StructField) {
 	return fields
 }
 
-// TestConfigRoundTrip: what watchfan config prints is a configuration file that says the same.
+// TestConfigRoundTrip: watchfan config prints a configuration file with the same meaning.
 func TestConfigRoundTrip(t *testing.T) {
 	f := func(args ...string) {
 		t.Helper()
@@ -176,7 +178,7 @@ func TestConfigAndFlags(t *testing.T) {
 	}
 }
 
-// TestConfigErrors: what is wrong is an error with file, line and field.
+// TestConfigErrors: an error names the file, the line and the field.
 func TestConfigErrors(t *testing.T) {
 	f := func(content string, want ...string) {
 		t.Helper()
@@ -232,7 +234,7 @@ func TestConfigErrors(t *testing.T) {
 	f(header+"residentResources:\n- pods\n- 3", "config.yaml:3: residentResources: line 5: give a string")
 	f(header+"context: &a x\nkubeconfig: *a", "config.yaml:4: kubeconfig: give a string")
 	f(header+"<<: {context: x}", "config.yaml:3: <<: unknown field")
-	// And what is of the right type, but no good.
+	// Values of the right type that are not valid.
 	f(header+"\nhistoryBytes: 5\nadminPort: 70000", "config.yaml:4: historyBytes: 5 is too small",
 		"config.yaml:5: adminPort: 70000 is no port")
 	f(header+"adminPort: 8001", "config.yaml:3: adminPort: 8001 is that of --insecure-port too")
@@ -249,7 +251,8 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// FuzzConfig: no file makes the parser panic, each error names the file, and what is taken prints as a file that is taken and says the same.
+// FuzzConfig: no file makes the parser panic, and each error names the file. An accepted file is
+// printed as a file that is accepted and has the same meaning.
 func FuzzConfig(f *testing.F) {
 	o := proxy.NewOptions()
 	f.Add([]byte(printConfig(f, o)))

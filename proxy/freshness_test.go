@@ -61,7 +61,8 @@ func (f *fan) notYet(what string, c <-chan *proxytest.Watcher) {
 	}
 }
 
-// One proof serves all who asked before it began; who asks later waits for the next one.
+// One proof serves all requests that came before it began. A later request waits for the next
+// proof.
 func TestProofsAreShared(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
@@ -76,7 +77,7 @@ func TestProofsAreShared(t *testing.T) {
 	first := f.later(fresh)
 	f.up.AwaitCount(proxytest.List, 1)
 	time.Sleep(50 * time.Millisecond) // the list's state is taken
-	f.cms.Put("ns", "b", "1")         // which the first need not see, and the others must
+	f.cms.Put("ns", "b", "1")         // the first watch need not see it, and the others must
 	var others []<-chan *proxytest.Watcher
 	for range 20 {
 		others = append(others, f.later(fresh))
@@ -96,7 +97,8 @@ func TestProofsAreShared(t *testing.T) {
 	f.passed(0)
 }
 
-// Changes that undid each other between the cache and the list that proves it are not shown to whom the proof was for.
+// A watch that waits for a proof by list does not see changes between the cache and the list that
+// have undone each other.
 func TestProofByListSkipsChurn(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
@@ -118,8 +120,8 @@ func TestProofByListSkipsChurn(t *testing.T) {
 	f.passed(0)
 }
 
-// A state that is older than the question is not shown: the watch waits for the lane's own stream, and is passed through when that does
-// not come in time.
+// A state older than the request is not shown. The watch waits for the lane's own stream. If that
+// is too late, the watch passes through.
 func TestProofWaits(t *testing.T) {
 	for name, data := range map[string]string{"list": "1", "watch": large} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +179,7 @@ func TestProofByWatch(t *testing.T) {
 	if p > 3 || s > 3 || l != 0 {
 		t.Errorf("%d probes, %d second watches, %d lists for 10 watches", p, s, l)
 	}
-	f.up.Reflector().Abort() // what was proved is known
+	f.up.Reflector().Abort() // the lane resumes from the resourceVersion of the proof
 	f.up.AwaitCount(proxytest.Watch, 1)
 	if rv := f.up.Requests(proxytest.Watch)[0].Query.Get("resourceVersion"); rv != "106" {
 		t.Errorf("resumed from %s, want 106", rv)
@@ -185,7 +187,7 @@ func TestProofByWatch(t *testing.T) {
 	f.passed(0)
 }
 
-// A proof that fails passes the watch through.
+// If a proof fails, the watch passes through.
 func TestProofFails(t *testing.T) {
 	cms := proxytest.ConfigMaps
 	for name, test := range map[string]struct {
@@ -233,13 +235,13 @@ func TestProofFails(t *testing.T) {
 			if f.up.Count(test.kind) != 1 {
 				t.Errorf("%d requests of kind %s, want 1", f.up.Count(test.kind), test.kind)
 			}
-			f.watch(fresh).Await(2) // and the next one comes about
+			f.watch(fresh).Await(2) // the next proof succeeds
 			f.passed(1)
 		})
 	}
 }
 
-// A relist while a proof is under way.
+// The collection is listed again while a proof is under way.
 func TestProofDuringRelist(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t), proxy.SpareLists)
 	f.cms.Put("ns", "a", large)
@@ -250,7 +252,7 @@ func TestProofDuringRelist(t *testing.T) {
 		<-release
 		c.Serve()
 	})
-	f.up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { // the relist lags behind what was probed
+	f.up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { // the relist is older than the probe's answer
 		c.Write(f.cms.Event("ADDED", "ns", "a", 101), f.cms.Bookmark(103, true))
 		c.Hang()
 	})
@@ -263,7 +265,8 @@ func TestProofDuringRelist(t *testing.T) {
 	wantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "END 106")
 }
 
-// "a state at least as fresh as the resourceVersion": a WatchList from a version that the cache has not reached.
+// "a state at least as fresh as the resourceVersion": a WatchList from a resourceVersion that the
+// cache has not reached waits for it, or passes through.
 func TestWatchListNotOlderThan(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t), impatient)
 	f.cms.Put("ns", "a", "1")
@@ -293,8 +296,9 @@ func TestUncachedIsNotProved(t *testing.T) {
 	f.passed(1)
 }
 
-// Freshness in motion: a writer, streams that lag and break, and clients that ask for the state as of now. Each is shown one
-// state that upstream had at or after the question, and then everything that followed.
+// There is a writer, streams lag and break, and clients ask for the current state. Each client gets
+// one state that upstream had at or after the request, and a watch then gets everything that
+// followed.
 func TestFreshnessSimulation(t *testing.T) {
 	t.Parallel()
 	for name, spare := range map[string]bool{"list": false, "large list": false, "watch": true} {
@@ -333,7 +337,7 @@ func TestFreshnessSimulation(t *testing.T) {
 			note()
 			stop := make(chan struct{})
 			var writer, readers sync.WaitGroup
-			writer.Go(func() { // the only one, so that a state is noted before the next write
+			writer.Go(func() { // the only writer, so each state is noted before the next write
 				for i := 0; ; i++ {
 					select {
 					case <-stop:
@@ -351,13 +355,13 @@ func TestFreshnessSimulation(t *testing.T) {
 						f.cms.Put("ns", name, "1")
 					}
 					note()
-					switch i { // few, because the reflector takes longer each time
+					switch i { // only two, because the reflector's pauses grow
 					case 50:
 						up.Reflector().Abort()
 					case 100:
 						up.Reflector().Send("garbage\n")
 					}
-					if rand.N(15) == 0 { // quiet for a while, here
+					if rand.N(15) == 0 { // a quiet time
 						up.Bump(1)
 						note()
 						time.Sleep(150 * time.Millisecond)

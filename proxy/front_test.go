@@ -42,14 +42,15 @@ type front struct {
 	stop                    func() // stops the proxy and waits for it
 }
 
-// startFront runs a proxy before upstream, to which it brings ownToken, and before no upstream if that is nil.
+// startFront runs a proxy in front of upstream, with ownToken as its credential. If upstream is
+// nil, there is no server behind it.
 func startFront(t *testing.T, upstream *httptest.Server, change ...func(*proxy.Options, *clientcmdapi.Config)) *front {
 	t.Helper()
 	f := startServer(t, upstream, nil, change...)
 	return f
 }
 
-// optionsFor returns options for a proxy before cluster, on ports of its own.
+// optionsFor returns options for a proxy in front of cluster, on ports of its own.
 func optionsFor(
 	t *testing.T, cluster clientcmdapi.Cluster, change ...func(*proxy.Options, *clientcmdapi.Config),
 ) proxy.Options {
@@ -130,7 +131,7 @@ func upstreamFunc(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// upstreamTLS is an HTTP/2 upstream that takes any client certificate.
+// upstreamTLS is an HTTP/2 upstream that accepts any client certificate.
 func upstreamTLS(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	s := httptest.NewUnstartedServer(handler)
 	s.EnableHTTP2 = true
@@ -236,7 +237,8 @@ func awaitClosed(t *testing.T, what string, c <-chan struct{}) {
 
 func flush(w http.ResponseWriter) { w.(http.Flusher).Flush() }
 
-// What a client sends arrives as it was sent, but for what belongs to one connection or says who the client is.
+// A request arrives upstream unchanged, except for the headers of one connection and the headers
+// that name a client.
 func TestPassthroughRequest(t *testing.T) {
 	got := make(chan string, 1)
 	upstream := upstreamTLS(t, func(w http.ResponseWriter, r *http.Request) {
@@ -269,7 +271,8 @@ func TestPassthroughRequest(t *testing.T) {
 	}
 }
 
-// The response is upstream's: nothing is added, repeated headers stay apart, and nothing is decompressed.
+// The response is upstream's. Nothing is added, repeated headers stay separate, and nothing is
+// decompressed.
 func TestPassthroughResponse(t *testing.T) {
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Warning", `299 - "one"`)
@@ -399,7 +402,8 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-// A client that leaves is noticed although nothing is being sent, before and after upstream's head.
+// The proxy notices that a client has left even while nothing is sent, before and after upstream's
+// head.
 func TestDisconnectCancelsUpstream(t *testing.T) {
 	for _, upstreamKind := range []func(*testing.T, http.HandlerFunc) *httptest.Server{upstreamFunc, upstreamTLS} {
 		for _, headFirst := range []bool{true, false} {
@@ -429,7 +433,7 @@ func TestDisconnectCancelsUpstream(t *testing.T) {
 	}
 }
 
-// A response that breaks off upstream never looks complete.
+// A response that breaks off upstream never looks complete to the client.
 func TestBrokenUpstreamIsNoCleanEnd(t *testing.T) {
 	for _, upstreamKind := range []func(*testing.T, http.HandlerFunc) *httptest.Server{upstreamFunc, upstreamTLS} {
 		f := startFront(t, upstreamKind(t, func(w http.ResponseWriter, r *http.Request) {
@@ -491,7 +495,7 @@ func TestConnectionServesOnAfterStream(t *testing.T) {
 	}
 }
 
-// What a client sends while its stream lasts is kept for later, up to a bound.
+// Bytes that a client sends during its stream are kept for later, up to a bound.
 func TestFloodDuringStream(t *testing.T) {
 	ended := make(chan struct{})
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
@@ -509,7 +513,7 @@ func TestFloodDuringStream(t *testing.T) {
 	awaitClosed(t, "the stream's end", ended)
 }
 
-// Bodies that nobody reads must not be taken for the next request.
+// An unread body must not be parsed as the next request.
 func TestUnreadBodies(t *testing.T) {
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}),
 		func(o *proxy.Options, _ *clientcmdapi.Config) {
@@ -615,7 +619,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A client's token goes upstream alone: not with our token, and not over a connection with our certificate.
+// A client's token goes upstream without watchfan's token, and not over a connection with
+// watchfan's certificate.
 func TestIdentities(t *testing.T) {
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("watchfan", nil, nil)
 	if err != nil {
@@ -738,7 +743,8 @@ func TestUnreachableUpstream(t *testing.T) {
 			t.Errorf("got header %v", resp.Header)
 		}
 	}
-	// A write that cannot have arrived may be tried again; one that may have, not.
+	// A client may repeat a write that cannot have arrived. It must not repeat one that may have
+	// arrived.
 	resp := f.do("POST", "/x", strings.NewReader("{}"))
 	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("got %s %v", resp.Status, resp.Header)
@@ -786,7 +792,8 @@ func TestBodilessAndOldClients(t *testing.T) {
 	}
 }
 
-// A client that never reads costs a buffer and is cut off when the proxy stops; so are streams, and idle connections at once.
+// When the proxy stops, it first says that it is not ready. Then idle connections and streams end,
+// and a request that is being answered is answered to its end.
 func TestShutdown(t *testing.T) {
 	ended := make(chan struct{})
 	release := make(chan struct{})

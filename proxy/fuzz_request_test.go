@@ -21,8 +21,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// FuzzRequest feeds bytes to the real server, whose upstream records what comes out, and compares that with what net/http reads in the same
-// bytes: a request goes upstream only if net/http sees it too, in the same order, with the same method, path, query, identity and body.
+// FuzzRequest feeds bytes to the real server, whose upstream records the requests. It compares them
+// with the requests that net/http reads in the same bytes. A request goes upstream only if net/http
+// reads it too, in the same order, with the same method, path, query, identity and body.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range fuzzRequestSeeds {
 		f.Add([]byte(strings.ReplaceAll(seed, "\n", "\r\n")), true)
@@ -106,7 +107,8 @@ var fuzzRequestSeeds = []string{
 	"POST /cut HTTP/1.1\nHost: localhost\nContent-Length: 20000\n\n{}",
 }
 
-// upstreamRequest is what came out. own says that it carried our credential.
+// upstreamRequest is a request that arrived upstream. own reports whether it carried watchfan's
+// credential.
 type upstreamRequest struct {
 	own            bool
 	method, target string
@@ -115,15 +117,15 @@ type upstreamRequest struct {
 	bodyErr        error
 }
 
-// referenceRequest is what net/http reads.
+// referenceRequest is a request as net/http reads it.
 type referenceRequest struct {
 	*http.Request
 	body    []byte
 	bodyErr error
 }
 
-// referenceRequests reads raw as net/http's server does, up to the first thing it refuses, but takes the empty lines that servers are to
-// skip (RFC 9112, section 2.2).
+// referenceRequests reads raw as net/http's server does, up to the first request that it refuses.
+// It also skips the empty lines that servers should skip (RFC 9112, section 2.2).
 func referenceRequests(raw []byte) (seen []*referenceRequest) {
 	r := bufio.NewReader(bytes.NewReader(raw))
 	for {
@@ -150,7 +152,8 @@ func referenceRequests(raw []byte) (seen []*referenceRequest) {
 	}
 }
 
-// lacksTrailer reports whether the body of a request of raw, the last one, is whole but for the empty line behind its last chunk.
+// lacksTrailer reports whether the body of raw's last request, with index i, lacks only the empty
+// line behind its last chunk.
 func lacksTrailer(raw []byte, i int) bool {
 	if bytes.HasSuffix(raw, []byte("\r\n\r\n")) {
 		return false
@@ -159,7 +162,7 @@ func lacksTrailer(raw []byte, i int) bool {
 	return len(seen) > i && seen[i].bodyErr == nil
 }
 
-// differs says in what a request that went upstream is not want, "" if in nothing.
+// differs says how a request that went upstream differs from want; "" if it does not.
 func (got *upstreamRequest) differs(want *referenceRequest, secure bool) string {
 	switch {
 	case got.method != want.Method:
@@ -205,7 +208,7 @@ func sameTarget(target string, want *referenceRequest) bool {
 	return err == nil && req.URL.Path == want.URL.Path && req.URL.RawQuery == want.URL.RawQuery
 }
 
-// recordingUpstream is kube-apiserver for one connection at a time, and has nothing to offer.
+// recordingUpstream is kube-apiserver for one connection at a time. It answers everything with 404.
 type recordingUpstream struct {
 	mu       sync.Mutex
 	requests []*upstreamRequest
@@ -235,7 +238,7 @@ func (rt recordingTransport) RoundTrip(req *http.Request) (*http.Response, error
 		got.body, got.bodyErr = io.ReadAll(req.Body)
 		req.Body.Close()
 	}
-	if req.Header.Get("X-Forwarded-For") != "" { // it is somebody's, and not one of our own
+	if req.Header.Get("X-Forwarded-For") != "" { // it is a client's request, not watchfan's own
 		rt.mu.Lock()
 		rt.requests = append(rt.requests, got)
 		rt.mu.Unlock()
@@ -247,7 +250,7 @@ func (rt recordingTransport) RoundTrip(req *http.Request) (*http.Response, error
 		Body: io.NopCloser(strings.NewReader("not here")), ContentLength: 8, Request: req}, nil
 }
 
-// fuzzServer returns a server that does not listen, before a recordingUpstream.
+// fuzzServer returns a server that does not listen, in front of a recordingUpstream.
 func fuzzServer(f *testing.F) (*Server, *recordingUpstream) {
 	opts := NewOptions()
 	opts.Upstream.Kubeconfig = filepath.Join(f.TempDir(), "kubeconfig")
@@ -268,7 +271,7 @@ func fuzzServer(f *testing.F) (*Server, *recordingUpstream) {
 	return s, u
 }
 
-// fuzzConn is a client that has sent all it will, and reads everything.
+// fuzzConn is the connection of a client that has sent everything, and that reads everything.
 type fuzzConn struct {
 	mu     sync.Mutex
 	rest   []byte

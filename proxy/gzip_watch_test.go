@@ -13,7 +13,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// Who accepts gzip gets one member, and in it what others get; see acceptsGzip for who does.
+// A client that accepts gzip gets one gzip member with the same events as other clients; see
+// acceptsGzip.
 func TestWatchGzip(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), both)
@@ -57,7 +58,7 @@ func TestWatchGzip(t *testing.T) {
 	f.passed(0)
 }
 
-// --compress-watches=false.
+// With --compress-watches=false no watch is compressed.
 func TestWatchGzipOff(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Lane.CompressWatches = false })
@@ -72,7 +73,8 @@ func TestWatchGzipOff(t *testing.T) {
 	}
 }
 
-// The head says so at once, the member begins with it, and after its end the connection carries the next request.
+// The gzip member begins together with the response's head. After its end, the connection serves
+// the next request.
 func TestWatchGzipBytes(t *testing.T) {
 	t.Parallel()
 	for _, port := range []string{"plaintext", "TLS"} {
@@ -100,7 +102,7 @@ func TestWatchGzipBytes(t *testing.T) {
 					t.Errorf("Content-Encoding %q, Transfer-Encoding %q", got, resp.TransferEncoding)
 				}
 				rest, err := io.ReadAll(resp.Body)
-				want := "\x03\x00" + strings.Repeat("\x00", 8) // of nothing
+				want := "\x03\x00" + strings.Repeat("\x00", 8) // the end of an empty member
 				if err != nil || string(rest) != want {
 					t.Errorf("body ends with %q, %v, want %q", rest, err, want)
 				}

@@ -15,7 +15,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// A web page that makes its own name resolve to 127.0.0.1, or sends requests there, reads nothing of the admin port.
+// A web page whose name resolves to 127.0.0.1, or that sends requests there, cannot read the admin
+// port.
 func TestAdminForeignHost(t *testing.T) {
 	t.Parallel()
 	f := startFront(t, nil, func(o *proxy.Options, _ *clientcmdapi.Config) { o.AdminPort = proxy.AnyPort })
@@ -69,7 +70,8 @@ func TestAdminForeignHost(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// The target's host, and one that only looks like it, do not stand in for the Host header.
+// A request for a host of another name is refused, whether the Host header names it or the target.
+// Text in the target that only looks like a host changes nothing.
 func TestInsecureForeignHost(t *testing.T) {
 	t.Parallel()
 	f := startFront(t, upstreamFunc(t, func(http.ResponseWriter, *http.Request) {}))
@@ -89,14 +91,15 @@ func TestInsecureForeignHost(t *testing.T) {
 	}
 }
 
-// A client has headerTimeout for the whole head, and for the TLS handshake, however steadily it sends a byte now and then.
+// A client has headerTimeout for the whole head, and for the TLS handshake, even if it sends a byte
+// now and then.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	f := startServer(t, nil, func(s *proxy.Server) { s.SetHeaderTimeout(300 * time.Millisecond) },
 		func(o *proxy.Options, _ *clientcmdapi.Config) {
 			o.SecurePort, o.BindAddress = proxy.AnyPort, "127.0.0.1"
 		})
-	// Of a ClientHello, no more than the record's head and a part.
+	// The record's header of a ClientHello, and a part of it.
 	hello := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("\x00", 400)
 	for name, c := range map[string]struct{ address, begin, drop, want string }{
 		"nothing":      {f.insecure, "", "", ""},
@@ -140,7 +143,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// Connections beyond the most there may be are reset at once, and there is room again when others end.
+// A connection above --max-connections is reset at once. When another connection ends, a new one is
+// accepted.
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
 	f := startFront(t, upstreamFunc(t, func(http.ResponseWriter, *http.Request) {}),
@@ -197,7 +201,8 @@ func TestMaxConnections(t *testing.T) {
 	}
 }
 
-// The secure port speaks TLS 1.2 and 1.3 with Go's ciphers, and the insecure one is nowhere but on this host.
+// The secure port serves TLS 1.2 and 1.3 with Go's secure ciphers. The insecure port listens on the
+// loopback address only.
 func TestTransport(t *testing.T) {
 	t.Parallel()
 	f := startFront(t, nil, func(o *proxy.Options, _ *clientcmdapi.Config) {
@@ -231,7 +236,7 @@ func TestTransport(t *testing.T) {
 			conn.Close()
 		}
 	}
-	// Plain HTTP to the TLS port gets no answer that anybody could take for one of the API's.
+	// Plain HTTP to the TLS port gets no answer that a client could take for one of the API's.
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// fan is a proxy before a scripted kube-apiserver.
+// fan is a proxy in front of a scripted kube-apiserver.
 type fan struct {
 	t                *testing.T
 	up               *proxytest.Server
@@ -30,7 +30,7 @@ type fan struct {
 	stop             func() // stops the proxy and waits for it
 }
 
-// startFan runs a proxy before up.
+// startFan runs a proxy in front of up.
 func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)) *fan {
 	t.Helper()
 	cluster := clientcmdapi.Cluster{Server: up.URL}
@@ -57,7 +57,7 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 	return f
 }
 
-// logLines keeps what is logged.
+// logLines keeps the lines of the log.
 type logLines struct {
 	out   io.Writer
 	mu    sync.Mutex
@@ -89,7 +89,7 @@ func (f *fan) awaitLog(parts ...string) {
 	f.until(fmt.Sprintf("log line %q", parts), func() bool { return len(f.log.with(parts...)) > 0 })
 }
 
-// until waits for a condition that nobody tells of.
+// until polls until a condition holds.
 func (f *fan) until(what string, ok func() bool) {
 	f.t.Helper()
 	for deadline := time.Now().Add(proxytest.Patience); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -101,8 +101,8 @@ func (f *fan) until(what string, ok func() bool) {
 
 const (
 	cmsPath  = "/api/v1/configmaps"
-	fresh    = cmsPath + "?watch=1&allowWatchBookmarks=true"                   // the state as of now, and what follows
-	anyState = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=0" // the state as it is, and what follows
+	fresh    = cmsPath + "?watch=1&allowWatchBookmarks=true"                   // the current state, and the events behind it
+	anyState = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=0" // any state, and the events behind it
 )
 
 // watch opens a watch as a client of the insecure port.
@@ -148,7 +148,7 @@ func wantStrings(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// A resource is watched once, whatever the number of clients; a lane starts with its first.
+// A resource is watched once for any number of clients. Its lane starts with the first of them.
 func TestLaneOneUpstreamWatch(t *testing.T) {
 	for name, server := range map[string]func(testing.TB) *proxytest.Server{"http1": proxytest.NewServer,
 		"http2": proxytest.NewTLSServer} {
@@ -210,7 +210,7 @@ func TestLaneStopsWhenIdle(t *testing.T) {
 	}
 }
 
-// A watch that has ended holds its lane no longer, although the client keeps its connection.
+// A watch that has ended no longer keeps its lane, even if the client keeps its connection.
 func TestLaneStopsWithConnectionsKept(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Lane.IdleTimeout = 10 * time.Millisecond })
@@ -225,7 +225,8 @@ func TestLaneStopsWithConnectionsKept(t *testing.T) {
 	f.passed(1)
 }
 
-// What we may not list is passed through with the client's rights, without waiting for a lane that fails.
+// If watchfan may not list a resource, requests for it pass through with the client's rights. They
+// do not wait for the lane that fails.
 func TestLaneUpstreamRefuses(t *testing.T) {
 	for name, refuse := range map[string]func(*proxytest.Call){
 		"403":   func(c *proxytest.Call) { c.Fail(403, "Forbidden", "no", 0) },
@@ -259,7 +260,7 @@ func TestLaneUpstreamRefuses(t *testing.T) {
 	}
 }
 
-// An upstream that is silent is waited for no longer than a request is.
+// A lane whose first lists fail is filled by a later one. Until then requests pass through.
 func TestLaneRecovers(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.up.On(proxytest.WatchList, 2, func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) })
@@ -269,7 +270,7 @@ func TestLaneRecovers(t *testing.T) {
 	f.passed(1)
 }
 
-// When the resource is gone upstream, so is the lane: its watches end properly.
+// When the resource no longer exists upstream, the lane stops and its watches end properly.
 func TestLaneResourceGone(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	w := f.watch(anyState)
@@ -284,7 +285,8 @@ func TestLaneResourceGone(t *testing.T) {
 	f.passed(0)
 }
 
-// Shutdown ends watches with a last chunk, on both ports, and leaves nothing behind (see TestMain).
+// Shutdown ends watches with a last chunk, on both ports, and leaves no goroutine behind (see
+// TestMain).
 func TestLaneShutdown(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) {
 		o.ShutdownTimeout = time.Hour // the shutdown does not take that long

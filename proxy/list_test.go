@@ -15,7 +15,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// ask sends a GET straight to the upstream.
+// ask sends a GET directly to the upstream.
 func (f *fan) ask(path string) string {
 	f.t.Helper()
 	resp, err := http.Get(f.up.URL + path)
@@ -25,7 +25,7 @@ func (f *fan) ask(path string) string {
 	return bodyOf(f.t, resp)
 }
 
-// A list from the cache has the bytes that upstream's has.
+// A list from the cache has the same bytes as upstream's list.
 func TestListBytes(t *testing.T) {
 	for _, r := range []proxytest.Resource{proxytest.ConfigMaps, proxytest.Foos} {
 		t.Run(r.Name, func(t *testing.T) {
@@ -106,7 +106,8 @@ func TestListGzip(t *testing.T) {
 	f.passed(0)
 }
 
-// Pages (contract 2.5): the token is kube-apiserver's, and the count is of all that remains.
+// Pages (contract 2.5): the continue token has kube-apiserver's form, and remainingItemCount is
+// exact.
 func TestListPages(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	w := f.watch(anyState)
@@ -129,7 +130,7 @@ func TestListPages(t *testing.T) {
 		{inNS + "?limit=2&resourceVersion=100&resourceVersionMatch=NotOlderThan", 2, "/b\x00", 2},
 		{inNS + "?limit=4&resourceVersion=100&resourceVersionMatch=NotOlderThan", 4, "", 0},
 		{inNS + "?limit=1&labelSelector=app&resourceVersion=100&resourceVersionMatch=NotOlderThan", 1, "/a\x00", 0},
-		// More keys follow, whether they match or not.
+		// There is a token if more keys follow, even if none of them matches.
 		{inNS + "?limit=1&labelSelector=app%3Dc&resourceVersion=100&resourceVersionMatch=NotOlderThan", 1, "/c\x00", 0},
 		{inNS + "?limit=1&fieldSelector=metadata.name%3Dc&resourceVersion=100&resourceVersionMatch=NotOlderThan",
 			1, "", 0},
@@ -191,7 +192,8 @@ func TestGet(t *testing.T) {
 	f.passed(0)
 }
 
-// A list that is newer than the cache waits for proof, and so does a consistent one; what a page can't tell is passed through.
+// A list from a resourceVersion that the cache has not reached waits for a proof, and so does a
+// consistent list. Lists that the cache cannot answer pass through.
 func TestListFresh(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t), impatient, proxy.SpareLists)
 	w := f.watch(anyState)
@@ -217,7 +219,7 @@ func TestListFresh(t *testing.T) {
 	}
 }
 
-// A client that reads slowly, or leaves, in the middle of a list hurts nobody.
+// A client that leaves in the middle of a list does not affect others.
 func TestListSlowClient(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	w := f.watch(anyState)

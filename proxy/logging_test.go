@@ -20,7 +20,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// logKeys are the keys of all log lines, one word for one thing.
+// logKeys are the keys of all log lines.
 var logKeys = map[string]string{
 	"address":             "host and port",
 	"certificate":         "a file's name",
@@ -169,7 +169,7 @@ func text(x ast.Expr) string {
 	return s
 }
 
-// TestVerbosity: which lines come at which -v, ours and client-go's.
+// TestVerbosity: -v decides which lines are logged, watchfan's and client-go's.
 func TestVerbosity(t *testing.T) {
 	t.Cleanup(func() {
 		o := proxy.NewOptions()
@@ -208,7 +208,7 @@ func TestVerbosity(t *testing.T) {
 	f("-v=10", "debug info warn klog0 logr0 klog1 logr1 klog2 logr2 klog3 logr3 klog4 logr4")
 }
 
-// TestJSONLog: durations are text there too.
+// TestJSONLog: durations are text in JSON too.
 func TestJSONLog(t *testing.T) {
 	t.Cleanup(func() {
 		o := proxy.NewOptions()

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// What is done at which use, and that it does not flap.
+// Each level of memory use begins at its limit and ends below it, so the level does not change all
+// the time.
 func TestMemoryLevels(t *testing.T) {
 	const limit = 1000
 	level := memoryEnough
@@ -59,7 +60,8 @@ func TestResidentMemory(t *testing.T) {
 	}
 }
 
-// The least limit of all groups around the process counts, in version 2 and 1, and files that can be dropped do not.
+// The least limit of all cgroups around the process counts, in version 2 and 1. Inactive files are
+// not memory in use.
 func TestCgroup(t *testing.T) {
 	const none = "9223372036854771712"
 	for _, test := range []struct {

@@ -34,7 +34,7 @@ func TestOptionsFlags(t *testing.T) {
 	}
 }
 
-// Every flag stands in one group of the help, and each group fits a screen.
+// Each flag is in one group of the help, and each group fits a screen.
 func TestPrintFlags(t *testing.T) {
 	var all bytes.Buffer
 	proxy.PrintFlags(&all, "")

@@ -7,8 +7,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// A list that stands in for lost history and has the same objects in other bytes takes the place of what the cache held: lists have the new bytes, and
-// open watches end with 410, those too whose selector selects nothing.
+// If a relist has the same objects in other bytes, the cache takes the new bytes. Lists have the
+// new bytes then, and all open watches end with 410, even those whose selector selects nothing.
 func TestReencoded(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t))

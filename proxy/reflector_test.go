@@ -199,7 +199,8 @@ func TestReflectorRelistIsHistory(t *testing.T) {
 	f.passed(0)
 }
 
-// An etcd that was restored from a backup has every client start anew: 410 in the stream, then its proper end.
+// After etcd was restored from a backup, every client must list again: its watch gets 410 and ends
+// properly.
 func TestReflectorBackwards(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	for _, name := range []string{"a", "b", "c"} {
@@ -235,7 +236,8 @@ func TestReflectorBackwards(t *testing.T) {
 	f.passed(0)
 }
 
-// A restored etcd accepts a watch from the future and says nothing: that is noticed as the watch is resumed.
+// After a restore, kube-apiserver accepts a watch from a future resourceVersion and sends nothing.
+// The reflector notices it when it resumes the watch.
 func TestReflectorBackwardsUnnoticed(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
@@ -251,7 +253,8 @@ func TestReflectorBackwardsUnnoticed(t *testing.T) {
 	w.AwaitVersion(61)
 }
 
-// An etcd that was restored and has come past what the lane has seen goes on as if nothing had been. A consistent read shows it.
+// If a restored etcd has already passed the lane's resourceVersion, its watch goes on normally. A
+// consistent read reveals the restore.
 func TestReflectorBackwardsAndPast(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), proxy.NoneAlone, impatient)
@@ -260,7 +263,7 @@ func TestReflectorBackwardsAndPast(t *testing.T) {
 	}
 	w := f.watch(anyState)
 	w.Await(4)
-	f.up.On(proxytest.Probe, 1, (*proxytest.Call).Abort) // it is back only once it has come past 103
+	f.up.On(proxytest.Probe, 1, (*proxytest.Call).Abort) // upstream does not answer before it has passed 103
 	f.cms.Restore(60, "a", "z")
 	f.up.Bump(100)
 	f.up.AwaitCount(proxytest.Watch, 1)
@@ -288,7 +291,7 @@ func TestReflectorBackwardsAndPast(t *testing.T) {
 	f.passed(1)
 }
 
-// Upstream is not hammered, whatever it does.
+// The reflector's attempts have growing pauses, whatever upstream answers.
 func TestReflectorBackoff(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(*proxytest.Call){
@@ -383,7 +386,8 @@ func TestReflectorLargeEvent(t *testing.T) {
 	}
 }
 
-// Where upstream has no sendInitialEvents, the reflector lists page by page, and no end bookmark is promised.
+// If upstream does not know sendInitialEvents, the reflector lists page by page, and watches get no
+// bookmark at the end of the initial events.
 func TestReflectorWithoutWatchList(t *testing.T) {
 	up := proxytest.NewServer(t)
 	up.SetWatchList(false)
@@ -414,7 +418,7 @@ func TestReflectorWithoutWatchList(t *testing.T) {
 		t.Errorf("watched from %s, want 1200", rv)
 	}
 	f.passed(1)
-	// Upstream says in its own words that it has no sendInitialEvents.
+	// Upstream itself answers that it does not know sendInitialEvents.
 	resp, _ := f.get(cmsPath +
 		"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 	if resp.StatusCode != http.StatusUnprocessableEntity {
@@ -422,7 +426,7 @@ func TestReflectorWithoutWatchList(t *testing.T) {
 	}
 }
 
-// Lists that make no sense fill no cache.
+// A list that cannot be correct does not fill the cache.
 func TestReflectorBadList(t *testing.T) {
 	t.Parallel()
 	item := func(rv string) string {
@@ -465,7 +469,8 @@ func TestReflectorBadList(t *testing.T) {
 	}
 }
 
-// A list whose initial events never end is given up.
+// The reflector learns the form of lists from an empty list. If that answer cannot be used, it asks
+// again, and the request that waits passes through.
 func TestReflectorEmptyListForm(t *testing.T) {
 	for name, body := range map[string]string{
 		"html":             "<html>",
@@ -483,8 +488,9 @@ func TestReflectorEmptyListForm(t *testing.T) {
 	}
 }
 
-// What happened and was undone between two states that a relist compares is in no history. Who was shown a state in between, by
-// another replica or by upstream itself, is told to list again: such a client would never hear of the end of what it saw.
+// A relist compares two states. Changes between them that have undone each other are not in the
+// history. A client that has seen a state in between, from another replica or from upstream itself,
+// must list again. Otherwise it would never get the deletion of an object that it has seen.
 func TestReflectorRelistGap(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")

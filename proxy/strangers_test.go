@@ -25,7 +25,7 @@ func (s stranger) client(t *testing.T) *http.Client {
 	return &http.Client{Transport: transport, Timeout: proxytest.Patience}
 }
 
-// reads are the kinds of reads there are of a collection, by path and query.
+// reads returns all kinds of reads of a collection, as paths with queries.
 func reads(collection string) (all []string) {
 	within := strings.Replace(collection, "/v1/", "/v1/namespaces/ns/", 1)
 	legacy := strings.Replace(collection, "/v1/", "/v1/watch/", 1)
@@ -55,10 +55,10 @@ func reads(collection string) (all []string) {
 	return append(all, legacy, legacy+"?resourceVersion=0")
 }
 
-// Whoever may not read has kube-apiserver asked whether it may, and its answer passed on, and
-// nothing else happens: no lane is started or looked at, nothing cached is read, and nothing is
-// asked in the proxy's name but for a review that only the proxy can ask. All that is known is
-// locked meanwhile, so that a request that looked at it would not be answered.
+// For a client that may not read, the proxy asks kube-apiserver for a review and passes on
+// kube-apiserver's answer. Nothing else happens: no lane is started or looked at, no cache is read,
+// and the proxy's own credential is used for reviews only. All caches are locked meanwhile, so a
+// request that looked at one would not be answered.
 func TestNothingBeforeYes(t *testing.T) {
 	t.Parallel()
 	caFile, jane := clientCertificates(t)
@@ -140,8 +140,8 @@ func TestNothingBeforeYes(t *testing.T) {
 	}
 }
 
-// A selector of 60 KiB is not compared with any object for a client that is nobody, and one that
-// may read has only so much searched before it is served.
+// A selector of 60 KiB is not compared with any object for a client whose token is refused. For a
+// client that may read, the search is bounded.
 func TestLongSelectorOfNobody(t *testing.T) {
 	t.Parallel()
 	up := proxytest.NewServer(t)
@@ -176,8 +176,8 @@ func TestLongSelectorOfNobody(t *testing.T) {
 	}
 }
 
-// longSelector is a label selector that takes long: each object fulfils all of its terms but the
-// last.
+// longSelector is a label selector that is slow to evaluate: each object matches all of its terms
+// except the last.
 func longSelector() string {
 	var b strings.Builder
 	for i := 0; b.Len() < 58<<10; i++ {

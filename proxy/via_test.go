@@ -9,7 +9,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// What another watchfan asks to learn how far upstream is goes there; its other watches, and other clients' short ones, do not.
+// Another watchfan's probe, which asks how far upstream is, passes through. Its other watches, and
+// other clients' short watches, do not.
 func TestProbesPassThrough(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	rv := f.cms.Put("ns", "a", "1")
@@ -29,7 +30,7 @@ func TestProbesPassThrough(t *testing.T) {
 	}
 }
 
-// A request that has come through this watchfan is refused, whatever it asks and whoever asks.
+// A request that has already passed this watchfan is refused, with any method.
 func TestLoopDetected(t *testing.T) {
 	via := make(chan string, 1)
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {

@@ -12,8 +12,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// How a watch's parameters say where it begins (contract 3.1; W01 to W16, W24, W41). At resourceVersion 103 there are ns/a and ns/b,
-// ns/c has been deleted; then ns/n is written, at 105, after another resource.
+// A watch's parameters say where it begins (contract 3.1; W01 to W16, W24, W41). ns/a is created at
+// resourceVersion 101. ns/b is created at 102, changed at 103 and deleted at 104. Once the watches
+// are open, another resource is written at 105, and ns/n is created at 106.
 func TestWatchStart(t *testing.T) {
 	const (
 		a, b, c = "ADDED ns/a 101", "ADDED ns/b 102", "DELETED ns/b 104"
@@ -80,7 +81,8 @@ func TestWatchStart(t *testing.T) {
 	f.passed(0)
 }
 
-// The deprecated /watch/ prefix begins with the state as it is, and promises nothing.
+// A watch with the deprecated /watch/ prefix begins with the cache's state, without a proof and
+// without a bookmark at the end of the initial events.
 func TestWatchLegacyPrefix(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t))
@@ -128,7 +130,7 @@ func TestWatchBookmarkBeforeTimeout(t *testing.T) {
 	}
 }
 
-// A watch's response head, and an event's bytes on the wire.
+// The bytes of a watch's response: its head, and an event.
 func TestWatchBytes(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.up.On(proxytest.Form, 1, func(c *proxytest.Call) {
@@ -164,7 +166,8 @@ func TestWatchBytes(t *testing.T) {
 	}
 }
 
-// The connection goes on: a second watch, sent while the first one lasts, and an ordinary request after it, on both ports.
+// A connection serves on after a watch: a second watch, which is sent during the first one, and
+// then ordinary requests, on both ports.
 func TestWatchKeepAlive(t *testing.T) {
 	t.Parallel()
 	for _, port := range []string{"plaintext", "TLS"} {
@@ -209,7 +212,7 @@ func TestWatchKeepAlive(t *testing.T) {
 	}
 }
 
-// A cache is served to those only whom the cluster allows to read it.
+// A client is served from the cache only if the cluster allows it to read.
 func TestWatchIsAuthorized(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t), both)
 	f.up.SetAllow(func(token, review string) bool {

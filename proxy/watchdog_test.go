@@ -11,7 +11,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// An upstream watch that hangs while its connection is alive is broken, and resumed; clients' streams stay open.
+// An upstream watch that hangs on a live connection is broken and resumed. Clients' streams stay
+// open.
 func TestGuardBreaksSilentWatch(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]func(testing.TB) *proxytest.Server{"http1": proxytest.NewServer,
@@ -44,7 +45,7 @@ func TestGuardBreaksSilentWatch(t *testing.T) {
 	}
 }
 
-// Initial events may take longer than a watch may be silent: its silence begins behind them.
+// Initial events may take longer than a watch may be silent. The time of silence begins after them.
 func TestGuardWaitsForInitialEvents(t *testing.T) {
 	t.Parallel()
 	const hang, slow = 400 * time.Millisecond, 600 * time.Millisecond
@@ -69,7 +70,8 @@ func TestGuardWaitsForInitialEvents(t *testing.T) {
 	}
 }
 
-// What hangs may be one of several kube-apiservers behind one address: the next attempt is made over another connection.
+// There may be several kube-apiservers behind one address, and only one of them hangs. So the next
+// attempt uses another connection.
 func TestHungUpstreamIsLeft(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewTLSServer(t))
@@ -99,7 +101,8 @@ func TestHungUpstreamIsLeft(t *testing.T) {
 	}
 }
 
-// A list from a kube-apiserver that is behind is no sign of a restored etcd: it is taken from another one.
+// A list from a kube-apiserver that is behind does not mean that etcd was restored. The reflector
+// lists again, from another one.
 func TestReflectorListBehind(t *testing.T) {
 	t.Parallel()
 	cms := proxytest.ConfigMaps
@@ -126,7 +129,8 @@ func TestReflectorListBehind(t *testing.T) {
 	f.passed(0)
 }
 
-// However many lanes have to be listed anew, upstream lists few at a time, and one that hangs does not keep the others from it.
+// If many lanes must be listed again, only a few are listed at a time. Lists that hang do not stop
+// the others.
 func TestListsTakeTurns(t *testing.T) {
 	t.Parallel()
 	const lanes = 40

@@ -308,151 +308,180 @@ func TestFreshnessSimulation(t *testing.T) {
 			if name == "list" {
 				data = "1"
 			}
-			up := proxytest.NewServer(t)
-			up.SetBookmarkAfter(20 * time.Millisecond)
-			up.SetDelay(func(proxytest.Kind) time.Duration {
-				if rand.N(30) == 0 {
-					return 60 * time.Millisecond
-				}
-				return rand.N(4 * time.Millisecond)
-			})
-			change := proxy.NoneAlone
-			if spare {
-				change = func(o *proxy.Options) { proxy.NoneAlone(o); proxy.SpareLists(o) }
-			}
-			f := startFan(t, up, change)
-			f.cms.Put("ns", "large", data)
-			f.watch(anyState).Await(2)
-
-			var (
-				mu     sync.Mutex
-				states = map[uint64]map[string]uint64{} // upstream's, by resourceVersion
-			)
-			note := func() {
-				state, rv := f.cms.State()
-				mu.Lock()
-				states[rv] = state
-				mu.Unlock()
-			}
-			note()
+			s := newFreshnessSimulation(t, data, spare)
 			stop := make(chan struct{})
 			var writer, readers sync.WaitGroup
-			writer.Go(func() { // the only writer, so each state is noted before the next write
-				for i := 0; ; i++ {
-					select {
-					case <-stop:
-						return
-					case <-time.After(rand.N(8 * time.Millisecond)):
-					}
-					name := fmt.Sprintf("o%d", rand.N(6))
-					state, _ := f.cms.State()
-					switch _, exists := state["ns/"+name]; {
-					case rand.N(10) == 0:
-						up.Bump(1)
-					case exists && rand.N(2) == 0:
-						f.cms.Delete("ns", name)
-					default:
-						f.cms.Put("ns", name, "1")
-					}
-					note()
-					switch i { // only two, because the reflector's pauses grow
-					case 50:
-						up.Reflector().Abort()
-					case 100:
-						up.Reflector().Send("garbage\n")
-					}
-					if rand.N(15) == 0 { // a quiet time
-						up.Bump(1)
-						note()
-						time.Sleep(150 * time.Millisecond)
-					}
-				}
-			})
-
-			var watchers []*proxytest.Watcher
+			writer.Go(func() { s.write(stop) })
 			for range 3 {
-				readers.Go(func() {
-					for range 25 {
-						_, asked := f.cms.State()
-						w, err := proxytest.TryOpen(t, f.insecure+fresh)
-						if err != nil || w.Code != http.StatusOK {
-							t.Errorf("watch: %v", err)
-							return
-						}
-						for deadline := time.Now().Add(proxytest.Patience); ; time.Sleep(time.Millisecond) {
-							events := w.Events()
-							if slices.ContainsFunc(events, func(e proxytest.Event) bool { return e.End }) {
-								if end := events[endOf(events)].RV; end < asked {
-									t.Errorf("asked at %d, got the state as of %d", asked, end)
-								}
-								break
-							}
-							if time.Now().After(deadline) {
-								t.Errorf("no end of the initial events in %s", w.Strings())
-								return
-							}
-						}
-						mu.Lock()
-						watchers = append(watchers, w)
-						mu.Unlock()
-						time.Sleep(rand.N(50 * time.Millisecond))
-					}
-				})
+				readers.Go(s.openWatches)
 			}
 			for range 3 {
-				readers.Go(func() {
-					for range 40 {
-						_, asked := f.cms.State()
-						got, rv := f.listVersions(cmsPath)
-						mu.Lock()
-						at := rv
-						for states[at] == nil {
-							at--
-						}
-						if rv < asked || !maps.Equal(got, states[at]) {
-							t.Errorf("asked at %d, got %v as of %d, upstream had %v", asked, got, rv, states[at])
-						}
-						mu.Unlock()
-						time.Sleep(rand.N(30 * time.Millisecond))
-					}
-				})
+				readers.Go(s.readLists)
 			}
 			readers.Wait()
 			close(stop)
 			writer.Wait()
-			last := f.cms.Put("ns", "last", "1")
-			note()
-			final, _ := f.cms.State()
-			for _, w := range watchers {
-				events := w.AwaitVersion(last)
-				n := endOf(events)
-				end := events[n].RV
-				mu.Lock()
-				at := end
-				for states[at] == nil {
-					at--
-				}
-				if got := proxytest.Fold(events[:n]); !maps.Equal(got, states[at]) {
-					t.Errorf("initial events as of %d: got %v, upstream had %v", end, got, states[at])
-				}
-				mu.Unlock()
-				seen := end
-				for _, e := range events[n+1:] {
-					// The deletions of a relist have the resourceVersion before it, and a bookmark may have that of the event before it.
-					if e.RV < seen || e.RV == seen && e.Type != "DELETED" && e.Type != "BOOKMARK" {
-						t.Errorf("%s after %d, all: %s", e, seen, proxytest.Strings(events))
-					}
-					seen = e.RV
-				}
-				if got := proxytest.Fold(events); !maps.Equal(got, final) {
-					t.Errorf("watch from %d ends with %v, upstream has %v; got %s", end, got, final,
-						proxytest.Strings(events))
-				}
+			last := s.f.cms.Put("ns", "last", "1")
+			s.note()
+			for _, w := range s.watchers {
+				s.checkWatch(w, last)
 			}
+			up := s.f.up
 			t.Logf("%d watches, %d passed through; %d lists, %d probes, %d second watches, %d relists, %d resumed",
-				len(watchers), up.Count(proxytest.Client), up.Count(proxytest.List), up.Count(proxytest.Probe),
+				len(s.watchers), up.Count(proxytest.Client), up.Count(proxytest.List), up.Count(proxytest.Probe),
 				up.Count(proxytest.Short), up.Count(proxytest.WatchList)-1, up.Count(proxytest.Watch))
 		})
+	}
+}
+
+// freshnessSimulation is a proxy, and what its upstream and its clients have seen.
+type freshnessSimulation struct {
+	f *fan
+
+	mu       sync.Mutex
+	states   map[uint64]map[string]uint64 // upstream's, by resourceVersion
+	watchers []*proxytest.Watcher         // all that have been opened
+}
+
+// newFreshnessSimulation starts a proxy whose upstream lags. One object has the data. If spare is
+// true, no large collection is listed for a proof.
+func newFreshnessSimulation(t *testing.T, data string, spare bool) *freshnessSimulation {
+	up := proxytest.NewServer(t)
+	up.SetBookmarkAfter(20 * time.Millisecond)
+	up.SetDelay(func(proxytest.Kind) time.Duration {
+		if rand.N(30) == 0 {
+			return 60 * time.Millisecond
+		}
+		return rand.N(4 * time.Millisecond)
+	})
+	change := proxy.NoneAlone
+	if spare {
+		change = func(o *proxy.Options) { proxy.NoneAlone(o); proxy.SpareLists(o) }
+	}
+	s := &freshnessSimulation{f: startFan(t, up, change), states: make(map[uint64]map[string]uint64)}
+	s.f.cms.Put("ns", "large", data)
+	s.f.watch(anyState).Await(2)
+	s.note()
+	return s
+}
+
+// note keeps upstream's state.
+func (s *freshnessSimulation) note() {
+	state, rv := s.f.cms.State()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states[rv] = state
+}
+
+// at returns upstream's state as of a resourceVersion.
+func (s *freshnessSimulation) at(rv uint64) map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.states[rv] == nil {
+		rv--
+	}
+	return s.states[rv]
+}
+
+// write changes objects, and breaks the reflector's stream twice. It is the only writer, so each
+// state is noted before the next write.
+func (s *freshnessSimulation) write(stop <-chan struct{}) {
+	up, cms := s.f.up, s.f.cms
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		case <-time.After(rand.N(8 * time.Millisecond)):
+		}
+		name := fmt.Sprintf("o%d", rand.N(6))
+		state, _ := cms.State()
+		switch _, exists := state["ns/"+name]; {
+		case rand.N(10) == 0:
+			up.Bump(1)
+		case exists && rand.N(2) == 0:
+			cms.Delete("ns", name)
+		default:
+			cms.Put("ns", name, "1")
+		}
+		s.note()
+		switch i { // only two, because the reflector's pauses grow
+		case 50:
+			up.Reflector().Abort()
+		case 100:
+			up.Reflector().Send("garbage\n")
+		}
+		if rand.N(15) == 0 { // a quiet time
+			up.Bump(1)
+			s.note()
+			time.Sleep(150 * time.Millisecond)
+		}
+	}
+}
+
+// openWatches opens watches that begin with the current state, and checks how new that is.
+func (s *freshnessSimulation) openWatches() {
+	t := s.f.t
+	for range 25 {
+		_, asked := s.f.cms.State()
+		w, err := proxytest.TryOpen(t, s.f.insecure+fresh)
+		if err != nil || w.Code != http.StatusOK {
+			t.Errorf("watch: %v", err)
+			return
+		}
+		for deadline := time.Now().Add(proxytest.Patience); ; time.Sleep(time.Millisecond) {
+			events := w.Events()
+			if slices.ContainsFunc(events, func(e proxytest.Event) bool { return e.End }) {
+				if end := events[endOf(events)].RV; end < asked {
+					t.Errorf("asked at %d, got the state as of %d", asked, end)
+				}
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Errorf("no end of the initial events in %s", w.Strings())
+				return
+			}
+		}
+		s.mu.Lock()
+		s.watchers = append(s.watchers, w)
+		s.mu.Unlock()
+		time.Sleep(rand.N(50 * time.Millisecond))
+	}
+}
+
+// readLists reads consistent lists, and compares each with upstream's state at its resourceVersion.
+func (s *freshnessSimulation) readLists() {
+	for range 40 {
+		_, asked := s.f.cms.State()
+		got, rv := s.f.listVersions(cmsPath)
+		if had := s.at(rv); rv < asked || !maps.Equal(got, had) {
+			s.f.t.Errorf("asked at %d, got %v as of %d, upstream had %v", asked, got, rv, had)
+		}
+		time.Sleep(rand.N(30 * time.Millisecond))
+	}
+}
+
+// checkWatch compares what a watch got up to the resourceVersion last with what upstream had: the
+// initial events, the order of the events, and the state that all of them lead to.
+func (s *freshnessSimulation) checkWatch(w *proxytest.Watcher, last uint64) {
+	t := s.f.t
+	events := w.AwaitVersion(last)
+	n := endOf(events)
+	end := events[n].RV
+	if got, had := proxytest.Fold(events[:n]), s.at(end); !maps.Equal(got, had) {
+		t.Errorf("initial events as of %d: got %v, upstream had %v", end, got, had)
+	}
+	seen := end
+	for _, e := range events[n+1:] {
+		// The deletions of a relist have the resourceVersion before it, and a bookmark may have the
+		// resourceVersion of the event before it.
+		if e.RV < seen || e.RV == seen && e.Type != "DELETED" && e.Type != "BOOKMARK" {
+			t.Errorf("%s after %d, all: %s", e, seen, proxytest.Strings(events))
+		}
+		seen = e.RV
+	}
+	final, _ := s.f.cms.State()
+	if got := proxytest.Fold(events); !maps.Equal(got, final) {
+		t.Errorf("watch from %d ends with %v, upstream has %v; got %s", end, got, final, proxytest.Strings(events))
 	}
 }
 

@@ -13,35 +13,110 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// Whatever happens upstream stays upstream: clients get exactly the changes, or after a relist exactly the differences, in
-// resourceVersion order with the deletions first, told as of what was known before, and their streams stay open.
-func TestReflectorFaults(t *testing.T) {
-	t.Parallel()
-	const a, b, c = "ADDED ns/a 101", "ADDED ns/b 102", "ADDED ns/c 103"
-	cms := proxytest.ConfigMaps
-	resumed := []string{a, b, c, "END 103", "MODIFIED ns/a 104", "MODIFIED ns/b 105", "DELETED ns/c 106",
-		"ADDED ns/d 107", "ADDED ns/e 108"}
-	relisted := []string{a, b, c, "END 103", "MODIFIED ns/a 104", "DELETED ns/c 104", "MODIFIED ns/b 105",
-		"ADDED ns/d 107", "ADDED ns/e 108"}
+// reflectorFault is something that goes wrong upstream while clients watch. Clients get exactly the
+// changes, or after a relist exactly the differences. These come in resourceVersion order, with the
+// deletions first, at the last resourceVersion that was known before. The clients' streams stay
+// open.
+type reflectorFault struct {
+	name  string
+	fault func(f *fan, st *proxytest.Stream) // breaks the reflector's stream st
+	log   string                             // part of a logged line
+	want  []string                           // resumed or relisted
+}
 
-	relist := func(answer func(*proxytest.Call)) func(*fan, *proxytest.Stream) {
-		return func(f *fan, st *proxytest.Stream) {
-			f.up.On(proxytest.WatchList, 1, answer)
-			st.Send("garbage\n")
+// The events of a watch of all objects in reflectorFault.run, by how the reflector goes on.
+var (
+	resumed = []string{"ADDED ns/a 101", "ADDED ns/b 102", "ADDED ns/c 103", "END 103", "MODIFIED ns/a 104",
+		"MODIFIED ns/b 105", "DELETED ns/c 106", "ADDED ns/d 107", "ADDED ns/e 108"}
+	relisted = []string{"ADDED ns/a 101", "ADDED ns/b 102", "ADDED ns/c 103", "END 103", "MODIFIED ns/a 104",
+		"DELETED ns/c 104", "MODIFIED ns/b 105", "ADDED ns/d 107", "ADDED ns/e 108"}
+)
+
+// relist breaks the reflector's stream. The list that follows is answered by answer.
+func relist(answer func(*proxytest.Call)) func(*fan, *proxytest.Stream) {
+	return func(f *fan, st *proxytest.Stream) {
+		f.up.On(proxytest.WatchList, 1, answer)
+		st.Send("garbage\n")
+	}
+}
+
+func runFaults(t *testing.T, faults []reflectorFault) {
+	t.Parallel()
+	for _, fault := range faults {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			fault.run(t)
+		})
+	}
+}
+
+// run makes changes before, during and after the fault.
+func (r *reflectorFault) run(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	f.cms.Put("ns", "a", "1")
+	f.cms.Put("ns", "b", "1", "app", "x")
+	f.cms.Put("ns", "c", "1")
+	all, app := f.watch(anyState), f.watch(anyState+"&labelSelector=app%%3Dx")
+	all.Await(4)
+	app.Await(2)
+	st := f.up.Reflector()
+	f.cms.Put("ns", "a", "2")
+	all.Await(5)
+
+	st.Hold()
+	f.cms.Put("ns", "b", "2")
+	f.cms.Delete("ns", "c")
+	f.cms.Put("ns", "d", "2", "app", "x")
+	r.fault(f, st)
+	all.Await(len(r.want) - 1)
+	f.cms.Put("ns", "e", "2")
+	all.Await(len(r.want))
+	app.Await(4)
+	r.check(t, f, all, app)
+}
+
+// check compares what two watches got with what they should get, and the requests with r.want.
+func (r *reflectorFault) check(t *testing.T, f *fan, all, app *proxytest.Watcher) {
+	t.Helper()
+	wantStrings(t, "watch of all", all.Strings(), r.want...)
+	left := "DELETED ns/b 105"
+	if slices.Equal(r.want, relisted) {
+		left = "DELETED ns/b 104" // a relist shows it like a deletion
+	}
+	wantStrings(t, "watch with a selector", app.Strings(), "ADDED ns/b 102", "END 103", left, "ADDED ns/d 107")
+	if !all.Open() || !app.Open() {
+		t.Error("a client's stream ended")
+	}
+	if r.log != "" && len(f.log.with(r.log)) == 0 {
+		t.Errorf("nothing logged with %q", r.log)
+	}
+	if got := f.up.Count(proxytest.WatchList) > 1; got != slices.Equal(r.want, relisted) {
+		t.Errorf("listed anew: %t", got)
+	}
+	for _, r := range f.up.Requests(proxytest.Watch)[:min(1, f.up.Count(proxytest.Watch))] {
+		if rv := r.Query.Get("resourceVersion"); rv != "104" {
+			t.Errorf("resumed from %s, want 104", rv)
 		}
 	}
-	for _, test := range []struct {
-		name  string
-		fault func(f *fan, st *proxytest.Stream) // what breaks the reflector's stream st
-		log   string                             // logged
-		want  []string
-	}{
+	f.passed(0)
+}
+
+// A watch that breaks or ends is resumed from the last resourceVersion.
+func TestReflectorStreamBreaks(t *testing.T) {
+	runFaults(t, []reflectorFault{
 		{"connection breaks", func(f *fan, st *proxytest.Stream) { st.Abort() }, "relist=false", resumed},
 		{"stream ends", func(f *fan, st *proxytest.Stream) { st.End() }, "", resumed},
 		{"half an event, then the end", func(f *fan, st *proxytest.Stream) {
 			st.Send(`{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"`)
 			st.End()
 		}, "stream ended within an event", resumed},
+	})
+}
+
+// After bytes that are no event, the collection is listed again.
+func TestReflectorBadEvents(t *testing.T) {
+	cms := proxytest.ConfigMaps
+	runFaults(t, []reflectorFault{
 		{"garbage", func(f *fan, st *proxytest.Stream) { st.Send("garbage\n") }, "read watch event", relisted},
 		{"empty line", func(f *fan, st *proxytest.Stream) { st.Send("\n") }, "read watch event", relisted},
 		{"two events in a line", func(f *fan, st *proxytest.Stream) {
@@ -60,6 +135,14 @@ func TestReflectorFaults(t *testing.T) {
 			st.Send(`{"type":"ADDED","object":{"metadata":{"name":"q","resourceVersion":"200"},"data":{"v":"` +
 				strings.Repeat("x", 17<<20) + `"}}}` + "\n")
 		}, "16 MiB", relisted},
+	})
+}
+
+// After an event or a bookmark whose resourceVersion is missing or does not increase, the collection
+// is listed again.
+func TestReflectorBadOrder(t *testing.T) {
+	cms := proxytest.ConfigMaps
+	runFaults(t, []reflectorFault{
 		{"resourceVersion goes backwards", func(f *fan, st *proxytest.Stream) {
 			st.Send(cms.Event("MODIFIED", "ns", "a", 50))
 		}, "did not increase: 50 after 104", relisted},
@@ -74,6 +157,13 @@ func TestReflectorFaults(t *testing.T) {
 		{"bookmark without resourceVersion", func(f *fan, st *proxytest.Stream) {
 			st.Send(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{}}}` + "\n")
 		}, "BOOKMARK without resourceVersion", relisted},
+	})
+}
+
+// After an error, the watch is resumed if the error allows it. Otherwise the collection is listed
+// again.
+func TestReflectorErrors(t *testing.T) {
+	runFaults(t, []reflectorFault{
 		{"ERROR 410", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(410, "Expired", "too old")) },
 			"410 Expired: too old", relisted},
 		{"ERROR 500", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(500, "InternalError", "oh")) },
@@ -96,6 +186,13 @@ func TestReflectorFaults(t *testing.T) {
 			f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Write("oops") })
 			st.Abort()
 		}, "503 ServiceUnavailable: busy", resumed},
+	})
+}
+
+// A list that fails is requested again. Clients see nothing of the failed one.
+func TestReflectorBadRelist(t *testing.T) {
+	cms := proxytest.ConfigMaps
+	runFaults(t, []reflectorFault{
 		{"the relist breaks",
 			relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104), `{"type":`); c.Abort() }),
 			"initial events", relisted},
@@ -132,53 +229,7 @@ func TestReflectorFaults(t *testing.T) {
 		{"the relist is older than its objects", relist(func(c *proxytest.Call) {
 			c.Write(cms.Event("ADDED", "ns", "q", 300), cms.Bookmark(200, true))
 		}), "some objects are newer", relisted},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			f := startFan(t, proxytest.NewServer(t))
-			f.cms.Put("ns", "a", "1")
-			f.cms.Put("ns", "b", "1", "app", "x")
-			f.cms.Put("ns", "c", "1")
-			all, app := f.watch(anyState), f.watch(anyState+"&labelSelector=app%%3Dx")
-			all.Await(4)
-			app.Await(2)
-			st := f.up.Reflector()
-			f.cms.Put("ns", "a", "2")
-			all.Await(5)
-
-			st.Hold()
-			f.cms.Put("ns", "b", "2")
-			f.cms.Delete("ns", "c")
-			f.cms.Put("ns", "d", "2", "app", "x")
-			test.fault(f, st)
-			all.Await(len(test.want) - 1)
-			f.cms.Put("ns", "e", "2")
-			all.Await(len(test.want))
-			app.Await(4)
-
-			wantStrings(t, "watch of all", all.Strings(), test.want...)
-			left := "DELETED ns/b 105"
-			if slices.Equal(test.want, relisted) {
-				left = "DELETED ns/b 104" // as what is gone
-			}
-			wantStrings(t, "watch with a selector", app.Strings(), b, "END 103", left, "ADDED ns/d 107")
-			if !all.Open() || !app.Open() {
-				t.Error("a client's stream ended")
-			}
-			if test.log != "" && len(f.log.with(test.log)) == 0 {
-				t.Errorf("nothing logged with %q", test.log)
-			}
-			if got := f.up.Count(proxytest.WatchList) > 1; got != slices.Equal(test.want, relisted) {
-				t.Errorf("listed anew: %t", got)
-			}
-			for _, r := range f.up.Requests(proxytest.Watch)[:min(1, f.up.Count(proxytest.Watch))] {
-				if rv := r.Query.Get("resourceVersion"); rv != "104" {
-					t.Errorf("resumed from %s, want 104", rv)
-				}
-			}
-			f.passed(0)
-		})
-	}
+	})
 }
 
 // Differences reach clients that resume from before them, too.

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// try runs a command line, and returns its exit code and what it said on standard output and standard error.
+// try runs a command line. It returns the exit code, standard output and standard error.
 func try(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	files := make([]*os.File, 2)

@@ -23,7 +23,7 @@ func valueSets(t *testing.T, f func(t *testing.T, text string)) {
 	}
 }
 
-// TestLint: helm lint --strict has nothing to say.
+// TestLint: helm lint --strict reports nothing.
 func TestLint(t *testing.T) {
 	valueSets(t, func(t *testing.T, text string) {
 		lint := action.NewLint()
@@ -38,7 +38,7 @@ func TestLint(t *testing.T) {
 	})
 }
 
-// TestRender: kube-apiserver takes every object, with no field that it does not know.
+// TestRender: kube-apiserver accepts every object and knows all of its fields.
 func TestRender(t *testing.T) {
 	c := theCluster(t)
 	valueSets(t, func(t *testing.T, text string) {
@@ -64,7 +64,7 @@ func TestRender(t *testing.T) {
 	})
 }
 
-// strictly decodes o into its type, without a field to spare.
+// strictly decodes o into its type. A field that the type does not have is an error.
 func strictly(t *testing.T, o *unstructured.Unstructured, into any) {
 	t.Helper()
 	content, err := yaml.Marshal(o.Object)
@@ -76,7 +76,7 @@ func strictly(t *testing.T, o *unstructured.Unstructured, into any) {
 	}
 }
 
-// TestObjects: each switch brings its objects, and only those.
+// TestObjects: each switch adds its objects and no others.
 func TestObjects(t *testing.T) {
 	kinds := func(text string) map[string]int {
 		r, err := template(t, text)
@@ -112,7 +112,8 @@ func TestObjects(t *testing.T) {
 			"NetworkPolicy PodDisruptionBudget PrometheusRule Secret Service Service ServiceAccount ServiceMonitor")
 }
 
-// TestLeastRights: the role can read lists and watches, and nothing else unless it is asked for; never secrets by default.
+// TestLeastRights: the role may list and watch. It has more rights only if values ask for them, and
+// no right to read secrets by default.
 func TestLeastRights(t *testing.T) {
 	f := func(values, want string) {
 		t.Helper()
@@ -157,7 +158,7 @@ func TestLeastRights(t *testing.T) {
 	f("{frontProxies: {enabled: true, configMap: ca}}", "get list watch create impersonate")
 }
 
-// TestText: values come out as Kubernetes and Go read them.
+// TestText: values are written as Kubernetes and Go parse them.
 func TestText(t *testing.T) {
 	f := func(version, text string, want ...string) {
 		t.Helper()
@@ -190,7 +191,8 @@ func TestText(t *testing.T) {
 		"terminationGracePeriodSeconds: 95", "--max-connection-age=0s")
 }
 
-// TestArgs: watchfan takes the arguments of the Deployment, and understands the values as they are meant.
+// TestArgs: watchfan accepts the arguments of the Deployment, and its options have the values of
+// the chart.
 func TestArgs(t *testing.T) {
 	f := func(text string, want ...string) {
 		t.Helper()
@@ -237,7 +239,7 @@ func TestArgs(t *testing.T) {
 		"cacheAggregatedGroups:\n  - wardle.example.com/v1\n", "auditLogPath: '-'\n", "auditLogMode: blocking\n")
 }
 
-// TestBadValues: what can't work is refused, by a sentence that names the value.
+// TestBadValues: a value that cannot work is refused, and the error names it.
 func TestBadValues(t *testing.T) {
 	f := func(text string, want ...string) {
 		t.Helper()
@@ -281,8 +283,8 @@ func TestBadValues(t *testing.T) {
 	f("anonymousAuth: 'no'", "/anonymousAuth", "want boolean")
 }
 
-// TestSchema: what the schema allows has a place in values.yaml, where it is explained. That the schema knows all of values.yaml is shown by
-// its defaults being taken.
+// TestSchema: each value of the schema is in values.yaml, which explains it. The other tests show
+// that the schema accepts all of values.yaml.
 func TestSchema(t *testing.T) {
 	defaults := values(t, readFile(t, chartDir+"/values.yaml"))
 	var schema struct {

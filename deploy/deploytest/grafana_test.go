@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// dashboard is a Grafana dashboard, in the words of its classic JSON model (schema version 42), as far as ours need it.
-// TestDashboards holds it against Grafana's own types.
+// dashboard is a Grafana dashboard in Grafana's classic JSON model (schema version 42), with the
+// fields that watchfan's dashboards need. TestDashboardSchema compares it with Grafana's own types.
 type dashboard struct {
 	UID           string    `json:"uid"`
 	Title         string    `json:"title"`
@@ -122,17 +122,18 @@ type step struct {
 
 var source = datasource{"prometheus", "${datasource}"}
 
-// Selectors, as queries below spell them: {} is the chosen instances, {R} the chosen resources of those. A matcher of its own goes in front, as
-// {reason="evicted",}.
+// The selectors of the queries below: {} selects the chosen instances, and {R} their chosen
+// resources. A query's own matcher stands in front, as in {reason="evicted",}.
 var selectors = strings.NewReplacer(
 	"R}", `job=~"$job",instance=~"$instance",resource=~"$resource"}`,
 	"}", `job=~"$job",instance=~"$instance"}`,
 )
 
-// query is a PromQL expression and what its series are called.
+// query is a PromQL expression and the legend of its series.
 type query struct{ expr, legend string }
 
-// stat shows one figure, and since when; from warning on in yellow, from critical on in red, or below them if critical is the lesser.
+// stat shows one figure and its course. The figure is yellow from the first threshold on, and red
+// from the second. If the second threshold is the lower one, the colors are for figures below them.
 func stat(title, unit, description, expr string, thresholds ...float64) *panel {
 	p := newPanel("stat", title, unit, description, []query{{expr, ""}}, thresholds)
 	p.GridPos = gridPos{H: 4, W: 4}
@@ -208,7 +209,8 @@ type section struct {
 	panels []*panel
 }
 
-// newDashboard lays out a dashboard with the variables that all have, and resource if perResource is true.
+// newDashboard lays out a dashboard with the variables that all dashboards have, and with the
+// variable resource if perResource is true.
 func newDashboard(name, title, description string, perResource bool, sections ...section) *dashboard {
 	d := &dashboard{
 		UID: "watchfan-" + name, Title: "watchfan / " + title, Description: description, Tags: []string{"watchfan"},
@@ -254,7 +256,7 @@ func labelVariable(name, label, q string) variable {
 	}
 }
 
-// marshal is the dashboard's file.
+// marshal returns the content of the dashboard's file.
 func (d *dashboard) marshal() []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -14,9 +14,10 @@ import (
 
 var metricName = regexp.MustCompile(`\bwatchfan_[a-z_]+[a-z]`)
 
-// TestDocumentedMetricsExist: each metric that a document, an alert, a dashboard or the notes name is in METRICS.md, which says what there is.
+// TestDocumentedMetricsExist: each metric that a document, an alert, a dashboard or the chart's
+// notes name is in METRICS.md.
 func TestDocumentedMetricsExist(t *testing.T) {
-	// The metrics adapter's rule in README.md makes this one.
+	// The rule of the metrics adapter in README.md makes this one.
 	known := map[string]bool{"watchfan_delivered_bytes_per_second": true}
 	for _, name := range metricName.FindAllString(readFile(t, metricsFile), -1) {
 		known[name] = true
@@ -65,7 +66,8 @@ func decode(t *testing.T, name string, into any) {
 	}
 }
 
-// TestAlerts: the chart's rules are those of deploy/alerts, for this release's pods, and each has a row in README.md.
+// TestAlerts: the chart has the rules of deploy/alerts, for the release's pods. Each rule has a row
+// in README.md.
 func TestAlerts(t *testing.T) {
 	r, err := template(t, readFile(t, "testdata/everything.yaml"))
 	if err != nil {
@@ -110,7 +112,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestDashboardConfigMaps: the chart's ConfigMaps hold the dashboards, with the label that Grafana's sidecar looks for.
+// TestDashboardConfigMaps: the chart's ConfigMaps contain the dashboards, and have the label of
+// Grafana's sidecar.
 func TestDashboardConfigMaps(t *testing.T) {
 	r, err := template(t, readFile(t, "testdata/everything.yaml"))
 	if err != nil {

@@ -33,7 +33,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// paints is what the client reads: custom resources that can be selected by a field, and what the client itself may do.
+// paints are the objects that the client reads, among them custom resources that can be selected by
+// a field, and the client's own rights.
 const paints = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -79,7 +80,7 @@ kind: Secret
 metadata: {name: first, namespace: apps}
 `
 
-// painters may read what the client may.
+// painters is a group with the client's rights.
 const painters = `---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -98,8 +99,9 @@ spec: {color: %[1]s}
 const chartValues = `{audit: {enabled: true}, cache: {moreResources: [{group: deploytest.example.com, ` +
 	`resources: [paints]}]}}`
 
-// TestLeastRightsSuffice installs the chart, and runs the program with the Deployment's flags, the release's certificate and a token of its
-// service account. Everything that the cache can serve is served from it, and without any one of the role's rules something is not.
+// TestLeastRightsSuffice installs the chart, and runs the program with the Deployment's flags, the
+// release's certificate and a token of its service account. Everything that can be cached is served
+// from the cache. Without any one of the role's rules, something is not.
 func TestLeastRightsSuffice(t *testing.T) {
 	c := theCluster(t)
 	binary(t, "WATCHFAN_BIN")
@@ -122,7 +124,7 @@ func TestLeastRightsSuffice(t *testing.T) {
 			`"name":"red"`)
 		w.watched(t, c)
 		w.consistent(t, c)
-		// The client says who it is, and the program needs no right to ask.
+		// The client's own token tells its name, so the program needs no right to ask for it.
 		eventually(t, "the audit log names the client", func() error {
 			log := readFile(t, w.audit)
 			if strings.Count(log, `"username":"system:serviceaccount:apps:client"`) < 3 ||
@@ -131,9 +133,9 @@ func TestLeastRightsSuffice(t *testing.T) {
 			}
 			return nil
 		})
-		// What nobody has allowed the program to cache is passed through, with the client's rights.
+		// A resource that the program may not list passes through, with the client's rights.
 		w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
-		// And what the client may not read, it may not read here.
+		// The client cannot read more here than it may read at kube-apiserver.
 		for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0",
 			"/api/v1/namespaces/default/configmaps?resourceVersion=0", "/api/v1/nodes?watch=1"} {
 			if code, body := w.get(t, uri); code != http.StatusForbidden {
@@ -162,7 +164,7 @@ func TestLeastRightsSuffice(t *testing.T) {
 				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(200 * time.Millisecond) // for kube-apiserver's authorizer
+			time.Sleep(200 * time.Millisecond) // until kube-apiserver's authorizer has noticed the change
 			check(t, c.watchfan(t, c.config.Host, c.caFile, "watchfan"))
 		})
 	}
@@ -196,8 +198,9 @@ func TestLeastRightsSuffice(t *testing.T) {
 	}
 }
 
-// TestClientCertificates: with clientCertificates, the role suffices to serve the owners of certificates, from the cache and passed through,
-// and passes nobody through who is not among those that may be impersonated.
+// TestClientCertificates: with clientCertificates, the role suffices to serve users of
+// certificates, from the cache and passed through. Users that may not be impersonated are not
+// passed through.
 func TestClientCertificates(t *testing.T) {
 	c := theCluster(t)
 	c.must(t, paints+painters)
@@ -221,8 +224,9 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// TestFrontProxies: with frontProxies, the role suffices to serve whom a front proxy names, and nobody who is not among those that may be
-// impersonated. Without anonymousAuth, who shows nothing is refused.
+// TestFrontProxies: with frontProxies, the role suffices to serve users that a front proxy names.
+// Users that may not be impersonated are not passed through. Without anonymousAuth, a client
+// without a credential is refused.
 func TestFrontProxies(t *testing.T) {
 	c := theCluster(t)
 	c.must(t, paints+painters)
@@ -245,7 +249,8 @@ func TestFrontProxies(t *testing.T) {
 		!strings.Contains(body, "cannot impersonate") {
 		t.Errorf("joe is passed through: %d %s", code, body)
 	}
-	// Another name than allowedNames has, of the same CA, is no front proxy; and there are no client certificates.
+	// A certificate of the same CA with a name that is not in allowedNames is no front proxy's. It
+	// is no client's either, because client certificates are not enabled.
 	w.present(t, c.certificate(t, "jane", "painters"))
 	if code, body := w.get(t, "/api/v1/namespaces/apps/configmaps"); code != http.StatusUnauthorized {
 		t.Errorf("anybody is a front proxy: %d %s", code, body)
@@ -277,7 +282,7 @@ func (c *cluster) certificate(t *testing.T, user, group string) tls.Certificate 
 	return tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: key}
 }
 
-// present has the client show a certificate, and no token, from its next request on.
+// present makes the client use a certificate, and no token, from its next request on.
 func (w *watchfan) present(t *testing.T, certificate tls.Certificate) {
 	t.Helper()
 	transport := w.client.Transport.(*http.Transport).Clone()
@@ -286,7 +291,8 @@ func (w *watchfan) present(t *testing.T, certificate tls.Certificate) {
 	w.client.Transport, w.token = transport, ""
 }
 
-// TestNodeTier: the DaemonSet's program, with the tier of the chart as its upstream, serves from its own cache, and the tier from its.
+// TestNodeTier: the DaemonSet's program, whose upstream is the chart's tier, serves from its own
+// cache. Its upstream watch is served from the tier's cache.
 func TestNodeTier(t *testing.T) {
 	c := theCluster(t)
 	binary(t, "WATCHFAN_BIN")
@@ -356,7 +362,8 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// takeDefaultRightsAway leaves authenticated users what no cluster can do without, until the test ends.
+// takeDefaultRightsAway removes the default rights of authenticated users until the test ends,
+// except those that no cluster can work without.
 func (c *cluster) takeDefaultRightsAway(t *testing.T) {
 	t.Helper()
 	bindings := c.client.RbacV1().ClusterRoleBindings()
@@ -388,13 +395,13 @@ func (c *cluster) token(t *testing.T, namespace, name string) string {
 	return r.Status.Token
 }
 
-// watchfan is the program as a pod of the release would run it, and a client of it.
+// watchfan is the program as a pod of the release runs it, and a client of it.
 type watchfan struct {
 	client *http.Client
 	token  string      // "": none
 	header http.Header // of each request
 	caFile string      // of its serving certificate
-	audit  string      // the file with its audit log, where the release has one
+	audit  string      // the file with its audit log, if the release has one
 	ports  struct{ Secure, Admin string }
 }
 
@@ -475,7 +482,7 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 	return w
 }
 
-// flags are the Deployment's, with files and ports of this machine.
+// flags returns the Deployment's flags, with files and ports of this machine.
 func (c *cluster) flags(d *appsv1.Deployment, dir string) (flags []string) {
 	here := strings.NewReplacer("/etc/watchfan/tls", dir, "/etc/watchfan/client-ca/client-ca-file", c.caFile,
 		"/etc/watchfan/front-proxy-ca/requestheader-client-ca-file", c.caFile, "=8443", "=-1", "=8002", "=-1",
@@ -538,7 +545,7 @@ lines:
 	return sum
 }
 
-// served requests uri and checks how many requests that was for the cache.
+// served requests uri, and checks how many requests the cache has answered because of that.
 func (w *watchfan) served(t *testing.T, want float64, verb, resource, uri, content string) {
 	t.Helper()
 	count := func() float64 {
@@ -554,7 +561,7 @@ func (w *watchfan) served(t *testing.T, want float64, verb, resource, uri, conte
 	}
 }
 
-// watched checks that a watch brings a write, from the cache.
+// watched checks that a watch gets a write, from the cache.
 func (w *watchfan) watched(t *testing.T, c *cluster) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -593,8 +600,8 @@ func (w *watchfan) watched(t *testing.T, c *cluster) {
 	}
 }
 
-// consistent checks that lists without a resourceVersion show the last write, and that many at a time share proofs instead of being passed
-// through. A few at a time are passed through, whatever the rights.
+// consistent checks that lists without a resourceVersion show the last write. Many lists at a time
+// share proofs. A few at a time would pass through.
 func (w *watchfan) consistent(t *testing.T, c *cluster) {
 	t.Helper()
 	written := fmt.Sprintf("consistent-%d", time.Now().UnixNano())

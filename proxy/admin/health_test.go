@@ -33,7 +33,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// On loopback, requests that are not local are refused and counted, whatever they ask for and however.
+// On loopback, requests that are not local are refused and counted, for any path and method.
 func TestForeign(t *testing.T) {
 	foreign := new(metrics.Counter)
 	p := startPort(t, Config{Loopback: true, Foreign: foreign, Local: func(r *http.Request) bool {

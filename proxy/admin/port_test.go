@@ -70,7 +70,7 @@ func startPort(t *testing.T, config Config, change ...func(*http.Server)) *testP
 	return p
 }
 
-// do sends a request, and returns the response with its body.
+// do sends a request and returns the response with its body.
 func (p *testPort) do(method, path string, body io.Reader) (*http.Response, string) {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+p.addr+path, body)
@@ -89,7 +89,7 @@ func (p *testPort) do(method, path string, body io.Reader) (*http.Response, stri
 	return resp, string(content)
 }
 
-// raw sends bytes, and returns what comes until the connection ends.
+// raw sends bytes and returns everything that arrives until the connection ends.
 func (p *testPort) raw(bytes string) string {
 	p.t.Helper()
 	conn, err := net.Dial("tcp", p.addr)
@@ -103,7 +103,7 @@ func (p *testPort) raw(bytes string) string {
 	return string(got)
 }
 
-// A panic of a page is answered with 500, logged and counted, and other requests go on.
+// A panic of a page is answered with 500, logged and counted. Other requests continue.
 func TestPanic(t *testing.T) {
 	p := startPort(t, Config{State: func() diagnose.DebugState { panic("page") }})
 	before := request.HandlerPanics.Get()
@@ -119,7 +119,8 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// A body of more than 4 KiB is rejected if its length is announced, and is not read to its end otherwise.
+// A body of more than 4 KiB is rejected if its length is announced. Otherwise it is not read to its
+// end.
 func TestBodies(t *testing.T) {
 	p := startPort(t, Config{Profiling: true})
 	long := strings.Repeat("0x1+", maxBodyBytes/4+1)
@@ -137,7 +138,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// Requests that net/http rejects itself are answered, and the log quotes nothing of them.
+// Requests that net/http itself rejects are answered. The log quotes nothing of them.
 func TestMalformed(t *testing.T) {
 	p := startPort(t, Config{})
 	for head, want := range map[string]string{
@@ -157,7 +158,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// Connections beyond the most there may be are closed at once, and there is room again when another ends.
+// A connection above the limit is closed at once. When another connection ends, a new one is
+// accepted.
 func TestConnections(t *testing.T) {
 	p := startPort(t, Config{})
 	var open []net.Conn
@@ -214,7 +216,7 @@ func TestLongProfile(t *testing.T) {
 	}
 }
 
-// Shutdown lets a request end that is being answered, and cuts off one that lasts.
+// Shutdown waits for a request that is being answered, and cuts off one that takes too long.
 func TestShutdown(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	p := startPort(t, Config{Profiling: true, State: func() diagnose.DebugState {
@@ -250,7 +252,7 @@ func TestShutdown(t *testing.T) {
 			t.Fatal("the profile has no connection")
 		}
 	}
-	time.Sleep(100 * time.Millisecond) // for the profile to begin
+	time.Sleep(100 * time.Millisecond) // until the profile has begun
 	stopped := make(chan time.Duration)
 	go func() {
 		began := time.Now()

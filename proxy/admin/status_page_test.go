@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The status page and its files come from the admin port, under any prefix. The page may use nothing else. Package statustest tests it in a
-// browser.
+// The status page and its files come from the admin port, under any prefix. The page may use
+// nothing else. Package statustest tests it in a browser.
 func TestStatusPage(t *testing.T) {
 	p := startPort(t, Config{})
 	get := func(path, mediaType string) string {

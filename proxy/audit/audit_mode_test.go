@@ -15,12 +15,12 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// errFull is what a full disk says.
+// errFull is the error of a full disk.
 var errFull = errors.New("no space left on device")
 
 func full(p []byte) (int, error) { return 7, errFull }
 
-// TestAuditModes: what happens to a request that is written down, or cannot be, in each mode.
+// TestAuditModes: in each mode, requests that can be logged and requests that cannot.
 func TestAuditModes(t *testing.T) {
 	for _, mode := range auditModes {
 		synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,8 @@ func TestAuditModes(t *testing.T) {
 				return strings.Count(f.b.String(), "}\n")
 			}
 
-			// With a file that works, a line is there before served returns, or in batch mode soon after.
+			// With a file that works, the line is in the file before Served returns, or in batch
+			// mode soon after.
 			x, r := readOf(t, ofToken("t"), "/api/v1/pods", "Authorization: Bearer t")
 			apistatus.Write(x, apistatus.NotFound(r.Request.GVR, "x"))
 			a.Served(x, r)
@@ -46,7 +47,7 @@ func TestAuditModes(t *testing.T) {
 				t.Errorf("%s: %d\n%s", mode, x.Response.Code(), f.b.String())
 			}
 
-			// With one that does not.
+			// With a file that does not work.
 			f.set(full)
 			dropped := auditDropped.Get()
 			a.Served(x, r)
@@ -66,7 +67,7 @@ func TestAuditModes(t *testing.T) {
 			if n := auditDropped.Get() - dropped; n != map[bool]uint64{true: 3, false: 2}[strict] {
 				t.Errorf("%s: %d dropped", mode, n)
 			}
-			a.Refused(x, auth.Identity{}, asked(x), apistatus.Unauthorized()) // which changes nothing about it
+			a.Refused(x, auth.Identity{}, asked(x), apistatus.Unauthorized()) // this changes nothing
 			synctest.Wait()
 
 			// The next line is whole again.
@@ -77,7 +78,7 @@ func TestAuditModes(t *testing.T) {
 			if text := f.b.String(); !strings.HasPrefix(text, "\n{") || !json.Valid([]byte(text[1:])) || !f.closed {
 				t.Errorf("%s: %q", mode, text)
 			}
-			a.WatchEnded(&Event{remote: x.Conn.RemoteAddr()}, fanout.Gone, "") // is counted only
+			a.WatchEnded(&Event{remote: x.Conn.RemoteAddr()}, fanout.Gone, "") // it is only counted
 			n := auditDropped.Get() - dropped
 			if n != map[bool]uint64{true: 5, false: 4}[strict] ||
 				f.b.Len() > 0 && strings.Count(f.b.String(), "{\"kind\"") != 1 {
@@ -87,7 +88,7 @@ func TestAuditModes(t *testing.T) {
 	}
 }
 
-// A file that hangs when the proxy stops is left after a while, in each mode.
+// If the file hangs when the proxy stops, the log gives up after a while, in each mode.
 func TestAuditHangs(t *testing.T) {
 	for _, mode := range auditModes {
 		synctest.Test(t, func(t *testing.T) {
@@ -109,7 +110,8 @@ func TestAuditHangs(t *testing.T) {
 	}
 }
 
-// TestAuditPassed: what is passed through in somebody's name is written down with both names, and with the auditID that goes upstream.
+// TestAuditPassed: a request that passes through in a user's name is logged with both names and
+// with the auditID that is sent upstream.
 func TestAuditPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, _ := newTestAudit(nil)
@@ -171,7 +173,7 @@ func TestAuditPassed(t *testing.T) {
 		p.Answered(403)
 		next("ResponseComplete", "jane", "", "Forbidden")
 
-		// What is read from the cache as somebody else has both names too.
+		// A read from the cache as another user has both names too.
 		x2, r := readOf(t, asJoe, "/api/v1/pods")
 		a.Served(x2, r)
 		text := f.b.String()

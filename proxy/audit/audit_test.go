@@ -29,7 +29,7 @@ type auditFile struct {
 	mu     sync.Mutex
 	b      bytes.Buffer
 	closed bool
-	fail   func(p []byte) (int, error) // in place of writing; nil: it goes well
+	fail   func(p []byte) (int, error) // replaces writing; nil: writes succeed
 }
 
 func (f *auditFile) Write(p []byte) (int, error) {
@@ -61,7 +61,7 @@ func ofCertificate(name string, groups ...string) auth.Identity {
 	return auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: name, Groups: groups}}
 }
 
-// ownersFor asks a server that answers as says does, and remembers its answers for ttl.
+// ownersFor returns the owners that says has. Answers are remembered for ttl.
 func ownersFor(says proxytest.Owners, ttl time.Duration) *auth.Owners {
 	up := proxytest.OwnersUpstream(says, func(id auth.Identity) string { return id.Token })
 	opts := &auth.Options{AuthenticationTokenWebhookCacheTTL: ttl}
@@ -96,7 +96,8 @@ func readOf(t testing.TB, id auth.Identity, line string, headers ...string) (*ex
 	return x, Read{Request: req, ID: id, Arrived: time.Now(), Decision: auth.Allow("")}
 }
 
-// TestAuditForm: the form of each line, in which kube-apiserver writes the same (proxy/e2e compares them).
+// TestAuditForm: each line has the form of kube-apiserver's line about the same request (proxy/e2e
+// compares them).
 func TestAuditForm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, _ := newTestAudit(proxytest.Owners{"t": "jane", "old": "404", "": "system:serviceaccount:w:w"})
@@ -183,7 +184,7 @@ func TestAuditForm(t *testing.T) {
 	})
 }
 
-// TestAuditRefused: the verb and the object of what we refuse, whatever it is.
+// TestAuditRefused: a refused request of any kind is logged with its verb and its object.
 func TestAuditRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, _ := newTestAudit(nil)
@@ -241,8 +242,9 @@ func TestAuditRefused(t *testing.T) {
 	})
 }
 
-// TestAuditFallsBehind: nobody waits for a file that takes nothing. What does not fit is dropped, counted, and complained of once a minute; what
-// could not be written does not spoil the next line.
+// TestAuditFallsBehind: no request waits for a file that hangs. Events that do not fit the queue
+// are dropped and counted, and the log says so once a minute. A line that could not be written does
+// not damage the next one.
 func TestAuditFallsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, log := newTestAudit(nil)
@@ -301,7 +303,7 @@ func TestAuditFallsBehind(t *testing.T) {
 	})
 }
 
-// TestAuditClose: a file that hangs does not keep the process.
+// TestAuditClose: a file that hangs does not keep the process from ending.
 func TestAuditClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, log := newTestAudit(nil)
@@ -320,7 +322,8 @@ func TestAuditClose(t *testing.T) {
 	})
 }
 
-// TestOpenAuditLog: what can't be written is an error at once; a file is rotated, and is nobody else's to read; what is no file is not rotated.
+// TestOpenAuditLog: a path that cannot be written is an error at once. A file is rotated, and only
+// its owner can read it. A device is not rotated.
 func TestOpenAuditLog(t *testing.T) {
 	dir := t.TempDir()
 	opts := Options{AuditLogMode: AuditBatch, AuditLogMaxAge: 366, AuditLogMaxBackup: 100}
@@ -390,7 +393,7 @@ func TestOpenAuditLog(t *testing.T) {
 	_ = out.Close()
 }
 
-// BenchmarkAudit is what auditLog says of its cost.
+// BenchmarkAudit measures the cost that the comment of Log states.
 func BenchmarkAudit(b *testing.B) {
 	for _, c := range []struct {
 		on bool
@@ -410,7 +413,7 @@ func BenchmarkAudit(b *testing.B) {
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				a.Served(x, r)
-				if c.on && n%1000 == 0 { // in place of run
+				if c.on && n%1000 == 0 { // instead of Run
 					a.queue, a.bytes = a.queue[:0], 0
 				}
 			}

@@ -47,7 +47,7 @@ func (r fakeReviews) answer(id Identity, path string, body []byte) (int, string,
 	return code, status(`{"allowed":true}`), nil
 }
 
-// defaultOptions are what watchfan has without flags.
+// defaultOptions returns the options of a watchfan without flags.
 func defaultOptions() (o Options) {
 	var t option.Table
 	o.AddTo(&t)
@@ -109,8 +109,8 @@ func (u *slowUpstream) DoAs(id Identity, req *http.Request) (*http.Response, err
 	return u.FakeUpstream.DoAs(id, req)
 }
 
-// TestReviewsAtOnce: however many clients ask at once, few reviews are under way, and all clients
-// get their answers.
+// TestReviewsAtOnce: if many clients ask at once, only a few reviews are under way at a time, and
+// all clients get their answers.
 func TestReviewsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reviews := make(fakeReviews)
@@ -172,7 +172,7 @@ func TestAllowedRemembers(t *testing.T) {
 }
 
 // TestRenewal: a yes that has been used is reviewed again before its time ends, and nobody waits for
-// that. What the review says counts at once. If it says nothing, the yes ends at its time. A yes that
+// that review. Its answer counts at once. Without an answer, the yes ends at its time. A yes that
 // has not been used is not reviewed again.
 func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -83,8 +83,8 @@ func TestCertificateRecheck(t *testing.T) {
 	})
 }
 
-// TestCertificateRecheckPace: all certificates are verified again within half of the interval, and
-// not all at once, however many there are.
+// TestCertificateRecheckPace: any number of certificates is verified again within half of the
+// interval, and not all at once.
 func TestCertificateRecheckPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: subjects{"jane": "yes"}.answer})

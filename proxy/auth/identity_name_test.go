@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Nothing of a token is shown but the name of its service account.
+// Only the name of a token's service account is shown, and nothing else of the token.
 func TestShownName(t *testing.T) {
 	jwt := func(payload string) string {
 		return "eyJhbGciOiJub25lIn0." + strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(payload)), "=") +
@@ -33,7 +33,7 @@ func TestShownName(t *testing.T) {
 	}
 }
 
-// Whatever a token is, nothing of it is shown but the name of a service account.
+// Of any token, only the name of a service account is shown.
 func FuzzTokenSubject(f *testing.F) {
 	f.Add("a.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.c")
 	f.Fuzz(func(t *testing.T, token string) {

@@ -95,7 +95,7 @@ func newTestCA(t *testing.T) testCA {
 	return testCA{ca}
 }
 
-// below returns an intermediate authority.
+// below returns an intermediate CA.
 func (ca testCA) below(t *testing.T, template *x509.Certificate) testCA {
 	t.Helper()
 	middle, err := ca.Below(template)
@@ -105,7 +105,7 @@ func (ca testCA) below(t *testing.T, template *x509.Certificate) testCA {
 	return testCA{middle}
 }
 
-// sign returns what a client with such a certificate presents.
+// sign returns the certificates that a client with such a certificate presents.
 func (ca testCA) sign(t *testing.T, template *x509.Certificate) []*x509.Certificate {
 	t.Helper()
 	pair, err := ca.Sign(template)
@@ -117,7 +117,7 @@ func (ca testCA) sign(t *testing.T, template *x509.Certificate) []*x509.Certific
 
 var forClients = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 
-// client returns what a client with a certificate for name and groups presents.
+// client returns the certificates that a client with this name and these groups presents.
 func (ca testCA) client(t *testing.T, name string, groups ...string) []*x509.Certificate {
 	t.Helper()
 	return ca.sign(t,
@@ -185,7 +185,7 @@ func TestCertificateUser(t *testing.T) {
 		}
 	}
 
-	// An intermediate authority.
+	// An intermediate CA.
 	middle := ca.below(t, &x509.Certificate{Subject: pkix.Name{CommonName: "middle"}})
 	chain := append(middle.client(t, "jane"), middle.Certificate())
 	if _, ok := a.identifyCertificate(header, chain); !ok {
@@ -196,7 +196,7 @@ func TestCertificateUser(t *testing.T) {
 	}
 }
 
-// The file of CAs is read again when it changes, and a broken file changes nothing.
+// The file of CAs is read again when it changes. A broken file changes nothing.
 func TestAuthoritiesReload(t *testing.T) {
 	ca, other := newTestCA(t), newTestCA(t)
 	a := ca.authorities(t)
@@ -404,14 +404,14 @@ func TestAllowedUser(t *testing.T) {
 		f(byCertificate("joe"), false, 0)
 		f(byCertificate("ill"), false, 1)
 		f(byCertificate("ill"), false, 1)
-		f(byCertificate("unasked"), false, 1) // we may not ask: no answer about the user
+		f(byCertificate("unasked"), false, 1) // watchfan may not ask, so there is no answer about the user
 		f(byCertificate("unasked"), false, 1)
 		f(byCertificate("odd"), false, 1)
 		f(Identity{}, false, 0)
 	})
 }
 
-// A user's watches end when its rights are gone, and a certificate's when it has expired.
+// A user's watches end when the user has lost its rights, or when its certificate has expired.
 func TestWatchGrantsOfUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := subjects{"jane": "yes", "joe": "yes"}

@@ -104,7 +104,7 @@ func TestReviewQueue(t *testing.T) {
 	})
 }
 
-// A source's next turn comes after one turn of each other source, however many reviews it has.
+// A source's next turn comes after one turn of each other source, even if it has many reviews.
 func TestReviewTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueTest{reviewQueue: newReviewQueue(NewKnownTokens())}

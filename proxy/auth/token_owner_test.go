@@ -44,7 +44,7 @@ func TestUserKey(t *testing.T) {
 		if _, ok := a.UserKey(t.Context(), byToken("bad")); ok {
 			t.Error("a token that kube-apiserver does not take is somebody's")
 		}
-		// Where kube-apiserver does not say who it is, each token is a user.
+		// If kube-apiserver does not name the owner, each token is a user.
 		seen := make(map[UserKey]bool)
 		for _, token := range []string{"old", "old too", "forbidden", "ill", "gone", "garbage", "other", "nameless"} {
 			k := key(byToken(token))

@@ -57,7 +57,7 @@ func TestWatchGrants(t *testing.T) {
 		a.WatchGrant(Identity{Kind: KindOwn}, proxytest.MustParse(t, request.Parse, line),
 			func() { t.Error("own watch revoked") })()
 
-		// One review per question and interval, however many watches there are.
+		// There is one review per question and interval, for any number of watches.
 		time.Sleep(10 * recheckInterval)
 		if got := up.Count(); got < 3*9 || got > 3*10 {
 			t.Errorf("asked %d times in 10 intervals for 3 questions", got)
@@ -197,7 +197,7 @@ func TestRunAwaitsReviews(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: func(Identity, string, []byte) (int, string, error) {
 		close(asked)
-		<-answer // whatever the request's context says
+		<-answer // it ignores the request's context
 		return 500, "", nil
 	}})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -16,8 +16,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// largeLane is a lane of n objects, each in a namespace and with a name of its own, of which none
-// has a label.
+// largeLane is a lane of n objects without labels, each with a namespace and a name of its own.
 func largeLane(t *testing.T, n int) *lane.Lane {
 	t.Helper()
 	ls := lane.NewLanes(t.Context(), nil, nil, fanout.NewFlusher(1, 0), lane.Memory{}, &lane.Options{},
@@ -35,8 +34,8 @@ func largeLane(t *testing.T, n int) *lane.Lane {
 	return l
 }
 
-// A search for how much a list wants ends after so many objects, and when the server stops; what it
-// has not found by then counts as much.
+// The search that counts a list's objects is bounded, and ends when the server stops. A search that
+// has not ended by itself counts as a large list.
 func TestWantsLittleIsBounded(t *testing.T) {
 	l := largeLane(t, mostSearched+2*searchStep)
 	f := func(ctx context.Context, line string, want bool) {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// adminAnswering is an admin port that gives every request the same answer. asked lists the requests.
+// adminAnswering is an admin port that gives the same answer to each request. asked lists the
+// requests.
 func adminAnswering(t *testing.T, code int, body string) (a *adminPort, asked *[]string) {
 	asked = new([]string)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

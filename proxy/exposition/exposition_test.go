@@ -12,8 +12,8 @@ import (
 
 var pairs = exposition.Describe("counter", "watchfan_pairs_total", "Pairs.")
 
-// TestWrite: each series stands under the help text and the type of its metric, which come once. A
-// series that nobody has described stands at the end.
+// TestWrite: each series stands under the help text and the type of its metric, which are written
+// once. Series of metrics that are not described stand at the end.
 func TestWrite(t *testing.T) {
 	set := metrics.NewSet()
 	set.NewCounter("watchfan_stranger_total")

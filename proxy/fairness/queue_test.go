@@ -209,8 +209,8 @@ func TestFairnessBounds(t *testing.T) {
 	})
 }
 
-// TestFairnessAtRandom: whatever many users do at the same time, the seats held are no more than
-// there are, and no user has more than its part.
+// TestFairnessAtRandom: many users act at random at the same time. There are never more seats held
+// than exist, and no user has more than its share.
 func TestFairnessAtRandom(t *testing.T) {
 	f := New(t.Context(), 3, Purpose{})
 	var mu sync.Mutex

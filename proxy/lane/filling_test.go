@@ -55,8 +55,8 @@ func (l *coldLane) come(n int, line string) {
 	}
 }
 
-// want fails the test unless so many clients have been told that the lane is ready, to pass through,
-// and to come again.
+// want fails the test unless these numbers of clients were told that the lane is ready, to pass
+// through, and to try again.
 func (l *coldLane) want(when string, ready, passed, failed int32) {
 	l.t.Helper()
 	synctest.Wait()

@@ -142,7 +142,8 @@ func TestAcceptsGzip(t *testing.T) {
 	}
 }
 
-// slowly goes through the whole of kube-apiserver's negotiation and returns the form of the answer. cbor is a feature gate.
+// slowly performs all steps of kube-apiserver's negotiation and returns the form of the answer.
+// cbor is a feature gate.
 func slowly(accept, verb string, custom, cbor bool) string {
 	if accept == "" {
 		return "json"
@@ -191,7 +192,8 @@ func slowly(accept, verb string, custom, cbor bool) string {
 	return "none"
 }
 
-// Whatever is recognised is what kube-apiserver would answer, of its own resources and of custom ones, with CBOR and without.
+// Each recognised Accept header leads to kube-apiserver's own choice, for built-in and custom
+// resources, with CBOR and without.
 func FuzzNegotiate(f *testing.F) {
 	for _, seed := range []string{"", "*/*", "application/json", "application/vnd.kubernetes.protobuf,application/json",
 		"application/json;q=0.5,application/yaml;q=0.9",

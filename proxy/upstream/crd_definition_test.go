@@ -86,7 +86,7 @@ func TestDefinitionEqual(t *testing.T) {
 	}
 }
 
-// FuzzDefinition: the fields of any definition can be scanned, and each has the value at its label's
+// FuzzDefinition: the fields of any definition can be scanned. Each has the value at its label's
 // path.
 func FuzzDefinition(f *testing.F) {
 	f.Add(

@@ -26,9 +26,9 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// withFields has an object of each kind in builtinFields, with a different value in every selectable
-// field, and these values by label. The fields beside them have values that must not be taken for
-// them.
+// withFields has an object of each kind in builtinFields, and the values of its selectable fields
+// by label. All selectable fields have different values. Fields beside them have other values,
+// which must not be confused with them.
 var withFields = map[schema.GroupVersionKind]struct {
 	object runtime.Object
 	values map[string]string

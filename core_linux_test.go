@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestForbidCores: a process that dies leaves no core file, even if its limits allow one.
+// TestForbidCores: a process that dies leaves no core file, even if GOTRACEBACK=crash asks for one.
 func TestForbidCores(t *testing.T) {
 	if os.Getenv("TEST_FORBID_CORES") != "" { // the process
 		var limit unix.Rlimit

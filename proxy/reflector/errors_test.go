@@ -15,7 +15,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// An error's kind says nothing that came from outside.
+// An error's kind contains no text from outside.
 func TestErrorKind(t *testing.T) {
 	for want, err := range map[string]error{
 		"EndedAtOnce":   errEndedAtOnce,

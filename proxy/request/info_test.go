@@ -59,7 +59,7 @@ func TestInfo(t *testing.T) {
 	f("/api/v1/watch/namespaces/a/pods/x", "watch version=v1 resource=pods ns=a name=x lasts watch")
 	f("/api/v1/watch/pods?fieldSelector=metadata.name%3Dx", "watch version=v1 resource=pods lasts watch")
 
-	// What only one reader might take for a path or a query.
+	// Targets that some parsers read differently.
 	f("//api/v1/pods", "list version=v1 resource=pods list")
 	f("/api/v1/namespaces/a/pods/%78", "get version=v1 resource=pods ns=a name=x get")
 	f("http://h/api/v1/pods", "list version=v1 resource=pods list")

@@ -49,7 +49,7 @@ func TestNegotiate(t *testing.T) {
 	f("list", "text/html;q=0.9,application/json", "json")
 	f("list", "*/*;q=1,application/json;q=0.1", "json")
 
-	// What client-go's clients send: typed, and of metadata.
+	// The headers of client-go's typed clients and metadata clients.
 	f("list", proto+",application/json", "protobuf", "json")
 	f("watch", proto+";stream=watch,application/json", "protobuf", "json")
 	f("list", proto+metadatas+",application/json"+metadatas+",application/json", "protobuf-metadata-v1")
@@ -61,7 +61,7 @@ func TestNegotiate(t *testing.T) {
 	f("list", "application/json;q=0.9,application/cbor;q=1", "cbor", "json")
 	f("watch", "application/json;q=0.9,application/cbor;q=1", "cbor", "json")
 
-	// CBOR may not be offered of anything, so it may be that nothing is.
+	// CBOR may be disabled, so a header with nothing else may have no clause that can be served.
 	f("list", "application/cbor", "cbor")
 	f("watch", "application/cbor;stream=watch", "cbor")
 	f("list", "application/cbor,"+proto+",*/*;q=0.1", "cbor", "protobuf", "json")
@@ -69,11 +69,11 @@ func TestNegotiate(t *testing.T) {
 	f("list", "application/cbor,application/yaml", "no")
 	f("list", "application/cbor-seq", "no")
 
-	// Protobuf is not offered of custom resources, so it may be that nothing is.
+	// Custom resources have no protobuf, so for them no clause of these headers can be served.
 	f("list", proto, "protobuf")
 	f("list", proto+",application/yaml", "no")
 
-	// kube-apiserver would answer JSON to these too; we do not try to know.
+	// kube-apiserver answers these with JSON too, but they are not recognised here.
 	f("list", "text/html,application/json", "no")
 	f("list", "application/json;profile=x", "no")
 	f("list", "*/*;"+strings.Repeat("q=1,*/*;", 12), "no")

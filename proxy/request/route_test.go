@@ -81,7 +81,7 @@ func TestParsePath(t *testing.T) {
 		f(path, "none")
 	}
 
-	// Whatever somebody might read differently.
+	// Paths that some parsers read differently.
 	for _, path := range []string{
 		"//api/v1/pods", "/api//v1/pods", "/api/v1//pods", "/api/v1/pods//", "/api/v1/namespaces//pods",
 		"/api/v1/./pods", "/api/v1/x/../pods", "/api/v1/pods/..", "/api/v1/namespaces/../pods/x",
@@ -211,7 +211,7 @@ func TestParseOptions(t *testing.T) {
 		}),
 		"fieldSelector=,": with(func(r *Request) { r.RawFields = "," }),
 
-		// What kube-apiserver drops or refuses.
+		// Queries that kube-apiserver refuses, or of which it ignores a part.
 		"limit=1;labelSelector=zz": nil, "a=%zz": nil, "a=b c": nil, "a=#": nil, "a=\u00e9": nil,
 		"limit=abc": nil, "limit=": nil, "timeoutSeconds=abc": nil, "timeoutSeconds=1.5": nil, "timeout=abc": nil,
 		"labelSelector=a b": nil, "labelSelector=a+b": nil, "labelSelector=a%3D!": nil, "labelSelector=a%3D-x": nil,
@@ -238,7 +238,7 @@ func TestParseOptions(t *testing.T) {
 			t.Fatalf("%s: %v", query, err)
 		}
 		got, cacheable := Parse(ctx)
-		if got.watchParameter = false; !cacheable { // what the query says is in the rest
+		if got.watchParameter = false; !cacheable { // the other fields show what the query means
 			got = nil
 		}
 		if got != nil && want != nil { // selectors are equal if they say the same
@@ -315,7 +315,7 @@ func TestScope(t *testing.T) {
 	f("/apis/ex.io/v1/namespaces/a", nodes, "false")
 }
 
-// What is kept for as long as a watch lasts does not keep the head.
+// A Request is kept for as long as its watch lasts. It shares no memory with the request's head.
 func TestParseKeepsNothingOfTheHead(t *testing.T) {
 	head := "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	x := proxytest.MustRead(t, "/api/v1/namespaces/aaaa/pods/x", head)
@@ -327,8 +327,8 @@ func TestParseKeepsNothingOfTheHead(t *testing.T) {
 	}
 }
 
-// FuzzParseRequest compares every recognised request with what Go's own server
-// and Kubernetes' own decoder and validation make of the same bytes.
+// FuzzParseRequest parses every recognised request also with Go's own server and with Kubernetes'
+// own decoder and validation. The results are equal.
 func FuzzParseRequest(f *testing.F) {
 	for _, seed := range []struct{ uri, accept string }{
 		{"/api/v1/pods?watch=1&resourceVersion=5&allowWatchBookmarks=true", ""},

@@ -109,7 +109,7 @@ func FuzzDefinition(f *testing.F) {
 				}
 				if strings.HasPrefix(name, "metadata") || strings.HasPrefix(name, "kind") ||
 					strings.HasPrefix(name, "apiVersion") {
-					continue // which kube-apiserver does not accept
+					continue // kube-apiserver does not accept it
 				}
 				line := `{"type":"ADDED","object":` + object[:len(object)-1] +
 					`,"metadata":{"name":"n","resourceVersion":"1"}}}`

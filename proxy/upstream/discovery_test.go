@@ -40,7 +40,7 @@ func (api fakeAPI) answer(id auth.Identity, path string, _ []byte) (int, string,
 	}
 }
 
-// groups is the list of the API groups, unless api has one of its own.
+// groups returns the list of the API groups, if api has no list of its own.
 func (api fakeAPI) groups() string {
 	var groups []string
 	for path := range api {
@@ -94,7 +94,7 @@ func TestDiscoveryLookup(t *testing.T) {
 			"ComponentStatus", false, false, nil}, true)
 		f(core.WithResource("pods/status"), ResourceInfo{}, false)
 		f(core.WithResource("nosuch"), ResourceInfo{}, false)
-		if got := up.Count(); got != 3 { // of which one for the groups
+		if got := up.Count(); got != 3 { // one of them is for the groups
 			t.Errorf("requests: got %d, want 3", got)
 		}
 		time.Sleep(DiscoveryTTL)
@@ -126,7 +126,7 @@ func TestDiscoveryNoticesNewResources(t *testing.T) {
 		if _, ok := d.Lookup(t.Context(), foos); !ok {
 			t.Error("not found after it exists")
 		}
-		if got := up.Count(); got != 4 { // of which two for the groups
+		if got := up.Count(); got != 4 { // two of them are for the groups
 			t.Errorf("requests: got %d, want 4", got)
 		}
 
@@ -151,7 +151,7 @@ func TestDiscoveryCoalesces(t *testing.T) {
 			callers.Go(func() {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				if i == 0 { // the first one leaves
+				if i == 0 { // the first client leaves
 					cancel()
 				}
 				if _, ok := d.Lookup(ctx, pods); ok == (i == 0) {

@@ -62,7 +62,8 @@ func TestAdmission(t *testing.T) {
 	first.Release()
 	last := begin(auth.Identity{Kind: auth.KindToken, Token: "renewed"}, watch, "")
 	begin(token, watch, "4 watches at a time")
-	begin(auth.Identity{Kind: auth.KindToken, Token: "nobody's"}, watch, "4 watches at a time") // the total limit comes first
+	// The total limit comes first.
+	begin(auth.Identity{Kind: auth.KindToken, Token: "nobody's"}, watch, "4 watches at a time")
 
 	m.look(95, func() int { return 0 })
 	last.Release()

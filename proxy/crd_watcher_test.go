@@ -128,7 +128,8 @@ func TestDefinitionChange(t *testing.T) {
 	if !w.Open() {
 		t.Error("the watch ended before upstream's")
 	}
-	old.Send(proxytest.Foos.Event("MODIFIED", "ns", "b", f.up.Bump(1))) // upstream's old storage sends events for a while
+	// Upstream's old storage sends events for a while.
+	old.Send(proxytest.Foos.Event("MODIFIED", "ns", "b", f.up.Bump(1)))
 	w.Until("what the old storage has brought", func(events []proxytest.Event) bool { return len(events) >= 1 })
 	old.End()
 	f.ends(w, changed, 0)

@@ -299,7 +299,8 @@ func TestPassthroughResponse(t *testing.T) {
 	}
 }
 
-// "Flush: status line and headers at once, before any event; then after an event whenever no further event is ready to be written."
+// "Flush: status line and headers at once, before any event; then after an event whenever no
+// further event is ready to be written."
 func TestPassthroughStreamsResponse(t *testing.T) {
 	for name, path := range map[string]string{
 		"log":     followLog,

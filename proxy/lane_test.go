@@ -101,8 +101,8 @@ func (f *fan) until(what string, ok func() bool) {
 
 const (
 	cmsPath  = "/api/v1/configmaps"
-	fresh    = cmsPath + "?watch=1&allowWatchBookmarks=true"                   // the current state, and the events behind it
-	anyState = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=0" // any state, and the events behind it
+	fresh    = cmsPath + "?watch=1&allowWatchBookmarks=true"                   // the current state, then events
+	anyState = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=0" // any state, then events
 )
 
 // watch opens a watch as a client of the insecure port.

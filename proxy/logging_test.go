@@ -78,7 +78,8 @@ var logKeys = map[string]string{
 	"windowBytes":         "of a socket",
 }
 
-// TestLogLines: each line of the log is a constant sentence, without a period, and its keys are logKeys.
+// TestLogLines: each line of the log is a constant sentence without a period, and its keys are in
+// logKeys.
 func TestLogLines(t *testing.T) {
 	var files []string
 	for _, dir := range []string{"..", "../proxy", "../proxy/*", "../fanout", "../framing"} {

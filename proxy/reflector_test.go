@@ -138,8 +138,8 @@ func TestReflectorBadEvents(t *testing.T) {
 	})
 }
 
-// After an event or a bookmark whose resourceVersion is missing or does not increase, the collection
-// is listed again.
+// After an event or a bookmark whose resourceVersion is missing or does not increase, the
+// collection is listed again.
 func TestReflectorBadOrder(t *testing.T) {
 	cms := proxytest.ConfigMaps
 	runFaults(t, []reflectorFault{
@@ -362,8 +362,8 @@ func TestReflectorBackoff(t *testing.T) {
 			began := time.Now()
 			requests := func() int { return f.up.Count(proxytest.Watch) + f.up.Count(proxytest.WatchList) }
 			time.Sleep(2 * time.Second)
-			// The requests come after 0.1 to 0.2 s, 0.3 to 0.6 s, 0.7 to 1.4 s and so on. net/http repeats
-			// some of them.
+			// The requests come after 0.1 to 0.2 s, 0.3 to 0.6 s, 0.7 to 1.4 s and so on. net/http
+			// repeats some of them.
 			f.until("third request", func() bool { return requests() >= 3 })
 			if n, took := requests(), time.Since(began).Seconds(); float64(n) > 15+took-2 {
 				t.Errorf("%d requests in %.1f s", n, took)

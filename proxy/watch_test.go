@@ -99,7 +99,8 @@ func TestWatchLegacyPrefix(t *testing.T) {
 	}
 }
 
-// "first … deadline − 2 s", "suppressed if RV ≤ the RV the watch started from" (contract 3.3; W21, W22, W24).
+// "first … deadline − 2 s", "suppressed if RV ≤ the RV the watch started from" (contract 3.3; W21,
+// W22, W24).
 func TestWatchBookmarkBeforeTimeout(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")

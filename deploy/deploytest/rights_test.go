@@ -405,7 +405,8 @@ type watchfan struct {
 	ports  struct{ Secure, Admin string }
 }
 
-// watchfan starts the program with the flags of the Deployment and a token of a service account of the release's namespace.
+// watchfan starts the program with the flags of the Deployment and a token of a service account in
+// the release's namespace.
 func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *watchfan {
 	t.Helper()
 	dir := t.TempDir()

@@ -369,8 +369,8 @@ func TestOpenAuditLog(t *testing.T) {
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "audit*"))
 		if size > 0 {
-			// 2.5 MB are three files. They are two if two were rotated in the same millisecond, because
-			// these have the same name.
+			// 2.5 MB are three files. They are two if two were rotated in the same millisecond,
+			// because these have the same name.
 			rotated = len(files)
 		}
 		if err != nil || rotated < 2 || len(files) != rotated { // not rotated the second time

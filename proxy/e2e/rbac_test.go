@@ -19,7 +19,8 @@ var rbacSteps = flag.Int("rbac.steps", 24,
 
 // How long rights that are taken back may still be used. The flags of watchfan have these times.
 const (
-	// It is longer than rbacRecheck, so a later request shows that a re-check's answer is remembered.
+	// It is longer than rbacRecheck, so a later request shows that a re-check's answer is
+	// remembered.
 	rbacYesTTL  = 3 * time.Second
 	rbacNoTTL   = time.Second
 	rbacRecheck = 2 * time.Second

@@ -77,9 +77,9 @@
 //
 // A decision is remembered for as long as kube-apiserver's own delegating servers remember it, 10
 // s. A yes and a no have a flag each, --authorization-webhook-cache-…-ttl. Requests that ask the
-// same question at the same time share one review. A yes that has been
-// used is reviewed again shortly before its time ends. So a client that reads all the time does not
-// wait for a review every 10 s. No decision is believed for longer because of that.
+// same question at the same time share one review. A yes that has been used is reviewed again
+// shortly before its time ends. So a client that reads all the time does not wait for a review
+// every 10 s. No decision is believed for longer because of that.
 //
 // Each token is reviewed separately, once a minute for each resource that it watches. A review
 // takes kube-apiserver 0.75 ms (deploy/README.md, Size). One review for all tokens of an owner

@@ -209,8 +209,7 @@ func newWorldEvery(t testing.TB, limits fanout.Limits, interval time.Duration) *
 
 // newWorldOf returns a world with a given Flusher, and runs the Flusher.
 func newWorldOf(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher) *world {
-	w := &world{t: t, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: 100,
-		things: make(map[string]*thing)}
+	w := &world{t: t, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: 100, things: make(map[string]*thing)}
 	run(t, flusher)
 	if _, err := w.cache.Replace(nil, w.rv, time.Now()); err != nil {
 		t.Fatal(err)

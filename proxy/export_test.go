@@ -51,7 +51,7 @@ func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan")
 // that is proved to be new enough.
 func NoneAlone(o *Options) { o.Cached.Tuning.MostAlone = 0 }
 
-// HoldSeats occupies all seats of cached reads until release is called.
+// HoldSeats has others hold all seats of cached reads until release is called.
 func (s *Server) HoldSeats() (release func()) {
 	f := s.cached.Fairness()
 	var held []*fairness.Seat

@@ -90,16 +90,11 @@ var fuzzRequestSeeds = []string{
 	"OPTIONS * HTTP/1.1\nHost: localhost\n\n", "CONNECT h:1 HTTP/1.1\nHost: h:1\n\n", "PRI * HTTP/2.0\n\nSM\n\n",
 	"GET /a HTTP/1.0\n\nGET /smuggled HTTP/1.0\n\n", "GET /a HTTP/1.0\nConnection: keep-alive\n\nGET /b HTTP/1.0\n\n",
 	"POST /a HTTP/1.1\nHost: localhost\nExpect: 100-continue\nContent-Length: 2\n\n{}",
-	"GET /api/v1/namespaces/ns/pods/p/log?follow=true HTTP/1.1\nHost: localhost\n\nGET /next HTTP/1.1\n" +
-		"Host: localhost\n\n",
-	"GET /api/v1/pods?watch=1 HTTP/1.1\nHost: localhost\nAuthorization: Bearer x\n\nGET /next HTTP/1.1\n" +
-		"Host: localhost\n\n",
-	"GET /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\n" +
-		"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA\n\n",
-	"POST /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 1\n\n" +
-		"xGET /next HTTP/1.1\nHost: localhost\n\n",
-	"GET /\xff/%c0%ae#x?y HTTP/1.1\nHost: localhost\nCookie: a=b\nCookie: c=d\nUser-Agent: x\nUser-Agent: y\n" +
-		"Content-Type: a\nContent-Type: b\n\n",
+	"GET /api/v1/namespaces/ns/pods/p/log?follow=true HTTP/1.1\nHost: localhost\n\nGET /next HTTP/1.1\nHost: localhost\n\n",
+	"GET /api/v1/pods?watch=1 HTTP/1.1\nHost: localhost\nAuthorization: Bearer x\n\nGET /next HTTP/1.1\nHost: localhost\n\n",
+	"GET /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA\n\n",
+	"POST /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 1\n\nxGET /next HTTP/1.1\nHost: localhost\n\n",
+	"GET /\xff/%c0%ae#x?y HTTP/1.1\nHost: localhost\nCookie: a=b\nCookie: c=d\nUser-Agent: x\nUser-Agent: y\nContent-Type: a\nContent-Type: b\n\n",
 	"\n\nGET /a HTTP/1.1\nHost: localhost\n\n",
 	"POST /cut HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2\n{}\n",
 	"POST /cut HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2\n{}\n0\n",
@@ -180,8 +175,7 @@ func (got *upstreamRequest) differs(want *referenceRequest, secure bool) string 
 		return "our own credential"
 	case !got.own && got.header.Get("Authorization") != "":
 		token, ok := strings.CutPrefix(got.header.Get("Authorization"), "Bearer ")
-		fields := strings.Split(textproto.TrimString(want.Header.Get("Authorization")), " ")
-		if !ok || len(fields) < 2 || fields[1] != token {
+		if fields := strings.Split(textproto.TrimString(want.Header.Get("Authorization")), " "); !ok || len(fields) < 2 || fields[1] != token {
 			return fmt.Sprintf("token %q", want.Header.Get("Authorization"))
 		}
 	}

@@ -285,8 +285,7 @@ func TestLaneResourceGone(t *testing.T) {
 	f.passed(0)
 }
 
-// Shutdown ends watches with a last chunk, on both ports, and leaves no goroutine behind (see
-// TestMain).
+// Shutdown ends watches with a last chunk, on both ports, and leaves nothing behind (see TestMain).
 func TestLaneShutdown(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) {
 		o.ShutdownTimeout = time.Hour // the shutdown does not take that long

@@ -61,7 +61,7 @@ func TestNegotiate(t *testing.T) {
 	f("list", "application/json;q=0.9,application/cbor;q=1", "cbor", "json")
 	f("watch", "application/json;q=0.9,application/cbor;q=1", "cbor", "json")
 
-	// CBOR may be disabled, so a header with nothing else may have no clause that can be served.
+	// CBOR may not be offered of anything, so it may be that nothing is.
 	f("list", "application/cbor", "cbor")
 	f("watch", "application/cbor;stream=watch", "cbor")
 	f("list", "application/cbor,"+proto+",*/*;q=0.1", "cbor", "protobuf", "json")

@@ -5,7 +5,8 @@ import "github.com/watchfan/watchfan/framing"
 // prelude is what a subscription sends before its group's list.
 type prelude struct {
 	snapshot    *Snapshot // initial events; nil when done
-	after       string    // key of the last one sent
+	search      *search   // for them; nil before the first turn
+	after       string    // key of the last object that was looked at
 	endBookmark bool      // sent after them
 	endVersion  uint64    // the resourceVersion of the end bookmark
 
@@ -21,7 +22,13 @@ func (p *prelude) any() bool { return p.snapshot != nil || p.replay }
 func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	done = true
 	budget := newSearchBudget()
-	s.prelude.snapshot.ascend(s.group.filter, s.prelude.after, func(o *framing.Object, selected bool) bool {
+	if s.prelude.search == nil {
+		s.prelude.search = newSearch(s.prelude.snapshot.instant, s.group.filter)
+	}
+	if !s.prelude.search.prepare(&budget) {
+		return false
+	}
+	s.prelude.search.ascend(s.prelude.after, func(o *framing.Object, selected bool) bool {
 		if b.full() || budget.spent() {
 			done = false
 			return false
@@ -37,7 +44,7 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	if !done {
 		return false
 	}
-	s.prelude.snapshot = nil
+	s.prelude.snapshot, s.prelude.search = nil, nil
 	if form := s.cache.bookmarkForm.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
 		s.add(b, form.Frame(s.prelude.endVersion, true))
 	}

@@ -159,7 +159,7 @@ func (c *Cache) Stats() Stats {
 		Groups:          len(c.groups),
 		Subscriptions:   c.members,
 		Indexes:         len(c.objects.indexes),
-		IndexBytes:      c.objects.indexBytes() + c.searches.bytes(),
+		IndexBytes:      c.indexBytesLocked() + c.searches.bytes(),
 	}
 }
 

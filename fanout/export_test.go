@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -156,6 +157,28 @@ func (s *Subscription) FillOnce() (more bool, frames int) {
 	var b batch
 	more, _ = s.fill(&b, make([]*change, 0, replayStep))
 	return more, b.frames
+}
+
+// FillWire is FillOnce that returns what would be written.
+func (s *Subscription) FillWire() (more bool, wire []byte) {
+	var b batch
+	more, _ = s.fill(&b, make([]*change, 0, replayStep))
+	for _, p := range b.slices {
+		wire = append(wire, p...)
+	}
+	return more, wire
+}
+
+// Replay is the changes that a replay for f looks at after a resourceVersion.
+func (c *Cache) Replay(f *Filter, rv uint64) (n int) {
+	for {
+		changes, ok := c.replay(nil, f, rv, math.MaxUint64)
+		if len(changes) == 0 || !ok {
+			return n
+		}
+		n += len(changes)
+		rv = changes[len(changes)-1].ResourceVersion
+	}
 }
 
 // Counted reports whether the list of a subscription's group keeps checksums for members that take

@@ -100,7 +100,25 @@ func (d *indexDemand) decay() bool {
 
 // noteMissed notes that a search with filter f has looked at objects that f does not select.
 func (c *Cache) noteMissed(in *instant, f *Filter, missed int) {
-	if missed < leastMissed || c.indexer == nil || in.tree.Len() < leastIndexed {
+	if missed < leastMissed || c.indexer == nil {
+		return
+	}
+	c.demandFor(f, missed, &in.collection)
+}
+
+// noteMissedChanges is noteMissed for changes that a replay has looked at.
+func (c *Cache) noteMissedChanges(f *Filter, missed int) {
+	if missed < leastMissed || c.indexer == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.demandFor(f, missed, &c.objects)
+}
+
+// demandFor notes the demand for the indexes that f could use and that the collection does not have.
+func (c *Cache) demandFor(f *Filter, missed int, in *collection) {
+	if in.tree.Len() < leastIndexed {
 		return
 	}
 	wanted := false
@@ -163,7 +181,7 @@ func (c *Cache) beginBuild(a attribute) (b *indexBuild, from *instant) {
 	if c.closed != nil || c.build != nil || c.objects.index(a) != nil || c.objects.tree.Len() < leastIndexed {
 		return nil, nil
 	}
-	size := c.objects.indexBytes() + int64(c.objects.tree.Len())*entryBytes
+	size := c.indexBytesLocked() + int64(c.objects.tree.Len())*entryBytes
 	if len(c.objects.indexes) >= maxIndexes || size > max(c.bytes/maxIndexShare, leastIndexBytes) {
 		return nil, nil
 	}
@@ -206,6 +224,7 @@ func (c *Cache) finishBuild(b *indexBuild) (pending []*change, done bool) {
 	applyAll(b.pending, true, b.index.store)
 	c.build = nil
 	c.objects.indexes = append(c.objects.indexes, b.index)
+	c.history.indexes = append(c.history.indexes, newHistoryIndex(b.index, c.history.next))
 	if c.shared != nil { // the same objects, with one more index
 		shared := *c.shared
 		shared.indexes = append(slices.Clone(shared.indexes), b.index.clone())
@@ -238,6 +257,9 @@ func (c *Cache) keepIndexesLocked(keep func(*secondaryIndex) bool) {
 		return
 	}
 	c.objects.indexes = slices.DeleteFunc(c.objects.indexes, drop)
+	c.history.indexes = slices.DeleteFunc(c.history.indexes, func(x *historyIndex) bool {
+		return c.objects.index(x.attribute) == nil
+	})
 	if c.shared != nil { // the same objects, with fewer indexes
 		shared := *c.shared
 		shared.indexes = slices.DeleteFunc(slices.Clone(shared.indexes), drop)
@@ -264,9 +286,12 @@ func (c *Cache) sweepIndexes(now MonotonicTime) bool {
 	return c.demand.decay() || searches && !closed || indexes > 0
 }
 
-// indexBytes returns the memory of the indexes.
-func (c *collection) indexBytes() (n int64) {
-	for _, x := range c.indexes {
+// indexBytesLocked returns the memory of the indexes.
+func (c *Cache) indexBytesLocked() (n int64) {
+	for _, x := range c.objects.indexes {
+		n += x.bytes()
+	}
+	for _, x := range c.history.indexes {
 		n += x.bytes()
 	}
 	return n

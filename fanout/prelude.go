@@ -56,9 +56,11 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 	defer s.endRun(b)
 	budget := newSearchBudget()
+	missed := 0
+	defer func() { s.cache.noteMissedChanges(s.group.filter, missed) }()
 	over := func() bool { return b.full() || budget.spent() }
 	for !over() {
-		changes, ok := s.cache.replay(scratch[:0], s.prelude.from, s.prelude.end)
+		changes, ok := s.cache.replay(scratch[:0], s.group.filter, s.prelude.from, s.prelude.end)
 		if !ok {
 			return false, false
 		}
@@ -75,6 +77,8 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 			if f, ok := e.frameFor(s.group.filter); ok {
 				s.addRun(b, f, e.Object.ResourceVersion)
 				s.startVersion = e.sentVersion()
+			} else {
+				missed++
 			}
 		}
 		clear(changes)
@@ -85,8 +89,9 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 // replayStep is how many changes are read from the history at once.
 const replayStep = 64
 
-func (c *Cache) replay(dst []*change, from, end uint64) ([]*change, bool) {
+// replay appends to dst the next changes after resourceVersion from that may concern f.
+func (c *Cache) replay(dst []*change, f *Filter, from, end uint64) ([]*change, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.history.read(dst, from, end, replayStep)
+	return c.history.readFor(c.history.search(f), dst, from, end, replayStep)
 }

@@ -161,6 +161,9 @@ func searchModel(t *testing.T, rng *rand.Rand) {
 		if rng.IntN(20) == 0 {
 			w.checkAt(t, rng)
 		}
+		if rng.IntN(5) == 0 {
+			w.checkReplay(t, rng)
+		}
 		if rng.IntN(4) == 0 {
 			s := randomSelector(t, rng)
 			turned = append(turned, &turnedSearch{
@@ -250,6 +253,73 @@ func (w *world) checkAt(t *testing.T, rng *rand.Rand) {
 		got = append(got, keysOf(found)...)
 	}
 	diff(t, got, model.keys(sel, ""))
+}
+
+// checkReplay compares the events after an earlier resourceVersion with the model.
+func (w *world) checkReplay(t *testing.T, rng *rand.Rand) {
+	oldest := w.cache.Stats().Oldest
+	rv := oldest + rng.Uint64N(w.rv-oldest+1)
+	if slices.ContainsFunc(w.gaps, func(g [2]uint64) bool { return g[0] < rv && rv < g[1] }) {
+		return
+	}
+	s := randomSelector(t, rng)
+	sub := w.subscribe(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: rv})
+	defer sub.Cancel()
+	var wire []byte
+	for more := true; more; {
+		var part []byte
+		more, part = sub.FillWire()
+		wire = append(wire, part...)
+	}
+	diff(t, unchunk(t, wire), w.since(s, rv))
+}
+
+// A replay looks at the changes that may concern its filter, as far back as the index was there.
+func TestReplayByIndex(t *testing.T) {
+	w, indexer := newIndexedWorld(t, roomy)
+	w.manyThings(1000, 10)
+	move := func(n int) (from uint64) {
+		from = w.rv
+		for i := range n {
+			o := named(fmt.Sprintf("x%06d", 2*(i%500)), "l", "1")
+			o.node = fmt.Sprint("n", i%7)
+			w.put(o)
+		}
+		return from
+	}
+	node := sel(t, "", "", "spec.node=n4").filter(t)
+	began := move(700)
+	if n := w.cache.Replay(node, began); n != 700 {
+		t.Errorf("looked at %d changes", n)
+	}
+	w.cache.BuildIndex(0, "", always)
+	built := w.rv
+	if n := w.cache.Replay(node, began); n != 700 {
+		t.Errorf("looked at %d changes from before the index, want all", n)
+	}
+	move(700)
+	concerned := len(w.since(sel(t, "", "", "spec.node=n4"), built))
+	if n := w.cache.Replay(node, built); n != concerned || n < 100 || n > 200 {
+		t.Errorf("looked at %d changes, want the %d that concern the filter", n, concerned)
+	}
+	if n := w.cache.Replay(sel(t, "", "l in (1,2)", "spec.node=n4").filter(t), built); n != concerned {
+		t.Errorf("looked at %d changes, want %d", n, concerned)
+	}
+
+	// Replays alone cause an index too.
+	before := w.cache.Stats().Indexes
+	name := sel(t, "", "", "metadata.name=x000004")
+	for range 3 {
+		sub := w.subscribe(name, fanout.Request{Start: fanout.FromVersion, ResourceVersion: began})
+		for more := true; more; {
+			more, _ = sub.FillOnce()
+		}
+		sub.Cancel()
+	}
+	indexer.BuildWanted()
+	if got := w.cache.Stats().Indexes; got != before+1 {
+		t.Errorf("%d indexes, want %d", got, before+1)
+	}
 }
 
 // Indexes are built, used and given up while changes come and clients join. Run with -race.

@@ -117,7 +117,7 @@ func TestSearchModel(t *testing.T) {
 
 func searchModel(t *testing.T, rng *rand.Rand) {
 	limits := roomy
-	limits.HistoryEvents = 300
+	limits.HistoryEvents = 150
 	w, indexer := newIndexedWorld(t, limits)
 	for range 900 {
 		w.put(largeThing(rng))
@@ -196,8 +196,8 @@ func searchModel(t *testing.T, rng *rand.Rand) {
 // step makes a random change.
 func (w *world) step(rng *rand.Rand) {
 	o := largeThing(rng)
-	switch n := rng.IntN(300); {
-	case n == 0:
+	switch n := rng.IntN(900); {
+	case n < 3:
 		w.relist(func(things map[string]*thing, rv uint64) uint64 {
 			for range 20 {
 				o := largeThing(rng)
@@ -210,9 +210,9 @@ func (w *world) step(rng *rand.Rand) {
 			}
 			return rv + 1
 		})
-	case n == 1:
+	case n == 3:
 		w.reset()
-	case n < 80 && w.things[o.key()] != nil:
+	case n < 240 && w.things[o.key()] != nil:
 		w.del(o.key())
 	default:
 		w.put(o)

@@ -147,6 +147,7 @@ type Stats struct {
 
 // Stats returns the cache's figures.
 func (c *Cache) Stats() Stats {
+	searches := c.searches.bytes() // may wait for a search's turn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Stats{
@@ -159,7 +160,7 @@ func (c *Cache) Stats() Stats {
 		Groups:          len(c.groups),
 		Subscriptions:   c.members,
 		Indexes:         len(c.objects.indexes),
-		IndexBytes:      c.indexBytesLocked() + c.searches.bytes(),
+		IndexBytes:      c.indexBytesLocked() + searches,
 	}
 }
 
@@ -242,8 +243,8 @@ func (c *Cache) storeLocked(e *change) {
 		c.bytes += int64(cur.Size())
 	}
 	c.objects.store(prev, cur)
-	if c.build != nil {
-		c.build.pending = append(c.build.pending, e)
+	if c.build != nil && !c.build.note(e) {
+		c.build = nil
 	}
 }
 

@@ -237,6 +237,7 @@ const (
 	MostApplied  = mostApplied
 	EntryBytes   = entryBytes
 	LeastVain    = leastVain
+	MostPending  = mostPending
 )
 
 // Attribute returns a field by its slot, a label by its key, or the name if key is "metadata.name".
@@ -254,6 +255,9 @@ func Attribute(slot int, key string) attribute {
 func (c *Cache) BuildIndex(slot int, key string, rest func() bool) {
 	c.buildIndex(Attribute(slot, key), rest)
 }
+
+// DropIndexes gives up all indexes.
+func (c *Cache) DropIndexes() { c.shedIndexes() }
 
 // Wanted is the number of indexes that are wanted and not built yet.
 func (c *Cache) Wanted() int {

@@ -140,6 +140,17 @@ type indexBuild struct {
 	pending []*change // changes since the instant from which it is built
 }
 
+// mostPending bounds the changes that the writer notes for an index that is being built. It takes
+// 50 ms to index a collection of 100,000 objects, so only a relist has more.
+const mostPending = 1 << 16
+
+// note notes a change of the collection. It reports false if there are too many, and the index is
+// given up.
+func (b *indexBuild) note(e *change) bool {
+	b.pending = append(b.pending, e)
+	return len(b.pending) <= mostPending
+}
+
 // buildIndex builds the index of an attribute, and then has the cache use it. The writer only notes
 // its changes meanwhile. rest is called after each step of some 50 µs; if it returns false, the
 // index is given up. One goroutine at a time calls buildIndex.

@@ -597,6 +597,28 @@ func TestIndexGivenUp(t *testing.T) {
 	have(0)
 }
 
+// An index is given up if too much changes while it is built.
+func TestIndexBuildOverrun(t *testing.T) {
+	w, _ := newIndexedWorld(t, roomy)
+	w.manyThings(1000, 10)
+	template := event("MODIFIED", (&thing{namespace: "a", name: "x000000"}).at(1))
+	changes := fanout.MostPending + 1
+	w.cache.BuildIndex(0, "", func() bool {
+		for ; changes > 0; changes-- {
+			w.rv++
+			apply(t, w.cache, again(template, w.rv))
+		}
+		return true
+	})
+	if got := w.cache.Stats().Indexes; got != 0 {
+		t.Errorf("%d indexes", got)
+	}
+	w.cache.BuildIndex(0, "", always)
+	if wrong := w.cache.Snapshot().CheckIndexes(); wrong != "" || w.cache.Stats().Indexes != 1 {
+		t.Errorf("%d indexes, %s", w.cache.Stats().Indexes, wrong)
+	}
+}
+
 // A cache keeps a bounded number of indexes, and knows the demand of a bounded number of labels.
 func TestIndexBounds(t *testing.T) {
 	w, _ := newIndexedWorld(t, roomy)

@@ -53,24 +53,3 @@ func (c *collection) index(a attribute) *secondaryIndex {
 	}
 	return nil
 }
-
-// instant is a collection that does not change any more, and its place in the cache's changes.
-type instant struct {
-	collection
-	cache *Cache
-	// The collection is the outcome of all changes of this lineage with smaller numbers in the
-	// history; see Cache.changesBetween. Lineage 0 says that the place is not known.
-	lineage, number uint64
-}
-
-// versions returns the versions of an object before and after the change, as the collection holds
-// them. ok is false if the change does not alter the collection.
-func (e *change) versions() (before, after *framing.Object, ok bool) {
-	switch {
-	case e.recipients == leaving: // the staying half stores it
-		return nil, nil, false
-	case e.Type == framing.Deleted:
-		return e.Prev, nil, true
-	}
-	return e.Prev, e.Object, true
-}

@@ -2,13 +2,15 @@ package fanout
 
 import (
 	"context"
+	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
 
-// Indexer builds the indexes of caches, one after another, and gives up those that are not used. Its
-// methods may be called from any goroutine.
+// Indexer builds the indexes of caches, one after another, and gives up those that are not used.
+// Its methods may be called from any goroutine.
 type Indexer struct {
 	wakec chan struct{} // one token: a cache wants an index; never closed
 
@@ -18,6 +20,8 @@ type Indexer struct {
 }
 
 const (
+	// indexIdleFor is how long an index is kept that no search uses.
+	indexIdleFor = 5 * time.Minute
 	// sweepIndexes is the accuracy of the times after which something is given up.
 	sweepIndexes = 15 * time.Second
 	// noneAfterShed is how long no index is built after memory was short.
@@ -105,7 +109,8 @@ func (x *Indexer) buildWanted(rest func() bool) {
 	}
 }
 
-// sweep gives up what has not been used for too long, and forgets the caches that have nothing left.
+// sweep gives up what has not been used for too long, and forgets the caches that have nothing
+// left.
 func (x *Indexer) sweep(now MonotonicTime) {
 	for _, c := range x.all() {
 		x.mu.Lock()
@@ -115,4 +120,47 @@ func (x *Indexer) sweep(now MonotonicTime) {
 			x.note(c)
 		}
 	}
+}
+
+// dropIndexesLocked drops all indexes, also the one that is being built.
+func (c *Cache) dropIndexesLocked() {
+	c.build = nil
+	c.keepIndexesLocked(func(*secondaryIndex) bool { return false })
+}
+
+// keepIndexesLocked drops the indexes for which keep returns false. Snapshots that have them keep
+// them.
+func (c *Cache) keepIndexesLocked(keep func(*secondaryIndex) bool) {
+	drop := func(x *secondaryIndex) bool { return !keep(x) }
+	if !slices.ContainsFunc(c.objects.indexes, drop) {
+		return
+	}
+	c.objects.indexes = slices.DeleteFunc(c.objects.indexes, drop)
+	c.history.indexes = slices.DeleteFunc(c.history.indexes, func(x *historyIndex) bool {
+		return c.objects.index(x.attribute) == nil
+	})
+	if c.shared != nil { // the same objects, with fewer indexes
+		shared := *c.shared
+		shared.indexes = slices.DeleteFunc(slices.Clone(shared.indexes), drop)
+		c.shared = &shared
+	}
+}
+
+// shedIndexes drops the indexes and the results of searches.
+func (c *Cache) shedIndexes() {
+	c.mu.Lock()
+	c.dropIndexesLocked()
+	c.mu.Unlock()
+	c.searches.sweep(math.MaxInt64)
+}
+
+// sweepIndexes drops the indexes and the results of searches that have not been used for too long.
+// It reports whether there is something left to be dropped later.
+func (c *Cache) sweepIndexes(now MonotonicTime) bool {
+	c.mu.Lock()
+	c.keepIndexesLocked(func(x *secondaryIndex) bool { return now-x.use.since() < MonotonicTime(indexIdleFor) })
+	indexes, closed := len(c.objects.indexes), c.closed != nil
+	c.mu.Unlock()
+	searches := c.searches.sweep(now - MonotonicTime(searchFor))
+	return c.demand.decay() || searches && !closed || indexes > 0
 }

@@ -67,9 +67,9 @@ func (f *Filter) selective() bool { return len(f.terms) > 0 || len(f.labels) > 0
 // mostCounted bounds the objects that are counted to find out which of several indexes is best.
 const mostCounted = 4096
 
-// choose chooses the index in which the search looks at the fewest objects. It counts the objects of
-// all that may be used at the same time, up to a bound that doubles. So it takes about as long as
-// the search in the best one.
+// choose chooses the index in which the search looks at the fewest objects. It counts the objects
+// of all that may be used at the same time, up to a bound that doubles. So it takes about as long
+// as the search in the best one.
 func (x *search) choose() {
 	places := x.filter.places()
 	usable := places[:0]

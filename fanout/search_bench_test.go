@@ -11,8 +11,8 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// manyPods returns a world with n objects in 100 namespaces: 20 on each node, 20 with each value of the
-// label hash, one in a hundred with a label rare, all with a label app of 20 values.
+// manyPods returns a world with n objects in 100 namespaces: 20 on each node, 20 with each value of
+// the label hash, one in a hundred with a label rare, all with a label app of 20 values.
 func manyPods(b testing.TB, n int) *world {
 	w := &world{t: b, cache: fanout.NewCache(roomy, fanout.NewFlusher(1, 0)), rv: 101}
 	w.cache.IndexWith(fanout.NewIndexer())
@@ -80,8 +80,8 @@ func BenchmarkSearch(b *testing.B) {
 	}
 }
 
-// BenchmarkIndexedApply measures the writer's work for a change with so many indexes: if the indexed
-// values stay, if one changes, and if there is a join between each two changes.
+// BenchmarkIndexedApply measures the writer's work for a change with so many indexes: if the
+// indexed values stay, if one changes, and if there is a join between each two changes.
 func BenchmarkIndexedApply(b *testing.B) {
 	const n = 100_000
 	w := manyPods(b, n)

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"strings"
+	"sync/atomic"
 
 	"github.com/google/btree"
 
@@ -142,3 +143,15 @@ func (x *secondaryIndex) read(r *run) {
 		return true
 	})
 }
+
+// indexUse says when an index was last used. It may be used from any goroutine.
+type indexUse struct{ last atomic.Int64 }
+
+func newIndexUse() *indexUse {
+	u := &indexUse{}
+	u.note()
+	return u
+}
+
+func (u *indexUse) note()                { u.last.Store(int64(MonotonicNow())) }
+func (u *indexUse) since() MonotonicTime { return MonotonicTime(u.last.Load()) }

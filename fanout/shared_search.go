@@ -14,8 +14,8 @@ import (
 // contributes a turn to the search until it is complete. So it does not matter whose client leaves
 // or stops reading. Changes since are applied to the result for whoever needs another instant.
 //
-// The result is kept only if it is a small part of the objects. Otherwise the search takes much less
-// time than sending what it finds, and each client searches for itself.
+// The result is kept only if it is a small part of the objects. Otherwise the search takes much
+// less time than sending what it finds, and each client searches for itself.
 type sharedSearch struct {
 	filter *Filter
 	cache  *Cache

@@ -93,8 +93,8 @@ func compareIndexedPages(t *testing.T, ours, theirs *target, uri string) {
 	}
 }
 
-// compareIndexedWatch compares the initial events of a watch. kube-apiserver sends them in the order
-// of their keys too.
+// compareIndexedWatch compares the initial events of a watch. kube-apiserver sends them in the
+// order of their keys too.
 func compareIndexedWatch(t *testing.T, ours, theirs *target, uri string) {
 	t.Helper()
 	initial := func(d *target) (lines []string) {

@@ -209,7 +209,13 @@ func newWorldEvery(t testing.TB, limits fanout.Limits, interval time.Duration) *
 
 // newWorldOf returns a world with a given Flusher, and runs the Flusher.
 func newWorldOf(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher) *world {
+	return newWorldWith(t, limits, flusher, nil)
+}
+
+// newWorldWith returns a world with a given Flusher, and an Indexer if x is not nil.
+func newWorldWith(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher, x *fanout.Indexer) *world {
 	w := &world{t: t, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: 100, things: make(map[string]*thing)}
+	w.cache.IndexWith(x)
 	run(t, flusher)
 	if _, err := w.cache.Replace(nil, w.rv, time.Now()); err != nil {
 		t.Fatal(err)

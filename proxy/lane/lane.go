@@ -61,6 +61,7 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		filling:    newFilling(),
 		history:    historyBackfill{turn: semaphore.New(1)},
 	}
+	l.Cache.IndexWith(ls.indexer)
 	l.Log = ls.log.With("resource", l.Resource(), "encoding", l.Representation.String())
 	l.prover = &prover{lane: l}
 	l.metrics = newLaneMetrics(l)

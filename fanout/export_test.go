@@ -236,7 +236,6 @@ const (
 	SearchFor    = searchFor
 	MostApplied  = mostApplied
 	EntryBytes   = entryBytes
-	LeastVain    = leastVain
 	MostPending  = mostPending
 )
 

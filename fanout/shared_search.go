@@ -10,12 +10,13 @@ import (
 )
 
 // sharedSearch is the search for what a filter selects that no index answers for, such as one with
-// only != or exists, made once for all that ask at about the same time. Each that needs the result
-// contributes a turn to the search until it is complete. So it does not matter whose client leaves
-// or stops reading. Changes since are applied to the result for whoever needs another instant.
+// only != or exists. All subscriptions and lists that need the result at about the same time share
+// it. Each subscription spends its turns on the search until the search is complete. So it does not
+// matter when one of them ends, or whether its client reads. If a subscription needs the result at
+// another instant, the changes in between are applied to a copy.
 //
-// The result is kept only if it is a small part of the objects. Otherwise the search takes much
-// less time than sending what it finds, and each client searches for itself.
+// The result is kept only if it is a small part of the objects. A search with a larger result takes
+// much less time than sending what it finds, and each subscription makes its own.
 type sharedSearch struct {
 	filter *Filter
 	cache  *Cache
@@ -38,21 +39,21 @@ type searchState uint8
 const (
 	searching searchState = iota
 	complete
-	vain // it selects too much to be kept
+	tooLarge // its result is too large to be kept
 )
 
 // result is what a search has found so far.
 type result struct {
 	state  searchState
 	looked int
-	found  *btree.BTreeG[*framing.Object] // nil if vain
+	found  *btree.BTreeG[*framing.Object] // nil if tooLarge
 }
 
 const (
-	// A result is kept if it has at most leastVain objects, or at most one of vainShare that were
-	// looked at.
-	leastVain = 1024
-	vainShare = 8
+	// A result is kept if it has at most smallResult objects, or at most one in smallShare of those
+	// that were looked at.
+	smallResult = 1024
+	smallShare  = 8
 	// mostApplied bounds the changes that are applied to a result, or to an index, for another
 	// instant.
 	mostApplied = 1024
@@ -67,12 +68,12 @@ func newResult() *result { return &result{found: newTree()} }
 // add adds an object that was looked at.
 func (r *result) add(o *framing.Object, selected bool) {
 	r.looked++
-	if !selected || r.state == vain {
+	if !selected || r.state == tooLarge {
 		return
 	}
 	r.found.ReplaceOrInsert(o)
-	if n := r.found.Len(); n > leastVain && n*vainShare > r.looked {
-		r.state, r.found = vain, nil
+	if n := r.found.Len(); n > smallResult && n*smallShare > r.looked {
+		r.state, r.found = tooLarge, nil
 	}
 }
 

@@ -158,9 +158,10 @@
 // use it from their next turn on, with the changes since their snapshot taken back.
 //
 // An index is given up after five minutes without a search, and when memory is short
-// ([Indexer.Shed]). A cache has at most 16. A new one is not built if all of them would take more
-// than an eighth of the objects' bytes, or 16 MiB if that is more. In the history an index takes 16
-// bytes for a change, and 96 for a value.
+// ([Indexer.Shed]). A cache has at most 16; one that has been unused for a minute makes room for
+// another. A new one is not built if all of them would take more than an eighth of the objects'
+// bytes, or 16 MiB if that is more. In the history an index takes 16 bytes for a change, and 96 for
+// a value.
 //
 // No index answers for the other operators. Clients that ask for the same filter at about the same
 // time share one search: see type sharedSearch. Its result is kept for a minute if it has at most

@@ -1,6 +1,7 @@
 package fanout_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -29,7 +30,7 @@ func manyPods(b testing.TB, n int) *world {
 
 func pod(i, n int) thing {
 	o := named(fmt.Sprintf("web-%07d", i), "app", fmt.Sprint("app-", i%20), "hash", fmt.Sprint(i/20))
-	o.namespace, o.node = fmt.Sprint("ns", i%100), fmt.Sprintf("node-%05d", i*7919%n%(n/20))
+	o.namespace, o.node = fmt.Sprint("ns", i%100), fmt.Sprintf("node-%05d", i*7919%n/20)
 	if i%100 == 0 {
 		o.labels["rare"] = "1"
 	}
@@ -77,6 +78,43 @@ func BenchmarkSearch(b *testing.B) {
 		join("shared/exists", sel(b, "", "rare", ""), n/100, n/100)
 		join("shared/absent", sel(b, "", "!app", ""), 0, 0)
 		join("none/not", sel(b, "", "", "spec.node!=node-00007"), n-25, n-15)
+	}
+}
+
+// BenchmarkHerd measures how long 5,000 clients that come at once wait for their initial events, each
+// for those of its node, if the index is there and if their searches cause it.
+func BenchmarkHerd(b *testing.B) {
+	const n, clients = 100_000, 5000
+	for _, index := range []string{"cold", "warm"} {
+		b.Run("index="+index, func(b *testing.B) {
+			w := manyPods(b, n)
+			indexer := fanout.NewIndexer()
+			w.cache.IndexWith(indexer)
+			w.flusher = fanout.NewFlusher(runtime.GOMAXPROCS(0), 0)
+			run(b, w.flusher)
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan struct{})
+			go func() { indexer.Run(ctx); close(done) }()
+			defer func() { cancel(); <-done }()
+			for b.Loop() {
+				if index == "cold" {
+					w.cache.DropIndexes()
+				} else {
+					w.cache.BuildIndex(0, "", always)
+				}
+				sinks := make([]*counter, clients)
+				subs := make([]*fanout.Subscription, clients)
+				for i := range sinks {
+					sinks[i] = &counter{}
+					subs[i] = w.subscribe(sel(b, "", "", fmt.Sprintf("spec.node=node-%05d", i)), fanout.Request{Start: fanout.FromSnapshot})
+					w.flusher.Start(subs[i], sinks[i])
+				}
+				for i, s := range sinks {
+					await(s, 20)
+					subs[i].End(fanout.Ending{Reason: fanout.Gone})
+				}
+			}
+		})
 	}
 }
 

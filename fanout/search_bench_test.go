@@ -14,9 +14,9 @@ import (
 
 // manyPods returns a world with n objects in 100 namespaces: 20 on each node, 20 with each value of
 // the label hash, one in a hundred with a label rare, all with a label app of 20 values.
-func manyPods(b testing.TB, n int) *world {
-	w := &world{t: b, cache: fanout.NewCache(roomy, fanout.NewFlusher(1, 0)), rv: 101}
-	w.cache.IndexWith(fanout.NewIndexer())
+func manyPods(b testing.TB, n int, flusher *fanout.Flusher, indexer *fanout.Indexer) *world {
+	w := &world{t: b, cache: fanout.NewCache(roomy, flusher), flusher: flusher, rv: 101}
+	w.cache.IndexWith(indexer)
 	objects := make([]*framing.Object, n)
 	for i := range objects {
 		o := pod(i, n)
@@ -26,6 +26,11 @@ func manyPods(b testing.TB, n int) *world {
 		b.Fatal(err)
 	}
 	return w
+}
+
+// quietPods is manyPods whose Flusher and Indexer do not run.
+func quietPods(b testing.TB, n int) *world {
+	return manyPods(b, n, fanout.NewFlusher(1, 0), fanout.NewIndexer())
 }
 
 func pod(i, n int) thing {
@@ -41,7 +46,7 @@ func pod(i, n int) thing {
 // filter and without. A result that equal filters share is found by the first of them.
 func BenchmarkSearch(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
-		w := manyPods(b, n)
+		w := quietPods(b, n)
 		join := func(name string, s selector, least, most int) {
 			b.Run(fmt.Sprintf("objects=%d/by=%s", n, name), func(b *testing.B) {
 				b.ReportAllocs()
@@ -87,10 +92,8 @@ func BenchmarkHerd(b *testing.B) {
 	const n, clients = 100_000, 5000
 	for _, index := range []string{"cold", "warm"} {
 		b.Run("index="+index, func(b *testing.B) {
-			w := manyPods(b, n)
 			indexer := fanout.NewIndexer()
-			w.cache.IndexWith(indexer)
-			w.flusher = fanout.NewFlusher(runtime.GOMAXPROCS(0), 0)
+			w := manyPods(b, n, fanout.NewFlusher(runtime.GOMAXPROCS(0), 0), indexer)
 			run(b, w.flusher)
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan struct{})
@@ -122,7 +125,7 @@ func BenchmarkHerd(b *testing.B) {
 // indexed values stay, if one changes, and if there is a join between each two changes.
 func BenchmarkIndexedApply(b *testing.B) {
 	const n = 100_000
-	w := manyPods(b, n)
+	w := quietPods(b, n)
 	keys := []struct {
 		slot int
 		key  string
@@ -163,9 +166,7 @@ func BenchmarkIndexedApply(b *testing.B) {
 // BenchmarkIndexBuild measures the building of an index.
 func BenchmarkIndexBuild(b *testing.B) {
 	const n = 100_000
-	w := manyPods(b, n)
-	indexer := fanout.NewIndexer()
-	w.cache.IndexWith(indexer)
+	w := quietPods(b, n)
 	for b.Loop() {
 		w.cache.BuildIndex(0, "", func() bool { runtime.Gosched(); return true })
 		if w.cache.Stats().Indexes != 1 {
@@ -180,7 +181,7 @@ func BenchmarkIndexBuild(b *testing.B) {
 // changes in the history it takes as much as the metric says.
 func TestIndexMemory(t *testing.T) {
 	const n = 40_000
-	w := manyPods(t, n)
+	w := quietPods(t, n)
 	check := func(when string, taken int64) {
 		t.Helper()
 		said := w.cache.Stats().IndexBytes

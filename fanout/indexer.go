@@ -47,7 +47,7 @@ func (x *Indexer) Run(ctx context.Context) {
 			return
 		case <-x.wakec:
 			x.buildWanted(func() bool {
-				runtime.Gosched() // deliveries come first
+				runtime.Gosched() // deliveries take turns with the building
 				return ctx.Err() == nil && !x.pauses()
 			})
 		case <-tick.C:

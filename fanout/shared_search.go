@@ -44,14 +44,13 @@ const (
 
 // result is what a search has found so far.
 type result struct {
-	state  searchState
-	looked int
-	found  *btree.BTreeG[*framing.Object] // nil if tooLarge
+	state searchState
+	most  int                            // objects that may be found
+	found *btree.BTreeG[*framing.Object] // nil if tooLarge
 }
 
 const (
-	// A result is kept if it has at most smallResult objects, or at most one in smallShare of those
-	// that were looked at.
+	// A result is kept if it has at most smallResult objects, or at most one in smallShare of all.
 	smallResult = 1024
 	smallShare  = 8
 	// mostApplied bounds the changes that are applied to a result, or to an index, for another
@@ -63,16 +62,16 @@ const (
 	searchFor    = time.Minute
 )
 
-func newResult() *result { return &result{found: newTree()} }
+func newResult(in *instant) *result {
+	return &result{found: newTree(), most: max(smallResult, in.tree.Len()/smallShare)}
+}
 
-// add adds an object that was looked at.
-func (r *result) add(o *framing.Object, selected bool) {
-	r.looked++
-	if !selected || r.state == tooLarge {
+// add adds an object that the filter selects.
+func (r *result) add(o *framing.Object) {
+	if r.state == tooLarge {
 		return
 	}
-	r.found.ReplaceOrInsert(o)
-	if n := r.found.Len(); n > smallResult && n*smallShare > r.looked {
+	if r.found.ReplaceOrInsert(o); r.found.Len() > r.most {
 		r.state, r.found = tooLarge, nil
 	}
 }
@@ -100,7 +99,9 @@ func (s *sharedSearch) advance(b *searchBudget) searchState {
 		}
 		b.spend(s.filter.cost)
 		s.after = o.Key
-		s.result.add(o, selected)
+		if selected {
+			s.result.add(o)
+		}
 		return s.result.state == searching
 	})
 	if ended {
@@ -175,7 +176,7 @@ func (ss *sharedSearches) of(in *instant, f *Filter) *sharedSearch {
 		return s
 	}
 	s := &sharedSearch{
-		filter: f, cache: c, used: now, in: in, result: *newResult(), lineage: in.lineage, number: in.number,
+		filter: f, cache: c, used: now, in: in, result: *newResult(in), lineage: in.lineage, number: in.number,
 	}
 	if ss.byFilter == nil {
 		ss.byFilter = make(map[string]*sharedSearch)

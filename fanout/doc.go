@@ -158,17 +158,19 @@
 // use it from their next turn on, with the changes since their snapshot taken back.
 //
 // An index is given up after five minutes without a search, and when memory is short
-// ([Indexer.Shed]). A cache has at most 16. A new one is not built if all of them would take more
-// than an eighth of the objects' bytes, or 16 MiB if that is more. In the history an index takes 16
-// bytes for a change, and 96 for a value.
+// ([Indexer.Shed]). A cache has at most 16; one that has been unused for a minute makes room for
+// another. A new one is not built if all of them would take more than an eighth of the objects'
+// bytes, or 16 MiB if that is more. In the history an index takes 16 bytes for a change, and 96 for
+// a value.
 //
-// No index answers for the other operators. Who asks for the same filter at about the same time
-// shares one search: see type sharedSearch. It is kept for a minute, if it has found at most an
-// eighth of the objects, and is brought to another instant by up to 1,024 changes. A search that
-// finds more than that costs little beside the sending of what it finds.
+// No index answers for the other operators. Clients that ask for the same filter at about the same
+// time share one search: see type sharedSearch. Its result is kept for a minute if it has at most
+// an eighth of the objects. For another instant, up to 1,024 changes are applied to it. A search
+// that finds more than an eighth costs little beside sending what it finds.
 //
-// Relists are compared with the whole collection. So are changes that a replay at upstream has
-// brought ([Cache.Extend]), and those from before an index was built.
+// Two things still take the time of everything: a relist, which is compared with the whole
+// collection, and a replay of changes from before the index was built, or of those that
+// [Cache.Extend] has brought.
 //
 // # Why a list for each filter
 //

@@ -236,8 +236,8 @@ const (
 	SearchFor    = searchFor
 	MostApplied  = mostApplied
 	EntryBytes   = entryBytes
-	LeastVain    = leastVain
 	MostPending  = mostPending
+	KeepIndexFor = keepIndexFor
 )
 
 // Attribute returns a field by its slot, a label by its key, or the name if key is "metadata.name".
@@ -353,6 +353,9 @@ func (s Snapshot) CheckIndexes() string {
 	}
 	return ""
 }
+
+// HasIndex reports whether the snapshot has the index of a label.
+func (s Snapshot) HasIndex(label string) bool { return s.index(Attribute(0, label)) != nil }
 
 // Indexes is the number of indexes of the snapshot.
 func (s Snapshot) Indexes() int { return len(s.indexes) }

@@ -1,7 +1,9 @@
 package fanout
 
 import (
+	"cmp"
 	"slices"
+	"time"
 
 	"github.com/watchfan/watchfan/framing"
 )
@@ -12,6 +14,9 @@ const (
 	maxIndexes      = 16
 	maxIndexShare   = 8
 	leastIndexBytes = 16 << 20
+	// keepIndexFor is how long an unused index is kept if there is no room for another one. So
+	// clients that select by ever different labels cost the Indexer 16 indexes a minute at most.
+	keepIndexFor = time.Minute
 )
 
 // indexBuild is an index that is being built.
@@ -79,11 +84,24 @@ func (c *Cache) beginBuild(a attribute) (b *indexBuild, from *instant) {
 		return nil, nil
 	}
 	size := c.indexBytesLocked() + int64(c.objects.tree.Len())*entryBytes
-	if len(c.objects.indexes) >= maxIndexes || size > max(c.bytes/maxIndexShare, leastIndexBytes) {
+	if size > max(c.bytes/maxIndexShare, leastIndexBytes) || len(c.objects.indexes) >= maxIndexes && !c.replaceIndexLocked() {
 		return nil, nil
 	}
 	c.build = &indexBuild{index: newSecondaryIndex(a)}
 	return c.build, c.snapshotLocked().instant
+}
+
+// replaceIndexLocked makes room for another index: it drops the one that has been unused for the
+// longest time. It reports false if all are in use.
+func (c *Cache) replaceIndexLocked() bool {
+	oldest := slices.MinFunc(c.objects.indexes, func(a, b *secondaryIndex) int {
+		return cmp.Compare(a.use.time(), b.use.time())
+	})
+	if MonotonicNow()-oldest.use.time() < MonotonicTime(keepIndexFor) {
+		return false
+	}
+	c.keepIndexesLocked(func(x *secondaryIndex) bool { return x != oldest })
+	return true
 }
 
 // add indexes the next objects after a key. It returns the key of the last one, and whether there
@@ -127,7 +145,6 @@ func (c *Cache) finishBuild(b *indexBuild) (pending []*change, done bool) {
 		shared.indexes = append(slices.Clone(shared.indexes), b.index.clone())
 		c.shared = &shared
 	}
-	b.index.use.note()
 	c.indexed.Add(1)
 	return nil, true
 }

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -39,18 +40,25 @@ func (d *indexDemand) add(a attribute, missed, enough int) bool {
 		return false
 	}
 	if n += missed; n < enough {
+		a.label = strings.Clone(a.label) // it may be a part of a long selector
 		d.missed[a] = n
 		return false
 	}
 	delete(d.missed, a)
-	d.wantLocked(a)
-	return true
+	return d.wantLocked(a)
 }
 
-func (d *indexDemand) wantLocked(a attribute) {
-	if !slices.Contains(d.wanted, a) {
+// wantLocked makes an index wanted, and reports whether it is.
+func (d *indexDemand) wantLocked(a attribute) bool {
+	switch {
+	case slices.Contains(d.wanted, a):
+	case len(d.wanted) == maxIndexes:
+		return false
+	default:
+		a.label = strings.Clone(a.label)
 		d.wanted = append(d.wanted, a)
 	}
+	return true
 }
 
 // take returns the wanted attributes, which are no longer wanted then.

@@ -47,7 +47,7 @@ func (x *Indexer) Run(ctx context.Context) {
 			return
 		case <-x.wakec:
 			x.buildWanted(func() bool {
-				runtime.Gosched() // deliveries come first
+				runtime.Gosched() // deliveries take turns with the building
 				return ctx.Err() == nil && !x.pauses()
 			})
 		case <-tick.C:
@@ -131,17 +131,19 @@ func (c *Cache) dropIndexesLocked() {
 // keepIndexesLocked drops the indexes for which keep returns false. Snapshots that have them keep
 // them.
 func (c *Cache) keepIndexesLocked(keep func(*secondaryIndex) bool) {
-	drop := func(x *secondaryIndex) bool { return !keep(x) }
-	if !slices.ContainsFunc(c.objects.indexes, drop) {
+	before := len(c.objects.indexes)
+	c.objects.indexes = slices.DeleteFunc(c.objects.indexes, func(x *secondaryIndex) bool { return !keep(x) })
+	if len(c.objects.indexes) == before {
 		return
 	}
-	c.objects.indexes = slices.DeleteFunc(c.objects.indexes, drop)
 	c.history.indexes = slices.DeleteFunc(c.history.indexes, func(x *historyIndex) bool {
 		return c.objects.index(x.attribute) == nil
 	})
 	if c.shared != nil { // the same objects, with fewer indexes
 		shared := *c.shared
-		shared.indexes = slices.DeleteFunc(slices.Clone(shared.indexes), drop)
+		shared.indexes = slices.DeleteFunc(slices.Clone(shared.indexes), func(x *secondaryIndex) bool {
+			return c.objects.index(x.attribute) == nil
+		})
 		c.shared = &shared
 	}
 }
@@ -158,7 +160,7 @@ func (c *Cache) shedIndexes() {
 // It reports whether there is something left to be dropped later.
 func (c *Cache) sweepIndexes(now MonotonicTime) bool {
 	c.mu.Lock()
-	c.keepIndexesLocked(func(x *secondaryIndex) bool { return now-x.use.since() < MonotonicTime(indexIdleFor) })
+	c.keepIndexesLocked(func(x *secondaryIndex) bool { return now-x.use.time() < MonotonicTime(indexIdleFor) })
 	indexes, closed := len(c.objects.indexes), c.closed != nil
 	c.mu.Unlock()
 	searches := c.searches.sweep(now - MonotonicTime(searchFor))

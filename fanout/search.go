@@ -187,9 +187,11 @@ func (x *search) whole(after string, visit func(o *framing.Object, selected bool
 		x.ascend(after, visit)
 		return
 	}
-	r, ended := newResult(), true
+	r, ended := newResult(x.in), true
 	x.ascend("", func(o *framing.Object, selected bool) bool {
-		r.add(o, selected)
+		if selected {
+			r.add(o)
+		}
 		ended = visit(o, selected)
 		return ended
 	})

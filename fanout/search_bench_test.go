@@ -1,6 +1,7 @@
 package fanout_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -13,9 +14,9 @@ import (
 
 // manyPods returns a world with n objects in 100 namespaces: 20 on each node, 20 with each value of
 // the label hash, one in a hundred with a label rare, all with a label app of 20 values.
-func manyPods(b testing.TB, n int) *world {
-	w := &world{t: b, cache: fanout.NewCache(roomy, fanout.NewFlusher(1, 0)), rv: 101}
-	w.cache.IndexWith(fanout.NewIndexer())
+func manyPods(b testing.TB, n int, flusher *fanout.Flusher, indexer *fanout.Indexer) *world {
+	w := &world{t: b, cache: fanout.NewCache(roomy, flusher), flusher: flusher, rv: 101}
+	w.cache.IndexWith(indexer)
 	objects := make([]*framing.Object, n)
 	for i := range objects {
 		o := pod(i, n)
@@ -27,9 +28,14 @@ func manyPods(b testing.TB, n int) *world {
 	return w
 }
 
+// quietPods is manyPods whose Flusher and Indexer do not run.
+func quietPods(b testing.TB, n int) *world {
+	return manyPods(b, n, fanout.NewFlusher(1, 0), fanout.NewIndexer())
+}
+
 func pod(i, n int) thing {
 	o := named(fmt.Sprintf("web-%07d", i), "app", fmt.Sprint("app-", i%20), "hash", fmt.Sprint(i/20))
-	o.namespace, o.node = fmt.Sprint("ns", i%100), fmt.Sprintf("node-%05d", i*7919%n%(n/20))
+	o.namespace, o.node = fmt.Sprint("ns", i%100), fmt.Sprintf("node-%05d", i*7919%n/20)
 	if i%100 == 0 {
 		o.labels["rare"] = "1"
 	}
@@ -40,7 +46,7 @@ func pod(i, n int) thing {
 // filter and without. A result that equal filters share is found by the first of them.
 func BenchmarkSearch(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
-		w := manyPods(b, n)
+		w := quietPods(b, n)
 		join := func(name string, s selector, least, most int) {
 			b.Run(fmt.Sprintf("objects=%d/by=%s", n, name), func(b *testing.B) {
 				b.ReportAllocs()
@@ -80,11 +86,46 @@ func BenchmarkSearch(b *testing.B) {
 	}
 }
 
+// BenchmarkHerd measures how long 5,000 clients that come at once wait for their initial events, each
+// for those of its node, if the index is there and if their searches cause it.
+func BenchmarkHerd(b *testing.B) {
+	const n, clients = 100_000, 5000
+	for _, index := range []string{"cold", "warm"} {
+		b.Run("index="+index, func(b *testing.B) {
+			indexer := fanout.NewIndexer()
+			w := manyPods(b, n, fanout.NewFlusher(runtime.GOMAXPROCS(0), 0), indexer)
+			run(b, w.flusher)
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan struct{})
+			go func() { indexer.Run(ctx); close(done) }()
+			defer func() { cancel(); <-done }()
+			for b.Loop() {
+				if index == "cold" {
+					w.cache.DropIndexes()
+				} else {
+					w.cache.BuildIndex(0, "", always)
+				}
+				sinks := make([]*counter, clients)
+				subs := make([]*fanout.Subscription, clients)
+				for i := range sinks {
+					sinks[i] = &counter{}
+					subs[i] = w.subscribe(sel(b, "", "", fmt.Sprintf("spec.node=node-%05d", i)), fanout.Request{Start: fanout.FromSnapshot})
+					w.flusher.Start(subs[i], sinks[i])
+				}
+				for i, s := range sinks {
+					await(s, 20)
+					subs[i].End(fanout.Ending{Reason: fanout.Gone})
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkIndexedApply measures the writer's work for a change with so many indexes: if the
 // indexed values stay, if one changes, and if there is a join between each two changes.
 func BenchmarkIndexedApply(b *testing.B) {
 	const n = 100_000
-	w := manyPods(b, n)
+	w := quietPods(b, n)
 	keys := []struct {
 		slot int
 		key  string
@@ -125,9 +166,7 @@ func BenchmarkIndexedApply(b *testing.B) {
 // BenchmarkIndexBuild measures the building of an index.
 func BenchmarkIndexBuild(b *testing.B) {
 	const n = 100_000
-	w := manyPods(b, n)
-	indexer := fanout.NewIndexer()
-	w.cache.IndexWith(indexer)
+	w := quietPods(b, n)
 	for b.Loop() {
 		w.cache.BuildIndex(0, "", func() bool { runtime.Gosched(); return true })
 		if w.cache.Stats().Indexes != 1 {
@@ -142,7 +181,7 @@ func BenchmarkIndexBuild(b *testing.B) {
 // changes in the history it takes as much as the metric says.
 func TestIndexMemory(t *testing.T) {
 	const n = 40_000
-	w := manyPods(t, n)
+	w := quietPods(t, n)
 	check := func(when string, taken int64) {
 		t.Helper()
 		said := w.cache.Stats().IndexBytes

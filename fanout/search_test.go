@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -619,17 +620,30 @@ func TestIndexBuildOverrun(t *testing.T) {
 	}
 }
 
-// A cache keeps a bounded number of indexes, and knows the demand of a bounded number of labels.
+// A cache keeps a bounded number of indexes, those that are in use, and knows the demand of a
+// bounded number of labels.
 func TestIndexBounds(t *testing.T) {
+	synctest.Test(t, testIndexBounds)
+}
+
+func testIndexBounds(t *testing.T) {
 	w, _ := newIndexedWorld(t, roomy)
 	w.manyThings(1000, 10)
 	for i := range fanout.MaxIndexes + 2 {
 		w.cache.BuildIndex(0, fmt.Sprint("label", i), always)
 	}
-	if got := w.cache.Stats().Indexes; got != fanout.MaxIndexes {
+	if got := w.cache.Stats().Indexes; got != fanout.MaxIndexes || !w.cache.Snapshot().HasIndex("label0") {
 		t.Errorf("%d indexes", got)
 	}
+	time.Sleep(fanout.KeepIndexFor)
+	looked(w.cache.Snapshot(), sel(t, "", "label0=1", "").filter(t))
+	for i := range fanout.MaxIndexes + 2 {
+		w.cache.BuildIndex(0, fmt.Sprint("later", i), always)
+	}
 	s := w.cache.Snapshot()
+	if s.Indexes() != fanout.MaxIndexes || !s.HasIndex("label0") || s.HasIndex("label1") || !s.HasIndex("later14") || s.HasIndex("later15") {
+		t.Errorf("%d indexes, not those that are used and the new ones", s.Indexes())
+	}
 	for i := range 1000 {
 		looked(s, sel(t, "", fmt.Sprintf("other%d=1", i), "").filter(t))
 	}

@@ -144,7 +144,7 @@ func (x *secondaryIndex) read(r *run) {
 	})
 }
 
-// indexUse says when an index was last used. It may be used from any goroutine.
+// indexUse says when an index was last used, or built. It may be used from any goroutine.
 type indexUse struct{ last atomic.Int64 }
 
 func newIndexUse() *indexUse {
@@ -153,5 +153,5 @@ func newIndexUse() *indexUse {
 	return u
 }
 
-func (u *indexUse) note()                { u.last.Store(int64(MonotonicNow())) }
-func (u *indexUse) since() MonotonicTime { return MonotonicTime(u.last.Load()) }
+func (u *indexUse) note()               { u.last.Store(int64(MonotonicNow())) }
+func (u *indexUse) time() MonotonicTime { return MonotonicTime(u.last.Load()) }

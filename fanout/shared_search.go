@@ -10,12 +10,13 @@ import (
 )
 
 // sharedSearch is the search for what a filter selects that no index answers for, such as one with
-// only != or exists, made once for all that ask at about the same time. Each that needs the result
-// contributes a turn to the search until it is complete. So it does not matter whose client leaves
-// or stops reading. Changes since are applied to the result for whoever needs another instant.
+// only != or exists. All subscriptions and lists that need the result at about the same time share
+// it. Each subscription spends its turns on the search until the search is complete. So it does not
+// matter when one of them ends, or whether its client reads. If a subscription needs the result at
+// another instant, the changes in between are applied to a copy.
 //
-// The result is kept only if it is a small part of the objects. Otherwise the search takes much
-// less time than sending what it finds, and each client searches for itself.
+// The result is kept only if it is a small part of the objects. A search with a larger result takes
+// much less time than sending what it finds, and each subscription makes its own.
 type sharedSearch struct {
 	filter *Filter
 	cache  *Cache
@@ -38,21 +39,20 @@ type searchState uint8
 const (
 	searching searchState = iota
 	complete
-	vain // it selects too much to be kept
+	tooLarge // its result is too large to be kept
 )
 
 // result is what a search has found so far.
 type result struct {
-	state  searchState
-	looked int
-	found  *btree.BTreeG[*framing.Object] // nil if vain
+	state searchState
+	most  int                            // objects that may be found
+	found *btree.BTreeG[*framing.Object] // nil if tooLarge
 }
 
 const (
-	// A result is kept if it has at most leastVain objects, or at most one of vainShare that were
-	// looked at.
-	leastVain = 1024
-	vainShare = 8
+	// A result is kept if it has at most smallResult objects, or at most one in smallShare of all.
+	smallResult = 1024
+	smallShare  = 8
 	// mostApplied bounds the changes that are applied to a result, or to an index, for another
 	// instant.
 	mostApplied = 1024
@@ -62,17 +62,17 @@ const (
 	searchFor    = time.Minute
 )
 
-func newResult() *result { return &result{found: newTree()} }
+func newResult(in *instant) *result {
+	return &result{found: newTree(), most: max(smallResult, in.tree.Len()/smallShare)}
+}
 
-// add adds an object that was looked at.
-func (r *result) add(o *framing.Object, selected bool) {
-	r.looked++
-	if !selected || r.state == vain {
+// add adds an object that the filter selects.
+func (r *result) add(o *framing.Object) {
+	if r.state == tooLarge {
 		return
 	}
-	r.found.ReplaceOrInsert(o)
-	if n := r.found.Len(); n > leastVain && n*vainShare > r.looked {
-		r.state, r.found = vain, nil
+	if r.found.ReplaceOrInsert(o); r.found.Len() > r.most {
+		r.state, r.found = tooLarge, nil
 	}
 }
 
@@ -99,7 +99,9 @@ func (s *sharedSearch) advance(b *searchBudget) searchState {
 		}
 		b.spend(s.filter.cost)
 		s.after = o.Key
-		s.result.add(o, selected)
+		if selected {
+			s.result.add(o)
+		}
 		return s.result.state == searching
 	})
 	if ended {
@@ -174,7 +176,7 @@ func (ss *sharedSearches) of(in *instant, f *Filter) *sharedSearch {
 		return s
 	}
 	s := &sharedSearch{
-		filter: f, cache: c, used: now, in: in, result: *newResult(), lineage: in.lineage, number: in.number,
+		filter: f, cache: c, used: now, in: in, result: *newResult(in), lineage: in.lineage, number: in.number,
 	}
 	if ss.byFilter == nil {
 		ss.byFilter = make(map[string]*sharedSearch)

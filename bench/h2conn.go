@@ -79,16 +79,13 @@ func dialH2(d measure.Dialer, e endpoint, f flow) (*h2conn, error) {
 	if e.tls == nil {
 		return nil, errors.New("HTTP/2 needs TLS")
 	}
-	e.tls = e.tls.Clone()
-	e.tls.NextProtos = []string{"h2"}
+	e.tls = offerH2(e.tls)
 	c, err := open(d, e)
 	if err != nil {
 		return nil, err
 	}
 	h := newH2Conn(c, f)
-	if got := c.rw.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != "h2" {
-		err = fmt.Errorf("the server chose the protocol %q, not h2", got)
-	} else {
+	if err = requireH2(c); err == nil {
 		err = h.begin()
 	}
 	if err != nil {
@@ -96,6 +93,21 @@ func dialH2(d measure.Dialer, e endpoint, f flow) (*h2conn, error) {
 		return nil, err
 	}
 	return h, nil
+}
+
+// offerH2 returns config for a client that speaks nothing but HTTP/2.
+func offerH2(config *tls.Config) *tls.Config {
+	config = config.Clone()
+	config.NextProtos = []string{"h2"}
+	return config
+}
+
+// requireH2 reports a server that has chosen another protocol.
+func requireH2(c conn) error {
+	if got := c.rw.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != "h2" {
+		return fmt.Errorf("the server chose the protocol %q, not h2", got)
+	}
+	return nil
 }
 
 // newH2Conn returns a connection that has sent nothing.

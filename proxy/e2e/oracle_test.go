@@ -272,7 +272,7 @@ func (x *comparison) open(t *testing.T, rng *rand.Rand) {
 		if i%2 == 1 && now > x.first {
 			rv = now - rng.Uint64N(min(now-x.first, 300))
 		}
-		way := x.ways[[]int{0, 2, 0, 1}[i%4]]
+		way := x.ways[[]int{0, 2, 0, 1}[(i+i/4)%4]]
 		if i%5 > 2 {
 			way = way.zipped()
 		}

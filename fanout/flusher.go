@@ -75,6 +75,10 @@ func (f *Flusher) Run(ctx context.Context) {
 func (f *Flusher) Start(s *Subscription, sink Sink) {
 	s.sink = sink
 	sh := f.shards[int(f.next.Add(1))%len(f.shards)]
+	if c, ok := sink.(Carried); ok {
+		s.carrier = c.Carrier()
+		sh = s.carrier.place(sh)
+	}
 	s.shard.Store(sh)
 	sh.mu.Lock()
 	stopped := sh.stopped

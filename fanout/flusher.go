@@ -89,7 +89,7 @@ func (f *Flusher) Start(s *Subscription, sink Sink) {
 	sh.mu.Unlock()
 	if stopped {
 		s.cache.leave(s)
-		sink.End(ShutDown, false)
+		sink.End(ShutDown, false) // sends by itself what it has to say
 		return
 	}
 	sh.wake()

@@ -443,6 +443,7 @@ func (sh *shard) finish(s *Subscription, e Ending, complete bool) {
 	s.cache.leave(s)
 	subscriptions.Dec()
 	ended[e.Reason].Inc()
+	sh.noteDue(s)
 	sink.End(e.Reason, complete)
 }
 
@@ -465,4 +466,5 @@ func (sh *shard) stop() {
 	for len(sh.subs) > 0 {
 		sh.fail(sh.subs[len(sh.subs)-1], Ending{Reason: ShutDown})
 	}
+	sh.flushDue()
 }

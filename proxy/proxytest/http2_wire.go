@@ -75,10 +75,25 @@ func RequestFields(method, path string, more ...string) []string {
 	return append([]string{":method", method, ":scheme", "https", ":authority", "localhost", ":path", path}, more...)
 }
 
-// Ask writes HEADERS with a block of fields. ended means that no body follows.
+// Ask writes HEADERS with a block of fields, and CONTINUATION frames where the block is long. ended
+// means that no body follows.
 func (w *HTTP2Wire) Ask(stream uint32, ended bool, fields ...string) error {
-	return w.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: w.Encode(fields...), EndStream: ended,
-		EndHeaders: true})
+	return w.AskBlock(stream, ended, w.Encode(fields...))
+}
+
+// AskBlock is Ask with a block that is encoded already.
+func (w *HTTP2Wire) AskBlock(stream uint32, ended bool, block []byte) error {
+	const most = 16 << 10 // of a frame, which every server takes
+	first := block[:min(len(block), most)]
+	block = block[len(first):]
+	err := w.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndStream: ended,
+		EndHeaders: len(block) == 0})
+	for len(block) > 0 {
+		next := block[:min(len(block), most)]
+		block = block[len(next):]
+		err = errors.Join(err, w.WriteContinuation(stream, len(block) == 0, next))
+	}
+	return err
 }
 
 // outcomeWait is how long a server may take to answer the attack when it has answered the request

@@ -27,7 +27,7 @@ import (
 // clientGoName is the command, and the process in figures.
 const clientGoName = "clientgo"
 
-const resyncStep = 20 * time.Millisecond // between two looks at a state
+const stateStep = 20 * time.Millisecond // between two looks at a state
 
 // A clientGoJob is the task of a program with reflectors.
 type clientGoJob struct {
@@ -49,7 +49,8 @@ type clientGoProgram struct {
 	reflectors  []*cache.Reflector
 }
 
-// runClientGo is `bench clientgo`. It begins at a byte on its standard input, and ends with it.
+// runClientGo is `bench clientgo`. At a byte on its standard input the first reflector begins, and at
+// the next one all others. It ends with its input.
 func runClientGo(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) error {
 	var jobFile, states string
 	if err := parseFlags(clientGoName, func(fs *flag.FlagSet) {
@@ -74,23 +75,36 @@ func runClientGo(ctx context.Context, args []string, stdin io.Reader, stderr io.
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	in := bufio.NewReader(stdin)
-	if _, err := in.ReadByte(); err != nil {
-		return nil
-	}
-	go func() {
-		_, _ = in.ReadByte()
-		cancel()
-	}()
 	var running sync.WaitGroup
 	defer running.Wait()
-	for _, r := range p.reflectors {
-		running.Go(func() { r.RunWithContext(ctx) })
-	}
-	for collected := false; ctx.Err() == nil; _ = sleep(ctx, resyncStep) {
-		if !collected && p.watching() == p.job.Watches {
+	defer cancel()
+	begin := make(chan []*cache.Reflector)
+	go func() {
+		defer cancel()
+		in := bufio.NewReader(stdin)
+		for _, some := range [][]*cache.Reflector{p.reflectors[:1], p.reflectors[1:], nil} {
+			if _, err := in.ReadByte(); err != nil {
+				return
+			}
+			select {
+			case begin <- some:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for seen := 0; ctx.Err() == nil; {
+		select {
+		case some := <-begin:
+			for _, r := range some {
+				running.Go(func() { r.RunWithContext(ctx) })
+			}
+		case <-time.After(stateStep):
+		case <-ctx.Done():
+		}
+		if n := p.watching(); n > seen && (n == 1 || n == p.job.Watches) {
 			debug.FreeOSMemory()
-			collected = true
+			seen = n
 		}
 		if err := p.write(states); err != nil {
 			return err

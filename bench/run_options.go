@@ -196,8 +196,8 @@ func (o *Options) Validate() error {
 		return errors.New("--stalled must be percentages from 0 to 99")
 	case o.Pods < 1 || o.EgressClients < 1 || o.Nodes < 1 || o.ResyncClients < 1 || o.ResyncDirect < 1:
 		return errors.New("--pods, --egress-clients, --nodes, --resync-clients and --resync-direct must be positive")
-	case o.HTTP2Clients < 1 || o.HTTP2Idle < 2 || o.HTTP2Crowd < 2 || o.ClientGo < 1:
-		return errors.New("--http2-clients and --clientgo-watches must be positive, --http2-idle and --http2-crowd at least 2")
+	case o.HTTP2Clients < 1 || o.HTTP2Idle < 2 || o.HTTP2Crowd < 2 || o.ClientGo < 2:
+		return errors.New("--http2-clients must be positive, --http2-idle, --http2-crowd and --clientgo-watches at least 2")
 	case o.Streams < 1 || o.Streams > mostStreams:
 		return fmt.Errorf("--streams-per-connection must be from 1 to %d", mostStreams)
 	case o.StormClients < 1 || o.StormUntouched < 1:

@@ -2,7 +2,6 @@ package proxytest
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -189,6 +188,5 @@ func HTTP2Attacks(token string) []HTTP2Attack {
 		{"a stream's window that overflows", then(open, raw(http2.FrameWindowUpdate, 0, 1, "\x7f\xff\xff\xff")), "reset FLOW_CONTROL_ERROR open", "", ""},
 		{"a window update of an idle stream", raw(http2.FrameWindowUpdate, 0, 7, "\x00\x00\x00\x01"), "GOAWAY PROTOCOL_ERROR", "", ""},
 		{"a window update that is too long", raw(http2.FrameWindowUpdate, 0, 0, "12345"), "GOAWAY FRAME_SIZE_ERROR", "", ""},
-		{"no preface of HTTP/2", raw('\n', 0, 0, fmt.Sprint("GET /version HTTP/1.1")), "open", "", ""},
 	}
 }

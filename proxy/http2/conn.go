@@ -212,10 +212,7 @@ func (c *conn) abort() {
 }
 
 // stopReading makes the reader return.
-func (c *conn) stopReading() { _ = c.tls.SetReadDeadline(longAgo) }
-
-// longAgo is a read deadline that makes a blocked Read return at once.
-var longAgo = time.Unix(1, 0)
+func (c *conn) stopReading() { _ = c.tls.SetReadDeadline(time.Now()) }
 
 // goAway makes the client open no further streams here. What is open goes on. It is called when the
 // proxy stops. RFC 9113, section 6.8: streams that the client has opened before it sees the first

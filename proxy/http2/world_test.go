@@ -245,3 +245,6 @@ func (p *peer) status(id uint32) string {
 		}
 	}
 }
+
+// newEncoder returns an encoder that writes p's header blocks.
+func newEncoder(p *peer) *hpack.Encoder { return hpack.NewEncoder(&p.block) }

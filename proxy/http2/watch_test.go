@@ -99,11 +99,7 @@ func TestStreamWindow(t *testing.T) {
 	quick, _ := p.open(3, streams)
 	_ = p.framer.WriteWindowUpdate(3, 1000)
 	_ = p.framer.WritePing(false, [8]byte{1})
-	for {
-		if f, ok := p.next().(*wire.PingFrame); ok && f.IsAck() {
-			break
-		}
-	}
+	p.pinged([8]byte{1})
 	if blocked, err := quick.Write(batch); blocked || err != nil {
 		t.Errorf("the other stream: blocked %v, %v", blocked, err)
 	}
@@ -219,15 +215,8 @@ func TestOneRecord(t *testing.T) {
 		sink, _ := p.open(uint32(2*i+1), streams)
 		sinks = append(sinks, sink)
 	}
-	sync := func() { // everything sent so far has been read
-		_ = p.framer.WritePing(false, [8]byte{9})
-		for {
-			if f, ok := p.next().(*wire.PingFrame); ok && f.IsAck() {
-				return
-			}
-		}
-	}
-	sync()
+	_ = p.framer.WritePing(false, [8]byte{9})
+	p.pinged([8]byte{9}) // everything sent so far has been read
 	records := p.tap.records()
 	batch, payload := event(100)
 	for _, sink := range sinks {

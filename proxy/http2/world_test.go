@@ -223,6 +223,21 @@ func (p *peer) next() wire.Frame {
 	}
 }
 
+// pinged reads frames up to the answer to a PING.
+func (p *peer) pinged(data [8]byte) {
+	p.t.Helper()
+	for {
+		switch f := p.next().(type) {
+		case *wire.PingFrame:
+			if f.IsAck() && f.Data == data {
+				return
+			}
+		case nil:
+			p.t.Fatal("the connection ended before the answer to a PING")
+		}
+	}
+}
+
 // status reads frames up to the head of the response on a stream.
 func (p *peer) status(id uint32) string {
 	p.t.Helper()

@@ -65,12 +65,12 @@ type conn struct {
 	out    *downstream.SharedWriter
 	failed error // why the connection is broken; nil while it is not
 	full   bool  // the socket has a rest; roomAgain goes on
+	going  bool  // goOn runs
 
 	control bytes.Buffer // frames other than DATA, which go before all DATA
 	replies int          // in control
 	encoder *hpack.Encoder
 	encoded bytes.Buffer // what encoder has written
-	scratch [][]byte     // payloads of one batch
 	header  [frameHeaderLen]byte
 
 	streams map[uint32]*stream       // open on the wire

@@ -213,7 +213,7 @@ func (s *Server) listen() error {
 
 // protocols returns the protocols of the secure port, in the order of preference.
 func (s *Server) protocols() []string {
-	if s.opts.HTTP2.Disable {
+	if s.opts.HTTP2.DisableHTTP2 {
 		return []string{http1.Protocol}
 	}
 	return []string{http2.Protocol, http1.Protocol}

@@ -65,12 +65,12 @@ type conn struct {
 	out    *downstream.SharedWriter
 	failed error // why the connection is broken; nil while it is not
 	full   bool  // the socket has a rest; roomAgain goes on
+	going  bool  // goOn runs
 
 	control bytes.Buffer // frames other than DATA, which go before all DATA
 	replies int          // in control
 	encoder *hpack.Encoder
 	encoded bytes.Buffer // what encoder has written
-	scratch [][]byte     // payloads of one batch
 	header  [frameHeaderLen]byte
 
 	streams map[uint32]*stream       // open on the wire
@@ -212,10 +212,7 @@ func (c *conn) abort() {
 }
 
 // stopReading makes the reader return.
-func (c *conn) stopReading() { _ = c.tls.SetReadDeadline(longAgo) }
-
-// longAgo is a read deadline that makes a blocked Read return at once.
-var longAgo = time.Unix(1, 0)
+func (c *conn) stopReading() { _ = c.tls.SetReadDeadline(time.Now()) }
 
 // goAway makes the client open no further streams here. What is open goes on. It is called when the
 // proxy stops. RFC 9113, section 6.8: streams that the client has opened before it sees the first

@@ -60,6 +60,9 @@ func (r *reader) await() error {
 
 // setDeadlineLocked sets the deadline for what the client must send next, if there is one.
 func (c *conn) setDeadlineLocked(now fanout.MonotonicTime) {
+	if c.ending == ended {
+		return // stopReading has set the last one
+	}
 	var until fanout.MonotonicTime
 	switch {
 	case c.reader.head != 0:

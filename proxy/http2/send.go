@@ -8,6 +8,7 @@ import (
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 const frameHeaderLen = 9
@@ -18,14 +19,14 @@ const turn = 64 << 10
 var errUnread = errors.New("the client does not read answers to its frames")
 
 // sendLocked seals and writes what is due, as much as the socket takes: first the control frames,
-// then DATA of the streams that are ready, in turns. At most SealedAtOnce bytes are sealed at a
-// time. The rest stays as shared slices.
+// then DATA of the streams that are ready, in turns. It seals about SealedAtOnce bytes, because a
+// shard may wait for the lock. The rest stays as shared slices, and another goroutine goes on.
 func (c *conn) sendLocked() {
-	for !c.full && c.failed == nil {
+	if !c.full && c.failed == nil {
 		c.fillLocked()
-		if c.out.Due() == 0 {
-			break
-		}
+		c.takeControlLocked() // what the ends of streams have queued
+	}
+	if !c.full && c.failed == nil && c.out.Due() > 0 {
 		full, err := c.out.Flush()
 		if err != nil {
 			c.failLocked(err)
@@ -33,12 +34,38 @@ func (c *conn) sendLocked() {
 		}
 		c.full = full
 	}
+	if !c.full && c.failed == nil && !c.going && c.sendableLocked() {
+		c.going = true
+		go c.goOn()
+	}
 	if c.full && (c.replies > maxReplies || c.control.Len() > maxControl) {
 		brokenConnections.Inc()
 		c.failLocked(errUnread)
 		return
 	}
 	c.checkEndedLocked()
+}
+
+// sendableLocked reports whether a stream has something that may be sent.
+func (c *conn) sendableLocked() bool {
+	for _, st := range c.ready {
+		if c.window > 0 || len(st.pending) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// goOn sends until nothing is left or the socket is full.
+func (c *conn) goOn() {
+	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
+	for more := true; more; {
+		c.mu.Lock()
+		c.sendLocked()
+		more = !c.full && c.failed == nil && c.sendableLocked()
+		c.going = more
+		c.unlock()
+	}
 }
 
 // fillLocked moves what may be sent to out.

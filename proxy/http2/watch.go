@@ -2,6 +2,7 @@ package http2
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	wire "golang.org/x/net/http2"
@@ -76,22 +77,15 @@ func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 	if w.err != nil {
 		return false, w.err
 	}
-	events, ok := c.payloadsLocked(batch)
+	scratch := payloads.Get().(*[][]byte)
+	events, ok := appendPayloads((*scratch)[:0], batch)
 	if !ok {
 		return false, errNoChunks
 	}
-	if len(w.pending) > 0 || c.full || len(c.ready) > 0 {
-		w.pending = append(w.pending, events...)
-	} else {
-		w.pending = events
-		c.addDataLocked(w.stream, size(events, maxWindow))
-		if len(w.pending) == 0 {
-			w.pending = nil
-		} else {
-			w.pending = append([][]byte(nil), w.pending...)
-		}
-	}
+	w.writeLocked(events)
 	clear(events)
+	*scratch = events
+	payloads.Put(scratch)
 	if len(w.pending) > 0 {
 		c.readyLocked(w.stream)
 		return true, nil
@@ -102,22 +96,36 @@ func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 	return false, nil
 }
 
-// payloadsLocked returns the payloads of a batch, in c.scratch.
-func (c *conn) payloadsLocked(batch [][]byte) (events [][]byte, ok bool) {
-	events = c.scratch[:0]
+// writeLocked adds as much of events to what the connection sends as may be sent now. Copies of the
+// other slices wait in w.pending.
+func (w *watch) writeLocked(events [][]byte) {
+	c := w.conn
+	if len(w.pending) > 0 || c.full || len(c.ready) > 0 {
+		w.pending = append(w.pending, events...)
+		return
+	}
+	w.pending = events
+	c.addDataLocked(w.stream, size(events, maxWindow))
+	w.pending = append([][]byte(nil), w.pending...) // nil for none
+}
+
+// payloads holds memory for the payloads of one batch.
+var payloads = sync.Pool{New: func() any { return new([][]byte) }}
+
+// appendPayloads appends the payloads of a batch to events.
+func appendPayloads(events, batch [][]byte) ([][]byte, bool) {
 	for len(batch) > 0 {
-		var first, second []byte
-		if first, second, batch, ok = framing.NextPayload(batch); !ok {
+		first, second, rest, ok := framing.NextPayload(batch)
+		if !ok {
 			return nil, false
 		}
-		if len(first) > 0 {
+		if batch = rest; len(first) > 0 {
 			events = append(events, first)
 		}
 		if len(second) > 0 {
 			events = append(events, second)
 		}
 	}
-	c.scratch = events[:0]
 	return events, true
 }
 

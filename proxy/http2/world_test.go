@@ -42,7 +42,7 @@ var certificateDir string
 
 // newWorld starts a server with the handler. It stops with the test.
 func newWorld(t testing.TB, handler func(*exchange.Exchange)) *world {
-	return newWorldOf(t, Options{MaxStreams: 100}, 0, handler)
+	return newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 100}, 0, handler)
 }
 
 func newWorldOf(t testing.TB, opts Options, maxAge time.Duration, handler func(*exchange.Exchange)) *world {
@@ -120,6 +120,7 @@ func (w *world) url(path string) string { return "https://" + w.addr + path }
 type peer struct {
 	t      testing.TB
 	conn   *tls.Conn
+	tap    *tapConn
 	framer *wire.Framer
 	block  bytes.Buffer
 	hpack  *hpack.Encoder
@@ -141,17 +142,46 @@ func (w *world) dial(settings ...wire.Setting) *peer {
 // dialSilent opens a connection and sends nothing.
 func (w *world) dialSilent() *peer {
 	w.t.Helper()
-	c, err := tls.Dial("tcp", w.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{Protocol}})
+	raw, err := net.Dial("tcp", w.addr)
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	tap := &tapConn{Conn: raw}
+	c := tls.Client(tap, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{Protocol}})
 	w.t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-	p := &peer{t: w.t, conn: c, framer: wire.NewFramer(c, c)}
+	if err := c.Handshake(); err != nil {
+		w.t.Fatal(err)
+	}
+	p := &peer{t: w.t, conn: c, tap: tap, framer: wire.NewFramer(c, c)}
 	p.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	p.framer.AllowIllegalWrites = true
 	p.hpack = hpack.NewEncoder(&p.block)
 	return p
+}
+
+// tapConn counts the TLS records that are read from it.
+type tapConn struct {
+	net.Conn
+	raw []byte
+}
+
+func (c *tapConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.raw = append(c.raw, p[:n]...)
+	return n, err
+}
+
+// records returns the number of whole records so far (RFC 8446, section 5.1).
+func (c *tapConn) records() (n int) {
+	for rest := c.raw; len(rest) >= 5; n++ {
+		length := 5 + int(rest[3])<<8 + int(rest[4])
+		if length > len(rest) {
+			break
+		}
+		rest = rest[length:]
+	}
+	return n
 }
 
 // fields encodes a header block. pairs are names and values.
@@ -193,6 +223,21 @@ func (p *peer) next() wire.Frame {
 	}
 }
 
+// pinged reads frames up to the answer to a PING.
+func (p *peer) pinged(data [8]byte) {
+	p.t.Helper()
+	for {
+		switch f := p.next().(type) {
+		case *wire.PingFrame:
+			if f.IsAck() && f.Data == data {
+				return
+			}
+		case nil:
+			p.t.Fatal("the connection ended before the answer to a PING")
+		}
+	}
+}
+
 // status reads frames up to the head of the response on a stream.
 func (p *peer) status(id uint32) string {
 	p.t.Helper()
@@ -215,3 +260,6 @@ func (p *peer) status(id uint32) string {
 		}
 	}
 }
+
+// newEncoder returns an encoder that writes p's header blocks.
+func newEncoder(p *peer) *hpack.Encoder { return hpack.NewEncoder(&p.block) }

@@ -19,7 +19,8 @@
 // into the snapshot, into the history, and into the list of each group whose filter it concerns.
 // That wakes the shards of the [Flusher] that have members of those groups. For each member, a
 // shard takes the frames that were appended since its last write to that member. It hands them to
-// the member's [Sink] in one call, as slices of shared frames.
+// the member's [Sink] in one call, as slices of shared frames. Sinks may share a connection, their
+// [Carrier]. One shard serves all of them, and flushes the connection once a round.
 //
 // A subscription starts with a prelude: the objects of a snapshot, a replay from the history, or
 // nothing. After the prelude it reads its group's list. Subscribe chooses the prelude and notes the

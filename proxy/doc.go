@@ -26,6 +26,7 @@
 //	cached       one read answered from a lane, or passed through
 //	admin        the admin port: health, metrics, profiles, and the pages of diagnose
 //	http1        HTTP/1.1: connections to exchanges and back; only proxy itself knows it
+//	http2        the same for HTTP/2
 //
 // # The path of a request
 //

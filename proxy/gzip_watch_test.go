@@ -30,6 +30,8 @@ func TestWatchGzip(t *testing.T) {
 	watchers["TLS"] = proxytest.Open(t, f.secure+path, "Accept-Encoding", "gzip", "Authorization",
 		"Bearer "+clientToken)
 	watchers["TLS, plain"] = proxytest.Open(t, f.secure+path, "Authorization", "Bearer "+clientToken)
+	watchers["HTTP/2"] = proxytest.OpenHTTP2(t, f.secure+path, "Accept-Encoding", "gzip", "Authorization", "Bearer "+clientToken)
+	watchers["HTTP/2, plain"] = proxytest.OpenHTTP2(t, f.secure+path, "Authorization", "Bearer "+clientToken)
 	for i := range 50 {
 		f.cms.Put("ns", "n"+strconv.Itoa(1000+i), strings.Repeat("other ", 300))
 	}
@@ -48,7 +50,7 @@ func TestWatchGzip(t *testing.T) {
 		wantStrings(t, accept, w.Strings(), want...)
 		encoding, vary := "", ""
 		switch accept {
-		case "gzip", "br, gzip", "deflate,gzip , zstd", "TLS":
+		case "gzip", "br, gzip", "deflate,gzip , zstd", "TLS", "HTTP/2":
 			encoding, vary = "gzip", "Accept-Encoding"
 		}
 		if e, v := w.Header.Get("Content-Encoding"), w.Header.Get("Vary"); e != encoding || v != vary {

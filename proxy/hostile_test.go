@@ -225,7 +225,8 @@ func TestTransport(t *testing.T) {
 		"1.1":          {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
 		"1.0":          {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, false},
 		"weak ciphers": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: weak}, false},
-		"HTTP/2 only":  {&tls.Config{NextProtos: []string{"h2"}}, false},
+		"HTTP/2 only":  {&tls.Config{NextProtos: []string{"h2"}}, true},
+		"HTTP/3 only":  {&tls.Config{NextProtos: []string{"h3"}}, false},
 	} {
 		c.config.InsecureSkipVerify = true
 		conn, err := tls.Dial("tcp", "127.0.0.1:"+port, c.config)

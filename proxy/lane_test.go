@@ -285,18 +285,22 @@ func TestLaneResourceGone(t *testing.T) {
 	f.passed(0)
 }
 
-// Shutdown ends watches with a last chunk, on both ports, and leaves nothing behind (see TestMain).
+// Shutdown ends watches properly, on both ports and over HTTP/2, and leaves nothing behind (see
+// TestMain).
 func TestLaneShutdown(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) {
 		o.ShutdownTimeout = time.Hour // the shutdown does not take that long
 	})
 	var watchers []*proxytest.Watcher
 	for i := range 20 {
-		url, header := f.insecure, []string(nil)
-		if i%2 == 0 {
-			url, header = f.secure, []string{"Authorization", "Bearer " + clientToken}
+		switch i % 3 {
+		case 0:
+			watchers = append(watchers, proxytest.Open(t, f.insecure+anyState))
+		case 1:
+			watchers = append(watchers, proxytest.Open(t, f.secure+anyState, "Authorization", "Bearer "+clientToken))
+		case 2:
+			watchers = append(watchers, proxytest.OpenHTTP2(t, f.secure+anyState, "Authorization", "Bearer "+clientToken))
 		}
-		watchers = append(watchers, proxytest.Open(t, url+anyState, header...))
 	}
 	for _, w := range watchers {
 		w.Await(1)

@@ -12,6 +12,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/cached"
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/http2"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/option"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -36,6 +37,7 @@ const leastMemory = 64 << 20
 type Options struct {
 	Upstream   upstream.Options
 	Downstream downstream.Options
+	HTTP2      http2.Options
 	Auth       auth.Options
 	Cached     cached.Options
 	Lane       lane.Options
@@ -120,6 +122,7 @@ func (o *Options) table() *option.Table {
 	o.Cached.AddTo(t)
 	o.Lane.AddTo(t)
 	o.Downstream.AddTo(t)
+	o.HTTP2.AddTo(t)
 	o.addLimits(t)
 	o.addObservability(t)
 	o.Audit.AddTo(t)

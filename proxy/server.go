@@ -24,6 +24,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/http1"
+	"github.com/watchfan/watchfan/proxy/http2"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/passthrough"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -111,6 +112,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if s.front, err = http1.New(s.handle, s.conns, poller, log); err != nil {
 		return nil, err
 	}
+	s.front.Also(http2.Protocol, http2.New(s.handle, &opts.HTTP2, s.conns, poller, log).Serve)
 	s.passthrough = passthrough.New(s.ctx, streams, up, &clients.Front, passthrough.NewLongRequests(s.ctx, authorizer), audit, log)
 	s.memory = newMemory(&s.opts, log)
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
@@ -189,7 +191,7 @@ func (s *Server) listen() error {
 		}
 		s.secureLn = tls.NewListener(downstream.ClientListener{Listener: limited(ln), Arrivals: arrivals, TLS: true}, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
-			NextProtos:     []string{"http/1.1"},
+			NextProtos:     s.protocols(),
 			GetCertificate: s.certificate.Get,
 			ClientAuth:     s.clients.ClientAuth(),
 
@@ -207,6 +209,14 @@ func (s *Server) listen() error {
 		s.log.Info("Serving health and metrics", "address", s.adminLn.Addr().String())
 	}
 	return s.writePortsFile()
+}
+
+// protocols returns the protocols of the secure port, in the order of preference.
+func (s *Server) protocols() []string {
+	if s.opts.HTTP2.DisableHTTP2 {
+		return []string{http1.Protocol}
+	}
+	return []string{http2.Protocol, http1.Protocol}
 }
 
 func (s *Server) writePortsFile() error {

@@ -215,12 +215,19 @@ func TestWatchKeepAlive(t *testing.T) {
 
 // A client is served from the cache only if the cluster allows it to read.
 func TestWatchIsAuthorized(t *testing.T) {
+	for name, open := range map[string]func(testing.TB, string, ...string) *proxytest.Watcher{
+		"HTTP/1.1": proxytest.Open, "HTTP/2": proxytest.OpenHTTP2} {
+		t.Run(name, func(t *testing.T) { watchIsAuthorized(t, open) })
+	}
+}
+
+func watchIsAuthorized(t *testing.T, open func(testing.TB, string, ...string) *proxytest.Watcher) {
 	f := startFan(t, proxytest.NewServer(t), both)
 	f.up.SetAllow(func(token, review string) bool {
 		return token == clientToken && strings.Contains(review, `"verb":"watch"`)
 	})
 	for i, token := range []string{"other", clientToken} {
-		w := proxytest.Open(t, f.secure+anyState, "Authorization", "Bearer "+token)
+		w := open(t, f.secure+anyState, "Authorization", "Bearer "+token)
 		w.Await(1)
 		f.passed(1)
 		if got := f.up.Count(proxytest.WatchList); got != i {

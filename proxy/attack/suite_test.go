@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,7 @@ type suite struct {
 	server  *server
 	objects []*object
 	phase   atomic.Pointer[phase]
+	sharing map[string]*http.Client // over HTTP/2, by user
 
 	mu         sync.Mutex
 	violations []string
@@ -115,7 +117,7 @@ func TestAttack(t *testing.T) {
 func startSuite(ctx context.Context, t *testing.T) *suite {
 	t.Helper()
 	cluster := proxytest.RunCluster(t, proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "attack"))
-	s := &suite{objects: newObjects()}
+	s := &suite{objects: newObjects(), sharing: make(map[string]*http.Client)}
 	s.phase.Store(newPhase("first", time.Minute))
 	var err error
 	if s.world, err = newWorld(ctx, cluster, s.objects); err != nil {

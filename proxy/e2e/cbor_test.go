@@ -214,7 +214,7 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 		r.header.Set("Accept-Encoding", "gzip")
 		rows = append(rows, r)
 	}
-	for _, way := range []*target{p.plain(t), p.secure(t, c.token(t, "admin"))} {
+	for _, way := range p.ways(t, c.token(t, "admin")) {
 		for _, r := range rows {
 			before := admin.metric(t, "watchfan_passthrough_requests_total")
 			r.check(t, way, direct)
@@ -223,7 +223,7 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 			}
 		}
 	}
-	t.Logf("%d requests, two ways each", len(rows))
+	t.Logf("%d requests, three ways each", len(rows))
 
 	rows = nil // reads that kube-apiserver answers
 	add([]string{cborType, preferCBOR}, inA+"/none", all+"?resourceVersion=x", all+"?limit=x", "/api/v1/nothing",

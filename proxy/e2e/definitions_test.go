@@ -150,7 +150,7 @@ func TestSelectableFields(t *testing.T) {
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	theirs := c.direct(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	createNamespaces(t, theirs, "selectable")
 	const group = "selectable.example.com"
 	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true,
@@ -234,7 +234,7 @@ func TestSelectableFieldDropped(t *testing.T) {
 	c := sharedCluster(t)
 	p := sharedWatchfan(t)
 	theirs := c.direct(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	createNamespaces(t, theirs, "dropped")
 	const group = "dropped.example.com"
 	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true, fields: ".spec.c .spec.n"})
@@ -296,7 +296,7 @@ func TestRedefined(t *testing.T) {
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	theirs := c.direct(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	createNamespaces(t, theirs, "redefined")
 	const group = "redefined.example.com"
 	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true})
@@ -507,7 +507,7 @@ func TestUndefined(t *testing.T) {
 	c := sharedCluster(t)
 	p := sharedWatchfan(t)
 	theirs := c.direct(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	createNamespaces(t, theirs, "undefined")
 	const group = "undefined.example.com"
 	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true, fields: ".spec.c"})

@@ -296,7 +296,7 @@ func TestShutdown(t *testing.T) {
 	p := privateWatchfan(t, c, "--shutdown-timeout=5s")
 	p.waitReady(t)
 	var streams []*recording
-	for _, way := range []*target{p.plain(t), p.secure(t, c.token(t, "reader"))} {
+	for _, way := range p.ways(t, c.token(t, "reader")) {
 		for _, uri := range []string{"/api/v1/configmaps?watch=1", "/api/v1/pods?watch=1&resourceVersion=0",
 			"/api/v1/configmaps?watch=1&allowWatchBookmarks=true", "/apis/apps/v1/deployments?watch=1"} {
 			for range 5 {

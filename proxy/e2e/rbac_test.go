@@ -178,6 +178,11 @@ func (s *certified) readers(t *testing.T) []*reader {
 			group("system:serviceaccounts", "system:serviceaccounts:"+a[0])}
 		all = append(all, token("token", p, serviceAccountToken(t, s.direct, a[0], a[1])))
 	}
+	for i, r := range all { // some of each kind speak HTTP/2
+		if i%2 == 1 {
+			r.how, r.ours, r.theirs = r.how+", HTTP/2", r.ours.http2(t), r.theirs.http2(t)
+		}
+	}
 	return all
 }
 

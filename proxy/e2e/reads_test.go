@@ -321,16 +321,16 @@ func token(v string, rv int, start string) string {
 }
 
 // TestReads sends each request of contract.md 8.2, 8.3 and 8.5 that needs no preparation both ways,
-// through both ports, and compares the answers by the rules of 8.1.
+// through both ports and over HTTP/2, and compares the answers by the rules of 8.1.
 func TestReads(t *testing.T) {
 	direct, r0 := fixtures(t)
 	c := sharedCluster(t)
 	p := sharedWatchfan(t)
 	p.waitReady(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	names := strings.NewReplacer("R0", fmt.Sprint(r0), "NOW", fmt.Sprint(direct.version(t, "/api/v1/configmaps")))
 	all := rows()
-	t.Logf("%d requests, two ways each", len(all))
+	t.Logf("%d requests, three ways each", len(all))
 	gate := make(chan struct{}, 16)
 	for _, r := range all {
 		uri := r.uri

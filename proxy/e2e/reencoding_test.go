@@ -33,7 +33,7 @@ func TestReencoding(t *testing.T) {
 	}
 	p := privateWatchfan(t, c)
 	admin := p.admin(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	warm(t, ways, sets, quiet)
 	const watchList = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true" +
 		"&timeoutSeconds=3"

@@ -40,6 +40,7 @@ type Protocol int
 const (
 	HTTP10 Protocol = 10
 	HTTP11 Protocol = 11
+	HTTP20 Protocol = 20
 )
 
 // Slot is a place within a limit. Release gives it up, and may be called more than once.

@@ -11,6 +11,7 @@
 //	option       one table of settings: flags, file, help, bounds
 //	exposition   /metrics
 //	exchange     one request and its answer, for any protocol
+//	websocket    the WebSocket protocol: its handshake and its frames
 //	apistatus    errors in kube-apiserver's form
 //	request      a request's parameters, parsed once
 //	auth         clients' identities and permissions

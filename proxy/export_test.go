@@ -49,6 +49,9 @@ func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan")
 // NoneAlone has every consistent read answered from a cache that is proved to be new enough, however little it wants.
 func NoneAlone(o *Options) { o.Cached.Tuning.MostAlone = 0 }
 
+// Watches returns the number of open watches that are served from caches.
+func (s *Server) Watches() int { return s.cached.Watchers().Count() }
+
 // HoldSeats has others hold all seats of cached reads until release is called.
 func (s *Server) HoldSeats() (release func()) {
 	f := s.cached.Fairness()

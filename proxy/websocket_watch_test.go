@@ -343,6 +343,52 @@ func TestOriginAndH2C(t *testing.T) {
 	f.passed(1)
 }
 
+// A client that may no longer read gets CLOSE behind all that it might read.
+func TestWebSocketRevoked(t *testing.T) {
+	t.Parallel()
+	f := startWebSockets(t, func(o *proxy.Options) {
+		o.Auth.AuthorizationRecheckInterval, o.Auth.AuthorizationWebhookCacheAuthorizedTTL = time.Second, 0
+	})
+	f.cms.Put("ns", "a", "1")
+	w := f.webSocket(f.secure, anyState, nil, "Sec-WebSocket-Protocol: v1, "+proxytest.BearerProtocol(clientToken))
+	for range 2 {
+		next(t, w)
+	}
+	f.up.SetAllow(func(string, string) bool { return false })
+	closed(t, w, proxytest.CloseNormal)
+	f.awaitLog("Revoked watches")
+}
+
+// A client that does not read is evicted, without CLOSE, and nobody else.
+func TestWebSocketEvicted(t *testing.T) {
+	t.Parallel()
+	f := startWebSockets(t, func(o *proxy.Options) { o.Lane.ClientBufferBytes = 1 << 20 })
+	good := f.webSocket(f.insecure, anyState, nil)
+	if frame := next(t, good); frame[0] != proxytest.TextFrame {
+		t.Fatalf("got %q", frame)
+	}
+	var slow []*proxytest.WebSocket
+	for port, lines := range webSocketPorts(f) {
+		w := f.webSocket(port, anyState, nil, lines...)
+		_ = w.SetDeadline(time.Now().Add(time.Minute))
+		slow = append(slow, w)
+	}
+	for i := range 60 { // the sockets hold a few of them
+		f.cms.Put("ns", fmt.Sprint(i), strings.Repeat("x", 256<<10))
+		if frame := next(t, good); !strings.Contains(string(frame[:200]), `"name":"`+fmt.Sprint(i)+`"`) {
+			t.Fatalf("got %.200q", frame)
+		}
+	}
+	f.until("eviction", func() bool { return f.server.Watches() == 1 })
+	for _, w := range slow {
+		rest, _ := w.Rest()
+		if len(rest) == 0 || strings.HasSuffix(string(rest), proxytest.CloseNormal) {
+			t.Errorf("an evicted client got %d bytes, and at the end %.40q", len(rest), rest[max(0, len(rest)-40):])
+		}
+	}
+	f.passed(0)
+}
+
 // A client that pings and does not read is parked, and bounded, as any that does not read; and others go on.
 func TestWebSocketPingsUnread(t *testing.T) {
 	t.Parallel()

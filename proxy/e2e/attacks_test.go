@@ -324,12 +324,12 @@ func TestWebPages(t *testing.T) {
 		if page.header.Get("Origin") == "" {
 			continue // kube-apiserver wants one for a WebSocket
 		}
-		said, err := plain.converse(watch, page.header)
+		status, err := plain.converse(watch, page.header)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := map[bool]int{true: http.StatusSwitchingProtocols, false: http.StatusForbidden}[page.allowed]; said.status != want {
-			t.Errorf("a WebSocket for %s: %d, want %d", name, said.status, want)
+		if want := map[bool]int{true: http.StatusSwitchingProtocols, false: http.StatusForbidden}[page.allowed]; status != want {
+			t.Errorf("a WebSocket for %s: %d, want %d", name, status, want)
 		}
 	}
 }

@@ -291,11 +291,11 @@ func (r auditRequest) send(t *testing.T, way *target, id string) response {
 		header[name] = values
 	}
 	if header.Get("Upgrade") != "" { // to which no answer has an Audit-Id
-		said, err := way.converse(r.uri, header)
+		status, err := way.converse(r.uri, header)
 		if err != nil {
 			t.Errorf("%s over WebSocket: %v", r.uri, err)
 		}
-		return response{status: said.status}
+		return response{status: status}
 	}
 	resp := way.do(t, http.MethodGet, r.uri, header, "")
 	if got := resp.header.Get("Audit-Id"); got != id {

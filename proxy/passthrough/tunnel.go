@@ -32,12 +32,16 @@ func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response) {
 		return
 	}
 	answer := &exchange.Response{Status: resp.StatusCode}
+	frames := strings.EqualFold(resp.Header.Get("Upgrade"), "websocket")
+	if frames {
+		addHandshake(&answer.Header, resp.Header)
+	}
 	addFields(&answer.Header, resp.Header)
 	client, err := to.Upgrade(answer)
 	if err != nil {
 		return
 	}
-	if strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") {
+	if frames {
 		client = &followed{Upgraded: client}
 	}
 	t := &tunnel{client: client, up: up, ended: make(chan error, 2), answered: make(chan struct{}), donec: make(chan struct{})}
@@ -49,6 +53,17 @@ func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response) {
 	}()
 	go p.join(t, up, client)
 	t.wait(p.streams)
+}
+
+// addHandshake moves the fields of a WebSocket's handshake from from to to, in kube-apiserver's order
+// and spelling.
+func addHandshake(to *exchange.Header, from http.Header) {
+	for _, name := range []string{"Upgrade", "Connection", "Sec-WebSocket-Accept", websocket.ProtocolHeader} {
+		if value := from.Get(name); value != "" {
+			to.Add(name, value)
+			from.Del(name)
+		}
+	}
 }
 
 // tunnel is two joined connections.

@@ -112,7 +112,8 @@
 //     each lookup of a token's owner, each for at most 10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;
 //   - the poller, for all watches. It starts a goroutine for a client that has left or sent
-//     something. Without epoll, each watch has one, and another while its client does not read;
+//     something; that of a WebSocket ends when it has read what came. Without epoll, each watch has
+//     one, and another while its client does not read;
 //   - fasthttp's and net/http's: one for each connection between two requests or being answered;
 //   - two for each passed-through stream, one of which waits for the client to leave.
 //

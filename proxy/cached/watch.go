@@ -184,8 +184,9 @@ func returnSoon(x *exchange.Exchange, req *request.Request) {
 	x.Target = path + "?timeoutSeconds=" + strconv.Itoa(seconds) + "&" + params
 }
 
-// compresses reports whether the watch is sent as gzip. Watches of Secrets are not compressed. An
-// attacker that can write one Secret, and sees the length of the records, could guess the others.
+// compresses reports whether the watch is sent as gzip. WebSockets are not compressed, as in
+// kube-apiserver. Watches of Secrets are not compressed. An attacker that can write one Secret, and
+// sees the length of the records, could guess the others.
 func (c *Reads) compresses(r *read) bool {
 	return r.Gzip && !r.WebSocket && c.lane.CompressWatches && !isSecrets(r.GVR.GroupResource())
 }

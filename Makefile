@@ -41,10 +41,10 @@ unit: ## unit tests and fuzz seeds with the race detector, tests of allocations 
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 
-e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl ## end-to-end suite: the built binary between a real kube-apiserver and real clients
+e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/node-clients ## end-to-end suite: the built binary between a real kube-apiserver and real clients
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
-		$(GO) test -timeout 20m -count=1 ./proxy/e2e/...
+		NODE_CLIENTS=$(CURDIR)/bin/node-clients $(GO) test -timeout 20m -count=1 ./proxy/e2e/...
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
 chaos: bin/watchfan-race bin/devcluster ## fault suite: what clients see under faults, compared with etcd's own history (CHAOS_DURATION=5m; CHAOS_SEED=N repeats a run's faults)
@@ -134,6 +134,10 @@ bin/prometheus:
 	mv $$dir/usr/bin/promtool bin/promtool; mv $$dir/usr/bin/prometheus $@; touch $@
 
 bin/grafana-schema: $(addprefix deploy/deploytest/grafana/,package.json package-lock.json)
+	@deploy/need.sh npm:npm
+	@mkdir -p $@; cp $^ $@; cd $@ && npm ci --silent --no-audit --no-fund && touch .
+
+bin/node-clients: $(addprefix proxy/e2e/node/,package.json package-lock.json watch.mjs)
 	@deploy/need.sh npm:npm
 	@mkdir -p $@; cp $^ $@; cd $@ && npm ci --silent --no-audit --no-fund && touch .
 

@@ -11,6 +11,7 @@
 //	option       one table of settings: flags, file, help, bounds
 //	exposition   /metrics
 //	exchange     one request and its answer, for any protocol
+//	websocket    the WebSocket protocol: its handshake and its frames
 //	apistatus    errors in kube-apiserver's form
 //	request      a request's parameters, parsed once
 //	auth         clients' identities and permissions
@@ -112,7 +113,8 @@
 //     each lookup of a token's owner, each for at most 10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;
 //   - the poller, for all watches. It starts a goroutine for a client that has left or sent
-//     something. Without epoll, each watch has one, and another while its client does not read;
+//     something; that of a WebSocket ends when it has read what came. Without epoll, each watch has
+//     one, and another while its client does not read;
 //   - fasthttp's and net/http's: one for each connection between two requests or being answered;
 //   - two for each passed-through stream, one of which waits for the client to leave.
 //

@@ -51,6 +51,9 @@ func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan")
 // that is proved to be new enough.
 func NoneAlone(o *Options) { o.Cached.Tuning.MostAlone = 0 }
 
+// Watches returns the number of open watches that are served from caches.
+func (s *Server) Watches() int { return s.cached.Watchers().Count() }
+
 // HoldSeats has others hold all seats of cached reads until release is called.
 func (s *Server) HoldSeats() (release func()) {
 	f := s.cached.Fairness()

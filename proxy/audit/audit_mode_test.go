@@ -51,7 +51,7 @@ func TestAuditModes(t *testing.T) {
 			f.set(full)
 			dropped := auditDropped.Get()
 			a.Served(x, r)
-			began, refused := a.WatchBegan(x, r, "id")
+			began, refused := a.WatchBegan(x, r, "id", http.StatusOK)
 			passed, notPassed := a.Passing(x, ofCertificate("joe"), asked(x))
 			synctest.Wait()
 			strict := mode == AuditBlockingStrict

@@ -146,7 +146,7 @@ func TestAuditForm(t *testing.T) {
 
 		x, r = readOf(t, ofToken("old"), "/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dp")
 		r.Decision = auth.Allow("why it may")
-		event, _ := a.WatchBegan(x, r, "three")
+		event, _ := a.WatchBegan(x, r, "three", http.StatusOK)
 		const watch = `"requestURI":"/api/v1/pods?watch=1\u0026fieldSelector=metadata.name%3Dp","verb":"watch","user":{},"sourceIPs":["0.0.0.0"],` +
 			`"objectRef":{"resource":"pods","name":"p","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":200},"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z",`
 		const allow = `"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"why it may",`
@@ -174,7 +174,7 @@ func TestAuditForm(t *testing.T) {
 
 		var off *Log
 		off.Served(x, r)
-		event, _ = off.WatchBegan(x, r, "")
+		event, _ = off.WatchBegan(x, r, "", http.StatusOK)
 		off.WatchEnded(event, fanout.Gone, "")
 		off.Refused(x, auth.Identity{}, asked(x), apistatus.Unauthorized())
 		off.Close()

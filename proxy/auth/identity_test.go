@@ -69,6 +69,44 @@ func TestIdentify(t *testing.T) {
 	f("401", "anonymous", "Authorization: Bearert1")
 	f("401", "anonymous", "Authorization: Basic dTpw")
 	f("401", "anonymous", "Authorization: Negotiate x", "Authorization: Bearer t1")
+
+	// A WebSocket's subprotocols.
+	const upgrade, websocket, one = "Connection: Upgrade", "Upgrade: websocket", "base64url.bearer.authorization.k8s.io.dDE"
+	f("t1", "t1", upgrade, websocket, "Sec-WebSocket-Protocol: a, "+one)
+	f("t1", "t1", upgrade, websocket, "sec-websocket-protocol: "+one, "Sec-WebSocket-Protocol: a")
+	f("t1", "t1", upgrade, websocket, "Sec-WebSocket-Protocol: "+one+",")
+	f("t1", "t1", upgrade, websocket, "Authorization: Basic dTpw", "Sec-WebSocket-Protocol: a,"+one)
+	f("t2", "t2", upgrade, websocket, "Authorization: Bearer t2", "Sec-WebSocket-Protocol: a,"+one)
+	f("own", "anonymous", "Sec-WebSocket-Protocol: a,"+one)
+	f("own", "anonymous", upgrade, "Upgrade: h2c", "Sec-WebSocket-Protocol: a,"+one)
+	f("own", "anonymous", upgrade, websocket, "Sec-WebSocket-Protocol: a, b")
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: "+one)
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: a,"+one+","+one)
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: a,"+one+"=")
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: a,"+one+"!")
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: a,base64url.bearer.authorization.k8s.io.dDEgdDI") // "t1 t2"
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: a,base64url.bearer.authorization.k8s.io._w")      // 0xff
+	f("401", "anonymous", upgrade, websocket, "Sec-WebSocket-Protocol: a,base64url.bearer.authorization.k8s.io.")
+}
+
+// A token among the subprotocols is in the identity alone, as in kube-apiserver. It stays where
+// another credential has counted.
+func TestWebSocketTokenIsRemoved(t *testing.T) {
+	f := func(want []string, headers ...string) {
+		t.Helper()
+		x := proxytest.MustRead(t, "/api/v1/pods?watch=1", append(headers, "Connection: Upgrade", "Upgrade: websocket")...)
+		if _, st := (&Authenticator{}).Identify(x); st != nil {
+			t.Errorf("%q: %v", headers, st)
+		}
+		if got := x.Header.All("Sec-Websocket-Protocol"); !slices.Equal(got, want) {
+			t.Errorf("%q: left %q, want %q", headers, got, want)
+		}
+	}
+	const one = "base64url.bearer.authorization.k8s.io.dDE"
+	f([]string{"a"}, "Sec-WebSocket-Protocol: "+one+", a")
+	f([]string{"a,b"}, "Sec-WebSocket-Protocol: a", "Sec-WebSocket-Protocol: "+one+" ,b")
+	f([]string{""}, "Sec-WebSocket-Protocol: "+one+",")
+	f([]string{"a, " + one}, "Authorization: Bearer t2", "Sec-WebSocket-Protocol: a, "+one)
 }
 
 func TestIdentityHidesToken(t *testing.T) {

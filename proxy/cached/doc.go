@@ -38,6 +38,9 @@
 // response ends properly, and the connection can carry another request. Otherwise the connection is
 // broken off.
 //
+// A watch may be the messages of a WebSocket. Its head is then the answer to the handshake, which may
+// be a refusal, and it is not compressed.
+//
 // A client may resume from a resourceVersion from before the lane began. One upstream watch, shared
 // by all clients that wait, fetches the missing history. The events for a client with a selector
 // can depend on earlier versions of the objects. These are fetched with an exact list.

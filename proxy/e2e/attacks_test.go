@@ -327,13 +327,13 @@ func TestWebPages(t *testing.T) {
 		if page.header.Get("Origin") == "" {
 			continue // kube-apiserver wants one for a WebSocket
 		}
-		said, err := plain.converse(watch, page.header)
+		status, err := plain.converse(watch, page.header)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := map[bool]int{true: http.StatusSwitchingProtocols, false: http.StatusForbidden}[page.allowed]
-		if said.status != want {
-			t.Errorf("a WebSocket for %s: %d, want %d", name, said.status, want)
+		if status != want {
+			t.Errorf("a WebSocket for %s: %d, want %d", name, status, want)
 		}
 	}
 }

@@ -12,6 +12,12 @@
 // request. When the response is complete, fasthttp gets the connection back; otherwise the
 // connection is closed.
 //
+// # WebSockets
+//
+// A watch over a WebSocket is a stream whose sink writes messages (messages.go). Its client's frames
+// are read as they come and answered (web_socket.go). Such a connection carries no further request.
+// Package websocket has the bytes.
+//
 // # A hostile network
 //
 // Bad input is rejected at the first place that can detect it, before any code behind that place
@@ -26,6 +32,7 @@
 //	no identity, or a forbidden impersonation    auth.Authenticator.Identify, auth.Authorizer.ActAs: 401, 403
 //	too many unknown tokens to review            reviewQueue in package auth: 429
 //	a body that does not come, or breaks off     requestBody: 408, 400; never sent on as a whole one
+//	a WebSocket's frames                         read and dropped; one batch of pongs waits for a client that does not read
 //	a client that does not read                  60 s for each write; watches have bounds of their own, see package fanout
 //	a user who lists all the time                package fairness: users take turns; 429 for reads that wait beyond its bounds
 //

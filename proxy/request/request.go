@@ -36,6 +36,8 @@ type Request struct {
 	Accepts []Clause // at least one; see negotiate
 	Pretty  bool     // indent JSON regardless of the clause; get and list only
 	Gzip    bool     // the client accepts gzip
+
+	WebSocket bool // the client asks for the watch as messages of a WebSocket
 }
 
 // Scope returns the namespace of the objects that req concerns. "" means all namespaces, or a

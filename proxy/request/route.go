@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/websocket"
 )
 
 const (
@@ -49,7 +50,8 @@ func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
 // read parses the fields that a cache needs, and reports whether a cache can answer the request.
 func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values) (cacheable bool) {
 	req.Labels, req.Fields = labels.Everything(), fields.Everything()
-	if req.Method != http.MethodGet || x.Protocol < exchange.HTTP11 || !plainHead(x) || !req.parseOptions(query) {
+	req.WebSocket = req.Verb == "watch" && websocket.Asked(x)
+	if req.Method != http.MethodGet || x.Protocol < exchange.HTTP11 || !req.plainHead(x) || !req.parseOptions(query) {
 		return false
 	}
 	if req.Accepts, cacheable = negotiate(x.Header.Get("Accept"), req.Verb); !cacheable {
@@ -64,15 +66,28 @@ func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values
 }
 
 // plainHead reports whether the request has no body, and no header field that asks for more than a
-// plain response to the sender. Cross-origin requests of browsers carry Origin. Their responses
-// have headers that depend on kube-apiserver's flags.
-func plainHead(x *exchange.Exchange) bool {
+// plain response to the sender, or for a WebSocket.
+//
+// Cross-origin requests of browsers carry Origin. Their responses have headers that depend on
+// kube-apiserver's flags, except for that to a handshake, which has none of them. The fabric8 client
+// sends the server's own origin. Java's HTTP client asks for h2c without TLS. kube-apiserver ignores
+// that, and a WebSocket for anything but a watch.
+func (req *Request) plainHead(x *exchange.Exchange) bool {
 	if x.ContentLength != 0 {
 		return false
 	}
+	upgrades := 0
 	for _, f := range x.Header {
-		if f.Is("Upgrade") || f.Is("Expect") || f.Is("Origin") || f.HasPrefix(ImpersonatePrefix) {
+		switch {
+		case f.Is("Expect"), f.HasPrefix(ImpersonatePrefix):
 			return false
+		case f.Is("Origin") && !req.WebSocket && !ownOrigin(x, f.Value):
+			return false
+		case f.Is("Upgrade"):
+			upgrades++
+			if upgrades > 1 || !strings.EqualFold(f.Value, "websocket") && !strings.EqualFold(f.Value, "h2c") {
+				return false
+			}
 		}
 	}
 	return true

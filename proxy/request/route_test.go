@@ -110,14 +110,43 @@ func TestParseMethodAndHeaders(t *testing.T) {
 	f(true, pods, "Content-Length: 0")
 	f(false, pods, "Content-Length: 3", "", "abc")
 	f(false, pods, "Transfer-Encoding: chunked", "", "1", "x", "0", "")
-	f(false, pods, "Connection: Upgrade", "Upgrade: websocket")
+	f(true, pods, "Connection: Upgrade", "Upgrade: websocket")
+	f(true, pods, "Connection: Upgrade, HTTP2-Settings", "Upgrade: H2C")
+	f(false, pods, "Connection: Upgrade", "Upgrade: h2c", "Upgrade: websocket")
 	f(false, pods, "upgrade: SPDY/3.1")
 	f(false, pods, "Expect: 100-continue")
 	f(false, pods, "Origin: https://x")
+	f(true, pods, "Origin: http://h", "Origin: http://H:80")
+	f(false, pods, "Origin: http://h", "Origin: http://x")
+	f(false, pods, "Origin: https://h")
+	f(false, pods, "Origin: http://h:8080")
+	f(false, pods, "Origin: null")
 	f(false, pods, "Impersonate-User: x")
 	f(false, pods, "impersonate-extra-a: x")
 	f(false, pods, "IMPERSONATE-GROUP: x")
 	f(true, pods, "X-Remote-User: x", "X-Impersonate-User: y")
+}
+
+// A watch is a WebSocket if kube-apiserver would take it for one; its Origin may then be any.
+func TestParseWebSocket(t *testing.T) {
+	f := func(want, ok bool, line string, headers ...string) {
+		t.Helper()
+		req, got := Parse(proxytest.MustRead(t, line, headers...))
+		if got != ok || ok && req.WebSocket != want {
+			t.Errorf("%s %q: got %v, cacheable %v", line, headers, req.WebSocket, got)
+		}
+	}
+	const watch = "/api/v1/pods?watch=1"
+	f(true, true, watch, "Connection: keep-alive, Upgrade", "Upgrade: WebSocket", "Origin: https://x")
+	f(true, true, "/api/v1/watch/pods", "Connection: Upgrade", "Upgrade: websocket", "Origin: null")
+	f(true, true, watch, "Connection: Upgrade", "Upgrade: websocket")
+	f(false, true, watch, "Upgrade: websocket")
+	f(false, true, watch, "Connection: Upgrade", "Upgrade: h2c")
+	f(false, false, watch, "Upgrade: websocket", "Origin: https://x")
+	f(false, true, "/api/v1/pods", "Connection: Upgrade", "Upgrade: websocket")
+	f(false, false, "/api/v1/pods", "Connection: Upgrade", "Upgrade: websocket", "Origin: https://x")
+	f(false, false, watch, "Connection: Upgrade", "Upgrade: websocket", "Impersonate-User: x")
+	f(false, false, "POST "+watch+" HTTP/1.1", "Connection: Upgrade", "Upgrade: websocket", "Content-Length: 0")
 }
 
 func TestParseOptions(t *testing.T) {

@@ -62,8 +62,9 @@ var (
 // subscription, and never during a write to a client. No client can make the writer, or another
 // client, wait.
 type Cache struct {
-	limits  Limits
-	flusher *Flusher
+	limits     Limits
+	flusher    *Flusher
+	eventsOnly bool // see NewEventsOnly
 
 	// progress is the resourceVersion up to which every change has been applied and appended to the
 	// groups. It is stored after those appends. So a goroutine that loads progress first, and then
@@ -71,6 +72,8 @@ type Cache struct {
 	progress atomic.Uint64
 	// bookmarkForm is how bookmarks are written; nil until known.
 	bookmarkForm atomic.Pointer[framing.BookmarkForm]
+	// columns are what the first event of each subscription has more; nil until known.
+	columns atomic.Pointer[framing.Columns]
 
 	// deliveredEvents and deliveredBytes are added to once for each write, so they have a cache
 	// line of their own: see Delivered.
@@ -180,6 +183,8 @@ func (c *Cache) apply(ev framing.Event, received time.Time) error {
 		Type: ev.Type, Object: o, Prev: prev, ResourceVersion: o.ResourceVersion, Received: MonotonicOf(received),
 	}
 	switch {
+	case c.eventsOnly:
+		e = passed(ev, received)
 	case ev.Type == framing.Deleted && !had:
 		c.advanceLocked(o.ResourceVersion)
 		return nil // no client has seen the object
@@ -202,12 +207,13 @@ func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
 		return false
 	}
 	last := c.history.at(c.history.next - 1)
-	return last.Type == framing.Deleted && last.Object.ResourceVersion == o.ResourceVersion && c.tree.Has(o)
+	present := c.tree.Has(o) || c.eventsOnly && !c.history.repeats(o)
+	return last.Type == framing.Deleted && last.Object.ResourceVersion == o.ResourceVersion && present
 }
 
 // commitLocked adds a change to the snapshot, the history and the groups' lists.
 func (c *Cache) commitLocked(e *change) {
-	if e.recipients != leaving { // for leaving, the staying half stores it
+	if e.recipients != leaving && !c.eventsOnly { // for leaving, the staying half stores it
 		c.storeLocked(e)
 	}
 	c.history.append(e)

@@ -25,7 +25,11 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 	want := c.wanted(r)
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.lane.FreshnessTimeout)
 	defer cancel()
-	sub, err := c.subscribe(wait, r, want)
+	begin := c.subscribe
+	if r.form.Table != "" {
+		begin = c.subscribeTables
+	}
+	sub, err := begin(wait, r, want)
 	switch {
 	case err == nil:
 		r.keep()
@@ -38,7 +42,20 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 		returnSoon(x, r.Request)
 	}
 	r.lane.Log.Debug("Passed watch through", "err", err)
-	return false
+	return r.passed(whyUnsubscribed(err))
+}
+
+// whyUnsubscribed returns why a watch is passed through whose subscription failed with err.
+func whyUnsubscribed(err error) request.Reason {
+	switch {
+	case errors.Is(err, fanout.ErrCostly):
+		return request.Selector
+	case errors.Is(err, fanout.ErrClosed):
+		return request.NoLane
+	case errors.Is(err, fanout.ErrNotFresh), errors.Is(err, errUnproven), errors.Is(err, context.DeadlineExceeded):
+		return request.Freshness
+	}
+	return request.History
 }
 
 // wanted returns the subscription that the watch asks for, without its start.

@@ -35,6 +35,9 @@ type Lane struct {
 	prover  *prover
 	history historyBackfill
 
+	// from is the smallest resourceVersion that a first client of Tables has asked for; 0 for none.
+	from atomic.Uint64
+
 	// outdated is set when the resource has another definition than the lane, or when another
 	// server answers for it.
 	outdated atomic.Bool
@@ -53,7 +56,7 @@ type laneUse struct {
 func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 	l := &Lane{
 		Key:        key,
-		Cache:      fanout.NewCache(ls.limits, ls.flusher),
+		Cache:      ls.newCache(key.Representation),
 		info:       info,
 		collection: ls.source.Collection(info, key.Representation),
 		lanes:      ls,
@@ -69,6 +72,7 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		Cache:      l.Cache,
 		Filling:    l.filling,
 		Redefined:  l.redefined,
+		From:       l.from.Load,
 		Metrics:    l.metrics.set,
 		Labels:     l.metrics.labels,
 		Log:        l.Log,

@@ -83,6 +83,16 @@ func (ls *Lanes) IdleTimeout() time.Duration { return ls.idleTimeout }
 // there is no lane, if the resource has been redefined since the caller looked info up, if an
 // aggregated server answers for it, and once the server stops.
 func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation, start bool) (l *Lane, ok bool) {
+	return ls.acquire(info, rep, start, 0)
+}
+
+// AcquireTables is Acquire for a watch in Tables from resourceVersion from. A lane that is starting
+// begins there, unless another client wants to begin earlier.
+func (ls *Lanes) AcquireTables(info upstream.ResourceInfo, rep request.Representation, from uint64) (l *Lane, ok bool) {
+	return ls.acquire(info, rep, true, from)
+}
+
+func (ls *Lanes) acquire(info upstream.ResourceInfo, rep request.Representation, start bool, from uint64) (l *Lane, ok bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.ctx == nil || ls.defined[info.GVR.GroupResource()] != info.Definition ||
@@ -99,15 +109,19 @@ func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation,
 		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) {
 			return nil, false
 		}
-		l = ls.startLocked(key, info)
+		l = ls.startLocked(key, info, from)
+	}
+	if first := l.from.Load(); from != 0 && from < first {
+		l.from.Store(from)
 	}
 	l.users++
 	return l, true
 }
 
-// startLocked starts a lane.
-func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo) *Lane {
+// startLocked starts a lane. A lane of Tables begins at resourceVersion from.
+func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo, from uint64) *Lane {
 	l := NewLane(ls, key, info)
+	l.from.Store(from)
 	ls.byKey[key] = l
 	ctx, cancel := context.WithCancel(ls.ctx)
 	l.stop = cancel
@@ -133,7 +147,7 @@ func (ls *Lanes) follow(ctx context.Context, l *Lane) {
 		l.Log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", memoryQuarantine)
 		ls.quarantine(l.Key, memoryQuarantine)
 	default:
-		l.Log.Error("Stopped lane, an object is too large or too deep to be cached, so its requests are passed through",
+		l.Log.Error("Stopped lane, an object is too large or too deep to be cached, or no Table, so its requests are passed through",
 			"err", err, "retryIn", ls.quarantineFor)
 		ls.quarantine(l.Key, ls.quarantineFor)
 	}

@@ -46,7 +46,7 @@ const (
 // Collection returns the collection of a resource in a representation.
 func (s *Source) Collection(info upstream.ResourceInfo, rep request.Representation) *Collection {
 	c := &Collection{Representation: rep, info: info, source: s, path: upstream.CollectionPath(info.GVR)}
-	if rep.Metadata == "" {
+	if rep.Metadata == "" && rep.Table == "" {
 		c.fields = upstream.SelectableFields(info)
 	}
 	for _, f := range c.fields {
@@ -105,7 +105,12 @@ func (c *Collection) learn(ctx context.Context) error {
 }
 
 // scanner returns a scanner of the collection's objects.
-func (c *Collection) scanner() framing.Scanner { return framing.NewScanner(c.Encoding, c.fields) }
+func (c *Collection) scanner() framing.Scanner {
+	if c.Table != "" {
+		return framing.NewTableScanner()
+	}
+	return framing.NewScanner(c.Encoding, c.fields)
+}
 
 // list requests the collection, or what query selects of it.
 func (c *Collection) list(ctx context.Context, query string) (*http.Response, error) {
@@ -119,6 +124,9 @@ func (c *Collection) listOf(ctx context.Context, path, query string) (*http.Resp
 
 // watch requests a watch of the collection.
 func (c *Collection) watch(ctx context.Context, query string) (*http.Response, error) {
+	if c.Include != "" {
+		query += "&includeObject=" + c.Include
+	}
 	return c.checked(c.get(ctx, c.path, query, c.Accept(false)))
 }
 

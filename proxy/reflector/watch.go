@@ -115,6 +115,10 @@ func (r *Reflector) applyLine(line []byte, last *uint64) error {
 		r.relist = true
 		return err
 	}
+	r.setColumns(ev.Columns)
+	if r.accept != nil && ev.Type != framing.Error {
+		r.accept()
+	}
 	switch ev.Type {
 	case framing.Error:
 		err := eventError(ev)

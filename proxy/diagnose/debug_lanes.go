@@ -23,6 +23,7 @@ type DebugState struct {
 	Checks    []DebugCheck  `json:"checks"` // as /readyz lists them
 	Totals    DebugTotals   `json:"totals"`
 	Lanes     []lane.Status `json:"lanes"` // by resource and encoding
+	Passed    []PassedCount `json:"passedWatches"`
 }
 
 type DebugCheck struct {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -20,11 +21,13 @@ const mostRowAge = time.Second
 
 // acquireTables sets the lane and the filter of a watch in Tables, and reports whether there is one.
 func (r *read) acquireTables() (ok bool) {
+	var selection reflector.Selection
 	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, nil); !ok || !r.filter.Fixed() {
-		return r.passed(request.Selector)
+		selection = reflector.Selection{Namespace: r.namespace, Labels: r.Labels.String(), Fields: r.Fields.String()}
+		r.filter, _ = fanout.NewFilter("", nil, nil, nil) // of all that the lane has
 	}
 	from, _ := parseVersion(r.ResourceVersion) // request.Parse has parsed it
-	if r.lane, ok = r.lanes.AcquireTables(r.info, r.form, from); !ok {
+	if r.lane, ok = r.lanes.AcquireTables(r.info, r.form, selection, from); !ok {
 		return r.passed(request.NoLane)
 	}
 	return true

@@ -29,6 +29,7 @@ type Lane struct {
 	lanes      *Lanes
 	metrics    laneMetrics
 	started    time.Time
+	number     uint64 // tells lanes with a selection apart; 0 for others
 
 	// Each of these says who owns its fields.
 	filling *filling
@@ -58,13 +59,18 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		Key:        key,
 		Cache:      ls.newCache(key.Representation),
 		info:       info,
-		collection: ls.source.Collection(info, key.Representation),
+		collection: ls.source.Collection(info, key.Representation).Selected(key.Selection),
 		lanes:      ls,
 		started:    time.Now(),
 		filling:    newFilling(),
 		history:    historyBackfill{turn: semaphore.New(1)},
 	}
 	l.Log = ls.log.With("resource", l.Resource(), "encoding", l.Representation.String())
+	if l.selects() {
+		ls.lastSelection++
+		l.number = ls.lastSelection
+		l.Log = l.Log.With("selection", l.number)
+	}
 	l.prover = &prover{lane: l}
 	l.metrics = newLaneMetrics(l)
 	l.reflector = reflector.New(reflector.Config{
@@ -84,6 +90,7 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 type Key struct {
 	GVR schema.GroupVersionResource
 	request.Representation
+	Selection reflector.Selection // of Tables only; see tables.go
 }
 
 // String names the lane in errors: apps/v1/deployments (protobuf).

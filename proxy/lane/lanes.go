@@ -37,6 +37,8 @@ type Lanes struct {
 	defined     map[schema.GroupResource]*upstream.Definition // see registry.CRDWatcher; nil is none
 	quarantines map[Key]time.Time                             // until when; see quarantine.go
 
+	lastSelection uint64 // number of the last lane with a selection
+
 	// aggregated are the versions that another server answers for, with the zero time, and those
 	// that it answered for until just now, with the time before which they have no lanes. See
 	// registry.Aggregation.
@@ -83,30 +85,23 @@ func (ls *Lanes) IdleTimeout() time.Duration { return ls.idleTimeout }
 // there is no lane, if the resource has been redefined since the caller looked info up, if an
 // aggregated server answers for it, and once the server stops.
 func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation, start bool) (l *Lane, ok bool) {
-	return ls.acquire(info, rep, start, 0)
+	return ls.acquire(info, Key{GVR: info.GVR, Representation: rep}, start, 0)
 }
 
-// AcquireTables is Acquire for a watch in Tables from resourceVersion from. A lane that is starting
-// begins there, unless another client wants to begin earlier.
-func (ls *Lanes) AcquireTables(info upstream.ResourceInfo, rep request.Representation, from uint64) (l *Lane, ok bool) {
-	return ls.acquire(info, rep, true, from)
-}
-
-func (ls *Lanes) acquire(info upstream.ResourceInfo, rep request.Representation, start bool, from uint64) (l *Lane, ok bool) {
+func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from uint64) (l *Lane, ok bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.ctx == nil || ls.defined[info.GVR.GroupResource()] != info.Definition ||
 		ls.outsourcedLocked(info.GVR.GroupVersion()) {
 		return nil, false
 	}
-	key := Key{info.GVR, rep}
 	l = ls.byKey[key]
 	if l != nil && l.info.Definition != info.Definition {
 		ls.stopLocked(l)
 		l = nil
 	}
 	if l == nil {
-		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) {
+		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) || !ls.mayStartLocked(key) {
 			return nil, false
 		}
 		l = ls.startLocked(key, info, from)
@@ -192,6 +187,9 @@ func (ls *Lanes) Release(l *Lane) {
 func (ls *Lanes) releaseLocked(l *Lane) {
 	l.users--
 	l.idleSince = time.Now()
+	if l.users == 0 && l.selects() && ls.byKey[l.Key] == l {
+		ls.stopLocked(l)
+	}
 }
 
 // Discard undoes one Acquire, and stops the lane if nobody else uses it.

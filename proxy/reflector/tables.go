@@ -3,6 +3,7 @@ package reflector
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -19,6 +20,24 @@ import (
 //
 // The watch is resumed as any other. If the history after the cache's resourceVersion is gone, no
 // list can show what happened, as the differences would have no rows. So all clients get 410.
+
+// Selection is a part of a resource that is watched in Tables. The zero Selection is all of it.
+type Selection struct{ Namespace, Labels, Fields string }
+
+// Selected limits what is watched of a collection in Tables, and returns the collection.
+func (c *Collection) Selected(s Selection) *Collection {
+	if s.Namespace != "" {
+		c.part = c.namespacePath(url.PathEscape(s.Namespace))
+	}
+	for _, p := range []struct{ key, value string }{
+		{"includeObject", c.Include}, {"labelSelector", s.Labels}, {"fieldSelector", s.Fields},
+	} {
+		if p.value != "" {
+			c.query += "&" + p.key + "=" + url.QueryEscape(p.value)
+		}
+	}
+	return c
+}
 
 // refusalWait is how long after the head of the first watch an event is awaited that refuses its
 // resourceVersion.

@@ -40,14 +40,11 @@ func NewEventsOnly(limits Limits, flusher *Flusher) *Cache {
 func (f *Filter) Fixed() bool { return f.fixed }
 
 // SetColumns sets what the first event of each subscription has more than the others. The caller
-// calls it before it applies the first event that has them. It reports false, and changes nothing,
-// if there are other columns already. Their subscriptions must end first; see [Cache.Reset].
+// calls it before it applies the first event that has them, or extends the history by it. It reports
+// false, and changes nothing, if there are other columns already. Their subscriptions must end
+// first; see [Cache.ResetColumns]. It may be called from any goroutine.
 func (c *Cache) SetColumns(columns framing.Columns) bool {
-	if known := c.columns.Load(); known != nil {
-		return known.Equal(columns)
-	}
-	c.columns.Store(&columns)
-	return true
+	return c.columns.CompareAndSwap(nil, &columns) || c.columns.Load().Equal(columns)
 }
 
 // ResetColumns is Reset to resourceVersion rv, for a resource whose columns have changed.

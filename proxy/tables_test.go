@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -244,9 +245,16 @@ func TestTablesManySelectors(t *testing.T) {
 	f := startWatched(t)
 	rv := f.cms.Put("ns", "a", "1")
 	const most = 256
+	var open sync.WaitGroup
 	for i := range most + 2 {
-		f.tables(tablesSince+"&labelSelector=app%%3D%d", rv, i)
+		open.Go(func() {
+			url := f.insecure + fmt.Sprintf(tablesSince+"&labelSelector=app%%3D%d", rv, i)
+			if w, err := proxytest.TryOpen(t, url, "Accept", proxytest.TableAccept); err != nil || w.Code != http.StatusOK {
+				t.Error(w, err)
+			}
+		})
 	}
+	open.Wait()
 	f.passed(2)
 	if passed := f.watchers("").Passed; passed.Total != 2 || passed.Reasons[request.NoLane] != 2 {
 		t.Errorf("%d pass through because %v", passed.Total, passed.Reasons)

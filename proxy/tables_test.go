@@ -157,7 +157,8 @@ func TestTablesStale(t *testing.T) {
 	f.passed(1)
 }
 
-// A broken upstream watch is resumed, and clients notice nothing. If the history is gone, they get 410.
+// A broken upstream watch is resumed, and clients notice nothing. If the history is gone, their
+// watches end properly, and upstream says 410 to those that resume.
 func TestTablesUpstreamBreaks(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	rv := f.cms.Put("ns", "a", "1")
@@ -178,14 +179,18 @@ func TestTablesUpstreamBreaks(t *testing.T) {
 	f.cms.Delete("ns", "a") // 105
 	f.cms.Compact()
 	broken.Abort()
-	wantStrings(t, "history is gone", proxytest.Strings(w.Await(4))[3:], "ERROR 410")
-	if err := w.Ended(); err != nil {
-		t.Errorf("the stream ended with %v", err)
+	if err := w.Ended(); err != nil || len(w.Events()) != 3 {
+		t.Errorf("the stream ended with %v and %d events, want a proper end behind 3", err, len(w.Events()))
 	}
+	wantStrings(t, "history is gone", proxytest.Strings(f.tables(tablesSince, 104).Await(1)), "ERROR 410")
+	f.passed(1)
 	again := f.tables(tablesSince, f.up.RV())
 	f.cms.Put("ns", "a", "3")
 	wantStrings(t, "again", proxytest.Strings(again.Await(1)), "ADDED ns/a 106")
-	f.passed(0)
+	f.passed(1)
+
+	f.cms.Restore(50) // etcd, from a backup
+	wantStrings(t, "restored", proxytest.Strings(again.Await(2))[1:], "ERROR 410")
 }
 
 // If the columns change, watches end properly. Clients that come back get the new columns.

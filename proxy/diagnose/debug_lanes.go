@@ -123,4 +123,14 @@ func (d DebugState) write(w io.Writer) {
 			l.Events, l.Served, l.Breaks, l.Relists, l.Proofs, l.Unproven, lastError)
 	}
 	table.Flush()
+	if len(d.Passed) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nWatches that pass through:")
+	table = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "RESOURCE\tWATCHES\tREASON\tWHY")
+	for _, p := range d.Passed {
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", p.Resource, p.Watches, p.Reason, p.Message)
+	}
+	table.Flush()
 }

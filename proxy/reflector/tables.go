@@ -19,7 +19,9 @@ import (
 // first event, and the watch begins at the current resourceVersion.
 //
 // The watch is resumed as any other. If the history after the cache's resourceVersion is gone, no
-// list can show what happened, as the differences would have no rows. So all clients get 410.
+// list can show what happened, because the differences would have no rows. Then all clients' watches
+// end, as kube-apiserver's own do when its cache begins anew. A client that resumes is sent what is
+// missing, or learns that it is too late.
 
 // Selection is a part of a resource that is watched in Tables. The zero Selection is all of it.
 type Selection struct{ Namespace, Labels, Fields string }
@@ -42,6 +44,11 @@ func (c *Collection) Selected(s Selection) *Collection {
 // refusalWait is how long after the head of the first watch an event is awaited that refuses its
 // resourceVersion.
 const refusalWait = 50 * time.Millisecond
+
+// tableWatchFactor makes watches in Tables as long as kube-apiserver lets clients' watches last by
+// default. If upstream sends no bookmarks, as for events, the end of a watch is the end of the
+// clients' watches: etcd has compacted the resourceVersion of the last event.
+const tableWatchFactor = 6
 
 // followTables watches a collection in Tables. nil means that the watch came to a proper end.
 func (r *Reflector) followTables(ctx context.Context) error {
@@ -95,19 +102,20 @@ func (r *Reflector) beginTables(ctx context.Context, rv uint64) error {
 	return w.explain(err)
 }
 
-// restart makes the cache begin again at resourceVersion now. All clients get 410.
+// restart makes the cache begin again at resourceVersion now, and ends all clients' watches. If
+// upstream went back in time, clients get 410, because they could not resume.
 func (r *Reflector) restart(now uint64) {
-	before, reason := r.cache.Progress(), fanout.Expired
+	before, ending := r.cache.Progress(), fanout.Ending{Reason: fanout.Expired}
 	if now < before {
-		reason = fanout.Backwards
 		r.metrics.resets.Inc()
+		ending = fanout.Ending{
+			Reason: fanout.Backwards,
+			Last:   apistatus.ErrorFrame(r.collection.Encoding, apistatus.Expired(before, now)),
+		}
 	}
-	r.log.Warn("Began again, the events in between are gone", "resourceVersion", now, "reason", reason)
+	r.log.Warn("Began again, the events in between are gone", "resourceVersion", now, "reason", ending.Reason)
 	r.metrics.relists.Inc()
-	r.cache.Reset(nil, now, fanout.Ending{
-		Reason: reason,
-		Last:   apistatus.ErrorFrame(r.collection.Encoding, apistatus.Expired(before, now)),
-	})
+	r.cache.Reset(nil, now, ending)
 	r.relist = false
 }
 

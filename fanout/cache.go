@@ -60,8 +60,9 @@ var (
 // subscription, and never during a write to a client. No client can make the writer, or another
 // client, wait.
 type Cache struct {
-	limits  Limits
-	flusher *Flusher
+	limits     Limits
+	flusher    *Flusher
+	eventsOnly bool // see NewEventsOnly
 
 	// progress is the resourceVersion up to which every change has been applied and appended to the
 	// groups. It is stored after those appends. So a goroutine that loads progress first, and then
@@ -69,6 +70,8 @@ type Cache struct {
 	progress atomic.Uint64
 	// bookmarkForm is how bookmarks are written; nil until known.
 	bookmarkForm atomic.Pointer[framing.BookmarkForm]
+	// columns are what the first event of each subscription has more; nil until known.
+	columns atomic.Pointer[framing.Columns]
 
 	// deliveredEvents and deliveredBytes are added to once for each write, so they have a cache
 	// line of their own: see Delivered.
@@ -191,6 +194,8 @@ func (c *Cache) apply(ev framing.Event, received time.Time) error {
 		Type: ev.Type, Object: o, Prev: prev, ResourceVersion: o.ResourceVersion, Received: MonotonicOf(received),
 	}
 	switch {
+	case c.eventsOnly:
+		e = passed(ev, received)
 	case ev.Type == framing.Deleted && !had:
 		c.advanceLocked(o.ResourceVersion)
 		return nil // no client has seen the object
@@ -213,12 +218,15 @@ func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
 		return false
 	}
 	last := c.history.at(c.history.next - 1)
-	return last.Type == framing.Deleted && last.Object.ResourceVersion == o.ResourceVersion && c.objects.tree.Has(o)
+	present := c.objects.tree.Has(o) || c.eventsOnly && !c.history.repeats(o)
+	return last.Type == framing.Deleted && last.Object.ResourceVersion == o.ResourceVersion && present
 }
 
 // commitLocked adds a change to the snapshot, the history and the groups' lists.
 func (c *Cache) commitLocked(e *change) {
-	c.storeLocked(e)
+	if !c.eventsOnly {
+		c.storeLocked(e)
+	}
 	c.history.append(e)
 	var shared gzipFrames
 	c.index.concerned(e, func(g *group) {

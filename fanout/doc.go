@@ -27,6 +27,9 @@
 // list's tail under the same lock of the cache's mutex. So no change is missing or sent twice where
 // the prelude ends and the list begins.
 //
+// A cache may also keep events and no objects, for a representation in which an old version is not
+// what upstream would send now: see [NewEventsOnly].
+//
 // # Ordering
 //
 //   - A subscription gets the changes that its filter selects in the order in which the writer

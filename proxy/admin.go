@@ -25,7 +25,7 @@ func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 		Loopback:  net.ParseIP(s.opts.AdminBindAddress).IsLoopback(),
 		Profiling: s.opts.Profiling,
 		Checks:    checks,
-		Watchers:  diagnose.NewWatchersPage(s.cached.Watchers(), s.cached.Flusher(), s.check.OK),
+		Watchers:  diagnose.NewWatchersPage(s.cached.Watchers(), s.passthrough.Watches(), s.cached.Flusher(), s.check.OK),
 		State:     func() diagnose.DebugState { return s.debugState(checks) },
 		Local:     localToAdmin,
 		Foreign:   rejectedForeignHost,
@@ -53,6 +53,7 @@ func (s *Server) debugState(checks []admin.Check) diagnose.DebugState {
 		StartTime: s.started,
 		Totals:    currentTotals(),
 		Lanes:     s.cached.Lanes().Status(),
+		Passed:    diagnose.PassedCounts(s.passthrough.Watches().Open()),
 	}
 	for _, l := range d.Lanes {
 		d.Totals.DeliveredEvents += l.DeliveredEvents

@@ -47,7 +47,7 @@
 // # Words
 //
 //	lane            one resource in one representation, followed upstream and cached
-//	representation  JSON, protobuf or CBOR; whole objects or their metadata
+//	representation  JSON, protobuf or CBOR; whole objects, their metadata, or Tables
 //	filter          the whole condition of a watch or list: namespace, name, selectors
 //	group           the subscriptions that share a filter (fanout)
 //	subscription    one watch's place in a lane's events (fanout)

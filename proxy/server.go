@@ -372,7 +372,11 @@ func (s *Server) handle(x *exchange.Exchange) {
 		s.cached.Serve(x, id, req)
 		return
 	}
-	s.passthrough.Serve(x, id, req)
+	why := req.Uncacheable
+	if cacheable {
+		why = request.Anonymous
+	}
+	s.passthrough.Serve(x, id, req, why)
 }
 
 // refuse answers a request of id with st. It records the refusal in the audit log, because

@@ -8,6 +8,7 @@
 //	consistency.go       the state that a resourceVersion asks for
 //	list.go              gets and lists; compressed_lists.go shares those with gzip
 //	watch.go             watches; watch_subscribe.go chooses where they begin
+//	watch_tables.go      watches in Tables, as kubectl's
 //	drain.go             the end of watches before a shutdown
 //
 // The package handles requests, identities, lanes and their caches. Protocols and ports are

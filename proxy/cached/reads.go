@@ -34,7 +34,7 @@ type Config struct {
 	Discovery   *upstream.Discovery
 	Authorizer  *auth.Authorizer
 	Audit       *audit.Log
-	PassThrough func(*exchange.Exchange, auth.Identity, *request.Request)
+	PassThrough func(*exchange.Exchange, auth.Identity, *request.Request, request.Reason)
 	// TooMany returns the 429 for a client that has waited too long for a lane to be filled. message
 	// gives the reason.
 	TooMany func(message string) *metav1.Status
@@ -52,7 +52,7 @@ type Reads struct {
 	aggregation *registry.Aggregation
 	auth        *auth.Authorizer
 	audit       *audit.Log
-	pass        func(*exchange.Exchange, auth.Identity, *request.Request) // to kube-apiserver
+	pass        func(*exchange.Exchange, auth.Identity, *request.Request, request.Reason) // to kube-apiserver
 	tooMany     func(message string) *metav1.Status
 	lanes       *lane.Lanes
 	alone       *aloneReads
@@ -234,7 +234,7 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 		return
 	}
 	if !served {
-		c.pass(x, id, req)
+		c.pass(x, id, req, r.why)
 		return
 	}
 	r.lane.CountServed(req.Verb)
@@ -244,7 +244,7 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 }
 
 // serveCached answers the request from a cache. If it reports false it has written nothing: the
-// caller answers with refused, or passes the request through if refused is nil.
+// caller answers with refused, or passes the request through if refused is nil. r.why says why.
 //
 // The review comes first. Until kube-apiserver has allowed the request, no lane is looked at or
 // started, no cache is read, and nothing is asked in the proxy's own name except a review that only
@@ -253,8 +253,11 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused *metav1.Status) {
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
-	if !c.mayBeCached(r) || c.passesUnasked(r) {
-		return false, nil
+	if why := c.neverCached(r); why != "" {
+		return r.passed(why), nil
+	}
+	if c.passesUnasked(r) {
+		return r.passed(request.Cheaper), nil
 	}
 	r.decision = c.auth.Authorize(wait, r.id, r.Request)
 	switch {
@@ -262,15 +265,21 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 	case r.decision.Busy():
 		return false, auth.TooManyReviews()
 	default:
-		return false, nil // kube-apiserver words the denial
+		return r.passed(request.NotAllowed), nil // kube-apiserver words the denial
 	}
-	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) || c.passesAlone(wait, r) {
+	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) {
 		return false, nil
+	}
+	if c.passesAlone(wait, r) {
+		return r.passed(request.Cheaper), nil
 	}
 	decided := time.Now()
 	ready, refused := c.awaitLane(x, r)
-	if !ready || !c.stillAllowed(r, decided) {
-		return false, refused
+	switch {
+	case !ready:
+		return r.passed(request.LaneFilling), refused
+	case !c.stillAllowed(r, decided):
+		return r.passed(request.NotAllowed), nil
 	}
 	return c.serveFrom(x, r)
 }
@@ -319,6 +328,7 @@ type read struct {
 	conn    exchange.Conn
 	lanes   *lane.Lanes
 	counts  *aloneReads
+	why     request.Reason // why it is passed through, unless it is answered here
 
 	// Set by resolve.
 	info      upstream.ResourceInfo
@@ -339,6 +349,12 @@ type read struct {
 	seat *fairness.Seat
 }
 
+// passed notes why the read is passed through, and returns false.
+func (r *read) passed(why request.Reason) bool {
+	r.why = why
+	return false
+}
+
 // audited returns the read as the audit log records it.
 func (r *read) audited() audit.Read {
 	return audit.Read{Request: r.Request, ID: r.id, Decision: r.decision, Arrived: r.arrived}
@@ -353,16 +369,19 @@ func (r *read) acquire(start bool) bool {
 	if r.lane != nil {
 		return true
 	}
+	if r.form.Table != "" {
+		return r.acquireTables()
+	}
 	l, ok := r.lanes.Acquire(r.info, r.form, start)
 	if !ok {
-		return false
+		return r.passed(request.NoLane)
 	}
 	if start {
 		r.counts.noteFollowed(r.GVR)
 	}
 	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.FieldLabels()); !ok {
 		r.lanes.Release(l)
-		return false
+		return r.passed(request.Selector)
 	}
 	r.lane = l
 	return true
@@ -385,26 +404,29 @@ func (r *read) release() {
 // proxy's own name.
 func (c *Reads) resolve(ctx context.Context, r *read) (ok bool) {
 	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
-		return false
+		return r.passed(request.Aggregated)
 	}
 	if r.info, ok = c.discovery.Lookup(ctx, r.GVR); !ok || !r.info.Watchable {
-		return false
+		return r.passed(request.Resource)
 	}
 	if r.namespace, ok = r.Scope(r.info.Namespaced); !ok {
-		return false
+		return r.passed(request.Resource)
 	}
 	chosen, ok := c.encodings.Choose(ctx, r.GVR, r.Accepts)
 	if !ok || r.indented(chosen) {
-		return false
+		return r.passed(request.Form)
 	}
 	r.form = chosen.Representation
 	if !r.startsLane() && !c.lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
 		c.alone.noteUnfollowed(r.GVR)
-		return false
+		return r.passed(request.NoLane)
 	}
 	if r.info.Definition, ok = c.crds.Of(ctx, r.GVR, r.Verb == "watch"); !ok {
-		return false
+		return r.passed(request.Definition)
 	}
 	r.selector, ok = upstream.FieldSelector(r.info, r.Fields)
-	return ok && (r.info.Definition == nil || c.crds.Selects(r.selector))
+	if !ok || r.info.Definition != nil && !c.crds.Selects(r.selector) {
+		return r.passed(request.Selector)
+	}
+	return true
 }

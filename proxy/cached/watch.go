@@ -31,7 +31,11 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 	want := c.wanted(r)
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.lane.FreshnessTimeout)
 	defer cancel()
-	sub, err := c.subscribe(wait, r, want)
+	begin := c.subscribe
+	if r.form.Table != "" {
+		begin = c.subscribeTables
+	}
+	sub, err := begin(wait, r, want)
 	switch {
 	case err == nil:
 		r.keep()
@@ -45,7 +49,20 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 	}
 	r.lane.Log.Debug("Passed watch through", "err", err)
 	x.Response.Reset()
-	return false
+	return r.passed(whyUnsubscribed(err))
+}
+
+// whyUnsubscribed returns why a watch is passed through whose subscription failed with err.
+func whyUnsubscribed(err error) request.Reason {
+	switch {
+	case errors.Is(err, fanout.ErrCostly):
+		return request.Selector
+	case errors.Is(err, fanout.ErrClosed):
+		return request.NoLane
+	case errors.Is(err, fanout.ErrNotFresh), errors.Is(err, errUnproven), errors.Is(err, context.DeadlineExceeded):
+		return request.Freshness
+	}
+	return request.History
 }
 
 // refuseHandshake leaves a WebSocket at the refusal of its handshake. As in kube-apiserver, the

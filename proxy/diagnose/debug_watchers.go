@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/passthrough"
 )
 
 const WatchersPath = "/debug/watchers"
@@ -22,14 +23,15 @@ type WatchersPage struct {
 	watchers *Watchers
 	flusher  *fanout.Flusher // its shards know the state of each watch
 	upstream func() error    // the readiness check of kube-apiserver
+	passed   *passthrough.Watches
 
 	// looking is held while watches are inspected. A shard answers one page at a time, however many
 	// clients ask.
 	looking sync.Mutex
 }
 
-func NewWatchersPage(ws *Watchers, flusher *fanout.Flusher, upstream func() error) *WatchersPage {
-	return &WatchersPage{watchers: ws, flusher: flusher, upstream: upstream}
+func NewWatchersPage(ws *Watchers, passed *passthrough.Watches, flusher *fanout.Flusher, upstream func() error) *WatchersPage {
+	return &WatchersPage{watchers: ws, passed: passed, flusher: flusher, upstream: upstream}
 }
 
 // Serve answers with the watch that has this id, or with a list of watches if id is empty.
@@ -105,6 +107,7 @@ func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 	for _, w := range found[:min(len(found), q.limit)] {
 		list.Watchers = append(list.Watchers, w.status())
 	}
+	list.Passed = passedList(p.passed.Open(), q, now)
 	return list
 }
 

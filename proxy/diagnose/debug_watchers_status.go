@@ -18,6 +18,7 @@ type WatcherList struct {
 	Matching int             `json:"matching"` // watches that match the query
 	Reasons  map[Cause]int   `json:"reasons"`  // how many of these have each cause
 	Watchers []WatcherStatus `json:"watchers"` // the first of these
+	Passed   PassedList      `json:"passedThrough"`
 }
 
 // WatcherStatus is one watch: its client, its scope and its progress. It holds nothing of any object
@@ -101,9 +102,13 @@ func (w watched) status() WatcherStatus {
 
 // Selector is the watch's namespace, name and selectors, written as kubectl's arguments.
 func (s *WatcherStatus) Selector() string {
+	return selectorText(s.Namespace, s.Name, s.LabelSelector, s.FieldSelector)
+}
+
+func selectorText(namespace, name, labels, fields string) string {
 	var parts []string
 	for _, p := range []struct{ flag, value string }{
-		{"-n ", s.Namespace}, {"", s.Name}, {"-l ", s.LabelSelector}, {"--field-selector ", s.FieldSelector},
+		{"-n ", namespace}, {"", name}, {"-l ", labels}, {"--field-selector ", fields},
 	} {
 		if p.value != "" {
 			parts = append(parts, p.flag+p.value)
@@ -136,6 +141,7 @@ func (l *WatcherList) writeText(w io.Writer) {
 			s.Resource, s.User, s.UserAgent, s.Client, s.wire(), s.Selector())
 	}
 	_ = table.Flush() // writes to memory
+	l.Passed.writeText(w)
 }
 
 // wire says how the watch is written.

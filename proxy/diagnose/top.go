@@ -39,6 +39,7 @@ func Top(args []string, stdin, stdout *os.File, stderr io.Writer) int {
 }
 
 const topUsage = `watchfan top shows the watches that a running watchfan serves, the slowest first, and why they are slow.
+Below them it shows the watches that pass through to kube-apiserver, and why they do.
 Press q or Ctrl-C to end it.
 
 Usage: watchfan top [flags]
@@ -163,6 +164,18 @@ func topView(list *WatcherList, width int) string {
 		resource := w.Resource[strings.LastIndexByte(w.Resource, '/')+1:]
 		line(row, strconv.FormatUint(w.ID, 10), w.Reason, count(w.LagEvents), span(float64(w.LagSeconds)),
 			count(uint64(w.QueuedBytes)), span(float64(w.AgeSeconds)), cut(resource, 12),
+			strings.Join([]string{w.UserAgent, w.User, w.Selector()}, "  "))
+	}
+	passed := &list.Passed
+	if passed.Total == 0 {
+		return b.String()
+	}
+	line("")
+	line("%d watches pass through, %d matching, %d shown: %s", passed.Total, passed.Matching, len(passed.Watchers), passed.Counts())
+	for i := range passed.Watchers {
+		w := &passed.Watchers[i]
+		resource := w.Resource[strings.LastIndexByte(w.Resource, '/')+1:]
+		line(row, "-", w.Reason, "-", "-", "-", span(float64(w.AgeSeconds)), cut(resource, 12),
 			strings.Join([]string{w.UserAgent, w.User, w.Selector()}, "  "))
 	}
 	return b.String()

@@ -91,8 +91,11 @@ func (l *Lane) changesBetween(ctx context.Context, from, until uint64) (events [
 	if _, err := l.collection.CurrentVersion(ctx); err != nil {
 		return nil, err
 	}
-	limits, size := l.Cache.Limits(), int64(0)
+	limits, size, sameColumns := l.Cache.Limits(), int64(0), true
 	err = l.collection.ReadWatch(ctx, from, func(ev framing.Event) bool {
+		if sameColumns = !ev.Columns.Known() || l.Cache.SetColumns(ev.Columns); !sameColumns {
+			return false
+		}
 		if ev.ResourceVersion > until || ev.Type == framing.Bookmark && ev.ResourceVersion >= until {
 			return false
 		}
@@ -102,5 +105,8 @@ func (l *Lane) changesBetween(ctx context.Context, from, until uint64) (events [
 		}
 		return ev.ResourceVersion != until && len(events) <= limits.HistoryEvents && size <= limits.HistoryBytes
 	})
+	if err == nil && !sameColumns {
+		err = errors.New("upstream has other columns")
+	}
 	return events, err
 }

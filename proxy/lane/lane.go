@@ -29,11 +29,15 @@ type Lane struct {
 	lanes      *Lanes
 	metrics    laneMetrics
 	started    time.Time
+	number     uint64 // tells lanes with a selection apart; 0 for others
 
 	// Each of these says who owns its fields.
 	filling *filling
 	prover  *prover
 	history historyBackfill
+
+	// from is the smallest resourceVersion that a first client of Tables has asked for; 0 for none.
+	from atomic.Uint64
 
 	// outdated is set when the resource has another definition than the lane, or when another
 	// server answers for it.
@@ -53,9 +57,9 @@ type laneUse struct {
 func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 	l := &Lane{
 		Key:        key,
-		Cache:      fanout.NewCache(ls.limits, ls.flusher),
+		Cache:      ls.newCache(key.Representation),
 		info:       info,
-		collection: ls.source.Collection(info, key.Representation),
+		collection: ls.source.Collection(info, key.Representation).Selected(key.Selection),
 		lanes:      ls,
 		started:    time.Now(),
 		filling:    newFilling(),
@@ -63,6 +67,11 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 	}
 	l.Cache.IndexWith(ls.indexer)
 	l.Log = ls.log.With("resource", l.Resource(), "encoding", l.Representation.String())
+	if l.selects() {
+		ls.lastSelection++
+		l.number = ls.lastSelection
+		l.Log = l.Log.With("selection", l.number)
+	}
 	l.prover = &prover{lane: l}
 	l.metrics = newLaneMetrics(l)
 	l.reflector = reflector.New(reflector.Config{
@@ -70,6 +79,7 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		Cache:      l.Cache,
 		Filling:    l.filling,
 		Redefined:  l.redefined,
+		From:       l.from.Load,
 		Metrics:    l.metrics.set,
 		Series:     l.metrics.name,
 		Log:        l.Log,
@@ -81,6 +91,7 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 type Key struct {
 	GVR schema.GroupVersionResource
 	request.Representation
+	Selection reflector.Selection // of Tables only; see tables.go
 }
 
 // String names the lane in errors: apps/v1/deployments (protobuf).

@@ -38,6 +38,8 @@ type Lanes struct {
 	defined     map[schema.GroupResource]*upstream.Definition // see registry.CRDWatcher; nil is none
 	quarantines map[Key]time.Time                             // until when; see quarantine.go
 
+	lastSelection uint64 // number of the last lane with a selection
+
 	// aggregated are the versions that another server answers for, with the zero time, and those
 	// that it answered for until just now, with the time before which they have no lanes. See
 	// registry.Aggregation.
@@ -85,31 +87,38 @@ func (ls *Lanes) IdleTimeout() time.Duration { return ls.idleTimeout }
 // there is no lane, if the resource has been redefined since the caller looked info up, if an
 // aggregated server answers for it, and once the server stops.
 func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation, start bool) (l *Lane, ok bool) {
+	return ls.acquire(info, Key{GVR: info.GVR, Representation: rep}, start, 0)
+}
+
+func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from uint64) (l *Lane, ok bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.ctx == nil || ls.defined[info.GVR.GroupResource()] != info.Definition ||
 		ls.outsourcedLocked(info.GVR.GroupVersion()) {
 		return nil, false
 	}
-	key := Key{info.GVR, rep}
 	l = ls.byKey[key]
 	if l != nil && l.info.Definition != info.Definition {
 		ls.stopLocked(l)
 		l = nil
 	}
 	if l == nil {
-		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) {
+		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) || !ls.mayStartLocked(key) {
 			return nil, false
 		}
-		l = ls.startLocked(key, info)
+		l = ls.startLocked(key, info, from)
+	}
+	if first := l.from.Load(); from != 0 && from < first {
+		l.from.Store(from)
 	}
 	l.users++
 	return l, true
 }
 
-// startLocked starts a lane.
-func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo) *Lane {
+// startLocked starts a lane. A lane of Tables begins at resourceVersion from.
+func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo, from uint64) *Lane {
 	l := NewLane(ls, key, info)
+	l.from.Store(from)
 	ls.byKey[key] = l
 	ctx, cancel := context.WithCancel(ls.ctx)
 	l.stop = cancel
@@ -135,7 +144,7 @@ func (ls *Lanes) follow(ctx context.Context, l *Lane) {
 		l.Log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", memoryQuarantine)
 		ls.quarantine(l.Key, memoryQuarantine)
 	default:
-		l.Log.Error("Stopped lane, an object is too large or too deep to be cached, so its requests are passed through",
+		l.Log.Error("Stopped lane, an object is too large or too deep to be cached, or no Table, so its requests are passed through",
 			"err", err, "retryIn", ls.quarantineFor)
 		ls.quarantine(l.Key, ls.quarantineFor)
 	}
@@ -180,6 +189,9 @@ func (ls *Lanes) Release(l *Lane) {
 func (ls *Lanes) releaseLocked(l *Lane) {
 	l.users--
 	l.idleSince = time.Now()
+	if l.users == 0 && l.selects() && ls.byKey[l.Key] == l {
+		ls.stopLocked(l)
+	}
 }
 
 // Discard undoes one Acquire, and stops the lane if nobody else uses it.

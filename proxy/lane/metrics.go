@@ -85,7 +85,9 @@ func newLaneMetrics(l *Lane) laneMetrics {
 	stats(cacheIndexBytes, func(s fanout.Stats) int64 { return s.IndexBytes })
 	m.set.NewGauge(m.name(deliveredEvents), func() float64 { events, _ := l.Cache.Delivered(); return float64(events) })
 	m.set.NewGauge(m.name(deliveredBytes), func() float64 { _, bytes := l.Cache.Delivered(); return float64(bytes) })
-	metrics.RegisterSet(m.set)
+	if !l.selects() { // clients choose selectors, so a selector must not become a label
+		metrics.RegisterSet(m.set)
+	}
 	return m
 }
 

@@ -36,6 +36,7 @@ type Forwarder struct {
 	long     *longRequests
 	audit    *audit.Log
 	log      *slog.Logger
+	watches  Watches
 
 	requests context.Context // ends ordinary requests
 	streams  context.Context // ends watches, logs and upgrades
@@ -65,14 +66,19 @@ type passing struct {
 	audit   *audit.Passed
 	sent    func() // called once kube-apiserver has begun to answer
 	upgrade bool
+	watch   *Watch // nil for other requests
 
 	// Only for the response to a request that fails here.
 	auditID string
 	pretty  bool
 }
 
-// Serve forwards the request of x on behalf of id. asked is the parsed request.
-func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request.Request) {
+// Watches returns the watches that are passed through now.
+func (p *Forwarder) Watches() *Watches { return &p.watches }
+
+// Serve forwards the request of x on behalf of id. asked is the parsed request. why says why it is
+// not answered from a cache.
+func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request.Request, why request.Reason) {
 	x.Conn.EndArrival() // from here on the request waits for other parties
 	audit, sent, refused := p.admit(x, id, asked)
 	if refused != nil {
@@ -94,6 +100,9 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	if r.upgrade = upgrade != ""; r.upgrade {
 		r.req.Header.Set("Connection", "Upgrade")
 		r.req.Header.Set("Upgrade", upgrade)
+	}
+	if asked.IsWatch() {
+		r.watch = newWatch(x, id, asked, why)
 	}
 	r.auditID, r.pretty = apistatus.AuditID(x), apistatus.PrettyStatus(x)
 	x.Response.Detached = func(to exchange.Responder) {
@@ -262,6 +271,9 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		defer r.audit.Answered(resp.StatusCode)
 	} else {
 		r.audit.Answered(resp.StatusCode)
+	}
+	if r.watch != nil && (resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols) {
+		defer p.watches.began(r.watch)()
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		p.tunnel(to, resp)

@@ -39,13 +39,17 @@ func (e Event) String() string {
 
 // ParseEvent reads one line of a watch.
 func ParseEvent(line string) (Event, error) {
+	type metadata struct {
+		Namespace, Name, ResourceVersion string
+		Annotations                      map[string]string
+	}
 	var ev struct {
 		Type   string
 		Object struct {
 			Code     int
-			Metadata struct {
-				Namespace, Name, ResourceVersion string
-				Annotations                      map[string]string
+			Metadata metadata
+			Rows     []struct {
+				Object struct{ Metadata metadata }
 			}
 		}
 	}
@@ -53,6 +57,9 @@ func ParseEvent(line string) (Event, error) {
 		return Event{}, fmt.Errorf("%w: %.200q", err, line)
 	}
 	m := ev.Object.Metadata
+	if rows := ev.Object.Rows; len(rows) == 1 { // a Table
+		m = rows[0].Object.Metadata
+	}
 	e := Event{Type: ev.Type, Code: ev.Object.Code, Raw: line,
 		End: m.Annotations["k8s.io/initial-events-end"] == "true"}
 	if m.Name != "" {

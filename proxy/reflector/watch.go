@@ -29,6 +29,9 @@ func watchTimeout() time.Duration { return minWatchTimeout + rand.N(minWatchTime
 // stops w and closes body.
 func (r *Reflector) openWatch(ctx context.Context, params ...string) (w *watchdog, body io.ReadCloser, err error) {
 	timeout := watchTimeout()
+	if r.collection.Table != "" {
+		timeout *= tableWatchFactor
+	}
 	w = newWatchdog(ctx, &r.health, timeout, r.source.hangTimeout)
 	w.expect(listTimeout)
 	resp, err := r.collection.watch(w.ctx, upstream.Query(append(params,
@@ -114,6 +117,10 @@ func (r *Reflector) applyLine(line []byte, last *uint64) error {
 	if err != nil {
 		r.relist = true
 		return err
+	}
+	r.setColumns(ev.Columns)
+	if r.accept != nil && ev.Type != framing.Error {
+		r.accept()
 	}
 	switch ev.Type {
 	case framing.Error:

@@ -61,6 +61,17 @@ func TestNegotiate(t *testing.T) {
 	f("list", "application/json;q=0.9,application/cbor;q=1", "cbor", "json")
 	f("watch", "application/json;q=0.9,application/cbor;q=1", "cbor", "json")
 
+	// kubectl. Lists and gets in Tables pass through.
+	f("watch", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", "json-table-v1")
+	f("watch", "application/json;as=Table;g=meta.k8s.io;v=v1beta1;pretty=1", "json-table-v1beta1 pretty")
+	f("watch", proto+",application/json;as=Table;g=meta.k8s.io;v=v1", "protobuf", "json-table-v1")
+	f("watch", "application/yaml;as=Table;g=meta.k8s.io;v=v1,application/json", "no")
+	f("watch", proto+";as=Table;g=meta.k8s.io;v=v1,application/json", "no")
+	f("watch", "*/*;as=Table;g=meta.k8s.io;v=v1", "no")
+	f("watch", "application/json;as=Table;g=meta.k8s.io;v=v2", "no")
+	f("watch", "application/json;as=Table;v=v1", "no")
+	f("get", "application/json;as=Table;g=meta.k8s.io;v=v1", "no")
+
 	// CBOR may not be offered of anything, so it may be that nothing is.
 	f("list", "application/cbor", "cbor")
 	f("watch", "application/cbor;stream=watch", "cbor")
@@ -181,7 +192,7 @@ func slowly(accept, verb string, custom, cbor bool) string {
 			}
 			switch as := p["as"]; {
 			case as == "Table" && form != "protobuf" && form != "cbor":
-				return "table"
+				return form + "-table-" + p["v"]
 			case as == "PartialObjectMetadata" && verb != "list", as == "PartialObjectMetadataList" && verb == "list":
 				return form + "-metadata-" + p["v"]
 			case strings.HasPrefix(as, "PartialObjectMetadata"):

@@ -15,6 +15,8 @@ import (
 type Request struct {
 	Info
 
+	Uncacheable Reason // "" if a cache can answer the request
+
 	ResourceVersion      string // "" or a decimal number without leading zeros
 	resourceVersionMatch string
 	ContinueToken        string
@@ -62,19 +64,24 @@ func (req *Request) NamespacePrefix() string {
 	return req.Namespace + "/"
 }
 
-// Served reports whether a cache may answer a request of this kind. This is decided before a lane
-// starts for it.
-func (req *Request) Served() bool {
+// Unserved returns why no cache may answer a request of this kind, "" if one may. This is decided
+// before a lane starts for it.
+func (req *Request) Unserved() Reason {
 	switch {
 	case req.probes:
-		return false // our bookmarks for a quiet resource contain nothing new
-	case req.Verb == "watch":
-		return req.TimeoutSeconds == nil || *req.TimeoutSeconds >= 0 // a negative one ends the watch before it begins
-	case req.ContinueToken != "" && req.SelectorName != "":
-		return false // a page of a list that may be one object
+		return Probe // our bookmarks for a quiet resource contain nothing new
+	case req.Verb == "watch" && req.AsTable():
+		return req.unservedTable()
+	case req.Verb == "watch" && req.endsAtOnce():
+		return Parameters
+	case req.Verb != "watch" && req.ContinueToken != "" && req.SelectorName != "":
+		return Parameters // a page of a list that may be one object
 	}
-	return true
+	return ""
 }
+
+// endsAtOnce reports whether a watch's timeout ends it before it begins.
+func (req *Request) endsAtOnce() bool { return req.TimeoutSeconds != nil && *req.TimeoutSeconds < 0 }
 
 // Exact reports whether a list asks for the state at exactly its resourceVersion.
 func (req *Request) Exact() bool {

@@ -25,7 +25,7 @@ const (
 )
 
 // Parse parses x. cacheable reports whether it is a get, list or watch that a cache can answer. If
-// not, only req.Info is set.
+// not, only req.Info and req.Uncacheable are set.
 //
 // A request is cacheable only if it is positively recognised. Every request that kube-apiserver
 // would refuse is therefore passed through, and kube-apiserver chooses the words. Parse reads the
@@ -39,30 +39,42 @@ func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
 	query, plainQuery := parseQuery(target.Query)
 	req.readQuery(query)
 	plain := strings.HasPrefix(x.Target, "/") && plainQuery && req.plainPath(target.Path, parts)
-	if plain && req.read(x, target.Query, query) {
+	why := Path
+	if plain {
+		why = req.read(x, target.Query, query)
+	}
+	if why == "" {
 		return req, true
 	}
-	*req = Request{Info: req.Info}
+	*req = Request{Info: req.Info, Uncacheable: why}
 	req.readSelector(query)
 	return req, false
 }
 
-// read parses the fields that a cache needs, and reports whether a cache can answer the request.
-func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values) (cacheable bool) {
+// read parses the fields that a cache needs. It returns why no cache can answer the request, "" if
+// one can.
+func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values) (why Reason) {
 	req.Labels, req.Fields = labels.Everything(), fields.Everything()
 	req.WebSocket = req.Verb == "watch" && websocket.Asked(x)
-	if req.Method != http.MethodGet || x.Protocol < exchange.HTTP11 || !req.plainHead(x) || !req.parseOptions(query) {
-		return false
+	switch {
+	case req.Method != http.MethodGet || x.Protocol < exchange.HTTP11 || !req.plainHead(x):
+		return Headers
+	case !req.parseOptions(query):
+		return Parameters
 	}
-	if req.Accepts, cacheable = negotiate(x.Header.Get("Accept"), req.Verb); !cacheable {
-		return false
+	var ok bool
+	if req.Accepts, ok = negotiate(x.Header.Get("Accept"), req.Verb); !ok {
+		return Form
+	}
+	if !req.includeObject(query) {
+		return Parameters
 	}
 	if req.Verb != "watch" {
 		req.Pretty = wantsPretty(rawQuery, query, x.Header.Get("User-Agent"))
 	}
 	req.Gzip = acceptsGzip(x.Header.Get("Accept-Encoding"))
 	req.probes = req.Verb == "watch" && strings.Contains(x.Header.Get("Via"), ViaPrefix) && req.TimeoutSeconds != nil && *req.TimeoutSeconds == ProbeSeconds
-	return true
+	return ""
 }
 
 // plainHead reports whether the request has no body, and no header field that asks for more than a

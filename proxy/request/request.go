@@ -35,7 +35,7 @@ type Request struct {
 
 	Accepts []Clause // at least one; see negotiate
 	Pretty  bool     // indent JSON regardless of the clause; get and list only
-	Gzip    bool     // the client accepts gzip
+	Gzip    bool     // the client accepts gzip, and can read it
 }
 
 // Scope returns the namespace of the objects that req concerns. "" means all namespaces, or a

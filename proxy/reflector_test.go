@@ -446,8 +446,8 @@ func TestReflectorEmptyListForm(t *testing.T) {
 	}
 }
 
-// What happened and was undone between two states that a relist compares is in no history. Who was shown a state in between, by
-// another replica or by upstream itself, is told to list again: such a client would never hear of the end of what it saw.
+// Changes that were made and undone between two states that a relist compares are in no history here. A client may have been shown
+// a state in between by another replica, or by upstream itself. Upstream may have the rest for it, and says 410 otherwise.
 func TestReflectorRelistGap(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
@@ -468,11 +468,32 @@ func TestReflectorRelistGap(t *testing.T) {
 		t.Errorf("watch from within the gap, begun before it: got %s, %v", ahead.Strings(), err)
 	}
 	f.passed(0)
-	w := f.watch(cmsPath + "?watch=1&resourceVersion=102")
-	wantStrings(t, "watch from within the gap", proxytest.Strings(w.Await(1)), "ERROR 410")
+	w := f.watch(since, 102)
+	wantStrings(t, "watch from within the gap", proxytest.Strings(w.Await(3)), "ADDED ns/y 103", "DELETED ns/x 104", "ADDED ns/z 105")
+	f.passed(1)
+	if query := f.up.Requests(proxytest.Client)[0].Query; query.Get("timeoutSeconds") == "" {
+		t.Errorf("the watch that passes through does not return soon: %s", query)
+	}
+	f.watch(cmsPath + "?watch=1&resourceVersion=105")
+	f.passed(1)
+
+	f.cms.Compact()
+	w = f.watch(since, 102)
+	wantStrings(t, "watch from a gap that upstream has forgotten", proxytest.Strings(w.Await(1)), "ERROR 410")
 	if err := w.Ended(); err != nil {
 		t.Error(err)
 	}
-	f.watch(cmsPath + "?watch=1&resourceVersion=105")
-	f.passed(0)
+	f.passed(2)
+
+	// Few ask at a time. The others are told to list again, which costs upstream nothing.
+	var many []<-chan *proxytest.Watcher
+	for range 60 {
+		many = append(many, f.later(fmt.Sprintf(since, 102)))
+	}
+	for _, c := range many {
+		wantStrings(t, "one of many", proxytest.Strings(f.awaitOpen(c).Await(1)), "ERROR 410")
+	}
+	if n := f.up.Count(proxytest.Client); n >= 62 {
+		t.Errorf("%d watches passed through, want some of them answered here", n)
+	}
 }

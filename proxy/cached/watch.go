@@ -32,8 +32,13 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 		c.streamWatch(x, r, sub, want.Gzip)
 		return true
 	case errors.Is(err, fanout.ErrRelistGap):
-		c.serveExpired(x, r)
-		return true
+		slot, ok := r.lane.PassSkipped()
+		if !ok {
+			c.serveExpired(x, r)
+			return true
+		}
+		x.Until = slot
+		returnSoon(x, r.Request)
 	case errors.Is(err, fanout.ErrPreviousUnknown):
 		returnSoon(x, r.Request)
 	}
@@ -132,9 +137,13 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 }
 
 // returnSoon limits a watch that is passed through to less than a minute. The watch is too old for
-// the cache, and its client returns with a newer resourceVersion. kube-apiserver takes the first of
-// two timeoutSeconds parameters.
+// the cache, and its client returns with a newer resourceVersion. A client that asks for no
+// bookmarks may not return: kubectl get --watch ends with its watch. kube-apiserver takes the first
+// of two timeoutSeconds parameters.
 func returnSoon(x *exchange.Exchange, req *request.Request) {
+	if !req.AllowWatchBookmarks {
+		return
+	}
 	seconds := 30 + rand.N(30)
 	if t := req.TimeoutSeconds; t != nil && *t != 0 && *t <= int64(seconds) {
 		return
@@ -149,9 +158,9 @@ func (c *Reads) compresses(r *read) bool {
 	return r.Gzip && c.lane.CompressWatches && !isSecrets(r.GVR.GroupResource())
 }
 
-// serveExpired answers a watch from a resourceVersion that only a list can follow. The stream holds
-// the ERROR event and nothing else, as kube-apiserver's does for a resourceVersion from before its
-// cache was filled.
+// serveExpired answers a watch from a resourceVersion that a relist skipped, while many others ask
+// upstream for the same. The stream holds the ERROR event and nothing else, as kube-apiserver's
+// does for a resourceVersion from before its cache was filled.
 func (c *Reads) serveExpired(x *exchange.Exchange, r *read) {
 	l := r.lane
 	rv, _ := parseVersion(r.ResourceVersion) // subscribe has parsed it

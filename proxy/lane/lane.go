@@ -59,7 +59,7 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		lanes:      ls,
 		started:    time.Now(),
 		filling:    newFilling(),
-		history:    historyBackfill{turn: semaphore.New(1)},
+		history:    historyBackfill{turn: semaphore.New(1), skipped: semaphore.New(mostSkipped)},
 	}
 	l.Log = ls.log.With("resource", l.Resource(), "encoding", l.Representation.String())
 	l.prover = &prover{lane: l}

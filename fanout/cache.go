@@ -31,8 +31,8 @@ var (
 	// not yet. The caller replays the missing changes with [Cache.Extend], or asks upstream.
 	ErrExpired = errors.New("resourceVersion is older than the history")
 	// ErrRelistGap is ErrExpired for a resourceVersion in a relist gap. The client may have seen
-	// changes elsewhere that are in no event here. Upstream has forgotten some of them too, so the
-	// caller answers 410 Gone.
+	// changes elsewhere that are in no event here. The caller asks upstream, which may still have
+	// them, or answers 410 Gone.
 	ErrRelistGap = fmt.Errorf("a relist skipped it: %w", ErrExpired)
 	// ErrPreviousUnknown: what a client with a selector would get depends on versions from before a
 	// replay. The caller finds them ([Cache.ResolvePrevious]) or asks upstream.

@@ -72,7 +72,8 @@
 // that are older than the last version it has seen (TestRelistCut). Progress stays where it was
 // until the whole list is in, and nobody is sent a bookmark meanwhile.
 //
-// A client that resumes here from a resourceVersion in a relist gap is refused ([ErrRelistGap]).
+// A client that resumes here from a resourceVersion in a relist gap is refused ([ErrRelistGap]), and
+// may have to resume upstream.
 // The server where it saw that resourceVersion may have shown it changes that are missing here.
 //
 // In the history, a removal stands one resourceVersion after the one that it is sent with (the

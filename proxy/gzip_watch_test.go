@@ -60,6 +60,30 @@ func TestWatchGzip(t *testing.T) {
 	f.passed(0)
 }
 
+// The Python client reads a watch without decompressing it, whatever it accepts. Its lists are
+// compressed as others' are.
+func TestWatchGzipPython(t *testing.T) {
+	t.Parallel()
+	f := startFan(t, proxytest.NewServer(t))
+	f.cms.Put("ns", "a", strings.Repeat("data ", 40_000)) // above the threshold of lists
+	f.watch(anyState).Await(2)
+	const python = "OpenAPI-Generator/36.0.2/python"
+	for agent, encoding := range map[string]string{python: "", "kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef0": "gzip"} {
+		w := proxytest.Open(t, f.insecure+anyState+"&timeoutSeconds=1", "Accept-Encoding", "gzip", "User-Agent", agent)
+		if err := w.Ended(); err != nil {
+			t.Error(err)
+		}
+		if e := w.Header.Get("Content-Encoding"); e != encoding {
+			t.Errorf("a watch of %s: Content-Encoding %q, want %q", agent, e, encoding)
+		}
+		list, _ := f.get("/api/v1/configmaps?resourceVersion=0", "Accept-Encoding", "gzip", "User-Agent", agent)
+		if e := list.Header.Get("Content-Encoding"); e != "gzip" {
+			t.Errorf("a list of %s: Content-Encoding %q, want gzip", agent, e)
+		}
+	}
+	f.passed(0)
+}
+
 // With --compress-watches=false no watch is compressed.
 func TestWatchGzipOff(t *testing.T) {
 	t.Parallel()

@@ -136,7 +136,7 @@ func TestSlowClients(t *testing.T) {
 			if network, ok := err.(net.Error); ok && network.Timeout() {
 				t.Fatal("the connection is still open")
 			}
-			if !strings.HasPrefix(string(got), c.want) {
+			if !strings.HasPrefix(string(got), c.want) || c.want == "" && len(got) > 0 {
 				t.Errorf("got %q, want %s", got, c.want)
 			}
 		})

@@ -539,9 +539,9 @@ func TestReflectorEmptyListForm(t *testing.T) {
 	}
 }
 
-// A relist compares two states. Changes between them that have undone each other are not in the
-// history. A client that has seen a state in between, from another replica or from upstream itself,
-// must list again. Otherwise it would never get the deletion of an object that it has seen.
+// A relist compares two states. Changes between them that have undone each other are in no history
+// here. A client that has seen a state in between, from another replica or from upstream itself, may
+// not resume here. Upstream may have the rest for it, and says 410 otherwise.
 func TestReflectorRelistGap(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
@@ -562,11 +562,32 @@ func TestReflectorRelistGap(t *testing.T) {
 		t.Errorf("watch from within the gap, begun before it: got %s, %v", ahead.Strings(), err)
 	}
 	f.passed(0)
-	w := f.watch(cmsPath + "?watch=1&resourceVersion=102")
-	wantStrings(t, "watch from within the gap", proxytest.Strings(w.Await(1)), "ERROR 410")
+	w := f.watch(since, 102)
+	wantStrings(t, "watch from within the gap", proxytest.Strings(w.Await(3)), "ADDED ns/y 103", "DELETED ns/x 104", "ADDED ns/z 105")
+	f.passed(1)
+	if query := f.up.Requests(proxytest.Client)[0].Query; query.Get("timeoutSeconds") == "" {
+		t.Errorf("the watch that passes through does not return soon: %s", query)
+	}
+	f.watch(cmsPath + "?watch=1&resourceVersion=105")
+	f.passed(1)
+
+	f.cms.Compact()
+	w = f.watch(since, 102)
+	wantStrings(t, "watch from a gap that upstream has forgotten", proxytest.Strings(w.Await(1)), "ERROR 410")
 	if err := w.Ended(); err != nil {
 		t.Error(err)
 	}
-	f.watch(cmsPath + "?watch=1&resourceVersion=105")
-	f.passed(0)
+	f.passed(2)
+
+	// Few ask at a time. The others are told to list again, which costs upstream nothing.
+	var many []<-chan *proxytest.Watcher
+	for range 60 {
+		many = append(many, f.later(fmt.Sprintf(since, 102)))
+	}
+	for _, c := range many {
+		wantStrings(t, "one of many", proxytest.Strings(f.awaitOpen(c).Await(1)), "ERROR 410")
+	}
+	if n := f.up.Count(proxytest.Client); n >= 62 {
+		t.Errorf("%d watches passed through, want some of them answered here", n)
+	}
 }

@@ -458,7 +458,7 @@ func TestWatchGrantsOfUsers(t *testing.T) {
 		go a.Run(t.Context())
 		var jane, joe atomic.Bool // whether their watches were ended
 		watch := func(id Identity, ended *atomic.Bool) {
-			a.WatchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"),
+			a.WatchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), yesNow(),
 				func() { ended.Store(true) })
 		}
 		certified := byCertificate("jane")

@@ -82,7 +82,7 @@ func (s *Server) Also(protocol string, serve func(net.Conn)) {
 }
 
 // Serve serves the connections that ln accepts, until Shutdown.
-func (s *Server) Serve(ln net.Listener) error { return s.fast.Serve(ln) }
+func (s *Server) Serve(ln net.Listener) error { return s.fast.Serve(frontListener{ln}) }
 
 // ServeConn serves one connection until it is closed or taken over.
 func (s *Server) ServeConn(c net.Conn) error { return s.fast.ServeConn(c) }

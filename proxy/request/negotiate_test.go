@@ -153,6 +153,23 @@ func TestAcceptsGzip(t *testing.T) {
 	}
 }
 
+// Generated clients get plain watches.
+func TestGzipOfGeneratedClients(t *testing.T) {
+	f := func(line, userAgent string, want bool) {
+		t.Helper()
+		if got := proxytest.MustParse(t, Parse, line, "Accept-Encoding: gzip", "User-Agent: "+userAgent).Gzip; got != want {
+			t.Errorf("%s of %s: got %v, want %v", line, userAgent, got, want)
+		}
+	}
+	const list, watch = "/api/v1/pods", "/api/v1/pods?watch=1"
+	f(watch, "OpenAPI-Generator/36.0.2/python", false)
+	f(watch, "Swagger-Codegen/9.0.0/python", false)
+	f(watch, "kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef0", true)
+	f(watch, "mine (OpenAPI-Generator/36.0.2/python)", true)
+	f(watch, "", true)
+	f(list, "OpenAPI-Generator/36.0.2/python", true)
+}
+
 // slowly performs all steps of kube-apiserver's negotiation and returns the form of the answer.
 // cbor is a feature gate.
 func slowly(accept, verb string, custom, cbor bool) string {

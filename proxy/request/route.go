@@ -69,10 +69,13 @@ func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values
 	if !req.includeObject(query) {
 		return Parameters
 	}
-	if req.Verb != "watch" {
-		req.Pretty = wantsPretty(rawQuery, query, x.Header.Get("User-Agent"))
-	}
+	userAgent := x.Header.Get("User-Agent")
 	req.Gzip = acceptsGzip(x.Header.Get("Accept-Encoding"))
+	if req.Verb == "watch" {
+		req.Gzip = req.Gzip && !readsRaw(userAgent)
+	} else {
+		req.Pretty = wantsPretty(rawQuery, query, userAgent)
+	}
 	req.probes = req.Verb == "watch" && strings.Contains(x.Header.Get("Via"), ViaPrefix) && req.TimeoutSeconds != nil && *req.TimeoutSeconds == ProbeSeconds
 	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -156,7 +158,7 @@ func (s *Server) listen() error {
 	listen := func(ip string, port int, flag string) (net.Listener, error) {
 		ln, err := net.Listen("tcp", listenAddress(ip, port))
 		if err != nil {
-			return nil, fmt.Errorf("%w (choose another port with %s, 0 for none)", err, flag)
+			return nil, explainListen(err, ip, port, flag)
 		}
 		return downstream.PatientListener{Listener: ln}, nil
 	}
@@ -181,7 +183,8 @@ func (s *Server) listen() error {
 			}
 		}
 		if s.certificate, err = downstream.NewCertificate(certFile, keyFile, s.log); err != nil {
-			return err
+			return fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w: give PEM files that watchfan may read, "+
+				"or neither for a self-signed certificate", err)
 		}
 		ln, err := listen(s.opts.BindAddress, s.opts.SecurePort, "--secure-port")
 		if err != nil {
@@ -207,6 +210,22 @@ func (s *Server) listen() error {
 		s.log.Info("Serving health and metrics", "address", s.adminLn.Addr().String())
 	}
 	return s.writePortsFile()
+}
+
+// explainListen says why net.Listen has failed, and what to give instead. flag is that of the port.
+func explainListen(err error, ip string, port int, flag string) error {
+	address := map[string]string{"--secure-port": "--bind-address", "--admin-port": "--admin-bind-address"}[flag]
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%s=%d: another program uses this port: give another one, 0 for off, or -1 for any free one (%w)",
+			flag, port, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL) && address != "":
+		return fmt.Errorf("%s=%s: this host does not have this address: give one of its own, 0.0.0.0 for all of them, "+
+			"or 127.0.0.1 for programs on this host only (%w)", address, ip, err)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%s=%d: watchfan may not open this port: give one above 1023 (%w)", flag, port, err)
+	}
+	return fmt.Errorf("%s=%d: %w", flag, port, err)
 }
 
 func (s *Server) writePortsFile() error {

@@ -46,9 +46,10 @@ Usage: watchfan top [flags]
 watchfan explain ID says more about one of them.`
 
 // queryFlags adds a flag for each parameter of /debug/watchers except format. Parsing the flags fills
-// the query that it returns.
+// the query that it returns. A value that /debug/watchers would reject is an error of the flag.
 func queryFlags(fs *flag.FlagSet) url.Values {
 	query := make(url.Values)
+	var known watchersQuery
 	for _, p := range []struct{ flag, parameter, usage string }{
 		{"sort", "sort", "`ORDER` of the watches: " + strings.Join(watcherSorts, ", ") + " (default slowest)"},
 		{"limit", "limit", "print at most so many `WATCHES` with --once (default 100)"},
@@ -63,7 +64,10 @@ func queryFlags(fs *flag.FlagSet) url.Values {
 		{"min-lag-bytes", "minLagBytes", "only watches that are at least `BYTES` behind, for example 1Mi"},
 		{"min-age", "minAge", "only watches that are at least `DURATION` old, for example 10m"},
 	} {
-		fs.Func(p.flag, p.usage, func(value string) error { query.Set(p.parameter, value); return nil })
+		fs.Func(p.flag, p.usage, func(value string) error {
+			query.Set(p.parameter, value)
+			return known.set(p.parameter, value)
+		})
 	}
 	return query
 }

@@ -26,6 +26,7 @@ var logKeys = map[string]string{
 	"address":             "host and port",
 	"certificate":         "a file's name",
 	"client":              "a host and port",
+	"clients":             "the hosts that reach a port, in words",
 	"connectionsCut":      "a number",
 	"definition":          "a CustomResourceDefinition's name",
 	"delay":               "a duration",

@@ -172,7 +172,7 @@ func (s *Server) listen() error {
 			return err
 		}
 		s.insecureLn = downstream.ClientListener{Listener: limited(ln), Arrivals: arrivals, TLS: false}
-		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String())
+		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String(), "clients", reach(s.insecureLn))
 	}
 	var err error
 	if s.opts.SecurePort != 0 {
@@ -198,7 +198,8 @@ func (s *Server) listen() error {
 
 			DynamicRecordSizingDisabled: true, // sends batches in as few records as possible
 		})
-		s.log.Info("Serving TLS with each client's own rights", "address", s.secureLn.Addr().String(), "certificate", certFile)
+		s.log.Info("Serving TLS with each client's own rights", "address", s.secureLn.Addr().String(), "clients", reach(s.secureLn),
+			"certificate", certFile)
 	}
 	if len(s.opts.Cached.Exclude) > 0 {
 		s.log.Info("Excluded resources are never cached", "resources", s.opts.Cached.Exclude)
@@ -207,9 +208,17 @@ func (s *Server) listen() error {
 		if s.adminLn, err = listen(s.opts.AdminBindAddress, s.opts.AdminPort, "--admin-port"); err != nil {
 			return err
 		}
-		s.log.Info("Serving health and metrics", "address", s.adminLn.Addr().String())
+		s.log.Info("Serving health and metrics", "address", s.adminLn.Addr().String(), "clients", reach(s.adminLn))
 	}
 	return s.writePortsFile()
+}
+
+// reach says which clients reach a listener.
+func reach(ln net.Listener) string {
+	if tcp, ok := ln.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		return "this host only"
+	}
+	return "other hosts too"
 }
 
 // explainListen says why net.Listen has failed, and what to give instead. flag is that of the port.

@@ -24,7 +24,7 @@ func Top(args []string, stdin, stdout *os.File, stderr io.Writer) int {
 	from := adminFlag(fs)
 	once := fs.Bool("once", false, "print once and exit; the default without a terminal")
 	query := queryFlags(fs)
-	if code, ok := parse(fs, args, topUsage, 0, stdout, stderr); !ok {
+	if code, ok := parse(fs, args, topUsage+strings.TrimSuffix(reasons(), "\n"), 0, stdout, stderr); !ok {
 		return code
 	}
 	show := from.topLive
@@ -38,12 +38,27 @@ func Top(args []string, stdin, stdout *os.File, stderr io.Writer) int {
 	return 0
 }
 
+// reasons lists the causes with their meanings, worst first.
+func reasons() string {
+	var b strings.Builder
+	for _, c := range Causes {
+		fmt.Fprintf(&b, "  %-20s %s\n", c, explanations[c].meaning)
+	}
+	return b.String()
+}
+
 const topUsage = `watchfan top shows the watches that a running watchfan serves, the slowest first, and why they are slow.
 Press q or Ctrl-C to end it.
 
 Usage: watchfan top [flags]
 
-watchfan explain ID says more about one of them.`
+watchfan explain ID says more about one of them.
+
+The column LAG has the events that wait for the watch's socket, OLDEST the age of the first of them, and
+QUEUED the bytes in the socket that the client's side has not acknowledged.
+
+Reasons, worst first:
+`
 
 // queryFlags adds a flag for each parameter of /debug/watchers except format. Parsing the flags fills
 // the query that it returns. A value that /debug/watchers would reject is an error of the flag.

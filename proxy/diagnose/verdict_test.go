@@ -28,7 +28,7 @@ func TestCauses(t *testing.T) {
 			e.tcp = &downstream.TCPInfo{QueuedBytes: 1000, UnackedSegments: 1, WindowBytes: 60_000, SegmentBytes: 1400, SinceSent: 0.05, SinceAck: 3}
 		}, UpToDate, ""},
 
-		{"the client does not read, and the kernel still takes all", func(e *Evidence) { e.tcp = stalled }, ClientNotReading, "0 events of 0 bytes wait for the socket; 2000000 bytes in the socket"},
+		{"the client does not read, and the kernel still takes all", func(e *Evidence) { e.tcp = stalled }, ClientNotReading, "0 events of 0 bytes wait for the socket; the socket holds 2000000 bytes, 2000000 of them not sent yet"},
 		{"the client does not read", func(e *Evidence) { e.park(before(time.Minute)); e.tcp = stalled }, ClientNotReading, "full for 1m0s"},
 		{"it has room for less than a segment", func(e *Evidence) {
 			e.tcp = &downstream.TCPInfo{QueuedBytes: 9000, UnsentBytes: 9000, WindowBytes: 500, SegmentBytes: 1400, SinceSent: 3}
@@ -41,7 +41,7 @@ func TestCauses(t *testing.T) {
 			probed.Probes = 3
 			e.tcp = &probed
 		}, NetworkLoss, ""},
-		{"nothing answers", func(e *Evidence) { e.tcp = cut }, NetworkLoss, "7 not acknowledged"},
+		{"nothing answers", func(e *Evidence) { e.tcp = cut }, NetworkLoss, "7 sent and not acknowledged"},
 		{"nothing answers, and the socket is full", func(e *Evidence) { e.park(before(time.Second)); e.tcp = cut }, NetworkLoss, "last heard of the client's side 9s ago"},
 		{"some get lost", func(e *Evidence) {
 			e.tcp = &downstream.TCPInfo{QueuedBytes: 50_000, UnackedSegments: 9, WindowBytes: 900_000, SegmentBytes: 1400, Recovering: true, Lost: 2}

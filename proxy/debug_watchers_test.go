@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -251,4 +253,36 @@ func TestEvictionVerdict(t *testing.T) {
 		}
 		f.until("end of the watch", func() bool { return f.watchers("").Total == 0 })
 	})
+}
+
+// A watch that selects every change is never FilteredOut, however fast the changes come and whenever
+// the page looks.
+func TestVerdictsOfOneSample(t *testing.T) {
+	f := startWatched(t)
+	const watches = 50
+	for range watches {
+		f.watch("/api/v1/namespaces/ns/configmaps?watch=1&resourceVersion=0")
+	}
+	f.until("watches", func() bool { return len(f.watchers("").Watchers) == watches })
+	done := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+				f.cms.Put("ns", "a", strconv.Itoa(i))
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	defer writer.Wait()
+	defer close(done)
+	f.until("changes", func() bool { return f.watchers("").Watchers[0].Events > 10 })
+	for range 200 {
+		if list := f.watchers(""); list.Reasons[diagnose.FilteredOut] > 0 {
+			t.Fatalf("a watch of all changes: %s", list.Counts())
+		}
+	}
 }

@@ -237,7 +237,7 @@ func TestConfigErrors(t *testing.T) {
 	// Values of the right type that are not valid.
 	f(header+"\nhistoryBytes: 5\nadminPort: 70000", "config.yaml:4: historyBytes: 5 is too small",
 		"config.yaml:5: adminPort: 70000 is no port")
-	f(header+"adminPort: 8001", "config.yaml:3: adminPort: 8001 is that of --insecure-port too")
+	f(header+"adminPort: 8443", "config.yaml:3: adminPort: 8443 is that of --secure-port too")
 	f(header+"tlsCertFile: x", "config.yaml:3: tlsCertFile and --tls-private-key-file go together")
 	f(header+"certDir: ''", "config.yaml:3: certDir is empty")
 	f(header+"logFormat: xml", `config.yaml:3: logFormat: "xml" is unknown`)

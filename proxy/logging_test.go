@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ var logKeys = map[string]string{
 	"address":             "host and port",
 	"certificate":         "a file's name",
 	"client":              "a host and port",
+	"clients":             "the hosts that reach a port, in words",
 	"connectionsCut":      "a number",
 	"definition":          "a CustomResourceDefinition's name",
 	"delay":               "a duration",
@@ -207,6 +209,35 @@ func TestVerbosity(t *testing.T) {
 	f("-v=4", "debug info warn klog0 logr0 klog1 logr1 klog2 logr2 klog3 logr3 klog4 logr4")
 	f("--log-level=debug", "debug info warn klog0 logr0 klog1 logr1 klog2 logr2 klog3 logr3 klog4 logr4")
 	f("-v=10", "debug info warn klog0 logr0 klog1 logr1 klog2 logr2 klog3 logr3 klog4 logr4")
+}
+
+// TestLevelNames: client-go's lines have the level DEBUG, in both formats.
+func TestLevelNames(t *testing.T) {
+	t.Cleanup(func() {
+		o := proxy.NewOptions()
+		o.NewLogger(os.Stderr)
+	})
+	for _, format := range []string{"text", "json"} {
+		o, err := proxy.ParseFlags([]string{"-v=4", "--log-format=" + format})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		log := o.NewLogger(&b)
+		log.Debug("Debug", "level", slog.LevelDebug+3)
+		for v := range klog.Level(5) {
+			klog.V(v).InfoS("klog" + v.String())
+		}
+		log.Warn("Warn")
+		levels := regexp.MustCompile(`level"?[=:]"?([A-Z+0-9]+)`).FindAllStringSubmatch(b.String(), -1)
+		var got []string
+		for _, m := range levels {
+			got = append(got, m[1])
+		}
+		if want := "DEBUG DEBUG INFO DEBUG DEBUG DEBUG DEBUG WARN"; strings.Join(got, " ") != want {
+			t.Errorf("%s: got %s, want %s in\n%s", format, got, want, b.String())
+		}
+	}
 }
 
 // TestJSONLog: durations are text in JSON too.

@@ -44,12 +44,14 @@ type Options struct {
 	Audit      audit.Options
 
 	// InsecurePort serves plain HTTP on 127.0.0.1. Clients without a token act with the proxy's own
-	// identity. 0 is off; AnyPort chooses a free port.
+	// identity, so every program on this host has the kubeconfig's rights. 0, the default, is off;
+	// AnyPort chooses a free port.
 	InsecurePort int
 	// SecurePort serves HTTPS on BindAddress, to each client with its own rights. 0 is off; AnyPort
 	// chooses a free port.
 	SecurePort int
-	// BindAddress is the IP address of the secure port.
+	// BindAddress is the IP address of the secure port. By default only this host reaches it. In a
+	// pod it is 0.0.0.0 or ::.
 	BindAddress string
 	// AdminPort serves the status page, health, metrics and profiles on AdminBindAddress. 0 is off;
 	// AnyPort chooses a free port.
@@ -132,11 +134,12 @@ func (o *Options) table() *option.Table {
 
 func (o *Options) addPorts(t *option.Table) {
 	t.Group("Serving")
-	t.Int(&o.InsecurePort, "insecure-port", 8001, "`PORT` on 127.0.0.1 for plain HTTP; clients without a token act with "+
-		"the proxy's own rights, as with kubectl proxy; 0 is off, -1 is any free port", port)
+	t.Int(&o.InsecurePort, "insecure-port", 0, "`PORT` on 127.0.0.1 for plain HTTP, such as 8001; every program on this host then "+
+		"has the proxy's own rights, as with kubectl proxy; 0 is off, -1 is any free port", port)
 	t.Int(&o.SecurePort, "secure-port", 8443,
 		"`PORT` for HTTPS, where each client has its own rights; 0 is off, -1 is any free port", port)
-	t.String(&o.BindAddress, "bind-address", "0.0.0.0", "`IP` address of the secure port", address)
+	t.String(&o.BindAddress, "bind-address", "127.0.0.1",
+		"`IP` address of the secure port; 0.0.0.0 or :: is all addresses, as in a pod", address)
 }
 
 func (o *Options) addLimits(t *option.Table) {

@@ -3,11 +3,15 @@ package proxy_test
 import (
 	"bytes"
 	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 func TestOptionsFlags(t *testing.T) {
@@ -85,7 +89,7 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) {}, "")
 	f(func(o *proxy.Options) { o.InsecurePort, o.SecurePort, o.AdminPort = -1, -1, -1 }, "")
 	f(func(o *proxy.Options) { o.InsecurePort = 70000 }, "--insecure-port=70000 is no port")
-	f(func(o *proxy.Options) { o.AdminPort = 8001 }, "--admin-port=8001 is that of --insecure-port too")
+	f(func(o *proxy.Options) { o.AdminPort = 8443 }, "--admin-port=8443 is that of --secure-port too")
 	f(func(o *proxy.Options) { o.InsecurePort, o.SecurePort = 0, 0 }, "both off")
 	f(func(o *proxy.Options) { o.BindAddress = "localhost" }, "--bind-address")
 	f(func(o *proxy.Options) { o.Downstream.TLSCertFile = "x" }, "go together")
@@ -135,4 +139,38 @@ func TestOptionsValidate(t *testing.T) {
 	}, `--audit-log-mode="often" is unknown: give batch, blocking or blocking-strict`)
 	f(func(o *proxy.Options) { o.Audit.AuditLogMaxSize = -1 }, "--audit-log-maxsize=-1 is too small")
 	f(func(o *proxy.Options) { o.Lane.HistoryBytes = 5 }, "--history-bytes=5 is too small")
+}
+
+// Without flags, nothing is open to other hosts, and nobody has the proxy's own rights. Each manifest in
+// deploy/ says where it listens.
+func TestDefaultPorts(t *testing.T) {
+	o := proxy.NewOptions()
+	if o.InsecurePort != 0 || o.SecurePort != 8443 || o.BindAddress != "127.0.0.1" || o.AdminBindAddress != "127.0.0.1" {
+		t.Errorf("got %d, %d on %s, admin on %s", o.InsecurePort, o.SecurePort, o.BindAddress, o.AdminBindAddress)
+	}
+	for _, name := range []string{"chart/templates/deployment.yaml", "sidecar/static-pod.yaml", "sidecar/daemonset.yaml",
+		"sidecar/patches/kube-apiserver+strategic.yaml"} {
+		content, err := os.ReadFile(filepath.Join("../deploy", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, flag := range []string{"--insecure-port=0", "--bind-address=", "--admin-bind-address="} {
+			if !regexp.MustCompile(`(?m)^\s*- "?` + flag).Match(content) {
+				t.Errorf("%s does not say %s", name, flag)
+			}
+		}
+	}
+}
+
+// The first lines of the log say which hosts reach each port.
+func TestReachIsLogged(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
+		o.SecurePort, o.BindAddress, o.AdminPort = proxy.AnyPort, "0.0.0.0", proxy.AnyPort
+	})
+	for _, c := range [][2]string{{"Serving plaintext", `clients="this host only"`}, {"Serving TLS", `clients="other hosts too"`},
+		{"Serving health", `clients="this host only"`}} {
+		if len(f.log.with(c[0], c[1])) != 1 {
+			t.Errorf("no line %s with %s", c[0], c[1])
+		}
+	}
 }

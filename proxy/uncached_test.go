@@ -204,3 +204,21 @@ func TestMemorySpent(t *testing.T) {
 		t.Error("no connection with memory enough again")
 	}
 }
+
+// A resident resource that kube-apiserver does not have keeps /readyz from ok. The page and the log say
+// why, and the log says it once.
+func TestNoSuchResident(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
+		o.AdminPort, o.Cached.ResidentResources = proxy.AnyPort, []string{"podz"}
+	})
+	f.awaitLog("Waited for resident resource", `kube-apiserver has no resource podz in v1: not found`)
+	f.until("reason on /readyz", func() bool {
+		code, _, body := f.askAdmin("/readyz", "")
+		return code == http.StatusInternalServerError && strings.Contains(body, "[-]resident-resources failed: podz is not synced: "+
+			"kube-apiserver has no such resource; see --resident-resources\n")
+	})
+	time.Sleep(2500 * time.Millisecond) // it is looked for every two seconds
+	if lines := f.log.with("Waited for resident resource"); len(lines) != 1 {
+		t.Errorf("logged %d times: %s", len(lines), lines)
+	}
+}

@@ -176,7 +176,7 @@ func (s *servedWatch) Begin(sink fanout.Sink) {
 func (s *servedWatch) Gone() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Gone}) }
 
 // Evict notes why the watch is being evicted, while its state is still there.
-func (s *servedWatch) Evict(st fanout.State) { s.evicted = s.watcher.Evidence(st, false) }
+func (s *servedWatch) Evict(st fanout.State) { s.evicted = s.watcher.Evidence(st) }
 
 // End releases the resources of the watch.
 func (s *servedWatch) End(reason fanout.Reason, _ bool) {

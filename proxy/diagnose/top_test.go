@@ -1,6 +1,10 @@
 package diagnose
 
 import (
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -29,6 +33,28 @@ func TestTopView(t *testing.T) {
 	}
 	if got := topView(list, 0); !strings.Contains(got, "kubelet/v1  alice  -n ns -l a=b\n") {
 		t.Errorf("without a width: %s", got)
+	}
+}
+
+// The help has every reason with its meaning, in lines of a terminal's width.
+func TestTopHelp(t *testing.T) {
+	out, err := os.Create(filepath.Join(t.TempDir(), "help"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if code := Top([]string{"--help"}, os.Stdin, out, io.Discard); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	help, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range Causes {
+		m := regexp.MustCompile(`\n  ` + string(c) + ` +([a-z].{5,56})\n`).FindSubmatch(help)
+		if m == nil {
+			t.Errorf("%s is not explained in\n%s", c, help)
+		}
 	}
 }
 

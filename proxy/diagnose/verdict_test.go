@@ -33,7 +33,8 @@ func TestCauses(t *testing.T) {
 		}, UpToDate, ""},
 
 		{"the client does not read, and the kernel still takes all", func(e *Evidence) { e.tcp = stalled },
-			ClientNotReading, "0 events of 0 bytes wait for the socket; 2000000 bytes in the socket"},
+			ClientNotReading,
+			"0 events of 0 bytes wait for the socket; the socket holds 2000000 bytes, 2000000 of them not sent yet"},
 		{"the client does not read", func(e *Evidence) { e.park(before(time.Minute)); e.tcp = stalled },
 			ClientNotReading, "full for 1m0s"},
 		{"it has room for less than a segment", func(e *Evidence) {
@@ -49,7 +50,7 @@ func TestCauses(t *testing.T) {
 			probed.Probes = 3
 			e.tcp = &probed
 		}, NetworkLoss, ""},
-		{"nothing answers", func(e *Evidence) { e.tcp = cut }, NetworkLoss, "7 not acknowledged"},
+		{"nothing answers", func(e *Evidence) { e.tcp = cut }, NetworkLoss, "7 sent and not acknowledged"},
 		{"nothing answers, and the socket is full", func(e *Evidence) { e.park(before(time.Second)); e.tcp = cut },
 			NetworkLoss, "last heard of the client's side 9s ago"},
 		{"some get lost", func(e *Evidence) {

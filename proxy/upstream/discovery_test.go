@@ -252,7 +252,7 @@ func TestDiscoveryResolve(t *testing.T) {
 		f("deployments.v1.apps", "apps/v1/deployments")
 		f("apps/v1/deployments", "apps/v1/deployments")
 		f("old.apps", "apps/v1/old")
-		f("nosuch", `resolve "nosuch": v1: not found`)
+		f("nosuch", `resolve "nosuch": kube-apiserver has no resource nosuch in v1: not found`)
 		f("nosuch.apps", `resolve "nosuch.apps": apps has no resource nosuch: not found`)
 		f("x.nosuch.io", `resolve "x.nosuch.io": get /apis/nosuch.io: not found`)
 		f("foos.ex.io", `resolve "foos.ex.io": ex.io/v1: cannot be listed and watched`)

@@ -288,7 +288,11 @@ type Search struct {
 	after  string
 }
 
-func NewSearch(s Snapshot, f *Filter) *Search { return &Search{search: newSearch(s.instant, f)} }
+func NewSearch(s Snapshot, f *Filter) *Search {
+	x := &search{in: s.instant, filter: f}
+	x.plan()
+	return &Search{search: x}
+}
 
 // Turn looks at about as many objects as work says. It returns those that are selected, and whether
 // the search has ended.

@@ -256,6 +256,9 @@ func (c *Cache) BuildIndex(slot int, key string, rest func() bool) {
 	c.buildIndex(Attribute(slot, key), rest)
 }
 
+// IndexReplayed indexes the replayed changes.
+func (c *Cache) IndexReplayed(rest func() bool) { c.indexReplayed(rest) }
+
 // DropIndexes gives up all indexes.
 func (c *Cache) DropIndexes() { c.shedIndexes() }
 

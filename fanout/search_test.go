@@ -404,6 +404,8 @@ func TestExtendedReplayByIndex(t *testing.T) {
 		t.Errorf("looked at %d changes", n)
 	}
 	compare(1600)
+	w.cache.IndexReplayed(func() bool { return false }) // one step
+	compare(1600)
 	indexer.BuildWanted()
 	if n := looked(1600, node); n < 50 || n > 200 {
 		t.Errorf("looked at %d changes, want about a quarter", n)

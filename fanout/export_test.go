@@ -335,7 +335,8 @@ func (s *Search) By() string {
 	return "all"
 }
 
-// CheckIndexes compares the indexes of a snapshot with its objects. It returns what is wrong, or "".
+// CheckIndexes compares the indexes of a snapshot with its objects. It returns what is wrong, or
+// "".
 func (s Snapshot) CheckIndexes() string {
 	for _, x := range s.indexes {
 		want := 0

@@ -35,7 +35,7 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 		h.bytes+h.replayedBytes+bytes > h.maxBytes || len(h.replayed)+len(replayed) > h.maxEvents {
 		return false
 	}
-	h.replayed = append(replayed, h.replayed...)
+	h.changeReplayed(append(replayed, h.replayed...))
 	h.replayedBytes += bytes
 	h.after = after
 	if h.unresolved > 0 { // the versions before some of those are known now
@@ -43,6 +43,7 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	} else {
 		h.unresolved, h.lastUnresolved = unresolved, lastUnresolved
 	}
+	c.indexReplayedLater()
 	return true
 }
 
@@ -79,12 +80,14 @@ func (c *Cache) ResolvePrevious(objects []*framing.Object, after uint64) bool {
 		return false
 	}
 	h.resolve(known)
+	c.indexReplayedLater()
 	return h.unresolved == 0
 }
 
 // resolve finds unknown previous versions of replayed changes: in known, which is by key, and among
 // the changes before. It modifies known.
 func (h *history) resolve(known map[string]*framing.Object) {
+	h.changeReplayed(h.replayed) // in place
 	h.unresolved, h.lastUnresolved = 0, make(map[string]uint64)
 	for i, e := range h.replayed {
 		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {

@@ -174,8 +174,8 @@
 // that finds more than an eighth costs little beside sending what it finds.
 //
 // Two things still take the time of everything: a relist, which is compared with the whole
-// collection, and a replay of changes from before the index was built, or of those that
-// [Cache.Extend] has brought.
+// collection, and a replay of changes from before the index was built. Changes that [Cache.Extend]
+// has brought are indexed a moment later.
 //
 // # Why a list for each filter
 //

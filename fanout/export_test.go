@@ -256,6 +256,9 @@ func (c *Cache) BuildIndex(slot int, key string, rest func() bool) {
 	c.buildIndex(Attribute(slot, key), rest)
 }
 
+// IndexReplayed indexes the replayed changes.
+func (c *Cache) IndexReplayed(rest func() bool) { c.indexReplayed(rest) }
+
 // DropIndexes gives up all indexes.
 func (c *Cache) DropIndexes() { c.shedIndexes() }
 
@@ -288,7 +291,11 @@ type Search struct {
 	after  string
 }
 
-func NewSearch(s Snapshot, f *Filter) *Search { return &Search{search: newSearch(s.instant, f)} }
+func NewSearch(s Snapshot, f *Filter) *Search {
+	x := &search{in: s.instant, filter: f}
+	x.plan()
+	return &Search{search: x}
+}
 
 // Turn looks at about as many objects as work says. It returns those that are selected, and whether
 // the search has ended.
@@ -328,7 +335,8 @@ func (s *Search) By() string {
 	return "all"
 }
 
-// CheckIndexes compares the indexes of a snapshot with its objects. It returns what is wrong, or "".
+// CheckIndexes compares the indexes of a snapshot with its objects. It returns what is wrong, or
+// "".
 func (s Snapshot) CheckIndexes() string {
 	for _, x := range s.indexes {
 		want := 0

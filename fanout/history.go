@@ -21,6 +21,7 @@ type history struct {
 	// replayed are changes from before the ring's first, fetched for a client that needed them.
 	// They are dropped as soon as the ring itself forgets a change.
 	replayed      []*change
+	revision      uint64 // of replayed; see changeReplayed
 	replayedBytes int64
 	unresolved    int // how many of replayed are unresolved
 
@@ -96,7 +97,10 @@ func (h *history) forget() {
 	}
 	*slot = nil
 	h.first++
-	h.replayed, h.replayedBytes, h.unresolved, h.lastUnresolved = nil, 0, 0, nil
+	if h.replayed != nil {
+		h.changeReplayed(nil)
+	}
+	h.replayedBytes, h.unresolved, h.lastUnresolved = 0, 0, nil
 	h.gaps = slices.DeleteFunc(h.gaps, func(g relistGap) bool { return g.to <= h.after })
 }
 
@@ -143,13 +147,14 @@ func (h *history) readFor(s historySearch, dst []*change, rv, end uint64, max in
 		n := len(dst)
 		return n >= max && dst[n-1].ResourceVersion != next.ResourceVersion
 	}
-	from, _ := slices.BinarySearchFunc(h.replayed, rv+1, func(e *change, rv uint64) int {
+	first, _ := slices.BinarySearchFunc(h.replayed, rv+1, func(e *change, rv uint64) int {
 		if e.ResourceVersion < rv {
 			return -1
 		}
 		return 1
 	})
-	for _, e := range h.replayed[from:] {
+	for i := s.nextReplayed(h, first); i < len(h.replayed); i = s.nextReplayed(h, i+1) {
+		e := h.replayed[i]
 		if full(e) {
 			return dst, true
 		}

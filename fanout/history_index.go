@@ -7,13 +7,20 @@ import (
 
 // historyIndex finds the changes of the history that may concern a filter, by the value of an
 // attribute in the version before or the one after. It is kept beside each secondaryIndex, and
-// begins with the changes after that was built. The cache's mutex guards it.
+// begins with the changes after that was built. Changes from before the history, which a replay has
+// brought, are added in steps. The cache's mutex guards it.
 type historyIndex struct {
 	attribute attribute
-	from      uint64 // changes with smaller numbers are not in it
+	from      uint64 // changes of the ring with smaller numbers are not in it
 	byValue   map[string]*numbers
 	entries   int
 	use       *indexUse // the secondaryIndex's
+
+	// The first covered changes of history.replayed, by value: their places there. They are valid
+	// for the revision of history.replayed that they were made from.
+	replayed map[string]*numbers
+	covered  int
+	revision uint64
 }
 
 // numbers are the numbers of changes, ascending.
@@ -30,7 +37,7 @@ func newHistoryIndex(x *secondaryIndex, from uint64) *historyIndex {
 }
 
 func (x *historyIndex) bytes() int64 {
-	return int64(x.entries)*numberBytes + int64(len(x.byValue))*valueBytes
+	return int64(x.entries+x.covered)*numberBytes + int64(len(x.byValue)+len(x.replayed))*valueBytes
 }
 
 // values calls f with the values of the attribute before and after the change, each once.
@@ -52,7 +59,7 @@ func (x *historyIndex) add(n uint64, e *change) {
 		l := x.byValue[value]
 		if l == nil {
 			l = &numbers{}
-			x.byValue[strings.Clone(value)] = l // it may be a part of an object that the history forgets
+			x.byValue[strings.Clone(value)] = l // the value may be a part of an object that the history forgets
 		}
 		l.list = append(l.list, n)
 		x.entries++
@@ -74,6 +81,45 @@ func (x *historyIndex) forget(n uint64, e *change) {
 	})
 }
 
+// addReplayed adds the next changes of h.replayed, at most most. It reports whether there are more.
+func (x *historyIndex) addReplayed(h *history, most int) (more bool) {
+	if x.revision != h.revision {
+		x.replayed, x.covered, x.revision = make(map[string]*numbers), 0, h.revision
+	}
+	end := min(x.covered+most, len(h.replayed))
+	for ; x.covered < end; x.covered++ {
+		x.values(h.replayed[x.covered], func(value string) {
+			l := x.replayed[value]
+			if l == nil {
+				l = &numbers{}
+				x.replayed[strings.Clone(value)] = l
+			}
+			l.list = append(l.list, uint64(x.covered))
+		})
+	}
+	return end < len(h.replayed)
+}
+
+// indexReplayed adds replayed changes to the indexes, at most most. It reports whether there are
+// more.
+func (h *history) indexReplayed(most int) (more bool) {
+	for _, x := range h.indexes {
+		if x.addReplayed(h, most) {
+			return true
+		}
+	}
+	return false
+}
+
+// changeReplayed replaces the replayed changes.
+func (h *history) changeReplayed(replayed []*change) {
+	h.replayed = replayed
+	h.revision++
+	for _, x := range h.indexes {
+		x.replayed, x.covered = nil, 0
+	}
+}
+
 // count returns the number of changes that have one of the values.
 func (x *historyIndex) count(values []string) (n int) {
 	for _, v := range values {
@@ -84,11 +130,11 @@ func (x *historyIndex) count(values []string) (n int) {
 	return n
 }
 
-// next returns the number of the first change with a number of at least n that has one of the
-// values; end if there is none before.
-func (x *historyIndex) next(values []string, n, end uint64) uint64 {
+// firstOf returns the first number of at least n in the lists of the values; end if there is none
+// before.
+func firstOf(byValue map[string]*numbers, values []string, n, end uint64) uint64 {
 	for _, v := range values {
-		if l := x.byValue[v]; l != nil {
+		if l := byValue[v]; l != nil {
 			if i, _ := slices.BinarySearch(l.list, n); i < len(l.list) {
 				end = min(end, l.list[i])
 			}
@@ -132,5 +178,14 @@ func (s historySearch) next(n, end uint64) uint64 {
 	if s.index == nil || n < s.index.from || n >= end {
 		return min(n, end)
 	}
-	return s.index.next(s.values, n, end)
+	return firstOf(s.index.byValue, s.values, n, end)
+}
+
+// nextReplayed is next for places in h.replayed.
+func (s historySearch) nextReplayed(h *history, i int) int {
+	end := len(h.replayed)
+	if s.index == nil || i >= end || s.index.revision != h.revision || s.index.covered < end {
+		return min(i, end)
+	}
+	return int(firstOf(s.index.replayed, s.values, uint64(i), uint64(end)))
 }

@@ -98,7 +98,7 @@ func (x *Indexer) all() (caches []*Cache) {
 	return caches
 }
 
-// buildWanted builds the indexes that are wanted.
+// buildWanted builds the indexes that are wanted, and completes those of histories.
 func (x *Indexer) buildWanted(rest func() bool) {
 	for _, c := range x.all() {
 		for _, a := range c.demand.take() {
@@ -106,6 +106,7 @@ func (x *Indexer) buildWanted(rest func() bool) {
 				c.buildIndex(a, rest)
 			}
 		}
+		c.indexReplayed(rest)
 	}
 }
 

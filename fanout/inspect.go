@@ -139,7 +139,7 @@ func (s *Subscription) state() State {
 		return State{Phase: Unserved}
 	case s.ends():
 		st.Phase = Stopping
-	case s.prelude.snapshot != nil:
+	case s.prelude.search != nil:
 		st.Phase = InitialEvents
 	case s.prelude.replay:
 		st.Phase = Replaying

@@ -4,11 +4,10 @@ import "github.com/watchfan/watchfan/framing"
 
 // prelude is what a subscription sends before its group's list.
 type prelude struct {
-	snapshot    *Snapshot // initial events; nil when done
-	search      *search   // for them; nil before the first turn
-	after       string    // key of the last object that was looked at
-	endBookmark bool      // sent after them
-	endVersion  uint64    // the resourceVersion of the end bookmark
+	search      *search // for the initial events; nil when done
+	after       string  // key of the last object that was looked at
+	endBookmark bool    // sent after them
+	endVersion  uint64  // the resourceVersion of the end bookmark
 
 	replay bool   // changes of the history after from, up to the number end
 	from   uint64 // the resourceVersion of the last one
@@ -16,15 +15,12 @@ type prelude struct {
 }
 
 // any reports whether anything is left of it.
-func (p *prelude) any() bool { return p.snapshot != nil || p.replay }
+func (p *prelude) any() bool { return p.search != nil || p.replay }
 
 // fillSnapshot adds initial events and reports whether those were the last.
 func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	done = true
 	budget := newSearchBudget()
-	if s.prelude.search == nil {
-		s.prelude.search = newSearch(s.prelude.snapshot.instant, s.group.filter)
-	}
 	if !s.prelude.search.prepare(&budget) {
 		return false
 	}
@@ -44,7 +40,7 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	if !done {
 		return false
 	}
-	s.prelude.snapshot, s.prelude.search = nil, nil
+	s.prelude.search = nil
 	if form := s.cache.bookmarkForm.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
 		s.add(b, form.Frame(s.prelude.endVersion, true))
 	}

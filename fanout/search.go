@@ -18,8 +18,9 @@ import (
 //
 // Only one goroutine at a time uses a search.
 type search struct {
-	in     *instant
-	filter *Filter
+	in      *instant
+	filter  *Filter
+	planned bool // what follows is set
 
 	// At most one of these is set. Without any of them all objects are looked at.
 	key    string          // the only key that the filter can select
@@ -31,16 +32,17 @@ type search struct {
 	indexed uint64 // Cache.indexed when the indexes of in were last completed
 }
 
-func newSearch(in *instant, f *Filter) *search {
-	x := &search{in: in, filter: f, key: in.onlyKey(f), indexed: in.cache.indexed.Load()}
+// plan finds out what the search goes over. It takes no lock of the cache.
+func (x *search) plan() {
+	x.planned = true
+	x.key, x.indexed = x.in.onlyKey(x.filter), x.in.cache.indexed.Load()
 	switch {
-	case f.nothing || x.key != "":
-	case f.indexable():
+	case x.filter.nothing || x.key != "":
+	case x.filter.indexable():
 		x.choose()
-	case f.selective():
-		x.shared = in.cache.searches.of(in, f)
+	case x.filter.selective():
+		x.shared = x.in.cache.searches.of(x.in, x.filter)
 	}
-	return x
 }
 
 // onlyKey returns the only key that a filter can select; "" if it can select others. In cluster
@@ -105,10 +107,14 @@ func (x *search) first() string {
 	return x.filter.namespace + "/"
 }
 
-// prepare makes use of what has become known since the search began: of an index that was built
-// since, or of what other searches have found. It reports false if the search can't begin yet,
-// because a shared search needs more turns. prepare spends b on that search.
+// prepare is called before each turn of a search. It makes use of what has become known since the
+// turn before: of an index that was built since, or of what other searches have found. It reports
+// false if the turn can't begin yet, because a shared search needs more of them. It spends b on
+// that search.
 func (x *search) prepare(b *searchBudget) bool {
+	if !x.planned {
+		x.plan()
+	}
 	switch {
 	case x.shared != nil:
 		switch x.shared.advance(b) {
@@ -175,8 +181,9 @@ func ascendFrom(tree *btree.BTreeG[*framing.Object], from string, yield func(*fr
 	tree.AscendGreaterOrEqual(&framing.Object{Key: from}, yield)
 }
 
-// whole is ascend that prepares the search itself. What it finds serves the shared search too.
+// whole is a whole search in one turn. What it finds serves the shared search too.
 func (x *search) whole(after string, visit func(o *framing.Object, selected bool) bool) {
+	x.plan()
 	shared := x.shared
 	if shared == nil {
 		x.ascend(after, visit)

@@ -1,6 +1,7 @@
 package fanout_test
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -320,6 +321,106 @@ func TestReplayByIndex(t *testing.T) {
 	indexer.BuildWanted()
 	if got := w.cache.Stats().Indexes; got != before+1 {
 		t.Errorf("%d indexes, want %d", got, before+1)
+	}
+}
+
+// Replays of changes from before the history look at the same changes as others, and clients are
+// sent what they are sent without an index.
+func TestExtendedReplayByIndex(t *testing.T) {
+	w, indexer := newIndexedWorld(t, roomy)
+	twin := newWorld(t, roomy) // without indexes
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	versions := make(map[string]*thing)
+	change := func(rv uint64) framing.Event {
+		o := largeThing(rng)
+		was := versions[o.key()]
+		if was != nil && rng.IntN(4) == 0 {
+			delete(versions, o.key())
+			return event("DELETED", was.at(rv))
+		}
+		versions[o.key()] = o.at(rv)
+		return event(map[bool]string{true: "ADDED", false: "MODIFIED"}[was == nil], o.at(rv))
+	}
+	for range 500 {
+		o := largeThing(rng)
+		versions[o.key()] = o.at(500)
+	}
+	var before []*framing.Object
+	for _, key := range slices.Sorted(maps.Keys(versions)) {
+		before = append(before, object(versions[key]))
+	}
+	var first, second []framing.Event
+	for rv := uint64(1001); rv <= 1600; rv++ {
+		first = append(first, change(rv))
+	}
+	for rv := uint64(1601); rv <= 2000; rv++ {
+		second = append(second, change(rv))
+	}
+	var now []*framing.Object
+	for _, key := range slices.Sorted(maps.Keys(versions)) {
+		now = append(now, object(versions[key]))
+	}
+	both := func(f func(c *fanout.Cache) bool) {
+		t.Helper()
+		if !f(w.cache) || !f(twin.cache) {
+			t.Fatal("the history was not extended")
+		}
+	}
+	both(func(c *fanout.Cache) bool {
+		c.Reset(now, 2000, fanout.Ending{Reason: fanout.Reencoded})
+		return true
+	})
+	w.cache.BuildIndex(0, "", always)
+	w.cache.BuildIndex(0, "l", always)
+	looked := func(from uint64, s selector) int { return w.cache.Replay(s.filter(t), from) }
+	node := sel(t, "", "", "spec.node=n1")
+	compare := func(oldest uint64) {
+		t.Helper()
+		for range 100 {
+			s, from := randomSelector(t, rng), oldest+rng.Uint64N(2000-oldest)
+			var wires [2][]byte
+			for i, c := range []*fanout.Cache{w.cache, twin.cache} {
+				sub, err := c.Subscribe(fanout.Request{
+					Filter: s.filter(t), Start: fanout.FromVersion, ResourceVersion: from, Timeout: time.Hour,
+				})
+				if err != nil {
+					wires[i] = []byte(err.Error())
+					continue
+				}
+				for more := true; more; {
+					var part []byte
+					more, part = sub.FillWire()
+					wires[i] = append(wires[i], part...)
+				}
+				sub.Cancel()
+			}
+			if !bytes.Equal(wires[0], wires[1]) {
+				t.Fatalf("%v after %d:\n%s\nwithout an index\n%s", s, from, wires[0], wires[1])
+			}
+		}
+	}
+	both(func(c *fanout.Cache) bool { return c.Extend(second, 1600, 2000) })
+	if n := looked(1600, node); n != 400 {
+		t.Errorf("looked at %d changes", n)
+	}
+	compare(1600)
+	indexer.BuildWanted()
+	if n := looked(1600, node); n < 50 || n > 200 {
+		t.Errorf("looked at %d changes, want about a quarter", n)
+	}
+	compare(1600)
+	both(func(c *fanout.Cache) bool { return c.Extend(first, 1000, 1600) })
+	compare(1000)
+	indexer.BuildWanted()
+	compare(1000)
+	both(func(c *fanout.Cache) bool { return c.ResolvePrevious(before, 1000) })
+	compare(1000)
+	w.cache.IndexReplayed(func() bool { return false }) // one step
+	compare(1000)
+	indexer.BuildWanted()
+	compare(1000)
+	if n := looked(1000, node); n < 200 || n > 500 {
+		t.Errorf("looked at %d changes, want about a third", n)
 	}
 }
 

@@ -43,7 +43,8 @@ func (s Snapshot) Ascend(f *Filter, after string, yield func(*framing.Object) bo
 // Visit is Ascend that also calls visit for objects that it had to look at and that f does not
 // select. So a caller sees how long the search takes.
 func (s Snapshot) Visit(f *Filter, after string, visit func(o *framing.Object, selected bool) bool) {
-	newSearch(s.instant, f).whole(after, visit)
+	x := search{in: s.instant, filter: f}
+	x.whole(after, visit)
 }
 
 // All calls yield for each object in key order until yield returns false.

@@ -146,9 +146,8 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 	case FromNow:
 		s.skipTo = r.Proof.AsOf
 	case FromSnapshot:
-		snapshot := c.snapshotLocked()
 		s.skipTo = r.Proof.AsOf
-		s.prelude = prelude{snapshot: &snapshot, endBookmark: r.EndBookmark && r.Bookmarks, endVersion: s.startVersion}
+		s.prelude = prelude{search: &search{in: c.snapshotLocked().instant, filter: r.Filter}, endBookmark: r.EndBookmark && r.Bookmarks, endVersion: s.startVersion}
 	case FromVersion:
 		s.startVersion = r.ResourceVersion
 		switch {
@@ -211,7 +210,7 @@ func (s *Subscription) release() {
 // fill adds the next frames to b, as many as fit, and moves the subscription's place past them.
 // more reports whether there are others. ok is false if the history has forgotten some.
 func (s *Subscription) fill(b *batch, scratch []*change) (more, ok bool) {
-	if s.prelude.snapshot != nil && !s.fillSnapshot(b) {
+	if s.prelude.search != nil && !s.fillSnapshot(b) {
 		return true, true
 	}
 	if s.prelude.replay {

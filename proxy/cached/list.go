@@ -152,8 +152,8 @@ func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.Body
 	return items, x
 }
 
-// unselective reports whether the list has no selectors. Only then its continue token comes with the
-// number of remaining items.
+// unselective reports whether the list has no selectors. Only then its continue token comes with
+// the number of remaining items.
 func (r *read) unselective() bool { return r.RawLabels == "" && r.RawFields == "" }
 
 // envelope returns the bytes before and behind the items of a list.

@@ -204,8 +204,8 @@ func (ls *Lanes) Discard(l *Lane) {
 	}
 }
 
-// Run stops idle lanes and builds indexes until ctx ends, then lets no other lane begin, and returns
-// when no reflector is left. The lanes themselves end with the context of NewLanes.
+// Run stops idle lanes and builds indexes until ctx ends, then lets no other lane begin, and
+// returns when no reflector is left. The lanes themselves end with the context of NewLanes.
 func (ls *Lanes) Run(ctx context.Context) {
 	ls.running.Go(func() { ls.indexer.Run(ctx) })
 	tick := time.NewTicker(max(ls.idleTimeout/10, time.Second))
@@ -242,8 +242,8 @@ func (ls *Lanes) stopIdle() {
 	}
 }
 
-// Shed stops all lanes that nobody uses, and returns how many those were. It gives up the indexes of
-// all lanes.
+// Shed stops all lanes that nobody uses, and returns how many those were. It gives up the indexes
+// of all lanes.
 func (ls *Lanes) Shed() (n int) {
 	ls.indexer.Shed()
 	ls.mu.Lock()

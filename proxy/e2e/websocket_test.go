@@ -176,6 +176,7 @@ func webSocketCases(bearer, bad string) map[string]webSocketCase {
 		"no Origin":             {uri: silent, lines: []string{"Origin:"}, want: "403 Forbidden\r\n\r\n"},
 		"Origin null":           {uri: silent, lines: []string{"Origin: null"}, want: "403 Forbidden\r\n\r\n", secureOnly: true},
 		"Origin foo":            {uri: silent, lines: []string{"Origin: foo"}, want: "403 Forbidden\r\n\r\n", secureOnly: true},
+		"no Origin, a table":    {uri: silent, lines: []string{"Origin:", "Accept: " + tableType}, want: "403 Forbidden\r\n\r\n"},
 		"another Origin":        {uri: silent, lines: []string{"Origin: https://pages.example"}, want: accepted, secureOnly: true},
 		"two Origins":           {uri: silent, lines: []string{"Origin: https://pages.example", "Origin: null"}, want: accepted, secureOnly: true},
 		"no Origin, no key":     {uri: silent, lines: []string{"Origin:", "Sec-WebSocket-Key:"}, want: "400 Bad Request\r\n\r\nmismatch"},

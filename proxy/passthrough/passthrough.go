@@ -272,5 +272,6 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	addFields(&answer.Header, resp.Header)
 	answer.Reader = newLastingBody(resp, p.streams)
 	answer.Close = r.upgrade && resp.Close // later bytes may be meant for the other protocol
+	answer.Bare = r.upgrade && resp.Header.Get("Date") == "" // a refused handshake of a WebSocket
 	to.Respond(answer)
 }

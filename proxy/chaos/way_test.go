@@ -29,6 +29,7 @@ type way struct {
 	leaps  bool // it is watchfan
 	window int  // receive buffer, in bytes; 0: the kernel's choice
 	gzip   bool // watches are asked for as gzip
+	socket bool // watches are asked for over WebSockets
 }
 
 // client speaks HTTP/1.1 on one way and knows its connections.
@@ -108,7 +109,18 @@ func (c *client) open(ctx context.Context, method, path string, query url.Values
 	if c.way.gzip && query.Get("watch") != "" {
 		req.Header.Set("Accept-Encoding", "gzip")
 	}
-	return c.http.Do(req)
+	if !c.way.socket || query.Get("watch") == "" {
+		return c.http.Do(req)
+	}
+	proxytest.AskForWebSocket(req)
+	resp, err := c.http.Do(req)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.StatusCode = http.StatusOK
+		body := resp.Body
+		context.AfterFunc(ctx, func() { _ = body.Close() }) // net/http has handed the connection over
+		resp.Body = proxytest.NewMessageReader(body, strings.Contains(accept, "protobuf"))
+	}
+	return resp, err
 }
 
 // do sends a request and reads the answer.

@@ -271,7 +271,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	answer := &exchange.Response{Status: resp.StatusCode, Length: resp.ContentLength}
 	addFields(&answer.Header, resp.Header)
 	answer.Reader = newLastingBody(resp, p.streams)
-	answer.Close = r.upgrade && resp.Close // later bytes may be meant for the other protocol
+	answer.Close = r.upgrade && resp.Close                   // later bytes may be meant for the other protocol
 	answer.Bare = r.upgrade && resp.Header.Get("Date") == "" // a refused handshake of a WebSocket
 	to.Respond(answer)
 }

@@ -23,7 +23,7 @@ help: ## list the targets
 
 build: bin/watchfan ## build bin/watchfan
 
-run: bin/watchfan ## run in front of the current kubeconfig's cluster, or of a dev cluster (WATCHFAN_DEV=1: always)
+run: ## run in front of a dev cluster, or of the kubeconfig's cluster if you agree (CLUSTER=1: yes; WATCHFAN_DEV=1: no)
 	@deploy/run.sh
 
 demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of updates, live in the terminal (DURATION=30s to limit it)
@@ -111,7 +111,7 @@ clean: ## remove what was built
 	rm -rf bin
 
 bin/watchfan: $(SOURCES)
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ .
+	@CGO_ENABLED=0 GO=$(GO) deploy/build.sh $@ -trimpath -ldflags '$(LDFLAGS)' .
 
 bin/watchfan-race: $(SOURCES)
 	$(GO) build $(RACE) -o $@ .
@@ -119,12 +119,8 @@ bin/watchfan-race: $(SOURCES)
 bin/bench: $(SOURCES) $(shell find bench -name '*.go' 2>/dev/null)
 	$(GO) build -o $@ ./bench
 
-# Prints a line while a long command runs.
-alive = ( while sleep 15; do echo "  ... still building, $$SECONDS s"; done ) & alive=$$!; trap "kill $$alive" EXIT;
-
 bin/devcluster: $(DEVCLUSTER)
-	@echo "Building etcd and kube-apiserver from their Go modules: about 4 minutes the first time, seconds afterwards."
-	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ . && echo "Built $@ in $$SECONDS s."
+	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" .
 
 # The package is unpacked and not installed, because installing it starts a server.
 bin/prometheus:
@@ -142,10 +138,10 @@ bin/node-clients: $(addprefix proxy/e2e/node/,package.json package-lock.json wat
 	@mkdir -p $@; cp $^ $@; cd $@ && npm ci --silent --no-audit --no-fund && touch .
 
 bin/conformance: $(wildcard deploy/devcluster/cmd/conformance/*) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
-	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ ./cmd/conformance && echo "Built $@ in $$SECONDS s."
+	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/conformance
 
 bin/helm: $(addprefix deploy/deploytest/,go.mod go.sum)
 	cd deploy/deploytest && $(GO) build -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
 
 bin/kubectl: $(DEVCLUSTER)
-	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ ./cmd/kubectl && echo "Built $@ in $$SECONDS s."
+	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/kubectl

@@ -6,13 +6,13 @@ import "github.com/watchfan/watchfan/framing"
 // to until, in order; until is where the history began so far. Extend reports whether the events
 // fit. They do not if the history has meanwhile forgotten something.
 func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
-	known := make(map[string]*framing.Object)
+	known, received := make(map[string]*framing.Object), MonotonicNow()
 	replayed := make([]*change, 0, len(events))
 	var bytes int64
 	unresolved, lastUnresolved := 0, make(map[string]uint64)
 	for _, ev := range events {
 		o := ev.Object
-		e := &change{Type: ev.Type, Object: o, Prev: known[o.Key], ResourceVersion: o.ResourceVersion}
+		e := &change{Type: ev.Type, Object: o, Prev: known[o.Key], ResourceVersion: o.ResourceVersion, Received: received}
 		e.PrevUnknown = e.Prev == nil && ev.Type != framing.Added
 		if e.unresolved() {
 			unresolved++

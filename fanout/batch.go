@@ -70,6 +70,11 @@ func (s *Subscription) add(b *batch, f framing.Frame) {
 // addRun adds a frame of the prelude. With gzip, the frame may wait for the others of its run: see
 // endRun.
 func (s *Subscription) addRun(b *batch, f framing.Frame, rv uint64) {
+	f, own := s.opened(f)
+	if own {
+		s.add(b, f)
+		return
+	}
 	if s.gzip == nil {
 		b.add(f)
 		return

@@ -29,7 +29,8 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 		s.nextBookmark = now.Add(bookmarkRetry)
 		return
 	}
-	s.add(b, form.Frame(progress, false))
+	f, _ := s.opened(form.Frame(progress, false))
+	s.add(b, f)
 	s.scheduleBookmark(now)
 }
 
@@ -41,6 +42,7 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 func (s *Subscription) lastBookmark(b *batch, progress uint64) {
 	form := s.cache.bookmarkForm.Load()
 	if s.bookmarks && progress >= s.startVersion && progress >= s.lastVersion && form != nil && form.HasPlain() {
-		s.add(b, form.Frame(progress, false))
+		f, _ := s.opened(form.Frame(progress, false))
+		s.add(b, f)
 	}
 }

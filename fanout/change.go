@@ -26,7 +26,7 @@ type change struct {
 	// before it. It is the object's own, and for a removal by a relist one more than sentVersion.
 	// See the package comment, Relists.
 	ResourceVersion uint64
-	// Received is when the change arrived; 0 for a replayed change.
+	// Received is when the change arrived.
 	Received MonotonicTime
 
 	left atomic.Pointer[framing.Frame]

@@ -37,6 +37,9 @@ type Request struct {
 	// Aging says that the timeout is that of the client's connection. It ends the subscription as
 	// [Aged], gracefully.
 	Aging bool
+	// MaxAge is how long ago the changes may have arrived that FromVersion begins with. 0 is no
+	// limit.
+	MaxAge time.Duration
 	// Proof is what a FromSnapshot or FromNow subscription must be as new as. The zero Proof
 	// demands nothing.
 	Proof Proof
@@ -75,6 +78,7 @@ type Subscription struct {
 
 	// Owned by the shard from Flusher.Start on.
 	sink         Sink
+	carrier      *Carrier // of sink; nil for none
 	prelude      prelude
 	cursor       *node       // consumed last
 	gzip         *gzipMember // nil for a client that does not take gzip
@@ -84,6 +88,7 @@ type Subscription struct {
 	blocked      bool          // the sink is draining
 	queued       bool          // in shard.catchingUp
 	lastSent     bool          // the sink has been given what ends the stream
+	unopened     bool          // its first event, which will have column definitions, is still to come
 	inPart       int           // index in its part's members
 	inShard      int           // index in the shard's subscriptions, plus 1; 0 = not yet owned
 	endingSince  time.Time     // when a sweep first found it ending
@@ -96,8 +101,8 @@ type Subscription struct {
 // Subscribe begins a subscription. It covers all changes from now on, once it is given to
 // [Flusher.Start]. The caller must do that, or call Cancel.
 //
-// It returns [ErrExpired], [ErrRelistGap], [ErrPreviousUnknown], [ErrNotFresh], [ErrCostly] or
-// [ErrClosed].
+// It returns [ErrExpired], [ErrRelistGap], [ErrPreviousUnknown], [ErrNotFresh], [ErrCostly],
+// [ErrClosed], [ErrEventsOnly] or [ErrStale].
 func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	now := time.Now()
 	s := &Subscription{
@@ -105,6 +110,7 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 		bookmarks: r.Bookmarks,
 		aging:     r.Aging,
 		deadline:  now.Add(r.Timeout),
+		unopened:  c.eventsOnly,
 	}
 	s.scheduleBookmark(now)
 
@@ -116,6 +122,9 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	progress := c.Progress()
 	if progress == 0 || !r.Proof.holds(c.epoch, progress) {
 		return nil, ErrNotFresh
+	}
+	if c.eventsOnly && (r.Start == FromSnapshot || !r.Filter.fixed) {
+		return nil, ErrEventsOnly
 	}
 	if err := c.placeLocked(s, r, progress); err != nil {
 		return nil, err
@@ -152,6 +161,9 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 		case c.history.unresolvedFor(r.Filter, r.ResourceVersion):
 			return ErrPreviousUnknown
 		default:
+			if err := c.tooOldLocked(r); err != nil {
+				return err
+			}
 			s.prelude = prelude{replay: true, from: r.ResourceVersion, end: c.history.next}
 		}
 	}
@@ -220,8 +232,10 @@ func (s *Subscription) fill(b *batch, scratch []*change) (more, ok bool) {
 		if b.oldest == 0 {
 			b.oldest = n.received
 		}
-		if s.gzip == nil {
-			b.add(n.frame)
+		if f, own := s.opened(n.frame); own {
+			s.add(b, f)
+		} else if s.gzip == nil {
+			b.add(f)
 		} else {
 			b.addChunk(s.gzip.next(prev, n), 1)
 		}

@@ -16,18 +16,19 @@ type BookmarkForm struct {
 type bookmark struct {
 	object []byte
 	layout layout
+	table  span // of a Table: the digits of its own resourceVersion, before those of its row
 }
 
 // newBookmarkForm takes the form from a bookmark's object. mark is the part of the input that marks
 // the end of the initial events. The bookmark with that mark also gives the plain form, but not the
 // other way round.
 func newBookmarkForm(e Encoding, object []byte, f scanned, mark span) BookmarkForm {
-	whole := bookmark{bytes.Clone(object), f.layout()}
+	whole := bookmark{object: bytes.Clone(object), layout: f.layout()}
 	if !f.initialEventsEnd {
 		return BookmarkForm{encoding: e, plain: whole}
 	}
 	at, parts := whole.layout.without(e, whole.object, span{mark.start - f.start, mark.end - f.start})
-	return BookmarkForm{encoding: e, plain: bookmark{bytes.Join(parts, nil), at}, end: whole}
+	return BookmarkForm{encoding: e, plain: bookmark{object: bytes.Join(parts, nil), layout: at}, end: whole}
 }
 
 // endMember returns the part to cut from a JSON bookmark to get a plain one: the annotation, or the
@@ -62,5 +63,9 @@ func (f BookmarkForm) Frame(rv uint64, end bool) Frame {
 		b = f.end
 	}
 	_, parts := b.layout.at(f.encoding, b.object, rv)
+	if b.table.len() > 0 {
+		head, digits := parts[0], parts[1]
+		parts = append([][]byte{head[:b.table.start], digits, head[b.table.end:]}, parts[1:]...)
+	}
 	return newFrame(f.encoding, Bookmark, parts...)
 }

@@ -86,6 +86,16 @@
 // arrays count entries and not bytes, so nothing else changes with the resourceVersion. Indefinite
 // lengths, which kube-apiserver does not write, are rejected.
 //
+// # Tables
+//
+// kubectl watches in Tables, whose rows kube-apiserver makes when it writes an event. Such an event
+// is one line of JSON with a Table of one row. The row has the object or its metadata:
+//
+//	{"type":"ADDED","object":{"kind":"Table",…,"columnDefinitions":[…],"rows":[{"cells":["x","5s"],"object":{…}}]}}⏎
+//
+// Only the first event that a client is sent has column definitions; the others have null. So
+// [NewTableScanner] keeps the definitions apart, and [Columns.Open] makes a first event of any.
+//
 // # Compression
 //
 // Bytes that many clients are sent are compressed once, and become part of a gzip member for each
@@ -107,12 +117,13 @@
 //
 // # What is synthesised
 //
-// Five things are not the upstream's own bytes. Each is spliced from them:
+// Six things are not the upstream's own bytes. Each is spliced from them:
 //
 //   - ADDED events, for initial events and for objects that enter a selector;
 //   - DELETED events, for objects that leave a selector: the previous version with the
 //     resourceVersion of the change ([Object.Left]);
 //   - bookmarks, in the form of the upstream's own ([BookmarkForm]);
+//   - the first event of a watch in Tables, with the column definitions ([Columns]);
 //   - list envelopes, in the form of the upstream's own ([ListForm]);
 //   - ERROR events, from a Status that the caller has encoded ([ErrorFrame]).
 //

@@ -15,6 +15,8 @@ type Event struct {
 	InitialEventsEnd bool
 	// Form is how upstream writes bookmarks of this kind. It is set for Bookmark.
 	Form BookmarkForm
+	// Columns are the column definitions of a Table that has them. See [NewTableScanner].
+	Columns Columns
 	// Status is what the server said. It is set for Error.
 	Status Status
 }

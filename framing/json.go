@@ -74,13 +74,18 @@ func (s *jsonScanner) Event(line []byte) (Event, error) {
 			Form:             newBookmarkForm(JSON, raw, object, object.endMember(line)),
 		}, nil
 	case Error:
-		ev := Event{Type: Error}
-		if err := json.Unmarshal(raw, &ev.Status); err != nil {
-			return Event{}, fmt.Errorf("read watch event: ERROR: %w", err)
-		}
-		return ev, nil
+		return errorEvent(raw)
 	}
 	return Event{}, fmt.Errorf("read watch event: unknown type %.20q", typ)
+}
+
+// errorEvent returns the ERROR event with this Status.
+func errorEvent(status []byte) (Event, error) {
+	ev := Event{Type: Error}
+	if err := json.Unmarshal(status, &ev.Status); err != nil {
+		return Event{}, fmt.Errorf("read watch event: ERROR: %w", err)
+	}
+	return ev, nil
 }
 
 func (s *jsonScanner) changed(t EventType, found scanned, raw []byte) (Event, error) {

@@ -25,7 +25,7 @@ func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 		Loopback:  net.ParseIP(s.opts.AdminBindAddress).IsLoopback(),
 		Profiling: s.opts.Profiling,
 		Checks:    checks,
-		Watchers:  diagnose.NewWatchersPage(s.cached.Watchers(), s.cached.Flusher(), s.check.OK),
+		Watchers:  diagnose.NewWatchersPage(s.cached.Watchers(), s.passthrough.Watches(), s.cached.Flusher(), s.check.OK),
 		State:     func() diagnose.DebugState { return s.debugState(checks) },
 		Local:     localToAdmin,
 		Foreign:   rejectedForeignHost,
@@ -53,10 +53,7 @@ func (s *Server) debugState(checks []admin.Check) diagnose.DebugState {
 		StartTime: s.started,
 		Totals:    currentTotals(),
 		Lanes:     s.cached.Lanes().Status(),
-	}
-	for _, l := range d.Lanes {
-		d.Totals.DeliveredEvents += l.DeliveredEvents
-		d.Totals.DeliveredBytes += l.DeliveredBytes
+		Passed:    diagnose.PassedCounts(s.passthrough.Watches().Open()),
 	}
 	for _, check := range checks {
 		c := diagnose.DebugCheck{Name: check.Name}
@@ -74,6 +71,8 @@ func currentTotals() diagnose.DebugTotals {
 		Clients:             t.Subscriptions,
 		ParkedClients:       t.Parked,
 		Parks:               t.Parks,
+		DeliveredEvents:     t.Events,
+		DeliveredBytes:      t.Bytes,
 		Flushes:             t.Flushes,
 		EndedWatches:        make(map[string]uint64),
 		Delivery:            diagnose.DebugDelivery{Seconds: t.DeliverySeconds},

@@ -3,6 +3,7 @@ package auth
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -46,6 +47,9 @@ type Identity struct {
 func (id Identity) String() string   { return id.Kind.String() }
 func (id Identity) GoString() string { return id.String() }
 
+// RejectedUnauthorized counts the requests that are refused because their client is not identified.
+var RejectedUnauthorized = apistatus.Rejections("unauthorized")
+
 // Authenticator identifies clients. Its order is kube-apiserver's: front proxy, client
 // certificate, bearer token, anonymous (k8s.io/kubernetes
 // pkg/kubeapiserver/authenticator/config.go). Its fields are immutable.
@@ -69,11 +73,15 @@ func NewAuthenticator(opts *Options, log *slog.Logger) (*Authenticator, error) {
 	}
 	var err error
 	if a.clientCAs, err = newClientCAs(opts.ClientCAFile, log); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--client-ca-file: %w: %s", err, giveCAs)
 	}
-	a.Front.cas, err = newClientCAs(opts.RequestHeaderClientCAFile, log)
-	return a, err
+	if a.Front.cas, err = newClientCAs(opts.RequestHeaderClientCAFile, log); err != nil {
+		return nil, fmt.Errorf("--requestheader-client-ca-file: %w: %s", err, giveCAs)
+	}
+	return a, nil
 }
+
+const giveCAs = "give a PEM file of certificates that watchfan may read"
 
 // Identify returns the identity that the request of x is made as. On the insecure port, a client
 // without a credential is the proxy itself. On either port, a client with a bearer token is the

@@ -8,6 +8,7 @@
 //	consistency.go       the state that a resourceVersion asks for
 //	list.go              gets and lists; compressed_lists.go shares those with gzip
 //	watch.go             watches; watch_subscribe.go chooses where they begin
+//	watch_tables.go      watches in Tables, as kubectl's
 //	drain.go             the end of watches before a shutdown
 //
 // The package handles requests, identities, lanes and their caches. Protocols and ports are
@@ -43,9 +44,13 @@
 //
 // A client may resume from a resourceVersion from before the lane began. One upstream watch, shared
 // by all clients that wait, fetches the missing history. The events for a client with a selector
-// can depend on earlier versions of the objects. These are fetched with an exact list.
+// can depend on earlier versions of the objects. These are fetched with an exact list. A client may
+// also resume from a resourceVersion that a relist skipped. Kube-apiserver may still have that
+// history, so a few such watches at a time pass through; the others get 410.
 //
 // While a lane is filled for the first time, its clients wait, and a handful of them pass through.
+// A watch that passes through for that reason ends once the lane is filled, and its client resumes
+// at the lane. Watches end only if their clients are known to resume: see returns.
 // The type filling in package lane documents how many, and when clients get 429. The bound protects
 // kube-apiserver from listing a slow resource for every client. There is no bound if waiting brings
 // nothing: kube-apiserver does not let the proxy list the resource, an object can't be cached, or

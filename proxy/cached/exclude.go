@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -68,13 +69,15 @@ func isSecrets(resource schema.GroupResource) bool {
 // bytes. Each is a DNS name, or a part of one.
 const maxNames = 3 * 253
 
-// mayBeCached reports whether the read may be answered from a cache at all. A client with the
+// neverCached returns why the read is never answered from a cache, "" if it may be. A client with the
 // proxy's own rights never reads Secrets from a cache. Its reads need no review, and kube-apiserver
 // must authorize and audit each read of Secrets.
-func (c *Reads) mayBeCached(r *read) bool {
-	resource := r.GVR.GroupResource()
-	if len(r.GVR.Group)+len(r.GVR.Version)+len(r.GVR.Resource) > maxNames {
-		return false // no such resource exists; its name is not remembered
+func (c *Reads) neverCached(r *read) request.Reason {
+	switch {
+	case len(r.GVR.Group)+len(r.GVR.Version)+len(r.GVR.Resource) > maxNames:
+		return request.Resource // no such resource exists; its name is not remembered
+	case c.opts.excluded(r.GVR), r.id.Kind == auth.KindOwn && isSecrets(r.GVR.GroupResource()):
+		return request.Excluded
 	}
-	return r.Served() && !c.opts.excluded(r.GVR) && (r.id.Kind != auth.KindOwn || !isSecrets(resource))
+	return r.Unserved()
 }

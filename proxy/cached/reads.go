@@ -2,6 +2,7 @@ package cached
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -34,7 +35,7 @@ type Config struct {
 	Discovery   *upstream.Discovery
 	Authorizer  *auth.Authorizer
 	Audit       *audit.Log
-	PassThrough func(*exchange.Exchange, auth.Identity, *request.Request)
+	PassThrough func(*exchange.Exchange, auth.Identity, *request.Request, request.Reason)
 	// TooMany returns the 429 for a client that has waited too long for a lane to be filled. message
 	// gives the reason.
 	TooMany func(message string) *metav1.Status
@@ -52,7 +53,7 @@ type Reads struct {
 	aggregation *registry.Aggregation
 	auth        *auth.Authorizer
 	audit       *audit.Log
-	pass        func(*exchange.Exchange, auth.Identity, *request.Request) // to kube-apiserver
+	pass        func(*exchange.Exchange, auth.Identity, *request.Request, request.Reason) // to kube-apiserver
 	tooMany     func(message string) *metav1.Status
 	lanes       *lane.Lanes
 	alone       *aloneReads
@@ -64,9 +65,10 @@ type Reads struct {
 	log         *slog.Logger
 	ctx         context.Context // ends when serving ends
 
-	mu       sync.Mutex
-	resident map[string]*lane.Lane      // by name in --resident-resources
-	passed   map[string]registry.Server // the API server of a resident resource, by the same name
+	mu         sync.Mutex
+	resident   map[string]*lane.Lane      // by name in --resident-resources
+	unresolved map[string]error           // why a resident resource is not known to exist, by the same name
+	passed     map[string]registry.Server // the API server of a resident resource, by the same name
 }
 
 // New returns a Reads that serves until ctx ends. The caller calls Run.
@@ -146,17 +148,14 @@ func (c *Reads) Shed() int {
 func (c *Reads) keep(name string) {
 	var kept *lane.Lane
 	for wait := time.Duration(0); ; wait = 2 * time.Second {
-		select {
-		case <-time.After(wait):
-		case <-c.ctx.Done():
+		if !sleep(c.ctx, wait) {
 			return
 		}
 		if kept != nil && c.lanes.Has(kept) {
 			continue
 		}
 		gvr, err := c.discovery.Resolve(c.ctx, name)
-		if err != nil {
-			c.log.Warn("Waited for resident resource", "resource", name, "err", err)
+		if c.setUnresolved(name, err); err != nil {
 			continue
 		}
 		if c.opts.excluded(gvr) { // Options.Check knows only the name
@@ -183,6 +182,21 @@ func (c *Reads) setResident(name string, l *lane.Lane) {
 		c.resident = make(map[string]*lane.Lane)
 	}
 	c.resident[name] = l
+}
+
+// setUnresolved notes why a resident resource is not known to exist, or that it is. It logs the reason
+// when the reason changes.
+func (c *Reads) setUnresolved(name string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.unresolved[name]
+	if c.unresolved == nil {
+		c.unresolved = make(map[string]error)
+	}
+	c.unresolved[name] = err
+	if err != nil && (was == nil || was.Error() != err.Error()) && c.ctx.Err() == nil {
+		c.log.Warn("Waited for resident resource", "resource", name, "err", err)
+	}
 }
 
 // passesResident reports whether a resident resource is passed through because an aggregated API
@@ -215,6 +229,8 @@ func (c *Reads) ResidentSynced() error {
 	for _, name := range c.opts.ResidentResources {
 		if l := c.resident[name]; c.passed[name] == registry.ByOthers {
 			continue
+		} else if l == nil && errors.Is(c.unresolved[name], upstream.ErrNotFound) {
+			return fmt.Errorf("%s is not synced: kube-apiserver has no such resource; see --resident-resources", name)
 		} else if l == nil || (!l.Synced() || !c.lanes.Has(l)) && !c.lanes.Quarantined(l.Key) {
 			return fmt.Errorf("%s is not synced", name)
 		}
@@ -236,7 +252,7 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 		return
 	}
 	if !served {
-		c.pass(x, id, req)
+		c.pass(x, id, req, r.why)
 		return
 	}
 	r.lane.CountServed(req.Verb)
@@ -246,7 +262,7 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 }
 
 // serveCached answers the request from a cache. If it reports false it has written nothing: the
-// caller answers with refused, or passes the request through if refused is nil.
+// caller answers with refused, or passes the request through if refused is nil. r.why says why.
 //
 // The review comes first. Until kube-apiserver has allowed the request, no lane is looked at or
 // started, no cache is read, and nothing is asked in the proxy's own name except a review that only
@@ -255,8 +271,11 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused *metav1.Status) {
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
-	if !c.mayBeCached(r) || c.passesUnasked(r) {
-		return false, nil
+	if why := c.neverCached(r); why != "" {
+		return r.passed(why), nil
+	}
+	if c.passesUnasked(r) {
+		return r.passed(request.Cheaper), nil
 	}
 	r.decision = c.auth.Authorize(wait, r.id, r.Request)
 	switch {
@@ -264,15 +283,21 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 	case r.decision.Busy():
 		return false, auth.TooManyReviews()
 	default:
-		return false, nil // kube-apiserver words the denial
+		return r.passed(request.NotAllowed), nil // kube-apiserver words the denial
 	}
-	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) || c.passesAlone(wait, r) {
+	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) {
 		return false, nil
+	}
+	if c.passesAlone(wait, r) {
+		return r.passed(request.Cheaper), nil
 	}
 	decided := time.Now()
 	ready, refused := c.awaitLane(x, r)
-	if !ready || !c.stillAllowed(r, decided) {
-		return false, refused
+	switch {
+	case !ready:
+		return r.passed(request.LaneFilling), refused
+	case !c.stillAllowed(r, decided):
+		return r.passed(request.NotAllowed), nil
 	}
 	return c.serveFrom(x, r)
 }
@@ -321,6 +346,7 @@ type read struct {
 	conn    exchange.Conn
 	lanes   *lane.Lanes
 	counts  *aloneReads
+	why     request.Reason // why it is passed through, unless it is answered here
 
 	// Set by resolve.
 	info      upstream.ResourceInfo
@@ -341,6 +367,12 @@ type read struct {
 	seat *fairness.Seat
 }
 
+// passed notes why the read is passed through, and returns false.
+func (r *read) passed(why request.Reason) bool {
+	r.why = why
+	return false
+}
+
 // audited returns the read as the audit log records it.
 func (r *read) audited() audit.Read {
 	return audit.Read{Request: r.Request, ID: r.id, Decision: r.decision, Arrived: r.arrived}
@@ -355,16 +387,19 @@ func (r *read) acquire(start bool) bool {
 	if r.lane != nil {
 		return true
 	}
+	if r.form.Table != "" {
+		return r.acquireTables()
+	}
 	l, ok := r.lanes.Acquire(r.info, r.form, start)
 	if !ok {
-		return false
+		return r.passed(request.NoLane)
 	}
 	if start {
 		r.counts.noteFollowed(r.GVR)
 	}
 	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.FieldLabels()); !ok {
 		r.lanes.Release(l)
-		return false
+		return r.passed(request.Selector)
 	}
 	r.lane = l
 	return true
@@ -387,26 +422,29 @@ func (r *read) release() {
 // proxy's own name.
 func (c *Reads) resolve(ctx context.Context, r *read) (ok bool) {
 	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
-		return false
+		return r.passed(request.Aggregated)
 	}
 	if r.info, ok = c.discovery.Lookup(ctx, r.GVR); !ok || !r.info.Watchable {
-		return false
+		return r.passed(request.Resource)
 	}
 	if r.namespace, ok = r.Scope(r.info.Namespaced); !ok {
-		return false
+		return r.passed(request.Resource)
 	}
 	chosen, ok := c.encodings.Choose(ctx, r.GVR, r.Accepts)
 	if !ok || r.indented(chosen) {
-		return false
+		return r.passed(request.Form)
 	}
 	r.form = chosen.Representation
 	if !r.startsLane() && !c.lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
 		c.alone.noteUnfollowed(r.GVR)
-		return false
+		return r.passed(request.NoLane)
 	}
 	if r.info.Definition, ok = c.crds.Of(ctx, r.GVR, r.Verb == "watch"); !ok {
-		return false
+		return r.passed(request.Definition)
 	}
 	r.selector, ok = upstream.FieldSelector(r.info, r.Fields)
-	return ok && (r.info.Definition == nil || c.crds.Selects(r.selector))
+	if !ok || r.info.Definition != nil && !c.crds.Selects(r.selector) {
+		return r.passed(request.Selector)
+	}
+	return true
 }

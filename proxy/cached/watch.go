@@ -31,21 +31,43 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 	want := c.wanted(r)
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.lane.FreshnessTimeout)
 	defer cancel()
-	sub, err := c.subscribe(wait, r, want)
+	begin := c.subscribe
+	if r.form.Table != "" {
+		begin = c.subscribeTables
+	}
+	sub, err := begin(wait, r, want)
 	switch {
 	case err == nil:
 		r.keep()
 		c.streamWatch(x, r, sub, want.Gzip)
 		return true
 	case errors.Is(err, fanout.ErrRelistGap):
-		c.serveExpired(x, r)
-		return true
-	case errors.Is(err, fanout.ErrPreviousUnknown):
-		returnSoon(x, r.Request)
+		slot, ok := r.lane.PassSkipped()
+		if !ok {
+			c.serveExpired(x, r)
+			return true
+		}
+		x.Until = slot
+		returnSoon(x, r)
+	case !errors.Is(err, fanout.ErrCostly) && !r.lane.Uncached():
+		returnSoon(x, r)
 	}
 	r.lane.Log.Debug("Passed watch through", "err", err)
 	x.Response.Reset()
-	return false
+	return r.passed(whyUnsubscribed(err))
+}
+
+// whyUnsubscribed returns why a watch is passed through whose subscription failed with err.
+func whyUnsubscribed(err error) request.Reason {
+	switch {
+	case errors.Is(err, fanout.ErrCostly):
+		return request.Selector
+	case errors.Is(err, fanout.ErrClosed):
+		return request.NoLane
+	case errors.Is(err, fanout.ErrNotFresh), errors.Is(err, errUnproven), errors.Is(err, context.DeadlineExceeded):
+		return request.Freshness
+	}
+	return request.History
 }
 
 // refuseHandshake leaves a WebSocket at the refusal of its handshake. As in kube-apiserver, the
@@ -145,7 +167,7 @@ type servedWatch struct {
 func (s *servedWatch) Begin(sink fanout.Sink) {
 	c, r, sub := s.cached, s.read, s.watcher.Sub
 	s.read = nil
-	s.release = c.auth.WatchGrant(r.id, r.Request, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
+	s.release = c.auth.WatchGrant(r.id, r.Request, r.decision, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
 	c.watchers.Add(s.watcher)
 	c.flusher.Start(sub, sink)
 }
@@ -154,7 +176,7 @@ func (s *servedWatch) Begin(sink fanout.Sink) {
 func (s *servedWatch) Gone() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Gone}) }
 
 // Evict notes why the watch is being evicted, while its state is still there.
-func (s *servedWatch) Evict(st fanout.State) { s.evicted = s.watcher.Evidence(st, false) }
+func (s *servedWatch) Evict(st fanout.State) { s.evicted = s.watcher.Evidence(st) }
 
 // End releases the resources of the watch.
 func (s *servedWatch) End(reason fanout.Reason, _ bool) {
@@ -172,12 +194,15 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	c.audit.WatchEnded(s.event, reason, because)
 }
 
-// returnSoon limits a watch that is passed through to less than a minute. The watch is too old for
-// the cache, and its client returns with a newer resourceVersion. kube-apiserver takes the first of
-// two timeoutSeconds parameters.
-func returnSoon(x *exchange.Exchange, req *request.Request) {
+// returnSoon limits a watch that is passed through to less than a minute, if its client resumes. The
+// watch is too old for the cache, and its client returns with a newer resourceVersion.
+// kube-apiserver takes the first of two timeoutSeconds parameters.
+func returnSoon(x *exchange.Exchange, r *read) {
+	if !r.returns() {
+		return
+	}
 	seconds := 30 + rand.N(30)
-	if t := req.TimeoutSeconds; t != nil && *t != 0 && *t <= int64(seconds) {
+	if t := r.TimeoutSeconds; t != nil && *t != 0 && *t <= int64(seconds) {
 		return
 	}
 	path, params, _ := strings.Cut(x.Target, "?")
@@ -191,9 +216,9 @@ func (c *Reads) compresses(r *read) bool {
 	return r.Gzip && !r.WebSocket && c.lane.CompressWatches && !isSecrets(r.GVR.GroupResource())
 }
 
-// serveExpired answers a watch from a resourceVersion that only a list can follow. The stream holds
-// the ERROR event and nothing else, as kube-apiserver's does for a resourceVersion from before its
-// cache was filled.
+// serveExpired answers a watch from a resourceVersion that a relist skipped, while many others ask
+// upstream for the same. The stream holds the ERROR event and nothing else, as kube-apiserver's
+// does for a resourceVersion from before its cache was filled.
 func (c *Reads) serveExpired(x *exchange.Exchange, r *read) {
 	l := r.lane
 	rv, _ := parseVersion(r.ResourceVersion) // subscribe has parsed it

@@ -23,6 +23,7 @@ type DebugState struct {
 	Checks    []DebugCheck  `json:"checks"` // as /readyz lists them
 	Totals    DebugTotals   `json:"totals"`
 	Lanes     []lane.Status `json:"lanes"` // by resource and encoding
+	Passed    []PassedCount `json:"passedWatches"`
 }
 
 type DebugCheck struct {
@@ -34,7 +35,7 @@ type DebugTotals struct {
 	Clients         int               `json:"clients"`       // watches that are served from caches now
 	ParkedClients   int               `json:"parkedClients"` // watches that wait for their client to read
 	Parks           uint64            `json:"parks"`
-	DeliveredEvents uint64            `json:"deliveredEvents"` // by the lanes that exist now
+	DeliveredEvents uint64            `json:"deliveredEvents"` // by all lanes, those that have ended included
 	DeliveredBytes  uint64            `json:"deliveredBytes"`
 	Flushes         uint64            `json:"flushes"`      // writes to clients
 	EndedWatches    map[string]uint64 `json:"endedWatches"` // by reason
@@ -120,6 +121,16 @@ func (d DebugState) write(w io.Writer) {
 			l.Clients, l.Filters, l.Objects, l.Bytes, l.ResourceVersion, l.OldestResourceVersion,
 			l.HistoryEvents, l.HistoryBytes, age(l.LastChange), age(l.LastHeard), age(l.WatchBegan),
 			l.Events, l.Served, l.Breaks, l.Relists, l.Proofs, l.Unproven, lastError)
+	}
+	table.Flush()
+	if len(d.Passed) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nWatches that pass through:")
+	table = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "RESOURCE\tWATCHES\tREASON\tWHY")
+	for _, p := range d.Passed {
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", p.Resource, p.Watches, p.Reason, p.Message)
 	}
 	table.Flush()
 }

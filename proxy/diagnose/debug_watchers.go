@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/passthrough"
 )
 
 const WatchersPath = "/debug/watchers"
@@ -22,14 +24,15 @@ type WatchersPage struct {
 	watchers *Watchers
 	flusher  *fanout.Flusher // its shards know the state of each watch
 	upstream func() error    // the readiness check of kube-apiserver
+	passed   *passthrough.Watches
 
 	// looking is held while watches are inspected. A shard answers one page at a time, however many
 	// clients ask.
 	looking sync.Mutex
 }
 
-func NewWatchersPage(ws *Watchers, flusher *fanout.Flusher, upstream func() error) *WatchersPage {
-	return &WatchersPage{watchers: ws, flusher: flusher, upstream: upstream}
+func NewWatchersPage(ws *Watchers, passed *passthrough.Watches, flusher *fanout.Flusher, upstream func() error) *WatchersPage {
+	return &WatchersPage{watchers: ws, passed: passed, flusher: flusher, upstream: upstream}
 }
 
 // Serve answers with the watch that has this id, or with a list of watches if id is empty.
@@ -68,7 +71,8 @@ type watched struct {
 	why Cause
 }
 
-// look inspects watches. It leaves out those that have ended.
+// look inspects watches. It leaves out those that have ended. Lanes are sampled before the watches,
+// and each only once: see Watcher.evidence.
 func (p *WatchersPage) look(ws []*Watcher) []watched {
 	p.looking.Lock()
 	defer p.looking.Unlock()
@@ -77,10 +81,16 @@ func (p *WatchersPage) look(ws []*Watcher) []watched {
 		subs[i] = w.Sub
 	}
 	unreachable := p.upstream() != nil
+	lanes := make(map[*lane.Lane]laneSample)
+	for _, w := range ws {
+		if _, ok := lanes[w.Lane]; !ok {
+			lanes[w.Lane] = sampleLane(w.Lane, unreachable)
+		}
+	}
 	found := make([]watched, 0, len(ws))
 	for i, st := range p.flusher.Inspect(subs, patience) {
 		if st.Phase != fanout.Unserved {
-			e := ws[i].Evidence(st, unreachable)
+			e := ws[i].evidence(st, lanes[ws[i].Lane])
 			found = append(found, watched{ws[i], e, e.cause()})
 		}
 	}
@@ -105,6 +115,7 @@ func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 	for _, w := range found[:min(len(found), q.limit)] {
 		list.Watchers = append(list.Watchers, w.status())
 	}
+	list.Passed = passedList(p.passed.Open(), q, now)
 	return list
 }
 

@@ -18,6 +18,7 @@ type WatcherList struct {
 	Matching int             `json:"matching"` // watches that match the query
 	Reasons  map[Cause]int   `json:"reasons"`  // how many of these have each cause
 	Watchers []WatcherStatus `json:"watchers"` // the first of these
+	Passed   PassedList      `json:"passedThrough"`
 }
 
 // WatcherStatus is one watch: its client, its scope and its progress. It holds nothing of any object
@@ -101,9 +102,13 @@ func (w watched) status() WatcherStatus {
 
 // Selector is the watch's namespace, name and selectors, written as kubectl's arguments.
 func (s *WatcherStatus) Selector() string {
+	return selectorText(s.Namespace, s.Name, s.LabelSelector, s.FieldSelector)
+}
+
+func selectorText(namespace, name, labels, fields string) string {
 	var parts []string
 	for _, p := range []struct{ flag, value string }{
-		{"-n ", s.Namespace}, {"", s.Name}, {"-l ", s.LabelSelector}, {"--field-selector ", s.FieldSelector},
+		{"-n ", namespace}, {"", name}, {"-l ", labels}, {"--field-selector ", fields},
 	} {
 		if p.value != "" {
 			parts = append(parts, p.flag+p.value)
@@ -136,6 +141,7 @@ func (l *WatcherList) writeText(w io.Writer) {
 			s.Resource, s.User, s.UserAgent, s.Client, s.wire(), s.Selector())
 	}
 	_ = table.Flush() // writes to memory
+	l.Passed.writeText(w)
 }
 
 // wire says how the watch is written.
@@ -164,7 +170,7 @@ func (s *WatcherStatus) writeText(w io.Writer) {
 	line("sent", "%d events, %d bytes, resourceVersion %s", s.Events, s.Bytes, s.ResourceVersion)
 	line("lag", "%d events, %d bytes, the oldest waits for %s", s.LagEvents, s.LagBytes, short(s.LagSeconds.Duration()))
 	if t := s.TCP; t != nil {
-		line("socket", "%d bytes queued, %d of them unsent, %d segments not acknowledged, window %d bytes",
+		line("socket", "%d bytes queued, %d of them not sent yet, %d segments sent and not acknowledged, window %d bytes",
 			t.QueuedBytes, t.UnsentBytes, t.UnackedSegments, t.WindowBytes)
 		line("network", "round trip %s, %d of %d segments sent again, %d timeouts in a row, last acknowledgement %s ago",
 			short(t.RTT.Duration()), t.ResentSegments, t.SentSegments, t.Timeouts, short(t.SinceAck.Duration()))

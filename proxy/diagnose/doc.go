@@ -6,11 +6,12 @@
 //	verdict.go             why a watch is slow
 //	explanation.go         the verdict in words, and the advice
 //	debug_watchers*.go     /debug/watchers: the page, its query, its answer
+//	debug_passed.go        the watches that are passed through, and why they are
 //	debug_lanes.go         /debug/lanes
 //	status_page.go         the status page, which reads /debug/lanes
 //	top.go, explain.go     the commands; admin_port.go is their client
 //
-// It reads lanes and connections. Nothing that serves clients depends on it. Package admin says
+// It reads lanes, connections and the register of passed-through watches. Nothing that serves clients depends on it. Package admin says
 // which clients may see the pages.
 //
 // # Why a watch is slow

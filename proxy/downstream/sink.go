@@ -74,7 +74,7 @@ func (s *sink) Begin(head []byte, read func()) error {
 		return err
 	}
 	s.read.Store(&read)
-	if s.poller.add(s.raw, s) != nil { // no memory, or not Linux
+	if s.poller.add(s.raw, s, pollIn|pollOut) != nil { // no memory, or not Linux
 		s.poller = nil
 		s.readable()
 	}

@@ -26,6 +26,7 @@
 //	too many connections                         the listener resets them            --max-connections
 //	new connections while memory is spent        the same                            --memory-limit, see memory in package proxy
 //	a handshake or a head that does not end      closed, or 408, 32 s after its beginning, however steadily it comes
+//	a connection that brings no request          closed without an answer, 32 s after its beginning, 90 s after a response
 //	no HTTP/1.1, a head of more than 64 KiB      fasthttp: 400, 431, 501
 //	two readings of one head                     readHead: 400, 417, 431, 501, 505, and the connection ends
 //	a web page of another host or port           local in package proxy: 403, on the insecure port and on an admin port on loopback

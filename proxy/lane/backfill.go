@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,25 @@ type historyBackfill struct {
 	wanted atomic.Uint64       // the smallest resourceVersion that a client waits for, 0 for none
 
 	unresolved atomic.Uint64 // where the history began when ResolvePrevious last tried
+
+	skipped semaphore.Semaphore // acquired for each watch that PassSkipped lets through
+}
+
+// mostSkipped is how many watches from resourceVersions that a relist skipped pass through at a
+// time.
+const mostSkipped = 16
+
+// PassSkipped returns a slot for a watch from a resourceVersion that a relist skipped. Upstream may
+// still have that history. The caller passes the watch through and closes slot when the watch has
+// begun. ok is false while mostSkipped others begin. The history of a lane has no room for what a
+// relist skipped, because its clients have been sent the outcome instead.
+func (l *Lane) PassSkipped() (slot io.Closer, ok bool) {
+	select {
+	case l.history.skipped <- struct{}{}:
+		return &throughSlot{through: l.history.skipped, watch: true}, true
+	default:
+		return nil, false
+	}
 }
 
 // Backfill makes the lane's history reach back to resourceVersion rv. It replays one upstream watch
@@ -91,8 +111,11 @@ func (l *Lane) changesBetween(ctx context.Context, from, until uint64) (events [
 	if _, err := l.collection.CurrentVersion(ctx); err != nil {
 		return nil, err
 	}
-	limits, size := l.Cache.Limits(), int64(0)
+	limits, size, sameColumns := l.Cache.Limits(), int64(0), true
 	err = l.collection.ReadWatch(ctx, from, func(ev framing.Event) bool {
+		if sameColumns = !ev.Columns.Known() || l.Cache.SetColumns(ev.Columns); !sameColumns {
+			return false
+		}
 		if ev.ResourceVersion > until || ev.Type == framing.Bookmark && ev.ResourceVersion >= until {
 			return false
 		}
@@ -102,5 +125,8 @@ func (l *Lane) changesBetween(ctx context.Context, from, until uint64) (events [
 		}
 		return ev.ResourceVersion != until && len(events) <= limits.HistoryEvents && size <= limits.HistoryBytes
 	})
+	if err == nil && !sameColumns {
+		err = errors.New("upstream has other columns")
+	}
 	return events, err
 }

@@ -9,6 +9,7 @@
 //	backfill.go           history from before the lane began
 //	resolve_previous.go   whether a selector matched an object before that history
 //	quarantine.go         resources that cannot be cached
+//	tables.go             lanes of Tables, which keep events and no objects
 //	status.go             a lane as an operator sees it; metrics.go: as Prometheus does
 //
 // It knows reflectors, the upstream and fanout. It knows no client's connection and no user's

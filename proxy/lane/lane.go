@@ -29,11 +29,15 @@ type Lane struct {
 	lanes      *Lanes
 	metrics    laneMetrics
 	started    time.Time
+	number     uint64 // tells lanes with a selection apart; 0 for others
 
 	// Each of these says who owns its fields.
 	filling *filling
 	prover  *prover
 	history historyBackfill
+
+	// from is the smallest resourceVersion that a first client of Tables has asked for; 0 for none.
+	from atomic.Uint64
 
 	// outdated is set when the resource has another definition than the lane, or when another
 	// server answers for it.
@@ -53,15 +57,21 @@ type laneUse struct {
 func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 	l := &Lane{
 		Key:        key,
-		Cache:      fanout.NewCache(ls.limits, ls.flusher),
+		Cache:      ls.newCache(key.Representation),
 		info:       info,
-		collection: ls.source.Collection(info, key.Representation),
+		collection: ls.source.Collection(info, key.Representation).Selected(key.Selection),
 		lanes:      ls,
 		started:    time.Now(),
 		filling:    newFilling(),
-		history:    historyBackfill{turn: semaphore.New(1)},
+		history:    historyBackfill{turn: semaphore.New(1), skipped: semaphore.New(mostSkipped)},
 	}
+	l.Cache.IndexWith(ls.indexer)
 	l.Log = ls.log.With("resource", l.Resource(), "encoding", l.Representation.String())
+	if l.selects() {
+		ls.lastSelection++
+		l.number = ls.lastSelection
+		l.Log = l.Log.With("selection", l.number)
+	}
 	l.prover = &prover{lane: l}
 	l.metrics = newLaneMetrics(l)
 	l.reflector = reflector.New(reflector.Config{
@@ -69,8 +79,9 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		Cache:      l.Cache,
 		Filling:    l.filling,
 		Redefined:  l.redefined,
+		From:       l.from.Load,
 		Metrics:    l.metrics.set,
-		Labels:     l.metrics.labels,
+		Series:     l.metrics.name,
 		Log:        l.Log,
 	})
 	return l
@@ -80,6 +91,7 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 type Key struct {
 	GVR schema.GroupVersionResource
 	request.Representation
+	Selection reflector.Selection // of Tables only; see tables.go
 }
 
 // String names the lane in errors: apps/v1/deployments (protobuf).
@@ -107,6 +119,9 @@ func (l *Lane) Uncached() bool {
 
 // Synced reports whether the cache has been filled, so that the lane can serve reads.
 func (l *Lane) Synced() bool { return l.filling.synced() }
+
+// Filled returns a channel that is closed when the cache has been filled.
+func (l *Lane) Filled() <-chan struct{} { return l.filling.syncedc }
 
 // Ready waits until the lane can serve reads, and reports whether it can. It reports false if an
 // attempt to fill the cache for the first time has failed, or takes longer than ctx lasts.

@@ -22,6 +22,7 @@ type Lanes struct {
 	source        *reflector.Source
 	discovery     *upstream.Discovery
 	flusher       *fanout.Flusher
+	indexer       *fanout.Indexer
 	limits        fanout.Limits
 	memory        Memory
 	idleTimeout   time.Duration // Options.IdleTimeout
@@ -36,6 +37,8 @@ type Lanes struct {
 	byKey       map[Key]*Lane
 	defined     map[schema.GroupResource]*upstream.Definition // see registry.CRDWatcher; nil is none
 	quarantines map[Key]time.Time                             // until when; see quarantine.go
+
+	lastSelection uint64 // number of the last lane with a selection
 
 	// aggregated are the versions that another server answers for, with the zero time, and those
 	// that it answered for until just now, with the time before which they have no lanes. See
@@ -61,6 +64,7 @@ func NewLanes(
 		source:        reflector.NewSource(up, memory.full, opts.Tuning.HangTimeout, log),
 		discovery:     discovery,
 		flusher:       flusher,
+		indexer:       fanout.NewIndexer(),
 		limits:        opts.limits(),
 		memory:        memory,
 		idleTimeout:   opts.IdleTimeout,
@@ -83,31 +87,38 @@ func (ls *Lanes) IdleTimeout() time.Duration { return ls.idleTimeout }
 // there is no lane, if the resource has been redefined since the caller looked info up, if an
 // aggregated server answers for it, and once the server stops.
 func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation, start bool) (l *Lane, ok bool) {
+	return ls.acquire(info, Key{GVR: info.GVR, Representation: rep}, start, 0)
+}
+
+func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from uint64) (l *Lane, ok bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.ctx == nil || ls.defined[info.GVR.GroupResource()] != info.Definition ||
 		ls.outsourcedLocked(info.GVR.GroupVersion()) {
 		return nil, false
 	}
-	key := Key{info.GVR, rep}
 	l = ls.byKey[key]
 	if l != nil && l.info.Definition != info.Definition {
 		ls.stopLocked(l)
 		l = nil
 	}
 	if l == nil {
-		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) {
+		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) || !ls.mayStartLocked(key) {
 			return nil, false
 		}
-		l = ls.startLocked(key, info)
+		l = ls.startLocked(key, info, from)
+	}
+	if first := l.from.Load(); from != 0 && from < first {
+		l.from.Store(from)
 	}
 	l.users++
 	return l, true
 }
 
-// startLocked starts a lane.
-func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo) *Lane {
+// startLocked starts a lane. A lane of Tables begins at resourceVersion from.
+func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo, from uint64) *Lane {
 	l := NewLane(ls, key, info)
+	l.from.Store(from)
 	ls.byKey[key] = l
 	ctx, cancel := context.WithCancel(ls.ctx)
 	l.stop = cancel
@@ -133,7 +144,7 @@ func (ls *Lanes) follow(ctx context.Context, l *Lane) {
 		l.Log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", memoryQuarantine)
 		ls.quarantine(l.Key, memoryQuarantine)
 	default:
-		l.Log.Error("Stopped lane, an object is too large or too deep to be cached, so its requests are passed through",
+		l.Log.Error("Stopped lane, an object is too large or too deep to be cached, or no Table, so its requests are passed through",
 			"err", err, "retryIn", ls.quarantineFor)
 		ls.quarantine(l.Key, ls.quarantineFor)
 	}
@@ -178,6 +189,9 @@ func (ls *Lanes) Release(l *Lane) {
 func (ls *Lanes) releaseLocked(l *Lane) {
 	l.users--
 	l.idleSince = time.Now()
+	if l.users == 0 && l.selects() && ls.byKey[l.Key] == l {
+		ls.stopLocked(l)
+	}
 }
 
 // Discard undoes one Acquire, and stops the lane if nobody else uses it.
@@ -190,9 +204,10 @@ func (ls *Lanes) Discard(l *Lane) {
 	}
 }
 
-// Run stops idle lanes until ctx ends, then lets no other begin, and returns when no reflector is
-// left. The lanes themselves end with the context of NewLanes.
+// Run stops idle lanes and builds indexes until ctx ends, then lets no other lane begin, and returns
+// when no reflector is left. The lanes themselves end with the context of NewLanes.
 func (ls *Lanes) Run(ctx context.Context) {
+	ls.running.Go(func() { ls.indexer.Run(ctx) })
 	tick := time.NewTicker(max(ls.idleTimeout/10, time.Second))
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -227,8 +242,10 @@ func (ls *Lanes) stopIdle() {
 	}
 }
 
-// Shed stops all lanes that nobody uses, and returns how many those were.
+// Shed stops all lanes that nobody uses, and returns how many those were. It gives up the indexes of
+// all lanes.
 func (ls *Lanes) Shed() (n int) {
+	ls.indexer.Shed()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, l := range ls.byKey {

@@ -2,6 +2,7 @@ package lane
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -89,6 +90,15 @@ func (ls *Lanes) Status() []Status {
 	return lanes
 }
 
+// form returns the lane's representation, and the number of a lane with a selection. The selector
+// itself is not shown, because clients choose it.
+func (l *Lane) form() string {
+	if l.selects() {
+		return fmt.Sprintf("%s selection %d", l.Representation, l.number)
+	}
+	return l.Representation.String()
+}
+
 // status describes the lane, which has users, or has had none since idleSince.
 func (l *Lane) status(users int, idleSince time.Time) Status {
 	s := l.Cache.Stats()
@@ -98,7 +108,7 @@ func (l *Lane) status(users int, idleSince time.Time) Status {
 		Group:                 l.GVR.Group,
 		Version:               l.GVR.Version,
 		Resource:              l.GVR.Resource,
-		Encoding:              l.Representation.String(),
+		Encoding:              l.form(),
 		ResourceVersion:       strconv.FormatUint(s.ResourceVersion, 10),
 		OldestResourceVersion: strconv.FormatUint(s.Oldest, 10),
 		Objects:               s.Objects,

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -36,6 +37,7 @@ type Forwarder struct {
 	long     *longRequests
 	audit    *audit.Log
 	log      *slog.Logger
+	watches  Watches
 
 	requests context.Context // ends ordinary requests
 	streams  context.Context // ends watches, logs and upgrades
@@ -65,21 +67,27 @@ type passing struct {
 	audit   *audit.Passed
 	sent    func() // called once kube-apiserver has begun to answer
 	upgrade bool
+	watch   *Watch          // nil for other requests
+	recall  <-chan struct{} // see exchange.Exchange
 
 	// Only for the response to a request that fails here.
 	auditID string
 	pretty  bool
 }
 
-// Serve forwards the request of x on behalf of id. asked is the parsed request.
-func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request.Request) {
+// Watches returns the watches that are passed through now.
+func (p *Forwarder) Watches() *Watches { return &p.watches }
+
+// Serve forwards the request of x on behalf of id. asked is the parsed request. why says why it is
+// not answered from a cache.
+func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request.Request, why request.Reason) {
 	x.Conn.EndArrival() // from here on the request waits for other parties
 	audit, sent, refused := p.admit(x, id, asked)
 	if refused != nil {
 		apistatus.Write(x, refused)
 		return
 	}
-	r := &passing{id: id, asked: asked, audit: audit, sent: sent}
+	r := &passing{id: id, asked: asked, audit: audit, sent: sent, recall: x.Recall}
 	r.req = &http.Request{
 		Method: x.Method,
 		URL:    p.target(x.Target),
@@ -94,6 +102,9 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	if r.upgrade = upgrade != ""; r.upgrade {
 		r.req.Header.Set("Connection", "Upgrade")
 		r.req.Header.Set("Upgrade", upgrade)
+	}
+	if asked.IsWatch() {
+		r.watch = newWatch(x, id, asked, why)
 	}
 	r.auditID, r.pretty = apistatus.AuditID(x), apistatus.PrettyStatus(x)
 	x.Response.Detached = func(to exchange.Responder) {
@@ -263,6 +274,9 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	} else {
 		r.audit.Answered(resp.StatusCode)
 	}
+	if r.watch != nil && (resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols) {
+		defer p.watches.began(r.watch)()
+	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		p.tunnel(to, resp)
 		return
@@ -270,7 +284,14 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	removeHopByHop(resp.Header)
 	answer := &exchange.Response{Status: resp.StatusCode, Length: resp.ContentLength}
 	addFields(&answer.Header, resp.Header)
-	answer.Reader = newLastingBody(resp, p.streams)
+	body := newLastingBody(resp, p.streams)
+	if r.recall != nil {
+		var recall sync.WaitGroup
+		recall.Go(func() { body.endAfter(ctx, r.recall, cancel) })
+		defer recall.Wait()
+		defer cancel()
+	}
+	answer.Reader = body
 	answer.Close = r.upgrade && resp.Close                   // later bytes may be meant for the other protocol
 	answer.Bare = r.upgrade && resp.Header.Get("Date") == "" // a refused handshake of a WebSocket
 	to.Respond(answer)

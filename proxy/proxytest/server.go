@@ -25,6 +25,7 @@ type Server struct {
 	pages         map[string][]object
 	watchList     bool
 	bookmarkAfter time.Duration
+	columns       string // of Tables
 	delay         func(Kind) time.Duration
 	allow         func(token, review string) bool
 }
@@ -63,6 +64,7 @@ func newServer(t testing.TB) *Server {
 		pages:         make(map[string][]object),
 		watchList:     true,
 		bookmarkAfter: 50 * time.Millisecond,
+		columns:       DefaultColumns,
 		allow:         func(_, _ string) bool { return true },
 	}
 	for _, r := range []Resource{ConfigMaps, Foos, Events} {

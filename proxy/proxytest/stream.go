@@ -18,6 +18,7 @@ type Stream struct {
 	collection *Collection
 	namespace  string
 	number     int // counts up
+	tables     bool
 
 	// Guarded by s.mu.
 	from       uint64
@@ -26,6 +27,8 @@ type Stream struct {
 	held       bool
 	end, abort bool
 	wakec      chan struct{} // one token; never closed
+
+	columns string // for the next line, of a stream in Tables; owned by run
 }
 
 // pushLocked lets the stream send what happened in its collection.
@@ -88,7 +91,7 @@ func (c *Collection) watch(call *Call, namespace string) {
 		initial = true
 	}
 	st := &Stream{Kind: call.Kind, Query: q, s: s, collection: c, namespace: namespace, from: from,
-		wakec: make(chan struct{}, 1), number: len(s.requests)}
+		wakec: make(chan struct{}, 1), number: len(s.requests), tables: wantsTables(call.R.Header.Get("Accept")), columns: s.columns}
 	st.beginLocked(initial, bookmarks)
 	if bookmarks && seconds > 0 && seconds < 60 && s.bookmarkAfter >= 0 && c.Resource != Events {
 		defer time.AfterFunc(s.bookmarkAfter, func() {
@@ -169,7 +172,7 @@ func (st *Stream) run(call *Call, timeout time.Duration, delay func(Kind) time.D
 			if delay != nil {
 				time.Sleep(delay(st.Kind))
 			}
-			if _, err := io.WriteString(call.W, line); err != nil {
+			if _, err := io.WriteString(call.W, st.rendered(line)); err != nil {
 				return
 			}
 			flusher.Flush()

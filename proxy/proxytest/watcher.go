@@ -39,13 +39,17 @@ func (e Event) String() string {
 
 // ParseEvent reads one line of a watch.
 func ParseEvent(line string) (Event, error) {
+	type metadata struct {
+		Namespace, Name, ResourceVersion string
+		Annotations                      map[string]string
+	}
 	var ev struct {
 		Type   string
 		Object struct {
 			Code     int
-			Metadata struct {
-				Namespace, Name, ResourceVersion string
-				Annotations                      map[string]string
+			Metadata metadata
+			Rows     []struct {
+				Object struct{ Metadata metadata }
 			}
 		}
 	}
@@ -53,6 +57,9 @@ func ParseEvent(line string) (Event, error) {
 		return Event{}, fmt.Errorf("%w: %.200q", err, line)
 	}
 	m := ev.Object.Metadata
+	if rows := ev.Object.Rows; len(rows) == 1 { // a Table
+		m = rows[0].Object.Metadata
+	}
 	e := Event{Type: ev.Type, Code: ev.Object.Code, Raw: line,
 		End: m.Annotations["k8s.io/initial-events-end"] == "true"}
 	if m.Name != "" {
@@ -88,8 +95,27 @@ func Open(t testing.TB, url string, header ...string) *Watcher {
 	return w
 }
 
+// OpenHTTP2 is Open over HTTP/2.
+func OpenHTTP2(t testing.TB, url string, header ...string) *Watcher {
+	t.Helper()
+	w, err := open(t, HTTP2Client(newTransport()), url, header...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 // TryOpen is Open for any goroutine.
 func TryOpen(t testing.TB, url string, header ...string) (*Watcher, error) {
+	return open(t, HTTPClient(newTransport()), url, header...)
+}
+
+// newTransport returns a transport for one request.
+func newTransport() *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+}
+
+func open(t testing.TB, client *http.Client, url string, header ...string) (*Watcher, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -100,12 +126,7 @@ func TryOpen(t testing.TB, url string, header ...string) (*Watcher, error) {
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	transport := &http.Transport{
-		DisableCompression: true,
-		DisableKeepAlives:  true,
-		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
-	}
-	resp, err := transport.RoundTrip(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		cancel()
 		return nil, err

@@ -25,6 +25,8 @@ type Collection struct {
 	info   upstream.ResourceInfo
 	source *Source
 	path   string
+	part   string          // the path of what is watched: path, or that of a namespace
+	query  string          // of what is watched: selectors, each with & before it
 	fields []framing.Field // that the resource can be selected by
 	labels []string        // of fields
 
@@ -45,8 +47,9 @@ const (
 
 // Collection returns the collection of a resource in a representation.
 func (s *Source) Collection(info upstream.ResourceInfo, rep request.Representation) *Collection {
-	c := &Collection{Representation: rep, info: info, source: s, path: upstream.CollectionPath(info.GVR)}
-	if rep.Metadata == "" {
+	path := upstream.CollectionPath(info.GVR)
+	c := &Collection{Representation: rep, info: info, source: s, path: path, part: path}
+	if rep.Metadata == "" && rep.Table == "" {
 		c.fields = upstream.SelectableFields(info)
 	}
 	for _, f := range c.fields {
@@ -105,7 +108,12 @@ func (c *Collection) learn(ctx context.Context) error {
 }
 
 // scanner returns a scanner of the collection's objects.
-func (c *Collection) scanner() framing.Scanner { return framing.NewScanner(c.Encoding, c.fields) }
+func (c *Collection) scanner() framing.Scanner {
+	if c.Table != "" {
+		return framing.NewTableScanner()
+	}
+	return framing.NewScanner(c.Encoding, c.fields)
+}
 
 // list requests the collection, or what query selects of it.
 func (c *Collection) list(ctx context.Context, query string) (*http.Response, error) {
@@ -119,7 +127,7 @@ func (c *Collection) listOf(ctx context.Context, path, query string) (*http.Resp
 
 // watch requests a watch of the collection.
 func (c *Collection) watch(ctx context.Context, query string) (*http.Response, error) {
-	return c.checked(c.get(ctx, c.path, query, c.Accept(false)))
+	return c.checked(c.get(ctx, c.part, query+c.query, c.Accept(false)))
 }
 
 // checked returns an error for a response that is not in the collection's representation.

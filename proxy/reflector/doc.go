@@ -6,6 +6,7 @@
 //	list.go        a list or initial events fill the cache, for the first time or again
 //	watch.go       a watch brings the cache up to date
 //	outcome.go     what follows when a list or a watch has ended, and when
+//	tables.go      a collection in Tables is watched and never listed
 //	watchdog.go    a watch that hangs is broken
 //	breaker.go     a reader breaks the watch, or has the collection listed
 //	reencoding.go  upstream writes the same objects in other bytes

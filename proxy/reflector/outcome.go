@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/watchfan/watchfan/framing"
 )
 
 // attempt is one attempt of the reflector to follow its collection, which has ended.
@@ -57,7 +59,7 @@ const (
 func (r *Reflector) outcome(a attempt) outcome {
 	status := a.status()
 	switch {
-	case uncachable(a.err) && (a.relisting || !r.filled), errors.Is(a.err, ErrNoRoom):
+	case uncachable(a.err) && (a.relisting || !r.filled), errors.Is(a.err, ErrNoRoom), errors.Is(a.err, framing.ErrNoTable):
 		return outcome{next: nextStop, err: a.err}
 	case r.redefined(a.began, a.err == nil):
 		return outcome{next: nextStop, err: ErrRedefined}

@@ -23,6 +23,7 @@ type Reflector struct {
 	cache      *fanout.Cache
 	filling    Filling
 	redefined  func(began time.Time, ended bool) bool
+	from       func() uint64
 	metrics    reflectorMetrics
 	log        *slog.Logger
 
@@ -40,6 +41,7 @@ type Reflector struct {
 	began   time.Time     // when the list that is under way was requested
 	slow    int           // questions for the current resourceVersion, in a row, that were not answered in time
 	unseen  int           // bytes listed since memory was last looked at
+	accept  func()        // called with each event of the first watch in Tables; nil for others
 
 	// See reencoded.
 	build    upstream.Build // that wrote what the cache was filled with
@@ -56,12 +58,18 @@ type Config struct {
 	// each attempt to follow the collection: when that began, and whether upstream ended its watch
 	// properly.
 	Redefined func(began time.Time, ended bool) bool
-	Metrics   *metrics.Set // gets the reflector's metrics
-	Labels    string       // of the metrics, as resource="pods"
-	Log       *slog.Logger
+	// From returns the resourceVersion where the first watch in Tables begins, 0 for the current one.
+	// Other collections are listed.
+	From    func() uint64
+	Metrics *metrics.Set // gets the reflector's metrics
+	// Series returns the name of a metric's time series: the metric's name with the lane's labels
+	// and more, which are pairs of name and value.
+	Series func(metric string, more ...string) string
+	Log    *slog.Logger
 }
 
-// Filling is told how the reflector gets on with the first list. The goroutine of Run calls it.
+// Filling is told how the reflector gets on with the first list, or with the beginning of the first
+// watch in Tables. The goroutine of Run calls it, but a timer may call End.
 type Filling interface {
 	InLine(waits bool)    // the reflector waits for its turn to list, or has got it
 	Progress()            // a list has brought something
@@ -77,7 +85,8 @@ func New(c Config) *Reflector {
 		cache:      c.Cache,
 		filling:    c.Filling,
 		redefined:  c.Redefined,
-		metrics:    newMetrics(c.Metrics, c.Labels),
+		from:       c.From,
+		metrics:    newMetrics(c.Metrics, c.Series),
 		log:        c.Log,
 		scanner:    c.Collection.scanner(),
 		backoff:    minBackoff,
@@ -138,6 +147,9 @@ func (r *Reflector) follow(ctx context.Context) error {
 	r.breaker.arm(cancel)
 	if err := r.collection.learn(ctx); err != nil {
 		return err
+	}
+	if r.collection.Table != "" {
+		return r.followTables(ctx)
 	}
 	if r.breaker.relist.Swap(false) {
 		r.relist = true

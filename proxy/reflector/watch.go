@@ -29,6 +29,9 @@ func watchTimeout() time.Duration { return minWatchTimeout + rand.N(minWatchTime
 // stops w and closes body.
 func (r *Reflector) openWatch(ctx context.Context, params ...string) (w *watchdog, body io.ReadCloser, err error) {
 	timeout := watchTimeout()
+	if r.collection.Table != "" {
+		timeout *= tableWatchFactor
+	}
 	w = newWatchdog(ctx, &r.health, timeout, r.source.hangTimeout)
 	w.expect(listTimeout)
 	resp, err := r.collection.watch(w.ctx, upstream.Query(append(params,
@@ -115,6 +118,10 @@ func (r *Reflector) applyLine(line []byte, last *uint64) error {
 		r.relist = true
 		return err
 	}
+	r.setColumns(ev.Columns)
+	if r.accept != nil && ev.Type != framing.Error {
+		r.accept()
+	}
 	switch ev.Type {
 	case framing.Error:
 		err := eventError(ev)
@@ -132,12 +139,12 @@ func (r *Reflector) applyLine(line []byte, last *uint64) error {
 		return nil
 	}
 	*last = max(*last, ev.ResourceVersion)
-	r.health.changed(received)
 	r.metrics.events.Inc()
 	r.metrics.eventBytes.Add(len(line))
 	if err := r.cache.Apply(ev, received); err != nil {
 		r.relist = true
 		return err
 	}
+	r.health.changed(received) // now the lists of the filters have the change too; see diagnose.WatchersPage
 	return nil
 }

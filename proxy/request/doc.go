@@ -11,9 +11,12 @@
 //
 // Clients ask for JSON, protobuf or CBOR, and for whole objects or their metadata only. Each form
 // of a resource has a lane of its own. The lane contains the bytes that kube-apiserver itself sends
-// in that form: a conversion between forms would need the resource's Go types. Tables, YAML and
-// indented JSON are for human readers and pass through. kube-apiserver is asked once which
-// encodings it serves for a resource; see upstream.SupportedEncodings.
+// in that form: a conversion between forms would need the resource's Go types. Lists of Tables, YAML
+// and indented JSON are for human readers and pass through. A watch in Tables, as kubectl's, has a
+// lane that keeps events only; see fanout.NewEventsOnly. kube-apiserver is asked once which encodings
+// it serves for a resource; see upstream.SupportedEncodings.
+//
+// A request that is passed through says why: see [Reason].
 //
 // Watches are sent as gzip to clients that accept it. They are compressed once for all clients, as
 // one gzip member; see package fanout, Compression.

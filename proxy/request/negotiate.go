@@ -15,7 +15,17 @@ import (
 type Representation struct {
 	Encoding framing.Encoding
 	Metadata string // the meta.k8s.io version for metadata only; "" for whole objects
+	Table    string // the meta.k8s.io version for Tables; "" for none. Watches only, in JSON
+	Include  string // includeObject of Tables: "" for metadata, else IncludeObject or IncludeNone
 }
+
+// What the rows of Tables have besides their cells
+// (https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables).
+const (
+	includeMetadata = "Metadata" // the same as none given
+	IncludeObject   = "Object"
+	IncludeNone     = "None"
+)
 
 // EveryKind reports whether kube-apiserver offers the representation for every resource. Custom
 // resources have no protobuf, except for metadata only. CBOR is behind a feature gate
@@ -35,8 +45,12 @@ func (r Representation) MediaType() string {
 	return "application/json"
 }
 
-// Accept returns the Accept header that requests the representation.
+// Accept returns the Accept header that requests the representation. Lists are never requested as
+// Tables.
 func (r Representation) Accept(list bool) string {
+	if r.Table != "" && !list {
+		return r.MediaType() + ";as=Table;g=meta.k8s.io;v=" + r.Table
+	}
 	if r.Metadata == "" {
 		return r.MediaType()
 	}
@@ -60,6 +74,13 @@ func (r Representation) ContentType(watch bool) string {
 
 // String returns the representation's name in logs and metrics.
 func (r Representation) String() string {
+	if r.Table != "" {
+		name := r.Encoding.String() + "-table-" + r.Table
+		if r.Include != "" {
+			name += "-" + strings.ToLower(r.Include)
+		}
+		return name
+	}
 	if r.Metadata == "" {
 		return r.Encoding.String()
 	}
@@ -79,8 +100,8 @@ const maxAcceptClauses = 12
 
 // negotiate returns the representations that kube-apiserver would try in turn for a request with
 // this Accept header ("" for none). The result ends with the first one that kube-apiserver offers
-// for every resource. ok is false if the header asks for something else before that: a table, YAML
-// or an unknown type.
+// for every resource. ok is false if the header asks for something else before that: YAML, an
+// unknown type, or a Table except of a watch.
 //
 // negotiate follows k8s.io/apiserver pkg/endpoints/handlers/negotiation. The header must also pass
 // the router in front of built-in types, which is stricter: it does not accept "application/*"
@@ -143,6 +164,11 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 	if as == "" && group == "" && version == "" {
 		return c, true
 	}
+	if as == "Table" {
+		c.Table = version
+		return c, verb == "watch" && a.Type == "application" && c.Encoding == framing.JSON &&
+			group == "meta.k8s.io" && (version == "v1" || version == "v1beta1")
+	}
 	want := "PartialObjectMetadata"
 	if verb == "list" {
 		want += "List"
@@ -190,4 +216,12 @@ func acceptsGzip(acceptEncoding string) bool {
 		}
 	}
 	return false
+}
+
+// readsRaw reports whether a client reads the bytes of a watch as they come, even if it accepts
+// gzip. A generated client can be told to accept gzip for its lists. But the watch of the Python
+// client (kubernetes/base/watch/watch.py) then splits the compressed bytes into lines, because
+// kube-apiserver compresses no watch.
+func readsRaw(userAgent string) bool {
+	return strings.HasPrefix(userAgent, "OpenAPI-Generator/") || strings.HasPrefix(userAgent, "Swagger-Codegen/")
 }

@@ -15,6 +15,8 @@ import (
 type Request struct {
 	Info
 
+	Uncacheable Reason // "" if a cache can answer the request
+
 	ResourceVersion      string // "" or a decimal number without leading zeros
 	resourceVersionMatch string
 	ContinueToken        string
@@ -35,7 +37,7 @@ type Request struct {
 
 	Accepts []Clause // at least one; see negotiate
 	Pretty  bool     // indent JSON regardless of the clause; get and list only
-	Gzip    bool     // the client accepts gzip
+	Gzip    bool     // the client accepts gzip, and can read it
 
 	WebSocket bool // the client asks for the watch as messages of a WebSocket
 }
@@ -62,24 +64,36 @@ func (req *Request) NamespacePrefix() string {
 	return req.Namespace + "/"
 }
 
-// Served reports whether a cache may answer a request of this kind. This is decided before a lane
-// starts for it.
-func (req *Request) Served() bool {
+// Unserved returns why no cache may answer a request of this kind, "" if one may. This is decided
+// before a lane starts for it.
+func (req *Request) Unserved() Reason {
 	switch {
 	case req.probes:
-		return false // our bookmarks for a quiet resource contain nothing new
-	case req.Verb == "watch":
-		return req.TimeoutSeconds == nil || *req.TimeoutSeconds >= 0 // a negative one ends the watch before it begins
-	case req.ContinueToken != "" && req.SelectorName != "":
-		return false // a page of a list that may be one object
+		return Probe // our bookmarks for a quiet resource contain nothing new
+	case req.Verb == "watch" && req.AsTable():
+		return req.unservedTable()
+	case req.Verb == "watch" && req.endsAtOnce():
+		return Parameters
+	case req.Verb != "watch" && req.ContinueToken != "" && req.SelectorName != "":
+		return Parameters // a page of a list that may be one object
 	}
-	return true
+	return ""
 }
+
+// endsAtOnce reports whether a watch's timeout ends it before it begins.
+func (req *Request) endsAtOnce() bool { return req.TimeoutSeconds != nil && *req.TimeoutSeconds < 0 }
 
 // Exact reports whether a list asks for the state at exactly its resourceVersion.
 func (req *Request) Exact() bool {
 	return req.Verb == "list" && req.ResourceVersion != "0" &&
 		(req.resourceVersionMatch == "Exact" || req.Limit > 0 && req.resourceVersionMatch == "")
+}
+
+// Resumes reports whether the request is a watch that begins behind a resourceVersion, and not with
+// initial events.
+func (req *Request) Resumes() bool {
+	initial := req.SendInitialEvents != nil && *req.SendInitialEvents
+	return req.Verb == "watch" && req.ResourceVersion != "" && req.ResourceVersion != "0" && !initial
 }
 
 // Patience returns how long the request may wait for its answer: nine tenths of the client's own

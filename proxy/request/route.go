@@ -3,6 +3,7 @@ package request
 import (
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ const (
 )
 
 // Parse parses x. cacheable reports whether it is a get, list or watch that a cache can answer. If
-// not, only req.Info is set.
+// not, only req.Info and req.Uncacheable are set.
 //
 // A request is cacheable only if it is positively recognised. Every request that kube-apiserver
 // would refuse is therefore passed through, and kube-apiserver chooses the words. Parse reads the
@@ -38,30 +39,45 @@ func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
 	query, plainQuery := parseQuery(target.Query)
 	req.readQuery(query)
 	plain := strings.HasPrefix(x.Target, "/") && plainQuery && req.plainPath(target.Path, parts)
-	if plain && req.read(x, target.Query, query) {
+	why := Path
+	if plain {
+		why = req.read(x, target.Query, query)
+	}
+	if why == "" {
 		return req, true
 	}
-	req = &Request{Info: req.Info}
+	*req = Request{Info: req.Info, Uncacheable: why}
 	req.readSelector(query)
 	return req, false
 }
 
-// read parses the fields that a cache needs, and reports whether a cache can answer the request.
-func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values) (cacheable bool) {
+// read parses the fields that a cache needs. It returns why no cache can answer the request, "" if
+// one can.
+func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values) (why Reason) {
 	req.Labels, req.Fields = labels.Everything(), fields.Everything()
 	req.WebSocket = req.Verb == "watch" && websocket.Asked(x)
-	if req.Method != http.MethodGet || x.Protocol < exchange.HTTP11 || !req.plainHead(x) || !req.parseOptions(query) {
-		return false
+	switch {
+	case req.Method != http.MethodGet || x.Protocol < exchange.HTTP11 || !req.plainHead(x):
+		return Headers
+	case !req.parseOptions(query):
+		return Parameters
 	}
-	if req.Accepts, cacheable = negotiate(x.Header.Get("Accept"), req.Verb); !cacheable {
-		return false
+	var ok bool
+	if req.Accepts, ok = negotiate(x.Header.Get("Accept"), req.Verb); !ok {
+		return Form
 	}
-	if req.Verb != "watch" {
-		req.Pretty = wantsPretty(rawQuery, query, x.Header.Get("User-Agent"))
+	if !req.includeObject(query) {
+		return Parameters
 	}
+	userAgent := x.Header.Get("User-Agent")
 	req.Gzip = acceptsGzip(x.Header.Get("Accept-Encoding"))
+	if req.Verb == "watch" {
+		req.Gzip = req.Gzip && !readsRaw(userAgent)
+	} else {
+		req.Pretty = wantsPretty(rawQuery, query, userAgent)
+	}
 	req.probes = req.Verb == "watch" && strings.Contains(x.Header.Get("Via"), ViaPrefix) && req.TimeoutSeconds != nil && *req.TimeoutSeconds == ProbeSeconds
-	return true
+	return ""
 }
 
 // plainHead reports whether the request has no body, and no header field that asks for more than a
@@ -92,19 +108,13 @@ func (req *Request) plainHead(x *exchange.Exchange) bool {
 	return true
 }
 
-// plainPath reports whether path leads to objects and is unambiguous. parts is the result of
+// plainPath reports whether a path leads to objects and is unambiguous. parts is the result of
 // readPath.
-func (req *Request) plainPath(path string, parts []string) bool {
-	path, rooted := strings.CutPrefix(strings.TrimSuffix(path, "/"), "/")
-	if !rooted || !plainBytes(path) || !req.IsResource || req.Subresource != "" {
-		return false
-	}
-	for part := range strings.SplitSeq(path, "/") {
-		if part == "" || part == "." || part == ".." {
-			return false
-		}
-	}
+func (req *Request) plainPath(sent string, parts []string) bool {
+	sent = strings.TrimSuffix(sent, "/")
 	switch {
+	case path.Clean(sent) != sent || !plainBytes(sent) || !req.IsResource || req.Subresource != "":
+		return false
 	case !req.LegacyWatch && (parts[0] == "watch" || parts[0] == "proxy"), req.Verb == "proxy":
 		return false
 	case req.GVR.Resource == "namespaces" && len(parts) > 2: // namespaces/NS/namespaces

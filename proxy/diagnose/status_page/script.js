@@ -215,6 +215,7 @@ function take(answer) {
   setText($("uptime"), " · up " + age(since(answer.startTime)));
   showChecks();
   showLanes();
+  showThrough();
   tick();
 }
 
@@ -423,6 +424,22 @@ function sort() {
   const focused = document.activeElement;
   body.append(...wanted);
   if (body.contains(focused)) focused.focus({ preventScroll: true });
+}
+
+// ---- watches that pass through ----
+
+let throughShown;
+
+function showThrough() {
+  const through = state.passedWatches;
+  if (throughShown === JSON.stringify(through)) return;
+  throughShown = JSON.stringify(through);
+  const total = through.reduce((sum, t) => sum + t.watches, 0);
+  setText($("through-count"), total > 0 ? exact(total) + ", one upstream watch each" : "");
+  $("none-through").hidden = total > 0;
+  $("through-list").hidden = total === 0;
+  $("through-list").replaceChildren(...through.map((t) => node("li", {},
+    node("strong", {}, t.resource), " · " + exact(t.watches) + " · " + t.reason, node("small", {}, t.message))));
 }
 
 // ---- running ----

@@ -1,0 +1,109 @@
+package passthrough
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/exposition"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// Watches is the register of the open watches that are passed through. Its methods may be called
+// from any goroutine. The zero value is ready for use.
+type Watches struct {
+	mu   sync.Mutex
+	last uint64
+	open map[uint64]*Watch // by number, in the order in which they began
+}
+
+// Watch is a watch that is passed through. It is immutable. What the client wrote is cut to mostKept
+// bytes, and not checked.
+type Watch struct {
+	Why           request.Reason
+	Started       time.Time
+	Resource      string // as in logs: apps/v1/deployments
+	Namespace     string
+	Name          string
+	LabelSelector string
+	FieldSelector string
+	User          string // name, or kind of credential in parentheses
+	UserAgent     string
+	Client        string // address
+	TLS           bool
+}
+
+// newWatch returns the watch that the request of x asks for.
+func newWatch(x *exchange.Exchange, id auth.Identity, asked *request.Request, why request.Reason) *Watch {
+	target, _ := exchange.CutTarget(x.Target)
+	query, _ := url.ParseQuery(target.Query) // the parameters that can be read
+	return &Watch{
+		Why:           why,
+		Resource:      kept(request.ResourceText(asked.GVR)),
+		Namespace:     kept(asked.Namespace),
+		Name:          kept(asked.Name),
+		LabelSelector: kept(query.Get("labelSelector")),
+		FieldSelector: kept(query.Get("fieldSelector")),
+		User:          kept(id.ShownName()),
+		UserAgent:     kept(x.Header.Get("User-Agent")),
+		Client:        x.Conn.RemoteAddr().String(),
+		TLS:           x.Conn.Secure(),
+	}
+}
+
+// mostKept is a little more than the pages show.
+const mostKept = 512
+
+// kept returns a copy of at most mostKept bytes of s.
+func kept(s string) string { return strings.Clone(s[:min(len(s), mostKept)]) }
+
+// began counts w, and adds it to the register. The caller calls ended at the watch's end.
+func (ws *Watches) began(w *Watch) (ended func()) {
+	if counter := passedWatches[w.Why]; counter != nil {
+		counter.Inc()
+	}
+	w.Started = time.Now()
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.open == nil {
+		ws.open = make(map[uint64]*Watch)
+	}
+	ws.last++
+	number := ws.last
+	ws.open[number] = w
+	return func() {
+		ws.mu.Lock()
+		defer ws.mu.Unlock()
+		delete(ws.open, number)
+	}
+}
+
+// Open returns the open watches, in the order in which they began.
+func (ws *Watches) Open() []*Watch {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	open := make([]*Watch, 0, len(ws.open))
+	for _, w := range ws.open {
+		open = append(open, w)
+	}
+	slices.SortFunc(open, func(a, b *Watch) int { return a.Started.Compare(b.Started) })
+	return open
+}
+
+var (
+	passthroughWatches = exposition.Describe("counter", "watchfan_passthrough_watches_total",
+		"Watches passed through and not served from a cache, by reason. A watch counts when it begins.")
+	passedWatches = func() map[request.Reason]*metrics.Counter {
+		m := make(map[request.Reason]*metrics.Counter)
+		for _, why := range request.Reasons {
+			m[why] = metrics.NewCounter(passthroughWatches + `{reason="` + string(why) + `"}`)
+		}
+		return m
+	}()
+)

@@ -157,7 +157,7 @@ func webSocketCases(bearer, bad string) map[string]webSocketCase {
 		"events in protobuf":    {uri: watch, lines: []string{"Accept: " + protoType}, want: accepted},
 		"metadata":              {uri: watch, lines: []string{"Accept: " + partial}, want: accepted},
 		"metadata in protobuf":  {uri: watch, lines: []string{"Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}, want: accepted},
-		"a table":               {uri: watch, lines: []string{"Accept: " + tableType}, want: accepted},
+		"a table":               {uri: silent, lines: []string{"Accept: " + tableType}, want: accepted},
 		"pretty":                {uri: watch + "&pretty=1", want: accepted},
 		"gzip":                  {uri: watch, lines: []string{"Accept-Encoding: gzip", "Sec-WebSocket-Extensions: permessage-deflate"}, want: accepted},
 		"selectors":             {uri: watch + "&labelSelector=n%3D1&fieldSelector=metadata.name%3Dx", want: accepted},

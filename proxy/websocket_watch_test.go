@@ -380,6 +380,7 @@ func TestWebSocketEvicted(t *testing.T) {
 		}
 	}
 	f.until("eviction", func() bool { return f.server.Watches() == 1 })
+	f.awaitLog("Evicted watch")
 	for _, w := range slow {
 		rest, _ := w.Rest()
 		if len(rest) == 0 || strings.HasSuffix(string(rest), proxytest.CloseNormal) {

@@ -2,6 +2,7 @@ package attack_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -56,6 +57,20 @@ func slowReaders(ctx context.Context, a *attacker) {
 func deafWatchers(ctx context.Context, a *attacker) {
 	a.hold(ctx, 20, a.Secure, true, func(ctx context.Context, conn net.Conn) {
 		_, _ = io.WriteString(conn, head("GET", allConfigMaps+"watch=1&resourceVersion=0", a.Hostile.Crawler, "\r\n"))
+	})
+}
+
+// deafPings open watches over WebSockets, send pings, and read no answer.
+func deafPings(ctx context.Context, a *attacker) {
+	pings := bytes.Repeat(proxytest.ClientFrame(proxytest.PingFrame, strings.Repeat("p", 100)), 100)
+	a.hold(ctx, 20, a.Secure, true, func(ctx context.Context, conn net.Conn) {
+		_, err := proxytest.OpenWebSocket(conn, allConfigMaps+"watch=1&fieldSelector=metadata.name=none", nil, "Authorization: Bearer "+a.Hostile.Crawler)
+		for err == nil && proxytest.Sleep(ctx, 100*time.Millisecond) {
+			_, err = conn.Write(pings)
+		}
+		if err != nil {
+			a.note(ending(err))
+		}
 	})
 }
 

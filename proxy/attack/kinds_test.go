@@ -37,6 +37,7 @@ var http1Kinds = []kind{
 	{name: "bodies that break off", run: brokenBodies},
 	{name: "slow readers of large lists", run: slowReaders},
 	{name: "watchers that do not read", run: deafWatchers},
+	{name: "WebSockets that ping and do not read", run: deafPings},
 	{name: "heads byte by byte", run: slowHeads},
 	{name: "half handshakes", run: halfHandshakes},
 	{name: "connection churn", run: connectionChurn},

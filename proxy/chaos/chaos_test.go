@@ -161,10 +161,10 @@ func (s *suite) summary(r *report) string {
 	return fmt.Sprintf(`seed %d, %s
 faults:
 %sclients:
-%s%d changes in etcd, %d writes unacknowledged; %d watches asked for, %d streams, %d of them with gzip: %d came to a proper end, %d were cut, %d left; %d answers 410, %d ERROR events
+%s%d changes in etcd, %d writes unacknowledged; %d watches asked for, %d streams, %d of them with gzip and %d over WebSockets: %d came to a proper end, %d were cut, %d left; %d answers 410, %d ERROR events
 %d events, %d bookmarks, %d objects compared with etcd, %d versions with the bytes that kube-apiserver sent; %d reads checked, %d not answered
 %d relists, %d streams received the differences; %d violations`,
-		*seed, time.Since(started).Round(time.Second), r, &b, s.truth.total(), c.unacknowledged.Load(), c.watches.Load(), c.streams.Load(), c.zipped.Load(), c.ended.Load(), c.cut.Load(),
+		*seed, time.Since(started).Round(time.Second), r, &b, s.truth.total(), c.unacknowledged.Load(), c.watches.Load(), c.streams.Load(), c.zipped.Load(), c.sockets.Load(), c.ended.Load(), c.cut.Load(),
 		c.vanished.Load(), c.expired.Load(), c.errors.Load(), o.events.Load(), o.bookmarks.Load(), o.objects.Load(), o.compared.Load(),
 		c.reads.Load(), c.unanswered.Load(), s.watchfan.relists.count(), o.leaps.Load(), len(s.violations))
 }
@@ -251,11 +251,14 @@ func (s *suite) watch(certificate tls.Certificate) {
 			client = sharing[w.window].as(w)
 		}
 		n := len(s.watchers)
-		gzip := ""
-		if w.gzip {
-			gzip = ", gzip"
+		also := ""
+		switch {
+		case w.gzip:
+			also = ", gzip"
+		case w.socket:
+			also = ", WebSocket"
 		}
-		name := fmt.Sprintf("watcher %d (%s, %s, %s%s)", n, w.name, f.name, m.name, gzip)
+		name := fmt.Sprintf("watcher %d (%s, %s, %s%s)", n, w.name, f.name, m.name, also)
 		s.watchers = append(s.watchers, &watcher{suite: s, name: name, client: client, begin: b, manner: m,
 			rng:    rand.New(rand.NewPCG(*seed, uint64(100+n))),
 			cursor: cursor{oracle: s.oracle, form: f, filter: sel, leaps: w.leaps}})
@@ -274,10 +277,13 @@ func (s *suite) watch(certificate tls.Certificate) {
 		for k, m := range []manner{steady, steady, leaving, []manner{slow, stalling, leaving}[i%3]} {
 			w := ways[(i+k)%4]
 			w.gzip = (i+k/2)%2 == 0
+			w.socket = !w.gzip && !w.http2 && i%3 != 0
 			add(w, forms[(i+k*k)%4], sel, beginnings[(i+2*k)%5], m)
 		}
 	}
-	for _, w := range []way{plain, plain, http2, http2} {
+	socket := plain
+	socket.socket = true
+	for _, w := range []way{plain, socket, http2, http2} {
 		add(w, jsonForm, everything, byList, slow)
 		add(w, jsonForm, everything, byWatchList, stalling)
 	}

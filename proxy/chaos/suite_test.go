@@ -34,7 +34,7 @@ type suite struct {
 	acked sync.Map    // resource → *atomic.Uint64
 
 	counts struct {
-		watches, streams, zipped, ended, cut, expired, errors, vanished, reads, unanswered, unacknowledged, probes atomic.Int64
+		watches, streams, zipped, sockets, ended, cut, expired, errors, vanished, reads, unanswered, unacknowledged, probes atomic.Int64
 	}
 
 	mu         sync.Mutex

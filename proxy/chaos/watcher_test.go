@@ -156,6 +156,9 @@ func (w *watcher) once(ctx context.Context) error {
 		body = proxytest.NewMemberReader(body)
 		w.suite.counts.zipped.Add(1)
 	}
+	if w.client.way.socket {
+		w.suite.counts.sockets.Add(1)
+	}
 	if w.manner.leaves {
 		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(15))*time.Second, func() {
 			if !w.suite.calm.Load() {

@@ -30,6 +30,7 @@ type way struct {
 	http2  bool // clients speak HTTP/2
 	window int  // receive buffer, in bytes, of each stream over HTTP/2; 0: the kernel's or Go's choice
 	gzip   bool // watches are asked for as gzip
+	socket bool // watches are asked for over WebSockets
 }
 
 // client speaks HTTP on one way and knows its connections.
@@ -121,7 +122,18 @@ func (c *client) open(ctx context.Context, method, path string, query url.Values
 	if c.way.gzip && query.Get("watch") != "" {
 		req.Header.Set("Accept-Encoding", "gzip")
 	}
-	return c.http.Do(req)
+	if !c.way.socket || query.Get("watch") == "" {
+		return c.http.Do(req)
+	}
+	proxytest.AskForWebSocket(req)
+	resp, err := c.http.Do(req)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.StatusCode = http.StatusOK
+		body := resp.Body
+		context.AfterFunc(ctx, func() { _ = body.Close() }) // net/http has handed the connection over
+		resp.Body = proxytest.NewMessageReader(body, strings.Contains(accept, "protobuf"))
+	}
+	return resp, err
 }
 
 // do sends a request and reads the answer.

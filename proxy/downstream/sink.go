@@ -27,9 +27,9 @@ type sink struct {
 	SinkEvents
 
 	read    atomic.Pointer[func()]      // called once when readable; nil after that or End
-	missed  atomic.Bool                 // there may be more to read than read has seen
 	drained atomic.Pointer[func(error)] // Drain's done, while a rest waits for room
 	room    atomic.Bool                 // set when the socket has room again
+	missed  atomic.Bool                 // there may be more to read than read has seen
 
 	// Owned by the caller of Write, and by a drain. The two never overlap.
 	rest [][]byte // not yet written

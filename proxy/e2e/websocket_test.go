@@ -76,10 +76,10 @@ func (d *target) converse(uri string, header http.Header) (status int, err error
 	return status, err
 }
 
-// dialogue returns all that a server sends over a WebSocket to a client that sends sent. Of an
-// ordinary response it returns the status line only.
-func (d *target) dialogue(uri string, first, sent []byte, lines ...string) ([]byte, error) {
-	w, err := d.socket(uri, first, lines...)
+// dialogue returns all that a server sends over a WebSocket to a client. Of an ordinary response it
+// returns the status line only.
+func (d *target) dialogue(r webSocketCase) ([]byte, error) {
+	w, err := d.socket(r.uri, []byte(r.first), r.lines...)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,11 @@ func (d *target) dialogue(uri string, first, sent []byte, lines ...string) ([]by
 	if status, header, _ := strings.Cut(w.Head, "\r\n"); strings.Contains(header, "Audit-Id") {
 		return []byte(status), nil
 	}
-	if len(sent) > 0 {
-		if _, err := w.Write(sent); err != nil {
+	if _, err := w.Write([]byte(r.sent)); err != nil {
+		return nil, err
+	}
+	if c, ok := w.Conn.(interface{ CloseWrite() error }); r.leaves && ok {
+		if err := c.CloseWrite(); err != nil {
 			return nil, err
 		}
 	}
@@ -101,6 +104,7 @@ type webSocketCase struct {
 	uri         string
 	lines       []string
 	first, sent string
+	leaves      bool   // the client closes its sending side
 	want        string // beginning of the head
 	secureOnly  bool   // the insecure port checks the Origin, or has no clients without a credential
 }
@@ -119,7 +123,7 @@ func TestWebSocket(t *testing.T) {
 			t.Parallel()
 			theirs := *direct
 			theirs.token = token
-			want, err := theirs.dialogue(r.uri, []byte(r.first), []byte(r.sent), r.lines...)
+			want, err := theirs.dialogue(r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +134,7 @@ func TestWebSocket(t *testing.T) {
 				if ours.token == "" && r.secureOnly {
 					continue
 				}
-				got, err := ours.dialogue(r.uri, []byte(r.first), []byte(r.sent), r.lines...)
+				got, err := ours.dialogue(r)
 				if err != nil || !bytes.Equal(got, want) {
 					t.Errorf("through %s: %v, got\n%.2000q\nwant\n%.2000q", ours.name, err, got, want)
 				}
@@ -153,7 +157,7 @@ func webSocketCases(bearer, bad string) map[string]webSocketCase {
 		"events in protobuf":    {uri: watch, lines: []string{"Accept: " + protoType}, want: accepted},
 		"metadata":              {uri: watch, lines: []string{"Accept: " + partial}, want: accepted},
 		"metadata in protobuf":  {uri: watch, lines: []string{"Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}, want: accepted},
-		"a table":               {uri: watch, lines: []string{"Accept: " + tableType}, want: accepted},
+		"a table":               {uri: silent, lines: []string{"Accept: " + tableType}, want: accepted},
 		"pretty":                {uri: watch + "&pretty=1", want: accepted},
 		"gzip":                  {uri: watch, lines: []string{"Accept-Encoding: gzip", "Sec-WebSocket-Extensions: permessage-deflate"}, want: accepted},
 		"selectors":             {uri: watch + "&labelSelector=n%3D1&fieldSelector=metadata.name%3Dx", want: accepted},
@@ -176,6 +180,7 @@ func webSocketCases(bearer, bad string) map[string]webSocketCase {
 		"no Origin":             {uri: silent, lines: []string{"Origin:"}, want: "403 Forbidden\r\n\r\n"},
 		"Origin null":           {uri: silent, lines: []string{"Origin: null"}, want: "403 Forbidden\r\n\r\n", secureOnly: true},
 		"Origin foo":            {uri: silent, lines: []string{"Origin: foo"}, want: "403 Forbidden\r\n\r\n", secureOnly: true},
+		"no Origin, a table":    {uri: silent, lines: []string{"Origin:", "Accept: " + tableType}, want: "403 Forbidden\r\n\r\n"},
 		"another Origin":        {uri: silent, lines: []string{"Origin: https://pages.example"}, want: accepted, secureOnly: true},
 		"two Origins":           {uri: silent, lines: []string{"Origin: https://pages.example", "Origin: null"}, want: accepted, secureOnly: true},
 		"no Origin, no key":     {uri: silent, lines: []string{"Origin:", "Sec-WebSocket-Key:"}, want: "400 Bad Request\r\n\r\nmismatch"},
@@ -199,6 +204,7 @@ func webSocketCases(bearer, bad string) map[string]webSocketCase {
 		"close":                 {uri: silent, sent: frame(0x89, "x") + frame(0x88, "\x03\xe8"), want: accepted},
 		"close with 1001":       {uri: silent, sent: frame(0x88, "\x03\xe9bye"), want: accepted},
 		"an empty close":        {uri: silent, sent: frame(0x88, ""), want: accepted},
+		"half closed":           {uri: silent, leaves: true, want: accepted},
 		"not masked":            {uri: silent, sent: "\x81\x00", want: accepted},
 		"a close not masked":    {uri: silent, sent: "\x88\x00", want: accepted},
 		"over 32 MiB":           {uri: silent, sent: "\x82\xff\x00\x00\x00\x00\x02\x00\x00\x01abcd", want: accepted},

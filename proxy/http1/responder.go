@@ -58,7 +58,7 @@ func (r *responder) Respond(resp *exchange.Response) {
 	}
 	body := resp.HasBody(r.method) || resp.Bare
 	f := framed{length: length, http11: r.http11}
-	f.chunked = body && length < 0 && r.http11
+	f.chunked = body && length < 0 && r.http11 && !resp.Bare
 	f.keepAlive = !r.last && !resp.Close && !resp.Bare && (f.chunked || !body || length >= 0)
 	begin := appendHead(nil, resp, f)
 	if body && resp.Reader == nil {

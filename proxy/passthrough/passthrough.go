@@ -292,6 +292,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		defer cancel()
 	}
 	answer.Reader = body
-	answer.Close = r.upgrade && resp.Close // later bytes may be meant for the other protocol
+	answer.Close = r.upgrade && resp.Close                   // later bytes may be meant for the other protocol
+	answer.Bare = r.upgrade && resp.Header.Get("Date") == "" // a refused handshake of a WebSocket
 	to.Respond(answer)
 }

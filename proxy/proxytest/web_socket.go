@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 )
 
@@ -21,6 +22,15 @@ type WebSocket struct {
 // handshake is the header of a good handshake.
 var handshake = []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
 	"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Origin: https://pages.example"}
+
+// AskForWebSocket makes a request a good handshake, from a page of the server itself.
+func AskForWebSocket(req *http.Request) {
+	for _, line := range handshake {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(name, value)
+	}
+	req.Header.Set("Origin", req.URL.Scheme+"://"+req.URL.Host)
+}
 
 // BearerProtocol returns the subprotocol with which a WebSocket brings a token.
 func BearerProtocol(token string) string {
@@ -70,14 +80,17 @@ func OpenWebSocket(conn net.Conn, uri string, first []byte, lines ...string) (*W
 func (w *WebSocket) Rest() ([]byte, error) { return io.ReadAll(w.r) }
 
 // Next returns the next frame as it came.
-func (w *WebSocket) Next() (Frame, error) {
+func (w *WebSocket) Next() (Frame, error) { return readFrame(w.r) }
+
+// readFrame returns the next frame of a server as it came.
+func readFrame(r io.Reader) (Frame, error) {
 	frame := make([]byte, 2)
-	if _, err := io.ReadFull(w.r, frame); err != nil {
+	if _, err := io.ReadFull(r, frame); err != nil {
 		return nil, err
 	}
 	more := map[byte]int{126: 2, 127: 8}[frame[1]]
 	frame = append(frame, make([]byte, more)...)
-	if _, err := io.ReadFull(w.r, frame[2:]); err != nil {
+	if _, err := io.ReadFull(r, frame[2:]); err != nil {
 		return frame, err
 	}
 	length := uint64(frame[1])
@@ -92,8 +105,45 @@ func (w *WebSocket) Next() (Frame, error) {
 	}
 	head := len(frame)
 	frame = append(frame, make([]byte, length)...)
-	_, err := io.ReadFull(w.r, frame[head:])
+	_, err := io.ReadFull(r, frame[head:])
 	return frame, err
+}
+
+// messageReader reads the messages of a watch as the body of the same watch over HTTP.
+type messageReader struct {
+	io.Closer
+	r        *bufio.Reader
+	protobuf bool
+	rest     []byte
+}
+
+// NewMessageReader returns the body that a watch over HTTP would have. Without a CLOSE frame it ends
+// with [io.ErrUnexpectedEOF].
+func NewMessageReader(body io.ReadCloser, protobuf bool) io.ReadCloser {
+	return &messageReader{Closer: body, r: bufio.NewReader(body), protobuf: protobuf}
+}
+
+func (m *messageReader) Read(p []byte) (int, error) {
+	for len(m.rest) == 0 {
+		frame, err := readFrame(m.r)
+		switch {
+		case err == io.EOF:
+			return 0, io.ErrUnexpectedEOF
+		case err != nil:
+			return 0, err
+		case string(frame) == CloseNormal:
+			return 0, io.EOF
+		case !m.protobuf && frame[0] == TextFrame && frame[len(frame)-1] == '\n':
+		case m.protobuf && frame[0] == BinaryFrame:
+			m.rest = binary.BigEndian.AppendUint32(nil, uint32(len(frame.Payload())))
+		default:
+			return 0, fmt.Errorf("a frame of a watch is %.100q", frame)
+		}
+		m.rest = append(m.rest, frame.Payload()...)
+	}
+	n := copy(p, m.rest)
+	m.rest = m.rest[n:]
+	return n, nil
 }
 
 // Send sends a masked frame of at most 65,535 bytes. first is its first byte.

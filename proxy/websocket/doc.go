@@ -19,15 +19,15 @@
 //
 // # kube-apiserver's behaviour
 //
-// kube-apiserver uses golang.org/x/net/websocket, and so does its way with clients follow that
-// package: any Origin will do that parses, a message of a client is ignored, a ping is answered with
-// at most 125 bytes of its payload. Extensions, compression among them, are never accepted.
+// kube-apiserver uses golang.org/x/net/websocket, and its behaviour follows from that package. It
+// accepts every Origin that parses, ignores a client's messages, and answers a ping with at most 125
+// bytes of the ping's payload. It accepts no extension, and so no compression.
 //
 // # Why no library
 //
 // golang.org/x/net/websocket, github.com/gorilla/websocket and github.com/coder/websocket take the
 // connection from net/http, copy each message into a buffer of their own, and need a goroutine that
-// reads. github.com/gobwas/ws hands connections over, but its handshake rejects what kube-apiserver
-// accepts, such as a key that is not 24 characters long, and answers in other words. What remains of
-// a library is the header of a frame.
+// reads. github.com/gobwas/ws hands connections over. But its handshake rejects requests that
+// kube-apiserver accepts, such as one with a key that is not 24 characters long, and its refusals
+// are worded otherwise. Only the headers of frames would be left for it.
 package websocket

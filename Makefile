@@ -23,7 +23,7 @@ help: ## list the targets
 
 build: bin/watchfan ## build bin/watchfan
 
-run: bin/watchfan ## run in front of the current kubeconfig's cluster, or of a dev cluster (WATCHFAN_DEV=1: always)
+run: ## run in front of a dev cluster, or of the kubeconfig's cluster if you agree (CLUSTER=1: yes; WATCHFAN_DEV=1: no)
 	@deploy/run.sh
 
 demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of updates, live in the terminal (DURATION=30s to limit it)
@@ -41,10 +41,10 @@ unit: ## unit tests and fuzz seeds with the race detector, tests of allocations 
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 
-e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl ## end-to-end suite: the built binary between a real kube-apiserver and real clients
+e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/node-clients ## end-to-end suite: the built binary between a real kube-apiserver and real clients
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
-		$(GO) test -timeout 20m -count=1 ./proxy/e2e/...
+		NODE_CLIENTS=$(CURDIR)/bin/node-clients $(GO) test -timeout 20m -count=1 ./proxy/e2e/...
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
 chaos: bin/watchfan-race bin/devcluster ## fault suite: what clients see under faults, compared with etcd's own history (CHAOS_DURATION=5m; CHAOS_SEED=N repeats a run's faults)
@@ -111,7 +111,7 @@ clean: ## remove what was built
 	rm -rf bin
 
 bin/watchfan: $(SOURCES)
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ .
+	@CGO_ENABLED=0 GO=$(GO) deploy/build.sh $@ -trimpath -ldflags '$(LDFLAGS)' .
 
 bin/watchfan-race: $(SOURCES)
 	$(GO) build $(RACE) -o $@ .
@@ -119,12 +119,8 @@ bin/watchfan-race: $(SOURCES)
 bin/bench: $(SOURCES) $(shell find bench -name '*.go' 2>/dev/null)
 	$(GO) build -o $@ ./bench
 
-# Prints a line while a long command runs.
-alive = ( while sleep 15; do echo "  ... still building, $$SECONDS s"; done ) & alive=$$!; trap "kill $$alive" EXIT;
-
 bin/devcluster: $(DEVCLUSTER)
-	@echo "Building etcd and kube-apiserver from their Go modules: about 4 minutes the first time, seconds afterwards."
-	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ . && echo "Built $@ in $$SECONDS s."
+	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" .
 
 # The package is unpacked and not installed, because installing it starts a server.
 bin/prometheus:
@@ -137,11 +133,15 @@ bin/grafana-schema: $(addprefix deploy/deploytest/grafana/,package.json package-
 	@deploy/need.sh npm:npm
 	@mkdir -p $@; cp $^ $@; cd $@ && npm ci --silent --no-audit --no-fund && touch .
 
+bin/node-clients: $(addprefix proxy/e2e/node/,package.json package-lock.json watch.mjs)
+	@deploy/need.sh npm:npm
+	@mkdir -p $@; cp $^ $@; cd $@ && npm ci --silent --no-audit --no-fund && touch .
+
 bin/conformance: $(wildcard deploy/devcluster/cmd/conformance/*) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
-	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ ./cmd/conformance && echo "Built $@ in $$SECONDS s."
+	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/conformance
 
 bin/helm: $(addprefix deploy/deploytest/,go.mod go.sum)
 	cd deploy/deploytest && $(GO) build -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
 
 bin/kubectl: $(DEVCLUSTER)
-	@$(alive) cd deploy/devcluster && $(GO) build -ldflags "$$(cat ldflags)" -o $(CURDIR)/$@ ./cmd/kubectl && echo "Built $@ in $$SECONDS s."
+	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/kubectl

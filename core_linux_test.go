@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestForbidCores: a process that is told to leave a core file when it dies has no right to, and leaves none.
+// TestForbidCores: a process that dies leaves no core file, even if GOTRACEBACK=crash asks for one.
 func TestForbidCores(t *testing.T) {
 	if os.Getenv("TEST_FORBID_CORES") != "" { // the process
 		var limit unix.Rlimit
-		if err := errors.Join(forbidCores(), unix.Getrlimit(unix.RLIMIT_CORE, &limit)); err != nil || limit.Cur > 1 || limit.Max > 1 {
+		if err := errors.Join(forbidCores(), unix.Getrlimit(unix.RLIMIT_CORE, &limit)); err != nil ||
+			limit.Cur > 1 || limit.Max > 1 {
 			t.Fatalf("limits %d and %d, %v", limit.Cur, limit.Max, err)
 		}
 		_ = unix.Kill(os.Getpid(), unix.SIGABRT)

@@ -28,6 +28,7 @@ Usage:
   watchfan [flags]                        serve, until SIGTERM
   watchfan top [flags]                    show the watches of a running watchfan, the slowest first, and why they are slow
   watchfan explain [ID]                   say why one watch is slow, and what to do
+  watchfan check [flags]                  say which cluster would be served, and with whose rights
   watchfan config [flags]                 print the configuration in effect, or its errors
   watchfan version [-o json|yaml]         print the version
   watchfan help [COMMAND|GROUP of flags]  print this help, or a part of it
@@ -41,6 +42,7 @@ func init() { // help reads the map
 	commands = map[string]func(args []string) int{
 		"top":     func(args []string) int { return diagnose.Top(args, os.Stdin, os.Stdout, os.Stderr) },
 		"explain": func(args []string) int { return diagnose.Explain(args, os.Stdout, os.Stderr) },
+		"check":   check,
 		"config":  config,
 		"version": version,
 		"help":    help,
@@ -68,7 +70,7 @@ func wrong(err error) int {
 }
 
 func serve(args []string) int {
-	opts, code, ok := options(args)
+	opts, code, ok := options(args, "")
 	if !ok {
 		return code
 	}
@@ -93,10 +95,14 @@ func serve(args []string) int {
 	return 0
 }
 
-// options returns the valid options of a command line, or the exit code when there are none.
-func options(args []string) (opts proxy.Options, code int, ok bool) {
+// options returns the valid options of a command line, or the exit code when there are none. usage
+// is the answer to --help; "" is that of watchfan itself.
+func options(args []string, usage string) (opts proxy.Options, code int, ok bool) {
 	opts, err := proxy.ParseFlags(args)
 	switch {
+	case errors.Is(err, flag.ErrHelp) && usage != "":
+		fmt.Print(usage)
+		return opts, 0, false
 	case errors.Is(err, flag.ErrHelp):
 		return opts, help(nil), false
 	case errors.Is(err, proxy.ErrVersion):
@@ -111,8 +117,19 @@ func options(args []string) (opts proxy.Options, code int, ok bool) {
 	return opts, 0, true
 }
 
+const configUsage = `watchfan config prints the configuration in effect, as a file for --config, or what is wrong with it.
+
+Usage: watchfan config [flags]
+
+The flags are those of watchfan; watchfan help lists them. Each has a field in the file, and flags win
+over the file. An error names the flag, or the file, the line and the field:
+
+  watchfan config --idle-timeout=1h > config.yaml      write a file with all settings
+  watchfan config --config config.yaml                 check a file, and add the defaults
+`
+
 func config(args []string) int {
-	opts, code, ok := options(args)
+	opts, code, ok := options(args, configUsage)
 	if !ok {
 		return code
 	}

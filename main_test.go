@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// try runs a command line, and returns its exit code and what it said on standard output and standard error.
+// try runs a command line. It returns the exit code, standard output and standard error.
 func try(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	files := make([]*os.File, 2)
@@ -47,7 +47,8 @@ func TestCommands(t *testing.T) {
 			said, silent = stderr, stdout
 		}
 		if code != wantCode || !strings.Contains(said, want) || silent != "" {
-			t.Errorf("watchfan %s: exit code %d, standard output\n%s\nstandard error\n%s\nwant %d and %q", args, code, stdout, stderr, wantCode, want)
+			t.Errorf("watchfan %s: exit code %d, standard output\n%s\nstandard error\n%s\nwant %d and %q", args, code,
+				stdout, stderr, wantCode, want)
 		}
 	}
 	f("--help", 0, "--client-buffer-bytes BYTES\n")
@@ -55,7 +56,9 @@ func TestCommands(t *testing.T) {
 	f("--kubeconfig=x --help", 0, "Usage:\n")
 	f("help", 0, "Usage:\n")
 	f("help limits", 0, "\nLimits:\n")
-	f("help config", 0, "watchfan config [flags]")
+	f("help config", 0, "Usage: watchfan config [flags]\n")
+	f("config --help", 0, "or what is wrong with it.\n")
+	f("check -h", 0, "Usage: watchfan check [flags]\n")
 	f("help version", 0, "Usage: watchfan version")
 	f("help help", 2, `no help on "help"`)
 	f("version", 0, "tested with Kubernetes v1.")
@@ -63,13 +66,16 @@ func TestCommands(t *testing.T) {
 	f("--idle-timeout=1s --version", 0, "tested with Kubernetes v1.")
 	f("config --idle-timeout=90m", 0, "idleTimeout: 1h30m\n")
 
-	f("verison", 2, `"verison" is no command: give one of config, explain, help, `)
+	f("verison", 2, `"verison" is no command: give one of check, config, explain, help, `)
 	f("version x", 2, `version takes no argument, not "x"`)
 	f("version -o xml", 2, "-o=xml is unknown: give json or yaml")
 	f("help x", 2, "upstream, serving, authentication, authorization, caching, connections, limits, observability")
 	f("--no-such-flag", 2, "there is no flag --no-such-flag\nsee watchfan --help")
 	f("--idle-timout=5s", 2, "there is no flag --idle-timout: did you mean --idle-timeout?\nsee watchfan --help")
 	f("--idle-timeout 5", 2, "--idle-timeout=5: give a duration as 30s or 10m; for seconds say 5s\nsee watchfan --help")
+	f("--idle-tim=5s", 2, "there is no flag --idle-tim: did you mean --idle-timeout?\nsee watchfan --help")
+	f("-secure-prt 5", 2, "there is no flag --secure-prt: did you mean --secure-port?\nsee watchfan --help")
+	f("version -output", 2, "there is no flag --output")
 	f("--profiling x", 2, `flags only, not "x"`)
 	f("--idle-timeout=-1s", 2, "--idle-timeout=-1s is too short")
 	f("config --idle-timeout=-1s", 2, "--idle-timeout=-1s is too short")
@@ -85,7 +91,8 @@ func TestCommands(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	for line, want := range map[string]int{
 		"top --help": 0, "explain --help": 0, "top x": 2, "top --nope": 2, "explain 1 2": 2, "explain 1 --json 2": 2,
-		"explain --json --admin http://127.0.0.1:1 7": 1, "top --once --admin http://127.0.0.1:1": 1, "explain 1 --admin http://127.0.0.1:1": 1,
+		"explain --json --admin http://127.0.0.1:1 7": 1, "top --once --admin http://127.0.0.1:1": 1,
+		"explain 1 --admin http://127.0.0.1:1": 1,
 	} {
 		if got := run(strings.Fields(line)); got != want {
 			t.Errorf("watchfan %s: exit code %d, want %d", line, got, want)

@@ -12,6 +12,8 @@ import (
 	"runtime/debug"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/watchfan/watchfan/proxy/option"
 )
 
 // The linker sets them; where it does not, the build's own record says.
@@ -52,6 +54,7 @@ func version(args []string) int {
 		fmt.Println("Usage: watchfan version [-o json|yaml]\n\nPrints the version of watchfan, its commit, Go version and platform, and the Kubernetes version that it is tested with.")
 		return 0
 	}
+	err = option.Explain(fs, err)
 	if err == nil && fs.NArg() > 0 {
 		err = fmt.Errorf("version takes no argument, not %q", fs.Arg(0))
 	}

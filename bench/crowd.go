@@ -18,14 +18,16 @@ func crowdSection() *section {
 		title: "A crowd of idle watchers, plaintext, and three events that reach them in the end",
 		note: "Kernel memory covers both ends of each connection, which are on this machine. " +
 			"Latency is to the last byte of each watcher.",
-		columns: []column{
-			{"KiB/watcher", unitMemory, 1.0 / 1024}, {"kernel KiB/watcher", unitKernel, 1.0 / 1024},
-			{"TCP buffers KiB/watcher", unitBuffers, 1.0 / 1024},
-			{"RSS MiB", "RSS-B", 1.0 / (1 << 20)}, {"connected/s", "connected/s", 1},
-			{"CPU µs/delivery", unitCPU, 1e-3}, {"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6},
-			{"last ms", "last-ns", 1e-6},
-		},
+		columns: crowdColumns,
 	}
+}
+
+var crowdColumns = []column{
+	{"KiB/watcher", unitMemory, 1.0 / 1024}, {"kernel KiB/watcher", unitKernel, 1.0 / 1024},
+	{"TCP buffers KiB/watcher", unitBuffers, 1.0 / 1024},
+	{"RSS MiB", "RSS-B", 1.0 / (1 << 20)}, {"connected/s", "connected/s", 1},
+	{"CPU µs/delivery", unitCPU, 1e-3}, {"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6},
+	{"last ms", "last-ns", 1e-6},
 }
 
 const (
@@ -48,21 +50,24 @@ func (p *program) crowd(ctx context.Context, st *stage) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, crowdTime, fmt.Errorf("not done after %v", crowdTime))
 	defer cancel()
-	x.metrics, x.err = p.measureCrowd(ctx, st, n)
+	x.metrics, x.err = p.measureCrowd(ctx, st, n, func(f *fleet) {
+		f.dialer = func(i int) measure.Dialer {
+			const perAddress = 20_000 // of the 28,000 ports of an address
+			return measure.Dialer{From: netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i/perAddress)})}
+		}
+	})
 	return p.note(context.WithoutCancel(ctx), st, partCrowd, x, 9)
 }
 
-func (p *program) measureCrowd(ctx context.Context, st *stage, n int) ([]metric, error) {
+// measureCrowd measures n watchers. prepare gets their fleet before they come.
+func (p *program) measureCrowd(ctx context.Context, st *stage, n int, prepare func(*fleet)) ([]metric, error) {
 	s := &session{stage: st, opts: p.opts, say: p.say}
 	defer s.disband()
 	var err error
 	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.Readers); err != nil {
 		return nil, err
 	}
-	s.fleet.dialer = func(i int) measure.Dialer {
-		const perAddress = 20_000 // of the 28,000 ports of an address
-		return measure.Dialer{From: netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i/perAddress)})}
-	}
+	prepare(s.fleet)
 	if err := s.measureIdle(ctx, n); err != nil {
 		return nil, err
 	}

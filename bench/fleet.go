@@ -13,6 +13,12 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
+// A multiplex is how a fleet watches over HTTP/2.
+type multiplex struct {
+	streams int // on each connection
+	flow    flow
+}
+
 // A fleet is the watchers of one endpoint, spread over a few readers. One goroutine at a time may
 // call its methods, unless they say otherwise.
 type fleet struct {
@@ -21,14 +27,16 @@ type fleet struct {
 	filters  []filter
 	gzip     bool                       // ask for compression
 	dialer   func(i int) measure.Dialer // for watcher i; nil is the zero dialer
+	h2       *multiplex                 // watch over HTTP/2; nil is HTTP/1.1, with a connection for each watcher
 	readers  []*reader
 
 	stop    atomic.Bool
 	running sync.WaitGroup
 
 	// These change only while nothing is written.
-	watchers []*watcher
-	fan      []int64 // for each object, the number of watchers that get its events
+	watchers []*watch
+	conns    []*streams // of HTTP/2
+	fan      []int64    // for each object, the number of watchers that get its events
 
 	expected atomic.Int64 // deliveries of all writes so far
 
@@ -55,6 +63,11 @@ func newFleet(e endpoint, coll *collection, filters []filter, a *acks, readers i
 // close ends all watches.
 func (f *fleet) close() {
 	f.shrink(0)
+	for i, c := range f.conns { // those of a grow that failed
+		if c != nil {
+			f.reader(i).remove(c)
+		}
+	}
 	f.stop.Store(true)
 	f.running.Wait()
 }
@@ -99,9 +112,21 @@ func (f *fleet) grow(ctx context.Context, n int, seqs []uint64) error {
 	if err != nil {
 		return err
 	}
-	grown := make([]*watcher, n)
+	grown := make([]*watch, n)
 	copy(grown, f.watchers)
-	err = inParallel(ctx, len(f.watchers), n, func(_ context.Context, i int) error {
+	if f.h2 != nil {
+		err = f.growStreams(ctx, grown, rv, seqs)
+	} else {
+		err = f.growConnections(ctx, grown, rv, seqs)
+	}
+	f.watchers = slices.DeleteFunc(grown, func(w *watch) bool { return w == nil })
+	f.countFan()
+	return err
+}
+
+// growConnections opens the watches that are missing in grown, each over its own connection.
+func (f *fleet) growConnections(ctx context.Context, grown []*watch, rv string, seqs []uint64) error {
+	return inParallel(ctx, len(f.watchers), len(grown), func(_ context.Context, i int) error {
 		w, early, err := f.request(i, rv).open()
 		if err == nil {
 			w.last = slices.Clone(seqs)
@@ -110,12 +135,36 @@ func (f *fleet) grow(ctx context.Context, n int, seqs []uint64) error {
 		if err != nil {
 			return fmt.Errorf("watcher %d: %w", i, err)
 		}
-		grown[i] = w
+		grown[i] = &w.watch
 		return nil
 	})
-	f.watchers = slices.DeleteFunc(grown, func(w *watcher) bool { return w == nil })
-	f.countFan()
-	return err
+}
+
+// growStreams opens the watches that are missing in grown, over as few connections as f.h2 allows.
+func (f *fleet) growStreams(ctx context.Context, grown []*watch, rv string, seqs []uint64) error {
+	each := f.h2.streams
+	conns := (len(grown) + each - 1) / each
+	f.conns = append(f.conns, make([]*streams, max(conns-len(f.conns), 0))...)
+	return inParallel(ctx, len(f.watchers)/each, conns, func(ctx context.Context, i int) (err error) {
+		if f.conns[i] == nil {
+			if f.conns[i], err = dialStreams(f.request(i, rv).dialer, f.endpoint, f.h2.flow, f.reader(i)); err != nil {
+				return fmt.Errorf("connection %d: %w", i, err)
+			}
+		}
+		first := max(i*each, len(f.watchers))
+		var requests []watchRequest
+		for j := first; j < min((i+1)*each, len(grown)); j++ {
+			requests = append(requests, f.request(j, rv))
+		}
+		opened, err := f.conns[i].open(ctx, f.reader(i), requests, seqs, true)
+		if err != nil {
+			return fmt.Errorf("connection %d: %w", i, err)
+		}
+		for j, s := range opened {
+			grown[first+j] = &s.watch
+		}
+		return nil
+	})
 }
 
 // request returns the request of watcher i.
@@ -141,7 +190,11 @@ func (f *fleet) inflated() (n int) {
 // shrink closes watches until there are n.
 func (f *fleet) shrink(n int) {
 	for i := n; i < len(f.watchers); i++ {
-		f.reader(i).remove(f.watchers[i])
+		r := f.reader(i)
+		if f.h2 != nil {
+			r = f.reader(i / f.h2.streams)
+		}
+		f.watchers[i].over.end(f.watchers[i], r)
 	}
 	f.watchers = f.watchers[:min(n, len(f.watchers))]
 	f.countFan()
@@ -158,7 +211,8 @@ func (f *fleet) countFan() {
 	}
 }
 
-func (f *fleet) reader(watcher int) *reader { return f.readers[watcher%len(f.readers)] }
+// reader returns the reader of a connection.
+func (f *fleet) reader(connection int) *reader { return f.readers[connection%len(f.readers)] }
 
 // expect must be called before a write of an object. Any goroutine may call it.
 func (f *fleet) expect(object int) { f.expected.Add(f.fan[object]) }

@@ -28,6 +28,7 @@ type scriptedServer struct {
 func newScriptedServer(t *testing.T, secure bool) (*scriptedServer, endpoint) {
 	s := &scriptedServer{coll: &collection{namespace: "bench", objects: 4}}
 	s.Server = httptest.NewUnstartedServer(s)
+	s.EnableHTTP2 = secure // HTTP/1.1 is served too
 	if secure {
 		s.StartTLS()
 	} else {
@@ -83,16 +84,28 @@ func (s *scriptedServer) say(i int, line string) {
 	}
 }
 
+// An access is how a fleet of a test reaches its server.
+type access string
+
+const (
+	plain  access = "plain"
+	secure access = "tls"
+	h2     access = "h2"
+)
+
 // startFleet connects n watchers to a scripted server. Objects have just been created.
-func startFleet(t *testing.T, secure bool, n int, filters []filter) (*scriptedServer, *fleet, *acks) {
+func startFleet(t *testing.T, by access, n int, filters []filter) (*scriptedServer, *fleet, *acks) {
 	t.Helper()
-	s, e := newScriptedServer(t, secure)
+	s, e := newScriptedServer(t, by != plain)
 	a := newAcks()
 	f, err := newFleet(e, s.coll, filters, a, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.close)
+	if by == h2 {
+		f.h2 = &multiplex{streams: 6, flow: smallWindows}
+	}
 	if err := f.grow(t.Context(), n, []uint64{0, 1, 2, 3}); err != nil {
 		t.Fatal(err)
 	}
@@ -100,9 +113,9 @@ func startFleet(t *testing.T, secure bool, n int, filters []filter) (*scriptedSe
 }
 
 func TestFleetReceives(t *testing.T) {
-	for name, secure := range map[string]bool{"plain": false, "tls": true} {
-		t.Run(name, func(t *testing.T) {
-			s, f, a := startFleet(t, secure, 20, []filter{everything})
+	for _, by := range []access{plain, secure, h2} {
+		t.Run(string(by), func(t *testing.T) {
+			s, f, a := startFleet(t, by, 20, []filter{everything})
 			s.say(-1, `{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"9"}}}`+"\n")
 			for seq := uint64(4); seq < 104; seq++ {
 				f.expect(int(seq % 4))
@@ -127,18 +140,20 @@ func TestFleetReceives(t *testing.T) {
 // TestFleetFails: a wrong stream fails the run with its reason.
 func TestFleetFails(t *testing.T) {
 	f := func(name, want string, lines ...string) {
-		t.Run(name, func(t *testing.T) {
-			s, f, _ := startFleet(t, false, 3, []filter{{"", func(o int) bool { return o != 3 }}})
-			f.expect(0)
-			f.expect(0)
-			for _, line := range lines {
-				s.say(1, line)
-			}
-			err := f.drain(t.Context(), 2*time.Second) // returns at once when a watcher is lost
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("got %v want an error with %q", err, want)
-			}
-		})
+		for _, by := range []access{plain, h2} {
+			t.Run(name+"/"+string(by), func(t *testing.T) {
+				s, f, _ := startFleet(t, by, 3, []filter{{"", func(o int) bool { return o != 3 }}})
+				f.expect(0)
+				f.expect(0)
+				for _, line := range lines {
+					s.say(1, line)
+				}
+				err := f.drain(t.Context(), 2*time.Second) // returns at once when a watcher is lost
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v want an error with %q", err, want)
+				}
+			})
+		}
 	}
 	event := func(seq uint64) string { return string(modified(seq, "")) + "\n" }
 	f("gap", "got write 8 after 0, want 4", event(8))
@@ -152,15 +167,19 @@ func TestFleetFails(t *testing.T) {
 }
 
 func TestFleetShrinks(t *testing.T) {
-	s, f, _ := startFleet(t, true, 10, []filter{everything})
-	f.shrink(4)
-	f.expect(1)
-	s.say(-1, string(modified(5, ""))+"\n")
-	if err := f.drain(t.Context(), 30*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if got := f.read().deliveries; got != 4 {
-		t.Errorf("got %d deliveries want 4", got)
+	for _, by := range []access{secure, h2} {
+		t.Run(string(by), func(t *testing.T) {
+			s, f, _ := startFleet(t, by, 10, []filter{everything})
+			f.shrink(4)
+			f.expect(1)
+			s.say(-1, string(modified(5, ""))+"\n")
+			if err := f.drain(t.Context(), 30*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if got := f.read().deliveries; got != 4 {
+				t.Errorf("got %d deliveries want 4", got)
+			}
+		})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,6 +59,9 @@ func (o *listOptions) cases() (cases []*listCase) {
 	for _, f := range forms {
 		var first *listCase
 		for _, p := range peers {
+			if f.protocol == http20 && !p.tls || !slices.Contains(o.Protocols, f.protocol) {
+				continue
+			}
 			c := &listCase{peer: p, form: f, direct: first}
 			if !o.Only.MatchString(c.name()) {
 				continue
@@ -160,7 +164,7 @@ func (b *listBench) measure(ctx context.Context, c *listCase) (r listResult) {
 		}
 	}()
 	if err == nil {
-		err = b.check(listers[0])
+		err = b.check(c.form, listers[0])
 	}
 	if err == nil {
 		_, err = listFor(ctx, listers, b.opts.Warmup)
@@ -188,7 +192,7 @@ func (b *listBench) measure(ctx context.Context, c *listCase) (r listResult) {
 	return r
 }
 
-func (b *listBench) connect(c *listCase) (listers []*lister, err error) {
+func (b *listBench) connect(c *listCase) (listers []lister, err error) {
 	for range b.opts.Clients {
 		l, err := newLister(b.endpoint(c.peer), c.form, podsPath)
 		if err != nil {
@@ -200,12 +204,12 @@ func (b *listBench) connect(c *listCase) (listers []*lister, err error) {
 }
 
 // check makes one list and decodes it. The list must contain every pod.
-func (b *listBench) check(l *lister) error {
+func (b *listBench) check(f form, l lister) error {
 	var body bytes.Buffer
 	if _, err := l.list(&body); err != nil {
 		return err
 	}
-	list, err := decodePods(l.form, &body)
+	list, err := decodePods(f, &body)
 	if err != nil {
 		return fmt.Errorf("decode list: %w", err)
 	}
@@ -224,14 +228,14 @@ type lists struct {
 
 // listFor lets each lister make at least one list and begin none after d. It returns at the end of
 // the last list.
-func listFor(ctx context.Context, listers []*lister, d time.Duration) (sum lists, err error) {
+func listFor(ctx context.Context, listers []lister, d time.Duration) (sum lists, err error) {
 	var mu sync.Mutex // guards sum and err
 	var wg sync.WaitGroup
 	start := time.Now()
 	for _, l := range listers {
 		wg.Go(func() {
 			var latency measure.Histogram
-			received := l.wire.received
+			received := l.received()
 			var failed error
 			for first := true; failed == nil && (first || time.Since(start) < d); first = false {
 				var took time.Duration
@@ -242,7 +246,7 @@ func listFor(ctx context.Context, listers []*lister, d time.Duration) (sum lists
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			sum.wire += l.wire.received - received
+			sum.wire += l.received() - received
 			sum.latency.Add(&latency)
 			if err == nil {
 				err = failed

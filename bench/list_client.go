@@ -19,6 +19,22 @@ type form struct {
 	format   string // json or protobuf
 	encoding string // identity or gzip
 	version  string // resourceVersion: "0" accepts the state of a cache, "" asks for the latest
+	protocol protocol
+}
+
+// A protocol is a version of HTTP.
+type protocol string
+
+const (
+	http11 protocol = "h1"
+	http20 protocol = "h2" // over TLS alone
+)
+
+func parseProtocol(s string) (protocol, error) {
+	if p := protocol(s); p == http11 || p == http20 {
+		return p, nil
+	}
+	return "", fmt.Errorf("protocol %q: want %s or %s", s, http11, http20)
 }
 
 // forms are all forms that are measured.
@@ -26,7 +42,9 @@ var forms = func() (all []form) {
 	for _, version := range []string{"0", ""} {
 		for _, format := range []string{"json", "protobuf"} {
 			for _, encoding := range []string{"identity", "gzip"} {
-				all = append(all, form{format, encoding, version})
+				for _, protocol := range []protocol{http11, http20} {
+					all = append(all, form{format, encoding, version, protocol})
+				}
 			}
 		}
 	}
@@ -38,7 +56,11 @@ func (f form) String() string {
 	if version == "" {
 		version = "unset"
 	}
-	return fmt.Sprintf("format=%s/encoding=%s/rv=%s", f.format, f.encoding, version)
+	text := fmt.Sprintf("format=%s/encoding=%s/rv=%s", f.format, f.encoding, version)
+	if f.protocol == http20 {
+		text += "/protocol=h2"
+	}
+	return text
 }
 
 func (f form) mediaType() string {
@@ -48,79 +70,122 @@ func (f form) mediaType() string {
 	return "application/json"
 }
 
-// request returns the head of a GET.
-func (f form) request(e endpoint, path string) string {
+// target returns the request's target.
+func (f form) target(path string) string {
 	if f.version != "" {
 		path += "?resourceVersion=" + f.version
 	}
-	return requestHead(e, path, f.mediaType(), f.encoding == "gzip")
+	return path
 }
 
 // A lister makes lists one after the other over one connection. It uses little CPU: it makes large
 // reads, and does not decompress or decode. One goroutine at a time may use it.
-type lister struct {
-	form    form
-	request string
-	sock    *measure.Sock
-	wire    *wire
-	conn    io.ReadWriter // wire, or the TLS connection over it
-	br      *bufio.Reader // of conn
-	buf     []byte
+type lister interface {
+	// list makes one list and writes its body to w. It checks that the answer is complete and has
+	// the form of the request. It returns the time from before the request to the body's last byte.
+	list(w io.Writer) (time.Duration, error)
+	// received returns the number of bytes that have come, with TLS and HTTP.
+	received() uint64
+	close()
 }
 
 // newLister connects to e. It will list path in the form f.
-func newLister(e endpoint, f form, path string) (*lister, error) {
+func newLister(e endpoint, f form, path string) (lister, error) {
+	c, err := dialList(e, f.protocol)
+	if err != nil {
+		return nil, err
+	}
+	if f.protocol == http20 {
+		l, err := newH2Lister(c, e, f, path)
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+		return l, nil
+	}
+	request := requestHead(e, f.target(path), f.mediaType(), f.encoding == "gzip")
+	return &h1Lister{listConn: c, form: f, request: request, br: bufio.NewReader(c.rw)}, nil
+}
+
+// A listConn is the connection of a lister.
+type listConn struct {
+	conn
+	wire *wire
+	buf  []byte
+}
+
+func dialList(e endpoint, p protocol) (*listConn, error) {
 	const readSize = 256 << 10
 	s, err := measure.Dialer{}.Dial(e.addr, connectTimeout)
 	if err != nil {
 		return nil, err
 	}
-	l := &lister{form: f, request: f.request(e, path), sock: s, wire: &wire{Sock: s}, buf: make([]byte, readSize)}
-	l.conn = l.wire
-	if e.tls != nil {
-		l.wire.ahead = bufio.NewReaderSize(s, readSize) // crypto/tls reads about one record of 16 KiB at a time
-		c := tls.Client(l.wire, e.tls)
-		if err := c.Handshake(); err != nil {
-			s.Close()
-			return nil, err
-		}
-		l.conn = c
+	c := &listConn{conn: conn{sock: s}, wire: &wire{Sock: s}, buf: make([]byte, readSize)}
+	c.rw = c.wire
+	if e.tls == nil {
+		return c, nil
 	}
-	l.br = bufio.NewReader(l.conn)
-	return l, nil
+	c.wire.ahead = bufio.NewReaderSize(s, readSize) // crypto/tls reads about one record of 16 KiB at a time
+	config := e.tls
+	if p == http20 {
+		config = offerH2(config)
+	}
+	secured := tls.Client(c.wire, config)
+	if err := secured.Handshake(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	c.rw = secured
+	return c, nil
 }
 
-// list makes one list and writes its body to w. It checks that the answer is complete and has the
-// form of the request. It returns the time from before the request to the body's last byte.
-func (l *lister) list(w io.Writer) (time.Duration, error) {
+func (c *listConn) received() uint64 { return c.wire.received }
+
+func (c *listConn) close() { c.sock.Close() }
+
+// check reports an answer that is not of the form that was asked for.
+func (f form) check(status int, contentType, encoding string) error {
+	if encoding == "" {
+		encoding = "identity"
+	}
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	if mediaType != f.mediaType() || encoding != f.encoding {
+		return fmt.Errorf("list answered %d with %s, %s: want %s, %s", status, mediaType, encoding, f.mediaType(), f.encoding)
+	}
+	return nil
+}
+
+// An h1Lister lists over HTTP/1.1.
+type h1Lister struct {
+	*listConn
+	form    form
+	request string
+	br      *bufio.Reader
+}
+
+func (l *h1Lister) list(w io.Writer) (time.Duration, error) {
 	start := time.Now()
-	if _, err := io.WriteString(l.conn, l.request); err != nil {
+	if _, err := io.WriteString(l.rw, l.request); err != nil {
 		return 0, err
 	}
 	resp, err := http.ReadResponse(l.br, nil)
 	if err != nil {
 		return 0, err
 	}
-	encoding := resp.Header.Get("Content-Encoding")
-	if encoding == "" {
-		encoding = "identity"
-	}
-	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	switch {
-	case resp.StatusCode != http.StatusOK:
+	if resp.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
 		return 0, fmt.Errorf("list answered %s: %s", resp.Status, body)
-	case mediaType != l.form.mediaType() || encoding != l.form.encoding:
-		return 0, fmt.Errorf("list answered with %s, %s: want %s, %s",
-			mediaType, encoding, l.form.mediaType(), l.form.encoding)
-	case resp.Close:
+	}
+	err = l.form.check(resp.StatusCode, resp.Header.Get("Content-Type"), resp.Header.Get("Content-Encoding"))
+	if err != nil {
+		return 0, err
+	}
+	if resp.Close {
 		return 0, fmt.Errorf("list answered with a connection that it closes")
 	}
 	_, err = io.CopyBuffer(onlyWriter{w}, resp.Body, l.buf)
 	return time.Since(start), err
 }
-
-func (l *lister) close() { l.sock.Close() }
 
 // onlyWriter hides io.Discard's ReadFrom, which uses a smaller buffer.
 type onlyWriter struct{ io.Writer }

@@ -110,7 +110,7 @@ func (c *listCase) cells() []string {
 	if version == "" {
 		version = "unset"
 	}
-	return []string{version, c.form.format, c.form.encoding, c.peer.String()}
+	return []string{version, c.form.format, c.form.encoding, string(c.form.protocol), c.peer.String()}
 }
 
 var listColumns = []column{
@@ -154,7 +154,7 @@ func writeListTables(w io.Writer, cases []*listCase) {
 func writeListTable(w io.Writer, title string, cases []*listCase, columns []column,
 	cell func(*listCase, column) string, about func(*listCase) []string) {
 	table(w, title, func(row func(...string)) {
-		header := []string{"version", "format", "encoding", "peer"}
+		header := []string{"version", "format", "encoding", "protocol", "peer"}
 		for _, col := range columns {
 			header = append(header, col.title)
 		}

@@ -23,6 +23,7 @@ import (
 // serve runs handler for a test and returns where.
 func serve(t *testing.T, secure bool, handler http.HandlerFunc) endpoint {
 	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2 = secure // HTTP/1.1 is served too
 	if secure {
 		server.StartTLS()
 	} else {
@@ -38,7 +39,7 @@ func serve(t *testing.T, secure bool, handler http.HandlerFunc) endpoint {
 	return e
 }
 
-func connectLister(t *testing.T, e endpoint, f form) *lister {
+func connectLister(t *testing.T, e endpoint, f form) lister {
 	t.Helper()
 	l, err := newLister(e, f, podsPath)
 	if err != nil {
@@ -53,6 +54,9 @@ func TestLister(t *testing.T) {
 	const pods = 100
 	for _, f := range forms {
 		for _, secure := range []bool{false, true} {
+			if f.protocol == http20 && !secure {
+				continue
+			}
 			t.Run(fmt.Sprintf("%v/tls=%t", f, secure), func(t *testing.T) {
 				body := podList(t, f, pods)
 				var connections sync.Map // by the client's address
@@ -89,8 +93,8 @@ func TestLister(t *testing.T) {
 				if n != 1 {
 					t.Errorf("%d connections", n)
 				}
-				if least := uint64(3 * len(body)); l.wire.received < least || l.wire.received > least+least/5+5000 {
-					t.Errorf("%d bytes on the wire for %d of bodies", l.wire.received, least)
+				if least := uint64(3 * len(body)); l.received() < least || l.received() > least+least/5+5000 {
+					t.Errorf("%d bytes on the wire for %d of bodies", l.received(), least)
 				}
 			})
 		}
@@ -99,13 +103,17 @@ func TestLister(t *testing.T) {
 
 // TestListerErrors: an incomplete or wrong answer is an error.
 func TestListerErrors(t *testing.T) {
-	asked := form{"json", "gzip", "0"}
+	on := func(p protocol, want string, handler http.HandlerFunc) {
+		t.Helper()
+		l := connectLister(t, serve(t, p == http20, handler), form{"json", "gzip", "0", p})
+		if _, err := l.list(io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", p, err, want)
+		}
+	}
 	f := func(want string, handler http.HandlerFunc) {
 		t.Helper()
-		l := connectLister(t, serve(t, false, handler), asked)
-		if _, err := l.list(io.Discard); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
+		on(http11, want, handler)
+		on(http20, want, handler)
 	}
 	answer := func(mediaType, encoding string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -117,19 +125,21 @@ func TestListerErrors(t *testing.T) {
 	}
 	f("application/json, identity: want application/json, gzip", answer("application/json", ""))
 	f("application/vnd.kubernetes.protobuf, gzip: want", answer("application/vnd.kubernetes.protobuf", "gzip"))
-	f("403 Forbidden: nobody", func(w http.ResponseWriter, r *http.Request) {
+	f("nobody", func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		io.WriteString(w, "nobody")
 	})
-	f("connection that it closes", func(w http.ResponseWriter, r *http.Request) {
+	on(http11, "connection that it closes", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		answer("application/json", "gzip")(w, r)
 	})
-	f("the server closed the connection", func(w http.ResponseWriter, r *http.Request) {
+	aborted := func(w http.ResponseWriter, r *http.Request) {
 		answer("application/json", "gzip")(w, r)
 		w.Write(make([]byte, 100<<10))
 		panic(http.ErrAbortHandler)
-	})
+	}
+	on(http11, "the server closed the connection", aborted)
+	on(http20, "the server reset the stream: INTERNAL_ERROR", aborted)
 }
 
 func TestListFor(t *testing.T) {
@@ -141,7 +151,7 @@ func TestListFor(t *testing.T) {
 		w.Write(body)
 		served <- true
 	})
-	listers := []*lister{connectLister(t, e, forms[0]), connectLister(t, e, forms[0])}
+	listers := []lister{connectLister(t, e, forms[0]), connectLister(t, e, forms[0])}
 	for _, d := range []time.Duration{0, 20 * time.Millisecond} {
 		got, err := listFor(t.Context(), listers, d)
 		if err != nil {
@@ -208,7 +218,7 @@ func TestListReport(t *testing.T) {
 			}
 		}
 	}
-	if lines != 11 {
-		t.Errorf("%d benchmark lines of 12 results, one of which failed", lines)
+	if lines != 19 {
+		t.Errorf("%d benchmark lines of 20 results, one of which failed", lines)
 	}
 }

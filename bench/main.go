@@ -17,10 +17,12 @@
 // # Files
 //
 // Each command has a file of its name, and each part of `bench run` has one: traffic, dispatch,
-// stalled, crowd, resync, egress, nodes and storm. These files are used by several parts:
+// stalled, crowd, http2, http2stalled, http2crowd, clientgo, resync, egress, nodes and storm. These
+// files are used by several parts:
 //
 //	run_parts  section  session  stage     the parts, their reports, one peer's turn, its servers
-//	fleet  watcher  reader  scanner        the watchers and how they read
+//	fleet  watch  reader  scanner          the watchers and how they read
+//	watcher  streams  h2conn               a watch over HTTP/1.1, many over one HTTP/2 connection
 //	writer  ledger  collection  pods       the writes, their numbers and their objects
 //	cluster  peer  child  audit_log        the servers
 //	report  machine  series                figures, conditions, /metrics pages
@@ -77,7 +79,9 @@ func run(ctx context.Context, args []string) error {
 			return runDemo(ctx, args[1:], os.Stdout, os.Stderr)
 		case "floor": // internal: run starts it
 			return runFloorServer(ctx, args[1:], os.Stdout, os.Stderr)
-		case stormFrontName: // internal, too
+		case clientGoName: // internal, too
+			return runClientGo(ctx, args[1:], os.Stdin, os.Stderr)
+		case stormFrontName:
 			return runStormFront(ctx, args[1:], os.Stdin, os.Stderr)
 		}
 	}

@@ -44,7 +44,7 @@ func podList(t *testing.T, f form, n int) []byte {
 func TestDecodePodsErrors(t *testing.T) {
 	f := func(format, encoding, body string) {
 		t.Helper()
-		if _, err := decodePods(form{format, encoding, "0"}, strings.NewReader(body)); err == nil {
+		if _, err := decodePods(form{format, encoding, "0", http11}, strings.NewReader(body)); err == nil {
 			t.Errorf("%s, %s: decoded %q", format, encoding, body)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -161,8 +162,12 @@ func (r *rolling) connectClients(ctx context.Context) (stop func(), err error) {
 	stop = func() { cancel(); wg.Wait() }
 	addr := r.balancer.addr()
 	e := endpoint{addr: addr, tls: tlsConfig(addr, r.certificate.roots), token: r.cluster.token}
+	var shared *http.Client
 	for i := range r.opts.Clients {
-		c := newRollingClient(e, r.writes.selection(i), &r.latency)
+		if r.opts.Protocol == http11 || i%r.opts.Streams == 0 {
+			shared = newRollingHTTP(e, r.opts.Protocol)
+		}
+		c := &rollingClient{endpoint: e, selection: r.writes.selection(i), latency: &r.latency, http: shared}
 		r.clients = append(r.clients, c)
 		wg.Go(func() { c.run(running) })
 		if i%50 == 49 {

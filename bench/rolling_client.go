@@ -42,10 +42,15 @@ type rollingClient struct {
 // kube-apiserver's audit log.
 const rollingAgent = "rolling-client"
 
-func newRollingClient(e endpoint, s selection, latency *atomic.Pointer[measure.Histogram]) *rollingClient {
-	return &rollingClient{endpoint: e, selection: s, latency: latency, http: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: e.tls.Clone(), DisableCompression: true, ReadBufferSize: 16 << 10,
-	}}}
+// newRollingHTTP returns an HTTP client for one or more clients. Over HTTP/2 they share connections.
+func newRollingHTTP(e endpoint, p protocol) *http.Client {
+	transport := &http.Transport{TLSClientConfig: e.tls.Clone(), DisableCompression: true, ReadBufferSize: 16 << 10}
+	if p == http20 {
+		transport.TLSClientConfig = offerH2(e.tls)
+		transport.Protocols = new(http.Protocols)
+		transport.Protocols.SetHTTP2(true)
+	}
+	return &http.Client{Transport: transport}
 }
 
 var errExpired = errors.New("410 Gone")

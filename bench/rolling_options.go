@@ -15,6 +15,8 @@ type rollingOptions struct {
 	output
 
 	Clients  int           // clients that watch
+	Protocol protocol      // of the clients
+	Streams  int           // clients that share a connection over HTTP/2
 	Replicas int           // replicas of watchfan
 	Objects  int           // ConfigMaps
 	Rate     float64       // writes per second
@@ -26,7 +28,7 @@ type rollingOptions struct {
 
 func rollingDefaults() *rollingOptions {
 	return &rollingOptions{binaries: builtBinaries,
-		Clients: 3000, Replicas: 3, Objects: 200, Rate: 20,
+		Clients: 3000, Protocol: http11, Streams: 10, Replicas: 3, Objects: 200, Rate: 20,
 		Steady: 15 * time.Second, Delay: 3 * time.Second, Drain: 10 * time.Second, MaxAge: 90 * time.Second}
 }
 
@@ -34,6 +36,9 @@ func rollingDefaults() *rollingOptions {
 func (o *rollingOptions) AddFlags(fs *flag.FlagSet) {
 	o.binaries.addFlags(fs)
 	fs.IntVar(&o.Clients, "clients", o.Clients, "clients that watch, over TLS")
+	fs.Func("protocol", "`version` of HTTP of the clients, h1 or h2 (default h1)",
+		func(s string) (err error) { o.Protocol, err = parseProtocol(s); return err })
+	fs.IntVar(&o.Streams, "streams-per-connection", o.Streams, "clients that share a connection over HTTP/2")
 	fs.IntVar(&o.Replicas, "replicas", o.Replicas, "replicas of watchfan; each is replaced")
 	fs.IntVar(&o.Objects, "objects", o.Objects, "ConfigMaps that are written in turn")
 	fs.Float64Var(&o.Rate, "rate", o.Rate, "writes per second")
@@ -50,6 +55,8 @@ func (o *rollingOptions) Validate() error {
 	switch {
 	case o.Clients < 1 || o.Replicas < 1 || o.Objects < 1 || o.Rate <= 0:
 		return errors.New("--clients, --replicas, --objects and --rate must be positive")
+	case o.Streams < 1:
+		return errors.New("--streams-per-connection must be positive")
 	case o.Steady < 0 || o.Delay < 0 || o.Drain < 0 || o.MaxAge < 0:
 		return errors.New("durations must not be negative")
 	}
@@ -59,6 +66,8 @@ func (o *rollingOptions) Validate() error {
 func (o *rollingOptions) conditions() conditions {
 	c := machineConditions()
 	c.add("clients", fmt.Sprint(o.Clients))
+	c.add("protocol", string(o.Protocol))
+	c.add("streams-per-connection", fmt.Sprint(o.Streams))
 	c.add("replicas", fmt.Sprint(o.Replicas))
 	c.add("objects", fmt.Sprint(o.Objects))
 	c.add("writes/s", fmt.Sprint(o.Rate))

@@ -45,6 +45,11 @@ type Options struct {
 	StalledBound   int           // events that watchfan keeps for a stalled watcher
 	FlushInterval  time.Duration // watchfan's --flush-interval, in the traffic part
 	Crowd          int           // idle plaintext watchers
+	HTTP2Clients   int           // watchers of the http2 part
+	Streams        int           // watches on each of their connections
+	HTTP2Idle      int           // idle watchers of the http2 part
+	HTTP2Crowd     int           // idle watchers of the http2crowd part
+	ClientGo       int           // watches of one client-go program
 	Pods           int           // pods in the cluster
 	EgressClients  int           // watchers of all pods
 	EgressRate     rate          // status updates that they get
@@ -77,6 +82,7 @@ func defaults() *Options {
 		Objects: 96, EventSize: 1860, Writers: 16, Behind: 8, Readers: 1,
 		Parts: slices.Clone(allParts), SectionRounds: 1,
 		Offer: 50_000, StalledClients: 1000, Stalled: []int{0, 1, 10}, StalledBound: 64, Crowd: 50_000, Pods: 5000,
+		HTTP2Clients: 1000, Streams: 50, HTTP2Idle: 10_000, HTTP2Crowd: 100_000, ClientGo: 300,
 		EgressClients: 1000, EgressRate: 20, Nodes: 5000, NodesRate: 300,
 		ResyncClients: 500, ResyncDirect: 20, ResyncScale: 5000,
 		StormClients: 5000, StormUntouched: 500,
@@ -138,6 +144,11 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.StalledBound, "stalled-bound", o.StalledBound,
 		"`events` that watchfan keeps for a watcher that does not read; its own default takes minutes to reach")
 	fs.IntVar(&o.Crowd, "crowd", o.Crowd, "idle plaintext watchers, or as many as the limit on open files allows")
+	fs.IntVar(&o.HTTP2Clients, "http2-clients", o.HTTP2Clients, "watchers that share HTTP/2 connections")
+	fs.IntVar(&o.Streams, "streams-per-connection", o.Streams, "watches on each of their connections")
+	fs.IntVar(&o.HTTP2Idle, "http2-idle", o.HTTP2Idle, "idle watchers that share HTTP/2 connections")
+	fs.IntVar(&o.HTTP2Crowd, "http2-crowd", o.HTTP2Crowd, "the same in the part http2crowd")
+	fs.IntVar(&o.ClientGo, "clientgo-watches", o.ClientGo, "watches of one object each in one client-go program")
 	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster for resync, egress and nodes")
 	fs.IntVar(&o.EgressClients, "egress-clients", o.EgressClients, "watchers of all pods")
 	fs.IntVar(&o.Nodes, "nodes", o.Nodes, "watchers that each select one node")
@@ -185,6 +196,10 @@ func (o *Options) Validate() error {
 		return errors.New("--stalled must be percentages from 0 to 99")
 	case o.Pods < 1 || o.EgressClients < 1 || o.Nodes < 1 || o.ResyncClients < 1 || o.ResyncDirect < 1:
 		return errors.New("--pods, --egress-clients, --nodes, --resync-clients and --resync-direct must be positive")
+	case o.HTTP2Clients < 1 || o.HTTP2Idle < 2 || o.HTTP2Crowd < 2 || o.ClientGo < 2:
+		return errors.New("--http2-clients must be positive, --http2-idle, --http2-crowd and --clientgo-watches at least 2")
+	case o.Streams < 1 || o.Streams > mostStreams:
+		return fmt.Errorf("--streams-per-connection must be from 1 to %d", mostStreams)
 	case o.StormClients < 1 || o.StormUntouched < 1:
 		return errors.New("--storm-clients and --storm-untouched must be positive")
 	case slices.Contains(o.Parts, partNodes) && o.Pods < min(50, o.Nodes):
@@ -205,7 +220,7 @@ func (o *Options) mostClients() int {
 	most := 0
 	for part, n := range map[string]int{
 		partTraffic: o.Clients[0], partStalled: o.StalledClients, partEgress: o.EgressClients,
-		partNodes: o.Nodes, partStorm: o.StormClients + o.StormUntouched,
+		partHTTP2: o.HTTP2Clients, partHTTP2Crowd: o.HTTP2Crowd/mostStreams + 1, partNodes: o.Nodes, partStorm: o.StormClients + o.StormUntouched,
 		partResync: max(o.ResyncClients, o.ResyncDirect),
 	} {
 		if slices.Contains(o.Parts, part) {
@@ -261,6 +276,7 @@ func newConditions(o *Options) conditions {
 	c.add("flush-interval", o.FlushInterval.String())
 	c.add("offer", fmt.Sprint(o.Offer))
 	c.add("stalled-bound", fmt.Sprint(o.StalledBound))
+	c.add("streams-per-connection", fmt.Sprint(o.Streams))
 	c.add("pods", fmt.Sprint(o.Pods))
 	c.add("open-files", fmt.Sprint(roomFor()+otherFiles))
 	return c

@@ -38,7 +38,7 @@ func TestOptions(t *testing.T) {
 	f("not a path", "--out", "../x")
 	f("", "--parts", "nodes,dispatch", "--pods", "50", "--stalled", "5")
 	f("", "--full")
-	f("want one of traffic,dispatch,stalled,crowd,resync,egress,nodes", "--parts", "all")
+	f("want one of traffic,dispatch,stalled,crowd,http2,", "--parts", "all")
 	f("percentages", "--stalled", "100")
 	f("--pods must be at least 50", "--pods", "49")
 	f("", "--pods", "49", "--parts", "resync")

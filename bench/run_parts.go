@@ -13,17 +13,28 @@ import (
 
 // The parts of `bench run`, in their order. Each has a file of its name.
 const (
-	partTraffic  = "traffic" // with the floor
-	partDispatch = "dispatch"
-	partStalled  = "stalled"
-	partCrowd    = "crowd"
-	partResync   = "resync"
-	partEgress   = "egress"
-	partNodes    = "nodes"
-	partStorm    = "storm"
+	partTraffic      = "traffic" // with the floor
+	partDispatch     = "dispatch"
+	partStalled      = "stalled"
+	partCrowd        = "crowd"
+	partHTTP2        = "http2"
+	partHTTP2Stalled = "http2stalled"
+	partHTTP2Crowd   = "http2crowd"
+	partClientGo     = "clientgo"
+	partResync       = "resync"
+	partEgress       = "egress"
+	partNodes        = "nodes"
+	partStorm        = "storm"
 )
 
-var allParts = []string{partTraffic, partDispatch, partStalled, partCrowd, partResync, partEgress, partNodes, partStorm}
+var allParts = []string{partTraffic, partDispatch, partStalled, partCrowd,
+	partHTTP2, partHTTP2Stalled, partHTTP2Crowd, partClientGo, partResync, partEgress, partNodes, partStorm}
+
+// The parts with servers, by what they watch.
+var (
+	onConfigMaps = []string{partStalled, partCrowd, partHTTP2, partHTTP2Stalled, partHTTP2Crowd, partClientGo, partStorm}
+	onPods       = []string{partResync, partEgress, partNodes}
+)
 
 // A program runs the parts that have a section, and holds their samples.
 type program struct {
@@ -37,7 +48,9 @@ type program struct {
 func newProgram(o *Options, say func(string, ...any)) *program {
 	return &program{opts: o, say: say, sections: map[string]*section{
 		partDispatch: dispatchSection(), partStalled: stalledSection(o), partCrowd: crowdSection(),
-		partResync: resyncSection(o), partEgress: egressSection(o), partNodes: nodesSection(o),
+		partHTTP2: http2Section(o), partHTTP2Stalled: http2StalledSection(o), partHTTP2Crowd: http2CrowdSection(),
+		partClientGo: clientGoSection(o),
+		partResync:   resyncSection(o), partEgress: egressSection(o), partNodes: nodesSection(o),
 		partStorm: stormSection(o),
 	}}
 }
@@ -61,7 +74,7 @@ func (p *program) run(ctx context.Context, round int) error {
 			return err
 		}
 	}
-	if !p.wants(partStalled, partCrowd, partResync, partEgress, partNodes, partStorm) {
+	if !p.wants(onConfigMaps...) && !p.wants(onPods...) {
 		return nil
 	}
 	p.say("starting a dev cluster")
@@ -82,12 +95,12 @@ func (p *program) run(ctx context.Context, round int) error {
 		return err
 	}
 	defer cluster.stop()
-	if p.wants(partStalled, partCrowd, partStorm) {
+	if p.wants(onConfigMaps...) {
 		if err := p.configMaps(ctx, cluster); err != nil {
 			return err
 		}
 	}
-	if p.wants(partResync, partEgress, partNodes) {
+	if p.wants(onPods...) {
 		return p.pods(ctx, cluster)
 	}
 	return nil
@@ -105,14 +118,19 @@ func (p *program) configMaps(ctx context.Context, cluster *cluster) error {
 	if err := st.writer.createConfigMaps(ctx, p.opts.EventSize); err != nil {
 		return err
 	}
-	if p.wants(partStalled) {
-		flags := []string{fmt.Sprintf("--client-buffer-frames=%d", p.opts.StalledBound)}
-		if err := p.behind(ctx, st, flags, p.stalled); err != nil {
-			return err
+	bounded := []string{fmt.Sprintf("--client-buffer-frames=%d", p.opts.StalledBound)}
+	for _, part := range []struct {
+		name    string
+		flags   []string // of watchfan
+		measure func(context.Context, *stage) error
+	}{
+		{partStalled, bounded, p.stalled}, {partCrowd, nil, p.crowd}, {partHTTP2, nil, p.http2},
+		{partHTTP2Stalled, bounded, p.http2Stalled}, {partHTTP2Crowd, nil, p.http2Crowd}, {partClientGo, nil, p.clientGo},
+	} {
+		if !p.wants(part.name) {
+			continue
 		}
-	}
-	if p.wants(partCrowd) {
-		if err := p.behind(ctx, st, nil, p.crowd); err != nil {
+		if err := p.behind(ctx, st, part.flags, part.measure); err != nil {
 			return err
 		}
 	}
@@ -205,7 +223,9 @@ func (p *program) note(ctx context.Context, st *stage, part string, x sample, co
 func (o *Options) sectionsEstimate() (d time.Duration) {
 	guess := map[string]time.Duration{
 		partDispatch: 5 * time.Second, partStalled: 80 * time.Second, partCrowd: 30 * time.Second,
-		partResync: 70 * time.Second, partEgress: 60 * time.Second, partNodes: 50 * time.Second,
+		partHTTP2: 150 * time.Second, partHTTP2Stalled: 60 * time.Second, partHTTP2Crowd: 60 * time.Second,
+		partClientGo: 60 * time.Second,
+		partResync:   70 * time.Second, partEgress: 60 * time.Second, partNodes: 50 * time.Second,
 		partStorm: 200 * time.Second,
 	}
 	for _, part := range o.Parts {

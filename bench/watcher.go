@@ -12,13 +12,10 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A watcher is one watch connection. It checks that it gets every write of every object that its
-// filter matches, once, in order, and nothing else.
+// A watcher is one watch over HTTP/1.1, with a connection of its own.
 type watcher struct {
 	conn
-	scan   scanner
-	filter filter
-	last   []uint64 // for each object, the number of the last write
+	watch
 }
 
 // A watchRequest is the request for one watch.
@@ -38,7 +35,8 @@ func (q watchRequest) open() (*watcher, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	w := &watcher{conn: c, filter: q.filter}
+	w := &watcher{conn: c, watch: watch{filter: q.filter}}
+	w.over = w
 	early, err := w.begin(q)
 	if err != nil {
 		c.sock.Close()
@@ -47,9 +45,13 @@ func (q watchRequest) open() (*watcher, []byte, error) {
 	return w, early, nil
 }
 
+// uri returns the target of the request.
+func (q watchRequest) uri() string {
+	return q.path + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + q.version + q.filter.query
+}
+
 func (w *watcher) begin(q watchRequest) (early []byte, err error) {
-	uri := q.path + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + q.version + q.filter.query
-	if _, err := io.WriteString(w.rw, requestHead(q.endpoint, uri, "application/json", q.gzip)); err != nil {
+	if _, err := io.WriteString(w.rw, requestHead(q.endpoint, q.uri(), "application/json", q.gzip)); err != nil {
 		return nil, err
 	}
 	br := bufio.NewReader(w.rw)
@@ -90,34 +92,8 @@ func requestHead(e endpoint, uri, mediaType string, gzip bool) string {
 
 // take implements client.
 func (w *watcher) take(p []byte, t *tally) error {
-	return w.scan.feed(p, func(line []byte) error {
-		seq, bookmark, err := w.event(line)
-		switch {
-		case err != nil:
-			return err
-		case bookmark:
-			t.bookmarks.Add(1)
-		default:
-			t.deliver(seq)
-		}
-		return nil
-	})
+	return w.scan.feed(p, func(line []byte) error { return w.count(line, t) })
 }
 
-// event takes one event and returns the number of its write. For a bookmark there is no number.
-func (w *watcher) event(line []byte) (seq uint64, bookmark bool, err error) {
-	seq, ok, err := seqOf(line)
-	if err != nil || !ok {
-		return 0, err == nil, err
-	}
-	n := uint64(len(w.last))
-	object := seq % n
-	if !w.filter.match(int(object)) {
-		return 0, false, fmt.Errorf("event of object %d, which the filter %q excludes", object, w.filter.query)
-	}
-	if want := w.last[object] + n; seq != want {
-		return 0, false, fmt.Errorf("object %d: got write %d after %d, want %d", object, seq, w.last[object], want)
-	}
-	w.last[object] = seq
-	return seq, false, nil
-}
+// end implements carrier.
+func (w *watcher) end(_ *watch, r *reader) { r.remove(w) }

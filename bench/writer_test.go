@@ -45,7 +45,7 @@ func TestWriter(t *testing.T) {
 	w := &writer{client: server.Client(), server: server.URL, coll: coll, workers: 4, behind: 5}
 	w.ledger = newLedger(newAcks(), 6)
 	// The one watcher reads nothing.
-	f := &fleet{coll: coll, fan: []int64{1, 1, 1, 1, 1, 1}, watchers: make([]*watcher, 1)}
+	f := &fleet{coll: coll, fan: []int64{1, 1, 1, 1, 1, 1}, watchers: make([]*watch, 1)}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := w.run(ctx, f, 0); err != nil && err != context.DeadlineExceeded {

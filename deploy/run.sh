@@ -1,29 +1,55 @@
 #!/usr/bin/env bash
-# Runs watchfan in front of the current kubeconfig's cluster. If no cluster answers, or with
-# WATCHFAN_DEV=1, it starts a dev cluster and runs watchfan in front of that. Ctrl-C stops both.
+# Runs watchfan in front of a cluster until Ctrl-C. It takes the kubeconfig's current context only if
+# that is a dev cluster, if CLUSTER=1 says so, or if the user agrees on the terminal. Otherwise, or
+# with WATCHFAN_DEV=1, it starts a dev cluster, and Ctrl-C stops that too.
 set -euo pipefail
 set -m # children have process groups of their own: only this script gets Ctrl-C, and it stops them in order
 cd "$(dirname "$0")/.."
 insecure=${INSECURE_PORT:-8001} secure=${SECURE_PORT:-8443} admin=${ADMIN_PORT:-8002}
+
+# A port that is taken has nothing to do with the cluster, and is told before anything is built.
+for port in "INSECURE_PORT $insecure" "SECURE_PORT $secure" "ADMIN_PORT $admin"; do
+	read -r name number <<<"$port"
+	if (exec 3<>"/dev/tcp/127.0.0.1/$number") 2>/dev/null; then
+		echo "Port $number is taken by another program, perhaps kubectl proxy or another watchfan."
+		echo "Stop that, or choose another port: make run $name=$((number < 50000 ? number + 10000 : number - 10000))"
+		exit 1
+	fi
+done
+
 # In memory if possible, because etcd waits for its disk.
 state=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")")
 children=()
 
-# stop_children ends all children, the last first, and ignores their exit codes.
-stop_children() {
-	for ((i = ${#children[@]} - 1; i >= 0; i--)); do
-		kill "${children[i]}" 2>/dev/null && wait "${children[i]}" 2>/dev/null || true
+# again passes a second Ctrl-C on: watchfan does not wait for its clients then, and devcluster ends at once.
+again() {
+	for child in "${children[@]}"; do
+		kill -- "-$child" 2>/dev/null || true
 	done
-	children=()
 }
 
+# stop ends all children, the last first, and waits for each.
 stop() {
-	trap - EXIT INT TERM
-	stop_children
+	trap - EXIT
+	trap again INT TERM HUP
+	for ((i = ${#children[@]} - 1; i >= 0; i--)); do
+		kill -- "-${children[i]}" 2>/dev/null || true
+		while kill -0 "${children[i]}" 2>/dev/null; do
+			wait "${children[i]}" 2>/dev/null || true # a trap ends it
+		done
+	done
 	rm -rf "$state"
 }
-trap 'stop; exit 0' INT TERM
+trap 'stop; exit 0' INT TERM HUP
 trap stop EXIT
+
+# build makes targets. It is a child, so that Ctrl-C ends it.
+build() {
+	make --silent --no-print-directory "$@" &
+	children+=($!)
+	wait "${children[-1]}" || { echo "The build failed."; exit 1; }
+	unset 'children[-1]'
+}
 
 # ready reports whether watchfan answers ok on its admin port.
 ready() {
@@ -42,30 +68,72 @@ serve() {
 	watchfan=$!
 	children+=("$watchfan")
 	for _ in $(seq 50); do
-		kill -0 "$watchfan" 2>/dev/null || { wait "$watchfan" || true; return 1; }
+		kill -0 "$watchfan" 2>/dev/null || { echo "watchfan did not start: see its last line above."; exit 1; }
 		ready && return
 		sleep 0.2
 	done
-	return 1
+	echo "watchfan did not become ready: curl http://127.0.0.1:$admin/readyz?verbose says why."
+	exit 1
 }
 
+# choose sets cluster to configured or dev, and says why. The codes are those of watchfan check.
+choose() {
+	local found code=0
+	cluster=dev
+	[ "${WATCHFAN_DEV:-}" != 1 ] || return 0
+	found=$(bin/watchfan check 2>&1) || code=$?
+	case $code in
+	0) ;;
+	3)
+		[ "${CLUSTER:-}" != 1 ] || { echo "CLUSTER=1, but $found"; exit 1; }
+		echo "No cluster is configured: a dev cluster is started."
+		return
+		;;
+	2)
+		echo "$found"
+		echo "Correct the kubeconfig, or run make run WATCHFAN_DEV=1 for a dev cluster."
+		exit 1
+		;;
+	*)
+		echo "The configured cluster does not answer:"
+		echo "$found"
+		[ "${CLUSTER:-}" != 1 ] || exit 1
+		echo "A dev cluster is started instead."
+		return
+		;;
+	esac
+	echo "This cluster is configured:"
+	echo "$found"
+	if grep -q '^context: devcluster$' <<<"$found" || [ "${CLUSTER:-}" = 1 ]; then
+		cluster=configured
+	elif [ -t 0 ] && [ -t 1 ]; then
+		echo "watchfan would serve it on this host's loopback, and every program on this host could use it there with the rights of this user."
+		read -r -p "Serve it? y, or n for a dev cluster of its own [n] " answer
+		[[ $answer != [yY]* ]] || cluster=configured
+	else
+		echo "It is left alone, and a dev cluster is started. CLUSTER=1 serves it, with the rights of this user."
+	fi
+}
+
+[ -x bin/watchfan ] && [ -x bin/devcluster ] || echo "The first run builds watchfan, and etcd and kube-apiserver unless a cluster of yours is served: some minutes. Later runs take seconds."
+build bin/watchfan
+choose
 kubectl=kubectl
 flags=
-if [ "${WATCHFAN_DEV:-}" = 1 ] || ! serve; then
-	if [ "${WATCHFAN_DEV:-}" != 1 ]; then
-		echo "No reachable cluster is configured. Starting a dev cluster instead."
-		stop_children
-	fi
-	make --no-print-directory bin/devcluster bin/kubectl
+if [ "$cluster" = dev ]; then
+	[ -x bin/devcluster ] || echo "Meanwhile, in another terminal: bin/watchfan help, bin/watchfan config, less README.md"
+	build bin/devcluster bin/kubectl
 	bin/devcluster up --dir "$state/cluster" --unsafe-no-fsync &
 	children+=($!)
 	until [ -e "$state/cluster/ready" ]; do
 		kill -0 "${children[0]}" 2>/dev/null || { echo "The dev cluster did not start."; exit 1; }
 		sleep 0.2
 	done
-	serve --kubeconfig "$state/cluster/kubeconfig" || { echo "watchfan did not become ready."; exit 1; }
 	kubectl=bin/kubectl
 	flags=" --kubeconfig $state/cluster/kubeconfig"
+	serve --kubeconfig "$state/cluster/kubeconfig"
+else
+	serve
 fi
 
 cat <<TRY
@@ -74,10 +142,19 @@ watchfan is ready. Try, each in a terminal of its own, in $PWD:
 
   list    curl 'http://127.0.0.1:$insecure/api/v1/namespaces/default/configmaps?resourceVersion=0&pretty=false'
   watch   curl -N 'http://127.0.0.1:$insecure/api/v1/namespaces/default/configmaps?watch=1'
-  write   $kubectl$flags create configmap hello --from-literal=who=world
+TRY
+if [ "$cluster" = dev ]; then
+	echo "  write   $kubectl$flags create configmap hello --from-literal=who=world"
+else
+	echo
+	echo "Requests without a token have your rights, writes too: http://127.0.0.1:$insecure serves programs on this host only."
+fi
+cat <<TRY
 
 Any client works: $kubectl --server http://127.0.0.1:$insecure get configmaps --watch
-Metrics: http://127.0.0.1:$admin/metrics   Stop: Ctrl-C
+Status page: http://127.0.0.1:$admin/   Metrics: http://127.0.0.1:$admin/metrics   Stop: Ctrl-C
 
 TRY
-wait "$watchfan"
+while kill -0 "$watchfan" 2>/dev/null; do
+	wait "$watchfan" || { echo "watchfan has ended: see its last line above."; exit 1; }
+done

@@ -36,7 +36,8 @@ func TestExtend(t *testing.T) {
 	// of it.
 	x2 := named("x", "l", "1", "m", "")
 	z := named("z", "l", "1")
-	replayed := []framing.Event{event("MODIFIED", x2.at(106)), event("MODIFIED", x.at(107)), event("ADDED", z.at(108)), event("DELETED", z.at(109))}
+	replayed := []framing.Event{event("MODIFIED", x2.at(106)), event("MODIFIED", x.at(107)), event("ADDED", z.at(108)),
+		event("DELETED", z.at(109))}
 	if !w.cache.Extend(replayed, 105, 110) {
 		t.Fatal("not extended")
 	}
@@ -84,12 +85,14 @@ func TestResolvePrevious(t *testing.T) {
 		w := newWorld(t, roomy)
 		with, without, y := named("x", "m", ""), named("x"), named("y", "m", "")
 		w.cache.Reset([]*framing.Object{object(without.at(108))}, 110, fanout.Ending{Reason: fanout.Backwards})
-		replayed := []framing.Event{event("MODIFIED", with.at(106)), event("MODIFIED", without.at(107)), event("DELETED", without.at(108)), event("DELETED", y.at(109))}
+		replayed := []framing.Event{event("MODIFIED", with.at(106)), event("MODIFIED", without.at(107)),
+			event("DELETED", without.at(108)), event("DELETED", y.at(109))}
 		if !w.cache.Extend(replayed, 105, 110) {
 			t.Fatal("not extended")
 		}
 		from := func(rv uint64) fanout.Request {
-			return fanout.Request{Filter: sel(t, "", "m", "").filter(t), Start: fanout.FromVersion, ResourceVersion: rv, Timeout: time.Hour}
+			return fanout.Request{Filter: sel(t, "", "m", "").filter(t), Start: fanout.FromVersion, ResourceVersion: rv,
+				Timeout: time.Hour}
 		}
 		if _, err := w.cache.Subscribe(from(105)); !errors.Is(err, fanout.ErrPreviousUnknown) {
 			t.Errorf("before it is decided: %v", err)

@@ -45,7 +45,9 @@ func TestSetBookmarkForm(t *testing.T) {
 	}
 	diff(t, got(), []string{bookmark(100, true)})
 	newer := func(rv uint64) string {
-		return fmt.Sprintf(`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}},"new":0}}`+"\n", rv)
+		return fmt.Sprintf(
+			`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d",`+
+				`"annotations":{"k8s.io/initial-events-end":"true"}},"new":0}}`+"\n", rv)
 	}
 	c.SetBookmarkForm(form(newer(3)))
 	diff(t, got(), []string{newer(100)})

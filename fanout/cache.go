@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/btree"
-
 	"github.com/watchfan/watchfan/framing"
 )
 
@@ -33,8 +31,8 @@ var (
 	// not yet. The caller replays the missing changes with [Cache.Extend], or asks upstream.
 	ErrExpired = errors.New("resourceVersion is older than the history")
 	// ErrRelistGap is ErrExpired for a resourceVersion in a relist gap. The client may have seen
-	// changes elsewhere that are in no event here. Upstream has forgotten some of them too, so the
-	// caller answers 410 Gone.
+	// changes elsewhere that are in no event here. The caller asks upstream, which may still have
+	// them, or answers 410 Gone.
 	ErrRelistGap = fmt.Errorf("a relist skipped it: %w", ErrExpired)
 	// ErrPreviousUnknown: what a client with a selector would get depends on versions from before a
 	// replay. The caller finds them ([Cache.ResolvePrevious]) or asks upstream.
@@ -82,9 +80,9 @@ type Cache struct {
 	_                               [64]byte
 
 	mu          sync.Mutex
-	tree        *btree.BTreeG[*framing.Object]
-	shared      *btree.BTreeG[*framing.Object] // clone of the current tree, for snapshots; nil until needed
-	bytes       int64                          // of the objects in tree
+	objects     collection
+	shared      *instant // clone of objects, for snapshots; nil until needed
+	bytes       int64    // of the objects
 	history     history
 	groups      map[string]*group
 	index       index
@@ -96,6 +94,14 @@ type Cache struct {
 	latestProof Proof                    // the proof with the latest AsOf that a client has seen
 	shownProofs []Proof                  // the latest proofs of snapshots with a resourceVersion ahead of progress
 	closed      *Ending
+
+	// See type secondaryIndex. The others have locks of their own.
+	indexer  *Indexer      // set before the cache is used; nil keeps no indexes
+	lineage  uint64        // how often objects began anew; guarded by mu
+	build    *indexBuild   // guarded by mu; nil if no index is being built
+	indexed  atomic.Uint64 // number of indexes built since NewCache
+	demand   indexDemand
+	searches sharedSearches
 }
 
 // NewCache returns an empty cache whose subscriptions are served by flusher. Nothing can be read
@@ -104,7 +110,7 @@ func NewCache(limits Limits, flusher *Flusher) *Cache {
 	return &Cache{
 		limits:  limits,
 		flusher: flusher,
-		tree:    newTree(),
+		objects: newCollection(),
 		history: history{maxEvents: limits.HistoryEvents, maxBytes: limits.HistoryBytes},
 		groups:  make(map[string]*group),
 	}
@@ -138,21 +144,26 @@ type Stats struct {
 	Oldest          uint64 // clients can resume from here on
 	Groups          int
 	Subscriptions   int
+	Indexes         int
+	IndexBytes      int64 // of the indexes, and of the results of searches that are kept
 }
 
 // Stats returns the cache's figures.
 func (c *Cache) Stats() Stats {
+	searches := c.searches.bytes() // may wait for a search's turn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Stats{
 		ResourceVersion: c.Progress(),
-		Objects:         c.tree.Len(),
+		Objects:         c.objects.tree.Len(),
 		Bytes:           c.bytes,
 		HistoryEvents:   int(c.history.next-c.history.first) + len(c.history.replayed),
 		HistoryBytes:    c.history.bytes + c.history.replayedBytes,
 		Oldest:          c.history.after,
 		Groups:          len(c.groups),
 		Subscriptions:   c.members,
+		Indexes:         len(c.objects.indexes),
+		IndexBytes:      c.indexBytesLocked() + searches,
 	}
 }
 
@@ -175,7 +186,7 @@ func (c *Cache) apply(ev framing.Event, received time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := ev.Object
-	prev, had := c.tree.Get(o)
+	prev, had := c.objects.tree.Get(o)
 	if rv := c.Progress(); o.ResourceVersion < rv || o.ResourceVersion == rv && !c.sharesRevision(o, ev.Type) {
 		return fmt.Errorf("%w: %d after %d", ErrBackwards, o.ResourceVersion, rv)
 	}
@@ -207,13 +218,13 @@ func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
 		return false
 	}
 	last := c.history.at(c.history.next - 1)
-	present := c.tree.Has(o) || c.eventsOnly && !c.history.repeats(o)
+	present := c.objects.tree.Has(o) || c.eventsOnly && !c.history.repeats(o)
 	return last.Type == framing.Deleted && last.Object.ResourceVersion == o.ResourceVersion && present
 }
 
 // commitLocked adds a change to the snapshot, the history and the groups' lists.
 func (c *Cache) commitLocked(e *change) {
-	if e.recipients != leaving && !c.eventsOnly { // for leaving, the staying half stores it
+	if !c.eventsOnly {
 		c.storeLocked(e)
 	}
 	c.history.append(e)
@@ -226,17 +237,22 @@ func (c *Cache) commitLocked(e *change) {
 	})
 }
 
-// storeLocked adds a change to the snapshot.
+// storeLocked adds a change to the collection, and to an index that is being built.
 func (c *Cache) storeLocked(e *change) {
-	c.shared = nil
-	if e.Prev != nil {
-		c.bytes -= int64(e.Prev.Size())
+	prev, cur, ok := e.versions()
+	if !ok {
+		return
 	}
-	if e.Type == framing.Deleted {
-		c.tree.Delete(e.Object)
-	} else {
-		c.tree.ReplaceOrInsert(e.Object)
-		c.bytes += int64(e.Object.Size())
+	c.shared = nil
+	if prev != nil {
+		c.bytes -= int64(prev.Size())
+	}
+	if cur != nil {
+		c.bytes += int64(cur.Size())
+	}
+	c.objects.store(prev, cur)
+	if c.build != nil && !c.build.note(e) {
+		c.build = nil
 	}
 }
 
@@ -326,9 +342,11 @@ func (c *Cache) Reset(objects []*framing.Object, rv uint64, ending Ending) {
 
 func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
 	c.epoch++
-	c.tree, c.shared, c.bytes = newTree(), nil, 0
+	c.lineage++
+	c.wantAgainLocked()
+	c.objects, c.shared, c.bytes, c.build = newCollection(), nil, 0, nil
 	for _, o := range objects {
-		c.tree.ReplaceOrInsert(o)
+		c.objects.tree.ReplaceOrInsert(o)
 		c.bytes += int64(o.Size())
 	}
 	c.history.reset(rv)
@@ -346,6 +364,7 @@ func (c *Cache) Close(ending Ending) {
 	c.closed = &ending
 	c.endAllLocked(ending)
 	c.notifyLocked()
+	c.dropIndexesLocked()
 }
 
 // endAllLocked ends the subscriptions and drops their groups. The next subscription begins a new
@@ -372,9 +391,9 @@ func (c *Cache) Snapshot() Snapshot {
 
 func (c *Cache) snapshotLocked() Snapshot {
 	if c.shared == nil {
-		c.shared = c.tree.Clone()
+		c.shared = &instant{c.objects.clone(), c, c.lineage, c.history.next}
 	}
-	return Snapshot{ResourceVersion: c.Progress(), tree: c.shared}
+	return Snapshot{ResourceVersion: c.Progress(), instant: c.shared}
 }
 
 // SnapshotAt returns the collection as it was at resourceVersion rv. ok is false if rv is ahead of
@@ -393,25 +412,22 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 		return Snapshot{}, false
 	}
 	events, ok := c.history.read(nil, at, c.history.next, math.MaxInt)
-	var tree *btree.BTreeG[*framing.Object]
+	var then *instant
 	if len(events) == 0 {
-		tree = c.snapshotLocked().tree
+		then = c.snapshotLocked().instant
 	} else {
-		tree = c.tree.Clone()
+		then = &instant{collection: c.objects.clone(), cache: c}
+		if from := c.history.seek(at); int(c.history.next-from) == len(events) {
+			then.lineage, then.number = c.lineage, from
+		}
 	}
 	c.mu.Unlock()
 
-	for _, e := range slices.Backward(events) {
-		switch {
-		case e.PrevUnknown:
-			return Snapshot{}, false
-		case e.Prev != nil:
-			tree.ReplaceOrInsert(e.Prev)
-		default:
-			tree.Delete(e.Object)
-		}
+	if slices.ContainsFunc(events, func(e *change) bool { return e.PrevUnknown }) {
+		return Snapshot{}, false
 	}
-	return Snapshot{ResourceVersion: rv, tree: tree}, ok
+	applyAll(events, false, then.store)
+	return Snapshot{ResourceVersion: rv, instant: then}, ok
 }
 
 // Epoch returns how often the cache has been filled from a list.

@@ -162,7 +162,8 @@ func BenchmarkJoin(b *testing.B) {
 			bm := newBench(b, 0, nil)
 			var list []*framing.Object
 			for i := range objects {
-				o := thing{namespace: fmt.Sprintf("ns%d", i%100), name: fmt.Sprintf("x%05d", i), node: fmt.Sprintf("n%d", i%1000), data: strings.Repeat("d", 500)}
+				o := thing{namespace: fmt.Sprintf("ns%d", i%100), name: fmt.Sprintf("x%05d", i),
+					node: fmt.Sprintf("n%d", i%1000), data: strings.Repeat("d", 500)}
 				list = append(list, object(o.at(uint64(101+i))))
 			}
 			bm.rv = 101 + objects
@@ -226,7 +227,8 @@ func BenchmarkIdle(b *testing.B) {
 			before := heap()
 			sink := &counter{}
 			for i := range clients {
-				sub, err := cache.Subscribe(fanout.Request{Filter: s(i).filter(b), Timeout: time.Hour, Bookmarks: bookmarks})
+				sub, err := cache.Subscribe(fanout.Request{Filter: s(i).filter(b), Timeout: time.Hour,
+					Bookmarks: bookmarks})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -311,7 +313,8 @@ func BenchmarkScope(b *testing.B) {
 		b.Run("asked="+name, func(b *testing.B) {
 			bm := newBench(b, 1, func(int) (selector, fanout.Request) { return sel(b, "a", "", ""), fanout.Request{} })
 			for i := 0; ; i++ {
-				if _, err := bm.cache.Subscribe(fanout.Request{Filter: s(i).filter(b), Timeout: time.Hour}); err != nil {
+				if _, err := bm.cache.Subscribe(fanout.Request{Filter: s(i).filter(b),
+					Timeout: time.Hour}); err != nil {
 					break
 				}
 			}

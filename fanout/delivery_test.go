@@ -209,7 +209,8 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 	var joins sync.WaitGroup
 	for i := range checked {
 		c := &checkedClient{selector: randomSelector(t, rng)}
-		c.sink = &moody{recorder: recorder{endc: make(chan struct{})}, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)), pause: 20 * time.Second}
+		c.sink = &moody{recorder: recorder{endc: make(chan struct{})}, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)),
+			pause: 20 * time.Second}
 		if rng.IntN(2) == 0 {
 			c.sink.blocks = 0.3 * rng.Float64()
 			c.sink.breaks = 0.03
@@ -229,7 +230,8 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 		if rng.IntN(2) == 0 {
 			reason = fanout.ShutDown
 		}
-		wait, hesitate, leave := time.Duration(rng.Int64N(int64(long))), time.Duration(rng.IntN(3))*time.Second, time.Duration(0)
+		wait, hesitate, leave := time.Duration(rng.Int64N(int64(long))), time.Duration(rng.IntN(3))*time.Second,
+			time.Duration(0)
 		if rng.IntN(4) == 0 {
 			leave = time.Duration(rng.Int64N(int64(long)))
 		}
@@ -369,13 +371,16 @@ func TestGroupStress(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	const clients, changes = 1000, 300
 	w := newWorld(t, roomy)
-	selectors := []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "", "", "spec.node=n1"), sel(t, "a", "l!=2", "")}
+	selectors := []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "", "", "spec.node=n1"),
+		sel(t, "a", "l!=2", "")}
 	checked := make([]*checkedClient, clients)
 	var joins sync.WaitGroup
 	for i := range checked {
 		c := &checkedClient{name: fmt.Sprint("client ", i), selector: selectors[i%len(selectors)]}
-		c.sink = &moody{recorder: recorder{endc: make(chan struct{})}, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)), pause: 500 * time.Microsecond, blocks: 0.1 * rng.Float64()}
-		c.request = fanout.Request{Start: fanout.Start(i / len(selectors) % 3), EndBookmark: true, Bookmarks: i%2 == 0, Timeout: time.Hour, Gzip: i%5 > 1}
+		c.sink = &moody{recorder: recorder{endc: make(chan struct{})}, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)),
+			pause: 500 * time.Microsecond, blocks: 0.1 * rng.Float64()}
+		c.request = fanout.Request{Start: fanout.Start(i / len(selectors) % 3), EndBookmark: true, Bookmarks: i%2 == 0,
+			Timeout: time.Hour, Gzip: i%5 > 1}
 		c.sink.gzip = c.request.Gzip
 		checked[i] = c
 	}
@@ -405,7 +410,8 @@ func TestGroupStress(t *testing.T) {
 		for _, l := range lines {
 			total += len(l)
 		}
-		for c.sink.wireLen() < total && time.Now().Before(deadline) && (!c.sink.gzip || len(c.sink.lines(t)) < len(lines)) {
+		for c.sink.wireLen() < total && time.Now().Before(deadline) &&
+			(!c.sink.gzip || len(c.sink.lines(t)) < len(lines)) {
 			time.Sleep(time.Millisecond)
 		}
 	}

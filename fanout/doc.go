@@ -19,7 +19,8 @@
 // into the snapshot, into the history, and into the list of each group whose filter it concerns.
 // That wakes the shards of the [Flusher] that have members of those groups. For each member, a
 // shard takes the frames that were appended since its last write to that member. It hands them to
-// the member's [Sink] in one call, as slices of shared frames.
+// the member's [Sink] in one call, as slices of shared frames. Sinks may share a connection, their
+// [Carrier]. One shard serves all of them, and flushes the connection once a round.
 //
 // A subscription starts with a prelude: the objects of a snapshot, a replay from the history, or
 // nothing. After the prelude it reads its group's list. Subscribe chooses the prelude and notes the
@@ -71,7 +72,8 @@
 // that are older than the last version it has seen (TestRelistCut). Progress stays where it was
 // until the whole list is in, and nobody is sent a bookmark meanwhile.
 //
-// A client that resumes here from a resourceVersion in a relist gap is refused ([ErrRelistGap]).
+// A client that resumes here from a resourceVersion in a relist gap is refused ([ErrRelistGap]), and
+// may have to resume upstream.
 // The server where it saw that resourceVersion may have shown it changes that are missing here.
 //
 // In the history, a removal stands one resourceVersion after the one that it is sent with (the
@@ -107,6 +109,7 @@
 //     of up to 64 changes, and the removal of an ended subscription take the cache's mutex. So they
 //     wait while Replace compares a whole list, which takes about 0.5 µs for each object
 //     (BenchmarkReplace), and 3 µs for each that has changed.
+//   - A search that others share waits for the turn of another shard on the same search: 1 ms.
 //   - A subscription whose client reads slowly is parked until its Sink has drained. Nobody waits
 //     for it.
 //   - If two shards need the same compressed bytes at once, one compresses and the other waits: 10
@@ -117,13 +120,62 @@
 //     the filter selects: 1 ms, or 20,000 of them, each counted with the cost of the filter.
 //     Changes with the same resourceVersion are never split.
 //
-// Locks are taken in this order: the cache's mutex, then a shard's.
+// Locks are taken in this order: the cache's mutex, then a shard's. The mutexes of searches that
+// are shared, of the demand for indexes and of the [Indexer] come last.
 //
 // # Goroutines
 //
 // [Flusher.Run] starts one for each shard, and returns when its context has ended and all of them
-// have returned. [Flusher.Inspect] starts one for each shard that it asks, and returns after they
-// have. Nothing else starts a goroutine. No client has one, whether it reads or not.
+// have returned. [Indexer.Run] builds indexes on the goroutine of its caller. [Flusher.Inspect]
+// starts one for each shard that it asks, and returns after they have. Nothing else starts a
+// goroutine. No client has one, whether it reads or not.
+//
+// # Indexes
+//
+// Each kubelet begins with the Pods of its node. Without an index, that is a search through all
+// Pods, for each of thousands of kubelets that come back at the same time. With one, initial
+// events, lists, pages and replays take the time of what they find:
+//
+//	filter                            looks at
+//	namespace and name                one object
+//	=, in (of at most 16 values)      objects with a value, of the filter's namespace if it has one;
+//	                                  of several such terms, those of the rarest
+//	the same, in a replay             changes of objects that had a value before or after
+//	!=, notin, !key, key, <, >        what an equal filter has found just before, if that is little
+//	anything else, or no index yet    all objects of the namespace
+//
+// An index is a second B-tree with the same objects, in the order of an attribute's values and,
+// within a value, of the objects' keys: see type secondaryIndex. The attribute is a label, a
+// selectable field or the name. So objects are found in the order of their keys, as without the
+// index, and clients are sent the same bytes. Objects without the label are not in it.
+//
+// The trees of a collection are changed together, by the writer, and cloned together for a
+// snapshot, which costs the same for any number of objects. Like the tree of all objects, an index
+// is copy-on-write: a change while a snapshot is held copies two or three nodes. So each snapshot
+// has the indexes of its own instant, at any resourceVersion, for as long as it is held. The
+// history has the numbers of the changes with each value: see type historyIndex.
+//
+// Clients decide which indexes there are. A search adds up what it looks at in vain, for each
+// attribute that would have spared it that. Once that is twice the number of objects, the index has
+// cost more by its absence than by being built, and the [Indexer] builds it: from a snapshot, 128
+// objects at a time. The writer only notes its changes meanwhile. The last of them are applied, and
+// the index is used from then on, under one lock of the cache's mutex. Searches that began before
+// use it from their next turn on, with the changes since their snapshot taken back.
+//
+// An index is given up after five minutes without a search, and when memory is short
+// ([Indexer.Shed]). A cache has at most 16; one that has been unused for a minute makes room for
+// another. A new one is not built if all of them would take more than an eighth of the objects'
+// bytes, or 16 MiB if that is more. In the history an index takes 16 bytes for a change, and 96 for
+// a value.
+//
+// No index answers for the other operators. Clients that ask for the same filter at about the same
+// time share one search: see type sharedSearch. Its result is kept for a minute if it has at most
+// an eighth of the objects. For another instant, up to 1,024 changes are applied to it. A search
+// that finds more than an eighth costs little beside sending what it finds.
+//
+// Two things still take the time of everything: a relist, which is compared with the whole
+// collection, and a replay of changes from before the index was built, or of those that
+// [Cache.Extend] has brought.
 //
 // # Why a list for each filter
 //
@@ -252,7 +304,8 @@
 // forms too. A Sink's own memory comes on top.
 //
 // Frames are the objects' own bytes. They are held once, for the snapshot, the history and the
-// lists together. Some memory is not counted in [Stats]:
+// lists together. An index takes 40 bytes for each object that has the attribute (TestIndexMemory).
+// Some memory is not counted in [Stats]:
 //
 //   - The history holds the version before each change, which at worst is as much again.
 //   - A group holds its last frame.

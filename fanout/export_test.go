@@ -1,6 +1,8 @@
 package fanout
 
 import (
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -157,6 +159,28 @@ func (s *Subscription) FillOnce() (more bool, frames int) {
 	return more, b.frames
 }
 
+// FillWire is FillOnce that returns what would be written.
+func (s *Subscription) FillWire() (more bool, wire []byte) {
+	var b batch
+	more, _ = s.fill(&b, make([]*change, 0, replayStep))
+	for _, p := range b.slices {
+		wire = append(wire, p...)
+	}
+	return more, wire
+}
+
+// Replay is the changes that a replay for f looks at after a resourceVersion.
+func (c *Cache) Replay(f *Filter, rv uint64) (n int) {
+	for {
+		changes, ok := c.replay(nil, f, rv, math.MaxUint64)
+		if len(changes) == 0 || !ok {
+			return n
+		}
+		n += len(changes)
+		rv = changes[len(changes)-1].ResourceVersion
+	}
+}
+
 // Counted reports whether the list of a subscription's group keeps checksums for members that take
 // gzip.
 func (s *Subscription) Counted() bool { return s.group.tail.Load().gzip != nil }
@@ -201,3 +225,137 @@ func (r *Runs) Len() int                                      { return len(r.byF
 
 // FilterBytes is the metric.
 func FilterBytes() float64 { return filterBytes.Get() }
+
+// The bounds of indexes.
+const (
+	LeastIndexed = leastIndexed
+	LeastMissed  = leastMissed
+	WastedFor    = wastedFor
+	MaxIndexes   = maxIndexes
+	IndexIdleFor = indexIdleFor
+	SearchFor    = searchFor
+	MostApplied  = mostApplied
+	EntryBytes   = entryBytes
+	MostPending  = mostPending
+	KeepIndexFor = keepIndexFor
+)
+
+// Attribute returns a field by its slot, a label by its key, or the name if key is "metadata.name".
+func Attribute(slot int, key string) attribute {
+	switch {
+	case key == "metadata.name":
+		return attribute{slot: slotName}
+	case key != "":
+		return attribute{slot: slotLabel, label: key}
+	}
+	return attribute{slot: slot}
+}
+
+// BuildIndex builds an index. rest is called after each step.
+func (c *Cache) BuildIndex(slot int, key string, rest func() bool) {
+	c.buildIndex(Attribute(slot, key), rest)
+}
+
+// DropIndexes gives up all indexes.
+func (c *Cache) DropIndexes() { c.shedIndexes() }
+
+// Wanted is the number of indexes that are wanted and not built yet.
+func (c *Cache) Wanted() int {
+	c.demand.mu.Lock()
+	defer c.demand.mu.Unlock()
+	return len(c.demand.wanted)
+}
+
+// Demanded is the number of attributes whose demand is known.
+func (c *Cache) Demanded() int {
+	c.demand.mu.Lock()
+	defer c.demand.mu.Unlock()
+	return len(c.demand.missed)
+}
+
+// BuildWanted builds the wanted indexes of all caches.
+func (x *Indexer) BuildWanted() { x.buildWanted(func() bool { return !x.pauses() }) }
+
+// SweepAt gives up what is unused at a time.
+func (x *Indexer) SweepAt(now time.Time) { x.sweep(MonotonicOf(now)) }
+
+// Caches is the number of caches that have something to be given up.
+func (x *Indexer) Caches() int { return len(x.all()) }
+
+// Search is a search of a snapshot in turns, as a subscription makes it.
+type Search struct {
+	search *search
+	after  string
+}
+
+func NewSearch(s Snapshot, f *Filter) *Search { return &Search{search: newSearch(s.instant, f)} }
+
+// Turn looks at about as many objects as work says. It returns those that are selected, and whether
+// the search has ended.
+func (s *Search) Turn(work int) (objects []*framing.Object, done bool) {
+	budget := searchBudget{work: maxSearchWork - work, until: time.Now().Add(time.Hour)}
+	if !s.search.prepare(&budget) {
+		return nil, false
+	}
+	done = true
+	s.search.ascend(s.after, func(o *framing.Object, selected bool) bool {
+		if budget.spent() {
+			done = false
+			return false
+		}
+		budget.spend(0)
+		s.after = o.Key
+		if selected {
+			objects = append(objects, o)
+		}
+		return true
+	})
+	return objects, done
+}
+
+// By is what the search goes over: "key", "index", "found", "shared" or "all".
+func (s *Search) By() string {
+	switch x := s.search; {
+	case x.key != "":
+		return "key"
+	case x.index != nil:
+		return "index"
+	case x.found != nil:
+		return "found"
+	case x.shared != nil:
+		return "shared"
+	}
+	return "all"
+}
+
+// CheckIndexes compares the indexes of a snapshot with its objects. It returns what is wrong, or "".
+func (s Snapshot) CheckIndexes() string {
+	for _, x := range s.indexes {
+		want := 0
+		wrong := ""
+		s.tree.Ascend(func(o *framing.Object) bool {
+			v, ok := x.attribute.of(o)
+			if !ok {
+				return true
+			}
+			want++
+			if e, ok := x.tree.Get(entry{v, o}); !ok || e.object != o {
+				wrong = fmt.Sprintf("%+v: %s with %q is not there", x.attribute, o.Key, v)
+			}
+			return wrong == ""
+		})
+		if wrong == "" && x.tree.Len() != want {
+			wrong = fmt.Sprintf("%+v: %d objects, want %d", x.attribute, x.tree.Len(), want)
+		}
+		if wrong != "" {
+			return wrong
+		}
+	}
+	return ""
+}
+
+// HasIndex reports whether the snapshot has the index of a label.
+func (s Snapshot) HasIndex(label string) bool { return s.index(Attribute(0, label)) != nil }
+
+// Indexes is the number of indexes of the snapshot.
+func (s Snapshot) Indexes() int { return len(s.indexes) }

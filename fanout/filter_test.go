@@ -114,7 +114,8 @@ func TestFilterNothing(t *testing.T) {
 }
 
 func TestFilterUnknownField(t *testing.T) {
-	for fs, want := range map[string]bool{"spec.node=x": true, "spec.other=x": false, "metadata.name=x,spec.other!=x": false, "kind=x": false} {
+	for fs, want := range map[string]bool{"spec.node=x": true, "spec.other=x": false,
+		"metadata.name=x,spec.other!=x": false, "kind=x": false} {
 		if _, ok := fanout.NewFilter("", nil, fields.ParseSelectorOrDie(fs), fieldLabels); ok != want {
 			t.Errorf("%s: ok=%v, want %v", fs, ok, want)
 		}
@@ -169,11 +170,13 @@ func randomSelector(t testing.TB, rng *rand.Rand) selector {
 	pick := func(from ...string) string { return from[rng.IntN(len(from))] }
 	var ls, fs []string
 	for range rng.IntN(3) {
-		ls = append(ls, pick("l", "!l", "l=1", "l==1", "l=2", "l!=1", "l in (1,2)", "l in (2,1)", "l notin (1,3)", "m", "m=", "m!=1", "m in (1)", "l>1", "l<2"))
+		ls = append(ls, pick("l", "!l", "l=1", "l==1", "l=2", "l!=1", "l in (1,2)", "l in (2,1)", "l notin (1,3)", "m",
+			"m=", "m!=1", "m in (1)", "l>1", "l<2"))
 	}
 	for range rng.IntN(3) {
-		fs = append(fs, pick("spec.node=n1", "spec.node=n2", "spec.node=", "spec.node!=n1", "spec.on=true", "spec.on!=true",
-			"metadata.name=x0", "metadata.name=x1", "metadata.name!=x1", "metadata.name=", "metadata.namespace=a", "metadata.namespace!=a", "metadata.namespace="))
+		fs = append(fs, pick("spec.node=n1", "spec.node=n2", "spec.node=", "spec.node!=n1", "spec.on=true",
+			"spec.on!=true", "metadata.name=x0", "metadata.name=x1", "metadata.name!=x1", "metadata.name=",
+			"metadata.namespace=a", "metadata.namespace!=a", "metadata.namespace="))
 	}
 	return sel(t, pick("", "", "a", "b"), strings.Join(ls, ","), strings.Join(fs, ","))
 }

@@ -75,6 +75,10 @@ func (f *Flusher) Run(ctx context.Context) {
 func (f *Flusher) Start(s *Subscription, sink Sink) {
 	s.sink = sink
 	sh := f.shards[int(f.next.Add(1))%len(f.shards)]
+	if c, ok := sink.(Carried); ok {
+		s.carrier = c.Carrier()
+		sh = s.carrier.place(sh)
+	}
 	s.shard.Store(sh)
 	sh.mu.Lock()
 	stopped := sh.stopped
@@ -85,7 +89,7 @@ func (f *Flusher) Start(s *Subscription, sink Sink) {
 	sh.mu.Unlock()
 	if stopped {
 		s.cache.leave(s)
-		sink.End(ShutDown, false)
+		sink.End(ShutDown, false) // sends by itself what it has to say
 		return
 	}
 	sh.wake()

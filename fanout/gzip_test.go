@@ -56,12 +56,14 @@ func TestGzipTwins(t *testing.T) {
 		before := scrape(t)
 		rng := rand.New(rand.NewPCG(3, 4))
 		for i := range 100 {
-			s := []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "a", "", ""), sel(t, "", "", "spec.node=n1"), sel(t, "", "", "metadata.name=nope")}[i%5]
+			s := []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "a", "", ""), sel(t, "", "", "spec.node=n1"),
+				sel(t, "", "", "metadata.name=nope")}[i%5]
 			switch i / 5 % 4 {
 			case 0:
 				add(s, fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
 			case 1:
-				add(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: 101 + rng.Uint64N(w.rv-100), Bookmarks: i%2 == 0})
+				add(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: 101 + rng.Uint64N(w.rv-100),
+					Bookmarks: i%2 == 0})
 			case 2:
 				add(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: w.rv + 5}) // not reached yet
 			default:
@@ -147,7 +149,8 @@ func TestGzipTurns(t *testing.T) {
 			o.data = strings.Repeat("d", size)
 			w.put(o)
 		}
-		for _, r := range []fanout.Request{{Start: fanout.FromSnapshot, Gzip: true}, {Start: fanout.FromVersion, ResourceVersion: 100, Gzip: true}} {
+		for _, r := range []fanout.Request{{Start: fanout.FromSnapshot, Gzip: true},
+			{Start: fanout.FromVersion, ResourceVersion: 100, Gzip: true}} {
 			_, rec := w.client(everything(t), r)
 			synctest.Wait()
 			if least := objects * size / (fanout.MaxBatchPlain + 1<<19); rec.writes < least || rec.writes > 2*least {

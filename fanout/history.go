@@ -33,6 +33,8 @@ type history struct {
 
 	// gaps are the relist gaps that end after the resourceVersion after.
 	gaps []relistGap
+
+	indexes []*historyIndex // of the ring's changes
 }
 
 // relistGap is what a relist skipped, both ends exclusive. Objects may have come and gone there
@@ -66,6 +68,9 @@ func (h *history) append(e *change) {
 		}
 	}
 	h.ring[h.next%uint64(len(h.ring))] = e
+	for _, x := range h.indexes {
+		x.add(h.next, e)
+	}
 	h.next++
 	h.bytes += e.size()
 	for h.bytes+h.replayedBytes > h.maxBytes && h.next-h.first > 1 {
@@ -86,6 +91,9 @@ func (h *history) forget() {
 	slot := &h.ring[h.first%uint64(len(h.ring))]
 	h.after = (*slot).ResourceVersion
 	h.bytes -= (*slot).size()
+	for _, x := range h.indexes {
+		x.forget(h.first, *slot)
+	}
 	*slot = nil
 	h.first++
 	h.replayed, h.replayedBytes, h.unresolved, h.lastUnresolved = nil, 0, 0, nil
@@ -123,6 +131,11 @@ func (h *history) seek(rv uint64) uint64 {
 // of them. It never splits changes with the same resourceVersion. So the last one's resourceVersion
 // says where to continue. ok is false if some of the changes have been forgotten.
 func (h *history) read(dst []*change, rv, end uint64, max int) (events []*change, ok bool) {
+	return h.readFor(historySearch{}, dst, rv, end, max)
+}
+
+// readFor is read, but it may leave out changes that s does not find.
+func (h *history) readFor(s historySearch, dst []*change, rv, end uint64, max int) (events []*change, ok bool) {
 	if rv < h.after {
 		return dst, false
 	}
@@ -142,7 +155,8 @@ func (h *history) read(dst []*change, rv, end uint64, max int) (events []*change
 		}
 		dst = append(dst, e)
 	}
-	for n := h.seek(rv); n < end && n < h.next; n++ {
+	end = min(end, h.next)
+	for n := s.next(h.seek(rv), end); n < end; n = s.next(n+1, end) {
 		e := h.at(n)
 		if full(e) {
 			return dst, true

@@ -81,7 +81,8 @@ func TestHistoryProperty(t *testing.T) {
 			}
 			clock = clock.Add(pace)
 			o := randomThing(rng)
-			e := &fanout.Change{Type: framing.Added, Object: object(o.at(max(rv, 1))), ResourceVersion: max(rv, 1), Received: fanout.MonotonicTime(clock.UnixNano())}
+			e := &fanout.Change{Type: framing.Added, Object: object(o.at(max(rv, 1))), ResourceVersion: max(rv, 1),
+				Received: fanout.MonotonicTime(clock.UnixNano())}
 			before, capacity := len(twin.events), twin.capacity
 			h.Append(e)
 			twin.append(e, h.Size)
@@ -137,7 +138,8 @@ func TestHistoryReadOn(t *testing.T) {
 	var want []*fanout.Change
 	for i, n := range []int{1, 70, 1, 64, 65, 1, 1, 200} {
 		for range n {
-			e := &fanout.Change{Type: framing.Deleted, Object: object(&thing{name: "x", rv: uint64(i + 1)}), ResourceVersion: uint64(i + 1)}
+			e := &fanout.Change{Type: framing.Deleted, Object: object(&thing{name: "x", rv: uint64(i + 1)}),
+				ResourceVersion: uint64(i + 1)}
 			h.Append(e)
 			want = append(want, e)
 		}

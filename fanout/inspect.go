@@ -43,8 +43,9 @@ type State struct {
 	// has been.
 	ParkedSince time.Time
 	Parks       int
-	// Waited is how long its shard took to answer.
+	// Waited is how long its shard took to answer. At is when it answered; zero if it did not.
 	Waited time.Duration
+	At     time.Time
 }
 
 // Evictee is a [Sink] that is told the state of its subscription just before the subscription is
@@ -97,10 +98,10 @@ func (sh *shard) inspect(subs []*Subscription, indexes []int, states []State, de
 	sh.mu.Lock()
 	sh.inspections = append(sh.inspections, func() {
 		found := make([]State, len(indexes))
-		waited := time.Since(asked)
+		now := time.Now()
 		for j, i := range indexes {
 			found[j] = subs[i].state()
-			found[j].Waited = waited
+			found[j].At, found[j].Waited = now, now.Sub(asked)
 		}
 		answer <- found
 	})

@@ -53,7 +53,8 @@ func TestMetrics(t *testing.T) {
 			now, wrong = scrape(t), ""
 			for name, v := range want {
 				if got := now[name] - before[name]; got != v {
-					wrong += name + " rose by " + strconv.FormatFloat(got, 'g', -1, 64) + ", want " + strconv.FormatFloat(v, 'g', -1, 64) + "\n"
+					wrong += name + " rose by " + strconv.FormatFloat(got, 'g', -1, 64) + ", want " +
+						strconv.FormatFloat(v, 'g', -1, 64) + "\n"
 				}
 			}
 			if wrong == "" {
@@ -101,7 +102,8 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("the furthest client is %d events of %d bytes behind, want 1 of its frame", events, lag)
 	}
 	check(map[string]float64{"watchfan_append_duration_seconds_count": 2})
-	if after := scrape(t); after["watchfan_flush_round_duration_seconds_count"]-before["watchfan_flush_round_duration_seconds_count"] < 2 {
+	const rounds = "watchfan_flush_round_duration_seconds_count"
+	if after := scrape(t); after[rounds]-before[rounds] < 2 {
 		t.Error("two events took less than two rounds")
 	}
 	sub.End(fanout.Ending{Reason: fanout.Revoked})

@@ -5,7 +5,8 @@ import "github.com/watchfan/watchfan/framing"
 // prelude is what a subscription sends before its group's list.
 type prelude struct {
 	snapshot    *Snapshot // initial events; nil when done
-	after       string    // key of the last one sent
+	search      *search   // for them; nil before the first turn
+	after       string    // key of the last object that was looked at
 	endBookmark bool      // sent after them
 	endVersion  uint64    // the resourceVersion of the end bookmark
 
@@ -21,7 +22,13 @@ func (p *prelude) any() bool { return p.snapshot != nil || p.replay }
 func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	done = true
 	budget := newSearchBudget()
-	s.prelude.snapshot.ascend(s.group.filter, s.prelude.after, func(o *framing.Object, selected bool) bool {
+	if s.prelude.search == nil {
+		s.prelude.search = newSearch(s.prelude.snapshot.instant, s.group.filter)
+	}
+	if !s.prelude.search.prepare(&budget) {
+		return false
+	}
+	s.prelude.search.ascend(s.prelude.after, func(o *framing.Object, selected bool) bool {
 		if b.full() || budget.spent() {
 			done = false
 			return false
@@ -37,7 +44,7 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	if !done {
 		return false
 	}
-	s.prelude.snapshot = nil
+	s.prelude.snapshot, s.prelude.search = nil, nil
 	if form := s.cache.bookmarkForm.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
 		s.add(b, form.Frame(s.prelude.endVersion, true))
 	}
@@ -49,9 +56,11 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 	defer s.endRun(b)
 	budget := newSearchBudget()
+	missed := 0
+	defer func() { s.cache.noteMissedChanges(s.group.filter, missed) }()
 	over := func() bool { return b.full() || budget.spent() }
 	for !over() {
-		changes, ok := s.cache.replay(scratch[:0], s.prelude.from, s.prelude.end)
+		changes, ok := s.cache.replay(scratch[:0], s.group.filter, s.prelude.from, s.prelude.end)
 		if !ok {
 			return false, false
 		}
@@ -68,6 +77,8 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 			if f, ok := e.frameFor(s.group.filter); ok {
 				s.addRun(b, f, e.Object.ResourceVersion)
 				s.startVersion = e.sentVersion()
+			} else {
+				missed++
 			}
 		}
 		clear(changes)
@@ -78,8 +89,9 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 // replayStep is how many changes are read from the history at once.
 const replayStep = 64
 
-func (c *Cache) replay(dst []*change, from, end uint64) ([]*change, bool) {
+// replay appends to dst the next changes after resourceVersion from that may concern f.
+func (c *Cache) replay(dst []*change, f *Filter, from, end uint64) ([]*change, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.history.read(dst, from, end, replayStep)
+	return c.history.readFor(c.history.search(f), dst, from, end, replayStep)
 }

@@ -15,7 +15,8 @@ func TestProof(t *testing.T) {
 	f := func(p fanout.Proof, want error) {
 		t.Helper()
 		for _, start := range []fanout.Start{fanout.FromNow, fanout.FromSnapshot} {
-			sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: start, Proof: p, Timeout: time.Hour})
+			sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: start,
+				Proof: p, Timeout: time.Hour})
 			if !errors.Is(err, want) {
 				t.Errorf("%+v at %d: %v, want %v", p, w.cache.Progress(), err, want)
 			}
@@ -68,7 +69,8 @@ func TestSnapshotProved(t *testing.T) {
 	if s, ok := w.cache.SnapshotAt(at + 10); !ok || s.ResourceVersion != at+10 || len(state(s)) != 1 {
 		t.Errorf("as of what was proved: got %v as of %d, %v", state(s), s.ResourceVersion, ok)
 	}
-	if _, err := w.cache.SnapshotProved(fanout.Proof{Epoch: p.Epoch, At: at, AsOf: at + 100}); !errors.Is(err, fanout.ErrNotFresh) {
+	other := fanout.Proof{Epoch: p.Epoch, At: at, AsOf: at + 100}
+	if _, err := w.cache.SnapshotProved(other); !errors.Is(err, fanout.ErrNotFresh) {
 		t.Errorf("a proof of another state: %v", err)
 	}
 	if s, err := w.cache.SnapshotProved(p); err != nil || s.ResourceVersion != w.rv || len(state(s)) != 2 {

@@ -89,7 +89,7 @@ func (c *Cache) diffLocked(
 ) (removals, versions []*change, err error) {
 	listed := make(map[string]*change, len(objects)) // nil for a known version
 	for _, o := range objects {
-		prev, had := c.tree.Get(o)
+		prev, had := c.objects.tree.Get(o)
 		if had && prev.ResourceVersion == o.ResourceVersion {
 			if !bytes.Equal(prev.Bytes(), o.Bytes()) {
 				return nil, nil, fmt.Errorf("%w: %d", ErrReencoded, o.ResourceVersion)
@@ -113,7 +113,7 @@ func (c *Cache) diffLocked(
 	// The list's resourceVersion can equal from only if an etcd revision deleted several objects
 	// and only a part of those deletions was known.
 	at := min(r.from+1, r.to)
-	c.tree.Ascend(func(o *framing.Object) bool {
+	c.objects.tree.Ascend(func(o *framing.Object) bool {
 		switch e, ok := listed[o.Key]; {
 		case !ok, e != nil && e.Prev == nil:
 			removals = append(removals, &change{

@@ -140,7 +140,8 @@ func (w *world) follow(f *follower) (ok bool) {
 	w.t.Helper()
 	var err error
 	f.sub, err = w.cache.Subscribe(fanout.Request{
-		Filter: f.selector.filter(w.t), Start: f.start, ResourceVersion: f.rv, Proof: f.proof, Bookmarks: true, Timeout: time.Hour,
+		Filter: f.selector.filter(w.t), Start: f.start, ResourceVersion: f.rv, Proof: f.proof, Bookmarks: true,
+		Timeout: time.Hour,
 	})
 	if errors.Is(err, fanout.ErrRelistGap) {
 		return false
@@ -244,7 +245,8 @@ func relistAndCut(t *testing.T, rng *rand.Rand) {
 	tr.happens(t, rng.IntN(2)*rng.IntN(12), nil)
 	tr.rv += uint64(rng.IntN(3))
 	for range 12 { // clients that have seen changes elsewhere that are still to come here
-		f := &follower{selector: randomSelector(t, rng), start: fanout.FromVersion, rv: before + rng.Uint64N(tr.rv-before+3)}
+		f := &follower{selector: randomSelector(t, rng), start: fanout.FromVersion,
+			rv: before + rng.Uint64N(tr.rv-before+3)}
 		f.known = tr.at(f.selector, f.rv)
 		clients = append(clients, f)
 		w.follow(f)
@@ -404,7 +406,8 @@ func TestReplaceAnotherUID(t *testing.T) {
 		line("MODIFIED", born("kept", "2", "l", "1").at(before+4)))
 	// A client that has seen anything of a relist gap may have seen more. Resuming from before the
 	// gap is possible.
-	_, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion, ResourceVersion: before + 4, Timeout: time.Hour})
+	_, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion,
+		ResourceVersion: before + 4, Timeout: time.Hour})
 	if !errors.Is(err, fanout.ErrRelistGap) {
 		t.Errorf("resumed within a relist gap: %v", err)
 	}
@@ -449,7 +452,8 @@ func TestReplaceRelistGap(t *testing.T) {
 		}
 	}
 	for rv := uint64(100); rv <= 106; rv++ {
-		sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion, ResourceVersion: rv, Timeout: time.Hour})
+		sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion,
+			ResourceVersion: rv, Timeout: time.Hour})
 		if gap := rv > 101 && rv < 105; errors.Is(err, fanout.ErrExpired) != gap {
 			t.Errorf("from %d: %v", rv, err)
 		}

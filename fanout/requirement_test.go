@@ -15,7 +15,8 @@ import (
 
 // Compiled requirements select what apimachinery's selectors do.
 func FuzzRequirements(f *testing.F) {
-	for _, s := range []string{"", "a", "!a", "a=1,b!=2", "a in (1,2,3),b notin (1,,2)", "a>1,a<-5", "a>9223372036854775807", "a=,b!=", "a in (a),a in (b)"} {
+	for _, s := range []string{"", "a", "!a", "a=1,b!=2", "a in (1,2,3),b notin (1,,2)", "a>1,a<-5",
+		"a>9223372036854775807", "a=,b!=", "a in (a),a in (b)"} {
 		f.Add(s, "a=1 b=2")
 		f.Add(s, "a= b=x c=3")
 		f.Add(s, "")

@@ -50,7 +50,8 @@ func TestScopeCost(t *testing.T) {
 			t.Errorf("%s: requirements that cost %d are asked for a change, want at most %d", namespace, asked, most)
 		}
 	}
-	for _, s := range []selector{everything(t), sel(t, "a", "", ""), sel(t, "a", "", "metadata.name=x"), sel(t, "a", "", "spec.node=n1"), hundred(t, "a", 0)} {
+	for _, s := range []selector{everything(t), sel(t, "a", "", ""), sel(t, "a", "", "metadata.name=x"),
+		sel(t, "a", "", "spec.node=n1"), hundred(t, "a", 0)} {
 		if _, err := w.cache.Subscribe(fanout.Request{Filter: s.filter(t), Timeout: time.Hour}); err != nil {
 			t.Errorf("%v: %v: it costs nothing more", s, err)
 		}
@@ -70,7 +71,8 @@ func TestScopeCostOfLabels(t *testing.T) {
 	if taken < fanout.MaxScopeCost/8 || taken > fanout.MaxScopeCost || x.Cost("a") > fanout.MaxScopeCost {
 		t.Errorf("%d filters by labels of their own are taken in, which cost %d", taken, x.Cost("a"))
 	}
-	if n := len(x.Concerned(&fanout.Change{Type: framing.Added, Object: object(&thing{namespace: "b", name: "x", rv: 1})})); n != 0 {
+	n := len(x.Concerned(&fanout.Change{Type: framing.Added, Object: object(&thing{namespace: "b", name: "x", rv: 1})}))
+	if n != 0 {
 		t.Errorf("%d of them are asked about another namespace", n)
 	}
 }
@@ -79,14 +81,16 @@ func TestScopeCostOfLabels(t *testing.T) {
 // common.
 func TestScopeCrowd(t *testing.T) {
 	const clients = 3 * fanout.MaxScopeCost
-	for _, form := range []string{"app=web,instance=i%d", "app in (web,db),instance in (i%d,j)", "a=1,instance=i%d,zone=z"} {
+	for _, form := range []string{"app=web,instance=i%d", "app in (web,db),instance in (i%d,j)",
+		"a=1,instance=i%d,zone=z"} {
 		var x fanout.Index
 		for i := range clients {
 			if !x.Add(sel(t, "a", fmt.Sprintf(form, i), "").filter(t)) && !strings.Contains(form, "j") {
 				t.Fatalf("%s: %d filters are taken in, which cost %d", form, i, x.Cost("a"))
 			}
 		}
-		o := thing{namespace: "a", name: "x", rv: 1, labels: map[string]string{"app": "web", "a": "1", "instance": "i7", "zone": "z"}}
+		o := thing{namespace: "a", name: "x", rv: 1,
+			labels: map[string]string{"app": "web", "a": "1", "instance": "i7", "zone": "z"}}
 		cost := 0
 		for f := range x.Concerned(&fanout.Change{Type: framing.Added, Object: object(&o)}) {
 			cost += f.Cost()

@@ -40,7 +40,9 @@ func TestReplayTurns(t *testing.T) {
 		}
 		w.put(o)
 	}
-	if n := turns(t, w, sel(t, "", "", "metadata.name=y"), fanout.Request{Start: fanout.FromVersion, ResourceVersion: began}, 2); n < 3 {
+	n := turns(t, w, sel(t, "", "", "metadata.name=y"),
+		fanout.Request{Start: fanout.FromVersion, ResourceVersion: began}, 2)
+	if n < 3 {
 		t.Errorf("%d events are searched in %d turns, want at least 3", events, n)
 	}
 }

@@ -27,6 +27,7 @@ type shard struct {
 	parts       map[*group]*part
 	catchingUp  []*Subscription // have more to send than one batch holds, or have a prelude; in the order of turns
 	batch       batch
+	due         []*Carrier // written to in this round
 	scratch     []*change
 	firstWrite  time.Time   // when this round first wrote a change; zero if it has not
 	lastRound   time.Time   // when events were last served; zero without an interval
@@ -94,7 +95,9 @@ func (sh *shard) run(ctx context.Context) {
 		sh.firstWrite = time.Time{}
 		began := time.Now()
 		sh.do(&work)
+		sh.flushDue()
 		sh.catchUp(max(time.Since(began), leastCatchUp))
+		sh.flushDue()
 		if !sh.firstWrite.IsZero() {
 			roundSeconds.observe(time.Since(sh.firstWrite).Seconds())
 		}
@@ -308,11 +311,14 @@ func (sh *shard) write(s *Subscription) bool {
 	s.bytes += uint64(sh.batch.bytes)
 	s.cache.deliveredEvents.Add(uint64(sh.batch.frames))
 	s.cache.deliveredBytes.Add(uint64(sh.batch.bytes))
+	delivered.events.Add(uint64(sh.batch.frames))
+	delivered.bytes.Add(uint64(sh.batch.bytes))
 	if s.gzip != nil {
 		gzipBytes.Add(sh.batch.bytes)
 		gzipPlainBytes.Add(sh.batch.plain)
 	}
 	flushes.Inc()
+	sh.noteDue(s)
 	if sh.batch.oldest != 0 && sh.firstWrite.IsZero() {
 		sh.firstWrite = time.Now()
 		sh.lastChange.Store(int64(MonotonicOf(sh.firstWrite)))
@@ -439,6 +445,7 @@ func (sh *shard) finish(s *Subscription, e Ending, complete bool) {
 	s.cache.leave(s)
 	subscriptions.Dec()
 	ended[e.Reason].Inc()
+	sh.noteDue(s)
 	sink.End(e.Reason, complete)
 }
 
@@ -461,4 +468,5 @@ func (sh *shard) stop() {
 	for len(sh.subs) > 0 {
 		sh.fail(sh.subs[len(sh.subs)-1], Ending{Reason: ShutDown})
 	}
+	sh.flushDue()
 }

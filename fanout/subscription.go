@@ -78,6 +78,7 @@ type Subscription struct {
 
 	// Owned by the shard from Flusher.Start on.
 	sink         Sink
+	carrier      *Carrier // of sink; nil for none
 	prelude      prelude
 	cursor       *node       // consumed last
 	gzip         *gzipMember // nil for a client that does not take gzip

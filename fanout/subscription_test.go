@@ -14,7 +14,8 @@ import (
 func TestSubscribeBeforeFilled(t *testing.T) {
 	c := fanout.NewCache(roomy, fanout.NewFlusher(1, 0))
 	for _, start := range []fanout.Start{fanout.FromNow, fanout.FromSnapshot, fanout.FromVersion} {
-		_, err := c.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: start, ResourceVersion: 5, Timeout: time.Hour})
+		_, err := c.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: start, ResourceVersion: 5,
+			Timeout: time.Hour})
 		if err != fanout.ErrNotFresh {
 			t.Errorf("start %d: %v, want %v", start, err, fanout.ErrNotFresh)
 		}
@@ -32,7 +33,8 @@ func TestSubscribeStarts(t *testing.T) {
 	w.put(named("x"))
 	w.put(named("z", "l", "1"))
 	w.advance(3)
-	for _, s := range []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "b", "", ""), sel(t, "a", "", "metadata.name=x")} {
+	for _, s := range []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "b", "", ""),
+		sel(t, "a", "", "metadata.name=x")} {
 		now := w.rv
 		want := map[fanout.Start][]string{
 			fanout.FromNow:      nil,
@@ -83,7 +85,8 @@ func TestSubscribeExpired(t *testing.T) {
 	w := newWorld(t, limits)
 	f := func(rv uint64, want error) {
 		t.Helper()
-		sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion, ResourceVersion: rv, Timeout: time.Hour})
+		sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion,
+			ResourceVersion: rv, Timeout: time.Hour})
 		if !errors.Is(err, want) {
 			t.Errorf("from %d: %v, want %v", rv, err, want)
 		}

@@ -94,7 +94,9 @@ func bookmark(rv uint64, end bool) string {
 	if end {
 		annotation = `,"annotations":{"k8s.io/initial-events-end":"true"}`
 	}
-	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"Thing","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"spec":{}}}`+"\n", rv, annotation)
+	return fmt.Sprintf(
+		`{"type":"BOOKMARK","object":{"kind":"Thing","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},`+
+			`"spec":{}}}`+"\n", rv, annotation)
 }
 
 // event returns what upstream would send.
@@ -207,7 +209,13 @@ func newWorldEvery(t testing.TB, limits fanout.Limits, interval time.Duration) *
 
 // newWorldOf returns a world with a given Flusher, and runs the Flusher.
 func newWorldOf(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher) *world {
+	return newWorldWith(t, limits, flusher, nil)
+}
+
+// newWorldWith returns a world with a given Flusher, and an Indexer if x is not nil.
+func newWorldWith(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher, x *fanout.Indexer) *world {
 	w := &world{t: t, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: 100, things: make(map[string]*thing)}
+	w.cache.IndexWith(x)
 	run(t, flusher)
 	if _, err := w.cache.Replace(nil, w.rv, time.Now()); err != nil {
 		t.Fatal(err)
@@ -449,7 +457,8 @@ func (r *recorder) events(t testing.TB, wire []byte) []string {
 // gunzip returns the lines of a chunked gzip member without its beginning.
 func gunzip(t testing.TB, wire []byte, whole bool) []string {
 	t.Helper()
-	body := bufio.NewReader(httputil.NewChunkedReader(io.MultiReader(strings.NewReader(framing.GzipStart), bytes.NewReader(wire), strings.NewReader(framing.LastChunk))))
+	body := bufio.NewReader(httputil.NewChunkedReader(io.MultiReader(strings.NewReader(framing.GzipStart),
+		bytes.NewReader(wire), strings.NewReader(framing.LastChunk))))
 	z, err := gzip.NewReader(body)
 	if err != nil {
 		t.Fatal(err)
@@ -473,7 +482,8 @@ func gunzip(t testing.TB, wire []byte, whole bool) []string {
 // unchunk returns the lines of a chunked body without its end.
 func unchunk(t testing.TB, wire []byte) []string {
 	t.Helper()
-	body, err := io.ReadAll(httputil.NewChunkedReader(io.MultiReader(bytes.NewReader(wire), strings.NewReader(framing.LastChunk))))
+	body, err := io.ReadAll(httputil.NewChunkedReader(io.MultiReader(bytes.NewReader(wire),
+		strings.NewReader(framing.LastChunk))))
 	if err != nil {
 		t.Errorf("not whole chunks: %v", err)
 	}

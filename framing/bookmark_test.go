@@ -43,7 +43,8 @@ func FuzzBookmarkForm(f *testing.F) {
 			}
 		}
 	}
-	f.Add([]byte(`{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"7"}}}`), uint64(9))
+	f.Add([]byte(`{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"},`+
+		`"resourceVersion":"7"}}}`), uint64(9))
 	s := framing.NewScanner(framing.JSON, nil)
 	f.Fuzz(func(t *testing.T, line []byte, rv uint64) {
 		ev, err := s.Event(line)

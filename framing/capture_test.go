@@ -43,31 +43,41 @@ type specimen struct {
 
 var specimens = []specimen{
 	{"configmap", "/api/v1/namespaces/golden/configmaps",
-		`"data":{"b":"2 < 3 & \"x\" \u2028 ☃","a":"one\ntwo"},"binaryData":{"z":"AAECAw=="}`, `{"data":{"a":"three"}}`, 0},
+		`"data":{"b":"2 < 3 & \"x\" \u2028 ☃","a":"one\ntwo"},"binaryData":{"z":"AAECAw=="}`,
+		`{"data":{"a":"three"}}`, 0},
 	{"pod", "/api/v1/namespaces/golden/pods",
-		`"spec":{"nodeName":"n1","serviceAccountName":"sa","automountServiceAccountToken":false,"containers":[{"name":"c","image":"busybox","env":[{"name":"E","value":"v"}],"resources":{"limits":{"cpu":"100m"}}}]}`,
+		`"spec":{"nodeName":"n1","serviceAccountName":"sa","automountServiceAccountToken":false,` +
+			`"containers":[{"name":"c","image":"busybox","env":[{"name":"E","value":"v"}],` +
+			`"resources":{"limits":{"cpu":"100m"}}}]}`,
 		`{"spec":{"activeDeadlineSeconds":600}}`, 1},
 	{"node", "/api/v1/nodes", `"spec":{"podCIDR":"10.0.0.0/24"}`, `{"spec":{"unschedulable":true}}`, 0},
 	{"deployment", "/apis/apps/v1/namespaces/golden/deployments",
-		`"spec":{"replicas":2,"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"busybox"}]}}}`,
+		`"spec":{"replicas":2,"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}},` +
+			`"spec":{"containers":[{"name":"c","image":"busybox"}]}}}`,
 		`{"spec":{"replicas":3}}`, 0},
 	{"daemonset", "/apis/apps/v1/namespaces/golden/daemonsets",
-		`"spec":{"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"busybox"}]}}}`,
+		`"spec":{"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}},` +
+			`"spec":{"containers":[{"name":"c","image":"busybox"}]}}}`,
 		`{"spec":{"minReadySeconds":3}}`, 0},
 	{"event", "/api/v1/namespaces/golden/events",
-		`"involvedObject":{"kind":"Pod","namespace":"golden","name":"p"},"reason":"Tested","message":"m","type":"Normal","source":{"component":"test"},"firstTimestamp":"2026-01-02T03:04:05Z","lastTimestamp":"2026-01-02T03:04:05Z","count":1`,
+		`"involvedObject":{"kind":"Pod","namespace":"golden","name":"p"},"reason":"Tested","message":"m",` +
+			`"type":"Normal","source":{"component":"test"},"firstTimestamp":"2026-01-02T03:04:05Z",` +
+			`"lastTimestamp":"2026-01-02T03:04:05Z","count":1`,
 		`{"count":2}`, 0},
 	{"lease", "/apis/coordination.k8s.io/v1/namespaces/golden/leases",
 		`"spec":{"holderIdentity":"h","leaseDurationSeconds":40,"renewTime":"2026-01-02T03:04:05.000006Z"}`,
 		`{"spec":{"renewTime":"2026-01-02T03:04:15.000006Z"}}`, 0},
 	{"endpointslice", "/apis/discovery.k8s.io/v1/namespaces/golden/endpointslices",
-		`"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":true}}],"ports":[{"name":"","port":80,"protocol":"TCP"}]`,
+		`"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":true}}],` +
+			`"ports":[{"name":"","port":80,"protocol":"TCP"}]`,
 		`{"endpoints":[]}`, 0},
 	{"clusterrolebinding", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-		`"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"u"}],"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"}`,
+		`"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"u"}],` +
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"}`,
 		`{"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"w"}]}`, 0},
 	{"customresource", "/apis/ex.io/v1/namespaces/golden/foos",
-		`"Zed":{"first":true},"spec":{"c":"red","n":9007199254740993,"on":true},"list":[{"v":"x<y"}]`, `{"spec":{"c":"blue"}}`, 0},
+		`"Zed":{"first":true},"spec":{"c":"red","n":9007199254740993,"on":true},"list":[{"v":"x<y"}]`,
+		`{"spec":{"c":"blue"}}`, 0},
 }
 
 // representations returns the representations in which a kind is captured.

@@ -29,10 +29,14 @@ import (
 
 var devcluster = flag.String("devcluster", "../bin/devcluster", "the `binary` built from deploy/devcluster")
 
-const customResourceDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"foos.ex.io"},
-"spec":{"group":"ex.io","scope":"Namespaced","names":{"plural":"foos","singular":"foo","kind":"Foo","listKind":"FooList"},
+const customResourceDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+"metadata":{"name":"foos.ex.io"},
+"spec":{"group":"ex.io","scope":"Namespaced",
+"names":{"plural":"foos","singular":"foo","kind":"Foo","listKind":"FooList"},
 "versions":[{"name":"v1","served":true,"storage":true,
-"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"spec":{"type":"object","properties":{"c":{"type":"string"},"n":{"type":"integer"},"on":{"type":"boolean"}}}}}},
+"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true,
+"properties":{"spec":{"type":"object",
+"properties":{"c":{"type":"string"},"n":{"type":"integer"},"on":{"type":"boolean"}}}}}},
 "selectableFields":[{"jsonPath":".spec.c"},{"jsonPath":".spec.n"},{"jsonPath":".spec.on"}]}]}}`
 
 // rawData has repeated names, invalid UTF-8 and half a surrogate pair. kube-apiserver copies it
@@ -185,7 +189,9 @@ func startDevcluster(t *testing.T) *cluster {
 			return &cluster{
 				t: t, dir: dir, url: strings.Fields(rest)[0], token: strings.TrimSpace(string(token)),
 				// Loopback, and a certificate made a second ago.
-				client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}},
+				client: &http.Client{
+					Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+				},
 			}
 		}
 	}

@@ -121,7 +121,8 @@ func TestCBOREvent(t *testing.T) {
 	text := func(s string) cbor.RawMessage { return append([]byte{0x60 | byte(len(s))}, s...) }
 	metadata := cborMap("labels", map[string]string{"a": "1", "b": ""}, "resourceVersion", "7", "uid", "u", "namespace",
 		"n", "name", "x")
-	spec := map[string]any{"nodeName": "n1", "hostNetwork": true, "restartPolicy": -5, "more": []any{1, 2.5, nil, []byte{1}}}
+	spec := map[string]any{"nodeName": "n1", "hostNetwork": true, "restartPolicy": -5,
+		"more": []any{1, 2.5, nil, []byte{1}}}
 	f := func(event []byte, fields ...string) {
 		t.Helper()
 		o := scanCBOR(t, event).Object
@@ -149,7 +150,8 @@ func TestCBOREvent(t *testing.T) {
 		"status", cborMap("podIPs", []any{map[string]string{"ip": "1"}, map[string]string{"ip": "2"}}, "phase", 1.0,
 			"podIP", "3")))),
 		"n1", "true", "-5", "1", "1")
-	f(cborEvent("ADDED", cborPod("metadata", metadata, "status", cborMap("podIPs", []any{}, "podIP", "3", "phase", 2.5), "spec", nil)), "", "false", "", "2.5", "3")
+	f(cborEvent("ADDED", cborPod("metadata", metadata, "status", cborMap("podIPs", []any{}, "podIP", "3", "phase", 2.5),
+		"spec", nil)), "", "false", "", "2.5", "3")
 	f(cborEvent("ADDED", cborPod(text("metadata"), metadata, text("spec"), cborMap(text("nodeName"), text("n1")))),
 		"n1", "false", "", "", "")
 }
@@ -157,7 +159,9 @@ func TestCBOREvent(t *testing.T) {
 // The frame that the package comment draws.
 func TestCBORFrame(t *testing.T) {
 	o := scanCBOR(t,
-		cborEvent("ADDED", tagged(cborMap("metadata", cborMap("name", "x", "resourceVersion", "7"), "kind", "Pod", "apiVersion", "v1")))).Object
+		cborEvent("ADDED",
+			tagged(cborMap("metadata", cborMap("name", "x", "resourceVersion", "7"), "kind", "Pod",
+				"apiVersion", "v1")))).Object
 	want := "54\r\n\xd9\xd9\xf7\xa2\x44type\x45ADDED\x46object\xd9\xd9\xf7\xa3\x44kind\x43Pod\x4aapiVersion\x42v1" +
 		"\x48metadata\xa2\x44name\x41x\x4fresourceVersion\x417\r\n"
 	if f := o.Frame(framing.Added); string(f.Head)+string(f.Body) != want {
@@ -209,7 +213,8 @@ func TestCBOREventErrors(t *testing.T) {
 	f(cborEvent("ADDED", cborPod("metadata", metadata, "kind", "Pod")),
 		"ADDED: object without kind or apiVersion, or with two")
 	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap())), "BOOKMARK without resourceVersion")
-	for _, rv := range []any{"", "0", "-5", "x", "18446744073709551616", strings.Repeat("0", 22) + "7", cbor.RawMessage("\x58\x017"), cbor.RawMessage("\x617")} {
+	for _, rv := range []any{"", "0", "-5", "x", "18446744073709551616", strings.Repeat("0", 22) + "7",
+		cbor.RawMessage("\x58\x017"), cbor.RawMessage("\x617")} {
 		f(cborEvent("ADDED", cborPod("metadata", cborMap("name", "x", "resourceVersion", rv))), `: resourceVersion "`)
 	}
 	f(cborEvent("ADDED", cborPod("metadata", cborMap("resourceVersion", "7", "resourceVersion", "8"))),
@@ -217,7 +222,9 @@ func TestCBOREventErrors(t *testing.T) {
 	mark := cborMap(framing.InitialEventsEnd, "true", framing.InitialEventsEnd, "true")
 	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", mark))),
 		"found for a second time")
-	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", nil, "annotations", nil))), "found for a second time")
+	f(cborEvent("BOOKMARK",
+		cborPod("metadata", cborMap("resourceVersion", "7", "annotations", nil, "annotations", nil))),
+		"found for a second time")
 	many := map[string]string{framing.InitialEventsEnd: "true"}
 	for i := range 23 {
 		many[strconv.Itoa(i)] = ""
@@ -229,8 +236,9 @@ func TestCBOREventErrors(t *testing.T) {
 
 func TestCBORStatus(t *testing.T) {
 	ev := scanCBOR(t,
-		cborEvent("ERROR", tagged(cborMap("kind", "Status", "metadata", cborMap(), "message", "m", "reason", "TooManyRequests",
-			"details", cborMap("name", "n", "retryAfterSeconds", 3), "code", 429))))
+		cborEvent("ERROR",
+			tagged(cborMap("kind", "Status", "metadata", cborMap(), "message", "m", "reason", "TooManyRequests",
+				"details", cborMap("name", "n", "retryAfterSeconds", 3), "code", 429))))
 	want := framing.Status{Code: 429, Reason: "TooManyRequests", Message: "m"}
 	want.Details.RetryAfterSeconds = 3
 	if ev.Type != framing.Error || ev.Status != want {
@@ -249,7 +257,8 @@ func TestCBORBookmarkForm(t *testing.T) {
 		form := scanCBOR(t, bookmark("7", true)).Form
 		for _, rv := range []uint64{1, 1<<64 - 1} {
 			for _, end := range []bool{true, false} {
-				if got, want := payload(t, form.Frame(rv, end)), bookmark(strconv.FormatUint(rv, 10), end); !bytes.Equal(got, want) {
+				got, want := payload(t, form.Frame(rv, end)), bookmark(strconv.FormatUint(rv, 10), end)
+				if !bytes.Equal(got, want) {
 					t.Errorf("bookmark %q\nwant %q", got, want)
 				}
 			}
@@ -322,7 +331,8 @@ func TestCBORReader(t *testing.T) {
 		append(bytes.Repeat([]byte{0x81}, 1<<20), 0), // nested deeper than any reader goes
 	}
 	stream := bytes.Join(items, nil)
-	for _, r := range []io.Reader{bytes.NewReader(stream), iotest.OneByteReader(bytes.NewReader(stream)), iotest.DataErrReader(bytes.NewReader(stream))} {
+	for _, r := range []io.Reader{bytes.NewReader(stream), iotest.OneByteReader(bytes.NewReader(stream)),
+		iotest.DataErrReader(bytes.NewReader(stream))} {
 		got, err := read(r)
 		if err != io.EOF || !slices.EqualFunc(got, items, bytes.Equal) {
 			t.Errorf("read %d items, %v, want %d", len(got), err, len(items))
@@ -452,7 +462,8 @@ func TestCBORItem(t *testing.T) {
 			t.Errorf("item %q\nwant %q", got, item)
 		}
 	}
-	for _, item := range [][]byte{cborMap("metadata", metadata, "kind", "Pod"), append(cborMap("metadata", metadata), 0), nil, encodeCBOR("x")} {
+	for _, item := range [][]byte{cborMap("metadata", metadata, "kind", "Pod"),
+		append(cborMap("metadata", metadata), 0), nil, encodeCBOR("x")} {
 		if _, err := s.Item(item, nil); err == nil || !strings.HasPrefix(err.Error(), "read list item: ") {
 			t.Errorf("%q: error %v", item, err)
 		}
@@ -522,7 +533,8 @@ func FuzzCBORReader(f *testing.F) {
 	}
 	f.Add(append(bytes.Repeat([]byte{0x81, 0xa1, 0x00, 0xc1}, 100), 0))
 	f.Add([]byte{0x82, 0xc0, 0x61, 'x', 0xfb, 0, 0, 0, 0, 0, 0, 0, 0})
-	definite, err := cbor.DecOptions{IndefLength: cbor.IndefLengthForbidden, MaxNestedLevels: 65535, MaxArrayElements: 1 << 30, MaxMapPairs: 1 << 30}.DecMode()
+	definite, err := cbor.DecOptions{IndefLength: cbor.IndefLengthForbidden, MaxNestedLevels: 65535,
+		MaxArrayElements: 1 << 30, MaxMapPairs: 1 << 30}.DecMode()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -582,7 +594,9 @@ func FuzzCBOREvent(f *testing.F) {
 	}
 	metadata := cborMap("name", "x", "resourceVersion", "7", "annotations",
 		cborMap("a", "", framing.InitialEventsEnd, "true"))
-	f.Add(cborEvent("ADDED", cborPod("metadata", metadata, "spec", cborMap("nodeName", "n1", "hostNetwork", true, "restartPolicy", -1.5))), uint64(1))
+	f.Add(cborEvent("ADDED",
+		cborPod("metadata", metadata, "spec", cborMap("nodeName", "n1", "hostNetwork", true, "restartPolicy", -1.5))),
+		uint64(1))
 	f.Add(cborEvent("BOOKMARK", cborPod("metadata", metadata)), uint64(1<<64-1))
 	tagless, err := cbor.DecOptions{TagsMd: cbor.TagsForbidden, MaxNestedLevels: 10000}.DecMode()
 	if err != nil {
@@ -640,7 +654,8 @@ func FuzzCBOREvent(f *testing.F) {
 			}
 		default:
 			o := ev.Object
-			for _, left := range []framing.Frame{o.Left(rv), o.Deleted(rv).Frame(framing.Deleted), o.Deleted(1 << 63).Left(rv)} {
+			for _, left := range []framing.Frame{o.Left(rv), o.Deleted(rv).Frame(framing.Deleted),
+				o.Deleted(1 << 63).Left(rv)} {
 				got, err := s.Event(payload(t, left))
 				if err != nil || got.Type != framing.Deleted || got.ResourceVersion != rv || got.Object.Key != o.Key ||
 					!maps.Equal(got.Object.Labels, o.Labels) || !slices.Equal(got.Object.Fields, o.Fields) {
@@ -728,7 +743,8 @@ func FuzzCBORList(f *testing.F) {
 		}
 		rv, err := strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64)
 		if err != nil ||
-			meta != (framing.ListMeta{ResourceVersion: rv, Continue: list.Metadata.Continue, RemainingItemCount: list.Metadata.RemainingItemCount}) {
+			meta != (framing.ListMeta{ResourceVersion: rv, Continue: list.Metadata.Continue,
+				RemainingItemCount: list.Metadata.RemainingItemCount}) {
 			t.Fatalf("read %+v, want %+v", meta, list.Metadata)
 		}
 		if len(items) != len(list.Items) {

@@ -47,9 +47,11 @@ func nestedGroups(number protowire.Number, n int) []byte {
 func TestDepthJSON(t *testing.T) {
 	t.Parallel()
 	event := func(where, value string) []byte {
-		return []byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"},` + strings.Replace(where, "?", value, 1) + "}}\n")
+		return []byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"},` +
+			strings.Replace(where, "?", value, 1) + "}}\n")
 	}
-	for i, where := range []string{`"data":?`, `"spec":?`, `"spec":{"nodeName":?}`, `"x":[?]`, `"x":[[1],?]`, `"data":{"a":[{},?]}`} {
+	for i, where := range []string{`"data":?`, `"spec":?`, `"spec":{"nodeName":?}`, `"x":[?]`, `"x":[[1],?]`,
+		`"data":{"a":[{},?]}`} {
 		for _, brackets := range [][3]string{{"[", "", "]"}, {`{"a":`, "1", "}"}, {`[0,{"a":`, "1", "},0]"}} {
 			f := func(n int) error {
 				line := event(where, nestedJSON(brackets[0], brackets[1], brackets[2], n))
@@ -126,7 +128,9 @@ func TestDepthCBOR(t *testing.T) {
 	// Indefinite lengths, which kube-apiserver does not write, are refused where they begin.
 	for _, head := range []byte{0x5f, 0x7f, 0x9f, 0xbf} {
 		value := bytes.Repeat([]byte{head}, deep)
-		if _, err := framing.NewEventReader(framing.CBOR, bytes.NewReader(event(pod("data", value)))).Next(); err == nil || !strings.Contains(err.Error(), "indefinite") {
+		if _, err := framing.NewEventReader(framing.CBOR,
+			bytes.NewReader(event(pod("data", value)))).Next(); err == nil ||
+			!strings.Contains(err.Error(), "indefinite") {
 			t.Errorf("%x: reader's error %v", head, err)
 		}
 		if _, err := framing.NewScanner(framing.CBOR, podFields).Event(event(pod("data", value))); err == nil ||
@@ -156,7 +160,8 @@ func TestDepthProtobuf(t *testing.T) {
 			t.Errorf("field %d: %d groups are accepted", where, deep)
 		}
 	}
-	if _, err := framing.NewScanner(framing.Protobuf, podFields).Event(protobufEvent(t, "ADDED", nestedMessages(1, deep))); err == nil {
+	if _, err := framing.NewScanner(framing.Protobuf, podFields).Event(protobufEvent(t, "ADDED",
+		nestedMessages(1, deep))); err == nil {
 		t.Error("metadata without a name is accepted")
 	}
 }

@@ -30,6 +30,15 @@ func (e Encoding) String() string {
 	return fmt.Sprintf("Encoding(%d)", uint8(e))
 }
 
+// LengthPrefix returns the number of bytes before each event of a stream that say how long it is.
+// They are no part of the event where something else says so.
+func (e Encoding) LengthPrefix() int {
+	if e == Protobuf {
+		return prefixLen
+	}
+	return 0
+}
+
 // Scanner reads watch events and list items of one kind. It reuses its buffers and may be used by
 // one goroutine at a time.
 type Scanner interface {

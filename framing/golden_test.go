@@ -21,10 +21,12 @@ import (
 // fallback.
 var podFields = []framing.Field{
 	{Label: "spec.nodeName", Paths: [][]string{{"spec", "nodeName"}}, Numbers: [][]int32{{2, 10}}},
-	{Label: "spec.hostNetwork", Paths: [][]string{{"spec", "hostNetwork"}}, Numbers: [][]int32{{2, 11}}, Default: "false"},
+	{Label: "spec.hostNetwork", Paths: [][]string{{"spec", "hostNetwork"}}, Numbers: [][]int32{{2, 11}},
+		Default: "false"},
 	{Label: "spec.restartPolicy", Paths: [][]string{{"spec", "restartPolicy"}}, Numbers: [][]int32{{2, 3}}},
 	{Label: "status.phase", Paths: [][]string{{"status", "phase"}}, Numbers: [][]int32{{3, 1}}},
-	{Label: "status.podIP", Paths: [][]string{{"status", "podIPs", "[0]", "ip"}, {"status", "podIP"}}, Numbers: [][]int32{{3, 12, 1}, {3, 6}}},
+	{Label: "status.podIP", Paths: [][]string{{"status", "podIPs", "[0]", "ip"}, {"status", "podIP"}},
+		Numbers: [][]int32{{3, 12, 1}, {3, 6}}},
 }
 
 func scan(t testing.TB, line []byte) framing.Event {
@@ -183,7 +185,8 @@ func TestGoldenRepresentations(t *testing.T) {
 						uids++
 					}
 					if a.Key != b.Key || a.Namespace != b.Namespace || a.Name != b.Name ||
-						a.ResourceVersion != b.ResourceVersion || a.UID() != b.UID() || !maps.Equal(a.Labels, b.Labels) ||
+						a.ResourceVersion != b.ResourceVersion || a.UID() != b.UID() ||
+						!maps.Equal(a.Labels, b.Labels) ||
 						!c.metadata && !slices.Equal(a.Fields, b.Fields) {
 						t.Errorf("%s %s: read %+v, want %+v", c, section, a, b)
 					}

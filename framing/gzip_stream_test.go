@@ -71,7 +71,8 @@ func (s *gzipStream) check(t testing.TB) {
 // than there is.
 func (s *gzipStream) readable(t testing.TB) int {
 	t.Helper()
-	in := &dryReader{ByteScanner: bytes.NewReader(unchunk(t, append(slices.Clip(s.wire), framing.LastChunk...))), at: -1}
+	in := &dryReader{ByteScanner: bytes.NewReader(unchunk(t, append(slices.Clip(s.wire), framing.LastChunk...))),
+		at: -1}
 	z, err := stdgzip.NewReader(in)
 	if err != nil {
 		t.Fatal(err)

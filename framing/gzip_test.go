@@ -216,7 +216,8 @@ func BenchmarkGzipMember(b *testing.B) {
 	for i := range parts {
 		parts[i] = configMapEvent(3700 + i%10)
 	}
-	head, tail := []byte(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[`), []byte("]}\n")
+	head, tail := []byte(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[`),
+		[]byte("]}\n")
 	b.Run("compress", func(b *testing.B) {
 		var d framing.Deflated
 		for b.Loop() {

@@ -11,12 +11,15 @@ import (
 
 // configMapEvent is a MODIFIED line of size bytes, with an application's ConfigMap.
 func configMapEvent(size int) []byte {
-	const head = `{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"settings-7","namespace":"team-a",` +
-		`"uid":"b4f6aeb2-220e-4db4-a146-9d2d40b7833d","resourceVersion":"123456","creationTimestamp":"2026-11-21T03:43:25Z",` +
+	const head = `{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"settings-7",` +
+		`"namespace":"team-a","uid":"b4f6aeb2-220e-4db4-a146-9d2d40b7833d","resourceVersion":"123456",` +
+		`"creationTimestamp":"2026-11-21T03:43:25Z",` +
 		`"labels":{"app.kubernetes.io/name":"settings","app.kubernetes.io/instance":"settings-7","tier":"backend"},` +
-		`"annotations":{"checksum/config":"8f14e45fceea167a5a36dedd4bea2543"},"managedFields":[{"manager":"kubectl","operation":"Update",` +
-		`"apiVersion":"v1","time":"2026-11-21T03:43:25Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{},"f:app.yaml":{}},` +
-		`"f:metadata":{"f:annotations":{".":{},"f:checksum/config":{}},"f:labels":{".":{},"f:app.kubernetes.io/name":{}}}}}]},"data":{"app.yaml":"`
+		`"annotations":{"checksum/config":"8f14e45fceea167a5a36dedd4bea2543"},"managedFields":[{"manager":"kubectl",` +
+		`"operation":"Update","apiVersion":"v1","time":"2026-11-21T03:43:25Z","fieldsType":"FieldsV1",` +
+		`"fieldsV1":{"f:data":{".":{},"f:app.yaml":{}},` +
+		`"f:metadata":{"f:annotations":{".":{},"f:checksum/config":{}},"f:labels":{".":{},` +
+		`"f:app.kubernetes.io/name":{}}}}}]},"data":{"app.yaml":"`
 	const tail = `"}}}` + "\n"
 	const text = `listen: 0.0.0.0:8080\nworkers: 16\nlog:\n  level: info\n`
 	n := size - len(head) - len(tail)

@@ -49,15 +49,17 @@ func TestScannerFields(t *testing.T) {
 		t.Helper()
 		s := framing.NewScanner(framing.JSON, fields)
 		for range 2 { // nothing of the first time is left the second time
-			ev, err := s.Event([]byte(`{"type":"ADDED","object":{` + object + `,"metadata":{"name":"n","resourceVersion":"7"}}}`))
+			ev, err := s.Event(
+				[]byte(`{"type":"ADDED","object":{` + object + `,"metadata":{"name":"n","resourceVersion":"7"}}}`))
 			if err != nil {
 				t.Fatalf("%s: %v", object, err)
 			}
 			if got := ev.Object.Fields; !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", object, got, want)
 			}
-			full := `{"spec":{"nodeName":"other","hostNetwork":true,"restartPolicy":"r"},"status":{"phase":"p","podIP":"i"},"type":"T",
-				"x":[[{"y":9}]],"metadata":{"name":"n","resourceVersion":"7"}}`
+			full := `{"spec":{"nodeName":"other","hostNetwork":true,"restartPolicy":"r"},
+				"status":{"phase":"p","podIP":"i"},"type":"T","x":[[{"y":9}]],
+				"metadata":{"name":"n","resourceVersion":"7"}}`
 			if _, err := s.Item([]byte(full), nil); err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +119,8 @@ func TestScannerTakesWhatIsSent(t *testing.T) {
 		`"bytes":"` + "\xff\xfe" + `"`,
 		`"half":"\ud800"`,
 	} {
-		line := []byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"},"data":{` + raw + `}}}` + "\n")
+		line := []byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"},"data":{` +
+			raw + `}}}` + "\n")
 		checkFrame(t, raw, scan(t, line).Object.Frame(framing.Added), line)
 
 		item := line[len(`{"type":"ADDED","object":`) : len(line)-2]
@@ -259,7 +262,8 @@ func FuzzEvent(f *testing.F) {
 		}
 	}
 	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"}}}`))
-	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"},"x":` + nestedJSON(`[{"a":`, "1", "}]", 100) + `}}`))
+	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"},"x":` +
+		nestedJSON(`[{"a":`, "1", "}]", 100) + `}}`))
 	f.Add([]byte(`{"object":{"metadata":{"labels":{"a":"\u0026"},"resourceVersion":"007","namespace":"n","name":"x"},` +
 		`"spec":{"nodeName":"n1","hostNetwork":true},"status":{"podIPs":[{"ip":1.50}],"podIP":"1"}},"type":"DELETED"}`))
 	s := framing.NewScanner(framing.JSON, podFields)

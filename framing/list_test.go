@@ -29,18 +29,24 @@ func TestListEnvelope(t *testing.T) {
 		}
 	}
 	const builtIn = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}` + "\n"
-	const metadata = `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},"items":null}` + "\n"
-	const custom = `{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"","resourceVersion":"7"}}` + "\n"
+	const metadata = `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",` +
+		`"metadata":{"resourceVersion":"7"},"items":null}` + "\n"
+	const custom = `{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"",` +
+		`"resourceVersion":"7"}}` + "\n"
 	f(builtIn, framing.ListMeta{ResourceVersion: 1 << 63},
 		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9223372036854775808"},"items":[]}`+"\n")
 	f(builtIn, framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2=", RemainingItemCount: 3},
-		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"8","continue":"eyJ2=","remainingItemCount":3},"items":[]}`+"\n")
+		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"8","continue":"eyJ2=",`+
+			`"remainingItemCount":3},"items":[]}`+"\n")
 	f(metadata, framing.ListMeta{ResourceVersion: 8},
-		`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"8"},"items":null}`+"\n")
+		`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"8"},`+
+			`"items":null}`+"\n")
 	f(custom, framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2="},
-		`{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"eyJ2=","resourceVersion":"8"}}`+"\n")
+		`{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"eyJ2=","resourceVersion":"8"}}`+
+			"\n")
 	f(custom, framing.ListMeta{ResourceVersion: 8, Continue: "eyJ2=", RemainingItemCount: 3},
-		`{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"eyJ2=","remainingItemCount":3,"resourceVersion":"8"}}`+"\n")
+		`{"apiVersion":"ex.io/v1","items":[],"kind":"FooList","metadata":{"continue":"eyJ2=","remainingItemCount":3,`+
+			`"resourceVersion":"8"}}`+"\n")
 }
 
 // A form that could not be reproduced is refused and not changed.
@@ -210,7 +216,9 @@ func FuzzListForm(f *testing.F) {
 			f.Add(c.bytes(section))
 		}
 	}
-	f.Add([]byte(`{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"x","resourceVersion":"7"}}]}` + "\n"))
+	f.Add(
+		[]byte(`{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"x",` +
+			`"resourceVersion":"7"}}]}` + "\n"))
 	s := framing.NewScanner(framing.JSON, nil)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		form, meta, err := framing.ParseListForm(framing.JSON, body)

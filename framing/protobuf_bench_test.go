@@ -14,14 +14,17 @@ import (
 // item.
 func protobufConfigMap(size int) []byte {
 	metadata := message(1,
-		text(1, "settings-7"), text(2, ""), text(3, "team-a"), text(4, ""), text(5, "b4f6aeb2-220e-4db4-a146-9d2d40b7833d"), text(6, "123456"),
+		text(1, "settings-7"), text(2, ""), text(3, "team-a"), text(4, ""),
+		text(5, "b4f6aeb2-220e-4db4-a146-9d2d40b7833d"), text(6, "123456"),
 		varint(7, 0), message(8, varint(1, 1795405405), varint(2, 0)),
 		message(11, text(1, "app.kubernetes.io/instance"), text(2, "settings-7")),
 		message(11, text(1, "app.kubernetes.io/name"), text(2, "settings")),
 		message(11, text(1, "tier"), text(2, "backend")),
 		message(12, text(1, "checksum/config"), text(2, "8f14e45fceea167a5a36dedd4bea2543")),
-		message(17, text(1, "kubectl"), text(2, "Update"), text(3, "v1"), message(4, varint(1, 1795405405), varint(2, 0)), text(6, "FieldsV1"),
-			message(7, text(1, `{"f:data":{".":{},"f:app.yaml":{}},"f:metadata":{"f:annotations":{".":{},"f:checksum/config":{}},`+
+		message(17, text(1, "kubectl"), text(2, "Update"), text(3, "v1"),
+			message(4, varint(1, 1795405405), varint(2, 0)), text(6, "FieldsV1"),
+			message(7, text(1, `{"f:data":{".":{},"f:app.yaml":{}},`+
+				`"f:metadata":{"f:annotations":{".":{},"f:checksum/config":{}},`+
 				`"f:labels":{".":{},"f:app.kubernetes.io/name":{}}}}`))))
 	data := strings.Repeat("listen: 0.0.0.0:8080\nworkers: 16\nlog:\n  level: info\n", size/50+1)[:size-len(metadata)]
 	return append(metadata, message(2, text(1, "app.yaml"), text(2, data))...)
@@ -30,20 +33,28 @@ func protobufConfigMap(size int) []byte {
 // protobufPod is a running pod of 3.7 KB.
 func protobufPod() []byte {
 	metadata := message(1,
-		text(1, "web-5d8f7c9b6d-x2x7k"), text(2, "web-5d8f7c9b6d-"), text(3, "team-a"), text(4, ""), text(5, "b4f6aeb2-220e-4db4-a146-9d2d40b7833d"),
+		text(1, "web-5d8f7c9b6d-x2x7k"), text(2, "web-5d8f7c9b6d-"), text(3, "team-a"), text(4, ""),
+		text(5, "b4f6aeb2-220e-4db4-a146-9d2d40b7833d"),
 		text(6, "123456"), varint(7, 0), message(8, varint(1, 1795405405), varint(2, 0)),
 		message(11, text(1, "app"), text(2, "web")), message(11, text(1, "pod-template-hash"), text(2, "5d8f7c9b6d")),
-		message(13, text(1, "ReplicaSet"), text(3, "web-5d8f7c9b6d"), text(4, "1f4068c4-e60d-452a-b544-7c9ec7a02880"), text(5, "apps/v1"), varint(6, 1)),
-		message(17, text(1, "kube-controller-manager"), message(7, text(1, strings.Repeat(`{"f:spec":{"f:containers":{}}}`, 25)))),
+		message(13, text(1, "ReplicaSet"), text(3, "web-5d8f7c9b6d"), text(4, "1f4068c4-e60d-452a-b544-7c9ec7a02880"),
+			text(5, "apps/v1"), varint(6, 1)),
+		message(17, text(1, "kube-controller-manager"),
+			message(7, text(1, strings.Repeat(`{"f:spec":{"f:containers":{}}}`, 25)))),
 		message(17, text(1, "kubelet"), message(7, text(1, strings.Repeat(`{"f:status":{"f:conditions":{}}}`, 25)))))
-	condition := message(2, text(1, "PodReadyToStartContainers"), text(2, "True"), message(3), message(4, varint(1, 1795405405)), text(5, ""), text(6, ""))
+	condition := message(2, text(1, "PodReadyToStartContainers"), text(2, "True"), message(3),
+		message(4, varint(1, 1795405405)), text(5, ""), text(6, ""))
 	spec := message(2,
-		message(1, text(1, "kube-api-access-x7k2l"), text(2, strings.Repeat("v", 200))), message(2, text(1, "web"), text(2, strings.Repeat("c", 800))),
-		text(3, "Always"), varint(4, 30), text(6, "ClusterFirst"), text(8, "default"), text(9, "default"), text(10, "node-17"), varint(11, 0), varint(12, 0),
-		varint(13, 0), message(14), text(16, ""), text(17, ""), text(19, "default-scheduler"), message(22, text(1, "node.kubernetes.io/not-ready")),
+		message(1, text(1, "kube-api-access-x7k2l"), text(2, strings.Repeat("v", 200))),
+		message(2, text(1, "web"), text(2, strings.Repeat("c", 800))),
+		text(3, "Always"), varint(4, 30), text(6, "ClusterFirst"), text(8, "default"), text(9, "default"),
+		text(10, "node-17"), varint(11, 0), varint(12, 0),
+		varint(13, 0), message(14), text(16, ""), text(17, ""), text(19, "default-scheduler"),
+		message(22, text(1, "node.kubernetes.io/not-ready")),
 		varint(25, 0), varint(30, 1), text(31, "PreemptLowerPriority"))
-	status := message(3, text(1, "Running"), bytes.Repeat(condition, 5), text(3, ""), text(4, ""), text(5, "10.0.0.17"), text(6, "10.244.1.7"),
-		message(7, varint(1, 1795405405)), message(8, text(1, strings.Repeat("s", 300))), text(9, "Burstable"), text(11, ""), message(12, text(1, "10.244.1.7")))
+	status := message(3, text(1, "Running"), bytes.Repeat(condition, 5), text(3, ""), text(4, ""), text(5, "10.0.0.17"),
+		text(6, "10.244.1.7"), message(7, varint(1, 1795405405)), message(8, text(1, strings.Repeat("s", 300))),
+		text(9, "Burstable"), text(11, ""), message(12, text(1, "10.244.1.7")))
 	return slices.Concat(metadata, spec, status)
 }
 

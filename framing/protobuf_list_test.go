@@ -49,7 +49,8 @@ func TestProtobufListEnvelope(t *testing.T) {
 	for _, n := range []int{100, 127, 128, 16_383, 16_384, 1 << 21} {
 		f(framing.ListMeta{ResourceVersion: 8}, n, protobufList(listMeta("8", ""), make([]byte, n)))
 	}
-	for kind, want := range map[string][]byte{"Pod": message(1, text(1, "v1"), text(2, "Pod")), "": message(1, text(1, "v1"), text(2, ""))} {
+	for kind, want := range map[string][]byte{"Pod": message(1, text(1, "v1"), text(2, "Pod")),
+		"": message(1, text(1, "v1"), text(2, ""))} {
 		if got := form.TypeMeta(kind); !bytes.Equal(got, want) {
 			t.Errorf("TypeMeta(%q) = %q, want %q", kind, got, want)
 		}

@@ -54,7 +54,8 @@ func scanProtobuf(t testing.TB, event []byte) framing.Event {
 // The bytes of the package comment.
 func TestProtobufBytes(t *testing.T) {
 	const pod = "\x0a\x06" + "\x0a\x01x" + "\x32\x017"
-	const event = "\x0a\x05ADDED" + "\x12\x1f\x0a\x1d" + "k8s\x00" + "\x0a\x09\x0a\x02v1\x12\x03Pod" + "\x12\x08" + pod + "\x1a\x00\x22\x00"
+	const event = "\x0a\x05ADDED" + "\x12\x1f\x0a\x1d" + "k8s\x00" + "\x0a\x09\x0a\x02v1\x12\x03Pod" + "\x12\x08" +
+		pod + "\x1a\x00\x22\x00"
 	const list = "k8s\x00" + "\x0a\x0d\x0a\x02v1\x12\x07PodList" + "\x12\x13" + "\x0a\x07\x0a\x00\x12\x017\x1a\x00" +
 		"\x12\x08" + pod + "\x1a\x00\x22\x00"
 	o := scanProtobuf(t, []byte(event)).Object
@@ -133,7 +134,8 @@ func TestProtobufFields(t *testing.T) {
 	f([][]byte{message(4, varint(1, 42)), text(5, "Opaque")}, "", "false", "", "", "", "d", "42", "Opaque")
 	f([][]byte{message(4, varint(1, 1<<64-5))}, "", "false", "", "", "", "d", "-5", "")
 	f([][]byte{message(2, text(5, "inner")), text(5, "Opaque")}, "", "false", "", "", "", "d", "0", "Opaque")
-	f([][]byte{message(99, text(5, "inner")), varint(98, 1), protowire.AppendFixed64(protowire.AppendTag(nil, 97, protowire.Fixed64Type), 1)},
+	f([][]byte{message(99, text(5, "inner")), varint(98, 1),
+		protowire.AppendFixed64(protowire.AppendTag(nil, 97, protowire.Fixed64Type), 1)},
 		"", "false", "", "", "", "d", "0", "")
 }
 
@@ -373,8 +375,10 @@ func FuzzProtobufEvent(f *testing.F) {
 		}
 	}
 	f.Add(protobufEvent(f, "ADDED", message(1, text(1, "x"), text(6, "7"))), uint64(1))
-	f.Add(protobufEvent(f, "ADDED", message(1, text(1, "x"), text(6, "7")), nestedMessages(2, 100), nestedGroups(9, 100)), uint64(1))
-	f.Add(protobufEvent(f, "BOOKMARK", message(1, text(6, "007"), message(12, text(1, framing.InitialEventsEnd), text(2, "true")))), uint64(1<<64-1))
+	f.Add(protobufEvent(f, "ADDED", message(1, text(1, "x"), text(6, "7")), nestedMessages(2, 100),
+		nestedGroups(9, 100)), uint64(1))
+	f.Add(protobufEvent(f, "BOOKMARK",
+		message(1, text(6, "007"), message(12, text(1, framing.InitialEventsEnd), text(2, "true")))), uint64(1<<64-1))
 	f.Add(protobufEvent(f, "DELETED", message(1, text(1, "x"), text(3, "n"), text(6, "7"), message(11, text(1, "a"))),
 		message(2, text(10, "n1"), varint(11, 1)), message(3, message(12, text(1, "1")), text(6, "2"))), uint64(100))
 	s := framing.NewScanner(framing.Protobuf, podFields)
@@ -400,8 +404,9 @@ func FuzzProtobufEvent(f *testing.F) {
 				t.Fatalf("read %+v, want %+v", ev.Status, status)
 			}
 		case framing.Bookmark:
-			if ok && (strconv.FormatUint(ev.ResourceVersion, 10) != strings.TrimLeft(tw.metadata.ResourceVersion, "0") ||
-				ev.InitialEventsEnd != (tw.metadata.Annotations[framing.InitialEventsEnd] == "true")) {
+			if ok &&
+				(strconv.FormatUint(ev.ResourceVersion, 10) != strings.TrimLeft(tw.metadata.ResourceVersion, "0") ||
+					ev.InitialEventsEnd != (tw.metadata.Annotations[framing.InitialEventsEnd] == "true")) {
 				t.Fatalf("read %+v, want %+v", ev, tw)
 			}
 			for _, end := range []bool{false, ev.InitialEventsEnd} {
@@ -458,7 +463,8 @@ func checkProtobufObject(t *testing.T, s framing.Scanner, ev framing.Event, even
 	o := ev.Object
 	checkFrame(t, "as it came", o.Frame(ev.Type),
 		append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...))
-	for _, f := range []framing.Frame{o.Left(rv), o.Deleted(rv).Frame(framing.Deleted), o.Deleted(1).Left(rv), o.Deleted(1 << 63).Left(rv)} {
+	for _, f := range []framing.Frame{o.Left(rv), o.Deleted(rv).Frame(framing.Deleted), o.Deleted(1).Left(rv),
+		o.Deleted(1 << 63).Left(rv)} {
 		got, err := s.Event(payload(t, f)[4:])
 		if err != nil || got.Type != framing.Deleted {
 			t.Fatalf("left as %+v: %v", got, err)

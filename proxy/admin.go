@@ -55,10 +55,6 @@ func (s *Server) debugState(checks []admin.Check) diagnose.DebugState {
 		Lanes:     s.cached.Lanes().Status(),
 		Passed:    diagnose.PassedCounts(s.passthrough.Watches().Open()),
 	}
-	for _, l := range d.Lanes {
-		d.Totals.DeliveredEvents += l.DeliveredEvents
-		d.Totals.DeliveredBytes += l.DeliveredBytes
-	}
 	for _, check := range checks {
 		c := diagnose.DebugCheck{Name: check.Name}
 		if err := check.OK(); err != nil {
@@ -75,6 +71,8 @@ func currentTotals() diagnose.DebugTotals {
 		Clients:             t.Subscriptions,
 		ParkedClients:       t.Parked,
 		Parks:               t.Parks,
+		DeliveredEvents:     t.Events,
+		DeliveredBytes:      t.Bytes,
 		Flushes:             t.Flushes,
 		EndedWatches:        make(map[string]uint64),
 		Delivery:            diagnose.DebugDelivery{Seconds: t.DeliverySeconds},

@@ -10,7 +10,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/admin"
 )
 
-// Profiles contain what is in memory. They are for clients on this host, even if the admin port is open to others.
+// Profiles contain what is in memory. They are for clients on this host, even if the admin port is
+// open to other hosts.
 func TestProfilesStayHere(t *testing.T) {
 	p := admin.New(admin.Config{Profiling: true, Local: localToAdmin}, slog.New(slog.DiscardHandler))
 	for _, c := range []struct {

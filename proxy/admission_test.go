@@ -16,13 +16,15 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// Watches are counted in all and for each user, however a user has shown who it is, and whether they are served or passed through.
+// Watches are counted, those that pass through too: all together, and for each user. A user's
+// watches count together, whatever the user's credentials are.
 func TestAdmission(t *testing.T) {
 	m := &memory{limit: 100, log: slog.New(slog.DiscardHandler)}
 	opts := NewOptions()
 	opts.MaxWatches, opts.MaxWatchesPerUser = 4, 2
 	owners := proxytest.Owners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
-	a := newAdmission(&opts, m, admissionAuthorizer(proxytest.OwnersUpstream(owners, tokenOf)), slog.New(slog.DiscardHandler))
+	a := newAdmission(&opts, m, admissionAuthorizer(proxytest.OwnersUpstream(owners, tokenOf)),
+		slog.New(slog.DiscardHandler))
 	begin := func(id auth.Identity, uri, wantRefused string) *watchSlot {
 		t.Helper()
 		req, cacheable := request.Parse(proxytest.MustRead(t, uri))
@@ -33,7 +35,8 @@ func TestAdmission(t *testing.T) {
 		case st == nil:
 		case wantRefused == "" || !strings.Contains(st.Message, wantRefused):
 			t.Errorf("%v %s: refused, %s; want %q", id, uri, st.Message, wantRefused)
-		case st.Code != http.StatusTooManyRequests || st.Reason != "TooManyRequests" || st.Details.RetryAfterSeconds < apistatus.RetryLeast ||
+		case st.Code != http.StatusTooManyRequests || st.Reason != "TooManyRequests" ||
+			st.Details.RetryAfterSeconds < apistatus.RetryLeast ||
 			st.Details.RetryAfterSeconds >= apistatus.RetryLeast+apistatus.RetrySpread:
 			t.Errorf("%v %s: got %+v", id, uri, st)
 		}
@@ -59,7 +62,8 @@ func TestAdmission(t *testing.T) {
 	first.Release()
 	last := begin(auth.Identity{Kind: auth.KindToken, Token: "renewed"}, watch, "")
 	begin(token, watch, "4 watches at a time")
-	begin(auth.Identity{Kind: auth.KindToken, Token: "nobody's"}, watch, "4 watches at a time") // whosever it is
+	// The total limit comes first.
+	begin(auth.Identity{Kind: auth.KindToken, Token: "nobody's"}, watch, "4 watches at a time")
 
 	m.look(95, func() int { return 0 })
 	last.Release()
@@ -73,8 +77,10 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// Whose a token is, is not asked for as long as those whose tokens say the same have no more watches than one user may. Nobody escapes the limit
-// with many tokens, nobody is refused for what others' tokens say, and what is nobody's counts for none.
+// kube-apiserver is not asked for a token's owner while the tokens with the same subject have no
+// more watches than one user may have. A user with many tokens does not escape the limit. A user is
+// not refused because of forged tokens with the user's name. A token that kube-apiserver refuses
+// counts for no user.
 func TestAdmissionTokens(t *testing.T) {
 	const most = 3
 	jwt := func(subject, signature string) auth.Identity {
@@ -114,7 +120,7 @@ func TestAdmissionTokens(t *testing.T) {
 		t.Errorf("a user with %d tokens has %d watches, want %d, or twice as many", len(robots), served, most)
 	}
 
-	for range 5 * most { // a flood of what others forge, and kube-apiserver has yet to refuse
+	for range 5 * most { // a flood of forged tokens, which kube-apiserver has not refused yet
 		if _, st := begin(forged); st != nil {
 			t.Errorf("a forged token is refused here: %v", st.Message)
 		}

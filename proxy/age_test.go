@@ -11,11 +11,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// When a connection is as old as one may get, its watch ends gracefully, behind a bookmark, or the next answer says so; and it is closed.
+// At its maximum age a connection closes. A watch on it ends gracefully, behind a bookmark. On a
+// connection without a watch, the next answer says Connection: close.
 func TestMaxConnectionAge(t *testing.T) {
 	t.Parallel()
 	const age = time.Second
-	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Downstream.MaxConnectionAge, o.AdminPort = age, proxy.AnyPort })
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
+		o.Downstream.MaxConnectionAge, o.AdminPort = age, proxy.AnyPort
+	})
 	f.cms.Put("ns", "a", "1")
 	dial := func() *rawConn {
 		c, err := net.Dial("tcp", strings.TrimPrefix(f.insecure, "http://"))
@@ -46,10 +49,11 @@ func TestMaxConnectionAge(t *testing.T) {
 		t.Errorf("%d bytes behind the last answer", n)
 	}
 	resp := watch.head("GET")
-	body := bodyOf(t, resp) // which ends properly
+	body := bodyOf(t, resp) // bodyOf checks that the body ends properly
 	took := time.Since(began)
 	lines := strings.Split(strings.TrimSpace(body), "\n")
-	if last := lines[len(lines)-1]; len(lines) != 3 || !strings.Contains(last, `"BOOKMARK"`) || strings.Contains(last, "initial-events-end") {
+	last := lines[len(lines)-1]
+	if len(lines) != 3 || !strings.Contains(last, `"BOOKMARK"`) || strings.Contains(last, "initial-events-end") {
 		t.Errorf("the watch brought %s", body)
 	}
 	if resp.StatusCode != http.StatusOK || took < age*9/10 {
@@ -60,6 +64,7 @@ func TestMaxConnectionAge(t *testing.T) {
 	}
 	f.until("the count of it", func() bool {
 		_, _, page := f.debug("/metrics")
-		return strings.Contains(page, `watchfan_watches_ended_total{reason="connection_age"} `) && !strings.Contains(page, `watchfan_watches_ended_total{reason="connection_age"} 0`)
+		return strings.Contains(page, `watchfan_watches_ended_total{reason="connection_age"} `) &&
+			!strings.Contains(page, `watchfan_watches_ended_total{reason="connection_age"} 0`)
 	})
 }

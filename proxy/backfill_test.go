@@ -10,7 +10,7 @@ import (
 
 const since = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=%d"
 
-// older makes a history that ends before the lane starts, at 106, and starts the lane.
+// older makes a history up to resourceVersion 106, and then starts the lane.
 func older(f *fan) {
 	f.cms.Put("ns", "a", "1")             // 101
 	f.cms.Put("ns", "b", "1", "app", "x") // 102
@@ -21,7 +21,7 @@ func older(f *fan) {
 	f.watch(anyState).Await(3)
 }
 
-// Clients that were there before the lane are served from one replay.
+// Clients that resume from before the lane share replays.
 func TestBackfill(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	older(f)
@@ -31,16 +31,21 @@ func TestBackfill(t *testing.T) {
 	for i := range 20 {
 		watches = append(watches, f.later(fmt.Sprintf(since, 101+i%3)))
 	}
-	all := []string{"ADDED ns/b 102", "MODIFIED ns/a 103", "MODIFIED ns/b 104", "DELETED ns/b 105", "ADDED other/c 106", "ADDED ns/z 107"}
+	all := []string{"ADDED ns/b 102", "MODIFIED ns/a 103", "MODIFIED ns/b 104", "DELETED ns/b 105", "ADDED other/c 106",
+		"ADDED ns/z 107"}
 	for i, c := range watches {
-		wantStrings(t, fmt.Sprintf("watch from %d", 101+i%3), proxytest.Strings(f.awaitOpen(c).AwaitVersion(rv)), all[i%3:]...)
+		wantStrings(t, fmt.Sprintf("watch from %d", 101+i%3), proxytest.Strings(f.awaitOpen(c).AwaitVersion(rv)),
+			all[i%3:]...)
 	}
 	if n := f.up.Count(proxytest.Short); n > 4 {
 		t.Errorf("%d replays for 20 watches", n)
 	}
-	// Namespaces and names are decided by a replay, too.
-	wantStrings(t, "one namespace", proxytest.Strings(f.watch("/api/v1/namespaces/other/configmaps?watch=1&resourceVersion=101").Await(1)), "ADDED other/c 106")
-	wantStrings(t, "one name", proxytest.Strings(f.watch(cmsPath+"?watch=1&resourceVersion=101&fieldSelector=metadata.name%%3Db").Await(3)),
+	// A replay is also filtered by namespace and by name.
+	wantStrings(t, "one namespace",
+		proxytest.Strings(f.watch("/api/v1/namespaces/other/configmaps?watch=1&resourceVersion=101").Await(1)),
+		"ADDED other/c 106")
+	wantStrings(t, "one name",
+		proxytest.Strings(f.watch(cmsPath+"?watch=1&resourceVersion=101&fieldSelector=metadata.name%%3Db").Await(3)),
 		"ADDED ns/b 102", "MODIFIED ns/b 104", "DELETED ns/b 105")
 	f.passed(0)
 }
@@ -55,12 +60,12 @@ func TestBackfillQuiet(t *testing.T) {
 	f.passed(0)
 }
 
-// What a selector's client gets may depend on versions from before the replay: upstream knows them.
+// A selector's events may depend on versions from before the replay. Then the watch passes through.
 func TestBackfillUndecidable(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	older(f)
 	f.cms.Put("ns", "z", "1")
-	f.watch(since+"&labelSelector=app", 102).Await(1) // did a and b have the label at 102?
+	f.watch(since+"&labelSelector=app", 102).Await(1) // it is not known whether a and b had the label at 102
 	f.passed(1)
 
 	f = startFan(t, proxytest.NewServer(t))
@@ -71,7 +76,7 @@ func TestBackfillUndecidable(t *testing.T) {
 	f.passed(0)
 }
 
-// Where upstream has no history either, it says so itself.
+// If upstream has no history either, the client gets upstream's own 410.
 func TestBackfillTooOld(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "q", "1")
@@ -90,12 +95,15 @@ func TestBackfillTooOld(t *testing.T) {
 	}
 }
 
-// A replay that can't be had passes the watch through.
+// If a replay fails, the watch passes through.
 func TestBackfillFails(t *testing.T) {
 	for name, answer := range map[string]func(*proxytest.Call){
 		"refused": func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) },
 		"ends":    func(c *proxytest.Call) { c.Write(proxytest.ConfigMaps.Event("MODIFIED", "ns", "b", 104)) },
-		"breaks":  func(c *proxytest.Call) { c.Write(proxytest.ConfigMaps.Event("MODIFIED", "ns", "b", 104)); c.Abort() },
+		"breaks": func(c *proxytest.Call) {
+			c.Write(proxytest.ConfigMaps.Event("MODIFIED", "ns", "b", 104))
+			c.Abort()
+		},
 		"garbage": func(c *proxytest.Call) { c.Write("garbage\n") },
 		"hangs":   (*proxytest.Call).Hang,
 	} {

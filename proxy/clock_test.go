@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// Nothing is timed by the wall clock, which jumps when it is set: a time.Time keeps the monotonic clock's reading, and what is stored as a number is a
-// fanout.MonotonicTime. Whatever takes that reading away is only for what people, or certificates, are told.
+// Nothing is timed by the wall clock, because it jumps when it is set. A time.Time keeps the
+// reading of the monotonic clock, and a time that is stored as a number is a fanout.MonotonicTime.
+// The calls that lose this reading are allowed only in the places below.
 func TestMonotonicClock(t *testing.T) {
 	t.Parallel()
 	allowed := map[string]string{
@@ -48,7 +49,8 @@ func TestMonotonicClock(t *testing.T) {
 			switch what {
 			case "UnixNano", "UnixMicro", "UnixMilli", "Unix", "time.Unix", "time.UnixMilli", "time.UnixMicro":
 				if where := filepath.Base(file) + ": " + what; allowed[where] == "" {
-					t.Errorf("%s: %s: use fanout.MonotonicTime, or a time.Time as it is", set.Position(call.Pos()), what)
+					t.Errorf("%s: %s: use fanout.MonotonicTime, or a time.Time as it is",
+						set.Position(call.Pos()), what)
 				}
 			}
 			return true

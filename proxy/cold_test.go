@@ -13,8 +13,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// slowly has the collection's lists, or initial events, come one object at a time, each when tick
-// says so.
+// slowly sends the collection's lists, or its initial events, one object at a time. Each object
+// waits for a tick.
 func slowly(f *fan, kind proxytest.Kind, tick <-chan time.Time) {
 	f.up.SetDelay(func(k proxytest.Kind) time.Duration {
 		if k == kind {
@@ -24,7 +24,7 @@ func slowly(f *fan, kind proxytest.Kind, tick <-chan time.Time) {
 	})
 }
 
-// coldFan is a proxy that knows which resources there are, and has yet to list ConfigMaps.
+// coldFan is a proxy that knows which resources exist and has not listed ConfigMaps yet.
 func coldFan(t *testing.T) *fan {
 	f := startFan(t, proxytest.NewServer(t))
 	f.until("discovery", func() bool {
@@ -35,8 +35,8 @@ func coldFan(t *testing.T) *fan {
 	return f
 }
 
-// A resource that takes long to list is listed by the proxy and by a handful of clients, however
-// many want it: the others wait for the proxy's list.
+// While the proxy lists a large resource, only a few clients' requests for it pass through. The
+// others wait for the proxy's list.
 func TestColdLaneManyClients(t *testing.T) {
 	t.Parallel()
 	const clients = 300
@@ -62,7 +62,9 @@ func TestColdLaneManyClients(t *testing.T) {
 	var all sync.WaitGroup
 	var answered, refused atomic.Int32
 	for i := range clients {
-		path := cmsPath + []string{"?resourceVersion=0", "", "?limit=500", "?watch=1&resourceVersion=0&timeoutSeconds=15", "?watch=1&timeoutSeconds=16"}[i%5]
+		path := cmsPath +
+			[]string{"?resourceVersion=0", "", "?limit=500", "?watch=1&resourceVersion=0&timeoutSeconds=15",
+				"?watch=1&timeoutSeconds=16"}[i%5]
 		all.Go(func() {
 			resp, body := f.get(path)
 			switch {
@@ -76,7 +78,7 @@ func TestColdLaneManyClients(t *testing.T) {
 		})
 	}
 	f.up.AwaitCount(proxytest.Client, before+proxy.MostThrough)
-	time.Sleep(3 * time.Second) // in which all others would have come, too
+	time.Sleep(3 * time.Second) // all other requests would have passed through by then
 	close(stop)
 	all.Wait()
 	f.passed(before + proxy.MostThrough)
@@ -86,8 +88,8 @@ func TestColdLaneManyClients(t *testing.T) {
 	}
 }
 
-// While an upstream that does not answer is asked for a resource, a handful of clients ask it, too.
-// The others are told to come again, each at another time.
+// While an upstream that does not answer is asked for a resource, a few clients' requests pass
+// through. The others get 429, with different Retry-After headers.
 func TestColdLaneSilentUpstream(t *testing.T) {
 	t.Parallel()
 	const clients = 200
@@ -104,7 +106,7 @@ func TestColdLaneSilentUpstream(t *testing.T) {
 			req.Header.Set("User-Agent", proxytest.ClientAgent)
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
-				return // one of those that ask upstream
+				return // one of those that pass through
 			}
 			defer resp.Body.Close()
 			if resp.StatusCode != http.StatusTooManyRequests {
@@ -127,7 +129,7 @@ func TestColdLaneSilentUpstream(t *testing.T) {
 	}
 }
 
-// Clients of a lane whose upstream breaks off each list are passed through a handful at a time.
+// If upstream breaks off each list of a lane, its clients pass through a few at a time.
 func TestColdLaneBrokenUpstream(t *testing.T) {
 	t.Parallel()
 	const clients = 100
@@ -154,10 +156,12 @@ func TestColdLaneBrokenUpstream(t *testing.T) {
 	}
 }
 
-// A client whose right is taken away while it waits for a lane is not served from it.
+// A client that loses its right while it waits for a lane is not served from the lane.
 func TestColdLaneRevoked(t *testing.T) {
 	t.Parallel()
-	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 0 })
+	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) {
+		o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 0
+	})
 	f.cms.Put("ns", "a", "1")
 	ticks := make(chan time.Time)
 	slowly(f, proxytest.WatchList, ticks)
@@ -183,4 +187,37 @@ func TestColdLaneRevoked(t *testing.T) {
 	if got := <-code; got != http.StatusForbidden {
 		t.Errorf("got %d", got)
 	}
+}
+
+// A watch that passes through because its lane is not filled yet ends once the lane is, between two
+// events, and its client resumes at the lane. A watch whose client may not resume goes on, and so
+// does one that begins with the state.
+func TestColdLaneRecalls(t *testing.T) {
+	t.Parallel()
+	f := coldFan(t)
+	rv := f.cms.Put("ns", "a", "1")
+	f.up.On(proxytest.WatchList, 1, (*proxytest.Call).Abort) // requests then pass through
+	hold := make(chan struct{})
+	f.up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { <-hold; c.Serve() })
+	before := f.up.Count(proxytest.Client)
+	resumed := f.watch(since, rv)
+	stays := []*proxytest.Watcher{f.watch(cmsPath+"?watch=1&resourceVersion=%d", rv), f.watch(anyState)}
+	f.passed(before + 3)
+	rv = f.cms.Put("ns", "b", "1")
+	wantStrings(t, "watch that passes through", proxytest.Strings(resumed.Await(1)), fmt.Sprintf("ADDED ns/b %d", rv))
+	close(hold)
+	began := time.Now()
+	if err := resumed.Ended(); err != nil {
+		t.Errorf("the end of the watch that passed through: %v", err)
+	}
+	t.Logf("recalled after %s", time.Since(began).Round(time.Millisecond))
+	again := f.watch(since, rv)
+	rv = f.cms.Put("ns", "c", "1")
+	wantStrings(t, "watch from the lane", proxytest.Strings(again.AwaitVersion(rv)), fmt.Sprintf("ADDED ns/c %d", rv))
+	time.Sleep(time.Until(began.Add(11 * time.Second))) // longer than any recalled watch goes on
+	rv = f.cms.Put("ns", "d", "1")
+	for _, w := range stays {
+		w.AwaitVersion(rv)
+	}
+	f.passed(before + 3)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// customFan is a proxy before a kube-apiserver that says how its foos are defined.
+// customFan is a proxy before a kube-apiserver that has a definition of foos.
 type customFan struct {
 	*fan
 	foos, definitions *proxytest.Collection
@@ -30,7 +30,7 @@ func startCustomFan(t *testing.T) *customFan {
 	return f
 }
 
-// define defines foos, by another definition than before.
+// define changes the definition of foos.
 func (f *customFan) define(fields ...string) {
 	f.generation++
 	f.note(`"acceptedNames":{"plural":"foos"}`, fields...)
@@ -43,7 +43,8 @@ func (f *customFan) note(status string, fields ...string) {
 		selectable = append(selectable, fmt.Sprintf(`{"jsonPath":%q}`, path))
 	}
 	f.definitions.PutMembers("foos.ex.io", f.generation, fmt.Sprintf(
-		`"spec":{"versions":[{"name":"v1","served":true,"selectableFields":[%s]}]},"status":{%s}`, strings.Join(selectable, ","), status))
+		`"spec":{"versions":[{"name":"v1","served":true,"selectableFields":[%s]}]},"status":{%s}`,
+		strings.Join(selectable, ","), status))
 }
 
 var foosPath = proxytest.Foos.Path()
@@ -92,7 +93,7 @@ func TestDefinitionFields(t *testing.T) {
 	}
 }
 
-// What a definition says of itself ends nothing.
+// A change of a definition's status ends no watch.
 func TestDefinitionStatus(t *testing.T) {
 	f := startCustomFan(t)
 	w := f.watch("%s", foosPath+"?watch=1&"+selectsRed)
@@ -105,8 +106,8 @@ func TestDefinitionStatus(t *testing.T) {
 	f.passed(0)
 }
 
-// When a definition changes, watches end with upstream's, nobody else is given the old form, new watches wait for the new one, and it is
-// not mixed with the old.
+// When a definition changes, watches end with upstream's watch. Other reads do not get objects in
+// the old form. New watches wait for the new form and never mix both.
 func TestDefinitionChange(t *testing.T) {
 	f := startCustomFan(t)
 	w := f.watch("%s", foosPath+"?watch=1&"+selectsRed)
@@ -127,7 +128,8 @@ func TestDefinitionChange(t *testing.T) {
 	if !w.Open() {
 		t.Error("the watch ended before upstream's")
 	}
-	old.Send(proxytest.Foos.Event("MODIFIED", "ns", "b", f.up.Bump(1))) // upstream's old storage goes on for a while
+	// Upstream's old storage sends events for a while.
+	old.Send(proxytest.Foos.Event("MODIFIED", "ns", "b", f.up.Bump(1)))
 	w.Until("what the old storage has brought", func(events []proxytest.Event) bool { return len(events) >= 1 })
 	old.End()
 	f.ends(w, changed, 0)
@@ -149,7 +151,7 @@ func TestDefinitionChange(t *testing.T) {
 	wantStrings(t, "a watch from before the change", proxytest.Strings(back.Await(1)), "ERROR 410")
 }
 
-// Watches end although upstream's does not.
+// Watches end although upstream's watch does not.
 func TestDefinitionChangeUnended(t *testing.T) {
 	f := startCustomFan(t)
 	w := f.watch("%s", foosPath+"?watch=1&resourceVersion=0")
@@ -167,7 +169,7 @@ func TestDefinitionChangeUnended(t *testing.T) {
 	f.passed(0)
 }
 
-// A storage that has yet to begin lets clients wait, and they are not passed through.
+// Clients wait for a storage that is being initialized. They do not pass through.
 func TestDefinitionStorageBegins(t *testing.T) {
 	f := startCustomFan(t)
 	f.up.On(proxytest.Form, 2, func(c *proxytest.Call) {
@@ -181,7 +183,8 @@ func TestDefinitionStorageBegins(t *testing.T) {
 	f.passed(0)
 }
 
-// The objects of a definition that is deleted are seen to go, and then upstream says that there is none.
+// When a definition is deleted, watches get the deletions of its objects and end. Then upstream
+// answers itself that the resource does not exist.
 func TestDefinitionDeleted(t *testing.T) {
 	f := startCustomFan(t)
 	w := f.watch("%s", foosPath+"?watch=1&"+selectsRed)
@@ -201,10 +204,11 @@ func TestDefinitionDeleted(t *testing.T) {
 	}
 	wantStrings(t, "watch", w.Strings(), "ADDED ns/a 102", "DELETED ns/a 104")
 
-	f.define(".data.w") // it comes back as another
+	f.define(".data.w") // it comes back with another definition
 	f.foos.Reform("ns", "b", "bluer")
 	f.awaitLog("definition changed", "foos.ex.io", "served=true")
-	if events := f.watch("%s", foosPath+"?watch=1&resourceVersion=0").Await(1); !strings.Contains(events[0].Raw, "bluer") {
+	events := f.watch("%s", foosPath+"?watch=1&resourceVersion=0").Await(1)
+	if !strings.Contains(events[0].Raw, "bluer") {
 		t.Errorf("the new definition's watch brought %s", events[0].Raw)
 	}
 	f.passed(1)
@@ -223,7 +227,8 @@ func TestDefinitionDoubtful(t *testing.T) {
 	}
 }
 
-// Definitions that nobody has, or that can't be read, leave custom resources as they are.
+// If definitions are not served, do not exist or cannot be read, custom resources are still served.
+// Only requests that select by a custom resource's own fields pass through.
 func TestDefinitionsUnknown(t *testing.T) {
 	for name, prepare := range map[string]func(*proxytest.Server){
 		"not served": func(*proxytest.Server) {},
@@ -258,7 +263,8 @@ func TestDefinitionsUnknown(t *testing.T) {
 	}
 }
 
-// Definitions whose watch is broken are not believed for long; then who selects by their fields is passed through, and their watches stay.
+// Definitions whose watch is broken are trusted for a short time only. After it, requests that
+// select by their fields pass through. Open watches stay.
 func TestDefinitionsBroken(t *testing.T) {
 	f := startCustomFan(t)
 	w := f.watch("%s", foosPath+"?watch=1&"+selectsRed)
@@ -291,7 +297,7 @@ func TestDefinitionsBroken(t *testing.T) {
 	}
 }
 
-// Definitions are let go when custom resources have no lanes, and followed again when they have.
+// Definitions are not followed while custom resources have no lanes.
 func TestDefinitionsLetGo(t *testing.T) {
 	t.Parallel()
 	up := proxytest.NewServer(t)
@@ -311,7 +317,7 @@ func TestDefinitionsLetGo(t *testing.T) {
 	f.passed(0)
 }
 
-// Definitions are followed for as long as there are lanes of custom resources.
+// One watch follows the definitions for all lanes of custom resources.
 func TestDefinitionsFollowedByOneWatch(t *testing.T) {
 	f := startCustomFan(t)
 	for range 5 {

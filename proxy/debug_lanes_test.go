@@ -28,7 +28,7 @@ type debugLane struct {
 	}
 }
 
-// askAdmin asks path of the admin port.
+// askAdmin sends a GET to the admin port.
 func (f *fan) askAdmin(path, accept string) (int, http.Header, string) {
 	f.t.Helper()
 	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.admin+path, nil)
@@ -48,7 +48,8 @@ func (f *fan) theLane() debugLane {
 	f.t.Helper()
 	code, header, body := f.askAdmin("/debug/lanes?format=json", "")
 	var d struct{ Lanes []debugLane }
-	if err := json.Unmarshal([]byte(body), &d); err != nil || code != http.StatusOK || header.Get("Content-Type") != "application/json" {
+	if err := json.Unmarshal([]byte(body), &d); err != nil || code != http.StatusOK ||
+		header.Get("Content-Type") != "application/json" {
 		f.t.Fatalf("got %d %v %q: %v", code, header, body, err)
 	}
 	if len(d.Lanes) != 1 {
@@ -60,7 +61,7 @@ func (f *fan) theLane() debugLane {
 	return d.Lanes[0]
 }
 
-// awaitState waits until the lane is in a state, and its last error is of a kind.
+// awaitState waits until the lane is in a state and its last error is of a kind.
 func (f *fan) awaitState(state, lastError string) debugLane {
 	f.t.Helper()
 	var l debugLane
@@ -75,11 +76,13 @@ func (f *fan) awaitState(state, lastError string) debugLane {
 	return l
 }
 
-// /debug/lanes shows a lane through its life. It repeats nothing that upstream has sent.
+// /debug/lanes shows a lane through its life. It shows nothing that upstream has sent.
 func TestDebugLanes(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
-	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort, o.Version = proxy.AnyPort, "v1.2.3" })
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
+		o.AdminPort, o.Version = proxy.AnyPort, "v1.2.3"
+	})
 	f.cms.Put("ns", "a", "secret")
 	f.cms.Put("ns", "b", "secret", "app", "x")
 	fill := make(chan struct{})
@@ -89,8 +92,12 @@ func TestDebugLanes(t *testing.T) {
 		_, err := proxytest.TryOpen(t, f.insecure+anyState)
 		opened <- err
 	}()
-	f.until("lane", func() bool { _, _, body := f.askAdmin("/debug/lanes", ""); return strings.Contains(body, "configmaps") })
-	if l := f.awaitState("Syncing", ""); l.Objects != 0 || l.LastHeard != nil || l.WatchBegan != nil || l.Since.Before(begin) {
+	f.until("lane", func() bool {
+		_, _, body := f.askAdmin("/debug/lanes", "")
+		return strings.Contains(body, "configmaps")
+	})
+	if l := f.awaitState("Syncing", ""); l.Objects != 0 || l.LastHeard != nil || l.WatchBegan != nil ||
+		l.Since.Before(begin) {
 		t.Errorf("while it is filled: got %+v", l)
 	}
 	close(fill)
@@ -106,11 +113,13 @@ func TestDebugLanes(t *testing.T) {
 		t.Errorf("got lane %+v", l)
 	}
 	if l.ResourceVersion != fmt.Sprint(rv) || l.OldestResourceVersion != fmt.Sprint(rv-1) {
-		t.Errorf("got resourceVersion %s, history behind %s; want %d, %d", l.ResourceVersion, l.OldestResourceVersion, rv, rv-1)
+		t.Errorf("got resourceVersion %s, history behind %s; want %d, %d", l.ResourceVersion,
+			l.OldestResourceVersion, rv, rv-1)
 	}
 	for name, n := range map[string][2]int{
-		"objects": {l.Objects, 3}, "history": {l.HistoryEvents, 1}, "events": {l.Events, 1}, "clients": {l.Clients, 2}, "filters": {l.Filters, 2},
-		"served": {l.Served, 2}, "breaks": {l.Breaks, 0}, "relists": {l.Relists, 0}, "proofs": {l.Proofs, 0},
+		"objects": {l.Objects, 3}, "history": {l.HistoryEvents, 1}, "events": {l.Events, 1}, "clients": {l.Clients, 2},
+		"filters": {l.Filters, 2}, "served": {l.Served, 2}, "breaks": {l.Breaks, 0}, "relists": {l.Relists, 0},
+		"proofs": {l.Proofs, 0},
 	} {
 		if n[0] != n[1] {
 			t.Errorf("%s: got %d, want %d", name, n[0], n[1])
@@ -119,7 +128,8 @@ func TestDebugLanes(t *testing.T) {
 	if l.Bytes < 300 || l.HistoryBytes < 100 || l.HistoryBytes > l.Bytes {
 		t.Errorf("got %d bytes, %d of history", l.Bytes, l.HistoryBytes)
 	}
-	if l.LastChange == nil || l.LastChange.Before(*l.WatchBegan) || !l.LastHeard.Equal(*l.LastChange) || !l.Since.Equal(*l.WatchBegan) {
+	if l.LastChange == nil || l.LastChange.Before(*l.WatchBegan) || !l.LastHeard.Equal(*l.LastChange) ||
+		!l.Since.Equal(*l.WatchBegan) {
 		t.Errorf("got last change %v, last heard %v, watch %v", l.LastChange, l.LastHeard, l.WatchBegan)
 	}
 
@@ -139,13 +149,14 @@ func TestDebugLanes(t *testing.T) {
 	broken := time.Now()
 	f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(503, "ServiceUnavailable", "secret", 0) })
 	f.cms.Reflector().Abort()
-	if l := f.awaitState("Broken", "503 Service Unavailable"); l.WatchBegan != nil || l.Since.Before(broken) || l.LastError.Time.Before(l.Since) || l.Clients != 3 {
+	if l := f.awaitState("Broken", "503 Service Unavailable"); l.WatchBegan != nil || l.Since.Before(broken) ||
+		l.LastError.Time.Before(l.Since) || l.Clients != 3 {
 		t.Errorf("broken: got %+v", l)
 	}
 	f.awaitState("Synced", "503 Service Unavailable")
 }
 
-// A lane without clients is idle. Its state dates from the end of its last client.
+// A lane without clients is idle, since the end of its last client's watch.
 func TestDebugLanesIdle(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })
@@ -158,9 +169,40 @@ func TestDebugLanesIdle(t *testing.T) {
 	}
 }
 
+// What has been delivered does not fall when a lane ends.
+func TestDebugLanesDelivered(t *testing.T) {
+	t.Parallel()
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort, o.Lane.IdleTimeout = proxy.AnyPort, time.Second })
+	f.cms.Put("ns", "a", "1")
+	w := f.watch(anyState)
+	w.Await(2)
+	state := func() (lanes int, events, bytes uint64) {
+		_, _, body := f.askAdmin("/debug/lanes?format=json", "")
+		var d struct {
+			Totals struct{ DeliveredEvents, DeliveredBytes uint64 }
+			Lanes  []debugLane
+		}
+		if err := json.Unmarshal([]byte(body), &d); err != nil {
+			t.Fatalf("%q: %v", body, err)
+		}
+		return len(d.Lanes), d.Totals.DeliveredEvents, d.Totals.DeliveredBytes
+	}
+	_, events, bytes := state()
+	if events < 2 || bytes < 100 {
+		t.Fatalf("%d events, %d bytes delivered, want at least an event and a bookmark", events, bytes)
+	}
+	w.Close()
+	f.until("end of the lane", func() bool { lanes, _, _ := state(); return lanes == 0 })
+	if _, after, bytesAfter := state(); after < events || bytesAfter < bytes {
+		t.Errorf("%d events, %d bytes delivered after the end of the lane, %d, %d before", after, bytesAfter, events, bytes)
+	}
+}
+
 func TestDebugLanesFormats(t *testing.T) {
 	t.Parallel()
-	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort, o.Version = proxy.AnyPort, "v1.2.3" })
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
+		o.AdminPort, o.Version = proxy.AnyPort, "v1.2.3"
+	})
 	f.watch(anyState)
 	f.until("upstream", func() bool { _, _, body := f.askAdmin("/readyz", ""); return body == "ok" })
 	check := func(path, accept string, code int, mediaType string, parts ...string) {
@@ -176,8 +218,10 @@ func TestDebugLanesFormats(t *testing.T) {
 		}
 	}
 	const text, asJSON = "text/plain; charset=utf-8", "application/json"
-	table := []string{"watchfan v1.2.3, up ", "[+]upstream ok\n", "RESOURCE ", "LAST ERROR\n", "v1/configmaps  json ", " Synced "}
-	object := []string{`{"version":"v1.2.3",`, `{"name":"upstream"}`, `"totals":{"clients":`, `"endedWatches":{"backwards":`, `"delivery":{"buckets":[{"le":0.0001,`, `"resource":"configmaps"`}
+	table := []string{"watchfan v1.2.3, up ", "[+]upstream ok\n", "RESOURCE ", "LAST ERROR\n",
+		"v1/configmaps  json ", " Synced "}
+	object := []string{`{"version":"v1.2.3",`, `{"name":"upstream"}`, `"totals":{"clients":`,
+		`"endedWatches":{"backwards":`, `"delivery":{"buckets":[{"le":0.0001,`, `"resource":"configmaps"`}
 	check("/debug/lanes", "", 200, text, table...)
 	check("/debug/lanes", "*/*", 200, text, table...)
 	check("/debug/lanes", "text/html, application/json;q=0.9", 200, asJSON, object...)
@@ -185,5 +229,6 @@ func TestDebugLanesFormats(t *testing.T) {
 	check("/debug/lanes?format=text", asJSON, 200, text, table...)
 	check("/debug/lanes?format=xml", "", 400, text, `format="xml": give one of json, text`)
 	check("/debug/lanes?limit=3", "", 400, text, `parameter "limit" is unknown: give any of format`)
-	check("/debug/lanes?"+strings.Repeat("x", 1000), "", 400, text, `parameter "`+strings.Repeat("x", 50)+`" is unknown`)
+	check("/debug/lanes?"+strings.Repeat("x", 1000), "", 400, text,
+		`parameter "`+strings.Repeat("x", 50)+`" is unknown`)
 }

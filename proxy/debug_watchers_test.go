@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +19,8 @@ import (
 // startWatched runs a proxy with all ports.
 func startWatched(t *testing.T, change ...func(*proxy.Options)) *fan {
 	t.Helper()
-	return startFan(t, proxytest.NewServer(t), append(change, both, func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })...)
+	return startFan(t, proxytest.NewServer(t),
+		append(change, both, func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })...)
 }
 
 // debug sends a request to the admin port.
@@ -63,7 +66,8 @@ func (f *fan) ids(query string) string {
 	return strings.Join(ids, " ")
 }
 
-// /debug/watchers shows the client, the scope and the progress of each watch. It sorts and filters. Watches that have ended are gone.
+// /debug/watchers shows the client, the scope and the progress of each watch. It sorts and filters.
+// It does not show watches that have ended.
 func TestDebugWatchers(t *testing.T) {
 	t.Parallel()
 	f := startWatched(t)
@@ -71,9 +75,12 @@ func TestDebugWatchers(t *testing.T) {
 	all := f.watch(anyState)
 	all.Await(2)
 	started := time.Now()
-	one := proxytest.Open(t, f.insecure+"/api/v1/namespaces/ns/configmaps?watch=1&labelSelector=app%3Dx&timeoutSeconds=100", "User-Agent", "kubelet/v1.37 \u202e", "Accept-Encoding", "gzip")
+	one := proxytest.Open(t,
+		f.insecure+"/api/v1/namespaces/ns/configmaps?watch=1&labelSelector=app%3Dx&timeoutSeconds=100", "User-Agent",
+		"kubelet/v1.37 \u202e", "Accept-Encoding", "gzip")
 	one.AwaitVersion(101)
-	secure := proxytest.Open(t, f.secure+anyState+"&fieldSelector=metadata.name%3Db", "Authorization", "Bearer "+clientToken)
+	secure := proxytest.Open(t, f.secure+anyState+"&fieldSelector=metadata.name%3Db", "Authorization",
+		"Bearer "+clientToken)
 	rv := f.cms.Put("ns", "a", "content-of-a", "app", "x")
 	all.AwaitVersion(rv)
 	one.AwaitVersion(rv)
@@ -83,15 +90,21 @@ func TestDebugWatchers(t *testing.T) {
 		t.Fatalf("%+v, want 3 watches", list)
 	}
 	got := list.Watchers[1]
-	if got.ID != 2 || got.User != "(own)" || got.UserAgent != "kubelet/v1.37 \ufffd" || got.Resource != "v1/configmaps" || got.Namespace != "ns" || got.LabelSelector != "app=x" ||
-		got.FieldSelector != "" || got.Encoding != "json" || !got.Gzip || got.TLS || got.State != "Live" || got.Parks != 0 || got.Events != 2 || got.Bytes == 0 ||
-		got.ResourceVersion != fmt.Sprint(rv) || got.LagEvents != 0 || got.LagSeconds != 0 || !got.ParkedSince.IsZero() {
+	if got.ID != 2 || got.User != "(own)" || got.UserAgent != "kubelet/v1.37 \ufffd" ||
+		got.Resource != "v1/configmaps" || got.Namespace != "ns" || got.LabelSelector != "app=x" ||
+		got.FieldSelector != "" || got.Encoding != "json" || !got.Gzip || got.TLS || got.State != "Live" ||
+		got.Parks != 0 || got.Events != 2 || got.Bytes == 0 ||
+		got.ResourceVersion != fmt.Sprint(rv) || got.LagEvents != 0 || got.LagSeconds != 0 ||
+		!got.ParkedSince.IsZero() {
 		t.Errorf("the second watch: %+v", got)
 	}
-	if !strings.HasPrefix(got.Client, "127.0.0.1:") || got.Started.Sub(started).Abs() > 5*time.Second || got.Deadline.Sub(got.Started).Round(time.Second) != 100*time.Second {
+	if !strings.HasPrefix(got.Client, "127.0.0.1:") || got.Started.Sub(started).Abs() > 5*time.Second ||
+		got.Deadline.Sub(got.Started).Round(time.Second) != 100*time.Second {
 		t.Errorf("the second watch: client %s, started %s, deadline %s", got.Client, got.Started, got.Deadline)
 	}
-	if third := list.Watchers[2]; !third.TLS || third.User != "(token)" || third.FieldSelector != "metadata.name=b" || third.Reason != diagnose.FilteredOut {
+	third := list.Watchers[2]
+	if !third.TLS || third.User != "(token)" || third.FieldSelector != "metadata.name=b" ||
+		third.Reason != diagnose.FilteredOut {
 		t.Errorf("the third watch: %+v", third)
 	}
 
@@ -125,12 +138,15 @@ func TestDebugWatchers(t *testing.T) {
 	}
 
 	code, contentType, text := f.debug("/debug/watchers")
-	if code != http.StatusOK || !strings.HasPrefix(contentType, "text/plain") || !strings.HasPrefix(text, "3 watches, 3 matching, 3 shown: 1 FilteredOut, 2 UpToDate\n\nID ") || strings.Count(text, "\n") != 6 {
+	if code != http.StatusOK || !strings.HasPrefix(contentType, "text/plain") ||
+		!strings.HasPrefix(text, "3 watches, 3 matching, 3 shown: 1 FilteredOut, 2 UpToDate\n\nID ") ||
+		strings.Count(text, "\n") != 6 {
 		t.Errorf("as text: %d %s %s", code, contentType, text)
 	}
 	_, contentType, verdict := f.debug("/debug/watchers/3", "Accept", "application/json")
 	var status diagnose.WatcherStatus
-	if contentType != "application/json" || json.Unmarshal([]byte(verdict), &status) != nil || status.Verdict == nil || status.Verdict.Reason != diagnose.FilteredOut || status.TCP == nil {
+	if contentType != "application/json" || json.Unmarshal([]byte(verdict), &status) != nil || status.Verdict == nil ||
+		status.Verdict.Reason != diagnose.FilteredOut || status.TCP == nil {
 		t.Errorf("the third watch's verdict: %s %s", contentType, verdict)
 	}
 	_, _, said := f.debug("/debug/watchers/3")
@@ -138,14 +154,16 @@ func TestDebugWatchers(t *testing.T) {
 		t.Errorf("the third watch's verdict: %s", said)
 	}
 	for _, answer := range []string{text, verdict, said} {
-		if strings.Contains(answer, clientToken) || strings.Contains(answer, ownToken) || strings.Contains(answer, "content-of-a") || strings.Contains(answer, "\u202e") {
+		if strings.Contains(answer, clientToken) || strings.Contains(answer, ownToken) ||
+			strings.Contains(answer, "content-of-a") || strings.Contains(answer, "\u202e") {
 			t.Errorf("shows a token, an object's content or a control character: %s", answer)
 		}
 	}
 
 	one.Close()
 	f.until("end of the second watch", func() bool { return f.ids("sort=id") == "1 3" })
-	if code, _, body := f.debug("/debug/watchers/2"); code != http.StatusNotFound || !strings.Contains(body, "no watch 2") {
+	if code, _, body := f.debug("/debug/watchers/2"); code != http.StatusNotFound ||
+		!strings.Contains(body, "no watch 2") {
 		t.Errorf("an ended watch: %d %s", code, body)
 	}
 	secure.Close()
@@ -175,7 +193,8 @@ func TestDebugWatchersBadQueries(t *testing.T) {
 		"/99999999999999999999999": "is no watch's id",
 		"/1?sort=lag":              "give any of format",
 	} {
-		if code, _, body := f.debug("/debug/watchers" + path); code != http.StatusBadRequest || !strings.Contains(body, says) || strings.Contains(body, "%!") {
+		code, _, body := f.debug("/debug/watchers" + path)
+		if code != http.StatusBadRequest || !strings.Contains(body, says) || strings.Contains(body, "%!") {
 			t.Errorf("%s: %d %s, want 400 and %q", path, code, body, says)
 		}
 	}
@@ -192,14 +211,16 @@ func TestDebugWatchersBadQueries(t *testing.T) {
 	}
 }
 
-// Without --profiling, watches are shown on this host only, and not to web pages that a browser on this host shows.
+// Without --profiling, watches are shown to clients on this host only, and not to web pages in a
+// browser on this host.
 func TestDebugWatchersForeign(t *testing.T) {
 	t.Parallel()
 	f := startWatched(t, func(o *proxy.Options) { o.Profiling = false })
 	if code, _, body := f.debug("/debug/watchers"); code != http.StatusOK {
 		t.Errorf("from here: %d %s", code, body)
 	}
-	if code, _, body := f.debug("/debug/watchers", "Host", "pages.example"); code != http.StatusForbidden || !strings.Contains(body, "port-forward") {
+	code, _, body := f.debug("/debug/watchers", "Host", "pages.example")
+	if code != http.StatusForbidden || !strings.Contains(body, "port-forward") {
 		t.Errorf("as another host: %d %s", code, body)
 	}
 	if code, _, _ := f.debug("/debug/watchers", "Origin", "http://pages.example"); code != http.StatusForbidden {
@@ -207,7 +228,8 @@ func TestDebugWatchersForeign(t *testing.T) {
 	}
 }
 
-// An eviction is logged once, with the verdict's reason and the numbers that led to it, and counted by it.
+// An eviction is logged once, with the verdict's reason and the numbers that led to it. It is
+// counted by this reason.
 func TestEvictionVerdict(t *testing.T) {
 	t.Parallel()
 	eachPort(t, func(t *testing.T, secure bool) {
@@ -218,15 +240,49 @@ func TestEvictionVerdict(t *testing.T) {
 				t.Fatal("no eviction")
 			}
 			f.cms.Put("ns", "a", strings.Repeat("x", 256<<10))
-			time.Sleep(50 * time.Millisecond) // for the client's window to have been closed for a while
+			time.Sleep(50 * time.Millisecond) // the client's window must have been closed for a while
 		}
-		lines := f.log.with("Evicted watch", "reason=ClientNotReading", "lagEvents=", "windowBytes=0 ", "client=127.0.0.1:")
+		lines := f.log.with("Evicted watch", "reason=ClientNotReading", "lagEvents=", "windowBytes=0 ",
+			"client=127.0.0.1:")
 		if len(lines) != 1 || strings.Contains(lines[0], clientToken) {
 			t.Errorf("logged %q", f.log.with("Evicted watch"))
 		}
-		if _, _, metrics := f.debug("/metrics"); strings.Contains(metrics, `watchfan_evictions_total{reason="ClientNotReading"} 0`) {
+		_, _, metrics := f.debug("/metrics")
+		if strings.Contains(metrics, `watchfan_evictions_total{reason="ClientNotReading"} 0`) {
 			t.Error("the eviction is not counted")
 		}
 		f.until("end of the watch", func() bool { return f.watchers("").Total == 0 })
 	})
+}
+
+// A watch that selects every change is never FilteredOut, however fast the changes come and whenever
+// the page looks.
+func TestVerdictsOfOneSample(t *testing.T) {
+	f := startWatched(t)
+	const watches = 50
+	for range watches {
+		f.watch("/api/v1/namespaces/ns/configmaps?watch=1&resourceVersion=0")
+	}
+	f.until("watches", func() bool { return len(f.watchers("").Watchers) == watches })
+	done := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+				f.cms.Put("ns", "a", strconv.Itoa(i))
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	defer writer.Wait()
+	defer close(done)
+	f.until("changes", func() bool { return f.watchers("").Watchers[0].Events > 10 })
+	for range 200 {
+		if list := f.watchers(""); list.Reasons[diagnose.FilteredOut] > 0 {
+			t.Fatalf("a watch of all changes: %s", list.Counts())
+		}
+	}
 }

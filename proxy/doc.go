@@ -11,6 +11,7 @@
 //	option       one table of settings: flags, file, help, bounds
 //	exposition   /metrics
 //	exchange     one request and its answer, for any protocol
+//	websocket    the WebSocket protocol: its handshake and its frames
 //	apistatus    errors in kube-apiserver's form
 //	request      a request's parameters, parsed once
 //	auth         clients' identities and permissions
@@ -26,6 +27,7 @@
 //	cached       one read answered from a lane, or passed through
 //	admin        the admin port: health, metrics, profiles, and the pages of diagnose
 //	http1        HTTP/1.1: connections to exchanges and back; only proxy itself knows it
+//	http2        the same for HTTP/2
 //
 // # The path of a request
 //
@@ -105,15 +107,17 @@
 //   - the server: one for each listener, the upstream check, the lanes' keeper, the authorizer's
 //     reviews of open watches, the audit log, and with a memory limit one that reads the use;
 //   - two for each lane: its reflector and the watchdog of its upstream watch; one more while
-//     freshness is being proven; one for all lanes that follows CustomResourceDefinitions, and one
-//     that follows APIServices;
+//     freshness is being proven; one for all lanes that builds their indexes, one that follows
+//     CustomResourceDefinitions, and one that follows APIServices;
 //   - one for each question to kube-apiserver that requests may share (auth.Coalescer), and one for
 //     each lookup of a token's owner, each for at most 10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;
 //   - the poller, for all watches. It starts a goroutine for a client that has left or sent
-//     something. Without epoll, each watch has one, and another while its client does not read;
+//     something; that of a WebSocket ends when it has read what came. Without epoll, each watch has
+//     one, and another while its client does not read;
 //   - fasthttp's and net/http's: one for each connection between two requests or being answered;
-//   - two for each passed-through stream, one of which waits for the client to leave.
+//   - two for each passed-through stream, one of which waits for the client to leave, and one for a
+//     watch that waits for its lane.
 //
 // A panic in the work for one client is logged and counted. It ends only that client's connection;
 // see request.Caught.

@@ -14,20 +14,21 @@ import (
 // SetHeaderTimeout changes the time that clients have for a request's head. Call it before Run.
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.SetHeaderTimeout(d) }
 
-// SpareLists has large collections never listed to prove freshness, as if they had just been.
+// SpareLists makes the proxy list no large collection to prove freshness.
 func SpareLists(o *Options) { o.Lane.Tuning.SpareLists = true }
 
-// HangTimeout has an upstream watch that has brought bookmarks broken when it then brings nothing for d.
+// HangTimeout sets how long an upstream watch may be silent after it has brought a bookmark. Then
+// it is broken.
 func HangTimeout(d time.Duration) func(*Options) {
 	return func(o *Options) { o.Lane.Tuning.HangTimeout = d }
 }
 
-// AvoidFor has a resource that has an object which can't be cached passed through for d.
+// AvoidFor sets how long a resource passes through after one of its objects could not be cached.
 func AvoidFor(d time.Duration) func(*Options) {
 	return func(o *Options) { o.Lane.Tuning.QuarantineFor = d }
 }
 
-// MemoryUsed has memory compared with what used says, in bytes.
+// MemoryUsed replaces the reading of the memory in use, in bytes.
 func MemoryUsed(used func() int64) func(*Options) {
 	return func(o *Options) { o.readMemory = func() (int64, error) { return used(), nil } }
 }
@@ -46,15 +47,20 @@ func (o *Options) ReadConfig(name string, content []byte) error {
 // FlagSet returns a flag for each option, and no other.
 func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan") }
 
-// NoneAlone has every consistent read answered from a cache that is proved to be new enough, however little it wants.
+// NoneAlone lets no consistent read pass through because it is cheap: each is answered from a cache
+// that is proved to be new enough.
 func NoneAlone(o *Options) { o.Cached.Tuning.MostAlone = 0 }
+
+// Watches returns the number of open watches that are served from caches.
+func (s *Server) Watches() int { return s.cached.Watchers().Count() }
 
 // HoldSeats has others hold all seats of cached reads until release is called.
 func (s *Server) HoldSeats() (release func()) {
 	f := s.cached.Fairness()
 	var held []*fairness.Seat
 	for i := range f.Seats() {
-		held = append(held, f.Seat(fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: strconv.Itoa(i)}, nil), time.Minute, nil, nil))
+		held = append(held, f.Seat(fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: strconv.Itoa(i)}, nil),
+			time.Minute, nil, nil))
 		held[i].Begin()
 	}
 	return func() {
@@ -64,8 +70,8 @@ func (s *Server) HoldSeats() (release func()) {
 	}
 }
 
-// HoldCaches keeps whoever looks at a lane, at what discovery or the supported encodings know, or at how others are to be served waiting until
-// release is called.
+// HoldCaches locks the lanes, the discovery, and the state that cached reads share, until release
+// is called. A request that looks at one of them waits.
 func (s *Server) HoldCaches() (release func()) {
 	var releases []func()
 	for _, held := range []interface{ Hold() (release func()) }{s.cached.Lanes(), s.discovery, s.cached} {
@@ -78,5 +84,5 @@ func (s *Server) HoldCaches() (release func()) {
 	}
 }
 
-// MostThrough is how many requests pass through for want of a lane that is being filled.
+// MostThrough is how many requests pass through at a time while a lane is being filled.
 const MostThrough = lane.MostThrough

@@ -27,7 +27,8 @@ func configFile(t testing.TB, content string) string {
 	return name
 }
 
-// samples are values other than the defaults for every flag, as the configuration file spells them and as the command line does.
+// samples has a value for each type of flag that is not the default: as the configuration file has
+// it, and as the command line has it.
 var samples = map[reflect.Type][2]string{
 	reflect.TypeFor[string]():        {`"10.1.2.3"`, "10.1.2.3"},
 	reflect.TypeFor[int]():           {"4321", "4321"},
@@ -37,8 +38,9 @@ var samples = map[reflect.Type][2]string{
 	reflect.TypeFor[slog.Level]():    {"warn", "warn"},
 }
 
-// TestConfigFields: each exported field of Options has exactly one field of the file and exactly one flag, each of the same letters, and
-// both set it and nothing else. Only -v is another flag for LogLevel.
+// TestConfigFields: each exported field of Options has exactly one field in the file and exactly
+// one flag, with the same letters. Both set this option and nothing else. Only -v is another flag
+// for LogLevel.
 func TestConfigFields(t *testing.T) {
 	var defaults bytes.Buffer
 	none := proxy.NewOptions()
@@ -66,7 +68,7 @@ func TestConfigFields(t *testing.T) {
 		return names
 	}
 	for _, f := range all {
-		if f.Name == "Version" { // which is none
+		if f.Name == "Version" { // it is no option
 			continue
 		}
 		letters := strings.ToLower(f.Name)
@@ -105,7 +107,7 @@ func TestConfigFields(t *testing.T) {
 // exportedFields returns the fields of a struct and of the structs in it.
 func exportedFields(t reflect.Type) (fields []reflect.StructField) {
 	for _, f := range reflect.VisibleFields(t) {
-		if f.Name == "Tuning" { // which no operator sees
+		if f.Name == "Tuning" { // operators do not see it
 			continue
 		}
 		if f.IsExported() && f.Type.Kind() == reflect.Struct {
@@ -120,7 +122,7 @@ func exportedFields(t reflect.Type) (fields []reflect.StructField) {
 	return fields
 }
 
-// TestConfigRoundTrip: what watchfan config prints is a configuration file that says the same.
+// TestConfigRoundTrip: watchfan config prints a configuration file with the same meaning.
 func TestConfigRoundTrip(t *testing.T) {
 	f := func(args ...string) {
 		t.Helper()
@@ -138,7 +140,8 @@ func TestConfigRoundTrip(t *testing.T) {
 		}
 	}
 	f()
-	f("--kubeconfig=yes", "--context=007", "--cert-dir=a: b # c", "--history-bytes=12345678", "--idle-timeout=1h0m1s", "--requestheader-allowed-names=null,~,*x")
+	f("--kubeconfig=yes", "--context=007", "--cert-dir=a: b # c", "--history-bytes=12345678", "--idle-timeout=1h0m1s",
+		"--requestheader-allowed-names=null,~,*x")
 	f("-v=2", "--anonymous-auth=false", "--admin-port=-1")
 }
 
@@ -153,13 +156,17 @@ func printConfig(t testing.TB, o proxy.Options) string {
 
 // TestConfigAndFlags: flags win over the file, and the file over the defaults.
 func TestConfigAndFlags(t *testing.T) {
-	file := configFile(t, header+"idleTimeout: 1m\nhistoryFrames: 7\nresidentResources: [pods]\nlogLevel: error\nhistoryBytes: 4\nrequestHeaderAllowedNames: ['a, b']\n")
-	o, err := proxy.ParseFlags([]string{"--idle-timeout=2m", "--config", file, "--resident-resources=nodes", "--resident-resources=events", "-v=4", "--history-bytes=2"})
+	file := configFile(t,
+		header+"idleTimeout: 1m\nhistoryFrames: 7\nresidentResources: [pods]\nlogLevel: error\nhistoryBytes: 4\n"+
+			"requestHeaderAllowedNames: ['a, b']\n")
+	o, err := proxy.ParseFlags([]string{"--idle-timeout=2m", "--config", file, "--resident-resources=nodes",
+		"--resident-resources=events", "-v=4", "--history-bytes=2"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := printConfig(t, o)
-	for _, want := range []string{"idleTimeout: 2m\n", "historyFrames: 7\n", "residentResources:\n  - nodes\n  - events\nexclude", "logLevel: debug\n",
+	for _, want := range []string{"idleTimeout: 2m\n", "historyFrames: 7\n",
+		"residentResources:\n  - nodes\n  - events\nexclude", "logLevel: debug\n",
 		"requestHeaderAllowedNames:\n  - a, b\nrequest", "freshnessTimeout: 3s\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -171,7 +178,7 @@ func TestConfigAndFlags(t *testing.T) {
 	}
 }
 
-// TestConfigErrors: what is wrong is an error with file, line and field.
+// TestConfigErrors: an error names the file, the line and the field.
 func TestConfigErrors(t *testing.T) {
 	f := func(content string, want ...string) {
 		t.Helper()
@@ -198,14 +205,17 @@ func TestConfigErrors(t *testing.T) {
 	f("a: [", "config.yaml:1: did not find")
 	f("a:\n\tb: 1", "config.yaml:2: found character")
 	f("{}", "config.yaml:1: apiVersion: missing", "config.yaml:1: kind: missing")
-	f("\nkind: Pod\napiVersion: v1", `config.yaml:2: kind: "Pod" is not known here: give WatchfanConfiguration`, `config.yaml:3: apiVersion: "v1" is`)
+	f("\nkind: Pod\napiVersion: v1", `config.yaml:2: kind: "Pod" is not known here: give WatchfanConfiguration`,
+		`config.yaml:3: apiVersion: "v1" is`)
 	f(header+"---\n"+header, "config.yaml:3: a second document")
 	f(header+"clientBufferByte: 1", "config.yaml:3: clientBufferByte: unknown field")
 	f(header+"client-buffer-bytes: 1", "config.yaml:3: client-buffer-bytes: unknown field")
 	f(header+"clientbufferbytes: 1", "config.yaml:3: clientbufferbytes: unknown field")
-	f(header+"v: 4\nconfig: x\nversion: true\n'': 1", "config.yaml:3: v: unknown", "config.yaml:4: config: unknown", "config.yaml:5: version: unknown", "config.yaml:6: : unknown")
+	f(header+"v: 4\nconfig: x\nversion: true\n'': 1", "config.yaml:3: v: unknown", "config.yaml:4: config: unknown",
+		"config.yaml:5: version: unknown", "config.yaml:6: : unknown")
 	f(header+"? [a]\n: 1", "config.yaml:3: : unknown field")
-	f(header+"idleTimeout: 1m\nprofiling: true\nidleTimeout: 1m", "config.yaml:5: idleTimeout: given twice, first in line 3")
+	f(header+"idleTimeout: 1m\nprofiling: true\nidleTimeout: 1m",
+		"config.yaml:5: idleTimeout: given twice, first in line 3")
 	f(header+"kind: WatchfanConfiguration", "config.yaml:3: kind: given twice")
 	f(header+"clientBufferBytes: many", `config.yaml:3: clientBufferBytes: "many": give bytes`)
 	f(header+"clientBufferBytes: 1e30", `config.yaml:3: clientBufferBytes: give bytes`)
@@ -224,26 +234,30 @@ func TestConfigErrors(t *testing.T) {
 	f(header+"residentResources:\n- pods\n- 3", "config.yaml:3: residentResources: line 5: give a string")
 	f(header+"context: &a x\nkubeconfig: *a", "config.yaml:4: kubeconfig: give a string")
 	f(header+"<<: {context: x}", "config.yaml:3: <<: unknown field")
-	// And what is of the right type, but no good.
-	f(header+"\nhistoryBytes: 5\nadminPort: 70000", "config.yaml:4: historyBytes: 5 is too small", "config.yaml:5: adminPort: 70000 is no port")
-	f(header+"adminPort: 8001", "config.yaml:3: adminPort: 8001 is that of --insecure-port too")
+	// Values of the right type that are not valid.
+	f(header+"\nhistoryBytes: 5\nadminPort: 70000", "config.yaml:4: historyBytes: 5 is too small",
+		"config.yaml:5: adminPort: 70000 is no port")
+	f(header+"adminPort: 8443", "config.yaml:3: adminPort: 8443 is that of --secure-port too")
 	f(header+"tlsCertFile: x", "config.yaml:3: tlsCertFile and --tls-private-key-file go together")
 	f(header+"certDir: ''", "config.yaml:3: certDir is empty")
 	f(header+"logFormat: xml", `config.yaml:3: logFormat: "xml" is unknown`)
 	f(header+"residentResources: [Pods]", `config.yaml:3: residentResources: "Pods" is no resource`)
 
-	for _, args := range [][]string{{"--config", filepath.Join(t.TempDir(), "none")}, {"--config", t.TempDir()}, {"--config", configFile(t, strings.Repeat("#", 2<<20))}} {
+	for _, args := range [][]string{{"--config", filepath.Join(t.TempDir(), "none")}, {"--config", t.TempDir()},
+		{"--config", configFile(t, strings.Repeat("#", 2<<20))}} {
 		if _, err := proxy.ParseFlags(args); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
 			t.Errorf("%v: got %v", args, err)
 		}
 	}
 }
 
-// FuzzConfig: no file makes the parser panic, each error names the file, and what is taken prints as a file that is taken and says the same.
+// FuzzConfig: no file makes the parser panic, and each error names the file. An accepted file is
+// printed as a file that is accepted and has the same meaning.
 func FuzzConfig(f *testing.F) {
 	o := proxy.NewOptions()
 	f.Add([]byte(printConfig(f, o)))
-	f.Add([]byte(`{"apiVersion": "watchfan.io/v1alpha1", "kind": "WatchfanConfiguration", "historyBytes": "1.5Gi", "residentResources": ["pods"]}`))
+	f.Add([]byte(`{"apiVersion": "watchfan.io/v1alpha1", "kind": "WatchfanConfiguration", "historyBytes": "1.5Gi", ` +
+		`"residentResources": ["pods"]}`))
 	f.Add([]byte(header + "context: |\n  a\n  b\ncertDir: \"\\u2028\"\nidleTimeout: -1ns\nlogLevel: debug+3\n"))
 	f.Add([]byte(header + "adminPort: 0x1F\nhistoryBytes: !!str 1\nkubeconfig: !x y\n---\n"))
 	f.Fuzz(func(t *testing.T, content []byte) {

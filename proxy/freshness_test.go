@@ -61,7 +61,8 @@ func (f *fan) notYet(what string, c <-chan *proxytest.Watcher) {
 	}
 }
 
-// One proof serves all who asked before it began; who asks later waits for the next one.
+// One proof serves all requests that came before it began. A later request waits for the next
+// proof.
 func TestProofsAreShared(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
@@ -76,7 +77,7 @@ func TestProofsAreShared(t *testing.T) {
 	first := f.later(fresh)
 	f.up.AwaitCount(proxytest.List, 1)
 	time.Sleep(50 * time.Millisecond) // the list's state is taken
-	f.cms.Put("ns", "b", "1")         // which the first need not see, and the others must
+	f.cms.Put("ns", "b", "1")         // the first watch need not see it, and the others must
 	var others []<-chan *proxytest.Watcher
 	for range 20 {
 		others = append(others, f.later(fresh))
@@ -87,7 +88,8 @@ func TestProofsAreShared(t *testing.T) {
 	f.notYet("before the write has come", others[0])
 	st.Release()
 	for _, c := range others {
-		wantStrings(t, "a later watch", proxytest.Strings(f.awaitOpen(c).Await(3)), "ADDED ns/a 101", "ADDED ns/b 102", "END 102")
+		wantStrings(t, "a later watch", proxytest.Strings(f.awaitOpen(c).Await(3)), "ADDED ns/a 101",
+			"ADDED ns/b 102", "END 102")
 	}
 	if n := f.up.Count(proxytest.List); n > 3 {
 		t.Errorf("%d lists for 21 watches", n)
@@ -95,7 +97,8 @@ func TestProofsAreShared(t *testing.T) {
 	f.passed(0)
 }
 
-// Changes that undid each other between the cache and the list that proves it are not shown to whom the proof was for.
+// A watch that waits for a proof by list does not see changes between the cache and the list that
+// have undone each other.
 func TestProofByListSkipsChurn(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
@@ -105,18 +108,20 @@ func TestProofByListSkipsChurn(t *testing.T) {
 	st.Hold()
 	f.cms.Put("ns", "b", "1")
 	f.cms.Delete("ns", "b")
-	w, none := f.watch(fresh), f.watch(cmsPath+"?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	w, none := f.watch(fresh),
+		f.watch(cmsPath+"?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 	wantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "END 103")
 	st.Release()
 	f.cms.Put("ns", "c", "1")
 	wantStrings(t, "watch", proxytest.Strings(w.Await(3)), "ADDED ns/a 101", "END 103", "ADDED ns/c 104")
 	wantStrings(t, "watch from now", proxytest.Strings(none.Await(1)), "ADDED ns/c 104")
-	wantStrings(t, "older watch", proxytest.Strings(old.Await(5)), "ADDED ns/a 101", "END 101", "ADDED ns/b 102", "DELETED ns/b 103", "ADDED ns/c 104")
+	wantStrings(t, "older watch", proxytest.Strings(old.Await(5)), "ADDED ns/a 101", "END 101", "ADDED ns/b 102",
+		"DELETED ns/b 103", "ADDED ns/c 104")
 	f.passed(0)
 }
 
-// A state that is older than the question is not shown: the watch waits for the lane's own stream, and is passed through when that does
-// not come in time.
+// A state older than the request is not shown. The watch waits for the lane's own stream. If that
+// is too late, the watch passes through.
 func TestProofWaits(t *testing.T) {
 	for name, data := range map[string]string{"list": "1", "watch": large} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +153,8 @@ func TestProofWaits(t *testing.T) {
 			f.watch(anyState).Await(2)
 			f.up.Reflector().Hold()
 			f.cms.Put("ns", "b", "1")
-			wantStrings(t, "watch", proxytest.Strings(f.watch(fresh).Await(3)), "ADDED ns/a 101", "ADDED ns/b 102", "END 102")
+			wantStrings(t, "watch", proxytest.Strings(f.watch(fresh).Await(3)), "ADDED ns/a 101",
+				"ADDED ns/b 102", "END 102")
 			f.passed(1)
 		})
 	}
@@ -169,10 +175,11 @@ func TestProofByWatch(t *testing.T) {
 		w := f.awaitOpen(c)
 		wantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "END 106")
 	}
-	if p, s, l := f.up.Count(proxytest.Probe), f.up.Count(proxytest.Short), f.up.Count(proxytest.List); p > 3 || s > 3 || l != 0 {
+	p, s, l := f.up.Count(proxytest.Probe), f.up.Count(proxytest.Short), f.up.Count(proxytest.List)
+	if p > 3 || s > 3 || l != 0 {
 		t.Errorf("%d probes, %d second watches, %d lists for 10 watches", p, s, l)
 	}
-	f.up.Reflector().Abort() // what was proved is known
+	f.up.Reflector().Abort() // the lane resumes from the resourceVersion of the proof
 	f.up.AwaitCount(proxytest.Watch, 1)
 	if rv := f.up.Requests(proxytest.Watch)[0].Query.Get("resourceVersion"); rv != "106" {
 		t.Errorf("resumed from %s, want 106", rv)
@@ -180,7 +187,7 @@ func TestProofByWatch(t *testing.T) {
 	f.passed(0)
 }
 
-// A proof that fails passes the watch through.
+// If a proof fails, the watch passes through.
 func TestProofFails(t *testing.T) {
 	cms := proxytest.ConfigMaps
 	for name, test := range map[string]struct {
@@ -188,21 +195,33 @@ func TestProofFails(t *testing.T) {
 		kind   proxytest.Kind
 		answer func(*proxytest.Call)
 	}{
-		"list refused":          {"1", proxytest.List, func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) }},
-		"list breaks":           {"1", proxytest.List, func(c *proxytest.Call) { c.Write(`{"kind":`); c.Abort() }},
-		"list hangs":            {"1", proxytest.List, (*proxytest.Call).Hang},
-		"list of garbage":       {"1", proxytest.List, func(c *proxytest.Call) { c.Write(cms.ListBody("106", "", `{}`)) }},
-		"list at ''":            {"1", proxytest.List, func(c *proxytest.Call) { c.Write(cms.ListBody("", "")) }},
-		"probe refused":         {large, proxytest.Probe, func(c *proxytest.Call) { c.Fail(422, "Invalid", "no", 0) }},
-		"probe ends":            {large, proxytest.Probe, func(c *proxytest.Call) { c.Write(`{"kind":`) }},
-		"probe hangs":           {large, proxytest.Probe, (*proxytest.Call).Hang},
-		"probe fails":           {large, proxytest.Probe, func(c *proxytest.Call) { c.Fail(504, "Timeout", "", 1) }},
-		"second watch refused":  {large, proxytest.Short, func(c *proxytest.Call) { c.Fail(429, "TooManyRequests", "no", 1) }},
-		"second watch too old":  {large, proxytest.Short, func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(410, "Expired", "")) }},
-		"second watch ends":     {large, proxytest.Short, func(c *proxytest.Call) { c.Write("") }},
-		"second watch hangs":    {large, proxytest.Short, (*proxytest.Call).Hang},
-		"bookmark too old":      {large, proxytest.Short, func(c *proxytest.Call) { c.Write(cms.Bookmark(105, false)) }},
-		"an event we never get": {large, proxytest.Short, func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "q", 105), cms.Bookmark(106, false)) }},
+		"list refused": {"1", proxytest.List, func(c *proxytest.Call) {
+			c.Fail(500, "InternalError", "no", 0)
+		}},
+		"list breaks": {"1", proxytest.List, func(c *proxytest.Call) { c.Write(`{"kind":`); c.Abort() }},
+		"list hangs":  {"1", proxytest.List, (*proxytest.Call).Hang},
+		"list of garbage": {"1", proxytest.List, func(c *proxytest.Call) {
+			c.Write(cms.ListBody("106", "", `{}`))
+		}},
+		"list at ''":    {"1", proxytest.List, func(c *proxytest.Call) { c.Write(cms.ListBody("", "")) }},
+		"probe refused": {large, proxytest.Probe, func(c *proxytest.Call) { c.Fail(422, "Invalid", "no", 0) }},
+		"probe ends":    {large, proxytest.Probe, func(c *proxytest.Call) { c.Write(`{"kind":`) }},
+		"probe hangs":   {large, proxytest.Probe, (*proxytest.Call).Hang},
+		"probe fails":   {large, proxytest.Probe, func(c *proxytest.Call) { c.Fail(504, "Timeout", "", 1) }},
+		"second watch refused": {large, proxytest.Short, func(c *proxytest.Call) {
+			c.Fail(429, "TooManyRequests", "no", 1)
+		}},
+		"second watch too old": {large, proxytest.Short, func(c *proxytest.Call) {
+			c.Write(proxytest.ErrorEvent(410, "Expired", ""))
+		}},
+		"second watch ends":  {large, proxytest.Short, func(c *proxytest.Call) { c.Write("") }},
+		"second watch hangs": {large, proxytest.Short, (*proxytest.Call).Hang},
+		"bookmark too old": {large, proxytest.Short, func(c *proxytest.Call) {
+			c.Write(cms.Bookmark(105, false))
+		}},
+		"an event we never get": {large, proxytest.Short, func(c *proxytest.Call) {
+			c.Write(cms.Event("ADDED", "ns", "q", 105), cms.Bookmark(106, false))
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,13 +235,13 @@ func TestProofFails(t *testing.T) {
 			if f.up.Count(test.kind) != 1 {
 				t.Errorf("%d requests of kind %s, want 1", f.up.Count(test.kind), test.kind)
 			}
-			f.watch(fresh).Await(2) // and the next one comes about
+			f.watch(fresh).Await(2) // the next proof succeeds
 			f.passed(1)
 		})
 	}
 }
 
-// A relist while a proof is under way.
+// The collection is listed again while a proof is under way.
 func TestProofDuringRelist(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t), proxy.SpareLists)
 	f.cms.Put("ns", "a", large)
@@ -233,7 +252,7 @@ func TestProofDuringRelist(t *testing.T) {
 		<-release
 		c.Serve()
 	})
-	f.up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { // the relist lags behind what was probed
+	f.up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { // the relist is older than the probe's answer
 		c.Write(f.cms.Event("ADDED", "ns", "a", 101), f.cms.Bookmark(103, true))
 		c.Hang()
 	})
@@ -246,13 +265,15 @@ func TestProofDuringRelist(t *testing.T) {
 	wantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "END 106")
 }
 
-// "a state at least as fresh as the resourceVersion": a WatchList from a version that the cache has not reached.
+// "a state at least as fresh as the resourceVersion": a WatchList from a resourceVersion that the
+// cache has not reached waits for it, or passes through.
 func TestWatchListNotOlderThan(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t), impatient)
 	f.cms.Put("ns", "a", "1")
 	f.watch(anyState).Await(2)
 	rv := f.up.Bump(5)
-	const path = cmsPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=%d"
+	const path = cmsPath +
+		"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=%d"
 	wantStrings(t, "behind", proxytest.Strings(f.watch(path, 100).Await(2)), "ADDED ns/a 101", "END 101")
 	if f.up.Count(proxytest.List) != 0 {
 		t.Error("a version that the cache has passed was proved")
@@ -275,8 +296,9 @@ func TestUncachedIsNotProved(t *testing.T) {
 	f.passed(1)
 }
 
-// Freshness in motion: a writer, streams that lag and break, and clients that ask for the state as of now. Each is shown one
-// state that upstream had at or after the question, and then everything that followed.
+// There is a writer, streams lag and break, and clients ask for the current state. Each client gets
+// one state that upstream had at or after the request, and a watch then gets everything that
+// followed.
 func TestFreshnessSimulation(t *testing.T) {
 	t.Parallel()
 	for name, spare := range map[string]bool{"list": false, "large list": false, "watch": true} {
@@ -286,148 +308,180 @@ func TestFreshnessSimulation(t *testing.T) {
 			if name == "list" {
 				data = "1"
 			}
-			up := proxytest.NewServer(t)
-			up.SetBookmarkAfter(20 * time.Millisecond)
-			up.SetDelay(func(proxytest.Kind) time.Duration {
-				if rand.N(30) == 0 {
-					return 60 * time.Millisecond
-				}
-				return rand.N(4 * time.Millisecond)
-			})
-			change := proxy.NoneAlone
-			if spare {
-				change = func(o *proxy.Options) { proxy.NoneAlone(o); proxy.SpareLists(o) }
-			}
-			f := startFan(t, up, change)
-			f.cms.Put("ns", "large", data)
-			f.watch(anyState).Await(2)
-
-			var (
-				mu     sync.Mutex
-				states = map[uint64]map[string]uint64{} // upstream's, by resourceVersion
-			)
-			note := func() {
-				state, rv := f.cms.State()
-				mu.Lock()
-				states[rv] = state
-				mu.Unlock()
-			}
-			note()
+			s := newFreshnessSimulation(t, data, spare)
 			stop := make(chan struct{})
 			var writer, readers sync.WaitGroup
-			writer.Go(func() { // the only one, so that a state is noted before the next write
-				for i := 0; ; i++ {
-					select {
-					case <-stop:
-						return
-					case <-time.After(rand.N(8 * time.Millisecond)):
-					}
-					name := fmt.Sprintf("o%d", rand.N(6))
-					state, _ := f.cms.State()
-					switch _, exists := state["ns/"+name]; {
-					case rand.N(10) == 0:
-						up.Bump(1)
-					case exists && rand.N(2) == 0:
-						f.cms.Delete("ns", name)
-					default:
-						f.cms.Put("ns", name, "1")
-					}
-					note()
-					switch i { // few, because the reflector takes longer each time
-					case 50:
-						up.Reflector().Abort()
-					case 100:
-						up.Reflector().Send("garbage\n")
-					}
-					if rand.N(15) == 0 { // quiet for a while, here
-						up.Bump(1)
-						note()
-						time.Sleep(150 * time.Millisecond)
-					}
-				}
-			})
-
-			var watchers []*proxytest.Watcher
+			writer.Go(func() { s.write(stop) })
 			for range 3 {
-				readers.Go(func() {
-					for range 25 {
-						_, asked := f.cms.State()
-						w, err := proxytest.TryOpen(t, f.insecure+fresh)
-						if err != nil || w.Code != http.StatusOK {
-							t.Errorf("watch: %v", err)
-							return
-						}
-						for deadline := time.Now().Add(proxytest.Patience); ; time.Sleep(time.Millisecond) {
-							if events := w.Events(); slices.ContainsFunc(events, func(e proxytest.Event) bool { return e.End }) {
-								if end := events[endOf(events)].RV; end < asked {
-									t.Errorf("asked at %d, got the state as of %d", asked, end)
-								}
-								break
-							}
-							if time.Now().After(deadline) {
-								t.Errorf("no end of the initial events in %s", w.Strings())
-								return
-							}
-						}
-						mu.Lock()
-						watchers = append(watchers, w)
-						mu.Unlock()
-						time.Sleep(rand.N(50 * time.Millisecond))
-					}
-				})
+				readers.Go(s.openWatches)
 			}
 			for range 3 {
-				readers.Go(func() {
-					for range 40 {
-						_, asked := f.cms.State()
-						got, rv := f.listVersions(cmsPath)
-						mu.Lock()
-						at := rv
-						for states[at] == nil {
-							at--
-						}
-						if rv < asked || !maps.Equal(got, states[at]) {
-							t.Errorf("asked at %d, got %v as of %d, upstream had %v", asked, got, rv, states[at])
-						}
-						mu.Unlock()
-						time.Sleep(rand.N(30 * time.Millisecond))
-					}
-				})
+				readers.Go(s.readLists)
 			}
 			readers.Wait()
 			close(stop)
 			writer.Wait()
-			last := f.cms.Put("ns", "last", "1")
-			note()
-			final, _ := f.cms.State()
-			for _, w := range watchers {
-				events := w.AwaitVersion(last)
-				n := endOf(events)
-				end := events[n].RV
-				mu.Lock()
-				at := end
-				for states[at] == nil {
-					at--
-				}
-				if got := proxytest.Fold(events[:n]); !maps.Equal(got, states[at]) {
-					t.Errorf("initial events as of %d: got %v, upstream had %v", end, got, states[at])
-				}
-				mu.Unlock()
-				seen := end
-				for _, e := range events[n+1:] {
-					// The deletions of a relist have the resourceVersion before it, and a bookmark may have that of the event before it.
-					if e.RV < seen || e.RV == seen && e.Type != "DELETED" && e.Type != "BOOKMARK" {
-						t.Errorf("%s after %d, all: %s", e, seen, proxytest.Strings(events))
-					}
-					seen = e.RV
-				}
-				if got := proxytest.Fold(events); !maps.Equal(got, final) {
-					t.Errorf("watch from %d ends with %v, upstream has %v; got %s", end, got, final, proxytest.Strings(events))
-				}
+			last := s.f.cms.Put("ns", "last", "1")
+			s.note()
+			for _, w := range s.watchers {
+				s.checkWatch(w, last)
 			}
-			t.Logf("%d watches, %d passed through; %d lists, %d probes, %d second watches, %d relists, %d resumed", len(watchers),
-				up.Count(proxytest.Client), up.Count(proxytest.List), up.Count(proxytest.Probe), up.Count(proxytest.Short), up.Count(proxytest.WatchList)-1, up.Count(proxytest.Watch))
+			up := s.f.up
+			t.Logf("%d watches, %d passed through; %d lists, %d probes, %d second watches, %d relists, %d resumed",
+				len(s.watchers), up.Count(proxytest.Client), up.Count(proxytest.List), up.Count(proxytest.Probe),
+				up.Count(proxytest.Short), up.Count(proxytest.WatchList)-1, up.Count(proxytest.Watch))
 		})
+	}
+}
+
+// freshnessSimulation is a proxy, and what its upstream and its clients have seen.
+type freshnessSimulation struct {
+	f *fan
+
+	mu       sync.Mutex
+	states   map[uint64]map[string]uint64 // upstream's, by resourceVersion
+	watchers []*proxytest.Watcher         // all that have been opened
+}
+
+// newFreshnessSimulation starts a proxy whose upstream lags. One object has the data. If spare is
+// true, no large collection is listed for a proof.
+func newFreshnessSimulation(t *testing.T, data string, spare bool) *freshnessSimulation {
+	up := proxytest.NewServer(t)
+	up.SetBookmarkAfter(20 * time.Millisecond)
+	up.SetDelay(func(proxytest.Kind) time.Duration {
+		if rand.N(30) == 0 {
+			return 60 * time.Millisecond
+		}
+		return rand.N(4 * time.Millisecond)
+	})
+	change := proxy.NoneAlone
+	if spare {
+		change = func(o *proxy.Options) { proxy.NoneAlone(o); proxy.SpareLists(o) }
+	}
+	s := &freshnessSimulation{f: startFan(t, up, change), states: make(map[uint64]map[string]uint64)}
+	s.f.cms.Put("ns", "large", data)
+	s.f.watch(anyState).Await(2)
+	s.note()
+	return s
+}
+
+// note keeps upstream's state.
+func (s *freshnessSimulation) note() {
+	state, rv := s.f.cms.State()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states[rv] = state
+}
+
+// at returns upstream's state as of a resourceVersion.
+func (s *freshnessSimulation) at(rv uint64) map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.states[rv] == nil {
+		rv--
+	}
+	return s.states[rv]
+}
+
+// write changes objects, and breaks the reflector's stream twice. It is the only writer, so each
+// state is noted before the next write.
+func (s *freshnessSimulation) write(stop <-chan struct{}) {
+	up, cms := s.f.up, s.f.cms
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		case <-time.After(rand.N(8 * time.Millisecond)):
+		}
+		name := fmt.Sprintf("o%d", rand.N(6))
+		state, _ := cms.State()
+		switch _, exists := state["ns/"+name]; {
+		case rand.N(10) == 0:
+			up.Bump(1)
+		case exists && rand.N(2) == 0:
+			cms.Delete("ns", name)
+		default:
+			cms.Put("ns", name, "1")
+		}
+		s.note()
+		switch i { // only two, because the reflector's pauses grow
+		case 50:
+			up.Reflector().Abort()
+		case 100:
+			up.Reflector().Send("garbage\n")
+		}
+		if rand.N(15) == 0 { // a quiet time
+			up.Bump(1)
+			s.note()
+			time.Sleep(150 * time.Millisecond)
+		}
+	}
+}
+
+// openWatches opens watches that begin with the current state, and checks how new that is.
+func (s *freshnessSimulation) openWatches() {
+	t := s.f.t
+	for range 25 {
+		_, asked := s.f.cms.State()
+		w, err := proxytest.TryOpen(t, s.f.insecure+fresh)
+		if err != nil || w.Code != http.StatusOK {
+			t.Errorf("watch: %v", err)
+			return
+		}
+		for deadline := time.Now().Add(proxytest.Patience); ; time.Sleep(time.Millisecond) {
+			events := w.Events()
+			if slices.ContainsFunc(events, func(e proxytest.Event) bool { return e.End }) {
+				if end := events[endOf(events)].RV; end < asked {
+					t.Errorf("asked at %d, got the state as of %d", asked, end)
+				}
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Errorf("no end of the initial events in %s", w.Strings())
+				return
+			}
+		}
+		s.mu.Lock()
+		s.watchers = append(s.watchers, w)
+		s.mu.Unlock()
+		time.Sleep(rand.N(50 * time.Millisecond))
+	}
+}
+
+// readLists reads consistent lists, and compares each with upstream's state at its resourceVersion.
+func (s *freshnessSimulation) readLists() {
+	for range 40 {
+		_, asked := s.f.cms.State()
+		got, rv := s.f.listVersions(cmsPath)
+		if had := s.at(rv); rv < asked || !maps.Equal(got, had) {
+			s.f.t.Errorf("asked at %d, got %v as of %d, upstream had %v", asked, got, rv, had)
+		}
+		time.Sleep(rand.N(30 * time.Millisecond))
+	}
+}
+
+// checkWatch compares what a watch got up to the resourceVersion last with what upstream had: the
+// initial events, the order of the events, and the state that all of them lead to.
+func (s *freshnessSimulation) checkWatch(w *proxytest.Watcher, last uint64) {
+	t := s.f.t
+	events := w.AwaitVersion(last)
+	n := endOf(events)
+	end := events[n].RV
+	if got, had := proxytest.Fold(events[:n]), s.at(end); !maps.Equal(got, had) {
+		t.Errorf("initial events as of %d: got %v, upstream had %v", end, got, had)
+	}
+	seen := end
+	for _, e := range events[n+1:] {
+		// The deletions of a relist have the resourceVersion before it, and a bookmark may have the
+		// resourceVersion of the event before it.
+		if e.RV < seen || e.RV == seen && e.Type != "DELETED" && e.Type != "BOOKMARK" {
+			t.Errorf("%s after %d, all: %s", e, seen, proxytest.Strings(events))
+		}
+		seen = e.RV
+	}
+	final, _ := s.f.cms.State()
+	if got := proxytest.Fold(events); !maps.Equal(got, final) {
+		t.Errorf("watch from %d ends with %v, upstream has %v; got %s", end, got, final, proxytest.Strings(events))
 	}
 }
 

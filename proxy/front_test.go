@@ -42,15 +42,18 @@ type front struct {
 	stop                    func() // stops the proxy and waits for it
 }
 
-// startFront runs a proxy before upstream, to which it brings ownToken, and before no upstream if that is nil.
+// startFront runs a proxy in front of upstream, with ownToken as its credential. If upstream is
+// nil, there is no server behind it.
 func startFront(t *testing.T, upstream *httptest.Server, change ...func(*proxy.Options, *clientcmdapi.Config)) *front {
 	t.Helper()
 	f := startServer(t, upstream, nil, change...)
 	return f
 }
 
-// optionsFor returns options for a proxy before cluster, on ports of its own.
-func optionsFor(t *testing.T, cluster clientcmdapi.Cluster, change ...func(*proxy.Options, *clientcmdapi.Config)) proxy.Options {
+// optionsFor returns options for a proxy in front of cluster, on ports of its own.
+func optionsFor(
+	t *testing.T, cluster clientcmdapi.Cluster, change ...func(*proxy.Options, *clientcmdapi.Config),
+) proxy.Options {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &cluster
@@ -72,17 +75,22 @@ func optionsFor(t *testing.T, cluster clientcmdapi.Cluster, change ...func(*prox
 	return opts
 }
 
-func startServer(t *testing.T, upstream *httptest.Server, prepare func(*proxy.Server), change ...func(*proxy.Options, *clientcmdapi.Config)) *front {
+func startServer(
+	t *testing.T, upstream *httptest.Server, prepare func(*proxy.Server),
+	change ...func(*proxy.Options, *clientcmdapi.Config),
+) *front {
 	t.Helper()
 	cluster := clientcmdapi.Cluster{Server: "http://127.0.0.1:1"}
 	if upstream != nil {
 		cluster.Server = upstream.URL
 		if upstream.TLS != nil {
-			cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw})
+			cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+				Bytes: upstream.Certificate().Raw})
 		}
 	}
 	opts := optionsFor(t, cluster, change...)
-	server, err := proxy.New(opts, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
+	server, err := proxy.New(opts,
+		slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +100,8 @@ func startServer(t *testing.T, upstream *httptest.Server, prepare func(*proxy.Se
 	if err := server.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	return &front{t: t, insecure: server.InsecureAddr(), secure: server.SecureAddr(), admin: server.AdminAddr(), stop: runServer(t, server)}
+	return &front{t: t, insecure: server.InsecureAddr(), secure: server.SecureAddr(), admin: server.AdminAddr(),
+		stop: runServer(t, server)}
 }
 
 // runServer runs a server that listens until the test ends, or stop has returned.
@@ -122,7 +131,7 @@ func upstreamFunc(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// upstreamTLS is an HTTP/2 upstream that takes any client certificate.
+// upstreamTLS is an HTTP/2 upstream that accepts any client certificate.
 func upstreamTLS(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	s := httptest.NewUnstartedServer(handler)
 	s.EnableHTTP2 = true
@@ -228,14 +237,16 @@ func awaitClosed(t *testing.T, what string, c <-chan struct{}) {
 
 func flush(w http.ResponseWriter) { w.(http.Flusher).Flush() }
 
-// What a client sends arrives as it was sent, but for what belongs to one connection or says who the client is.
+// A request arrives upstream unchanged, except for the headers of one connection and the headers
+// that name a client.
 func TestPassthroughRequest(t *testing.T) {
 	got := make(chan string, 1)
 	upstream := upstreamTLS(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" {
 			return
 		}
-		if via := r.Header.Get("Via"); !strings.HasPrefix(via, "1.0 fred, 1.1 p.example, 1.1 watchfan-") || len(r.Header["Via"]) != 1 {
+		via := r.Header.Get("Via")
+		if !strings.HasPrefix(via, "1.0 fred, 1.1 p.example, 1.1 watchfan-") || len(r.Header["Via"]) != 1 {
 			t.Errorf("it came via %q", r.Header["Via"])
 		}
 		r.Header.Del("Via")
@@ -244,13 +255,15 @@ func TestPassthroughRequest(t *testing.T) {
 	})
 	f := startFront(t, upstream)
 	c := f.dial()
-	c.send("PATCH /apis/x%%2Fy//z?a=b%%20c&&d=%%zz HTTP/1.1\nHost: localhost\nConnection: keep-alive, X-Once\nX-Once: 1\n" +
-		"Te: trailers\nX-Remote-User: root\nX-Remote-Extra-Scopes: all\nX-Forwarded-For: 10.1.1.1\nX-Multi: 1\nX-Multi: 2\n" +
-		"Via: 1.0 fred\nVia: 1.1 p.example\nUser-Agent: kubectl/v1\nContent-Type: application/merge-patch+json\nContent-Length: 2\n\n{}")
+	c.send("PATCH /apis/x%%2Fy//z?a=b%%20c&&d=%%zz HTTP/1.1\nHost: localhost\nConnection: keep-alive, X-Once\n" +
+		"X-Once: 1\nTe: trailers\nX-Remote-User: root\nX-Remote-Extra-Scopes: all\nX-Forwarded-For: 10.1.1.1\n" +
+		"X-Multi: 1\nX-Multi: 2\nVia: 1.0 fred\nVia: 1.1 p.example\nUser-Agent: kubectl/v1\n" +
+		"Content-Type: application/merge-patch+json\nContent-Length: 2\n\n{}")
 	if resp, _ := c.response(); resp.StatusCode != 200 {
 		t.Fatalf("got status %s", resp.Status)
 	}
-	want := strings.ReplaceAll("PATCH /apis/x%2Fy//z?a=b%20c&&d=%zz HTTP/2.0\nHost: "+strings.TrimPrefix(upstream.URL, "https://")+
+	want := strings.ReplaceAll("PATCH /apis/x%2Fy//z?a=b%20c&&d=%zz HTTP/2.0\nHost: "+
+		strings.TrimPrefix(upstream.URL, "https://")+
 		"\nAuthorization: Bearer own-token\nContent-Length: 2\nContent-Type: application/merge-patch+json\n"+
 		"User-Agent: kubectl/v1\nX-Forwarded-For: 10.1.1.1, 127.0.0.1\nX-Multi: 1\nX-Multi: 2\n\n{}", "\n", "\r\n")
 	if g := <-got; g != want {
@@ -258,7 +271,8 @@ func TestPassthroughRequest(t *testing.T) {
 	}
 }
 
-// The response is upstream's: nothing is added, repeated headers stay apart, and nothing is decompressed.
+// The response is upstream's. Nothing is added, repeated headers stay separate, and nothing is
+// decompressed.
 func TestPassthroughResponse(t *testing.T) {
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Warning", `299 - "one"`)
@@ -276,7 +290,8 @@ func TestPassthroughResponse(t *testing.T) {
 			body := bodyOf(t, resp)
 			resp.Header.Del("Date")
 			got := fmt.Sprintf("%d %v %q", resp.StatusCode, resp.Header, body)
-			want := `418 map[Content-Encoding:[gzip] Content-Length:[12] Warning:[299 - "one" 299 - "two"]] "\x1f\x8bnot really"`
+			want := `418 map[Content-Encoding:[gzip] Content-Length:[12] Warning:[299 - "one" 299 - ` +
+				`"two"]] "\x1f\x8bnot really"`
 			if got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
@@ -284,7 +299,8 @@ func TestPassthroughResponse(t *testing.T) {
 	}
 }
 
-// "Flush: status line and headers at once, before any event; then after an event whenever no further event is ready to be written."
+// "Flush: status line and headers at once, before any event; then after an event whenever no
+// further event is ready to be written."
 func TestPassthroughStreamsResponse(t *testing.T) {
 	for name, path := range map[string]string{
 		"log":     followLog,
@@ -387,7 +403,8 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-// A client that leaves is noticed although nothing is being sent, before and after upstream's head.
+// The proxy notices that a client has left even while nothing is sent, before and after upstream's
+// head.
 func TestDisconnectCancelsUpstream(t *testing.T) {
 	for _, upstreamKind := range []func(*testing.T, http.HandlerFunc) *httptest.Server{upstreamFunc, upstreamTLS} {
 		for _, headFirst := range []bool{true, false} {
@@ -417,7 +434,7 @@ func TestDisconnectCancelsUpstream(t *testing.T) {
 	}
 }
 
-// A response that breaks off upstream never looks complete.
+// A response that breaks off upstream never looks complete to the client.
 func TestBrokenUpstreamIsNoCleanEnd(t *testing.T) {
 	for _, upstreamKind := range []func(*testing.T, http.HandlerFunc) *httptest.Server{upstreamFunc, upstreamTLS} {
 		f := startFront(t, upstreamKind(t, func(w http.ResponseWriter, r *http.Request) {
@@ -479,7 +496,7 @@ func TestConnectionServesOnAfterStream(t *testing.T) {
 	}
 }
 
-// What a client sends while its stream lasts is kept for later, up to a bound.
+// Bytes that a client sends during its stream are kept for later, up to a bound.
 func TestFloodDuringStream(t *testing.T) {
 	ended := make(chan struct{})
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
@@ -497,11 +514,12 @@ func TestFloodDuringStream(t *testing.T) {
 	awaitClosed(t, "the stream's end", ended)
 }
 
-// Bodies that nobody reads must not be taken for the next request.
+// An unread body must not be parsed as the next request.
 func TestUnreadBodies(t *testing.T) {
-	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}), func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.SecurePort, o.BindAddress, o.Auth.AnonymousAuth = proxy.AnyPort, "127.0.0.1", false
-	})
+	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}),
+		func(o *proxy.Options, _ *clientcmdapi.Config) {
+			o.SecurePort, o.BindAddress, o.Auth.AnonymousAuth = proxy.AnyPort, "127.0.0.1", false
+		})
 	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	t.Run("get with a body", func(t *testing.T) {
 		c := f.dial()
@@ -516,7 +534,10 @@ func TestUnreadBodies(t *testing.T) {
 	t.Run("unauthorized", func(t *testing.T) {
 		c := f.dialTLS()
 		c.send("POST /api/v1/namespaces HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", len(smuggled), smuggled)
-		if resp, body := c.response(); resp.StatusCode != 401 || body != `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`+"\n" {
+		resp, body := c.response()
+		if resp.StatusCode != 401 ||
+			body != `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized",`+
+				`"reason":"Unauthorized","code":401}`+"\n" {
 			t.Errorf("got %s %s", resp.Status, body)
 		}
 		c.send("GET /version HTTP/1.1\nHost: localhost\nConnection: close\n\n")
@@ -528,7 +549,8 @@ func TestUnreadBodies(t *testing.T) {
 		}
 	})
 	t.Run("answered before it was read", func(t *testing.T) {
-		f := startFront(t, upstreamTLS(t, func(w http.ResponseWriter, r *http.Request) { // HTTP/1.1 would wait for the body
+		// Over HTTP/1.1, upstream would wait for the body.
+		f := startFront(t, upstreamTLS(t, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 		}))
 		r, w := io.Pipe()
@@ -550,7 +572,8 @@ func TestUpgrade(t *testing.T) {
 				http.Error(w, "no", http.StatusForbidden)
 				return
 			}
-			if r.Header.Get("Upgrade") != "SPDY/3.1" || r.TLS != nil && r.Header.Get("Authorization") != "Bearer "+ownToken {
+			if r.Header.Get("Upgrade") != "SPDY/3.1" ||
+				r.TLS != nil && r.Header.Get("Authorization") != "Bearer "+ownToken {
 				http.NotFound(w, r)
 				return
 			}
@@ -568,9 +591,11 @@ func TestUpgrade(t *testing.T) {
 		}))
 		t.Run("echo", func(t *testing.T) {
 			c := f.dial()
-			c.send("POST /api/v1/namespaces/ns/pods/web/exec?command=sh HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\nearly")
+			c.send("POST /api/v1/namespaces/ns/pods/web/exec?command=sh HTTP/1.1\nHost: localhost\n" +
+				"Connection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\nearly")
 			resp := c.head("POST")
-			if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "SPDY/3.1" || resp.Header.Get("Connection") != "Upgrade" {
+			if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "SPDY/3.1" ||
+				resp.Header.Get("Connection") != "Upgrade" {
 				t.Fatalf("got %s %v", resp.Status, resp.Header)
 			}
 			c.send("late")
@@ -595,14 +620,16 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A client's token goes upstream alone: not with our token, and not over a connection with our certificate.
+// A client's token goes upstream without watchfan's token, and not over a connection with
+// watchfan's certificate.
 func TestIdentities(t *testing.T) {
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("watchfan", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := startFront(t, upstreamTLS(t, func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%d certificates, %q, impersonating %q", len(r.TLS.PeerCertificates), r.Header["Authorization"], r.Header["Impersonate-User"])
+		fmt.Fprintf(w, "%d certificates, %q, impersonating %q", len(r.TLS.PeerCertificates), r.Header["Authorization"],
+			r.Header["Impersonate-User"])
 	}), func(o *proxy.Options, c *clientcmdapi.Config) {
 		c.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: certPEM, ClientKeyData: keyPEM}
 	})
@@ -610,10 +637,13 @@ func TestIdentities(t *testing.T) {
 		if got, want := bodyOf(t, f.do("GET", path, nil)), `2 certificates, [], impersonating []`; got != want {
 			t.Errorf("own identity: got %s, want %s", got, want)
 		}
-		if got, want := bodyOf(t, f.do("GET", path, nil, "Authorization", "Bearer "+clientToken)), `0 certificates, ["Bearer client-token"], impersonating []`; got != want {
+		got, want := bodyOf(t, f.do("GET", path, nil, "Authorization", "Bearer "+clientToken)),
+			`0 certificates, ["Bearer client-token"], impersonating []`
+		if got != want {
 			t.Errorf("client's token: got %s, want %s", got, want)
 		}
-		if got, want := bodyOf(t, f.do("GET", path, nil, "Authorization", "Bearer "+clientToken, "Impersonate-User", "jane")), `0 certificates, ["Bearer client-token"], impersonating ["jane"]`; got != want {
+		got = bodyOf(t, f.do("GET", path, nil, "Authorization", "Bearer "+clientToken, "Impersonate-User", "jane"))
+		if want := `0 certificates, ["Bearer client-token"], impersonating ["jane"]`; got != want {
 			t.Errorf("client's token: got %s, want %s", got, want)
 		}
 	}
@@ -652,7 +682,8 @@ func TestInsecurePortIsForThisHost(t *testing.T) {
 		{"localhost:8001", "Sec-Fetch-Site: same-origin\n", 200},
 		{"localhost:8001", "Sec-Fetch-Site: same-site\n", 403},
 		{"127.0.0.1:8001", "Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: no-cors\nSec-Fetch-Dest: image\n", 403},
-		{"127.0.0.1:8001", "Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: navigate\nSec-Fetch-Dest: document\nSec-Fetch-User: ?1\n", 403},
+		{"127.0.0.1:8001", "Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: navigate\nSec-Fetch-Dest: document\n" +
+			"Sec-Fetch-User: ?1\n", 403},
 		{"localhost:8001", "sec-fetch-site: cross-site\n", 403},
 		{"localhost:8001", "Sec-Fetch-Site: anything new\n", 403},
 		{"localhost:8001", "Sec-Fetch-Site: none\nSec-Fetch-Site: cross-site\n", 403},
@@ -683,10 +714,12 @@ func TestMalformedRequests(t *testing.T) {
 			c := f.dial()
 			c.send("%s", strings.ReplaceAll(tc.send, "\n", "\r\n"))
 			resp, body := c.response()
-			if resp.StatusCode != tc.want || !strings.HasPrefix(body, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`) {
+			if resp.StatusCode != tc.want ||
+				!strings.HasPrefix(body, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`) {
 				t.Errorf("got %s %s", resp.Status, body)
 			}
-			if resp.Header.Get("Audit-Id") == "" || resp.Header.Get("Cache-Control") != "no-cache, private" || resp.Header.Get("Content-Type") != "application/json" {
+			if resp.Header.Get("Audit-Id") == "" || resp.Header.Get("Cache-Control") != "no-cache, private" ||
+				resp.Header.Get("Content-Type") != "application/json" {
 				t.Errorf("got header %v", resp.Header)
 			}
 			if _, err := c.r.ReadByte(); err == nil {
@@ -700,8 +733,10 @@ func TestUnreachableUpstream(t *testing.T) {
 	f := startFront(t, nil)
 	for _, path := range []string{"/version", followLog} {
 		resp := f.do("GET", path, nil, "Audit-Id", "abc", "User-Agent", "test")
-		want := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"kube-apiserver cannot be reached through this proxy at the moment; ` +
-			`if this lasts, see the proxy's /readyz and its log for the reason","reason":"ServiceUnavailable","details":{"retryAfterSeconds":1},"code":503}` + "\n"
+		want := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"kube-apiserver ` +
+			`cannot be reached through this proxy at the moment; ` +
+			`if this lasts, see the proxy's /readyz and its log for the reason","reason":"ServiceUnavailable",` +
+			`"details":{"retryAfterSeconds":1},"code":503}` + "\n"
 		if body := bodyOf(t, resp); resp.StatusCode != 503 || body != want {
 			t.Errorf("got %s %s", resp.Status, body)
 		}
@@ -709,12 +744,15 @@ func TestUnreachableUpstream(t *testing.T) {
 			t.Errorf("got header %v", resp.Header)
 		}
 	}
-	// A write that cannot have arrived may be tried again; one that may have, not.
-	if resp := f.do("POST", "/x", strings.NewReader("{}")); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" {
+	// A client may repeat a write that cannot have arrived. It must not repeat one that may have
+	// arrived.
+	resp := f.do("POST", "/x", strings.NewReader("{}"))
+	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("got %s %v", resp.Status, resp.Header)
 	}
 	f = startFront(t, upstreamFunc(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	if resp := f.do("POST", "/x", strings.NewReader("{}")); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "" {
+	if resp := f.do("POST", "/x", strings.NewReader("{}")); resp.StatusCode != 503 ||
+		resp.Header.Get("Retry-After") != "" {
 		t.Errorf("got %s %v", resp.Status, resp.Header)
 	}
 }
@@ -736,7 +774,8 @@ func TestBodilessAndOldClients(t *testing.T) {
 	}))
 	c := f.dial()
 	for _, tc := range []struct{ method, path, body string }{
-		{"HEAD", "/length", ""}, {"HEAD", "/chunked", ""}, {"HEAD", followLog, ""}, {"GET", "/204", ""}, {"GET", "/304", ""}, {"GET", "/length", "body"},
+		{"HEAD", "/length", ""}, {"HEAD", "/chunked", ""}, {"HEAD", followLog, ""}, {"GET", "/204", ""},
+		{"GET", "/304", ""}, {"GET", "/length", "body"},
 	} {
 		c.send("%s %s HTTP/1.1\nHost: localhost\n\n", tc.method, tc.path)
 		resp := c.head(tc.method)
@@ -747,13 +786,15 @@ func TestBodilessAndOldClients(t *testing.T) {
 	for _, path := range []string{"/chunked", followLog} { // HTTP/1.0 knows no chunks
 		c := f.dial()
 		c.send("GET %s HTTP/1.0\nHost: localhost\nConnection: keep-alive\n\n", path)
-		if raw, err := io.ReadAll(c.r); err != nil || !strings.HasSuffix(string(raw), "\r\n\r\nbody") || strings.Contains(string(raw), "chunked") {
+		if raw, err := io.ReadAll(c.r); err != nil || !strings.HasSuffix(string(raw), "\r\n\r\nbody") ||
+			strings.Contains(string(raw), "chunked") {
 			t.Errorf("got %q, %v", raw, err)
 		}
 	}
 }
 
-// A client that never reads costs a buffer and is cut off when the proxy stops; so are streams, and idle connections at once.
+// When the proxy stops, it first says that it is not ready. Then idle connections and streams end,
+// and a request that is being answered is answered to its end.
 func TestShutdown(t *testing.T) {
 	ended := make(chan struct{})
 	release := make(chan struct{})
@@ -808,10 +849,11 @@ func TestShutdown(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}), func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.AdminPort = proxy.AnyPort
-		o.PortsFile = filepath.Join(o.Downstream.CertDir, "ports")
-	})
+	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {}),
+		func(o *proxy.Options, _ *clientcmdapi.Config) {
+			o.AdminPort = proxy.AnyPort
+			o.PortsFile = filepath.Join(o.Downstream.CertDir, "ports")
+		})
 	get := func(path string) (int, string) {
 		resp, err := http.Get("http://" + f.admin + path)
 		if err != nil {
@@ -825,14 +867,17 @@ func TestHealth(t *testing.T) {
 	}
 	for deadline := time.Now().Add(proxytest.Patience); ; time.Sleep(10 * time.Millisecond) {
 		code, body := get("/readyz?verbose")
-		if code == 200 && strings.HasPrefix(body, "[+]ping ok\n") && strings.Contains(body, "[+]upstream ok\n") && strings.HasSuffix(body, "readyz check passed\n") {
+		if code == 200 && strings.HasPrefix(body, "[+]ping ok\n") && strings.Contains(body, "[+]upstream ok\n") &&
+			strings.HasSuffix(body, "readyz check passed\n") {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("/readyz: got %d %s", code, body)
 		}
 	}
-	if code, body := get("/metrics"); code != 200 || !strings.Contains(body, "watchfan_passthrough_requests_in_flight 0\n") || !strings.Contains(body, "go_goroutines") {
+	code, body := get("/metrics")
+	if code != 200 || !strings.Contains(body, "watchfan_passthrough_requests_in_flight 0\n") ||
+		!strings.Contains(body, "go_goroutines") {
 		t.Errorf("/metrics: got %d %s", code, body)
 	}
 	if code, _ := get("/debug/pprof/heap"); code != 200 {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,8 +22,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// FuzzRequest feeds bytes to the real server, whose upstream records what comes out, and compares that with what net/http reads in the same
-// bytes: a request goes upstream only if net/http sees it too, in the same order, with the same method, path, query, identity and body.
+// FuzzRequest feeds bytes to the real server, whose upstream records the requests. It compares them
+// with the requests that net/http reads in the same bytes. A request goes upstream only if net/http
+// reads it too, in the same order, with the same method, path, query, identity and body.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range fuzzRequestSeeds {
 		f.Add([]byte(strings.ReplaceAll(seed, "\n", "\r\n")), true)
@@ -57,7 +59,8 @@ func FuzzRequest(f *testing.F) {
 				for _, want := range seen {
 					why = append(why, got.differs(want, secure))
 				}
-				t.Fatalf("upstream got %s %s %v %q, which net/http does not see in %q: %q", got.method, got.target, got.header, got.body, raw, why)
+				t.Fatalf("upstream got %s %s %v %q, which net/http does not see in %q: %q", got.method, got.target,
+					got.header, got.body, raw, why)
 			}
 			seen = seen[i+1:]
 		}
@@ -66,15 +69,21 @@ func FuzzRequest(f *testing.F) {
 
 var fuzzRequestSeeds = []string{
 	"GET /version HTTP/1.1\nHost: localhost\n\n",
-	"GET /version HTTP/1.1\nHost: localhost\nAuthorization: Bearer a\n\nGET /b HTTP/1.1\nHost: localhost\nAuthorization: bearer  b\n\n",
-	"POST /a%2Fb//c?d=e&f=%zz;g HTTP/1.1\nHost: localhost\nContent-Length: 2\n\n{}GET /next HTTP/1.1\nHost: localhost\n\n",
-	"POST /a HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2;x=y\n{}\n0\nX-Remote-User: root\nAuthorization: Bearer x\n\nGET /next HTTP/1.1\nHost: localhost\n\n",
-	"POST /a HTTP/1.1\nHost: localhost\nContent-Length: 4\nTransfer-Encoding: chunked\n\n0\n\nGET /smuggled HTTP/1.1\nHost: localhost\n\n",
+	"GET /version HTTP/1.1\nHost: localhost\nAuthorization: Bearer a\n\nGET /b HTTP/1.1\nHost: localhost\n" +
+		"Authorization: bearer  b\n\n",
+	"POST /a%2Fb//c?d=e&f=%zz;g HTTP/1.1\nHost: localhost\nContent-Length: 2\n\n{}GET /next HTTP/1.1\n" +
+		"Host: localhost\n\n",
+	"POST /a HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2;x=y\n{}\n0\nX-Remote-User: root\n" +
+		"Authorization: Bearer x\n\nGET /next HTTP/1.1\nHost: localhost\n\n",
+	"POST /a HTTP/1.1\nHost: localhost\nContent-Length: 4\nTransfer-Encoding: chunked\n\n0\n\n" +
+		"GET /smuggled HTTP/1.1\nHost: localhost\n\n",
 	"POST /a HTTP/1.1\nHost: localhost\nTransfer-Encoding: identity\nContent-Length: 2\n\n{}",
 	"GET /a HTTP/1.1\nHost: localhost\nContent-Length: 38\n\nGET /smuggled HTTP/1.1\nHost: localhost\n\n",
-	"GET /a HTTP/1.1\nHost: localhost\nX-Remote-User: root\nx-remote-group: system:masters\nImpersonate-User: a\nimpersonate-group: b\nImpersonate-Group: c\n\n",
+	"GET /a HTTP/1.1\nHost: localhost\nX-Remote-User: root\nx-remote-group: system:masters\nImpersonate-User: a\n" +
+		"impersonate-group: b\nImpersonate-Group: c\n\n",
 	"GET /a HTTP/1.1\nHost: localhost\nConnection: close, X-Mine, Impersonate-User\nImpersonate-User: a\n\n",
-	"GET /a HTTP/1.1\nHost: localhost\nConnection: close\nConnection: keep-alive\n\nGET /smuggled HTTP/1.1\nHost: localhost\n\n",
+	"GET /a HTTP/1.1\nHost: localhost\nConnection: close\nConnection: keep-alive\n\nGET /smuggled HTTP/1.1\n" +
+		"Host: localhost\n\n",
 	"GET /a HTTP/1.1\nHost: localhost\nA: b\n c\nX-Y : z\n\n",
 	"GET http://localhost/a?b HTTP/1.1\nHost: localhost\n\nGET http://localhost?x=/a HTTP/1.1\nHost: localhost\n\n",
 	"GET /% HTTP/1.1\nHost: elsewhere\n\nGET /next HTTP/1.0\n\n",
@@ -85,6 +94,8 @@ var fuzzRequestSeeds = []string{
 	"GET /api/v1/namespaces/ns/pods/p/log?follow=true HTTP/1.1\nHost: localhost\n\nGET /next HTTP/1.1\nHost: localhost\n\n",
 	"GET /api/v1/pods?watch=1 HTTP/1.1\nHost: localhost\nAuthorization: Bearer x\n\nGET /next HTTP/1.1\nHost: localhost\n\n",
 	"GET /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA\n\n",
+	"GET /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: a, base64url.bearer.authorization.k8s.io.eA\n\n",
+	"GET /api/v1/pods?watch=1 HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: a\nOrigin: http://localhost\n\n\x88\x80abcd",
 	"POST /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 1\n\nxGET /next HTTP/1.1\nHost: localhost\n\n",
 	"GET /\xff/%c0%ae#x?y HTTP/1.1\nHost: localhost\nCookie: a=b\nCookie: c=d\nUser-Agent: x\nUser-Agent: y\nContent-Type: a\nContent-Type: b\n\n",
 	"\n\nGET /a HTTP/1.1\nHost: localhost\n\n",
@@ -94,7 +105,8 @@ var fuzzRequestSeeds = []string{
 	"POST /cut HTTP/1.1\nHost: localhost\nContent-Length: 20000\n\n{}",
 }
 
-// upstreamRequest is what came out. own says that it carried our credential.
+// upstreamRequest is a request that arrived upstream. own reports whether it carried watchfan's
+// credential.
 type upstreamRequest struct {
 	own            bool
 	method, target string
@@ -103,15 +115,15 @@ type upstreamRequest struct {
 	bodyErr        error
 }
 
-// referenceRequest is what net/http reads.
+// referenceRequest is a request as net/http reads it.
 type referenceRequest struct {
 	*http.Request
 	body    []byte
 	bodyErr error
 }
 
-// referenceRequests reads raw as net/http's server does, up to the first thing it refuses, but takes the empty lines that servers are to
-// skip (RFC 9112, section 2.2).
+// referenceRequests reads raw as net/http's server does, up to the first request that it refuses.
+// It also skips the empty lines that servers should skip (RFC 9112, section 2.2).
 func referenceRequests(raw []byte) (seen []*referenceRequest) {
 	r := bufio.NewReader(bytes.NewReader(raw))
 	for {
@@ -128,8 +140,8 @@ func referenceRequests(raw []byte) (seen []*referenceRequest) {
 		}
 		want := &referenceRequest{Request: req}
 		want.body, want.bodyErr = io.ReadAll(req.Body)
-		if want.bodyErr != nil && (strings.Contains(want.bodyErr.Error(), "trailer") || lacksTrailer(raw, len(seen))) { // the body itself is whole
-			want.bodyErr = nil
+		if want.bodyErr != nil && (strings.Contains(want.bodyErr.Error(), "trailer") || lacksTrailer(raw, len(seen))) {
+			want.bodyErr = nil // the body itself is whole
 		}
 		seen = append(seen, want)
 		if want.bodyErr != nil || req.Close {
@@ -138,7 +150,8 @@ func referenceRequests(raw []byte) (seen []*referenceRequest) {
 	}
 }
 
-// lacksTrailer reports whether the body of a request of raw, the last one, is whole but for the empty line behind its last chunk.
+// lacksTrailer reports whether the body of raw's last request, with index i, lacks only the empty
+// line behind its last chunk.
 func lacksTrailer(raw []byte, i int) bool {
 	if bytes.HasSuffix(raw, []byte("\r\n\r\n")) {
 		return false
@@ -147,7 +160,7 @@ func lacksTrailer(raw []byte, i int) bool {
 	return len(seen) > i && seen[i].bodyErr == nil
 }
 
-// differs says in what a request that went upstream is not want, "" if in nothing.
+// differs says how a request that went upstream differs from want; "" if it does not.
 func (got *upstreamRequest) differs(want *referenceRequest, secure bool) string {
 	switch {
 	case got.method != want.Method:
@@ -165,6 +178,9 @@ func (got *upstreamRequest) differs(want *referenceRequest, secure bool) string 
 		return "our own credential"
 	case !got.own && got.header.Get("Authorization") != "":
 		token, ok := strings.CutPrefix(got.header.Get("Authorization"), "Bearer ")
+		if subprotocolToken(want.Header, token) && !subprotocolToken(got.header, token) {
+			break // the token has been moved
+		}
 		if fields := strings.Split(textproto.TrimString(want.Header.Get("Authorization")), " "); !ok || len(fields) < 2 || fields[1] != token {
 			return fmt.Sprintf("token %q", want.Header.Get("Authorization"))
 		}
@@ -186,13 +202,24 @@ func (got *upstreamRequest) differs(want *referenceRequest, secure bool) string 
 	return ""
 }
 
+// subprotocolToken reports whether a token is among the subprotocols of a WebSocket.
+func subprotocolToken(h http.Header, token string) bool {
+	for protocol := range strings.SplitSeq(strings.Join(h["Sec-Websocket-Protocol"], ","), ",") {
+		encoded, ok := strings.CutPrefix(strings.TrimSpace(protocol), "base64url.bearer.authorization.k8s.io.")
+		if decoded, err := base64.RawURLEncoding.DecodeString(encoded); ok && err == nil && string(decoded) == token {
+			return true
+		}
+	}
+	return false
+}
+
 // sameTarget reports whether kube-apiserver reads the same path and query in target as in want's.
 func sameTarget(target string, want *referenceRequest) bool {
 	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n")))
 	return err == nil && req.URL.Path == want.URL.Path && req.URL.RawQuery == want.URL.RawQuery
 }
 
-// recordingUpstream is kube-apiserver for one connection at a time, and has nothing to offer.
+// recordingUpstream is kube-apiserver for one connection at a time. It answers everything with 404.
 type recordingUpstream struct {
 	mu       sync.Mutex
 	requests []*upstreamRequest
@@ -222,7 +249,7 @@ func (rt recordingTransport) RoundTrip(req *http.Request) (*http.Response, error
 		got.body, got.bodyErr = io.ReadAll(req.Body)
 		req.Body.Close()
 	}
-	if req.Header.Get("X-Forwarded-For") != "" { // it is somebody's, and not one of our own
+	if req.Header.Get("X-Forwarded-For") != "" { // it is a client's request, not watchfan's own
 		rt.mu.Lock()
 		rt.requests = append(rt.requests, got)
 		rt.mu.Unlock()
@@ -230,15 +257,18 @@ func (rt recordingTransport) RoundTrip(req *http.Request) (*http.Response, error
 	if got.bodyErr != nil {
 		return nil, got.bodyErr
 	}
-	return &http.Response{StatusCode: http.StatusNotFound, ProtoMajor: 2, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("not here")), ContentLength: 8, Request: req}, nil
+	return &http.Response{StatusCode: http.StatusNotFound, ProtoMajor: 2, Header: http.Header{},
+		Body: io.NopCloser(strings.NewReader("not here")), ContentLength: 8, Request: req}, nil
 }
 
-// fuzzServer returns a server that does not listen, before a recordingUpstream.
+// fuzzServer returns a server that does not listen, in front of a recordingUpstream.
 func fuzzServer(f *testing.F) (*Server, *recordingUpstream) {
 	opts := NewOptions()
 	opts.Upstream.Kubeconfig = filepath.Join(f.TempDir(), "kubeconfig")
-	config := `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],` +
-		`"clusters":[{"name":"c","cluster":{"server":"http://upstream.example"}}],"users":[{"name":"u","user":{"token":"own"}}]}`
+	config := `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x",` +
+		`"context":{"cluster":"c","user":"u"}}],` +
+		`"clusters":[{"name":"c","cluster":{"server":"http://upstream.example"}}],"users":[{"name":"u",` +
+		`"user":{"token":"own"}}]}`
 	if err := os.WriteFile(opts.Upstream.Kubeconfig, []byte(config), 0o600); err != nil {
 		f.Fatal(err)
 	}
@@ -252,7 +282,7 @@ func fuzzServer(f *testing.F) (*Server, *recordingUpstream) {
 	return s, u
 }
 
-// fuzzConn is a client that has sent all it will, and reads everything.
+// fuzzConn is the connection of a client that has sent everything, and that reads everything.
 type fuzzConn struct {
 	mu     sync.Mutex
 	rest   []byte

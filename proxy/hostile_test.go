@@ -15,7 +15,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// A web page that makes its own name resolve to 127.0.0.1, or sends requests there, reads nothing of the admin port.
+// A web page whose name resolves to 127.0.0.1, or that sends requests there, cannot read the admin
+// port.
 func TestAdminForeignHost(t *testing.T) {
 	t.Parallel()
 	f := startFront(t, nil, func(o *proxy.Options, _ *clientcmdapi.Config) { o.AdminPort = proxy.AnyPort })
@@ -39,20 +40,25 @@ func TestAdminForeignHost(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	for _, path := range []string{"/", "/statusz", "/livez", "/readyz", "/metrics", "/debug/lanes", "/debug/watchers", "/debug/pprof/", "/debug/pprof/heap", "/nosuch"} {
-		for _, host := range []string{"localhost", "localhost:" + port, "127.0.0.1:" + port, "[::1]:" + port, "LOCALHOST"} {
+	for _, path := range []string{"/", "/statusz", "/livez", "/readyz", "/metrics", "/debug/lanes", "/debug/watchers",
+		"/debug/pprof/", "/debug/pprof/heap", "/nosuch"} {
+		for _, host := range []string{"localhost", "localhost:" + port, "127.0.0.1:" + port,
+			"[::1]:" + port, "LOCALHOST"} {
 			if code := get(path, host, "", ""); code == http.StatusForbidden {
 				t.Errorf("%s of %s: %d", path, host, code)
 			}
 		}
-		for _, foreign := range [][2]string{{"pages.example", ""}, {"pages.example:" + port, ""}, {"localhost.pages.example", ""}, {"10.1.1.1", ""},
-			{"localhost", "http://pages.example"}, {"localhost", "null"}, {"localhost:" + port, "http://localhost:3000"}, {"localhost:" + port, "http://127.0.0.1:" + port}} {
+		for _, foreign := range [][2]string{{"pages.example", ""}, {"pages.example:" + port, ""},
+			{"localhost.pages.example", ""}, {"10.1.1.1", ""},
+			{"localhost", "http://pages.example"}, {"localhost", "null"},
+			{"localhost:" + port, "http://localhost:3000"}, {"localhost:" + port, "http://127.0.0.1:" + port}} {
 			if code := get(path, foreign[0], "Origin", foreign[1]); code != http.StatusForbidden {
 				t.Errorf("%s of %s from %q: %d, want 403", path, foreign[0], foreign[1], code)
 			}
 		}
 		// The status page asks for its own files and for /debug/lanes.
-		for site, allowed := range map[string]bool{"none": true, "same-origin": true, "same-site": false, "cross-site": false} {
+		for site, allowed := range map[string]bool{"none": true, "same-origin": true, "same-site": false,
+			"cross-site": false} {
 			if code := get(path, "localhost:"+port, "Sec-Fetch-Site", site); (code != http.StatusForbidden) != allowed {
 				t.Errorf("%s with Sec-Fetch-Site %s: %d", path, site, code)
 			}
@@ -64,7 +70,8 @@ func TestAdminForeignHost(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// The target's host, and one that only looks like it, do not stand in for the Host header.
+// A request for a host of another name is refused, whether the Host header names it or the target.
+// Text in the target that only looks like a host changes nothing.
 func TestInsecureForeignHost(t *testing.T) {
 	t.Parallel()
 	f := startFront(t, upstreamFunc(t, func(http.ResponseWriter, *http.Request) {}))
@@ -84,22 +91,25 @@ func TestInsecureForeignHost(t *testing.T) {
 	}
 }
 
-// A client has headerTimeout for the whole head, and for the TLS handshake, however steadily it sends a byte now and then.
+// A client has headerTimeout for the whole head, and for the TLS handshake, even if it sends a byte
+// now and then.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
-	f := startServer(t, nil, func(s *proxy.Server) { s.SetHeaderTimeout(300 * time.Millisecond) }, func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.SecurePort, o.BindAddress = proxy.AnyPort, "127.0.0.1"
-	})
-	// Of a ClientHello, no more than the record's head and a part.
+	f := startServer(t, nil, func(s *proxy.Server) { s.SetHeaderTimeout(300 * time.Millisecond) },
+		func(o *proxy.Options, _ *clientcmdapi.Config) {
+			o.SecurePort, o.BindAddress = proxy.AnyPort, "127.0.0.1"
+		})
+	// The record's header of a ClientHello, and a part of it.
 	hello := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("\x00", 400)
 	for name, c := range map[string]struct{ address, begin, drop, want string }{
-		"nothing":           {f.insecure, "", "", ""},
-		"nothing, TLS":      {f.secure, "", "", ""},
-		"a slow head":       {f.insecure, "GET /version HTTP/1.1\r\nHost: localhost\r\nX: ", "x", "HTTP/1.1 408"},
-		"slow headers":      {f.insecure, "GET /version HTTP/1.1\r\nHost: localhost\r\n", "A: b\r\n", "HTTP/1.1 408"},
-		"a slow short body": {f.insecure, "POST /version HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000\r\n\r\n", "x", "HTTP/1.1 408"},
-		"a slow handshake":  {f.secure, hello[:20], hello[20:21], ""},
-		"a cut handshake":   {f.secure, hello[:20], "", ""},
+		"nothing":      {f.insecure, "", "", ""},
+		"nothing, TLS": {f.secure, "", "", ""},
+		"a slow head":  {f.insecure, "GET /version HTTP/1.1\r\nHost: localhost\r\nX: ", "x", "HTTP/1.1 408"},
+		"slow headers": {f.insecure, "GET /version HTTP/1.1\r\nHost: localhost\r\n", "A: b\r\n", "HTTP/1.1 408"},
+		"a slow short body": {f.insecure, "POST /version HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000\r\n\r\n",
+			"x", "HTTP/1.1 408"},
+		"a slow handshake": {f.secure, hello[:20], hello[20:21], ""},
+		"a cut handshake":  {f.secure, hello[:20], "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,19 +136,22 @@ func TestSlowClients(t *testing.T) {
 			if network, ok := err.(net.Error); ok && network.Timeout() {
 				t.Fatal("the connection is still open")
 			}
-			if !strings.HasPrefix(string(got), c.want) {
+			if !strings.HasPrefix(string(got), c.want) || c.want == "" && len(got) > 0 {
 				t.Errorf("got %q, want %s", got, c.want)
 			}
 		})
 	}
 }
 
-// Connections beyond the most there may be are reset at once, and there is room again when others end.
+// A connection above --max-connections is reset at once. When another connection ends, a new one is
+// accepted.
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
-	f := startFront(t, upstreamFunc(t, func(http.ResponseWriter, *http.Request) {}), func(o *proxy.Options, _ *clientcmdapi.Config) {
-		o.SecurePort, o.BindAddress, o.AdminPort, o.Downstream.MaxConnections = proxy.AnyPort, "127.0.0.1", proxy.AnyPort, 3
-	})
+	f := startFront(t, upstreamFunc(t, func(http.ResponseWriter, *http.Request) {}),
+		func(o *proxy.Options, _ *clientcmdapi.Config) {
+			o.SecurePort, o.BindAddress, o.AdminPort, o.Downstream.MaxConnections = proxy.AnyPort,
+				"127.0.0.1", proxy.AnyPort, 3
+		})
 	var open []*rawConn
 	for range 3 {
 		c := f.dial()
@@ -188,7 +201,8 @@ func TestMaxConnections(t *testing.T) {
 	}
 }
 
-// The secure port speaks TLS 1.2 and 1.3 with Go's ciphers, and the insecure one is nowhere but on this host.
+// The secure port serves TLS 1.2 and 1.3 with Go's secure ciphers. The insecure port listens on the
+// loopback address only.
 func TestTransport(t *testing.T) {
 	t.Parallel()
 	f := startFront(t, nil, func(o *proxy.Options, _ *clientcmdapi.Config) {
@@ -211,7 +225,8 @@ func TestTransport(t *testing.T) {
 		"1.1":          {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
 		"1.0":          {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, false},
 		"weak ciphers": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: weak}, false},
-		"HTTP/2 only":  {&tls.Config{NextProtos: []string{"h2"}}, false},
+		"HTTP/2 only":  {&tls.Config{NextProtos: []string{"h2"}}, true},
+		"HTTP/3 only":  {&tls.Config{NextProtos: []string{"h3"}}, false},
 	} {
 		c.config.InsecureSkipVerify = true
 		conn, err := tls.Dial("tcp", "127.0.0.1:"+port, c.config)
@@ -222,7 +237,7 @@ func TestTransport(t *testing.T) {
 			conn.Close()
 		}
 	}
-	// Plain HTTP to the TLS port gets no answer that anybody could take for one of the API's.
+	// Plain HTTP to the TLS port gets no answer that a client could take for one of the API's.
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// fan is a proxy before a scripted kube-apiserver.
+// fan is a proxy in front of a scripted kube-apiserver.
 type fan struct {
 	t                *testing.T
 	up               *proxytest.Server
@@ -30,12 +30,13 @@ type fan struct {
 	stop             func() // stops the proxy and waits for it
 }
 
-// startFan runs a proxy before up.
+// startFan runs a proxy in front of up.
 func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)) *fan {
 	t.Helper()
 	cluster := clientcmdapi.Cluster{Server: up.URL}
 	if up.TLS != nil {
-		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: up.Certificate().Raw})
+		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: up.Certificate().Raw})
 	}
 	opts := optionsFor(t, cluster, func(o *proxy.Options, _ *clientcmdapi.Config) {
 		for _, c := range change {
@@ -50,12 +51,13 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 	if err := server.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	f.insecure, f.secure, f.admin = "http://"+server.InsecureAddr(), "https://"+server.SecureAddr(), "http://"+server.AdminAddr()
+	f.insecure, f.secure, f.admin = "http://"+server.InsecureAddr(), "https://"+server.SecureAddr(),
+		"http://"+server.AdminAddr()
 	f.server, f.stop = server, runServer(t, server)
 	return f
 }
 
-// logLines keeps what is logged.
+// logLines keeps the lines of the log.
 type logLines struct {
 	out   io.Writer
 	mu    sync.Mutex
@@ -87,7 +89,7 @@ func (f *fan) awaitLog(parts ...string) {
 	f.until(fmt.Sprintf("log line %q", parts), func() bool { return len(f.log.with(parts...)) > 0 })
 }
 
-// until waits for a condition that nobody tells of.
+// until polls until a condition holds.
 func (f *fan) until(what string, ok func() bool) {
 	f.t.Helper()
 	for deadline := time.Now().Add(proxytest.Patience); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -99,8 +101,8 @@ func (f *fan) until(what string, ok func() bool) {
 
 const (
 	cmsPath  = "/api/v1/configmaps"
-	fresh    = cmsPath + "?watch=1&allowWatchBookmarks=true"                   // the state as of now, and what follows
-	anyState = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=0" // the state as it is, and what follows
+	fresh    = cmsPath + "?watch=1&allowWatchBookmarks=true"                   // the current state, then events
+	anyState = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=0" // any state, then events
 )
 
 // watch opens a watch as a client of the insecure port.
@@ -146,9 +148,10 @@ func wantStrings(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// A resource is watched once, whatever the number of clients; a lane starts with its first.
+// A resource is watched once for any number of clients. Its lane starts with the first of them.
 func TestLaneOneUpstreamWatch(t *testing.T) {
-	for name, server := range map[string]func(testing.TB) *proxytest.Server{"http1": proxytest.NewServer, "http2": proxytest.NewTLSServer} {
+	for name, server := range map[string]func(testing.TB) *proxytest.Server{"http1": proxytest.NewServer,
+		"http2": proxytest.NewTLSServer} {
 		t.Run(name, func(t *testing.T) {
 			f := startFan(t, server(t))
 			f.cms.Put("ns", "a", "1")
@@ -179,7 +182,9 @@ func TestLaneOneUpstreamWatch(t *testing.T) {
 				}
 				wantStrings(t, "watch", w.Strings(), want...)
 			}
-			if forms, lists, open := f.up.Count(proxytest.Form), f.up.Count(proxytest.WatchList), f.up.Open(proxytest.WatchList); forms != 1 || lists != 1 || open != 1 {
+			forms, lists, open := f.up.Count(proxytest.Form), f.up.Count(proxytest.WatchList),
+				f.up.Open(proxytest.WatchList)
+			if forms != 1 || lists != 1 || open != 1 {
 				t.Errorf("%d empty lists, %d WatchLists, %d of them open; want 1 each", forms, lists, open)
 			}
 			f.passed(0)
@@ -205,7 +210,7 @@ func TestLaneStopsWhenIdle(t *testing.T) {
 	}
 }
 
-// A watch that has ended holds its lane no longer, although the client keeps its connection.
+// A watch that has ended no longer keeps its lane, even if the client keeps its connection.
 func TestLaneStopsWithConnectionsKept(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Lane.IdleTimeout = 10 * time.Millisecond })
@@ -220,7 +225,8 @@ func TestLaneStopsWithConnectionsKept(t *testing.T) {
 	f.passed(1)
 }
 
-// What we may not list is passed through with the client's rights, without waiting for a lane that fails.
+// If watchfan may not list a resource, requests for it pass through with the client's rights. They
+// do not wait for the lane that fails.
 func TestLaneUpstreamRefuses(t *testing.T) {
 	for name, refuse := range map[string]func(*proxytest.Call){
 		"403":   func(c *proxytest.Call) { c.Fail(403, "Forbidden", "no", 0) },
@@ -245,7 +251,8 @@ func TestLaneUpstreamRefuses(t *testing.T) {
 					t.Errorf("five watches took %s, as if all but the first had waited", took)
 				}
 				f.passed(5)
-				if n, most := f.up.Count(kind), 15+int(took/time.Second); n > most { // by the third second the pauses are longer than one
+				// By the third second the pauses are longer than one second.
+				if n, most := f.up.Count(kind), 15+int(took/time.Second); n > most {
 					t.Errorf("%d attempts in %s, want at most %d", n, took, most)
 				}
 			})
@@ -253,7 +260,7 @@ func TestLaneUpstreamRefuses(t *testing.T) {
 	}
 }
 
-// An upstream that is silent is waited for no longer than a request is.
+// A lane whose first lists fail is filled by a later one. Until then requests pass through.
 func TestLaneRecovers(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.up.On(proxytest.WatchList, 2, func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) })
@@ -263,7 +270,7 @@ func TestLaneRecovers(t *testing.T) {
 	f.passed(1)
 }
 
-// When the resource is gone upstream, so is the lane: its watches end properly.
+// When the resource no longer exists upstream, the lane stops and its watches end properly.
 func TestLaneResourceGone(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	w := f.watch(anyState)
@@ -278,16 +285,22 @@ func TestLaneResourceGone(t *testing.T) {
 	f.passed(0)
 }
 
-// Shutdown ends watches with a last chunk, on both ports, and leaves nothing behind (see TestMain).
+// Shutdown ends watches properly, on both ports and over HTTP/2, and leaves nothing behind (see
+// TestMain).
 func TestLaneShutdown(t *testing.T) {
-	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.ShutdownTimeout = time.Hour }) // which nobody waits for
+	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) {
+		o.ShutdownTimeout = time.Hour // the shutdown does not take that long
+	})
 	var watchers []*proxytest.Watcher
 	for i := range 20 {
-		url, header := f.insecure, []string(nil)
-		if i%2 == 0 {
-			url, header = f.secure, []string{"Authorization", "Bearer " + clientToken}
+		switch i % 3 {
+		case 0:
+			watchers = append(watchers, proxytest.Open(t, f.insecure+anyState))
+		case 1:
+			watchers = append(watchers, proxytest.Open(t, f.secure+anyState, "Authorization", "Bearer "+clientToken))
+		case 2:
+			watchers = append(watchers, proxytest.OpenHTTP2(t, f.secure+anyState, "Authorization", "Bearer "+clientToken))
 		}
-		watchers = append(watchers, proxytest.Open(t, url+anyState, header...))
 	}
 	for _, w := range watchers {
 		w.Await(1)

@@ -15,7 +15,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// ask sends a GET straight to the upstream.
+// ask sends a GET directly to the upstream.
 func (f *fan) ask(path string) string {
 	f.t.Helper()
 	resp, err := http.Get(f.up.URL + path)
@@ -25,7 +25,7 @@ func (f *fan) ask(path string) string {
 	return bodyOf(f.t, resp)
 }
 
-// A list from the cache has the bytes that upstream's has.
+// A list from the cache has the same bytes as upstream's list.
 func TestListBytes(t *testing.T) {
 	for _, r := range []proxytest.Resource{proxytest.ConfigMaps, proxytest.Foos} {
 		t.Run(r.Name, func(t *testing.T) {
@@ -49,7 +49,9 @@ func TestListBytes(t *testing.T) {
 				if want := f.ask(path); body != want {
 					t.Errorf("%s: got\n%s, want\n%s", path, body, want)
 				}
-				if got := fmt.Sprint(resp.Header["Content-Type"], resp.Header["Cache-Control"], resp.ContentLength == int64(len(body)), resp.Header["Vary"]); got != "[application/json] [no-cache, private] true []" {
+				got := fmt.Sprint(resp.Header["Content-Type"], resp.Header["Cache-Control"],
+					resp.ContentLength == int64(len(body)), resp.Header["Vary"])
+				if got != "[application/json] [no-cache, private] true []" {
 					t.Errorf("header %s", got)
 				}
 			}
@@ -95,7 +97,8 @@ func TestListGzip(t *testing.T) {
 			t.Errorf("%d bytes: Content-Encoding %q, want %q, or another body", size, got, encoding)
 		}
 		for _, accept := range []string{"", "gzip;q=1.0", "deflate", "identity"} {
-			if resp, body := f.get(cmsPath+"?resourceVersion=0", "Accept-Encoding", accept); resp.Header.Get("Content-Encoding") != "" || body != want {
+			resp, body := f.get(cmsPath+"?resourceVersion=0", "Accept-Encoding", accept)
+			if resp.Header.Get("Content-Encoding") != "" || body != want {
 				t.Errorf("Accept-Encoding %q: got Content-Encoding %q", accept, resp.Header.Get("Content-Encoding"))
 			}
 		}
@@ -103,7 +106,8 @@ func TestListGzip(t *testing.T) {
 	f.passed(0)
 }
 
-// Pages (contract 2.5): the token is kube-apiserver's, and the count is of all that remains.
+// Pages (contract 2.5): the continue token has kube-apiserver's form, and remainingItemCount is
+// exact.
 func TestListPages(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	w := f.watch(anyState)
@@ -126,9 +130,10 @@ func TestListPages(t *testing.T) {
 		{inNS + "?limit=2&resourceVersion=100&resourceVersionMatch=NotOlderThan", 2, "/b\x00", 2},
 		{inNS + "?limit=4&resourceVersion=100&resourceVersionMatch=NotOlderThan", 4, "", 0},
 		{inNS + "?limit=1&labelSelector=app&resourceVersion=100&resourceVersionMatch=NotOlderThan", 1, "/a\x00", 0},
-		// More keys follow, whether they match or not.
+		// There is a token if more keys follow, even if none of them matches.
 		{inNS + "?limit=1&labelSelector=app%3Dc&resourceVersion=100&resourceVersionMatch=NotOlderThan", 1, "/c\x00", 0},
-		{inNS + "?limit=1&fieldSelector=metadata.name%3Dc&resourceVersion=100&resourceVersionMatch=NotOlderThan", 1, "", 0},
+		{inNS + "?limit=1&fieldSelector=metadata.name%3Dc&resourceVersion=100&resourceVersionMatch=NotOlderThan",
+			1, "", 0},
 	} {
 		_, body := f.get(test.path)
 		var list struct {
@@ -155,8 +160,10 @@ func TestListPages(t *testing.T) {
 		if list.Metadata.RemainingItemCount != nil {
 			remaining = *list.Metadata.RemainingItemCount
 		}
-		if len(list.Items) != test.items || string(token) != want || remaining != test.remaining || list.Metadata.ResourceVersion != "105" {
-			t.Errorf("%s: %d items, token %q, %d remaining, want %d, %q, %d\n%s", test.path, len(list.Items), token, remaining, test.items, want, test.remaining, body)
+		if len(list.Items) != test.items || string(token) != want || remaining != test.remaining ||
+			list.Metadata.ResourceVersion != "105" {
+			t.Errorf("%s: %d items, token %q, %d remaining, want %d, %q, %d\n%s", test.path, len(list.Items), token,
+				remaining, test.items, want, test.remaining, body)
 		}
 	}
 	f.passed(0)
@@ -168,10 +175,13 @@ func TestGet(t *testing.T) {
 	w.AwaitVersion(f.cms.Put("ns", "a", "1"))
 	f.watch("%s", proxytest.Foos.Path()+"?watch=1&resourceVersion=0")
 	for path, want := range map[string]string{
-		"/api/v1/namespaces/ns/configmaps/a": `200 {"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"ns","resourceVersion":"101","uid":"u1"},"data":{"v":"1"}}` + "\n",
-		"/api/v1/namespaces/ns/configmaps/nope": `404 {"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"configmaps \"nope\" not found",` +
+		"/api/v1/namespaces/ns/configmaps/a": `200 {"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a",` +
+			`"namespace":"ns","resourceVersion":"101","uid":"u1"},"data":{"v":"1"}}` + "\n",
+		"/api/v1/namespaces/ns/configmaps/nope": `404 {"kind":"Status","apiVersion":"v1","metadata":{},` +
+			`"status":"Failure","message":"configmaps \"nope\" not found",` +
 			`"reason":"NotFound","details":{"name":"nope","kind":"configmaps"},"code":404}` + "\n",
-		"/apis/ex.io/v1/namespaces/ns/foos/nope": `404 {"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"foos.ex.io \"nope\" not found",` +
+		"/apis/ex.io/v1/namespaces/ns/foos/nope": `404 {"kind":"Status","apiVersion":"v1","metadata":{},` +
+			`"status":"Failure","message":"foos.ex.io \"nope\" not found",` +
 			`"reason":"NotFound","details":{"name":"nope","group":"ex.io","kind":"foos"},"code":404}` + "\n",
 	} {
 		resp, body := f.get(path + "?resourceVersion=0")
@@ -182,29 +192,34 @@ func TestGet(t *testing.T) {
 	f.passed(0)
 }
 
-// A list that is newer than the cache waits for proof, and so does a consistent one; what a page can't tell is passed through.
+// A list from a resourceVersion that the cache has not reached waits for a proof, and so does a
+// consistent list. Lists that the cache cannot answer pass through.
 func TestListFresh(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t), impatient, proxy.SpareLists)
 	w := f.watch(anyState)
 	w.AwaitVersion(f.cms.Put("ns", "a", large))
 	rv := f.up.Bump(5)
-	if _, body := f.get(fmt.Sprintf("%s?resourceVersion=%d", cmsPath, rv)); !strings.Contains(body, `"resourceVersion":"106"},"items":[{`) {
+	_, body := f.get(fmt.Sprintf("%s?resourceVersion=%d", cmsPath, rv))
+	if !strings.Contains(body, `"resourceVersion":"106"},"items":[{`) {
 		t.Errorf("got %.200s", body)
 	}
 	f.up.Bump(5)
-	for query, want := range map[string]int{"": 111, "?limit=5": 111, "?resourceVersion=106&limit=5": 106, "?resourceVersion=101&resourceVersionMatch=Exact": 101} {
-		if _, body := f.get(cmsPath + query); !strings.Contains(body, fmt.Sprintf(`"resourceVersion":"%d"},"items":[{`, want)) {
+	for query, want := range map[string]int{"": 111, "?limit=5": 111, "?resourceVersion=106&limit=5": 106,
+		"?resourceVersion=101&resourceVersionMatch=Exact": 101} {
+		_, body := f.get(cmsPath + query)
+		if !strings.Contains(body, fmt.Sprintf(`"resourceVersion":"%d"},"items":[{`, want)) {
 			t.Errorf("%s: got %.200s", query, body)
 		}
 	}
 	f.passed(0)
-	for i, query := range []string{"?resourceVersion=0&pretty=1", "?resourceVersion=0&continue=x", "?resourceVersion=9999"} {
+	for i, query := range []string{"?resourceVersion=0&pretty=1", "?resourceVersion=0&continue=x",
+		"?resourceVersion=9999"} {
 		f.get(cmsPath + query)
 		f.passed(i + 1)
 	}
 }
 
-// A client that reads slowly, or leaves, in the middle of a list hurts nobody.
+// A client that leaves in the middle of a list does not affect others.
 func TestListSlowClient(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	w := f.watch(anyState)

@@ -2,10 +2,10 @@ package proxy
 
 import (
 	"net"
-	"net/url"
 	"strings"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // local reports whether a request to a port on loopback comes from a program on this host, or from
@@ -30,7 +30,7 @@ func local(values func(name string) []string, hosts ...string) bool {
 		}
 	}
 	for _, origin := range values("Origin") {
-		if !sameOrigin(origin, hosts[0]) {
+		if !request.SameOrigin(origin, "http", hosts[0]) {
 			return false
 		}
 	}
@@ -45,22 +45,6 @@ func localExchange(x *exchange.Exchange) bool {
 		host = target.Authority
 	}
 	return local(x.Header.All, x.Header.Get("Host"), host)
-}
-
-// sameOrigin reports whether origin is the origin of a page that was fetched without TLS and with
-// this Host header. The port is the client's view of it. Behind kubectl port-forward it differs
-// from the port of this process.
-func sameOrigin(origin, host string) bool {
-	u, err := url.Parse(origin)
-	return err == nil && u.Scheme == "http" && u.Host != "" && withPort(u.Host) == withPort(host)
-}
-
-// withPort returns hostport in lower case, and adds HTTP's port if there is none.
-func withPort(hostport string) string {
-	if _, port, err := net.SplitHostPort(hostport); err != nil || port == "" {
-		hostport = net.JoinHostPort(strings.Trim(strings.TrimSuffix(hostport, ":"), "[]"), "80")
-	}
-	return strings.ToLower(hostport)
 }
 
 // localHost reports whether hostport names this host's loopback or is empty.

@@ -10,17 +10,12 @@ import (
 )
 
 // NewLogger returns the log that o describes, written to w. Messages are constant sentences with
-// keys and values. client-go uses the same log from then on.
+// keys and values. client-go uses the same log from then on. Each line has one of the levels DEBUG,
+// INFO, WARN and ERROR.
 func (o *Options) NewLogger(w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: o.LogLevel}
+	options := &slog.HandlerOptions{Level: o.LogLevel, ReplaceAttr: replaceAttr}
 	var handler slog.Handler = slog.NewTextHandler(w, options)
 	if o.LogFormat == "json" {
-		options.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr {
-			if a.Value.Kind() == slog.KindDuration { // the default is a number of nanoseconds
-				a.Value = slog.StringValue(a.Value.Duration().String())
-			}
-			return a
-		}
 		handler = slog.NewJSONHandler(w, options)
 	}
 	log := slog.New(handler)
@@ -30,4 +25,16 @@ func (o *Options) NewLogger(w io.Writer) *slog.Logger {
 	var gate klog.Level
 	_ = gate.Set(strconv.Itoa(min(max(-int(o.LogLevel), 0), option.MaxVerbosity)))
 	return log
+}
+
+// replaceAttr writes durations as text, where JSON has a number of nanoseconds by default. It writes
+// the levels of client-go's lines, which lie between INFO and DEBUG, as DEBUG and not as DEBUG+3.
+func replaceAttr(groups []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	if level, ok := a.Value.Any().(slog.Level); ok && len(groups) == 0 && level < slog.LevelInfo {
+		a.Value = slog.AnyValue(slog.LevelDebug)
+	}
+	return a
 }

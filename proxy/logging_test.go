@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,11 +21,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// logKeys are the keys of all log lines, one word for one thing.
+// logKeys are the keys of all log lines.
 var logKeys = map[string]string{
 	"address":             "host and port",
 	"certificate":         "a file's name",
 	"client":              "a host and port",
+	"clients":             "the hosts that reach a port, in words",
 	"connectionsCut":      "a number",
 	"definition":          "a CustomResourceDefinition's name",
 	"delay":               "a duration",
@@ -79,7 +81,8 @@ var logKeys = map[string]string{
 	"windowBytes":         "of a socket",
 }
 
-// TestLogLines: each line of the log is a constant sentence, without a period, and its keys are logKeys.
+// TestLogLines: each line of the log is a constant sentence without a period, and its keys are in
+// logKeys.
 func TestLogLines(t *testing.T) {
 	var files []string
 	for _, dir := range []string{"..", "../proxy", "../proxy/*", "../fanout", "../framing"} {
@@ -114,7 +117,8 @@ func TestLogLines(t *testing.T) {
 				lines++
 				message := text(args[0])
 				if message == "" || !unicode.IsUpper(rune(message[0])) || strings.HasSuffix(message, ".") {
-					t.Errorf("%s: the message %q is no constant sentence that begins with a capital and ends without a period", place, message)
+					t.Errorf("%s: the message %q is no constant sentence that begins with a capital and ends without "+
+						"a period", place, message)
 				}
 				args = args[1:]
 			case "With":
@@ -169,7 +173,7 @@ func text(x ast.Expr) string {
 	return s
 }
 
-// TestVerbosity: which lines come at which -v, ours and client-go's.
+// TestVerbosity: -v decides which lines are logged, watchfan's and client-go's.
 func TestVerbosity(t *testing.T) {
 	t.Cleanup(func() {
 		o := proxy.NewOptions()
@@ -208,7 +212,36 @@ func TestVerbosity(t *testing.T) {
 	f("-v=10", "debug info warn klog0 logr0 klog1 logr1 klog2 logr2 klog3 logr3 klog4 logr4")
 }
 
-// TestJSONLog: durations are text there too.
+// TestLevelNames: client-go's lines have the level DEBUG, in both formats.
+func TestLevelNames(t *testing.T) {
+	t.Cleanup(func() {
+		o := proxy.NewOptions()
+		o.NewLogger(os.Stderr)
+	})
+	for _, format := range []string{"text", "json"} {
+		o, err := proxy.ParseFlags([]string{"-v=4", "--log-format=" + format})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		log := o.NewLogger(&b)
+		log.Debug("Debug", "level", slog.LevelDebug+3)
+		for v := range klog.Level(5) {
+			klog.V(v).InfoS("klog" + v.String())
+		}
+		log.Warn("Warn")
+		levels := regexp.MustCompile(`level"?[=:]"?([A-Z+0-9]+)`).FindAllStringSubmatch(b.String(), -1)
+		var got []string
+		for _, m := range levels {
+			got = append(got, m[1])
+		}
+		if want := "DEBUG DEBUG INFO DEBUG DEBUG DEBUG DEBUG WARN"; strings.Join(got, " ") != want {
+			t.Errorf("%s: got %s, want %s in\n%s", format, got, want, b.String())
+		}
+	}
+}
+
+// TestJSONLog: durations are text in JSON too.
 func TestJSONLog(t *testing.T) {
 	t.Cleanup(func() {
 		o := proxy.NewOptions()
@@ -221,7 +254,8 @@ func TestJSONLog(t *testing.T) {
 	var b bytes.Buffer
 	o.NewLogger(&b).Info("Stopped", "elapsed", 1500*time.Millisecond, "err", os.ErrClosed)
 	var got map[string]string
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got["elapsed"] != "1.5s" || got["err"] != os.ErrClosed.Error() || got["level"] != slog.LevelInfo.String() {
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got["elapsed"] != "1.5s" ||
+		got["err"] != os.ErrClosed.Error() || got["level"] != slog.LevelInfo.String() {
 		t.Errorf("got %v, %v", got, err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 // longTarget is a list with selectors of 20 KiB.
 var longTarget = cmsPath + "?labelSelector=" + strings.Repeat("!k,", 20<<10/3) + "!k"
 
-// TestLongRequests: kube-apiserver parses long selectors before it authenticates, so watchfan asks about a stranger's
-// token first, and sends one long request of a client at a time.
+// TestLongRequests: kube-apiserver parses long selectors before it authenticates. So watchfan first
+// asks whether an unknown token is accepted, and sends one long request of a client at a time.
 func TestLongRequests(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	var long, most, reviews atomic.Int64
@@ -67,7 +67,7 @@ func TestLongRequests(t *testing.T) {
 	for deadline := time.Now().Add(proxytest.Patience); long.Load() == 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(50 * time.Millisecond) // for others, which must not be
+	time.Sleep(50 * time.Millisecond) // no other may arrive meanwhile
 	close(release)
 	clients.Wait()
 	if most.Load() != 1 {

@@ -34,7 +34,8 @@ func awaitGoroutines(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(proxytest.Patience); ; {
 		left := goleak.Find(lasting...)
-		if left == nil || !watchfanMethod.MatchString(strings.ReplaceAll(left.Error(), "watchfan/proxy/proxytest.", "")) {
+		if left == nil ||
+			!watchfanMethod.MatchString(strings.ReplaceAll(left.Error(), "watchfan/proxy/proxytest.", "")) {
 			return
 		}
 		if time.Now().After(deadline) {

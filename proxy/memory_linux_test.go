@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// What is done at which use, and that it does not flap.
+// Each level of memory use begins at its limit and ends below it, so the level does not change all
+// the time.
 func TestMemoryLevels(t *testing.T) {
 	const limit = 1000
 	level := memoryEnough
@@ -17,10 +18,11 @@ func TestMemoryLevels(t *testing.T) {
 		used int64
 		want memoryLevel
 	}{
-		{0, memoryEnough}, {799, memoryEnough}, {800, memoryShort}, {799, memoryShort}, {751, memoryShort}, {750, memoryEnough},
-		{900, memoryFull}, {851, memoryFull}, {850, memoryShort}, {899, memoryShort}, {5000, memorySpent}, {700, memoryEnough},
-		{949, memoryFull}, {751, memoryShort}, {750, memoryEnough},
-		{950, memorySpent}, {901, memorySpent}, {900, memoryFull}, {949, memoryFull}, {950, memorySpent}, {851, memoryFull}, {950, memorySpent}, {760, memoryShort},
+		{0, memoryEnough}, {799, memoryEnough}, {800, memoryShort}, {799, memoryShort}, {751, memoryShort},
+		{750, memoryEnough}, {900, memoryFull}, {851, memoryFull}, {850, memoryShort}, {899, memoryShort},
+		{5000, memorySpent}, {700, memoryEnough}, {949, memoryFull}, {751, memoryShort}, {750, memoryEnough},
+		{950, memorySpent}, {901, memorySpent}, {900, memoryFull}, {949, memoryFull}, {950, memorySpent},
+		{851, memoryFull}, {950, memorySpent}, {760, memoryShort},
 	} {
 		before := level
 		if level = level.next(step.used, limit); level != step.want {
@@ -41,12 +43,13 @@ func TestMemorySheds(t *testing.T) {
 		sheds                 int
 		short, refuses, spent bool
 	}{
-		{50, 0, false, false, false}, {80, 1, true, false, false}, {80, 2, true, false, false}, {95, 3, true, true, true}, {86, 4, true, true, false},
-		{10, 4, false, false, false},
+		{50, 0, false, false, false}, {80, 1, true, false, false}, {80, 2, true, false, false},
+		{95, 3, true, true, true}, {86, 4, true, true, false}, {10, 4, false, false, false},
 	} {
 		m.look(step.used, func() int { sheds++; return 1 })
 		if sheds != step.sheds || m.short() != step.short || m.refuses() != step.refuses || m.spent() != step.spent {
-			t.Errorf("at %d%%: %d sheds, short %t, refuses %t, spent %t; want %+v", step.used, sheds, m.short(), m.refuses(), m.spent(), step)
+			t.Errorf("at %d%%: %d sheds, short %t, refuses %t, spent %t; want %+v", step.used, sheds, m.short(),
+				m.refuses(), m.spent(), step)
 		}
 	}
 }
@@ -57,7 +60,8 @@ func TestResidentMemory(t *testing.T) {
 	}
 }
 
-// The least limit of all groups around the process counts, in version 2 and 1, and files that can be dropped do not.
+// The least limit of all cgroups around the process counts, in version 2 and 1. Inactive files are
+// not memory in use.
 func TestCgroup(t *testing.T) {
 	const none = "9223372036854771712"
 	for _, test := range []struct {
@@ -66,15 +70,20 @@ func TestCgroup(t *testing.T) {
 		limit, used int64
 	}{
 		{"version 2, a container that sees its own root", "0::/\n",
-			map[string]string{"memory.max": "1000", "memory.current": "700", "memory.stat": "anon 1\ninactive_file 200\n"}, 1000, 500},
+			map[string]string{"memory.max": "1000", "memory.current": "700",
+				"memory.stat": "anon 1\ninactive_file 200\n"}, 1000, 500},
 		{"version 2, the parent's is less", "0::/pods/a\n",
-			map[string]string{"pods/a/memory.max": "max", "pods/memory.max": "2000", "pods/memory.current": "9", "pods/memory.stat": "inactive_file 0\n"}, 2000, 9},
+			map[string]string{"pods/a/memory.max": "max", "pods/memory.max": "2000", "pods/memory.current": "9",
+				"pods/memory.stat": "inactive_file 0\n"}, 2000, 9},
 		{"version 1", "4:memory:/x\n0::/\n",
 			map[string]string{"memory/x/memory.limit_in_bytes": "3000", "memory/memory.limit_in_bytes": none,
-				"memory/x/memory.usage_in_bytes": "80", "memory/x/memory.stat": "inactive_file 1\ntotal_inactive_file 30\n"}, 3000, 50},
+				"memory/x/memory.usage_in_bytes": "80",
+				"memory/x/memory.stat":           "inactive_file 1\ntotal_inactive_file 30\n"}, 3000, 50},
 		{"version 1 in a container", "4:memory:/docker/0123\n",
-			map[string]string{"memory/memory.limit_in_bytes": "3000", "memory/memory.usage_in_bytes": "80", "memory/memory.stat": "total_inactive_file 90\n"}, 3000, 0},
-		{"no limit", "4:memory:/\n0::/\n", map[string]string{"memory/memory.limit_in_bytes": none, "memory.max": "max"}, 0, 0},
+			map[string]string{"memory/memory.limit_in_bytes": "3000", "memory/memory.usage_in_bytes": "80",
+				"memory/memory.stat": "total_inactive_file 90\n"}, 3000, 0},
+		{"no limit", "4:memory:/\n0::/\n", map[string]string{"memory/memory.limit_in_bytes": none, "memory.max": "max"},
+			0, 0},
 		{"none of it", "garbage\n", nil, 0, 0},
 	} {
 		root := t.TempDir()

@@ -24,7 +24,8 @@ func TestMetricHelp(t *testing.T) {
 			t.Errorf("%s: help text is %q", fields[2], help)
 		}
 	}
-	for _, name := range []string{"watchfan_draining", "watchfan_access_reviews_total", "watchfan_cache_objects", "watchfan_watchers"} {
+	for _, name := range []string{"watchfan_draining", "watchfan_access_reviews_total", "watchfan_cache_objects",
+		"watchfan_watchers"} {
 		if !described[name] {
 			t.Errorf("%s is not described", name)
 		}

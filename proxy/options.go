@@ -12,6 +12,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/cached"
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/http2"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/option"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -36,18 +37,21 @@ const leastMemory = 64 << 20
 type Options struct {
 	Upstream   upstream.Options
 	Downstream downstream.Options
+	HTTP2      http2.Options
 	Auth       auth.Options
 	Cached     cached.Options
 	Lane       lane.Options
 	Audit      audit.Options
 
 	// InsecurePort serves plain HTTP on 127.0.0.1. Clients without a token act with the proxy's own
-	// identity. 0 is off; AnyPort chooses a free port.
+	// identity, so every program on this host has the kubeconfig's rights. 0, the default, is off;
+	// AnyPort chooses a free port.
 	InsecurePort int
 	// SecurePort serves HTTPS on BindAddress, to each client with its own rights. 0 is off; AnyPort
 	// chooses a free port.
 	SecurePort int
-	// BindAddress is the IP address of the secure port.
+	// BindAddress is the IP address of the secure port. By default only this host reaches it. In a
+	// pod it is 0.0.0.0 or ::.
 	BindAddress string
 	// AdminPort serves the status page, health, metrics and profiles on AdminBindAddress. 0 is off;
 	// AnyPort chooses a free port.
@@ -120,6 +124,7 @@ func (o *Options) table() *option.Table {
 	o.Cached.AddTo(t)
 	o.Lane.AddTo(t)
 	o.Downstream.AddTo(t)
+	o.HTTP2.AddTo(t)
 	o.addLimits(t)
 	o.addObservability(t)
 	o.Audit.AddTo(t)
@@ -129,11 +134,12 @@ func (o *Options) table() *option.Table {
 
 func (o *Options) addPorts(t *option.Table) {
 	t.Group("Serving")
-	t.Int(&o.InsecurePort, "insecure-port", 8001, "`PORT` on 127.0.0.1 for plain HTTP; clients without a token act with "+
-		"the proxy's own rights, as with kubectl proxy; 0 is off, -1 is any free port", port)
+	t.Int(&o.InsecurePort, "insecure-port", 0, "`PORT` on 127.0.0.1 for plain HTTP, such as 8001; every program on this host then "+
+		"has the proxy's own rights, as with kubectl proxy; 0 is off, -1 is any free port", port)
 	t.Int(&o.SecurePort, "secure-port", 8443,
 		"`PORT` for HTTPS, where each client has its own rights; 0 is off, -1 is any free port", port)
-	t.String(&o.BindAddress, "bind-address", "0.0.0.0", "`IP` address of the secure port", address)
+	t.String(&o.BindAddress, "bind-address", "127.0.0.1",
+		"`IP` address of the secure port; 0.0.0.0 or :: is all addresses, as in a pod", address)
 }
 
 func (o *Options) addLimits(t *option.Table) {

@@ -3,24 +3,31 @@ package proxy_test
 import (
 	"bytes"
 	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 func TestOptionsFlags(t *testing.T) {
 	opts := proxy.NewOptions()
 	fs := opts.FlagSet()
-	err := fs.Parse(strings.Fields("--history-bytes=1Gi --client-buffer-bytes 4000k --idle-timeout=30s --resident-resources=pods,apps/v1/deployments --resident-resources v1/nodes --insecure-port=-1"))
+	err := fs.Parse(
+		strings.Fields("--history-bytes=1Gi --client-buffer-bytes 4000k --idle-timeout=30s " +
+			"--resident-resources=pods,apps/v1/deployments --resident-resources v1/nodes --insecure-port=-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := opts.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if opts.Lane.HistoryBytes != 1<<30 || opts.Lane.ClientBufferBytes != 4000e3 || opts.Lane.IdleTimeout != 30*time.Second || opts.InsecurePort != proxy.AnyPort {
+	if opts.Lane.HistoryBytes != 1<<30 || opts.Lane.ClientBufferBytes != 4000e3 ||
+		opts.Lane.IdleTimeout != 30*time.Second || opts.InsecurePort != proxy.AnyPort {
 		t.Errorf("got %+v", opts)
 	}
 	if got := strings.Join(opts.Cached.ResidentResources, " "); got != "pods apps/v1/deployments v1/nodes" {
@@ -31,7 +38,7 @@ func TestOptionsFlags(t *testing.T) {
 	}
 }
 
-// Every flag stands in one group of the help, and each group fits a screen.
+// Each flag is in one group of the help, and each group fits a screen.
 func TestPrintFlags(t *testing.T) {
 	var all bytes.Buffer
 	proxy.PrintFlags(&all, "")
@@ -82,7 +89,7 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) {}, "")
 	f(func(o *proxy.Options) { o.InsecurePort, o.SecurePort, o.AdminPort = -1, -1, -1 }, "")
 	f(func(o *proxy.Options) { o.InsecurePort = 70000 }, "--insecure-port=70000 is no port")
-	f(func(o *proxy.Options) { o.AdminPort = 8001 }, "--admin-port=8001 is that of --insecure-port too")
+	f(func(o *proxy.Options) { o.AdminPort = 8443 }, "--admin-port=8443 is that of --secure-port too")
 	f(func(o *proxy.Options) { o.InsecurePort, o.SecurePort = 0, 0 }, "both off")
 	f(func(o *proxy.Options) { o.BindAddress = "localhost" }, "--bind-address")
 	f(func(o *proxy.Options) { o.Downstream.TLSCertFile = "x" }, "go together")
@@ -94,18 +101,26 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) { o.Lane.IdleTimeout = -1 }, "--idle-timeout")
 	f(func(o *proxy.Options) { o.Lane.FlushInterval = -1 }, "--flush-interval")
 	f(func(o *proxy.Options) { o.Lane.FlushInterval = time.Minute }, "--flush-interval=1m0s is too long")
-	f(func(o *proxy.Options) { o.Auth.AuthenticationTokenWebhookCacheTTL = -1 }, "--authentication-token-webhook-cache-ttl")
+	f(func(o *proxy.Options) { o.Auth.AuthenticationTokenWebhookCacheTTL = -1 },
+		"--authentication-token-webhook-cache-ttl")
 	f(func(o *proxy.Options) {
-		o.Auth.AuthenticationTokenWebhookCacheTTL, o.Auth.AuthorizationWebhookCacheAuthorizedTTL, o.Auth.AuthorizationWebhookCacheUnauthorizedTTL = 0, 0, 0
+		o.Auth.AuthenticationTokenWebhookCacheTTL = 0
+		o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 0
+		o.Auth.AuthorizationWebhookCacheUnauthorizedTTL = 0
 	}, "")
-	f(func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 2 * time.Hour }, "--authorization-webhook-cache-authorized-ttl=2h0m0s is too long: give at most 1h0m0s")
-	f(func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheUnauthorizedTTL = 2 * time.Hour }, "--authorization-webhook-cache-unauthorized-ttl")
-	f(func(o *proxy.Options) { o.Auth.AuthorizationRecheckInterval = 0 }, "--authorization-recheck-interval=0s is too short")
+	f(func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 2 * time.Hour },
+		"--authorization-webhook-cache-authorized-ttl=2h0m0s is too long: give at most 1h0m0s")
+	f(func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheUnauthorizedTTL = 2 * time.Hour },
+		"--authorization-webhook-cache-unauthorized-ttl")
+	f(func(o *proxy.Options) {
+		o.Auth.AuthorizationRecheckInterval = 0
+	}, "--authorization-recheck-interval=0s is too short")
 	f(func(o *proxy.Options) { o.Auth.AuthorizationRecheckInterval = time.Millisecond }, "give at least 1s")
 	f(func(o *proxy.Options) { o.Auth.AuthorizationRecheckInterval = 2 * time.Hour }, "is too long")
 	f(func(o *proxy.Options) { o.Cached.Exclude = []string{"pods", "*.cilium.io", "apps/v1/deployments"} }, "")
 	f(func(o *proxy.Options) { o.Lane.CacheAggregatedGroups = []string{"wardle.example.com", "apps/v1"} }, "")
-	f(func(o *proxy.Options) { o.Lane.CacheAggregatedGroups = []string{"*"} }, `--cache-aggregated-groups="*" is no API group`)
+	f(func(o *proxy.Options) { o.Lane.CacheAggregatedGroups = []string{"*"} },
+		`--cache-aggregated-groups="*" is no API group`)
 	f(func(o *proxy.Options) { o.Cached.Exclude = []string{"*"} }, `--exclude="*" is no resource`)
 	f(func(o *proxy.Options) {
 		o.Cached.ResidentResources, o.Cached.Exclude = []string{"v1/pods"}, []string{"pods"}
@@ -117,8 +132,45 @@ func TestOptionsValidate(t *testing.T) {
 		o.Cached.ResidentResources, o.Cached.Exclude = []string{"pods"}, []string{"pods.example.com"}
 	}, "")
 	f(func(o *proxy.Options) { o.Cached.ResidentResources = []string{"secrets"} }, "")
-	f(func(o *proxy.Options) { o.Cached.ResidentResources, o.SecurePort = []string{"v1/secrets"}, 0 }, "without --secure-port: Secrets are served from a cache only to clients whose right")
-	f(func(o *proxy.Options) { o.Audit.AuditLogMode = "often" }, `--audit-log-mode="often" is unknown: give batch, blocking or blocking-strict`)
+	f(func(o *proxy.Options) { o.Cached.ResidentResources, o.SecurePort = []string{"v1/secrets"}, 0 },
+		"without --secure-port: Secrets are served from a cache only to clients whose right")
+	f(func(o *proxy.Options) {
+		o.Audit.AuditLogMode = "often"
+	}, `--audit-log-mode="often" is unknown: give batch, blocking or blocking-strict`)
 	f(func(o *proxy.Options) { o.Audit.AuditLogMaxSize = -1 }, "--audit-log-maxsize=-1 is too small")
 	f(func(o *proxy.Options) { o.Lane.HistoryBytes = 5 }, "--history-bytes=5 is too small")
+}
+
+// Without flags, nothing is open to other hosts, and nobody has the proxy's own rights. Each manifest in
+// deploy/ says where it listens.
+func TestDefaultPorts(t *testing.T) {
+	o := proxy.NewOptions()
+	if o.InsecurePort != 0 || o.SecurePort != 8443 || o.BindAddress != "127.0.0.1" || o.AdminBindAddress != "127.0.0.1" {
+		t.Errorf("got %d, %d on %s, admin on %s", o.InsecurePort, o.SecurePort, o.BindAddress, o.AdminBindAddress)
+	}
+	for _, name := range []string{"chart/templates/deployment.yaml", "sidecar/static-pod.yaml", "sidecar/daemonset.yaml",
+		"sidecar/patches/kube-apiserver+strategic.yaml"} {
+		content, err := os.ReadFile(filepath.Join("../deploy", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, flag := range []string{"--insecure-port=0", "--bind-address=", "--admin-bind-address="} {
+			if !regexp.MustCompile(`(?m)^\s*- "?` + flag).Match(content) {
+				t.Errorf("%s does not say %s", name, flag)
+			}
+		}
+	}
+}
+
+// The first lines of the log say which hosts reach each port.
+func TestReachIsLogged(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
+		o.SecurePort, o.BindAddress, o.AdminPort = proxy.AnyPort, "0.0.0.0", proxy.AnyPort
+	})
+	for _, c := range [][2]string{{"Serving plaintext", `clients="this host only"`}, {"Serving TLS", `clients="other hosts too"`},
+		{"Serving health", `clients="this host only"`}} {
+		if len(f.log.with(c[0], c[1])) != 1 {
+			t.Errorf("no line %s with %s", c[0], c[1])
+		}
+	}
 }

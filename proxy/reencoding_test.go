@@ -7,8 +7,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// A list that stands in for lost history and has the same objects in other bytes takes the place of what the cache held: lists have the new bytes, and
-// open watches end with 410, those too whose selector selects nothing.
+// If a relist has the same objects in other bytes, the cache takes the new bytes. Lists have the
+// new bytes then, and all open watches end with 410, even those whose selector selects nothing.
 func TestReencoded(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t))
@@ -28,7 +28,8 @@ func TestReencoded(t *testing.T) {
 		}
 	}
 	f.awaitLog("level=WARN", "writes objects differently")
-	if _, body := f.get(cmsPath + "?resourceVersion=0"); strings.Contains(body, "old") || !strings.Contains(body, "new") {
+	_, body := f.get(cmsPath + "?resourceVersion=0")
+	if strings.Contains(body, "old") || !strings.Contains(body, "new") {
 		t.Errorf("list: %s", body)
 	}
 	w := f.watch(anyState)

@@ -13,39 +13,117 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// Whatever happens upstream stays upstream: clients get exactly the changes, or after a relist exactly the differences, in
-// resourceVersion order with the deletions first, told as of what was known before, and their streams stay open.
-func TestReflectorFaults(t *testing.T) {
-	t.Parallel()
-	const a, b, c = "ADDED ns/a 101", "ADDED ns/b 102", "ADDED ns/c 103"
-	cms := proxytest.ConfigMaps
-	resumed := []string{a, b, c, "END 103", "MODIFIED ns/a 104", "MODIFIED ns/b 105", "DELETED ns/c 106", "ADDED ns/d 107", "ADDED ns/e 108"}
-	relisted := []string{a, b, c, "END 103", "MODIFIED ns/a 104", "DELETED ns/c 104", "MODIFIED ns/b 105", "ADDED ns/d 107", "ADDED ns/e 108"}
+// reflectorFault is something that goes wrong upstream while clients watch. Clients get exactly the
+// changes, or after a relist exactly the differences. These come in resourceVersion order, with the
+// deletions first, at the last resourceVersion that was known before. The clients' streams stay
+// open.
+type reflectorFault struct {
+	name  string
+	fault func(f *fan, st *proxytest.Stream) // breaks the reflector's stream st
+	log   string                             // part of a logged line
+	want  []string                           // resumed or relisted
+}
 
-	relist := func(answer func(*proxytest.Call)) func(*fan, *proxytest.Stream) {
-		return func(f *fan, st *proxytest.Stream) {
-			f.up.On(proxytest.WatchList, 1, answer)
-			st.Send("garbage\n")
+// The events of a watch of all objects in reflectorFault.run, by how the reflector goes on.
+var (
+	resumed = []string{"ADDED ns/a 101", "ADDED ns/b 102", "ADDED ns/c 103", "END 103", "MODIFIED ns/a 104",
+		"MODIFIED ns/b 105", "DELETED ns/c 106", "ADDED ns/d 107", "ADDED ns/e 108"}
+	relisted = []string{"ADDED ns/a 101", "ADDED ns/b 102", "ADDED ns/c 103", "END 103", "MODIFIED ns/a 104",
+		"DELETED ns/c 104", "MODIFIED ns/b 105", "ADDED ns/d 107", "ADDED ns/e 108"}
+)
+
+// relist breaks the reflector's stream. The list that follows is answered by answer.
+func relist(answer func(*proxytest.Call)) func(*fan, *proxytest.Stream) {
+	return func(f *fan, st *proxytest.Stream) {
+		f.up.On(proxytest.WatchList, 1, answer)
+		st.Send("garbage\n")
+	}
+}
+
+func runFaults(t *testing.T, faults []reflectorFault) {
+	t.Parallel()
+	for _, fault := range faults {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			fault.run(t)
+		})
+	}
+}
+
+// run makes changes before, during and after the fault.
+func (r *reflectorFault) run(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	f.cms.Put("ns", "a", "1")
+	f.cms.Put("ns", "b", "1", "app", "x")
+	f.cms.Put("ns", "c", "1")
+	all, app := f.watch(anyState), f.watch(anyState+"&labelSelector=app%%3Dx")
+	all.Await(4)
+	app.Await(2)
+	st := f.up.Reflector()
+	f.cms.Put("ns", "a", "2")
+	all.Await(5)
+
+	st.Hold()
+	f.cms.Put("ns", "b", "2")
+	f.cms.Delete("ns", "c")
+	f.cms.Put("ns", "d", "2", "app", "x")
+	r.fault(f, st)
+	all.Await(len(r.want) - 1)
+	f.cms.Put("ns", "e", "2")
+	all.Await(len(r.want))
+	app.Await(4)
+	r.check(t, f, all, app)
+}
+
+// check compares what two watches got with what they should get, and the requests with r.want.
+func (r *reflectorFault) check(t *testing.T, f *fan, all, app *proxytest.Watcher) {
+	t.Helper()
+	wantStrings(t, "watch of all", all.Strings(), r.want...)
+	left := "DELETED ns/b 105"
+	if slices.Equal(r.want, relisted) {
+		left = "DELETED ns/b 104" // a relist shows it like a deletion
+	}
+	wantStrings(t, "watch with a selector", app.Strings(), "ADDED ns/b 102", "END 103", left, "ADDED ns/d 107")
+	if !all.Open() || !app.Open() {
+		t.Error("a client's stream ended")
+	}
+	if r.log != "" && len(f.log.with(r.log)) == 0 {
+		t.Errorf("nothing logged with %q", r.log)
+	}
+	if got := f.up.Count(proxytest.WatchList) > 1; got != slices.Equal(r.want, relisted) {
+		t.Errorf("listed anew: %t", got)
+	}
+	for _, r := range f.up.Requests(proxytest.Watch)[:min(1, f.up.Count(proxytest.Watch))] {
+		if rv := r.Query.Get("resourceVersion"); rv != "104" {
+			t.Errorf("resumed from %s, want 104", rv)
 		}
 	}
-	for _, test := range []struct {
-		name  string
-		fault func(f *fan, st *proxytest.Stream) // what breaks the reflector's stream st
-		log   string                             // logged
-		want  []string
-	}{
+	f.passed(0)
+}
+
+// A watch that breaks or ends is resumed from the last resourceVersion.
+func TestReflectorStreamBreaks(t *testing.T) {
+	runFaults(t, []reflectorFault{
 		{"connection breaks", func(f *fan, st *proxytest.Stream) { st.Abort() }, "relist=false", resumed},
 		{"stream ends", func(f *fan, st *proxytest.Stream) { st.End() }, "", resumed},
 		{"half an event, then the end", func(f *fan, st *proxytest.Stream) {
 			st.Send(`{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"`)
 			st.End()
 		}, "stream ended within an event", resumed},
+	})
+}
+
+// After bytes that are no event, the collection is listed again.
+func TestReflectorBadEvents(t *testing.T) {
+	cms := proxytest.ConfigMaps
+	runFaults(t, []reflectorFault{
 		{"garbage", func(f *fan, st *proxytest.Stream) { st.Send("garbage\n") }, "read watch event", relisted},
 		{"empty line", func(f *fan, st *proxytest.Stream) { st.Send("\n") }, "read watch event", relisted},
 		{"two events in a line", func(f *fan, st *proxytest.Stream) {
 			st.Send(strings.TrimSuffix(cms.Event("ADDED", "ns", "q", 200), "\n") + cms.Event("ADDED", "ns", "q", 201))
 		}, "read watch event", relisted},
-		{"unknown event type", func(f *fan, st *proxytest.Stream) { st.Send(cms.Event("RENAMED", "ns", "q", 200)) }, "unknown type", relisted},
+		{"unknown event type", func(f *fan, st *proxytest.Stream) { st.Send(cms.Event("RENAMED", "ns", "q", 200)) },
+			"unknown type", relisted},
 		{"object without metadata", func(f *fan, st *proxytest.Stream) {
 			st.Send(`{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1"}}` + "\n")
 		}, "without metadata.name", relisted},
@@ -54,21 +132,47 @@ func TestReflectorFaults(t *testing.T) {
 		}, "without metadata.resourceVersion", relisted},
 		{"no object", func(f *fan, st *proxytest.Stream) { st.Send(`{"type":"ADDED"}` + "\n") }, "no object", relisted},
 		{"event of 17 MB", func(f *fan, st *proxytest.Stream) {
-			st.Send(`{"type":"ADDED","object":{"metadata":{"name":"q","resourceVersion":"200"},"data":{"v":"` + strings.Repeat("x", 17<<20) + `"}}}` + "\n")
+			st.Send(`{"type":"ADDED","object":{"metadata":{"name":"q","resourceVersion":"200"},"data":{"v":"` +
+				strings.Repeat("x", 17<<20) + `"}}}` + "\n")
 		}, "16 MiB", relisted},
-		{"resourceVersion goes backwards", func(f *fan, st *proxytest.Stream) { st.Send(cms.Event("MODIFIED", "ns", "a", 50)) }, "did not increase: 50 after 104", relisted},
-		{"resourceVersion repeats", func(f *fan, st *proxytest.Stream) { st.Send(cms.Event("MODIFIED", "ns", "a", 104)) }, "did not increase: 104 after 104", relisted},
+	})
+}
+
+// After an event or a bookmark whose resourceVersion is missing or does not increase, the
+// collection is listed again.
+func TestReflectorBadOrder(t *testing.T) {
+	cms := proxytest.ConfigMaps
+	runFaults(t, []reflectorFault{
+		{"resourceVersion goes backwards", func(f *fan, st *proxytest.Stream) {
+			st.Send(cms.Event("MODIFIED", "ns", "a", 50))
+		}, "did not increase: 50 after 104", relisted},
+		{"resourceVersion repeats", func(f *fan, st *proxytest.Stream) {
+			st.Send(cms.Event("MODIFIED", "ns", "a", 104))
+		}, "did not increase: 104 after 104", relisted},
 		{"deletion of another object at the same resourceVersion", func(f *fan, st *proxytest.Stream) {
 			st.Send(cms.Event("DELETED", "ns", "c", 104))
 		}, "did not increase: 104 after 104", relisted},
-		{"bookmark goes backwards", func(f *fan, st *proxytest.Stream) { st.Send(cms.Bookmark(50, false)) }, "bookmark 50 after 104", relisted},
+		{"bookmark goes backwards", func(f *fan, st *proxytest.Stream) { st.Send(cms.Bookmark(50, false)) },
+			"bookmark 50 after 104", relisted},
 		{"bookmark without resourceVersion", func(f *fan, st *proxytest.Stream) {
 			st.Send(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{}}}` + "\n")
 		}, "BOOKMARK without resourceVersion", relisted},
-		{"ERROR 410", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(410, "Expired", "too old")) }, "410 Expired: too old", relisted},
-		{"ERROR 500", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(500, "InternalError", "oh")) }, "500 InternalError: oh", resumed},
-		{"ERROR with garbage", func(f *fan, st *proxytest.Stream) { st.Send(`{"type":"ERROR","object":"what"}` + "\n") }, "expected an object", relisted},
-		{"ERROR without Status", func(f *fan, st *proxytest.Stream) { st.Send(`{"type":"ERROR","object":{}}` + "\n") }, "upstream: 0", resumed},
+	})
+}
+
+// After an error, the watch is resumed if the error allows it. Otherwise the collection is listed
+// again.
+func TestReflectorErrors(t *testing.T) {
+	runFaults(t, []reflectorFault{
+		{"ERROR 410", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(410, "Expired", "too old")) },
+			"410 Expired: too old", relisted},
+		{"ERROR 500", func(f *fan, st *proxytest.Stream) { st.Send(proxytest.ErrorEvent(500, "InternalError", "oh")) },
+			"500 InternalError: oh", resumed},
+		{"ERROR with garbage", func(f *fan, st *proxytest.Stream) {
+			st.Send(`{"type":"ERROR","object":"what"}` + "\n")
+		}, "expected an object", relisted},
+		{"ERROR without Status", func(f *fan, st *proxytest.Stream) { st.Send(`{"type":"ERROR","object":{}}` + "\n") },
+			"upstream: 0", resumed},
 		{"410 as the watch begins", func(f *fan, st *proxytest.Stream) {
 			f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(410, "Expired", "too old", 0) })
 			st.Abort()
@@ -82,17 +186,35 @@ func TestReflectorFaults(t *testing.T) {
 			f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Write("oops") })
 			st.Abort()
 		}, "503 ServiceUnavailable: busy", resumed},
-		{"the relist breaks", relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104), `{"type":`); c.Abort() }), "initial events", relisted},
-		{"the relist is garbage", relist(func(c *proxytest.Call) { c.Write("\x00\n") }), "initial events: read watch event", relisted},
+	})
+}
+
+// A list that fails is requested again. Clients see nothing of the failed one.
+func TestReflectorBadRelist(t *testing.T) {
+	cms := proxytest.ConfigMaps
+	runFaults(t, []reflectorFault{
+		{"the relist breaks",
+			relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104), `{"type":`); c.Abort() }),
+			"initial events", relisted},
+		{"the relist is garbage", relist(func(c *proxytest.Call) { c.Write("\x00\n") }),
+			"initial events: read watch event", relisted},
 		{"the relist is no list", relist(func(c *proxytest.Call) {
 			c.Write(cms.Event("MODIFIED", "ns", "a", 104), cms.Bookmark(500, true))
 		}), "MODIFIED among the initial events", relisted},
-		{"the relist lacks its end", relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104)) }), "initial events: EOF", relisted},
-		{"the relist has another bookmark", relist(func(c *proxytest.Call) { c.Write(cms.Bookmark(500, false)) }), "BOOKMARK among the initial events", relisted},
-		{"the relist is refused with 500", relist(func(c *proxytest.Call) { c.Fail(500, "InternalError", "oh", 0) }), "500 InternalError: oh", relisted},
-		{"the relist is refused with 503", relist(func(c *proxytest.Call) { c.Fail(503, "ServiceUnavailable", "oh", 0) }), "503 ServiceUnavailable: oh", relisted},
-		{"our credential is refused", relist(func(c *proxytest.Call) { c.Fail(401, "Unauthorized", "Unauthorized", 0) }), "401 Unauthorized", relisted},
-		{"our right is gone", relist(func(c *proxytest.Call) { c.Fail(403, "Forbidden", "not yours", 0) }), "403 Forbidden: not yours", relisted},
+		{"the relist lacks its end", relist(func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 104)) }),
+			"initial events: EOF", relisted},
+		{"the relist has another bookmark", relist(func(c *proxytest.Call) { c.Write(cms.Bookmark(500, false)) }),
+			"BOOKMARK among the initial events", relisted},
+		{"the relist is refused with 500", relist(func(c *proxytest.Call) { c.Fail(500, "InternalError", "oh", 0) }),
+			"500 InternalError: oh", relisted},
+		{"the relist is refused with 503",
+			relist(func(c *proxytest.Call) { c.Fail(503, "ServiceUnavailable", "oh", 0) }),
+			"503 ServiceUnavailable: oh", relisted},
+		{"our credential is refused",
+			relist(func(c *proxytest.Call) { c.Fail(401, "Unauthorized", "Unauthorized", 0) }),
+			"401 Unauthorized", relisted},
+		{"our right is gone", relist(func(c *proxytest.Call) { c.Fail(403, "Forbidden", "not yours", 0) }),
+			"403 Forbidden: not yours", relisted},
 		{"the relist is of another type", relist(func(c *proxytest.Call) {
 			c.W.Header().Set("Content-Type", "text/html")
 			_, _ = io.WriteString(c.W, "<html>")
@@ -101,57 +223,13 @@ func TestReflectorFaults(t *testing.T) {
 			c.W.Header()["Content-Type"] = nil
 			_, _ = io.WriteString(c.W, cms.Event("ADDED", "ns", "a", 104))
 		}), `upstream answered \"\"`, relisted},
-		{"the relist fails", relist(func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(429, "TooManyRequests", "busy")) }), "429 TooManyRequests", relisted},
+		{"the relist fails",
+			relist(func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(429, "TooManyRequests", "busy")) }),
+			"429 TooManyRequests", relisted},
 		{"the relist is older than its objects", relist(func(c *proxytest.Call) {
 			c.Write(cms.Event("ADDED", "ns", "q", 300), cms.Bookmark(200, true))
 		}), "some objects are newer", relisted},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			f := startFan(t, proxytest.NewServer(t))
-			f.cms.Put("ns", "a", "1")
-			f.cms.Put("ns", "b", "1", "app", "x")
-			f.cms.Put("ns", "c", "1")
-			all, app := f.watch(anyState), f.watch(anyState+"&labelSelector=app%%3Dx")
-			all.Await(4)
-			app.Await(2)
-			st := f.up.Reflector()
-			f.cms.Put("ns", "a", "2")
-			all.Await(5)
-
-			st.Hold()
-			f.cms.Put("ns", "b", "2")
-			f.cms.Delete("ns", "c")
-			f.cms.Put("ns", "d", "2", "app", "x")
-			test.fault(f, st)
-			all.Await(len(test.want) - 1)
-			f.cms.Put("ns", "e", "2")
-			all.Await(len(test.want))
-			app.Await(4)
-
-			wantStrings(t, "watch of all", all.Strings(), test.want...)
-			left := "DELETED ns/b 105"
-			if slices.Equal(test.want, relisted) {
-				left = "DELETED ns/b 104" // as what is gone
-			}
-			wantStrings(t, "watch with a selector", app.Strings(), b, "END 103", left, "ADDED ns/d 107")
-			if !all.Open() || !app.Open() {
-				t.Error("a client's stream ended")
-			}
-			if test.log != "" && len(f.log.with(test.log)) == 0 {
-				t.Errorf("nothing logged with %q", test.log)
-			}
-			if got := f.up.Count(proxytest.WatchList) > 1; got != slices.Equal(test.want, relisted) {
-				t.Errorf("listed anew: %t", got)
-			}
-			for _, r := range f.up.Requests(proxytest.Watch)[:min(1, f.up.Count(proxytest.Watch))] {
-				if rv := r.Query.Get("resourceVersion"); rv != "104" {
-					t.Errorf("resumed from %s, want 104", rv)
-				}
-			}
-			f.passed(0)
-		})
-	}
+	})
 }
 
 // Differences reach clients that resume from before them, too.
@@ -172,13 +250,15 @@ func TestReflectorRelistIsHistory(t *testing.T) {
 	f.passed(0)
 }
 
-// An etcd that was restored from a backup has every client start anew: 410 in the stream, then its proper end.
+// After etcd was restored from a backup, every client must list again: its watch gets 410 and ends
+// properly.
 func TestReflectorBackwards(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	for _, name := range []string{"a", "b", "c"} {
 		f.cms.Put("ns", name, "1")
 	}
-	watchers := []*proxytest.Watcher{f.watch(anyState), f.watch(cmsPath + "?watch=1&resourceVersion=102"), f.watch(anyState + "&labelSelector=none")}
+	watchers := []*proxytest.Watcher{f.watch(anyState), f.watch(cmsPath + "?watch=1&resourceVersion=102"),
+		f.watch(anyState + "&labelSelector=none")}
 	watchers[0].Await(4)
 	f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(410, "Expired", "too old", 0) })
 	f.cms.Restore(60, "a", "z")
@@ -191,7 +271,10 @@ func TestReflectorBackwards(t *testing.T) {
 			t.Errorf("last event is %s, want ERROR 410; all: %s", last, events)
 		}
 	}
-	if raw := watchers[2].Events()[1].Raw; !strings.HasPrefix(raw, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: `) ||
+	raw := watchers[2].Events()[1].Raw
+	if !strings.HasPrefix(raw,
+		`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too `+
+			`old resource version: `) ||
 		!strings.HasSuffix(raw, `,"reason":"Expired","code":410}}`+"\n") {
 		t.Errorf("got %s", raw)
 	}
@@ -204,7 +287,8 @@ func TestReflectorBackwards(t *testing.T) {
 	f.passed(0)
 }
 
-// A restored etcd accepts a watch from the future and says nothing: that is noticed as the watch is resumed.
+// After a restore, kube-apiserver accepts a watch from a future resourceVersion and sends nothing.
+// The reflector notices it when it resumes the watch.
 func TestReflectorBackwardsUnnoticed(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
@@ -220,7 +304,8 @@ func TestReflectorBackwardsUnnoticed(t *testing.T) {
 	w.AwaitVersion(61)
 }
 
-// An etcd that was restored and has come past what the lane has seen goes on as if nothing had been. A consistent read shows it.
+// If a restored etcd has already passed the lane's resourceVersion, its watch goes on normally. A
+// consistent read reveals the restore.
 func TestReflectorBackwardsAndPast(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), proxy.NoneAlone, impatient)
@@ -229,7 +314,7 @@ func TestReflectorBackwardsAndPast(t *testing.T) {
 	}
 	w := f.watch(anyState)
 	w.Await(4)
-	f.up.On(proxytest.Probe, 1, (*proxytest.Call).Abort) // it is back only once it has come past 103
+	f.up.On(proxytest.Probe, 1, (*proxytest.Call).Abort) // upstream does not answer before it has passed 103
 	f.cms.Restore(60, "a", "z")
 	f.up.Bump(100)
 	f.up.AwaitCount(proxytest.Watch, 1)
@@ -252,11 +337,12 @@ func TestReflectorBackwardsAndPast(t *testing.T) {
 		t.Errorf("last event is %s, want ERROR 410; all: %s", last, events)
 	}
 	f.awaitLog("level=ERROR", "went back in time")
-	wantStrings(t, "watch after the restore", proxytest.Strings(f.watch(anyState).Await(3)), "ADDED ns/a 60", "ADDED ns/z 59", "END 160")
+	wantStrings(t, "watch after the restore", proxytest.Strings(f.watch(anyState).Await(3)), "ADDED ns/a 60",
+		"ADDED ns/z 59", "END 160")
 	f.passed(1)
 }
 
-// Upstream is not hammered, whatever it does.
+// The reflector's attempts have growing pauses, whatever upstream answers.
 func TestReflectorBackoff(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(*proxytest.Call){
@@ -276,7 +362,9 @@ func TestReflectorBackoff(t *testing.T) {
 			began := time.Now()
 			requests := func() int { return f.up.Count(proxytest.Watch) + f.up.Count(proxytest.WatchList) }
 			time.Sleep(2 * time.Second)
-			f.until("third request", func() bool { return requests() >= 3 }) // at 0.1 to 0.2 s, then 0.3 to 0.6, 0.7 to 1.4, …; net/http repeats some
+			// The requests come after 0.1 to 0.2 s, 0.3 to 0.6 s, 0.7 to 1.4 s and so on. net/http
+			// repeats some of them.
+			f.until("third request", func() bool { return requests() >= 3 })
 			if n, took := requests(), time.Since(began).Seconds(); float64(n) > 15+took-2 {
 				t.Errorf("%d requests in %.1f s", n, took)
 			}
@@ -349,7 +437,8 @@ func TestReflectorLargeEvent(t *testing.T) {
 	}
 }
 
-// Where upstream has no sendInitialEvents, the reflector lists page by page, and no end bookmark is promised.
+// If upstream does not know sendInitialEvents, the reflector lists page by page, and watches get no
+// bookmark at the end of the initial events.
 func TestReflectorWithoutWatchList(t *testing.T) {
 	up := proxytest.NewServer(t)
 	up.SetWatchList(false)
@@ -380,13 +469,15 @@ func TestReflectorWithoutWatchList(t *testing.T) {
 		t.Errorf("watched from %s, want 1200", rv)
 	}
 	f.passed(1)
-	// Upstream says in its own words that it has no sendInitialEvents.
-	if resp, _ := f.get(cmsPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"); resp.StatusCode != http.StatusUnprocessableEntity {
+	// Upstream itself answers that it does not know sendInitialEvents.
+	resp, _ := f.get(cmsPath +
+		"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	if resp.StatusCode != http.StatusUnprocessableEntity {
 		t.Errorf("got status %s", resp.Status)
 	}
 }
 
-// Lists that make no sense fill no cache.
+// A list that cannot be correct does not fill the cache.
 func TestReflectorBadList(t *testing.T) {
 	t.Parallel()
 	item := func(rv string) string {
@@ -420,7 +511,8 @@ func TestReflectorBadList(t *testing.T) {
 			if len(f.log.with("Upstream watch broke", "list v1/configmaps")) == 0 {
 				t.Error("the list was believed")
 			}
-			if _, body := f.get(cmsPath + "?resourceVersion=0"); !strings.Contains(body, `"real"`) || strings.Contains(body, `"a"`) {
+			_, body := f.get(cmsPath + "?resourceVersion=0")
+			if !strings.Contains(body, `"real"`) || strings.Contains(body, `"a"`) {
 				t.Errorf("got %s", body)
 			}
 			f.passed(1)
@@ -428,7 +520,8 @@ func TestReflectorBadList(t *testing.T) {
 	}
 }
 
-// A list whose initial events never end is given up.
+// The reflector learns the form of lists from an empty list. If that answer cannot be used, it asks
+// again, and the request that waits passes through.
 func TestReflectorEmptyListForm(t *testing.T) {
 	for name, body := range map[string]string{
 		"html":             "<html>",
@@ -446,8 +539,9 @@ func TestReflectorEmptyListForm(t *testing.T) {
 	}
 }
 
-// What happened and was undone between two states that a relist compares is in no history. Who was shown a state in between, by
-// another replica or by upstream itself, is told to list again: such a client would never hear of the end of what it saw.
+// A relist compares two states. Changes between them that have undone each other are in no history
+// here. A client that has seen a state in between, from another replica or from upstream itself, may
+// not resume here. Upstream may have the rest for it, and says 410 otherwise.
 func TestReflectorRelistGap(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
@@ -468,11 +562,32 @@ func TestReflectorRelistGap(t *testing.T) {
 		t.Errorf("watch from within the gap, begun before it: got %s, %v", ahead.Strings(), err)
 	}
 	f.passed(0)
-	w := f.watch(cmsPath + "?watch=1&resourceVersion=102")
-	wantStrings(t, "watch from within the gap", proxytest.Strings(w.Await(1)), "ERROR 410")
+	w := f.watch(since, 102)
+	wantStrings(t, "watch from within the gap", proxytest.Strings(w.Await(3)), "ADDED ns/y 103", "DELETED ns/x 104", "ADDED ns/z 105")
+	f.passed(1)
+	if query := f.up.Requests(proxytest.Client)[0].Query; query.Get("timeoutSeconds") == "" {
+		t.Errorf("the watch that passes through does not return soon: %s", query)
+	}
+	f.watch(cmsPath + "?watch=1&resourceVersion=105")
+	f.passed(1)
+
+	f.cms.Compact()
+	w = f.watch(since, 102)
+	wantStrings(t, "watch from a gap that upstream has forgotten", proxytest.Strings(w.Await(1)), "ERROR 410")
 	if err := w.Ended(); err != nil {
 		t.Error(err)
 	}
-	f.watch(cmsPath + "?watch=1&resourceVersion=105")
-	f.passed(0)
+	f.passed(2)
+
+	// Few ask at a time. The others are told to list again, which costs upstream nothing.
+	var many []<-chan *proxytest.Watcher
+	for range 60 {
+		many = append(many, f.later(fmt.Sprintf(since, 102)))
+	}
+	for _, c := range many {
+		wantStrings(t, "one of many", proxytest.Strings(f.awaitOpen(c).Await(1)), "ERROR 410")
+	}
+	if n := f.up.Count(proxytest.Client); n >= 62 {
+		t.Errorf("%d watches passed through, want some of them answered here", n)
+	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// getFrom is get from one of this host's addresses; code is 0 if ctx ended first.
+// getFrom sends a GET from one of this host's addresses. code is 0 if ctx ended first.
 func (f *fan) getFrom(ctx context.Context, address, token, path string) (code int, retryAfter string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.insecure+path, nil)
 	if err != nil {
@@ -38,8 +38,9 @@ func (f *fan) getFrom(ctx context.Context, address, token, path string) (code in
 	return resp.StatusCode, resp.Header.Get("Retry-After")
 }
 
-// TestReviewsOfStrangers: while kube-apiserver has yet to answer for hundreds of garbage tokens, it is asked about a client that it has
-// accepted before, and about a new client from another address; and of thousands from one address the last are told to come again at once.
+// TestReviewsOfStrangers: while reviews of hundreds of garbage tokens are unanswered, a client that
+// kube-apiserver has accepted before is reviewed, and so is a new client from another address. If
+// more than a thousand requests come from one address, the last ones get 429 at once.
 func TestReviewsOfStrangers(t *testing.T) {
 	t.Parallel()
 	up := proxytest.NewServer(t)
@@ -94,13 +95,17 @@ func TestReviewsOfStrangers(t *testing.T) {
 	}
 	flood(0, 400)
 	f.until("flood", func() bool { return hanging.Load() >= 16 })
-	time.Sleep(100 * time.Millisecond) // the rest of it may come now or later
+	time.Sleep(100 * time.Millisecond) // the rest of the flood may come later
 
-	// Each would have to wait for the garbage if it were in one queue with it.
-	for i, c := range []struct{ address, token string }{{"127.0.0.1", "regular"}, {"127.0.0.2", "newcomer"}, {"127.0.0.1", "regular"}} {
+	// In one queue with the garbage tokens, each of these would wait for them.
+	for i, c := range []struct{ address, token string }{{"127.0.0.1", "regular"}, {"127.0.0.2", "newcomer"},
+		{"127.0.0.1", "regular"}} {
 		before, begin := reviews(c.token), time.Now()
-		if code, _ := f.getFrom(t.Context(), c.address, c.token, fmt.Sprintf("/api/v1/namespaces/a%d/configmaps?resourceVersion=0", i)); code != 200 || reviews(c.token) != before+1 {
-			t.Errorf("%s: %d, after %d reviews beside %d that hang", c.token, code, reviews(c.token)-before, hanging.Load())
+		code, _ := f.getFrom(t.Context(), c.address, c.token,
+			fmt.Sprintf("/api/v1/namespaces/a%d/configmaps?resourceVersion=0", i))
+		if code != 200 || reviews(c.token) != before+1 {
+			t.Errorf("%s: %d, after %d reviews beside %d that hang", c.token, code, reviews(c.token)-before,
+				hanging.Load())
 		}
 		t.Logf("%s was answered after %s", c.token, time.Since(begin).Round(time.Millisecond))
 	}
@@ -109,7 +114,8 @@ func TestReviewsOfStrangers(t *testing.T) {
 	}
 	flood(400, 1500)
 	f.until("refusal", func() bool { return busy.Load() > 0 })
-	if code, _ := f.getFrom(t.Context(), "127.0.0.1", "regular", "/api/v1/namespaces/b/configmaps?resourceVersion=0"); code != 200 || reviews("regular") != 4 {
+	code, _ := f.getFrom(t.Context(), "127.0.0.1", "regular", "/api/v1/namespaces/b/configmaps?resourceVersion=0")
+	if code != 200 || reviews("regular") != 4 {
 		t.Errorf("%d, after %d reviews", code, reviews("regular"))
 	}
 	open()

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Says which imports within proxy lead upwards. Each package may import those in front of it, and no others.
-# Only http1 knows fasthttp, and only proxy itself knows http1.
+# Only http1 knows fasthttp, and only proxy itself knows http1 and http2.
 set -euo pipefail
 cd "$(dirname "$0")"
-rooms=(semaphore option exposition exchange apistatus request auth fairness audit upstream downstream passthrough reflector lane registry diagnose cached admin http1)
+rooms=(semaphore option exposition exchange websocket apistatus request auth fairness audit upstream downstream passthrough reflector lane registry diagnose cached admin http1 http2)
 
 allowed=" " wrong=0
 for room in "${rooms[@]}" .; do

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +26,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/http1"
+	"github.com/watchfan/watchfan/proxy/http2"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/passthrough"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -111,6 +114,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if s.front, err = http1.New(s.handle, s.conns, poller, log); err != nil {
 		return nil, err
 	}
+	s.front.Also(http2.Protocol, http2.New(s.handle, &opts.HTTP2, s.conns, poller, log).Serve)
 	s.passthrough = passthrough.New(s.ctx, streams, up, &clients.Front, passthrough.NewLongRequests(s.ctx, authorizer), audit, log)
 	s.memory = newMemory(&s.opts, log)
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
@@ -156,7 +160,7 @@ func (s *Server) listen() error {
 	listen := func(ip string, port int, flag string) (net.Listener, error) {
 		ln, err := net.Listen("tcp", listenAddress(ip, port))
 		if err != nil {
-			return nil, fmt.Errorf("%w (choose another port with %s, 0 for none)", err, flag)
+			return nil, explainListen(err, ip, port, flag)
 		}
 		return downstream.PatientListener{Listener: ln}, nil
 	}
@@ -170,7 +174,7 @@ func (s *Server) listen() error {
 			return err
 		}
 		s.insecureLn = downstream.ClientListener{Listener: limited(ln), Arrivals: arrivals, TLS: false}
-		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String())
+		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String(), "clients", reach(s.insecureLn))
 	}
 	var err error
 	if s.opts.SecurePort != 0 {
@@ -181,7 +185,8 @@ func (s *Server) listen() error {
 			}
 		}
 		if s.certificate, err = downstream.NewCertificate(certFile, keyFile, s.log); err != nil {
-			return err
+			return fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w: give PEM files that watchfan may read, "+
+				"or neither for a self-signed certificate", err)
 		}
 		ln, err := listen(s.opts.BindAddress, s.opts.SecurePort, "--secure-port")
 		if err != nil {
@@ -189,13 +194,14 @@ func (s *Server) listen() error {
 		}
 		s.secureLn = tls.NewListener(downstream.ClientListener{Listener: limited(ln), Arrivals: arrivals, TLS: true}, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
-			NextProtos:     []string{"http/1.1"},
+			NextProtos:     s.protocols(),
 			GetCertificate: s.certificate.Get,
 			ClientAuth:     s.clients.ClientAuth(),
 
 			DynamicRecordSizingDisabled: true, // sends batches in as few records as possible
 		})
-		s.log.Info("Serving TLS with each client's own rights", "address", s.secureLn.Addr().String(), "certificate", certFile)
+		s.log.Info("Serving TLS with each client's own rights", "address", s.secureLn.Addr().String(), "clients", reach(s.secureLn),
+			"certificate", certFile)
 	}
 	if len(s.opts.Cached.Exclude) > 0 {
 		s.log.Info("Excluded resources are never cached", "resources", s.opts.Cached.Exclude)
@@ -204,9 +210,41 @@ func (s *Server) listen() error {
 		if s.adminLn, err = listen(s.opts.AdminBindAddress, s.opts.AdminPort, "--admin-port"); err != nil {
 			return err
 		}
-		s.log.Info("Serving health and metrics", "address", s.adminLn.Addr().String())
+		s.log.Info("Serving health and metrics", "address", s.adminLn.Addr().String(), "clients", reach(s.adminLn))
 	}
 	return s.writePortsFile()
+}
+
+// protocols returns the protocols of the secure port, in the order of preference.
+func (s *Server) protocols() []string {
+	if s.opts.HTTP2.DisableHTTP2 {
+		return []string{http1.Protocol}
+	}
+	return []string{http2.Protocol, http1.Protocol}
+}
+
+// reach says which clients reach a listener.
+func reach(ln net.Listener) string {
+	if tcp, ok := ln.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		return "this host only"
+	}
+	return "other hosts too"
+}
+
+// explainListen says why net.Listen has failed, and what to give instead. flag is that of the port.
+func explainListen(err error, ip string, port int, flag string) error {
+	address := map[string]string{"--secure-port": "--bind-address", "--admin-port": "--admin-bind-address"}[flag]
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%s=%d: another program uses this port: give another one, 0 for off, or -1 for any free one (%w)",
+			flag, port, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL) && address != "":
+		return fmt.Errorf("%s=%s: this host does not have this address: give one of its own, 0.0.0.0 for all of them, "+
+			"or 127.0.0.1 for programs on this host only (%w)", address, ip, err)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%s=%d: watchfan may not open this port: give one above 1023 (%w)", flag, port, err)
+	}
+	return fmt.Errorf("%s=%d: %w", flag, port, err)
 }
 
 func (s *Server) writePortsFile() error {

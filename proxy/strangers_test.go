@@ -19,28 +19,34 @@ type stranger struct {
 }
 
 func (s stranger) client(t *testing.T) *http.Client {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: s.certificate}, DisableCompression: true}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: s.certificate},
+		DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: proxytest.Patience}
 }
 
-// reads are the kinds of reads there are of a collection, by path and query.
+// reads returns all kinds of reads of a collection, as paths with queries.
 func reads(collection string) (all []string) {
 	within := strings.Replace(collection, "/v1/", "/v1/namespaces/ns/", 1)
 	legacy := strings.Replace(collection, "/v1/", "/v1/watch/", 1)
 	const token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAxLCJzdGFydCI6ImEifQ" // of resourceVersion 101, behind "a"
 	for _, object := range []string{within + "/a", within + "/nosuch"} {
-		for _, query := range []string{"", "?resourceVersion=0", "?resourceVersion=101", "?pretty=true", "?timeout=5s"} {
+		for _, query := range []string{"", "?resourceVersion=0", "?resourceVersion=101",
+			"?pretty=true", "?timeout=5s"} {
 			all = append(all, object+query)
 		}
 	}
 	for _, c := range []string{collection, within} {
 		for _, query := range []string{
-			"", "resourceVersion=0", "resourceVersion=101", "resourceVersion=101&resourceVersionMatch=Exact", "resourceVersion=101&resourceVersionMatch=NotOlderThan",
-			"limit=1", "limit=1&resourceVersion=0", "limit=1&continue=" + token, "labelSelector=app%3Da", "labelSelector=app+in+(a,b),c", "fieldSelector=metadata.name%3Da",
+			"", "resourceVersion=0", "resourceVersion=101", "resourceVersion=101&resourceVersionMatch=Exact",
+			"resourceVersion=101&resourceVersionMatch=NotOlderThan",
+			"limit=1", "limit=1&resourceVersion=0", "limit=1&continue=" + token, "labelSelector=app%3Da",
+			"labelSelector=app+in+(a,b),c", "fieldSelector=metadata.name%3Da",
 			"fieldSelector=spec.x%3Da", "pretty=1", "timeout=5s",
-			"watch=1", "watch=1&resourceVersion=0", "watch=1&resourceVersion=101", "watch=1&resourceVersion=1", "watch=1&allowWatchBookmarks=true&timeoutSeconds=3",
-			"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+			"watch=1", "watch=1&resourceVersion=0", "watch=1&resourceVersion=101", "watch=1&resourceVersion=1",
+			"watch=1&allowWatchBookmarks=true&timeoutSeconds=3",
+			"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+			"watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
 			"watch=1&labelSelector=app%3Da", "watch=1&fieldSelector=metadata.name%3Da",
 		} {
 			all = append(all, c+"?"+query)
@@ -49,10 +55,10 @@ func reads(collection string) (all []string) {
 	return append(all, legacy, legacy+"?resourceVersion=0")
 }
 
-// Whoever may not read has kube-apiserver asked whether it may, and its answer passed on, and
-// nothing else happens: no lane is started or looked at, nothing cached is read, and nothing is
-// asked in the proxy's name but for a review that only the proxy can ask. All that is known is
-// locked meanwhile, so that a request that looked at it would not be answered.
+// For a client that may not read, the proxy asks kube-apiserver for a review and passes on
+// kube-apiserver's answer. Nothing else happens: no lane is started or looked at, no cache is read,
+// and the proxy's own credential is used for reviews only. All caches are locked meanwhile, so a
+// request that looked at one would not be answered.
 func TestNothingBeforeYes(t *testing.T) {
 	t.Parallel()
 	caFile, jane := clientCertificates(t)
@@ -71,7 +77,9 @@ func TestNothingBeforeYes(t *testing.T) {
 		up.SetAllow(func(string, string) bool { return false })
 		c.Serve()
 	})
-	up.On(proxytest.Client, most, func(c *proxytest.Call) { c.Fail(http.StatusForbidden, "Forbidden", "kube-apiserver says no", 0) })
+	up.On(proxytest.Client, most, func(c *proxytest.Call) {
+		c.Fail(http.StatusForbidden, "Forbidden", "kube-apiserver says no", 0)
+	})
 	release := f.server.HoldCaches()
 	defer release()
 	before := len(up.All())
@@ -110,7 +118,8 @@ func TestNothingBeforeYes(t *testing.T) {
 				}
 				body, err := io.ReadAll(resp.Body)
 				resp.Body.Close()
-				if err != nil || resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "kube-apiserver says no") && s.impersonates == "" {
+				if err != nil || resp.StatusCode != http.StatusForbidden ||
+					!strings.Contains(string(body), "kube-apiserver says no") && s.impersonates == "" {
 					t.Fatalf("%s: %s: %s %s %v", s.name, path, resp.Status, body, err)
 				}
 			}
@@ -118,7 +127,8 @@ func TestNothingBeforeYes(t *testing.T) {
 	}
 	kinds := make(map[proxytest.Kind]int)
 	for _, r := range up.All()[before:] {
-		if kinds[r.Kind]++; r.Token == ownToken && r.Kind != proxytest.Review && r.Kind != proxytest.Client && r.Path != "/readyz" {
+		if kinds[r.Kind]++; r.Token == ownToken && r.Kind != proxytest.Review && r.Kind != proxytest.Client &&
+			r.Path != "/readyz" {
 			t.Errorf("asked in the proxy's name: %s %s?%s", r.Method, r.Path, r.Query.Encode())
 		}
 	}
@@ -130,8 +140,8 @@ func TestNothingBeforeYes(t *testing.T) {
 	}
 }
 
-// A selector of 60 KiB is not compared with any object for a client that is nobody, and one that
-// may read has only so much searched before it is served.
+// A selector of 60 KiB is not compared with any object for a client whose token is refused. For a
+// client that may read, the search is bounded.
 func TestLongSelectorOfNobody(t *testing.T) {
 	t.Parallel()
 	up := proxytest.NewServer(t)
@@ -142,11 +152,14 @@ func TestLongSelectorOfNobody(t *testing.T) {
 	f.watch(anyState).Await(5001)
 	f.awaitLog("msg=Listed")
 	up.SetAllow(func(string, string) bool { return false })
-	up.On(proxytest.Client, 10, func(c *proxytest.Call) { c.Fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized", 0) })
+	up.On(proxytest.Client, 10, func(c *proxytest.Call) {
+		c.Fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized", 0)
+	})
 	defer f.server.HoldCaches()() // a search would have to wait for it
 	client := stranger{}.client(t)
 	for range 10 {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.secure+cmsPath+"?labelSelector="+longSelector(), nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			f.secure+cmsPath+"?labelSelector="+longSelector(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,8 +176,8 @@ func TestLongSelectorOfNobody(t *testing.T) {
 	}
 }
 
-// longSelector is a label selector that takes long: each object fulfils all of its terms but the
-// last.
+// longSelector is a label selector that is slow to evaluate: each object matches all of its terms
+// except the last.
 func longSelector() string {
 	var b strings.Builder
 	for i := 0; b.Len() < 58<<10; i++ {

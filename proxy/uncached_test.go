@@ -21,8 +21,8 @@ var uncachable = map[string]func(c *proxytest.Collection) uint64{
 	},
 }
 
-// A resource with an object that can't be cached is passed through, without a list each time, and does not keep the proxy from being ready. The
-// other resources are as they were.
+// A resource with an object that cannot be cached passes through, without a list each time. The
+// proxy is ready nevertheless, and other resources are not affected.
 func TestUncachableObject(t *testing.T) {
 	t.Parallel()
 	for name, put := range uncachable {
@@ -45,7 +45,8 @@ func TestUncachableObject(t *testing.T) {
 				f.ready()
 				before := f.up.Count(fills)
 
-				// It comes on a watch that is open: the lane lists, finds it, and ends.
+				// The object arrives on an open watch. The lane lists, finds the object again, and
+				// stops.
 				put(f.cms)
 				for _, w := range clients {
 					if err := w.Ended(); err != nil {
@@ -78,12 +79,12 @@ func TestUncachableObject(t *testing.T) {
 	}
 }
 
-// Once the object is gone, the resource is cached again, when it is tried again.
+// Once the object is gone, the next attempt caches the resource again.
 func TestUncachableObjectGone(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), proxy.AvoidFor(300*time.Millisecond))
 	f.cms.Put("ns", "big", strings.Repeat("x", 17<<20))
-	f.watch(anyState).Await(1) // passed through, for the lane can't be filled
+	f.watch(anyState).Await(1) // passed through, because the lane cannot be filled
 	f.passed(1)
 	f.cms.Put("ns", "big", "small")
 	f.until("watch that is served from the cache", func() bool {
@@ -95,7 +96,7 @@ func TestUncachableObjectGone(t *testing.T) {
 	})
 }
 
-// ready fails the test unless /readyz is ok within a while.
+// ready waits until /readyz is ok.
 func (f *fan) ready() {
 	f.t.Helper()
 	f.until("readiness", func() bool {
@@ -104,15 +105,16 @@ func (f *fan) ready() {
 	})
 }
 
-// memoryOf is a proxy of 100 MiB, of which the test says how many percent are in use.
+// memoryOf is a proxy with a memory limit of 100 MiB. The test sets the percentage in use.
 func memoryOf(t *testing.T, change ...func(*proxy.Options)) (f *fan, percent *atomic.Int64) {
 	percent = new(atomic.Int64)
-	return startFan(t, proxytest.NewServer(t), append(change, proxy.MemoryUsed(func() int64 { return percent.Load() << 20 }),
-		func(o *proxy.Options) { o.MemoryLimit = 100 << 20 })...), percent
+	return startFan(t, proxytest.NewServer(t),
+		append(change, proxy.MemoryUsed(func() int64 { return percent.Load() << 20 }),
+			func(o *proxy.Options) { o.MemoryLimit = 100 << 20 })...), percent
 }
 
-// A list that is being read while memory is full is given up: of a lane that is not yet filled, and of one that lists anew, whose clients' streams
-// end properly. When there is room, the resource is cached again.
+// A list is abandoned if memory becomes full while it is read. A lane that was never filled stops.
+// So does a lane that lists again, and its clients' streams end properly.
 func TestMemoryFullWhileFilling(t *testing.T) {
 	t.Parallel()
 	for _, watchList := range []bool{true, false} {
@@ -128,7 +130,7 @@ func TestMemoryFullWhileFilling(t *testing.T) {
 				f.cms.Put("ns", fmt.Sprint("a", i), strings.Repeat("x", 1<<20))
 			}
 			fillOnce := func(c *proxytest.Call) {
-				percent.Store(92) // before any level has been looked at
+				percent.Store(92) // before the first look at the memory in use
 				c.Serve()
 			}
 			f.up.On(fills, 1, fillOnce)
@@ -162,7 +164,7 @@ func TestMemoryFullWhileFilling(t *testing.T) {
 	})
 }
 
-// While memory is spent, new connections are reset, and those that are there go on.
+// While memory is spent, new connections are reset, and open ones continue.
 func TestMemorySpent(t *testing.T) {
 	t.Parallel()
 	f, percent := memoryOf(t)
@@ -200,5 +202,23 @@ func TestMemorySpent(t *testing.T) {
 	f.awaitLog("memory=enough")
 	if !connects() {
 		t.Error("no connection with memory enough again")
+	}
+}
+
+// A resident resource that kube-apiserver does not have keeps /readyz from ok. The page and the log say
+// why, and the log says it once.
+func TestNoSuchResident(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
+		o.AdminPort, o.Cached.ResidentResources = proxy.AnyPort, []string{"podz"}
+	})
+	f.awaitLog("Waited for resident resource", `kube-apiserver has no resource podz in v1: not found`)
+	f.until("reason on /readyz", func() bool {
+		code, _, body := f.askAdmin("/readyz", "")
+		return code == http.StatusInternalServerError && strings.Contains(body, "[-]resident-resources failed: podz is not synced: "+
+			"kube-apiserver has no such resource; see --resident-resources\n")
+	})
+	time.Sleep(2500 * time.Millisecond) // it is looked for every two seconds
+	if lines := f.log.with("Waited for resident resource"); len(lines) != 1 {
+		t.Errorf("logged %d times: %s", len(lines), lines)
 	}
 }

@@ -9,12 +9,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// What another watchfan asks to learn how far upstream is goes there; its other watches, and other clients' short ones, do not.
+// Another watchfan's probe, which asks how far upstream is, passes through. Its other watches, and
+// other clients' short watches, do not.
 func TestProbesPassThrough(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	rv := f.cms.Put("ns", "a", "1")
 	f.watch(anyState).Await(1)
-	uri := fmt.Sprintf("%s%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d&timeoutSeconds=", f.insecure, cmsPath, rv)
+	uri := fmt.Sprintf("%s%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d&timeoutSeconds=",
+		f.insecure, cmsPath, rv)
 	watchfan := []string{"Via", "1.1 gate, 1.1 watchfan-abc"}
 	for i, c := range []struct {
 		seconds string
@@ -28,7 +30,7 @@ func TestProbesPassThrough(t *testing.T) {
 	}
 }
 
-// A request that has come through this watchfan is refused, whatever it asks and whoever asks.
+// A request that has already passed this watchfan is refused, with any method.
 func TestLoopDetected(t *testing.T) {
 	via := make(chan string, 1)
 	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +45,9 @@ func TestLoopDetected(t *testing.T) {
 	}
 	for _, method := range []string{"GET", "POST", "DELETE"} {
 		resp := f.do(method, "/version", nil, "Via", "1.1 first", "Via", ours+", 1.1 watchfan-other")
-		if body := bodyOf(t, resp); resp.StatusCode != http.StatusLoopDetected || !strings.Contains(body, `"kind":"Status"`) || !strings.Contains(body, `"code":508`) {
+		body := bodyOf(t, resp)
+		if resp.StatusCode != http.StatusLoopDetected || !strings.Contains(body, `"kind":"Status"`) ||
+			!strings.Contains(body, `"code":508`) {
 			t.Errorf("%s: %d %s", method, resp.StatusCode, body)
 		}
 	}

@@ -14,12 +14,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// unread opens a watch on a connection of its own, from which nothing is read after the response's
-// head.
+// unread opens a watch on a connection of its own. Nothing is read from it after the first bytes of
+// the response.
 func (f *fan) unread(t *testing.T, secure bool, path string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+		return c.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+		})
 	}}
 	address := strings.TrimPrefix(f.insecure, "http://")
 	if secure {
@@ -62,7 +64,7 @@ func TestSlowClientIsEvicted(t *testing.T) {
 		var last uint64
 		for i := range 40 {
 			last = f.cms.Put("ns", fmt.Sprint(i), strings.Repeat("x", 256<<10))
-			if i%4 == 3 { // on a busy machine it would fall as far behind as the one that does not read
+			if i%4 == 3 { // otherwise it would fall behind too on a busy machine
 				good.AwaitVersion(last)
 			}
 		}
@@ -90,7 +92,7 @@ func TestSlowClientIsEvicted(t *testing.T) {
 	})
 }
 
-// A client that reads again in time has missed nothing.
+// A client that reads again in time gets every event once.
 func TestSlowClientCatchesUp(t *testing.T) {
 	t.Parallel()
 	eachPort(t, func(t *testing.T, secure bool) {
@@ -140,10 +142,12 @@ func TestShutdownWithSlowClient(t *testing.T) {
 	})
 }
 
-// A client that resets its connection, in whatever state, is forgotten.
+// A client that resets its connection no longer keeps its lane, in any state of its watch.
 func TestClientReset(t *testing.T) {
 	eachPort(t, func(t *testing.T, secure bool) {
-		f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.Lane.IdleTimeout = 10 * time.Millisecond })
+		f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) {
+			o.Lane.IdleTimeout = 10 * time.Millisecond
+		})
 		for _, size := range []int{1, 8 << 20} {
 			c := f.unread(t, secure, anyState)
 			f.cms.Put("ns", "a", strings.Repeat("x", size))

@@ -12,8 +12,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// How a watch's parameters say where it begins (contract 3.1; W01 to W16, W24, W41). At resourceVersion 103 there are ns/a and ns/b,
-// ns/c has been deleted; then ns/n is written, at 105, after another resource.
+// A watch's parameters say where it begins (contract 3.1; W01 to W16, W24, W41). ns/a is created at
+// resourceVersion 101. ns/b is created at 102, changed at 103 and deleted at 104. Once the watches
+// are open, another resource is written at 105, and ns/n is created at 106.
 func TestWatchStart(t *testing.T) {
 	const (
 		a, b, c = "ADDED ns/a 101", "ADDED ns/b 102", "DELETED ns/b 104"
@@ -59,7 +60,8 @@ func TestWatchStart(t *testing.T) {
 	started := time.Now()
 	var opening []<-chan *proxytest.Watcher
 	for _, test := range tests {
-		opening = append(opening, f.later(cmsPath+"?watch=1"+test.query+"&timeoutSeconds=2")) // too short for other bookmarks
+		// Two seconds are too short for other bookmarks.
+		opening = append(opening, f.later(cmsPath+"?watch=1"+test.query+"&timeoutSeconds=2"))
 	}
 	var watchers []*proxytest.Watcher
 	for _, c := range opening {
@@ -79,7 +81,8 @@ func TestWatchStart(t *testing.T) {
 	f.passed(0)
 }
 
-// The deprecated /watch/ prefix begins with the state as it is, and promises nothing.
+// A watch with the deprecated /watch/ prefix begins with the cache's state, without a proof and
+// without a bookmark at the end of the initial events.
 func TestWatchLegacyPrefix(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t))
@@ -96,7 +99,8 @@ func TestWatchLegacyPrefix(t *testing.T) {
 	}
 }
 
-// "first … deadline − 2 s", "suppressed if RV ≤ the RV the watch started from" (contract 3.3; W21, W22, W24).
+// "first … deadline − 2 s", "suppressed if RV ≤ the RV the watch started from" (contract 3.3; W21,
+// W22, W24).
 func TestWatchBookmarkBeforeTimeout(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
@@ -113,7 +117,8 @@ func TestWatchBookmarkBeforeTimeout(t *testing.T) {
 	if took := time.Since(started); took < 700*time.Millisecond {
 		t.Errorf("bookmark after %s, want 1 s", took)
 	}
-	for what, w := range map[string]*proxytest.Watcher{"ahead": ahead, "without bookmarks": without, "two seconds": short, "already there": quiet} {
+	for what, w := range map[string]*proxytest.Watcher{"ahead": ahead, "without bookmarks": without,
+		"two seconds": short, "already there": quiet} {
 		if err := w.Ended(); err != nil {
 			t.Errorf("%s: stream ended with %v", what, err)
 		}
@@ -126,7 +131,7 @@ func TestWatchBookmarkBeforeTimeout(t *testing.T) {
 	}
 }
 
-// A watch's response head, and an event's bytes on the wire.
+// The bytes of a watch's response: its head, and an event.
 func TestWatchBytes(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.up.On(proxytest.Form, 1, func(c *proxytest.Call) {
@@ -151,15 +156,19 @@ func TestWatchBytes(t *testing.T) {
 	readTo("\r\n0\r\n\r\n")
 	chunk := func(line string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(line), line) }
 	cms := proxytest.ConfigMaps
-	body := chunk(cms.Bookmark(100, true)) + chunk(`{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"ns","resourceVersion":"101","uid":"u1"},"data":{"v":"1"}}}`+"\n")
-	want := "HTTP/1.1 200 OK\r\nAudit-Id: my-id\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\nDate: DATE\r\n" +
+	body := chunk(cms.Bookmark(100, true)) +
+		chunk(`{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1",`+
+			`"metadata":{"name":"a","namespace":"ns","resourceVersion":"101","uid":"u1"},"data":{"v":"1"}}}`+"\n")
+	want := "HTTP/1.1 200 OK\r\nAudit-Id: my-id\r\nCache-Control: no-cache, private\r\n" +
+		"Content-Type: application/json\r\nDate: DATE\r\n" +
 		"Warning: 299 - \"one\"\r\nWarning: 299 - \"two\"\r\nTransfer-Encoding: chunked\r\n\r\n" + body + "0\r\n\r\n"
 	if got := regexp.MustCompile(`Date: [^\r]+GMT`).ReplaceAllString(got.String(), "Date: DATE"); got != want {
 		t.Errorf("got\n%q, want\n%q", got, want)
 	}
 }
 
-// The connection goes on: a second watch, sent while the first one lasts, and an ordinary request after it, on both ports.
+// A connection serves on after a watch: a second watch, which is sent during the first one, and
+// then ordinary requests, on both ports.
 func TestWatchKeepAlive(t *testing.T) {
 	t.Parallel()
 	for _, port := range []string{"plaintext", "TLS"} {
@@ -167,13 +176,15 @@ func TestWatchKeepAlive(t *testing.T) {
 			t.Parallel()
 			f := startFan(t, proxytest.NewServer(t), both)
 			f.cms.Put("ns", "a", "1")
-			fr := &front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://"), secure: strings.TrimPrefix(f.secure, "https://")}
+			fr := &front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://"),
+				secure: strings.TrimPrefix(f.secure, "https://")}
 			c, authorization := fr.dial(), ""
 			if port == "TLS" {
 				c, authorization = fr.dialTLS(), "Authorization: Bearer "+clientToken+"\n"
 			}
 			request := func(path string) string {
-				return "GET " + path + " HTTP/1.1\nHost: localhost\nUser-Agent: " + proxytest.ClientAgent + "\n" + authorization + "\n"
+				return "GET " + path + " HTTP/1.1\nHost: localhost\nUser-Agent: " + proxytest.ClientAgent + "\n" +
+					authorization + "\n"
 			}
 			c.send(request(anyState + "&timeoutSeconds=1"))
 			first := c.head("GET")
@@ -202,14 +213,21 @@ func TestWatchKeepAlive(t *testing.T) {
 	}
 }
 
-// A cache is served to those only whom the cluster allows to read it.
+// A client is served from the cache only if the cluster allows it to read.
 func TestWatchIsAuthorized(t *testing.T) {
+	for name, open := range map[string]func(testing.TB, string, ...string) *proxytest.Watcher{
+		"HTTP/1.1": proxytest.Open, "HTTP/2": proxytest.OpenHTTP2} {
+		t.Run(name, func(t *testing.T) { watchIsAuthorized(t, open) })
+	}
+}
+
+func watchIsAuthorized(t *testing.T, open func(testing.TB, string, ...string) *proxytest.Watcher) {
 	f := startFan(t, proxytest.NewServer(t), both)
 	f.up.SetAllow(func(token, review string) bool {
 		return token == clientToken && strings.Contains(review, `"verb":"watch"`)
 	})
 	for i, token := range []string{"other", clientToken} {
-		w := proxytest.Open(t, f.secure+anyState, "Authorization", "Bearer "+token)
+		w := open(t, f.secure+anyState, "Authorization", "Bearer "+token)
 		w.Await(1)
 		f.passed(1)
 		if got := f.up.Count(proxytest.WatchList); got != i {

@@ -11,10 +11,12 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// An upstream watch that hangs while its connection is alive is broken, and resumed; clients' streams stay open.
+// An upstream watch that hangs on a live connection is broken and resumed. Clients' streams stay
+// open.
 func TestGuardBreaksSilentWatch(t *testing.T) {
 	t.Parallel()
-	for name, server := range map[string]func(testing.TB) *proxytest.Server{"http1": proxytest.NewServer, "http2": proxytest.NewTLSServer} {
+	for name, server := range map[string]func(testing.TB) *proxytest.Server{"http1": proxytest.NewServer,
+		"http2": proxytest.NewTLSServer} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := startFan(t, server(t), proxy.HangTimeout(300*time.Millisecond))
@@ -43,7 +45,7 @@ func TestGuardBreaksSilentWatch(t *testing.T) {
 	}
 }
 
-// Initial events may take longer than a watch may be silent: its silence begins behind them.
+// Initial events may take longer than a watch may be silent. The time of silence begins after them.
 func TestGuardWaitsForInitialEvents(t *testing.T) {
 	t.Parallel()
 	const hang, slow = 400 * time.Millisecond, 600 * time.Millisecond
@@ -60,14 +62,16 @@ func TestGuardWaitsForInitialEvents(t *testing.T) {
 	f.up.AwaitCount(proxytest.Watch, 1)
 	listed, resumed := f.up.Requests(proxytest.WatchList)[1], f.up.Requests(proxytest.Watch)[0]
 	if after := resumed.At.Sub(listed.At); after < slow+hang {
-		t.Errorf("the second watch was given up %s after it had been asked for, and its initial events took %s", after, slow)
+		t.Errorf("the second watch was given up %s after it had been asked for, and its initial events took %s",
+			after, slow)
 	}
 	if !w.Open() {
 		t.Error("the client's stream ended")
 	}
 }
 
-// What hangs may be one of several kube-apiservers behind one address: the next attempt is made over another connection.
+// There may be several kube-apiservers behind one address, and only one of them hangs. So the next
+// attempt uses another connection.
 func TestHungUpstreamIsLeft(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewTLSServer(t))
@@ -80,7 +84,10 @@ func TestHungUpstreamIsLeft(t *testing.T) {
 			then(c)
 		}
 	}
-	f.up.On(proxytest.Watch, 1, note(&first, func(c *proxytest.Call) { c.Fail(http.StatusGatewayTimeout, "Timeout", "Too large resource version", 1) }))
+	f.up.On(proxytest.Watch, 1,
+		note(&first, func(c *proxytest.Call) {
+			c.Fail(http.StatusGatewayTimeout, "Timeout", "Too large resource version", 1)
+		}))
 	f.up.On(proxytest.Watch, 1, note(&again, (*proxytest.Call).Serve))
 	f.up.Reflector().End()
 	f.up.AwaitCount(proxytest.Watch, 2)
@@ -94,7 +101,8 @@ func TestHungUpstreamIsLeft(t *testing.T) {
 	}
 }
 
-// A list from a kube-apiserver that is behind is no sign of a restored etcd: it is taken from another one.
+// A list from a kube-apiserver that is behind does not mean that etcd was restored. The reflector
+// lists again, from another one.
 func TestReflectorListBehind(t *testing.T) {
 	t.Parallel()
 	cms := proxytest.ConfigMaps
@@ -104,21 +112,25 @@ func TestReflectorListBehind(t *testing.T) {
 	w.Await(2)
 	f.cms.Put("ns", "a", "2")
 	w.Await(3)
-	f.up.On(proxytest.WatchList, 2, func(c *proxytest.Call) { c.Write(cms.Event("ADDED", "ns", "a", 101), cms.Bookmark(101, true)) })
+	f.up.On(proxytest.WatchList, 2, func(c *proxytest.Call) {
+		c.Write(cms.Event("ADDED", "ns", "a", 101), cms.Bookmark(101, true))
+	})
 	f.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(http.StatusGone, "Expired", "too old", 0) })
 	f.up.Reflector().Abort()
 	f.awaitLog("as of 101, at 102 after 102", "relist=true")
 	f.awaitLog("msg=Listed", "relisted=true")
 	rv := f.cms.Put("ns", "b", "1")
 	w.AwaitVersion(rv)
-	wantStrings(t, "watch", w.Strings(), "ADDED ns/a 101", "END 101", "MODIFIED ns/a 102", fmt.Sprintf("ADDED ns/b %d", rv))
+	wantStrings(t, "watch", w.Strings(), "ADDED ns/a 101", "END 101", "MODIFIED ns/a 102",
+		fmt.Sprintf("ADDED ns/b %d", rv))
 	if !w.Open() || len(f.log.with("went back in time")) != 0 {
 		t.Error("taken for a restored etcd")
 	}
 	f.passed(0)
 }
 
-// However many lanes have to be listed anew, upstream lists few at a time, and one that hangs does not keep the others from it.
+// If many lanes must be listed again, only a few are listed at a time. Lists that hang do not stop
+// the others.
 func TestListsTakeTurns(t *testing.T) {
 	t.Parallel()
 	const lanes = 40
@@ -149,7 +161,8 @@ func TestListsTakeTurns(t *testing.T) {
 		c.Reflector().Abort()
 	}
 	f.up.AwaitCount(proxytest.WatchList, 2*lanes)
-	t.Logf("%d lanes were listed anew in %s, at most %d at a time", lanes, time.Since(began).Round(time.Millisecond), most.Load())
+	t.Logf("%d lanes were listed anew in %s, at most %d at a time", lanes, time.Since(began).Round(time.Millisecond),
+		most.Load())
 	if n := most.Load(); n > proxy.ListsAtOnce {
 		t.Errorf("%d lists at a time, want at most %d", n, proxy.ListsAtOnce)
 	}

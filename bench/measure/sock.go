@@ -10,6 +10,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Sock is a TCP connection outside the Go runtime's poller. One goroutine with its own epoll can
@@ -153,10 +155,11 @@ func (s *Sock) Read(p []byte) (int, error) {
 	}
 }
 
+// Write writes all of p. After Nonblocking it waits for room for at most 10 s.
 func (s *Sock) Write(p []byte) (int, error) {
 	for done := 0; done < len(p); {
 		n, err := syscall.Write(s.FD, p[done:])
-		if err == syscall.EINTR {
+		if err == syscall.EINTR || err == syscall.EAGAIN && s.async && s.awaitRoom() {
 			continue
 		}
 		if err != nil {
@@ -165,6 +168,17 @@ func (s *Sock) Write(p []byte) (int, error) {
 		done += n
 	}
 	return len(p), nil
+}
+
+// awaitRoom waits until the socket can be written to, and reports whether it can.
+func (s *Sock) awaitRoom() bool {
+	const patience = 10_000 // ms
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(s.FD), Events: unix.POLLOUT}}, patience)
+		if err != unix.EINTR {
+			return n > 0
+		}
+	}
 }
 
 func (s *Sock) Close() error { return syscall.Close(s.FD) }

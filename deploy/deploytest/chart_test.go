@@ -23,7 +23,7 @@ func valueSets(t *testing.T, f func(t *testing.T, text string)) {
 	}
 }
 
-// TestLint: helm lint --strict has nothing to say.
+// TestLint: helm lint --strict reports nothing.
 func TestLint(t *testing.T) {
 	valueSets(t, func(t *testing.T, text string) {
 		lint := action.NewLint()
@@ -38,7 +38,7 @@ func TestLint(t *testing.T) {
 	})
 }
 
-// TestRender: kube-apiserver takes every object, with no field that it does not know.
+// TestRender: kube-apiserver accepts every object and knows all of its fields.
 func TestRender(t *testing.T) {
 	c := theCluster(t)
 	valueSets(t, func(t *testing.T, text string) {
@@ -64,7 +64,7 @@ func TestRender(t *testing.T) {
 	})
 }
 
-// strictly decodes o into its type, without a field to spare.
+// strictly decodes o into its type. A field that the type does not have is an error.
 func strictly(t *testing.T, o *unstructured.Unstructured, into any) {
 	t.Helper()
 	content, err := yaml.Marshal(o.Object)
@@ -76,7 +76,7 @@ func strictly(t *testing.T, o *unstructured.Unstructured, into any) {
 	}
 }
 
-// TestObjects: each switch brings its objects, and only those.
+// TestObjects: each switch adds its objects and no others.
 func TestObjects(t *testing.T) {
 	kinds := func(text string) map[string]int {
 		r, err := template(t, text)
@@ -93,7 +93,8 @@ func TestObjects(t *testing.T) {
 		t.Helper()
 		var got []string
 		n := kinds(values)
-		for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget",
+		for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "ConfigMap", "Deployment",
+			"HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget",
 			"PrometheusRule", "Secret", "Service", "ServiceAccount", "ServiceMonitor"} {
 			for range n[kind] {
 				got = append(got, kind)
@@ -106,11 +107,13 @@ func TestObjects(t *testing.T) {
 	}
 	f("", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
 	f(readFile(t, "testdata/small.yaml"), "Deployment Service")
-	f(readFile(t, "testdata/everything.yaml"), "ClusterRole ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget "+
-		"PrometheusRule Secret Service Service ServiceAccount ServiceMonitor")
+	f(readFile(t, "testdata/everything.yaml"),
+		"ClusterRole ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap Deployment HorizontalPodAutoscaler "+
+			"NetworkPolicy PodDisruptionBudget PrometheusRule Secret Service Service ServiceAccount ServiceMonitor")
 }
 
-// TestLeastRights: the role can read lists and watches, and nothing else unless it is asked for; never secrets by default.
+// TestLeastRights: the role may list and watch. It has more rights only if values ask for them, and
+// no right to read secrets by default.
 func TestLeastRights(t *testing.T) {
 	f := func(values, want string) {
 		t.Helper()
@@ -155,7 +158,7 @@ func TestLeastRights(t *testing.T) {
 	f("{frontProxies: {enabled: true, configMap: ca}}", "get list watch create impersonate")
 }
 
-// TestText: values come out as Kubernetes and Go read them.
+// TestText: values are written as Kubernetes and Go parse them.
 func TestText(t *testing.T) {
 	f := func(version, text string, want ...string) {
 		t.Helper()
@@ -170,22 +173,26 @@ func TestText(t *testing.T) {
 			}
 		}
 	}
-	f("v1.36.3", "", "trafficDistribution: PreferSameZone", "terminationGracePeriodSeconds: 45", "resource: requests.memory", "--history-frames=102400\n")
+	f("v1.36.3", "", "trafficDistribution: PreferSameZone", "terminationGracePeriodSeconds: 45",
+		"resource: requests.memory", "--history-frames=102400\n")
 	f("v1.33.9", "", "trafficDistribution: PreferClose")
 	f("v1.36.3", "service: {trafficDistribution: ''}", "!trafficDistribution")
 	f("v1.36.3", "cache: {historyEvents: 20000000}", "--history-frames=20000000\n") // not 2e+07
-	f("v1.36.3", "limits: {maxConnections: 20000000, maxWatches: 30000000, maxWatchesPerUser: 50}", "--max-connections=20000000\n", "--max-watches=30000000\n",
-		"--max-watches-per-user=50\n")
+	f("v1.36.3", "limits: {maxConnections: 20000000, maxWatches: 30000000, maxWatchesPerUser: 50}",
+		"--max-connections=20000000\n", "--max-watches=30000000\n", "--max-watches-per-user=50\n")
 	f("v1.36.3", "goMemoryLimit: 3GiB", "name: GOMEMLIMIT\n              value: \"3GiB\"")
 	f("v1.36.3", "goMemoryLimit: ''", "!GOMEMLIMIT", "!env:")
 	f("v1.36.3", "resources: {requests: {memory: null}, limits: {memory: null}}", "!GOMEMLIMIT")
 	f("v1.36.3", "frontProxies: {extraKeys: [a]}", "!requestheader", "!userextras", "--anonymous-auth=true\n")
-	f("v1.36.3", "frontProxies: {enabled: true, configMap: ca, extraKeys: [a]}", `credential-id, uids, "userextras/a"]`, "name: ca\n")
-	f("v1.36.3", "{shutdown: {delaySeconds: 0, drainSeconds: 30, timeoutSeconds: 60}, maxConnectionAge: 0s}", "--shutdown-delay-duration=0s",
-		"--drain-duration=30s", "--shutdown-timeout=60s", "terminationGracePeriodSeconds: 95", "--max-connection-age=0s")
+	f("v1.36.3", "frontProxies: {enabled: true, configMap: ca, extraKeys: [a]}", `credential-id, uids, "userextras/a"]`,
+		"name: ca\n")
+	f("v1.36.3", "{shutdown: {delaySeconds: 0, drainSeconds: 30, timeoutSeconds: 60}, maxConnectionAge: 0s}",
+		"--shutdown-delay-duration=0s", "--drain-duration=30s", "--shutdown-timeout=60s",
+		"terminationGracePeriodSeconds: 95", "--max-connection-age=0s")
 }
 
-// TestArgs: watchfan takes the arguments of the Deployment, and understands the values as they are meant.
+// TestArgs: watchfan accepts the arguments of the Deployment, and its options have the values of
+// the chart.
 func TestArgs(t *testing.T) {
 	f := func(text string, want ...string) {
 		t.Helper()
@@ -214,19 +221,25 @@ func TestArgs(t *testing.T) {
 			}
 		}
 	}
-	f("", "insecurePort: 0\n", "anonymousAuth: true\n", `requestHeaderClientCAFile: ""`, "idleTimeout: 10m\n", "historyBytes: 64Mi\n",
-		"maxConnections: 100000\n", "maxWatches: 0\n", "maxWatchesPerUser: 20000\n", `memoryLimit: "-1"`)
-	f("limits: {maxConnections: 9, maxWatches: 8, maxWatchesPerUser: 7}", "maxConnections: 9\n", "maxWatches: 8\n", "maxWatchesPerUser: 7\n")
+	f("", "insecurePort: 0\n", "anonymousAuth: true\n", `requestHeaderClientCAFile: ""`, "idleTimeout: 10m\n",
+		"historyBytes: 64Mi\n", "maxConnections: 100000\n", "maxWatches: 0\n", "maxWatchesPerUser: 20000\n",
+		`memoryLimit: "-1"`)
+	f("limits: {maxConnections: 9, maxWatches: 8, maxWatchesPerUser: 7}", "maxConnections: 9\n", "maxWatches: 8\n",
+		"maxWatchesPerUser: 7\n")
 	f(readFile(t, "testdata/small.yaml"))
-	f(readFile(t, "testdata/everything.yaml"), "anonymousAuth: false\n", "clientCAFile: /etc/watchfan/client-ca/client-ca-file\n",
+	f(readFile(t, "testdata/everything.yaml"), "anonymousAuth: false\n",
+		"clientCAFile: /etc/watchfan/client-ca/client-ca-file\n",
 		"requestHeaderClientCAFile: /etc/watchfan/front-proxy-ca/requestheader-client-ca-file\n",
-		"requestHeaderAllowedNames:\n  - front-proxy-client\n  - other\n", "requestHeaderUsernameHeaders:\n  - X-Remote-User\n",
-		"requestHeaderUIDHeaders:\n  - X-Remote-Uid\n", "requestHeaderGroupHeaders:\n  - X-Remote-Group\n", "requestHeaderExtraHeadersPrefix:\n  - X-Remote-Extra-\n",
-		"minRequestTimeout: 10m\n", "logLevel: debug\n", "exclude:\n  - '*.cilium.io'\n  - leases.coordination.k8s.io\n",
+		"requestHeaderAllowedNames:\n  - front-proxy-client\n  - other\n",
+		"requestHeaderUsernameHeaders:\n  - X-Remote-User\n",
+		"requestHeaderUIDHeaders:\n  - X-Remote-Uid\n", "requestHeaderGroupHeaders:\n  - X-Remote-Group\n",
+		"requestHeaderExtraHeadersPrefix:\n  - X-Remote-Extra-\n",
+		"minRequestTimeout: 10m\n", "logLevel: debug\n",
+		"exclude:\n  - '*.cilium.io'\n  - leases.coordination.k8s.io\n",
 		"cacheAggregatedGroups:\n  - wardle.example.com/v1\n", "auditLogPath: '-'\n", "auditLogMode: blocking\n")
 }
 
-// TestBadValues: what can't work is refused, by a sentence that names the value.
+// TestBadValues: a value that cannot work is refused, and the error names it.
 func TestBadValues(t *testing.T) {
 	f := func(text string, want ...string) {
 		t.Helper()
@@ -270,8 +283,8 @@ func TestBadValues(t *testing.T) {
 	f("anonymousAuth: 'no'", "/anonymousAuth", "want boolean")
 }
 
-// TestSchema: what the schema allows has a place in values.yaml, where it is explained. That the schema knows all of values.yaml is shown by
-// its defaults being taken.
+// TestSchema: each value of the schema is in values.yaml, which explains it. The other tests show
+// that the schema accepts all of values.yaml.
 func TestSchema(t *testing.T) {
 	defaults := values(t, readFile(t, chartDir+"/values.yaml"))
 	var schema struct {

@@ -14,7 +14,7 @@ var update = flag.Bool("update", false, "write deploy/dashboards and deploy/METR
 
 const dashboardDir = "../dashboards"
 
-// TestDashboardFiles: the files are what dashboards_test.go describes, and there are no others.
+// TestDashboardFiles: the files are those that dashboards_test.go describes, with the same content.
 func TestDashboardFiles(t *testing.T) {
 	for name, d := range dashboards {
 		file := filepath.Join(dashboardDir, name)
@@ -33,7 +33,8 @@ func TestDashboardFiles(t *testing.T) {
 	}
 }
 
-// TestDashboardSchema: each dashboard's JSON has Grafana's own types, as its compiler sees them, and no field that they do not have.
+// TestDashboardSchema: the TypeScript compiler accepts each dashboard's JSON as a value of
+// Grafana's own types, without unknown fields.
 func TestDashboardSchema(t *testing.T) {
 	schema := binary(t, "GRAFANA_SCHEMA")
 	dir := t.TempDir()
@@ -46,7 +47,8 @@ func TestDashboardSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range dashboards {
-		text := fmt.Sprintf("import type { StrictDashboard } from './strict';\nexport const dashboard: StrictDashboard =\n%s;\n", readFile(t, filepath.Join(dashboardDir, name)))
+		text := fmt.Sprintf("import type { StrictDashboard } from './strict';\n"+
+			"export const dashboard: StrictDashboard =\n%s;\n", readFile(t, filepath.Join(dashboardDir, name)))
 		if err := os.WriteFile(filepath.Join(dir, name+".ts"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -17,12 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A document's commands are in two kinds of fenced blocks:
-//
-//   - sh is a script. It must exit with 0.
-//   - console is a terminal: each line after "$ " is a command, and the lines up to the next one are all that it says. In these, "…" is any
-//     text, and a line "…" is any number of lines. A last line "…" says that there is more to come: the command may go on running, and
-//     gets a Ctrl-C when its section of the document ends.
+// A document's commands are in two kinds of fenced blocks. A script, sh, must exit with 0. In a
+// block of the kind console, each line after "$ " is a command, and the lines up to the next
+// command are all of its output. In the output, "…" is any text, and a line "…" is any number of
+// lines. A last line "…" means that more output may follow: the command may continue, and gets a
+// Ctrl-C when its section of the document ends.
 //
 // A block after a comment "<!-- not run: REASON -->" is not run.
 
@@ -78,7 +77,8 @@ func TestDocuments(t *testing.T) {
 				}
 			}
 			if commands < d.commands || notRun != d.notRun {
-				t.Errorf("%s: %d commands were run and %d blocks were not, want at least %d and %d", d.name, commands, notRun, d.commands, d.notRun)
+				t.Errorf("%s: %d commands were run and %d blocks were not, want at least %d and %d", d.name, commands,
+					notRun, d.commands, d.notRun)
 			}
 		})
 	}
@@ -92,11 +92,11 @@ type block struct {
 	commands []command
 }
 
-// command is what one types, and what one sees.
+// command is a typed line and its output.
 type command struct {
 	line    int
 	text    string
-	says    []string // with … ; not looked at for a script
+	says    []string // with "…"; not used for a script
 	script  bool
 	runsOn  bool // the last line is "…"
 	pattern *regexp.Regexp
@@ -109,7 +109,8 @@ func readBlocks(t *testing.T, name string) (blocks []block) {
 	t.Helper()
 	section, notRun, lines := "", "", strings.Split(readFile(t, "../../"+name), "\n")
 	for i := 0; i < len(lines); i++ {
-		if strings.HasPrefix(lines[i], "    ") && (i == 0 || lines[i-1] == "") && !strings.ContainsAny(lines[i], "─│▼") {
+		if strings.HasPrefix(lines[i], "    ") && (i == 0 || lines[i-1] == "") &&
+			!strings.ContainsAny(lines[i], "─│▼") {
 			t.Errorf("%s:%d: a block without a fence: give it a language", name, i+1)
 		}
 		if title, ok := strings.CutPrefix(lines[i], "## "); ok {
@@ -131,7 +132,8 @@ func readBlocks(t *testing.T, name string) (blocks []block) {
 		content := lines[start:min(i, len(lines))]
 		switch language {
 		case "sh":
-			b.commands = []command{{line: start + 1, text: "set -euo pipefail\n" + strings.Join(content, "\n"), script: true}}
+			b.commands = []command{{line: start + 1, text: "set -euo pipefail\n" + strings.Join(content, "\n"),
+				script: true}}
 		case "console":
 			for n, line := range content {
 				typed, isCommand := strings.CutPrefix(line, "$ ")
@@ -159,7 +161,7 @@ func readBlocks(t *testing.T, name string) (blocks []block) {
 	return blocks
 }
 
-// compile makes the pattern of what the command says.
+// compile makes the pattern of the command's output.
 func (c *command) compile() {
 	var b strings.Builder
 	for _, line := range c.says {
@@ -183,7 +185,8 @@ func (c *command) compile() {
 	c.pattern = regexp.MustCompile("^" + b.String() + end)
 }
 
-// workshop is a copy of the repository, with what is built, a home, and perhaps a cluster.
+// workshop is a copy of the repository with the built programs, a home directory, and a cluster if
+// a document needs one.
 type workshop struct {
 	dir, home, bin string
 	cluster        bool
@@ -244,7 +247,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// startCluster starts a cluster of which ~/.kube/config knows, unless there is one.
+// startCluster starts a cluster and writes ~/.kube/config, unless the workshop has a cluster.
 func (w *workshop) startCluster(t *testing.T) {
 	t.Helper()
 	if w.cluster {
@@ -254,7 +257,8 @@ func (w *workshop) startCluster(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(w.home, ".kube"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c := command{text: "exec bin/devcluster up --memory --unsafe-no-fsync --kubeconfig ~/.kube/config", says: []string{"…", "devcluster ready: …", "…"}}
+	c := command{text: "exec bin/devcluster up --memory --unsafe-no-fsync --kubeconfig ~/.kube/config",
+		says: []string{"…", "devcluster ready: …", "…"}}
 	c.compile()
 	term := w.run(t, c)
 	t.Cleanup(func() { term.interrupt(t) })
@@ -279,7 +283,8 @@ func (t *terminal) Write(p []byte) (int, error) {
 	return t.said.Write(p)
 }
 
-// output returns what the command has said until now, in whole lines: its last may have no end, as that of curl …/readyz.
+// output returns the command's output until now, as whole lines. The last line gets an end if it
+// has none, as with curl …/readyz.
 func (t *terminal) output() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -296,8 +301,8 @@ func (w *workshop) run(t *testing.T, c command) *terminal {
 	term.cmd.Dir = w.dir
 	term.cmd.Env = []string{"HOME=" + w.home, "PATH=" + w.bin + ":" + os.Getenv("PATH")}
 	term.cmd.Stdout, term.cmd.Stderr = term, term
-	term.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what Ctrl-C reaches
-	term.cmd.WaitDelay = 3 * patience                          // for what it leaves running
+	term.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches all processes of the group
+	term.cmd.WaitDelay = 3 * patience                          // time for processes that it leaves running
 	if err := term.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +313,8 @@ func (w *workshop) run(t *testing.T, c command) *terminal {
 	return term
 }
 
-// expect waits until the command has said what it is to say, and has ended well if it is to end.
+// expect waits until the command's output is as the document shows it. Unless the command may
+// continue, expect also waits for its successful end.
 func (t *terminal) expect(c command) error {
 	timeout := time.After(4 * patience)
 	for {
@@ -331,7 +337,8 @@ func (t *terminal) expect(c command) error {
 	}
 }
 
-// interrupt presses Ctrl-C, if the command still runs, and waits until it and all that it has started are gone.
+// interrupt presses Ctrl-C if the command still runs. It waits until the command and all of its
+// processes have ended.
 func (t *terminal) interrupt(test *testing.T) {
 	test.Helper()
 	select {
@@ -347,12 +354,14 @@ func (t *terminal) interrupt(test *testing.T) {
 	case <-t.exited:
 	case <-time.After(2 * patience):
 		_ = syscall.Kill(group, syscall.SIGKILL)
-		test.Errorf("%v does not end within %s of Ctrl-C, or has left something running:\n%s", t.cmd.Args, 2*patience, t.output())
+		test.Errorf("%v does not end within %s of Ctrl-C, or has left something running:\n%s", t.cmd.Args,
+			2*patience, t.output())
 	}
 }
 
-// ranInNamespace runs the test once more, in a network namespace of its own so that the ports that the documents name are free, and reports
-// whether it did. It returns false there, and where the system permits no namespace; then the host's ports must be free.
+// ranInNamespace runs the test once more, in a network namespace of its own, where the ports that
+// the documents name are free. It reports whether it did. In the namespace it returns false, and
+// also if the system permits no namespace. Then the host's ports must be free.
 func ranInNamespace(t *testing.T) bool {
 	t.Helper()
 	const inside = "DEPLOYTEST_NAMESPACE"

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// dashboard is a Grafana dashboard, in the words of its classic JSON model (schema version 42), as far as ours need it.
-// TestDashboards holds it against Grafana's own types.
+// dashboard is a Grafana dashboard in Grafana's classic JSON model (schema version 42), with the
+// fields that watchfan's dashboards need. TestDashboardSchema compares it with Grafana's own types.
 type dashboard struct {
 	UID           string    `json:"uid"`
 	Title         string    `json:"title"`
@@ -122,24 +122,25 @@ type step struct {
 
 var source = datasource{"prometheus", "${datasource}"}
 
-// Selectors, as queries below spell them: {} is the chosen instances, {R} the chosen resources of those. A matcher of its own goes in front, as
-// {reason="evicted",}.
+// The selectors of the queries below: {} selects the chosen instances, and {R} their chosen
+// resources. A query's own matcher stands in front, as in {reason="evicted",}.
 var selectors = strings.NewReplacer(
 	"R}", `job=~"$job",instance=~"$instance",resource=~"$resource"}`,
 	"}", `job=~"$job",instance=~"$instance"}`,
 )
 
-// query is a PromQL expression and what its series are called.
+// query is a PromQL expression and the legend of its series.
 type query struct{ expr, legend string }
 
-// stat shows one figure, and since when; from warning on in yellow, from critical on in red, or below them if critical is the lesser.
+// stat shows one figure and its course. The figure is yellow from the first threshold on, and red
+// from the second. If the second threshold is the lower one, the colors are for figures below them.
 func stat(title, unit, description, expr string, thresholds ...float64) *panel {
 	p := newPanel("stat", title, unit, description, []query{{expr, ""}}, thresholds)
 	p.GridPos = gridPos{H: 4, W: 4}
 	p.FieldConfig.Defaults.Color = map[string]any{"mode": "thresholds"}
 	p.Options = map[string]any{
-		"colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto", "textMode": "auto", "wideLayout": true,
-		"percentChangeColorMode": "standard", "showPercentChange": false,
+		"colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto", "textMode": "auto",
+		"wideLayout": true, "percentChangeColorMode": "standard", "showPercentChange": false,
 		"reduceOptions": map[string]any{"calcs": []string{"lastNotNull"}, "fields": "", "values": false},
 	}
 	return p
@@ -151,9 +152,11 @@ func graph(title, unit, description string, queries ...query) *panel {
 	p.GridPos = gridPos{H: 8, W: 8}
 	p.FieldConfig.Defaults.Color = map[string]any{"mode": "palette-classic"}
 	p.FieldConfig.Defaults.Min = new(int)
-	p.FieldConfig.Defaults.Custom = map[string]any{"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10, "showPoints": "never", "spanNulls": false}
+	p.FieldConfig.Defaults.Custom = map[string]any{"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10,
+		"showPoints": "never", "spanNulls": false}
 	p.Options = map[string]any{
-		"legend":  map[string]any{"displayMode": "list", "placement": "bottom", "showLegend": true, "calcs": []string{}},
+		"legend": map[string]any{"displayMode": "list", "placement": "bottom", "showLegend": true,
+			"calcs": []string{}},
 		"tooltip": map[string]any{"mode": "multi", "sort": "desc"},
 	}
 	return p
@@ -206,12 +209,14 @@ type section struct {
 	panels []*panel
 }
 
-// newDashboard lays out a dashboard with the variables that all have, and resource if perResource is true.
+// newDashboard lays out a dashboard with the variables that all dashboards have, and with the
+// variable resource if perResource is true.
 func newDashboard(name, title, description string, perResource bool, sections ...section) *dashboard {
 	d := &dashboard{
 		UID: "watchfan-" + name, Title: "watchfan / " + title, Description: description, Tags: []string{"watchfan"},
 		SchemaVersion: 42, Editable: true, GraphTooltip: 1, Refresh: "30s", Time: timeRange{"now-1h", "now"},
-		Links: []link{{Title: "watchfan", Type: "dashboards", Icon: "external link", Tags: []string{"watchfan"}, IncludeVars: true, KeepTime: true}},
+		Links: []link{{Title: "watchfan", Type: "dashboards", Icon: "external link", Tags: []string{"watchfan"},
+			IncludeVars: true, KeepTime: true}},
 	}
 	d.Templating.List = []variable{
 		{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus", Refresh: 1},
@@ -220,12 +225,14 @@ func newDashboard(name, title, description string, perResource bool, sections ..
 	}
 	if perResource {
 		d.Templating.List = append(d.Templating.List,
-			labelVariable("resource", "Resource", `label_values(watchfan_lane_watchers{job=~"$job",instance=~"$instance"}, resource)`))
+			labelVariable("resource", "Resource",
+				`label_values(watchfan_lane_watchers{job=~"$job",instance=~"$instance"}, resource)`))
 	}
 	id, y := 0, 0
 	next := func() int { id++; return id }
 	for _, s := range sections {
-		d.Panels = append(d.Panels, &row{ID: next(), Type: "row", Title: s.title, GridPos: gridPos{H: 1, W: 24, Y: y}, Panels: []any{}})
+		d.Panels = append(d.Panels, &row{ID: next(), Type: "row", Title: s.title, GridPos: gridPos{H: 1, W: 24, Y: y},
+			Panels: []any{}})
 		y++
 		x, height := 0, 0
 		for _, p := range s.panels {
@@ -244,11 +251,12 @@ func newDashboard(name, title, description string, perResource bool, sections ..
 func labelVariable(name, label, q string) variable {
 	return variable{
 		Name: name, Label: label, Type: "query", Query: map[string]any{"query": q, "refId": name}, Datasource: &source,
-		Refresh: 2, Sort: 1, Multi: true, IncludeAll: true, AllValue: ".+", Current: map[string]any{"text": []string{"All"}, "value": []string{"$__all"}},
+		Refresh: 2, Sort: 1, Multi: true, IncludeAll: true, AllValue: ".+",
+		Current: map[string]any{"text": []string{"All"}, "value": []string{"$__all"}},
 	}
 }
 
-// marshal is the dashboard's file.
+// marshal returns the content of the dashboard's file.
 func (d *dashboard) marshal() []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

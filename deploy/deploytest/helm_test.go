@@ -40,7 +40,7 @@ func values(t *testing.T, text string) map[string]any {
 	return v
 }
 
-// template does what `helm template` does, for the dev cluster's version of Kubernetes.
+// template renders the chart as `helm template` does, for the dev cluster's version of Kubernetes.
 func template(t *testing.T, text string) (*release.Release, error) {
 	t.Helper()
 	return templateFor(t, "v1.36.3", text)

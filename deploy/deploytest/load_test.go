@@ -29,12 +29,13 @@ import (
 const (
 	healthyClients = 20
 	gzipClients    = 2  // of them
-	updates        = 40 // per second, of what the healthy clients watch
+	updates        = 40 // per second, of the objects that the healthy clients watch
 	bigObject      = 200 << 10
 )
 
-// load is a cluster of its own, watchfan in front of it, and clients of all kinds: healthy ones whose deliveries are counted, two
-// that read nothing, and one whose requests are answered from the cache, passed through or turned away.
+// load is a cluster of its own with watchfan in front of it and with clients. The deliveries to
+// healthy clients are counted. Two clients do not read. One client's requests are answered from the
+// cache, passed through or rejected.
 type load struct {
 	c                       *cluster
 	process                 *exec.Cmd
@@ -43,7 +44,7 @@ type load struct {
 	token, adminToken       string
 
 	delivered atomic.Int64 // events that the healthy clients have read
-	writes    atomic.Int64 // changes of what they watch
+	writes    atomic.Int64 // changes of the objects that they watch
 	turns     atomic.Int64 // of read
 	pause     atomic.Bool  // of the writes
 }
@@ -67,14 +68,16 @@ func startLoad(t *testing.T) *load {
 		manifest += fmt.Sprintf("---\n{apiVersion: v1, kind: Secret, metadata: {name: %s, namespace: load}}\n", name)
 	}
 	for i := range 10 {
-		manifest += fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: small-%d, namespace: load, labels: {size: small}}}\n", i)
+		manifest += fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: small-%d, namespace: load, "+
+			"labels: {size: small}}}\n", i)
 	}
 	c.must(t, manifest)
 	l.startWatchfan(t)
 	return l
 }
 
-// begin has the clients come and go on until the test ends. When it returns one client is parked, and one has been evicted.
+// begin starts the clients, which continue until the test ends. When it returns, one client is
+// parked and one has been evicted.
 func (l *load) begin(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -105,7 +108,7 @@ func (l *load) begin(t *testing.T) {
 					return
 				}
 				if err := f(i); err != nil && ctx.Err() == nil {
-					t.Logf("load: %v", err) // as while kube-apiserver is restarted
+					t.Logf("load: %v", err) // for example while kube-apiserver restarts
 				}
 			}
 		})
@@ -115,7 +118,8 @@ func (l *load) begin(t *testing.T) {
 			return nil
 		}
 		patch := fmt.Appendf(nil, `{"data":{"n":"%d"}}`, i)
-		_, err := l.c.client.CoreV1().ConfigMaps("load").Patch(ctx, fmt.Sprint("small-", i%10), types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := l.c.client.CoreV1().ConfigMaps("load").Patch(ctx, fmt.Sprint("small-", i%10), types.MergePatchType,
+			patch, metav1.PatchOptions{})
 		if err == nil {
 			l.writes.Add(1)
 		}
@@ -152,8 +156,10 @@ func (l *load) grow(ctx context.Context, name string, i int) error {
 func (l *load) startWatchfan(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	l.process = exec.Command(binary(t, "WATCHFAN_BIN"), "--kubeconfig", l.c.kubeconfig, "--insecure-port=-1", "--secure-port=-1", "--bind-address=127.0.0.1", "--admin-port=-1",
-		"--cert-dir", dir, "--ports-file", filepath.Join(dir, "ports"), "--client-buffer-bytes=8Mi", "--shutdown-delay-duration=0s", "--shutdown-timeout=5s")
+	l.process = exec.Command(binary(t, "WATCHFAN_BIN"), "--kubeconfig", l.c.kubeconfig, "--insecure-port=-1",
+		"--secure-port=-1", "--bind-address=127.0.0.1", "--admin-port=-1",
+		"--cert-dir", dir, "--ports-file", filepath.Join(dir, "ports"), "--client-buffer-bytes=8Mi",
+		"--shutdown-delay-duration=0s", "--shutdown-timeout=5s")
 	l.process.Env = append(os.Environ(), "GOMEMLIMIT=2GiB")
 	var log bytes.Buffer
 	l.process.Stdout, l.process.Stderr = &log, &log
@@ -199,7 +205,8 @@ func (l *load) watch(ctx context.Context, t *testing.T, gzip bool) io.ReadCloser
 	t.Helper()
 	transport := &http.Transport{DisableCompression: !gzip}
 	t.Cleanup(transport.CloseIdleConnections)
-	uri := "http://" + l.insecure + "/api/v1/namespaces/load/configmaps?watch=1&labelSelector=size%3Dsmall&timeoutSeconds=600&resourceVersion=0"
+	uri := "http://" + l.insecure +
+		"/api/v1/namespaces/load/configmaps?watch=1&labelSelector=size%3Dsmall&timeoutSeconds=600&resourceVersion=0"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, uri, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -214,19 +221,23 @@ func (l *load) watch(ctx context.Context, t *testing.T, gzip bool) io.ReadCloser
 	return resp.Body
 }
 
-// stall watches a secret, and reads nothing but the response's first bytes.
+// stall watches a secret, and reads only the response's first bytes.
 func (l *load) stall(t *testing.T, name string) {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		return errors.Join(c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) }), err)
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+		}), err)
 	}}
 	conn, err := dialer.DialContext(t.Context(), "tcp", l.insecure)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_, err = fmt.Fprintf(conn, "GET /api/v1/namespaces/load/secrets?watch=1&fieldSelector=metadata.name%%3D%s&timeoutSeconds=600 HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n\r\n", name, "Bearer "+l.adminToken)
+	_, err = fmt.Fprintf(conn,
+		"GET /api/v1/namespaces/load/secrets?watch=1&fieldSelector=metadata.name%%3D%s&timeoutSeconds=600 "+
+			"HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n\r\n", name, "Bearer "+l.adminToken)
 	status := make([]byte, len("HTTP/1.1 200"))
 	if err == nil {
 		_, err = io.ReadFull(conn, status)
@@ -236,7 +247,8 @@ func (l *load) stall(t *testing.T, name string) {
 	}
 }
 
-// read makes requests of all kinds: in each turn three that are answered from the cache, three that are passed through and one that is turned away.
+// read makes requests of all kinds. In each turn three are answered from the cache, three pass
+// through, and one is rejected.
 func (l *load) read(ctx context.Context) func(i int) error {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: l.tls}, Timeout: patience}
 	get := func(want int, url string, headers ...string) error {
@@ -261,31 +273,35 @@ func (l *load) read(ctx context.Context) func(i int) error {
 		}
 		return nil
 	}
-	plain, secure, token := "http://"+l.insecure+"/api/v1/namespaces/load/", "https://"+l.secure+"/api/v1/namespaces/load/", "Bearer "+l.token
+	plain, secure, token := "http://"+l.insecure+"/api/v1/namespaces/load/",
+		"https://"+l.secure+"/api/v1/namespaces/load/", "Bearer "+l.token
 	admin := "Bearer " + l.adminToken
 	return func(int) error {
 		l.turns.Add(1)
 		return errors.Join(
-			// From the cache; the first is consistent and large, and takes a proof of freshness.
+			// From the cache. The first is consistent and large, so it needs a proof of freshness.
 			get(200, plain+"secrets", "Authorization", admin),
 			get(200, plain+"configmaps/small-1?resourceVersion=0"),
 			get(200, secure+"configmaps?resourceVersion=0", "Authorization", token),
-			// Passed through: small and consistent, a table, and what its client may not read.
+			// Passed through: a small consistent list, a table, and a list that the client may not
+			// read.
 			get(200, plain+"configmaps?labelSelector=size%3Dsmall"),
 			get(200, plain+"configmaps", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"),
 			get(403, secure+"secrets?resourceVersion=0", "Authorization", token),
-			// Turned away.
+			// Rejected.
 			get(403, plain+"configmaps", "Host", "example.com"),
 		)
 	}
 }
 
-// relist has watchfan miss changes that kube-apiserver, when it comes back, no longer knows, and so list again.
+// relist stops watchfan while changes are made. When watchfan continues, kube-apiserver no longer
+// has these changes, so watchfan lists again.
 func (l *load) relist(t *testing.T) {
 	t.Helper()
 	command := func(args ...string) {
 		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), os.Getenv("DEVCLUSTER_BIN"), append(args, "--dir", l.c.dir)...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), os.Getenv("DEVCLUSTER_BIN"),
+			append(args, "--dir", l.c.dir)...).CombinedOutput(); err != nil {
 			t.Fatalf("devcluster %v: %v\n%s", args, err, out)
 		}
 	}
@@ -316,7 +332,7 @@ func (l *load) relist(t *testing.T) {
 	})
 }
 
-// scrape is /metrics as it is now.
+// scrape returns the current /metrics.
 func scrape(t *testing.T, admin string) string {
 	t.Helper()
 	resp, err := http.Get("http://" + admin + "/metrics")

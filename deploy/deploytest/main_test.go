@@ -1,9 +1,10 @@
-// Package deploytest tests what deploy/ says: the chart with Helm's own library, every manifest against a real kube-apiserver, and the
-// chart's rights, the dashboards and the alerts with the real program and a real Prometheus. It is a module of its own so that watchfan
-// does not depend on Helm.
+// Package deploytest tests deploy/: the chart with Helm's own library, every manifest against a
+// real kube-apiserver, and the chart's rights, the dashboards and the alerts with the real program
+// and a real Prometheus. It is a module of its own, so watchfan does not depend on Helm.
 //
-// It needs DEVCLUSTER_BIN, WATCHFAN_BIN, PROMETHEUS_BIN and PROMTOOL_BIN, absolute paths of built programs, GRAFANA_SCHEMA, a folder in
-// which grafana/package.json has been installed, and for the documents KUBECTL_BIN, HELM_BIN and BENCH_BIN.
+// It needs environment variables. DEVCLUSTER_BIN, WATCHFAN_BIN, PROMETHEUS_BIN and PROMTOOL_BIN are
+// absolute paths of built programs. GRAFANA_SCHEMA is a folder in which grafana/package.json has
+// been installed. The tests of the documents also need KUBECTL_BIN, HELM_BIN and BENCH_BIN.
 package deploytest
 
 import (
@@ -67,7 +68,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// theCluster returns the cluster that all tests share; without one the test is skipped.
+// theCluster returns the cluster that all tests share. If there is none, the test is skipped.
 func theCluster(t *testing.T) *cluster {
 	t.Helper()
 	binary(t, "DEVCLUSTER_BIN")
@@ -105,7 +106,8 @@ func startCluster() (*cluster, error) {
 		return nil, err
 	}
 	var output bytes.Buffer
-	cmd := exec.Command(program, "up", "--dir", dir, "--unsafe-no-fsync", "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")
+	cmd := exec.Command(program, "up", "--dir", dir, "--unsafe-no-fsync", "--apiserver-arg",
+		"shutdown-watch-termination-grace-period=2s")
 	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -172,7 +174,8 @@ func (c *cluster) apply(ctx context.Context, object *unstructured.Unstructured, 
 		return err
 	}
 	yes := true
-	options := metav1.PatchOptions{FieldManager: "deploytest", FieldValidation: metav1.FieldValidationStrict, Force: &yes}
+	options := metav1.PatchOptions{FieldManager: "deploytest", FieldValidation: metav1.FieldValidationStrict,
+		Force: &yes}
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
@@ -180,7 +183,7 @@ func (c *cluster) apply(ctx context.Context, object *unstructured.Unstructured, 
 	return err
 }
 
-// dryRun applies objects without effect, in namespaces that are made if they are not there.
+// dryRun applies objects without effect. It creates their namespaces if they do not exist.
 func (c *cluster) dryRun(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, o := range objects {
@@ -203,7 +206,7 @@ func (c *cluster) namespace(t *testing.T, name string) {
 	}
 }
 
-// must applies a manifest for good.
+// must applies a manifest.
 func (c *cluster) must(t *testing.T, manifest string) {
 	t.Helper()
 	for _, o := range parse(t, manifest) {

@@ -28,8 +28,8 @@ Its series exist as long as the lane.
 |---|---|---|---|---|
 `
 
-// document compares METRICS.md with what a watchfan that has been through everything says of itself. Each metric has a help text, a type and a
-// series, and Prometheus' own linter has nothing to say.
+// document compares METRICS.md with the metrics of a watchfan after the whole test. Each metric has
+// a help text, a type and a series, and Prometheus' own linter reports nothing.
 func (l *load) document(t *testing.T) {
 	var ours bytes.Buffer
 	helps, types, series := make(map[string]string), make(map[string]string), make(map[string][]string)
@@ -78,7 +78,8 @@ func (l *load) document(t *testing.T) {
 				unit = u
 			}
 		}
-		table += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, types[name], strings.Join(labels, ", "), unit, helps[name])
+		table += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, types[name], strings.Join(labels, ", "),
+			unit, helps[name])
 	}
 	if *update {
 		if err := os.WriteFile(metricsFile, []byte(table), 0o644); err != nil {

@@ -14,9 +14,11 @@ import (
 
 var metricName = regexp.MustCompile(`\bwatchfan_[a-z_]+[a-z]`)
 
-// TestDocumentedMetricsExist: each metric that a document, an alert, a dashboard or the notes name is in METRICS.md, which says what there is.
+// TestDocumentedMetricsExist: each metric that a document, an alert, a dashboard or the chart's
+// notes name is in METRICS.md.
 func TestDocumentedMetricsExist(t *testing.T) {
-	known := map[string]bool{"watchfan_delivered_bytes_per_second": true} // made by the metrics adapter's rule in README.md
+	// The rule of the metrics adapter in README.md makes this one.
+	known := map[string]bool{"watchfan_delivered_bytes_per_second": true}
 	for _, name := range metricName.FindAllString(readFile(t, metricsFile), -1) {
 		known[name] = true
 	}
@@ -64,7 +66,8 @@ func decode(t *testing.T, name string, into any) {
 	}
 }
 
-// TestAlerts: the chart's rules are those of deploy/alerts, for this release's pods, and each has a row in README.md.
+// TestAlerts: the chart has the rules of deploy/alerts, for the release's pods. Each rule has a row
+// in README.md.
 func TestAlerts(t *testing.T) {
 	r, err := template(t, readFile(t, "testdata/everything.yaml"))
 	if err != nil {
@@ -109,7 +112,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestDashboardConfigMaps: the chart's ConfigMaps hold the dashboards, with the label that Grafana's sidecar looks for.
+// TestDashboardConfigMaps: the chart's ConfigMaps contain the dashboards, and have the label of
+// Grafana's sidecar.
 func TestDashboardConfigMaps(t *testing.T) {
 	r, err := template(t, readFile(t, "testdata/everything.yaml"))
 	if err != nil {
@@ -118,7 +122,8 @@ func TestDashboardConfigMaps(t *testing.T) {
 	got := make(map[string]string)
 	for _, o := range parse(t, r.Manifest) {
 		data, _, _ := unstructured.NestedStringMap(o.Object, "data")
-		if o.GetKind() == "ConfigMap" && o.GetLabels()["grafana_dashboard"] == "1" && o.GetAnnotations()["grafana_folder"] == "watchfan" {
+		if o.GetKind() == "ConfigMap" && o.GetLabels()["grafana_dashboard"] == "1" &&
+			o.GetAnnotations()["grafana_folder"] == "watchfan" {
 			maps.Copy(got, data)
 		}
 	}
@@ -126,7 +131,8 @@ func TestDashboardConfigMaps(t *testing.T) {
 		t.Errorf("%d dashboards, want %d", len(got), len(dashboards))
 	}
 	for name := range dashboards {
-		if strings.TrimSpace(got["watchfan-"+name]) != strings.TrimSpace(readFile(t, filepath.Join(dashboardDir, name))) {
+		if strings.TrimSpace(got["watchfan-"+name]) !=
+			strings.TrimSpace(readFile(t, filepath.Join(dashboardDir, name))) {
 			t.Errorf("the ConfigMap of %s does not hold it", name)
 		}
 	}

@@ -13,11 +13,12 @@ import (
 	"github.com/VictoriaMetrics/metricsql"
 )
 
-// window is what the dashboards' queries look back over here.
+// window is the time over which the dashboards' queries look back in this test.
 const window = 10 * time.Second
 
-// TestMonitoring has Prometheus scrape watchfan under load and through trouble, and asks it every question of the dashboards and the alerts: each
-// has an answer, and the right one where it is known.
+// TestMonitoring lets Prometheus scrape watchfan under load and during faults. Then it evaluates
+// each query of the dashboards and the alerts. Each has a result, and the right one where that is
+// known.
 func TestMonitoring(t *testing.T) {
 	binary(t, "PROMETHEUS_BIN")
 	l := startLoad(t)
@@ -29,7 +30,7 @@ func TestMonitoring(t *testing.T) {
 	time.Sleep(window)
 	after := l.counts()
 	now := after.at
-	time.Sleep(2 * time.Second) // until what there was then has been scraped
+	time.Sleep(2 * time.Second) // until this state has been scraped
 
 	t.Run("panels", func(t *testing.T) {
 		truths := l.truths(before, after)
@@ -59,7 +60,8 @@ func TestMonitoring(t *testing.T) {
 				if truth, ok := truths[name]; ok {
 					delete(truths, name)
 					if got := total(answers[0]); got < truth.least || got > truth.most {
-						t.Errorf("%s: %s is %v, want %v to %v", name, panel.Targets[0].Expr, got, truth.least, truth.most)
+						t.Errorf("%s: %s is %v, want %v to %v", name, panel.Targets[0].Expr, got,
+							truth.least, truth.most)
 					}
 				}
 			}
@@ -89,7 +91,9 @@ func TestMonitoring(t *testing.T) {
 				Rules []struct{ Name, Health, LastError string }
 			}
 		}
-		if err := p.get("/api/v1/rules", func(data json.RawMessage) error { return json.Unmarshal(data, &rules) }); err != nil {
+		if err := p.get("/api/v1/rules", func(data json.RawMessage) error {
+			return json.Unmarshal(data, &rules)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
@@ -107,10 +111,12 @@ func TestMonitoring(t *testing.T) {
 
 	t.Run("metrics", func(t *testing.T) { l.document(t) })
 
-	// Once no more is written, the counters say exactly what clients have read. Each has begun with the objects that there were.
+	// When the writes have stopped, the counters are exactly the clients' counts. Each client's
+	// events began with the existing objects.
 	l.pause.Store(true)
 	eventually(t, "all deliveries are counted", func() error {
-		got, want := l.metric(t, "watchfan_delivered_events_total", `resource="configmaps"`), float64(l.delivered.Load())
+		got, want := l.metric(t, "watchfan_delivered_events_total", `resource="configmaps"`),
+			float64(l.delivered.Load())
 		if got != want {
 			return fmt.Errorf("%v, and clients have read %v", got, want)
 		}
@@ -118,7 +124,7 @@ func TestMonitoring(t *testing.T) {
 	})
 }
 
-// counts are what the clients and the writer know, at one time.
+// counts are the counts of the clients and of the writer at one time.
 type counts struct {
 	at                       time.Time
 	delivered, writes, turns int64
@@ -128,13 +134,14 @@ func (l *load) counts() counts {
 	return counts{time.Now(), l.delivered.Load(), l.writes.Load(), l.turns.Load()}
 }
 
-// truth is what a panel's first query must say, summed over its series.
+// truth is the range for the result of a panel's first query, summed over its series.
 type truth struct{ least, most float64 }
 
-// lanes are those of two resources, and of the APIServices that watchfan follows for itself.
+// lanes is the number of lanes: two resources, and the APIServices that watchfan follows for
+// itself.
 const lanes = 3
 
-// truths is what the panels say, by dashboard and title, if they say what happens.
+// truths returns the right results of panels, by dashboard and title.
 func (l *load) truths(before, after counts) map[string]truth {
 	exactly := func(v float64) truth { return truth{v, v} }
 	about := func(v float64) truth { return truth{v * 0.8, v * 1.2} }
@@ -186,7 +193,7 @@ func total(samples []sample) (sum float64) {
 	return sum
 }
 
-// hasLabels reports that a legend names a label that the series does not have.
+// hasLabels returns an error if a legend names a label that the series does not have.
 func hasLabels(legend string, labels map[string]string) error {
 	for _, part := range strings.Split(legend, "{{")[1:] {
 		name, _, _ := strings.Cut(part, "}}")
@@ -197,12 +204,14 @@ func hasLabels(legend string, labels map[string]string) error {
 	return nil
 }
 
-// substitute does what Grafana does with variables.
+// substitute replaces variables as Grafana does.
 func substitute(expr string) string {
-	return strings.NewReplacer("$__rate_interval", fmt.Sprint(window), "$job", "watchfan", "$instance", ".+", "$resource", ".+").Replace(expr)
+	return strings.NewReplacer("$__rate_interval", fmt.Sprint(window), "$job", "watchfan", "$instance", ".+",
+		"$resource", ".+").Replace(expr)
 }
 
-// nonempty reports an expression that Prometheus can't evaluate, or that has no series.
+// nonempty returns an error if Prometheus cannot evaluate an expression, or if the result has no
+// series.
 func (p *prometheus) nonempty(expr string, at time.Time) error {
 	samples, err := p.query(expr, at)
 	if err == nil && len(samples) == 0 {
@@ -226,10 +235,12 @@ func withoutThresholds(e metricsql.Expr) []string {
 	return []string{string(e.AppendString(nil))}
 }
 
-// TestAlertsFire: promtool runs the unit tests of deploy/alerts, and each alert has one in which it fires and one in which it is silent.
+// TestAlertsFire: promtool runs the unit tests of deploy/alerts. Each alert has a test in which it
+// fires, and one in which it does not.
 func TestAlertsFire(t *testing.T) {
 	promtool := binary(t, "PROMTOOL_BIN")
-	for _, args := range [][]string{{"check", "rules", "../alerts/watchfan.yaml"}, {"test", "rules", "../alerts/watchfan_test.yaml"}} {
+	for _, args := range [][]string{{"check", "rules", "../alerts/watchfan.yaml"},
+		{"test", "rules", "../alerts/watchfan_test.yaml"}} {
 		if out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 		}

@@ -21,7 +21,8 @@ import (
 // prometheus is a running Prometheus that scrapes each second.
 type prometheus struct{ address string }
 
-// startPrometheus scrapes one target under the name that the rules of deploy/alerts want.
+// startPrometheus starts a Prometheus that scrapes one target, with the job name that the rules of
+// deploy/alerts need.
 func startPrometheus(t *testing.T, target string) *prometheus {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,8 +40,8 @@ scrape_configs:
 		t.Fatal(err)
 	}
 	p := &prometheus{freeAddress(t)}
-	cmd := exec.Command(binary(t, "PROMETHEUS_BIN"), "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+p.address)
+	cmd := exec.Command(binary(t, "PROMETHEUS_BIN"), "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+p.address)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -67,7 +68,8 @@ scrape_configs:
 	return p
 }
 
-// freeAddress is one that nobody listens on, for a program that cannot be given port 0 and say which it got.
+// freeAddress returns an address on which nobody listens. It is for a program that cannot listen on
+// port 0 and tell its port.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -84,7 +86,7 @@ type sample struct {
 	value  float64
 }
 
-// query evaluates an expression as of a time. Whatever is not a number is left out.
+// query evaluates an expression as of a time. Samples that are not numbers are left out.
 func (p *prometheus) query(expr string, at time.Time) ([]sample, error) {
 	var answer []struct {
 		Metric map[string]string

@@ -33,7 +33,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// paints is what the client reads: custom resources that can be selected by a field, and what the client itself may do.
+// paints are the objects that the client reads, among them custom resources that can be selected by
+// a field, and the client's own rights.
 const paints = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -79,7 +80,7 @@ kind: Secret
 metadata: {name: first, namespace: apps}
 `
 
-// painters may read what the client may.
+// painters is a group with the client's rights.
 const painters = `---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -95,16 +96,19 @@ metadata: {name: %[1]s, namespace: apps}
 spec: {color: %[1]s}
 `
 
-const chartValues = `{audit: {enabled: true}, cache: {moreResources: [{group: deploytest.example.com, resources: [paints]}]}}`
+const chartValues = `{audit: {enabled: true}, cache: {moreResources: [{group: deploytest.example.com, ` +
+	`resources: [paints]}]}}`
 
-// TestLeastRightsSuffice installs the chart, and runs the program with the Deployment's flags, the release's certificate and a token of its
-// service account. Everything that the cache can serve is served from it, and without any one of the role's rules something is not.
+// TestLeastRightsSuffice installs the chart, and runs the program with the Deployment's flags, the
+// release's certificate and a token of its service account. Everything that can be cached is served
+// from the cache. Without any one of the role's rules, something is not.
 func TestLeastRightsSuffice(t *testing.T) {
 	c := theCluster(t)
 	binary(t, "WATCHFAN_BIN")
 	c.must(t, paints)
 	eventually(t, "make custom resources", func() error {
-		return errors.Join(c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "red"))[0], false), c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "blue"))[0], false))
+		return errors.Join(c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "red"))[0], false),
+			c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "blue"))[0], false))
 	})
 	c.install(t, chartValues)
 	t.Cleanup(func() { c.uninstall(t) })
@@ -113,22 +117,27 @@ func TestLeastRightsSuffice(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		w := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
 		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
-		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
-		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred", `"name":"red"`)
+		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
+			"blue")
+		w.served(t, 1, "list", "paints",
+			"/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred",
+			`"name":"red"`)
 		w.watched(t, c)
 		w.consistent(t, c)
-		// The client says who it is, and the program needs no right to ask.
+		// The client's own token tells its name, so the program needs no right to ask for it.
 		eventually(t, "the audit log names the client", func() error {
 			log := readFile(t, w.audit)
-			if strings.Count(log, `"username":"system:serviceaccount:apps:client"`) < 3 || strings.Contains(log, "watchfan.io/user-unknown") {
+			if strings.Count(log, `"username":"system:serviceaccount:apps:client"`) < 3 ||
+				strings.Contains(log, "watchfan.io/user-unknown") {
 				return errors.New(log)
 			}
 			return nil
 		})
-		// What nobody has allowed the program to cache is passed through, with the client's rights.
+		// A resource that the program may not list passes through, with the client's rights.
 		w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
-		// And what the client may not read, it may not read here.
-		for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0", "/api/v1/namespaces/default/configmaps?resourceVersion=0", "/api/v1/nodes?watch=1"} {
+		// The client cannot read more here than it may read at kube-apiserver.
+		for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0",
+			"/api/v1/namespaces/default/configmaps?resourceVersion=0", "/api/v1/nodes?watch=1"} {
 			if code, body := w.get(t, uri); code != http.StatusForbidden {
 				t.Errorf("%s: %d %s", uri, code, body)
 			}
@@ -151,10 +160,11 @@ func TestLeastRightsSuffice(t *testing.T) {
 			if len(less.Rules) != len(role.Rules)-1 {
 				t.Fatalf("%d of %d rules are left", len(less.Rules), len(role.Rules))
 			}
-			if _, err := c.client.RbacV1().ClusterRoles().Update(t.Context(), less, metav1.UpdateOptions{}); err != nil {
+			if _, err := c.client.RbacV1().ClusterRoles().Update(t.Context(), less,
+				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(200 * time.Millisecond) // for kube-apiserver's authorizer
+			time.Sleep(200 * time.Millisecond) // until kube-apiserver's authorizer has noticed the change
 			check(t, c.watchfan(t, c.config.Host, c.caFile, "watchfan"))
 		})
 	}
@@ -162,49 +172,61 @@ func TestLeastRightsSuffice(t *testing.T) {
 		return func(i int) bool { return strings.Contains(strings.Join(role.Rules[i].Resources, " "), resource) }
 	}
 	without("the resource", has("paints"), func(t *testing.T, w *watchfan) {
-		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
+		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
+			"blue")
 		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
 	})
 	without("definitions", has("customresourcedefinitions"), func(t *testing.T, w *watchfan) {
-		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
-		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred", `"name":"red"`)
+		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
+			"blue")
+		w.served(t, 0, "list", "paints",
+			"/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred",
+			`"name":"red"`)
 	})
 	without("APIServices", has("apiservices"), func(t *testing.T, w *watchfan) {
-		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0", "blue")
+		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
+			"blue")
 		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
 	})
-	without("discovery", func(i int) bool { return len(role.Rules[i].NonResourceURLs) > 0 }, func(t *testing.T, w *watchfan) {
-		w.served(t, 0, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
-	})
+	without("discovery", func(i int) bool { return len(role.Rules[i].NonResourceURLs) > 0 },
+		func(t *testing.T, w *watchfan) {
+			w.served(t, 0, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+		})
 	role.ResourceVersion = ""
 	if _, err := c.client.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestClientCertificates: with clientCertificates, the role suffices to serve the owners of certificates, from the cache and passed through,
-// and passes nobody through who is not among those that may be impersonated.
+// TestClientCertificates: with clientCertificates, the role suffices to serve users of
+// certificates, from the cache and passed through. Users that may not be impersonated are not
+// passed through.
 func TestClientCertificates(t *testing.T) {
 	c := theCluster(t)
 	c.must(t, paints+painters)
-	c.install(t, `{clientCertificates: {enabled: true, configMap: client-ca, impersonate: {users: [jane], groups: [painters, "system:authenticated"]}}}`)
+	c.install(t,
+		`{clientCertificates: {enabled: true, configMap: client-ca, impersonate: {users: [jane], groups: [painters, `+
+			`"system:authenticated"]}}}`)
 	t.Cleanup(func() { c.uninstall(t) })
 	w := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
 
 	w.present(t, c.certificate(t, "jane", "painters"))
 	w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
 	w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
-	if code, body := w.get(t, "/api/v1/configmaps?resourceVersion=0"); code != http.StatusForbidden || !strings.Contains(body, `User \"jane\" cannot list`) {
+	code, body := w.get(t, "/api/v1/configmaps?resourceVersion=0")
+	if code != http.StatusForbidden || !strings.Contains(body, `User \"jane\" cannot list`) {
 		t.Errorf("jane reads more than she may: %d %s", code, body)
 	}
 	w.present(t, c.certificate(t, "joe", "painters"))
-	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
+	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden ||
+		!strings.Contains(body, "cannot impersonate") {
 		t.Errorf("joe is passed through: %d %s", code, body)
 	}
 }
 
-// TestFrontProxies: with frontProxies, the role suffices to serve whom a front proxy names, and nobody who is not among those that may be
-// impersonated. Without anonymousAuth, who shows nothing is refused.
+// TestFrontProxies: with frontProxies, the role suffices to serve users that a front proxy names.
+// Users that may not be impersonated are not passed through. Without anonymousAuth, a client
+// without a credential is refused.
 func TestFrontProxies(t *testing.T) {
 	c := theCluster(t)
 	c.must(t, paints+painters)
@@ -218,14 +240,17 @@ func TestFrontProxies(t *testing.T) {
 	w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
 	w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
 	w.header.Set("X-Remote-Extra-Other", "some")
-	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
+	code, body := w.get(t, "/api/v1/namespaces/apps/secrets")
+	if code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
 		t.Errorf("an extra that is not among extraKeys is passed through: %d %s", code, body)
 	}
 	w.header = http.Header{"X-Remote-User": {"joe"}, "X-Remote-Group": {"painters"}}
-	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
+	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden ||
+		!strings.Contains(body, "cannot impersonate") {
 		t.Errorf("joe is passed through: %d %s", code, body)
 	}
-	// Another name than allowedNames has, of the same CA, is no front proxy; and there are no client certificates.
+	// A certificate of the same CA with a name that is not in allowedNames is no front proxy's. It
+	// is no client's either, because client certificates are not enabled.
 	w.present(t, c.certificate(t, "jane", "painters"))
 	if code, body := w.get(t, "/api/v1/namespaces/apps/configmaps"); code != http.StatusUnauthorized {
 		t.Errorf("anybody is a front proxy: %d %s", code, body)
@@ -257,7 +282,7 @@ func (c *cluster) certificate(t *testing.T, user, group string) tls.Certificate 
 	return tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: key}
 }
 
-// present has the client show a certificate, and no token, from its next request on.
+// present makes the client use a certificate, and no token, from its next request on.
 func (w *watchfan) present(t *testing.T, certificate tls.Certificate) {
 	t.Helper()
 	transport := w.client.Transport.(*http.Transport).Clone()
@@ -266,7 +291,8 @@ func (w *watchfan) present(t *testing.T, certificate tls.Certificate) {
 	w.client.Transport, w.token = transport, ""
 }
 
-// TestNodeTier: the DaemonSet's program, with the tier of the chart as its upstream, serves from its own cache, and the tier from its.
+// TestNodeTier: the DaemonSet's program, whose upstream is the chart's tier, serves from its own
+// cache. Its upstream watch is served from the tier's cache.
 func TestNodeTier(t *testing.T) {
 	c := theCluster(t)
 	binary(t, "WATCHFAN_BIN")
@@ -302,7 +328,8 @@ func TestReleases(t *testing.T) {
 		}
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(s.Data["ca.crt"])
-		for _, host := range []string{"watchfan.watchfan", "watchfan.watchfan.svc", "watchfan.watchfan.svc.cluster.local", "fan.example.com"} {
+		for _, host := range []string{"watchfan.watchfan", "watchfan.watchfan.svc",
+			"watchfan.watchfan.svc.cluster.local", "fan.example.com"} {
 			if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
 				t.Error(err)
 			}
@@ -335,7 +362,8 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// takeDefaultRightsAway leaves authenticated users what no cluster can do without, until the test ends.
+// takeDefaultRightsAway removes the default rights of authenticated users until the test ends,
+// except those that no cluster can work without.
 func (c *cluster) takeDefaultRightsAway(t *testing.T) {
 	t.Helper()
 	bindings := c.client.RbacV1().ClusterRoleBindings()
@@ -359,24 +387,26 @@ func (c *cluster) takeDefaultRightsAway(t *testing.T) {
 // token returns a token of a service account, as pods have it.
 func (c *cluster) token(t *testing.T, namespace, name string) string {
 	t.Helper()
-	r, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	r, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r.Status.Token
 }
 
-// watchfan is the program as a pod of the release would run it, and a client of it.
+// watchfan is the program as a pod of the release runs it, and a client of it.
 type watchfan struct {
 	client *http.Client
 	token  string      // "": none
 	header http.Header // of each request
 	caFile string      // of its serving certificate
-	audit  string      // the file with its audit log, where the release has one
+	audit  string      // the file with its audit log, if the release has one
 	ports  struct{ Secure, Admin string }
 }
 
-// watchfan starts the program with the flags of the Deployment and a token of a service account of the release's namespace.
+// watchfan starts the program with the flags of the Deployment and a token of a service account in
+// the release's namespace.
 func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *watchfan {
 	t.Helper()
 	dir := t.TempDir()
@@ -453,14 +483,16 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 	return w
 }
 
-// flags are the Deployment's, with files and ports of this machine.
+// flags returns the Deployment's flags, with files and ports of this machine.
 func (c *cluster) flags(d *appsv1.Deployment, dir string) (flags []string) {
 	here := strings.NewReplacer("/etc/watchfan/tls", dir, "/etc/watchfan/client-ca/client-ca-file", c.caFile,
-		"/etc/watchfan/front-proxy-ca/requestheader-client-ca-file", c.caFile, "=8443", "=-1", "=8002", "=-1", "=0.0.0.0", "=127.0.0.1")
+		"/etc/watchfan/front-proxy-ca/requestheader-client-ca-file", c.caFile, "=8443", "=-1", "=8002", "=-1",
+		"=0.0.0.0", "=127.0.0.1")
 	for _, flag := range d.Spec.Template.Spec.Containers[0].Args {
 		flags = append(flags, here.Replace(flag))
 	}
-	return append(flags, "--kubeconfig="+filepath.Join(dir, "kubeconfig"), "--ports-file="+filepath.Join(dir, "ports"), "--shutdown-delay-duration=0s")
+	return append(flags, "--kubeconfig="+filepath.Join(dir, "kubeconfig"), "--ports-file="+filepath.Join(dir, "ports"),
+		"--shutdown-delay-duration=0s")
 }
 
 func (w *watchfan) open(ctx context.Context, uri string) (*http.Response, error) {
@@ -514,7 +546,7 @@ lines:
 	return sum
 }
 
-// served requests uri and checks how many requests that was for the cache.
+// served requests uri, and checks how many requests the cache has answered because of that.
 func (w *watchfan) served(t *testing.T, want float64, verb, resource, uri, content string) {
 	t.Helper()
 	count := func() float64 {
@@ -530,12 +562,14 @@ func (w *watchfan) served(t *testing.T, want float64, verb, resource, uri, conte
 	}
 }
 
-// watched checks that a watch brings a write, from the cache.
+// watched checks that a watch gets a write, from the cache.
 func (w *watchfan) watched(t *testing.T, c *cluster) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	resp, err := w.open(ctx, "/api/v1/namespaces/apps/configmaps?watch=1&timeoutSeconds=20&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	resp, err := w.open(ctx,
+		"/api/v1/namespaces/apps/configmaps?watch=1&timeoutSeconds=20&sendInitialEvents=true"+
+			"&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -567,8 +601,8 @@ func (w *watchfan) watched(t *testing.T, c *cluster) {
 	}
 }
 
-// consistent checks that lists without a resourceVersion show the last write, and that many at a time share proofs instead of being passed
-// through. A few at a time are passed through, whatever the rights.
+// consistent checks that lists without a resourceVersion show the last write. Many lists at a time
+// share proofs. A few at a time would pass through.
 func (w *watchfan) consistent(t *testing.T, c *cluster) {
 	t.Helper()
 	written := fmt.Sprintf("consistent-%d", time.Now().UnixNano())

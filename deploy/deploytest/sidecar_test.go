@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestSidecar: kube-apiserver takes the manifests.
+// TestSidecar: kube-apiserver accepts the manifests.
 func TestSidecar(t *testing.T) {
 	c := theCluster(t)
 	for _, name := range []string{"rbac.yaml", "static-pod.yaml", "daemonset.yaml"} {
@@ -20,7 +20,8 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
-// apiServerPod is what kubeadm has of kube-apiserver's static pod, as far as the patch could collide with it.
+// apiServerPod contains the parts of kubeadm's static pod of kube-apiserver with which the patch
+// could collide.
 const apiServerPod = `
 apiVersion: v1
 kind: Pod
@@ -40,7 +41,8 @@ spec:
       hostPath: {path: /etc/kubernetes/pki, type: DirectoryOrCreate}
 `
 
-// TestKubeadmPatch: merged as kubeadm does it, the patch adds a container and leaves kube-apiserver's as it is.
+// TestKubeadmPatch: merged in kubeadm's way, the patch adds a container and does not change
+// kube-apiserver's.
 func TestKubeadmPatch(t *testing.T) {
 	patch, err := yaml.YAMLToJSONStrict([]byte(readFile(t, "../sidecar/patches/kube-apiserver+strategic.yaml")))
 	if err != nil {
@@ -116,7 +118,7 @@ func TestSidecarIsWithinTheChartsRights(t *testing.T) {
 	}
 }
 
-// TestFlags: every flag that a manifest gives is one of the program's.
+// TestFlags: the program has every flag that a manifest gives.
 func TestFlags(t *testing.T) {
 	help, err := exec.Command(binary(t, "WATCHFAN_BIN"), "--help").Output()
 	if err != nil {

@@ -165,7 +165,8 @@ func TestEndToEnd(t *testing.T) {
 	step(t, "objects", func(t *testing.T) { createObjects(t, admin) })
 	step(t, "rights", func(t *testing.T) { checkRights(t, r) })
 	step(t, "one at a time", func(t *testing.T) {
-		if out, err := devcluster(t, "--dir", dir).CombinedOutput(); err == nil || !strings.Contains(string(out), "in use") {
+		if out, err := devcluster(t, "--dir", dir).CombinedOutput(); err == nil ||
+			!strings.Contains(string(out), "in use") {
 			t.Errorf("a second devcluster on the same directory: got %v %q", err, out)
 		}
 	})
@@ -316,12 +317,14 @@ func checkRights(t *testing.T, r *running) {
 		client := r.client(t, user).Discovery().RESTClient()
 		for _, path := range paths {
 			err := client.Get().AbsPath(path).Do(t.Context()).Error()
-			if slices.Contains(want, path) && err != nil || !slices.Contains(want, path) && !apierrors.IsForbidden(err) {
+			if slices.Contains(want, path) && err != nil ||
+				!slices.Contains(want, path) && !apierrors.IsForbidden(err) {
 				t.Errorf("%s gets %s: %v", user, path, err)
 			}
 		}
 	}
-	if err := r.client(t, "reader").CoreV1().Pods("default").Delete(t.Context(), "e2e", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+	if err := r.client(t, "reader").CoreV1().Pods("default").Delete(t.Context(), "e2e",
+		metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("reader deletes a pod: got %v, want 403", err)
 	}
 }
@@ -341,7 +344,8 @@ func checkCompact(t *testing.T, r *running, client kubernetes.Interface) {
 			t.Fatal(err)
 		}
 	}
-	if out := mustRun(t, "compact", "--dir", string(r.dir)); !strings.HasPrefix(out, "compacted to revision ") || strings.Count(out, "\n") != 1 {
+	out := mustRun(t, "compact", "--dir", string(r.dir))
+	if !strings.HasPrefix(out, "compacted to revision ") || strings.Count(out, "\n") != 1 {
 		t.Errorf("compact: got %q", out)
 	}
 	mustRun(t, "restart-apiserver", "--dir", string(r.dir))

@@ -37,7 +37,8 @@ func TestWriteExtraKubeconfig(t *testing.T) {
 		checkPrivate(t, path)
 	}
 
-	const foreign = "{apiVersion: v1, kind: Config, clusters: [{name: production, cluster: {server: https://example.com}}]}"
+	const foreign = "{apiVersion: v1, kind: Config, clusters: [{name: production, cluster: {server: " +
+		"https://example.com}}]}"
 	if err := os.WriteFile(path, []byte(foreign), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,8 @@ import (
 // /livez depends on nothing. /readyz lists its checks if one fails, and with ?verbose.
 func TestHealth(t *testing.T) {
 	var failure error
-	p := startPort(t, Config{Checks: []Check{{"first", func() error { return nil }}, {"second", func() error { return failure }}}})
+	p := startPort(t,
+		Config{Checks: []Check{{"first", func() error { return nil }}, {"second", func() error { return failure }}}})
 	check := func(path string, code int, body string) {
 		t.Helper()
 		resp, got := p.do(http.MethodGet, path, nil)
@@ -32,10 +33,12 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// On loopback, requests that are not local are refused and counted, whatever they ask for and however.
+// On loopback, requests that are not local are refused and counted, for any path and method.
 func TestForeign(t *testing.T) {
 	foreign := new(metrics.Counter)
-	p := startPort(t, Config{Loopback: true, Foreign: foreign, Local: func(r *http.Request) bool { return r.Host == "localhost" }})
+	p := startPort(t, Config{Loopback: true, Foreign: foreign, Local: func(r *http.Request) bool {
+		return r.Host == "localhost"
+	}})
 	for i, head := range []string{
 		"GET /livez HTTP/1.1\r\nHost: pages.example\r\nConnection: close\r\n\r\n",
 		"OPTIONS * HTTP/1.1\r\nHost: pages.example\r\nConnection: close\r\n\r\n",
@@ -46,7 +49,8 @@ func TestForeign(t *testing.T) {
 			t.Errorf("%q: %q, %d counted", head, got, foreign.Get())
 		}
 	}
-	if got := p.raw("GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); len(got) < 12 || got[:12] != "HTTP/1.1 200" {
+	got := p.raw("GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	if len(got) < 12 || got[:12] != "HTTP/1.1 200" {
 		t.Errorf("a local request: %q", got)
 	}
 }

@@ -53,7 +53,8 @@ func startPort(t *testing.T, config Config, change ...func(*http.Server)) *testP
 	if config.Local == nil {
 		config.Local = func(*http.Request) bool { return true }
 	}
-	p := &testPort{t: t, addr: ln.Addr().String(), client: &http.Client{Transport: &http.Transport{}}, served: make(chan error, 1)}
+	p := &testPort{t: t, addr: ln.Addr().String(), client: &http.Client{Transport: &http.Transport{}},
+		served: make(chan error, 1)}
 	p.Port = New(config, slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	for _, f := range change {
 		f(p.server)
@@ -69,7 +70,7 @@ func startPort(t *testing.T, config Config, change ...func(*http.Server)) *testP
 	return p
 }
 
-// do sends a request, and returns the response with its body.
+// do sends a request and returns the response with its body.
 func (p *testPort) do(method, path string, body io.Reader) (*http.Response, string) {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+p.addr+path, body)
@@ -88,7 +89,7 @@ func (p *testPort) do(method, path string, body io.Reader) (*http.Response, stri
 	return resp, string(content)
 }
 
-// raw sends bytes, and returns what comes until the connection ends.
+// raw sends bytes and returns everything that arrives until the connection ends.
 func (p *testPort) raw(bytes string) string {
 	p.t.Helper()
 	conn, err := net.Dial("tcp", p.addr)
@@ -102,7 +103,7 @@ func (p *testPort) raw(bytes string) string {
 	return string(got)
 }
 
-// A panic of a page is answered with 500, logged and counted, and other requests go on.
+// A panic of a page is answered with 500, logged and counted. Other requests continue.
 func TestPanic(t *testing.T) {
 	p := startPort(t, Config{State: func() diagnose.DebugState { panic("page") }})
 	before := request.HandlerPanics.Get()
@@ -118,30 +119,35 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// A body of more than 4 KiB is rejected if its length is announced, and is not read to its end otherwise.
+// A body of more than 4 KiB is rejected if its length is announced. Otherwise it is not read to its
+// end.
 func TestBodies(t *testing.T) {
 	p := startPort(t, Config{Profiling: true})
 	long := strings.Repeat("0x1+", maxBodyBytes/4+1)
-	if resp, _ := p.do(http.MethodPost, "/livez", strings.NewReader(long)); resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
+	resp, _ := p.do(http.MethodPost, "/livez", strings.NewReader(long))
+	if resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
 		t.Errorf("a long body: %s, Connection: close %t", resp.Status, resp.Close)
 	}
-	if resp, body := p.do(http.MethodPost, "/debug/pprof/symbol", io.MultiReader(strings.NewReader(long))); !strings.Contains(body, "request body too large") {
+	if resp, body := p.do(http.MethodPost, "/debug/pprof/symbol",
+		io.MultiReader(strings.NewReader(long))); !strings.Contains(body, "request body too large") {
 		t.Errorf("a long chunked body: %s %s", resp.Status, body)
 	}
-	if resp, body := p.do(http.MethodPost, "/debug/pprof/symbol", strings.NewReader("0x1")); resp.StatusCode != http.StatusOK || body != "num_symbols: 1\n" {
+	if resp, body := p.do(http.MethodPost, "/debug/pprof/symbol",
+		strings.NewReader("0x1")); resp.StatusCode != http.StatusOK || body != "num_symbols: 1\n" {
 		t.Errorf("a short body: %s %s", resp.Status, body)
 	}
 }
 
-// Requests that net/http rejects itself are answered, and the log quotes nothing of them.
+// Requests that net/http itself rejects are answered. The log quotes nothing of them.
 func TestMalformed(t *testing.T) {
 	p := startPort(t, Config{})
 	for head, want := range map[string]string{
 		"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer se cret\x00\r\n\r\n": "HTTP/1.1 400",
 		"secret\r\n\r\n": "HTTP/1.1 400",
-		"GET / HTTP/1.1\r\nHost: localhost\r\nX: secret" + strings.Repeat("x", 3*maxHeaderBytes) + "\r\n\r\n": "HTTP/1.1 431",
-		"GET / HTTP/1.1\r\nAuthorization: secret\r\n\r\n":                                                     "HTTP/1.1 400",
-		"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: secret\r\n\r\n":                                "HTTP/1.1 400",
+		"GET / HTTP/1.1\r\nHost: localhost\r\nX: secret" + strings.Repeat("x", 3*maxHeaderBytes) +
+			"\r\n\r\n": "HTTP/1.1 431",
+		"GET / HTTP/1.1\r\nAuthorization: secret\r\n\r\n":                      "HTTP/1.1 400",
+		"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: secret\r\n\r\n": "HTTP/1.1 400",
 	} {
 		if got := p.raw(head); !strings.HasPrefix(got, want) || strings.Contains(got, "secret") {
 			t.Errorf("%.60q: %q, want %s", head, got, want)
@@ -152,7 +158,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// Connections beyond the most there may be are closed at once, and there is room again when another ends.
+// A connection above the limit is closed at once. When another connection ends, a new one is
+// accepted.
 func TestConnections(t *testing.T) {
 	p := startPort(t, Config{})
 	var open []net.Conn
@@ -194,9 +201,11 @@ func TestConnections(t *testing.T) {
 // A profile may last longer than the timeouts of the port.
 func TestLongProfile(t *testing.T) {
 	p := startPort(t, Config{Profiling: true}, func(s *http.Server) {
-		s.ReadTimeout, s.ReadHeaderTimeout, s.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond, 300*time.Millisecond
+		s.ReadTimeout, s.ReadHeaderTimeout = 200*time.Millisecond, 200*time.Millisecond
+		s.WriteTimeout = 300 * time.Millisecond
 	})
-	for _, path := range []string{"/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=1", "/debug/pprof/allocs?seconds=1"} {
+	for _, path := range []string{"/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=1",
+		"/debug/pprof/allocs?seconds=1"} {
 		began := time.Now()
 		if resp, body := p.do(http.MethodGet, path, nil); resp.StatusCode != http.StatusOK || body == "" {
 			t.Errorf("%s: %s, %d bytes", path, resp.Status, len(body))
@@ -207,7 +216,7 @@ func TestLongProfile(t *testing.T) {
 	}
 }
 
-// Shutdown lets a request end that is being answered, and cuts off one that lasts.
+// Shutdown waits for a request that is being answered, and cuts off one that takes too long.
 func TestShutdown(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	p := startPort(t, Config{Profiling: true, State: func() diagnose.DebugState {
@@ -218,7 +227,8 @@ func TestShutdown(t *testing.T) {
 	p.do(http.MethodGet, "/livez", nil)
 	profile := make(chan error, 1)
 	go func() {
-		resp, err := (&http.Client{Transport: &http.Transport{}}).Get("http://" + p.addr + "/debug/pprof/profile?seconds=60")
+		resp, err := (&http.Client{Transport: &http.Transport{}}).Get("http://" + p.addr +
+			"/debug/pprof/profile?seconds=60")
 		if err == nil {
 			_, err = io.ReadAll(resp.Body)
 			resp.Body.Close()
@@ -236,12 +246,13 @@ func TestShutdown(t *testing.T) {
 		page <- resp.StatusCode
 	}()
 	<-begun
-	for deadline := time.Now().Add(patience); p.open.Load() < 2; time.Sleep(time.Millisecond) { // the page reuses the idle connection
+	// The page reuses the idle connection.
+	for deadline := time.Now().Add(patience); p.open.Load() < 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the profile has no connection")
 		}
 	}
-	time.Sleep(100 * time.Millisecond) // for the profile to begin
+	time.Sleep(100 * time.Millisecond) // until the profile has begun
 	stopped := make(chan time.Duration)
 	go func() {
 		began := time.Now()
@@ -315,7 +326,8 @@ func TestPaths(t *testing.T) {
 	} {
 		resp, body := p.do(http.MethodGet, path, nil)
 		if resp.StatusCode != want.code || resp.Header.Get("Content-Type") != want.mediaType {
-			t.Errorf("%s: %s, %s; want %d, %s", path, resp.Status, resp.Header.Get("Content-Type"), want.code, want.mediaType)
+			t.Errorf("%s: %s, %s; want %d, %s", path, resp.Status, resp.Header.Get("Content-Type"),
+				want.code, want.mediaType)
 		}
 		if resp.Header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: its type may be guessed", path)

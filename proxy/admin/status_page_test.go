@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The status page and its files come from the admin port, under any prefix. The page may use nothing else. Package statustest tests it in a
-// browser.
+// The status page and its files come from the admin port, under any prefix. The page may use
+// nothing else. Package statustest tests it in a browser.
 func TestStatusPage(t *testing.T) {
 	p := startPort(t, Config{})
 	get := func(path, mediaType string) string {
@@ -21,8 +21,9 @@ func TestStatusPage(t *testing.T) {
 		}
 		for key, want := range map[string]string{
 			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
-			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-				"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+				"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+				"require-trusted-types-for 'script'",
 		} {
 			if got := resp.Header.Get(key); got != want {
 				t.Errorf("%s: got %s %q, want %q", path, key, got, want)
@@ -37,7 +38,8 @@ func TestStatusPage(t *testing.T) {
 	if !strings.Contains(page, "<title>watchfan</title>") {
 		t.Errorf("got %s", page)
 	}
-	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+		".svg": "image/svg+xml"}
 	files := make(map[string]bool)
 	for _, m := range regexp.MustCompile(`(?:src|href)="([^"#]+)"`).FindAllStringSubmatch(page, -1) {
 		if strings.HasPrefix(m[1], "/") || strings.Contains(m[1], ":") {
@@ -70,7 +72,8 @@ func TestStatusPage(t *testing.T) {
 		}
 	}
 
-	if resp, _ := p.do(http.MethodPost, "/statusz", nil); resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, HEAD" {
+	resp, _ := p.do(http.MethodPost, "/statusz", nil)
+	if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: got %s, Allow %s", resp.Status, resp.Header.Get("Allow"))
 	}
 }

@@ -78,6 +78,9 @@ func (c *UpstreamCheck) ask(ctx context.Context) error {
 		return err
 	}
 	resp, err := c.upstream.Do(req)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("kube-apiserver has not answered within %s", upstreamCheckTimeout)
+	}
 	if err != nil {
 		return err
 	}

@@ -14,3 +14,6 @@ var rejectedRequests = exposition.Describe("counter", "watchfan_rejected_request
 func Rejections(reason string) *metrics.Counter {
 	return metrics.NewCounter(rejectedRequests + `{reason="` + reason + `"}`)
 }
+
+// RejectedMalformed counts requests whose heads are not valid.
+var RejectedMalformed = Rejections("malformed")

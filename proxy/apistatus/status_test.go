@@ -23,10 +23,13 @@ func TestStatusBodies(t *testing.T) {
 	f(Unauthorized(), `"message":"Unauthorized","reason":"Unauthorized","code":401}`)
 	f(Expired(1, 231), `"message":"too old resource version: 1 (231)","reason":"Expired","code":410}`)
 	f(NotFound(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "web"),
-		`"message":"deployments.apps \"web\" not found","reason":"NotFound","details":{"name":"web","group":"apps","kind":"deployments"},"code":404}`)
-	f(ServiceUnavailable("a<b"), `"message":"a\u003cb","reason":"ServiceUnavailable","details":{"retryAfterSeconds":1},"code":503}`)
+		`"message":"deployments.apps \"web\" not found","reason":"NotFound","details":{"name":"web","group":"apps",`+
+			`"kind":"deployments"},"code":404}`)
+	f(ServiceUnavailable("a<b"),
+		`"message":"a\u003cb","reason":"ServiceUnavailable","details":{"retryAfterSeconds":1},"code":503}`)
 
-	want := "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {},\n  \"status\": \"Failure\",\n  \"message\": \"Unauthorized\",\n  \"reason\": \"Unauthorized\",\n  \"code\": 401\n}"
+	want := "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {},\n  \"status\": \"Failure\",\n" +
+		"  \"message\": \"Unauthorized\",\n  \"reason\": \"Unauthorized\",\n  \"code\": 401\n}"
 	if got := string(encodeStatusFor(Unauthorized(), true)); got != want {
 		t.Errorf("pretty: got %s, want %s", got, want)
 	}
@@ -42,8 +45,9 @@ func TestErrorFrameCBOR(t *testing.T) {
 	if err := direct.Unmarshal(ErrorFrame(framing.CBOR, st).Payload(nil), &ev); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure", "message": "a<b",
-		"reason": "ServiceUnavailable", "details": map[string]any{"retryAfterSeconds": int64(1)}, "code": int64(503)}
+	want := map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure",
+		"message": "a<b", "reason": "ServiceUnavailable", "details": map[string]any{"retryAfterSeconds": int64(1)},
+		"code": int64(503)}
 	if ev.Type != "ERROR" || !reflect.DeepEqual(ev.Object, want) {
 		t.Errorf("got %s %v, want %v", ev.Type, ev.Object, want)
 	}

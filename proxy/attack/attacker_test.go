@@ -302,7 +302,12 @@ func (a *attacker) dial(ctx context.Context, address string, secure bool) (net.C
 	if err != nil || !secure {
 		return conn, err
 	}
-	over := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	return shake(ctx, conn, "http/1.1")
+}
+
+// shake makes the handshake of a client that offers one protocol. Without success conn is closed.
+func shake(ctx context.Context, conn net.Conn, protocol string) (*tls.Conn, error) {
+	over := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := over.HandshakeContext(ctx); err != nil {

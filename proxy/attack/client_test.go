@@ -21,15 +21,18 @@ type way struct {
 	token  string
 	tenant string // the only tenant whose objects it may see; "" may see all
 	tls    *tls.Config
+	http2  *http.Client // shared by all clients of this way; nil: each has connections of its own, over HTTP/1.1
 }
 
-// client speaks HTTP/1.1 and keeps its connections for itself.
 type client struct {
 	way  way
 	http *http.Client
 }
 
 func newClient(w way) *client {
+	if w.http2 != nil {
+		return &client{w, w.http2}
+	}
 	return &client{w, proxytest.HTTPClient(&http.Transport{TLSClientConfig: w.tls, TLSHandshakeTimeout: patience})}
 }
 

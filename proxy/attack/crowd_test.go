@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // The honest clients, 200 of them.
@@ -31,6 +34,9 @@ func newCrowd(s *suite) (all []runner, kinds map[string]int) {
 		case len(w.tls.Certificates) > 0:
 			entry = "certificate"
 		}
+		if w.http2 != nil {
+			entry += ", HTTP/2"
+		}
 		kinds[kind+", "+entry]++
 		return honest{suite: s, name: fmt.Sprintf("client %d, %s as %s", n, kind, w.name), client: newClient(w),
 			rng: rand.New(rand.NewPCG(*seed, uint64(1000+n)))}
@@ -55,12 +61,20 @@ func newCrowd(s *suite) (all []runner, kinds map[string]int) {
 }
 
 // way returns the way of the i-th client: most are tenants, a few are controllers, and one in ten
-// comes by the insecure port.
+// comes by the insecure port. Half of the others speak HTTP/2; those of one user share connections.
 func (s *suite) way(i int) way {
 	if i%10 == 9 {
 		return s.server.plain(s.world.admin)
 	}
-	return s.server.way(s.world.honest[i%len(s.world.honest)])
+	w := s.server.way(s.world.honest[i%len(s.world.honest)])
+	if i/2%2 == 0 {
+		return w
+	}
+	if s.sharing[w.name] == nil {
+		s.sharing[w.name] = proxytest.HTTP2Client(&http.Transport{TLSClientConfig: w.tls, TLSHandshakeTimeout: patience})
+	}
+	w.http2 = s.sharing[w.name]
+	return w
 }
 
 // drawScope draws what a client of a tenant follows. A client that may see everything follows a

@@ -27,10 +27,12 @@
 // its own namespace alone, and three controllers that may read everything. They come with tokens,
 // with certificates, and one in ten by the insecure port. 50 watch and resume, 60 watch with
 // initial events in protobuf, 30 list and watch again and again as restarted informers do, a
-// quarter of all of these with gzip; 40 get and list; 20 send bodies of 200 KB.
+// quarter of all of these with gzip; 40 get and list; 20 send bodies of 200 KB. Half of those over
+// TLS speak HTTP/2, and the clients of one user share connections.
 //
 // Attackers (attacker_test.go) take up one kind of attack after the other, each for 5 to 20
-// seconds. kinds_test.go has the attacks by requests, connections_test.go those by connections.
+// seconds. kinds_test.go has the attacks by requests, connections_test.go those by connections, and
+// http2_test.go those by HTTP/2's frames.
 // Each kind is present from the first second on, and the next ones are drawn. Rates are bounded,
 // and so is the number of attackers whose attack would only overload kube-apiserver. An attacker
 // has a tenant of its own, or no valid token, or the rights of a crawler.
@@ -92,10 +94,11 @@
 //
 // # Rates
 //
-// -rate is .3 by default: attackers make .3 of the requests that kinds_test.go has. At 1, what
-// kube-apiserver itself has to do for attackers takes all that two processors have, and everybody
-// waits for everybody. Seed 5, 20 seconds, p99 in the attack as a multiple of that in the quiet
-// phase (2 cores of an AMD EPYC; one run each, beside other work):
+// -rate is .1 by default: attackers make a tenth of the requests that kinds_test.go has. The numbers
+// of their connections and open watches do not depend on it. At 1, what kube-apiserver itself has to
+// do for attackers takes all that two processors have, and everybody waits for everybody. The row of
+// updates shows that: they do not pass through watchfan. Seed 5, 20 seconds, p99 in the attack as a
+// multiple of that in the quiet phase (2 cores of an AMD EPYC; one run each, beside other work):
 //
 //	                          -rate=1   -rate=1 -target=kube-apiserver   -rate=.5   -rate=.3
 //	event                     14        207                              10         2.5

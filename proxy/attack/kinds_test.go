@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -16,7 +17,9 @@ type kind struct {
 	most     int  // attackers at a time, if more would only overload kube-apiserver and the processors; 0 is any number
 }
 
-var kinds = []kind{
+var kinds = slices.Concat(http1Kinds, http2Kinds)
+
+var http1Kinds = []kind{
 	{name: "garbage tokens, 58 KB selectors", run: garbageSelectors},
 	{name: "garbage tokens on 200 connections", run: garbageCrowd},
 	{name: "anonymous requests", run: anonymous},

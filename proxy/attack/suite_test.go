@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,7 @@ var (
 	duration  = flag.Duration("duration", 30*time.Second, "how long attackers attack")
 	seed      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the attackers and of the honest clients")
 	attackers = flag.Int("attackers", 60, "attackers at a time")
-	rate      = flag.Float64("rate", .3, "multiple of the attackers' rates, see Rates in doc_test.go")
+	rate      = flag.Float64("rate", .1, "multiple of the attackers' rates, see Rates in doc_test.go")
 	only      = flag.String("only", "", "only kinds of attack whose names match this regular expression")
 	except    = flag.String("except", "", "no kinds of attack whose names match this regular expression")
 	target    = flag.String("target", "watchfan", "the server under attack: watchfan, or kube-apiserver for comparison")
@@ -37,6 +38,7 @@ type suite struct {
 	server  *server
 	objects []*object
 	phase   atomic.Pointer[phase]
+	sharing map[string]*http.Client // over HTTP/2, by user
 
 	mu         sync.Mutex
 	violations []string
@@ -115,7 +117,7 @@ func TestAttack(t *testing.T) {
 func startSuite(ctx context.Context, t *testing.T) *suite {
 	t.Helper()
 	cluster := proxytest.RunCluster(t, proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "attack"))
-	s := &suite{objects: newObjects()}
+	s := &suite{objects: newObjects(), sharing: make(map[string]*http.Client)}
 	s.phase.Store(newPhase("first", time.Minute))
 	var err error
 	if s.world, err = newWorld(ctx, cluster, s.objects); err != nil {

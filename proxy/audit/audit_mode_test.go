@@ -15,12 +15,12 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// errFull is what a full disk says.
+// errFull is the error of a full disk.
 var errFull = errors.New("no space left on device")
 
 func full(p []byte) (int, error) { return 7, errFull }
 
-// TestAuditModes: what happens to a request that is written down, or cannot be, in each mode.
+// TestAuditModes: in each mode, requests that can be logged and requests that cannot.
 func TestAuditModes(t *testing.T) {
 	for _, mode := range auditModes {
 		synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,8 @@ func TestAuditModes(t *testing.T) {
 				return strings.Count(f.b.String(), "}\n")
 			}
 
-			// With a file that works, a line is there before served returns, or in batch mode soon after.
+			// With a file that works, the line is in the file before Served returns, or in batch
+			// mode soon after.
 			x, r := readOf(t, ofToken("t"), "/api/v1/pods", "Authorization: Bearer t")
 			apistatus.Write(x, apistatus.NotFound(r.Request.GVR, "x"))
 			a.Served(x, r)
@@ -41,28 +42,32 @@ func TestAuditModes(t *testing.T) {
 				t.Errorf("%s: %d lines", mode, lines())
 			}
 			synctest.Wait()
-			if x.Response.Code() != http.StatusNotFound || lines() != 1 || !strings.Contains(f.b.String(), `"username":"jane"`) {
+			if x.Response.Code() != http.StatusNotFound || lines() != 1 ||
+				!strings.Contains(f.b.String(), `"username":"jane"`) {
 				t.Errorf("%s: %d\n%s", mode, x.Response.Code(), f.b.String())
 			}
 
-			// With one that does not.
+			// With a file that does not work.
 			f.set(full)
 			dropped := auditDropped.Get()
 			a.Served(x, r)
-			began, refused := a.WatchBegan(x, r, "id")
+			began, refused := a.WatchBegan(x, r, "id", http.StatusOK)
 			passed, notPassed := a.Passing(x, ofCertificate("joe"), asked(x))
 			synctest.Wait()
 			strict := mode == AuditBlockingStrict
-			if fails := x.Response.Code() == 500 && refused != nil && notPassed != nil && began == nil && passed == nil; fails != strict {
+			fails := x.Response.Code() == 500 && refused != nil && notPassed != nil && began == nil && passed == nil
+			if fails != strict {
 				t.Errorf("%s: %d %v %v", mode, x.Response.Code(), refused, notPassed)
 			}
-			if strict && !strings.Contains(string(slices.Concat(x.Response.Body...)), `Internal Server Error: \"/api/v1/pods\": failed to store audit event`) {
+			if strict &&
+				!strings.Contains(string(slices.Concat(x.Response.Body...)),
+					`Internal Server Error: \"/api/v1/pods\": failed to store audit event`) {
 				t.Errorf("%s", slices.Concat(x.Response.Body...))
 			}
 			if n := auditDropped.Get() - dropped; n != map[bool]uint64{true: 3, false: 2}[strict] {
 				t.Errorf("%s: %d dropped", mode, n)
 			}
-			a.Refused(x, auth.Identity{}, asked(x), apistatus.Unauthorized()) // which changes nothing about it
+			a.Refused(x, auth.Identity{}, asked(x), apistatus.Unauthorized()) // this changes nothing
 			synctest.Wait()
 
 			// The next line is whole again.
@@ -73,15 +78,17 @@ func TestAuditModes(t *testing.T) {
 			if text := f.b.String(); !strings.HasPrefix(text, "\n{") || !json.Valid([]byte(text[1:])) || !f.closed {
 				t.Errorf("%s: %q", mode, text)
 			}
-			a.WatchEnded(&Event{remote: x.Conn.RemoteAddr()}, fanout.Gone, "") // is counted only
-			if n := auditDropped.Get() - dropped; n != map[bool]uint64{true: 5, false: 4}[strict] || f.b.Len() > 0 && strings.Count(f.b.String(), "{\"kind\"") != 1 {
+			a.WatchEnded(&Event{remote: x.Conn.RemoteAddr()}, fanout.Gone, "") // it is only counted
+			n := auditDropped.Get() - dropped
+			if n != map[bool]uint64{true: 5, false: 4}[strict] ||
+				f.b.Len() > 0 && strings.Count(f.b.String(), "{\"kind\"") != 1 {
 				t.Errorf("%s: %d dropped\n%s", mode, n, f.b.String())
 			}
 		})
 	}
 }
 
-// A file that hangs when the proxy stops is left after a while, in each mode.
+// If the file hangs when the proxy stops, the log gives up after a while, in each mode.
 func TestAuditHangs(t *testing.T) {
 	for _, mode := range auditModes {
 		synctest.Test(t, func(t *testing.T) {
@@ -103,7 +110,8 @@ func TestAuditHangs(t *testing.T) {
 	}
 }
 
-// TestAuditPassed: what is passed through in somebody's name is written down with both names, and with the auditID that goes upstream.
+// TestAuditPassed: a request that passes through in a user's name is logged with both names and
+// with the auditID that is sent upstream.
 func TestAuditPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, _ := newTestAudit(nil)
@@ -111,7 +119,8 @@ func TestAuditPassed(t *testing.T) {
 		go a.Run()
 		defer a.Close()
 		jane := ofCertificate("jane", "g")
-		asJoe := auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "joe", Groups: []string{"h"}}, By: jane.User}
+		asJoe := auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "joe", Groups: []string{"h"}},
+			By: jane.User}
 		x := proxytest.MustRead(t, "/api/v1/namespaces/a/pods/x/exec?command=sh")
 		next := func(want ...string) {
 			t.Helper()
@@ -135,7 +144,8 @@ func TestAuditPassed(t *testing.T) {
 			if line.ResponseStatus != nil {
 				got[3] = http.StatusText(line.ResponseStatus.Code)
 			}
-			if strings.Join(got, ",") != strings.Join(want, ",") || line.ObjectRef.Subresource != "exec" || line.Annotations[passedAnnotation] != "true" || len(line.Annotations) != 1 {
+			if strings.Join(got, ",") != strings.Join(want, ",") || line.ObjectRef.Subresource != "exec" ||
+				line.Annotations[passedAnnotation] != "true" || len(line.Annotations) != 1 {
 				t.Errorf("got %q, want %q\n%s", got, want, text)
 			}
 			if id := x.Header.Get("Audit-Id"); id == "" || line.AuditID != id {
@@ -163,10 +173,13 @@ func TestAuditPassed(t *testing.T) {
 		p.Answered(403)
 		next("ResponseComplete", "jane", "", "Forbidden")
 
-		// What is read from the cache as somebody else has both names too.
+		// A read from the cache as another user has both names too.
 		x2, r := readOf(t, asJoe, "/api/v1/pods")
 		a.Served(x2, r)
-		if text := f.b.String(); !strings.Contains(text, `"user":{"username":"jane","groups":["g"]},"impersonatedUser":{"username":"joe","groups":["h"]},"sourceIPs"`) {
+		text := f.b.String()
+		if !strings.Contains(text,
+			`"user":{"username":"jane","groups":["g"]},"impersonatedUser":{"username":"joe","groups":["h"]},`+
+				`"sourceIPs"`) {
 			t.Errorf("got %s", text)
 		}
 

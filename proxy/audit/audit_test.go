@@ -29,7 +29,7 @@ type auditFile struct {
 	mu     sync.Mutex
 	b      bytes.Buffer
 	closed bool
-	fail   func(p []byte) (int, error) // in place of writing; nil: it goes well
+	fail   func(p []byte) (int, error) // replaces writing; nil: writes succeed
 }
 
 func (f *auditFile) Write(p []byte) (int, error) {
@@ -61,7 +61,7 @@ func ofCertificate(name string, groups ...string) auth.Identity {
 	return auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: name, Groups: groups}}
 }
 
-// ownersFor asks a server that answers as says does, and remembers its answers for ttl.
+// ownersFor returns the owners that says has. Answers are remembered for ttl.
 func ownersFor(says proxytest.Owners, ttl time.Duration) *auth.Owners {
 	up := proxytest.OwnersUpstream(says, func(id auth.Identity) string { return id.Token })
 	opts := &auth.Options{AuthenticationTokenWebhookCacheTTL: ttl}
@@ -96,12 +96,14 @@ func readOf(t testing.TB, id auth.Identity, line string, headers ...string) (*ex
 	return x, Read{Request: req, ID: id, Arrived: time.Now(), Decision: auth.Allow("")}
 }
 
-// TestAuditForm: the form of each line, in which kube-apiserver writes the same (proxy/e2e compares them).
+// TestAuditForm: each line has the form of kube-apiserver's line about the same request (proxy/e2e
+// compares them).
 func TestAuditForm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, _ := newTestAudit(proxytest.Owners{"t": "jane", "old": "404", "": "system:serviceaccount:w:w"})
 		go a.Run()
-		const when = `"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z","stageTimestamp":"2000-01-01T00:00:00.000000Z"`
+		const when = `"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z",` +
+			`"stageTimestamp":"2000-01-01T00:00:00.000000Z"`
 		const user = `"user":{"username":"jane","uid":"u","groups":["g"],"extra":{"k":["v"]}}`
 		next := func(want string) {
 			t.Helper()
@@ -113,58 +115,73 @@ func TestAuditForm(t *testing.T) {
 			}
 		}
 
-		x, r := readOf(t, ofToken("t"), "/api/v1/namespaces/a/pods?limit=5&labelSelector=a%3Db", "Authorization: Bearer t", "User-Agent: x<y",
+		x, r := readOf(t, ofToken("t"), "/api/v1/namespaces/a/pods?limit=5&labelSelector=a%3Db",
+			"Authorization: Bearer t", "User-Agent: x<y",
 			"X-Forwarded-For: 10.0.0.1, junk, 10.0.0.2", "X-Real-Ip: 10.0.0.3")
 		x.Response.Header.Set("Audit-Id", "one")
 		r.Decision = auth.Allow(`RBAC: allowed by ClusterRoleBinding "x" of ClusterRole "y" to Group "<z>"`)
 		a.Served(x, r)
-		next(`"auditID":"one","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/a/pods?limit=5\u0026labelSelector=a%3Db","verb":"list",` + user +
-			`,"sourceIPs":["10.0.0.1","10.0.0.2","10.0.0.3","0.0.0.0"],"userAgent":"x\u003cy","objectRef":{"resource":"pods","namespace":"a","apiVersion":"v1"},` +
-			`"responseStatus":{"metadata":{},"code":200},` + when + `,"annotations":{"authorization.k8s.io/decision":"allow",` +
-			`"authorization.k8s.io/reason":"RBAC: allowed by ClusterRoleBinding \"x\" of ClusterRole \"y\" to Group \"\u003cz\u003e\""}`)
+		next(
+			`"auditID":"one","stage":"ResponseComplete",` +
+				`"requestURI":"/api/v1/namespaces/a/pods?limit=5\u0026labelSelector=a%3Db","verb":"list",` + user +
+				`,"sourceIPs":["10.0.0.1","10.0.0.2","10.0.0.3","0.0.0.0"],"userAgent":"x\u003cy",` +
+				`"objectRef":{"resource":"pods","namespace":"a","apiVersion":"v1"},` +
+				`"responseStatus":{"metadata":{},"code":200},` + when +
+				`,"annotations":{"authorization.k8s.io/decision":"allow",` +
+				`"authorization.k8s.io/reason":"RBAC: allowed by ClusterRoleBinding \"x\" of ClusterRole \"y\" to ` +
+				`Group \"\u003cz\u003e\""}`)
 
-		x, r = readOf(t, auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "joe"}}, "/apis/apps/v1/namespaces/a/deployments/x", "User-Agent: "+strings.Repeat("u", 1025))
+		x, r = readOf(t, auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "joe"}},
+			"/apis/apps/v1/namespaces/a/deployments/x", "User-Agent: "+strings.Repeat("u", 1025))
 		apistatus.Write(x, apistatus.NotFound(r.Request.GVR, r.Request.Name))
 		x.Response.Header.Set("Audit-Id", "two")
 		a.Served(x, r)
-		next(`"auditID":"two","stage":"ResponseComplete","requestURI":"/apis/apps/v1/namespaces/a/deployments/x","verb":"get","user":{"username":"joe"},"sourceIPs":["0.0.0.0"],"userAgent":"` +
-			strings.Repeat("u", 1024) + `...TRUNCATED","objectRef":{"resource":"deployments","namespace":"a","name":"x","apiGroup":"apps","apiVersion":"v1"},` +
-			`"responseStatus":{"metadata":{},"status":"Failure","message":"deployments.apps \"x\" not found","reason":"NotFound","details":{"name":"x","group":"apps","kind":"deployments"},"code":404},` +
+		next(`"auditID":"two","stage":"ResponseComplete","requestURI":"/apis/apps/v1/namespaces/a/deployments/x",` +
+			`"verb":"get","user":{"username":"joe"},"sourceIPs":["0.0.0.0"],"userAgent":"` +
+			strings.Repeat("u", 1024) +
+			`...TRUNCATED","objectRef":{"resource":"deployments","namespace":"a","name":"x","apiGroup":"apps",` +
+			`"apiVersion":"v1"},"responseStatus":{"metadata":{},"status":"Failure","message":"deployments.apps \"x\" ` +
+			`not found","reason":"NotFound","details":{"name":"x","group":"apps","kind":"deployments"},"code":404},` +
 			when + `,"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}`)
 
 		x, r = readOf(t, ofToken("old"), "/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dp")
 		r.Decision = auth.Allow("why it may")
-		event, _ := a.WatchBegan(x, r, "three")
+		event, _ := a.WatchBegan(x, r, "three", http.StatusOK)
 		const watch = `"requestURI":"/api/v1/pods?watch=1\u0026fieldSelector=metadata.name%3Dp","verb":"watch","user":{},"sourceIPs":["0.0.0.0"],` +
 			`"objectRef":{"resource":"pods","name":"p","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":200},"requestReceivedTimestamp":"2000-01-01T00:00:00.000000Z",`
 		const allow = `"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"why it may",`
 		const old = `"watchfan.io/user-unknown":"kube-apiserver has no SelfSubjectReview: it is older than 1.28"}`
-		next(`"auditID":"three","stage":"ResponseStarted",` + watch + `"stageTimestamp":"2000-01-01T00:00:00.000000Z",` + allow + old)
+		next(`"auditID":"three","stage":"ResponseStarted",` + watch +
+			`"stageTimestamp":"2000-01-01T00:00:00.000000Z",` + allow + old)
 		time.Sleep(time.Minute)
-		const ended = `"auditID":"three","stage":"ResponseComplete",` + watch + `"stageTimestamp":"2000-01-01T00:01:00.000000Z",` + allow
+		const ended = `"auditID":"three","stage":"ResponseComplete",` + watch +
+			`"stageTimestamp":"2000-01-01T00:01:00.000000Z",` + allow
 		a.WatchEnded(event, fanout.Revoked, "why it may not")
 		next(ended + `"watchfan.io/ended-because":"revoked","watchfan.io/revoked-because":"why it may not",` + old)
 		a.WatchEnded(event, fanout.Gone, "it was gone before")
 		next(ended + `"watchfan.io/ended-because":"` + string(fanout.Gone) + `",` + old)
 
 		x, r = readOf(t, auth.Identity{Kind: auth.KindOwn}, "/api/v1/pods")
-		r.Decision = auth.NewAuthorizer(nil, auth.NewKnownTokens(), &auth.Options{}, false, slog.New(slog.DiscardHandler)).Authorize(t.Context(), r.ID, r.Request)
+		r.Decision = auth.NewAuthorizer(nil, auth.NewKnownTokens(), &auth.Options{}, false,
+			slog.New(slog.DiscardHandler)).Authorize(t.Context(), r.ID, r.Request)
 		a.Served(x, r)
 		a.Close()
-		if line := f.b.String(); !strings.Contains(line, `"username":"system:serviceaccount:w:w"`) || !strings.Contains(line, `/reason":"the proxy's own identity, whose rights`) || !f.closed {
+		line := f.b.String()
+		if !strings.Contains(line, `"username":"system:serviceaccount:w:w"`) ||
+			!strings.Contains(line, `/reason":"the proxy's own identity, whose rights`) || !f.closed {
 			t.Errorf("got %s, closed: %v", line, f.closed)
 		}
 
 		var off *Log
 		off.Served(x, r)
-		event, _ = off.WatchBegan(x, r, "")
+		event, _ = off.WatchBegan(x, r, "", http.StatusOK)
 		off.WatchEnded(event, fanout.Gone, "")
 		off.Refused(x, auth.Identity{}, asked(x), apistatus.Unauthorized())
 		off.Close()
 	})
 }
 
-// TestAuditRefused: the verb and the object of what we refuse, whatever it is.
+// TestAuditRefused: a refused request of any kind is logged with its verb and its object.
 func TestAuditRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, _ := newTestAudit(nil)
@@ -192,9 +209,11 @@ func TestAuditRefused(t *testing.T) {
 			}
 			got := line.Verb
 			if o := line.ObjectRef; o != nil {
-				got = strings.Join([]string{line.Verb, o.APIGroup, o.APIVersion, o.Resource, o.Subresource, o.Namespace, o.Name}, " ")
+				got = strings.Join([]string{line.Verb, o.APIGroup, o.APIVersion, o.Resource, o.Subresource,
+					o.Namespace, o.Name}, " ")
 			}
-			if got != want || line.AuditID == "" || line.AuditID != x.Response.Header.Get("Audit-Id") || line.Stage != stageStarted ||
+			if got != want || line.AuditID == "" || line.AuditID != x.Response.Header.Get("Audit-Id") ||
+				line.Stage != stageStarted ||
 				line.ResponseStatus.Code != 401 || len(line.User) != 0 || strings.Contains(text, "c2VjcmV0") {
 				t.Errorf("%s %s: got %s, want %s\n%s", method, target, got, want, text)
 			}
@@ -220,8 +239,9 @@ func TestAuditRefused(t *testing.T) {
 	})
 }
 
-// TestAuditFallsBehind: nobody waits for a file that takes nothing. What does not fit is dropped, counted, and complained of once a minute; what
-// could not be written does not spoil the next line.
+// TestAuditFallsBehind: no request waits for a file that hangs. Events that do not fit the queue
+// are dropped and counted, and the log says so once a minute. A line that could not be written does
+// not damage the next one.
 func TestAuditFallsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, log := newTestAudit(nil)
@@ -245,7 +265,8 @@ func TestAuditFallsBehind(t *testing.T) {
 		}
 		time.Sleep(auditComplaint)
 		a.Served(x, r)
-		if text := log.String(); strings.Count(text, "Dropped audit events") != 2 || !strings.Contains(text, "events=101") {
+		text := log.String()
+		if strings.Count(text, "Dropped audit events") != 2 || !strings.Contains(text, "events=101") {
 			t.Errorf("got %s", text)
 		}
 
@@ -267,7 +288,9 @@ func TestAuditFallsBehind(t *testing.T) {
 		a.Served(x, r)
 		a.Close()
 		lines := strings.Split(strings.TrimSuffix(f.b.String(), "\n"), "\n")
-		if last := lines[len(lines)-1]; len(lines) != 3 || !json.Valid([]byte(last)) || auditDropped.Get()-dropped != 2 || !strings.Contains(log.String(), "no space left") {
+		last := lines[len(lines)-1]
+		if len(lines) != 3 || !json.Valid([]byte(last)) || auditDropped.Get()-dropped != 2 ||
+			!strings.Contains(log.String(), "no space left") {
 			t.Errorf("dropped %d, got %q\n%s", auditDropped.Get()-dropped, lines, log)
 		}
 		a.Served(x, r) // after the end
@@ -277,7 +300,7 @@ func TestAuditFallsBehind(t *testing.T) {
 	})
 }
 
-// TestAuditClose: a file that hangs does not keep the process.
+// TestAuditClose: a file that hangs does not keep the process from ending.
 func TestAuditClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, log := newTestAudit(nil)
@@ -288,14 +311,16 @@ func TestAuditClose(t *testing.T) {
 		a.Served(x, r)
 		begin := time.Now()
 		a.Close()
-		if took := time.Since(begin); took != auditFlush || !strings.Contains(log.String(), "Left the audit log unfinished") {
+		took := time.Since(begin)
+		if took != auditFlush || !strings.Contains(log.String(), "Left the audit log unfinished") {
 			t.Errorf("took %s\n%s", took, log)
 		}
 		close(stuck)
 	})
 }
 
-// TestOpenAuditLog: what can't be written is an error at once; a file is rotated, and is nobody else's to read; what is no file is not rotated.
+// TestOpenAuditLog: a path that cannot be written is an error at once. A file is rotated, and only
+// its owner can read it. A device is not rotated.
 func TestOpenAuditLog(t *testing.T) {
 	dir := t.TempDir()
 	opts := Options{AuditLogMode: AuditBatch, AuditLogMaxAge: 366, AuditLogMaxBackup: 100}
@@ -313,7 +338,8 @@ func TestOpenAuditLog(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{dir, filepath.Join(dir, "nosuch", "audit.log"), filepath.Join(dir, "file", "audit.log")} {
+	for _, path := range []string{dir, filepath.Join(dir, "nosuch", "audit.log"),
+		filepath.Join(dir, "file", "audit.log")} {
 		if _, err := open(path); err == nil || !strings.Contains(err.Error(), "--audit-log-path: ") {
 			t.Errorf("%s: got %v", path, err)
 		}
@@ -340,7 +366,9 @@ func TestOpenAuditLog(t *testing.T) {
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "audit*"))
 		if size > 0 {
-			rotated = len(files) // 2.5 MB are three, or two where two were rotated in one millisecond, which have one name
+			// 2.5 MB are three files. They are two if two were rotated in the same millisecond,
+			// because these have the same name.
+			rotated = len(files)
 		}
 		if err != nil || rotated < 2 || len(files) != rotated { // not rotated the second time
 			t.Errorf("files: %v, %v", files, err)
@@ -362,7 +390,7 @@ func TestOpenAuditLog(t *testing.T) {
 	_ = out.Close()
 }
 
-// BenchmarkAudit is what auditLog says of its cost.
+// BenchmarkAudit measures the cost that the comment of Log states.
 func BenchmarkAudit(b *testing.B) {
 	for _, c := range []struct {
 		on bool
@@ -374,14 +402,15 @@ func BenchmarkAudit(b *testing.B) {
 				a, _, _ = newTestAudit(proxytest.Owners{c.id.Token: "jane"})
 				a.owners = ownersFor(proxytest.Owners{c.id.Token: "jane"}, time.Hour)
 			}
-			x, r := readOf(b, c.id, "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef", "Authorization: Bearer x")
+			x, r := readOf(b, c.id, "/api/v1/namespaces/a/pods?resourceVersion=0",
+				"User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef", "Authorization: Bearer x")
 			x.Response.Status = http.StatusOK
 			x.Response.Header.Set("Audit-Id", "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
 			dropped := auditDropped.Get()
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				a.Served(x, r)
-				if c.on && n%1000 == 0 { // in place of run
+				if c.on && n%1000 == 0 { // instead of Run
 					a.queue, a.bytes = a.queue[:0], 0
 				}
 			}
@@ -392,8 +421,10 @@ func BenchmarkAudit(b *testing.B) {
 	}
 	b.Run("write", func(b *testing.B) {
 		a, _, _ := newTestAudit(nil)
-		x, r := readOf(b, ofCertificate("jane"), "/api/v1/namespaces/a/pods?resourceVersion=0", "User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef")
-		r.Decision = auth.Allow(`RBAC: allowed by ClusterRoleBinding "system:node-proxier" of ClusterRole "system:node-proxier" to User "jane"`)
+		x, r := readOf(b, ofCertificate("jane"), "/api/v1/namespaces/a/pods?resourceVersion=0",
+			"User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef")
+		r.Decision = auth.Allow(`RBAC: allowed by ClusterRoleBinding "system:node-proxier" of ClusterRole ` +
+			`"system:node-proxier" to User "jane"`)
 		e := a.read(x, r, "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
 		b.ReportAllocs()
 		var line []byte

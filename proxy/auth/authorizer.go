@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/exposition"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -19,12 +22,22 @@ const (
 	// for minutes longer than it does at kube-apiserver.
 	answerTTL = 10 * time.Second
 
-	// renewedPart is the part of its time, the last fifth, in which a yes that is used is reviewed
-	// again.
-	renewedPart = 5
+	// A yes that has been used is reviewed again when a tenth of its time is left.
+	renewedPart = 10
+	// maxRenewed bounds the reviews that are kept for that, in bytes. Usual ones have 300.
+	maxRenewed = 4 << 10
 
 	// ReviewTimeout bounds one review.
 	ReviewTimeout = 10 * time.Second
+	// standingPatience is how long a watch with a standing yes waits for a review.
+	standingPatience = 2 * time.Second
+)
+
+var (
+	authorizations = exposition.Describe("counter", "watchfan_authorizations_total",
+		"Decisions whether a client may read, made from memory or by asking kube-apiserver.")
+	authorizedFromMemory   = metrics.NewCounter(authorizations + `{source="memory"}`)
+	authorizedFromUpstream = metrics.NewCounter(authorizations + `{source="upstream"}`)
 )
 
 // APIServer is kube-apiserver, as the packages above see it.
@@ -56,6 +69,7 @@ type Authorizer struct {
 
 	mu        sync.Mutex
 	grants    map[Question]*grant
+	standing  int                     // how many grants have no watch
 	certified map[*openWatch]struct{} // those with a certificate
 }
 
@@ -80,6 +94,10 @@ func NewAuthorizer(server APIServer, tokens *KnownTokens, opts *Options, reasons
 // Authorize says whether id may do what req asks for. Unless the decision is Allowed or Busy, the
 // caller passes the request through, and kube-apiserver itself answers it. After an error, and at
 // the end of ctx, the decision is neither.
+//
+// Watches rely on the standing yes of their grant too; see standingYes. A watch that resumes shows
+// what an open watch would have shown, so it is believed like one. Any other watch relies on it
+// only if kube-apiserver does not answer.
 func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Request) Decision {
 	switch id.Kind {
 	case KindOwn:
@@ -87,53 +105,77 @@ func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Re
 	case KindAnonymous:
 		return Decision{} // kube-apiserver answers
 	}
-	return a.decide(ctx, id, AttributesOf(req))
-}
-
-// decide says whether id may do what attributes say. It remembers decisions for a while. A yes that
-// is used in the last part of that time is reviewed again meanwhile, so that a client that keeps
-// reading does not wait for reviews. decide says busy at once if too many other reviews wait.
-func (a *Authorizer) decide(ctx context.Context, id Identity, attributes resourceAttributes) Decision {
-	q, review := ReviewFor(id, attributes)
-	ask := a.asking(q, id, review)
-	if d, left := a.decisions.getFor(q); left > 0 {
-		authorizedFromMemory.Inc()
-		if d.outcome == allowed && left < a.allowedTTL/renewedPart {
-			a.calls.Start(q, ReviewTimeout, ask)
-		}
-		return d
+	q, review := ReviewFor(id, AttributesOf(req))
+	if req.Verb != "watch" {
+		return a.decide(ctx, id, q, review)
 	}
-	authorizedFromUpstream.Inc()
-	d, _ := a.calls.Do(ctx, q, ReviewTimeout, ask)
+	yes, age := a.standingYes(q)
+	if yes.Allowed() {
+		if req.Resumes() && age <= a.interval+a.interval/10 {
+			authorizedFromMemory.Inc()
+			return yes
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, standingPatience)
+		defer cancel()
+	}
+	d := a.decide(ctx, id, q, review)
+	if d.outcome == unclear || d.outcome == busy {
+		if yes, _ = a.standingYes(q); yes.Allowed() {
+			return yes
+		}
+	}
 	return d
 }
 
-// asking returns the function that asks kube-apiserver, in the queue of reviews, and remembers the
-// decision.
-func (a *Authorizer) asking(q Question, id Identity, review []byte) func(context.Context) Decision {
-	return func(ctx context.Context) Decision {
-		end, err := a.queue.begin(ctx, id)
-		if errors.Is(err, errReviewsBusy) {
-			return Decision{outcome: busy}
-		}
-		if err != nil {
-			return Decision{}
-		}
-		defer end()
-		asked := time.Now()
-		d := a.review(ctx, id, review)
-		a.remember(q, d, asked)
+// decide says whether id may do what a review asks. It remembers decisions for a while. It says
+// busy at once if too many other reviews wait.
+func (a *Authorizer) decide(ctx context.Context, id Identity, q Question, review []byte) Decision {
+	if d, ok := a.decisions.Get(q); ok {
+		authorizedFromMemory.Inc()
 		return d
 	}
+	authorizedFromUpstream.Inc()
+	d, _ := a.calls.Do(ctx, q, ReviewTimeout, func(ctx context.Context) Decision { return a.ask(ctx, q, id, review) })
+	return d
 }
 
-// remember keeps a yes or a no to a question that was asked at the time asked.
-func (a *Authorizer) remember(q Question, d Decision, asked time.Time) {
+// ask asks kube-apiserver when the queue of reviews permits it, and remembers the decision. A yes
+// that is then used is asked for again before its time ends. A client that keeps reading so waits
+// for its first review alone.
+func (a *Authorizer) ask(ctx context.Context, q Question, id Identity, review []byte) Decision {
+	end, err := a.queue.begin(ctx, id)
+	if errors.Is(err, errReviewsBusy) {
+		return Decision{outcome: busy}
+	}
+	if err != nil {
+		return Decision{}
+	}
+	defer end()
+	asked := time.Now()
+	d := a.review(ctx, id, review)
+	d.asked = asked
+	a.remember(q, d)
+	if d.outcome == allowed && len(review) <= maxRenewed {
+		time.AfterFunc(time.Until(asked.Add(a.allowedTTL-a.allowedTTL/renewedPart)), func() {
+			if a.decisions.Used(q) {
+				a.calls.Start(q, ReviewTimeout, func(ctx context.Context) Decision { return a.ask(ctx, q, id, review) })
+			}
+		})
+	}
+	return d
+}
+
+// remember keeps a yes or a no. A yes renews the open watches with the same question, and a no
+// revokes them.
+func (a *Authorizer) remember(q Question, d Decision) {
 	switch d.outcome {
 	case allowed:
-		a.decisions.Put(q, d, asked, a.allowedTTL)
+		a.decisions.Put(q, d, d.asked, a.allowedTTL)
+		a.renewGrant(q, d)
 	case denied:
-		a.decisions.Put(q, d, asked, a.deniedTTL)
+		a.decisions.Put(q, d, d.asked, a.deniedTTL)
+		a.denyGrant(q, d)
 	}
 }
 

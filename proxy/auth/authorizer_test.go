@@ -47,7 +47,7 @@ func (r fakeReviews) answer(id Identity, path string, body []byte) (int, string,
 	return code, status(`{"allowed":true}`), nil
 }
 
-// defaultOptions are what watchfan has without flags.
+// defaultOptions returns the options of a watchfan without flags.
 func defaultOptions() (o Options) {
 	var t option.Table
 	o.AddTo(&t)
@@ -75,8 +75,9 @@ func TestAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
 		for answer, want := range map[string]bool{
-			"yes": true, "no": false, "contradictory": false, "no status": false, "garbage": false, "other kind": false, "unreachable": false,
-			"401": false, "403": false, "404": false, "422": false, "429": false, "500": false, "301": false,
+			"yes": true, "no": false, "contradictory": false, "no status": false, "garbage": false, "other kind": false,
+			"unreachable": false, "401": false, "403": false, "404": false, "422": false, "429": false,
+			"500": false, "301": false,
 		} {
 			a, _ := newTestAuthorizer(fakeReviews{"t": answer})
 			if got := a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"}, list); got != want {
@@ -108,8 +109,8 @@ func (u *slowUpstream) DoAs(id Identity, req *http.Request) (*http.Response, err
 	return u.FakeUpstream.DoAs(id, req)
 }
 
-// TestReviewsAtOnce: however many clients ask at once, few reviews are under way, and all clients
-// get their answers.
+// TestReviewsAtOnce: if many clients ask at once, only a few reviews are under way at a time, and
+// all clients get their answers.
 func TestReviewsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reviews := make(fakeReviews)
@@ -138,7 +139,8 @@ func TestAllowedRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reviews := fakeReviews{"good": "yes", "bad": "no", "ill": "500"}
 		a, up := newTestAuthorizer(reviews)
-		list, watch := proxytest.MustParse(t, request.Parse, "/api/v1/pods"), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1")
+		list, watch := proxytest.MustParse(t, request.Parse, "/api/v1/pods"),
+			proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1")
 		f := func(token string, req *request.Request, want bool, wantAsked int) {
 			t.Helper()
 			before := up.Count()
@@ -159,18 +161,19 @@ func TestAllowedRemembers(t *testing.T) {
 		f("ill", list, false, 1)
 		f("nobody", list, false, 1)
 
-		time.Sleep(answerTTL - answerTTL/renewedPart)
+		time.Sleep(answerTTL / 2)
 		reviews["good"], reviews["bad"] = "no", "yes"
 		f("good", list, true, 0)
 		f("bad", list, false, 0)
-		time.Sleep(answerTTL / renewedPart)
-		f("good", list, false, 1)
+		time.Sleep(answerTTL / 2)
+		f("good", list, false, 0) // was in use, and so was reviewed again a moment ago
 		f("bad", list, true, 1)
 	})
 }
 
-// TestRenewal: a yes in use is reviewed again before it ends, once however many use it, and nobody
-// waits for that. What the review says counts at once. If it says nothing, the yes ends at its time.
+// TestRenewal: a yes that has been used is reviewed again before its time ends, and nobody waits for
+// that review. Its answer counts at once. Without an answer, the yes ends at its time. A yes that
+// has not been used is not reviewed again.
 func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reviews := fakeReviews{"t": "yes"}
@@ -184,30 +187,41 @@ func TestRenewal(t *testing.T) {
 				t.Errorf("got %v after %v, want %v after %v", got, time.Since(began), want, wantWait)
 			}
 		}
-		renew := func(answer string) {
-			reviews["t"] = answer
-			time.Sleep(answerTTL - time.Second)
-			for range 10 {
+		useFor := func(d time.Duration, wantAsked int) {
+			t.Helper()
+			before := up.Count()
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
 				use(true, 0)
 			}
-			time.Sleep(up.Delay)
-			synctest.Wait()
+			if n := up.Count() - before; n != wantAsked {
+				t.Errorf("asked %d times in %v, want %d", n, d, wantAsked)
+			}
+		}
+		answer := func(text string) {
+			up.Mu.Lock()
+			defer up.Mu.Unlock()
+			reviews["t"] = text
 		}
 		use(true, up.Delay)
-		for range 5 {
-			renew("yes")
+		useFor(40*time.Second, 4) // after 9, 18, 27 and 36 s
+		time.Sleep(time.Minute)   // one more, which nobody uses
+		before := up.Count()
+		use(true, up.Delay)
+		time.Sleep(time.Minute)
+		if n := up.Count() - before; n != 1 {
+			t.Errorf("a yes that was used once was asked for %d times", n)
 		}
-		if n := up.Count(); n != 6 {
-			t.Errorf("asked %d times, want 6", n)
-		}
-		renew("500")
-		use(true, 0) // and asks again
-		time.Sleep(up.Delay)
+
+		use(true, up.Delay)
+		answer("500")
+		useFor(10*time.Second, 1)
+		use(false, up.Delay)
+		answer("yes")
+		use(true, up.Delay)
+		useFor(5*time.Second, 0)
+		answer("no")
+		time.Sleep(4*time.Second + 100*time.Millisecond)
 		synctest.Wait()
-		reviews["t"] = "yes"
-		time.Sleep(time.Second)
-		use(true, up.Delay)
-		renew("no")
 		use(false, 0)
 		a.calls.End()
 	})
@@ -219,20 +233,23 @@ func TestAnswerTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := &proxytest.FakeUpstream[Identity]{Answer: fakeReviews{"good": "yes", "bad": "no"}.answer}
 		opts := defaultOptions()
-		opts.AuthorizationWebhookCacheAuthorizedTTL, opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Minute, time.Second
+		opts.AuthorizationWebhookCacheAuthorizedTTL = time.Minute
+		opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Second
 		opts.AuthorizationRecheckInterval = 10 * time.Second
 		a := NewAuthorizer(up, NewKnownTokens(), &opts, false, slog.New(slog.DiscardHandler))
 		asked := func(token string, after time.Duration) int {
 			time.Sleep(after)
 			before := up.Count()
-			a.allowed(t.Context(), Identity{Kind: KindToken, Token: token}, proxytest.MustParse(t, request.Parse, "/api/v1/pods"))
+			a.allowed(t.Context(), Identity{Kind: KindToken, Token: token},
+				proxytest.MustParse(t, request.Parse, "/api/v1/pods"))
 			return up.Count() - before
 		}
 		for _, c := range []struct {
 			token string
 			after time.Duration
 			want  int
-		}{{"good", 0, 1}, {"bad", 0, 1}, {"bad", time.Second - 1, 0}, {"bad", 1, 1}, {"good", 47 * time.Second, 0}, {"good", 12 * time.Second, 1}} {
+		}{{"good", 0, 1}, {"bad", 0, 1}, {"bad", time.Second - 1, 0}, {"bad", 1, 1}, {"good", 59 * time.Second, 1},
+			{"good", 59 * time.Second, 0}} {
 			if got := asked(c.token, c.after); got != c.want {
 				t.Errorf("%s, %s later: asked %d times, want %d", c.token, c.after, got, c.want)
 			}
@@ -297,7 +314,8 @@ func TestAllowedTimeout(t *testing.T) {
 		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
 		up.Delay = time.Hour
 		start := time.Now()
-		if a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"}, proxytest.MustParse(t, request.Parse, "/api/v1/pods")) {
+		if a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"},
+			proxytest.MustParse(t, request.Parse, "/api/v1/pods")) {
 			t.Error("allowed")
 		}
 		if got := time.Since(start); got != ReviewTimeout {
@@ -313,7 +331,7 @@ func TestDecisionsAreBounded(t *testing.T) {
 		id := Identity{Kind: KindToken, Token: "t"}
 		a.allowed(t.Context(), id, list)
 		for i := range maxCached + 100 {
-			a.remember(Question{byte(i), byte(i >> 8), 1}, Decision{outcome: denied}, time.Now())
+			a.remember(Question{byte(i), byte(i >> 8), 1}, Decision{outcome: denied, asked: time.Now()})
 			a.allowed(t.Context(), id, list) // the one in use stays
 		}
 		if got := up.Count(); got != 1 {
@@ -338,10 +356,12 @@ func BenchmarkDecide(b *testing.B) {
 			}}
 			a := authorizerOf(up)
 			a.allowedTTL = time.Hour
-			attributes := AttributesOf(proxytest.MustParse(b, request.Parse, "/api/v1/namespaces/a/pods?labelSelector=a%3Db"))
+			attributes := AttributesOf(proxytest.MustParse(b, request.Parse,
+				"/api/v1/namespaces/a/pods?labelSelector=a%3Db"))
 			b.ReportAllocs()
 			for b.Loop() {
-				if a.decide(b.Context(), id, attributes).outcome != allowed {
+				q, review := ReviewFor(id, attributes)
+				if a.decide(b.Context(), id, q, review).outcome != allowed {
 					b.Fatal("not allowed")
 				}
 			}

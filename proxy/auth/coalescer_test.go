@@ -38,8 +38,8 @@ func TestCoalescerShares(t *testing.T) {
 	})
 }
 
-// A caller that leaves takes nothing from the others. When the last caller leaves, the call is
-// cancelled, and the next caller gets a new one.
+// A caller that leaves does not affect the others. When the last caller leaves, the call is
+// cancelled, and the next caller gets a new call.
 func TestCoalescerLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Coalescer[string, bool]
@@ -89,7 +89,7 @@ func TestCoalescerTimeout(t *testing.T) {
 	})
 }
 
-// A call that panics has no value for its callers, and the next call begins anew.
+// A call that panics has no value for its callers. The next caller gets a new call.
 func TestCoalescerPanic(t *testing.T) {
 	var c Coalescer[string, error]
 	for range 2 {

@@ -11,9 +11,13 @@
 // # Files
 //
 //	identity.go             a request's identity: front proxy, certificate, token, anonymous
+//	identity_name.go        the name of an identity on the pages about watches
+//	user_info.go            a user's name, uid, groups and extra, also from a certificate
 //	front_proxy.go          the headers in which front proxies name users
 //	client_cas.go           the verification of certificates
+//	file_watcher.go         files are read again when they change
 //	authorizer.go           one decision: remembered, or asked for
+//	decision.go             what a decision says, and why
 //	access_review.go        the question to kube-apiserver, and how its answer is read
 //	coalescer.go            the same question at the same time is asked once
 //	ttl_cache.go            decisions and owners, each remembered for a time
@@ -21,9 +25,10 @@
 //	known_tokens.go         tokens that kube-apiserver has accepted lately
 //	token_owner.go          a token's owner, for the audit log and limits
 //	user_key.go             which identities a limit counts as one user
-//	watch_grant.go          open watches are reviewed again, and revoked
+//	watch_grant.go          open watches are reviewed again, and revoked; the next one relies on that
 //	certificate_recheck.go  open watches end with their certificates
 //	impersonate.go          Impersonate-* headers of users that the proxy impersonates itself
+//	auth_options.go         the settings
 //
 // # Identities
 //
@@ -72,9 +77,15 @@
 //
 // A decision is remembered for as long as kube-apiserver's own delegating servers remember it, 10
 // s. A yes and a no have a flag each, --authorization-webhook-cache-…-ttl. Requests that ask the
-// same question at the same time share one review. A yes that is used in the last fifth of its time
-// is reviewed again in the background, so that a client that reads all the time does not wait for a
-// review every 10 s. No decision is used for longer than its time because of that.
+// same question at the same time share one review. A yes that has been used is reviewed again
+// shortly before its time ends. So a client that reads all the time does not wait for a review
+// every 10 s. No decision is believed for longer because of that.
+//
+// A watch that resumes is believed like the open watch that it continues. Some clients end a quiet
+// watch every half minute. The yes of its grant stands for at most an interval after it was asked
+// for, also when the watch has ended. Any other watch with the same question is reviewed. If
+// kube-apiserver does not answer within two seconds, that watch too is believed like an open one:
+// for six intervals at most. A TTL of 0 turns this off.
 //
 // Each token is reviewed separately, once a minute for each resource that it watches. A review
 // takes kube-apiserver 0.75 ms (deploy/README.md, Size). One review for all tokens of an owner
@@ -91,7 +102,8 @@
 //
 // Open watches are reviewed again each minute (--authorization-recheck-interval). A watch whose
 // client may no longer read ends with the reason "revoked", in the log, the metrics and the audit
-// log. So does a watch about which kube-apiserver has not answered for six minutes.
+// log. So does a watch about which kube-apiserver has not answered for six minutes. A no to another
+// watch with the same question revokes it at once.
 //
 // A certificate is verified with each request. An open watch of a certificate's or a front proxy's
 // user ends when the certificate has expired, or when its CA is no longer in the file

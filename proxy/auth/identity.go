@@ -3,6 +3,7 @@ package auth
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // Kind is how a client is authenticated. Logs and metrics say nothing else of an identity.
@@ -35,7 +35,7 @@ func (k Kind) String() string {
 // Authorization header of requests to kube-apiserver and nowhere else.
 type Identity struct {
 	Kind  Kind
-	Token string       // of KindToken; empty where kube-apiserver reads it from the WebSocket's subprotocols
+	Token string       // of KindToken
 	User  *UserInfo    // of KindCertificate and KindFrontProxy, nil for the others; immutable
 	By    *UserInfo    // the user that acts as User, nil if it is the same; immutable, and for the audit log only
 	From  netip.Prefix // the client's address; it is used for fairness only
@@ -46,6 +46,9 @@ type Identity struct {
 // String and GoString keep tokens and names out of logs and messages.
 func (id Identity) String() string   { return id.Kind.String() }
 func (id Identity) GoString() string { return id.String() }
+
+// RejectedUnauthorized counts the requests that are refused because their client is not identified.
+var RejectedUnauthorized = apistatus.Rejections("unauthorized")
 
 // Authenticator identifies clients. Its order is kube-apiserver's: front proxy, client
 // certificate, bearer token, anonymous (k8s.io/kubernetes
@@ -70,11 +73,15 @@ func NewAuthenticator(opts *Options, log *slog.Logger) (*Authenticator, error) {
 	}
 	var err error
 	if a.clientCAs, err = newClientCAs(opts.ClientCAFile, log); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--client-ca-file: %w: %s", err, giveCAs)
 	}
-	a.Front.cas, err = newClientCAs(opts.RequestHeaderClientCAFile, log)
-	return a, err
+	if a.Front.cas, err = newClientCAs(opts.RequestHeaderClientCAFile, log); err != nil {
+		return nil, fmt.Errorf("--requestheader-client-ca-file: %w: %s", err, giveCAs)
+	}
+	return a, nil
 }
+
+const giveCAs = "give a PEM file of certificates that watchfan may read"
 
 // Identify returns the identity that the request of x is made as. On the insecure port, a client
 // without a credential is the proxy itself. On either port, a client with a bearer token is the
@@ -82,7 +89,8 @@ func NewAuthenticator(opts *Options, log *slog.Logger) (*Authenticator, error) {
 // Identify returns a Status, the request is refused with it.
 //
 // As in kube-apiserver, a certificate that is not good does no harm beside a token. Without a
-// token, its client is not anonymous but refused.
+// token, its client is not anonymous but refused. A token among the subprotocols of a WebSocket
+// counts if Authorization has none. Identify then removes it from x's head.
 func (a *Authenticator) Identify(x *exchange.Exchange) (Identity, *metav1.Status) {
 	var certificates []*x509.Certificate
 	secure := x.Conn.Secure()
@@ -99,12 +107,16 @@ func (a *Authenticator) Identify(x *exchange.Exchange) (Identity, *metav1.Status
 		return id, nil
 	}
 	token, given, bearer := bearerToken(x.Header)
+	protocol := websocketTokenOf(x)
 	switch {
 	case bearer:
 		return Identity{Kind: KindToken, Token: token}, nil
-	case bearerSubprotocol(x):
-		return Identity{Kind: KindToken}, nil // kube-apiserver reads the token from the subprotocols
-	case !secure && !given:
+	case protocol.bad:
+		return Identity{}, apistatus.Unauthorized()
+	case protocol.token != "":
+		protocol.removeFrom(x)
+		return Identity{Kind: KindToken, Token: protocol.token}, nil
+	case !secure && !given && !protocol.given:
 		return Identity{Kind: KindOwn}, nil
 	case secure && a.anonymous && len(certificates) == 0:
 		return Identity{}, nil
@@ -156,20 +168,4 @@ func bearerToken(h exchange.Header) (token string, given, bearer bool) {
 		return "", given, false
 	}
 	return strings.Clone(parts[1]), true, true // it is kept, and the rest of the head is not
-}
-
-// bearerSubprotocol reports whether the request opens a WebSocket with a token among its
-// subprotocols, as browsers must send it (k8s.io/apiserver pkg/authentication/request/websocket).
-func bearerSubprotocol(x *exchange.Exchange) bool {
-	if !strings.EqualFold(request.UpgradeType(x), "websocket") {
-		return false
-	}
-	for _, protocols := range x.Header.All("Sec-Websocket-Protocol") {
-		for protocol := range strings.SplitSeq(protocols, ",") {
-			if strings.HasPrefix(strings.TrimSpace(protocol), "base64url.bearer.authorization.k8s.io.") {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -6,10 +6,11 @@ import (
 	"testing"
 )
 
-// Nothing of a token is shown but the name of its service account.
+// Only the name of a token's service account is shown, and nothing else of the token.
 func TestShownName(t *testing.T) {
 	jwt := func(payload string) string {
-		return "eyJhbGciOiJub25lIn0." + strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(payload)), "=") + ".c2ln"
+		return "eyJhbGciOiJub25lIn0." + strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(payload)), "=") +
+			".c2ln"
 	}
 	for _, c := range []struct {
 		id   Identity
@@ -19,7 +20,8 @@ func TestShownName(t *testing.T) {
 		{Identity{Kind: KindOwn}, "(own)"},
 		{Identity{Kind: KindCertificate, User: &UserInfo{Name: "alice"}}, "alice"},
 		{Identity{Kind: KindToken, Token: "secret"}, "(token)"},
-		{Identity{Kind: KindToken, Token: jwt(`{"sub":"system:serviceaccount:kube-system:deployer"}`)}, "system:serviceaccount:kube-system:deployer"},
+		{Identity{Kind: KindToken, Token: jwt(`{"sub":"system:serviceaccount:kube-system:deployer"}`)},
+			"system:serviceaccount:kube-system:deployer"},
 		{Identity{Kind: KindToken, Token: jwt(`{"sub":"alice@example.com"}`)}, "(token)"},
 		{Identity{Kind: KindToken, Token: jwt(`{"sub":"system:serviceaccount:x"}`)}, "(token)"},
 		{Identity{Kind: KindToken, Token: jwt(`{"sub":`)}, "(token)"},
@@ -31,7 +33,7 @@ func TestShownName(t *testing.T) {
 	}
 }
 
-// Whatever a token is, nothing of it is shown but the name of a service account.
+// Of any token, only the name of a service account is shown.
 func FuzzTokenSubject(f *testing.F) {
 	f.Add("a.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.c")
 	f.Fuzz(func(t *testing.T, token string) {

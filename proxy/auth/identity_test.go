@@ -69,11 +69,50 @@ func TestIdentify(t *testing.T) {
 	f("401", "anonymous", "Authorization: Bearert1")
 	f("401", "anonymous", "Authorization: Basic dTpw")
 	f("401", "anonymous", "Authorization: Negotiate x", "Authorization: Bearer t1")
+
+	// A WebSocket's subprotocols.
+	const upgrade, websocket, one = "Connection: Upgrade", "Upgrade: websocket", "base64url.bearer.authorization.k8s.io.dDE"
+	f("t1", "t1", upgrade, websocket, "Sec-WebSocket-Protocol: a, "+one)
+	f("t1", "t1", upgrade, websocket, "sec-websocket-protocol: "+one, "Sec-WebSocket-Protocol: a")
+	f("t1", "t1", upgrade, websocket, "Sec-WebSocket-Protocol: "+one+",")
+	f("t1", "t1", upgrade, websocket, "Authorization: Basic dTpw", "Sec-WebSocket-Protocol: a,"+one)
+	f("t2", "t2", upgrade, websocket, "Authorization: Bearer t2", "Sec-WebSocket-Protocol: a,"+one)
+	f("own", "anonymous", "Sec-WebSocket-Protocol: a,"+one)
+	f("own", "anonymous", upgrade, "Upgrade: h2c", "Sec-WebSocket-Protocol: a,"+one)
+	f("own", "anonymous", upgrade, websocket, "Sec-WebSocket-Protocol: a, b")
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: "+one)
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: a,"+one+","+one)
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: a,"+one+"=")
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: a,"+one+"!")
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: a,base64url.bearer.authorization.k8s.io.dDEgdDI") // "t1 t2"
+	f("401", "401", upgrade, websocket, "Sec-WebSocket-Protocol: a,base64url.bearer.authorization.k8s.io._w")      // 0xff
+	f("401", "anonymous", upgrade, websocket, "Sec-WebSocket-Protocol: a,base64url.bearer.authorization.k8s.io.")
+}
+
+// A token among the subprotocols is in the identity alone, as in kube-apiserver. It stays where
+// another credential has counted.
+func TestWebSocketTokenIsRemoved(t *testing.T) {
+	f := func(want []string, headers ...string) {
+		t.Helper()
+		x := proxytest.MustRead(t, "/api/v1/pods?watch=1", append(headers, "Connection: Upgrade", "Upgrade: websocket")...)
+		if _, st := (&Authenticator{}).Identify(x); st != nil {
+			t.Errorf("%q: %v", headers, st)
+		}
+		if got := x.Header.All("Sec-Websocket-Protocol"); !slices.Equal(got, want) {
+			t.Errorf("%q: left %q, want %q", headers, got, want)
+		}
+	}
+	const one = "base64url.bearer.authorization.k8s.io.dDE"
+	f([]string{"a"}, "Sec-WebSocket-Protocol: "+one+", a")
+	f([]string{"a,b"}, "Sec-WebSocket-Protocol: a", "Sec-WebSocket-Protocol: "+one+" ,b")
+	f([]string{""}, "Sec-WebSocket-Protocol: "+one+",")
+	f([]string{"a, " + one}, "Authorization: Bearer t2", "Sec-WebSocket-Protocol: a, "+one)
 }
 
 func TestIdentityHidesToken(t *testing.T) {
 	for _, format := range []string{"%v", "%s", "%+v", "%#v"} {
-		for _, id := range []Identity{{Kind: KindToken, Token: "secret"}, {Kind: KindCertificate, User: &UserInfo{Name: "secret"}}} {
+		for _, id := range []Identity{{Kind: KindToken, Token: "secret"},
+			{Kind: KindCertificate, User: &UserInfo{Name: "secret"}}} {
 			if got := fmt.Sprintf(format, id); strings.Contains(got, "secret") {
 				t.Errorf("%s: got %s", format, got)
 			}
@@ -86,14 +125,15 @@ type testCA struct{ *proxytest.Authority }
 
 func newTestCA(t *testing.T) testCA {
 	t.Helper()
-	ca, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "ca.crt"), &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}})
+	ca, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "ca.crt"),
+		&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return testCA{ca}
 }
 
-// below returns an intermediate authority.
+// below returns an intermediate CA.
 func (ca testCA) below(t *testing.T, template *x509.Certificate) testCA {
 	t.Helper()
 	middle, err := ca.Below(template)
@@ -103,7 +143,7 @@ func (ca testCA) below(t *testing.T, template *x509.Certificate) testCA {
 	return testCA{middle}
 }
 
-// sign returns what a client with such a certificate presents.
+// sign returns the certificates that a client with such a certificate presents.
 func (ca testCA) sign(t *testing.T, template *x509.Certificate) []*x509.Certificate {
 	t.Helper()
 	pair, err := ca.Sign(template)
@@ -115,10 +155,11 @@ func (ca testCA) sign(t *testing.T, template *x509.Certificate) []*x509.Certific
 
 var forClients = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 
-// client returns what a client with a certificate for name and groups presents.
+// client returns the certificates that a client with this name and these groups presents.
 func (ca testCA) client(t *testing.T, name string, groups ...string) []*x509.Certificate {
 	t.Helper()
-	return ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: name, Organization: groups}})
+	return ca.sign(t,
+		&x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: name, Organization: groups}})
 }
 
 func (ca testCA) authorities(t *testing.T) *clientCAs {
@@ -145,7 +186,9 @@ func TestCertificateUser(t *testing.T) {
 	}
 	certificates := ca.client(t, "joe", "system:unauthenticated")
 	joe, _ := a.identifyCertificate(header, certificates)
-	if want := map[string][]string{"authentication.kubernetes.io/credential-id": {fmt.Sprintf("X509SHA256=%x", sha256.Sum256(certificates[0].Raw))}}; !reflect.DeepEqual(joe.User.Extra, want) {
+	hash := fmt.Sprintf("X509SHA256=%x", sha256.Sum256(certificates[0].Raw))
+	want := map[string][]string{"authentication.kubernetes.io/credential-id": {hash}}
+	if !reflect.DeepEqual(joe.User.Extra, want) {
 		t.Errorf("extra: got %v, want %v", joe.User.Extra, want)
 	}
 	if got := fmt.Sprint(joe.User.Groups); got != "[system:unauthenticated]" {
@@ -162,8 +205,10 @@ func TestCertificateUser(t *testing.T) {
 	if id, ok := a.identifyCertificate(header, uids("u-1")); !ok || id.User.UID != "u-1" {
 		t.Errorf("uid: got %v %+v", ok, id.User)
 	}
-	expired := &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "jane"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(-time.Minute)}
-	server := ca.sign(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, Subject: pkix.Name{CommonName: "jane"}})
+	expired := &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "jane"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(-time.Minute)}
+	server := ca.sign(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		Subject: pkix.Name{CommonName: "jane"}})
 	for what, certificates := range map[string][]*x509.Certificate{
 		"another authority": other.client(t, "jane"),
 		"no name":           ca.client(t, ""),
@@ -178,7 +223,7 @@ func TestCertificateUser(t *testing.T) {
 		}
 	}
 
-	// An intermediate authority.
+	// An intermediate CA.
 	middle := ca.below(t, &x509.Certificate{Subject: pkix.Name{CommonName: "middle"}})
 	chain := append(middle.client(t, "jane"), middle.Certificate())
 	if _, ok := a.identifyCertificate(header, chain); !ok {
@@ -189,7 +234,7 @@ func TestCertificateUser(t *testing.T) {
 	}
 }
 
-// The file of CAs is read again when it changes, and a broken file changes nothing.
+// The file of CAs is read again when it changes. A broken file changes nothing.
 func TestAuthoritiesReload(t *testing.T) {
 	ca, other := newTestCA(t), newTestCA(t)
 	a := ca.authorities(t)
@@ -250,20 +295,24 @@ func TestFrontProxy(t *testing.T) {
 	front := fronts.client(t, "front")
 	f("front-proxy jane  [system:authenticated]", front, "X-Remote-User: jane", "X-Remote-User: joe")
 	f("front-proxy joe  [system:authenticated]", front, "X-Remote-User:", "X-Other-User: joe")
-	f("front-proxy jane u [a b c system:authenticated] a/b[1 2] c[3] d%zz[4]", front, "x-remote-user: jane", "X-REMOTE-UID: u", "X-Remote-Group: a", "X-Team: c", "X-Remote-Group: b",
-		"X-Remote-Group:", "X-Remote-Extra-A%2Fb: 1", "x-remote-extra-a%2fB: 2", "X-Remote-Extra-C: 3", "X-Remote-Extra-d%zz: 4")
+	f("front-proxy jane u [a b c system:authenticated] a/b[1 2] c[3] d%zz[4]", front, "x-remote-user: jane",
+		"X-REMOTE-UID: u", "X-Remote-Group: a", "X-Team: c", "X-Remote-Group: b",
+		"X-Remote-Group:", "X-Remote-Extra-A%2Fb: 1", "x-remote-extra-a%2fB: 2", "X-Remote-Extra-C: 3",
+		"X-Remote-Extra-d%zz: 4")
 	f("front-proxy system:anonymous  []", front, "X-Remote-User: system:anonymous")
 	f("nobody", front)
 	f("nobody", front, "X-Remote-Group: system:masters")
 	f("nobody", fronts.client(t, "third"), "X-Remote-User: jane")
 	f("certificate third  [system:authenticated]", clients.client(t, "third"), "X-Remote-User: jane")
-	f("certificate front  [system:authenticated]", clients.client(t, "front"), "X-Remote-User: jane", "X-Remote-Group: system:masters")
+	f("certificate front  [system:authenticated]", clients.client(t, "front"), "X-Remote-User: jane",
+		"X-Remote-Group: system:masters")
 	a.Front.names = nil
 	f("front-proxy jane  [system:authenticated]", fronts.client(t, "third"), "X-Remote-User: jane")
 	a.clientCAs, a.Front.cas = fronts.authorities(t), nil
 	f("certificate front  [system:authenticated]", front, "X-Remote-User: jane")
 
-	for name, want := range map[string]bool{"X-Remote-User": true, "x-remote-anything": true, "X-Team": true, "X-OTHER-USER": true, "X-Teams": false, "X-Remot": false} {
+	for name, want := range map[string]bool{"X-Remote-User": true, "x-remote-anything": true, "X-Team": true,
+		"X-OTHER-USER": true, "X-Teams": false, "X-Remot": false} {
 		if got := a.Front.SpeaksBy(name); got != want {
 			t.Errorf("%s: got %v", name, got)
 		}
@@ -273,12 +322,14 @@ func TestFrontProxy(t *testing.T) {
 // Impersonate replaces the client's own Impersonate-* headers, and the headers carry a user
 // unchanged.
 func TestImpersonateHeaders(t *testing.T) {
-	u := &UserInfo{Name: "jané", UID: "u", Groups: []string{"a", "", "b c"}, Extra: map[string][]string{credentialIDKey: {"X"}, "UPPER%/é": {"1", "2"}, "": {"e"}}}
+	u := &UserInfo{Name: "jané", UID: "u", Groups: []string{"a", "", "b c"},
+		Extra: map[string][]string{credentialIDKey: {"X"}, "UPPER%/é": {"1", "2"}, "": {"e"}}}
 	if !u.expressible() {
 		t.Fatal("not expressible")
 	}
 	uncanonical := strings.ToLower("Impersonate-Group")
-	h := http.Header{"Impersonate-User": {"root"}, "Impersonate-Group": {"system:masters"}, uncanonical: {"system:masters"}, "Impersonate-Extra-K": {"v"}, "Impersonate-New": {"x"}, "Accept": {"*/*"}}
+	h := http.Header{"Impersonate-User": {"root"}, "Impersonate-Group": {"system:masters"},
+		uncanonical: {"system:masters"}, "Impersonate-Extra-K": {"v"}, "Impersonate-New": {"x"}, "Accept": {"*/*"}}
 	u.Impersonate(h)
 	request := []string{}
 	for name, values := range h {
@@ -294,8 +345,9 @@ func TestImpersonateHeaders(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, u)
 	}
 	for _, bad := range []*UserInfo{
-		{}, {Name: " jane"}, {Name: "jane\t"}, {Name: "a\nb"}, {Name: "a\x00"}, {Name: "a\x7f"}, {Name: "a\xff"}, {Name: "j", UID: "u "},
-		{Name: "j", Groups: []string{"system:masters "}}, {Name: "j", Extra: map[string][]string{"k": {" v"}}}, {Name: "j", Extra: map[string][]string{"k\xff": {"v"}}},
+		{}, {Name: " jane"}, {Name: "jane\t"}, {Name: "a\nb"}, {Name: "a\x00"}, {Name: "a\x7f"}, {Name: "a\xff"},
+		{Name: "j", UID: "u "}, {Name: "j", Groups: []string{"system:masters "}},
+		{Name: "j", Extra: map[string][]string{"k": {" v"}}}, {Name: "j", Extra: map[string][]string{"k\xff": {"v"}}},
 	} {
 		if bad.expressible() {
 			t.Errorf("%+v is expressible", bad)
@@ -315,7 +367,8 @@ func FuzzImpersonate(f *testing.F) {
 		u.Impersonate(h)
 		var b strings.Builder
 		h.Write(&b)
-		got := impersonated(proxytest.MustRead(t, "/", strings.Split(strings.TrimSuffix(b.String(), "\r\n"), "\r\n")...).Header)
+		got := impersonated(proxytest.MustRead(t, "/",
+			strings.Split(strings.TrimSuffix(b.String(), "\r\n"), "\r\n")...).Header)
 		if !reflect.DeepEqual(got, u) {
 			t.Fatalf("got %+v, want %+v", got, u)
 		}
@@ -328,11 +381,13 @@ type subjects map[string]string
 
 func (s subjects) answer(id Identity, path string, body []byte) (int, string, error) {
 	var review accessReview
-	if path != reviewPath || id.Kind != KindOwn || json.Unmarshal(body, &review) != nil || review.Kind != "SubjectAccessReview" {
+	if path != reviewPath || id.Kind != KindOwn || json.Unmarshal(body, &review) != nil ||
+		review.Kind != "SubjectAccessReview" {
 		return 500, "", nil
 	}
 	a := review.Spec.ResourceAttributes
-	answer, ok := s[strings.Join([]string{review.Spec.User, a.Verb, a.Resource + a.Subresource, a.Namespace, a.Name}, " ")]
+	answer, ok := s[strings.Join([]string{review.Spec.User, a.Verb, a.Resource + a.Subresource, a.Namespace, a.Name},
+		" ")]
 	if !ok {
 		answer = s[review.Spec.User]
 	}
@@ -356,21 +411,27 @@ func byCertificate(name string, groups ...string) Identity {
 // A known user is reviewed with the proxy's own credential and all that the proxy knows of it. The
 // cache of decisions keeps users apart.
 func TestAllowedUser(t *testing.T) {
-	_, review := ReviewFor(Identity{Kind: KindCertificate, User: &UserInfo{Name: "jane", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}},
+	_, review := ReviewFor(Identity{Kind: KindCertificate,
+		User: &UserInfo{Name: "jane", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}},
 		AttributesOf(proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1")))
-	if want := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"jane","uid":"u","groups":["g"],"extra":{"k":["v"]},` +
-		`"resourceAttributes":{"verb":"watch","version":"v1","resource":"pods","fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n1"]}]}}}}`; string(review) != want {
+	if want := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"jane","uid":"u",` +
+		`"groups":["g"],"extra":{"k":["v"]},` +
+		`"resourceAttributes":{"verb":"watch","version":"v1","resource":"pods",` +
+		`"fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In",` +
+		`"values":["n1"]}]}}}}`; string(review) != want {
 		t.Errorf("review:\n got %s\nwant %s", review, want)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		up := &proxytest.FakeUpstream[Identity]{Answer: subjects{"jane": "yes", "joe": "no", "ill": "500", "unasked": "403", "odd": "self"}.answer}
+		up := &proxytest.FakeUpstream[Identity]{Answer: subjects{"jane": "yes", "joe": "no", "ill": "500",
+			"unasked": "403", "odd": "self"}.answer}
 		a := authorizerOf(up)
 		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
 		f := func(id Identity, want bool, wantAsked int) {
 			t.Helper()
 			before := up.Count()
 			if got := a.allowed(t.Context(), id, list); got != want || up.Count()-before != wantAsked {
-				t.Errorf("%+v: got %v and %d questions, want %v and %d", id.User, got, up.Count()-before, want, wantAsked)
+				t.Errorf("%+v: got %v and %d questions, want %v and %d", id.User, got,
+					up.Count()-before, want, wantAsked)
 			}
 		}
 		f(byCertificate("jane"), true, 1)
@@ -381,14 +442,14 @@ func TestAllowedUser(t *testing.T) {
 		f(byCertificate("joe"), false, 0)
 		f(byCertificate("ill"), false, 1)
 		f(byCertificate("ill"), false, 1)
-		f(byCertificate("unasked"), false, 1) // we may not ask: no answer about the user
+		f(byCertificate("unasked"), false, 1) // watchfan may not ask, so there is no answer about the user
 		f(byCertificate("unasked"), false, 1)
 		f(byCertificate("odd"), false, 1)
 		f(Identity{}, false, 0)
 	})
 }
 
-// A user's watches end when its rights are gone, and a certificate's when it has expired.
+// A user's watches end when the user has lost its rights, or when its certificate has expired.
 func TestWatchGrantsOfUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := subjects{"jane": "yes", "joe": "yes"}
@@ -397,11 +458,13 @@ func TestWatchGrantsOfUsers(t *testing.T) {
 		go a.Run(t.Context())
 		var jane, joe atomic.Bool // whether their watches were ended
 		watch := func(id Identity, ended *atomic.Bool) {
-			a.WatchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), func() { ended.Store(true) })
+			a.WatchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), yesNow(),
+				func() { ended.Store(true) })
 		}
 		certified := byCertificate("jane")
 		ca := newTestCA(t)
-		short := ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "jane"}, NotBefore: time.Now(), NotAfter: time.Now().Add(5 * recheckInterval)})
+		short := ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "jane"},
+			NotBefore: time.Now(), NotAfter: time.Now().Add(5 * recheckInterval)})
 		certified.certificate, _ = ca.authorities(t).verify(short)
 		watch(certified, &jane)
 		watch(byCertificate("joe"), &joe)
@@ -428,8 +491,9 @@ func TestActAs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: subjects{
 			"admin": "yes", "jane": "no", "ill": "500",
-			"jane impersonate users  joe": "yes", "jane impersonate groups  dev": "yes", "jane impersonate serviceaccounts ns sa": "yes",
-			"jane impersonate uids  u": "yes", "jane impersonate userextrasa/b  v": "yes",
+			"jane impersonate users  joe": "yes", "jane impersonate groups  dev": "yes",
+			"jane impersonate serviceaccounts ns sa": "yes", "jane impersonate uids  u": "yes",
+			"jane impersonate userextrasa/b  v": "yes",
 		}.answer})
 		f := func(want string, id Identity, headers ...string) {
 			t.Helper()
@@ -451,19 +515,29 @@ func TestActAs(t *testing.T) {
 		f("admin", admin)
 		f("admin", admin, "Impersonate-User:", "Impersonate-New: x")
 		f("joe", admin, "Impersonate-User: joe", "Impersonate-Group: system:masters")
-		f("joe", jane, "impersonate-user: joe", "Impersonate-Group: dev", "Impersonate-Uid: u", "Impersonate-Extra-A%2fB: v")
+		f("joe", jane, "impersonate-user: joe", "Impersonate-Group: dev", "Impersonate-Uid: u",
+			"Impersonate-Extra-A%2fB: v")
 		f("system:serviceaccount:ns:sa", jane, "Impersonate-User: system:serviceaccount:ns:sa")
 		f("anonymous", jane, "Impersonate-Group: dev") // kube-apiserver: 400
-		f(`403 users "root" is forbidden: User "jane" cannot impersonate resource "users" in API group "" at the cluster scope`, jane, "Impersonate-User: root")
-		f(`403 groups "system:masters" is forbidden: User "jane" cannot impersonate resource "groups" in API group "" at the cluster scope`, jane, "Impersonate-User: joe", "Impersonate-Group: dev", "Impersonate-Group: system:masters")
-		f(`403 serviceaccounts "other" is forbidden: User "jane" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "ns"`, jane, "Impersonate-User: system:serviceaccount:ns:other")
-		f(`403 uids.authentication.k8s.io "w" is forbidden: User "jane" cannot impersonate resource "uids" in API group "authentication.k8s.io" at the cluster scope`, jane, "Impersonate-User: joe", "Impersonate-Uid: w")
-		f(`403 userextras.authentication.k8s.io "w" is forbidden: User "jane" cannot impersonate resource "userextras/a/b" in API group "authentication.k8s.io" at the cluster scope`, jane, "Impersonate-User: joe", "Impersonate-Extra-a%2fb: w")
-		f("503 kube-apiserver did not say whether this client may impersonate another", byCertificate("ill"), "Impersonate-User: joe")
+		f(`403 users "root" is forbidden: User "jane" cannot impersonate resource "users" in API group "" at the `+
+			`cluster scope`, jane, "Impersonate-User: root")
+		f(`403 groups "system:masters" is forbidden: User "jane" cannot impersonate resource "groups" in API group `+
+			`"" at the cluster scope`, jane, "Impersonate-User: joe", "Impersonate-Group: dev",
+			"Impersonate-Group: system:masters")
+		f(`403 serviceaccounts "other" is forbidden: User "jane" cannot impersonate resource "serviceaccounts" in `+
+			`API group "" in the namespace "ns"`, jane, "Impersonate-User: system:serviceaccount:ns:other")
+		f(`403 uids.authentication.k8s.io "w" is forbidden: User "jane" cannot impersonate resource "uids" in API `+
+			`group "authentication.k8s.io" at the cluster scope`, jane, "Impersonate-User: joe", "Impersonate-Uid: w")
+		f(`403 userextras.authentication.k8s.io "w" is forbidden: User "jane" cannot impersonate resource `+
+			`"userextras/a/b" in API group "authentication.k8s.io" at the cluster scope`, jane, "Impersonate-User: joe",
+			"Impersonate-Extra-a%2fb: w")
+		f("503 kube-apiserver did not say whether this client may impersonate another", byCertificate("ill"),
+			"Impersonate-User: joe")
 		var many []string
 		for i := range maxImpersonated {
 			many = append(many, fmt.Sprint("Impersonate-Group: ", i))
 		}
-		f("403 the user to impersonate has more than 64 groups and values", admin, append(many, "Impersonate-User: joe")...)
+		f("403 the user to impersonate has more than 64 groups and values", admin,
+			append(many, "Impersonate-User: joe")...)
 	})
 }

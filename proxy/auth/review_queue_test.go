@@ -93,7 +93,8 @@ func TestReviewQueue(t *testing.T) {
 			}
 		}
 		q.all.Wait()
-		if q.now != 0 || q.known.waiting != 0 || q.strangers.waiting != 0 || len(q.known.lines)+len(q.strangers.lines) != 0 ||
+		if q.now != 0 || q.known.waiting != 0 || q.strangers.waiting != 0 ||
+			len(q.known.lines)+len(q.strangers.lines) != 0 ||
 			q.known.turns.Len()+q.strangers.turns.Len() != 0 || q.known.underWay+q.strangers.underWay != 0 {
 			t.Errorf("left over: %+v", q.reviewQueue)
 		}
@@ -103,7 +104,7 @@ func TestReviewQueue(t *testing.T) {
 	})
 }
 
-// A source's next turn comes after one turn of each other source, however many reviews it has.
+// A source's next turn comes after one turn of each other source, even if it has many reviews.
 func TestReviewTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueTest{reviewQueue: newReviewQueue(NewKnownTokens())}
@@ -119,7 +120,8 @@ func TestReviewTurns(t *testing.T) {
 		got := slices.Clone(q.order[32:64])
 		q.mu.Unlock()
 		for i, name := range []string{"a", "b", "c"} {
-			if n := len(slices.DeleteFunc(slices.Clone(got), func(s string) bool { return s != name })); n < 10 || n > 11 {
+			n := len(slices.DeleteFunc(slices.Clone(got), func(s string) bool { return s != name }))
+			if n < 10 || n > 11 {
 				t.Errorf("%s: %d of 32 turns; %d", name, n, i)
 			}
 		}
@@ -197,7 +199,8 @@ func TestBusyReviews(t *testing.T) {
 		}
 		for i := range 24 + maxKnownWaitingOfOne {
 			all.Go(func() {
-				a.Authorize(t.Context(), byCertificate("jane"), proxytest.MustParse(t, request.Parse, fmt.Sprintf("/api/v1/namespaces/a%d/pods", i)))
+				a.Authorize(t.Context(), byCertificate("jane"),
+					proxytest.MustParse(t, request.Parse, fmt.Sprintf("/api/v1/namespaces/a%d/pods", i)))
 			})
 		}
 		synctest.Wait()
@@ -205,7 +208,8 @@ func TestBusyReviews(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, st := a.ActAs(t.Context(), byCertificate("jane"), ctx.Header); st == nil || st.Code != 429 || st.Details.RetryAfterSeconds < 5 {
+		_, st := a.ActAs(t.Context(), byCertificate("jane"), ctx.Header)
+		if st == nil || st.Code != 429 || st.Details.RetryAfterSeconds < 5 {
 			t.Errorf("got %v", st)
 		}
 		all.Wait()

@@ -18,8 +18,9 @@ func byToken(token string) Identity { return Identity{Kind: KindToken, Token: to
 // Two identities are the same user if and only if they have the same name.
 func TestUserKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.OwnersUpstream(proxytest.Owners{"a": "jane", "b": "jane", "c": "joe", "bad": "401", "old": "404", "old too": "404",
-			"forbidden": "403", "ill": "500", "gone": "unreachable", "garbage": "garbage", "other": "other kind", "nameless": "nameless"}, tokenOf)
+		up := proxytest.OwnersUpstream(proxytest.Owners{"a": "jane", "b": "jane", "c": "joe", "bad": "401",
+			"old": "404", "old too": "404", "forbidden": "403", "ill": "500", "gone": "unreachable",
+			"garbage": "garbage", "other": "other kind", "nameless": "nameless"}, tokenOf)
 		a := authorizerOf(up)
 		key := func(id Identity) UserKey {
 			t.Helper()
@@ -43,7 +44,7 @@ func TestUserKey(t *testing.T) {
 		if _, ok := a.UserKey(t.Context(), byToken("bad")); ok {
 			t.Error("a token that kube-apiserver does not take is somebody's")
 		}
-		// Where kube-apiserver does not say who it is, each token is a user.
+		// If kube-apiserver does not name the owner, each token is a user.
 		seen := make(map[UserKey]bool)
 		for _, token := range []string{"old", "old too", "forbidden", "ill", "gone", "garbage", "other", "nameless"} {
 			k := key(byToken(token))

@@ -30,28 +30,39 @@ type answer[V any] struct {
 	value    V
 	asked    time.Time
 	expires  time.Time
+	used     bool // Get has returned it
 }
 
 // Get returns an answer that has not expired.
 func (c *TTLCache[V]) Get(q Question) (value V, ok bool) {
-	value, left := c.getFor(q)
-	return value, left > 0
-}
-
-// getFor returns an answer, and how long it is still valid. left is 0 if there is none.
-func (c *TTLCache[V]) getFor(q Question) (value V, left time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.byQuestion[q]
-	if e == nil {
-		return value, 0
-	}
-	known := e.Value.(*answer[V])
-	if left = time.Until(known.expires); left <= 0 {
-		return value, 0
+	if e == nil || !time.Now().Before(e.Value.(*answer[V]).expires) {
+		return value, false
 	}
 	c.recent.MoveToFront(e)
-	return known.value, left
+	known := e.Value.(*answer[V])
+	known.used = true
+	return known.value, true
+}
+
+// Peek is Get without counting as a use.
+func (c *TTLCache[V]) Peek(q Question) (value V, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byQuestion[q]; e != nil && time.Now().Before(e.Value.(*answer[V]).expires) {
+		return e.Value.(*answer[V]).value, true
+	}
+	return value, false
+}
+
+// Used reports whether Get has returned the answer since it was put.
+func (c *TTLCache[V]) Used(q Question) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byQuestion[q]
+	return e != nil && e.Value.(*answer[V]).used
 }
 
 // Put remembers the answer to a question that was asked at the time asked. The answer expires ttl

@@ -17,17 +17,21 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
+// yesNow is a yes that was asked for just now.
+func yesNow() Decision { return Decision{outcome: allowed, asked: time.Now()} }
+
 // watches opens n watches by token. revoked returns how many of them have been revoked.
 func watches(t *testing.T, a *Authorizer, token, line string, n int) (revoked func() int, release func()) {
 	var mu sync.Mutex
 	count := 0
 	var releases []func() string
 	for range n {
-		releases = append(releases, a.WatchGrant(Identity{Kind: KindToken, Token: token}, proxytest.MustParse(t, request.Parse, line), func() {
-			mu.Lock()
-			defer mu.Unlock()
-			count++
-		}))
+		releases = append(releases, a.WatchGrant(byToken(token),
+			proxytest.MustParse(t, request.Parse, line), yesNow(), func() {
+				mu.Lock()
+				defer mu.Unlock()
+				count++
+			}))
 	}
 	revoked = func() int {
 		mu.Lock()
@@ -53,9 +57,10 @@ func TestWatchGrants(t *testing.T) {
 		revokedA, _ := watches(t, a, "a", line, 100)
 		revokedB, releaseB := watches(t, a, "b", line, 10)
 		revokedA2, _ := watches(t, a, "a", line+"&labelSelector=x", 5)
-		a.WatchGrant(Identity{Kind: KindOwn}, proxytest.MustParse(t, request.Parse, line), func() { t.Error("own watch revoked") })()
+		a.WatchGrant(Identity{Kind: KindOwn}, proxytest.MustParse(t, request.Parse, line), ownRights,
+			func() { t.Error("own watch revoked") })()
 
-		// One review per question and interval, however many watches there are.
+		// There is one review per question and interval, for any number of watches.
 		time.Sleep(10 * recheckInterval)
 		if got := up.Count(); got < 3*9 || got > 3*10 {
 			t.Errorf("asked %d times in 10 intervals for 3 questions", got)
@@ -79,12 +84,12 @@ func TestWatchGrants(t *testing.T) {
 		if got := up.Count(); got != before {
 			t.Errorf("asked %d times about nothing", got-before)
 		}
-		if len(a.grants) != 0 {
-			t.Errorf("%d grants left over", len(a.grants))
-		}
 		cancel()
 		if err := <-ran; err != nil {
 			t.Error(err)
+		}
+		if len(a.grants) != 0 {
+			t.Errorf("%d grants left over", len(a.grants))
 		}
 	})
 }
@@ -97,12 +102,15 @@ func TestWhyRevoked(t *testing.T) {
 		answer := func(text string) func(Identity, string, []byte) (int, string, error) {
 			return func(Identity, string, []byte) (int, string, error) { return 201, text, nil }
 		}
-		up := &proxytest.FakeUpstream[Identity]{Answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`)}
+		up := &proxytest.FakeUpstream[Identity]{
+			Answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`),
+		}
 		opts := defaultOptions()
 		a := NewAuthorizer(up, NewKnownTokens(), &opts, true, slog.New(slog.NewTextHandler(&log, nil)))
 		go a.Run(t.Context())
 		watch := func(token string) (release func() string) {
-			return a.WatchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), func() {})
+			return a.WatchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"),
+				yesNow(), func() {})
 		}
 		first, second := watch("a"), watch("b")
 		time.Sleep(2 * recheckInterval)
@@ -110,7 +118,8 @@ func TestWhyRevoked(t *testing.T) {
 			t.Errorf("one that was not revoked: %q", got)
 		}
 		up.Mu.Lock()
-		up.Answer = answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":false,"reason":"jane is no relation"}}`)
+		up.Answer = answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":false,` +
+			`"reason":"jane is no relation"}}`)
 		up.Mu.Unlock()
 		time.Sleep(2 * recheckInterval)
 		if got := first(); got != "the client may no longer read, or is nobody any more: jane is no relation" {
@@ -191,7 +200,7 @@ func TestRunAwaitsReviews(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: func(Identity, string, []byte) (int, string, error) {
 		close(asked)
-		<-answer // whatever the request's context says
+		<-answer // it ignores the request's context
 		return 500, "", nil
 	}})
 	ctx, cancel := context.WithCancel(t.Context())

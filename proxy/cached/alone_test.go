@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The first few reads of a resource pass alone. Those that find a crowd do not, nor does any within
-// the next second.
+// The first few reads of a resource pass through. Reads beside many others do not, and no read does
+// within the next second.
 func TestAloneReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAloneReads(2)
@@ -40,7 +40,7 @@ func TestAloneReads(t *testing.T) {
 	})
 }
 
-// A resource without a lane is known as such for a while, and until a lane starts.
+// For a while, it is remembered that a resource has no lane, unless a lane starts.
 func TestAloneUnfollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAloneReads(2)
@@ -62,7 +62,8 @@ func TestAloneUnfollowed(t *testing.T) {
 	})
 }
 
-// Ever new resources take a bounded memory, and those that have a read under way are not forgotten.
+// Reads of ever new resources take bounded memory. A resource with a read under way is not
+// forgotten.
 func TestAloneReadsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAloneReads(1)

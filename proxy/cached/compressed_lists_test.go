@@ -31,8 +31,8 @@ func states(t *testing.T, n int) []fanout.Identity {
 	return all
 }
 
-// Who asks for the same items in the same state gets the same bytes, however many ask at once;
-// another state's are made anew.
+// Requests for the same items in the same state share the same bytes. Those of another state are
+// made anew.
 func TestCompressedListsAreShared(t *testing.T) {
 	var c compressedLists
 	state := states(t, 2)
@@ -75,14 +75,15 @@ func TestCompressedListsAreShared(t *testing.T) {
 	}
 }
 
-// What is kept is bounded, and what nobody asks for goes first.
+// The kept lists are bounded. The ones that have not been used for longest are dropped first.
 func TestCompressedListsBounds(t *testing.T) {
 	var c compressedLists
 	state := states(t, 1)[0]
 	c.lists = make(map[listKey]*compressedList)
 	now := time.Now()
 	for i := range 5 {
-		c.lists[listKey{limit: int64(i)}] = &compressedList{state: state, size: maxCompressed / 4, used: now.Add(time.Duration(i) * time.Second)}
+		c.lists[listKey{limit: int64(i)}] = &compressedList{state: state, size: maxCompressed / 4,
+			used: now.Add(time.Duration(i) * time.Second)}
 		c.bytes += maxCompressed / 4
 	}
 	c.mu.Lock()

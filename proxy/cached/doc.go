@@ -39,11 +39,18 @@
 // response ends properly, and the connection can carry another request. Otherwise the connection is
 // broken off.
 //
+// A watch may be the messages of a WebSocket. Its head is then the answer to the handshake, which may
+// be a refusal, and it is not compressed.
+//
 // A client may resume from a resourceVersion from before the lane began. One upstream watch, shared
 // by all clients that wait, fetches the missing history. The events for a client with a selector
-// can depend on earlier versions of the objects. These are fetched with an exact list.
+// can depend on earlier versions of the objects. These are fetched with an exact list. A client may
+// also resume from a resourceVersion that a relist skipped. Kube-apiserver may still have that
+// history, so a few such watches at a time pass through; the others get 410.
 //
 // While a lane is filled for the first time, its clients wait, and a handful of them pass through.
+// A watch that passes through for that reason ends once the lane is filled, and its client resumes
+// at the lane. Watches end only if their clients are known to resume: see returns.
 // The type filling in package lane documents how many, and when clients get 429. The bound protects
 // kube-apiserver from listing a slow resource for every client. There is no bound if waiting brings
 // nothing: kube-apiserver does not let the proxy list the resource, an object can't be cached, or

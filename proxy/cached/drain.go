@@ -46,10 +46,11 @@ func (c *Reads) AwaitEnds(d time.Duration) {
 	}
 }
 
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
+// sleep waits for d, or until ctx ends. It reports whether ctx has not ended.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
+	return ctx.Err() == nil
 }

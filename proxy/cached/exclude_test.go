@@ -27,7 +27,8 @@ func TestExcluded(t *testing.T) {
 	}
 	f("pods", "/v1/pods metrics.k8s.io/v1beta1/pods", "/v1/nodes")
 	f("v1/pods", "/v1/pods", "metrics.k8s.io/v1beta1/pods")
-	f("deployments.apps", "apps/v1/deployments apps/v1beta2/deployments", "extensions/v1beta1/deployments apps/v1/replicasets")
+	f("deployments.apps", "apps/v1/deployments apps/v1beta2/deployments",
+		"extensions/v1beta1/deployments apps/v1/replicasets")
 	f("deployments.v1.apps", "apps/v1/deployments apps/v1beta2/deployments", "extensions/v1beta1/deployments")
 	f("apps/v1/deployments", "apps/v1/deployments apps/v1beta2/deployments", "/v1/deployments apps/v1/replicasets")
 	f("*.cilium.io", "cilium.io/v2/ciliumnodes cilium.io/v2alpha1/x", "isovalent.cilium.io/v2/x /v1/pods")

@@ -108,7 +108,7 @@ type extent struct {
 	items int
 	bytes int
 	last  string // the last item's key, if the limit leaves keys behind it
-	more  int64  // number of keys behind last, matching or not, as kube-apiserver counts
+	more  int64  // number of keys behind last, matching or not, as kube-apiserver counts; with selectors at most 1
 }
 
 // visitsBetween is the number of objects between two checks of the time. A visit takes some 50 ns.
@@ -144,7 +144,7 @@ func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.Body
 	snapshot.Ascend(r.filter.Scope(), last, func(*framing.Object) bool {
 		pause()
 		x.more++
-		return true
+		return r.unselective()
 	})
 	if x.more > 0 {
 		x.last = last
@@ -152,12 +152,16 @@ func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.Body
 	return items, x
 }
 
+// unselective reports whether the list has no selectors. Only then its continue token comes with the
+// number of remaining items.
+func (r *read) unselective() bool { return r.RawLabels == "" && r.RawFields == "" }
+
 // envelope returns the bytes before and behind the items of a list.
 func (r *read) envelope(snapshot fanout.Snapshot, x extent) (head, tail []byte) {
 	meta := framing.ListMeta{ResourceVersion: snapshot.ResourceVersion}
 	if x.more > 0 {
 		meta.Continue = request.Page{ResourceVersion: snapshot.ResourceVersion, After: strings.TrimPrefix(x.last, r.NamespacePrefix())}.String()
-		if r.RawLabels == "" && r.RawFields == "" {
+		if r.unselective() {
 			meta.RemainingItemCount = x.more
 		}
 	}

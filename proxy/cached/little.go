@@ -100,12 +100,12 @@ func (r *read) wantsLittle(ctx context.Context) bool {
 	}
 	size, selected, searched := 0, int64(0), 0
 	began := time.Now()
-	r.lane.Cache.Snapshot().Ascend(r.filter.Scope(), "", func(o *framing.Object) bool {
+	r.lane.Cache.Snapshot().Visit(r.filter, "", func(o *framing.Object, matches bool) bool {
 		if searched++; searched%searchStep == 0 && (searched > mostSearched || time.Since(began) > searchTime || ctx.Err() != nil) {
 			size = smallAnswer + 1
 			return false
 		}
-		if r.filter.Match(o) {
+		if matches {
 			size += len(o.Bytes())
 			selected++
 		}

@@ -16,11 +16,11 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// largeLane is a lane of n objects, each in a namespace and with a name of its own, of which none
-// has a label.
+// largeLane is a lane of n objects without labels, each with a namespace and a name of its own.
 func largeLane(t *testing.T, n int) *lane.Lane {
 	t.Helper()
-	ls := lane.NewLanes(t.Context(), nil, nil, fanout.NewFlusher(1, 0), lane.Memory{}, &lane.Options{}, slog.New(slog.DiscardHandler))
+	ls := lane.NewLanes(t.Context(), nil, nil, fanout.NewFlusher(1, 0), lane.Memory{}, &lane.Options{},
+		slog.New(slog.DiscardHandler))
 	l := lane.NewLane(ls, lane.Key{GVR: alonePods}, upstream.ResourceInfo{GVR: alonePods, Namespaced: true})
 	t.Cleanup(l.Unregister)
 	objects := make([]*framing.Object, n)
@@ -34,13 +34,14 @@ func largeLane(t *testing.T, n int) *lane.Lane {
 	return l
 }
 
-// A search for how much a list wants ends after so many objects, and when the server stops; what it
-// has not found by then counts as much.
+// The search that counts a list's objects is bounded, and ends when the server stops. A search that
+// has not ended by itself counts as a large list.
 func TestWantsLittleIsBounded(t *testing.T) {
 	l := largeLane(t, mostSearched+2*searchStep)
 	f := func(ctx context.Context, line string, want bool) {
 		t.Helper()
-		r := &read{Request: proxytest.MustParse(t, request.Parse, line), lane: l, info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}}
+		r := &read{Request: proxytest.MustParse(t, request.Parse, line), lane: l,
+			info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}}
 		r.namespace = r.Request.Namespace
 		r.selector = r.Fields
 		r.filter, _ = fanout.NewFilter(r.namespace, r.Labels, r.selector, nil)
@@ -62,9 +63,11 @@ func TestSizeQuestions(t *testing.T) {
 	seen := make(map[auth.Question]string)
 	for _, token := range []string{"a", "b"} {
 		for _, line := range []string{
-			"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/pods?labelSelector=g%3E5", "/api/v1/pods?labelSelector=g%3E6", "/api/v1/pods?fieldSelector=metadata.name%3Da",
+			"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/pods?labelSelector=g%3E5",
+			"/api/v1/pods?labelSelector=g%3E6", "/api/v1/pods?fieldSelector=metadata.name%3Da",
 		} {
-			r := &read{Request: proxytest.MustParse(t, request.Parse, line), id: auth.Identity{Kind: auth.KindToken, Token: token}}
+			r := &read{Request: proxytest.MustParse(t, request.Parse, line),
+				id: auth.Identity{Kind: auth.KindToken, Token: token}}
 			q := r.sizeQuestion()
 			if other := seen[q]; other != "" {
 				t.Errorf("%s of %s is taken for %s", line, token, other)

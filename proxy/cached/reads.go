@@ -2,6 +2,7 @@ package cached
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -64,9 +65,10 @@ type Reads struct {
 	log         *slog.Logger
 	ctx         context.Context // ends when serving ends
 
-	mu       sync.Mutex
-	resident map[string]*lane.Lane      // by name in --resident-resources
-	passed   map[string]registry.Server // the API server of a resident resource, by the same name
+	mu         sync.Mutex
+	resident   map[string]*lane.Lane      // by name in --resident-resources
+	unresolved map[string]error           // why a resident resource is not known to exist, by the same name
+	passed     map[string]registry.Server // the API server of a resident resource, by the same name
 }
 
 // New returns a Reads that serves until ctx ends. The caller calls Run.
@@ -146,17 +148,14 @@ func (c *Reads) Shed() int {
 func (c *Reads) keep(name string) {
 	var kept *lane.Lane
 	for wait := time.Duration(0); ; wait = 2 * time.Second {
-		select {
-		case <-time.After(wait):
-		case <-c.ctx.Done():
+		if !sleep(c.ctx, wait) {
 			return
 		}
 		if kept != nil && c.lanes.Has(kept) {
 			continue
 		}
 		gvr, err := c.discovery.Resolve(c.ctx, name)
-		if err != nil {
-			c.log.Warn("Waited for resident resource", "resource", name, "err", err)
+		if c.setUnresolved(name, err); err != nil {
 			continue
 		}
 		if c.opts.excluded(gvr) { // Options.Check knows only the name
@@ -183,6 +182,21 @@ func (c *Reads) setResident(name string, l *lane.Lane) {
 		c.resident = make(map[string]*lane.Lane)
 	}
 	c.resident[name] = l
+}
+
+// setUnresolved notes why a resident resource is not known to exist, or that it is. It logs the reason
+// when the reason changes.
+func (c *Reads) setUnresolved(name string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.unresolved[name]
+	if c.unresolved == nil {
+		c.unresolved = make(map[string]error)
+	}
+	c.unresolved[name] = err
+	if err != nil && (was == nil || was.Error() != err.Error()) && c.ctx.Err() == nil {
+		c.log.Warn("Waited for resident resource", "resource", name, "err", err)
+	}
 }
 
 // passesResident reports whether a resident resource is passed through because an aggregated API
@@ -215,6 +229,8 @@ func (c *Reads) ResidentSynced() error {
 	for _, name := range c.opts.ResidentResources {
 		if l := c.resident[name]; c.passed[name] == registry.ByOthers {
 			continue
+		} else if l == nil && errors.Is(c.unresolved[name], upstream.ErrNotFound) {
+			return fmt.Errorf("%s is not synced: kube-apiserver has no such resource; see --resident-resources", name)
 		} else if l == nil || (!l.Synced() || !c.lanes.Has(l)) && !c.lanes.Quarantined(l.Key) {
 			return fmt.Errorf("%s is not synced", name)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -16,12 +17,17 @@ import (
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/websocket"
 )
 
 // serveWatch answers a watch from the lane's cache. If it reports false it has written nothing, and
 // the caller passes the watch through. That is always right, and happens whenever the start of the
 // watch can't be provided, or proved to be fresh, in time.
 func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
+	if r.WebSocket && !websocket.Handshake(x) {
+		c.refuseHandshake(x, r)
+		return true
+	}
 	want := c.wanted(r)
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.lane.FreshnessTimeout)
 	defer cancel()
@@ -36,12 +42,18 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 		c.streamWatch(x, r, sub, want.Gzip)
 		return true
 	case errors.Is(err, fanout.ErrRelistGap):
-		c.serveExpired(x, r)
-		return true
-	case errors.Is(err, fanout.ErrPreviousUnknown):
-		returnSoon(x, r.Request)
+		slot, ok := r.lane.PassSkipped()
+		if !ok {
+			c.serveExpired(x, r)
+			return true
+		}
+		x.Until = slot
+		returnSoon(x, r)
+	case !errors.Is(err, fanout.ErrCostly) && !r.lane.Uncached():
+		returnSoon(x, r)
 	}
 	r.lane.Log.Debug("Passed watch through", "err", err)
+	x.Response.Reset()
 	return r.passed(whyUnsubscribed(err))
 }
 
@@ -56,6 +68,28 @@ func whyUnsubscribed(err error) request.Reason {
 		return request.Freshness
 	}
 	return request.History
+}
+
+// refuseHandshake leaves a WebSocket at the refusal of its handshake. As in kube-apiserver, the
+// watch could have begun, and the audit log says that it did.
+func (c *Reads) refuseHandshake(x *exchange.Exchange, r *read) {
+	if began, ok := c.began(x, r, apistatus.AuditID(x)); ok {
+		c.audit.WatchEnded(began, fanout.Gone, "")
+	}
+}
+
+// began records the beginning of a watch in the audit log. If it cannot be recorded and must be, ok
+// is false and x is answered.
+func (c *Reads) began(x *exchange.Exchange, r *read, auditID string) (began *audit.Event, ok bool) {
+	code := http.StatusOK
+	if r.WebSocket {
+		code = http.StatusSwitchingProtocols
+	}
+	began, refused := c.audit.WatchBegan(x, r.audited(), auditID, code)
+	if refused != nil {
+		apistatus.Write(x, refused)
+	}
+	return began, refused == nil
 }
 
 // wanted returns the subscription that the watch asks for, without its start.
@@ -78,22 +112,34 @@ func (c *Reads) streamWatch(x *exchange.Exchange, r *read, sub *fanout.Subscript
 	scope := diagnose.WatchScope{Namespace: r.namespace, Name: r.Name, Labels: r.RawLabels, Fields: r.RawFields}
 	s := &servedWatch{cached: c, watcher: diagnose.NewWatcher(x, r.lane, sub, r.id.ShownName(), scope, gzip), read: r}
 	id := addWatchHeader(x, r, gzip)
-	event, refused := c.audit.WatchBegan(x, r.audited(), id)
-	if refused != nil {
+	event, ok := c.began(x, r, id)
+	if !ok {
 		sub.Cancel()
 		c.lanes.Release(r.lane)
-		apistatus.Write(x, refused)
 		return
 	}
 	s.event = event
 	x.Response.Stream = s
+	if r.WebSocket {
+		form := r.messages()
+		x.Response.Messages = &form
+	}
 	if gzip {
 		x.Response.First = framing.GzipStart
 	}
 }
 
-// addWatchHeader adds the headers of a watch's response, and returns the Audit-Id.
+// messages returns the form of the watch's events on a WebSocket.
+func (r *read) messages() exchange.Messages {
+	return exchange.Messages{Binary: r.form.Encoding != framing.JSON, Prefix: r.form.Encoding.LengthPrefix()}
+}
+
+// addWatchHeader adds the headers of a watch's response, and returns the Audit-Id. The response to a
+// handshake has no more headers than it needs.
 func addWatchHeader(x *exchange.Exchange, r *read, gzip bool) (auditID string) {
+	if r.WebSocket {
+		return apistatus.AuditID(x)
+	}
 	auditID = apistatus.AddCommonHeader(x)
 	if gzip {
 		x.Response.Header.Add("Content-Encoding", "gzip")
@@ -121,7 +167,7 @@ type servedWatch struct {
 func (s *servedWatch) Begin(sink fanout.Sink) {
 	c, r, sub := s.cached, s.read, s.watcher.Sub
 	s.read = nil
-	s.release = c.auth.WatchGrant(r.id, r.Request, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
+	s.release = c.auth.WatchGrant(r.id, r.Request, r.decision, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
 	c.watchers.Add(s.watcher)
 	c.flusher.Start(sub, sink)
 }
@@ -130,7 +176,7 @@ func (s *servedWatch) Begin(sink fanout.Sink) {
 func (s *servedWatch) Gone() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Gone}) }
 
 // Evict notes why the watch is being evicted, while its state is still there.
-func (s *servedWatch) Evict(st fanout.State) { s.evicted = s.watcher.Evidence(st, false) }
+func (s *servedWatch) Evict(st fanout.State) { s.evicted = s.watcher.Evidence(st) }
 
 // End releases the resources of the watch.
 func (s *servedWatch) End(reason fanout.Reason, _ bool) {
@@ -148,37 +194,42 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	c.audit.WatchEnded(s.event, reason, because)
 }
 
-// returnSoon limits a watch that is passed through to less than a minute. The watch is too old for
-// the cache, and its client returns with a newer resourceVersion. kube-apiserver takes the first of
-// two timeoutSeconds parameters.
-func returnSoon(x *exchange.Exchange, req *request.Request) {
+// returnSoon limits a watch that is passed through to less than a minute, if its client resumes. The
+// watch is too old for the cache, and its client returns with a newer resourceVersion.
+// kube-apiserver takes the first of two timeoutSeconds parameters.
+func returnSoon(x *exchange.Exchange, r *read) {
+	if !r.returns() {
+		return
+	}
 	seconds := 30 + rand.N(30)
-	if t := req.TimeoutSeconds; t != nil && *t != 0 && *t <= int64(seconds) {
+	if t := r.TimeoutSeconds; t != nil && *t != 0 && *t <= int64(seconds) {
 		return
 	}
 	path, params, _ := strings.Cut(x.Target, "?")
 	x.Target = path + "?timeoutSeconds=" + strconv.Itoa(seconds) + "&" + params
 }
 
-// compresses reports whether the watch is sent as gzip. Watches of Secrets are not compressed. An
-// attacker that can write one Secret, and sees the length of the records, could guess the others.
+// compresses reports whether the watch is sent as gzip. WebSockets are not compressed, as in
+// kube-apiserver. Watches of Secrets are not compressed. An attacker that can write one Secret, and
+// sees the length of the records, could guess the others.
 func (c *Reads) compresses(r *read) bool {
-	return r.Gzip && c.lane.CompressWatches && !isSecrets(r.GVR.GroupResource())
+	return r.Gzip && !r.WebSocket && c.lane.CompressWatches && !isSecrets(r.GVR.GroupResource())
 }
 
-// serveExpired answers a watch from a resourceVersion that only a list can follow. The stream holds
-// the ERROR event and nothing else, as kube-apiserver's does for a resourceVersion from before its
-// cache was filled.
+// serveExpired answers a watch from a resourceVersion that a relist skipped, while many others ask
+// upstream for the same. The stream holds the ERROR event and nothing else, as kube-apiserver's
+// does for a resourceVersion from before its cache was filled.
 func (c *Reads) serveExpired(x *exchange.Exchange, r *read) {
 	l := r.lane
 	rv, _ := parseVersion(r.ResourceVersion) // subscribe has parsed it
 	id := addWatchHeader(x, r, false)
 	event := apistatus.ErrorFrame(l.Encoding, apistatus.Expired(rv, l.Cache.Progress())).Payload(nil)
-	x.Response.Reader, x.Response.Length = io.NopCloser(bytes.NewReader(event)), -1
-	began, refused := c.audit.WatchBegan(x, r.audited(), id)
-	if refused != nil {
-		apistatus.Write(x, refused)
-		return
+	if r.WebSocket {
+		x.Response.Body = exchange.BodySlices{websocket.Message(r.messages(), event), []byte(websocket.CloseNormal)}
+	} else {
+		x.Response.Reader, x.Response.Length = io.NopCloser(bytes.NewReader(event)), -1
 	}
-	c.audit.WatchEnded(began, fanout.Expired, "")
+	if began, ok := c.began(x, r, id); ok {
+		c.audit.WatchEnded(began, fanout.Expired, "")
+	}
 }

@@ -108,7 +108,7 @@ func (s *suite) startClients(ctx context.Context, straight way, certificate tls.
 		running.Go(func() { w.run(ctx) })
 	}
 	for i, w := range []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")),
-		s.watchfan.secure("", certificate), straight} {
+		s.watchfan.secure("", certificate), s.watchfan.secure(s.token("reader")).overHTTP2(), straight} {
 		r := &reader{suite: s, name: "reader by " + w.name, client: w.client(),
 			rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
 		s.clients[r.name]++
@@ -230,6 +230,8 @@ func (s *suite) token(user string) string {
 // straight at kube-apiserver, to show that the oracle is right and which bytes to expect.
 func (s *suite) watch(certificate tls.Certificate) {
 	plain, token, cert := s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", certificate)
+	http2 := token.overHTTP2()
+	sharing := make(map[int]*client) // over HTTP/2, by window: their watches share connections
 	straight, err := s.cluster.straight("admin")
 	if err != nil {
 		s.t.Fatal(err)
@@ -241,36 +243,43 @@ func (s *suite) watch(certificate tls.Certificate) {
 		if m == slow || m == stalling {
 			w.window = 4096
 		}
+		client := w.client()
+		if w.http2 {
+			if sharing[w.window] == nil {
+				sharing[w.window] = client
+			}
+			client = sharing[w.window].as(w)
+		}
 		n := len(s.watchers)
 		gzip := ""
 		if w.gzip {
 			gzip = ", gzip"
 		}
 		name := fmt.Sprintf("watcher %d (%s, %s, %s%s)", n, w.name, f.name, m.name, gzip)
-		s.watchers = append(s.watchers, &watcher{suite: s, name: name, client: w.client(), begin: b, manner: m,
+		s.watchers = append(s.watchers, &watcher{suite: s, name: name, client: client, begin: b, manner: m,
 			rng:    rand.New(rand.NewPCG(*seed, uint64(100+n))),
 			cursor: cursor{oracle: s.oracle, form: f, filter: sel, leaps: w.leaps}})
 	}
 	everything := allFilters[0]
 	forms := []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm}
-	ways := []way{plain, token, cert}
+	ways := []way{plain, token, cert, http2}
 	beginnings := []beginning{byList, byWatchList, byStaleList, byStaleWatch, byForgetting}
 	for i, f := range forms { // recover waits for these
-		add(ways[i%3], f, everything, byList, steady)
+		add(ways[i], f, everything, byList, steady)
 		add(straight, f, everything, byWatchList, steady)
 		add(straight, f, allFilters[8], byList, steady)
 	}
 	add(straight, jsonForm, allFilters[3], byList, steady)
 	for i, sel := range allFilters {
 		for k, m := range []manner{steady, steady, leaving, []manner{slow, stalling, leaving}[i%3]} {
-			w := ways[(i+k)%3]
+			w := ways[(i+k)%4]
 			w.gzip = (i+k/2)%2 == 0
 			add(w, forms[(i+k*k)%4], sel, beginnings[(i+2*k)%5], m)
 		}
 	}
-	for range 2 {
-		add(plain, jsonForm, everything, byList, slow)
-		add(plain, jsonForm, everything, byWatchList, stalling)
+	for _, w := range []way{plain, plain, http2, http2} {
+		add(w, jsonForm, everything, byList, slow)
+		add(w, jsonForm, everything, byWatchList, stalling)
 	}
 }
 

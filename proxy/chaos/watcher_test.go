@@ -110,8 +110,8 @@ var errLeft = errors.New("left")
 
 // once lists, if it has to, and watches until the stream ends.
 func (w *watcher) once(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"},
 		"timeoutSeconds": {strconv.Itoa(20 + w.rng.IntN(100))}}
 	w.mu.Lock()
@@ -160,7 +160,11 @@ func (w *watcher) once(ctx context.Context) error {
 		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(15))*time.Second, func() {
 			if !w.suite.calm.Load() {
 				w.suite.counts.vanished.Add(1)
-				w.client.vanish()
+				if w.client.shared { // the others stay
+					cancel(errLeft)
+				} else {
+					w.client.vanish()
+				}
 			}
 		})
 		defer leave.Stop()
@@ -253,7 +257,7 @@ func (w *watcher) read(ctx context.Context, in *eventReader) error {
 		case errors.As(err, &wrong):
 			return wrong
 		case err != nil && ctx.Err() != nil:
-			return ctx.Err()
+			return context.Cause(ctx)
 		case err == io.EOF:
 			w.suite.counts.ended.Add(1)
 			return err

@@ -27,14 +27,16 @@ type way struct {
 	token  string
 	tls    *tls.Config
 	leaps  bool // it is watchfan
-	window int  // receive buffer, in bytes; 0: the kernel's choice
+	http2  bool // clients speak HTTP/2
+	window int  // receive buffer, in bytes, of each stream over HTTP/2; 0: the kernel's or Go's choice
 	gzip   bool // watches are asked for as gzip
 }
 
-// client speaks HTTP/1.1 on one way and knows its connections.
+// client speaks HTTP on one way and knows its connections.
 type client struct {
-	way  way
-	http *http.Client
+	way    way
+	http   *http.Client
+	shared bool // others use its connections
 
 	mu    sync.Mutex
 	conns map[*net.TCPConn]struct{}
@@ -43,14 +45,14 @@ type client struct {
 func (w way) client() *client {
 	c := &client{way: w, conns: make(map[*net.TCPConn]struct{})}
 	dialer := net.Dialer{Timeout: 10 * time.Second}
-	if w.window > 0 {
+	if w.window > 0 && !w.http2 {
 		dialer.Control = func(_, _ string, raw syscall.RawConn) error {
 			return raw.Control(func(fd uintptr) {
 				_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, w.window)
 			})
 		}
 	}
-	c.http = proxytest.HTTPClient(&http.Transport{
+	transport := &http.Transport{
 		TLSClientConfig:     w.tls,
 		TLSHandshakeTimeout: patience,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -66,9 +68,20 @@ func (w way) client() *client {
 			c.conns[conn.(*net.TCPConn)] = struct{}{}
 			return conn, nil
 		},
-	})
+	}
+	if !w.http2 {
+		c.http = proxytest.HTTPClient(transport)
+		return c
+	}
+	// client-go finds dead connections in the same times.
+	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: w.window, SendPingTimeout: 30 * time.Second,
+		PingTimeout: 15 * time.Second}
+	c.http = proxytest.HTTP2Client(transport)
 	return c
 }
+
+// as returns a client of a similar way over the connections of c.
+func (c *client) as(w way) *client { return &client{way: w, http: c.http, shared: true} }
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
@@ -185,5 +198,11 @@ func (p *watchfan) secure(token string, certificates ...tls.Certificate) way {
 		w.name = "TLS and certificate"
 	}
 	w.tls = &tls.Config{InsecureSkipVerify: true, Certificates: certificates}
+	return w
+}
+
+// overHTTP2 is the same way for clients that speak HTTP/2.
+func (w way) overHTTP2() way {
+	w.name, w.http2 = "HTTP/2 and token", true
 	return w
 }

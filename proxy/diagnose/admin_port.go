@@ -33,7 +33,7 @@ func (a *adminPort) watchers(query url.Values) (*WatcherList, error) {
 	}
 	list := &WatcherList{}
 	if err := json.Unmarshal(body, list); err != nil {
-		return nil, fmt.Errorf("the server at %s is not watchfan (%w): give its admin port with --admin", a.url, err)
+		return nil, fmt.Errorf("watchfan at %s answers in a form that is not known here (%w): is it of this version?", a.url, err)
 	}
 	return list, nil
 }
@@ -59,12 +59,20 @@ func (a *adminPort) get(path string, query url.Values) ([]byte, error) {
 		body, err = io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
 	}
 	if err != nil {
+		if strings.Contains(err.Error(), "malformed HTTP response") {
+			return nil, fmt.Errorf("the server at %s does not speak HTTP without TLS, as watchfan's admin port does: "+
+				"give the URL of --admin-port with --admin", base)
+		}
 		var cause *url.Error
 		if errors.As(err, &cause) {
 			err = cause.Err // without the URL, which the message below has
 		}
 		return nil, fmt.Errorf("watchfan's admin port does not answer at %s (%w): is watchfan running, and is this its "+
 			"--admin-port? Give another URL with --admin; for a pod, run kubectl port-forward", base, err)
+	}
+	if resp.Header.Get("Server") != serverName {
+		return nil, fmt.Errorf("the server at %s is not the admin port of a watchfan (it answers %s): "+
+			"give the URL of --admin-port with --admin", base, resp.Status)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %.500s", resp.Status, strings.TrimSpace(string(body)))

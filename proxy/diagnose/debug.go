@@ -15,6 +15,9 @@ import (
 
 // How the pages of the admin port read queries and answer.
 
+// serverName is the Server header of each page. top and explain know another server by its absence.
+const serverName = "watchfan"
+
 // Write answers with body. Nothing has been written to w before, so a panic up to here can still be
 // answered.
 func Write(w http.ResponseWriter, code int, mediaType string, body []byte) {
@@ -22,6 +25,7 @@ func Write(w http.ResponseWriter, code int, mediaType string, body []byte) {
 	h.Set("Content-Type", mediaType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Server", serverName)
 	w.WriteHeader(code)
 	_, _ = w.Write(body) // fails only if the client has left
 }

@@ -151,7 +151,6 @@ func PassedCounts(open []*passthrough.Watch) []PassedCount {
 var passedBecause = map[request.Reason]string{
 	request.Path:           "the path has more than letters, digits and -._~:@, or does not lead to objects",
 	request.Headers:        "the request has a body, or a header such as Origin that asks for more than a plain response",
-	request.WebSocket:      "the client asks for a WebSocket",
 	request.Parameters:     "kube-apiserver refuses a parameter, or it is not read here",
 	request.Form:           "the client asks for YAML, or for a form that is not served here",
 	request.Probe:          "another watchfan asks how far kube-apiserver is",

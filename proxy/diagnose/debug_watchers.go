@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/passthrough"
 )
 
@@ -70,7 +71,8 @@ type watched struct {
 	why Cause
 }
 
-// look inspects watches. It leaves out those that have ended.
+// look inspects watches. It leaves out those that have ended. Lanes are sampled before the watches,
+// and each only once: see Watcher.evidence.
 func (p *WatchersPage) look(ws []*Watcher) []watched {
 	p.looking.Lock()
 	defer p.looking.Unlock()
@@ -79,10 +81,16 @@ func (p *WatchersPage) look(ws []*Watcher) []watched {
 		subs[i] = w.Sub
 	}
 	unreachable := p.upstream() != nil
+	lanes := make(map[*lane.Lane]laneSample)
+	for _, w := range ws {
+		if _, ok := lanes[w.Lane]; !ok {
+			lanes[w.Lane] = sampleLane(w.Lane, unreachable)
+		}
+	}
 	found := make([]watched, 0, len(ws))
 	for i, st := range p.flusher.Inspect(subs, patience) {
 		if st.Phase != fanout.Unserved {
-			e := ws[i].Evidence(st, unreachable)
+			e := ws[i].evidence(st, lanes[ws[i].Lane])
 			found = append(found, watched{ws[i], e, e.cause()})
 		}
 	}

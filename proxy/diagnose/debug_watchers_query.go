@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/option"
 )
 
 // Bounds of a list of watches.
@@ -97,9 +98,7 @@ func (q *watchersQuery) set(key, value string) (err error) {
 		}
 		q.minLagBytes = uint64(quantity.Value())
 	case "minAge":
-		if q.minAge, err = time.ParseDuration(value); err != nil {
-			err = errors.New("give a duration, for example 10m")
-		}
+		q.minAge, err = option.ParseDuration(value)
 	}
 	return err
 }

@@ -170,7 +170,7 @@ func (s *WatcherStatus) writeText(w io.Writer) {
 	line("sent", "%d events, %d bytes, resourceVersion %s", s.Events, s.Bytes, s.ResourceVersion)
 	line("lag", "%d events, %d bytes, the oldest waits for %s", s.LagEvents, s.LagBytes, short(s.LagSeconds.Duration()))
 	if t := s.TCP; t != nil {
-		line("socket", "%d bytes queued, %d of them unsent, %d segments not acknowledged, window %d bytes",
+		line("socket", "%d bytes queued, %d of them not sent yet, %d segments sent and not acknowledged, window %d bytes",
 			t.QueuedBytes, t.UnsentBytes, t.UnackedSegments, t.WindowBytes)
 		line("network", "round trip %s, %d of %d segments sent again, %d timeouts in a row, last acknowledgement %s ago",
 			short(t.RTT.Duration()), t.ResentSegments, t.SentSegments, t.Timeouts, short(t.SinceAck.Duration()))

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/watchfan/watchfan/proxy/option"
 )
 
 // Explain is the command watchfan explain: it prints the verdict on one watch of a running watchfan.
@@ -66,7 +68,7 @@ func (a *adminPort) explain(w io.Writer, id string, asJSON bool) error {
 // parse parses the flags of a command that takes at most so many arguments after them. If ok is
 // false, the command ends with code.
 func parse(fs *flag.FlagSet, args []string, usage string, most int, stdout, stderr io.Writer) (code int, ok bool) {
-	fs.SetOutput(stderr)
+	fs.SetOutput(io.Discard) // the errors come back
 	fs.Usage = func() {}
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -77,7 +79,7 @@ func parse(fs *flag.FlagSet, args []string, usage string, most int, stdout, stde
 		})
 		return 0, false
 	case err != nil:
-		fmt.Fprintf(stderr, "see %s --help\n", fs.Name()) // package flag has printed the error
+		fmt.Fprintf(stderr, "%v\nsee %s --help\n", option.Explain(fs, err), fs.Name())
 		return 2, false
 	case fs.NArg() > most:
 		fmt.Fprintf(stderr, "%s does not take %q; see --help\n", fs.Name(), fs.Arg(most))

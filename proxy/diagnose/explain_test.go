@@ -2,17 +2,23 @@ package diagnose
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// adminAnswering is an admin port that gives every request the same answer. asked lists the requests.
+// adminAnswering is an admin port that gives the same answer to each request. asked lists the
+// requests.
 func adminAnswering(t *testing.T, code int, body string) (a *adminPort, asked *[]string) {
 	asked = new([]string)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		*asked = append(*asked, r.URL.String())
+		w.Header().Set("Server", serverName)
 		w.WriteHeader(code)
 		fmt.Fprint(w, body)
 	}))
@@ -46,7 +52,7 @@ func TestAdminErrors(t *testing.T) {
 		body, says string
 	}{
 		{http.StatusOK, `{"watchers":[]}`, "no watch is served from a cache now"},
-		{http.StatusOK, `<html>`, "give its admin port with --admin"},
+		{http.StatusOK, `<html>`, "in a form that is not known here"},
 		{http.StatusNotFound, "there is no watch 7", "404 Not Found: there is no watch 7"},
 	} {
 		a, _ := adminAnswering(t, c.code, c.body)
@@ -56,12 +62,73 @@ func TestAdminErrors(t *testing.T) {
 	}
 	for url, says := range map[string]string{
 		"http://127.0.0.1:1": "is watchfan running",
-		"127.0.0.1:1":        "does not answer at http://127.0.0.1:1 (dial tcp 127.0.0.1:1: connect: connection refused)",
-		"http://a b":         "is no URL",
-		"ftp://127.0.0.1":    "unsupported protocol",
+		"127.0.0.1:1": "does not answer at http://127.0.0.1:1 (dial tcp 127.0.0.1:1: connect: " +
+			"connection refused)",
+		"http://a b":      "is no URL",
+		"ftp://127.0.0.1": "unsupported protocol",
 	} {
-		if err := (&adminPort{url: url}).explain(new(strings.Builder), "1", false); err == nil || !strings.Contains(err.Error(), says) {
+		if err := (&adminPort{url: url}).explain(new(strings.Builder), "1", false); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", url, err, says)
 		}
 	}
+}
+
+// Another server than the admin port is told by its answers, whatever they are.
+func TestAnotherServer(t *testing.T) {
+	for name, start := range map[string]func(http.Handler) *httptest.Server{"plain": httptest.NewServer, "TLS": httptest.NewTLSServer} {
+		for _, code := range []int{http.StatusOK, http.StatusNotFound, http.StatusForbidden} {
+			s := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(code)
+				fmt.Fprint(w, `{"watchers":[{"id":17}]}`)
+			}))
+			a := &adminPort{url: "http://" + s.Listener.Addr().String()}
+			for _, id := range []string{"", "7"} {
+				err := a.explain(new(strings.Builder), id, false)
+				if err == nil || !strings.Contains(err.Error(), "is not the admin port of a watchfan (it answers "+strconv.Itoa(code)) &&
+					!strings.Contains(err.Error(), "is not the admin port of a watchfan (it answers 400 Bad Request") {
+					t.Errorf("%s, %d, %q: %v", name, code, id, err)
+				}
+			}
+			s.Close()
+		}
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			_, _ = c.Write([]byte("\x15\x03\x01\x00\x02\x02\x16\r\n\r\n")) // an alert of TLS
+			c.Close()
+		}
+	}()
+	a := &adminPort{url: ln.Addr().String()}
+	if err := a.explain(new(strings.Builder), "", false); err == nil || !strings.Contains(err.Error(), "does not speak HTTP without TLS") {
+		t.Errorf("TLS: %v", err)
+	}
+}
+
+// Wrong flags of top and explain are named with two dashes, before the admin port is asked.
+func TestWrongFlags(t *testing.T) {
+	f := func(command func(stdout *os.File, stderr io.Writer) int, want string) {
+		t.Helper()
+		var stderr strings.Builder
+		if code := command(os.Stdout, &stderr); code != 2 || !strings.HasPrefix(stderr.String(), want) || !strings.Contains(stderr.String(), "\nsee watchfan ") {
+			t.Errorf("exit code %d, %q, want 2 and %q", code, stderr.String(), want)
+		}
+	}
+	top := func(args ...string) func(stdout *os.File, stderr io.Writer) int {
+		return func(stdout *os.File, stderr io.Writer) int { return Top(args, os.Stdin, stdout, stderr) }
+	}
+	f(top("--adm=x"), "there is no flag --adm: did you mean --admin?")
+	f(top("-limt", "5"), "there is no flag --limt: did you mean --limit?")
+	f(top("--limit=many"), "--limit=many: give a number from 1 to 10000")
+	f(top("--min-age", "5"), "--min-age=5: give a duration as 30s or 10m; for seconds say 5s")
+	f(top("--reason=Slow"), "--reason=Slow: give one of ClientNotReading, ")
+	f(top("--once=maybe"), "--once=maybe: parse error")
+	f(top("--sort"), "--sort needs a value")
+	f(func(stdout *os.File, stderr io.Writer) int { return Explain([]string{"--jsno"}, stdout, stderr) },
+		"there is no flag --jsno: did you mean --json?")
 }

@@ -9,6 +9,7 @@ import (
 
 // explanation says why a verdict has its cause, and what to do.
 type explanation struct {
+	meaning string                 // in a few words, for top --help
 	message func(*Evidence) string // holds the numbers that led to the cause
 	advice  string
 }
@@ -16,6 +17,7 @@ type explanation struct {
 // explanations holds the explanation of each cause. The messages of the first four need e.tcp.
 var explanations = map[Cause]explanation{
 	ClientNotReading: {
+		"the client does not read: its receive window is closed",
 		func(e *Evidence) string {
 			return fmt.Sprintf("%s. The client's side answers, but its receive window is closed (%d bytes), and "+
 				"nothing was sent for %s. So the client does not read.",
@@ -26,8 +28,9 @@ var explanations = map[Cause]explanation{
 			"then resume from its last resourceVersion.",
 	},
 	NetworkLoss: {
+		"the network loses segments, or nothing answers",
 		func(e *Evidence) string {
-			return fmt.Sprintf("%s. Segments get lost: %d not acknowledged, %d of %d sent again so far, %d "+
+			return fmt.Sprintf("%s. Segments get lost: %d sent and not acknowledged, %d of %d sent again so far, %d "+
 				"timeouts in a row, last heard of the client's side %s ago, round trip %s.",
 				e.backlog(), e.tcp.UnackedSegments, e.tcp.ResentSegments, e.tcp.SentSegments, e.tcp.Timeouts,
 				short(e.tcp.SinceAck.Duration()), short(e.tcp.RTT.Duration()))
@@ -36,6 +39,7 @@ var explanations = map[Cause]explanation{
 			"client's host still exists.",
 	},
 	ClientReadsSlowly: {
+		"the client reads more slowly than changes come",
 		func(e *Evidence) string {
 			return fmt.Sprintf("%s. The client's receive window (now %d bytes) was too small for %s of the %s in "+
 				"which there was something to send.",
@@ -45,6 +49,7 @@ var explanations = map[Cause]explanation{
 			"its selector, or let it watch metadata only or protobuf.",
 	},
 	NetworkSlow: {
+		"the path to the client is too slow",
 		func(e *Evidence) string {
 			return fmt.Sprintf("%s. The client's receive window is open (%d bytes) and few segments are lost (%d "+
 				"of %d sent again), so the path is the limit: round trip %s.",
@@ -54,11 +59,13 @@ var explanations = map[Cause]explanation{
 			"the client accept gzip, narrow its selector, or let it watch metadata only.",
 	},
 	WatchfanSlow: {
+		"the socket has room, and watchfan has not written yet",
 		slowShard,
 		"watchfan lacks CPU, or one of its shards has too much to do. Check its CPU limit and throttling, " +
 			"watchfan_delivery_duration_seconds and /debug/pprof/profile. Add CPU or replicas.",
 	},
 	InitialEvents: {
+		"the watch has just begun or resumed",
 		func(e *Evidence) string {
 			what := "objects that were there when it began"
 			if e.state.Phase == fanout.Replaying {
@@ -70,6 +77,7 @@ var explanations = map[Cause]explanation{
 		"Do nothing if the number of events grows. Look again in a second.",
 	},
 	UpstreamBroken: {
+		"there is no upstream watch of the resource now",
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything, but %s has had no upstream watch for %s. "+
 				"watchfan is starting a new one, or lists the collection.",
@@ -79,6 +87,7 @@ var explanations = map[Cause]explanation{
 			"of the next attempt. The watch continues when upstream is back.",
 	},
 	UpstreamUnreachable: {
+		"kube-apiserver fails its readiness check",
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything, but kube-apiserver fails its readiness "+
 				"check. Upstream last sent something of %s: %s.",
@@ -88,6 +97,7 @@ var explanations = map[Cause]explanation{
 			"reachable\" in its log say more. The watch continues when upstream is back.",
 	},
 	UpstreamSilent: {
+		"the upstream watch has brought nothing for 90 s",
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything, but the upstream watch of %s has brought "+
 				"neither an event nor a bookmark for %s. kube-apiserver sends a bookmark each minute.",
@@ -96,6 +106,7 @@ var explanations = map[Cause]explanation{
 		"Check kube-apiserver and everything between it and watchfan: the connection may hang.",
 	},
 	FilteredOut: {
+		"all is sent; the last changes were not of its selector",
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything that it selects. %s changed %s ago, and %d "+
 				"times since the watch began. The last change that its namespace and selectors select: %s.",
@@ -105,6 +116,7 @@ var explanations = map[Cause]explanation{
 			"watch's namespace and selectors and see whether they select it.",
 	},
 	UpToDate: {
+		"all is sent",
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything. %s last changed: %s. Upstream last sent "+
 				"something: %s.",
@@ -113,6 +125,7 @@ var explanations = map[Cause]explanation{
 		"Do nothing: there is nothing to send.",
 	},
 	Ending: {
+		"the watch ends",
 		func(*Evidence) string {
 			return "The watch is ending. The client has up to 5 s to read the last bytes."
 		},
@@ -122,6 +135,7 @@ var explanations = map[Cause]explanation{
 
 // unexplained is the explanation of ClientReadsSlowly where the kernel gives no TCPInfo.
 var unexplained = explanation{
+	"",
 	func(e *Evidence) string { return e.backlog() + ". This system does not tell why." },
 	"Check the client and the network to it.",
 }
@@ -147,7 +161,7 @@ func (e *Evidence) backlog() string {
 		s += ", the oldest for " + short(e.lag())
 	}
 	if n := e.queued(); n > 0 {
-		s += fmt.Sprintf("; %d bytes in the socket are not acknowledged", n)
+		s += fmt.Sprintf("; the socket holds %d bytes, %d of them not sent yet", n, e.tcp.UnsentBytes)
 	}
 	return s
 }

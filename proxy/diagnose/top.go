@@ -24,7 +24,7 @@ func Top(args []string, stdin, stdout *os.File, stderr io.Writer) int {
 	from := adminFlag(fs)
 	once := fs.Bool("once", false, "print once and exit; the default without a terminal")
 	query := queryFlags(fs)
-	if code, ok := parse(fs, args, topUsage, 0, stdout, stderr); !ok {
+	if code, ok := parse(fs, args, topUsage+strings.TrimSuffix(reasons(), "\n"), 0, stdout, stderr); !ok {
 		return code
 	}
 	show := from.topLive
@@ -38,18 +38,34 @@ func Top(args []string, stdin, stdout *os.File, stderr io.Writer) int {
 	return 0
 }
 
+// reasons lists the causes with their meanings, worst first.
+func reasons() string {
+	var b strings.Builder
+	for _, c := range Causes {
+		fmt.Fprintf(&b, "  %-20s %s\n", c, explanations[c].meaning)
+	}
+	return b.String()
+}
+
 const topUsage = `watchfan top shows the watches that a running watchfan serves, the slowest first, and why they are slow.
 Below them it shows the watches that pass through to kube-apiserver, and why they do.
 Press q or Ctrl-C to end it.
 
 Usage: watchfan top [flags]
 
-watchfan explain ID says more about one of them.`
+watchfan explain ID says more about one of them.
+
+The column LAG has the events that wait for the watch's socket, OLDEST the age of the first of them, and
+QUEUED the bytes in the socket that the client's side has not acknowledged.
+
+Reasons, worst first:
+`
 
 // queryFlags adds a flag for each parameter of /debug/watchers except format. Parsing the flags fills
-// the query that it returns.
+// the query that it returns. A value that /debug/watchers would reject is an error of the flag.
 func queryFlags(fs *flag.FlagSet) url.Values {
 	query := make(url.Values)
+	var known watchersQuery
 	for _, p := range []struct{ flag, parameter, usage string }{
 		{"sort", "sort", "`ORDER` of the watches: " + strings.Join(watcherSorts, ", ") + " (default slowest)"},
 		{"limit", "limit", "print at most so many `WATCHES` with --once (default 100)"},
@@ -64,7 +80,10 @@ func queryFlags(fs *flag.FlagSet) url.Values {
 		{"min-lag-bytes", "minLagBytes", "only watches that are at least `BYTES` behind, for example 1Mi"},
 		{"min-age", "minAge", "only watches that are at least `DURATION` old, for example 10m"},
 	} {
-		fs.Func(p.flag, p.usage, func(value string) error { query.Set(p.parameter, value); return nil })
+		fs.Func(p.flag, p.usage, func(value string) error {
+			query.Set(p.parameter, value)
+			return known.set(p.parameter, value)
+		})
 	}
 	return query
 }

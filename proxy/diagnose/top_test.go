@@ -1,6 +1,10 @@
 package diagnose
 
 import (
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -11,11 +15,15 @@ import (
 
 // Even the longest values fit into 80 columns. The columns up to RESOURCE are always there.
 func TestTopView(t *testing.T) {
-	list := &WatcherList{Total: 12345, Matching: 2, Reasons: map[Cause]int{ClientNotReading: 1, UpToDate: 1}, Watchers: []WatcherStatus{
-		{ID: 999_999, Reason: UpstreamUnreachable, LagEvents: 123_456, LagSeconds: 99.94, QueuedBytes: 4_000_000_000, AgeSeconds: 86_400 * 99,
-			Resource: "apiextensions.k8s.io/v1/customresourcedefinitions", UserAgent: strings.Repeat("ä", 300), User: "alice"},
-		{ID: 1, Reason: UpToDate, Resource: "v1/pods", UserAgent: "kubelet/v1", User: "alice", Namespace: "ns", LabelSelector: "a=b"},
-	}}
+	list := &WatcherList{Total: 12345, Matching: 2, Reasons: map[Cause]int{ClientNotReading: 1, UpToDate: 1},
+		Watchers: []WatcherStatus{
+			{ID: 999_999, Reason: UpstreamUnreachable, LagEvents: 123_456, LagSeconds: 99.94,
+				QueuedBytes: 4_000_000_000, AgeSeconds: 86_400 * 99,
+				Resource: "apiextensions.k8s.io/v1/customresourcedefinitions", UserAgent: strings.Repeat("ä", 300),
+				User: "alice"},
+			{ID: 1, Reason: UpToDate, Resource: "v1/pods", UserAgent: "kubelet/v1", User: "alice", Namespace: "ns",
+				LabelSelector: "a=b"},
+		}}
 	want := `watchfan: 12345 watches, 2 matching, 2 shown
 1 ClientNotReading, 1 UpToDate
 
@@ -38,13 +46,13 @@ func TestTopPassedThrough(t *testing.T) {
 	if len(list.Watchers) != 20 {
 		t.Errorf("%d watches are shown, want 20", len(list.Watchers))
 	}
-	list.Passed = PassedList{Total: 8, Matching: 8, Reasons: map[request.Reason]int{request.TableRows: 7, request.WebSocket: 1}}
+	list.Passed = PassedList{Total: 8, Matching: 8, Reasons: map[request.Reason]int{request.TableRows: 7, request.History: 1}}
 	for range 8 {
 		list.Passed.Watchers = append(list.Passed.Watchers, PassedStatus{Reason: request.TableRows, Resource: "v1/pods", UserAgent: "kubectl", User: "alice", Name: "x", AgeSeconds: 3})
 	}
 	list.fit(20)
 	want := `
-8 watches pass through, 8 matching, 6 shown: 7 table_rows, 1 websocket
+8 watches pass through, 8 matching, 6 shown: 7 table_rows, 1 history
      - table_rows              -      -      -  3.0s pods         kubectl  alice  x
 `
 	if view := topView(list, 0); len(list.Watchers) != 12 || !strings.Contains(view, want) || strings.Count(view, "\n") != 24 {
@@ -84,13 +92,37 @@ func TestPassedCounts(t *testing.T) {
 	}
 }
 
+// The help has every reason with its meaning, in lines of a terminal's width.
+func TestTopHelp(t *testing.T) {
+	out, err := os.Create(filepath.Join(t.TempDir(), "help"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if code := Top([]string{"--help"}, os.Stdin, out, io.Discard); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	help, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range Causes {
+		m := regexp.MustCompile(`\n  ` + string(c) + ` +([a-z].{5,56})\n`).FindSubmatch(help)
+		if m == nil {
+			t.Errorf("%s is not explained in\n%s", c, help)
+		}
+	}
+}
+
 func TestTopNumbers(t *testing.T) {
-	for n, want := range map[uint64]string{0: "0", 9_999: "9999", 10_000: "10k", 9_999_999: "9999k", 10_000_000: "10M", 1<<64 - 1: "18446744T"} {
+	for n, want := range map[uint64]string{0: "0", 9_999: "9999", 10_000: "10k", 9_999_999: "9999k", 10_000_000: "10M",
+		1<<64 - 1: "18446744T"} {
 		if got := count(n); got != want {
 			t.Errorf("count(%d) = %q, want %q", n, got, want)
 		}
 	}
-	for s, want := range map[float64]string{0: "0", 0.0004: "0ms", 0.9994: "999ms", 0.9996: "1.0s", 99.94: "99.9s", 99.96: "2m", 5999: "100m", 6000: "2h", 172_799: "48h", 172_800: "2d"} {
+	for s, want := range map[float64]string{0: "0", 0.0004: "0ms", 0.9994: "999ms", 0.9996: "1.0s", 99.94: "99.9s",
+		99.96: "2m", 5999: "100m", 6000: "2h", 172_799: "48h", 172_800: "2d"} {
 		if got := span(s); got != want || utf8.RuneCountInString(got) > 5 {
 			t.Errorf("span(%v) = %q, want %q", s, got, want)
 		}
@@ -98,7 +130,9 @@ func TestTopNumbers(t *testing.T) {
 }
 
 func TestWrap(t *testing.T) {
-	if got, want := wrap("it does not answer at http://127.0.0.1:8002", 14), "it does not\nanswer at\nhttp://127.0.0.1:8002"; got != want {
+	got, want := wrap("it does not answer at http://127.0.0.1:8002", 14),
+		"it does not\nanswer at\nhttp://127.0.0.1:8002"
+	if got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -119,17 +119,37 @@ func (ws *Watchers) Selected(match func(*Watcher) bool) (matching []*Watcher, al
 	return matching, len(ws.open)
 }
 
-// Evidence gathers what a verdict is based on. It asks the kernel, which takes 2 µs. unreachable says
-// that kube-apiserver fails its readiness check.
-func (w *Watcher) Evidence(st fanout.State, unreachable bool) *Evidence {
+// Evidence gathers what the verdict on an eviction is based on. It asks the kernel, which takes 2 µs.
+func (w *Watcher) Evidence(st fanout.State) *Evidence {
+	return w.evidence(st, sampleLane(w.Lane, false))
+}
+
+// laneSample is a lane as it was at one moment.
+type laneSample struct {
+	health  lane.Health
+	changes uint64
+}
+
+// sampleLane describes a lane. unreachable says that kube-apiserver fails its readiness check.
+func sampleLane(l *lane.Lane, unreachable bool) laneSample {
+	return laneSample{lane.HealthOf(l, unreachable), l.Changes()}
+}
+
+// evidence gathers what a verdict is based on. l is the watch's lane from before st. So st covers each
+// change that l knows, and a watch that wants every change is never behind l's last one for having
+// been looked at earlier.
+func (w *Watcher) evidence(st fanout.State, l laneSample) *Evidence {
 	e := &Evidence{
-		now:      time.Now(),
+		now:      st.At,
 		state:    st,
 		tls:      w.tls,
-		lane:     lane.HealthOf(w.Lane, unreachable),
+		lane:     l.health,
 		filtered: w.scope.Value() != WatchScope{},
-		changes:  w.Lane.Changes() - w.changes,
+		changes:  max(l.changes, w.changes) - w.changes,
 		started:  w.started.Time(),
+	}
+	if e.now.IsZero() { // the shard has not answered, or the watch is evicted now
+		e.now = time.Now()
 	}
 	if t, err := downstream.ReadTCPInfo(w.conn); err == nil { // or the connection has just been closed
 		e.tcp = t

@@ -38,6 +38,7 @@ type Conn struct {
 	accepted net.Conn             // as the listener accepted it
 	old      fanout.MonotonicTime // when it reaches its maximum age; 0 for never
 	state    connState            // guarded by all.mu
+	end      func()               // ends a connection that carries several requests at a time; nil for others; guarded by all.mu
 }
 
 // NewConnections returns an empty set of connections. maxAge is the maximum age of a connection,
@@ -67,6 +68,20 @@ func (cs *Connections) Serving(c net.Conn) *Conn {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.setLocked(c, busy)
+}
+
+// Shared records that c carries several requests at a time, until it is closed. BeginClosing calls
+// end instead of closing c. end must not wait, and must make c close when its requests have ended.
+func (cs *Connections) Shared(c net.Conn, end func()) *Conn {
+	cs.mu.Lock()
+	known := cs.setLocked(c, busy)
+	known.end = end
+	closing := cs.closing
+	cs.mu.Unlock()
+	if closing {
+		end()
+	}
+	return known
 }
 
 // setLocked records the state of a connection. For a new connection it picks the maximum age:
@@ -111,14 +126,27 @@ func (cs *Connections) Count() int {
 // BeginClosing closes the connections that are between two requests. The others end with their
 // current request, or with their first.
 func (cs *Connections) BeginClosing() {
+	for _, end := range cs.beginClosing() {
+		end()
+	}
+}
+
+// beginClosing returns the calls that end shared connections.
+func (cs *Connections) beginClosing() (ends []func()) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.closing {
-		return
+		return nil
 	}
 	cs.closing = true
+	for _, known := range cs.open {
+		if known.end != nil {
+			ends = append(ends, known.end)
+		}
+	}
 	cs.closeLocked(idle)
 	cs.checkEmptyLocked()
+	return ends
 }
 
 // CloseSilent closes the connections whose first request has not come yet.

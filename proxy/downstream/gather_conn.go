@@ -3,6 +3,7 @@ package downstream
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // gatherConn is the connection under TLS. While it holds, it gathers the records that TLS seals. A
@@ -10,7 +11,8 @@ import (
 // the records of one batch leave in one write.
 type gatherConn struct {
 	*net.TCPConn
-	arrival *Arrival // nil is none
+	arrival *Arrival    // nil is none
+	ready   atomic.Bool // Read reads what is ready, and does not wait
 
 	mu      sync.Mutex // TLS answers some of the client's messages from its reading side
 	holding bool
@@ -18,8 +20,18 @@ type gatherConn struct {
 	one     [1][]byte // memory for a writev of sealed
 }
 
-// Read implements net.Conn for TLS.
-func (g *gatherConn) Read(p []byte) (int, error) { return g.arrival.read(g.TCPConn, p) }
+// Read implements net.Conn for TLS. A read that does not wait fails with an error after which TLS can
+// read on.
+func (g *gatherConn) Read(p []byte) (int, error) {
+	if !g.ready.Load() {
+		return g.arrival.read(g.TCPConn, p)
+	}
+	raw, err := g.TCPConn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	return readSocket(raw, p, false)
+}
 
 // Close implements net.Conn.
 func (g *gatherConn) Close() error {

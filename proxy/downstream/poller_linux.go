@@ -60,9 +60,10 @@ const (
 	edges   = 1 << 31 // EPOLLET, whose constant is negative
 )
 
-// add starts calling client about events at conn, beginning with the present state. The caller must
-// call remove before it closes conn or goes on without the poller.
-func (p *Poller) add(conn syscall.RawConn, client pollable) error {
+// add starts calling client about events at conn, beginning with the present state. events is
+// pollIn, pollOut or both. The caller must call remove before it closes conn or goes on without the
+// poller.
+func (p *Poller) add(conn syscall.RawConn, client pollable, events uint32) error {
 	var err error
 	if cerr := conn.Control(func(fd uintptr) {
 		p.mu.Lock()
@@ -71,7 +72,7 @@ func (p *Poller) add(conn syscall.RawConn, client pollable) error {
 			p.sockets = append(p.sockets, socket{})
 		}
 		p.lastTurn++
-		event := syscall.EpollEvent{Events: pollIn | pollOut | edges, Fd: int32(fd), Pad: p.lastTurn}
+		event := syscall.EpollEvent{Events: events | edges, Fd: int32(fd), Pad: p.lastTurn}
 		err = p.control(func(epoll int) error {
 			return syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, int(fd), &event)
 		})

@@ -25,7 +25,9 @@ func NewPoller() (*Poller, error) {
 	return &Poller{}, nil
 }
 
-func (*Poller) add(syscall.RawConn, pollable) error { return errors.ErrUnsupported }
+const pollIn, pollOut = 0, 0
+
+func (*Poller) add(syscall.RawConn, pollable, uint32) error { return errors.ErrUnsupported }
 
 func (*Poller) remove(syscall.RawConn, pollable) {}
 

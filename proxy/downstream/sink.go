@@ -27,6 +27,7 @@ type sink struct {
 	SinkEvents
 
 	read    atomic.Pointer[func()]      // called once when readable; nil after that or End
+	missed  atomic.Bool                 // there may be more to read than read has seen
 	drained atomic.Pointer[func(error)] // Drain's done, while a rest waits for room
 	room    atomic.Bool                 // set when the socket has room again
 
@@ -47,7 +48,7 @@ type SinkEvents struct {
 }
 
 // NewSink returns the sink of a watch on conn, as the listener accepted it. Begin must be called
-// first. last follows the events of a watch that ends properly.
+// first. last follows the events of a watch that ends properly; "" for nothing.
 func NewSink(conn net.Conn, p *Poller, last string, log *slog.Logger, events SinkEvents) *sink {
 	s := &sink{poller: p, last: last, log: log, SinkEvents: events}
 	if t, ok := conn.(*tls.Conn); ok {
@@ -73,11 +74,31 @@ func (s *sink) Begin(head []byte, read func()) error {
 		return err
 	}
 	s.read.Store(&read)
-	if s.poller.add(s.raw, s) != nil { // no memory, or not Linux
+	if s.poller.add(s.raw, s, pollIn|pollOut) != nil { // no memory, or not Linux
 		s.poller = nil
 		s.readable()
 	}
 	return nil
+}
+
+// ReadAgain makes the sink call read once more when there may be something to read. It is called by
+// the reader itself, when Read has nothing left.
+func (s *sink) ReadAgain(read func()) {
+	s.read.Store(&read)
+	if s.missed.Load() { // more has come behind the reader's last Read
+		s.readable()
+	}
+}
+
+// Read reads what the client has sent. If nothing is left, it returns [os.ErrDeadlineExceeded]. Where
+// the poller cannot poll, it waits. One goroutine uses it at a time, after Begin.
+func (s *sink) Read(p []byte) (int, error) {
+	wait := s.poller == nil
+	if s.tls == nil {
+		return readSocket(s.raw, p, wait)
+	}
+	s.gather.ready.Store(!wait)
+	return s.tls.Read(p)
 }
 
 func (s *sink) writeHead(head []byte) error {
@@ -99,9 +120,11 @@ func (s *sink) writeHead(head []byte) error {
 
 // readable implements pollable.
 func (s *sink) readable() {
+	s.missed.Store(true)
 	if read := s.read.Swap(nil); read != nil {
 		go func() {
 			defer request.Caught(s.log, "watch's reader", s.Gone)
+			s.missed.Store(false)
 			(*read)()
 		}()
 	}
@@ -231,7 +254,7 @@ func (s *sink) Evicted(st fanout.State) {
 
 // End implements fanout.Sink.
 func (s *sink) End(reason fanout.Reason, complete bool) {
-	if complete {
+	if complete && s.last != "" {
 		blocked, err := s.Write([][]byte{[]byte(s.last)})
 		complete = !blocked && err == nil
 	}

@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -194,6 +196,70 @@ func TestSinkBytes(t *testing.T) {
 		if parks == 0 {
 			t.Error("the socket took everything at once")
 		}
+	})
+}
+
+// A reader reads all that its client sends, and is called again for each time that more comes.
+func TestSinkReads(t *testing.T) {
+	sinkWays(t, func(t *testing.T, way sinkWay) {
+		s, served, client, _ := sinkPair(t, way)
+		var got []byte
+		var calls, running atomic.Int32
+		left := make(chan error, 1)
+		var read func()
+		read = func() {
+			calls.Add(1)
+			if running.Add(1) > 1 {
+				t.Error("two readers at a time")
+			}
+			buf := make([]byte, 7)
+			for {
+				n, err := s.Read(buf)
+				got = append(got, buf[:n]...)
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					running.Add(-1)
+					s.ReadAgain(read)
+					return
+				}
+				if err != nil {
+					left <- err
+					return
+				}
+			}
+		}
+		if err := s.Begin([]byte("head"), read); err != nil {
+			t.Fatal(err)
+		}
+		var want []byte
+		for i := range 300 {
+			sent := bytes.Repeat([]byte{byte(i)}, 1+i%20)
+			want = append(want, sent...)
+			if _, err := client.Write(sent); err != nil {
+				t.Fatal(err)
+			}
+			if i%50 == 0 {
+				time.Sleep(5 * time.Millisecond) // the reader has nothing left
+			}
+		}
+		if c, ok := client.(*tls.Conn); ok {
+			_ = c.CloseWrite()
+		} else {
+			_ = client.(*tapConn).Conn.(*net.TCPConn).CloseWrite()
+		}
+		select {
+		case err := <-left:
+			if err != io.EOF || !bytes.Equal(got, want) {
+				t.Errorf("%v, %d bytes, want %d, or others", err, len(got), len(want))
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("the reader was not called for the end")
+		}
+		if n := calls.Load(); way.polled && n < 3 || !way.polled && n != 1 {
+			t.Errorf("the reader was called %d times", n)
+		}
+		s.End(fanout.Gone, false)
+		<-s.endc
+		_ = served.Close()
 	})
 }
 

@@ -46,9 +46,13 @@ func (s *ownThings) serve(w http.ResponseWriter, r *http.Request) {
 	gv := s.group + "/v1"
 	switch r.URL.Path {
 	case "/apis/" + s.group:
-		fmt.Fprintf(w, `{"kind":"APIGroup","apiVersion":"v1","name":%q,"versions":[{"groupVersion":%q,"version":"v1"}],"preferredVersion":{"groupVersion":%q,"version":"v1"}}`, s.group, gv, gv)
+		fmt.Fprintf(w,
+			`{"kind":"APIGroup","apiVersion":"v1","name":%q,"versions":[{"groupVersion":%q,"version":"v1"}],`+
+				`"preferredVersion":{"groupVersion":%q,"version":"v1"}}`, s.group, gv, gv)
 	case "/apis/" + gv:
-		fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":%q,"resources":[{"name":"things","singularName":"thing","namespaced":false,"kind":"Thing","verbs":["get","list","watch"]}]}`, gv)
+		fmt.Fprintf(w,
+			`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":%q,"resources":[{"name":"things",`+
+				`"singularName":"thing","namespaced":false,"kind":"Thing","verbs":["get","list","watch"]}]}`, gv)
 	case "/apis/" + gv + "/things":
 		s.things(w, r)
 	default:
@@ -62,7 +66,9 @@ func (s *ownThings) things(w http.ResponseWriter, r *http.Request) {
 	var items []string
 	for i, owner := range ownThingsNames {
 		if (user == "dev-admin" || user == owner) && q.Get("fieldSelector") == "" {
-			items = append(items, fmt.Sprintf(`{"kind":"Thing","apiVersion":"%s/v1","metadata":{"name":%q,"uid":"%d","resourceVersion":"%d"}}`, s.group, owner, i, 1000+i))
+			items = append(items,
+				fmt.Sprintf(`{"kind":"Thing","apiVersion":"%s/v1","metadata":{"name":%q,"uid":"%d",`+
+					`"resourceVersion":"%d"}}`, s.group, owner, i, 1000+i))
 		}
 	}
 	switch {
@@ -70,7 +76,8 @@ func (s *ownThings) things(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
 	case q.Get("watch") == "":
-		fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":"%s/v1","metadata":{"resourceVersion":"2000"},"items":[%s]}`+"\n", s.group, strings.Join(items, ","))
+		fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":"%s/v1","metadata":{"resourceVersion":"2000"},"items":[%s]}`+
+			"\n", s.group, strings.Join(items, ","))
 	default:
 		if rv := q.Get("resourceVersion"); rv == "" || rv == "0" {
 			for _, item := range items {
@@ -91,7 +98,8 @@ func (s *ownThings) register(t *testing.T, d *target) {
 	t.Helper()
 	d.create(t, "/api/v1/namespaces/default/services",
 		fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.service()))
-	spec := fmt.Sprintf(`"spec":{"group":%q,"version":"v1","groupPriorityMinimum":1000,"versionPriority":100,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":%q,"port":%d}}`,
+	spec := fmt.Sprintf(`"spec":{"group":%q,"version":"v1","groupPriorityMinimum":1000,"versionPriority":100,`+
+		`"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":%q,"port":%d}}`,
 		s.group, s.service(), s.port)
 	if d.get(t, s.apiService()).status == http.StatusOK { // kube-apiserver's own, which it would put back
 		d.patch(t, s.apiService(),
@@ -125,12 +133,17 @@ func (s *ownThings) uri() string        { return "/apis/" + s.group + "/v1/thing
 func mayRead(t *testing.T, d *target, group string, users ...string) {
 	t.Helper()
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
-	d.create(t, rbac+"clusterroles", fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[%q,""],"resources":["things","configmaps"],"verbs":["get","list","watch"]},
-{"apiGroups":["apiextensions.k8s.io"],"resources":["customresourcedefinitions"],"verbs":["list","watch"]}]}`, group, group))
+	d.create(t, rbac+"clusterroles",
+		fmt.Sprintf(`{"metadata":{"name":%q},"rules":[
+{"apiGroups":[%q,""],"resources":["things","configmaps"],"verbs":["get","list","watch"]},
+{"apiGroups":["apiextensions.k8s.io"],"resources":["customresourcedefinitions"],"verbs":["list","watch"]}]}`,
+			group, group))
 	for _, user := range users {
 		d.create(t, rbac+"clusterrolebindings",
-			fmt.Sprintf(`{"metadata":{"name":"%s-%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},`+
-				`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, group, user, group, user))
+			fmt.Sprintf(
+				`{"metadata":{"name":"%s-%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io",`+
+					`"kind":"ClusterRole","name":%q},"subjects":[{"apiGroup":"rbac.authorization.k8s.io",`+
+					`"kind":"User","name":%q}]}`, group, user, group, user))
 	}
 }
 

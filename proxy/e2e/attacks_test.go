@@ -43,7 +43,8 @@ func TestAttacks(t *testing.T) {
 	for _, port := range ports {
 		for _, a := range proxytest.Attacks(cachedList, port.auth) {
 			if (a.Theirs == "") != (a.Why == "") || strings.Contains(a.Want, "smuggled") {
-				t.Errorf("%s: the table says why watchfan differs from kube-apiserver, only where it does, and never wants a smuggled answer", a.Name)
+				t.Errorf("%s: the table says why watchfan differs from kube-apiserver, only where it does, and never "+
+					"wants a smuggled answer", a.Name)
 			}
 			want := a.Want
 			if port.name == "kube-apiserver" && a.Theirs != "" {
@@ -165,8 +166,10 @@ func TestAttackIdentities(t *testing.T) {
 		"X-Forwarded-User":            bearer + "\nX-Forwarded-User: admin\nX-Forwarded-For: 127.0.0.1",
 		"X-Original-URL":              bearer + "\nX-Original-URL: /api/v1/secrets\nX-HTTP-Method-Override: GET",
 	} {
-		wire := strings.ReplaceAll("POST /apis/authentication.k8s.io/v1/selfsubjectreviews?token="+c.token(t, "admin")+" HTTP/1.1\nHost: localhost\n"+
-			"Content-Type: application/json\nContent-Length: 2\nConnection: close\nAudit-ID: x\n"+lines+"\n\n", "\n", "\r\n") + "{}"
+		wire := strings.ReplaceAll("POST /apis/authentication.k8s.io/v1/selfsubjectreviews?token="+c.token(t, "admin")+
+			" HTTP/1.1\nHost: localhost\n"+
+			"Content-Type: application/json\nContent-Length: 2\nConnection: close\nAudit-ID: x\n"+
+			lines+"\n\n", "\n", "\r\n") + "{}"
 		theirs, err := whoAmI(strings.TrimPrefix(c.Ready.Server, "https://"), wire)
 		if err != nil {
 			t.Errorf("%s to kube-apiserver: %v", name, err)
@@ -324,12 +327,13 @@ func TestWebPages(t *testing.T) {
 		if page.header.Get("Origin") == "" {
 			continue // kube-apiserver wants one for a WebSocket
 		}
-		said, err := plain.converse(watch, page.header)
+		status, err := plain.converse(watch, page.header)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := map[bool]int{true: http.StatusSwitchingProtocols, false: http.StatusForbidden}[page.allowed]; said.status != want {
-			t.Errorf("a WebSocket for %s: %d, want %d", name, said.status, want)
+		want := map[bool]int{true: http.StatusSwitchingProtocols, false: http.StatusForbidden}[page.allowed]
+		if status != want {
+			t.Errorf("a WebSocket for %s: %d, want %d", name, status, want)
 		}
 	}
 }

@@ -27,7 +27,8 @@ func TestAuditInSomebodysName(t *testing.T) {
 	asJoe := http.Header{"Impersonate-User": {"joe"}, "Impersonate-Group": {"system:masters"}}
 	admin := p.admin(t)
 	eventually(t, 30*time.Second, "a read from the cache", func() error {
-		if ours.get(t, in+"/configmaps?resourceVersion=0"); admin.metric(t, "watchfan_cached_requests_total", `resource="configmaps"`) == 0 {
+		if ours.get(t, in+"/configmaps?resourceVersion=0"); admin.metric(t, "watchfan_cached_requests_total",
+			`resource="configmaps"`) == 0 {
 			return fmt.Errorf("none yet")
 		}
 		return nil

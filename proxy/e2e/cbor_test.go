@@ -110,7 +110,8 @@ func cborCluster(t *testing.T) *cluster {
 	for _, ns := range []string{"b", "a"} {
 		for _, name := range []string{"y", "x"} {
 			d.create(t, "/api/v1/namespaces/"+ns+"/configmaps",
-				fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"l":%q}},"data":{"k":"<&>\u2028é😀","e":""},"binaryData":{"b":"AAEC/w=="}}`, name, name))
+				fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"l":%q}},`+
+					`"data":{"k":"<&>\u2028é😀","e":""},"binaryData":{"b":"AAEC/w=="}}`, name, name))
 		}
 	}
 	d.create(t, "/api/v1/namespaces/b/configmaps",
@@ -120,7 +121,8 @@ func cborCluster(t *testing.T) *cluster {
 	createCRD(t, d, "ex.io", "Foo", "Namespaced")
 	for i, color := range []string{"red", "blue"} {
 		d.create(t, "/apis/ex.io/v1/namespaces/a/foos",
-			fmt.Sprintf(`{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":"f%d"},"spec":{"c":%q,"n":1.0,"big":9007199254740993,"deep":[{"f":1.5,"z":null}]}}`, i, color))
+			fmt.Sprintf(`{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":"f%d"},"spec":{"c":%q,"n":1.0,`+
+				`"big":9007199254740993,"deep":[{"f":1.5,"z":null}]}}`, i, color))
 	}
 	return c
 }
@@ -188,13 +190,14 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 		}
 	}
 	lists := []string{all + "?resourceVersion=0", inA + "?resourceVersion=0", inA + "?resourceVersion=" + now,
-		all + "?resourceVersion=" + now + "&resourceVersionMatch=Exact", all + "?limit=2&resourceVersion=" + now, all +
-			"?limit=1&resourceVersion=0",
-		all + "?continue=" + token, all + "?limit=1&continue=" + token, all +
-			"?labelSelector=l%3Dx&resourceVersion=0", all + "?labelSelector=l%3Dnone&resourceVersion=0",
-		all + "?fieldSelector=metadata.name%3Dx&resourceVersion=0", "/api/v1/pods?resourceVersion=0", "/api/v1/nodes?resourceVersion=0",
-		foos + "?resourceVersion=0", foos + "?limit=1&resourceVersion=" + now, foos +
-			"?labelSelector=l%3Dnone&resourceVersion=0"}
+		all + "?resourceVersion=" + now + "&resourceVersionMatch=Exact",
+		all + "?limit=2&resourceVersion=" + now, all + "?limit=1&resourceVersion=0",
+		all + "?continue=" + token, all + "?limit=1&continue=" + token,
+		all + "?labelSelector=l%3Dx&resourceVersion=0", all + "?labelSelector=l%3Dnone&resourceVersion=0",
+		all + "?fieldSelector=metadata.name%3Dx&resourceVersion=0",
+		"/api/v1/pods?resourceVersion=0", "/api/v1/nodes?resourceVersion=0",
+		foos + "?resourceVersion=0", foos + "?limit=1&resourceVersion=" + now,
+		foos + "?labelSelector=l%3Dnone&resourceVersion=0"}
 	add([]string{cborPartials, cborPartials + ",application/json"}, lists...)
 	lists = append(lists, all, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&resourceVersion=0",
 		"/api/v1/pods?fieldSelector=spec.hostNetwork%3Dtrue&resourceVersion=0",
@@ -211,7 +214,7 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 		r.header.Set("Accept-Encoding", "gzip")
 		rows = append(rows, r)
 	}
-	for _, way := range []*target{p.plain(t), p.secure(t, c.token(t, "admin"))} {
+	for _, way := range p.ways(t, c.token(t, "admin")) {
 		for _, r := range rows {
 			before := admin.metric(t, "watchfan_passthrough_requests_total")
 			r.check(t, way, direct)
@@ -220,7 +223,7 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 			}
 		}
 	}
-	t.Logf("%d requests, two ways each", len(rows))
+	t.Logf("%d requests, three ways each", len(rows))
 
 	rows = nil // reads that kube-apiserver answers
 	add([]string{cborType, preferCBOR}, inA+"/none", all+"?resourceVersion=x", all+"?limit=x", "/api/v1/nothing",
@@ -292,7 +295,9 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 		for _, what := range []string{"/api/v1/configmaps?watch=1",
 			"/api/v1/namespaces/a/configmaps?watch=1&labelSelector=l%3Dx",
 			"/api/v1/configmaps?watch=1&fieldSelector=metadata.name%3Dlive",
-			"/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn2", "/apis/ex.io/v1/foos?watch=1&fieldSelector=spec.c%3Dred", "/apis/ex.io/v1/foos?watch=1", "/api/v1/watch/configmaps?"} {
+			"/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn2",
+			"/apis/ex.io/v1/foos?watch=1&fieldSelector=spec.c%3Dred", "/apis/ex.io/v1/foos?watch=1",
+			"/api/v1/watch/configmaps?"} {
 			if !strings.Contains(what, "/v1/watch/") || !strings.Contains(start, "sendInitial") {
 				uris = append(uris, what+start+lasting)
 			}

@@ -102,7 +102,8 @@ func newCertified(t *testing.T, more ...string) *certified {
 	s := &certified{fronts: newAuthority(t), flags: more}
 	flags := []string{"requestheader-client-ca-file=" + s.fronts.File, "requestheader-allowed-names=front",
 		"requestheader-username-headers=X-Remote-User",
-		"requestheader-uid-headers=X-Remote-Uid", "requestheader-group-headers=X-Remote-Group", "requestheader-extra-headers-prefix=X-Remote-Extra-"}
+		"requestheader-uid-headers=X-Remote-Uid", "requestheader-group-headers=X-Remote-Group",
+		"requestheader-extra-headers-prefix=X-Remote-Extra-"}
 	var args []string
 	for _, f := range append([]string{"authorization-mode=Node"}, flags...) { // besides RBAC
 		args = append(args, "--apiserver-arg", f)
@@ -125,9 +126,14 @@ func newCertified(t *testing.T, more ...string) *certified {
 	// The group devs may read and write configmaps of namespace a, and read its pods.
 	roles := "/apis/rbac.authorization.k8s.io/v1/namespaces/a/"
 	s.direct.create(t, roles+"roles",
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"dev"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["*"]},{"apiGroups":[""],"resources":["pods"],"verbs":["get","list","watch"]},{"apiGroups":[""],"resources":["pods/exec"],"verbs":["create","get"]}]}`)
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"dev"},`+
+			`"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["*"]},{"apiGroups":[""],`+
+			`"resources":["pods"],"verbs":["get","list","watch"]},{"apiGroups":[""],"resources":["pods/exec"],`+
+			`"verbs":["create","get"]}]}`)
 	s.direct.create(t, roles+"rolebindings",
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"dev"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"dev"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"devs"}]}`)
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"dev"},`+
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"dev"},`+
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"devs"}]}`)
 	for _, uri := range []string{"/api/v1/configmaps", "/api/v1/pods"} { // all cached before anybody asks
 		s.proxy.plain(t).get(t, uri+"?resourceVersion=0")
 	}
@@ -138,7 +144,8 @@ func newCertified(t *testing.T, more ...string) *certified {
 // ways returns the ways through watchfan and straight to kube-apiserver for a client certificate.
 func (s *certified) ways(t *testing.T, c *tls.Certificate) (ours, theirs *target) {
 	t.Helper()
-	config := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }}
+	config := &tls.Config{InsecureSkipVerify: true,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }}
 	ours = newTarget("watchfan/certificate", "https://"+s.proxy.ports.Secure, config)
 	theirs = newTarget("kube-apiserver/certificate", s.cluster.Ready.Server, config)
 	t.Cleanup(ours.close)
@@ -232,7 +239,8 @@ func (s *certificateTest) checkRows(t *testing.T) {
 			"/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx",
 			"/api/v1/namespaces/a/configmaps/x", "/api/v1/namespaces/b/configmaps/x", "/api/v1/secrets",
 			"/api/v1/namespaces/a/secrets/s",
-			"/api/v1/pods", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2", // A05
+			"/api/v1/pods",
+			"/api/v1/pods?fieldSelector=spec.nodeName%3Dn1", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2", // A05
 			"/foo", "/api/v1/nosuch",
 		} {
 			for _, query := range []string{"", "resourceVersion=0", "watch=1&timeoutSeconds=1&resourceVersion=0"} {
@@ -267,10 +275,12 @@ func (s *certificateTest) checkCached(t *testing.T) {
 	}
 	ours, _ := s.ways(t, s.node)
 	before := s.cached(t)
-	if resp := ours.get(t, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&resourceVersion=0"); resp.status != http.StatusOK || s.cached(t)-before != 1 {
+	resp := ours.get(t, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&resourceVersion=0")
+	if resp.status != http.StatusOK || s.cached(t)-before != 1 {
 		t.Errorf("a node's own pods: %d, %v from the cache", resp.status, s.cached(t)-before)
 	}
-	if resp := ours.get(t, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2&resourceVersion=0"); resp.status != http.StatusForbidden {
+	resp = ours.get(t, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2&resourceVersion=0")
+	if resp.status != http.StatusForbidden {
 		t.Errorf("another node's pods: %d", resp.status)
 	}
 }
@@ -329,12 +339,17 @@ func (s *certificateTest) checkFrontProxy(t *testing.T) {
 // kube-apiserver (A07).
 func (s *certificateTest) checkImpersonation(t *testing.T) {
 	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"imp"},"rules":[{"apiGroups":[""],"resources":["users"],"verbs":["impersonate"],"resourceNames":["joe"]},{"apiGroups":[""],"resources":["groups"],"verbs":["impersonate"],"resourceNames":["devs"]}]}`)
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"imp"},`+
+			`"rules":[{"apiGroups":[""],"resources":["users"],"verbs":["impersonate"],"resourceNames":["joe"]},`+
+			`{"apiGroups":[""],"resources":["groups"],"verbs":["impersonate"],"resourceNames":["devs"]}]}`)
 	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"imp"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"imp"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"devs"}]}`)
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"imp"},`+
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"imp"},`+
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"devs"}]}`)
 	eventually(t, 15*time.Second, "the right to impersonate", func() error {
 		_, theirs := s.ways(t, s.dev)
-		if resp := theirs.do(t, http.MethodGet, "/version", http.Header{"Impersonate-User": {"joe"}}, ""); resp.status != http.StatusOK {
+		resp := theirs.do(t, http.MethodGet, "/version", http.Header{"Impersonate-User": {"joe"}}, "")
+		if resp.status != http.StatusOK {
 			return fmt.Errorf("%d %s", resp.status, resp.body)
 		}
 		return nil
@@ -464,10 +479,13 @@ func (s *certificateTest) checkRights(t *testing.T) {
 	}
 	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles",
 		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"clients"},"rules":[`+
-			`{"apiGroups":["authorization.k8s.io"],"resources":["subjectaccessreviews"],"verbs":["create"]},{"apiGroups":[""],"resources":["users","groups","serviceaccounts"],"verbs":["impersonate"]},`+
+			`{"apiGroups":["authorization.k8s.io"],"resources":["subjectaccessreviews"],"verbs":["create"]},`+
+			`{"apiGroups":[""],"resources":["users","groups","serviceaccounts"],"verbs":["impersonate"]},`+
 			`{"apiGroups":["authentication.k8s.io"],"resources":["*"],"verbs":["impersonate"]}]}`)
 	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"clients"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"clients"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"dev-reader"}]}`)
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"clients"},`+
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"clients"},`+
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"dev-reader"}]}`)
 	eventually(t, 15*time.Second, "a list from the cache", func() error {
 		if resp := ours.get(t, list); resp.status != http.StatusOK || least.cached(t) == 0 {
 			return fmt.Errorf("%d %s", resp.status, resp.body)

@@ -143,7 +143,8 @@ func (c *churn) body(rng *rand.Rand, name string) string {
 			parts = append(parts, fmt.Sprintf("%q:%q", k, v))
 		}
 	}
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{%s}},"data":{"a":"<&>","n":"%d","pad":%q}}`,
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{%s}},`+
+		`"data":{"a":"<&>","n":"%d","pad":%q}}`,
 		name, strings.Join(parts, ","), rng.Uint64(), strings.Repeat("x", rng.IntN(600)))
 }
 
@@ -153,7 +154,8 @@ func (c *churn) check(t testing.TB, lasted time.Duration) {
 	rate := float64(c.writes.Load()) / lasted.Seconds()
 	t.Logf("churn (seed %d): %d writes in %s, %.0f/s: %d creates, %d relabels, %d updates, %d deletes, %d errors",
 		c.seed, c.writes.Load(),
-		lasted.Round(time.Millisecond), rate, c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load(), c.errors.Load())
+		lasted.Round(time.Millisecond), rate, c.creates.Load(), c.relabel.Load(), c.updates.Load(),
+		c.deletes.Load(), c.errors.Load())
 	for _, n := range []int64{c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load()} {
 		if n < 5 {
 			t.Errorf("churn was not of every kind")

@@ -17,14 +17,15 @@ import (
 )
 
 // target is one way to the Kubernetes API: straight to kube-apiserver, or through a port of
-// watchfan. It speaks HTTP/1.1 and adds nothing: no compression of its own, no redirects, no
-// User-Agent but ours.
+// watchfan. It speaks one version of HTTP and adds nothing: no compression of its own, no
+// redirects, no User-Agent but ours.
 type target struct {
-	name  string
-	base  string
-	token string
-	gzip  bool // watches are asked for as gzip
-	http  *http.Client
+	name   string
+	base   string
+	token  string
+	gzip   bool // watches are asked for as gzip
+	config *tls.Config
+	http   *http.Client
 }
 
 // zipped returns the same way for a client that takes gzip.
@@ -34,9 +35,19 @@ func (d *target) zipped() *target {
 	return &z
 }
 
+// newTarget returns a way for a client that speaks HTTP/1.1.
 func newTarget(name, base string, config *tls.Config) *target {
 	transport := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64}
-	return &target{name: name, base: base, http: proxytest.HTTPClient(transport)}
+	return &target{name: name, base: base, config: config, http: proxytest.HTTPClient(transport)}
+}
+
+// http2 returns the same way for a client that speaks HTTP/2. Its requests share connections.
+func (d *target) http2(t testing.TB) *target {
+	t.Helper()
+	z := *d
+	z.name, z.http = d.name+"/h2", proxytest.HTTP2Client(&http.Transport{TLSClientConfig: d.config})
+	t.Cleanup(z.close)
+	return &z
 }
 
 func (d *target) close() { d.http.CloseIdleConnections() }

@@ -39,8 +39,10 @@ func (v widgetVersion) String() string {
 	if v.deprecated != "" {
 		deprecated = fmt.Sprintf(`"deprecated":true,"deprecationWarning":%q,`, v.deprecated)
 	}
-	return fmt.Sprintf(`{"name":%q,"served":%t,"storage":%t,%s"selectableFields":[%s],"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{
-"type":"object","default":{},"properties":{"c":{"type":"string"},"n":{"type":"integer"},"b":{"type":"boolean"},"deep-er":{"type":"object","properties":{"x_1":{"type":"string"}}}%s}}}}}}`,
+	return fmt.Sprintf(`{"name":%q,"served":%t,"storage":%t,%s"selectableFields":[%s],
+"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","default":{},
+"properties":{"c":{"type":"string"},"n":{"type":"integer"},"b":{"type":"boolean"},"deep-er":{"type":"object",
+"properties":{"x_1":{"type":"string"}}}%s}}}}}}`,
 		v.name, !v.hidden, v.stored, deprecated, strings.Join(fields, ","), filler)
 }
 
@@ -49,7 +51,8 @@ func widgetSpec(group string, versions []widgetVersion) string {
 	for _, v := range versions {
 		all = append(all, v.String())
 	}
-	return fmt.Sprintf(`"spec":{"group":%q,"scope":"Namespaced","names":{"plural":"widgets","singular":"widget","kind":"Widget","listKind":"WidgetList"},"versions":[%s]}`,
+	return fmt.Sprintf(`"spec":{"group":%q,"scope":"Namespaced","names":{"plural":"widgets","singular":"widget",`+
+		`"kind":"Widget","listKind":"WidgetList"},"versions":[%s]}`,
 		group, strings.Join(all, ","))
 }
 
@@ -57,7 +60,8 @@ func widgetSpec(group string, versions []widgetVersion) string {
 func defineWidgets(t *testing.T, d *target, group string, versions ...widgetVersion) {
 	t.Helper()
 	d.create(t, definitionsPath,
-		fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.%s"},%s}`,
+		fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",`+
+			`"metadata":{"name":"widgets.%s"},%s}`,
 			group, widgetSpec(group, versions)))
 	eventually(t, 20*time.Second, "widgets."+group, func() error {
 		resp, err := d.try(http.MethodGet, "/apis/"+group+"/"+versions[0].name+"/widgets?watch=1&timeoutSeconds=1", nil,
@@ -146,7 +150,7 @@ func TestSelectableFields(t *testing.T) {
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	theirs := c.direct(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	createNamespaces(t, theirs, "selectable")
 	const group = "selectable.example.com"
 	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true,
@@ -156,7 +160,8 @@ func TestSelectableFields(t *testing.T) {
 
 	selectors := []string{"", "spec.c=red", "spec.c!=red", "spec.c=", "spec.n=9007199254740993", "spec.n=-7",
 		"spec.n!=-7", "spec.n=", "spec.n=1",
-		"spec.b=true", "spec.b=false", "spec.b=", "spec.deep-er.x_1=<&>", "spec.c=red,spec.b!=true", "spec.c=red,metadata.name=w1", "metadata.namespace=selectable,spec.c=blue"}
+		"spec.b=true", "spec.b=false", "spec.b=", "spec.deep-er.x_1=<&>", "spec.c=red,spec.b!=true",
+		"spec.c=red,metadata.name=w1", "metadata.namespace=selectable,spec.c=blue"}
 	uri := func(selector string, timeout int) string {
 		return fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=%d&fieldSelector=%s", w.uri, rv,
 			timeout, escape(selector))
@@ -211,7 +216,8 @@ func TestSelectableFields(t *testing.T) {
 		t.Errorf("%v requests were passed through", n-passed)
 	}
 	for _, s := range []string{"spec.d=1", "spec=1", "spec.deep-er=1", ".spec.c=red", "status.phase=x"} {
-		if resp := alike(t, ways[0], theirs, w.uri+"?resourceVersion=0&fieldSelector="+escape(s)); resp.status != http.StatusBadRequest {
+		resp := alike(t, ways[0], theirs, w.uri+"?resourceVersion=0&fieldSelector="+escape(s))
+		if resp.status != http.StatusBadRequest {
 			t.Errorf("%s: %d, want 400", s, resp.status)
 		}
 	}
@@ -228,7 +234,7 @@ func TestSelectableFieldDropped(t *testing.T) {
 	c := sharedCluster(t)
 	p := sharedWatchfan(t)
 	theirs := c.direct(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	createNamespaces(t, theirs, "dropped")
 	const group = "dropped.example.com"
 	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true, fields: ".spec.c .spec.n"})
@@ -290,7 +296,7 @@ func TestRedefined(t *testing.T) {
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	theirs := c.direct(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	createNamespaces(t, theirs, "redefined")
 	const group = "redefined.example.com"
 	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true})
@@ -315,7 +321,8 @@ func TestRedefined(t *testing.T) {
 	}
 	theirs.patch(t, definitionsPath+"/widgets."+group, `{"metadata":{"annotations":{"a":"b"}}}`)
 	theirs.must(t, http.MethodPatch, definitionsPath+"/widgets."+group+"/status", "application/json-patch+json",
-		`[{"op":"add","path":"/status/conditions/-","value":{"type":"Noted","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","reason":"R","message":"m"}}]`)
+		`[{"op":"add","path":"/status/conditions/-","value":{"type":"Noted","status":"True",`+
+			`"lastTransitionTime":"2026-01-01T00:00:00Z","reason":"R","message":"m"}}]`)
 	time.Sleep(3 * time.Second)
 	for _, r := range append(watches, short) {
 		if !r.open() {
@@ -348,7 +355,9 @@ func TestRedefined(t *testing.T) {
 			t.Errorf("%s: a watch from before the change brought\n%s", r.target.name, format(events))
 		}
 	}
-	again := watchAll(fmt.Sprintf("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=%d&allowWatchBookmarks=true&timeoutSeconds=5", late))
+	again := watchAll(
+		fmt.Sprintf("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=%d"+
+			"&allowWatchBookmarks=true&timeoutSeconds=5", late))
 	for _, r := range again {
 		r.wait(t, 4)
 	}
@@ -498,7 +507,7 @@ func TestUndefined(t *testing.T) {
 	c := sharedCluster(t)
 	p := sharedWatchfan(t)
 	theirs := c.direct(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	createNamespaces(t, theirs, "undefined")
 	const group = "undefined.example.com"
 	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true, fields: ".spec.c"})
@@ -512,7 +521,8 @@ func TestUndefined(t *testing.T) {
 		watches = append(watches, r)
 	}
 	deleted := time.Now()
-	if resp := theirs.do(t, http.MethodDelete, definitionsPath+"/widgets."+group, nil, ""); resp.status != http.StatusOK {
+	resp := theirs.do(t, http.MethodDelete, definitionsPath+"/widgets."+group, nil, "")
+	if resp.status != http.StatusOK {
 		t.Fatalf("delete definition: %d %s", resp.status, resp.body)
 	}
 	for i, r := range watches {
@@ -541,7 +551,8 @@ func TestUndefined(t *testing.T) {
 	for _, way := range ways {
 		cached(t, way, theirs, fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact&fieldSelector=spec.n%%3D3",
 			w.uri, rv))
-		if resp := alike(t, way, theirs, w.uri+"?resourceVersion=0&fieldSelector=spec.c%3Dred"); resp.status != http.StatusBadRequest {
+		resp := alike(t, way, theirs, w.uri+"?resourceVersion=0&fieldSelector=spec.c%3Dred")
+		if resp.status != http.StatusBadRequest {
 			t.Errorf("%s: %d for a field of the earlier definition, want 400", way.name, resp.status)
 		}
 	}
@@ -612,7 +623,8 @@ func TestTwoVersions(t *testing.T) {
 	redefineWidgets(t, theirs, group, v1, v2)
 	for _, w := range []*widgets{one, two} {
 		eventually(t, 5*time.Second, "the other warnings of "+w.gv, func() error {
-			got, want := ours.get(t, w.uri+"?resourceVersion=0").header["Warning"], theirs.get(t, w.uri+"?resourceVersion=0").header["Warning"]
+			got, want := ours.get(t, w.uri+"?resourceVersion=0").header["Warning"],
+				theirs.get(t, w.uri+"?resourceVersion=0").header["Warning"]
 			if deprecated := w == two; fmt.Sprint(got) != fmt.Sprint(want) || deprecated != (len(want) > 0) {
 				return fmt.Errorf("%q, want %q", got, want)
 			}
@@ -644,9 +656,12 @@ func TestDefinitionsForbidden(t *testing.T) {
 	createNamespaces(t, theirs, "forbidden")
 	const group = "forbidden.example.com"
 	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true, fields: ".spec.c"})
-	theirs.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"forbidden-widgets"},"rules":[{"apiGroups":["`+group+`"],"resources":["*"],"verbs":["*"]},
+	theirs.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+		`{"metadata":{"name":"forbidden-widgets"},"rules":[{"apiGroups":["`+group+`"],"resources":["*"],"verbs":["*"]},
 {"apiGroups":["apiregistration.k8s.io"],"resources":["apiservices"],"verbs":["list","watch"]}]}`)
-	theirs.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"forbidden-widgets"},"subjects":[{"kind":"User","name":"dev-user","apiGroup":"rbac.authorization.k8s.io"}],
+	theirs.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		`{"metadata":{"name":"forbidden-widgets"},
+"subjects":[{"kind":"User","name":"dev-user","apiGroup":"rbac.authorization.k8s.io"}],
 "roleRef":{"kind":"ClusterRole","name":"forbidden-widgets","apiGroup":"rbac.authorization.k8s.io"}}`)
 	w := newWidgets(t, theirs, group, "v1", "forbidden")
 	rv := w.create("red", `"c":"red"`)
@@ -663,7 +678,8 @@ func TestDefinitionsForbidden(t *testing.T) {
 	ours := p.plain(t)
 	cached(t, ours, theirs, fmt.Sprintf("%s?resourceVersion=%d", w.uri, rv))
 	for range 3 {
-		if resp := alike(t, ours, theirs, fmt.Sprintf("%s?resourceVersion=%d&fieldSelector=spec.c%%3Dred", w.uri, rv)); resp.status != http.StatusOK || fromCache(resp.header) {
+		resp := alike(t, ours, theirs, fmt.Sprintf("%s?resourceVersion=%d&fieldSelector=spec.c%%3Dred", w.uri, rv))
+		if resp.status != http.StatusOK || fromCache(resp.header) {
 			t.Errorf("selected by a field: %d, from cache: %t", resp.status, fromCache(resp.header))
 		}
 		time.Sleep(200 * time.Millisecond)

@@ -24,6 +24,10 @@
 //	KUBECTL_BIN          kubectl
 //	INFORMERS_BIN        directory that keeps the programs of proxy/e2e/informers between runs
 //
+// Clients speak HTTP/1.1. A test that takes all ways to watchfan (watchfan.ways) also speaks HTTP/2,
+// and so do kubectl and informers over TLS, which choose it by themselves. kube-apiserver's answers
+// are compared over HTTP/1.1.
+//
 // Most tests share one cluster and one watchfan, each in a namespace of its own. A test that
 // restarts or breaks something starts its own (privateCluster, privateWatchfan).
 //

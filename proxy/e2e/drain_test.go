@@ -24,7 +24,7 @@ type drainTest struct {
 	first      uint64 // resourceVersion from which the watches begin
 }
 
-// open begins all watches, the i-th by one of two ways and from the i-th resourceVersion.
+// open begins all watches, the i-th by one of the ways and from the i-th resourceVersion.
 func (d *drainTest) open(t *testing.T, ways []*target, from func(i int) uint64) []*recording {
 	t.Helper()
 	streams := make([]*recording, d.watches)
@@ -34,7 +34,7 @@ func (d *drainTest) open(t *testing.T, ways []*target, from func(i int) uint64) 
 		gate <- struct{}{}
 		opening.Go(func() {
 			defer func() { <-gate }()
-			way := ways[i%5%2]
+			way := ways[i%5%len(ways)]
 			if i%3 == 0 {
 				way = way.zipped()
 			}
@@ -141,7 +141,7 @@ func TestDrain(t *testing.T) {
 	began := time.Now()
 	go func() { written <- work.run(stop) }()
 
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "reader"))}
+	ways := p.ways(t, c.token(t, "reader"))
 	streams := d.open(t, ways, func(int) uint64 { return d.first })
 	protobuf := openProtobuf(t, ways[0], d.first)
 	raw, silent := dialPlain(t, p), dialPlain(t, p)
@@ -171,7 +171,7 @@ func TestDrain(t *testing.T) {
 		t.Fatal("watchfan has not exited")
 	}
 
-	onward := []*target{next.plain(t), next.secure(t, c.token(t, "reader"))}
+	onward := next.ways(t, c.token(t, "reader"))
 	resumed := d.open(t, onward, func(i int) uint64 { return last[i] })
 	close(stop)
 	if err := <-written; err != nil {

@@ -27,7 +27,8 @@ func TestFairness(t *testing.T) {
 		}
 		body := fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"name":%q}},"data":{"x":%q}}`, name, name,
 			strings.Join(words, " "))
-		if resp, err := admin.try(http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps", nil, body); err != nil || resp.status != http.StatusCreated {
+		if resp, err := admin.try(http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps", nil,
+			body); err != nil || resp.status != http.StatusCreated {
 			t.Fatalf("create %s: %d, %v", name, resp.status, err)
 		}
 	}

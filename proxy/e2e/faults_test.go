@@ -296,7 +296,7 @@ func TestShutdown(t *testing.T) {
 	p := privateWatchfan(t, c, "--shutdown-timeout=5s")
 	p.waitReady(t)
 	var streams []*recording
-	for _, way := range []*target{p.plain(t), p.secure(t, c.token(t, "reader"))} {
+	for _, way := range p.ways(t, c.token(t, "reader")) {
 		for _, uri := range []string{"/api/v1/configmaps?watch=1", "/api/v1/pods?watch=1&resourceVersion=0",
 			"/api/v1/configmaps?watch=1&allowWatchBookmarks=true", "/apis/apps/v1/deployments?watch=1"} {
 			for range 5 {
@@ -309,7 +309,8 @@ func TestShutdown(t *testing.T) {
 		}
 		streams = append(streams, passed)
 	}
-	for _, head := range []string{"GET /api/v1/configmaps?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /api/v1/conf"} {
+	for _, head := range []string{"GET /api/v1/configmaps?watch=1&resourceVersion=0 HTTP/1.1\r\n" +
+		"Host: localhost\r\n\r\n", "GET /api/v1/conf"} {
 		conn, err := net.Dial("tcp", p.ports.Insecure)
 		if err != nil {
 			t.Fatal(err)
@@ -352,7 +353,9 @@ func TestShutdown(t *testing.T) {
 func makeLarge(t *testing.T, d *target, ns string, size int) (uri string) {
 	t.Helper()
 	uri = "/api/v1/namespaces/" + ns + "/podtemplates"
-	d.create(t, uri, fmt.Sprintf(`{"metadata":{"name":"x"},"template":{"spec":{"containers":[{"name":"c","image":"i","args":[%q]}]}}}`, strings.Repeat("x", size)))
+	d.create(t, uri,
+		fmt.Sprintf(`{"metadata":{"name":"x"},"template":{"spec":{"containers":[{"name":"c","image":"i",`+
+			`"args":[%q]}]}}}`, strings.Repeat("x", size)))
 	return uri
 }
 
@@ -378,7 +381,9 @@ func TestSlowClient(t *testing.T) {
 	var slow []*net.TCPConn
 	for range 5 {
 		dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
-			return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+			return raw.Control(func(fd uintptr) {
+				_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+			})
 		}}
 		conn, err := dialer.DialContext(t.Context(), "tcp", p.ports.Insecure)
 		if err != nil {
@@ -454,7 +459,9 @@ func TestVanishingClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := fmt.Fprintf(conn, "GET /api/v1/configmaps?watch=1&resourceVersion=0&labelSelector=i%%3D%d HTTP/1.1\r\nHost: localhost\r\n\r\n", i); err != nil {
+		if _, err := fmt.Fprintf(conn,
+			"GET /api/v1/configmaps?watch=1&resourceVersion=0&labelSelector=i%%3D%d HTTP/1.1\r\n"+
+				"Host: localhost\r\n\r\n", i); err != nil {
 			t.Fatal(err)
 		}
 		conns = append(conns, conn.(*net.TCPConn))
@@ -587,7 +594,8 @@ func TestRush(t *testing.T) {
 	begin := time.Now()
 	const n = 500
 	rush := gather(t, p.plain(t), n, func(i int) string {
-		return fmt.Sprintf("/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&fieldSelector=spec.nodeName%%3Drush-%d", i)
+		return fmt.Sprintf("/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true"+
+			"&resourceVersionMatch=NotOlderThan&fieldSelector=spec.nodeName%%3Drush-%d", i)
 	})
 	opened := time.Since(begin)
 	eventually(t, 10*time.Second, "initial events", func() error {

@@ -65,7 +65,8 @@ func TestGzipDecoders(t *testing.T) {
 	got := make(map[string]string)
 	const writes = 20
 	for i := range writes {
-		object := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o"},"data":{"step":"%d","filler":%q}}`, i, strings.Repeat(fmt.Sprint(i), 700))
+		object := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o"},`+
+			`"data":{"step":"%d","filler":%q}}`, i, strings.Repeat(fmt.Sprint(i), 700))
 		method, at := http.MethodPut, uri+"/o"
 		if i == 0 {
 			method, at = http.MethodPost, uri

@@ -171,14 +171,17 @@ func TestRevocation(t *testing.T) {
 	createNamespaces(t, direct, "revoked")
 	roles := "/apis/rbac.authorization.k8s.io/v1/namespaces/revoked/"
 	direct.create(t, roles+"roles",
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"r"},`+
+			`"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
 	user := p.secure(t, c.token(t, "user"))
 	uri := "/api/v1/namespaces/revoked/configmaps"
 	if resp := user.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusForbidden {
 		t.Fatalf("without a binding: %d", resp.status)
 	}
 	direct.create(t, roles+"rolebindings",
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"dev-user"}]}`)
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"b"},`+
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},`+
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"dev-user"}]}`)
 	begin := time.Now()
 	eventually(t, 15*time.Second, "a grant", func() error {
 		if resp := user.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK {

@@ -139,7 +139,8 @@ func podChurn(t *testing.T, d *target, namespace string, stop <-chan struct{}) (
 		for _, w := range []struct{ method, uri, contentType, body string }{
 			{http.MethodPost, uri, "application/json", podBody(name, "")},
 			{http.MethodPost, one + "/binding", "application/json",
-				fmt.Sprintf(`{"apiVersion":"v1","kind":"Binding","metadata":{"name":%q},"target":{"apiVersion":"v1","kind":"Node","name":"node-%d"}}`, name, i%3)},
+				fmt.Sprintf(`{"apiVersion":"v1","kind":"Binding","metadata":{"name":%q},"target":{"apiVersion":"v1",`+
+					`"kind":"Node","name":"node-%d"}}`, name, i%3)},
 			{http.MethodPatch, one + "/status", "application/merge-patch+json", `{"status":{"phase":"Running"}}`},
 			{http.MethodDelete, one + "?gracePeriodSeconds=0", "application/json", ""},
 		}[:2+i%3] {
@@ -207,7 +208,8 @@ func followChurn(t *testing.T) {
 	plain := &rest.Config{Host: "http://" + p.ports.Insecure,
 		ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	protobuf := &rest.Config{Host: "http://" + p.ports.Insecure, ContentConfig: rest.ContentConfig{
-		AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json", ContentType: "application/vnd.kubernetes.protobuf"}}
+		AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
+		ContentType:        "application/vnd.kubernetes.protobuf"}}
 	secure := &rest.Config{Host: "https://" + p.ports.Secure, BearerToken: c.token(t, "reader"),
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 		ContentConfig:   rest.ContentConfig{ContentType: "application/json"}}

@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-const foosCRD = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"PLURAL.GROUP"},"spec":{
+const foosCRD = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+"metadata":{"name":"PLURAL.GROUP"},"spec":{
 "group":"GROUP","scope":"SCOPE","names":{"plural":"PLURAL","singular":"SINGULAR","kind":"KIND","listKind":"KINDList"},
 "versions":[{"name":"v1","served":true,"storage":true,"selectableFields":[{"jsonPath":".spec.c"}],
 "additionalPrinterColumns":[{"name":"C","type":"string","jsonPath":".spec.c"}],
-"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"c":{"type":"string"},"n":{"type":"integer"}}}}}}}]}}`
+"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object",
+"x-kubernetes-preserve-unknown-fields":true,"properties":{"c":{"type":"string"},"n":{"type":"integer"}}}}}}}]}}`
 
 // createCRD creates a custom resource and waits until kube-apiserver serves it.
 func createCRD(t *testing.T, d *target, group, kind, scope string) {
@@ -70,9 +72,11 @@ func kindCases(ns string) []kindCase {
 				{"POST", in("pods"), podBody("p1", "")},
 				{"POST", in("pods"), podBody("p2", "n2")},
 				{"POST", in("pods"),
-					`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p3"},"spec":{"hostNetwork":true,"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}`},
+					`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p3"},"spec":{"hostNetwork":true,` +
+						`"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}`},
 				{"POST", in("pods/p1/binding"),
-					`{"apiVersion":"v1","kind":"Binding","metadata":{"name":"p1"},"target":{"apiVersion":"v1","kind":"Node","name":"n1"}}`},
+					`{"apiVersion":"v1","kind":"Binding","metadata":{"name":"p1"},"target":{"apiVersion":"v1",` +
+						`"kind":"Node","name":"n1"}}`},
 				{"PATCH", in("pods/p1/status"),
 					`{"status":{"phase":"Running","podIPs":[{"ip":"10.0.0.1"}],"podIP":"10.0.0.1"}}`},
 				{"PATCH", in("pods/p1"), `{"metadata":{"labels":{"x":"y"}}}`},
@@ -90,7 +94,8 @@ func kindCases(ns string) []kindCase {
 				{"POST", in("secrets"),
 					`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s1"},"stringData":{"k":"v"}}`},
 				{"POST", in("secrets"),
-					`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s2"},"type":"kubernetes.io/basic-auth","stringData":{"username":"u","password":"p"}}`},
+					`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s2"},"type":"kubernetes.io/basic-auth",` +
+						`"stringData":{"username":"u","password":"p"}}`},
 				{"PATCH", in("secrets/s1"), `{"stringData":{"k":"w"}}`},
 				{"DELETE", in("secrets/s2"), ""},
 				{"DELETE", in("secrets/s1"), ""},
@@ -104,7 +109,8 @@ func kindCases(ns string) []kindCase {
 				{"POST", in("services"),
 					`{"apiVersion":"v1","kind":"Service","metadata":{"name":"v1"},"spec":{"ports":[{"port":80}]}}`},
 				{"POST", in("services"),
-					`{"apiVersion":"v1","kind":"Service","metadata":{"name":"v2"},"spec":{"clusterIP":"None","ports":[{"port":80}]}}`},
+					`{"apiVersion":"v1","kind":"Service","metadata":{"name":"v2"},"spec":{"clusterIP":"None",` +
+						`"ports":[{"port":80}]}}`},
 				{"PATCH", in("services/v1"), `{"spec":{"type":"NodePort"}}`},
 				{"DELETE", in("services/v1"), ""},
 				{"DELETE", in("services/v2"), ""},
@@ -116,9 +122,13 @@ func kindCases(ns string) []kindCase {
 				"reason=R2", "type=Warning", "source=kubelet", "reportingComponent=kubelet"},
 			steps: []step{
 				{"POST", in("events"),
-					fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e1"},"involvedObject":{"kind":"Pod","name":"o1","namespace":%q},"reason":"R1","type":"Normal","source":{"component":"kubelet"}}`, ns)},
+					fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e1"},`+
+						`"involvedObject":{"kind":"Pod","name":"o1","namespace":%q},"reason":"R1","type":"Normal",`+
+						`"source":{"component":"kubelet"}}`, ns)},
 				{"POST", in("events"),
-					fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e2"},"involvedObject":{"kind":"Pod","name":"o2","namespace":%q},"reason":"R2","type":"Warning","reportingComponent":"kubelet"}`, ns)},
+					fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e2"},`+
+						`"involvedObject":{"kind":"Pod","name":"o2","namespace":%q},"reason":"R2","type":"Warning",`+
+						`"reportingComponent":"kubelet"}`, ns)},
 				{"PATCH", in("events/e1"), `{"count":2,"type":"Warning"}`},
 				{"DELETE", in("events/e1"), ""},
 				{"DELETE", in("events/e2"), ""},
@@ -128,10 +138,13 @@ func kindCases(ns string) []kindCase {
 			name: "foos", uri: "/apis/kinds.example.com/v1/foos",
 			selectors: []string{"", "spec.c=red", "spec.c!=red", "metadata.name=f1", "metadata.namespace=" + ns},
 			steps: []step{
-				{"POST", foos, `{"apiVersion":"kinds.example.com/v1","kind":"Foo","metadata":{"name":"f1"},"spec":{"c":"red","n":9007199254740993,"z":"<&>","e":{}}}`},
+				{"POST", foos,
+					`{"apiVersion":"kinds.example.com/v1","kind":"Foo","metadata":{"name":"f1"},` +
+						`"spec":{"c":"red","n":9007199254740993,"z":"<&>","e":{}}}`},
 				{"PATCH", foos + "/f1", `{"spec":{"c":"blue"}}`},
 				{"PATCH", foos + "/f1", `{"spec":{"c":"red"}}`},
-				{"POST", foos, `{"apiVersion":"kinds.example.com/v1","kind":"Foo","metadata":{"name":"f2","labels":{"a":"b"}}}`},
+				{"POST", foos,
+					`{"apiVersion":"kinds.example.com/v1","kind":"Foo","metadata":{"name":"f2","labels":{"a":"b"}}}`},
 				{"DELETE", foos + "/f1", ""},
 				{"DELETE", foos + "/f2", ""},
 			},
@@ -161,7 +174,9 @@ func kindCases(ns string) []kindCase {
 			selectors: []string{"", "metadata.name=kinds-role", "metadata.namespace=x"},
 			steps: []step{
 				{"POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-					`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"kinds-role"},"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get"]}]}`},
+					`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole",` +
+						`"metadata":{"name":"kinds-role"},"rules":[{"apiGroups":[""],"resources":["pods"],` +
+						`"verbs":["get"]}]}`},
 				{"PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/kinds-role", `{"rules":[]}`},
 				{"DELETE", "/apis/rbac.authorization.k8s.io/v1/clusterroles/kinds-role", ""},
 			},
@@ -187,7 +202,8 @@ func TestKinds(t *testing.T) {
 			rv := theirs.version(t, k.uri)
 			var pairs [][2]*recording
 			uri := func(selector string, timeout int) string {
-				return fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d&timeoutSeconds=%d&fieldSelector=%s", k.uri, rv, timeout, escape(selector))
+				return fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d&timeoutSeconds=%d"+
+					"&fieldSelector=%s", k.uri, rv, timeout, escape(selector))
 			}
 			for _, s := range k.selectors {
 				pairs = append(pairs, [2]*recording{ours.watch(t, uri(s, 5)), theirs.watch(t, uri(s, 5))})

@@ -75,14 +75,16 @@ func kubectlNamespace(t *testing.T, direct *target, straight kubectl, ns string)
 
 // deployment returns a manifest.
 func deployment(name string, replicas int) string {
-	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%[1]q},"spec":{"replicas":%[2]d,"selector":{"matchLabels":{"app":%[1]q}},
+	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%[1]q},
+"spec":{"replicas":%[2]d,"selector":{"matchLabels":{"app":%[1]q}},
 "template":{"metadata":{"labels":{"app":%[1]q}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`, name, replicas)
 }
 
 // rolledOut returns the status of a deployment with two replicas, so many of which are new and
 // available.
 func rolledOut(updated, available int) string {
-	return fmt.Sprintf(`{"status":{"observedGeneration":1,"replicas":2,"updatedReplicas":%d,"readyReplicas":%[2]d,"availableReplicas":%[2]d}}`, updated, available)
+	return fmt.Sprintf(`{"status":{"observedGeneration":1,"replicas":2,"updatedReplicas":%d,"readyReplicas":%[2]d,`+
+		`"availableReplicas":%[2]d}}`, updated, available)
 }
 
 // TestKubectlCommands: kubectl prints the same, and exits with the same code, with watchfan in
@@ -127,7 +129,8 @@ func TestKubectlCommands(t *testing.T) {
 			reset: deployments + "/applied"},
 		{args: "apply --server-side -f - --field-manager=other", stdin: deployment("d", 3)},
 		{args: "apply --server-side -f - --dry-run=server -o name", stdin: deployment("dry", 1)},
-		{args: "diff -f -", stdin: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":"changed"}}`},
+		{args: "diff -f -",
+			stdin: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":"changed"}}`},
 		{args: "rollout status deployment/d --timeout=5s"},
 		{args: "rollout history deployment/d"},
 		{args: "wait --for=create configmap/x --timeout=5s"},
@@ -181,7 +184,8 @@ func TestKubectlFollows(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 	}
 	direct.patch(t, core+"/pods/p/status",
-		`{"status":{"phase":"Running","podIP":"1.2.3.4","podIPs":[{"ip":"1.2.3.4"}],"conditions":[{"type":"Ready","status":"True"}]}}`)
+		`{"status":{"phase":"Running","podIP":"1.2.3.4","podIPs":[{"ip":"1.2.3.4"}],"conditions":[{"type":"Ready",`+
+			`"status":"True"}]}}`)
 	direct.patch(t, core+"/configmaps/x", `{"data":{"k":"9"}}`)
 	commands[1].await(t, ways, "configmap/x condition met") // one after the other, on every way
 	direct.patch(t, core+"/configmaps/y", `{"data":{"k":"9"}}`)

@@ -50,7 +50,8 @@ func (r *registers) write(d *target, i int, pad string, pause time.Duration, sto
 		return true
 	}
 	for n := uint64(1); ; n++ {
-		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"r":"%d"},"annotations":{"n":"%d"}},"data":{"pad":%q}}`, name, i%2, n, pad)
+		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"r":"%d"},`+
+			`"annotations":{"n":"%d"}},"data":{"pad":%q}}`, name, i%2, n, pad)
 		written := step(2*n, func() bool {
 			resp, err := d.try(http.MethodPut, r.uri()+"/"+name, nil, body)
 			if err == nil && resp.status == http.StatusNotFound {
@@ -125,7 +126,8 @@ func (r *registers) readings() []reading {
 		{"list of all namespaces", all, list("/api/v1/configmaps", jsonType)},
 		{"list of metadata", all, list(r.uri(), partials)},
 		{"list with a selector", func(i int) bool { return i%2 == 1 }, list(r.uri()+"?labelSelector=r%3D1", jsonType)},
-		{"list of one", func(i int) bool { return i == 3 }, list(r.uri()+"?fieldSelector=metadata.name%3Dr3", jsonType)},
+		{"list of one", func(i int) bool { return i == 3 },
+			list(r.uri()+"?fieldSelector=metadata.name%3Dr3", jsonType)},
 		{"get", func(i int) bool { return i == 5 }, func(d *target) (counts, uint64, error) {
 			resp, err := d.try(http.MethodGet, r.uri()+"/r5", nil, "")
 			if err == nil && resp.status == http.StatusNotFound {
@@ -161,7 +163,8 @@ func (r *registers) readings() []reading {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
 			resp, err := d.open(ctx, http.MethodGet,
-				r.uri()+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&timeoutSeconds=20", nil, "")
+				r.uri()+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=1"+
+					"&resourceVersionMatch=NotOlderThan&timeoutSeconds=20", nil, "")
 			if err != nil {
 				return nil, 0, err
 			}
@@ -390,7 +393,8 @@ func burst(t *testing.T, addr string, n int, path func(i int) string) {
 		conns[i] = conn
 	}
 	for i, conn := range conns {
-		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path(i), addr); err != nil {
+		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n",
+			path(i), addr); err != nil {
 			t.Fatal(err)
 		}
 	}

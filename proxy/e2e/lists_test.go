@@ -112,7 +112,8 @@ func TestReadYourWrites(t *testing.T) {
 					}
 				}
 				if i%5 == 0 {
-					r := ours.watch(t, uri+"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=20")
+					r := ours.watch(t, uri+"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true"+
+						"&resourceVersionMatch=NotOlderThan&timeoutSeconds=20")
 					initial := r.initial(t)
 					if end := initial[len(initial)-1]; end.rv < rv {
 						t.Errorf("initial events end at %d, before the write at %d", end.rv, rv)

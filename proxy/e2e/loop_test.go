@@ -16,7 +16,8 @@ import (
 func upstreamAt(t *testing.T, port int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	content := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x"}}],"clusters":[{"name":"x","cluster":{"server":"http://127.0.0.1:%d"}}]}`, port)
+	content := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x",`+
+		`"context":{"cluster":"x"}}],"clusters":[{"name":"x","cluster":{"server":"http://127.0.0.1:%d"}}]}`, port)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -196,7 +196,9 @@ func (m *model) explain(f filter, events []event, initial bool, least uint64) (i
 			if err := same(got, m.stateAt(f, e.rv)); err != nil {
 				return 0, fmt.Errorf("initial events as of %d: %w", e.rv, err)
 			}
-			rest := slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.typ == "BOOKMARK" })[len(got):]
+			rest := slices.DeleteFunc(slices.Clone(events), func(e event) bool {
+				return e.typ == "BOOKMARK"
+			})[len(got):]
 			if err := same(lines(rest), m.behind(f, e.rv)); err != nil {
 				return 0, fmt.Errorf("events behind %d: %w", e.rv, err)
 			}

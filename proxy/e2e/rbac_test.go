@@ -19,7 +19,9 @@ var rbacSteps = flag.Int("rbac.steps", 24,
 
 // How long rights that are taken back may still be used. The flags of watchfan have these times.
 const (
-	rbacYesTTL  = 3 * time.Second // longer than the interval: so a later request shows that a re-check's answer is remembered
+	// It is longer than rbacRecheck, so a later request shows that a re-check's answer is
+	// remembered.
+	rbacYesTTL  = 3 * time.Second
 	rbacNoTTL   = time.Second
 	rbacRecheck = 2 * time.Second
 
@@ -92,7 +94,9 @@ func TestRBAC(t *testing.T) {
 		e := era{rights: c.after, sent: time.Now()}
 		w.rights.Store(&e.rights)
 		c.apply(t, s.direct)
-		eventually(t, 60*time.Second, "a change of rights", func() error { return reviewed(s.direct, who, what, c.after.allow(who, what), &stall) })
+		eventually(t, 60*time.Second, "a change of rights", func() error {
+			return reviewed(s.direct, who, what, c.after.allow(who, what), &stall)
+		})
 		e.seen = time.Now()
 		l = append(l, e)
 		if i == *rbacSteps/3 {
@@ -122,8 +126,10 @@ func TestRBAC(t *testing.T) {
 			j.judge(t, o)
 		}
 	}
-	t.Logf("%d changes, stalls of up to %s; %d answers: %d shown, %d of them from the cache, %d refused, %d refusals compared; %d watches from the cache with %d events, %d revoked; %d settled reads from the cache",
-		len(l)-1, time.Duration(stall.Load()).Round(time.Millisecond), j.answers, j.shown, j.cached, j.refused, w.refusals.Load(), j.watches, j.events, j.revoked, settled)
+	t.Logf("%d changes, stalls of up to %s; %d answers: %d shown, %d of them from the cache, %d refused, %d refusals "+
+		"compared; %d watches from the cache with %d events, %d revoked; %d settled reads from the cache",
+		len(l)-1, time.Duration(stall.Load()).Round(time.Millisecond), j.answers, j.shown, j.cached, j.refused,
+		w.refusals.Load(), j.watches, j.events, j.revoked, settled)
 	if n := *rbacSteps; j.cached < 5*n || j.refused < 5*n || w.refusals.Load() < int64(j.refused/4) || j.watches < n ||
 		j.events < 10*n || j.revoked == 0 || settled == 0 {
 		t.Error("that is too little to show anything")
@@ -171,6 +177,11 @@ func (s *certified) readers(t *testing.T) []*reader {
 		p := person{"system:serviceaccount:" + a[0] + ":" + a[1],
 			group("system:serviceaccounts", "system:serviceaccounts:"+a[0])}
 		all = append(all, token("token", p, serviceAccountToken(t, s.direct, a[0], a[1])))
+	}
+	for i, r := range all { // some of each kind speak HTTP/2
+		if i%2 == 1 {
+			r.how, r.ours, r.theirs = r.how+", HTTP/2", r.ours.http2(t), r.theirs.http2(t)
+		}
 	}
 	return all
 }
@@ -248,7 +259,8 @@ func agrees(t *testing.T, admin *target, people []person, all []demand, r rights
 		wg.Go(func() {
 			for _, d := range all {
 				var err error
-				for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+				deadline := time.Now().Add(30 * time.Second)
+				for ; time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 					if err = reviewed(admin, p, d, r.allow(p, d), &unused); err == nil {
 						break
 					}

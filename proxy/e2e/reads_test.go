@@ -28,7 +28,8 @@ func fixtures(t *testing.T) (d *target, r0 uint64) {
 		for _, ns := range []string{"b", "a", "a-b"} {
 			for _, name := range []string{"y", "x"} {
 				d.create(t, "/api/v1/namespaces/"+ns+"/configmaps",
-					fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"l":"1","n":"%d"}},"data":{"k":"<&>\u2028é😀","e":""},"binaryData":{"b":"AAEC/w=="}}`, name, len(ns)))
+					fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"l":"1",`+
+						`"n":"%d"}},"data":{"k":"<&>\u2028é😀","e":""},"binaryData":{"b":"AAEC/w=="}}`, name, len(ns)))
 			}
 		}
 		for _, n := range []int{129_000, 130_900, 200_000} { // around the threshold of compression
@@ -41,7 +42,8 @@ func fixtures(t *testing.T) (d *target, r0 uint64) {
 		createCRD(t, d, "ex.io", "Foo", "Namespaced")
 		for _, name := range []string{"f1", "f2"} {
 			d.create(t, "/apis/ex.io/v1/namespaces/a/foos",
-				fmt.Sprintf(`{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":%q},"spec":{"c":"red","n":9007199254740993}}`, name))
+				fmt.Sprintf(`{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":%q},`+
+					`"spec":{"c":"red","n":9007199254740993}}`, name))
 		}
 	})
 	return d, d.version(t, "/api/v1/configmaps")
@@ -184,7 +186,8 @@ func rows() []row {
 		add("L28", "F?x=y"+rv)
 		for _, f := range []string{"spec.nodeName%3Dn1", "spec.nodeName%21%3Dn1", "spec.host%3Dn1",
 			"spec.restartPolicy%3DAlways", "spec.schedulerName%3Ddefault-scheduler",
-			"spec.serviceAccountName%3D", "spec.hostNetwork%3Dfalse", "status.phase%3DPending", "status.nominatedNodeName%3D", "status.podIP%3D", "status.podIPs%3D1.2.3.4", "status.podIPs%21%3D1.2.3.4"} {
+			"spec.serviceAccountName%3D", "spec.hostNetwork%3Dfalse", "status.phase%3DPending",
+			"status.nominatedNodeName%3D", "status.podIP%3D", "status.podIPs%3D1.2.3.4", "status.podIPs%21%3D1.2.3.4"} {
 			add("L29", "/api/v1/pods?fieldSelector="+f+rv)
 		}
 		add("L30", "/apis/rbac.authorization.k8s.io/v1/clusterroles?fieldSelector=metadata.namespace%3Dfoo"+rv)
@@ -198,8 +201,10 @@ func rows() []row {
 			"application/json;q=0.5,application/yaml;q=0.9",
 			"*/*;q=1,application/yaml;q=0.1", "application/json;q=0,application/vnd.kubernetes.protobuf;q=0",
 			"text/html", "application/*", protoType,
-			protoType + "," + jsonType, "application/yaml", "application/json;stream=watch", "application/cbor", "application/json;pretty=1", partials, partial,
-			"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Foo", "", "application/json;q=bad"} {
+			protoType + "," + jsonType, "application/yaml", "application/json;stream=watch", "application/cbor",
+			"application/json;pretty=1", partials, partial,
+			"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+			"application/json;as=Foo", "", "application/json;q=bad"} {
 			add("N01-N13", "C"+rv, accept(a))
 			add("N01-N13", "F"+rv, accept(a))
 		}
@@ -254,7 +259,9 @@ func rows() []row {
 	add("W10", "C?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1")
 	add("W13", "C?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0&timeoutSeconds=1")
 	add("W14", "C?watch=1&sendInitialEvents=&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=&timeoutSeconds=1")
-	add("W15", "C?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999999&allowWatchBookmarks=1&timeoutSeconds=10")
+	add("W15",
+		"C?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999999"+
+			"&allowWatchBookmarks=1&timeoutSeconds=10")
 	add("W16", "C?watch=1&resourceVersion=99999999&timeoutSeconds=2")
 	add("W17", "C?watch=1&resourceVersion=1&timeoutSeconds=2")
 	add("W18", "C?watch=1&resourceVersion=abc&timeoutSeconds=2")
@@ -268,7 +275,8 @@ func rows() []row {
 		"/api/v1/nodes", "/api/v1/endpoints", "/api/v1/events", "/api/v1/persistentvolumeclaims",
 		"/apis/apps/v1/deployments", "/apis/apps/v1/replicasets", "/apis/apps/v1/daemonsets",
 		"/apis/coordination.k8s.io/v1/leases", "/apis/discovery.k8s.io/v1/endpointslices",
-		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "/apis/batch/v1/jobs", "/apis/events.k8s.io/v1/events", "F"} {
+		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "/apis/batch/v1/jobs",
+		"/apis/events.k8s.io/v1/events", "F"} {
 		add("W25", uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=zz")
 		add("W25", uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=zz", accept(protoType, jsonType))
 	}
@@ -313,16 +321,16 @@ func token(v string, rv int, start string) string {
 }
 
 // TestReads sends each request of contract.md 8.2, 8.3 and 8.5 that needs no preparation both ways,
-// through both ports, and compares the answers by the rules of 8.1.
+// through both ports and over HTTP/2, and compares the answers by the rules of 8.1.
 func TestReads(t *testing.T) {
 	direct, r0 := fixtures(t)
 	c := sharedCluster(t)
 	p := sharedWatchfan(t)
 	p.waitReady(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	names := strings.NewReplacer("R0", fmt.Sprint(r0), "NOW", fmt.Sprint(direct.version(t, "/api/v1/configmaps")))
 	all := rows()
-	t.Logf("%d requests, two ways each", len(all))
+	t.Logf("%d requests, three ways each", len(all))
 	gate := make(chan struct{}, 16)
 	for _, r := range all {
 		uri := r.uri
@@ -415,7 +423,9 @@ func (r row) compare(t *testing.T, ours, theirs *target) error {
 }
 
 var (
-	listHead  = regexp.MustCompile(`^(\{\s*"kind":\s?"\w+(?:List|Table)?",\s*"apiVersion":\s?"[^"]+",\s*"metadata":\s?\{\s*"resourceVersion":\s?)"\d+"`)
+	listHead = regexp.MustCompile(
+		`^(\{\s*"kind":\s?"\w+(?:List|Table)?",\s*"apiVersion":\s?"[^"]+",\s*` +
+			`"metadata":\s?\{\s*"resourceVersion":\s?)"\d+"`)
 	listTail  = regexp.MustCompile(`("kind":\s?"\w+List",\s*"metadata":\s?\{.*"resourceVersion":\s?)"\d+"([\s}]*)$`)
 	listYAML  = regexp.MustCompile(`(\nmetadata:\n(?:  continue: .*\n)?  resourceVersion: )"\d+"\n$`)
 	continues = regexp.MustCompile(`"continue":\s?"([^"]+)"`)
@@ -461,7 +471,8 @@ func (r row) normal(resp response) []byte {
 		b = currentRV.ReplaceAll(b, []byte("current: N"))
 		if r.table {
 			b = ages.ReplaceAll(b, []byte(`"AGE"`))
-			b = regexp.MustCompile(`("resourceVersion":)"\d+"(,"annotations":\{"k8s.io/initial)`).ReplaceAll(b, []byte(`$1"RV"$2`))
+			b = regexp.MustCompile(`("resourceVersion":)"\d+"(,"annotations":\{"k8s.io/initial)`).ReplaceAll(b,
+				[]byte(`$1"RV"$2`))
 		}
 	case strings.HasPrefix(kind, cborType):
 		b = normalCBOR(b)

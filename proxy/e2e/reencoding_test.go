@@ -10,7 +10,8 @@ import (
 
 // statefulSet is a minimal StatefulSet. Its rollingUpdate gets maxUnavailable by default if the
 // feature gate MaxUnavailableStatefulSet is on.
-const statefulSet = `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":%q},"spec":{"selector":{"matchLabels":{"a":"b"}},"serviceName":"s",` +
+const statefulSet = `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":%q},` +
+	`"spec":{"selector":{"matchLabels":{"a":"b"}},"serviceName":"s",` +
 	`"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
 
 // TestReencoding: kube-apiserver restarts with a feature gate that adds a default to objects that
@@ -32,9 +33,10 @@ func TestReencoding(t *testing.T) {
 	}
 	p := privateWatchfan(t, c)
 	admin := p.admin(t)
-	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := p.ways(t, c.token(t, "admin"))
 	warm(t, ways, sets, quiet)
-	const watchList = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=3"
+	const watchList = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true" +
+		"&timeoutSeconds=3"
 	open := ways[1].watch(t, sets+"?watch=1&resourceVersion=0")
 	other := ways[1].watch(t, quiet+"?watch=1&resourceVersion=0")
 	admin.awaitWatchers(t, 2)
@@ -114,7 +116,9 @@ const compareEvery = 10 * time.Second
 func awaitWatches(t *testing.T, admin *target, n int) {
 	t.Helper()
 	eventually(t, 30*time.Second, "upstream watches", func() error {
-		if got := admin.metric(t, "watchfan_upstream_watches", `encoding="json"`, `resource="statefulsets"`) + admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); got != float64(n) {
+		got := admin.metric(t, "watchfan_upstream_watches", `encoding="json"`, `resource="statefulsets"`) +
+			admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`)
+		if got != float64(n) {
 			return fmt.Errorf("%v, want %d", got, n)
 		}
 		if got := admin.metric(t, "watchfan_upstream_watch_breaks_total", `resource="statefulsets"`); got == 0 {

@@ -84,7 +84,8 @@ func TestEtcdRestored(t *testing.T) {
 		t.Errorf("%v resets", n)
 	}
 
-	fresh := ours.watch(t, uri+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=60")
+	fresh := ours.watch(t,
+		uri+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=60")
 	events := fresh.wait(t, 2)
 	if events[0].key != "restored/old" || !events[1].end {
 		t.Errorf("a new watch begins with %s", format(events))

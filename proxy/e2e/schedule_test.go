@@ -17,7 +17,7 @@ func TestBookmarkSchedule(t *testing.T) {
 	createNamespaces(t, direct, "schedule")
 	const uri = "/api/v1/namespaces/schedule/configmaps"
 	makeConfigMap(t, direct, "schedule", "x", "")
-	ways := []*target{direct, p.plain(t), p.secure(t, c.token(t, "admin"))}
+	ways := append([]*target{direct}, p.ways(t, c.token(t, "admin"))...)
 	var streams []*recording
 	for _, way := range ways {
 		streams = append(streams,

@@ -30,9 +30,13 @@ func TestReconnectStorm(t *testing.T) {
 	}
 	const roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/storm/"
 	direct.create(t, roles+"roles",
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"watch"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["watch"]}]}`)
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"watch"},`+
+			`"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["watch"]}]}`)
 	direct.create(t, roles+"rolebindings",
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"watch"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"watch"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:storm"}]}`)
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"watch"},`+
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"watch"},`+
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group",`+
+			`"name":"system:serviceaccounts:storm"}]}`)
 	makeConfigMap(t, direct, "storm", "x", "")
 	const uri = "/api/v1/namespaces/storm/configmaps?watch=1&resourceVersion=0&timeoutSeconds=600"
 	eventually(t, 20*time.Second, "the right to watch", func() error {
@@ -61,7 +65,8 @@ func TestReconnectStorm(t *testing.T) {
 		busy = direct.metric(t, "process_cpu_seconds_total") - busy
 		asked = selfReviews(t, direct) - asked
 		reviews := admin.metric(t, "watchfan_access_reviews_total")
-		t.Logf("%d watches with %d tokens opened in %s: %.0f reviews, kube-apiserver counts %.0f and took %.2f s of CPU", n, len(tokens), took.Round(time.Millisecond), reviews, asked, busy)
+		t.Logf("%d watches with %d tokens opened in %s: %.0f reviews, kube-apiserver counts %.0f and took %.2f "+
+			"s of CPU", n, len(tokens), took.Round(time.Millisecond), reviews, asked, busy)
 		admin.awaitWatchers(t, n)
 		// An answer is trusted for 10 s. If all this takes longer, there are more reviews.
 		if least, most := len(tokens), len(tokens)*int(1+took/(10*time.Second)); reviews < float64(least) ||

@@ -35,7 +35,8 @@ func TestTenantSelectors(t *testing.T) {
 	secure, admin := p.secure(t, c.token(t, "admin")), p.admin(t)
 	watch := func(ns, selector string) *recording {
 		t.Helper()
-		r := secure.watch(t, "/api/v1/namespaces/"+ns+"/configmaps?watch=1&resourceVersion=0&labelSelector="+selector+"&fieldSelector=metadata.name!%3Dkube-root-ca.crt")
+		r := secure.watch(t, "/api/v1/namespaces/"+ns+"/configmaps?watch=1&resourceVersion=0&labelSelector="+selector+
+			"&fieldSelector=metadata.name!%3Dkube-root-ca.crt")
 		if r.status != 200 {
 			t.Fatalf("a watch is answered with %d", r.status)
 		}

@@ -18,8 +18,10 @@ import (
 func (c *cluster) over(t *testing.T, secure, user string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	content := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x","user":"x"}}],`+
-		`"clusters":[{"name":"x","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],"users":[{"name":"x","user":{"tokenFile":%q}}]}`,
+	content := fmt.Sprintf(
+		`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x",`+
+			`"user":"x"}}],"clusters":[{"name":"x","cluster":{"server":"https://%s",`+
+			`"insecure-skip-tls-verify":true}}],"users":[{"name":"x","user":{"tokenFile":%q}}]}`,
 		secure, c.Ready.TokenFiles[user])
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
@@ -61,7 +63,8 @@ func (s *levels) restartLower(t *testing.T) {
 // while the watchfan in the middle is replaced.
 func TestTwoLevels(t *testing.T) {
 	s := newLevels(t)
-	compareWatchers(t, s.cluster, s.upper, []string{"levels", "levels-b", "zlevels"}, min(24, *watchers), func() { s.restartLower(t) })
+	compareWatchers(t, s.cluster, s.upper, []string{"levels", "levels-b", "zlevels"}, min(24, *watchers),
+		func() { s.restartLower(t) })
 	admin := s.upper.admin(t)
 	if n := admin.metric(t, "watchfan_upstream_watch_breaks_total"); n == 0 {
 		t.Error("the upper watchfan's watches did not break: nothing was replaced")

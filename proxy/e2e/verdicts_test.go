@@ -33,7 +33,8 @@ func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want diagnose.Ca
 		if err := json.Unmarshal(resp.body, &list); err != nil || len(list.Watchers) != 1 {
 			return fmt.Errorf("%v: %s", err, resp.body)
 		}
-		if resp = admin.get(t, fmt.Sprintf("/debug/watchers/%d?format=json", list.Watchers[0].ID)); resp.status != http.StatusOK {
+		if resp = admin.get(t,
+			fmt.Sprintf("/debug/watchers/%d?format=json", list.Watchers[0].ID)); resp.status != http.StatusOK {
 			return fmt.Errorf("%d: %s", resp.status, resp.body)
 		}
 		got = diagnose.WatcherStatus{}
@@ -78,7 +79,10 @@ func openSocket(t *testing.T, p *watchfan, token, uri, userAgent string, buffer 
 		if buffer == 0 {
 			return nil
 		}
-		if controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) }); controlErr != nil {
+		controlErr := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, buffer)
+		})
+		if controlErr != nil {
 			return controlErr
 		}
 		return err
@@ -98,7 +102,8 @@ func openSocket(t *testing.T, p *watchfan, token, uri, userAgent string, buffer 
 		c.conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 		authorization = "Authorization: Bearer " + token + "\r\n"
 	}
-	if _, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: %s\r\n%s\r\n", uri, userAgent, authorization); err != nil {
+	if _, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: %s\r\n%s\r\n", uri, userAgent,
+		authorization); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(c.conn, make([]byte, 50)); err != nil {
@@ -122,7 +127,10 @@ func (c socketClient) cut(t *testing.T, yes bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MINTTL, least) }); controlErr != nil || err != nil {
+	controlErr := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MINTTL, least)
+	})
+	if controlErr != nil || err != nil {
 		t.Fatalf("set IP_MINTTL: %v, %v", controlErr, err)
 	}
 }
@@ -189,7 +197,9 @@ func TestVerdicts(t *testing.T) {
 		t.Errorf("the slowest watch: %s", slowest)
 	}
 	top := strings.Split(p.command(t, "top", "--once", "--resource=configmaps"), "\n")
-	if len(top) < 11 || !strings.Contains(top[0], "7 watches, 7 matching") || !strings.Contains(top[4], "ClientNotReading") || slices.ContainsFunc(top, func(l string) bool { return strings.Contains(l, "\x1b") }) {
+	if len(top) < 11 || !strings.Contains(top[0], "7 watches, 7 matching") ||
+		!strings.Contains(top[4], "ClientNotReading") ||
+		slices.ContainsFunc(top, func(l string) bool { return strings.Contains(l, "\x1b") }) {
 		t.Errorf("top: %s", strings.Join(top, "\n"))
 	}
 

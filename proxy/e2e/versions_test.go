@@ -89,11 +89,13 @@ var collections = []collection{
 	{"namespaces", "/api/v1", false, `{"metadata":{"name":"NAME"}}`},
 	{"services", "/api/v1", true, `{"metadata":{"name":"NAME"},"spec":{"ports":[{"port":80}]}}`},
 	{"deployments.apps", "/apis/apps/v1", true,
-		`{"metadata":{"name":"NAME"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`},
+		`{"metadata":{"name":"NAME"},"spec":{"selector":{"matchLabels":{"a":"b"}},` +
+			`"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`},
 	{"leases.coordination.k8s.io", "/apis/coordination.k8s.io/v1", true,
 		`{"metadata":{"name":"NAME"},"spec":{"holderIdentity":"h","renewTime":"2026-01-02T03:04:05.000006Z"}}`},
 	{customFoos, "/apis/versions.example.com/v1", true,
-		`{"apiVersion":"versions.example.com/v1","kind":"Foo","metadata":{"name":"NAME"},"spec":{"c":"red","n":9007199254740993,"z":"<&>","e":{}}}`},
+		`{"apiVersion":"versions.example.com/v1","kind":"Foo","metadata":{"name":"NAME"},` +
+			`"spec":{"c":"red","n":9007199254740993,"z":"<&>","e":{}}}`},
 }
 
 // collectionNames returns what a client can follow.
@@ -175,7 +177,8 @@ func versionsOf(t *testing.T, direct *target, c collection) map[string]string {
 }
 
 // auditPolicy makes kube-apiserver log every list and watch, and who asked for it.
-const auditPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["ResponseStarted","ResponseComplete"],
+const auditPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy",
+"omitStages":["ResponseStarted","ResponseComplete"],
 "rules":[{"level":"Metadata","verbs":["list","watch"]},{"level":"None"}]}`
 
 // auditedRead is a list or watch that reached kube-apiserver.
@@ -348,7 +351,8 @@ func checkUpstreamWatches(t *testing.T, direct *target, before map[string]int) {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	t.Errorf("kube-apiserver has these numbers of watches for watchfan, want from 1 to %d of each, one per representation: %v", representations, wrong)
+	t.Errorf("kube-apiserver has these numbers of watches for watchfan, want from 1 to %d of each, one per "+
+		"representation: %v", representations, wrong)
 }
 
 // reportTwins runs one informer of each kind straight at kube-apiserver and returns what they hold.

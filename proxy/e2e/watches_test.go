@@ -70,8 +70,8 @@ func types(events []event) string {
 func TestWatchSelectorTransitions(t *testing.T) {
 	s := newStage(t, "transitions")
 	rv := s.now()
-	all, one := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=3",
-		rv)), s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1&timeoutSeconds=3", rv))
+	all, one := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=3", rv)),
+		s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1&timeoutSeconds=3", rv))
 	s.create("o", "")
 	s.patch("o", `{"metadata":{"labels":{"sel":"1"}}}`)
 	s.patch("o", `{"data":{"k":"1"}}`)
@@ -105,7 +105,8 @@ func TestWatchListAtVersion(t *testing.T) {
 	last := s.patch("o", `{"data":{"k":"2"}}`)
 	for _, version := range []string{"", fmt.Sprintf("&resourceVersion=%d", rv),
 		fmt.Sprintf("&resourceVersion=%d", last)} {
-		got := s.equal(s.twins("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1" + version))
+		got := s.equal(s.twins("sendInitialEvents=true&resourceVersionMatch=NotOlderThan" +
+			"&allowWatchBookmarks=true&timeoutSeconds=1" + version))
 		if types(got) != "ADDED ADDED BOOKMARK" || !got[2].end ||
 			version != fmt.Sprintf("&resourceVersion=%d", rv) && got[2].rv < last {
 			t.Errorf("from %q got %v", version, got)
@@ -237,8 +238,12 @@ func TestWatchBookmarks(t *testing.T) {
 	rv := s.now()
 	s.create("o", "")
 	s.create("p", "")
-	pair := s.twins(fmt.Sprintf("resourceVersion=%d&allowWatchBookmarks=true&timeoutSeconds=5&fieldSelector=metadata.name%%3Do", rv))
-	short := s.watch(fmt.Sprintf("resourceVersion=%d&allowWatchBookmarks=true&timeoutSeconds=2&fieldSelector=metadata.name%%3Do", rv))
+	pair := s.twins(
+		fmt.Sprintf("resourceVersion=%d&allowWatchBookmarks=true&timeoutSeconds=5&fieldSelector=metadata.name%%3Do",
+			rv))
+	short := s.watch(
+		fmt.Sprintf("resourceVersion=%d&allowWatchBookmarks=true&timeoutSeconds=2&fieldSelector=metadata.name%%3Do",
+			rv))
 	for range 20 { // progress for the bookmark
 		s.patch("p", fmt.Sprintf(`{"data":{"k":"%d"}}`, time.Now().UnixNano()))
 		time.Sleep(100 * time.Millisecond)

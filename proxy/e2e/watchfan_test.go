@@ -74,6 +74,14 @@ func (p *watchfan) secure(t testing.TB, token string) *target {
 	return d
 }
 
+// ways returns the ways through both ports, with a token through the TLS port: HTTP/1.1 through
+// each, and HTTP/2.
+func (p *watchfan) ways(t testing.TB, token string) []*target {
+	t.Helper()
+	secure := p.secure(t, token)
+	return []*target{p.plain(t), secure, secure.http2(t)}
+}
+
 // admin returns the way to the admin port.
 func (p *watchfan) admin(t testing.TB) *target {
 	t.Helper()

@@ -1,173 +1,258 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/tls"
-	"encoding/base64"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// dialogue is everything that a server sends over WebSocket to a client that sends nothing.
-type dialogue struct {
-	status  int
-	header  []string // names and values
-	content []byte
-}
-
-// converse opens a WebSocket and reads until the server closes it.
-func (d *target) converse(uri string, header http.Header) (dialogue, error) {
+// socket opens a WebSocket. A page of the port itself sends its Origin, unless lines have another.
+// first is sent right behind the request.
+func (d *target) socket(uri string, first []byte, lines ...string) (*proxytest.WebSocket, error) {
 	to, err := url.Parse(d.base)
 	if err != nil {
-		return dialogue{}, err
+		return nil, err
 	}
-	conn, err := net.DialTimeout("tcp", to.Host, 5*time.Second)
+	conn, err := net.DialTimeout("tcp", to.Host, hangTime(5*time.Second))
 	if err != nil {
-		return dialogue{}, err
+		return nil, err
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(hangTime(20 * time.Second)))
 	if to.Scheme == "https" {
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 	}
-	req, err := http.NewRequest(http.MethodGet, d.base+uri, nil)
-	if err != nil {
-		return dialogue{}, err
-	}
-	req.Header = header.Clone()
-	for key, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket",
-		"Sec-Websocket-Version": "13", "Sec-Websocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
-		req.Header.Set(key, value)
-	}
-	if d.token != "" && !strings.Contains(header.Get("Sec-Websocket-Protocol"), "bearer") {
-		req.Header.Set("Authorization", "Bearer "+d.token)
-	}
-	if err := req.Write(conn); err != nil {
-		return dialogue{}, err
-	}
-	r := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(r, req)
-	if err != nil {
-		return dialogue{}, err
-	}
-	said := dialogue{status: resp.StatusCode}
-	for key, values := range resp.Header {
-		if key != "Date" && key != "Audit-Id" {
-			said.header = append(said.header, fmt.Sprint(key, values))
-		}
-	}
-	slices.Sort(said.header)
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		said.content, err = readUntilClose(r)
-	} else {
-		said.content, err = io.ReadAll(resp.Body)
-	}
-	return said, err
-}
-
-// readUntilClose returns the frames up to and including the closing one (RFC 6455, section 5.2). A
-// server's frames are not masked.
-func readUntilClose(r *bufio.Reader) (frames []byte, err error) {
-	for {
-		head, err := r.Peek(2)
-		if err != nil {
-			return frames, err
-		}
-		n, rest := 2, int(head[1])
-		switch rest {
-		case 126:
-			n = 4
-		case 127:
-			n = 10
-		}
-		head = slices.Clone(head)
-		if n > 2 {
-			long, err := r.Peek(n)
-			if err != nil {
-				return frames, err
-			}
-			rest = 0
-			for _, b := range long[2:] {
-				rest = rest<<8 | int(b)
+	has := func(prefix string) bool {
+		for _, line := range lines {
+			if strings.HasPrefix(line, prefix) {
+				return true
 			}
 		}
-		frame := make([]byte, n+rest)
-		if _, err := io.ReadFull(r, frame); err != nil {
-			return frames, err
-		}
-		frames = append(frames, frame...)
-		if opcode := head[0] & 0xf; opcode == 8 {
-			return frames, nil
-		}
+		return false
 	}
+	if lines = append([]string{"Host: " + to.Host}, lines...); !has("Origin:") {
+		lines = append(lines, "Origin: "+d.base)
+	}
+	if d.token != "" && !has("Authorization:") && !has("Sec-WebSocket-Protocol: base64url.bearer") && !has("Sec-WebSocket-Protocol: v1, base64url.bearer") {
+		lines = append(lines, "Authorization: Bearer "+d.token)
+	}
+	w, err := proxytest.OpenWebSocket(conn, uri, first, lines...)
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("%s: %w", d.name, err)
+	}
+	return w, nil
 }
 
-// TestWebSocket: a watch over WebSocket is "one message per event", is refused without an Origin,
-// and closes with status 1000 at its timeout (contract.md 3.11; W43, W44).
+// converse opens a WebSocket with a header, reads it to its end, and returns the answer's status.
+func (d *target) converse(uri string, header http.Header) (status int, err error) {
+	var lines []string
+	for name, values := range header {
+		for _, value := range values {
+			lines = append(lines, name+": "+value)
+		}
+	}
+	if header.Get("Origin") == "" {
+		lines = append(lines, "Origin:")
+	}
+	w, err := d.socket(uri, nil, lines...)
+	if err != nil {
+		return 0, err
+	}
+	defer w.Close()
+	if _, err := fmt.Sscanf(w.Head, "HTTP/1.1 %d ", &status); err != nil {
+		return 0, fmt.Errorf("%q: %w", w.Head, err)
+	}
+	if status == http.StatusSwitchingProtocols {
+		_, err = w.Rest()
+	}
+	return status, err
+}
+
+// dialogue returns all that a server sends over a WebSocket to a client that sends sent. Of an
+// ordinary response it returns the status line only.
+func (d *target) dialogue(uri string, first, sent []byte, lines ...string) ([]byte, error) {
+	w, err := d.socket(uri, first, lines...)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	if status, header, _ := strings.Cut(w.Head, "\r\n"); strings.Contains(header, "Audit-Id") {
+		return []byte(status), nil
+	}
+	if len(sent) > 0 {
+		if _, err := w.Write(sent); err != nil {
+			return nil, err
+		}
+	}
+	rest, err := w.Rest()
+	return append([]byte(w.Head), rest...), err
+}
+
+// webSocketCase is a dialogue that is held with kube-apiserver and with both ports of watchfan.
+type webSocketCase struct {
+	uri         string
+	lines       []string
+	first, sent string
+	want        string // beginning of the head
+	secureOnly  bool   // the insecure port checks the Origin, or has no clients without a credential
+}
+
+// TestWebSocket: watchfan's answers to a handshake, and all frames behind them, are kube-apiserver's,
+// byte for byte (contract.md 3.11; W43, W44).
 func TestWebSocket(t *testing.T) {
 	direct, _ := fixtures(t)
 	c := sharedCluster(t)
 	p := sharedWatchfan(t)
 	p.waitReady(t)
 	token := c.token(t, "admin")
-	bearer := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token))
-	const watch = "/api/v1/namespaces/a/configmaps?watch=1&timeoutSeconds=2"
-	origin := func(more ...string) http.Header {
-		h := http.Header{"Origin": {"http://localhost"}}
-		for i := 0; i < len(more); i += 2 {
-			h.Set(more[i], more[i+1])
-		}
-		return h
-	}
-	for name, r := range map[string]struct {
-		uri    string
-		header http.Header
-		want   int
-	}{
-		"without an Origin":       {watch, http.Header{}, 403},
-		"events":                  {watch, origin(), 101},
-		"events in protobuf":      {watch, origin("Accept", protoType), 101},
-		"from a resourceVersion":  {watch + "&resourceVersion=1", origin(), 101},
-		"two subprotocols":        {watch, origin("Sec-Websocket-Protocol", "a, b"), 0},
-		"a token and subprotocol": {watch, origin("Sec-Websocket-Protocol", bearer+", a"), 101},
-		"a list":                  {"/api/v1/namespaces/a/configmaps?resourceVersion=0", origin(), 200},
-		"a bad parameter":         {watch + "&fieldSelector=x", origin(), 400},
-	} {
+	bearer := proxytest.BearerProtocol(token)
+	for name, r := range webSocketCases(bearer, proxytest.BearerProtocol("bad")) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			theirs := *direct
 			theirs.token = token
-			want, err := theirs.converse(r.uri, r.header)
+			want, err := theirs.dialogue(r.uri, []byte(r.first), []byte(r.sent), r.lines...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.want != 0 && want.status != r.want {
-				t.Fatalf("kube-apiserver answers %d, want %d: %s", want.status, r.want, want.content)
+			if !strings.HasPrefix(string(want), "HTTP/1.1 "+r.want) {
+				t.Errorf("kube-apiserver answers %.300q", want)
 			}
 			for _, ours := range []*target{p.secure(t, token), p.plain(t)} {
-				if ours.token == "" && r.want != 403 {
-					continue // this port refuses the Origin of a page, see TestWebPages
+				if ours.token == "" && r.secureOnly {
+					continue
 				}
-				got, err := ours.converse(r.uri, r.header)
-				if err != nil {
-					t.Fatalf("through %s: %v", ours.name, err)
-				}
-				ignore := func(h string) bool { return strings.HasPrefix(h, "X-Kubernetes-Pf") }
-				got.header, want.header = slices.DeleteFunc(got.header, ignore), slices.DeleteFunc(want.header, ignore)
-				if got.status != want.status || !slices.Equal(got.header, want.header) ||
-					!bytes.Equal(got.content, want.content) {
-					t.Errorf("through %s: got\n%d %q\n%q\nwant\n%d %q\n%q", ours.name, got.status, got.header,
-						got.content, want.status, want.header, want.content)
+				got, err := ours.dialogue(r.uri, []byte(r.first), []byte(r.sent), r.lines...)
+				if err != nil || !bytes.Equal(got, want) {
+					t.Errorf("through %s: %v, got\n%.2000q\nwant\n%.2000q", ours.name, err, got, want)
 				}
 			}
 		})
+	}
+}
+
+// webSocketCases returns the cases of TestWebSocket. bearer and bad are subprotocols with tokens.
+func webSocketCases(bearer, bad string) map[string]webSocketCase {
+	const (
+		accepted = "101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+		watch    = "/api/v1/namespaces/a/configmaps?watch=1&timeoutSeconds=2"
+		silent   = watch + "&resourceVersion=99999999"
+	)
+	frame := func(first byte, payload string) string { return string(proxytest.ClientFrame(first, payload)) }
+	long := strings.Repeat("p", 300)
+	return map[string]webSocketCase{
+		"events":                {uri: watch, want: accepted},
+		"events in protobuf":    {uri: watch, lines: []string{"Accept: " + protoType}, want: accepted},
+		"metadata":              {uri: watch, lines: []string{"Accept: " + partial}, want: accepted},
+		"metadata in protobuf":  {uri: watch, lines: []string{"Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}, want: accepted},
+		"a table":               {uri: watch, lines: []string{"Accept: " + tableType}, want: accepted},
+		"pretty":                {uri: watch + "&pretty=1", want: accepted},
+		"gzip":                  {uri: watch, lines: []string{"Accept-Encoding: gzip", "Sec-WebSocket-Extensions: permessage-deflate"}, want: accepted},
+		"selectors":             {uri: watch + "&labelSelector=n%3D1&fieldSelector=metadata.name%3Dx", want: accepted},
+		"the old path":          {uri: "/api/v1/watch/namespaces/a/configmaps/x?timeoutSeconds=2", want: accepted},
+		"a custom resource":     {uri: "/apis/ex.io/v1/namespaces/a/foos?watch=1&timeoutSeconds=2", want: accepted},
+		"from a version":        {uri: watch + "&resourceVersion=1", want: accepted},
+		"a version to come":     {uri: silent, want: accepted},
+		"a negative timeout":    {uri: "/api/v1/namespaces/a/configmaps?watch=1&timeoutSeconds=-1", want: accepted},
+		"capitals":              {uri: silent, lines: []string{"Upgrade: WebSocket", "Connection: keep-alive, upgrade"}, want: accepted},
+		"two Connection lines":  {uri: silent, lines: []string{"Connection: Upgrade", "Connection: close"}, want: accepted},
+		"a later Connection":    {uri: silent, lines: []string{"Connection: keep-alive", "Connection: Upgrade"}, want: "400 Bad Request\r\n\r\nnot websocket protocol"},
+		"Connection: close":     {uri: silent, lines: []string{"Connection: close, Upgrade"}, want: accepted},
+		"any key":               {uri: silent, lines: []string{"Sec-WebSocket-Key: x"}, want: accepted},
+		"a subprotocol":         {uri: silent, lines: []string{"Sec-WebSocket-Protocol: base64.binary.k8s.io"}, want: accepted},
+		"an empty subprotocol":  {uri: silent, lines: []string{"Sec-WebSocket-Protocol: ,"}, want: "400 Bad Request\r\n\r\n"},
+		"two subprotocols":      {uri: silent, lines: []string{"Sec-WebSocket-Protocol: a, b"}, want: "400 Bad Request\r\n\r\n"},
+		"no key":                {uri: silent, lines: []string{"Sec-WebSocket-Key:"}, want: "400 Bad Request\r\n\r\nmismatch challenge/response"},
+		"another version":       {uri: silent, lines: []string{"Sec-WebSocket-Version: 12"}, want: "400 Bad Request\r\nSec-WebSocket-Version: 13\r\n\r\n"},
+		"no version":            {uri: silent, lines: []string{"Sec-WebSocket-Version:"}, want: "400 Bad Request\r\nSec-WebSocket-Version: 13\r\n\r\n"},
+		"no Origin":             {uri: silent, lines: []string{"Origin:"}, want: "403 Forbidden\r\n\r\n"},
+		"Origin null":           {uri: silent, lines: []string{"Origin: null"}, want: "403 Forbidden\r\n\r\n", secureOnly: true},
+		"Origin foo":            {uri: silent, lines: []string{"Origin: foo"}, want: "403 Forbidden\r\n\r\n", secureOnly: true},
+		"another Origin":        {uri: silent, lines: []string{"Origin: https://pages.example"}, want: accepted, secureOnly: true},
+		"two Origins":           {uri: silent, lines: []string{"Origin: https://pages.example", "Origin: null"}, want: accepted, secureOnly: true},
+		"no Origin, no key":     {uri: silent, lines: []string{"Origin:", "Sec-WebSocket-Key:"}, want: "400 Bad Request\r\n\r\nmismatch"},
+		"a token":               {uri: silent, lines: []string{"Sec-WebSocket-Protocol: " + bearer + ", v1"}, want: accepted},
+		"a token behind":        {uri: silent, lines: []string{"Sec-WebSocket-Protocol: v1, " + bearer}, want: accepted},
+		"a token, two lines":    {uri: silent, lines: []string{"Sec-WebSocket-Protocol: " + bearer, "Sec-WebSocket-Protocol: v1"}, want: accepted},
+		"a token beside two":    {uri: silent, lines: []string{"Sec-WebSocket-Protocol: " + bearer + ",v1,v2"}, want: "400 Bad Request\r\n\r\n"},
+		"a token and nothing":   {uri: silent, lines: []string{"Sec-WebSocket-Protocol: " + bearer + ","}, want: accepted},
+		"a token alone":         {uri: silent, lines: []string{"Sec-WebSocket-Protocol: " + bearer}, want: "401 Unauthorized"},
+		"a token twice":         {uri: silent, lines: []string{"Sec-WebSocket-Protocol: " + bearer + ", v1, " + bearer}, want: "401 Unauthorized"},
+		"a token, padded":       {uri: silent, lines: []string{"Sec-WebSocket-Protocol: " + bearer + "=, v1"}, want: "401 Unauthorized"},
+		"a bad token":           {uri: silent, lines: []string{"Sec-WebSocket-Protocol: " + bad + ", v1"}, want: "401 Unauthorized"},
+		"a list":                {uri: "/api/v1/namespaces/a/configmaps?resourceVersion=0", want: "200 OK"},
+		"a bad parameter":       {uri: watch + "&fieldSelector=x", want: "400 Bad Request"},
+		"a bad version":         {uri: watch + "&resourceVersion=abc", want: "500 Internal Server Error"},
+		"an unknown type":       {uri: watch, lines: []string{"Accept: application/yaml"}, want: "406 Not Acceptable"},
+		"an unknown resource":   {uri: "/api/v1/nosuch?watch=1", want: "404 Not Found"},
+		"ping":                  {uri: silent, first: frame(0x89, "early"), sent: frame(0x89, "") + frame(0x89, long), want: accepted},
+		"ping before an event":  {uri: watch, first: frame(0x89, "early"), want: accepted},
+		"text and fragments":    {uri: silent, sent: frame(0x81, "text") + frame(0x01, "\xff") + frame(0x80, "y") + frame(0xc2, "x") + frame(0x83, "x") + frame(0x8a, "pong") + frame(0x89, "end"), want: accepted},
+		"close":                 {uri: silent, sent: frame(0x89, "x") + frame(0x88, "\x03\xe8"), want: accepted},
+		"close with 1001":       {uri: silent, sent: frame(0x88, "\x03\xe9bye"), want: accepted},
+		"an empty close":        {uri: silent, sent: frame(0x88, ""), want: accepted},
+		"not masked":            {uri: silent, sent: "\x81\x00", want: accepted},
+		"a close not masked":    {uri: silent, sent: "\x88\x00", want: accepted},
+		"over 32 MiB":           {uri: silent, sent: "\x82\xff\x00\x00\x00\x00\x02\x00\x00\x01abcd", want: accepted},
+		"a ping of 32 MiB, cut": {uri: silent, sent: "\x89\xff\x00\x00\x00\x00\x02\x00\x00\x01abcd" + long, want: accepted},
+	}
+}
+
+// TestWebSocketEvents: changes are the same messages at kube-apiserver and at both ports, in each
+// form, and none of the watches is one more at kube-apiserver.
+func TestWebSocketEvents(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "sockets")
+	const uri = "/api/v1/namespaces/sockets/configmaps"
+	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=8", uri, direct.version(t, uri))
+	theirs := *direct
+	theirs.token = c.token(t, "admin")
+	ways := []*target{&theirs, p.secure(t, theirs.token), p.plain(t)}
+	open := make(map[string][]*proxytest.WebSocket)
+	for _, accept := range []string{jsonType, protoType, partial, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
+		for _, way := range ways {
+			w, err := way.socket(since, nil, "Accept: "+accept)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			open[accept] = append(open[accept], w)
+		}
+	}
+	direct.create(t, uri, `{"metadata":{"name":"o"},"data":{"k":"<&>é😀"}}`)
+	direct.patch(t, uri+"/o", `{"data":{"k":"`+strings.Repeat("x", 100_000)+`"}}`)
+	direct.patch(t, uri+"/o", `{"data":{"k":"`+strings.Repeat("x", 60)+`"}}`)
+	direct.remove(t, uri+"/o")
+	for accept, sockets := range open {
+		var want []byte
+		for i, w := range sockets {
+			got, err := w.Rest()
+			if err != nil || !bytes.HasSuffix(got, []byte(proxytest.CloseNormal)) {
+				t.Errorf("%s, %s: %v, at the end %.100q", accept, ways[i].name, err, got[max(0, len(got)-100):])
+			}
+			if i == 0 {
+				want = got
+			} else if !bytes.Equal(got, want) {
+				t.Errorf("%s, %s: got %d bytes\n%.1000q\nwant %d\n%.1000q", accept, ways[i].name, len(got), got, len(want), want)
+			}
+		}
+		if bytes.Contains([]byte(accept), []byte("as=")) != (len(want) < 10_000) {
+			t.Errorf("%s: %d bytes", accept, len(want))
+		}
+	}
+	if n := p.admin(t).metric(t, "watchfan_passthrough_requests_total", `verb="watch"`); n != 0 {
+		t.Errorf("%v watches were passed through", n)
 	}
 }

@@ -14,6 +14,9 @@
 //	Stream    a watch's events without end, which a shard writes to a [fanout.Sink]
 //	Detached  a response that may last: a function that runs on when the handler has returned
 //
+// A Stream may be the messages of a WebSocket ([Messages]). The handler decides that from the
+// request's head, and the protocol writes the frames and reads the client's.
+//
 // # What outlives the handler
 //
 // An Exchange is valid only until its handler returns. The protocol then reuses its memory. It does

@@ -32,6 +32,9 @@ type Exchange struct {
 	// Until is closed when the response has been written, or when it runs on without the handler;
 	// nil for none.
 	Until io.Closer
+	// Recall is closed when a watch that passes through can be served here. The watch then ends
+	// between two events, and its client resumes. nil for never.
+	Recall <-chan struct{}
 }
 
 // Protocol is a version of HTTP. Later versions are greater.
@@ -40,6 +43,7 @@ type Protocol int
 const (
 	HTTP10 Protocol = 10
 	HTTP11 Protocol = 11
+	HTTP20 Protocol = 20
 )
 
 // Slot is a place within a limit. Release gives it up, and may be called more than once.

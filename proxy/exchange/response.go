@@ -27,11 +27,25 @@ type Response struct {
 	Stream Stream
 	First  string
 
+	// Messages, if not nil, is the form of the stream's events on a WebSocket, which the client has
+	// asked for. Status is then 101.
+	Messages *Messages
+
 	// Detached answers in place of the handler, after the handler has returned.
 	Detached func(Responder)
 
+	// Bare says that the head is Status and Header alone, and that the connection ends behind the
+	// body. A handshake of WebSocket is answered so.
+	Bare bool
+
 	// Close says that the connection carries no further request.
 	Close bool
+}
+
+// Messages is the form of a watch's events on a WebSocket. Each event is one message.
+type Messages struct {
+	Binary bool // otherwise text
+	Prefix int  // bytes at the beginning of an event, its length in a stream; not in its message
 }
 
 // Reset empties the response, except for Close: the last response of a connection stays the last.

@@ -12,8 +12,8 @@ import (
 
 var pairs = exposition.Describe("counter", "watchfan_pairs_total", "Pairs.")
 
-// TestWrite: each series stands under the help text and the type of its metric, which come once. A
-// series that nobody has described stands at the end.
+// TestWrite: each series stands under the help text and the type of its metric, which are written
+// once. Series of metrics that are not described stand at the end.
 func TestWrite(t *testing.T) {
 	set := metrics.NewSet()
 	set.NewCounter("watchfan_stranger_total")
@@ -32,7 +32,8 @@ func TestWrite(t *testing.T) {
 		switch {
 		case fields[0] == "#" && fields[1] == "HELP":
 			under = fields[2]
-			if head[under]++; head[under] > 1 || !strings.HasPrefix(under, "watchfan_") || !strings.HasSuffix(line, ".\n") {
+			if head[under]++; head[under] > 1 || !strings.HasPrefix(under, "watchfan_") ||
+				!strings.HasSuffix(line, ".\n") {
 				t.Errorf("%s", line)
 			}
 		case fields[0] == "#":
@@ -50,7 +51,8 @@ func TestWrite(t *testing.T) {
 	}
 	const both = "\n# HELP watchfan_pairs_total Pairs.\n# TYPE watchfan_pairs_total counter\n" +
 		"watchfan_pairs_total{resource=\"one\"} 0\nwatchfan_pairs_total{resource=\"two\"} 0\n"
-	if !strings.Contains(text.String(), both) || !strings.Contains(text.String(), "\nprocess_open_fds ") || !strings.Contains(text.String(), "\ngo_goroutines ") {
+	if !strings.Contains(text.String(), both) || !strings.Contains(text.String(), "\nprocess_open_fds ") ||
+		!strings.Contains(text.String(), "\ngo_goroutines ") {
 		t.Errorf("got\n%s", text.String())
 	}
 }

@@ -20,7 +20,8 @@ import (
 
 // of returns a seat of the user called name.
 func (f *Queue) of(name string) *Seat {
-	return &Seat{queue: f, flow: Flow{kind: auth.KindCertificate, name: name}, limit: MaxSeatWait, left: func() bool { return false }}
+	return &Seat{queue: f, flow: Flow{kind: auth.KindCertificate, name: name}, limit: MaxSeatWait,
+		left: func() bool { return false }}
 }
 
 // work holds a seat for d, and pauses as often as lists do.
@@ -79,7 +80,8 @@ func TestFairnessBetweenUsers(t *testing.T) {
 			loops.Wait()
 			synctest.Wait()
 			if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waiting() != 0 {
-				t.Errorf("afterwards %d seats are held, and %d users are known, %d of whom wait", f.held, len(f.users), len(f.ring))
+				t.Errorf("afterwards %d seats are held, and %d users are known, %d of whom wait", f.held,
+					len(f.users), len(f.ring))
 			}
 		})
 	}
@@ -167,7 +169,9 @@ func TestFairnessBounds(t *testing.T) {
 		if s.Begin() || !time.Now().Equal(began) {
 			t.Errorf("the %dth waited, or was let in", maxSeatWaits+1)
 		}
-		if st := s.Refused; st == nil || st.Code != http.StatusTooManyRequests || st.Details.RetryAfterSeconds < apistatus.RetryLeast || st.Details.RetryAfterSeconds >= apistatus.RetryLeast+apistatus.RetrySpread {
+		st := s.Refused
+		if st == nil || st.Code != http.StatusTooManyRequests || st.Details.RetryAfterSeconds < apistatus.RetryLeast ||
+			st.Details.RetryAfterSeconds >= apistatus.RetryLeast+apistatus.RetrySpread {
 			t.Errorf("it is told %+v", st)
 		}
 		if counter.Get() != refused+1 {
@@ -199,13 +203,14 @@ func TestFairnessBounds(t *testing.T) {
 		}
 		holder.Give()
 		if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waiting() != 0 {
-			t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.Waiting())
+			t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users),
+				len(f.ring), f.Waiting())
 		}
 	})
 }
 
-// TestFairnessAtRandom: whatever many users do at the same time, the seats held are no more than
-// there are, and no user has more than its part.
+// TestFairnessAtRandom: many users act at random at the same time. There are never more seats held
+// than exist, and no user has more than its share.
 func TestFairnessAtRandom(t *testing.T) {
 	f := New(t.Context(), 3, Purpose{})
 	var mu sync.Mutex

@@ -12,6 +12,12 @@
 // request. When the response is complete, fasthttp gets the connection back; otherwise the
 // connection is closed.
 //
+// # WebSockets
+//
+// A watch over a WebSocket is a stream whose sink writes messages (messages.go). Its client's frames
+// are read as they come and answered (web_socket.go). Such a connection carries no further request.
+// Package websocket has the bytes.
+//
 // # A hostile network
 //
 // Bad input is rejected at the first place that can detect it, before any code behind that place
@@ -20,12 +26,14 @@
 //	too many connections                         the listener resets them            --max-connections
 //	new connections while memory is spent        the same                            --memory-limit, see memory in package proxy
 //	a handshake or a head that does not end      closed, or 408, 32 s after its beginning, however steadily it comes
+//	a connection that brings no request          closed without an answer, 32 s after its beginning, 90 s after a response
 //	no HTTP/1.1, a head of more than 64 KiB      fasthttp: 400, 431, 501
 //	two readings of one head                     readHead: 400, 417, 431, 501, 505, and the connection ends
 //	a web page of another host or port           local in package proxy: 403, on the insecure port and on an admin port on loopback
 //	no identity, or a forbidden impersonation    auth.Authenticator.Identify, auth.Authorizer.ActAs: 401, 403
 //	too many unknown tokens to review            reviewQueue in package auth: 429
 //	a body that does not come, or breaks off     requestBody: 408, 400; never sent on as a whole one
+//	a WebSocket's frames                         read and dropped; one batch of pongs waits for a client that does not read
 //	a client that does not read                  60 s for each write; watches have bounds of their own, see package fanout
 //	a user who lists all the time                package fairness: users take turns; 429 for reads that wait beyond its bounds
 //

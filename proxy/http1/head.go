@@ -12,11 +12,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
-// maxHeaderLines is the limit of lines in a request's head. Some of the work on them grows with the
-// square of their number. The limit leaves room for a user in hundreds of groups, which a front
-// proxy sends as one line each.
-const maxHeaderLines = 1000
-
 // readHead reads the head that fasthttp has read into x. It returns what is wrong with the head,
 // nil if nothing is. fasthttp accepts heads that kube-apiserver's HTTP server rejects, and heads
 // that two servers on the way might read differently. Such a request must not be forwarded: a proxy
@@ -101,11 +96,11 @@ func readLines(raw string, x *exchange.Exchange) *metav1.Status {
 		if len(line) == 0 {
 			break
 		}
-		if lines++; lines > maxHeaderLines {
+		if lines++; lines > exchange.MaxHeaderLines {
 			return apistatus.Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
-				fmt.Sprintf("the request's header has more than %d lines", maxHeaderLines))
+				fmt.Sprintf("the request's header has more than %d lines", exchange.MaxHeaderLines))
 		}
-		colon := tokenLength(line)
+		colon := exchange.TokenLength(line)
 		if colon == 0 || colon == len(line) || line[colon] != ':' {
 			return apistatus.BadRequest("a line of the request's header does not begin with a name and a colon")
 		}
@@ -128,7 +123,7 @@ type onceSaid struct{ bodyLength, contentType bool }
 func checkField(x *exchange.Exchange, name, value string, said *onceSaid) *metav1.Status {
 	switch len(name) {
 	case len("Host"):
-		if foldIs(name, "host") && !plainHost(value) {
+		if foldIs(name, "host") && !exchange.PlainHost(value) {
 			return apistatus.BadRequest("malformed Host header")
 		}
 	case len("Expect"):
@@ -220,42 +215,6 @@ func trimBlanks(b string) string {
 		b = b[:len(b)-1]
 	}
 	return b
-}
-
-// tokenLength returns how many bytes at the beginning of line are a token (RFC 9110, section
-// 5.6.2).
-func tokenLength(line string) int {
-	for i := range len(line) {
-		if !tokenBytes[line[i]] {
-			return i
-		}
-	}
-	return len(line)
-}
-
-// plainHost reports whether host has only characters of a host and a port (RFC 3986, section 3.2),
-// including escapes.
-func plainHost(host string) bool {
-	for i := range len(host) {
-		if !hostBytes[host[i]] {
-			return false
-		}
-	}
-	return true
-}
-
-var (
-	tokenBytes = byteSet(alphanumeric + "!#$%&'*+-.^_`|~")
-	hostBytes  = byteSet(alphanumeric + "-._~!$&'()*+,;=:[]%")
-)
-
-const alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-func byteSet(bytes string) (set [256]bool) {
-	for _, c := range []byte(bytes) {
-		set[c] = true
-	}
-	return set
 }
 
 // foldIs reports whether b equals lower, ignoring case. lower is ASCII in lower case.

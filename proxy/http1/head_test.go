@@ -21,7 +21,7 @@ const goodHead = "GET /api/v1/namespaces/default/pods?limit=500&resourceVersion=
 func fasthttpHead(t testing.TB, raw string) *fasthttp.RequestHeader {
 	t.Helper()
 	h := new(fasthttp.RequestHeader)
-	if err := h.Read(bufio.NewReaderSize(strings.NewReader(raw), maxHeaderBytes)); err != nil {
+	if err := h.Read(bufio.NewReaderSize(strings.NewReader(raw), exchange.MaxHeaderBytes)); err != nil {
 		t.Fatalf("fasthttp itself refuses %.60q: %v", raw, err)
 	}
 	return h
@@ -67,8 +67,8 @@ func TestReadHead(t *testing.T) {
 		"lost extra":             {post + "Connection: keep-alive,impersonate-Extra-a\r\n\r\n", 400},
 		"lost address":           {post + "Connection: X-Forwarded-For\r\n\r\n", 400},
 		"lost front proxy's say": {post + "Connection: X-Remote-Group\r\n\r\n", 400},
-		"many lines":             {post + strings.Repeat("A: b\r\n", maxHeaderLines-1) + "\r\n", 0},
-		"too many lines":         {post + strings.Repeat("A: b\r\n", maxHeaderLines) + "\r\n", 431},
+		"many lines":             {post + strings.Repeat("A: b\r\n", exchange.MaxHeaderLines-1) + "\r\n", 0},
+		"too many lines":         {post + strings.Repeat("A: b\r\n", exchange.MaxHeaderLines) + "\r\n", 431},
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := readHead(fasthttpHead(t, c.raw), new(exchange.Exchange))
@@ -114,7 +114,7 @@ func FuzzReadHead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, lines string) {
 		raw := "POST /x HTTP/1.1\r\nHost: h\r\n" + lines + "\r\n\r\n"
 		h, x := new(fasthttp.RequestHeader), new(exchange.Exchange)
-		if err := h.Read(bufio.NewReaderSize(strings.NewReader(raw), maxHeaderBytes)); err != nil || readHead(h, x) != nil {
+		if err := h.Read(bufio.NewReaderSize(strings.NewReader(raw), exchange.MaxHeaderBytes)); err != nil || readHead(h, x) != nil {
 			return
 		}
 		req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))

@@ -116,6 +116,14 @@ func (h *hijacked) stopRead() {
 	_ = h.conn.SetReadDeadline(time.Time{})
 }
 
+// takeKept returns the bytes that the client has sent beyond the current request, and forgets them.
+// Nobody is in waitRead.
+func (h *hijacked) takeKept() []byte {
+	kept := h.kept
+	h.kept = nil
+	return kept
+}
+
 // resume gives the connection back to the server for the client's next request. It closes the
 // connection if that may carry no further request. The response must be complete. resume blocks
 // until the connection is closed or taken over again.
@@ -127,13 +135,27 @@ func (h *hijacked) resume() {
 		h.Close()
 		return
 	}
-	c := h.conn
-	if len(h.kept) > 0 {
-		c = withKept(h.conn, h.kept)
+	if !h.awaitRequest() {
+		h.Close()
+		return
 	}
-	if err := h.server.fast.ServeConn(c); err == fasthttp.ErrConcurrencyLimit {
+	if err := h.server.fast.ServeConn(withKept(h.conn, h.kept)); err == fasthttp.ErrConcurrencyLimit {
 		h.Close() // the one error without a call of stateChanged
 	}
+}
+
+// awaitRequest waits for the first bytes of the next request, for the idle timeout at most, and
+// reports whether any have come. fasthttp would take the connection for a new one. It would wait
+// for as long as a head may take, and then answer 408 to a request that nobody has sent.
+func (h *hijacked) awaitRequest() bool {
+	if len(h.kept) > 0 {
+		return true
+	}
+	_ = h.conn.SetReadDeadline(time.Now().Add(h.server.fast.IdleTimeout))
+	first := make([]byte, 512)
+	n, _ := h.conn.Read(first)
+	h.kept = first[:n]
+	return n > 0
 }
 
 // Close closes the connection. It may be called from any goroutine, and more than once.

@@ -2,19 +2,24 @@ package http1
 
 import (
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
+	"os"
 )
 
-// keptConn returns the kept bytes first, then reads the connection.
+// keptConn is a connection as fasthttp sees it. It returns the kept bytes first, then reads the
+// connection. If no byte comes in time, the connection has ended: fasthttp then closes it, and
+// writes no 408 to a client that has sent nothing.
 type keptConn struct {
 	net.Conn
-	kept []byte
+	replay
 }
 
 // keptTLSConn is keptConn over TLS. fasthttp still sees a TLS connection.
 type keptTLSConn struct {
 	tlsConn
-	kept []byte
+	replay
 }
 
 type tlsConn interface {
@@ -23,29 +28,50 @@ type tlsConn interface {
 	ConnectionState() tls.ConnectionState
 }
 
+// withKept returns c, which returns the kept bytes first. There may be none.
 func withKept(c net.Conn, kept []byte) net.Conn {
 	if t, ok := c.(tlsConn); ok {
-		return &keptTLSConn{tlsConn: t, kept: kept}
+		return &keptTLSConn{tlsConn: t, replay: replay{kept: kept}}
 	}
-	return &keptConn{Conn: c, kept: kept}
+	return &keptConn{Conn: c, replay: replay{kept: kept}}
 }
 
-func (c *keptConn) Read(p []byte) (int, error)    { return readKept(c.Conn, &c.kept, p) }
-func (c *keptTLSConn) Read(p []byte) (int, error) { return readKept(c.tlsConn, &c.kept, p) }
+func (c *keptConn) Read(p []byte) (int, error)    { return c.read(c.Conn, p) }
+func (c *keptTLSConn) Read(p []byte) (int, error) { return c.read(c.tlsConn, p) }
 
-func readKept(c net.Conn, kept *[]byte, p []byte) (int, error) {
-	if len(*kept) == 0 {
-		return c.Read(p)
-	}
-	n := copy(p, *kept)
-	if *kept = (*kept)[n:]; len(*kept) == 0 {
-		*kept = nil
-	}
-	return n, nil
+// replay is what a client has sent already, and whether it has sent anything. The goroutine that
+// reads the connection owns it.
+type replay struct {
+	kept  []byte
+	begun bool
 }
 
-// accepted returns the connection as the listener accepted it, without a wrapper that replays kept
-// bytes.
+func (r *replay) read(c net.Conn, p []byte) (n int, err error) {
+	if len(r.kept) > 0 {
+		n = copy(p, r.kept)
+		if r.kept = r.kept[n:]; len(r.kept) == 0 {
+			r.kept = nil
+		}
+	} else if n, err = c.Read(p); !r.begun && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = io.EOF
+	}
+	r.begun = r.begun || n > 0
+	return n, err
+}
+
+// frontListener accepts connections for fasthttp.
+type frontListener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l frontListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return withKept(c, nil), nil
+}
+
+// accepted returns the connection as the listener accepted it, without the wrapper for fasthttp.
 func accepted(c net.Conn) net.Conn {
 	switch c := c.(type) {
 	case *keptConn:

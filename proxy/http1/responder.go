@@ -56,10 +56,10 @@ func (r *responder) Respond(resp *exchange.Response) {
 	} else {
 		defer resp.Reader.Close()
 	}
-	body := resp.HasBody(r.method)
+	body := resp.HasBody(r.method) || resp.Bare
 	f := framed{length: length, http11: r.http11}
 	f.chunked = body && length < 0 && r.http11
-	f.keepAlive = !r.last && !resp.Close && (f.chunked || !body || length >= 0)
+	f.keepAlive = !r.last && !resp.Close && !resp.Bare && (f.chunked || !body || length >= 0)
 	begin := appendHead(nil, resp, f)
 	if body && resp.Reader == nil {
 		for _, slice := range resp.Body {
@@ -174,6 +174,12 @@ func appendHead(b []byte, r *exchange.Response, f framed) []byte {
 	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	b = append(append(append(b, ' '), http.StatusText(status)...), "\r\n"...)
+	if r.Bare {
+		for _, field := range r.Header {
+			b = appendField(b, field)
+		}
+		return append(b, "\r\n"...)
+	}
 	own := make(exchange.Header, 0, 3) // sorted
 	switch {
 	case !f.keepAlive:

@@ -19,10 +19,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// maxHeaderBytes is the limit of a request's head and the size of a connection's buffer.
-// kube-apiserver's limit is 1 MiB. Tokens have a few KiB. The longest headers are lists of groups
-// and selectors; none is known that comes near the limit.
-const maxHeaderBytes = 64 << 10
+// Protocol is the name of HTTP/1.1 in TLS.
+const Protocol = "http/1.1"
 
 // Server is fasthttp's server with the limits and conventions of kube-apiserver's HTTP server. Its
 // methods may be called from any goroutine.
@@ -52,7 +50,7 @@ func New(
 		ConnState:      s.stateChanged,
 		Logger:         fasthttpLogger{log},
 
-		ReadBufferSize: maxHeaderBytes, // also the limit of a request's head
+		ReadBufferSize: exchange.MaxHeaderBytes, // also the limit of a request's head
 		ReadTimeout:    downstream.HeaderTimeout,
 		WriteTimeout:   downstream.StallTimeout, // not of streams; kube-apiserver's value
 		IdleTimeout:    downstream.IdleTimeout,
@@ -73,8 +71,18 @@ func New(
 // SetHeaderTimeout changes the time limit of a request's head. It must be called before Serve.
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.fast.ReadTimeout = d }
 
+// Also makes connections whose TLS has negotiated another protocol be served by serve, which may
+// block until the connection has ended. The server then closes the connection. Also must be called
+// before Serve.
+func (s *Server) Also(protocol string, serve func(net.Conn)) {
+	s.fast.NextProto(protocol, func(c net.Conn) error {
+		serve(c)
+		return nil
+	})
+}
+
 // Serve serves the connections that ln accepts, until Shutdown.
-func (s *Server) Serve(ln net.Listener) error { return s.fast.Serve(ln) }
+func (s *Server) Serve(ln net.Listener) error { return s.fast.Serve(frontListener{ln}) }
 
 // ServeConn serves one connection until it is closed or taken over.
 func (s *Server) ServeConn(c net.Conn) error { return s.fast.ServeConn(c) }
@@ -129,7 +137,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *r
 		x.Body = body
 	}
 	if st := readHead(&ctx.Request.Header, x); st != nil {
-		rejectedMalformed.Inc()
+		apistatus.RejectedMalformed.Inc()
 		apistatus.Write(x, st)
 		x.Response.Close = true // another server may see the end of the body elsewhere
 		return body
@@ -166,7 +174,7 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
 	switch {
 	case errors.As(err, &tooLong):
 		st = apistatus.Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
-			fmt.Sprintf("the request's header is longer than %d bytes", maxHeaderBytes))
+			fmt.Sprintf("the request's header is longer than %d bytes", exchange.MaxHeaderBytes))
 	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):
 		st = unsupportedTransferEncoding()
 	case network != nil:
@@ -182,7 +190,7 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
 
 // reject answers a request whose head is bad.
 func (s *Server) reject(ctx *fasthttp.RequestCtx, x *exchange.Exchange, st *metav1.Status) {
-	rejectedMalformed.Inc()
+	apistatus.RejectedMalformed.Inc()
 	apistatus.Write(x, st)
 	s.write(ctx, x)
 }

@@ -11,9 +11,10 @@ import (
 
 // stream is a response without end. It owns its connection until it ends, and has no goroutine.
 type stream struct {
-	conn   *hijacked
-	source exchange.Stream
-	last   bool // the connection carries no further request
+	conn     *hijacked
+	source   exchange.Stream
+	messages *exchange.Messages // nil for a body of HTTP
+	last     bool               // the connection carries no further request
 }
 
 // stream takes over the connection of ctx and writes the stream of x there.
@@ -21,7 +22,7 @@ func (s *Server) stream(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 	r := &x.Response
 	f := framed{chunked: true, length: -1, keepAlive: !x.Close, http11: true, warningsFirst: true}
 	head := append(appendHead(nil, r, f), r.First...)
-	st := &stream{source: r.Stream, last: x.Close}
+	st := &stream{source: r.Stream, messages: r.Messages, last: x.Close || r.Bare}
 	s.hijack(ctx, x, func(h *hijacked) {
 		st.conn = h
 		if !st.begin(head) {
@@ -39,6 +40,11 @@ func (st *stream) begin(head []byte) (began bool) {
 	}()
 	server := st.conn.server
 	events := downstream.SinkEvents{Gone: st.source.Gone, Drop: st.conn.Close, Evict: st.source.Evict, Ended: st.end}
+	if st.messages != nil {
+		sink := downstream.NewSink(st.conn.conn, server.poller, "", server.log, events)
+		w := &webSocket{messages: messages{connection: sink, form: *st.messages}, gone: st.source.Gone}
+		return w.begin(head, st.conn.takeKept(), st.source) == nil
+	}
 	sink := downstream.NewSink(st.conn.conn, server.poller, framing.LastChunk, server.log, events)
 	if sink.Begin(head, func() { st.conn.waitRead(st.source.Gone) }) != nil {
 		return false

@@ -223,8 +223,8 @@ func (f *filling) wait(ctx context.Context, w Waiter) (filled, *throughSlot) {
 	}
 }
 
-// throughSlot is the place of a request in filling.through. It is closed when the
-// response has been written, or runs without the handler; see [exchange.Exchange.Until].
+// throughSlot is the place of a request in filling.through or historyBackfill.skipped. It is closed
+// when the response has been written, or runs without the handler; see [exchange.Exchange.Until].
 type throughSlot struct {
 	through semaphore.Semaphore
 	watch   bool

@@ -33,7 +33,8 @@ func idleLanes(t *testing.T, opts *Options) *Lanes {
 
 func newColdLane(t *testing.T) *coldLane {
 	ls := idleLanes(t, &Options{})
-	l := &coldLane{t: t, Lane: NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods}), slots: make(chan *throughSlot, 1000)}
+	l := &coldLane{t: t, Lane: NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods}),
+		slots: make(chan *throughSlot, 1000)}
 	t.Cleanup(l.Unregister)
 	return l
 }
@@ -44,7 +45,8 @@ func (l *coldLane) come(n int, line string) {
 	for range n {
 		r, arrived := proxytest.MustParse(l.t, request.Parse, line), time.Now()
 		l.clients.Go(func() {
-			end, slot := l.Await(context.Background(), Waiter{r.Verb, arrived, r.Patience(FillWait), func() bool { return false }})
+			end, slot := l.Await(context.Background(),
+				Waiter{r.Verb, arrived, r.Patience(FillWait), func() bool { return false }})
 			l.ends[end].Add(1)
 			if slot != nil {
 				l.slots <- slot
@@ -53,13 +55,15 @@ func (l *coldLane) come(n int, line string) {
 	}
 }
 
-// want fails the test unless so many clients have been told that the lane is ready, to pass through,
-// and to come again.
+// want fails the test unless these numbers of clients were told that the lane is ready, to pass
+// through, and to try again.
 func (l *coldLane) want(when string, ready, passed, failed int32) {
 	l.t.Helper()
 	synctest.Wait()
-	if r, p, f := l.ends[FillReady].Load(), l.ends[fillPassed].Load(), l.ends[FillFailed].Load(); r != ready || p != passed || f != failed {
-		l.t.Errorf("%s: %d are ready, %d pass through, %d are refused; want %d, %d, %d", when, r, p, f, ready, passed, failed)
+	r, p, f := l.ends[FillReady].Load(), l.ends[fillPassed].Load(), l.ends[FillFailed].Load()
+	if r != ready || p != passed || f != failed {
+		l.t.Errorf("%s: %d are ready, %d pass through, %d are refused; want %d, %d, %d", when, r, p,
+			f, ready, passed, failed)
 	}
 }
 
@@ -203,7 +207,8 @@ func TestFillingLeft(t *testing.T) {
 		began := time.Now()
 		left := func() bool { return time.Since(began) >= 3*time.Second }
 		r := proxytest.MustParse(t, request.Parse, listPods)
-		if end, _ := l.Await(t.Context(), Waiter{r.Verb, began, r.Patience(FillWait), left}); end != FillLeft || time.Since(began) > 4*time.Second {
+		end, _ := l.Await(t.Context(), Waiter{r.Verb, began, r.Patience(FillWait), left})
+		if end != FillLeft || time.Since(began) > 4*time.Second {
 			t.Errorf("got %d after %s", end, time.Since(began))
 		}
 	})

@@ -63,8 +63,9 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		lanes:      ls,
 		started:    time.Now(),
 		filling:    newFilling(),
-		history:    historyBackfill{turn: semaphore.New(1)},
+		history:    historyBackfill{turn: semaphore.New(1), skipped: semaphore.New(mostSkipped)},
 	}
+	l.Cache.IndexWith(ls.indexer)
 	l.Log = ls.log.With("resource", l.Resource(), "encoding", l.Representation.String())
 	if l.selects() {
 		ls.lastSelection++
@@ -80,7 +81,7 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		Redefined:  l.redefined,
 		From:       l.from.Load,
 		Metrics:    l.metrics.set,
-		Labels:     l.metrics.labels,
+		Series:     l.metrics.name,
 		Log:        l.Log,
 	})
 	return l
@@ -118,6 +119,9 @@ func (l *Lane) Uncached() bool {
 
 // Synced reports whether the cache has been filled, so that the lane can serve reads.
 func (l *Lane) Synced() bool { return l.filling.synced() }
+
+// Filled returns a channel that is closed when the cache has been filled.
+func (l *Lane) Filled() <-chan struct{} { return l.filling.syncedc }
 
 // Ready waits until the lane can serve reads, and reports whether it can. It reports false if an
 // attempt to fill the cache for the first time has failed, or takes longer than ctx lasts.

@@ -22,6 +22,7 @@ type Lanes struct {
 	source        *reflector.Source
 	discovery     *upstream.Discovery
 	flusher       *fanout.Flusher
+	indexer       *fanout.Indexer
 	limits        fanout.Limits
 	memory        Memory
 	idleTimeout   time.Duration // Options.IdleTimeout
@@ -63,6 +64,7 @@ func NewLanes(
 		source:        reflector.NewSource(up, memory.full, opts.Tuning.HangTimeout, log),
 		discovery:     discovery,
 		flusher:       flusher,
+		indexer:       fanout.NewIndexer(),
 		limits:        opts.limits(),
 		memory:        memory,
 		idleTimeout:   opts.IdleTimeout,
@@ -202,9 +204,10 @@ func (ls *Lanes) Discard(l *Lane) {
 	}
 }
 
-// Run stops idle lanes until ctx ends, then lets no other begin, and returns when no reflector is
-// left. The lanes themselves end with the context of NewLanes.
+// Run stops idle lanes and builds indexes until ctx ends, then lets no other lane begin, and returns
+// when no reflector is left. The lanes themselves end with the context of NewLanes.
 func (ls *Lanes) Run(ctx context.Context) {
+	ls.running.Go(func() { ls.indexer.Run(ctx) })
 	tick := time.NewTicker(max(ls.idleTimeout/10, time.Second))
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -239,8 +242,10 @@ func (ls *Lanes) stopIdle() {
 	}
 }
 
-// Shed stops all lanes that nobody uses, and returns how many those were.
+// Shed stops all lanes that nobody uses, and returns how many those were. It gives up the indexes of
+// all lanes.
 func (ls *Lanes) Shed() (n int) {
+	ls.indexer.Shed()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, l := range ls.byKey {

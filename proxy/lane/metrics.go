@@ -31,6 +31,10 @@ var (
 		"Past events that are kept for clients to resume from. At most --history-frames.")
 	cacheHistoryBytes = exposition.Describe("gauge", "watchfan_cache_history_bytes",
 		"Bytes of the past events that are kept for clients to resume from. At most --history-bytes.")
+	cacheIndexes = exposition.Describe("gauge", "watchfan_cache_indexes",
+		"Indexes of the cache: labels, fields and names that clients select by, and whose objects are found without a search.")
+	cacheIndexBytes = exposition.Describe("gauge", "watchfan_cache_index_bytes",
+		"Memory for the indexes of the cache, and for results of searches that are kept.")
 	freshnessProofs = exposition.Describe("counter", "watchfan_freshness_proofs_total",
 		"Attempts to prove that the cache is as new as a consistent read requires, by method and result.")
 	freshnessProofSeconds = exposition.Describe("counter", "watchfan_freshness_proof_seconds_total",
@@ -77,6 +81,8 @@ func newLaneMetrics(l *Lane) laneMetrics {
 	stats(cacheBytes, func(s fanout.Stats) int64 { return s.Bytes })
 	stats(cacheHistoryEvents, func(s fanout.Stats) int64 { return int64(s.HistoryEvents) })
 	stats(cacheHistoryBytes, func(s fanout.Stats) int64 { return s.HistoryBytes })
+	stats(cacheIndexes, func(s fanout.Stats) int64 { return int64(s.Indexes) })
+	stats(cacheIndexBytes, func(s fanout.Stats) int64 { return s.IndexBytes })
 	m.set.NewGauge(m.name(deliveredEvents), func() float64 { events, _ := l.Cache.Delivered(); return float64(events) })
 	m.set.NewGauge(m.name(deliveredBytes), func() float64 { _, bytes := l.Cache.Delivered(); return float64(bytes) })
 	if !l.selects() { // clients choose selectors, so a selector must not become a label

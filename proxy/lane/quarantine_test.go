@@ -20,8 +20,10 @@ func TestQuarantine(t *testing.T) {
 		want := func(now int, podsIn, secretsIn bool) {
 			t.Helper()
 			ls.stopIdle()
-			if n := ls.QuarantinedCount(); n != now || ls.Quarantined(pods) != podsIn || ls.Quarantined(secrets) != secretsIn {
-				t.Errorf("%d are in quarantine, %t, %t; want %d, %t, %t", n, ls.Quarantined(pods), ls.Quarantined(secrets), now, podsIn, secretsIn)
+			n := ls.QuarantinedCount()
+			if n != now || ls.Quarantined(pods) != podsIn || ls.Quarantined(secrets) != secretsIn {
+				t.Errorf("%d are in quarantine, %t, %t; want %d, %t, %t", n, ls.Quarantined(pods),
+					ls.Quarantined(secrets), now, podsIn, secretsIn)
 			}
 		}
 		want(2, true, true)

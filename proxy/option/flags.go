@@ -1,9 +1,13 @@
 package option
 
 import (
+	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -54,7 +58,7 @@ func (t *Table) Parse(program string, args []string) error {
 	if err := fs.Parse(args); failed != nil {
 		return failed
 	} else if err != nil {
-		return t.explain(err)
+		return Explain(fs, err)
 	}
 	if fs.NArg() > 0 {
 		return fmt.Errorf("flags only, not %q", fs.Arg(0))
@@ -72,9 +76,16 @@ func (t *Table) forget() {
 	}
 }
 
-// explain rewrites an error of package flag. For an unknown flag it names the flag that was
-// probably meant.
-func (t *Table) explain(err error) error {
+// Explain rewrites an error of fs.Parse. The new error names the flag with two dashes. For an unknown
+// flag it also names the flag that was probably meant. Errors of other kinds, such as flag.ErrHelp,
+// are returned as they are.
+func Explain(fs *flag.FlagSet, err error) error {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return err
+	}
+	if m := wrongValue.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s=%s: %s", dashed(m[2]), unquoted(m[1]), m[3])
+	}
 	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
 		return fmt.Errorf("%s needs a value", dashed(name))
 	}
@@ -82,17 +93,44 @@ func (t *Table) explain(err error) error {
 	if !ok {
 		return err
 	}
-	best, distance := "", len(unknown)/3+1
-	for _, r := range t.rows {
-		if d := editDistance(unknown, r.name); d < distance {
-			best, distance = r.name, d
-		}
+	if near := nearest(fs, unknown); near != "" {
+		return fmt.Errorf("there is no flag %s: did you mean %s?", dashed(unknown), dashed(near))
 	}
-	if best == "" {
-		return fmt.Errorf("there is no flag %s", dashed(unknown))
-	}
-	return fmt.Errorf("there is no flag %s: did you mean %s?", dashed(unknown), dashed(best))
+	return fmt.Errorf("there is no flag %s", dashed(unknown))
 }
+
+// wrongValue is the error of package flag about a value: value, flag, what is wrong.
+var wrongValue = regexp.MustCompile(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([^:]*): (.*)$`)
+
+// unquoted returns the value that package flag has quoted.
+func unquoted(quoted string) string {
+	value, err := strconv.Unquote(quoted)
+	if err != nil {
+		return quoted
+	}
+	return value
+}
+
+// nearest returns the flag that the unknown flag probably means: the one with the fewest different
+// letters, or else the shortest one that begins with it. It returns "" if no flag is near.
+func nearest(fs *flag.FlagSet, unknown string) (best string) {
+	if len(unknown) > mostMisspelt {
+		return ""
+	}
+	distance, begun := min(len(unknown)/2, max(len(unknown)/3, 2))+1, ""
+	fs.VisitAll(func(f *flag.Flag) {
+		if d := editDistance(unknown, f.Name); d < distance {
+			best, distance = f.Name, d
+		}
+		if strings.HasPrefix(f.Name, unknown) && len(unknown) >= 3 && (begun == "" || len(f.Name) < len(begun)) {
+			begun = f.Name
+		}
+	})
+	return cmp.Or(best, begun)
+}
+
+// mostMisspelt is the length of the longest unknown flag for which nearest looks, in bytes.
+const mostMisspelt = 100
 
 // editDistance returns the number of letters to add, drop or change to turn a into b (Levenshtein).
 func editDistance(a, b string) int {

@@ -43,7 +43,8 @@ func (s *settings) table() *option.Table {
 func TestDefaults(t *testing.T) {
 	var s settings
 	s.table().SetDefaults()
-	if s.format != "text" || !s.on || s.count != 3 || s.size != 1<<20 || s.idle != 10*time.Minute || s.list != nil || s.level != slog.LevelInfo {
+	if s.format != "text" || !s.on || s.count != 3 || s.size != 1<<20 || s.idle != 10*time.Minute || s.list != nil ||
+		s.level != slog.LevelInfo {
 		t.Errorf("got %+v", s)
 	}
 	if err := s.table().Check(); err != nil {
@@ -144,7 +145,8 @@ func TestGroups(t *testing.T) {
 	}
 	var help bytes.Buffer
 	table.PrintHelp(&help, "")
-	if got := strings.Join(strings.Fields(help.String()), " "); got != "B: -c TEXT -e TEXT A: -a TEXT -d TEXT C: -b TEXT" {
+	got := strings.Join(strings.Fields(help.String()), " ")
+	if got != "B: -c TEXT -e TEXT A: -a TEXT -d TEXT C: -b TEXT" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -154,7 +156,9 @@ func TestRoundTrip(t *testing.T) {
 	var s, again settings
 	table := s.table()
 	table.SetDefaults()
-	if err := table.Parse("test", strings.Fields("--name=yes --on=false --client-ca-list=a,b --client-ca-list=c -v=2 --idle-timeout=1h --client-buffer-bytes=3Ki")); err != nil {
+	if err := table.Parse("test",
+		strings.Fields("--name=yes --on=false --client-ca-list=a,b --client-ca-list=c -v=2 --idle-timeout=1h "+
+			"--client-buffer-bytes=3Ki")); err != nil {
 		t.Fatal(err)
 	}
 	var first, second bytes.Buffer

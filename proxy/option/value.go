@@ -72,12 +72,21 @@ func (v *durationValue) String() string {
 }
 
 func (v *durationValue) Set(s string) error {
-	d, err := time.ParseDuration(s)
+	d, err := ParseDuration(s)
 	if err != nil {
-		return fmt.Errorf("%s%s", wantDuration, meant(s))
+		return err
 	}
 	*v = durationValue(d)
 	return nil
+}
+
+// ParseDuration is time.ParseDuration with an error that says what to give.
+func ParseDuration(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%s%s", wantDuration, meant(s))
+	}
+	return d, nil
 }
 
 // meant guesses the intended duration of a number without a unit.

@@ -17,9 +17,10 @@
 //
 // # Clients
 //
-// [Open] starts a watch and returns a [Watcher], which keeps every event with its bytes.
-// [EventReader] divides any watch into events, [NewMemberReader] reads gzip as strict decoders do,
-// and [HTTPClient] changes nothing on the way. [ReadRequest] makes a request without a connection.
+// [Open] and [OpenHTTP2] start a watch and return a [Watcher], which keeps every event with its
+// bytes. [EventReader] divides any watch into events, [NewMemberReader] reads gzip as strict
+// decoders do, and [HTTPClient] and [HTTP2Client] change nothing on the way. [ReadRequest] makes a
+// request without a connection.
 //
 // # Processes
 //

@@ -14,8 +14,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// TestLaunch: a launched program outlives the thread that asked for it, and dies with the process.
-// The process is this test once more.
+// TestLaunch: a launched program outlives the thread that launched it, and dies with the process.
+// This test runs itself as that process.
 func TestLaunch(t *testing.T) {
 	const inner = "PROXYTEST_LAUNCH"
 	if os.Getenv(inner) != "" {

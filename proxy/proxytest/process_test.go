@@ -44,8 +44,7 @@ func TestProcessEndsBeforeReady(t *testing.T) {
 	}
 }
 
-// TestProcessDoesNotEnd: a program that does not end when it is told to is killed, and that is an
-// error.
+// TestProcessDoesNotEnd: a program that ignores the signal to end is killed, and this is an error.
 func TestProcessDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	p, ready := shell(t, `trap "" TERM; echo stubborn; echo {} >ready; while :; do sleep 1; done`)

@@ -13,7 +13,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// echo starts a backend that says its name on each connection and then returns what it is sent.
+// echo starts a backend that sends its name on each connection and then returns the bytes that it
+// gets.
 func echo(t *testing.T, name string) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -128,7 +129,7 @@ func TestRelayHold(t *testing.T) {
 	c.expect("held")
 }
 
-// What was lost stays lost, and what comes later passes.
+// Bytes that were lost stay lost, and later bytes pass.
 func TestRelayDrop(t *testing.T) {
 	t.Parallel()
 	r := proxytest.NewRelay(t, echo(t, "a"))
@@ -141,7 +142,7 @@ func TestRelayDrop(t *testing.T) {
 	c.expect("not lost")
 }
 
-// An end that comes while bytes are lost is never heard of.
+// An end that comes while bytes are lost is lost too.
 func TestRelayDropsEnds(t *testing.T) {
 	t.Parallel()
 	front := proxytest.NewRelay(t, echo(t, "a"))

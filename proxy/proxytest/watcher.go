@@ -95,8 +95,27 @@ func Open(t testing.TB, url string, header ...string) *Watcher {
 	return w
 }
 
+// OpenHTTP2 is Open over HTTP/2.
+func OpenHTTP2(t testing.TB, url string, header ...string) *Watcher {
+	t.Helper()
+	w, err := open(t, HTTP2Client(newTransport()), url, header...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 // TryOpen is Open for any goroutine.
 func TryOpen(t testing.TB, url string, header ...string) (*Watcher, error) {
+	return open(t, HTTPClient(newTransport()), url, header...)
+}
+
+// newTransport returns a transport for one request.
+func newTransport() *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+}
+
+func open(t testing.TB, client *http.Client, url string, header ...string) (*Watcher, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -107,12 +126,7 @@ func TryOpen(t testing.TB, url string, header ...string) (*Watcher, error) {
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	transport := &http.Transport{
-		DisableCompression: true,
-		DisableKeepAlives:  true,
-		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
-	}
-	resp, err := transport.RoundTrip(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		cancel()
 		return nil, err

@@ -31,10 +31,10 @@ type reflectorMetrics struct {
 	reencoded               *metrics.Counter
 }
 
-func newMetrics(set *metrics.Set, labels string) reflectorMetrics {
-	counter := func(metric string) *metrics.Counter { return set.NewCounter(metric + "{" + labels + "}") }
+func newMetrics(set *metrics.Set, series func(metric string, more ...string) string) reflectorMetrics {
+	counter := func(metric string) *metrics.Counter { return set.NewCounter(series(metric)) }
 	return reflectorMetrics{
-		watches:    set.NewGauge(upstreamWatches+"{"+labels+"}", nil),
+		watches:    set.NewGauge(series(upstreamWatches), nil),
 		events:     counter(upstreamEvents),
 		eventBytes: counter(upstreamEventBytes),
 		breaks:     counter(upstreamWatchBreaks),

@@ -62,8 +62,10 @@ type Config struct {
 	// Other collections are listed.
 	From    func() uint64
 	Metrics *metrics.Set // gets the reflector's metrics
-	Labels  string       // of the metrics, as resource="pods"
-	Log     *slog.Logger
+	// Series returns the name of a metric's time series: the metric's name with the lane's labels
+	// and more, which are pairs of name and value.
+	Series func(metric string, more ...string) string
+	Log    *slog.Logger
 }
 
 // Filling is told how the reflector gets on with the first list, or with the beginning of the first
@@ -84,7 +86,7 @@ func New(c Config) *Reflector {
 		filling:    c.Filling,
 		redefined:  c.Redefined,
 		from:       c.From,
-		metrics:    newMetrics(c.Metrics, c.Labels),
+		metrics:    newMetrics(c.Metrics, c.Series),
 		log:        c.Log,
 		scanner:    c.Collection.scanner(),
 		backoff:    minBackoff,

@@ -139,12 +139,12 @@ func (r *Reflector) applyLine(line []byte, last *uint64) error {
 		return nil
 	}
 	*last = max(*last, ev.ResourceVersion)
-	r.health.changed(received)
 	r.metrics.events.Inc()
 	r.metrics.eventBytes.Add(len(line))
 	if err := r.cache.Apply(ev, received); err != nil {
 		r.relist = true
 		return err
 	}
+	r.health.changed(received) // now the lists of the filters have the change too; see diagnose.WatchersPage
 	return nil
 }

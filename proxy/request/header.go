@@ -11,10 +11,15 @@ const ImpersonatePrefix = "Impersonate-"
 
 // UpgradeType returns the protocol to which the client asks to upgrade, or "".
 func UpgradeType(x *exchange.Exchange) string {
-	if x.Protocol != exchange.HTTP11 || x.Close || !hasToken(x.Header.Get("Connection"), "upgrade") {
+	if x.Protocol != exchange.HTTP11 || x.Close {
 		return ""
 	}
-	return x.Header.Get("Upgrade")
+	for _, f := range x.Header {
+		if f.Is("Connection") && hasToken(f.Value, "upgrade") {
+			return x.Header.Get("Upgrade")
+		}
+	}
+	return ""
 }
 
 // hasToken reports whether a comma-separated list contains token, ignoring case.

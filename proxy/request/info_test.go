@@ -15,8 +15,8 @@ func TestInfo(t *testing.T) {
 		req, _ := Parse(proxytest.MustRead(t, line))
 		words := []string{req.Verb}
 		for _, field := range []struct{ name, value string }{
-			{"group", req.GVR.Group}, {"version", req.GVR.Version}, {"resource", req.GVR.Resource}, {"sub", req.Subresource},
-			{"ns", req.Namespace}, {"name", req.Name}, {"selects", req.SelectorName},
+			{"group", req.GVR.Group}, {"version", req.GVR.Version}, {"resource", req.GVR.Resource},
+			{"sub", req.Subresource}, {"ns", req.Namespace}, {"name", req.Name}, {"selects", req.SelectorName},
 		} {
 			if field.value != "" {
 				words = append(words, field.name+"="+field.value)
@@ -35,8 +35,10 @@ func TestInfo(t *testing.T) {
 	f("PUT "+pod+" HTTP/1.1", "update version=v1 resource=pods ns=a name=x other")
 	f("PATCH "+pod+"/status HTTP/1.1", "patch version=v1 resource=pods sub=status ns=a name=x other")
 	f("DELETE "+pod+" HTTP/1.1", "delete version=v1 resource=pods ns=a name=x other")
-	f("DELETE /apis/apps/v1/namespaces/a/deployments HTTP/1.1", "deletecollection group=apps version=v1 resource=deployments ns=a other")
-	f("POST /apis/apps/v1/namespaces/a/deployments HTTP/1.1", "create group=apps version=v1 resource=deployments ns=a other")
+	f("DELETE /apis/apps/v1/namespaces/a/deployments HTTP/1.1",
+		"deletecollection group=apps version=v1 resource=deployments ns=a other")
+	f("POST /apis/apps/v1/namespaces/a/deployments HTTP/1.1",
+		"create group=apps version=v1 resource=deployments ns=a other")
 	f("OPTIONS "+pod+" HTTP/1.1", " version=v1 resource=pods ns=a name=x other")
 
 	f(pod+"/log?follow=1", "get version=v1 resource=pods sub=log ns=a name=x lasts other")
@@ -48,14 +50,16 @@ func TestInfo(t *testing.T) {
 
 	f("/api/v1/pods?fieldSelector=metadata.name%3Dx", "list version=v1 resource=pods selects=x list")
 	f("/api/v1/pods?watch=true&fieldSelector=metadata.name%3Dx", "watch version=v1 resource=pods selects=x lasts watch")
-	f("/api/v1/pods?watch=true&resourceVersion=x&fieldSelector=metadata.name%3Dx", "watch version=v1 resource=pods selects=x lasts watch") // refused there
+	// kube-apiserver refuses this one.
+	f("/api/v1/pods?watch=true&resourceVersion=x&fieldSelector=metadata.name%3Dx",
+		"watch version=v1 resource=pods selects=x lasts watch")
 	f("/api/v1/pods?watch=false", "list version=v1 resource=pods list")
 	f("HEAD /api/v1/pods?watch=1 HTTP/1.1", "watch version=v1 resource=pods lasts other")
 	f(pod+"?watch=1", "get version=v1 resource=pods ns=a name=x lasts get")
 	f("/api/v1/watch/namespaces/a/pods/x", "watch version=v1 resource=pods ns=a name=x lasts watch")
 	f("/api/v1/watch/pods?fieldSelector=metadata.name%3Dx", "watch version=v1 resource=pods lasts watch")
 
-	// What only one reader might take for a path or a query.
+	// Targets that some parsers read differently.
 	f("//api/v1/pods", "list version=v1 resource=pods list")
 	f("/api/v1/namespaces/a/pods/%78", "get version=v1 resource=pods ns=a name=x get")
 	f("http://h/api/v1/pods", "list version=v1 resource=pods list")

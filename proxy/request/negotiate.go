@@ -217,3 +217,11 @@ func acceptsGzip(acceptEncoding string) bool {
 	}
 	return false
 }
+
+// readsRaw reports whether a client reads the bytes of a watch as they come, even if it accepts
+// gzip. A generated client can be told to accept gzip for its lists. But the watch of the Python
+// client (kubernetes/base/watch/watch.py) then splits the compressed bytes into lines, because
+// kube-apiserver compresses no watch.
+func readsRaw(userAgent string) bool {
+	return strings.HasPrefix(userAgent, "OpenAPI-Generator/") || strings.HasPrefix(userAgent, "Swagger-Codegen/")
+}

@@ -49,7 +49,7 @@ func TestNegotiate(t *testing.T) {
 	f("list", "text/html;q=0.9,application/json", "json")
 	f("list", "*/*;q=1,application/json;q=0.1", "json")
 
-	// What client-go's clients send: typed, and of metadata.
+	// The headers of client-go's typed clients and metadata clients.
 	f("list", proto+",application/json", "protobuf", "json")
 	f("watch", proto+";stream=watch,application/json", "protobuf", "json")
 	f("list", proto+metadatas+",application/json"+metadatas+",application/json", "protobuf-metadata-v1")
@@ -57,7 +57,8 @@ func TestNegotiate(t *testing.T) {
 	f("get", "application/json"+metadata, "json-metadata-v1")
 	f("list", "application/json;v=v1beta1;as=PartialObjectMetadataList;g=meta.k8s.io", "json-metadata-v1beta1")
 	f("list", "application/json;q=0.9,"+proto, "protobuf", "json")
-	f("list", "application/json;q=0.9,application/cbor;q=1", "cbor", "json") // the dynamic client, where it prefers CBOR
+	// The dynamic client, where it prefers CBOR.
+	f("list", "application/json;q=0.9,application/cbor;q=1", "cbor", "json")
 	f("watch", "application/json;q=0.9,application/cbor;q=1", "cbor", "json")
 
 	// kubectl. Lists and gets in Tables pass through.
@@ -79,11 +80,11 @@ func TestNegotiate(t *testing.T) {
 	f("list", "application/cbor,application/yaml", "no")
 	f("list", "application/cbor-seq", "no")
 
-	// Protobuf is not offered of custom resources, so it may be that nothing is.
+	// Custom resources have no protobuf, so for them no clause of these headers can be served.
 	f("list", proto, "protobuf")
 	f("list", proto+",application/yaml", "no")
 
-	// kube-apiserver would answer JSON to these too; we do not try to know.
+	// kube-apiserver answers these with JSON too, but they are not recognised here.
 	f("list", "text/html,application/json", "no")
 	f("list", "application/json;profile=x", "no")
 	f("list", "*/*;"+strings.Repeat("q=1,*/*;", 12), "no")
@@ -112,7 +113,8 @@ func TestNegotiate(t *testing.T) {
 func TestAcceptLines(t *testing.T) {
 	proxytest.MustParse(t, Parse, "/api/v1/pods", "Accept: application/json", "Accept: application/yaml")
 	proxytest.MustParse(t, Parse, "/api/v1/pods", "accept:", "Accept: application/yaml")
-	if _, ok := Parse(proxytest.MustRead(t, "/api/v1/pods", "Accept: application/yaml", "Accept: application/json")); ok {
+	if _, ok := Parse(proxytest.MustRead(t, "/api/v1/pods", "Accept: application/yaml",
+		"Accept: application/json")); ok {
 		t.Error("yaml, then json: recognised")
 	}
 }
@@ -151,7 +153,25 @@ func TestAcceptsGzip(t *testing.T) {
 	}
 }
 
-// slowly goes through the whole of kube-apiserver's negotiation and returns the form of the answer. cbor is a feature gate.
+// Generated clients get plain watches.
+func TestGzipOfGeneratedClients(t *testing.T) {
+	f := func(line, userAgent string, want bool) {
+		t.Helper()
+		if got := proxytest.MustParse(t, Parse, line, "Accept-Encoding: gzip", "User-Agent: "+userAgent).Gzip; got != want {
+			t.Errorf("%s of %s: got %v, want %v", line, userAgent, got, want)
+		}
+	}
+	const list, watch = "/api/v1/pods", "/api/v1/pods?watch=1"
+	f(watch, "OpenAPI-Generator/36.0.2/python", false)
+	f(watch, "Swagger-Codegen/9.0.0/python", false)
+	f(watch, "kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef0", true)
+	f(watch, "mine (OpenAPI-Generator/36.0.2/python)", true)
+	f(watch, "", true)
+	f(list, "OpenAPI-Generator/36.0.2/python", true)
+}
+
+// slowly performs all steps of kube-apiserver's negotiation and returns the form of the answer.
+// cbor is a feature gate.
 func slowly(accept, verb string, custom, cbor bool) string {
 	if accept == "" {
 		return "json"
@@ -173,7 +193,8 @@ func slowly(accept, verb string, custom, cbor bool) string {
 			matches := clause.Type == "*" && clause.SubType == "*" ||
 				clause.Type == "application" && (clause.SubType == "*" || clause.SubType == subType)
 			p := clause.Params
-			if !matches || subType == "cbor" && !cbor || p["sv"] != "" && p["sv"] != "v1" || p["stream"] != "" && p["stream"] != "watch" {
+			if !matches || subType == "cbor" && !cbor || p["sv"] != "" && p["sv"] != "v1" ||
+				p["stream"] != "" && p["stream"] != "watch" {
 				continue
 			}
 			form := strings.TrimPrefix(subType, "vnd.kubernetes.")
@@ -199,12 +220,17 @@ func slowly(accept, verb string, custom, cbor bool) string {
 	return "none"
 }
 
-// Whatever is recognised is what kube-apiserver would answer, of its own resources and of custom ones, with CBOR and without.
+// Each recognised Accept header leads to kube-apiserver's own choice, for built-in and custom
+// resources, with CBOR and without.
 func FuzzNegotiate(f *testing.F) {
-	for _, seed := range []string{"", "*/*", "application/json", "application/vnd.kubernetes.protobuf,application/json", "application/json;q=0.5,application/yaml;q=0.9",
-		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
-		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;q=0.9,application/cbor;q=1", "application/cbor", "application/cbor;stream=watch,application/vnd.kubernetes.protobuf",
-		"application/cbor;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/*", "application/*", "text/html,*/*;q=0.1", "application/json;stream=watch;pretty=1;charset=x"} {
+	for _, seed := range []string{"", "*/*", "application/json", "application/vnd.kubernetes.protobuf,application/json",
+		"application/json;q=0.5,application/yaml;q=0.9",
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
+			"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;q=0.9,application/cbor;q=1",
+		"application/cbor", "application/cbor;stream=watch,application/vnd.kubernetes.protobuf",
+		"application/cbor;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/*", "application/*",
+		"text/html,*/*;q=0.1", "application/json;stream=watch;pretty=1;charset=x"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, accept string) {
@@ -217,7 +243,8 @@ func FuzzNegotiate(f *testing.F) {
 				custom, cbor := i&1 != 0, i&2 != 0
 				got := "none"
 				for _, c := range clauses {
-					if c.EveryKind() || c.Encoding == framing.Protobuf && !custom || c.Encoding == framing.CBOR && cbor {
+					if c.EveryKind() || c.Encoding == framing.Protobuf && !custom ||
+						c.Encoding == framing.CBOR && cbor {
 						got = c.String()
 						break
 					}

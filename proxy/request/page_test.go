@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// encodePage is a continue token as anybody may write it.
+// encodePage returns a continue token with any content.
 func encodePage(version string, rv int64, start string) string {
 	token, err := json.Marshal(pageToken{version, rv, start})
 	if err != nil {
@@ -25,7 +25,7 @@ func TestParsePage(t *testing.T) {
 	}
 	const v = "meta.k8s.io/v1"
 	f(Page{7, "ns/a"}.String(), Page{7, "ns/a"}, true)
-	f(encodePage(v, 7, "a\x00"), Page{7, "a"}, true) // as other versions write it
+	f(encodePage(v, 7, "a\x00"), Page{7, "a"}, true) // as other versions of kube-apiserver write it
 	f(encodePage(v, 7, "/ns/a\x00"), Page{7, "ns/a"}, true)
 
 	f("", Page{}, false)
@@ -45,9 +45,10 @@ func TestParsePage(t *testing.T) {
 	f(encodePage(v, 7, "/"+strings.Repeat("a", 8<<10)+"\x00"), Page{}, false)
 }
 
-// What is read as a page is written as a token that reads the same.
+// A page that was parsed is written as a token that is parsed as the same page.
 func FuzzParsePage(f *testing.F) {
-	for _, seed := range []string{"", "abc", Page{7, "ns/a"}.String(), encodePage("meta.k8s.io/v1", 1<<62, "a.b-c\x00"), encodePage("meta.k8s.io/v1", -1, "x\x00")} {
+	for _, seed := range []string{"", "abc", Page{7, "ns/a"}.String(), encodePage("meta.k8s.io/v1", 1<<62, "a.b-c\x00"),
+		encodePage("meta.k8s.io/v1", -1, "x\x00")} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, token string) {

@@ -8,7 +8,6 @@ type Reason string
 const (
 	Path           Reason = "path"             // the path does not lead to objects, or can be read in two ways
 	Headers        Reason = "headers"          // a body, or a header that asks for more than a plain response
-	WebSocket      Reason = "websocket"        // the client upgrades the connection
 	Parameters     Reason = "parameters"       // parameters that kube-apiserver refuses, or that are not read here
 	Form           Reason = "representation"   // YAML, a Table of a list, or a form that kube-apiserver lacks
 	Probe          Reason = "probe"            // another watchfan asks how far kube-apiserver is
@@ -30,5 +29,5 @@ const (
 )
 
 // Reasons lists all reasons for which a watch is passed through.
-var Reasons = []Reason{Path, Headers, WebSocket, Parameters, Form, Probe, TableRows, TableNoObjects, Anonymous,
+var Reasons = []Reason{Path, Headers, Parameters, Form, Probe, TableRows, TableNoObjects, Anonymous,
 	Excluded, NotAllowed, Aggregated, Resource, Definition, Selector, NoLane, LaneFilling, History, Freshness}

@@ -37,7 +37,9 @@ type Request struct {
 
 	Accepts []Clause // at least one; see negotiate
 	Pretty  bool     // indent JSON regardless of the clause; get and list only
-	Gzip    bool     // the client accepts gzip
+	Gzip    bool     // the client accepts gzip, and can read it
+
+	WebSocket bool // the client asks for the watch as messages of a WebSocket
 }
 
 // Scope returns the namespace of the objects that req concerns. "" means all namespaces, or a
@@ -85,6 +87,13 @@ func (req *Request) endsAtOnce() bool { return req.TimeoutSeconds != nil && *req
 func (req *Request) Exact() bool {
 	return req.Verb == "list" && req.ResourceVersion != "0" &&
 		(req.resourceVersionMatch == "Exact" || req.Limit > 0 && req.resourceVersionMatch == "")
+}
+
+// Resumes reports whether the request is a watch that begins behind a resourceVersion, and not with
+// initial events.
+func (req *Request) Resumes() bool {
+	initial := req.SendInitialEvents != nil && *req.SendInitialEvents
+	return req.Verb == "watch" && req.ResourceVersion != "" && req.ResourceVersion != "0" && !initial
 }
 
 // Patience returns how long the request may wait for its answer: nine tenths of the client's own

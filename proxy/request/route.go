@@ -3,6 +3,7 @@ package request
 import (
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/websocket"
 )
 
 const (
@@ -44,7 +46,7 @@ func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
 	if why == "" {
 		return req, true
 	}
-	req = &Request{Info: req.Info, Uncacheable: why}
+	*req = Request{Info: req.Info, Uncacheable: why}
 	req.readSelector(query)
 	return req, false
 }
@@ -53,10 +55,9 @@ func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
 // one can.
 func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values) (why Reason) {
 	req.Labels, req.Fields = labels.Everything(), fields.Everything()
+	req.WebSocket = req.Verb == "watch" && websocket.Asked(x)
 	switch {
-	case strings.EqualFold(UpgradeType(x), "websocket"):
-		return WebSocket
-	case req.Method != http.MethodGet || x.Protocol < exchange.HTTP11 || !plainHead(x):
+	case req.Method != http.MethodGet || x.Protocol < exchange.HTTP11 || !req.plainHead(x):
 		return Headers
 	case !req.parseOptions(query):
 		return Parameters
@@ -68,42 +69,52 @@ func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values
 	if !req.includeObject(query) {
 		return Parameters
 	}
-	if req.Verb != "watch" {
-		req.Pretty = wantsPretty(rawQuery, query, x.Header.Get("User-Agent"))
-	}
+	userAgent := x.Header.Get("User-Agent")
 	req.Gzip = acceptsGzip(x.Header.Get("Accept-Encoding"))
+	if req.Verb == "watch" {
+		req.Gzip = req.Gzip && !readsRaw(userAgent)
+	} else {
+		req.Pretty = wantsPretty(rawQuery, query, userAgent)
+	}
 	req.probes = req.Verb == "watch" && strings.Contains(x.Header.Get("Via"), ViaPrefix) && req.TimeoutSeconds != nil && *req.TimeoutSeconds == ProbeSeconds
 	return ""
 }
 
 // plainHead reports whether the request has no body, and no header field that asks for more than a
-// plain response to the sender. Cross-origin requests of browsers carry Origin. Their responses
-// have headers that depend on kube-apiserver's flags.
-func plainHead(x *exchange.Exchange) bool {
+// plain response to the sender, or for a WebSocket.
+//
+// Cross-origin requests of browsers carry Origin. Their responses have headers that depend on
+// kube-apiserver's flags, except for that to a handshake, which has none of them. The fabric8 client
+// sends the server's own origin. Java's HTTP client asks for h2c without TLS. kube-apiserver ignores
+// that, and a WebSocket for anything but a watch.
+func (req *Request) plainHead(x *exchange.Exchange) bool {
 	if x.ContentLength != 0 {
 		return false
 	}
+	upgrades := 0
 	for _, f := range x.Header {
-		if f.Is("Upgrade") || f.Is("Expect") || f.Is("Origin") || f.HasPrefix(ImpersonatePrefix) {
+		switch {
+		case f.Is("Expect"), f.HasPrefix(ImpersonatePrefix):
 			return false
+		case f.Is("Origin") && !req.WebSocket && !ownOrigin(x, f.Value):
+			return false
+		case f.Is("Upgrade"):
+			upgrades++
+			if upgrades > 1 || !strings.EqualFold(f.Value, "websocket") && !strings.EqualFold(f.Value, "h2c") {
+				return false
+			}
 		}
 	}
 	return true
 }
 
-// plainPath reports whether path leads to objects and is unambiguous. parts is the result of
+// plainPath reports whether a path leads to objects and is unambiguous. parts is the result of
 // readPath.
-func (req *Request) plainPath(path string, parts []string) bool {
-	path, rooted := strings.CutPrefix(strings.TrimSuffix(path, "/"), "/")
-	if !rooted || !plainBytes(path) || !req.IsResource || req.Subresource != "" {
-		return false
-	}
-	for part := range strings.SplitSeq(path, "/") {
-		if part == "" || part == "." || part == ".." {
-			return false
-		}
-	}
+func (req *Request) plainPath(sent string, parts []string) bool {
+	sent = strings.TrimSuffix(sent, "/")
 	switch {
+	case path.Clean(sent) != sent || !plainBytes(sent) || !req.IsResource || req.Subresource != "":
+		return false
 	case !req.LegacyWatch && (parts[0] == "watch" || parts[0] == "proxy"), req.Verb == "proxy":
 		return false
 	case req.GVR.Resource == "namespaces" && len(parts) > 2: // namespaces/NS/namespaces

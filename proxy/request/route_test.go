@@ -74,13 +74,14 @@ func TestParsePath(t *testing.T) {
 
 	// Not resources, or subresources.
 	for _, path := range []string{
-		"/", "/api", "/api/v1", "/api/v1/", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/openapi/v3", "/version",
-		"/api/v1/namespaces/a/pods/x/log", "/api/v1/nodes/n/proxy/a/b", "/apis/apps/v1/namespaces/a/deployments/x/scale",
+		"/", "/api", "/api/v1", "/api/v1/", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/openapi/v3",
+		"/version", "/api/v1/namespaces/a/pods/x/log", "/api/v1/nodes/n/proxy/a/b",
+		"/apis/apps/v1/namespaces/a/deployments/x/scale",
 	} {
 		f(path, "none")
 	}
 
-	// Whatever somebody might read differently.
+	// Paths that some parsers read differently.
 	for _, path := range []string{
 		"//api/v1/pods", "/api//v1/pods", "/api/v1//pods", "/api/v1/pods//", "/api/v1/namespaces//pods",
 		"/api/v1/./pods", "/api/v1/x/../pods", "/api/v1/pods/..", "/api/v1/namespaces/../pods/x",
@@ -109,19 +110,49 @@ func TestParseMethodAndHeaders(t *testing.T) {
 	f(true, pods, "Content-Length: 0")
 	f(false, pods, "Content-Length: 3", "", "abc")
 	f(false, pods, "Transfer-Encoding: chunked", "", "1", "x", "0", "")
-	f(false, pods, "Connection: Upgrade", "Upgrade: websocket")
+	f(true, pods, "Connection: Upgrade", "Upgrade: websocket")
+	f(true, pods, "Connection: Upgrade, HTTP2-Settings", "Upgrade: H2C")
+	f(false, pods, "Connection: Upgrade", "Upgrade: h2c", "Upgrade: websocket")
 	f(false, pods, "upgrade: SPDY/3.1")
 	f(false, pods, "Expect: 100-continue")
 	f(false, pods, "Origin: https://x")
+	f(true, pods, "Origin: http://h", "Origin: http://H:80")
+	f(false, pods, "Origin: http://h", "Origin: http://x")
+	f(false, pods, "Origin: https://h")
+	f(false, pods, "Origin: http://h:8080")
+	f(false, pods, "Origin: null")
 	f(false, pods, "Impersonate-User: x")
 	f(false, pods, "impersonate-extra-a: x")
 	f(false, pods, "IMPERSONATE-GROUP: x")
 	f(true, pods, "X-Remote-User: x", "X-Impersonate-User: y")
 }
 
+// A watch is a WebSocket if kube-apiserver would take it for one; its Origin may then be any.
+func TestParseWebSocket(t *testing.T) {
+	f := func(want, ok bool, line string, headers ...string) {
+		t.Helper()
+		req, got := Parse(proxytest.MustRead(t, line, headers...))
+		if got != ok || ok && req.WebSocket != want {
+			t.Errorf("%s %q: got %v, cacheable %v", line, headers, req.WebSocket, got)
+		}
+	}
+	const watch = "/api/v1/pods?watch=1"
+	f(true, true, watch, "Connection: keep-alive, Upgrade", "Upgrade: WebSocket", "Origin: https://x")
+	f(true, true, "/api/v1/watch/pods", "Connection: Upgrade", "Upgrade: websocket", "Origin: null")
+	f(true, true, watch, "Connection: Upgrade", "Upgrade: websocket")
+	f(false, true, watch, "Upgrade: websocket")
+	f(false, true, watch, "Connection: Upgrade", "Upgrade: h2c")
+	f(false, false, watch, "Upgrade: websocket", "Origin: https://x")
+	f(false, true, "/api/v1/pods", "Connection: Upgrade", "Upgrade: websocket")
+	f(false, false, "/api/v1/pods", "Connection: Upgrade", "Upgrade: websocket", "Origin: https://x")
+	f(false, false, watch, "Connection: Upgrade", "Upgrade: websocket", "Impersonate-User: x")
+	f(false, false, "POST "+watch+" HTTP/1.1", "Connection: Upgrade", "Upgrade: websocket", "Content-Length: 0")
+}
+
 func TestParseOptions(t *testing.T) {
 	no, yes, five, minus := false, true, int64(5), int64(-5)
-	everything := Request{Info: Info{Method: "GET", Verb: "list", IsResource: true}, Labels: labels.Everything(), Fields: fields.Everything(), Accepts: []Clause{{}}}
+	everything := Request{Info: Info{Method: "GET", Verb: "list", IsResource: true}, Labels: labels.Everything(),
+		Fields: fields.Everything(), Accepts: []Clause{{}}}
 	with := func(change func(*Request)) *Request {
 		req := everything
 		req.GVR = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -143,6 +174,7 @@ func TestParseOptions(t *testing.T) {
 		return sel
 	}
 
+	const atNow = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	token := Page{9, "ns/a"}.String()
 	for query, want := range map[string]*Request{
 		"":                       with(func(r *Request) {}),
@@ -183,8 +215,9 @@ func TestParseOptions(t *testing.T) {
 		"resourceVersion=0&resourceVersionMatch=NotOlderThan": with(func(r *Request) {
 			r.ResourceVersion, r.resourceVersionMatch = "0", "NotOlderThan"
 		}),
-		"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=": with(func(r *Request) {
-			r.Verb, r.SendInitialEvents, r.resourceVersionMatch, r.AllowWatchBookmarks = "watch", &yes, "NotOlderThan", true
+		atNow + "&allowWatchBookmarks=true&resourceVersion=": with(func(r *Request) {
+			r.Verb, r.SendInitialEvents, r.resourceVersionMatch = "watch", &yes, "NotOlderThan"
+			r.AllowWatchBookmarks = true
 		}),
 		"watch=1&sendInitialEvents=0&resourceVersionMatch=NotOlderThan": with(func(r *Request) {
 			r.Verb, r.SendInitialEvents, r.resourceVersionMatch = "watch", &no, "NotOlderThan"
@@ -193,20 +226,28 @@ func TestParseOptions(t *testing.T) {
 			r.RawLabels, r.Labels = "l=1,a!=b", labelSelector("l=1,a!=b")
 		}),
 		"fieldSelector=spec.nodeName%3Dn%2Cmetadata.name%3D%3Dx": with(func(r *Request) {
-			r.RawFields, r.Fields, r.SelectorName = "spec.nodeName=n,metadata.name==x", selector("spec.nodeName=n,metadata.name=x"), "x"
+			r.RawFields, r.SelectorName = "spec.nodeName=n,metadata.name==x", "x"
+			r.Fields = selector("spec.nodeName=n,metadata.name=x")
 		}),
-		"fieldSelector=metadata.name%3D":   with(func(r *Request) { r.RawFields, r.Fields = "metadata.name=", selector("metadata.name=") }),
-		"fieldSelector=metadata.name!%3Dx": with(func(r *Request) { r.RawFields, r.Fields = "metadata.name!=x", selector("metadata.name!=x") }),
-		"fieldSelector=metadata.name%3D..": with(func(r *Request) { r.RawFields, r.Fields = "metadata.name=..", selector("metadata.name=..") }),
-		"fieldSelector=,":                  with(func(r *Request) { r.RawFields = "," }),
+		"fieldSelector=metadata.name%3D": with(func(r *Request) {
+			r.RawFields, r.Fields = "metadata.name=", selector("metadata.name=")
+		}),
+		"fieldSelector=metadata.name!%3Dx": with(func(r *Request) {
+			r.RawFields, r.Fields = "metadata.name!=x", selector("metadata.name!=x")
+		}),
+		"fieldSelector=metadata.name%3D..": with(func(r *Request) {
+			r.RawFields, r.Fields = "metadata.name=..", selector("metadata.name=..")
+		}),
+		"fieldSelector=,": with(func(r *Request) { r.RawFields = "," }),
 
-		// What kube-apiserver drops or refuses.
+		// Queries that kube-apiserver refuses, or of which it ignores a part.
 		"limit=1;labelSelector=zz": nil, "a=%zz": nil, "a=b c": nil, "a=#": nil, "a=\u00e9": nil,
 		"limit=abc": nil, "limit=": nil, "timeoutSeconds=abc": nil, "timeoutSeconds=1.5": nil, "timeout=abc": nil,
 		"labelSelector=a b": nil, "labelSelector=a+b": nil, "labelSelector=a%3D!": nil, "labelSelector=a%3D-x": nil,
 		"fieldSelector=foo": nil, "fieldSelector=a%3Db%5Cx": nil, "fieldSelector=a%3Db%3Dc": nil,
-		"resourceVersion=abc": nil, "resourceVersion=-1": nil, "resourceVersion=007": nil, "resourceVersion=99999999999999999999": nil,
-		"watch=1&resourceVersion=abc":                                                 nil,
+		"resourceVersion=abc": nil, "resourceVersion=-1": nil, "resourceVersion=007": nil,
+		"resourceVersion=99999999999999999999": nil, "watch=1&resourceVersion=abc": nil,
+		"shardSelector=x": nil, "shardSelector=": nil, "export=1": nil, "watch=1&export=0": nil,
 		"resourceVersionMatch=Exact":                                                  nil,
 		"resourceVersionMatch=NotOlderThan&resourceVersion=1&continue=x":              nil,
 		"resourceVersionMatch=Foo&resourceVersion=1":                                  nil,
@@ -217,7 +258,6 @@ func TestParseOptions(t *testing.T) {
 		"watch=1&sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=1": nil,
 		"watch=1&resourceVersionMatch=NotOlderThan":                                   nil,
 		"watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&continue=x":    nil,
-		"shardSelector=x":                                                             nil, "shardSelector=": nil, "export=1": nil, "watch=1&export=0": nil,
 	} {
 		ctx, err := proxytest.ReadRequest("/api/v1/pods?" + query)
 		if strings.Contains(query, " ") { // cannot be sent in a request line
@@ -227,7 +267,7 @@ func TestParseOptions(t *testing.T) {
 			t.Fatalf("%s: %v", query, err)
 		}
 		got, cacheable := Parse(ctx)
-		if got.watchParameter = false; !cacheable { // what the query says is in the rest
+		if got.watchParameter = false; !cacheable { // the other fields show what the query means
 			got = nil
 		}
 		if got != nil && want != nil { // selectors are equal if they say the same
@@ -244,8 +284,11 @@ func TestParseOptions(t *testing.T) {
 
 // A get has no other parameters than resourceVersion, timeout and pretty.
 func TestParseGetOptions(t *testing.T) {
-	req := proxytest.MustParse(t, Parse, "/api/v1/namespaces/a/pods/x?resourceVersion=0&timeout=1s&limit=abc&labelSelector=!!&watch=1&sendInitialEvents=1")
-	if req.ResourceVersion != "0" || req.Timeout != time.Second || !req.Labels.Empty() || !req.Fields.Empty() || req.SendInitialEvents != nil {
+	req := proxytest.MustParse(t, Parse,
+		"/api/v1/namespaces/a/pods/x?resourceVersion=0&timeout=1s&limit=abc&labelSelector=!!&watch=1"+
+			"&sendInitialEvents=1")
+	if req.ResourceVersion != "0" || req.Timeout != time.Second || !req.Labels.Empty() || !req.Fields.Empty() ||
+		req.SendInitialEvents != nil {
 		t.Errorf("got %+v", req)
 	}
 	for _, query := range []string{"resourceVersion=abc", "timeout=abc", "export=true"} {
@@ -262,12 +305,14 @@ func TestParseLegacyWatch(t *testing.T) {
 			t.Errorf("%s: got field selector %q", line, got)
 		}
 	}
-	if got := proxytest.MustParse(t, Parse, "/api/v1/watch/configmaps?fieldSelector=metadata.name%3Dx").SelectorName; got != "" {
+	got := proxytest.MustParse(t, Parse, "/api/v1/watch/configmaps?fieldSelector=metadata.name%3Dx").SelectorName
+	if got != "" {
 		t.Errorf("selectorName: got %q", got)
 	}
 	for _, query := range []string{
 		"fieldSelector=metadata.name%3Dy", "fieldSelector=metadata.namespace%3Da", "sendInitialEvents=true",
-		"sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "resourceVersionMatch=Exact&resourceVersion=1", "watch=true",
+		"sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "resourceVersionMatch=Exact&resourceVersion=1",
+		"watch=true",
 	} {
 		if _, ok := Parse(proxytest.MustRead(t, x+"?"+query)); ok {
 			t.Errorf("%s: recognised", query)
@@ -299,7 +344,7 @@ func TestScope(t *testing.T) {
 	f("/apis/ex.io/v1/namespaces/a", nodes, "false")
 }
 
-// What is kept for as long as a watch lasts does not keep the head.
+// A Request is kept for as long as its watch lasts. It shares no memory with the request's head.
 func TestParseKeepsNothingOfTheHead(t *testing.T) {
 	head := "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	x := proxytest.MustRead(t, "/api/v1/namespaces/aaaa/pods/x", head)
@@ -311,8 +356,8 @@ func TestParseKeepsNothingOfTheHead(t *testing.T) {
 	}
 }
 
-// FuzzParseRequest compares every recognised request with what Go's own server
-// and Kubernetes' own decoder and validation make of the same bytes.
+// FuzzParseRequest parses every recognised request also with Go's own server and with Kubernetes'
+// own decoder and validation. The results are equal.
 func FuzzParseRequest(f *testing.F) {
 	for _, seed := range []struct{ uri, accept string }{
 		{"/api/v1/pods?watch=1&resourceVersion=5&allowWatchBookmarks=true", ""},
@@ -335,7 +380,8 @@ func FuzzParseRequest(f *testing.F) {
 		if !ok {
 			return
 		}
-		std, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + uri + " HTTP/1.1\r\nHost: h\r\nAccept: " + accept + "\r\n\r\n")))
+		std, err := http.ReadRequest(
+			bufio.NewReader(strings.NewReader("GET " + uri + " HTTP/1.1\r\nHost: h\r\nAccept: " + accept + "\r\n\r\n")))
 		if err != nil {
 			t.Fatalf("%q %q: recognised, but net/http: %v", uri, accept, err)
 		}
@@ -343,7 +389,8 @@ func FuzzParseRequest(f *testing.F) {
 			t.Errorf("%q: recognised as %s, is %s", accept, req.Accepts[0], form)
 		}
 		want, opts := slowRequest(t, std)
-		got := fmt.Sprintf("%s %v %q %q %q %v", req.Verb, req.GVR, req.Namespace, req.Name, req.SelectorName, req.LegacyWatch)
+		got := fmt.Sprintf("%s %v %q %q %q %v", req.Verb, req.GVR, req.Namespace, req.Name,
+			req.SelectorName, req.LegacyWatch)
 		if got != want {
 			t.Errorf("%q: got %s, want %s", uri, got, want)
 		}
@@ -358,15 +405,21 @@ func FuzzParseRequest(f *testing.F) {
 		}
 		gotOpts := internalversion.ListOptions{
 			Watch: req.Verb == "watch" && !req.LegacyWatch, AllowWatchBookmarks: req.AllowWatchBookmarks,
-			ResourceVersion: req.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatch(req.resourceVersionMatch),
-			TimeoutSeconds: req.TimeoutSeconds, Limit: req.Limit, Continue: req.ContinueToken, SendInitialEvents: req.SendInitialEvents,
+			ResourceVersion:      req.ResourceVersion,
+			ResourceVersionMatch: metav1.ResourceVersionMatch(req.resourceVersionMatch),
+			TimeoutSeconds:       req.TimeoutSeconds,
+			Limit:                req.Limit,
+			Continue:             req.ContinueToken,
+			SendInitialEvents:    req.SendInitialEvents,
 		}
 		gotFields, gotLabels := req.Fields, req.Labels
 		if req.LegacyWatch && req.Name != "" && req.RawFields == "" {
 			gotFields = fields.Everything()
 		}
-		if selectorText(opts.FieldSelector) != gotFields.String() || selectorText(opts.LabelSelector) != gotLabels.String() {
-			t.Errorf("%q: got selectors %v %v, want %v %v", uri, gotFields, gotLabels, opts.FieldSelector, opts.LabelSelector)
+		if selectorText(opts.FieldSelector) != gotFields.String() ||
+			selectorText(opts.LabelSelector) != gotLabels.String() {
+			t.Errorf("%q: got selectors %v %v, want %v %v", uri, gotFields, gotLabels, opts.FieldSelector,
+				opts.LabelSelector)
 		}
 		opts.FieldSelector, opts.LabelSelector = nil, nil
 		if !reflect.DeepEqual(&gotOpts, opts) {
@@ -415,7 +468,8 @@ func slowRequest(t *testing.T, r *http.Request) (string, *internalversion.ListOp
 	if err != nil {
 		t.Fatalf("%s: recognised, but %v", r.URL, err)
 	}
-	if err := internalscheme.ParameterCodec.DecodeParameters(values, metav1.SchemeGroupVersion, opts); err != nil && (name == "" || legacy) {
+	if err := internalscheme.ParameterCodec.DecodeParameters(values, metav1.SchemeGroupVersion, opts); err != nil &&
+		(name == "" || legacy) {
 		t.Fatalf("%s: recognised, but %v", r.URL, err)
 	}
 	if name == "" && verb == "get" {
@@ -424,7 +478,8 @@ func slowRequest(t *testing.T, r *http.Request) (string, *internalversion.ListOp
 			verb = "watch"
 		}
 		if opts.FieldSelector != nil {
-			if n, ok := opts.FieldSelector.RequiresExactMatch("metadata.name"); ok && n != "." && n != ".." && !strings.ContainsAny(n, "/%") {
+			if n, ok := opts.FieldSelector.RequiresExactMatch("metadata.name"); ok && n != "." && n != ".." &&
+				!strings.ContainsAny(n, "/%") {
 				selectorName = n
 			}
 		}

@@ -51,8 +51,6 @@ func TestUncacheable(t *testing.T) {
 	}
 	f("/healthz", Path)
 	f("/api/v1/pods?watch=true&x=%zz", Path)
-	f("/api/v1/pods?watch=true", WebSocket, "Connection: Upgrade", "Upgrade: websocket")
-	f("/api/v1/pods?watch=true", Headers, "Connection: Upgrade", "Upgrade: h2c")
 	f("/api/v1/pods?watch=true", Headers, "Origin: https://example.com")
 	f("/api/v1/pods?watch=true&resourceVersion=x", Parameters)
 	f("/api/v1/pods?watch=true&resourceVersion=7&includeObject=x", Parameters, kubectlAccept)

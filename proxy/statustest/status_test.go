@@ -44,8 +44,9 @@ func TestStatusPage(t *testing.T) {
 	b := startBrowser(t)
 	w := startWatchfan(t, startCluster(t), "-1")
 	for path, body := range map[string]string{
-		configMaps: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"busy","labels":{"app":"a"}},"data":{"n":"0"}}`,
-		accounts:   `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"quiet"}}`,
+		configMaps: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"busy","labels":{"app":"a"}},` +
+			`"data":{"n":"0"}}`,
+		accounts: `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"quiet"}}`,
 	} {
 		if err := w.write(http.MethodPost, path, body); err != nil {
 			t.Fatal(err)
@@ -77,7 +78,9 @@ func TestStatusPage(t *testing.T) {
 			if c := v.taken(); len(c) > 0 {
 				t.Errorf("the browser complained: %q", c)
 			}
-			if got := eval[[]string](v.tab, `document.body.innerText.match(/.*(NaN|undefined|null|Infinity|Invalid|\[object).*/g) ?? []`); len(got) > 0 {
+			got := eval[[]string](v.tab,
+				`document.body.innerText.match(/.*(NaN|undefined|null|Infinity|Invalid|\[object).*/g) ?? []`)
+			if len(got) > 0 {
 				t.Errorf("the page says %q", got)
 			}
 		})
@@ -134,7 +137,8 @@ func testCounts(t *testing.T, v *visit) {
 // points returns the number of points on a plot's line.
 func (v *visit) points(plot string) int {
 	v.t.Helper()
-	return eval[int](v.tab, `(document.querySelector("#plot-`+plot+` .line").getAttribute("d").match(/[ML]/g) || []).length`)
+	return eval[int](v.tab,
+		`(document.querySelector("#plot-`+plot+` .line").getAttribute("d").match(/[ML]/g) || []).length`)
 }
 
 // testRates: the page shows what clients receive while they receive it. Its plots gain a point with
@@ -172,7 +176,8 @@ func testRates(t *testing.T, v *visit) {
 	if got := v.points("deliveries") - points; got < seconds-2 || got > seconds+2 {
 		t.Errorf("the plot has %d more points after %d seconds", got, seconds)
 	}
-	if got := eval[string](v.tab, `document.querySelector("#plot-latency .value").textContent`); !strings.HasSuffix(got, "s") {
+	got := eval[string](v.tab, `document.querySelector("#plot-latency .value").textContent`)
+	if !strings.HasSuffix(got, "s") {
 		t.Errorf("got latency %q", got)
 	}
 	stop()
@@ -200,8 +205,10 @@ func testKeyboard(t *testing.T, v *visit) {
 			t.Fatalf("after %q, got focus on %q, want %q", key, got, want)
 		}
 		if want != "" && !eval[bool](v.tab, `(() => {
-			const style = getComputedStyle(document.activeElement), box = document.activeElement.getBoundingClientRect();
-			return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2 && box.top >= 0 && box.bottom <= innerHeight && box.width > 0;
+			const style = getComputedStyle(document.activeElement);
+			const box = document.activeElement.getBoundingClientRect();
+			return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2 &&
+				box.top >= 0 && box.bottom <= innerHeight && box.width > 0;
 		})()`) {
 			t.Errorf("the focus on %q can't be seen", want)
 		}
@@ -215,7 +222,8 @@ func testKeyboard(t *testing.T, v *visit) {
 		if !slices.Equal(got, names) {
 			t.Errorf("got order %q, want %q", got, names)
 		}
-		if got := eval[string](v.tab, `document.activeElement.closest("th").getAttribute("aria-sort") ?? ""`); got != direction {
+		if got := eval[string](v.tab,
+			`document.activeElement.closest("th").getAttribute("aria-sort") ?? ""`); got != direction {
 			t.Errorf("got aria-sort %q, want %q", got, direction)
 		}
 		if got := eval[int](v.tab, `document.querySelectorAll("[aria-sort]").length`); got != 1 {
@@ -249,7 +257,8 @@ func testKeyboard(t *testing.T, v *visit) {
 	press(kb.Tab, "pods")
 	press(kb.Enter, "pods")
 	press(kb.Tab, "Watchers of v1/pods")
-	if got := eval[string](v.tab, `document.activeElement.getAttribute("href")`); got != "debug/watchers?resource=v1%2Fpods" {
+	got := eval[string](v.tab, `document.activeElement.getAttribute("href")`)
+	if got != "debug/watchers?resource=v1%2Fpods" {
 		t.Errorf("got link %q", got)
 	}
 	const details = `document.activeElement.closest("tr").innerText`
@@ -257,7 +266,8 @@ func testKeyboard(t *testing.T, v *visit) {
 		!strings.Contains(got, "Last error\nnone") {
 		t.Errorf("got details %q", got)
 	}
-	v.until("two more answers", `(globalThis.before ??= document.querySelector("#plot-clients .line").getAttribute("d").length) + 20 <
+	v.until("two more answers",
+		`(globalThis.before ??= document.querySelector("#plot-clients .line").getAttribute("d").length) + 20 <
 		document.querySelector("#plot-clients .line").getAttribute("d").length`)
 	if got := focused(); got != "Watchers of v1/pods" {
 		t.Errorf("the next answers took the focus to %q", got)
@@ -324,8 +334,10 @@ func colours(picture image.Image) int {
 
 // testNarrow: on a telephone nothing is cut off, and nobody has to scroll sideways.
 func testNarrow(t *testing.T, v *visit) {
-	const beyond = `[...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() && !e.closest(".unseen, .skip, svg") &&
-		(e.getBoundingClientRect().right > innerWidth || e.getBoundingClientRect().left < 0)).map((e) => e.outerHTML.slice(0, 80))`
+	const beyond = `[...document.querySelectorAll("body *")].filter((e) =>
+		e.checkVisibility() && !e.closest(".unseen, .skip, svg") &&
+		(e.getBoundingClientRect().right > innerWidth || e.getBoundingClientRect().left < 0)
+		).map((e) => e.outerHTML.slice(0, 80))`
 	for _, width := range []int64{360, 700, 1000} {
 		v.width(width, 740)
 		v.screenshot(fmt.Sprint("width-", width))
@@ -335,7 +347,9 @@ func testNarrow(t *testing.T, v *visit) {
 		if got := eval[[]string](v.tab, beyond); len(got) > 0 {
 			t.Errorf("beyond the screen of %d pixels: %q", width, got)
 		}
-		if got := eval[string](v.tab, `[...document.querySelectorAll("tr.lane")].find((row) => row.innerText.includes("pods")).innerText`); !strings.Contains(got, "pods") || !strings.Contains(got, "Synced") || !strings.Contains(got, "3") {
+		got := eval[string](v.tab,
+			`[...document.querySelectorAll("tr.lane")].find((row) => row.innerText.includes("pods")).innerText`)
+		if !strings.Contains(got, "pods") || !strings.Contains(got, "Synced") || !strings.Contains(got, "3") {
 			t.Errorf("a lane's row is %q", got)
 		}
 	}
@@ -372,7 +386,8 @@ func testStale(t *testing.T, v *visit) {
 	if d := time.Since(stopped); d < 2*time.Second || d > 6*time.Second {
 		t.Errorf("said to be stale after %s", d)
 	}
-	if got := eval[string](v.tab, `document.querySelector("#stale").innerText`); !strings.HasPrefix(got, "watchfan has not answered since ") {
+	got := eval[string](v.tab, `document.querySelector("#stale").innerText`)
+	if !strings.HasPrefix(got, "watchfan has not answered since ") {
 		t.Errorf("got %q", got)
 	}
 	if got := eval[string](v.tab, `document.querySelector("#link-text").textContent`); got != "Stale" ||
@@ -389,7 +404,8 @@ func testStale(t *testing.T, v *visit) {
 		t.Fatal(err)
 	}
 	v.until("live again",
-		`!document.querySelector("#stale").checkVisibility() && document.querySelector("#link-text").textContent === "Live"`)
+		`!document.querySelector("#stale").checkVisibility() && document.querySelector("#link-text").textContent `+
+			`=== "Live"`)
 	if got := lines(); got != before+1 {
 		t.Errorf("the plot had %d lines before and has %d", before, got)
 	}
@@ -401,13 +417,17 @@ func testPolicy(t *testing.T, v *visit) {
 	if c := v.taken(); len(c) > 0 {
 		t.Errorf("the browser complained: %q", c)
 	}
-	if got := eval[string](v.tab, `(() => { try { document.createElement("p").innerHTML = "<b>x</b>"; return "allowed" } catch (e) { return e.name } })()`); got != "TypeError" {
+	got := eval[string](v.tab,
+		`(() => { try { document.createElement("p").innerHTML = "<b>x</b>"; return "allowed" } catch (e) `+
+			`{ return e.name } })()`)
+	if got != "TypeError" {
 		t.Errorf("innerHTML: %s", got)
 	}
 	for _, script := range []string{
 		`document.createElement("p").append(Object.assign(new Image(), { src: "http://127.0.0.1:1/x.png" }))`,
 		`fetch("http://127.0.0.1:1/x").catch(() => {})`,
-		`document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: "http://127.0.0.1:1/x.css" }))`,
+		`document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: ` +
+			`"http://127.0.0.1:1/x.css" }))`,
 		`document.head.append(Object.assign(document.createElement("style"), { textContent: "p { color: red }" }))`,
 		`document.body.append(Object.assign(document.createElement("iframe"), { src: "/statusz" }))`,
 		`document.head.append(Object.assign(document.createElement("script"), { text: "1" }))`,
@@ -434,8 +454,8 @@ func testText(t *testing.T, b *browser, w *watchfan) {
 			const answer = await (await real(...request)).json();
 			answer.version = text;
 			answer.checks.push({ name: text, error: text });
-			answer.lanes.push({ ...answer.lanes[0], group: text, resource: text, encoding: text, state: text, watchBegan: undefined,
-				lastError: { kind: text, time: answer.time } });
+			answer.lanes.push({ ...answer.lanes[0], group: text, resource: text, encoding: text, state: text,
+				watchBegan: undefined, lastError: { kind: text, time: answer.time } });
 			return { ok: true, json: async () => answer };
 		}`)
 	p.until("the lane", `document.querySelectorAll("tr.lane").length === 5`)
@@ -449,7 +469,8 @@ func testText(t *testing.T, b *browser, w *watchfan) {
 	if got := eval[string](p, `document.title`); got != "watchfan" {
 		t.Errorf("got title %q", got)
 	}
-	if got := eval[string](p, `document.querySelector("#lane-count").textContent`); got != "5, 1 of them without an upstream watch now" {
+	got := eval[string](p, `document.querySelector("#lane-count").textContent`)
+	if got != "5, 1 of them without an upstream watch now" {
 		t.Errorf("got %q lanes", got)
 	}
 	if c := p.taken(); len(c) > 0 {
@@ -468,7 +489,8 @@ func testRestart(t *testing.T, v *visit) {
 	}
 	startWatchfan(t, v.w.kubeconfig, port)
 	v.until("live again", `!document.querySelector("#stale").checkVisibility()`)
-	v.until("no lanes", `document.querySelector("#no-lanes").checkVisibility() && !document.querySelector("table").checkVisibility()`)
+	v.until("no lanes",
+		`document.querySelector("#no-lanes").checkVisibility() && !document.querySelector("table").checkVisibility()`)
 	if clients, rate := v.value("clients"), v.value("deliveries"); clients != 0 || rate != 0 {
 		t.Errorf("got %v clients, %v deliveries a second", clients, rate)
 	}

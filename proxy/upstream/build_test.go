@@ -14,16 +14,19 @@ import (
 // An answer that is missing is no difference.
 func TestBuilds(t *testing.T) {
 	answers := map[string]string{}
-	b := &Builds{Upstream: &proxytest.FakeUpstream[auth.Identity]{Answer: func(_ auth.Identity, path string, _ []byte) (int, string, error) {
+	answer := func(_ auth.Identity, path string, _ []byte) (int, string, error) {
 		if text, ok := answers[path]; ok {
 			return http.StatusOK, text, nil
 		}
 		return http.StatusForbidden, "{}", nil
-	}}}
+	}
+	b := &Builds{Upstream: &proxytest.FakeUpstream[auth.Identity]{Answer: answer}}
 	ask := func(version, apps, core string) (ofApps, ofCore Build) {
 		answers["/version"] = version
-		answers["/openapi/v3"] = `{"paths":{"api/v1":{"serverRelativeURL":"` + core + `"},"apis/apps/v1":{"serverRelativeURL":"` + apps + `"}}}`
-		return b.Of(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"}), b.Of(t.Context(), schema.GroupVersion{Version: "v1"})
+		answers["/openapi/v3"] = `{"paths":{"api/v1":{"serverRelativeURL":"` +
+			core + `"},"apis/apps/v1":{"serverRelativeURL":"` + apps + `"}}}`
+		return b.Of(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"}),
+			b.Of(t.Context(), schema.GroupVersion{Version: "v1"})
 	}
 	apps, core := ask("1", "a", "c")
 	f := func(version, ofApps, ofCore string, appsDiffer, coreDiffers bool) {
@@ -38,7 +41,8 @@ func TestBuilds(t *testing.T) {
 	f("1", "b", "c", true, false)
 	f("1", "a", "d", false, true)
 	clear(answers)
-	if a := b.Of(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"}); a != (Build{}) || a.Differs(apps) || apps.Differs(a) {
+	a := b.Of(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"})
+	if a != (Build{}) || a.Differs(apps) || apps.Differs(a) {
 		t.Errorf("nothing is told: %v", a)
 	}
 }

@@ -10,17 +10,24 @@ import (
 )
 
 func TestParseDefinition(t *testing.T) {
-	const whole = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"foos.ex.io","uid":"u1","generation":3,"managedFields":[{}]},
+	const whole = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",
+"metadata":{"name":"foos.ex.io","uid":"u1","generation":3,"managedFields":[{}]},
 "spec":{"group":"ex.io","versions":[
- {"name":"v1","served":true,"selectableFields":[{"jsonPath":".spec.c"},{"jsonPath":".spec.a-b.c_D"},{"jsonPath":".top"}]},
+ {"name":"v1","served":true,
+"selectableFields":[{"jsonPath":".spec.c"},{"jsonPath":".spec.a-b.c_D"},{"jsonPath":".top"}]},
  {"name":"v2","served":false,"selectableFields":[{"jsonPath":".spec.n"}]},
  {"name":"v3","served":true}]},
 "status":{"acceptedNames":{"plural":"foos"},"conditions":[]}}`
 	for _, c := range []struct{ name, raw, want string }{
 		{"whole", whole, `u1 3 {"plural":"foos"} v1 true spec.c spec.a-b.c_D top; v2 false spec.n; v3 true`},
-		{"not yet accepted", `{"metadata":{"uid":"u","generation":1},"spec":{"versions":[{"name":"v1","served":true}]}}`, `u 1  v1 true`},
-		{"fields that are none of ours", `{"spec":{"versions":[{"name":"v1","selectableFields":[{"jsonPath":"spec.c"},{"jsonPath":".spec.*"},{"jsonPath":"..c"},{"jsonPath":"."},{"jsonPath":".spec['c']"},
-{"jsonPath":".spec.é"},{"jsonPath":".spec.a\\.b"},{"jsonPath":".spec.c."},{"jsonPath":""},{"jsonPath":".spec.l[0]"},{"jsonPath":".spec.ok"}]}]}}`, ` 0  v1 false spec.ok`},
+		{"not yet accepted",
+			`{"metadata":{"uid":"u","generation":1},"spec":{"versions":[{"name":"v1","served":true}]}}`,
+			`u 1  v1 true`},
+		{"fields that are none of ours",
+			`{"spec":{"versions":[{"name":"v1","selectableFields":[
+{"jsonPath":"spec.c"},{"jsonPath":".spec.*"},{"jsonPath":"..c"},{"jsonPath":"."},{"jsonPath":".spec['c']"},
+{"jsonPath":".spec.é"},{"jsonPath":".spec.a\\.b"},{"jsonPath":".spec.c."},{"jsonPath":""},{"jsonPath":".spec.l[0]"},
+{"jsonPath":".spec.ok"}]}]}}`, ` 0  v1 false spec.ok`},
 		{"nothing", `{}`, ` 0  `},
 	} {
 		d, err := ParseDefinition([]byte(c.raw))
@@ -40,11 +47,13 @@ func TestParseDefinition(t *testing.T) {
 			}
 			versions = append(versions, text)
 		}
-		if got := fmt.Sprintf("%s %d %s %s", d.uid, d.Generation, d.acceptedNames, strings.Join(versions, "; ")); got != c.want {
+		got := fmt.Sprintf("%s %d %s %s", d.uid, d.Generation, d.acceptedNames, strings.Join(versions, "; "))
+		if got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
-	for _, raw := range []string{``, `[]`, `{"spec":1}`, `{"metadata":{"generation":"1"}}`, `{"spec":{"versions":[{}]}`} {
+	for _, raw := range []string{``, `[]`, `{"spec":1}`, `{"metadata":{"generation":"1"}}`,
+		`{"spec":{"versions":[{}]}`} {
 		if d, err := ParseDefinition([]byte(raw)); err == nil {
 			t.Errorf("%q: got %+v, want an error", raw, d)
 		}
@@ -77,10 +86,12 @@ func TestDefinitionEqual(t *testing.T) {
 	}
 }
 
-// FuzzDefinition: the fields of any definition can be scanned, and each has the value at its label's
+// FuzzDefinition: the fields of any definition can be scanned. Each has the value at its label's
 // path.
 func FuzzDefinition(f *testing.F) {
-	f.Add([]byte(`{"metadata":{"uid":"u","generation":1},"spec":{"versions":[{"name":"v1","served":true,"selectableFields":[{"jsonPath":".spec.c"},{"jsonPath":".a"}]}]},"status":{"acceptedNames":{}}}`))
+	f.Add(
+		[]byte(`{"metadata":{"uid":"u","generation":1},"spec":{"versions":[{"name":"v1","served":true,` +
+			`"selectableFields":[{"jsonPath":".spec.c"},{"jsonPath":".a"}]}]},"status":{"acceptedNames":{}}}`))
 	f.Add([]byte(`{"spec":{"versions":[{"selectableFields":[{"jsonPath":".[0].x"},{"jsonPath":".\"."}]}]}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		d, err := ParseDefinition(raw)
@@ -96,10 +107,12 @@ func FuzzDefinition(f *testing.F) {
 				for _, part := range slices.Backward(strings.Split(name, ".")) {
 					object = `{"` + part + `":` + object + `}`
 				}
-				if strings.HasPrefix(name, "metadata") || strings.HasPrefix(name, "kind") || strings.HasPrefix(name, "apiVersion") {
-					continue // which kube-apiserver does not accept
+				if strings.HasPrefix(name, "metadata") || strings.HasPrefix(name, "kind") ||
+					strings.HasPrefix(name, "apiVersion") {
+					continue // kube-apiserver does not accept it
 				}
-				line := `{"type":"ADDED","object":` + object[:len(object)-1] + `,"metadata":{"name":"n","resourceVersion":"1"}}}`
+				line := `{"type":"ADDED","object":` + object[:len(object)-1] +
+					`,"metadata":{"name":"n","resourceVersion":"1"}}}`
 				ev, err := framing.NewScanner(framing.JSON, []framing.Field{field}).Event([]byte(line))
 				if err != nil || ev.Object.Fields[0] != "value" {
 					t.Fatalf("%q in %s: %v %v", name, line, ev.Object, err)

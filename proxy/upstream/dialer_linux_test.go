@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel gives up a dead peer within seconds, whatever its own defaults are.
+// The kernel gives up a dead peer within seconds, independent of its defaults.
 func TestDialerEndsDeadPeers(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -249,7 +249,10 @@ func (d *Discovery) Resolve(ctx context.Context, s string) (schema.GroupVersionR
 	info, ok := d.Lookup(ctx, gvr)
 	switch {
 	case !ok:
-		err = d.WhyNot(ctx, gvr)
+		if err = d.WhyNot(ctx, gvr); err == ErrNotFound { // the version exists
+			return schema.GroupVersionResource{}, fmt.Errorf("resolve %q: kube-apiserver has no resource %s in %s: %w",
+				s, gvr.Resource, gvr.GroupVersion(), err)
+		}
 	case !info.Watchable:
 		err = errors.New("cannot be listed and watched")
 	default:

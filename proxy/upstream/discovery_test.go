@@ -40,7 +40,7 @@ func (api fakeAPI) answer(id auth.Identity, path string, _ []byte) (int, string,
 	}
 }
 
-// groups is the list of the API groups, unless api has one of its own.
+// groups returns the list of the API groups, if api has no list of its own.
 func (api fakeAPI) groups() string {
 	var groups []string
 	for path := range api {
@@ -90,10 +90,11 @@ func TestDiscoveryLookup(t *testing.T) {
 		f(pods, ResourceInfo{pods, "Pod", true, true, nil}, true)
 		f(foos, ResourceInfo{foos, "Foo", true, true, nil}, true)
 		f(core.WithResource("nodes"), ResourceInfo{core.WithResource("nodes"), "Node", false, true, nil}, true)
-		f(core.WithResource("componentstatuses"), ResourceInfo{core.WithResource("componentstatuses"), "ComponentStatus", false, false, nil}, true)
+		f(core.WithResource("componentstatuses"), ResourceInfo{core.WithResource("componentstatuses"),
+			"ComponentStatus", false, false, nil}, true)
 		f(core.WithResource("pods/status"), ResourceInfo{}, false)
 		f(core.WithResource("nosuch"), ResourceInfo{}, false)
-		if got := up.Count(); got != 3 { // of which one for the groups
+		if got := up.Count(); got != 3 { // one of them is for the groups
 			t.Errorf("requests: got %d, want 3", got)
 		}
 		time.Sleep(DiscoveryTTL)
@@ -125,7 +126,7 @@ func TestDiscoveryNoticesNewResources(t *testing.T) {
 		if _, ok := d.Lookup(t.Context(), foos); !ok {
 			t.Error("not found after it exists")
 		}
-		if got := up.Count(); got != 4 { // of which two for the groups
+		if got := up.Count(); got != 4 { // two of them are for the groups
 			t.Errorf("requests: got %d, want 4", got)
 		}
 
@@ -150,7 +151,7 @@ func TestDiscoveryCoalesces(t *testing.T) {
 			callers.Go(func() {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				if i == 0 { // the first one leaves
+				if i == 0 { // the first client leaves
 					cancel()
 				}
 				if _, ok := d.Lookup(ctx, pods); ok == (i == 0) {
@@ -171,7 +172,8 @@ func TestDiscoveryBoundsMisses(t *testing.T) {
 		d, _, _ := newTestDiscovery(t, fakeAPI{"/api/v1": resourceList("pods Pod")})
 		d.Lookup(t.Context(), pods)
 		for i := range 10 * maxUnknownVersions {
-			d.Lookup(t.Context(), schema.GroupVersionResource{Group: fmt.Sprintf("g%d", i), Version: "v1", Resource: "x"})
+			d.Lookup(t.Context(), schema.GroupVersionResource{Group: fmt.Sprintf("g%d", i),
+				Version: "v1", Resource: "x"})
 			if i%1000 == 0 {
 				time.Sleep(missTTL)
 			}
@@ -220,12 +222,15 @@ func TestDiscoveryFailing(t *testing.T) {
 func TestDiscoveryResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _, _ := newTestDiscovery(t, fakeAPI{
-			"/api/v1":              resourceList("pods Pod"),
-			"/apis/apps":           `{"kind":"APIGroup","name":"apps","versions":[{"version":"v2"},{"version":"v1"}],"preferredVersion":{"version":"v2"}}`,
-			"/apis/apps/v1":        resourceList("deployments Deployment", "old Old"),
-			"/apis/apps/v2":        resourceList("deployments Deployment"),
-			"/apis/ex.io":          `{"kind":"APIGroup","versions":[{"version":"v1"}],"preferredVersion":{"version":"v1"}}`,
-			"/apis/ex.io/v1":       `{"kind":"APIResourceList","resources":[{"name":"foos","kind":"Foo","verbs":["list"]}]}`,
+			"/api/v1": resourceList("pods Pod"),
+			"/apis/apps": `{"kind":"APIGroup","name":"apps","versions":[{"version":"v2"},{"version":"v1"}],` +
+				`"preferredVersion":{"version":"v2"}}`,
+			"/apis/apps/v1": resourceList("deployments Deployment", "old Old"),
+			"/apis/apps/v2": resourceList("deployments Deployment"),
+			"/apis/ex.io": `{"kind":"APIGroup","versions":[{"version":"v1"}],` +
+				`"preferredVersion":{"version":"v1"}}`,
+			"/apis/ex.io/v1": `{"kind":"APIResourceList","resources":[{"name":"foos","kind":"Foo",` +
+				`"verbs":["list"]}]}`,
 			"/apis/broken.io/v1":   "503",
 			"/apis/unreachable.io": "down",
 		})
@@ -247,7 +252,7 @@ func TestDiscoveryResolve(t *testing.T) {
 		f("deployments.v1.apps", "apps/v1/deployments")
 		f("apps/v1/deployments", "apps/v1/deployments")
 		f("old.apps", "apps/v1/old")
-		f("nosuch", `resolve "nosuch": v1: not found`)
+		f("nosuch", `resolve "nosuch": kube-apiserver has no resource nosuch in v1: not found`)
 		f("nosuch.apps", `resolve "nosuch.apps": apps has no resource nosuch: not found`)
 		f("x.nosuch.io", `resolve "x.nosuch.io": get /apis/nosuch.io: not found`)
 		f("foos.ex.io", `resolve "foos.ex.io": ex.io/v1: cannot be listed and watched`)

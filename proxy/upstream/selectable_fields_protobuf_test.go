@@ -26,27 +26,30 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// withFields has an object of each kind in builtinFields, with a different value in every selectable
-// field, and these values by label. The fields beside them have values that must not be taken for
-// them.
+// withFields has an object of each kind in builtinFields, and the values of its selectable fields
+// by label. All selectable fields have different values. Fields beside them have other values,
+// which must not be confused with them.
 var withFields = map[schema.GroupVersionKind]struct {
 	object runtime.Object
 	values map[string]string
 }{
 	coreKind("Pod"): {&corev1.Pod{
 		Spec: corev1.PodSpec{
-			NodeName: "node", RestartPolicy: "Never", SchedulerName: "scheduler", ServiceAccountName: "account", HostNetwork: true,
-			Hostname: "host", DeprecatedServiceAccount: "old", Subdomain: "sub", Containers: []corev1.Container{{Name: "c", Image: "i"}},
+			NodeName: "node", RestartPolicy: "Never", SchedulerName: "scheduler", ServiceAccountName: "account",
+			HostNetwork: true, Hostname: "host", DeprecatedServiceAccount: "old", Subdomain: "sub",
+			Containers: []corev1.Container{{Name: "c", Image: "i"}},
 		},
 		Status: corev1.PodStatus{
-			Phase: "Running", PodIP: "10.0.0.1", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}, NominatedNodeName: "nominated",
-			HostIP: "10.0.0.9", Message: "m", Reason: "r",
+			Phase: "Running", PodIP: "10.0.0.1", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}},
+			NominatedNodeName: "nominated", HostIP: "10.0.0.9", Message: "m", Reason: "r",
 		},
 	}, map[string]string{
-		"spec.nodeName": "node", "spec.restartPolicy": "Never", "spec.schedulerName": "scheduler", "spec.serviceAccountName": "account",
-		"spec.hostNetwork": "true", "status.phase": "Running", "status.podIP": "10.0.0.1", "status.podIPs": "", "status.nominatedNodeName": "nominated",
+		"spec.nodeName": "node", "spec.restartPolicy": "Never", "spec.schedulerName": "scheduler",
+		"spec.serviceAccountName": "account", "spec.hostNetwork": "true", "status.phase": "Running",
+		"status.podIP": "10.0.0.1", "status.podIPs": "", "status.nominatedNodeName": "nominated",
 	}},
-	coreKind("Node"): {&corev1.Node{Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24", Unschedulable: true}}, map[string]string{"spec.unschedulable": "true"}},
+	coreKind("Node"): {&corev1.Node{Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24", Unschedulable: true}},
+		map[string]string{"spec.unschedulable": "true"}},
 	coreKind("Namespace"): {&corev1.Namespace{
 		Spec:   corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}},
 		Status: corev1.NamespaceStatus{Phase: "Active"},
@@ -58,60 +61,92 @@ var withFields = map[schema.GroupVersionKind]struct {
 		Data: map[string][]byte{"type": []byte("inner")}, StringData: map[string]string{"a": "b"}, Type: "Opaque",
 	}, map[string]string{"type": "Opaque"}},
 	coreKind("Service"): {&corev1.Service{Spec: corev1.ServiceSpec{
-		ClusterIP: "10.1.0.1", ClusterIPs: []string{"10.1.0.1", "fd00::2"}, Type: "NodePort", Ports: []corev1.ServicePort{{Port: 1}}, SessionAffinity: "None",
+		ClusterIP: "10.1.0.1", ClusterIPs: []string{"10.1.0.1", "fd00::2"}, Type: "NodePort",
+		Ports: []corev1.ServicePort{{Port: 1}}, SessionAffinity: "None",
 	}}, map[string]string{"spec.clusterIP": "10.1.0.1", "spec.type": "NodePort"}},
 	coreKind("Event"): {&corev1.Event{
-		InvolvedObject: aboutObject, Related: &corev1.ObjectReference{Kind: "other"}, Reason: "Reason", Message: "message", Type: "Warning", Action: "action",
-		Source: corev1.EventSource{Component: "component", Host: "host"}, ReportingController: "controller", ReportingInstance: "instance",
+		InvolvedObject: aboutObject, Related: &corev1.ObjectReference{Kind: "other"}, Reason: "Reason",
+		Message: "message", Type: "Warning", Action: "action",
+		Source: corev1.EventSource{Component: "component", Host: "host"}, ReportingController: "controller",
+		ReportingInstance: "instance",
 	}, aboutValues("involvedObject", map[string]string{
 		"reason": "Reason", "type": "Warning", "reportingComponent": "controller", "source": "component",
 	})},
 	{Group: "events.k8s.io", Version: "v1", Kind: "Event"}: {&eventsv1.Event{
-		Regarding: aboutObject, Related: &corev1.ObjectReference{Kind: "other"}, Reason: "Reason", Note: "note", Type: "Warning", Action: "action",
-		DeprecatedSource: corev1.EventSource{Component: "component", Host: "host"}, ReportingController: "controller", ReportingInstance: "instance",
+		Regarding: aboutObject, Related: &corev1.ObjectReference{Kind: "other"}, Reason: "Reason", Note: "note",
+		Type: "Warning", Action: "action", DeprecatedSource: corev1.EventSource{Component: "component", Host: "host"},
+		ReportingController: "controller", ReportingInstance: "instance",
 	}, aboutValues("regarding", map[string]string{
 		"reason": "Reason", "type": "Warning", "reportingController": "controller",
 	})},
 	{Group: "batch", Version: "v1", Kind: "Job"}: {&batchv1.Job{
 		Status: batchv1.JobStatus{Active: 1, Succeeded: 7654321, Failed: 3},
 	}, map[string]string{"status.successful": "7654321"}},
-	{Group: "certificates.k8s.io", Version: "v1", Kind: "CertificateSigningRequest"}: {&certificatesv1.CertificateSigningRequest{
-		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "signer", Username: "user", UID: "uid", Request: []byte("request")},
-	}, map[string]string{"spec.signerName": "signer"}},
-	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "ClusterTrustBundle"}: {&certificatesv1alpha1.ClusterTrustBundle{
-		Spec: certificatesv1alpha1.ClusterTrustBundleSpec{SignerName: "signer", TrustBundle: "bundle"},
-	}, map[string]string{"spec.signerName": "signer"}},
-	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "ClusterTrustBundle"}: {&certificatesv1beta1.ClusterTrustBundle{
-		Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: "signer", TrustBundle: "bundle"},
-	}, map[string]string{"spec.signerName": "signer"}},
+	{Group: "certificates.k8s.io", Version: "v1", Kind: "CertificateSigningRequest"}: {
+		&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
+			SignerName: "signer", Username: "user", UID: "uid", Request: []byte("request"),
+		}},
+		map[string]string{"spec.signerName": "signer"},
+	},
+	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "ClusterTrustBundle"}: {
+		&certificatesv1alpha1.ClusterTrustBundle{Spec: certificatesv1alpha1.ClusterTrustBundleSpec{
+			SignerName: "signer", TrustBundle: "bundle",
+		}},
+		map[string]string{"spec.signerName": "signer"},
+	},
+	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "ClusterTrustBundle"}: {
+		&certificatesv1beta1.ClusterTrustBundle{Spec: certificatesv1beta1.ClusterTrustBundleSpec{
+			SignerName: "signer", TrustBundle: "bundle",
+		}},
+		map[string]string{"spec.signerName": "signer"},
+	},
 	// k8s.io/api no longer has it. v1beta1 has the same numbers.
-	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "PodCertificateRequest"}: {podCertificate, podCertificateValues},
-	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "PodCertificateRequest"}:  {podCertificate, podCertificateValues},
-	{Group: "resource.k8s.io", Version: "v1", Kind: "ResourceSlice"}: {&resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{
-		Driver: "driver", Pool: resourcev1.ResourcePool{Name: "pool"}, NodeName: pointer("node"), AllNodes: pointer(true),
-	}}, sliceValues},
-	{Group: "resource.k8s.io", Version: "v1beta1", Kind: "ResourceSlice"}: {&resourcev1beta1.ResourceSlice{Spec: resourcev1beta1.ResourceSliceSpec{
-		Driver: "driver", Pool: resourcev1beta1.ResourcePool{Name: "pool"}, NodeName: "node", AllNodes: true,
-	}}, sliceValues},
-	{Group: "resource.k8s.io", Version: "v1beta2", Kind: "ResourceSlice"}: {&resourcev1beta2.ResourceSlice{Spec: resourcev1beta2.ResourceSliceSpec{
-		Driver: "driver", Pool: resourcev1beta2.ResourcePool{Name: "pool"}, NodeName: pointer("node"), AllNodes: pointer(true),
-	}}, sliceValues},
+	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "PodCertificateRequest"}: {
+		podCertificate, podCertificateValues,
+	},
+	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "PodCertificateRequest"}: {
+		podCertificate, podCertificateValues,
+	},
+	{Group: "resource.k8s.io", Version: "v1", Kind: "ResourceSlice"}: {
+		&resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{
+			Driver: "driver", Pool: resourcev1.ResourcePool{Name: "pool"}, NodeName: pointer("node"),
+			AllNodes: pointer(true),
+		}},
+		sliceValues,
+	},
+	{Group: "resource.k8s.io", Version: "v1beta1", Kind: "ResourceSlice"}: {
+		&resourcev1beta1.ResourceSlice{Spec: resourcev1beta1.ResourceSliceSpec{
+			Driver: "driver", Pool: resourcev1beta1.ResourcePool{Name: "pool"}, NodeName: "node", AllNodes: true,
+		}},
+		sliceValues,
+	},
+	{Group: "resource.k8s.io", Version: "v1beta2", Kind: "ResourceSlice"}: {
+		&resourcev1beta2.ResourceSlice{Spec: resourcev1beta2.ResourceSliceSpec{
+			Driver: "driver", Pool: resourcev1beta2.ResourcePool{Name: "pool"}, NodeName: pointer("node"),
+			AllNodes: pointer(true),
+		}},
+		sliceValues,
+	},
 }
 
 var (
 	podCertificate = &certificatesv1beta1.PodCertificateRequest{Spec: certificatesv1beta1.PodCertificateRequestSpec{
-		SignerName: "signer", PodName: "pod", PodUID: "uid", ServiceAccountName: "account", NodeName: types.NodeName("node"), NodeUID: "uid",
+		SignerName: "signer", PodName: "pod", PodUID: "uid", ServiceAccountName: "account",
+		NodeName: types.NodeName("node"), NodeUID: "uid",
 	}}
-	podCertificateValues = map[string]string{"spec.signerName": "signer", "spec.podName": "pod", "spec.nodeName": "node"}
-	sliceValues          = map[string]string{"spec.nodeName": "node", "spec.driver": "driver"}
-	aboutObject          = corev1.ObjectReference{
-		Kind: "kind", Namespace: "namespace", Name: "name", UID: "uid", APIVersion: "v2", ResourceVersion: "77", FieldPath: "path",
+	podCertificateValues = map[string]string{"spec.signerName": "signer", "spec.podName": "pod",
+		"spec.nodeName": "node"}
+	sliceValues = map[string]string{"spec.nodeName": "node", "spec.driver": "driver"}
+	aboutObject = corev1.ObjectReference{
+		Kind: "kind", Namespace: "namespace", Name: "name", UID: "uid", APIVersion: "v2", ResourceVersion: "77",
+		FieldPath: "path",
 	}
 )
 
 func aboutValues(about string, values map[string]string) map[string]string {
 	for field, value := range map[string]string{
-		"kind": "kind", "namespace": "namespace", "name": "name", "uid": "uid", "apiVersion": "v2", "resourceVersion": "77", "fieldPath": "path",
+		"kind": "kind", "namespace": "namespace", "name": "name", "uid": "uid", "apiVersion": "v2",
+		"resourceVersion": "77", "fieldPath": "path",
 	} {
 		values[about+"."+field] = value
 	}
@@ -129,7 +164,8 @@ func TestFieldsOfBothEncodings(t *testing.T) {
 				t.Fatal("no object of this kind to test with")
 			}
 			full := scanBoth(t, gvk, want.object, kf.selectable)
-			empty := scanBoth(t, gvk, reflect.New(reflect.TypeOf(want.object).Elem()).Interface().(runtime.Object), kf.selectable)
+			empty := scanBoth(t, gvk, reflect.New(reflect.TypeOf(want.object).Elem()).Interface().(runtime.Object),
+				kf.selectable)
 			for i, f := range kf.selectable {
 				value, ok := want.values[f.Label]
 				if !ok {
@@ -158,7 +194,9 @@ func TestEventSourceOfBothEncodings(t *testing.T) {
 
 // scanBoth gives an object its identity and returns it as read from both encodings, which must
 // agree.
-func scanBoth(t *testing.T, gvk schema.GroupVersionKind, object runtime.Object, fields []framing.Field) *framing.Object {
+func scanBoth(
+	t *testing.T, gvk schema.GroupVersionKind, object runtime.Object, fields []framing.Field,
+) *framing.Object {
 	t.Helper()
 	object = object.DeepCopyObject()
 	object.GetObjectKind().SetGroupVersionKind(gvk)
@@ -184,9 +222,11 @@ func scanBoth(t *testing.T, gvk schema.GroupVersionKind, object runtime.Object, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := scanEvent(t, framing.Protobuf, append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...), fields)
+	got := scanEvent(t, framing.Protobuf, append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...),
+		fields)
 
-	if got.Key != want.Key || got.Namespace != want.Namespace || got.Name != want.Name || got.ResourceVersion != want.ResourceVersion ||
+	if got.Key != want.Key || got.Namespace != want.Namespace || got.Name != want.Name ||
+		got.ResourceVersion != want.ResourceVersion ||
 		!reflect.DeepEqual(got.Labels, want.Labels) || !slices.Equal(got.Fields, want.Fields) {
 		t.Errorf("protobuf reads as %+v\nJSON as %+v", got, want)
 	}

@@ -9,29 +9,35 @@ import (
 )
 
 func kindInfo(group, version, kind string, namespaced bool) ResourceInfo {
-	return ResourceInfo{GVR: schema.GroupVersionResource{Group: group, Version: version}, Kind: kind, Namespaced: namespaced}
+	return ResourceInfo{GVR: schema.GroupVersionResource{Group: group, Version: version}, Kind: kind,
+		Namespaced: namespaced}
 }
 
 var fieldCases = []struct {
 	info   ResourceInfo
 	labels []string // besides metadata.name
 }{
-	{kindInfo("", "v1", "Pod", true), []string{"metadata.namespace", "spec.nodeName", "spec.host", "spec.restartPolicy", "spec.schedulerName",
-		"spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"}},
+	{kindInfo("", "v1", "Pod", true), []string{"metadata.namespace", "spec.nodeName", "spec.host", "spec.restartPolicy",
+		"spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP",
+		"status.podIPs", "status.nominatedNodeName"}},
 	{kindInfo("", "v1", "Node", false), []string{"spec.unschedulable"}},
 	{kindInfo("", "v1", "Namespace", false), []string{"status.phase"}},
 	{kindInfo("", "v1", "ReplicationController", true), []string{"metadata.namespace", "status.replicas"}},
 	{kindInfo("", "v1", "Secret", true), []string{"metadata.namespace", "type"}},
 	{kindInfo("", "v1", "Service", true), []string{"metadata.namespace", "spec.clusterIP", "spec.type"}},
-	{kindInfo("", "v1", "Event", true), []string{"metadata.namespace", "involvedObject.kind", "involvedObject.namespace", "involvedObject.name",
-		"involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "type",
-		"reportingComponent", "source"}},
-	{kindInfo("events.k8s.io", "v1", "Event", true), []string{"metadata.namespace", "regarding.kind", "regarding.namespace", "regarding.name",
-		"regarding.uid", "regarding.apiVersion", "regarding.resourceVersion", "regarding.fieldPath", "reason", "type", "reportingController"}},
+	{kindInfo("", "v1", "Event", true), []string{"metadata.namespace", "involvedObject.kind",
+		"involvedObject.namespace", "involvedObject.name",
+		"involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
+		"reason", "type", "reportingComponent", "source"}},
+	{kindInfo("events.k8s.io", "v1", "Event", true),
+		[]string{"metadata.namespace", "regarding.kind", "regarding.namespace", "regarding.name",
+			"regarding.uid", "regarding.apiVersion", "regarding.resourceVersion", "regarding.fieldPath", "reason",
+			"type", "reportingController"}},
 	{kindInfo("batch", "v1", "Job", true), []string{"metadata.namespace", "status.successful"}},
 	{kindInfo("certificates.k8s.io", "v1", "CertificateSigningRequest", false), []string{"spec.signerName"}},
 	{kindInfo("certificates.k8s.io", "v1beta1", "ClusterTrustBundle", false), []string{"spec.signerName"}},
-	{kindInfo("certificates.k8s.io", "v1beta1", "PodCertificateRequest", true), []string{"spec.signerName", "spec.podName", "spec.nodeName"}},
+	{kindInfo("certificates.k8s.io", "v1beta1", "PodCertificateRequest", true),
+		[]string{"spec.signerName", "spec.podName", "spec.nodeName"}},
 	{kindInfo("resource.k8s.io", "v1", "ResourceSlice", false), []string{"spec.nodeName", "spec.driver"}},
 	{kindInfo("", "v1", "ConfigMap", true), []string{"metadata.namespace"}},
 	{kindInfo("", "v1", "PersistentVolume", false), nil},
@@ -47,7 +53,8 @@ func TestFieldSelector(t *testing.T) {
 	for _, c := range fieldCases {
 		all = append(all, c.labels...)
 	}
-	all = append(all, "metadata.name", "name", "status.replicas", "spec.leaseName", "metadata.labels", "", "spec.nodename")
+	all = append(all, "metadata.name", "name", "status.replicas", "spec.leaseName", "metadata.labels",
+		"", "spec.nodename")
 	for _, c := range fieldCases {
 		for _, label := range all {
 			want := label == "metadata.name" || slices.Contains(c.labels, label)
@@ -85,7 +92,9 @@ func TestSelectableFields(t *testing.T) {
 		for _, f := range SelectableFields(c.info) {
 			got = append(got, f.Label)
 		}
-		want := slices.DeleteFunc(slices.Clone(c.labels), func(l string) bool { return l == "metadata.namespace" || l == "spec.host" })
+		want := slices.DeleteFunc(slices.Clone(c.labels), func(l string) bool {
+			return l == "metadata.namespace" || l == "spec.host"
+		})
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {

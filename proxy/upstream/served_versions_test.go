@@ -14,8 +14,8 @@ func unknown(i int) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: fmt.Sprintf("g%d.example", i), Version: "v1", Resource: "things"}
 }
 
-// Group versions that do not exist cost one request every missTTL, however many clients ask for. A
-// new group version is noticed that soon.
+// Group versions that do not exist cost one request every missTTL, for any number of them. A new
+// group version is noticed within that time.
 func TestUnknownGroupsShareOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeAPI{"/api/v1": resourceList("pods Pod")}

@@ -13,9 +13,12 @@ import (
 // The memory of resources that come and go is bounded.
 func TestSupportedEncodingsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := NewSupportedEncodings(&proxytest.FakeUpstream[auth.Identity]{Answer: func(auth.Identity, string, []byte) (int, string, error) { return 406, "", nil }})
+		o := NewSupportedEncodings(&proxytest.FakeUpstream[auth.Identity]{
+			Answer: func(auth.Identity, string, []byte) (int, string, error) { return 406, "", nil },
+		})
 		for i := range 3 * maxSupportedEncodings {
-			o.Choose(t.Context(), unknown(i), []request.Clause{{Representation: request.Representation{Encoding: framing.Protobuf}}})
+			o.Choose(t.Context(), unknown(i),
+				[]request.Clause{{Representation: request.Representation{Encoding: framing.Protobuf}}})
 		}
 		if got := len(o.known); got > maxSupportedEncodings {
 			t.Errorf("%d are remembered, want at most %d", got, maxSupportedEncodings)

@@ -55,7 +55,8 @@ func newGoawayServer(t *testing.T) *goawayServer {
 // the answer.
 func (s *goawayServer) connection(t *testing.T, u *Upstream, id auth.Identity, path string, body int) (string, int) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, u.URL(path, "").String(), bytes.NewReader(make([]byte, body)))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, u.URL(path, "").String(),
+		bytes.NewReader(make([]byte, body)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,8 @@ func (s *goawayServer) connection(t *testing.T, u *Upstream, id auth.Identity, p
 func TestStrangersConnections(t *testing.T) {
 	s := newGoawayServer(t)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	u, err := NewUpstream(&rest.Config{Host: s.URL, BearerToken: "good", TLSClientConfig: rest.TLSClientConfig{CAData: ca, NextProtos: []string{"h2", "http/1.1"}}})
+	u, err := NewUpstream(&rest.Config{Host: s.URL, BearerToken: "good",
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca, NextProtos: []string{"h2", "http/1.1"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

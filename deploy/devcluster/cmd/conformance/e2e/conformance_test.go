@@ -28,8 +28,8 @@ func TestConformance(t *testing.T) {
 	devcluster, watchfan := program(t, "DEVCLUSTER_BIN"), program(t, "WATCHFAN_BIN")
 	conformance, kubectl := program(t, "CONFORMANCE_BIN"), program(t, "KUBECTL_BIN")
 	run := func(t *testing.T, kubeconfig, contentType string) {
-		output, err := exec.CommandContext(t.Context(), conformance, "--kubeconfig", kubeconfig, "--content-type", contentType,
-			"--kubectl", kubectl).CombinedOutput()
+		output, err := exec.CommandContext(t.Context(), conformance, "--kubeconfig", kubeconfig, "--content-type",
+			contentType, "--kubectl", kubectl).CombinedOutput()
 		t.Logf("%s", output)
 		if err != nil {
 			t.Errorf("conformance: %v", err)
@@ -90,13 +90,14 @@ func startWatchfan(t *testing.T, program string, c cluster) (kubeconfig, admin s
 	t.Helper()
 	dir := t.TempDir()
 	portsFile := filepath.Join(dir, "ports")
-	start(t, program, "--kubeconfig", c.Kubeconfigs["admin"], "--insecure-port=0", "--secure-port=-1", "--bind-address=127.0.0.1",
-		"--admin-port=-1", "--cert-dir", dir, "--ports-file", portsFile)
+	start(t, program, "--kubeconfig", c.Kubeconfigs["admin"], "--insecure-port=0", "--secure-port=-1",
+		"--bind-address=127.0.0.1", "--admin-port=-1", "--cert-dir", dir, "--ports-file", portsFile)
 	var ports struct{ Secure, Admin string }
 	waitForJSON(t, 20*time.Second, portsFile, &ports)
 
 	config := api.NewConfig()
-	config.Clusters["watchfan"] = &api.Cluster{Server: "https://" + ports.Secure, CertificateAuthority: filepath.Join(dir, "watchfan.crt")}
+	config.Clusters["watchfan"] = &api.Cluster{Server: "https://" + ports.Secure,
+		CertificateAuthority: filepath.Join(dir, "watchfan.crt")}
 	config.AuthInfos["admin"] = &api.AuthInfo{TokenFile: c.TokenFiles["admin"]}
 	config.Contexts["watchfan"] = &api.Context{Cluster: "watchfan", AuthInfo: "admin"}
 	config.CurrentContext = "watchfan"

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// check tells a cluster that answers from one that does not, from a wrong kubeconfig, and from none.
+func TestCheck(t *testing.T) {
+	home, recommended := t.TempDir(), clientcmd.RecommendedHomeFile
+	clientcmd.RecommendedHomeFile = filepath.Join(home, "none")
+	defer func() { clientcmd.RecommendedHomeFile = recommended }()
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "") // not in a pod
+	answers := map[string]string{
+		"GET /version": `{"gitVersion":"v1.2.3"}`,
+		"POST /apis/authentication.k8s.io/v1/selfsubjectreviews": `{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"alice"}}}`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[r.Method+" "+r.URL.Path]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		fmt.Fprint(w, answer)
+	}))
+	defer server.Close()
+	kubeconfig := func(name, server string) string {
+		name = filepath.Join(home, name)
+		content := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '" + server + "'}}]\n" +
+			"contexts: [{name: production, context: {cluster: c}}]\ncurrent-context: production\n"
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	good := kubeconfig("good", server.URL)
+	f := func(wantCode int, wantOut, wantErr string, args ...string) {
+		t.Helper()
+		code, stdout, stderr := try(t, append([]string{"check"}, args...)...)
+		if code != wantCode || stdout != wantOut || !strings.Contains(stderr, wantErr) || (wantErr == "") != (stderr == "") {
+			t.Errorf("check %s: exit code %d\n%s%s\nwant %d\n%s%s", args, code, stdout, stderr, wantCode, wantOut, wantErr)
+		}
+	}
+	head := "context: production\nserver:  " + server.URL + "\n"
+	f(clusterAnswers, head+"version: v1.2.3\nuser:    alice\n", "", "--kubeconfig", good)
+	t.Setenv("KUBECONFIG", good)
+	f(clusterAnswers, head+"version: v1.2.3\nuser:    alice\n", "")
+	delete(answers, "POST /apis/authentication.k8s.io/v1/selfsubjectreviews")
+	f(clusterAnswers, head+"version: v1.2.3\nuser:    kube-apiserver does not say\n", "")
+	answers["GET /version"] = "<html>"
+	f(clusterSilent, head, "is no kube-apiserver: GET /version")
+	delete(answers, "GET /version")
+	f(clusterSilent, head, "answers 404 Not Found to GET /version")
+	t.Setenv("KUBECONFIG", "")
+	f(clusterSilent, "context: production\nserver:  http://127.0.0.1:1\n", "connection refused", "--kubeconfig", kubeconfig("dead", "http://127.0.0.1:1"))
+	f(clusterWrong, "", "--context=b: ", "--kubeconfig", good, "--context", "b")
+	f(clusterWrong, "", "no cluster is configured: --kubeconfig=/no/such does not exist", "--kubeconfig", "/no/such")
+	f(clusterWrong, "", "there is no flag --contxt: did you mean --context?", "--contxt=b")
+	f(clusterNotNamed, "", "no cluster is configured: ~/.kube/config does not exist")
+}

@@ -1,0 +1,154 @@
+package deploytest
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestRun tries make run as on a machine without a terminal.
+func TestRun(t *testing.T) {
+	if ranInNamespace(t) {
+		return
+	}
+	w := newWorkshop(t)
+
+	t.Run("no cluster, and two Ctrl-C", func(t *testing.T) {
+		term := w.until(t, "make run", "Stop: Ctrl-C")
+		said := term.output()
+		for _, want := range []string{"No cluster is configured: a dev cluster is started.\n", "  write   bin/kubectl "} {
+			if !strings.Contains(said, want) {
+				t.Errorf("it does not say %q:\n%s", want, said)
+			}
+		}
+		if strings.Contains(said, "level=ERROR") {
+			t.Errorf("an error in a normal run:\n%s", said)
+		}
+		if w.left(t) == 0 {
+			t.Fatal("no process of the run is found")
+		}
+		group := -term.cmd.Process.Pid
+		for range 2 {
+			if err := syscall.Kill(group, syscall.SIGINT); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		term.interrupt(t)
+		for deadline := time.Now().Add(patience); w.left(t) > 0; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d processes are left after two Ctrl-C", w.left(t))
+			}
+		}
+	})
+
+	t.Run("a port is taken", func(t *testing.T) {
+		ln, err := net.Listen("tcp", "127.0.0.1:8001")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		w.fails(t, "make run", "Port 8001 is taken by another program, perhaps kubectl proxy or another watchfan.\n"+
+			"Stop that, or choose another port: make run INSECURE_PORT=18001\n")
+	})
+
+	t.Run("CLUSTER=1 without a cluster", func(t *testing.T) {
+		w.fails(t, "make run CLUSTER=1", "CLUSTER=1, but no cluster is configured: ~/.kube/config does not exist")
+	})
+
+	t.Run("a kubeconfig that leads nowhere", func(t *testing.T) {
+		w.fails(t, "KUBECONFIG=/no/such make run", "no cluster is configured: $KUBECONFIG=/no/such does not exist: ")
+	})
+
+	w.startCluster(t)
+	t.Run("a dev cluster is used as it is", func(t *testing.T) {
+		said := w.says(t, "make run", "Stop: Ctrl-C")
+		if !strings.Contains(said, "\ncontext: devcluster\n") || strings.Contains(said, "a dev cluster is started") {
+			t.Error(said)
+		}
+	})
+
+	// The same cluster under another name might be production.
+	name := filepath.Join(w.home, ".kube", "config")
+	content := readFile(t, name)
+	if err := os.WriteFile(name, []byte(strings.ReplaceAll(content, "devcluster", "production")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("a cluster without consent", func(t *testing.T) {
+		said := w.says(t, "make run", "Stop: Ctrl-C")
+		if !strings.Contains(said, "\ncontext: production\n") || !strings.Contains(said, "It is left alone, and a dev cluster is started. CLUSTER=1 serves it") {
+			t.Error(said)
+		}
+	})
+	t.Run("a cluster with consent", func(t *testing.T) {
+		said := w.says(t, "make run CLUSTER=1", "Stop: Ctrl-C")
+		for _, want := range []string{"\ncontext: production\nserver:  https://", "\nuser:    ", "Requests without a token have your rights"} {
+			if !strings.Contains(said, want) {
+				t.Errorf("it does not say %q:\n%s", want, said)
+			}
+		}
+		if strings.Contains(said, " create ") {
+			t.Errorf("it proposes a write:\n%s", said)
+		}
+	})
+}
+
+// until runs a command until it has said something.
+func (w *workshop) until(t *testing.T, text, says string) *terminal {
+	t.Helper()
+	term := w.run(t, command{text: text})
+	for deadline := time.Now().Add(4 * patience); !strings.Contains(term.output(), says); time.Sleep(50 * time.Millisecond) {
+		select {
+		case <-term.exited:
+			t.Fatalf("%s has ended (%v):\n%s", text, term.err, term.output())
+		default:
+		}
+		if time.Now().After(deadline) {
+			term.interrupt(t)
+			t.Fatalf("%s does not say %q:\n%s", text, says, term.output())
+		}
+	}
+	return term
+}
+
+// says runs a command until it has said something, ends it with Ctrl-C, and returns all that it has said.
+func (w *workshop) says(t *testing.T, text, says string) string {
+	t.Helper()
+	term := w.until(t, text, says)
+	term.interrupt(t)
+	return term.output()
+}
+
+// fails runs a command that must fail at once, start no dev cluster, and say why.
+func (w *workshop) fails(t *testing.T, text, says string) {
+	t.Helper()
+	term := w.run(t, command{text: text})
+	select {
+	case <-term.exited:
+	case <-time.After(patience):
+		term.interrupt(t)
+	}
+	said := term.output()
+	if term.err == nil || !strings.Contains(said, says) || strings.Contains(said, "dev cluster is started") || strings.Contains(said, "level=ERROR") {
+		t.Errorf("%s: %v\n%s\nwant %s", text, term.err, said, says)
+	}
+}
+
+// left returns the number of processes that run the workshop's binaries.
+func (w *workshop) left(t *testing.T) (n int) {
+	t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		if exe, err := os.Readlink(p); err == nil && strings.HasPrefix(exe, filepath.Join(w.dir, "bin")+"/") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,168 @@
+package fanout
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Indexer builds the indexes of caches, one after another, and gives up those that are not used.
+// Its methods may be called from any goroutine.
+type Indexer struct {
+	wakec chan struct{} // one token: a cache wants an index; never closed
+
+	mu     sync.Mutex
+	caches map[*Cache]struct{} // those that have, or want, something that is given up when unused
+	resume time.Time           // no index is built before
+}
+
+const (
+	// indexIdleFor is how long an index is kept that no search uses.
+	indexIdleFor = 5 * time.Minute
+	// sweepIndexes is the accuracy of the times after which something is given up.
+	sweepIndexes = 15 * time.Second
+	// noneAfterShed is how long no index is built after memory was short.
+	noneAfterShed = time.Minute
+)
+
+// NewIndexer returns an Indexer for any number of caches. The caller calls Run.
+func NewIndexer() *Indexer {
+	return &Indexer{wakec: make(chan struct{}, 1), caches: make(map[*Cache]struct{})}
+}
+
+// IndexWith has x keep the indexes of the cache. It is called before the cache is used. Without it
+// the cache has no indexes, and equal searches share no work.
+func (c *Cache) IndexWith(x *Indexer) { c.indexer = x }
+
+// Run builds indexes until ctx ends.
+func (x *Indexer) Run(ctx context.Context) {
+	tick := time.NewTicker(sweepIndexes)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-x.wakec:
+			x.buildWanted(func() bool {
+				runtime.Gosched() // deliveries take turns with the building
+				return ctx.Err() == nil && !x.pauses()
+			})
+		case <-tick.C:
+			x.sweep(MonotonicNow())
+		}
+	}
+}
+
+// Shed gives up all indexes, and what searches share, because memory is short. None is built for a
+// minute then.
+func (x *Indexer) Shed() {
+	x.mu.Lock()
+	x.resume = time.Now().Add(noneAfterShed)
+	x.mu.Unlock()
+	for _, c := range x.all() {
+		c.shedIndexes()
+	}
+}
+
+// want notes that a cache wants indexes.
+func (x *Indexer) want(c *Cache) {
+	x.note(c)
+	select {
+	case x.wakec <- struct{}{}:
+	default:
+	}
+}
+
+// note notes that a cache has something that is given up when unused.
+func (x *Indexer) note(c *Cache) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.caches[c] = struct{}{}
+}
+
+func (x *Indexer) pauses() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return time.Now().Before(x.resume)
+}
+
+func (x *Indexer) all() (caches []*Cache) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for c := range x.caches {
+		caches = append(caches, c)
+	}
+	return caches
+}
+
+// buildWanted builds the indexes that are wanted.
+func (x *Indexer) buildWanted(rest func() bool) {
+	for _, c := range x.all() {
+		for _, a := range c.demand.take() {
+			if rest() {
+				c.buildIndex(a, rest)
+			}
+		}
+	}
+}
+
+// sweep gives up what has not been used for too long, and forgets the caches that have nothing
+// left.
+func (x *Indexer) sweep(now MonotonicTime) {
+	for _, c := range x.all() {
+		x.mu.Lock()
+		delete(x.caches, c)
+		x.mu.Unlock()
+		if c.sweepIndexes(now) {
+			x.note(c)
+		}
+	}
+}
+
+// dropIndexesLocked drops all indexes, also the one that is being built.
+func (c *Cache) dropIndexesLocked() {
+	c.build = nil
+	c.keepIndexesLocked(func(*secondaryIndex) bool { return false })
+}
+
+// keepIndexesLocked drops the indexes for which keep returns false. Snapshots that have them keep
+// them.
+func (c *Cache) keepIndexesLocked(keep func(*secondaryIndex) bool) {
+	before := len(c.objects.indexes)
+	c.objects.indexes = slices.DeleteFunc(c.objects.indexes, func(x *secondaryIndex) bool { return !keep(x) })
+	if len(c.objects.indexes) == before {
+		return
+	}
+	c.history.indexes = slices.DeleteFunc(c.history.indexes, func(x *historyIndex) bool {
+		return c.objects.index(x.attribute) == nil
+	})
+	if c.shared != nil { // the same objects, with fewer indexes
+		shared := *c.shared
+		shared.indexes = slices.DeleteFunc(slices.Clone(shared.indexes), func(x *secondaryIndex) bool {
+			return c.objects.index(x.attribute) == nil
+		})
+		c.shared = &shared
+	}
+}
+
+// shedIndexes drops the indexes and the results of searches.
+func (c *Cache) shedIndexes() {
+	c.mu.Lock()
+	c.dropIndexesLocked()
+	c.mu.Unlock()
+	c.searches.sweep(math.MaxInt64)
+}
+
+// sweepIndexes drops the indexes and the results of searches that have not been used for too long.
+// It reports whether there is something left to be dropped later.
+func (c *Cache) sweepIndexes(now MonotonicTime) bool {
+	c.mu.Lock()
+	c.keepIndexesLocked(func(x *secondaryIndex) bool { return now-x.use.time() < MonotonicTime(indexIdleFor) })
+	indexes, closed := len(c.objects.indexes), c.closed != nil
+	c.mu.Unlock()
+	searches := c.searches.sweep(now - MonotonicTime(searchFor))
+	return c.demand.decay() || searches && !closed || indexes > 0
+}

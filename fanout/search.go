@@ -1,0 +1,201 @@
+package fanout
+
+import (
+	"github.com/google/btree"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// search is one search for the objects of an instant that a filter selects, in key order. It looks
+// at the fewest objects that it can:
+//
+//	namespace and name             one
+//	=, in, of an indexed attribute those that have the value, in the filter's namespace. With
+//	                               several such terms, those of the term that the fewest have
+//	otherwise                      those that an equal filter has selected just before, if those
+//	                               are few; see sharedSearch
+//	otherwise                      all of the filter's namespace
+//
+// Only one goroutine at a time uses a search.
+type search struct {
+	in     *instant
+	filter *Filter
+
+	// At most one of these is set. Without any of them all objects are looked at.
+	key    string          // the only key that the filter can select
+	index  *secondaryIndex // values are those that are looked up in it
+	found  *btree.BTreeG[*framing.Object]
+	shared *sharedSearch // sets found once it is complete
+
+	values  []string
+	indexed uint64 // Cache.indexed when the indexes of in were last completed
+}
+
+func newSearch(in *instant, f *Filter) *search {
+	x := &search{in: in, filter: f, key: in.onlyKey(f), indexed: in.cache.indexed.Load()}
+	switch {
+	case f.nothing || x.key != "":
+	case f.indexable():
+		x.choose()
+	case f.selective():
+		x.shared = in.cache.searches.of(in, f)
+	}
+	return x
+}
+
+// onlyKey returns the only key that a filter can select; "" if it can select others. In cluster
+// scope that is the name. All objects of a cache have the same scope.
+func (in *instant) onlyKey(f *Filter) string {
+	switch {
+	case f.name == "":
+		return ""
+	case f.namespace != "":
+		return f.namespace + "/" + f.name
+	}
+	if o, ok := in.tree.Min(); ok && o.Namespace == "" {
+		return f.name
+	}
+	return ""
+}
+
+// indexable reports whether an index may find what the filter selects.
+func (f *Filter) indexable() bool { return len(f.places()) > 0 }
+
+// selective reports whether the filter may select only a part of its namespace.
+func (f *Filter) selective() bool { return len(f.terms) > 0 || len(f.labels) > 0 }
+
+// mostCounted bounds the objects that are counted to find out which of several indexes is best.
+const mostCounted = 4096
+
+// choose chooses the index in which the search looks at the fewest objects. It counts the objects
+// of all that may be used at the same time, up to a bound that doubles. So it takes about as long
+// as the search in the best one.
+func (x *search) choose() {
+	places := x.filter.places()
+	usable := places[:0]
+	for _, p := range places {
+		if x.in.index(p.attribute) != nil {
+			usable = append(usable, p)
+		}
+	}
+	if len(usable) == 0 {
+		return
+	}
+	best := usable[0]
+	for most := 16; len(usable) > 1 && most <= mostCounted; most *= 2 {
+		least := most
+		for _, p := range usable {
+			if n := x.in.index(p.attribute).count(p.values, x.first(), most); n < least {
+				best, least = p, n
+			}
+		}
+		if least < most {
+			break
+		}
+	}
+	x.index, x.values = x.in.index(best.attribute), best.values
+	x.index.use.note()
+}
+
+// first returns what the keys in the filter's namespace begin with.
+func (x *search) first() string {
+	if x.filter.namespace == "" {
+		return ""
+	}
+	return x.filter.namespace + "/"
+}
+
+// prepare makes use of what has become known since the search began: of an index that was built
+// since, or of what other searches have found. It reports false if the search can't begin yet,
+// because a shared search needs more turns. prepare spends b on that search.
+func (x *search) prepare(b *searchBudget) bool {
+	switch {
+	case x.shared != nil:
+		switch x.shared.advance(b) {
+		case searching:
+			return false
+		case complete:
+			x.found = x.shared.foundAt(x.in)
+		}
+		x.shared = nil
+	case x.key == "" && x.index == nil && x.found == nil:
+		if n := x.in.cache.indexed.Load(); n != x.indexed && x.filter.indexable() {
+			x.indexed = n
+			x.in = x.in.cache.completeIndexes(x.in, x.filter)
+			x.choose()
+		}
+	}
+	return true
+}
+
+// ascend calls visit for each object that the filter might select, in key order, from the first key
+// after the given one, until visit returns false. selected says whether the filter selects the
+// object.
+func (x *search) ascend(after string, visit func(o *framing.Object, selected bool) bool) {
+	f, missed := x.filter, 0
+	if f.nothing {
+		return
+	}
+	if x.key != "" {
+		if o, ok := x.in.tree.Get(&framing.Object{Key: x.key}); ok && x.key > after {
+			visit(o, f.Match(o))
+		}
+		return
+	}
+	within := func(o *framing.Object) bool {
+		if f.namespace != "" && o.Namespace != f.namespace {
+			return false // past the namespace, whose keys are adjacent
+		}
+		if o.Key == after {
+			return true
+		}
+		selected := f.Match(o)
+		if !selected {
+			missed++
+		}
+		return visit(o, selected)
+	}
+	from := max(after, x.first())
+	switch {
+	case x.index != nil:
+		x.index.ascend(x.values, from, within)
+	case x.found != nil:
+		ascendFrom(x.found, from, within)
+	default:
+		ascendFrom(x.in.tree, from, within)
+	}
+	x.in.cache.noteMissed(x.in, f, missed)
+}
+
+func ascendFrom(tree *btree.BTreeG[*framing.Object], from string, yield func(*framing.Object) bool) {
+	if from == "" {
+		tree.Ascend(yield)
+		return
+	}
+	tree.AscendGreaterOrEqual(&framing.Object{Key: from}, yield)
+}
+
+// whole is ascend that prepares the search itself. What it finds serves the shared search too.
+func (x *search) whole(after string, visit func(o *framing.Object, selected bool) bool) {
+	shared := x.shared
+	if shared == nil {
+		x.ascend(after, visit)
+		return
+	}
+	x.shared = nil
+	if x.found = shared.foundAt(x.in); x.found != nil || after != "" {
+		x.ascend(after, visit)
+		return
+	}
+	r, ended := newResult(x.in), true
+	x.ascend("", func(o *framing.Object, selected bool) bool {
+		if selected {
+			r.add(o)
+		}
+		ended = visit(o, selected)
+		return ended
+	})
+	if ended {
+		shared.set(x.in, r)
+	}
+}

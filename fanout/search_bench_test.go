@@ -1,0 +1,215 @@
+package fanout_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// manyPods returns a world with n objects in 100 namespaces: 20 on each node, 20 with each value of
+// the label hash, one in a hundred with a label rare, all with a label app of 20 values.
+func manyPods(b testing.TB, n int, flusher *fanout.Flusher, indexer *fanout.Indexer) *world {
+	w := &world{t: b, cache: fanout.NewCache(roomy, flusher), flusher: flusher, rv: 101}
+	w.cache.IndexWith(indexer)
+	objects := make([]*framing.Object, n)
+	for i := range objects {
+		o := pod(i, n)
+		objects[i] = object(o.at(w.rv))
+	}
+	if _, err := w.cache.Replace(objects, w.rv, time.Now()); err != nil {
+		b.Fatal(err)
+	}
+	return w
+}
+
+// quietPods is manyPods whose Flusher and Indexer do not run.
+func quietPods(b testing.TB, n int) *world {
+	return manyPods(b, n, fanout.NewFlusher(1, 0), fanout.NewIndexer())
+}
+
+func pod(i, n int) thing {
+	o := named(fmt.Sprintf("web-%07d", i), "app", fmt.Sprint("app-", i%20), "hash", fmt.Sprint(i/20))
+	o.namespace, o.node = fmt.Sprint("ns", i%100), fmt.Sprintf("node-%05d", i*7919%n/20)
+	if i%100 == 0 {
+		o.labels["rare"] = "1"
+	}
+	return o
+}
+
+// BenchmarkSearch measures the initial events of one client, up to the write: with an index for its
+// filter and without. A result that equal filters share is found by the first of them.
+func BenchmarkSearch(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		w := quietPods(b, n)
+		join := func(name string, s selector, least, most int) {
+			b.Run(fmt.Sprintf("objects=%d/by=%s", n, name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					sub := w.subscribe(s, fanout.Request{Start: fanout.FromSnapshot})
+					frames := 0
+					for more := true; more; {
+						var some int
+						more, some = sub.FillOnce()
+						frames += some
+					}
+					sub.Cancel()
+					if frames < least || frames > most {
+						b.Fatalf("%d objects", frames)
+					}
+				}
+			})
+		}
+		for _, indexed := range []string{"none", "index"} {
+			if indexed == "index" {
+				for _, a := range []struct {
+					slot int
+					key  string
+				}{{0, ""}, {0, "hash"}, {0, "app"}, {0, "nobody"}} {
+					w.cache.BuildIndex(a.slot, a.key, always)
+				}
+			}
+			join(indexed+"/node", sel(b, "", "", "spec.node=node-00007"), 15, 25)
+			join(indexed+"/label", sel(b, "", "hash=7", ""), 20, 20)
+			join(indexed+"/labels", sel(b, "", "hash in (7,8,9)", ""), 60, 60)
+			join(indexed+"/two", sel(b, "", "app=app-7,hash=7", ""), 1, 1)
+			join(indexed+"/nobody", sel(b, "", "nobody=1", ""), 0, 0)
+		}
+		join("shared/exists", sel(b, "", "rare", ""), n/100, n/100)
+		join("shared/absent", sel(b, "", "!app", ""), 0, 0)
+		join("none/not", sel(b, "", "", "spec.node!=node-00007"), n-25, n-15)
+	}
+}
+
+// BenchmarkHerd measures how long 5,000 clients that come at once wait for their initial events, each
+// for those of its node, if the index is there and if their searches cause it.
+func BenchmarkHerd(b *testing.B) {
+	const n, clients = 100_000, 5000
+	for _, index := range []string{"cold", "warm"} {
+		b.Run("index="+index, func(b *testing.B) {
+			indexer := fanout.NewIndexer()
+			w := manyPods(b, n, fanout.NewFlusher(runtime.GOMAXPROCS(0), 0), indexer)
+			run(b, w.flusher)
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan struct{})
+			go func() { indexer.Run(ctx); close(done) }()
+			defer func() { cancel(); <-done }()
+			for b.Loop() {
+				if index == "cold" {
+					w.cache.DropIndexes()
+				} else {
+					w.cache.BuildIndex(0, "", always)
+				}
+				sinks := make([]*counter, clients)
+				subs := make([]*fanout.Subscription, clients)
+				for i := range sinks {
+					sinks[i] = &counter{}
+					subs[i] = w.subscribe(sel(b, "", "", fmt.Sprintf("spec.node=node-%05d", i)), fanout.Request{Start: fanout.FromSnapshot})
+					w.flusher.Start(subs[i], sinks[i])
+				}
+				for i, s := range sinks {
+					await(s, 20)
+					subs[i].End(fanout.Ending{Reason: fanout.Gone})
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkIndexedApply measures the writer's work for a change with so many indexes: if the
+// indexed values stay, if one changes, and if there is a join between each two changes.
+func BenchmarkIndexedApply(b *testing.B) {
+	const n = 100_000
+	w := quietPods(b, n)
+	keys := []struct {
+		slot int
+		key  string
+	}{{0, ""}, {0, "hash"}, {0, "app"}, {1, ""}}
+	built := 0
+	versions := make([][]framing.Event, 2) // of the same objects, on different nodes
+	for i := range 4096 {
+		o := pod(i*17%n, n)
+		versions[0] = append(versions[0], event("MODIFIED", o.at(1)))
+		o.node = "other-" + o.node
+		versions[1] = append(versions[1], event("MODIFIED", o.at(1)))
+	}
+	for _, k := range []int{0, 1, 2, 4} {
+		for ; built < k; built++ {
+			w.cache.BuildIndex(keys[built].slot, keys[built].key, always)
+		}
+		for _, way := range []string{"same", "moves", "joins"} {
+			b.Run(fmt.Sprintf("indexes=%d/values=%s", k, way), func(b *testing.B) {
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					version := versions[0]
+					if way == "moves" {
+						version = versions[i/len(version)%2]
+					}
+					if way == "joins" {
+						w.cache.Snapshot()
+					}
+					w.rv++
+					apply(b, w.cache, again(version[i%len(version)], w.rv))
+					i++
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkIndexBuild measures the building of an index.
+func BenchmarkIndexBuild(b *testing.B) {
+	const n = 100_000
+	w := quietPods(b, n)
+	for b.Loop() {
+		w.cache.BuildIndex(0, "", func() bool { runtime.Gosched(); return true })
+		if w.cache.Stats().Indexes != 1 {
+			b.Fatal("no index")
+		}
+		w.cache.DropIndexes()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/object")
+}
+
+// An index takes less than 100 bytes for an object, whether its values are many or few. With the
+// changes in the history it takes as much as the metric says.
+func TestIndexMemory(t *testing.T) {
+	const n = 40_000
+	w := quietPods(t, n)
+	check := func(when string, taken int64) {
+		t.Helper()
+		said := w.cache.Stats().IndexBytes
+		t.Logf("%s: %d bytes, %d for each object; the metric says %d", when, taken, taken/n, said)
+		if taken < said/2 || taken > said*3/2 {
+			t.Errorf("%s: indexes take %d bytes, the metric says %d", when, taken, said)
+		}
+	}
+	before := heap()
+	w.cache.BuildIndex(0, "", always)
+	w.cache.BuildIndex(0, "app", always)
+	taken := heap() - before
+	check("after they were built", taken)
+	if each := taken / n / 2; each > 100 {
+		t.Errorf("%d bytes for an object and index", each)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range n {
+		o := pod(rng.IntN(n), n)
+		o.node = fmt.Sprintf("other-%05d", rng.IntN(n/20))
+		w.rv++
+		apply(t, w.cache, event("MODIFIED", o.at(w.rv)))
+	}
+	before = heap()
+	said := w.cache.Stats().IndexBytes
+	w.cache.DropIndexes()
+	if taken := before - heap(); taken < said/2 || taken > said*3/2 {
+		t.Errorf("with changes, indexes take %d bytes, the metric said %d", taken, said)
+	}
+	runtime.KeepAlive(w)
+}

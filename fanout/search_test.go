@@ -1,0 +1,727 @@
+package fanout_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// indexAttributes are all that an index can be built of, in the tests.
+var indexAttributes = []struct {
+	slot int
+	key  string
+}{{0, ""}, {1, ""}, {0, "l"}, {0, "m"}, {0, "none"}, {0, "metadata.name"}}
+
+func always() bool { return true }
+
+// newIndexedWorld returns a world whose cache has an Indexer that does not run.
+func newIndexedWorld(t testing.TB, limits fanout.Limits) (*world, *fanout.Indexer) {
+	x := fanout.NewIndexer()
+	w := newWorldWith(t, limits, fanout.NewFlusher(2, 0), x)
+	return w, x
+}
+
+// largeThing draws one of many objects in a random version.
+func largeThing(rng *rand.Rand) thing {
+	o := randomThing(rng)
+	o.data = ""
+	if rng.IntN(8) > 0 { // x0 to x4 exist in several namespaces
+		o.name = fmt.Sprintf("y%03d", rng.IntN(400))
+	}
+	return o
+}
+
+// keysOf returns what identifies versions of objects.
+func keysOf(objects []*framing.Object) (keys []string) {
+	for _, o := range objects {
+		keys = append(keys, fmt.Sprintf("%s@%d", o.Key, o.ResourceVersion))
+	}
+	return keys
+}
+
+// instantOf is the model of a snapshot.
+type instantOf struct {
+	things []*thing // by key
+}
+
+// instant returns the current state.
+func (w *world) instant() instantOf {
+	var all []*thing
+	for _, key := range slices.Sorted(maps.Keys(w.things)) {
+		all = append(all, w.things[key])
+	}
+	return instantOf{all}
+}
+
+// keys returns what a search must find.
+func (in instantOf) keys(s selector, after string) (keys []string) {
+	for _, o := range in.things {
+		if o.key() > after && s.matches(o) {
+			keys = append(keys, fmt.Sprintf("%s@%d", o.key(), o.rv))
+		}
+	}
+	return keys
+}
+
+// heldSnapshot is a snapshot, and the state that it must show for ever.
+type heldSnapshot struct {
+	fanout.Snapshot
+	model instantOf
+}
+
+// check compares a search of the snapshot, by Ascend, with a search of the model.
+func (h heldSnapshot) check(t *testing.T, rng *rand.Rand, s selector) {
+	t.Helper()
+	after, most := "", 1<<30
+	if n := len(h.model.things); n > 0 && rng.IntN(2) == 0 {
+		after = h.model.things[rng.IntN(n)].key()
+	}
+	want := h.model.keys(s, after)
+	if rng.IntN(2) == 0 {
+		most = 1 + rng.IntN(20)
+		want = want[:min(most, len(want))]
+	}
+	var got []*framing.Object
+	h.Ascend(s.filter(t), after, func(o *framing.Object) bool {
+		got = append(got, o)
+		return len(got) < most
+	})
+	diff(t, keysOf(got), want)
+}
+
+// turnedSearch is a search in turns that goes on while the cache changes.
+type turnedSearch struct {
+	*fanout.Search
+	selector selector
+	want     []string
+	got      []string
+}
+
+// A search finds what a look at all objects finds, in the order of their keys: at each
+// resourceVersion, in snapshots that are held, with any indexes, while they come and go, and in
+// searches that were begun before.
+func TestSearchModel(t *testing.T) {
+	for range 3 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { searchModel(t, rand.New(rand.NewPCG(seed, 0))) })
+	}
+}
+
+func searchModel(t *testing.T, rng *rand.Rand) {
+	limits := roomy
+	limits.HistoryEvents = 150
+	w, indexer := newIndexedWorld(t, limits)
+	for range 900 {
+		w.put(largeThing(rng))
+	}
+	var held []heldSnapshot
+	var turned []*turnedSearch
+	by := make(map[string]int)
+	for range 1500 {
+		w.step(rng)
+		switch rng.IntN(40) {
+		case 0, 1, 2:
+			a := indexAttributes[rng.IntN(len(indexAttributes))]
+			w.cache.BuildIndex(a.slot, a.key, func() bool {
+				if rng.IntN(3) == 0 {
+					w.step(rng)
+				}
+				return rng.IntN(100) > 0
+			})
+		case 3:
+			indexer.BuildWanted()
+		case 4:
+			if rng.IntN(4) == 0 {
+				indexer.SweepAt(time.Now().Add(2 * fanout.IndexIdleFor))
+			}
+		case 5:
+			held = append(held, heldSnapshot{w.cache.Snapshot(), w.instant()})
+		}
+		if len(held) > 8 {
+			held = slices.Delete(held, 0, 1)
+		}
+		now := heldSnapshot{w.cache.Snapshot(), w.instant()}
+		if wrong := now.CheckIndexes(); wrong != "" {
+			t.Fatal(wrong)
+		}
+		if rng.IntN(3) == 0 {
+			now.check(t, rng, randomSelector(t, rng))
+		}
+		if len(held) > 0 && rng.IntN(3) == 0 {
+			held[rng.IntN(len(held))].check(t, rng, randomSelector(t, rng))
+		}
+		if rng.IntN(20) == 0 {
+			w.checkAt(t, rng)
+		}
+		if rng.IntN(5) == 0 {
+			w.checkReplay(t, rng)
+		}
+		if rng.IntN(4) == 0 {
+			s := randomSelector(t, rng)
+			turned = append(turned, &turnedSearch{
+				Search: fanout.NewSearch(now.Snapshot, s.filter(t)), selector: s, want: now.model.keys(s, ""),
+			})
+		}
+		turned = slices.DeleteFunc(turned, func(s *turnedSearch) bool {
+			if rng.IntN(3) > 0 {
+				return false
+			}
+			found, done := s.Turn(1 + rng.IntN(200))
+			s.got = append(s.got, keysOf(found)...)
+			if done {
+				by[s.By()]++
+				diff(t, s.got, s.want)
+			}
+			return done
+		})
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	for _, way := range []string{"key", "index", "found", "all"} {
+		if by[way] == 0 {
+			t.Errorf("no search by %s: %v", way, by)
+		}
+	}
+}
+
+// step makes a random change.
+func (w *world) step(rng *rand.Rand) {
+	o := largeThing(rng)
+	switch n := rng.IntN(900); {
+	case n < 3:
+		w.relist(func(things map[string]*thing, rv uint64) uint64 {
+			for range 20 {
+				o := largeThing(rng)
+				if was := things[o.key()]; was != nil && rng.IntN(2) == 0 {
+					delete(things, o.key())
+				} else {
+					rv++
+					things[o.key()] = o.at(rv)
+				}
+			}
+			return rv + 1
+		})
+	case n == 3:
+		w.reset()
+	case n < 240 && w.things[o.key()] != nil:
+		w.del(o.key())
+	default:
+		w.put(o)
+	}
+}
+
+// reset has the cache begin anew with the same objects, and the history with it.
+func (w *world) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []*framing.Object
+	w.rv++
+	for _, key := range slices.Sorted(maps.Keys(w.things)) {
+		list = append(list, object(w.things[key]))
+	}
+	w.cache.Reset(list, w.rv, fanout.Ending{Reason: fanout.Reencoded})
+}
+
+// checkAt compares a search at an earlier resourceVersion with the model.
+func (w *world) checkAt(t *testing.T, rng *rand.Rand) {
+	oldest := w.cache.Stats().Oldest
+	rv := oldest + rng.Uint64N(w.rv-oldest+1)
+	s, ok := w.cache.SnapshotAt(rv)
+	if !ok {
+		return // in a relist gap
+	}
+	if wrong := s.CheckIndexes(); wrong != "" {
+		t.Errorf("at %d of %d: %s", rv, w.rv, wrong)
+	}
+	model := instantOf{w.stateAt(rv)}
+	heldSnapshot{s, model}.check(t, rng, randomSelector(t, rng))
+	sel := randomSelector(t, rng)
+	search := fanout.NewSearch(s, sel.filter(t))
+	var got []string
+	for done := false; !done; {
+		var found []*framing.Object
+		found, done = search.Turn(500)
+		got = append(got, keysOf(found)...)
+	}
+	diff(t, got, model.keys(sel, ""))
+}
+
+// checkReplay compares the events after an earlier resourceVersion with the model.
+func (w *world) checkReplay(t *testing.T, rng *rand.Rand) {
+	oldest := w.cache.Stats().Oldest
+	rv := oldest + rng.Uint64N(w.rv-oldest+1)
+	if slices.ContainsFunc(w.gaps, func(g [2]uint64) bool { return g[0] < rv && rv < g[1] }) {
+		return
+	}
+	s := randomSelector(t, rng)
+	sub := w.subscribe(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: rv})
+	defer sub.Cancel()
+	var wire []byte
+	for more := true; more; {
+		var part []byte
+		more, part = sub.FillWire()
+		wire = append(wire, part...)
+	}
+	diff(t, unchunk(t, wire), w.since(s, rv))
+}
+
+// A replay looks at the changes that may concern its filter, as far back as the index was there.
+func TestReplayByIndex(t *testing.T) {
+	w, indexer := newIndexedWorld(t, roomy)
+	w.manyThings(1000, 10)
+	move := func(n int) (from uint64) {
+		from = w.rv
+		for i := range n {
+			o := named(fmt.Sprintf("x%06d", 2*(i%500)), "l", "1")
+			o.node = fmt.Sprint("n", i%7)
+			w.put(o)
+		}
+		return from
+	}
+	node := sel(t, "", "", "spec.node=n4").filter(t)
+	began := move(700)
+	if n := w.cache.Replay(node, began); n != 700 {
+		t.Errorf("looked at %d changes", n)
+	}
+	w.cache.BuildIndex(0, "", always)
+	built := w.rv
+	if n := w.cache.Replay(node, began); n != 700 {
+		t.Errorf("looked at %d changes from before the index, want all", n)
+	}
+	move(700)
+	concerned := len(w.since(sel(t, "", "", "spec.node=n4"), built))
+	if n := w.cache.Replay(node, built); n != concerned || n < 100 || n > 200 {
+		t.Errorf("looked at %d changes, want the %d that concern the filter", n, concerned)
+	}
+	if n := w.cache.Replay(sel(t, "", "l in (1,2)", "spec.node=n4").filter(t), built); n != concerned {
+		t.Errorf("looked at %d changes, want %d", n, concerned)
+	}
+
+	// Replays alone cause an index too.
+	before := w.cache.Stats().Indexes
+	name := sel(t, "", "", "metadata.name=x000004")
+	for range 3 {
+		sub := w.subscribe(name, fanout.Request{Start: fanout.FromVersion, ResourceVersion: began})
+		for more := true; more; {
+			more, _ = sub.FillOnce()
+		}
+		sub.Cancel()
+	}
+	indexer.BuildWanted()
+	if got := w.cache.Stats().Indexes; got != before+1 {
+		t.Errorf("%d indexes, want %d", got, before+1)
+	}
+}
+
+// Indexes are built, used and given up while changes come and clients join. Run with -race.
+func TestIndexStress(t *testing.T) {
+	w, indexer := newIndexedWorld(t, roomy)
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	for range 600 {
+		w.put(largeThing(rng))
+	}
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	loop := func(seed uint64, f func(rng *rand.Rand)) {
+		others.Go(func() {
+			for rng := rand.New(rand.NewPCG(seed, seed)); ; {
+				select {
+				case <-stop:
+					return
+				default:
+					f(rng)
+				}
+			}
+		})
+	}
+	loop(1, func(rng *rand.Rand) {
+		a := indexAttributes[rng.IntN(len(indexAttributes))]
+		w.cache.BuildIndex(a.slot, a.key, always)
+		if rng.IntN(5) == 0 {
+			indexer.SweepAt(time.Now().Add(2 * fanout.IndexIdleFor))
+		}
+	})
+	for i := range uint64(2) {
+		loop(2+i, func(rng *rand.Rand) {
+			s := randomSelector(t, rng)
+			w.mu.Lock()
+			want, rv := w.instant(), w.rv
+			sub := w.subscribe(s, fanout.Request{Start: fanout.FromSnapshot})
+			snapshot := w.cache.Snapshot()
+			w.mu.Unlock()
+			r := newRecorder()
+			w.flusher.Start(sub, r)
+			heldSnapshot{snapshot, want}.check(t, rng, s)
+			if wrong := snapshot.CheckIndexes(); wrong != "" {
+				t.Errorf("at %d: %s", rv, wrong)
+			}
+			var lines []string
+			for _, o := range want.things {
+				if s.matches(o) {
+					lines = append(lines, line("ADDED", o))
+				}
+			}
+			for r.count(t) < len(lines) {
+				time.Sleep(100 * time.Microsecond)
+			}
+			diff(t, r.lines(t)[:len(lines)], lines)
+			sub.End(fanout.Ending{Reason: fanout.Gone})
+			<-r.endc
+		})
+	}
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) && !t.Failed(); {
+		switch o := largeThing(rng); {
+		case rng.IntN(4) == 0 && w.things[o.key()] != nil:
+			w.del(o.key())
+		default:
+			w.put(o)
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+	close(stop)
+	others.Wait()
+}
+
+// count returns how many events have been received.
+func (r *recorder) count(t testing.TB) int { return len(r.lines(t)) }
+
+// manyThings has a world list n things in namespaces a and b: x000000, … on nodes n0, n1, …, each
+// with a label l of its own, and one in a hundred with a label rare.
+func (w *world) manyThings(n, nodes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rv++
+	objects := make([]*framing.Object, n)
+	for i := range objects {
+		o := named(fmt.Sprintf("x%06d", i), "l", fmt.Sprint(i))
+		if i%2 == 1 {
+			o.namespace = "b"
+		}
+		if i%100 == 0 {
+			o.labels["rare"] = fmt.Sprint(i % 300)
+		}
+		o.node, o.rv = fmt.Sprint("n", i%nodes), w.rv
+		objects[i] = object(&o)
+	}
+	if _, err := w.cache.Replace(objects, w.rv, time.Now()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// looked returns how many objects a search looks at, and how many it finds.
+func looked(s fanout.Snapshot, f *fanout.Filter) (looked, found int) {
+	s.Visit(f, "", func(_ *framing.Object, selected bool) bool {
+		looked++
+		if selected {
+			found++
+		}
+		return true
+	})
+	return looked, found
+}
+
+// Searches that look at many objects in vain cause an index, and then look at what they find. Of
+// several indexes a search uses the one with the fewest objects.
+func TestIndexDemand(t *testing.T) {
+	w, indexer := newIndexedWorld(t, roomy)
+	const n, nodes = 3000, 30
+	w.manyThings(n, nodes)
+	f := func(namespace, ls, fs string, wantLooked, wantFound int) {
+		t.Helper()
+		if l, found := looked(w.cache.Snapshot(), sel(t, namespace, ls, fs).filter(t)); l != wantLooked || found != wantFound {
+			t.Errorf("%q %q %q: looked at %d to find %d, want %d and %d", namespace, ls, fs, l, found, wantLooked, wantFound)
+		}
+	}
+	for range fanout.WastedFor {
+		f("", "", "spec.node=n4", n, n/nodes)
+		indexer.BuildWanted()
+		if got := w.cache.Stats().Indexes; got != 0 {
+			t.Fatalf("%d indexes, want none after so few searches", got)
+		}
+	}
+	f("", "", "spec.node=n4", n, n/nodes)
+	indexer.BuildWanted()
+	f("", "", "spec.node=n4", n/nodes, n/nodes)
+	f("a", "", "spec.node=n4", n/nodes, n/nodes)
+	f("b", "", "spec.node=n4", 0, 0)
+	f("", "", "spec.node=nowhere", 0, 0)
+	f("", "", "spec.node=n4,spec.on=true", n/nodes, 0)
+	if got := w.cache.Stats(); got.Indexes != 1 || got.IndexBytes != n*fanout.EntryBytes {
+		t.Errorf("%d indexes with %d bytes", got.Indexes, got.IndexBytes)
+	}
+
+	w.cache.BuildIndex(0, "l", always)
+	f("", "l=4", "spec.node=n4", 1, 1)
+	f("", "l in (4,34,7)", "", 3, 3)
+	f("", "l in (4,34,7)", "spec.node=n4", 3, 2)
+	f("a", "l in (4,34,7)", "", 2, 2)
+	f("", "l=none", "", 0, 0)
+	f("", "rare", "spec.node=n0", n/nodes, 10)
+
+	// A search that finds most of what it looks at needs no index.
+	f("", "", "spec.on=false", n, n)
+	f("", "", "spec.on=false", n, n)
+	f("", "", "spec.on=false", n, n)
+	indexer.BuildWanted()
+	if got := w.cache.Stats().Indexes; got != 2 {
+		t.Errorf("%d indexes, want 2", got)
+	}
+}
+
+// A subscription that began before an index was built uses it from its next turn on, at the instant
+// of its snapshot.
+func TestSearchUsesLaterIndex(t *testing.T) {
+	w, _ := newIndexedWorld(t, roomy)
+	w.manyThings(3000, 30)
+	s := fanout.NewSearch(w.cache.Snapshot(), sel(t, "", "", "spec.node=n4").filter(t))
+	var got []string
+	turn := func(work int) (done bool) {
+		found, done := s.Turn(work)
+		got = append(got, keysOf(found)...)
+		return done
+	}
+	turn(100)
+	before := len(got)
+	moved := named("x000004", "l", "4") // it has been found already
+	moved.node = "n5"
+	w.put(moved)
+	arrived := named("x000006")
+	arrived.node = "n4"
+	w.put(arrived)
+	late := named("zzz")
+	late.node = "n4"
+	w.put(late)
+	w.cache.BuildIndex(0, "", always)
+	if !turn(100) || s.By() != "index" {
+		t.Fatalf("the search goes over %s", s.By())
+	}
+	if before == 0 || len(got) != 100 || slices.ContainsFunc(got, func(k string) bool { return strings.HasPrefix(k, "a/zzz") }) {
+		t.Errorf("found %d and %d: %q", before, len(got), got)
+	}
+}
+
+// What an index is built of changes meanwhile: selectors are entered and left, objects come and go,
+// and the index shows all of it from its first use on.
+func TestIndexBuildWhileChanging(t *testing.T) {
+	w, _ := newIndexedWorld(t, roomy)
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	for range 1500 {
+		w.put(largeThing(rng))
+	}
+	steps := 0
+	w.cache.BuildIndex(0, "l", func() bool {
+		steps++
+		for range 50 {
+			w.step(rand.New(rand.NewPCG(rng.Uint64()|2, 7)))
+		}
+		return true
+	})
+	if s := w.cache.Snapshot(); steps > 3 && s.Indexes() == 0 && w.cache.Epoch() == 1 {
+		t.Error("no index")
+	} else if wrong := s.CheckIndexes(); wrong != "" {
+		t.Error(wrong)
+	}
+}
+
+// An index is given up when no search has used it for a while, when memory is short, and when the
+// cache ends or begins anew. Snapshots that have it keep it.
+func TestIndexGivenUp(t *testing.T) {
+	w, indexer := newIndexedWorld(t, roomy)
+	w.manyThings(1000, 10)
+	node := sel(t, "", "", "spec.node=n4").filter(t)
+	have := func(want int) {
+		t.Helper()
+		if got := w.cache.Snapshot().Indexes(); got != want || w.cache.Stats().Indexes != want {
+			t.Errorf("%d indexes, %d in a snapshot, want %d", w.cache.Stats().Indexes, got, want)
+		}
+	}
+	build := func() fanout.Snapshot {
+		t.Helper()
+		w.cache.BuildIndex(0, "", always)
+		have(1)
+		return w.cache.Snapshot()
+	}
+	held := build()
+	later := time.Now().Add(fanout.IndexIdleFor - time.Second)
+	indexer.SweepAt(later)
+	have(1)
+	indexer.SweepAt(later.Add(2 * time.Second))
+	if got := indexer.Caches(); got != 0 {
+		// The cache was never noted, because the test built the index itself.
+		t.Errorf("%d caches", got)
+	}
+	have(1)
+	if l, _ := looked(w.cache.Snapshot(), sel(t, "", "l=1", "").filter(t)); l != 1000 { // notes the cache
+		t.Errorf("looked at %d", l)
+	}
+	indexer.SweepAt(later.Add(time.Hour))
+	have(0)
+	w.put(named("x000004"))
+	if l, found := looked(held, node); l != 100 || found != 100 {
+		t.Errorf("the held snapshot looks at %d to find %d", l, found)
+	}
+
+	held = build()
+	looked(w.cache.Snapshot(), sel(t, "", "l=1", "").filter(t))
+	indexer.Shed()
+	have(0)
+	for range 5 {
+		looked(w.cache.Snapshot(), node)
+	}
+	indexer.BuildWanted()
+	have(0) // memory was short just now
+	if l, _ := looked(held, node); l != 99 {
+		t.Errorf("the held snapshot looks at %d", l)
+	}
+
+	build()
+	w.reset()
+	have(0)
+	if got := w.cache.Wanted(); got != 1 {
+		t.Errorf("after a reset %d indexes are wanted, want the one that was there", got)
+	}
+	w.manyThings(1000, 10)
+	build()
+	w.cache.Close(fanout.Ending{Reason: fanout.LaneClosed})
+	have(0)
+	w.cache.BuildIndex(0, "", always)
+	have(0)
+}
+
+// An index is given up if too much changes while it is built.
+func TestIndexBuildOverrun(t *testing.T) {
+	w, _ := newIndexedWorld(t, roomy)
+	w.manyThings(1000, 10)
+	template := event("MODIFIED", (&thing{namespace: "a", name: "x000000"}).at(1))
+	changes := fanout.MostPending + 1
+	w.cache.BuildIndex(0, "", func() bool {
+		for ; changes > 0; changes-- {
+			w.rv++
+			apply(t, w.cache, again(template, w.rv))
+		}
+		return true
+	})
+	if got := w.cache.Stats().Indexes; got != 0 {
+		t.Errorf("%d indexes", got)
+	}
+	w.cache.BuildIndex(0, "", always)
+	if wrong := w.cache.Snapshot().CheckIndexes(); wrong != "" || w.cache.Stats().Indexes != 1 {
+		t.Errorf("%d indexes, %s", w.cache.Stats().Indexes, wrong)
+	}
+}
+
+// A cache keeps a bounded number of indexes, those that are in use, and knows the demand of a
+// bounded number of labels.
+func TestIndexBounds(t *testing.T) {
+	synctest.Test(t, testIndexBounds)
+}
+
+func testIndexBounds(t *testing.T) {
+	w, _ := newIndexedWorld(t, roomy)
+	w.manyThings(1000, 10)
+	for i := range fanout.MaxIndexes + 2 {
+		w.cache.BuildIndex(0, fmt.Sprint("label", i), always)
+	}
+	if got := w.cache.Stats().Indexes; got != fanout.MaxIndexes || !w.cache.Snapshot().HasIndex("label0") {
+		t.Errorf("%d indexes", got)
+	}
+	time.Sleep(fanout.KeepIndexFor)
+	looked(w.cache.Snapshot(), sel(t, "", "label0=1", "").filter(t))
+	for i := range fanout.MaxIndexes + 2 {
+		w.cache.BuildIndex(0, fmt.Sprint("later", i), always)
+	}
+	s := w.cache.Snapshot()
+	if s.Indexes() != fanout.MaxIndexes || !s.HasIndex("label0") || s.HasIndex("label1") || !s.HasIndex("later14") || s.HasIndex("later15") {
+		t.Errorf("%d indexes, not those that are used and the new ones", s.Indexes())
+	}
+	for i := range 1000 {
+		looked(s, sel(t, "", fmt.Sprintf("other%d=1", i), "").filter(t))
+	}
+	if got := w.cache.Demanded(); got == 0 || got > 256 {
+		t.Errorf("the demand of %d labels is known", got)
+	}
+}
+
+// Those who ask for the same at about the same time share one search, whatever their turns, if it
+// finds little. What they find is that of their own instant.
+func TestSharedSearch(t *testing.T) {
+	w, _ := newIndexedWorld(t, roomy)
+	const n = 20_000
+	w.manyThings(n, 30)
+	rare := sel(t, "", "rare,rare!=0", "")
+	want := func(s fanout.Snapshot) (keys []string) {
+		s.All(func(o *framing.Object) bool {
+			if v := o.Labels["rare"]; v != "" && v != "0" {
+				keys = append(keys, fmt.Sprintf("%s@%d", o.Key, o.ResourceVersion))
+			}
+			return true
+		})
+		return keys
+	}
+	first := w.cache.Snapshot()
+	a, b := fanout.NewSearch(first, rare.filter(t)), fanout.NewSearch(first, rare.filter(t))
+	turns := 0
+	for a.By() == "shared" { // b's client does not read
+		if _, done := a.Turn(1000); done {
+			break
+		}
+		if turns++; turns > n/100 {
+			t.Fatal("the search does not end")
+		}
+	}
+	found, done := b.Turn(n)
+	if !done || b.By() != "found" || len(found) == 0 {
+		t.Errorf("by %s, done %t", b.By(), done)
+	}
+	diff(t, keysOf(found), want(first))
+
+	gone := named("x000100")
+	w.put(gone)
+	came := named("y", "rare", "7")
+	w.put(came)
+	second := w.cache.Snapshot()
+	for range 2 { // a later instant, and an earlier one again
+		for _, s := range []fanout.Snapshot{second, first} {
+			if l, found := looked(s, rare.filter(t)); l != found || l != len(want(s)) {
+				t.Errorf("looked at %d to find %d, want %d", l, found, len(want(s)))
+			}
+		}
+	}
+
+	// A search that finds most of the objects shares nothing.
+	most := sel(t, "", "", "spec.node!=n4")
+	c := fanout.NewSearch(second, most.filter(t))
+	if c.By() != "shared" {
+		t.Fatalf("by %s", c.By())
+	}
+	if found, _ := c.Turn(n); len(found) == 0 || c.By() != "all" {
+		t.Errorf("by %s, found %d", c.By(), len(found))
+	}
+}
+
+// A list that looked at all objects serves the others that ask for the same.
+func TestListServesSharedSearch(t *testing.T) {
+	w, indexer := newIndexedWorld(t, roomy)
+	w.manyThings(2000, 30)
+	f := sel(t, "b", "!l,x", "").filter(t)
+	if l, _ := looked(w.cache.Snapshot(), f); l != 1000 {
+		t.Errorf("the first looked at %d", l)
+	}
+	if l, _ := looked(w.cache.Snapshot(), f); l != 0 {
+		t.Errorf("the second looked at %d", l)
+	}
+	indexer.SweepAt(time.Now().Add(2 * fanout.SearchFor))
+	if l, _ := looked(w.cache.Snapshot(), f); l != 1000 {
+		t.Errorf("long after, one looked at %d", l)
+	}
+}

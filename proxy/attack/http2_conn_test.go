@@ -1,0 +1,155 @@
+package attack_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// h2Conn is an attacker's HTTP/2 connection. It sends any frame.
+type h2Conn struct {
+	*http2.Framer
+	attacker *attacker
+	token    string
+	conn     net.Conn
+	out      *bufio.Writer
+	encoder  *hpack.Encoder
+	block    bytes.Buffer  // what encoder writes
+	next     uint32        // stream
+	answered chan struct{} // closed when the server has answered anything, or ended the connection
+}
+
+// errNoHTTP2 means that the server offers HTTP/1.1 alone.
+var errNoHTTP2 = errors.New("the server does not offer HTTP/2")
+
+// dialHTTP2 opens a connection with a small receive buffer, and sends the preface and settings.
+func (a *attacker) dialHTTP2(ctx context.Context, token string, settings ...http2.Setting) (*h2Conn, error) {
+	plain, err := a.dial(ctx, a.Secure, false)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := shake(ctx, plain, "h2")
+	if err != nil {
+		return nil, err
+	}
+	if conn.ConnectionState().NegotiatedProtocol != "h2" {
+		conn.Close()
+		return nil, errNoHTTP2
+	}
+	c := &h2Conn{attacker: a, token: token, conn: conn, out: bufio.NewWriterSize(conn, 64<<10), next: 1,
+		answered: make(chan struct{})}
+	c.Framer = http2.NewFramer(c.out, bufio.NewReader(conn))
+	c.AllowIllegalWrites = true
+	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	c.encoder = hpack.NewEncoder(&c.block)
+	_, err = c.out.WriteString(http2.ClientPreface)
+	if err = errors.Join(err, c.WriteSettings(settings...), c.flush()); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// onHTTP2 opens a connection and lets f attack. Meanwhile it reads what the server sends, unless
+// deaf, and notes how it answers and how the connection ends.
+func (a *attacker) onHTTP2(ctx context.Context, token string, deaf bool, settings []http2.Setting,
+	f func(c *h2Conn) error) {
+	c, err := a.dialHTTP2(ctx, token, settings...)
+	if err != nil {
+		if !errors.Is(err, errNoHTTP2) { // then there is no attack
+			a.note(ending(err))
+		}
+		return
+	}
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer c.conn.Close()
+	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
+	defer stop()
+	if !deaf {
+		reading.Go(c.read)
+	}
+	if err = errors.Join(f(c), c.flush()); err != nil && ctx.Err() == nil {
+		a.note(ending(err))
+		return
+	}
+	a.note("sent")
+	if deaf {
+		return
+	}
+	select {
+	case <-c.answered:
+	case <-ctx.Done():
+	case <-time.After(5 * time.Second):
+	}
+}
+
+// flush sends what has been written. A server that does not read for five seconds is an error.
+func (c *h2Conn) flush() error {
+	_ = c.conn.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	return c.out.Flush()
+}
+
+// read notes the server's answers, and looks in them for what the attacker may not see.
+func (c *h2Conn) read() {
+	answered := sync.OnceFunc(func() { close(c.answered) })
+	defer answered()
+	kept := make(map[uint32][]byte) // the end of each body so far
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			return
+		}
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			answered()
+			c.attacker.note(f.PseudoValue("status"))
+		case *http2.RSTStreamFrame:
+			answered()
+			c.attacker.note("reset " + f.ErrCode.String())
+			delete(kept, f.StreamID)
+		case *http2.GoAwayFrame:
+			answered()
+			c.attacker.note("GOAWAY " + f.ErrCode.String())
+		case *http2.DataFrame:
+			all := append(kept[f.StreamID], f.Data()...)
+			if leak := c.attacker.leak(c.token, all); leak != "" {
+				c.attacker.breach("stream %d shows an object of %s", f.StreamID, leak)
+			}
+			kept[f.StreamID] = slices.Clone(all[max(0, len(all)-40):]) // a mark may begin here
+		}
+	}
+}
+
+// encode returns the block of a request's fields: the usual ones, and more name-value pairs behind
+// them.
+func (c *h2Conn) encode(method, uri string, more ...string) []byte {
+	fields := append([]string{":method", method, ":scheme", "https", ":authority", "localhost", ":path", uri,
+		"authorization", "Bearer " + c.token}, more...)
+	return c.encodeAll(fields...)
+}
+
+func (c *h2Conn) encodeAll(fields ...string) []byte {
+	c.block.Reset()
+	for i := 0; i < len(fields); i += 2 {
+		// The block is in memory.
+		_ = c.encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	return c.block.Bytes()
+}
+
+// ask opens a stream with a request, and returns the stream. ended means that it has no body.
+func (c *h2Conn) ask(method, uri string, ended bool) (uint32, error) {
+	id := c.next
+	c.next += 2
+	return id, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.encode(method, uri), EndStream: ended,
+		EndHeaders: true})
+}

@@ -1,0 +1,152 @@
+package downstream
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync/atomic"
+	"syscall"
+)
+
+// SealedAtOnce is the number of bytes that a SharedWriter should be given before each Flush. They
+// take some 0.2 ms to seal.
+const SealedAtOnce = sealedAtOnce
+
+// SharedWriter writes to a TLS connection that carries several streams. It seals what is due for
+// all of them in as few records as possible, and never waits for the client. Its owner must keep
+// its methods from running at the same time.
+type SharedWriter struct {
+	// Immutable.
+	raw    syscall.RawConn
+	tls    *tls.Conn
+	gather *gatherConn
+	poller *Poller // nil if it cannot poll the connection
+	room   func()
+
+	waiting  atomic.Bool // room is to be called
+	writable atomic.Bool // set when the socket has room again
+
+	due *[]byte // not yet sealed, in one of buffers; nil for none
+	err error   // of the last attempt on the socket
+	try func(fd uintptr)
+}
+
+// NewSharedWriter returns a writer on conn, as the listener accepted it. The TLS handshake must be
+// over. room is called on a goroutine of its own when the socket has room again after a Flush that
+// was blocked. The owner must call Close before it closes conn.
+func NewSharedWriter(conn net.Conn, p *Poller, room func()) (*SharedWriter, error) {
+	t, ok := conn.(*tls.Conn)
+	if !ok {
+		return nil, errors.New("connection without TLS")
+	}
+	gather, ok := t.NetConn().(*gatherConn)
+	if !ok {
+		return nil, errors.New("connection of another listener")
+	}
+	raw, err := gather.TCPConn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	w := &SharedWriter{raw: raw, tls: t, gather: gather, poller: p, room: room}
+	w.try = func(fd uintptr) { w.err = w.gather.writeTo(fd) }
+	gather.hold()
+	if p.add(raw, sharedClient{w}, pollOut) != nil { // no memory, or not Linux
+		w.poller = nil
+	}
+	return w, nil
+}
+
+// Add appends bytes to those that are due. They are copied.
+func (w *SharedWriter) Add(p ...[]byte) {
+	if w.due == nil {
+		w.due = buffers.Get().(*[]byte)
+	}
+	for _, b := range p {
+		*w.due = append(*w.due, b...)
+	}
+}
+
+// Due returns the number of bytes that have been added and not flushed.
+func (w *SharedWriter) Due() int {
+	if w.due == nil {
+		return 0
+	}
+	return len(*w.due)
+}
+
+// Flush seals what is due, and writes as much as the socket takes without waiting. blocked reports
+// that there is a rest. Then room will be called, and the owner must call Flush again. Until then it
+// should add nothing.
+func (w *SharedWriter) Flush() (blocked bool, err error) {
+	if w.due != nil {
+		_, err := w.tls.Write(*w.due)
+		giveBack(w.due)
+		w.due = nil
+		if err != nil {
+			return false, err
+		}
+	}
+	for {
+		w.writable.Store(false)
+		if err := w.raw.Control(w.try); err != nil {
+			return false, err
+		}
+		if w.err != nil || !w.gather.hasRest() {
+			return false, w.err
+		}
+		if w.poller == nil {
+			go w.wait()
+			return true, nil
+		}
+		// Nothing is missed: the poller sets writable before it reads waiting.
+		w.waiting.Store(true)
+		if !w.writable.Load() || !w.waiting.CompareAndSwap(true, false) {
+			return true, nil
+		}
+	}
+}
+
+// wait blocks until the socket has room. It takes the poller's part.
+func (w *SharedWriter) wait() {
+	tried := false
+	_ = w.raw.Write(func(uintptr) bool { // fails if the connection is closed
+		again := tried
+		tried = true
+		return again
+	})
+	w.room()
+}
+
+// Finish writes what the client still takes, without waiting, and makes a close of the connection
+// tell the client that nothing is missing. It is called at most once, after the last Flush.
+func (w *SharedWriter) Finish() {
+	blocked, err := w.Flush()
+	w.gather.release(!blocked && err == nil)
+}
+
+// Close stops the calls of room, except for one in progress. It may be called more than once.
+func (w *SharedWriter) Close() {
+	w.waiting.Store(false)
+	if w.poller != nil {
+		w.poller.remove(w.raw, sharedClient{w})
+	}
+	if w.due != nil {
+		giveBack(w.due)
+		w.due = nil
+	}
+}
+
+// sharedClient is a SharedWriter as the poller knows it.
+type sharedClient struct{ *SharedWriter }
+
+// readable implements pollable. The connection's reader has a goroutine.
+func (sharedClient) readable() {}
+
+// writable implements pollable.
+func (c sharedClient) writable() {
+	w := c.SharedWriter
+	w.writable.Store(true)
+	if w.waiting.CompareAndSwap(true, false) {
+		go w.room()
+	}
+}

@@ -1,0 +1,126 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// nodeClient is a running client from npm; see node/watch.mjs.
+type nodeClient struct {
+	name   string
+	lines  chan string // closed when it has ended
+	stderr bytes.Buffer
+	cmd    *exec.Cmd
+}
+
+func startNodeClient(ctx context.Context, t *testing.T, dir, client string, way *target, path, query string) *nodeClient {
+	t.Helper()
+	n := &nodeClient{name: client + " at " + way.name, lines: make(chan string, 1000)}
+	n.cmd = exec.CommandContext(ctx, "node", filepath.Join(dir, "watch.mjs"), client, way.base, path, query, way.token)
+	n.cmd.Stderr = &n.stderr
+	stdout, err := n.cmd.StdoutPipe()
+	if err == nil {
+		err = n.cmd.Start()
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", n.name, err)
+	}
+	go func() {
+		defer close(n.lines)
+		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
+			n.lines <- scanner.Text()
+		}
+	}()
+	return n
+}
+
+// next returns the next line.
+func (n *nodeClient) next(ctx context.Context, t *testing.T) string {
+	t.Helper()
+	select {
+	case line, ok := <-n.lines:
+		if !ok {
+			t.Fatalf("%s has ended: %s", n.name, n.stderr.String())
+		}
+		return line
+	case <-ctx.Done():
+		t.Fatalf("%s prints nothing: %s", n.name, n.stderr.String())
+	}
+	return ""
+}
+
+// TestNodeClients: npm's ws, with its token among the subprotocols, and Kubernetes' own client for
+// Node see the same events through watchfan as at kube-apiserver, and its watches end properly.
+func TestNodeClients(t *testing.T) {
+	t.Parallel()
+	dir := binary(t, "NODE_CLIENTS", "node-clients")
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "node-clients")
+	const uri = "/api/v1/namespaces/node-clients/configmaps"
+	query := fmt.Sprintf("resourceVersion=%d&timeoutSeconds=600", direct.version(t, uri))
+	theirs := *direct
+	theirs.name, theirs.token = "kube-apiserver", c.token(t, "admin")
+
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime(30*time.Second))
+	defer cancel()
+	clients := make(map[string][]*nodeClient) // kube-apiserver's first
+	for _, client := range []string{"ws", "kubernetes"} {
+		for _, way := range []*target{&theirs, p.secure(t, theirs.token)} {
+			n := startNodeClient(ctx, t, dir, client, way, uri, query)
+			if clients[client] = append(clients[client], n); client == "ws" {
+				if got := n.next(ctx, t); got != "pong hello" {
+					t.Errorf("%s: a ping is answered with %q", n.name, got)
+				}
+			}
+		}
+	}
+	direct.create(t, uri, `{"metadata":{"name":"o"}}`)
+	for i := range 10 {
+		direct.patch(t, uri+"/o", fmt.Sprintf(`{"data":{"step":"%d"}}`, i))
+	}
+	direct.remove(t, uri+"/o")
+	const events = 12
+	for _, pair := range clients {
+		var want []string
+		for i, n := range pair {
+			var got []string
+			for range events {
+				got = append(got, n.next(ctx, t))
+			}
+			if i == 0 {
+				want = got
+			} else if !slices.Equal(got, want) || !strings.HasPrefix(got[events-1], "DELETED o ") {
+				t.Errorf("%s prints\n%s\nwant\n%s", n.name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		}
+	}
+	if n := p.admin(t).metric(t, "watchfan_passthrough_requests_total", `verb="watch"`); n != 0 {
+		t.Errorf("%v watches were passed through", n)
+	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for client, want := range map[string]string{"ws": "end 1000 ", "kubernetes": "end "} {
+		n := clients[client][1]
+		if got := n.next(ctx, t); got != want {
+			t.Errorf("%s: the last line is %q, want %q", n.name, got, want)
+		}
+	}
+	cancel() // kube-apiserver's
+	for _, pair := range clients {
+		for _, n := range pair {
+			_ = n.cmd.Wait()
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package http1
+
+import (
+	"bufio"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+// A connection waits for a next request for the idle timeout, also after a response that has taken
+// it over, and not for the time that a head may take. Then it is closed without an answer.
+func TestIdleAfterTakeOver(t *testing.T) {
+	const header, idle = 100 * time.Millisecond, time.Second
+	server, err := New(func(x *exchange.Exchange) {
+		x.Response.Header.Add("Content-Type", "text/plain")
+		if x.Target == "/taken-over" {
+			x.Response.Detached = func(to exchange.Responder) { to.Respond(new(exchange.Response)) }
+		}
+	}, downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.fast.ReadTimeout, server.fast.IdleTimeout = header, idle
+	for _, path := range []string{"/ordinary", "/taken-over"} {
+		t.Run(path[1:], func(t *testing.T) {
+			client, served := tcpPair(t)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = server.ServeConn(served)
+			}()
+			defer func() { client.Close(); <-done }()
+			_ = client.SetDeadline(time.Now().Add(20 * time.Second))
+			r := bufio.NewReader(client)
+			ask := func(path string) {
+				t.Helper()
+				if _, err := io.WriteString(client, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				resp, err := http.ReadResponse(r, nil)
+				if err != nil || resp.StatusCode != http.StatusOK {
+					t.Fatalf("GET %s: got %v, %v, want 200", path, resp, err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+			}
+			ask(path)
+			time.Sleep(3 * header)
+			ask("/version")
+			ask(path)
+			began := time.Now()
+			rest, err := io.ReadAll(r)
+			if waited := time.Since(began); waited < idle/2 || len(rest) > 0 || err != nil {
+				t.Errorf("the idle connection ends after %v with %q, %v, want the end after %v", waited, rest, err, idle)
+			}
+		})
+	}
+}
+
+// A new connection that brings nothing is closed without an answer.
+func TestSilentConnection(t *testing.T) {
+	server, err := New(func(*exchange.Exchange) {}, downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.SetHeaderTimeout(100 * time.Millisecond)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ln) }()
+	defer func() { server.Shutdown(t.Context()); <-done }()
+	client, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	_ = client.SetDeadline(time.Now().Add(20 * time.Second))
+	if got, err := io.ReadAll(client); len(got) > 0 || err != nil {
+		t.Errorf("got %q, %v, want nothing", got, err)
+	}
+}

@@ -1,5 +1,0 @@
-package http1
-
-import "github.com/watchfan/watchfan/proxy/apistatus"
-
-var rejectedMalformed = apistatus.Rejections("malformed")

@@ -1,0 +1,224 @@
+package http2
+
+import (
+	"io"
+	"os"
+	"time"
+
+	wire "golang.org/x/net/http2"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+// body is a request's body while it comes. It holds at most streamWindow bytes that were not read,
+// and all bodies of a connection hold at most connWindow. It implements [exchange.Body].
+type body struct {
+	stream *stream
+	came   chan struct{} // one token: something has come, or nothing more will
+
+	// Guarded by conn.mu.
+	length   int64  // as the head says; -1 if it does not
+	total    int64  // bytes so far
+	data     []byte // not yet read
+	room     int64  // of the stream's window: what the client may still send
+	expects  bool   // the client waits for 100 Continue
+	whole    bool   // the whole body has come
+	released bool
+	err      error // what Read returns behind data; nil while more may come
+}
+
+func newBody(st *stream, length int64, expects bool) *body {
+	return &body{stream: st, came: make(chan struct{}, 1), length: length, room: streamWindow, expects: expects}
+}
+
+// Read implements exchange.Body.
+func (b *body) Read(p []byte) (int, error) {
+	c := b.stream.conn
+	b.stream.EndArrival()
+	c.mu.Lock()
+	defer c.unlock()
+	if err := b.awaitLocked(); err != nil {
+		return 0, err
+	}
+	n := copy(p, b.data)
+	if b.data = b.data[n:]; len(b.data) == 0 {
+		b.data = nil
+	}
+	b.returnLocked(n)
+	c.sendLocked()
+	return n, nil
+}
+
+// awaitLocked waits until there are bytes to read, or returns why there are none. It gives the lock
+// back while it waits.
+func (b *body) awaitLocked() error {
+	if len(b.data) > 0 {
+		return nil
+	}
+	c := b.stream.conn
+	stalled := time.NewTimer(downstream.StallTimeout)
+	defer stalled.Stop()
+	for len(b.data) == 0 && b.err == nil {
+		b.continueLocked()
+		c.unlock()
+		select {
+		case <-b.came:
+			c.mu.Lock()
+		case <-stalled.C:
+			c.mu.Lock()
+			return os.ErrDeadlineExceeded
+		}
+	}
+	if len(b.data) == 0 {
+		return b.err
+	}
+	return nil
+}
+
+// continueLocked tells a client that waits for it to send the body.
+func (b *body) continueLocked() {
+	if b.expects && !b.stream.answered {
+		b.expects = false
+		c := b.stream.conn
+		c.writeHeadLocked(b.stream, 100, nil, false)
+		c.sendLocked()
+	}
+}
+
+// Release implements exchange.Body. It does not wait for the rest: END_STREAM of the response is
+// followed by a reset.
+func (b *body) Release() (whole bool) {
+	c := b.stream.conn
+	c.mu.Lock()
+	defer c.unlock()
+	b.releaseLocked()
+	return b.whole
+}
+
+func (b *body) releaseLocked() {
+	if !b.released {
+		b.released = true
+		b.err = exchange.ErrBodyReleased
+		b.dropLocked()
+	}
+}
+
+// breakLocked makes reads fail, unless the whole body has come.
+func (b *body) breakLocked() {
+	if b.err == nil {
+		b.err = io.ErrUnexpectedEOF
+		b.dropLocked()
+	}
+}
+
+// dropLocked drops what has not been read.
+func (b *body) dropLocked() {
+	b.stream.conn.returnLocked(len(b.data))
+	b.data = nil
+	b.wake()
+}
+
+func (b *body) wake() {
+	select {
+	case b.came <- struct{}{}:
+	default:
+	}
+}
+
+// returnLocked gives n bytes that have been read back to the client's windows.
+func (b *body) returnLocked(n int) {
+	c, st := b.stream.conn, b.stream
+	c.returnLocked(n)
+	if st.remoteEnd || st.err != nil || b.released {
+		return
+	}
+	if free := streamWindow - b.room - int64(len(b.data)); free >= streamWindow/4 {
+		b.room += free
+		_ = c.framer.WriteWindowUpdate(st.id, uint32(free))
+	}
+}
+
+// returnLocked gives n bytes of the connection's window back.
+func (c *conn) returnLocked(n int) {
+	c.unread -= int64(n)
+	if c.unreturned += int64(n); c.unreturned >= connWindow/4 {
+		_ = c.framer.WriteWindowUpdate(0, uint32(c.unreturned))
+		c.unreturned = 0
+	}
+}
+
+// readData handles a DATA frame.
+func (c *conn) readData(f *wire.DataFrame) error {
+	if f.Length == 0 && !f.StreamEnded() {
+		if err := c.spendFrame(); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	err := c.dataLocked(f)
+	if err == nil {
+		c.sendLocked()
+	}
+	return err
+}
+
+func (c *conn) dataLocked(f *wire.DataFrame) error {
+	// Padding counts for the windows (RFC 9113, section 6.1).
+	if c.unread += int64(f.Length); c.unread+c.unreturned > connWindow {
+		return wire.ConnectionError(wire.ErrCodeFlowControl)
+	}
+	st := c.streams[f.StreamID]
+	if st == nil || st.remoteEnd {
+		c.returnLocked(int(f.Length))
+		return c.strayLocked(f, st)
+	}
+	b := st.body // there is one: the stream's HEADERS had no END_STREAM
+	if b.room -= int64(f.Length); b.room < 0 {
+		c.returnLocked(int(f.Length))
+		return c.refuseLocked(st.id, wire.ErrCodeFlowControl)
+	}
+	b.total += int64(len(f.Data()))
+	if b.length >= 0 && b.total > b.length {
+		c.returnLocked(int(f.Length))
+		return c.refuseLocked(st.id, wire.ErrCodeProtocol)
+	}
+	if b.err != nil { // nobody reads it
+		c.returnLocked(int(f.Length))
+	} else {
+		b.data = append(b.data, f.Data()...)
+		b.returnLocked(int(f.Length) - len(f.Data()))
+		b.wake()
+	}
+	if f.StreamEnded() {
+		return c.remoteEndLocked(st)
+	}
+	return nil
+}
+
+// strayLocked handles DATA for a stream that takes none.
+func (c *conn) strayLocked(f *wire.DataFrame, st *stream) error {
+	switch {
+	case st != nil:
+		return c.refuseLocked(st.id, wire.ErrCodeStreamClosed)
+	case c.idle(f.StreamID):
+		return wire.ConnectionError(wire.ErrCodeProtocol)
+	}
+	return c.lateLocked(f.StreamID, false)
+}
+
+// remoteEndLocked handles END_STREAM behind a body.
+func (c *conn) remoteEndLocked(st *stream) error {
+	b := st.body
+	if b.length >= 0 && b.total != b.length {
+		return c.refuseLocked(st.id, wire.ErrCodeProtocol)
+	}
+	st.remoteEnd = true
+	b.whole = true
+	if b.err == nil {
+		b.err = io.EOF
+	}
+	b.wake()
+	return nil
+}

@@ -1,0 +1,211 @@
+package http2
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	wire "golang.org/x/net/http2"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+// A connection that ends sends GOAWAY. Streams that the client has opened before it saw that are
+// served, later ones are ignored, and the connection closes after the last stream.
+func TestGoAway(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial()
+	first, _ := p.open(1, streams)
+	p.status(1)
+	w.conns.BeginClosing()
+	warning, _ := p.next().(*wire.GoAwayFrame)
+	if warning == nil || warning.LastStreamID != maxWindow || warning.ErrCode != wire.ErrCodeNo {
+		t.Fatalf("got %v, want a first GOAWAY", warning)
+	}
+	ping, _ := p.next().(*wire.PingFrame)
+	if ping == nil {
+		t.Fatal("no PING behind GOAWAY")
+	}
+	second, _ := p.open(3, streams)
+	_ = p.framer.WritePing(true, ping.Data)
+	for last := false; !last; {
+		switch f := p.next().(type) {
+		case *wire.GoAwayFrame:
+			if last = true; f.LastStreamID != 3 || f.ErrCode != wire.ErrCodeNo {
+				t.Errorf("got %v, want the last stream 3", f)
+			}
+		case nil:
+			t.Fatal("the connection ended")
+		}
+	}
+	p.get(5, "/watch")
+	for _, sink := range []*watch{second, first} {
+		sink.End(fanout.ShutDown, true)
+		w.flush(sink)
+		f, ok := p.next().(*wire.DataFrame)
+		if !ok || !f.StreamEnded() || f.StreamID != sink.id {
+			t.Fatalf("got %v, want the end of stream %d", f, sink.id)
+		}
+	}
+	if f := p.next(); f != nil {
+		t.Errorf("got %v, want the end of the connection", f)
+	}
+	select {
+	case <-streams:
+		t.Error("a stream beyond the last was served")
+	default:
+	}
+}
+
+// A net/http client that is told to go away opens another connection, and loses no request.
+func TestGoAwayLosesNothing(t *testing.T) {
+	w := newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 100}, 50*time.Millisecond, echo)
+	client := w.client()
+	for until := time.Now().Add(time.Second); time.Now().Before(until); {
+		if status, got, err := fetch(client, http.MethodPost, w.url("/upload"), strings.NewReader("x")); status != 200 || got != "x" || err != nil {
+			t.Fatalf("got %d, %q, %v", status, got, err)
+		}
+	}
+}
+
+// The client of a request without a valid credential is told to go away, as kube-apiserver does.
+func TestUnauthorized(t *testing.T) {
+	w := newWorld(t, func(x *exchange.Exchange) { x.Response.Status = http.StatusUnauthorized })
+	p := w.dial()
+	p.get(1, "/")
+	goaway, status := false, ""
+	for !goaway || status == "" {
+		switch f := p.next().(type) {
+		case *wire.GoAwayFrame:
+			goaway = f.ErrCode == wire.ErrCodeNo
+		case *wire.MetaHeadersFrame:
+			status = f.PseudoValue("status")
+		case nil:
+			t.Fatal("the connection ended")
+		}
+	}
+	if status != "401" {
+		t.Errorf("got %s", status)
+	}
+}
+
+// A body that the client sends only after 100 Continue comes, and is asked for only when it is read.
+func TestContinue(t *testing.T) {
+	w := newWorldEcho(t)
+	p := w.dial()
+	p.head(1, "POST", "/upload", false, "expect", "100-continue")
+	if got := p.status(1); got != "100" {
+		t.Fatalf("got %s", got)
+	}
+	_ = p.framer.WriteData(1, true, []byte("body"))
+	if got := p.status(1); got != "200" {
+		t.Errorf("got %s", got)
+	}
+	p.head(3, "POST", "/body", false, "expect", "100-continue")
+	if got := p.status(3); got != "200" {
+		t.Errorf("a body that nobody reads: got %s", got)
+	}
+}
+
+// A response that is complete before its request tells the client to stop, and the windows that the
+// rest of the body has taken are given back.
+func TestEarlyResponse(t *testing.T) {
+	w := newWorldEcho(t)
+	p := w.dial()
+	for id := uint32(1); id < 60; id += 2 {
+		p.head(id, "POST", "/body", false)
+		for range streamWindow / maxFrame {
+			if p.framer.WriteData(id, false, make([]byte, maxFrame)) != nil {
+				t.Fatal("the connection has ended")
+			}
+		}
+		for stopped := false; !stopped; {
+			switch f := p.next().(type) {
+			case *wire.RSTStreamFrame:
+				if stopped = true; f.ErrCode != wire.ErrCodeNo {
+					t.Errorf("got %s", f.ErrCode)
+				}
+			case *wire.GoAwayFrame, nil:
+				t.Fatalf("got %v", f)
+			}
+		}
+	}
+}
+
+// A client that leaves ends what still works for it: reads of its body fail, and a response that
+// lasts is told.
+func TestGone(t *testing.T) {
+	results := make(chan error, 2)
+	w := newWorld(t, func(x *exchange.Exchange) {
+		if x.Target == "/upload" {
+			_, err := io.ReadAll(x.Body)
+			if !x.Conn.Left() {
+				err = errors.New("the client has not left")
+			}
+			results <- err
+			return
+		}
+		x.Response.Detached = func(to exchange.Responder) {
+			ctx, cancel := context.WithCancel(context.Background())
+			to.OnGone(cancel)
+			<-ctx.Done()
+			results <- nil
+		}
+	})
+	p := w.dial()
+	p.head(1, "POST", "/upload", false)
+	_ = p.framer.WriteData(1, false, []byte("half"))
+	_ = p.framer.WriteRSTStream(1, wire.ErrCodeCancel)
+	if err := <-results; !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the read of a body that breaks off: %v", err)
+	}
+	p.get(3, "/detached")
+	p.conn.Close()
+	if err := <-results; err != nil {
+		t.Error(err)
+	}
+}
+
+// PINGs are answered while a client's watches are blocked.
+func TestPing(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	sink, _ := p.open(1, streams)
+	batch, _ := event(1000)
+	if blocked, err := sink.Write(batch); !blocked || err != nil {
+		t.Fatalf("blocked %v, %v", blocked, err)
+	}
+	_ = p.framer.WritePing(false, [8]byte{1, 2, 3})
+	p.pinged([8]byte{1, 2, 3})
+}
+
+// The last bytes of a watch whose window is closed do not wait for ever.
+func TestLastBytes(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	sink, _ := p.open(1, streams)
+	batch, _ := event(1000)
+	if _, err := sink.Write(batch); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	sink.End(fanout.TimedOut, true)
+	w.flush(sink)
+	for {
+		f := p.next()
+		if reset, ok := f.(*wire.RSTStreamFrame); ok {
+			if reset.ErrCode != wire.ErrCodeInternal || time.Since(began) < lastBytesTimeout {
+				t.Errorf("got %v after %v", reset, time.Since(began))
+			}
+			return
+		}
+		if f == nil {
+			t.Fatal("the connection ended")
+		}
+	}
+}

@@ -1,0 +1,307 @@
+package http2
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	wire "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+const (
+	// maxHeaderList is the limit of a head as HPACK counts it, with 32 bytes for each field: the
+	// limits of package exchange together.
+	maxHeaderList = exchange.MaxHeaderBytes + 32*exchange.MaxHeaderLines
+	// maxString is the longest string that is decoded. A string between it and MaxHeaderBytes is
+	// answered with 431. A longer one ends the connection.
+	maxString = 2 * exchange.MaxHeaderBytes
+	// maxBlock is the limit of a header block's encoded bytes, and maxContinuations of its
+	// CONTINUATION frames (CVE-2023-45288).
+	maxBlock         = 2 * maxHeaderList
+	maxContinuations = 32
+	// maxTable is the size of the dynamic tables, the default of HPACK.
+	maxTable = 4096
+)
+
+// headDecoder decodes header blocks. It checks the fields as they come (RFC 9113, section 8.2 and
+// 8.3), and counts their bytes and their number before it keeps them: HPACK lets a few bytes stand
+// for very many fields (CVE-2026-49975).
+type headDecoder struct {
+	hpack *hpack.Decoder
+
+	// Of the block that is being decoded.
+	fields    []exchange.Field // without pseudo-header fields and cookies
+	cookies   []string
+	bytes     int
+	lines     int
+	over      bool   // more bytes or lines than the limits; fields is cut off
+	malformed string // why the head is malformed; "" if it is not
+	pseudo    [pseudoFields]string
+	has       [pseudoFields]bool
+
+	saidType, saidLength bool // the fields that may come only once and have come
+}
+
+// The pseudo-header fields of a request.
+const (
+	method = iota
+	scheme
+	path
+	authority
+	pseudoFields
+)
+
+var pseudoNames = map[string]int{":method": method, ":scheme": scheme, ":path": path, ":authority": authority}
+
+func (d *headDecoder) init() {
+	d.hpack = hpack.NewDecoder(maxTable, d.emit)
+	d.hpack.SetMaxStringLength(maxString)
+}
+
+// begin begins a header block.
+func (d *headDecoder) begin() {
+	clear(d.fields)
+	fields := d.fields[:0]
+	if cap(fields) > 64 {
+		fields = nil
+	}
+	*d = headDecoder{hpack: d.hpack, fields: fields}
+	d.hpack.SetEmitEnabled(true)
+}
+
+// emit takes one field.
+func (d *headDecoder) emit(f hpack.HeaderField) {
+	d.lines++
+	d.bytes += len(f.Name) + len(f.Value) + len(": \r\n")
+	if d.bytes > exchange.MaxHeaderBytes || d.lines > exchange.MaxHeaderLines {
+		d.over = true
+		d.hpack.SetEmitEnabled(false)
+		return
+	}
+	if d.malformed == "" {
+		d.malformed = d.take(f)
+	}
+}
+
+// take keeps a field, or returns why it makes the head malformed.
+func (d *headDecoder) take(f hpack.HeaderField) (malformed string) {
+	if !plainValue(f.Value) {
+		return "a field's value has control characters"
+	}
+	if strings.HasPrefix(f.Name, ":") {
+		i, known := pseudoNames[f.Name]
+		if !known || d.has[i] || len(d.fields) > 0 || len(d.cookies) > 0 {
+			return "a pseudo-header field is unknown, comes twice or comes late"
+		}
+		d.pseudo[i], d.has[i] = f.Value, true
+		return ""
+	}
+	if f.Name == "" || exchange.TokenLength(f.Name) < len(f.Name) || strings.ToLower(f.Name) != f.Name {
+		return "a field's name is not a token in lower case"
+	}
+	switch f.Name {
+	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
+		return "a field concerns a connection of HTTP/1.1"
+	case "te":
+		if f.Value != "trailers" {
+			return "te names more than trailers"
+		}
+	case "cookie":
+		d.cookies = append(d.cookies, f.Value)
+		return ""
+	}
+	d.fields = append(d.fields, exchange.Field{Name: f.Name, Value: strings.Trim(f.Value, " \t")})
+	return ""
+}
+
+// plainValue reports whether value has no control characters but tabs (RFC 9110, section 5.5).
+func plainValue(value string) bool {
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// checkPseudo returns why the pseudo-header fields of a request are malformed; "" if they are not.
+func (d *headDecoder) checkPseudo() string {
+	connect := d.pseudo[method] == http.MethodConnect
+	switch {
+	case d.malformed != "":
+		return d.malformed
+	case exchange.TokenLength(d.pseudo[method]) < len(d.pseudo[method]), d.pseudo[method] == "",
+		!connect && (d.pseudo[path] == "" || d.pseudo[scheme] != "https" && d.pseudo[scheme] != "http"):
+		return "a pseudo-header field is missing or wrong"
+	}
+	return ""
+}
+
+// readHead fills x from the decoded head. It returns what is wrong with the head, nil if nothing is.
+// The rules are those of HTTP/1.1; see readHead in package http1.
+func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav1.Status) {
+	x.Method, x.Target, x.Protocol = d.pseudo[method], d.pseudo[path], exchange.HTTP20
+	x.ContentLength = -1
+	if d.has[authority] {
+		x.Header.Add("Host", d.pseudo[authority])
+	}
+	switch _, ok := exchange.CutTarget(x.Target); {
+	case d.over:
+		wrong = apistatus.Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
+			fmt.Sprintf("the request's header is longer than %d bytes or %d lines", exchange.MaxHeaderBytes, exchange.MaxHeaderLines))
+	case x.Method == http.MethodConnect:
+		wrong = apistatus.Failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+			"the server does not allow this method on the requested resource")
+	case !ok || x.Target[0] != '/' || strings.ContainsAny(x.Target, " \t"):
+		wrong = apistatus.BadRequest("the request target must be a path, whose escapes are whole")
+	case !exchange.PlainHost(d.pseudo[authority]):
+		wrong = apistatus.BadRequest("malformed Host header")
+	}
+	for _, f := range d.fields {
+		st := d.checkField(x, f)
+		if wrong == nil {
+			wrong = st
+		}
+		if f.Name == "expect" {
+			expects = true
+		} else if f.Name != "host" || !d.has[authority] {
+			x.Header.Add(f.Name, f.Value)
+		}
+	}
+	if len(d.cookies) > 0 {
+		x.Header.Add("Cookie", strings.Join(d.cookies, "; "))
+	}
+	return expects, wrong
+}
+
+// checkField checks one field of a request.
+func (d *headDecoder) checkField(x *exchange.Exchange, f exchange.Field) *metav1.Status {
+	switch f.Name {
+	case "host":
+		if !exchange.PlainHost(f.Value) || d.has[authority] && f.Value != d.pseudo[authority] {
+			return apistatus.BadRequest("malformed Host header")
+		}
+	case "expect":
+		if f.Value != "" && !strings.EqualFold(f.Value, "100-continue") {
+			return apistatus.Failure(http.StatusExpectationFailed, metav1.StatusReasonUnknown,
+				"only 100-continue can be expected here")
+		}
+	case "content-type":
+		if d.saidType {
+			return apistatus.BadRequest("the request says more than once what its body is")
+		}
+		d.saidType = true
+	case "content-length":
+		n, err := strconv.ParseUint(f.Value, 10, 63)
+		if d.saidLength || err != nil {
+			return apistatus.BadRequest("the request does not say once how long its body is")
+		}
+		d.saidLength = true
+		x.ContentLength = int64(n)
+	}
+	return nil
+}
+
+// readHead handles HEADERS and the CONTINUATION frames behind it: a request or trailers.
+func (c *conn) readHead(f *wire.HeadersFrame) error {
+	id, last := f.StreamID, f.StreamEnded()
+	self := f.HasPriority() && f.Priority.StreamDep == id
+	if err := c.readBlock(f); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	err := c.headLocked(id, last, self)
+	if err == nil {
+		c.sendLocked()
+	}
+	return err
+}
+
+// readBlock reads and decodes a header block into c.heads.
+func (c *conn) readBlock(f *wire.HeadersFrame) error {
+	c.heads.begin()
+	if !f.HeadersEnded() {
+		c.timeHead(true)
+		defer c.timeHead(false)
+	}
+	fragment, ends := f.HeaderBlockFragment(), f.HeadersEnded()
+	for frames, bytes := 0, 0; ; frames++ {
+		if bytes += len(fragment); bytes > maxBlock || frames > maxContinuations {
+			return errCalm
+		}
+		if _, err := c.heads.hpack.Write(fragment); err != nil {
+			return wire.ConnectionError(wire.ErrCodeCompression)
+		}
+		if ends {
+			break
+		}
+		next, err := c.framer.ReadFrame()
+		if err != nil {
+			return err
+		}
+		more := next.(*wire.ContinuationFrame) // the framer lets nothing else follow
+		fragment, ends = more.HeaderBlockFragment(), more.HeadersEnded()
+	}
+	if c.heads.hpack.Close() != nil {
+		return wire.ConnectionError(wire.ErrCodeCompression)
+	}
+	return nil
+}
+
+// headLocked handles the head that has been decoded.
+func (c *conn) headLocked(id uint32, last, dependsOnItself bool) error {
+	switch st := c.streams[id]; {
+	case id%2 == 0:
+		return wire.ConnectionError(wire.ErrCodeProtocol)
+	case st != nil:
+		return c.trailersLocked(st, last)
+	case id <= c.lastID:
+		return c.lateLocked(id, true)
+	}
+	c.lastID = id
+	switch {
+	case c.ending >= refusing:
+		return nil // the second GOAWAY has told the client so
+	case len(c.streams)+c.zombies >= c.server.maxStreams:
+		rejectedStreams.Inc()
+		return c.refuseLocked(id, wire.ErrCodeRefusedStream)
+	case dependsOnItself, c.heads.checkPseudo() != "":
+		apistatus.RejectedMalformed.Inc()
+		return c.refuseLocked(id, wire.ErrCodeProtocol)
+	}
+	return c.requestLocked(id, last)
+}
+
+// trailersLocked handles the fields behind a request's body. They are dropped, as in HTTP/1.1.
+func (c *conn) trailersLocked(st *stream, last bool) error {
+	if st.remoteEnd {
+		return c.refuseLocked(st.id, wire.ErrCodeStreamClosed)
+	}
+	if !last || c.heads.malformed != "" || c.heads.has != [pseudoFields]bool{} {
+		return c.refuseLocked(st.id, wire.ErrCodeProtocol)
+	}
+	return c.remoteEndLocked(st)
+}
+
+// lateLocked handles HEADERS or DATA for a stream that is closed.
+func (c *conn) lateLocked(id uint32, head bool) error {
+	switch c.pastLocked(id) {
+	case resetHere:
+		return nil // it was under way
+	case resetThere:
+		return c.refuseLocked(id, wire.ErrCodeStreamClosed)
+	case completed:
+		if head {
+			return wire.ConnectionError(wire.ErrCodeStreamClosed)
+		}
+		return c.refuseLocked(id, wire.ErrCodeStreamClosed)
+	}
+	return wire.ConnectionError(wire.ErrCodeProtocol)
+}

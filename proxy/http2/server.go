@@ -1,0 +1,46 @@
+package http2
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// Protocol is the name of HTTP/2 in TLS (RFC 9113, section 3.2).
+const Protocol = "h2"
+
+// Server serves HTTP/2 connections. Its methods may be called from any goroutine.
+type Server struct {
+	// Immutable.
+	handler    func(*exchange.Exchange)
+	conns      *downstream.Connections
+	poller     *downstream.Poller
+	log        *slog.Logger
+	maxStreams int
+}
+
+// New returns a server that calls handler for each request, on a goroutine of its own.
+func New(handler func(*exchange.Exchange), opts *Options, conns *downstream.Connections, poller *downstream.Poller, log *slog.Logger) *Server {
+	return &Server{handler: handler, conns: conns, poller: poller, log: log, maxStreams: opts.HTTP2MaxStreamsPerConnection}
+}
+
+// Serve serves a connection as the listener accepted it, after its TLS handshake. It returns when
+// the connection has ended and nothing works for it any more. The caller closes the connection.
+func (s *Server) Serve(c net.Conn) {
+	defer request.Caught(s.log, "HTTP/2 connection", func() { _ = c.Close() })
+	t, ok := c.(*tls.Conn)
+	if !ok {
+		return
+	}
+	conn, err := newConn(s, t)
+	if err != nil {
+		return
+	}
+	connections.Add(1)
+	defer connections.Add(-1)
+	conn.serve()
+}

@@ -1,0 +1,279 @@
+package http2
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	wire "golang.org/x/net/http2"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
+)
+
+// errLeft is the error of a stream that the client has reset, or whose connection has ended.
+var errLeft = errors.New("the client has left")
+
+// stream is one request and its response. It implements [exchange.Conn] for its request. An idle
+// watch has no more than this, and a [watch].
+type stream struct {
+	// Immutable.
+	conn *conn
+	id   uint32
+	body *body // nil for a request without one
+
+	// Guarded by conn.mu.
+	window    int64    // what the client's window allows to send; may be negative
+	pending   [][]byte // to be sent
+	sent      int64    // bytes of the response so far
+	last      bool     // END_STREAM follows pending
+	ready     bool     // in conn.ready
+	answered  bool     // the response has begun
+	localEnd  bool     // END_STREAM has been sent
+	remoteEnd bool     // END_STREAM has come
+	handled   bool     // the handler's goroutine has ended
+	zombie    bool     // counted in conn.zombies
+	gone      func()   // called on a goroutine of its own when the client leaves; nil for none
+	drained   func(error)
+	wrote     chan struct{} // one token: something has been sent, or cannot be; nil until somebody waits
+	err       error         // why the stream is closed; nil while it is not
+}
+
+// open creates the stream of a request. Only the reader calls it.
+func (c *conn) openLocked(id uint32) *stream {
+	st := &stream{conn: c, id: id, window: c.initial}
+	c.streams[id] = st
+	c.working.Add(1)
+	return st
+}
+
+// dropLocked closes a stream because of err: frames for it are neither sent nor expected.
+func (c *conn) dropLocked(st *stream, err error) {
+	if c.streams[st.id] != st {
+		return
+	}
+	st.err = err
+	st.pending = nil
+	if st.body != nil {
+		st.body.breakLocked()
+	}
+	if done := st.drained; done != nil {
+		st.drained = nil
+		c.queued = append(c.queued, func() { done(err) })
+	}
+	if gone := st.gone; gone != nil {
+		st.gone = nil
+		c.queued = append(c.queued, gone)
+	}
+	st.wake()
+	if !st.handled {
+		st.zombie = true
+		c.zombies++
+	}
+	c.removeLocked(st)
+}
+
+// resetLocked closes a stream and tells the client.
+func (c *conn) resetLocked(st *stream, code wire.ErrCode) {
+	if c.streams[st.id] == st {
+		c.dropLocked(st, errLeft)
+		c.sendResetLocked(st.id, code)
+	}
+}
+
+func (c *conn) sendResetLocked(id uint32, code wire.ErrCode) {
+	_ = c.framer.WriteRSTStream(id, code)
+	c.replies++
+	c.notePastLocked(id, resetHere)
+}
+
+// past is how a stream was closed.
+type past uint8
+
+const (
+	forgotten  past = iota
+	completed       // both sides have sent END_STREAM
+	resetHere       // frames of the client may still be under way
+	resetThere      // by the client
+)
+
+// notePastLocked remembers how a stream was closed.
+func (c *conn) notePastLocked(id uint32, how past) {
+	c.closed[c.lastClosed] = closedStream{id, how}
+	c.lastClosed = (c.lastClosed + 1) % keptClosed
+}
+
+// closedStream is a stream that has been closed lately.
+type closedStream struct {
+	id  uint32
+	how past
+}
+
+// pastLocked returns how a stream was closed.
+func (c *conn) pastLocked(id uint32) past {
+	for _, s := range c.closed {
+		if s.id == id {
+			return s.how
+		}
+	}
+	return forgotten
+}
+
+// sentEndLocked goes on after END_STREAM has been sent. A client that still sends its request is
+// told to stop (RFC 9113, section 8.1).
+func (c *conn) sentEndLocked(st *stream) {
+	st.err = errLeft
+	st.gone = nil
+	if st.body != nil {
+		st.body.releaseLocked()
+	}
+	if st.remoteEnd {
+		c.notePastLocked(st.id, completed)
+	} else {
+		c.sendResetLocked(st.id, wire.ErrCodeNo)
+	}
+	c.removeLocked(st)
+}
+
+// removeLocked removes a stream that is closed on the wire.
+func (c *conn) removeLocked(st *stream) {
+	delete(c.streams, st.id)
+	if len(c.streams) == 0 {
+		c.restLocked()
+	}
+}
+
+// finished is called when the goroutine of a stream's handler ends.
+func (st *stream) finished() {
+	c := st.conn
+	c.mu.Lock()
+	defer c.unlock()
+	st.handled = true
+	if st.zombie {
+		c.zombies--
+	}
+	if st.body != nil {
+		st.body.releaseLocked()
+	}
+}
+
+// wake makes the goroutine go on that waits for st to send.
+func (st *stream) wake() {
+	if st.wrote != nil {
+		select {
+		case st.wrote <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// send sends p, and END_STREAM behind it if last is set. It waits until the connection has taken
+// everything. It may change p's outer slice.
+func (st *stream) send(p [][]byte, last bool) error {
+	if err := st.offer(p, last); err != nil {
+		return err
+	}
+	return st.taken()
+}
+
+// offer is send without the wait.
+func (st *stream) offer(p [][]byte, last bool) error {
+	c := st.conn
+	c.mu.Lock()
+	defer c.unlock()
+	if st.err != nil {
+		return st.err
+	}
+	st.setPendingLocked(p)
+	st.last = last
+	c.readyLocked(st)
+	c.sendLocked()
+	return nil
+}
+
+// taken waits until the connection has taken what was offered.
+func (st *stream) taken() error {
+	st.conn.mu.Lock()
+	defer st.conn.unlock()
+	return st.takenLocked()
+}
+
+func (st *stream) takenLocked() error {
+	return st.awaitLocked(func() bool { return len(st.pending) == 0 && st.err == nil && !st.last || st.localEnd })
+}
+
+// setPendingLocked makes p what is to be sent.
+func (st *stream) setPendingLocked(p [][]byte) {
+	for len(p) > 0 && len(p[0]) == 0 {
+		p = p[1:]
+	}
+	st.pending = p
+}
+
+// awaitRoom waits until bytes of st can be sealed at once.
+func (st *stream) awaitRoom() error {
+	c := st.conn
+	c.mu.Lock()
+	defer c.unlock()
+	return st.awaitLocked(func() bool { return !c.full && st.window > 0 && c.window > 0 })
+}
+
+// awaitLocked waits until done. It fails when the client leaves, or when nothing can be sent for too
+// long. It gives the lock back while it waits.
+func (st *stream) awaitLocked(done func() bool) error {
+	c := st.conn
+	if done() {
+		return nil
+	}
+	if st.wrote == nil {
+		st.wrote = make(chan struct{}, 1)
+	}
+	stalled := time.NewTimer(downstream.StallTimeout)
+	defer stalled.Stop()
+	for st.err == nil && !done() {
+		sent := st.sent
+		c.unlock()
+		select {
+		case <-st.wrote:
+			c.mu.Lock()
+		case <-stalled.C:
+			c.mu.Lock()
+			return os.ErrDeadlineExceeded
+		}
+		if st.sent != sent {
+			stalled.Reset(downstream.StallTimeout)
+		}
+	}
+	if done() {
+		return nil
+	}
+	return st.err
+}
+
+// The connection, as [exchange.Conn] describes it.
+
+func (st *stream) RemoteAddr() net.Addr { return st.conn.shared.RemoteAddr() }
+
+func (st *stream) Secure() bool { return true }
+
+func (st *stream) TLS() *tls.ConnectionState { return st.conn.shared.TLS() }
+
+func (st *stream) TCP() *net.TCPConn { return st.conn.shared.TCP() }
+
+func (st *stream) Left() bool {
+	c := st.conn
+	c.mu.Lock()
+	left := st.err != nil
+	c.unlock()
+	return left || c.shared.Left()
+}
+
+func (st *stream) Remaining() (time.Duration, bool) { return st.conn.shared.Remaining() }
+
+func (st *stream) Arriving() bool { return st.conn.shared.Arriving() }
+
+func (st *stream) EndArrival() {
+	st.conn.shared.EndArrival()
+	st.conn.arrival.Do(func() { close(st.conn.arrived) })
+}

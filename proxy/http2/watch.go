@@ -1,0 +1,199 @@
+package http2
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	wire "golang.org/x/net/http2"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// watch is a response without end. A shard writes to it as to a [fanout.Sink]. It has no goroutine.
+// Write adds to what its connection sends at the end of the shard's round.
+type watch struct {
+	*stream
+	source exchange.Stream
+	slot   exchange.Slot // nil for none
+	over   bool          // nothing works for it any more; guarded by conn.mu
+}
+
+// watch sends the head of the stream of x, and hands over its sink. It reports false if the client
+// has left.
+func (r *responder) watch(x *exchange.Exchange) (began bool) {
+	w := &watch{stream: r.stream, source: x.Response.Stream, slot: r.slot}
+	defer func() {
+		if !began { // the client has left, or begin panics
+			w.conn.mu.Lock()
+			w.over = true
+			w.conn.unlock()
+			w.source.End(fanout.Gone, false)
+		}
+	}()
+	if !w.begin(&x.Response) {
+		return false
+	}
+	giveBack(x)
+	w.source.Begin(w)
+	return true
+}
+
+// begin sends the head.
+func (w *watch) begin(resp *exchange.Response) bool {
+	c := w.conn
+	c.mu.Lock()
+	defer c.unlock()
+	if w.err != nil {
+		return false
+	}
+	w.headLocked(resp, -1, false)
+	if resp.First != "" {
+		first, _, _, _ := framing.NextPayload([][]byte{[]byte(resp.First)})
+		w.setPendingLocked([][]byte{first})
+		c.readyLocked(w.stream)
+	}
+	w.gone = w.Gone
+	c.sendLocked()
+	return true
+}
+
+// Gone tells the source that the client has left.
+func (w *watch) Gone() { w.source.Gone() }
+
+// Carrier implements fanout.Carried.
+func (w *watch) Carrier() *fanout.Carrier { return w.conn.carrier }
+
+// Write implements fanout.Sink.
+func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
+	c := w.conn
+	defer request.Caught(c.server.log, "watch's write", func() { blocked, err = false, request.ErrPanicked })
+	c.mu.Lock()
+	defer c.unlock()
+	if w.err != nil {
+		return false, w.err
+	}
+	scratch := payloads.Get().(*[][]byte)
+	events, ok := appendPayloads((*scratch)[:0], batch)
+	if !ok {
+		return false, errNoChunks
+	}
+	w.writeLocked(events)
+	clear(events)
+	*scratch = events
+	payloads.Put(scratch)
+	if len(w.pending) > 0 {
+		c.readyLocked(w.stream)
+		return true, nil
+	}
+	if c.out.Due() >= downstream.SealedAtOnce {
+		c.sendLocked()
+	}
+	return false, nil
+}
+
+// writeLocked adds as much of events to what the connection sends as may be sent now. Copies of the
+// other slices wait in w.pending.
+func (w *watch) writeLocked(events [][]byte) {
+	c := w.conn
+	if len(w.pending) > 0 || c.full || len(c.ready) > 0 {
+		w.pending = append(w.pending, events...)
+		return
+	}
+	w.pending = events
+	c.addDataLocked(w.stream, size(events, maxWindow))
+	w.pending = append([][]byte(nil), w.pending...) // nil for none
+}
+
+// payloads holds memory for the payloads of one batch.
+var payloads = sync.Pool{New: func() any { return new([][]byte) }}
+
+// appendPayloads appends the payloads of a batch to events.
+func appendPayloads(events, batch [][]byte) ([][]byte, bool) {
+	for len(batch) > 0 {
+		first, second, rest, ok := framing.NextPayload(batch)
+		if !ok {
+			return nil, false
+		}
+		if batch = rest; len(first) > 0 {
+			events = append(events, first)
+		}
+		if len(second) > 0 {
+			events = append(events, second)
+		}
+	}
+	return events, true
+}
+
+// Drain implements fanout.Sink.
+func (w *watch) Drain(done func(error)) {
+	c := w.conn
+	c.mu.Lock()
+	defer c.unlock()
+	switch {
+	case w.err != nil:
+		err := w.err
+		c.queued = append(c.queued, func() { done(err) })
+	case len(w.pending) == 0:
+		c.queued = append(c.queued, func() { done(nil) })
+	default:
+		w.drained = done
+	}
+}
+
+// Evicted implements fanout.Evictee.
+func (w *watch) Evicted(st fanout.State) {
+	defer request.Caught(w.conn.server.log, "watch's eviction", nil) // the watch ends in any case
+	w.source.Evict(st)
+}
+
+// lastBytesTimeout is how long a client may take to accept the last bytes of a watch.
+const lastBytesTimeout = 5 * time.Second
+
+// End implements fanout.Sink.
+func (w *watch) End(reason fanout.Reason, complete bool) {
+	complete, over := w.end(complete)
+	if over {
+		return
+	}
+	go func() {
+		defer w.conn.working.Done()
+		defer request.Caught(w.conn.server.log, "watch's end", nil)
+		if w.slot != nil {
+			defer w.slot.Release()
+		}
+		w.source.End(reason, complete)
+	}()
+}
+
+// end ends the stream, properly if complete is set. It reports whether the client gets everything,
+// and whether nothing worked for the watch before.
+func (w *watch) end(complete bool) (whole, over bool) {
+	c := w.conn
+	c.mu.Lock()
+	defer c.unlock()
+	over = w.over
+	w.over, w.gone, w.drained = true, nil, nil
+	switch {
+	case w.err != nil:
+		return false, over
+	case !complete:
+		c.resetLocked(w.stream, wire.ErrCodeInternal)
+		c.sendLocked()
+		return false, over
+	}
+	w.last = true
+	if len(w.pending) == 0 && !c.full {
+		c.sentAllLocked(w.stream) // leaves at the end of the shard's round
+		return true, over
+	}
+	c.readyLocked(w.stream)
+	time.AfterFunc(lastBytesTimeout, func() { w.reset(wire.ErrCodeInternal) })
+	return true, over
+}
+
+var errNoChunks = errors.New("the shard has written no whole chunks")

@@ -1,0 +1,366 @@
+package http2
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	wire "golang.org/x/net/http2"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+// watchAll answers each request with a watch, and passes the watches on.
+func watchAll(t *testing.T) (*world, chan *testStream) {
+	streams := make(chan *testStream, 1000)
+	return newWorld(t, func(x *exchange.Exchange) {
+		s := newTestStream()
+		x.Response.Stream = s
+		streams <- s
+	}), streams
+}
+
+// open opens a watch and returns its sink.
+func (p *peer) open(id uint32, streams chan *testStream) (*watch, *testStream) {
+	p.t.Helper()
+	p.get(id, "/watch")
+	select {
+	case s := <-streams:
+		return (<-s.sinks).(*watch), s
+	case <-time.After(10 * time.Second):
+		p.t.Fatalf("stream %d does not begin", id)
+		return nil, nil
+	}
+}
+
+// data reads DATA of all streams until those of one have n bytes or end. It answers no windows.
+func (p *peer) data(got map[uint32]*bytes.Buffer, id uint32, n int) {
+	p.t.Helper()
+	for got[id] == nil || got[id].Len() < n {
+		f := p.next()
+		if f == nil {
+			p.t.Fatalf("the connection ended before stream %d had %d bytes", id, n)
+		}
+		if d, ok := f.(*wire.DataFrame); ok {
+			if got[d.StreamID] == nil {
+				got[d.StreamID] = &bytes.Buffer{}
+			}
+			got[d.StreamID].Write(d.Data())
+		}
+	}
+}
+
+// event returns an event's chunk and its payload of about n bytes.
+func event(n int) (batch [][]byte, payload string) {
+	f := framing.ErrorFrame(framing.JSON, []byte(`"`+strings.Repeat("e", n)+`"`))
+	return [][]byte{f.Body}, string(f.Payload(nil))
+}
+
+// drained waits until a parked watch has been drained.
+func drained(t *testing.T, w *watch) error {
+	t.Helper()
+	done := make(chan error, 1)
+	w.Drain(func(err error) { done <- err })
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(10 * time.Second):
+		t.Fatal("not drained")
+		return nil
+	}
+}
+
+// A closed window parks its stream, and no other. What waits is sent when the window opens, byte by
+// byte if need be, and nothing is lost.
+func TestStreamWindow(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 10})
+	slow, _ := p.open(1, streams)
+	batch, payload := event(30)
+	if blocked, err := slow.Write(batch); !blocked || err != nil {
+		t.Fatalf("blocked %v, %v", blocked, err)
+	}
+	w.flush(slow)
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 1, 10)
+	// Smaller by 20 than what has been sent: the window is negative, and stays closed.
+	_ = p.framer.WriteSettings(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	_ = p.framer.WriteWindowUpdate(1, 5)
+	_ = p.framer.WriteSettings(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 1000})
+	_ = p.framer.WriteSettings(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 3})
+	quick, _ := p.open(3, streams)
+	_ = p.framer.WriteWindowUpdate(3, 1000)
+	_ = p.framer.WritePing(false, [8]byte{1})
+	p.pinged([8]byte{1})
+	if blocked, err := quick.Write(batch); blocked || err != nil {
+		t.Errorf("the other stream: blocked %v, %v", blocked, err)
+	}
+	w.flush(quick)
+	p.data(got, 3, len(payload))
+	if err := drained(t, slow); err != nil {
+		t.Error(err)
+	}
+	if got[3].String() != payload || !strings.HasPrefix(payload, got[1].String()) {
+		t.Errorf("got %q and %q", got[1], got[3])
+	}
+}
+
+// A window that opens byte by byte brings the whole event.
+func TestTinyWindows(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	sink, stream := p.open(1, streams)
+	batch, payload := event(100)
+	if blocked, err := sink.Write(batch); !blocked || err != nil {
+		t.Fatalf("blocked %v, %v", blocked, err)
+	}
+	go func() {
+		for range payload {
+			_ = p.framer.WriteWindowUpdate(1, 1)
+		}
+	}()
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 1, len(payload))
+	if got[1].String() != payload {
+		t.Errorf("got %q", got[1])
+	}
+	if err := drained(t, sink); err != nil {
+		t.Error(err)
+	}
+	sink.End(fanout.TimedOut, true)
+	w.flush(sink)
+	if f, ok := p.next().(*wire.DataFrame); !ok || !f.StreamEnded() || f.Length != 0 {
+		t.Errorf("got %v, want the end of the stream", f)
+	}
+	if !<-stream.ends {
+		t.Error("not complete")
+	}
+}
+
+// A closed connection window parks all streams. When it opens they take turns.
+func TestConnectionWindow(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 1 << 20})
+	first, _ := p.open(1, streams)
+	second, _ := p.open(3, streams)
+	batch, payload := event(200_000)
+	for _, sink := range []*watch{first, second} {
+		if blocked, err := sink.Write(batch); !blocked || err != nil {
+			t.Fatalf("blocked %v, %v", blocked, err)
+		}
+		w.flush(sink)
+	}
+	got := map[uint32]*bytes.Buffer{3: {}}
+	p.data(got, 1, defaultWindow)
+	if got[3].Len() != 0 {
+		t.Errorf("%d bytes beyond the connection's window", got[3].Len())
+	}
+	_ = p.framer.WriteWindowUpdate(0, 1<<20)
+	p.data(got, 3, turn)
+	if n := got[1].Len(); n > defaultWindow+2*turn {
+		t.Errorf("the first stream was sent %d bytes before the second had a turn", n)
+	}
+	p.data(got, 3, len(payload))
+	p.data(got, 1, len(payload))
+	for id, b := range got {
+		if b.String() != payload {
+			t.Errorf("stream %d: got %d other bytes", id, b.Len())
+		}
+	}
+}
+
+// A client that does not read parks its watches. Then it gets everything, in order, and memory for
+// it is bounded.
+func TestUnreadConnection(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: maxWindow})
+	_ = p.framer.WriteWindowUpdate(0, maxWindow-defaultWindow)
+	sink, _ := p.open(1, streams)
+	batch, payload := event(250_000)
+	writes := 0
+	for blocked := false; !blocked; writes++ {
+		if writes == 1000 {
+			t.Fatal("250 MB were taken without a wait")
+		}
+		var err error
+		if blocked, err = sink.Write(batch); err != nil {
+			t.Fatal(err)
+		}
+		w.flush(sink)
+	}
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 1, writes*len(payload))
+	if want := strings.Repeat(payload, writes); got[1].String() != want {
+		t.Errorf("got %d other bytes", got[1].Len())
+	}
+	if err := drained(t, sink); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is due for many watches of a connection leaves in one TLS record.
+func TestOneRecord(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial()
+	var sinks []*watch
+	for i := range 50 {
+		sink, _ := p.open(uint32(2*i+1), streams)
+		sinks = append(sinks, sink)
+	}
+	_ = p.framer.WritePing(false, [8]byte{9})
+	p.pinged([8]byte{9}) // everything sent so far has been read
+	records := p.tap.records()
+	batch, payload := event(100)
+	for _, sink := range sinks {
+		if blocked, err := sink.Write(batch); blocked || err != nil {
+			t.Fatalf("blocked %v, %v", blocked, err)
+		}
+	}
+	w.flush(sinks[0])
+	got := make(map[uint32]*bytes.Buffer)
+	for i := range sinks {
+		p.data(got, uint32(2*i+1), len(payload))
+	}
+	if n := p.tap.records() - records; n != 1 {
+		t.Errorf("%d records, want 1", n)
+	}
+}
+
+// A client that resets its stream or leaves ends the watch. Other streams go on.
+func TestClientLeaves(t *testing.T) {
+	w, streams := watchAll(t)
+	client := w.client()
+	var ends []*testStream
+	for range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, w.url("/watch"), nil)
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		s := <-streams
+		ends = append(ends, s)
+		if len(ends) == 1 {
+			cancel()
+			<-s.ends
+		}
+	}
+	sink := <-ends[1].sinks
+	if _, err := sink.Write(chunk("1")); err != nil {
+		t.Errorf("the other stream: %v", err)
+	}
+	client.CloseIdleConnections()
+	w.conns.CloseAll()
+	if <-ends[1].ends {
+		t.Error("complete, on a closed connection")
+	}
+	if _, err := sink.Write(chunk("1")); !errors.Is(err, errLeft) {
+		t.Errorf("a write after the end: %v", err)
+	}
+}
+
+// A watch that cannot be completed is reset, which clients notice.
+func TestIncompleteWatch(t *testing.T) {
+	w, streams := watchAll(t)
+	resp, err := w.client().Get(w.url("/watch"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	s := <-streams
+	(<-s.sinks).End(fanout.ShutDown, false)
+	if _, err := io.ReadAll(resp.Body); err == nil || !strings.Contains(err.Error(), "INTERNAL_ERROR") {
+		t.Errorf("got %v, want INTERNAL_ERROR", err)
+	}
+	<-s.ends
+}
+
+// Watches through a real Flusher: each of many streams gets each event, in order.
+func TestFlusher(t *testing.T) {
+	flusher := fanout.NewFlusher(2, 0)
+	cache := fanout.NewCache(fanout.Limits{HistoryEvents: 1000, HistoryBytes: 1 << 20, ClientFrames: 1000, ClientBytes: 1 << 20}, flusher)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ran := make(chan struct{})
+	go func() { defer close(ran); flusher.Run(ctx) }()
+	if _, err := cache.Replace(nil, 100, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	everything, _ := fanout.NewFilter("", nil, nil, nil)
+	began := make(chan struct{}, 100)
+	w := newWorld(t, func(x *exchange.Exchange) {
+		sub, err := cache.Subscribe(fanout.Request{Filter: everything, Timeout: time.Hour})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		x.Response.Stream = &subscribed{flusher, sub, began}
+	})
+	client := w.client()
+	const clients, events = 60, 50
+	results := make(chan error, clients)
+	for range clients {
+		go func() {
+			resp, err := client.Get(w.url("/watch"))
+			if err != nil {
+				results <- err
+				return
+			}
+			defer resp.Body.Close()
+			all, err := io.ReadAll(resp.Body)
+			for i := range events {
+				if want := fmt.Sprintf(`"resourceVersion":"%d"`, 101+i); err == nil && !strings.Contains(string(all), want) {
+					err = fmt.Errorf("no %s in %d bytes", want, len(all))
+				}
+			}
+			results <- err
+		}()
+	}
+	for range clients {
+		<-began
+	}
+	scanner := framing.NewScanner(framing.JSON, nil)
+	for i := range events {
+		ev, err := scanner.Event(fmt.Appendf(nil,
+			`{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","resourceVersion":"%d"}}}`+"\n", 101+i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cache.Apply(ev, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cache.Close(fanout.Ending{Reason: fanout.LaneClosed, Graceful: true})
+	for range clients {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	<-ran
+}
+
+// subscribed is a watch of a cache.
+type subscribed struct {
+	flusher *fanout.Flusher
+	sub     *fanout.Subscription
+	began   chan struct{}
+}
+
+func (s *subscribed) Begin(sink fanout.Sink) {
+	s.flusher.Start(s.sub, sink)
+	s.began <- struct{}{}
+}
+func (s *subscribed) Gone()                   { s.sub.End(fanout.Ending{Reason: fanout.Gone}) }
+func (s *subscribed) Evict(fanout.State)      {}
+func (s *subscribed) End(fanout.Reason, bool) {}

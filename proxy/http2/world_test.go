@@ -1,0 +1,265 @@
+package http2
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	wire "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+// world is a server on a TLS port of its own.
+type world struct {
+	t      testing.TB
+	conns  *downstream.Connections
+	addr   string
+	server *Server
+	ln     net.Listener
+
+	serving sync.WaitGroup
+}
+
+var certificate = sync.OnceValues(func() (tls.Certificate, error) {
+	cert, key, err := downstream.SelfSigned(certificateDir)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.LoadX509KeyPair(cert, key)
+})
+
+// certificateDir is set by the first test that needs certificate. The pair stays in memory.
+var certificateDir string
+
+// newWorld starts a server with the handler. It stops with the test.
+func newWorld(t testing.TB, handler func(*exchange.Exchange)) *world {
+	return newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 100}, 0, handler)
+}
+
+func newWorldOf(t testing.TB, opts Options, maxAge time.Duration, handler func(*exchange.Exchange)) *world {
+	t.Helper()
+	if certificateDir == "" {
+		certificateDir = t.TempDir()
+	}
+	pair, err := certificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	poller, err := downstream.NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &world{t: t, conns: downstream.NewConnections(maxAge)}
+	w.serving.Go(func() { poller.Run(ctx) })
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.addr = ln.Addr().String()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	w.server = New(handler, &opts, w.conns, poller, log)
+	arrivals := downstream.NewArrivals(func() int { return 2 })
+	w.ln = tls.NewListener(downstream.ClientListener{Listener: ln, Arrivals: arrivals, TLS: true}, &tls.Config{
+		Certificates: []tls.Certificate{pair}, NextProtos: []string{Protocol}, DynamicRecordSizingDisabled: true,
+	})
+	w.serving.Go(w.accept)
+	t.Cleanup(func() {
+		w.ln.Close()
+		w.conns.CloseAll()
+		w.conns.BeginClosing()
+		select {
+		case <-w.conns.Empty:
+		case <-time.After(20 * time.Second):
+			t.Error("connections are left")
+		}
+		cancel()
+		w.serving.Wait()
+	})
+	return w
+}
+
+func (w *world) accept() {
+	for {
+		c, err := w.ln.Accept()
+		if err != nil {
+			return
+		}
+		w.serving.Go(func() {
+			w.conns.Opened(c)
+			if c.(*tls.Conn).Handshake() == nil {
+				w.server.Serve(c)
+			}
+			_ = c.Close()
+			w.conns.Closed(c)
+		})
+	}
+}
+
+// client returns a net/http client that speaks HTTP/2 only.
+func (w *world) client() *http.Client {
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableCompression: true,
+	}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+}
+
+func (w *world) url(path string) string { return "https://" + w.addr + path }
+
+// peer is a client that sends and reads frames.
+type peer struct {
+	t      testing.TB
+	conn   *tls.Conn
+	tap    *tapConn
+	framer *wire.Framer
+	block  bytes.Buffer
+	hpack  *hpack.Encoder
+}
+
+// dial opens a connection and sends the preface and SETTINGS.
+func (w *world) dial(settings ...wire.Setting) *peer {
+	w.t.Helper()
+	p := w.dialSilent()
+	if _, err := p.conn.Write([]byte(wire.ClientPreface)); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := p.framer.WriteSettings(settings...); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// dialSilent opens a connection and sends nothing.
+func (w *world) dialSilent() *peer {
+	w.t.Helper()
+	raw, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	tap := &tapConn{Conn: raw}
+	c := tls.Client(tap, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{Protocol}})
+	w.t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	if err := c.Handshake(); err != nil {
+		w.t.Fatal(err)
+	}
+	p := &peer{t: w.t, conn: c, tap: tap, framer: wire.NewFramer(c, c)}
+	p.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	p.framer.AllowIllegalWrites = true
+	p.hpack = hpack.NewEncoder(&p.block)
+	return p
+}
+
+// tapConn counts the TLS records that are read from it.
+type tapConn struct {
+	net.Conn
+	raw []byte
+}
+
+func (c *tapConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.raw = append(c.raw, p[:n]...)
+	return n, err
+}
+
+// records returns the number of whole records so far (RFC 8446, section 5.1).
+func (c *tapConn) records() (n int) {
+	for rest := c.raw; len(rest) >= 5; n++ {
+		length := 5 + int(rest[3])<<8 + int(rest[4])
+		if length > len(rest) {
+			break
+		}
+		rest = rest[length:]
+	}
+	return n
+}
+
+// fields encodes a header block. pairs are names and values.
+func (p *peer) fields(pairs ...string) []byte {
+	p.block.Reset()
+	for i := 0; i < len(pairs); i += 2 {
+		_ = p.hpack.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return p.block.Bytes()
+}
+
+// get sends a GET, whose stream ends, with more fields.
+func (p *peer) get(id uint32, path string, more ...string) {
+	p.head(id, "GET", path, true, more...)
+}
+
+func (p *peer) head(id uint32, method, path string, last bool, more ...string) {
+	block := p.fields(append([]string{":method", method, ":scheme", "https", ":path", path, ":authority", "localhost"}, more...)...)
+	p.headBlock(id, last, block)
+}
+
+func (p *peer) headBlock(id uint32, last bool, block []byte) {
+	_ = p.framer.WriteHeaders(wire.HeadersFrameParam{StreamID: id, BlockFragment: block, EndStream: last, EndHeaders: true})
+}
+
+// next returns the next frame that is not SETTINGS or WINDOW_UPDATE; nil at the connection's end.
+func (p *peer) next() wire.Frame {
+	p.t.Helper()
+	for {
+		f, err := p.framer.ReadFrame()
+		if err != nil {
+			return nil
+		}
+		switch f.(type) {
+		case *wire.SettingsFrame, *wire.WindowUpdateFrame:
+		default:
+			return f
+		}
+	}
+}
+
+// pinged reads frames up to the answer to a PING.
+func (p *peer) pinged(data [8]byte) {
+	p.t.Helper()
+	for {
+		switch f := p.next().(type) {
+		case *wire.PingFrame:
+			if f.IsAck() && f.Data == data {
+				return
+			}
+		case nil:
+			p.t.Fatal("the connection ended before the answer to a PING")
+		}
+	}
+}
+
+// status reads frames up to the head of the response on a stream.
+func (p *peer) status(id uint32) string {
+	p.t.Helper()
+	for {
+		switch f := p.next().(type) {
+		case nil:
+			return "closed"
+		case *wire.MetaHeadersFrame:
+			if f.StreamID == id {
+				return f.PseudoValue("status")
+			}
+		case *wire.RSTStreamFrame:
+			if f.StreamID == id {
+				return f.ErrCode.String()
+			}
+		case *wire.GoAwayFrame:
+			if f.ErrCode != wire.ErrCodeNo {
+				return "GOAWAY " + f.ErrCode.String()
+			}
+		}
+	}
+}
+
+// newEncoder returns an encoder that writes p's header blocks.
+func newEncoder(p *peer) *hpack.Encoder { return hpack.NewEncoder(&p.block) }

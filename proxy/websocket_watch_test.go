@@ -1,0 +1,432 @@
+package proxy_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// dialPort opens a connection to a port of the proxy, given as a URL.
+func (f *fan) dialPort(url string) net.Conn {
+	f.t.Helper()
+	scheme, address, _ := strings.Cut(url, "://")
+	var c net.Conn
+	var err error
+	if scheme == "https" {
+		c, err = tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+	} else {
+		c, err = net.Dial("tcp", address)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(proxytest.Patience))
+	return c
+}
+
+// webSocket opens a WebSocket on a port, with the Host and the Origin of a page of its own.
+func (f *fan) webSocket(port, uri string, first []byte, lines ...string) *proxytest.WebSocket {
+	f.t.Helper()
+	_, address, _ := strings.Cut(port, "://")
+	lines = append([]string{"Host: " + address, "Origin: " + port, "User-Agent: " + proxytest.ClientAgent}, lines...)
+	w, err := proxytest.OpenWebSocket(f.dialPort(port), uri, first, lines...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return w
+}
+
+// next returns the next frame.
+func next(t *testing.T, w *proxytest.WebSocket) proxytest.Frame {
+	t.Helper()
+	frame, err := w.Next()
+	if err != nil {
+		t.Fatalf("%v, behind % x", err, frame)
+	}
+	return frame
+}
+
+// closed fails the test unless only want comes until the connection ends.
+func closed(t *testing.T, w *proxytest.WebSocket, want string) {
+	t.Helper()
+	if rest, err := w.Rest(); err != nil || string(rest) != want {
+		t.Errorf("at the end: % x, %v, want % x", rest, err, want)
+	}
+}
+
+const acceptedHead = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+	"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"
+
+// ports are the ports of a proxy for clients, and the header lines that identify a client there.
+func webSocketPorts(f *fan) map[string][]string {
+	return map[string][]string{f.insecure: nil, f.secure: {"Authorization: Bearer " + clientToken}}
+}
+
+func startWebSockets(t *testing.T, change ...func(*proxy.Options)) *fan {
+	return startFan(t, proxytest.NewServer(t), append([]func(*proxy.Options){
+		func(o *proxy.Options) { o.SecurePort = proxy.AnyPort },
+	}, change...)...)
+}
+
+// A watch over a WebSocket has the events of the same watch over HTTP, one message for each, from the
+// same lane, and the client's frames are answered.
+func TestWebSocketWatch(t *testing.T) {
+	t.Parallel()
+	f := startWebSockets(t)
+	f.cms.Put("ns", "a", "1")
+	for port, lines := range webSocketPorts(f) {
+		w := f.webSocket(port, anyState, proxytest.ClientFrame(proxytest.PingFrame, "early"), append(lines, "Accept-Encoding: gzip")...)
+		if w.Head != acceptedHead+"\r\n" {
+			t.Fatalf("%s: got %q", port, w.Head)
+		}
+		if got := string(next(t, w)); got != "\x8a\x05early" {
+			t.Errorf("%s: a ping with the handshake is answered with %q", port, got)
+		}
+		for _, want := range f.watch(anyState).Await(2) {
+			frame := next(t, w)
+			if frame[0] != proxytest.TextFrame || string(frame.Payload()) != want.Raw {
+				t.Errorf("%s: got %x %q, want %q", port, frame[0], frame.Payload(), want.Raw)
+			}
+		}
+		for _, ping := range []string{"", "hello", strings.Repeat("p", 300)} {
+			if err := w.Send(proxytest.PingFrame, ping); err != nil {
+				t.Fatal(err)
+			}
+			want := ping[:min(len(ping), 125)]
+			if frame := next(t, w); frame[0] != proxytest.PongFrame || string(frame.Payload()) != want {
+				t.Errorf("%s: a ping of %d bytes is answered with %q", port, len(ping), frame)
+			}
+		}
+		if err := errors.Join(w.Send(0x81, "text"), w.Send(0xc3, "x"), w.Send(0x8a, "pong")); err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprint("b", len(lines))
+		f.cms.Put("ns", name, "1")
+		if frame := next(t, w); frame[0] != proxytest.TextFrame || !strings.Contains(string(frame.Payload()), `"name":"`+name+`"`) {
+			t.Errorf("%s: got %q", port, frame)
+		}
+		if err := w.Send(proxytest.CloseFrame, "\x03\xe9"); err != nil {
+			t.Fatal(err)
+		}
+		closed(t, w, proxytest.CloseNormal)
+		f.cms.Delete("ns", name)
+	}
+	f.passed(0)
+	if n := f.up.Count(proxytest.WatchList); n != 1 {
+		t.Errorf("%d upstream watches", n)
+	}
+}
+
+// What ends a connection, and the last bytes of each.
+func TestWebSocketEnds(t *testing.T) {
+	t.Parallel()
+	f := startWebSockets(t)
+	f.cms.Put("ns", "a", "1")
+	for name, end := range map[string]struct {
+		uri   string
+		first string
+		end   func(w *proxytest.WebSocket) error
+		want  string
+	}{
+		"close":              {uri: anyState, end: func(w *proxytest.WebSocket) error { return w.Send(0x88, "") }, want: proxytest.CloseNormal},
+		"close at once":      {uri: anyState, first: string(proxytest.ClientFrame(0x88, "")), want: proxytest.CloseNormal},
+		"not masked":         {uri: anyState, end: func(w *proxytest.WebSocket) error { _, err := w.Write([]byte("\x81\x01x")); return err }, want: proxytest.CloseWrong + proxytest.CloseNormal},
+		"not masked at once": {uri: anyState, first: "\x88\x00", want: proxytest.CloseWrong + proxytest.CloseNormal},
+		"over 32 MiB": {uri: anyState, end: func(w *proxytest.WebSocket) error {
+			_, err := w.Write([]byte("\x82\xff\x00\x00\x00\x00\x02\x00\x00\x01abcd"))
+			return err
+		}, want: proxytest.CloseNormal},
+		"half closed":    {uri: anyState, end: func(w *proxytest.WebSocket) error { return w.Conn.(interface{ CloseWrite() error }).CloseWrite() }, want: proxytest.CloseNormal},
+		"timeoutSeconds": {uri: anyState + "&timeoutSeconds=1", want: proxytest.CloseNormal},
+	} {
+		for port, lines := range webSocketPorts(f) {
+			w := f.webSocket(port, end.uri, []byte(end.first), lines...)
+			if end.first == "" {
+				for range 2 {
+					next(t, w)
+				}
+			}
+			if end.end != nil {
+				if err := end.end(w); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if rest, err := w.Rest(); err != nil || string(rest) != end.want {
+				t.Errorf("%s, %s: %q, %v, want %q", name, port, rest, err, end.want)
+			}
+		}
+	}
+	f.passed(0)
+	f.until("end of the watches", func() bool { return f.server.Watches() == 0 })
+}
+
+// A drain ends a WebSocket behind a bookmark, with CLOSE.
+func TestWebSocketDrain(t *testing.T) {
+	t.Parallel()
+	f := startWebSockets(t)
+	f.cms.Put("ns", "a", "1")
+	var all []*proxytest.WebSocket
+	for port, lines := range webSocketPorts(f) {
+		w := f.webSocket(port, anyState, nil, lines...)
+		next(t, w)
+		next(t, w)
+		all = append(all, w)
+	}
+	f.stop()
+	for _, w := range all {
+		if frame := next(t, w); !strings.Contains(string(frame.Payload()), `"BOOKMARK"`) {
+			t.Errorf("got %q", frame)
+		}
+		closed(t, w, proxytest.CloseNormal)
+	}
+}
+
+// The token among the subprotocols is the client's identity for reviews, and goes upstream as
+// Authorization alone.
+func TestWebSocketToken(t *testing.T) {
+	t.Parallel()
+	f := startWebSockets(t)
+	f.cms.Put("ns", "a", "1")
+	var mu sync.Mutex
+	var asked []string // the tokens in reviews
+	f.up.SetAllow(func(token, _ string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, token)
+		return token == clientToken
+	})
+	bearer := proxytest.BearerProtocol(clientToken)
+	for name, c := range map[string]struct {
+		lines []string
+		head  string
+	}{
+		"before another":   {[]string{"Sec-WebSocket-Protocol: " + bearer + ", v1"}, acceptedHead + "Sec-WebSocket-Protocol: v1\r\n\r\n"},
+		"behind another":   {[]string{"Sec-WebSocket-Protocol: v1," + bearer}, acceptedHead + "Sec-WebSocket-Protocol: v1\r\n\r\n"},
+		"on its own line":  {[]string{"Sec-WebSocket-Protocol: " + bearer, "Sec-WebSocket-Protocol: v1"}, acceptedHead + "Sec-WebSocket-Protocol: v1\r\n\r\n"},
+		"beside two":       {[]string{"Sec-WebSocket-Protocol: v1, v2, " + bearer}, "HTTP/1.1 400 Bad Request\r\n\r\n"},
+		"alone":            {[]string{"Sec-WebSocket-Protocol: " + bearer}, "HTTP/1.1 401 Unauthorized\r\n"},
+		"twice":            {[]string{"Sec-WebSocket-Protocol: " + bearer + ", v1, " + bearer}, "HTTP/1.1 401 Unauthorized\r\n"},
+		"not base64":       {[]string{"Sec-WebSocket-Protocol: " + bearer + "=, v1"}, "HTTP/1.1 401 Unauthorized\r\n"},
+		"with a line end":  {[]string{"Sec-WebSocket-Protocol: v1, " + proxytest.BearerProtocol(clientToken+"\r\nX: y")}, "HTTP/1.1 401 Unauthorized\r\n"},
+		"another identity": {[]string{"Authorization: Bearer " + clientToken, "Sec-WebSocket-Protocol: v1, " + bearer}, "HTTP/1.1 400 Bad Request\r\n\r\n"},
+	} {
+		for _, port := range []string{f.insecure, f.secure} {
+			w := f.webSocket(port, anyState, nil, c.lines...)
+			if !strings.HasPrefix(w.Head, c.head) {
+				t.Errorf("%s, %s: got %q, want %q", name, port, w.Head, c.head)
+			}
+		}
+	}
+	f.passed(0)
+	mu.Lock()
+	defer mu.Unlock()
+	for _, token := range asked {
+		if token != clientToken {
+			t.Errorf("kube-apiserver was asked about %q", token)
+		}
+	}
+	if len(asked) == 0 {
+		t.Error("kube-apiserver was not asked about the token")
+	}
+	if lines := f.log.with(bearer[40:]); len(lines) > 0 {
+		t.Errorf("the token was logged: %q", lines)
+	}
+}
+
+// A passed-through handshake brings the token in Authorization alone.
+func TestWebSocketTokenPassesOnce(t *testing.T) {
+	got := make(chan http.Header, 1)
+	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/exec" {
+			got <- r.Header
+			http.Error(w, "no", http.StatusTeapot)
+		}
+	}))
+	c := f.dial()
+	c.send("GET /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: v5, %s, v4\n\n", proxytest.BearerProtocol(clientToken))
+	if resp, _ := c.response(); resp.StatusCode != http.StatusTeapot {
+		t.Fatalf("got %s", resp.Status)
+	}
+	header := <-got
+	if a, p := header["Authorization"], header["Sec-Websocket-Protocol"]; len(a) != 1 || a[0] != "Bearer "+clientToken || len(p) != 1 || p[0] != "v5,v4" {
+		t.Errorf("upstream got %q, %q", a, p)
+	}
+}
+
+// A WebSocket that is passed through gets CLOSE when the proxy stops, behind the last whole frame.
+func TestWebSocketPassedThroughStops(t *testing.T) {
+	for name, c := range map[string]struct{ sent, want string }{
+		"between frames":    {"\x81\x02hi", "\x81\x02hi" + proxytest.CloseNormal},
+		"within a frame":    {"\x81\x03hi", "\x81\x03hi"},
+		"behind the CLOSE":  {proxytest.CloseNormal, proxytest.CloseNormal},
+		"before all frames": {"", proxytest.CloseNormal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Upgrade") == "" {
+					return
+				}
+				w.Header().Set("Connection", "Upgrade")
+				w.Header().Set("Upgrade", "websocket")
+				w.WriteHeader(http.StatusSwitchingProtocols)
+				conn, rw, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				_, _ = io.WriteString(conn, c.sent)
+				_, _ = io.Copy(io.Discard, rw) // until the proxy ends it
+			}))
+			conn := f.dial()
+			conn.send("GET /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\n\n")
+			if resp := conn.head("GET"); resp.StatusCode != http.StatusSwitchingProtocols {
+				t.Fatalf("got %s", resp.Status)
+			}
+			got := make([]byte, len(c.sent))
+			if _, err := io.ReadFull(conn.r, got); err != nil {
+				t.Fatal(err)
+			}
+			f.stop()
+			rest, err := io.ReadAll(conn.r)
+			if got := string(got) + string(rest); err != nil || got != c.want {
+				t.Errorf("got %q, %v, want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+// An Origin of the port itself and Upgrade: h2c, which kube-apiserver ignores, keep no request from
+// the cache. Another Origin does: the answer may depend on it.
+func TestOriginAndH2C(t *testing.T) {
+	t.Parallel()
+	f := startWebSockets(t)
+	f.cms.Put("ns", "a", "1")
+	f.watch(anyState).Await(2)
+	for _, header := range [][]string{
+		{"Origin", f.insecure},
+		{"Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "Http2-Settings", "AAMAAABkAAQBAAAAAAIAAAAA"},
+		{"Connection", "Upgrade", "Upgrade", "websocket"},
+	} {
+		for _, path := range []string{cmsPath + "?resourceVersion=0", anyState + "&timeoutSeconds=1"} {
+			if header[0] == "Connection" && header[3] == "websocket" && strings.Contains(path, "watch") {
+				continue
+			}
+			if resp, body := f.get(path, header...); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"name":"a"`) {
+				t.Errorf("%s %q: %s %s", path, header, resp.Status, body)
+			}
+		}
+	}
+	f.passed(0)
+	c := newRawConn(t, f.dialPort(f.secure))
+	c.send("GET %s?resourceVersion=0 HTTP/1.1\nHost: fan.example\nUser-Agent: "+proxytest.ClientAgent+"\nOrigin: https://fan.example\nAuthorization: Bearer %s\n\n", cmsPath, clientToken)
+	if resp, _ := c.response(); resp.StatusCode != http.StatusOK {
+		t.Errorf("the secure port: %s", resp.Status)
+	}
+	f.passed(0)
+	c.send("GET %s?resourceVersion=0 HTTP/1.1\nHost: fan.example\nUser-Agent: "+proxytest.ClientAgent+"\nOrigin: https://pages.example\nAuthorization: Bearer %s\n\n", cmsPath, clientToken)
+	if resp, _ := c.response(); resp.StatusCode != http.StatusOK {
+		t.Errorf("the secure port, another Origin: %s", resp.Status)
+	}
+	f.passed(1)
+}
+
+// A client that may no longer read gets CLOSE behind all that it might read.
+func TestWebSocketRevoked(t *testing.T) {
+	t.Parallel()
+	f := startWebSockets(t, func(o *proxy.Options) {
+		o.Auth.AuthorizationRecheckInterval, o.Auth.AuthorizationWebhookCacheAuthorizedTTL = time.Second, 0
+	})
+	f.cms.Put("ns", "a", "1")
+	w := f.webSocket(f.secure, anyState, nil, "Sec-WebSocket-Protocol: v1, "+proxytest.BearerProtocol(clientToken))
+	for range 2 {
+		next(t, w)
+	}
+	f.up.SetAllow(func(string, string) bool { return false })
+	closed(t, w, proxytest.CloseNormal)
+	f.awaitLog("Revoked watches")
+}
+
+// A client that does not read is evicted, without CLOSE, and nobody else.
+func TestWebSocketEvicted(t *testing.T) {
+	t.Parallel()
+	f := startWebSockets(t, func(o *proxy.Options) { o.Lane.ClientBufferBytes = 1 << 20 })
+	good := f.webSocket(f.insecure, anyState, nil)
+	if frame := next(t, good); frame[0] != proxytest.TextFrame {
+		t.Fatalf("got %q", frame)
+	}
+	var slow []*proxytest.WebSocket
+	for port, lines := range webSocketPorts(f) {
+		w := f.webSocket(port, anyState, nil, lines...)
+		_ = w.SetDeadline(time.Now().Add(time.Minute))
+		slow = append(slow, w)
+	}
+	for i := range 60 { // the sockets hold a few of them
+		f.cms.Put("ns", fmt.Sprint(i), strings.Repeat("x", 256<<10))
+		if frame := next(t, good); !strings.Contains(string(frame[:200]), `"name":"`+fmt.Sprint(i)+`"`) {
+			t.Fatalf("got %.200q", frame)
+		}
+	}
+	f.until("eviction", func() bool { return f.server.Watches() == 1 })
+	for _, w := range slow {
+		rest, _ := w.Rest()
+		if len(rest) == 0 || strings.HasSuffix(string(rest), proxytest.CloseNormal) {
+			t.Errorf("an evicted client got %d bytes, and at the end %.40q", len(rest), rest[max(0, len(rest)-40):])
+		}
+	}
+	f.passed(0)
+}
+
+// A client that pings and does not read is parked, and bounded, as any that does not read; and others go on.
+func TestWebSocketPingsUnread(t *testing.T) {
+	t.Parallel()
+	f := startWebSockets(t, func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })
+	f.cms.Put("ns", "a", strings.Repeat("x", 1000))
+	for port, lines := range webSocketPorts(f) {
+		w := f.webSocket(port, anyState, nil, lines...)
+		next(t, w)
+		next(t, w)
+		pings := []byte(strings.Repeat(string(proxytest.ClientFrame(proxytest.PingFrame, strings.Repeat("p", 100))), 1000))
+		sent := 0
+		for range 100 { // 10 MB, more than sockets hold
+			n, err := w.Write(pings)
+			if sent += n; err != nil {
+				t.Fatalf("%s: pings are not read: %v behind %d bytes", port, err, sent)
+			}
+		}
+		other := f.watch(anyState)
+		rv := f.cms.Put("ns", "a", "2")
+		other.AwaitVersion(rv)
+		other.Close()
+		for pongs := 0; ; pongs++ { // the client reads again
+			frame := next(t, w)
+			if frame[0] == proxytest.TextFrame {
+				if pongs == 0 || pongs == 100*1000 {
+					t.Errorf("%s: %d pongs", port, pongs)
+				}
+				break
+			}
+			if frame[0] != proxytest.PongFrame || len(frame.Payload()) != 100 {
+				t.Fatalf("%s: got %.40q", port, frame)
+			}
+		}
+		f.cms.Put("ns", "a", "3")
+		for frame := next(t, w); !strings.Contains(string(frame), `"v":"3"`); frame = next(t, w) {
+			if frame[0] != proxytest.PongFrame && frame[0] != proxytest.TextFrame {
+				t.Fatalf("%s: got %.40q", port, frame)
+			}
+		}
+	}
+}

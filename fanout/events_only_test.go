@@ -218,6 +218,40 @@ func TestEventsOnlySharedRevision(t *testing.T) {
 	}
 }
 
+// Clients that begin at any place while events come miss nothing, get nothing twice, and get the
+// columns once.
+func TestEventsOnlyStress(t *testing.T) {
+	const events, clients = 1000, 40
+	w := newRows(t, roomy)
+	names := []string{"x", "y", "z"}
+	w.mustSend("ADDED", "a", "x", 101)
+	type client struct {
+		*recorder
+		selector
+		from uint64
+	}
+	var all []client
+	for rv := uint64(102); rv < 102+events; rv++ {
+		w.mustSend([]string{"ADDED", "MODIFIED", "DELETED"}[rv%3], string("ab"[rv%2]), names[rv%5%3], rv)
+		if rv%(events/clients) != 0 {
+			continue
+		}
+		c := client{selector: []selector{everything(t), sel(t, "a", "", ""), sel(t, "b", "", "metadata.name=x")}[len(all)%3]}
+		c.from = 100 + uint64(len(all)*7)%(rv-100)
+		_, c.recorder = w.client(c.selector, fanout.Request{Start: fanout.FromVersion, ResourceVersion: c.from, Gzip: len(all)%2 == 0})
+		all = append(all, c)
+	}
+	for _, c := range all {
+		var want []row
+		for _, e := range w.sent {
+			if e.rv > c.from && c.selector.matches(&thing{namespace: e.namespace, name: e.name}) {
+				want = append(want, e)
+			}
+		}
+		c.wantLines(t, linesOf(want...)...)
+	}
+}
+
 // Other columns end the subscriptions. Those that begin after that get the new ones.
 func TestEventsOnlyColumns(t *testing.T) {
 	w := newRows(t, roomy)

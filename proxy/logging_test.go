@@ -68,6 +68,7 @@ var logKeys = map[string]string{
 	"resources":           "as --exclude names them",
 	"retryIn":             "a duration",
 	"rtt":                 "a duration",
+	"selection":           "the number of a lane of Tables with a selector",
 	"served":              "whether kube-apiserver serves it",
 	"signal":              "a signal's name",
 	"stack":               "of a goroutine",

@@ -284,7 +284,8 @@ func TestTablesWithoutTable(t *testing.T) {
 func TestTablesPassThrough(t *testing.T) {
 	f := startWatched(t)
 	rv := f.cms.Put("ns", "a", "1")
-	f.tables(cmsPath + "?watch=true").Await(1)
+	rows := f.tables(cmsPath + "?watch=true")
+	rows.Await(1)
 	f.tables("/api/v1/namespaces/ns/configmaps?watch=true&resourceVersion=0&labelSelector=app%%3Dx").Await(1)
 	f.tables(tablesSince+"&includeObject=None", rv)
 	proxytest.Open(t, f.insecure+cmsPath+"?watch=true", "Accept", "application/yaml")
@@ -319,6 +320,8 @@ func TestTablesPassThrough(t *testing.T) {
 		strings.Contains(lanes, "proxytest-client") || strings.Contains(lanes, "app=x") {
 		t.Errorf("/debug/lanes: %s", lanes)
 	}
+	rows.Close()
+	f.until("end of a passed-through watch", func() bool { return f.watchers("").Passed.Total == 3 })
 }
 
 // A lane of Tables ends like others when nobody uses it.

@@ -15,8 +15,8 @@ import (
 // passed the other watches through: those that begin with rows, and those whose rows have no
 // objects.
 
-// mostRowAge is how long ago a row may have arrived that a watch begins with. An age may round to
-// another second then, and not to another minute.
+// mostRowAge is how long ago a row may have arrived that a watch begins with. So an age is a second
+// too small at most.
 const mostRowAge = time.Second
 
 // acquireTables sets the lane and the filter of a watch in Tables, and reports whether there is one.

@@ -156,11 +156,23 @@ func (a *adminPort) draw(query url.Values, stdout *os.File) {
 	if err != nil {
 		view = wrap(err.Error(), width)
 	} else {
+		list.fit(height - topHead)
 		view = topView(list, width)
 	}
 	lines := strings.Split(strings.TrimSuffix(view, "\n"), "\n")
 	lines = lines[:min(len(lines), height)]
 	fmt.Fprint(stdout, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
+}
+
+// fit drops watches until the others, below the head, take at most so many lines. If watches pass
+// through, a third of the lines is theirs.
+func (l *WatcherList) fit(lines int) {
+	if l.Passed.Total == 0 {
+		return
+	}
+	passed := min(len(l.Passed.Watchers), lines/3)
+	l.Passed.Watchers = l.Passed.Watchers[:max(passed, 0)]
+	l.Watchers = l.Watchers[:max(0, min(len(l.Watchers), lines-passed-2))]
 }
 
 // topHead is how many lines stand above the first watch.

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/watchfan/watchfan/proxy/passthrough"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // Even the longest values fit into 80 columns. The columns up to RESOURCE are always there.
@@ -33,6 +36,59 @@ func TestTopView(t *testing.T) {
 	}
 	if got := topView(list, 0); !strings.Contains(got, "kubelet/v1  alice  -n ns -l a=b\n") {
 		t.Errorf("without a width: %s", got)
+	}
+}
+
+// The watches that pass through come last, with their reasons, and have a third of the terminal.
+func TestTopPassedThrough(t *testing.T) {
+	list := &WatcherList{Total: 30, Matching: 30, Reasons: map[Cause]int{UpToDate: 30}, Watchers: make([]WatcherStatus, 20)}
+	list.fit(20)
+	if len(list.Watchers) != 20 {
+		t.Errorf("%d watches are shown, want 20", len(list.Watchers))
+	}
+	list.Passed = PassedList{Total: 8, Matching: 8, Reasons: map[request.Reason]int{request.TableRows: 7, request.History: 1}}
+	for range 8 {
+		list.Passed.Watchers = append(list.Passed.Watchers, PassedStatus{Reason: request.TableRows, Resource: "v1/pods", UserAgent: "kubectl", User: "alice", Name: "x", AgeSeconds: 3})
+	}
+	list.fit(20)
+	want := `
+8 watches pass through, 8 matching, 6 shown: 7 table_rows, 1 history
+     - table_rows              -      -      -  3.0s pods         kubectl  alice  x
+`
+	if view := topView(list, 0); len(list.Watchers) != 12 || !strings.Contains(view, want) || strings.Count(view, "\n") != 24 {
+		t.Errorf("%d watches and\n%s\nwant 12, and within 24 lines\n%s", len(list.Watchers), view, want)
+	}
+	list.fit(1)
+	if len(list.Watchers) != 0 || len(list.Passed.Watchers) != 0 {
+		t.Errorf("on one line: %d and %d", len(list.Watchers), len(list.Passed.Watchers))
+	}
+}
+
+// Each reason for which a watch passes through is explained.
+func TestPassedBecause(t *testing.T) {
+	for _, why := range request.Reasons {
+		if passedBecause[why] == "" {
+			t.Errorf("%s is not explained", why)
+		}
+	}
+	if len(passedBecause) != len(request.Reasons) {
+		t.Errorf("%d explanations of %d reasons", len(passedBecause), len(request.Reasons))
+	}
+}
+
+// What clients choose is shown as plain text, and bounded.
+func TestPassedCounts(t *testing.T) {
+	var open []*passthrough.Watch
+	for i := range 60 {
+		open = append(open, &passthrough.Watch{Resource: strings.Repeat("x", i) + "\x1b", Why: request.Resource})
+	}
+	open = append(open, open[0])
+	counts := PassedCounts(open)
+	if len(counts) != mostPassedCounts || counts[0].Watches != 2 || strings.ContainsRune(counts[0].Resource, '\x1b') || counts[0].Message == "" {
+		t.Errorf("%d counts, the first %+v", len(counts), counts[0])
+	}
+	if counts := PassedCounts(nil); counts == nil || len(counts) != 0 {
+		t.Errorf("of none: %v", counts)
 	}
 }
 

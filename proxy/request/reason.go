@@ -4,7 +4,7 @@ package request
 // metrics and pages.
 type Reason string
 
-// The reasons. The first nine are seen in the request itself.
+// The reasons. Those up to Anonymous are seen in the request itself.
 const (
 	Path           Reason = "path"             // the path does not lead to objects, or can be read in two ways
 	Headers        Reason = "headers"          // a body, or a header that asks for more than a plain response

@@ -89,6 +89,10 @@ func (p *program) http2(ctx context.Context, st *stage) error {
 	if !st.peer.tls {
 		return nil
 	}
+	if st.peer != direct && p.opts.OwnBehind > 0 {
+		defer func(behind int) { st.writer.behind = behind }(st.writer.behind)
+		st.writer.behind = p.opts.OwnBehind
+	}
 	for _, c := range p.opts.http2Cases() {
 		x := sample{peer: st.peer, axes: c.axes()}
 		x.metrics, x.remark, x.err = p.measureHTTP2(ctx, st, c)

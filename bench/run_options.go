@@ -31,7 +31,7 @@ type Options struct {
 	EventSize int  // bytes of one watch event
 	Writers   int  // most writes in flight
 	Behind    int  // writes that watchers may be behind, on average, before unpaced writers wait; 0 is no limit
-	OwnBehind int  // the same for watchfan's watchers, in the traffic part; 0 is Behind
+	OwnBehind int  // the same for watchfan's watchers, in the parts traffic and http2; 0 is Behind
 	Readers   int  // goroutines that read watches
 	Mixed     bool // half of the watchers have selectors
 
@@ -169,7 +169,7 @@ func (o *Options) addServerFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.EventSize, "event-size", o.EventSize, "size of one watch event in `bytes`")
 	fs.IntVar(&o.Writers, "writers", o.Writers, "most writes in flight")
 	fs.IntVar(&o.OwnBehind, "watchfan-behind", o.OwnBehind,
-		"`writes` that watchfan's watchers may be behind in the traffic part: it buffers more than ten; 0 is --behind")
+		"`writes` that watchfan's watchers may be behind in the parts traffic and http2: it buffers more than ten; 0 is --behind")
 	fs.IntVar(&o.Behind, "behind", o.Behind,
 		"`writes` that watchers may be behind, on average, before writers at rate max wait for them; 0 is no limit")
 	fs.IntVar(&o.Readers, "readers", o.Readers, "goroutines that read the watches")

@@ -11,9 +11,11 @@ import (
 func http2Section(o *Options) *section {
 	return &section{
 		bench: "HTTP2",
-		title: fmt.Sprintf("HTTP/2 beside HTTP/1.1, TLS: %d watchers of ConfigMaps that share connections", o.HTTP2Clients),
+		title: fmt.Sprintf("HTTP/2 beside HTTP/1.1, TLS: %d watchers of ConfigMaps that share connections",
+			o.HTTP2Clients),
 		note: "Streams = watches on each connection; h1 has one. " +
-			"Windows = how clients give back what they have read: seldom, to measure the servers, or behind every 4 KiB, as client-go does. " +
+			"Windows = how clients give back what they have read: seldom, to measure the servers, " +
+			"or behind every 4 KiB, as client-go does. " +
 			"A watcher with gzip decompresses each event. " +
 			fmt.Sprintf("idle = %d watchers, and the memory that they add.", o.HTTP2Idle),
 		columns: []column{

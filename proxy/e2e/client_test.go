@@ -17,14 +17,16 @@ import (
 )
 
 // target is one way to the Kubernetes API: straight to kube-apiserver, or through a port of
-// watchfan. It speaks HTTP/1.1 and adds nothing: no compression of its own, no redirects, no
-// User-Agent but ours.
+// watchfan. It speaks HTTP/1.1, with -http2 it speaks HTTP/2 over TLS. It adds nothing: no
+// compression of its own, no redirects, no User-Agent but ours.
 type target struct {
 	name  string
 	base  string
 	token string
 	gzip  bool // watches are asked for as gzip
 	http  *http.Client
+
+	config *tls.Config // nil for plaintext
 }
 
 // zipped returns the same way for a client that takes gzip.
@@ -35,8 +37,22 @@ func (d *target) zipped() *target {
 }
 
 func newTarget(name, base string, config *tls.Config) *target {
-	transport := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64}
-	return &target{name: name, base: base, http: proxytest.HTTPClient(transport)}
+	d := &target{name: name, base: base, config: config}
+	d.http = proxytest.HTTPClient(&http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64})
+	if *overHTTP2 && config != nil {
+		return d.http2()
+	}
+	return d
+}
+
+// http2 returns the same way over HTTP/2, with connections of its own.
+func (d *target) http2() *target {
+	to := *d
+	to.name = d.name + "/h2"
+	client := *d.http
+	client.Transport = &http.Transport{TLSClientConfig: d.config.Clone(), ForceAttemptHTTP2: true, DisableCompression: true}
+	to.http = &client
+	return &to
 }
 
 func (d *target) close() { d.http.CloseIdleConnections() }

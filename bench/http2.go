@@ -52,6 +52,7 @@ func (o *Options) http2Cases() []http2Case {
 		{n, 1, true, pace, false, false},
 		{n, 0, true, pace, false, false},
 		{n, few, true, unpaced, false, false},
+		{n, few, false, unpaced, false, false},
 		{n, few, true, unpaced, true, false},
 		{o.HTTP2Idle, most, true, 0, false, true},
 	}

@@ -11,7 +11,7 @@ func TestTopView(t *testing.T) {
 	list := &WatcherList{Total: 12345, Matching: 2, Reasons: map[Cause]int{ClientNotReading: 1, UpToDate: 1}, Watchers: []WatcherStatus{
 		{ID: 999_999, Reason: UpstreamUnreachable, LagEvents: 123_456, LagSeconds: 99.94, QueuedBytes: 4_000_000_000, AgeSeconds: 86_400 * 99,
 			Resource: "apiextensions.k8s.io/v1/customresourcedefinitions", UserAgent: strings.Repeat("ä", 300), User: "alice"},
-		{ID: 1, Reason: UpToDate, Resource: "v1/pods", UserAgent: "kubelet/v1", User: "alice", Namespace: "ns", LabelSelector: "a=b"},
+		{ID: 1, Reason: UpToDate, Resource: "v1/pods", UserAgent: "kubelet/v1", User: "alice", Namespace: "ns", LabelSelector: "a=b", Client: "10.0.0.1:2", Stream: 7},
 	}}
 	want := `watchfan: 12345 watches, 2 matching, 2 shown
 1 ClientNotReading, 1 UpToDate
@@ -23,7 +23,7 @@ func TestTopView(t *testing.T) {
 	if got := topView(list, 80); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
-	if got := topView(list, 0); !strings.Contains(got, "kubelet/v1  alice  -n ns -l a=b\n") {
+	if got := topView(list, 0); !strings.Contains(got, "kubelet/v1  alice  -n ns -l a=b  10.0.0.1:2/7\n") {
 		t.Errorf("without a width: %s", got)
 	}
 }

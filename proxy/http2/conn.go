@@ -266,7 +266,10 @@ func (c *conn) roomAgain() {
 	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
-	c.full = false
+	if c.failed != nil {
+		return
+	}
+	c.flushLocked() // the rest
 	c.sendLocked()
 	if !c.full {
 		c.wakeAllLocked()

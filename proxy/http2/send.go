@@ -27,12 +27,7 @@ func (c *conn) sendLocked() {
 		c.takeControlLocked() // what the ends of streams have queued
 	}
 	if !c.full && c.failed == nil && c.out.Due() > 0 {
-		full, err := c.out.Flush()
-		if err != nil {
-			c.failLocked(err)
-			return
-		}
-		c.full = full
+		c.flushLocked()
 	}
 	if !c.full && c.failed == nil && !c.going && c.sendableLocked() {
 		c.going = true
@@ -44,6 +39,16 @@ func (c *conn) sendLocked() {
 		return
 	}
 	c.checkEndedLocked()
+}
+
+// flushLocked seals what is due, and writes as much as the socket takes.
+func (c *conn) flushLocked() {
+	full, err := c.out.Flush()
+	if err != nil {
+		c.failLocked(err)
+		return
+	}
+	c.full = full
 }
 
 // sendableLocked reports whether a stream has something that may be sent.

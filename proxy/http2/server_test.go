@@ -79,6 +79,19 @@ var long = func() (b exchange.BodySlices) {
 	return b
 }()
 
+// testTurn is a turn that must be given back before it is taken again.
+type testTurn struct{ held bool }
+
+func (t *testTurn) Resume() error {
+	if t.held {
+		panic("resumed twice")
+	}
+	t.held = true
+	return nil
+}
+
+func (t *testTurn) Give() { t.held = false }
+
 // echo answers in the form that the path names.
 func echo(x *exchange.Exchange) {
 	switch path, _, _ := strings.Cut(x.Target, "?"); path {
@@ -86,6 +99,9 @@ func echo(x *exchange.Exchange) {
 		x.Response.Body = exchange.BodySlices{[]byte("he"), nil, []byte("llo")}
 	case "/long":
 		x.Response.Body = append(exchange.BodySlices(nil), long...)
+	case "/turns":
+		x.Response.Body = append(exchange.BodySlices{nil, bytes.Repeat([]byte("y"), 700_000)}, long...)
+		x.Response.Turn = &testTurn{}
 	case "/none":
 		x.Response.Status = http.StatusNoContent
 	case "/reader":
@@ -144,6 +160,7 @@ func TestResponses(t *testing.T) {
 	}{
 		"/body":       {200, "hello", false},
 		"/long":       {200, strings.Repeat("x", 3_000_000), false},
+		"/turns":      {200, strings.Repeat("y", 700_000) + strings.Repeat("x", 3_000_000), false},
 		"/none":       {204, "", false},
 		"/reader":     {200, "hello", false},
 		"/unknown":    {200, "hello", false},

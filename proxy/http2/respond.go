@@ -219,7 +219,7 @@ func (st *stream) headLocked(resp *exchange.Response, length int64, last bool) {
 		c.goAwayLocked()
 	}
 	own := exchange.Header{}
-	if length >= 0 && code >= 200 && code != http.StatusNoContent {
+	if length >= 0 && code >= 200 && code != http.StatusNoContent && code != http.StatusNotModified {
 		own = append(own, exchange.Field{Name: "content-length", Value: strconv.FormatInt(length, 10)})
 	}
 	if !resp.Header.Has("Date") {

@@ -257,3 +257,51 @@ func TestWatch(t *testing.T) {
 
 // flush does what a shard does at the end of its round.
 func (w *world) flush(sink fanout.Sink) { sink.(*watch).conn.flush() }
+
+// panickingStream panics when it begins.
+type panickingStream struct{ *testStream }
+
+func (panickingStream) Begin(fanout.Sink) { panic("begin") }
+
+// panickingBody panics when it is read.
+type panickingBody struct{ io.ReadCloser }
+
+func (panickingBody) Read([]byte) (int, error) { panic("read") }
+func (panickingBody) Close() error             { return nil }
+
+// A panic in what is done for one request resets its stream and nothing else.
+func TestPanics(t *testing.T) {
+	watch := newTestStream()
+	w := newWorld(t, func(x *exchange.Exchange) {
+		switch x.Target {
+		case "/watch":
+			x.Response.Stream = watch
+		case "/begin":
+			x.Response.Stream = panickingStream{newTestStream()}
+		case "/read":
+			x.Response.Reader, x.Response.Length = panickingBody{}, 5
+		case "/detached":
+			x.Response.Detached = func(exchange.Responder) { panic("in a response that lasts") }
+		}
+	})
+	client := w.client()
+	resp, err := client.Get(w.url("/watch"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for _, path := range []string{"/begin", "/read", "/detached"} {
+		if _, _, err := fetch(client, http.MethodGet, w.url(path), nil); err == nil || !strings.Contains(err.Error(), "INTERNAL_ERROR") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	sink := <-watch.sinks
+	if _, err := sink.Write(chunk("1")); err != nil {
+		t.Error(err)
+	}
+	sink.End(fanout.TimedOut, true)
+	w.flush(sink)
+	if got, err := io.ReadAll(resp.Body); len(got) == 0 || err != nil {
+		t.Errorf("the other stream: %q, %v", got, err)
+	}
+}

@@ -24,7 +24,8 @@ const (
 	ClientReadsSlowly Cause = "ClientReadsSlowly"
 	// NetworkSlow: the socket is full, and none of the causes above applies.
 	NetworkSlow Cause = "NetworkSlow"
-	// StreamWindowClosed: the socket has room, and the client's window of the HTTP/2 stream is closed.
+	// StreamWindowClosed: the socket has room, and the client's window of the HTTP/2 stream is
+	// closed.
 	StreamWindowClosed Cause = "StreamWindowClosed"
 	// SharedWindowClosed: the same for the window of all streams of the connection.
 	SharedWindowClosed Cause = "SharedWindowClosed"
@@ -64,8 +65,8 @@ const (
 	// tolerance is how long a change may wait in a shard, and how long a shard may take to answer.
 	// Deliveries take milliseconds.
 	tolerance = 200 * time.Millisecond
-	// rewatch is how long a lane may have no upstream watch. A watch that has reached its timeout is
-	// started again at once.
+	// rewatch is how long a lane may have no upstream watch. A watch that has reached its timeout
+	// is started again at once.
 	rewatch = time.Second
 	// silence is how long an upstream watch may bring nothing. kube-apiserver sends a bookmark each
 	// minute, give or take a second.

@@ -63,8 +63,8 @@ func TestSharedWriter(t *testing.T) {
 	}
 }
 
-// Connections that carry several requests at a time end in their own way when the proxy stops, those
-// that come later too.
+// Connections that carry several requests at a time end in their own way when the proxy stops,
+// those that come later too.
 func TestSharedConnections(t *testing.T) {
 	cs := NewConnections(0)
 	ended := make(chan int, 2)

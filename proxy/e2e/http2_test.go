@@ -126,8 +126,8 @@ func TestHTTP2Watches(t *testing.T) {
 	}
 }
 
-// TestHTTP2Connections: client-go opens as many connections as at kube-apiserver, and all its watches
-// are served.
+// TestHTTP2Connections: client-go opens as many connections as at kube-apiserver, and all its
+// watches are served.
 func TestHTTP2Connections(t *testing.T) {
 	s := newHTTP2Stage(t, "http2-connections")
 	const watches = 250
@@ -162,8 +162,8 @@ func TestHTTP2Connections(t *testing.T) {
 	}
 }
 
-// TestHTTP2ByDefault: client-go speaks HTTP/2 to watchfan without being told to, and kube-apiserver's
-// flag turns it off.
+// TestHTTP2ByDefault: client-go speaks HTTP/2 to watchfan without being told to, and
+// kube-apiserver's flag turns it off.
 func TestHTTP2ByDefault(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)

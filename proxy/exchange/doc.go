@@ -26,8 +26,8 @@
 //
 // # Several protocols
 //
-// HTTP/2 has no upgrades, and [Responder.Upgrade] fails there. Each of its streams has a [Conn], and
-// these share one TCP connection. fanout writes each event to a sink with the chunk framing of
+// HTTP/2 has no upgrades, and [Responder.Upgrade] fails there. Each of its streams has a [Conn],
+// and these share one TCP connection. fanout writes each event to a sink with the chunk framing of
 // HTTP/1.1, which package framing makes once for all clients. A sink of another protocol takes the
 // payloads out of it ([framing.NextPayload]).
 package exchange

@@ -143,8 +143,8 @@ func (d *headDecoder) checkPseudo() string {
 	return ""
 }
 
-// readHead fills x from the decoded head. It returns what is wrong with the head, nil if nothing is.
-// The rules are those of HTTP/1.1; see readHead in package http1.
+// readHead fills x from the decoded head. It returns what is wrong with the head, nil if nothing
+// is. The rules are those of HTTP/1.1; see readHead in package http1.
 func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav1.Status) {
 	x.Method, x.Target, x.Protocol = d.pseudo[method], d.pseudo[path], exchange.HTTP20
 	x.ContentLength = -1
@@ -154,7 +154,8 @@ func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav
 	switch _, ok := exchange.CutTarget(x.Target); {
 	case d.over:
 		wrong = apistatus.Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
-			fmt.Sprintf("the request's header is longer than %d bytes or %d lines", exchange.MaxHeaderBytes, exchange.MaxHeaderLines))
+			fmt.Sprintf("the request's header is longer than %d bytes or %d lines",
+				exchange.MaxHeaderBytes, exchange.MaxHeaderLines))
 	case x.Method == http.MethodConnect:
 		wrong = apistatus.Failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 			"the server does not allow this method on the requested resource")

@@ -104,8 +104,8 @@ func (c *conn) takeControlLocked() {
 	}
 }
 
-// sendTurnLocked gives st one turn, and reports whether st has sent anything. If more is to be sent,
-// st is queued for another turn.
+// sendTurnLocked gives st one turn, and reports whether st has sent anything. If more is to be
+// sent, st is queued for another turn.
 func (c *conn) sendTurnLocked(st *stream) bool {
 	before := len(st.pending)
 	sent := c.addDataLocked(st, turn)

@@ -221,8 +221,8 @@ func (st *stream) awaitRoom() error {
 	return st.awaitLocked(func() bool { return !c.full && st.window > 0 && c.window > 0 })
 }
 
-// awaitLocked waits until done. It fails when the client leaves, or when nothing can be sent for too
-// long. It gives the lock back while it waits.
+// awaitLocked waits until done. It fails when the client leaves, or when nothing can be sent for
+// too long. It gives the lock back while it waits.
 func (st *stream) awaitLocked(done func() bool) error {
 	c := st.conn
 	if done() {

@@ -75,6 +75,7 @@ type conn struct {
 
 	streams map[uint32]*stream       // open on the wire
 	zombies int                      // reset streams whose handler runs
+	waiters int                      // goroutines that wait to send
 	ready   []*stream                // have something to send that their windows allow, in the order of turns
 	lastID  uint32                   // the highest stream of the client so far
 	closed  [keptClosed]closedStream // the last streams that were closed, in a ring
@@ -278,6 +279,9 @@ func (c *conn) roomAgain() {
 
 // wakeAllLocked wakes the goroutines that wait for room in the socket or in the client's window.
 func (c *conn) wakeAllLocked() {
+	if c.waiters == 0 {
+		return
+	}
 	for _, st := range c.streams {
 		st.wake()
 	}

@@ -8,8 +8,8 @@ type Options struct {
 	DisableHTTP2 bool
 	// HTTP2MaxStreamsPerConnection is the limit of requests and watches on one connection at a
 	// time. The default is the limit that kube-apiserver announces, so a client opens as many
-	// connections here as there. One shard writes to all streams of a connection, and they share
-	// one TCP window.
+	// connections here as there. It is also what Go's clients assume before they have read it.
+	// One shard writes to all streams of a connection, and they share one TCP window.
 	HTTP2MaxStreamsPerConnection int
 }
 

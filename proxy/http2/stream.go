@@ -231,6 +231,8 @@ func (st *stream) awaitLocked(done func() bool) error {
 	if st.wrote == nil {
 		st.wrote = make(chan struct{}, 1)
 	}
+	c.waiters++
+	defer func() { c.waiters-- }()
 	stalled := time.NewTimer(downstream.StallTimeout)
 	defer stalled.Stop()
 	for st.err == nil && !done() {

@@ -34,7 +34,9 @@ func (p *peer) open(id uint32, streams chan *testStream) (*watch, *testStream) {
 	p.get(id, "/watch")
 	select {
 	case s := <-streams:
-		return (<-s.sinks).(*watch), s
+		sink := (<-s.sinks).(*watch)
+		sink.Carrier()
+		return sink, s
 	case <-time.After(10 * time.Second):
 		p.t.Fatalf("stream %d does not begin", id)
 		return nil, nil

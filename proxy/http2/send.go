@@ -33,7 +33,7 @@ func (c *conn) sendLocked() {
 		c.going = true
 		go c.goOn()
 	}
-	if c.full && (c.replies > maxReplies || c.control.Len() > maxControl) {
+	if c.full && c.failed == nil && (c.replies > maxReplies || c.control.Len() > maxControl) {
 		brokenConnections.Inc()
 		c.failLocked(errUnread)
 		return

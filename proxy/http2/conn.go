@@ -179,11 +179,13 @@ func (c *conn) end(err error) {
 	c.unlock()
 	if broken {
 		brokenConnections.Inc()
+	}
+	if broken || err == errSilent {
 		c.linger()
 	}
 }
 
-// linger lets the client read the last GOAWAY. A connection that is closed with bytes unread is
+// linger lets the client read the last frames and close the connection. A connection that is closed with bytes unread is
 // reset, and its client may lose what was sent before.
 func (c *conn) linger() {
 	_ = c.tls.CloseWrite()

@@ -86,11 +86,13 @@ func assess(before, after *sample, replicas int) (*Assessment, error) {
 	if before.start != after.start || before.cpu > after.cpu {
 		return nil, errOtherServer
 	}
-	a := &Assessment{Version: after.version, Seconds: seconds, Replicas: replicas, Missing: missing(after), Resources: []Resource{}}
+	a := &Assessment{Version: after.version, Seconds: seconds, Replicas: replicas, Missing: missing(after)}
+	a.Resources = []Resource{} // not null in JSON
 	a.APIServer.CPU = (after.cpu - before.cpu) / seconds
 	a.APIServer.Memory = after.memory
 	for gr, now := range after.resources {
-		if r := newResource(gr, before.resources[gr], now, seconds, replicas); r.Watches > 0 || r.Deliveries > 0 || r.Objects > 0 {
+		r := newResource(gr, before.resources[gr], now, seconds, replicas)
+		if r.Watches > 0 || r.Deliveries > 0 || r.Objects > 0 {
 			a.Resources = append(a.Resources, r)
 		}
 	}
@@ -131,9 +133,13 @@ func newResource(gr schema.GroupResource, before, now counts, seconds float64, r
 	if r.Watches > 0 {
 		r.ObjectsLeft = r.Objects * r.WatchesLeft / r.Watches
 	}
-	r.SavedCPU = deliveryCost.apiserver.times(r.Deliveries - r.DeliveriesLeft).
-		plus(objectCost.apiserver.times(r.Objects - r.ObjectsLeft))
+	r.SavedCPU = cpuOf(deliveryCost.apiserver, objectCost.apiserver, r.Deliveries-r.DeliveriesLeft, r.Objects-r.ObjectsLeft)
 	return r
+}
+
+// cpuOf returns the cores that so many deliveries and objects a second take.
+func cpuOf(delivery, object Range, deliveries, objects float64) Range {
+	return delivery.times(deliveries).plus(object.times(objects))
 }
 
 func (total *Resource) add(r *Resource) {
@@ -161,15 +167,15 @@ func (s *Storm) add(r *Resource) {
 func (a *Assessment) estimate() {
 	t, s := &a.Total, &a.APIServer
 	cpu, memory := cmp.Or(s.CPU, math.Inf(1)), cmp.Or(s.Memory, math.Inf(1)) // 0: not known
-	s.WatchCPU = deliveryCost.apiserver.times(t.Deliveries).plus(objectCost.apiserver.times(t.Objects)).atMost(cpu)
-	s.WatchCPULeft = deliveryCost.apiserver.times(t.DeliveriesLeft).plus(objectCost.apiserver.times(t.ObjectsLeft)).atMost(cpu)
+	s.WatchCPU = cpuOf(deliveryCost.apiserver, objectCost.apiserver, t.Deliveries, t.Objects).atMost(cpu)
+	s.WatchCPULeft = cpuOf(deliveryCost.apiserver, objectCost.apiserver, t.DeliveriesLeft, t.ObjectsLeft).atMost(cpu)
 	s.WatchMemory = watchMemory.apiserver.times(t.Watches).atMost(memory)
 	s.WatchMemoryLeft = watchMemory.apiserver.times(t.WatchesLeft).atMost(memory)
 	s.Reviews = reviewCost.times(t.Watches / reviewInterval)
 	s.Reviews.Low = 0 // all watches may have one token
 	t.SavedCPU = t.SavedCPU.atMost(cpu)
 
-	a.Tier.CPU = deliveryCost.watchfan.times(t.Deliveries).plus(objectCost.watchfan.times(t.Objects))
+	a.Tier.CPU = cpuOf(deliveryCost.watchfan, objectCost.watchfan, t.Deliveries, t.Objects)
 	objects, busy := 0.0, 0.0
 	for _, r := range a.Resources {
 		objects += r.Stored * cmp.Or(r.eventBytes, defaultObjectBytes)
@@ -179,7 +185,8 @@ func (a *Assessment) estimate() {
 	}
 	n, watches := float64(a.Replicas), watchMemory.watchfan.times(t.Watches)
 	a.Tier.Memory.Low = n*(processMemory+cacheFactor*objects) + watches.Low
-	a.Tier.Memory.High = garbageFactor * n * (baseMemory + watches.High/math.Max(n-1, 1) + representations*objects + busyMemory*busy)
+	a.Tier.Memory.High = garbageFactor * n *
+		(baseMemory + watches.High/max(n-1, 1) + representations*objects + busyMemory*busy)
 	a.Tier.Memory.Mid = (a.Tier.Memory.Low + a.Tier.Memory.High) / 2
 }
 

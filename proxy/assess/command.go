@@ -52,7 +52,11 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%v\nsee watchfan assess --help\n", err)
 		return 2
 	}
-	if err := c.run(ctx, stdout, stderr); err != nil {
+	err = c.run(ctx, stdout, stderr)
+	if ctx.Err() != nil {
+		err = errors.New("interrupted: nothing has been assessed")
+	}
+	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
@@ -161,8 +165,8 @@ func read(ctx context.Context, server *upstream.Upstream) (*sample, error) {
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return nil, fmt.Errorf("%s answers %s to get /metrics: the kubeconfig's user needs this right; an administrator gives it:\n%s",
-			server.Address(), resp.Status, rights)
+		return nil, fmt.Errorf("%s answers %s to get /metrics: the kubeconfig's user needs this right; "+
+			"an administrator gives it:\n%s", server.Address(), resp.Status, rights)
 	default:
 		return nil, fmt.Errorf("%s answers %s to get /metrics: it is no kube-apiserver, or its provider hides the metrics",
 			server.Address(), resp.Status)
@@ -173,7 +177,8 @@ func read(ctx context.Context, server *upstream.Upstream) (*sample, error) {
 	}
 	s := newSample(families, at)
 	if !s.found[longRunning] && !s.found[requests] {
-		return nil, fmt.Errorf("/metrics of %s has no metric of kube-apiserver's requests: is it kube-apiserver?", server.Address())
+		return nil, fmt.Errorf("/metrics of %s has no metric of kube-apiserver's requests: is it kube-apiserver?",
+			server.Address())
 	}
 	return s, nil
 }

@@ -122,5 +122,5 @@ func TestLoadBalancer(t *testing.T) {
 	f(0, false, "")
 	f(attempts-1, false, "")
 	f(attempts, false, "two different kube-apiservers")
-	f(0, true, "context canceled")
+	f(0, true, "context canceled") // Run says it in words
 }

@@ -50,10 +50,12 @@ func (r *Resource) name() string {
 
 func (a *Assessment) writeResources(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "watches\tevents/s\tdeliveries/s\tB/s\tobjects at starts/s\twatches left\tdeliveries/s left\tCPU saved\t  resource")
+	fmt.Fprintln(table, "watches\tevents/s\tdeliveries/s\tbytes/s\tobjects at starts/s\t"+
+		"watches left\tdeliveries/s left\tcores saved\t  resource")
 	line := func(r *Resource, name string) {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s\n", number(r.Watches), number(r.Events), number(r.Deliveries),
-			size(r.Bytes), number(r.Objects), number(r.WatchesLeft), number(r.DeliveriesLeft), number(r.SavedCPU.Mid), name)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s\n",
+			number(r.Watches), number(r.Events), number(r.Deliveries), size(r.Bytes), number(r.Objects),
+			number(r.WatchesLeft), number(r.DeliveriesLeft), number(r.SavedCPU.Mid), name)
 	}
 	for i := range a.Resources[:min(len(a.Resources), mostShown)] {
 		line(&a.Resources[i], a.Resources[i].name())

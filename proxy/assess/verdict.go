@@ -32,10 +32,10 @@ func (a *Assessment) judge() {
 		share = saved / a.APIServer.CPU
 	}
 	memory := a.APIServer.WatchMemory.Mid - a.APIServer.WatchMemoryLeft.Mid
-	steady := fmt.Sprintf("watches that could move to watchfan take about %s of the %s cores that kube-apiserver uses, and %s of memory",
-		number(max(saved, 0)), number(a.APIServer.CPU), size(memory))
-	storm := fmt.Sprintf("if all %s watches began again at once, kube-apiserver would send %s objects and need about %s CPU-seconds; watchfan needs %s",
-		number(a.Total.Watches), number(a.Storm.Objects), number(a.Storm.APIServer.Mid), number(a.Storm.Tier.Mid))
+	steady := fmt.Sprintf("watches that could move to watchfan take about %s of the %s cores that kube-apiserver uses, "+
+		"and %s of memory", number(max(saved, 0)), number(a.APIServer.CPU), size(max(memory, 0)))
+	storm := fmt.Sprintf("if all %s watches began again at once, kube-apiserver would send %s objects and need about %s "+
+		"CPU-seconds; watchfan needs %s", number(a.Total.Watches), number(a.Storm.Objects), number(a.Storm.APIServer.Mid), number(a.Storm.Tier.Mid))
 	switch {
 	case saved >= muchCPU && share >= muchShare:
 		a.Verdict = Needed

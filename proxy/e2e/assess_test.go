@@ -6,8 +6,6 @@ import (
 	"math"
 	"os/exec"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,19 +24,25 @@ func TestAssess(t *testing.T) {
 		rate    = 20 // events per second
 		spread  = 0.15
 	)
-	direct.create(t, path, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)
 	quiet := assessed(t, c, "configmaps", 2)
 	if quiet.whole.Verdict != assess.NotNeeded {
 		t.Errorf("a quiet cluster: %s, %s", quiet.whole.Verdict, quiet.whole.Reasons)
 	}
 
-	stop, writes := write(t, direct, path+"/a", rate)
-	defer stop()
+	load := &churn{target: direct, namespaces: []string{"load"}, rate: rate, names: 10}
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- load.run(stop) }()
+	defer func() {
+		close(stop)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
 	uri := func(int) string { return path + "?watch=1&resourceVersion=0" }
 	straight := gather(t, direct, watches, uri)
-	began, first := time.Now(), writes.Load()
+	began, first := time.Now(), load.writes.Load()
 	loaded := assessed(t, c, "configmaps", 5)
-	wrote := float64(writes.Load()-first) / time.Since(began).Seconds()
+	wrote := float64(load.writes.Load()-first) / time.Since(began).Seconds()
 	straight.leave()
 	for what, pair := range map[string][2]float64{
 		"watches":    {loaded.Watches, quiet.Watches + watches},
@@ -113,30 +117,6 @@ func assessed(t *testing.T, c *cluster, resource string, seconds int) assessment
 		}
 	}
 	return a
-}
-
-// write changes an object at a steady rate until stop is called. It counts the changes.
-func write(t *testing.T, d *target, uri string, rate int) (stop func(), writes *atomic.Int64) {
-	done, writes := make(chan struct{}), new(atomic.Int64)
-	var running sync.WaitGroup
-	running.Go(func() {
-		tick := time.NewTicker(time.Second / time.Duration(rate))
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-			}
-			body := fmt.Sprintf(`{"data":{"n":"%d"}}`, writes.Load())
-			if _, err := d.write("PATCH", uri, "application/merge-patch+json", body); err != nil {
-				t.Errorf("write: %v", err)
-				return
-			}
-			writes.Add(1)
-		}
-	})
-	return sync.OnceFunc(func() { close(done); running.Wait() }), writes
 }
 
 // upstreamWatchesOf counts kube-apiserver's watches of a resource in any scope.

@@ -24,6 +24,7 @@
 //	lane         one resource served from a cache: first list, freshness, history
 //	registry     definitions of custom resources and APIServices, followed
 //	diagnose     watches as an operator sees them; top and explain
+//	assess       would watchfan help a cluster? an estimate from kube-apiserver's metrics
 //	cached       one read answered from a lane, or passed through
 //	admin        the admin port: health, metrics, profiles, and the pages of diagnose
 //	http1        HTTP/1.1: connections to exchanges and back; only proxy itself knows it

@@ -26,6 +26,8 @@ const (
 
 	// ReviewTimeout bounds one review.
 	ReviewTimeout = 10 * time.Second
+	// standingPatience is how long a watch with a standing yes waits for a review.
+	standingPatience = 2 * time.Second
 )
 
 // APIServer is kube-apiserver, as the packages above see it.
@@ -57,6 +59,7 @@ type Authorizer struct {
 
 	mu        sync.Mutex
 	grants    map[Question]*grant
+	standing  int                     // how many grants have no watch
 	certified map[*openWatch]struct{} // those with a certificate
 }
 
@@ -81,6 +84,10 @@ func NewAuthorizer(server APIServer, tokens *KnownTokens, opts *Options, reasons
 // Authorize says whether id may do what req asks for. Unless the decision is Allowed or Busy, the
 // caller passes the request through, and kube-apiserver itself answers it. After an error, and at
 // the end of ctx, the decision is neither.
+//
+// Watches rely on the standing yes of their grant too; see standingYes. A watch that resumes shows
+// what an open watch would have shown, so it is believed like one. Any other watch relies on it
+// only if kube-apiserver does not answer.
 func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Request) Decision {
 	switch id.Kind {
 	case KindOwn:
@@ -88,13 +95,32 @@ func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Re
 	case KindAnonymous:
 		return Decision{} // kube-apiserver answers
 	}
-	return a.decide(ctx, id, AttributesOf(req))
+	q, review := ReviewFor(id, AttributesOf(req))
+	if req.Verb != "watch" {
+		return a.decide(ctx, id, q, review)
+	}
+	yes, age := a.standingYes(q)
+	if yes.Allowed() {
+		if req.Resumes() && age <= a.interval+a.interval/10 {
+			authorizedFromMemory.Inc()
+			return yes
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, standingPatience)
+		defer cancel()
+	}
+	d := a.decide(ctx, id, q, review)
+	if d.outcome == unclear || d.outcome == busy {
+		if yes, _ = a.standingYes(q); yes.Allowed() {
+			return yes
+		}
+	}
+	return d
 }
 
-// decide says whether id may do what attributes say. It remembers decisions for a while. It says
+// decide says whether id may do what a review asks. It remembers decisions for a while. It says
 // busy at once if too many other reviews wait.
-func (a *Authorizer) decide(ctx context.Context, id Identity, attributes resourceAttributes) Decision {
-	q, review := ReviewFor(id, attributes)
+func (a *Authorizer) decide(ctx context.Context, id Identity, q Question, review []byte) Decision {
 	if d, ok := a.decisions.Get(q); ok {
 		authorizedFromMemory.Inc()
 		return d
@@ -118,7 +144,8 @@ func (a *Authorizer) ask(ctx context.Context, q Question, id Identity, review []
 	defer end()
 	asked := time.Now()
 	d := a.review(ctx, id, review)
-	a.remember(q, d, asked)
+	d.asked = asked
+	a.remember(q, d)
 	if d.outcome == allowed && len(review) <= maxRenewed {
 		time.AfterFunc(time.Until(asked.Add(a.allowedTTL-a.allowedTTL/renewedPart)), func() {
 			if a.decisions.Used(q) {
@@ -129,13 +156,16 @@ func (a *Authorizer) ask(ctx context.Context, q Question, id Identity, review []
 	return d
 }
 
-// remember keeps a yes or a no to a question that was asked at the time asked.
-func (a *Authorizer) remember(q Question, d Decision, asked time.Time) {
+// remember keeps a yes or a no. A yes renews the open watches with the same question, and a no
+// revokes them.
+func (a *Authorizer) remember(q Question, d Decision) {
 	switch d.outcome {
 	case allowed:
-		a.decisions.Put(q, d, asked, a.allowedTTL)
+		a.decisions.Put(q, d, d.asked, a.allowedTTL)
+		a.renewGrant(q, d)
 	case denied:
-		a.decisions.Put(q, d, asked, a.deniedTTL)
+		a.decisions.Put(q, d, d.asked, a.deniedTTL)
+		a.denyGrant(q, d)
 	}
 }
 

@@ -195,6 +195,11 @@ func TestRenewal(t *testing.T) {
 				t.Errorf("asked %d times in %v, want %d", n, d, wantAsked)
 			}
 		}
+		answer := func(text string) {
+			up.Mu.Lock()
+			defer up.Mu.Unlock()
+			reviews["t"] = text
+		}
 		use(true, up.Delay)
 		useFor(40*time.Second, 4) // after 9, 18, 27 and 36 s
 		time.Sleep(time.Minute)   // one more, which nobody uses
@@ -206,13 +211,13 @@ func TestRenewal(t *testing.T) {
 		}
 
 		use(true, up.Delay)
-		reviews["t"] = "500"
+		answer("500")
 		useFor(10*time.Second, 1)
 		use(false, up.Delay)
-		reviews["t"] = "yes"
+		answer("yes")
 		use(true, up.Delay)
 		useFor(5*time.Second, 0)
-		reviews["t"] = "no"
+		answer("no")
 		time.Sleep(4*time.Second + 100*time.Millisecond)
 		synctest.Wait()
 		use(false, 0)
@@ -320,7 +325,7 @@ func TestDecisionsAreBounded(t *testing.T) {
 		id := Identity{Kind: KindToken, Token: "t"}
 		a.allowed(t.Context(), id, list)
 		for i := range maxCached + 100 {
-			a.remember(Question{byte(i), byte(i >> 8), 1}, Decision{outcome: denied}, time.Now())
+			a.remember(Question{byte(i), byte(i >> 8), 1}, Decision{outcome: denied, asked: time.Now()})
 			a.allowed(t.Context(), id, list) // the one in use stays
 		}
 		if got := up.Count(); got != 1 {
@@ -348,7 +353,8 @@ func BenchmarkDecide(b *testing.B) {
 			attributes := AttributesOf(proxytest.MustParse(b, request.Parse, "/api/v1/namespaces/a/pods?labelSelector=a%3Db"))
 			b.ReportAllocs()
 			for b.Loop() {
-				if a.decide(b.Context(), id, attributes).outcome != allowed {
+				q, review := ReviewFor(id, attributes)
+				if a.decide(b.Context(), id, q, review).outcome != allowed {
 					b.Fatal("not allowed")
 				}
 			}

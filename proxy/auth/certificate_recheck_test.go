@@ -18,7 +18,7 @@ import (
 func certified(t *testing.T, a *Authorizer, v *verifiedCertificate) (ended func() string) {
 	c := make(chan struct{})
 	id := Identity{Kind: KindFrontProxy, User: &UserInfo{Name: "jane"}, certificate: v}
-	release := a.WatchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), func() { close(c) })
+	release := a.WatchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), yesNow(), func() { close(c) })
 	return func() string {
 		select {
 		case <-c:

@@ -1,6 +1,9 @@
 package auth
 
-import "unique"
+import (
+	"time"
+	"unique"
+)
 
 // maxReason bounds what is kept of a reason, in bytes. A reason of RBAC names a binding, a role and
 // a subject, usually of up to 253 bytes each. A webhook's reason may have any length. maxCached
@@ -20,13 +23,16 @@ const (
 // Decision says whether a client may do something, and why. The zero Decision is unclear.
 type Decision struct {
 	outcome outcome
+	asked   time.Time // when the review was sent; zero if there was none
 	// reason is zero if there is none, or if nobody reads it. Thousands of decisions share one
 	// reason, which is in memory once, for as long as one of them has it.
 	reason unique.Handle[string]
 }
 
 // Allow returns the decision that a client may do something.
-func Allow(reason string) Decision { return Decision{allowed, unique.Make(reason)} }
+func Allow(reason string) Decision {
+	return Decision{outcome: allowed, reason: unique.Make(reason)}
+}
 
 // Allowed reports whether the client may do what it asks for.
 func (d Decision) Allowed() bool { return d.outcome == allowed }

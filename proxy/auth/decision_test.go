@@ -31,7 +31,7 @@ func TestReasons(t *testing.T) {
 						}}, NewKnownTokens(), &opts, reasons, slog.New(slog.DiscardHandler))
 						for range 2 {
 							d := a.Authorize(t.Context(), id, list)
-							if d.outcome != v || reasons && d.Reason() != want || !reasons && d != (Decision{outcome: v}) {
+							if d.outcome != v || reasons && d.Reason() != want || !reasons && d.reason != (Decision{}).reason {
 								t.Errorf("%s of %s, audit log %v: got %d because %.100q, want %d because %.100q", allowed, kind, reasons, d.outcome, d.Reason(), v, want)
 							}
 						}

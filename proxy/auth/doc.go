@@ -21,7 +21,7 @@
 //	known_tokens.go         tokens that kube-apiserver has accepted lately
 //	token_owner.go          a token's owner, for the audit log and limits
 //	user_key.go             which identities a limit counts as one user
-//	watch_grant.go          open watches are reviewed again, and revoked
+//	watch_grant.go          open watches are reviewed again, and revoked; the next one relies on that
 //	certificate_recheck.go  open watches end with their certificates
 //	impersonate.go          Impersonate-* headers of users that the proxy impersonates itself
 //
@@ -76,6 +76,12 @@
 // used is reviewed again shortly before its time ends. So a client that reads all the time does not
 // wait for a review every 10 s. No decision is believed for longer because of that.
 //
+// A watch that resumes is believed like the open watch that it continues. Some clients end a quiet
+// watch every half minute. The yes of its grant stands for at most an interval after it was asked
+// for, also when the watch has ended. Any other watch with the same question is reviewed. If
+// kube-apiserver does not answer within two seconds, that watch too is believed like an open one:
+// for six intervals at most. A TTL of 0 turns this off.
+//
 // Each token is reviewed separately, once a minute for each resource that it watches. A review
 // takes kube-apiserver 0.75 ms (deploy/README.md, Size). One review for all tokens of an owner
 // would have to hide from the authorizers what differs between them
@@ -91,7 +97,8 @@
 //
 // Open watches are reviewed again each minute (--authorization-recheck-interval). A watch whose
 // client may no longer read ends with the reason "revoked", in the log, the metrics and the audit
-// log. So does a watch about which kube-apiserver has not answered for six minutes.
+// log. So does a watch about which kube-apiserver has not answered for six minutes. A no to another
+// watch with the same question revokes it at once.
 //
 // A certificate is verified with each request. An open watch of a certificate's or a front proxy's
 // user ends when the certificate has expired, or when its CA is no longer in the file

@@ -397,7 +397,7 @@ func TestWatchGrantsOfUsers(t *testing.T) {
 		go a.Run(t.Context())
 		var jane, joe atomic.Bool // whether their watches were ended
 		watch := func(id Identity, ended *atomic.Bool) {
-			a.WatchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), func() { ended.Store(true) })
+			a.WatchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), yesNow(), func() { ended.Store(true) })
 		}
 		certified := byCertificate("jane")
 		ca := newTestCA(t)

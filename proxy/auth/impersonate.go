@@ -67,7 +67,8 @@ func (a *Authorizer) ActAs(ctx context.Context, id Identity, h exchange.Header) 
 			fmt.Sprintf("the user to impersonate has more than %d groups and values", maxImpersonated))
 	}
 	for _, attr := range attributes {
-		switch a.decide(ctx, id, attr).outcome {
+		q, review := ReviewFor(id, attr)
+		switch a.decide(ctx, id, q, review).outcome {
 		case denied:
 			return Identity{}, mayNotImpersonate(id.User, attr)
 		case busy:

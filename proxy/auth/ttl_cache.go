@@ -47,6 +47,16 @@ func (c *TTLCache[V]) Get(q Question) (value V, ok bool) {
 	return known.value, true
 }
 
+// Peek is Get without counting as a use.
+func (c *TTLCache[V]) Peek(q Question) (value V, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byQuestion[q]; e != nil && time.Now().Before(e.Value.(*answer[V]).expires) {
+		return e.Value.(*answer[V]).value, true
+	}
+	return value, false
+}
+
 // Used reports whether Get has returned the answer since it was put.
 func (c *TTLCache[V]) Used(q Question) bool {
 	c.mu.Lock()

@@ -17,10 +17,14 @@ import (
 // recheckInterval) and up to a tenth more. At most grantReviews of these reviews are under way. A
 // watch that has got no yes for maxGrantAge intervals ends: kube-apiserver has then failed to
 // answer in five of them.
+//
+// A grant whose last watch has ended stands until its next review is due, and is then forgotten
+// without a review. At most maxStanding grants without a watch stand.
 const (
 	recheckInterval = time.Minute
 	maxGrantAge     = 6
 	grantReviews    = 16
+	maxStanding     = maxCached
 )
 
 // grant is kube-apiserver's permission for the open watches that share one question.
@@ -33,7 +37,7 @@ type grant struct {
 
 	// Guarded by Authorizer.mu.
 	watches map[*openWatch]struct{}
-	lastYes time.Time
+	yes     Decision  // the last one
 	next    time.Time // when to ask again
 	revoked string    // why it was revoked; empty before that
 }
@@ -45,13 +49,16 @@ type openWatch struct {
 	revoked     string // why this watch alone was revoked; guarded by Authorizer.mu
 }
 
-// WatchGrant asks again and again, while Run runs, whether id may do what req asks for. It calls
-// revoke when the client may not any longer, or when kube-apiserver has not answered for too long.
-// revoke is called at most once, by a goroutine of Run, and must not block. The caller calls
-// release when the watch has ended. After that, revoke is not called, except for a call that is
-// under way. release returns the reason if revoke was called. Open watches with the same question
-// share one review. The proxy's own watches need none.
-func (a *Authorizer) WatchGrant(id Identity, req *request.Request, revoke func()) (release func() (because string)) {
+// WatchGrant asks again and again, while Run runs, whether id may do what req asks for. yes is the
+// decision that has allowed the watch. WatchGrant calls revoke when the client may not any longer,
+// or when kube-apiserver has not answered for too long. revoke is called at most once, on another
+// goroutine, and must not block. The caller calls release when the watch has ended. After that,
+// revoke is not called, except for a call that is under way. release returns the reason if revoke
+// was called. Open watches with the same question share one review. The proxy's own watches need
+// none.
+func (a *Authorizer) WatchGrant(
+	id Identity, req *request.Request, yes Decision, revoke func(),
+) (release func() (because string)) {
 	if id.Kind == KindOwn {
 		return func() string { return "" }
 	}
@@ -63,8 +70,21 @@ func (a *Authorizer) WatchGrant(id Identity, req *request.Request, revoke func()
 	g := a.grants[q]
 	if g == nil {
 		now := time.Now()
-		g = &grant{question: q, id: id, review: review, watches: make(map[*openWatch]struct{}), lastYes: now, next: a.nextReview(now), resource: req.GVR}
+		g = &grant{
+			question: q, id: id, review: review, resource: req.GVR,
+			watches: make(map[*openWatch]struct{}), yes: yes, next: a.nextReview(yes.asked),
+		}
+		// A remembered yes may be older than six short intervals. The review that is due then has
+		// one interval.
+		if oldest := now.Add(-(maxGrantAge - 1) * a.interval); g.yes.asked.Before(oldest) {
+			g.yes.asked = oldest
+		}
+		if d, _ := a.decisions.Peek(q); d.outcome == denied && d.asked.After(yes.asked) {
+			g.next = now
+		}
 		a.grants[q] = g
+	} else if len(g.watches) == 0 {
+		a.standing--
 	}
 	w.grant = g
 	g.watches[w] = struct{}{}
@@ -79,13 +99,64 @@ func (a *Authorizer) WatchGrant(id Identity, req *request.Request, revoke func()
 	}
 }
 
-// endLocked forgets a watch, and its grant with the last watch.
+// endLocked forgets a watch. Its grant stands for a while after the last watch.
 func (a *Authorizer) endLocked(w *openWatch) {
 	g := w.grant
 	delete(a.certified, w)
-	delete(g.watches, w)
-	if len(g.watches) == 0 && a.grants[g.question] == g {
-		delete(a.grants, g.question)
+	if _, open := g.watches[w]; !open {
+		return
+	}
+	if delete(g.watches, w); len(g.watches) == 0 {
+		if a.standing++; a.standing > maxStanding || len(g.review) > maxRenewed {
+			a.forgetLocked(g)
+		}
+	}
+}
+
+// forgetLocked forgets a grant that no watch has.
+func (a *Authorizer) forgetLocked(g *grant) {
+	delete(a.grants, g.question)
+	a.standing--
+}
+
+// standingYes returns the last yes to a question that open watches ask, or that a watch asked which
+// has ended since the last review. The yes is believed for as long as for open watches. age is the
+// time since it was asked for. Without such a yes the decision is unclear. With a TTL of 0 no yes
+// is believed.
+func (a *Authorizer) standingYes(q Question) (yes Decision, age time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g, now := a.grants[q], time.Now()
+	if g == nil || a.allowedTTL == 0 || a.overLocked(g, now) {
+		return Decision{}, 0
+	}
+	return g.yes, now.Sub(g.yes.asked)
+}
+
+// overLocked reports whether a grant ends: it has had no yes for too long, or it has no watch and
+// its review is due.
+func (a *Authorizer) overLocked(g *grant, now time.Time) bool {
+	return now.Sub(g.yes.asked) >= maxGrantAge*a.interval || len(g.watches) == 0 && !now.Before(g.next)
+}
+
+// renewGrant notes a yes for the grant with a question. It spares the grant's own review.
+func (a *Authorizer) renewGrant(q Question, yes Decision) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if g := a.grants[q]; g != nil && yes.asked.After(g.yes.asked) {
+		g.yes, g.next = yes, a.nextReview(yes.asked)
+	}
+}
+
+// denyGrant revokes the grant with a question, unless it has had a yes that was asked for later
+// than no.
+func (a *Authorizer) denyGrant(q Question, no Decision) {
+	a.mu.Lock()
+	g := a.grants[q]
+	late := g == nil || g.yes.asked.After(no.asked)
+	a.mu.Unlock()
+	if !late {
+		a.revokeGrant(g, "the client may no longer read, or is nobody any more", no.Reason())
 	}
 }
 
@@ -131,7 +202,11 @@ func (a *Authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
 	defer a.mu.Unlock()
 	for _, g := range a.grants {
 		switch {
-		case now.Sub(g.lastYes) >= maxGrantAge*a.interval:
+		case len(g.watches) == 0:
+			if a.overLocked(g, now) {
+				a.forgetLocked(g)
+			}
+		case a.overLocked(g, now):
 			expired = append(expired, g)
 		case !now.Before(g.next):
 			due = append(due, g)
@@ -151,15 +226,8 @@ func (a *Authorizer) renew(ctx context.Context, g *grant) {
 	defer cancel()
 	asked := time.Now()
 	d := a.review(ctx, g.id, g.review)
-	a.remember(g.question, d, asked)
-	switch d.outcome {
-	case allowed:
-		a.mu.Lock()
-		g.lastYes = time.Now()
-		a.mu.Unlock()
-	case denied:
-		a.revokeGrant(g, "the client may no longer read, or is nobody any more", d.Reason())
-	}
+	d.asked = asked
+	a.remember(g.question, d)
 }
 
 // revokeGrant ends the watches of g, and says why. The log leaves out kube-apiserver's own words
@@ -173,7 +241,9 @@ func (a *Authorizer) revokeGrant(g *grant, reason, told string) {
 	watches := g.watches
 	g.watches, g.revoked = nil, cmp.Or(g.revoked, because)
 	if a.grants[g.question] == g {
-		delete(a.grants, g.question)
+		if delete(a.grants, g.question); len(watches) == 0 {
+			a.standing--
+		}
 	}
 	for w := range watches {
 		delete(a.certified, w)

@@ -17,13 +17,16 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
+// yesNow is a yes that was asked for just now.
+func yesNow() Decision { return Decision{outcome: allowed, asked: time.Now()} }
+
 // watches opens n watches by token. revoked returns how many of them have been revoked.
 func watches(t *testing.T, a *Authorizer, token, line string, n int) (revoked func() int, release func()) {
 	var mu sync.Mutex
 	count := 0
 	var releases []func() string
 	for range n {
-		releases = append(releases, a.WatchGrant(Identity{Kind: KindToken, Token: token}, proxytest.MustParse(t, request.Parse, line), func() {
+		releases = append(releases, a.WatchGrant(byToken(token), proxytest.MustParse(t, request.Parse, line), yesNow(), func() {
 			mu.Lock()
 			defer mu.Unlock()
 			count++
@@ -53,7 +56,7 @@ func TestWatchGrants(t *testing.T) {
 		revokedA, _ := watches(t, a, "a", line, 100)
 		revokedB, releaseB := watches(t, a, "b", line, 10)
 		revokedA2, _ := watches(t, a, "a", line+"&labelSelector=x", 5)
-		a.WatchGrant(Identity{Kind: KindOwn}, proxytest.MustParse(t, request.Parse, line), func() { t.Error("own watch revoked") })()
+		a.WatchGrant(Identity{Kind: KindOwn}, proxytest.MustParse(t, request.Parse, line), ownRights, func() { t.Error("own watch revoked") })()
 
 		// One review per question and interval, however many watches there are.
 		time.Sleep(10 * recheckInterval)
@@ -79,12 +82,12 @@ func TestWatchGrants(t *testing.T) {
 		if got := up.Count(); got != before {
 			t.Errorf("asked %d times about nothing", got-before)
 		}
-		if len(a.grants) != 0 {
-			t.Errorf("%d grants left over", len(a.grants))
-		}
 		cancel()
 		if err := <-ran; err != nil {
 			t.Error(err)
+		}
+		if len(a.grants) != 0 {
+			t.Errorf("%d grants left over", len(a.grants))
 		}
 	})
 }
@@ -102,7 +105,7 @@ func TestWhyRevoked(t *testing.T) {
 		a := NewAuthorizer(up, NewKnownTokens(), &opts, true, slog.New(slog.NewTextHandler(&log, nil)))
 		go a.Run(t.Context())
 		watch := func(token string) (release func() string) {
-			return a.WatchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), func() {})
+			return a.WatchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), yesNow(), func() {})
 		}
 		first, second := watch("a"), watch("b")
 		time.Sleep(2 * recheckInterval)

@@ -109,7 +109,7 @@ type servedWatch struct {
 func (s *servedWatch) Begin(sink fanout.Sink) {
 	c, r, sub := s.cached, s.read, s.watcher.Sub
 	s.read = nil
-	s.release = c.auth.WatchGrant(r.id, r.Request, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
+	s.release = c.auth.WatchGrant(r.id, r.Request, r.decision, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
 	c.watchers.Add(s.watcher)
 	c.flusher.Start(sub, sink)
 }

@@ -80,6 +80,13 @@ func (req *Request) Exact() bool {
 		(req.resourceVersionMatch == "Exact" || req.Limit > 0 && req.resourceVersionMatch == "")
 }
 
+// Resumes reports whether the request is a watch that begins behind a resourceVersion, and not with
+// initial events.
+func (req *Request) Resumes() bool {
+	initial := req.SendInitialEvents != nil && *req.SendInitialEvents
+	return req.Verb == "watch" && req.ResourceVersion != "" && req.ResourceVersion != "0" && !initial
+}
+
 // Patience returns how long the request may wait for its answer: nine tenths of the client's own
 // timeout, at most the given time. The last tenth is left for the answer itself.
 func (req *Request) Patience(most time.Duration) time.Duration {

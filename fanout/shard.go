@@ -308,6 +308,8 @@ func (sh *shard) write(s *Subscription) bool {
 	s.bytes += uint64(sh.batch.bytes)
 	s.cache.deliveredEvents.Add(uint64(sh.batch.frames))
 	s.cache.deliveredBytes.Add(uint64(sh.batch.bytes))
+	delivered.events.Add(uint64(sh.batch.frames))
+	delivered.bytes.Add(uint64(sh.batch.bytes))
 	if s.gzip != nil {
 		gzipBytes.Add(sh.batch.bytes)
 		gzipPlainBytes.Add(sh.batch.plain)

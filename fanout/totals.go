@@ -1,15 +1,26 @@
 package fanout
 
-import "math"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // Totals are the figures of all caches of the process since it began, as in the metrics. They are
 // read one after another while they change, so they may not match each other exactly.
 type Totals struct {
 	Subscriptions, Parked int // now
 	Parks, Flushes        uint64
+	Events, Bytes         uint64 // written to subscriptions; see Cache.Delivered
 	Ended                 map[Reason]uint64
 	Delivery              []Bucket // cumulative, ascending; the last has no bound
 	DeliverySeconds       float64  // the sum
+}
+
+// delivered is what has been written to all subscriptions. It outlives the caches.
+var delivered struct {
+	_             [64]byte // a cache line of its own, because every write adds to it
+	events, bytes atomic.Uint64
+	_             [64]byte
 }
 
 // Bucket counts the deliveries that took at most LE seconds, from an event's arrival to its first
@@ -27,6 +38,8 @@ func CurrentTotals() Totals {
 		Parked:        int(parked.Get()),
 		Parks:         parks.Get(),
 		Flushes:       flushes.Get(),
+		Events:        delivered.events.Load(),
+		Bytes:         delivered.bytes.Load(),
 		Ended:         make(map[Reason]uint64, len(ended)),
 	}
 	for reason, counter := range ended {

@@ -54,10 +54,6 @@ func (s *Server) debugState(checks []admin.Check) diagnose.DebugState {
 		Totals:    currentTotals(),
 		Lanes:     s.cached.Lanes().Status(),
 	}
-	for _, l := range d.Lanes {
-		d.Totals.DeliveredEvents += l.DeliveredEvents
-		d.Totals.DeliveredBytes += l.DeliveredBytes
-	}
 	for _, check := range checks {
 		c := diagnose.DebugCheck{Name: check.Name}
 		if err := check.OK(); err != nil {
@@ -74,6 +70,8 @@ func currentTotals() diagnose.DebugTotals {
 		Clients:             t.Subscriptions,
 		ParkedClients:       t.Parked,
 		Parks:               t.Parks,
+		DeliveredEvents:     t.Events,
+		DeliveredBytes:      t.Bytes,
 		Flushes:             t.Flushes,
 		EndedWatches:        make(map[string]uint64),
 		Delivery:            diagnose.DebugDelivery{Seconds: t.DeliverySeconds},

@@ -158,6 +158,35 @@ func TestDebugLanesIdle(t *testing.T) {
 	}
 }
 
+// What has been delivered does not fall when a lane ends.
+func TestDebugLanesDelivered(t *testing.T) {
+	t.Parallel()
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort, o.Lane.IdleTimeout = proxy.AnyPort, time.Second })
+	f.cms.Put("ns", "a", "1")
+	w := f.watch(anyState)
+	w.Await(2)
+	state := func() (lanes int, events, bytes uint64) {
+		_, _, body := f.askAdmin("/debug/lanes?format=json", "")
+		var d struct {
+			Totals struct{ DeliveredEvents, DeliveredBytes uint64 }
+			Lanes  []debugLane
+		}
+		if err := json.Unmarshal([]byte(body), &d); err != nil {
+			t.Fatalf("%q: %v", body, err)
+		}
+		return len(d.Lanes), d.Totals.DeliveredEvents, d.Totals.DeliveredBytes
+	}
+	_, events, bytes := state()
+	if events < 2 || bytes < 100 {
+		t.Fatalf("%d events, %d bytes delivered, want at least an event and a bookmark", events, bytes)
+	}
+	w.Close()
+	f.until("end of the lane", func() bool { lanes, _, _ := state(); return lanes == 0 })
+	if _, after, bytesAfter := state(); after < events || bytesAfter < bytes {
+		t.Errorf("%d events, %d bytes delivered after the end of the lane, %d, %d before", after, bytesAfter, events, bytes)
+	}
+}
+
 func TestDebugLanesFormats(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort, o.Version = proxy.AnyPort, "v1.2.3" })

@@ -34,7 +34,7 @@ type DebugTotals struct {
 	Clients         int               `json:"clients"`       // watches that are served from caches now
 	ParkedClients   int               `json:"parkedClients"` // watches that wait for their client to read
 	Parks           uint64            `json:"parks"`
-	DeliveredEvents uint64            `json:"deliveredEvents"` // by the lanes that exist now
+	DeliveredEvents uint64            `json:"deliveredEvents"` // by all lanes, those that have ended included
 	DeliveredBytes  uint64            `json:"deliveredBytes"`
 	Flushes         uint64            `json:"flushes"`      // writes to clients
 	EndedWatches    map[string]uint64 `json:"endedWatches"` // by reason

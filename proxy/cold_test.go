@@ -184,3 +184,36 @@ func TestColdLaneRevoked(t *testing.T) {
 		t.Errorf("got %d", got)
 	}
 }
+
+// A watch that passes through because its lane is not filled yet ends once the lane is, between two
+// events, and its client resumes at the lane. A watch whose client may not resume goes on, and so
+// does one that begins with the state.
+func TestColdLaneRecalls(t *testing.T) {
+	t.Parallel()
+	f := coldFan(t)
+	rv := f.cms.Put("ns", "a", "1")
+	f.up.On(proxytest.WatchList, 1, (*proxytest.Call).Abort) // requests then pass through
+	hold := make(chan struct{})
+	f.up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { <-hold; c.Serve() })
+	before := f.up.Count(proxytest.Client)
+	resumed := f.watch(since, rv)
+	stays := []*proxytest.Watcher{f.watch(cmsPath+"?watch=1&resourceVersion=%d", rv), f.watch(anyState)}
+	f.passed(before + 3)
+	rv = f.cms.Put("ns", "b", "1")
+	wantStrings(t, "watch that passes through", proxytest.Strings(resumed.Await(1)), fmt.Sprintf("ADDED ns/b %d", rv))
+	close(hold)
+	began := time.Now()
+	if err := resumed.Ended(); err != nil {
+		t.Errorf("the end of the watch that passed through: %v", err)
+	}
+	t.Logf("recalled after %s", time.Since(began).Round(time.Millisecond))
+	again := f.watch(since, rv)
+	rv = f.cms.Put("ns", "c", "1")
+	wantStrings(t, "watch from the lane", proxytest.Strings(again.AwaitVersion(rv)), fmt.Sprintf("ADDED ns/c %d", rv))
+	time.Sleep(time.Until(began.Add(11 * time.Second))) // longer than any recalled watch goes on
+	rv = f.cms.Put("ns", "d", "1")
+	for _, w := range stays {
+		w.AwaitVersion(rv)
+	}
+	f.passed(before + 3)
+}

@@ -113,7 +113,8 @@
 //   - the poller, for all watches. It starts a goroutine for a client that has left or sent
 //     something. Without epoll, each watch has one, and another while its client does not read;
 //   - fasthttp's and net/http's: one for each connection between two requests or being answered;
-//   - two for each passed-through stream, one of which waits for the client to leave.
+//   - two for each passed-through stream, one of which waits for the client to leave, and one for a
+//     watch that waits for its lane.
 //
 // A panic in the work for one client is logged and counted. It ends only that client's connection;
 // see request.Caught.

@@ -29,8 +29,17 @@ func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (ready bool, refused *m
 	case lane.FillLeft:
 		return false, apistatus.Failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the client left before its request could be answered")
 	}
-	return end == lane.FillReady, nil
+	ready = end == lane.FillReady
+	if !ready && r.returns() {
+		x.Recall = r.lane.Filled()
+	}
+	return ready, nil
 }
+
+// returns reports whether the request is a watch whose client resumes it by itself. A client that
+// asks for no bookmarks may not: kubectl get --watch ends with its watch. A watch with initial
+// events would have to send them again if it ended among them.
+func (r *read) returns() bool { return r.Resumes() && r.AllowWatchBookmarks }
 
 func (c *Reads) unfilled(r *read) *metav1.Status {
 	return c.tooMany("this proxy has just begun to read " + request.ResourceText(r.GVR) + " from kube-apiserver, which takes long")

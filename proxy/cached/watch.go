@@ -38,9 +38,9 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 			return true
 		}
 		x.Until = slot
-		returnSoon(x, r.Request)
-	case errors.Is(err, fanout.ErrPreviousUnknown):
-		returnSoon(x, r.Request)
+		returnSoon(x, r)
+	case !errors.Is(err, fanout.ErrCostly) && !r.lane.Uncached():
+		returnSoon(x, r)
 	}
 	r.lane.Log.Debug("Passed watch through", "err", err)
 	return false
@@ -136,16 +136,15 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	c.audit.WatchEnded(s.event, reason, because)
 }
 
-// returnSoon limits a watch that is passed through to less than a minute. The watch is too old for
-// the cache, and its client returns with a newer resourceVersion. A client that asks for no
-// bookmarks may not return: kubectl get --watch ends with its watch. kube-apiserver takes the first
-// of two timeoutSeconds parameters.
-func returnSoon(x *exchange.Exchange, req *request.Request) {
-	if !req.AllowWatchBookmarks {
+// returnSoon limits a watch that is passed through to less than a minute, if its client resumes. The
+// watch is too old for the cache, and its client returns with a newer resourceVersion.
+// kube-apiserver takes the first of two timeoutSeconds parameters.
+func returnSoon(x *exchange.Exchange, r *read) {
+	if !r.returns() {
 		return
 	}
 	seconds := 30 + rand.N(30)
-	if t := req.TimeoutSeconds; t != nil && *t != 0 && *t <= int64(seconds) {
+	if t := r.TimeoutSeconds; t != nil && *t != 0 && *t <= int64(seconds) {
 		return
 	}
 	path, params, _ := strings.Cut(x.Target, "?")

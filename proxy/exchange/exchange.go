@@ -32,6 +32,9 @@ type Exchange struct {
 	// Until is closed when the response has been written, or when it runs on without the handler;
 	// nil for none.
 	Until io.Closer
+	// Recall is closed when a watch that passes through can be served here. The watch then ends
+	// between two events, and its client resumes. nil for never.
+	Recall <-chan struct{}
 }
 
 // Protocol is a version of HTTP. Later versions are greater.

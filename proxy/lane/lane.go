@@ -108,6 +108,9 @@ func (l *Lane) Uncached() bool {
 // Synced reports whether the cache has been filled, so that the lane can serve reads.
 func (l *Lane) Synced() bool { return l.filling.synced() }
 
+// Filled returns a channel that is closed when the cache has been filled.
+func (l *Lane) Filled() <-chan struct{} { return l.filling.syncedc }
+
 // Ready waits until the lane can serve reads, and reports whether it can. It reports false if an
 // attempt to fill the cache for the first time has failed, or takes longer than ctx lasts.
 func (l *Lane) Ready(ctx context.Context) bool { return l.filling.ready(ctx) }

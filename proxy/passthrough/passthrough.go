@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -65,6 +66,7 @@ type passing struct {
 	audit   *audit.Passed
 	sent    func() // called once kube-apiserver has begun to answer
 	upgrade bool
+	recall  <-chan struct{} // see exchange.Exchange
 
 	// Only for the response to a request that fails here.
 	auditID string
@@ -79,7 +81,7 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 		apistatus.Write(x, refused)
 		return
 	}
-	r := &passing{id: id, asked: asked, audit: audit, sent: sent}
+	r := &passing{id: id, asked: asked, audit: audit, sent: sent, recall: x.Recall}
 	r.req = &http.Request{
 		Method: x.Method,
 		URL:    p.target(x.Target),
@@ -270,7 +272,14 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	removeHopByHop(resp.Header)
 	answer := &exchange.Response{Status: resp.StatusCode, Length: resp.ContentLength}
 	addFields(&answer.Header, resp.Header)
-	answer.Reader = newLastingBody(resp, p.streams)
+	body := newLastingBody(resp, p.streams)
+	if r.recall != nil {
+		var recall sync.WaitGroup
+		recall.Go(func() { body.endAfter(ctx, r.recall, cancel) })
+		defer recall.Wait()
+		defer cancel()
+	}
+	answer.Reader = body
 	answer.Close = r.upgrade && resp.Close // later bytes may be meant for the other protocol
 	to.Respond(answer)
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
-	"strings"
+	"sync"
+	"time"
 )
 
 // responseBody is the body of an ordinary response while it is sent to the client.
@@ -24,32 +26,75 @@ func (b *responseBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// lastingBody is the body of a response that may last. When the proxy is stopping, a watch ends
-// properly if only whole events have been read.
+// lastingBody is the body of a response that may last. When the proxy is stopping, or the watch is
+// recalled, a watch ends properly if only whole events have been read.
 type lastingBody struct {
 	io.ReadCloser
-	streams      context.Context // ends when the proxy is stopping
-	lines, whole bool            // events are lines; only whole lines have been read
+	streams context.Context // ends when the proxy is stopping
+
+	mu       sync.Mutex
+	events   boundary
+	recalled bool
 }
 
 func newLastingBody(resp *http.Response, streams context.Context) *lastingBody {
-	lines := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json")
-	return &lastingBody{ReadCloser: resp.Body, streams: streams, lines: lines, whole: lines}
+	return &lastingBody{ReadCloser: resp.Body, streams: streams, events: newBoundary(resp.Header.Get("Content-Type"))}
 }
 
 func (b *lastingBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if n > 0 {
-		b.whole = b.lines && p[n-1] == '\n'
+	if b.ended() {
+		return 0, io.EOF
 	}
+	n, err := b.ReadCloser.Read(p)
+	if b.ended() { // recalled meanwhile: the client resumes before these bytes
+		return 0, io.EOF
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events.read(p[:n])
 	if err == nil || err == io.EOF {
 		return n, err
 	}
 	if !errors.Is(err, context.Canceled) {
 		passthroughBroken.Inc()
 	}
-	if b.whole && b.streams.Err() != nil {
+	if b.events.whole() && b.streams.Err() != nil {
 		err = io.EOF
 	}
 	return n, err
+}
+
+// ended reports whether the watch has been recalled, and only whole events have been read.
+func (b *lastingBody) ended() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.recalled && b.events.whole()
+}
+
+// recallSpread is the time over which the watches of a lane end after their recall. They do not all
+// come back at once.
+const recallSpread = 10 * time.Second
+
+// endAfter waits for a recall, and then for up to recallSpread. Then it makes the body end between
+// two events. cancel ends a Read that is under way. endAfter returns when that is done, or when ctx
+// ends.
+func (b *lastingBody) endAfter(ctx context.Context, recall <-chan struct{}, cancel func()) {
+	select {
+	case <-recall:
+	case <-ctx.Done():
+		return
+	}
+	spread := time.NewTimer(rand.N(recallSpread))
+	defer spread.Stop()
+	select {
+	case <-spread.C:
+	case <-ctx.Done():
+		return
+	}
+	b.mu.Lock()
+	b.recalled = true
+	b.mu.Unlock()
+	if b.ended() {
+		cancel()
+	}
 }

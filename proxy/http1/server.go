@@ -76,7 +76,7 @@ func (s *Server) SetHeaderTimeout(d time.Duration) { s.fast.ReadTimeout = d }
 // before Serve.
 func (s *Server) Also(protocol string, serve func(net.Conn)) {
 	s.fast.NextProto(protocol, func(c net.Conn) error {
-		serve(c)
+		serve(accepted(c))
 		return nil
 	})
 }

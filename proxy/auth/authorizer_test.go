@@ -195,6 +195,11 @@ func TestRenewal(t *testing.T) {
 				t.Errorf("asked %d times in %v, want %d", n, d, wantAsked)
 			}
 		}
+		answerWith := func(answer string) {
+			up.Mu.Lock()
+			defer up.Mu.Unlock()
+			reviews["t"] = answer
+		}
 		use(true, up.Delay)
 		useFor(40*time.Second, 4) // after 9, 18, 27 and 36 s
 		time.Sleep(time.Minute)   // one more, which nobody uses
@@ -206,13 +211,13 @@ func TestRenewal(t *testing.T) {
 		}
 
 		use(true, up.Delay)
-		reviews["t"] = "500"
+		answerWith("500")
 		useFor(10*time.Second, 1)
 		use(false, up.Delay)
-		reviews["t"] = "yes"
+		answerWith("yes")
 		use(true, up.Delay)
 		useFor(5*time.Second, 0)
-		reviews["t"] = "no"
+		answerWith("no")
 		time.Sleep(4*time.Second + 100*time.Millisecond)
 		synctest.Wait()
 		use(false, 0)

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/automaxprocs/maxprocs"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/assess"
 	"github.com/watchfan/watchfan/proxy/diagnose"
 )
 
@@ -28,6 +29,7 @@ Usage:
   watchfan [flags]                        serve, until SIGTERM
   watchfan top [flags]                    show the watches of a running watchfan, the slowest first, and why they are slow
   watchfan explain [ID]                   say why one watch is slow, and what to do
+  watchfan assess [flags]                 estimate what watchfan would change for a cluster
   watchfan check [flags]                  say which cluster would be served, and with whose rights
   watchfan config [flags]                 print the configuration in effect, or its errors
   watchfan version [-o json|yaml]         print the version
@@ -42,6 +44,7 @@ func init() { // help reads the map
 	commands = map[string]func(args []string) int{
 		"top":     func(args []string) int { return diagnose.Top(args, os.Stdin, os.Stdout, os.Stderr) },
 		"explain": func(args []string) int { return diagnose.Explain(args, os.Stdout, os.Stderr) },
+		"assess":  func(args []string) int { return assess.Run(untilInterrupted(), args, os.Stdout, os.Stderr) },
 		"check":   check,
 		"config":  config,
 		"version": version,
@@ -153,6 +156,13 @@ func help(args []string) int {
 		return wrong(fmt.Errorf("no help on %q: give a command, or a group of flags: %s", args[0], strings.Join(proxy.FlagGroups(), ", ")))
 	}
 	return 0
+}
+
+// untilInterrupted returns a context that ends with the first Ctrl-C.
+func untilInterrupted() context.Context {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second ends the process
+	return ctx
 }
 
 // stopContext returns a context that the first SIGINT or SIGTERM ends. The second ends the process.

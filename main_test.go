@@ -58,6 +58,7 @@ func TestCommands(t *testing.T) {
 	f("help limits", 0, "\nLimits:\n")
 	f("help config", 0, "Usage: watchfan config [flags]\n")
 	f("config --help", 0, "or what is wrong with it.\n")
+	f("assess --help", 0, "Usage: watchfan assess [flags]\n")
 	f("check -h", 0, "Usage: watchfan check [flags]\n")
 	f("help version", 0, "Usage: watchfan version")
 	f("help help", 2, `no help on "help"`)
@@ -66,7 +67,7 @@ func TestCommands(t *testing.T) {
 	f("--idle-timeout=1s --version", 0, "tested with Kubernetes v1.")
 	f("config --idle-timeout=90m", 0, "idleTimeout: 1h30m\n")
 
-	f("verison", 2, `"verison" is no command: give one of check, config, explain, help, `)
+	f("verison", 2, `"verison" is no command: give one of assess, check, config, explain, help, `)
 	f("version x", 2, `version takes no argument, not "x"`)
 	f("version -o xml", 2, "-o=xml is unknown: give json or yaml")
 	f("help x", 2, "upstream, serving, authentication, authorization, caching, connections, limits, observability")

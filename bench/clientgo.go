@@ -16,9 +16,11 @@ import (
 func clientGoSection(o *Options) *section {
 	return &section{
 		bench: "ClientGo",
-		title: fmt.Sprintf("A program with %d reflectors of client-go, each of one object, as a kubelet has for its ConfigMaps and Secrets", o.ClientGo),
-		note: "It has client-go's defaults, except for its limit of requests. Dials is the number of TLS handshakes, connections those that are open in the end. " +
-			"Memory is resident, after garbage collections, in addition to what server and program had with one reflector.",
+		title: fmt.Sprintf("A program with %d reflectors of client-go, each of one object, "+
+			"as a kubelet has for its ConfigMaps and Secrets", o.ClientGo),
+		note: "It has client-go's defaults, except for its limit of requests. " +
+			"Dials is the number of TLS handshakes, connections those that are open in the end. " +
+			"Memory is resident, after garbage collections, in addition to that with one reflector.",
 		columns: []column{
 			{"connections", "connections", 1}, {"dials", "dials", 1},
 			{"server KiB/watch", unitMemory, 1.0 / 1024}, {"program KiB/watch", "program-B/watch", 1.0 / 1024},
@@ -48,7 +50,8 @@ func (p *program) measureClientGo(ctx context.Context, st *stage) ([]metric, err
 	}
 	defer os.RemoveAll(dir)
 	e := st.endpoint()
-	job := clientGoJob{Server: e.url(), Token: e.token, Namespace: st.coll.namespace, Objects: st.coll.objects, Watches: p.opts.ClientGo}
+	job := clientGoJob{Server: e.url(), Token: e.token, Namespace: st.coll.namespace, Objects: st.coll.objects,
+		Watches: p.opts.ClientGo}
 	c, err := startClientGo(ctx, dir, job)
 	if err != nil {
 		return nil, err

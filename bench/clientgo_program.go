@@ -118,8 +118,9 @@ func (p *clientGoProgram) make() error {
 	config := &rest.Config{Host: p.job.Server, BearerToken: p.job.Token, QPS: -1, UserAgent: watcherAgent, Dial: p.dial,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true}, // the server is on this machine
 		APIPath:         "/api",
-		ContentConfig: rest.ContentConfig{GroupVersion: &corev1.SchemeGroupVersion, NegotiatedSerializer: scheme.Codecs.WithoutConversion(),
-			ContentType: "application/vnd.kubernetes.protobuf"}}
+		ContentConfig: rest.ContentConfig{GroupVersion: &corev1.SchemeGroupVersion,
+			NegotiatedSerializer: scheme.Codecs.WithoutConversion(),
+			ContentType:          "application/vnd.kubernetes.protobuf"}}
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
 		return err

@@ -65,7 +65,9 @@ func sampleWire(t testing.TB) []byte {
 	var wire, block bytes.Buffer
 	f := http2.NewFramer(&wire, nil)
 	e := hpack.NewEncoder(&block)
-	for _, field := range []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/json"}} {
+	for _, field := range []hpack.HeaderField{
+		{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/json"},
+	} {
 		if err := e.WriteField(field); err != nil {
 			t.Fatal(err)
 		}
@@ -101,18 +103,21 @@ func TestH2ConnAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const settings, ping = "\x00\x00\x00\x04\x01\x00\x00\x00\x00", "\x00\x00\x08\x06\x01\x00\x00\x00\x00\x01\x02\x03\x00\x00\x00\x00\x00"
+	const settings = "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
+	const ping = "\x00\x00\x08\x06\x01\x00\x00\x00\x00\x01\x02\x03\x00\x00\x00\x00\x00"
 	if want := settings + ping; got.sent != want {
 		t.Errorf("sent %q want %q", got.sent, want)
 	}
-	h := newH2Conn(conn{rw: new(bytes.Buffer)}, flow{stream: 100, connection: 1000, streamStep: 50, connectionStep: 120})
+	steps := flow{stream: 100, connection: 1000, streamStep: 50, connectionStep: 120}
+	h := newH2Conn(conn{rw: new(bytes.Buffer)}, steps)
 	unpaid := 0
 	for range 3 {
 		if unpaid, err = h.giveBack(7, unpaid, 49); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if want := "\x00\x00\x04\x08\x00\x00\x00\x00\x07\x00\x00\x00\x62" + "\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x93"; h.out.String() != want {
+	const ofStream = "\x00\x00\x04\x08\x00\x00\x00\x00\x07\x00\x00\x00\x62"
+	if want := ofStream + "\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x93"; h.out.String() != want {
 		t.Errorf("gave back %q want %q", h.out.String(), want)
 	}
 	if unpaid != 49 {
@@ -159,7 +164,8 @@ func TestH2ConnPieces(t *testing.T) {
 func FuzzH2Conn(f *testing.F) {
 	f.Add([]byte(nil), uint16(1))
 	f.Add(sampleWire(f), uint16(100))
-	f.Add([]byte("\x00\x00\x00\x01\x00\x00\x00\x00\x01\x00\x00\x00\x09\x00\x00\x00\x00\x01"), uint16(3)) // headers never end
+	const endless = "\x00\x00\x00\x01\x00\x00\x00\x00\x01\x00\x00\x00\x09\x00\x00\x00\x00\x01" // headers
+	f.Add([]byte(endless), uint16(3))
 	f.Fuzz(func(t *testing.T, wire []byte, n uint16) {
 		whole, err := takeAll(wire, max(len(wire), 1))
 		pieces, alsoErr := takeAll(wire, int(n)+1)

@@ -11,9 +11,11 @@ import (
 func http2Section(o *Options) *section {
 	return &section{
 		bench: "HTTP2",
-		title: fmt.Sprintf("HTTP/2 beside HTTP/1.1, TLS: %d watchers of ConfigMaps that share connections", o.HTTP2Clients),
+		title: fmt.Sprintf("HTTP/2 beside HTTP/1.1, TLS: %d watchers of ConfigMaps that share connections",
+			o.HTTP2Clients),
 		note: "Streams = watches on each connection; h1 has one. " +
-			"Windows = how clients give back what they have read: seldom, to measure the servers, or behind every 4 KiB, as client-go does. " +
+			"Windows = how clients give back what they have read: seldom, to measure the servers, " +
+			"or behind every 4 KiB, as client-go does. " +
 			"A watcher with gzip decompresses each event. " +
 			fmt.Sprintf("idle = %d watchers, and the memory that they add.", o.HTTP2Idle),
 		columns: []column{
@@ -50,6 +52,7 @@ func (o *Options) http2Cases() []http2Case {
 		{n, 1, true, pace, false, false},
 		{n, 0, true, pace, false, false},
 		{n, few, true, unpaced, false, false},
+		{n, few, false, unpaced, false, false},
 		{n, few, true, unpaced, true, false},
 		{o.HTTP2Idle, most, true, 0, false, true},
 	}
@@ -88,6 +91,10 @@ func (x http2Case) axes() []axis {
 func (p *program) http2(ctx context.Context, st *stage) error {
 	if !st.peer.tls {
 		return nil
+	}
+	if st.peer != direct && p.opts.OwnBehind > 0 {
+		defer func(behind int) { st.writer.behind = behind }(st.writer.behind)
+		st.writer.behind = p.opts.OwnBehind
 	}
 	for _, c := range p.opts.http2Cases() {
 		x := sample{peer: st.peer, axes: c.axes()}

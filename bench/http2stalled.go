@@ -17,8 +17,10 @@ func http2StalledSection(o *Options) *section {
 	}
 	return &section{
 		bench: "HTTP2Stalled",
-		title: fmt.Sprintf("HTTP/2 streams that do not read, on connections of %d watches: latency of the others", mostStreams),
-		note: fmt.Sprintf("%d connections. Stalled = streams of each that give no window back. A window has 64 KiB, about 35 events. "+
+		title: fmt.Sprintf("HTTP/2 streams that do not read, on connections of %d watches: latency of the others",
+			mostStreams),
+		note: fmt.Sprintf("%d connections. Stalled = streams of each that give no window back. "+
+			"A window has 64 KiB, about 35 events. "+
 			"watchfan keeps %d more for each (--client-buffer-frames), kube-apiserver about 10. "+
 			"After the window the stalled streams read on; the last three columns are as in the part stalled.",
 			o.http2StalledConnections(), o.StalledBound),

@@ -150,7 +150,8 @@ func (f form) check(status int, contentType, encoding string) error {
 	}
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	if mediaType != f.mediaType() || encoding != f.encoding {
-		return fmt.Errorf("list answered %d with %s, %s: want %s, %s", status, mediaType, encoding, f.mediaType(), f.encoding)
+		return fmt.Errorf("list answered %d with %s, %s: want %s, %s",
+			status, mediaType, encoding, f.mediaType(), f.encoding)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type Options struct {
 	EventSize int  // bytes of one watch event
 	Writers   int  // most writes in flight
 	Behind    int  // writes that watchers may be behind, on average, before unpaced writers wait; 0 is no limit
-	OwnBehind int  // the same for watchfan's watchers, in the traffic part; 0 is Behind
+	OwnBehind int  // the same for watchfan's watchers, in the parts traffic and http2; 0 is Behind
 	Readers   int  // goroutines that read watches
 	Mixed     bool // half of the watchers have selectors
 
@@ -169,7 +169,8 @@ func (o *Options) addServerFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.EventSize, "event-size", o.EventSize, "size of one watch event in `bytes`")
 	fs.IntVar(&o.Writers, "writers", o.Writers, "most writes in flight")
 	fs.IntVar(&o.OwnBehind, "watchfan-behind", o.OwnBehind,
-		"`writes` that watchfan's watchers may be behind in the traffic part: it buffers more than ten; 0 is --behind")
+		"`writes` that watchfan's watchers may be behind in the parts traffic and http2: "+
+			"it buffers more than ten; 0 is --behind")
 	fs.IntVar(&o.Behind, "behind", o.Behind,
 		"`writes` that watchers may be behind, on average, before writers at rate max wait for them; 0 is no limit")
 	fs.IntVar(&o.Readers, "readers", o.Readers, "goroutines that read the watches")
@@ -197,7 +198,8 @@ func (o *Options) Validate() error {
 	case o.Pods < 1 || o.EgressClients < 1 || o.Nodes < 1 || o.ResyncClients < 1 || o.ResyncDirect < 1:
 		return errors.New("--pods, --egress-clients, --nodes, --resync-clients and --resync-direct must be positive")
 	case o.HTTP2Clients < 1 || o.HTTP2Idle < 2 || o.HTTP2Crowd < 2 || o.ClientGo < 2:
-		return errors.New("--http2-clients must be positive, --http2-idle, --http2-crowd and --clientgo-watches at least 2")
+		return errors.New("--http2-clients must be positive, " +
+			"--http2-idle, --http2-crowd and --clientgo-watches at least 2")
 	case o.Streams < 1 || o.Streams > mostStreams:
 		return fmt.Errorf("--streams-per-connection must be from 1 to %d", mostStreams)
 	case o.StormClients < 1 || o.StormUntouched < 1:
@@ -220,7 +222,8 @@ func (o *Options) mostClients() int {
 	most := 0
 	for part, n := range map[string]int{
 		partTraffic: o.Clients[0], partStalled: o.StalledClients, partEgress: o.EgressClients,
-		partHTTP2: o.HTTP2Clients, partHTTP2Crowd: o.HTTP2Crowd/mostStreams + 1, partNodes: o.Nodes, partStorm: o.StormClients + o.StormUntouched,
+		partHTTP2: o.HTTP2Clients, partHTTP2Crowd: o.HTTP2Crowd/mostStreams + 1,
+		partNodes: o.Nodes, partStorm: o.StormClients + o.StormUntouched,
 		partResync: max(o.ResyncClients, o.ResyncDirect),
 	} {
 		if slices.Contains(o.Parts, part) {

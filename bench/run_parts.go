@@ -32,8 +32,9 @@ var allParts = []string{partTraffic, partDispatch, partStalled, partCrowd,
 
 // The parts with servers, by what they watch.
 var (
-	onConfigMaps = []string{partStalled, partCrowd, partHTTP2, partHTTP2Stalled, partHTTP2Crowd, partClientGo, partStorm}
-	onPods       = []string{partResync, partEgress, partNodes}
+	onConfigMaps = []string{partStalled, partCrowd, partHTTP2, partHTTP2Stalled, partHTTP2Crowd, partClientGo,
+		partStorm}
+	onPods = []string{partResync, partEgress, partNodes}
 )
 
 // A program runs the parts that have a section, and holds their samples.
@@ -125,7 +126,8 @@ func (p *program) configMaps(ctx context.Context, cluster *cluster) error {
 		measure func(context.Context, *stage) error
 	}{
 		{partStalled, bounded, p.stalled}, {partCrowd, nil, p.crowd}, {partHTTP2, nil, p.http2},
-		{partHTTP2Stalled, bounded, p.http2Stalled}, {partHTTP2Crowd, nil, p.http2Crowd}, {partClientGo, nil, p.clientGo},
+		{partHTTP2Stalled, bounded, p.http2Stalled}, {partHTTP2Crowd, nil, p.http2Crowd},
+		{partClientGo, nil, p.clientGo},
 	} {
 		if !p.wants(part.name) {
 			continue

@@ -62,7 +62,8 @@ func TestStreamsRefused(t *testing.T) {
 	}
 	defer r.remove(c)
 	old := watchRequest{endpoint: e, path: s.coll.path(), version: "6", filter: everything}
-	if _, err := c.open(t.Context(), r, []watchRequest{old}, nil, true); err == nil || !strings.Contains(err.Error(), "410") {
+	_, err = c.open(t.Context(), r, []watchRequest{old}, nil, true)
+	if err == nil || !strings.Contains(err.Error(), "410") {
 		t.Errorf("got %v, want 410", err)
 	}
 }

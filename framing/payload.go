@@ -4,10 +4,10 @@ package framing
 const maxSizeDigits = 7
 
 // NextPayload takes the first chunk of a batch. A batch consists of whole HTTP/1.1 chunks. Each
-// chunk is one slice or two slices, like a [Frame]. NextPayload returns the chunk's payload, without
-// the chunk size and the line ends, for a protocol that frames events otherwise. The payload is the
-// chunk's own memory: first and, if the chunk is two slices, second. rest is the batch behind the
-// chunk.
+// chunk is one slice or two slices, like a [Frame]. NextPayload returns the chunk's payload,
+// without the chunk size and the line ends, for a protocol that frames events otherwise. The
+// payload is the chunk's own memory: first and, if the chunk is two slices, second. rest is the
+// batch behind the chunk.
 //
 //	7⏎{"a":  1}⏎⏎  …    →    {"a":  1}⏎  …
 //

@@ -24,25 +24,27 @@
 //	lane         one resource served from a cache: first list, freshness, history
 //	registry     definitions of custom resources and APIServices, followed
 //	diagnose     watches as an operator sees them; top and explain
+//	assess       would watchfan help a cluster? an estimate from kube-apiserver's metrics
 //	cached       one read answered from a lane, or passed through
 //	admin        the admin port: health, metrics, profiles, and the pages of diagnose
 //	http1        HTTP/1.1: connections to exchanges and back; only proxy itself knows it
-//	http2        the same for HTTP/2
+//	http2        HTTP/2: the same, with up to a hundred exchanges on one connection at a time
 //
 // # The path of a request
 //
-//	http1 ─▶ Server.handle ─▶ request.Parse ─▶ auth.Identify ─▶ cached.Reads.Serve ─▶ lane.Lane ─▶ fanout.Cache
-//	                                              │ 401               │ not cacheable, not allowed, not proven, not known
-//	                                              ▼                   └─▶ passthrough.Forwarder ─▶ kube-apiserver
+//	http1, http2 ─▶ Server.handle ─▶ request.Parse ─▶ auth.Identify ─▶ cached.Reads.Serve ─▶ lane.Lane ─▶ fanout.Cache
+//	                                                     │ 401               │ not cacheable, not allowed, not proven, not known
+//	                                                     ▼                   └─▶ passthrough.Forwarder ─▶ kube-apiserver
 //
 // A LIST: readHead (http1/head.go), Server.handle (server.go), admission.begin (admission.go),
 // Reads.Serve, serveCached, resolve, acquire, serveFrom (cached/reads.go), awaitLane
 // (cached/waiting.go), serveList (cached/list.go), state (cached/consistency.go). respond
-// (http1/response.go) writes the body.
+// (http1/response.go, http2/respond.go) writes the body.
 //
 // An event: the lane's reflector reads it (reflector/watch.go, apply), framing scans it,
 // fanout.Cache.Apply puts it into the snapshot, the history and the lists of the filters that it
-// concerns, and a shard of fanout.Flusher writes it to the sink of each watch (downstream/sink.go).
+// concerns, and a shard of fanout.Flusher writes it to the sink of each watch (downstream/sink.go,
+// http2/watch.go).
 //
 // # Words
 //
@@ -97,7 +99,8 @@
 //
 // Clients move to replicas that have been up for longer, and later watches use the same connection.
 // To spread clients again, a connection ends at --max-connection-age, as in the drain. Watches that
-// pass through continue to their own end.
+// pass through continue to their own end. Over HTTP/2, such an end begins with GOAWAY: the client
+// opens new streams elsewhere, and the connection closes after its last stream.
 //
 // # Goroutines
 //
@@ -116,6 +119,8 @@
 //     something; that of a WebSocket ends when it has read what came. Without epoll, each watch has
 //     one, and another while its client does not read;
 //   - fasthttp's and net/http's: one for each connection between two requests or being answered;
+//   - for each HTTP/2 connection one that reads, one for each request until it has been answered,
+//     and one while more is sent than the socket takes at once;
 //   - two for each passed-through stream, one of which waits for the client to leave, and one for a
 //     watch that waits for its lane.
 //

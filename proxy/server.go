@@ -174,7 +174,8 @@ func (s *Server) listen() error {
 			return err
 		}
 		s.insecureLn = downstream.ClientListener{Listener: limited(ln), Arrivals: arrivals, TLS: false}
-		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String(), "clients", reach(s.insecureLn))
+		s.log.Info("Serving plaintext with the proxy's own identity", "address", s.insecureLn.Addr().String(),
+			"clients", reach(s.insecureLn))
 	}
 	var err error
 	if s.opts.SecurePort != 0 {
@@ -200,8 +201,8 @@ func (s *Server) listen() error {
 
 			DynamicRecordSizingDisabled: true, // sends batches in as few records as possible
 		})
-		s.log.Info("Serving TLS with each client's own rights", "address", s.secureLn.Addr().String(), "clients", reach(s.secureLn),
-			"certificate", certFile)
+		s.log.Info("Serving TLS with each client's own rights", "address", s.secureLn.Addr().String(),
+			"clients", reach(s.secureLn), "certificate", certFile)
 	}
 	if len(s.opts.Cached.Exclude) > 0 {
 		s.log.Info("Excluded resources are never cached", "resources", s.opts.Cached.Exclude)

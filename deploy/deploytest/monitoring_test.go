@@ -264,6 +264,7 @@ func TestAlertsFire(t *testing.T) {
 			}
 		}
 	}
+	readme := readFile(t, "../README.md")
 	for _, rule := range alertRules(t) {
 		expr := fmt.Sprintf(`count by (instance) (ALERTS{alertname="%s", alertstate="firing"})`, rule.Alert)
 		if !slices.Contains(fires, expr) || !slices.Contains(silent, expr) {
@@ -271,6 +272,13 @@ func TestAlertsFire(t *testing.T) {
 		}
 		if rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" || rule.Labels["severity"] == "" {
 			t.Errorf("%s lacks a summary, a description or a severity", rule.Alert)
+		}
+		anchor := strings.ToLower(rule.Alert)
+		if !strings.HasSuffix(rule.Annotations["runbook_url"], "/deploy/README.md#"+anchor) {
+			t.Errorf("%s: its runbook_url is %q", rule.Alert, rule.Annotations["runbook_url"])
+		}
+		if n := strings.Count(readme, `<a id="`+anchor+`"></a>`+rule.Alert); n != 1 {
+			t.Errorf("%s: %d rows of the README's table have its anchor", rule.Alert, n)
 		}
 	}
 }

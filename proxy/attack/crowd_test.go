@@ -71,7 +71,8 @@ func (s *suite) way(i int) way {
 		return w
 	}
 	if s.sharing[w.name] == nil {
-		s.sharing[w.name] = proxytest.HTTP2Client(&http.Transport{TLSClientConfig: w.tls, TLSHandshakeTimeout: patience})
+		s.sharing[w.name] = proxytest.HTTP2Client(&http.Transport{TLSClientConfig: w.tls,
+			TLSHandshakeTimeout: patience})
 	}
 	w.http2 = s.sharing[w.name]
 	return w

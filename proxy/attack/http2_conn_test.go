@@ -146,10 +146,14 @@ func (c *h2Conn) encodeAll(fields ...string) []byte {
 	return c.block.Bytes()
 }
 
+// head sends HEADERS. ended means that no body follows, whole that no CONTINUATION does.
+func (c *h2Conn) head(id uint32, block []byte, ended, whole bool) error {
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndStream: ended, EndHeaders: whole})
+}
+
 // ask opens a stream with a request, and returns the stream. ended means that it has no body.
 func (c *h2Conn) ask(method, uri string, ended bool) (uint32, error) {
 	id := c.next
 	c.next += 2
-	return id, c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.encode(method, uri), EndStream: ended,
-		EndHeaders: true})
+	return id, c.head(id, c.encode(method, uri), ended, true)
 }

@@ -104,7 +104,7 @@ func continuationFlood(ctx context.Context, a *attacker) {
 	fragment := []byte(strings.Repeat("\x00\x01a\x01b", 3000)) // literal fields that no table keeps
 	a.every(ctx, 2, func() {
 		a.onHTTP2(ctx, "flood", false, nil, func(c *h2Conn) error {
-			err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.encode("GET", "/version"), EndStream: true})
+			err := c.head(1, c.encode("GET", "/version"), true, false)
 			for range 500 {
 				if err != nil {
 					break
@@ -120,7 +120,7 @@ func continuationFlood(ctx context.Context, a *attacker) {
 func endlessHeads(ctx context.Context, a *attacker) {
 	a.crowd(20, func(int) {
 		a.onHTTP2(ctx, "slow", false, nil, func(c *h2Conn) error {
-			err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.encode("GET", "/version"), EndStream: true})
+			err := c.head(1, c.encode("GET", "/version"), true, false)
 			for err == nil && proxytest.Sleep(ctx, 100*time.Millisecond) {
 				err = errors.Join(c.WriteContinuation(1, false, []byte("\x00\x01a\x01b")), c.flush())
 			}
@@ -248,7 +248,7 @@ func headerBombs(ctx context.Context, a *attacker) {
 			}
 			block := c.encode("GET", "/version", more...)
 			block = append(block, strings.Repeat("\xbe", 10_000)...) // the newest entry of the table
-			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndStream: true, EndHeaders: true})
+			return c.head(1, block, true, true)
 		})
 	})
 }
@@ -277,16 +277,16 @@ func malformedHTTP2(ctx context.Context, a *attacker) {
 		a.onHTTP2(ctx, "malformed", false, nil, func(c *h2Conn) error {
 			switch i := a.rng.IntN(len(malformedFields) + 4); i {
 			case 0:
-				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 2, BlockFragment: c.encode("GET", "/version"), EndHeaders: true})
+				return c.head(2, c.encode("GET", "/version"), false, true)
 			case 1:
 				return c.WriteData(7, true, []byte("of a stream that nobody has opened"))
 			case 2:
 				return c.WriteRawFrame(http2.FrameSettings, 0, 0, make([]byte, 5))
 			case 3:
-				return c.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersPadded, 1, []byte{255, 0x82})
+				const flags = http2.FlagHeadersEndHeaders | http2.FlagHeadersPadded
+				return c.WriteRawFrame(http2.FrameHeaders, flags, 1, []byte{255, 0x82})
 			default:
-				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndStream: true, EndHeaders: true,
-					BlockFragment: c.encodeAll(malformedFields[i-4]...)})
+				return c.head(1, c.encodeAll(malformedFields[i-4]...), true, true)
 			}
 		})
 	})
@@ -310,7 +310,8 @@ func TestHTTP2Kinds(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			k.run(ctx, a)
-			if r := a.ledger.Kinds[k.name]; r == nil || r.sent() == 0 || r.Answers["refused"] > 0 || len(r.Breaches) > 0 {
+			r := a.ledger.Kinds[k.name]
+			if r == nil || r.sent() == 0 || r.Answers["refused"] > 0 || len(r.Breaches) > 0 {
 				t.Errorf("it has not happened: %+v", r)
 			} else {
 				t.Log(a.ledger)

@@ -206,3 +206,20 @@ func TestStandingYesBounds(t *testing.T) {
 		}
 	})
 }
+
+// A watch that begins with a remembered yes is reviewed when that is due, also if the yes is older
+// than open watches are believed.
+func TestWatchGrantOfOldYes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStanding(t)
+		yes := yesNow()
+		time.Sleep(2 * maxGrantAge * recheckInterval)
+		revoked := false
+		s.WatchGrant(byToken("t"), proxytest.MustParse(t, request.Parse, fromState), yes, func() { revoked = true })
+		time.Sleep(3 * recheckInterval)
+		synctest.Wait()
+		if n := s.up.Count(); revoked || n < 2 || n > 4 {
+			t.Errorf("revoked: %v, after %d reviews in three intervals", revoked, n)
+		}
+	})
+}

@@ -69,12 +69,18 @@ func (a *Authorizer) WatchGrant(
 	defer a.mu.Unlock()
 	g := a.grants[q]
 	if g == nil {
+		now := time.Now()
 		g = &grant{
 			question: q, id: id, review: review, resource: req.GVR,
 			watches: make(map[*openWatch]struct{}), yes: yes, next: a.nextReview(yes.asked),
 		}
+		// A remembered yes may be older than six short intervals. The review that is due then has
+		// one interval.
+		if oldest := now.Add(-(maxGrantAge - 1) * a.interval); g.yes.asked.Before(oldest) {
+			g.yes.asked = oldest
+		}
 		if d, _ := a.decisions.Peek(q); d.outcome == denied && d.asked.After(yes.asked) {
-			g.next = time.Now()
+			g.next = now
 		}
 		a.grants[q] = g
 	} else if len(g.watches) == 0 {

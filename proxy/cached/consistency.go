@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -77,7 +76,7 @@ func (c *Reads) notOlderThan(ctx context.Context, r *read, rv uint64) (fanout.Sn
 // proved returns a state that is as new as now, and not older than rv.
 func (c *Reads) proved(ctx context.Context, r *read, rv uint64) (fanout.Snapshot, bool) {
 	for {
-		proof, err := c.prove(ctx, r.lane, rv)
+		proof, err := c.prove(ctx, r, rv)
 		if err != nil {
 			r.lane.Log.Debug("Passed read through", "err", err)
 			return fanout.Snapshot{}, false
@@ -89,12 +88,14 @@ func (c *Reads) proved(ctx context.Context, r *read, rv uint64) (fanout.Snapshot
 	}
 }
 
-// prove proves that the cache is as new as now, and not older than rv.
-func (c *Reads) prove(ctx context.Context, l *lane.Lane, rv uint64) (fanout.Proof, error) {
+// prove proves that the cache is as new as now, and not older than rv. A watch waits a moment for
+// others to share the proof; a client may send gets and lists one after another.
+func (c *Reads) prove(ctx context.Context, r *read, rv uint64) (fanout.Proof, error) {
+	l := r.lane
 	if l.Uncached() {
 		return fanout.Proof{}, errUnproven
 	}
-	proof, err := l.Prove(ctx, c.lane.FreshnessTimeout)
+	proof, err := l.Prove(ctx, c.lane.FreshnessTimeout, r.Verb == "watch")
 	if err == nil && proof.AsOf < rv {
 		err = errUnproven
 	}

@@ -58,6 +58,7 @@ func TestChaos(t *testing.T) {
 	caFile, certificate := authority(t, "dev-reader")
 	s.watchfan = startWatchfan(t, program, kubeconfig, "--client-ca-file", caFile, "--idle-timeout=20s",
 		"--client-buffer-frames=200", "--history-frames=400")
+	s.entrance = proxytest.NewRelay(t, fmt.Sprintf("127.0.0.1:%d", s.watchfan.ports.secure))
 	s.oracle = newOracle(s.truth, s.watchfan.relists)
 
 	// The clients and the writers.
@@ -108,7 +109,7 @@ func (s *suite) startClients(ctx context.Context, straight way, certificate tls.
 		running.Go(func() { w.run(ctx) })
 	}
 	for i, w := range []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")),
-		s.watchfan.secure("", certificate), s.watchfan.secure(s.token("reader")).overHTTP2(), straight} {
+		s.watchfan.secure("", certificate), s.http2(), straight} {
 		r := &reader{suite: s, name: "reader by " + w.name, client: w.client(),
 			rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
 		s.clients[r.name]++
@@ -230,7 +231,7 @@ func (s *suite) token(user string) string {
 // straight at kube-apiserver, to show that the oracle is right and which bytes to expect.
 func (s *suite) watch(certificate tls.Certificate) {
 	plain, token, cert := s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", certificate)
-	http2 := token.overHTTP2()
+	http2 := s.http2()
 	sharing := make(map[int]*client) // over HTTP/2, by window: their watches share connections
 	straight, err := s.cluster.straight("admin")
 	if err != nil {
@@ -287,6 +288,13 @@ func (s *suite) watch(certificate tls.Certificate) {
 		add(w, jsonForm, everything, byList, slow)
 		add(w, jsonForm, everything, byWatchList, stalling)
 	}
+}
+
+// http2 is the way of clients that speak HTTP/2. It leads through the entrance.
+func (s *suite) http2() way {
+	w := s.watchfan.secure(s.token("reader"))
+	w.name, w.base, w.http2 = "HTTP/2 and token", "https://"+s.entrance.Address(), true
+	return w
 }
 
 // inject follows the plan until the time is over.

@@ -17,9 +17,9 @@
 //
 // # Parts
 //
-//	writers ─▶ kube-apiserver ◀── relay ◀══ link ══ watchfan ◀── clients ──▶ oracle
-//	                │                                                          ▲
-//	               etcd ───────────────── truth: one watch of all keys ────────┘
+//	writers ─▶ kube-apiserver ◀── relay ◀══ link ══ watchfan ◀── clients ──────────▶ oracle
+//	                │                                  ▲◀─ relay ◀─ over HTTP/2        ▲
+//	               etcd ───────────────── truth: one watch of all keys ────────────────┘
 //
 // The suite (suite_test.go, chaos_test.go) starts everything, injects one fault after the other
 // (fault_test.go) and waits after each until every steady watcher has received a new write.
@@ -65,7 +65,7 @@
 // # Repeating a run
 //
 // The first and the last line of the log have the seed. It draws the kinds of faults, their order,
-// their durations and the pauses between them; each of the fifteen kinds comes once before any
+// their durations and the pauses between them; each of the eighteen kinds comes once before any
 // comes again. It also draws what writers and clients do, but not how all of that meets in time. A
 // mistake that depends on such a meeting may need several runs.
 //

@@ -57,23 +57,14 @@ func faultKinds() []faultKind {
 		}},
 		{"etcd compacted", 0, func(s *suite, _ fault) (string, error) { return s.compact() }},
 		{"history forgotten", 0, (*suite).forgetHistory},
-		{"connections reset", 0, func(s *suite, _ fault) (string, error) {
-			n := s.relay.Reset()
-			if n == 0 {
-				return "", errors.New("watchfan had no connection to kube-apiserver")
-			}
-			return fmt.Sprintf("%d connections", n), nil
-		}},
-		{"connections forgotten", 0, func(s *suite, _ fault) (string, error) {
-			n := s.relay.Forget()
-			if n == 0 {
-				return "", errors.New("watchfan had no connection to kube-apiserver")
-			}
-			return fmt.Sprintf("%d connections that watchfan takes for open", n), nil
-		}},
+		{"connections reset", 0, func(s *suite, _ fault) (string, error) { return counted(s.relay.Reset()) }},
+		{"connections forgotten", 0, func(s *suite, _ fault) (string, error) { return counted(s.relay.Forget()) }},
 		{"network cut", 35 * time.Second, (*suite).cutLink},
 		{"network silent", 35 * time.Second, (*suite).cutRelay},
-		{"network slow", 10 * time.Second, (*suite).slowRelay},
+		{"network slow", 10 * time.Second, func(s *suite, f fault) (string, error) { return s.slow(s.relay, f) }},
+		{"clients' HTTP/2 reset", 0, func(s *suite, _ fault) (string, error) { return counted(s.entrance.Reset()) }},
+		{"clients' HTTP/2 forgotten", 0, func(s *suite, _ fault) (string, error) { return counted(s.entrance.Forget()) }},
+		{"clients' HTTP/2 slow", 10 * time.Second, func(s *suite, f fault) (string, error) { return s.slow(s.entrance, f) }},
 		{"clients stalled", 12 * time.Second, (*suite).stallClients},
 		{"clock jumped", 8 * time.Second, (*suite).jump},
 	}
@@ -256,14 +247,23 @@ func (s *suite) hear(done func() bool) error {
 	return errors.New("nothing was sent between kube-apiserver and watchfan")
 }
 
-func (s *suite) slowRelay(f fault) (string, error) {
-	before := s.relay.Delayed.Load()
+// slow delays what a relay carries.
+func (s *suite) slow(relay *proxytest.Relay, f fault) (string, error) {
+	before := relay.Delayed.Load()
 	delay := 20*time.Millisecond + f.lasting/20
-	s.relay.Delay(delay)
-	defer s.relay.Delay(0)
-	err := s.hear(func() bool { return s.relay.Delayed.Load() > before })
+	relay.Delay(delay)
+	defer relay.Delay(0)
+	err := s.hear(func() bool { return relay.Delayed.Load() > before })
 	time.Sleep(f.lasting)
-	return fmt.Sprintf("%d bytes came %s late", s.relay.Delayed.Load()-before, delay), err
+	return fmt.Sprintf("%d bytes came %s late", relay.Delayed.Load()-before, delay), err
+}
+
+// counted proves a fault of so many connections.
+func counted(n int) (string, error) {
+	if n == 0 {
+		return "", errors.New("there was no connection")
+	}
+	return fmt.Sprintf("%d connections", n), nil
 }
 
 // stallClients makes the clients that stall read nothing.

@@ -20,9 +20,10 @@ type suite struct {
 	t        *testing.T
 	cluster  *cluster
 	watchfan *watchfan
-	relay    *proxytest.Relay
-	link     *link // nil: impossible here,
-	noLink   error // because of this
+	relay    *proxytest.Relay // between watchfan and kube-apiserver
+	entrance *proxytest.Relay // between clients over HTTP/2 and watchfan
+	link     *link            // nil: impossible here,
+	noLink   error            // because of this
 	truth    *truth
 	oracle   *oracle
 	admin    *client // straight to kube-apiserver

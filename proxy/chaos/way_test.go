@@ -74,9 +74,9 @@ func (w way) client() *client {
 		c.http = proxytest.HTTPClient(transport)
 		return c
 	}
-	// client-go finds dead connections in the same times.
-	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: w.window, SendPingTimeout: 30 * time.Second,
-		PingTimeout: 15 * time.Second}
+	// Dead connections are found by pings, as client-go does it, only sooner.
+	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: w.window, SendPingTimeout: 5 * time.Second,
+		PingTimeout: 10 * time.Second}
 	c.http = proxytest.HTTP2Client(transport)
 	return c
 }
@@ -210,11 +210,5 @@ func (p *watchfan) secure(token string, certificates ...tls.Certificate) way {
 		w.name = "TLS and certificate"
 	}
 	w.tls = &tls.Config{InsecureSkipVerify: true, Certificates: certificates}
-	return w
-}
-
-// overHTTP2 is the same way for clients that speak HTTP/2.
-func (w way) overHTTP2() way {
-	w.name, w.http2 = "HTTP/2 and token", true
 	return w
 }

@@ -33,7 +33,8 @@ func (a *adminPort) watchers(query url.Values) (*WatcherList, error) {
 	}
 	list := &WatcherList{}
 	if err := json.Unmarshal(body, list); err != nil {
-		return nil, fmt.Errorf("watchfan at %s answers in a form that is not known here (%w): is it of this version?", a.url, err)
+		return nil, fmt.Errorf("watchfan at %s answers in a form that is not known here (%w): is it of this version?",
+			a.url, err)
 	}
 	return list, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
@@ -27,7 +28,8 @@ type WatcherStatus struct {
 	ID            uint64 `json:"id"`
 	User          string `json:"user"` // name, or kind of credential in parentheses
 	UserAgent     string `json:"userAgent"`
-	Client        string `json:"client"` // address
+	Client        string `json:"client"`           // address
+	Stream        uint32 `json:"stream,omitempty"` // of an HTTP/2 connection
 	Resource      string `json:"resource"`
 	Namespace     string `json:"namespace,omitempty"`
 	Name          string `json:"name,omitempty"`
@@ -94,6 +96,9 @@ func (w watched) status() WatcherStatus {
 		QueuedBytes:     w.e.queued(),
 		Reason:          w.why,
 	}
+	if stream, ok := w.w.conn.(exchange.StreamConn); ok {
+		status.Stream = stream.StreamID()
+	}
 	if !st.ParkedSince.IsZero() {
 		status.ParkedSince = lane.ShownAt(w.e.now, st.ParkedSince)
 	}
@@ -138,10 +143,18 @@ func (l *WatcherList) writeText(w io.Writer) {
 		fmt.Fprintf(table, "%d\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			s.ID, s.Reason, s.State, s.LagEvents, s.LagBytes, short(s.LagSeconds.Duration()), s.QueuedBytes,
 			short(s.AgeSeconds.Duration()), s.Events, s.Bytes, s.ResourceVersion, s.Parks,
-			s.Resource, s.User, s.UserAgent, s.Client, s.wire(), s.Selector())
+			s.Resource, s.User, s.UserAgent, s.at(), s.wire(), s.Selector())
 	}
 	_ = table.Flush() // writes to memory
 	l.Passed.writeText(w)
+}
+
+// at says where the client is: its address, and the stream of an HTTP/2 connection.
+func (s *WatcherStatus) at() string {
+	if s.Stream == 0 {
+		return s.Client
+	}
+	return fmt.Sprintf("%s/%d", s.Client, s.Stream)
 }
 
 // wire says how the watch is written.
@@ -153,6 +166,9 @@ func (s *WatcherStatus) wire() string {
 	if s.TLS {
 		how += "+tls"
 	}
+	if s.Stream != 0 {
+		how += "+h2"
+	}
 	return how
 }
 
@@ -163,7 +179,7 @@ func (s *WatcherStatus) writeText(w io.Writer) {
 	line("resource", "%s %s", s.Resource, s.Selector())
 	line("user", "%s", s.User)
 	line("user agent", "%s", s.UserAgent)
-	line("client", "%s, %s", s.Client, s.wire())
+	line("client", "%s, %s", s.at(), s.wire())
 	line("age", "%s, started %s, ends %s",
 		short(s.AgeSeconds.Duration()), s.Started.Format(time.RFC3339), s.Deadline.Format(time.RFC3339))
 	line("state", "%s, parked %d times", s.State, s.Parks)

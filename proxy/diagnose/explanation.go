@@ -58,6 +58,25 @@ var explanations = map[Cause]explanation{
 		"The path to the client is too narrow or too long for what the client watches. Move watchfan nearer, let " +
 			"the client accept gzip, narrow its selector, or let it watch metadata only.",
 	},
+	StreamWindowClosed: {
+		"the client does not read this stream of its HTTP/2 connection",
+		func(e *Evidence) string {
+			return fmt.Sprintf("%s. The client's HTTP/2 window of this stream is closed, so the client's program does "+
+				"not read this watch. Other streams of the connection go on.", e.heldBack())
+		},
+		"Check what the client does with the events of this watch: is its handler blocked? watchfan evicts the " +
+			"watch when it is more than --client-buffer-frames or --client-buffer-bytes behind. The client can " +
+			"then resume from its last resourceVersion.",
+	},
+	SharedWindowClosed: {
+		"the client does not read its HTTP/2 connection",
+		func(e *Evidence) string {
+			return fmt.Sprintf("%s. The client's HTTP/2 window of the whole connection is closed. Streams that it "+
+				"does not read have used it up.", e.heldBack())
+		},
+		"Find the other watches of the connection, which have the same client address, and check what the client " +
+			"does with their events. A larger window for the connection, or more connections, also helps.",
+	},
 	WatchfanSlow: {
 		"the socket has room, and watchfan has not written yet",
 		slowShard,
@@ -164,6 +183,12 @@ func (e *Evidence) backlog() string {
 		s += fmt.Sprintf("; the socket holds %d bytes, %d of them not sent yet", n, e.tcp.UnsentBytes)
 	}
 	return s
+}
+
+// heldBack says how far a watch is behind whose window is closed.
+func (e *Evidence) heldBack() string {
+	return fmt.Sprintf("%d events of %d bytes wait, and before them a batch that began to wait %s ago",
+		e.state.LagEvents, e.state.LagBytes, short(e.now.Sub(e.state.ParkedSince)))
 }
 
 // short writes a duration with about three digits.

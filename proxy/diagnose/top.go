@@ -195,7 +195,7 @@ func topView(list *WatcherList, width int) string {
 		resource := w.Resource[strings.LastIndexByte(w.Resource, '/')+1:]
 		line(row, strconv.FormatUint(w.ID, 10), w.Reason, count(w.LagEvents), span(float64(w.LagSeconds)),
 			count(uint64(w.QueuedBytes)), span(float64(w.AgeSeconds)), cut(resource, 12),
-			strings.Join([]string{w.UserAgent, w.User, w.Selector()}, "  "))
+			strings.Join(append([]string{w.UserAgent, w.User, w.Selector()}, w.streamPlace()...), "  "))
 	}
 	passed := &list.Passed
 	if passed.Total == 0 {
@@ -210,6 +210,15 @@ func topView(list *WatcherList, width int) string {
 			strings.Join([]string{w.UserAgent, w.User, w.Selector()}, "  "))
 	}
 	return b.String()
+}
+
+// streamPlace returns the connection and the stream of a watch over HTTP/2. Watches of one
+// connection end together when it breaks.
+func (s *WatcherStatus) streamPlace() []string {
+	if s.Stream == 0 {
+		return nil
+	}
+	return []string{s.at()}
 }
 
 // cut shortens s to at most width characters. A width of 0 is no limit.

@@ -22,7 +22,7 @@ func TestTopView(t *testing.T) {
 				Resource: "apiextensions.k8s.io/v1/customresourcedefinitions", UserAgent: strings.Repeat("ä", 300),
 				User: "alice"},
 			{ID: 1, Reason: UpToDate, Resource: "v1/pods", UserAgent: "kubelet/v1", User: "alice", Namespace: "ns",
-				LabelSelector: "a=b"},
+				LabelSelector: "a=b", Client: "10.0.0.1:2", Stream: 7},
 		}}
 	want := `watchfan: 12345 watches, 2 matching, 2 shown
 1 ClientNotReading, 1 UpToDate
@@ -34,7 +34,7 @@ func TestTopView(t *testing.T) {
 	if got := topView(list, 80); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
-	if got := topView(list, 0); !strings.Contains(got, "kubelet/v1  alice  -n ns -l a=b\n") {
+	if got := topView(list, 0); !strings.Contains(got, "kubelet/v1  alice  -n ns -l a=b  10.0.0.1:2/7\n") {
 		t.Errorf("without a width: %s", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
@@ -12,7 +13,7 @@ import (
 // metrics and pages.
 type Cause string
 
-// The causes, worst first. With the first six, the watch has yet to be sent something. With the
+// The causes, worst first. With the first eight, the watch has yet to be sent something. With the
 // others, it has been sent all that watchfan has for it.
 const (
 	// ClientNotReading: the client's receive window is closed, and its side answers.
@@ -23,6 +24,11 @@ const (
 	ClientReadsSlowly Cause = "ClientReadsSlowly"
 	// NetworkSlow: the socket is full, and none of the causes above applies.
 	NetworkSlow Cause = "NetworkSlow"
+	// StreamWindowClosed: the socket has room, and the client's window of the HTTP/2 stream is
+	// closed.
+	StreamWindowClosed Cause = "StreamWindowClosed"
+	// SharedWindowClosed: the same for the window of all streams of the connection.
+	SharedWindowClosed Cause = "SharedWindowClosed"
 	// WatchfanSlow: the socket has room, and the shard has not written the next event yet.
 	WatchfanSlow Cause = "WatchfanSlow"
 	// InitialEvents: the watch has begun or resumed a short time ago, and is being sent the objects
@@ -44,8 +50,9 @@ const (
 )
 
 // Causes lists all causes, worst first.
-var Causes = []Cause{ClientNotReading, NetworkLoss, ClientReadsSlowly, NetworkSlow, WatchfanSlow, InitialEvents,
-	UpstreamBroken, UpstreamUnreachable, UpstreamSilent, FilteredOut, UpToDate, Ending}
+var Causes = []Cause{ClientNotReading, NetworkLoss, ClientReadsSlowly, NetworkSlow, StreamWindowClosed,
+	SharedWindowClosed, WatchfanSlow, InitialEvents, UpstreamBroken, UpstreamUnreachable, UpstreamSilent, FilteredOut,
+	UpToDate, Ending}
 
 // Verdict is a cause with its explanation.
 type Verdict struct {
@@ -58,8 +65,8 @@ const (
 	// tolerance is how long a change may wait in a shard, and how long a shard may take to answer.
 	// Deliveries take milliseconds.
 	tolerance = 200 * time.Millisecond
-	// rewatch is how long a lane may have no upstream watch. A watch that has reached its timeout is
-	// started again at once.
+	// rewatch is how long a lane may have no upstream watch. A watch that has reached its timeout
+	// is started again at once.
 	rewatch = time.Second
 	// silence is how long an upstream watch may bring nothing. kube-apiserver sends a bookmark each
 	// minute, give or take a second.
@@ -72,6 +79,8 @@ type Evidence struct {
 	state fanout.State
 	tcp   *downstream.TCPInfo // nil if unknown
 	tls   bool
+
+	window exchange.Window // of an HTTP/2 client, that keeps bytes from being sent
 
 	lane     lane.Health
 	filtered bool   // the watch selects less than the whole resource
@@ -131,6 +140,10 @@ func (e *Evidence) cause() Cause {
 func (e *Evidence) socketCause() Cause {
 	t := e.tcp
 	switch {
+	case e.parked() && e.window == exchange.StreamWindow:
+		return StreamWindowClosed
+	case e.parked() && e.window == exchange.ConnectionWindow:
+		return SharedWindowClosed
 	case t == nil && e.parked():
 		return ClientReadsSlowly // the socket is full; nothing more is known
 	case t == nil:

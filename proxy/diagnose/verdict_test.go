@@ -7,6 +7,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
@@ -67,6 +68,15 @@ func TestCauses(t *testing.T) {
 			e.tcp = &downstream.TCPInfo{QueuedBytes: 50_000, WindowBytes: 900_000, SegmentBytes: 1400,
 				SentSegments: 1000, Busy: 10, WindowLimited: 1, RTT: 0.3}
 		}, NetworkSlow, "round trip 300ms"},
+		{"the stream's window is closed", func(e *Evidence) {
+			e.park(before(time.Minute))
+			e.window = exchange.StreamWindow
+			e.tcp = &downstream.TCPInfo{WindowBytes: 60_000, SegmentBytes: 1400}
+		}, StreamWindowClosed, "began to wait 1m0s ago. The client's HTTP/2 window of this stream"},
+		{"the connection's window is closed", func(e *Evidence) {
+			e.park(before(time.Second))
+			e.window = exchange.ConnectionWindow
+		}, SharedWindowClosed, "window of the whole connection is closed"},
 		{"the client's window was the limit", func(e *Evidence) {
 			e.park(before(time.Second))
 			e.tcp = &downstream.TCPInfo{QueuedBytes: 50_000, WindowBytes: 900_000, SegmentBytes: 1400,

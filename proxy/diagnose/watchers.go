@@ -3,7 +3,6 @@ package diagnose
 import (
 	"cmp"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -15,7 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
-// Watchers is the register of the watches that are served from caches. It takes 88 bytes for each.
+// Watchers is the register of the watches that are served from caches. It takes 96 bytes for each.
 // It may be used from any goroutine.
 type Watchers struct {
 	mu   sync.Mutex
@@ -29,7 +28,7 @@ type Watcher struct {
 	id        uint64 // set by Watchers.Add
 	Sub       *fanout.Subscription
 	Lane      *lane.Lane
-	conn      *net.TCPConn
+	conn      exchange.Conn
 	user      unique.Handle[string]
 	userAgent unique.Handle[string]
 	scope     unique.Handle[WatchScope]
@@ -52,7 +51,7 @@ func NewWatcher(x *exchange.Exchange, l *lane.Lane, sub *fanout.Subscription, us
 	return &Watcher{
 		Sub:       sub,
 		Lane:      l,
-		conn:      x.Conn.TCP(),
+		conn:      x.Conn,
 		user:      unique.Make(shown(user)),
 		userAgent: unique.Make(shown(x.Header.Get("User-Agent"))),
 		scope:     unique.Make(WatchScope{shown(scope.Namespace), shown(scope.Name), shown(scope.Labels), shown(scope.Fields)}),
@@ -151,7 +150,10 @@ func (w *Watcher) evidence(st fanout.State, l laneSample) *Evidence {
 	if e.now.IsZero() { // the shard has not answered, or the watch is evicted now
 		e.now = time.Now()
 	}
-	if t, err := downstream.ReadTCPInfo(w.conn); err == nil { // or the connection has just been closed
+	if stream, ok := w.conn.(exchange.StreamConn); ok {
+		e.window = stream.Window()
+	}
+	if t, err := downstream.ReadTCPInfo(w.conn.TCP()); err == nil { // or the connection has just been closed
 		e.tcp = t
 	}
 	return e

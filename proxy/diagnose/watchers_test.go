@@ -23,7 +23,7 @@ func TestShown(t *testing.T) {
 
 // The register takes as many bytes for each watch as its comment says.
 func TestWatcherSize(t *testing.T) {
-	if got := unsafe.Sizeof(Watcher{}) + unsafe.Sizeof(&Watcher{}); got != 88 {
+	if got := unsafe.Sizeof(Watcher{}) + unsafe.Sizeof(&Watcher{}); got != 96 {
 		t.Errorf("%d bytes for each watch", got)
 	}
 }

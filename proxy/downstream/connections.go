@@ -38,7 +38,7 @@ type Conn struct {
 	accepted net.Conn             // as the listener accepted it
 	old      fanout.MonotonicTime // when it reaches its maximum age; 0 for never
 	state    connState            // guarded by all.mu
-	end      func()               // ends a connection that carries several requests at a time; nil for others; guarded by all.mu
+	end      func()               // from Shared; nil for other connections; guarded by all.mu
 }
 
 // NewConnections returns an empty set of connections. maxAge is the maximum age of a connection,

@@ -75,8 +75,8 @@ func (w *SharedWriter) Due() int {
 }
 
 // Flush seals what is due, and writes as much as the socket takes without waiting. blocked reports
-// that there is a rest. Then room will be called, and the owner must call Flush again. Until then it
-// should add nothing.
+// that there is a rest. Then room will be called, and the owner must call Flush again. Until then
+// it should add nothing.
 func (w *SharedWriter) Flush() (blocked bool, err error) {
 	if w.due != nil {
 		_, err := w.tls.Write(*w.due)

@@ -17,15 +17,16 @@ import (
 )
 
 // target is one way to the Kubernetes API: straight to kube-apiserver, or through a port of
-// watchfan. It speaks one version of HTTP and adds nothing: no compression of its own, no
-// redirects, no User-Agent but ours.
+// watchfan. It speaks HTTP/1.1, with -http2 it speaks HTTP/2 over TLS. It adds nothing: no
+// compression of its own, no redirects, no User-Agent but ours.
 type target struct {
-	name   string
-	base   string
-	token  string
-	gzip   bool // watches are asked for as gzip
-	config *tls.Config
-	http   *http.Client
+	name  string
+	base  string
+	token string
+	gzip  bool // watches are asked for as gzip
+	http  *http.Client
+
+	config *tls.Config // nil for plaintext
 }
 
 // zipped returns the same way for a client that takes gzip.
@@ -35,19 +36,21 @@ func (d *target) zipped() *target {
 	return &z
 }
 
-// newTarget returns a way for a client that speaks HTTP/1.1.
 func newTarget(name, base string, config *tls.Config) *target {
-	transport := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64}
-	return &target{name: name, base: base, config: config, http: proxytest.HTTPClient(transport)}
+	d := &target{name: name, base: base, config: config}
+	d.http = proxytest.HTTPClient(&http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64})
+	if *overHTTP2 && config != nil {
+		return d.http2()
+	}
+	return d
 }
 
-// http2 returns the same way for a client that speaks HTTP/2. Its requests share connections.
-func (d *target) http2(t testing.TB) *target {
-	t.Helper()
-	z := *d
-	z.name, z.http = d.name+"/h2", proxytest.HTTP2Client(&http.Transport{TLSClientConfig: d.config})
-	t.Cleanup(z.close)
-	return &z
+// http2 returns the same way over HTTP/2, with connections of its own, which its requests share.
+func (d *target) http2() *target {
+	to := *d
+	to.name = strings.TrimSuffix(d.name, "/h2") + "/h2"
+	to.http = proxytest.HTTP2Client(&http.Transport{TLSClientConfig: d.config})
+	return &to
 }
 
 func (d *target) close() { d.http.CloseIdleConnections() }

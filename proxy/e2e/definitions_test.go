@@ -192,7 +192,7 @@ func TestSelectableFields(t *testing.T) {
 	theirs.remove(t, w.uri+"/w0")
 	last := w.patch("w1", `"c":"blue"`)
 	for i, s := range selectors {
-		pairs = append(pairs, twins{ways[0].watch(t, uri(s, 3)), pairs[2*i].theirs})
+		pairs = append(pairs, twins{ways[0].watch(t, uri(s, 3)), pairs[len(ways)*i].theirs})
 	}
 	events := 0
 	for _, pair := range pairs {

@@ -15,10 +15,11 @@ import (
 var (
 	churnFor = flag.Duration("churn", 8*time.Second,
 		"how long writers write in the oracle and informer tests; the long mode is 30s")
-	watchers = flag.Int("watchers", 60, "watchers of the oracle, each with a twin at kube-apiserver")
-	fanOut   = flag.Int("fan-out", 1000, "watchers that must share one watch of kube-apiserver")
-	writes   = flag.Int("writes", 100, "writes per second of the oracle and informer tests")
-	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()),
+	watchers  = flag.Int("watchers", 60, "watchers of the oracle, each with a twin at kube-apiserver")
+	fanOut    = flag.Int("fan-out", 1000, "watchers that must share one watch of kube-apiserver")
+	writes    = flag.Int("writes", 100, "writes per second of the oracle and informer tests")
+	overHTTP2 = flag.Bool("http2", false, "clients speak HTTP/2, and use TLS ports in place of plaintext ones")
+	seed      = flag.Uint64("seed", uint64(time.Now().UnixNano()),
 		"seed of all random choices; the tests that use it log it")
 )
 
@@ -89,6 +90,7 @@ func sharedWatchfan(t testing.TB) *watchfan {
 		if err != nil {
 			t.Fatalf("start watchfan: %v", err)
 		}
+		p.own = c
 		shared.proxy, shared.dir = p, dir
 	}
 	return shared.proxy

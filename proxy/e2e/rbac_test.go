@@ -180,7 +180,9 @@ func (s *certified) readers(t *testing.T) []*reader {
 	}
 	for i, r := range all { // some of each kind speak HTTP/2
 		if i%2 == 1 {
-			r.how, r.ours, r.theirs = r.how+", HTTP/2", r.ours.http2(t), r.theirs.http2(t)
+			r.how, r.ours, r.theirs = r.how+", HTTP/2", r.ours.http2(), r.theirs.http2()
+			t.Cleanup(r.ours.close)
+			t.Cleanup(r.theirs.close)
 		}
 	}
 	return all

@@ -14,6 +14,7 @@ import (
 type watchfan struct {
 	*proxytest.Watchfan
 	ports proxytest.WatchfanPorts
+	own   *cluster // whose admin watchfan is; nil if it is somebody else
 }
 
 // privateWatchfan starts a watchfan for one test.
@@ -35,6 +36,7 @@ func ownWatchfan(t *testing.T, program string, c *cluster, args ...string) *watc
 	if err != nil {
 		t.Fatalf("start watchfan: %v", err)
 	}
+	p.own = c
 	t.Cleanup(func() {
 		if err := p.stop(); err != nil {
 			t.Error(err)
@@ -51,15 +53,19 @@ func startWatchfan(program, dir, kubeconfig string, args ...string) (*watchfan, 
 	if err != nil {
 		return nil, err
 	}
-	return &watchfan{p, p.Ports}, nil
+	return &watchfan{Watchfan: p, ports: p.Ports}, nil
 }
 
 // stop ends p as an orchestrator does, and returns what it did wrong in its life.
 func (p *watchfan) stop() error { return p.Stop() }
 
-// plain returns the way through the insecure port.
+// plain returns the way through the insecure port. With -http2 it is the TLS port instead, as the
+// same user.
 func (p *watchfan) plain(t testing.TB) *target {
 	t.Helper()
+	if *overHTTP2 && p.own != nil {
+		return p.secure(t, p.own.token(t, "admin"))
+	}
 	d := newTarget("watchfan", "http://"+p.ports.Insecure, nil)
 	t.Cleanup(d.close)
 	return d
@@ -79,7 +85,9 @@ func (p *watchfan) secure(t testing.TB, token string) *target {
 func (p *watchfan) ways(t testing.TB, token string) []*target {
 	t.Helper()
 	secure := p.secure(t, token)
-	return []*target{p.plain(t), secure, secure.http2(t)}
+	http2 := secure.http2()
+	t.Cleanup(http2.close)
+	return []*target{p.plain(t), secure, http2}
 }
 
 // admin returns the way to the admin port.

@@ -28,3 +28,21 @@ type Conn interface {
 	Arriving() bool
 	EndArrival()
 }
+
+// StreamConn is a [Conn] that is one of several streams of a TCP connection.
+type StreamConn interface {
+	Conn
+	// StreamID is the stream's number on its connection.
+	StreamID() uint32
+	// Window returns the window of the client that keeps bytes of the stream from being sent now.
+	Window() Window
+}
+
+// Window is a window of flow control above TCP.
+type Window uint8
+
+const (
+	OpenWindow       Window = iota // none is closed
+	StreamWindow                   // the stream's own
+	ConnectionWindow               // the one of all streams of the connection
+)

@@ -1,5 +1,5 @@
 // Package exchange is one request and its response, whatever the protocol. All packages of proxy
-// pass an [Exchange] around. Only a protocol package such as http1 reads and writes it.
+// pass an [Exchange] around. Only a protocol package such as http1 or http2 reads and writes it.
 //
 // It knows HTTP's methods, fields and bodies. It knows no connection's bytes, no user and no cache.
 //
@@ -24,9 +24,10 @@
 // these of the Exchange. When they have ended, the protocol decides whether the connection carries
 // another request.
 //
-// # Another protocol
+// # Several protocols
 //
-// HTTP/2 has no upgrades, and [Responder.Upgrade] fails there. Its streams share one [Conn]. fanout
-// writes each event to a sink with the chunk framing of HTTP/1.1, which package framing makes once
-// for all clients. A sink without chunks leaves out the slices with the lengths.
+// HTTP/2 has no upgrades, and [Responder.Upgrade] fails there. Each of its streams has a [Conn],
+// and these share one TCP connection. fanout writes each event to a sink with the chunk framing of
+// HTTP/1.1, which package framing makes once for all clients. A sink of another protocol takes the
+// payloads out of it ([framing.NextPayload]).
 package exchange

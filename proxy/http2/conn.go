@@ -75,6 +75,7 @@ type conn struct {
 
 	streams map[uint32]*stream       // open on the wire
 	zombies int                      // reset streams whose handler runs
+	waiters int                      // goroutines that wait to send
 	ready   []*stream                // have something to send that their windows allow, in the order of turns
 	lastID  uint32                   // the highest stream of the client so far
 	closed  [keptClosed]closedStream // the last streams that were closed, in a ring
@@ -178,11 +179,13 @@ func (c *conn) end(err error) {
 	c.unlock()
 	if broken {
 		brokenConnections.Inc()
+	}
+	if broken || err == errSilent {
 		c.linger()
 	}
 }
 
-// linger lets the client read the last GOAWAY. A connection that is closed with bytes unread is
+// linger lets the client read the last frames and close the connection. A connection that is closed with bytes unread is
 // reset, and its client may lose what was sent before.
 func (c *conn) linger() {
 	_ = c.tls.CloseWrite()
@@ -266,7 +269,10 @@ func (c *conn) roomAgain() {
 	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
-	c.full = false
+	if c.failed != nil {
+		return
+	}
+	c.flushLocked() // the rest
 	c.sendLocked()
 	if !c.full {
 		c.wakeAllLocked()
@@ -275,6 +281,9 @@ func (c *conn) roomAgain() {
 
 // wakeAllLocked wakes the goroutines that wait for room in the socket or in the client's window.
 func (c *conn) wakeAllLocked() {
+	if c.waiters == 0 {
+		return
+	}
 	for _, st := range c.streams {
 		st.wake()
 	}

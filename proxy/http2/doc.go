@@ -13,8 +13,9 @@
 //
 // Each connection has one that reads. Each request has one until its handler has returned and its
 // response has been written. A watch has none. Any goroutine may send: it locks the connection,
-// queues its bytes, and writes what the socket takes without waiting. When the socket has room
-// again, the poller starts a goroutine that goes on. Serve returns when all of them have ended.
+// queues its bytes, and writes what the socket takes without waiting. Another goroutine goes on
+// while more is due than is sealed at a time, and when the socket has room again; see the poller.
+// Serve returns when all of them have ended.
 //
 // # What a watch is sent
 //
@@ -31,11 +32,11 @@
 // A complete response ends with END_STREAM. What cannot be completed is reset with INTERNAL_ERROR;
 // clients ask again. If the response is complete before the request is, the client is told to stop
 // with NO_ERROR. When the proxy stops, when a connection reaches its maximum age, and after a
-// response 401, the client is sent GOAWAY: it opens new streams elsewhere, and open streams go on to
-// their own ends. The second GOAWAY follows when the client has answered a PING, or after a second.
-// TCP's keepalive finds dead clients, as with HTTP/1.1: Linux gives up after about 2.5 minutes
-// without an answer. A PING of our own would also end watches of clients that are only stopped for a
-// while. kube-apiserver sends none either.
+// response 401, the client is sent GOAWAY: it opens new streams elsewhere, and open streams go on
+// to their own ends. The second GOAWAY follows when the client has answered a PING, or after a
+// second. TCP's keepalive finds dead clients, as with HTTP/1.1: Linux gives up after about 2.5
+// minutes without an answer. A PING of our own would also end watches of clients that are only
+// stopped for a while. kube-apiserver sends none either.
 //
 // # A hostile network
 //
@@ -50,8 +51,8 @@
 //	too many requests given up or refused, or frames   ENHANCE_YOUR_CALM; see type calm
 //	  that ask for nothing
 //	a client that does not read our answers            the connection ends beyond 100 of them
-//	windows that stay closed                           60 s for a response; watches as for a client that does not read
-//	bodies that nobody reads                           256 KiB for each request, 4 MiB for each connection
+//	windows that stay closed                           60 s for a response; watches are parked
+//	bodies that nobody reads                           256 KiB for each, 4 MiB for each connection
 //	a connection without requests                      GOAWAY after 90 s, or 32 s before the first
 //
 // The limits of heads are those of HTTP/1.1, because the same clients come over both: users in

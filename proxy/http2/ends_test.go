@@ -94,7 +94,8 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
-// A body that the client sends only after 100 Continue comes, and is asked for only when it is read.
+// A body that the client sends only after 100 Continue comes, and is asked for only when it is
+// read.
 func TestContinue(t *testing.T) {
 	w := newWorldEcho(t)
 	p := w.dial()

@@ -143,8 +143,8 @@ func (d *headDecoder) checkPseudo() string {
 	return ""
 }
 
-// readHead fills x from the decoded head. It returns what is wrong with the head, nil if nothing is.
-// The rules are those of HTTP/1.1; see readHead in package http1.
+// readHead fills x from the decoded head. It returns what is wrong with the head, nil if nothing
+// is. The rules are those of HTTP/1.1; see readHead in package http1.
 func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav1.Status) {
 	x.Method, x.Target, x.Protocol = d.pseudo[method], d.pseudo[path], exchange.HTTP20
 	x.ContentLength = -1
@@ -154,7 +154,8 @@ func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav
 	switch _, ok := exchange.CutTarget(x.Target); {
 	case d.over:
 		wrong = apistatus.Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
-			fmt.Sprintf("the request's header is longer than %d bytes or %d lines", exchange.MaxHeaderBytes, exchange.MaxHeaderLines))
+			fmt.Sprintf("the request's header is longer than %d bytes or %d lines",
+				exchange.MaxHeaderBytes, exchange.MaxHeaderLines))
 	case x.Method == http.MethodConnect:
 		wrong = apistatus.Failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 			"the server does not allow this method on the requested resource")
@@ -258,6 +259,8 @@ func (c *conn) readBlock(f *wire.HeadersFrame) error {
 // headLocked handles the head that has been decoded.
 func (c *conn) headLocked(id uint32, last, dependsOnItself bool) error {
 	switch st := c.streams[id]; {
+	case c.failed != nil:
+		return c.failed // nothing would end a stream that is opened now
 	case id%2 == 0:
 		return wire.ConnectionError(wire.ErrCodeProtocol)
 	case st != nil:

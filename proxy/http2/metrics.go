@@ -11,6 +11,7 @@ var (
 	connections = metrics.NewGauge(exposition.Describe("gauge", "watchfan_http2_connections",
 		"Open HTTP/2 connections."), nil)
 	brokenConnections = metrics.NewCounter(exposition.Describe("counter", "watchfan_http2_broken_connections_total",
-		"HTTP/2 connections that were ended because the client broke the protocol or sent too many frames that cost more than they do."))
+		"HTTP/2 connections that were ended because the client broke the protocol "+
+			"or sent too many frames or requests in vain."))
 	rejectedStreams = apistatus.Rejections("max_streams")
 )

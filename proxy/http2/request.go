@@ -52,8 +52,8 @@ func (c *conn) requestLocked(id uint32, last bool) error {
 	return nil
 }
 
-// serve answers a request. It runs on a goroutine of its own, and returns when the response has been
-// written or is left to a shard.
+// serve answers a request. It runs on a goroutine of its own, and returns when the response has
+// been written or is left to a shard.
 func (st *stream) serve(x *exchange.Exchange, wrong *metav1.Status) {
 	c := st.conn
 	release := true // nothing works for the stream any more

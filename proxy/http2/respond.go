@@ -191,8 +191,8 @@ const copyBufferSize = 32 << 10
 
 var copyBuffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }}
 
-// sendHead sends the head of a response, and END_STREAM if nothing follows. length is the body's, -1
-// if it is not known.
+// sendHead sends the head of a response, and END_STREAM if nothing follows. length is the body's,
+// -1 if it is not known.
 func (st *stream) sendHead(resp *exchange.Response, length int64, last bool) error {
 	c := st.conn
 	c.mu.Lock()
@@ -219,7 +219,7 @@ func (st *stream) headLocked(resp *exchange.Response, length int64, last bool) {
 		c.goAwayLocked()
 	}
 	own := exchange.Header{}
-	if length >= 0 && code >= 200 && code != http.StatusNoContent {
+	if length >= 0 && code >= 200 && code != http.StatusNoContent && code != http.StatusNotModified {
 		own = append(own, exchange.Field{Name: "content-length", Value: strconv.FormatInt(length, 10)})
 	}
 	if !resp.Header.Has("Date") {
@@ -270,8 +270,8 @@ var differs = map[string]bool{"audit-id": true, "date": true, "content-length": 
 var lowerNames = func() map[string]string {
 	names := make(map[string]string)
 	for _, name := range []string{
-		"Audit-Id", "Cache-Control", "Content-Encoding", "Content-Length", "Content-Type", "Date", "Retry-After", "Vary",
-		"Warning", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid",
+		"Audit-Id", "Cache-Control", "Content-Encoding", "Content-Length", "Content-Type", "Date",
+		"Retry-After", "Vary", "Warning", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid",
 	} {
 		names[name] = strings.ToLower(name)
 	}

@@ -27,23 +27,28 @@ func (c *conn) sendLocked() {
 		c.takeControlLocked() // what the ends of streams have queued
 	}
 	if !c.full && c.failed == nil && c.out.Due() > 0 {
-		full, err := c.out.Flush()
-		if err != nil {
-			c.failLocked(err)
-			return
-		}
-		c.full = full
+		c.flushLocked()
 	}
 	if !c.full && c.failed == nil && !c.going && c.sendableLocked() {
 		c.going = true
 		go c.goOn()
 	}
-	if c.full && (c.replies > maxReplies || c.control.Len() > maxControl) {
+	if c.full && c.failed == nil && (c.replies > maxReplies || c.control.Len() > maxControl) {
 		brokenConnections.Inc()
 		c.failLocked(errUnread)
 		return
 	}
 	c.checkEndedLocked()
+}
+
+// flushLocked seals what is due, and writes as much as the socket takes.
+func (c *conn) flushLocked() {
+	full, err := c.out.Flush()
+	if err != nil {
+		c.failLocked(err)
+		return
+	}
+	c.full = full
 }
 
 // sendableLocked reports whether a stream has something that may be sent.
@@ -99,8 +104,8 @@ func (c *conn) takeControlLocked() {
 	}
 }
 
-// sendTurnLocked gives st one turn, and reports whether st has sent anything. If more is to be sent,
-// st is queued for another turn.
+// sendTurnLocked gives st one turn, and reports whether st has sent anything. If more is to be
+// sent, st is queued for another turn.
 func (c *conn) sendTurnLocked(st *stream) bool {
 	before := len(st.pending)
 	sent := c.addDataLocked(st, turn)

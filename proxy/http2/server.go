@@ -24,8 +24,13 @@ type Server struct {
 }
 
 // New returns a server that calls handler for each request, on a goroutine of its own.
-func New(handler func(*exchange.Exchange), opts *Options, conns *downstream.Connections, poller *downstream.Poller, log *slog.Logger) *Server {
-	return &Server{handler: handler, conns: conns, poller: poller, log: log, maxStreams: opts.HTTP2MaxStreamsPerConnection}
+func New(
+	handler func(*exchange.Exchange), opts *Options, conns *downstream.Connections, poller *downstream.Poller,
+	log *slog.Logger,
+) *Server {
+	return &Server{
+		handler: handler, conns: conns, poller: poller, log: log, maxStreams: opts.HTTP2MaxStreamsPerConnection,
+	}
 }
 
 // Serve serves a connection as the listener accepted it, after its TLS handshake. It returns when

@@ -31,7 +31,6 @@ func (failing) Close() error { return nil }
 type testStream struct {
 	sinks chan fanout.Sink
 	ends  chan bool
-	gone  func(fanout.Sink)
 
 	mu   sync.Mutex
 	sink fanout.Sink
@@ -79,6 +78,19 @@ var long = func() (b exchange.BodySlices) {
 	return b
 }()
 
+// testTurn is a turn that must be given back before it is taken again.
+type testTurn struct{ held bool }
+
+func (t *testTurn) Resume() error {
+	if t.held {
+		panic("resumed twice")
+	}
+	t.held = true
+	return nil
+}
+
+func (t *testTurn) Give() { t.held = false }
+
 // echo answers in the form that the path names.
 func echo(x *exchange.Exchange) {
 	switch path, _, _ := strings.Cut(x.Target, "?"); path {
@@ -86,6 +98,9 @@ func echo(x *exchange.Exchange) {
 		x.Response.Body = exchange.BodySlices{[]byte("he"), nil, []byte("llo")}
 	case "/long":
 		x.Response.Body = append(exchange.BodySlices(nil), long...)
+	case "/turns":
+		x.Response.Body = append(exchange.BodySlices{nil, bytes.Repeat([]byte("y"), 700_000)}, long...)
+		x.Response.Turn = &testTurn{}
 	case "/none":
 		x.Response.Status = http.StatusNoContent
 	case "/reader":
@@ -144,6 +159,7 @@ func TestResponses(t *testing.T) {
 	}{
 		"/body":       {200, "hello", false},
 		"/long":       {200, strings.Repeat("x", 3_000_000), false},
+		"/turns":      {200, strings.Repeat("y", 700_000) + strings.Repeat("x", 3_000_000), false},
 		"/none":       {204, "", false},
 		"/reader":     {200, "hello", false},
 		"/unknown":    {200, "hello", false},
@@ -221,12 +237,11 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	sink := (<-stream.sinks).(fanout.Carried)
+	sink := <-stream.sinks // without a carrier, each write leaves at once
 	if blocked, err := sink.Write(append(chunk("1"), chunk("2")...)); blocked || err != nil {
 		t.Errorf("blocked %v, %v", blocked, err)
 	}
 	sink.End(fanout.TimedOut, true)
-	w.flush(sink)
 	got, err := io.ReadAll(resp.Body)
 	want := framing.GzipStart[3:len(framing.GzipStart)-2] +
 		"{\"type\":\"ERROR\",\"object\":1}\n{\"type\":\"ERROR\",\"object\":2}\n"
@@ -240,3 +255,50 @@ func TestWatch(t *testing.T) {
 
 // flush does what a shard does at the end of its round.
 func (w *world) flush(sink fanout.Sink) { sink.(*watch).conn.flush() }
+
+// panickingStream panics when it begins.
+type panickingStream struct{ *testStream }
+
+func (panickingStream) Begin(fanout.Sink) { panic("begin") }
+
+// panickingBody panics when it is read.
+type panickingBody struct{ io.ReadCloser }
+
+func (panickingBody) Read([]byte) (int, error) { panic("read") }
+func (panickingBody) Close() error             { return nil }
+
+// A panic in what is done for one request resets its stream and nothing else.
+func TestPanics(t *testing.T) {
+	watch := newTestStream()
+	w := newWorld(t, func(x *exchange.Exchange) {
+		switch x.Target {
+		case "/watch":
+			x.Response.Stream = watch
+		case "/begin":
+			x.Response.Stream = panickingStream{newTestStream()}
+		case "/read":
+			x.Response.Reader, x.Response.Length = panickingBody{}, 5
+		case "/detached":
+			x.Response.Detached = func(exchange.Responder) { panic("in a response that lasts") }
+		}
+	})
+	client := w.client()
+	resp, err := client.Get(w.url("/watch"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for _, path := range []string{"/begin", "/read", "/detached"} {
+		if _, _, err := fetch(client, http.MethodGet, w.url(path), nil); err == nil || !strings.Contains(err.Error(), "INTERNAL_ERROR") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	sink := <-watch.sinks
+	if _, err := sink.Write(chunk("1")); err != nil {
+		t.Error(err)
+	}
+	sink.End(fanout.TimedOut, true)
+	if got, err := io.ReadAll(resp.Body); len(got) == 0 || err != nil {
+		t.Errorf("the other stream: %q, %v", got, err)
+	}
+}

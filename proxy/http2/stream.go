@@ -10,12 +10,14 @@ import (
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // errLeft is the error of a stream that the client has reset, or whose connection has ended.
 var errLeft = errors.New("the client has left")
 
-// stream is one request and its response. It implements [exchange.Conn] for its request. An idle
+// stream is one request and its response. It implements [exchange.StreamConn] for its
+// request. An idle
 // watch has no more than this, and a [watch].
 type stream struct {
 	// Immutable.
@@ -219,8 +221,8 @@ func (st *stream) awaitRoom() error {
 	return st.awaitLocked(func() bool { return !c.full && st.window > 0 && c.window > 0 })
 }
 
-// awaitLocked waits until done. It fails when the client leaves, or when nothing can be sent for too
-// long. It gives the lock back while it waits.
+// awaitLocked waits until done. It fails when the client leaves, or when nothing can be sent for
+// too long. It gives the lock back while it waits.
 func (st *stream) awaitLocked(done func() bool) error {
 	c := st.conn
 	if done() {
@@ -229,6 +231,8 @@ func (st *stream) awaitLocked(done func() bool) error {
 	if st.wrote == nil {
 		st.wrote = make(chan struct{}, 1)
 	}
+	c.waiters++
+	defer func() { c.waiters-- }()
 	stalled := time.NewTimer(downstream.StallTimeout)
 	defer stalled.Stop()
 	for st.err == nil && !done() {
@@ -251,7 +255,23 @@ func (st *stream) awaitLocked(done func() bool) error {
 	return st.err
 }
 
-// The connection, as [exchange.Conn] describes it.
+// The connection, as [exchange.StreamConn] describes it.
+
+func (st *stream) StreamID() uint32 { return st.id }
+
+func (st *stream) Window() exchange.Window {
+	c := st.conn
+	c.mu.Lock()
+	defer c.unlock()
+	switch {
+	case len(st.pending) == 0 || c.full:
+	case st.window <= 0:
+		return exchange.StreamWindow
+	case c.window <= 0:
+		return exchange.ConnectionWindow
+	}
+	return exchange.OpenWindow
+}
 
 func (st *stream) RemoteAddr() net.Addr { return st.conn.shared.RemoteAddr() }
 

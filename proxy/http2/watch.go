@@ -20,6 +20,7 @@ type watch struct {
 	*stream
 	source exchange.Stream
 	slot   exchange.Slot // nil for none
+	shared bool          // the carrier's flush follows each round of writes
 	over   bool          // nothing works for it any more; guarded by conn.mu
 }
 
@@ -65,8 +66,14 @@ func (w *watch) begin(resp *exchange.Response) bool {
 // Gone tells the source that the client has left.
 func (w *watch) Gone() { w.source.Gone() }
 
-// Carrier implements fanout.Carried.
-func (w *watch) Carrier() *fanout.Carrier { return w.conn.carrier }
+// Carrier implements fanout.Carried. Without a call of it, each write is sent at once.
+func (w *watch) Carrier() *fanout.Carrier {
+	c := w.conn
+	c.mu.Lock()
+	defer c.unlock()
+	w.shared = true
+	return c.carrier
+}
 
 // Write implements fanout.Sink.
 func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
@@ -90,7 +97,7 @@ func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 		c.readyLocked(w.stream)
 		return true, nil
 	}
-	if c.out.Due() >= downstream.SealedAtOnce {
+	if !w.shared || c.out.Due() >= downstream.SealedAtOnce {
 		c.sendLocked()
 	}
 	return false, nil
@@ -188,7 +195,10 @@ func (w *watch) end(complete bool) (whole, over bool) {
 	}
 	w.last = true
 	if len(w.pending) == 0 && !c.full {
-		c.sentAllLocked(w.stream) // leaves at the end of the shard's round
+		c.sentAllLocked(w.stream)
+		if !w.shared { // otherwise it leaves at the end of the shard's round
+			c.sendLocked()
+		}
 		return true, over
 	}
 	c.readyLocked(w.stream)

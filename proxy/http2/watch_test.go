@@ -34,7 +34,9 @@ func (p *peer) open(id uint32, streams chan *testStream) (*watch, *testStream) {
 	p.get(id, "/watch")
 	select {
 	case s := <-streams:
-		return (<-s.sinks).(*watch), s
+		sink := (<-s.sinks).(*watch)
+		sink.Carrier()
+		return sink, s
 	case <-time.After(10 * time.Second):
 		p.t.Fatalf("stream %d does not begin", id)
 		return nil, nil
@@ -89,6 +91,9 @@ func TestStreamWindow(t *testing.T) {
 		t.Fatalf("blocked %v, %v", blocked, err)
 	}
 	w.flush(slow)
+	if got := slow.Window(); got != exchange.StreamWindow {
+		t.Errorf("the closed window: %d", got)
+	}
 	got := make(map[uint32]*bytes.Buffer)
 	p.data(got, 1, 10)
 	// Smaller by 20 than what has been sent: the window is negative, and stays closed.
@@ -160,6 +165,9 @@ func TestConnectionWindow(t *testing.T) {
 	}
 	got := map[uint32]*bytes.Buffer{3: {}}
 	p.data(got, 1, defaultWindow)
+	if got := second.Window(); got != exchange.ConnectionWindow {
+		t.Errorf("the closed window: %d", got)
+	}
 	if got[3].Len() != 0 {
 		t.Errorf("%d bytes beyond the connection's window", got[3].Len())
 	}
@@ -184,6 +192,7 @@ func TestUnreadConnection(t *testing.T) {
 	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: maxWindow})
 	_ = p.framer.WriteWindowUpdate(0, maxWindow-defaultWindow)
 	sink, _ := p.open(1, streams)
+	_ = sink.TCP().SetWriteBuffer(4096) // takes part of what is sealed at once
 	batch, payload := event(250_000)
 	writes := 0
 	for blocked := false; !blocked; writes++ {
@@ -197,6 +206,10 @@ func TestUnreadConnection(t *testing.T) {
 		w.flush(sink)
 	}
 	got := make(map[uint32]*bytes.Buffer)
+	for n := maxFrame; n < writes*len(payload); n += maxFrame {
+		p.data(got, 1, n)
+		time.Sleep(time.Millisecond) // the socket is full until the last bytes
+	}
 	p.data(got, 1, writes*len(payload))
 	if want := strings.Repeat(payload, writes); got[1].String() != want {
 		t.Errorf("got %d other bytes", got[1].Len())

@@ -43,6 +43,11 @@
 // after a read arrived needs no proof for that read. A read that is not proved within
 // --freshness-timeout passes through.
 //
+// A proof serves the requests that came before it asked upstream, and no later one. When proofs
+// follow one another, a watch waits 50 ms for others before its proof begins: the informers of 20
+// namespaces start within a moment. Gets and lists do not wait, because a client may send them one
+// after another.
+//
 // Kube-apiserver answers some reads as easily as it says R: a get, or a list of a few objects. The
 // first few of those at a time, of each resource, pass through, and only the others share a proof.
 // So nobody waits longer than without watchfan, and kube-apiserver's work for a burst of any size

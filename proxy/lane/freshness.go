@@ -22,6 +22,7 @@ type prover struct {
 	running bool
 
 	// Owned by loop.
+	ended     time.Time     // the last proof
 	served    []*proof      // that the run under way is for
 	listTook  time.Duration // the last list of a large collection
 	listAgain time.Time     // when it may be listed again
@@ -29,9 +30,16 @@ type prover struct {
 
 // proof is shared by the requests that come while another proof is under way.
 type proof struct {
-	donec  chan struct{} // closed when result and err are set; never sent on
-	result fanout.Proof
-	err    error
+	since   time.Time     // of the first request
+	hurryc  chan struct{} // closed when a request does not wait for others; never sent on
+	hurried bool          // hurryc is closed; guarded by prover.mu
+	donec   chan struct{} // closed when result and err are set; never sent on
+	result  fanout.Proof
+	err     error
+}
+
+func newProof() *proof {
+	return &proof{since: time.Now(), hurryc: make(chan struct{}), donec: make(chan struct{})}
 }
 
 const (
@@ -47,16 +55,25 @@ const (
 	// waits for the stream of a busy resource.
 	busyFor  = time.Second
 	busyWait = 30 * time.Millisecond
+	// A proof that only patient requests wait for begins gatherFor after the first of them came, if
+	// the last proof ended less than crowdFor ago. An informer of each namespace of a cache begins
+	// with a proof, one shortly after the other.
+	gatherFor = 50 * time.Millisecond
+	crowdFor  = time.Second
 )
 
 // prove returns a proof of a state at or after the call, made within the time that ctx and timeout
-// allow.
-func (p *prover) prove(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
+// allow. A patient request may wait for others that share its proof.
+func (p *prover) prove(ctx context.Context, timeout time.Duration, patient bool) (fanout.Proof, error) {
 	p.mu.Lock()
 	if p.next == nil {
-		p.next = &proof{donec: make(chan struct{})}
+		p.next = newProof()
 	}
 	pr := p.next
+	if !patient && !pr.hurried {
+		pr.hurried = true
+		close(pr.hurryc)
+	}
 	if !p.running {
 		p.running = p.lane.lanes.Spawn(func(ctx context.Context) { p.loop(ctx, timeout) })
 	}
@@ -78,23 +95,43 @@ func (p *prover) prove(ctx context.Context, timeout time.Duration) (fanout.Proof
 func (p *prover) loop(ctx context.Context, timeout time.Duration) {
 	for {
 		p.mu.Lock()
-		if p.next == nil { // from here on another loop may run
+		next := p.next
+		if next == nil { // from here on another loop may run
 			p.running = false
 			p.mu.Unlock()
 			return
 		}
+		p.mu.Unlock()
+		p.gather(ctx, next)
+		p.mu.Lock()
 		p.admitLocked()
 		p.mu.Unlock()
 		once, cancel := context.WithTimeout(ctx, timeout)
 		started := time.Now()
 		result, method, err := p.provedState(once)
 		cancel()
-		p.lane.metrics.proved(method, err, time.Since(started))
+		p.ended = time.Now()
+		p.lane.metrics.proved(method, err, p.ended.Sub(started))
 		for _, pr := range p.served {
 			pr.result, pr.err = result, err
 			close(pr.donec)
 		}
 		p.served = nil
+	}
+}
+
+// gather waits until the next proof begins. Nothing has been asked yet, so the proof serves the
+// requests that come meanwhile.
+func (p *prover) gather(ctx context.Context, next *proof) {
+	if p.ended.IsZero() || time.Since(p.ended) >= crowdFor {
+		return
+	}
+	over := time.NewTimer(time.Until(next.since.Add(gatherFor)))
+	defer over.Stop()
+	select {
+	case <-over.C:
+	case <-next.hurryc:
+	case <-ctx.Done():
 	}
 }
 

@@ -36,8 +36,8 @@ func HTTP2Attacks(token string) []HTTP2Attack {
 			if length != "" {
 				more = append(more, "content-length", length)
 			}
-			all := RequestFields("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", append(more, authorization...)...)
-			err := w.Ask(1, false, all...)
+			const own = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+			err := w.Ask(1, false, RequestFields("POST", own, append(more, authorization...)...)...)
 			for i, chunk := range chunks {
 				err = errors.Join(err, w.WriteData(1, i == len(chunks)-1, []byte(chunk)))
 			}

@@ -28,7 +28,8 @@ type HTTP2Wire struct {
 
 // DialHTTP2 opens a connection over TLS that offers HTTP/2 alone, and sends the preface with
 // settings. patience bounds the whole life of the connection.
-func DialHTTP2(ctx context.Context, address string, patience time.Duration, settings ...http2.Setting) (*HTTP2Wire, error) {
+func DialHTTP2(ctx context.Context, address string, patience time.Duration,
+	settings ...http2.Setting) (*HTTP2Wire, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}

@@ -54,8 +54,8 @@ func (o *Options) Cluster(ctx context.Context) (c Cluster, err error) {
 	var review struct {
 		Status struct{ UserInfo struct{ Username string } }
 	}
-	const path, body = "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`
-	if u.ask(ctx, http.MethodPost, path, body, &review) == nil { // Kubernetes before 1.28 does not know it
+	const body = `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`
+	if u.ask(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", body, &review) == nil { // Kubernetes before 1.28 does not know it
 		c.User = review.Status.UserInfo.Username
 	}
 	return c, nil

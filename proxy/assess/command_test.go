@@ -1,0 +1,126 @@
+package assess
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// kubeconfigOf returns a kubeconfig that leads to server.
+func kubeconfigOf(t *testing.T, server string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "kubeconfig")
+	content := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '" + server + "'}}]\n" +
+		"contexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// The command reads twice and prints a table, or JSON.
+func TestRun(t *testing.T) {
+	var reads atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" || r.Method != http.MethodGet {
+			t.Errorf("asked %s %s", r.Method, r.URL)
+		}
+		fmt.Fprint(w, load{pods: 1000, events: 50, objects: 20, cpu: 1}.after(float64(reads.Add(1))))
+	}))
+	defer server.Close()
+	kubeconfig := kubeconfigOf(t, server.URL)
+	var stdout, stderr strings.Builder
+	if code := Run(t.Context(), []string{"--kubeconfig", kubeconfig, "--for=1s"}, &stdout, &stderr); code != 0 || reads.Load() != 2 {
+		t.Fatalf("exit code %d after %d reads: %s", code, reads.Load(), stderr.String())
+	}
+	for _, want := range []string{server.URL + ", kube-apiserver v1.36.3, 1.0 s, with 3 replicas of watchfan", "You need it",
+		"the clients of pods profit most", "  pods\n", "  total\n", "watchfan, 3 replicas together"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("no %q in\n%s", want, stdout.String())
+		}
+	}
+	if strings.Contains(stdout.String(), "%!") || strings.Contains(stdout.String(), "NaN") {
+		t.Error(stdout.String())
+	}
+
+	stdout.Reset()
+	if code := Run(t.Context(), []string{"--kubeconfig", kubeconfig, "--for=1s", "-o", "json", "--replicas=5"}, &stdout, &stderr); code != 0 {
+		t.Fatal(stderr.String())
+	}
+	var a Assessment
+	if err := json.Unmarshal([]byte(stdout.String()), &a); err != nil || a.Replicas != 5 || a.Verdict != Needed || a.Resources[0].Resource != "pods" {
+		t.Errorf("%v, %+v", err, a)
+	}
+}
+
+// Errors name the flag, or say which right is missing.
+func TestErrors(t *testing.T) {
+	f := func(wantCode int, want string, args ...string) {
+		t.Helper()
+		var stdout, stderr strings.Builder
+		if code := Run(t.Context(), args, &stdout, &stderr); code != wantCode || !strings.Contains(stderr.String(), want) || stdout.Len() > 0 {
+			t.Errorf("%v: exit code %d, %s%s\nwant %d and %q", args, code, stdout.String(), stderr.String(), wantCode, want)
+		}
+	}
+	f(2, "there is no flag --replica: did you mean --replicas?", "--replica=3")
+	f(2, "--for=5: give a duration as 30s or 10m; for seconds say 5s", "--for", "5")
+	f(2, "--for=2h: give 1s to 1h", "--for=2h")
+	f(2, "--replicas=0: give 1 to 100", "--replicas=0")
+	f(2, "-o=xml is unknown: give text or json", "-o", "xml")
+	f(2, `assess takes flags only, not "x"`, "x")
+	f(1, "--kubeconfig=/no/such does not exist", "--kubeconfig=/no/such")
+	f(1, "connection refused", "--kubeconfig", kubeconfigOf(t, "http://127.0.0.1:1"))
+	for code, want := range map[int]string{
+		http.StatusForbidden:    "needs this right; an administrator gives it:\n  kubectl create clusterrole metrics-reader --verb=get --non-resource-url=/metrics\n",
+		http.StatusUnauthorized: "needs this right",
+		http.StatusNotFound:     "answers 404 Not Found to get /metrics: it is no kube-apiserver",
+		http.StatusOK:           "has no metric of kube-apiserver's requests: is it kube-apiserver?",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+		f(1, want, "--kubeconfig", kubeconfigOf(t, server.URL))
+		server.Close()
+	}
+}
+
+// Behind a load balancer the second reading looks for the kube-apiserver of the first. If it is not
+// found, or the command is interrupted, there is an error and no figure.
+func TestLoadBalancer(t *testing.T) {
+	var reads atomic.Int64
+	f := func(others int64, cancelled bool, want string) {
+		t.Helper()
+		reads.Store(0)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			text := load{pods: 10, events: 1, cpu: 1}.after(float64(100 + reads.Load()))
+			if n := reads.Add(1); n > 1 && n <= 1+others {
+				text = strings.Replace(text, "start_time_seconds 1.7e+09", "start_time_seconds 1.8e+09", 1)
+			}
+			fmt.Fprint(w, text)
+		}))
+		defer server.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := command{pause: 10 * time.Millisecond, replicas: 1, output: "text"}
+		c.upstream.Kubeconfig = kubeconfigOf(t, server.URL)
+		if cancelled {
+			c.pause = time.Hour
+			time.AfterFunc(50*time.Millisecond, cancel)
+		}
+		var stdout, stderr strings.Builder
+		err := c.run(ctx, &stdout, &stderr)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || stdout.Len() > 0) {
+			t.Errorf("%d others: %v, want %q", others, err, want)
+		}
+	}
+	f(0, false, "")
+	f(attempts-1, false, "")
+	f(attempts, false, "two different kube-apiservers")
+	f(0, true, "context canceled") // Run says it in words
+}

@@ -1,0 +1,69 @@
+package assess
+
+// Range is an estimate with its spread. The unit is that of its field.
+type Range struct {
+	Low  float64 `json:"low"`
+	Mid  float64 `json:"mid"`
+	High float64 `json:"high"`
+}
+
+func (r Range) times(n float64) Range { return Range{r.Low * n, r.Mid * n, r.High * n} }
+
+func (r Range) plus(s Range) Range { return Range{r.Low + s.Low, r.Mid + s.Mid, r.High + s.High} }
+
+// atMost returns r without what is above most.
+func (r Range) atMost(most float64) Range {
+	return Range{min(r.Low, most), min(r.Mid, most), min(r.High, most)}
+}
+
+const (
+	micro = 1e-6
+	kib   = 1 << 10
+	mib   = 1 << 20
+)
+
+// The figures of bench, on 2 cores of an AMD EPYC over loopback, with TLS. TestFigures compares them
+// with README.md, deploy/README.md and bench/results.
+var (
+	// deliveryCost is the CPU time of an event to one of 1,000 watchers, in seconds. Mid is at 50
+	// events/s, less the cost of the writes. Low is when saturated. High is for kube-apiserver an event
+	// of twice the size, and for watchfan one of 100 watchers.
+	deliveryCost = cost{
+		apiserver: Range{8.8 * micro, 17.9 * micro, 26 * micro},
+		watchfan:  Range{2.5 * micro, 9.4 * micro, 12 * micro},
+	}
+	// objectCost is the CPU time of an object that a client is sent at its start, in seconds. Low is a
+	// list that is compressed, Mid one that is not, High the initial events of a watch.
+	objectCost = cost{
+		apiserver: Range{203e-3 / 5000, 272e-3 / 5000, 392e-3 / 5000},
+		watchfan:  Range{0.59e-3 / 5000, 11.7e-3 / 5000, 15.7e-3 / 5000},
+	}
+	// watchMemory is the memory of an idle watch, in bytes. High of watchfan is what deploy/README.md
+	// reckons with.
+	watchMemory = cost{
+		apiserver: Range{42 * kib, 48 * kib, 54 * kib},
+		watchfan:  Range{12 * kib, 12 * kib, 16 * kib},
+	}
+	// reviewCost is the CPU time of kube-apiserver for the review of an open watch, in seconds. A review
+	// is made each reviewInterval, once for all watches of one token, resource and selector.
+	reviewCost = Range{0.68e-3, 0.75e-3, 0.85e-3}
+)
+
+// cost is what one thing costs each of the two servers.
+type cost struct{ apiserver, watchfan Range }
+
+const (
+	// reviewInterval is --authorization-recheck-interval and its spread, in seconds.
+	reviewInterval = 63
+	// processMemory is that of a watchfan without clients, in bytes. cacheFactor is how many bytes it
+	// takes for each byte cached.
+	processMemory = 18e6
+	cacheFactor   = 1.5
+	// The memory that deploy/README.md says to give a replica is
+	// garbageFactor × (baseMemory + watches + objects + busyMemory × busy resources).
+	garbageFactor = 2
+	baseMemory    = 20 * mib
+	busyMemory    = 64 * mib
+	// representations is how often a replica watches a resource: as JSON and as protobuf.
+	representations = 2
+)

@@ -1,0 +1,282 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// http2Stage is a namespace seen over HTTP/2, through watchfan and straight.
+type http2Stage struct {
+	*stage
+	proxy *watchfan
+}
+
+func newHTTP2Stage(t *testing.T, ns string) *http2Stage {
+	s := &http2Stage{stage: newStage(t, ns), proxy: sharedWatchfan(t)}
+	c := sharedCluster(t)
+	s.ours, s.theirs = s.proxy.secure(t, c.token(t, "admin")).http2(), s.theirs.http2()
+	t.Cleanup(s.ours.close)
+	t.Cleanup(s.theirs.close)
+	return s
+}
+
+// TestHTTP2Answers: answers over HTTP/2 are kube-apiserver's, from the cache and passed through,
+// with bodies in both directions.
+func TestHTTP2Answers(t *testing.T) {
+	s := newHTTP2Stage(t, "http2-answers")
+	s.create("a", "")
+	s.create("b", `"app":"x"`)
+	long := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"long"},"data":{"x":%q}}`, strings.Repeat("x", 900_000))
+	s.ours.create(t, s.uri, long)
+	rv := s.now()
+	json, protobuf := http.Header{"Accept": {"application/json"}}, http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}}
+	table := http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}}
+	zipped := http.Header{"Accept-Encoding": {"gzip"}}
+	for _, c := range []struct {
+		method, uri string
+		header      http.Header
+		body        string
+	}{
+		{"GET", s.uri, json, ""},
+		{"GET", s.uri, protobuf, ""},
+		{"GET", s.uri, table, ""},
+		{"GET", fmt.Sprintf("%s?resourceVersion=%d&labelSelector=app%%3Dx", s.uri, rv), json, ""},
+		{"GET", fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=NotOlderThan", s.uri, rv), zipped, ""},
+		{"GET", s.uri + "/long", json, ""},
+		{"GET", s.uri + "/none", json, ""},
+		{"HEAD", s.uri + "/long", json, ""},
+		{"GET", s.uri + "?labelSelector=!!", json, ""},
+		{"GET", s.uri + "?limit=1", json, ""},
+		{"GET", "/version", nil, ""},
+		{"GET", "/api/v1", json, ""},
+		{"GET", "/nosuch", json, ""},
+		{"POST", s.uri, json, "{}"},
+		{"POST", s.uri, json, "{"},
+		{"POST", s.uri + "?dryRun=All", json, strings.Replace(long, `"long"`, `"longer"`, 1)},
+		{"DELETE", s.uri + "/none", json, ""},
+		{"PATCH", s.uri + "/a", http.Header{"Content-Type": {"application/merge-patch+json"}}, `{"metadata":{"labels":{"same":"same"}}}`},
+		{"OPTIONS", s.uri, json, ""},
+		{"GET", s.uri + "/a", http.Header{"Impersonate-User": {"nobody"}}, ""},
+		{"GET", s.uri + "/a", http.Header{"Authorization": {"Bearer none"}}, ""},
+	} {
+		got, want := s.ours.do(t, c.method, c.uri, c.header, c.body), s.theirs.do(t, c.method, c.uri, c.header, c.body)
+		if got.status != want.status || !sameBody(got.body, want.body) {
+			t.Errorf("%s %s: got %d %.300q, want %d %.300q", c.method, c.uri, got.status, got.body, want.status, want.body)
+		}
+		if g, w := headerNames(got.header), headerNames(want.header); !slices.Equal(g, w) {
+			t.Errorf("%s %s: got the fields %v, want %v", c.method, c.uri, g, w)
+		}
+	}
+}
+
+// sameBody compares two bodies. Times that an object was dry-run at differ.
+func sameBody(a, b []byte) bool {
+	times := regexp.MustCompile(`"(creationTimestamp|time|uid)":"[^"]*"`)
+	return bytes.Equal(times.ReplaceAll(a, nil), times.ReplaceAll(b, nil))
+}
+
+// headerNames returns the names of a response's fields. The length of a body of unknown length, and
+// kube-apiserver's own fields of a request's priority, are left out.
+func headerNames(h http.Header) []string {
+	names := slices.Sorted(maps.Keys(h))
+	return slices.DeleteFunc(names, func(name string) bool {
+		return name == "Content-Length" || strings.HasPrefix(name, "X-Kubernetes-Pf-")
+	})
+}
+
+// TestHTTP2Watches: watches over HTTP/2 bring what kube-apiserver's bring, and end as they do.
+func TestHTTP2Watches(t *testing.T) {
+	s := newHTTP2Stage(t, "http2-watches")
+	s.create("a", "")
+	rv := s.now()
+	var pairs [][2]*recording
+	for _, query := range []string{
+		"timeoutSeconds=4", "timeoutSeconds=4&resourceVersion=0", fmt.Sprintf("timeoutSeconds=4&resourceVersion=%d", rv),
+		"timeoutSeconds=4&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"timeoutSeconds=4&fieldSelector=metadata.name%3Da",
+	} {
+		pairs = append(pairs, s.twins(query))
+	}
+	zipped := s.ours.zipped().watch(t, fmt.Sprintf("%s?watch=1&timeoutSeconds=4&resourceVersion=%d", s.uri, rv))
+	pairs = append(pairs, [2]*recording{zipped, s.theirs.watch(t, fmt.Sprintf("%s?watch=1&timeoutSeconds=4&resourceVersion=%d", s.uri, rv))})
+	for i := range 30 {
+		s.create(fmt.Sprintf("b%d", i), "")
+		s.patch("a", fmt.Sprintf(`{"data":{"x":"%d"}}`, i))
+	}
+	s.remove("b3")
+	for _, pair := range pairs {
+		if len(s.equal(pair)) < 30 {
+			t.Errorf("%s brought too little for this test", pair[0].uri)
+		}
+	}
+}
+
+// TestHTTP2Connections: client-go opens as many connections as at kube-apiserver, and all its
+// watches are served.
+func TestHTTP2Connections(t *testing.T) {
+	s := newHTTP2Stage(t, "http2-connections")
+	const watches = 250
+	count := func(d *target) int {
+		var dialed atomic.Int64
+		transport := d.http.Transport.(*http.Transport).Clone()
+		transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dialed.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+		own := *d
+		own.http = &http.Client{Transport: transport}
+		defer own.close()
+		var all []*recording
+		for range watches {
+			r := own.watch(t, s.uri+"?watch=1&timeoutSeconds=60")
+			all = append(all, r)
+		}
+		for _, r := range all {
+			if r.status != http.StatusOK || !r.open() {
+				t.Errorf("a watch at %s: %d", d.name, r.status)
+			}
+			r.stop()
+		}
+		return int(dialed.Load())
+	}
+	if got, want := count(s.ours), count(s.theirs); got != want {
+		t.Errorf("%d watches take %d connections, and %d straight at kube-apiserver", watches, got, want)
+	}
+	if n := s.proxy.admin(t).metric(t, "watchfan_http2_connections"); n == 0 {
+		t.Error("no HTTP/2 connection is counted")
+	}
+}
+
+// TestHTTP2ByDefault: client-go speaks HTTP/2 to watchfan without being told to, and
+// kube-apiserver's flag turns it off.
+func TestHTTP2ByDefault(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	for name, want := range map[string]string{"": "HTTP/2.0", "--disable-http2": "HTTP/1.1"} {
+		var args []string
+		if name != "" {
+			args = append(args, name)
+		}
+		p := privateWatchfan(t, c, args...)
+		client, err := rest.HTTPClientFor(&rest.Config{
+			Host: "https://" + p.ports.Secure, BearerToken: c.token(t, "admin"), TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Get("https://" + p.ports.Secure + "/version")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.Proto != want {
+			t.Errorf("%q: %s, want %s", name, resp.Proto, want)
+		}
+		client.CloseIdleConnections()
+	}
+}
+
+// TestHTTP2Drain: after SIGTERM, watches over HTTP/2 end one after another, each behind a bookmark.
+// Their client is not reset, and its next request goes elsewhere.
+func TestHTTP2Drain(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c, "--drain-duration=2s", "--shutdown-timeout=1m")
+	p.waitReady(t)
+	d := p.secure(t, c.token(t, "admin")).http2()
+	t.Cleanup(d.close)
+	var all []*recording
+	for range 150 {
+		all = append(all, d.watch(t, "/api/v1/configmaps?watch=1&allowWatchBookmarks=true&resourceVersion=0"))
+	}
+	p.admin(t).awaitWatchers(t, len(all))
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	var ends []time.Time
+	for i, r := range all {
+		events := r.finish(t, 30*time.Second)
+		if len(events) == 0 || events[len(events)-1].typ != "BOOKMARK" || r.err != nil {
+			t.Errorf("watch %d ended with %v, %v", i, events[max(0, len(events)-1):], r.err)
+		}
+		ends = append(ends, r.ended)
+	}
+	first, last := slices.MinFunc(ends, time.Time.Compare), slices.MaxFunc(ends, time.Time.Compare)
+	if last.Sub(first) < 500*time.Millisecond {
+		t.Errorf("all ended within %s", last.Sub(first))
+	}
+	select {
+	case <-p.Exited:
+	case <-time.After(hangTime(20 * time.Second)):
+		t.Fatal("watchfan has not exited")
+	}
+}
+
+// failedAtKubeAPIServer are the cases of h2spec that kube-apiserver fails, and why.
+var failedAtKubeAPIServer = map[string]string{}
+
+// TestH2Spec: h2spec, strict, against the secure port.
+func TestH2Spec(t *testing.T) {
+	t.Parallel()
+	program := binary(t, "H2SPEC_BIN", "h2spec")
+	c := sharedCluster(t)
+	theirs := strings.TrimPrefix(c.Ready.Server, "https://")
+	for name, address := range map[string]string{"watchfan": sharedWatchfan(t).ports.Secure, "kube-apiserver": theirs} {
+		failures, err := h2spec(t, program, address)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		t.Logf("%s fails %q", name, failures)
+		for _, failure := range failures {
+			if name == "watchfan" {
+				t.Errorf("watchfan fails %s", failure)
+			} else if failedAtKubeAPIServer[failure] == "" {
+				t.Logf("kube-apiserver fails %s, which is not listed", failure)
+			}
+		}
+	}
+}
+
+// h2spec runs the suite, and returns the cases that fail.
+func h2spec(t *testing.T, program, address string) (failures []string, err error) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" || host == "::" || host == "0.0.0.0" {
+		host = "127.0.0.1"
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime(time.Minute))
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, "-h", host, "-p", port, "-t", "-k", "--strict", "-P", "/version", "-o", "5").CombinedOutput()
+	var failed *exec.ExitError
+	if err != nil && !errors.As(err, &failed) {
+		return nil, err
+	}
+	if !regexp.MustCompile(`(?m)^1\d\d tests, `).Match(out) {
+		return nil, fmt.Errorf("did not finish: %.2000s", out)
+	}
+	_, summary, _ := strings.Cut(string(out), "Failures:")
+	for line := range strings.Lines(summary) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "×") {
+			failures = append(failures, strings.TrimSpace(strings.TrimPrefix(line, "×")))
+		}
+	}
+	return failures, nil
+}

@@ -1,0 +1,86 @@
+package proxy_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/diagnose"
+)
+
+// http2Client returns a client that speaks HTTP/2 and offers small windows for streams.
+func http2Client(t *testing.T) *http.Client {
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		ForceAttemptHTTP2: true, DisableCompression: true,
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 16 << 20},
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// watchOver begins a watch of ConfigMaps over a client's connection.
+func (f *fan) watchOver(client *http.Client) *http.Response {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.secure+anyState, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+clientToken)
+	resp, err := client.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
+		f.t.Fatalf("got %d over %s", resp.StatusCode, resp.Proto)
+	}
+	return resp
+}
+
+// A watch over HTTP/2 that its client does not read is parked, and shown so. The other watch of the
+// connection goes on. What is not read comes later.
+func TestHTTP2ParkedWatch(t *testing.T) {
+	t.Parallel()
+	f := startWatched(t)
+	client := http2Client(t)
+	unread, read := f.watchOver(client), f.watchOver(client)
+	lines := bufio.NewReader(read.Body)
+	const events = 8
+	awaitLast := func(from *bufio.Reader) {
+		t.Helper()
+		for {
+			line, err := from.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(line, fmt.Sprintf(`"name":"c%d"`, events-1)) {
+				return
+			}
+		}
+	}
+	for i := range events {
+		f.cms.Put("ns", fmt.Sprintf("c%d", i), strings.Repeat("x", 100_000))
+	}
+	awaitLast(lines)
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		list := f.watchers("sort=id&reason=" + string(diagnose.StreamWindowClosed))
+		if list.Total == 2 && len(list.Watchers) == 1 {
+			w := list.Watchers[0]
+			if w.State != "Parked" || w.Stream != 1 || !w.TLS || !strings.HasPrefix(w.Client, "127.0.0.1:") {
+				t.Errorf("the parked watch: %+v", w)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not shown as parked: %+v", list)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	awaitLast(bufio.NewReader(unread.Body))
+}

@@ -62,6 +62,7 @@
 //	seat            the right to use a processor for a cached read
 //	parked          a watch whose client does not read
 //	evicted         a watch that has ended because it was too far behind
+//	herd            clients that come at once and wait for the same
 //
 // # What a client may rely on
 //
@@ -82,6 +83,31 @@
 // with etcd. A lane continues from its last resourceVersion, or lists once and shows the
 // differences, and streams stay open. A watch ends when its client loses the right to it; in
 // kube-apiserver it continues.
+//
+// # Herds
+//
+// Thousands of clients may come at once, at a lane that is not filled or at a replica that has just
+// started. kube-apiserver then gets one list for each lane, and never a request for each client that
+// waits. These are the places where a read passes through, and their bounds:
+//
+//	the lane is being filled                 lane.MostThrough lists and watches in all, and as many
+//	                                         gets at a time; then 429 (filling in package lane)
+//	a wait has brought nothing: for a        lane.MostThrough of each resource at a time, fairly among
+//	review, discovery, definitions, a lane,  users; then 429 (vainReads in package cached)
+//	a proof, or history
+//	a relist has skipped its history         16 of each lane at a time; then 410 (lane.PassSkipped)
+//	kube-apiserver answers it as easily      a few of each resource at a time (aloneReads in package
+//	                                         cached); gets of a resource without a lane have no bound
+//	a cache can't answer it                  no bound here. It is known from the request itself, or
+//	                                         from an answer that is remembered, so it waits for
+//	                                         nothing, and reaches kube-apiserver as it would without
+//	                                         the proxy
+//
+// The proxy's own requests are shared or bounded as well: reviews (64 at a time), discovery (8),
+// lists of lanes (reflector.ListsAtOnce), proofs and backfills (one for each lane at a time).
+//
+// A read that waits holds no seat, and its connection no turn at the processors. Its number is
+// bounded for each lane and user, and --max-watches and --max-connections count it.
 //
 // # Restarts
 //

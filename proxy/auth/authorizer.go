@@ -182,8 +182,15 @@ func (a *Authorizer) remember(q Question, d Decision) {
 // Remembered returns the number of decisions in memory.
 func (a *Authorizer) Remembered() int { return a.decisions.Len() }
 
-// AllowedTTL returns how long a yes is believed.
-func (a *Authorizer) AllowedTTL() time.Duration { return a.allowedTTL }
+// BelievedFor returns how long the yes to a request is believed while the request waits. A watch
+// that waits shows nothing that an open watch would not have shown, so its yes is believed for as
+// long as that of an open watch. With a TTL of 0 no yes is believed.
+func (a *Authorizer) BelievedFor(req *request.Request) time.Duration {
+	if req.Verb == "watch" && a.allowedTTL > 0 {
+		return max(a.allowedTTL, a.interval)
+	}
+	return a.allowedTTL
+}
 
 // Known reports whether id brings a token that kube-apiserver has accepted lately.
 func (a *Authorizer) Known(id Identity) bool { return a.queue.tokens.Of(id).Known() }

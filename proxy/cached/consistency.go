@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -21,7 +23,7 @@ import (
 //
 // ok is false if the state can't be provided, or proved to be fresh, in time.
 func (c *Reads) state(r *read) (s fanout.Snapshot, ok bool) {
-	ctx, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.lane.FreshnessTimeout)
+	ctx, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.proofWait(r))
 	defer cancel()
 	switch {
 	case r.ContinueToken != "":
@@ -43,6 +45,15 @@ func (c *Reads) state(r *read) (s fanout.Snapshot, ok bool) {
 		return r.snapshotAt(rv)
 	}
 	return c.notOlderThan(ctx, r, rv)
+}
+
+// proofWait returns how long r waits for a proof. After the first list of a collection, many reads
+// wait for their proof at the same time, and for the processors. They wait longer.
+func (c *Reads) proofWait(r *read) time.Duration {
+	if r.waited {
+		return max(c.lane.FreshnessTimeout, lane.Wait)
+	}
+	return c.lane.FreshnessTimeout
 }
 
 // snapshotAt returns the collection as of rv. The time is proportional to the changes since rv.
@@ -79,7 +90,7 @@ func (c *Reads) proved(ctx context.Context, r *read, rv uint64) (fanout.Snapshot
 		proof, err := c.prove(ctx, r, rv)
 		if err != nil {
 			r.lane.Log.Debug("Passed read through", "err", err)
-			return fanout.Snapshot{}, false
+			return fanout.Snapshot{}, r.passed(request.Freshness)
 		}
 		s, err := r.lane.Cache.SnapshotProved(proof)
 		if !errors.Is(err, fanout.ErrNotFresh) {

@@ -5,6 +5,7 @@
 //	little.go, alone.go  reads that are cheaper to pass through
 //	exclude.go           resources that are never cached
 //	waiting.go           reads that wait for a lane to be filled
+//	vain.go              reads that are passed through because a wait has brought nothing
 //	consistency.go       the state that a resourceVersion asks for
 //	list.go              gets and lists; compressed_lists.go shares those with gzip
 //	watch.go             watches; watch_subscribe.go chooses where they begin
@@ -52,8 +53,8 @@
 // A watch that passes through for that reason ends once the lane is filled, and its client resumes
 // at the lane. Watches end only if their clients are known to resume: see returns.
 // The type filling in package lane documents how many, and when clients get 429. The bound protects
-// kube-apiserver from listing a slow resource for every client. There is no bound if waiting brings
-// nothing: kube-apiserver does not let the proxy list the resource, an object can't be cached, or
-// memory is full. There is no bound either for a read that can't be proved fresh or that needs
-// unknown history.
+// kube-apiserver from listing a slow resource for every client.
+//
+// A read that is passed through because a wait has brought nothing takes turns with others of its
+// resource; see vainReads. Section Herds of package proxy lists all places where reads pass through.
 package cached

@@ -16,8 +16,10 @@ const drainPace = 20 * time.Millisecond
 // Drain ends the watches that are served from a cache. The ends are spread evenly over at most d,
 // and each follows a bookmark. If all clients came back at once, the other replica would be busy
 // with them and not with its events. The order is random, because the watches of one process mostly
-// began together. Drain returns when all watches have been asked to end; see AwaitEnds.
+// began together. Drain returns when all watches have been asked to end; see AwaitEnds. Reads that
+// wait for a lane get 429.
 func (c *Reads) Drain(ctx context.Context, d time.Duration) {
+	c.lanes.EndWaits()
 	open, _ := c.watchers.Selected(func(*diagnose.Watcher) bool { return true })
 	if len(open) == 0 {
 		return

@@ -57,6 +57,7 @@ type Reads struct {
 	tooMany     func(message string) *metav1.Status
 	lanes       *lane.Lanes
 	alone       *aloneReads
+	vain        *vainReads
 	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
 	compressed  compressedLists
 	flusher     *fanout.Flusher
@@ -85,6 +86,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		tooMany:   cfg.TooMany,
 		flusher:   flusher,
 		alone:     newAloneReads(cfg.Options.Tuning.MostAlone),
+		vain:      newVainReads(ctx),
 		log:       cfg.Log,
 		ctx:       ctx,
 		lanes:     lane.NewLanes(ctx, cfg.Upstream, cfg.Discovery, flusher, cfg.Memory, cfg.Lane, cfg.Log),
@@ -252,13 +254,27 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 		return
 	}
 	if !served {
-		c.pass(x, id, req, r.why)
+		c.passThrough(x, r)
 		return
 	}
 	r.lane.CountServed(req.Verb)
 	if req.Verb != "watch" {
 		c.audit.Served(x, r.audited())
 	}
+}
+
+// passThrough passes r through. A read that has waited in vain waits for its turn.
+func (c *Reads) passThrough(x *exchange.Exchange, r *read) {
+	if r.inVain() {
+		turn, refused := c.vain.take(r, c.patience(r)-time.Since(r.arrived))
+		if refused != nil {
+			apistatus.Write(x, refused)
+			c.audit.Refused(x, r.id, r.Request, refused)
+			return
+		}
+		x.Until = turn
+	}
+	c.pass(x, r.id, r.Request, r.why)
 }
 
 // serveCached answers the request from a cache. If it reports false it has written nothing: the
@@ -297,21 +313,12 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 	case !ready:
 		return r.passed(request.LaneFilling), refused
 	case !c.stillAllowed(r, decided):
+		if r.decision.Busy() {
+			return false, auth.TooManyReviews()
+		}
 		return r.passed(request.NotAllowed), nil
 	}
 	return c.serveFrom(x, r)
-}
-
-// stillAllowed reports whether the client may still read. It repeats the review if the decision is
-// older than auth.Authorizer.AllowedTTL, or than one second if that is longer.
-func (c *Reads) stillAllowed(r *read, decided time.Time) bool {
-	if time.Since(decided) <= max(c.auth.AllowedTTL(), time.Second) {
-		return true
-	}
-	wait, cancel := context.WithTimeout(c.ctx, auth.ReviewTimeout)
-	defer cancel()
-	r.decision = c.auth.Authorize(wait, r.id, r.Request)
-	return r.decision.Allowed()
 }
 
 // serveFrom answers the request from its lane. Its results are those of serveCached.
@@ -356,6 +363,8 @@ type read struct {
 
 	// Set by serveCached.
 	alone    bool // counted in counts
+	waited   bool // it has waited for its lane to be filled
+	through  bool // its lane, which is not filled, lets it through as one of a few
 	decision auth.Decision
 
 	// Set by acquire.

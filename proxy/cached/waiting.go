@@ -1,12 +1,16 @@
 package cached
 
 import (
+	"context"
 	"net/http"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -14,10 +18,12 @@ import (
 // awaitLane waits until the lane can serve r, and reports whether it can. A client that has waited
 // too long, or has left, gets refused.
 func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (ready bool, refused *metav1.Status) {
+	r.waited = !r.lane.Synced()
 	end, slot := r.lane.Await(request.WithArrival(c.ctx, r.conn), lane.Waiter{
 		Verb:     r.Verb,
+		User:     fairness.FlowOf(r.id, r.conn.RemoteAddr()),
 		Arrived:  r.arrived,
-		Patience: r.Patience(lane.FillWait),
+		Patience: c.patience(r),
 		Left:     r.conn.Left,
 	})
 	if slot != nil {
@@ -28,12 +34,23 @@ func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (ready bool, refused *m
 		return false, c.unfilled(r)
 	case lane.FillLeft:
 		return false, apistatus.Failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the client left before its request could be answered")
+	case lane.FillPassed:
+		r.through = true
 	}
 	ready = end == lane.FillReady
 	if !ready && r.returns() {
 		x.Recall = r.lane.Filled()
 	}
 	return ready, nil
+}
+
+// patience returns how long r may wait for its answer. A get or a list waits for a part of
+// kube-apiserver's own limit, and a watch for a part of its duration; see request.Request.Patience.
+func (c *Reads) patience(r *read) time.Duration {
+	if r.Verb == "watch" {
+		return r.Patience(c.opts.MinRequestTimeout)
+	}
+	return r.Patience(lane.AnswerWait)
 }
 
 // returns reports whether the request is a watch whose client resumes it by itself. A client that
@@ -43,4 +60,26 @@ func (r *read) returns() bool { return r.Resumes() && r.AllowWatchBookmarks }
 
 func (c *Reads) unfilled(r *read) *metav1.Status {
 	return c.tooMany("this proxy has just begun to read " + request.ResourceText(r.GVR) + " from kube-apiserver, which takes long")
+}
+
+// reviewTries is how often the review of a read that has waited for its lane is asked for, if
+// kube-apiserver does not answer in time. All that have waited ask at once.
+const reviewTries = 3
+
+// stillAllowed reports whether the client may still read, after it has waited for its lane. It
+// repeats the review unless the decision is still believed, or younger than a second.
+func (c *Reads) stillAllowed(r *read, decided time.Time) bool {
+	if time.Since(decided) <= max(c.auth.BelievedFor(r.Request), time.Second) {
+		return true
+	}
+	for range reviewTries {
+		asked := time.Now()
+		wait, cancel := context.WithTimeout(c.ctx, auth.ReviewTimeout)
+		r.decision = c.auth.Authorize(wait, r.id, r.Request)
+		cancel()
+		if r.decision.Allowed() || time.Since(asked) < auth.ReviewTimeout/2 || r.conn.Left() {
+			break
+		}
+	}
+	return r.decision.Allowed()
 }

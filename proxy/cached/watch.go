@@ -29,7 +29,7 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 		return true
 	}
 	want := c.wanted(r)
-	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.lane.FreshnessTimeout)
+	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.proofWait(r))
 	defer cancel()
 	begin := c.subscribe
 	if r.form.Table != "" {
@@ -47,7 +47,7 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 			c.serveExpired(x, r)
 			return true
 		}
-		x.Until = slot
+		x.Until, r.through = slot, true
 		returnSoon(x, r)
 	case !errors.Is(err, fanout.ErrCostly) && !r.lane.Uncached():
 		returnSoon(x, r)

@@ -4,7 +4,8 @@
 //
 //	lanes.go, lane.go     all lanes: which there are, who uses them, when they start and stop
 //	apis.go               redefined resources, and versions that another server answers for
-//	filling.go            requests that wait for the first list
+//	filling.go            the first list: how far it is, and who passes through meanwhile
+//	waiting.go            requests that wait for it
 //	freshness.go          proofs that a cache is as new as a request
 //	backfill.go           history from before the lane began
 //	resolve_previous.go   whether a selector matched an object before that history

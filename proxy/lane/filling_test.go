@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -22,7 +24,7 @@ type coldLane struct {
 	*Lane
 	t       *testing.T
 	clients sync.WaitGroup
-	ends    [4]atomic.Int32 // by filled
+	ends    [5]atomic.Int32 // by FillEnd
 	slots   chan *throughSlot
 }
 
@@ -39,14 +41,22 @@ func newColdLane(t *testing.T) *coldLane {
 	return l
 }
 
+// waiter is a request that waits as package cached has it wait.
+func waiter(r *request.Request, arrived time.Time, left func() bool) Waiter {
+	most := AnswerWait
+	if r.Verb == "watch" {
+		most = 30 * time.Minute
+	}
+	return Waiter{Verb: r.Verb, Arrived: arrived, Patience: r.Patience(most), Left: left}
+}
+
 // come has n clients send the same request.
 func (l *coldLane) come(n int, line string) {
 	l.t.Helper()
 	for range n {
 		r, arrived := proxytest.MustParse(l.t, request.Parse, line), time.Now()
 		l.clients.Go(func() {
-			end, slot := l.Await(context.Background(),
-				Waiter{r.Verb, arrived, r.Patience(FillWait), func() bool { return false }})
+			end, slot := l.Await(context.Background(), waiter(r, arrived, func() bool { return false }))
 			l.ends[end].Add(1)
 			if slot != nil {
 				l.slots <- slot
@@ -60,7 +70,7 @@ func (l *coldLane) come(n int, line string) {
 func (l *coldLane) want(when string, ready, passed, failed int32) {
 	l.t.Helper()
 	synctest.Wait()
-	r, p, f := l.ends[FillReady].Load(), l.ends[fillPassed].Load(), l.ends[FillFailed].Load()
+	r, p, f := l.ends[FillReady].Load(), l.ends[FillPassed].Load(), l.ends[FillFailed].Load()
 	if r != ready || p != passed || f != failed {
 		l.t.Errorf("%s: %d are ready, %d pass through, %d are refused; want %d, %d, %d", when, r, p,
 			f, ready, passed, failed)
@@ -83,14 +93,17 @@ func coldTest(name string, t *testing.T, f func(l *coldLane)) {
 			l := newColdLane(t)
 			f(l)
 			l.clients.Wait()
-			if n := l.filling.waiting.Load(); n != 0 {
+			if n := l.filling.room.Len(); n != 0 {
 				t.Errorf("%d clients wait", n)
 			}
 		})
 	})
 }
 
-const listPods = "/api/v1/pods"
+const (
+	listPods  = "/api/v1/pods"
+	watchPods = "/api/v1/pods?watch=1"
+)
 
 func TestFilling(t *testing.T) {
 	coldTest("soon done", t, func(l *coldLane) {
@@ -106,16 +119,25 @@ func TestFilling(t *testing.T) {
 		l.come(300, listPods)
 		l.progressFor(Wait)
 		l.want("after Wait", 0, MostThrough, 0)
-		l.come(100, "/api/v1/pods?watch=1")
+		l.come(100, watchPods)
 		l.progressFor(stalledAfter)
 		l.want("after long", 0, MostThrough, 0)
 		l.fill()
 		l.want("when it is done", 400-MostThrough, MostThrough, 0)
 	})
-	coldTest("slow, and not done in time", t, func(l *coldLane) {
+	coldTest("lists wait as at kube-apiserver, watches longer", t, func(l *coldLane) {
 		l.come(300, listPods)
-		l.progressFor(FillWait)
-		l.want("after FillWait", 0, MostThrough, 300-MostThrough)
+		l.come(300, watchPods)
+		l.progressFor(AnswerWait - time.Second)
+		l.want("before AnswerWait", 0, MostThrough, 0)
+		l.progressFor(2 * time.Second)
+		refused := l.ends[FillFailed].Load()
+		if refused < 300-MostThrough || refused > 300 {
+			t.Errorf("%d were refused, want the lists", refused)
+		}
+		l.progressFor(10 * time.Minute)
+		l.fill()
+		l.want("when it is done", 600-MostThrough-refused, MostThrough, refused)
 	})
 	coldTest("nothing comes", t, func(l *coldLane) {
 		l.come(300, listPods)
@@ -127,12 +149,27 @@ func TestFilling(t *testing.T) {
 		time.Sleep(Wait)
 		l.want("later", 0, MostThrough, 301-MostThrough)
 	})
+	coldTest("it stalls in the middle", t, func(l *coldLane) {
+		l.come(300, watchPods)
+		l.progressFor(30 * time.Second)
+		time.Sleep(stalledAfter - time.Second)
+		l.want("before stalledAfter", 0, MostThrough, 0)
+		time.Sleep(time.Second + fillTick)
+		l.want("after stalledAfter", 0, MostThrough, 300-MostThrough)
+		l.come(300, watchPods)
+		time.Sleep(stalledAfter - 2*time.Second)
+		l.progressFor(time.Minute)
+		l.fill()
+		l.want("when it goes on", 300, MostThrough, 300-MostThrough)
+	})
 	coldTest("it waits for others", t, func(l *coldLane) {
-		l.filling.inLine.Store(true)
+		l.filling.InLine(true)
 		l.come(300, listPods)
-		time.Sleep(FillWait - time.Second)
+		time.Sleep(AnswerWait / 2)
 		l.want("in line", 0, MostThrough, 0)
-		l.filling.inLine.Store(false)
+		l.filling.InLine(false)
+		time.Sleep(stalledAfter - time.Second)
+		l.want("before it has begun", 0, MostThrough, 0)
 		l.fill()
 		l.want("when it is done", 300-MostThrough, MostThrough, 0)
 	})
@@ -140,44 +177,55 @@ func TestFilling(t *testing.T) {
 		l.come(300, listPods)
 		synctest.Wait()
 		l.filling.Fail(false)
-		l.want("at once", 0, 300, 0)
 		l.come(300, listPods)
-		l.want("later", 0, 600, 0)
+		l.want("at once", 0, 0, 0)
+		if n := l.ends[FillUseless].Load(); n != 600 {
+			t.Errorf("%d wait no longer, want 600", n)
+		}
 	})
 	coldTest("upstream is away", t, func(l *coldLane) {
 		l.come(20, listPods)
 		synctest.Wait()
 		l.filling.Fail(true)
 		l.want("at once", 0, MostThrough, 0)
-		time.Sleep(time.Second)
-		l.want("while those are not answered", 0, MostThrough, 0)
+		time.Sleep(stalledAfter - time.Second)
+		l.want("before stalledAfter", 0, MostThrough, 0)
+		time.Sleep(time.Second + fillTick)
+		l.want("after stalledAfter", 0, MostThrough, 20-MostThrough)
+	})
+	coldTest("an attempt breaks off in the middle", t, func(l *coldLane) {
+		l.come(300, watchPods)
+		l.progressFor(30 * time.Second)
+		l.filling.Fail(true)
+		l.progressFor(time.Minute)
+		l.want("in the second attempt", 0, MostThrough, 0)
+		l.fill()
+		l.want("when it is done", 300-MostThrough, MostThrough, 0)
+	})
+	coldTest("attempts break off for long", t, func(l *coldLane) {
+		l.come(20, watchPods)
+		l.filling.Fail(true)
+		l.progressFor(giveUpAfter + fillTick)
+		l.want("after giveUpAfter", 0, 2*MostThrough, 0)
 		slot := <-l.slots
 		slot.Close()
 		slot.Close()
-		l.want("when one is answered", 0, MostThrough+1, 0)
-		for range MostThrough {
-			(<-l.slots).Close()
-		}
-		l.want("when all are answered", 0, 2*MostThrough+1, 0)
-		time.Sleep(stalledAfter)
-		l.want("after stalledAfter", 0, 2*MostThrough+1, 20-2*MostThrough-1)
-	})
-	coldTest("upstream is away, watches", t, func(l *coldLane) {
-		l.come(20, "/api/v1/pods?watch=1")
-		l.filling.Fail(true)
-		l.want("at once", 0, MostThrough, 0)
-		for range MostThrough {
-			(<-l.slots).Close()
-		}
-		l.want("while they begin", 0, MostThrough, 0)
-		time.Sleep(watchThrough)
-		l.want("when they have begun", 0, 2*MostThrough, 0)
+		l.want("while one begins", 0, 2*MostThrough, 0)
+		time.Sleep(WatchThrough)
+		l.want("when it has begun", 0, 2*MostThrough+1, 0)
 		l.fill()
-		l.want("when it is done", 20-2*MostThrough, 2*MostThrough, 0)
+		l.want("when it is done", 20-2*MostThrough-1, 2*MostThrough+1, 0)
 		for range MostThrough {
 			(<-l.slots).Close()
 		}
-		time.Sleep(watchThrough)
+		time.Sleep(WatchThrough)
+	})
+	coldTest("the server stops", t, func(l *coldLane) {
+		l.come(300, watchPods)
+		synctest.Wait()
+		l.lanes.EndWaits()
+		l.come(1, watchPods)
+		l.want("at once", 0, 0, 301)
 	})
 	coldTest("gets", t, func(l *coldLane) {
 		l.come(10, "/api/v1/namespaces/ns/pods/a")
@@ -200,6 +248,35 @@ func TestFilling(t *testing.T) {
 	})
 }
 
+// The waiting requests of one user leave room for those of others.
+func TestWaitingRoom(t *testing.T) {
+	var room waitingRoom
+	f := func(user fairness.Flow, n, want int) {
+		t.Helper()
+		entered := 0
+		for range n {
+			if room.enter(user) {
+				entered++
+			}
+		}
+		if entered != want {
+			t.Errorf("%d requests of %v may wait, want %d", entered, n, want)
+		}
+	}
+	user := func(name string) fairness.Flow {
+		return fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: name}, nil)
+	}
+	f(user("a"), mostWaiting, mostWaitingOfOne)
+	f(user("b"), 1, 1)
+	room.leave(user("a"))
+	f(user("a"), 2, 1)
+	f(user("c"), mostWaiting, mostWaiting-mostWaitingOfOne-1)
+	f(user("d"), 1, 0)
+	if n := room.Len(); n != mostWaiting {
+		t.Errorf("%d wait, want %d", n, mostWaiting)
+	}
+}
+
 // The wait ends when the client leaves.
 func TestFillingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -207,7 +284,7 @@ func TestFillingLeft(t *testing.T) {
 		began := time.Now()
 		left := func() bool { return time.Since(began) >= 3*time.Second }
 		r := proxytest.MustParse(t, request.Parse, listPods)
-		end, _ := l.Await(t.Context(), Waiter{r.Verb, began, r.Patience(FillWait), left})
+		end, _ := l.Await(t.Context(), waiter(r, began, left))
 		if end != FillLeft || time.Since(began) > 4*time.Second {
 			t.Errorf("got %d after %s", end, time.Since(began))
 		}

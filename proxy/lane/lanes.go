@@ -31,6 +31,8 @@ type Lanes struct {
 	log           *slog.Logger
 
 	running sync.WaitGroup // the reflectors, and what Spawn runs
+	drainc  chan struct{}  // closed by EndWaits
+	drain   func()         // closes drainc once
 
 	mu          sync.Mutex
 	ctx         context.Context // of the reflectors; nil once no more may start
@@ -60,7 +62,10 @@ func NewLanes(
 	ctx context.Context, up auth.APIServer, discovery *upstream.Discovery, flusher *fanout.Flusher,
 	memory Memory, opts *Options, log *slog.Logger,
 ) *Lanes {
+	drainc := make(chan struct{})
 	return &Lanes{
+		drainc:        drainc,
+		drain:         sync.OnceFunc(func() { close(drainc) }),
 		source:        reflector.NewSource(up, memory.full, opts.Tuning.HangTimeout, log),
 		discovery:     discovery,
 		flusher:       flusher,
@@ -257,6 +262,10 @@ func (ls *Lanes) Shed() (n int) {
 	}
 	return n
 }
+
+// EndWaits refuses all requests that wait for a lane to be filled, and those that would. Another
+// replica may serve them sooner than this one, which is stopping.
+func (ls *Lanes) EndWaits() { ls.drain() }
 
 // EndWatches ends all watches that are served from a cache, and lets no other begin.
 func (ls *Lanes) EndWatches(e fanout.Ending) {

@@ -162,7 +162,6 @@ func (r *Reflector) follow(ctx context.Context) error {
 	r.filling.InLine(true)
 	listed, err := r.source.turn(ctx)
 	r.filling.InLine(false)
-	r.filling.Progress()
 	if err != nil {
 		return err
 	}

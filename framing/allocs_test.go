@@ -24,8 +24,8 @@ func TestProtobufAllocs(t *testing.T) {
 			}
 		}
 	}
-	f("configmap", nil, 9)
-	f("pod", podFields, 13)
+	f("configmap", nil, 4)
+	f("pod", podFields, 5)
 }
 
 func TestScannerAllocs(t *testing.T) {
@@ -42,8 +42,8 @@ func TestScannerAllocs(t *testing.T) {
 			}
 		}
 	}
-	f("configmap", 11)
-	f("pod", 14)
+	f("configmap", 6)
+	f("pod", 6)
 }
 
 func TestCBORAllocs(t *testing.T) {
@@ -53,8 +53,8 @@ func TestCBORAllocs(t *testing.T) {
 		}
 		event := c.events("all")[2]
 		s := framing.NewScanner(framing.CBOR, podFields)
-		if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(event) }); n > 15 {
-			t.Errorf("%v allocations, want at most 15", n)
+		if n := testing.AllocsPerRun(100, func() { _, _ = s.Event(event) }); n > 7 {
+			t.Errorf("%v allocations, want at most 7", n)
 		}
 	}
 }

@@ -193,7 +193,7 @@ func (s *cborScanner) object(c *itemCursor) scanned {
 			c.skip()
 			s.types = append(s.types, span{start, c.at})
 		case "metadata":
-			objectMetaOfCBOR(c, &f)
+			objectMetaOfCBOR(c, &f, &s.fields.texts)
 		default:
 			s.walk(c, s.tree.members[string(name)])
 		}
@@ -204,7 +204,7 @@ func (s *cborScanner) object(c *itemCursor) scanned {
 
 var errSecond = errors.New("found for a second time")
 
-func objectMetaOfCBOR(c *itemCursor, f *scanned) {
+func objectMetaOfCBOR(c *itemCursor, f *scanned, texts *texts) {
 	if f.metadataMap != 0 {
 		c.fail(errSecond)
 	}
@@ -218,10 +218,11 @@ func objectMetaOfCBOR(c *itemCursor, f *scanned) {
 		case "resourceVersion":
 			resourceVersionOfCBOR(c, f)
 		case "labels":
-			f.labels = make(map[string]string)
+			texts.beginLabels()
 			for _, key := range c.entries() {
-				f.labels[string(key)] = string(c.text())
+				texts.addLabel(texts.text(key), texts.text(c.text()))
 			}
+			f.labels = texts.madeLabels()
 		case "annotations":
 			if f.annotationsMap != 0 {
 				c.fail(errSecond)
@@ -283,15 +284,15 @@ func (s *cborScanner) walk(c *itemCursor, t *fieldTree) {
 	case major == majorMap || major == majorArray || len(t.leaves) == 0:
 		c.skip()
 	default:
-		s.found(t, textOfCBOR(c))
+		s.found(t, textOfCBOR(c, &s.fields.texts))
 	}
 }
 
 // textOfCBOR reads a value in the form of a field selector.
-func textOfCBOR(c *itemCursor) string {
+func textOfCBOR(c *itemCursor, texts *texts) string {
 	switch c.input[c.at] >> 5 {
 	case majorBytes, majorText:
-		return string(c.text())
+		return texts.text(c.text())
 	}
 	var value any
 	if item := c.skip(); c.err != nil || decoding.Unmarshal(item, &value) != nil {

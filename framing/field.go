@@ -24,6 +24,7 @@ type fieldValues struct {
 	fields []Field
 	owner  []int    // the field of each leaf
 	values []string // the value of each leaf; "" if nothing has been found
+	texts  texts
 }
 
 // leaf returns a new leaf of a field, after those of its earlier paths.

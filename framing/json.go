@@ -206,6 +206,14 @@ func (s *jsonScanner) text() (string, error) {
 	return "", fmt.Errorf("found %s, expected a string", v.Kind())
 }
 
+// repeated is unquote for a string that other objects may have too.
+func (s *jsonScanner) repeated(v []byte) string {
+	if bytes.IndexByte(v, '\\') < 0 {
+		return s.fields.texts.text(v[1 : len(v)-1])
+	}
+	return unquote(v)
+}
+
 // unquote returns the value of a string that the decoder has read.
 func unquote(v []byte) string {
 	if bytes.IndexByte(v, '\\') < 0 {
@@ -289,14 +297,24 @@ func (s *jsonScanner) labels() (map[string]string, error) {
 	if s.dec.PeekKind() == 'n' {
 		return nil, s.dec.SkipValue()
 	}
-	labels := make(map[string]string)
+	s.fields.texts.beginLabels()
 	_, err := s.members(func(name []byte) error {
-		key := unquote(name)
-		value, err := s.text()
-		labels[key] = value
-		return err
+		key := s.repeated(name)
+		v, err := s.dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		switch v.Kind() {
+		case '"':
+			s.fields.texts.addLabel(key, s.repeated(v))
+		case 'n':
+			s.fields.texts.addLabel(key, "")
+		default:
+			return fmt.Errorf("found %s, expected a string", v.Kind())
+		}
+		return nil
 	})
-	return labels, err
+	return s.fields.texts.madeLabels(), err
 }
 
 // annotations only looks for the annotation that marks the end of initial events.
@@ -339,7 +357,7 @@ func (s *jsonScanner) walk(t *fieldTree) error {
 	text := ""
 	switch v.Kind() {
 	case '"':
-		text = unquote(v)
+		text = s.repeated(v)
 	case 't', 'f', '0':
 		text = string(v)
 	}

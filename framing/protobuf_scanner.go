@@ -123,7 +123,7 @@ func (s *protobufScanner) object(input []byte, raw span) (scanned, error) {
 	if err != nil {
 		return scanned{}, err
 	}
-	found, err := objectMeta(input, metadata)
+	found, err := s.objectMeta(input, metadata)
 	if err != nil {
 		return scanned{}, err
 	}
@@ -140,8 +140,10 @@ const (
 	metaAnnotations     = 12
 )
 
-func objectMeta(input []byte, message span) (scanned, error) {
+func (s *protobufScanner) objectMeta(input []byte, message span) (scanned, error) {
 	var f scanned
+	texts := &s.fields.texts
+	texts.beginLabels()
 	c := newCursor(input, message)
 	for c.next() {
 		switch c.number {
@@ -153,10 +155,7 @@ func objectMeta(input []byte, message span) (scanned, error) {
 			readResourceVersion(&c, &f)
 		case metaLabels:
 			if key, value := mapEntry(&c); c.err == nil {
-				if f.labels == nil {
-					f.labels = make(map[string]string)
-				}
-				f.labels[string(key)] = string(value)
+				texts.addLabel(texts.text(key), texts.text(value))
 			}
 		case metaAnnotations:
 			if key, value := mapEntry(&c); c.err == nil && string(key) == InitialEventsEnd {
@@ -168,6 +167,7 @@ func objectMeta(input []byte, message span) (scanned, error) {
 			}
 		}
 	}
+	f.labels = texts.madeLabels()
 	return f, c.err
 }
 
@@ -241,7 +241,7 @@ func (s *protobufScanner) take(c *cursor, t *numberTree) {
 			s.fields.values[leaf] = varintText(c.varint, f)
 		}
 	case c.is(protowire.BytesType):
-		text := string(c.bytes())
+		text := s.fields.texts.text(c.bytes())
 		for _, leaf := range t.leaves {
 			s.fields.values[leaf] = text
 		}

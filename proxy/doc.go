@@ -37,7 +37,7 @@
 //	                                                     ▼                   └─▶ passthrough.Forwarder ─▶ kube-apiserver
 //
 // A LIST: readHead (http1/head.go), Server.handle (server.go), admission.begin (admission.go),
-// Reads.Serve, serveCached, resolve, acquire, serveFrom (cached/reads.go), awaitLane
+// Reads.Serve, prepare, resolve, acquire, serveLane, serveFrom (cached/reads.go), awaitLane
 // (cached/waiting.go), serveList (cached/list.go), state (cached/consistency.go). respond
 // (http1/response.go, http2/respond.go) writes the body.
 //

@@ -246,8 +246,33 @@ func (c *Reads) End() { c.lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown
 // Serve answers req from a cache if possible, and otherwise passes req through.
 func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Request) {
 	r := &read{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, conn: x.Conn}
-	defer r.release()
-	served, refused := c.serveCached(x, r)
+	later := false
+	defer func() {
+		if !later {
+			r.release()
+		}
+	}()
+	ok, refused := c.prepare(r)
+	switch {
+	case !ok:
+		c.answer(x, r, false, refused)
+	case r.Verb == "watch" && !r.lane.Synced():
+		later = true
+		x.Response.Later = func(x *exchange.Exchange) {
+			defer r.release()
+			served, refused := c.serveLane(x, r)
+			c.answer(x, r, served, refused)
+		}
+	default:
+		served, refused := c.serveLane(x, r)
+		c.answer(x, r, served, refused)
+	}
+}
+
+// answer completes the answer to r: served says that x has it. Otherwise it is refused, or r passes
+// through.
+func (c *Reads) answer(x *exchange.Exchange, r *read, served bool, refused *metav1.Status) {
+	id, req := r.id, r.Request
 	if refused != nil {
 		apistatus.Write(x, refused)
 		c.audit.Refused(x, id, req, refused)
@@ -277,14 +302,14 @@ func (c *Reads) passThrough(x *exchange.Exchange, r *read) {
 	c.pass(x, r.id, r.Request, r.why)
 }
 
-// serveCached answers the request from a cache. If it reports false it has written nothing: the
-// caller answers with refused, or passes the request through if refused is nil. r.why says why.
+// prepare reviews r, and gives it a lane that may answer it. If it reports false, the caller answers
+// with refused, or passes the request through if refused is nil. r.why says why.
 //
 // The review comes first. Until kube-apiserver has allowed the request, no lane is looked at or
 // started, no cache is read, and nothing is asked in the proxy's own name except a review that only
 // the proxy can ask. The cost and the duration of a request must not depend on data that its client
 // may not read.
-func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused *metav1.Status) {
+func (c *Reads) prepare(r *read) (ok bool, refused *metav1.Status) {
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
 	if why := c.neverCached(r); why != "" {
@@ -307,12 +332,18 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 	if c.passesAlone(wait, r) {
 		return r.passed(request.Cheaper), nil
 	}
-	decided := time.Now()
+	r.decided = time.Now()
+	return true, nil
+}
+
+// serveLane answers r from its lane, which may have to be filled first. Its results are those of
+// prepare; if it reports false it has written nothing.
+func (c *Reads) serveLane(x *exchange.Exchange, r *read) (served bool, refused *metav1.Status) {
 	ready, refused := c.awaitLane(x, r)
 	switch {
 	case !ready:
 		return r.passed(request.LaneFilling), refused
-	case !c.stillAllowed(r, decided):
+	case !c.stillAllowed(r):
 		if r.decision.Busy() {
 			return false, auth.TooManyReviews()
 		}
@@ -321,7 +352,7 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 	return c.serveFrom(x, r)
 }
 
-// serveFrom answers the request from its lane. Its results are those of serveCached.
+// serveFrom answers the request from its lane, which is filled. Its results are those of serveLane.
 func (c *Reads) serveFrom(x *exchange.Exchange, r *read) (served bool, refused *metav1.Status) {
 	if r.Verb == "watch" {
 		return c.serveWatch(x, r), nil
@@ -361,11 +392,12 @@ type read struct {
 	namespace string // "" for all and in cluster scope
 	selector  fields.Selector
 
-	// Set by serveCached.
+	// Set by prepare and serveLane.
 	alone    bool // counted in counts
 	waited   bool // it has waited for its lane to be filled
 	through  bool // its lane, which is not filled, lets it through as one of a few
 	decision auth.Decision
+	decided  time.Time // when the decision was there
 
 	// Set by acquire.
 	lane   *lane.Lane

@@ -68,8 +68,8 @@ const reviewTries = 3
 
 // stillAllowed reports whether the client may still read, after it has waited for its lane. It
 // repeats the review unless the decision is still believed, or younger than a second.
-func (c *Reads) stillAllowed(r *read, decided time.Time) bool {
-	if time.Since(decided) <= max(c.auth.BelievedFor(r.Request), time.Second) {
+func (c *Reads) stillAllowed(r *read) bool {
+	if time.Since(r.decided) <= max(c.auth.BelievedFor(r.Request), time.Second) {
 		return true
 	}
 	for range reviewTries {

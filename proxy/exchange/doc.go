@@ -13,6 +13,7 @@
 //	Reader    bytes as they come: each read is sent on at once
 //	Stream    a watch's events without end, which a shard writes to a [fanout.Sink]
 //	Detached  a response that may last: a function that runs on when the handler has returned
+//	Later     none yet: a function that goes on with the handler's work
 //
 // A Stream may be the messages of a WebSocket ([Messages]). The handler decides that from the
 // request's head, and the protocol writes the frames and reads the client's.
@@ -21,7 +22,7 @@
 //
 // An Exchange is valid only until its handler returns. The protocol then reuses its memory. It does
 // not reuse the strings or the [Conn]. A Stream and a function of Detached run on, and may use only
-// these of the Exchange. When they have ended, the protocol decides whether the connection carries
+// these of the Exchange. A function of Later gets an Exchange. When they have ended, the protocol decides whether the connection carries
 // another request.
 //
 // # Several protocols

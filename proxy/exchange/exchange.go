@@ -72,6 +72,14 @@ func (x *Exchange) Reset() {
 	*x = Exchange{Header: x.Header[:0], Response: Response{Header: x.Response.Header[:0]}}
 }
 
+// Continue calls the response's Later, if there is one.
+func (x *Exchange) Continue() {
+	if later := x.Response.Later; later != nil {
+		x.Response.Later = nil
+		later(x)
+	}
+}
+
 // RemoteIP returns the client's address, 0.0.0.0 if it is not known.
 func (x *Exchange) RemoteIP() net.IP {
 	if addr, ok := x.Conn.RemoteAddr().(*net.TCPAddr); ok {

@@ -7,7 +7,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 )
 
-// Response is a response as data. At most one of Body, Reader, Stream and Detached is set.
+// Response is a response as data. At most one of Body, Reader, Stream, Detached and Later is set.
 type Response struct {
 	Status int    // 0 is 200
 	Header Header // without Connection and the fields that frame the body
@@ -33,6 +33,11 @@ type Response struct {
 
 	// Detached answers in place of the handler, after the handler has returned.
 	Detached func(Responder)
+
+	// Later goes on with the handler's work, which has a long wait ahead, after the handler has
+	// returned. It gets the same request, and fills an empty response. Meanwhile the protocol gives up
+	// the memory that it has for reading the connection. The request has no body.
+	Later func(*Exchange)
 
 	// Bare says that the head is Status and Header alone, and that the connection ends behind the
 	// body. A handshake of WebSocket is answered so.

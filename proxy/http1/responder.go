@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,16 +29,59 @@ type responder struct {
 
 // detach takes over the connection of ctx and calls answer to write the response there.
 func (s *Server) detach(ctx *fasthttp.RequestCtx, x *exchange.Exchange, answer func(exchange.Responder)) {
-	r := &responder{method: x.Method, http11: x.Protocol >= exchange.HTTP11, last: x.Close}
+	r := newResponder(x)
+	s.hijack(ctx, x, func(h *hijacked) { r.run(h, answer) })
+}
+
+func newResponder(x *exchange.Exchange) *responder {
+	return &responder{method: x.Method, http11: x.Protocol >= exchange.HTTP11, last: x.Close}
+}
+
+// run has answer write the response on a connection. Then the connection carries another request, or
+// is closed.
+func (r *responder) run(h *hijacked, answer func(exchange.Responder)) {
+	r.conn = h
+	answer(r)
+	if r.reusable {
+		h.resume()
+	} else {
+		h.Close()
+	}
+}
+
+// later takes over the connection of ctx, goes on with the handler's work, and writes the response
+// there.
+func (s *Server) later(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
+	own := *x // the server's goroutine reuses x
+	own.Header, own.Response.Header = slices.Clone(x.Header), nil
 	s.hijack(ctx, x, func(h *hijacked) {
-		r.conn = h
-		answer(r)
-		if r.reusable {
-			h.resume()
-		} else {
-			h.Close()
-		}
+		own.Continue()
+		own.Response.Close = own.Response.Close || own.Close || own.Conn.(*downstream.Conn).Last()
+		s.finish(h, &own)
 	})
+}
+
+// finish writes the response of x on a connection that has been taken over.
+func (s *Server) finish(h *hijacked, x *exchange.Exchange) {
+	written := func() {
+		if x.Until != nil {
+			_ = x.Until.Close()
+		}
+	}
+	switch resp := &x.Response; {
+	case resp.Stream != nil:
+		st, head := newStream(x)
+		defer written()
+		st.run(h, head)
+	case resp.Detached != nil:
+		written()
+		newResponder(x).run(h, resp.Detached)
+	default:
+		newResponder(x).run(h, func(to exchange.Responder) {
+			defer written()
+			to.Respond(resp)
+		})
+	}
 }
 
 // OnGone implements exchange.Responder.

@@ -36,6 +36,9 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *r
 	case r.Detached != nil:
 		s.detach(ctx, x, r.Detached)
 		return
+	case r.Later != nil:
+		s.later(ctx, x)
+		return
 	case r.Bare, unknown && x.Protocol < exchange.HTTP11:
 		// fasthttp would add a head's usual fields. HTTP/1.0 has no chunks, but fasthttp would send
 		// them.

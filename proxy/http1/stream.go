@@ -19,16 +19,24 @@ type stream struct {
 
 // stream takes over the connection of ctx and writes the stream of x there.
 func (s *Server) stream(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
+	st, head := newStream(x)
+	s.hijack(ctx, x, func(h *hijacked) { st.run(h, head) })
+}
+
+// newStream returns the stream of x, and the bytes before its events.
+func newStream(x *exchange.Exchange) (st *stream, head []byte) {
 	r := &x.Response
 	f := framed{chunked: true, length: -1, keepAlive: !x.Close, http11: true, warningsFirst: true}
-	head := append(appendHead(nil, r, f), r.First...)
-	st := &stream{source: r.Stream, messages: r.Messages, last: x.Close || r.Bare}
-	s.hijack(ctx, x, func(h *hijacked) {
-		st.conn = h
-		if !st.begin(head) {
-			h.Close()
-		}
-	})
+	head = append(appendHead(nil, r, f), r.First...)
+	return &stream{source: r.Stream, messages: r.Messages, last: x.Close || r.Bare}, head
+}
+
+// run begins the stream on a connection, or closes the connection.
+func (st *stream) run(h *hijacked, head []byte) {
+	st.conn = h
+	if !st.begin(head) {
+		h.Close()
+	}
 }
 
 // begin writes the head and hands over the sink. It does not wait for the stream to end.

@@ -92,6 +92,7 @@ func (st *stream) handle(x *exchange.Exchange, wrong *metav1.Status) {
 	}
 	defer st.EndArrival()
 	st.conn.server.handler(x)
+	x.Continue()
 }
 
 // reset ends a stream that cannot be completed.

@@ -18,10 +18,10 @@ import (
 //	                                   have waited for Wait, MostThrough lists and watches pass
 //	                                   through in all, and MostThrough gets at a time, because gets
 //	                                   cost little
-//	an attempt broke off or timed out  the same MostThrough lists and watches pass through at once;
+//	an attempt broke off in the middle the same MostThrough lists and watches pass through at once;
 //	                                   the others wait for the next attempt
-//	attempts have failed for           MostThrough pass through at a time; the others wait for their
-//	giveUpAfter                        turn or for the next attempt
+//	an attempt failed at once, or      MostThrough pass through at a time; the others wait for their
+//	attempts fail for giveUpAfter      turn or for the next attempt
 //	it has brought nothing for         429, with a Retry-After that differs between clients
 //	stalledAfter
 //	kube-apiserver refused an attempt, waiting brings nothing: FillUseless
@@ -45,6 +45,8 @@ type filling struct {
 	heard  atomic.Int64 // when the list last brought something, in nanoseconds after began, without the time in line
 	inLine atomic.Bool  // the lane waits for other lanes to be listed
 	lined  time.Time    // since when it does; owned by the reflector
+	empty  atomic.Bool  // the last attempt failed and brought nothing, and the next has not yet
+	came   bool         // the attempt that is under way has brought something; owned by the reflector
 	passed atomic.Int32 // lists and watches that have passed through as some of the first MostThrough
 	room   waitingRoom
 }
@@ -96,7 +98,13 @@ func (f *filling) InLine(waits bool) {
 }
 
 // Progress notes that the list that is under way has brought an object.
-func (f *filling) Progress() { f.heard.Store(int64(time.Since(f.began))) }
+func (f *filling) Progress() {
+	f.heard.Store(int64(time.Since(f.began)))
+	if !f.came {
+		f.came = true
+		f.empty.Store(false)
+	}
+}
 
 // End notes that the cache has been filled by a list that was requested at the given time.
 func (f *filling) End(listed time.Time) {
@@ -113,6 +121,8 @@ func (f *filling) Fail(troubled bool) {
 	if !troubled {
 		closeOnce(f.refusedc)
 	}
+	f.empty.Store(troubled && !f.came)
+	f.came = false
 	if f.failed.IsZero() {
 		f.failed = time.Now()
 	}

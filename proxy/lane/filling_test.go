@@ -188,10 +188,24 @@ func TestFilling(t *testing.T) {
 		synctest.Wait()
 		l.filling.Fail(true)
 		l.want("at once", 0, MostThrough, 0)
-		time.Sleep(stalledAfter - time.Second)
-		l.want("before stalledAfter", 0, MostThrough, 0)
-		time.Sleep(time.Second + fillTick)
-		l.want("after stalledAfter", 0, MostThrough, 20-MostThrough)
+		time.Sleep(time.Second)
+		l.want("while those are not answered", 0, MostThrough, 0)
+		slot := <-l.slots
+		slot.Close()
+		slot.Close()
+		l.want("when one is answered", 0, MostThrough+1, 0)
+		for range MostThrough {
+			(<-l.slots).Close()
+		}
+		l.want("when all are answered", 0, 2*MostThrough+1, 0)
+		l.filling.Progress()
+		time.Sleep(2 * fillTick)
+		for range MostThrough {
+			(<-l.slots).Close()
+		}
+		l.want("when the next attempt makes progress", 0, 2*MostThrough+1, 0)
+		time.Sleep(stalledAfter)
+		l.want("after stalledAfter", 0, 2*MostThrough+1, 20-2*MostThrough-1)
 	})
 	coldTest("an attempt breaks off in the middle", t, func(l *coldLane) {
 		l.come(300, watchPods)
@@ -204,6 +218,7 @@ func TestFilling(t *testing.T) {
 	})
 	coldTest("attempts break off for long", t, func(l *coldLane) {
 		l.come(20, watchPods)
+		l.progressFor(time.Second)
 		l.filling.Fail(true)
 		l.progressFor(giveUpAfter + fillTick)
 		l.want("after giveUpAfter", 0, 2*MostThrough, 0)

@@ -58,13 +58,13 @@ func (l *Lane) Await(ctx context.Context, w Waiter) (end FillEnd, slot *throughS
 // wait is Await for a lane that is not filled. It returns FillFailed when drainc is closed.
 func (f *filling) wait(ctx context.Context, w Waiter, drainc <-chan struct{}) (FillEnd, *throughSlot) {
 	patience := w.Patience - time.Since(w.Arrived)
-	late, over := time.NewTimer(min(Wait, patience/2)), time.NewTimer(patience)
-	defer late.Stop()
+	first, over := time.NewTimer(min(Wait, patience/2)), time.NewTimer(patience)
+	defer first.Stop()
 	defer over.Stop()
 	tick := time.NewTicker(fillTick)
 	defer tick.Stop()
 	failedc, through := f.failedc, semaphore.Semaphore(nil) // nil is never ready
-	for {
+	for late := false; ; {
 		mayPass := false
 		select {
 		case <-f.syncedc:
@@ -73,9 +73,12 @@ func (f *filling) wait(ctx context.Context, w Waiter, drainc <-chan struct{}) (F
 			return FillUseless, nil
 		case <-failedc:
 			failedc, mayPass = nil, !isClosed(f.refusedc)
-		case <-late.C:
+		case <-first.C:
 			mayPass = true
 		case through <- struct{}{}:
+			if w.Verb != "get" {
+				f.passed.Add(1)
+			}
 			return FillPassed, &throughSlot{through: through, watch: w.Verb == "watch"}
 		case <-tick.C:
 			if w.Left() {
@@ -91,8 +94,9 @@ func (f *filling) wait(ctx context.Context, w Waiter, drainc <-chan struct{}) (F
 		case <-ctx.Done():
 			return FillFailed, nil
 		}
-		switch {
-		case mayPass && w.Verb == "get", failedc == nil && time.Since(f.failed) >= giveUpAfter:
+		late = late || mayPass
+		switch through = nil; {
+		case late && w.Verb == "get", failedc == nil && (f.empty.Load() || time.Since(f.failed) >= giveUpAfter):
 			through = f.through
 		case mayPass && f.passed.Add(1) <= MostThrough:
 			return FillPassed, nil

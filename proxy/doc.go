@@ -91,7 +91,8 @@
 // waits. These are the places where a read passes through, and their bounds:
 //
 //	the lane is being filled                 lane.MostThrough lists and watches in all, and as many
-//	                                         gets at a time; then 429 (filling in package lane)
+//	                                         gets at a time; if attempts fail and bring nothing, as
+//	                                         many of all kinds at a time (filling in package lane)
 //	a wait has brought nothing: for a        lane.MostThrough of each resource at a time, fairly among
 //	review, discovery, definitions, a lane,  users; then 429 (vainReads in package cached)
 //	a proof, or history
@@ -106,8 +107,9 @@
 // The proxy's own requests are shared or bounded as well: reviews (64 at a time), discovery (8),
 // lists of lanes (reflector.ListsAtOnce), proofs and backfills (one for each lane at a time).
 //
-// A read that waits holds no seat, and its connection no turn at the processors. Its number is
-// bounded for each lane and user, and --max-watches and --max-connections count it.
+// A read that waits holds no seat, and its connection no turn at the processors. A waiting watch
+// takes 10 KiB with its connection. The waiting reads are bounded for each lane and user, and
+// --max-watches and --max-connections count them.
 //
 // # Restarts
 //
@@ -147,8 +149,9 @@
 //   - fasthttp's and net/http's: one for each connection between two requests or being answered;
 //   - for each HTTP/2 connection one that reads, one for each request until it has been answered,
 //     and one while more is sent than the socket takes at once;
-//   - two for each passed-through stream, one of which waits for the client to leave, and one for a
-//     watch that waits for its lane.
+//   - one for each watch that waits for its lane;
+//   - two for each passed-through stream, one of which waits for the client to leave, and one more
+//     for a watch that returns to its lane.
 //
 // A panic in the work for one client is logged and counted. It ends only that client's connection;
 // see request.Caught.

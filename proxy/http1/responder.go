@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -55,33 +56,28 @@ func (s *Server) later(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 	own := *x // the server's goroutine reuses x
 	own.Header, own.Response.Header = slices.Clone(x.Header), nil
 	s.hijack(ctx, x, func(h *hijacked) {
+		written := sync.OnceFunc(func() {
+			if own.Until != nil {
+				_ = own.Until.Close()
+			}
+		})
+		defer written()
 		own.Continue()
 		own.Response.Close = own.Response.Close || own.Close || own.Conn.(*downstream.Conn).Last()
-		s.finish(h, &own)
-	})
-}
-
-// finish writes the response of x on a connection that has been taken over.
-func (s *Server) finish(h *hijacked, x *exchange.Exchange) {
-	written := func() {
-		if x.Until != nil {
-			_ = x.Until.Close()
+		switch resp := &own.Response; {
+		case resp.Stream != nil:
+			st, head := newStream(&own)
+			st.run(h, head)
+		case resp.Detached != nil:
+			written()
+			newResponder(&own).run(h, resp.Detached)
+		default:
+			newResponder(&own).run(h, func(to exchange.Responder) {
+				defer written() // before the next request
+				to.Respond(resp)
+			})
 		}
-	}
-	switch resp := &x.Response; {
-	case resp.Stream != nil:
-		st, head := newStream(x)
-		defer written()
-		st.run(h, head)
-	case resp.Detached != nil:
-		written()
-		newResponder(x).run(h, resp.Detached)
-	default:
-		newResponder(x).run(h, func(to exchange.Responder) {
-			defer written()
-			to.Respond(resp)
-		})
-	}
+	})
 }
 
 // OnGone implements exchange.Responder.

@@ -111,6 +111,10 @@ func echo(x *exchange.Exchange) {
 		x.Response.Reader, x.Response.Length = io.NopCloser(strings.NewReader("hello")), 6
 	case "/broken":
 		x.Response.Reader, x.Response.Length = failing{strings.NewReader("hello")}, -1
+	case "/later":
+		x.Response.Later = func(x *exchange.Exchange) {
+			x.Response.Reader, x.Response.Length = io.NopCloser(strings.NewReader("hello")), -1
+		}
 	case "/detached":
 		x.Response.Detached = func(to exchange.Responder) {
 			to.OnGone(func() {})
@@ -166,6 +170,7 @@ func TestResponses(t *testing.T) {
 		"/short":      {200, "", true},
 		"/broken":     {200, "hello", true},
 		"/detached":   {202, "hello", false},
+		"/later":      {200, "hello", false},
 		"/unanswered": {0, "", true},
 		"/upgrade":    {400, "", false},
 		"/panic":      {500, "", false},

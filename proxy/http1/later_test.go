@@ -1,0 +1,118 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// ends counts how often a slot is released and an Until closed.
+type ends struct{ slots, untils atomic.Int32 }
+
+func (e *ends) Release() { e.slots.Add(1) }
+
+func (e *ends) Close() error {
+	e.untils.Add(1)
+	return nil
+}
+
+// A handler's work that goes on later fills every kind of response. The connection then carries the
+// next request. A panic ends the connection alone.
+func TestLater(t *testing.T) {
+	poller, err := downstream.NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	polling, endPolling := context.WithCancel(t.Context())
+	polled := make(chan struct{})
+	go func() { defer close(polled); poller.Run(polling) }()
+	defer func() { endPolling(); <-polled }()
+	count := &ends{}
+	fill := func(x *exchange.Exchange) {
+		x.Until = count
+		switch r := &x.Response; x.Target {
+		case "/body":
+			r.Body = exchange.BodySlices{[]byte("he"), []byte("llo")}
+		case "/reader":
+			r.Reader, r.Length = io.NopCloser(strings.NewReader("hello")), 5
+		case "/unknown":
+			r.Reader, r.Length = io.NopCloser(strings.NewReader("hello")), -1
+		case "/detached":
+			r.Detached = func(to exchange.Responder) {
+				to.Respond(&exchange.Response{Length: -1, Reader: io.NopCloser(strings.NewReader("hello"))})
+			}
+		case "/refused":
+			r.Status, r.Body = http.StatusTooManyRequests, exchange.BodySlices{[]byte("hello")}
+		case "/panic":
+			panic("later")
+		}
+	}
+	server, err := New(func(x *exchange.Exchange) {
+		x.Slot = count
+		agent := x.Header.Get("User-Agent")
+		x.Response.Later = func(later *exchange.Exchange) {
+			if later == x || later.Header.Get("User-Agent") != agent || later.Response.Later != nil {
+				t.Error("the request is not a copy, or not the same")
+			}
+			fill(later)
+		}
+	}, downstream.NewConnections(0), poller, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	defer func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		server.Shutdown(ctx)
+		<-served
+	}()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	in := bufio.NewReader(c)
+	send := func(path string) {
+		io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test\r\n\r\n")
+	}
+	for i, path := range []string{"/body", "/reader", "/unknown", "/detached", "/refused", "/body"} {
+		send(path)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if string(body) != "hello" || err != nil || resp.StatusCode == http.StatusTooManyRequests != (path == "/refused") {
+			t.Errorf("%s: %s, %q, %v", path, resp.Status, body, err)
+		}
+		if i > 0 && int(count.slots.Load()) < i || int(count.untils.Load()) < i {
+			t.Errorf("%s: %d slots released and %d Untils closed", path, count.slots.Load(), count.untils.Load())
+		}
+	}
+	before := request.HandlerPanics.Get()
+	send("/panic")
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Errorf("after a panic: %v", err)
+	}
+	if request.HandlerPanics.Get() != before+1 || count.slots.Load() < 7 || count.untils.Load() != 7 {
+		t.Errorf("after a panic %d slots were released and %d Untils closed", count.slots.Load(), count.untils.Load())
+	}
+}

@@ -155,25 +155,73 @@ func memory() uint64 {
 // A herd that comes to a replica that has just started waits for one list, however long it takes, and
 // is live soon after it.
 func TestHerd(t *testing.T) {
+	t.Parallel()
 	clients, takes := 5000, 25*time.Second
 	if testing.Short() {
 		clients = 500
 	}
 	f := startFan(t, proxytest.NewServer(t))
 	f.fillSlowly(100, takes)
-	before := memory()
 	began := time.Now()
-	herd := f.herd(clients)
-	f.up.AwaitCount(proxytest.WatchList, 1)
-	time.Sleep(time.Second)
-	each := (int64(memory()) - int64(before)) / int64(clients)
-	refused := allLive(t, herd)
+	refused := allLive(t, f.herd(clients))
 	took := time.Since(began)
 	f.wantShared(1)
-	t.Logf("%d clients are live after %s, %d of them by a second try; each takes %d bytes while it waits, both ends",
-		clients, took.Round(10*time.Millisecond), refused, each)
+	t.Logf("%d clients are live after %s", clients, took.Round(10*time.Millisecond))
 	if took < takes || took > takes*13/10 || refused > 0 {
 		t.Errorf("live after %s, %d were refused; the list took %s", took, refused, takes)
+	}
+}
+
+// A watch that waits for its lane takes little memory.
+func TestHerdMemory(t *testing.T) {
+	const clients, most = 1000, 20 << 10
+	f := startFan(t, proxytest.NewServer(t))
+	f.herd(1)
+	f.fillSlowly(100, time.Minute)
+	f.up.AwaitCount(proxytest.WatchList, 1)
+	before := memory()
+	f.herd(clients)
+	waiting := func() bool {
+		stacks := make([]byte, 64<<20)
+		return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "lane.(*filling).wait(") > clients
+	}
+	f.until("waiting herd", waiting)
+	each := (int64(memory()) - int64(before)) / clients
+	t.Logf("%d bytes for each, both ends of the connection included", each)
+	if each > most {
+		t.Errorf("a watch that waits takes %d bytes, want at most %d", each, most)
+	}
+}
+
+// The clients of a herd have tokens of their own. Each is reviewed once, however long the list takes.
+func TestHerdReviews(t *testing.T) {
+	t.Parallel()
+	const clients = 100
+	f := startFan(t, proxytest.NewServer(t), both)
+	f.fillSlowly(100, 13*time.Second) // longer than a review's answer is remembered
+	var all sync.WaitGroup
+	for i := range clients {
+		all.Go(func() {
+			open := proxytest.TryOpen
+			if i%2 == 0 {
+				open = proxytest.TryOpenHTTP2
+			}
+			w, err := open(t, f.secure+anyState, "Authorization", fmt.Sprintf("Bearer token-%d", i))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if w.Code != http.StatusOK {
+				t.Errorf("got %d", w.Code)
+				return
+			}
+			w.Await(101)
+		})
+	}
+	all.Wait()
+	f.wantShared(1)
+	if n := f.up.Count(proxytest.Review); n != clients {
+		t.Errorf("%d reviews, want %d", n, clients)
 	}
 }
 

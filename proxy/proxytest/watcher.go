@@ -98,11 +98,16 @@ func Open(t testing.TB, url string, header ...string) *Watcher {
 // OpenHTTP2 is Open over HTTP/2.
 func OpenHTTP2(t testing.TB, url string, header ...string) *Watcher {
 	t.Helper()
-	w, err := open(t, HTTP2Client(newTransport()), url, header...)
+	w, err := TryOpenHTTP2(t, url, header...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// TryOpenHTTP2 is OpenHTTP2 for any goroutine.
+func TryOpenHTTP2(t testing.TB, url string, header ...string) (*Watcher, error) {
+	return open(t, HTTP2Client(newTransport()), url, header...)
 }
 
 // TryOpen is Open for any goroutine.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
@@ -99,6 +100,9 @@ func (c *Reads) wanted(r *read) fanout.Request {
 		Bookmarks: r.AllowWatchBookmarks,
 		Timeout:   c.watchTimeout(r.Request),
 		Gzip:      c.compresses(r),
+	}
+	if r.waited { // kube-apiserver counts from the request on too
+		want.Timeout = max(want.Timeout-time.Since(r.arrived), time.Millisecond)
 	}
 	if d, ok := r.conn.Remaining(); ok && d < want.Timeout {
 		want.Timeout, want.Aging = d, true

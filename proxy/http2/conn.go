@@ -77,10 +77,11 @@ type conn struct {
 	zombies int                      // reset streams whose handler runs
 	waiters int                      // goroutines that wait to send
 	ready   []*stream                // have something to send that their windows allow, in the order of turns
-	lastID  uint32                   // the highest stream of the client so far
 	closed  [keptClosed]closedStream // the last streams that were closed, in a ring
 
-	lastClosed int // next in closed
+	lastClosed int    // next in closed
+	lastID     uint32 // the highest stream of the client so far
+	servedID   uint32 // the highest one that was not ignored
 
 	window     int64 // what the client's connection window allows to send
 	initial    int64 // window of a new stream
@@ -171,7 +172,7 @@ func (c *conn) end(err error) {
 	code, broken := codeOf(err)
 	c.mu.Lock()
 	if c.failed == nil && (broken || err == errSilent && c.ending < refusing) {
-		_ = c.framer.WriteGoAway(c.lastID, code, nil)
+		_ = c.framer.WriteGoAway(c.servedID, code, nil)
 	}
 	c.sendLocked()
 	c.failLocked(net.ErrClosed)
@@ -251,7 +252,7 @@ func (c *conn) refuseNew() {
 		return
 	}
 	c.ending = refusing
-	_ = c.framer.WriteGoAway(c.lastID, wire.ErrCodeNo, nil)
+	_ = c.framer.WriteGoAway(c.servedID, wire.ErrCodeNo, nil)
 	c.sendLocked()
 }
 

@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -59,6 +60,43 @@ func TestGoAway(t *testing.T) {
 	case <-streams:
 		t.Error("a stream beyond the last was served")
 	default:
+	}
+}
+
+// Frames of a request that was under way when the second GOAWAY was sent are ignored. The streams
+// before it go on.
+func TestGoAwayCrossesUpload(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial()
+	sink, _ := p.open(1, streams)
+	p.status(1)
+	w.conns.BeginClosing()
+	for gone := 0; gone < 2; {
+		switch f := p.next().(type) {
+		case *wire.GoAwayFrame:
+			gone++
+		case *wire.PingFrame:
+			_ = p.framer.WritePing(true, f.Data)
+		case nil:
+			t.Fatal("the connection ended")
+		}
+	}
+	p.head(3, "POST", "/upload", false)
+	_ = p.framer.WriteData(3, false, []byte("half"))
+	p.headBlock(3, true, p.fields("trailer", "a"))
+	p.get(5, "/watch")
+	_ = p.framer.WritePing(false, [8]byte{7})
+	p.pinged([8]byte{7})
+	batch, payload := event(10)
+	if _, err := sink.Write(batch); err != nil {
+		t.Fatal(err)
+	}
+	sink.End(fanout.ShutDown, true)
+	w.flush(sink)
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 1, len(payload))
+	if got[1].String() != payload || len(streams) != 0 {
+		t.Errorf("got %q, and %d more streams", got[1], len(streams))
 	}
 }
 
@@ -135,6 +173,32 @@ func TestEarlyResponse(t *testing.T) {
 				t.Fatalf("got %v", f)
 			}
 		}
+	}
+}
+
+// Any number of uploads may be answered early at the same time. What of them is under way does no
+// harm.
+func TestEarlyResponses(t *testing.T) {
+	w := newWorldEcho(t)
+	p := w.dial()
+	const uploads = 3 * keptClosed
+	for i := range uint32(uploads) {
+		p.head(2*i+1, "POST", "/body", false)
+	}
+	for answered := 0; answered < uploads; {
+		switch p.next().(type) {
+		case *wire.RSTStreamFrame:
+			answered++ // after the response
+		case nil:
+			t.Fatal("the connection ended")
+		}
+	}
+	for i := range uint32(uploads) {
+		_ = p.framer.WriteData(2*i+1, true, make([]byte, 1000))
+	}
+	p.get(2*uploads+1, "/body")
+	if got := p.status(2*uploads + 1); got != "200" {
+		t.Errorf("the next request: got %s", got)
 	}
 }
 

@@ -269,9 +269,12 @@ func (c *conn) headLocked(id uint32, last, dependsOnItself bool) error {
 		return c.lateLocked(id, true)
 	}
 	c.lastID = id
+	if c.ending >= refusing {
+		c.notePastLocked(id, resetHere) // the second GOAWAY has told the client so
+		return c.spendWasted()
+	}
+	c.servedID = id
 	switch {
-	case c.ending >= refusing:
-		return nil // the second GOAWAY has told the client so
 	case len(c.streams)+c.zombies >= c.server.maxStreams:
 		rejectedStreams.Inc()
 		return c.refuseLocked(id, wire.ErrCodeRefusedStream)
@@ -293,18 +296,20 @@ func (c *conn) trailersLocked(st *stream, last bool) error {
 	return c.remoteEndLocked(st)
 }
 
-// lateLocked handles HEADERS or DATA for a stream that is closed.
+// lateLocked handles HEADERS or DATA for a stream that is closed. What was under way when the stream
+// was reset here is ignored. DATA is also ignored if the stream is not remembered: many uploads may
+// be answered early at the same time.
 func (c *conn) lateLocked(id uint32, head bool) error {
-	switch c.pastLocked(id) {
-	case resetHere:
-		return nil // it was under way
-	case resetThere:
-		return c.refuseLocked(id, wire.ErrCodeStreamClosed)
-	case completed:
-		if head {
-			return wire.ConnectionError(wire.ErrCodeStreamClosed)
-		}
-		return c.refuseLocked(id, wire.ErrCodeStreamClosed)
+	past := c.pastLocked(id)
+	switch {
+	case !head && (past == resetHere || past == forgotten):
+		return nil
+	case past == resetHere:
+		return c.spendWasted()
+	case past == forgotten:
+		return wire.ConnectionError(wire.ErrCodeProtocol)
+	case past == completed && head:
+		return wire.ConnectionError(wire.ErrCodeStreamClosed)
 	}
-	return wire.ConnectionError(wire.ErrCodeProtocol)
+	return c.refuseLocked(id, wire.ErrCodeStreamClosed)
 }

@@ -102,6 +102,12 @@ const (
 
 // notePastLocked remembers how a stream was closed.
 func (c *conn) notePastLocked(id uint32, how past) {
+	for i := range c.closed {
+		if c.closed[i].id == id {
+			c.closed[i].how = how
+			return
+		}
+	}
 	c.closed[c.lastClosed] = closedStream{id, how}
 	c.lastClosed = (c.lastClosed + 1) % keptClosed
 }

@@ -7,7 +7,6 @@ import (
 
 	wire "golang.org/x/net/http2"
 
-	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -57,7 +56,7 @@ func (b *body) awaitLocked() error {
 		return nil
 	}
 	c := b.stream.conn
-	stalled := time.NewTimer(downstream.StallTimeout)
+	stalled := time.NewTimer(c.server.stall)
 	defer stalled.Stop()
 	for len(b.data) == 0 && b.err == nil {
 		b.continueLocked()

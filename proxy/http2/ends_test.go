@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -199,6 +200,32 @@ func TestEarlyResponses(t *testing.T) {
 	p.get(2*uploads+1, "/body")
 	if got := p.status(2*uploads + 1); got != "200" {
 		t.Errorf("the next request: got %s", got)
+	}
+}
+
+// A response whose window stays closed is given up. From then on nothing of its bytes is sent: they
+// may be those of another response by then.
+func TestStalledResponse(t *testing.T) {
+	left := make(chan int, 1)
+	w := newWorld(t, func(x *exchange.Exchange) {
+		st := x.Conn.(*stream)
+		x.Response.Detached = func(exchange.Responder) {
+			if err := st.send([][]byte{[]byte("hello")}, true); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+			st.conn.mu.Lock()
+			defer st.conn.mu.Unlock()
+			left <- len(st.pending)
+		}
+	})
+	w.server.stall = 50 * time.Millisecond
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	p.get(1, "/")
+	if got := p.status(1); got != "INTERNAL_ERROR" {
+		t.Errorf("the client got %s", got)
+	}
+	if <-left > 0 {
+		t.Error("the bytes may still be sent")
 	}
 }
 

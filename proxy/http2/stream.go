@@ -9,7 +9,6 @@ import (
 
 	wire "golang.org/x/net/http2"
 
-	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -227,8 +226,9 @@ func (st *stream) awaitRoom() error {
 	return st.awaitLocked(func() bool { return !c.full && st.window > 0 && c.window > 0 })
 }
 
-// awaitLocked waits until done. It fails when the client leaves, or when nothing can be sent for
-// too long. It gives the lock back while it waits.
+// awaitLocked waits until done. It fails when the client leaves. It resets st when nothing can be
+// sent for too long. In any case, what st was given to send is not used afterwards. It gives the
+// lock back while it waits.
 func (st *stream) awaitLocked(done func() bool) error {
 	c := st.conn
 	if done() {
@@ -239,7 +239,7 @@ func (st *stream) awaitLocked(done func() bool) error {
 	}
 	c.waiters++
 	defer func() { c.waiters-- }()
-	stalled := time.NewTimer(downstream.StallTimeout)
+	stalled := time.NewTimer(c.server.stall)
 	defer stalled.Stop()
 	for st.err == nil && !done() {
 		sent := st.sent
@@ -249,10 +249,15 @@ func (st *stream) awaitLocked(done func() bool) error {
 			c.mu.Lock()
 		case <-stalled.C:
 			c.mu.Lock()
+			if done() {
+				return nil
+			}
+			c.resetLocked(st, wire.ErrCodeInternal)
+			c.sendLocked()
 			return os.ErrDeadlineExceeded
 		}
 		if st.sent != sent {
-			stalled.Reset(downstream.StallTimeout)
+			stalled.Reset(c.server.stall)
 		}
 	}
 	if done() {

@@ -52,7 +52,7 @@ type conn struct {
 
 	arrival sync.Once      // closes arrived
 	arrived chan struct{}  // closed when the arrival has ended; see downstream.Arrival
-	working sync.WaitGroup // one for each stream, until nothing works for it; only the reader adds
+	working sync.WaitGroup // goroutines, and streams that something works for; grows only before failed is set
 
 	// Owned by the reading goroutine.
 	reader *reader

@@ -263,6 +263,25 @@ func TestGone(t *testing.T) {
 	}
 }
 
+// A panic in what sends the rest ends the connection, and leaves nothing locked: a shard waits for
+// the same lock.
+func TestPanicInSend(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial()
+	sink, stream := p.open(1, streams)
+	c := sink.conn
+	c.mu.Lock()
+	c.ready = append(c.ready, nil)
+	c.mu.Unlock()
+	c.goOn()
+	if <-stream.ends {
+		t.Error("complete")
+	}
+	if _, err := sink.Write(chunk("1")); !errors.Is(err, errLeft) {
+		t.Errorf("a write after it: %v", err)
+	}
+}
+
 // PINGs are answered while a client's watches are blocked.
 func TestPing(t *testing.T) {
 	w, streams := watchAll(t)

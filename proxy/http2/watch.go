@@ -78,7 +78,10 @@ func (w *watch) Carrier() *fanout.Carrier {
 // Write implements fanout.Sink.
 func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 	c := w.conn
-	defer request.Caught(c.server.log, "watch's write", func() { blocked, err = false, request.ErrPanicked })
+	defer request.Caught(c.server.log, "watch's write", func() {
+		c.abort() // half a frame may be due
+		blocked, err = false, request.ErrPanicked
+	})
 	c.mu.Lock()
 	defer c.unlock()
 	if w.err != nil {

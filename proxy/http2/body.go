@@ -149,10 +149,8 @@ func (c *conn) returnLocked(n int) {
 
 // readData handles a DATA frame.
 func (c *conn) readData(f *wire.DataFrame) error {
-	if f.Length == 0 && !f.StreamEnded() {
-		if err := c.spendFrame(); err != nil {
-			return err
-		}
+	if err := c.spendData(f); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.unlock()
@@ -161,6 +159,19 @@ func (c *conn) readData(f *wire.DataFrame) error {
 		c.sendLocked()
 	}
 	return err
+}
+
+// spendData counts a DATA frame that brings little.
+func (c *conn) spendData(f *wire.DataFrame) error {
+	switch n := len(f.Data()); {
+	case n >= crumb, f.StreamEnded():
+		return nil
+	case n == 0:
+		return c.spendFrame()
+	case !c.calm.crumbs.spend(0):
+		return errCalm
+	}
+	return nil
 }
 
 func (c *conn) dataLocked(f *wire.DataFrame) error {

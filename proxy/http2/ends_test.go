@@ -229,6 +229,36 @@ func TestStalledResponse(t *testing.T) {
 	}
 }
 
+// The window that bodies of watches have taken is given back at once, although nothing else is sent.
+func TestUnreadBodiesOfWatches(t *testing.T) {
+	came := make(chan struct{})
+	w := newWorld(t, func(x *exchange.Exchange) {
+		x.Conn.EndArrival()
+		<-came
+		x.Response.Stream = newTestStream()
+	})
+	p := w.dial()
+	const streams = connWindow / 4 / streamWindow
+	for i := range uint32(streams) {
+		p.head(2*i+1, "POST", "/watch", false)
+		for range streamWindow / maxFrame {
+			_ = p.framer.WriteData(2*i+1, false, make([]byte, maxFrame))
+		}
+	}
+	_ = p.framer.WritePing(false, [8]byte{8})
+	p.pinged([8]byte{8})
+	close(came)
+	for {
+		f, err := p.framer.ReadFrame()
+		if err != nil {
+			t.Fatalf("the window is not given back: %v", err)
+		}
+		if u, ok := f.(*wire.WindowUpdateFrame); ok && u.StreamID == 0 {
+			return
+		}
+	}
+}
+
 // A client that leaves ends what still works for it: reads of its body fail, and a response that
 // lasts is told.
 func TestGone(t *testing.T) {

@@ -162,6 +162,7 @@ func (st *stream) finished() {
 	}
 	if st.body != nil {
 		st.body.releaseLocked()
+		c.sendLocked() // it may have given the client's window back
 	}
 }
 

@@ -112,6 +112,63 @@ func TestGoAwayLosesNothing(t *testing.T) {
 	}
 }
 
+// A watch that ends at the maximum age of its connection is preceded by GOAWAY, so the client
+// resumes on another connection. The other streams go on.
+func TestGoAwayAtMaxAge(t *testing.T) {
+	streams := make(chan *testStream, 2)
+	const age = 300 * time.Millisecond
+	w := newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 100}, age, func(x *exchange.Exchange) {
+		s := newTestStream()
+		x.Response.Stream = s
+		streams <- s
+	})
+	p := w.dial()
+	first, _ := p.open(1, streams)
+	second, _ := p.open(3, streams)
+	p.status(3)
+	time.Sleep(age + age/5)
+	first.End(fanout.Aged, true)
+	w.flush(first)
+	if f, ok := p.next().(*wire.GoAwayFrame); !ok || f.LastStreamID != maxWindow {
+		t.Errorf("got %v, want a first GOAWAY", f)
+	}
+	batch, payload := event(10)
+	if _, err := second.Write(batch); err != nil {
+		t.Fatal(err)
+	}
+	w.flush(second)
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 3, len(payload))
+	if ended := got[1]; ended == nil {
+		t.Error("the first watch has not ended")
+	}
+}
+
+// A client that does not read does not keep a connection from ending.
+func TestUnreadEnd(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: maxWindow})
+	_ = p.framer.WriteWindowUpdate(0, maxWindow-defaultWindow)
+	sink, stream := p.open(1, streams)
+	_ = sink.TCP().SetWriteBuffer(4096)
+	batch, _ := event(250_000)
+	for blocked := false; !blocked; w.flush(sink) {
+		var err error
+		if blocked, err = sink.Write(batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.conns.BeginClosing()
+	sink.End(fanout.ShutDown, false)
+	w.flush(sink)
+	<-stream.ends
+	select {
+	case <-w.conns.Empty:
+	case <-time.After(lastFramesTimeout + 2*lastBytesTimeout):
+		t.Error("the connection goes on")
+	}
+}
+
 // The client of a request without a valid credential is told to go away, as kube-apiserver does.
 func TestUnauthorized(t *testing.T) {
 	w := newWorld(t, func(x *exchange.Exchange) { x.Response.Status = http.StatusUnauthorized })

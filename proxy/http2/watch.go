@@ -197,7 +197,11 @@ func (w *watch) end(complete bool) (whole, over bool) {
 		return false, over
 	}
 	w.last = true
+	if c.shared.Last() {
+		c.goAwayLocked() // the client resumes elsewhere
+	}
 	if len(w.pending) == 0 && !c.full {
+		c.takeControlLocked() // GOAWAY goes before the end
 		c.sentAllLocked(w.stream)
 		if !w.carried { // otherwise it leaves at the end of the shard's round
 			c.sendLocked()

@@ -87,12 +87,6 @@
 // kube-apiserver does not answer within two seconds, that watch too is believed like an open one:
 // for six intervals at most. A TTL of 0 turns this off.
 //
-// A watch that resumes is believed like the open watch that it continues. Some clients end a quiet
-// watch every half minute. The yes of its grant stands for at most an interval after it was asked
-// for, also when the watch has ended. Any other watch with the same question is reviewed. If
-// kube-apiserver does not answer within two seconds, that watch too is believed like an open one:
-// for six intervals at most. A TTL of 0 turns this off.
-//
 // Each token is reviewed separately, once a minute for each resource that it watches. A review
 // takes kube-apiserver 0.75 ms (deploy/README.md, Size). One review for all tokens of an owner
 // would have to hide from the authorizers what differs between them

@@ -79,7 +79,7 @@ func (w *SharedWriter) Due() int {
 // it should add nothing.
 func (w *SharedWriter) Flush() (blocked bool, err error) {
 	if w.due != nil {
-		_, err := w.tls.Write(*w.due)
+		err := w.gather.seal(w.tls, *w.due)
 		giveBack(w.due)
 		w.due = nil
 		if err != nil {

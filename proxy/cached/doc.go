@@ -7,6 +7,7 @@
 //	waiting.go           reads that wait for a lane to be filled
 //	consistency.go       the state that a resourceVersion asks for
 //	list.go              gets and lists; compressed_lists.go shares those with gzip
+//	list_tables.go       lists in Tables; shared_lists.go shares those asked for at the same instant
 //	watch.go             watches; watch_subscribe.go chooses where they begin
 //	watch_tables.go      watches in Tables, as kubectl's
 //	drain.go             the end of watches before a shutdown
@@ -19,12 +20,13 @@
 // Until kube-apiserver has allowed the read, the proxy looks at no cached object, and looks at or
 // starts no lane. It sends nothing in its own name except a review that only the proxy can ask.
 // Otherwise a stranger could make the proxy work, ask and list, and could infer hidden data from
-// response times. Two kinds of reads are passed through without a review, because the review would
-// be a second request. Neither choice looks at a cache:
+// response times. These reads are passed through without a review, because the review would be a
+// second request. None of these choices looks at a cache:
 //
 //   - A get without a resourceVersion, if only a few of that resource are under way, or if an
 //     allowed client has just found that the resource has no lane.
 //   - A list that was small within the last minute, when the same client was allowed the same list.
+//   - A list in Tables, if nobody else has just asked for the same.
 //
 // The questions that an allowed client causes are bounded too. kube-apiserver's list of groups is
 // read at most once every two seconds for all groups that do not exist (servedVersions in package

@@ -3,12 +3,8 @@
 // with long selectors wait for their turn. The package keeps a register of the watches that it
 // passes through, with the reason for each.
 //
-// Requests are never joined, not even the same list of Tables for several clients at one instant.
-// Each caller must have been allowed by kube-apiserver, and must be shown a state at least as new as
-// its own request. So only requests with the same credentials could share an answer, and only one
-// that is sent after all of them have come. Kubectls that list at the same instant with the same
-// credentials are rare, each would wait for the list before its own, and kube-apiserver's audit log
-// would miss all but one of them.
+// Requests are never joined here: each goes upstream with its own client's rights. Lists of Tables that
+// clients share are answered in package cached.
 //
 // It knows exchanges and the upstream. It knows no connection and no cache.
 //

@@ -48,6 +48,7 @@ type Reads struct {
 	opts        *Options
 	lane        *lane.Options
 	discovery   *upstream.Discovery
+	upstream    *upstream.Upstream
 	encodings   *upstream.SupportedEncodings
 	crds        *registry.CRDWatcher
 	aggregation *registry.Aggregation
@@ -60,6 +61,7 @@ type Reads struct {
 	vain        *vainReads
 	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
 	compressed  compressedLists
+	shared      *sharedLists // in Tables
 	flusher     *fanout.Flusher
 	watchers    diagnose.Watchers
 	fairness    *fairness.Queue
@@ -79,6 +81,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		opts:      cfg.Options,
 		lane:      cfg.Lane,
 		discovery: cfg.Discovery,
+		upstream:  cfg.Upstream,
 		encodings: upstream.NewSupportedEncodings(cfg.Upstream),
 		auth:      cfg.Authorizer,
 		audit:     cfg.Audit,
@@ -96,6 +99,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		Refused: readsRefused,
 		Waited:  countSeatWait,
 	})
+	c.shared = newSharedLists(c.lanes.Spawn)
 	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Log)
 	c.aggregation = registry.NewAggregation(c.lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, cfg.Log)
 	return c
@@ -282,7 +286,9 @@ func (c *Reads) answer(x *exchange.Exchange, r *read, served bool, refused *meta
 		c.passThrough(x, r)
 		return
 	}
-	r.lane.CountServed(req.Verb)
+	if r.lane != nil { // the answer is not shared with others
+		r.lane.CountServed(req.Verb)
+	}
 	if req.Verb != "watch" {
 		c.audit.Served(x, r.audited())
 	}
@@ -315,7 +321,7 @@ func (c *Reads) prepare(r *read) (ok bool, refused *metav1.Status) {
 	if why := c.neverCached(r); why != "" {
 		return r.passed(why), nil
 	}
-	if c.passesUnasked(r) {
+	if c.passesUnasked(x, r) {
 		return r.passed(request.Cheaper), nil
 	}
 	r.decision = c.auth.Authorize(wait, r.id, r.Request)
@@ -325,6 +331,9 @@ func (c *Reads) prepare(r *read) (ok bool, refused *metav1.Status) {
 		return false, auth.TooManyReviews()
 	default:
 		return r.passed(request.NotAllowed), nil // kube-apiserver words the denial
+	}
+	if r.listsTables() {
+		return c.serveTables(wait, x, r), nil
 	}
 	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) {
 		return false, nil

@@ -39,12 +39,12 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), false) != registry.ByItself {
 		return r.passed(request.Aggregated)
 	}
-	decided := time.Now()
+	r.decided = time.Now()
 	answer, done, ok := c.shared.get(ctx, tablesQuestion(x, r), c.askTables(x, r))
 	if !ok {
 		return r.passed(request.Form)
 	}
-	if !c.stillAllowed(r, decided) {
+	if !c.stillAllowed(r) {
 		done()
 		return r.passed(request.NotAllowed)
 	}

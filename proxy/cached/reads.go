@@ -256,10 +256,10 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 			r.release()
 		}
 	}()
-	ok, refused := c.prepare(r)
+	ok, refused := c.prepare(x, r)
 	switch {
 	case !ok:
-		c.answer(x, r, false, refused)
+		c.answer(x, r, r.shared, refused)
 	case r.Verb == "watch" && !r.lane.Synced():
 		later = true
 		x.Response.Later = func(x *exchange.Exchange) {
@@ -308,14 +308,15 @@ func (c *Reads) passThrough(x *exchange.Exchange, r *read) {
 	c.pass(x, r.id, r.Request, r.why)
 }
 
-// prepare reviews r, and gives it a lane that may answer it. If it reports false, the caller answers
-// with refused, or passes the request through if refused is nil. r.why says why.
+// prepare reviews r, and gives it a lane that may answer it. If it reports false, x has the answer if
+// r.shared is set. Otherwise the caller answers with refused, or passes the request through if refused
+// is nil; r.why says why.
 //
 // The review comes first. Until kube-apiserver has allowed the request, no lane is looked at or
 // started, no cache is read, and nothing is asked in the proxy's own name except a review that only
 // the proxy can ask. The cost and the duration of a request must not depend on data that its client
 // may not read.
-func (c *Reads) prepare(r *read) (ok bool, refused *metav1.Status) {
+func (c *Reads) prepare(x *exchange.Exchange, r *read) (ok bool, refused *metav1.Status) {
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
 	if why := c.neverCached(r); why != "" {
@@ -333,7 +334,8 @@ func (c *Reads) prepare(r *read) (ok bool, refused *metav1.Status) {
 		return r.passed(request.NotAllowed), nil // kube-apiserver words the denial
 	}
 	if r.listsTables() {
-		return c.serveTables(wait, x, r), nil
+		r.shared = c.serveTables(wait, x, r)
+		return false, nil
 	}
 	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) {
 		return false, nil
@@ -403,6 +405,7 @@ type read struct {
 
 	// Set by prepare and serveLane.
 	alone    bool // counted in counts
+	shared   bool // answered with a list that it shares with others
 	waited   bool // it has waited for its lane to be filled
 	through  bool // its lane, which is not filled, lets it through as one of a few
 	decision auth.Decision

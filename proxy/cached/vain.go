@@ -48,6 +48,8 @@ func (r *read) inVain() bool {
 	switch r.why {
 	case request.Freshness:
 		return !r.through && !r.lane.Uncached()
+	case request.Form:
+		return r.listsTables() && time.Since(r.arrived) >= vainWait // for a list that others share
 	case request.NotAllowed, request.Aggregated, request.Resource, request.Definition, request.NoLane,
 		request.LaneFilling, request.History:
 		return !r.through && time.Since(r.arrived) >= vainWait

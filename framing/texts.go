@@ -6,9 +6,9 @@ import (
 )
 
 // texts makes the labels and the field values of a scanner's objects. It saves memory where objects
-// repeat each other. Objects that come one after the other and have the same labels, as the replicas
-// of a Deployment in a list, share one map. Others share strings. The zero value is ready for use.
-// One goroutine uses it at a time.
+// repeat each other. Objects that come one after the other and have the same labels, as the
+// replicas of a Deployment in a list, share one map. Others share strings. The zero value is ready
+// for use. One goroutine uses it at a time.
 type texts struct {
 	labels map[string]string  // of the object that is being scanned
 	last   map[string]string  // of the last object that has some; not changed any more
@@ -16,8 +16,8 @@ type texts struct {
 }
 
 const (
-	// textSlots is the number of strings that a scanner remembers, and longestText the length of the
-	// longest in bytes: a label's value has 63 at most.
+	// textSlots is the number of strings that a scanner remembers, and longestText the length of
+	// the longest in bytes: a label's value has 63 at most.
 	textSlots   = 512
 	longestText = 64
 	// mostKeptLabels is the size of the largest map that is kept for the next object.
@@ -57,8 +57,8 @@ func (t *texts) addLabel(key, value string) {
 	t.labels[key] = value
 }
 
-// madeLabels returns the labels that have been added since beginLabels, nil for none. Nobody changes
-// them.
+// madeLabels returns the labels that have been added since beginLabels, nil for none. Nobody
+// changes them.
 func (t *texts) madeLabels() map[string]string {
 	if len(t.labels) == 0 {
 		return nil

@@ -97,8 +97,8 @@
 // # Herds
 //
 // Thousands of clients may come at once, at a lane that is not filled or at a replica that has just
-// started. kube-apiserver then gets one list for each lane, and never a request for each client that
-// waits. These are the places where a read passes through, and their bounds:
+// started. kube-apiserver then gets one list for each lane, and never a request for each client
+// that waits. These are the places where a read passes through, and their bounds:
 //
 //	the lane is being filled                 lane.MostThrough lists and watches in all, and as many
 //	                                         gets at a time; if attempts fail and bring nothing, as

@@ -81,8 +81,8 @@ func (j *joiner) again(t *testing.T, resp *http.Response) {
 	j.join(t)
 }
 
-// herd is clients that join at the same time, each with a label selector of its own. Every other one
-// asks for the current state.
+// herd is clients that join at the same time, each with a label selector of its own. Every other
+// one asks for the current state.
 func (f *fan) herd(n int) []*joiner {
 	f.t.Helper()
 	all := make([]*joiner, n)
@@ -132,8 +132,8 @@ func (f *fan) fillSlowly(n int, d time.Duration) {
 	})
 }
 
-// wantShared fails the test unless upstream has seen so many lists of lanes, and at most MostThrough
-// requests of clients.
+// wantShared fails the test unless upstream has seen so many lists of lanes, and at most
+// MostThrough requests of clients.
 func (f *fan) wantShared(lists int) {
 	f.t.Helper()
 	if n := f.up.Count(proxytest.WatchList); n != lists {
@@ -152,8 +152,8 @@ func memory() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-// A herd that comes to a replica that has just started waits for one list, however long it takes, and
-// is live soon after it.
+// A herd that comes to a replica that has just started waits for one list, however long it takes,
+// and is live soon after it.
 func TestHerd(t *testing.T) {
 	t.Parallel()
 	clients, takes := 5000, 25*time.Second
@@ -204,7 +204,8 @@ func TestHerdMemory(t *testing.T) {
 	}
 }
 
-// The clients of a herd have tokens of their own. Each is reviewed once, however long the list takes.
+// The clients of a herd have tokens of their own. Each is reviewed once, however long the list
+// takes.
 func TestHerdReviews(t *testing.T) {
 	t.Parallel()
 	const clients = 100

@@ -62,5 +62,6 @@
 // kube-apiserver from listing a slow resource for every client.
 //
 // A read that is passed through because a wait has brought nothing takes turns with others of its
-// resource; see vainReads. Section Herds of package proxy lists all places where reads pass through.
+// resource; see vainReads. Section Herds of package proxy lists all places where reads pass
+// through.
 package cached

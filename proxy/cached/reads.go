@@ -308,9 +308,9 @@ func (c *Reads) passThrough(x *exchange.Exchange, r *read) {
 	c.pass(x, r.id, r.Request, r.why)
 }
 
-// prepare reviews r, and gives it a lane that may answer it. If it reports false, x has the answer if
-// r.shared is set. Otherwise the caller answers with refused, or passes the request through if refused
-// is nil; r.why says why.
+// prepare reviews r, and gives it a lane that may answer it. If it reports false, x has the answer
+// if r.shared is set. Otherwise the caller answers with refused, or passes the request through if
+// refused is nil; r.why says why.
 //
 // The review comes first. Until kube-apiserver has allowed the request, no lane is looked at or
 // started, no cache is read, and nothing is asked in the proxy's own name except a review that only

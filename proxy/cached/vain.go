@@ -15,15 +15,15 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// vainWait is how long a read has waited that counts as one that has waited in vain. A kube-apiserver
-// that is well answers all questions about a read within it.
+// vainWait is how long a read has waited that counts as one that has waited in vain. A
+// kube-apiserver that is well answers all questions about a read within it.
 const vainWait = time.Second
 
 // vainReads lets reads pass through that have waited in vain: for a review, for kube-apiserver's
-// answers about their resource, for a lane, for a proof or for history. Thousands may have waited for
-// the same, and kube-apiserver is slow or away, or else the wait would have ended well. So they take
-// turns: lane.MostThrough of each resource at a time, fairly among users. A read that gets no turn in
-// time is told to try again (429). Its methods may be called from any goroutine.
+// answers about their resource, for a lane, for a proof or for history. Thousands may have waited
+// for the same, and kube-apiserver is slow or away, or else the wait would have ended well. So they
+// take turns: lane.MostThrough of each resource at a time, fairly among users. A read that gets no
+// turn in time is told to try again (429). Its methods may be called from any goroutine.
 type vainReads struct {
 	ctx context.Context // ends all waits
 
@@ -57,8 +57,9 @@ func (r *read) inVain() bool {
 	return false
 }
 
-// take waits for the turn of a read that has waited in vain. The caller passes the read through, and
-// closes turn when the read has been answered. refused is the answer to a read that gets no turn.
+// take waits for the turn of a read that has waited in vain. The caller passes the read through,
+// and closes turn when the read has been answered. refused is the answer to a read that gets no
+// turn.
 func (v *vainReads) take(r *read, patience time.Duration) (turn io.Closer, refused *metav1.Status) {
 	line := v.join(r.GVR)
 	seat := line.queue.Seat(fairness.FlowOf(r.id, r.conn.RemoteAddr()), max(1, patience), r.conn.Left, r.conn.EndArrival)

@@ -22,8 +22,8 @@
 //
 // An Exchange is valid only until its handler returns. The protocol then reuses its memory. It does
 // not reuse the strings or the [Conn]. A Stream and a function of Detached run on, and may use only
-// these of the Exchange. A function of Later gets an Exchange. When they have ended, the protocol decides whether the connection carries
-// another request.
+// these of the Exchange. A function of Later gets an Exchange. When they have ended, the protocol
+// decides whether the connection carries another request.
 //
 // # Several protocols
 //

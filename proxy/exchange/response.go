@@ -35,8 +35,8 @@ type Response struct {
 	Detached func(Responder)
 
 	// Later goes on with the handler's work, which has a long wait ahead, after the handler has
-	// returned. It gets the same request, and fills an empty response. Meanwhile the protocol gives up
-	// the memory that it has for reading the connection. The request has no body.
+	// returned. It gets the same request, and fills an empty response. Meanwhile the protocol gives
+	// up the memory that it has for reading the connection. The request has no body.
 	Later func(*Exchange)
 
 	// Bare says that the head is Status and Header alone, and that the connection ends behind the

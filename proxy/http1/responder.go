@@ -38,8 +38,8 @@ func newResponder(x *exchange.Exchange) *responder {
 	return &responder{method: x.Method, http11: x.Protocol >= exchange.HTTP11, last: x.Close}
 }
 
-// run has answer write the response on a connection. Then the connection carries another request, or
-// is closed.
+// run has answer write the response on a connection. Then the connection carries another request,
+// or is closed.
 func (r *responder) run(h *hijacked, answer func(exchange.Responder)) {
 	r.conn = h
 	answer(r)

@@ -27,8 +27,8 @@ import (
 //	kube-apiserver refused an attempt, waiting brings nothing: FillUseless
 //	or the list cannot be cached
 //
-// Progress is an object of the list. The time in which the lane waits for other lanes to be listed does
-// not count as silence, because each of those has a bounded time.
+// Progress is an object of the list. The time in which the lane waits for other lanes to be listed
+// does not count as silence, because each of those has a bounded time.
 //
 // The reflector calls InLine, Progress, End and Fail. The other methods may be called from any
 // goroutine.
@@ -73,8 +73,8 @@ const (
 )
 
 // Wait is how long a request waits for its review, and for kube-apiserver's answers about its
-// resource. After that it waits as long again for a lane that is being filled before it may be one of
-// the first to pass through; see filling.
+// resource. After that it waits as long again for a lane that is being filled before it may be one
+// of the first to pass through; see filling.
 const Wait = 10 * time.Second
 
 func newFilling() *filling {

@@ -176,8 +176,8 @@ func TestHerd(t *testing.T) {
 	took := time.Since(began)
 	listed.Wait()
 	f.wantShared(1)
-	t.Logf("%d clients are live after %s, the list after %s", clients, took.Round(10*time.Millisecond),
-		filled.Round(10*time.Millisecond))
+	t.Logf("%d clients are live after %s, the list after %s; %d passed through", clients,
+		took.Round(10*time.Millisecond), filled.Round(10*time.Millisecond), f.up.Count(proxytest.Client))
 	if took < takes || took > filled*13/10 || refused > 0 {
 		t.Errorf("live after %s, %d were refused; the list took %s", took, refused, filled)
 	}

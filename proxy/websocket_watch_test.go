@@ -120,7 +120,8 @@ func TestWebSocketWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		closed(t, w, proxytest.CloseNormal)
-		f.cms.Delete("ns", name)
+		rv := f.cms.Delete("ns", name)
+		f.watch(since, rv-1).AwaitVersion(rv) // the lane has it when the next port's watches begin
 	}
 	f.passed(0)
 	if n := f.up.Count(proxytest.WatchList); n != 1 {

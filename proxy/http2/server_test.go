@@ -101,6 +101,8 @@ func echo(x *exchange.Exchange) {
 	case "/turns":
 		x.Response.Body = append(exchange.BodySlices{nil, bytes.Repeat([]byte("y"), 700_000)}, long...)
 		x.Response.Turn = &testTurn{}
+	case "/wide":
+		x.Response.Header.Add("Wide", strings.Repeat("w", 3*maxFrame))
 	case "/none":
 		x.Response.Status = http.StatusNoContent
 	case "/reader":
@@ -160,6 +162,7 @@ func TestResponses(t *testing.T) {
 		"/body":       {200, "hello", false},
 		"/long":       {200, strings.Repeat("x", 3_000_000), false},
 		"/turns":      {200, strings.Repeat("y", 700_000) + strings.Repeat("x", 3_000_000), false},
+		"/wide":       {200, "", false},
 		"/none":       {204, "", false},
 		"/reader":     {200, "hello", false},
 		"/unknown":    {200, "hello", false},

@@ -264,15 +264,19 @@ type panickingStream struct{ *testStream }
 
 func (panickingStream) Begin(fanout.Sink) { panic("begin") }
 
-// panickingBody panics when it is read.
-type panickingBody struct{ io.ReadCloser }
+// panickingBody panics when it is read, and says when it is closed.
+type panickingBody struct{ closed chan struct{} }
 
 func (panickingBody) Read([]byte) (int, error) { panic("read") }
-func (panickingBody) Close() error             { return nil }
+
+func (b panickingBody) Close() error {
+	close(b.closed)
+	return nil
+}
 
 // A panic in what is done for one request resets its stream and nothing else.
 func TestPanics(t *testing.T) {
-	watch := newTestStream()
+	watch, body := newTestStream(), panickingBody{make(chan struct{})}
 	w := newWorld(t, func(x *exchange.Exchange) {
 		switch x.Target {
 		case "/watch":
@@ -280,7 +284,7 @@ func TestPanics(t *testing.T) {
 		case "/begin":
 			x.Response.Stream = panickingStream{newTestStream()}
 		case "/read":
-			x.Response.Reader, x.Response.Length = panickingBody{}, 5
+			x.Response.Reader, x.Response.Length = body, 5
 		case "/detached":
 			x.Response.Detached = func(exchange.Responder) { panic("in a response that lasts") }
 		}
@@ -296,6 +300,7 @@ func TestPanics(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
+	<-body.closed
 	sink := <-watch.sinks
 	if _, err := sink.Write(chunk("1")); err != nil {
 		t.Error(err)

@@ -350,22 +350,32 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// A panic in what sends the rest ends the connection, and leaves nothing locked: a shard waits for
-// the same lock.
+// A panic in what sends ends the connection and nothing else. It leaves nothing locked: a shard
+// waits for the same lock.
 func TestPanicInSend(t *testing.T) {
-	w, streams := watchAll(t)
-	p := w.dial()
-	sink, stream := p.open(1, streams)
-	c := sink.conn
-	c.mu.Lock()
-	c.ready = append(c.ready, nil)
-	c.mu.Unlock()
-	c.goOn()
-	if <-stream.ends {
-		t.Error("complete")
-	}
-	if _, err := sink.Write(chunk("1")); !errors.Is(err, errLeft) {
-		t.Errorf("a write after it: %v", err)
+	for name, send := range map[string]func(w *watch){
+		"rest":  func(w *watch) { w.conn.goOn() },
+		"end":   func(w *watch) { w.End(fanout.ShutDown, false) },
+		"reset": (*watch).giveUp,
+		"drain": func(w *watch) { w.conn.goAway() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, streams := watchAll(t)
+			p := w.dial()
+			sink, stream := p.open(1, streams)
+			other, otherStream := p.open(3, streams)
+			c := sink.conn
+			c.mu.Lock()
+			c.ready = append(c.ready, nil)
+			c.mu.Unlock()
+			send(sink)
+			if <-stream.ends || <-otherStream.ends {
+				t.Error("complete")
+			}
+			if _, err := other.Write(chunk("1")); !errors.Is(err, errLeft) {
+				t.Errorf("a write after it: %v", err)
+			}
+		})
 	}
 }
 

@@ -15,9 +15,8 @@ import (
 // errLeft is the error of a stream that the client has reset, or whose connection has ended.
 var errLeft = errors.New("the client has left")
 
-// stream is one request and its response. It implements [exchange.StreamConn] for its
-// request. An idle
-// watch has no more than this, and a [watch].
+// stream is one request and its response. It implements [exchange.StreamConn] for its request. An
+// idle watch has no more than this, and a [watch].
 type stream struct {
 	// Immutable.
 	conn *conn

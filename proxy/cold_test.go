@@ -216,7 +216,7 @@ func TestColdLaneRecalls(t *testing.T) {
 				t.Errorf("the end of the watch that passed through: %v", err)
 			}
 		case <-time.After(200 * time.Millisecond):
-			rv = f.cms.Put("ns", "b", "2")
+			f.cms.Put("ns", "b", "2")
 			f.cms.SendBookmark(proxytest.Client)
 		}
 	}

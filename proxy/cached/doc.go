@@ -41,8 +41,12 @@
 // response ends properly, and the connection can carry another request. Otherwise the connection is
 // broken off.
 //
-// A watch may be the messages of a WebSocket. Its head is then the answer to the handshake, which may
-// be a refusal, and it is not compressed.
+// A watch may be the messages of a WebSocket. Its head is then the answer to the handshake, which
+// may be a refusal, and it is not compressed.
+//
+// A watch in Tables begins with the changes after a resourceVersion, as kubectl's after its list.
+// Its rows are those that kube-apiserver made for the lane's own watch. Their ages may be a second
+// old, so a watch whose first rows are older passes through.
 //
 // A client may resume from a resourceVersion from before the lane began. One upstream watch, shared
 // by all clients that wait, fetches the missing history. The events for a client with a selector
@@ -52,7 +56,8 @@
 //
 // While a lane is filled for the first time, its clients wait, and a handful of them pass through.
 // A watch that passes through for that reason ends behind a bookmark once the lane is filled, and
-// its client resumes at the lane. Watches end only if their clients are known to resume: see returns.
+// its client resumes at the lane. Watches end only if their clients are known to resume: see
+// read.returns.
 // The type filling in package lane documents how many, and when clients get 429. The bound protects
 // kube-apiserver from listing a slow resource for every client. There is no bound if waiting brings
 // nothing: kube-apiserver does not let the proxy list the resource, an object can't be cached, or

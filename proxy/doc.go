@@ -124,8 +124,9 @@
 //   - two for each lane: its reflector and the watchdog of its upstream watch; one more while
 //     freshness is being proven; one for all lanes that builds their indexes, one that follows
 //     CustomResourceDefinitions, and one that follows APIServices;
-//   - one for each question to kube-apiserver that requests may share (auth.Coalescer), and one for
-//     each lookup of a token's owner, each for at most 10 s;
+//   - one for each question to kube-apiserver that requests may share (auth.Coalescer), one for each
+//     lookup of a token's owner, and one for each list of Tables that clients share, each for at most
+//     10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;
 //   - the poller, for all watches. It starts a goroutine for a client that has left or sent
 //     something; that of a WebSocket ends when it has read what came. Without epoll, each watch has

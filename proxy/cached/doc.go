@@ -55,11 +55,11 @@
 // history, so a few such watches at a time pass through; the others get 410.
 //
 // While a lane is filled for the first time, its clients wait, and a handful of them pass through.
-// A watch that passes through for that reason ends once the lane is filled, and its client resumes
-// at the lane. Watches end only if their clients are known to resume: see read.returns.
-// The type filling in package lane documents how many, and when clients get 429. The bound protects
-// kube-apiserver from listing a slow resource for every client. There is no bound if waiting brings
-// nothing: kube-apiserver does not let the proxy list the resource, an object can't be cached, or
-// memory is full. There is no bound either for a read that can't be proved fresh or that needs
-// unknown history.
+// A watch that passes through for that reason ends behind a bookmark once the lane is filled, and
+// its client resumes at the lane. Watches end only if their clients are known to resume: see
+// read.returns. The type filling in package lane documents how many, and when clients get 429. The
+// bound protects kube-apiserver from listing a slow resource for every client. There is no bound if
+// waiting brings nothing: kube-apiserver does not let the proxy list the resource, an object can't
+// be cached, or memory is full. There is no bound either for a read that can't be proved fresh or
+// that needs unknown history.
 package cached

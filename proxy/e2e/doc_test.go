@@ -8,7 +8,8 @@
 //	        └───────────────┘
 //
 // The other tests compare what clients receive with a model, break something between the processes,
-// or run real clients: kubectl, informers, gzip decoders in other languages.
+// or run real clients: kubectl, informers, a controller-runtime manager, curl, h2load, Node's http2,
+// gzip decoders in other languages.
 //
 // # Running
 //
@@ -23,6 +24,10 @@
 //	DEVCLUSTER_BIN       etcd and kube-apiserver
 //	KUBECTL_BIN          kubectl
 //	INFORMERS_BIN        directory that keeps the programs of proxy/e2e/informers between runs
+//	CONTROLLERS_BIN      the program of proxy/e2e/controllers
+//	NODE_CLIENTS         directory with the clients from npm; see proxy/e2e/node
+//	H2SPEC_BIN           h2spec
+//	KUBEMARK_BIN         kubelets without containers; only make hollow sets it
 //
 // Clients speak HTTP/1.1. A test that takes all ways to watchfan (watchfan.ways) also speaks HTTP/2,
 // and so do kubectl and informers over TLS, which choose it by themselves. kube-apiserver's answers
@@ -58,6 +63,7 @@
 //	model_test.go                                     what a watch has to bring
 //	churn_test.go                                     a steady writer
 //	informers/                                        the program with client-go's informers
+//	controllers/                                      the program with a controller-runtime manager
 //
 // Every other file tests what its name says.
 package e2e_test

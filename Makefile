@@ -16,7 +16,7 @@ PACKAGES := ./...
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test unit e2e chaos attack deploytest statustest conformance race fuzz fuzz-short lint vulncheck microbench bench clean
+.PHONY: help build devcluster run demo test unit e2e chaos attack deploytest statustest conformance hollow race fuzz fuzz-short lint vulncheck microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +69,10 @@ statustest: bin/watchfan bin/devcluster ## status page in a real Chromium, which
 conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, against kube-apiserver and through watchfan (6 minutes)
 	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
 		CONFORMANCE_BIN=$(CURDIR)/bin/conformance $(GO) test -timeout 20m -count=1 -v ./cmd/conformance/e2e
+
+hollow: bin/watchfan bin/devcluster bin/kubemark ## five kubelets without containers whose pods mount 50 and 120 objects each, at kube-apiserver and through watchfan: connections, watches, reviews (2 minutes)
+	WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBEMARK_BIN=$(CURDIR)/bin/kubemark \
+		$(GO) test -timeout 20m -count=1 -v ./proxy/e2e -run '^TestHollowKubelets$$'
 
 # A number of executions and not a time: go test may report the end of a time as a failure, "context
 # deadline exceeded".
@@ -140,6 +144,9 @@ bin/node-clients: $(addprefix proxy/e2e/node/,package.json package-lock.json wat
 
 bin/conformance: $(wildcard deploy/devcluster/cmd/conformance/*) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/conformance
+
+bin/kubemark: $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
+	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" k8s.io/kubernetes/cmd/kubemark
 
 bin/controllers: $(addprefix proxy/e2e/controllers/,go.mod go.sum main.go)
 	cd proxy/e2e/controllers && $(GO) build -ldflags '-s -w' -o $(CURDIR)/$@ .

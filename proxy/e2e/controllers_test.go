@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,8 +11,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // managerCollections are what the program controllers follows, and what is written to them.
@@ -65,7 +62,7 @@ func TestControllerRuntime(t *testing.T) {
 			t.Errorf("%s is %v, want at most %d", name, n, most)
 		}
 	}
-	got, want := ours.connectionsOf(t, through.pid), theirs.connectionsOf(t, straight.pid)
+	got, want := ours.connectionsOf(t, through.cmd.Process.Pid), theirs.connectionsOf(t, straight.cmd.Process.Pid)
 	if got != want {
 		t.Errorf("the manager has %d connections to watchfan, and %d to kube-apiserver", got, want)
 	}
@@ -74,16 +71,21 @@ func TestControllerRuntime(t *testing.T) {
 		theirs.remove(t, "/api/v1/namespaces/"+namespace+"/pods/first")
 		create(namespace, "last")
 	}
-	for _, m := range []*manager{straight, through} {
-		held := m.held(t)
+	for _, m := range []*programOutput{straight, through} {
+		var held map[string]map[string]string // by resource and key, the resourceVersion
+		if err := json.Unmarshal([]byte(m.until(ctx, t, "{")[0]), &held); err != nil {
+			t.Fatal(err)
+		}
 		for resource := range managerCollections {
 			listed := versionsOf(t, theirs.target, collection{name: resource, root: "/api/v1"})
 			maps.DeleteFunc(listed, func(key, _ string) bool { return !strings.HasPrefix(key, "managed-") })
 			if !maps.Equal(held[resource], listed) {
-				t.Errorf("the manager at %s holds the %s\n%v, want\n%v", m.name, resource, held[resource], listed)
+				t.Errorf("%s holds the %s\n%v, want\n%v", m.name, resource, held[resource], listed)
 			}
 		}
 	}
+	cancel()
+	_, _ = straight.cmd.Wait(), through.cmd.Wait()
 	t.Logf("%d connections; %d watches served with %v access reviews", got, all, admin.metric(t, "watchfan_access_reviews_total"))
 }
 
@@ -96,56 +98,11 @@ func managedWatches(t *testing.T, d *target) (n int) {
 	return n
 }
 
-// manager is a running program controllers whose cache is filled.
-type manager struct {
-	name  string
-	pid   int
-	lines <-chan string // closed when it has ended
-}
-
-func startManager(ctx context.Context, t *testing.T, program string, w programWay, namespaces []string) *manager {
+// startManager starts the program controllers and returns when its cache is filled. It ends with ctx.
+func startManager(ctx context.Context, t *testing.T, program string, w programWay, namespaces []string) *programOutput {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, program, "--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}),
-		"--namespaces", strings.Join(namespaces, ","), "--until", "last")
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	stdout, err := cmd.StdoutPipe()
-	if err == nil {
-		err = proxytest.Launch(cmd)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines, ended := make(chan string), make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer close(lines)
-		scanner := bufio.NewScanner(stdout)
-		scanner.Buffer(nil, 4<<20)
-		for scanner.Scan() {
-			lines <- scanner.Text()
-		}
-		_ = cmd.Wait() // it is killed
-	}()
-	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-	m := &manager{name: w.name, pid: cmd.Process.Pid, lines: lines}
-	if line, ok := <-lines; line != "synced" {
-		<-ended
-		t.Fatalf("the manager at %s prints %q, %v: %s", w.name, line, ok, stderr.String())
-	}
-	return m
-}
-
-// held returns what the manager's cache holds once every namespace has its last objects: by
-// resource and key, the resourceVersion.
-func (m *manager) held(t *testing.T) (held map[string]map[string]string) {
-	t.Helper()
-	line, ok := <-m.lines
-	if !ok {
-		t.Fatalf("the manager at %s has ended", m.name)
-	}
-	if err := json.Unmarshal([]byte(line), &held); err != nil {
-		t.Fatal(err)
-	}
-	return held
+	out := startProgram(t, "the manager at "+w.name, exec.CommandContext(ctx, program,
+		"--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}), "--namespaces", strings.Join(namespaces, ","), "--until", "last"))
+	out.until(ctx, t, "synced")
+	return out
 }

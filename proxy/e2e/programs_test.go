@@ -18,6 +18,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // programWay is a way for programs of others: as the admin, with the server's certificate checked.
@@ -85,6 +87,49 @@ func (w programWay) connectionsOf(t *testing.T, pid int) (n int) {
 	return n
 }
 
+// TestKubectlHTTP2: kubectl speaks HTTP/2 without being told to. Its list and its watch share a
+// connection, as at kube-apiserver.
+func TestKubectlHTTP2(t *testing.T) {
+	t.Parallel()
+	program := binary(t, "KUBECTL_BIN", "kubectl")
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	theirs, ours := programWays(t, c, p)
+	createNamespaces(t, theirs.target, "kubectl-http2")
+	const uri = "/api/v1/namespaces/kubectl-http2/configmaps"
+	makeConfigMap(t, theirs.target, "kubectl-http2", "a", "")
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime(20*time.Second))
+	defer cancel()
+	var outputs []*programOutput
+	for _, w := range []programWay{theirs, ours} {
+		cmd := exec.CommandContext(ctx, program, "--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}),
+			"get", "configmaps", "--namespace=kubectl-http2", "--watch", "--output=name")
+		cmd.Env = []string{"HOME=" + t.TempDir()}
+		out := startProgram(t, "kubectl at "+w.name, cmd)
+		out.until(ctx, t, "configmap/a")
+		outputs = append(outputs, out)
+	}
+	admin := p.admin(t)
+	admin.awaitWatchers(t, 1)
+	if n := admin.metric(t, "watchfan_http2_connections"); n != 1 {
+		t.Errorf("watchfan has %v HTTP/2 connections, want 1", n)
+	}
+	got, want := ours.connectionsOf(t, outputs[1].cmd.Process.Pid), theirs.connectionsOf(t, outputs[0].cmd.Process.Pid)
+	if got != want {
+		t.Errorf("kubectl has %d connections to watchfan, and %d to kube-apiserver", got, want)
+	}
+	theirs.patch(t, uri+"/a", `{"data":{"k":"w"}}`)
+	makeConfigMap(t, theirs.target, "kubectl-http2", "b", "")
+	for _, out := range outputs {
+		if lines := out.until(ctx, t, "configmap/b"); !slices.Equal(lines, []string{"configmap/a", "configmap/b"}) {
+			t.Errorf("%s prints %q", out.name, lines)
+		}
+		_ = out.cmd.Process.Kill()
+		_ = out.cmd.Wait()
+	}
+}
+
 // curl returns curl with HTTP/2 as the admin.
 func (w programWay) curl(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "curl", append([]string{"--silent", "--show-error", "--http2", "--cacert", w.authority,
@@ -92,8 +137,8 @@ func (w programWay) curl(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // TestCurlHTTP2: curl --http2 gets the answers that it gets at kube-apiserver, on as many
-// connections: sixty gets at once, a large upload, errors, and a watch whose events come when they
-// happen.
+// connections: sixty gets at once, a large upload, errors, a watch that ends, and one whose events
+// come when they happen.
 func TestCurlHTTP2(t *testing.T) {
 	t.Parallel()
 	c, p := sharedCluster(t), sharedWatchfan(t)
@@ -111,13 +156,17 @@ func TestCurlHTTP2(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hangTime(20*time.Second))
 	defer cancel()
-	version := theirs.version(t, uri)
-	watches := []*curlWatch{startCurlWatch(ctx, t, theirs, uri, version), startCurlWatch(ctx, t, ours, uri, version)}
+	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=", uri, theirs.version(t, uri))
+	var watches []*programOutput
+	for _, w := range []programWay{theirs, ours} {
+		watches = append(watches, startProgram(t, "curl at "+w.name, w.curl(ctx, "--no-buffer", w.base+since+"600")))
+	}
 	for _, args := range [][]string{
 		{uri + fmt.Sprintf("/c[0-%d]", objects-1), "--parallel", "--parallel-max", "50"},
 		{uri + "/none"},
 		{uri + "/c0", "--request", "PATCH", "--header", "Content-Type: application/merge-patch+json", "--data-binary", "@" + large},
 		{uri + "/c0", "--compressed"},
+		{since + "1"},
 		{"/version"},
 	} {
 		want, wantEnds := runCurl(ctx, t, theirs, args)
@@ -143,12 +192,8 @@ func TestCurlHTTP2(t *testing.T) {
 		}
 	}
 	for _, w := range watches {
-		if end := w.until(ctx, t, "HTTP 2, "); len(end) != 1 {
-			t.Errorf("curl's watch prints %q before its end", end)
-		}
-		if err := w.cmd.Wait(); err != nil {
-			t.Errorf("curl's watch: %v", err)
-		}
+		_ = w.cmd.Process.Kill()
+		_ = w.cmd.Wait()
 	}
 }
 
@@ -181,44 +226,45 @@ func runCurl(ctx context.Context, t *testing.T, w programWay, args []string) (bo
 	return bodies, slices.Sorted(strings.Lines(string(out)))
 }
 
-// curlWatch is a curl that watches.
-type curlWatch struct {
-	name  string
-	lines chan string // closed at its end
-	cmd   *exec.Cmd
+// programOutput is what a running program prints.
+type programOutput struct {
+	name   string
+	cmd    *exec.Cmd
+	lines  chan string // closed at its end
+	stderr bytes.Buffer
 }
 
-func startCurlWatch(ctx context.Context, t *testing.T, w programWay, uri string, version uint64) *curlWatch {
+func startProgram(t *testing.T, name string, cmd *exec.Cmd) *programOutput {
 	t.Helper()
-	cw := &curlWatch{name: w.name, lines: make(chan string, 1000)}
-	cw.cmd = w.curl(ctx, "--no-buffer", "--write-out", curlEnd, fmt.Sprintf("%s%s?watch=1&timeoutSeconds=8&resourceVersion=%d",
-		w.base, uri, version))
-	stdout, err := cw.cmd.StdoutPipe()
+	out := &programOutput{name: name, cmd: cmd, lines: make(chan string, 1000)}
+	cmd.Stderr = &out.stderr
+	stdout, err := cmd.StdoutPipe()
 	if err == nil {
-		err = cw.cmd.Start()
+		err = proxytest.Launch(cmd)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		defer close(cw.lines)
+		defer close(out.lines)
 		scanner := bufio.NewScanner(stdout)
 		scanner.Buffer(nil, 4<<20)
 		for scanner.Scan() {
-			cw.lines <- scanner.Text()
+			out.lines <- scanner.Text()
 		}
 	}()
-	return cw
+	return out
 }
 
 // until returns the next lines up to the first that contains a text. Empty lines are left out.
-func (w *curlWatch) until(ctx context.Context, t *testing.T, text string) (lines []string) {
+func (p *programOutput) until(ctx context.Context, t *testing.T, text string) (lines []string) {
 	t.Helper()
 	for {
 		select {
-		case line, ok := <-w.lines:
+		case line, ok := <-p.lines:
 			if !ok {
-				t.Fatalf("curl's watch at %s has ended after %q, and brought no %s", w.name, lines, text)
+				err := p.cmd.Wait()
+				t.Fatalf("%s has ended (%v) after %q, and printed no %s: %s", p.name, err, lines, text, p.stderr.String())
 			}
 			if line != "" {
 				lines = append(lines, line)
@@ -227,7 +273,7 @@ func (w *curlWatch) until(ctx context.Context, t *testing.T, text string) (lines
 				return lines
 			}
 		case <-ctx.Done():
-			t.Fatalf("curl's watch at %s has printed %q, and no %s", w.name, lines, text)
+			t.Fatalf("%s has printed %q, and no %s", p.name, lines, text)
 		}
 	}
 }

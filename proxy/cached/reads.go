@@ -48,6 +48,7 @@ type Reads struct {
 	opts        *Options
 	lane        *lane.Options
 	discovery   *upstream.Discovery
+	upstream    *upstream.Upstream
 	encodings   *upstream.SupportedEncodings
 	crds        *registry.CRDWatcher
 	aggregation *registry.Aggregation
@@ -59,6 +60,7 @@ type Reads struct {
 	alone       *aloneReads
 	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
 	compressed  compressedLists
+	shared      *sharedLists // in Tables
 	flusher     *fanout.Flusher
 	watchers    diagnose.Watchers
 	fairness    *fairness.Queue
@@ -78,6 +80,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		opts:      cfg.Options,
 		lane:      cfg.Lane,
 		discovery: cfg.Discovery,
+		upstream:  cfg.Upstream,
 		encodings: upstream.NewSupportedEncodings(cfg.Upstream),
 		auth:      cfg.Authorizer,
 		audit:     cfg.Audit,
@@ -94,6 +97,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		Refused: readsRefused,
 		Waited:  countSeatWait,
 	})
+	c.shared = newSharedLists(c.lanes.Spawn)
 	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Log)
 	c.aggregation = registry.NewAggregation(c.lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, cfg.Log)
 	return c
@@ -255,7 +259,9 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 		c.pass(x, id, req, r.why)
 		return
 	}
-	r.lane.CountServed(req.Verb)
+	if r.lane != nil { // the answer is not shared with others
+		r.lane.CountServed(req.Verb)
+	}
 	if req.Verb != "watch" {
 		c.audit.Served(x, r.audited())
 	}
@@ -274,7 +280,7 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 	if why := c.neverCached(r); why != "" {
 		return r.passed(why), nil
 	}
-	if c.passesUnasked(r) {
+	if c.passesUnasked(x, r) {
 		return r.passed(request.Cheaper), nil
 	}
 	r.decision = c.auth.Authorize(wait, r.id, r.Request)
@@ -284,6 +290,9 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 		return false, auth.TooManyReviews()
 	default:
 		return r.passed(request.NotAllowed), nil // kube-apiserver words the denial
+	}
+	if r.listsTables() {
+		return c.serveTables(wait, x, r), nil
 	}
 	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) {
 		return false, nil

@@ -27,6 +27,9 @@ func (b Build) Differs(from Build) bool {
 	return unlike(b.version, from.version) || unlike(b.schema, from.schema)
 }
 
+// String returns all that is known of the build. Equal builds have equal strings.
+func (b Build) String() string { return b.version + "\n" + b.schema }
+
 // Builds asks kube-apiserver for its build, once for all lanes that ask at the same time.
 type Builds struct {
 	Upstream auth.APIServer

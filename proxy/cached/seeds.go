@@ -1,0 +1,78 @@
+package cached
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// ServeSeed answers a sibling replica that asks for the content of a lane; see package seed. It
+// answers from the cache or refuses: nothing is passed through, no lane starts, and nobody waits for
+// a lane. known says that the request can be answered from a cache and that its client is known.
+func (c *Reads) ServeSeed(x *exchange.Exchange, id auth.Identity, req *request.Request, known bool) {
+	r := &read{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, conn: x.Conn}
+	defer r.release()
+	identity, refused := "", notSeeded()
+	if known {
+		identity, refused = c.serveSeed(x, r)
+	}
+	if refused != nil {
+		apistatus.Write(x, refused)
+		c.audit.Refused(x, id, req, refused)
+	} else {
+		r.lane.CountServed(req.Verb)
+	}
+	if identity != "" {
+		x.Response.Header.Add(request.SeedHeader, identity)
+	}
+}
+
+// serveSeed answers the request, or returns the Status that refuses it. The review comes first, as in
+// serveCached. identity is that of the lane's content, "" if it was not looked at.
+func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refused *metav1.Status) {
+	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
+	defer cancel()
+	if r.Verb != "watch" || r.WebSocket || c.neverCached(r) != "" {
+		return "", notSeeded()
+	}
+	r.decision = c.auth.Authorize(wait, r.id, r.Request)
+	switch {
+	case r.decision.Busy():
+		return "", auth.TooManyReviews()
+	case !r.decision.Allowed():
+		return "", apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
+			"kube-apiserver has not allowed the sibling replica to watch "+request.ResourceText(r.GVR))
+	}
+	if !c.resolve(wait, r) || !r.acquire(false) {
+		return "", notSeeded()
+	}
+	build, ok := r.lane.Seeds()
+	if !ok {
+		return "", notSeeded()
+	}
+	identity, err := c.siblings.Identity(wait, build)
+	switch {
+	case err != nil:
+		r.lane.Log.Debug("Refused a sibling", "err", err)
+		return "", notSeeded()
+	case identity != r.Seed:
+		return identity, apistatus.Failure(http.StatusPreconditionFailed, metav1.StatusReasonUnknown,
+			"this replica has the objects of another cluster, or from another build of kube-apiserver")
+	case !c.serveWatch(x, r):
+		return "", notSeeded()
+	}
+	return identity, nil
+}
+
+// notSeeded returns the Status for a sibling that asks for what is not here.
+func notSeeded() *metav1.Status {
+	return apistatus.ServiceUnavailable("this replica has not cached what a sibling replica asks for")
+}

@@ -116,7 +116,7 @@ func (o *Options) table() *option.Table {
 	t := &option.Table{
 		APIVersion: "watchfan.io/v1alpha1",
 		Kind:       "WatchfanConfiguration",
-		Titles: []string{"Upstream", "Serving", "Authentication", "Authorization", "Caching", "Connections", "Limits",
+		Titles: []string{"Upstream", "Serving", "Authentication", "Authorization", "Caching", "Siblings", "Connections", "Limits",
 			"Observability", "Audit", "Shutdown"},
 		Places: o.places,
 	}

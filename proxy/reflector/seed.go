@@ -90,7 +90,7 @@ func (r *Reflector) readSeed(ctx context.Context) (got contents, err error) {
 	case errors.Is(err, ErrNoRoom):
 		return got, err
 	case errors.Is(err, errSilent):
-		return got, &seed.Failure{Reason: seed.Slow, Err: err}
+		return got, &seed.Failure{Reason: seed.Slow, Err: fmt.Errorf("%s sent fewer than 100 objects in %s", addr, seedSilence)}
 	}
 	return got, &seed.Failure{Reason: seed.Broken, Err: fmt.Errorf("from %s: %w", addr, err)}
 }

@@ -27,7 +27,7 @@ const usualPort = "8443"
 
 // AddTo adds the options to a table.
 func (o *Options) AddTo(t *option.Table) {
-	t.Group("Caching")
+	t.Group("Siblings")
 	t.Strings(&o.SeedFrom, "seed-from", "`HOSTS` of sibling replicas, with a port unless it is "+usualPort+
 		", whose caches fill those of this replica when it starts", sibling)
 	t.String(&o.SeedCertificateAuthority, "seed-certificate-authority", "",

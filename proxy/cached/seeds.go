@@ -51,7 +51,8 @@ func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refus
 		return "", apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"kube-apiserver has not allowed the sibling replica to watch "+request.ResourceText(r.GVR))
 	}
-	if !c.resolve(wait, r) || !r.acquire(false) {
+	// Without a lane of the version, resolve might start lanes of definitions and APIServices.
+	if !c.lanes.StartedVersion(r.GVR.GroupVersion()) || !c.resolve(wait, r) || !r.acquire(false) {
 		return "", notSeeded()
 	}
 	build, ok := r.lane.Seeds()

@@ -40,7 +40,7 @@
 //
 // It does not matter which of several kube-apiservers answers. R and the list come from quorum
 // reads of etcd, and a bookmark speaks of its own stream. A lane whose first list was requested
-// after a read arrived needs no proof for that read. A read that is not proved within
+// after a read arrived needs no proof for that read, but one that a sibling replica has filled does. A read that is not proved within
 // --freshness-timeout passes through.
 //
 // A proof serves the requests that came before it asked upstream, and no later one. When proofs

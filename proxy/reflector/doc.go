@@ -23,6 +23,9 @@
 // [Reflector.BreakWatch] and [Reflector.RequireRelist] when a proof shows that the watch or the
 // cache is wrong, and sends requests of its own with [Collection].
 //
+// A cache that is filled for the first time may be filled by a sibling replica and not by a list; see
+// seed.go and package seed.
+//
 // The two are divided here because they have different owners: a reflector's state belongs to the
 // goroutine of its Run, and a lane's belongs to the requests that use it.
 //

@@ -73,10 +73,12 @@ type Config struct {
 // Filling is told how the reflector gets on with the first list, or with the beginning of the first
 // watch in Tables. The goroutine of Run calls it, but a timer may call End.
 type Filling interface {
-	InLine(waits bool)    // the reflector waits for its turn to list, or has got it
-	Progress()            // a list has brought something
-	End(listed time.Time) // the cache has been filled for the first time, by a list that was requested then
-	Fail(troubled bool)   // an attempt has ended; troubled says that the next may succeed soon
+	InLine(waits bool) // the reflector waits for its turn to list, or has got it
+	Progress()         // a list has brought something
+	// End says that the cache has been filled for the first time, by a list that was requested then. The
+	// zero time is that of a sibling's state, which may be older than any read that waits.
+	End(listed time.Time)
+	Fail(troubled bool) // an attempt has ended; troubled says that the next may succeed soon
 }
 
 // New returns a reflector, which does nothing before Run.

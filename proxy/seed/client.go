@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -45,7 +45,8 @@ func (s *Siblings) newClient(host string) (*client, error) {
 	cfg.TLSClientConfig.Insecure = false // whatever upstream's kubeconfig says
 	cfg.TLSClientConfig.CAFile, cfg.TLSClientConfig.CAData = "", roots
 	cfg.TLSClientConfig.ServerName = cmp.Or(s.opts.SeedTLSServerName, host)
-	cfg.TLSClientConfig.NextProtos = nil
+	cfg.TLSClientConfig.NextProtos = nil // HTTP/1.1: one stream takes the whole connection
+	cfg.UserAgent = rest.DefaultKubernetesUserAgent()
 	secure, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, err
@@ -61,22 +62,23 @@ func (s *Siblings) newClient(host string) (*client, error) {
 	return c, err
 }
 
-// roots returns the certificates, in PEM, that siblings are verified by: the tier's authorities, or
-// the replica's own certificate without those that may follow it in its file.
+// roots returns the certificates, in PEM and at least one, that siblings are verified by: the tier's
+// authorities, or the replica's own certificate without those that may follow it in its file. With
+// none, client-go would trust the system's authorities.
 func (s *Siblings) roots() ([]byte, error) {
-	if s.opts.SeedCertificateAuthority != "" {
-		return os.ReadFile(s.opts.SeedCertificateAuthority)
-	}
-	content, err := os.ReadFile(s.certFile)
+	file := cmp.Or(s.opts.SeedCertificateAuthority, s.certFile)
+	content, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type == "CERTIFICATE" {
-			return pem.EncodeToMemory(block), nil
-		}
+	certificates, err := cert.ParseCertsPEM(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return nil, fmt.Errorf("%s has no certificate", s.certFile)
+	if s.opts.SeedCertificateAuthority == "" {
+		certificates = certificates[:1]
+	}
+	return cert.EncodeCertificates(certificates...)
 }
 
 // ask requests a seed with an identity from the sibling at addr. The caller closes the response.

@@ -212,8 +212,8 @@ func TestSeedFaults(t *testing.T) {
 			if n := up.Count(proxytest.WatchList); n != 1 {
 				t.Errorf("%d lists upstream, want 1", n)
 			}
-			if lines := f.log.with("no sibling has filled the lane", "reason="+tc.reason+" ", "todo="); len(lines) != 1 {
-				t.Errorf("the reason is not logged once as %s: %q", tc.reason, f.log.with("no sibling has filled"))
+			if lines := f.log.with("No sibling has filled the lane", "reason="+tc.reason+" ", "todo="); len(lines) != 1 {
+				t.Errorf("the reason is not logged once as %s: %q", tc.reason, f.log.with("No sibling has filled"))
 			}
 			w := f.watch(anyState)
 			w.AwaitVersion(up.Collection(proxytest.ConfigMaps).Put("ns", "b", "1"))
@@ -250,18 +250,18 @@ func TestSeedCertificate(t *testing.T) {
 	}()
 	f := tier.replica(t, up, ln.Addr().String())
 	f.anyList()
-	f.awaitLog("no sibling has filled the lane", "reason=certificate")
+	f.awaitLog("No sibling has filled the lane", "reason=certificate")
 	authority := startFan(t, up, func(o *proxy.Options) { // trusts that certificate, by another name
 		o.Seed.SeedFrom, o.Seed.SeedCertificateAuthority = []string{ln.Addr().String()}, stranger.certFile
 		o.Seed.SeedTLSServerName = "watchfan.example"
 	})
 	authority.anyList()
-	authority.awaitLog("no sibling has filled the lane", "reason=certificate")
+	authority.awaitLog("No sibling has filled the lane", "reason=certificate")
 	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came.Add(1) }))
 	defer plain.Close()
 	f = tier.replica(t, up, plain.Listener.Addr().String())
 	f.anyList()
-	f.awaitLog("no sibling has filled the lane", "reason=certificate")
+	f.awaitLog("No sibling has filled the lane", "reason=certificate")
 	if n := came.Load(); n != 0 {
 		t.Errorf("%d servers without the certificate were sent something", n)
 	}
@@ -299,7 +299,7 @@ func TestSeedTogether(t *testing.T) {
 	for _, f := range replicas {
 		f.anyList()
 		if lines := f.log.with("reason=unfilled"); len(lines) != 1 {
-			t.Errorf("%q", f.log.with("no sibling"))
+			t.Errorf("%q", f.log.with("No sibling"))
 		}
 	}
 }
@@ -373,7 +373,7 @@ func TestSeedNobody(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	f.anyList()
-	f.awaitLog("no sibling has filled the lane", "reason=no_sibling")
+	f.awaitLog("No sibling has filled the lane", "reason=no_sibling")
 	if ctx.Err() != nil {
 		t.Error("it took more than 20 s")
 	}

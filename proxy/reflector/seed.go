@@ -125,7 +125,7 @@ func (r *Reflector) continueSeed(ctx context.Context, got contents, now uint64) 
 	accepted, err := r.applyFirst(body, func() {
 		filledSibling.Inc()
 		r.filling.End(time.Time{})
-		r.log.Info("Filled from a sibling", "sibling", got.addr, "objects", len(got.objects), "resourceVersion", rv,
+		r.log.Info("Filled from a sibling", "address", got.addr, "objects", len(got.objects), "resourceVersion", rv,
 			"elapsed", time.Since(r.began).Round(time.Millisecond))
 	})
 	err = w.explain(err)

@@ -1,7 +1,6 @@
 package seed
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -90,17 +89,13 @@ func (s *Siblings) Failed(log *slog.Logger, err error) {
 		f = &Failure{Broken, err}
 	}
 	failuresByReason[f.Reason].Inc()
-	hint := hints[f.Reason]
-	const message = "Listing at kube-apiserver, because no sibling has filled the lane"
+	say, todo := log.Debug, ""
 	if s.failures.first(f.Reason) {
-		level := slog.LevelInfo
-		if hint.warn {
-			level = slog.LevelWarn
+		if say, todo = log.Info, hints[f.Reason].todo; hints[f.Reason].warn {
+			say = log.Warn
 		}
-		log.Log(context.Background(), level, message, "reason", string(f.Reason), "err", f.Err, "todo", hint.todo)
-		return
 	}
-	log.Debug(message, "reason", string(f.Reason), "err", f.Err)
+	say("No sibling has filled the lane, listing it at kube-apiserver", "reason", string(f.Reason), "err", f.Err, "todo", todo)
 }
 
 func (f *failures) first(reason Reason) bool {

@@ -126,7 +126,7 @@ func (p *program) configMaps(ctx context.Context, cluster *cluster) error {
 		measure func(context.Context, *stage) error
 	}{
 		{partStalled, bounded, p.stalled}, {partCrowd, nil, p.crowd}, {partHTTP2, nil, p.http2},
-		{partHTTP2Stalled, bounded, p.http2Stalled}, {partHTTP2Crowd, nil, p.http2Crowd},
+		{partHTTP2Stalled, bounded, p.http2Stalled}, {partHTTP2Crowd, []string{"--max-watches-per-user=0"}, p.http2Crowd},
 		{partClientGo, nil, p.clientGo},
 	} {
 		if !p.wants(part.name) {

@@ -9,9 +9,9 @@ name=bin/${output##*/}
 
 # Modules are downloaded first, and each prints a line.
 plan=$("$go" build -n -o "$output" "$@" 2>&1) || { echo "$plan" | tail -n 20 >&2; exit 1; }
-total=$(grep -c '^# [a-z]' <<<"$plan" || true)
+total=$(grep -c '^# [^ ]*$' <<<"$plan" || true) # each package is named once
 per_minute=$((270 * $(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1))) # packages, on a common server
-[ "$total" -lt 50 ] || echo "Building $name: $total packages to compile, about $(((total + per_minute - 1) / per_minute)) minutes."
+[ "$total" -lt 50 ] || echo "Building $name: $total packages to compile, about $(((total + per_minute - 1) / per_minute)) min."
 
 built=0 shown=$SECONDS
 progress() {

@@ -173,6 +173,18 @@
 // an eighth of the objects. For another instant, up to 1,024 changes are applied to it. A search
 // that finds more than an eighth costs little beside sending what it finds.
 //
+// A client's initial events, 20 of them, up to the write (BenchmarkSearch), beside the same without
+// an index:
+//
+//	objects         10,000              100,000
+//	by a field      5 µs     0.2 ms     9 µs     10 ms
+//	by a label      5 µs     0.4 ms     7 µs     34 ms
+//	by !label       2 µs     0.4 ms     2 µs     38 ms      (nothing is found; after the first)
+//
+// Building an index takes 0.6 µs for each object (BenchmarkIndexBuild). A change costs the writer
+// 0.5 to 1.5 µs more for each index, and 4 µs more if somebody has joined since the change before
+// (BenchmarkIndexedApply). Without indexes it costs the same as ever.
+//
 // Two things still take the time of everything: a relist, which is compared with the whole
 // collection, and a replay of changes from before the index was built. Changes that [Cache.Extend]
 // has brought are indexed a moment later.

@@ -292,9 +292,7 @@ type Search struct {
 }
 
 func NewSearch(s Snapshot, f *Filter) *Search {
-	x := &search{in: s.instant, filter: f}
-	x.plan()
-	return &Search{search: x}
+	return &Search{search: &search{in: s.instant, filter: f}}
 }
 
 // Turn looks at about as many objects as work says. It returns those that are selected, and whether
@@ -322,6 +320,9 @@ func (s *Search) Turn(work int) (objects []*framing.Object, done bool) {
 
 // By is what the search goes over: "key", "index", "found", "shared" or "all".
 func (s *Search) By() string {
+	if !s.search.planned {
+		s.search.plan()
+	}
 	switch x := s.search; {
 	case x.key != "":
 		return "key"

@@ -24,6 +24,9 @@ const (
 	indexIdleFor = 5 * time.Minute
 	// sweepIndexes is the accuracy of the times after which something is given up.
 	sweepIndexes = 15 * time.Second
+	// buildTurn is how long an index is built before goroutines that wait for a processor have
+	// their turn. A busy shard's turn takes up to 10 ms.
+	buildTurn = 2 * time.Millisecond
 	// noneAfterShed is how long no index is built after memory was short.
 	noneAfterShed = time.Minute
 )
@@ -46,8 +49,12 @@ func (x *Indexer) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-x.wakec:
+			began := time.Now()
 			x.buildWanted(func() bool {
-				runtime.Gosched() // deliveries take turns with the building
+				if time.Since(began) >= buildTurn {
+					runtime.Gosched()
+					began = time.Now()
+				}
 				return ctx.Err() == nil && !x.pauses()
 			})
 		case <-tick.C:

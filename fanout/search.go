@@ -29,13 +29,13 @@ type search struct {
 	shared *sharedSearch // sets found once it is complete
 
 	values  []string
-	indexed uint64 // Cache.indexed when the indexes of in were last completed
+	indexed uint64 // Cache.indexed when the indexes of in were last completed; 0 = never
 }
 
 // plan finds out what the search goes over. It takes no lock of the cache.
 func (x *search) plan() {
 	x.planned = true
-	x.key, x.indexed = x.in.onlyKey(x.filter), x.in.cache.indexed.Load()
+	x.key = x.in.onlyKey(x.filter)
 	switch {
 	case x.filter.nothing || x.key != "":
 	case x.filter.indexable():

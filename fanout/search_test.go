@@ -585,6 +585,7 @@ func TestSearchUsesLaterIndex(t *testing.T) {
 	w, _ := newIndexedWorld(t, roomy)
 	w.manyThings(3000, 30)
 	s := fanout.NewSearch(w.cache.Snapshot(), sel(t, "", "", "spec.node=n4").filter(t))
+	waiting := fanout.NewSearch(w.cache.Snapshot(), sel(t, "", "", "spec.node=n4").filter(t)) // for its first turn
 	var got []string
 	turn := func(work int) (done bool) {
 		found, done := s.Turn(work)
@@ -605,6 +606,9 @@ func TestSearchUsesLaterIndex(t *testing.T) {
 	w.cache.BuildIndex(0, "", always)
 	if !turn(100) || s.By() != "index" {
 		t.Fatalf("the search goes over %s", s.By())
+	}
+	if found, done := waiting.Turn(101); !done || len(found) != 100 || waiting.By() != "index" {
+		t.Errorf("the search that waited goes over %s, and has found %d", waiting.By(), len(found))
 	}
 	if before == 0 || len(got) != 100 || slices.ContainsFunc(got, func(k string) bool { return strings.HasPrefix(k, "a/zzz") }) {
 		t.Errorf("found %d and %d: %q", before, len(got), got)

@@ -243,14 +243,14 @@ func (sh *shard) takeUp(s *Subscription) {
 // a frame that is appended meanwhile is seen here or wakes the part.
 func (sh *shard) adopt(s *Subscription) {
 	sh.subs = append(sh.subs, s)
-	s.inShard = len(sh.subs)
+	s.inShard = int32(len(sh.subs))
 	p := sh.parts[s.group]
 	if p == nil {
 		p = &part{shard: sh, group: s.group}
 		sh.parts[s.group] = p
 		s.group.parts[sh.index].Store(p)
 	}
-	s.inPart = len(p.members)
+	s.inPart = int32(len(p.members))
 	p.members = append(p.members, s)
 	if e := s.group.ending.Load(); e != nil {
 		s.endAs(e)

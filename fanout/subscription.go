@@ -89,13 +89,13 @@ type Subscription struct {
 	queued       bool          // in shard.catchingUp
 	lastSent     bool          // the sink has been given what ends the stream
 	unopened     bool          // its first event, which will have column definitions, is still to come
-	inPart       int           // index in its part's members
-	inShard      int           // index in the shard's subscriptions, plus 1; 0 = not yet owned
+	parks        uint32        // how often the sink was blocked
+	inPart       int32         // index in its part's members
+	inShard      int32         // index in the shard's subscriptions, plus 1; 0 = not yet owned
 	endingSince  time.Time     // when a sweep first found it ending
 	events       uint64        // given to the sink
 	bytes        uint64        // in them, compressed if the client takes gzip
 	parkedAt     MonotonicTime // when it was last blocked
-	parks        uint32        // how often it was
 }
 
 // Subscribe begins a subscription. It covers all changes from now on, once it is given to

@@ -3,7 +3,9 @@ package deploytest
 import (
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,6 +97,28 @@ func TestRun(t *testing.T) {
 			t.Errorf("it proposes a write:\n%s", said)
 		}
 	})
+}
+
+// TestBuild: build.sh counts the packages that must be compiled and those that are, and shows what the
+// compiler says.
+func TestBuild(t *testing.T) {
+	fake := filepath.Join(t.TempDir(), "go")
+	script := "#!/bin/sh\nif [ \"$2\" = -n ]; then for i in $(seq 60); do echo '#'; echo \"# example.com/p$i\"; echo '#'; echo '# import config'; done; exit; fi\n" +
+		"for i in $(seq 60); do echo example.com/p$i; done\n[ \"$5\" = good ] || { echo '# example.com/p60'; echo './x.go:1:2: wrong thing'; exit 1; }\n"
+	if err := os.WriteFile(fake, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := func(pkg string, wantErr bool, want string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "../build.sh", "/somewhere/bin/x", pkg)
+		cmd.Env = append(os.Environ(), "GO="+fake)
+		out, err := cmd.CombinedOutput()
+		if (err != nil) != wantErr || !regexp.MustCompile(want).Match(out) {
+			t.Errorf("%s: %v\n%s\nwant %s", pkg, err, out, want)
+		}
+	}
+	f("good", false, `^Building bin/x: 60 packages to compile, about 1 min\.\nBuilt bin/x in \d+ s\.\n$`)
+	f("bad", true, `^Building bin/x: 60 packages to compile, about 1 min\.\n# example.com/p60\n\./x.go:1:2: wrong thing\n$`)
 }
 
 // until runs a command until it has said something.

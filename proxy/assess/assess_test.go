@@ -1,8 +1,10 @@
 package assess
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +47,8 @@ func (l load) after(seconds float64) string {
 	if l.old {
 		cached = `resource="pods"`
 	}
-	line(`apiserver_watch_cache_events_dispatched_total{%s} %g`, cached, l.events*seconds)
+	line(`apiserver_watch_cache_events_received_total{%s} %g`, cached, l.events*seconds)
+	line(`apiserver_watch_cache_events_dispatched_total{%s} %g`, cached, 2*l.events*seconds) // bookmarks too
 	line(`apiserver_init_events_total{%s} %g`, cached, (l.pods+l.starts)*l.objects)
 	line(`apiserver_cache_list_returned_objects_total{%s} 0`, cached)
 	if l.old {
@@ -120,6 +123,42 @@ func TestAssess(t *testing.T) {
 	}
 }
 
+// The metrics of a real kube-apiserver are read as testdata/README says.
+func TestCaptured(t *testing.T) {
+	var samples [2]*sample
+	for i, name := range []string{"before", "after"} {
+		f, err := os.Open("testdata/" + name + ".txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		families, err := scrape(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		samples[i] = newSample(families, time.Unix(int64(10*i), 0))
+	}
+	a, err := assess(samples[0], samples[1], 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Verdict != NotNeeded || a.Version != "v1.36.3" || len(a.Missing) != 0 || len(a.Resources) != 1 {
+		t.Fatalf("got %+v", a)
+	}
+	r := a.Resources[0]
+	for what, got := range map[string][2]float64{
+		"watches":    {r.Watches, 20 + 2}, // two are kube-apiserver's own
+		"events":     {r.Events * 10, 20},
+		"deliveries": {r.Deliveries * 10, 20 * 20},
+		"bytes":      {r.Bytes * 10, 262325 - 13925},
+		"left":       {r.WatchesLeft, representations},
+		"CPU":        {a.APIServer.CPU * 10, 1.54 - 1.38},
+	} {
+		if !near(got[0], got[1]) {
+			t.Errorf("%s: got %g, want %g", what, got[0], got[1])
+		}
+	}
+}
+
 // A cluster that needs watchfan is told from one that does not.
 func TestVerdicts(t *testing.T) {
 	f := func(want Verdict, l load) {
@@ -158,7 +197,7 @@ func TestMissing(t *testing.T) {
 			continue
 		}
 		says := strings.Contains(strings.Join(a.Missing, "\n"), name+":")
-		if want := !strings.Contains(" "+requests+" "+storedObjects0+" "+processStart+" "+buildInfo+" ", " "+name+" "); says != want {
+		if want := !strings.Contains(" "+requests+" "+initEvents+" "+listedObjects+" "+storedObjects0+" "+processStart+" "+buildInfo+" ", " "+name+" "); says != want {
 			t.Errorf("%s: missing %q", name, a.Missing)
 		}
 		for _, r := range []Range{a.APIServer.WatchCPU, a.Tier.Memory, a.Storm.APIServer} {

@@ -28,7 +28,7 @@ type counts struct {
 	events     float64 // changes
 	deliveries float64 // events written to watches, initial ones included
 	bytes      float64 // of the deliveries
-	initial    float64 // objects sent as the initial events of watches
+	initial    float64 // objects looked at for the initial events of watches, before selectors
 	listed     float64 // objects sent by lists
 	begun      float64 // watches that have begun, those included that are open
 }
@@ -92,7 +92,7 @@ func (c *counts) add(name string, l map[string]string, v float64) {
 		c.deliveries += v
 	case watchBytes:
 		c.bytes += v
-	case dispatched:
+	case received:
 		c.events += v
 	case initEvents:
 		c.initial += v

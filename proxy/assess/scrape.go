@@ -17,7 +17,7 @@ const (
 	longRunning    = "apiserver_longrunning_requests"
 	watchEvents    = "apiserver_watch_events_total"
 	watchBytes     = "apiserver_watch_events_sizes_sum"
-	dispatched     = "apiserver_watch_cache_events_dispatched_total"
+	received       = "apiserver_watch_cache_events_received_total"
 	initEvents     = "apiserver_init_events_total"
 	listedObjects  = "apiserver_cache_list_returned_objects_total"
 	requests       = "apiserver_request_total"
@@ -29,7 +29,7 @@ const (
 	buildInfo      = "kubernetes_build_info"
 )
 
-var wanted = []string{longRunning, watchEvents, watchBytes, dispatched, initEvents, listedObjects, requests,
+var wanted = []string{longRunning, watchEvents, watchBytes, received, initEvents, listedObjects, requests,
 	storedObjects, storedObjects0, processCPU, processMemory0, processStart, buildInfo}
 
 // Bounds of an answer. A large cluster's has some tens of megabytes, nearly all in histograms that are

@@ -59,7 +59,7 @@ var explanations = map[Cause]explanation{
 			"the client accept gzip, narrow its selector, or let it watch metadata only.",
 	},
 	StreamWindowClosed: {
-		"the client does not read this stream of its HTTP/2 connection",
+		"the client does not read this stream of HTTP/2",
 		func(e *Evidence) string {
 			return fmt.Sprintf("%s. The client's HTTP/2 window of this stream is closed, so the client's program does "+
 				"not read this watch. Other streams of the connection go on.", e.heldBack())

@@ -29,7 +29,7 @@ func TestAssess(t *testing.T) {
 		t.Errorf("a quiet cluster: %s, %s", quiet.whole.Verdict, quiet.whole.Reasons)
 	}
 
-	load := &churn{target: direct, namespaces: []string{"load"}, rate: rate, names: 10}
+	load := &churn{target: direct, namespaces: []string{"load"}, rate: rate, names: 16}
 	stop, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- load.run(stop) }()
 	defer func() {

@@ -283,6 +283,7 @@ func TestStrangersHarmNobody(t *testing.T) {
 // browser on this host, whether the page comes from elsewhere or from another port of this host,
 // with an Origin or without. A page of the port itself may, also over WebSocket.
 func TestWebPages(t *testing.T) {
+	needsPlain(t)
 	t.Parallel()
 	p := sharedWatchfan(t)
 	p.waitReady(t)

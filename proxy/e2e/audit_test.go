@@ -138,6 +138,7 @@ type auditRequest struct {
 // TestAudit: for each read that it serves, watchfan writes what kube-apiserver writes for the same
 // read. Neither writes the other's reads.
 func TestAudit(t *testing.T) {
+	needsPlain(t)
 	t.Parallel()
 	s := newAuditTest(t)
 	s.makeClients(t)

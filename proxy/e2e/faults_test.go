@@ -227,6 +227,7 @@ func TestUpstreamRestarts(t *testing.T) {
 // the cache, and reads that must be current are not (contract.md L31). The streams go on when it is
 // back.
 func TestUpstreamAway(t *testing.T) {
+	needsPlain(t)
 	t.Parallel()
 	c := privateCluster(t, endWatches...)
 	direct := c.direct(t)

@@ -2,9 +2,11 @@ package e2e_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -75,6 +77,12 @@ func TestHTTP2Answers(t *testing.T) {
 		{"GET", s.uri + "/a", http.Header{"Authorization": {"Bearer none"}}, ""},
 	} {
 		got, want := s.ours.do(t, c.method, c.uri, c.header, c.body), s.theirs.do(t, c.method, c.uri, c.header, c.body)
+		for range 10 { // other tests write meanwhile, which changes the resourceVersion of lists
+			if got.status == want.status && sameBody(got.body, want.body) {
+				break
+			}
+			got, want = s.ours.do(t, c.method, c.uri, c.header, c.body), s.theirs.do(t, c.method, c.uri, c.header, c.body)
+		}
 		if got.status != want.status || !sameBody(got.body, want.body) {
 			t.Errorf("%s %s: got %d %.300q, want %d %.300q", c.method, c.uri, got.status, got.body, want.status, want.body)
 		}
@@ -84,10 +92,25 @@ func TestHTTP2Answers(t *testing.T) {
 	}
 }
 
-// sameBody compares two bodies. Times that an object was dry-run at differ.
+// sameBody compares two bodies, of which both or none are gzip. Times that an object was dry-run at
+// differ.
 func sameBody(a, b []byte) bool {
+	a, b = unzipped(a), unzipped(b)
 	times := regexp.MustCompile(`"(creationTimestamp|time|uid)":"[^"]*"`)
 	return bytes.Equal(times.ReplaceAll(a, nil), times.ReplaceAll(b, nil))
+}
+
+// unzipped returns the content of a gzip file, and other content as it is.
+func unzipped(body []byte) []byte {
+	r, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return body
+	}
+	plain, err := io.ReadAll(r)
+	if err != nil {
+		return body
+	}
+	return plain
 }
 
 // headerNames returns the names of a response's fields. The length of a body of unknown length, and
@@ -228,7 +251,11 @@ func TestHTTP2Drain(t *testing.T) {
 }
 
 // failedAtKubeAPIServer are the cases of h2spec that kube-apiserver fails, and why.
-var failedAtKubeAPIServer = map[string]string{}
+var failedAtKubeAPIServer = map[string]string{
+	"1: Sends a HEADERS frame that contains the connection-specific header field":                       "it answers 400",
+	"2: Sends a HEADERS frame that contains the TE header field with any value other than \"trailers\"": "it answers 400",
+	"1: Sends multiple values of SETTINGS_INITIAL_WINDOW_SIZE":                                          "it sends no DATA within the time",
+}
 
 // TestH2Spec: h2spec, strict, against the secure port.
 func TestH2Spec(t *testing.T) {

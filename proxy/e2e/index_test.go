@@ -54,7 +54,7 @@ func TestIndexedReads(t *testing.T) {
 				if got, want := ours.get(t, at), theirs.get(t, at); !bytes.Equal(got.body, want.body) || got.status != want.status {
 					t.Errorf("%s: %d\n%.2000s\nwant %d\n%.2000s", at, got.status, got.body, want.status, want.body)
 				}
-				compareIndexedPages(t, ours, theirs, at+"&limit=3")
+				compareIndexedPages(t, ours, theirs, at+"&limit=7")
 				compareIndexedWatch(t, ours, theirs, fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&sendInitialEvents=true"+
 					"&resourceVersionMatch=NotOlderThan&resourceVersion=%d&timeoutSeconds=30&%s", scope, rv, s))
 			}

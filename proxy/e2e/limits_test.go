@@ -17,6 +17,7 @@ import (
 // TestWatchLimits: a user with as many watches as it may have is told to come again, whether the
 // next watch would be served or passed through. It may come when one has ended.
 func TestWatchLimits(t *testing.T) {
+	needsPlain(t)
 	t.Parallel()
 	c := privateCluster(t)
 	p := privateWatchfan(t, c, "--max-watches-per-user=2", "--max-watches=3")

@@ -19,6 +19,7 @@ import (
 // dead, is noticed within seconds. Clients' streams stay open and go on when it is back. Reads that
 // may be stale are served meanwhile. The others get a Status that says when to come back.
 func TestUpstreamSilence(t *testing.T) {
+	needsPlain(t)
 	t.Parallel()
 	c := privateCluster(t)
 	direct := c.direct(t)

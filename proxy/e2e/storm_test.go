@@ -19,6 +19,7 @@ var (
 // user, however many watches the user has. It gets another one for each token, because only
 // kube-apiserver knows the token's owner.
 func TestReconnectStorm(t *testing.T) {
+	needsPlain(t)
 	const users = 50
 	c := sharedCluster(t)
 	direct := c.direct(t)

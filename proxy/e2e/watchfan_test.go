@@ -71,6 +71,15 @@ func (p *watchfan) plain(t testing.TB) *target {
 	return d
 }
 
+// needsPlain skips a test with -http2 that is about the insecure port or its identity, or that counts
+// reviews of tokens.
+func needsPlain(t testing.TB) {
+	t.Helper()
+	if *overHTTP2 {
+		t.Skip("this test needs the insecure port")
+	}
+}
+
 // secure returns the way through the TLS port with a token; "" is none.
 func (p *watchfan) secure(t testing.TB, token string) *target {
 	t.Helper()

@@ -15,6 +15,7 @@ const (
 	framesAtOnce   = 2000
 	framesPerSec   = 200
 	bytesPerFrame  = 128 // sent to the client, for one more frame
+	ownFrame       = 64  // bytes of a DATA frame that allows two more: for its stream and the connection
 	wastedAtOnce   = 500
 	wastedPerSec   = 50
 	mostTokensHeld = 1 << 20

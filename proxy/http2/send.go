@@ -179,7 +179,9 @@ func (c *conn) addFrameHeaderLocked(st *stream, length int, last bool) {
 		st.localEnd = true
 	}
 	binary.BigEndian.PutUint32(h[5:], st.id)
-	c.credit += length
+	if c.credit += length; length >= ownFrame {
+		c.credit += 2 * bytesPerFrame
+	}
 	c.out.Add(h)
 }
 

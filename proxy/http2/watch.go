@@ -18,10 +18,10 @@ import (
 // Write adds to what its connection sends at the end of the shard's round.
 type watch struct {
 	*stream
-	source exchange.Stream
-	slot   exchange.Slot // nil for none
-	shared bool          // the carrier's flush follows each round of writes
-	over   bool          // nothing works for it any more; guarded by conn.mu
+	source  exchange.Stream
+	slot    exchange.Slot // nil for none
+	carried bool          // the carrier's flush follows each round of writes
+	over    bool          // nothing works for it any more; guarded by conn.mu
 }
 
 // watch sends the head of the stream of x, and hands over its sink. It reports false if the client
@@ -71,7 +71,7 @@ func (w *watch) Carrier() *fanout.Carrier {
 	c := w.conn
 	c.mu.Lock()
 	defer c.unlock()
-	w.shared = true
+	w.carried = true
 	return c.carrier
 }
 
@@ -97,7 +97,7 @@ func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 		c.readyLocked(w.stream)
 		return true, nil
 	}
-	if !w.shared || c.out.Due() >= downstream.SealedAtOnce {
+	if !w.carried || c.out.Due() >= downstream.SealedAtOnce {
 		c.sendLocked()
 	}
 	return false, nil
@@ -196,7 +196,7 @@ func (w *watch) end(complete bool) (whole, over bool) {
 	w.last = true
 	if len(w.pending) == 0 && !c.full {
 		c.sentAllLocked(w.stream)
-		if !w.shared { // otherwise it leaves at the end of the shard's round
+		if !w.carried { // otherwise it leaves at the end of the shard's round
 			c.sendLocked()
 		}
 		return true, over

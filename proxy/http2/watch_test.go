@@ -150,6 +150,27 @@ func TestTinyWindows(t *testing.T) {
 	}
 }
 
+// A client that opens both windows again after each event, however small, is no flood.
+func TestWindowForEachEvent(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial()
+	sink, _ := p.open(1, streams)
+	batch, payload := event(100)
+	got := make(map[uint32]*bytes.Buffer)
+	for i := range 2 * framesAtOnce {
+		if blocked, err := sink.Write(batch); blocked || err != nil {
+			t.Fatalf("event %d: blocked %v, %v", i, blocked, err)
+		}
+		w.flush(sink)
+		p.data(got, 1, len(payload))
+		delete(got, 1)
+		_ = p.framer.WriteWindowUpdate(1, uint32(len(payload)))
+		_ = p.framer.WriteWindowUpdate(0, uint32(len(payload)))
+		_ = p.framer.WritePing(false, [8]byte{5})
+		p.pinged([8]byte{5}) // the windows are open again
+	}
+}
+
 // A closed connection window parks all streams. When it opens they take turns.
 func TestConnectionWindow(t *testing.T) {
 	w, streams := watchAll(t)

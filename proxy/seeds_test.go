@@ -35,16 +35,24 @@ func newTier(t *testing.T) tier {
 // replica starts a replica whose siblings are at the given addresses.
 func (r tier) replica(t *testing.T, up *proxytest.Server, siblings ...string) *fan {
 	t.Helper()
-	return startFan(t, up, func(o *proxy.Options) {
+	return startFan(t, up, r.options(siblings...))
+}
+
+// options makes a server a replica whose siblings are at the given addresses.
+func (r tier) options(siblings ...string) func(*proxy.Options) {
+	return func(o *proxy.Options) {
 		o.SecurePort, o.BindAddress, o.AdminPort = proxy.AnyPort, "127.0.0.1", proxy.AnyPort
 		o.Downstream.TLSCertFile, o.Downstream.TLSPrivateKeyFile = r.certFile, r.keyFile
 		o.Seed.SeedFrom = siblings
-	})
+	}
 }
+
+// resident makes a server fill the lane of ConfigMaps when it starts.
+func resident(o *proxy.Options) { o.Cached.ResidentResources = []string{"configmaps"} }
 
 func addressOf(f *fan) string { return strings.TrimPrefix(f.secure, "https://") }
 
-// list returns any state of the ConfigMaps.
+// anyList returns any state of the ConfigMaps.
 func (f *fan) anyList() string {
 	f.t.Helper()
 	resp, body := f.get(cmsPath + "?resourceVersion=0")
@@ -99,10 +107,7 @@ func TestSeedIsNoProof(t *testing.T) {
 		c.Hang()
 	})
 	up.Collection(proxytest.ConfigMaps).Put("ns", "new", "1")
-	f := startFan(t, up, func(o *proxy.Options) {
-		o.Downstream.TLSCertFile, o.Downstream.TLSPrivateKeyFile = tier.certFile, tier.keyFile
-		o.Seed.SeedFrom = []string{scriptedSibling(t, tier, source, nil)}
-	}, proxy.NoneAlone)
+	f := startFan(t, up, tier.options(scriptedSibling(t, tier, source, nil)), proxy.NoneAlone)
 	if body := f.anyList(); strings.Contains(body, `"name":"new"`) {
 		t.Fatalf("the sibling had it: %s", body)
 	}
@@ -137,6 +142,12 @@ func scriptedSibling(
 	return s.Listener.Addr().String()
 }
 
+// added is an ADDED event of an object with n bytes of data.
+func added(name string, rv uint64, n int) string {
+	return fmt.Sprintf(`{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q,"namespace":"ns",`+
+		`"uid":"u","resourceVersion":"%d"},"data":{"x":%q}}}`, name, rv, strings.Repeat("x", n)) + "\n"
+}
+
 // Whatever is wrong with a sibling, the lane is listed at kube-apiserver, once. Nobody notices but
 // the log and the metrics.
 func TestSeedFaults(t *testing.T) {
@@ -149,8 +160,6 @@ func TestSeedFaults(t *testing.T) {
 			return false
 		}
 	}
-	const added = `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"lie","namespace":"ns",` +
-		`"uid":"u","resourceVersion":"%d"}}}` + "\n"
 	script := func(do func(*proxytest.Call)) func(up, source *proxytest.Server) {
 		return func(_, source *proxytest.Server) { source.On(proxytest.WatchList, 1, do) }
 	}
@@ -167,9 +176,9 @@ func TestSeedFaults(t *testing.T) {
 		"other version":  {"other_version", header(func(s string) string { return "2" + s[1:] }), nil},
 		"other cluster":  {"other_cluster", header(func(s string) string { return s[:2] + "x" + s[3:] }), nil},
 		"other build":    {"other_build", header(func(s string) string { return s[:len(s)-1] + "x" }), nil},
-		"killed":         {"broken", nil, script(func(c *proxytest.Call) { c.Write(fmt.Sprintf(added, 101)); c.Abort() })},
-		"ended":          {"broken", nil, script(func(c *proxytest.Call) { c.Write(fmt.Sprintf(added, 101)) })},
-		"silent":         {"slow", nil, script(func(c *proxytest.Call) { c.Write(fmt.Sprintf(added, 101)); c.Hang() })},
+		"killed":         {"broken", nil, script(func(c *proxytest.Call) { c.Write(added("lie", 101, 0)); c.Abort() })},
+		"ended":          {"broken", nil, script(func(c *proxytest.Call) { c.Write(added("lie", 101, 0)) })},
+		"silent":         {"slow", nil, script(func(c *proxytest.Call) { c.Write(added("lie", 101, 0)); c.Hang() })},
 		"no answer":      {"no_sibling", func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }, nil},
 		"error event":    {"broken", nil, script(func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(410, "Expired", "x")) })},
 		"no sense":       {"broken", nil, script(func(c *proxytest.Call) { c.Write("{}\n") })},
@@ -178,8 +187,13 @@ func TestSeedFaults(t *testing.T) {
 			w.WriteHeader(200)
 			return true
 		}, nil},
+		"another encoding": {"broken", func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
+			fmt.Fprint(w, added("lie", 101, 0))
+			return true
+		}, nil},
 		"newer than it is": {"broken", nil, script(func(c *proxytest.Call) {
-			c.Write(fmt.Sprintf(added, 105), proxytest.ConfigMaps.Bookmark(101, true))
+			c.Write(added("lie", 105, 0), proxytest.ConfigMaps.Bookmark(101, true))
 			c.Hang()
 		})},
 		"in the future": {"ahead", nil, func(_, source *proxytest.Server) { source.Bump(1000) }},
@@ -219,6 +233,118 @@ func TestSeedFaults(t *testing.T) {
 			w.AwaitVersion(up.Collection(proxytest.ConfigMaps).Put("ns", "b", "1"))
 			f.passed(0)
 		})
+	}
+}
+
+// If one sibling fails, whenever that shows, the next one fills the lane. Nothing of the first is left.
+func TestSeedNext(t *testing.T) {
+	refuse := func(event bool) func(up, source *proxytest.Server) {
+		return func(up, source *proxytest.Server) {
+			source.On(proxytest.WatchList, 1, func(c *proxytest.Call) {
+				c.Write(added("lie", 101, 0), proxytest.ConfigMaps.Bookmark(101, true))
+				c.Hang()
+			})
+			up.On(proxytest.Watch, 1, func(c *proxytest.Call) {
+				if event {
+					c.Write(proxytest.ErrorEvent(410, "Expired", "too old"))
+				} else {
+					c.Fail(410, "Expired", "too old", 0)
+				}
+			})
+		}
+	}
+	for name, prepare := range map[string]func(up, source *proxytest.Server){
+		"killed": func(_, source *proxytest.Server) {
+			source.On(proxytest.WatchList, 1, func(c *proxytest.Call) { c.Write(added("lie", 101, 0)); c.Abort() })
+		},
+		"silent": func(_, source *proxytest.Server) {
+			source.On(proxytest.WatchList, 1, func(c *proxytest.Call) { c.Write(added("lie", 101, 0)); c.Hang() })
+		},
+		"in the future": func(_, source *proxytest.Server) {
+			source.On(proxytest.WatchList, 1, func(c *proxytest.Call) {
+				c.Write(added("lie", 101, 0), proxytest.ConfigMaps.Bookmark(1000, true))
+				c.Hang()
+			})
+		},
+		"too old":                       refuse(false),
+		"too old, says the first event": refuse(true),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			up, source, tier := proxytest.NewTLSServer(t), proxytest.NewServer(t), newTier(t)
+			for _, s := range []*proxytest.Server{up, source} {
+				s.Collection(proxytest.ConfigMaps).Put("ns", "a", "1")
+				s.Collection(proxytest.ConfigMaps).Put("ns", "b", "1")
+			}
+			prepare(up, source)
+			f := tier.replica(t, up, scriptedSibling(t, tier, source, nil), scriptedSibling(t, tier, source, nil))
+			if body := f.anyList(); !strings.Contains(body, `"name":"b"`) || strings.Contains(body, "lie") {
+				t.Errorf("got %s", body)
+			}
+			f.awaitLog("Filled from a sibling", "objects=2")
+			w := f.watch(anyState)
+			w.AwaitVersion(up.Collection(proxytest.ConfigMaps).Put("ns", "c", "1"))
+			if n := up.Count(proxytest.WatchList) + up.Count(proxytest.List); n != 0 {
+				t.Errorf("%d lists upstream", n)
+			}
+			if lines := append(f.log.with("No sibling has filled"), f.log.with("went back in time")...); len(lines) != 0 {
+				t.Errorf("the log says %q", lines)
+			}
+		})
+	}
+}
+
+// A sibling may take long for a whole seed, as long as it goes on bringing objects. A large one counts
+// as much as a hundred others.
+func TestSeedSlow(t *testing.T) {
+	t.Parallel()
+	up, source, tier := proxytest.NewTLSServer(t), proxytest.NewServer(t), newTier(t)
+	rv := up.Collection(proxytest.ConfigMaps).Put("ns", "a", "1")
+	source.On(proxytest.WatchList, 1, func(c *proxytest.Call) {
+		for i := range 4 {
+			c.Write(added(fmt.Sprint("large", i), rv, 20<<10))
+			time.Sleep(2 * time.Second)
+		}
+		c.Write(proxytest.ConfigMaps.Bookmark(rv, true))
+		c.Hang()
+	})
+	f := startFan(t, up, tier.options(scriptedSibling(t, tier, source, nil)), resident)
+	f.awaitLog("Filled from a sibling", "objects=4")
+}
+
+// A sibling that lists again while it sends a seed sends the state from before. The new replica
+// continues from there: it has what the sibling has, and no event is missing or comes twice.
+func TestSeedRelists(t *testing.T) {
+	t.Parallel()
+	up, tier := proxytest.NewTLSServer(t), newTier(t)
+	first := tier.replica(t, up)
+	data := strings.Repeat("x", 100<<10)
+	for i := range 100 {
+		first.cms.Put("ns", fmt.Sprintf("c%03d", i), data)
+	}
+	first.anyList()
+	relay := proxytest.NewRelay(t, addressOf(first))
+	relay.Delay(5 * time.Millisecond)
+	second := startFan(t, up, tier.options(relay.Address()), resident)
+	second.until("the middle of the seed", func() bool { return relay.Delayed.Load() > 1<<20 })
+	first.cms.Put("ns", "c050", "new")
+	first.cms.Delete("ns", "c099")
+	first.cms.Put("ns", "d", "1")
+	first.cms.Reflector().Send("garbage\n")
+	first.awaitLog("relisted=true")
+	if lines := second.log.with("Filled"); len(lines) != 0 {
+		t.Fatalf("the sibling listed again too late: %q", lines)
+	}
+	relay.Delay(0)
+	second.awaitLog("Filled from a sibling", "objects=100")
+	last := first.cms.Put("ns", "e", "1")
+	list := fmt.Sprintf("%s?resourceVersion=%d", cmsPath, last)
+	_, want := first.get(list)
+	if _, got := second.get(list); got != want {
+		t.Errorf("the second replica lists %d bytes, the first %d", len(got), len(want))
+	}
+	if n := up.Count(proxytest.WatchList); n != 2 {
+		t.Errorf("%d lists upstream, want two of the first replica", n)
 	}
 }
 
@@ -287,12 +413,7 @@ func TestSeedTogether(t *testing.T) {
 	}
 	var replicas []*fan
 	for _, port := range ports {
-		replicas = append(replicas, startFan(t, up, func(o *proxy.Options) {
-			o.SecurePort, o.BindAddress, o.AdminPort = port, "127.0.0.1", proxy.AnyPort
-			o.Downstream.TLSCertFile, o.Downstream.TLSPrivateKeyFile = tier.certFile, tier.keyFile
-			o.Seed.SeedFrom = addrs
-			o.Cached.ResidentResources = []string{"configmaps"}
-		}))
+		replicas = append(replicas, startFan(t, up, tier.options(addrs...), resident, func(o *proxy.Options) { o.SecurePort = port }))
 	}
 	up.AwaitCount(proxytest.WatchList, 2) // while neither is filled
 	close(held)
@@ -308,13 +429,15 @@ func TestSeedTogether(t *testing.T) {
 func TestSeedRefused(t *testing.T) {
 	up, tier := proxytest.NewTLSServer(t), newTier(t)
 	f := tier.replica(t, up)
-	ask := func(path, token, identity string) int {
+	const jsonForm = "application/json"
+	ask := func(path, accept, token, identity string) int {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.secure+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set(request.SeedHeader, identity)
+		req.Header.Set("Accept", accept)
 		req.Header.Set("User-Agent", proxytest.ClientAgent)
 		if token != "" {
 			req.Header.Set("Authorization", "Bearer "+token)
@@ -334,17 +457,25 @@ func TestSeedRefused(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", what, got, want)
 		}
 	}
-	want("no lane", ask(seed, clientToken, "1 a b"), 503)
-	want("no watch", ask("/version", clientToken, "1 a b"), 503)
-	want("a list", ask(cmsPath, clientToken, "1 a b"), 503)
-	want("anonymous", ask(seed, "", "1 a b"), 503)
+	want("no lane", ask(seed, jsonForm, clientToken, "1 a b"), 503)
+	want("no resource", ask("/version", jsonForm, clientToken, "1 a b"), 503)
+	want("anonymous", ask(seed, jsonForm, "", "1 a b"), 401)
 	if n := up.Count(proxytest.WatchList) + up.Count(proxytest.List); n != 0 {
 		t.Errorf("%d lists upstream", n)
 	}
 	f.anyList()
-	want("another identity", ask(seed, clientToken, "1 a b"), 412)
+	for _, path := range []string{cmsPath, cmsPath + "/c", cmsPath + "?watch=true", strings.Replace(seed, "resourceVersion=0&", "", 1),
+		strings.Replace(seed, "resourceVersion=0", "resourceVersion=101", 1), strings.Replace(seed, "sendInitialEvents=true", "sendInitialEvents=false", 1)} {
+		want(path, ask(path, jsonForm, clientToken, "1 a b"), 503)
+	}
+	want("Tables", ask(seed, "application/json;as=Table;v=v1;g=meta.k8s.io", clientToken, "1 a b"), 503)
+	want("another representation", ask(seed, "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", clientToken, "1 a b"), 503)
+	want("another identity", ask(seed, jsonForm, clientToken, "1 a b"), 412)
 	up.SetAllow(func(token, _ string) bool { return token != "nobody" })
-	want("no right", ask(seed, "nobody", "1 a b"), 403)
+	want("no right", ask(seed, jsonForm, "nobody", "1 a b"), 403)
+	if lists, watches := up.Count(proxytest.WatchList)+up.Count(proxytest.List), up.Count(proxytest.Watch); lists != 1 || watches != 0 {
+		t.Errorf("%d lists and %d watches upstream, want the lane's list", lists, watches)
+	}
 	f.passed(0)
 }
 

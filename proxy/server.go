@@ -401,12 +401,11 @@ func (s *Server) handle(x *exchange.Exchange) {
 	if slot != nil {
 		x.Slot = slot
 	}
-	known := cacheable && id.Kind != auth.KindAnonymous
 	switch {
 	case req.Seed != "":
-		s.cached.ServeSeed(x, id, req, known)
+		s.cached.ServeSeed(x, id, req, cacheable)
 		return
-	case known:
+	case cacheable && id.Kind != auth.KindAnonymous:
 		s.cached.Serve(x, id, req)
 		return
 	}

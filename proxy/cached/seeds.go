@@ -16,12 +16,15 @@ import (
 
 // ServeSeed answers a sibling replica that asks for the content of a lane; see package seed. It
 // answers from the cache or refuses: nothing is passed through, no lane starts, and nobody waits for
-// a lane. known says that the request can be answered from a cache and that its client is known.
-func (c *Reads) ServeSeed(x *exchange.Exchange, id auth.Identity, req *request.Request, known bool) {
+// a lane. cacheable is as for Serve, but requests of all clients come here.
+func (c *Reads) ServeSeed(x *exchange.Exchange, id auth.Identity, req *request.Request, cacheable bool) {
 	r := &read{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, conn: x.Conn}
 	defer r.release()
 	identity, refused := "", notSeeded()
-	if known {
+	switch {
+	case id.Kind == auth.KindAnonymous:
+		refused = apistatus.Unauthorized()
+	case cacheable && asksForSeed(req):
 		identity, refused = c.serveSeed(x, r)
 	}
 	if refused != nil {
@@ -35,12 +38,18 @@ func (c *Reads) ServeSeed(x *exchange.Exchange, id auth.Identity, req *request.R
 	}
 }
 
+// asksForSeed reports whether req is a watch of any state that begins with its objects.
+func asksForSeed(req *request.Request) bool {
+	return req.Verb == "watch" && !req.WebSocket && req.ResourceVersion == "0" &&
+		req.SendInitialEvents != nil && *req.SendInitialEvents
+}
+
 // serveSeed answers the request, or returns the Status that refuses it. The review comes first, as in
 // serveCached. identity is that of the lane's content, "" if it was not looked at.
 func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refused *metav1.Status) {
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
-	if r.Verb != "watch" || r.WebSocket || c.neverCached(r) != "" {
+	if c.neverCached(r) != "" {
 		return "", notSeeded()
 	}
 	r.decision = c.auth.Authorize(wait, r.id, r.Request)
@@ -51,8 +60,9 @@ func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refus
 		return "", apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"kube-apiserver has not allowed the sibling replica to watch "+request.ResourceText(r.GVR))
 	}
-	// Without a lane of the version, resolve might start lanes of definitions and APIServices.
-	if !c.lanes.StartedVersion(r.GVR.GroupVersion()) || !c.resolve(wait, r) || !r.acquire(false) {
+	// Without a lane of the version, resolve might start lanes of definitions and APIServices. Tables
+	// are not seeded.
+	if !c.lanes.StartedVersion(r.GVR.GroupVersion()) || !c.resolve(wait, r) || r.form.Table != "" || !r.acquire(false) {
 		return "", notSeeded()
 	}
 	build, ok := r.lane.Seeds()

@@ -57,8 +57,12 @@ func (r *Reflector) fillByWatch(ctx context.Context, listed func()) error {
 	return w.explain(r.apply(lines))
 }
 
+// largeObject is the size of an object, in bytes, that counts as much as a hundred others for the
+// watchdog of initial events.
+const largeObject = 16 << 10
+
 // initialEvents reads the objects that a watch begins with, and the bookmark after them. w breaks the
-// watch unless a hundred objects come within patience.
+// watch unless a hundred objects, or a large one, come within patience.
 func (r *Reflector) initialEvents(
 	lines framing.EventReader, w *watchdog, patience time.Duration,
 ) (objects []*framing.Object, end framing.Event, err error) {
@@ -79,7 +83,7 @@ func (r *Reflector) initialEvents(
 		case ev.Type != framing.Added:
 			return nil, end, fmt.Errorf("watch %s: %s among the initial events", c, ev.Type)
 		}
-		if objects = append(objects, ev.Object); len(objects)%100 == 0 {
+		if objects = append(objects, ev.Object); len(objects)%100 == 0 || len(line) >= largeObject {
 			w.expect(patience)
 		}
 		if err := r.room(len(line)); err != nil {

@@ -82,7 +82,7 @@ func (s *Siblings) roots() ([]byte, error) {
 }
 
 // ask requests a seed with an identity from the sibling at addr. The caller closes the response.
-func (c *client) ask(ctx context.Context, addr string, from *url.URL, accept string, want identity) (*http.Response, error) {
+func (c *client) ask(ctx context.Context, addr string, from *url.URL, accept string, want identity) (*http.Response, *Failure) {
 	ctx, cancel := context.WithCancel(ctx)
 	to := *from
 	to.Scheme, to.Host = "https", addr
@@ -121,11 +121,8 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// errSelf says that a sibling is this replica.
-var errSelf = errors.New("it is this replica")
-
 // judge returns why an answer is no seed; nil for a seed.
-func judge(resp *http.Response, want identity) error {
+func judge(resp *http.Response, want identity) *Failure {
 	theirs := resp.Header.Get(request.SeedHeader)
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusPreconditionFailed:
@@ -137,7 +134,7 @@ func judge(resp *http.Response, want identity) error {
 		}
 		return nil
 	case http.StatusLoopDetected:
-		return errSelf
+		return fail(itself, "it is this replica")
 	case http.StatusServiceUnavailable:
 		return fail(Unfilled, "it does not have the objects")
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
@@ -147,7 +144,7 @@ func judge(resp *http.Response, want identity) error {
 }
 
 // judgeError returns the Failure of a request that was not answered.
-func judgeError(err error) error {
+func judgeError(err error) *Failure {
 	var certificate *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
 	var header tls.RecordHeaderError

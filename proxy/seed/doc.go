@@ -3,7 +3,8 @@
 // reads a sibling's objects, and goes on watching kube-apiserver from their resourceVersion.
 //
 //	options.go    --seed-from and who is trusted
-//	siblings.go   finding a sibling that has the objects
+//	siblings.go   the siblings' addresses
+//	search.go     going from sibling to sibling until one has filled a lane
 //	client.go     one request to one sibling: address, certificate, credential
 //	identity.go   what a seed is of: cluster, build of kube-apiserver, version of this protocol
 //	failure.go    why there was no seed: counted, and logged once with what to do
@@ -24,8 +25,13 @@
 // for each other, and no chain or loop can form. A request that comes back to its own replica is
 // refused too, because of its Via header.
 //
-// Whatever is wrong leads to a list at kube-apiserver. Siblings have a few seconds to be found, and
-// must go on bringing objects; see [Siblings.Open] and package reflector.
+// Whatever is wrong with one sibling leads to the next, and in the end to a list at kube-apiserver.
+// Siblings are asked for a few seconds, and one that answers must go on bringing objects; see [Search]
+// and package reflector.
+//
+// kube-apiserver must stream lists itself (its feature WatchList, on by default since 1.34), because
+// a lane knows from its initial events how kube-apiserver ends them. Tables are never seeded: they are
+// not listed either.
 //
 // # Trust
 //

@@ -1,7 +1,6 @@
 package seed
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -28,6 +27,8 @@ const (
 	Broken       Reason = "broken"        // the sibling broke off, or sent what makes no sense
 	TooOld       Reason = "too_old"       // kube-apiserver cannot go on from its resourceVersion
 	Ahead        Reason = "ahead"         // kube-apiserver has not reached its resourceVersion
+
+	itself Reason = "itself" // the sibling is this replica, which is no failure
 )
 
 // hints say what an operator can do about each reason. The reasons without a warning are usual.
@@ -36,7 +37,7 @@ var hints = map[Reason]struct {
 	todo string
 }{
 	NoSibling:    {false, "this is usual for the first replica; otherwise see --seed-from, its name in DNS, and network policies"},
-	Unfilled:     {false, "this is usual for the first client of a resource; see --resident-resources"},
+	Unfilled:     {false, "this is usual for the first client of a resource, and if kube-apiserver does not stream lists (WatchList)"},
 	Certificate:  {true, "see --seed-certificate-authority and --seed-tls-server-name; it is usual while the certificate is replaced"},
 	Refused:      {true, "the replicas must have the same rights, and a sibling must accept this replica's token or certificate"},
 	Unidentified: {true, "let watchfan get the namespace kube-system"},
@@ -46,7 +47,7 @@ var hints = map[Reason]struct {
 	Unusable:     {true, "see --seed-certificate-authority, --tls-cert-file and the kubeconfig"},
 	Slow:         {true, "see the sibling's load and the network between the replicas"},
 	Broken:       {false, "this is usual if the sibling has just ended; otherwise see its log"},
-	TooOld:       {true, "see the sibling's /debug/lanes: it may have lost kube-apiserver"},
+	TooOld:       {false, "this is usual for events, if there have been none for minutes; otherwise see the sibling's /debug/lanes"},
 	Ahead:        {true, "etcd may have been restored: see the sibling's log"},
 }
 
@@ -58,6 +59,9 @@ type Failure struct {
 
 func (f *Failure) Error() string { return fmt.Sprintf("%s: %v", f.Reason, f.Err) }
 func (f *Failure) Unwrap() error { return f.Err }
+
+// usual reports whether siblings often fail in this way, one that another may make up for.
+func (f *Failure) usual() bool { return f.Reason == NoSibling || f.Reason == Unfilled }
 
 // fail returns a Failure.
 func fail(reason Reason, format string, args ...any) *Failure {
@@ -75,22 +79,18 @@ var failuresByReason = func() map[Reason]*metrics.Counter {
 	return counters
 }()
 
-// failures logs the first failure of each reason. The others are for debugging.
+// failures logs the first failure of each reason. The others are for debugging. Its methods may be
+// called from any goroutine.
 type failures struct {
 	mu     sync.Mutex
 	logged map[Reason]bool
 }
 
-// Failed counts and logs why a lane was not filled from a sibling. err is a *Failure, or else counts
-// as Broken. It may be called from any goroutine.
-func (s *Siblings) Failed(log *slog.Logger, err error) {
-	var f *Failure
-	if !errors.As(err, &f) {
-		f = &Failure{Broken, err}
-	}
+// add counts and logs why a lane was not filled from a sibling.
+func (all *failures) add(log *slog.Logger, f *Failure) {
 	failuresByReason[f.Reason].Inc()
 	say, todo := log.Debug, ""
-	if s.failures.first(f.Reason) {
+	if all.first(f.Reason) {
 		if say, todo = log.Info, hints[f.Reason].todo; hints[f.Reason].warn {
 			say = log.Warn
 		}
@@ -98,15 +98,15 @@ func (s *Siblings) Failed(log *slog.Logger, err error) {
 	say("No sibling has filled the lane, listing it at kube-apiserver", "reason", string(f.Reason), "err", f.Err, "todo", todo)
 }
 
-func (f *failures) first(reason Reason) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.logged[reason] {
+func (all *failures) first(reason Reason) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.logged[reason] {
 		return false
 	}
-	if f.logged == nil {
-		f.logged = make(map[Reason]bool)
+	if all.logged == nil {
+		all.logged = make(map[Reason]bool)
 	}
-	f.logged[reason] = true
+	all.logged[reason] = true
 	return true
 }

@@ -2,17 +2,15 @@ package seed
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
-	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 // Siblings are the other replicas. Its methods may be called from any goroutine.
@@ -39,73 +37,38 @@ func (s *Siblings) End() { s.cluster.calls.End() }
 // Named reports whether there may be siblings.
 func (s *Siblings) Named() bool { return s != nil && len(s.opts.SeedFrom) > 0 }
 
-const (
-	// findTimeout is how long all siblings together have for an answer. Siblings that do not have the
-	// objects say so within milliseconds.
-	findTimeout = 5 * time.Second
-	// mostAsked bounds how many siblings are asked for one lane.
-	mostAsked = 16
-)
-
-// Open asks siblings in random order until one has the objects of a collection, and returns its
-// answer, which has no end of its own: the caller reads the initial events and closes it. build is
-// the build of kube-apiserver that must have written them. addr is the sibling's. The error is a
-// *Failure. ctx lasts for the body too.
-func (s *Siblings) Open(
-	ctx context.Context, path, query, accept string, build upstream.Build,
-) (resp *http.Response, addr string, err error) {
-	find, cancel := context.WithTimeout(ctx, findTimeout)
-	defer cancel()
-	want, err := s.Identity(find, build)
-	if err != nil {
-		return nil, "", err
-	}
-	from := &url.URL{Path: path, RawQuery: query}
-	var failed error = fail(NoSibling, "--seed-from has no other address")
-	for _, to := range s.addresses(find, &failed) {
-		if find.Err() != nil {
-			break
-		}
-		c, err := s.newClient(to.host)
-		if err != nil {
-			return nil, "", &Failure{Unusable, err}
-		}
-		if resp, err = c.ask(ctx, to.addr, from, accept, identity(want)); err == nil {
-			return resp, to.addr, nil
-		}
-		if !errors.Is(err, errSelf) {
-			failed = worse(failed, err)
-		}
-	}
-	return nil, "", failed
-}
-
-// worse returns the error of two that says more: a sibling that has nothing, or does not answer, is
-// usual.
-func worse(a, b error) error {
-	var f *Failure
-	if errors.As(a, &f) && f.Reason != NoSibling && f.Reason != Unfilled {
-		return a
-	}
-	return b
-}
-
 // address is the address of one sibling, and its name.
 type address struct{ addr, host string }
 
-// addresses returns the siblings' addresses in random order. If a name has no address, failed says
-// so.
-func (s *Siblings) addresses(ctx context.Context, failed *error) (all []address) {
+// mostAsked bounds how many siblings are asked for one lane.
+const mostAsked = 16
+
+// addresses returns the siblings' addresses in random order, mostAsked at most. The error is that of
+// a name without an address.
+func (s *Siblings) addresses(ctx context.Context) (all []address, err error) {
 	for _, name := range s.opts.SeedFrom {
 		host, port := split(name)
-		ips, err := net.DefaultResolver.LookupHost(ctx, host)
-		if err != nil {
-			*failed = &Failure{NoSibling, err}
+		ips, failed := net.DefaultResolver.LookupHost(ctx, host)
+		if failed != nil {
+			err = &Failure{NoSibling, failed}
 		}
 		for _, ip := range ips {
 			all = append(all, address{net.JoinHostPort(ip, port), host})
 		}
 	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all[:min(len(all), mostAsked)]
+	return all[:min(len(all), mostAsked)], err
+}
+
+// ask requests a seed with an identity from one sibling; see [Search.Ask].
+func (s *Siblings) ask(ctx context.Context, to address, from *url.URL, accept string, want identity) (*http.Response, error) {
+	c, err := s.newClient(to.host)
+	if err != nil {
+		return nil, &Failure{Unusable, err}
+	}
+	resp, failure := c.ask(ctx, to.addr, from, accept, want)
+	if failure != nil {
+		return nil, &Failure{failure.Reason, fmt.Errorf("sibling %s: %w", to.addr, failure.Err)}
+	}
+	return resp, nil
 }

@@ -31,7 +31,7 @@ type Reflector struct {
 	health    health
 	breaker   breaker
 	watchList atomic.Bool                    // upstream serves sendInitialEvents (KEP-3157)
-	wrote     atomic.Pointer[upstream.Build] // that wrote what the cache was last filled with; nil before
+	wrote     atomic.Pointer[upstream.Build] // that wrote what the cache was last filled with; nil before that
 
 	// The rest is owned by Run.
 

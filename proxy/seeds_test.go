@@ -236,7 +236,8 @@ func TestSeedFaults(t *testing.T) {
 	}
 }
 
-// If one sibling fails, whenever that shows, the next one fills the lane. Nothing of the first is left.
+// If one sibling fails, whenever that shows, the next one fills the lane. Nothing of the first is
+// left.
 func TestSeedNext(t *testing.T) {
 	refuse := func(event bool) func(up, source *proxytest.Server) {
 		return func(up, source *proxytest.Server) {
@@ -294,8 +295,8 @@ func TestSeedNext(t *testing.T) {
 	}
 }
 
-// A sibling may take long for a whole seed, as long as it goes on bringing objects. A large one counts
-// as much as a hundred others.
+// A sibling may take long for a whole seed, as long as it goes on bringing objects. A large one
+// counts as much as a hundred others.
 func TestSeedSlow(t *testing.T) {
 	t.Parallel()
 	up, source, tier := proxytest.NewTLSServer(t), proxytest.NewServer(t), newTier(t)

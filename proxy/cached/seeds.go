@@ -15,8 +15,8 @@ import (
 )
 
 // ServeSeed answers a sibling replica that asks for the content of a lane; see package seed. It
-// answers from the cache or refuses: nothing is passed through, no lane starts, and nobody waits for
-// a lane. cacheable is as for Serve, but requests of all clients come here.
+// answers from the cache or refuses: nothing is passed through, no lane starts, and nobody waits
+// for a lane. cacheable is as for Serve, but requests of all clients come here.
 func (c *Reads) ServeSeed(x *exchange.Exchange, id auth.Identity, req *request.Request, cacheable bool) {
 	r := &read{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, conn: x.Conn}
 	defer r.release()
@@ -44,8 +44,8 @@ func asksForSeed(req *request.Request) bool {
 		req.SendInitialEvents != nil && *req.SendInitialEvents
 }
 
-// serveSeed answers the request, or returns the Status that refuses it. The review comes first, as in
-// serveCached. identity is that of the lane's content, "" if it was not looked at.
+// serveSeed answers the request, or returns the Status that refuses it. The review comes first, as
+// in serveCached. identity is that of the lane's content, "" if it was not looked at.
 func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refused *metav1.Status) {
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
@@ -60,8 +60,8 @@ func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refus
 		return "", apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"kube-apiserver has not allowed the sibling replica to watch "+request.ResourceText(r.GVR))
 	}
-	// Without a lane of the version, resolve might start lanes of definitions and APIServices. Tables
-	// are not seeded.
+	// Without a lane of the version, resolve might start lanes of definitions and APIServices.
+	// Tables are not seeded.
 	if !c.lanes.StartedVersion(r.GVR.GroupVersion()) || !c.resolve(wait, r) || r.form.Table != "" || !r.acquire(false) {
 		return "", notSeeded()
 	}

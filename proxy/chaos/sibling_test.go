@@ -34,8 +34,8 @@ func newTier(t *testing.T) (r tier) {
 	return r
 }
 
-// sibling is another watchfan, from which the first is filled when it starts again. It answers through
-// a server that can lie.
+// sibling is another watchfan, from which the first is filled when it starts again. It answers
+// through a server that can lie.
 type sibling struct {
 	watchfan *watchfan
 	server   *httptest.Server

@@ -93,8 +93,8 @@ func TestSeeds(t *testing.T) {
 
 const partialsProto = protoType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-// sameLists compares lists of p's caches with kube-apiserver's, in several forms, after a write to the
-// object of a name.
+// sameLists compares lists of p's caches with kube-apiserver's, in several forms, after a write to
+// the object of a name.
 func sameLists(t *testing.T, p *watchfan, direct *target, uri, name string, forms ...string) {
 	t.Helper()
 	plain, admin := p.plain(t), p.admin(t)
@@ -124,8 +124,9 @@ func sameLists(t *testing.T, p *watchfan, direct *target, uri, name string, form
 	}
 }
 
-// TestSeedsWhileWriting: replicas start one after the other while objects are written, each filled from
-// one before. The watchers of each receive the state and every event after it, as kube-apiserver's own.
+// TestSeedsWhileWriting: replicas start one after the other while objects are written, each filled
+// from one before. The watchers of each receive the state and every event after it, as
+// kube-apiserver's own.
 func TestSeedsWhileWriting(t *testing.T) {
 	c := sharedCluster(t)
 	direct := c.direct(t)

@@ -61,8 +61,8 @@ func (r *Reflector) fillByWatch(ctx context.Context, listed func()) error {
 // watchdog of initial events.
 const largeObject = 16 << 10
 
-// initialEvents reads the objects that a watch begins with, and the bookmark after them. w breaks the
-// watch unless a hundred objects, or a large one, come within patience.
+// initialEvents reads the objects that a watch begins with, and the bookmark after them. w breaks
+// the watch unless a hundred objects, or a large one, come within patience.
 func (r *Reflector) initialEvents(
 	lines framing.EventReader, w *watchdog, patience time.Duration,
 ) (objects []*framing.Object, end framing.Event, err error) {

@@ -75,8 +75,9 @@ type Config struct {
 type Filling interface {
 	InLine(waits bool) // the reflector waits for its turn to list, or has got it
 	Progress()         // a list has brought something
-	// End says that the cache has been filled for the first time, by a list that was requested then. The
-	// zero time is that of a sibling's state, which may be older than any read that waits.
+	// End says that the cache has been filled for the first time, by a list that was requested
+	// then. The zero time is that of a sibling's state, which may be older than any read that
+	// waits.
 	End(listed time.Time)
 	Fail(troubled bool) // an attempt has ended; troubled says that the next may succeed soon
 }
@@ -104,8 +105,8 @@ func (r *Reflector) WatchList() bool { return r.watchList.Load() }
 // Changes returns how many changes upstream has sent. It may be called from any goroutine.
 func (r *Reflector) Changes() uint64 { return r.metrics.events.Get() }
 
-// Build returns the build of kube-apiserver that wrote what the cache was last filled with; nil before
-// that. It may be called from any goroutine.
+// Build returns the build of kube-apiserver that wrote what the cache was last filled with; nil
+// before that. It may be called from any goroutine.
 func (r *Reflector) Build() *upstream.Build { return r.wrote.Load() }
 
 // Run follows the collection until ctx ends, when it returns nil, or until one of these stops it:

@@ -13,11 +13,11 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// A cache that is filled for the first time may be filled from a sibling replica (package seed). The
-// reflector reads the sibling's objects, makes sure that upstream goes on from their resourceVersion,
-// and follows upstream's watch from there. So upstream lists nothing. If one sibling fails, the next
-// is asked. If all fail, upstream lists the collection in the same attempt, and requests that wait
-// for the cache do not notice it. Siblings are asked in one attempt only.
+// A cache that is filled for the first time may be filled from a sibling replica (package seed).
+// The reflector reads the sibling's objects, makes sure that upstream goes on from their
+// resourceVersion, and follows upstream's watch from there. So upstream lists nothing. If one
+// sibling fails, the next is asked. If all fail, upstream lists the collection in the same attempt,
+// and requests that wait for the cache do not notice it. Siblings are asked in one attempt only.
 //
 // A sibling's state may be older than a read that waits, so it proves nothing about freshness; see
 // [Filling].
@@ -35,8 +35,8 @@ type contents struct {
 	addr    string        // of the sibling
 }
 
-// followSeed fills the cache from a sibling and applies the watch that goes on from there, until the
-// watch ends. It reports false if the collection must be listed.
+// followSeed fills the cache from a sibling and applies the watch that goes on from there, until
+// the watch ends. It reports false if the collection must be listed.
 func (r *Reflector) followSeed(ctx context.Context) (followed bool, err error) {
 	siblings := r.source.siblings
 	if r.filled || r.asked || !siblings.Named() {
@@ -94,8 +94,8 @@ func (r *Reflector) readSeed(ctx context.Context, search *seed.Search) (got cont
 }
 
 // continueSeed fills the cache with what a sibling has sent, if upstream has reached its
-// resourceVersion and goes on from there, and applies the watch. It reports false if the cache does not
-// count as filled; then it is empty.
+// resourceVersion and goes on from there, and applies the watch. It reports false if the cache does
+// not count as filled; then it is empty.
 func (r *Reflector) continueSeed(ctx context.Context, got contents) (followed bool, err error) {
 	rv := got.end.ResourceVersion
 	asked, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -128,7 +128,8 @@ func (r *Reflector) continueSeed(ctx context.Context, got contents) (followed bo
 	return true, err
 }
 
-// acceptSeed notes that the cache has been filled with what a sibling has sent. A timer may call it.
+// acceptSeed notes that the cache has been filled with what a sibling has sent. A timer may call
+// it.
 func (r *Reflector) acceptSeed(got contents) {
 	filledSibling.Inc()
 	r.watchList.Store(true) // or the sibling would not have been sent initial events
@@ -138,8 +139,8 @@ func (r *Reflector) acceptSeed(got contents) {
 		"resourceVersion", got.end.ResourceVersion, "elapsed", time.Since(r.began).Round(time.Millisecond))
 }
 
-// refusedSeed returns why upstream does not go on from a sibling's resourceVersion; err is nil if its
-// watch ended at once.
+// refusedSeed returns why upstream does not go on from a sibling's resourceVersion; err is nil if
+// its watch ended at once.
 func refusedSeed(err error) error {
 	switch {
 	case err == nil:

@@ -29,9 +29,10 @@ type Source struct {
 	reconnected moment         // when reconnect last did something
 }
 
-// NewSource returns the source that up leads to. siblings may have what it would list; nil for none.
-// full reports whether memory is full: then a list that is being read is given up. hangTimeout is how
-// long a watch that has brought bookmarks may bring nothing, 0 for the usual; see watchdog.
+// NewSource returns the source that up leads to. siblings may have what it would list; nil for
+// none. full reports whether memory is full: then a list that is being read is given up.
+// hangTimeout is how long a watch that has brought bookmarks may bring nothing, 0 for the usual;
+// see watchdog.
 func NewSource(
 	up auth.APIServer, siblings *seed.Siblings, full func() bool, hangTimeout time.Duration, log *slog.Logger,
 ) *Source {

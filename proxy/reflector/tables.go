@@ -92,8 +92,9 @@ func (r *Reflector) beginTables(ctx context.Context, rv uint64) error {
 	return w.explain(err)
 }
 
-// applyFirst applies a cache's first watch, whose resourceVersion upstream may refuse with the first
-// event. It calls accept once upstream has not done that, and reports whether it has called accept.
+// applyFirst applies a cache's first watch, whose resourceVersion upstream may refuse with the
+// first event. It calls accept once upstream has not done that, and reports whether it has called
+// accept.
 func (r *Reflector) applyFirst(body io.Reader, accept func()) (accepted bool, err error) {
 	came, accept := false, sync.OnceFunc(accept)
 	r.accept = func() {

@@ -22,8 +22,8 @@ const (
 	// ProbeSeconds is the timeout of a watch that another watchfan uses as a probe. kube-apiserver
 	// sends such a watch a bookmark immediately, or two seconds before the end.
 	ProbeSeconds = 3
-	// SeedHeader marks a sibling replica's request for what this one has cached; see package seed. It
-	// is never sent to kube-apiserver.
+	// SeedHeader marks a sibling replica's request for what this one has cached; see package seed.
+	// It is never sent to kube-apiserver.
 	SeedHeader = "Watchfan-Seed"
 )
 

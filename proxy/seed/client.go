@@ -30,8 +30,8 @@ type client struct {
 
 const (
 	dialTimeout = 2 * time.Second
-	// answerTimeout is how long one sibling has for the head of its answer. It asks kube-apiserver for
-	// a review first.
+	// answerTimeout is how long one sibling has for the head of its answer. It asks kube-apiserver
+	// for a review first.
 	answerTimeout = 3 * time.Second
 )
 
@@ -62,9 +62,9 @@ func (s *Siblings) newClient(host string) (*client, error) {
 	return c, err
 }
 
-// roots returns the certificates, in PEM and at least one, that siblings are verified by: the tier's
-// authorities, or the replica's own certificate without those that may follow it in its file. With
-// none, client-go would trust the system's authorities.
+// roots returns the certificates, in PEM and at least one, that siblings are verified by: the
+// tier's authorities, or the replica's own certificate without those that may follow it in its
+// file. With none, client-go would trust the system's authorities.
 func (s *Siblings) roots() ([]byte, error) {
 	file := cmp.Or(s.opts.SeedCertificateAuthority, s.certFile)
 	content, err := os.ReadFile(file)

@@ -19,7 +19,8 @@ import (
 // each other.
 const protocol = "1"
 
-// identity is what two replicas must have in common: "1 CLUSTER BUILD", where the last two are hashes.
+// identity is what two replicas must have in common: "1 CLUSTER BUILD", where the last two are
+// hashes.
 type identity string
 
 func newIdentity(uid string, build upstream.Build) identity {
@@ -43,9 +44,9 @@ func (i identity) differs(sibling string) *Failure {
 	return fail(OtherBuild, "another build of kube-apiserver wrote what it has")
 }
 
-// Identity returns what the value of [request.SeedHeader] must be for a seed of objects that a build
-// of kube-apiserver wrote. The cluster is identified by the uid of its namespace kube-system. It may
-// be called from any goroutine.
+// Identity returns what the value of [request.SeedHeader] must be for a seed of objects that a
+// build of kube-apiserver wrote. The cluster is identified by the uid of its namespace kube-system.
+// It may be called from any goroutine.
 func (s *Siblings) Identity(ctx context.Context, build upstream.Build) (string, error) {
 	uid, err := s.cluster.get(ctx)
 	if err != nil {
@@ -54,7 +55,8 @@ func (s *Siblings) Identity(ctx context.Context, build upstream.Build) (string, 
 	return string(newIdentity(uid, build)), nil
 }
 
-// clusterUID knows the uid of the namespace kube-system. Its methods may be called from any goroutine.
+// clusterUID knows the uid of the namespace kube-system. Its methods may be called from any
+// goroutine.
 type clusterUID struct {
 	upstream auth.APIServer
 	calls    auth.Coalescer[struct{}, uidAnswer]

@@ -14,11 +14,11 @@ type Options struct {
 	// SeedFrom are the siblings: host names, each of which may have several addresses, and
 	// HOST:PORT. Empty: no sibling is asked.
 	SeedFrom []string
-	// SeedCertificateAuthority is a PEM file with the authorities of the siblings' certificates. It is
-	// read for each lane. Empty: the siblings' certificate must be the replica's own.
+	// SeedCertificateAuthority is a PEM file with the authorities of the siblings' certificates. It
+	// is read for each lane. Empty: the siblings' certificate must be the replica's own.
 	SeedCertificateAuthority string
-	// SeedTLSServerName is the host name that the siblings' certificate must have. Empty: the name in
-	// SeedFrom.
+	// SeedTLSServerName is the host name that the siblings' certificate must have. Empty: the name
+	// in SeedFrom.
 	SeedTLSServerName string
 }
 

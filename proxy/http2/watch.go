@@ -78,7 +78,10 @@ func (w *watch) Carrier() *fanout.Carrier {
 // Write implements fanout.Sink.
 func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 	c := w.conn
-	defer request.Caught(c.server.log, "watch's write", func() { blocked, err = false, request.ErrPanicked })
+	defer request.Caught(c.server.log, "watch's write", func() {
+		c.abort() // half a frame may be due
+		blocked, err = false, request.ErrPanicked
+	})
 	c.mu.Lock()
 	defer c.unlock()
 	if w.err != nil {
@@ -194,7 +197,11 @@ func (w *watch) end(complete bool) (whole, over bool) {
 		return false, over
 	}
 	w.last = true
+	if c.shared.Last() {
+		c.goAwayLocked() // the client resumes elsewhere
+	}
 	if len(w.pending) == 0 && !c.full {
+		c.takeControlLocked() // GOAWAY goes before the end
 		c.sentAllLocked(w.stream)
 		if !w.carried { // otherwise it leaves at the end of the shard's round
 			c.sendLocked()

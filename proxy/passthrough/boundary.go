@@ -2,6 +2,7 @@ package passthrough
 
 import (
 	"encoding/binary"
+	"net/http"
 	"strings"
 )
 
@@ -10,7 +11,7 @@ import (
 //
 //	length, 4 bytes, big-endian  ▌event
 //
-// Of other encodings it never says that an event has ended.
+// Of other encodings, and of compressed bytes, it never says that an event has ended.
 type boundary struct {
 	lines, frames bool
 
@@ -20,8 +21,12 @@ type boundary struct {
 	left uint32  // the bytes of the event that have not been read
 }
 
-// newBoundary returns the boundary of a watch with the given Content-Type.
-func newBoundary(contentType string) boundary {
+// newBoundary returns the boundary of the watch that is the body of a response with this header.
+func newBoundary(h http.Header) boundary {
+	if h.Get("Content-Encoding") != "" { // upstream is another watchfan
+		return boundary{}
+	}
+	contentType := h.Get("Content-Type")
 	return boundary{
 		lines:  strings.HasPrefix(contentType, "application/json"),
 		frames: strings.HasPrefix(contentType, "application/vnd.kubernetes.protobuf;stream=watch"),

@@ -3,6 +3,7 @@ package passthrough
 import (
 	"bytes"
 	"encoding/binary"
+	"net/http"
 	"testing"
 )
 
@@ -18,7 +19,7 @@ func FuzzBoundary(f *testing.F) {
 	f.Add("application/json", []byte("{}\n{}\n{"), 2)
 	f.Add("application/cbor-seq", []byte("\n"), 1)
 	f.Fuzz(func(t *testing.T, contentType string, watch []byte, piece int) {
-		b := newBoundary(contentType)
+		b := newBoundary(http.Header{"Content-Type": {contentType}})
 		piece = max(1, piece)
 		for read := 0; ; {
 			if got, want := b.whole(), wholeEvents(contentType, watch[:read]); got != want {

@@ -19,6 +19,7 @@
 //	fairness     fair turns at processors and at costly requests to kube-apiserver
 //	audit        the audit log
 //	upstream     the client to kube-apiserver, and discovery of its APIs
+//	seed         sibling replicas, whose caches fill those of a new one
 //	downstream   clients' connections, for any protocol, and the sinks of watches
 //	passthrough  requests that are passed through to kube-apiserver
 //	reflector    one resource followed upstream: list, watch, and their failures

@@ -10,6 +10,7 @@
 //	list_tables.go       lists in Tables; shared_lists.go shares those asked for at the same instant
 //	watch.go             watches; watch_subscribe.go chooses where they begin
 //	watch_tables.go      watches in Tables, as kubectl's
+//	seeds.go             sibling replicas that ask for the content of a lane
 //	drain.go             the end of watches before a shutdown
 //
 // The package handles requests, identities, lanes and their caches. Protocols and ports are

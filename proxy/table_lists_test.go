@@ -20,9 +20,9 @@ const (
 	listingHerd = 20
 )
 
-// tableHerd sends the list of a kubectl from each of n clients at the same instant, over HTTP/1.1 and
-// HTTP/2, and from one more that may not list. It calls came once each has come, and returns the
-// answers by token. Each round has clients of its own.
+// tableHerd sends the list of a kubectl from each of n clients at the same instant, over HTTP/1.1
+// and HTTP/2, and from one more that may not list. It calls came once each has come, and returns
+// the answers by token. Each round has clients of its own.
 func (f *fan) tableHerd(round int, came func()) map[string]string {
 	f.t.Helper()
 	f.up.SetAllow(func(token, _ string) bool { return !strings.HasPrefix(token, mayNotList) })
@@ -44,7 +44,9 @@ func (f *fan) tableHerd(round int, came func()) map[string]string {
 			defer transport.CloseIdleConnections()
 			req, _ := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.secure+tablePage, nil)
 			req.Header = http.Header{
-				"Accept": {proxytest.TableAccept}, "Authorization": {"Bearer " + token}, "User-Agent": {proxytest.ClientAgent},
+				"Accept":        {proxytest.TableAccept},
+				"Authorization": {"Bearer " + token},
+				"User-Agent":    {proxytest.ClientAgent},
 			}
 			resp, err := client(transport).Do(req)
 			if err != nil {
@@ -87,8 +89,8 @@ func startHerd(t *testing.T) *fan {
 	return startFan(t, proxytest.NewTLSServer(t), both, func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })
 }
 
-// Kubectls that list at the same instant share kube-apiserver's answer. Who may not list is told so by
-// kube-apiserver.
+// Kubectls that list at the same instant share kube-apiserver's answer. Who may not list is told so
+// by kube-apiserver.
 func TestTableListsShared(t *testing.T) {
 	t.Parallel()
 	f := startHerd(t)
@@ -125,7 +127,8 @@ func TestTableListsShared(t *testing.T) {
 	}
 	passed, lists := f.up.Count(proxytest.Client), f.up.Count(proxytest.List)
 	if passed < rounds || lists < rounds || passed+lists > rounds*listingHerd/2 {
-		t.Errorf("%d lists passed through and %d were shared, for %d rounds of %d clients", passed, lists, rounds, listingHerd)
+		t.Errorf("%d lists passed through and %d were shared, for %d rounds of %d clients",
+			passed, lists, rounds, listingHerd)
 	}
 	for _, r := range f.up.Requests(proxytest.List) {
 		if r.Token != ownToken {

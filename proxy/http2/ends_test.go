@@ -116,7 +116,7 @@ func TestGoAwayLosesNothing(t *testing.T) {
 // resumes on another connection. The other streams go on.
 func TestGoAwayAtMaxAge(t *testing.T) {
 	streams := make(chan *testStream, 2)
-	const age = 300 * time.Millisecond
+	const age = time.Second
 	w := newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 100}, age, func(x *exchange.Exchange) {
 		s := newTestStream()
 		x.Response.Stream = s

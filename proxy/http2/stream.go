@@ -85,45 +85,7 @@ func (c *conn) resetLocked(st *stream, code wire.ErrCode) {
 func (c *conn) sendResetLocked(id uint32, code wire.ErrCode) {
 	_ = c.framer.WriteRSTStream(id, code)
 	c.replies++
-	c.notePastLocked(id, resetHere)
-}
-
-// past is how a stream was closed.
-type past uint8
-
-const (
-	forgotten  past = iota
-	completed       // both sides have sent END_STREAM
-	resetHere       // frames of the client may still be under way
-	resetThere      // by the client
-)
-
-// notePastLocked remembers how a stream was closed.
-func (c *conn) notePastLocked(id uint32, how past) {
-	for i := range c.closed {
-		if c.closed[i].id == id {
-			c.closed[i].how = how
-			return
-		}
-	}
-	c.closed[c.lastClosed] = closedStream{id, how}
-	c.lastClosed = (c.lastClosed + 1) % keptClosed
-}
-
-// closedStream is a stream that has been closed lately.
-type closedStream struct {
-	id  uint32
-	how past
-}
-
-// pastLocked returns how a stream was closed.
-func (c *conn) pastLocked(id uint32) past {
-	for _, s := range c.closed {
-		if s.id == id {
-			return s.how
-		}
-	}
-	return forgotten
+	c.past.note(id, resetHere)
 }
 
 // sentEndLocked goes on after END_STREAM has been sent. A client that still sends its request is
@@ -135,7 +97,7 @@ func (c *conn) sentEndLocked(st *stream) {
 		st.body.releaseLocked()
 	}
 	if st.remoteEnd {
-		c.notePastLocked(st.id, completed)
+		c.past.note(st.id, completed)
 	} else {
 		c.sendResetLocked(st.id, wire.ErrCodeNo)
 	}

@@ -78,6 +78,7 @@ type conn struct {
 	window     int64 // what the client's connection window allows to send
 	initial    int64 // window of a new stream
 	frameSize  int   // the client's MAX_FRAME_SIZE
+	sent       int64 // bytes of DATA so far
 	credit     int   // bytes of DATA since the reader last counted them; see type calm
 	unread     int64 // of connWindow, taken by bodies that were not read yet
 	unreturned int64 // read since the last WINDOW_UPDATE

@@ -286,6 +286,36 @@ func TestStalledResponse(t *testing.T) {
 	}
 }
 
+// A response that waits for its turn is not given up while the client reads others.
+func TestWaitingResponse(t *testing.T) {
+	const stall = 500 * time.Millisecond
+	offered := make(chan *conn)
+	w := newWorld(t, func(x *exchange.Exchange) {
+		st := x.Conn.(*stream)
+		x.Response.Detached = func(exchange.Responder) {
+			st.conn.mu.Lock()
+			st.conn.full = true
+			st.conn.mu.Unlock()
+			offered <- st.conn
+			if err := st.send([][]byte{[]byte("hello")}, true); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	w.server.stall = stall
+	p := w.dial()
+	p.get(1, "/")
+	c := <-offered
+	for until := time.Now().Add(3 * stall); time.Now().Before(until); time.Sleep(stall / 50) {
+		c.mu.Lock()
+		c.sent++
+		c.mu.Unlock()
+	}
+	c.roomAgain()
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 1, len("hello"))
+}
+
 // The window that bodies of watches have taken is given back at once, although nothing else is sent.
 func TestUnreadBodiesOfWatches(t *testing.T) {
 	came := make(chan struct{})

@@ -189,8 +189,9 @@ func (st *stream) awaitRoom() error {
 }
 
 // awaitLocked waits until done. It fails when the client leaves. It resets st when nothing can be
-// sent for too long. In any case, what st was given to send is not used afterwards. It gives the
-// lock back while it waits.
+// sent for too long: nothing of st if its window is closed, and nothing at all if st waits for its
+// turn. In any case, what st was given to send is not used afterwards. It gives the lock back while
+// it waits.
 func (st *stream) awaitLocked(done func() bool) error {
 	c := st.conn
 	if done() {
@@ -203,7 +204,7 @@ func (st *stream) awaitLocked(done func() bool) error {
 	defer func() { c.waiters-- }()
 	stalled := time.NewTimer(c.server.stall)
 	defer stalled.Stop()
-	for st.err == nil && !done() {
+	for all := c.sent; st.err == nil && !done(); {
 		sent := st.sent
 		c.unlock()
 		select {
@@ -214,11 +215,17 @@ func (st *stream) awaitLocked(done func() bool) error {
 			if done() {
 				return nil
 			}
+			if st.window > 0 && c.sent != all {
+				all = c.sent
+				stalled.Reset(c.server.stall)
+				continue
+			}
 			c.resetLocked(st, wire.ErrCodeInternal)
 			c.sendLocked()
 			return os.ErrDeadlineExceeded
 		}
 		if st.sent != sent {
+			all = c.sent
 			stalled.Reset(c.server.stall)
 		}
 	}

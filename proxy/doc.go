@@ -19,6 +19,7 @@
 //	fairness     fair turns at processors and at costly requests to kube-apiserver
 //	audit        the audit log
 //	upstream     the client to kube-apiserver, and discovery of its APIs
+//	seed         sibling replicas, whose caches fill those of a new one
 //	downstream   clients' connections, for any protocol, and the sinks of watches
 //	passthrough  requests that are passed through to kube-apiserver
 //	reflector    one resource followed upstream: list, watch, and their failures
@@ -156,8 +157,9 @@
 //   - two for each lane: its reflector and the watchdog of its upstream watch; one more while
 //     freshness is being proven; one for all lanes that builds their indexes, one that follows
 //     CustomResourceDefinitions, and one that follows APIServices;
-//   - one for each question to kube-apiserver that requests may share (auth.Coalescer), and one for
-//     each lookup of a token's owner, each for at most 10 s;
+//   - one for each question to kube-apiserver that requests may share (auth.Coalescer), one for each
+//     lookup of a token's owner, and one for each list of Tables that clients share, each for at most
+//     10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;
 //   - the poller, for all watches. It starts a goroutine for a client that has left or sent
 //     something; that of a WebSocket ends when it has read what came. Without epoll, each watch has

@@ -11,6 +11,7 @@
 //	list_tables.go       lists in Tables; shared_lists.go shares those asked for at the same instant
 //	watch.go             watches; watch_subscribe.go chooses where they begin
 //	watch_tables.go      watches in Tables, as kubectl's
+//	seeds.go             sibling replicas that ask for the content of a lane
 //	drain.go             the end of watches before a shutdown
 //
 // The package handles requests, identities, lanes and their caches. Protocols and ports are
@@ -56,10 +57,10 @@
 // history, so a few such watches at a time pass through; the others get 410.
 //
 // While a lane is filled for the first time, its clients wait, and a handful of them pass through.
-// A watch that passes through for that reason ends once the lane is filled, and its client resumes
-// at the lane. Watches end only if their clients are known to resume: see read.returns.
-// The type filling in package lane documents how many, and when clients get 429. The bound protects
-// kube-apiserver from listing a slow resource for every client.
+// A watch that passes through for that reason ends behind a bookmark once the lane is filled, and
+// its client resumes at the lane. Watches end only if their clients are known to resume: see
+// read.returns. The type filling in package lane documents how many, and when clients get 429. The
+// bound protects kube-apiserver from listing a slow resource for every client.
 //
 // A read that is passed through because a wait has brought nothing takes turns with others of its
 // resource; see vainReads. Section Herds of package proxy lists all places where reads pass

@@ -22,8 +22,8 @@ import (
 //	those who come then  share the next list, in the proxy's name, once each has been allowed
 //
 // The list is the same for all who may read it: what kube-apiserver answers depends on the request,
-// and on its user only by yes or no. Whatever is not an answer of 200 is not shared. Then each client
-// passes through.
+// and on its user only by yes or no. Whatever is not an answer of 200 is not shared. Then each
+// client passes through.
 
 // listsTables reports whether r is a list in Tables.
 func (r *read) listsTables() bool { return r.Verb == "list" && r.AsTable() }

@@ -23,6 +23,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/registry"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -32,6 +33,7 @@ type Config struct {
 	Lane        *lane.Options
 	Memory      lane.Memory
 	Upstream    *upstream.Upstream
+	Siblings    *seed.Siblings
 	Discovery   *upstream.Discovery
 	Authorizer  *auth.Authorizer
 	Audit       *audit.Log
@@ -47,6 +49,7 @@ type Config struct {
 type Reads struct {
 	opts        *Options
 	lane        *lane.Options
+	siblings    *seed.Siblings
 	discovery   *upstream.Discovery
 	upstream    *upstream.Upstream
 	encodings   *upstream.SupportedEncodings
@@ -80,6 +83,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 	c := &Reads{
 		opts:      cfg.Options,
 		lane:      cfg.Lane,
+		siblings:  cfg.Siblings,
 		discovery: cfg.Discovery,
 		upstream:  cfg.Upstream,
 		encodings: upstream.NewSupportedEncodings(cfg.Upstream),
@@ -92,7 +96,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		vain:      newVainReads(ctx),
 		log:       cfg.Log,
 		ctx:       ctx,
-		lanes:     lane.NewLanes(ctx, cfg.Upstream, cfg.Discovery, flusher, cfg.Memory, cfg.Lane, cfg.Log),
+		lanes:     lane.NewLanes(ctx, cfg.Upstream, cfg.Siblings, cfg.Discovery, flusher, cfg.Memory, cfg.Lane, cfg.Log),
 	}
 	c.fairness = fairness.New(ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
 		Message: "this client's reads take more time than its share",
@@ -117,6 +121,7 @@ func (c *Reads) Run() {
 	wg.Wait()
 	c.discovery.End()
 	c.encodings.End()
+	c.siblings.End()
 }
 
 // Lanes returns the lanes that reads are answered from.

@@ -49,8 +49,8 @@ func (s *sharing) ask(context.Context) sharedAnswer {
 	return sharedAnswer{header: http.Header{}, body: []byte(began.Format(time.RFC3339Nano))}
 }
 
-// list is one client's list. It reports whether the client has an answer to share, and fails the test
-// if that is older than the client.
+// list is one client's list. It reports whether the client has an answer to share, and fails the
+// test if that is older than the client.
 func (s *sharing) list(q byte) (done func(), ok bool) {
 	came := time.Now()
 	answer, done, ok := s.get(s.t.Context(), auth.Question{q}, s.ask)

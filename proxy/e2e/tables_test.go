@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -325,6 +326,48 @@ func TestTablesResume(t *testing.T) {
 	both(1)                                              // 410
 	if admin := p.admin(t); admin.metric(t, "watchfan_passthrough_watches_total", `reason="history"`) == 0 {
 		t.Error("nothing was passed through because its rows were old")
+	}
+}
+
+// TestTablesChurn: clients that begin anywhere in a stream of changes are sent exactly the events that
+// kube-apiserver sends to one that begins there.
+func TestTablesChurn(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "churn-a", "churn-b")
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin")).zipped()}
+	makeConfigMap(t, direct, "churn-a", "x", "")
+	rv := makeConfigMap(t, direct, "churn-b", "x", "")
+	var watches [][2]*recording
+	for i := range 120 {
+		ns := []string{"churn-a", "churn-b"}[rand.IntN(2)]
+		in := "/api/v1/namespaces/" + ns + "/configmaps"
+		before := rv
+		switch rand.IntN(4) {
+		case 0:
+			makeConfigMap(t, direct, ns, fmt.Sprint("y", i), `"l":"1"`)
+			direct.remove(t, in+fmt.Sprint("/y", i))
+		case 1:
+			rv = direct.patch(t, in+"/x", `{"metadata":{"labels":{"l":null}}}`)
+		default:
+			rv = direct.patch(t, in+"/x", fmt.Sprintf(`{"metadata":{"labels":{"l":"1"}},"data":{"k":"%d"}}`, i))
+		}
+		if i%3 == 0 {
+			uri := []string{"/api/v1/configmaps?", in + "?", in + "?fieldSelector=metadata.name%3Dx&", in + "?labelSelector=l%3D1&"}[rand.IntN(4)] +
+				fmt.Sprintf("watch=true&timeoutSeconds=20&resourceVersion=%d", []uint64{before, rv}[rand.IntN(2)])
+			watches = append(watches, [2]*recording{ways[i/3%len(ways)].watchTables(t, uri), direct.watchTables(t, uri)})
+		}
+	}
+	for _, w := range watches {
+		if err := compareTables(w[0].finish(t, 30*time.Second), w[1].finish(t, 30*time.Second), false); err != nil {
+			t.Errorf("%s, %s: %v", w[0].target.name, w[0].uri, err)
+		}
+	}
+	if n := p.admin(t).metric(t, "watchfan_passthrough_watches_total"); int(n) > len(watches)/2 {
+		t.Errorf("%v of %d watches were passed through", n, len(watches))
 	}
 }
 

@@ -32,8 +32,6 @@ const (
 	// resets. maxControl is the same in bytes, of all frames other than DATA.
 	maxReplies = 100
 	maxControl = 256 << 10
-	// keptClosed is how many closed streams are remembered. Frames for them may still be under way.
-	keptClosed = 32
 )
 
 // conn is one client's connection. Any goroutine may lock it, queue frames and send them. Nothing
@@ -68,19 +66,19 @@ type conn struct {
 	encoded bytes.Buffer // what encoder has written
 	header  [frameHeaderLen]byte
 
-	streams map[uint32]*stream       // open on the wire
-	zombies int                      // reset streams whose handler runs
-	waiters int                      // goroutines that wait to send
-	ready   []*stream                // have something to send that their windows allow, in the order of turns
-	closed  [keptClosed]closedStream // the last streams that were closed, in a ring
+	streams map[uint32]*stream // open on the wire
+	zombies int                // reset streams whose handler runs
+	waiters int                // goroutines that wait to send
+	ready   []*stream          // have something to send that their windows allow, in the order of turns
+	past    pastStreams
 
-	lastClosed int    // next in closed
-	lastID     uint32 // the highest stream of the client so far
-	servedID   uint32 // the highest one that was not ignored
+	lastID   uint32 // the highest stream of the client so far
+	servedID uint32 // the highest one that was not ignored
 
 	window     int64 // what the client's connection window allows to send
 	initial    int64 // window of a new stream
 	frameSize  int   // the client's MAX_FRAME_SIZE
+	sent       int64 // bytes of DATA so far
 	credit     int   // bytes of DATA since the reader last counted them; see type calm
 	unread     int64 // of connWindow, taken by bodies that were not read yet
 	unreturned int64 // read since the last WINDOW_UPDATE

@@ -66,12 +66,15 @@ func (c *conn) failLocked(err error) {
 	c.stopReading()
 }
 
-// abort ends the connection at once.
-func (c *conn) abort() {
+// fail ends the connection at once.
+func (c *conn) fail(err error) {
 	c.mu.Lock()
 	defer c.unlock()
-	c.failLocked(request.ErrPanicked)
+	c.failLocked(err)
 }
+
+// abort ends the connection after a panic.
+func (c *conn) abort() { c.fail(request.ErrPanicked) }
 
 // stopReading makes the reader return.
 func (c *conn) stopReading() { _ = c.tls.SetReadDeadline(time.Now()) }
@@ -80,6 +83,7 @@ func (c *conn) stopReading() { _ = c.tls.SetReadDeadline(time.Now()) }
 // proxy stops. RFC 9113, section 6.8: streams that the client has opened before it sees the first
 // GOAWAY are served.
 func (c *conn) goAway() {
+	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	c.goAwayLocked()
@@ -124,10 +128,6 @@ func (c *conn) checkEndedLocked() {
 		c.stopReading()
 	case c.ending == refusing:
 		c.ending = leaving
-		time.AfterFunc(lastBytesTimeout, func() {
-			c.mu.Lock()
-			defer c.unlock()
-			c.failLocked(errUnread)
-		})
+		time.AfterFunc(lastBytesTimeout, func() { c.fail(errUnread) })
 	}
 }

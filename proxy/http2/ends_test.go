@@ -116,7 +116,7 @@ func TestGoAwayLosesNothing(t *testing.T) {
 // resumes on another connection. The other streams go on.
 func TestGoAwayAtMaxAge(t *testing.T) {
 	streams := make(chan *testStream, 2)
-	const age = 300 * time.Millisecond
+	const age = time.Second
 	w := newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 100}, age, func(x *exchange.Exchange) {
 		s := newTestStream()
 		x.Response.Stream = s
@@ -286,6 +286,36 @@ func TestStalledResponse(t *testing.T) {
 	}
 }
 
+// A response that waits for its turn is not given up while the client reads others.
+func TestWaitingResponse(t *testing.T) {
+	const stall = 500 * time.Millisecond
+	offered := make(chan *conn)
+	w := newWorld(t, func(x *exchange.Exchange) {
+		st := x.Conn.(*stream)
+		x.Response.Detached = func(exchange.Responder) {
+			st.conn.mu.Lock()
+			st.conn.full = true
+			st.conn.mu.Unlock()
+			offered <- st.conn
+			if err := st.send([][]byte{[]byte("hello")}, true); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	w.server.stall = stall
+	p := w.dial()
+	p.get(1, "/")
+	c := <-offered
+	for until := time.Now().Add(3 * stall); time.Now().Before(until); time.Sleep(stall / 50) {
+		c.mu.Lock()
+		c.sent++
+		c.mu.Unlock()
+	}
+	c.roomAgain()
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 1, len("hello"))
+}
+
 // The window that bodies of watches have taken is given back at once, although nothing else is sent.
 func TestUnreadBodiesOfWatches(t *testing.T) {
 	came := make(chan struct{})
@@ -350,22 +380,32 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// A panic in what sends the rest ends the connection, and leaves nothing locked: a shard waits for
-// the same lock.
+// A panic in what sends ends the connection and nothing else. It leaves nothing locked: a shard
+// waits for the same lock.
 func TestPanicInSend(t *testing.T) {
-	w, streams := watchAll(t)
-	p := w.dial()
-	sink, stream := p.open(1, streams)
-	c := sink.conn
-	c.mu.Lock()
-	c.ready = append(c.ready, nil)
-	c.mu.Unlock()
-	c.goOn()
-	if <-stream.ends {
-		t.Error("complete")
-	}
-	if _, err := sink.Write(chunk("1")); !errors.Is(err, errLeft) {
-		t.Errorf("a write after it: %v", err)
+	for name, send := range map[string]func(w *watch){
+		"rest":  func(w *watch) { w.conn.goOn() },
+		"end":   func(w *watch) { w.End(fanout.ShutDown, false) },
+		"reset": (*watch).giveUp,
+		"drain": func(w *watch) { w.conn.goAway() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, streams := watchAll(t)
+			p := w.dial()
+			sink, stream := p.open(1, streams)
+			other, otherStream := p.open(3, streams)
+			c := sink.conn
+			c.mu.Lock()
+			c.ready = append(c.ready, nil)
+			c.mu.Unlock()
+			send(sink)
+			if <-stream.ends || <-otherStream.ends {
+				t.Error("complete")
+			}
+			if _, err := other.Write(chunk("1")); !errors.Is(err, errLeft) {
+				t.Errorf("a write after it: %v", err)
+			}
+		})
 	}
 }
 

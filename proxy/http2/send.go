@@ -148,6 +148,7 @@ func (c *conn) addDataLocked(st *stream, most int) (sent int) {
 		st.window -= int64(n)
 		c.window -= int64(n)
 		st.sent += int64(n)
+		c.sent += int64(n)
 		sent += n
 		last := st.last && size(st.pending, n+1) == n
 		c.addFrameHeaderLocked(st, n, last)

@@ -15,9 +15,8 @@ import (
 // errLeft is the error of a stream that the client has reset, or whose connection has ended.
 var errLeft = errors.New("the client has left")
 
-// stream is one request and its response. It implements [exchange.StreamConn] for its
-// request. An idle
-// watch has no more than this, and a [watch].
+// stream is one request and its response. It implements [exchange.StreamConn] for its request. An
+// idle watch has no more than this, and a [watch].
 type stream struct {
 	// Immutable.
 	conn *conn
@@ -86,45 +85,7 @@ func (c *conn) resetLocked(st *stream, code wire.ErrCode) {
 func (c *conn) sendResetLocked(id uint32, code wire.ErrCode) {
 	_ = c.framer.WriteRSTStream(id, code)
 	c.replies++
-	c.notePastLocked(id, resetHere)
-}
-
-// past is how a stream was closed.
-type past uint8
-
-const (
-	forgotten  past = iota
-	completed       // both sides have sent END_STREAM
-	resetHere       // frames of the client may still be under way
-	resetThere      // by the client
-)
-
-// notePastLocked remembers how a stream was closed.
-func (c *conn) notePastLocked(id uint32, how past) {
-	for i := range c.closed {
-		if c.closed[i].id == id {
-			c.closed[i].how = how
-			return
-		}
-	}
-	c.closed[c.lastClosed] = closedStream{id, how}
-	c.lastClosed = (c.lastClosed + 1) % keptClosed
-}
-
-// closedStream is a stream that has been closed lately.
-type closedStream struct {
-	id  uint32
-	how past
-}
-
-// pastLocked returns how a stream was closed.
-func (c *conn) pastLocked(id uint32) past {
-	for _, s := range c.closed {
-		if s.id == id {
-			return s.how
-		}
-	}
-	return forgotten
+	c.past.note(id, resetHere)
 }
 
 // sentEndLocked goes on after END_STREAM has been sent. A client that still sends its request is
@@ -136,7 +97,7 @@ func (c *conn) sentEndLocked(st *stream) {
 		st.body.releaseLocked()
 	}
 	if st.remoteEnd {
-		c.notePastLocked(st.id, completed)
+		c.past.note(st.id, completed)
 	} else {
 		c.sendResetLocked(st.id, wire.ErrCodeNo)
 	}
@@ -228,8 +189,9 @@ func (st *stream) awaitRoom() error {
 }
 
 // awaitLocked waits until done. It fails when the client leaves. It resets st when nothing can be
-// sent for too long. In any case, what st was given to send is not used afterwards. It gives the
-// lock back while it waits.
+// sent for too long: nothing of st if its window is closed, and nothing at all if st waits for its
+// turn. In any case, what st was given to send is not used afterwards. It gives the lock back while
+// it waits.
 func (st *stream) awaitLocked(done func() bool) error {
 	c := st.conn
 	if done() {
@@ -242,7 +204,7 @@ func (st *stream) awaitLocked(done func() bool) error {
 	defer func() { c.waiters-- }()
 	stalled := time.NewTimer(c.server.stall)
 	defer stalled.Stop()
-	for st.err == nil && !done() {
+	for all := c.sent; st.err == nil && !done(); {
 		sent := st.sent
 		c.unlock()
 		select {
@@ -253,11 +215,17 @@ func (st *stream) awaitLocked(done func() bool) error {
 			if done() {
 				return nil
 			}
+			if st.window > 0 && c.sent != all {
+				all = c.sent
+				stalled.Reset(c.server.stall)
+				continue
+			}
 			c.resetLocked(st, wire.ErrCodeInternal)
 			c.sendLocked()
 			return os.ErrDeadlineExceeded
 		}
 		if st.sent != sent {
+			all = c.sent
 			stalled.Reset(c.server.stall)
 		}
 	}

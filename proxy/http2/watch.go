@@ -184,6 +184,7 @@ func (w *watch) End(reason fanout.Reason, complete bool) {
 // and whether nothing worked for the watch before.
 func (w *watch) end(complete bool) (whole, over bool) {
 	c := w.conn
+	defer request.Caught(c.server.log, "watch's last write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	over = w.over
@@ -209,8 +210,14 @@ func (w *watch) end(complete bool) (whole, over bool) {
 		return true, over
 	}
 	c.readyLocked(w.stream)
-	time.AfterFunc(lastBytesTimeout, func() { w.reset(wire.ErrCodeInternal) })
+	time.AfterFunc(lastBytesTimeout, w.giveUp)
 	return true, over
+}
+
+// giveUp resets a stream whose client has not accepted its last bytes in time.
+func (w *watch) giveUp() {
+	defer request.Caught(w.conn.server.log, "watch's last write", w.conn.abort)
+	w.reset(wire.ErrCodeInternal)
 }
 
 var errNoChunks = errors.New("the shard has written no whole chunks")

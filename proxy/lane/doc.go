@@ -41,8 +41,8 @@
 //
 // It does not matter which of several kube-apiservers answers. R and the list come from quorum
 // reads of etcd, and a bookmark speaks of its own stream. A lane whose first list was requested
-// after a read arrived needs no proof for that read. A read that is not proved within
-// --freshness-timeout passes through.
+// after a read arrived needs no proof for that read, but one that a sibling replica has filled
+// does. A read that is not proved within --freshness-timeout passes through.
 //
 // A proof serves the requests that came before it asked upstream, and no later one. When proofs
 // follow one another, a watch waits 50 ms for others before its proof begins: the informers of 20

@@ -106,7 +106,8 @@ func (f *filling) Progress() {
 	}
 }
 
-// End notes that the cache has been filled by a list that was requested at the given time.
+// End notes that the cache has been filled by a list that was requested at the given time; zero if
+// it proves nothing about freshness.
 func (f *filling) End(listed time.Time) {
 	f.listed = listed
 	close(f.syncedc)

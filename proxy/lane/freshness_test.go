@@ -34,7 +34,7 @@ func newProvedLane(t *testing.T) *provedLane {
 		time.Sleep(l.delay)
 		return 200, list, nil
 	}}
-	ls := NewLanes(t.Context(), l.upstream, nil, fanout.NewFlusher(1, 0), Memory{}, &Options{}, slog.New(slog.DiscardHandler))
+	ls := NewLanes(t.Context(), l.upstream, nil, nil, fanout.NewFlusher(1, 0), Memory{}, &Options{}, slog.New(slog.DiscardHandler))
 	l.Lane = NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods})
 	t.Cleanup(l.Unregister)
 	if _, err := l.Cache.Replace(nil, 1, time.Now()); err != nil {

@@ -15,8 +15,9 @@ import (
 // however many clients share it. It ends with its last client, so clients that come and go with ever
 // other selectors leave nothing behind.
 const (
-	// mostTableEvents and mostTableBytes bound the history of a lane of Tables. Clients are sent only
-	// what is new of it, because rows have ages. Older events are fetched again; see Lane.Backfill.
+	// mostTableEvents and mostTableBytes bound the history of a lane of Tables. Clients are sent
+	// only what is new of it, because rows have ages. Older events are fetched again; see
+	// Lane.Backfill.
 	mostTableEvents = 1024
 	mostTableBytes  = 1 << 20
 	// mostSelections bounds the lanes with a selection. Other watches pass through. The histories of

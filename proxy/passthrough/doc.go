@@ -3,8 +3,8 @@
 // with long selectors wait for their turn. The package keeps a register of the watches that it
 // passes through, with the reason for each.
 //
-// Requests are never joined here: each goes upstream with its own client's rights. Lists of Tables that
-// clients share are answered in package cached.
+// Requests are never joined here: each goes upstream with its own client's rights. Lists of Tables
+// that clients share are answered in package cached.
 //
 // It knows exchanges and the upstream. It knows no connection and no cache.
 //

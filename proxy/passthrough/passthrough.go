@@ -172,6 +172,7 @@ func (p *Forwarder) forwardHeader(x *exchange.Exchange) http.Header {
 	removeHopByHop(h)
 	delete(h, "Host")
 	delete(h, "Authorization")
+	delete(h, request.SeedHeader)
 	for name := range h {
 		if p.front.SpeaksBy(name) {
 			delete(h, name)

@@ -26,8 +26,8 @@ func (b *responseBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// lastingBody is the body of a response that may last. When the proxy is stopping, or the watch is
-// recalled, a watch ends properly if only whole events have been read.
+// lastingBody is the body of a response that may last. When the proxy is stopping, a watch ends
+// properly if only whole events have been read. A watch that is recalled ends behind a bookmark.
 type lastingBody struct {
 	io.ReadCloser
 	streams context.Context // ends when the proxy is stopping
@@ -54,7 +54,9 @@ func (b *lastingBody) Read(p []byte) (int, error) {
 	if b.endedLocked() { // recalled meanwhile: the client resumes before these bytes
 		return 0, io.EOF
 	}
-	b.events.read(p[:n])
+	if bookmark := b.events.read(p[:n]); b.recalled && bookmark > 0 {
+		return bookmark, io.EOF
+	}
 	if err == nil || err == io.EOF {
 		return n, err
 	}
@@ -67,8 +69,8 @@ func (b *lastingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// endedLocked reports whether the watch has been recalled, and only whole events have been read.
-func (b *lastingBody) endedLocked() bool { return b.recalled && b.events.whole() }
+// endedLocked reports whether the watch has been recalled, and its client resumes without a loss.
+func (b *lastingBody) endedLocked() bool { return b.recalled && b.events.resumes() }
 
 const (
 	// recallAfter is the least time between a recall and the end of a watch. Clients take a watch
@@ -97,12 +99,13 @@ func (b *lastingBody) endAfter(ctx context.Context, recall <-chan struct{}, canc
 	b.end(cancel)
 }
 
-// end makes the body end between two events. cancel ends a Read that is under way.
+// end makes the body end where it is, if its client resumes without a loss, and otherwise behind the
+// next bookmark. cancel ends a Read that is under way.
 func (b *lastingBody) end(cancel func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.recalled = true
-	if b.endedLocked() { // otherwise the body ends behind the event that is being read
+	if b.endedLocked() {
 		cancel()
 	}
 }

@@ -12,15 +12,19 @@ import (
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
-// A watch that is recalled ends between two events, at once if it is there, and properly.
+// A watch that is recalled ends behind a bookmark, at once if it is there or has not begun, and
+// properly.
 func TestLastingBodyRecalled(t *testing.T) {
+	const bookmark = jsonBookmark + "}\n"
 	for name, c := range map[string]struct {
 		before, after, want string // written before the recall, and after it; all that is read
 	}{
-		"nothing":         {"", "", ""},
-		"whole events":    {"one\ntwo\n", "", "one\ntwo\n"},
-		"within an event": {"one\ntw", "o\n", "one\ntwo\n"},
-		"events in one":   {"on", "e\ntwo\n", "one\ntwo\n"},
+		"nothing":                {"", "", ""},
+		"a bookmark":             {"one\n" + bookmark, "", "one\n" + bookmark},
+		"an event":               {bookmark + "one\n", "two\n" + bookmark, bookmark + "one\ntwo\n" + bookmark},
+		"within an event":        {bookmark + "on", "e\n" + bookmark, bookmark + "one\n" + bookmark},
+		"within a bookmark":      {"one\n" + bookmark[:9], bookmark[9:], "one\n" + bookmark},
+		"events behind bookmark": {"one\n", bookmark + "two\nthr", "one\n" + bookmark},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -62,10 +66,10 @@ func TestLastingBodyRecalled(t *testing.T) {
 	}
 }
 
-// A recall that comes with the bytes of an event ends the watch before them or behind the event, and
-// never within it.
+// A recall that comes with the bytes of an event ends the watch before them or behind the bookmark
+// that follows, and never within an event.
 func TestLastingBodyRecalledWithin(t *testing.T) {
-	const event = "one\n"
+	const event = "one\n" + jsonBookmark + "}\n"
 	for range 5000 {
 		ctx, cancel := context.WithCancel(t.Context())
 		body := newLastingBody(&http.Response{Body: &pieces{ctx: ctx, left: event}, Header: jsonHeader}, t.Context())
@@ -77,7 +81,7 @@ func TestLastingBodyRecalledWithin(t *testing.T) {
 	}
 }
 
-// pieces is a body that comes in pieces of two bytes, until ctx ends.
+// pieces is a body that comes in pieces of at most two bytes, until ctx ends.
 type pieces struct {
 	ctx  context.Context
 	left string
@@ -90,7 +94,7 @@ func (p *pieces) Read(to []byte) (n int, err error) {
 	if p.ctx.Err() != nil {
 		return 0, p.ctx.Err()
 	}
-	n = copy(to, p.left[:2])
+	n = copy(to, p.left[:min(2, len(p.left))])
 	p.left = p.left[n:]
 	return n, nil
 }

@@ -54,6 +54,13 @@ func NoneAlone(o *Options) { o.Cached.Tuning.MostAlone = 0 }
 // Watches returns the number of open watches that are served from caches.
 func (s *Server) Watches() int { return s.cached.Watchers().Count() }
 
+// Admitted returns the number of watches within the limits: those that wait and those that are open.
+func (s *Server) Admitted() int {
+	s.admission.mu.Lock()
+	defer s.admission.mu.Unlock()
+	return s.admission.watches
+}
+
 // HoldSeats has others hold all seats of cached reads until release is called.
 func (s *Server) HoldSeats() (release func()) {
 	f := s.cached.Fairness()

@@ -294,24 +294,15 @@ func TestHerdTimeout(t *testing.T) {
 // Clients that give up while they wait leave nothing behind, and reach kube-apiserver no more.
 func TestHerdGivesUp(t *testing.T) {
 	t.Parallel()
-	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })
+	f := startFan(t, proxytest.NewServer(t))
 	f.fillSlowly(100, 15*time.Second)
-	waiting := func() (n int) {
-		_, _, page := f.debug("/metrics")
-		for line := range strings.Lines(page) {
-			if strings.HasPrefix(line, "watchfan_lane_waiting_requests") && strings.Contains(line, "configmaps") {
-				n, _ = strconv.Atoi(strings.TrimSpace(line[strings.LastIndex(line, " "):]))
-			}
-		}
-		return n
-	}
 	herd := f.herd(300)
-	f.until("waiting herd", func() bool { return waiting() >= len(herd)-proxy.MostThrough })
+	f.until("waiting herd", func() bool { return f.server.Admitted() == len(herd) })
 	passed := f.up.Count(proxytest.Client)
 	for _, j := range herd {
 		j.conn.Close()
 	}
-	f.until("end of the waits", func() bool { return waiting() == 0 })
+	f.until("end of the waits", func() bool { return f.server.Admitted() == 0 })
 	time.Sleep(12 * time.Second) // the first would have passed through
 	f.passed(passed)
 	last := f.herd(1)

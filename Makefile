@@ -70,7 +70,7 @@ conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of K
 	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
 		CONFORMANCE_BIN=$(CURDIR)/bin/conformance $(GO) test -timeout 20m -count=1 -v ./cmd/conformance/e2e
 
-hollow: bin/watchfan bin/devcluster bin/kubemark ## five kubelets without containers whose pods mount 50 and 120 objects each, at kube-apiserver and through watchfan: connections, watches, reviews (2 minutes)
+hollow: bin/watchfan bin/devcluster bin/kubemark ## five kubelets without containers whose pods mount 50 and 120 objects each, at kube-apiserver and through watchfan: connections, watches, access reviews (3 minutes)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBEMARK_BIN=$(CURDIR)/bin/kubemark \
 		$(GO) test -timeout 20m -count=1 -v ./proxy/e2e -run '^TestHollowKubelets$$'
 

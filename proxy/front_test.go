@@ -348,7 +348,7 @@ func TestPassthroughStreamsResponse(t *testing.T) {
 }
 
 func TestPassthroughStreamsRequest(t *testing.T) {
-	for name, length := range map[string]int64{"chunked": -1, "length": 20000} {
+	for name, length := range map[string]int64{"chunked": -1, "length": 2 * upstream.MaxKeptBody} {
 		t.Run(name, func(t *testing.T) {
 			got := make(chan int)
 			f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
@@ -358,7 +358,7 @@ func TestPassthroughStreamsRequest(t *testing.T) {
 				if r.ContentLength != length {
 					t.Errorf("got Content-Length %d, want %d", r.ContentLength, length)
 				}
-				buf := make([]byte, 10000)
+				buf := make([]byte, upstream.MaxKeptBody)
 				for range 2 {
 					n, err := io.ReadFull(r.Body, buf)
 					if err != nil {
@@ -373,8 +373,8 @@ func TestPassthroughStreamsRequest(t *testing.T) {
 			r, w := io.Pipe()
 			go func() {
 				for range 2 {
-					w.Write(make([]byte, 10000))
-					if n := <-got; n != 10000 {
+					w.Write(make([]byte, upstream.MaxKeptBody))
+					if n := <-got; n != upstream.MaxKeptBody {
 						t.Errorf("upstream got %d bytes", n)
 					}
 				}

@@ -57,7 +57,9 @@ func TestControllerRuntime(t *testing.T) {
 	}
 	admin := p.admin(t)
 	admin.awaitWatchers(t, all)
-	for name, most := range map[string]int{"watchfan_passthrough_watches_total": 0, "watchfan_access_reviews_total": all} {
+	for name, most := range map[string]int{
+		"watchfan_passthrough_watches_total": 0, "watchfan_access_reviews_total": all,
+	} {
 		if n := admin.metric(t, name); n > float64(most) {
 			t.Errorf("%s is %v, want at most %d", name, n, most)
 		}
@@ -86,7 +88,8 @@ func TestControllerRuntime(t *testing.T) {
 	}
 	cancel()
 	_, _ = straight.cmd.Wait(), through.cmd.Wait()
-	t.Logf("%d connections; %d watches served with %v access reviews", got, all, admin.metric(t, "watchfan_access_reviews_total"))
+	t.Logf("%d connections; %d watches served with %v access reviews", got, all,
+		admin.metric(t, "watchfan_access_reviews_total"))
 }
 
 // managedWatches returns how many watches kube-apiserver has of what managers follow.
@@ -98,11 +101,13 @@ func managedWatches(t *testing.T, d *target) (n int) {
 	return n
 }
 
-// startManager starts the program controllers and returns when its cache is filled. It ends with ctx.
+// startManager starts the program controllers and returns when its cache is filled. It ends with
+// ctx.
 func startManager(ctx context.Context, t *testing.T, program string, w programWay, namespaces []string) *programOutput {
 	t.Helper()
 	out := startProgram(t, "the manager at "+w.name, exec.CommandContext(ctx, program,
-		"--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}), "--namespaces", strings.Join(namespaces, ","), "--until", "last"))
+		"--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}), "--namespaces", strings.Join(namespaces, ","),
+		"--until", "last"))
 	out.until(ctx, t, "synced")
 	return out
 }

@@ -41,9 +41,10 @@ type hollowCosts struct {
 }
 
 // TestHollowKubelets: kubelets hold as many connections at watchfan as at kube-apiserver, below and
-// beyond a hundred watches for each kubelet. Their pods run, and what these mount follows its objects.
-// Each kubelet shows a certificate and is authorized by the Node authorizer. make hollow builds the
-// kubelets, which are Kubernetes' own without containers, and runs this test.
+// beyond a hundred watches for each kubelet. Their pods run, and what these mount follows its
+// objects, also when another watchfan has taken the first one's place. Each kubelet shows a
+// certificate and is authorized by the Node authorizer. make hollow builds the kubelets, which are
+// Kubernetes' own without containers, and runs this test.
 func TestHollowKubelets(t *testing.T) {
 	if os.Getenv("KUBEMARK_BIN") == "" {
 		t.Skip("KUBEMARK_BIN is not set: make hollow sets it")
@@ -54,10 +55,12 @@ func TestHollowKubelets(t *testing.T) {
 			theirs := newHollowCluster(t, mounts).straight(t, program)
 			ours := newHollowCluster(t, mounts).through(t, program)
 			if !slices.Equal(ours.connections, theirs.connections) {
-				t.Errorf("the kubelets have %v connections to watchfan, and %v to kube-apiserver", ours.connections, theirs.connections)
+				t.Errorf("the kubelets have %v connections to watchfan, and %v to kube-apiserver", ours.connections,
+					theirs.connections)
 			}
 			if ours.watches != theirs.watches {
-				t.Errorf("the kubelets have %d watches at watchfan, and %d at kube-apiserver", ours.watches, theirs.watches)
+				t.Errorf("the kubelets have %d watches at watchfan, and %d at kube-apiserver", ours.watches,
+					theirs.watches)
 			}
 		})
 	}
@@ -73,8 +76,9 @@ type hollowCluster struct {
 
 func newHollowCluster(t *testing.T, mounts hollowMounts) *hollowCluster {
 	t.Helper()
-	h := &hollowCluster{mounts: mounts, cluster: privateCluster(t, "--apiserver-arg", "authorization-mode=Node", // besides RBAC
-		"--apiserver-arg", "enable-admission-plugins=NodeRestriction")}
+	c := privateCluster(t, "--apiserver-arg", "authorization-mode=Node", // besides RBAC
+		"--apiserver-arg", "enable-admission-plugins=NodeRestriction")
+	h := &hollowCluster{cluster: c, mounts: mounts}
 	h.direct = h.cluster.direct(t)
 	createNamespaces(t, h.direct, hollowNamespace)
 	h.idle = h.watches(t)
@@ -90,20 +94,23 @@ func (h *hollowCluster) watches(t *testing.T) int {
 // straight runs the kubelets at kube-apiserver.
 func (h *hollowCluster) straight(t *testing.T, program string) hollowCosts {
 	t.Helper()
-	connections := h.run(t, program, programWay{h.direct, h.Ready.CAFile})
-	costs := hollowCosts{connections, h.watches(t)}
+	way := programWay{h.direct, h.Ready.CAFile}
+	kubelets := h.run(t, program, way)
+	costs := hollowCosts{connectionsOf(t, kubelets, way), h.watches(t)}
 	t.Logf("straight: connections of each kubelet %v; %d watches at kube-apiserver", costs.connections, costs.watches)
 	return costs
 }
 
-// through runs the kubelets at a watchfan.
+// through runs the kubelets at a watchfan, and has another watchfan take its place in the end.
 func (h *hollowCluster) through(t *testing.T, program string) hollowCosts {
 	t.Helper()
-	p := plainWatchfan(t, h.cluster, "--client-ca-file", h.authority(t).File)
+	authority := h.authority(t).File
+	p := plainWatchfan(t, h.cluster, "--client-ca-file", authority, "--drain-duration=2s")
 	p.waitReady(t)
-	connections := h.run(t, program, programWay{p.secure(t, ""), p.certificate()})
+	way := programWay{p.secure(t, ""), p.certificate()}
+	kubelets := h.run(t, program, way)
 	admin := p.admin(t)
-	costs := hollowCosts{connections, int(admin.metric(t, "watchfan_watchers"))}
+	costs := hollowCosts{connectionsOf(t, kubelets, way), int(admin.metric(t, "watchfan_watchers"))}
 	passed := func(labels ...string) float64 {
 		return admin.metric(t, "watchfan_passthrough_requests_total", labels...)
 	}
@@ -117,35 +124,58 @@ func (h *hollowCluster) through(t *testing.T, program string) hollowCosts {
 	if got, most := h.watches(t), int(admin.metric(t, "watchfan_upstream_watches"))+1; got > most {
 		t.Errorf("kube-apiserver has %d watches, want at most %d", got, most)
 	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	next := plainWatchfan(t, h.cluster, "--client-ca-file", authority, "--cert-dir", filepath.Dir(way.authority),
+		"--secure-port", portOf(t, way.base))
+	h.rewrite(t, kubelets, "newer")
+	next.admin(t).awaitWatchers(t, costs.watches)
+	if got := connectionsOf(t, kubelets, way); !slices.Equal(got, costs.connections) {
+		t.Errorf("the kubelets have %v connections to the next watchfan, and had %v", got, costs.connections)
+	}
 	return costs
 }
 
-// run runs kubelets until their pods run and have what they mount, and returns how many connections
-// each kubelet has then.
-func (h *hollowCluster) run(t *testing.T, program string, w programWay) (connections []int) {
+// connectionsOf returns how many connections each kubelet has.
+func connectionsOf(t *testing.T, kubelets []*hollowKubelet, w programWay) (connections []int) {
 	t.Helper()
-	var kubelets []*hollowKubelet
-	for i := range hollowKubelets {
-		node := fmt.Sprintf("node-%d", i)
-		h.createPods(t, node)
-		kubelets = append(kubelets, startHollowKubelet(t, program, node, w, h.authority(t).client(t, "system:node:"+node, "system:nodes")))
-	}
-	begin := time.Now()
-	eventually(t, 30*time.Second, "all pods run", h.podsRun)
-	running := time.Since(begin)
-	h.eachMounted(func(name string) {
-		h.direct.patch(t, hollowCore+"/configmaps/"+name, `{"data":{"value":"new"}}`)
-		h.direct.patch(t, hollowCore+"/secrets/"+name, `{"stringData":{"value":"new"}}`)
-	})
-	begin = time.Now()
-	for _, k := range kubelets {
-		eventually(t, 30*time.Second, "what is mounted is new", func() error { return k.mounted("new", h.mounts.perKubelet()) })
-	}
-	t.Logf("the pods run after %.1f s, and what they mount is new after %.1f s", running.Seconds(), time.Since(begin).Seconds())
 	for _, k := range kubelets {
 		connections = append(connections, w.connectionsOf(t, k.Cmd.Process.Pid))
 	}
 	return connections
+}
+
+// run runs kubelets, until their pods run and what they mount has followed a change.
+func (h *hollowCluster) run(t *testing.T, program string, w programWay) (kubelets []*hollowKubelet) {
+	t.Helper()
+	for i := range hollowKubelets {
+		node := fmt.Sprintf("node-%d", i)
+		h.createPods(t, node)
+		certificate := h.authority(t).client(t, "system:node:"+node, "system:nodes")
+		kubelets = append(kubelets, startHollowKubelet(t, program, node, w, certificate))
+	}
+	begin := time.Now()
+	eventually(t, 30*time.Second, "all pods run", h.podsRun)
+	t.Logf("the pods run after %.1f s", time.Since(begin).Seconds())
+	h.rewrite(t, kubelets, "new")
+	return kubelets
+}
+
+// rewrite changes every object that is mounted, and waits until the kubelets have written it again.
+func (h *hollowCluster) rewrite(t *testing.T, kubelets []*hollowKubelet, value string) {
+	t.Helper()
+	h.eachMounted(func(name string) {
+		h.direct.patch(t, hollowCore+"/configmaps/"+name, fmt.Sprintf(`{"data":{"value":%q}}`, value))
+		h.direct.patch(t, hollowCore+"/secrets/"+name, fmt.Sprintf(`{"stringData":{"value":%q}}`, value))
+	})
+	begin := time.Now()
+	for _, k := range kubelets {
+		eventually(t, 30*time.Second, "what is mounted is "+value, func() error {
+			return k.mounted(value, h.mounts.perKubelet())
+		})
+	}
+	t.Logf("what the pods mount is %s after %.1f s", value, time.Since(begin).Seconds())
 }
 
 // eachMounted calls do with the name of each ConfigMap that is mounted, which is also a Secret's.
@@ -166,13 +196,18 @@ func (h *hollowCluster) createPods(t *testing.T, node string) {
 		var volumes, mounts []string
 		for j := range h.mounts.perPod {
 			name := fmt.Sprintf("%s-%d-%d", node, i, j)
-			h.direct.create(t, hollowCore+"/configmaps", fmt.Sprintf(`{"metadata":{"name":%q},"data":{"value":"old"}}`, name))
-			h.direct.create(t, hollowCore+"/secrets", fmt.Sprintf(`{"metadata":{"name":%q},"stringData":{"value":"old"}}`, name))
-			volumes = append(volumes, fmt.Sprintf(`{"name":"c%d","configMap":{"name":%q}},{"name":"s%[1]d","secret":{"secretName":%[2]q}}`, j, name))
-			mounts = append(mounts, fmt.Sprintf(`{"name":"c%d","mountPath":"/c%[1]d"},{"name":"s%[1]d","mountPath":"/s%[1]d"}`, j))
+			h.direct.create(t, hollowCore+"/configmaps", fmt.Sprintf(`{"metadata":{"name":%q},"data":{"value":"old"}}`,
+				name))
+			h.direct.create(t, hollowCore+"/secrets", fmt.Sprintf(`{"metadata":{"name":%q},"stringData":{"value":"old"}}`,
+				name))
+			volumes = append(volumes, fmt.Sprintf(`{"name":"c%d","configMap":{"name":%q}},`+
+				`{"name":"s%[1]d","secret":{"secretName":%[2]q}}`, j, name))
+			mounts = append(mounts, fmt.Sprintf(`{"name":"c%d","mountPath":"/c%[1]d"},`+
+				`{"name":"s%[1]d","mountPath":"/s%[1]d"}`, j))
 		}
 		h.direct.create(t, hollowCore+"/pods", fmt.Sprintf(`{"metadata":{"name":"%s-%d"},"spec":{"nodeName":%q,`+
-			`"automountServiceAccountToken":false,"containers":[{"name":"c","image":"i","volumeMounts":[%s]}],"volumes":[%s]}}`,
+			`"automountServiceAccountToken":false,"containers":[{"name":"c","image":"i","volumeMounts":[%s]}],`+
+			`"volumes":[%s]}}`,
 			node, i, node, strings.Join(mounts, ","), strings.Join(volumes, ",")))
 	}
 }
@@ -206,7 +241,8 @@ type hollowKubelet struct {
 	dir  string // its files
 }
 
-// hollowDir finds the directory in a kubelet's log. The kubelet makes it in /tmp and leaves it there.
+// hollowDir finds the directory in a kubelet's log. The kubelet makes it in /tmp and does not remove
+// it.
 var hollowDir = regexp.MustCompile(`Using (/\S+) as root dir`)
 
 // startHollowKubelet starts the kubelet of a node. It ends with the test.
@@ -215,7 +251,8 @@ func startHollowKubelet(t *testing.T, program, node string, w programWay, certif
 	certFile, keyFile := certificateFiles(t, certificate)
 	cmd := exec.Command(program, "--morph=kubelet", "--use-host-image-service=false", "--name", node,
 		"--kubeconfig", w.kubeconfig(t, &api.AuthInfo{ClientCertificate: certFile, ClientKey: keyFile}),
-		"--kubelet-port", strconv.Itoa(proxytest.FreePort(t)), "--kubelet-read-only-port", strconv.Itoa(proxytest.FreePort(t)))
+		"--kubelet-port", strconv.Itoa(proxytest.FreePort(t)),
+		"--kubelet-read-only-port", strconv.Itoa(proxytest.FreePort(t)))
 	process, err := proxytest.StartProcess(cmd, filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestNodeHTTP2: fifty watches and fifty gets on one session of node's http2 bring what they bring
-// at kube-apiserver. After SIGTERM the session gets GOAWAY and closes by itself; no stream is reset,
+// at kube-apiserver. After SIGTERM the session gets GOAWAY and closes by itself. No stream is reset,
 // and the watches that resume at another watchfan miss nothing and repeat nothing.
 func TestNodeHTTP2(t *testing.T) {
 	t.Parallel()

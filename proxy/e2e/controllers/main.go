@@ -95,7 +95,9 @@ func run(ctx context.Context, namespaces []string, until string) error {
 }
 
 // contents lists the cache, and counts the objects of the name until.
-func contents(ctx context.Context, c client.Client, until string) (held map[string]map[string]string, last int, err error) {
+func contents(
+	ctx context.Context, c client.Client, until string,
+) (held map[string]map[string]string, last int, err error) {
 	held = make(map[string]map[string]string)
 	for resource, kind := range followed {
 		_, list := kind()

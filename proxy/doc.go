@@ -56,6 +56,7 @@
 //	sink            the destination of a subscription's events: a connection
 //	shard           a goroutine that writes to its share of the subscriptions
 //	proof           the evidence that a cache is as new as a request
+//	scout           a short upstream watch for its bookmark, which may be a proof
 //	backfill        fetching history from before a lane began
 //	quarantine      a resource is passed through because it cannot be cached
 //	review          the question to kube-apiserver whether a client may do something
@@ -109,9 +110,10 @@
 //
 //   - the server: one for each listener, the upstream check, the lanes' keeper, the authorizer's
 //     reviews of open watches, the audit log, and with a memory limit one that reads the use;
-//   - two for each lane: its reflector and the watchdog of its upstream watch; one more while
-//     freshness is being proven; one for all lanes that builds their indexes, one that follows
-//     CustomResourceDefinitions, and one that follows APIServices;
+//   - two for each lane: its reflector and the watchdog of its upstream watch; while freshness is
+//     being proven one more, one for each of up to 10 questions in a second until it is answered, one
+//     for lists, and up to four for scouts; one for all lanes that builds their indexes, one that
+//     follows CustomResourceDefinitions, and one that follows APIServices;
 //   - one for each question to kube-apiserver that requests may share (auth.Coalescer), and one for
 //     each lookup of a token's owner, each for at most 10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;

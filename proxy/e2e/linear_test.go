@@ -199,19 +199,21 @@ func TestLinearizable(t *testing.T) {
 		name  string
 		pad   string        // of each object; large ones make the collection too large to be listed for a proof
 		pause time.Duration // of each writer
+		more  int           // objects that are never written again; many make a list of a part worth while
 	}{
-		{"small and busy", "", 20 * time.Millisecond},
-		{"large and busy", strings.Repeat("x", 80<<10), 60 * time.Millisecond},
-		{"large and quiet", strings.Repeat("x", 80<<10), 20 * time.Second},
+		{"small and busy", "", 20 * time.Millisecond, 0},
+		{"large and busy", strings.Repeat("x", 80<<10), 60 * time.Millisecond, 0},
+		{"large and quiet", strings.Repeat("x", 80<<10), 20 * time.Second, 0},
+		{"many and quiet", strings.Repeat("x", 80<<10), 20 * time.Second, 1100},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			linearizable(t, way.pad, way.pause)
+			linearizable(t, way.pad, way.pause, way.more)
 		})
 	}
 }
 
-func linearizable(t *testing.T, pad string, pause time.Duration) {
+func linearizable(t *testing.T, pad string, pause time.Duration, more int) {
 	c := privateCluster(t, endWatches...)
 	p := privateWatchfan(t, c)
 	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
@@ -219,6 +221,9 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 	createNamespaces(t, direct, "linear")
 	direct.create(t, "/api/v1/namespaces/linear/secrets",
 		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"}}`)
+	for i := range more {
+		makeConfigMap(t, direct, "linear", fmt.Sprint("other", i), `"r":"none"`)
+	}
 	r := &registers{ns: "linear", acked: make([]atomic.Uint64, 8)}
 	stop := make(chan struct{})
 	var writers, readers sync.WaitGroup

@@ -234,3 +234,11 @@ func (l *Lane) waitFor(ctx context.Context, rv uint64, d time.Duration) error {
 	defer cancel()
 	return l.Cache.WaitFor(ctx, rv)
 }
+
+// breakLate breaks the lane's upstream watch if err says that the time was over before the watch had
+// brought what upstream has.
+func (l *Lane) breakLate(err error) {
+	if errors.Is(err, context.DeadlineExceeded) {
+		l.reflector.BreakWatch()
+	}
+}

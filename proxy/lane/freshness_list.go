@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -68,25 +69,43 @@ func (p *prover) listAll(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// list makes one proof by a list for all that wait for it. If the list fails, they wait for scouts.
+// list makes one proof by a list for all that wait for it. It gives up if they have all ended
+// before. If the list fails, they wait for scouts.
 func (p *prover) list(ctx context.Context, timeout time.Duration, part *Part, waiting []*proof) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+	var watching sync.WaitGroup
+	gaveUp := false
+	watching.Go(func() {
+		for _, pr := range waiting {
+			select {
+			case <-pr.donec:
+			case <-ctx.Done():
+				return
+			}
+		}
+		gaveUp = true
+		cancel()
+	})
 	began := time.Now()
 	result, err := p.lane.proveByList(ctx, part)
+	cancel()
+	watching.Wait()
 	took := time.Since(began)
-	p.lane.metrics.proved("list", err, took)
+	if gaveUp = gaveUp && err != nil; !gaveUp {
+		p.lane.metrics.proved("list", err, took)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.listAgain = began.Add(max(questionEvery, listShare*took))
 	if part == nil {
 		p.listTook = took
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		p.proveLocked(waiting, result)
+	case !gaveUp:
 		p.listAgain = began.Add(took + listWait)
-		return
 	}
-	p.proveLocked(waiting, result)
 }
 
 // nextListLocked returns what is listed next, for the request that has waited for longest, and the
@@ -181,7 +200,7 @@ func (l *Lane) proveByList(ctx context.Context, part *Part) (fanout.Proof, error
 			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf, Part: part != nil}, nil
 		}
 		if err := l.Cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
-			l.reflector.BreakWatch()
+			l.breakLate(err)
 			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: at %d, upstream at %d: %w",
 				l, snapshot.ResourceVersion, asOf, err)
 		}

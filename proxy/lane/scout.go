@@ -72,7 +72,7 @@ func (p *prover) readBookmarks(ctx context.Context) error {
 			return true
 		}
 		if err := l.Cache.WaitFor(ctx, last); err != nil {
-			l.reflector.BreakWatch()
+			l.breakLate(err)
 			failed = fmt.Errorf("at %d, upstream at %d: %w", l.Cache.Progress(), last, err)
 			return false
 		}

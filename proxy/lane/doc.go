@@ -56,8 +56,8 @@
 // Upstream is asked for R at most once in 100 ms, whatever the load, as kube-apiserver asks etcd.
 // The first read asks at once. A question serves the reads that came before it, and no later one.
 //
-// Kube-apiserver answers some reads as easily as it says R: a get, or a list of a few objects. The
-// first few of those at a time, of each resource, pass through, and only the others share a proof.
+// Kube-apiserver answers some reads as easily as it says R: a get, or a list of a few objects. It
+// answers a page sooner than it lists a large collection. The first few of those at a time, of each resource, pass through, and only the others share a proof.
 // So nobody waits longer than without watchfan, and kube-apiserver's work for a burst of any size
 // stays bounded.
 //

@@ -63,6 +63,9 @@ const (
 	// waits for the stream of a busy resource before anything else is tried.
 	busyFor  = time.Second
 	busyWait = 30 * time.Millisecond
+	// slowCollection is the size, in bytes, from which a list of the metadata of a quiet collection
+	// may take 50 ms.
+	slowCollection = 16 << 20
 )
 
 // errProved ends the wait of a question whose proofs have all ended.
@@ -224,6 +227,9 @@ func (p *prover) seek(ctx context.Context, timeout time.Duration, q *question, r
 		}
 	}
 }
+
+// ProvesSlowly reports whether a proof may take longer than kube-apiserver takes for a page.
+func (l *Lane) ProvesSlowly() bool { return !l.busy() && l.Cache.Stats().Bytes > slowCollection }
 
 // busy reports whether the resource has changed lately.
 func (l *Lane) busy() bool { return time.Since(l.reflector.Status().LastChange) < busyFor }

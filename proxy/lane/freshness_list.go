@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -30,9 +31,12 @@ const (
 	// mostListed is the size, in bytes, up to which a whole collection is listed. Kube-apiserver
 	// needs longer to answer a client's list of more than that than scouts need.
 	mostListed = 256 << 20
-	// fewListed is the number of objects up to which the whole collection is listed rather than a
-	// part.
-	fewListed = 1000
+	// A whole collection is listed rather than a part, because it serves all, if that takes up to
+	// quickList, or if questions wait for different parts, up to quickLists. perListed is what a list
+	// takes for each object, as long as none has been made.
+	quickList  = 10 * time.Millisecond
+	quickLists = 75 * time.Millisecond
+	perListed  = 10 * time.Microsecond
 	// Lists take at most 1/listShare of the time, to spare kube-apiserver. If the wait for the next
 	// list and the list take listWait or more together, scouts are sooner.
 	listShare = 4
@@ -115,20 +119,28 @@ func (p *prover) nextListLocked() (part *Part, wait time.Duration, ok bool) {
 	if p.lane.lanes.spareLists || wait >= listWait {
 		return nil, 0, false
 	}
-	s := p.lane.Cache.Stats()
-	whole := s.Bytes <= mostListed && wait+p.listTook < listWait
+	var first *proof // that a list may serve
+	s, several := p.lane.Cache.Stats(), false
+	took := cmp.Or(p.listTook, time.Duration(s.Objects)*perListed)
+	whole := s.Bytes <= mostListed && wait+took < listWait
 	for _, q := range p.asked {
 		for _, pr := range q.proofs {
 			switch {
-			case !q.seeking:
-			case whole && (pr.part == nil || s.Objects <= fewListed):
-				return nil, wait, true
-			case pr.part != nil:
-				return pr.part, wait, true
+			case !q.seeking || pr.part == nil && !whole:
+			case first == nil:
+				first = pr
+			case pr.part.key() != first.part.key():
+				several = true
 			}
 		}
 	}
-	return nil, 0, false
+	switch {
+	case first == nil:
+		return nil, 0, false
+	case whole && (took <= quickList || several && took <= quickLists):
+		return nil, wait, true
+	}
+	return first.part, wait, true
 }
 
 // waitingLocked returns the proofs that a list of part serves that begins now, and closes them. A

@@ -84,8 +84,8 @@ func TestProofsOfParts(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		l.requests.Go(func() {
 			defer stop()
-			for range fewListed + 1 {
-				l.put(fmt.Sprint("o", rand.N(2*fewListed)), fmt.Sprint(rand.N(100)))
+			for i := range 1000 {
+				l.put(fmt.Sprint("o", i), fmt.Sprint(i%100))
 			}
 			time.Sleep(10 * time.Second)
 		})

@@ -47,6 +47,7 @@ type question struct {
 type proof struct {
 	part   *Part         // nil is the whole collection
 	closed bool          // a list has begun that may end it, so no later request shares it
+	ended  bool          // donec is closed
 	donec  chan struct{} // closed when result and err are set; never sent on
 	result fanout.Proof
 	err    error
@@ -56,6 +57,8 @@ const (
 	// questionEvery is the least time between the beginnings of two questions. It is how often
 	// kube-apiserver asks etcd (progressRequestPeriod in k8s.io/apiserver/pkg/storage/cacher).
 	questionEvery = 100 * time.Millisecond
+	// mostParts bounds the parts of one question. A request for another waits for a proof of the whole.
+	mostParts = 64
 	// smallCollection is the size, in bytes, up to which a collection is listed and nothing else is
 	// asked.
 	smallCollection = 256 << 10
@@ -93,14 +96,20 @@ func (p *prover) prove(ctx context.Context, timeout time.Duration, part *Part) (
 	}
 }
 
-// joinLocked returns the proof of a part that the next question will serve.
+// joinLocked returns the proof that the next question will serve for a part. If that is one part too
+// many, the proof is of the whole.
 func (p *prover) joinLocked(part *Part) *proof {
 	if p.next == nil {
 		p.next = &question{}
 	}
-	for _, pr := range p.next.proofs {
-		if !pr.closed && pr.part.key() == part.key() {
-			return pr
+	for _, wanted := range []*Part{part, nil} {
+		for _, pr := range p.next.proofs {
+			if !pr.closed && pr.part.key() == wanted.key() {
+				return pr
+			}
+		}
+		if part = wanted; len(p.next.proofs) < mostParts {
+			break
 		}
 	}
 	pr := &proof{part: part, donec: make(chan struct{})}
@@ -178,8 +187,9 @@ func (p *prover) end(q *question, result fanout.Proof, err error) {
 	q.proofs = nil
 }
 
+// end ends a proof that has not ended. The caller holds prover.mu.
 func (pr *proof) end(result fanout.Proof, err error) {
-	pr.result, pr.err = result, err
+	pr.result, pr.err, pr.ended = result, err, true
 	close(pr.donec)
 }
 

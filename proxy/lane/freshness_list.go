@@ -166,22 +166,21 @@ func (p *prover) waitingLocked(part *Part) (waiting []*proof) {
 // proveLocked ends proofs, unless they have ended. A question that has no others is not asked, or
 // waits no longer.
 func (p *prover) proveLocked(proofs []*proof, result fanout.Proof) {
-	prove := func(q *question) (left int) {
-		q.proofs = slices.DeleteFunc(q.proofs, func(pr *proof) bool {
-			if !slices.Contains(proofs, pr) {
-				return false
-			}
+	for _, pr := range proofs {
+		if !pr.ended {
 			pr.end(result, nil)
-			return true
-		})
+		}
+	}
+	left := func(q *question) int {
+		q.proofs = slices.DeleteFunc(q.proofs, func(pr *proof) bool { return pr.ended })
 		return len(q.proofs)
 	}
 	for _, q := range p.asked {
-		if prove(q) == 0 && q.cancel != nil {
+		if left(q) == 0 && q.cancel != nil {
 			q.cancel(errProved)
 		}
 	}
-	if p.next != nil && prove(p.next) == 0 {
+	if p.next != nil && left(p.next) == 0 {
 		p.next = nil
 	}
 }

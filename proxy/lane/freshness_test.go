@@ -105,6 +105,48 @@ func TestProofsOfParts(t *testing.T) {
 	})
 }
 
+// Lists of more parts than a question may have are proved by scouts, like lists of the whole.
+func TestProofsOfManyParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, false)
+		l.prover.listTook = listWait // so the whole is not listed
+		for i := range 3 * mostParts {
+			l.requests.Go(func() {
+				if took, proved := l.read(fmt.Sprint(i)); !proved || took > 3*time.Second {
+					t.Errorf("read %d: proved %t after %s", i, proved, took)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := l.prover.waiting(); n < mostParts {
+			t.Errorf("%d proofs for %d parts", n, 3*mostParts)
+		}
+		l.requests.Go(func() {
+			for l.prover.waiting() > 0 {
+				if most := l.prover.waiting(); most > 2*(mostParts+1) { // of the first question, and of the second
+					t.Errorf("%d proofs for %d parts", most, 3*mostParts)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+		l.requests.Wait()
+		apart(t, "lists", l.listed.read(), questionEvery)
+	})
+}
+
+// waiting returns how many proofs have not ended.
+func (p *prover) waiting() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next != nil {
+		n = len(p.next.proofs)
+	}
+	for _, q := range p.asked {
+		n += len(q.proofs)
+	}
+	return n
+}
+
 // Whatever upstream does, a read shows one state that upstream had at or after the read: streams
 // lag, bookmarks are late, overtake one another or are lost, scouts break off, and lists are late
 // and fail.

@@ -9,8 +9,8 @@ import "slices"
 type Proof struct {
 	Epoch    uint64
 	At, AsOf uint64
-	// Part limits the proof to the objects that one filter selects. Only a snapshot that is read with
-	// that filter, and no subscription, may rely on it.
+	// Part limits the proof to the objects that one filter selects. Only a snapshot that is read
+	// with that filter, and no subscription, may rely on it.
 	Part bool
 }
 

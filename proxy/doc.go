@@ -111,9 +111,9 @@
 //   - the server: one for each listener, the upstream check, the lanes' keeper, the authorizer's
 //     reviews of open watches, the audit log, and with a memory limit one that reads the use;
 //   - two for each lane: its reflector and the watchdog of its upstream watch; while freshness is
-//     being proven one more, one for each of up to 10 questions in a second until it is answered, one
-//     for lists, and up to four for scouts; one for all lanes that builds their indexes, one that
-//     follows CustomResourceDefinitions, and one that follows APIServices;
+//     being proven one more, one for each of up to 10 questions in a second until it is answered,
+//     one for lists, and up to four for scouts; one for all lanes that builds their indexes, one
+//     that follows CustomResourceDefinitions, and one that follows APIServices;
 //   - one for each question to kube-apiserver that requests may share (auth.Coalescer), and one for
 //     each lookup of a token's owner, each for at most 10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;

@@ -105,7 +105,8 @@ func (c *Reads) prove(ctx context.Context, r *read, rv uint64) (fanout.Proof, er
 	return proof, err
 }
 
-// part returns the part of the collection that a list selects; nil is all of it, and for other reads.
+// part returns the part of the collection that a list selects; nil is all of it, and for other
+// reads.
 func (r *read) part() *lane.Part {
 	s := reflector.Selection{Namespace: strings.Clone(r.namespace), Labels: strings.Clone(r.RawLabels), Fields: strings.Clone(r.RawFields)}
 	if r.Verb != "list" || s == (reflector.Selection{}) {

@@ -384,9 +384,9 @@ func TestConsistentBurst(t *testing.T) {
 	}
 }
 
-// TestConsistentLoad: whatever the load of consistent lists of a quiet collection, kube-apiserver is
-// asked at most once in 100 ms, for its resourceVersion and for a list, and gets at most two watches
-// between two of its bookmarks. When nobody asks, it gets nothing.
+// TestConsistentLoad: whatever the load of consistent lists of a quiet collection, kube-apiserver
+// is asked at most once in 100 ms, for its resourceVersion and for a list, and gets at most two
+// watches between two of its bookmarks. When nobody asks, it gets nothing.
 func TestConsistentLoad(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t)

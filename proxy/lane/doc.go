@@ -36,15 +36,15 @@
 //     proof is not shown those changes (see fanout.Proof). Only the metadata is fetched.
 //   - A list of only the objects that a client's list selects, compared in the same way. It costs
 //     kube-apiserver no more than the client's own list, and proves nothing about other objects.
-//   - A second watch from the cache's resourceVersion, a scout, gets a bookmark B ≥ R. B says
-//     that the scout has shown every change up to B. Once the lane's own stream has brought the last of
+//   - A second watch from the cache's resourceVersion, a scout, gets a bookmark B ≥ R. B says that
+//     the scout has shown every change up to B. Once the lane's own stream has brought the last of
 //     those changes, nothing is missing up to B.
 //
 // Kube-apiserver's watch cache offers a bookmark only once in 1 to 1.25 s, to all watches of a
 // resource at the same instant, and does not pass on the progress that it gets from etcd
 // (dispatchEvents in k8s.io/apiserver/pkg/storage/cacher). More scouts bring no more bookmarks. So
-// scouts overlap just enough that none goes by while somebody asks, and a read that only a scout can
-// prove waits for up to 1.25 s, or 2.25 s if it is the first. Lists are sooner. A lone list is
+// scouts overlap just enough that none goes by while somebody asks, and a read that only a scout
+// can prove waits for up to 1.25 s, or 2.25 s if it is the first. Lists are sooner. A lone list is
 // therefore proved by a list, unless the collection is so large that kube-apiserver would need
 // longer for its answer than a scout. Lists take at most a quarter of the time.
 //
@@ -57,9 +57,9 @@
 // The first read asks at once. A question serves the reads that came before it, and no later one.
 //
 // Kube-apiserver answers some reads as easily as it says R: a get, or a list of a few objects. It
-// answers a page sooner than it lists a large collection. The first few of those at a time, of each resource, pass through, and only the others share a proof.
-// So nobody waits longer than without watchfan, and kube-apiserver's work for a burst of any size
-// stays bounded.
+// answers a page sooner than it lists a large collection. The first few of those at a time, of each
+// resource, pass through, and only the others share a proof. So nobody waits longer than without
+// watchfan, and kube-apiserver's work for a burst of any size stays bounded.
 //
 // # When upstream fails
 //

@@ -57,7 +57,8 @@ const (
 	// questionEvery is the least time between the beginnings of two questions. It is how often
 	// kube-apiserver asks etcd (progressRequestPeriod in k8s.io/apiserver/pkg/storage/cacher).
 	questionEvery = 100 * time.Millisecond
-	// mostParts bounds the parts of one question. A request for another waits for a proof of the whole.
+	// mostParts bounds the parts of one question. A request for another waits for a proof of the
+	// whole.
 	mostParts = 64
 	// smallCollection is the size, in bytes, up to which a collection is listed and nothing else is
 	// asked.
@@ -96,8 +97,8 @@ func (p *prover) prove(ctx context.Context, timeout time.Duration, part *Part) (
 	}
 }
 
-// joinLocked returns the proof that the next question will serve for a part. If that is one part too
-// many, the proof is of the whole.
+// joinLocked returns the proof that the next question will serve for a part. If that is one part
+// too many, the proof is of the whole.
 func (p *prover) joinLocked(part *Part) *proof {
 	if p.next == nil {
 		p.next = &question{}
@@ -251,8 +252,8 @@ func (l *Lane) waitFor(ctx context.Context, rv uint64, d time.Duration) error {
 	return l.Cache.WaitFor(ctx, rv)
 }
 
-// breakLate breaks the lane's upstream watch if err says that the time was over before the watch had
-// brought what upstream has.
+// breakLate breaks the lane's upstream watch if err says that the time was over before the watch
+// had brought what upstream has.
 func (l *Lane) breakLate(err error) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		l.reflector.BreakWatch()

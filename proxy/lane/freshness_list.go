@@ -32,8 +32,8 @@ const (
 	// needs longer to answer a client's list of more than that than scouts need.
 	mostListed = 256 << 20
 	// A whole collection is listed rather than a part, because it serves all, if that takes up to
-	// quickList, or if questions wait for different parts, up to quickLists. perListed is what a list
-	// takes for each object, as long as none has been made.
+	// quickList, or if questions wait for different parts, up to quickLists. perListed is what a
+	// list takes for each object, as long as none has been made.
 	quickList  = 10 * time.Millisecond
 	quickLists = 75 * time.Millisecond
 	perListed  = 10 * time.Microsecond

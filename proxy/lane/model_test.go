@@ -32,8 +32,8 @@ import (
 const modelTick = 1100 * time.Millisecond
 
 // model is a kube-apiserver with pods and without a network. It answers as kube-apiserver 1.36
-// does: its bookmarks come with its ticks, and a watch of 3 s gets those that are due (type cacheWatcher
-// in k8s.io/apiserver/pkg/storage/cacher). It runs in a synctest bubble.
+// does: its bookmarks come with its ticks, and a watch of 3 s gets those that are due (type
+// cacheWatcher in k8s.io/apiserver/pkg/storage/cacher). It runs in a synctest bubble.
 type model struct {
 	started time.Time
 	faults  bool // watches are late, break, or bring nothing; lists are late

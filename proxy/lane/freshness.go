@@ -169,7 +169,7 @@ func (p *prover) ask(ctx context.Context, timeout time.Duration, q *question) {
 	defer stop()
 	began := time.Now()
 	result, method, err := p.provedState(once, timeout, q)
-	if !errors.Is(err, errProved) {
+	if err == nil || !errors.Is(context.Cause(ctx), errProved) {
 		p.lane.metrics.proved(method, err, time.Since(began))
 	}
 	p.end(q, result, err)

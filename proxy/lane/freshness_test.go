@@ -95,6 +95,7 @@ func TestProofsOfParts(t *testing.T) {
 		if took, proved := l.read("7"); !proved || took > 10*time.Millisecond {
 			t.Errorf("a read that is alone took %s", took)
 		}
+		l.answers.Store(int64(130 * time.Millisecond)) // some questions are given up, because a list is sooner
 		before := len(l.listed.read())
 		took := l.load(3*time.Second, func(int) string { return "7" })
 		if most := 2*questionEvery + 50*time.Millisecond; took[len(took)-1] > most {
@@ -102,6 +103,9 @@ func TestProofsOfParts(t *testing.T) {
 		}
 		apart(t, "lists", l.listed.read()[before:], questionEvery)
 		apart(t, "questions", l.asked.read(), questionEvery)
+		if n := l.metrics.sum(freshnessProofs+"{", `result="failed"`); n != 0 {
+			t.Errorf("%d proofs failed", n)
+		}
 	})
 }
 

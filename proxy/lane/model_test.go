@@ -44,6 +44,8 @@ type model struct {
 	events  []modelEvent
 	states  map[uint64]map[string]modelPod // by the resourceVersion of each change
 
+	answers atomic.Int64 // how long a question for the current resourceVersion takes, in nanoseconds
+
 	asked, listed, watched times        // when the current resourceVersion, a list and a watch were requested
 	open, mostOpen         atomic.Int64 // watches
 }
@@ -162,10 +164,12 @@ func (m *model) DoAs(_ auth.Identity, req *http.Request) (*http.Response, error)
 	}
 	m.lag(ctx, 20*time.Millisecond)
 	var items []string
+	takes := 2 * time.Millisecond
 	m.mu.Lock()
 	rv := m.rv
 	if strings.Contains(req.URL.Path, "/namespaces/-/") {
 		m.asked.note()
+		takes = max(takes, time.Duration(m.answers.Load()))
 	} else {
 		m.listed.note()
 		for name, pod := range m.objects {
@@ -175,7 +179,7 @@ func (m *model) DoAs(_ auth.Identity, req *http.Request) (*http.Response, error)
 		}
 	}
 	m.mu.Unlock()
-	sleep(ctx, 2*time.Millisecond)
+	sleep(ctx, takes)
 	m.lag(ctx, 200*time.Millisecond)
 	if m.faults && rand.N(20) == 0 {
 		return nil, errors.New("connection reset")

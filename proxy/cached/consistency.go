@@ -91,8 +91,8 @@ func (c *Reads) proved(ctx context.Context, r *read, rv uint64) (fanout.Snapshot
 	}
 }
 
-// prove proves that the cache is as new as now, and not older than rv. The proof for a get or list
-// may be about the objects that r selects alone.
+// prove proves that the cache is as new as now, and not older than rv. The proof for a list or
+// watch may be about the objects that r selects alone.
 func (c *Reads) prove(ctx context.Context, r *read, rv uint64) (fanout.Proof, error) {
 	l := r.lane
 	if l.Uncached() {
@@ -105,11 +105,11 @@ func (c *Reads) prove(ctx context.Context, r *read, rv uint64) (fanout.Proof, er
 	return proof, err
 }
 
-// part returns the part of the collection that a list selects; nil is all of it, and for other
-// reads.
+// part returns the part of the collection that a list or watch selects; nil is all of it, and for
+// gets.
 func (r *read) part() *lane.Part {
-	s := reflector.Selection{Namespace: strings.Clone(r.namespace), Labels: strings.Clone(r.RawLabels), Fields: strings.Clone(r.RawFields)}
-	if r.Verb != "list" || s == (reflector.Selection{}) {
+	s := reflector.Selection{Namespace: strings.Clone(r.namespace), Labels: r.Labels.String(), Fields: r.Fields.String()}
+	if r.Verb == "get" || s == (reflector.Selection{}) {
 		return nil
 	}
 	return &lane.Part{Filter: r.filter, Selection: s}

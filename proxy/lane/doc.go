@@ -34,8 +34,9 @@
 //     versions as the cache. Then the cache's state is that of the list's resourceVersion. The
 //     stream may still have to bring changes that undid each other. A client that is served on this
 //     proof is not shown those changes (see fanout.Proof). Only the metadata is fetched.
-//   - A list of only the objects that a client's list or watch selects, compared in the same way. It costs
-//     kube-apiserver no more than the client's own list, and proves nothing about other objects.
+//   - A list of only the objects that a client's list or watch selects, compared in the same way.
+//     It costs kube-apiserver no more than the client's own request, and proves nothing about other
+//     objects.
 //   - A second watch from the cache's resourceVersion, a scout, gets a bookmark B ≥ R. B says that
 //     the scout has shown every change up to B. Once the lane's own stream has brought the last of
 //     those changes, nothing is missing up to B.
